@@ -349,7 +349,6 @@ func TestContextChangesUnderLoad(t *testing.T) {
 // A cluster moves from plaintext to mTLS, with other servers, and no RPC fails.
 func TestMoveToMutualTLSUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newSecureMesh(t)
 		open, secret := testutils.StartBackend(t, "open"), secureBackend(t, "secret", m.ca, true, forNames("a"))
 		m.set(append(chain(service, toCluster("c")), clusterOf("c", open)...)...)

@@ -38,6 +38,7 @@ func Build(in Input, previous *Mesh) (*Mesh, error) {
 		return nil, err
 	}
 	b.compileServices()
+	b.compileServers()
 	b.compileDestinations()
 	if err := b.faults.Err(); err != nil {
 		return nil, err

@@ -37,6 +37,8 @@ type serviceResources struct {
 	empty map[string]bool
 	// names is set if some endpoints have host names.
 	names bool
+	// servers are the Listeners of endpoints that are xDS servers.
+	servers []server
 }
 
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
@@ -48,8 +50,16 @@ func compileService(n naming, s *Service, subsets []meshpolicy.Subset) (*service
 		return nil, err
 	}
 	r.add(ListenerType, listener.GetName(), listener)
+	socket, err := s.TLS.socket()
+	if err != nil {
+		return nil, err
+	}
+	if r.servers, err = n.servers(s); err != nil {
+		return nil, err
+	}
 	for _, sub := range append([]meshpolicy.Subset{meshpolicy.NewSubset(s.Name, nil)}, subsets...) {
 		cluster := n.cluster(sub)
+		cluster.TransportSocket = socket
 		r.add(ClusterType, cluster.GetName(), cluster)
 		if err := r.addEndpoints(n, s, sub); err != nil {
 			return nil, err
@@ -111,8 +121,19 @@ func serviceDigest(s *Service, subsets []string) ([sha256.Size]byte, error) {
 		h.Write([]byte{'\n'})
 	}
 	fmt.Fprintf(h, "%q\n", subsets)
+	var messages []proto.Message
 	for _, f := range s.Filters {
-		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(f)
+		messages = append(messages, f)
+	}
+	socket, err := s.TLS.socket()
+	if err != nil {
+		return [sha256.Size]byte{}, err
+	}
+	if s.TLS != nil {
+		fmt.Fprintf(h, "%d %q %q\n", s.TLS.Mode, s.TLS.Identity, s.TLS.Roots)
+	}
+	for _, m := range append(messages, socket) {
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
 			return [sha256.Size]byte{}, err
 		}
@@ -144,8 +165,8 @@ func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
 			Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router},
 		}),
 	}
-	packed := new(anypb.Any)
-	if err := anypb.MarshalFrom(packed, manager, proto.MarshalOptions{Deterministic: true}); err != nil {
+	packed, err := pack(manager)
+	if err != nil {
 		return nil, err
 	}
 	return &listenerpb.Listener{
@@ -228,14 +249,8 @@ func (n naming) assignment(s *Service, sub meshpolicy.Subset, wanted func(*Endpo
 }
 
 func (e *Endpoint) message() *endpointpb.LbEndpoint {
-	host, port, _ := splitAddress(e.Address)
 	return &endpointpb.LbEndpoint{
-		HostIdentifier: &endpointpb.LbEndpoint_Endpoint{Endpoint: &endpointpb.Endpoint{
-			Address: &corepb.Address{Address: &corepb.Address_SocketAddress{SocketAddress: &corepb.SocketAddress{
-				Address: host, PortSpecifier: &corepb.SocketAddress_PortValue{PortValue: port},
-			}}},
-			Hostname: e.Hostname,
-		}},
+		HostIdentifier:      &endpointpb.LbEndpoint_Endpoint{Endpoint: &endpointpb.Endpoint{Address: e.address(), Hostname: e.Hostname}},
 		HealthStatus:        []corepb.HealthStatus{corepb.HealthStatus_HEALTHY, corepb.HealthStatus_UNHEALTHY, corepb.HealthStatus_DRAINING}[e.Health],
 		LoadBalancingWeight: wrapperspb.UInt32(max(e.Weight, 1)),
 	}
@@ -278,5 +293,8 @@ func (s *Service) check() []document.Fault {
 	if total > math.MaxUint32 {
 		fault("endpoints", "service %s: the weights add up to %d, more than %d", s.Name, total, uint32(math.MaxUint32))
 	}
+	s.TLS.check(func(path, problem string, args ...any) {
+		fault(path, "service %s: "+problem, append([]any{s.Name}, args...)...)
+	})
 	return faults
 }

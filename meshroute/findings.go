@@ -113,6 +113,19 @@ func (b *builder) reportService(s *Service) {
 				Message: fmt.Sprintf("other gRPC clients than those of dynxds that do not have the filter %s reject the Listener; with is_optional they do without", name)})
 		}
 	}
+	if !s.TLS.isOff() {
+		b.reportTLS(s)
+	}
+}
+
+func (b *builder) reportTLS(s *Service) {
+	add := func(severity Severity, clients, message string) {
+		b.mesh.reports = append(b.mesh.reports, Report{Severity: severity, Clients: clients, Source: s.Source, Path: "tls", Message: message})
+	}
+	if len(s.TLS.SANs) == 0 {
+		add(Warning, "", "without subjectAltNames clients accept every certificate of the roots, those of other services too")
+	}
+	add(Note, envoyClients, "Envoy has none of gRPC's certificate_providers: it rejects the Clusters, or does not verify servers")
 }
 
 // universalFilters are the filters of every gRPC client with xDS.

@@ -16,6 +16,8 @@ type Mesh struct {
 	services map[string]*Service
 	// resources are the resources of services that do not depend on routes.
 	resources map[string]*serviceResources
+	// servers are the Listeners of servers by their names.
+	servers map[string]*Resource
 	// destinations has each service, and each missing service that a policy has rules for.
 	destinations map[string]*destination
 	// names are the sorted names of the destinations.
@@ -31,7 +33,7 @@ func (m *Mesh) Resources() []*Resource {
 	for _, name := range m.names {
 		all = append(all, m.resourcesOf(name)...)
 	}
-	return all
+	return appendInOrder(all, m.servers)
 }
 
 // resourcesOf returns the resources of one destination.
@@ -54,6 +56,7 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 	if since == nil {
 		return m.Resources(), nil
 	}
+	changed, removed = m.serverChanges(since)
 	for _, name := range m.names {
 		if m.same(since, name) {
 			continue
@@ -83,7 +86,7 @@ func (m *Mesh) same(since *Mesh, name string) bool {
 	return m.destinations[name].sameAs(since.destinations[name]) && m.resources[name] == since.resources[name]
 }
 
-func appendInOrder(list []*Resource, set map[resourceKey]*Resource) []*Resource {
+func appendInOrder[K comparable](list []*Resource, set map[K]*Resource) []*Resource {
 	return append(list, slices.SortedFunc(maps.Values(set), func(a, b *Resource) int {
 		return strings.Compare(a.TypeURL+"\x00"+a.Name+"\x00"+a.Parameters.Key(), b.TypeURL+"\x00"+b.Name+"\x00"+b.Parameters.Key())
 	})...)

@@ -12,6 +12,9 @@ func randomInput(r *rand.Rand) Input {
 	for _, name := range policytest.Services {
 		if r.IntN(8) > 0 {
 			in.Services = append(in.Services, service(name, policytest.Tags(r, 0), policytest.Tags(r, 0)))
+			if r.IntN(2) == 0 { // the servers are those of all services
+				in.Services[len(in.Services)-1].TLS = &TLS{Identity: "id", Roots: "ca", SANs: exactSAN(name)}
+			}
 		}
 	}
 	for r.IntN(4) == 0 {

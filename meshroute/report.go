@@ -25,6 +25,8 @@ const (
 	grpcClients = "gRPC clients other than those of dynxds"
 	// ipClients are those whose Implementation is OtherGRPC or Envoy.
 	ipClients = "Envoy, and gRPC clients in languages other than Go"
+	// envoyClients are those whose Implementation is Envoy.
+	envoyClients = "Envoy"
 )
 
 // Report is information for the author of a policy or service, such as a rule that gRPC cannot

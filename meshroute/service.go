@@ -15,6 +15,9 @@ type Service struct {
 	Endpoints []Endpoint
 	// Filters are the HTTP filters of the Listener, without the router, which is added.
 	Filters []*hcmpb.HttpFilter
+	// TLS secures the connections to the endpoints (Cluster.transport_socket). nil: what the
+	// channels of the clients do by themselves.
+	TLS *TLS
 }
 
 // Endpoint is one instance of a service.

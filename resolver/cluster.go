@@ -65,7 +65,7 @@ func (g *graph) isKnown(s *balancer.ClusterState) bool {
 // many members there are: the graph is walked again only if the clusters under a member
 // have changed.
 func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
-	urgent := n.graph.beginsToAsk(before.Cluster, m.state.Cluster)
+	urgent := n.graph.beginsToAsk(n.served(m), m.state.Cluster)
 	if m.name == n.name || !slices.Equal(under(before), under(m.state)) {
 		n.rebuild(m, urgent)
 		return
@@ -78,6 +78,20 @@ func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
 		return
 	}
 	n.refresh(m, urgent)
+}
+
+// served returns the version of a member's Cluster that the node's state has, or nil. An error
+// that the state does not have may have come after it.
+func (n *clusterNode) served(m *member) *xdsresource.Cluster {
+	if m.name == n.name {
+		return n.state.Cluster
+	}
+	if n.state.Underlying != nil {
+		if s, ok := n.state.Underlying.States.Get(m.name); ok {
+			return s.Cluster
+		}
+	}
+	return nil
 }
 
 // under returns the clusters under an aggregate cluster, else nil.

@@ -3,30 +3,28 @@ package xdsclient
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// A server can say in four ways that it does not send a resource: by omitting it
-// from the full state, by naming it as removed, by an error in its place, and by
-// silence, which is the business of the resource timer.
-
-// deleteOthers deletes what the server had and has no more, as the response with
-// its full state shows. What it never had may just be later than the response
-// (Envoy, xDS protocol, "Deleting Resources" and "Knowing When a Requested
-// Resource Does Not Exist"), and of what no request has listed yet it knows nothing. In
-// place of what it has an error for, it sends nothing (xRFC TP3, "Protocol Behavior").
-func (u *update) deleteOthers() {
-	for s := range u.types.subs.all() {
-		if s.state == subscriptionReceived && s.seen != u.number && s.request > 0 {
-			u.delete(s, errDeleted)
-		}
-	}
+// absence is the last pass over a response, through what it says in place of resources. A
+// server can say in four ways that it does not send a resource: by an error in its place, by
+// naming it as removed, by omitting it from the full state, and by silence, which is the
+// business of the resource timer.
+type absence struct {
+	*update
+	// found are the subscriptions that the server means. They are valid until the next name.
+	found []*subscription
+	// failing are the collections for whose members the response has errors.
+	failing []*collection
+	// contradicted is the first resource that the response has and says to be absent, and
+	// contradictions how many there are.
+	contradicted   string
+	contradictions int
 }
 
 var (
@@ -34,163 +32,205 @@ var (
 	errMissing = errors.New("does not exist: the server does not have it")
 )
 
+// applyAbsence applies the errors and the names of removed resources.
+func (u *update) applyAbsence() *absence {
+	a := &absence{update: u}
+	inBatches(u, u.resp.Errors, a.applyError)
+	inBatches(u, u.resp.Removed, a.applyRemoval)
+	if u.types.Dialect.Locators() {
+		inBatches(u, u.resp.RemovedLocators, a.applyRemoval)
+	}
+	return a
+}
+
+// finish applies what the response says by omission.
+func (a *absence) finish() {
+	if a.resp.FullState && a.types.typ.FullStateInSotW && a.nameless == 0 {
+		a.deleteOmitted()
+	}
+	a.answerFailing()
+}
+
+// deleteOmitted deletes the resources that the server has sent and that the response with its
+// full state omits. A resource that it has not sent may come later (Envoy, xDS
+// protocol, "Deleting Resources" and "Knowing When a Requested Resource Does Not Exist"), one
+// that no request has listed yet is unknown to it, and an error is not repeated (xRFC TP3,
+// "Protocol Behavior").
+func (a *absence) deleteOmitted() {
+	for s := range a.types.subs.all() {
+		if s.State == ads.Received && s.Seen != a.number && s.Listed() {
+			a.delete(s, errDeleted)
+		}
+	}
+}
+
 // delete notes that the server does not have a resource (gRFC A88, "Handling Data
 // Errors").
-func (u *update) delete(s *subscription, reason error) {
-	if u.unheard(s) {
+func (a *absence) delete(s *subscription, reason error) {
+	if a.forgetUnwatched(s) {
 		return
 	}
-	s.state = subscriptionMissing
-	fault := u.fault(KindDoesNotExist, s.resource, reason)
-	u.ch.client.infof("%v", fault)
-	u.dataError(s, resourceMissing, fault)
+	s.State = ads.Missing
+	fault := a.fault(KindDoesNotExist, s.resource, reason)
+	a.ch.client.infof("%v", fault)
+	a.dataError(s, StateDoesNotExist, fault)
 }
 
-// remove takes what the server says it has no resource for. One that says it of a
-// subscription by its constraints may send another variant for it in the same
-// response.
-func (u *update) remove(n wireName) {
-	sc, err := u.scopeOf(n)
+// applyRemoval applies that the server has no resource of a name. If the name comes with the
+// constraints of a subscription, the same response may have another variant for it.
+func (a *absence) applyRemoval(n wire.ResourceName) {
+	sc, err := a.scopeOf(n)
 	if err != nil {
-		u.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.name), err)
+		a.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.Name), err)
 		return
 	}
-	u.findAbsent(n, &sc)
-	u.findAbsentMembers(n, &sc, membersKnown)
-	for _, s := range u.found {
+	a.findMeant(n, &sc)
+	a.findMembers(n, &sc, false, false)
+	for _, s := range a.found {
 		switch {
-		case s.seen == u.number && n.scoped:
+		case s.Seen == a.number && n.Scoped:
 			continue
-		case s.seen == u.number:
-			u.contradiction(s)
-		case u.doubts(s, &sc):
+		case s.Seen == a.number:
+			a.noteContradiction(s)
+		case a.doubts(s, &sc):
 			continue
 		case s.resource.collection != nil:
-			u.exit(s, resourceMissing, u.fault(KindDoesNotExist, s.resource, errLeft))
-		case s.members != nil:
-			u.empty(s)
+			a.removeMember(s, StateDoesNotExist, a.fault(KindDoesNotExist, s.resource, errLeft))
+		case s.resource.glob != nil:
+			a.emptyCollection(s.resource.glob)
 		case s.payload != nil:
-			u.delete(s, errDeleted)
+			a.delete(s, errDeleted)
 		default:
-			u.delete(s, errMissing)
+			a.delete(s, errMissing)
 		}
-		s.seen = u.number
+		s.Seen = a.number
 	}
 }
 
-// findAbsent finds the subscriptions to what the server says something else of than
-// what it is.
-func (u *update) findAbsent(n wireName, sc *scope) {
-	u.found = u.found[:0]
-	for s := range u.types.named(n.name).siblings() {
-		if u.types.knows(s) && sc.covers(s) {
-			u.found = append(u.found, s)
+// findMeant finds the subscriptions that a server means by a name and a scope.
+func (a *absence) findMeant(n wire.ResourceName, sc *scope) {
+	a.found = a.found[:0]
+	add := func(s *subscription) {
+		if a.types.Asked(s) && sc.covers(s) {
+			a.found = append(a.found, s)
 		}
 	}
-	if len(u.types.byOwn) > 0 {
-		for _, s := range u.types.byOwn[xdsname.Canonical(string(n.name))] {
-			if u.types.knows(s) && sc.covers(s) {
-				u.found = append(u.found, s)
-			}
+	for s := range a.types.named(n.Name).siblings() {
+		add(s)
+	}
+	if len(a.types.byOwn) > 0 {
+		for _, s := range a.types.byOwn[xdsname.Canonical(string(n.Name))] {
+			add(s)
 		}
 	}
 }
 
-// membersWanted says which members of collections findAbsentMembers is to find, beside
-// those that the collections have.
-type membersWanted int
-
-const (
-	// membersKnown: no others.
-	membersKnown membersWanted = iota
-	// membersDenied: no others, but their collections have an answer.
-	membersDenied
-	// membersFailed: others are made, and their collections have an answer.
-	membersFailed
-)
-
-// findAbsentMembers adds the members of collections to what was found.
-func (u *update) findAbsentMembers(n wireName, sc *scope, wanted membersWanted) {
-	first, name := u.types.collectionsOf(n.name)
+// findMembers adds the members of collections to what was found. answers says that what the server
+// says is an answer for their collections, and enter that members which these do not have are
+// added to them.
+func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter bool) {
+	first, name := a.types.collectionsOf(n.Name)
 	for s := range first.siblings() {
-		if !u.types.knows(s) {
+		if !a.types.Asked(s) {
 			continue
 		}
-		known := false
-		for m := range s.members[name].siblings() {
+		c, known := s.resource.glob, false
+		for m := range c.sent[name].siblings() {
 			if sc.coversMember(m) {
-				u.found, known = append(u.found, m), true
+				a.found, known = append(a.found, m), true
 			}
 		}
 		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
-		if !meant || wanted == membersKnown {
+		if !meant || !answers {
 			continue
 		}
-		u.failing = append(u.failing, s)
-		if known || wanted == membersDenied {
+		a.failing = append(a.failing, c)
+		if known || !enter {
 			continue
 		}
-		m, err := u.enter(newcomer{s, Member{name, sc.parameters}})
+		m, err := (&newcomer{c, Member{name, sc.parameters}}).enter()
 		if err != nil {
-			u.blameError(fmt.Sprintf("%s %q", u.types.typ.Name, n.name), err)
+			a.blameError(fmt.Sprintf("%s %q", a.types.typ.Name, n.Name), err)
 			continue
 		}
-		u.found = append(u.found, m)
+		a.found = append(a.found, m)
 	}
 }
 
-// contradiction notes that a response has a resource and says that it does not.
+// removeMember notes that the server no longer has a member.
+func (a *absence) removeMember(m *subscription, state CacheState, fault *Error) {
+	c := m.resource.collection
+	a.types.dropMember(m)
+	c.entry.endStandby(a.delivery)
+	if r := c.cached[m.resource.key]; r != nil {
+		c.expel(r, state, fault, a.delivery)
+	}
+}
+
+// emptyCollection notes that a collection has no members.
+func (a *absence) emptyCollection(c *collection) {
+	for m := range c.sent.all() {
+		a.removeMember(m, StateDoesNotExist, a.fault(KindDoesNotExist, m.resource, errLeft))
+	}
+	a.answerCollection(c)
+	a.markUseful(c.entry)
+}
+
+// noteContradiction notes that a response has a resource and says that it does not.
 // The resource counts. What has an error may be named as removed as well, for
 // clients that do not know of errors.
-func (u *update) contradiction(s *subscription) {
-	if s.state == subscriptionFailed {
+func (a *absence) noteContradiction(s *subscription) {
+	if s.State == ads.Failed {
 		return
 	}
-	if u.contradictions++; u.contradictions == 1 {
-		u.contradicted = s.resource.key.name
+	if a.contradictions++; a.contradictions == 1 {
+		a.contradicted = s.resource.key.name
 	}
 }
 
-// report takes an error that the server sent in place of a resource (xRFC TP3,
+func (a *absence) logContradictions() {
+	if a.contradictions > 0 {
+		a.ch.client.warningf("xDS management server %s sent %d %s resources and said in the same response that it does not, first %q; the resources count",
+			a.ch.server, a.contradictions, a.types.typ.Name, a.contradicted)
+	}
+}
+
+// applyError applies an error that the server sent in place of a resource (xRFC TP3,
 // "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS server").
-func (u *update) report(e wireError) {
-	code, reason := e.reason()
-	sc, err := u.scopeOf(e.wireName)
+func (a *absence) applyError(e wire.ResourceError) {
+	code, reason := e.Reason()
+	sc, err := a.scopeOf(e.ResourceName)
 	if err != nil {
-		u.nameless++
-		u.refuseScope(e.wireName, fmt.Sprintf("resource_errors[%d]", e.index), err)
+		a.nameless++
+		a.refuseScope(e.ResourceName, fmt.Sprintf("resource_errors[%d]", e.Index), err)
 		return
 	}
-	u.findAbsent(e.wireName, &sc)
-	failing := len(u.failing)
-	// The error of the preferred variant is none of the others that match, which a
+	a.findMeant(e.ResourceName, &sc)
+	failing := len(a.failing)
+	// An error for the preferred variant is none for the others that match and that a
 	// collection with the same constraints has.
-	if len(u.found) == 0 || sc.all || sc.exact {
-		wanted := membersFailed
-		if code == codes.NotFound {
-			wanted = membersDenied
-		}
-		u.findAbsentMembers(e.wireName, &sc, wanted)
+	if len(a.found) == 0 || sc.all || sc.exact {
+		a.findMembers(e.ResourceName, &sc, true, code != codes.NotFound)
 	}
-	if len(u.found) == 0 && len(u.failing) == failing {
-		u.unasked++
+	if len(a.found) == 0 && len(a.failing) == failing {
+		a.unasked++
 		return
 	}
-	u.serverErrors++
-	for _, s := range u.found {
-		if s.seen == u.number {
-			u.contradiction(s)
+	a.serverErrors++
+	for _, s := range a.found {
+		if s.Seen == a.number {
+			a.noteContradiction(s)
 			continue
 		}
-		if u.doubts(s, &sc) {
+		if a.doubts(s, &sc) {
 			continue
 		}
-		s.seen = u.number
-		u.failed(s, code, reason)
+		s.Seen = a.number
+		a.noteError(s, code, reason)
 	}
 	if code == codes.NotFound {
-		for _, s := range u.failing[failing:] {
-			u.lift(s.resource)
+		for _, c := range a.failing[failing:] {
+			a.markUseful(c.entry)
 		}
 	}
 }
@@ -200,83 +240,80 @@ func (u *update) report(e wireError) {
 // error for the collection as a whole, which stands until a resource or another error for
 // it comes. If those who watch the collection follow another server, errors that are not
 // final do not count, as with other resources.
-func (u *update) answerFailing() {
-	for _, s := range u.failing {
-		failed := s.state == subscriptionFailed || s.state == subscriptionDropped
-		_, lifting := u.lifting[s.resource]
-		if !failed && (lifting || !s.resource.aside()) {
-			u.answer(s)
+func (a *absence) answerFailing() {
+	for _, c := range a.failing {
+		failed := c.sub.State == ads.Failed || c.sub.State == ads.Dropped
+		_, useful := a.useful[c.entry]
+		if !failed && (useful || !c.entry.aside()) {
+			a.answerCollection(c)
 		}
 	}
 }
 
-// unheard forgets all that the server said of a resource that has variants, in place of
-// noting an error, if nobody watches it: the server has not been told so. Should a watch
-// begin before it is, it is asked again: the client may have moved away from the variant and
-// back, and the error be older than the latter.
-func (u *update) unheard(s *subscription) bool {
+// forgetUnwatched forgets the answers for a resource with variants, in place of noting an error,
+// if it is no longer watched, and reports whether that is so. The server has not been asked
+// yet to stop sending it. A watch that begins before that asks again: the client may have moved
+// to another variant and back, and the error may be older than the move back.
+func (a *absence) forgetUnwatched(s *subscription) bool {
 	r := s.resource
-	if !u.types.locators || r.collection != nil || s.members != nil || len(r.watches) > 0 {
+	if !a.types.Dialect.Locators() || r.collection != nil || r.glob != nil || len(r.watches) > 0 {
 		return false
 	}
-	u.types.unindex(s)
-	s.state, s.payload, s.taken, s.lastError = subscriptionDoubted, nil, stamp{}, nil
-	r.state, r.payload, r.taken, r.fault = resourceRequested, nil, stamp{}, nil
+	a.types.unindex(s)
+	s.State, s.payload, s.taken, s.lastError = ads.Doubted, nil, stamp{}, nil
+	r.state, r.payload, r.taken, r.fault = StateRequested, nil, stamp{}, nil
 	return true
 }
 
 // blameError notes a fault of an error that the server sent in place of a resource.
-func (u *update) blameError(where string, err error) {
-	u.total++
-	u.invalid++
-	u.faults.add(where, err)
+func (a *absence) blameError(where string, err error) {
+	a.total++
+	a.invalid++
+	a.faults.add(where, err)
 }
 
-// refuseScope notes that it cannot be told which subscriptions a server means.
-func (u *update) refuseScope(n wireName, where string, err error) {
-	u.blameError(where, err)
-	if errors.Is(err, errPublished) {
-		u.refusePublished(n)
-	}
-}
-
-// failed notes that the server sent an error in place of a resource.
-func (u *update) failed(s *subscription, code codes.Code, reason error) {
-	if u.unheard(s) {
+// refuseScope notes that it is unknown which subscriptions a server means. One that names them
+// in the published form of xRFC TP2 may mean any subscription to the name.
+func (a *absence) refuseScope(n wire.ResourceName, where string, err error) {
+	a.blameError(where, err)
+	if !errors.Is(err, errPublished) {
 		return
 	}
-	s.state = subscriptionFailed
+	a.findMeant(n, &scope{all: true})
+	for _, s := range a.found {
+		if s.Seen != a.number {
+			s.Seen, s.State = a.number, ads.Failed
+			a.dataError(s, StateNACKed, a.fault(KindInvalid, s.resource, errPublished))
+		}
+	}
+}
+
+// noteError notes that the server sent an error in place of a resource.
+func (a *absence) noteError(s *subscription, code codes.Code, reason error) {
+	if a.forgetUnwatched(s) {
+		return
+	}
+	s.State = ads.Failed
 	kind := KindServer
 	if code == codes.NotFound {
 		kind = KindDoesNotExist
 	}
-	fault := u.fault(kind, s.resource, reason)
+	fault := a.fault(kind, s.resource, reason)
 	fault.Code = code
 	if s.lastError == nil || !s.lastError.fault.same(fault) {
-		u.ch.client.warningf("%v", fault)
+		a.ch.client.warningf("%v", fault)
 	}
 	switch {
 	case s.resource.collection != nil && code == codes.NotFound:
-		u.exit(s, resourceFailed, fault)
+		a.removeMember(s, StateReceivedError, fault)
 	case code == codes.NotFound, code == codes.PermissionDenied:
-		u.dataError(s, resourceFailed, fault)
+		a.dataError(s, StateReceivedError, fault)
 	default:
-		u.ch.fail(s, lastError{resourceFailed, fault, false}, u.delivery)
+		a.ch.fail(s, lastError{StateReceivedError, fault, false}, a.delivery)
 	}
 }
 
-// reason returns the code and the text of an error. A code that gRPC does not
-// have, and OK, which is none of an error, become UNKNOWN.
-func (e *wireError) reason() (codes.Code, error) {
-	code, text := codes.Code(e.code), strings.ToValidUTF8(faults.Shorten(string(e.message[:min(len(e.message), transport.MaxServerText+1)]), transport.MaxServerText), "\uFFFD")
-	if text == "" {
-		text = "the server gives no reason"
-	}
-	if e.code <= int32(codes.OK) || e.code > int32(codes.Unauthenticated) {
-		code, text = codes.Unknown, fmt.Sprintf("code %d: %s", e.code, text)
-	}
-	if code == codes.NotFound {
-		text = "does not exist: " + text
-	}
-	return code, errors.New(text)
+// doubts reports whether a denial in the response is not to be believed of a subscription.
+func (a *absence) doubts(s *subscription, sc *scope) bool {
+	return sc.all && a.types.Dialect.Locators() && s.resource.collection == nil && a.types.Doubts(s, a.number)
 }

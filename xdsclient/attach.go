@@ -9,18 +9,16 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 )
 
-// Attach says that the channel with the given target uses the client, until
-// detach is called: the client then reports metrics to the channel's recorder
-// (resolver.BuildOptions.MetricsRecorder), labelled with the target, and Dump
-// lists the target. recorder may be nil. Attach is not for init functions.
+// Attach says that the channel with the given target uses the client, until detach is called:
+// the client reports metrics to the channel's recorder (resolver.BuildOptions.MetricsRecorder),
+// labelled with the target, and Dump lists the target. recorder may be nil. Attach must not be
+// called from init functions.
 //
-// The metrics of a channel are those of the whole client, which it may share with
-// others. Of several channels with one target only the one that attached first
-// reports, until it detaches: to whoever collects the metrics, all of them are the
-// same. A channel without a recorder does not count in that.
+// The metrics of a channel are those of the whole client, which it may share with others. Of
+// several channels with one target only the one that attached first reports, until it detaches:
+// their metrics have the same labels. A channel without a recorder does not count in that.
 //
-// detach may be called again. A recorder may still be called by something that is
-// under way when detach returns.
+// detach may be called again. A call of the recorder may be under way when detach returns.
 func (c *XDSClient) Attach(target string, recorder estats.MetricsRecorder) (detach func()) {
 	a := &attachment{target: target, recorder: recorder, labels: make(map[labelKey][]string)}
 	unregister := func() {}
@@ -45,15 +43,15 @@ type attachment struct {
 	reports atomic.Bool
 
 	mu sync.Mutex
-	// labels are the label values that were used already, so that recording
-	// allocates nothing. There are as many as servers and types of them.
+	// labels are the label values that were used, so that recording allocates nothing. There
+	// are as many as servers and types of them.
 	labels map[labelKey][]string
 }
 
 type labelKey struct{ server, typ string }
 
-// labelsFor returns the label values of a counter. typ is empty for those that
-// have no resource type.
+// labelsFor returns the label values of a counter. typ is empty for those without a resource
+// type.
 func (a *attachment) labelsFor(server, typ string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +67,7 @@ func (a *attachment) labelsFor(server, typ string) []string {
 	return labels
 }
 
-// registerGauges has the recorder ask for the gauges when it needs them.
+// registerGauges has the recorder read the gauges when it needs them.
 func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
 	var gauges []estats.AsyncMetric
 	if a.handles.connected != nil {
@@ -106,15 +104,14 @@ func (a *attachment) reportGauges(n census, to estats.AsyncMetricsRecorder) {
 	}
 }
 
-// attachments are the channels that use a client. The zero value is empty. Its
-// lock is not held while a recorder is called.
+// attachments are the channels that use a client. The zero value is empty. Its lock is not held
+// while a recorder is called.
 type attachments struct {
 	mu sync.Mutex
-	// byTarget are the attachments of each target in the order in which they
-	// came.
+	// byTarget has the attachments of each target in their order.
 	byTarget map[string][]*attachment
-	// reporting are those that report. The slice is replaced, not changed; it is
-	// nil as long as nobody cares for metrics.
+	// reporting are those that report. The slice is replaced, not changed; it is nil until one
+	// has a recorder.
 	reporting atomic.Pointer[[]*attachment]
 }
 
@@ -136,7 +133,7 @@ func (s *attachments) remove(a *attachment) {
 		delete(s.byTarget, a.target)
 	}
 	if a.reports.Swap(false) {
-		others := slices.DeleteFunc(slices.Clone(s.who()), func(x *attachment) bool { return x == a })
+		others := slices.DeleteFunc(slices.Clone(s.reporters()), func(x *attachment) bool { return x == a })
 		s.reporting.Store(&others)
 		s.appoint(a.target)
 	}
@@ -149,7 +146,7 @@ func (s *attachments) appoint(target string) {
 			continue
 		}
 		if !a.reports.Swap(true) {
-			all := append(slices.Clip(s.who()), a)
+			all := append(slices.Clip(s.reporters()), a)
 			s.reporting.Store(&all)
 		}
 		return
@@ -163,8 +160,8 @@ func (s *attachments) targets() []string {
 	return slices.Sorted(maps.Keys(s.byTarget))
 }
 
-// who returns the attachments that report.
-func (s *attachments) who() []*attachment {
+// reporters returns the attachments that report.
+func (s *attachments) reporters() []*attachment {
 	if p := s.reporting.Load(); p != nil {
 		return *p
 	}
@@ -172,22 +169,22 @@ func (s *attachments) who() []*attachment {
 }
 
 // received counts the resources of a response.
-func (s *attachments) received(server string, t *ResourceType, valid, invalid, unmatched int) {
-	for _, a := range s.who() {
+func (s *attachments) received(server string, t *ResourceType, m meterReading) {
+	for _, a := range s.reporters() {
 		count := func(h *estats.Int64CountHandle, n int) {
 			if h != nil && n > 0 {
 				h.Record(a.recorder, int64(n), a.labelsFor(server, t.label())...)
 			}
 		}
-		count(a.handles.valid, valid)
-		count(a.handles.invalid, invalid)
-		count(a.handles.unmatched, unmatched)
+		count(a.handles.valid, m.valid)
+		count(a.handles.invalid, m.invalid)
+		count(a.handles.unmatched, m.unmatched)
 	}
 }
 
 // serverFailed counts that a server became unreachable.
 func (s *attachments) serverFailed(server string) {
-	for _, a := range s.who() {
+	for _, a := range s.reporters() {
 		if a.handles.serverFailure != nil {
 			a.handles.serverFailure.Record(a.recorder, 1, a.labelsFor(server, "")...)
 		}

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // authority is what the client has of one xDS authority: a cache for each of its servers,
@@ -18,48 +20,47 @@ import (
 //
 // A party, which is what one target watches, follows one server as a whole. What it
 // watches is subscribed to at that server and at those above it in the list, which were
-// unreachable and are tried on. It moves by itself, so that a target that needs something
-// new does not take along others that have all they need, but it shares the streams and the
-// caches with those that follow the same server.
+// unreachable and are still tried. Each party moves by itself, so that a target that needs
+// something new does not take along others that have all they need. Parties that follow the same
+// server share its stream and its cache.
 //
-//	level   server      party A (has all)    party B (needs something new)
-//	  0     primary     hears its cache      stands by at its cache
-//	  1     fallback    -                    hears its cache
+//	level   server      party A (has all)      party B (needs something new)
+//	  0     primary     uses its cache         stands by at its cache
+//	  1     fallback    -                      uses its cache
 //
-// A party goes down one level when its server becomes unreachable and something that it
-// watches is not cached; if the next server is known to be unreachable, to the one after it
-// at once. While all is cached it stays, and its watchers hear nothing. Unreachable is what
-// gRFC A57 calls a connectivity error, and lasts until the next stream is open: whether
-// that one brings an answer is not decided before it ends. Once the server of the last
-// level and all above it are unreachable, the watchers of that level are told.
+// A party moves down one level when its server becomes unreachable and something that it
+// watches is not cached; if the next server is known to be unreachable, it moves on at once.
+// While all is cached it stays, and nothing is reported to its watchers. Unreachable is a
+// connectivity error as gRFC A57 defines it, and lasts until the next stream is open: whether
+// that stream brings an answer is not known before it ends. Once the server of the last
+// level and all above it are unreachable, that is reported to the watchers of the last level.
 //
-// The way up is one step to any level above, with the first thing that its server says that
-// is of use to the party: a valid resource that it watches, or that there is none, or not
-// for this client. What else the server says is held in its cache until then. If the server
-// that the party follows is unreachable itself, any answer from above is enough.
+// A party moves up to any level above with the first answer of that server that is of use
+// to it: a valid resource that it watches, or that a resource does not exist, or not for this
+// client. Other answers are held in that server's cache until then. If the server that the party
+// follows is unreachable itself, any answer from above is enough.
 //
-// There is no flapping. The way down needs a failed attempt and something that is
-// missing; the way up needs an answer, and no more than one attempt per step of the backoff
-// is made to get one.
+// This does not flap: the way down needs a failed attempt and something that is missing, the
+// way up needs an answer, and backoff bounds the attempts to get one.
 //
-// A cache that a party moves to has its own server's word for each resource that the
-// server spoke of. For the rest it inherits what the party had, as that is better than
-// nothing, until the server says otherwise. Watchers are told what is different. What a
-// party stands by for is asked for without versions on a new stream: the server would not
-// repeat what the party's cache has replaced since.
+// For each resource that a server has answered for, the party that moves to its cache gets that
+// answer. The rest the cache inherits from what the party had, which is better than
+// nothing, until the server answers. Watchers are called for what is different. On a new stream
+// the resources that a party stands by for are requested without versions: the server would
+// not repeat what the party's cache has replaced since.
 //
-// Each step costs time in proportion to what the party watches, and with the failed
-// attempts that lead to it backoff bounds their number.
+// Each step costs time in proportion to what the party watches, and backoff bounds the number
+// of steps by bounding the failed attempts that lead to them.
 type authority struct {
 	client *XDSClient
 	key    authorityKey
-	// levels are the caches of the authority's servers, that of the preferred one first.
+	// levels are the caches of the authority's servers, the preferred one first.
 	levels []*level
 	// variants says that one of the servers can be asked for variants of resources
 	// (xRFC TP2). If none can, constraints choose nothing, and all watches of a name
 	// are of one resource.
 	variants bool
-	// parties holds those that watch something, by target.
+	// parties has those that watch something, by target.
 	parties map[string]*party
 }
 
@@ -80,7 +81,7 @@ func (a *authority) addLevel(server *bootstrap.Server) {
 	a.levels = append(a.levels, &level{authority: a, server: server, index: len(a.levels), resources: make(map[resourceKey]*resource)})
 }
 
-// partyOf returns the party of a target, which begins at the preferred server.
+// partyOf returns the party of a target. A new one follows the preferred server.
 func (a *authority) partyOf(target string) *party {
 	p := a.parties[target]
 	if p == nil {
@@ -90,15 +91,15 @@ func (a *authority) partyOf(target string) *party {
 	return p
 }
 
-// watch adds a watcher of a target to what a locator stands for.
-func (a *authority) watch(t *ResourceType, l locator, w *watch, target string) {
+// watch adds a watch of a target to the resource that a locator names.
+func (a *authority) watch(t *ResourceType, l wire.Locator, w *watch, target string) {
 	if !a.variants {
-		l.constraints = dynparam.Constraints{}
+		l.Constraints = dynparam.Constraints{}
 	}
-	a.partyOf(target).watch(resourceKey{t, l.name, l.constraints.Key()}, l.constraints, w)
+	a.partyOf(target).watch(resourceKey{t, l.Name, l.Constraints.Key()}, l.Constraints, w)
 }
 
-// abandon ends all watches. The channels are about to close.
+// abandon ends all watches, before the channels close.
 func (a *authority) abandon() {
 	for _, p := range a.parties {
 		for _, w := range p.watches {
@@ -112,7 +113,7 @@ func (a *authority) abandon() {
 	}
 }
 
-// forgetIfEmpty has the client forget the authority when its caches are empty.
+// forgetIfEmpty removes the authority from the client if its caches are empty.
 func (a *authority) forgetIfEmpty() {
 	for _, l := range a.levels {
 		if len(l.resources) > 0 {
@@ -158,7 +159,7 @@ func quoteNames(names []string) string {
 	}
 	quoted := make([]string, len(names))
 	for i, name := range names {
-		quoted[i] = quoteName(name)
+		quoted[i] = xdsname.Quote(name)
 	}
 	return strings.Join(quoted, ", ") + more
 }
@@ -168,5 +169,5 @@ func (a *authority) String() string {
 	if !a.key.newStyle {
 		return "old-style names"
 	}
-	return "authority " + quoteName(a.key.name)
+	return "authority " + xdsname.Quote(a.key.name)
 }

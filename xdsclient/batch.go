@@ -17,6 +17,6 @@ func (c *XDSClient) endBatch() {
 		return
 	}
 	for _, ch := range c.channels {
-		ch.notify()
+		ch.stream.Notify()
 	}
 }

@@ -10,9 +10,7 @@ import (
 // What a batch starts and stops goes out together, also without a response that
 // would hold requests back.
 func TestBatchIsOneRequestPerType(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		_, stop := listen(t, c, types.clusters, "before")
 		s := server.stream()
 		check(t, s.request(), want{typ: types.clusters, names: []string{"before"}, node: true})
@@ -35,13 +33,10 @@ func TestBatchIsOneRequestPerType(t *testing.T) {
 
 // A batch that changes nothing in the end sends nothing.
 func TestBatchThatChangesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		_, stop := listen(t, c, types.clusters, "b")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		c.Batch(func() {
 			stop()
 			s.quiet()
@@ -56,12 +51,9 @@ func TestBatchThatChangesNothing(t *testing.T) {
 
 // Without constraints a watch by locator is one by name.
 func TestLocatorWithoutConstraints(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "text"))
 		e.cluster("text")
 		s.request()

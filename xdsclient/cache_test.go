@@ -13,8 +13,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// The same bytes keep the same value, are not decoded,
-// and wake nobody, but are ACKed.
+// The same bytes keep the same value, are not decoded, cause no call to a watcher, and are ACKed.
 func TestUnchangedResourceCostsNothing(t *testing.T) {
 	for name, form := range map[string]func(proto.Message) proto.Message{
 		"bare":             func(m proto.Message) proto.Message { return m },
@@ -22,12 +21,9 @@ func TestUnchangedResourceCostsNothing(t *testing.T) {
 		"wrapped nameless": func(m proto.Message) proto.Message { return wrap(t, "", m) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.client()
+			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				a, _ := listen(t, c, types.clusters, "a")
-				s := server.stream()
-				s.request()
+				s := server.asked()
 				s.send(types.clusters, "1", "n1", form(cluster("a", "1")))
 				s.request()
 				value := a.cluster("1")
@@ -57,9 +53,7 @@ func TestUnchangedResourceCostsNothing(t *testing.T) {
 // gRFC A88: ResourceChanged clears an ambient error, also if it brings the same
 // value.
 func TestUnchangedResourceClearsNACK(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))

@@ -1,73 +1,42 @@
 package xdsclient
 
 import (
-	"context"
-	"fmt"
-	"hash/maphash"
-	"time"
-
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// linkState says how a channel stands with its server.
-type linkState int
-
-const (
-	// linkNew: no stream was opened yet.
-	linkNew linkState = iota
-	// linkConnecting: there is no stream, and none failed since the server last
-	// answered.
-	linkConnecting
-	// linkOpen: a stream is open, and the server has not answered on it.
-	linkOpen
-	// linkAnswered: a stream is open, and the server answered on it.
-	linkAnswered
-	// linkDown: the last attempt failed without an answer.
-	linkDown
-	// linkClosed: nothing is watched from the server any more.
-	linkClosed
-)
-
-// serverChannel is the way to one management server: one ADS stream at a time, and
-// what is subscribed to on it. It exists while a resource of the
-// server is watched.
+// serverChannel is what a client has of one management server: an ADS stream, and what is
+// subscribed to on it. It exists while a resource of the server is watched. Guarded by
+// XDSClient.mu.
 type serverChannel struct {
 	client *XDSClient
 	server *bootstrap.Server
-	// conn is the connection to the server, nil before the channel runs.
-	conn *transport.Conn
 	// loads counts the load that is reported to the server.
-	loads  *load.Store
-	cancel context.CancelFunc
-	// wake tells the writer that a request may be due. It has room for one, so
-	// that a wake-up is never lost.
-	wake chan struct{}
-
-	// protocol is changed between two streams only, under XDSClient.mu.
-	protocol protocol
-
-	// What follows is guarded by XDSClient.mu.
+	loads *load.Store
+	// stream calls the methods of ads.Handler.
+	stream *ads.Stream
+	// protocol changes between two streams only, so the stream reads it without the lock.
+	protocol wire.Protocol
+	link     ads.Link
 
 	// levels are those that watch something from the server, one of each authority.
 	levels map[*level]struct{}
 	// watched counts the subscriptions that are watched.
 	watched int
-	state   linkState
-	// failure is why the server counts as unreachable. It is nil again when the
-	// server answers.
-	failure error
-	// types are the types in the order of their first subscription, which is
-	// that of their dependencies.
+	// types are in the order of their first subscription, which is that of their
+	// dependencies.
 	types []*typeState
-	// delivery is the response that watchers are still busy with, or nil. Until
-	// they are done, changes of subscriptions are held back, so that those that
-	// the response caused go out together.
+	// delivery is the response that watchers are still busy with, or nil. Until they are
+	// done, changes of subscriptions are held back, so that those that the response caused
+	// go out together.
 	delivery *delivery
 	expiry   expiry
-	// responses and finds number the responses, and the searches for what
-	// something in a response is for.
+	// sending is set from NextRequest until Sent.
+	sending sending
+	// responses and finds number the responses, and the searches for what something in a
+	// response is for.
 	responses, finds uint64
 	// ignored is the type of the last response that was ignored.
 	ignored string
@@ -79,9 +48,11 @@ func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 		server:   server,
 		loads:    c.loadsFor(server),
 		protocol: c.protocolFor(server),
-		wake:     make(chan struct{}, 1),
 		levels:   make(map[*level]struct{}),
 	}
+	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{
+		Node: c.config.Node, Backoff: c.options.backoff, MaxMessageSize: c.options.maxMessageSize,
+	})
 	ch.expiry.timeout = c.options.resourceTimeout
 	if server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		ch.expiry.timeout *= 2
@@ -90,22 +61,14 @@ func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 	return ch
 }
 
-// notify wakes the writer.
-func (ch *serverChannel) notify() {
-	select {
-	case ch.wake <- struct{}{}:
-	default:
-	}
-}
-
+// typeState returns the state of a type, which it makes unless there is one.
 func (ch *serverChannel) typeState(t *ResourceType) *typeState {
 	for _, ts := range ch.types {
 		if ts.typ == t {
 			return ts
 		}
 	}
-	ts := newTypeState(t, ch.server, ch.protocol.incremental())
-	ts.locators = knowsVariants(ch.server)
+	ts := newTypeState(t, ch)
 	ch.types = append(ch.types, ts)
 	return ts
 }
@@ -120,31 +83,18 @@ func (ch *serverChannel) typeStateOf(typeURL string) *typeState {
 	return nil
 }
 
-// subscribe asks the server for a resource. If the server still has the
-// subscription of an earlier watch, that one goes on.
+// subscribe asks the server for a resource. If the server still has the subscription of an
+// earlier watch, that one goes on.
 func (ch *serverChannel) subscribe(r *resource) {
 	ch.watched++
 	ts := ch.typeState(r.key.typ)
-	s := ts.subs.get(r.key)
-	if s == nil {
-		s = ts.add(r)
-		ts.adopt(s)
-		ch.expect(ts, s)
+	if ts.subs.get(r.key) == nil {
+		s := ts.add(r)
+		ts.adoptAnswer(s)
+		ts.prepare(s)
 	}
-	ts.disturb()
-	ch.notify()
-}
-
-// expect prepares for the first thing that the server says of a resource: it may
-// send the bytes that the cache has from another server, and by these the resource
-// is found.
-func (ch *serverChannel) expect(ts *typeState, s *subscription) {
-	switch p := s.resource.payload; {
-	case !ts.served(s):
-		ch.unserved(s)
-	case p != nil && s.members == nil:
-		ts.index(s, maphash.Bytes(ch.client.seed, p.raw))
-	}
+	ts.Disturb()
+	ch.stream.Notify()
 }
 
 // subscriptionTo returns the subscription to a resource, or nil.
@@ -152,8 +102,8 @@ func (ch *serverChannel) subscriptionTo(r *resource) *subscription {
 	return ch.typeState(r.key.typ).subs.get(r.key)
 }
 
-// unsubscribe notes that a resource is no longer watched from this server. If the server knows of the subscription, it stays until the server is
-// told. With the last one the channel closes.
+// unsubscribe notes that a resource is no longer watched from this server. A subscription that
+// the server knows of stays until a request has ended it. With the last one the channel closes.
 func (ch *serverChannel) unsubscribe(r *resource) {
 	if ch.watched--; ch.watched == 0 {
 		ch.close()
@@ -161,235 +111,67 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 	}
 	ts := ch.typeState(r.key.typ)
 	s := ts.subs.get(r.key)
-	if ts.touch(s); s.state == subscriptionUnsent || !ch.streaming() {
-		ts.drop(s)
+	if ts.Touch(s); s.State == ads.Unsent || !ch.link.Streaming() {
+		ts.Drop(s)
 	}
-	if !ch.streaming() {
+	if !ch.link.Streaming() {
 		ts.forgetVersion()
 	}
-	ch.notify()
+	ch.stream.Notify()
 }
 
-// streaming reports whether a stream is open.
-func (ch *serverChannel) streaming() bool {
-	return ch.state == linkOpen || ch.state == linkAnswered
-}
-
-// healthy reports whether the server is not known to be unreachable.
-func (ch *serverChannel) healthy() bool { return ch.failure == nil }
-
-// unreachable reports whether the server cannot be reached (gRFC A57). While a
-// stream is open that has not brought an answer, that is undecided.
-func (ch *serverChannel) unreachable() bool { return ch.failure != nil && !ch.streaming() }
-
-// close ends all subscriptions, the stream and the connection. The goroutines end
-// soon after; a watch that starts before that gets a new channel.
+// close ends all subscriptions, the stream and the connection. The goroutines end soon after; a
+// watch that starts before that gets a new channel.
 func (ch *serverChannel) close() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			ts.drop(s)
+			ts.Drop(s)
 		}
 	}
 	delete(ch.client.channels, ch.server.Key())
-	ch.state = linkClosed
+	ch.link.Close()
 	ch.expiry.stop()
 	ch.expiry.clear()
-	ch.cancel()
+	ch.stream.Close()
 }
 
-// run keeps a stream open until the context ends. It waits longer with every
-// attempt that brought nothing. The wait counts from the start of the attempt: a
-// stream that ends after a long life is replaced at once, one that ends right
-// after its first answer is not.
-func (ch *serverChannel) run(ctx context.Context) {
-	tries := transport.Retries{Config: ch.client.options.backoff}
-	defer ch.conn.Release()
-	for ctx.Err() == nil {
-		started := time.Now()
-		verdict, err := ch.attempt(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if ch.refused(err) {
-			continue
-		}
-		if ch.ended(err) {
-			ch.client.attached.serverFailed(ch.server.URI)
-		}
-		if verdict == verdictAccepted {
-			tries.Reset()
-		}
-		ch.conn.Pause(ctx, tries.Next()-time.Since(started))
-	}
-}
-
-// attempt opens a stream and stays with it until it ends. The verdict is the best
-// that a response on it got.
-func (ch *serverChannel) attempt(ctx context.Context) (verdict, error) {
-	cc, err := ch.conn.Open()
-	if err != nil {
-		return verdictNone, err
-	}
-	return ch.stream(ctx, cc)
-}
-
-// opened notes that a stream is open. Everything is subscribed to again, with the
-// last accepted versions where the cache still has them. Types that nobody watches
-// are forgotten.
-func (ch *serverChannel) opened() {
-	ch.client.mu.Lock()
-	defer ch.client.unlock()
-	ch.client.stats.Streams++
-	if ch.state == linkClosed {
-		return
-	}
-	ch.state = linkOpen
-	ch.forgetReplaced()
-	kept := ch.types[:0]
-	for _, ts := range ch.types {
-		if ts.begin(); len(ts.subs) > 0 {
-			kept = append(kept, ts)
-		}
-	}
-	clear(ch.types[len(kept):])
-	ch.types = kept
-	if len(kept) > 0 {
-		kept[0].probe = ch.failure != nil
-	}
-	ch.expiry.start()
-	ch.notify()
-}
-
-// forgetReplaced forgets what the server sent of resources that somebody watches who
-// follows another server. Those have that server's versions now, so this one is to send its
-// own again, and not to be told that the client has them. Nor is it told what
-// variants a collection has (xRFC TP2): it gets versions by name, and could not say
-// which variant of a name is gone.
-func (ch *serverChannel) forgetReplaced() {
-	for _, ts := range ch.types {
-		for s := range ts.subs.all() {
-			if s.resource.standby == 0 && !(ts.locators && s.members != nil) {
-				continue
-			}
-			ts.forgetWord(s)
-			ch.expect(ts, s)
-		}
-	}
-}
-
-// answered notes that the server answered on the stream, which ends every
-// connectivity error.
-func (ch *serverChannel) answered() {
-	if ch.state == linkClosed {
-		return
-	}
-	ch.state = linkAnswered
-	if ch.failure == nil {
-		return
-	}
-	ch.failure = nil
-	ch.client.infof("xDS management server %s answers again", ch.server)
-	for l := range ch.levels {
-		l.serverUp()
-	}
-}
-
-// reset forgets what is of a stream that ended.
-func (ch *serverChannel) reset() {
-	ch.delivery = nil
-	ch.expiry.stop()
-	ch.expiry.clear()
-	for _, ts := range ch.types {
-		ts.begin()
-	}
-}
-
-// ended notes that a stream ended, or could not be opened. It counts as a
-// connectivity error only if the server did not answer on it (gRFC A57, "Handling
-// ADS Stream Termination"). It reports whether the server became unreachable by
-// that.
-func (ch *serverChannel) ended(err error) (lost bool) {
-	ch.client.mu.Lock()
-	defer ch.client.unlock()
-	if ch.state == linkClosed {
-		return false
-	}
-	ch.reset()
-	if ch.state == linkAnswered {
-		ch.state = linkConnecting
-		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, transport.Reason(err))
-		return false
-	}
-	ch.state = linkDown
-	failure := transport.Reason(err)
-	lost = ch.failure == nil
-	news := lost || ch.failure.Error() != failure.Error()
-	if news {
-		ch.failure = failure
-		ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, failure)
-	}
-	for l := range ch.levels {
-		l.serverDown(news)
-	}
-	return lost
-}
-
-// accept notes that the server sent a valid version, even if it is the one in use.
-func (ch *serverChannel) accept(s *subscription, p *payload, taken stamp, d *delivery) {
-	s.payload, s.taken, s.lastError = p.from(ch.server), taken, nil
-	s.admit()
-	s.resource.take(s.payload, taken, d)
-}
-
-// fail notes that the server's last word on a resource is an error.
-func (ch *serverChannel) fail(s *subscription, b lastError, d *delivery) {
-	s.lastError = &b
-	s.admit()
-	if b.drop {
-		s.payload, s.taken = nil, stamp{}
-		ch.typeState(s.resource.key.typ).dropMembers(s)
-		s.resource.disband(b, d)
-	}
-	s.resource.fail(b.state, b.fault, b.drop, d)
-}
-
-// reinstate makes the cache say of a resource that is about to be watched what the server
-// said of it to other watches, or of another subscription to the name.
+// reinstate gives the cache entry of a resource that is about to be watched what the server said
+// of it to other watches, or to another subscription to the name.
 func (ch *serverChannel) reinstate(r *resource) {
 	s := ch.subscriptionTo(r)
-	ch.repeat(s)
-	for m := range s.members.all() {
-		ch.repeat(m)
+	ch.restate(s)
+	for m := range s.resource.glob.members().all() {
+		ch.restate(m)
 	}
 	ch.follow(r)
 }
 
-// follow prepares for watches that hear of a resource from now on: members leave that the
-// server does not have, and the resource timer starts over if it expired before.
-func (ch *serverChannel) follow(r *resource) {
-	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
-	ts.disturb()
-	ch.cull(s, nil)
-	if s.state != subscriptionMissing || r.cached() {
-		return
-	}
-	if s.state = subscriptionUnsent; ch.streaming() {
-		ch.expiry.expect(ts, s)
-	}
-}
-
-// repeat makes the cache say of one resource what the server said of it.
-func (ch *serverChannel) repeat(s *subscription) {
+// restate gives a cache entry what the server said of the resource.
+func (ch *serverChannel) restate(s *subscription) {
 	if s.payload != nil {
 		s.admit()
-		s.resource.take(s.payload, s.taken, nil)
+		s.resource.accept(s.payload, s.taken, nil)
 	}
 	if s.lastError != nil {
 		ch.fail(s, *s.lastError, nil)
 	}
 }
 
-// expire declares the resources overdue that the server did not send in time.
+// follow prepares for watches that hear of a resource from this server from now on: members leave
+// that the server does not have, and the resource timer starts over if it expired before.
+func (ch *serverChannel) follow(r *resource) {
+	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
+	ts.Disturb()
+	r.glob.cull(ch, nil)
+	if s.State != ads.Missing || r.cached() {
+		return
+	}
+	if s.State = ads.Unsent; ch.link.Streaming() {
+		ch.expiry.expect(ts, s)
+	}
+}
+
+// expire is called by the timer of the resources that the server did not send in time.
 func (ch *serverChannel) expire() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
@@ -397,52 +179,10 @@ func (ch *serverChannel) expire() {
 	if !ch.expiry.running() {
 		return
 	}
-	for x, ok := ch.expiry.next(); ok; x, ok = ch.expiry.next() {
-		ch.overdue(x.types, x.sub)
+	for x, ok := ch.expiry.nextOverdue(); ok; x, ok = ch.expiry.nextOverdue() {
+		x.types.expire(x.sub)
 	}
 	ch.expiry.arm()
-}
-
-// overdue declares one resource overdue (gRFC A88, "Changes to Resource Timer
-// Behavior"). That says nothing of one that is cached (gRFC A57), or while
-// those who watch it follow another server.
-//
-// A server of an incremental variant that has answered for the type on this stream
-// says what does not exist, so that its silence only means that it is late. It must
-// not go unnoticed all the same: there are servers that say so only of what they
-// had before, and clients are "encouraged to use a timeout" (Envoy, xDS protocol,
-// "Knowing When a Requested Resource Does Not Exist").
-//
-// A cached resource is overdue if it was asked for again and no full state since has it.
-//
-// Of a name for which the server has sent a variant that matches, it may mean that
-// variant: a server that goes by names does not see that it was asked again.
-func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
-	ts.disturb()
-	s.state = subscriptionMissing
-	omitted := ts.omits(s)
-	if s.resource.aside() || s.resource.cached() && !omitted {
-		return
-	}
-	if ts.locators {
-		if other := ts.standIn(s, (*subscription).sent); other != nil {
-			s.state = subscriptionReceived
-			ch.accept(s, other.payload, other.taken, nil)
-			return
-		}
-	}
-	if s.resource.level.borrow(s.resource) {
-		return
-	}
-	kind, state := KindDoesNotExist, resourceMissing
-	text := "does not exist: the server did not send it within %v"
-	if ts.incremental && ts.answered || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
-		kind, state = KindTimeout, resourceTimedOut
-		text = "the server did not send it within %v"
-	}
-	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
-	ch.client.warningf("%v", fault)
-	ch.fail(s, lastError{state, fault, omitted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)}, nil)
 }
 
 // fault makes an Error about a resource.

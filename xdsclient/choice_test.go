@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // TP2, "Dynamic Parameters": "the client will use the dynamic parameters on the
@@ -65,9 +67,7 @@ func TestResourceGoesToAllThatItMatches(t *testing.T) {
 func TestBareResourceMatchesAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, false)
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		bare := func(text string) {
 			d.k.push(mustMarshal(t, &discoverypb.DiscoveryResponse{
 				TypeUrl: d.types.clusters.TypeURL, Nonce: text, Resources: []*anypb.Any{pack(t, cluster("a", text))},
@@ -146,12 +146,12 @@ func TestAmbiguousChoice(t *testing.T) {
 }
 
 // A variant that matches no subscription is dropped and counted, and is no fault.
-func TestVariantThatMatchesNobody(t *testing.T) {
+func TestVariantThatMatchesNoSubscription(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		e, _ := d.watch("a", "env=prod")
 		d.listens()
 		v := d.says(variantOf("a", "env=test", "x"), variantWith("a", "env=test", "1", badCluster("a", "x")), variantOf("never", "env=test", "x"))
-		if v != verdictAccepted {
+		if v != ads.VerdictAccepted {
 			t.Errorf("verdict %v", v)
 		}
 		e.silent()
@@ -196,13 +196,11 @@ func TestPushOfUnchangedVariantsDecodesNone(t *testing.T) {
 // A fault of one variant is no fault of another.
 func TestInvalidVariantHitsItsSubscriptionsOnly(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		d.says(variantOf("a", "env=prod", "p1"), variantOf("a", "env=test", "t1"))
 		prod.cluster("p1")
 		test.cluster("t1")
-		if v := d.says(variantOf("a", "env=prod", "p2"), variantWith("a", "env=test", "2", badCluster("a", "no good"))); v != verdictRejected {
+		if v := d.says(variantOf("a", "env=prod", "p2"), variantWith("a", "env=test", "2", badCluster("a", "no good"))); v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		prod.cluster("p2")
@@ -229,11 +227,9 @@ func TestInvalidPreferredVariant(t *testing.T) {
 // parameters.
 func TestDuplicateVariant(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		v := d.says(variantOf("a", "env=prod", "1"), variantOf("a", "env=test", "t"), variantOf("a", "env=prod", "2"))
-		if v != verdictRejected {
+		if v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		test.cluster("t")
@@ -252,15 +248,13 @@ func TestDuplicateVariant(t *testing.T) {
 // subscription to the name that the response has nothing else for.
 func TestUnreadableParameters(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		unreadable := func(r *answer) {
 			variantOf("a", "", "?")(r)
 			last := r.Resources[len(r.Resources)-1]
 			last.ProtoReflect().SetUnknown(appendField(nil, wrapperParameters, "\xff"))
 		}
-		if v := d.says(unreadable, variantOf("a", "env=prod", "p1")); v != verdictRejected {
+		if v := d.says(unreadable, variantOf("a", "env=prod", "p1")); v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		prod.cluster("p1")
@@ -275,9 +269,7 @@ func TestUnreadableParameters(t *testing.T) {
 func TestLesserVariantAfterAPreferredOne(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		d.types.clusters.FullStateInSotW = false
-		wide, _ := d.watch("a", "shard=0-5")
-		narrow, _ := d.watch("a", "shard=3")
-		d.listens()
+		wide, narrow := d.watchBoth("shard=0-5", "shard=3")
 		d.says(variantOf("a", "shard=5", "5"))
 		wide.cluster("5")
 		d.hears()
@@ -351,9 +343,7 @@ func TestLesserVariantThatIsNewToTwo(t *testing.T) {
 func TestFullStateWithoutThePreferredVariant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, false)
-		wide, _ := d.watch("a", "shard=0-5")
-		narrow, _ := d.watch("a", "shard=3")
-		d.listens()
+		wide, narrow := d.watchBoth("shard=0-5", "shard=3")
 		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=3", "3"))
 		wide.cluster("5")
 		narrow.cluster("3")
@@ -368,9 +358,7 @@ func TestFullStateWithoutThePreferredVariant(t *testing.T) {
 func TestPreferredVariantOfTwoIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, true)
-		one, _ := d.watch("a", "shard=0-5")
-		two, _ := d.watch("a", "shard=2-6")
-		d.listens()
+		one, two := d.watchBoth("shard=0-5", "shard=2-6")
 		d.says(variantOf("a", "shard=5", "5"))
 		one.cluster("5")
 		two.cluster("5")

@@ -8,84 +8,144 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// CollectionWatcher hears of a glob collection (xRFC TP1, "Glob"): all resources
-// of one type that share a directory and their context parameters. The calls to
-// one watcher are serial, and done is that of Watcher.
-type CollectionWatcher interface {
-	// MemberChanged says what the member is now: value as the ResourceType
-	// decoded it, or, if err is not nil, that there is none to use and why. It
-	// replaces whatever was said of the member before. A member that left the
-	// collection has an *Error of KindDoesNotExist; it may come back.
-	MemberChanged(m Member, value any, err error, done func())
-	// CollectionChanged says how it stands with the collection as a whole. A
-	// nil err says that the server has answered: the members it had then have
-	// been told, and there may be none. Errors for members are an answer too
-	// (xRFC TP3, "Wildcard Subscriptions and Glob Collections"). Otherwise err is an *Error and says why
-	// nothing is known of the collection; what was said of members is void.
-	CollectionChanged(err error, done func())
-	// AmbientError reports a fault that leaves what was said in use: of the
-	// member, or, if it is the zero Member, of the collection as a whole. err is
-	// an *Error.
-	AmbientError(m Member, err error, done func())
+// collection is a glob collection (xRFC TP1, "Glob") in the cache of one server: which
+// members it has in the cache, and which of them the server has sent. A member that is cached
+// and was not sent comes from an earlier stream or another server. It leaves when the
+// server has answered for the collection without it.
+type collection struct {
+	// entry is that of the collection as a whole, and sub the subscription to it.
+	entry *resource
+	sub   *subscription
+	// cached are the entries of the members.
+	cached map[resourceKey]*resource
+	// sent has a subscription for each member that the server has sent or has an error for,
+	// and size is how many there are. These subscriptions are in no request.
+	sent subscriptions
+	size int
 }
 
-// Member is what a collection has: a resource, or, of one that has variants (xRFC
-// TP2), a variant of it. "All matching variants of the resource will be used", so
-// those of one name are members side by side.
-type Member struct {
-	Name string
-	// Parameters tell the variant. Compare them with Equal.
-	Parameters dynparam.Parameters
+func newCollection(entry *resource) *collection {
+	return &collection{entry: entry, cached: make(map[resourceKey]*resource), sent: make(subscriptions)}
 }
 
-// WatchCollection implements Client. Members come and go as the server says,
-// whatever the server's features: what a collection has is its content, and that
-// a member left is no data error in the sense of gRFC A88. An error for the
-// collection as a whole is: it withdraws the members if the server has
-// fail_on_data_errors.
-//
-// Only the incremental variant of the protocol has collections. With a server
-// that does not speak it, the watcher gets an *Error of KindConfiguration.
-func (c *XDSClient) WatchCollection(t *ResourceType, name string, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, locator{name: name}, newCollectionWatch(watcher), "")
+// isCollection reports whether a name in canonical form is that of a glob collection.
+func isCollection(name string) bool { return xdsname.IsCollection(name) }
+
+// members returns the members that the server has sent. A nil collection has none.
+func (c *collection) members() subscriptions {
+	if c == nil {
+		return nil
+	}
+	return c.sent
 }
 
-func newCollectionWatch(to CollectionWatcher) *watch {
-	return &watch{
-		watcher: wholeWatcher{to},
-		members: &membersNews{watcher: func(m Member) Watcher { return memberWatcher{to, m} }},
+// entries returns the members in the cache. A nil collection has none.
+func (c *collection) entries() map[resourceKey]*resource {
+	if c == nil {
+		return nil
+	}
+	return c.cached
+}
+
+// newEntry makes the cache entry of a member, which is not in the cache yet.
+func (c *collection) newEntry(key resourceKey, parameters dynparam.Parameters) *resource {
+	return &resource{key: key, level: c.entry.level, parameters: parameters, collection: c, state: StateRequested}
+}
+
+// addMember adds a member that the server has sent.
+func (c *collection) addMember(name string, parameters dynparam.Parameters) *subscription {
+	key := resourceKey{c.entry.key.typ, name, parameters.Key()}
+	r := c.cached[key]
+	if r == nil {
+		r = c.newEntry(key, parameters)
+	}
+	m := &subscription{resource: r}
+	c.sent.add(m)
+	c.size++
+	return m
+}
+
+// removeMember removes a member that the server has sent.
+func (c *collection) removeMember(m *subscription) {
+	c.sent.remove(m)
+	c.size--
+}
+
+// admit adds a member of a collection to the cache, as the server has said something of it.
+func (m *subscription) admit() {
+	c := m.resource.collection
+	if c == nil {
+		return
+	}
+	if r := c.cached[m.resource.key]; r != nil { // inherited from another level
+		m.resource = r
+		return
+	}
+	c.cached[m.resource.key] = m.resource
+}
+
+// forget removes a member from the cache.
+func (c *collection) forget(m *resource) {
+	delete(c.cached, m.key)
+	m.client().ignored.remove(m)
+}
+
+// expel removes a member from the cache, and reports to the watchers that it is no longer to
+// be used.
+func (c *collection) expel(m *resource, state CacheState, fault *Error, d *delivery) {
+	m.fail(lastError{state, fault, true}, d)
+	c.forget(m)
+}
+
+// disband expels all members because of an error for the collection.
+func (c *collection) disband(e lastError, d *delivery) {
+	for _, m := range c.entries() {
+		c.expel(m, e.state, e.fault.about(m), d)
 	}
 }
 
-// wholeWatcher tells a CollectionWatcher of the collection as a whole.
-type wholeWatcher struct{ to CollectionWatcher }
-
-func (w wholeWatcher) ResourceChanged(_ any, err error, done func()) {
-	w.to.CollectionChanged(err, done)
-}
-func (w wholeWatcher) AmbientError(err error, done func()) { w.to.AmbientError(Member{}, err, done) }
-
-// memberWatcher tells a CollectionWatcher of one member.
-type memberWatcher struct {
-	to     CollectionWatcher
-	member Member
+// cull expels the members that the server, having answered for the collection, has not sent.
+func (c *collection) cull(ch *serverChannel, d *delivery) {
+	if c == nil || c.sub.payload == nil || len(c.cached) == c.size {
+		return
+	}
+	for key, m := range c.cached {
+		if c.sent.get(key) == nil {
+			c.expel(m, StateDoesNotExist, ch.fault(KindDoesNotExist, m, errLeft), d)
+		}
+	}
 }
 
-func (w memberWatcher) ResourceChanged(value any, err error, done func()) {
-	w.to.MemberChanged(w.member, value, err, done)
+// inherit takes over members from another level, as far as the server has not sent them.
+func (c *collection) inherit(from *collection) {
+	for key, m := range from.entries() {
+		mine := c.cached[key]
+		if mine == nil {
+			mine = c.newEntry(key, m.parameters)
+			c.cached[key] = mine
+		}
+		mine.inheritLastAnswer(c.sent.get(key), m)
+	}
 }
-func (w memberWatcher) AmbientError(err error, done func()) { w.to.AmbientError(w.member, err, done) }
 
-// isCollection reports whether a name in canonical form is that of a glob
-// collection: of the resources of a directory, and not of one of them.
-func isCollection(name string) bool { return xdsname.IsCollection(name) }
+// keepOnly removes from the cache the members that neither the server nor another level has.
+func (c *collection) keepOnly(other *collection) {
+	for key, m := range c.entries() {
+		if other.entries()[key] == nil && c.sent.get(key) == nil {
+			c.forget(m)
+		}
+	}
+}
 
-// collectionsOf returns the first of the subscriptions to the collection that has
-// resources of this name, or nil, and the name in canonical form.
+var errLeft = errors.New("does not exist: it is no longer in its collection")
+
+// collectionsOf returns the first of the subscriptions to the collection that has resources
+// of this name, or nil, and the name in canonical form.
 func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical string) {
-	if ts.collections == 0 || !ts.incremental || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+	if ts.collections == 0 || !ts.Dialect.Incremental() || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
 		return nil, ""
 	}
 	canonical = xdsname.Canonical(string(name))
@@ -95,131 +155,30 @@ func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical 
 	return ts.subs[xdsname.CollectionOf(canonical)], canonical
 }
 
-// newcomer is a member that a collection does not have yet.
+// newcomer is a member that the server has sent and that is not in the collection yet.
 type newcomer struct {
-	collection *subscription
+	collection *collection
 	member     Member
 }
 
 // known returns the version with these very bytes that a cache of the authority has of the
 // member from another stream or server, or nil.
 func (n *newcomer) known(raw []byte, server *bootstrap.Server) *payload {
-	c := n.collection.resource
-	m := resource{key: resourceKey{c.key.typ, n.member.Name, n.member.Parameters.Key()}, level: c.level, collection: c}
-	if r := c.members[m.key]; r != nil {
-		return r.known(raw, server)
+	c := n.collection
+	key := resourceKey{c.entry.key.typ, n.member.Name, n.member.Parameters.Key()}
+	if m := c.cached[key]; m != nil {
+		return m.known(raw, server)
 	}
-	return m.known(raw, server)
+	return c.newEntry(key, n.member.Parameters).known(raw, server)
 }
 
-// enter makes a member of a collection, of which nothing is known yet. How many
-// there are is up to the server, so there is a limit.
-func (u *update) enter(n newcomer) (*subscription, error) {
-	if limit := u.ch.client.options.maxMembers; n.collection.membership >= limit {
+// enter adds the member, of which nothing is known yet. The server decides how many there
+// are, so there is a limit.
+func (n *newcomer) enter() (*subscription, error) {
+	if limit := n.collection.entry.client().options.maxMembers; n.collection.size >= limit {
 		return nil, fmt.Errorf("the collection has more than %d members", limit)
 	}
-	m := n.collection.newMember(n.member.Name, n.member.Parameters)
-	m.state = subscriptionReceived
+	m := n.collection.addMember(n.member.Name, n.member.Parameters)
+	m.State = ads.Received
 	return m, nil
-}
-
-// newMember adds a member to a collection.
-func (s *subscription) newMember(name string, parameters dynparam.Parameters) *subscription {
-	c := s.resource
-	key := resourceKey{c.key.typ, name, parameters.Key()}
-	r := c.members[key]
-	if r == nil {
-		r = &resource{key: key, level: c.level, parameters: parameters, collection: c}
-	}
-	m := &subscription{resource: r}
-	s.members.add(m)
-	s.membership++
-	return m
-}
-
-// admit has the cache know a member of a collection, now that the server has said
-// something of it.
-func (s *subscription) admit() {
-	c := s.resource.collection
-	if c == nil {
-		return
-	}
-	if r := c.members[s.resource.key]; r != nil { // inherited from another level
-		s.resource = r
-		return
-	}
-	c.members[s.resource.key] = s.resource
-}
-
-// exit notes that the server has a member no more.
-func (u *update) exit(m *subscription, state resourceState, fault *Error) {
-	c := m.resource.collection
-	u.types.dropMember(u.types.subs.get(c.key), m)
-	c.lift(u.delivery)
-	c.expel(m.resource.key, state, fault, u.delivery)
-}
-
-// expel tells the watchers that a member is no longer to be used, and forgets it.
-func (r *resource) expel(key resourceKey, state resourceState, fault *Error, d *delivery) {
-	if m := r.members[key]; m != nil {
-		m.fail(state, fault, true, d)
-		delete(r.members, key)
-		r.client().ignored.remove(m)
-	}
-}
-
-// disband does with all members what expel does with one.
-func (r *resource) disband(b lastError, d *delivery) {
-	for key, m := range r.members {
-		r.expel(key, b.state, b.fault.about(m), d)
-	}
-}
-
-// answer notes that the server answered for a collection.
-func (u *update) answer(s *subscription) {
-	if s.seen == u.number {
-		return
-	}
-	s.seen, s.state = u.number, subscriptionReceived
-	u.collections = append(u.collections, s)
-	whole := s.payload
-	if whole == nil {
-		whole = &payload{server: u.ch.server}
-	}
-	u.ch.accept(s, whole, u.stamp, u.delivery)
-}
-
-// empty notes that a collection has no members.
-func (u *update) empty(s *subscription) {
-	for m := range s.members.all() {
-		u.exit(m, resourceMissing, u.fault(KindDoesNotExist, m.resource, errLeft))
-	}
-	u.answer(s)
-	u.lift(s.resource)
-}
-
-// cull has the members of a collection leave that the cache has from another stream or
-// server and that this one, having answered for the collection, does not have.
-func (ch *serverChannel) cull(s *subscription, d *delivery) {
-	c := s.resource
-	if s.payload == nil || len(c.members) == s.membership {
-		return
-	}
-	for key, m := range c.members {
-		if s.members.get(key) == nil {
-			c.expel(key, resourceMissing, ch.fault(KindDoesNotExist, m, errLeft), d)
-		}
-	}
-}
-
-var errLeft = errors.New("does not exist: it is no longer in its collection")
-
-// unserved tells the watchers of a collection that the server has none.
-func (ch *serverChannel) unserved(s *subscription) {
-	reason := errors.New(`collections need the incremental protocol, and server_features of the server does not have "delta"`)
-	if ch.server.HasFeature(bootstrap.FeatureDelta) {
-		reason = errors.New("collections need the incremental protocol, which the server does not implement")
-	}
-	s.state = subscriptionUnsent
-	ch.fail(s, lastError{resourceRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
 }

@@ -22,9 +22,7 @@ func TestErrorsForAllMembersAnswerACollection(t *testing.T) {
 		{codes.NotFound, []string{"collection"}},
 	} {
 		t.Run(test.code.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.collectionClient()
+			overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				e, _ := watchCollection(t, c, types.clusters, collectionName)
 				s := server.delta()
 				s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true})
@@ -45,9 +43,7 @@ func TestErrorsForAllMembersAnswerACollection(t *testing.T) {
 
 // An error for a member ends what the resource timer said of its collection.
 func TestErrorForAMemberAfterTheTimerOfItsCollection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		s := server.delta()
 		pass(16 * time.Second)
@@ -63,9 +59,7 @@ func TestErrorForAMemberAfterTheTimerOfItsCollection(t *testing.T) {
 func TestErrorForAMemberLeavesThatOfItsCollection(t *testing.T) {
 	for _, first := range []string{"member", "collection"} {
 		t.Run(fmt.Sprint(first, " first"), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.collectionClient()
+			overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				e, _ := watchCollection(t, c, types.clusters, collectionName)
 				s := server.delta()
 				parts := []part{fails(collectionDir+"a", codes.Internal, "no"), fails(collectionName, codes.PermissionDenied, "not yours")}
@@ -113,8 +107,7 @@ func TestErrorsForMembersAtAServerAboveTheOneInUse(t *testing.T) {
 		{codes.NotFound, []string{"member x: does not exist"}, true},
 	} {
 		t.Run(test.code.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				f, types := newFleet(t, 2), newTestTypes()
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				f[0].setRefuse(errRefused)
 				c := f.clientWith([][]string{{"delta"}, {"delta"}}, testutils.Authority("auth", "", nil))
 				e, _ := watchCollection(t, c, types.clusters, collectionName)

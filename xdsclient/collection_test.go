@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 const (
@@ -107,9 +108,7 @@ func member(name, version, text string) part {
 
 // xRFC TP1, "Glob": members come, change and go.
 func TestCollectionMembersComeChangeAndGo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		s := server.delta()
 		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true})
@@ -146,9 +145,7 @@ func TestCollectionMembersComeChangeAndGo(t *testing.T) {
 // xRFC TP1, "Glob": a server that has no member of a collection names it among the
 // removed resources.
 func TestEmptyCollection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		s := server.delta()
 		s.send(types.clusters, "n1", lacks(collectionName))
@@ -250,9 +247,7 @@ func TestErrorsOfCollections(t *testing.T) {
 // A resource may be watched by its name and as a member. Each hears of it in its
 // way.
 func TestResourceAndMember(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, stop := watchCollection(t, c, types.clusters, collectionName)
 		single, _ := listen(t, c, types.clusters, collectionDir+"a")
 		s := server.delta()
@@ -282,9 +277,7 @@ func TestResourceAndMember(t *testing.T) {
 
 // The server is unreachable: the collection hears of it once.
 func TestCollectionOfAnUnreachableServer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		server.delta().breakOff()
 		e.heard("collection: unreachable")
@@ -300,9 +293,7 @@ func TestCollectionOfAnUnreachableServer(t *testing.T) {
 
 // A collection that the server does not answer for.
 func TestCollectionTimer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		server.delta()
 		pass(14 * time.Second)
@@ -312,7 +303,7 @@ func TestCollectionTimer(t *testing.T) {
 	})
 }
 
-// Only the incremental variant has collections.
+// Only delta has collections.
 func TestCollectionOverSotW(t *testing.T) {
 	t.Run("server without delta", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
@@ -352,9 +343,7 @@ func TestCollectionOverSotW(t *testing.T) {
 // A member may come without a name in its wrapper, and is then found by its bytes. It
 // is not any more once its collection is not watched.
 func TestNamelessMember(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, stop := watchCollection(t, c, types.clusters, collectionName)
 		listen(t, c, types.clusters, "other")
 		s := server.delta()
@@ -378,9 +367,7 @@ func TestNamelessMember(t *testing.T) {
 
 // A name is that of a collection or that of a resource.
 func TestWatchOfTheOtherKind(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		single, _ := listen(t, c, types.clusters, collectionName)
 		if err := single.fault(KindConfiguration); !strings.Contains(err.Error(), "WatchCollection") {
 			t.Errorf("got %v, want the way out", err)
@@ -390,7 +377,7 @@ func TestWatchOfTheOtherKind(t *testing.T) {
 			e.heard("collection: configuration")
 			stop()
 		}
-		e, _ := watchCollection(t, c, types.clusters, "xdstp://nobody/T/*")
+		e, _ := watchCollection(t, c, types.clusters, "xdstp://unknown/T/*")
 		e.heard("collection: configuration")
 	})
 }
@@ -398,9 +385,7 @@ func TestWatchOfTheOtherKind(t *testing.T) {
 // What the watcher of a collection owes holds the stream up, and stops to when the
 // watch does. After that it is not called.
 func TestCollectionWatcherOwesDone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e := newCollectionEar(t)
 		e.keep = make(chan func(), 100)
 		stop := c.WatchCollection(types.clusters, collectionName, e)
@@ -441,12 +426,11 @@ func TestCollectionIsBounded(t *testing.T) {
 	k.c.options.maxMembers = 2
 	v := k.push(k.delta(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"), member("c", "1", "x"),
 		fails(collectionDir+"d", codes.Internal, "x")))
-	if v != verdictRejected {
+	if v != ads.VerdictRejected {
 		t.Errorf("the response got verdict %v, want that it is NACKed", v)
 	}
-	k.c.mu.Lock()
-	defer k.c.mu.Unlock()
-	got := k.channel.types[0].replies[0].fault
+	r, _ := k.channel.NextRequest()
+	got := r.Fault
 	for _, want := range []string{"2 of 4", collectionDir + "c", collectionDir + "d", "more than 2 members"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the NACK is %s, want %q in it", got, want)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // core is a client with one channel that has no server: a test hands the
@@ -33,10 +34,9 @@ func newCoreWith(t testing.TB, opts ...testutils.BootstrapOption) *core {
 	}
 	server := c.config.Servers[0]
 	ch := newServerChannel(c, server)
-	ch.cancel = func() {}
 	c.channels[server.Key()] = ch
 	t.Cleanup(c.Close)
-	ch.opened()
+	ch.Opened()
 	return &core{t, c, ch}
 }
 
@@ -49,14 +49,14 @@ func (k *core) delta(typ *ResourceType, nonce string, parts ...part) []byte {
 }
 
 // push hands over a response and waits until the watchers are done with it.
-func (k *core) push(message []byte) verdict {
-	v, d, err := k.channel.handle(message)
+func (k *core) push(message []byte) ads.Verdict {
+	v, d, err := k.channel.Receive(message)
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	if d != nil {
-		<-d.finished
-		k.channel.delivered(d)
+		<-d
+		k.channel.Delivered()
 	}
 	return v
 }
@@ -72,15 +72,15 @@ func (k *core) answer() (sent int) {
 
 // request takes the next request that is due, or returns nil.
 func (k *core) request() []byte {
-	r, fresh, _ := k.channel.nextRequest()
+	r, _ := k.channel.NextRequest()
 	if r == nil {
 		return nil
 	}
-	message, err := k.channel.protocol.encode(r)
+	message, err := k.channel.protocol.Encode(r)
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.channel.sent(r.typeURL, fresh)
+	k.channel.Sent()
 	return message
 }
 
@@ -123,41 +123,48 @@ func (k *core) watchClusters(types *testTypes, n int) *counter {
 	return heard
 }
 
-// A SotW push of 10,000 unchanged resources decodes none.
+// A push of 10,000 unchanged resources decodes none, calls no watcher and is ACKed.
 func TestPushOfUnchangedResourcesDecodesNone(t *testing.T) {
 	const n = 10_000
-	types := newTestTypes()
-	k := newCore(t)
-	heard := k.watchClusters(types, n)
-	message := sotwPush(t, types.clusters, n, -1, "")
-	k.push(message)
-	if types.decoded.Load() != n || heard.values != n {
-		t.Fatalf("the first push decoded %d resources and told of %d, want %d", types.decoded.Load(), heard.values, n)
-	}
-	for range 3 {
-		if k.push(message) != verdictAccepted {
-			t.Error("an unchanged response was not ACKed")
-		}
-	}
-	if got := types.decoded.Load() - n; got != 0 {
-		t.Errorf("pushes of unchanged resources decoded %d", got)
-	}
-	if got := k.c.Stats(); got.Unchanged != 3*n || got.Decoded != n {
-		t.Errorf("Stats() is %+v, want %d unchanged and %d decoded", got, 3*n, n)
-	}
-	if heard.values != n || heard.errors != 0 {
-		t.Errorf("watchers were called %d times for %d values", heard.values, n)
-	}
-	// Work that does not depend on the resources is all that is allocated.
-	if got := testing.AllocsPerRun(5, func() { k.push(message) }); got > 100 {
-		t.Errorf("a push of %d unchanged resources allocates %v times", n, got)
-	}
-	k.push(sotwPush(t, types.clusters, n, 77, "changed"))
-	if got := types.decoded.Load() - n; got != 1 {
-		t.Errorf("a push with one changed resource decoded %d", got)
-	}
-	if heard.values != n+1 {
-		t.Errorf("a push with one changed resource told of %d", heard.values-n)
+	for _, features := range [][]string{nil, {"delta"}} {
+		t.Run(fmt.Sprint(features), func(t *testing.T) {
+			types := newTestTypes()
+			k := newCore(t, features...)
+			heard := k.watchClusters(types, n)
+			k.answer()
+			message, changed := sotwPush(t, types.clusters, n, -1, ""), sotwPush(t, types.clusters, n, 77, "changed")
+			if features != nil {
+				message = deltaPush(t, types.clusters, "1", 0, n, content)
+				changed = deltaPush(t, types.clusters, "2", 77, 78, func(int) string { return "changed" })
+			}
+			push := func() {
+				if k.push(message) != ads.VerdictAccepted {
+					t.Error("an unchanged response was not ACKed")
+				}
+				k.answer()
+			}
+			push()
+			if types.decoded.Load() != n || heard.values != n {
+				t.Fatalf("the first push decoded %d resources and told of %d, want %d", types.decoded.Load(), heard.values, n)
+			}
+			for range 3 {
+				push()
+			}
+			if got := k.c.Stats(); got.Unchanged != 3*n || got.Decoded != n || types.decoded.Load() != n {
+				t.Errorf("Stats() is %+v, want %d unchanged and %d decoded", got, 3*n, n)
+			}
+			if heard.values != n || heard.errors != 0 {
+				t.Errorf("watchers were called %d times for %d values", heard.values, n)
+			}
+			// Work that does not depend on the resources is all that is allocated.
+			if got := testing.AllocsPerRun(5, push); got > 100 {
+				t.Errorf("a push of %d unchanged resources allocates %v times", n, got)
+			}
+			k.push(changed)
+			if got := types.decoded.Load() - n; got != 1 || heard.values != n+1 {
+				t.Errorf("a push with one changed resource decoded %d and told of %d", got, heard.values-n)
+			}
+		})
 	}
 }
 
@@ -212,7 +219,7 @@ func TestPushesInAnyOrder(t *testing.T) {
 			known[i] = contents[i]
 		}
 		before := types.decoded.Load()
-		if got := k.push(mustMarshal(t, r)); len(r.Resources) > 0 && got != verdictAccepted {
+		if got := k.push(mustMarshal(t, r)); len(r.Resources) > 0 && got != ads.VerdictAccepted {
 			t.Fatalf("push %d was not ACKed", push)
 		}
 		k.answer()
@@ -248,7 +255,7 @@ func BenchmarkFirstRequest(b *testing.B) {
 	k.watchClusters(types, 10_000)
 	b.ReportAllocs()
 	for b.Loop() {
-		k.channel.opened()
+		k.channel.Opened()
 		k.answer()
 	}
 }

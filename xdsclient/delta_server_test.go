@@ -52,7 +52,7 @@ func (s *script) delta() *deltaStream {
 	}
 }
 
-// deltaClient makes a client that speaks the incremental variant.
+// deltaClient makes a client that speaks delta.
 func (s *script) deltaClient(features ...string) *XDSClient {
 	s.t.Helper()
 	return s.client(testutils.ServerFeatures(append([]string{"delta"}, features...)...))

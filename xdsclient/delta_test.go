@@ -11,14 +11,14 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // Envoy, xDS protocol, "Incremental xDS": requests carry the names that were added
 // and left, and the nonce of a response only if they answer it.
 func TestDeltaSubscribesByDifference(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		b, stopB := listen(t, c, types.clusters, "b")
 		listen(t, c, types.endpoints, "e")
@@ -51,9 +51,7 @@ func TestDeltaSubscribesByDifference(t *testing.T) {
 // A watch that stops and starts again between two requests is no news for the
 // server, and what is cached stays.
 func TestDeltaUnsubscribeAndResubscribeBetweenTwoRequests(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		busy := newEar(t)
 		busy.keepDone = true
 		c.Watch(types.clusters, "busy", busy)
@@ -94,19 +92,19 @@ func TestDeltaWatchStoppedWhileItsRequestIsWritten(t *testing.T) {
 	k.c.Watch(types.clusters, "a", &counter{})
 	k.answer()
 	stop := k.c.Watch(types.clusters, "b", &counter{})
-	r, fresh, _ := k.channel.nextRequest()
-	if !slices.Equal(r.subscribe.names, []string{"b"}) {
+	r, _ := k.channel.NextRequest()
+	if !slices.Equal(r.Subscribe.Names, []string{"b"}) {
 		t.Fatalf("got request %+v, want a subscription to b", r)
 	}
 	stop()
-	k.channel.sent(r.typeURL, fresh)
-	r, _, _ = k.channel.nextRequest()
-	if r == nil || !slices.Equal(r.unsubscribe.names, []string{"b"}) {
+	k.channel.Sent()
+	r, _ = k.channel.NextRequest()
+	if r == nil || !slices.Equal(r.Unsubscribe.Names, []string{"b"}) {
 		t.Fatalf("got request %+v, want an unsubscription from b", r)
 	}
 	k.c.mu.Lock()
 	defer k.c.mu.Unlock()
-	if _, overdue := k.channel.expiry.next(); overdue || k.channel.types[0].subs["b"] != nil {
+	if _, overdue := k.channel.expiry.nextOverdue(); overdue || k.channel.types[0].subs["b"] != nil {
 		t.Error("something of the subscription is left")
 	}
 }
@@ -129,12 +127,12 @@ func TestDeltaAnswersEachResponse(t *testing.T) {
 	stop()
 	var got []string
 	for {
-		r, fresh, _ := k.channel.nextRequest()
+		r, _ := k.channel.NextRequest()
 		if r == nil {
 			break
 		}
-		k.channel.sent(r.typeURL, fresh)
-		got = append(got, fmt.Sprint(r.nonce, "|", r.fault, "|", r.subscribe.names, "|", r.unsubscribe.names))
+		k.channel.Sent()
+		got = append(got, fmt.Sprint(r.Nonce, "|", r.Fault, "|", r.Subscribe.Names, "|", r.Unsubscribe.Names))
 	}
 	want := []string{
 		"n1||[]|[]", `n2|2 of 2 Cluster resources are invalid; Cluster "a": no; Cluster "b": neither|[]|[]`, "n3||[]|[]",
@@ -152,18 +150,18 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 	k := newDeltaCore(t)
 	k.c.Watch(types.clusters, "a", &counter{})
 	k.answer()
-	nonce := strings.Repeat("n", maxBacklog/4)
+	nonce := strings.Repeat("n", ads.MaxBacklog/4)
 	for i := range 10 {
-		_, d, err := k.channel.handle(k.delta(types.clusters, nonce, lacks(fmt.Sprint("x", i))))
+		_, d, err := k.channel.Receive(k.delta(types.clusters, nonce, lacks(fmt.Sprint("x", i))))
 		switch {
 		case i < 3 && err != nil:
 			t.Fatalf("response %d: %v", i, err)
-		case i >= 3 && (!errors.Is(err, errDeaf) || d != nil):
-			t.Fatalf("response %d: got error %v, want %v", i, err, errDeaf)
+		case i >= 3 && (!errors.Is(err, ads.ErrUnread) || d != nil):
+			t.Fatalf("response %d: got error %v, want %v", i, err, ads.ErrUnread)
 		}
 		if d != nil {
-			<-d.finished
-			k.channel.delivered(d)
+			<-d
+			k.channel.Delivered()
 		}
 	}
 }
@@ -171,9 +169,7 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 // Envoy, DeltaDiscoveryRequest.initial_resource_versions: the first request of
 // each type on a new stream has the versions of everything that is cached.
 func TestDeltaReconnectSendsVersions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
 		missing, _ := listen(t, c, types.clusters, "missing")
@@ -218,9 +214,7 @@ func TestDeltaReconnectSendsVersions(t *testing.T) {
 // A server that has nothing to say, because the client has everything, would never
 // end the error that it was unreachable. So one version is kept back.
 func TestDeltaServerThatIsBackAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
 		e, _ := listen(t, c, types.endpoints, "e")
@@ -304,9 +298,7 @@ func TestDeltaResourceThatIsAlsoRemoved(t *testing.T) {
 // Envoy, xDS protocol, "Resource names": a resource is for all who subscribed to
 // its name or to one of its aliases.
 func TestDeltaAliases(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		own, _ := listen(t, c, types.clusters, "own")
 		one, stopOne := listen(t, c, types.clusters, "alias-1")
 		two, _ := listen(t, c, types.clusters, "alias-2")
@@ -364,9 +356,7 @@ func TestDeltaAliases(t *testing.T) {
 // has answered for the type on the stream, silence is absence as in SotW. After
 // that the server says what does not exist, and silence is delay.
 func TestDeltaResourceTimer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		start := time.Now()
 		a, _ := listen(t, c, types.clusters, "a")
 		e, _ := listen(t, c, types.endpoints, "e")
@@ -399,7 +389,7 @@ func TestDeltaResourceTimer(t *testing.T) {
 	})
 }
 
-// A server that does not implement the incremental variant is spoken to in SotW,
+// A server that does not implement delta is spoken to in SotW,
 // at once and from then on.
 func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -426,7 +416,7 @@ func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
 		s.send(types.clusters, "1", "n1", cluster("a", "x"))
 		a.cluster("x")
 		if n := len(server.attempts()); n != 4 {
-			t.Errorf("%d streams were opened, want 4: one for the incremental variant", n)
+			t.Errorf("%d streams were opened, want 4: one for delta", n)
 		}
 	})
 }
@@ -434,9 +424,7 @@ func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
 // UNIMPLEMENTED from a server that has answered is an error like any other, and so
 // it is in SotW.
 func TestUnimplementedElsewhereIsAnError(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.delta()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
@@ -453,9 +441,7 @@ func TestUnimplementedElsewhereIsAnError(t *testing.T) {
 // No request of the first subscription of a type may be empty, which would ask for
 // every resource (Envoy, xDS protocol, "Incremental xDS").
 func TestDeltaNeverAsksForEverything(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := listen(t, c, types.endpoints, "e")
 		a, stop := listen(t, c, types.clusters, "a")
 		s := server.delta()

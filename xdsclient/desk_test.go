@@ -12,14 +12,16 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // desk is a server of variants (xRFC TP2) that a test speaks for, at a core: it takes
-// requests and hands over responses of either variant of the protocol.
+// requests and hands over responses of either protocol.
 type desk struct {
 	t     *testing.T
 	k     *core
@@ -30,7 +32,7 @@ type desk struct {
 	said  int
 }
 
-// overDesks runs a test over each variant of the protocol, in a bubble.
+// overDesks runs a test over each protocol, in a bubble.
 func overDesks(t *testing.T, features []string, f func(t *testing.T, d *desk)) {
 	t.Helper()
 	for _, variant := range []string{"SotW", "delta"} {
@@ -50,27 +52,7 @@ func newDesk(t *testing.T, delta bool, features ...string) *desk {
 }
 
 // choose makes constraints of texts like "env=prod", "env!=prod" and "shard=0-5".
-func choose(texts ...string) dynparam.Constraints {
-	var keys []dynparam.KeyConstraints
-	for _, text := range texts {
-		key, value, _ := strings.Cut(text, "=")
-		constraint := dynparam.Value(value)
-		var bounds dynparam.Range
-		if n, err := fmt.Sscanf(value, "%d-%d", &bounds.Min, &bounds.Max); n == 2 && err == nil {
-			constraint = dynparam.InRanges(bounds)
-		}
-		if inverted, ok := strings.CutSuffix(key, "!"); ok {
-			keys = append(keys, dynparam.Exclude(inverted, constraint))
-		} else {
-			keys = append(keys, dynparam.Require(key, constraint))
-		}
-	}
-	c, err := dynparam.New(keys...)
-	if err != nil {
-		panic(err)
-	}
-	return c
-}
+func choose(texts ...string) dynparam.Constraints { return xdstest.Constraints(texts...) }
 
 // parameters makes parameters of a text like "env=prod,v=1".
 func parameters(text string) map[string]string {
@@ -88,6 +70,15 @@ func (d *desk) watch(name string, constraints ...string) (*ear, func()) {
 	d.t.Helper()
 	e := newEar(d.t)
 	return e, d.k.c.WatchLocator(d.types.clusters, name, choose(constraints...), e)
+}
+
+// watchBoth watches the cluster "a" twice, and takes the requests for that.
+func (d *desk) watchBoth(first, second string) (*ear, *ear) {
+	d.t.Helper()
+	one, _ := d.watch("a", first)
+	two, _ := d.watch("a", second)
+	d.listens()
+	return one, two
 }
 
 // hears takes the requests that are due and compares what is subscribed to by them,
@@ -218,7 +209,7 @@ func subscriptionName(name string, constraints []string) *discoverypb.ResourceNa
 }
 
 // says hands over a response. Names that are gone are errors in SotW.
-func (d *desk) says(parts ...func(*answer)) verdict {
+func (d *desk) says(parts ...func(*answer)) ads.Verdict {
 	d.t.Helper()
 	return d.k.push(d.response(parts...))
 }
@@ -235,7 +226,7 @@ func (d *desk) response(parts ...func(*answer)) []byte {
 	return mustMarshal(d.t, inSotW(d.t, r))
 }
 
-// inSotW says the same in the other variant of the protocol.
+// inSotW says the same in the other protocol.
 func inSotW(t testing.TB, r *answer) *discoverypb.DiscoveryResponse {
 	m := &discoverypb.DiscoveryResponse{TypeUrl: r.TypeUrl, VersionInfo: r.SystemVersionInfo, Nonce: r.Nonce, ResourceErrors: r.ResourceErrors}
 	for _, w := range r.Resources {
@@ -251,7 +242,7 @@ func inSotW(t testing.TB, r *answer) *discoverypb.DiscoveryResponse {
 
 // breaks ends the stream and opens another.
 func (d *desk) breaks() {
-	d.k.channel.ended(transport.ErrNoAnswer)
-	d.k.channel.opened()
+	d.k.channel.Ended(transport.ErrNoAnswer)
+	d.k.channel.Opened()
 	d.asked = make(map[string]bool)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// stamp says with which version, and when, a server said something of a
-// resource, and of which variant. Each cache entry has one, so it is small.
+// stamp is when a server sent a resource or an error, under which version, and of which
+// variant. Each cache entry has one, so it is small.
 type stamp struct {
 	version string
 	// at is in nanoseconds since 1970.
@@ -34,7 +34,7 @@ func (s stamp) time() time.Time { return time.Unix(0, s.at) }
 type CacheState int
 
 const (
-	// StateRequested: the server has said nothing yet.
+	// StateRequested: the server has not answered yet.
 	StateRequested CacheState = iota + 1
 	// StateDoesNotExist: the server deleted the resource, or did not send it in
 	// time.
@@ -43,39 +43,36 @@ const (
 	StateACKed
 	// StateNACKed: the last version the server sent is invalid.
 	StateNACKed
-	// StateReceivedError: the server sent an error instead, or that the
-	// resource does not exist (xRFC TP3).
+	// StateReceivedError: the server sent an error in place of the resource, for example that
+	// it does not exist (xRFC TP3).
 	StateReceivedError
 	// StateTimeout: the server did not send the resource in time, and that is no
 	// sign that it does not exist (resource_timer_is_transient_error).
 	StateTimeout
 )
 
+var cacheStates = [...]string{
+	StateRequested:     "REQUESTED",
+	StateDoesNotExist:  "DOES_NOT_EXIST",
+	StateACKed:         "ACKED",
+	StateNACKed:        "NACKED",
+	StateReceivedError: "RECEIVED_ERROR",
+	StateTimeout:       "TIMEOUT",
+}
+
 // String returns the state as gRFC A88 writes it.
 func (s CacheState) String() string {
-	switch s {
-	case StateRequested:
-		return "REQUESTED"
-	case StateDoesNotExist:
-		return "DOES_NOT_EXIST"
-	case StateACKed:
-		return "ACKED"
-	case StateNACKed:
-		return "NACKED"
-	case StateReceivedError:
-		return "RECEIVED_ERROR"
-	case StateTimeout:
-		return "TIMEOUT"
-	default:
+	if s < StateRequested || int(s) >= len(cacheStates) {
 		return fmt.Sprintf("CacheState(%d)", int(s))
 	}
+	return cacheStates[s]
 }
 
 // Dump is what a client held at one moment. It is a copy that the caller may
 // keep; the messages and bytes in it are shared with the client and must not be
 // changed.
 type Dump struct {
-	// Node is what the client tells its servers of itself.
+	// Node is what the client sends to its servers about itself.
 	Node *corev3.Node
 	// BootstrapSource names where the bootstrap came from, and
 	// BootstrapFingerprint is equal for bootstraps that say the same.
@@ -111,15 +108,15 @@ type ResourceDump struct {
 	// for each set of constraints with which a name is watched. They are those of
 	// the collection for a member.
 	Constraints dynparam.Constraints
-	// Parameters tell which variant is in use, and, of the member of a collection,
-	// which it is.
+	// Parameters are those of the variant in use or, for the member of a collection, those that
+	// identify it.
 	Parameters dynparam.Parameters
 	// Member says that the entry is the member of a collection.
 	Member bool
 	// Authority is that of the name, percent-decoded, or OldStyleAuthority.
 	Authority string
-	// Server is the URI of the server that sent the resource, or else of the one
-	// that Failure is from. It is empty as long as there is neither.
+	// Server is the URI of the server that sent the resource or, if there is none, of the one
+	// that Failure is from. It is empty if there is neither.
 	Server string
 	State  CacheState
 	// Version is that of the last response that carried the resource and in
@@ -130,7 +127,7 @@ type ResourceDump struct {
 	// is cached. A response that only repeats the one before it does not count.
 	Version     string
 	LastUpdated time.Time
-	// Failure is the last word on the resource if it is an error: why State is
+	// Failure is the last answer for the resource if it is an error: why State is
 	// neither StateRequested nor StateACKed, or why a collection cannot be
 	// requested from its server. Otherwise it is nil.
 	Failure *Failure
@@ -145,14 +142,14 @@ type ResourceDump struct {
 // they are not xdstp names (gRFC A78).
 const OldStyleAuthority = "#old"
 
-// Failure is the last word of a server on a resource, if it is an error. That a
+// Failure is the last answer of a server for a resource if it is an error. That a
 // server cannot be reached is not one: see ServerDump.Err.
 type Failure struct {
 	// Version is that of the response with the fault: the version that was
 	// rejected, or the one in which the resource was missing. It is empty if
 	// there was no response.
 	Version string
-	// Time is when the response came, or the time was up.
+	// Time is when the response came, or the resource timer expired.
 	Time time.Time
 	// Err says what is wrong. The rejected resource is not kept.
 	Err *Error
@@ -170,8 +167,8 @@ func (r *ResourceDump) Any() *anypb.Any {
 	return &anypb.Any{TypeUrl: r.TypeURL, Value: r.raw}
 }
 
-// Ignored lists what of the resource in use the program does without. It is worked
-// out by this call, and takes about as long as decoding the resource.
+// Ignored lists the parts of the resource in use that the program does not use. The call takes
+// about as long as decoding the resource.
 func (r *ResourceDump) Ignored() []Ignored {
 	if !r.Cached() || r.collection {
 		return nil
@@ -179,8 +176,8 @@ func (r *ResourceDump) Ignored() []Ignored {
 	return r.typ.ignoredIn(r.raw, r.value)
 }
 
-// Dump returns what the client holds. The client stands still while its entries
-// are listed, so that they are those of one moment; their bytes are not copied.
+// Dump returns what the client holds at one moment. The client is locked while its entries are
+// listed; their bytes are not copied.
 func (c *XDSClient) Dump() *Dump {
 	d := &Dump{
 		Node:                 c.config.Node,
@@ -209,42 +206,34 @@ func (c *XDSClient) list(d *Dump) {
 	}
 	d.Resources = make([]ResourceDump, 0, total)
 	for _, ch := range c.channels {
-		d.Servers = append(d.Servers, ServerDump{URI: ch.server.URI, Connected: ch.connected(), Err: ch.failure})
+		d.Servers = append(d.Servers, ServerDump{URI: ch.server.URI, Connected: ch.link.Connected(), Err: ch.link.Failure()})
 	}
 	for r := range c.entries() {
 		d.Resources = append(d.Resources, r.dump())
 	}
 }
 
-// entries iterates what is watched, members of collections included.
+// entries iterates the entries that watches use, members of collections included.
 func (c *XDSClient) entries() iter.Seq[*resource] {
 	return func(yield func(*resource) bool) {
 		for _, a := range c.authorities {
 			for _, l := range a.levels {
-				if !l.entries(yield) {
-					return
+				for _, r := range l.resources {
+					if !r.heard() {
+						continue
+					}
+					if !yield(r) {
+						return
+					}
+					for _, m := range r.glob.entries() {
+						if !yield(m) {
+							return
+						}
+					}
 				}
 			}
 		}
 	}
-}
-
-// entries yields what somebody hears of, until yield returns false.
-func (l *level) entries(yield func(*resource) bool) bool {
-	for _, r := range l.resources {
-		if !r.heard() {
-			continue
-		}
-		if !yield(r) {
-			return false
-		}
-		for _, m := range r.members {
-			if !yield(m) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // label is the authority as dumps and metrics name it.
@@ -255,27 +244,6 @@ func (k authorityKey) label() string {
 	return k.name
 }
 
-// connected reports whether there is a working stream (gRFC A78, "XdsClient").
-func (ch *serverChannel) connected() bool { return ch.failure == nil && ch.state != linkNew }
-
-// cacheState returns the state for the outside.
-func (r *resource) cacheState() CacheState {
-	switch r.state {
-	case resourceAccepted:
-		return StateACKed
-	case resourceRejected:
-		return StateNACKed
-	case resourceMissing:
-		return StateDoesNotExist
-	case resourceTimedOut:
-		return StateTimeout
-	case resourceFailed:
-		return StateReceivedError
-	default:
-		return StateRequested
-	}
-}
-
 func (r *resource) dump() ResourceDump {
 	d := ResourceDump{
 		TypeURL:     r.key.typ.TypeURL,
@@ -283,13 +251,13 @@ func (r *resource) dump() ResourceDump {
 		Constraints: r.constraints,
 		Parameters:  r.parameters,
 		Authority:   r.level.authority.key.label(),
-		State:       r.cacheState(),
+		State:       r.state,
 
-		collection: r.members != nil,
+		collection: r.glob != nil,
 		typ:        r.key.typ,
 	}
 	if c := r.collection; c != nil {
-		d.Constraints, d.Member = c.constraints, true
+		d.Constraints, d.Member = c.entry.constraints, true
 	}
 	if f := r.fault; f != nil {
 		d.Server = f.Server

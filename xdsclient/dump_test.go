@@ -70,8 +70,7 @@ func TestDumpFollowsTheResource(t *testing.T) {
 		requested := entry{Name: "b", State: StateRequested}
 		expect("watched", entry{Name: "a", State: StateRequested}, requested)
 
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		pass(time.Second)
 		s.send(types.clusters, "1", "n1", cluster("a", "x"))
 		acked := entry{Name: "a", State: StateACKed, Server: uri, Version: "1", Text: "x", Updated: time.Second}
@@ -118,9 +117,7 @@ func TestDumpFollowsTheResource(t *testing.T) {
 func TestDumpOfReceivedError(t *testing.T) {
 	for _, code := range []codes.Code{codes.Internal, codes.NotFound, codes.PermissionDenied} {
 		t.Run(code.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.client()
+			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				listen(t, c, types.clusters, "a")
 				listen(t, c, types.clusters, "b")
 				s := server.stream()
@@ -177,9 +174,7 @@ func TestDumpOfOverdueResource(t *testing.T) {
 // "when we have a connectivity failure or when the ADS stream fails without seeing
 // a response message", and again 1 "when we receive the first response".
 func TestDumpSaysWhetherTheServerIsConnected(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		expect := func(moment string, connected bool, fault string) {
 			t.Helper()
 			synctest.Wait()
@@ -198,8 +193,7 @@ func TestDumpSaysWhetherTheServerIsConnected(t *testing.T) {
 		expect("the first stream", true, "")
 		s.breakOff()
 		expect("it failed without an answer", false, "off for lunch")
-		s = server.stream()
-		s.request()
+		s = server.asked()
 		expect("the next stream", false, "off for lunch")
 		s.send(types.clusters, "1", "n1", cluster("a", "x"))
 		expect("its first response", true, "")

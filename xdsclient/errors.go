@@ -36,50 +36,37 @@ const (
 	KindConfiguration
 )
 
+// errorKinds has the names of the kinds in logs, and what a reader of the error can do about it.
+var errorKinds = [...]struct{ name, wayOut string }{
+	KindDoesNotExist:  {"does not exist", "check that the control plane has it for this node"},
+	KindInvalid:       {"invalid", "correct it in the control plane"},
+	KindServer:        {"server error", "the control plane knows why"},
+	KindUnreachable:   {"unreachable", "check that the server runs, and server_uri and channel_creds in the xDS bootstrap"},
+	KindTimeout:       {"timeout", "check that the control plane is not overloaded"},
+	KindConfiguration: {"configuration", "check the xDS bootstrap"},
+}
+
+// String names the kind as logs do.
+func (k ErrorKind) String() string {
+	if k < KindDoesNotExist || int(k) >= len(errorKinds) {
+		return fmt.Sprintf("ErrorKind(%d)", int(k))
+	}
+	return errorKinds[k].name
+}
+
+func (k ErrorKind) wayOut() string {
+	if k < KindDoesNotExist || int(k) >= len(errorKinds) {
+		k = KindConfiguration
+	}
+	return errorKinds[k].wayOut
+}
+
 // code is that of an Error of the kind, unless the server gave another.
 func (k ErrorKind) code() codes.Code {
 	if k == KindDoesNotExist {
 		return codes.NotFound
 	}
 	return codes.Unavailable
-}
-
-// String names the kind as logs do.
-func (k ErrorKind) String() string {
-	switch k {
-	case KindDoesNotExist:
-		return "does not exist"
-	case KindInvalid:
-		return "invalid"
-	case KindServer:
-		return "server error"
-	case KindUnreachable:
-		return "unreachable"
-	case KindTimeout:
-		return "timeout"
-	case KindConfiguration:
-		return "configuration"
-	default:
-		return fmt.Sprintf("ErrorKind(%d)", int(k))
-	}
-}
-
-// wayOut says what a reader of the error can do about it.
-func (k ErrorKind) wayOut() string {
-	switch k {
-	case KindDoesNotExist:
-		return "check that the control plane has it for this node"
-	case KindInvalid:
-		return "correct it in the control plane"
-	case KindServer:
-		return "the control plane knows why"
-	case KindUnreachable:
-		return "check that the server runs, and server_uri and channel_creds in the xDS bootstrap"
-	case KindTimeout:
-		return "check that the control plane is not overloaded"
-	default:
-		return "check the xDS bootstrap"
-	}
 }
 
 // Error is what a watcher gets instead of, or beside, a resource. It is
@@ -158,13 +145,13 @@ func (e *Error) about(r *resource) *Error {
 	return &other
 }
 
-// same reports whether telling a watcher f after e would tell it nothing.
+// same reports whether f after e would be no news to a watcher.
 func (e *Error) same(f *Error) bool {
 	return e != nil && f != nil && e.Kind == f.Kind && e.Code == f.Code && e.Server == f.Server && e.Err.Error() == f.Err.Error()
 }
 
-// final reports whether the error is a server's final answer for a resource, of which
-// another server would know no better.
+// final reports whether the error is a server's final answer for a resource, for which there
+// is no reason to try another server.
 func (e *Error) final() bool {
 	return e.Kind == KindDoesNotExist || e.Kind == KindServer && e.Code == codes.PermissionDenied
 }

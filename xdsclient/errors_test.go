@@ -4,11 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
-
-	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // An error says which resource, which server and which node,
@@ -43,23 +40,5 @@ func TestErrorText(t *testing.T) {
 	e := &Error{Kind: KindConfiguration, TypeName: "Cluster", Resource: "c", Err: cause}
 	if strings.Contains(e.Error(), "management server") {
 		t.Errorf("%q names a server although none was asked", e)
-	}
-}
-
-func TestCut(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"":                     "",
-		"abcd":                 "abcd",
-		"abcde":                "abcd…",
-		"abcéx":                "abc…",
-		"\x80\x80\x80\x80\x80": "…",
-	} {
-		if got := faults.Shorten(text, 4); got != want {
-			t.Errorf("faults.Shorten(%q) is %q, want %q", text, got, want)
-		}
-	}
-	if !utf8.ValidString(faults.Shorten(strings.Repeat("世", 100), 100)) {
-		t.Error("a character was cut in two")
 	}
 }

@@ -1,15 +1,19 @@
 package xdsclient
 
-import "time"
+import (
+	"time"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+)
 
 // stopwatchTime is the reading of a stopwatch.
 type stopwatchTime time.Duration
 
-// stopwatch measures the time in which a channel could hear an answer: while a
+// stopwatch measures the time in which a channel could receive an answer: while a
 // stream is open and no watcher holds back the next read. Resource timers run on
 // it, so that neither a broken stream nor a slow watcher makes a resource
 // disappear (gRFC A57, "Handling Resources That Do Not Exist"). The zero value
-// stands still at 0.
+// is stopped at 0.
 type stopwatch struct {
 	before  time.Duration
 	started time.Time
@@ -35,7 +39,7 @@ func (s *stopwatch) stop() {
 	s.started = time.Time{}
 }
 
-// expiry is the resource timers of a channel: one timer for all, set for the
+// expiry has the resource timers of a channel: one timer for all, set for the
 // earliest deadline or before it. Guarded by XDSClient.mu.
 type expiry struct {
 	stopwatch
@@ -45,9 +49,9 @@ type expiry struct {
 	timer *time.Timer
 	// armed says that the timer is going to fire.
 	armed bool
-	// queue holds the subscriptions that were asked for, in the order of their
-	// deadlines: all have the same time. Those that were answered since stay in
-	// it until they come to its front.
+	// queue has the subscriptions that were requested, in the order of their
+	// deadlines: all have the same timeout. Those that were answered since stay in
+	// it until they reach its front.
 	queue []expecting
 }
 
@@ -55,24 +59,24 @@ type expiry struct {
 type expecting struct {
 	types *typeState
 	sub   *subscription
-	// deadline tells a subscription from one that was asked for again.
+	// deadline distinguishes a request from a later one for the same subscription.
 	deadline stopwatchTime
 }
 
 func (x *expecting) answered() bool {
-	return x.sub.state != subscriptionRequested || x.sub.deadline != x.deadline
+	return x.sub.State != ads.Requested || x.sub.deadline != x.deadline
 }
 
 // expect starts the timer of a subscription.
 func (e *expiry) expect(ts *typeState, s *subscription) {
-	e.skip()
-	s.state, s.deadline = subscriptionRequested, e.read()+stopwatchTime(e.timeout)
+	e.skipAnswered()
+	s.State, s.deadline = ads.Requested, e.read()+stopwatchTime(e.timeout)
 	e.queue = append(e.queue, expecting{ts, s, s.deadline})
 	e.arm()
 }
 
-// skip takes those that were answered off the front of the queue.
-func (e *expiry) skip() {
+// skipAnswered removes those that were answered from the front of the queue.
+func (e *expiry) skipAnswered() {
 	for len(e.queue) > 0 && e.queue[0].answered() {
 		e.pop()
 	}
@@ -87,18 +91,18 @@ func (e *expiry) pop() expecting {
 	return first
 }
 
-// next takes the next subscription that is overdue off the queue.
-func (e *expiry) next() (expecting, bool) {
-	if e.skip(); len(e.queue) == 0 || e.queue[0].deadline > e.read() {
+// nextOverdue removes and returns the next subscription that is overdue.
+func (e *expiry) nextOverdue() (expecting, bool) {
+	if e.skipAnswered(); len(e.queue) == 0 || e.queue[0].deadline > e.read() {
 		return expecting{}, false
 	}
 	return e.pop(), true
 }
 
 // arm sets the timer for the earliest deadline, if there is one. A timer that is
-// set already is set for an earlier one.
+// already set is set for an earlier one.
 func (e *expiry) arm() {
-	if e.skip(); e.armed || !e.running() || len(e.queue) == 0 {
+	if e.skipAnswered(); e.armed || !e.running() || len(e.queue) == 0 {
 		return
 	}
 	e.armed = true

@@ -18,9 +18,7 @@ func heardAt(e *ear, start time.Time, kind ErrorKind) time.Duration {
 // Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist": 15 s
 // after it was asked for.
 func TestResourceThatDoesNotComeDoesNotExist(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		start := time.Now()
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.endpoints, "b")
@@ -47,9 +45,7 @@ func TestResourceThatDoesNotComeDoesNotExist(t *testing.T) {
 // gRFC A57, "Handling Resources That Do Not Exist": the timer starts when the
 // request is sent on a connection that is ready.
 func TestTimerDoesNotRunWithoutConnection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		pass(18 * time.Second) // the dial has 20 s
 		a.silent()
@@ -63,9 +59,7 @@ func TestTimerDoesNotRunWithoutConnection(t *testing.T) {
 
 // gRFC A57: a broken stream stops the timer, the next request starts it again.
 func TestTimerStopsWithTheStream(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		listen(t, c, types.endpoints, "b")
 		s := server.stream()
@@ -91,9 +85,7 @@ func TestTimerStopsWithTheStream(t *testing.T) {
 
 // While the client itself does not read, the server is not late.
 func TestTimerDoesNotRunWhileWatchersAreBusy(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		start := time.Now()
 		busy := newEar(t)
 		busy.keepDone = true
@@ -133,9 +125,7 @@ func TestTimerIsTransientError(t *testing.T) {
 
 // A resource that was there has no timer: not after a reconnect either.
 func TestCachedResourceHasNoTimer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
@@ -150,9 +140,7 @@ func TestCachedResourceHasNoTimer(t *testing.T) {
 // A server that is back and has nothing to say is one that lacks the resource. What
 // the watcher was told last stays true when the server does answer.
 func TestTimerRunsOnAStreamWithoutAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream().breakOff()
 		a.fault(KindUnreachable)

@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"testing"
-	"testing/synctest"
 
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -17,9 +16,7 @@ func collectionFallenBack(t *testing.T, f fleet, types *testTypes, low []string)
 	high := f[0].delta()
 	high.send(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"))
 	e.heard("member a = x", "member b = x", "collection")
-	f[0].setRefuse(errRefused)
-	high.breakOff()
-	synctest.Wait()
+	f[0].lose(high)
 	f[1].untouched()
 	e.heard()
 	listen(t, c, types.endpoints, "xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/missing")
@@ -29,8 +26,7 @@ func collectionFallenBack(t *testing.T, f fleet, types *testTypes, low []string)
 // gRFC A71 and xRFC TP1, "Glob": the members of a collection are those that the
 // server in use has. Those of the one before stay until it has answered.
 func TestCollectionFallsBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, e := collectionFallenBack(t, f, types, speaksDelta)
 		low := f[1].delta()
 		low.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true})
@@ -56,11 +52,10 @@ func TestCollectionFallsBack(t *testing.T) {
 	})
 }
 
-// The higher server takes over with its answer for the collection, of which the
-// members that it has as well are part, without a moment in which they are gone.
+// The higher server takes over with its answer for the collection. The members that it has as
+// well do not leave in between.
 func TestHigherServerTakesOverWithACollection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, e := collectionFallenBack(t, f, types, speaksDelta)
 		low := f[1].delta()
 		low.send(types.clusters, "n1", member("a", "7", "x"), member("b", "7", "low"), member("c", "7", "low"))
@@ -87,8 +82,7 @@ func TestHigherServerTakesOverWithACollection(t *testing.T) {
 
 // That a collection is empty is an answer as well.
 func TestHigherServerTakesOverWithAnEmptyCollection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		_, e := collectionFallenBack(t, f, types, speaksDelta)
 		low := f[1].delta()
 		low.send(types.clusters, "n1", member("a", "7", "x"), member("b", "7", "x"))
@@ -102,8 +96,7 @@ func TestHigherServerTakesOverWithAnEmptyCollection(t *testing.T) {
 
 // A lower server that has no collections leaves the members in use.
 func TestCollectionFallsBackToAServerWithoutCollections(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		_, e := collectionFallenBack(t, f, types, speaksSotW)
 		check(t, f[1].stream().request(), want{typ: types.endpoints, node: true,
 			names: []string{"xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/missing"}})
@@ -117,8 +110,7 @@ func TestCollectionFallsBackToAServerWithoutCollections(t *testing.T) {
 // A higher server without collections does not take over with that, and when it
 // takes over with something else, says so.
 func TestHigherServerWithoutCollections(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		f[0].setRefuse(errRefused)
 		c := f.clientWith([][]string{speaksSotW, speaksDelta}, testutils.Authority("auth", "", nil))
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
@@ -128,9 +120,7 @@ func TestHigherServerWithoutCollections(t *testing.T) {
 		e.heard("collection: configuration")
 		low.send(types.clusters, "n1", member("a", "7", "x"))
 		e.heard("member a = x", "collection")
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		e.heard()
 		high.send(types.endpoints, "1", "n1", endpoints(single))
 		other.value()

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 var (
@@ -14,15 +16,15 @@ var (
 	speaksDelta = []string{"delta"}
 )
 
-// variantsOfTwo are the variants that a higher and a lower server may speak.
-var variantsOfTwo = map[string][][]string{
+// protocolsOfTwo are the protocols that a higher and a lower server may speak.
+var protocolsOfTwo = map[string][][]string{
 	"SotW, then SotW":   {speaksSotW, speaksSotW},
 	"SotW, then delta":  {speaksSotW, speaksDelta},
 	"delta, then SotW":  {speaksDelta, speaksSotW},
 	"delta, then delta": {speaksDelta, speaksDelta},
 }
 
-// peer waits for the next stream of the variant, and for what the client has to say
+// peer waits for the next stream of the protocol, and for what the client has to say
 // on it.
 func (s *script) peer(features []string) peer {
 	s.t.Helper()
@@ -36,19 +38,16 @@ func (s *script) peer(features []string) peer {
 
 // gRFC A71: the way down and the way up are the same whatever each of the servers
 // speaks. Bytes that the client has from the other server are not decoded again.
-func TestFallbackBetweenVariants(t *testing.T) {
-	for name, features := range variantsOfTwo {
+func TestFallbackBetweenProtocols(t *testing.T) {
+	for name, features := range protocolsOfTwo {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				c := f.clientWith(features)
 				a, _ := listen(t, c, types.clusters, "a")
 				high := f[0].peer(features[0])
 				high.say(types.clusters, "1", clusters(cluster("a", "1")))
 				a.cluster("1")
-				f[0].setRefuse(errRefused)
-				high.breakOff()
-				synctest.Wait()
+				f[0].lose(high)
 				f[1].untouched()
 
 				b, _ := listen(t, c, types.clusters, "b")
@@ -86,8 +85,7 @@ func TestFallbackBetweenVariants(t *testing.T) {
 // A server is told the versions that it gave, and not those that another one gave
 // under the same name.
 func TestInitialVersionsAreTheServersOwn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{speaksDelta, speaksDelta})
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
@@ -95,9 +93,7 @@ func TestInitialVersionsAreTheServersOwn(t *testing.T) {
 		high.send(types.clusters, "n1", has("a", "1", cluster("a", "high")), has("b", "1", cluster("b", "high")))
 		a.cluster("high")
 		b.cluster("high")
-		f[0].setRefuse(errRefused)
-		high.breakOff()
-		synctest.Wait()
+		f[0].lose(high)
 		n, _ := listen(t, c, types.clusters, "n")
 		all := []string{"a", "b", "n"}
 		low := f[1].delta()
@@ -126,9 +122,8 @@ func TestInitialVersionsAreTheServersOwn(t *testing.T) {
 
 // A server that was unreachable, while all was cached, is told the versions that are
 // in use, except one: its answer to that ends the unreachability.
-func TestInitialVersionsAfterCoasting(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+func TestInitialVersionsAfterAnOutage(t *testing.T) {
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{speaksDelta, speaksDelta})
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
@@ -153,13 +148,12 @@ func TestInitialVersionsAfterCoasting(t *testing.T) {
 	})
 }
 
-// A server that does not implement the incremental variant is no server that is
+// A server that does not implement delta is no server that is
 // unreachable, wherever in the list it is. The client remembers which one it was.
 func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 	for name, sotwOnly := range map[string]int{"the higher server": 0, "the lower server": 1} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				f[sotwOnly].sotwOnly = true
 				speaks := [][]string{speaksDelta, speaksDelta}
 				speaks[sotwOnly] = speaksSotW
@@ -170,9 +164,7 @@ func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 				high.say(types.clusters, "1", clusters(cluster("a", "high")))
 				a.cluster("high")
 
-				f[0].setRefuse(errRefused)
-				high.breakOff()
-				synctest.Wait()
+				f[0].lose(high)
 				b, _ := listen(t, c, types.clusters, "b")
 				low := f[1].peer(speaks[1])
 				low.say(types.clusters, "1", clusters(cluster("a", "low"), cluster("b", "low")))
@@ -186,8 +178,8 @@ func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 				synctest.Wait()
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				if _, ok := c.refused[refusedVariant{c.config.Servers[sotwOnly].Key(), delta{}.method()}]; !ok || len(c.refused) != 1 {
-					t.Errorf("the client remembers %v, want %s", c.refused, uri(sotwOnly))
+				if _, ok := c.unimplemented[unimplemented{c.config.Servers[sotwOnly].Key(), wire.Delta{}.Method()}]; !ok || len(c.unimplemented) != 1 {
+					t.Errorf("the client remembers %v, want %s", c.unimplemented, uri(sotwOnly))
 				}
 			})
 		})
@@ -204,8 +196,7 @@ func TestServerErrorsAndWhatIsCached(t *testing.T) {
 		for _, inUse := range []bool{false, true} {
 			for _, features := range [][]string{speaksSotW, speaksDelta} {
 				t.Run(fmt.Sprint(code, " ", inUse, " ", features), func(t *testing.T) {
-					bubble(t, func(t *testing.T) {
-						types, f := newTestTypes(), newFleet(t, 2)
+					overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 						c := f.clientWith([][]string{features, speaksDelta})
 						a, _ := listen(t, c, types.clusters, "a")
 						kind := KindServer
@@ -242,8 +233,8 @@ func TestServerErrorsAndWhatIsCached(t *testing.T) {
 
 // What a server said last of a resource holds for a watch that starts before the
 // server was told that the last one stopped, the error beside the version included.
-func TestLastWordOutlivesTheWatch(t *testing.T) {
-	overEachVariant(t, nil, func(v *variantTest) {
+func TestLastAnswerOutlivesTheWatch(t *testing.T) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		a, stop := listen(v.t, v.c, v.types.clusters, "a")
 		blocker := newEar(v.t)
 		blocker.keepDone = true

@@ -22,9 +22,7 @@ func split(t *testing.T, f fleet, types *testTypes, features [][]string) (c *XDS
 	high.say(types.clusters, "1", clusters(cluster("a", "high"), cluster("s", "high")))
 	a.cluster("high")
 	sOfA.cluster("high")
-	f[0].setRefuse(errRefused)
-	high.breakOff()
-	synctest.Wait()
+	f[0].lose(high)
 	sOfB, _ = listen(t, c.ForTarget("B"), types.clusters, "s")
 	sOfB.cluster("high")
 	synctest.Wait()
@@ -59,10 +57,9 @@ func serversOf(c *XDSClient, name string) (servers []string) {
 // that one which needs something new does not take along one that has all it needs. The
 // name that both watch is of another server for each.
 func TestTargetFallsBackAlone(t *testing.T) {
-	for name, features := range variantsOfTwo {
+	for name, features := range protocolsOfTwo {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				c, a, sOfA, sOfB := split(t, f, types, features)
 				b, stopB := listen(t, c.ForTarget("B"), types.clusters, "b")
 				low := f[1].peer(features[1])
@@ -107,8 +104,7 @@ func TestTargetFallsBackAlone(t *testing.T) {
 // The lower server is asked for what the target that falls back watches, and for nothing
 // else.
 func TestLowerServerIsAskedForOneTarget(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, sOfA, sOfB := split(t, f, types, [][]string{nil, nil})
 		listen(t, c.ForTarget("B"), types.clusters, "b")
 		low := f[1].stream()
@@ -128,7 +124,7 @@ func TestLowerServerIsAskedForOneTarget(t *testing.T) {
 		low.request()
 		stop()
 		stopFresh()
-		for range 2 { // the stops are two changes, of which the last one says all
+		for range 2 { // the stops are two changes, and the last request lists what is left
 			if r := low.request(); slices.Equal(r.GetResourceNames(), []string{"b", "s"}) {
 				return
 			}
@@ -139,10 +135,9 @@ func TestLowerServerIsAskedForOneTarget(t *testing.T) {
 
 // Each target returns with the first thing that is of use to it.
 func TestTargetReturnsAlone(t *testing.T) {
-	for name, features := range variantsOfTwo {
+	for name, features := range protocolsOfTwo {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				f[0].setRefuse(errRefused)
 				c := f.clientWith(features)
 				b, _ := listen(t, c.ForTarget("B"), types.endpoints, "b")
@@ -177,15 +172,11 @@ func TestTargetReturnsAlone(t *testing.T) {
 // A response that only repeats the one before it is an answer for a target that stands by
 // since.
 func TestRepetitionIsOfUseToATargetThatStandsBy(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, sOfA, sOfB := split(t, f, types, [][]string{nil, nil})
 		listen(t, c.ForTarget("C"), types.endpoints, "c")
-		low := f[1].stream()
-		low.request()
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		low := f[1].asked()
+		high := f[0].recover()
 		high.send(types.clusters, "1", "n1", cluster("a", "high"), cluster("s", "high"))
 		high.send(types.clusters, "1", "n2", cluster("a", "high"), cluster("s", "high"))
 		synctest.Wait()
@@ -205,8 +196,7 @@ func TestRepetitionIsOfUseToATargetThatStandsBy(t *testing.T) {
 // gRFC A71: watchers hear that all servers are unreachable if theirs is the last. A
 // target that has all it needs does not go there.
 func TestTargetWithoutAnyServer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 3)
+	overFleet(t, 3, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, sOfA, sOfB := split(t, f, types, make([][]string, 3))
 		for _, s := range f {
 			s.setRefuse(errRefused)
@@ -232,13 +222,11 @@ func TestTargetWithoutAnyServer(t *testing.T) {
 		middle.send(types.clusters, "1", "n1", cluster("a", "middle"), cluster("b", "middle"))
 		b.cluster("middle")
 		late.untilCluster("middle")
-		sOfB.cluster("high") // nobody has a newer one
+		sOfB.cluster("high") // no server has sent a newer one
 		a.untilCluster("middle")
 		sOfA.cluster("high")
 		n.silent()
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		high.send(types.clusters, "9", "n1", cluster("n", "high"))
 		n.cluster("high")
 		a.silent()
@@ -254,16 +242,13 @@ func TestTargetWithoutAnyServer(t *testing.T) {
 // A collection has other members for a target that fell back. On the way down and on the
 // way up a watcher is told the differences.
 func TestTargetFallsBackWithACollection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{speaksDelta, speaksDelta}, testutils.Authority("auth", "", nil))
 		ofA, _ := watchCollection(t, c.ForTarget("A"), types.clusters, collectionName)
 		high := f[0].delta()
 		high.send(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"))
 		ofA.heard("member a = x", "member b = x", "collection")
-		f[0].setRefuse(errRefused)
-		high.breakOff()
-		synctest.Wait()
+		f[0].lose(high)
 		ofB, _ := watchCollection(t, c.ForTarget("B"), types.clusters, collectionName)
 		ofB.heard("member a = x", "member b = x", "collection")
 		f[1].untouched()
@@ -296,8 +281,7 @@ func TestTargetFallsBackWithACollection(t *testing.T) {
 // xRFC TP2: while no server can be reached, a cached variant that matches stands in, even
 // that of a target that follows another server.
 func TestVariantOfAnotherTargetStandsIn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f, types := newFleet(t, 2), newTestTypes()
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{{"dynamic_parameter_constraints"}, {"dynamic_parameter_constraints"}})
 		watch := func(target string, constraints ...string) *ear {
 			e := newEar(t)
@@ -305,14 +289,11 @@ func TestVariantOfAnotherTargetStandsIn(t *testing.T) {
 			return e
 		}
 		three := watch("A", "shard=3")
-		high := f[0].stream()
-		high.request()
-		high.send(types.clusters, "1", "n1", wrapped(t, "a", "shard=3", "3"))
+		high := f[0].asked()
+		high.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "shard=3", "3")))
 		three.cluster("3")
 		f[0].setRefuse(errRefused)
-		f[1].setRefuse(errRefused)
-		high.breakOff()
-		synctest.Wait()
+		f[1].lose(high)
 		several := watch("B", "shard=0-5")
 		several.cluster("3")
 		several.ambient(KindUnreachable)
@@ -320,10 +301,8 @@ func TestVariantOfAnotherTargetStandsIn(t *testing.T) {
 		four.fault(KindUnreachable)
 		three.silent()
 
-		f[1].setRefuse(nil)
-		low := f[1].stream()
-		low.request()
-		low.send(types.clusters, "1", "n1", wrapped(t, "a", "shard=4", "4"))
+		low := f[1].recover()
+		low.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "shard=4", "4")))
 		for several.value().(*clusterv3.Cluster).GetAltStatName() == "3" {
 			// The server answers again; the next call may be one with this.
 		}

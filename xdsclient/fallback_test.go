@@ -24,8 +24,7 @@ func TestFallbackWhenUnreachableAndSomethingIsMissing(t *testing.T) {
 		"the channel reports TRANSIENT_FAILURE": {before: func(s *script) { s.stop() }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				if fault.before != nil {
 					fault.before(f[0])
 				}
@@ -52,13 +51,11 @@ func TestFallbackWhenUnreachableAndSomethingIsMissing(t *testing.T) {
 
 // gRFC A71: a server that is reachable is not left, whatever it does not say.
 func TestNoFallbackFromAServerThatIsReachable(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
-		s := f[0].stream()
-		s.request()
+		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", badCluster("a", "x"))
 		a.fault(KindInvalid)
 		b.fault(KindDoesNotExist)
@@ -72,13 +69,11 @@ func TestNoFallbackFromAServerThatIsReachable(t *testing.T) {
 // gRFC A71: what is cached starts no fallback, and what is known not to exist is
 // cached. As the servers below were not tried, watchers hear of no failure.
 func TestNoFallbackWhileEverythingIsCached(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
 		a, _ := listen(t, c, types.clusters, "a")
 		missing, _ := listen(t, c, types.clusters, "missing")
-		s := f[0].stream()
-		s.request()
+		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
 		missing.fault(KindDoesNotExist)
@@ -109,18 +104,15 @@ func TestNoFallbackWhileEverythingIsCached(t *testing.T) {
 
 // gRFC A71: cached is what can be used. A resource that was never valid is not.
 func TestInvalidResourceIsNotCached(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
 		a, _ := listen(t, c, types.clusters, "a")
-		s := f[0].stream()
-		s.request()
+		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", badCluster("a", "x"))
 		a.fault(KindInvalid)
 		f[0].setRefuse(errRefused)
 		s.breakOff()
-		low := f[1].stream()
-		low.request()
+		low := f[1].asked()
 		low.send(types.clusters, "1", "n1", cluster("a", "low"))
 		a.cluster("low")
 	})
@@ -129,8 +121,7 @@ func TestInvalidResourceIsNotCached(t *testing.T) {
 // gRFC A71: the client keeps trying the higher server. Once that sends a resource
 // it is used, and the lower one is left.
 func TestHigherServerTakesOverWithAResource(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		_, a, b, low := fallenBack(t, f, types)
 		f[0].setRefuse(nil)
 		high := f[0].stream()
@@ -161,12 +152,9 @@ func TestHigherServerTakesOverWithAResource(t *testing.T) {
 // What a higher server says that is of no use is held until it says something that
 // is: then it counts.
 func TestHigherServerWithInvalidResourcesDoesNotTakeOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		_, a, b, low := fallenBack(t, f, types)
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		high.send(types.clusters, "1", "n1", badCluster("a", "x"))
 		check(t, high.request(), want{typ: types.clusters, names: []string{"a", "b"}, nonce: "n1", nack: true})
 		a.silent()
@@ -183,19 +171,16 @@ func TestHigherServerWithInvalidResourcesDoesNotTakeOver(t *testing.T) {
 
 // A higher server that says that a resource is not there, or not for this client,
 // is believed.
-func TestHigherServerTakesOverWithItsLastWord(t *testing.T) {
+func TestHigherServerTakesOverWithAFinalAnswer(t *testing.T) {
 	for code, kind := range map[codes.Code]ErrorKind{
 		codes.NotFound:         KindDoesNotExist,
 		codes.PermissionDenied: KindServer,
 		codes.Unavailable:      0,
 	} {
 		t.Run(code.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				_, a, b, low := fallenBack(t, f, types)
-				f[0].setRefuse(nil)
-				high := f[0].stream()
-				high.request()
+				high := f[0].recover()
 				high.say(types.clusters, "1", nil, resourceError("a", code, "x"))
 				if kind == 0 {
 					a.silent()
@@ -215,12 +200,10 @@ func TestHigherServerTakesOverWithItsLastWord(t *testing.T) {
 // gRFC A71: watchers are notified of connectivity failures after all servers have
 // become unreachable. The error names each of them and its reason.
 func TestAllServersUnreachable(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 3)
+	overFleet(t, 3, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
 		cached, _ := listen(t, c, types.clusters, "cached")
-		s := f[0].stream()
-		s.request()
+		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", cluster("cached", "1"))
 		cached.cluster("1")
 		f[0].setRefuse(status.Error(codes.Unavailable, "first"))
@@ -253,9 +236,7 @@ func TestAllServersUnreachable(t *testing.T) {
 		late.fault(KindUnreachable)
 
 		// Any server ends it; one below the first is used, as it answers.
-		f[1].setRefuse(nil)
-		middle := f[1].stream()
-		middle.request()
+		middle := f[1].recover()
 		a.silent()
 		middle.send(types.endpoints, "1", "n1")
 		cached.cluster("1")
@@ -277,8 +258,7 @@ func TestAllServersUnreachable(t *testing.T) {
 // gRFC A71 moves to "the next xDS control plane": one after the other, and not by
 // way of one that is known to be unreachable.
 func TestFallbackSkipsServersKnownToBeUnreachable(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 3)
+	overFleet(t, 3, func(t *testing.T, types *testTypes, f fleet) {
 		for i := range 2 {
 			f[i].setRefuse(errRefused)
 		}
@@ -303,8 +283,7 @@ func TestFallbackSkipsServersKnownToBeUnreachable(t *testing.T) {
 
 // A server that is listed twice is one server.
 func TestServerListedTwice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 1)
+	overFleet(t, 1, func(t *testing.T, types *testTypes, f fleet) {
 		f[0].setRefuse(errRefused)
 		c := f.client(testutils.FurtherServer(uri(0)))
 		a, stop := listen(t, c, types.clusters, "a")

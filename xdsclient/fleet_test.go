@@ -98,3 +98,23 @@ func fallenBack(t *testing.T, f fleet, types *testTypes) (c *XDSClient, a, b *ea
 	check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, version: "1", nonce: "n1"})
 	return c, a, b, low
 }
+
+// overFleet runs a test in a bubble with n servers.
+func overFleet(t *testing.T, n int, f func(t *testing.T, types *testTypes, f fleet)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) { f(t, newTestTypes(), newFleet(t, n)) })
+}
+
+// lose ends the stream of a server, and refuses others until recover.
+func (s *script) lose(stream interface{ breakOff() }) {
+	s.setRefuse(errRefused)
+	stream.breakOff()
+	synctest.Wait()
+}
+
+// recover has the server accept streams again, and waits for one and its first request.
+func (s *script) recover() *scriptStream {
+	s.t.Helper()
+	s.setRefuse(nil)
+	return s.asked()
+}

@@ -1,5 +1,7 @@
 package xdsclient
 
+import "github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+
 import "github.com/dynxds/dynxds/xdsclient/dynparam"
 
 // ForTarget returns the client as the channels with the given target see it. It shares
@@ -17,20 +19,20 @@ type targetClient struct {
 
 // Watch implements Client.
 func (c *targetClient) Watch(t *ResourceType, name string, watcher Watcher) (stop func()) {
-	return c.watch(t, locator{name: name}, &watch{watcher: watcher}, c.target)
+	return c.watch(t, wire.Locator{Name: name}, &watch{watcher: watcher}, c.target)
 }
 
 // WatchCollection implements Client.
 func (c *targetClient) WatchCollection(t *ResourceType, name string, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, locator{name: name}, newCollectionWatch(watcher), c.target)
+	return c.watch(t, wire.Locator{Name: name}, newCollectionWatch(watcher), c.target)
 }
 
 // WatchLocator implements LocatorClient.
 func (c *targetClient) WatchLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher Watcher) (stop func()) {
-	return c.watch(t, locator{name, constraints}, &watch{watcher: watcher}, c.target)
+	return c.watch(t, wire.Locator{Name: name, Constraints: constraints}, &watch{watcher: watcher}, c.target)
 }
 
 // WatchCollectionLocator implements LocatorClient.
 func (c *targetClient) WatchCollectionLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, locator{name, constraints}, newCollectionWatch(watcher), c.target)
+	return c.watch(t, wire.Locator{Name: name, Constraints: constraints}, newCollectionWatch(watcher), c.target)
 }

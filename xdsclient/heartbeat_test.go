@@ -9,9 +9,7 @@ import (
 // Envoy, xDS protocol, "TTL": a resource without a body and with a name and a
 // version only says that the server still has it.
 func TestHeartbeats(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
 		s := server.delta()
@@ -40,9 +38,7 @@ func TestHeartbeats(t *testing.T) {
 
 // In SotW a heartbeat is a resource that is there.
 func TestHeartbeatInSotW(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
 		s := server.stream()

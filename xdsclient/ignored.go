@@ -15,8 +15,8 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// Ignored is a part of a resource that this client does without: a populated field
-// that it does not act on, or something that the decoder left out of the value.
+// Ignored is a part of a resource that this client does not use: a populated field that it
+// does not act on, or something that the decoder left out of the value.
 type Ignored struct {
 	// Path is the proto field path from the resource, for example
 	// "virtual_hosts[2].routes[0].stat_prefix".
@@ -25,8 +25,8 @@ type Ignored struct {
 	Reason string
 	// Severity says whether it matters.
 	Severity Severity
-	// Places is the number of places in the resource of which the same is to be said;
-	// Path is the first of them. 0 and 1 both mean one.
+	// Places is the number of places in the resource that are ignored for this reason; Path
+	// is the first of them. 0 and 1 both mean one.
 	Places int
 }
 
@@ -59,8 +59,7 @@ func (s Severity) String() string {
 	return "info"
 }
 
-// ignoredIn asks the type what of a resource is ignored. A panic of the type is not
-// the caller's.
+// ignoredIn asks the type what of a resource is ignored. It recovers from a panic of the type.
 func (t *ResourceType) ignoredIn(raw []byte, value any) (list []Ignored) {
 	if t.Ignored == nil {
 		return nil
@@ -75,38 +74,30 @@ func (t *ResourceType) ignoredIn(raw []byte, value any) (list []Ignored) {
 }
 
 const (
-	// ignoredRest is the least time between two looks at what resources have
-	// that is ignored. So the cost does not grow with the rate of pushes.
+	// ignoredRest is the least time between two examinations of new versions, so that the
+	// cost does not grow with the rate of pushes.
 	ignoredRest = 10 * time.Second
-	// maxIgnoredText bounds what a line of the log says of one resource, in bytes.
+	// maxIgnoredText bounds what a log line says of one resource, in bytes.
 	maxIgnoredText = 2 << 10
 )
 
 // ignoredLog logs which fields of the resources in use are ignored: at warning level those
 // that matter, at info level the rest; once for each resource, when it is first accepted,
 // and again only when other fields are ignored than before. Resources with the same fields
-// share a line. It works beside the updates, on a goroutine that lives while there is
-// something to look at, and remembers one number for each cache entry.
+// share a line. It works beside the updates, on a goroutine that runs while there is something
+// to examine, and keeps one number for each cache entry.
 type ignoredLog struct {
 	client *XDSClient
 
 	// What follows is guarded by XDSClient.mu.
 
-	state ignoredLogState
-	// queue has the entries of the cache to look at.
+	// running says that a goroutine works on the queue.
+	running bool
+	// queue has the cache entries with a new version.
 	queue map[*resource]struct{}
 }
 
-type ignoredLogState int
-
-const (
-	// ignoredLogIdle: there is no goroutine and no queue.
-	ignoredLogIdle ignoredLogState = iota
-	// ignoredLogRunning: a goroutine takes care of the queue.
-	ignoredLogRunning
-)
-
-// add has the log look at a new version of a resource. The caller holds XDSClient.mu.
+// add queues a resource with a new version. The caller holds XDSClient.mu.
 func (l *ignoredLog) add(r *resource) {
 	if r.key.typ.Ignored == nil || l.client.ctx.Err() != nil {
 		return
@@ -115,17 +106,16 @@ func (l *ignoredLog) add(r *resource) {
 		l.queue = make(map[*resource]struct{})
 	}
 	l.queue[r] = struct{}{}
-	if l.state == ignoredLogIdle {
-		l.state = ignoredLogRunning
+	if !l.running {
+		l.running = true
 		l.client.running.Go(l.run)
 	}
 }
 
-// remove has the log forget an entry that is not in the cache any more. The caller holds
-// XDSClient.mu.
+// remove forgets an entry that is no longer in the cache. The caller holds XDSClient.mu.
 func (l *ignoredLog) remove(r *resource) {
 	delete(l.queue, r)
-	for _, m := range r.members {
+	for _, m := range r.glob.entries() {
 		delete(l.queue, m)
 	}
 }
@@ -133,7 +123,7 @@ func (l *ignoredLog) remove(r *resource) {
 // run is the goroutine of the log.
 func (l *ignoredLog) run() {
 	for {
-		batch := l.next()
+		batch := l.takeQueue()
 		if len(batch) == 0 {
 			return
 		}
@@ -148,32 +138,32 @@ func (l *ignoredLog) run() {
 	}
 }
 
-// lookedAt is a version of a resource that the ignoredLog looks at.
-type lookedAt struct {
+// examined is a version of a resource that the ignoredLog examines.
+type examined struct {
 	resource *resource
 	payload  *payload
 }
 
-// next empties the queue. If there is nothing in it the goroutine is to end.
-func (l *ignoredLog) next() []lookedAt {
+// takeQueue empties the queue. If it was empty, the goroutine has to end.
+func (l *ignoredLog) takeQueue() []examined {
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
-	batch := make([]lookedAt, 0, len(l.queue))
+	batch := make([]examined, 0, len(l.queue))
 	for r := range l.queue {
-		batch = append(batch, lookedAt{r, r.payload})
+		batch = append(batch, examined{r, r.payload})
 	}
 	l.queue = nil
 	if len(batch) == 0 {
-		l.state = ignoredLogIdle
+		l.running = false
 	}
-	slices.SortFunc(batch, func(a, b lookedAt) int {
+	slices.SortFunc(batch, func(a, b examined) int {
 		x, y := &a.resource.key, &b.resource.key
 		return cmp.Or(strings.Compare(x.name, y.name), strings.Compare(x.typ.Name, y.typ.Name), strings.Compare(x.variant, y.variant))
 	})
 	return batch
 }
 
-// ignoredGroup is the resources of a type of which the same is to be said.
+// ignoredGroup is the resources of a type of which the same fields are ignored.
 type ignoredGroup struct {
 	typ   *ResourceType
 	first string // the name of one of them
@@ -181,8 +171,8 @@ type ignoredGroup struct {
 	list  []Ignored
 }
 
-// report looks at resources, without the lock, and says what is new.
-func (l *ignoredLog) report(batch []lookedAt) {
+// report examines resources, without the lock, and logs what is new.
+func (l *ignoredLog) report(batch []examined) {
 	type key struct {
 		typ  *ResourceType
 		said uint64
@@ -212,8 +202,8 @@ func (l *ignoredLog) report(batch []lookedAt) {
 	}
 }
 
-// markSaid notes what the log says of a resource, and reports whether that is
-// anything, and something new.
+// markSaid notes what the log says of a resource, and reports whether there is something to
+// log that it has not said before.
 func (l *ignoredLog) markSaid(r *resource, said uint64) bool {
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
@@ -252,8 +242,8 @@ func (g *ignoredGroup) text(severity Severity) string {
 // index is a position in a list, in a path.
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// fieldsOf returns a number that is equal for lists of the same fields, wherever in
-// the resource they are, and 0 for no fields.
+// fieldsOf returns a hash that is equal for lists of the same fields, wherever in the resource
+// they are, and 0 for no fields.
 func (l *ignoredLog) fieldsOf(list []Ignored) uint64 {
 	if len(list) == 0 {
 		return 0

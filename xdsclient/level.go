@@ -19,34 +19,35 @@ type level struct {
 	index int
 	// channel leads to the server. It is nil while nothing is watched.
 	channel *serverChannel
-	// resources are those that are watched, and those of which the server has not
-	// been told that they are not.
+	// resources are those that are watched, and those that the server has not been asked yet
+	// to stop sending.
 	resources map[resourceKey]*resource
 	// watched counts the resources that are watched.
 	watched int
-	// lost says, of the last level, that no server can be reached, and that the
-	// watchers have been told.
+	// lost says, of the last level, that no server can be reached, which was reported to the
+	// watchers.
 	lost bool
 }
 
 // last reports whether there is no server below.
 func (l *level) last() bool { return l.index == len(l.authority.levels)-1 }
 
-// find returns the entry of this level for what an entry of another level is for, or nil.
-func (l *level) find(r *resource) *resource {
+// entryLike returns the entry for the same resource as that of another level, or nil.
+func (l *level) entryLike(r *resource) *resource {
 	c := r.collection
 	if c == nil {
 		return l.resources[r.key]
 	}
-	if c = l.resources[c.key]; c == nil {
+	whole := l.resources[c.entry.key]
+	if whole == nil {
 		return nil
 	}
-	return c.members[r.key]
+	return whole.glob.cached[r.key]
 }
 
-// want returns the entry for a key, which is about to get one more watch. A new one is
-// subscribed to. from is the entry that the watch had before, or nil.
-func (l *level) want(key resourceKey, constraints dynparam.Constraints, from *resource) *resource {
+// entryToWatch returns the entry for a key, which is about to get one more watch. The first one
+// subscribes to it. from is the entry that the watch used before, or nil.
+func (l *level) entryToWatch(key resourceKey, constraints dynparam.Constraints, from *resource) *resource {
 	r, ok := l.resources[key]
 	if !ok {
 		r = newResource(l, key, constraints)
@@ -54,20 +55,20 @@ func (l *level) want(key resourceKey, constraints dynparam.Constraints, from *re
 	}
 	first := len(r.watches) == 0
 	if first {
-		l.begin(r)
+		l.subscribe(r)
 	}
 	if from != nil {
-		r.inherit(from, nil)
+		r.inheritFrom(from, nil)
 	}
 	if first && l.lost {
-		l.borrow(r)
+		l.useOtherVariant(r)
 		r.link = l.unreachable(r, l.failure())
 	}
 	return r
 }
 
-// begin subscribes to a resource that is about to be watched.
-func (l *level) begin(r *resource) {
+// subscribe subscribes to a resource that is about to be watched.
+func (l *level) subscribe(r *resource) {
 	if l.watched++; l.channel == nil {
 		l.channel = l.authority.client.channelTo(l.server)
 		l.channel.levels[l] = struct{}{}
@@ -77,12 +78,12 @@ func (l *level) begin(r *resource) {
 	l.channel.reinstate(r)
 }
 
-// leave ends the interest of a watch in a resource.
-func (l *level) leave(r *resource, w *watch) {
+// removeWatch removes a watch from a resource. The last one unsubscribes from it.
+func (l *level) removeWatch(r *resource, w *watch) {
 	if w.resource != r {
 		r.standby--
 	}
-	if r.leave(w); len(r.watches) > 0 {
+	if r.removeWatch(w); len(r.watches) > 0 {
 		return
 	}
 	ch := l.channel
@@ -93,8 +94,8 @@ func (l *level) leave(r *resource, w *watch) {
 	ch.unsubscribe(r)
 }
 
-// forget notes that the subscription to a resource was dropped. One that is not watched
-// goes with it.
+// forget notes that the subscription to a resource was dropped, and removes the resource
+// unless it is watched.
 func (l *level) forget(r *resource) {
 	if len(r.watches) > 0 {
 		return
@@ -105,26 +106,26 @@ func (l *level) forget(r *resource) {
 	}
 }
 
-// serverDown says that an attempt to reach the server failed. news says that the reason
-// is another than that of the attempt before.
+// serverDown notes that an attempt to reach the server failed. news says that the reason
+// differs from that of the last attempt.
 func (l *level) serverDown(news bool) {
 	last := l.authority.levels[len(l.authority.levels)-1]
 	known := last.lost
 	for _, p := range l.authority.parties {
 		if p.level == l {
-			p.review()
+			p.reconsider()
 		}
 	}
 	if known && news {
-		last.lose()
+		last.reportLoss()
 	}
 }
 
-// serverUp says that the server answered for the first time since it was unreachable.
+// serverUp notes that the server answered for the first time since it was unreachable.
 func (l *level) serverUp() {
 	for _, p := range l.authority.parties {
-		if p.level.index > l.index && !p.level.channel.healthy() {
-			p.rise(l, l.channel.delivery)
+		if p.level.index > l.index && !p.level.channel.link.Healthy() {
+			p.moveUp(l, l.channel.delivery)
 		}
 	}
 	if !l.lost {
@@ -132,38 +133,38 @@ func (l *level) serverUp() {
 	}
 	l.lost = false
 	for _, r := range l.resources {
-		r.linkUp()
+		r.clearLinkError()
 	}
 }
 
-// lose tells the watchers that no server can be reached. What is missing is taken from
-// the cache if that has another variant of it that will do.
-func (l *level) lose() {
+// reportLoss reports to the watchers that no server can be reached. Where nothing is cached,
+// another cached variant that matches is used.
+func (l *level) reportLoss() {
 	l.lost = true
 	failure := l.failure()
 	for _, r := range l.resources {
 		if len(r.watches) > 0 {
-			l.borrow(r)
+			l.useOtherVariant(r)
 		}
-		r.linkDown(l.unreachable(r, failure))
+		r.setLinkError(l.unreachable(r, failure))
 	}
 }
 
-// failure is why no server can be reached: the reason of the only one, or all of
-// them with their servers.
+// failure is why no server can be reached: the reason of the only server, or those of all
+// servers with their names.
 func (l *level) failure() error {
 	levels := l.authority.levels
 	if len(levels) == 1 {
-		return l.channel.failure
+		return l.channel.link.Failure()
 	}
 	reasons := make([]string, len(levels))
 	for i, above := range levels {
-		reasons[i] = fmt.Sprintf("%s: %v", above.server, above.channel.failure)
+		reasons[i] = fmt.Sprintf("%s: %v", above.server, above.channel.link.Failure())
 	}
 	return errors.New(strings.Join(reasons, "; "))
 }
 
-// unreachable makes the Error for a resource while no server can be reached.
+// unreachable returns the Error for a resource while no server can be reached.
 func (l *level) unreachable(r *resource, failure error) *Error {
 	levels := l.authority.levels
 	e := levels[0].channel.fault(KindUnreachable, r, failure)
@@ -173,64 +174,52 @@ func (l *level) unreachable(r *resource, failure error) *Error {
 	return e
 }
 
-// inherit has an entry take over what a party that moves to it had from another level, as
-// far as the server has not spoken of it. If others hear of the entry, it takes over only a
-// version, and only if it has none. d is the response that is being worked on, or nil.
-func (r *resource) inherit(from *resource, d *delivery) {
+// inheritFrom takes over what a party that moves to the entry had from another level, as far
+// as the server has not answered for it. If other parties use the entry, it takes over only
+// a version, and only if it has none. d is the response that is being worked on, or nil.
+func (r *resource) inheritFrom(from *resource, d *delivery) {
 	ch := r.level.channel
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
-	ts.disturb()
+	ts.Disturb()
 	heard := r.heard()
 	if heard && (r.payload != nil || from.payload == nil) {
 		return
 	}
-	took := r.inheritWord(s, from)
+	took := r.inheritLastAnswer(s, from)
 	if heard && !took {
 		return
 	}
-	if took && s.members == nil {
+	if took && r.glob == nil {
 		ts.index(s, maphash.Bytes(r.client().seed, r.payload.raw))
 	}
-	for key, m := range from.members {
-		mine := r.members[key]
-		if mine == nil {
-			mine = &resource{key: key, level: r.level, parameters: m.parameters, collection: r}
-			r.members[key] = mine
-		}
-		mine.inheritWord(s.members.get(key), m)
-	}
+	r.glob.inherit(from.glob)
 	if heard {
 		for w := range r.audience() {
-			r.recountAll(w, d)
+			r.queueAllStates(w, d)
 		}
 		return
 	}
-	for key, m := range r.members {
-		if from.members[key] == nil && s.members.get(key) == nil {
-			delete(r.members, key)
-			r.client().ignored.remove(m)
-		}
-	}
+	r.glob.keepOnly(from.glob)
 }
 
-// inheritWord takes over what another entry has of a resource, as far as the server has
-// not spoken of it by the subscription, which is nil if it never did. It reports whether
-// it took over a version.
-func (r *resource) inheritWord(s *subscription, from *resource) bool {
-	spoke := s != nil && (s.payload != nil || s.lastError != nil)
-	if !spoke {
+// inheritLastAnswer takes over what another entry has of a resource, as far as the server has
+// not answered the subscription, which is nil if it never did. It reports whether it took
+// over a version.
+func (r *resource) inheritLastAnswer(s *subscription, from *resource) bool {
+	answered := s != nil && (s.payload != nil || s.lastError != nil)
+	if !answered {
 		r.state, r.fault = from.state, from.fault
 	}
-	if spoke && (s.payload != nil || s.lastError.drop) {
+	if answered && (s.payload != nil || s.lastError.drop) {
 		return false
 	}
 	r.payload, r.taken, r.saidIgnored = from.payload, from.taken, from.saidIgnored
 	return r.payload != nil
 }
 
-// cached reports whether there is an answer about the resource that would still
-// hold if no server could be reached: a version that can be used, or that the
-// resource does not exist (gRFC A71), or not for this client.
+// cached reports whether there is an answer that would still hold if no server could be
+// reached: a version to use, or that the resource does not exist (gRFC A71), or not for this
+// client.
 func (r *resource) cached() bool {
 	return r.payload != nil || r.fault != nil && r.fault.final()
 }

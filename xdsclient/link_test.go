@@ -21,9 +21,7 @@ var errTest = errors.New("test")
 // answer is a connectivity error. gRFC A88, "Handling Transient Errors": it takes
 // the place of a resource that is not cached.
 func TestUnreachableWithoutCachedResource(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream().breakOff()
 		err := a.fault(KindUnreachable)
@@ -42,9 +40,7 @@ func TestUnreachableWithoutCachedResource(t *testing.T) {
 // gRFC A57: a stream that ends after an answer is no error. gRFC A88: an error
 // beside a cached resource is ambient, and cleared by ResourceChanged.
 func TestUnreachableWithCachedResource(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()
@@ -83,9 +79,7 @@ func TestUnreachableWithCachedResource(t *testing.T) {
 
 // What held before the connection was lost holds again when it is back.
 func TestStandingErrorComesBackWithTheServer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		bad, _ := listen(t, c, types.clusters, "bad")
 		cached, _ := listen(t, c, types.clusters, "cached")
 		missing, _ := listen(t, c, types.endpoints, "missing")
@@ -114,9 +108,7 @@ func TestStandingErrorComesBackWithTheServer(t *testing.T) {
 
 // The server's own words are passed on, but not without end.
 func TestServerTextIsCut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream().end <- status.Error(codes.PermissionDenied, strings.Repeat("é", 3000))
 		err := a.fault(KindUnreachable)
@@ -129,9 +121,7 @@ func TestServerTextIsCut(t *testing.T) {
 
 // A server that ends a stream with OK and no answer is not reachable either.
 func TestStreamEndedWithOK(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream().end <- nil
 		if err := a.fault(KindUnreachable); !errors.Is(err, transport.ErrNoAnswer) && err.Err.Error() != transport.ErrNoAnswer.Error() {
@@ -142,9 +132,7 @@ func TestStreamEndedWithOK(t *testing.T) {
 
 // The reason that gRPC has for not connecting reaches the watcher.
 func TestConnectionRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		server.stop()
 		a, _ := listen(t, c, types.clusters, "a")
 		server.open()
@@ -162,9 +150,7 @@ func TestConnectionRefused(t *testing.T) {
 // gRFC A57: exponential backoff between attempts that bring no answer; grpc,
 // doc/connection-backoff.md.
 func TestBackoffGrowsAndIsResetByAGoodResponse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		for range 6 {
 			server.stream().breakOff()
@@ -197,9 +183,7 @@ func TestBackoffGrowsAndIsResetByAGoodResponse(t *testing.T) {
 // than the first step of the backoff allows; a stream that lived longer than that
 // is replaced at once.
 func TestBackoffCountsFromTheStartOfTheAttempt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		for range 5 {
 			s := server.stream()
@@ -225,9 +209,7 @@ func TestBackoffCountsFromTheStartOfTheAttempt(t *testing.T) {
 
 // While a stream waits for its turn, a connection that comes back ends the wait.
 func TestReconnectDoesNotWaitForTheStreamsBackoff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stop()
 		server.open()
@@ -244,9 +226,7 @@ func TestReconnectDoesNotWaitForTheStreamsBackoff(t *testing.T) {
 
 // A server that answers with garbage is one that does not answer.
 func TestGarbageEndsTheStream(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()
@@ -265,9 +245,7 @@ func TestGarbageEndsTheStream(t *testing.T) {
 }
 
 func TestMessageSizeLimit(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		c.options.maxMessageSize = 1000
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()

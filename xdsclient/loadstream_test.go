@@ -20,9 +20,7 @@ import (
 // report. lrs.proto: the first request has the node, with the client feature for
 // send_all_clusters.
 func TestLoadStreamBeginsWithTheFirstCluster(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		ads := server.stream()
 		ads.request()
@@ -206,9 +204,7 @@ func TestCountsOutliveTheServer(t *testing.T) {
 
 // When the last cluster goes, its final numbers are reported and the stream ends.
 func TestLoadStreamEndsWithTheLastCluster(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		server.stream()
 		blue, again := counts(c, "blue"), counts(c, "blue")
@@ -259,9 +255,7 @@ func TestSilentLoadServerIsLeft(t *testing.T) {
 
 // The load stream keeps the connection when ADS gives it up.
 func TestLoadStreamOutlivesADS(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		_, stop := listen(t, c, types.clusters, "a")
 		server.stream()
 		blue := counts(c, "blue")

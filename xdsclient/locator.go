@@ -3,6 +3,8 @@ package xdsclient
 import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // knowsVariants reports whether a server can be asked for variants of resources
@@ -11,60 +13,60 @@ func knowsVariants(server *bootstrap.Server) bool {
 	return server.HasFeature(bootstrap.FeatureDynamicParameterConstraints)
 }
 
-// WatchLocator implements LocatorClient. If none of the servers of the name's
-// authority has the feature dynamic_parameter_constraints, it is Watch: the
-// constraints choose nothing. If only some do, each watch has what the server that
-// its target follows gives: from one without the feature, whatever that has under the name.
+// WatchLocator implements LocatorClient. If none of the servers of the name's authority has the
+// feature dynamic_parameter_constraints, it is Watch: the constraints choose nothing. If only some
+// have, a watch gets what the server that its target follows has: without the feature, whatever
+// that has under the name.
 func (c *XDSClient) WatchLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher Watcher) (stop func()) {
-	return c.watch(t, locator{name, constraints}, &watch{watcher: watcher}, "")
+	return c.watch(t, wire.Locator{Name: name, Constraints: constraints}, &watch{watcher: watcher}, "")
 }
 
-// WatchCollectionLocator implements LocatorClient; of servers it says what
-// WatchLocator does.
+// WatchCollectionLocator implements LocatorClient. The features of servers count as with
+// WatchLocator.
 func (c *XDSClient) WatchCollectionLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, locator{name, constraints}, newCollectionWatch(watcher), "")
+	return c.watch(t, wire.Locator{Name: name, Constraints: constraints}, newCollectionWatch(watcher), "")
 }
 
 // chosenBy returns the constraints that choose the variant.
 func (r *resource) chosenBy() dynparam.Constraints {
 	if r.collection != nil {
-		return r.collection.constraints
+		return r.collection.entry.constraints
 	}
 	return r.constraints
 }
 
-// adopt gives a new subscription at a server that goes by names the server's word on
-// the name, if another subscription to it has that: the server will not say it again.
-func (ts *typeState) adopt(s *subscription) {
-	if ts.locators {
+// adoptAnswer gives a new subscription what the server said of the name to another subscription,
+// at a server that goes by names: it will not say it again.
+func (ts *typeState) adoptAnswer(s *subscription) {
+	if ts.Dialect.Locators() {
 		return
 	}
 	for other := range s.next.siblings() {
-		if other.spokenOf() {
-			ts.copyWord(s, other)
+		if other.hasAnswer() {
+			ts.copyAnswer(s, other)
 			return
 		}
 	}
 }
 
-// spokenOf reports whether the server has said something that stands.
-func (s *subscription) spokenOf() bool {
-	switch s.state {
-	case subscriptionReceived, subscriptionMissing, subscriptionFailed:
+// hasAnswer reports whether the server has said something of the resource that stands.
+func (s *subscription) hasAnswer() bool {
+	switch s.State {
+	case ads.Received, ads.Missing, ads.Failed:
 		return s.payload != nil || s.lastError != nil
 	default:
 		return false
 	}
 }
 
-// copyWord gives a subscription what the server said of another to the same name.
-func (ts *typeState) copyWord(s, from *subscription) {
-	s.state, s.payload, s.taken = from.state, from.payload, from.taken
+// copyAnswer gives a subscription what the server said of another to the same name.
+func (ts *typeState) copyAnswer(s, from *subscription) {
+	s.State, s.payload, s.taken = from.State, from.payload, from.taken
 	if b := from.lastError; b != nil {
 		s.lastError = &lastError{b.state, b.fault.about(s.resource), b.drop}
 	}
 	ts.setOwn(s, ts.own[from])
-	for m := range from.members.all() {
-		ts.copyWord(s.newMember(m.resource.key.name, m.resource.parameters), m)
+	for m := range from.resource.glob.members().all() {
+		ts.copyAnswer(s.resource.glob.addMember(m.resource.key.name, m.resource.parameters), m)
 	}
 }

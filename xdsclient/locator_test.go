@@ -11,6 +11,7 @@ import (
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 func located(name string, constraints ...string) *discoverypb.ResourceLocator {
@@ -116,7 +117,7 @@ func TestFieldsOfLocatorsMeanNothingFromOtherServers(t *testing.T) {
 	k.push(mustMarshal(t, m))
 	gone("a")(m)
 	m.Resources = nil
-	if v := k.push(mustMarshal(t, m)); v != verdictAccepted || heard.values != 1 || heard.errors != 0 {
+	if v := k.push(mustMarshal(t, m)); v != ads.VerdictAccepted || heard.values != 1 || heard.errors != 0 {
 		t.Errorf("verdict %v; the watcher heard %+v, want one value", v, heard)
 	}
 }

@@ -150,9 +150,7 @@ func TestMetrics(t *testing.T) {
 // gRFC A78 counts resources: one that goes by several names is one, and what a
 // server says in place of a resource is none. The NACK counts in the same way.
 func TestResourceOfSeveralNamesCountsOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		m := newMeter()
 		defer c.Attach("xds:///t", m)()
 		for _, name := range []string{"own", "alias", "other"} {
@@ -181,15 +179,15 @@ func TestCacheStateLabels(t *testing.T) {
 	t.Parallel()
 	held := &payload{}
 	for want, r := range map[string]resource{
-		"requested":                 {state: resourceRequested},
-		"acked":                     {state: resourceAccepted, payload: held},
-		"nacked":                    {state: resourceRejected},
-		"nacked_but_cached":         {state: resourceRejected, payload: held},
-		"does_not_exist":            {state: resourceMissing},
-		"does_not_exist_but_cached": {state: resourceMissing, payload: held},
-		"received_error":            {state: resourceFailed},
-		"received_error_but_cached": {state: resourceFailed, payload: held},
-		"timeout":                   {state: resourceTimedOut},
+		"requested":                 {state: StateRequested},
+		"acked":                     {state: StateACKed, payload: held},
+		"nacked":                    {state: StateNACKed},
+		"nacked_but_cached":         {state: StateNACKed, payload: held},
+		"does_not_exist":            {state: StateDoesNotExist},
+		"does_not_exist_but_cached": {state: StateDoesNotExist, payload: held},
+		"received_error":            {state: StateReceivedError},
+		"received_error_but_cached": {state: StateReceivedError, payload: held},
+		"timeout":                   {state: StateTimeout},
 	} {
 		if got := r.stateLabel(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -214,9 +212,7 @@ func TestAuthorityLabel(t *testing.T) {
 
 // A client that channels share reports to each of them, once per target.
 func TestChannelsOfASharedClient(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		one, two, same, third := newMeter(), newMeter(), newMeter(), newMeter()
 		detachMute := c.Attach("xds:///t", nil) // a channel without a recorder stands in nobody's way
 		detachOne := c.Attach("xds:///t", one)
@@ -277,7 +273,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	types := newTestTypes()
 	k := newCore(t)
 	events := func() {
-		k.c.attached.received("server", types.clusters, 3, 4, 5)
+		k.c.attached.received("server", types.clusters, meterReading{3, 4, 5})
 		k.c.attached.serverFailed("server")
 	}
 	if n := testing.AllocsPerRun(100, events); n != 0 {

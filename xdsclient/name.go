@@ -27,50 +27,27 @@ func AuthorityOf(name string) (authority string, ok bool) {
 	if !strings.HasPrefix(name, newStylePrefix) {
 		return "", false
 	}
-	n, err := parseName(name)
-	return n.authority.name, err == nil
+	n, err := xdsname.Parse(name)
+	return n.Authority, err == nil
 }
 
-// resourceName is a resource name that is fit to be asked for. text is its canonical
-// spelling, which is the key of the cache.
-type resourceName struct {
-	text      string
-	authority authorityKey
-	// typeName is the type that a new-style name gives.
-	typeName string
-}
+func authorityOf(n xdsname.Name) authorityKey { return authorityKey{n.NewStyle, n.Authority} }
 
-// checkType finds a new-style name of another type than the one it is used with.
-func (n *resourceName) checkType(t *ResourceType) error {
-	if want := t.TypeURL[strings.LastIndexByte(t.TypeURL, '/')+1:]; n.authority.newStyle && n.typeName != want {
-		return fmt.Errorf("the type in the name is %s, want %q", quoteName(n.typeName), want)
-	}
-	return nil
-}
-
-// checkUse finds a collection that is used as a resource, and the other way round.
-func (n *resourceName) checkUse(collection bool) error {
-	switch is := isCollection(n.text); {
+// checkName rejects a new-style name of another type than the one it is used with, and a
+// collection that is used as a resource or the reverse.
+func checkName(n xdsname.Name, t *ResourceType, collection bool) error {
+	var use, typ error
+	switch is := isCollection(n.Text); {
 	case is && !collection:
-		return errors.New("this is the name of a collection; use WatchCollection")
+		use = errors.New("this is the name of a collection; use WatchCollection")
 	case !is && collection:
-		return errors.New(`not the name of a collection, which starts with "xdstp:" and whose path ends in "/*"; use Watch`)
-	default:
-		return nil
+		use = errors.New(`not the name of a collection, which starts with "xdstp:" and whose path ends in "/*"; use Watch`)
 	}
+	if want := t.TypeURL[strings.LastIndexByte(t.TypeURL, '/')+1:]; n.NewStyle && n.Type != want {
+		typ = fmt.Errorf("the type in the name is %s, want %q", xdsname.Quote(n.Type), want)
+	}
+	return errors.Join(use, typ)
 }
 
 // sameName reports whether two names are the same but for their spelling.
 func sameName(a, b string) bool { return a == b || xdsname.Canonical(a) == xdsname.Canonical(b) }
-
-// parseName takes a resource name apart. It allocates nothing for an old-style
-// name and for one in canonical spelling. An error says what is wrong with the
-// name; it does not repeat the name.
-func parseName(name string) (resourceName, error) {
-	n, err := xdsname.Parse(name)
-	return resourceName{n.Text, authorityKey{n.NewStyle, n.Authority}, n.Type}, err
-}
-
-// quoteName quotes part of a name for an error, without repeating all of a long
-// one.
-func quoteName(text string) string { return xdsname.Quote(text) }

@@ -7,14 +7,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // The published Envoy API has a later form of xRFC TP2 under the same field numbers:
 // parameters in ResourceLocator, and in Resource (field 8) a ResourceName with the
 // constraints that the resource is for. A server that speaks it does not understand the
-// locators of this client, and what it sends is the variant of somebody else. Read as the
-// dynamic parameters that the form of 2021-08 has in field 8, a ResourceName is one
-// parameter whose key is the name of the resource. By that the form is told apart.
+// locators of this client, and sends variants that may be for other clients. Field 8 of the
+// form of 2021-08 has dynamic parameters. Read as these, a ResourceName is one parameter
+// whose key is the name of the resource, by which the published form is recognized.
 
 // errPublished says that a server speaks the published form.
 var errPublished = errors.New("the server speaks the published form of xRFC TP2 (Resource.resource_name with constraints), " +
@@ -29,33 +30,31 @@ const (
 	publishedLast       = 4
 )
 
-// published reports whether a resource is in the published form. It gives the resource
-// its name if it has that in field 8 only.
-func (u *update) published(r *wireResource) bool {
-	if len(r.parameters) == 0 {
+// published reports whether a resource is in the published form. It sets the name of a
+// resource that has one in field 8 only.
+func (u *update) published(r *wire.Resource) bool {
+	if len(r.Parameters) == 0 {
 		return false
 	}
-	f, _, err := protofield.Next(r.parameters)
+	f, _, err := protofield.Next(r.Parameters)
 	if err != nil {
 		return false
 	}
-	var n wireName
-	if n.merge(f.Value) != nil || len(n.name) == 0 || !isPublishedTree(n.constraints) {
+	n, err := wire.ParseResourceName(f.Value)
+	if err != nil || len(n.Name) == 0 || !isPublishedTree(n.Constraints) {
 		return false
 	}
-	if len(r.name) == 0 && u.asked(n.name) {
-		r.name = n.name
+	if len(r.Name) == 0 && u.asked(n.Name) {
+		r.Name = n.Name
 	}
-	return bytes.Equal(r.name, n.name) || len(r.name) > 0 && sameName(string(r.name), string(n.name))
+	return bytes.Equal(r.Name, n.Name) || len(r.Name) > 0 && sameName(string(r.Name), string(n.Name))
 }
 
-// isPublishedTree reports whether the bytes can be a published DynamicParameterConstraints.
-// The text of a dynamic parameter cannot, unless it begins with a control character or a
-// quotation mark that a field of the right length follows.
-func isPublishedTree(b []byte) bool {
+// hasOnly reports whether the bytes are a message all of whose fields are as expected.
+func hasOnly(b []byte, expected func(f protofield.Field) bool) bool {
 	for len(b) > 0 {
 		f, rest, err := protofield.Next(b)
-		if err != nil || f.Kind != protowire.BytesType || f.Number > publishedLast {
+		if err != nil || !expected(f) {
 			return false
 		}
 		b = rest
@@ -63,9 +62,16 @@ func isPublishedTree(b []byte) bool {
 	return true
 }
 
+// isPublishedTree reports whether the bytes can be a published DynamicParameterConstraints.
+// The text of a dynamic parameter cannot, unless it begins with a control character or a
+// quotation mark that a field of the right length follows.
+func isPublishedTree(b []byte) bool {
+	return hasOnly(b, func(f protofield.Field) bool { return f.Kind == protowire.BytesType && f.Number <= publishedLast })
+}
+
 // isPublishedConstraints reports whether the constraints by which a server names a
-// subscription are in the published form, and not in that of 2021-08. Where those have
-// KeyConstraints, these have text, or say only that the key exists (field 3).
+// subscription are in the published form, and not in that of 2021-08. Where the latter has
+// KeyConstraints, the published form has text, or says only that the key exists (field 3).
 func isPublishedConstraints(b []byte) bool {
 	if len(b) == 0 || !isPublishedTree(b) {
 		return false
@@ -93,24 +99,5 @@ func isPublishedConstraints(b []byte) bool {
 // isKeyConstraints reports whether the bytes can be the KeyConstraints of the form of
 // 2021-08: constraints and invert.
 func isKeyConstraints(b []byte) bool {
-	for len(b) > 0 {
-		f, rest, err := protofield.Next(b)
-		if err != nil || f.Number != 2 && f.Number != 3 {
-			return false
-		}
-		b = rest
-	}
-	return true
-}
-
-// refusePublished tells the subscriptions to a name that the server says something of it in
-// the published form, so that nobody can tell to which of them.
-func (u *update) refusePublished(n wireName) {
-	u.findAbsent(n, &scope{all: true})
-	for _, s := range u.found {
-		if s.seen != u.number {
-			s.seen, s.state = u.number, subscriptionFailed
-			u.dataError(s, resourceRejected, u.fault(KindInvalid, s.resource, errPublished))
-		}
-	}
+	return hasOnly(b, func(f protofield.Field) bool { return f.Number == 2 || f.Number == 3 })
 }

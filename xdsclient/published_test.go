@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // The published Envoy API has a later form of xRFC TP2, in which a Resource has its
@@ -99,8 +100,7 @@ func refusesPublished(t *testing.T, delta bool, name string, r *discoveryv3.Reso
 		nack = s.request().GetErrorDetail().GetMessage()
 	} else {
 		server.open()
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", &anypb.Any{TypeUrl: wrapperType, Value: mustMarshal(t, r)})
 		nack = s.request().GetErrorDetail().GetMessage()
 	}
@@ -121,13 +121,11 @@ func refusesPublished(t *testing.T, delta bool, name string, r *discoveryv3.Reso
 // The version in use stays, as with every faulty one.
 func TestPublishedFormAfterAGoodVersion(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		other, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, other := d.watchBoth("env=prod", "env=test")
 		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
 		prod.cluster("p")
 		other.cluster("t")
-		if v := d.publishes("a"); v != verdictRejected {
+		if v := d.publishes("a"); v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		prod.ambient(KindInvalid)
@@ -139,12 +137,12 @@ func TestPublishedFormAfterAGoodVersion(t *testing.T) {
 	})
 }
 
-// What nobody asked for is no reason to NACK, whatever form it has.
-func TestPublishedFormOfWhatNobodyWatches(t *testing.T) {
+// A resource that is not watched is no reason to NACK, in any form.
+func TestPublishedFormOfUnwatchedResources(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		e, _ := d.watch("a", "env=prod")
 		d.listens()
-		if v := d.publishes("b"); v != verdictAccepted {
+		if v := d.publishes("b"); v != ads.VerdictAccepted {
 			t.Errorf("verdict %v, want accepted", v)
 		}
 		e.silent()
@@ -152,7 +150,7 @@ func TestPublishedFormOfWhatNobodyWatches(t *testing.T) {
 }
 
 // publishes sends a resource in the published form.
-func (d *desk) publishes(name string) verdict {
+func (d *desk) publishes(name string) ads.Verdict {
 	d.t.Helper()
 	a, err := anyOf(cluster(name, "x"))
 	if err != nil {
@@ -173,7 +171,7 @@ func TestPublishedFormOfMembers(t *testing.T) {
 		d := newCollectionDesk(t)
 		e, _ := d.collect("env=prod")
 		d.listens()
-		if v := d.publishes(collectionDir + "a"); v != verdictRejected {
+		if v := d.publishes(collectionDir + "a"); v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		e.heard("member a: invalid", "collection")
@@ -195,7 +193,7 @@ func TestPublishedFormOfErrors(t *testing.T) {
 				if !d.delta {
 					message = mustMarshal(t, &discoveryv3.DiscoveryResponse{TypeUrl: d.types.clusters.TypeURL, VersionInfo: "p", Nonce: "p", ResourceErrors: failures})
 				}
-				if v := d.k.push(message); v != verdictRejected {
+				if v := d.k.push(message); v != ads.VerdictRejected {
 					t.Errorf("verdict %v, want rejected", v)
 				}
 				if err := e.fault(KindInvalid); !strings.Contains(err.Error(), "published form of xRFC TP2") {
@@ -207,7 +205,7 @@ func TestPublishedFormOfErrors(t *testing.T) {
 				d.says(variantOf("a", "env=prod", "p"))
 				e.cluster("p")
 				delta.ResourceErrors, delta.RemovedResourceNames = nil, []*discoveryv3.ResourceName{name}
-				if v := d.k.push(mustMarshal(t, delta)); v != verdictRejected {
+				if v := d.k.push(mustMarshal(t, delta)); v != ads.VerdictRejected {
 					t.Errorf("verdict %v, want rejected", v)
 				}
 				if err := e.ambient(KindInvalid); !strings.Contains(err.Error(), "published form of xRFC TP2") {
@@ -225,7 +223,7 @@ func TestParameterCalledLikeTheResource(t *testing.T) {
 		for _, value := range []string{"prod", "3", "a b"} {
 			e, _ := d.watch("env", "env="+value)
 			d.listens()
-			if v := d.says(variantOf("env", "env="+value, value)); v != verdictAccepted {
+			if v := d.says(variantOf("env", "env="+value, value)); v != ads.VerdictAccepted {
 				t.Errorf("verdict %v of {env=%s}, want accepted", v, value)
 			}
 			e.cluster(value)

@@ -2,19 +2,16 @@ package xdsclient
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// answerer is a server stream of either variant that sends the same resource again and
+// answerer is a server stream of either protocol that sends the same resource again and
 // again.
 type answerer interface {
 	// repeat sends cluster a once more, under a nonce of its own.
@@ -77,9 +74,7 @@ func drain[T any](from chan T) (n int) {
 // and a stream that has its subscription.
 func onBothProtocols(t *testing.T, test func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer)) {
 	t.Run("SotW", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			types, server := newTestTypes(), newScript(t)
-			c := server.client()
+		overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 			a, _ := listen(t, c, types.clusters, "a")
 			s := server.stream()
 			s.request()
@@ -87,9 +82,7 @@ func onBothProtocols(t *testing.T, test func(t *testing.T, types *testTypes, c *
 		})
 	})
 	t.Run("delta", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			types, server := newTestTypes(), newScript(t)
-			c := server.deltaClient()
+		overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 			a, _ := listen(t, c, types.clusters, "a")
 			s := server.delta()
 			s.request()
@@ -98,68 +91,55 @@ func onBothProtocols(t *testing.T, test func(t *testing.T, types *testTypes, c *
 	})
 }
 
-// A server that answers each NACK at once with what was NACKed is answered later and
-// later, but at least every few seconds. Each repetition is counted, and not decoded.
-func TestNACKsOfARepeatedResponseBackOff(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer) {
-		m := newMeter()
-		t.Cleanup(c.Attach("xds:///t", m))
-		const rounds = 40
-		start := time.Now()
-		var longest time.Duration
-		for i := range rounds {
-			sent := time.Now()
-			s.repeat(types.clusters, "bad: blue")
-			nack, nonce := s.waitReply()
-			if want := fmt.Sprint("n", i+1); !nack || nonce != want {
-				t.Fatalf("the answer has nonce %q, a NACK: %v; want a NACK of %q", nonce, nack, want)
-			}
-			wait := time.Since(sent)
-			if longest = max(longest, wait); i == 0 && wait > 0 {
-				t.Errorf("the first NACK took %v, want it at once", wait)
-			}
-		}
-		if got := time.Since(start); got < time.Minute {
-			t.Errorf("%d NACKs went out within %v, want a backoff", rounds, got)
-		}
-		if longest < 2*time.Second || longest > 5*time.Second {
-			t.Errorf("a NACK was held back for up to %v, want some seconds", longest)
-		}
-		a.fault(KindInvalid)
-		a.silent()
-		stats := c.Stats()
-		if stats.Responses != rounds || stats.Rejected != rounds || stats.Decoded > 2 {
-			t.Errorf("%d responses, %d rejected, %d resources decoded; want %d, %d, at most 2", stats.Responses, stats.Rejected, stats.Decoded, rounds, rounds)
-		}
-		if got := m.read(t)["resource_updates_invalid"+ofType]; got != rounds {
-			t.Errorf("the metrics count %d invalid resources, want %d", got, rounds)
-		}
-	})
-}
-
-// The same of a server that answers every ACK.
-func TestACKsOfARepeatedResponseBackOff(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer) {
-		m := newMeter()
-		t.Cleanup(c.Attach("xds:///t", m))
-		const rounds = 40
-		start := time.Now()
-		for i := range rounds {
-			s.repeat(types.clusters, "blue")
-			nack, nonce := s.waitReply()
-			if want := fmt.Sprint("n", i+1); nack || nonce != want {
-				t.Fatalf("the answer has nonce %q, a NACK: %v; want an ACK of %q", nonce, nack, want)
-			}
-		}
-		if got := time.Since(start); got < time.Minute {
-			t.Errorf("%d ACKs went out within %v, want a backoff", rounds, got)
-		}
-		a.cluster("blue")
-		a.silent()
-		if got := m.read(t)["resource_updates_valid"+ofType]; got != rounds {
-			t.Errorf("the metrics count %d valid resources, want %d", got, rounds)
-		}
-	})
+// A server that answers each ACK, or each NACK with what was NACKed, is answered later and later,
+// but at least every few seconds. Each repetition is counted, and not decoded.
+func TestRepliesToARepeatedResponseBackOff(t *testing.T) {
+	for _, text := range []string{"blue", "bad: blue"} {
+		t.Run(text, func(t *testing.T) {
+			onBothProtocols(t, func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer) {
+				m := newMeter()
+				t.Cleanup(c.Attach("xds:///t", m))
+				const rounds = 40
+				bad, rejected, metric := text != "blue", uint64(0), "resource_updates_valid"
+				if bad {
+					rejected, metric = rounds, "resource_updates_invalid"
+				}
+				start := time.Now()
+				var longest time.Duration
+				for i := range rounds {
+					sent := time.Now()
+					s.repeat(types.clusters, text)
+					nack, nonce := s.waitReply()
+					if want := fmt.Sprint("n", i+1); nack != bad || nonce != want {
+						t.Fatalf("the reply has nonce %q, a NACK: %v; want %q, %v", nonce, nack, want, bad)
+					}
+					wait := time.Since(sent)
+					if longest = max(longest, wait); i == 0 && wait > 0 {
+						t.Errorf("the first reply took %v, want it at once", wait)
+					}
+				}
+				if got := time.Since(start); got < time.Minute {
+					t.Errorf("%d replies went out within %v, want a backoff", rounds, got)
+				}
+				if longest < 2*time.Second || longest > 5*time.Second {
+					t.Errorf("a reply was held back for up to %v, want some seconds", longest)
+				}
+				if bad {
+					a.fault(KindInvalid)
+				} else {
+					a.cluster("blue")
+				}
+				a.silent()
+				stats := c.Stats()
+				if stats.Responses != rounds || stats.Rejected != rejected || stats.Decoded > 2 {
+					t.Errorf("%d responses, %d rejected, %d resources decoded; want %d, %d, at most 2", stats.Responses, stats.Rejected, stats.Decoded, rounds, rejected)
+				}
+				if got := m.read(t)[metric+ofType]; got != rounds {
+					t.Errorf("the metrics count %d resources, want %d", got, rounds)
+				}
+			})
+		})
+	}
 }
 
 // holdBack repeats a response until its answer is held back.
@@ -214,9 +194,7 @@ func TestSlowRepetitionsAreAnsweredAtOnce(t *testing.T) {
 // Over SotW a change of the subscriptions goes out at once, in a request that is the NACK
 // that was held back.
 func TestSubscriptionChangeIsNotHeldBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		wire := server.stream()
 		wire.request()
@@ -240,9 +218,7 @@ func TestSubscriptionChangeIsNotHeldBack(t *testing.T) {
 // A response with what nobody watches makes the client repeat its last list of names
 // before it lists a change. That does not wait either.
 func TestSubscriptionChangeAfterUnaskedResourcesIsNotHeldBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()
@@ -267,9 +243,7 @@ func TestSubscriptionChangeAfterUnaskedResourcesIsNotHeldBack(t *testing.T) {
 // Over delta a change of the subscriptions goes out at once as well, and the same bytes
 // as before are worked on if they answer it.
 func TestRepetitionAfterSubscriptionChangeIsWorkedOn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, stop := listen(t, c, types.clusters, "a")
 		keep, _ := listen(t, c, types.clusters, "keep")
 		wire := server.delta()
@@ -379,9 +353,7 @@ func floodWith(t *testing.T, text string) {
 // A flood of responses for a type that nothing is subscribed to is slowed down too, and
 // says so in the log once.
 func TestFloodOfIgnoredResponses(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()
@@ -401,36 +373,4 @@ func TestFloodOfIgnoredResponses(t *testing.T) {
 			t.Errorf("%d responses were ignored, want %d", got, flood)
 		}
 	})
-}
-
-// All of a response counts but its nonce, wherever that is.
-func TestOnlyTheNonceMayDiffer(t *testing.T) {
-	t.Parallel()
-	field := func(number protowire.Number, value string) []byte {
-		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value)
-	}
-	rest := func(fields ...[]byte) string {
-		r, err := sotw{}.decode(slices.Concat(fields...))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := string(r.beforeNonce) + string(r.afterNonce)
-		if len(got) != r.size() {
-			t.Fatalf("the size is %d, want %d", r.size(), len(got))
-		}
-		return got
-	}
-	version, typ := field(1, "1"), field(4, "type")
-	want := string(slices.Concat(version, typ))
-	for _, got := range []string{
-		rest(version, typ), rest(field(5, "a"), version, typ), rest(version, field(5, "b"), typ),
-		rest(version, typ, field(5, strings.Repeat("c", 1000))),
-	} {
-		if got != want {
-			t.Errorf("what counts is %q, want %q", got, want)
-		}
-	}
-	if got := rest(version, typ, field(6, "a"), field(5, "n")); got == want {
-		t.Errorf("what counts is %q in spite of another field", got)
-	}
 }

@@ -33,9 +33,7 @@ func check(t *testing.T, got *discoveryv3.DiscoveryRequest, w want) {
 // Envoy, xDS protocol, "Basic Protocol Overview": only the first request of a
 // stream has to carry the node.
 func TestNodeOnlyInFirstRequestOfStream(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		s := server.stream()
 		first := s.request()
@@ -57,9 +55,7 @@ func TestNodeOnlyInFirstRequestOfStream(t *testing.T) {
 // Envoy, xDS protocol, "ACK/NACK and resource type instance version": each type
 // has a version and a nonce of its own.
 func TestVersionAndNonceArePerType(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()
@@ -84,9 +80,7 @@ func TestVersionAndNonceArePerType(t *testing.T) {
 // gRFC A46: the good resources of a response that is NACKed are used. Envoy, xDS
 // protocol, "NACK": the version stays that of the last response that was accepted.
 func TestNACKListsAllFaultsAndUsesTheGoodResources(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
 		d, _ := listen(t, c, types.clusters, "d")
@@ -121,9 +115,7 @@ func TestNACKListsAllFaultsAndUsesTheGoodResources(t *testing.T) {
 
 // Watches that begin before a request can be sent go out together.
 func TestManyWatchesAreOneRequestPerType(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		var names []string
 		for i := range 100 {
 			name := fmt.Sprintf("c%02d", i)
@@ -140,9 +132,7 @@ func TestManyWatchesAreOneRequestPerType(t *testing.T) {
 
 // The Watcher contract: watches that begin before done go into one batch.
 func TestWatchesFromWatchersAreOneBatch(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		var clusters []*ear
 		for i := range 10 {
 			e := newEar(t)
@@ -179,9 +169,7 @@ func TestWatchesFromWatchersAreOneBatch(t *testing.T) {
 
 // Envoy, xDS protocol, "Unsubscribing From Resources".
 func TestStoppedWatchLeavesTheNextRequest(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		_, stopB := listen(t, c, types.clusters, "b")
 		_, stopB2 := listen(t, c, types.clusters, "b")
@@ -201,9 +189,7 @@ func TestStoppedWatchLeavesTheNextRequest(t *testing.T) {
 // empty list unsubscribes once names were listed on the stream, and asks for every
 // resource if not.
 func TestTypeWithoutWatches(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.endpoints, "e")
 		a, stop := listen(t, c, types.clusters, "a")
 		s := server.stream()
@@ -233,9 +219,7 @@ func TestTypeWithoutWatches(t *testing.T) {
 // A watch that ends before the first request of its type must not become a
 // wildcard.
 func TestWatchStoppedBeforeItsFirstRequestIsNeverSent(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.endpoints, "e")
 		_, stop := listen(t, c, types.clusters, "a")
 		stop()
@@ -260,9 +244,7 @@ func TestWatchStoppedBeforeItsFirstRequestIsNeverSent(t *testing.T) {
 // A server that was not told that a watch ended would not send the resource again:
 // what is cached stays until it is told.
 func TestWatchAgainBeforeTheServerKnows(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		busy := newEar(t)
 		busy.keepDone = true
 		c.Watch(types.clusters, "busy", busy)
@@ -290,9 +272,7 @@ func TestWatchAgainBeforeTheServerKnows(t *testing.T) {
 // Envoy, xDS protocol, "ACK/NACK and resource type instance version": the first
 // request on a new stream has the last version that was accepted, and no nonce.
 func TestReconnectResubscribesWithLastAcceptedVersion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		listen(t, c, types.endpoints, "a")
 		s := server.stream()
@@ -313,9 +293,7 @@ func TestReconnectResubscribesWithLastAcceptedVersion(t *testing.T) {
 // A response for a type that was never subscribed to is neither ACKed nor NACKed:
 // the client cannot tell whether it is valid.
 func TestResponseForUnknownTypeIsIgnored(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()
@@ -331,9 +309,7 @@ func TestResponseForUnknownTypeIsIgnored(t *testing.T) {
 
 // The stream exists only while there are watches, and comes back with them.
 func TestStreamLivesWhileThereAreWatches(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		server.open()
 		pass(time.Hour)
 		if n := len(server.attempts()); n != 0 {

@@ -11,6 +11,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // sink is an ADS server that reads and never answers.
@@ -156,20 +158,21 @@ func BenchmarkSwitch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				ch := newServerChannel(k.c, &lower)
-				ch.cancel = func() {}
 				k.c.channels[lower.Key()] = ch
-				k.channel.state, k.channel.failure = linkDown, errTest
+				k.channel.link.Restart()
+				k.channel.link.Ended(errTest)
 				a.levels[0].serverDown(true)
 				if a.levels[1].channel != ch || ch.watched != n+1 {
 					b.Fatalf("%d of %d resources are subscribed to at the lower server", ch.watched, n+1)
 				}
-				a.parties[""].rise(a.levels[0], nil)
-				if ch.state != linkClosed {
+				a.parties[""].moveUp(a.levels[0], nil)
+				if !ch.link.Closed() {
 					b.Fatal("the lower server was not left")
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/resource")
-			k.channel.state, k.channel.failure = linkOpen, nil
+			k.channel.link = ads.Link{}
+			k.channel.link.Opened()
 		})
 	}
 }

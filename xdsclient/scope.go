@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // scope is which subscriptions to a name a server means.
@@ -20,17 +21,17 @@ type scope struct {
 
 // scopeOf returns which subscriptions a server means. A server that goes by names
 // means all.
-func (u *update) scopeOf(n wireName) (scope, error) {
-	if n.err != nil {
-		return scope{}, n.err
+func (u *update) scopeOf(n wire.ResourceName) (scope, error) {
+	if n.Err != nil {
+		return scope{}, n.Err
 	}
-	if !n.scoped || !u.types.locators {
+	if !n.Scoped || !u.types.Dialect.Locators() {
 		return scope{all: true}, nil
 	}
-	if isPublishedConstraints(n.constraints) {
+	if isPublishedConstraints(n.Constraints) {
 		return scope{}, errPublished
 	}
-	c, err := dynwire.UnmarshalConstraints(n.constraints)
+	c, err := dynwire.UnmarshalConstraints(n.Constraints)
 	if err != nil {
 		return scope{}, err
 	}
@@ -53,6 +54,6 @@ func (sc *scope) coversMember(m *subscription) bool {
 	case sc.exact:
 		return m.resource.key.variant == sc.parameters.Key()
 	default:
-		return m.resource.collection.key.variant == sc.constraints.Key()
+		return m.resource.collection.entry.key.variant == sc.constraints.Key()
 	}
 }

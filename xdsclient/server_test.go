@@ -44,7 +44,7 @@ type script struct {
 	started time.Time
 	// refuse ends every stream that begins.
 	refuse error
-	// sotwOnly has the server not implement the incremental variant.
+	// sotwOnly has the server not implement delta.
 	sotwOnly bool
 	deltas   chan *deltaStream
 	// loads are the LRS streams.
@@ -58,7 +58,7 @@ type script struct {
 	gate chan struct{}
 }
 
-// serverStream is one stream of either variant of the protocol at the server.
+// serverStream is one stream of either protocol at the server.
 type serverStream[Req, Resp any] struct {
 	t        *testing.T
 	wire     grpc.BidiStreamingServer[Req, Resp]
@@ -238,6 +238,14 @@ func (s *script) stream() *scriptStream {
 	}
 }
 
+// asked waits for the next stream to begin, and for its first request.
+func (s *script) asked() *scriptStream {
+	s.t.Helper()
+	stream := s.stream()
+	stream.request()
+	return stream
+}
+
 // send sends a response with resources, each a message or an Any.
 func (s *scriptStream) send(typ *ResourceType, version, nonce string, resources ...proto.Message) {
 	s.t.Helper()
@@ -300,4 +308,30 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, f)
+}
+
+// overSotW runs a test with a client of a server that speaks SotW, in a bubble.
+func overSotW(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+	t.Helper()
+	overServer(t, (*script).client, f)
+}
+
+// overDelta does so with a server that speaks delta too.
+func overDelta(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+	t.Helper()
+	overServer(t, (*script).deltaClient, f)
+}
+
+// overCollections does so with a server that speaks delta and has an authority "auth".
+func overCollections(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+	t.Helper()
+	overServer(t, (*script).collectionClient, f)
+}
+
+func overServer[O any](t *testing.T, newClient func(*script, ...O) *XDSClient, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		server := newScript(t)
+		f(t, newTestTypes(), server, newClient(server))
+	})
 }

@@ -25,8 +25,7 @@ func (o *origin) ServerBound() bool { return o.bound }
 func TestServerBoundValueFollowsTheServer(t *testing.T) {
 	for name, bound := range map[string]bool{"bound": true, "not bound": false} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (string, any, error) {
 					name, _, err := decodeCluster(a)
 					return name, &origin{o.Server, o.Loads, bound}, err
@@ -59,9 +58,7 @@ func TestServerBoundValueFollowsTheServer(t *testing.T) {
 					t.Errorf("the value is of %v and counts load for it: %v", second.server, second.loads != first.loads)
 				}
 				// And back.
-				f[0].setRefuse(nil)
-				s = f[0].stream()
-				s.request()
+				s = f[0].recover()
 				s.send(types.clusters, "3", "n1", cluster("a", "1"), cluster("b", "1"))
 				if third := a.value().(*origin); third.server != c.config.Servers[0] || third.loads != first.loads {
 					t.Errorf("the value is of %v and counts load for it: %v", third.server, third.loads == first.loads)

@@ -20,7 +20,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-var soak = flag.Duration("soak", 2*time.Second, "how long the soak test lasts, for each variant of the protocol")
+var soak = flag.Duration("soak", 2*time.Second, "how long the soak test lasts, for each protocol")
 
 // liar is a server that lies: it sends what is invalid, unasked for, doubled or
 // of another type, leaves things out, sends errors and garbage, stalls, breaks

@@ -1,52 +1,57 @@
 package xdsclient
 
-import "github.com/dynxds/dynxds/xdsclient/dynparam"
+import (
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
+)
 
-// A watch always goes to the server, which may have a preferred variant. A cached variant
-// that matches its constraints stands in if that brings no answer: a cache has to ask the
+// A watch always asks the server, which may have a preferred variant. A cache has to ask the
 // server "before falling back to using the one it already has cached" (xRFC TP2, "Matching
-// Behavior and Best Practices"). It stands in
+// Behavior and Best Practices"). So a cached variant that matches the constraints is used only
 //
-//   - for a server that keeps silent until the resource timer;
+//   - if the server is silent until the resource timer expires;
 //   - while no server can be reached. Fallback to another server (gRFC A71) comes first.
 //
 // The server's own answer for the subscription, even an error, is never replaced.
 
-// standIn returns the subscription to the same name that has the preferred one of the
+// otherVariant returns the subscription to the same name that has the preferred one of the
 // variants that match, or nil. has returns the parameters of what a subscription has.
-func (ts *typeState) standIn(s *subscription, has func(*subscription) (dynparam.Parameters, bool)) (best *subscription) {
-	if s.members != nil {
+func (ts *typeState) otherVariant(s *subscription, has func(*subscription) (dynparam.Parameters, bool)) (best *subscription) {
+	if s.resource.glob != nil {
 		return nil
 	}
-	var preferred dynparam.Parameters
-	c := s.resource.constraints
+	var preferred choice.Choice
+	index := 0
 	for other := range ts.subs[s.resource.key.name].siblings() {
 		parameters, ok := has(other)
-		if other == s || !ok || !c.Match(parameters) {
+		if other == s || !ok {
 			continue
 		}
-		if order, _ := c.Compare(parameters, preferred); best == nil || order > 0 {
-			best, preferred = other, parameters
+		index++
+		preferred = preferred.With(choice.Offer{Index: index, Parameters: parameters}, s.resource.constraints)
+		if preferred.Index == index {
+			best = other
 		}
 	}
 	return best
 }
 
-// sent is what this server has sent and not taken back since.
+// sent is the variant that this server has sent and not removed since.
 func (s *subscription) sent() (dynparam.Parameters, bool) {
-	return s.taken.parameters, s.state == subscriptionReceived && s.payload != nil
+	return s.taken.parameters, s.State == ads.Received && s.payload != nil
 }
 
-// usable is what the cache has, of whichever server, unless it does not exist any more.
+// usable is the variant that the cache has, from any server, unless it no longer exists.
 func (s *subscription) usable() (dynparam.Parameters, bool) {
 	r := s.resource
 	return r.taken.parameters, r.payload != nil && (r.fault == nil || !r.fault.final())
 }
 
-// borrow has a resource of which nothing is cached, and of which the server has said
-// nothing, use a cached variant of its name, also one from a level above. The subscriptions
-// stay as they are: no server has sent it for them. It reports whether there is one.
-func (l *level) borrow(r *resource) bool {
+// useOtherVariant has a resource of which nothing is cached, and for which the server has not
+// answered, use another cached variant, also one from a level above. The subscriptions stay as
+// they are: no server has sent it for them. It reports whether there is one.
+func (l *level) useOtherVariant(r *resource) bool {
 	silent := r.fault == nil || r.fault.Kind == KindTimeout
 	if !l.authority.variants || r.payload != nil || !silent {
 		return false
@@ -54,7 +59,7 @@ func (l *level) borrow(r *resource) bool {
 	s := l.channel.subscriptionTo(r)
 	var other *subscription
 	for i := l.index; i >= 0 && other == nil; i-- {
-		other = l.authority.levels[i].channel.typeState(r.key.typ).standIn(s, (*subscription).usable)
+		other = l.authority.levels[i].channel.typeState(r.key.typ).otherVariant(s, (*subscription).usable)
 	}
 	if other == nil {
 		return false
@@ -62,6 +67,6 @@ func (l *level) borrow(r *resource) bool {
 	from := other.resource
 	r.client().infof("xDS %s %q with %v uses the cached variant %v, which matches, as no management server has sent one",
 		r.key.typ.Name, r.key.name, r.constraints, from.taken.parameters)
-	r.take(from.payload, from.taken, nil)
+	r.accept(from.payload, from.taken, nil)
 	return true
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
-// subscriptions finds subscriptions by what they are to. Those to one name, which
-// differ in their constraints, or in the variant that a member is, are chained; most
-// often there is one.
+// subscriptions finds subscriptions by name. Those to one name, which differ in their
+// constraints, or in the variant that a member is, are chained; most often there is one.
 type subscriptions map[string]*subscription
 
 // get returns the subscription with the key, or nil.
@@ -21,7 +20,7 @@ func (m subscriptions) get(key resourceKey) *subscription {
 	return s
 }
 
-// named returns the first of the subscriptions to what a server calls name, or nil.
+// named returns the first of the subscriptions to a name as a server writes it, or nil.
 func (m subscriptions) named(name []byte) *subscription {
 	s := m[string(name)] // does not copy
 	if s == nil && bytes.HasPrefix(name, []byte(newStylePrefix)) {

@@ -12,23 +12,18 @@ import (
 // The same bytes from another server wake no watcher and are not decoded, on the
 // way down and on the way up, whether or not the resource is wrapped.
 func TestSameBytesFromAnotherServer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
-		s := f[0].stream()
-		s.request()
+		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), wrap(t, "b", cluster("b", "1")))
 		a.cluster("1")
 		b.cluster("1")
 		s.request()
-		f[0].setRefuse(errRefused)
-		s.breakOff()
-		synctest.Wait()
+		f[0].lose(s)
 		n, _ := listen(t, c, types.clusters, "n")
-		low := f[1].stream()
-		low.request()
+		low := f[1].asked()
 		low.send(types.clusters, "7", "n1", cluster("a", "1"), cluster("b", "1"), cluster("n", "low"))
 		n.cluster("low")
 		low.request()
@@ -42,9 +37,7 @@ func TestSameBytesFromAnotherServer(t *testing.T) {
 		low.send(types.clusters, "8", "n2", wrap(t, "a", cluster("a", "2")), cluster("b", "1"), cluster("n", "low"))
 		a.cluster("2")
 		low.request()
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		low.send(types.clusters, "9", "n3", cluster("a", "3"), cluster("b", "1"), cluster("n", "low"))
 		a.cluster("3")
 		high.send(types.clusters, "1", "n1", cluster("a", "3"), cluster("b", "1"))
@@ -76,20 +69,15 @@ func checkServers(t *testing.T, c *XDSClient, want map[string]string) {
 
 // What bytes mean may depend on the features of the server that sent them.
 func TestSameBytesFromAServerWithOtherFeatures(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client(testutils.ServerFeatures("trusted_xds_server"))
 		a, _ := listen(t, c, types.clusters, "a")
-		s := f[0].stream()
-		s.request()
+		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
-		f[0].setRefuse(errRefused)
-		s.breakOff()
-		synctest.Wait()
+		f[0].lose(s)
 		listen(t, c, types.clusters, "n")
-		low := f[1].stream()
-		low.request()
+		low := f[1].asked()
 		low.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
 		if got := types.decoded.Load(); got != 2 {
@@ -101,21 +89,17 @@ func TestSameBytesFromAServerWithOtherFeatures(t *testing.T) {
 // Versions and ACKs are per server. A server that is not the one in use is asked
 // for everything again, as one that is told a version does not repeat what it is.
 func TestVersionsOnTheWayBackUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
 		a, _ := listen(t, c, types.clusters, "a")
-		s := f[0].stream()
-		s.request()
+		s := f[0].asked()
 		s.send(types.clusters, "v7", "n1", cluster("a", "high"))
 		a.cluster("high")
 		s.request()
 		s.breakOff()
 		s = f[0].stream() // in use: the version is kept
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "v7", node: true})
-		f[0].setRefuse(errRefused)
-		s.breakOff()
-		synctest.Wait()
+		f[0].lose(s)
 		b, _ := listen(t, c, types.clusters, "b")
 		low := f[1].stream()
 		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
@@ -137,20 +121,17 @@ func TestVersionsOnTheWayBackUp(t *testing.T) {
 // fallback that is the server in use, and a timer that ran out elsewhere says
 // nothing until its server takes over.
 func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, b, _ := fallenBack(t, f, types)
 		n, _ := listen(t, c, types.clusters, "n")
 		pass(10 * time.Second)
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		began := time.Now()
 		if err := n.fault(KindDoesNotExist); err.Server != uri(1) {
 			t.Errorf("got %v, want it from the server in use", err)
 		}
 		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("the timer fired %v after the higher server was asked, want it not to start anew", took)
+			t.Errorf("the timer fired %v after the higher server was asked, want it not to restart", took)
 		}
 		m, _ := listen(t, c, types.endpoints, "m")
 		low := f[1].attempts()
@@ -178,18 +159,15 @@ func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
 
 // A timer that ran out at a server that was not in use starts again when it takes
 // over.
-func TestLapsedTimerStartsAnewOnTakeOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+func TestExpiredTimerRestartsOnTakeOver(t *testing.T) {
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, b, low := fallenBack(t, f, types)
 		// While a watcher is busy, nothing more is asked of the lower server.
 		synctest.Wait()
 		b.keepDone = true
 		low.send(types.clusters, "2", "n2", cluster("a", "low"), cluster("b", "low 2"))
 		defer b.next().done()
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		n, _ := listen(t, c, types.clusters, "n")
 		pass(time.Minute)
 		n.silent()
@@ -205,22 +183,18 @@ func TestLapsedTimerStartsAnewOnTakeOver(t *testing.T) {
 // A server that another authority uses is not closed when it is left, and what it
 // says of resources that it is no longer asked for does not count.
 func TestLeavingAServerThatAnotherAuthorityUses(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		f[0].setRefuse(errRefused)
 		c := f.client(testutils.Authority("x", uri(1), nil))
 		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
 		other, _ := listen(t, c, types.clusters, name)
 		a, _ := listen(t, c, types.clusters, "a")
-		low := f[1].stream()
-		low.request()
+		low := f[1].asked()
 		synctest.Wait()
 		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "1"))
 		other.cluster("1")
 		a.cluster("low")
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		// While a watcher is busy with a response of the lower server, that
 		// server is not told anything.
 		synctest.Wait()
@@ -247,22 +221,18 @@ func TestLeavingAServerThatAnotherAuthorityUses(t *testing.T) {
 
 // A server takes over for an authority with a resource of that authority.
 func TestTakeOverIsPerAuthority(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		f[0].setRefuse(errRefused)
 		c := f.client(testutils.Authority("x", "", nil))
 		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
 		a, _ := listen(t, c, types.clusters, "a")
 		other, _ := listen(t, c, types.clusters, name)
-		low := f[1].stream()
-		low.request()
+		low := f[1].asked()
 		synctest.Wait()
 		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "low"))
 		a.cluster("low")
 		other.cluster("low")
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		high.send(types.clusters, "1", "n1", cluster("a", "high"))
 		a.cluster("high")
 		synctest.Wait()
@@ -276,8 +246,7 @@ func TestTakeOverIsPerAuthority(t *testing.T) {
 
 // An authority that nothing was watched of starts at the preferred server again.
 func TestIdleAuthorityStartsFromTheTop(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		f[0].setRefuse(errRefused)
 		c := f.client()
 		_, stop := listen(t, c, types.clusters, "a")
@@ -286,8 +255,7 @@ func TestIdleAuthorityStartsFromTheTop(t *testing.T) {
 		low.gone()
 		f[0].setRefuse(nil)
 		a, _ := listen(t, c, types.clusters, "a")
-		high := f[0].stream()
-		high.request()
+		high := f[0].asked()
 		high.send(types.clusters, "1", "n1", cluster("a", "high"))
 		a.cluster("high")
 		if n := len(f[1].attempts()); n != 1 {
@@ -301,12 +269,10 @@ func TestIdleAuthorityStartsFromTheTop(t *testing.T) {
 func TestNoFallbackWhileAStreamIsOpen(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		t.Run(fmt.Sprint("answers: ", answers), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				c := f.client()
 				a, _ := listen(t, c, types.clusters, "a")
-				s := f[0].stream()
-				s.request()
+				s := f[0].asked()
 				s.send(types.clusters, "1", "n1", cluster("a", "1"))
 				a.cluster("1")
 				f[0].setRefuse(errRefused)
@@ -335,13 +301,11 @@ func TestNoFallbackWhileAStreamIsOpen(t *testing.T) {
 // gRFC A71, "Flapping": a primary that dies after its first resource each time
 // costs the servers one attempt per step of the backoff, and watchers nothing.
 func TestPrimaryThatDiesAfterEachAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		_, a, b, _ := fallenBack(t, f, types)
 		f[0].setRefuse(nil)
 		for range 5 {
-			s := f[0].stream()
-			s.request()
+			s := f[0].asked()
 			s.send(types.clusters, "1", "n1", cluster("a", "high"))
 			s.breakOff()
 		}
@@ -361,12 +325,9 @@ func TestPrimaryThatDiesAfterEachAnswer(t *testing.T) {
 // The lower server is lost while the higher one answers, but has nothing of use:
 // that one is asked again.
 func TestLowerServerLostWhileTheHigherOneAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 3)
+	overFleet(t, 3, func(t *testing.T, types *testTypes, f fleet) {
 		_, a, b, low := fallenBack(t, f, types)
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		high.send(types.clusters, "1", "n1", badCluster("a", "x"))
 		high.request()
 		f[1].setRefuse(errRefused)
@@ -386,8 +347,7 @@ func TestLowerServerLostWhileTheHigherOneAnswers(t *testing.T) {
 
 // Each switch subscribes in one request per type.
 func TestSwitchIsOneRequestPerType(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		f[0].hold()
 		f[0].setRefuse(errRefused)
 		c := f.client()
@@ -408,8 +368,7 @@ func TestSwitchIsOneRequestPerType(t *testing.T) {
 
 // A client may be closed in the middle of a fallback.
 func TestCloseDuringFallback(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, _, low := fallenBack(t, f, types)
 		f[0].setRefuse(nil)
 		high := f[0].stream()

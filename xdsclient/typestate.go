@@ -1,154 +1,211 @@
 package xdsclient
 
 import (
-	"maps"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"iter"
 	"slices"
-	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
-// reply is the answer to a response: a NACK if it has a fault, else an ACK.
-type reply struct{ nonce, fault string }
-
-// maxBacklog bounds, in bytes, the answers that wait for a server that does not
-// read them. One answer may always wait.
-const maxBacklog = 4 << 20
-
-// typeState is what a channel knows of a type: its subscriptions, and the version
-// and nonce that the protocol keeps per type. Guarded by XDSClient.mu.
-//
-// It decides for every variant of the protocol what is due. In an incremental one
-// the work is proportional to what changed, not to the subscriptions.
+// typeState is what a channel has of one type: the subscriptions, which can be found in
+// several ways, and the requests that are due for them. Guarded by XDSClient.mu.
 type typeState struct {
-	typ    *ResourceType
-	server *bootstrap.Server
-	// incremental is that of the variant in use.
-	incremental bool
-	// locators says that the server is asked for variants of resources (xRFC TP2).
-	locators bool
-	// version is the last that was accepted in whole. It outlives the stream.
-	version string
+	ads.Requests[*subscription]
+	channel *serverChannel
+	typ     *ResourceType
 	subs    subscriptions
-	// byHash finds the subscription whose accepted bytes have a hash. Of two
-	// with the same hash it knows one; the other is decoded each time.
-	byHash map[uint64]*subscription
-	// own has the resources' own names of the subscriptions to aliases, and byOwn
-	// finds these by them.
-	own   map[*subscription]string
-	byOwn map[string][]*subscription
 	// collections counts the subscriptions to collections.
 	collections int
-	// listed is what the last request listed, or will list. It is replaced, not
-	// changed. An incremental variant does not need it.
-	listed targets
-	// touched are the subscriptions whose first watch began, or whose last one
-	// stopped, since the last request. It has no meaning before the first one.
-	touched map[*subscription]struct{}
-
-	// What follows is the state of one stream.
-
-	nonce string
-	// announced says that a request of this stream listed names. From then on
-	// an empty list unsubscribes; before, it would ask for every resource
-	// (Envoy, xDS protocol, "How the client specifies what resources to
-	// return").
-	announced bool
-	// answered says that the server sent a response for the type.
-	answered bool
-	// replies are due. In a variant that is not incremental only the last
-	// counts. backlog is their size in bytes.
-	replies []reply
-	backlog int
-	// relist says that the answer to a response has to list what the last request
-	// did, and not what was subscribed to since: the response has resources that
-	// nobody watched, which were dropped, and a state-of-the-world server takes what
-	// it has sent and the answer names for known; or it may have crossed a request.
-	relist bool
-	// leftOut is what requests did not list any more, with the number of responses since,
-	// and heard is the number of the last response. See typeState.crossed.
-	leftOut map[resourceKey]int
-	heard   uint64
-	// last is the last response, and hold delays the answers to its repetitions.
-	last lastResponse
-	hold replyHold
-	// requests counts those that changed subscriptions, and read is the last of them
-	// that an incremental server is known to have read. left has the names that a
-	// subscription was given up of, with the number of the request. See update.doubts.
-	requests, read uint64
-	left           map[string]uint64
-	// probe has the first request keep one version to itself, so that the
-	// server has something to answer.
-	probe bool
+	// byHash finds the subscription whose accepted bytes have a hash. Of two with the same
+	// hash it knows one; the other is decoded each time.
+	byHash map[uint64]*subscription
+	// own has the resources' own names of the subscriptions to aliases, and byOwn finds
+	// these by them.
+	own   map[*subscription]string
+	byOwn map[string][]*subscription
+	// last is what came of the last response.
+	last outcome
 }
 
-func newTypeState(t *ResourceType, server *bootstrap.Server, incremental bool) *typeState {
-	return &typeState{
-		typ:         t,
-		server:      server,
-		incremental: incremental,
-		subs:        make(subscriptions),
-		byHash:      make(map[uint64]*subscription),
-		own:         make(map[*subscription]string),
-		byOwn:       make(map[string][]*subscription),
-		touched:     make(map[*subscription]struct{}),
+func newTypeState(t *ResourceType, ch *serverChannel) *typeState {
+	ts := &typeState{
+		channel: ch,
+		typ:     t,
+		subs:    make(subscriptions),
+		byHash:  make(map[uint64]*subscription),
+		own:     make(map[*subscription]string),
+		byOwn:   make(map[string][]*subscription),
 	}
+	ts.Requests = ads.NewRequests(t.TypeURL, t.FullStateInSotW, ch.protocol.Dialect(ch.server), ads.Subscriptions[*subscription](ts))
+	return ts
 }
 
 // add starts a subscription.
 func (ts *typeState) add(r *resource) *subscription {
 	s := newSubscription(r)
 	ts.subs.add(s)
-	if s.members != nil {
+	if s.resource.glob != nil {
 		ts.collections++
 	}
-	ts.touch(s)
+	ts.Touch(s)
 	return s
 }
 
-// touch notes that a subscription became wanted or unwanted.
-func (ts *typeState) touch(s *subscription) {
-	ts.disturb()
-	ts.touched[s] = struct{}{}
+// prepare prepares for the first thing that the server says of a resource: it may send the bytes
+// that the cache has from another server, by which the resource is found.
+func (ts *typeState) prepare(s *subscription) {
+	switch p := s.resource.payload; {
+	case !ts.Serves(s):
+		ts.refuse(s)
+	case p != nil && s.resource.glob == nil:
+		ts.index(s, maphash.Bytes(ts.channel.client.seed, p.raw))
+	}
 }
 
-// forgetWord forgets what the server has said of a resource or a collection.
-func (ts *typeState) forgetWord(s *subscription) {
-	ts.disturb()
+// refuse reports to the watchers of a collection that the server has none.
+func (ts *typeState) refuse(s *subscription) {
+	ch := ts.channel
+	reason := errors.New(`collections need the incremental protocol, and server_features of the server does not have "delta"`)
+	if ch.server.HasFeature(bootstrap.FeatureDelta) {
+		reason = errors.New("collections need the incremental protocol, which the server does not implement")
+	}
+	s.State = ads.Unsent
+	ch.fail(s, lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
+}
+
+// expire notes that the resource timer fired (gRFC A88, "Changes to Resource Timer Behavior").
+// That says nothing of a resource that is cached (gRFC A57), unless the server was asked for it
+// again and sent its full state without it, or while all its watches follow another server.
+//
+// A delta server that has answered for the type on this stream says what does not exist, so its
+// silence only means that the resource is late. It must not go unnoticed all the same: there are
+// servers that say so only of what they had before, and clients are "encouraged to use a timeout"
+// (Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist").
+//
+// If the server has sent a variant of the name that matches, its silence may mean that variant: a
+// server that goes by names does not see that it was asked again.
+func (ts *typeState) expire(s *subscription) {
+	ts.Disturb()
+	ch := ts.channel
+	s.State = ads.Missing
+	deleted := s.payload != nil && ts.Omits(s)
+	if s.resource.aside() || s.resource.cached() && !deleted {
+		return
+	}
+	if ts.Dialect.Locators() {
+		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
+			s.State = ads.Received
+			ch.accept(s, other.payload, other.taken, nil)
+			return
+		}
+	}
+	if s.resource.level.useOtherVariant(s.resource) {
+		return
+	}
+	kind, state := KindDoesNotExist, StateDoesNotExist
+	text := "does not exist: the server did not send it within %v"
+	if ts.Dialect.Incremental() && ts.Answered() || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
+		kind, state = KindTimeout, StateTimeout
+		text = "the server did not send it within %v"
+	}
+	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
+	ch.client.warningf("%v", fault)
+	ch.fail(s, lastError{state, fault, deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)}, nil)
+}
+
+// forgetAnswers forgets what the server has said of a resource or a collection.
+func (ts *typeState) forgetAnswers(s *subscription) {
+	ts.Disturb()
 	ts.dropMembers(s)
-	s.state, s.payload, s.taken, s.lastError = subscriptionUnsent, nil, stamp{}, nil
-	ts.version = ""
+	s.State, s.payload, s.taken, s.lastError = ads.Unsent, nil, stamp{}, nil
+	ts.Version = ""
 }
 
 // dropMembers forgets the members of a collection.
 func (ts *typeState) dropMembers(s *subscription) {
-	for m := range s.members.all() {
-		ts.dropMember(s, m)
+	for m := range s.resource.glob.members().all() {
+		ts.dropMember(m)
 	}
 }
 
 // dropMember forgets a member of a collection.
-func (ts *typeState) dropMember(s, m *subscription) {
-	ts.disturb()
-	m.state = subscriptionDropped
+func (ts *typeState) dropMember(m *subscription) {
+	ts.Disturb()
+	m.State = ads.Dropped
 	ts.unindex(m)
-	s.members.remove(m)
-	s.membership--
+	m.resource.collection.removeMember(m)
 }
 
-// drop forgets a subscription.
-func (ts *typeState) drop(s *subscription) {
-	ts.disturb()
-	s.state = subscriptionDropped
+// Len implements ads.Subscriptions.
+func (ts *typeState) Len() int { return len(ts.subs) }
+
+// All implements ads.Subscriptions.
+func (ts *typeState) All() iter.Seq[*subscription] { return ts.subs.all() }
+
+// First implements ads.Subscriptions.
+func (ts *typeState) First(name string) *subscription { return ts.subs[name] }
+
+// Sibling implements ads.Subscriptions.
+func (ts *typeState) Sibling(s *subscription) *subscription { return s.next }
+
+// Drop implements ads.Subscriptions. The cache entry goes too if it is not watched.
+func (ts *typeState) Drop(s *subscription) {
+	ts.Forget(s)
 	ts.unindex(s)
 	ts.dropMembers(s)
 	ts.setOwn(s, "")
-	delete(ts.touched, s)
 	ts.subs.remove(s)
-	if s.members != nil {
+	if s.resource.glob != nil {
 		ts.collections--
 	}
 	s.resource.level.forget(s.resource)
+}
+
+// Versions implements ads.Subscriptions, with the resources' own names.
+//
+// A version is left empty under which the server would keep silent, but should not: if the
+// last that it said was an error, it may have gone back to the version in use, which clears
+// the error; and of several subscriptions to one name only those that all have the same
+// version need no answer, as there is one version by name.
+func (ts *typeState) Versions() map[string]string {
+	versions := make(map[string]string)
+	var apart []string // have siblings without a version
+	for s := range ts.subs.all() {
+		name := s.resource.key.name
+		if ts.subs[name].next != nil && s.payload == nil {
+			apart = append(apart, name)
+		}
+		if own := ts.own[s]; own != "" {
+			name = own
+		}
+		s.addVersion(versions, name)
+		for m := range s.resource.glob.members().all() {
+			m.addVersion(versions, m.resource.key.name)
+		}
+	}
+	for _, name := range apart {
+		if _, ok := versions[name]; ok {
+			versions[name] = ""
+		}
+	}
+	return versions
+}
+
+// addVersion adds the version that the client has from the server to those of other resources.
+func (s *subscription) addVersion(versions map[string]string, name string) {
+	if s.resource.glob != nil || s.payload == nil {
+		return
+	}
+	version := s.taken.version
+	if other, ok := versions[name]; s.lastError != nil || ok && other != version {
+		version = ""
+	}
+	versions[name] = version
 }
 
 // index makes a subscription found by the hash of its accepted bytes.
@@ -166,9 +223,9 @@ func (ts *typeState) unindex(s *subscription) {
 	}
 }
 
-// find returns the subscription of which these very bytes are known, or nil.
-func (ts *typeState) find(raw []byte, hash uint64) *subscription {
-	if s := ts.byHash[hash]; s != nil && s.known(raw, ts.server) != nil {
+// withBytes returns the subscription of which these very bytes are known, or nil.
+func (ts *typeState) withBytes(raw []byte, hash uint64) *subscription {
+	if s := ts.byHash[hash]; s != nil && s.known(raw, ts.channel.server) != nil {
 		return s
 	}
 	return nil
@@ -196,173 +253,26 @@ func (ts *typeState) setOwn(s *subscription, own string) {
 	}
 }
 
-// knows reports whether the server was asked on this stream for what a
-// subscription wants. What an incremental server says before that may be older
-// than the subscription, and will be said again.
-func (ts *typeState) knows(s *subscription) bool {
-	return !ts.incremental || s.state != subscriptionUnsent
-}
-
-// named returns the first of the subscriptions to what a server calls name, to
-// resources or to collections, or nil.
+// named returns the first of the subscriptions to a name as a server writes it, of resources or
+// of collections, or nil.
 func (ts *typeState) named(name []byte) *subscription { return ts.subs.named(name) }
 
-// forgetVersion forgets, between two streams, the version of a type of which
-// nothing is left: the server could take the next resource for one that the client
-// has.
+// forgetVersion forgets, between two streams, the version of a type of which nothing is left:
+// the server could take the next resource for one that the client has.
 func (ts *typeState) forgetVersion() {
 	if len(ts.subs) == 0 {
-		ts.version = ""
+		ts.Version = ""
 	}
 }
 
-// begin prepares for a new stream, on which nothing was said yet.
+// begin prepares for a new stream.
 func (ts *typeState) begin() {
-	for s := range ts.subs.all() {
-		s.repeat, s.doubted, s.request = false, 0, 0
-		if s.offer != nil { // the next stream may be another server's
-			s.offer.doubted, s.offer.refuted = false, 0
-		}
-		switch {
-		case !s.wanted():
-			ts.drop(s)
-		case s.pending():
-			s.state = subscriptionUnsent
-		}
-	}
-	ts.forgetVersion()
-	ts.nonce, ts.announced, ts.answered, ts.relist, ts.leftOut, ts.probe = "", false, false, false, nil, false
-	ts.requests, ts.read, ts.left = 0, 0, nil
-	ts.replies, ts.backlog = nil, 0
-	ts.last, ts.hold = lastResponse{}, replyHold{}
-}
-
-// reply notes the answer to a response. It reports whether the server reads what
-// it is answered.
-func (ts *typeState) reply(r reply) bool {
-	ts.hold.release()
-	return ts.enqueueReply(r)
-}
-
-// enqueueReply appends an answer. It reports whether the server reads what it is
-// answered.
-func (ts *typeState) enqueueReply(r reply) bool {
-	ts.nonce = r.nonce
-	if !ts.incremental {
-		ts.replies, ts.backlog = ts.replies[:0], 0
-	}
-	waiting := len(ts.replies)
-	ts.replies = append(ts.replies, r)
-	ts.backlog += len(r.nonce) + len(r.fault) + 64
-	return waiting == 0 || ts.backlog <= maxBacklog
-}
-
-// takeReply has a request answer the response that waits longest for it.
-func (ts *typeState) takeReply(r *request) {
-	if len(ts.replies) == 0 {
-		ts.replies = nil
-		return
-	}
-	first := ts.replies[0]
-	r.nonce, r.fault = first.nonce, first.fault
-	ts.replies[0] = reply{}
-	ts.replies = ts.replies[1:]
-	ts.backlog -= len(first.nonce) + len(first.fault) + 64
-	ts.hold.sent = time.Now()
-	if len(ts.replies) == 0 {
-		ts.hold.until = time.Time{}
-	}
-}
-
-// next returns the request that is due, or nil, and the subscriptions it makes
-// known to the server. While changes of the subscriptions are held back, only
-// answers to responses are due, and they list what the last request did.
-//
-// In an incremental variant a request either answers a response or has changes of the
-// subscriptions. A server may take no notice of a request whose nonce is not that of its
-// last response, and the changes in it would be lost; without a nonce it cannot be stale.
-func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
-	due, _ := ts.replyDue()
-	if ts.incremental && ts.announced && due {
-		r = &request{typeURL: ts.typ.TypeURL}
-		ts.takeReply(r)
-		return r, nil
-	}
-	early := ts.relist && ts.announced && !ts.incremental
-	changed := (!ts.announced || len(ts.touched) > 0) && !held && !early
-	due = due || len(ts.replies) > 0 && early && len(ts.touched) > 0 && !held
-	if !changed && (!due || !ts.announced) {
-		return nil, nil
-	}
-	r = &request{typeURL: ts.typ.TypeURL}
-	ts.requests++
-	news := false
-	switch {
-	case changed && ts.incremental:
-		fresh, news = ts.listChanges(r)
-	case changed:
-		fresh, news = ts.listAll()
-	}
-	if !news && (!due || ts.incremental) {
-		return nil, nil
-	}
-	if !ts.announced && len(ts.listed.names) == 0 && len(r.subscribe.names) == 0 {
-		ts.replies, ts.backlog = nil, 0
-		return nil, nil
-	}
-	if !ts.incremental {
-		if !changed {
-			ts.unlist()
-		}
-		r.version, r.nonce, r.all = ts.version, ts.nonce, ts.listed
-		ts.takeReply(r)
-	}
-	if news {
-		ts.disturb()
-	}
-	for _, s := range fresh {
-		if s.repeat {
-			s.repeat = false
-		} else {
-			s.repeats, s.doubted = 0, 0
-		}
-		s.state, s.asked = subscriptionSending, ts.heard
-	}
-	ts.announced, ts.relist = true, false
-	return r, fresh
-}
-
-// settle goes through the subscriptions that changed since the last request, or
-// through all before the first. It drops those that are no longer watched, and
-// returns them if the server knows of them, and the subscriptions that the server
-// does not know of.
-func (ts *typeState) settle() (fresh, left []*subscription) {
-	touched := maps.Keys(ts.touched)
-	if !ts.announced {
-		touched = ts.subs.all()
-	}
-	for s := range touched {
-		if s.request == 0 && ts.served(s) {
-			s.request = ts.requests
-		}
-		switch {
-		case !s.wanted():
-			if s.state != subscriptionUnsent {
-				left = append(left, s)
+	if ts.Dialect.Locators() { // the server may have other variants to offer
+		for s := range ts.subs.all() {
+			if s.offer != nil {
+				s.offer.doubt = choice.Doubt{}
 			}
-			ts.drop(s)
-		case (s.state == subscriptionUnsent || ts.incremental && s.inDoubt()) && ts.served(s):
-			fresh = append(fresh, s)
 		}
 	}
-	if len(ts.touched) > 0 { // a map that was cleared stays large
-		ts.touched = make(map[*subscription]struct{})
-	}
-	slices.SortFunc(fresh, bySubscribed)
-	slices.SortFunc(left, bySubscribed)
-	ts.leave(left)
-	return fresh, left
+	ts.Begin()
 }
-
-// served reports whether the variant can serve a subscription.
-func (ts *typeState) served(s *subscription) bool { return s.members == nil || ts.incremental }

@@ -1,158 +1,105 @@
 package xdsclient
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
 	"iter"
-	"runtime/debug"
-
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// verdict says how a response was received, from worst to best.
-type verdict int
+// A response takes this way, from its bytes to the watchers:
+//
+//	Receive         decodes the envelope, and stops at a repetition (repeats.go)
+//	offers.go       finds which variant each subscription prefers
+//	resources.go    goes through the resources in batches: reads the parameters,
+//	unchanged.go    recognizes what the client has,
+//	recipients.go   finds the subscriptions and collections that each one is for,
+//	decode.go       decodes, without the lock, what is new,
+//	apply.go        and has the subscriptions accept or reject it
+//	absence.go      applies errors and removals, and what the full state omits
+//	finish          moves parties between servers, counts, and answers with an ACK or a NACK
+//
+// From apply.go and absence.go it goes on to the cache entry (resource.go, collection.go), and from
+// there to the watchers (watch.go).
 
-const (
-	// verdictNone: the server said nothing that was asked for.
-	verdictNone verdict = iota
-	// verdictRejected: the response was NACKed.
-	verdictRejected
-	// verdictAccepted: the response was ACKed.
-	verdictAccepted
-)
-
-// errDeaf is the reason if a server sends responses and does not read what they
-// are answered.
-var errDeaf = errors.New("the server does not read the answers to its responses")
-
-// handle works on a response. It returns the delivery that has to finish before
-// the next response is read, or nil. An error means that the server does not
-// speak the protocol. The message is not kept.
-func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
-	resp, err := ch.protocol.decode(message)
+// Receive implements ads.Handler: it works on a response. An error means that the server does not
+// speak the protocol.
+func (ch *serverChannel) Receive(message []byte) (ads.Verdict, <-chan struct{}, error) {
+	resp, err := ch.protocol.Decode(message)
 	if err != nil {
-		return verdictNone, nil, err
+		return ads.VerdictNone, nil, err
 	}
-	ch.identify(resp)
-	if v, ok := ch.repeated(resp); ok {
-		return v, nil, nil
+	hash := ch.identify(resp)
+	if v, ok, err := ch.repeated(resp, hash); ok {
+		return v, nil, err
 	}
-	u := ch.beginUpdate(resp)
+	u := ch.beginUpdate(resp, hash)
 	if u == nil {
-		return verdictNone, nil, nil
+		return ads.VerdictNone, nil, nil
 	}
-	u.weigh()
-	for r := range resp.resources {
-		u.add(r)
-	}
-	u.flush()
-	u.record()
-	inBatches(u, resp.errors, u.report)
-	inBatches(u, resp.removed, u.remove)
-	if u.types.locators {
-		inBatches(u, resp.removedLocators, u.remove)
-	}
-	return u.finish()
+	u.compareOffers()
+	u.applyResources()
+	u.meterResources()
+	absent := u.applyAbsence()
+	return u.finish(absent)
 }
 
-// beginUpdate starts to work on a response, or returns nil if nothing is
-// subscribed to its type, so that the client cannot tell valid from invalid.
-func (ch *serverChannel) beginUpdate(resp *response) *update {
+// update is the work on one response. The lock is held to recognize what is unchanged and to
+// apply what is decoded, and not while resources are decoded.
+type update struct {
+	ch       *serverChannel
+	types    *typeState
+	resp     *wire.Response
+	delivery *delivery
+	// number is that of the response among those of the channel.
+	number uint64
+	// stamp is what the resources in the response are marked with.
+	stamp      stamp
+	parameters parameterReader
+
+	faults faultList
+	// nameless counts the faulty resources and errors of an unknown name. Each may be for a
+	// resource that seems to be missing.
+	nameless int
+	// answered are the collections that the response answered for.
+	answered []*collection
+	// useful are the entries for which the response has something that ends the standby of
+	// watches.
+	useful map[*resource]struct{}
+	tally
+	// metered is what the metrics were given.
+	metered meterReading
+	// late says that a resource was for a subscription that began during the response.
+	late bool
+}
+
+// beginUpdate starts to work on a response. It returns nil if nothing is subscribed to its type,
+// as the client then has no decoder for it.
+func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.answered()
-	ts := ch.typeStateOf(resp.typeURL)
+	ts := ch.typeStateOf(resp.TypeURL)
 	if ts == nil {
 		ch.client.stats.Ignored++
-		if name := faults.Shorten(resp.typeURL, transport.MaxServerText); ch.ignored != name {
+		if name := faults.Shorten(resp.TypeURL, transport.MaxServerText); ch.ignored != name {
 			ch.ignored = name
 			ch.client.warningf("xDS management server %s sends responses for type %s, which nothing is subscribed to", ch.server, name)
 		}
 		return nil
 	}
-	ts.answered = true
 	ch.responses++
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
-	ts.last = lastResponse{version: resp.version, size: resp.size(), hash: resp.hash, settled: true}
-	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.version)}
+	ts.BeginResponse(resp, hash)
+	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version)}
 }
 
 // batchSize is how many resources are worked on at a time. It bounds the memory
 // that a response needs, and how long the lock is held.
 const batchSize = 32
-
-// update is the work on one response. Only finding out what is unchanged, and
-// taking over what is decoded, happens under the lock.
-type update struct {
-	ch       *serverChannel
-	types    *typeState
-	resp     *response
-	delivery *delivery
-	// number is that of the response among those of the channel.
-	number uint64
-	// stamp is what the resources in the response are marked with.
-	stamp  stamp
-	batch  []item
-	faults faultList
-	// found and entering are what find returned last. outranked says that the
-	// resource would be for somebody if there were no better one.
-	found     []*subscription
-	entering  []newcomer
-	outranked bool
-	// before is the last bare resource that was found unchanged.
-	before *subscription
-	// memo has the parameters that were read, by their bytes.
-	memo map[string]dynparam.Parameters
-	// nameless counts what is faulty and of an unknown name. Any of it may be
-	// of a resource that seems to be missing.
-	nameless int
-	// panics counts the panics of the decoder.
-	panics int
-	// contradicted is the first resource of which the response says that it is
-	// there and that it is not, and contradictions how many there are.
-	contradicted   string
-	contradictions int
-	// collections are those that the response answered for.
-	collections []*subscription
-	// lifting are those that the response has something for that is of use to watches
-	// which stand by.
-	lifting map[*resource]struct{}
-	// failing are the collections for whose members the response has errors.
-	failing []*subscription
-
-	tally
-	// metered is what the metrics were told of.
-	metered meterReading
-	// late says that something was for a subscription that began too late for it.
-	late bool
-}
-
-// item is a resource of a response on its way into the cache.
-type item struct {
-	wireResource
-	// bare says that the resource's name is in its bytes. Their hash is made when it
-	// is needed.
-	bare bool
-	hash uint64
-	// parameters are those of the wrapper. unreadable says that they cannot be read.
-	parameters dynparam.Parameters
-	unreadable bool
-	// published says that the resource is in the published form of xRFC TP2. It is taken
-	// for one without parameters, which is for everybody who watches its name.
-	published bool
-	decoded   string
-	payload   *payload
-	// invalid says that the resource was counted among the invalid ones.
-	invalid bool
-}
 
 // inBatches calls f, under the lock, with what seq yields.
 func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
@@ -172,323 +119,42 @@ func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
 	}
 }
 
-// add takes a resource.
-func (u *update) add(r wireResource) {
-	u.batch = append(u.batch, item{wireResource: r, bare: len(r.name) == 0})
-	if len(u.batch) == batchSize {
-		u.flush()
-	}
-}
-
-// flush works on the resources that were taken.
-func (u *update) flush() {
-	u.total += len(u.batch)
-	changed := u.match()
-	for i := range changed {
-		u.decode(&changed[i])
-	}
-	u.apply(changed)
-	clear(u.batch)
-	u.batch = u.batch[:0]
-}
-
-// match puts aside the resources that are unchanged, and those that nobody
-// watches as far as their name is known, and returns the others.
-func (u *update) match() []item {
-	u.ch.client.mu.Lock()
-	defer u.ch.client.unlock()
-	changed := u.batch[:0]
-	for i := range u.batch {
-		it := &u.batch[i]
-		u.readParameters(it)
-		if !u.settled(it) {
-			changed = append(changed, *it)
-		}
-	}
-	return changed
-}
-
-// accept takes over a resource that is known, or was decoded to p, or is known to
-// another subscription as p.
-func (u *update) accept(s *subscription, it *item, p *payload) {
-	if !u.once(s, it) {
-		return
-	}
-	if known := s.known(it.value, u.ch.server); known != nil {
-		p = known
-	}
-	if it.payload != nil {
-		u.types.index(s, it.hash)
-	}
-	u.settleChoice(s)
-	s.judge(it.parameters)
-	u.received(s, it)
-	u.ch.accept(s, p, u.taken(s, it), u.delivery)
-	u.lift(s.resource)
-}
-
-// heartbeat notes that the server still has a version. If that is not the version
-// that the client has from it, there is nothing to do: the server does not send it.
-func (u *update) heartbeat(found []*subscription, it *item) {
-	u.unchanged++
-	for _, s := range found {
-		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.version) && s.taken.parameters.Equal(it.parameters) {
-			u.received(s, it)
-			u.ch.accept(s, s.payload, u.taken(s, it), u.delivery)
-			u.lift(s.resource)
-		}
-	}
-}
-
-// taken returns the mark of a resource that the response has: with its own version
-// if the server gives it one.
-func (u *update) taken(s *subscription, it *item) stamp {
-	taken := u.stamp
-	taken.parameters = it.parameters
-	switch {
-	case !u.types.incremental && len(it.version) == 0:
-	case s.taken.version == string(it.version):
-		taken.version = s.taken.version
-	default:
-		taken.version = string(it.version)
-	}
-	return taken
-}
-
-// once notes that the response has a resource, and finds the second one of a name
-// (Envoy, xDS protocol, "Duplicate Resource Names"). The first one counts.
-func (u *update) once(s *subscription, it *item) bool {
-	if s.seen == u.number {
-		s.state = subscriptionReceived
-		u.reject(s, it, errors.New("the response has more than one resource of this name"))
-		return false
-	}
-	s.seen = u.number
-	return true
-}
-
-// received notes that the server has the resource. A member stands for its
-// collection, unless it is faulty and those who watch the collection follow another
-// server: as with other resources, that is no reason for this one to take over.
-func (u *update) received(s *subscription, it *item) {
-	u.types.answers(s)
-	s.state = subscriptionReceived
-	switch c := s.resource.collection; {
-	case c == nil:
-		if len(it.name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.name)) {
-			u.types.setOwn(s, xdsname.Canonical(string(it.name)))
-		}
-	case it.err == nil || !c.aside():
-		u.answer(u.types.subs.get(c.key))
-	}
-}
-
-// decode has the type decode a resource, without the lock.
-func (u *update) decode(it *item) {
-	if it.err != nil {
-		return
-	}
-	u.decoded++
-	defer func() {
-		if p := recover(); p != nil {
-			it.err = fmt.Errorf("the decoder panicked: %v", p)
-			if u.panics++; u.panics == 1 { // of many, one shows where
-				logger.Errorf("xDS %s: %v\n%s", u.types.typ.Name, it.err, debug.Stack())
-			}
-		}
-	}()
-	p := &payload{raw: bytes.Clone(it.value), server: u.ch.server}
-	it.decoded, p.value, it.err = u.types.typ.Decode(
-		&anypb.Any{TypeUrl: u.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: u.ch.server, Loads: u.ch.loads, Bootstrap: u.ch.client.config, Last: u.last})
-	switch {
-	case it.err != nil:
-	case p.value == nil:
-		it.err = errors.New("the decoder made nothing of it")
-	case it.decoded == "" && len(it.name) == 0:
-		it.err = errors.New("it has no name")
-	case it.decoded != "" && len(it.name) > 0 && !sameName(it.decoded, string(it.name)):
-		it.err = fmt.Errorf("it calls itself %q, other than its wrapper", it.decoded)
-	default:
-		it.payload = p
-	}
-}
-
-// last returns the value that the client has of a resource from the server, or nil.
-func (u *update) last(name string) any {
-	u.ch.client.mu.Lock()
-	defer u.ch.client.unlock()
-	for s := range u.types.named([]byte(name)).siblings() {
-		if s.payload != nil && s.payload.server == u.ch.server {
-			return s.payload.value
-		}
-	}
-	return nil
-}
-
-// apply takes over what was decoded.
-func (u *update) apply(items []item) {
-	u.ch.client.mu.Lock()
-	defer u.ch.client.unlock()
-	for i := range items {
-		it := &items[i]
-		if len(it.name) == 0 {
-			it.name = []byte(it.decoded)
-		}
-		if len(it.name) == 0 {
-			u.nameless++
-			u.blame(it, fmt.Sprintf("resources[%d]", it.index), it.err)
-			continue
-		}
-		u.applyTo(it)
-	}
-}
-
-// applyTo takes over what was decoded for those that asked for it.
-func (u *update) applyTo(it *item) {
-	u.find(it)
-	if u.nobody() {
-		if it.unreadable {
-			u.nameless++
-			u.blame(it, u.where(it), it.err)
-			return
-		}
-		u.drop(it)
-	}
-	u.enterAll(it)
-	for _, s := range u.found {
-		switch {
-		case it.err == nil:
-			u.accept(s, it, it.payload)
-		case u.once(s, it):
-			u.received(s, it)
-			u.reject(s, it, it.err)
-		}
-	}
-}
-
-// where says which resource a fault is of.
-func (u *update) where(it *item) string { return fmt.Sprintf("%s %q", u.types.typ.Name, it.name) }
-
-// blame notes a fault of a resource.
-func (u *update) blame(it *item, where string, err error) {
-	u.faults.add(where, err)
-	if !it.invalid { // one that goes by several names counts once
-		it.invalid = true
-		u.invalid++
-	}
-}
-
-// reject notes that a resource is invalid.
-func (u *update) reject(s *subscription, it *item, err error) {
-	where := fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name)
-	if u.types.locators && !it.parameters.IsZero() {
-		where += " " + it.parameters.String()
-	}
-	u.blame(it, where, err)
-	u.dataError(s, resourceRejected, u.fault(KindInvalid, s.resource, err))
-}
-
-// dataError notes that the server's last word on a resource is an error in the
-// data. The last valid version stays in use, unless the server wants it otherwise
-// (gRFC A88, "Handling Data Errors").
-func (u *update) dataError(s *subscription, state resourceState, fault *Error) {
-	drop := u.ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
-	if drop {
-		u.types.unindex(s)
-	}
-	u.ch.fail(s, lastError{state, fault, drop}, u.delivery)
-	if fault.final() {
-		u.lift(s.resource)
-	}
-}
-
-// lift notes that the response has something that is of use to those who stand by at a
-// resource, or at the collection of the member. They follow this server when all that is
-// in the response is known.
-func (u *update) lift(r *resource) {
-	if r.collection != nil {
-		r = r.collection
-	}
-	if r.standby == 0 {
-		return
-	}
-	if u.lifting == nil {
-		u.lifting = make(map[*resource]struct{})
-	}
-	u.lifting[r] = struct{}{}
-}
-
-// fault makes an Error that the response caused.
-func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
-	fault := u.ch.fault(kind, r, err)
-	fault.stamp = u.stamp
-	return fault
-}
-
-// record has the metrics count the resources, but not what the server says in place
+// meterResources has the metrics count the resources, but not what the server says in place
 // of resources. The lock is not held.
-func (u *update) record() {
+func (u *update) meterResources() {
 	u.metered = meterReading{u.total - u.unasked - u.passed - u.invalid, u.invalid, u.unmatched}
-	u.ch.meter(u.types.typ, u.metered)
+	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.metered)
 }
 
-// finish decides between ACK and NACK, and lets go of the delivery.
-func (u *update) finish() (verdict, *delivery, error) {
+// finish decides between ACK and NACK, and releases the delivery.
+func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
-	if u.resp.fullState && u.types.typ.FullStateInSotW && u.nameless == 0 {
-		u.deleteOthers()
+	absent.finish()
+	for _, c := range u.answered {
+		c.cull(u.ch, u.delivery)
 	}
-	u.answerFailing()
-	for _, s := range u.collections {
-		u.ch.cull(s, u.delivery)
+	for r := range u.useful {
+		r.endStandby(u.delivery)
 	}
-	for r := range u.lifting {
-		r.lift(u.delivery)
-	}
-	if u.before != nil {
-		u.before.after = nil // it would keep what was removed
-	}
-	u.count()
-	// The answer to an earlier response that had to list the same may not have been sent.
-	u.types.relist = u.types.relist || u.unasked > 0 || u.late
-	if !u.types.incremental {
-		u.types.crossed(u.number)
-	}
-	result, answer := verdictAccepted, reply{nonce: u.resp.nonce}
-	if u.invalid == 0 {
-		u.types.version = u.resp.version
-	} else {
-		u.ch.client.stats.Rejected++
-		answer.fault = u.faults.text(u.types.typ, u.invalid, u.total)
-		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.version, transport.MaxServerText), answer.fault)
-		result = verdictRejected
-	}
-	last := &u.types.last
-	last.fault, last.relist, last.tally, last.metered = answer.fault, u.types.relist, u.tally, u.metered
-	u.delivery.release()
-	u.ch.notify()
-	if !u.types.reply(answer) {
-		return result, nil, errDeaf
-	}
-	return result, u.delivery, nil
-}
-
-// count adds the response to the statistics.
-func (u *update) count() {
-	stats := &u.ch.client.stats
-	stats.Responses++
-	stats.Decoded += uint64(u.decoded)
-	stats.Unchanged += uint64(u.unchanged)
-	stats.Unasked += uint64(u.unasked)
-	stats.Unmatched += uint64(u.unmatched)
-	stats.Ambiguous += uint64(u.ambiguous)
-	stats.ServerErrors += uint64(u.serverErrors)
 	if u.unasked > 0 {
-		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that nobody watches", u.ch.server, u.unasked, u.types.typ.Name)
+		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, u.unasked, u.types.typ.Name)
 	}
-	if u.contradictions > 0 {
-		u.ch.client.warningf("xDS management server %s sent %d %s resources and said in the same response that it does not, first %q; the resources count",
-			u.ch.server, u.contradictions, u.types.typ.Name, u.contradicted)
+	absent.logContradictions()
+	result, answer := ads.VerdictAccepted, ads.Reply{Nonce: u.resp.Nonce}
+	if u.invalid == 0 {
+		u.types.Version = u.resp.Version
+	} else {
+		answer.Fault = u.faults.text(u.types.typ, u.invalid, u.total)
+		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.Fault)
+		result = ads.VerdictRejected
 	}
+	u.ch.client.stats.add(&u.tally, answer.Fault)
+	u.types.last = outcome{answer.Fault, u.tally, u.metered}
+	u.delivery.release()
+	u.ch.stream.Notify()
+	if err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late); err != nil {
+		return result, nil, err
+	}
+	return result, u.delivery.finished, nil
 }

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // What a server says is not there it says of a subscription, by its constraints, or
@@ -51,9 +52,7 @@ func TestAbsenceOfAVariant(t *testing.T) {
 // a name.
 func TestErrorForAVariant(t *testing.T) {
 	overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		d.says(refuses(codes.PermissionDenied, "a", "env=prod"), variantOf("a", "env=test", "t"))
 		if err := prod.fault(KindServer); err.Code != codes.PermissionDenied || !err.Constraints.Equal(choose("env=prod")) {
 			t.Errorf("got %v, want PERMISSION_DENIED with the constraints", err)
@@ -87,7 +86,7 @@ func TestUnreadableConstraintsOfASubscriptionName(t *testing.T) {
 			r.RemovedResourceNames = append(r.RemovedResourceNames, faulty)
 			r.ResourceErrors = append(r.ResourceErrors, &discoverypb.ResourceError{ResourceName: faulty})
 		})
-		if v != verdictRejected {
+		if v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		e.cluster("p")
@@ -100,9 +99,7 @@ func TestUnreadableConstraintsOfASubscriptionName(t *testing.T) {
 func TestFullStateWithoutAVariant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, false, "fail_on_data_errors")
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
 		prod.cluster("p")
 		test.cluster("t")
@@ -169,9 +166,7 @@ func TestResourceTimerOfEachVariant(t *testing.T) {
 func TestHeartbeatOfAVariant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, true)
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		d.says(variantWith("a", "env=prod", "1", cluster("a", "p")), variantWith("a", "env=test", "1", cluster("a", "t")))
 		prod.cluster("p")
 		test.cluster("t")
@@ -189,9 +184,7 @@ func TestHeartbeatOfAVariant(t *testing.T) {
 // After a stream has ended each variant that the server still has is still its own.
 func TestVariantsOverReconnects(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
 		prod.cluster("p")
 		test.cluster("t")

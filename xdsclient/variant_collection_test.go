@@ -108,7 +108,7 @@ func TestErrorForAResourceLeavesItsCollection(t *testing.T) {
 			e.heard()
 		}
 
-		// Of a server that nobody asks for the resource it is for all variants of it.
+		// If the resource is not watched by itself, the error is for all variants of it.
 		stop()
 		d.listens()
 		d.says(refuses(codes.PermissionDenied, collectionDir+"a", "shard=0-9"))
@@ -117,7 +117,7 @@ func TestErrorForAResourceLeavesItsCollection(t *testing.T) {
 }
 
 // A new stream cannot say by name which variants the client has. So the server sends
-// all, of which none is decoded again, and what it does not send has left.
+// all, none of which is decoded again, and what it does not send has left.
 func TestCollectionOfVariantsOverReconnects(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newCollectionDesk(t)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
 // xRFC TP3, "Protocol Behavior": an error is for the subscription that it names. With
@@ -27,9 +29,7 @@ func TestErrorComesBeforeAVariantThatMatches(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
 				denied, _ := d.watch("a", "shard=0-5")
-				other, _ := d.watch("a", "shard=0-4")
-				exact, _ := d.watch("a", "shard=3")
-				d.listens()
+				other, exact := d.watchBoth("shard=0-4", "shard=3")
 				if test.had != "" {
 					d.says(variantOf("a", test.had, "first"))
 					denied.cluster("first")
@@ -57,9 +57,7 @@ func TestErrorComesBeforeAVariantThatMatches(t *testing.T) {
 // An error that names no constraints says nothing of who a variant is for.
 func TestErrorForANameLeavesItsVariants(t *testing.T) {
 	overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		d.says(refuses(codes.Internal, "a"), variantOf("a", "env=prod", "p"))
 		prod.cluster("p")
 		test.fault(KindServer)
@@ -74,14 +72,12 @@ func TestServerThatSendsOnlyTheVariantThatChanged(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		d.types.clusters.FullStateInSotW = false
 		wide, _ := d.watch("a", "shard=0-5")
-		three, _ := d.watch("a", "shard=3")
-		one, _ := d.watch("a", "shard=1")
-		d.listens()
+		three, one := d.watchBoth("shard=3", "shard=1")
 		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=3", "3"), variantOf("a", "shard=1", "1"))
 		wide.cluster("5")
 		three.cluster("3")
 		one.cluster("1")
-		for round := range 3 * maxRefuted {
+		for round := range 3 * choice.MaxRefuted {
 			text := fmt.Sprint("round ", round)
 			if round%2 == 0 {
 				d.says(variantOf("a", "shard=3", text))
@@ -114,9 +110,7 @@ func TestAnswerForOneMakesAnotherOneAsk(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		d.types.clusters.FullStateInSotW = false
 		one, _ := d.watch("a", "shard=0-5")
-		two, _ := d.watch("a", "shard=2-5")
-		low, _ := d.watch("a", "shard=1")
-		d.listens()
+		two, low := d.watchBoth("shard=2-5", "shard=1")
 		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=1", "1"))
 		one.cluster("5")
 		two.cluster("5")
@@ -165,7 +159,7 @@ func TestTwoThatAskInTurnsComeToAnEnd(t *testing.T) {
 				if len(asked) == 0 {
 					return n
 				}
-				if n++; n > 4*maxRefuted {
+				if n++; n > 4*choice.MaxRefuted {
 					t.Fatalf("the client goes on asking: %q", asked)
 				}
 				for _, locator := range asked {
@@ -194,7 +188,7 @@ func TestTwoThatAskInTurnsComeToAnEnd(t *testing.T) {
 		byY.cluster("first")
 		d.says(largeY("y"))
 		byY.cluster("y")
-		check("a doubt", 2, 2*maxRefuted+1)
+		check("a doubt", 2, 2*choice.MaxRefuted+1)
 		byY.silent()
 
 		// From then on news alone is reason enough.
@@ -213,7 +207,7 @@ func TestTwoThatAskInTurnsComeToAnEnd(t *testing.T) {
 		byY.cluster("third")
 		d.says(largeY("y"))
 		byY.cluster("y")
-		check("on another stream", 2, 2*maxRefuted+1)
+		check("on another stream", 2, 2*choice.MaxRefuted+1)
 		byY.silent()
 
 		// What is not as it was counts, whatever was asked before.
@@ -222,6 +216,6 @@ func TestTwoThatAskInTurnsComeToAnEnd(t *testing.T) {
 		byX.cluster("larger")
 		d.says(largeX("x"))
 		byX.cluster("x")
-		check("a better one", 1, 2*maxRefuted+1)
+		check("a better one", 1, 2*choice.MaxRefuted+1)
 	})
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// wrapped is a variant of a cluster, for a server whose messages are the published
-// ones.
-func wrapped(t *testing.T, name, params, text string) *anypb.Any {
+// wrapped is a variant of a resource, for a server whose messages are the published ones.
+func wrapped(t *testing.T, variant func(*answer)) *anypb.Any {
 	r := &answer{}
-	variantOf(name, params, text)(r)
+	variant(r)
 	return &anypb.Any{TypeUrl: wrapperType, Value: mustMarshal(t, r.Resources[0])}
 }
 
@@ -60,7 +59,7 @@ func TestFallbackToAServerWithoutVariants(t *testing.T) {
 		if !slices.Equal(r.GetResourceNames(), []string{"a"}) || len(r.GetResourceLocators()) != 3 {
 			t.Errorf("the preferred server got %v, want one name and three locators", r)
 		}
-		high.send(types.clusters, "1", "n1", wrapped(t, "a", "env=prod", "p"), wrapped(t, "a", "env=test", "t"))
+		high.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "env=prod", "p")), wrapped(t, variantOf("a", "env=test", "t")))
 		prod.cluster("p")
 		again.cluster("t")
 		low.gone()
@@ -68,7 +67,7 @@ func TestFallbackToAServerWithoutVariants(t *testing.T) {
 	})
 }
 
-// The same of the incremental variant, which unsubscribes from a name when nobody
+// The same of delta, which unsubscribes from a name when nobody
 // watches it with any constraints.
 func TestDeltaFallbackToAServerWithoutVariants(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -6,12 +6,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/internal/dynwire"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // fuzzedSubscriptions are the constraints of the subscriptions to "a"; those to a
@@ -63,15 +61,15 @@ func FuzzVariants(f *testing.F) {
 		}
 		k.answer()
 		for _, message := range [][]byte{first, second, first} {
-			_, d, err := k.channel.handle(message)
+			_, d, err := k.channel.Receive(message)
 			if d == nil { // nothing in it is subscribed to, or it is a repetition
 				continue
 			}
 			if err != nil {
 				t.Fatalf("a delivery beside error %v", err)
 			}
-			<-d.finished
-			k.channel.delivered(d)
+			<-d
+			k.channel.Delivered()
 			checkIdempotent(t, k, message)
 			k.answer()
 			checkMatches(t, k)
@@ -86,7 +84,7 @@ func FuzzVariants(f *testing.F) {
 			if !incremental {
 				message = mustMarshal(t, inSotW(t, good))
 			}
-			if k.push(message) != verdictAccepted {
+			if k.push(message) != ads.VerdictAccepted {
 				t.Fatal("a good response was not accepted")
 			}
 			k.answer()
@@ -100,7 +98,7 @@ func FuzzVariants(f *testing.F) {
 	})
 }
 
-// checkMatches checks that nobody has a variant that does not match.
+// checkMatches checks that no watch has a variant that does not match.
 func checkMatches(t *testing.T, k *core) {
 	t.Helper()
 	for _, r := range k.c.Dump().Resources {
@@ -115,15 +113,15 @@ func checkMatches(t *testing.T, k *core) {
 func checkIdempotent(t *testing.T, k *core, message []byte) {
 	t.Helper()
 	ts := k.channel.typeState(k.channel.types[0].typ)
-	if !ts.last.settled {
+	if !ts.Settled() {
 		return
 	}
-	before, replies := stateOf(k, ts), len(ts.replies)
+	before, replies := stateOf(k, ts), ts.Replies
 	k.push(message)
-	if len(ts.replies) > replies && ts.incremental {
-		ts.replies = ts.replies[:replies]
+	if ts.Dialect.Incremental() {
+		ts.Replies = replies // without that to the repetition
 	}
-	if diff := cmp.Diff(before, stateOf(k, ts)); diff != "" && ts.last.settled {
+	if diff := cmp.Diff(before, stateOf(k, ts)); diff != "" && ts.Settled() {
 		t.Fatalf("a response that came again changed something: %s", diff)
 	}
 }
@@ -138,10 +136,10 @@ func stateOf(k *core, ts *typeState) (lines []string) {
 		lines = append(lines, fmt.Sprint(r.Name, r.Constraints, r.Parameters, r.State, r.Cached(), r.Version, fault))
 	}
 	for s := range ts.subs.all() {
-		lines = append(lines, fmt.Sprint(s.resource.key.name, s.resource.key.variant, s.state, s.membership, s.taken.version, s.taken.parameters))
+		lines = append(lines, fmt.Sprint(s.resource.key.name, s.resource.key.variant, s.State, len(slices.Collect(s.resource.glob.members().all())), s.taken.version, s.taken.parameters))
 	}
 	slices.Sort(lines)
-	return append(lines, fmt.Sprint(ts.version, ts.relist, len(ts.touched)))
+	return append(lines, ts.Requests.String())
 }
 
 // silentCollection is a watcher of a collection that only says that it is done.
@@ -152,40 +150,3 @@ func newSilentCollection() CollectionWatcher { return silentCollection{} }
 func (silentCollection) MemberChanged(_ Member, _ any, _ error, done func()) { done() }
 func (silentCollection) CollectionChanged(_ error, done func())              { done() }
 func (silentCollection) AmbientError(_ Member, _ error, done func())         { done() }
-
-// What the twins accept is read alike.
-func FuzzLocatorFields(f *testing.F) {
-	r := &answer{TypeUrl: "x"}
-	for _, p := range []func(*answer){variantOf("a", "env=prod,v=1", "x"), gone("a", "env=prod"), gone("b"), refuses(5, "a", "")} {
-		p(r)
-	}
-	f.Add(mustMarshal(f, r))
-	f.Fuzz(func(t *testing.T, message []byte) {
-		var want discoverypb.DeltaDiscoveryResponse
-		if proto.Unmarshal(message, &want) != nil || want.GetTypeUrl() == "" {
-			return
-		}
-		got, err := delta{}.decode(message)
-		if err != nil {
-			t.Fatalf("proto.Unmarshal accepts what decode does not: %v", err)
-		}
-		for r := range got.resources {
-			p, err := dynwire.UnmarshalParameters(r.parameters)
-			wanted, wantErr := dynparam.NewParameters(want.GetResources()[r.index].GetDynamicParameters())
-			if (err == nil) != (wantErr == nil) || err == nil && !p.Equal(wanted) {
-				t.Fatalf("resource %d has the parameters %v, %v, want %v, %v", r.index, p, err, wanted, wantErr)
-			}
-		}
-		i := 0
-		for n := range got.removedLocators {
-			w := want.GetRemovedResourceNames()[i]
-			if string(n.name) != w.GetName() || n.scoped != (w.DynamicParameterConstraints != nil) || (n.err == nil) != (w.GetName() != "") {
-				t.Fatalf("removed_resource_names[%d] is %+v, want %v", i, n, w)
-			}
-			i++
-		}
-		if i != len(want.GetRemovedResourceNames()) {
-			t.Fatalf("%d names are removed, want %d", i, len(want.GetRemovedResourceNames()))
-		}
-	})
-}

@@ -14,6 +14,8 @@ import (
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // worldVariant is a variant that the modelled server has.
@@ -272,7 +274,7 @@ func (m *model) check() {
 // talk has the server hear what the client has to say and answer, if there is
 // anything, or push is set. It reports whether something was said.
 func (m *model) talk(push bool) bool {
-	if m.d.k.channel.state == linkClosed { // the last watch has stopped: the next one opens a channel
+	if m.d.k.channel.link.Closed() { // the last watch has stopped: the next one opens a channel
 		m.reopen()
 	}
 	said := false
@@ -291,7 +293,7 @@ func (m *model) talk(push bool) bool {
 	m.r.Shuffle(len(r.Resources), func(i, j int) { r.Resources[i], r.Resources[j] = r.Resources[j], r.Resources[i] })
 	if v := m.d.says(func(into *answer) {
 		into.Resources, into.RemovedResourceNames = r.Resources, r.RemovedResourceNames
-	}); v == verdictRejected {
+	}); v == ads.VerdictRejected {
 		m.t.Error("a response was rejected")
 	}
 	return true
@@ -300,10 +302,9 @@ func (m *model) talk(push bool) bool {
 // reopen makes the desk the channel of the client again.
 func (m *model) reopen() {
 	ch := newServerChannel(m.d.k.c, m.d.k.c.config.Servers[0])
-	ch.cancel = func() {}
 	m.d.k.channel = ch
 	m.d.k.c.channels[ch.server.Key()] = ch
-	ch.opened()
+	ch.Opened()
 	m.d.asked, m.told = make(map[string]bool), make(map[string]string)
 }
 
@@ -343,17 +344,17 @@ func (m *model) listenToVersions(b []byte) {
 
 // subscriptions are what the server was asked for, in order. They are those of the
 // watches, if the client does as it should.
-func (m *model) subscriptions() []locator {
-	known := make(map[string]locator)
+func (m *model) subscriptions() []wire.Locator {
+	known := make(map[string]wire.Locator)
 	for _, w := range m.watches {
 		l := &discoverypb.ResourceLocator{Name: w.name, DynamicParameterConstraints: w.constraints.ToProto()}
-		known[locatorText(l)] = locator{w.name, w.constraints}
+		known[locatorText(l)] = wire.Locator{Name: w.name, Constraints: w.constraints}
 	}
-	var list []locator
+	var list []wire.Locator
 	for _, text := range slices.Sorted(maps.Keys(m.d.asked)) {
 		l, ok := known[text]
 		if !ok {
-			m.t.Errorf("%s is subscribed to, and nobody watches it", text)
+			m.t.Errorf("%s is subscribed to, and not watched", text)
 		}
 		list = append(list, l)
 	}
@@ -376,19 +377,19 @@ func (m *model) pack(name string, v worldVariant) *discoverypb.Resource {
 func (m *model) fullState() *answer {
 	r, sent := &answer{}, make(map[string]bool)
 	for _, l := range m.subscriptions() {
-		v, ok := m.choice(l.name, l.constraints)
+		v, ok := m.choice(l.Name, l.Constraints)
 		if !ok {
 			r.RemovedResourceNames = append(r.RemovedResourceNames, m.subscription(l))
-		} else if key := l.name + v.version(); !sent[key] {
+		} else if key := l.Name + v.version(); !sent[key] {
 			sent[key] = true
-			r.Resources = append(r.Resources, m.pack(l.name, v))
+			r.Resources = append(r.Resources, m.pack(l.Name, v))
 		}
 	}
 	return r
 }
 
-func (*model) subscription(l locator) *discoverypb.ResourceName {
-	return &discoverypb.ResourceName{Name: l.name, DynamicParameterConstraints: l.constraints.ToProto()}
+func (*model) subscription(l wire.Locator) *discoverypb.ResourceName {
+	return &discoverypb.ResourceName{Name: l.Name, DynamicParameterConstraints: l.Constraints.ToProto()}
 }
 
 // changes is what a server sends that sends changes: to each subscription what it was not
@@ -402,16 +403,16 @@ func (m *model) changes() *answer {
 		}
 	}
 	for _, l := range m.subscriptions() {
-		key := locatorText(&discoverypb.ResourceLocator{Name: l.name, DynamicParameterConstraints: l.constraints.ToProto()})
-		if isCollection(l.name) {
+		key := locatorText(&discoverypb.ResourceLocator{Name: l.Name, DynamicParameterConstraints: l.Constraints.ToProto()})
+		if isCollection(l.Name) {
 			m.collectionChanges(key, l, r, send)
 			continue
 		}
-		v, ok := m.choice(l.name, l.constraints)
+		v, ok := m.choice(l.Name, l.Constraints)
 		switch before, told := m.told[key]; {
 		case ok && (!told || before != v.version()):
 			m.told[key] = v.version()
-			send(l.name, v)
+			send(l.Name, v)
 		case !ok && (!told || before != ""):
 			m.told[key] = ""
 			r.RemovedResourceNames = append(r.RemovedResourceNames, m.subscription(l))
@@ -420,10 +421,10 @@ func (m *model) changes() *answer {
 	return r
 }
 
-func (m *model) collectionChanges(key string, l locator, r *answer, send func(string, worldVariant)) {
+func (m *model) collectionChanges(key string, l wire.Locator, r *answer, send func(string, worldVariant)) {
 	here := make(map[string]bool)
 	for _, name := range []string{collectionDir + "a", collectionDir + "b"} {
-		for _, v := range m.matching(name, l.constraints) {
+		for _, v := range m.matching(name, l.Constraints) {
 			topic := key + " has " + memberText(Member{name, v.parameters})
 			here[topic] = true
 			if m.told[topic] != v.version() {
@@ -447,7 +448,7 @@ func (m *model) collectionChanges(key string, l locator, r *answer, send func(st
 		if params != "" {
 			exact, _ = dynparam.Exact(parameters(params))
 		}
-		r.RemovedResourceNames = append(r.RemovedResourceNames, m.subscription(locator{name, exact}))
+		r.RemovedResourceNames = append(r.RemovedResourceNames, m.subscription(wire.Locator{Name: name, Constraints: exact}))
 	}
 }
 

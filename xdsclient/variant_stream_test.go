@@ -24,7 +24,7 @@ type variantServer struct {
 	streams chan variantStream
 }
 
-// variantStream is a stream of either variant of the protocol.
+// variantStream is a stream of either protocol.
 type variantStream struct {
 	delta  bool
 	stream grpc.ServerStream

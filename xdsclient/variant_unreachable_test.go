@@ -6,7 +6,6 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -55,7 +54,7 @@ func TestUnreachableServerFallsBackToACachedVariant(t *testing.T) {
 				four.ambient(KindUnreachable)
 
 				// The server is asked for the preferred one when it is back.
-				d.k.channel.opened()
+				d.k.channel.Opened()
 				if got := d.listens(); len(got) != 6 {
 					t.Errorf("the new stream asks for %q, want 6 subscriptions", got)
 				}
@@ -76,9 +75,7 @@ func TestUnreachableServerThatDeniedAVariant(t *testing.T) {
 	for _, code := range []codes.Code{codes.NotFound, codes.PermissionDenied, codes.Internal} {
 		t.Run(code.String(), func(t *testing.T) {
 			overDesks(t, nil, func(t *testing.T, d *desk) {
-				three, _ := d.watch("a", "shard=3")
-				denied, _ := d.watch("a", "shard=0-5")
-				d.listens()
+				three, denied := d.watchBoth("shard=3", "shard=0-5")
 				d.says(variantOf("a", "shard=3", "3"), refuses(code, "a", "shard=0-5"))
 				three.cluster("3")
 				denied.next()
@@ -103,9 +100,8 @@ func TestFallbackServerBeforeACachedVariant(t *testing.T) {
 				c := f.clientWith([][]string{features, features})
 				three := newEar(t)
 				c.WatchLocator(types.endpoints, "a", choose("shard=3"), three)
-				high := f[0].stream()
-				high.request()
-				high.send(types.endpoints, "1", "n1", wrappedEndpoints(t, "a", "shard=3"))
+				high := f[0].asked()
+				high.send(types.endpoints, "1", "n1", wrapped(t, variantWith("a", "shard=3", "1", endpoints("a"))))
 				three.next()
 				f[0].setRefuse(errRefused)
 				if then == "it is unreachable" {
@@ -124,11 +120,10 @@ func TestFallbackServerBeforeACachedVariant(t *testing.T) {
 					return
 				}
 				pass(time.Second)
-				low := f[1].stream()
-				low.request()
+				low := f[1].asked()
 				some.silent()
 				if then == "it answers" {
-					low.send(types.endpoints, "1", "n1", wrappedEndpoints(t, "a", "shard=5"))
+					low.send(types.endpoints, "1", "n1", wrapped(t, variantWith("a", "shard=5", "1", endpoints("a"))))
 				} else {
 					pass(20 * time.Second)
 				}
@@ -141,15 +136,7 @@ func TestFallbackServerBeforeACachedVariant(t *testing.T) {
 
 // loses ends the stream, and has the next attempt to open one fail.
 func (d *desk) loses() {
-	d.k.channel.ended(transport.ErrNoAnswer)
-	d.k.channel.ended(errRefused)
+	d.k.channel.Ended(transport.ErrNoAnswer)
+	d.k.channel.Ended(errRefused)
 	d.asked = make(map[string]bool)
-}
-
-// wrappedEndpoints is a variant of an assignment, for a server whose messages are the
-// published ones.
-func wrappedEndpoints(t *testing.T, name, params string) *anypb.Any {
-	r := &answer{}
-	variantWith(name, params, "1", endpoints(name))(r)
-	return &anypb.Any{TypeUrl: wrapperType, Value: mustMarshal(t, r.Resources[0])}
 }

@@ -9,58 +9,54 @@ import (
 type watchState int
 
 const (
-	// watchIdle: there is nothing to tell the watcher.
+	// watchIdle: nothing is queued for the watcher.
 	watchIdle watchState = iota
 	// watchQueued: the watch is in the dispatcher's queue.
 	watchQueued
-	// watchStopped: the watcher is not to be called again.
+	// watchStopped: the watcher is not called again.
 	watchStopped
 )
 
-// watch is one watcher of one resource, or of one collection and its members, and
-// what it is still to be told: at most what the resource is now, and an ambient
-// error after that. Something newer replaces it, so a slow watcher costs no memory
-// and still ends up with the final state. Guarded by XDSClient.mu.
+// watch is one watcher of one resource, or of one collection and its members, with what is
+// queued for it: at most the current state of the resource, and an ambient error after
+// that. Newer events replace older ones, so a slow watcher costs no memory and still ends up
+// with the final state. Guarded by XDSClient.mu.
 type watch struct {
 	watcher Watcher
-	// resource is the cache entry that the watcher hears of. It is nil if the watch was
-	// refused.
+	// resource is the cache entry in use. It is nil if the watch was refused.
 	resource *resource
-	// party is that of the watch's target, and index the place in its watches.
+	// party is that of the watch's target, and index the place in party.watches.
 	party *party
 	index int
 	state watchState
-	// news is what is to be told of the resource.
-	news news
-	// members is what is to be told of the members of a collection. It is nil for
-	// a resource.
+	// news is what is queued of the resource, and members what is queued of the members of a
+	// collection. The latter is nil for a resource.
+	news    news
 	members *membersNews
-	// called holds the events that were passed to the watcher and still hold
-	// back a response.
+	// called has the events that were passed to the watcher and still hold back a response.
 	called []*event
 }
 
-// news is what a watcher is still to be told of a resource.
+// news is what is queued of one resource.
 type news struct{ change, ambient *event }
 
-// memberNews is what a watcher is still to be told of a member.
+// memberNews is what is queued of one member.
 type memberNews struct {
 	news
 	key resourceKey
 }
 
-// membersNews is what a watcher is still to be told of the members of a
-// collection.
+// membersNews is what is queued of the members of a collection.
 type membersNews struct {
 	// watcher makes the watcher of one member.
 	watcher func(m Member) Watcher
-	// queue is in the order of telling, and byKey finds what is in it.
+	// queue is in the order of the calls, and byKey finds what is in it.
 	queue []*memberNews
 	byKey map[resourceKey]*memberNews
 }
 
-// about returns the news of a member.
-func (ms *membersNews) about(key resourceKey) *news {
+// of returns the news of a member.
+func (ms *membersNews) of(key resourceKey) *news {
 	n := ms.byKey[key]
 	if n == nil {
 		n = &memberNews{key: key}
@@ -73,13 +69,13 @@ func (ms *membersNews) about(key resourceKey) *news {
 	return &n.news
 }
 
-// take returns the next event, or nil.
-func (ms *membersNews) take() *event {
+// next removes and returns the next event, or returns nil.
+func (ms *membersNews) next() *event {
 	if ms == nil || len(ms.queue) == 0 {
 		return nil
 	}
 	n := ms.queue[0]
-	e := n.take()
+	e := n.next()
 	if n.empty() {
 		delete(ms.byKey, n.key)
 		ms.queue[0] = nil
@@ -90,8 +86,8 @@ func (ms *membersNews) take() *event {
 	return e
 }
 
-// clear forgets all news and returns the events.
-func (ms *membersNews) clear() (events []*event) {
+// removeAll removes and returns all events.
+func (ms *membersNews) removeAll() (events []*event) {
 	if ms == nil {
 		return nil
 	}
@@ -102,8 +98,8 @@ func (ms *membersNews) clear() (events []*event) {
 	return events
 }
 
-// take returns the next event, or nil.
-func (n *news) take() *event {
+// next removes and returns the next event, or returns nil.
+func (n *news) next() *event {
 	e := n.change
 	if e != nil {
 		n.change = nil
@@ -119,13 +115,13 @@ func (n *news) empty() bool { return n.change == nil && n.ambient == nil }
 type event struct {
 	watch *watch
 	call  func(done func())
-	// holds are the responses whose successor is not read before the watcher is
-	// done with the event.
+	// holds are the responses whose successors are not read before the watcher is done with
+	// the event.
 	holds []*delivery
 }
 
-// settle lets go of the responses that the event holds back. It may be repeated.
-func (e *event) settle() {
+// release releases the responses that the event holds back. It may be called again.
+func (e *event) release() {
 	for _, d := range e.holds {
 		d.release()
 	}
@@ -134,13 +130,14 @@ func (e *event) settle() {
 }
 
 // delivery is a response on its way to the watchers. Guarded by XDSClient.mu.
+// Each event that it caused holds it until the watcher is done.
 type delivery struct {
 	pending int
 	// finished is closed when nothing holds the response any more.
 	finished chan struct{}
 }
 
-// newDelivery returns a delivery that its maker holds.
+// newDelivery returns a delivery that the caller holds.
 func newDelivery() *delivery { return &delivery{pending: 1, finished: make(chan struct{})} }
 
 func (d *delivery) release() {
@@ -164,8 +161,8 @@ func (w *watch) newEvent(call func(done func()), d *delivery, replaces ...*event
 	return e
 }
 
-// change replaces all news by what a resource is now.
-func (w *watch) change(n *news, to Watcher, value any, err *Error, d *delivery) {
+// replaceNews replaces all that is queued of a resource by what it is now: value, or err.
+func (w *watch) replaceNews(n *news, to Watcher, value any, err *Error, d *delivery) {
 	call := func(done func()) { to.ResourceChanged(value, nil, done) }
 	if err != nil {
 		call = func(done func()) { to.ResourceChanged(nil, err, done) }
@@ -174,41 +171,39 @@ func (w *watch) change(n *news, to Watcher, value any, err *Error, d *delivery) 
 	n.ambient = nil
 }
 
-// tellChange is to tell the watcher what its resource is now.
-func (w *watch) tellChange(value any, err *Error, d *delivery) {
-	w.change(&w.news, w.watcher, value, err, d)
-}
+// queueRefusal queues the only event of a watch that cannot be served.
+func (w *watch) queueRefusal(err *Error) { w.replaceNews(&w.news, w.watcher, nil, err, nil) }
 
-// tellChangeOf is to tell the watcher what a resource is now: err, or its payload.
-func (w *watch) tellChangeOf(r *resource, err *Error, d *delivery) {
+// queueChange queues what a resource is now: err, or the version in use.
+func (w *watch) queueChange(r *resource, err *Error, d *delivery) {
 	var value any
 	if err == nil {
 		value = r.payload.value
 	}
-	n, to := w.about(r)
-	w.change(n, to, value, err, d)
+	n, to := w.newsOf(r)
+	w.replaceNews(n, to, value, err, d)
 }
 
-// tellAmbientOf is to tell the watcher of an error beside a resource.
-func (w *watch) tellAmbientOf(r *resource, err *Error, d *delivery) {
-	n, to := w.about(r)
+// queueAmbientError queues an error that leaves a resource in use.
+func (w *watch) queueAmbientError(r *resource, err *Error, d *delivery) {
+	n, to := w.newsOf(r)
 	n.ambient = w.newEvent(func(done func()) { to.AmbientError(err, done) }, d, n.ambient)
 }
 
-// about returns the news of a resource, and who is to be told.
-func (w *watch) about(r *resource) (*news, Watcher) {
+// newsOf returns what is queued of a resource, and the watcher to call.
+func (w *watch) newsOf(r *resource) (*news, Watcher) {
 	if r.collection == nil {
 		return &w.news, w.watcher
 	}
-	return w.members.about(r.key), w.members.watcher(Member{r.key.name, r.parameters})
+	return w.members.of(r.key), w.members.watcher(Member{r.key.name, r.parameters})
 }
 
-// take returns the next event to call, or nil. What is to be told of a collection
-// comes after what is to be told of its members.
-func (w *watch) take() *event {
-	e := w.members.take()
+// next removes and returns the next event, or returns nil. The events of a collection as a
+// whole come after those of its members.
+func (w *watch) next() *event {
+	e := w.members.next()
 	if e == nil {
-		e = w.news.take()
+		e = w.news.next()
 	}
 	if e != nil && len(e.holds) > 0 {
 		w.called = append(w.called, e)
@@ -216,29 +211,28 @@ func (w *watch) take() *event {
 	return e
 }
 
-// abandon ends the watch. What it owed counts as done.
+// abandon ends the watch. Its watcher counts as done with all events.
 func (w *watch) abandon() {
 	w.state = watchStopped
-	owed := slices.Concat(w.called, w.members.clear(), []*event{w.news.change, w.news.ambient})
+	events := slices.Concat(w.called, w.members.removeAll(), []*event{w.news.change, w.news.ambient})
 	w.called, w.news = nil, news{}
-	for _, e := range owed {
+	for _, e := range events {
 		if e != nil {
-			e.settle()
+			e.release()
 		}
 	}
 }
 
-// dispatcher calls the watchers of a client, one after the other, from its one
-// goroutine.
+// dispatcher calls the watchers of a client, one after the other, from one goroutine.
 type dispatcher struct {
 	client *XDSClient
-	// wake has room for one, so that a wake-up is never lost.
+	// wake has a buffer of one, so that a wake-up is never lost.
 	wake chan struct{}
 	// queue is guarded by XDSClient.mu. A watch is in it at most once.
 	queue []*watch
 }
 
-// enqueue has the dispatcher look at a watch. The caller holds XDSClient.mu.
+// enqueue adds a watch that has an event to the queue. The caller holds XDSClient.mu.
 func (d *dispatcher) enqueue(w *watch) {
 	if w.state != watchIdle {
 		return
@@ -265,14 +259,14 @@ func (d *dispatcher) run(ctx context.Context) {
 	}
 }
 
-// next takes the next event, or returns nil if there is none.
+// next removes and returns the next event of the watch at the head of the queue, or returns nil.
 func (d *dispatcher) next() *event {
 	d.client.mu.Lock()
 	defer d.client.unlock()
 	for len(d.queue) > 0 {
 		w := d.queue[0]
 		if w.state == watchQueued {
-			if e := w.take(); e != nil {
+			if e := w.next(); e != nil {
 				return e
 			}
 			w.state = watchIdle
@@ -287,5 +281,5 @@ func (d *dispatcher) next() *event {
 func (d *dispatcher) done(e *event) {
 	d.client.mu.Lock()
 	defer d.client.unlock()
-	e.settle()
+	e.release()
 }

@@ -9,9 +9,7 @@ import (
 // gRFC A88 and the Watcher contract: the next response of a stream is read only
 // when every watcher is done with the last one.
 func TestNextResponseWaitsForDone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		var ears []*ear
 		for range 2 {
 			e := newEar(t)
@@ -20,8 +18,7 @@ func TestNextResponseWaitsForDone(t *testing.T) {
 			ears = append(ears, e)
 		}
 		b, _ := listen(t, c, types.endpoints, "b")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		s.send(types.endpoints, "1", "n2", endpoints("b"))
@@ -38,9 +35,7 @@ func TestNextResponseWaitsForDone(t *testing.T) {
 // A watch that ends while its watcher owes a done does not hold the stream up,
 // whether the watcher was called or not.
 func TestStopCountsAsDone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		b, _ := listen(t, c, types.endpoints, "b")
 		called, waiting := newEar(t), newEar(t)
 		called.keepDone = true
@@ -48,8 +43,7 @@ func TestStopCountsAsDone(t *testing.T) {
 		called.on = func(heard) { <-release }
 		stopCalled := c.Watch(types.clusters, "a", called)
 		stopWaiting := c.Watch(types.clusters, "a", waiting)
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		s.send(types.endpoints, "1", "n2", endpoints("b"))
@@ -65,16 +59,13 @@ func TestStopCountsAsDone(t *testing.T) {
 }
 
 func TestStopFromWithinTheWatcher(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.endpoints, "b")
 		e := newEar(t)
 		var stop func()
 		e.on = func(heard) { stop(); stop() }
 		stop = c.Watch(types.clusters, "a", e)
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		e.cluster("1")
@@ -89,9 +80,7 @@ func TestStopFromWithinTheWatcher(t *testing.T) {
 
 // The calls to one watcher are serial.
 func TestCallsToAWatcherAreSerial(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e := newEar(t)
 		var within atomic.Int32
 		e.on = func(heard) {
@@ -103,8 +92,7 @@ func TestCallsToAWatcherAreSerial(t *testing.T) {
 		}
 		c.Watch(types.clusters, "a", e)
 		c.Watch(types.clusters, "b", e)
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
 		s.request()
 		e.value()
@@ -114,12 +102,9 @@ func TestCallsToAWatcherAreSerial(t *testing.T) {
 
 // gRFC A88, "New Watchers Started After Ambient Errors".
 func TestLateWatcherGetsValueAndThenStandingError(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		s.request()
 		first := a.cluster("1")
@@ -141,12 +126,9 @@ func TestLateWatcherGetsValueAndThenStandingError(t *testing.T) {
 }
 
 func TestLateWatcherGetsStandingErrorWithoutValue(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		a.fault(KindDoesNotExist)
 		late, _ := listen(t, c, types.clusters, "a")
 		late.fault(KindDoesNotExist)
@@ -156,28 +138,25 @@ func TestLateWatcherGetsStandingErrorWithoutValue(t *testing.T) {
 
 // A watcher that is slow is told the latest, not everything.
 func TestSlowWatcherGetsTheFinalState(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		blocker := newEar(t)
 		release := make(chan struct{})
 		blocker.on = func(heard) { <-release }
 		c.Watch(types.endpoints, "b", blocker)
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.endpoints, "1", "n0", endpoints("b"))
 		synctest.Wait() // the dispatcher is stuck in blocker
 		c.mu.Lock()
 		w := c.authorities[authorityKey{}].levels[0].resources[resourceKey{typ: types.clusters, name: "a"}].watches[0]
 		r := w.resource
-		r.take(&payload{value: cluster("a", "1")}, stamp{}, nil)
-		r.fail(resourceRejected, &Error{Kind: KindInvalid, Err: errTest}, false, nil)
-		r.take(&payload{value: cluster("a", "2")}, stamp{}, nil)
-		r.fail(resourceMissing, &Error{Kind: KindDoesNotExist, Err: errTest}, true, nil)
-		r.take(&payload{value: cluster("a", "3")}, stamp{}, nil)
-		r.fail(resourceRejected, &Error{Kind: KindInvalid, Err: errTest}, false, nil)
+		r.accept(&payload{value: cluster("a", "1")}, stamp{}, nil)
+		r.fail(lastError{StateNACKed, &Error{Kind: KindInvalid, Err: errTest}, false}, nil)
+		r.accept(&payload{value: cluster("a", "2")}, stamp{}, nil)
+		r.fail(lastError{StateDoesNotExist, &Error{Kind: KindDoesNotExist, Err: errTest}, true}, nil)
+		r.accept(&payload{value: cluster("a", "3")}, stamp{}, nil)
+		r.fail(lastError{StateNACKed, &Error{Kind: KindInvalid, Err: errTest}, false}, nil)
 		c.mu.Unlock()
 		close(release)
 		a.cluster("3")
@@ -189,14 +168,11 @@ func TestSlowWatcherGetsTheFinalState(t *testing.T) {
 // Stopping all watches, closing and releasing leave nothing behind, even if a
 // watcher never was done; goleak and the bubble would notice.
 func TestCloseEndsEverything(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e := newEar(t)
 		e.keepDone = true
 		stop := c.Watch(types.clusters, "a", e)
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		h := e.next()
 		c.Close()

@@ -11,7 +11,9 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/lrs"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -26,26 +28,25 @@ type XDSClient struct {
 	// ctx ends when the client is closed.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// running counts the goroutines.
+	// running has the goroutines.
 	running sync.WaitGroup
 	conns   *transport.Conns
-	// attached are the channels that use the client.
+	// attached are the gRPC channels that use the client.
 	attached attachments
 
-	// mu guards what follows and everything that is reached from it.
+	// mu guards what follows and everything that is reached from it. See the package comment.
 	mu          sync.Mutex
 	authorities map[authorityKey]*authority
 	// channels holds the channels in use by bootstrap.Server.Key.
 	channels map[string]*serverChannel
-	// reporters holds what reports load to each server, by bootstrap.Server.Key. The
-	// bootstrap bounds it.
+	// reporters holds the load reports to each server, by bootstrap.Server.Key. The bootstrap
+	// bounds it.
 	reporters map[string]*lrs.Reporter
-	// types holds the types that were watched, by type URL. It grows with the
-	// program, not with what a server sends.
+	// types holds the types that were watched, by type URL. It grows with the program, not with
+	// what a server sends.
 	types map[string]*ResourceType
-	// refused holds the variants of the protocol that servers turned out not to
-	// implement.
-	refused map[refusedVariant]struct{}
+	// unimplemented holds the protocols that servers turned out not to implement.
+	unimplemented map[unimplemented]struct{}
 	// batches counts the calls to Batch that are under way.
 	batches int
 	stats   Stats
@@ -68,15 +69,15 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		return nil, fmt.Errorf("xdsclient: %w", err)
 	}
 	c := &XDSClient{
-		config:      cfg,
-		options:     o,
-		seed:        maphash.MakeSeed(),
-		authorities: make(map[authorityKey]*authority),
-		channels:    make(map[string]*serverChannel),
-		conns:       transport.NewConns(o.backoff, o.dial),
-		reporters:   make(map[string]*lrs.Reporter),
-		types:       make(map[string]*ResourceType),
-		refused:     make(map[refusedVariant]struct{}),
+		config:        cfg,
+		options:       o,
+		seed:          maphash.MakeSeed(),
+		authorities:   make(map[authorityKey]*authority),
+		channels:      make(map[string]*serverChannel),
+		conns:         transport.NewConns(o.backoff, o.dial),
+		reporters:     make(map[string]*lrs.Reporter),
+		types:         make(map[string]*ResourceType),
+		unimplemented: make(map[unimplemented]struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.ignored.client = c
@@ -86,31 +87,31 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 	return c, nil
 }
 
-// Bootstrap returns the configuration the client was made from.
+// Bootstrap implements Client.
 func (c *XDSClient) Bootstrap() *bootstrap.Config { return c.config }
 
 // Watch implements Client. All watchers of the client are called from one
 // goroutine, so a watcher must not block in a call; it may keep done for later.
 //
-// A watch that can never be served, for example because the authority of the name
-// is unknown, gets one ResourceChanged with an Error of KindConfiguration. After
-// Close, Watch does nothing and the watcher is never called.
+// A watch that can never be served, for example because the authority of the name is unknown,
+// gets one ResourceChanged with an Error of KindConfiguration. After Close, Watch does nothing
+// and the watcher is never called.
 func (c *XDSClient) Watch(t *ResourceType, name string, watcher Watcher) (stop func()) {
-	return c.watch(t, locator{name: name}, &watch{watcher: watcher}, "")
+	return c.watch(t, wire.Locator{Name: name}, &watch{watcher: watcher}, "")
 }
 
-// watch starts a watch of a resource or a collection for a target, or refuses it.
-func (c *XDSClient) watch(t *ResourceType, l locator, w *watch, target string) (stop func()) {
+// watch starts a watch of a resource or a collection for a target.
+func (c *XDSClient) watch(t *ResourceType, l wire.Locator, w *watch, target string) (stop func()) {
 	c.mu.Lock()
 	defer c.unlock()
 	if c.ctx.Err() != nil {
 		return func() {}
 	}
-	if a, canonical, err := c.authorityFor(t, l.name, w.members != nil); err != nil {
-		w.tellChange(nil, c.refusal(t, l, err), nil)
+	if a, canonical, err := c.authorityFor(t, l.Name, w.members != nil); err != nil {
+		w.queueRefusal(c.refusal(t, l, err))
 		c.dispatcher.enqueue(w)
 	} else {
-		a.watch(t, locator{canonical, l.constraints}, w, target)
+		a.watch(t, wire.Locator{Name: canonical, Constraints: l.Constraints}, w, target)
 	}
 	return func() { c.stop(w) }
 }
@@ -127,41 +128,41 @@ func (c *XDSClient) stop(w *watch) {
 	}
 }
 
-// authorityFor returns the authority that serves a watch, and the name by which
-// it does.
+// authorityFor returns the authority of a name, and the name in canonical form.
 func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) (*authority, string, error) {
-	n, err := parseName(name)
+	n, err := xdsname.Parse(name)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := errors.Join(n.checkUse(collection), n.checkType(t)); err != nil {
+	if err := checkName(n, t, collection); err != nil {
 		return nil, "", err
 	}
 	if known, ok := c.types[t.TypeURL]; ok && known != t {
 		return nil, "", fmt.Errorf("type %s is watched with two different ResourceTypes", t.TypeURL)
 	}
-	if a, ok := c.authorities[n.authority]; ok {
+	key := authorityOf(n)
+	if a, ok := c.authorities[key]; ok {
 		c.types[t.TypeURL] = t
-		return a, n.text, nil
+		return a, n.Text, nil
 	}
-	servers, err := serversFor(c.config, n.authority)
+	servers, err := serversFor(c.config, key)
 	if err != nil {
 		return nil, "", err
 	}
 	c.types[t.TypeURL] = t
-	a := newAuthority(c, n.authority, servers)
-	c.authorities[n.authority] = a
-	return a, n.text, nil
+	a := newAuthority(c, key, servers)
+	c.authorities[key] = a
+	return a, n.Text, nil
 }
 
-// refusal is what the watcher of a watch that cannot be served gets.
-func (c *XDSClient) refusal(t *ResourceType, l locator, reason error) *Error {
+// refusal is the error of a watch that cannot be served.
+func (c *XDSClient) refusal(t *ResourceType, l wire.Locator, reason error) *Error {
 	return &Error{
 		Kind:        KindConfiguration,
 		Code:        codes.Unavailable,
 		TypeName:    t.Name,
-		Resource:    faults.Shorten(l.name, maxNameLength),
-		Constraints: l.constraints,
+		Resource:    faults.Shorten(l.Name, maxNameLength),
+		Constraints: l.Constraints,
 		NodeID:      c.config.Node.GetId(),
 		Err:         reason,
 	}
@@ -174,10 +175,8 @@ func (c *XDSClient) channelTo(server *bootstrap.Server) *serverChannel {
 	if !ok {
 		ch = newServerChannel(c, server)
 		c.channels[server.Key()] = ch
-		ch.conn = c.conns.Use(server)
-		ctx, cancel := context.WithCancel(c.ctx)
-		ch.cancel = cancel
-		c.running.Go(func() { ch.run(ctx) })
+		conn := c.conns.Use(server)
+		c.running.Go(func() { ch.stream.Run(conn) })
 	}
 	return ch
 }
@@ -194,8 +193,8 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 	return r.Store()
 }
 
-// start runs f on a goroutine that Close waits for, and reports false if the client is
-// closed. c.mu must not be held.
+// start runs f on a goroutine that Close waits for. It reports false if the client is closed. The
+// caller does not hold c.mu.
 func (c *XDSClient) start(f func()) bool {
 	c.mu.Lock()
 	defer c.unlock()
@@ -237,29 +236,29 @@ type Stats struct {
 	Streams uint64
 	// Requests is the number of requests that were sent.
 	Requests uint64
-	// Responses is the number of responses for subscribed types, and Rejected
-	// how many of them were NACKed.
+	// Responses is the number of responses for subscribed types, and Rejected how many of them
+	// were NACKed.
 	Responses, Rejected uint64
-	// Ignored is the number of responses for types that nothing is subscribed
-	// to. They are neither ACKed nor NACKed.
+	// Ignored is the number of responses for types that nothing is subscribed to. They are
+	// neither ACKed nor NACKed.
 	Ignored uint64
-	// Decoded is the number of resources that were decoded, and Unchanged of
-	// those that did not have to be.
+	// Decoded is the number of resources that were decoded, and Unchanged of those that did not
+	// have to be.
 	Decoded, Unchanged uint64
-	// Unasked is the number of resources, and of errors for resources, that were
-	// dropped because nobody watches them. Unmatched is how many of them were
-	// variants of what is watched, but match nobody's constraints.
+	// Unasked is the number of resources, and of errors for resources, that were dropped because
+	// nothing watches them. Unmatched is how many of them were variants of what is watched, but
+	// match the constraints of no watch.
 	Unasked, Unmatched uint64
 	// Ambiguous is how often a response had several variants for one subscription
 	// between which xRFC TP2 does not decide ("Matching Behavior and Best
 	// Practices").
 	Ambiguous uint64
-	// ServerErrors is the number of errors that servers sent in place of
-	// resources that are watched (xRFC TP3).
+	// ServerErrors is the number of errors that servers sent in place of watched resources (xRFC
+	// TP3).
 	ServerErrors uint64
 }
 
-// Stats returns what the client did up to now.
+// Stats returns what the client has done so far.
 func (c *XDSClient) Stats() Stats {
 	c.mu.Lock()
 	defer c.unlock()

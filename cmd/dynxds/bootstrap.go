@@ -15,7 +15,11 @@ file and let GRPC_XDS_BOOTSTRAP name that:
   GRPC_XDS_BOOTSTRAP=bootstrap.json ./frontend
 
 With --authority, as "dynxds serve" has it too, the client dials
-xds://AUTHORITY/service, and gets dynamic parameter constraints by DPDS.`
+xds://AUTHORITY/service, and gets dynamic parameter constraints by DPDS.
+
+--ca, --cert and --key are for the connection to the control plane; --mesh-ca,
+--mesh-cert and --mesh-key for those between services whose documents say tls.
+With --mesh-cert the bootstrap is also good for such a service's xDS server.`
 
 // tlsNote is a warning about clients without credentials of type tls, which do not start.
 const tlsNote = "note: clients of dynxds and gRPC-Go know the channel_creds \"tls\"; " +
@@ -47,6 +51,9 @@ func newBootstrap() *cobra.Command {
 	f.StringVar(&opts.CA, "ca", "", "PEM file with the authorities to trust, for TLS (default the system's)")
 	f.StringVar(&opts.Cert, "cert", "", "PEM file with the client's certificate, for TLS")
 	f.StringVar(&opts.Key, "key", "", "PEM file with the key of the certificate")
+	f.StringVar(&opts.MeshCA, "mesh-ca", "", "PEM file with the authorities that certify services with tls: certificate provider \""+bootstrapfile.MeshProvider+"\"")
+	f.StringVar(&opts.MeshCert, "mesh-cert", "", "PEM file with the certificate that the client presents to services with mutual tls")
+	f.StringVar(&opts.MeshKey, "mesh-key", "", "PEM file with the key of that certificate")
 	f.StringVar(&opts.NodeID, "id", "", "id of the node: this client")
 	f.StringVar(&opts.NodeCluster, "cluster", "", "cluster of the node: the service that the client is part of")
 	f.StringVar(&opts.Locality, "locality", "", "region/zone/sub-zone of the client")

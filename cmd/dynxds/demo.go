@@ -29,6 +29,9 @@ what chance allows for their number, and in that none fails but those on the
 dying backend's connection. The exit status is 0 only if all five steps were
 observed.
 
+With --tls the connections between clients and backends are mTLS, as the control
+plane's Clusters ask for, with certificates that the demo makes itself.
+
 With --json each line is one object, whose field "event" is "setup",
 "announced", "progress", "observed" or "missed", or "summary"; docs/demo.md has
 their fields. GRPC_GO_LOG_SEVERITY_LEVEL=info shows gRPC's own log.`
@@ -46,5 +49,6 @@ func newDemo(run runDemo) *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&opts.Duration, "duration", demo.DefaultDuration, "how long to run, at least "+demo.MinDuration.String())
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print one JSON object per line")
+	cmd.Flags().BoolVar(&opts.TLS, "tls", false, "use mTLS between clients and backends, configured by the control plane")
 	return cmd
 }

@@ -46,8 +46,14 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 // The demo ends by itself with exit status 0 and no log; each step is announced and observed.
 func TestDemoForMachines(t *testing.T) {
 	t.Parallel()
+	t.Run("plaintext", func(t *testing.T) { testDemoForMachines(t, false) })
+	t.Run("TLS", func(t *testing.T) { testDemoForMachines(t, true, "--tls") })
+}
+
+func testDemoForMachines(t *testing.T, secure bool, args ...string) {
+	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	cmd := command(t, "demo", "--duration", "2s", "--json")
+	cmd := command(t, append([]string{"demo", "--duration", "2s", "--json"}, args...)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("dynxds demo: %v\n%s%s", err, stdout.String(), stderr.String())
@@ -61,6 +67,7 @@ func TestDemoForMachines(t *testing.T) {
 		OK             bool   `json:"ok"`
 		Failed         int    `json:"failed"`
 		FailedInFlight int    `json:"failed_in_flight"`
+		TLS            bool   `json:"tls"`
 	}
 	var events []event
 	for line := range strings.Lines(stdout.String()) {
@@ -72,10 +79,10 @@ func TestDemoForMachines(t *testing.T) {
 			t.Errorf("%d RPCs failed, %d of them in flight: %s", e.Failed, e.FailedInFlight, line)
 		}
 		if e.Event != "progress" {
-			events = append(events, event{Event: e.Event, Step: e.Step, OK: e.OK})
+			events = append(events, event{Event: e.Event, Step: e.Step, OK: e.OK, TLS: e.TLS})
 		}
 	}
-	want := []event{{Event: "setup"}}
+	want := []event{{Event: "setup", TLS: secure}}
 	for step := 1; step <= 5; step++ {
 		want = append(want, event{Event: "announced", Step: step}, event{Event: "observed", Step: step})
 	}

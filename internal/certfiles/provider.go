@@ -1,10 +1,12 @@
 package certfiles
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"os"
 	"sync"
@@ -74,17 +76,17 @@ func (c Config) load() (*certprovider.KeyMaterial, error) {
 			return nil, fmt.Errorf("spiffe_trust_bundle_map_file %s: %w", c.SPIFFEBundleMap, err)
 		}
 	case c.CA != "":
-		pem, err := read("ca_certificate_file", c.CA)
+		roots, err := readPEM("ca_certificate_file", c.CA)
 		if err != nil {
 			return nil, err
 		}
 		m.Roots = x509.NewCertPool()
-		if !m.Roots.AppendCertsFromPEM(pem) {
+		if !m.Roots.AppendCertsFromPEM(roots) {
 			return nil, fmt.Errorf("ca_certificate_file %s: expected certificates in PEM form, found none", c.CA)
 		}
 	}
 	if c.Certificate != "" {
-		certificate, err := read("certificate_file", c.Certificate)
+		certificate, err := readPEM("certificate_file", c.Certificate)
 		if err != nil {
 			return nil, err
 		}
@@ -124,6 +126,23 @@ func parseBundleMap(data []byte) (map[string]*spiffebundle.Bundle, error) {
 		}
 	}
 	return bundles, nil
+}
+
+// readPEM reads a file with certificates. One that ends within a block is being written: what
+// it has is a part, which the parsers of certificates would take for the whole.
+func readPEM(key, path string) ([]byte, error) {
+	data, err := read(key, path)
+	if err != nil {
+		return nil, err
+	}
+	rest := data
+	for block, after := pem.Decode(rest); block != nil; block, after = pem.Decode(rest) {
+		rest = after
+	}
+	if bytes.Contains(rest, []byte("-----BEGIN ")) {
+		return nil, fmt.Errorf("%s %s: the last certificate is not complete; the file may be being written", key, path)
+	}
+	return data, nil
 }
 
 // read reads a regular file: opening a named pipe might never return.

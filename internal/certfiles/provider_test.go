@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -162,6 +163,49 @@ func TestMaterialRotatesAndGoodMaterialStays(t *testing.T) {
 			t.Error("the files were not read again after a failed attempt")
 		}
 	})
+}
+
+// A program that does not replace files at once, such as cp, leaves files that end too soon for
+// a moment. They must not stay in use for an interval.
+func TestFilesThatAreBeingWritten(t *testing.T) {
+	t.Parallel()
+	one, other := testca.New(t), testca.New(t)
+	roots := slices.Concat(one.PEM(), other.PEM())
+	issuer := one.Intermediate()
+	leaf, key := issuer.Leaf()
+	chain := slices.Concat(leaf, issuer.PEM())
+	cut := func(text []byte) []byte { return text[:len(text)-20] }
+	for _, test := range []struct {
+		given       string
+		path        func(testca.Files) string
+		whole, part []byte
+		want        string
+	}{
+		{"roots", func(d testca.Files) string { return d.CA }, roots, cut(roots), "ca_certificate_file"},
+		{"the first root", func(d testca.Files) string { return d.CA }, roots, cut(one.PEM()), "ca_certificate_file"},
+		{"a chain", func(d testca.Files) string { return d.Cert }, chain, cut(chain), "certificate_file"},
+	} {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			dir := testca.NewFiles(t)
+			dir.Write(dir.CA, roots)
+			dir.Write(dir.Cert, chain)
+			dir.Write(dir.Key, key)
+			path := test.path(dir)
+			dir.Write(path, test.part)
+			fresh := NewProvider(configOf(dir))
+			if _, err := fresh.KeyMaterial(t.Context()); err == nil || !strings.Contains(err.Error(), test.want+" "+path) {
+				t.Errorf("got error %v, want one about %s %s", err, test.want, path)
+			}
+			dir.Write(path, test.whole)
+			m := material(t, fresh)
+			want := one.Pool()
+			want.AddCert(other.Cert())
+			if !m.Roots.Equal(want) || len(m.Certs[0].Certificate) != 2 {
+				t.Errorf("got %+v, want both roots and the whole chain", m)
+			}
+		})
+	}
 }
 
 func TestBuildableReadsOnlyWhatIsWanted(t *testing.T) {

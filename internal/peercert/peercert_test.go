@@ -1,7 +1,12 @@
 package peercert
 
 import (
+	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
 	"net"
 	"net/url"
 	"regexp"
@@ -183,6 +188,12 @@ func TestWildcards(t *testing.T) {
 		{"*.example.com", "*.example.com", true},
 		{"a*.example.com", "a*.example.com", false},
 		{"10.0.0.1", "*.0.0.1", false},
+		// An exact matcher may be for a name of another type, which no DNS SAN stands for.
+		{"admin@mail.example.com", "*.example.com", false},
+		{"admin@example.com", "*.com", false},
+		{"spiffe://prod.example.com", "*.example.com", false},
+		{"https://prod.example.com", "*.example.com", false},
+		{"spiffe://prod.example.com/ns/a", "*.example.com/ns/a", false},
 		{"", "", false},
 		{"", "*.example.com", false},
 	} {
@@ -271,6 +282,37 @@ func TestErrorsAreBounded(t *testing.T) {
 	err := (&Requirements{Roots: ca.Pool(), SANs: []Matcher{exact("a")}}).Verify([]*x509.Certificate{cert})
 	if check(t, err, "and more"); len(err.Error()) > 5000 {
 		t.Errorf("the error has %d characters", len(err.Error()))
+	}
+}
+
+// What package x509 and TLS quote from a certificate does not make errors grow either.
+func TestQuotationsAreBounded(t *testing.T) {
+	t.Parallel()
+	long := pkix.Name{CommonName: strings.Repeat("long", 25_000)}
+	authority := func() tls.Certificate {
+		return testca.New(t).Pair(&template{Subject: long, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	}
+	issuer, impostor := authority(), authority()
+	signed, err := x509.CreateCertificate(rand.Reader, &template{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)},
+		issuer.Leaf, issuer.Leaf.PublicKey, issuer.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(signed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := (&Requirements{Roots: testca.New(t).Pool()}).Verify([]*x509.Certificate{cert, impostor.Leaf})
+	if check(t, given, "longlong"); len(given.Error()) < 100_000 {
+		t.Fatalf("the error has %d characters, which need no bound", len(given.Error()))
+	}
+	err = Bounded(given)
+	check(t, err, "the server's certificate (without SANs) is not valid", "unknown authority", "…")
+	if !errors.As(err, new(x509.UnknownAuthorityError)) || len(err.Error()) > 10_000 {
+		t.Errorf("the error is a %T of %d characters", errors.Unwrap(err), len(err.Error()))
+	}
+	if got := Bounded(errors.New("a\r\nb\x1b[2J")).Error(); got != "a\ufffd\ufffdb\ufffd[2J" {
+		t.Errorf("control characters: got %q", got)
 	}
 }
 

@@ -91,7 +91,8 @@ func names(c *x509.Certificate) iter.Seq2[SANType, string] {
 }
 
 // dnsMatches reports whether a DNS SAN is for a host (RFC 6125, section 6.4): a wildcard has to
-// be the whole left-most label, and stands for one label of a host that is a name.
+// be the whole left-most label, and stands for one label of a host that is a name: not an IP
+// address, nor the email address or URI of a matcher that is for SANs of all types.
 func dnsMatches(host, san string) bool {
 	host, san = strings.ToLower(strings.TrimSuffix(host, ".")), strings.ToLower(strings.TrimSuffix(san, "."))
 	if host == "" || san == "" {
@@ -104,7 +105,7 @@ func dnsMatches(host, san string) bool {
 	if strings.Contains(parent, "*") || parent == "" {
 		return false
 	}
-	if _, err := netip.ParseAddr(host); err == nil {
+	if _, err := netip.ParseAddr(host); err == nil || strings.ContainsAny(host, "@:/") {
 		return false
 	}
 	label, rest, _ := strings.Cut(host, ".")

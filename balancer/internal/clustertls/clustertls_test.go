@@ -1,6 +1,7 @@
 package clustertls
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -345,7 +347,7 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 	good := of(&certprovider.KeyMaterial{Roots: ca.Pool(), Certs: identityMaterial(ca)})
 	failing := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) { return nil, errors.New("no such luck") }}
 	unbuildable := &bootstrap.CertificateProvider{PluginName: "broken", Buildable: certprovider.NewBuildableConfig(
-		"broken", nil, func(certprovider.BuildOptions) certprovider.Provider { return nil })}
+		"broken", []byte(`{"token": "secret"}`), func(certprovider.BuildOptions) certprovider.Provider { return nil })}
 	files := testca.NewFiles(t)
 	missing := &bootstrap.CertificateProvider{PluginName: "file_watcher",
 		Buildable: certfiles.Config{CA: files.CA, Certificate: files.Cert, Key: files.Key, Refresh: time.Hour}.Buildable()}
@@ -365,7 +367,9 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 			t.Parallel()
 			b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), instances{"identity": tc.identity, "roots": tc.roots})
 			_, err := serve(t, withNames(ca, "a")).handshake(t, b)
-			check(t, err, tc.want...)
+			if check(t, err, tc.want...); strings.Contains(err.Error(), "secret") {
+				t.Errorf("the error has a value of the bootstrap: %v", err)
+			}
 		})
 	}
 	t.Run("not in a bootstrap", func(t *testing.T) {
@@ -381,6 +385,22 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 
 func identityMaterial(ca *testca.CA) []tls.Certificate {
 	return []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"client"}})}
+}
+
+// A server fills no logs and no statuses with what it sends.
+func TestErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	// Package x509 quotes a URI that is none.
+	pair := ca.Pair(&x509.Certificate{URIs: []*url.URL{{Scheme: "https", Host: strings.Repeat("long", 10_000)}}})
+	leaf := slices.Clone(pair.Certificate[0])
+	leaf[bytes.Index(leaf, []byte("longlong"))] = 1
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{leaf}, PrivateKey: pair.PrivateKey}}}
+	b := bundle(t, xdsmsg.UpstreamTLS("", "roots"), instances{"roots": rootsOf(ca).instance("r")})
+	_, err := serve(t, config).handshake(t, b)
+	if check(t, err, "parse", "longlong"); len(err.Error()) > 10_000 {
+		t.Errorf("the error has %d characters", len(err.Error()))
+	}
 }
 
 // A provider or a server that never answers does not hold up a handshake for ever.
@@ -413,6 +433,35 @@ func TestWhatNeverAnswers(t *testing.T) {
 			took, err := handshake(ctx, t, &provider{material: never})
 			if check(t, err, `"roots"`, "deadline exceeded"); took != time.Second {
 				t.Errorf("failed after %v", took)
+			}
+		})
+	})
+	t.Run("provider that ignores the context", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			answer := make(chan struct{})
+			defer close(answer)
+			var calls atomic.Int64
+			deaf := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) {
+				calls.Add(1)
+				<-answer
+				return nil, nil
+			}}
+			b := bundle(t, xdsmsg.UpstreamTLS("", "roots"), instances{"roots": deaf.instance("r")})
+			start := time.Now()
+			var wg sync.WaitGroup
+			for range 10 * maxFetches {
+				wg.Go(func() {
+					client, silent := net.Pipe()
+					defer silent.Close()
+					_, _, err := b.TransportCredentials().ClientHandshake(t.Context(), "", client)
+					if err == nil || !strings.Contains(err.Error(), "did not answer within 5s") {
+						t.Errorf("got error %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if took := time.Since(start); took != materialTimeout || calls.Load() > maxFetches {
+				t.Errorf("failed after %v with %d calls", took, calls.Load())
 			}
 		})
 	})

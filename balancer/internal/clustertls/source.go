@@ -16,13 +16,18 @@ import (
 // longer has its material ready for the next attempt.
 const materialTimeout = 5 * time.Second
 
+// maxFetches bounds the handshakes that ask a provider at the same time: one that ignores
+// its context holds a goroutine for each. The others wait.
+const maxFetches = 16
+
 // source is a certificate provider in the role that it has for a cluster. gRPC shares providers
 // of the same plugin, configuration, certificate and role, over the whole process.
 type source struct {
 	role     role
 	of       *xdsresource.CertificateInstance
 	provider certprovider.Provider
-	err      error // why there is no provider
+	err      error         // why there is no provider
+	fetches  chan struct{} // has an element for each call of the provider
 }
 
 // role is what a provider is for.
@@ -41,14 +46,20 @@ func (r role) String() string {
 }
 
 func newSource(of *xdsresource.CertificateInstance, r role) *source {
-	s := &source{role: r, of: of}
+	s := &source{role: r, of: of, fetches: make(chan struct{}, maxFetches)}
 	if of.Provider == nil || of.Provider.Buildable == nil {
 		s.err = errors.New("there is no such provider in the bootstrap")
 		return s
 	}
-	s.provider, s.err = of.Provider.Buildable.Build(certprovider.BuildOptions{
+	provider, err := of.Provider.Buildable.Build(certprovider.BuildOptions{
 		CertName: of.Certificate, WantRoot: r == wantRoots, WantIdentity: r == wantIdentity,
 	})
+	if err != nil {
+		// gRPC's error says no more than this, but for the configuration, which may hold secrets.
+		s.err = errors.New("its plugin did not start it")
+		return s
+	}
+	s.provider = provider
 	return s
 }
 
@@ -77,11 +88,31 @@ func (s *source) fetch(ctx context.Context) (*certprovider.KeyMaterial, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, materialTimeout, errTooLate)
 	defer cancel()
-	m, err := s.provider.KeyMaterial(ctx)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+	select {
+	case s.fetches <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
-	return m, err
+	type result struct {
+		material *certprovider.KeyMaterial
+		err      error
+	}
+	answer := make(chan result, 1)
+	// The goroutine ends with the call, which may be later than ctx does.
+	go func() {
+		m, err := s.provider.KeyMaterial(ctx)
+		<-s.fetches
+		answer <- result{m, err}
+	}()
+	select {
+	case r := <-answer:
+		if r.err != nil && ctx.Err() != nil {
+			r.err = context.Cause(ctx)
+		}
+		return r.material, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 var errTooLate = fmt.Errorf("it did not answer within %v", materialTimeout)

@@ -1,13 +1,9 @@
 package endpoints
 
-import (
-	"sync/atomic"
-
-	"google.golang.org/grpc/balancer"
-)
+import "sync/atomic"
 
 // Health is the health of one endpoint, at all its addresses, as outlier detection sees
-// it (gRFCs A50, A61). A nil Health counts nothing and is not ejected.
+// it (gRFCs A50, A61). A nil Health is not ejected.
 type Health struct {
 	addresses []string
 	calls     atomic.Pointer[calls]
@@ -24,14 +20,11 @@ func NewHealth(addresses ...string) *Health {
 	return h
 }
 
-func (h *Health) count(info balancer.DoneInfo) {
-	if h == nil {
-		return
-	}
+func (h *Health) count(failed, answered bool) {
 	switch calls := h.calls.Load(); {
-	case info.Err != nil:
+	case failed:
 		calls.failed.Add(1)
-	case info.BytesReceived:
+	case answered:
 		calls.succeeded.Add(1)
 	default:
 		// The connection had ended before the RPC was sent, and gRPC picked again.

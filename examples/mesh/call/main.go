@@ -1,5 +1,6 @@
 // Command call is a client for the walk through examples/mesh: it makes RPCs to a
-// target, and counts who answered. All that it has of dynxds is the import.
+// target, and counts who answered. All that it has of dynxds is the import. Its credentials leave TLS
+// to the control plane, and are plaintext where that does not ask for TLS.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/xds"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 
@@ -24,7 +26,11 @@ func main() {
 	target := flag.String("target", "xds:///backend", "target to dial")
 	count := flag.Int("n", 200, "how many RPCs to make")
 	flag.Parse()
-	conn, err := grpc.NewClient(*target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	creds, err := xds.NewClientCredentials(xds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	conn, err := grpc.NewClient(*target, grpc.WithTransportCredentials(creds))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -51,6 +57,9 @@ func call(client healthpb.HealthClient, count int) (map[string]int, error) {
 		who := strings.Join(header.Get("backend"), ",")
 		if from := header.Get("from"); len(from) > 0 {
 			who += ", who was told that it is from " + strings.Join(from, ",")
+		}
+		if client := header.Get("verified"); len(client) > 0 {
+			who += ", who has verified that it is from " + strings.Join(client, ",")
 		}
 		answers[who]++
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -23,6 +24,9 @@ type Options struct {
 	// for none.
 	TLS           bool
 	CA, Cert, Key string
+	// MeshCA, MeshCert and MeshKey are PEM files for connections to services that ask for TLS, each
+	// "" for none: the certificate provider instance MeshProvider.
+	MeshCA, MeshCert, MeshKey string
 	// NodeID and NodeCluster identify the client.
 	NodeID, NodeCluster string
 	// Locality is "region/zone/sub-zone", whose last parts may be omitted. The bootstrap always
@@ -39,12 +43,17 @@ type Options struct {
 	DNSFallback string
 }
 
+// MeshProvider is the certificate provider instance that services name unless they name another.
+const MeshProvider = "default"
+
 // The fields of the document that the command line can set.
 type (
 	document struct {
 		Servers     []server             `json:"xds_servers"`
 		Node        node                 `json:"node"`
 		Authorities map[string]authority `json:"authorities,omitempty"`
+		Providers   map[string]provider  `json:"certificate_providers,omitempty"`
+		Template    string               `json:"server_listener_resource_name_template,omitempty"`
 		Constrained []string             `json:"node_metadata_constraints,omitempty"`
 		DNSFallback string               `json:"dns_fallback,omitempty"`
 	}
@@ -56,6 +65,10 @@ type (
 	creds struct {
 		Type   string            `json:"type"`
 		Config map[string]string `json:"config,omitempty"`
+	}
+	provider struct {
+		Plugin string            `json:"plugin_name"`
+		Config map[string]string `json:"config"`
 	}
 	node struct {
 		ID       string            `json:"id,omitempty"`
@@ -88,6 +101,12 @@ func (o *Options) JSON() ([]byte, error) {
 	}
 	if o.Authority != "" {
 		doc.Authorities = map[string]authority{o.Authority: {DPDS: DPDSName(o.Authority)}}
+	}
+	if config := files(o.MeshCA, o.MeshCert, o.MeshKey); len(config) > 0 {
+		doc.Providers = map[string]provider{MeshProvider: {Plugin: "file_watcher", Config: config}}
+	}
+	if o.MeshCert != "" {
+		doc.Template = meshroute.ServerListenerTemplate // a gRPC server with the bootstrap has what its Listener takes
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
@@ -148,13 +167,18 @@ func (o *Options) creds() creds {
 	if !o.TLS {
 		return creds{Type: "insecure"}
 	}
-	files := map[string]string{}
+	return creds{Type: "tls", Config: files(o.CA, o.Cert, o.Key)}
+}
+
+// files is the configuration of PEM files, by the keys of gRFC A65 and A29.
+func files(ca, cert, key string) map[string]string {
+	config := map[string]string{}
 	for key, path := range map[string]string{
-		"ca_certificate_file": o.CA, "certificate_file": o.Cert, "private_key_file": o.Key,
+		"ca_certificate_file": ca, "certificate_file": cert, "private_key_file": key,
 	} {
 		if path != "" {
-			files[key] = path
+			config[key] = path
 		}
 	}
-	return creds{Type: "tls", Config: files}
+	return config
 }

@@ -19,6 +19,9 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 		CA:          "/ca.pem",
 		Cert:        "/cert.pem",
 		Key:         "/key.pem",
+		MeshCA:      "/mesh-ca.pem",
+		MeshCert:    "/mesh-cert.pem",
+		MeshKey:     "/mesh-key.pem",
 		NodeID:      "frontend-1",
 		NodeCluster: "frontend",
 		Locality:    "eu/a",
@@ -63,7 +66,13 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 	if c.DNSFallback != bootstrap.DNSFallbackNever {
 		t.Errorf("the DNS fallback is %q", c.DNSFallback)
 	}
-	for _, file := range []string{"/ca.pem", "/cert.pem", "/key.pem"} {
+	if p := c.CertificateProviders["default"]; p == nil || p.PluginName != "file_watcher" || p.Buildable == nil {
+		t.Errorf("the certificate providers are %v, want default, of files", c.CertificateProviders)
+	}
+	if got := c.ServerListenerTemplate; got != "grpc/server/%s" {
+		t.Errorf("the template of servers' Listeners is %q", got)
+	}
+	for _, file := range []string{"/ca.pem", "/cert.pem", "/key.pem", "/mesh-ca.pem", "/mesh-cert.pem", "/mesh-key.pem"} {
 		if !strings.Contains(string(text), file) {
 			t.Errorf("%s is not in the bootstrap:\n%s", file, text)
 		}
@@ -116,6 +125,7 @@ func TestFaultyOptions(t *testing.T) {
 		{"a name that is no authority", bootstrapfile.Options{Servers: one, Authority: "xdstp://mesh"}, `--authority "xdstp://mesh"`},
 		{"a constrained key without a value", bootstrapfile.Options{Servers: one, Constrained: []string{"env"}}, "node_metadata_constraints"},
 		{"an unknown fallback", bootstrapfile.Options{Servers: one, DNSFallback: "always"}, "dns_fallback"},
+		{"a key for services without its certificate", bootstrapfile.Options{Servers: one, MeshKey: "/key.pem"}, `certificate_providers["default"].config.certificate_file`},
 		{"a key without its certificate", bootstrapfile.Options{Servers: one, TLS: true, Key: "/key.pem"}, "certificate_file"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

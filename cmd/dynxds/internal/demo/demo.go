@@ -25,6 +25,9 @@ type Options struct {
 	Duration time.Duration
 	// JSON prints one object per line instead of text.
 	JSON bool
+	// TLS makes the connections between clients and backends mTLS, as the control plane's
+	// Clusters ask for, with certificates of the demo's own.
+	TLS bool
 }
 
 // Run runs the demo and prints it to out. It returns nil only if every step was
@@ -34,23 +37,23 @@ func Run(ctx context.Context, opts Options, out io.Writer) error {
 	if opts.Duration < MinDuration {
 		return fmt.Errorf("--duration %v is too short: the %d steps need %v or more", opts.Duration, stepCount, MinDuration)
 	}
-	return runMesh(ctx, opts.Duration, patience, printer(out, opts.JSON), steps)
+	return runMesh(ctx, opts, patience, printer(out, opts.JSON), steps)
 }
 
 // runMesh starts a mesh and runs the steps in it.
-func runMesh(ctx context.Context, duration, patience time.Duration, report func(event), list func(*mesh) []step) error {
-	m, err := startMesh()
+func runMesh(ctx context.Context, opts Options, patience time.Duration, report func(event), list func(*mesh) []step) error {
+	m, err := startMesh(opts.TLS)
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	defer m.close()
-	opening := m.describe(duration)
+	opening := m.describe(opts.Duration)
 	report(opening)
 
 	rec := &recorder{layout: opening.layout()}
 	m.traffic = newTraffic(ctx, rec.record)
 	r := &run{steps: list(m), recorder: rec, patience: patience, every: time.Second, report: report, stop: m.traffic.stop}
-	r.stepTime = duration / time.Duration(len(r.steps))
+	r.stepTime = opts.Duration / time.Duration(len(r.steps))
 	err = r.run(ctx)
 	if rejections := m.rejections(); err != nil && len(rejections) > 0 {
 		return fmt.Errorf("%w; %s", err, strings.Join(rejections, "; "))

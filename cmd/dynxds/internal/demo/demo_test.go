@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -46,10 +50,22 @@ func (k *keeper) report(e event) {
 
 // The real mesh, for the shortest time: all five steps are observed with RPCs of every kind,
 // and nothing is left behind.
-func TestRunObservesAllSteps(t *testing.T) {
+func TestRunObservesAllSteps(t *testing.T) { testAllSteps(t, false) }
+
+// The same over mTLS.
+func TestRunObservesAllStepsOverTLS(t *testing.T) { testAllSteps(t, true) }
+
+func testAllSteps(t *testing.T, secure bool) {
 	t.Setenv(bootstrapEnv, "/what/it/was")
 	k := &keeper{}
-	if err := runMesh(testutils.Context(t), MinDuration, patience, k.report, steps); err != nil {
+	securities := new(securities)
+	watched := func(m *mesh) []step {
+		for _, b := range m.backends {
+			b.SetBehaviour(securities.watch)
+		}
+		return steps(m)
+	}
+	if err := runMesh(testutils.Context(t), Options{Duration: MinDuration, TLS: secure}, patience, k.report, watched); err != nil {
 		t.Fatalf("Run: %v\n%s", err, k.out.String())
 	}
 	if len(k.results) != stepCount || k.summary.Observed != stepCount {
@@ -65,12 +81,32 @@ func TestRunObservesAllSteps(t *testing.T) {
 			}
 		}
 	}
+	if secured, plain := securities.secured.Load(), securities.plain.Load(); secure != (secured > 0) || secure == (plain > 0) {
+		t.Errorf("%d RPCs over mTLS and %d over plaintext, want all of them over mTLS: %t", secured, plain, secure)
+	}
+	if says := strings.Contains(k.out.String(), "mTLS: clients spiffe://demo/client, backends spiffe://demo/NAME"); says != secure {
+		t.Errorf("the output says mTLS: %t, want %t:\n%s", says, secure, k.out.String())
+	}
 	if got := os.Getenv(bootstrapEnv); got != "/what/it/was" {
 		t.Errorf("%s is left as %q", bootstrapEnv, got)
 	}
-	if _, err := os.Stat(k.setUp.Bootstrap); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the bootstrap file is left behind: %v", err)
+	if _, err := os.Stat(filepath.Dir(k.setUp.Bootstrap)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of the bootstrap file is left behind: %v", err)
 	}
+}
+
+// securities counts the RPCs that backends get by the security of their connections.
+type securities struct{ secured, plain atomic.Int64 }
+
+// watch is the behaviour of a backend.
+func (s *securities) watch(ctx context.Context, rpc testutils.RPC) error {
+	p, _ := peer.FromContext(ctx)
+	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && info.SPIFFEID.String() == "spiffe://demo/client" {
+		s.secured.Add(1)
+	} else {
+		s.plain.Add(1)
+	}
+	return stampConfiguration(ctx, rpc)
 }
 
 // A configuration that the client rejects: the step never shows, and the error has the
@@ -84,7 +120,7 @@ func TestRunFailsIfAStepNeverShows(t *testing.T) {
 		return two
 	}
 	k := &keeper{}
-	err := runMesh(testutils.Context(t), time.Second, 5*time.Second, k.report, faulty)
+	err := runMesh(testutils.Context(t), Options{Duration: time.Second}, 5*time.Second, k.report, faulty)
 	if err == nil {
 		t.Fatalf("run: no error\n%s", k.out.String())
 	}
@@ -117,7 +153,7 @@ func firstStep(before func(*mesh), after func()) func(*mesh) []step {
 func TestRunFailsIfRPCsFail(t *testing.T) {
 	broken := errors.New("this backend is broken")
 	flaky := firstStep(func(m *mesh) { m.backends[canary1].Fail(broken) }, func() {})
-	err := runMesh(testutils.Context(t), time.Second, time.Second, (&keeper{}).report, flaky)
+	err := runMesh(testutils.Context(t), Options{Duration: time.Second}, time.Second, (&keeper{}).report, flaky)
 	if err == nil || !strings.Contains(err.Error(), broken.Error()) {
 		t.Errorf("run: %v, want the RPCs' error", err)
 	}
@@ -128,7 +164,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	stopped := errors.New("stopped by hand")
 	k := &keeper{}
 	interrupted := firstStep(func(*mesh) {}, func() { cancel(stopped) })
-	err := runMesh(ctx, time.Hour, time.Hour, k.report, interrupted)
+	err := runMesh(ctx, Options{Duration: time.Hour}, time.Hour, k.report, interrupted)
 	if !errors.Is(err, stopped) {
 		t.Errorf("run: %v, want %v", err, stopped)
 	}

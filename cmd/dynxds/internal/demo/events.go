@@ -148,6 +148,7 @@ type setUp struct {
 	Backends     []backendInfo `json:"backends"`
 	Methods      []string      `json:"methods"`
 	Duration     millis        `json:"duration_ms"`
+	TLS          bool          `json:"tls"`
 }
 
 type backendInfo struct {
@@ -165,6 +166,9 @@ func (s *setUp) lines() []string {
 		"  client         " + s.Target,
 		"  bootstrap      GRPC_XDS_BOOTSTRAP=" + s.Bootstrap,
 		"  control plane  " + s.ControlPlane,
+	}
+	if s.TLS {
+		lines = append(lines, fmt.Sprintf("  connections    mTLS: clients spiffe://%s/%s, backends spiffe://%[1]s/NAME", trustDomain, clientName))
 	}
 	label := "backends"
 	for _, b := range s.Backends {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds" // the scheme "xds"
@@ -28,7 +27,9 @@ const target = "xds:///" + serviceName
 type mesh struct {
 	plane       *testutils.FakeServer
 	backends    map[string]*testutils.Backend
-	bootstrap   string // the path of the file
+	folder      string     // of the files
+	identities  identities // nil without TLS
+	bootstrap   string     // the path of the file
 	connections *connections
 	channel     *grpc.ClientConn
 	traffic     *traffic
@@ -40,11 +41,15 @@ type mesh struct {
 	undo []func()
 }
 
-// startMesh starts all parts. The control plane has no resource and the client makes no
-// RPC yet.
-func startMesh() (*mesh, error) {
+// startMesh starts all parts, with mTLS between clients and backends if secure. The control plane
+// has no resource and the client makes no RPC yet.
+func startMesh(secure bool) (*mesh, error) {
 	m := &mesh{backends: map[string]*testutils.Backend{}, connections: newConnections()}
-	for _, start := range []func() error{m.startBackends, m.startControlPlane, m.writeBootstrap, m.dial} {
+	starts := []func() error{m.makeFolder, m.startBackends, m.startControlPlane, m.writeBootstrap, m.dial}
+	if secure {
+		starts = slices.Insert(starts, 1, m.makeCertificates)
+	}
+	for _, start := range starts {
 		if err := start(); err != nil {
 			m.close()
 			return nil, err
@@ -53,17 +58,25 @@ func startMesh() (*mesh, error) {
 	return m, nil
 }
 
-// close ends all parts and removes the bootstrap file.
+// close ends all parts and removes the files.
 func (m *mesh) close() {
 	for _, undo := range slices.Backward(m.undo) {
 		undo()
 	}
 }
 
+func (m *mesh) makeFolder() (err error) {
+	if m.folder, err = os.MkdirTemp("", "dynxds-demo-"); err != nil {
+		return err
+	}
+	m.undo = append(m.undo, func() { os.RemoveAll(m.folder) })
+	return nil
+}
+
 func (m *mesh) startBackends() error {
 	for _, c := range clusters {
 		for _, id := range c.backends {
-			b, err := testutils.NewBackend(id)
+			b, err := testutils.NewBackend(id, m.identities.serverOptions(id)...)
 			if err != nil {
 				return err
 			}
@@ -87,13 +100,8 @@ func (m *mesh) startControlPlane() (err error) {
 // writeBootstrap writes the client's bootstrap file and sets the environment variable, as
 // a user's shell would.
 func (m *mesh) writeBootstrap() error {
-	folder, err := os.MkdirTemp("", "dynxds-demo-")
-	if err != nil {
-		return fmt.Errorf("bootstrap: %w", err)
-	}
-	m.undo = append(m.undo, func() { os.RemoveAll(folder) })
-	m.bootstrap = filepath.Join(folder, "bootstrap.json")
-	content := m.plane.Bootstrap("dynxds-demo", testutils.NodeField("cluster", "demo"))
+	m.bootstrap = filepath.Join(m.folder, "bootstrap.json")
+	content := m.bootstrapOf("dynxds-demo", testutils.NodeField("cluster", "demo"))
 	if err := os.WriteFile(m.bootstrap, content, 0o600); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
@@ -108,6 +116,14 @@ func (m *mesh) writeBootstrap() error {
 	return os.Setenv(bootstrapEnv, m.bootstrap)
 }
 
+// bootstrapOf returns the bootstrap of a client.
+func (m *mesh) bootstrapOf(nodeID string, opts ...testutils.BootstrapOption) []byte {
+	if m.identities != nil {
+		opts = append(opts, testutils.TopLevel("certificate_providers", certificateProviders(m.folder)))
+	}
+	return m.plane.Bootstrap(nodeID, opts...)
+}
+
 func (m *mesh) dial() (err error) {
 	m.channel, err = m.newChannel(target, grpc.WithStatsHandler(m.connections))
 	return err
@@ -115,7 +131,11 @@ func (m *mesh) dial() (err error) {
 
 // newChannel returns a channel that close closes.
 func (m *mesh) newChannel(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	channel, err := grpc.NewClient(target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	creds, err := m.credentials()
+	if err != nil {
+		return nil, err
+	}
+	channel, err := grpc.NewClient(target, append(opts, grpc.WithTransportCredentials(creds))...)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", target, err)
 	}
@@ -137,7 +157,7 @@ func (m *mesh) pushes(resources ...proto.Message) func(context.Context) error {
 // describe lists what runs.
 func (m *mesh) describe(duration time.Duration) *setUp {
 	s := &setUp{
-		Event: "setup", Target: target, Bootstrap: m.bootstrap, ControlPlane: m.plane.Addr(), Duration: millis(duration),
+		Event: "setup", Target: target, Bootstrap: m.bootstrap, ControlPlane: m.plane.Addr(), Duration: millis(duration), TLS: m.identities != nil,
 		Methods: []string{unaryCall, emptyCall, fullDuplexCall, alice, bob},
 	}
 	for _, c := range clusters {

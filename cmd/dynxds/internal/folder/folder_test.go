@@ -9,7 +9,9 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/document"
@@ -139,6 +141,38 @@ func TestReadsEveryKind(t *testing.T) {
 	}
 }
 
+// Every field of tls, and its defaults.
+func TestReadsTLS(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		tls  string
+		want *meshroute.TLS
+	}{
+		{"", nil},
+		{"tls: {mode: off, providers: {roots: system}}", &meshroute.TLS{Mode: meshroute.TLSOff, Identity: "default"}},
+		{"tls: {mode: simple}", &meshroute.TLS{Mode: meshroute.TLSSimple, Identity: "default", Roots: "default"}},
+		{"tls: {mode: mutual, providers: {roots: ca}}", &meshroute.TLS{Mode: meshroute.TLSMutual, Identity: "default", Roots: "ca"}},
+		{"tls: {mode: mutual, providers: {identity: me, roots: system}, sni: b.example.com, subjectAltNames: [a, {exact: b, ignoreCase: true}, {prefix: c}, {suffix: d}, {contains: e}, {regex: f.*}]}",
+			&meshroute.TLS{Mode: meshroute.TLSMutual, Identity: "me", SNI: "b.example.com", SANs: []*matcherpb.StringMatcher{
+				{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "a"}},
+				{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "b"}, IgnoreCase: true},
+				{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "c"}},
+				{MatchPattern: &matcherpb.StringMatcher_Suffix{Suffix: "d"}},
+				{MatchPattern: &matcherpb.StringMatcher_Contains{Contains: "e"}},
+				{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "f.*"}}},
+			}}},
+	} {
+		t.Run(test.tls, func(t *testing.T) {
+			t.Parallel()
+			d := newDir(t)
+			d.write("a.yaml", frontend+test.tls)
+			if diff := cmp.Diff(test.want, read(t, folder.New(d.path)).Services[0].TLS, protocmp.Transform()); diff != "" {
+				t.Errorf("tls differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestIgnoresOtherFiles(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
@@ -230,6 +264,19 @@ func TestReportsEveryFault(t *testing.T) {
 		{"a filter of an unknown type", frontend + "filters: [{name: a, typed_config: {'@type': type.googleapis.com/no.Type}}]", `a.yaml:3: filters[0].typed_config.@type: unknown type "type.googleapis.com/no.Type"; check its spelling`},
 		{"a field deep in a message", "kind: Resource\nresource:\n  '@type': type.googleapis.com/envoy.config.route.v3.RouteConfiguration\n  name: ä\n  virtual_hosts:\n  - name: a\n    domain: b\n", `a.yaml:7: resource.virtual_hosts[0]: unknown field "domain"`},
 		{"a value deep in a message", "kind: Resource\nresource:\n  '@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: a\n  connect_timeout: soon\n", `a.yaml:5: resource.connect_timeout: invalid google.protobuf.Duration value "soon"`},
+		{"tls without a mode", frontend + "tls: {}", `a.yaml:3: tls: the field "mode" is missing`},
+		{"an unknown mode of tls", frontend + "tls: {mode: Mutual}", `a.yaml:3: tls.mode: unknown value "Mutual"; did you mean "mutual"?`},
+		{"an unknown field of tls", frontend + "tls: {mode: off, sans: []}", `a.yaml:3: tls: unknown field "sans"`},
+		{"an unknown provider's role", frontend + "tls: {mode: simple, providers: {root: a}}", `a.yaml:3: tls.providers: unknown field "root"; did you mean "roots"?`},
+		{"a provider without a name", frontend + "tls: {mode: simple, providers: {roots: ''}}", `tls.providers.roots: expected the name of an entry of certificate_providers in the clients' bootstraps, found an empty string`},
+		{"an identity of the system", frontend + "tls: {mode: mutual, providers: {identity: system}}", `tls.providers.identity: "system" has roots, and no certificate; name an entry`},
+		{"roots of the system for everybody", frontend + "tls:\n  mode: simple\n  providers:\n    roots: system\n", `a.yaml:6: tls.providers.roots: with the roots of the system any site with a public certificate would be accepted; list the names`},
+		{"a SAN of two conditions", frontend + "tls: {mode: simple, subjectAltNames: [a, {prefix: a, suffix: b}]}", `tls.subjectAltNames[1]: expected one condition, found 2; use one of exact`},
+		{"a SAN of no condition", frontend + "tls: {mode: simple, subjectAltNames: [{ignoreCase: true}]}", `tls.subjectAltNames[0]: expected one condition, found 0`},
+		{"an empty SAN", frontend + "tls: {mode: simple, subjectAltNames: [{prefix: ''}]}", `tls.subjectAltNames[0].prefix: expected a subject alternative name, or a part of one, found an empty string`},
+		{"a SAN that is a number", frontend + "tls: {mode: simple, subjectAltNames: [5]}", `tls.subjectAltNames[0]: expected an object, found the number "5"`},
+		{"a SAN of a faulty expression", frontend + "tls: {mode: simple, subjectAltNames: [{regex: 'a('}]}", `tls.subjectAltNames[0].regex: error parsing regexp: missing closing )`},
+		{"a SAN of an expression of any case", frontend + "tls: {mode: simple, subjectAltNames: [{regex: a, ignoreCase: true}]}", `tls.subjectAltNames[0].regex: ignoreCase has no effect on a regular expression; write (?i)`},
 		{"a resource without a body", "kind: Resource", `the field "resource" is missing`},
 		{"a resource without a type", "kind: Resource\nresource: {name: a}", `a.yaml:2: resource: missing "@type" field`},
 		{"a resource that is no object", "kind: Resource\nresource: 5", `resource: expected an object, found the number "5"`},

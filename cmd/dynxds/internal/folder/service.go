@@ -21,8 +21,9 @@ import (
 //	filters:
 //	- name: fault
 //	  typed_config: {"@type": …}
+//	tls: {mode: mutual, subjectAltNames: [spiffe://example.com/backend]}
 func readService(doc document.Value) *meshroute.Service {
-	o := doc.Object("kind", "name", "endpoints", "filters")
+	o := doc.Object("kind", "name", "endpoints", "filters", "tls")
 	s := &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(doc)}
 	seen := map[string]int{}
 	for i, item := range o.Field("endpoints").Items() {
@@ -38,6 +39,7 @@ func readService(doc document.Value) *meshroute.Service {
 		readMessage(item, filter)
 		s.Filters = append(s.Filters, filter)
 	}
+	s.TLS = readTLS(o.Field("tls"))
 	return s
 }
 

@@ -89,7 +89,8 @@ func (d *decoder) reports(from map[origin]meshroute.Source, wanted func(typeURL,
 	verdicts := make(map[*controlplane.Resource]verdict)
 	for typeURL, decode := range clientTypes {
 		for _, r := range d.store.Resources(typeURL) {
-			if !wanted(typeURL, r.Name()) {
+			at := origin{typeURL, r.Name(), r.Parameters().Key()}
+			if _, known := from[at]; !wanted(typeURL, r.Name()) || !known && isServers(r.Any()) {
 				continue
 			}
 			v, known := d.verdicts[r]
@@ -99,7 +100,7 @@ func (d *decoder) reports(from map[origin]meshroute.Source, wanted func(typeURL,
 			verdicts[r] = v
 			if v.message != "" {
 				reports = append(reports, meshroute.Report{
-					Severity: v.severity, Source: from[origin{typeURL, r.Name(), r.Parameters().Key()}],
+					Severity: v.severity, Source: from[at],
 					Message: describe(decode.Name, r) + ": " + v.message,
 				})
 			}

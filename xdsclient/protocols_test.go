@@ -10,13 +10,15 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// peer is one stream at the server, whatever the variant.
+// peer is one stream at the server, of either protocol.
 type peer interface {
 	// say sends a response with clusters and errors.
 	say(typ *ResourceType, version string, clusters []*clusterv3.Cluster, errors ...*discoveryv3.ResourceError)
 	// answer waits for the answer to a response and returns the text of the
 	// NACK, if it is one.
 	answer() string
+	// quiet checks that no request is on its way.
+	quiet()
 	breakOff()
 }
 
@@ -58,8 +60,8 @@ func (s *deltaStream) answer() string {
 	}
 }
 
-// variantTest is a test that runs over each variant.
-type variantTest struct {
+// protocolTest is a test that runs over each protocol.
+type protocolTest struct {
 	t      *testing.T
 	types  *testTypes
 	server *script
@@ -68,7 +70,7 @@ type variantTest struct {
 }
 
 // connect waits for the next stream, and for what the client has to say.
-func (v *variantTest) connect() peer {
+func (v *protocolTest) connect() peer {
 	v.t.Helper()
 	if v.delta {
 		return v.server.delta()
@@ -78,29 +80,33 @@ func (v *variantTest) connect() peer {
 	return s
 }
 
-func (v *variantTest) listen(name string) *ear {
+func (v *protocolTest) listen(name string) *ear {
 	v.t.Helper()
 	e, _ := listen(v.t, v.c, v.types.clusters, name)
 	return e
 }
 
-// overEachVariant runs a test over each variant, with a server of the given
+// overEachProtocol runs a test over each protocol, with a server of the given
 // features.
-func overEachVariant(t *testing.T, features []string, f func(v *variantTest)) {
+func overEachProtocol(t *testing.T, features []string, f func(v *protocolTest)) {
 	t.Helper()
 	for _, variant := range []string{"SotW", "delta"} {
-		t.Run(variant, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				v := &variantTest{t: t, types: newTestTypes(), server: newScript(t), delta: variant == "delta"}
-				if v.delta {
-					v.c = v.server.deltaClient(features...)
-				} else {
-					v.c = v.server.client(testutils.ServerFeatures(features...))
-				}
-				f(v)
-			})
-		})
+		t.Run(variant, func(t *testing.T) { overProtocol(t, variant == "delta", features, f) })
 	}
+}
+
+// overProtocol runs a test over one protocol.
+func overProtocol(t *testing.T, delta bool, features []string, f func(v *protocolTest)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		v := &protocolTest{t: t, types: newTestTypes(), server: newScript(t), delta: delta}
+		if delta {
+			v.c = v.server.deltaClient(features...)
+		} else {
+			v.c = v.server.client(testutils.ServerFeatures(features...))
+		}
+		f(v)
+	})
 }
 
 func clusters(list ...*clusterv3.Cluster) []*clusterv3.Cluster { return list }

@@ -1,0 +1,99 @@
+package certs_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/certs"
+)
+
+// verify returns the leaf of a pair in files, which both sides of a connection accept.
+func verify(t *testing.T, dir, name string) *x509.Certificate {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".pem"), filepath.Join(dir, name+"-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
+		if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{use}}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	return pair.Leaf
+}
+
+// The authority of a folder is made once, and signs what is added later.
+func TestAuthorityOfAFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "certs")
+	for _, name := range []string{"backend", "frontend", "backend"} {
+		a, err := certs.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Write(dir, "mesh", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"backend", "frontend"} {
+		leaf := verify(t, dir, name)
+		if want := "spiffe://mesh/" + name; len(leaf.URIs) != 1 || leaf.URIs[0].String() != want {
+			t.Errorf("the URIs are %v, want %s", leaf.URIs, want)
+		}
+		info, err := os.Stat(filepath.Join(dir, name+"-key.pem"))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the key's file is %v, %v, want one for its owner alone", info.Mode(), err)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 6 {
+		t.Errorf("the folder has %v, %v, want three certificates and their keys", entries, err)
+	}
+}
+
+func TestFaultyFolders(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, want string
+		spoil      func(t *testing.T, dir string)
+	}{
+		{"an authority without its key", "ca-key.pem", func(t *testing.T, dir string) {
+			if err := os.Remove(filepath.Join(dir, "ca-key.pem")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"a certificate that is no authority's", "not that of an authority; delete it for a new one", func(t *testing.T, dir string) {
+			for from, to := range map[string]string{"a.pem": "ca.pem", "a-key.pem": "ca-key.pem"} {
+				if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			a, err := certs.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Write(dir, "mesh", "a"); err != nil {
+				t.Fatal(err)
+			}
+			test.spoil(t, dir)
+			if _, err := certs.Open(dir); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want %q", err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/xds"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// secureMesh is "dynxds serve" with the service "backend", whose one endpoint has a certificate of
+// "dynxds certs" and wants one of its clients.
+type secureMesh struct {
+	t         *testing.T
+	dir       string // the folder that is served
+	certs     string
+	plane     *process
+	planeAddr string
+	backend   *testutils.Backend
+}
+
+func startSecureMesh(t *testing.T, tlsOfService string) *secureMesh {
+	t.Helper()
+	m := &secureMesh{t: t, dir: t.TempDir(), certs: filepath.Join(t.TempDir(), "certs")}
+	if _, stderr, exit := run(t, "certs", m.certs, "backend", "frontend"); exit != 0 {
+		t.Fatalf("certs: exit status %d: %s", exit, stderr)
+	}
+	pair, err := tls.LoadX509KeyPair(m.file("backend.pem"), m.file("backend-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(m.file("ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool()}
+	config.ClientCAs.AppendCertsFromPEM(ca)
+	m.backend = testutils.StartBackend(t, "backend", grpc.Creds(credentials.NewTLS(config)))
+	m.say(tlsOfService)
+	m.plane = startServe(t, m.dir, "--authority", "mesh")
+	m.planeAddr = m.plane.address()
+	return m
+}
+
+func (m *secureMesh) file(name string) string { return filepath.Join(m.certs, name) }
+
+// say writes the document of the service.
+func (m *secureMesh) say(tlsOfService string) {
+	m.t.Helper()
+	write(m.t, m.dir, "services.yaml", fmt.Sprintf("kind: Service\nname: backend\nendpoints: [{address: %q}]\n%s\n", m.backend.Addr(), tlsOfService))
+}
+
+// dial is a client that leaves security to the control plane, with these arguments of "dynxds
+// bootstrap".
+func (m *secureMesh) dial(target string, args ...string) testpb.TestServiceClient {
+	m.t.Helper()
+	bootstrap, stderr, exit := run(m.t, append([]string{"bootstrap", "--server", m.planeAddr, "--id", "client"}, args...)...)
+	if exit != 0 {
+		m.t.Fatalf("bootstrap: exit status %d: %s", exit, stderr)
+	}
+	creds, err := xds.NewClientCredentials(xds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(target, append(dynxds.DialOptions(dynxds.WithBootstrap([]byte(bootstrap))), grpc.WithTransportCredentials(creds))...)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { conn.Close() })
+	return testpb.NewTestServiceClient(conn)
+}
+
+// all are the arguments of "dynxds bootstrap" for the roots and a certificate.
+func (m *secureMesh) all() []string {
+	return append(m.roots(), "--mesh-cert", m.file("frontend.pem"), "--mesh-key", m.file("frontend-key.pem"))
+}
+
+func (m *secureMesh) roots() []string { return []string{"--mesh-ca", m.file("ca.pem")} }
+
+const mutualTLS = "tls: {mode: mutual, subjectAltNames: [spiffe://mesh/backend]}"
+
+// gRFC A29: a service document with tls gives its clients mTLS, by plain names and under an
+// authority. A client without a certificate or without providers fails, and the error says why.
+func TestServeMutualTLS(t *testing.T) {
+	t.Parallel()
+	m := startSecureMesh(t, mutualTLS)
+	for _, client := range []testpb.TestServiceClient{
+		m.dial("xds:///backend", m.all()...), m.dial("xds://mesh/backend", append(m.all(), "--authority", "mesh")...),
+	} {
+		var p peer.Peer
+		if _, err := client.UnaryCall(testutils.Context(t), &testpb.SimpleRequest{}, grpc.Peer(&p)); err != nil {
+			t.Fatalf("the RPC failed: %v", err)
+		}
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); !ok || info.SPIFFEID.String() != "spiffe://mesh/backend" {
+			t.Errorf("the server is %v, want spiffe://mesh/backend", p.AuthInfo)
+		}
+	}
+	for _, test := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"without a certificate", m.roots(), []string{"no client certificate from certificate provider instance", "(file_watcher): it has none"}},
+		{"without providers", nil, []string{"tls_certificate_provider_instance.instance_name", `"default" is not in certificate_providers of the bootstrap`}},
+	} {
+		t.Run(test.name, func(t *testing.T) { m.expect(m.dial("xds:///backend", test.args...), test.want...) })
+	}
+	m.plane.drain()
+}
+
+// expect makes an RPC that fails with UNAVAILABLE, and texts in its error.
+func (m *secureMesh) expect(client testpb.TestServiceClient, texts ...string) {
+	m.t.Helper()
+	_, err := client.UnaryCall(testutils.Context(m.t), &testpb.SimpleRequest{})
+	if status.Code(err) != codes.Unavailable {
+		m.t.Fatalf("the RPC ended with %v, want UNAVAILABLE", err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			m.t.Errorf("the error is %v, want %q in it", err, text)
+		}
+	}
+}
+
+// The server's certificate has to match subjectAltNames; a corrected document is obeyed without a
+// restart.
+func TestServeTLSWithAWrongSAN(t *testing.T) {
+	t.Parallel()
+	m := startSecureMesh(t, "tls: {mode: mutual, subjectAltNames: [{prefix: spiffe://mesh/frontend}]}")
+	client := m.dial("xds:///backend", m.all()...)
+	m.expect(client, "spiffe://mesh/backend", "spiffe://mesh/frontend")
+	m.say(mutualTLS)
+	m.plane.signal(syscall.SIGHUP)
+	m.plane.logged(`"msg":"published"`, `"version":2`)
+	if _, err := client.UnaryCall(testutils.Context(t), &testpb.SimpleRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("after the correction the RPC failed: %v", err)
+	}
+	m.plane.drain()
+}
+
+// Mode simple presents no certificate, mode off is what the channel does by itself: the backend, which wants
+// certificates, refuses both.
+func TestServeTLSOfOtherModes(t *testing.T) {
+	t.Parallel()
+	for _, tlsOfService := range []string{"tls: {mode: simple, subjectAltNames: [spiffe://mesh/backend]}", "tls: {mode: off}"} {
+		m := startSecureMesh(t, tlsOfService)
+		m.expect(m.dial("xds:///backend", m.all()...))
+		if n := m.backend.Count(); n != 0 {
+			t.Errorf("%s: the backend got %d RPCs, want none", tlsOfService, n)
+		}
+		m.say(mutualTLS)
+		m.plane.signal(syscall.SIGHUP)
+		m.plane.logged(`"msg":"published"`, `"version":2`)
+		if _, err := m.dial("xds:///backend", m.all()...).UnaryCall(testutils.Context(t), &testpb.SimpleRequest{}); err != nil {
+			t.Errorf("in mode mutual the RPC failed: %v", err)
+		}
+		m.plane.drain()
+	}
+}
+
+func TestCertsRejects(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"certs", "dir"}, "want a folder and at least one name"},
+		{[]string{"certs", "dir", "ca"}, `the name "ca" is that of the authority`},
+		{[]string{"certs", "dir", "../a"}, `name "../a"`},
+		{[]string{"certs", "dir", "a", "--trust-domain", "A B"}, `trust domain "A B"`},
+	} {
+		if _, stderr, exit := run(t, test.args...); exit != 1 || !strings.Contains(stderr, test.want) {
+			t.Errorf("%v: exit status %d, %q, want 1 and %q", test.args, exit, stderr, test.want)
+		}
+	}
+	if _, err := os.Stat("dir"); !os.IsNotExist(err) {
+		t.Errorf("rejected arguments made the folder: %v", err)
+	}
+}

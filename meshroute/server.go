@@ -1,0 +1,148 @@
+package meshroute
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/document"
+)
+
+// This file has the Listeners of xDS servers (gRFC A36), which have the same security as the
+// Clusters that lead to them.
+
+// ServerListenerTemplate is the server_listener_resource_name_template in the bootstrap of servers
+// whose Service has TLS. They have to listen on the address of the endpoint.
+const ServerListenerTemplate = "grpc/server/%s"
+
+// server is the Listener of one endpoint.
+type server struct {
+	endpoint int
+	listener *Resource
+}
+
+// servers returns the Listeners of the endpoints with IP addresses.
+func (n naming) servers(s *Service) ([]server, error) {
+	if !s.TLS.hasServers() {
+		return nil, nil
+	}
+	chain, err := s.TLS.filterChain()
+	if err != nil {
+		return nil, err
+	}
+	var list []server
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if !e.isIP() {
+			continue
+		}
+		name := n.resource(listenerName, strings.Replace(ServerListenerTemplate, "%s", e.Address, 1))
+		list = append(list, server{i, &Resource{TypeURL: ListenerType, Name: name, Message: &listenerpb.Listener{
+			Name: name, Address: e.address(), FilterChains: []*listenerpb.FilterChain{chain},
+		}}})
+	}
+	return list, nil
+}
+
+// filterChain serves all RPCs. It is the same for every service with the same security, as a server may
+// be an endpoint of several.
+func (t *TLS) filterChain() (*listenerpb.FilterChain, error) {
+	socket, err := t.serverSocket()
+	if err != nil {
+		return nil, err
+	}
+	router, err := pack(&routerpb.Router{})
+	if err != nil {
+		return nil, err
+	}
+	manager, err := pack(&hcmpb.HttpConnectionManager{
+		StatPrefix: "server",
+		RouteSpecifier: &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: &routepb.RouteConfiguration{
+			Name: "server", VirtualHosts: []*routepb.VirtualHost{{Name: "server", Domains: []string{"*"}, Routes: []*routepb.Route{{
+				Match:  &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Prefix{Prefix: "/"}},
+				Action: &routepb.Route_NonForwardingAction{NonForwardingAction: &routepb.NonForwardingAction{}},
+			}}}},
+		}},
+		HttpFilters: []*hcmpb.HttpFilter{{Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &listenerpb.FilterChain{
+		Name: "server", TransportSocket: socket,
+		Filters: []*listenerpb.Filter{{Name: "http", ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: manager}}},
+	}, nil
+}
+
+func (e *Endpoint) address() *corepb.Address {
+	host, port, _ := splitAddress(e.Address)
+	return &corepb.Address{Address: &corepb.Address_SocketAddress{SocketAddress: &corepb.SocketAddress{
+		Address: host, PortSpecifier: &corepb.SocketAddress_PortValue{PortValue: port},
+	}}}
+}
+
+// compileServers collects the Listeners of all services. A server may be an endpoint of several, if
+// these agree on its security.
+func (b *builder) compileServers() {
+	m := b.mesh
+	m.servers = make(map[string]*Resource)
+	owners := make(map[string]*Service)
+	for _, name := range slices.Sorted(maps.Keys(m.services)) {
+		s := m.services[name]
+		for _, of := range m.resources[name].serverList() {
+			l := of.listener
+			if first := m.servers[l.Name]; first == nil {
+				m.servers[l.Name], owners[l.Name] = b.sameServer(l), s
+			} else if !proto.Equal(first.Message, l.Message) {
+				b.faults.Add(document.Fault{
+					File: s.Source.File, Line: s.Source.Line, Path: fmt.Sprintf("endpoints[%d].address", of.endpoint),
+					Problem: fmt.Sprintf("service %s: the server at %s has another tls by service %s (%s)",
+						s.Name, s.Endpoints[of.endpoint].Address, owners[l.Name].Name, owners[l.Name].Source),
+					Suggestion: "make mode and providers equal",
+				})
+			}
+		}
+	}
+}
+
+// sameServer returns the previous mesh's Listener if that is equal.
+func (b *builder) sameServer(l *Resource) *Resource {
+	if b.previous == nil {
+		return l
+	}
+	if old := b.previous.servers[l.Name]; old != nil && (old == l || proto.Equal(old.Message, l.Message)) {
+		return old
+	}
+	return l
+}
+
+// serverList is empty for a service with faults.
+func (r *serviceResources) serverList() []server {
+	if r == nil {
+		return nil
+	}
+	return r.servers
+}
+
+// serverChanges returns the servers' Listeners that differ from those of an earlier Mesh.
+func (m *Mesh) serverChanges(since *Mesh) (changed, removed []*Resource) {
+	for _, name := range slices.Sorted(maps.Keys(m.servers)) {
+		if l := m.servers[name]; since.servers[name] != l {
+			changed = append(changed, l)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(since.servers)) {
+		if m.servers[name] == nil {
+			removed = append(removed, since.servers[name])
+		}
+	}
+	return changed, removed
+}

@@ -1,0 +1,59 @@
+package resolver
+
+import (
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// securedEDS is eds for a Cluster that asks for security.
+func securedEDS(service string) *xdsresource.Cluster {
+	c := eds(service)
+	c.Security = &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Provider: new(bootstrap.CertificateProvider)}}
+	return c
+}
+
+// A Cluster that begins to ask for security ends the use of endpoints without it, even if
+// there are no others yet.
+func TestNothingStaysInUseWithoutSecurity(t *testing.T) {
+	t.Parallel()
+	secure := func(t *testing.T) *fixture {
+		f := routed(t, "a")
+		f.graph.usesXDS = true
+		f.serve("a", "1")
+		f.expect("R: a=1")
+		return f
+	}
+	t.Run("other endpoints", func(t *testing.T) {
+		t.Parallel()
+		f := secure(t)
+		f.change("Cluster a", securedEDS("other"), "R: a=?")
+		f.change("ClusterLoadAssignment other", endpoints("other", "2"), "R: a=2")
+	})
+	t.Run("after the server was unreachable", func(t *testing.T) {
+		t.Parallel()
+		f := secure(t)
+		f.keep("Cluster a", unreachable("a"))
+		f.change("Cluster a", securedEDS("a"), "R: a=?")
+		f.change("ClusterLoadAssignment a", endpoints("a", "2"), "R: a=2")
+	})
+	t.Run("under an aggregate cluster", func(t *testing.T) {
+		t.Parallel()
+		f := routed(t, "top")
+		f.graph.usesXDS = true
+		f.answer("Cluster top", aggregate("a", "b"))
+		f.serve("a", "1")
+		f.serve("b", "2")
+		f.seen = f.changes
+		f.keep("Cluster a", unreachable("a"))
+		f.change("Cluster a", securedEDS("a"), "R: top=[a=? b=2]")
+		f.change("ClusterLoadAssignment a", endpoints("a", "3"), "R: top=[a=3 b=2]")
+	})
+	t.Run("a channel that does not obey", func(t *testing.T) {
+		t.Parallel()
+		f := configured(t)
+		t.Cleanup(f.graph.close)
+		f.change("Cluster a", securedEDS("other"), "R: a=1")
+	})
+}

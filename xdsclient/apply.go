@@ -1,0 +1,195 @@
+package xdsclient
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+)
+
+// What the response says is applied to the subscriptions here, and through them to the cache.
+
+// accept applies a valid resource to a subscription: p, or the version with the same bytes
+// that the subscription has.
+func (u *update) accept(s *subscription, it *item, p *payload) {
+	if !u.once(s, it) {
+		return
+	}
+	if known := s.known(it.Value, u.ch.server); known != nil {
+		p = known
+	}
+	if it.payload != nil {
+		u.types.index(s, it.hash)
+	}
+	u.logAmbiguity(s)
+	if s.offer != nil {
+		s.offer.doubt = s.offer.doubt.Answered(s.taken.parameters.Equal(it.parameters), s.Pending())
+	}
+	u.received(s, it)
+	u.ch.accept(s, p, u.stampOf(s, it), u.delivery)
+	u.markUseful(s.resource)
+}
+
+// logAmbiguity reports an ambiguous choice when a subscription takes it.
+func (u *update) logAmbiguity(s *subscription) {
+	c := s.offer.in(u.number)
+	if !c.Ambiguous {
+		return
+	}
+	u.ambiguous++
+	if !s.taken.parameters.Equal(c.Parameters) {
+		u.ch.client.warningf("xDS management server %s sent several variants of %s %q for the constraints %v, %v and %v, between which xRFC TP2 does not decide; using %v. All variants of a resource should have the same keys, and the constraints choose one",
+			u.ch.server, u.types.typ.Name, s.resource.key.name, s.resource.constraints, c.Parameters, c.Rival, c.Parameters)
+	}
+}
+
+// heartbeat notes that the server still has a version. If that is not the version
+// that the client has from it, there is nothing to do: the server does not send it.
+func (u *update) heartbeat(found []*subscription, it *item) {
+	u.unchanged++
+	for _, s := range found {
+		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.Version) && s.taken.parameters.Equal(it.parameters) {
+			u.received(s, it)
+			u.ch.accept(s, s.payload, u.stampOf(s, it), u.delivery)
+			u.markUseful(s.resource)
+		}
+	}
+}
+
+// stampOf returns the mark of a resource that the response has: with its own version
+// if the server gives it one.
+func (u *update) stampOf(s *subscription, it *item) stamp {
+	st := u.stamp
+	st.parameters = it.parameters
+	switch {
+	case !u.types.Dialect.Incremental() && len(it.Version) == 0:
+	case s.taken.version == string(it.Version):
+		st.version = s.taken.version
+	default:
+		st.version = string(it.Version)
+	}
+	return st
+}
+
+// once notes that the response has a resource, and rejects the second one of a name
+// (Envoy, xDS protocol, "Duplicate Resource Names"). The first one counts.
+func (u *update) once(s *subscription, it *item) bool {
+	if s.Seen == u.number {
+		s.State = ads.Received
+		u.reject(s, it, errors.New("the response has more than one resource of this name"))
+		return false
+	}
+	s.Seen = u.number
+	return true
+}
+
+// received notes that the server has the resource. A member is an answer for its collection,
+// unless it is faulty and those who watch the collection follow another server: like
+// any faulty resource, it does not bring them back to this one.
+func (u *update) received(s *subscription, it *item) {
+	u.types.NoteRead(s)
+	s.State = ads.Received
+	switch c := s.resource.collection; {
+	case c == nil:
+		if len(it.Name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.Name)) {
+			u.types.setOwn(s, xdsname.Canonical(string(it.Name)))
+		}
+	case it.Err == nil || !c.entry.aside():
+		u.answerCollection(c)
+	}
+}
+
+// where names the resource of a fault.
+func (u *update) where(it *item) string { return fmt.Sprintf("%s %q", u.types.typ.Name, it.Name) }
+
+// blame notes a fault of a resource.
+func (u *update) blame(it *item, where string, err error) {
+	u.faults.add(where, err)
+	if !it.invalid { // one that goes by several names counts once
+		it.invalid = true
+		u.invalid++
+	}
+}
+
+// reject notes that a resource is invalid.
+func (u *update) reject(s *subscription, it *item, err error) {
+	where := fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name)
+	if u.types.Dialect.Locators() && !it.parameters.IsZero() {
+		where += " " + it.parameters.String()
+	}
+	u.blame(it, where, err)
+	u.dataError(s, StateNACKed, u.fault(KindInvalid, s.resource, err))
+}
+
+// dataError notes that the last answer of the server for a resource is an error in the
+// data. The last valid version stays in use, unless the server has fail_on_data_errors
+// (gRFC A88, "Handling Data Errors").
+func (u *update) dataError(s *subscription, state CacheState, fault *Error) {
+	drop := u.ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
+	if drop {
+		u.types.unindex(s)
+	}
+	u.ch.fail(s, lastError{state, fault, drop}, u.delivery)
+	if fault.final() {
+		u.markUseful(s.resource)
+	}
+}
+
+// markUseful notes that the response has something that is of use to those who stand by at a
+// resource, or at the collection of the member. They follow this server once all of the
+// response is applied.
+func (u *update) markUseful(r *resource) {
+	if r.collection != nil {
+		r = r.collection.entry
+	}
+	if r.standby == 0 {
+		return
+	}
+	if u.useful == nil {
+		u.useful = make(map[*resource]struct{})
+	}
+	u.useful[r] = struct{}{}
+}
+
+// fault makes an Error that the response caused.
+func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
+	fault := u.ch.fault(kind, r, err)
+	fault.stamp = u.stamp
+	return fault
+}
+
+// answerCollection notes that the server answered for a collection.
+func (u *update) answerCollection(c *collection) {
+	s := c.sub
+	if s.Seen == u.number {
+		return
+	}
+	s.Seen, s.State = u.number, ads.Received
+	u.answered = append(u.answered, c)
+	whole := s.payload
+	if whole == nil {
+		whole = &payload{server: u.ch.server}
+	}
+	u.ch.accept(s, whole, u.stamp, u.delivery)
+}
+
+// accept notes that the server sent a valid version, even if it is the one in use.
+func (ch *serverChannel) accept(s *subscription, p *payload, taken stamp, d *delivery) {
+	s.payload, s.taken, s.lastError = p.from(ch.server), taken, nil
+	s.admit()
+	s.resource.accept(s.payload, taken, d)
+}
+
+// fail notes that the last answer of the server for a resource is an error.
+func (ch *serverChannel) fail(s *subscription, e lastError, d *delivery) {
+	s.lastError = &e
+	s.admit()
+	if e.drop {
+		s.payload, s.taken = nil, stamp{}
+		ch.typeState(s.resource.key.typ).dropMembers(s)
+		s.resource.glob.disband(e, d)
+	}
+	s.resource.fail(e, d)
+}

@@ -1,0 +1,62 @@
+package xdsclient
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// resourceDecoder has the type decode the resources of a response. The lock is not held.
+type resourceDecoder struct {
+	ch    *serverChannel
+	types *typeState
+	// panics counts the panics of the type's decoder.
+	panics int
+}
+
+// decode decodes a resource, unless it has a fault, and returns how many it decoded.
+func (d *resourceDecoder) decode(it *item) (decoded int) {
+	it.examined = true
+	if it.Err != nil {
+		return 0
+	}
+	decoded = 1
+	defer func() {
+		if p := recover(); p != nil {
+			it.Err = fmt.Errorf("the decoder panicked: %v", p)
+			if d.panics++; d.panics == 1 { // of many, one shows where
+				logger.Errorf("xDS %s: %v\n%s", d.types.typ.Name, it.Err, debug.Stack())
+			}
+		}
+	}()
+	p := &payload{raw: bytes.Clone(it.Value), server: d.ch.server}
+	it.decodedName, p.value, it.Err = d.types.typ.Decode(
+		&anypb.Any{TypeUrl: d.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: d.ch.server, Loads: d.ch.loads, Bootstrap: d.ch.client.config, Last: d.lastValue})
+	switch {
+	case it.Err != nil:
+	case p.value == nil:
+		it.Err = errors.New("the decoder made nothing of it")
+	case it.decodedName == "" && len(it.Name) == 0:
+		it.Err = errors.New("it has no name")
+	case it.decodedName != "" && len(it.Name) > 0 && !sameName(it.decodedName, string(it.Name)):
+		it.Err = fmt.Errorf("it calls itself %q, other than its wrapper", it.decodedName)
+	default:
+		it.payload = p
+	}
+	return decoded
+}
+
+// lastValue returns the value that the client has of a resource from the server, or nil.
+func (d *resourceDecoder) lastValue(name string) any {
+	d.ch.client.mu.Lock()
+	defer d.ch.client.unlock()
+	for s := range d.types.named([]byte(name)).siblings() {
+		if s.payload != nil && s.payload.server == d.ch.server {
+			return s.payload.value
+		}
+	}
+	return nil
+}

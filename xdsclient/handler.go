@@ -1,0 +1,219 @@
+package xdsclient
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+)
+
+// What the channel's stream calls; Receive is in update.go. The lock is not held.
+
+var _ ads.Handler = (*serverChannel)(nil)
+
+// Protocol implements ads.Handler.
+func (ch *serverChannel) Protocol() wire.Protocol { return ch.protocol }
+
+// Opened implements ads.Handler. Everything is subscribed to again, with the last accepted
+// versions where the cache still has them. Types that nobody watches are forgotten.
+func (ch *serverChannel) Opened() {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	ch.client.stats.Streams++
+	if ch.link.Closed() {
+		return
+	}
+	ch.link.Opened()
+	ch.forgetReplaced()
+	kept := ch.types[:0]
+	for _, ts := range ch.types {
+		if ts.begin(); len(ts.subs) > 0 {
+			kept = append(kept, ts)
+		}
+	}
+	clear(ch.types[len(kept):])
+	ch.types = kept
+	if len(kept) > 0 {
+		if !ch.link.Healthy() {
+			kept[0].Probe()
+		}
+	}
+	ch.expiry.start()
+	ch.stream.Notify()
+}
+
+// forgetReplaced forgets what the server sent of resources for which a watch follows another
+// server. Those have that server's versions by now, so this one has to send its own again, and
+// must not be told that the client has them. Nor is it told what variants a collection has
+// (xRFC TP2): it gets versions by name, and could not say which variant of a name was removed.
+func (ch *serverChannel) forgetReplaced() {
+	for _, ts := range ch.types {
+		for s := range ts.subs.all() {
+			if s.resource.standby == 0 && !(ts.Dialect.Locators() && s.resource.glob != nil) {
+				continue
+			}
+			ts.forgetAnswers(s)
+			ts.prepare(s)
+		}
+	}
+}
+
+// NextRequest implements ads.Handler.
+func (ch *serverChannel) NextRequest() (r *wire.Request, at time.Time) {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	if ch.client.batches > 0 {
+		return nil, time.Time{}
+	}
+	for _, ts := range ch.types {
+		if r, fresh := ts.Next(ch.delivery != nil); r != nil {
+			ch.sending = sending{ts, fresh}
+			return r, time.Time{}
+		}
+		if _, due := ts.Replies.Due(); !due.IsZero() && (at.IsZero() || due.Before(at)) {
+			at = due
+		}
+	}
+	return nil, at
+}
+
+// sending is what a request that is being sent subscribes to.
+type sending struct {
+	types *typeState
+	fresh []*subscription
+}
+
+// Sent implements ads.Handler: the resource timers of what was asked for start (gRFC A57).
+func (ch *serverChannel) Sent() {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	ch.client.stats.Requests++
+	sent := ch.sending
+	ch.sending = sending{}
+	if !ch.link.Streaming() {
+		return
+	}
+	for _, s := range sent.fresh {
+		if s.State == ads.Sending {
+			ch.expiry.expect(sent.types, s)
+		}
+	}
+}
+
+// answered notes that the server answered on the stream, which ends every connectivity
+// error.
+func (ch *serverChannel) answered() {
+	if ch.link.Closed() || !ch.link.Answered() {
+		return
+	}
+	ch.client.infof("xDS management server %s answers again", ch.server)
+	for l := range ch.levels {
+		l.serverUp()
+	}
+}
+
+// Delivered implements ads.Handler: requests that were held back during a delivery may go out.
+func (ch *serverChannel) Delivered() {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	ch.delivery = nil
+	if ch.link.Closed() {
+		return
+	}
+	ch.expiry.start()
+	ch.expiry.arm()
+	ch.stream.Notify()
+}
+
+// Ended implements ads.Handler.
+func (ch *serverChannel) Ended(err error) (again bool) {
+	if status.Code(err) == codes.Unimplemented && ch.changeProtocol() {
+		return true
+	}
+	if ch.noteEnd(err) == ads.EndUnreachable {
+		ch.client.attached.serverFailed(ch.server.URI)
+	}
+	return false
+}
+
+// noteEnd notes that a stream ended, and why.
+func (ch *serverChannel) noteEnd(err error) ads.End {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	if ch.link.Closed() {
+		return ads.EndAfterAnswer
+	}
+	ch.reset()
+	end := ch.link.Ended(err)
+	switch end {
+	case ads.EndAfterAnswer:
+		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, transport.Reason(err))
+		return end
+	case ads.EndUnreachable, ads.EndOtherReason:
+		ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, ch.link.Failure())
+	}
+	for l := range ch.levels {
+		l.serverDown(end != ads.EndSameReason)
+	}
+	return end
+}
+
+// reset forgets the state of a stream that ended.
+func (ch *serverChannel) reset() {
+	ch.delivery = nil
+	ch.expiry.stop()
+	ch.expiry.clear()
+	for _, ts := range ch.types {
+		ts.begin()
+	}
+}
+
+// unimplemented is a protocol that a server does not implement, whatever its bootstrap entry
+// says.
+type unimplemented struct{ server, method string }
+
+// protocolFor returns the best protocol for a server. The caller holds XDSClient.mu.
+func (c *XDSClient) protocolFor(server *bootstrap.Server) wire.Protocol {
+	for _, p := range wire.Protocols {
+		if _, known := c.unimplemented[unimplemented{server.Key(), p.Method()}]; !known && p.OfferedBy(server) {
+			return p
+		}
+	}
+	return wire.Protocols[len(wire.Protocols)-1]
+}
+
+// changeProtocol changes to the next protocol after the server said that it does not implement
+// the one in use, if there is one. The client remembers that. It is no error that a watcher
+// needs to know of, and no reason to wait.
+func (ch *serverChannel) changeProtocol() bool {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	if !ch.link.Unanswered() {
+		return false
+	}
+	method := ch.protocol.Method()
+	ch.client.unimplemented[unimplemented{ch.server.Key(), method}] = struct{}{}
+	next := ch.client.protocolFor(ch.server)
+	if next.Method() == method {
+		return false
+	}
+	ch.client.warningf("xDS management server %s does not implement %s, which its server_features promise; using %s from now on",
+		ch.server, method, next.Method())
+	ch.protocol = next
+	ch.link.Restart()
+	ch.reset()
+	for _, ts := range ch.types {
+		ts.Dialect = next.Dialect(ch.server)
+		for s := range ts.subs.all() {
+			if !ts.Serves(s) {
+				ts.refuse(s)
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,102 @@
+package ads
+
+import "github.com/dynxds/dynxds/xdsclient/internal/transport"
+
+// Link is how a client stands with a server. The zero value is one that was not tried yet.
+type Link struct {
+	state linkState
+	// failure is why the server counts as unreachable, or nil.
+	failure error
+}
+
+type linkState int
+
+const (
+	// linkNew: no stream was opened yet.
+	linkNew linkState = iota
+	// linkConnecting: there is no stream, and none has failed since the server last answered.
+	linkConnecting
+	// linkOpen: a stream is open on which the server has not answered.
+	linkOpen
+	// linkAnswered: a stream is open on which the server has answered.
+	linkAnswered
+	// linkDown: the last attempt failed without an answer.
+	linkDown
+	// linkClosed: the stream is not needed any more.
+	linkClosed
+)
+
+// Opened notes that a stream is open.
+func (l *Link) Opened() { l.state = linkOpen }
+
+// Answered notes that the server answered on the stream, which ends a connectivity error. It
+// reports whether there was one.
+func (l *Link) Answered() (recovered bool) {
+	recovered = l.failure != nil
+	l.state, l.failure = linkAnswered, nil
+	return recovered
+}
+
+// An End says what the end of a stream means.
+type End int
+
+const (
+	// EndAfterAnswer: the server had answered, so nothing is wrong.
+	EndAfterAnswer End = iota
+	// EndUnreachable: the server became unreachable.
+	EndUnreachable
+	// EndOtherReason: the server is still unreachable, now for another reason.
+	EndOtherReason
+	// EndSameReason: the server is still unreachable, for the same reason.
+	EndSameReason
+)
+
+// Ended notes that a stream ended, or could not be opened. That is a connectivity error only
+// if the server did not answer on it (gRFC A57, "Handling ADS Stream Termination").
+func (l *Link) Ended(err error) End {
+	if l.state == linkAnswered {
+		l.state = linkConnecting
+		return EndAfterAnswer
+	}
+	last := l.failure
+	l.state, l.failure = linkDown, transport.Reason(err)
+	switch {
+	case last == nil:
+		return EndUnreachable
+	case last.Error() != l.failure.Error():
+		return EndOtherReason
+	default:
+		l.failure = last
+		return EndSameReason
+	}
+}
+
+// Restart notes that the next stream is opened at once, as the last one was of a protocol that
+// the server does not speak.
+func (l *Link) Restart() { l.state = linkConnecting }
+
+// Close notes that the stream is not needed any more.
+func (l *Link) Close() { l.state = linkClosed }
+
+// Closed reports whether Close was called.
+func (l *Link) Closed() bool { return l.state == linkClosed }
+
+// Streaming reports whether a stream is open.
+func (l *Link) Streaming() bool { return l.state == linkOpen || l.state == linkAnswered }
+
+// Unanswered reports whether a stream is open on which the server has not answered.
+func (l *Link) Unanswered() bool { return l.state == linkOpen }
+
+// Healthy reports whether the server is not known to be unreachable.
+func (l *Link) Healthy() bool { return l.failure == nil }
+
+// Unreachable reports whether the server cannot be reached (gRFC A57). While a stream is open
+// on which it has not answered, that is undecided.
+func (l *Link) Unreachable() bool { return l.failure != nil && !l.Streaming() }
+
+// Connected reports whether a stream works, as gRFC A78 defines it: one was opened, and the
+// last one did not fail before the server answered.
+func (l *Link) Connected() bool { return l.failure == nil && l.state != linkNew }
+
+// Failure is why the server counts as unreachable. It is nil again when the server answers.
+func (l *Link) Failure() error { return l.failure }

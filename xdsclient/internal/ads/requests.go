@@ -1,0 +1,386 @@
+package ads
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+)
+
+// A Subscriber is a subscription as its owner has it: a pointer to a struct that embeds
+// Progress.
+type Subscriber interface {
+	comparable
+	progress() *Progress
+	// Locator is what the server is asked for.
+	Locator() wire.Locator
+	// IsCollection reports whether that is a collection (xRFC TP1).
+	IsCollection() bool
+	// Wanted reports whether it is still watched. A subscription stays after its last watch
+	// stopped until the server was told: if a watch starts before that, the server does not
+	// notice, and would not send the resource again.
+	Wanted() bool
+}
+
+// Subscriptions are the subscriptions to one type, as their owner keeps them.
+type Subscriptions[S Subscriber] interface {
+	// Len is roughly how many there are.
+	Len() int
+	// All iterates them in any order. The one that was yielded may be dropped.
+	All() iter.Seq[S]
+	// First returns the first of those to a name, which differ in their constraints, and Sibling
+	// the one after s; nil if there is none.
+	First(name string) S
+	Sibling(s S) S
+	// Drop ends a subscription, and calls Requests.Forget.
+	Drop(s S)
+	// Versions returns the versions of the resources that the client has from this server, by
+	// name. A resource that the server has to send again has an empty one.
+	Versions() map[string]string
+}
+
+// Requests decides which requests for one type are due, for both protocols. It compares the
+// subscriptions with what the server was told. In delta the work is proportional to what
+// changed, not to the subscriptions.
+type Requests[S Subscriber] struct {
+	// Dialect is how the server is spoken to. It may change between two streams.
+	Dialect wire.Dialect
+	// Version is the last that was accepted as a whole. It outlives the stream.
+	Version string
+	Replies Replies
+
+	typeURL string
+	// fullState says that a SotW response has all resources of the type.
+	fullState bool
+	subs      Subscriptions[S]
+	// touched are the subscriptions whose first watch began, or whose last one stopped, since
+	// the last request. It has no meaning before the first one.
+	touched map[S]struct{}
+
+	// What follows is the state of one stream.
+
+	Repetition
+	// announced says that a request listed names. From then on an empty list unsubscribes;
+	// before, it would ask for every resource (Envoy, xDS protocol, "How the client
+	// specifies what resources to return").
+	announced bool
+	// answered says that the server sent a response for the type.
+	answered bool
+	// probe has the first request keep one version to itself, so that the server has
+	// something to answer.
+	probe bool
+	// listed is what the last request listed, or will list. It is replaced, not changed. Delta
+	// does not need it.
+	listed wire.Targets
+	// relist says that the next request has to list what the last one did, and not what was
+	// subscribed to since: the response that it answers has resources that nobody watched,
+	// which were dropped, and a SotW server takes what it has sent and the request names for
+	// known; or the response may have crossed a request.
+	relist bool
+	// relisted is what relist was after the last response, for its repetitions.
+	relisted bool
+	crossings
+}
+
+// NewRequests returns the requests for a type. fullState says that a SotW response carries all
+// subscribed resources of the type.
+func NewRequests[S Subscriber](typeURL string, fullState bool, d wire.Dialect, subs Subscriptions[S]) Requests[S] {
+	return Requests[S]{typeURL: typeURL, fullState: fullState, Dialect: d, subs: subs, touched: make(map[S]struct{})}
+}
+
+// Begin prepares for a new stream, on which nothing was said yet. It drops the subscriptions
+// that are not wanted any more.
+func (q *Requests[S]) Begin() {
+	for s := range q.subs.All() {
+		if !s.Wanted() {
+			q.subs.Drop(s)
+		} else {
+			s.progress().beginStream()
+		}
+	}
+	if q.subs.Len() == 0 {
+		q.Version = ""
+	}
+	q.announced, q.answered, q.probe, q.relist, q.relisted = false, false, false, false, false
+	q.Repetition, q.Replies, q.crossings = Repetition{}, Replies{}, crossings{}
+}
+
+// Probe has the first request of the stream ask for one resource even if the client has it, as
+// an answer is wanted of a server that was unreachable.
+func (q *Requests[S]) Probe() { q.probe = true }
+
+// Touch notes that a subscription became wanted or unwanted, or has to be asked for again.
+func (q *Requests[S]) Touch(s S) {
+	q.Disturb()
+	q.touched[s] = struct{}{}
+}
+
+// Forget notes that a subscription has ended.
+func (q *Requests[S]) Forget(s S) {
+	q.Disturb()
+	s.progress().State = Dropped
+	delete(q.touched, s)
+}
+
+// Serves reports whether the server can serve a subscription: only delta has collections.
+func (q *Requests[S]) Serves(s S) bool { return q.Dialect.Incremental() || !s.IsCollection() }
+
+// Asked reports whether the server was asked on this stream for a subscription. What a delta
+// server says before that may be older than the subscription, and will be said again.
+func (q *Requests[S]) Asked(s S) bool {
+	return !q.Dialect.Incremental() || s.progress().State != Unsent
+}
+
+// BeginResponse notes that the work on a response begins. hash is that of the response if it
+// resembles the last one, or 0.
+func (q *Requests[S]) BeginResponse(r *wire.Response, hash uint64) {
+	q.answered = true
+	q.Repetition = Repetition{version: r.Version, size: r.Size(), hash: hash, settled: true}
+}
+
+// Answered reports whether the server sent a response for the type on this stream.
+func (q *Requests[S]) Answered() bool { return q.answered }
+
+// EndResponse adds the reply to a response. number counts the responses of the stream's owner.
+// relist says that the response had something that was not subscribed to, so that the reply
+// must not list what was subscribed to since.
+func (q *Requests[S]) EndResponse(number uint64, r Reply, relist bool) error {
+	// The reply to an earlier response may still be due, and have to list the same.
+	q.relist = q.relist || relist
+	if !q.Dialect.Incremental() {
+		q.crossed(number)
+	}
+	q.relisted = q.relist
+	return q.Replies.add(r, q.Dialect)
+}
+
+// ReplyAgain adds the reply to a repetition. It reports whether a request is due earlier.
+func (q *Requests[S]) ReplyAgain(r Reply) (due bool, err error) {
+	q.relist = q.relist || q.relisted
+	return q.Replies.addAgain(r, q.Dialect)
+}
+
+// Next returns the request that is due, or nil, and the subscriptions that it makes known to
+// the server. While changes of the subscriptions are held back, only replies are due, and they
+// list what the last request did.
+func (q *Requests[S]) Next(held bool) (r *wire.Request, fresh []S) {
+	due, _ := q.Replies.Due()
+	next := wire.Request{TypeURL: q.typeURL}
+	if q.Dialect.Incremental() {
+		fresh, due = q.nextDelta(&next, due, held)
+	} else {
+		fresh, due = q.nextSotW(&next, due, held)
+	}
+	if !due {
+		return nil, nil
+	}
+	request := next // only a request that is due is allocated
+	return &request, fresh
+}
+
+// nextDelta fills in the request that is due. It either answers a response or has changes of the
+// subscriptions: a server may ignore a request whose nonce is not that of its last response, and
+// the changes in it would be lost; without a nonce it cannot be stale.
+func (q *Requests[S]) nextDelta(r *wire.Request, reply, held bool) (fresh []S, due bool) {
+	if q.announced && reply {
+		q.Replies.moveTo(r)
+		return nil, true
+	}
+	if q.announced && len(q.touched) == 0 || held {
+		return nil, false
+	}
+	q.number++
+	first := !q.announced
+	fresh, left := q.settle()
+	if first {
+		if r.Subscribe = q.everything(); r.Subscribe.IsEmpty() {
+			q.Replies.clear()
+			return nil, false
+		}
+		r.Cached = q.cached()
+	} else {
+		r.Subscribe, r.Unsubscribe = q.targetsOf(fresh), q.targetsOf(left)
+		// A server that goes by names does not know that there is more than one subscription
+		// to a name, and need not know that one of them has ended.
+		r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, func(name string) bool {
+			var none S
+			return q.subs.First(name) != none
+		})
+		if r.Subscribe.IsEmpty() && r.Unsubscribe.IsEmpty() {
+			return nil, false
+		}
+	}
+	q.Disturb()
+	q.noteSending(fresh)
+	return fresh, true
+}
+
+// nextSotW fills in the request that is due. It answers the last response, and lists all that is
+// subscribed to, or, if relist is set, what the last request listed.
+func (q *Requests[S]) nextSotW(r *wire.Request, reply, held bool) (fresh []S, due bool) {
+	early := q.relist && q.announced
+	touched := (!q.announced || len(q.touched) > 0) && !held
+	if early && touched { // the changes wait for the reply
+		reply = reply || len(q.Replies.queue) > 0
+	}
+	changed := touched && !early
+	if !changed && !(reply && q.announced) {
+		return nil, false
+	}
+	q.number++
+	if changed {
+		var news bool
+		if fresh, news = q.listAll(); news {
+			q.Disturb()
+		} else if !reply {
+			return nil, false
+		}
+	} else {
+		q.unlist()
+	}
+	if !q.announced && q.listed.IsEmpty() {
+		q.Replies.clear()
+		return nil, false
+	}
+	r.Version, r.Nonce, r.All = q.Version, q.Replies.nonce, q.listed
+	q.Replies.moveTo(r)
+	q.noteSending(fresh)
+	return fresh, true
+}
+
+// noteSending notes that a request is about to be sent.
+func (q *Requests[S]) noteSending(fresh []S) {
+	for _, s := range fresh {
+		s.progress().noteSending(q.heard)
+	}
+	q.announced, q.relist = true, false
+}
+
+// settle goes through the subscriptions that changed since the last request, or through all
+// before the first. It drops those that are not wanted any more, and returns them if the server
+// knows of them, and the subscriptions that it does not know of.
+func (q *Requests[S]) settle() (fresh, left []S) {
+	touched := maps.Keys(q.touched)
+	if !q.announced {
+		touched = q.subs.All()
+	}
+	for s := range touched {
+		p, serves := s.progress(), q.Serves(s)
+		if p.request == 0 && serves {
+			p.request = q.number
+		}
+		switch {
+		case !s.Wanted():
+			if p.State != Unsent {
+				left = append(left, s)
+			}
+			q.subs.Drop(s)
+		case (p.State == Unsent || q.Dialect.Incremental() && p.inDoubt()) && serves:
+			fresh = append(fresh, s)
+		}
+	}
+	if len(q.touched) > 0 { // a map that was cleared stays large
+		q.touched = make(map[S]struct{})
+	}
+	slices.SortFunc(fresh, byLocator[S])
+	slices.SortFunc(left, byLocator[S])
+	if q.Dialect.Locators() && len(left) > 0 {
+		q.forgetRead()
+		for _, s := range left {
+			q.noteLeft(s.Locator().Name)
+		}
+	}
+	return fresh, left
+}
+
+// byLocator is the order of subscriptions in requests.
+func byLocator[S Subscriber](a, b S) int { return a.Locator().Compare(b.Locator()) }
+
+// targetsOf returns what subscriptions are to. They are in order.
+func (q *Requests[S]) targetsOf(subs []S) (t wire.Targets) {
+	for _, s := range subs {
+		t.Add(s.Locator(), q.Dialect)
+	}
+	return t
+}
+
+// listAll brings what is listed up to date. It returns the subscriptions that the server does
+// not know of, and whether there is any news for it.
+func (q *Requests[S]) listAll() (fresh []S, news bool) {
+	fresh, _ = q.settle()
+	var list wire.Targets
+	if q.Dialect.Locators() {
+		list = q.targetsOf(slices.DeleteFunc(q.served(), q.askAgain))
+	} else {
+		list.Names = q.names(q.askAgain)
+	}
+	news = !q.announced || len(fresh) > 0 || !list.Equal(&q.listed)
+	if q.announced && (!q.fullState || q.Dialect.Locators()) {
+		list.Missing(&q.listed, q.Dialect, q.noteLeftOut)
+	}
+	q.listed = list
+	return fresh, news
+}
+
+// everything is all there is to subscribe to.
+func (q *Requests[S]) everything() wire.Targets {
+	if q.Dialect.Locators() {
+		return q.targetsOf(q.served())
+	}
+	return wire.Targets{Names: q.names(func(S) bool { return false })}
+}
+
+// served returns the subscriptions that the server can serve, in order.
+func (q *Requests[S]) served() []S {
+	served := make([]S, 0, q.subs.Len())
+	for s := range q.subs.All() {
+		if q.Serves(s) {
+			served = append(served, s)
+		}
+	}
+	slices.SortFunc(served, byLocator[S])
+	return served
+}
+
+// names returns the names of what the server can serve, in order, but not those to which there
+// is a subscription that has to be left out.
+func (q *Requests[S]) names(leaveOut func(S) bool) []string {
+	names := make([]string, 0, q.subs.Len())
+	var without []string
+	for s := range q.subs.All() {
+		if !q.Serves(s) {
+			continue
+		}
+		name := s.Locator().Name
+		names = append(names, name)
+		if leaveOut(s) {
+			without = append(without, name)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(without) > 0 {
+		slices.Sort(without)
+		names = slices.DeleteFunc(names, func(name string) bool {
+			_, found := slices.BinarySearch(without, name)
+			return found
+		})
+	}
+	return names
+}
+
+// cached returns the versions for the first request of a stream.
+func (q *Requests[S]) cached() map[string]string {
+	versions := q.subs.Versions()
+	if q.probe && len(versions) > 0 {
+		versions[slices.Min(slices.Collect(maps.Keys(versions)))] = ""
+	}
+	return versions
+}
+
+// String describes what is due.
+func (q *Requests[S]) String() string {
+	return fmt.Sprintf("version %q, %d changes, relist %t", q.Version, len(q.touched), q.relist)
+}

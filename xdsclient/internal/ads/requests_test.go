@@ -1,0 +1,151 @@
+package ads
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+)
+
+// fakeSub is a subscription to a resource without variants.
+type fakeSub struct {
+	Progress
+	name   string
+	wanted bool
+}
+
+func (s *fakeSub) Locator() wire.Locator { return wire.Locator{Name: s.name} }
+func (s *fakeSub) IsCollection() bool    { return false }
+func (s *fakeSub) Wanted() bool          { return s.wanted }
+
+// fakeType has the subscriptions to one type.
+type fakeType struct {
+	Requests[*fakeSub]
+	subs []*fakeSub
+}
+
+func newFakeType(d wire.Dialect) *fakeType {
+	t := &fakeType{}
+	t.Requests = NewRequests("type", false, d, Subscriptions[*fakeSub](t))
+	return t
+}
+
+func (t *fakeType) Len() int                    { return len(t.subs) }
+func (t *fakeType) All() iter.Seq[*fakeSub]     { return slices.Values(slices.Clone(t.subs)) }
+func (t *fakeType) Versions() map[string]string { return nil }
+func (t *fakeType) Drop(s *fakeSub) {
+	t.Forget(s)
+	t.subs = slices.DeleteFunc(t.subs, func(x *fakeSub) bool { return x == s })
+}
+func (t *fakeType) Sibling(*fakeSub) *fakeSub { return nil }
+func (t *fakeType) First(name string) *fakeSub {
+	for _, s := range t.subs {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (t *fakeType) subscribe(name string) *fakeSub {
+	s := &fakeSub{name: name, wanted: true}
+	t.subs = append(t.subs, s)
+	t.Touch(s)
+	return s
+}
+
+// due returns the requests that are due, as version, nonce and names.
+func (t *fakeType) due() (requests [][]string) {
+	for r, _ := t.Next(false); r != nil; r, _ = t.Next(false) {
+		requests = append(requests, append([]string{r.Version, r.Nonce}, r.All.Names...))
+	}
+	return requests
+}
+
+// Envoy, xDS protocol, "Resource updates": a request is an ACK and a subscription at once.
+// go-control-plane takes a resource for known that it has sent and the next request names, so
+// an ACK that named a resource which the response had too early would mean never to get it.
+func TestReplyDoesNotListWhatTheResponseHadTooEarly(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		unasked bool
+		want    [][]string
+	}{
+		{"a response with a resource that nobody watched", true, [][]string{{"1", "n1", "a"}, {"1", "n1", "a", "b"}}},
+		{"a response without", false, [][]string{{"1", "n1", "a", "b"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFakeType(wire.Dialect{})
+			f.subscribe("a")
+			if diff := cmp.Diff([][]string{{"", "", "a"}}, f.due()); diff != "" {
+				t.Fatalf("first requests (-want +got):\n%s", diff)
+			}
+			f.Version = "1"
+			if err := f.EndResponse(1, Reply{Nonce: "n1"}, test.unasked); err != nil {
+				t.Fatal(err)
+			}
+			f.subscribe("b")
+			if diff := cmp.Diff(test.want, f.due()); diff != "" {
+				t.Errorf("requests after the response (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What is remembered of names that were given up is bounded.
+func TestNamesThatWereGivenUpAreBounded(t *testing.T) {
+	t.Parallel()
+	server := &bootstrap.Server{Features: []bootstrap.Feature{bootstrap.FeatureDynamicParameterConstraints}}
+	for name, p := range map[string]wire.Protocol{"SotW": wire.SotW{}, "delta": wire.Delta{}} {
+		f := newFakeType(p.Dialect(server))
+		f.subscribe("kept")
+		for i := range MaxLeftOut + 10 {
+			f.subscribe(fmt.Sprint("c", i))
+		}
+		f.due()
+		for _, s := range f.subs[1:] {
+			s.State, s.wanted = Received, false
+			f.Touch(s)
+		}
+		f.due()
+		if len(f.subs) != 1 || len(f.left) != MaxLeftOut {
+			t.Errorf("%s: %d subscriptions, and %d names that were given up, want 1 and %d", name, len(f.subs), len(f.left), MaxLeftOut)
+		}
+		if n := len(f.leftOut); name == "SotW" && n != MaxLeftOut {
+			t.Errorf("%d names that were left out are remembered, want %d", n, MaxLeftOut)
+		}
+	}
+}
+
+// A server that reads no replies is cut off before they fill the memory, also if it only repeats
+// itself.
+func TestBacklogIsBounded(t *testing.T) {
+	t.Parallel()
+	nonce := strings.Repeat("n", MaxBacklog/4)
+	for _, again := range []bool{false, true} {
+		f := newFakeType(wire.Delta{}.Dialect(&bootstrap.Server{}))
+		f.subscribe("a")
+		f.due()
+		var err error
+		i := 0
+		for ; i < 10 && err == nil; i++ {
+			if again {
+				_, err = f.ReplyAgain(Reply{Nonce: nonce})
+			} else {
+				err = f.EndResponse(uint64(i), Reply{Nonce: nonce}, false)
+			}
+		}
+		if !errors.Is(err, ErrUnread) || i != 4 {
+			t.Errorf("repetitions %v: after %d responses got error %v, want %v after 4", again, i, err, ErrUnread)
+		}
+	}
+}

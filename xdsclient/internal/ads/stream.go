@@ -1,0 +1,220 @@
+package ads
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+)
+
+// Verdict says how a response was received, from worst to best.
+type Verdict int
+
+const (
+	// VerdictNone: the response has nothing that was asked for.
+	VerdictNone Verdict = iota
+	// VerdictRejected: the response was NACKed.
+	VerdictRejected
+	// VerdictAccepted: the response was ACKed.
+	VerdictAccepted
+)
+
+// A Handler decides what a Stream sends, and works on what it receives. NextRequest and Sent
+// are called from one goroutine, while a stream is open, and the other methods from another.
+type Handler interface {
+	// Protocol is that of the next stream.
+	Protocol() wire.Protocol
+	// Opened is called when a stream is open, before anything is sent or received.
+	Opened()
+	// NextRequest returns the request that is due. If there is none it returns nil, and when
+	// the next one will be due if nothing changes until then: zero if none will.
+	NextRequest() (r *wire.Request, at time.Time)
+	// Sent is called when the request that NextRequest returned last has been sent.
+	Sent()
+	// Receive works on a response, whose bytes it does not keep. The next response is not
+	// read before done is closed; done is nil if the response says nothing new. An error
+	// ends the stream.
+	Receive(message []byte) (v Verdict, done <-chan struct{}, err error)
+	// Delivered is called when the channel that Receive returned has been closed.
+	Delivered()
+	// Ended is called when a stream has ended, or could not be opened. It reports whether
+	// to open the next one at once.
+	Ended(err error) (again bool)
+}
+
+// Config is what a Stream needs.
+type Config struct {
+	// Node is sent in the first request of each stream.
+	Node    *corev3.Node
+	Backoff backoff.Config
+	// MaxMessageSize bounds a response, in bytes.
+	MaxMessageSize int
+}
+
+// Stream keeps an ADS stream to a server open: it opens another whenever one ends. It reads on
+// one goroutine, and writes on another.
+type Stream struct {
+	handler Handler
+	config  Config
+	ctx     context.Context
+	cancel  context.CancelFunc
+	// wake tells the writer that a request may be due. It has room for one, so that a
+	// wake-up is never lost.
+	wake chan struct{}
+}
+
+// NewStream returns a stream that ends with the context.
+func NewStream(ctx context.Context, h Handler, c Config) *Stream {
+	s := &Stream{handler: h, config: c, wake: make(chan struct{}, 1)}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	return s
+}
+
+// Notify has the writer call NextRequest.
+func (s *Stream) Notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close has Run return soon after.
+func (s *Stream) Close() { s.cancel() }
+
+// Run keeps a stream open on the connection, which it releases when it returns. It waits longer
+// with every attempt on which the server accepted nothing. The wait counts from the start of
+// the attempt: a stream that ends after a long life is replaced at once, one that ends right
+// after its first answer is not.
+func (s *Stream) Run(conn *transport.Conn) {
+	defer conn.Release()
+	tries := transport.Retries{Config: s.config.Backoff}
+	for s.ctx.Err() == nil {
+		started := time.Now()
+		best, err := s.attempt(conn)
+		if s.ctx.Err() != nil {
+			return
+		}
+		if s.handler.Ended(err) {
+			continue
+		}
+		if best == VerdictAccepted {
+			tries.Reset()
+		}
+		conn.Pause(s.ctx, tries.Next()-time.Since(started))
+	}
+}
+
+// attempt opens a stream and stays with it until it ends. The verdict is the best that a
+// response on it got.
+func (s *Stream) attempt(conn *transport.Conn) (Verdict, error) {
+	cc, err := conn.Open()
+	if err != nil {
+		return VerdictNone, err
+	}
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer cancel(nil)
+	protocol := s.handler.Protocol()
+	stream, err := cc.NewStream(ctx, transport.StreamDesc, protocol.Method(),
+		grpc.ForceCodecV2(transport.Codec{}), grpc.MaxCallRecvMsgSize(s.config.MaxMessageSize))
+	if err != nil {
+		return VerdictNone, err
+	}
+	s.handler.Opened()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := s.write(ctx, stream, protocol); err != nil {
+			cancel(err)
+		}
+	}()
+	best, err := s.read(ctx, stream)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	<-written
+	return best, err
+}
+
+// read receives responses until the stream ends. It reads the next only when the watchers are
+// done with the last (gRFC A88's flow control), and responses that say nothing new not faster
+// than transport.Pace allows. The verdict is the best of all responses.
+func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (best Verdict, err error) {
+	var pace transport.Pace
+	for {
+		var f transport.Frame
+		if err := stream.RecvMsg(&f); err != nil {
+			if err == io.EOF {
+				err = transport.ErrNoAnswer
+			}
+			return best, err
+		}
+		size := len(f.Bytes())
+		v, done, err := s.handler.Receive(f.Bytes())
+		f.Free()
+		if err != nil {
+			return best, err
+		}
+		best = max(best, v)
+		if done == nil {
+			pace.Wait(ctx, size)
+			continue
+		}
+		select {
+		case <-done:
+			s.handler.Delivered()
+		case <-ctx.Done():
+			return best, ctx.Err()
+		}
+	}
+}
+
+// write sends the requests that are due until the stream ends. It returns an error only if the
+// client is to blame: read returns why a stream broke.
+func (s *Stream) write(ctx context.Context, stream grpc.ClientStream, protocol wire.Protocol) error {
+	node := s.config.Node
+	for {
+		r, at := s.handler.NextRequest()
+		if r == nil {
+			if !s.awaitRequest(ctx, at) {
+				return nil
+			}
+			continue
+		}
+		r.Node, node = node, nil
+		message, err := protocol.Encode(r)
+		if err != nil {
+			return fmt.Errorf("cannot make a request for %s: %w", r.TypeURL, err)
+		}
+		if err := stream.SendMsg(message); err != nil {
+			return nil
+		}
+		s.handler.Sent()
+	}
+}
+
+// awaitRequest waits until a request may be due: after Notify, or at the given time unless that
+// is zero. It reports false if the context has ended.
+func (s *Stream) awaitRequest(ctx context.Context, at time.Time) bool {
+	var due <-chan time.Time
+	if !at.IsZero() {
+		timer := time.NewTimer(time.Until(at))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-s.wake:
+		return true
+	case <-due:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,129 @@
+package wire
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// A message that is no response ends the stream; proto.Unmarshal would not take it either.
+func TestMalformedResponse(t *testing.T) {
+	t.Parallel()
+	const bytesField = 2
+	for _, p := range []struct {
+		protocol Protocol
+		layout   layout
+	}{{SotW{}, sotwLayout}, {Delta{}, deltaLayout}} {
+		for name, tc := range map[string]struct {
+			message []byte
+			want    string
+		}{
+			"empty":           {nil, "type_url is empty"},
+			"no tag":          {[]byte{0xff}, "unexpected EOF"},
+			"field too long":  {[]byte{byte(p.layout.resources)<<3 | bytesField, 5, 1}, "unexpected EOF"},
+			"open group":      {[]byte{9<<3 | 3}, "unexpected EOF"},
+			"version no UTF8": {[]byte{byte(p.layout.version)<<3 | bytesField, 1, 0xff}, "not valid UTF-8"},
+			"nonce no UTF8":   {[]byte{byte(p.layout.nonce)<<3 | bytesField, 1, 0xff}, "not valid UTF-8"},
+		} {
+			_, err := p.protocol.Decode(tc.message)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "malformed "+p.layout.message) {
+				t.Errorf("%s, %s: got error %v, want %q", p.layout.message, name, err, tc.want)
+			}
+		}
+	}
+}
+
+// Protocol Buffers, "Last One Wins" and unknown fields: a resource is read as
+// proto.Unmarshal reads it, even if it comes in parts.
+func TestUnusualEncoding(t *testing.T) {
+	t.Parallel()
+	field := func(number byte, value string) string {
+		return string([]byte{number<<3 | 2, byte(len(value))}) + value
+	}
+	varint := func(number byte) string { return string([]byte{number << 3, 1}) }
+	inner := varint(1) + field(1, "x") + field(1, "t") + field(2, "value") + varint(9)
+	wrapped := field(1, wrapperType) + field(2, varint(3)+field(3, "old")+field(2, field(1, "t"))+field(2, field(2, "in parts"))+field(3, "name"))
+	message := field(byte(sotwLayout.typeURL), "other") + varint(byte(sotwLayout.typeURL)) + varint(byte(sotwLayout.resources)) +
+		field(byte(sotwLayout.resources), inner) + field(byte(sotwLayout.resources), wrapped) + field(byte(sotwLayout.typeURL), "t") +
+		field(byte(sotwLayout.resources), "\xff") + field(byte(sotwLayout.resources), field(1, wrapperType)+field(2, field(2, "\xff")))
+	r, err := SotW{}.Decode([]byte(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for w := range r.Resources {
+		text := string(w.Name) + "=" + string(w.Value)
+		if w.Err != nil {
+			text = w.Err.Error()
+		}
+		got = append(got, strings.ReplaceAll(text, "\u00a0", " "))
+	}
+	want := []string{
+		"=value",
+		"name=in parts",
+		"malformed google.protobuf.Any: unexpected EOF",
+		"resource: malformed google.protobuf.Any: unexpected EOF",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestReasonOfAResourceError(t *testing.T) {
+	t.Parallel()
+	code, err := (&ResourceError{code: 42, message: []byte("\xff odd")}).Reason()
+	if code != codes.Unknown || err.Error() != "code 42: \uFFFD odd" {
+		t.Errorf("got %v: %q, want UNKNOWN with the code and valid text", code, err)
+	}
+}
+
+func TestMalformedResourceError(t *testing.T) {
+	t.Parallel()
+	for name, raw := range map[string]string{
+		"resource_name: not valid UTF-8": "\x0a\x03\x0a\x01\xff",
+		"resource_name: malformed envoy.service.discovery.v3.ResourceName: unexpected EOF": "\x0a\x01\x0a",
+		"error_detail: malformed google.rpc.Status: unexpected EOF":                        "\x12\x01\x08",
+		"malformed envoy.service.discovery.v3.ResourceError: unexpected EOF":               "\x0a",
+	} {
+		var e ResourceError
+		err := e.merge([]byte(raw))
+		if err == nil || strings.ReplaceAll(err.Error(), "\u00a0", " ") != name {
+			t.Errorf("got error %v, want %s", err, name)
+		}
+	}
+}
+
+// All of a response counts but its nonce, wherever that is.
+func TestOnlyTheNonceMayDiffer(t *testing.T) {
+	t.Parallel()
+	field := func(number protowire.Number, value string) []byte {
+		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value)
+	}
+	rest := func(fields ...[]byte) string {
+		r, err := SotW{}.Decode(slices.Concat(fields...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := string(r.beforeNonce) + string(r.afterNonce)
+		if len(got) != r.Size() {
+			t.Fatalf("the size is %d, want %d", r.Size(), len(got))
+		}
+		return got
+	}
+	version, typ := field(1, "1"), field(4, "type")
+	want := string(slices.Concat(version, typ))
+	for _, got := range []string{
+		rest(version, typ), rest(field(5, "a"), version, typ), rest(version, field(5, "b"), typ),
+		rest(version, typ, field(5, strings.Repeat("c", 1000))),
+	} {
+		if got != want {
+			t.Errorf("what counts is %q, want %q", got, want)
+		}
+	}
+	if got := rest(version, typ, field(6, "a"), field(5, "n")); got == want {
+		t.Errorf("what counts is %q in spite of another field", got)
+	}
+}

@@ -1,0 +1,96 @@
+package wire
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// Locator is what a server is asked for: a resource or a collection, and which variant of it
+// (xRFC TP2).
+type Locator struct {
+	Name        string
+	Constraints dynparam.Constraints
+}
+
+// Equal reports whether two locators are the same.
+func (l Locator) Equal(other Locator) bool {
+	return l.Name == other.Name && l.Constraints.Equal(other.Constraints)
+}
+
+// Compare is the order of locators in requests.
+func (l Locator) Compare(other Locator) int {
+	return cmp.Or(strings.Compare(l.Name, other.Name), strings.Compare(l.Constraints.Key(), other.Constraints.Key()))
+}
+
+// Targets are what a request subscribes to, or unsubscribes from, in order. Names has each
+// name once. Locators is nil if the server goes by names.
+type Targets struct {
+	Names    []string
+	Locators []Locator
+}
+
+// Add appends what a subscription is for. Those to one name are added one after the other.
+func (t *Targets) Add(l Locator, d Dialect) {
+	if n := len(t.Names); n == 0 || t.Names[n-1] != l.Name {
+		t.Names = append(t.Names, l.Name)
+	}
+	if d.locators {
+		t.Locators = append(t.Locators, l)
+	}
+}
+
+// IsEmpty reports whether there are no targets.
+func (t *Targets) IsEmpty() bool { return len(t.Names) == 0 && len(t.Locators) == 0 }
+
+// Equal reports whether two lists are the same.
+func (t *Targets) Equal(other *Targets) bool {
+	return slices.Equal(t.Names, other.Names) && slices.EqualFunc(t.Locators, other.Locators, Locator.Equal)
+}
+
+// Missing calls f for the targets of an older list that t does not have.
+func (t *Targets) Missing(older *Targets, d Dialect, f func(Locator)) {
+	if d.locators {
+		missing(t.Locators, older.Locators, Locator.Compare, f)
+	} else {
+		missing(t.Names, older.Names, strings.Compare, func(name string) { f(Locator{Name: name}) })
+	}
+}
+
+// missing calls f for what is in the older list and not in the newer one.
+func missing[T any](newer, older []T, compare func(a, b T) int, f func(T)) {
+	for _, x := range older {
+		for len(newer) > 0 && compare(newer[0], x) < 0 {
+			newer = newer[1:]
+		}
+		if len(newer) == 0 || compare(newer[0], x) > 0 {
+			f(x)
+		}
+	}
+}
+
+// appendLocators adds locators, as occurrences of a field, to a message in serialized form.
+// They are not made messages first, as a SotW request repeats all of them.
+func appendLocators(b []byte, field protowire.Number, locators []Locator) []byte {
+	const name, constraints = 1, 2 // fields of ResourceLocator
+	for _, l := range locators {
+		key := l.Constraints.Key() // the constraints in serialized form
+		size := protowire.SizeTag(name) + protowire.SizeBytes(len(l.Name))
+		if key != "" {
+			size += protowire.SizeTag(constraints) + protowire.SizeBytes(len(key))
+		}
+		b = protowire.AppendTag(b, field, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(size))
+		b = protowire.AppendTag(b, name, protowire.BytesType)
+		b = protowire.AppendString(b, l.Name)
+		if key != "" {
+			b = protowire.AppendTag(b, constraints, protowire.BytesType)
+			b = protowire.AppendString(b, key)
+		}
+	}
+	return b
+}

@@ -1,0 +1,154 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+)
+
+// ResourceName is how a server names a subscription in a response. It refers to the bytes
+// of the message.
+type ResourceName struct {
+	Name []byte
+	// Constraints are the serialized constraints of the subscription if Scoped is set; else
+	// all subscriptions to the name are meant.
+	Constraints []byte
+	Scoped      bool
+	// Err says why the name cannot be read.
+	Err error
+}
+
+// ResourceError is the error that a server sends in place of a resource (xRFC TP3). It
+// refers to the bytes of the message.
+type ResourceError struct {
+	// Index is the place of the error in the response.
+	Index int
+	ResourceName
+	code    int32
+	message []byte
+}
+
+var errNoName = errors.New("it names no resource")
+
+// readNames iterates the names in a field.
+func readNames(message []byte, number protowire.Number) iter.Seq[ResourceName] {
+	return func(yield func(ResourceName) bool) {
+		for b := range occurrences(message, number) {
+			if !yield(ResourceName{Name: b}) {
+				return
+			}
+		}
+	}
+}
+
+// readLocators iterates the ResourceName messages in a field.
+func readLocators(message []byte, number protowire.Number) iter.Seq[ResourceName] {
+	return func(yield func(ResourceName) bool) {
+		for b := range occurrences(message, number) {
+			n, err := ParseResourceName(b)
+			if n.Err = err; err == nil && len(n.Name) == 0 {
+				n.Err = errNoName
+			}
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// ParseResourceName reads an envoy.service.discovery.v3.ResourceName, whose name may be
+// empty. As in every message, the last occurrence of a field wins; that of the constraints
+// too, which a peer sends once.
+func ParseResourceName(b []byte) (n ResourceName, err error) {
+	err = n.merge(b)
+	return n, err
+}
+
+func (n *ResourceName) merge(b []byte) error {
+	return eachField(b, "envoy.service.discovery.v3.ResourceName", func(f protofield.Field) error {
+		switch {
+		case f.Kind != protowire.BytesType:
+		case f.Number == 1 && !utf8.Valid(f.Value):
+			return errors.New("not valid UTF-8")
+		case f.Number == 1:
+			n.Name = f.Value
+		case f.Number == 2:
+			n.Constraints, n.Scoped = f.Value, true
+		}
+		return nil
+	})
+}
+
+// readErrors iterates the envoy.service.discovery.v3.ResourceError messages in a field.
+func readErrors(message []byte, number protowire.Number) iter.Seq[ResourceError] {
+	return func(yield func(ResourceError) bool) {
+		index := 0
+		for b := range occurrences(message, number) {
+			e := ResourceError{Index: index}
+			if e.Err = e.merge(b); e.Err == nil && len(e.Name) == 0 {
+				e.Err = errNoName
+			}
+			if !yield(e) {
+				return
+			}
+			index++
+		}
+	}
+}
+
+// merge reads an envoy.service.discovery.v3.ResourceError.
+func (e *ResourceError) merge(b []byte) error {
+	return eachField(b, "envoy.service.discovery.v3.ResourceError", func(f protofield.Field) (err error) {
+		switch {
+		case f.Kind != protowire.BytesType:
+		case f.Number == 1:
+			if err = e.ResourceName.merge(f.Value); err != nil {
+				err = fmt.Errorf("resource_name: %w", err)
+			}
+		case f.Number == 2:
+			if err = e.mergeStatus(f.Value); err != nil {
+				err = fmt.Errorf("error_detail: %w", err)
+			}
+		}
+		return err
+	})
+}
+
+// mergeStatus reads a google.rpc.Status.
+func (e *ResourceError) mergeStatus(b []byte) error {
+	return eachField(b, "google.rpc.Status", func(f protofield.Field) error {
+		switch {
+		case f.Number == 1 && f.Kind == protowire.VarintType:
+			e.code = int32(f.Varint)
+		case f.Number == 2 && f.Kind == protowire.BytesType:
+			e.message = f.Value
+		}
+		return nil
+	})
+}
+
+// Reason returns the code and the text of the error. A code that gRPC does not have, and OK,
+// which is no error, become UNKNOWN.
+func (e *ResourceError) Reason() (codes.Code, error) {
+	code, text := codes.Code(e.code), string(e.message[:min(len(e.message), transport.MaxServerText+1)])
+	text = strings.ToValidUTF8(faults.Shorten(text, transport.MaxServerText), "\uFFFD")
+	if text == "" {
+		text = "the server gives no reason"
+	}
+	if e.code <= int32(codes.OK) || e.code > int32(codes.Unauthenticated) {
+		code, text = codes.Unknown, fmt.Sprintf("code %d: %s", e.code, text)
+	}
+	if code == codes.NotFound {
+		text = "does not exist: " + text
+	}
+	return code, errors.New(text)
+}

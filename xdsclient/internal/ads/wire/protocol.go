@@ -1,0 +1,116 @@
+// Package wire reads and writes the messages of an ADS stream. SotW and delta are the two
+// implementations of Protocol. Responses are read without proto.Unmarshal, which copies
+// each resource: what is unchanged, most of a SotW response, costs no allocation.
+//
+// The package keeps no state, and decides nothing: what is due to be sent, and what a
+// response means for the cache, is up to its callers.
+package wire
+
+import (
+	"hash/maphash"
+	"iter"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// Protocol is one of the xDS transport protocols, SotW or delta. Implementations have no
+// state.
+type Protocol interface {
+	// OfferedBy reports whether the bootstrap says that a server speaks the protocol.
+	OfferedBy(server *bootstrap.Server) bool
+	// Method is the full name of the streaming gRPC method.
+	Method() string
+	// Dialect says what can be expected of a server that speaks the protocol.
+	Dialect(server *bootstrap.Server) Dialect
+	// Encode makes the message for a request.
+	Encode(r *Request) ([]byte, error)
+	// Decode reads the envelope of a response. The response refers to the bytes of the
+	// message. An error means that the server does not speak the protocol; faults of
+	// single resources are found when they are iterated.
+	Decode(message []byte) (*Response, error)
+}
+
+// Protocols has the preferred protocol first. Every server offers the last one.
+var Protocols = [...]Protocol{Delta{}, SotW{}}
+
+// Dialect is what can be expected of a server. It follows from the protocol and from the
+// server's features. The zero value is SotW by names.
+type Dialect struct{ incremental, locators bool }
+
+// Incremental reports whether requests and responses carry changes only (delta). Such a
+// server keeps track of what a stream is subscribed to, expects an answer to the nonce of
+// each response, sends again what it is asked for again, names what does not exist, gives
+// each resource a version and serves collections.
+func (d Dialect) Incremental() bool { return d.incremental }
+
+// Locators reports whether the server is asked for resources by name and constraints
+// (xRFC TP2), so that it chooses among their variants. Other servers go by names.
+func (d Dialect) Locators() bool { return d.locators }
+
+// Request is what a type has to tell the server.
+type Request struct {
+	// Node is nil in all but the first request of a stream.
+	Node    *corev3.Node
+	TypeURL string
+	// Version is the last version of the type that was accepted as a whole.
+	Version string
+	// Nonce is that of the last response for the type on this stream; in delta that of
+	// the response that the request answers, or empty.
+	Nonce string
+	// Fault, if not empty, makes the request a NACK.
+	Fault string
+
+	// All is what the type is subscribed to. Only SotW has it, and only delta the rest.
+	All Targets
+	// Subscribe and Unsubscribe are the changes since the last request for the type on
+	// this stream.
+	Subscribe, Unsubscribe Targets
+	// Cached are the versions of the resources that the client has from this server, by
+	// name. It is set in the first request for the type on a stream.
+	Cached map[string]string
+}
+
+// errorDetail is what makes a request a NACK.
+func (r *Request) errorDetail() *statuspb.Status {
+	if r.Fault == "" {
+		return nil
+	}
+	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: r.Fault}
+}
+
+// Response is what a server says about a type.
+type Response struct {
+	TypeURL string
+	Version string
+	Nonce   string
+	// FullState says that a subscribed resource that is missing was deleted, if the
+	// type is one of which SotW responses carry the full state.
+	FullState bool
+	// Resources, Errors and Removed iterate what the server sent, the errors it sent in
+	// place of resources (xRFC TP3), and the names of what it does not have.
+	// RemovedLocators has more of the latter, some with constraints (xRFC TP2); they mean
+	// something only from a server that is asked for locators. What is yielded refers to the
+	// bytes of the message. Each may be called again.
+	Resources                iter.Seq[Resource]
+	Errors                   iter.Seq[ResourceError]
+	Removed, RemovedLocators iter.Seq[ResourceName]
+
+	// beforeNonce and afterNonce are the message but for its nonce.
+	beforeNonce, afterNonce []byte
+}
+
+// Size is the size of the message in bytes, without the nonce.
+func (r *Response) Size() int { return len(r.beforeNonce) + len(r.afterNonce) }
+
+// Hash is the hash of the message, without the nonce.
+func (r *Response) Hash(seed maphash.Seed) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	h.Write(r.beforeNonce)
+	h.Write(r.afterNonce)
+	return h.Sum64()
+}

@@ -1,0 +1,185 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+)
+
+// Resource is a resource of a response. It refers to the bytes of the message.
+type Resource struct {
+	// Index is the place of the resource in the response.
+	Index int
+	// Name and Version are those of the wrapper, and empty for a bare resource.
+	Name, Version []byte
+	// Parameters are the serialized dynamic parameters of the wrapper, which mean
+	// something only from a server that is asked for locators.
+	Parameters []byte
+	// Value is the serialized resource.
+	Value []byte
+	// Heartbeat says that the wrapper has a name and a version but no resource: the server
+	// only says that it still has this version (Envoy, xDS protocol, "TTL").
+	Heartbeat bool
+	// Err says why there is no value to decode.
+	Err error
+	// wrapper is the wrapper if it has aliases, or nil.
+	wrapper []byte
+}
+
+// HasAliases reports whether the resource goes by other names too.
+func (r *Resource) HasAliases() bool { return r.wrapper != nil }
+
+// Aliases iterates the other names that the resource goes by.
+func (r *Resource) Aliases() iter.Seq[[]byte] { return occurrences(r.wrapper, wrapperAliases) }
+
+// anyMessage is a google.protobuf.Any.
+type anyMessage struct {
+	typeURL, value []byte
+}
+
+// merge reads an Any. As in every message, the last occurrence of a field wins.
+func (a *anyMessage) merge(b []byte) error {
+	for len(b) > 0 {
+		f, rest, err := protofield.Next(b)
+		if err != nil {
+			return fmt.Errorf("malformed google.protobuf.Any: %w", err)
+		}
+		b = rest
+		if f.Kind != protowire.BytesType {
+			continue
+		}
+		switch f.Number {
+		case 1:
+			a.typeURL = f.Value
+		case 2:
+			a.value = f.Value
+		}
+	}
+	return nil
+}
+
+// The fields that are read of envoy.service.discovery.v3.Resource.
+const (
+	wrapperVersion  = 1
+	wrapperResource = 2
+	wrapperName     = 3
+	wrapperAliases  = 4
+	// wrapperParameters has entries of a map<string, string>, from a server that is asked
+	// for locators (xRFC TP2).
+	wrapperParameters = 8
+)
+
+// wrapper is an envoy.service.discovery.v3.Resource.
+type wrapper struct {
+	name, version []byte
+	resource      anyMessage
+	// full says that there is a resource, even if it is empty.
+	full    bool
+	aliased bool
+	// parameters are all occurrences of their field, tags included.
+	parameters []byte
+}
+
+func (w *wrapper) merge(b []byte) error {
+	for at := 0; at < len(b); {
+		f, rest, err := protofield.Next(b[at:])
+		if err != nil {
+			return fmt.Errorf("malformed envoy.service.discovery.v3.Resource: %w", err)
+		}
+		start := at
+		at = len(b) - len(rest)
+		if f.Kind != protowire.BytesType {
+			continue
+		}
+		switch f.Number {
+		case wrapperVersion:
+			if !utf8.Valid(f.Value) {
+				return errors.New("version: not valid UTF-8")
+			}
+			w.version = f.Value
+		case wrapperResource:
+			if err := w.resource.merge(f.Value); err != nil {
+				return fmt.Errorf("resource: %w", err)
+			}
+			w.full = true
+		case wrapperName:
+			if !utf8.Valid(f.Value) {
+				return errors.New("name: not valid UTF-8")
+			}
+			w.name = f.Value
+		case wrapperAliases:
+			w.aliased = true
+		case wrapperParameters:
+			w.parameters = join(w.parameters, b[start:at])
+		}
+	}
+	return nil
+}
+
+// join appends b to a. It does not copy if b follows a in memory, as the occurrences of one
+// field mostly do.
+func join(a, b []byte) []byte {
+	if n := len(a); n > 0 && cap(a) >= n+len(b) && &a[:n+1][n] == &b[0] {
+		return a[:n+len(b)]
+	}
+	if len(a) == 0 {
+		return b
+	}
+	return append(a[:len(a):len(a)], b...)
+}
+
+// wrapperType is the type URL of the message that may wrap a resource.
+const wrapperType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+// unpack reads the resource in an Any, bare or wrapped. typeURL is that of the response.
+func unpack(index int, b []byte, typeURL string) Resource {
+	r := Resource{Index: index}
+	var a anyMessage
+	if r.Err = a.merge(b); r.Err != nil {
+		return r
+	}
+	if string(a.typeURL) == wrapperType {
+		return unwrap(index, a.value, typeURL)
+	}
+	r.setValue(a, typeURL)
+	return r
+}
+
+// unwrap reads a resource in its wrapper.
+func unwrap(index int, b []byte, typeURL string) Resource {
+	r := Resource{Index: index}
+	var w wrapper
+	if r.Err = w.merge(b); r.Err != nil {
+		return r
+	}
+	r.Name, r.Version, r.Parameters = w.name, w.version, w.parameters
+	if w.aliased {
+		r.wrapper = b
+	}
+	if !w.full && len(w.name) > 0 && len(w.version) > 0 {
+		r.Heartbeat = true
+		return r
+	}
+	r.setValue(w.resource, typeURL)
+	return r
+}
+
+// setValue sets the value, or Err if the Any has none of the type.
+func (r *Resource) setValue(a anyMessage, typeURL string) {
+	// A switch over string(a.typeURL) would copy it.
+	switch {
+	case string(a.typeURL) == typeURL:
+		r.Value = a.value
+	case len(a.typeURL) == 0:
+		r.Err = errors.New("there is no resource in the google.protobuf.Any")
+	default:
+		r.Err = fmt.Errorf("its type is %q in a response for %q", faults.Shorten(string(a.typeURL), transport.MaxServerText), typeURL)
+	}
+}

@@ -1,0 +1,202 @@
+// Package choice decides which variant of a resource a subscription takes of those that a
+// response has (xRFC TP2). All of it is pure: what counts goes in as values, and nothing is kept.
+//
+// A resource is for every subscription to its name whose constraints its dynamic parameters
+// satisfy. A subscription to a single resource takes one: of those that a response offers it
+// the preferred one. So there are two passes over a response. The first one compares the
+// offers ([Choice.With]), and the second one finds what becomes of each resource ([Case.Outcome]),
+// so that nothing is decoded, and no watcher called, in vain.
+//
+// A glob collection takes all variants that match, and has nothing to choose.
+package choice
+
+import "github.com/dynxds/dynxds/xdsclient/dynparam"
+
+// Offer is a variant that a response has under the name of a subscription.
+type Offer struct {
+	// Index is the place of the resource in the response.
+	Index      int
+	Parameters dynparam.Parameters
+	// Unreadable says that the parameters cannot be read. The resource may be for any
+	// subscription to the name, and is for those that are offered nothing else.
+	Unreadable bool
+}
+
+// Choice is the preferred one of the offers to a subscription. The zero value is that of no
+// offers.
+type Choice struct {
+	Offer
+	// Made says that there was an offer.
+	Made bool
+	// Ambiguous says that xRFC TP2 does not decide between the offer and Rival.
+	Ambiguous bool
+	Rival     dynparam.Parameters
+}
+
+// With returns the choice with one more offer. The order of the offers does not matter, but
+// that of equal ones the first is chosen.
+func (c Choice) With(o Offer, constraints dynparam.Constraints) Choice {
+	switch {
+	case !o.Unreadable && !constraints.Match(o.Parameters):
+		return c
+	case !c.Made || c.Unreadable && !o.Unreadable:
+		return Choice{Offer: o, Made: true}
+	case o.Unreadable:
+		return c
+	}
+	order, decided := constraints.Compare(o.Parameters, c.Parameters)
+	loser := o.Parameters
+	if order > 0 {
+		loser, c.Offer = c.Parameters, o
+		if c.Ambiguous {
+			_, settled := constraints.Compare(c.Parameters, c.Rival)
+			c.Ambiguous = !settled
+		}
+	}
+	if order != 0 && !decided && !c.Ambiguous {
+		c.Rival, c.Ambiguous = loser, true
+	}
+	return c
+}
+
+// Outcome says what becomes of a resource for a subscription to its name.
+type Outcome int
+
+const (
+	// Unmatched: the parameters do not satisfy the constraints.
+	Unmatched Outcome = iota
+	// Outranked: it matches, but the response has a variant that is preferred.
+	Outranked
+	// Denied: it matches, but the response has an error for this very subscription.
+	Denied
+	// Late: it matches, but the subscription began after the offers were compared. The
+	// response is not the answer to it.
+	Late
+	// Contested: it is the preferred one of the response, but the subscription has a variant
+	// that it prefers to it. Settle decides.
+	Contested
+	// Kept: the subscription keeps the variant that it prefers.
+	Kept
+	// Doubted: the subscription keeps the variant that it prefers, and the server has to be
+	// asked whether it still has that.
+	Doubted
+	// Taken: the subscription takes it.
+	Taken
+)
+
+// Passed reports whether the resource matches and is not taken because of something better.
+func (o Outcome) Passed() bool {
+	return o == Outranked || o == Denied || o == Kept || o == Doubted
+}
+
+// Case is a resource of a response and a subscription to its name.
+type Case struct {
+	Offer
+	// Bare says that the resource has no wrapper, which would have a name, and that it was
+	// not among the offers. It goes to those that were offered nothing else.
+	Bare        bool
+	Constraints dynparam.Constraints
+	// Choice is that of all the offers to the subscription.
+	Choice Choice
+	// Denied says that the response has an error for the subscription.
+	Denied bool
+	// Holds says that the subscription has a variant of the server, Held, of which the
+	// response does not say, by itself or as a full state that omits it, that it is gone.
+	Holds bool
+	Held  dynparam.Parameters
+}
+
+// Outcome returns what becomes of the resource.
+func (c *Case) Outcome() Outcome {
+	switch matches := c.Unreadable || c.Constraints.Match(c.Parameters); {
+	case !matches:
+		return Unmatched
+	case c.Denied:
+		return Denied
+	case c.Bare && c.Choice.Made:
+		return Outranked
+	case c.Bare:
+		return Taken
+	case !c.Choice.Made:
+		return Late
+	case c.Unreadable && c.Choice.Index == c.Index:
+		return Taken
+	case c.Unreadable:
+		return Unmatched
+	case c.Choice.Unreadable || !c.Choice.Parameters.Equal(c.Parameters):
+		return Outranked
+	case c.Holds && c.prefersHeld():
+		return Contested
+	default:
+		// A second one with the same parameters is a fault, which is not found here.
+		return Taken
+	}
+}
+
+// prefersHeld reports whether the subscription prefers the variant that it has.
+func (c *Case) prefersHeld() bool {
+	if c.Parameters.Equal(c.Held) {
+		return false
+	}
+	order, _ := c.Constraints.Compare(c.Parameters, c.Held)
+	return order < 0
+}
+
+// Cause says why a resource that one subscription takes may be in a response for another
+// one, from the weakest reason to the strongest.
+type Cause int
+
+const (
+	// NoCause: the other one has it.
+	NoCause Cause = iota
+	// News: it is not what the other one has.
+	News
+	// Answer: the server was asked again for the other one.
+	Answer
+)
+
+// Doubt is how a subscription stands that was contested.
+type Doubt struct {
+	// Open says that the server is asked whether it still has the variant in use.
+	Open bool
+	// Refuted is how often in a row it then had it.
+	Refuted int
+}
+
+// MaxRefuted bounds how often in a row answers to questions about others are reason enough to
+// ask again. A server that answers each question by itself could be asked for ever by two
+// subscriptions that match what the other one prefers.
+const MaxRefuted = 4
+
+// Settle decides a contested case. cause is the strongest one that any other subscription is
+// for the resource to be in the response.
+//
+// The response has what is news for some subscription, and this one may only match it as
+// well. If it is there for no other one, the server has sent it because of this one, which
+// has lost the variant that it prefers. If it is news to another one, that may be so or not:
+// the server is asked, and what it then says counts. So it is if it may be the answer to
+// such a question about another one, but only until MaxRefuted.
+func (d Doubt) Settle(cause Cause) (Outcome, Doubt) {
+	switch {
+	case cause == NoCause:
+		return Taken, d
+	case cause == Answer && d.Refuted == MaxRefuted:
+		return Kept, d
+	default:
+		d.Open = true
+		return Doubted, d
+	}
+}
+
+// Answered returns the doubt after the subscription has taken a resource. same says that it
+// is the variant that it had, and pending that the server was asked and had not answered.
+func (d Doubt) Answered(same, pending bool) Doubt {
+	switch {
+	case !same:
+		return Doubt{}
+	case pending && d.Open:
+		return Doubt{Refuted: min(d.Refuted+1, MaxRefuted)}
+	default:
+		return d
+	}
+}

@@ -1,0 +1,134 @@
+package xdsclient
+
+import (
+	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
+)
+
+// From a server that is asked for variants (xRFC TP2) a response may have several
+// resources of one name. Package choice decides which subscription takes which of them.
+// This first pass over the response compares what it offers to each subscription.
+
+// offer is what the last responses have for a subscription to a single resource. The numbers
+// are those of responses.
+type offer struct {
+	// response is the last one that has a variant for the subscription, and choice the
+	// preferred one of it.
+	response uint64
+	choice   choice.Choice
+	// retracted is the last one that says that what the subscription had is gone, and denied
+	// the last one that has an error for this very subscription.
+	retracted, denied uint64
+	doubt             choice.Doubt
+}
+
+// in returns the choice among what a response offers.
+func (o *offer) in(response uint64) choice.Choice {
+	if o == nil || o.response != response {
+		return choice.Choice{}
+	}
+	return o.choice
+}
+
+func (s *subscription) currentOffer() *offer {
+	if s.offer == nil {
+		s.offer = new(offer)
+	}
+	return s.offer
+}
+
+// compareOffers is the first pass over a response.
+func (u *update) compareOffers() {
+	if !u.types.Dialect.Locators() {
+		return
+	}
+	inBatches(u, u.resp.RemovedLocators, u.noteRetraction)
+	inBatches(u, u.resp.Errors, u.noteDenial)
+	inBatches(u, u.resp.Resources, u.offerResource)
+}
+
+// noteRetraction notes that the server has removed what a subscription had. It then takes
+// what else the response has for it.
+func (u *update) noteRetraction(n wire.ResourceName) {
+	if sc, err := u.scopeOf(n); err == nil {
+		u.eachMeant(n, &sc, func(o *offer) { o.retracted = u.number })
+	}
+}
+
+// noteDenial notes that the server has an error for a subscription, by its constraints. What
+// the response has for others is not for it, even if it matches.
+func (u *update) noteDenial(e wire.ResourceError) {
+	if sc, err := u.scopeOf(e.ResourceName); err == nil && !sc.all {
+		u.eachMeant(e.ResourceName, &sc, func(o *offer) { o.denied = u.number })
+	}
+}
+
+// eachMeant calls f for the subscriptions to single resources that a server means.
+func (u *update) eachMeant(n wire.ResourceName, sc *scope, f func(*offer)) {
+	for s := range u.types.named(n.Name).siblings() {
+		if s.resource.glob == nil && sc.covers(s) {
+			f(s.currentOffer())
+		}
+	}
+}
+
+// offerResource offers a resource to the subscriptions to its name and its aliases.
+func (u *update) offerResource(r wire.Resource) {
+	if len(r.Name) == 0 || u.published(&r) {
+		return
+	}
+	parameters, err := u.parameters.of(&r, u.types)
+	offered := choice.Offer{Index: r.Index, Parameters: parameters, Unreadable: err != nil}
+	u.offerTo(u.types.named(r.Name), offered)
+	if !r.HasAliases() {
+		return
+	}
+	for alias := range r.Aliases() {
+		u.offerTo(u.types.named(alias), offered)
+	}
+}
+
+func (u *update) offerTo(first *subscription, offered choice.Offer) {
+	for s := range first.siblings() {
+		if s.resource.glob != nil {
+			continue
+		}
+		chosen := s.offer.in(u.number).With(offered, s.resource.constraints)
+		if chosen.Made && s.currentOffer().denied != u.number {
+			s.offer.response, s.offer.choice = u.number, chosen
+		}
+	}
+}
+
+// parameterReader reads the dynamic parameters of the resources in a response. Those that the
+// client has already, or that it has read, are not read again.
+type parameterReader struct {
+	memo map[string]dynparam.Parameters // by their bytes
+}
+
+// maxMemo bounds the parameters that a parameterReader remembers.
+const maxMemo = 1024
+
+func (pr *parameterReader) of(r *wire.Resource, ts *typeState) (dynparam.Parameters, error) {
+	if len(r.Parameters) == 0 {
+		return dynparam.Parameters{}, nil
+	}
+	for s := range ts.named(r.Name).siblings() {
+		if string(r.Parameters) == s.taken.parameters.Key() {
+			return s.taken.parameters, nil
+		}
+	}
+	if p, ok := pr.memo[string(r.Parameters)]; ok {
+		return p, nil
+	}
+	p, err := dynwire.UnmarshalParameters(r.Parameters)
+	if err == nil && len(pr.memo) < maxMemo {
+		if pr.memo == nil {
+			pr.memo = make(map[string]dynparam.Parameters)
+		}
+		pr.memo[string(r.Parameters)] = p
+	}
+	return p, err
+}

@@ -1,0 +1,201 @@
+package xdsclient
+
+import (
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
+)
+
+// recipients are those that a resource of a response is for. They are valid until the next
+// resource.
+type recipients struct {
+	*update
+	// found are the subscriptions, members of collections among them, and entering the members
+	// that collections do not have yet.
+	found    []*subscription
+	entering []newcomer
+	// outranked says that the resource matches a subscription that takes a better one.
+	outranked bool
+}
+
+// find finds what a resource is for: the subscriptions to its own name and to its aliases,
+// and the members of collections.
+func (to *recipients) find(it *item) {
+	to.reset()
+	to.addSubscriptions(to.types.named(it.Name), it)
+	if it.HasAliases() {
+		for alias := range it.Aliases() {
+			to.addSubscriptions(to.types.named(alias), it)
+		}
+	}
+	to.addMembers(it)
+}
+
+// findSiblings finds the subscriptions to the name that s is to.
+func (to *recipients) findSiblings(s *subscription, it *item) {
+	to.reset()
+	to.addSubscriptions(to.types.subs.first(s), it)
+}
+
+func (to *recipients) reset() {
+	to.found, to.entering, to.outranked = to.found[:0], to.entering[:0], false
+	to.ch.finds++
+}
+
+// none reports whether the resource is for no subscription.
+func (to *recipients) none() bool { return len(to.found) == 0 && len(to.entering) == 0 }
+
+// addSubscriptions adds the subscriptions to a name that take the resource. Each is added once.
+func (to *recipients) addSubscriptions(first *subscription, it *item) {
+	for s := range first.siblings() {
+		if s.resource.glob != nil || s.found == to.ch.finds || !to.types.Asked(s) {
+			continue
+		}
+		s.found = to.ch.finds
+		outcome := to.outcomeFor(s, it)
+		if outcome == choice.Taken {
+			to.found = append(to.found, s)
+		}
+		to.outranked = to.outranked || outcome.Passed()
+	}
+}
+
+// addMembers adds the members that the resource is. Collections take all variants that match.
+func (to *recipients) addMembers(it *item) {
+	if it.unreadable {
+		return
+	}
+	first, name := to.types.collectionsOf(it.Name)
+	for s := range first.siblings() {
+		if !to.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
+			continue
+		}
+		if m := s.resource.glob.sent.get(resourceKey{name: name, variant: it.parameters.Key()}); m != nil {
+			to.found = append(to.found, m)
+		} else {
+			to.entering = append(to.entering, newcomer{s.resource.glob, Member{name, it.parameters}})
+		}
+	}
+}
+
+// enterMembers adds to the collections the members that they do not have yet.
+func (to *recipients) enterMembers(it *item) {
+	for _, n := range to.entering {
+		m, err := n.enter()
+		if err != nil {
+			to.blame(it, to.where(it), err)
+			continue
+		}
+		to.found = append(to.found, m)
+	}
+	to.entering = to.entering[:0]
+}
+
+// knownVersion returns what was decoded of a resource's very bytes for one of the recipients,
+// or nil.
+func (to *recipients) knownVersion(it *item) *payload {
+	for _, s := range to.found {
+		if p := s.known(it.Value, to.ch.server); p != nil {
+			return p
+		}
+	}
+	for _, n := range to.entering {
+		if p := n.known(it.Value, to.ch.server); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// asked reports whether something of this name is subscribed to.
+func (u *update) asked(name []byte) bool {
+	if u.types.named(name) != nil {
+		return true
+	}
+	first, _ := u.types.collectionsOf(name)
+	return first != nil
+}
+
+// outcomeFor returns what becomes of a resource for a subscription to its name.
+func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
+	if !to.types.Dialect.Locators() || it.published {
+		return choice.Taken
+	}
+	c := choice.Case{
+		Offer:       it.offer(),
+		Bare:        it.bare,
+		Constraints: s.resource.constraints,
+		Choice:      s.offer.in(to.number),
+	}
+	if o := s.offer; o != nil {
+		c.Denied = o.denied == to.number
+		complete := to.resp.FullState && to.types.typ.FullStateInSotW
+		stands := s.State == ads.Received || s.State == ads.Doubted
+		if s.payload != nil && !complete && stands && o.retracted != to.number {
+			c.Holds, c.Held = true, s.taken.parameters
+		}
+	}
+	outcome := c.Outcome()
+	switch outcome {
+	case choice.Late:
+		to.late = true
+	case choice.Contested:
+		if outcome, s.offer.doubt = s.offer.doubt.Settle(to.causeBeside(s, it)); outcome == choice.Doubted {
+			s.State = ads.Doubted
+			to.types.Touch(s)
+		}
+	}
+	return outcome
+}
+
+// causeBeside finds out why a resource may be in the response for others than a subscription.
+func (to *recipients) causeBeside(s *subscription, it *item) choice.Cause {
+	found := max(to.causeAmong(to.types.named(it.Name), s, it), to.causeInCollections(it))
+	if it.HasAliases() {
+		for alias := range it.Aliases() {
+			found = max(found, to.causeAmong(to.types.named(alias), s, it))
+		}
+	}
+	return found
+}
+
+// causeAmong finds out about the other subscriptions to a name.
+func (to *recipients) causeAmong(first, s *subscription, it *item) choice.Cause {
+	found := choice.NoCause
+	for other := range first.siblings() {
+		if c := other.offer.in(to.number); other != s && c.Made && c.Index == it.Index && to.types.Asked(other) {
+			found = max(found, to.causeFor(other, other, it))
+		}
+	}
+	return found
+}
+
+// causeInCollections finds out about the collections that have a resource.
+func (to *recipients) causeInCollections(it *item) choice.Cause {
+	found := choice.NoCause
+	first, name := to.types.collectionsOf(it.Name)
+	for s := range first.siblings() {
+		if !to.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
+			continue
+		}
+		m := s.resource.glob.sent.get(resourceKey{name: name, variant: it.parameters.Key()})
+		if m == nil {
+			found = max(found, choice.News)
+			continue
+		}
+		found = max(found, to.causeFor(m, s, it))
+	}
+	return found
+}
+
+// causeFor finds out about one that a resource is for. asked is what the server was
+// asked for: the subscription itself, or the collection of the member.
+func (to *recipients) causeFor(other, asked *subscription, it *item) choice.Cause {
+	switch {
+	case asked.Pending() && other.payload != nil:
+		return choice.Answer
+	case other.payload == nil, other.lastError != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.Value, to.ch.server) == nil:
+		return choice.News
+	default:
+		return choice.NoCause
+	}
+}

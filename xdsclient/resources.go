@@ -1,0 +1,187 @@
+package xdsclient
+
+import (
+	"fmt"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
+)
+
+// resources is the second pass over a response: each resource is delivered to those that it is for.
+type resources struct {
+	*update
+	batch      []item
+	recognizer recognizer
+	recipients recipients
+	decoder    resourceDecoder
+}
+
+// item is a resource of a response on its way into the cache.
+type item struct {
+	wire.Resource
+	// bare says that the resource's name is in its bytes. Their hash is made when it
+	// is needed.
+	bare bool
+	hash uint64
+	// parameters are those of the wrapper. unreadable says that they cannot be read.
+	parameters dynparam.Parameters
+	unreadable bool
+	// published says that the resource is in the published form of xRFC TP2. It is taken
+	// for one without parameters, which is for all who watch its name.
+	published bool
+	// examined says that the resource was decoded, or has a fault without that; name and
+	// payload are what the decoder made of it.
+	examined    bool
+	decodedName string
+	payload     *payload
+	// invalid says that the resource was counted among the invalid ones.
+	invalid bool
+}
+
+// offer is the item as package choice sees it.
+func (it *item) offer() choice.Offer {
+	return choice.Offer{Index: it.Index, Parameters: it.parameters, Unreadable: it.unreadable}
+}
+
+// applyResources goes through the resources.
+func (u *update) applyResources() {
+	rs := resources{
+		update:     u,
+		recognizer: recognizer{ch: u.ch, types: u.types},
+		recipients: recipients{update: u},
+		decoder:    resourceDecoder{ch: u.ch, types: u.types},
+	}
+	for r := range u.resp.Resources {
+		rs.batch = append(rs.batch, item{Resource: r, bare: len(r.Name) == 0})
+		if len(rs.batch) == batchSize {
+			rs.applyBatch()
+		}
+	}
+	rs.applyBatch()
+	u.ch.client.mu.Lock()
+	defer u.ch.client.unlock()
+	rs.recognizer.finish()
+}
+
+// applyBatch delivers what the client knows already, then decodes the others without the lock
+// and delivers them.
+func (rs *resources) applyBatch() {
+	rs.total += len(rs.batch)
+	unknown := rs.deliverAll(rs.batch)
+	for i := range unknown {
+		rs.decoded += rs.decoder.decode(&unknown[i])
+	}
+	rs.deliverAll(unknown)
+	clear(rs.batch)
+	rs.batch = rs.batch[:0]
+}
+
+// deliverAll delivers items, and returns those that have to be examined first, in the same
+// memory.
+func (rs *resources) deliverAll(items []item) (unknown []item) {
+	rs.ch.client.mu.Lock()
+	defer rs.ch.client.unlock()
+	unknown = items[:0]
+	for i := range items {
+		it := &items[i]
+		if !it.examined {
+			rs.readParameters(it)
+		}
+		if !rs.deliver(it) {
+			unknown = append(unknown, *it)
+		}
+	}
+	return unknown
+}
+
+// readParameters reads the dynamic parameters, if the server is asked for variants.
+func (rs *resources) readParameters(it *item) {
+	if !rs.types.Dialect.Locators() {
+		return
+	}
+	if rs.published(&it.Resource) {
+		it.published, it.bare, it.Heartbeat, it.Err = true, false, false, errPublished
+		return
+	}
+	var err error
+	if it.parameters, err = rs.parameters.of(&it.Resource, rs.types); err != nil {
+		it.unreadable, it.Err = true, err
+	}
+}
+
+// deliver hands a resource to all that it is for. It reports false, and does nothing, if the
+// resource has to be examined first.
+func (rs *resources) deliver(it *item) bool {
+	to := &rs.recipients
+	switch {
+	case it.examined && len(it.Name) == 0 && it.decodedName == "":
+		rs.nameless++
+		rs.blame(it, fmt.Sprintf("resources[%d]", it.Index), it.Err)
+		return true
+	case it.bare && !it.examined:
+		s := rs.recognizer.subscriptionOf(it)
+		if s == nil {
+			return false
+		}
+		to.findSiblings(s, it)
+	default:
+		if len(it.Name) == 0 {
+			it.Name = []byte(it.decodedName)
+		}
+		to.find(it)
+	}
+	switch {
+	case to.none():
+		return rs.drop(it, to.outranked)
+	case it.examined:
+		rs.deliverTo(to, it, it.payload)
+	case it.Heartbeat:
+		rs.heartbeat(to.found, it)
+	case it.Err != nil: // is reported in its turn, so that faults are listed in order
+		return false
+	default:
+		known := to.knownVersion(it)
+		if known == nil {
+			return false
+		}
+		rs.unchanged++
+		rs.deliverTo(to, it, known)
+	}
+	return true
+}
+
+// deliverTo hands a resource to its recipients: p, or what is wrong with it.
+func (rs *resources) deliverTo(to *recipients, it *item, p *payload) {
+	to.enterMembers(it)
+	for _, s := range to.found {
+		switch {
+		case it.Err == nil:
+			rs.accept(s, it, p)
+		case rs.once(s, it):
+			rs.received(s, it)
+			rs.reject(s, it, it.Err)
+		}
+	}
+}
+
+// drop counts a resource that is for no subscription. outranked says that it matches one that
+// takes a better one. It reports false, and does nothing, if the resource has to be examined first.
+func (rs *resources) drop(it *item, outranked bool) bool {
+	switch {
+	case it.bare && !it.examined:
+		rs.unchanged++
+	case it.unreadable && it.examined:
+		rs.nameless++
+		rs.blame(it, rs.where(it), it.Err)
+	case it.unreadable && rs.asked(it.Name):
+		return false
+	case outranked:
+		rs.passed++
+	default:
+		if rs.unasked++; rs.types.Dialect.Locators() && rs.asked(it.Name) {
+			rs.unmatched++
+		}
+	}
+	return true
+}
