@@ -37,6 +37,11 @@ func TestWhichConnectionsAreKeptForSessions(t *testing.T) {
 		{"used, its status does not allow sessions", used(func(r *endpoints.Registry, _ *lbtest.User) {
 			r.Update(endpoints.Config{Localities: []xdsresource.Locality{at("a")}, Sessions: xdsresource.Sessions{IdleTimeout: time.Hour}})
 		}), false},
+		{"used, new connections have another proxy", used(func(r *endpoints.Registry, _ *lbtest.User) {
+			l := at("a")
+			l.Endpoints[0].Proxy = "p"
+			r.Update(config(l))
+		}), false},
 		{"used, the Registry is closed", used(func(r *endpoints.Registry, _ *lbtest.User) { r.Close() }), false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -100,6 +105,11 @@ func TestKeptConnectionEnds(t *testing.T) {
 	for name, end := range map[string]func(*endpoints.Registry){
 		"a policy has a connection": func(r *endpoints.Registry) { lbtest.NewUser(r, "a", ready) },
 		"the endpoint is removed":   func(r *endpoints.Registry) { r.Update(config()) },
+		"it has another proxy": func(r *endpoints.Registry) {
+			l := at("a")
+			l.Endpoints[0].Proxy = "p"
+			r.Update(config(l))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
