@@ -10,7 +10,6 @@ import (
 	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -96,8 +95,10 @@ func TestTraceEndToEnd(t *testing.T) {
 			})
 			var log rpcLog
 			cc := m.dial("xds:///" + service)
-			_, err := call(dynxds.WithTrace(testutils.Context(t), log.trace()), cc, k)
+			ctx := dynxds.WithTrace(testutils.Context(t), log.trace())
+			_, err := call(ctx, cc, k)
 			xdstest.NoError(t, err)
+			xdstest.NoError(t, shadow.Wait(ctx, 1)) // The trace has no pick of the mirror.
 			picked := fmt.Sprintf("picked main, region/zone/sub, priority 0, %s", backend.Addr())
 			want := []string{
 				"waited for xds:///" + service + ": <nil>",
@@ -117,14 +118,12 @@ func TestTraceEndToEnd(t *testing.T) {
 // An RPC that fails: in a filter, and for want of an endpoint.
 func TestTraceOfAFailedRPC(t *testing.T) {
 	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	m, backend, gone := newMesh(t), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "gone")
+	gone.Stop()
 	m.serveFilters(backend, map[string]proto.Message{}, xdsmsg.Filter("fault", abortWith(codes.DataLoss)))
-	m.serve("unreachable", "down", backend)
+	m.serve("unreachable", "down", gone)
 	routed := service + "/" + service + `/ to "b": OK`
 	cc, down := m.dial("xds:///"+service), m.dial("xds:///unreachable")
-	_, err := call(testutils.Context(t), down, unary, grpc.WaitForReady(true))
-	xdstest.NoError(t, err)
-	backend.Stop()
 	eachKind(t, func(t *testing.T, k kind) {
 		var log rpcLog
 		ctx := dynxds.WithTrace(testutils.Context(t), log.trace())
