@@ -132,3 +132,32 @@ func ExampleSetConstraints() {
 	// <nil> {shards in [4-6] or [11-15]}
 	// <nil>
 }
+
+// A trace of one RPC: where it was routed, and the endpoint that answered.
+func ExampleWithTrace() {
+	bootstrap, stop := startMesh("trace")
+	defer stop()
+	conn, err := grpc.NewClient("xds:///echo.example.com", append(dynxds.DialOptions(dynxds.WithBootstrap(bootstrap)),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	ctx = dynxds.WithTrace(ctx, &dynxds.Trace{
+		WaitedForConfig: func(w dynxds.TraceConfigWait) { fmt.Println("configured:", w.Target, w.Err) },
+		Routed:          func(r dynxds.TraceRoute) { fmt.Println("routed:", r.Method, "to", r.Cluster) },
+		Picked:          func(p dynxds.TracePick) { fmt.Println("picked:", p.Cluster, p.Zone, p.Err) },
+		AttemptEnded:    func(a dynxds.TraceAttempt) { fmt.Println("attempt", a.Number, "ended:", a.Err) },
+	})
+	if _, err := testgrpc.NewTestServiceClient(conn).EmptyCall(ctx, new(testgrpc.Empty)); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// configured: xds:///echo.example.com <nil>
+	// routed: /grpc.testing.TestService/EmptyCall to echo
+	// picked: echo zone <nil>
+	// attempt 1 ended: <nil>
+}

@@ -59,7 +59,11 @@ func newCell(r *root, name string, config *ClusterState) *cell {
 // is active wait.
 func (c *cell) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
 	if p := c.picker.Load(); p != nil {
-		return (*p).Pick(info)
+		result, err := (*p).Pick(info)
+		if err != nil {
+			traceFailure(info.Ctx, c.name, err)
+		}
+		return result, err
 	}
 	if !c.asked.Load() && c.asked.CompareAndSwap(false, true) {
 		c.root.loop.PostFromPick(c.activate)

@@ -40,6 +40,7 @@ func (p *picker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, erro
 		return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
 	}
 	if p.err != nil {
+		traceFailure(info.Ctx, d.Cluster, p.err)
 		return grpcbalancer.PickResult{}, p.err
 	}
 	return p.pickAgain(info, d)
@@ -51,12 +52,15 @@ func (p *picker) pickAgain(info grpcbalancer.PickInfo, d *decision.Decision) (gr
 	if p.reselect != nil {
 		var err error
 		if name, err = p.reselect(d); err != nil {
+			traceFailure(info.Ctx, d.Cluster, err)
 			return grpcbalancer.PickResult{}, err
 		}
 	}
 	if c, ok := p.cells.Get(name); ok {
 		return c.pick(info)
 	}
-	return grpcbalancer.PickResult{}, fmt.Errorf(
+	err := fmt.Errorf(
 		"dynxds: the RPC's route names cluster %q, which the configuration (version %d) does not have", name, p.version)
+	traceFailure(info.Ctx, name, err)
+	return grpcbalancer.PickResult{}, err
 }

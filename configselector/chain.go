@@ -27,6 +27,7 @@ type chains struct {
 // the entry.
 type interceptor struct {
 	number uint64
+	name   string                 // of the entry
 	impl   httpfilter.Interceptor // nil: left out
 	err    error
 }
@@ -69,6 +70,7 @@ func assemble(all []interceptor) *router.Chain {
 			c.Err = one.err
 		case one.impl != nil:
 			c.Interceptors = append(c.Interceptors, one.impl)
+			c.Names = append(c.Names, one.name)
 		}
 	}
 	return c
@@ -86,7 +88,7 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 	if c.built[i] == nil {
 		c.built[i] = make(map[any]interceptor)
 	}
-	one := interceptor{number: uint64(len(c.built[i]))}
+	one := interceptor{number: uint64(len(c.built[i])), name: c.entries[i].Name}
 	if _, out := key.(disabled); !out {
 		one.impl, one.err = c.instances[i].impl.ClientInterceptor(c.entries[i].Config, override)
 		if one.err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -128,7 +129,7 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 		return grpcbridge.ErrRetired
 	}
 	defer hold.Release()
-	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx}
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: rpctrace.FromContext(ctx)}
 	if err := s.route(&rpc); err != nil {
 		grpcbridge.Finish(opts, err)
 		return err
@@ -150,7 +151,7 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	if !ok {
 		return nil, grpcbridge.ErrRetired
 	}
-	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx}
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: rpctrace.FromContext(ctx)}
 	if err := s.route(&rpc); err != nil {
 		hold.Release()
 		grpcbridge.Finish(opts, err)
@@ -187,7 +188,7 @@ func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) 
 			// A session whose endpoint was removed continues on another endpoint.
 		}
 		ctx, authority, contentType := extra.RPC.Origin()
-		rpc.Origin, rpc.Headers = ctx, router.HeadersOf(authority, contentType)
+		rpc.Origin, rpc.Headers, rpc.Trace = ctx, router.HeadersOf(authority, contentType), extra.Trace
 	}
 	if err := s.route(&rpc); err != nil {
 		return "", err
@@ -201,6 +202,14 @@ func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) 
 // route finds the first route that matches, draws a cluster from it and sets the chain of
 // filters. The error is the status that the RPC ends with.
 func (s *Selector) route(rpc *router.RPC) error {
+	err := s.match(rpc)
+	if rpc.Trace != nil {
+		s.routes.Traced(rpc, err)
+	}
+	return err
+}
+
+func (s *Selector) match(rpc *router.RPC) error {
 	x := s.routes.Matchable(rpc.Origin, rpc.Method, &rpc.Headers)
 	route := s.routes.VirtualHost.Route(x)
 	if route == nil {

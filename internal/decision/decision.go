@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 // Decision is what one version of the configuration decided for one RPC. It is itself the
@@ -46,11 +47,13 @@ type Extra struct {
 	// Authority is the ":authority" of the RPC; with AutoHost, that for endpoints without a
 	// hostname. Empty: that of the channel.
 	Authority string
+	// HostOverride is the endpoint that a filter asks for (gRFC A55), or nil.
+	HostOverride *httpfilter.HostOverride
+	// Trace has the caller's hooks for the RPC, or is nil. Mirrors do not have it.
+	Trace *rpctrace.Trace
 	// AutoHost asks the picker to set ":authority" to the hostname of the endpoint, if it
 	// has one (gRFC A81); see AuthorityFor. grpc.CallAuthority takes precedence.
 	AutoHost bool
-	// HostOverride is the endpoint that a filter asks for (gRFC A55), or nil.
-	HostOverride *httpfilter.HostOverride
 	// Pinned reports that a filter or mirror policy chose the cluster, so that Reselect
 	// keeps it.
 	Pinned bool
@@ -84,6 +87,14 @@ func (d *Decision) Copy() *Decision {
 		Context: d.Context, Channel: d.Channel, Version: d.Version,
 		Method: d.Method, Cluster: d.Cluster, Extra: d.Extra,
 	}
+}
+
+// Trace returns the caller's hooks for the RPC, or nil. d may be nil.
+func (d *Decision) Trace() *rpctrace.Trace {
+	if d == nil || d.Extra == nil {
+		return nil
+	}
+	return d.Extra.Trace
 }
 
 // AuthorityFor returns the ":authority" that the picker has to set, in

@@ -18,6 +18,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -355,4 +356,43 @@ func TestBehindAProxy(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestIdleAndBack") {
 		t.Errorf("behind a proxy: %v\n%s", err, out)
 	}
+}
+
+// A trace gets the wait of an RPC for the first configuration, and none of a later RPC.
+func TestTraceOfAWait(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, streaming bool) {
+		var mu sync.Mutex
+		var waits []rpctrace.ConfigWait
+		ctx := rpctrace.With(t.Context(), &rpctrace.Trace{WaitedForConfig: func(w rpctrace.ConfigWait) {
+			mu.Lock()
+			defer mu.Unlock()
+			waits = append(waits, w)
+		}})
+		b := newFakeBuilder()
+		cc := dial(t, b)
+		failing := background(ctx, cc, streaming)
+		r := b.next(t)
+		r.Fail(errors.New("the reason"))
+		err := ended(t, failing)
+		waiting := background(ctx, cc, streaming, grpc.WaitForReady(true))
+		r.Publish(new(fakeRunner))
+		if err := ended(t, waiting); err != nil {
+			t.Fatal(err)
+		}
+		if err := call(ctx, cc, streaming); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		// The second RPC may have come after the configuration.
+		if len(waits) == 0 || len(waits) > 2 || waits[0].Err != err || len(waits) == 2 && waits[1].Err != nil {
+			t.Errorf("the trace has %+v, want one with %v", waits, err)
+		}
+		for _, w := range waits {
+			if w.Target != cc.Target() || w.Duration < 0 {
+				t.Errorf("a wait of %v for %q", w.Duration, w.Target)
+			}
+		}
+	})
 }

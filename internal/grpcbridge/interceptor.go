@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"google.golang.org/grpc"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 // interceptors are the unary and the stream interceptor of one channel
@@ -141,6 +143,17 @@ func (i *interceptors) serves(cc *grpc.ClientConn) bool {
 // await waits for the first configuration of the channel, which it wakes if
 // it is idle.
 func (i *interceptors) await(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (Runner, error) {
+	t := rpctrace.FromContext(ctx)
+	if t == nil {
+		return awaitRunner(ctx, cc, opts)
+	}
+	begin := time.Now()
+	r, err := awaitRunner(ctx, cc, opts)
+	t.WaitedForConfig(rpctrace.ConfigWait{Target: cc.Target(), Duration: time.Since(begin), Err: err})
+	return r, err
+}
+
+func awaitRunner(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (Runner, error) {
 	failFast := failsFast(opts)
 	for {
 		ch, attached := join(cc)

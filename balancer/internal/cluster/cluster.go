@@ -228,7 +228,7 @@ func (p *Policy) refreshState() {
 	picker := &picker{
 		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name,
 		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions,
-		notes: p.config.Notes,
+		notes: p.config.Notes, localities: p.config.Endpoints.Localities,
 	}
 	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
 }

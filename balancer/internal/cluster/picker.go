@@ -30,6 +30,8 @@ type picker struct {
 	sessions *sessions
 	// notes, if not nil, is added to the errors of RPCs that find no endpoint.
 	notes fmt.Stringer
+	// localities are those of the cluster, for traces.
+	localities []xdsresource.Locality
 }
 
 // gate is what an RPC has to pass before an endpoint is picked. It is immutable except for its
@@ -123,6 +125,9 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	if ok {
 		result.SubConn = sc.Unwrap()
 		setAuthority(&result, d, sc)
+		if t := d.Trace(); t != nil {
+			p.picked(t, sc.Address())
+		}
 	}
 	if !gated {
 		return result, sc, nil

@@ -82,6 +82,9 @@ func (s *SubConn) UpdateAddresses(addresses []resolver.Address) {
 // Unwrap returns gRPC's own SubConn.
 func (s *SubConn) Unwrap() balancer.SubConn { return s.SubConn }
 
+// Address returns the address that the connection leads to, the first of several.
+func (s *SubConn) Address() string { return s.endpoint.Address() }
+
 // Hostname returns the hostname of the endpoint, or "".
 func (s *SubConn) Hostname() string { return s.endpoint.Hostname() }
 

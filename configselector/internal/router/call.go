@@ -80,6 +80,7 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Headers.authority, rpc.Cluster, desc, rpc.Options
 	d := &c.first.decision
 	d.Channel, d.Version, d.Method = r.Channel.ClientConn, r.Version, rpc.Method
+	c.first.extra.Trace = rpc.Trace
 	if c.more != nil {
 		c.more.headers, c.more.cluster = rpc.Headers, rpc.Cluster
 		if len(rpc.Route.Mirrors) > 0 {
@@ -157,7 +158,11 @@ func (c *call) start(ctx context.Context, chain *Chain) (grpc.ClientStream, erro
 	if chain.Err != nil {
 		return nil, chain.Err
 	}
-	top, err := httpfilter.NewNext(c, chain.Interceptors...).NewStream(ctx, &c.rpc)
+	interceptors := chain.Interceptors
+	if t := c.trace(); t != nil {
+		interceptors = traced(chain, t)
+	}
+	top, err := httpfilter.NewNext(c, interceptors...).NewStream(ctx, &c.rpc)
 	switch {
 	case err != nil:
 		return nil, statusOf(err)

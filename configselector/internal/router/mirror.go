@@ -111,6 +111,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	if all.running.Add(1) > maxMirrors || !routes.Has(cluster) {
 		all.running.Add(-1)
 		all.drop()
+		r.mirrored(cluster, true)
 		return nil
 	}
 	c := &mirror{mirrors: all}
@@ -235,8 +236,10 @@ func (r *request) mirrorUnary(req any) {
 		if !ok {
 			c.mirrors.drop()
 			c.end()
+			r.mirrored(c.decision.Cluster, true)
 			continue
 		}
+		r.mirrored(c.decision.Cluster, false)
 		call := r.call
 		method := r.extra.WireMethod
 		go func() {
@@ -256,6 +259,7 @@ func (r *request) mirrorStream(s grpc.ClientStream) grpc.ClientStream {
 		return s
 	}
 	for _, c := range all {
+		r.mirrored(c.decision.Cluster, false)
 		c.queue = make(chan encoded, maxBacklog)
 		go c.run(r.call, r.extra.WireMethod)
 	}

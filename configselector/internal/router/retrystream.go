@@ -22,7 +22,12 @@ func (r *request) stream() (grpc.ClientStream, error) {
 	if r.call.route.Retry != nil && r.newRetrier().max > 1 {
 		s, err = newRetryStream(r, opts)
 	} else {
+		var ended func(error)
+		opts, ended = r.reporting(1, opts)
 		s, err = r.call.streaming.streamer(&r.decision, r.call.rpc.StreamDesc, r.call.routes.Channel.ClientConn, r.extra.WireMethod, opts...)
+		if err != nil {
+			ended(err)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -92,13 +97,16 @@ func newRetryStream(r *request, opts []grpc.CallOption) (*retryStream, error) {
 func (s *retryStream) open() (*attempt, error) {
 	c, n := s.request.call, s.retry.made
 	a := &attempt{decision: s.request.attempt(n), finished: make(chan struct{})}
-	opts := append(s.opts, grpc.OnFinish(a.finish))
+	// The trace gets the end of the attempt before anything that it leads to.
+	opts, ended := s.request.reporting(n+1, s.opts)
+	opts = append(opts, grpc.OnFinish(a.finish))
 	if n > 0 && s.codec != nil {
 		opts = append(opts, grpc.ForceCodecV2(resend{s.codec}))
 	}
 	var err error
 	a.ClientStream, err = c.streaming.streamer(a.decision, c.rpc.StreamDesc, c.routes.Channel.ClientConn, s.request.extra.WireMethod, opts...)
 	if err != nil {
+		ended(err)
 		s.over(a, err)
 	}
 	return a, err
@@ -123,6 +131,7 @@ func (s *retryStream) again(a *attempt, err error) bool {
 		return false
 	}
 	for s.retry.again(s.attempt.decision, err, s.attempt.Trailer()) {
+		s.request.retried(&s.retry, err)
 		if err = s.retry.wait(a.decision); err != nil {
 			s.attempt = &attempt{decision: a.decision, finished: make(chan struct{})}
 			s.over(s.attempt, err)

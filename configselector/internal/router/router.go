@@ -130,6 +130,7 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 	c.rewriteAuthority(r, ctx, to)
 	if d := &r.decision; r != &c.first.request {
 		d.Channel, d.Version, d.Method = c.routes.Channel.ClientConn, c.routes.Version, c.method()
+		r.extra.Trace = c.trace()
 	}
 	r.decision.Context, r.decision.Cluster, r.decision.Extra = ctx, rpc.Cluster, &r.extra
 	r.extra.RPC = c

@@ -22,6 +22,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -163,6 +164,7 @@ func draw(f *xdsresource.Forward) int {
 // A Chain is the filters that an RPC goes through before the router.
 type Chain struct {
 	Interceptors []httpfilter.Interceptor
+	Names        []string // of the filters, as HttpFilter.name has them
 	// Err is what RPCs fail with because a filter could not be configured.
 	Err error
 }
@@ -173,6 +175,7 @@ type RPC struct {
 	Headers Headers
 	Options []grpc.CallOption
 	Origin  context.Context // as the application gave it
+	Trace   *rpctrace.Trace // nil: the RPC is not traced
 
 	// Choose sets these.
 	Route    *xdsresource.Route
@@ -183,10 +186,11 @@ type RPC struct {
 	Chain *Chain
 }
 
-// Plain reports whether nothing happens to the RPC on its way to gRPC.
+// Plain reports whether nothing happens to the RPC on its way to gRPC. Nothing would report a
+// plain RPC to its trace.
 func (rpc *RPC) Plain() bool {
 	r, w, c := rpc.Route, rpc.Weighted, rpc.Chain
-	return len(c.Interceptors) == 0 && c.Err == nil && !rpc.Headers.special &&
+	return rpc.Trace == nil && len(c.Interceptors) == 0 && c.Err == nil && !rpc.Headers.special &&
 		w != nil && w.Headers == nil && w.Authority == "" && w.Header == "" &&
 		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
 }

@@ -67,7 +67,7 @@ func (u *unaryStream) RecvMsg(reply any) error {
 	var o outcome
 	opts := append(o.split(u.rpc.Options), u.rpc.AddedOptions()...)
 	retry := u.newRetrier()
-	err := u.send(reply, &u.decision, opts)
+	err := u.send(reply, &u.decision, 1, opts)
 	return u.again(reply, opts, &retry, err)
 }
 
@@ -75,22 +75,32 @@ func (u *unaryStream) RecvMsg(reply any) error {
 // permits, and returns the error of the last attempt.
 func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, err error) error {
 	for err != nil && u.last.header == nil && retry.again(&u.decision, err, u.last.trailer) && u.fits(u.last.req) {
+		u.retried(retry, err)
 		if err := retry.wait(&u.decision); err != nil {
 			return err
 		}
-		err = u.send(reply, u.attempt(retry.made), opts)
+		err = u.send(reply, u.attempt(retry.made), retry.made+1, opts)
 	}
 	return err
 }
 
-func (u *unaryStream) send(reply any, d *decision.Decision, opts []grpc.CallOption) error {
+func (u *unaryStream) send(reply any, d *decision.Decision, n int, opts []grpc.CallOption) error {
 	if u.last.sent {
 		u.last = &exchange{req: u.last.req}
 	}
 	a := u.last
 	a.sent = true
 	opts = append(slices.Clip(opts), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
-	return u.call.invoker(d, u.extra.WireMethod, a.req, reply, u.call.routes.Channel.ClientConn, opts...)
+	return u.try(n, d, a.req, reply, opts)
+}
+
+// try makes the n-th attempt.
+func (u *unaryStream) try(n int, d *decision.Decision, req, reply any, opts []grpc.CallOption) error {
+	err := u.call.invoker(d, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, opts...)
+	if u.extra.Trace != nil {
+		u.attemptEnded(n, err)
+	}
+	return err
 }
 
 // invoke makes the RPC if no filter looks at the response: gRPC reports to the application.
@@ -102,7 +112,7 @@ func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	if added := u.rpc.AddedOptions(); len(added) > 0 {
 		opts = slices.Concat(opts, added)
 	}
-	return u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, opts...)
+	return u.try(1, &u.decision, req, reply, opts)
 }
 
 // firstTry is what the first attempt of a unary RPC with a retry policy needs.
@@ -125,7 +135,7 @@ func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retr
 		}
 	}
 	first = append(append(first, u.rpc.AddedOptions()...), grpc.Header(&try.exchange.header), grpc.Trailer(&try.exchange.trailer))
-	err := u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, first...)
+	err := u.try(1, &u.decision, req, reply, first)
 	if err == nil {
 		grpcbridge.Finish(opts, nil)
 		return nil

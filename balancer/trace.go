@@ -1,0 +1,21 @@
+package balancer
+
+import (
+	"context"
+
+	grpcbalancer "google.golang.org/grpc/balancer"
+
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/rpctrace"
+)
+
+// traceFailure reports a pick that has failed to the RPC's trace, if it has one. The pickers of
+// clusters report those that succeed.
+func traceFailure(ctx context.Context, cluster string, err error) {
+	if err == grpcbalancer.ErrNoSubConnAvailable {
+		return // The RPC waits.
+	}
+	if t := decision.FromContext(ctx).Trace(); t != nil {
+		t.Picked(rpctrace.Pick{Cluster: cluster, Err: err})
+	}
+}

@@ -1,0 +1,97 @@
+package router
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/rpctrace"
+)
+
+// Traced reports to the RPC's trace where it was routed. err is the status that it ends with.
+func (r *Routes) Traced(rpc *RPC, err error) {
+	route := rpctrace.Route{
+		Method: rpc.Method, RouteConfig: r.RouteConfigName, VirtualHost: r.VirtualHost.Name,
+		Cluster: rpc.Cluster, Err: err,
+	}
+	if rpc.Route != nil {
+		route.Name = rpc.Route.Name
+	}
+	rpc.Trace.Routed(route)
+}
+
+// trace returns the hooks for the RPC, or nil.
+func (c *call) trace() *rpctrace.Trace { return c.first.extra.Trace }
+
+// attemptEnded is called when the n-th attempt has ended, for an RPC with a trace.
+func (r *request) attemptEnded(n int, err error) {
+	r.extra.Trace.AttemptEnded(rpctrace.Attempt{Number: n, Cluster: r.decision.Cluster, Err: err})
+}
+
+// reporting returns the options for the n-th attempt of a streaming RPC: opts, with one that
+// reports the end of the attempt if the RPC has a trace. ended is for a stream that cannot be
+// created, as an interceptor below may have refused it.
+func (r *request) reporting(n int, opts []grpc.CallOption) (_ []grpc.CallOption, ended func(error)) {
+	if r.extra.Trace == nil {
+		return opts, func(error) {}
+	}
+	var once sync.Once
+	ended = func(err error) { once.Do(func() { r.attemptEnded(n, err) }) }
+	return append(slices.Clip(opts), grpc.OnFinish(ended)), ended
+}
+
+// retried is called before the wait for a retry of an attempt that ended with err.
+func (r *request) retried(retry *retrier, err error) {
+	if t := r.extra.Trace; t != nil {
+		t.Retried(rpctrace.Retry{Attempt: retry.made + 1, Delay: retry.delay, Err: err})
+	}
+}
+
+func (r *request) mirrored(cluster string, dropped bool) {
+	if t := r.extra.Trace; t != nil {
+		t.Mirrored(rpctrace.Mirror{Cluster: cluster, Dropped: dropped})
+	}
+}
+
+// traced returns the interceptors of a chain, each of which reports to t.
+func traced(chain *Chain, t *rpctrace.Trace) []httpfilter.Interceptor {
+	interceptors := make([]httpfilter.Interceptor, len(chain.Interceptors))
+	for i, next := range chain.Interceptors {
+		interceptors[i] = tracedFilter{Interceptor: next, name: chain.Names[i], trace: t}
+	}
+	return interceptors
+}
+
+// tracedFilter reports the start and the end of a filter.
+type tracedFilter struct {
+	httpfilter.Interceptor
+	name  string
+	trace *rpctrace.Trace
+}
+
+func (f tracedFilter) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+	f.trace.FilterStarted(rpctrace.Filter{Name: f.name})
+	begin := time.Now()
+	rest := &restOfChain{Next: next}
+	s, err := f.Interceptor.NewStream(ctx, rpc, httpfilter.NewNext(rest))
+	f.trace.FilterEnded(rpctrace.Filter{Name: f.name, PassedOn: rest.used.Load(), Err: err, Duration: time.Since(begin)})
+	return s, err
+}
+
+// restOfChain is the rest of a chain as an End that knows whether it was used.
+type restOfChain struct {
+	httpfilter.Next
+	used atomic.Bool
+}
+
+var _ httpfilter.RouteEnd = (*restOfChain)(nil)
+
+func (r *restOfChain) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
+	r.used.Store(true)
+	return r.NewStream(ctx, rpc)
+}

@@ -1,0 +1,278 @@
+package configselector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/rpctrace"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// traceLog records the events of a trace as lines.
+type traceLog struct {
+	xdstest.State
+	lines []string
+}
+
+func (l *traceLog) add(format string, args ...any) {
+	l.Change(func() { l.lines = append(l.lines, fmt.Sprintf(format, args...)) })
+}
+
+func (l *traceLog) trace() *rpctrace.Trace {
+	return &rpctrace.Trace{
+		Routed: func(r rpctrace.Route) {
+			l.add("routed %s %s/%s/%s to %q: %v", r.Method, r.RouteConfig, r.VirtualHost, r.Name, r.Cluster, status.Code(r.Err))
+		},
+		FilterStarted: func(f rpctrace.Filter) { l.add("%s started", f.Name) },
+		FilterEnded: func(f rpctrace.Filter) {
+			if f.Duration < 0 {
+				l.add("%s took %v", f.Name, f.Duration)
+			}
+			l.add("%s ended: passed on %v, %v", f.Name, f.PassedOn, status.Code(f.Err))
+		},
+		AttemptEnded: func(a rpctrace.Attempt) { l.add("attempt %d to %s: %v", a.Number, a.Cluster, status.Code(a.Err)) },
+		Retried: func(r rpctrace.Retry) {
+			if r.Delay <= 0 {
+				l.add("a retry after %v", r.Delay)
+			}
+			l.add("retry %d after %v", r.Attempt, status.Code(r.Err))
+		},
+		Mirrored: func(m rpctrace.Mirror) { l.add("mirror to %s, dropped %v", m.Cluster, m.Dropped) },
+	}
+}
+
+// expect checks the events so far, once there are as many as wanted.
+func (l *traceLog) expect(t *testing.T, want ...string) {
+	t.Helper()
+	l.Await(t, fmt.Sprint(len(want), " events"), func() bool { return len(l.lines) >= len(want) })
+	l.Change(func() {
+		if !slices.Equal(l.lines, want) {
+			t.Errorf("the trace has\n%s\nwant\n%s", strings.Join(l.lines, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
+
+const routedToC = `routed /s/m routes/host/r to "c": OK`
+
+// named is a route with a name.
+func named(r *xdsresource.Route) []*xdsresource.Route {
+	r.Name = "r"
+	return []*xdsresource.Route{r}
+}
+
+var traceHost = xdsresource.VirtualHost{Name: "host"}
+
+func TestTrace(t *testing.T) {
+	t.Parallel()
+	ends := errors.New("ends")
+	pass := func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+		return next.NewStream(ctx, rpc)
+	}
+	end := func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) { return nil, ends }
+	answer := func(ctx context.Context, _ *httpfilter.RPC, _ httpfilter.Next) (grpc.ClientStream, error) {
+		return httpfilter.EndedStream(ctx, status.Error(codes.NotFound, ""), nil), nil
+	}
+	retry := func() []*xdsresource.Route { return named(retried(xdsresource.RetryPolicy{})) }
+	const passed, attempt = "passed on true, OK", "attempt 1 to c: OK"
+	for _, test := range []struct {
+		name   string
+		config worldConfig
+		code   codes.Code
+		want   []string
+	}{
+		{"plain", worldConfig{routes: named(toC())}, codes.OK, []string{routedToC, attempt}},
+		{"status of the backend", worldConfig{routes: named(toC()), handle: failing(1, codes.NotFound)}, codes.NotFound,
+			[]string{routedToC, "attempt 1 to c: NotFound"}},
+		{"filters", worldConfig{routes: named(toC()), listener: chainOf(filterOf("a", pass), filterOf("b", pass))}, codes.OK,
+			[]string{routedToC, "a started", "b started", "b ended: " + passed, "a ended: " + passed, attempt}},
+		{"a filter ends the RPC", worldConfig{routes: named(toC()), listener: chainOf(filterOf("a", pass), filterOf("b", end))}, codes.Unknown,
+			[]string{routedToC, "a started", "b started", "b ended: passed on false, Unknown", "a ended: passed on true, Unknown"}},
+		{"a filter answers the RPC", worldConfig{routes: named(toC()), listener: chainOf(filterOf("a", answer), filterOf("b", pass))}, codes.NotFound,
+			[]string{routedToC, "a started", "a ended: passed on false, OK"}},
+		{"retried once", worldConfig{routes: retry(), handle: failing(1, codes.Unavailable)}, codes.OK,
+			[]string{routedToC, "attempt 1 to c: Unavailable", "retry 2 after Unavailable", "attempt 2 to c: OK"}},
+		{"retried in vain", worldConfig{routes: retry(), handle: failing(3, codes.Unavailable)}, codes.Unavailable,
+			[]string{routedToC, "attempt 1 to c: Unavailable", "retry 2 after Unavailable", "attempt 2 to c: Unavailable",
+				"retry 3 after Unavailable", "attempt 3 to c: Unavailable"}},
+		{"answered by the route", worldConfig{routes: named(&xdsresource.Route{Action: &xdsresource.DirectResponse{Code: codes.NotFound}})}, codes.NotFound,
+			[]string{`routed /s/m routes/host/r to "": OK`}},
+		{"no route", worldConfig{routes: []*xdsresource.Route{}}, codes.Unavailable, []string{`routed /s/m routes/host/ to "": Unavailable`}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachKind(t, func(t *testing.T, k kind) {
+				c := test.config
+				c.vh = traceHost
+				var log traceLog
+				w := newWorld(t, c)
+				r := w.do(rpctrace.With(testutils.Context(t), log.trace()), k, "/s/m", []string{"x"})
+				if status.Code(r.err) != test.code {
+					t.Errorf("the RPC: %v, want %v", r.err, test.code)
+				}
+				log.expect(t, test.want...)
+			})
+		})
+	}
+}
+
+// A mirror is reported when it starts or is dropped, and nothing else about it.
+func TestTraceOfMirrors(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		route := mirrored(1)
+		route.Mirrors = append(route.Mirrors, xdsresource.Mirror{Header: "to"})
+		var m mirrorServer
+		w := newWorld(t, worldConfig{routes: named(route), vh: traceHost, handle: m.handle})
+		var log traceLog
+		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "to", "unheard-of")
+		if r := w.do(rpctrace.With(ctx, log.trace()), k, "/s/m", []string{"x"}); r.err != nil {
+			t.Fatal(r.err)
+		}
+		m.await(t, 1)
+		want := []string{routedToC, "mirror to unheard-of, dropped true", "mirror to m0, dropped false", "attempt 1 to c: OK"}
+		log.expect(t, want...)
+	})
+}
+
+// An attempt without a stream has ended, whether or not gRPC saw it.
+func TestTraceOfAnAttemptWithoutAStream(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]func(context.Context, []grpc.CallOption) error{
+		"gRPC": func(_ context.Context, opts []grpc.CallOption) error {
+			grpcbridge.Finish(opts, status.Error(codes.Unavailable, "refused"))
+			return status.Error(codes.Unavailable, "refused")
+		},
+		"interceptor": func(context.Context, []grpc.CallOption) error { return status.Error(codes.Unavailable, "refused") },
+	} {
+		for _, route := range []*xdsresource.Route{toC(), retried(xdsresource.RetryPolicy{MaxAttempts: 2})} {
+			var log traceLog
+			w := newWorld(t, worldConfig{routes: named(route), vh: traceHost})
+			_, err := w.s.Stream(rpctrace.With(t.Context(), log.trace()), kinds[3].desc, w.cc, "/s/m",
+				func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+					return nil, refuse(ctx, opts)
+				}, nil)
+			if status.Code(err) != codes.Unavailable {
+				t.Errorf("%s: %v", name, err)
+			}
+			want := []string{routedToC, "attempt 1 to c: Unavailable"}
+			if route.Retry != nil {
+				want = append(want, "retry 2 after Unavailable", "attempt 2 to c: Unavailable")
+			}
+			log.expect(t, want...)
+		}
+	}
+}
+
+// A filter that sends the RPC several times at once calls the hooks concurrently.
+func TestTraceOfFurtherRPCs(t *testing.T) {
+	t.Parallel()
+	const further = 10
+	hedge := filterOf("hedge", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+		if !next.RouteHas("c") {
+			t.Error("the filter does not see the route")
+		}
+		var all sync.WaitGroup
+		for range further {
+			clone := rpc.Clone()
+			all.Go(func() {
+				s, err := next.NewStream(ctx, clone)
+				if err == nil {
+					err = httpfilter.Exchange(s, bytesOf("x"), bytesOf(""))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		return next.NewStream(ctx, rpc)
+	})
+	w := newWorld(t, worldConfig{routes: named(toC()), vh: traceHost, listener: chainOf(hedge)})
+	var log traceLog
+	if r := w.do(rpctrace.With(testutils.Context(t), log.trace()), kinds[0], "/s/m", []string{"x"}); r.err != nil {
+		t.Fatal(r.err)
+	}
+	want := []string{routedToC, "hedge started"}
+	for range further {
+		want = append(want, "attempt 1 to c: OK")
+	}
+	log.expect(t, append(want, "hedge ended: passed on true, OK", "attempt 1 to c: OK")...)
+}
+
+func TestConcurrentRPCsShareATrace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{routes: named(toC()), vh: traceHost})
+	var log traceLog
+	ctx := rpctrace.With(testutils.Context(t), log.trace())
+	const rpcs = 40
+	var all sync.WaitGroup
+	for i := range rpcs {
+		all.Go(func() {
+			if r := w.do(ctx, kinds[i%len(kinds)], "/s/m", []string{"x"}); r.err != nil {
+				t.Error(r.err)
+			}
+		})
+	}
+	all.Wait()
+	log.Await(t, "all events", func() bool { return len(log.lines) >= 2*rpcs })
+	log.Change(func() {
+		counts := make(map[string]int)
+		for _, line := range log.lines {
+			counts[line]++
+		}
+		if want := map[string]int{routedToC: rpcs, "attempt 1 to c: OK": rpcs}; !maps.Equal(counts, want) {
+			t.Errorf("the trace has %v, want %v", counts, want)
+		}
+	})
+}
+
+// An RPC that is routed again by a picker is reported again.
+func TestTraceOfAnRPCThatIsRoutedAgain(t *testing.T) {
+	t.Parallel()
+	var log traceLog
+	before := newSelector(t, &xdsresource.Listener{}, toCluster("/", "old"))
+	after := newSelector(t, &xdsresource.Listener{}, toCluster("/", "new"))
+	d := decision.FromContext(mustUnary(t, rpctrace.With(t.Context(), log.trace()), before, "/s/m"))
+	if cluster, err := after.Reselect(d); err != nil || cluster != "new" {
+		t.Errorf("Reselect: %q, %v", cluster, err)
+	}
+	log.expect(t, `routed /s/m routes/host/ to "old": OK`, "attempt 1 to old: OK", `routed /s/m routes/host/ to "new": OK`)
+}
+
+// Hooks that are nil are skipped, and do not change the RPC.
+func TestTraceWithoutHooks(t *testing.T) {
+	t.Parallel()
+	pass := filterOf("a", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+		return next.NewStream(ctx, rpc)
+	})
+	route := retried(xdsresource.RetryPolicy{})
+	route.Mirrors = mirrored(1).Mirrors
+	eachKind(t, func(t *testing.T, k kind) {
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(pass), handle: func(n int, s grpc.ServerStream) error {
+			if md, _ := metadata.FromIncomingContext(s.Context()); md["grpc-previous-rpc-attempts"] == nil {
+				return status.Error(codes.Unavailable, "try again")
+			}
+			return echo(s)
+		}})
+		r := w.do(rpctrace.With(testutils.Context(t), new(rpctrace.Trace)), k, "/s/m", []string{"x"})
+		if r.err != nil || len(r.finished) != 1 || !slices.Equal(r.replies, []string{"x"}) {
+			t.Errorf("%q, %v, OnFinish got %v", r.replies, r.err, r.finished)
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// rpcLog records what a trace says, as lines.
+type rpcLog struct {
+	xdstest.State
+	lines []string
+}
+
+func (l *rpcLog) add(format string, args ...any) {
+	l.Change(func() { l.lines = append(l.lines, fmt.Sprintf(format, args...)) })
+}
+
+func (l *rpcLog) trace() *dynxds.Trace {
+	return &dynxds.Trace{
+		WaitedForConfig: func(w dynxds.TraceConfigWait) { l.add("waited for %s: %v", w.Target, w.Err) },
+		Routed: func(r dynxds.TraceRoute) {
+			l.add("%s/%s/%s to %q: %v", r.RouteConfig, r.VirtualHost, r.Name, r.Cluster, status.Code(r.Err))
+		},
+		FilterStarted: func(f dynxds.TraceFilter) { l.add("%s started", f.Name) },
+		FilterEnded:   func(f dynxds.TraceFilter) { l.add("%s ended: %v, %v", f.Name, f.PassedOn, status.Code(f.Err)) },
+		Picked: func(p dynxds.TracePick) {
+			if p.Err != nil {
+				l.add("no endpoint of %s", p.Cluster)
+				return
+			}
+			l.add("picked %s, %s/%s/%s, priority %d, %s", p.Cluster, p.Region, p.Zone, p.SubZone, p.Priority, p.Endpoint)
+		},
+		AttemptEnded: func(a dynxds.TraceAttempt) { l.add("attempt %d to %s: %v", a.Number, a.Cluster, status.Code(a.Err)) },
+		Retried:      func(r dynxds.TraceRetry) { l.add("retry %d after %v", r.Attempt, status.Code(r.Err)) },
+		Mirrored:     func(m dynxds.TraceMirror) { l.add("mirror to %s, dropped %v", m.Cluster, m.Dropped) },
+	}
+}
+
+// expect waits for as many events as wanted, and checks them.
+func (l *rpcLog) expect(t *testing.T, want ...string) {
+	t.Helper()
+	l.Await(t, fmt.Sprintf("%d events, the last one %q", len(want), want[len(want)-1]), func() bool { return len(l.lines) >= len(want) })
+	l.Change(func() {
+		if !slices.Equal(l.lines, want) {
+			t.Errorf("the trace has\n%s\nwant\n%s", strings.Join(l.lines, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
+
+// One RPC of each kind with everything that a trace reports: the first configuration, a
+// filter, a mirror, a retry, and picks.
+func TestTraceEndToEnd(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		xdstest.Parallel(t, string(k), func(t *testing.T) {
+			m := newMesh(t)
+			backend, shadow := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "shadow")
+			route := toCluster("main")
+			route.Name = "everything"
+			route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1)}
+			route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "shadow"}}
+			other := xdsmsg.PathRoute("/other", "shadow") // so that the virtual host has the mirror's cluster
+			place := xdsmsg.In("zone", backend.Addr())
+			place.Region, place.SubZone = "region", "sub"
+			edit := &headerpb.HeaderMutation{Mutations: &headerpb.Mutations{RequestMutations: []*mutationpb.HeaderMutation{appendHeader("k", "v")}}}
+			m.set(append(clusterOf("shadow", shadow),
+				xdsmsg.DefaultListener(service, service, xdsmsg.Filter("first", edit), xdsmsg.Filter("second", edit)),
+				xdsmsg.RouteConfig(service, service, other, route),
+				xdsmsg.EDSCluster("main", ""), xdsmsg.Endpoints("main", place))...)
+			fails := make(chan struct{}, 1)
+			fails <- struct{}{}
+			backend.SetBehaviour(func(context.Context, testutils.RPC) error {
+				select {
+				case <-fails:
+					return testutils.TrailersOnly(status.Error(codes.Unavailable, "try again"))
+				default:
+					return nil
+				}
+			})
+			var log rpcLog
+			cc := m.dial("xds:///" + service)
+			ctx := dynxds.WithTrace(testutils.Context(t), log.trace())
+			_, err := call(ctx, cc, k)
+			xdstest.NoError(t, err)
+			xdstest.NoError(t, shadow.Wait(ctx, 1)) // The trace has no pick of the mirror.
+			picked := fmt.Sprintf("picked main, region/zone/sub, priority 0, %s", backend.Addr())
+			want := []string{
+				"waited for xds:///" + service + ": <nil>",
+				service + "/" + service + `/everything to "main": OK`,
+				"first started", "second started", "second ended: true, OK", "first ended: true, OK",
+				"mirror to shadow, dropped false",
+				picked, "attempt 1 to main: Unavailable", "retry 2 after Unavailable", picked, "attempt 2 to main: OK",
+			}
+			if k != unary { // A stream is opened, and mirrored, before the last filter returns.
+				want = []string{want[0], want[1], want[2], want[3], picked, want[6], want[4], want[5], want[8], want[9], want[10], want[11]}
+			}
+			log.expect(t, want...)
+		})
+	}
+}
+
+// An RPC that fails: in a filter, and for want of an endpoint.
+func TestTraceOfAFailedRPC(t *testing.T) {
+	t.Parallel()
+	m, backend, gone := newMesh(t), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "gone")
+	gone.Stop()
+	m.serveFilters(backend, map[string]proto.Message{}, xdsmsg.Filter("fault", abortWith(codes.DataLoss)))
+	m.serve("unreachable", "down", gone)
+	routed := service + "/" + service + `/ to "b": OK`
+	cc, down := m.dial("xds:///"+service), m.dial("xds:///unreachable")
+	eachKind(t, func(t *testing.T, k kind) {
+		var log rpcLog
+		ctx := dynxds.WithTrace(testutils.Context(t), log.trace())
+		_, err := call(ctx, cc, k)
+		checkStatus(t, err, codes.DataLoss)
+		want := []string{routed, "fault started", "fault ended: false, DataLoss"}
+		if k == kinds[0] {
+			want = append([]string{"waited for xds:///" + service + ": <nil>"}, want...)
+		}
+		log.expect(t, want...)
+
+		log.Change(func() { log.lines = nil })
+		_, err = call(ctx, down, k)
+		checkStatus(t, err, codes.Unavailable)
+		log.Await(t, "the failed attempt", func() bool {
+			return len(log.lines) > 0 && log.lines[len(log.lines)-1] == "attempt 1 to down: Unavailable"
+		})
+		log.Change(func() {
+			if !slices.Contains(log.lines, "no endpoint of down") {
+				t.Errorf("the trace has %q", log.lines)
+			}
+		})
+	})
+}

@@ -1,0 +1,122 @@
+// Package rpctrace carries a caller's hooks in the context of an RPC; see dynxds.Trace.
+//
+// The interceptors, the configuration selector, the router and the pickers call the hooks. The
+// package itself knows nothing of RPCs.
+package rpctrace
+
+import (
+	"context"
+	"time"
+)
+
+// Trace is a set of hooks; see dynxds.Trace, which documents when each is called.
+type Trace struct {
+	WaitedForConfig func(ConfigWait)
+	Routed          func(Route)
+	FilterStarted   func(Filter)
+	FilterEnded     func(Filter)
+	Picked          func(Pick)
+	AttemptEnded    func(Attempt)
+	Retried         func(Retry)
+	Mirrored        func(Mirror)
+}
+
+// ConfigWait is an RPC's wait for the configuration of its channel.
+type ConfigWait struct {
+	Target   string        // of the channel, as it was dialled
+	Duration time.Duration // of the wait
+	Err      error         // what the RPC fails with, or nil: there is a configuration
+}
+
+// Route is where an RPC was routed.
+type Route struct {
+	Method      string // "/package.Service/Method", as the application called it
+	RouteConfig string // the name of the RouteConfiguration
+	VirtualHost string // its name in the RouteConfiguration
+	Name        string // Route.name; often empty
+	Cluster     string // the cluster drawn; empty if the route answers the RPC itself
+	Err         error  // what the RPC fails with, or nil
+}
+
+// Filter is an HTTP filter's handling of an RPC.
+type Filter struct {
+	Name     string // HttpFilter.name
+	PassedOn bool   // the filter has passed the RPC on; false in FilterStarted
+	Err      error  // what the filter or a later one failed the RPC with, or nil
+	Duration time.Duration
+}
+
+// Pick is the choice of an endpoint for an attempt.
+type Pick struct {
+	Cluster               string // of an aggregate cluster, the member that has the endpoint
+	Region, Zone, SubZone string // the locality of the endpoint
+	Priority              uint32 // of the locality; 0 is the most preferred
+	Endpoint              string // "host:port"
+	Err                   error  // why there is no endpoint, or nil
+}
+
+// Attempt is an attempt of an RPC that has ended.
+type Attempt struct {
+	Number  int    // 1 is the first
+	Cluster string // that it was sent to
+	Err     error  // its status, or nil: OK
+}
+
+// Retry is a retry that is about to begin.
+type Retry struct {
+	Attempt int           // the number of the attempt to come; 2 is the first retry
+	Delay   time.Duration // until it begins
+	Err     error         // the status of the attempt before
+}
+
+// Mirror is a mirror of an RPC.
+type Mirror struct {
+	Cluster string // that the mirror goes to
+	Dropped bool   // the mirror was not sent
+}
+
+type contextKey struct{}
+
+// With returns a context whose RPCs call the hooks of t, and after each of them that of a Trace
+// that ctx carries already.
+func With(ctx context.Context, t *Trace) context.Context {
+	if t == nil {
+		return ctx
+	}
+	old := FromContext(ctx)
+	if old == nil {
+		old = new(Trace)
+	}
+	return context.WithValue(ctx, contextKey{}, &Trace{
+		WaitedForConfig: both(t.WaitedForConfig, old.WaitedForConfig),
+		Routed:          both(t.Routed, old.Routed),
+		FilterStarted:   both(t.FilterStarted, old.FilterStarted),
+		FilterEnded:     both(t.FilterEnded, old.FilterEnded),
+		Picked:          both(t.Picked, old.Picked),
+		AttemptEnded:    both(t.AttemptEnded, old.AttemptEnded),
+		Retried:         both(t.Retried, old.Retried),
+		Mirrored:        both(t.Mirrored, old.Mirrored),
+	})
+}
+
+// both returns a hook, never nil, that calls those of first and second that are not nil.
+func both[T any](first, second func(T)) func(T) {
+	switch {
+	case first == nil && second == nil:
+		return func(T) {}
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return func(event T) {
+		first(event)
+		second(event)
+	}
+}
+
+// FromContext returns the Trace that ctx carries, all of whose hooks are set, or nil.
+func FromContext(ctx context.Context) *Trace {
+	t, _ := ctx.Value(contextKey{}).(*Trace)
+	return t
+}

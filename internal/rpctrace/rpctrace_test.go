@@ -1,0 +1,79 @@
+package rpctrace
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// fire calls every hook of a Trace.
+func fire(t *Trace) {
+	v := reflect.ValueOf(t).Elem()
+	for i := range v.NumField() {
+		hook := v.Field(i)
+		hook.Call([]reflect.Value{reflect.Zero(hook.Type().In(0))})
+	}
+}
+
+// logging returns a Trace whose hooks append their names to log.
+func logging(log *[]string, prefix string) *Trace {
+	t := new(Trace)
+	v := reflect.ValueOf(t).Elem()
+	for i := range v.NumField() {
+		v.Field(i).Set(reflect.MakeFunc(v.Field(i).Type(), func([]reflect.Value) []reflect.Value {
+			*log = append(*log, prefix+v.Type().Field(i).Name)
+			return nil
+		}))
+	}
+	return t
+}
+
+func TestTracesCompose(t *testing.T) {
+	t.Parallel()
+	var log []string
+	outer := With(t.Context(), logging(&log, "outer "))
+	both := With(outer, logging(&log, "inner "))
+	fire(FromContext(both))
+	var want []string
+	for f := range reflect.TypeFor[Trace]().NumField() {
+		name := reflect.TypeFor[Trace]().Field(f).Name
+		want = append(want, "inner "+name, "outer "+name)
+	}
+	if !slices.Equal(log, want) {
+		t.Errorf("hooks called: %q, want %q", log, want)
+	}
+
+	log = nil
+	fire(FromContext(With(outer, &Trace{Routed: func(Route) { log = append(log, "alone") }})))
+	if len(log) != len(want)/2+1 || !slices.Equal(log[1:3], []string{"alone", "outer Routed"}) {
+		t.Errorf("hooks called: %q, want those of outer, and one more", log)
+	}
+
+	log = nil
+	fire(FromContext(outer))
+	if len(log) != len(want)/2 {
+		t.Errorf("hooks of the outer context called: %q", log)
+	}
+}
+
+func TestATraceIsCopied(t *testing.T) {
+	t.Parallel()
+	var log []string
+	trace := logging(&log, "")
+	ctx := With(t.Context(), trace)
+	*trace = Trace{}
+	fire(FromContext(ctx))
+	if len(log) != reflect.TypeFor[Trace]().NumField() {
+		t.Errorf("hooks called: %q, want all", log)
+	}
+}
+
+func TestWithoutATrace(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	if With(ctx, nil) != ctx || FromContext(ctx) != nil {
+		t.Error("a nil Trace changed the context")
+	}
+	fire(FromContext(With(ctx, new(Trace)))) // all hooks may be called
+}
