@@ -183,17 +183,17 @@ func TestProxyChangesUnderLoad(t *testing.T) {
 		m.set(append(chain(service, toCluster("c")), withProxy(asking("c", context, backend), proxy.Addr())...)...)
 		cc := m.dial()
 		mustReach(t, cc, unary, backend)
-		load, ctx, tunnels := startLoad(t, cc), testutils.Context(t), 0
-		// await waits until there are as many tunnels through the proxy.
+		load, ctx, tunnels := startLoad(t, cc), testutils.Context(t), 1
+		// await waits for another connection, and checks the tunnels through the latest proxy.
 		await := func(want int) {
 			t.Helper()
-			for proxy.Tunnels()[backend.Addr()] < want && ctx.Err() == nil {
+			tunnels++
+			for int(seen.n.Load()) < tunnels && ctx.Err() == nil {
 				load.await(t, backend)
 			}
 			checkTunnels(t, proxy, map[string]int{backend.Addr(): want})
 		}
 		for range 5 {
-			tunnels++
 			proxy = xdstest.StartProxy(t)
 			m.set(withProxy(clusterOf("c", backend), proxy.Addr())[1])
 			await(1)
@@ -201,7 +201,6 @@ func TestProxyChangesUnderLoad(t *testing.T) {
 		context.Sni = "a"
 		m.set(withProxy(asking("c", context, backend), proxy.Addr())...)
 		await(2)
-		tunnels += 2
 		if n := int(seen.n.Load()); n != tunnels {
 			t.Errorf("%d connections, want those of the %d tunnels", n, tunnels)
 		}
@@ -210,7 +209,7 @@ func TestProxyChangesUnderLoad(t *testing.T) {
 			load.await(t, backend)
 		}
 		load.stop(t)
-		await(2)
+		checkTunnels(t, proxy, map[string]int{backend.Addr(): 2})
 		// One or two: the endpoint may lose its proxy before the Cluster asks for none.
 		if n := int(seen.n.Load()) - tunnels; n < 1 || n > 2 {
 			t.Errorf("%d connections without a proxy", n)
