@@ -286,7 +286,6 @@ func TestUnknownInstanceIsNACKed(t *testing.T) {
 // material, and no RPC fails.
 func TestRotationUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m, seen := newSecureMesh(t), new(connections)
 		before := secureBackend(t, "before", m.ca, true, forNames("a"), grpc.StatsHandler(seen))
 		context := xdsmsg.UpstreamTLS("default", "default", "a")
@@ -317,7 +316,6 @@ func TestRotationUnderLoad(t *testing.T) {
 // has nothing to do with security makes none.
 func TestContextChangesUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m, seen := newSecureMesh(t), new(connections)
 		backend := secureBackend(t, "b", m.ca, false, forNames("a", "b"), grpc.StatsHandler(seen))
 		m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)...)

@@ -129,7 +129,9 @@ func serve(t *testing.T, config *tls.Config) *server {
 	s := &server{addr: l.Addr().String(), hello: make(chan string, 100), peers: make(chan []*x509.Certificate, 100)}
 	if config != nil {
 		config = config.Clone()
-		config.NextProtos = []string{"h2"}
+		if config.NextProtos == nil {
+			config.NextProtos = []string{"h2"}
+		}
 		config.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			s.hello <- h.ServerName
 			return nil, nil
@@ -286,6 +288,19 @@ func TestServersThatAreRefused(t *testing.T) {
 			_, err := s.handshake(t, bundle(t, xdsmsg.UpstreamTLS("", "roots", "a"), instances{"roots": rootsOf(ca).instance("roots")}))
 			check(t, err, tc.want...)
 		})
+	}
+}
+
+// A server that does not agree on HTTP/2 may take its bytes for another protocol.
+func TestServersWithoutHTTP2(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	for want, protocols := range map[string][]string{"ALPN": {}, "application protocol": {"http/1.1"}} {
+		config := withNames(ca, "a")
+		config.NextProtos = protocols
+		b := bundle(t, xdsmsg.UpstreamTLS("", "roots"), instances{"roots": rootsOf(ca).instance("r")})
+		_, err := serve(t, config).handshake(t, b)
+		check(t, err, want)
 	}
 }
 
