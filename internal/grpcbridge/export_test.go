@@ -1,6 +1,10 @@
 package grpcbridge
 
-import "google.golang.org/grpc"
+import (
+	"context"
+
+	"google.golang.org/grpc"
+)
 
 // Known reports whether there is a Channel for cc.
 func Known(cc *grpc.ClientConn) bool { return lookup(cc) != nil }
@@ -11,4 +15,9 @@ func WithoutRegistry(f func()) {
 	defer func() { registeredMetrics = names }()
 	registeredMetrics = nil
 	f()
+}
+
+// LabelUpdater returns UpdateLabels for a gRPC that registers callbacks by register.
+func LabelUpdater[C ~func(map[string]string)](register func(context.Context, C) context.Context) func(context.Context, map[string]string) bool {
+	return labelUpdater(register)
 }
