@@ -63,8 +63,26 @@ func TestUpdateLabelsWithAnUnknownGRPC(t *testing.T) {
 		"it keeps nothing": func(ctx context.Context, _ otherCallback) context.Context { return ctx },
 	} {
 		ctx := register(t.Context(), func(map[string]string) { t.Errorf("%s: the callback was called", name) })
-		if grpcbridge.LabelUpdater(register)(ctx, map[string]string{"a": "b"}) {
+		update, remove := grpcbridge.LabelFunctions(register)
+		if update(remove(ctx), map[string]string{"a": "b"}) {
 			t.Errorf("%s: callbacks were found", name)
 		}
+	}
+}
+
+func TestWithoutLabelCallbacks(t *testing.T) {
+	t.Parallel()
+	if ctx := t.Context(); grpcbridge.WithoutLabelCallbacks(ctx) != ctx {
+		t.Error("a context without callbacks was replaced")
+	}
+	ctx := telemetry.NewContextWithLabelCallback(t.Context(), func(map[string]string) { t.Error("the removed callback was called") })
+	ctx = grpcbridge.WithoutLabelCallbacks(ctx)
+	if grpcbridge.UpdateLabels(ctx, map[string]string{"a": "b"}) {
+		t.Error("the removed callback was found")
+	}
+	called := false
+	ctx = telemetry.NewContextWithLabelCallback(ctx, func(map[string]string) { called = true })
+	if !grpcbridge.UpdateLabels(ctx, map[string]string{"a": "b"}) || !called {
+		t.Error("a callback that was registered later was not called")
 	}
 }
