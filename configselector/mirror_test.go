@@ -10,9 +10,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/experimental/stats/telemetry"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -59,6 +62,39 @@ func (m *mirrorServer) await(t *testing.T, n int) (received []string) {
 	})
 	return received
 }
+
+// The callbacks for telemetry labels that the application registers get the labels of its RPC
+// only (gRFC A89): they must not be called for a mirror, at the same time or after the RPC.
+func TestAMirrorHasNoLabelCallbacksOfTheApplication(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		var m mirrorServer
+		seen := make(chan bool, 2)
+		observe := grpc.WithStatsHandler(contexts(func(ctx context.Context) {
+			seen <- grpcbridge.UpdateLabels(ctx, map[string]string{"a": "b"})
+		}))
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle, dial: []grpc.DialOption{observe}})
+		ctx := telemetry.NewContextWithLabelCallback(testutils.Context(t), func(map[string]string) {})
+		if r := w.do(ctx, k, "/s/m", []string{"x"}); r.err != nil {
+			t.Fatal(r.err)
+		}
+		m.await(t, 1)
+		if with := []bool{<-seen, <-seen}; with[0] == with[1] {
+			t.Errorf("contexts of the RPC and its mirror have the application's callbacks: %v, want one of them", with)
+		}
+	})
+}
+
+// contexts is a stats handler that is called with the context of each attempt.
+type contexts func(context.Context)
+
+func (c contexts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	c(ctx)
+	return ctx
+}
+func (contexts) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (contexts) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (contexts) HandleConn(context.Context, stats.ConnStats)                       {}
 
 // request_mirror_policies: each policy sends a mirror with the messages and metadata of the
 // RPC, and "-shadow" in its authority.

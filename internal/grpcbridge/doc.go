@@ -13,6 +13,7 @@
 //   - registers metrics that gRPC-Go's own packages may register as well
 //     (metrics.go);
 //   - gives SubConns credentials of their own (credentials.go);
+//   - calls the callbacks for telemetry labels in the context of an RPC (labels.go);
 //   - finds the *grpc.ClientConn behind a resolver.ClientConn (walk.go);
 //   - keeps, while a resolver lives, the Channel in which the two meet
 //     (channel.go), and lets RPCs wait there for the first configuration

@@ -1,6 +1,10 @@
 package grpcbridge
 
-import "google.golang.org/grpc"
+import (
+	"context"
+
+	"google.golang.org/grpc"
+)
 
 // Known reports whether there is a Channel for cc.
 func Known(cc *grpc.ClientConn) bool { return lookup(cc) != nil }
@@ -11,4 +15,13 @@ func WithoutRegistry(f func()) {
 	defer func() { registeredMetrics = names }()
 	registeredMetrics = nil
 	f()
+}
+
+// LabelFunctions returns UpdateLabels and WithoutLabelCallbacks for a gRPC that registers
+// callbacks by register.
+func LabelFunctions[C ~func(map[string]string)](register func(context.Context, C) context.Context) (
+	update func(context.Context, map[string]string) bool, remove func(context.Context) context.Context,
+) {
+	c := findLabelCallbacks(register)
+	return c.update, c.remove
 }

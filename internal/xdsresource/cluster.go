@@ -86,6 +86,8 @@ type Cluster struct {
 	Sessions Sessions
 	// Load says how the cluster's load is reported. nil: not at all.
 	Load *LoadReporting
+	// Service names the service for telemetry. nil: the Cluster does not.
+	Service *Service
 	// Ignored lists the entries of load_balancing_policy that were skipped because
 	// this client has no policy of their type. At most 100 entries.
 	Ignored []xdsclient.Ignored
@@ -119,6 +121,7 @@ func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
 	c.Outliers = d.outlierDetection(pb.GetOutlierDetection())
 	c.Sessions = d.sessions(pb)
 	c.Load = d.loadReporting(pb)
+	c.Service = serviceOf(pb)
 	c.Ignored = d.ignored.list()
 	return c
 }

@@ -60,7 +60,7 @@ const forBrowsers = "CORS is for browsers; a gRPC client does nothing for it"
 // usedKeys has the keys that the decoders of this package look up, for each map in
 // which they do not look at all.
 var usedKeys = map[protoreflect.FullName]fieldNames{
-	"envoy.config.core.v3.Metadata.filter_metadata":       {"envoy.lb"},
+	"envoy.config.core.v3.Metadata.filter_metadata":       {"envoy.lb", telemetryMetadata},
 	"envoy.config.core.v3.Metadata.typed_filter_metadata": {proxyKey},
 }
 
@@ -126,7 +126,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.cluster.v3.Cluster": {
 		"http2_protocol_options", "name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
 		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "least_request_lb_config",
-		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config",
+		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config", "metadata",
 	},
 	"envoy.config.core.v3.TransportSocket": {"name", "typed_config"},
 	proxyMessage:                           {}, // transport_socket is as that of a Cluster.

@@ -45,6 +45,8 @@ type Policy struct {
 	changed func()
 
 	config Config
+	// labels are the telemetry labels of the cluster's RPCs.
+	labels map[string]string
 	// resolve is Config.ResolveNow, for the connections.
 	resolve atomic.Pointer[func()]
 	phase   phase
@@ -76,13 +78,24 @@ const (
 
 // New returns the Policy of the named cluster, whose RPCs wait until Update.
 func New(env *tree.Env, name string, changed func()) *Policy {
-	return &Policy{env: env, name: name, changed: changed, state: tree.Waiting(connectivity.Connecting)}
+	p := &Policy{env: env, name: name, changed: changed, labels: labelsOf(name, nil)}
+	p.setState(tree.Waiting(connectivity.Connecting))
+	return p
+}
+
+// setState is for states in which no RPC has an endpoint.
+func (p *Policy) setState(s balancer.State) {
+	s.Picker = labelled{s.Picker, p.labels}
+	p.state = s
 }
 
 // Update sets the configuration.
 func (p *Policy) Update(c Config) {
 	before := p.config
 	p.config = c
+	if c.Cluster != before.Cluster {
+		p.labels = labelsOf(p.name, c.Cluster)
+	}
 	if c.Cluster != before.Cluster || c.Endpoints != before.Endpoints {
 		resolveNow := c.ResolveNow
 		p.resolve.Store(&resolveNow)
@@ -94,7 +107,7 @@ func (p *Policy) Update(c Config) {
 		// RPCs do not use endpoints of the old resource any more. Their connections are kept,
 		// as the new resource may have the same endpoints.
 		p.phase = resolving
-		p.state = tree.Waiting(connectivity.Connecting)
+		p.setState(tree.Waiting(connectivity.Connecting))
 	case p.phase == serving && c.Cluster == before.Cluster && c.Endpoints == before.Endpoints && c.Notes == before.Notes:
 	default:
 		p.serve(c)
@@ -134,7 +147,7 @@ func (p *Policy) closePriorities() {
 func (p *Policy) fail(err error) {
 	p.Close()
 	p.phase = unusable
-	p.state = tree.FailingWith(err, p.config.Notes)
+	p.setState(tree.FailingWith(err, p.config.Notes))
 }
 
 func (p *Policy) serve(c Config) {
@@ -226,7 +239,7 @@ func (p *Policy) refreshState() {
 		s = p.priorities.State()
 	}
 	picker := &picker{
-		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name,
+		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name, labels: p.labels,
 		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions,
 		notes: p.config.Notes, localities: p.config.Endpoints.Localities,
 	}

@@ -42,14 +42,15 @@ func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []prio
 			id := localities[i].ID
 			of[id] = append(of[id], name)
 		}
+		var before []xdsresource.Locality
 		if c.AcrossLocalities {
-			localities = merged(localities)
+			before, localities = localities, merged(localities)
 		}
 		entries = append(entries, priority.Entry[locality.Config]{
 			Name: name,
 			Config: locality.Config{
 				LeafPolicy: c.LBPolicy, LeafConfig: c.LBConfig,
-				AcrossLocalities: c.AcrossLocalities, Localities: localities,
+				AcrossLocalities: c.AcrossLocalities, Merged: before, Localities: localities,
 			},
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -28,6 +29,8 @@ type picker struct {
 	ready bool
 	// sessions has the endpoints that RPCs may ask for.
 	sessions *sessions
+	// labels are the telemetry labels of all its RPCs.
+	labels map[string]string
 	// notes, if not nil, is added to the errors of RPCs that find no endpoint.
 	notes fmt.Stringer
 	// localities are those of the cluster, for traces.
@@ -67,19 +70,23 @@ func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop, n
 	return g
 }
 
-// Pick takes no lock. It allocates only for an error, for an authority, or to combine the
-// child's Done with its own.
+// Pick takes no lock. It allocates only for an error, for an authority, for telemetry that
+// takes labels, or to combine the child's Done with its own.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	observed := grpcbridge.UpdateLabels(info.Ctx, p.labels)
 	d := decision.FromContext(info.Ctx)
 	if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
-		return p.pickHost(info, d)
+		return p.pickHost(info, d, observed)
 	}
-	result, _, err := p.pick(info, d, p.child, p.ready)
+	result, sc, err := p.pick(info, d, p.child, p.ready)
+	if observed {
+		setLocality(info.Ctx, sc)
+	}
 	return result, err
 }
 
 // pickHost picks for an RPC of a session, and reports the endpoint to the RPC's filter.
-func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, error) {
+func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision, observed bool) (balancer.PickResult, error) {
 	override := d.Extra.HostOverride
 	if !p.sessions.ready() {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
@@ -92,6 +99,9 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balance
 		child, ready = chosen{sc}, true
 	}
 	result, sc, err := p.pick(info, d, child, ready)
+	if observed {
+		setLocality(info.Ctx, sc)
+	}
 	if err != nil || sc == nil {
 		return result, err
 	}

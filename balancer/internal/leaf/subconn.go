@@ -88,6 +88,11 @@ func (s *SubConn) Address() string { return s.endpoint.Address() }
 // Hostname returns the hostname of the endpoint, or "".
 func (s *SubConn) Hostname() string { return s.endpoint.Hostname() }
 
+// LocalityLabels returns the telemetry label of the endpoint's locality, or nil.
+func (s *SubConn) LocalityLabels() map[string]string {
+	return s.env.Locality.Labels(s.endpoint.Address())
+}
+
 // Session returns what sessions know of the endpoint, or nil.
 func (s *SubConn) Session() *endpoints.Session { return s.endpoint.Session() }
 

@@ -23,8 +23,9 @@ type Config struct {
 	// LeafPolicy names the policy that picks among a locality's endpoints; LeafConfig is its
 	// configuration, as JSON.
 	LeafPolicy, LeafConfig string
-	// AcrossLocalities says that Localities is a single one, made of all.
+	// AcrossLocalities says that Localities is a single one, made of Merged.
 	AcrossLocalities bool
+	Merged           []xdsresource.Locality
 	// Localities are those of one priority, with different IDs. Those without a usable endpoint
 	// are ignored.
 	Localities []xdsresource.Locality
@@ -50,6 +51,8 @@ type member struct {
 	leafPolicy string
 	weight     uint32
 	leaf       endpointPolicy
+	// place is where the endpoints are, for telemetry.
+	place *tree.Locality
 }
 
 // New returns a Policy without localities, which fails RPCs until Update.
@@ -71,7 +74,10 @@ func (p *Policy) Update(c Config) {
 		}
 		var m *member
 		if m, before = takeMember(before, l.ID, c.LeafPolicy); m == nil {
-			m = &member{id: l.ID, leafPolicy: c.LeafPolicy, leaf: newEndpointPolicy(p.env, c.LeafPolicy, p.leafChanged)}
+			m = p.newMember(l.ID, c)
+		}
+		if c.AcrossLocalities {
+			m.place.Set(c.Merged)
 		}
 		m.weight = l.Weight
 		m.leaf.Update(l.Endpoints, c.LeafConfig)
@@ -82,6 +88,15 @@ func (p *Policy) Update(c Config) {
 	for _, m := range before {
 		m.leaf.Close()
 	}
+}
+
+func (p *Policy) newMember(id xdsresource.LocalityID, c Config) *member {
+	m := &member{id: id, leafPolicy: c.LeafPolicy, place: new(tree.Locality)}
+	if !c.AcrossLocalities {
+		m.place = tree.NewLocality(id)
+	}
+	m.leaf = newEndpointPolicy(p.env.ForLocality(m.place), c.LeafPolicy, p.leafChanged)
+	return m
 }
 
 // takeMember removes the matching member from members, and returns it.

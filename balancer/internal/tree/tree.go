@@ -42,6 +42,9 @@ type Env struct {
 	// ResolveNow requests another look-up of the addresses of endpoints. It does not block and
 	// may be called from any goroutine. It is nil if nothing is looked up.
 	ResolveNow func()
+	// Locality is where the endpoints of this part of the tree are. It is nil above the
+	// localities.
+	Locality *Locality
 	// Endpoints has the endpoints of the cluster that this part of the tree serves. It is
 	// nil above the clusters, where nothing connects.
 	Endpoints *endpoints.Registry
@@ -51,6 +54,14 @@ type Env struct {
 func (e *Env) ForCluster(resolveNow func()) *Env {
 	part := *e
 	part.ResolveNow = resolveNow
+	return &part
+}
+
+// ForLocality returns the Env for the part of the tree that serves a locality, or a group of
+// them.
+func (e *Env) ForLocality(l *Locality) *Env {
+	part := *e
+	part.Locality = l
 	return &part
 }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -115,7 +116,8 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 		return nil
 	}
 	c := &mirror{mirrors: all}
-	ctx := context.WithoutCancel(r.decision.Context)
+	// The application's callbacks get the labels of its own RPC only.
+	ctx := grpcbridge.WithoutLabelCallbacks(context.WithoutCancel(r.decision.Context))
 	if deadline, ok := r.decision.Deadline(); ok {
 		ctx, c.cancel = context.WithDeadline(ctx, deadline)
 	} else {

@@ -1,0 +1,120 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/experimental/stats/telemetry"
+
+	"github.com/dynxds/dynxds/balancer/internal/cluster"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// labelsOfPick returns the telemetry labels of an RPC after one pick, and its result.
+func labelsOfPick(f *fixture) (map[string]string, balancer.PickResult, error) {
+	got := make(map[string]string)
+	ctx := telemetry.NewContextWithLabelCallback(context.Background(), func(l map[string]string) { maps.Copy(got, l) })
+	result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: &decision.Decision{Context: ctx}})
+	if err == nil {
+		result.Done(balancer.DoneInfo{})
+	}
+	return got, result, err
+}
+
+func wantLabels(t *testing.T, got map[string]string, service, namespace, locality string) {
+	t.Helper()
+	want := map[string]string{
+		"grpc.lb.backend_service": "backend", "grpc.lb.locality": locality,
+		"csm.service_name": service, "csm.service_namespace_name": namespace,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("labels are %v, want %v", got, want)
+	}
+}
+
+// gRFC A78, "Optional xDS Locality Label" and "Per-Call Metrics"; gRFC A89, "Add
+// grpc.lb.backend_service to per-call metrics".
+func TestLabelsOfAnRPC(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"round_robin", "pick_first", "weighted_round_robin", xdsresource.PolicyRingHash, xdsresource.PolicyRandom} {
+		t.Run(policy, subtest(func(t *testing.T, f *fixture) {
+			l := at("", 0, "a:1")
+			l.ID = xdsresource.LocalityID{Region: "r", Zone: `z"`, SubZone: "s"}
+			l.Endpoints[0].Additional = []string{"a:2"}
+			c := by(policy, "", l)
+			f.update(c)
+			f.CC.Pick(&decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: new(counting)}})
+			synctest.Wait()
+			got, _, err := labelsOfPick(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantLabels(t, got, "unknown", "unknown", `{region="r", zone="z\"", sub_zone="s"}`)
+
+			moved, named := c, *c.Cluster
+			l.ID = xdsresource.LocalityID{Region: "elsewhere"}
+			named.Service = &xdsresource.Service{Name: "shop", Namespace: "prod"}
+			moved.Cluster, moved.Endpoints = &named, endpoints(l)
+			f.update(moved)
+			f.CC.Pick(&decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: new(counting)}})
+			synctest.Wait()
+			if got, _, err = labelsOfPick(f); err != nil {
+				t.Fatal(err)
+			}
+			wantLabels(t, got, "shop", "prod", `{region="elsewhere", zone="", sub_zone=""}`)
+		}))
+	}
+}
+
+// gRFC A78: a policy that picks across localities has the locality of each endpoint.
+func TestLabelsAcrossLocalities(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		c := by("round_robin", "", at("a", 0, "a:1"), at("b", 0, "b:1"))
+		c.Cluster.AcrossLocalities = true
+		f.update(c)
+		seen := make(map[string]int)
+		for range 4 {
+			got, _, err := labelsOfPick(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[got["grpc.lb.locality"]]++
+		}
+		want := map[string]int{`{region="", zone="a", sub_zone=""}`: 2, `{region="", zone="b", sub_zone=""}`: 2}
+		if !maps.Equal(seen, want) {
+			t.Errorf("localities of picks: %v, want %v", seen, want)
+		}
+	})
+}
+
+// gRFC A89: the labels are set "each pick that the information is available, regardless of the
+// pick's result".
+func TestLabelsOfAnRPCWithoutAnEndpoint(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		got, _, err := labelsOfPick(f)
+		if err == nil {
+			t.Error("an RPC found an endpoint before there was any")
+		}
+		wantLabels(t, got, "unknown", "unknown", "")
+
+		dropped := by("round_robin", "", at("a", 0, "a:1"))
+		dropped.Cluster.Service = &xdsresource.Service{Name: "shop", Namespace: "prod"}
+		dropped.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}
+		f.update(dropped)
+		if got, _, err = labelsOfPick(f); err == nil {
+			t.Error("an RPC was not dropped")
+		}
+		wantLabels(t, got, "shop", "prod", "")
+
+		f.update(cluster.Config{Cluster: dropped.Cluster, Err: errors.New("no such resource")})
+		if got, _, err = labelsOfPick(f); err == nil {
+			t.Error("an RPC found an endpoint in a cluster that cannot be used")
+		}
+		wantLabels(t, got, "shop", "prod", "")
+	})
+}

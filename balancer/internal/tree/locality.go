@@ -1,0 +1,53 @@
+package tree
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// Locality has the telemetry label grpc.lb.locality of endpoints (gRFC A78, "Optional xDS
+// Locality Label"). A nil Locality has none. Labels is for any goroutine.
+type Locality struct {
+	labels map[string]string
+	// byAddress is for policies that pick across localities.
+	byAddress atomic.Pointer[map[string]*Locality]
+}
+
+// NewLocality returns the Locality of endpoints that are all in the one of the given ID.
+func NewLocality(id xdsresource.LocalityID) *Locality {
+	text := fmt.Sprintf("{region=%q, zone=%q, sub_zone=%q}", id.Region, id.Zone, id.SubZone)
+	return &Locality{labels: map[string]string{"grpc.lb.locality": text}}
+}
+
+// Set replaces what is known of endpoints in several localities.
+func (l *Locality) Set(localities []xdsresource.Locality) {
+	byAddress := make(map[string]*Locality)
+	for i := range localities {
+		here := NewLocality(localities[i].ID)
+		for j := range localities[i].Endpoints {
+			e := &localities[i].Endpoints[j]
+			byAddress[e.Address] = here
+			for _, address := range e.Additional {
+				byAddress[address] = here
+			}
+		}
+	}
+	l.byAddress.Store(&byAddress)
+}
+
+// Labels returns the label of the endpoint with the address, or nil. The caller must not change
+// it.
+func (l *Locality) Labels(address string) map[string]string {
+	switch {
+	case l == nil:
+		return nil
+	case l.labels != nil:
+		return l.labels
+	}
+	if m := l.byAddress.Load(); m != nil && (*m)[address] != nil {
+		return (*m)[address].labels
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package interop_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/stats/opentelemetry"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// labels are the optional labels of an RPC that come from xDS.
+var labels = []string{"grpc.lb.locality", "grpc.lb.backend_service", "csm.service_name", "csm.service_namespace_name"}
+
+// gRPC's OpenTelemetry plugin sees the labels of gRFC A78, "Per-Call Metrics", and gRFC A89,
+// "Add grpc.lb.backend_service to per-call metrics". Those of an RPC to an aggregate cluster are
+// of the cluster that serves it (gRFC A89, "Rationale").
+func TestOpenTelemetryHasTheLabelsOfRPCs(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, cluster string
+		want          map[string]string
+	}{
+		{"cluster", "blue", map[string]string{
+			"grpc.lb.locality":        `{region="here", zone="z", sub_zone="s"}`,
+			"grpc.lb.backend_service": "blue", "csm.service_name": "shop", "csm.service_namespace_name": "prod",
+		}},
+		{"aggregate cluster whose first member is down", "all", map[string]string{
+			"grpc.lb.locality":        `{region="there", zone="z", sub_zone="s"}`,
+			"grpc.lb.backend_service": "green", "csm.service_name": "unknown", "csm.service_namespace_name": "unknown",
+		}},
+	} {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
+			control := gocp.StartOver(t, gocp.Delta, nil)
+			blue, green := testutils.StartBackend(t, "blue"), testutils.StartBackend(t, "green")
+			if tc.cluster == "all" {
+				blue.Stop()
+			}
+			named := cluster("blue", "blue")
+			named.Metadata = &corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{"com.google.csm.telemetry_labels": {
+				Fields: map[string]*structpb.Value{
+					"service_name": structpb.NewStringValue("shop"), "service_namespace": structpb.NewStringValue("prod"),
+				},
+			}}}
+			resources := []proto.Message{
+				listener("routes"), routes("routes", tc.cluster), named, placed("blue", "here", blue),
+			}
+			if tc.cluster == "all" {
+				all := xdsmsg.AggregateCluster("all", "blue", "green")
+				resources = append(resources, all, cluster("green", "green"), placed("green", "there", green))
+			}
+			control.Set(t, resources...)
+
+			reader := metric.NewManualReader()
+			cc := dial(t, dynxdsBuilder(t, control), "xds:///"+service, opentelemetry.DialOption(opentelemetry.Options{
+				MetricsOptions: opentelemetry.MetricsOptions{
+					MeterProvider:  metric.NewMeterProvider(metric.WithReader(reader)),
+					OptionalLabels: labels,
+				},
+			}))
+			ctx := testutils.Context(t)
+			if _, err := testpb.NewTestServiceClient(cc).EmptyCall(ctx, new(testpb.Empty)); err != nil {
+				t.Fatal(err)
+			}
+			if got := attemptLabels(ctx, t, reader); !maps.Equal(got, tc.want) {
+				t.Errorf("grpc.client.attempt.duration has %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// placed is the endpoints of a cluster in one region.
+func placed(name, region string, b *testutils.Backend) *endpointpb.ClusterLoadAssignment {
+	e := xdsmsg.SimpleEndpoints("endpoints-of-"+name, b.Addr())
+	e.Endpoints[0].Locality = &corepb.Locality{Region: region, Zone: "z", SubZone: "s"}
+	return e
+}
+
+// attemptLabels returns the optional labels of the one attempt that was recorded.
+func attemptLabels(ctx context.Context, t *testing.T, reader metric.Reader) map[string]string {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	xdstest.NoError(t, reader.Collect(ctx, &all))
+	got := make(map[string]string)
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			h, ok := m.Data.(metricdata.Histogram[float64])
+			if !ok || m.Name != opentelemetry.ClientAttemptDurationMetricName {
+				continue
+			}
+			if len(h.DataPoints) != 1 {
+				t.Fatalf("%d sets of labels, want 1", len(h.DataPoints))
+			}
+			for _, label := range labels {
+				if v, ok := h.DataPoints[0].Attributes.Value(attribute.Key(label)); ok {
+					got[label] = v.AsString()
+				}
+			}
+		}
+	}
+	return got
+}
