@@ -206,7 +206,7 @@ func (t transport) clientHandshake(ctx context.Context, way tunnel, authority st
 		raw.Close()
 		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.key.cluster), peercert.Bounded(err))
 	}
-	return secured, info, nil
+	return &secureConn{Conn: secured, bundle: t.Bundle}, info, nil
 }
 
 func (b *Bundle) handshake(ctx context.Context, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -580,6 +581,37 @@ func TestServerNameIndication(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A server that refuses the client does so after the client's handshake.
+func TestServerRefusesTheClient(t *testing.T) {
+	t.Parallel()
+	ca, stranger := testca.New(t), testca.New(t)
+	in := instances{"roots": rootsOf(ca).instance("roots"), "identity": identityOf(stranger).instance("identity")}
+	for identity, want := range map[string]string{"": "has no certificate", "identity": `certificate provider instance "identity"`} {
+		config := withNames(ca, "a")
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
+		conn, _, err := bundle(t, xdsmsg.UpstreamTLS(identity, "roots"), in).TransportCredentials().ClientHandshake(t.Context(), "", serve(t, config).dial(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = conn.Read(make([]byte, 1))
+		check(t, err, "may have refused the client", want)
+		if _, ok := conn.(syscall.Conn); !ok {
+			t.Error("the connection is not a socket to channelz")
+		}
+	}
+	// The end of a connection that was accepted is what it is.
+	s := serve(t, withNames(ca, "a"))
+	conn, _, err := bundle(t, xdsmsg.UpstreamTLS("", "roots"), in).TransportCredentials().ClientHandshake(t.Context(), "", s.dial(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo(t, conn)
+	conn.Close()
+	if _, err := conn.Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "refused") {
+		t.Errorf("error %v, want that of the closed connection", err)
 	}
 }
 
