@@ -113,11 +113,11 @@ func dynxdsBuilder(t testing.TB, control *gocp.Server) grpcresolver.Builder {
 	return b
 }
 
-// dial returns a channel that is closed when the test ends. b resolves its
-// target, or the resolver registered with gRPC if b is nil.
+// dial returns a channel that is closed when the test ends, in plaintext unless an option
+// says otherwise. b resolves its target, or the resolver registered with gRPC if b is nil.
 func dial(t testing.TB, b grpcresolver.Builder, target string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	opts = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)
 	if b != nil {
 		opts = append(opts, grpc.WithResolvers(b))
 	}

@@ -4,6 +4,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
 )
 
 // UpstreamTLS is TLS with the certificate provider instances of the client's certificate, ""
@@ -29,8 +30,9 @@ func UpstreamTLS(identity, roots string, sans ...string) *tlspb.UpstreamTlsConte
 	return &tlspb.UpstreamTlsContext{CommonTlsContext: common}
 }
 
-// TLSSocket is the transport socket of a Cluster with a context for TLS.
-func TLSSocket(context *tlspb.UpstreamTlsContext) *corepb.TransportSocket {
+// TLSSocket is the transport socket of a Cluster (an UpstreamTlsContext) or of a server's
+// filter chain (a DownstreamTlsContext).
+func TLSSocket(context proto.Message) *corepb.TransportSocket {
 	return &corepb.TransportSocket{
 		Name: "envoy.transport_sockets.tls", ConfigType: &corepb.TransportSocket_TypedConfig{TypedConfig: Any(context)},
 	}

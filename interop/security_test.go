@@ -1,0 +1,340 @@
+package interop_test
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	rbacpb "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	rbacfilterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	xdscreds "google.golang.org/grpc/credentials/xds"
+	grpcinterop "google.golang.org/grpc/interop"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	grpcpeer "google.golang.org/grpc/peer"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// bothClients resolve targets with the same bootstrap, which they are expected to obey alike.
+var bothClients = []struct {
+	name    string
+	builder func(bootstrap []byte) (grpcresolver.Builder, error)
+}{
+	{grpcGo, xds.NewXDSResolverWithConfigForTesting},
+	{ours, resolver.NewBuilder},
+}
+
+// The SPIFFE IDs of the mesh. The server lets "frontend" and its successor in.
+const (
+	backendID     = "spiffe://mesh.example.com/backend"
+	frontendID    = "spiffe://mesh.example.com/frontend"
+	newFrontendID = "spiffe://mesh.example.com/frontend/2"
+	intruderID    = "spiffe://mesh.example.com/intruder"
+)
+
+// identity is a certificate provider instance: its files, with one authority, and a SPIFFE ID.
+type identity struct {
+	testca.Files
+	id string
+}
+
+// issue replaces the roots, the certificate and its key.
+func (i identity) issue(t testing.TB, ca *testca.CA) {
+	t.Helper()
+	id, err := url.Parse(i.id)
+	xdstest.NoError(t, err)
+	cert, key := ca.Sign(&x509.Certificate{URIs: []*url.URL{id}})
+	i.Write(i.CA, ca.PEM())
+	i.Write(i.Cert, cert)
+	i.Write(i.Key, key)
+}
+
+// secureMesh is our control plane with certificate provider instances for both ends.
+type secureMesh struct {
+	t         testing.TB
+	control   *ourServer
+	ca        *testca.CA
+	instances map[string]identity
+}
+
+// newSecureMesh has the instances "backend", "frontend", "intruder" and "stranger", which has
+// a CA of its own.
+func newSecureMesh(t *testing.T) *secureMesh {
+	t.Helper()
+	m := &secureMesh{
+		t: t, ca: testca.New(t), instances: map[string]identity{},
+		control: &ourServer{Server: xdstest.StartServer(t)},
+	}
+	for name, id := range map[string]string{"backend": backendID, "frontend": frontendID, "intruder": intruderID, "stranger": frontendID} {
+		ca := m.ca
+		if name == "stranger" {
+			ca = testca.New(t)
+		}
+		m.instances[name] = identity{testca.NewFiles(t), id}
+		m.instances[name].issue(t, ca)
+	}
+	return m
+}
+
+// serverTemplate is the template of the names of servers' Listeners.
+const serverTemplate = "grpc/server?xds.resource.listening_address=%s"
+
+// bootstrap is for the server and for all clients.
+func (m *secureMesh) bootstrap() []byte {
+	providers := map[string]any{}
+	for name, i := range m.instances {
+		providers[name] = map[string]any{"plugin_name": "file_watcher", "config": map[string]any{
+			"ca_certificate_file": i.CA, "certificate_file": i.Cert, "private_key_file": i.Key, "refresh_interval": "0.02s",
+		}}
+	}
+	return m.control.Bootstrap("interop-node", testutils.NodeField("locality", map[string]any{}),
+		testutils.TopLevel("certificate_providers", providers),
+		testutils.TopLevel("server_listener_resource_name_template", serverTemplate))
+}
+
+// client is a channel to a service of the mesh that obeys its Cluster.
+func (m *secureMesh) client(t testing.TB, builder func([]byte) (grpcresolver.Builder, error), service string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	b, err := builder(m.bootstrap())
+	xdstest.NoError(t, err)
+	creds, err := xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
+	xdstest.NoError(t, err)
+	return dial(t, b, "xds:///"+service, append([]grpc.DialOption{grpc.WithTransportCredentials(creds)}, opts...)...)
+}
+
+// serve starts a gRPC-Go xDS server with a Listener that has a context for TLS; nil: none. It
+// returns the server's address once it serves.
+//
+// The responses have the SPIFFE ID of the client as the server knows it, in place of the
+// backend's ID.
+func (m *secureMesh) serve(t testing.TB, inbound *tlspb.DownstreamTlsContext) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	xdstest.NoError(t, err)
+	m.control.Set(t, serverListener(l.Addr().(*net.TCPAddr), inbound))
+	creds, err := xdscreds.NewServerCredentials(xdscreds.ServerOptions{FallbackCreds: insecure.NewCredentials()})
+	xdstest.NoError(t, err)
+	modes := make(chan xds.ServingModeChangeArgs, 10)
+	server, err := xds.NewGRPCServer(grpc.Creds(creds), xds.BootstrapContentsForTesting(m.bootstrap()), grpc.WaitForHandlers(true),
+		xds.ServingModeCallback(func(_ net.Addr, args xds.ServingModeChangeArgs) { modes <- args }),
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			if err := grpc.SetHeader(ctx, caller(ctx)); err != nil {
+				return nil, err
+			}
+			return handler(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			if err := stream.SetHeader(caller(stream.Context())); err != nil {
+				return err
+			}
+			return handler(srv, stream)
+		}))
+	xdstest.NoError(t, err)
+	testpb.RegisterTestServiceServer(server, grpcinterop.NewTestServer())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() {
+		server.Stop()
+		serving.Wait()
+	})
+	ctx := testutils.Context(t)
+	for {
+		select {
+		case args := <-modes:
+			if args.Mode == connectivity.ServingModeServing {
+				return l.Addr().String()
+			}
+			t.Logf("the server does not serve: %v", args.Err)
+		case <-ctx.Done():
+			t.Fatal("the server does not serve")
+		}
+	}
+}
+
+// noIdentity is what the server says of a client that it does not know.
+const noIdentity = "nobody"
+
+// caller is the header with the identity of who made the RPC.
+func caller(ctx context.Context) metadata.MD {
+	id := noIdentity
+	if p, ok := grpcpeer.FromContext(ctx); ok {
+		id = spiffeID(p)
+	}
+	return metadata.Pairs(testutils.BackendIDHeader, id)
+}
+
+// spiffeID is the URI in the verified certificate of the other end of a connection.
+func spiffeID(p *grpcpeer.Peer) string {
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 || len(info.State.PeerCertificates[0].URIs) == 0 {
+		return noIdentity
+	}
+	return info.State.PeerCertificates[0].URIs[0].String()
+}
+
+// serverListener is the Listener of a server, which lets in everybody but the intruder.
+func serverListener(addr *net.TCPAddr, context *tlspb.DownstreamTlsContext) *listenerpb.Listener {
+	intruder := &rbacpb.Principal{Identifier: &rbacpb.Principal_Authenticated_{Authenticated: &rbacpb.Principal_Authenticated{
+		PrincipalName: &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: intruderID}},
+	}}}
+	filters := []*hcmpb.HttpFilter{xdsmsg.Filter("rbac", &rbacfilterpb.RBAC{Rules: &rbacpb.RBAC{
+		Action: rbacpb.RBAC_DENY,
+		Policies: map[string]*rbacpb.Policy{"intruder": {
+			Permissions: []*rbacpb.Permission{{Rule: &rbacpb.Permission_Any{Any: true}}}, Principals: []*rbacpb.Principal{intruder},
+		}},
+	}}), xdsmsg.Router()}
+	manager := &hcmpb.HttpConnectionManager{
+		RouteSpecifier: &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: xdsmsg.RouteConfig("inbound", "*",
+			&routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_NonForwardingAction{}})},
+		HttpFilters: filters,
+	}
+	chain := &listenerpb.FilterChain{
+		Name:    "inbound",
+		Filters: []*listenerpb.Filter{{Name: "hcm", ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: xdsmsg.Any(manager)}}},
+	}
+	if context != nil {
+		chain.TransportSocket = xdsmsg.TLSSocket(context)
+	}
+	return &listenerpb.Listener{
+		Name:    strings.Replace(serverTemplate, "%s", net.JoinHostPort(addr.IP.String(), strconv.Itoa(addr.Port)), 1),
+		Address: xdsmsg.Address(addr.String()), FilterChains: []*listenerpb.FilterChain{chain},
+	}
+}
+
+// mutualTLS is the context of a server that requires certificates of clients.
+func mutualTLS(instance string) *tlspb.DownstreamTlsContext {
+	return &tlspb.DownstreamTlsContext{
+		RequireClientCertificate: wrapperspb.Bool(true),
+		CommonTlsContext:         xdsmsg.UpstreamTLS(instance, instance).GetCommonTlsContext(),
+	}
+}
+
+// publish makes a service of the mesh: Listener, routes, Cluster and endpoints.
+func (m *secureMesh) publish(t *testing.T, service, addr string, context *tlspb.UpstreamTlsContext) {
+	t.Helper()
+	m.control.Set(t, xdsmsg.DefaultListener(service, service), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("/", service)),
+		secured(cluster(service, service), context), xdsmsg.SimpleEndpoints("endpoints-of-"+service, addr))
+}
+
+func secured(c *clusterpb.Cluster, context *tlspb.UpstreamTlsContext) *clusterpb.Cluster {
+	c.TransportSocket = xdsmsg.TLSSocket(context)
+	return c
+}
+
+// TestMutualTLSWithAnXDSServer: given a gRPC-Go xDS server that requires certificates of
+// clients, when dynxds and gRPC-Go's client reach it through the same control plane, then
+// both are let in, know each other's identity, and are refused for the same reasons.
+func TestMutualTLSWithAnXDSServer(t *testing.T) {
+	t.Parallel()
+	m := newSecureMesh(t)
+	addr := m.serve(t, mutualTLS("backend"))
+	open := m.serve(t, nil)
+	byPrefix := xdsmsg.UpstreamTLS("frontend", "frontend")
+	//lint:ignore SA1019 gRPC-Go reads no other field.
+	byPrefix.CommonTlsContext.GetValidationContext().MatchSubjectAltNames = []*matcherpb.StringMatcher{{
+		MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "spiffe://mesh.example.com/"},
+	}}
+	for _, tc := range []struct {
+		name    string
+		context *tlspb.UpstreamTlsContext
+		addr    string
+		opts    []grpc.DialOption
+		code    codes.Code
+	}{
+		{name: "mTLS", context: xdsmsg.UpstreamTLS("frontend", "frontend", backendID), addr: addr},
+		{name: "mTLS to any name", context: xdsmsg.UpstreamTLS("frontend", "frontend"), addr: addr},
+		{name: "mTLS to one of two names", context: xdsmsg.UpstreamTLS("frontend", "frontend", "spiffe://other", backendID), addr: addr},
+		{name: "mTLS to a prefix", context: byPrefix, addr: addr},
+		{name: "a wrong SAN", context: xdsmsg.UpstreamTLS("frontend", "frontend", "spiffe://mesh.example.com/other"), addr: addr, code: codes.Unavailable},
+		{name: "no certificate", context: xdsmsg.UpstreamTLS("", "frontend", backendID), addr: addr, code: codes.Unavailable},
+		{name: "a certificate that the server does not trust", context: xdsmsg.UpstreamTLS("stranger", "frontend", backendID), addr: addr, code: codes.Unavailable},
+		{name: "roots that are not the server's", context: xdsmsg.UpstreamTLS("frontend", "stranger", backendID), addr: addr, code: codes.Unavailable},
+		{name: "a client that the server's RBAC denies", context: xdsmsg.UpstreamTLS("intruder", "intruder", backendID), addr: addr, code: codes.PermissionDenied},
+		{name: "a server in plaintext", context: xdsmsg.UpstreamTLS("frontend", "frontend", backendID), addr: open, code: codes.Unavailable},
+		{name: "a channel that did not opt in", context: xdsmsg.UpstreamTLS("frontend", "frontend", backendID), addr: addr, code: codes.Unavailable,
+			opts: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}},
+	} {
+		service := strings.ReplaceAll(tc.name, " ", "-") + ".example.com"
+		m.publish(t, service, tc.addr, tc.context)
+		for _, c := range bothClients {
+			t.Run(tc.name+"/"+c.name, func(t *testing.T) {
+				client := testpb.NewTestServiceClient(m.client(t, c.builder, service, tc.opts...))
+				for _, kind := range load.Kinds {
+					var server grpcpeer.Peer
+					header, err := kind.Do(testutils.Context(t), client, grpc.Peer(&server))
+					if status.Code(err) != tc.code {
+						t.Fatalf("%s: error %v, want %v", kind.Name, err, tc.code)
+					}
+					if err == nil {
+						xdstest.Equal(t, "the client, as the server sees it", []string{frontendID}, header.Get(testutils.BackendIDHeader))
+						xdstest.Equal(t, "the server, as the client sees it", backendID, spiffeID(&server))
+					}
+				}
+			})
+		}
+	}
+	m.control.checkAccepted(t)
+}
+
+// TestRotationWithAnXDSServer: given channels of both clients to a gRPC-Go xDS server, when
+// the certificates and the roots of both ends are replaced on disk, then the connections and
+// the RPCs on them stay, and handshakes from then on use the new certificates.
+func TestRotationWithAnXDSServer(t *testing.T) {
+	for _, c := range bothClients {
+		xdstest.Parallel(t, c.name, func(t *testing.T) {
+			m := newSecureMesh(t)
+			m.publish(t, service, m.serve(t, mutualTLS("backend")), xdsmsg.UpstreamTLS("frontend", "frontend", backendID))
+			rpcs := load.Start(t, m.client(t, c.builder, service))
+			rpcs.WaitForBackends(t, frontendID)
+
+			newCA := testca.New(t)
+			m.instances["backend"].issue(t, newCA)
+			successor := m.instances["frontend"]
+			successor.id = newFrontendID
+			successor.issue(t, newCA)
+
+			ctx := testutils.Context(t)
+			for {
+				cc := m.client(t, c.builder, service)
+				header, err := load.Kinds[0].Do(ctx, testpb.NewTestServiceClient(cc))
+				cc.Close()
+				if err == nil && header.Get(testutils.BackendIDHeader)[0] == newFrontendID {
+					break
+				}
+				// Until both ends have read their files, they do not trust each other.
+				if ctx.Err() != nil || err != nil && status.Code(err) != codes.Unavailable {
+					t.Fatalf("header %v, error %v; want the new identity", header, err)
+				}
+			}
+			rpcs.WaitForBackends(t, frontendID)
+			rpcs.Stop(t)
+			m.control.checkAccepted(t)
+		})
+	}
+}
