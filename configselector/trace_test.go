@@ -107,7 +107,7 @@ func TestTrace(t *testing.T) {
 			[]string{routedToC, "a started", "a ended: passed on false, OK"}},
 		{"retried once", worldConfig{routes: retry(), handle: failing(1, codes.Unavailable)}, codes.OK,
 			[]string{routedToC, "attempt 1 to c: Unavailable", "retry 2 after Unavailable", "attempt 2 to c: OK"}},
-		{"retried in vain", worldConfig{routes: retry(), handle: failing(3, codes.Unavailable)}, codes.Unavailable,
+		{"retried without success", worldConfig{routes: retry(), handle: failing(3, codes.Unavailable)}, codes.Unavailable,
 			[]string{routedToC, "attempt 1 to c: Unavailable", "retry 2 after Unavailable", "attempt 2 to c: Unavailable",
 				"retry 3 after Unavailable", "attempt 3 to c: Unavailable"}},
 		{"answered by the route", worldConfig{routes: named(&xdsresource.Route{Action: &xdsresource.DirectResponse{Code: codes.NotFound}})}, codes.NotFound,

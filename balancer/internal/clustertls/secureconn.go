@@ -9,7 +9,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// secureConn is a connection after the handshake. In TLS 1.3 the client's handshake is over before the
+// secureConn is a connection after the handshake. In TLS 1.3 the client has finished before the
 // server has looked at the client's certificate, so that a refusal is an error of the first
 // reads and writes, and often one that does not say so. Those errors get what is known.
 type secureConn struct {

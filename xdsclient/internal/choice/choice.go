@@ -5,7 +5,7 @@
 // satisfy. A subscription to a single resource takes one: of those that a response offers it
 // the preferred one. So there are two passes over a response. The first one compares the
 // offers ([Choice.With]), and the second one finds what becomes of each resource ([Case.Outcome]),
-// so that nothing is decoded, and no watcher called, in vain.
+// so that nothing is decoded, and no watcher called, without need.
 //
 // A glob collection takes all variants that match, and has nothing to choose.
 package choice
