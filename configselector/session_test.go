@@ -35,7 +35,6 @@ func split() *xdsresource.Route {
 			{Name: "old", Weight: 1, Headers: &xdsresource.HeaderMutations{Request: edits("edit", false, "old")}},
 			{Name: "new", Weight: 1<<32 - 2},
 		},
-		TotalWeight: 1<<32 - 1,
 	}}
 }
 

@@ -220,7 +220,7 @@ func routes(name string, clusters ...string) *xdsresource.RouteConfiguration {
 	vh := &xdsresource.VirtualHost{Name: "host", Domains: []string{"authority"}}
 	for _, c := range clusters {
 		vh.Routes = append(vh.Routes, &xdsresource.Route{Action: &xdsresource.Forward{
-			Clusters: []xdsresource.WeightedCluster{{Name: c, Weight: 1}}, TotalWeight: 1,
+			Clusters: []xdsresource.WeightedCluster{{Name: c, Weight: 1}},
 		}})
 	}
 	return &xdsresource.RouteConfiguration{Name: name, VirtualHosts: []*xdsresource.VirtualHost{vh}}

@@ -2,11 +2,14 @@ package xdsresource
 
 import (
 	"math"
+	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/interleave"
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
@@ -19,14 +22,46 @@ func (*DirectResponse) isAction() {}
 func (*Redirect) isAction()       {}
 func (*Unroutable) isAction()     {}
 
-// Forward sends the RPC to one of the clusters, drawn by weight. Several
+// Forward sends the RPC to one of the clusters, by weight. Several
 // routes may share one.
 type Forward struct {
-	// Clusters has at least one entry; TotalWeight, the sum of the weights,
-	// is at least 1 and fits 32 bits. RouteAction.cluster and cluster_header
-	// are one entry of weight 1.
-	Clusters    []WeightedCluster
-	TotalWeight uint32
+	// Clusters has at least one entry. The weights are at least 1, and their sum
+	// fits 32 bits. RouteAction.cluster and cluster_header are one entry of weight 1.
+	Clusters []WeightedCluster
+
+	// turns interleaves the RPCs of the clusters. It is nil if there is only one.
+	turns *turns
+}
+
+// turns counts the RPCs of a Forward. It is all that changes in a decoded value.
+type turns struct {
+	weights *interleave.Weights
+	next    atomic.Uint64
+}
+
+// newTurns starts at random: clients that start at the same time must not all start with the same
+// cluster.
+func newTurns(clusters []WeightedCluster) *turns {
+	weights := make([]uint32, len(clusters))
+	for i := range clusters {
+		weights[i] = clusters[i].Weight
+	}
+	t := &turns{weights: interleave.New(weights)}
+	t.next.Store(rand.Uint64() >> 1)
+	return t
+}
+
+// Next returns the index of the cluster of the next RPC. The RPCs of all channels that use the
+// resource are interleaved by weight. It takes no lock and, on a decoded value, allocates nothing.
+func (f *Forward) Next() int {
+	if len(f.Clusters) == 1 {
+		return 0
+	}
+	t := f.turns
+	if t == nil {
+		t = newTurns(f.Clusters)
+	}
+	return t.weights.At(t.next.Add(1))
 }
 
 // WeightedCluster is one destination of a Forward. Entries of weight 0 are
@@ -100,7 +135,7 @@ func (d *routeDecoder) forward(at *faults.Path, pb *routepb.RouteAction, headers
 		return d.forwardToOne(at.Field("cluster"), specifier.Cluster)
 	case *routepb.RouteAction_ClusterHeader:
 		name := d.headerName(at.Field("cluster_header"), specifier.ClusterHeader)
-		return &Forward{Clusters: []WeightedCluster{{Header: name, Weight: 1}}, TotalWeight: 1}
+		return &Forward{Clusters: []WeightedCluster{{Header: name, Weight: 1}}}
 	case *routepb.RouteAction_WeightedClusters:
 		return d.weightedClusters(at.Field("weighted_clusters"), specifier.WeightedClusters, headers)
 	case *routepb.RouteAction_ClusterSpecifierPlugin:
@@ -127,7 +162,7 @@ func (d *routeDecoder) forwardToOne(at *faults.Path, cluster string) *Forward {
 		d.forwards = make(map[string]*Forward)
 	}
 	cluster = d.intern(cluster)
-	f := &Forward{Clusters: []WeightedCluster{{Name: cluster, Weight: 1}}, TotalWeight: 1}
+	f := &Forward{Clusters: []WeightedCluster{{Name: cluster, Weight: 1}}}
 	d.forwards[cluster] = f
 	return f
 }
@@ -154,8 +189,9 @@ func (d *routeDecoder) weightedClusters(at *faults.Path, pb *routepb.WeightedClu
 		d.fault(at.Field("clusters"), "must have an entry with a weight above 0")
 	case total > math.MaxUint32:
 		d.fault(at.Field("clusters"), "the weights add up to %d, more than %d", total, uint32(math.MaxUint32))
+	case len(f.Clusters) > 1:
+		f.turns = newTurns(f.Clusters)
 	}
-	f.TotalWeight = uint32(total)
 	return f
 }
 

@@ -135,8 +135,8 @@ func use(t *testing.T, route *Route, rpc *matching.RPC) {
 	}
 	switch action := route.Action.(type) {
 	case *Forward:
-		if len(action.Clusters) == 0 || action.TotalWeight == 0 {
-			t.Errorf("Forward = %+v, want clusters and weights", action)
+		if next := action.Next(); next < 0 || next >= len(action.Clusters) {
+			t.Errorf("Next() = %d of %+v", next, action)
 		}
 		for i := range action.Clusters {
 			action.Clusters[i].Cluster(rpc)

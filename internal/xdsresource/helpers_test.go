@@ -100,7 +100,7 @@ func checkEach[G, W any](t *testing.T, what string, got func(t *testing.T, given
 	t.Helper()
 	for _, r := range table {
 		xdstest.Parallel(t, r.name, func(t *testing.T) {
-			xdstest.Equal(t, what, r.want, got(t, r.given))
+			xdstest.Equal(t, what, r.want, got(t, r.given), cmpopts.IgnoreUnexported(Forward{}))
 		})
 	}
 }

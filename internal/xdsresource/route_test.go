@@ -74,16 +74,16 @@ func TestRouteActions(t *testing.T) {
 		}
 		return vh.Routes[0].Action
 	}, rows[*routepb.Route, Action]{
-		{"one cluster", xdsmsg.PrefixRoute("/", "a"), &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}},
+		{"one cluster", xdsmsg.PrefixRoute("/", "a"), &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}}},
 		{
 			"weighted clusters, some of weight 0, and the deprecated total_weight",
 			xdsmsg.Route(xdsmsg.Prefix("/"), total),
-			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}, {Name: "b", Weight: math.MaxUint32 - 1}}, TotalWeight: math.MaxUint32},
+			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}, {Name: "b", Weight: math.MaxUint32 - 1}}},
 		},
 		{
 			"a weighted cluster without weight or name",
 			xdsmsg.Route(xdsmsg.Prefix("/"), unweighted),
-			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 3}}, TotalWeight: 3},
+			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 3}}},
 		},
 		{"filter_action", &routepb.Route{Action: &routepb.Route_FilterAction{}}, &Unroutable{"the route's action is filter_action" + refused}},
 		{"non_forwarding_action", &routepb.Route{Action: &routepb.Route_NonForwardingAction{}}, &Unroutable{"the route's action is non_forwarding_action" + refused}},
@@ -423,4 +423,30 @@ func TestClusters(t *testing.T) {
 	})
 	xdstest.Equal(t, "VirtualHost.Clusters", []string{"b", "a"}, rc.VirtualHosts[0].Clusters())
 	xdstest.Equal(t, "RouteConfiguration.Clusters", []string{"b", "a", "c"}, rc.Clusters())
+}
+
+// RouteAction.weighted_clusters: each cluster gets exactly its share of a cycle, and clusters of
+// equal weight alternate. gRFC A28 asks for the shares only.
+func TestWeightedClustersAreInterleaved(t *testing.T) {
+	t.Parallel()
+	vh := decodeRoutes(t,
+		xdsmsg.Route(xdsmsg.Prefix("/even"), weightedAction(weighted{"a", 499_884}, weighted{"b", 500_115})),
+		xdsmsg.Route(xdsmsg.Prefix("/"), weightedAction(weighted{"a", 70}, weighted{"none", 0}, weighted{"b", 20}, weighted{"c", 10})))
+	even := vh.Routes[0].Action.(*Forward)
+	last, repeats := even.Next(), 0
+	for range 1000 {
+		next := even.Next()
+		if next == last {
+			repeats++
+		}
+		last = next
+	}
+	if repeats > 1 {
+		t.Errorf("%d of 1000 RPCs went where the one before went, want them to alternate", repeats)
+	}
+	var rpcs [3]int
+	for range 100 {
+		rpcs[vh.Routes[1].Action.(*Forward).Next()]++
+	}
+	xdstest.Equal(t, "RPCs by cluster", [3]int{70, 20, 10}, rpcs)
 }

@@ -2,7 +2,6 @@ package locality
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -75,28 +74,6 @@ func TestSharesAreExactInEveryCycle(t *testing.T) {
 	}
 }
 
-// Random draws would not stay within the bound: their standard deviation at half a cycle of
-// 90/10 alone is 1.3 after 20 picks, and grows with the root of the number of picks. Here it
-// does not grow.
-func TestSharesAreEvenWithinACycle(t *testing.T) {
-	t.Parallel()
-	weights := []uint32{700001, 200003, 100000}
-	const total = 1000004
-	next := new(atomic.Uint64)
-	next.Store(rand.Uint64() >> 1)
-	shares, all := counters(weights)
-	p := newPicker(shares, next)
-	for n := 1; n <= 100000; n++ {
-		p.Pick(balancer.PickInfo{})
-		for i, c := range all {
-			want := float64(n) * float64(weights[i]) / total
-			if off := math.Abs(float64(c.picks.Load()) - want); off > 8 {
-				t.Fatalf("after %d picks locality %d is off by %.1f picks", n, i, off)
-			}
-		}
-	}
-}
-
 func TestSharesAreExactUnderConcurrentPicks(t *testing.T) {
 	t.Parallel()
 	shares, all := counters([]uint32{70, 20, 10})
@@ -113,20 +90,6 @@ func TestSharesAreExactUnderConcurrentPicks(t *testing.T) {
 	for i, want := range []int64{7000, 2000, 1000} {
 		if got := all[i].picks.Load(); got != want {
 			t.Errorf("locality %d got %d of 10000 concurrent picks, want %d", i, got, want)
-		}
-	}
-}
-
-func TestStrideVisitsEveryPlace(t *testing.T) {
-	t.Parallel()
-	for total := uint64(1); total < 3000; total++ {
-		if step := stride(total); gcd(step, total) != 1 || step > total {
-			t.Fatalf("stride(%d) = %d", total, step)
-		}
-	}
-	for _, total := range []uint64{math.MaxUint32, math.MaxUint32 - 1, 1 << 31} {
-		if step := stride(total); gcd(step, total) != 1 || step >= total {
-			t.Errorf("stride(%d) = %d", total, step)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func ClustersOf(route *xdsresource.Route) []xdsresource.WeightedCluster {
 	return nil
 }
 
-// Choose sets where rpc goes if it takes a route, and draws one of the route's clusters.
+// Choose sets where rpc goes if it takes a route, and chooses one of the route's clusters.
 // x is the RPC as routes match it. The error is the status that the RPC ends with.
 func (r *Routes) Choose(rpc *RPC, x *matching.RPC, route *xdsresource.Route) error {
 	switch action := route.Action.(type) {
@@ -131,7 +131,7 @@ func (r *Routes) Choose(rpc *RPC, x *matching.RPC, route *xdsresource.Route) err
 }
 
 func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f *xdsresource.Forward) error {
-	rpc.Route, rpc.Index = route, draw(f)
+	rpc.Route, rpc.Index = route, f.Next()
 	rpc.Weighted = &f.Clusters[rpc.Index]
 	if rpc.Cluster = rpc.Weighted.Name; rpc.Weighted.Header == "" {
 		return nil
@@ -143,22 +143,6 @@ func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f 
 		return r.Failure(x.Method, fmt.Sprintf("header %q names cluster %q, which no route of the virtual host mentions", rpc.Weighted.Header, rpc.Cluster))
 	}
 	return nil
-}
-
-// draw picks one of the clusters by weight. It draws a random number only if there is
-// a choice.
-func draw(f *xdsresource.Forward) int {
-	if len(f.Clusters) == 1 {
-		return 0
-	}
-	n := rand.Uint32N(f.TotalWeight)
-	for i := range f.Clusters {
-		if n < f.Clusters[i].Weight {
-			return i
-		}
-		n -= f.Clusters[i].Weight
-	}
-	return len(f.Clusters) - 1
 }
 
 // A Chain is the filters that an RPC goes through before the router.
