@@ -19,9 +19,6 @@ type child[C any] struct {
 	failover *tree.Timer
 	// retention runs while the child is deactivated; otherwise it is nil.
 	retention *tree.Timer
-	// removal is 0 while the configuration names the child; otherwise it orders the removed
-	// children.
-	removal int
 }
 
 type settled int
@@ -87,7 +84,7 @@ func (p *Policy[C]) deactivate(c *child[C]) {
 	}
 }
 
-// destroy closes a child that is not the current one, or any when the Policy is closed.
+// destroy closes a child. If it is the current one, choose or Close follows.
 func (p *Policy[C]) destroy(c *child[C]) {
 	c.stopFailover()
 	c.retention.Stop()

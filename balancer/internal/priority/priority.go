@@ -21,11 +21,8 @@ const (
 	// well (gRFC A56).
 	FailoverTimeout = 10 * time.Second
 	// RetentionTime is how long a child that is not needed keeps its connections (gRFC A56).
+	// One that is removed from the configuration is closed at once (gRFC A115).
 	RetentionTime = 15 * time.Minute
-	// MaxRemoved is how many children that were removed from the configuration are kept for
-	// RetentionTime, the latest ones. gRFC A56 sets no bound, so that a control plane that
-	// keeps renaming localities would fill the client with connections.
-	MaxRemoved = 1
 )
 
 var errEmpty = errors.New("no priority is configured")
@@ -46,15 +43,12 @@ type Policy[C any] struct {
 
 	entries []Entry[C]
 	// index has the places of the entries by name. order has the children of the entries, nil
-	// for those not needed yet. children also has those that were removed from the
-	// configuration.
+	// for those not needed yet, and children those that exist.
 	index    map[string]int
 	order    []*child[C]
 	children map[string]*child[C]
 	// current is the child whose state is the Policy's, or nil.
 	current *child[C]
-	// removals counts the removals of children, see child.removal.
-	removals int
 }
 
 // New returns a Policy without priorities, which fails RPCs until Update. build creates the
@@ -71,21 +65,16 @@ func (p *Policy[C]) Update(entries []Entry[C]) {
 		p.index[e.Name] = i
 		if c, ok := p.children[e.Name]; ok {
 			p.order[i] = c
-			c.removal = 0
 			c.policy.Update(e.Config)
 			p.observe(c)
 		}
 	}
+	// Before children are created, which may reuse the connections.
 	for _, c := range p.children {
-		if !p.names(c) && c.removal == 0 && c != p.current {
-			p.remove(c)
+		if _, ok := p.index[c.name]; !ok {
+			p.destroy(c)
 		}
 	}
-	if c := p.current; c != nil && !p.names(c) && c.removal == 0 {
-		p.remove(c) // Last, as it is the one to keep.
-	}
-	// Before children are created, which may reuse the connections.
-	p.evict()
 	p.choose()
 }
 
@@ -103,18 +92,6 @@ func (p *Policy[C]) Refresh(changed []Entry[C]) {
 		}
 	}
 	p.choose()
-}
-
-// names reports whether the configuration names the child.
-func (p *Policy[C]) names(c *child[C]) bool {
-	_, ok := p.index[c.name]
-	return ok
-}
-
-func (p *Policy[C]) remove(c *child[C]) {
-	p.removals++
-	c.removal = p.removals
-	p.deactivate(c)
 }
 
 // State implements tree.Policy.
@@ -194,26 +171,5 @@ func (p *Policy[C]) deactivateFrom(first int) {
 		if c != nil {
 			p.deactivate(c)
 		}
-	}
-}
-
-// evict destroys the children that were removed first, down to MaxRemoved.
-func (p *Policy[C]) evict() {
-	for {
-		var oldest *child[C]
-		removed := 0
-		for _, c := range p.children {
-			if c.removal == 0 {
-				continue
-			}
-			removed++
-			if oldest == nil || c.removal < oldest.removal {
-				oldest = c
-			}
-		}
-		if removed <= MaxRemoved {
-			return
-		}
-		p.destroy(oldest)
 	}
 }

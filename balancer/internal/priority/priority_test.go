@@ -146,7 +146,7 @@ type step struct {
 	exist   []string
 }
 
-// gRFC A56, by heading.
+// gRFC A56, by heading, and gRFC A115, "Proposal".
 func TestPriority(t *testing.T) {
 	t.Parallel()
 	abc := []string{"a", "b", "c"}
@@ -223,15 +223,13 @@ func TestPriority(t *testing.T) {
 			}},
 		{name: "Algorithm: an empty list fails", steps: []step{
 			start,
-			{when: "nothing is left", names: []string{}, current: "no priority is configured", state: failed, exist: []string{"a"}},
-			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "no priority is configured", state: failed},
+			{when: "nothing is left", names: []string{}, current: "no priority is configured", state: failed},
 		}},
 		{name: "Configuration: a child that moves up keeps its state", steps: []step{
 			start,
 			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
 			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
-			{when: "b is the first", names: []string{"b", "d"}, current: "b", state: ready, exist: []string{"a", "b"}},
-			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "b", state: ready, exist: []string{"b"}},
+			{when: "b is the first", names: []string{"b", "d"}, current: "b", state: ready, exist: []string{"b"}},
 		}},
 		{name: "Configuration: a new child before the one in use gets its time", steps: []step{
 			start,
@@ -239,20 +237,19 @@ func TestPriority(t *testing.T) {
 			{when: "z is first", names: []string{"z", "a"}, current: "z", state: connecting, exist: []string{"a", "z"}},
 			{when: "z failed", child: "z", reports: failed, current: "a", state: ready, exist: []string{"a", "z"}},
 		}},
-		{name: "Child Lifetime Management: a removed child that is added again is the same one", steps: []step{
+		{name: "A115: a child that is removed is closed at once, also the one in use", steps: []step{
 			start,
 			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
-			{when: "a is removed", names: []string{"b"}, current: "b", state: connecting, exist: []string{"a", "b"}},
-			{when: "a is added", names: []string{"a", "b"}, current: "a", state: ready, exist: []string{"a", "b"}},
-			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "a", state: ready, exist: []string{"a"}},
+			{when: "a is removed", names: []string{"b"}, current: "b", state: connecting, exist: []string{"b"}},
+			{when: "a is added", names: []string{"a", "b"}, current: "a", state: connecting, exist: []string{"a", "b"}},
 		}},
-		{name: "Child Lifetime Management: a child added again is reactivated only if chosen", steps: []step{
+		{name: "A115: a deactivated child that is removed is closed at once", steps: []step{
 			start,
-			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
-			{when: "a is removed", names: []string{"b"}, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
 			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
-			{when: "a is added behind b", names: []string{"b", "a"}, current: "b", state: ready, exist: []string{"a", "b"}},
-			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "b", state: ready, exist: []string{"b"}},
+			{when: "a is back", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a", "b"}},
+			{when: "b is removed", names: []string{"a", "c"}, current: "a", state: ready, exist: []string{"a"}},
+			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "a", state: ready, exist: []string{"a"}},
 		}},
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
@@ -320,35 +317,16 @@ func TestExitIdleLeavesDeactivatedChildrenAlone(t *testing.T) {
 	})
 }
 
-func TestRemovedChildrenAreBounded(t *testing.T) {
+// gRFC A115, "Background": a control plane that keeps renaming localities must not fill the
+// client with connections.
+func TestRenamedChildrenAreNotKept(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		for i := range 100 {
 			name := fmt.Sprint("p", i)
 			f.initial[name] = ready
 			f.update(name)
 		}
-		want := []string{"p99"}
-		for i := 99 - priority.MaxRemoved; i < 99; i++ {
-			want = append(want, fmt.Sprint("p", i))
-		}
-		slices.Sort(want)
-		f.expect("after 100 renamings", "p99", ready, want...)
-	})
-}
-
-func TestChildThatIsAddedAgainIsNotEvicted(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.initial["kept"] = failed
-		f.update("kept", "p")
-		f.update("p")
-		for i := range 2 * priority.MaxRemoved {
-			name := fmt.Sprint("p", i)
-			f.initial[name] = ready
-			f.update("kept", name)
-		}
-		if slices.Contains(f.closed, "kept") {
-			t.Error("a child that the configuration names was evicted with the removed ones")
-		}
+		f.expect("after 100 renamings", "p99", ready, "p99")
 	})
 }
 
