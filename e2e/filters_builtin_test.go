@@ -204,14 +204,43 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 }
 
 // What a control plane makes of a CORS policy for browsers (Istio: corsPolicy) is of
-// no concern to a gRPC client, whose RPCs go on.
-func TestCORSDoesNothing(t *testing.T) {
+// no concern to a gRPC client, and neither are filters that compress or observe. RPCs go on.
+func TestInertFiltersDoNothing(t *testing.T) {
 	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	m.serveFilters(backend, map[string]proto.Message{"envoy.filters.http.cors": &corspb.CorsPolicy{
+	const google, envoy = "type.googleapis.com/", "type.googleapis.com/envoy.extensions.filters.http."
+	filters := []*hcmpb.HttpFilter{xdsmsg.Filter("cors", &corspb.Cors{})}
+	overrides := map[string]proto.Message{"cors": &corspb.CorsPolicy{
 		AllowMethods: "GET,POST", AllowCredentials: wrapperspb.Bool(true), MaxAge: "86400",
-	}}, xdsmsg.Filter("envoy.filters.http.cors", &corspb.Cors{}))
+	}}
+	for _, typeURL := range []string{
+		envoy + "grpc_web.v3.GrpcWeb", envoy + "grpc_http1_bridge.v3.Config", envoy + "connect_grpc_bridge.v3.FilterConfig",
+		envoy + "compressor.v3.Compressor", envoy + "decompressor.v3.Decompressor",
+		envoy + "grpc_stats.v3.FilterConfig", envoy + "tap.v3.Tap",
+		google + "stats.PluginConfig", google + "io.istio.http.peer_metadata.Config",
+		google + "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig",
+	} {
+		filters = append(filters, &hcmpb.HttpFilter{
+			Name: typeURL, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: typeURL, Value: []byte{0xff}}},
+		})
+	}
+	filters = append(filters, xdsmsg.Filter("struct", &xdspb.TypedStruct{TypeUrl: google + "stats.PluginConfig"}))
+	overrides[envoy+"compressor.v3.Compressor"] = &xdspb.TypedStruct{TypeUrl: envoy + "compressor.v3.CompressorPerRoute"}
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	m.serveFilters(backend, overrides, filters...)
 	mustReach(t, m.dial("xds:///"+service), unary, backend)
+}
+
+// gRFC A39: a filter that authorizes, limits or edits cannot be left out, so a client without it
+// rejects the resource.
+func TestFiltersThatMatterAreNotInert(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"ext_authz.v3.ExtAuthz", "jwt_authn.v3.JwtAuthentication", "ratelimit.v3.RateLimit", "lua.v3.Lua", "ext_proc.v3.ExternalProcessor"} {
+		filter := xdsmsg.Filter("f", &corspb.Cors{})
+		filter.GetTypedConfig().TypeUrl = "type.googleapis.com/envoy.extensions.filters.http." + name
+		if faults := faultsOf(t, xdsresource.ListenerType, xdsmsg.APIListener("l", managerOf(filter, xdsmsg.Router()))); len(faults) != 1 {
+			t.Errorf("%s: faults %v, want one", name, faults)
+		}
+	}
 }
 
 // A configuration for CORS is validated as its type all the same.

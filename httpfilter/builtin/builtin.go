@@ -6,9 +6,9 @@
 package builtin
 
 import (
-	_ "github.com/dynxds/dynxds/httpfilter/cors"
 	_ "github.com/dynxds/dynxds/httpfilter/fault"
 	_ "github.com/dynxds/dynxds/httpfilter/headermutation"
+	_ "github.com/dynxds/dynxds/httpfilter/inert"
 	_ "github.com/dynxds/dynxds/httpfilter/localratelimit"
 	_ "github.com/dynxds/dynxds/httpfilter/rbac"
 	_ "github.com/dynxds/dynxds/httpfilter/router"

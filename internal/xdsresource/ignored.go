@@ -221,15 +221,15 @@ func (w *fieldWalk) value(at *faults.Path, f protoreflect.FieldDescriptor, v pro
 
 // packed goes through a message in an Any, unless all its fields are used.
 func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
-	name := a.MessageName()
-	if typeURL, fields, err := httpfilter.TypedStruct(a); err == nil && fields != nil {
-		name = (&anypb.Any{TypeUrl: typeURL}).MessageName()
+	typeURL := a.GetTypeUrl()
+	if wrapped, fields, err := httpfilter.TypedStruct(a); err == nil && fields != nil {
+		typeURL = wrapped
 	}
-	if reason, idle := idleFilters[name]; idle {
-		w.ignored.add(at, xdsclient.SeverityInfo, "", reason)
+	if filter, ok := httpfilter.Get(typeURL).(interface{ Inert() string }); ok {
+		w.ignored.add(at, xdsclient.SeverityInfo, "", filter.Inert())
 		return
 	}
-	if _, listed := usedFields[name]; !listed {
+	if _, listed := usedFields[a.MessageName()]; !listed {
 		return
 	}
 	if m, err := a.UnmarshalNew(); err == nil {

@@ -48,15 +48,6 @@ const proxyMessage = "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11
 // tlsMessages starts the names of the messages for TLS.
 const tlsMessages = "envoy.extensions.transport_sockets.tls.v3."
 
-// idleFilters has the configurations of filters that are known and do nothing in a
-// client, and why.
-var idleFilters = map[protoreflect.FullName]string{
-	"envoy.extensions.filters.http.cors.v3.Cors":       forBrowsers,
-	"envoy.extensions.filters.http.cors.v3.CorsPolicy": forBrowsers,
-}
-
-const forBrowsers = "CORS is for browsers; a gRPC client does nothing for it"
-
 // usedKeys has the keys that the decoders of this package look up, for each map in
 // which they do not look at all.
 var usedKeys = map[protoreflect.FullName]fieldNames{

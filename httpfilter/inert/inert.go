@@ -1,0 +1,122 @@
+// Package inert registers the HTTP filters of proxies that have nothing to do in a gRPC client:
+// they serve browsers and other protocols, compress bodies or only observe. If such a filter were
+// unknown, a client would reject every resource that has it, unless it is optional (gRFC A39).
+//
+// The rule: a filter is inert if leaving it out changes neither where an RPC goes, nor whether
+// it may go there, nor what the application sends and gets. A filter that authenticates,
+// authorizes, limits, routes or edits is none of these. Such a filter stays unknown, and the
+// resource is rejected.
+package inert
+
+import (
+	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+)
+
+func init() {
+	for i := range filters {
+		httpfilter.Register(&filters[i])
+	}
+}
+
+const prefix = "type.googleapis.com/"
+
+const envoy = prefix + "envoy.extensions.filters.http."
+
+// filters are the inert filters. Their configurations are not read, except those for CORS.
+var filters = []filter{
+	{
+		reason: "CORS is for browsers; a gRPC client does nothing for it",
+		config: envoy + "cors.v3.Cors", override: envoy + "cors.v3.CorsPolicy",
+		message: &corspb.Cors{}, overrideMessage: &corspb.CorsPolicy{},
+	},
+	{
+		reason: "gRPC-Web is for browsers; a gRPC client does nothing for it",
+		config: envoy + "grpc_web.v3.GrpcWeb",
+	},
+	{
+		reason: "the filter translates HTTP/1.1 to gRPC, which a gRPC client speaks",
+		config: envoy + "grpc_http1_bridge.v3.Config",
+	},
+	{
+		reason: "the filter translates Connect to gRPC, which a gRPC client speaks",
+		config: envoy + "connect_grpc_bridge.v3.FilterConfig",
+	},
+	{
+		reason: "the application chooses the compression of its messages",
+		config: envoy + "compressor.v3.Compressor", override: envoy + "compressor.v3.CompressorPerRoute",
+	},
+	{
+		reason: "gRPC decompresses the messages that it gets",
+		config: envoy + "decompressor.v3.Decompressor",
+	},
+	{
+		reason: "the filter counts RPCs in a proxy; gRPC has metrics of its own",
+		config: envoy + "grpc_stats.v3.FilterConfig",
+	},
+	{
+		reason: "the filter counts RPCs in a proxy; gRPC has metrics of its own",
+		config: prefix + "stats.PluginConfig", // Istio
+	},
+	{
+		reason: "the filter observes RPCs in a proxy",
+		config: envoy + "tap.v3.Tap",
+	},
+	{
+		reason: "the filter tells proxies of each other for their metrics",
+		config: prefix + "io.istio.http.peer_metadata.Config",
+	},
+	{
+		reason: "gRPC always negotiates HTTP/2",
+		config: prefix + "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig",
+	},
+}
+
+// filter is known on both sides and does nothing.
+type filter struct {
+	// reason is why it does nothing.
+	reason string
+	// config and override are the type URLs. A filter without override takes one of the type config.
+	config, override string
+	// message and overrideMessage, if not nil, are what the configurations have to be.
+	message, overrideMessage proto.Message
+}
+
+// Inert returns why the filter does nothing. The ignored fields of a resource have it.
+func (f *filter) Inert() string { return f.reason }
+
+func (f *filter) TypeURLs() []string {
+	if f.override == "" {
+		return []string{f.config}
+	}
+	return []string{f.config, f.override}
+}
+
+func (*filter) IsTerminal() bool { return false }
+
+func (*filter) RunsOnServers() {}
+
+func (f *filter) ParseConfig(config *anypb.Any) (httpfilter.Config, error) {
+	return nil, check(config, f.message)
+}
+
+func (f *filter) ParseOverride(override *anypb.Any) (httpfilter.Config, error) {
+	return nil, check(override, f.overrideMessage)
+}
+
+func check(config *anypb.Any, m proto.Message) error {
+	if m == nil {
+		return nil
+	}
+	return httpfilter.UnmarshalConfig(config, m.ProtoReflect().New().Interface())
+}
+
+func (f *filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return f }
+
+// ClientInterceptor leaves the filter out of the chain.
+func (*filter) ClientInterceptor(_, _ httpfilter.Config) (httpfilter.Interceptor, error) {
+	return nil, nil
+}
