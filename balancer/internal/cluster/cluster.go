@@ -158,9 +158,9 @@ func (p *Policy) serve(c Config) {
 		return
 	}
 	if p.part == nil {
-		p.part = p.env.ForCluster(p.resolveNow)
+		p.part = p.env.ForCluster(p.name, p.resolveNow)
 		p.sessions = newSessions(p.part, p.childChanged)
-		p.outliers = outlier.New(p.part.Loop, p.part.Endpoints)
+		p.outliers = outlier.New(p.part)
 	}
 	p.limit(c)
 	// Before the policies get the endpoints: this decides which of the connections that they

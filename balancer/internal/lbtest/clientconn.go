@@ -24,6 +24,8 @@ type ClientConn struct {
 	// Tag, if not nil, returns what to add to the addresses of connections that have
 	// credentials of their own, so that each has another Reach.
 	Tag func(credentials.Bundle) string
+	// Meter, if not nil, records the channel's metrics.
+	Meter *Meter
 
 	network    *Network
 	serializer *tree.Loop
@@ -85,10 +87,8 @@ func (cc *ClientConn) ResolveNow(resolver.ResolveNowOptions) {}
 // Target implements balancer.ClientConn.
 func (cc *ClientConn) Target() string { return "test:///target" }
 
-// MetricsRecorder implements balancer.ClientConn. Nothing is recorded.
-func (cc *ClientConn) MetricsRecorder() stats.MetricsRecorder {
-	return stats.UnimplementedMetricsRecorder{}
-}
+// MetricsRecorder implements balancer.ClientConn.
+func (cc *ClientConn) MetricsRecorder() stats.MetricsRecorder { return newRecorder(cc.Meter) }
 
 // Updates returns how often the policy called UpdateState.
 func (cc *ClientConn) Updates() int {
