@@ -4,7 +4,6 @@ import (
 	"reflect"
 	_ "unsafe" // for go:linkname
 
-	"google.golang.org/grpc/attributes"
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 )
@@ -51,11 +50,17 @@ type subchannel struct{ service, locality string }
 // String implements fmt.Stringer, for gRPC's log.
 func (s subchannel) String() string { return s.service + " " + s.locality }
 
-// SubchannelLabels returns what an address has as its BalancerAttributes so that the metrics of a
-// connection to it (grpc.subchannel.*, gRFC A94) have the labels grpc.lb.backend_service and
-// grpc.lb.locality. A connection keeps the labels of the address that it was made with.
-func SubchannelLabels(service, locality string) *attributes.Attributes {
-	return attributes.New(subchannelKey{}, subchannel{service, locality})
+// WithSubchannelLabels returns an address so that the metrics of a connection to it
+// (grpc.subchannel.*, gRFC A94) have the labels grpc.lb.backend_service and grpc.lb.locality. gRPC
+// cannot change those of a connection that there is.
+func WithSubchannelLabels(a resolver.Address, service, locality string) resolver.Address {
+	a.BalancerAttributes = a.BalancerAttributes.WithValue(subchannelKey{}, subchannel{service, locality})
+	return a
+}
+
+// SameSubchannelLabels reports whether connections to two addresses have the same labels, or none.
+func SameSubchannelLabels(a, b resolver.Address) bool {
+	return a.BalancerAttributes.Value(subchannelKey{}) == b.BalancerAttributes.Value(subchannelKey{})
 }
 
 // Records reports whether anybody records the metrics of a channel, by the recorder that gRPC

@@ -22,7 +22,7 @@ func TestSubchannelLabels(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	others := func(a resolver.Address) map[string]string { return map[string]string{"other": a.Addr} }
-	ours := resolver.Address{Addr: "a:1", BalancerAttributes: grpcbridge.SubchannelLabels("cluster", "here")}
+	ours := grpcbridge.WithSubchannelLabels(resolver.Address{Addr: "a:1"}, "cluster", "here")
 	want := map[string]string{"grpc.lb.backend_service": "cluster", "grpc.lb.locality": "here"}
 	for _, tc := range []struct {
 		name    string
@@ -43,6 +43,20 @@ func TestSubchannelLabels(t *testing.T) {
 		}
 		if got := f(tc.address); !maps.Equal(got, tc.want) {
 			t.Errorf("%s: labels are %v, want %v", tc.name, got, tc.want)
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		with resolver.Address
+		want bool
+	}{
+		{"the same", grpcbridge.WithSubchannelLabels(resolver.Address{Addr: "b:1"}, "cluster", "here"), true},
+		{"another cluster", grpcbridge.WithSubchannelLabels(resolver.Address{Addr: "a:1"}, "other", "here"), false},
+		{"another locality", grpcbridge.WithSubchannelLabels(resolver.Address{Addr: "a:1"}, "cluster", "there"), false},
+		{"none", resolver.Address{Addr: "a:1"}, false},
+	} {
+		if got := grpcbridge.SameSubchannelLabels(ours, tc.with); got != tc.want {
+			t.Errorf("%s: the same labels: %v, want %v", tc.name, got, tc.want)
 		}
 	}
 	if f, ok := grpcbridge.InstalledSubchannelLabels().(func(resolver.Address) map[string]string); !ok || !maps.Equal(f(ours), want) {

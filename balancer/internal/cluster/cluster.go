@@ -78,7 +78,7 @@ const (
 
 // New returns the Policy of the named cluster, whose RPCs wait until Update.
 func New(env *tree.Env, name string, changed func()) *Policy {
-	p := &Policy{env: env, name: name, changed: changed, labels: labelsOf(name, nil)}
+	p := &Policy{env: env, name: name, changed: changed, labels: LabelsOf(name, nil)}
 	p.setState(tree.Waiting(connectivity.Connecting))
 	return p
 }
@@ -94,7 +94,7 @@ func (p *Policy) Update(c Config) {
 	before := p.config
 	p.config = c
 	if c.Cluster != before.Cluster {
-		p.labels = labelsOf(p.name, c.Cluster)
+		p.labels = LabelsOf(p.name, c.Cluster)
 	}
 	if c.Cluster != before.Cluster || c.Endpoints != before.Endpoints {
 		resolveNow := c.ResolveNow

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // ClientConn is the channel of a policy under test.
@@ -62,7 +63,7 @@ func (cc *ClientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 	if len(addrs) == 0 {
 		return nil, fmt.Errorf("a SubConn needs an address")
 	}
-	sc := &SubConn{cc: cc, Addr: addrs[0].Addr, listener: opts.StateListener}
+	sc := &SubConn{cc: cc, Addr: addrs[0].Addr, Address: addrs[0], listener: opts.StateListener}
 	//lint:ignore SA1019 It is how a SubConn gets credentials of its own.
 	if bundle := opts.CredsBundle; cc.Tag != nil && bundle != nil {
 		sc.Addr += cc.Tag(bundle)
@@ -149,6 +150,15 @@ func Picked(result balancer.PickResult) *SubConn {
 	return sc.(*SubConn)
 }
 
+// Labelled reports whether a SubConn to an address has the labels of a cluster and a locality for
+// its metrics.
+func (cc *ClientConn) Labelled(addr, cluster, locality string) bool {
+	want := grpcbridge.WithSubchannelLabels(resolver.Address{}, cluster, locality)
+	return slices.ContainsFunc(cc.subConnsTo(addr), func(sc *SubConn) bool {
+		return grpcbridge.SameSubchannelLabels(sc.Address, want)
+	})
+}
+
 // Open returns the addresses of the SubConns that are not shut down, sorted.
 func (cc *ClientConn) Open() []string {
 	cc.mu.Lock()
@@ -193,6 +203,8 @@ func (cc *ClientConn) drop(sc *SubConn) {
 type SubConn struct {
 	balancer.SubConn
 	Addr string
+	// Address is what it was made with.
+	Address resolver.Address
 
 	cc       *ClientConn
 	listener func(balancer.SubConnState)

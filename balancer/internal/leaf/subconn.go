@@ -2,6 +2,7 @@ package leaf
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -70,13 +71,36 @@ func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOpt
 	if s.env.Bundle != nil {
 		opts = grpcbridge.WithCredentials(opts, s.env.Bundle)
 	}
-	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(addresses), opts)
+	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(s.labelled(addresses)), opts)
 	return err
+}
+
+// labelled returns the addresses with the labels of the connection's metrics (gRFC A94), if
+// anybody records them. gRPC takes those of the first address.
+func (s *SubConn) labelled(addresses []resolver.Address) []resolver.Address {
+	if !s.env.Recorded || len(addresses) == 0 {
+		return addresses
+	}
+	addresses = slices.Clone(addresses)
+	addresses[0] = grpcbridge.WithSubchannelLabels(addresses[0], s.env.Cluster, s.place().Name(addresses[0].Addr))
+	return addresses
+}
+
+// place returns where the endpoint is, or nil. Connections for sessions belong to no locality's
+// part of the tree.
+func (s *SubConn) place() *tree.Locality {
+	if s.env.Locality != nil {
+		return s.env.Locality
+	}
+	if session := s.env.Endpoints.Session(s.Address()); session != nil {
+		return tree.NewLocality(session.Endpoint().Locality)
+	}
+	return nil
 }
 
 // UpdateAddresses implements balancer.SubConn.
 func (s *SubConn) UpdateAddresses(addresses []resolver.Address) {
-	s.Conn.UpdateAddresses(s.env.Bundle.Dial(addresses))
+	s.Conn.UpdateAddresses(s.env.Bundle.Dial(s.labelled(addresses)))
 }
 
 // Unwrap returns gRPC's own SubConn.
@@ -89,9 +113,7 @@ func (s *SubConn) Address() string { return s.endpoint.Address() }
 func (s *SubConn) Hostname() string { return s.endpoint.Hostname() }
 
 // LocalityLabels returns the telemetry label of the endpoint's locality, or nil.
-func (s *SubConn) LocalityLabels() map[string]string {
-	return s.env.Locality.Labels(s.endpoint.Address())
-}
+func (s *SubConn) LocalityLabels() map[string]string { return s.place().Labels(s.Address()) }
 
 // Session returns what sessions know of the endpoint, or nil.
 func (s *SubConn) Session() *endpoints.Session { return s.endpoint.Session() }
