@@ -26,7 +26,7 @@ var registeredMetrics map[string]bool
 // RegisterMetrics then logs one error and returns false.
 func RegisterMetrics(descriptors ...estats.MetricDescriptor) bool {
 	if len(registeredMetrics) == 0 { // gRPC registers its own before anyone can call this
-		logger.Errorf("gRPC has no registry of metrics as dynxds knows it: the metrics of the xDS client are not reported.")
+		logger.Errorf("gRPC has no registry of metrics as dynxds knows it: the metrics of the xDS client and of outlier detection are not reported.")
 		return false
 	}
 	for _, d := range descriptors {

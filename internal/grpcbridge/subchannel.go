@@ -2,6 +2,7 @@ package grpcbridge
 
 import (
 	"reflect"
+	"slices"
 	_ "unsafe" // for go:linkname
 
 	estats "google.golang.org/grpc/experimental/stats"
@@ -32,8 +33,8 @@ func init() {
 func subchannelLabelsBefore(next any) (func(resolver.Address) map[string]string, bool) {
 	others, ok := next.(func(resolver.Address) map[string]string)
 	return func(a resolver.Address) map[string]string {
-		if l, ours := a.BalancerAttributes.Value(subchannelKey{}).(subchannel); ours {
-			return map[string]string{"grpc.lb.locality": l.locality, "grpc.lb.backend_service": l.service}
+		if l := SubchannelLabelsOf(a); l != (SubchannelLabels{}) {
+			return map[string]string{"grpc.lb.locality": l.Locality, "grpc.lb.backend_service": l.BackendService}
 		}
 		if others == nil {
 			return nil
@@ -42,25 +43,32 @@ func subchannelLabelsBefore(next any) (func(resolver.Address) map[string]string,
 	}, ok || next == nil
 }
 
-type subchannelKey struct{}
-
-// subchannel has the labels of the metrics of one connection.
-type subchannel struct{ service, locality string }
-
-// String implements fmt.Stringer, for gRPC's log.
-func (s subchannel) String() string { return s.service + " " + s.locality }
-
-// WithSubchannelLabels returns an address so that the metrics of a connection to it
-// (grpc.subchannel.*, gRFC A94) have the labels grpc.lb.backend_service and grpc.lb.locality. gRPC
+// SubchannelLabels are labels of the metrics of one connection (grpc.subchannel.*, gRFC A94). gRPC
 // cannot change those of a connection that there is.
-func WithSubchannelLabels(a resolver.Address, service, locality string) resolver.Address {
-	a.BalancerAttributes = a.BalancerAttributes.WithValue(subchannelKey{}, subchannel{service, locality})
-	return a
+type SubchannelLabels struct {
+	BackendService, Locality string
 }
 
-// SameSubchannelLabels reports whether connections to two addresses have the same labels, or none.
-func SameSubchannelLabels(a, b resolver.Address) bool {
-	return a.BalancerAttributes.Value(subchannelKey{}) == b.BalancerAttributes.Value(subchannelKey{})
+type subchannelKey struct{}
+
+// On returns the addresses that a connection with the labels is made to. gRPC takes the labels of
+// the first one.
+func (l SubchannelLabels) On(addresses []resolver.Address) []resolver.Address {
+	if l == (SubchannelLabels{}) || len(addresses) == 0 {
+		return addresses
+	}
+	addresses = slices.Clone(addresses)
+	addresses[0].Attributes = addresses[0].Attributes.WithValue(subchannelKey{}, l)
+	return addresses
+}
+
+// String implements fmt.Stringer, for gRPC's log.
+func (l SubchannelLabels) String() string { return l.BackendService + " " + l.Locality }
+
+// SubchannelLabelsOf returns the labels on an address.
+func SubchannelLabelsOf(a resolver.Address) SubchannelLabels {
+	l, _ := a.Attributes.Value(subchannelKey{}).(SubchannelLabels)
+	return l
 }
 
 // Records reports whether anybody records the metrics of a channel, by the recorder that gRPC

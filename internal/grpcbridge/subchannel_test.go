@@ -22,7 +22,9 @@ func TestSubchannelLabels(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	others := func(a resolver.Address) map[string]string { return map[string]string{"other": a.Addr} }
-	ours := grpcbridge.WithSubchannelLabels(resolver.Address{Addr: "a:1"}, "cluster", "here")
+	labels := grpcbridge.SubchannelLabels{BackendService: "cluster", Locality: "here"}
+	plain := []resolver.Address{{Addr: "a:1"}, {Addr: "a:2"}}
+	ours := labels.On(plain)[0]
 	want := map[string]string{"grpc.lb.backend_service": "cluster", "grpc.lb.locality": "here"}
 	for _, tc := range []struct {
 		name    string
@@ -33,7 +35,7 @@ func TestSubchannelLabels(t *testing.T) {
 	}{
 		{"ours", nil, true, ours, want},
 		{"ours before another's", others, true, ours, want},
-		{"another's", others, true, resolver.Address{Addr: "b:1", BalancerAttributes: attributes.New(key{}, 1)}, map[string]string{"other": "b:1"}},
+		{"another's", others, true, resolver.Address{Addr: "b:1", Attributes: attributes.New(key{}, 1)}, map[string]string{"other": "b:1"}},
 		{"nobody's", nil, true, resolver.Address{Addr: "b:1"}, nil},
 		{"a hook of another type", func() {}, false, ours, want},
 	} {
@@ -45,19 +47,14 @@ func TestSubchannelLabels(t *testing.T) {
 			t.Errorf("%s: labels are %v, want %v", tc.name, got, tc.want)
 		}
 	}
-	for _, tc := range []struct {
-		name string
-		with resolver.Address
-		want bool
-	}{
-		{"the same", grpcbridge.WithSubchannelLabels(resolver.Address{Addr: "b:1"}, "cluster", "here"), true},
-		{"another cluster", grpcbridge.WithSubchannelLabels(resolver.Address{Addr: "a:1"}, "other", "here"), false},
-		{"another locality", grpcbridge.WithSubchannelLabels(resolver.Address{Addr: "a:1"}, "cluster", "there"), false},
-		{"none", resolver.Address{Addr: "a:1"}, false},
-	} {
-		if got := grpcbridge.SameSubchannelLabels(ours, tc.with); got != tc.want {
-			t.Errorf("%s: the same labels: %v, want %v", tc.name, got, tc.want)
-		}
+	if got := grpcbridge.SubchannelLabelsOf(ours); got != labels {
+		t.Errorf("the labels on the address are %v", got)
+	}
+	if plain[0].Attributes != nil || grpcbridge.SubchannelLabelsOf(plain[0]) != (grpcbridge.SubchannelLabels{}) {
+		t.Error("the address itself was changed")
+	}
+	if got := (grpcbridge.SubchannelLabels{}).On(plain); &got[0] != &plain[0] || got[0].Attributes != nil {
+		t.Error("no labels change the addresses")
 	}
 	if f, ok := grpcbridge.InstalledSubchannelLabels().(func(resolver.Address) map[string]string); !ok || !maps.Equal(f(ours), want) {
 		t.Error("gRPC does not ask dynxds for the labels of subchannels")

@@ -66,7 +66,7 @@ func TestNoLabelsIfNothingIsRecorded(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update(by("weighted_round_robin", "", at("a", 0, "a:1")))
 		connectAll(f)
-		if a := f.SubConn(context.Background()).Address; a.BalancerAttributes != nil || a.Attributes != nil {
+		if a := f.SubConn(context.Background()).Address; a.Attributes != nil {
 			t.Errorf("a connection was made with %v", a)
 		}
 	})

@@ -62,6 +62,7 @@ type link struct {
 	// key, address and opts say how it connects.
 	key     key
 	address resolver.Address
+	labels  grpcbridge.SubchannelLabels
 	opts    balancer.NewSubConnOptions
 	state   balancer.SubConnState // what gRPC last reported
 
@@ -94,13 +95,13 @@ type Conn struct {
 	quiet bool
 }
 
-// Open returns a connection to the addresses, a lingering one if there is one to the same
-// address with the same opts.CredsBundle (see reuse). Its states go to opts.StateListener, one at a
-// time, as gRPC's would.
-func (p *Pool) Open(addresses []resolver.Address, opts balancer.NewSubConnOptions) (*Conn, error) {
+// Open returns a connection to the addresses, whose metrics have the labels. It is a lingering one
+// if there is one to the same address with the same opts.CredsBundle, and with the same labels or
+// instead of too many others. Its states go to opts.StateListener, one at a time, as gRPC's would.
+func (p *Pool) Open(addresses []resolver.Address, labels grpcbridge.SubchannelLabels, opts balancer.NewSubConnOptions) (*Conn, error) {
 	c := &Conn{listener: opts.StateListener}
 	opts.StateListener = nil
-	l := &link{pool: p, opts: opts, user: c, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
+	l := &link{pool: p, labels: labels, opts: opts, user: c, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
 	if len(addresses) == 1 && (opts.CredsBundle == nil || reflect.TypeOf(opts.CredsBundle).Comparable()) {
 		l.address, l.key = addresses[0], key{addresses[0].Addr, opts.CredsBundle}
 		if p.reuse(c, l) {
@@ -111,7 +112,7 @@ func (p *Pool) Open(addresses []resolver.Address, opts balancer.NewSubConnOption
 	if held, ok := opts.CredsBundle.(Held); ok {
 		l.release = held.Hold()
 	}
-	sc, err := p.cc.NewSubConn(addresses, opts)
+	sc, err := p.cc.NewSubConn(labels.On(addresses), opts)
 	if err != nil {
 		l.releaseCredentials()
 		return nil, err
@@ -159,7 +160,7 @@ func (p *Pool) reuse(c *Conn, wanted *link) bool {
 		if !l.address.Equal(a) || l.opts.HealthCheckEnabled != wanted.opts.HealthCheckEnabled {
 			continue
 		}
-		if grpcbridge.SameSubchannelLabels(l.address, wanted.address) {
+		if l.labels == wanted.labels {
 			p.useLocked(l, c)
 			return true
 		}
@@ -226,7 +227,7 @@ func (c *Conn) UpdateAddresses(addresses []resolver.Address) {
 	}
 	c.link.pool.mu.Unlock()
 	if current {
-		c.SubConn.UpdateAddresses(addresses)
+		c.SubConn.UpdateAddresses(c.link.labels.On(addresses))
 	}
 }
 

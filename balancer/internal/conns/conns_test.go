@@ -61,7 +61,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 				}{{tc.first, tc.with}, {tc.again, tc.then}} {
 					var last balancer.SubConnState
 					open.opts.StateListener = func(s balancer.SubConnState) { last = s }
-					c, err := pool.Open(open.addresses, open.opts)
+					c, err := pool.Open(open.addresses, grpcbridge.SubchannelLabels{}, open.opts)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -106,8 +106,8 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 			{"c", 2, "a"}, {"d", 2, "b"}, {"e", 2, "a"},
 			{"b", 2, "b"}, {"a", 2, "a"},
 		} {
-			to := grpcbridge.WithSubchannelLabels(resolver.Address{Addr: "a:1"}, tc.cluster, "here")
-			c, err := pool.Open([]resolver.Address{to}, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
+			to, labels := []resolver.Address{{Addr: "a:1"}}, grpcbridge.SubchannelLabels{BackendService: tc.cluster, Locality: "here"}
+			c, err := pool.Open(to, labels, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,9 +116,8 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 			if made, _ := cc.Made("a:1"); made != tc.made {
 				t.Errorf("for cluster %s: %d connections were made, want %d", tc.cluster, made, tc.made)
 			}
-			has := grpcbridge.WithSubchannelLabels(resolver.Address{}, tc.labels, "here")
-			if got := c.SubConn.(*lbtest.SubConn).Address; !grpcbridge.SameSubchannelLabels(got, has) {
-				t.Errorf("for cluster %s: the connection has %v, want those of %s", tc.cluster, got.BalancerAttributes, tc.labels)
+			if got := grpcbridge.SubchannelLabelsOf(c.SubConn.(*lbtest.SubConn).Address); got.BackendService != tc.labels {
+				t.Errorf("for cluster %s: the connection has the labels %v, want those of %s", tc.cluster, got, tc.labels)
 			}
 			c.Shutdown()
 			synctest.Wait()

@@ -153,9 +153,9 @@ func Picked(result balancer.PickResult) *SubConn {
 // Labelled reports whether a SubConn to an address has the labels of a cluster and a locality for
 // its metrics.
 func (cc *ClientConn) Labelled(addr, cluster, locality string) bool {
-	want := grpcbridge.WithSubchannelLabels(resolver.Address{}, cluster, locality)
+	want := grpcbridge.SubchannelLabels{BackendService: cluster, Locality: locality}
 	return slices.ContainsFunc(cc.subConnsTo(addr), func(sc *SubConn) bool {
-		return grpcbridge.SameSubchannelLabels(sc.Address, want)
+		return grpcbridge.SubchannelLabelsOf(sc.Address) == want
 	})
 }
 

@@ -2,7 +2,6 @@ package leaf
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -71,19 +70,16 @@ func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOpt
 	if s.env.Bundle != nil {
 		opts = grpcbridge.WithCredentials(opts, s.env.Bundle)
 	}
-	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(s.labelled(addresses)), opts)
+	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(addresses), s.labels(), opts)
 	return err
 }
 
-// labelled returns the addresses with the labels of the connection's metrics (gRFC A94), if
-// anybody records them. gRPC takes those of the first address.
-func (s *SubConn) labelled(addresses []resolver.Address) []resolver.Address {
-	if !s.env.Recorded || len(addresses) == 0 {
-		return addresses
+// labels returns the labels of the connection's metrics (gRFC A94), none if nobody records them.
+func (s *SubConn) labels() grpcbridge.SubchannelLabels {
+	if !s.env.Recorded {
+		return grpcbridge.SubchannelLabels{}
 	}
-	addresses = slices.Clone(addresses)
-	addresses[0] = grpcbridge.WithSubchannelLabels(addresses[0], s.env.Cluster, s.place().Name(addresses[0].Addr))
-	return addresses
+	return grpcbridge.SubchannelLabels{BackendService: s.env.Cluster, Locality: s.place().Name(s.Address())}
 }
 
 // place returns where the endpoint is, or nil. Connections for sessions belong to no locality's
@@ -100,7 +96,7 @@ func (s *SubConn) place() *tree.Locality {
 
 // UpdateAddresses implements balancer.SubConn.
 func (s *SubConn) UpdateAddresses(addresses []resolver.Address) {
-	s.Conn.UpdateAddresses(s.env.Bundle.Dial(s.labelled(addresses)))
+	s.Conn.UpdateAddresses(s.env.Bundle.Dial(addresses))
 }
 
 // Unwrap returns gRPC's own SubConn.
