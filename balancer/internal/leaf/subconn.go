@@ -70,8 +70,28 @@ func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOpt
 	if s.env.Bundle != nil {
 		opts = grpcbridge.WithCredentials(opts, s.env.Bundle)
 	}
-	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(addresses), opts)
+	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(addresses), s.labels(), opts)
 	return err
+}
+
+// labels returns the labels of the connection's metrics (gRFC A94), none if nobody records them.
+func (s *SubConn) labels() grpcbridge.SubchannelLabels {
+	if !s.env.Recorded {
+		return grpcbridge.SubchannelLabels{}
+	}
+	return grpcbridge.SubchannelLabels{BackendService: s.env.Cluster, Locality: s.place().Name(s.Address())}
+}
+
+// place returns where the endpoint is, or nil. Connections for sessions belong to no locality's
+// part of the tree.
+func (s *SubConn) place() *tree.Locality {
+	if s.env.Locality != nil {
+		return s.env.Locality
+	}
+	if session := s.env.Endpoints.Session(s.Address()); session != nil {
+		return tree.NewLocality(session.Endpoint().Locality)
+	}
+	return nil
 }
 
 // UpdateAddresses implements balancer.SubConn.
@@ -89,9 +109,7 @@ func (s *SubConn) Address() string { return s.endpoint.Address() }
 func (s *SubConn) Hostname() string { return s.endpoint.Hostname() }
 
 // LocalityLabels returns the telemetry label of the endpoint's locality, or nil.
-func (s *SubConn) LocalityLabels() map[string]string {
-	return s.env.Locality.Labels(s.endpoint.Address())
-}
+func (s *SubConn) LocalityLabels() map[string]string { return s.place().Labels(s.Address()) }
 
 // Session returns what sessions know of the endpoint, or nil.
 func (s *SubConn) Session() *endpoints.Session { return s.endpoint.Session() }
