@@ -16,26 +16,26 @@ import (
 // locality. The policy's metrics get the locality as their label grpc.lb.locality (gRFC A78,
 // "Optional xDS Locality Label"). The attributes include those given, which may be nil.
 //
-// gRPC lets only its policy weighted_target write what weightedtarget.LocalityFromResolverState
-// reads. So such a policy is run with the locality as its one target, and its child looks at what
-// it is told. If a future gRPC does this in another way, the attributes are returned as they are.
+// Only gRPC's policy weighted_target can write what weightedtarget.LocalityFromResolverState
+// reads. So such a policy is run with the locality as its one target, and a child that captures
+// the attributes. If a future gRPC does this in another way, the attributes are returned as they are.
 func WithLocality(a *attributes.Attributes, locality string) *attributes.Attributes {
-	told := askWeightedTarget(a, locality)
-	if weightedtarget.LocalityFromResolverState(resolver.State{Attributes: told}) != locality {
-		withoutLocality()
+	with := attributesOfTarget(a, locality)
+	if weightedtarget.LocalityFromResolverState(resolver.State{Attributes: with}) != locality {
+		warnOfLocality()
 		return a
 	}
-	return told
+	return with
 }
 
-var withoutLocality = sync.OnceFunc(func() {
-	logger.Warningf("gRPC tells policies their locality in a way that dynxds does not know: " +
+var warnOfLocality = sync.OnceFunc(func() {
+	logger.Warningf("gRPC passes the locality to policies in a way that dynxds does not know: " +
 		"metrics of weighted_round_robin have no grpc.lb.locality.")
 })
 
-// askWeightedTarget returns the attributes that gRPC's weighted_target, given a, tells the target
+// attributesOfTarget returns the attributes that gRPC's weighted_target, given a, passes to the target
 // of a name, or nil.
-func askWeightedTarget(a *attributes.Attributes, target string) *attributes.Attributes {
+func attributesOfTarget(a *attributes.Attributes, target string) *attributes.Attributes {
 	builder := balancer.Get(weightedtarget.Name)
 	parser, ok := builder.(balancer.ConfigParser)
 	if !ok {
@@ -46,7 +46,7 @@ func askWeightedTarget(a *attributes.Attributes, target string) *attributes.Attr
 		ChildPolicy []map[string]any `json:"childPolicy"`
 	}
 	text, err := json.Marshal(map[string]any{"targets": map[string]targetConfig{
-		target: {Weight: 1, ChildPolicy: []map[string]any{{listenerName: struct{}{}}}},
+		target: {Weight: 1, ChildPolicy: []map[string]any{{captureName: struct{}{}}}},
 	}})
 	if err != nil {
 		return nil
@@ -55,59 +55,59 @@ func askWeightedTarget(a *attributes.Attributes, target string) *attributes.Attr
 	if err != nil {
 		return nil
 	}
-	heard := new(heard)
-	policy := builder.Build(nobody{}, balancer.BuildOptions{})
+	captured := new(captured)
+	policy := builder.Build(noChannel{}, balancer.BuildOptions{})
 	defer policy.Close()
 	if policy.UpdateClientConnState(balancer.ClientConnState{
-		ResolverState:  resolver.State{Attributes: a.WithValue(heardKey{}, heard)},
+		ResolverState:  resolver.State{Attributes: a.WithValue(capturedKey{}, captured)},
 		BalancerConfig: config,
 	}) != nil {
 		return nil
 	}
-	return heard.attributes
+	return captured.attributes
 }
 
-// nobody is the channel of a policy that connects to nothing.
-type nobody struct{ balancer.ClientConn }
+// noChannel is the channel of a policy that connects to nothing.
+type noChannel struct{ balancer.ClientConn }
 
-func (nobody) UpdateState(balancer.State) {}
+func (noChannel) UpdateState(balancer.State) {}
 
-// listenerName is the name of a policy that only puts the attributes that it is told into the
-// heard among them.
-const listenerName = "dynxds_listener_experimental"
+// captureName is the name of a policy that puts the attributes that it gets into the captured
+// among them, and does nothing else.
+const captureName = "dynxds_capture_experimental"
 
-func init() { balancer.Register(listenerBuilder{}) }
+func init() { balancer.Register(captureBuilder{}) }
 
-type heardKey struct{}
+type capturedKey struct{}
 
-type heard struct{ attributes *attributes.Attributes }
+type captured struct{ attributes *attributes.Attributes }
 
-type listenerBuilder struct{}
+type captureBuilder struct{}
 
-func (listenerBuilder) Name() string { return listenerName }
+func (captureBuilder) Name() string { return captureName }
 
-func (listenerBuilder) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer {
-	return listener{}
+func (captureBuilder) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer {
+	return capture{}
 }
 
-func (listenerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+func (captureBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
 	return nil, nil
 }
 
-type listener struct{ balancer.Balancer }
+type capture struct{ balancer.Balancer }
 
-var errListener = errors.New("policy " + listenerName + " is for dynxds only")
+var errCapture = errors.New("policy " + captureName + " is for dynxds only")
 
-func (listener) UpdateClientConnState(s balancer.ClientConnState) error {
-	h, ok := s.ResolverState.Attributes.Value(heardKey{}).(*heard)
+func (capture) UpdateClientConnState(s balancer.ClientConnState) error {
+	c, ok := s.ResolverState.Attributes.Value(capturedKey{}).(*captured)
 	if !ok {
-		return errListener
+		return errCapture
 	}
-	h.attributes = s.ResolverState.Attributes
+	c.attributes = s.ResolverState.Attributes
 	return nil
 }
 
-func (listener) ResolverError(error)                                        {}
-func (listener) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-func (listener) Close()                                                     {}
-func (listener) ExitIdle()                                                  {}
+func (capture) ResolverError(error)                                        {}
+func (capture) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+func (capture) Close()                                                     {}
+func (capture) ExitIdle()                                                  {}
