@@ -131,5 +131,14 @@ func TestLabelsOfSessionConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantLabels(t, got, "unknown", "unknown", `{region="", zone="c", sub_zone=""}`)
+
+		// A connection of a policy's that is kept for sessions when its endpoint begins to drain.
+		f.expectFor("healthy", []string{"a:1"}, "a:1")
+		f.update(sticky(healthy|draining, drain(at("b", 0, "a:1"), "a:1"), at("b", 0, "d:1")))
+		f.ExpectOpen("after a:1 was drained", "a:1", "d:1")
+		if got, _, err = labelsOfPick(f, "a:1"); err != nil {
+			t.Fatal(err)
+		}
+		wantLabels(t, got, "unknown", "unknown", inB)
 	})
 }

@@ -29,6 +29,7 @@ type SubConn struct {
 
 	env  *tree.Env
 	conn *clientConn // nil: opened for sessions, not by a policy
+	kept atomic.Bool // for sessions, by env.Endpoints: the policy has no more use for it
 
 	// mu guards what follows. It is not held during any call.
 	mu sync.Mutex
@@ -82,10 +83,10 @@ func (s *SubConn) labels() grpcbridge.SubchannelLabels {
 	return grpcbridge.SubchannelLabels{BackendService: s.env.Cluster, Locality: s.place().Name(s.Address())}
 }
 
-// place returns where the endpoint is, or nil. Connections for sessions belong to no locality's
-// part of the tree.
+// place returns where the endpoint is, or nil. Connections for sessions do not belong, or no
+// longer, to a locality's part of the tree.
 func (s *SubConn) place() *tree.Locality {
-	if s.env.Locality != nil {
+	if s.env.Locality != nil && !s.kept.Load() {
 		return s.env.Locality
 	}
 	if session := s.env.Endpoints.Session(s.Address()); session != nil {
@@ -127,7 +128,9 @@ func (s *SubConn) Shutdown() {
 // retire ends the policy's use of the SubConn.
 func (s *SubConn) retire() {
 	s.listen(nil)
-	if !s.endpoint.Abandon() {
+	if s.endpoint.Abandon() {
+		s.kept.Store(true)
+	} else {
 		s.Release()
 	}
 }
