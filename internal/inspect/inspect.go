@@ -84,8 +84,9 @@ const (
 
 // Config is what the resolver of a channel follows.
 type Config struct {
-	// Version numbers the snapshots of the process; it is that of the channel's last one, and 0
-	// before the first. Published is when it was made.
+	// Version is that of the last snapshot that the balancer was given, at the time Published.
+	// Snapshots are numbered over the whole process. It is 0 before the first, as long as DNS
+	// configures the channel for example.
 	Version   uint64    `json:"version"`
 	Published time.Time `json:"published,omitzero"`
 	// Listener is the resource that the target names. Routes is the RouteConfiguration it
