@@ -133,8 +133,8 @@ type Endpoint struct {
 	State     State     `json:"state"`
 	Since     time.Time `json:"since,omitzero"`
 	Connected string    `json:"connected,omitempty"`
-	// Error is the last error of a connection to it, also after a later one has worked, and
-	// ErrorTime when that was.
+	// Error is the last error of a connection to it, also after that has worked, and ErrorTime
+	// when that was. It goes with the connection.
 	Error     string    `json:"error,omitempty"`
 	ErrorTime time.Time `json:"error_time,omitzero"`
 }
