@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
+	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -171,6 +172,7 @@ func (r *xdsResolver) apply(s *snapshot) {
 		r.connected = true
 		state.Reselect = s.config.selector.Reselect
 	}
+	defer changes.Touch()
 	if err := r.cc.UpdateState(balancer.SetState(grpcresolver.State{ServiceConfig: r.serviceConfig}, state)); err != nil {
 		logger.Warningf("%s: gRPC rejected version %d of the configuration: %v", r.channel.ClientConn().Target(), s.version, err)
 	}

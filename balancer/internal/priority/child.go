@@ -94,6 +94,7 @@ func (c *child[C]) stopFailover() {
 func (p *Policy[C]) deactivate(c *child[C]) {
 	if c.retention == nil {
 		c.deactivated = time.Now()
+		changes.Touch()
 		c.retention = p.env.Loop.After(RetentionTime, func() { p.destroy(c) })
 	}
 }
@@ -107,4 +108,5 @@ func (p *Policy[C]) destroy(c *child[C]) {
 		p.order[i] = nil
 	}
 	c.policy.Close()
+	changes.Touch()
 }
