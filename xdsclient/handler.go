@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -112,6 +113,7 @@ func (ch *serverChannel) answered() {
 		return
 	}
 	ch.client.infof("xDS management server %s answers again", ch.server)
+	recordServer(changes.ServerRestored, ch.server, nil)
 	for l := range ch.levels {
 		l.serverUp()
 	}
@@ -150,6 +152,9 @@ func (ch *serverChannel) noteEnd(err error) ads.End {
 	}
 	ch.reset()
 	end := ch.link.Ended(err)
+	if end == ads.EndUnreachable {
+		recordServer(changes.ServerLost, ch.server, ch.link.Failure())
+	}
 	switch end {
 	case ads.EndAfterAnswer:
 		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, transport.Reason(err))
