@@ -39,10 +39,11 @@ const dormantBecause = "no RPC has needed the cluster yet"
 
 func (c *cell) inspect() inspect.Cluster {
 	if c.phase != active {
-		if known := c.config.Cluster; known != nil && known.Kind == xdsresource.ClusterAggregate {
-			return aggregate.Describe(c.name, aggregateConfigOf(c.config), dormantBecause)
+		config := c.config.Load()
+		if known := config.Cluster; known != nil && known.Kind == xdsresource.ClusterAggregate {
+			return aggregate.Describe(c.name, aggregateConfigOf(config), dormantBecause)
 		}
-		return cluster.Describe(c.name, configOf(c.config), dormantBecause)
+		return cluster.Describe(c.name, configOf(config), dormantBecause)
 	}
 	d := c.policy.Serving().(interface{ Inspect() inspect.Cluster }).Inspect()
 	d.Switching = d.Switching || c.policy.Switching()
