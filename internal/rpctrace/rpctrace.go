@@ -34,6 +34,7 @@ type Route struct {
 	RouteConfig string // the name of the RouteConfiguration
 	VirtualHost string // its name in the RouteConfiguration
 	Name        string // Route.name; often empty
+	Match       string // the path that the route matches; empty if no route matches
 	Cluster     string // the cluster drawn; empty if the route answers the RPC itself
 	Err         error  // what the RPC fails with, or nil
 }
@@ -52,8 +53,23 @@ type Pick struct {
 	Region, Zone, SubZone string // the locality of the endpoint
 	Priority              uint32 // of the locality; 0 is the most preferred
 	Endpoint              string // "host:port"
+	Reason                Reason // why there is no endpoint, as one of a few words
 	Err                   error  // why there is no endpoint, or nil
 }
+
+// Reason is why a pick found no endpoint. There are few, so that metrics can have them as a label.
+type Reason = string
+
+// The reasons; see dynxds.TracePick, which documents them.
+const (
+	Found       Reason = "" // no reason: an endpoint was picked
+	Dropped     Reason = "dropped"
+	MaxRequests Reason = "max_requests"
+	Unreachable Reason = "unreachable"
+	Unusable    Reason = "unusable"
+	NoCluster   Reason = "no_cluster"
+	NoConfig    Reason = "no_config"
+)
 
 // Attempt is an attempt of an RPC that has ended.
 type Attempt struct {
