@@ -1,6 +1,7 @@
 package grpcbridge
 
 import (
+	"reflect"
 	_ "unsafe" // for go:linkname
 
 	estats "google.golang.org/grpc/experimental/stats"
@@ -12,9 +13,9 @@ import (
 //go:linkname registeredMetrics google.golang.org/grpc/experimental/stats.registeredMetrics
 var registeredMetrics map[string]bool
 
-// RegisterMetrics registers integer counters and asynchronous integer gauges with
-// gRPC, by the Type of their descriptors, except those whose name is registered
-// already. Others may still register their names and then take their place: a process
+// RegisterMetrics registers integer counters, asynchronous integer gauges and
+// histograms of floating-point numbers with gRPC, by the Type of their descriptors,
+// except those whose name is registered already. Others may still register their names and then take their place: a process
 // may link dynxds and gRPC-Go's own xds, both have the metrics of gRFC A78, and their
 // import paths decide which is initialized first. So callers look the descriptor up by
 // its name (stats.DescriptorForMetric), after initialization. It is for init functions.
@@ -37,8 +38,27 @@ func RegisterMetrics(descriptors ...estats.MetricDescriptor) bool {
 			estats.RegisterInt64Count(d)
 		case estats.MetricTypeIntAsyncGauge:
 			estats.RegisterInt64AsyncGauge(d)
+		case estats.MetricTypeFloatHisto:
+			estats.RegisterFloat64Histo(d)
 		}
 		delete(registeredMetrics, d.Name)
 	}
 	return true
+}
+
+var recordersType = reflect.TypeFor[[]estats.MetricsRecorder]()
+
+// Records reports whether a channel's recorder may record anything. gRPC gives each channel a
+// list of its stats plugins that record metrics; Records is false for nil and for an empty list.
+// If a future gRPC has no such list, Records is true, so that nothing but time is lost.
+func Records(recorder estats.MetricsRecorder) bool {
+	if recorder == nil {
+		return false
+	}
+	v := reflect.Indirect(reflect.ValueOf(recorder))
+	if v.Kind() != reflect.Struct {
+		return true
+	}
+	field := fieldOfType(v.Type(), recordersType)
+	return field == nil || v.FieldByIndex(field).Len() > 0
 }

@@ -99,11 +99,16 @@ func With(ctx context.Context, t *Trace) context.Context {
 	if t == nil {
 		return ctx
 	}
-	old := FromContext(ctx)
+	return context.WithValue(ctx, contextKey{}, joined(t, FromContext(ctx)))
+}
+
+// joined returns a Trace, all of whose hooks are set, that calls those of t and then those of
+// old, which may be nil.
+func joined(t, old *Trace) *Trace {
 	if old == nil {
 		old = new(Trace)
 	}
-	return context.WithValue(ctx, contextKey{}, &Trace{
+	return &Trace{
 		WaitedForConfig: both(t.WaitedForConfig, old.WaitedForConfig),
 		Routed:          both(t.Routed, old.Routed),
 		FilterStarted:   both(t.FilterStarted, old.FilterStarted),
@@ -112,7 +117,28 @@ func With(ctx context.Context, t *Trace) context.Context {
 		AttemptEnded:    both(t.AttemptEnded, old.AttemptEnded),
 		Retried:         both(t.Retried, old.Retried),
 		Mirrored:        both(t.Mirrored, old.Mirrored),
-	})
+	}
+}
+
+// Observe returns ctx with the hooks of t for one RPC alone, whose carrier takes them off again by
+// Take. Unlike those of With, RPCs that something makes on the way of this one, with its
+// context, do not call them.
+func Observe(ctx context.Context, t *Trace) context.Context {
+	return &observed{ctx, joined(t, FromContext(ctx))}
+}
+
+type observed struct {
+	context.Context
+	trace *Trace
+}
+
+// Take returns the hooks for an RPC that is about to be carried out, nil for none, and its
+// context.
+func Take(ctx context.Context) (context.Context, *Trace) {
+	if o, ok := ctx.(*observed); ok {
+		return o.Context, o.trace
+	}
+	return ctx, FromContext(ctx)
 }
 
 // both returns a hook, never nil, that calls those of first and second that are not nil.

@@ -77,3 +77,19 @@ func TestWithoutATrace(t *testing.T) {
 	}
 	fire(FromContext(With(ctx, new(Trace)))) // all hooks may be called
 }
+
+func TestObserve(t *testing.T) {
+	t.Parallel()
+	var log []string
+	outer := With(t.Context(), &Trace{Routed: func(Route) { log = append(log, "application") }})
+	observed := Observe(outer, &Trace{Routed: func(Route) { log = append(log, "observer") }})
+	ctx, trace := Take(observed)
+	fire(trace)
+	fire(FromContext(ctx)) // as an RPC on the way of the first one does
+	if want := []string{"observer", "application", "application"}; ctx != outer || !slices.Equal(log, want) {
+		t.Errorf("hooks called: %q, want %q", log, want)
+	}
+	if ctx, trace = Take(t.Context()); ctx != t.Context() || trace != nil {
+		t.Error("a context without hooks has some")
+	}
+}
