@@ -1,6 +1,7 @@
 package rpcmetrics
 
 import (
+	"cmp"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -72,10 +73,7 @@ func (m *Recorder) labels(route, cluster, priority string) *labelSet {
 
 // routeLabel returns the label of a route: its name, or else the paths that it matches.
 func routeLabel(r *rpctrace.Route) string {
-	label := r.Name
-	if label == "" {
-		label = r.Match
-	}
+	label := cmp.Or(r.Name, r.Match)
 	if len(label) <= maxRoute {
 		return label
 	}
