@@ -170,8 +170,8 @@ func (r *xdsResolver) apply(s *snapshot) {
 		r.metrics.Configured(false)
 		r.use(nil)
 	case s.config != nil:
-		r.channel.Publish(r.metrics.Runner(s.config.selector))
 		r.metrics.Configured(true)
+		r.channel.Publish(r.metrics.Runner(s.config.selector))
 		r.use(s.config.selector)
 	}
 }

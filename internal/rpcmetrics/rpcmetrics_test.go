@@ -178,6 +178,8 @@ func TestAgeOfTheConfiguration(t *testing.T) {
 		collect()
 		p.expect(t)
 		first.Close()
+		reporters.Lock()
+		defer reporters.Unlock()
 		if len(p.reporters) > 0 || len(reporters.byTarget["ages"]) > 0 {
 			t.Error("something is left of closed channels")
 		}
