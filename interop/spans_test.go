@@ -135,7 +135,7 @@ var wantEvents = map[string]int{
 func attributesOf(list []attribute.KeyValue) map[attribute.Key]string {
 	got := make(map[attribute.Key]string, len(list))
 	for _, a := range list {
-		got[a.Key] = a.Value.Emit()
+		got[a.Key] = a.Value.String()
 	}
 	return got
 }

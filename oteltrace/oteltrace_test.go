@@ -31,7 +31,7 @@ func (s *span) SetAttributes(attributes ...attribute.KeyValue) {
 		s.attributes = make(map[attribute.Key]string)
 	}
 	for _, a := range attributes {
-		s.attributes[a.Key] = a.Value.Emit()
+		s.attributes[a.Key] = a.Value.String()
 	}
 }
 
@@ -40,7 +40,7 @@ func (s *span) AddEvent(name string, options ...trace.EventOption) {
 	attributes := config.Attributes()
 	texts := make([]string, len(attributes))
 	for i, a := range attributes {
-		texts[i] = fmt.Sprintf("%s=%s", a.Key, a.Value.Emit())
+		texts[i] = fmt.Sprintf("%s=%s", a.Key, a.Value.String())
 	}
 	s.events = append(s.events, strings.Join(append([]string{name}, texts...), " "))
 }
