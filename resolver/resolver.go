@@ -37,10 +37,10 @@ type resolverConfig struct {
 // snapshots of its graph.
 type xdsResolver struct {
 	resolverConfig
+	metrics       *rpcmetrics.Recorder
 	serviceConfig *serviceconfig.ParseResult
 	graph         *graph
 	rpcs          *configselector.Channel
-	metrics       *rpcmetrics.Recorder
 
 	// Only the publisher uses these.
 	selector  *configselector.Selector // in use, or nil

@@ -19,7 +19,14 @@ type Trace struct {
 	AttemptEnded    func(Attempt)
 	Retried         func(Retry)
 	Mirrored        func(Mirror)
+
+	// filters, in a Trace of a context: one of its hooks for filters does something.
+	filters bool
 }
+
+// SeesFilters reports whether a Trace of a context wants to know of HTTP filters, which are
+// otherwise left as they are.
+func SeesFilters(t *Trace) bool { return t.filters }
 
 // ConfigWait is an RPC's wait for the configuration of its channel.
 type ConfigWait struct {
@@ -117,6 +124,7 @@ func joined(t, old *Trace) *Trace {
 		AttemptEnded:    both(t.AttemptEnded, old.AttemptEnded),
 		Retried:         both(t.Retried, old.Retried),
 		Mirrored:        both(t.Mirrored, old.Mirrored),
+		filters:         t.FilterStarted != nil || t.FilterEnded != nil || old.filters,
 	}
 }
 
