@@ -29,8 +29,8 @@ type SubConn struct {
 
 	env  *tree.Env
 	conn *clientConn // nil: opened for sessions, not by a policy
-	// place is what the last call of LocalityIn found, nil before the first.
-	place atomic.Pointer[place]
+	// found is what the last call of LocalityIn found, nil before the first.
+	found atomic.Pointer[found]
 
 	// mu guards what follows. It is not held during any call.
 	mu sync.Mutex
