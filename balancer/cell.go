@@ -1,6 +1,7 @@
 package balancer
 
 import (
+	"context"
 	"sync/atomic"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
@@ -10,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/switchover"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -19,13 +21,13 @@ type cell struct {
 	root *root
 	name string
 
-	// Picks use only picker, which is nil until the cluster is active, and asked, which is set
-	// by the pick that has the cluster activated.
+	// Picks use only picker, which is nil until the cluster is active, asked, which is set by the
+	// pick that has the cluster activated, and config, which is set on the loop.
 	picker atomic.Pointer[grpcbalancer.Picker]
 	asked  atomic.Bool
+	config atomic.Pointer[ClusterState]
 
 	// The rest is used on the loop.
-	config       *ClusterState
 	phase        cellPhase
 	policy       *policy // not nil while active
 	kind         kind
@@ -52,7 +54,9 @@ const (
 )
 
 func newCell(r *root, name string, config *ClusterState) *cell {
-	return &cell{root: r, name: name, config: config, connectivity: connectivity.Idle}
+	c := &cell{root: r, name: name, connectivity: connectivity.Idle}
+	c.config.Store(config)
+	return c
 }
 
 // pick picks an endpoint of the cluster. The first pick activates the cluster; picks before it
@@ -65,10 +69,22 @@ func (c *cell) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error)
 		}
 		return result, err
 	}
+	c.label(info.Ctx)
 	if !c.asked.Load() && c.asked.CompareAndSwap(false, true) {
 		c.root.loop.PostFromPick(c.activate)
 	}
 	return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
+}
+
+// label sets the labels of an RPC that waits for the cluster to become active, as far as they are
+// known (gRFC A89). Which of the clusters under an aggregate one serves it is not.
+func (c *cell) label(ctx context.Context) {
+	if !grpcbridge.TakesLabels(ctx) {
+		return
+	}
+	if r := c.config.Load().Cluster; r == nil || r.Kind != xdsresource.ClusterAggregate {
+		grpcbridge.UpdateLabels(ctx, cluster.LabelsOf(c.name, r))
+	}
 }
 
 func (c *cell) activate() {
@@ -132,26 +148,27 @@ func configOf(s *ClusterState) cluster.Config {
 }
 
 func (c *cell) update(config *ClusterState) {
-	c.config = config
+	c.config.Store(config)
 	if c.phase == active {
 		c.apply()
 	}
 }
 
 func (c *cell) apply() {
-	if cluster := c.config.Cluster; cluster != nil {
+	config := c.config.Load()
+	if cluster := config.Cluster; cluster != nil {
 		c.kind = single
 		if cluster.Kind == xdsresource.ClusterAggregate {
 			c.kind = aggregated
 		}
 	}
-	if c.config.Err != nil {
+	if config.Err != nil {
 		// An error ends everything that has served the cluster.
 		c.policy.Close()
 		c.policy = c.newPolicy()
 	}
-	c.policy.Update(c.config)
-	if c.root.usesXDS && c.policy.Switching() && c.config.secured() {
+	c.policy.Update(config)
+	if c.root.usesXDS && c.policy.Switching() && config.secured() {
 		// Nothing that serves it without security, or with other security, may go on.
 		c.policy.Finish()
 	}

@@ -89,26 +89,37 @@ var flips = []struct {
 func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	for _, f := range flips {
-		t.Run(f.name, subtest(func(t *testing.T, tr *tree) {
-			for i := range 200 {
-				cluster, changes := f.state(i)
-				if err := tr.update(changes); err != nil {
-					t.Fatal(err)
-				}
-				tr.pick(cluster)
-				synctest.Wait()
-				addr, err := tr.pick(cluster)
-				if want := (i%2 == 0 || f.other == nil); err != nil || (addr[0] == 'a') != want {
-					t.Fatalf("after change %d a pick goes to %q (error %v)", i, addr, err)
-				}
-				time.Sleep(50 * time.Millisecond)
-			}
-			for _, addr := range append([]string{"a:1"}, f.other...) {
-				if made, most := tr.CC.Made(addr); made < 1 || made > 2 || most > 2 {
-					t.Errorf("%d connections to %s were made, %d at one time; want no more than 2", made, addr, most)
-				}
-			}
-		}))
+		t.Run(f.name, subtest(func(t *testing.T, tr *tree) { testFlips(t, tr, f.state, f.other, 2) }))
+	}
+}
+
+// With metrics, connections have labels (gRFC A94), for which another one may be needed.
+func TestLabelledConnectionsAreReused(t *testing.T) {
+	t.Parallel()
+	for _, f := range flips {
+		t.Run(f.name, lbtest.Subtest(newRecordedTree, func(t *testing.T, tr *tree) { testFlips(t, tr, f.state, f.other, 3) }))
+	}
+}
+
+// testFlips expects at most most connections to each endpoint.
+func testFlips(t *testing.T, tr *tree, state flip, other []string, most int) {
+	for i := range 200 {
+		cluster, changes := state(i)
+		if err := tr.update(changes); err != nil {
+			t.Fatal(err)
+		}
+		tr.pick(cluster)
+		synctest.Wait()
+		addr, err := tr.pick(cluster)
+		if want := (i%2 == 0 || other == nil); err != nil || (addr[0] == 'a') != want {
+			t.Fatalf("after change %d a pick goes to %q (error %v)", i, addr, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, addr := range append([]string{"a:1"}, other...) {
+		if made, open := tr.CC.Made(addr); made < 1 || made > most || open > most {
+			t.Errorf("%d connections to %s were made, %d at one time; want no more than %d", made, addr, open, most)
+		}
 	}
 }
 

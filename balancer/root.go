@@ -31,7 +31,8 @@ func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions)
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{
 		Loop: r.loop, ClientConn: cc, Options: opts, Conns: conns.New(cc, r.loop.Post, linger),
-		TLS: clustertls.NewPool(r.usesXDS, opts.DialCreds, opts.CredsBundle),
+		TLS:      clustertls.NewPool(r.usesXDS, opts.DialCreds, opts.CredsBundle),
+		Recorded: grpcbridge.Records(cc.MetricsRecorder()),
 	}
 	return r
 }

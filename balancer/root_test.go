@@ -33,10 +33,19 @@ type tree struct {
 	last balancer.State
 }
 
-func newTree(t testing.TB) *tree {
-	tr := &tree{Bed: lbtest.NewBed(t)}
+func newTree(t testing.TB) *tree { return newTreeOf(lbtest.NewBed(t)) }
+
+// newRecordedTree returns a tree whose metrics are recorded.
+func newRecordedTree(t testing.TB) *tree {
+	bed := lbtest.NewBed(t)
+	bed.Record()
+	return newTreeOf(bed)
+}
+
+func newTreeOf(b *lbtest.Bed) *tree {
+	tr := &tree{Bed: b}
 	tr.policy = grpcbalancer.Get(balancer.Name).Build(tr.CC, grpcbalancer.BuildOptions{})
-	t.Cleanup(tr.policy.Close)
+	b.T.Cleanup(tr.policy.Close)
 	return tr
 }
 

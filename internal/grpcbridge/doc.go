@@ -14,6 +14,8 @@
 //     (metrics.go);
 //   - gives SubConns credentials of their own (credentials.go);
 //   - calls the callbacks for telemetry labels in the context of an RPC (labels.go);
+//   - labels the metrics of connections (subchannel.go), and tells policies of gRPC's
+//     the locality that their metrics are labelled with (locality.go);
 //   - finds the *grpc.ClientConn behind a resolver.ClientConn (walk.go);
 //   - keeps, while a resolver lives, the Channel in which the two meet
 //     (channel.go), and lets RPCs wait there for the first configuration

@@ -25,3 +25,9 @@ func LabelFunctions[C ~func(map[string]string)](register func(context.Context, C
 	c := findLabelCallbacks(register)
 	return c.update, c.remove
 }
+
+// SubchannelLabelsBefore is subchannelLabelsBefore.
+var SubchannelLabelsBefore = subchannelLabelsBefore
+
+// InstalledSubchannelLabels returns what gRPC asks for the labels of subchannels.
+func InstalledSubchannelLabels() any { return addressToTelemetryLabels }

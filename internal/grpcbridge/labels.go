@@ -18,14 +18,18 @@ func UpdateLabels(ctx context.Context, labels map[string]string) bool {
 	return inContext.update(ctx, labels)
 }
 
+// TakesLabels reports whether UpdateLabels would give labels to anybody. It allocates nothing.
+func TakesLabels(ctx context.Context) bool { return inContext.any(ctx) }
+
 // WithoutLabelCallbacks returns ctx without callbacks for telemetry labels, for an RPC that the
 // application did not make.
 func WithoutLabelCallbacks(ctx context.Context) context.Context { return inContext.remove(ctx) }
 
 var inContext = findLabelCallbacks(telemetry.NewContextWithLabelCallback)
 
-// labelCallbacks has UpdateLabels and WithoutLabelCallbacks.
+// labelCallbacks has UpdateLabels, TakesLabels and WithoutLabelCallbacks.
 type labelCallbacks struct {
+	any    func(context.Context) bool
 	update func(context.Context, map[string]string) bool
 	remove func(context.Context) context.Context
 }
@@ -44,6 +48,7 @@ func findLabelCallbacks[C ~func(map[string]string)](register func(context.Contex
 	logger.Warningf("gRPC keeps the callbacks for telemetry labels where dynxds does not find them: " +
 		"metrics of RPCs have no grpc.lb.locality, grpc.lb.backend_service and csm labels.")
 	return labelCallbacks{
+		any:    func(context.Context) bool { return false },
 		update: func(context.Context, map[string]string) bool { return false },
 		remove: func(ctx context.Context) context.Context { return ctx },
 	}
@@ -52,6 +57,10 @@ func findLabelCallbacks[C ~func(map[string]string)](register func(context.Contex
 // labelCallbacksAt returns the labelCallbacks for callbacks under a key.
 func labelCallbacksAt[C ~func(map[string]string)](key any) labelCallbacks {
 	return labelCallbacks{
+		any: func(ctx context.Context) bool {
+			callbacks, _ := ctx.Value(key).([]C)
+			return len(callbacks) > 0
+		},
 		update: func(ctx context.Context, labels map[string]string) bool {
 			callbacks, _ := ctx.Value(key).([]C)
 			if len(callbacks) == 0 {

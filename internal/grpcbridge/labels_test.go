@@ -16,7 +16,7 @@ import (
 func TestUpdateLabels(t *testing.T) {
 	t.Parallel()
 	labels := map[string]string{"grpc.lb.locality": "here"}
-	if grpcbridge.UpdateLabels(t.Context(), labels) {
+	if grpcbridge.TakesLabels(t.Context()) || grpcbridge.UpdateLabels(t.Context(), labels) {
 		t.Error("callbacks were found in a context without any")
 	}
 	var got []string
@@ -27,7 +27,7 @@ func TestUpdateLabels(t *testing.T) {
 	inner := telemetry.NewContextWithLabelCallback(ctx, func(l map[string]string) {
 		got = append(got, "second "+l["grpc.lb.locality"])
 	})
-	if !grpcbridge.UpdateLabels(inner, labels) {
+	if !grpcbridge.TakesLabels(inner) || !grpcbridge.UpdateLabels(inner, labels) {
 		t.Fatal("the callbacks that gRPC has put into the context were not found")
 	}
 	if want := []string{"first here", "second here"}; !slices.Equal(got, want) {

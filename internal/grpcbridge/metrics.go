@@ -1,6 +1,7 @@
 package grpcbridge
 
 import (
+	"slices"
 	_ "unsafe" // for go:linkname
 
 	estats "google.golang.org/grpc/experimental/stats"
@@ -25,7 +26,7 @@ var registeredMetrics map[string]bool
 // RegisterMetrics then logs one error and returns false.
 func RegisterMetrics(descriptors ...estats.MetricDescriptor) bool {
 	if len(registeredMetrics) == 0 { // gRPC registers its own before anyone can call this
-		logger.Errorf("gRPC has no registry of metrics as dynxds knows it: the metrics of the xDS client are not reported.")
+		logger.Errorf("gRPC has no registry of metrics as dynxds knows it: the metrics of the xDS client and of outlier detection are not reported.")
 		return false
 	}
 	for _, d := range descriptors {
@@ -43,4 +44,44 @@ func RegisterMetrics(descriptors ...estats.MetricDescriptor) bool {
 		delete(registeredMetrics, d.Name)
 	}
 	return true
+}
+
+// Counter records an integer counter of gRPC's registry, whichever package has registered it. A
+// nil Counter records nothing.
+type Counter struct {
+	handle *estats.Int64CountHandle
+	// from has for each label of the registered counter its place among those of FindCounter.
+	from []int
+}
+
+// FindCounter returns the counter that is registered under a name, for callers that know values of
+// the labels. Those that it does not have are left out: gRPC-Go's own xds has registered some
+// without their optional labels. If it is none of integers, or has other labels, FindCounter
+// returns nil. It is not for init functions.
+func FindCounter(name string, labels ...string) *Counter {
+	d := estats.DescriptorForMetric(name)
+	if d == nil || d.Type != estats.MetricTypeIntCount {
+		return nil
+	}
+	c := &Counter{handle: (*estats.Int64CountHandle)(d)}
+	for _, label := range slices.Concat(d.Labels, d.OptionalLabels) {
+		i := slices.Index(labels, label)
+		if i < 0 {
+			return nil
+		}
+		c.from = append(c.from, i)
+	}
+	return c
+}
+
+// Record adds n, with the values of the labels of FindCounter.
+func (c *Counter) Record(r estats.MetricsRecorder, n int64, values ...string) {
+	if c == nil {
+		return
+	}
+	own := make([]string, len(c.from))
+	for i, from := range c.from {
+		own[i] = values[from]
+	}
+	c.handle.Record(r, n, own...)
 }

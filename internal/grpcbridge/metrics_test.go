@@ -2,6 +2,7 @@ package grpcbridge_test
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -55,5 +56,41 @@ func TestMetricsWithoutRegistry(t *testing.T) {
 	})
 	if estats.DescriptorForMetric("bridgetest.none") != nil {
 		t.Error("the metric is registered")
+	}
+}
+
+type counts struct {
+	estats.UnimplementedMetricsRecorder
+	recorded []string
+}
+
+func (c *counts) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
+	c.recorded = append(c.recorded, fmt.Sprint(h.Name == "", n, labels))
+}
+
+// Whoever has registered a counter, it gets the labels that it has, in its own order.
+func TestCounterHasTheLabelsOfItsDescriptor(t *testing.T) {
+	for _, tc := range []struct {
+		name               string
+		typ                estats.MetricType
+		required, optional []string
+		want               []string
+	}{
+		{"all labels", estats.MetricTypeIntCount, []string{"a", "b"}, []string{"c"}, []string{"false 2 [1 2 3]"}},
+		{"fewer labels", estats.MetricTypeIntCount, []string{"b"}, nil, []string{"false 2 [2]"}},
+		{"another order", estats.MetricTypeIntCount, []string{"c", "a"}, nil, []string{"false 2 [3 1]"}},
+		{"an unknown label", estats.MetricTypeIntCount, []string{"a"}, []string{"d"}, nil},
+		{"another type", estats.MetricTypeIntAsyncGauge, []string{"a"}, nil, nil},
+	} {
+		name := metricName("found")
+		grpcbridge.RegisterMetrics(estats.MetricDescriptor{Name: name, Type: tc.typ, Labels: tc.required, OptionalLabels: tc.optional})
+		var got counts
+		grpcbridge.FindCounter(name, "a", "b", "c").Record(&got, 2, "1", "2", "3")
+		if !slices.Equal(got.recorded, tc.want) {
+			t.Errorf("%s: recorded %q, want %q", tc.name, got.recorded, tc.want)
+		}
+	}
+	if grpcbridge.FindCounter("bridgetest.missing") != nil {
+		t.Error("a counter that is not registered was found")
 	}
 }

@@ -78,7 +78,7 @@ const (
 
 // New returns the Policy of the named cluster, whose RPCs wait until Update.
 func New(env *tree.Env, name string, changed func()) *Policy {
-	p := &Policy{env: env, name: name, changed: changed, labels: labelsOf(name, nil)}
+	p := &Policy{env: env, name: name, changed: changed, labels: LabelsOf(name, nil)}
 	p.setState(tree.Waiting(connectivity.Connecting))
 	return p
 }
@@ -94,7 +94,7 @@ func (p *Policy) Update(c Config) {
 	before := p.config
 	p.config = c
 	if c.Cluster != before.Cluster {
-		p.labels = labelsOf(p.name, c.Cluster)
+		p.labels = LabelsOf(p.name, c.Cluster)
 	}
 	if c.Cluster != before.Cluster || c.Endpoints != before.Endpoints {
 		resolveNow := c.ResolveNow
@@ -158,9 +158,9 @@ func (p *Policy) serve(c Config) {
 		return
 	}
 	if p.part == nil {
-		p.part = p.env.ForCluster(p.resolveNow)
+		p.part = p.env.ForCluster(p.name, p.resolveNow)
 		p.sessions = newSessions(p.part, p.childChanged)
-		p.outliers = outlier.New(p.part.Loop, p.part.Endpoints)
+		p.outliers = outlier.New(p.part)
 	}
 	p.limit(c)
 	// Before the policies get the endpoints: this decides which of the connections that they

@@ -10,10 +10,10 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// labelsOf returns the telemetry labels of all RPCs to a cluster (gRFC A89), which a pick sets
+// LabelsOf returns the telemetry labels of all RPCs to a cluster (gRFC A89), which a pick sets
 // whatever its result. The locality is that of the endpoint, once there is one (gRFC A78).
 // c may be nil.
-func labelsOf(name string, c *xdsresource.Cluster) map[string]string {
+func LabelsOf(name string, c *xdsresource.Cluster) map[string]string {
 	service := &xdsresource.Service{Name: "unknown", Namespace: "unknown"}
 	if c != nil && c.Service != nil {
 		service = c.Service

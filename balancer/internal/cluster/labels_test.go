@@ -15,11 +15,16 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// labelsOfPick returns the telemetry labels of an RPC after one pick, and its result.
-func labelsOfPick(f *fixture) (map[string]string, balancer.PickResult, error) {
+// labelsOfPick returns the telemetry labels of an RPC after one pick, and its result. The RPC is of
+// a session, if there are addresses that it asks for.
+func labelsOfPick(f *fixture, addrs ...string) (map[string]string, balancer.PickResult, error) {
 	got := make(map[string]string)
 	ctx := telemetry.NewContextWithLabelCallback(context.Background(), func(l map[string]string) { maps.Copy(got, l) })
-	result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: &decision.Decision{Context: ctx}})
+	d := &decision.Decision{Context: ctx}
+	if len(addrs) > 0 {
+		d.Extra = rpcFor(addrs...).Extra
+	}
+	result, err := f.pickWith(d)
 	if err == nil {
 		result.Done(balancer.DoneInfo{})
 	}

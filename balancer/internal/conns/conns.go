@@ -8,7 +8,7 @@
 // open (gRPC-Go 1.85). And a control plane may flap: a policy that connects to the same
 // address in the same way within that time gets the connection that is there. However
 // often routes, clusters or endpoints change, an address has no more connections than were
-// in use at one time.
+// in use at one time; two more if connections have labels for metrics (gRFC A94).
 //
 // The package knows nothing of policies, or of what a connection is for: package leaf
 // does. A Pool may be used from any goroutine. It calls nothing outside while it holds
@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // Pool has the connections of one tree.
@@ -60,6 +62,7 @@ type link struct {
 	// key, address and opts say how it connects.
 	key     key
 	address resolver.Address
+	labels  grpcbridge.SubchannelLabels
 	opts    balancer.NewSubConnOptions
 	state   balancer.SubConnState // what gRPC last reported
 
@@ -92,13 +95,13 @@ type Conn struct {
 	quiet bool
 }
 
-// Open returns a connection to the addresses, a lingering one if there is one to the same
-// address with the same opts.CredsBundle. Its states go to opts.StateListener, one at a
-// time, as gRPC's would.
-func (p *Pool) Open(addresses []resolver.Address, opts balancer.NewSubConnOptions) (*Conn, error) {
+// Open returns a connection to the addresses, whose metrics have the labels. It is a lingering one
+// if there is one to the same address with the same opts.CredsBundle, and with the same labels or
+// instead of too many others. Its states go to opts.StateListener, one at a time, as gRPC's would.
+func (p *Pool) Open(addresses []resolver.Address, labels grpcbridge.SubchannelLabels, opts balancer.NewSubConnOptions) (*Conn, error) {
 	c := &Conn{listener: opts.StateListener}
 	opts.StateListener = nil
-	l := &link{pool: p, opts: opts, user: c, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
+	l := &link{pool: p, labels: labels, opts: opts, user: c, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
 	if len(addresses) == 1 && (opts.CredsBundle == nil || reflect.TypeOf(opts.CredsBundle).Comparable()) {
 		l.address, l.key = addresses[0], key{addresses[0].Addr, opts.CredsBundle}
 		if p.reuse(c, l) {
@@ -109,7 +112,7 @@ func (p *Pool) Open(addresses []resolver.Address, opts balancer.NewSubConnOption
 	if held, ok := opts.CredsBundle.(Held); ok {
 		l.release = held.Hold()
 	}
-	sc, err := p.cc.NewSubConn(addresses, opts)
+	sc, err := p.cc.NewSubConn(labels.On(addresses), opts)
 	if err != nil {
 		l.releaseCredentials()
 		return nil, err
@@ -137,23 +140,47 @@ func (l *link) releaseCredentials() {
 // Linger returns how long connections linger.
 func (p *Pool) Linger() time.Duration { return p.linger }
 
-// reuse makes c the user of a lingering connection that is as wanted would be.
+// maxOthers is how many connections linger to one address that have other labels than the next one
+// wants before one of them is used nevertheless.
+const maxOthers = 2
+
+// reuse makes c the user of a lingering connection that is as wanted would be, if there is one. The
+// labels of a connection's metrics cannot be changed, so one that has them is preferred, and they
+// are reason enough for a new connection (gRFC A94). But a control plane that changes the names of
+// clusters or localities all the time must not have connections pile up.
 func (p *Pool) reuse(c *Conn, wanted *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var other *link // the oldest
+	others := 0
 	for _, l := range p.lingering[wanted.key] {
 		// What only policies read makes no difference.
 		a := wanted.address
 		a.BalancerAttributes = l.address.BalancerAttributes
-		if l.address.Equal(a) && l.opts.HealthCheckEnabled == wanted.opts.HealthCheckEnabled {
-			p.removeLocked(l)
-			l.uses++
-			l.user = c
-			c.SubConn, c.link, c.quiet = l.sc, l, true
+		if !l.address.Equal(a) || l.opts.HealthCheckEnabled != wanted.opts.HealthCheckEnabled {
+			continue
+		}
+		if l.labels == wanted.labels {
+			p.useLocked(l, c)
 			return true
 		}
+		if others++; others == 1 {
+			other = l
+		}
 	}
-	return false
+	if others < maxOthers {
+		return false
+	}
+	p.useLocked(other, c)
+	return true
+}
+
+// useLocked makes c the user of a lingering connection.
+func (p *Pool) useLocked(l *link, c *Conn) {
+	p.removeLocked(l)
+	l.uses++
+	l.user = c
+	c.SubConn, c.link, c.quiet = l.sc, l, true
 }
 
 func (p *Pool) removeLocked(l *link) {
@@ -200,7 +227,7 @@ func (c *Conn) UpdateAddresses(addresses []resolver.Address) {
 	}
 	c.link.pool.mu.Unlock()
 	if current {
-		c.SubConn.UpdateAddresses(addresses)
+		c.SubConn.UpdateAddresses(c.link.labels.On(addresses))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 type bundle struct{ credentials.Bundle }
@@ -60,7 +61,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 				}{{tc.first, tc.with}, {tc.again, tc.then}} {
 					var last balancer.SubConnState
 					open.opts.StateListener = func(s balancer.SubConnState) { last = s }
-					c, err := pool.Open(open.addresses, open.opts)
+					c, err := pool.Open(open.addresses, grpcbridge.SubchannelLabels{}, open.opts)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -86,4 +87,42 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// gRFC A94, "Proposal": a connection is made again if its labels change. But however often they
+// change, connections do not pile up.
+func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
+		pool := conns.New(cc, loop.Post, time.Minute)
+		for _, tc := range []struct {
+			cluster string
+			made    int
+			labels  string // that the connection has
+		}{
+			{"a", 1, "a"}, {"a", 1, "a"},
+			{"b", 2, "b"}, {"a", 2, "a"}, {"b", 2, "b"},
+			// Two linger that have other labels.
+			{"c", 2, "a"}, {"d", 2, "b"}, {"e", 2, "a"},
+			{"b", 2, "b"}, {"a", 2, "a"},
+		} {
+			to, labels := []resolver.Address{{Addr: "a:1"}}, grpcbridge.SubchannelLabels{BackendService: tc.cluster, Locality: "here"}
+			c, err := pool.Open(to, labels, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Connect()
+			synctest.Wait()
+			if made, _ := cc.Made("a:1"); made != tc.made {
+				t.Errorf("for cluster %s: %d connections were made, want %d", tc.cluster, made, tc.made)
+			}
+			if got := grpcbridge.SubchannelLabelsOf(c.SubConn.(*lbtest.SubConn).Address); got.BackendService != tc.labels {
+				t.Errorf("for cluster %s: the connection has the labels %v, want those of %s", tc.cluster, got, tc.labels)
+			}
+			c.Shutdown()
+			synctest.Wait()
+		}
+		pool.Close()
+		synctest.Wait()
+	})
 }

@@ -1,6 +1,7 @@
 // Package endpoints holds what is known of the endpoints of one cluster, by address:
 // their hostnames, whether outlier detection has ejected them, which locality their RPCs
-// are reported for, whether sessions may use them, and the connections to them.
+// are reported for, whether sessions may use them and where they are, and the connections to
+// them.
 //
 // The cluster policy writes all of it in one Update. Connections (package leaf) keep a
 // pointer to the Record of their address, so that an RPC reads what it needs with atomic
@@ -107,7 +108,7 @@ func (r *Registry) update(c Config, track bool) {
 	n := 0
 	for i := range c.Localities {
 		for j := range c.Localities[i].Endpoints {
-			f := facts{endpoint: &c.Localities[i].Endpoints[j]}
+			f := facts{endpoint: &c.Localities[i].Endpoints[j], locality: &c.Localities[i].ID}
 			if c.Health != nil {
 				f.health = c.Health[n]
 			}
@@ -154,6 +155,7 @@ type update struct {
 // facts are what the configuration says of an address.
 type facts struct {
 	endpoint *xdsresource.Endpoint
+	locality *xdsresource.LocalityID
 	health   *Health
 	target   *Target
 }
@@ -202,7 +204,7 @@ func (u *update) set(address string, f facts) {
 		rec.target.Store(f.target)
 	}
 	if u.table != nil {
-		u.setSession(address, rec, f.endpoint)
+		u.setSession(address, rec, f)
 	}
 }
 

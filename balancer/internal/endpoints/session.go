@@ -33,6 +33,8 @@ type Endpoint struct {
 	Addresses string
 	// Allowed says that override_host_status has the health status of the endpoint.
 	Allowed bool
+	// Locality is where it is.
+	Locality xdsresource.LocalityID
 }
 
 // current is the best connection to an address.
@@ -100,13 +102,15 @@ func (r *Registry) notify() {
 	}
 }
 
-func (u *update) setSession(address string, rec *Record, e *xdsresource.Endpoint) {
+func (u *update) setSession(address string, rec *Record, f facts) {
 	s := rec.session.Load()
 	if s == nil {
 		s = &Session{Address: address}
 	}
 	s.Unreachable.Store(false)
-	now := Endpoint{Addresses: joinAddresses(e, address), Allowed: u.Sessions.Statuses.Has(e.Health)}
+	now := Endpoint{
+		Addresses: joinAddresses(f.endpoint, address), Allowed: u.Sessions.Statuses.Has(f.endpoint.Health), Locality: *f.locality,
+	}
 	if old := s.endpoint.Load(); old == nil || *old != now {
 		changed := now // so that only what changes is allocated
 		s.endpoint.Store(&changed)

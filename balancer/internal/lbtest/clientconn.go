@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // ClientConn is the channel of a policy under test.
@@ -24,6 +25,8 @@ type ClientConn struct {
 	// Tag, if not nil, returns what to add to the addresses of connections that have
 	// credentials of their own, so that each has another Reach.
 	Tag func(credentials.Bundle) string
+	// Meter, if not nil, records the channel's metrics.
+	Meter *Meter
 
 	network    *Network
 	serializer *tree.Loop
@@ -60,7 +63,7 @@ func (cc *ClientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 	if len(addrs) == 0 {
 		return nil, fmt.Errorf("a SubConn needs an address")
 	}
-	sc := &SubConn{cc: cc, Addr: addrs[0].Addr, listener: opts.StateListener}
+	sc := &SubConn{cc: cc, Addr: addrs[0].Addr, Address: addrs[0], listener: opts.StateListener}
 	//lint:ignore SA1019 It is how a SubConn gets credentials of its own.
 	if bundle := opts.CredsBundle; cc.Tag != nil && bundle != nil {
 		sc.Addr += cc.Tag(bundle)
@@ -85,10 +88,8 @@ func (cc *ClientConn) ResolveNow(resolver.ResolveNowOptions) {}
 // Target implements balancer.ClientConn.
 func (cc *ClientConn) Target() string { return "test:///target" }
 
-// MetricsRecorder implements balancer.ClientConn. Nothing is recorded.
-func (cc *ClientConn) MetricsRecorder() stats.MetricsRecorder {
-	return stats.UnimplementedMetricsRecorder{}
-}
+// MetricsRecorder implements balancer.ClientConn.
+func (cc *ClientConn) MetricsRecorder() stats.MetricsRecorder { return newRecorder(cc.Meter) }
 
 // Updates returns how often the policy called UpdateState.
 func (cc *ClientConn) Updates() int {
@@ -149,6 +150,15 @@ func Picked(result balancer.PickResult) *SubConn {
 	return sc.(*SubConn)
 }
 
+// Labelled reports whether a SubConn to an address has the labels of a cluster and a locality for
+// its metrics.
+func (cc *ClientConn) Labelled(addr, cluster, locality string) bool {
+	want := grpcbridge.SubchannelLabels{BackendService: cluster, Locality: locality}
+	return slices.ContainsFunc(cc.subConnsTo(addr), func(sc *SubConn) bool {
+		return grpcbridge.SubchannelLabelsOf(sc.Address) == want
+	})
+}
+
 // Open returns the addresses of the SubConns that are not shut down, sorted.
 func (cc *ClientConn) Open() []string {
 	cc.mu.Lock()
@@ -193,6 +203,8 @@ func (cc *ClientConn) drop(sc *SubConn) {
 type SubConn struct {
 	balancer.SubConn
 	Addr string
+	// Address is what it was made with.
+	Address resolver.Address
 
 	cc       *ClientConn
 	listener func(balancer.SubConnState)

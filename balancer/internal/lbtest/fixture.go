@@ -28,7 +28,7 @@ type Bed struct {
 	Env     *tree.Env
 }
 
-// NewBed returns a Bed.
+// NewBed returns a Bed whose metrics nobody records.
 func NewBed(t testing.TB) *Bed {
 	b := &Bed{T: t, Network: NewNetwork(), Loop: tree.NewLoop(func() {})}
 	b.CC = NewClientConn(b.Network)
@@ -37,6 +37,12 @@ func NewBed(t testing.TB) *Bed {
 		Endpoints: endpoints.New(func() {}, func() {}),
 	}
 	return b
+}
+
+// Record has the metrics of policies that are made from now on recorded. It is called on the loop.
+func (b *Bed) Record() *Meter {
+	b.CC.Meter, b.Env.Recorded = new(Meter), true
+	return b.CC.Meter
 }
 
 // Fixture is one policy on a Bed.

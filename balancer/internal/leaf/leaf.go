@@ -12,13 +12,16 @@ import (
 	"slices"
 	"sync"
 
+	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/pickfirst"
+	"google.golang.org/grpc/balancer/weightedroundrobin"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -34,6 +37,8 @@ type Policy struct {
 	configErr error
 	endpoints []xdsresource.Endpoint
 	state     balancer.State
+	// labels are attributes with what the policy's metrics have as labels, or nil.
+	labels *attributes.Attributes
 
 	// calls serializes the calls of gRPC's policy, as gRPC does: SubConns report on gRPC's
 	// goroutine, not on the loop. The policy may call conn meanwhile, which therefore locks
@@ -58,7 +63,7 @@ const (
 // New returns a leaf that runs the named policy. It is CONNECTING until the policy reports. If
 // the name is not registered, the leaf fails with an error that says so.
 func New(env *tree.Env, name string, kind Kind, changed func()) *Policy {
-	p := &Policy{name: name, kind: kind, changed: changed, state: tree.Waiting(connectivity.Connecting)}
+	p := &Policy{name: name, kind: kind, changed: changed, labels: labelsOf(env, kind), state: tree.Waiting(connectivity.Connecting)}
 	p.conn = newClientConn(env, p)
 	builder := balancer.Get(name)
 	if builder == nil {
@@ -71,6 +76,21 @@ func New(env *tree.Env, name string, kind Kind, changed func()) *Policy {
 	defer p.calls.Unlock()
 	p.policy = builder.Build(p.conn, env.Options)
 	return p
+}
+
+// labelsOf returns the attributes by which a policy of gRPC's is told the labels of its metrics, if
+// anybody records them: grpc.lb.backend_service (gRFC A89, "Add grpc.lb.backend_service to WRR
+// metrics"), and grpc.lb.locality (gRFC A78) if all its endpoints are in one. Those of one endpoint
+// have no such metrics.
+func labelsOf(env *tree.Env, kind Kind) *attributes.Attributes {
+	if !env.Recorded || kind != ForLocality {
+		return nil
+	}
+	labels := weightedroundrobin.SetBackendService(resolver.State{}, env.Cluster).Attributes
+	if name := env.Locality.Name(""); name != "" {
+		labels = grpcbridge.WithLocality(labels, name)
+	}
+	return labels
 }
 
 // parse sets the configuration from JSON. An empty text is a configuration without fields.
@@ -118,7 +138,7 @@ func (p *Policy) updatePolicy() {
 		p.state = tree.Failing(p.configErr)
 		return
 	}
-	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.conn.env.Bundle)}
+	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.conn.env.Bundle), Attributes: p.labels}
 	if p.kind == ForEndpoint {
 		state = pickfirst.EnableHealthListener(state)
 	}

@@ -29,6 +29,7 @@ type SubConn struct {
 
 	env  *tree.Env
 	conn *clientConn // nil: opened for sessions, not by a policy
+	kept atomic.Bool // for sessions, by env.Endpoints: the policy has no more use for it
 	// found is what the last call of LocalityIn found, nil before the first.
 	found atomic.Pointer[found]
 
@@ -72,8 +73,28 @@ func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOpt
 	if s.env.Bundle != nil {
 		opts = grpcbridge.WithCredentials(opts, s.env.Bundle)
 	}
-	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(addresses), opts)
+	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(addresses), s.labels(), opts)
 	return err
+}
+
+// labels returns the labels of the connection's metrics (gRFC A94), none if nobody records them.
+func (s *SubConn) labels() grpcbridge.SubchannelLabels {
+	if !s.env.Recorded {
+		return grpcbridge.SubchannelLabels{}
+	}
+	return grpcbridge.SubchannelLabels{BackendService: s.env.Cluster, Locality: s.place().Name(s.Address())}
+}
+
+// place returns where the endpoint is, or nil. Connections for sessions do not belong, or no
+// longer, to a locality's part of the tree.
+func (s *SubConn) place() *tree.Locality {
+	if s.env.Locality != nil && !s.kept.Load() {
+		return s.env.Locality
+	}
+	if session := s.env.Endpoints.Session(s.Address()); session != nil {
+		return tree.NewLocality(session.Endpoint().Locality)
+	}
+	return nil
 }
 
 // UpdateAddresses implements balancer.SubConn.
@@ -91,9 +112,7 @@ func (s *SubConn) Address() string { return s.endpoint.Address() }
 func (s *SubConn) Hostname() string { return s.endpoint.Hostname() }
 
 // LocalityLabels returns the telemetry label of the endpoint's locality, or nil.
-func (s *SubConn) LocalityLabels() map[string]string {
-	return s.env.Locality.Labels(s.endpoint.Address())
-}
+func (s *SubConn) LocalityLabels() map[string]string { return s.place().Labels(s.Address()) }
 
 // Session returns what sessions know of the endpoint, or nil.
 func (s *SubConn) Session() *endpoints.Session { return s.endpoint.Session() }
@@ -111,7 +130,9 @@ func (s *SubConn) Shutdown() {
 // retire ends the policy's use of the SubConn.
 func (s *SubConn) retire() {
 	s.listen(nil)
-	if !s.endpoint.Abandon() {
+	if s.endpoint.Abandon() {
+		s.kept.Store(true)
+	} else {
 		s.Release()
 	}
 }

@@ -1,5 +1,5 @@
 // Package outlier ejects endpoints of a cluster that fail more RPCs than others (gRFCs A50,
-// A61, A75).
+// A61, A75), and counts what it detects (gRFC A91).
 //
 // It counts no RPCs and moves none: connections count in endpoints.Health, and policies avoid
 // endpoints whose connections report an ejection. It works on the tree's loop.
@@ -19,12 +19,15 @@ import (
 type Detector struct {
 	loop     *tree.Loop
 	registry *endpoints.Registry
+	metrics  *metrics
 
 	// config is nil while no algorithm is in use.
 	config *xdsresource.OutlierDetection
 	// endpoints are in the order of the resource. byKey has the same ones.
 	endpoints []*endpoint
 	byKey     map[string]*endpoint
+	// ejected is the number of endpoints that are ejected, during a sweep.
+	ejected int
 
 	// timer runs since started. It is nil, and started is zero, while config is nil.
 	timer   *tree.Timer
@@ -40,9 +43,9 @@ type endpoint struct {
 	succeeded, failed uint64
 }
 
-// New returns a Detector without endpoints.
-func New(loop *tree.Loop, registry *endpoints.Registry) *Detector {
-	return &Detector{loop: loop, registry: registry}
+// New returns a Detector without endpoints for the cluster that env is for.
+func New(env *tree.Env) *Detector {
+	return &Detector{loop: env.Loop, registry: env.Endpoints, metrics: newMetrics(env)}
 }
 
 // Update sets the configuration, nil for none, and the endpoints of the cluster. It
@@ -117,6 +120,7 @@ func (d *Detector) takeCalls() {
 func (d *Detector) sweep() {
 	d.started = time.Now()
 	d.takeCalls()
+	d.ejected = d.countEjected()
 	if d.config.SuccessRate != nil {
 		d.ejectBySuccessRate(d.config.SuccessRate)
 	}
@@ -181,11 +185,8 @@ func (d *Detector) ejectBySuccessRate(c *xdsresource.SuccessRateEjection) {
 	deviation := math.Sqrt(squares / float64(len(enough)))
 	threshold := mean - deviation*float64(c.StdevFactor)/1000
 	for _, e := range enough {
-		if d.full() {
-			return
-		}
 		if e.successRate() < threshold-rounding {
-			d.eject(e, c.EnforcementPercentage)
+			d.detected(e, bySuccessRate, c.EnforcementPercentage)
 		}
 	}
 }
@@ -195,11 +196,8 @@ func (d *Detector) ejectBySuccessRate(c *xdsresource.SuccessRateEjection) {
 // or equal", but gRPC-Go follows the gRFC too.
 func (d *Detector) ejectByFailurePercentage(c *xdsresource.FailurePercentageEjection) {
 	for _, e := range d.withVolume(c.RequestVolume, c.MinimumHosts) {
-		if d.full() {
-			return
-		}
 		if e.failed*100 > uint64(c.Threshold)*(e.succeeded+e.failed) {
-			d.eject(e, c.EnforcementPercentage)
+			d.detected(e, byFailurePercentage, c.EnforcementPercentage)
 		}
 	}
 }
@@ -208,22 +206,35 @@ func (e *endpoint) successRate() float64 {
 	return float64(e.succeeded) / float64(e.succeeded+e.failed)
 }
 
-// full reports whether the maximum number of endpoints is ejected.
-func (d *Detector) full() bool {
-	ejected := 0
+func (d *Detector) countEjected() int {
+	n := 0
 	for _, e := range d.endpoints {
 		if e.Ejected() {
-			ejected++
+			n++
 		}
 	}
-	return ejected*100 >= int(d.config.MaxEjectionPercent)*len(d.endpoints)
+	return n
 }
 
-func (d *Detector) eject(e *endpoint, percentage uint32) {
-	if e.Ejected() || rand.Uint32N(100) >= percentage {
-		return
+// full reports whether the maximum number of endpoints is ejected.
+func (d *Detector) full() bool {
+	return d.ejected*100 >= int(d.config.MaxEjectionPercent)*len(d.endpoints)
+}
+
+// detected ejects an outlier, unless too many are ejected already, with the probability
+// percentage. One that is ejected already stays as it is.
+func (d *Detector) detected(e *endpoint, by method, percentage uint32) {
+	switch {
+	case e.Ejected():
+	case d.full():
+		d.metrics.spared(by, overflow)
+	case rand.Uint32N(100) >= percentage:
+		d.metrics.spared(by, enforcement)
+	default:
+		d.metrics.ejected(by)
+		d.ejected++
+		e.ejectedAt = d.started
+		e.multiplier++
+		d.registry.Eject(e.Health, true)
 	}
-	e.ejectedAt = d.started
-	e.multiplier++
-	d.registry.Eject(e.Health, true)
 }

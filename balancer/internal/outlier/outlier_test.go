@@ -3,6 +3,7 @@ package outlier_test
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
@@ -27,6 +29,7 @@ type fixture struct {
 	t        testing.TB
 	loop     *tree.Loop
 	registry *endpoints.Registry
+	cc       *lbtest.ClientConn
 	detector *outlier.Detector
 	conns    []*lbtest.User
 }
@@ -38,7 +41,13 @@ func test(t *testing.T, n int, run func(f *fixture)) {
 
 func newFixture(t testing.TB, n int) *fixture {
 	f := &fixture{t: t, loop: tree.NewLoop(func() {}), registry: endpoints.New(func() {}, func() {})}
-	f.detector = outlier.New(f.loop, f.registry)
+	f.cc = lbtest.NewClientConn(lbtest.NewNetwork())
+	f.cc.Meter = new(lbtest.Meter)
+	target := resolver.Target{URL: url.URL{Scheme: "xds", Path: "/service"}}
+	f.detector = outlier.New(&tree.Env{
+		Loop: f.loop, Endpoints: f.registry, ClientConn: f.cc, Cluster: "backend", Recorded: true,
+		Options: balancer.BuildOptions{Target: target},
+	})
 	for i := range n {
 		f.conns = append(f.conns, lbtest.NewUser(f.registry, fmt.Sprint(i), connectivity.Ready))
 	}

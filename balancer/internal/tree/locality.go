@@ -7,8 +7,10 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
+const labelLocality = "grpc.lb.locality"
+
 // Locality has the telemetry label grpc.lb.locality of endpoints (gRFC A78, "Optional xDS
-// Locality Label"). A nil Locality has none. Labels is for any goroutine.
+// Locality Label"). A nil Locality has none. Labels and Name are for any goroutine.
 type Locality struct {
 	labels map[string]string
 	// byAddress is for policies that pick across localities.
@@ -18,7 +20,7 @@ type Locality struct {
 // NewLocality returns the Locality of endpoints that are all in the one of the given ID.
 func NewLocality(id xdsresource.LocalityID) *Locality {
 	text := fmt.Sprintf("{region=%q, zone=%q, sub_zone=%q}", id.Region, id.Zone, id.SubZone)
-	return &Locality{labels: map[string]string{"grpc.lb.locality": text}}
+	return &Locality{labels: map[string]string{labelLocality: text}}
 }
 
 // Set replaces what is known of endpoints in several localities.
@@ -51,3 +53,6 @@ func (l *Locality) Labels(address string) map[string]string {
 	}
 	return nil
 }
+
+// Name returns the value of the label, or "".
+func (l *Locality) Name(address string) string { return l.Labels(address)[labelLocality] }

@@ -41,6 +41,12 @@ type Env struct {
 	Bundle *clustertls.Bundle
 	// Options are for policies that gRPC's registry builds.
 	Options balancer.BuildOptions
+	// Recorded says that a stats handler of the channel takes metrics. Otherwise nothing is
+	// recorded, and connections and policies have no labels for it.
+	Recorded bool
+	// Cluster is the name of the cluster that this part of the tree serves: the label
+	// grpc.lb.backend_service (gRFC A89). It is empty above the clusters.
+	Cluster string
 	// ResolveNow requests another look-up of the addresses of endpoints. It does not block and
 	// may be called from any goroutine. It is nil if nothing is looked up.
 	ResolveNow func()
@@ -52,10 +58,10 @@ type Env struct {
 	Endpoints *endpoints.Registry
 }
 
-// ForCluster returns the Env for the part of the tree that serves a cluster.
-func (e *Env) ForCluster(resolveNow func()) *Env {
+// ForCluster returns the Env for the part of the tree that serves the named cluster.
+func (e *Env) ForCluster(name string, resolveNow func()) *Env {
 	part := *e
-	part.ResolveNow = resolveNow
+	part.Cluster, part.ResolveNow = name, resolveNow
 	return &part
 }
 

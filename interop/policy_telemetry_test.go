@@ -1,0 +1,196 @@
+package interop_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	wrrlocalitypb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	estats "google.golang.org/grpc/experimental/stats"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/stats/opentelemetry"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// policyMetrics are metrics of gRPC's policies, of ours and of subchannels (gRFCs A78, A91 and A94).
+var policyMetrics = []string{
+	"grpc.lb.wrr.rr_fallback", "grpc.lb.wrr.endpoint_weights",
+	"grpc.lb.outlier_detection.ejections_enforced", "grpc.lb.outlier_detection.ejections_unenforced",
+	"grpc.subchannel.connection_attempts_succeeded", "grpc.subchannel.open_connections",
+	"grpc.subchannel.disconnections", "grpc.subchannel.connection_attempts_failed",
+}
+
+// recordings is a stats handler that sees what those before it have recorded.
+type recordings struct {
+	meter
+	xdstest.State
+	names map[string]bool
+}
+
+func (r *recordings) add(name string) { r.Change(func() { r.names[name] = true }) }
+
+func (r *recordings) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
+	r.meter.RecordInt64Count(h, n, labels...) // which checks the descriptor
+	r.add(h.Name)
+}
+
+func (r *recordings) RecordInt64UpDownCount(h *estats.Int64UpDownCountHandle, _ int64, _ ...string) {
+	r.add(h.Name)
+}
+
+func (r *recordings) RecordFloat64Histo(h *estats.Float64HistoHandle, _ float64, _ ...string) {
+	r.add(h.Name)
+}
+
+// gRPC's OpenTelemetry plugin sees the same metrics of policies and subchannels, with the same
+// labels, on channels of dynxds and of gRPC-Go's xds: gRFC A78, "WRR"; gRFC A89, "Add
+// grpc.lb.backend_service to WRR metrics"; gRFC A91, "Proposal", without the optional label that
+// gRPC-Go's descriptor does not have; gRFC A94, "Proposal". Both are in one process here: each
+// gives labels to its own connections.
+func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
+	t.Parallel()
+	const here = `{region="here", zone="z", sub_zone="s"}`
+	placed := "grpc.lb.backend_service=blue grpc.lb.locality=" + here
+	target := " grpc.target=xds:///" + service
+	detected := "grpc.lb.outlier_detection.detection_method=failure_percentage"
+	want := map[string][]string{
+		"grpc.lb.wrr.rr_fallback":                       {placed + target},
+		"grpc.lb.wrr.endpoint_weights":                  {placed + target},
+		"grpc.lb.outlier_detection.ejections_enforced":  {detected + target},
+		"grpc.subchannel.connection_attempts_succeeded": {placed + target},
+		"grpc.subchannel.open_connections":              {placed + " grpc.security_level=NoSecurity" + target},
+		"grpc.subchannel.disconnections":                {placed + target},
+		"grpc.subchannel.connection_attempts_failed":    {placed + target},
+		"grpc.lb.outlier_detection.ejections_unenforced": {
+			detected + " grpc.lb.outlier_detection.unenforced_reason=max_ejection_overflow" + target,
+		},
+	}
+	for _, p := range trees {
+		xdstest.Parallel(t, p.name, func(t *testing.T) {
+			control := gocp.StartOver(t, gocp.Delta, nil)
+			good, bad, worse := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad"), testutils.StartBackend(t, "worse")
+			bad.Fail(status.Error(codes.Internal, "broken"))
+			worse.Fail(status.Error(codes.Internal, "broken"))
+			control.Set(t, listener("routes"), routes("routes", "blue"), watched(t), placedAll("blue", "here", good, bad, worse))
+
+			reader, seen := metric.NewManualReader(), &recordings{meter: meter{counts: map[string]int64{}}, names: map[string]bool{}}
+			cc := dial(t, p.builder(t, control), "xds:///"+service, opentelemetry.DialOption(opentelemetry.Options{
+				MetricsOptions: opentelemetry.MetricsOptions{
+					MeterProvider:  metric.NewMeterProvider(metric.WithReader(reader)),
+					Metrics:        opentelemetry.DefaultMetrics().Add(policyMetrics...),
+					OptionalLabels: append(slices.Clone(labels), "grpc.security_level"),
+				},
+			}), grpc.WithStatsHandler(seen))
+			ctx := testutils.Context(t)
+			has := func(name string) (yes bool) { seen.Change(func() { yes = seen.names[name] }); return yes }
+			for !has("grpc.lb.outlier_detection.ejections_enforced") || !has("grpc.lb.outlier_detection.ejections_unenforced") {
+				testpb.NewTestServiceClient(cc).EmptyCall(ctx, new(testpb.Empty), grpc.WaitForReady(true))
+				if ctx.Err() != nil {
+					t.Fatal("nothing was ejected")
+				}
+			}
+			good.Stop()
+			seen.Await(t, "all metrics", func() bool {
+				return len(seen.names) >= len(policyMetrics) && seen.names["grpc.subchannel.connection_attempts_failed"]
+			})
+			xdstest.Equal(t, "the metrics", want, labelSets(ctx, t, reader, policyMetrics))
+		})
+	}
+}
+
+// watched is the cluster "blue": weighted round robin in each locality, and outlier detection that
+// ejects one endpoint at most.
+func watched(t *testing.T) *clusterpb.Cluster {
+	t.Helper()
+	policy := func(config proto.Message) *clusterpb.LoadBalancingPolicy {
+		packed, err := anypb.New(config)
+		xdstest.NoError(t, err)
+		return &clusterpb.LoadBalancingPolicy{Policies: []*clusterpb.LoadBalancingPolicy_Policy{
+			{TypedExtensionConfig: &corepb.TypedExtensionConfig{Name: "policy", TypedConfig: packed}},
+		}}
+	}
+	c := cluster("blue", "blue")
+	c.LoadBalancingPolicy = policy(&wrrlocalitypb.WrrLocality{EndpointPickingPolicy: policy(&wrrpb.ClientSideWeightedRoundRobin{})})
+	c.OutlierDetection = &clusterpb.OutlierDetection{
+		Interval:                       durationpb.New(100 * time.Millisecond),
+		BaseEjectionTime:               durationpb.New(time.Hour),
+		MaxEjectionTime:                durationpb.New(time.Hour),
+		MaxEjectionPercent:             wrapperspb.UInt32(1),
+		EnforcingSuccessRate:           wrapperspb.UInt32(0),
+		EnforcingFailurePercentage:     wrapperspb.UInt32(100),
+		FailurePercentageMinimumHosts:  wrapperspb.UInt32(1),
+		FailurePercentageRequestVolume: wrapperspb.UInt32(1),
+	}
+	return c
+}
+
+// placedAll is the endpoints of a cluster in one region.
+func placedAll(name, region string, backends ...*testutils.Backend) *endpointpb.ClusterLoadAssignment {
+	e := placed(name, region, backends[0])
+	for _, b := range backends[1:] {
+		more := xdsmsg.SimpleEndpoints("", b.Addr())
+		e.Endpoints[0].LbEndpoints = append(e.Endpoints[0].LbEndpoints, more.Endpoints[0].LbEndpoints...)
+	}
+	return e
+}
+
+// labelSets returns the sets of labels of metrics, each as "label=value label=value", sorted.
+func labelSets(ctx context.Context, t *testing.T, reader metric.Reader, names []string) map[string][]string {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	xdstest.NoError(t, reader.Collect(ctx, &all))
+	sets := make(map[string]map[string]bool)
+	add := func(name string, set attribute.Set) {
+		var text []string
+		for _, kv := range set.ToSlice() {
+			text = append(text, string(kv.Key)+"="+kv.Value.AsString())
+		}
+		if sets[name] == nil {
+			sets[name] = make(map[string]bool)
+		}
+		sets[name][strings.Join(text, " ")] = true
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if !slices.Contains(names, m.Name) {
+				continue
+			}
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					add(m.Name, p.Attributes)
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					add(m.Name, p.Attributes)
+				}
+			}
+		}
+	}
+	sorted := make(map[string][]string)
+	for name, set := range sets {
+		sorted[name] = slices.Sorted(maps.Keys(set))
+	}
+	return sorted
+}
