@@ -73,6 +73,20 @@ func (m *rpcMeter) RecordInt64AsyncGauge(h *estats.Int64AsyncGaugeHandle, _ int6
 	m.add(h.Descriptor(), 1, labels)
 }
 
+// gRPC ignores the names of metrics that it does not know.
+func TestAllMetricsAreRegisteredAndOff(t *testing.T) {
+	t.Parallel()
+	names := metrics.All().Metrics()
+	if len(names) != 13 {
+		t.Errorf("%d metrics: %v", len(names), names)
+	}
+	for name := range names {
+		if d := estats.DescriptorForMetric(name); d == nil || d.Default || d.Description == "" || d.Unit == "" {
+			t.Errorf("%s is registered as %+v", name, d)
+		}
+	}
+}
+
 // Each RPC is counted once, with the route, the cluster and the priority that served it, and so are
 // its retries and the picks that failed.
 func TestMetricsOfRPCs(t *testing.T) {

@@ -31,11 +31,11 @@ import (
 
 func init() { grpcbridge.RegisterMetrics(rpcmetrics.Descriptors()...) }
 
-// All returns the names of the metrics of RPCs, and of those of xDS clients ("grpc.xds_client.…"
-// of gRFC A78, and "dynxds.xds_client.…"). All are off by default. MetricSet.Remove takes out
-// those that are not wanted.
+// All returns the names of the metrics of RPCs, of those of xDS clients ("grpc.xds_client.…" of
+// gRFC A78, and "dynxds.xds_client.…") and of those of outlier detection (gRFC A91). All are off
+// by default. MetricSet.Remove takes out those that are not wanted.
 func All() *stats.MetricSet {
-	all := stats.NewMetricSet()
+	all := stats.NewMetricSet("grpc.lb.outlier_detection.ejections_enforced", "grpc.lb.outlier_detection.ejections_unenforced")
 	for _, d := range append(rpcmetrics.Descriptors(), xdsclient.Metrics()...) {
 		all = all.Add(d.Name)
 	}
