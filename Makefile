@@ -3,7 +3,7 @@ GO ?= go
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 FUZZTIME ?= 30s
-DOCS := README.md $(wildcard docs/*.md) examples/mesh/README.md interop/README.md
+DOCS := README.md $(wildcard docs/*.md) examples/mesh/README.md examples/otel/README.md interop/README.md
 
 .PHONY: help
 help: ## Show this list
@@ -16,6 +16,10 @@ demo: ## Run the demonstration: a control plane, backends and a client in one pr
 .PHONY: test
 test: ## Run the tests under the race detector
 	$(GO) test -race ./...
+
+.PHONY: otel
+otel: ## Run the test of the example with OpenTelemetry, a module of its own
+	cd examples/otel && $(GO) test -race ./...
 
 .PHONY: interop
 interop: ## Run the tests against peers (go-control-plane's server, gRPC-Go's xds)

@@ -17,8 +17,8 @@ import (
 // If ctx already has a Trace, both get every event, t first. t is copied; nil adds nothing.
 //
 // An RPC without a Trace costs no allocation more than it would if there were no traces. One
-// with a Trace allocates, and a pick searches the endpoints of its cluster. Nothing else about
-// the RPC changes.
+// with a Trace allocates, and the first pick of a connection after its cluster's endpoints have
+// changed searches these. Nothing else about the RPC changes.
 func WithTrace(ctx context.Context, t *Trace) context.Context { return rpctrace.With(ctx, t) }
 
 // Trace is a set of hooks that are called while an RPC is carried out. Any of them may be nil.
@@ -61,6 +61,9 @@ type TraceConfigWait = rpctrace.ConfigWait
 //   - Method (string) is the full method that the application called.
 //   - RouteConfig and VirtualHost (string) name the RouteConfiguration and the virtual host.
 //   - Name (string) is Route.name, which is often empty.
+//   - Match (string) is the path that the route matches: "/package.Service/Method",
+//     "/package.Service/*" for a prefix, "/package.Service{,/*}" for a path_separated_prefix, or
+//     "~" and a regular expression. It is empty if no route matches.
 //   - Cluster (string) is the cluster that was drawn. It is empty if the route answers the RPC
 //     itself. An HTTP filter may still choose another cluster.
 //   - Err (error) is the status that the RPC fails with, or nil.
@@ -85,8 +88,12 @@ type TraceFilter = rpctrace.Filter
 //   - Region, Zone and SubZone (string) are the locality of the endpoint, and Priority
 //     (uint32) is the priority of the locality, 0 for the most preferred.
 //   - Endpoint (string) is the address, "host:port".
-//   - Err (error) is why no endpoint was picked, or nil. Without an endpoint only Cluster
-//     is set besides.
+//   - Reason (string) is why no endpoint was picked, in one of these words, or empty:
+//     "dropped" (by drop_overloads), "max_requests" (by circuit_breakers), "unreachable" (no
+//     endpoint can be reached), "unusable" (the cluster is missing or invalid, or has no
+//     endpoints), "no_cluster" (the route's cluster was removed from the configuration),
+//     "no_config" (the channel has lost its configuration).
+//   - Err (error) is the same in full, or nil. Without an endpoint only Cluster is set besides.
 type TracePick = rpctrace.Pick
 
 // TraceAttempt is an attempt that has ended.

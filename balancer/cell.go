@@ -65,7 +65,7 @@ func (c *cell) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error)
 	if p := c.picker.Load(); p != nil {
 		result, err := (*p).Pick(info)
 		if err != nil {
-			traceFailure(info.Ctx, c.name, err)
+			traceClusterFailure(info.Ctx, c.name, err)
 		}
 		return result, err
 	}

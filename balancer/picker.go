@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 // errNotRouted is for RPCs that did not pass the interceptors.
@@ -40,7 +41,7 @@ func (p *picker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, erro
 		return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
 	}
 	if p.err != nil {
-		traceFailure(info.Ctx, d.Cluster, p.err)
+		traceFailure(info.Ctx, d.Cluster, rpctrace.NoConfig, p.err)
 		return grpcbalancer.PickResult{}, p.err
 	}
 	return p.pickAgain(info, d)
@@ -52,7 +53,7 @@ func (p *picker) pickAgain(info grpcbalancer.PickInfo, d *decision.Decision) (gr
 	if p.reselect != nil {
 		var err error
 		if name, err = p.reselect(d); err != nil {
-			traceFailure(info.Ctx, d.Cluster, err)
+			traceFailure(info.Ctx, d.Cluster, rpctrace.NoCluster, err)
 			return grpcbalancer.PickResult{}, err
 		}
 	}
@@ -61,6 +62,6 @@ func (p *picker) pickAgain(info grpcbalancer.PickInfo, d *decision.Decision) (gr
 	}
 	err := fmt.Errorf(
 		"dynxds: the RPC's route names cluster %q, which the configuration (version %d) does not have", name, p.version)
-	traceFailure(info.Ctx, name, err)
+	traceFailure(info.Ctx, name, rpctrace.NoCluster, err)
 	return grpcbalancer.PickResult{}, err
 }

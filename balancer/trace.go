@@ -11,11 +11,19 @@ import (
 
 // traceFailure reports a pick that has failed to the RPC's trace, if it has one. The pickers of
 // clusters report those that succeed.
-func traceFailure(ctx context.Context, cluster string, err error) {
+func traceFailure(ctx context.Context, cluster string, why rpctrace.Reason, err error) {
+	if t := decision.FromContext(ctx).Trace(); t != nil {
+		t.Picked(rpctrace.Pick{Cluster: cluster, Reason: why, Err: err})
+	}
+}
+
+// traceClusterFailure is traceFailure for a pick by the policy of a cluster, which tells the
+// Decision the reason.
+func traceClusterFailure(ctx context.Context, cluster string, err error) {
 	if err == grpcbalancer.ErrNoSubConnAvailable {
 		return // The RPC waits.
 	}
-	if t := decision.FromContext(ctx).Trace(); t != nil {
-		t.Picked(rpctrace.Pick{Cluster: cluster, Err: err})
+	if d := decision.FromContext(ctx); d.Trace() != nil {
+		traceFailure(ctx, cluster, d.Failure(), err)
 	}
 }

@@ -47,7 +47,9 @@ func TestTraceOfPicks(t *testing.T) {
 		tr.Network.Set("gone", lbtest.Refused)
 		dropping := serving("first")
 		dropping.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}
-		clusters := states{"c": two, "gone": serving("gone"), "dropping": dropping, "broken": {Err: errors.New("no such Cluster")}, "aggregate": over(under("member", "first"))}
+		limited := serving("first")
+		limited.Cluster.MaxRequests = 0
+		clusters := states{"c": two, "gone": serving("gone"), "dropping": dropping, "limited": limited, "broken": {Err: errors.New("no such Cluster")}, "aggregate": over(under("member", "first"))}
 		tr.update(clusters, func(s *balancer.State) { s.Default = []string{"c"} })
 		for name := range clusters {
 			err := pick(1, name)
@@ -64,12 +66,15 @@ func TestTraceOfPicks(t *testing.T) {
 		expect("endpoint", err, rpctrace.Pick{Cluster: "c", Region: "r", Zone: "z", SubZone: "s", Endpoint: "first"})
 		err = pick(1, "aggregate")
 		expect("member of an aggregate cluster", err, rpctrace.Pick{Cluster: "member", Endpoint: "first"})
-		for _, cluster := range []string{"gone", "dropping", "broken", "unknown"} {
+		for cluster, reason := range map[string]rpctrace.Reason{
+			"gone": rpctrace.Unreachable, "dropping": rpctrace.Dropped, "limited": rpctrace.MaxRequests,
+			"broken": rpctrace.Unusable, "unknown": rpctrace.NoCluster,
+		} {
 			err := pick(1, cluster)
 			if err == nil {
 				t.Fatalf("a pick of %q succeeds", cluster)
 			}
-			expect(cluster, err, rpctrace.Pick{Cluster: cluster, Err: err})
+			expect(cluster, err, rpctrace.Pick{Cluster: cluster, Reason: reason, Err: err})
 		}
 		err = pick(2, "unknown")
 		expect("cluster of a later version", err)
@@ -77,9 +82,23 @@ func TestTraceOfPicks(t *testing.T) {
 		reselected := status.Error(codes.Unavailable, "no route")
 		tr.update(nil, reselect("", reselected))
 		err = pick(1, "unknown")
-		expect("no route any more", err, rpctrace.Pick{Cluster: "unknown", Err: reselected})
+		expect("no route any more", err, rpctrace.Pick{Cluster: "unknown", Reason: rpctrace.NoCluster, Err: reselected})
 		tr.update(nil, reselect("c", nil))
 		err = pick(1, "unknown")
 		expect("routed again", err, rpctrace.Pick{Cluster: "c", Region: "r", Zone: "z", SubZone: "s", Endpoint: "first"})
+
+		// The place of a connection that stays is that in the endpoints of now.
+		moved := *two
+		moved.Endpoints = &xdsresource.Endpoints{Name: two.Endpoints.Name, Localities: []xdsresource.Locality{
+			{ID: xdsresource.LocalityID{Zone: "new"}, Weight: 1, Endpoints: two.Endpoints.Localities[0].Endpoints}}}
+		clusters["c"] = &moved
+		tr.update(clusters)
+		synctest.Wait()
+		err = pick(1, "c")
+		expect("another locality", err, rpctrace.Pick{Cluster: "c", Zone: "new", Endpoint: "first"})
+
+		tr.update(nil, func(s *balancer.State) { s.Err = errors.New("no Listener") })
+		err = pick(1, "unknown")
+		expect("no configuration", err, rpctrace.Pick{Cluster: "unknown", Reason: rpctrace.NoConfig, Err: err})
 	})
 }

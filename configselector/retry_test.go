@@ -17,6 +17,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -155,7 +156,7 @@ func TestADropIsNotRetried(t *testing.T) {
 	dropped := status.Error(codes.Unavailable, "dropped")
 	drop := func(ctx context.Context) error {
 		attempts++
-		decision.FromContext(ctx).Drop()
+		decision.FromContext(ctx).Fail(rpctrace.Dropped)
 		return dropped
 	}
 	err := w.s.Unary(t.Context(), "/s/m", bytesOf("x"), bytesOf(""), w.cc,

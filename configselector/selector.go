@@ -129,7 +129,8 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 		return grpcbridge.ErrRetired
 	}
 	defer hold.Release()
-	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: rpctrace.FromContext(ctx)}
+	ctx, trace := rpctrace.Take(ctx)
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: trace}
 	if err := s.route(&rpc); err != nil {
 		grpcbridge.Finish(opts, err)
 		return err
@@ -151,7 +152,8 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	if !ok {
 		return nil, grpcbridge.ErrRetired
 	}
-	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: rpctrace.FromContext(ctx)}
+	ctx, trace := rpctrace.Take(ctx)
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: trace}
 	if err := s.route(&rpc); err != nil {
 		hold.Release()
 		grpcbridge.Finish(opts, err)

@@ -37,6 +37,9 @@ func (l *traceLog) add(format string, args ...any) {
 func (l *traceLog) trace() *rpctrace.Trace {
 	return &rpctrace.Trace{
 		Routed: func(r rpctrace.Route) {
+			if routed := r.Err == nil; routed != strings.HasSuffix(r.Match, "*") {
+				l.add("routed by the match %q: %v", r.Match, r.Err)
+			}
 			l.add("routed %s %s/%s/%s to %q: %v", r.Method, r.RouteConfig, r.VirtualHost, r.Name, r.Cluster, status.Code(r.Err))
 		},
 		FilterStarted: func(f rpctrace.Filter) { l.add("%s started", f.Name) },

@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/rpcmetrics"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -39,6 +40,7 @@ type resolverConfig struct {
 // snapshots of its graph.
 type xdsResolver struct {
 	resolverConfig
+	metrics       *rpcmetrics.Recorder
 	serviceConfig *serviceconfig.ParseResult
 	graph         *graph
 	rpcs          *configselector.Channel
@@ -64,6 +66,7 @@ func newResolver(c resolverConfig) *xdsResolver {
 		resolverConfig: c,
 		serviceConfig:  c.cc.ParseServiceConfig(balancer.ServiceConfig),
 		rpcs:           configselector.NewChannel(c.channel.ClientConn(), c.opts.Authority, secure(c.opts), c.opts.MetricsRecorder),
+		metrics:        rpcmetrics.New(c.channel.ClientConn().CanonicalTarget(), c.opts.MetricsRecorder),
 	}
 	r.graph = newGraph(c.client, c.listener, c.opts.Authority, r.changed)
 	r.graph.usesXDS = c.usesXDS
@@ -114,6 +117,7 @@ func (r *xdsResolver) Close() {
 	r.channel.Detach()
 	r.use(nil)
 	r.rpcs.Close()
+	r.metrics.Close()
 	r.release()
 }
 
@@ -180,9 +184,11 @@ func (r *xdsResolver) apply(s *snapshot) {
 	case s.err != nil:
 		logger.Warningf("%s: no configuration: %v", r.channel.ClientConn().Target(), s.err)
 		r.channel.Fail(s.err)
+		r.metrics.Configured(false)
 		r.use(nil)
 	case s.config != nil:
-		r.channel.Publish(s.config.selector)
+		r.metrics.Configured(true)
+		r.channel.Publish(r.metrics.Runner(s.config.selector))
 		r.use(s.config.selector)
 	}
 }

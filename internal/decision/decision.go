@@ -7,6 +7,7 @@ package decision
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -58,7 +59,7 @@ type Extra struct {
 	// keeps it.
 	Pinned bool
 
-	dropped atomic.Bool
+	failure atomic.Uint32 // an index of failures; see Fail
 	hash    atomic.Uint64 // see Decision.Hash; shared by the attempts of an RPC
 }
 
@@ -140,16 +141,31 @@ func (d *Decision) policyHash() (hash uint64, ok bool) {
 	return d.Extra.RPC.Hash()
 }
 
-// Drop is called by a picker that drops the RPC, so that it is not retried (gRFC A6,
-// "Transparent Retries").
-func (d *Decision) Drop() {
-	if d.Extra != nil {
-		d.Extra.dropped.Store(true)
+// failures are the reasons that Fail keeps. The zero value of an Extra has the first.
+var failures = [...]rpctrace.Reason{rpctrace.Found, rpctrace.Unusable, rpctrace.Unreachable, rpctrace.MaxRequests, rpctrace.Dropped}
+
+// Fail is called by a picker that has no endpoint for the RPC, with the reason. An RPC that
+// it drops, for Dropped or MaxRequests, is not retried (gRFC A6, "Transparent Retries"). d may
+// be nil.
+func (d *Decision) Fail(why rpctrace.Reason) {
+	if d != nil && d.Extra != nil {
+		d.Extra.failure.Store(uint32(slices.Index(failures[:], why)))
 	}
 }
 
-// Dropped reports whether Drop was called.
-func (d *Decision) Dropped() bool { return d.Extra != nil && d.Extra.dropped.Load() }
+// Failure returns the reason of the last Fail, or Found.
+func (d *Decision) Failure() rpctrace.Reason {
+	if d.Extra == nil {
+		return rpctrace.Found
+	}
+	return failures[d.Extra.failure.Load()]
+}
+
+// Dropped reports whether a picker has dropped the RPC.
+func (d *Decision) Dropped() bool {
+	why := d.Failure()
+	return why == rpctrace.Dropped || why == rpctrace.MaxRequests
+}
 
 type contextKey struct{}
 

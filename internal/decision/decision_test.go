@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 // rpc is an RPC whose hash is computed by a test.
@@ -74,16 +75,21 @@ func TestAuthorityFor(t *testing.T) {
 	}
 }
 
-func TestDrop(t *testing.T) {
+func TestFail(t *testing.T) {
 	t.Parallel()
 	plain := &decision.Decision{Context: t.Context()}
-	plain.Drop() // It has no effect.
+	plain.Fail(rpctrace.Dropped) // It has no effect.
+	(*decision.Decision)(nil).Fail(rpctrace.Dropped)
 	d := &decision.Decision{Context: t.Context(), Extra: new(decision.Extra)}
-	if d.Dropped() || plain.Dropped() {
-		t.Error("dropped from the start")
+	if d.Dropped() || plain.Dropped() || d.Failure() != rpctrace.Found || plain.Failure() != rpctrace.Found {
+		t.Error("failed from the start")
 	}
-	if d.Drop(); !d.Dropped() {
-		t.Error("not dropped")
+	for reason, dropped := range map[rpctrace.Reason]bool{
+		rpctrace.Unusable: false, rpctrace.Unreachable: false, rpctrace.Dropped: true, rpctrace.MaxRequests: true,
+	} {
+		if d.Fail(reason); d.Failure() != reason || d.Dropped() != dropped {
+			t.Errorf("after %q: %q, dropped %v", reason, d.Failure(), d.Dropped())
+		}
 	}
 }
 

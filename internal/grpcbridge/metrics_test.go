@@ -21,13 +21,14 @@ func metricName(what string) string { return fmt.Sprint("bridgetest.", what, run
 func TestMetricsAreSharedWithTheirOtherOwner(t *testing.T) {
 	counter := estats.MetricDescriptor{Name: metricName("counter"), Labels: []string{"l"}, Type: estats.MetricTypeIntCount}
 	gauge := estats.MetricDescriptor{Name: metricName("gauge"), Labels: []string{"l"}, Type: estats.MetricTypeIntAsyncGauge}
+	histogram := estats.MetricDescriptor{Name: metricName("histogram"), Labels: []string{"l"}, Type: estats.MetricTypeFloatHisto}
 	late := estats.MetricDescriptor{Name: metricName("late"), Labels: []string{"l"}, Type: estats.MetricTypeIntCount}
 	theirsFirst := estats.RegisterInt64Count(late)
 
-	if !grpcbridge.RegisterMetrics(counter, gauge, late) {
+	if !grpcbridge.RegisterMetrics(counter, gauge, histogram, late) {
 		t.Fatal("this gRPC has no registry of metrics as RegisterMetrics knows it")
 	}
-	for _, want := range []estats.MetricDescriptor{counter, gauge} {
+	for _, want := range []estats.MetricDescriptor{counter, gauge, histogram} {
 		if got := estats.DescriptorForMetric(want.Name); got == nil || got.Type != want.Type {
 			t.Errorf("%s is registered as %+v", want.Name, got)
 		}

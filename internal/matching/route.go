@@ -31,6 +31,22 @@ type Route struct {
 // Million is the denominator of fractions.
 const Million = 1_000_000
 
+// Paths returns the paths that match as text: "/package.Service/Method", "/package.Service/*" for
+// a prefix, "/package.Service{,/*}" for a PathSeparatedPrefix, and "~" before a regular
+// expression.
+func (m *Route) Paths() string {
+	switch m.PathKind {
+	case PathRegex:
+		return "~" + strings.TrimSuffix(strings.TrimPrefix(m.Regex.String(), `\A(?:`), `)\z`)
+	case PathExact:
+		return m.Path
+	case PathSeparatedPrefix:
+		return m.Path + "{,/*}"
+	default:
+		return m.Path + "*"
+	}
+}
+
 // onlyPath reports whether the path alone decides.
 func (m *Route) onlyPath() bool {
 	return len(m.Headers) == 0 && len(m.Query) == 0 && m.FractionPerMillion == nil

@@ -19,7 +19,14 @@ type Trace struct {
 	AttemptEnded    func(Attempt)
 	Retried         func(Retry)
 	Mirrored        func(Mirror)
+
+	// filters, in a Trace of a context: one of its hooks for filters does something.
+	filters bool
 }
+
+// SeesFilters reports whether a Trace of a context wants to know of HTTP filters, which are
+// otherwise left as they are.
+func SeesFilters(t *Trace) bool { return t.filters }
 
 // ConfigWait is an RPC's wait for the configuration of its channel.
 type ConfigWait struct {
@@ -34,6 +41,7 @@ type Route struct {
 	RouteConfig string // the name of the RouteConfiguration
 	VirtualHost string // its name in the RouteConfiguration
 	Name        string // Route.name; often empty
+	Match       string // the path that the route matches; empty if no route matches
 	Cluster     string // the cluster drawn; empty if the route answers the RPC itself
 	Err         error  // what the RPC fails with, or nil
 }
@@ -52,8 +60,23 @@ type Pick struct {
 	Region, Zone, SubZone string // the locality of the endpoint
 	Priority              uint32 // of the locality; 0 is the most preferred
 	Endpoint              string // "host:port"
+	Reason                Reason // why there is no endpoint, as one of a few words
 	Err                   error  // why there is no endpoint, or nil
 }
+
+// Reason is why a pick found no endpoint. There are few, so that metrics can have them as a label.
+type Reason = string
+
+// The reasons; see dynxds.TracePick, which documents them.
+const (
+	Found       Reason = "" // no reason: an endpoint was picked
+	Dropped     Reason = "dropped"
+	MaxRequests Reason = "max_requests"
+	Unreachable Reason = "unreachable"
+	Unusable    Reason = "unusable"
+	NoCluster   Reason = "no_cluster"
+	NoConfig    Reason = "no_config"
+)
 
 // Attempt is an attempt of an RPC that has ended.
 type Attempt struct {
@@ -83,11 +106,16 @@ func With(ctx context.Context, t *Trace) context.Context {
 	if t == nil {
 		return ctx
 	}
-	old := FromContext(ctx)
+	return context.WithValue(ctx, contextKey{}, joined(t, FromContext(ctx)))
+}
+
+// joined returns a Trace, all of whose hooks are set, that calls those of t and then those of
+// old, which may be nil.
+func joined(t, old *Trace) *Trace {
 	if old == nil {
 		old = new(Trace)
 	}
-	return context.WithValue(ctx, contextKey{}, &Trace{
+	return &Trace{
 		WaitedForConfig: both(t.WaitedForConfig, old.WaitedForConfig),
 		Routed:          both(t.Routed, old.Routed),
 		FilterStarted:   both(t.FilterStarted, old.FilterStarted),
@@ -96,7 +124,29 @@ func With(ctx context.Context, t *Trace) context.Context {
 		AttemptEnded:    both(t.AttemptEnded, old.AttemptEnded),
 		Retried:         both(t.Retried, old.Retried),
 		Mirrored:        both(t.Mirrored, old.Mirrored),
-	})
+		filters:         t.FilterStarted != nil || t.FilterEnded != nil || old.filters,
+	}
+}
+
+// Observe returns ctx with the hooks of t for one RPC alone, whose carrier takes them off again by
+// Take. Unlike those of With, RPCs that something makes on the way of this one, with its
+// context, do not call them.
+func Observe(ctx context.Context, t *Trace) context.Context {
+	return &observed{ctx, joined(t, FromContext(ctx))}
+}
+
+type observed struct {
+	context.Context
+	trace *Trace
+}
+
+// Take returns the hooks for an RPC that is about to be carried out, nil for none, and its
+// context.
+func Take(ctx context.Context) (context.Context, *Trace) {
+	if o, ok := ctx.(*observed); ok {
+		return o.Context, o.trace
+	}
+	return ctx, FromContext(ctx)
 }
 
 // both returns a hook, never nil, that calls those of first and second that are not nil.

@@ -7,10 +7,20 @@ import (
 	"testing"
 )
 
+// hooks are the indexes of the hooks among the fields of a Trace.
+var hooks = func() (hooks []int) {
+	for f := range reflect.TypeFor[Trace]().NumField() {
+		if reflect.TypeFor[Trace]().Field(f).IsExported() {
+			hooks = append(hooks, f)
+		}
+	}
+	return hooks
+}()
+
 // fire calls every hook of a Trace.
 func fire(t *Trace) {
 	v := reflect.ValueOf(t).Elem()
-	for i := range v.NumField() {
+	for _, i := range hooks {
 		hook := v.Field(i)
 		hook.Call([]reflect.Value{reflect.Zero(hook.Type().In(0))})
 	}
@@ -20,7 +30,7 @@ func fire(t *Trace) {
 func logging(log *[]string, prefix string) *Trace {
 	t := new(Trace)
 	v := reflect.ValueOf(t).Elem()
-	for i := range v.NumField() {
+	for _, i := range hooks {
 		v.Field(i).Set(reflect.MakeFunc(v.Field(i).Type(), func([]reflect.Value) []reflect.Value {
 			*log = append(*log, prefix+v.Type().Field(i).Name)
 			return nil
@@ -36,7 +46,7 @@ func TestTracesCompose(t *testing.T) {
 	both := With(outer, logging(&log, "inner "))
 	fire(FromContext(both))
 	var want []string
-	for f := range reflect.TypeFor[Trace]().NumField() {
+	for _, f := range hooks {
 		name := reflect.TypeFor[Trace]().Field(f).Name
 		want = append(want, "inner "+name, "outer "+name)
 	}
@@ -64,7 +74,7 @@ func TestATraceIsCopied(t *testing.T) {
 	ctx := With(t.Context(), trace)
 	*trace = Trace{}
 	fire(FromContext(ctx))
-	if len(log) != reflect.TypeFor[Trace]().NumField() {
+	if len(log) != len(hooks) {
 		t.Errorf("hooks called: %q, want all", log)
 	}
 }
@@ -76,4 +86,40 @@ func TestWithoutATrace(t *testing.T) {
 		t.Error("a nil Trace changed the context")
 	}
 	fire(FromContext(With(ctx, new(Trace)))) // all hooks may be called
+}
+
+func TestObserve(t *testing.T) {
+	t.Parallel()
+	var log []string
+	outer := With(t.Context(), &Trace{Routed: func(Route) { log = append(log, "application") }})
+	observed := Observe(outer, &Trace{Routed: func(Route) { log = append(log, "observer") }})
+	ctx, trace := Take(observed)
+	fire(trace)
+	fire(FromContext(ctx)) // as an RPC on the way of the first one does
+	if want := []string{"observer", "application", "application"}; ctx != outer || !slices.Equal(log, want) {
+		t.Errorf("hooks called: %q, want %q", log, want)
+	}
+	if ctx, trace = Take(t.Context()); ctx != t.Context() || trace != nil {
+		t.Error("a context without hooks has some")
+	}
+}
+
+func TestSeesFilters(t *testing.T) {
+	t.Parallel()
+	without := With(t.Context(), &Trace{Routed: func(Route) {}})
+	started := With(without, &Trace{FilterStarted: func(Filter) {}})
+	for name, test := range map[string]struct {
+		ctx  context.Context
+		want bool
+	}{
+		"other hooks":           {without, false},
+		"FilterStarted":         {started, true},
+		"FilterEnded":           {With(without, &Trace{FilterEnded: func(Filter) {}}), true},
+		"other hooks on top":    {With(started, &Trace{Routed: func(Route) {}}), true},
+		"other hooks, observed": {Observe(started, &Trace{Routed: func(Route) {}}), true},
+	} {
+		if _, trace := Take(test.ctx); SeesFilters(trace) != test.want {
+			t.Errorf("%s: %v, want %v", name, !test.want, test.want)
+		}
+	}
 }

@@ -240,9 +240,9 @@ func (p *Policy) refreshState() {
 		s = p.priorities.State()
 	}
 	picker := &picker{
-		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name, labels: p.labels,
+		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints, labels: p.labels,
 		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions,
-		notes: p.config.Notes, localities: p.config.Endpoints.Localities,
+		notes: p.config.Notes,
 	}
 	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
 }

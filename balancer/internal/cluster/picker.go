@@ -15,14 +15,16 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // picker is the priorities' picker behind the cluster's drops and limit.
 type picker struct {
-	child     balancer.Picker
-	cluster   string
-	endpoints string
+	child   balancer.Picker
+	cluster string
+	// endpoints are those of the cluster, for errors and traces.
+	endpoints *xdsresource.Endpoints
 	// gate is for RPCs that are about to be sent. While the priorities are not READY, RPCs wait
 	// and are picked for repeatedly; each must be subject to drops only once.
 	gate  *gate
@@ -33,8 +35,6 @@ type picker struct {
 	labels map[string]string
 	// notes, if not nil, is added to the errors of RPCs that find no endpoint.
 	notes fmt.Stringer
-	// localities are those of the cluster, for traces.
-	localities []xdsresource.Locality
 }
 
 // gate is what an RPC has to pass before an endpoint is picked. It is immutable except for its
@@ -128,15 +128,16 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		if err == balancer.ErrNoSubConnAvailable {
 			return result, nil, err
 		}
+		d.Fail(rpctrace.Unreachable)
 		return result, nil, tree.Explain(err, fmt.Sprintf(
-			"dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", p.cluster, p.endpoints), p.notes)
+			"dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", p.cluster, p.endpoints.Name), p.notes)
 	}
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
 		result.SubConn = sc.Unwrap()
 		setAuthority(&result, d, sc)
 		if t := d.Trace(); t != nil {
-			p.picked(t, sc.Address())
+			p.picked(t, sc)
 		}
 	}
 	if !gated {
@@ -162,19 +163,17 @@ func (p *picker) enter(d *decision.Decision) error {
 		if rand.Uint32N(xdsresource.Million) < share.perMillion {
 			share.count.Add(1)
 			share.reported.Count()
-			return p.refuse(d, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", share.perMillion, share.category))
+			return p.refuse(d, rpctrace.Dropped, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", share.perMillion, share.category))
 		}
 	}
 	if !p.gate.counter.Start(p.gate.limit) {
 		p.gate.overload.Count()
-		return p.refuse(d, fmt.Sprintf("this process has %d RPCs in flight, as many as circuit_breakers.max_requests allows", p.gate.limit))
+		return p.refuse(d, rpctrace.MaxRequests, fmt.Sprintf("this process has %d RPCs in flight, as many as circuit_breakers.max_requests allows", p.gate.limit))
 	}
 	return nil
 }
 
-func (p *picker) refuse(d *decision.Decision, why string) error {
-	if d != nil {
-		d.Drop()
-	}
+func (p *picker) refuse(d *decision.Decision, reason rpctrace.Reason, why string) error {
+	d.Fail(reason)
 	return status.Errorf(codes.Unavailable, "dynxds: RPC to cluster %q dropped: %s", p.cluster, why)
 }

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // gRFC A54: whatever the error of a leaf policy, the data plane sees UNAVAILABLE.
@@ -27,7 +29,7 @@ func TestPickerErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			p := &picker{child: base.NewErrPicker(tc.err), cluster: "c", endpoints: "e"}
+			p := &picker{child: base.NewErrPicker(tc.err), cluster: "c", endpoints: &xdsresource.Endpoints{Name: "e"}}
 			_, err := p.Pick(balancer.PickInfo{Ctx: t.Context()})
 			if err.Error() != tc.want {
 				t.Errorf("error is %q, want %q", err, tc.want)

@@ -30,6 +30,8 @@ type SubConn struct {
 	env  *tree.Env
 	conn *clientConn // nil: opened for sessions, not by a policy
 	kept atomic.Bool // for sessions, by env.Endpoints: the policy has no more use for it
+	// found is what the last call of LocalityIn found, nil before the first.
+	found atomic.Pointer[found]
 
 	// mu guards what follows. It is not held during any call.
 	mu sync.Mutex

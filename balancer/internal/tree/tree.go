@@ -23,6 +23,8 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 // Env is what the policies of a tree have in common.
@@ -116,7 +118,8 @@ type noted struct {
 }
 
 // Pick implements balancer.Picker.
-func (n noted) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+func (n noted) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	decision.FromContext(info.Ctx).Fail(rpctrace.Unusable)
 	return balancer.PickResult{}, errors.New(Noted(n.text, n.notes))
 }
 

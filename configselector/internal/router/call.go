@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -159,7 +160,7 @@ func (c *call) start(ctx context.Context, chain *Chain) (grpc.ClientStream, erro
 		return nil, chain.Err
 	}
 	interceptors := chain.Interceptors
-	if t := c.trace(); t != nil {
+	if t := c.trace(); t != nil && rpctrace.SeesFilters(t) {
 		interceptors = traced(chain, t)
 	}
 	top, err := httpfilter.NewNext(c, interceptors...).NewStream(ctx, &c.rpc)

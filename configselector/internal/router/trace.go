@@ -20,7 +20,7 @@ func (r *Routes) Traced(rpc *RPC, err error) {
 		Cluster: rpc.Cluster, Err: err,
 	}
 	if rpc.Route != nil {
-		route.Name = rpc.Route.Name
+		route.Name, route.Match = rpc.Route.Name, rpc.Route.Match.Paths()
 	}
 	rpc.Trace.Routed(route)
 }

@@ -1,0 +1,124 @@
+// Package rpcmetrics records metrics of the RPCs of a channel: by route, cluster and priority of
+// the endpoint, by the reason of picks without an endpoint, and the age of the configuration.
+//
+// It is on for channels with a stats plugin that takes metrics, in programs that link the module's
+// package metrics, which registers the Descriptors with gRPC: plugins do not say which metrics
+// they are going to record, so that nobody else could tell. A Recorder then stands between the
+// channel's interceptors and its Selector and observes RPCs by the hooks of package rpctrace;
+// nothing else on the way of an RPC knows of it. It sums up nothing: plugins do.
+package rpcmetrics
+
+import (
+	"slices"
+
+	estats "google.golang.org/grpc/experimental/stats"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
+
+// The labels. Those of gRPC mean the same as on its own metrics (gRFC A66, A89).
+const (
+	labelTarget   = "grpc.target"
+	labelStatus   = "grpc.status"
+	labelCluster  = "grpc.lb.backend_service"
+	labelRoute    = "dynxds.route"
+	labelPriority = "dynxds.priority"
+	labelReason   = "dynxds.reason"
+)
+
+const (
+	metricCalls    = "dynxds.client.calls"
+	metricDuration = "dynxds.client.call.duration"
+	metricRetries  = "dynxds.client.call.retries"
+	metricFailures = "dynxds.client.pick.failures"
+	metricAge      = "dynxds.client.config.age"
+)
+
+// latencyBounds are those of grpc.client.call.duration (gRFC A66), in seconds.
+var latencyBounds = []float64{
+	0, 0.00001, 0.00005, 0.0001, 0.0003, 0.0006, 0.0008, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008,
+	0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.04, 0.05, 0.065, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5,
+	0.65, 0.8, 1, 2, 5, 10, 20, 50, 100,
+}
+
+// Descriptors returns the metrics, for gRPC's registry. All are off unless a plugin enables them.
+func Descriptors() []estats.MetricDescriptor {
+	byRoute := []string{labelTarget, labelRoute, labelCluster, labelPriority}
+	return []estats.MetricDescriptor{
+		{Name: metricCalls, Type: estats.MetricTypeIntCount, Unit: "{call}", Labels: append(slices.Clone(byRoute), labelStatus),
+			Description: "RPCs that have ended, by route, cluster, priority of the last endpoint and status."},
+		{Name: metricDuration, Type: estats.MetricTypeFloatHisto, Unit: "s", Labels: byRoute, Bounds: latencyBounds,
+			Description: "Time from an RPC's routing to its end, with its retries."},
+		{Name: metricRetries, Type: estats.MetricTypeIntCount, Unit: "{retry}", Labels: byRoute,
+			Description: "Retries, by what the attempt before each went to."},
+		{Name: metricFailures, Type: estats.MetricTypeIntCount, Unit: "{pick}", Labels: []string{labelTarget, labelCluster, labelReason},
+			Description: "Picks that found no endpoint for an RPC, by reason. Picks that wait are not counted."},
+		{Name: metricAge, Type: estats.MetricTypeIntAsyncGauge, Unit: "s", Labels: []string{labelTarget},
+			Description: "Time since the channel began to use its configuration: routes, clusters and endpoints."},
+	}
+}
+
+// handles are what metrics are recorded with.
+type handles struct {
+	calls, retries, failures *estats.Int64CountHandle
+	duration                 *estats.Float64HistoHandle
+	age                      *estats.Int64AsyncGaugeHandle
+}
+
+// registered looks the metrics up in gRPC's registry. It reports false unless all are there. It
+// must not be called before the program's init functions have run.
+func registered() (handles, bool) {
+	found := make(map[string]*estats.MetricDescriptor)
+	for _, want := range Descriptors() {
+		got := estats.DescriptorForMetric(want.Name)
+		if got == nil || got.Type != want.Type || !slices.Equal(got.Labels, want.Labels) || len(got.OptionalLabels) > 0 {
+			return handles{}, false
+		}
+		found[want.Name] = got
+	}
+	return handles{
+		calls:    (*estats.Int64CountHandle)(found[metricCalls]),
+		retries:  (*estats.Int64CountHandle)(found[metricRetries]),
+		failures: (*estats.Int64CountHandle)(found[metricFailures]),
+		duration: (*estats.Float64HistoHandle)(found[metricDuration]),
+		age:      (*estats.Int64AsyncGaugeHandle)(found[metricAge]),
+	}, true
+}
+
+// Recorder records the metrics of one channel, between idle periods. A nil Recorder records
+// nothing. It is safe for concurrent use.
+type Recorder struct {
+	handles
+	target string
+	to     estats.MetricsRecorder
+	// unrouted are the labels of RPCs without a route, others those of RPCs for whose own there
+	// is no room (labelSets).
+	unrouted, others *labelSet
+	age              age
+}
+
+// New returns the Recorder of a channel with the given target, or nil if nothing is to be
+// recorded. It has to be closed.
+func New(target string, to estats.MetricsRecorder) *Recorder {
+	if !grpcbridge.Records(to) {
+		return nil
+	}
+	h, ok := registered()
+	if !ok {
+		return nil
+	}
+	m := &Recorder{
+		handles: h, target: target, to: to,
+		unrouted: newLabelSet(labelKey{target: target}),
+		others:   newLabelSet(labelKey{target, other, other, other}),
+	}
+	m.startAge()
+	return m
+}
+
+// Close ends the reports of the configuration's age.
+func (m *Recorder) Close() {
+	if m != nil {
+		m.stopAge()
+	}
+}

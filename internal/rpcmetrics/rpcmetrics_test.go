@@ -1,0 +1,234 @@
+package rpcmetrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	estats "google.golang.org/grpc/experimental/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/rpctrace"
+)
+
+// plugin records what it is given, as "name value label…".
+type plugin struct {
+	estats.UnimplementedMetricsRecorder
+	mu        sync.Mutex
+	lines     []string
+	reporters map[*estats.AsyncMetricReporter]bool
+}
+
+func (p *plugin) add(d *estats.MetricDescriptor, v any, labels []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines = append(p.lines, fmt.Sprintf("%s %v %q", strings.TrimPrefix(d.Name, "dynxds.client."), v, labels))
+}
+
+func (p *plugin) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
+	p.add(h.Descriptor(), n, labels)
+}
+
+func (p *plugin) RecordFloat64Histo(h *estats.Float64HistoHandle, v float64, labels ...string) {
+	p.add(h.Descriptor(), v, labels)
+}
+
+func (p *plugin) RecordInt64AsyncGauge(h *estats.Int64AsyncGaugeHandle, v int64, labels ...string) {
+	p.add(h.Descriptor(), v, labels)
+}
+
+func (p *plugin) RegisterAsyncReporter(r estats.AsyncMetricReporter, _ ...estats.AsyncMetric) func() {
+	if p.reporters == nil {
+		p.reporters = make(map[*estats.AsyncMetricReporter]bool)
+	}
+	p.reporters[&r] = true
+	return func() { delete(p.reporters, &r) }
+}
+
+// expect checks what was recorded since the last call.
+func (p *plugin) expect(t *testing.T, want ...string) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Equal(p.lines, want) {
+		t.Errorf("recorded\n%s\nwant\n%s", strings.Join(p.lines, "\n"), strings.Join(want, "\n"))
+	}
+	p.lines = nil
+}
+
+// register makes gRPC know the metrics, as the package metrics does. It returns what New returned
+// before.
+var register = sync.OnceValue(func() *Recorder {
+	before := New("target", new(plugin))
+	grpcbridge.RegisterMetrics(Descriptors()...)
+	return before
+})
+
+// runnerFunc is a Runner for either kind of RPC.
+type runnerFunc func(ctx context.Context, opts []grpc.CallOption) error
+
+func (f runnerFunc) Unary(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts []grpc.CallOption) error {
+	return f(ctx, opts)
+}
+
+func (f runnerFunc) Stream(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, f(ctx, opts)
+}
+
+func TestNothingIsRecordedUnlessAsked(t *testing.T) {
+	t.Parallel()
+	if register() != nil {
+		t.Error("there is a Recorder although gRPC does not know the metrics")
+	}
+	if New("target", nil) != nil {
+		t.Error("there is a Recorder although there is no plugin")
+	}
+	var off *Recorder
+	next := &runner{}
+	if off.Runner(next) != grpcbridge.Runner(next) {
+		t.Error("a nil Recorder puts something into the way of RPCs")
+	}
+	off.Configured(true)
+	off.Close()
+}
+
+func TestRPC(t *testing.T) {
+	t.Parallel()
+	register()
+	synctest.Test(t, func(t *testing.T) {
+		p := new(plugin)
+		m := New("rpcs", p)
+		defer m.Close()
+		failure := errors.New("not reached")
+		r := m.Runner(runnerFunc(func(ctx context.Context, opts []grpc.CallOption) error {
+			inner, trace := rpctrace.Take(ctx)
+			if rpctrace.FromContext(inner) != nil {
+				t.Error("RPCs on the way of this one would be taken for it")
+			}
+			trace.Routed(rpctrace.Route{Name: "r", Match: "/s/*", Cluster: "all"})
+			trace.Picked(rpctrace.Pick{Cluster: "a", Reason: rpctrace.Unreachable, Err: failure})
+			trace.Picked(rpctrace.Pick{Cluster: "b", Priority: 1})
+			trace.Retried(rpctrace.Retry{})
+			trace.Picked(rpctrace.Pick{Cluster: "b", Priority: 12})
+			time.Sleep(1500 * time.Millisecond)
+			err := status.Error(codes.DeadlineExceeded, "")
+			grpcbridge.Finish(opts, err)
+			return err
+		}))
+		want := []string{
+			`pick.failures 1 ["rpcs" "a" "unreachable"]`, `call.retries 1 ["rpcs" "r" "b" "1"]`,
+			`calls 1 ["rpcs" "r" "b" "12" "DEADLINE_EXCEEDED"]`, `call.duration 1.5 ["rpcs" "r" "b" "12"]`,
+		}
+		r.Unary(t.Context(), "", nil, nil, nil, nil, nil)
+		p.expect(t, want...)
+		r.Stream(t.Context(), nil, nil, "", nil, nil)
+		p.expect(t, want...)
+
+		retired := m.Runner(runnerFunc(func(context.Context, []grpc.CallOption) error { return grpcbridge.ErrRetired }))
+		retired.Unary(t.Context(), "", nil, nil, nil, nil, nil)
+		retired.Stream(t.Context(), nil, nil, "", nil, nil)
+		p.expect(t) // The RPCs move on to another Runner.
+
+		strange := m.Runner(runnerFunc(func(context.Context, []grpc.CallOption) error { return status.Error(77, "") }))
+		strange.Unary(t.Context(), "", nil, nil, nil, nil, nil)
+		p.expect(t, `calls 1 ["rpcs" "" "" "" "other"]`, `call.duration 0 ["rpcs" "" "" ""]`)
+	})
+}
+
+// Of the channels with one target, the first that has a configuration reports.
+func TestAgeOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	register()
+	synctest.Test(t, func(t *testing.T) {
+		p := new(plugin)
+		first, second := New("ages", p), New("ages", p)
+		collect := func() {
+			for r := range p.reporters {
+				if err := (*r).Report(p); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		collect()
+		p.expect(t)
+		second.Configured(true)
+		time.Sleep(3 * time.Second)
+		collect()
+		p.expect(t, `config.age 3 ["ages"]`)
+		first.Configured(true)
+		time.Sleep(time.Minute)
+		collect()
+		p.expect(t, `config.age 60 ["ages"]`)
+		first.Configured(true)
+		collect()
+		p.expect(t, `config.age 0 ["ages"]`)
+		first.Configured(false)
+		collect()
+		p.expect(t, `config.age 63 ["ages"]`)
+		second.Close()
+		collect()
+		p.expect(t)
+		first.Close()
+		reporters.Lock()
+		defer reporters.Unlock()
+		if len(p.reporters) > 0 || len(reporters.byTarget["ages"]) > 0 {
+			t.Error("something is left of closed channels")
+		}
+	})
+}
+
+// The memory for labels, ours and the plugin's, is bounded whatever the control plane sends.
+func TestLabelsAreBounded(t *testing.T) {
+	t.Parallel()
+	var sets labelSets
+	first := labelKey{target: "t"}
+	kept := sets.get(first)
+	for i := range 2 * maxLabelSets {
+		sets.get(labelKey{target: "t", route: fmt.Sprint(i)})
+	}
+	if sets.get(first) != kept || len(*sets.byKey.Load()) != maxLabelSets || sets.get(labelKey{target: "late"}) != nil {
+		t.Errorf("%d sets of labels, want %d, the first of them kept", len(*sets.byKey.Load()), maxLabelSets)
+	}
+	for want, r := range map[string]rpctrace.Route{
+		"name":                                  {Name: "name", Match: "/s/m"},
+		"/s/m":                                  {Match: "/s/m"},
+		strings.Repeat("x", maxRoute):           {Name: strings.Repeat("x", 2*maxRoute)},
+		"x" + strings.Repeat("é", maxRoute/2-1): {Name: "x" + strings.Repeat("é", maxRoute)},
+	} {
+		if got := routeLabel(&r); got != want {
+			t.Errorf("route %+v has the label %q, want %q", r, got, want)
+		}
+	}
+}
+
+// discard is a plugin that drops what it is given.
+type discard struct {
+	estats.UnimplementedMetricsRecorder
+}
+
+// BenchmarkRPC is what a unary RPC costs more, without what the plugin does.
+func BenchmarkRPC(b *testing.B) {
+	register()
+	m := New("bench", discard{})
+	defer m.Close()
+	ctx := context.Background()
+	r := m.Runner(runnerFunc(func(ctx context.Context, _ []grpc.CallOption) error {
+		_, trace := rpctrace.Take(ctx)
+		trace.Routed(rpctrace.Route{Name: "r", Match: "/s/*", Cluster: "c"})
+		trace.Picked(rpctrace.Pick{Cluster: "c"})
+		return nil
+	}))
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Unary(ctx, "", nil, nil, nil, nil, nil)
+	}
+}

@@ -1,0 +1,155 @@
+package interop_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	experimental "google.golang.org/grpc/experimental/opentelemetry"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/stats/opentelemetry"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/oteltrace"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// An RPC that is mirrored and retried, in a span of gRPC's OpenTelemetry plugin or of the
+// application's own: the span tells it.
+func TestSpansSayWhatBecameOfRPCs(t *testing.T) {
+	t.Parallel()
+	for _, streaming := range []bool{false, true} {
+		for _, plugin := range []bool{false, true} {
+			name := map[bool]string{false: "unary", true: "stream"}[streaming] + map[bool]string{false: ", application's span", true: ", plugin's span"}[plugin]
+			xdstest.Parallel(t, name, func(t *testing.T) { testSpan(t, streaming, plugin) })
+		}
+	}
+}
+
+func testSpan(t *testing.T, streaming, plugin bool) {
+	control := gocp.StartOver(t, gocp.Delta, nil)
+	blue, green := testutils.StartBackend(t, "blue"), testutils.StartBackend(t, "green")
+	fails := make(chan struct{}, 1)
+	fails <- struct{}{}
+	blue.SetBehaviour(func(context.Context, testutils.RPC) error {
+		select {
+		case <-fails:
+			return testutils.TrailersOnly(status.Error(codes.Unavailable, "try again"))
+		default:
+			return nil
+		}
+	})
+	all := routes("routes", "blue")
+	route := all.VirtualHosts[0].Routes[0]
+	route.Name = "everything"
+	route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1)}
+	route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "green"}}
+	all.VirtualHosts[0].Routes = append([]*routepb.Route{xdsmsg.PathRoute("/other/Method", "green")}, all.VirtualHosts[0].Routes...)
+	control.Set(t, listener("routes"), all, cluster("blue", "blue"), placed("blue", "here", blue), cluster("green", "green"), placed("green", "there", green))
+
+	recorder := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
+	var opts []grpc.DialOption
+	if plugin {
+		opts = append(opts, opentelemetry.DialOption(opentelemetry.Options{
+			TraceOptions: experimental.TraceOptions{TracerProvider: provider, TextMapPropagator: propagation.TraceContext{}},
+		}))
+	}
+	cc := dial(t, dynxdsBuilder(t, control), "xds:///"+service, append(opts, oteltrace.DialOptions()...)...)
+	ctx := testutils.Context(t)
+	spanName := "Sent.grpc.testing.TestService.EmptyCall"
+	if streaming {
+		spanName = "Sent.grpc.testing.TestService.FullDuplexCall"
+	}
+	rpcCtx, end := ctx, func() {}
+	if !plugin {
+		c, span := provider.Tracer("test").Start(ctx, spanName)
+		rpcCtx, end = c, func() { span.End() }
+	}
+	client := testpb.NewTestServiceClient(cc)
+	if streaming {
+		s, err := client.FullDuplexCall(rpcCtx)
+		xdstest.NoError(t, err)
+		xdstest.NoError(t, s.Send(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: 1}}}))
+		_, err = s.Recv()
+		xdstest.NoError(t, err)
+		xdstest.NoError(t, s.CloseSend())
+		for err == nil {
+			_, err = s.Recv()
+		}
+	} else if _, err := client.EmptyCall(rpcCtx, new(testpb.Empty)); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	xdstest.NoError(t, green.Wait(ctx, 1))
+	xdstest.NoError(t, cc.Close())
+	span := endedSpan(t, recorder, spanName)
+
+	const locality = `{region="here", zone="z", sub_zone="s"}`
+	wantAttributes := map[attribute.Key]string{
+		"dynxds.route": "everything", "dynxds.cluster": "blue", "dynxds.virtual_host": all.VirtualHosts[0].Name,
+		"grpc.lb.backend_service": "blue", "grpc.lb.locality": locality, "dynxds.priority": "0",
+		"dynxds.retries": "1", "dynxds.mirrors": "1",
+	}
+	attributes := attributesOf(span.Attributes())
+	for key, want := range wantAttributes {
+		if attributes[key] != want {
+			t.Errorf("%s is %q, want %q", key, attributes[key], want)
+		}
+	}
+	events := make(map[string]int)
+	for _, e := range span.Events() {
+		if _, ours := wantEvents[e.Name]; !ours {
+			continue // the plugin's
+		}
+		events[e.Name]++
+		got := attributesOf(e.Attributes)
+		switch {
+		case e.Name == "dynxds.picked" && got["dynxds.endpoint"] != blue.Addr(),
+			e.Name == "dynxds.mirrored" && got["dynxds.cluster"] != "green",
+			e.Name == "dynxds.retried" && got["dynxds.attempt"] != "2":
+			t.Errorf("%s with %v", e.Name, got)
+		}
+	}
+	if !maps.Equal(events, wantEvents) {
+		t.Errorf("events %v, want %v", events, wantEvents)
+	}
+}
+
+// wantEvents are the events of the span by name. The mirror's own pick is not among them.
+var wantEvents = map[string]int{
+	"dynxds.waited_for_config": 1, "dynxds.routed": 1, "dynxds.mirrored": 1, "dynxds.picked": 2, "dynxds.retried": 1,
+}
+
+func attributesOf(list []attribute.KeyValue) map[attribute.Key]string {
+	got := make(map[attribute.Key]string, len(list))
+	for _, a := range list {
+		got[a.Key] = a.Value.String()
+	}
+	return got
+}
+
+// endedSpan returns the span of a name, which has ended.
+func endedSpan(t *testing.T, recorder *tracetest.SpanRecorder, name string) sdktrace.ReadOnlySpan {
+	t.Helper()
+	var names []string
+	for _, s := range recorder.Ended() {
+		if s.Name() == name {
+			return s
+		}
+		names = append(names, s.Name())
+	}
+	t.Fatalf("no span %s has ended, only %q", name, names)
+	return nil
+}

@@ -1,0 +1,43 @@
+// Package metrics has the names of the metrics of dynxds, for a stats plugin to enable.
+//
+// With gRPC's OpenTelemetry plugin:
+//
+//	opentelemetry.DialOption(opentelemetry.Options{ // google.golang.org/grpc/stats/opentelemetry
+//		MetricsOptions: opentelemetry.MetricsOptions{
+//			MeterProvider: provider,
+//			Metrics:       opentelemetry.DefaultMetrics().Join(metrics.All()),
+//		},
+//	})
+//
+// Importing the package turns the metrics of RPCs on, for channels that have a stats plugin:
+// without it, gRPC does not know their names, and RPCs pay nothing for them. They are
+//
+//   - dynxds.client.calls and dynxds.client.call.duration: RPCs and their latency, by route,
+//     cluster, and priority of the endpoint,
+//   - dynxds.client.call.retries: retries, by the same,
+//   - dynxds.client.pick.failures: picks that found no endpoint, by reason,
+//   - dynxds.client.config.age: the time since a channel's configuration last changed.
+//
+// docs/telemetry.md has their labels and what they cost.
+package metrics
+
+import (
+	"google.golang.org/grpc/stats"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/rpcmetrics"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+func init() { grpcbridge.RegisterMetrics(rpcmetrics.Descriptors()...) }
+
+// All returns the names of the metrics of RPCs, of those of xDS clients ("grpc.xds_client.…" of
+// gRFC A78, and "dynxds.xds_client.…") and of those of outlier detection (gRFC A91). All are off
+// by default. MetricSet.Remove takes out those that are not wanted.
+func All() *stats.MetricSet {
+	all := stats.NewMetricSet("grpc.lb.outlier_detection.ejections_enforced", "grpc.lb.outlier_detection.ejections_unenforced")
+	for _, d := range append(rpcmetrics.Descriptors(), xdsclient.Metrics()...) {
+		all = all.Add(d.Name)
+	}
+	return all
+}

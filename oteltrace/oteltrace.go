@@ -1,0 +1,143 @@
+// Package oteltrace writes what becomes of an RPC into its OpenTelemetry span: where it was
+// routed, to which cluster and endpoint, its retries and its mirrors.
+//
+// Pass DialOptions with those of the tracer:
+//
+//	opts = append(opts, opentelemetry.DialOption(…)) // google.golang.org/grpc/stats/opentelemetry
+//	opts = append(opts, oteltrace.DialOptions()...)
+//	conn, err := grpc.NewClient("xds:///echo.example.com", opts...)
+//
+// The span is the one in the context of the RPC when it reaches the interceptors of DialOptions:
+// that of gRPC's OpenTelemetry plugin, if its option comes first, or one that the application has
+// started. Stats handlers (otelgrpc.NewClientHandler) start theirs later, so that the span
+// is the application's; of several RPCs in it, each has its events, and the last one the
+// attributes. RPCs without a recording span pay for one look-up in their context.
+//
+// The span gets the attributes
+//
+//   - dynxds.route (Route.name, or else the path that the route matches), dynxds.virtual_host and
+//     dynxds.cluster, the cluster that the route leads to,
+//   - grpc.lb.backend_service, grpc.lb.locality and dynxds.priority of the endpoint picked last;
+//     under an aggregate cluster, the first is the cluster that serves,
+//   - dynxds.retries and dynxds.mirrors, their numbers, unless they are 0,
+//
+// and the events
+//
+//   - dynxds.waited_for_config: dynxds.duration, in seconds,
+//   - dynxds.routed: rpc.method, dynxds.route, dynxds.virtual_host, dynxds.cluster,
+//   - dynxds.picked: grpc.lb.backend_service, grpc.lb.locality, dynxds.priority, dynxds.endpoint,
+//   - dynxds.not_picked: grpc.lb.backend_service, dynxds.reason (see dynxds.TracePick),
+//   - dynxds.retried: dynxds.attempt, the number of the attempt to come; dynxds.delay, in seconds,
+//   - dynxds.mirrored: dynxds.cluster, dynxds.dropped.
+//
+// All but the last have dynxds.error if something failed. The events are those of dynxds.Trace, so
+// they may be recorded concurrently, and after the RPC has ended for the application.
+package oteltrace
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+
+	"github.com/dynxds/dynxds/internal/rpctrace"
+)
+
+// The keys of attributes. Those of gRPC mean the same as on its metrics (gRFC A78, A89).
+const (
+	keyRoute       = attribute.Key("dynxds.route")
+	keyVirtualHost = attribute.Key("dynxds.virtual_host")
+	keyCluster     = attribute.Key("dynxds.cluster")
+	keyPriority    = attribute.Key("dynxds.priority")
+	keyEndpoint    = attribute.Key("dynxds.endpoint")
+	keyReason      = attribute.Key("dynxds.reason")
+	keyAttempt     = attribute.Key("dynxds.attempt")
+	keyDelay       = attribute.Key("dynxds.delay")
+	keyDuration    = attribute.Key("dynxds.duration")
+	keyDropped     = attribute.Key("dynxds.dropped")
+	keyRetries     = attribute.Key("dynxds.retries")
+	keyMirrors     = attribute.Key("dynxds.mirrors")
+	keyError       = attribute.Key("dynxds.error")
+	keyService     = attribute.Key("grpc.lb.backend_service")
+	keyLocality    = attribute.Key("grpc.lb.locality")
+	keyMethod      = attribute.Key("rpc.method")
+)
+
+// DialOptions returns the dial options that write into the spans of a channel's RPCs. They have
+// to come after those that start spans, and before those of dynxds.DialOptions, if these are
+// used. Channels may share the result. Those that dynxds does not serve are not affected.
+func DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return invoker(observed(ctx), method, req, reply, cc, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return streamer(observed(ctx), desc, cc, method, opts...)
+		}),
+	}
+}
+
+// observed returns ctx with hooks that write into its span, if that records.
+func observed(ctx context.Context) context.Context {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return ctx
+	}
+	w := &writer{span: span}
+	return rpctrace.With(ctx, &rpctrace.Trace{
+		WaitedForConfig: w.waitedForConfig, Routed: w.routed, Picked: w.picked, Retried: w.retried, Mirrored: w.mirrored,
+	})
+}
+
+// writer writes the events of one RPC. Its methods may be called concurrently, like those of spans.
+type writer struct {
+	span    trace.Span
+	mirrors atomic.Int64
+}
+
+// event adds an event, with the error if there is one.
+func (w *writer) event(name string, err error, attributes ...attribute.KeyValue) {
+	if err != nil {
+		attributes = append(attributes, keyError.String(err.Error()))
+	}
+	w.span.AddEvent(name, trace.WithAttributes(attributes...))
+}
+
+// both adds an event and sets the span's attributes to the first n of it.
+func (w *writer) both(n int, name string, err error, attributes ...attribute.KeyValue) {
+	w.span.SetAttributes(attributes[:n]...)
+	w.event(name, err, attributes...)
+}
+
+func (w *writer) waitedForConfig(c rpctrace.ConfigWait) {
+	w.event("dynxds.waited_for_config", c.Err, keyDuration.Float64(c.Duration.Seconds()))
+}
+
+func (w *writer) routed(r rpctrace.Route) {
+	w.both(3, "dynxds.routed", r.Err, keyRoute.String(cmp.Or(r.Name, r.Match)), keyVirtualHost.String(r.VirtualHost),
+		keyCluster.String(r.Cluster), keyMethod.String(r.Method))
+}
+
+func (w *writer) picked(p rpctrace.Pick) {
+	if p.Err != nil {
+		w.both(1, "dynxds.not_picked", p.Err, keyService.String(p.Cluster), keyReason.String(p.Reason))
+		return
+	}
+	locality := fmt.Sprintf("{region=%q, zone=%q, sub_zone=%q}", p.Region, p.Zone, p.SubZone)
+	w.both(3, "dynxds.picked", nil, keyService.String(p.Cluster), keyLocality.String(locality),
+		keyPriority.Int64(int64(p.Priority)), keyEndpoint.String(p.Endpoint))
+}
+
+func (w *writer) retried(r rpctrace.Retry) {
+	w.span.SetAttributes(keyRetries.Int(r.Attempt - 1))
+	w.event("dynxds.retried", r.Err, keyAttempt.Int(r.Attempt), keyDelay.Float64(r.Delay.Seconds()))
+}
+
+func (w *writer) mirrored(m rpctrace.Mirror) {
+	w.span.SetAttributes(keyMirrors.Int64(w.mirrors.Add(1)))
+	w.event("dynxds.mirrored", nil, keyCluster.String(m.Cluster), keyDropped.Bool(m.Dropped))
+}
