@@ -114,6 +114,7 @@ func (e *explainer) describeAggregate(c Cluster) {
 		return
 	}
 	c.Members = walk.Leaves
+	e.liveCluster(c.Name) // It has the state of its members.
 	at := len(e.out.Clusters)
 	e.out.Clusters = append(e.out.Clusters, c)
 	for _, name := range c.Members {

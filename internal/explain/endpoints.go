@@ -21,7 +21,7 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 	switch {
 	case value.Kind == xdsresource.ClusterEDS:
 		if endpoints, places = e.assignment(c, value.EDSServiceName); endpoints == nil {
-			e.live(c)
+			e.live(c, nil)
 			return
 		}
 	default:
@@ -37,7 +37,7 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 	}
 	a.Priorities = prioritiesOf(endpoints, value, places)
 	a.choose(c, value)
-	e.live(c)
+	e.live(c, places)
 }
 
 // assignment returns the ClusterLoadAssignment of a cluster, and where its endpoints were written.

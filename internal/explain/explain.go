@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -54,8 +55,9 @@ type explainer struct {
 	listener    *xdsresource.Listener
 	virtualHost *xdsresource.VirtualHost
 	raw         rawRoutes
-	// clusters are those to describe.
+	// clusters are those to describe, members those under aggregate ones in the running channel.
 	clusters clusterUses
+	members  map[string]inspect.Cluster
 }
 
 func (e *explainer) explain(r *Resource) {

@@ -286,8 +286,8 @@ type ClusterSettings struct {
 	TLS string `json:"tls"`
 	// MaxRequests bounds concurrent RPCs, of which Requests are in flight if the source
 	// knows it.
-	MaxRequests uint32  `json:"max_requests"`
-	Requests    *uint32 `json:"requests,omitempty"`
+	MaxRequests uint32 `json:"max_requests"`
+	Requests    *int64 `json:"requests,omitempty"`
 	// Outliers is outlier detection, in words.
 	Outliers string `json:"outliers,omitempty"`
 	// Ignored is what of these settings the client does not act on.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -41,6 +42,9 @@ type Source struct {
 	// ListenerName returns the name of the Listener for a target. nil: it is found by
 	// comparing the target with the names of the Listeners.
 	ListenerName func(target string) (string, error)
+	// Live describes a cluster that routes lead to as the running channel has it. nil: there is
+	// none.
+	Live func(cluster string) (inspect.Cluster, bool)
 	// Notes are added to those of explanations.
 	Notes []string
 }
@@ -62,6 +66,8 @@ type Resource struct {
 	// Error, ErrorVersion and ErrorTime are as in ResourceStatus.
 	Error, ErrorVersion string
 	ErrorTime           time.Time
+
+	options xdsclient.DecodeOptions
 }
 
 // types has the types of resources by type URL.
@@ -77,7 +83,7 @@ func (r *Resource) decoded() (any, error) {
 	if r.Value != nil || r.Raw == nil {
 		return r.Value, nil
 	}
-	_, value, err := types[r.TypeURL].Decode(r.Raw, xdsclient.DecodeOptions{})
+	_, value, err := types[r.TypeURL].Decode(r.Raw, r.options)
 	return value, err
 }
 
