@@ -22,21 +22,21 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	channel, notes, err := channelOf(request.Target)
+	channel, notes, err := channelOf(&request)
 	if err != nil {
 		return nil, err
 	}
-	request.Target = channel.Target
-	client, dump := clientOf(channel)
 	switch {
 	case channel.Mode == string(channels.DNS):
 		return unrouted(request, channel, "DNS resolves the channel, and no route decides: "+channel.Reason), nil
 	case channel.Config == nil:
 		return unrouted(request, channel, "RPCs wait for the channel's configuration: "+channel.Why), nil
-	case client == nil:
-		return unrouted(request, channel, "RPCs wait for the channel's configuration: no xDS client runs for it"), nil
 	}
-	s := fromDump(dump, client.Bootstrap())
+	client := clientOf(channel.Config)
+	if client == nil {
+		return unrouted(request, channel, "RPCs wait for the channel's configuration: its xDS client has just ended"), nil
+	}
+	s := fromDump(client.Dump(), client.Bootstrap())
 	s.Client.Channel = string(channel.State)
 	s.Notes = append(notes, channelNotes(channel.Config)...)
 	s.Live = func(name string) (inspect.Cluster, bool) { return channel.Cluster(ctx, name) }
@@ -56,9 +56,9 @@ func unrouted(request Request, c *inspect.Channel, outcome string) *Explanation 
 	return &Explanation{Request: request, Client: Client{Source: thisProcess, Channel: string(c.State)}, Outcome: outcome}
 }
 
-// channelOf returns the channel with a target. Of several it prefers one that is configured.
-func channelOf(target string) (*inspect.Channel, []string, error) {
-	authority, endpoint, err := ParseTarget(target)
+// channelOf returns the channel of a request. Of several it prefers one that is configured.
+func channelOf(r *Request) (*inspect.Channel, []string, error) {
+	authority, endpoint, err := ParseTarget(r.Target)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,7 +66,7 @@ func channelOf(target string) (*inspect.Channel, []string, error) {
 	var found []inspect.Channel
 	var targets []string
 	for _, c := range all {
-		if a, e, err := ParseTarget(c.Target); err == nil && a == authority && e == endpoint {
+		if a, e, err := ParseTarget(c.Target); err == nil && a == authority && e == endpoint && (r.Channel == 0 || r.Channel == c.Number) {
 			found = append(found, c)
 		}
 		if !slices.Contains(targets, c.Target) {
@@ -78,27 +78,24 @@ func channelOf(target string) (*inspect.Channel, []string, error) {
 		if len(targets) > 0 {
 			list = "there are " + strings.Join(targets[:min(len(targets), maxListed)], ", ")
 		}
-		return nil, nil, fmt.Errorf("no xDS channel of the process has the target %q; %s", target, list)
+		return nil, nil, fmt.Errorf("no xDS channel of the process has the target %q; %s", r.Target, list)
 	}
 	best := slices.MaxFunc(found, func(a, b inspect.Channel) int { return compareBool(a.Config != nil, b.Config != nil) })
+	r.Target = best.Target
 	if len(found) == 1 {
 		return &best, nil, nil
 	}
 	return &best, []string{fmt.Sprintf("%d channels have the target; this is channel %d", len(found), best.Number)}, nil
 }
 
-// clientOf returns the xDS client of a channel with what it holds, or nil.
-func clientOf(c *inspect.Channel) (*xdsclient.XDSClient, *xdsclient.Dump) {
-	authority, endpoint, err := ParseTarget(c.Target)
+// clientOf returns the xDS client of a configured channel, or nil.
+func clientOf(c *inspect.Config) *xdsclient.XDSClient {
 	for _, client := range xdsclient.Clients() {
-		dump := client.Dump()
-		for _, target := range dump.Targets {
-			if a, e, wrong := ParseTarget(target); err == nil && wrong == nil && a == authority && e == endpoint {
-				return client, dump
-			}
+		if client.Bootstrap().Fingerprint() == c.Client {
+			return client
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // channelNotes says what of the newest resources is not in use yet.

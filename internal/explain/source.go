@@ -23,6 +23,8 @@ import (
 type Request struct {
 	// Target is what the channel was dialled with, "xds:///backend", or only "backend".
 	Target string `json:"target,omitempty"`
+	// Channel is the number of the channel in its process, if several have the target. 0: any.
+	Channel uint64 `json:"channel,omitempty"`
 	// Listener is the name of the Listener, if the target alone does not give it.
 	Listener string `json:"listener,omitempty"`
 	// Method is the full method, "/package.Service/Method".
