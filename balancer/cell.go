@@ -116,14 +116,19 @@ func (a *aggregateChild) Update(state *ClusterState) {
 		a.Policy.Refresh(changed)
 		return
 	}
-	config := aggregate.Config{Notes: state.Notes, Err: state.Err}
-	if now != nil {
-		for _, name := range now.Names {
-			s, _ := now.States.Get(name)
-			config.Underlying = append(config.Underlying, aggregate.Underlying{Name: name, Config: configOf(s)})
+	a.Policy.Update(aggregateConfigOf(state))
+}
+
+// aggregateConfigOf returns the configuration for the policy of an aggregate cluster.
+func aggregateConfigOf(s *ClusterState) aggregate.Config {
+	config := aggregate.Config{Notes: s.Notes, Err: s.Err}
+	if u := s.Underlying; u != nil && s.Err == nil {
+		for _, name := range u.Names {
+			state, _ := u.States.Get(name)
+			config.Underlying = append(config.Underlying, aggregate.Underlying{Name: name, Config: configOf(state)})
 		}
 	}
-	a.Policy.Update(config)
+	return config
 }
 
 // configOf returns the configuration for the policy of one cluster.

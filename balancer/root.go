@@ -10,7 +10,9 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/pmap"
 )
 
@@ -27,7 +29,7 @@ type builder struct{}
 func (builder) Name() string { return policyName }
 
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-	r := &root{cc: cc, usesXDS: grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle)}
+	r := &root{cc: cc, usesXDS: grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle), unregister: func() {}}
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{
 		Loop: r.loop, ClientConn: cc, Options: opts, Conns: conns.New(cc, r.loop.Post, linger),
@@ -63,6 +65,10 @@ type root struct {
 	refused error
 	// news is set while the channel's picker is out of date.
 	news bool
+
+	// live is where diagnostics find the policy, until unregister.
+	live       *inspect.Live
+	unregister func()
 }
 
 // UpdateClientConnState applies the State that is attached to the resolver's update. When it
@@ -93,6 +99,7 @@ func (r *root) ExitIdle() { r.loop.Post(r.exitIdle) }
 // Close ends the connections, timers and goroutines of the tree. RPCs in flight continue.
 func (r *root) Close() {
 	r.loop.Do(func() {
+		r.unregister()
 		r.env.Conns.Close()
 		for _, c := range r.cells.All {
 			c.close()
@@ -109,6 +116,7 @@ func (r *root) update(state *State) {
 		before = r.state.Clusters
 	}
 	r.state, r.refused = state, nil
+	r.register(state.Live)
 	cells := r.cells.Edit()
 	var removed []*cell
 	state.Clusters.Diff(before, func(name string, _, now *ClusterState, had, has bool) {
@@ -189,6 +197,7 @@ func (r *root) push() {
 		s.ConnectivityState = connectivity.TransientFailure
 	}
 	r.cc.UpdateState(s)
+	changes.Touch()
 }
 
 // plain returns the text of err as an error without a gRPC status, which would end even RPCs

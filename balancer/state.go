@@ -6,6 +6,7 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -26,6 +27,8 @@ type State struct {
 	// Reselect routes the RPC of an older Decision again, by this snapshot. It returns the name
 	// of the new cluster, or the status error that the RPC ends with. It takes no lock.
 	Reselect func(old *decision.Decision) (cluster string, err error)
+	// Live, if not nil, is told which balancer has the State, for diagnostics.
+	Live *inspect.Live
 	// Err, if not nil, is why there is no configuration. Clusters is then empty, and RPCs fail
 	// with Err (UNAVAILABLE) unless they wait for ready.
 	Err error

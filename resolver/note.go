@@ -55,20 +55,25 @@ const maxFaultText = 1 << 10
 func (n *notes) String() string {
 	parts := []string{fmt.Sprintf("node id %q", n.graph.client.Bootstrap().Node.GetId())}
 	for _, a := range n.ambient() {
-		if a == nil {
-			continue
-		}
-		if a.lost != nil {
-			text := fmt.Sprintf("management server %s is unreachable since %s: %v", a.lost.Server, a.since.UTC().Format(time.RFC3339), a.lost.Err)
+		for _, text := range a.texts() {
 			if !slices.Contains(parts, text) {
 				parts = append(parts, text)
 			}
 		}
-		if a.fault != nil {
-			parts = append(parts, faults.Shorten(a.fault.Error(), maxFaultText))
-		}
 	}
 	return strings.Join(parts, "; ")
+}
+
+// texts describes the errors. a may be nil.
+func (a *ambient) texts() []string {
+	var texts []string
+	if a != nil && a.lost != nil {
+		texts = append(texts, fmt.Sprintf("management server %s is unreachable since %s: %v", a.lost.Server, a.since.UTC().Format(time.RFC3339), a.lost.Err))
+	}
+	if a != nil && a.fault != nil {
+		texts = append(texts, faults.Shorten(a.fault.Error(), maxFaultText))
+	}
+	return texts
 }
 
 // ambient returns the errors of each resource, nil for one without.

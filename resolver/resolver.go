@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/grpclog"
 	grpcresolver "google.golang.org/grpc/resolver"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
+	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -39,6 +42,10 @@ type xdsResolver struct {
 	serviceConfig *serviceconfig.ParseResult
 	graph         *graph
 	rpcs          *configselector.Channel
+	// live leads to the balancer, for diagnostics, which find the resolver until unregister.
+	live       inspect.Live
+	unregister func()
+	applied    atomic.Pointer[applied] // last; nil before the first snapshot
 
 	// Only the publisher uses these.
 	selector  *configselector.Selector // in use, or nil
@@ -60,6 +67,7 @@ func newResolver(c resolverConfig) *xdsResolver {
 	}
 	r.graph = newGraph(c.client, c.listener, c.opts.Authority, r.changed)
 	r.graph.usesXDS = c.usesXDS
+	r.unregister = r.record.SetSource(r)
 	r.resume()
 	r.graph.start()
 	return r
@@ -96,6 +104,7 @@ func (r *xdsResolver) ResolveNow(o grpcresolver.ResolveNowOptions) { r.dns.resol
 
 // Close implements resolver.Resolver.
 func (r *xdsResolver) Close() {
+	r.unregister()
 	r.graph.close()
 	r.mu.Lock()
 	r.closed = true
@@ -106,6 +115,12 @@ func (r *xdsResolver) Close() {
 	r.use(nil)
 	r.rpcs.Close()
 	r.release()
+}
+
+// applied is when a snapshot was given to the balancer, for diagnostics.
+type applied struct {
+	version uint64
+	at      time.Time
 }
 
 // changed is called by the graph when a new snapshot would differ from the last one.
@@ -139,7 +154,8 @@ func (r *xdsResolver) publishAll() {
 // apply gives a snapshot to the balancer and to the interceptors. An RPC that sees it in one
 // of them first waits for the other, by the version.
 func (r *xdsResolver) apply(s *snapshot) {
-	state := &balancer.State{Version: s.version, Clusters: s.clusters, Err: s.err}
+	r.applied.Store(&applied{s.version, time.Now()})
+	state := &balancer.State{Version: s.version, Clusters: s.clusters, Live: &r.live, Err: s.err}
 	if s.config != nil {
 		if s.config.selector == nil {
 			s.config.selector = r.rpcs.NewSelector(configselector.Config{
@@ -156,6 +172,7 @@ func (r *xdsResolver) apply(s *snapshot) {
 		r.connected = true
 		state.Reselect = s.config.selector.Reselect
 	}
+	defer changes.Touch()
 	if err := r.cc.UpdateState(balancer.SetState(grpcresolver.State{ServiceConfig: r.serviceConfig}, state)); err != nil {
 		logger.Warningf("%s: gRPC rejected version %d of the configuration: %v", r.channel.ClientConn().Target(), s.version, err)
 	}

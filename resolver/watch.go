@@ -3,6 +3,7 @@ package resolver
 import (
 	"sync/atomic"
 
+	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -55,6 +56,7 @@ func (w *watch[T]) err() error { return w.lastErr }
 // ResourceChanged implements xdsclient.Watcher.
 func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 	defer done()
+	defer changes.Touch()
 	w.ambient.Store(nil)
 	w.graph.mu.Lock()
 	defer w.graph.mu.Unlock()
@@ -71,5 +73,6 @@ func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 func (w *watch[T]) AmbientError(err error, done func()) {
 	defer done()
 	w.ambient.Store(w.ambient.Load().with(err))
+	changes.Touch()
 	logger.Warningf("%s %q: the last valid version stays in use: %v", w.typ.Name, w.name, err)
 }

@@ -112,6 +112,7 @@ func (ch *serverChannel) answered() {
 		return
 	}
 	ch.client.infof("xDS management server %s answers again", ch.server)
+	ch.recordRestored()
 	for l := range ch.levels {
 		l.serverUp()
 	}
@@ -150,6 +151,9 @@ func (ch *serverChannel) noteEnd(err error) ads.End {
 	}
 	ch.reset()
 	end := ch.link.Ended(err)
+	if end == ads.EndUnreachable {
+		ch.recordLost()
+	}
 	switch end {
 	case ads.EndAfterAnswer:
 		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, transport.Reason(err))

@@ -193,6 +193,9 @@ func (r *resource) queueState(w *watch, d *delivery) bool {
 // reported only if an error was reported since, which it clears.
 func (r *resource) accept(p *payload, taken stamp, d *delivery) {
 	same := r.payload.same(p)
+	if !same || r.state != StateACKed {
+		r.recordAccepted(taken)
+	}
 	r.payload, r.taken = p, taken
 	if !same {
 		r.client().ignored.add(r)
@@ -216,6 +219,9 @@ type lastError struct {
 func (r *resource) fail(e lastError, d *delivery) {
 	known := r.state == e.state && r.link == nil && r.fault.same(e.fault)
 	withdrawn := e.drop && r.payload != nil
+	if !known || withdrawn {
+		r.recordFailure(e)
+	}
 	r.state, r.fault, r.link = e.state, e.fault, nil
 	if e.drop {
 		r.payload, r.taken = nil, stamp{}

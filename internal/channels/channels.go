@@ -1,5 +1,6 @@
 // Package channels keeps the status of every xDS channel of the process: whether its
-// configuration comes from the control plane or from DNS, and why.
+// configuration comes from the control plane or from DNS, and why. For details it knows whom to
+// ask.
 //
 // The resolver writes the records, diagnostics read them. A record outlives the
 // channel's idle periods, in which there is no resolver, and goes with the channel.
@@ -18,6 +19,8 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/dynxds/dynxds/dnsconfig"
+	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/inspect"
 )
 
 var logger = grpclog.Component("dynxds")
@@ -50,20 +53,59 @@ type Status struct {
 // All returns the status of every channel that has been used and is not closed, in
 // the order of first use.
 func All() []Status {
+	open := allOpen()
+	all := make([]Status, len(open))
+	for i, c := range open {
+		all[i] = c.record.Status()
+	}
+	return all
+}
+
+// Inspect describes every channel that All has. It asks the Source of each one, and may wait
+// for locks of its resolver.
+func Inspect() []inspect.Channel {
+	open := allOpen()
+	all := make([]inspect.Channel, len(open))
+	for i, c := range open {
+		all[i] = c.inspect()
+	}
+	return all
+}
+
+// openChannel is a channel with its record.
+type openChannel struct {
+	cc     *grpc.ClientConn
+	record *Record
+}
+
+func allOpen() []openChannel {
 	channels.mu.Lock()
-	records := make([]*Record, 0, len(channels.records))
+	open := make([]openChannel, 0, len(channels.records))
 	for key, r := range channels.records {
 		if cc := key.Value(); cc != nil && cc.GetState() != connectivity.Shutdown {
-			records = append(records, r)
+			open = append(open, openChannel{cc, r})
 		}
 	}
 	channels.mu.Unlock()
-	slices.SortFunc(records, func(a, b *Record) int { return cmp.Compare(a.number, b.number) })
-	all := make([]Status, len(records))
-	for i, r := range records {
-		all[i] = r.Status()
+	slices.SortFunc(open, func(a, b openChannel) int { return cmp.Compare(a.record.number, b.record.number) })
+	return open
+}
+
+func (c openChannel) inspect() inspect.Channel {
+	s := c.record.Status()
+	described := inspect.Channel{
+		Number: c.record.number, Target: s.Target, Mode: string(s.Mode), Reason: s.Reason, Since: s.Since,
+		State: inspect.State(c.cc.GetState().String()),
 	}
-	return all
+	switch source := c.record.Source(); {
+	case source != nil:
+		return described.WithSource(source)
+	case described.State == inspect.Idle:
+		described.Why = "the channel is idle: it has no resolver and no connections until its next RPC or Connect"
+	default:
+		described.Why = "the channel has no bootstrap that it can use: " + s.Reason
+	}
+	return described
 }
 
 // channels has the records of the channels that are in memory.
@@ -79,6 +121,7 @@ type Record struct {
 
 	mu     sync.Mutex
 	status Status
+	source inspect.Source // nil while no xDS resolver runs
 }
 
 // RecordOf returns the record of a channel, a new one if there is none.
@@ -126,6 +169,8 @@ func (r *Record) SetMode(m Mode, reason string) {
 		return
 	}
 	r.status.Mode, r.status.Reason, r.status.Since = m, reason, time.Now()
+	changes.Add(changes.Change{Kind: changes.ModeChanged, Time: r.status.Since,
+		Target: r.status.Target, From: string(old), To: string(m), Detail: reason})
 	switch {
 	case m == DNS:
 		logger.Warningf("%s: resolved by DNS: %s", r.status.Target, reason)
@@ -143,6 +188,7 @@ func (r *Record) SetReason(reason string) {
 	defer r.mu.Unlock()
 	if r.status.Mode == Undecided {
 		r.status.Reason = reason
+		changes.Touch()
 	}
 }
 
@@ -151,4 +197,27 @@ func (r *Record) SetDNS(result *dnsconfig.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.DNS = result
+}
+
+// Source returns what describes the channel in detail, or nil.
+func (r *Record) Source() inspect.Source {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.source
+}
+
+// SetSource sets what describes the channel in detail, until the returned function is called.
+func (r *Record) SetSource(s inspect.Source) (remove func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.source = s
+	changes.Touch()
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.source == s {
+			r.source = nil
+			changes.Touch()
+		}
+	}
 }

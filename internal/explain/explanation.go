@@ -1,6 +1,9 @@
 package explain
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // An Explanation says what becomes of an RPC, and why. It is a plain value, which owns all that it
 // refers to. Shares are in percent of the RPCs that the Request describes. Parts that do not
@@ -25,6 +28,8 @@ type Explanation struct {
 	// such RPC takes. RoutesLeft is the number of those after it.
 	Routes     []Route `json:"routes,omitempty"`
 	RoutesLeft int     `json:"routes_left,omitempty"`
+	// Unrouted is the share of RPCs that no route matches, which fail with UNAVAILABLE.
+	Unrouted float64 `json:"unrouted,omitempty"`
 	// Clusters are those that the RPC may go to and those that it may be mirrored to, with the
 	// members of aggregate clusters, each once, the likeliest first.
 	Clusters []Cluster `json:"clusters,omitempty"`
@@ -180,10 +185,12 @@ type Filter struct {
 	// Type is the name of the configuration's type, "envoy.extensions.filters.http.fault.v3.HTTPFault".
 	Type     string `json:"type"`
 	Disabled bool   `json:"disabled,omitempty"`
-	// Config is the configuration as JSON.
-	Config string `json:"config,omitempty"`
-	// Level is where Config, or Disabled, is from: "Listener", "virtual host", "route" or
-	// "weighted cluster".
+	// Config is the configuration in the Listener as JSON, and Override that of Level, which the
+	// filter merges with it or uses in its place.
+	Config   json.RawMessage `json:"config,omitempty"`
+	Override json.RawMessage `json:"override,omitempty"`
+	// Level is the most specific level that says something of the filter: "Listener", "virtual
+	// host", "route" or "weighted cluster". At is its place.
 	Level   string `json:"level"`
 	Ignored string `json:"ignored,omitempty"`
 	At      string `json:"at,omitempty"`
@@ -260,8 +267,9 @@ type Cluster struct {
 	Members []string `json:"members,omitempty"`
 	InUse   string   `json:"in_use,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
-	// Error is why RPCs to the cluster fail.
+	// Error is why RPCs to the cluster fail, and Waits what they wait for.
 	Error      string             `json:"error,omitempty"`
+	Waits      string             `json:"waits,omitempty"`
 	Settings   *ClusterSettings   `json:"settings,omitempty"`
 	Assignment *ClusterAssignment `json:"assignment,omitempty"`
 	At         string             `json:"at,omitempty"`
@@ -270,16 +278,16 @@ type Cluster struct {
 // ClusterSettings are the settings of a cluster that is not an aggregate one.
 type ClusterSettings struct {
 	// Policy is the load-balancing policy, and PolicyConfig its configuration in JSON.
-	Policy       string `json:"policy"`
-	PolicyConfig string `json:"policy_config,omitempty"`
+	Policy       string          `json:"policy"`
+	PolicyConfig json.RawMessage `json:"policy_config,omitempty"`
 	// AcrossLocalities says that locality weights mean nothing.
 	AcrossLocalities bool `json:"across_localities,omitempty"`
 	// TLS says how connections are secured, in words.
 	TLS string `json:"tls"`
 	// MaxRequests bounds concurrent RPCs, of which Requests are in flight if the source
 	// knows it.
-	MaxRequests uint32  `json:"max_requests"`
-	Requests    *uint32 `json:"requests,omitempty"`
+	MaxRequests uint32 `json:"max_requests"`
+	Requests    *int64 `json:"requests,omitempty"`
 	// Outliers is outlier detection, in words.
 	Outliers string `json:"outliers,omitempty"`
 	// Ignored is what of these settings the client does not act on.
@@ -312,8 +320,9 @@ type Drop struct {
 type Priority struct {
 	Priority uint32 `json:"priority"`
 	InUse    bool   `json:"in_use"`
-	// State is the connectivity of a running channel: "READY".
+	// State is the connectivity of a running channel: "READY". Reason is why it is in use or not.
 	State      string     `json:"state,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
 	Localities []Locality `json:"localities"`
 }
 
@@ -339,6 +348,7 @@ type Endpoint struct {
 	// Health is as in the resource: "HEALTHY". Usable says that it may get RPCs.
 	Health string `json:"health"`
 	Usable bool   `json:"usable"`
+	At     string `json:"at,omitempty"`
 	// State, LastError, Ejected and EjectedUntil are those of the running channel.
 	State        string     `json:"state,omitempty"`
 	LastError    string     `json:"last_error,omitempty"`

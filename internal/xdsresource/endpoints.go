@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"net"
@@ -57,6 +58,16 @@ const (
 	HealthTimeout
 	HealthDegraded
 )
+
+var healthStatuses = [...]string{"UNKNOWN", "HEALTHY", "UNHEALTHY", "DRAINING", "TIMEOUT", "DEGRADED"}
+
+// String returns the name that the status has in the proto.
+func (h HealthStatus) String() string {
+	if h < 0 || int(h) >= len(healthStatuses) {
+		return fmt.Sprintf("HealthStatus(%d)", int(h))
+	}
+	return healthStatuses[h]
+}
 
 // Usable reports whether an endpoint of this health gets RPCs: HEALTHY and
 // UNKNOWN do (gRFC A27).

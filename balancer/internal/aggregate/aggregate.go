@@ -41,6 +41,7 @@ type Policy struct {
 	changed func()
 
 	phase phase
+	err   error // why it is unusable
 	notes fmt.Stringer
 	// clusters is nil until the clusters are known, and again after an error.
 	clusters *priority.Policy[cluster.Config]
@@ -68,7 +69,7 @@ func (p *Policy) Update(c Config) {
 	switch {
 	case c.Err != nil:
 		p.Close()
-		p.phase = unusable
+		p.phase, p.err = unusable, c.Err
 		p.state = tree.FailingWith(c.Err, c.Notes)
 	case len(c.Underlying) == 0:
 		p.phase = resolving

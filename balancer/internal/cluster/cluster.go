@@ -50,6 +50,7 @@ type Policy struct {
 	// resolve is Config.ResolveNow, for the connections.
 	resolve atomic.Pointer[func()]
 	phase   phase
+	err     error // why the cluster is unusable
 	names   names
 	// part is the part of the tree that serves the cluster. It is nil until there are
 	// endpoints, and after an error.
@@ -146,7 +147,7 @@ func (p *Policy) closePriorities() {
 
 func (p *Policy) fail(err error) {
 	p.Close()
-	p.phase = unusable
+	p.phase, p.err = unusable, err
 	p.setState(tree.FailingWith(err, p.config.Notes))
 }
 

@@ -123,7 +123,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	result, err := child.Pick(info)
 	if err != nil {
 		if gated {
-			p.gate.counter.End()
+			p.gate.counter.Cancel()
 		}
 		if err == balancer.ErrNoSubConnAvailable {
 			return result, nil, err

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/internal/changes"
 )
 
 // SubConn is what a connection is to the Registry.
@@ -32,6 +34,7 @@ type Conn struct {
 
 	owner owner
 	state connectivity.State
+	since time.Time // of state; zero before the first report
 }
 
 // owner decides when a connection is closed.
@@ -117,12 +120,15 @@ func (c *Conn) Count(info balancer.DoneInfo) {
 	}
 }
 
-// Report records the connectivity state that gRPC reports.
-func (c *Conn) Report(s connectivity.State) {
-	r := c.registry
+// Report records the state that gRPC reports.
+func (c *Conn) Report(reported balancer.SubConnState) {
+	r, s := c.registry, reported.ConnectivityState
 	var replaced []*Conn
 	r.mu.Lock()
-	c.state = s
+	c.state, c.since = s, time.Now()
+	if s == connectivity.TransientFailure && c.record != nil {
+		c.record.failure, c.record.failed = reported.ConnectionError, c.since
+	}
 	if c.owner == unregistered || c.owner == released {
 		r.mu.Unlock()
 		return
@@ -137,6 +143,7 @@ func (c *Conn) Report(s connectivity.State) {
 	c.record.refresh()
 	tracked := c.record.session.Load() != nil
 	r.mu.Unlock()
+	changes.Touch()
 	releaseAll(replaced)
 	if tracked {
 		r.notify()

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -53,8 +54,11 @@ type Record struct {
 	// The rest is guarded by Registry.mu.
 
 	conns []*Conn
-	proxy string // for new connections
-	round uint64 // the last update that had something to say of the address
+	// failure is the last error of a connection, nil if there was none; failed is its time.
+	failure error
+	failed  time.Time
+	proxy   string // for new connections
+	round   uint64 // the last update that had something to say of the address
 }
 
 // Config is what is known of a cluster's endpoints. The Registry keeps it.

@@ -1,6 +1,10 @@
 package endpoints
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/dynxds/dynxds/internal/changes"
+)
 
 // Health is the health of one endpoint, at all its addresses, as outlier detection sees
 // it (gRFCs A50, A61). A nil Health is not ejected.
@@ -53,6 +57,7 @@ func (r *Registry) Eject(h *Health, ejected bool) {
 		}
 	}
 	r.mu.Unlock()
+	changes.Touch()
 	for _, c := range conns {
 		c.user.EjectionChanged()
 	}

@@ -27,6 +27,11 @@ func NewUser(r *endpoints.Registry, address string, s connectivity.State) *User 
 	return u
 }
 
+// Report reports a connectivity state.
+func (u *User) Report(s connectivity.State) {
+	u.Conn.Report(balancer.SubConnState{ConnectivityState: s})
+}
+
 // Release implements endpoints.SubConn.
 func (u *User) Release() { u.Released.Add(1) }
 

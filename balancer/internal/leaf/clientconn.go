@@ -88,7 +88,7 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	sc := &SubConn{env: c.env, conn: c}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
-		sc.endpoint.Report(s.ConnectivityState)
+		sc.endpoint.Report(s)
 		if s.ConnectivityState != connectivity.Ready {
 			sc.listen(nil)
 		}

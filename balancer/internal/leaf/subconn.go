@@ -46,7 +46,7 @@ func OpenForSessions(env *tree.Env, address string) error {
 	s := &SubConn{env: env}
 	hostname, proxy := env.Endpoints.Endpoint(address)
 	err := s.open([]resolver.Address{env.Bundle.Address(address, hostname, proxy)}, balancer.NewSubConnOptions{
-		StateListener: func(state balancer.SubConnState) { s.endpoint.Report(state.ConnectivityState) },
+		StateListener: s.endpoint.Report,
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -102,6 +103,18 @@ func (d *Detector) stop() {
 	d.timer.Stop()
 	d.timer, d.started = nil, time.Time{}
 	d.endpoints, d.byKey = nil, nil
+}
+
+// Ejection describes the ejection of an endpoint, or returns nil if it is not ejected.
+func (d *Detector) Ejection(e *xdsresource.Endpoint) *inspect.Ejection {
+	if d.config == nil {
+		return nil
+	}
+	one := d.byKey[endpoints.Key(e)]
+	if one == nil || !one.Ejected() {
+		return nil
+	}
+	return &inspect.Ejection{Since: one.ejectedAt, Until: one.ejectedAt.Add(d.ejectionTime(one)), Multiplier: one.multiplier}
 }
 
 // Close stops the timer.

@@ -1,9 +1,12 @@
 package priority
 
 import (
+	"time"
+
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/changes"
 )
 
 // child is a child policy and its state in terms of gRFC A56.
@@ -11,14 +14,17 @@ type child[C any] struct {
 	name   string
 	policy tree.Configured[C]
 
-	// state is the child's connectivity when it was last observed.
+	// state is the child's connectivity when it was last observed, and since when it began.
 	state connectivity.State
+	since time.Time
 	// settled is what the child was before it was CONNECTING.
 	settled settled
-	// failover runs while the child has time to connect; otherwise it is nil.
+	// failover runs while the child has time to connect, since started; otherwise it is nil.
 	failover *tree.Timer
-	// retention runs while the child is deactivated; otherwise it is nil.
-	retention *tree.Timer
+	started  time.Time
+	// retention runs while the child is deactivated, since deactivated; otherwise it is nil.
+	retention   *tree.Timer
+	deactivated time.Time
 	// removal is 0 while the configuration names the child; otherwise it orders the removed
 	// children.
 	removal int
@@ -41,7 +47,7 @@ func (c *child[C]) connecting() bool { return c.state == connectivity.Connecting
 // create makes the child of the i-th entry, and starts its time to connect.
 func (p *Policy[C]) create(i int) *child[C] {
 	e := p.entries[i]
-	c := &child[C]{name: e.Name, state: connectivity.Connecting}
+	c := &child[C]{name: e.Name, state: connectivity.Connecting, since: time.Now()}
 	p.order[i] = c
 	c.policy = p.build(e.Name, func() { p.childChanged(c) })
 	p.children[e.Name] = c
@@ -54,7 +60,10 @@ func (p *Policy[C]) create(i int) *child[C] {
 // observe updates the child's state (gRFC A56, "Child Connectivity State Tracking").
 func (p *Policy[C]) observe(c *child[C]) {
 	before := c.state
-	c.state = c.policy.State().ConnectivityState
+	if c.state = c.policy.State().ConnectivityState; c.state != before {
+		c.since = time.Now()
+		changes.Touch()
+	}
 	switch {
 	case c.usable():
 		c.settled = working
@@ -69,6 +78,7 @@ func (p *Policy[C]) observe(c *child[C]) {
 
 func (p *Policy[C]) startFailover(c *child[C]) {
 	c.failover.Stop()
+	c.started = time.Now()
 	c.failover = p.env.Loop.After(FailoverTimeout, func() {
 		c.failover = nil
 		p.reconsider(c)
@@ -83,6 +93,8 @@ func (c *child[C]) stopFailover() {
 // deactivate has the child destroyed after RetentionTime, unless it is needed again.
 func (p *Policy[C]) deactivate(c *child[C]) {
 	if c.retention == nil {
+		c.deactivated = time.Now()
+		changes.Touch()
 		c.retention = p.env.Loop.After(RetentionTime, func() { p.destroy(c) })
 	}
 }
@@ -96,4 +108,5 @@ func (p *Policy[C]) destroy(c *child[C]) {
 		p.order[i] = nil
 	}
 	c.policy.Close()
+	changes.Touch()
 }

@@ -102,6 +102,14 @@ func (p *Policy[C, K]) Finish() {
 // Switching reports whether a child serves that is not that of the last configuration.
 func (p *Policy[C, K]) Switching() bool { return p.next != nil }
 
+// Serving returns the child that serves, for diagnostics. It is nil before Update.
+func (p *Policy[C, K]) Serving() tree.Configured[C] {
+	if p.serving == nil {
+		return nil
+	}
+	return p.serving.policy
+}
+
 // State implements tree.Policy.
 func (p *Policy[C, K]) State() balancer.State { return p.serving.policy.State() }
 

@@ -33,10 +33,11 @@ var counters = struct {
 // Counter counts the RPCs of one Key. Start and End are for the RPC path: they take no lock and
 // allocate nothing.
 type Counter struct {
-	key      Key
-	inFlight atomic.Int64
-	refused  atomic.Uint64
-	users    atomic.Int64 // written with counters locked
+	key Key
+	// started and ended count RPCs; the difference is in flight. ended only grows.
+	started, ended atomic.Uint64
+	users          atomic.Int64 // written with counters locked
+	refused        atomic.Uint64
 
 	mu      sync.Mutex
 	dropped map[string]*atomic.Uint64
@@ -70,7 +71,7 @@ func (c *Counter) Release() {
 func (c *Counter) collect() {
 	counters.Lock()
 	defer counters.Unlock()
-	if c.users.Load() == 0 && c.inFlight.Load() == 0 && counters.byKey[c.key] == c {
+	if c.users.Load() == 0 && c.idle() && counters.byKey[c.key] == c {
 		delete(counters.byKey, c.key)
 	}
 }
@@ -80,22 +81,43 @@ func (c *Counter) collect() {
 // would.
 func (c *Counter) Start(limit uint32) bool {
 	for {
-		n := c.inFlight.Load()
-		if n >= int64(limit) {
+		// ended is read first: RPCs that end later only make room.
+		ended := c.ended.Load()
+		started := c.started.Load()
+		switch {
+		case started-ended < uint64(limit):
+			if c.started.CompareAndSwap(started, started+1) {
+				return true
+			}
+		case c.ended.Load() == ended: // so that limit RPCs were in flight when started was read
 			c.refused.Add(1)
 			return false
-		}
-		if c.inFlight.CompareAndSwap(n, n+1) {
-			return true
 		}
 	}
 }
 
 // End ends an RPC for which Start returned true.
 func (c *Counter) End() {
-	if c.inFlight.Add(-1) == 0 && c.users.Load() == 0 {
+	c.ended.Add(1)
+	c.collectLast()
+}
+
+// Cancel undoes a Start that returned true, of an RPC that was not sent.
+func (c *Counter) Cancel() {
+	c.started.Add(^uint64(0))
+	c.collectLast()
+}
+
+func (c *Counter) collectLast() {
+	if c.users.Load() == 0 && c.idle() {
 		c.collect()
 	}
+}
+
+// idle reports whether no RPC is in flight.
+func (c *Counter) idle() bool {
+	ended := c.ended.Load()
+	return c.started.Load() == ended
 }
 
 // Drops returns the count of RPCs dropped for a category.
@@ -117,7 +139,9 @@ func (c *Counter) Drops(category string) *atomic.Uint64 {
 // Report is what a Counter has counted.
 type Report struct {
 	Key
-	// InFlight is the number of RPCs in flight.
+	// Started is the number of RPCs that were sent, and InFlight that of those that have not
+	// ended.
+	Started  uint64
 	InFlight int64
 	// Refused is the number of RPCs over the limit.
 	Refused uint64
@@ -127,7 +151,9 @@ type Report struct {
 
 // Report returns what c has counted since its first Use.
 func (c *Counter) Report() Report {
-	r := Report{Key: c.key, InFlight: c.inFlight.Load(), Refused: c.refused.Load(), Dropped: make(map[string]uint64)}
+	ended := c.ended.Load()
+	started := c.started.Load()
+	r := Report{Key: c.key, Started: started, InFlight: int64(started - ended), Refused: c.refused.Load(), Dropped: make(map[string]uint64)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for category, n := range c.dropped {

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -48,12 +49,20 @@ func (l *Loop) PostFromPick(fn func()) { go l.Post(fn) }
 
 // Do runs fn on the loop and waits for it. It must not be called on the loop. It returns false,
 // without running fn, if the loop is closed.
-func (l *Loop) Do(fn func()) bool {
+func (l *Loop) Do(fn func()) bool { return l.Ask(context.Background(), fn) }
+
+// Ask is Do for a caller that waits no longer than until ctx ends. If it returns false, fn may
+// still run, so that the caller must not use what it writes.
+func (l *Loop) Ask(ctx context.Context, fn func()) bool {
 	ran := false
 	done := make(chan struct{})
 	l.add(job{run: func() { fn(); ran = true }, done: done})
-	<-done
-	return ran
+	select {
+	case <-done:
+		return ran
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (l *Loop) add(j job) {

@@ -1,6 +1,7 @@
 package tree_test
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -162,4 +163,27 @@ func TestStopOfATimerThatIsNotPending(t *testing.T) {
 	t.Parallel()
 	var none *tree.Timer
 	none.Stop()
+}
+
+func TestAskWaitsNoLongerThanItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := tree.NewLoop(func() {})
+		hold := make(chan struct{})
+		l.Post(func() { <-hold })
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		late := false
+		if l.Ask(ctx, func() { late = true }) {
+			t.Error("Ask reported that a function ran that was still waiting")
+		}
+		close(hold)
+		asked := false
+		if !l.Ask(context.Background(), func() { asked = true }) || !asked || !late {
+			t.Errorf("afterwards: asked %v, and the late function ran: %v", asked, late)
+		}
+		l.Do(l.Close)
+		if l.Ask(context.Background(), func() {}) {
+			t.Error("Ask reported that it ran on a closed loop")
+		}
+	})
 }

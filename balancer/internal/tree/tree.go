@@ -135,11 +135,29 @@ func Explain(err error, prefix string, notes fmt.Stringer) error {
 	return errors.New(Noted(prefix+err.Error(), notes))
 }
 
+// Failure returns the error of a state that Failing or FailingWith has made, without the notes;
+// nil for any other state. It is for diagnostics.
+func Failure(s balancer.State) error {
+	switch p := s.Picker.(type) {
+	case failing:
+		return p.err
+	case noted:
+		return errors.New(p.text)
+	default:
+		return nil
+	}
+}
+
+// failing is the picker of Failing.
+type failing struct{ err error }
+
+// Pick implements balancer.Picker.
+func (f failing) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+	return balancer.PickResult{}, f.err
+}
+
 // Failing is the state of a policy that cannot serve. Its RPCs fail with err (UNAVAILABLE)
 // unless they wait for ready. err must not be a status error, as those end even RPCs that wait.
 func Failing(err error) balancer.State {
-	return balancer.State{
-		ConnectivityState: connectivity.TransientFailure,
-		Picker:            base.NewErrPicker(err),
-	}
+	return balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: failing{err}}
 }

@@ -1,0 +1,50 @@
+package balancer
+
+import (
+	"context"
+
+	"github.com/dynxds/dynxds/balancer/internal/aggregate"
+	"github.com/dynxds/dynxds/balancer/internal/cluster"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// register makes the policy the one that the channel's diagnostics ask.
+func (r *root) register(live *inspect.Live) {
+	if live == r.live {
+		return
+	}
+	r.unregister()
+	r.live, r.unregister = live, live.Serve(r.inspect)
+}
+
+// inspect describes a cluster, for diagnostics.
+func (r *root) inspect(ctx context.Context, name string) (inspect.Cluster, bool) {
+	var d inspect.Cluster
+	known := false
+	asked := r.loop.Ask(ctx, func() {
+		c, ok := r.cells.Get(name)
+		if ok {
+			d, known = c.inspect(), true
+		}
+	})
+	if !asked {
+		return inspect.Cluster{}, false
+	}
+	return d, known
+}
+
+// dormantBecause is why a cell is dormant.
+const dormantBecause = "no RPC has needed the cluster yet"
+
+func (c *cell) inspect() inspect.Cluster {
+	if c.phase != active {
+		if known := c.config.Cluster; known != nil && known.Kind == xdsresource.ClusterAggregate {
+			return aggregate.Describe(c.name, aggregateConfigOf(c.config), dormantBecause)
+		}
+		return cluster.Describe(c.name, configOf(c.config), dormantBecause)
+	}
+	d := c.policy.Serving().(interface{ Inspect() inspect.Cluster }).Inspect()
+	d.Switching = d.Switching || c.policy.Switching()
+	return d
+}

@@ -1,0 +1,146 @@
+package balancer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+func findable(l *inspect.Live) func(*balancer.State) {
+	return func(s *balancer.State) { s.Live = l }
+}
+
+func expectCluster(t *testing.T, l *inspect.Live, name string, phase inspect.Phase, state inspect.State, why string) {
+	t.Helper()
+	synctest.Wait()
+	d, ok := l.Cluster(context.Background(), name)
+	if !ok || d.Name != name || d.Phase != phase || d.State != state || d.Why != why {
+		t.Errorf("cluster %s (known %v) is %s and %s: %q; want %s and %s: %q", name, ok, d.Phase, d.State, d.Why, phase, state, why)
+	}
+}
+
+// aggregateOf is an aggregate cluster of one.
+func aggregateOf(name string, member *balancer.ClusterState) *balancer.ClusterState {
+	var none pmap.Map[*balancer.ClusterState]
+	edit := none.Edit()
+	edit.Set(name, member)
+	return &balancer.ClusterState{
+		Cluster:    &xdsresource.Cluster{Name: "aggregate", Kind: xdsresource.ClusterAggregate, Underlying: []string{name}},
+		Underlying: &balancer.Underlying{Names: []string{name}, States: edit.Map()},
+	}
+}
+
+// Asking about a cluster does not connect it.
+func TestInspectFollowsACluster(t *testing.T) {
+	test(t, func(t *testing.T, tr *tree) {
+		live := new(inspect.Live)
+		if _, ok := live.Cluster(context.Background(), "a"); ok {
+			t.Error("a cluster is described before there is a balancer")
+		}
+		tr.update(states{
+			"a": serving("a:1"), "waits": {}, "failed": {Err: errors.New("no such thing")}, "agg": aggregateOf("m", serving("m:1")),
+		}, findable(live))
+		const dormant = "no RPC has needed the cluster yet"
+		expectCluster(t, live, "a", inspect.PhaseDormant, inspect.Idle, dormant)
+		expectCluster(t, live, "agg", inspect.PhaseDormant, inspect.Idle, dormant)
+		expectCluster(t, live, "waits", inspect.PhaseResolving, inspect.Idle, "RPCs wait for the Cluster")
+		expectCluster(t, live, "failed", inspect.PhaseFailed, inspect.TransientFailure, "no such thing")
+		if _, ok := live.Cluster(context.Background(), "other"); ok {
+			t.Error("a cluster is described that the channel does not have")
+		}
+		tr.ExpectOpen("nothing was picked")
+		tr.reach("a", "a:1")
+		tr.reach("agg", "m:1")
+		expectCluster(t, live, "a", inspect.PhaseServing, inspect.Ready, "priority 0 is in use: ready")
+		expectCluster(t, live, "agg", inspect.PhaseServing, inspect.Ready, `cluster "m" is in use: ready`)
+		updates := tr.CC.Updates()
+		live.Cluster(context.Background(), "a")
+		synctest.Wait()
+		if n := tr.CC.Updates(); n != updates {
+			t.Errorf("a question made %d updates of the picker", n-updates)
+		}
+
+		// Another kind: the old policy serves until the new one can.
+		tr.Network.Set("n:1", lbtest.Silent)
+		tr.update(states{"a": aggregateOf("n", serving("n:1"))})
+		if d, _ := live.Cluster(context.Background(), "a"); !d.Switching || d.State != inspect.Ready || len(d.Priorities) != 1 {
+			t.Errorf("while the cluster changes its kind it is described as %+v", d)
+		}
+
+		tr.policy.Close()
+		if _, ok := live.Cluster(context.Background(), "a"); ok {
+			t.Error("a cluster is described after Close")
+		}
+	})
+}
+
+// A question does not wait for a balancer that is busy for longer than the caller likes.
+func TestInspectEndsWithItsContext(t *testing.T) {
+	test(t, func(t *testing.T, tr *tree) {
+		live := new(inspect.Live)
+		tr.update(states{"a": serving("a:1")}, findable(live))
+		hold := make(chan struct{})
+		tr.CC.OnUpdate = func() { <-hold }
+		go tr.update(states{"a": serving("b:1")})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, ok := live.Cluster(ctx, "a"); ok {
+			t.Error("a balancer that is busy answered")
+		}
+		close(hold)
+		expectCluster(t, live, "a", inspect.PhaseDormant, inspect.Idle, "no RPC has needed the cluster yet")
+	})
+}
+
+// Questions while everything changes: run with -race.
+func TestInspectDuringChurn(t *testing.T) {
+	t.Parallel()
+	tr := newTree(t)
+	live := new(inspect.Live)
+	tr.update(states{"stays": serving("s:1")}, findable(live))
+	ctx, cancel := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	for range 4 {
+		asking.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				live.Cluster(ctx, fmt.Sprint("c", i%5))
+				if d, ok := live.Cluster(context.Background(), "stays"); !ok || d.Name != "stays" {
+					t.Errorf("the cluster that stays is %+v, known %v", d, ok)
+					return
+				}
+			}
+		})
+	}
+	reach := [...]lbtest.Reach{lbtest.Up, lbtest.Refused, lbtest.Silent}
+	for i := range 300 {
+		name, addr := fmt.Sprint("c", i%5), fmt.Sprint("c:", i%3)
+		tr.Network.Set(addr, reach[i%len(reach)])
+		c := serving(addr, "d:1")
+		switch i % 7 {
+		case 0:
+			c = nil
+		case 1:
+			c = &balancer.ClusterState{Err: errors.New("gone")}
+		case 2:
+			c = aggregateOf("m", c)
+		case 3:
+			c.Cluster.LBPolicy = xdsresource.PolicyRandom
+		}
+		tr.update(states{name: c})
+		tr.pick(name)
+		tr.pick("stays")
+	}
+	cancel()
+	asking.Wait()
+}

@@ -1,0 +1,98 @@
+package aggregate_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/balancer/internal/aggregate"
+	"github.com/dynxds/dynxds/balancer/internal/cluster"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/inspect"
+)
+
+func (f *fixture) inspect() (d inspect.Cluster) {
+	synctest.Wait()
+	f.Loop.Do(func() { d = f.Policy.Inspect() })
+	return d
+}
+
+// expectMembers checks why each cluster is in use or not; those in use are marked with a star.
+func (f *fixture) expectMembers(when, why string, want ...string) {
+	f.T.Helper()
+	d := f.inspect()
+	var got []string
+	for _, m := range d.Members {
+		text := fmt.Sprintf("%s %s (%s, %s, %s)", m.Cluster.Name, m.Use.Why, m.Use.Status, m.Cluster.State, m.Cluster.Phase)
+		if m.Use.InUse {
+			text = "* " + text
+		}
+		got = append(got, text)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		f.T.Errorf("%s: the members (-want +got):\n%s", when, diff)
+	}
+	if d.Why != why {
+		f.T.Errorf("%s: the aggregate cluster says %q, want %q", when, d.Why, why)
+	}
+}
+
+func TestInspectSaysWhichMemberIsInUse(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		if d := f.inspect(); d.Phase != inspect.PhaseResolving || d.State != inspect.Connecting || d.Kind != "aggregate" {
+			t.Errorf("at first it is %+v", d)
+		}
+		f.update(in("B", "b:1"), in("C", "c:1"), in("D", "d:1"))
+		f.expectMembers("B works", `cluster "B" is in use: ready`,
+			`* B ready (ready, READY, serving)`,
+			`C not started: cluster "B" is ready (not started, IDLE, dormant)`,
+			`D not started: cluster "B" is ready (not started, IDLE, dormant)`)
+		f.Network.Set("b:1", lbtest.Refused)
+		f.expectMembers("B fails", `cluster "C" is in use: ready`,
+			`B failed: dial b:1: connection refused; cluster "C" is in use (failed, TRANSIENT_FAILURE, serving)`,
+			`* C ready (ready, READY, serving)`,
+			`D not started: cluster "C" is ready (not started, IDLE, dormant)`)
+		f.update(aggregate.Underlying{Name: "B", Config: cluster.Config{Err: errors.New("B was deleted")}}, in("D", "d:1"))
+		f.expectMembers("B has no resources", `cluster "D" is in use: ready`,
+			`B failed: B was deleted; cluster "D" is in use (failed, TRANSIENT_FAILURE, failed)`,
+			`* D ready (ready, READY, serving)`)
+		f.updateTo(aggregate.Config{Err: errors.New("a cycle")})
+		f.expectMembers("an error", "a cycle")
+		if d := f.inspect(); d.Phase != inspect.PhaseFailed || d.State != inspect.TransientFailure {
+			t.Errorf("with an error it is %s and %s", d.Phase, d.State)
+		}
+	})
+}
+
+func TestInspectMemberThatConnects(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("b:1", lbtest.Silent)
+		f.update(in("B", "b:1"), in("C", "c:1"))
+		since := time.Now().UTC().Format(time.RFC3339)
+		f.expectMembers("B connects", `cluster "B" is in use: connecting, failover timer running since `+since,
+			`* B connecting, failover timer running since `+since+` (connecting, CONNECTING, serving)`,
+			`C not started: cluster "B" is connecting, failover timer running since `+since+` (not started, IDLE, dormant)`)
+	})
+}
+
+func TestDescribeBeforeTheFirstRPC(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		config aggregate.Config
+		phase  inspect.Phase
+		why    string
+	}{
+		{aggregate.Config{}, inspect.PhaseResolving, "RPCs wait for the clusters under it"},
+		{aggregate.Config{Err: errors.New("a cycle")}, inspect.PhaseFailed, "a cycle"},
+		{aggregate.Config{Underlying: []aggregate.Underlying{in("B", "b:1")}}, inspect.PhaseDormant, "nobody asked"},
+	} {
+		d := aggregate.Describe("A", tc.config, "nobody asked")
+		if d.Phase != tc.phase || d.Why != tc.why || len(d.Members) != len(tc.config.Underlying) {
+			t.Errorf("%+v is described as %+v", tc.config, d)
+		}
+	}
+}

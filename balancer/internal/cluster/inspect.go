@@ -1,0 +1,204 @@
+package cluster
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/locality"
+	"github.com/dynxds/dynxds/balancer/internal/priority"
+	"github.com/dynxds/dynxds/balancer/internal/switchover"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// Describe describes a cluster that has no Policy, because nothing has needed it yet for the
+// given reason.
+func Describe(name string, c Config, why string) inspect.Cluster {
+	d := describe(name, c)
+	if d.Phase == inspect.PhaseServing {
+		d.Phase, d.Why = inspect.PhaseDormant, why
+		d.Priorities = (*Policy)(nil).inspectPriorities(c.Endpoints)
+	}
+	return d
+}
+
+// describe describes what is configured. The phase is that of a Policy that has connections.
+func describe(name string, c Config) inspect.Cluster {
+	d := inspect.Cluster{Name: name, State: inspect.Idle}
+	if c.Notes != nil {
+		d.Notes = c.Notes.String()
+	}
+	if c.Cluster != nil {
+		d.Kind, d.Policy = c.Cluster.Kind.String(), c.Cluster.LBPolicy
+	}
+	switch {
+	case c.Err != nil:
+		d.Phase, d.Why, d.State = inspect.PhaseFailed, c.Err.Error(), inspect.TransientFailure
+	case c.Cluster == nil:
+		d.Phase, d.Why = inspect.PhaseResolving, "RPCs wait for the Cluster"
+	case c.Endpoints == nil && c.Cluster.Kind.DNS():
+		d.Phase, d.Why = inspect.PhaseResolving, "RPCs wait for the addresses from DNS"
+	case c.Endpoints == nil:
+		d.Phase, d.Why = inspect.PhaseResolving, fmt.Sprintf("RPCs wait for ClusterLoadAssignment %q", c.Cluster.EDSServiceName)
+	default:
+		d.Phase, d.Service = inspect.PhaseServing, c.Endpoints.Name
+	}
+	return d
+}
+
+// Inspect describes the cluster for diagnostics.
+func (s *Secured) Inspect() inspect.Cluster {
+	d := s.policies.Serving().(securedPolicy).Inspect()
+	d.Switching = d.Switching || s.policies.Switching()
+	return d
+}
+
+// Inspect describes the cluster for diagnostics. It changes nothing.
+func (p *Policy) Inspect() inspect.Cluster {
+	d := describe(p.name, p.config)
+	d.State = inspect.State(p.state.ConnectivityState.String())
+	if p.counter != nil && p.config.Cluster != nil {
+		r := p.counter.Report()
+		d.Traffic = &inspect.Traffic{
+			Picked: r.Started, InFlight: r.InFlight, Refused: r.Refused, Dropped: r.Dropped, Limit: p.config.Cluster.MaxRequests,
+		}
+	}
+	if d.Phase == inspect.PhaseFailed || p.config.Endpoints == nil {
+		return d
+	}
+	d.Priorities = p.inspectPriorities(p.config.Endpoints)
+	if p.phase == unusable { // no endpoint is usable
+		d.Phase, d.Why = inspect.PhaseFailed, p.err.Error()
+		return d
+	}
+	d.Why = errOnlySessions.Error()
+	for _, priority := range d.Priorities {
+		if priority.Use.InUse {
+			d.Why = fmt.Sprintf("priority %d is in use: %s", priority.Number, priority.Use.Why)
+		}
+	}
+	return d
+}
+
+// inspectPriorities describes the priorities of the endpoints. p is nil if the cluster has no
+// Policy.
+func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority {
+	groups := byPriority(e.Localities)
+	all := make([]inspect.Priority, len(groups))
+	for i, localities := range groups {
+		all[i] = inspect.Priority{Number: i, State: inspect.Idle, Use: notStarted}
+		all[i].Localities = make([]inspect.Locality, len(localities))
+		for j := range localities {
+			all[i].Localities[j] = p.inspectLocality(&localities[j])
+		}
+	}
+	if p == nil || p.priorities == nil {
+		return all
+	}
+	described := p.priorities.Inspect(priority.Words[locality.Config]{
+		Label: func(i int, _ string) string { return fmt.Sprintf("priority %d", i) },
+		Error: func(i int, child tree.Configured[locality.Config]) string { return lastError(all[i].Localities, child) },
+	})
+	for i := range min(len(all), len(described)) {
+		d := &described[i]
+		all[i].Use, all[i].State = d.Use, inspect.State(d.State.String())
+		if child := localityPolicy(d.Policy); child != nil {
+			setStates(all[i].Localities, child.States(), p.config.Cluster.AcrossLocalities)
+		}
+	}
+	return all
+}
+
+// notStarted is the use of priorities while nothing chooses among them.
+var notStarted = inspect.Use{Status: inspect.StatusNotStarted, Why: "not started: no RPC has needed the cluster"}
+
+// localityPolicy returns the policy that serves a priority, or nil.
+func localityPolicy(child tree.Configured[locality.Config]) *locality.Policy {
+	switching, ok := child.(*switchover.Policy[locality.Config, kind])
+	if !ok {
+		return nil
+	}
+	serving, _ := switching.Serving().(*locality.Policy)
+	return serving
+}
+
+func setStates(localities []inspect.Locality, states map[xdsresource.LocalityID]connectivity.State, across bool) {
+	for i := range localities {
+		l := &localities[i]
+		id := xdsresource.LocalityID{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}
+		if across {
+			id = xdsresource.LocalityID{}
+		}
+		if s, ok := states[id]; ok {
+			l.State = inspect.State(s.String())
+		}
+	}
+}
+
+func (p *Policy) inspectLocality(l *xdsresource.Locality) inspect.Locality {
+	d := inspect.Locality{
+		Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Weight: l.Weight, State: inspect.Idle,
+		Endpoints: make([]inspect.Endpoint, len(l.Endpoints)),
+	}
+	for i := range l.Endpoints {
+		d.Endpoints[i] = p.inspectEndpoint(&l.Endpoints[i])
+	}
+	return d
+}
+
+func (p *Policy) inspectEndpoint(e *xdsresource.Endpoint) inspect.Endpoint {
+	d := inspect.Endpoint{
+		Addresses: append([]string{e.Address}, e.Additional...), Hostname: e.Hostname, Proxy: e.Proxy,
+		Health: e.Health.String(), Weight: e.Weight, State: inspect.Idle,
+	}
+	if p == nil || p.part == nil {
+		return d
+	}
+	d.Ejection = p.outliers.Ejection(e)
+	c := p.part.Endpoints.Connection(e)
+	d.State, d.Since, d.ErrorTime = inspect.State(c.State.String()), c.Since, c.Failed
+	if len(d.Addresses) > 1 {
+		d.Connected = c.Address
+	}
+	if c.Failure != nil {
+		d.Error = c.Failure.Error()
+	}
+	return d
+}
+
+// lastError returns why a priority does not work: the last error of its connections, or what
+// its policy says.
+func lastError(localities []inspect.Locality, child tree.Configured[locality.Config]) string {
+	if p := localityPolicy(child); p != nil {
+		if err := p.Failure(); err != nil {
+			return err.Error()
+		}
+	}
+	var last, past inspect.Endpoint // the latest errors, of those that are not connected and of others
+	ejected, total := 0, 0
+	for _, l := range localities {
+		for _, e := range l.Endpoints {
+			latest := &last
+			if e.State == inspect.Ready {
+				latest = &past
+			}
+			if e.Error != "" && !e.ErrorTime.Before(latest.ErrorTime) {
+				*latest = e
+			}
+			if e.Ejection != nil {
+				ejected++
+			}
+			total++
+		}
+	}
+	switch {
+	case last.Error != "":
+		return last.Error
+	case ejected > 0:
+		return fmt.Sprintf("outlier detection has ejected %d of %d endpoints", ejected, total)
+	default:
+		return past.Error
+	}
+}

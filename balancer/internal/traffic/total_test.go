@@ -1,0 +1,72 @@
+package traffic_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
+)
+
+func TestStartedCountsWhatWasSent(t *testing.T) {
+	t.Parallel()
+	c := traffic.Use(traffic.Key{Cluster: t.Name()})
+	defer c.Release()
+	for range 5 {
+		c.Start(3)
+	}
+	c.End()
+	c.Cancel()
+	if !c.Start(3) {
+		t.Error("an RPC was refused although one had ended and one was cancelled")
+	}
+	r := c.Report()
+	if r.Started != 3 || r.InFlight != 2 || r.Refused != 2 {
+		t.Errorf("the report has %d started, %d in flight and %d refused; want 3, 2 and 2", r.Started, r.InFlight, r.Refused)
+	}
+	c.End()
+	c.End() // With the last RPC the counter goes.
+}
+
+// A Counter without users goes with its last RPC, also if that was not sent.
+func TestCancelOfTheLastRPCEndsTheCounter(t *testing.T) {
+	t.Parallel()
+	key := traffic.Key{Cluster: t.Name()}
+	c := traffic.Use(key)
+	c.Start(1)
+	c.Release()
+	c.Cancel()
+	for _, r := range traffic.Reports() {
+		if r.Key == key {
+			t.Errorf("the counter is still there: %+v", r)
+		}
+	}
+}
+
+// One place is enough for one goroutine after the other: no RPC is refused because another one
+// ends or is cancelled at the same time.
+func TestNoRPCIsRefusedWhileThereIsRoom(t *testing.T) {
+	t.Parallel()
+	const goroutines, each = 4, 5000
+	c := traffic.Use(traffic.Key{Cluster: t.Name()})
+	defer c.Release()
+	var running sync.WaitGroup
+	for i := range goroutines {
+		running.Go(func() {
+			for j := range each {
+				if !c.Start(goroutines) { // never more than that are in flight
+					t.Error("an RPC was refused while there was room")
+					return
+				}
+				if (i+j)%3 == 0 {
+					c.Cancel()
+				} else {
+					c.End()
+				}
+			}
+		})
+	}
+	running.Wait()
+	if r := c.Report(); r.InFlight != 0 || r.Refused != 0 || r.Started == 0 || r.Started >= goroutines*each {
+		t.Errorf("the report is %+v, want none in flight or refused, and those that were sent", r)
+	}
+}

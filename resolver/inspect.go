@@ -1,0 +1,160 @@
+package resolver
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/inspect"
+)
+
+var _ inspect.Source = (*xdsResolver)(nil)
+
+// Config implements inspect.Source.
+func (r *xdsResolver) Config() inspect.Config {
+	c := r.graph.inspect()
+	c.Client, c.Authority, c.Secure = r.client.Bootstrap().Fingerprint(), r.opts.Authority, secure(r.opts)
+	if last := r.applied.Load(); last != nil {
+		c.Version, c.Published = last.version, last.at
+	}
+	return c
+}
+
+// ClusterNames implements inspect.Source.
+func (r *xdsResolver) ClusterNames() []string {
+	r.graph.mu.Lock()
+	names := slices.Collect(maps.Keys(r.graph.clusters))
+	r.graph.mu.Unlock()
+	slices.Sort(names)
+	return names
+}
+
+// Cluster implements inspect.Source.
+func (r *xdsResolver) Cluster(ctx context.Context, name string) (inspect.Cluster, bool) {
+	state, resources, ok := r.graph.inspectCluster(name)
+	if !ok {
+		return inspect.Cluster{}, false
+	}
+	c, served := r.live.Cluster(ctx, name)
+	if !served {
+		c = unserved(name, state)
+		if err := ctx.Err(); err != nil {
+			c.Why = "the load-balancing policy did not answer: " + err.Error()
+		}
+	}
+	c.Resources = resources
+	return c, true
+}
+
+// unserved describes a cluster that the balancer does not have, at least not yet.
+func unserved(name string, s *balancer.ClusterState) inspect.Cluster {
+	c := inspect.Cluster{Name: name, State: inspect.Idle, Phase: inspect.PhaseResolving, Why: "the routes to it are not in use yet"}
+	if s.Cluster != nil {
+		c.Kind, c.Policy = s.Cluster.Kind.String(), s.Cluster.LBPolicy
+	}
+	if s.Err != nil {
+		c.Phase, c.State, c.Why = inspect.PhaseFailed, inspect.TransientFailure, s.Err.Error()
+	}
+	return c
+}
+
+func (g *graph) inspect() inspect.Config {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := inspect.Config{
+		Clusters: len(g.clusters),
+		Listener: g.lds.inspect(), Routes: g.rds.inspect(), NextRoutes: g.nextRDS.inspect(),
+	}
+	if g.listener != nil {
+		c.Inline = g.listener.RouteConfig != nil
+	}
+	if g.current != nil {
+		c.VirtualHost = g.current.virtualHost.Name
+	}
+	if g.err != nil {
+		c.Error = g.err.Error()
+	}
+	if g.next == nil {
+		return c
+	}
+	c.Waits = g.next.unanswered
+	for name, n := range g.clusters {
+		if len(c.WaitsFor) == inspect.MaxWaits {
+			break
+		}
+		if n.awaited && n.generation == g.next.generation {
+			c.WaitsFor = append(c.WaitsFor, name)
+		}
+	}
+	slices.Sort(c.WaitsFor)
+	return c
+}
+
+// inspectCluster returns the last state of a cluster, and the resources that lead to it.
+func (g *graph) inspectCluster(name string) (*balancer.ClusterState, []inspect.Resource, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := g.clusters[name]
+	if n == nil {
+		return nil, nil, false
+	}
+	resources := n.members[name].inspect()
+	for _, other := range slices.Sorted(maps.Keys(n.members)) {
+		if len(resources) >= inspect.MaxResources {
+			return n.state, resources[:inspect.MaxResources], true
+		}
+		if other != name {
+			resources = append(resources, n.members[other].inspect()...)
+		}
+	}
+	return n.state, resources, true
+}
+
+// inspect returns the resources of a member. The graph is locked.
+func (m *member) inspect() []inspect.Resource {
+	all := []inspect.Resource{m.cds.inspect()}
+	switch s := m.source.(type) {
+	case *edsEndpoints:
+		all = append(all, s.watch.inspect())
+	case *dnsEndpoints:
+		for _, name := range slices.Sorted(maps.Keys(s.names)) {
+			all = append(all, s.names[name].inspect(name))
+		}
+	}
+	return all
+}
+
+// inspect returns the RouteConfiguration, nil if s is.
+func (s *routeSource) inspect() *inspect.Resource {
+	if s == nil {
+		return nil
+	}
+	r := s.watch.inspect()
+	return &r
+}
+
+// inspect describes the resource. The graph is locked.
+func (w *watch[T]) inspect() inspect.Resource {
+	r := inspect.Resource{Type: w.typ.Name, Name: w.name}
+	_, r.Known = w.value()
+	if w.lastErr != nil {
+		r.Error = w.lastErr.Error()
+	}
+	r.Ambient = strings.Join(w.ambient.Load().texts(), "; ")
+	return r
+}
+
+// inspect describes the answer of DNS. The graph is locked.
+func (n *dnsName) inspect(name string) inspect.Resource {
+	r := inspect.Resource{Type: "DNS name", Name: name}
+	switch {
+	case n.result.Err != nil:
+		r.Error = faults.Shorten(n.result.Err.Error(), maxFaultText)
+	case n.result.Answered():
+		r.Known = true
+	}
+	return r
+}

@@ -1,0 +1,66 @@
+package xdsclient
+
+import "github.com/dynxds/dynxds/internal/changes"
+
+// What is recorded of changes for people who look, see package changes. XDSClient.mu is held.
+// An entry that all watches stand by at is passed over: its versions are not in use.
+
+// recordAccepted records a version that is about to replace the one in use, or an error.
+func (r *resource) recordAccepted(taken stamp) {
+	if r.glob != nil || !r.inUse() {
+		return
+	}
+	c := r.change(changes.Accepted, taken)
+	if r.payload != nil {
+		c.From = r.taken.version
+	}
+	if !taken.parameters.IsZero() {
+		c.Detail = taken.parameters.String()
+	}
+	changes.Add(c)
+}
+
+// recordFailure records the last answer for the resource, which is an error.
+func (r *resource) recordFailure(e lastError) {
+	if !r.inUse() {
+		return
+	}
+	kind := changes.Failed
+	switch e.state {
+	case StateNACKed:
+		kind = changes.Rejected
+	case StateDoesNotExist:
+		kind = changes.Removed
+	}
+	c := r.change(kind, e.fault.stamp)
+	c.Server, c.Detail = e.fault.Server, e.fault.Err.Error()
+	if r.payload != nil {
+		c.From = r.taken.version
+	}
+	changes.Add(c)
+}
+
+func (r *resource) change(kind changes.Kind, s stamp) changes.Change {
+	return changes.Change{
+		Time: s.time(), Kind: kind, Type: r.key.typ.Name, Name: r.key.name,
+		To: s.version, Server: r.level.server.URI,
+	}
+}
+
+// inUse reports whether a watch uses the resource, or the collection of the member.
+func (r *resource) inUse() bool {
+	if r.collection != nil {
+		r = r.collection.entry
+	}
+	return r.heard()
+}
+
+// recordLost and recordRestored record that the server became unreachable, and that it answers
+// again.
+func (ch *serverChannel) recordLost() {
+	changes.Add(changes.Change{Kind: changes.ServerLost, Server: ch.server.URI, Detail: ch.link.Failure().Error()})
+}
+
+func (ch *serverChannel) recordRestored() {
+	changes.Add(changes.Change{Kind: changes.ServerRestored, Server: ch.server.URI})
+}
