@@ -17,7 +17,6 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-
 func TestExplainFolder(t *testing.T) {
 	t.Parallel()
 	out, stderr, code := run(t, "explain", exampleMesh, "--client", "service=frontend,version=v2", "--service", "backend", "/pkg.Service/Method", "-H", "x-user: 7")
