@@ -51,6 +51,7 @@ func (e *explainer) action(r *Route, route *xdsresource.Route) *Action {
 	a.Filters = e.filters(r.Index, route, nil)
 	a.Timeout = e.timeout(r.Index, route)
 	a.Headers = e.headers(route.HeadersFor(nil))
+	e.placeHeaders(r.Index, a.Headers)
 	return a
 }
 

@@ -248,6 +248,7 @@ type HeaderEdit struct {
 	Name    string `json:"name"`
 	Edit    string `json:"edit"`
 	Ignored string `json:"ignored,omitempty"`
+	At      string `json:"at,omitempty"`
 }
 
 // Cluster is a cluster that RPCs may go to.

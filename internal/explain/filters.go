@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -84,6 +85,32 @@ func (e *explainer) headers(m *xdsresource.HeaderMutations) (list []HeaderEdit) 
 		}
 	}
 	return list
+}
+
+// placeHeaders adds where the edits of a route were written to those that are not of a level above alone.
+func (e *explainer) placeHeaders(i int, edits []HeaderEdit) {
+	at := e.raw.routeAt(i, provenance.Filters)
+	if at == "" {
+		return
+	}
+	raw := e.raw.route(i)
+	has := map[string]func(name string) bool{
+		"request":  editing(raw.GetRequestHeadersToAdd(), raw.GetRequestHeadersToRemove()),
+		"response": editing(raw.GetResponseHeadersToAdd(), raw.GetResponseHeadersToRemove()),
+	}
+	for j := range edits {
+		if has[edits[j].Side](edits[j].Name) {
+			edits[j].At = at
+		}
+	}
+}
+
+// editing reports whether a header, whose name is in lower case, is edited.
+func editing(added []*corepb.HeaderValueOption, removed []string) func(name string) bool {
+	return func(name string) bool {
+		return slices.ContainsFunc(removed, func(r string) bool { return strings.EqualFold(r, name) }) ||
+			slices.ContainsFunc(added, func(a *corepb.HeaderValueOption) bool { return strings.EqualFold(a.GetHeader().GetKey(), name) })
+	}
 }
 
 // describeEdit describes everything that a level does to one header.

@@ -107,7 +107,7 @@ func (t *text) headerEdits(depth int, edits []HeaderEdit) {
 	var lines []string
 	for i := range edits {
 		h := &edits[i]
-		lines = append(lines, fmt.Sprintf("%s %s: %s%s", h.Side, h.Name, h.Edit, ignored(h.Ignored)))
+		lines = append(lines, fmt.Sprintf("%s %s: %s%s", h.Side, h.Name, h.Edit, ignored(h.Ignored)+behind(h.At)))
 	}
 	t.fields(depth, "headers", lines)
 }

@@ -42,7 +42,7 @@ var rooms = []room{
 		never: "import any other package", imports: anyProtocol, only: []string{}},
 	{floor: 0, folders: []string{"internal/provenance"},
 		holds: "where the parts of resources were written, in their metadata",
-		never: "import any other package of the module", imports: []string{"google.golang.org/grpc"}, only: []string{}},
+		never: "know what else resources say", imports: []string{"google.golang.org/grpc"}, beside: []string{"internal/protofield", "internal/typeurl"}},
 	{floor: 0, folders: []string{"internal/faults", "internal/document"},
 		holds: "all that is wrong with a document or message, as one error: paths, bounded lists; YAML and JSON that people write, read with their lines and suggestions",
 		never: "know what is read", imports: anyProtocol},
