@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -112,7 +113,7 @@ func (ch *serverChannel) answered() {
 		return
 	}
 	ch.client.infof("xDS management server %s answers again", ch.server)
-	ch.recordRestored()
+	recordServer(changes.ServerRestored, ch.server, nil)
 	for l := range ch.levels {
 		l.serverUp()
 	}
@@ -152,7 +153,7 @@ func (ch *serverChannel) noteEnd(err error) ads.End {
 	ch.reset()
 	end := ch.link.Ended(err)
 	if end == ads.EndUnreachable {
-		ch.recordLost()
+		recordServer(changes.ServerLost, ch.server, ch.link.Failure())
 	}
 	switch end {
 	case ads.EndAfterAnswer:

@@ -1,6 +1,9 @@
 package xdsclient
 
-import "github.com/dynxds/dynxds/internal/changes"
+import (
+	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
 
 // What is recorded of changes for people who look, see package changes. XDSClient.mu is held.
 // An entry that all watches stand by at is passed over: its versions are not in use.
@@ -55,12 +58,12 @@ func (r *resource) inUse() bool {
 	return r.heard()
 }
 
-// recordLost and recordRestored record that the server became unreachable, and that it answers
+// recordServer records that a server became unreachable, for the given reason, or that it answers
 // again.
-func (ch *serverChannel) recordLost() {
-	changes.Add(changes.Change{Kind: changes.ServerLost, Server: ch.server.URI, Detail: ch.link.Failure().Error()})
-}
-
-func (ch *serverChannel) recordRestored() {
-	changes.Add(changes.Change{Kind: changes.ServerRestored, Server: ch.server.URI})
+func recordServer(kind changes.Kind, server *bootstrap.Server, failure error) {
+	c := changes.Change{Kind: kind, Server: server.URI}
+	if failure != nil {
+		c.Detail = failure.Error()
+	}
+	changes.Add(c)
 }

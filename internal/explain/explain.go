@@ -323,6 +323,7 @@ func notInHeaderName(c rune) bool {
 
 // methodLike returns the full method that a text may stand for, or "".
 func methodLike(text string) string {
+	slash := strings.HasPrefix(text, "/")
 	text = strings.Trim(text, "/")
 	if service, method, ok := strings.Cut(text, "/"); ok {
 		if service == "" || method == "" || strings.Contains(method, "/") {
@@ -330,7 +331,7 @@ func methodLike(text string) string {
 		}
 		return "/" + text
 	}
-	if i := strings.LastIndexByte(text, '.'); i > 0 && i < len(text)-1 {
+	if i := strings.LastIndexByte(text, '.'); i > 0 && i < len(text)-1 && !slash {
 		return "/" + text[:i] + "/" + text[i+1:]
 	}
 	return ""

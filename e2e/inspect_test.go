@@ -1,0 +1,360 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// ownService is a service name of the test's own, by which it finds its channel.
+func ownService(t testing.TB) string {
+	return strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
+}
+
+// inspected returns the description of the channel to a service.
+func inspected(t testing.TB, service string) inspect.Channel {
+	t.Helper()
+	for _, c := range channels.Inspect() {
+		if c.Target == "xds:///"+service {
+			return c
+		}
+	}
+	t.Fatalf("no channel to %s is described", service)
+	return inspect.Channel{}
+}
+
+// awaitInspect returns once a description is as wanted. It looks again when it is told of a
+// change, so that it also tests that those who watch are told.
+func awaitInspect[T any](t testing.TB, what string, describe func() T, wanted func(T) bool) T {
+	t.Helper()
+	ctx := testutils.Context(t)
+	changed, stop := changes.Watch()
+	defer stop()
+	for {
+		d := describe()
+		if wanted(d) {
+			return d
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			text, _ := json.MarshalIndent(d, "", "  ")
+			t.Fatalf("never: %s; but\n%s", what, text)
+		}
+	}
+}
+
+// awaitCluster is awaitInspect for a cluster of the channel to a service.
+func awaitCluster(t testing.TB, what, service, name string, wanted func(inspect.Cluster) bool) inspect.Cluster {
+	t.Helper()
+	return awaitInspect(t, what, func() inspect.Cluster {
+		c, _ := inspected(t, service).Cluster(testutils.Context(t), name)
+		return c
+	}, wanted)
+}
+
+func inUse(number int, s inspect.State) func(inspect.Cluster) bool {
+	return func(c inspect.Cluster) bool {
+		return number < len(c.Priorities) && c.Priorities[number].Use.InUse && c.Priorities[number].State == s
+	}
+}
+
+// A channel from its first request for a Listener over a NACK to idleness.
+func TestInspectChannel(t *testing.T) {
+	t.Parallel()
+	m, backend, service := newMesh(t), testutils.StartBackend(t, "b"), ownService(t)
+	m.keepSilent()
+	cc := m.dial("xds:///"+service, grpc.WithIdleTimeout(time.Second))
+	cc.Connect()
+	c := awaitInspect(t, "the channel exists", func() []inspect.Channel { return channels.Inspect() }, func(all []inspect.Channel) bool {
+		return slices.ContainsFunc(all, func(c inspect.Channel) bool { return c.Target == "xds:///"+service && c.Config != nil })
+	})
+	first := inspected(t, service)
+	if l := first.Config.Listener; first.Mode != "undecided" || l.Known || l.Name != service || l.Type != "Listener" || first.Config.Version != 0 {
+		t.Errorf("before the first answer the channel is %+v, of %d", first, len(c))
+	}
+	m.serve(service, "c-"+service, backend)
+	mustReach(t, cc, unary, backend)
+	// An RPC in flight keeps the channel from becoming idle.
+	ctx, cancel := context.WithCancel(testutils.Context(t))
+	stream, err := openStream(ctx, cc)
+	xdstest.NoError(t, err)
+	d := inspected(t, service)
+	if d.Mode != "xDS" || d.State != inspect.Ready || d.Config == nil || d.Why != "" || d.Since.IsZero() || d.Number == 0 {
+		t.Fatalf("in use the channel is %+v", d)
+	}
+	config := d.Config
+	if config.Version == 0 || config.Published.IsZero() || config.Clusters != 1 || config.VirtualHost == "" || config.Error != "" ||
+		!config.Listener.Known || config.Routes == nil || !config.Routes.Known || config.Routes.Name != service {
+		t.Errorf("in use it is configured by %+v", config)
+	}
+	if names := d.ClusterNames(); len(names) != 1 || names[0] != "c-"+service {
+		t.Errorf("it has the clusters %v", names)
+	}
+	if _, ok := d.Cluster(ctx, "other"); ok {
+		t.Error("it describes a cluster that it does not have")
+	}
+	if text, err := json.Marshal(d); err != nil || !strings.Contains(string(text), `"target":"xds:///`+service) {
+		t.Errorf("as JSON it is %s (%v)", text, err)
+	}
+	bad := xdsmsg.RouteConfig(service, service)
+	bad.VirtualHosts[0].Domains = nil
+	m.set(bad)
+	awaitInspect(t, "a newer version was NACKed", func() inspect.Channel { return inspected(t, service) }, func(c inspect.Channel) bool {
+		return c.Config != nil && c.Config.Routes != nil && c.Config.Routes.Known && strings.Contains(c.Config.Routes.Ambient, "is invalid")
+	})
+	all := changes.Recent()
+	for _, want := range []changes.Kind{changes.Rejected, changes.Accepted} {
+		if !slices.ContainsFunc(all, func(c changes.Change) bool {
+			return c.Kind == want && c.Type == "RouteConfiguration" && c.Name == service && c.To != "" && c.Server != ""
+		}) && len(all) < changes.Max { // else tests in parallel may have made as many
+			t.Errorf("the changes do not have %s RouteConfiguration %s: %+v", want, service, all)
+		}
+	}
+	cancel()
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	awaitState(t, cc, connectivity.Idle)
+	idle := awaitInspect(t, "the channel is idle", func() inspect.Channel { return inspected(t, service) },
+		func(c inspect.Channel) bool { return c.Config == nil })
+	if idle.State != inspect.Idle || !strings.Contains(idle.Why, "is idle") || idle.Mode != "xDS" {
+		t.Errorf("idle, the channel is %+v", idle)
+	}
+	if names := idle.ClusterNames(); names != nil {
+		t.Errorf("idle, it has the clusters %v", names)
+	}
+	// A description from before knows that its source is gone.
+	if _, ok := d.Cluster(testutils.Context(t), "other"); ok {
+		t.Error("an old description describes a cluster that it does not have")
+	}
+}
+
+// A failover with the refused connection's error, and back.
+func TestInspectFailover(t *testing.T) {
+	t.Parallel()
+	m, service := newMesh(t), ownService(t)
+	primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary")
+	name := "c-" + service
+	first, second := xdsmsg.In("near", primary.Addr()), xdsmsg.In("far", secondary.Addr())
+	second.Priority = 1
+	m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), xdsmsg.EDSCluster(name, ""), xdsmsg.Endpoints(name, first, second))...)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, primary)
+	c := awaitCluster(t, "priority 0 is in use", service, name, inUse(0, inspect.Ready))
+	if c.Phase != inspect.PhaseServing || c.Kind != "EDS" || c.Policy == "" || c.Service != name || c.Why != "priority 0 is in use: ready" {
+		t.Errorf("the cluster is %+v", c)
+	}
+	if len(c.Resources) != 2 || !c.Resources[0].Known || !c.Resources[1].Known {
+		t.Errorf("it comes from %+v", c.Resources)
+	}
+	if use := c.Priorities[1].Use; use.Status != inspect.StatusNotStarted || use.Why != "not started: priority 0 is ready" {
+		t.Errorf("priority 1: %+v", use)
+	}
+	e := c.Priorities[0].Localities[0].Endpoints[0]
+	if e.Addresses[0] != primary.Addr() || e.State != inspect.Ready || e.Since.IsZero() || e.Error != "" {
+		t.Errorf("the endpoint in use is %+v", e)
+	}
+	primary.Stop()
+	untilReached(t, cc, secondary)
+	c = awaitCluster(t, "priority 1 is in use as priority 0 is refused", service, name, func(c inspect.Cluster) bool {
+		return inUse(1, inspect.Ready)(c) && c.Priorities[0].Use.Status == inspect.StatusFailed
+	})
+	for _, text := range []string{c.Priorities[0].Use.Error, c.Priorities[0].Use.Why, c.Priorities[0].Localities[0].Endpoints[0].Error} {
+		if !containsAll(text, primary.Addr(), "connection refused") {
+			t.Errorf("the failed priority says %q, want the refused connection", text)
+		}
+	}
+	if l := c.Priorities[0].Localities[0]; l.Zone != "near" || l.State != inspect.TransientFailure {
+		t.Errorf("the failed locality is %+v", l)
+	}
+	xdstest.NoError(t, primary.Restart())
+	c = awaitCluster(t, "priority 0 is back", service, name, inUse(0, inspect.Ready))
+	if use := c.Priorities[1].Use; use.Deactivated.IsZero() || !strings.Contains(use.Why, "because priority 0 is ready") {
+		t.Errorf("afterwards priority 1 is %+v", use)
+	}
+}
+
+func TestInspectUnreachableEndpoints(t *testing.T) {
+	t.Parallel()
+	m, backend, service := newMesh(t), testutils.StartBackend(t, "b"), ownService(t)
+	name := "c-" + service
+	m.serve(service, name, backend)
+	backend.Stop()
+	mustFail(t, m.dial("xds:///"+service), "connection refused")
+	c := awaitCluster(t, "the endpoint is refused", service, name, inUse(0, inspect.TransientFailure))
+	if !containsAll(c.Why, "priority 0 is in use: failed", "connection refused", "there is no other") || c.State != inspect.TransientFailure {
+		t.Errorf("the cluster is %s: %q", c.State, c.Why)
+	}
+}
+
+func TestInspectEjectionAndLimit(t *testing.T) {
+	t.Parallel()
+	m, service := newMesh(t), ownService(t)
+	good, bad := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad")
+	bad.Fail(status.Error(codes.Internal, "broken"))
+	name := "c-" + service
+	cluster := xdsmsg.EDSCluster(name, "")
+	cluster.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{{MaxRequests: wrapperspb.UInt32(3)}}}
+	cluster.OutlierDetection = &clusterpb.OutlierDetection{
+		Interval:                       durationpb.New(20 * time.Millisecond),
+		BaseEjectionTime:               durationpb.New(time.Hour),
+		MaxEjectionTime:                durationpb.New(time.Hour),
+		MaxEjectionPercent:             wrapperspb.UInt32(50),
+		EnforcingSuccessRate:           wrapperspb.UInt32(0),
+		EnforcingFailurePercentage:     wrapperspb.UInt32(100),
+		FailurePercentageMinimumHosts:  wrapperspb.UInt32(1),
+		FailurePercentageRequestVolume: wrapperspb.UInt32(1),
+	}
+	m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), cluster, xdsmsg.SimpleEndpoints(name, good.Addr(), bad.Addr()))...)
+	cc := m.dial("xds:///" + service)
+	until(t, cc, "an RPC failed", func(_ string, err error) bool { return status.Code(err) == codes.Internal }, grpc.WaitForReady(true))
+	c := awaitCluster(t, "an endpoint is ejected", service, name, func(c inspect.Cluster) bool {
+		return len(c.Priorities) == 1 && slices.ContainsFunc(c.Priorities[0].Localities[0].Endpoints,
+			func(e inspect.Endpoint) bool { return e.Ejection != nil })
+	})
+	for _, e := range c.Priorities[0].Localities[0].Endpoints {
+		if ejected := e.Addresses[0] == bad.Addr(); ejected != (e.Ejection != nil) {
+			t.Errorf("endpoint %v has the ejection %+v", e.Addresses, e.Ejection)
+		}
+		if x := e.Ejection; x != nil && (x.Multiplier != 1 || x.Until.Sub(x.Since) != time.Hour) {
+			t.Errorf("the ejection is %+v, want the first one, of an hour", x)
+		}
+	}
+	before := c.Traffic
+	if before == nil || before.Picked == 0 || before.Limit != 3 {
+		t.Fatalf("the traffic is %+v", before)
+	}
+	ctx, cancel := context.WithCancel(testutils.Context(t))
+	defer cancel()
+	bad.Fail(nil) // RPCs that have a picker from before the ejection may still go there.
+	for range 3 {
+		_, err := openStream(ctx, cc)
+		xdstest.NoError(t, err)
+	}
+	mustFail(t, cc, "circuit_breakers.max_requests")
+	c, _ = inspected(t, service).Cluster(ctx, name)
+	if after := c.Traffic; after.Picked != before.Picked+3 || after.InFlight != 3 || after.Refused != 1 {
+		t.Errorf("with three streams the traffic is %+v, before it was %+v", after, before)
+	}
+}
+
+// An aggregate cluster that fails over to DNS.
+func TestInspectAggregateAndDNS(t *testing.T) {
+	t.Parallel()
+	m, service := newMesh(t), ownService(t)
+	primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary")
+	_, target := inZone(t, secondary)
+	agg, eds, dns := "agg-"+service, "eds-"+service, "dns-"+service
+	m.set(append(chain(service, xdsmsg.PrefixRoute("", agg)), xdsmsg.AggregateCluster(agg, eds, dns),
+		xdsmsg.InlineCluster(dns, logicalDNS, xdsmsg.In("z", target)))...)
+	m.set(clusterOf(eds, primary)...)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, primary)
+	using := func(i int) func(inspect.Cluster) bool {
+		return func(c inspect.Cluster) bool {
+			return len(c.Members) == 2 && c.Members[i].Use.InUse && c.Members[i].Cluster.State == inspect.Ready
+		}
+	}
+	c := awaitCluster(t, "the first member is in use, and the addresses of the second known", service, agg, func(c inspect.Cluster) bool {
+		return using(0)(c) && c.Members[1].Cluster.Phase == inspect.PhaseDormant
+	})
+	if c.Kind != "aggregate" || c.Why != fmt.Sprintf("cluster %q is in use: ready", eds) ||
+		c.Members[1].Use.Why != fmt.Sprintf("not started: cluster %q is ready", eds) {
+		t.Errorf("the aggregate cluster is %+v", c)
+	}
+	primary.Stop()
+	untilReached(t, cc, secondary)
+	c = awaitCluster(t, "the second member is in use", service, agg, func(c inspect.Cluster) bool {
+		return using(1)(c) && c.Members[0].Use.Status == inspect.StatusFailed
+	})
+	if use := c.Members[0].Use; !containsAll(use.Why, "failed", "connection refused") {
+		t.Errorf("the first member is %+v", use)
+	}
+	if d := c.Members[1].Cluster; d.Kind != "LOGICAL_DNS" || d.Priorities[0].Localities[0].Endpoints[0].Hostname != target {
+		t.Errorf("the second member is %+v", d)
+	}
+	var resources []string
+	for _, r := range c.Resources {
+		resources = append(resources, fmt.Sprintf("%s %s %v", r.Type, r.Name, r.Known))
+	}
+	want := []string{"Cluster " + agg + " true", "Cluster " + dns + " true", "DNS name " + target + " true",
+		"Cluster " + eds + " true", "ClusterLoadAssignment " + eds + " true"}
+	if !slices.Equal(resources, want) {
+		t.Errorf("it comes from %q, want %q", resources, want)
+	}
+}
+
+// A channel that DNS configures has no clusters in use.
+func TestInspectChannelOnDNS(t *testing.T) {
+	t.Parallel()
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	m.Stop()
+	_, target := inZone(t, backend)
+	cc := dial(t, "xds:///"+target, grpc.WithResolvers(builderWith(t, m, "unavailable")))
+	mustReach(t, cc, unary, backend)
+	d := inspected(t, target)
+	if d.Mode != "DNS" || d.Config == nil || d.Config.Listener.Error == "" || d.Config.Version != 0 || len(d.ClusterNames()) != 0 {
+		t.Errorf("the channel is %+v, configured by %+v", d, d.Config)
+	}
+}
+
+// Questions while clusters come, change and go and backends restart: run with -race.
+func TestInspectUnderChurn(t *testing.T) {
+	t.Parallel()
+	m, service := newMesh(t), ownService(t)
+	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
+	name := func(i int) string { return fmt.Sprintf("c%d-%s", i, service) }
+	m.serve(service, name(0), a)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, a)
+	ctx, cancel := context.WithCancel(testutils.Context(t))
+	var asking sync.WaitGroup
+	for range 2 {
+		asking.Go(func() {
+			for ctx.Err() == nil {
+				for _, c := range channels.Inspect() {
+					for _, cluster := range c.ClusterNames() {
+						if d, ok := c.Cluster(ctx, cluster); ok && d.Name != cluster {
+							t.Errorf("cluster %s is described as %s", cluster, d.Name)
+						}
+					}
+				}
+				changes.Recent()
+			}
+		})
+	}
+	for i := 1; i <= 15; i++ {
+		next := []*testutils.Backend{a, b}[i%2]
+		c := name(i % 4)
+		resources := append(chain(service, xdsmsg.PrefixRoute("", c)), clusterOf(c, next)...)
+		if i%4 == 3 { // an aggregate one
+			resources = append(chain(service, xdsmsg.PrefixRoute("", "agg-"+c)), xdsmsg.AggregateCluster("agg-"+c, c))
+			resources = append(resources, clusterOf(c, next)...)
+		}
+		m.set(resources...)
+		untilReached(t, cc, next)
+	}
+	cancel()
+	asking.Wait()
+}
