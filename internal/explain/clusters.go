@@ -101,7 +101,7 @@ func (e *explainer) clusterValue(c *Cluster) *xdsresource.Cluster {
 func (e *explainer) describeAggregate(c Cluster) {
 	walk := xdsresource.UnderlyingWalk{Under: func(name string) []string {
 		if r := e.find(typeurl.Cluster, name); r != nil {
-			value, _ := r.decoded()
+			value, _ := e.decode(r)
 			if below, ok := value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
 				return below.Underlying
 			}

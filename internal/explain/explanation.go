@@ -200,9 +200,8 @@ type Filter struct {
 type Setting struct {
 	Value string `json:"value"`
 	// Level is as in Filter, or "RouteConfiguration".
-	Level   string `json:"level"`
-	Ignored string `json:"ignored,omitempty"`
-	At      string `json:"at,omitempty"`
+	Level string `json:"level"`
+	At    string `json:"at,omitempty"`
 }
 
 // Retry is a retry policy (gRFC A44).
@@ -214,7 +213,6 @@ type Retry struct {
 	BaseBackoff string `json:"base_backoff"`
 	MaxBackoff  string `json:"max_backoff"`
 	Level       string `json:"level"`
-	Ignored     string `json:"ignored,omitempty"`
 	At          string `json:"at,omitempty"`
 }
 
@@ -291,8 +289,6 @@ type ClusterSettings struct {
 	Requests    *int64 `json:"requests,omitempty"`
 	// Outliers is outlier detection, in words.
 	Outliers string `json:"outliers,omitempty"`
-	// Ignored is what of these settings the client does not act on.
-	Ignored []string `json:"ignored,omitempty"`
 }
 
 // ClusterAssignment is where a cluster's RPCs can go.

@@ -56,7 +56,7 @@ func (e *explainer) take(r *Route, route *xdsresource.Route, left float64) float
 		return 0
 	}
 	r.Share = percent(100 * left * fraction)
-	r.Action = e.action(r, route)
+	r.Action = routeExplainer{e, route, r.Index, r.Share}.action()
 	return fraction
 }
 
