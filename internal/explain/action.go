@@ -1,0 +1,264 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// The kinds of Action.
+const (
+	kindForward        = "forward"
+	kindDirectResponse = "direct_response"
+	kindRedirect       = "redirect"
+	kindUnroutable     = "unroutable"
+)
+
+// The levels of configuration.
+const (
+	levelListener    = "Listener"
+	levelConfig      = "RouteConfiguration"
+	levelVirtualHost = "virtual host"
+	levelRoute       = "route"
+	levelWeighted    = "weighted cluster"
+)
+
+// routeExplainer explains one route that RPCs take.
+type routeExplainer struct {
+	*explainer
+	route *xdsresource.Route
+	index int     // of the route in the virtual host of the resource
+	share float64 // of all RPCs
+}
+
+// rawRoute returns the route as a message, and at where a part of it was written.
+func (e routeExplainer) rawRoute() *routepb.Route { return e.raw.route(e.index) }
+
+func (e routeExplainer) at(part string) string { return e.raw.routeAt(e.index, part) }
+
+// action says what becomes of the RPCs that take the route.
+func (e routeExplainer) action() *Action {
+	a := &Action{}
+	switch action := e.route.Action.(type) {
+	case *xdsresource.DirectResponse:
+		a.Kind, a.Code, a.Message = kindDirectResponse, codeName(action.Code), action.Body
+	case *xdsresource.Redirect:
+		a.Kind, a.Code = kindRedirect, codeName(action.Code)
+		a.Message = "redirected to " + action.Location(&e.route.Match, &e.rpc)
+	case *xdsresource.Unroutable:
+		a.Kind, a.Code, a.Message = kindUnroutable, "UNAVAILABLE", action.Reason
+	case *xdsresource.Forward:
+		a.Kind = kindForward
+		e.forward(a, action)
+	}
+	if a.Kind != kindForward && e.dialect.grpc {
+		a.Code, a.Message = "UNAVAILABLE", e.dialect.name+" does not carry out the action "+a.Kind
+	}
+	a.Filters = e.filters(nil)
+	a.Timeout = e.timeout()
+	a.Headers = e.headers(e.route.HeadersFor(nil))
+	e.placeHeaders(a.Headers)
+	return a
+}
+
+// forward adds what is for RPCs that go to a cluster.
+func (e routeExplainer) forward(a *Action, f *xdsresource.Forward) {
+	a.Retry = e.retry()
+	a.HashPolicies = e.hashPolicies()
+	a.Path = e.pathRewrite()
+	a.Authority = e.authorityRewrite()
+	var total uint32
+	for i := range f.Clusters {
+		total += f.Clusters[i].Weight
+	}
+	for i := range f.Clusters {
+		a.Destinations = append(a.Destinations, e.destination(&f.Clusters[i], total))
+	}
+	for i := range e.route.Mirrors {
+		a.Mirrors = append(a.Mirrors, e.mirror(&e.route.Mirrors[i]))
+	}
+}
+
+func (e routeExplainer) destination(c *xdsresource.WeightedCluster, total uint32) Destination {
+	d := Destination{
+		Cluster: c.Cluster(&e.rpc), Header: c.Header, Weight: c.Weight,
+		Percent: percent(100 * float64(c.Weight) / float64(total)),
+		At:      e.at(provenance.BackendRefs),
+	}
+	if d.Error = e.misnamed(c.Header, d.Cluster); d.Error == "" {
+		e.clusters.add(d.Cluster, e.share*d.Percent/100)
+	}
+	if len(c.Overrides) > 0 {
+		d.Filters = e.filters(c)
+	}
+	if c.Headers != nil {
+		d.Headers = e.headers(c.Headers)
+	}
+	if c.Authority != "" && (e.route.Rewrite == nil || e.route.Rewrite.Authority == "") {
+		d.Authority = &Rewrite{
+			From: e.request.Authority, To: e.route.RewriteAuthority(&e.rpc, c), By: "weighted_clusters.clusters.host_rewrite_literal",
+			Ignored: e.dialect.ignores("it"), At: d.At,
+		}
+	}
+	return d
+}
+
+// misnamed returns why the cluster that a header names cannot be used, or "". header is empty if the
+// route names the cluster.
+func (e routeExplainer) misnamed(header, cluster string) string {
+	switch {
+	case header == "", slices.Contains(e.virtualHost.Clusters(), cluster):
+		return ""
+	case cluster == "":
+		return fmt.Sprintf("the RPC does not have the header %q, which names the cluster", header)
+	default:
+		return fmt.Sprintf("header %q names cluster %q, which no route of the virtual host mentions", header, cluster)
+	}
+}
+
+func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
+	d := Destination{Cluster: m.Target(&e.rpc), Header: m.Header, Percent: 100, Ignored: e.dialect.ignores("request_mirror_policies")}
+	if m.FractionPerMillion != nil {
+		d.Percent = percent(100 * float64(*m.FractionPerMillion) / matching.Million)
+	}
+	if len(e.rawRoute().GetRoute().GetRequestMirrorPolicies()) > 0 {
+		d.At = e.at(provenance.Filters)
+	}
+	if d.Error = e.misnamed(m.Header, d.Cluster); d.Error == "" && d.Ignored == "" {
+		e.clusters.mirror(d.Cluster)
+	}
+	d.Headers = e.headers(&xdsresource.HeaderMutations{Request: m.Headers})
+	return d
+}
+
+// timeout returns the bound on the duration of RPCs (gRFC A31), nil if nothing sets one.
+func (e routeExplainer) timeout() *Setting {
+	switch {
+	case e.route.MaxStreamDuration != nil:
+		return &Setting{Value: describeDuration(*e.route.MaxStreamDuration), Level: levelRoute, At: e.at(provenance.Matches)}
+	case e.listener.MaxStreamDuration > 0:
+		return &Setting{Value: describeDuration(e.listener.MaxStreamDuration), Level: levelListener}
+	default:
+		return nil
+	}
+}
+
+func (e routeExplainer) retry() *Retry {
+	p := e.route.Retry
+	if p == nil {
+		return nil
+	}
+	r := &Retry{
+		MaxAttempts: p.MaxAttempts, BaseBackoff: p.BaseBackoff.String(), MaxBackoff: p.MaxBackoff.String(), Level: levelVirtualHost,
+	}
+	for c := codes.OK; c <= codes.Unauthenticated; c++ {
+		if p.Codes.Has(c) {
+			r.On = append(r.On, codeName(c))
+		}
+	}
+	if e.rawRoute().GetRoute().GetRetryPolicy() != nil {
+		r.Level, r.At = levelRoute, e.at(provenance.Filters)
+	}
+	return r
+}
+
+func (e routeExplainer) hashPolicies() (list []HashPolicy) {
+	headers := e.rpc.Headers()
+	hashed := false
+	for i := range e.route.HashPolicies {
+		p := &e.route.HashPolicies[i]
+		h := HashPolicy{Terminal: p.Terminal}
+		switch p.Kind {
+		case xdsresource.HashChannelID:
+			h.Of, h.Value = "the channel", "a random number for each channel"
+		case xdsresource.HashHeader:
+			h.Of = "header " + p.Header
+			value, present := headers.Get(p.Header)
+			if !present {
+				h.Reason = "the RPC does not have the header"
+				break
+			}
+			if p.Rewrite != nil {
+				value = p.Rewrite.Replace(value)
+			}
+			h.Value = value
+		default:
+			h.Of, h.Reason = "something that gRPC does not know", "gRPC ignores it"
+		}
+		if list = append(list, h); h.Reason == "" {
+			hashed = true
+		}
+		if p.Terminal && hashed {
+			break // Those behind it do not count.
+		}
+	}
+	return list
+}
+
+func (e routeExplainer) pathRewrite() *Rewrite {
+	w := e.route.Rewrite
+	if w == nil || w.Prefix == "" && w.Regex == nil {
+		return nil
+	}
+	r := &Rewrite{From: e.request.Method, By: "prefix_rewrite", Ignored: e.dialect.ignores("it"), At: e.at(provenance.Filters)}
+	if w.Regex != nil {
+		r.By = "regex_rewrite"
+	}
+	to, ok := e.route.RewritePath(e.request.Method)
+	if r.To = to; !ok {
+		r.Error = "the result is not a path; RPCs fail with UNAVAILABLE"
+	}
+	return r
+}
+
+func (e routeExplainer) authorityRewrite() *Rewrite {
+	r := &Rewrite{From: e.request.Authority, At: e.at(provenance.Filters)}
+	raw := e.rawRoute().GetRoute()
+	switch host := raw.GetHostRewriteSpecifier().(type) {
+	case *routepb.RouteAction_HostRewriteLiteral:
+		r.By, r.To = "host_rewrite_literal", host.HostRewriteLiteral
+	case *routepb.RouteAction_HostRewriteHeader:
+		r.By, r.To = "host_rewrite_header", e.rpc.FirstHeader(strings.ToLower(host.HostRewriteHeader))
+		if r.To == "" {
+			r.To = r.From
+		}
+	case *routepb.RouteAction_AutoHostRewrite:
+		if !host.AutoHostRewrite.GetValue() {
+			return nil
+		}
+		r.By = "auto_host_rewrite"
+	default:
+		return nil
+	}
+	switch w := e.route.Rewrite; {
+	case e.dialect.grpc && r.By != "auto_host_rewrite":
+		r.Ignored = e.dialect.ignores("it")
+	case w == nil || w.Authority == "" && w.AuthorityHeader == "" && !w.AutoHost:
+		r.Ignored = "it needs trusted_xds_server for the management server in the bootstrap, which a dump does not tell (gRFC A81)"
+	}
+	return r
+}
+
+// codeName returns the name of a code as gRFCs write it.
+func codeName(c codes.Code) string {
+	if name, ok := codeNames[c]; ok {
+		return name
+	}
+	return fmt.Sprintf("code %d", c)
+}
+
+var codeNames = map[codes.Code]string{
+	codes.OK: "OK", codes.Canceled: "CANCELLED", codes.Unknown: "UNKNOWN", codes.InvalidArgument: "INVALID_ARGUMENT",
+	codes.DeadlineExceeded: "DEADLINE_EXCEEDED", codes.NotFound: "NOT_FOUND", codes.AlreadyExists: "ALREADY_EXISTS",
+	codes.PermissionDenied: "PERMISSION_DENIED", codes.ResourceExhausted: "RESOURCE_EXHAUSTED",
+	codes.FailedPrecondition: "FAILED_PRECONDITION", codes.Aborted: "ABORTED", codes.OutOfRange: "OUT_OF_RANGE",
+	codes.Unimplemented: "UNIMPLEMENTED", codes.Internal: "INTERNAL", codes.Unavailable: "UNAVAILABLE",
+	codes.DataLoss: "DATA_LOSS", codes.Unauthenticated: "UNAUTHENTICATED",
+}
