@@ -24,7 +24,6 @@ const (
 // The levels of configuration.
 const (
 	levelListener    = "Listener"
-	levelConfig      = "RouteConfiguration"
 	levelVirtualHost = "virtual host"
 	levelRoute       = "route"
 	levelWeighted    = "weighted cluster"

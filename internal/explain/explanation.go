@@ -115,6 +115,8 @@ type Route struct {
 	Failed *Condition `json:"failed,omitempty"`
 	// LeftOut is why the client has no such route, or empty.
 	LeftOut string `json:"left_out,omitempty"`
+	// Unchecked says which conditions the client does not check, or is empty.
+	Unchecked string `json:"unchecked,omitempty"`
 	// Fraction is the share of the RPCs that reach the route that it matches
 	// (runtime_fraction), nil without a fraction.
 	Fraction *float64 `json:"fraction,omitempty"`

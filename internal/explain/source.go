@@ -47,6 +47,9 @@ type Source struct {
 	// Live describes a cluster that routes lead to as the running channel has it. nil: there is
 	// none.
 	Live func(cluster string) (inspect.Cluster, bool)
+	// UsesXDS says whether the channel's credentials leave the security of connections to the
+	// control plane (gRFC A29). nil: that is not known.
+	UsesXDS *bool
 	// Notes are added to those of explanations.
 	Notes []string
 }
