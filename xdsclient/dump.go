@@ -167,6 +167,10 @@ func (r *ResourceDump) Any() *anypb.Any {
 	return &anypb.Any{TypeUrl: r.TypeURL, Value: r.raw}
 }
 
+// Value returns the resource in use as ResourceType.Decode made it, or nil. A collection has
+// none. It is shared with the client and must not be changed.
+func (r *ResourceDump) Value() any { return r.value }
+
 // Ignored lists the parts of the resource in use that the program does not use. The call takes
 // about as long as decoding the resource.
 func (r *ResourceDump) Ignored() []Ignored {

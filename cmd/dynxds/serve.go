@@ -24,6 +24,10 @@ checked as a whole and published at once, and only what changed is sent. A folde
 that has become faulty, or lost all its documents, changes nothing: the log says what
 is wrong where.
 
+--page shows a status page (package statuspage) in a browser: the clients, what each of
+them has ACKed and NACKed, and the resources that are served. It is on loopback, unless
+the flag names another host, and has no login.
+
 SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
 elsewhere, and what is left after --grace is cut off.`
 
@@ -65,6 +69,7 @@ func newServe() *cobra.Command {
 	f.DurationVar(&opts.Serve.Grace, "grace", serve.DefaultGrace, "how long a drain waits for what is in flight")
 	f.StringVar(&format, "log-format", "text", "text or json")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	pageFlag(cmd, &opts.Page)
 	completeWith(cmd, "log-format", "text", "json")
 	completeWith(cmd, "log-level", "debug", "info", "warn", "error")
 	return cmd

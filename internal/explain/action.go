@@ -73,10 +73,7 @@ func (e routeExplainer) forward(a *Action, f *xdsresource.Forward) {
 	a.HashPolicies = e.hashPolicies()
 	a.Path = e.pathRewrite()
 	a.Authority = e.authorityRewrite()
-	var total uint32
-	for i := range f.Clusters {
-		total += f.Clusters[i].Weight
-	}
+	total := f.TotalWeight()
 	for i := range f.Clusters {
 		a.Destinations = append(a.Destinations, e.destination(&f.Clusters[i], total))
 	}

@@ -51,6 +51,14 @@ func newTurns(clusters []WeightedCluster) *turns {
 	return t
 }
 
+// TotalWeight returns the sum of the weights.
+func (f *Forward) TotalWeight() (total uint32) {
+	for i := range f.Clusters {
+		total += f.Clusters[i].Weight
+	}
+	return total
+}
+
 // Next returns the index of the cluster of the next RPC. The RPCs of all channels that use the
 // resource are interleaved by weight. It takes no lock and, on a decoded value, allocates nothing.
 func (f *Forward) Next() int {

@@ -7,11 +7,16 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
+	"github.com/dynxds/dynxds/statuspage"
 )
 
 const (
 	// DefaultDuration is the duration of the demo unless an option sets another one.
 	DefaultDuration = 15 * time.Second
+	// PageDuration is the default with a status page, which takes a while to look at.
+	PageDuration = 5 * time.Minute
 	// MinDuration leaves each step enough time for RPCs on most machines.
 	MinDuration = 2 * time.Second
 	// patience is how much longer than planned a step may take.
@@ -28,6 +33,8 @@ type Options struct {
 	// TLS makes the connections between clients and backends mTLS, as the control plane's
 	// Clusters ask for, with certificates of the demo's own.
 	TLS bool
+	// Page is the address of the status page, see package webpage; empty: there is none.
+	Page string
 }
 
 // Run runs the demo and prints it to out. It returns nil only if every step was
@@ -48,6 +55,14 @@ func runMesh(ctx context.Context, opts Options, patience time.Duration, report f
 	}
 	defer m.close()
 	opening := m.describe(opts.Duration)
+	if opts.Page != "" {
+		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(m.plane.Control(), m.plane.Store()))
+		if err != nil {
+			return err
+		}
+		defer page.Close()
+		opening.Page = page.URL
+	}
 	report(opening)
 
 	rec := &recorder{layout: opening.layout()}
