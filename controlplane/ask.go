@@ -16,6 +16,11 @@ type ask struct {
 	// choice is the entry for the subscriptions to a name, nil if there is none.
 	choice *entry
 	subs   map[*subscription]struct{}
+	// demand is what the type's source answers; nil if there is no source, or the ask is unshared.
+	demand *Demand
+	// unshared is set if the source answers each subscription by itself; own are its demands.
+	unshared bool
+	own      map[*subscription]*Demand
 }
 
 // choose makes the choice among all variants.
@@ -30,7 +35,7 @@ func (a *ask) choose(t *table, s *slot) {
 // follow updates the choice after changes of the variants, which s already has. A change of a variant
 // that does not match, as most are, does not look at the others.
 func (a *ask) follow(t *table, s *slot, changes []variantChange) {
-	if a.refused != nil {
+	if a.refused != nil || a.demand != nil || a.unshared {
 		return
 	}
 	for _, c := range changes {
@@ -66,13 +71,16 @@ func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *
 	a := t.asks[key][askKey]
 	if a == nil {
 		a = &ask{key: askKey, constraints: l.constraints, refused: l.refused, subs: map[*subscription]struct{}{}}
-		a.choose(t, t.slots[key])
+		if t.source == nil || l.refused != nil {
+			a.choose(t, t.slots[key])
+		}
 		if t.asks[key] == nil {
 			t.asks[key] = map[string]*ask{}
 		}
 		t.asks[key][askKey] = a
 	}
 	a.subs[sub] = struct{}{}
+	t.demanded(a, key, l.name, sub)
 	return a
 }
 
@@ -83,10 +91,22 @@ func (t *table) leave(sub *subscription, key nameKey, askKey string) {
 		return
 	}
 	delete(a.subs, sub)
-	if len(a.subs) > 0 {
+	switch {
+	case a.unshared && a.own[sub] != nil:
+		a.own[sub].update()
+	case a.demand != nil && len(a.subs) == 0:
+		a.demand.update()
+	default:
+		t.dropIfUnused(key, a)
+	}
+}
+
+// dropIfUnused removes an ask without subscriptions and demands.
+func (t *table) dropIfUnused(key nameKey, a *ask) {
+	if len(a.subs) > 0 || a.demand != nil || len(a.own) > 0 || t.asks[key][a.key] != a {
 		return
 	}
-	delete(t.asks[key], askKey)
+	delete(t.asks[key], a.key)
 	if len(t.asks[key]) == 0 {
 		delete(t.asks, key)
 	}
@@ -98,8 +118,10 @@ func (t *table) setWildcard(sub *subscription, on bool) {
 	switch {
 	case sub.dialect != byNames || !hasWildcard(t.typeURL):
 	case on:
-		t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
+		a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
+		sub.closeUnanswered(wildcardTopic, a)
 	default:
 		t.leave(sub, wildcardKey, sub.implicit.Key())
+		delete(sub.closed, wildcardTopic)
 	}
 }

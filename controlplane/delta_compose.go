@@ -27,8 +27,12 @@ func composeDelta(due dueChanges) deltaBatch {
 	sub := due.sub
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	w := &composer{t: due.table, sub: sub, due: due.pending.topics, batch: deltaBatch{sub: sub, answer: due.pending.all}}
-	if due.pending.all {
+	w := &composer{t: due.table, sub: sub, due: due.pending.topics, batch: deltaBatch{sub: sub}}
+	switch {
+	case due.pending.all && sub.wildcardClosed():
+		sub.pending.merge(pending{all: true, allAgain: due.pending.allAgain}) // due when it opens
+	case due.pending.all:
+		w.batch.answer = true
 		w.addAll(due.pending.allAgain)
 	}
 	w.openGlobs()
@@ -135,6 +139,11 @@ func (w *composer) inOne(glob topic, e *entry) bool {
 }
 
 func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
+	now := w.sub.current(w.t, tp)
+	if now == awaited {
+		w.sub.reopenLater(tp, again)
+		return
+	}
 	// The client learns which members exist, so none is kept.
 	for member := range w.sub.kept {
 		if member.name.collection == tp.name.collection {
@@ -143,7 +152,6 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 		}
 	}
 	old, known := w.sub.sent[tp]
-	now := w.sub.current(w.t, tp)
 	switch {
 	case now != nil && (again || !known || !old.sameVersion(now)):
 		w.addError(tp, now)
@@ -177,6 +185,10 @@ func (w *composer) compose(tp topic, again bool) {
 	now := sub.current(w.t, tp)
 	if now == unanswered {
 		sub.postpone(tp, again)
+		return
+	}
+	if now == awaited {
+		sub.forgetIf(again, tp)
 		return
 	}
 	named, is := sub.named(tp), cmp.Or(now, old)

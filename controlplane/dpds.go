@@ -3,8 +3,6 @@ package controlplane
 import (
 	"context"
 
-	"google.golang.org/grpc/peer"
-
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -29,8 +27,7 @@ func (d *dpds) DeltaDynamicParameterConstraints(wire dpdspb.DynamicParametersDis
 // error for every name that does not exist.
 func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discoverypb.DiscoveryRequest) (*discoverypb.DiscoveryResponse, error) {
 	s := d.server
-	from, _ := peer.FromContext(ctx)
-	st := s.begin(ProtocolSotW, dynparam.MapTypeURL, from)
+	st := s.begin(ctx, ProtocolSotW, dynparam.MapTypeURL)
 	if st == nil {
 		return nil, errClosed
 	}
@@ -40,7 +37,7 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 	if err := p.handleRequest(req); err != nil {
 		return nil, err
 	}
-	resp := &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL, VersionInfo: formatVersion(s.store.Version())}
+	resp := &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL, VersionInfo: formatVersion(st.store.Version())}
 	err := p.push(func(pushed *discoverypb.DiscoveryResponse) error {
 		resp = pushed
 		return nil

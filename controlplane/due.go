@@ -26,6 +26,14 @@ func (p *pending) add(tp topic, again bool) {
 	p.topics[tp] = p.topics[tp] || again
 }
 
+// merge adds what was due before.
+func (p *pending) merge(earlier pending) {
+	p.all, p.allAgain = p.all || earlier.all, p.allAgain || earlier.allAgain
+	for tp, again := range earlier.topics {
+		p.add(tp, again)
+	}
+}
+
 // dueChanges are the changes of one type that are due.
 type dueChanges struct {
 	sub     *subscription
@@ -73,6 +81,14 @@ func (s *stream) takeDue() []dueChanges {
 func (sub *subscription) postpone(tp topic, again bool) {
 	sub.pending.add(tp, again)
 	sub.stream.markDue(sub)
+}
+
+// forgetIf drops what the client was sent of a topic that the source has not answered, if the client
+// subscribed to it again: so the answer is sent whatever it is. The caller holds stream.mu.
+func (sub *subscription) forgetIf(again bool, tp topic) {
+	if again {
+		delete(sub.sent, tp)
+	}
 }
 
 // due records what a change of the subscription makes due. t is its table; the caller holds
@@ -183,6 +199,13 @@ func (sub *subscription) acceptClaim(t *table, name, version string) {
 				sub.sent.set(tp, claim(name, version))
 			}
 		}
+		return
+	}
+	if len(sub.closed) > 0 {
+		if sub.deferred == nil {
+			sub.deferred = map[string]string{}
+		}
+		sub.deferred[name] = version
 		return
 	}
 	covered := false

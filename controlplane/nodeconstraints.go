@@ -83,6 +83,7 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	if before.Equal(now) {
 		return
 	}
+	old := t.answersTo(sub)
 	var left []nameKey
 	if sub.interest.wildcard() {
 		left = append(left, wildcardKey)
@@ -92,10 +93,15 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	}
 	// Join before leaving: a name without any ask is dropped.
 	for _, key := range left {
-		t.join(sub, key, now.Key(), locator{constraints: now})
+		a := t.join(sub, key, now.Key(), locator{name: sub.names[topic{name: key}].name, constraints: now})
+		sub.closeUnanswered(topic{name: key}, a)
 		t.leave(sub, key, before.Key())
 	}
 	sub.implicit, sub.asks = now, nil
+	if t.source != nil {
+		t.constrainAnswers(sub, old)
+		return
+	}
 	sub.stream.mu.Lock()
 	sub.endWithdrawalsIf(func(_ topic, old *entry) bool { return !now.Match(old.parameters()) })
 	sub.stream.mu.Unlock()
@@ -124,4 +130,38 @@ func (t *table) covered(sub *subscription) []nameKey {
 		}
 	}
 	return covered
+}
+
+// answersTo returns what a type's source has answered a subscription by names.
+func (t *table) answersTo(sub *subscription) map[topic]*entry {
+	if t.source == nil {
+		return nil
+	}
+	answers := make(map[topic]*entry, len(sub.names))
+	for tp := range sub.names {
+		answers[tp] = t.asks[tp.name][sub.askKey(tp)].entryOf(sub)
+	}
+	return answers
+}
+
+// constrainAnswers makes due what the source answers differently for the new constraints. What it has
+// not answered yet is due when it does.
+func (t *table) constrainAnswers(sub *subscription, old map[topic]*entry) {
+	for tp := range sub.names {
+		now := t.asks[tp.name][sub.askKey(tp)].entryOf(sub)
+		if now != awaited && now != old[tp] && !tp.name.isGlob() {
+			sub.changed(tp, now != nil, nil)
+		}
+	}
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	sub.endWithdrawalsIf(func(topic, *entry) bool { return true })
+	// What the new constraints do not cover is removed once the collections are answered.
+	sub.pending.all = sub.interest.wildcard()
+	for tp := range sub.names {
+		if tp.name.isGlob() {
+			sub.pending.add(tp, false)
+		}
+	}
+	sub.stream.markDue(sub)
 }

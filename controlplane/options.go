@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -58,6 +59,14 @@ type Options struct {
 	// It does not apply to clients that send locators. The same function may serve these
 	// by DPDS ([Tx.SetDPDS]).
 	NodeConstraints func(node *corepb.Node) dynparam.ByType
+
+	// StoreFor chooses the store that a client is served from, so that one server can serve
+	// different nodes from different sets of resources; without it, all are served from the
+	// server's, as if it returned nil. It is called once for each stream, with the node of the first request, nil if that
+	// had none, and without locks, by several goroutines at a time. ctx is the stream's: it has
+	// the client's peer.Peer and metadata, and ends with the stream. An error ends the stream with
+	// its status.
+	StoreFor func(ctx context.Context, node *corepb.Node) (*Store, error)
 
 	// RemovalDelay bounds how long a deletion is withheld from a client that has the resource
 	// and is still subscribed to it (make before break). A client that follows its new

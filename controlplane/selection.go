@@ -63,6 +63,10 @@ type selection struct {
 	topics   map[nameKey]map[topic]struct{}
 	interest interest
 
+	// closed are the collections that are closed, and whether the client has subscribed to them
+	// again since.
+	closed map[topic]bool
+
 	// implicit are the constraints of a client that sends none.
 	implicit dynparam.Constraints
 }
@@ -148,7 +152,8 @@ func (s *selection) inGlob(tp topic, e *entry) bool {
 		return false
 	}
 	if s.dialect == byNames {
-		return s.named(topic{name: tp.name.glob()})
+		glob := topic{name: tp.name.glob()}
+		return s.named(glob) && !s.isClosed(glob)
 	}
 	return s.covers(tp.name.glob(), tp, e)
 }
@@ -156,7 +161,7 @@ func (s *selection) inGlob(tp topic, e *entry) bool {
 // inWildcard is inGlob for the wildcard.
 func (s *selection) inWildcard(tp topic, e *entry) bool {
 	if s.dialect == byNames {
-		return s.interest.wildcard()
+		return s.interest.wildcard() && !s.isClosed(wildcardTopic)
 	}
 	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e)
 }
@@ -169,7 +174,7 @@ func (s *selection) covers(collection nameKey, tp topic, e *entry) bool {
 	}
 	for asked := range s.topics[collection] {
 		l := s.names[asked]
-		if l.refused == nil && l.constraints.Match(e.parameters()) {
+		if l.refused == nil && !s.isClosed(asked) && l.constraints.Match(e.parameters()) {
 			return true
 		}
 	}

@@ -1,8 +1,10 @@
 package controlplane
 
 import (
+	"context"
 	"sync"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -93,8 +95,7 @@ func (a *ads) DeltaAggregatedResources(wire discoverypb.AggregatedDiscoveryServi
 
 // serveSotW runs a SotW stream, of one type unless onlyType is empty.
 func (s *Server) serveSotW(wire grpc.BidiStreamingServer[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse], onlyType string) error {
-	from, _ := peer.FromContext(wire.Context())
-	st := s.begin(ProtocolSotW, onlyType, from)
+	st := s.begin(wire.Context(), ProtocolSotW, onlyType)
 	if st == nil {
 		return errClosed
 	}
@@ -107,8 +108,7 @@ func (s *Server) serveDelta(wire grpc.BidiStreamingServer[discoverypb.DeltaDisco
 	if s.opts.NoDelta {
 		return errNoDelta
 	}
-	from, _ := peer.FromContext(wire.Context())
-	st := s.begin(ProtocolDelta, onlyType, from)
+	st := s.begin(wire.Context(), ProtocolDelta, onlyType)
 	if st == nil {
 		return errClosed
 	}
@@ -117,7 +117,7 @@ func (s *Server) serveDelta(wire grpc.BidiStreamingServer[discoverypb.DeltaDisco
 }
 
 // begin adds a stream, or returns nil if the server is closed.
-func (s *Server) begin(protocol Protocol, onlyType string, from *peer.Peer) *stream {
+func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -126,9 +126,13 @@ func (s *Server) begin(protocol Protocol, onlyType string, from *peer.Peer) *str
 	s.running.Add(1)
 	s.lastID++
 	limits := limits{names: s.opts.MaxSubscriptions, bytes: s.opts.MaxNameBytes}
+	from, _ := peer.FromContext(ctx)
 	st := newStream(s.lastID, protocol, s.store, &s.constraints, limits, from)
 	st.onlyType, st.rejected, st.waits = onlyType, s.opts.OnNACK, &s.waits
 	st.withdrawals.delay = s.opts.RemovalDelay
+	if of := s.opts.StoreFor; of != nil {
+		st.storeFor = func(node *corepb.Node) (*Store, error) { return of(ctx, node) }
+	}
 	s.streams[st.id] = st
 	return st
 }
@@ -137,7 +141,7 @@ func (s *Server) end(st *stream) {
 	s.mu.Lock()
 	delete(s.streams, st.id)
 	s.mu.Unlock()
-	s.store.release(st)
+	st.end().release(st)
 	s.waits.drop(st)
 	s.running.Done()
 }

@@ -88,6 +88,9 @@ func (p *sotw) collect() []sotwBatch {
 	var batches []sotwBatch
 	for _, due := range p.takeDue() {
 		t := due.table
+		if p.withhold(due) {
+			continue
+		}
 		b := sotwBatch{sub: due.sub, version: formatVersion(t.version)}
 		if due.sub.mode == pushAll {
 			b.resources = p.withKept(due.sub, subscribed(t, due.sub))
@@ -108,16 +111,28 @@ func subscribed(t *table, sub *subscription) []*Resource {
 	}
 	found := make([]*Resource, 0, len(sub.names))
 	for _, a := range sub.asksInOrder(t) {
-		if a.choice.asResource() != nil {
-			found = append(found, a.choice.resource)
+		if r := a.entryOf(sub).asResource(); r != nil {
+			found = append(found, r)
 		}
 	}
 	for tp := range sub.topics[wildcardKey] {
-		if l := sub.names[tp]; l.refused == nil {
+		if l := sub.names[tp]; l.refused == nil && !sub.isClosed(tp) {
 			found = append(found, t.listing(byLocators, l.constraints)...)
 		}
 	}
 	return inOrder(found)
+}
+
+// withhold puts back what is due of a subscription that has to wait for its source, which makes it
+// due when it answers.
+func (p *sotw) withhold(due dueChanges) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !due.sub.withholds(due.table) {
+		return false
+	}
+	due.sub.pending.merge(due.pending)
+	return true
 }
 
 // withKept adds the deleted resources that are kept for the client. found is ordered by name,
@@ -143,6 +158,8 @@ func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 		switch now := due.sub.current(t, tp); {
 		case now == unanswered:
 			due.sub.postpone(tp, again)
+		case now == awaited:
+			due.sub.forgetIf(again, tp)
 		case now.asResource() != nil && !due.sub.answerSent(tp, now):
 			b.resources = append(b.resources, now.resource)
 		}
@@ -216,7 +233,7 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 				found = append(found, namedError{tp, l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
 				sub.sent.set(tp, absence)
 			}
-		case now == unanswered:
+		case now == unanswered, now == awaited:
 		case now.err == nil:
 			if sub.typeURL != dynparam.MapTypeURL {
 				delete(sub.sent, tp)

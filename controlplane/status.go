@@ -113,8 +113,9 @@ func (s *Server) Clients() []ClientStatus {
 }
 
 func (s *stream) status() ClientStatus {
-	s.store.mu.RLock()
-	defer s.store.mu.RUnlock()
+	store := s.servedFrom()
+	store.mu.RLock()
+	defer store.mu.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := ClientStatus{ID: s.id, Protocol: s.protocol, Node: s.node}

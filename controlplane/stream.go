@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +23,6 @@ import (
 type stream struct {
 	id       uint64
 	protocol Protocol
-	store    *Store
 	of       *nodeConstraints
 	limits   limits
 	peer     *peer.Peer
@@ -46,6 +46,13 @@ type stream struct {
 
 	mu      sync.Mutex
 	greeted bool
+	// store is the server's until the stream is greeted, then that of storeFor; it does not change
+	// once there are subscriptions.
+	store *Store
+	// storeFor is nil if it is the server's for all.
+	storeFor func(node *corepb.Node) (*Store, error)
+	// over is set when the stream has ended.
+	over bool
 	// node is set before there are subscriptions, and does not change.
 	node *corepb.Node
 	// implicit are the constraints for types that the client does not subscribe
@@ -76,17 +83,51 @@ func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, 
 
 // greet stores the node of the first request. Nodes of later requests are ignored.
 func (s *stream) greet(node *corepb.Node) error {
-	s.mu.Lock()
-	greeted := s.greeted
-	if !greeted {
-		s.greeted, s.node = true, node
-	}
-	s.mu.Unlock()
-	if greeted {
+	if _, greeted := s.greeting(); greeted {
 		return nil
 	}
+	if err := s.use(usage{bytes: proto.Size(node)}); err != nil {
+		return err
+	}
+	if err := s.move(node); err != nil {
+		return err
+	}
 	s.constrain()
-	return s.use(usage{bytes: proto.Size(node)})
+	return nil
+}
+
+// move stores the node, and the store for it.
+func (s *stream) move(node *corepb.Node) error {
+	to := s.store
+	if s.storeFor != nil {
+		var err error
+		if to, err = s.storeFor(node); err != nil {
+			return status.Convert(err).Err()
+		}
+		to = cmp.Or(to, s.store)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return errClosed
+	}
+	s.greeted, s.node, s.store = true, node, to
+	return nil
+}
+
+// end returns the store that the stream is to be released from.
+func (s *stream) end() *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	return s.store
+}
+
+// servedFrom returns the store.
+func (s *stream) servedFrom() *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.store
 }
 
 // use adds to the client's usage, or returns RESOURCE_EXHAUSTED.

@@ -21,6 +21,8 @@ type subscription struct {
 	// Guarded by stream.mu.
 
 	pending pending
+	// deferred are claims that are accepted once the source has answered the collections.
+	deferred map[string]string
 	// queued is set while the subscription is in stream.dueSubs.
 	queued   bool
 	sent     sentEntries
@@ -50,14 +52,14 @@ func (sub *subscription) asksInOrder(t *table) []*ask {
 }
 
 // current returns the entry of a topic for this client, which may be a kept one: nil if there is
-// none, unanswered if it is not computed yet. t is the type's table; the caller holds Store.mu and
+// none, unanswered if it is not computed yet, awaited if the source has not answered. t is the type's table; the caller holds Store.mu and
 // stream.mu.
 func (sub *subscription) current(t *table, tp topic) *entry {
 	var e *entry
 	if parameters, ok := tp.variant(); ok {
 		e = t.slots[tp.name].variant(parameters)
 	} else if sub.named(tp) {
-		e = sub.answers.answerTo(tp.name, t.asks[tp.name][sub.askKey(tp)].choice)
+		e = sub.answers.answerTo(tp.name, t.asks[tp.name][sub.askKey(tp)].entryOf(sub))
 	} else {
 		e = t.choose(t.slots[tp.name], sub.implicit)
 	}
@@ -80,7 +82,7 @@ func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)
 		if l.refused != nil || !l.constraints.Match(r.parameters) {
 			continue
 		}
-		if e := sub.current(t, tp); e != nil && e != unanswered && e.resource != r {
+		if e := sub.current(t, tp); e != nil && e != unanswered && e != awaited && e.resource != r {
 			yield(tp, e)
 		}
 	}

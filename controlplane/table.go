@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -25,22 +24,24 @@ type table struct {
 	asks map[nameKey]map[string]*ask
 	// computes is set if the type ever had a computed resource.
 	computes bool
-	// ambiguous is the store's count.
-	ambiguous *atomic.Uint64
+	// store has the table. source answers the subscriptions, nil if the slots do.
+	store  *Store
+	source *sourceOf
 }
 
-func newTable(typeURL string, ambiguous *atomic.Uint64) *table {
+func newTable(s *Store, typeURL string) *table {
 	return &table{
-		typeURL:   typeURL,
-		slots:     map[nameKey]*slot{},
-		members:   map[string]map[nameKey]struct{}{},
-		listings:  new(listings),
-		asks:      map[nameKey]map[string]*ask{},
-		ambiguous: ambiguous,
+		typeURL:  typeURL,
+		store:    s,
+		source:   s.demands.sourceOf(typeURL),
+		slots:    map[nameKey]*slot{},
+		members:  map[string]map[nameKey]struct{}{},
+		listings: new(listings),
+		asks:     map[nameKey]map[string]*ask{},
 	}
 }
 
-func (t *table) countAmbiguous() { t.ambiguous.Add(1) }
+func (t *table) countAmbiguous() { t.store.ambiguous.Add(1) }
 
 // choose is slot.choose, with ambiguous choices counted.
 func (t *table) choose(s *slot, c dynparam.Constraints) *entry {
