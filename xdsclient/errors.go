@@ -138,15 +138,15 @@ func (e *Error) Error() string {
 func (e *Error) Time() time.Time { return e.stamp.time() }
 
 // Status is the error as a server says it in place of a resource (xRFC TP3): what the management
-// server sent, with its details, or else Code and the reason.
-func (e *Error) Status() *status.Status {
+// server sent, with its details, if sent is true, or else Code and the reason.
+func (e *Error) Status() (st *status.Status, sent bool) {
 	if e.status != nil {
-		sent := new(statuspb.Status)
-		if err := proto.Unmarshal(e.status, sent); err == nil && codes.Code(sent.GetCode()) == e.Code {
-			return status.FromProto(sent)
+		m := new(statuspb.Status)
+		if err := proto.Unmarshal(e.status, m); err == nil && codes.Code(m.GetCode()) == e.Code {
+			return status.FromProto(m), true
 		}
 	}
-	return status.New(e.Code, e.Err.Error())
+	return status.New(e.Code, e.Err.Error()), false
 }
 
 // several reports whether Server is a list. A URI has no white space.

@@ -176,11 +176,11 @@ func TestStatusOfAnError(t *testing.T) {
 		s := server.delta()
 		s.request()
 		s.send(types.clusters, "n1", lacks("b"), fails("a", codes.PermissionDenied, ""), func(r *discoveryv3.DeltaDiscoveryResponse) { r.ResourceErrors[0].ErrorDetail = sent })
-		if got := ear.fault(KindServer).Status().Proto(); !proto.Equal(got, sent) {
-			t.Errorf("got %v, want %v", got, sent)
+		if got, ok := ear.fault(KindServer).Status(); !ok || !proto.Equal(got.Proto(), sent) {
+			t.Errorf("got %v, %v, want %v", got, ok, sent)
 		}
-		if got := missing.fault(KindDoesNotExist).Status(); got.Code() != codes.NotFound || got.Message() == "" {
-			t.Errorf("got %v, want NOT_FOUND and a reason", got)
+		if got, ok := missing.fault(KindDoesNotExist).Status(); ok || got.Code() != codes.NotFound || got.Message() == "" {
+			t.Errorf("got %v, %v, want NOT_FOUND and a reason that the server did not send", got, ok)
 		}
 	})
 }
