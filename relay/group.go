@@ -28,6 +28,8 @@ type group struct {
 	mu     sync.Mutex
 	closed bool
 	subs   map[subscriptionKey]*subscription
+	// variants has the shared subscriptions with constraints, by type and name.
+	variants map[resourceName]map[*subscription]struct{}
 	// own has the clients of the management servers for what single streams subscribe to, by
 	// the ID of the stream.
 	own map[uint64]*ownClient
@@ -60,6 +62,11 @@ type subscriptionKey struct {
 	stream uint64
 }
 
+// resourceName identifies a resource with all its variants.
+type resourceName struct{ typeURL, name string }
+
+func (k subscriptionKey) resource() resourceName { return resourceName{k.typeURL, k.name} }
+
 func keyOf(d *controlplane.Demand) subscriptionKey {
 	return subscriptionKey{d.TypeURL, xdsname.Canonical(d.Name), d.Constraints.Key(), d.Stream}
 }
@@ -70,6 +77,8 @@ func newGroup(r *Relay, key string, shared *xdsclient.XDSClient) *group {
 		subs:    make(map[subscriptionKey]*subscription),
 		own:     make(map[uint64]*ownClient),
 		members: make(members),
+
+		variants: make(map[resourceName]map[*subscription]struct{}),
 		dirty:   make(map[*subscription]struct{}),
 	}
 	g.store.OnDemand("", g.demand)
@@ -167,6 +176,7 @@ func (g *group) begin(d *controlplane.Demand) {
 	if s == nil {
 		s = g.newSubscription(key, d)
 		g.subs[key] = s
+		g.addVariant(s, d)
 	} else if s.demand == nil {
 		s.linger.Stop()
 		s.linger = nil
@@ -175,6 +185,39 @@ func (g *group) begin(d *controlplane.Demand) {
 	s.demand = d
 	if s.heard() {
 		g.dirty[s] = struct{}{}
+	}
+}
+
+// addVariant makes a subscription with constraints found by its name. If the relay already has the
+// very variant that the constraints spell out, the subscribers get it at once: no other one can be
+// preferred. Else upstream has to be asked first, as a larger value would be preferred (xRFC TP2,
+// "Matching Behavior and Best Practices").
+func (g *group) addVariant(s *subscription, d *controlplane.Demand) {
+	if s.key.stream != 0 || d.Collection() || s.err != nil {
+		return
+	}
+	of := g.variants[s.key.resource()]
+	if p, ok := d.Constraints.Parameters(); ok && !d.Constraints.IsZero() {
+		for other := range of {
+			if other.raw != nil && other.err == nil && !other.expired && !other.raw.DoNotCache && p.Equal(other.raw.Parameters) {
+				s.raw = other.raw
+				s.restartExpiry()
+				break
+			}
+		}
+	}
+	if of == nil {
+		of = make(map[*subscription]struct{})
+		g.variants[s.key.resource()] = of
+	}
+	of[s] = struct{}{}
+}
+
+// removeVariant undoes addVariant.
+func (g *group) removeVariant(s *subscription) {
+	of := g.variants[s.key.resource()]
+	if delete(of, s); len(of) == 0 {
+		delete(g.variants, s.key.resource())
 	}
 }
 

@@ -51,7 +51,7 @@ func newRig(t *testing.T, change func(*relay.Options), features ...string) *rig 
 // start starts a relay before the control plane.
 func (r *rig) start(change func(*relay.Options), features ...string) (*relay.Relay, string) {
 	r.t.Helper()
-	cfg, err := bootstrap.Parse("test", r.up.Bootstrap("relay", testutils.ServerFeatures(features...)))
+	cfg, err := bootstrap.Parse("test", r.up.Bootstrap("relay", testutils.ServerFeatures(features...), testutils.Authority("authority", "", nil)))
 	xdstest.NoError(r.t, err)
 	opts := relay.Options{
 		Bootstrap: cfg,

@@ -118,6 +118,7 @@ func (s *subscription) close() {
 func (s *subscription) drop() {
 	s.close()
 	delete(s.group.subs, s.key)
+	s.group.removeVariant(s)
 	delete(s.group.dirty, s)
 	s.collection.disband()
 	s.group.noteReach(s, nil)
