@@ -87,7 +87,7 @@ func (sub *subscription) postpone(tp topic, again bool) {
 // subscribed to it again: so the answer is sent whatever it is. The caller holds stream.mu.
 func (sub *subscription) forgetIf(again bool, tp topic) {
 	if again {
-		delete(sub.sent, tp)
+		sub.forgetSent(tp)
 	}
 }
 
@@ -99,7 +99,7 @@ func (sub *subscription) due(t *table, change subscriptionChange, before interes
 	defer s.mu.Unlock()
 	for tp := range change.removed {
 		sub.answers.forget(tp.name)
-		delete(sub.sent, tp)
+		sub.forgetSent(tp)
 		delete(sub.pending.topics, tp)
 		sub.kept.restore(tp)
 	}
@@ -172,7 +172,7 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 	}
 	if sub.dialect == byNames {
 		if sub.wants(tp, nil) {
-			sub.sent.set(tp, claim(name, ""))
+			sub.setSent(tp, claim(name, ""))
 			sub.pending.add(tp, true)
 		}
 		return
@@ -190,13 +190,13 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 func (sub *subscription) acceptClaim(t *table, name, version string) {
 	key := keyOf(name)
 	if sub.dialect == byNames {
-		sub.sent.set(topic{name: key}, claim(name, version))
+		sub.setSent(topic{name: key}, claim(name, version))
 		return
 	}
-	if len(sub.topics[key]) > 0 {
-		for tp := range sub.topics[key] {
-			if len(sub.topics[key]) == 1 {
-				sub.sent.set(tp, claim(name, version))
+	if n := sub.count(key); n > 0 {
+		for a := range sub.asksFor(key) {
+			if n == 1 {
+				sub.setSent(sub.topicOf(a), claim(name, version))
 			}
 		}
 		return
@@ -216,13 +216,13 @@ func (sub *subscription) acceptClaim(t *table, name, version string) {
 		}
 		covered = true
 		if e.resource != nil && e.resource.version == version {
-			sub.sent.set(tp, e)
+			sub.setSent(tp, e)
 		}
 	}
 	if !covered {
 		// The variant, whichever it was, no longer exists.
 		tp := topic{key, markVariant}
-		sub.sent.set(tp, claim(name, version))
+		sub.setSent(tp, claim(name, version))
 		sub.pending.add(tp, true)
 	}
 }
