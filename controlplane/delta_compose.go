@@ -42,6 +42,7 @@ func composeDelta(due dueChanges) deltaBatch {
 		}
 	}
 	w.addRivals()
+	w.addHeartbeats(due.pending.renewed)
 	w.remove()
 	w.batch.sort()
 	return w.batch
@@ -245,7 +246,7 @@ func (w *composer) addError(tp topic, e *entry) {
 
 func (w *composer) addResource(tp topic, e *entry) {
 	w.sub.setSent(tp, e)
-	next := namedResource{w.sub.spelling(tp, e), e.resource}
+	next := namedResource{name: w.sub.spelling(tp, e), resource: e.resource}
 	if w.sub.dialect == byLocators {
 		if w.sent[next] {
 			return

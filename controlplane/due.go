@@ -15,9 +15,11 @@ type pending struct {
 	// topics has for each topic whether it is due even if the client knows it, as the
 	// client subscribed again.
 	topics map[topic]bool
+	// renewed are the topics whose resources' TTLs begin again.
+	renewed map[topic]struct{}
 }
 
-func (p *pending) empty() bool { return !p.all && len(p.topics) == 0 }
+func (p *pending) empty() bool { return !p.all && len(p.topics) == 0 && len(p.renewed) == 0 }
 
 func (p *pending) add(tp topic, again bool) {
 	if p.topics == nil {
@@ -32,6 +34,10 @@ func (p *pending) merge(earlier pending) {
 	for tp, again := range earlier.topics {
 		p.add(tp, again)
 	}
+	if p.renewed == nil {
+		p.renewed = earlier.renewed
+	}
+	maps.Copy(p.renewed, earlier.renewed)
 }
 
 // dueChanges are the changes of one type that are due.
@@ -40,6 +46,9 @@ type dueChanges struct {
 	table   *table
 	pending pending
 }
+
+// onlyRenewed reports whether nothing but heartbeats is due.
+func (d dueChanges) onlyRenewed() bool { return !d.pending.all && len(d.pending.topics) == 0 }
 
 // markDue queues sub if something of it is due. The caller holds mu.
 func (s *stream) markDue(sub *subscription) {

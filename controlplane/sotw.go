@@ -95,10 +95,13 @@ func (p *sotw) collect() []sotwBatch {
 		}
 		b := sotwBatch{sub: due.sub, version: formatVersion(t.version)}
 		if due.sub.mode == pushAll {
+			if due.onlyRenewed() && !p.wraps(due.sub) {
+				continue // the client does not know of the TTL
+			}
 			b.resources = p.withKept(due.sub, subscribed(t, due.sub))
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.topics))
 			p.addRivals(t, &b)
-		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 {
+		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 && len(b.heartbeats) == 0 {
 			continue // names that do not exist, which SotW cannot report but by errors
 		}
 		batches = append(batches, b)
@@ -170,6 +173,7 @@ func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 	}
 	p.mu.Unlock()
 	b.resources = inOrder(b.resources)
+	b.heartbeats = p.heartbeats(t, due)
 	b.errors = p.newErrors(t, due.sub, topics)
 	p.addRivals(t, b)
 }

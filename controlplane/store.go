@@ -77,6 +77,11 @@ func (s *Store) apply(tx *Tx) uint64 {
 			s.version = next
 		}
 	}
+	for _, r := range tx.renewals {
+		if t := s.tables[r.typeURL]; t != nil {
+			t.renew(r.name, r.parameters)
+		}
+	}
 	return s.version
 }
 
