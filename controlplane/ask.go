@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"strings"
+
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -9,13 +11,21 @@ import (
 //
 // There are asks for names, for globs and for the wildcard. Only those for names have a choice.
 type ask struct {
-	// key is the key in the table, that of the constraints.
-	key         string
+	table *table
+	// number is that in the table's index.
+	number uint32
+	name   nameKey
+	// spelling is that of the first subscriber.
+	spelling string
+	// key is that of the constraints, and which the rest of the topic of a client that subscribes
+	// by locators.
+	key, which  string
 	constraints dynparam.Constraints
 	refused     *refusal
 	// choice is the entry for the subscriptions to a name, nil if there is none.
 	choice *entry
-	subs   map[*subscription]struct{}
+	// subs are numbers of subscriptions, in order.
+	subs []uint32
 	// demand is what the type's source answers; nil if there is no source, or the ask is unshared.
 	demand *Demand
 	// unshared is set if the source answers each subscription by itself; own are its demands.
@@ -68,47 +78,43 @@ func (a *ask) contest(t *table, e *entry) {
 
 // join adds sub to the ask for a name, and returns the ask.
 func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *ask {
-	a := t.asks[key][askKey]
+	a := t.ask(key, askKey)
 	if a == nil {
-		a = &ask{key: askKey, constraints: l.constraints, refused: l.refused, subs: map[*subscription]struct{}{}}
+		a = &ask{
+			table: t, name: key, spelling: strings.Clone(l.name), key: askKey, which: markConstraints + askKey,
+			constraints: l.constraints, refused: l.refused,
+		}
 		if t.source == nil || l.refused != nil {
 			a.choose(t, t.slots[key])
 		}
-		if t.asks[key] == nil {
-			t.asks[key] = map[string]*ask{}
-		}
-		t.asks[key][askKey] = a
+		t.addAsk(a)
 	}
-	a.subs[sub] = struct{}{}
+	a.addSub(sub)
 	t.demanded(a, key, l.name, sub)
 	return a
 }
 
 // leave undoes join.
 func (t *table) leave(sub *subscription, key nameKey, askKey string) {
-	a := t.asks[key][askKey]
+	a := t.ask(key, askKey)
 	if a == nil {
 		return
 	}
-	delete(a.subs, sub)
+	a.removeSub(sub)
 	switch {
 	case a.unshared && a.own[sub] != nil:
 		a.own[sub].update()
 	case a.demand != nil && len(a.subs) == 0:
 		a.demand.update()
 	default:
-		t.dropIfUnused(key, a)
+		a.dropIfUnused()
 	}
 }
 
 // dropIfUnused removes an ask without subscriptions and demands.
-func (t *table) dropIfUnused(key nameKey, a *ask) {
-	if len(a.subs) > 0 || a.demand != nil || len(a.own) > 0 || t.asks[key][a.key] != a {
-		return
-	}
-	delete(t.asks[key], a.key)
-	if len(t.asks[key]) == 0 {
-		delete(t.asks, key)
+func (a *ask) dropIfUnused() {
+	if len(a.subs) == 0 && a.demand == nil && len(a.own) == 0 {
+		a.table.removeAsk(a)
 	}
 }
 

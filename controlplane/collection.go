@@ -28,12 +28,13 @@ func (s *selection) wildcardClosed() bool {
 	if s.dialect == byNames {
 		return s.isClosed(wildcardTopic)
 	}
-	for tp := range s.topics[wildcardKey] {
-		if !s.isClosed(tp) {
+	any := false
+	for a := range s.asksFor(wildcardKey) {
+		if any = true; !s.isClosed(s.topicOf(a)) {
 			return false
 		}
 	}
-	return len(s.topics[wildcardKey]) > 0
+	return any
 }
 
 // isClosed reports whether a collection is closed.
@@ -47,10 +48,11 @@ func (s *selection) reopenLater(tp topic, again bool) { s.closed[tp] = s.closed[
 
 // collectionAnswered opens or closes a collection that its source has answered. The caller holds
 // Store.mu.
-func (sub *subscription) collectionAnswered(t *table, tp topic, answer *entry) {
-	s := sub.stream
+func (sub *subscription) collectionAnswered(t *table, a *ask, old, answer *entry) {
+	s, tp := sub.stream, sub.topicOf(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	sub.replaced(a, old)
 	again := sub.closed[tp]
 	if answer == nil {
 		delete(sub.closed, tp)
@@ -96,7 +98,7 @@ func (sub *subscription) withholds(t *table) bool {
 	if sub.delivery.reply != ReplyNone {
 		return false
 	}
-	for _, a := range sub.asksInOrder(t) {
+	for a := range sub.asks() {
 		if a.entryOf(sub) == awaited {
 			return true
 		}

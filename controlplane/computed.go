@@ -137,7 +137,7 @@ func (s *stream) computations() []computation {
 			if !sub.named(tp) {
 				continue
 			}
-			if e := t.asks[tp.name][sub.askKey(tp)].choice; sub.answers.answerTo(tp.name, e) == unanswered {
+			if e := sub.askOf(tp).choice; sub.answers.answerTo(tp.name, e) == unanswered {
 				todo = append(todo, computation{sub, tp.name, e, sub.answers.epoch})
 			}
 		}
@@ -180,8 +180,8 @@ func (s *Store) askedDPDS(name string) []askedTopic {
 			if a.choice == nil || a.choice.computed == nil {
 				continue
 			}
-			for sub := range a.subs {
-				asked = append(asked, askedTopic{sub, sub.topicOf(key, a)})
+			for sub := range a.subscriptions() {
+				asked = append(asked, askedTopic{sub, sub.topicOf(a)})
 			}
 		}
 	}

@@ -42,6 +42,7 @@ func composeDelta(due dueChanges) deltaBatch {
 		}
 	}
 	w.addRivals()
+	w.addHeartbeats(due.pending.renewed)
 	w.remove()
 	w.batch.sort()
 	return w.batch
@@ -61,7 +62,7 @@ func (w *composer) addAll(again bool) {
 			w.addMember(key, again, w.sub.inWildcard)
 		}
 	}
-	for tp, old := range w.sub.sent {
+	for tp, old := range w.sub.allSent {
 		if old != absence && !tp.name.isGlob() && w.isMember(tp) {
 			w.add(tp, again)
 		}
@@ -105,7 +106,7 @@ func (w *composer) openGlobs() {
 			w.addMember(key, again, func(tp topic, e *entry) bool { return w.inOne(glob, e) })
 		}
 	}
-	for tp, old := range w.sub.sent {
+	for tp, old := range w.sub.allSent {
 		if old == absence || tp.name.collection == "" || tp.name.isGlob() || !w.isMember(tp) {
 			continue
 		}
@@ -123,8 +124,8 @@ func (w *composer) globsOf(key nameKey) []topic {
 		return []topic{{name: key.glob()}}
 	}
 	var globs []topic
-	for glob := range w.sub.topics[key.glob()] {
-		globs = append(globs, glob)
+	for a := range w.sub.asksFor(key.glob()) {
+		globs = append(globs, w.sub.topicOf(a))
 	}
 	return globs
 }
@@ -134,8 +135,8 @@ func (w *composer) inOne(glob topic, e *entry) bool {
 	if w.sub.dialect == byNames {
 		return true
 	}
-	l := w.sub.names[glob]
-	return l.refused == nil && l.constraints.Match(e.parameters())
+	a := w.sub.askOf(glob)
+	return a != nil && a.refused == nil && a.constraints.Match(e.parameters())
 }
 
 func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
@@ -151,7 +152,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 			w.add(member, false)
 		}
 	}
-	old, known := w.sub.sent[tp]
+	old, known := w.sub.lastSent(tp)
 	switch {
 	case now != nil && (again || !known || !old.sameVersion(now)):
 		w.addError(tp, now)
@@ -159,7 +160,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
 		opened[tp] = again || known
-		w.sub.sent.set(tp, absence)
+		w.sub.setSent(tp, absence)
 		if w.isEmpty(tp) {
 			w.markRemoved(tp, absence)
 		}
@@ -181,7 +182,7 @@ func (w *composer) isEmpty(glob topic) bool {
 // compose compares what is under a topic with what the client knows.
 func (w *composer) compose(tp topic, again bool) {
 	sub := w.sub
-	old, known := sub.sent[tp]
+	old, known := sub.lastSent(tp)
 	now := sub.current(w.t, tp)
 	if now == unanswered {
 		sub.postpone(tp, again)
@@ -209,7 +210,7 @@ func (w *composer) compose(tp topic, again bool) {
 			w.composeRemoval(tp, old, named)
 		}
 	case known && !again && old.sameVersion(now):
-		sub.sent.set(tp, now)
+		sub.setSent(tp, now)
 	case now.err != nil:
 		w.addError(tp, now)
 	default:
@@ -220,10 +221,10 @@ func (w *composer) compose(tp topic, again bool) {
 func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
 	if named {
 		w.markRemoved(tp, absence)
-		w.sub.sent.set(tp, absence)
+		w.sub.setSent(tp, absence)
 	} else if old != nil {
 		w.markRemoved(tp, old)
-		delete(w.sub.sent, tp)
+		w.sub.forgetSent(tp)
 	}
 }
 
@@ -236,7 +237,7 @@ func (w *composer) markRemoved(tp topic, old *entry) {
 
 func (w *composer) addError(tp topic, e *entry) {
 	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
-	w.sub.sent.set(tp, e)
+	w.sub.setSent(tp, e)
 	if w.failed == nil {
 		w.failed = map[topic]bool{}
 	}
@@ -244,8 +245,8 @@ func (w *composer) addError(tp topic, e *entry) {
 }
 
 func (w *composer) addResource(tp topic, e *entry) {
-	w.sub.sent.set(tp, e)
-	next := namedResource{w.sub.spelling(tp, e), e.resource}
+	w.sub.setSent(tp, e)
+	next := namedResource{name: w.sub.spelling(tp, e), resource: e.resource}
 	if w.sub.dialect == byLocators {
 		if w.sent[next] {
 			return
@@ -293,7 +294,7 @@ func (w *composer) remove() {
 // repair sends a subscription again after the removal of a variant from a collection, if its name
 // and constraints are exactly those of the removal: the client may apply it to both.
 func (w *composer) repair(lost topic, old *entry) {
-	if _, ok := lost.variant(); !ok || len(w.sub.topics[lost.name]) == 0 {
+	if _, ok := lost.variant(); !ok || w.sub.count(lost.name) == 0 {
 		return
 	}
 	exactly, err := dynparam.Exact(old.parameters().Map())

@@ -106,8 +106,7 @@ func (d *demands) sourceOf(typeURL string) *sourceOf {
 // live reports whether the demand has a subscriber. The caller holds Store.mu.
 func (d *Demand) live() bool {
 	if d.sub != nil {
-		_, subscribed := d.ask.subs[d.sub]
-		return subscribed && d.ask.own[d.sub] == d
+		return d.ask.hasSub(d.sub) && d.ask.own[d.sub] == d
 	}
 	return d.ask.demand == d && len(d.ask.subs) > 0
 }
@@ -143,7 +142,7 @@ func (d *Demand) drop() {
 	} else if a.demand == d {
 		a.demand = nil
 	}
-	d.table.dropIfUnused(d.key, a)
+	a.dropIfUnused()
 }
 
 // tell tells all sources until there is nothing untold.
@@ -234,7 +233,10 @@ func (d *Demand) split() {
 		a.choice = nil
 	}
 	d.update()
-	for sub := range a.subs {
+	for sub := range a.subscriptions() {
+		sub.stream.mu.Lock()
+		sub.replaced(a, d.answer)
+		sub.stream.mu.Unlock()
 		one := d.table.newDemand(a, d.key, d.Name)
 		one.only(sub)
 		one.update()
@@ -272,7 +274,7 @@ func (d *Demand) answered(e *entry, version uint64) bool {
 		return true
 	}
 	d.ask.choice = e
-	for sub := range d.ask.subs {
+	for sub := range d.ask.subscriptions() {
 		d.notify(sub, old)
 	}
 	return true
@@ -280,12 +282,11 @@ func (d *Demand) answered(e *entry, version uint64) bool {
 
 // notify makes the answer due for one subscriber.
 func (d *Demand) notify(sub *subscription, old *entry) {
-	tp := sub.topicOf(d.key, d.ask)
 	if d.Collection() {
-		sub.collectionAnswered(d.table, tp, d.answer)
+		sub.collectionAnswered(d.table, d.ask, old, d.answer)
 		return
 	}
-	sub.changed(tp, d.answer != nil, old)
+	sub.entryChanged(d.ask, old, d.answer)
 }
 
 // subscriptionsOf returns what is answered, for Recompute.

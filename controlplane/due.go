@@ -15,9 +15,11 @@ type pending struct {
 	// topics has for each topic whether it is due even if the client knows it, as the
 	// client subscribed again.
 	topics map[topic]bool
+	// renewed are the topics whose resources' TTLs begin again.
+	renewed map[topic]struct{}
 }
 
-func (p *pending) empty() bool { return !p.all && len(p.topics) == 0 }
+func (p *pending) empty() bool { return !p.all && len(p.topics) == 0 && len(p.renewed) == 0 }
 
 func (p *pending) add(tp topic, again bool) {
 	if p.topics == nil {
@@ -32,6 +34,10 @@ func (p *pending) merge(earlier pending) {
 	for tp, again := range earlier.topics {
 		p.add(tp, again)
 	}
+	if p.renewed == nil {
+		p.renewed = earlier.renewed
+	}
+	maps.Copy(p.renewed, earlier.renewed)
 }
 
 // dueChanges are the changes of one type that are due.
@@ -40,6 +46,9 @@ type dueChanges struct {
 	table   *table
 	pending pending
 }
+
+// onlyRenewed reports whether nothing but heartbeats is due.
+func (d dueChanges) onlyRenewed() bool { return !d.pending.all && len(d.pending.topics) == 0 }
 
 // markDue queues sub if something of it is due. The caller holds mu.
 func (s *stream) markDue(sub *subscription) {
@@ -87,7 +96,7 @@ func (sub *subscription) postpone(tp topic, again bool) {
 // subscribed to it again: so the answer is sent whatever it is. The caller holds stream.mu.
 func (sub *subscription) forgetIf(again bool, tp topic) {
 	if again {
-		delete(sub.sent, tp)
+		sub.forgetSent(tp)
 	}
 }
 
@@ -99,7 +108,7 @@ func (sub *subscription) due(t *table, change subscriptionChange, before interes
 	defer s.mu.Unlock()
 	for tp := range change.removed {
 		sub.answers.forget(tp.name)
-		delete(sub.sent, tp)
+		sub.forgetSent(tp)
 		delete(sub.pending.topics, tp)
 		sub.kept.restore(tp)
 	}
@@ -172,7 +181,7 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 	}
 	if sub.dialect == byNames {
 		if sub.wants(tp, nil) {
-			sub.sent.set(tp, claim(name, ""))
+			sub.setSent(tp, claim(name, ""))
 			sub.pending.add(tp, true)
 		}
 		return
@@ -190,13 +199,13 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 func (sub *subscription) acceptClaim(t *table, name, version string) {
 	key := keyOf(name)
 	if sub.dialect == byNames {
-		sub.sent.set(topic{name: key}, claim(name, version))
+		sub.setSent(topic{name: key}, claim(name, version))
 		return
 	}
-	if len(sub.topics[key]) > 0 {
-		for tp := range sub.topics[key] {
-			if len(sub.topics[key]) == 1 {
-				sub.sent.set(tp, claim(name, version))
+	if n := sub.count(key); n > 0 {
+		for a := range sub.asksFor(key) {
+			if n == 1 {
+				sub.setSent(sub.topicOf(a), claim(name, version))
 			}
 		}
 		return
@@ -216,13 +225,13 @@ func (sub *subscription) acceptClaim(t *table, name, version string) {
 		}
 		covered = true
 		if e.resource != nil && e.resource.version == version {
-			sub.sent.set(tp, e)
+			sub.setSent(tp, e)
 		}
 	}
 	if !covered {
 		// The variant, whichever it was, no longer exists.
 		tp := topic{key, markVariant}
-		sub.sent.set(tp, claim(name, version))
+		sub.setSent(tp, claim(name, version))
 		sub.pending.add(tp, true)
 	}
 }

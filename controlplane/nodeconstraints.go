@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -84,20 +85,28 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 		return
 	}
 	old := t.answersTo(sub)
-	var left []nameKey
+	left := slices.Collect(sub.asks())
 	if sub.interest.wildcard() {
-		left = append(left, wildcardKey)
+		left = append(left, t.ask(wildcardKey, before.Key()))
 	}
-	for tp := range sub.names {
-		left = append(left, tp.name)
+	sub.keepKnown()
+	names, spellings := make([]uint32, 0, len(left)), sub.spellings
+	sub.spellings = nil
+	// Join before leaving: a subscription without any ask is dropped from the index.
+	for _, old := range left {
+		a := t.join(sub, old.name, now.Key(), locator{name: old.spelling, constraints: now})
+		sub.closeUnanswered(topic{name: old.name}, a)
+		if sub.names.has(old.number) {
+			names = append(names, a.number)
+			sub.spell(a, cmp.Or(spellings[old.number], old.spelling))
+		}
 	}
-	// Join before leaving: a name without any ask is dropped.
-	for _, key := range left {
-		a := t.join(sub, key, now.Key(), locator{name: sub.names[topic{name: key}].name, constraints: now})
-		sub.closeUnanswered(topic{name: key}, a)
-		t.leave(sub, key, before.Key())
+	for _, old := range left {
+		t.leave(sub, old.name, old.key)
 	}
-	sub.implicit, sub.asks = now, nil
+	sub.names = askedSet(nil).change(nil, names)
+	sub.implicit, sub.inOrder = now, nil
+	sub.shareKnown()
 	if t.source != nil {
 		t.constrainAnswers(sub, old)
 		return
@@ -120,12 +129,12 @@ func (t *table) covered(sub *subscription) []nameKey {
 		return slices.Collect(maps.Keys(t.slots))
 	}
 	var covered []nameKey
-	for tp := range sub.names {
-		if !tp.name.isGlob() {
-			covered = append(covered, tp.name)
+	for a := range sub.asks() {
+		if !a.name.isGlob() {
+			covered = append(covered, a.name)
 			continue
 		}
-		for key := range t.members[tp.name.collection] {
+		for key := range t.members[a.name.collection] {
 			covered = append(covered, key)
 		}
 	}
@@ -138,8 +147,8 @@ func (t *table) answersTo(sub *subscription) map[topic]*entry {
 		return nil
 	}
 	answers := make(map[topic]*entry, len(sub.names))
-	for tp := range sub.names {
-		answers[tp] = t.asks[tp.name][sub.askKey(tp)].entryOf(sub)
+	for a := range sub.asks() {
+		answers[sub.topicOf(a)] = a.entryOf(sub)
 	}
 	return answers
 }
@@ -147,8 +156,8 @@ func (t *table) answersTo(sub *subscription) map[topic]*entry {
 // constrainAnswers makes due what the source answers differently for the new constraints. What it has
 // not answered yet is due when it does.
 func (t *table) constrainAnswers(sub *subscription, old map[topic]*entry) {
-	for tp := range sub.names {
-		now := t.asks[tp.name][sub.askKey(tp)].entryOf(sub)
+	for a := range sub.asks() {
+		tp, now := sub.topicOf(a), a.entryOf(sub)
 		if now != awaited && now != old[tp] && !tp.name.isGlob() {
 			sub.changed(tp, now != nil, nil)
 		}
@@ -158,9 +167,9 @@ func (t *table) constrainAnswers(sub *subscription, old map[topic]*entry) {
 	sub.endWithdrawalsIf(func(topic, *entry) bool { return true })
 	// What the new constraints do not cover is removed once the collections are answered.
 	sub.pending.all = sub.interest.wildcard()
-	for tp := range sub.names {
-		if tp.name.isGlob() {
-			sub.pending.add(tp, false)
+	for a := range sub.asks() {
+		if a.name.isGlob() {
+			sub.pending.add(sub.topicOf(a), false)
 		}
 	}
 	sub.stream.markDue(sub)

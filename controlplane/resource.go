@@ -179,15 +179,18 @@ type envelope struct {
 
 func newEnvelope(r *Resource, d dialect) *envelope {
 	e := &envelope{message: sync.OnceValue(func() *discoverypb.Resource { return r.newMessage(r.name, d) })}
-	e.packed = sync.OnceValue(func() *anypb.Any {
-		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(e.message())
-		if err != nil {
-			// Only a name that is not UTF-8 could fail, and Tx accepts none.
-			return r.packed
-		}
-		return &anypb.Any{TypeUrl: typeurl.Wrapper, Value: value}
-	})
+	e.packed = sync.OnceValue(func() *anypb.Any { return packedEnvelope(e.message(), r.packed) })
 	return e
+}
+
+// packedEnvelope returns an envelope for SotW. Only a name that is not UTF-8 could fail, and Tx accepts
+// none: then bare is returned.
+func packedEnvelope(m *discoverypb.Resource, bare *anypb.Any) *anypb.Any {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return bare
+	}
+	return &anypb.Any{TypeUrl: typeurl.Wrapper, Value: value}
 }
 
 // resourceName returns the name in a resource message.

@@ -46,13 +46,15 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if err != nil {
 		return err
 	}
-	if p.stale(sub, req) || sub.lists(req) {
+	names := hashOf(req.GetResourceNames())
+	if p.stale(sub, req) || sub.lists(names) {
 		return nil
 	}
-	if err := p.resubscribe(sub, sub.sotwChange(requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators()))); err != nil {
+	wanted := requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators())
+	if err := p.resubscribe(sub, func() subscriptionChange { return sub.sotwChange(wanted) }); err != nil {
 		return err
 	}
-	sub.listed = req.GetResourceNames()
+	sub.listed = names
 	return nil
 }
 
@@ -93,10 +95,13 @@ func (p *sotw) collect() []sotwBatch {
 		}
 		b := sotwBatch{sub: due.sub, version: formatVersion(t.version)}
 		if due.sub.mode == pushAll {
+			if due.onlyRenewed() && !p.wraps(due.sub) {
+				continue // the client does not know of the TTL
+			}
 			b.resources = p.withKept(due.sub, subscribed(t, due.sub))
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.topics))
 			p.addRivals(t, &b)
-		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 {
+		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 && len(b.heartbeats) == 0 {
 			continue // names that do not exist, which SotW cannot report but by errors
 		}
 		batches = append(batches, b)
@@ -110,14 +115,16 @@ func subscribed(t *table, sub *subscription) []*Resource {
 		return t.listing(byNames, sub.implicit)
 	}
 	found := make([]*Resource, 0, len(sub.names))
-	for _, a := range sub.asksInOrder(t) {
+	for _, a := range sub.asksInOrder() {
 		if r := a.entryOf(sub).asResource(); r != nil {
 			found = append(found, r)
 		}
 	}
-	for tp := range sub.topics[wildcardKey] {
-		if l := sub.names[tp]; l.refused == nil && !sub.isClosed(tp) {
-			found = append(found, t.listing(byLocators, l.constraints)...)
+	if sub.dialect == byLocators {
+		for a := range sub.asksFor(wildcardKey) {
+			if a.refused == nil && !sub.isClosed(sub.topicOf(a)) {
+				found = append(found, t.listing(byLocators, a.constraints)...)
+			}
 		}
 	}
 	return inOrder(found)
@@ -166,6 +173,7 @@ func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 	}
 	p.mu.Unlock()
 	b.resources = inOrder(b.resources)
+	b.heartbeats = p.heartbeats(t, due)
 	b.errors = p.newErrors(t, due.sub, topics)
 	p.addRivals(t, b)
 }
@@ -177,7 +185,7 @@ func (sub *subscription) answerSent(tp topic, now *entry) bool {
 		return false
 	}
 	old := sub.sent[tp]
-	sub.sent.set(tp, now)
+	sub.setSent(tp, now)
 	return old != nil && old.sameVersion(now)
 }
 
@@ -221,26 +229,27 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 	defer p.mu.Unlock()
 	var found []namedError
 	for tp := range topics {
-		l, named := sub.names[tp]
-		if !named || sub.isWildcard(tp) && l.refused == nil {
+		a := sub.askOf(tp)
+		if a == nil || sub.isWildcard(tp) && a.refused == nil {
 			continue
 		}
+		l := sub.locator(a)
 		now := sub.current(t, tp)
 		old := sub.sent[tp]
 		switch {
 		case now == nil:
 			if p.reportAbsence && old != absence {
 				found = append(found, namedError{tp, l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
-				sub.sent.set(tp, absence)
+				sub.setSent(tp, absence)
 			}
 		case now == unanswered, now == awaited:
 		case now.err == nil:
 			if sub.typeURL != dynparam.MapTypeURL {
-				delete(sub.sent, tp)
+				sub.forgetSent(tp)
 			}
 		case old == nil || !old.sameVersion(now):
 			found = append(found, namedError{tp, l.resourceName(sub.dialect), now.err})
-			sub.sent.set(tp, now)
+			sub.setSent(tp, now)
 		}
 	}
 	sortErrors(found)

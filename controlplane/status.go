@@ -148,8 +148,11 @@ func (sub *subscription) status() TypeStatus {
 // standingErrors returns TypeStatus.Errors. The caller holds Store.mu and stream.mu.
 func (sub *subscription) standingErrors() []ErrorStatus {
 	var errs []ErrorStatus
-	for tp, e := range sub.sent {
-		l := sub.names[tp]
+	for tp, e := range sub.allSent {
+		var l locator
+		if a := sub.askOf(tp); a != nil {
+			l = sub.locator(a)
+		}
 		switch {
 		case e.err != nil:
 			errs = append(errs, ErrorStatus{sub.spelling(tp, e), l.constraints, e.err.status})

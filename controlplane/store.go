@@ -77,6 +77,11 @@ func (s *Store) apply(tx *Tx) uint64 {
 			s.version = next
 		}
 	}
+	for _, r := range tx.renewals {
+		if t := s.tables[r.typeURL]; t != nil {
+			t.renew(r.name, r.parameters)
+		}
+	}
 	return s.version
 }
 
@@ -171,20 +176,24 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 		return
 	}
 	t := s.table(sub.typeURL)
-	sub.asks = nil
+	removed, added := make([]uint32, 0, len(change.removed)), make([]uint32, 0, len(change.added))
+	for tp := range change.removed {
+		a := sub.askOf(tp)
+		removed = append(removed, a.number)
+		delete(sub.spellings, a.number)
+		delete(sub.closed, tp)
+	}
 	for tp := range change.removed {
 		t.leave(sub, tp.name, sub.askKey(tp))
-		sub.remove(tp)
-		delete(sub.closed, tp)
 	}
 	for tp, l := range change.added {
 		a := t.join(sub, tp.name, sub.askKey(tp), sub.withConstraints(l))
-		if sub.dialect == byLocators {
-			l.constraints = a.constraints // equal, and shared by many streams
-		}
-		sub.add(tp, l)
+		added = append(added, a.number)
+		sub.spell(a, l.name)
 		sub.closeUnanswered(tp, a)
 	}
+	sub.table, sub.inOrder = t, nil
+	sub.names = sub.names.change(removed, added)
 	before := sub.interest
 	sub.interest = change.interest
 	t.setWildcard(sub, change.interest.wildcard())
@@ -206,9 +215,10 @@ func (s *Store) release(st *stream) {
 		if t == nil {
 			continue
 		}
-		for tp := range sub.names {
-			t.leave(sub, tp.name, sub.askKey(tp))
+		for _, a := range slices.Collect(sub.asks()) {
+			t.leave(sub, a.name, a.key)
 		}
+		sub.names = nil
 		t.setWildcard(sub, false)
 		s.dropIfUnused(t)
 	}

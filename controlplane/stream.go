@@ -168,7 +168,7 @@ func (s *stream) subscription(typeURL string, mode pushMode, dialect dialect) (*
 	if err := s.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
-	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, dialect: dialect, names: map[topic]locator{}}}
+	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, dialect: dialect}}
 	s.mu.Lock()
 	if dialect == byNames && typeURL != dynparam.MapTypeURL {
 		sub.implicit = s.implicit.For(typeURL)
@@ -179,7 +179,8 @@ func (s *stream) subscription(typeURL string, mode pushMode, dialect dialect) (*
 }
 
 // resubscribe applies a request's change of a subscription.
-func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error {
+func (s *stream) resubscribe(sub *subscription, compare func() subscriptionChange) error {
+	change := s.compare(compare)
 	if change.isNone(sub.interest) {
 		return nil
 	}
@@ -188,6 +189,15 @@ func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error
 	}
 	s.store.resubscribe(sub, change)
 	return nil
+}
+
+// compare compares a request with the subscription.
+func (s *stream) compare(f func() subscriptionChange) subscriptionChange {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f()
 }
 
 // protocolHandler is a protocol, SotW or delta, on one stream.

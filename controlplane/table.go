@@ -20,8 +20,9 @@ type table struct {
 	// listings computes what a wildcard gets, once per change and constraints.
 	listings *listings
 	// asks has the subscriptions to each name (of a resource, existing or not, or of a glob
-	// collection) and to the wildcard, by their constraints.
-	asks map[nameKey]map[string]*ask
+	// collection) and to the wildcard, ordered by the keys of their constraints.
+	asks  map[nameKey][]*ask
+	index index
 	// computes is set if the type ever had a computed resource.
 	computes bool
 	// store has the table. source answers the subscriptions, nil if the slots do.
@@ -37,7 +38,7 @@ func newTable(s *Store, typeURL string) *table {
 		slots:    map[nameKey]*slot{},
 		members:  map[string]map[nameKey]struct{}{},
 		listings: new(listings),
-		asks:     map[nameKey]map[string]*ask{},
+		asks:     map[nameKey][]*ask{},
 	}
 }
 
@@ -94,8 +95,8 @@ func (t *table) notifyNamed(a *ask, key nameKey, s *slot, changes []variantChang
 	if a.choice == old {
 		return
 	}
-	for sub := range a.subs {
-		sub.changed(sub.topicOf(key, a), a.choice != nil, old)
+	for sub := range a.subscriptions() {
+		sub.entryChanged(a, old, a.choice)
 	}
 }
 
@@ -114,7 +115,7 @@ func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
 	look := func(key nameKey, glob bool) {
 		for _, a := range t.asks[key] {
 			c := collectionAsk{ask: a, glob: glob}
-			for sub := range a.subs {
+			for sub := range a.subscriptions() {
 				c.plain = c.plain || sub.dialect == byNames
 			}
 			if c.plain {
@@ -144,7 +145,7 @@ func (c *collectionAsk) notify(t *table, key nameKey, s *slot, changes []variant
 	if c.plain {
 		now = t.choose(s, c.constraints)
 	}
-	for sub := range c.subs {
+	for sub := range c.subscriptions() {
 		if c.glob && sub.mode != pushDifference {
 			continue
 		}

@@ -18,8 +18,9 @@ type Tx struct {
 	store   *Store
 	changes map[slotKey]*draft
 	// answers are those to demands; nil for a resource that does not exist.
-	answers map[*Demand]*entry
-	errs    []error
+	answers  map[*Demand]*entry
+	renewals []renewal
+	errs     []error
 }
 
 type slotKey struct {
