@@ -59,6 +59,26 @@ type Demand struct {
 // Collection reports whether the demand is for a glob collection or a wildcard.
 func (d *Demand) Collection() bool { return d.key.isGlob() || d.Wildcard() }
 
+// SubscribedOnlyBy reports whether all subscribers are among the streams with these IDs. It is false
+// if there is none.
+func (d *Demand) SubscribedOnlyBy(streams map[uint64]struct{}) bool {
+	d.store.mu.RLock()
+	defer d.store.mu.RUnlock()
+	if d.sub != nil {
+		_, ok := streams[d.Stream]
+		return ok && d.live()
+	}
+	if len(d.ask.subs) == 0 || len(d.ask.subs) > len(streams) {
+		return false
+	}
+	for sub := range d.ask.subscriptions() {
+		if _, ok := streams[sub.stream.id]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // Wildcard reports whether the demand is for every resource of the type.
 func (d *Demand) Wildcard() bool { return d.key == wildcardKey && hasWildcard(d.TypeURL) }
 

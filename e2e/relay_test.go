@@ -35,6 +35,8 @@ func startRelay(t testing.TB, server *xdstest.Server, features []string) string 
 	xdstest.NoError(t, err)
 	r, err := relay.New(relay.Options{
 		Bootstrap: cfg,
+		// A subscription that lingers would be one that no client has.
+		Linger: -1,
 		Client: []xdsclient.Option{
 			xdsclient.WithBackoff(backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}),
 		},

@@ -28,7 +28,7 @@ type group struct {
 	mu     sync.Mutex
 	closed bool
 	subs   map[subscriptionKey]*subscription
-	// variants has the shared subscriptions with constraints, by type and name.
+	// variants has the subscriptions to resources by type and name.
 	variants map[resourceName]map[*subscription]struct{}
 	// own has the clients of the management servers for what single streams subscribe to, by
 	// the ID of the stream.
@@ -79,7 +79,7 @@ func newGroup(r *Relay, key string, shared *xdsclient.XDSClient) *group {
 		members: make(members),
 
 		variants: make(map[resourceName]map[*subscription]struct{}),
-		dirty:   make(map[*subscription]struct{}),
+		dirty:    make(map[*subscription]struct{}),
 	}
 	g.store.OnDemand("", g.demand)
 	return g
@@ -106,6 +106,7 @@ func (g *group) end() {
 	ended := g.clients == 0 && r.groups[g.key] == g
 	if ended {
 		delete(r.groups, g.key)
+		delete(r.byStore, g.store)
 		r.running.Add(1)
 	}
 	r.mu.Unlock()
@@ -188,18 +189,18 @@ func (g *group) begin(d *controlplane.Demand) {
 	}
 }
 
-// addVariant makes a subscription with constraints found by its name. If the relay already has the
+// addVariant makes a subscription to a resource found by its name. If the relay already has the
 // very variant that the constraints spell out, the subscribers get it at once: no other one can be
 // preferred. Else upstream has to be asked first, as a larger value would be preferred (xRFC TP2,
 // "Matching Behavior and Best Practices").
 func (g *group) addVariant(s *subscription, d *controlplane.Demand) {
-	if s.key.stream != 0 || d.Collection() || s.err != nil {
+	if d.Collection() || s.err != nil {
 		return
 	}
 	of := g.variants[s.key.resource()]
-	if p, ok := d.Constraints.Parameters(); ok && !d.Constraints.IsZero() {
+	if p, ok := d.Constraints.Parameters(); ok && !d.Constraints.IsZero() && s.key.stream == 0 {
 		for other := range of {
-			if other.raw != nil && other.err == nil && !other.expired && !other.raw.DoNotCache && p.Equal(other.raw.Parameters) {
+			if other.key.stream == 0 && other.raw != nil && other.err == nil && !other.expired && !other.raw.DoNotCache && p.Equal(other.raw.Parameters) {
 				s.raw = other.raw
 				s.restartExpiry()
 				break

@@ -44,13 +44,13 @@ type Options struct {
 	// with RESOURCE_EXHAUSTED. The default is [DefaultMaxGroups].
 	MaxGroups int
 	// Server are the options of the relay's side that faces clients: limits for each client, and
-	// whether to wrap resources in SotW. StoreFor, OnNACK and NodeConstraints are the relay's own.
-	// Unless RemovalDelay is set, removals are passed on at once, as the control plane has
+	// whether to wrap resources in SotW. StoreFor and NodeConstraints are the relay's own. Unless
+	// RemovalDelay is set, removals are passed on at once, as the control plane has
 	// decided when.
 	Server controlplane.Options
 	// Client are options of the clients of the management servers.
 	Client []xdsclient.Option
-	// Log is told when upstream goes away and comes back, and what clients reject. nil: nothing.
+	// Log is told when upstream goes away and comes back. nil: nothing.
 	Log *slog.Logger
 }
 
@@ -65,9 +65,13 @@ type Relay struct {
 	mu     sync.Mutex
 	closed bool
 	groups map[string]*group
-	types  map[string]*xdsclient.ResourceType
+	// byStore finds the groups by their stores.
+	byStore map[*controlplane.Store]*group
+	types   map[string]*xdsclient.ResourceType
 	// upstreams counts the clients of the management servers.
 	upstreams int
+	// rejections counts the responses that clients rejected.
+	rejections uint64
 	// private numbers the groups of one client.
 	private uint64
 }
@@ -93,8 +97,9 @@ func New(opts Options) (*Relay, error) {
 	opts.setDefaults()
 	r := &Relay{
 		opts: opts, log: opts.Log,
-		groups: make(map[string]*group),
-		types:  make(map[string]*xdsclient.ResourceType),
+		groups:  make(map[string]*group),
+		byStore: make(map[*controlplane.Store]*group),
+		types:   make(map[string]*xdsclient.ResourceType),
 	}
 	down := opts.Server
 	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil
@@ -149,6 +154,8 @@ type Stats struct {
 	Subscriptions, Lingering int
 	// Cached is the number of resources that the relay has, members of collections included.
 	Cached int
+	// Rejections counts the responses that clients have rejected since the relay was made.
+	Rejections uint64
 	// Unreachable is the number of groups whose management servers are unreachable.
 	Unreachable int
 }
@@ -160,7 +167,7 @@ func (r *Relay) Stats() Stats {
 	for _, g := range r.groups {
 		groups = append(groups, g)
 	}
-	s := Stats{Groups: len(groups), Upstreams: r.upstreams}
+	s := Stats{Groups: len(groups), Upstreams: r.upstreams, Rejections: r.rejections}
 	r.mu.Unlock()
 	for _, g := range groups {
 		g.addTo(&s)
@@ -201,7 +208,7 @@ func (r *Relay) join(key string, node *corepb.Node) (*group, error) {
 			return nil, err
 		}
 		g = newGroup(r, key, client)
-		r.groups[key] = g
+		r.groups[key], r.byStore[g.store] = g, g
 	}
 	g.clients++
 	if g.idle != nil {
