@@ -15,11 +15,14 @@ import (
 // Clusters, still has the old ones.
 const DefaultRemovalDelay = 30 * time.Second
 
+// DefaultMaxSubscriptions is the default of Options.MaxSubscriptions.
+const DefaultMaxSubscriptions = 200_000
+
 // Options configure a [Server]. The zero value has every default.
 type Options struct {
 	// MaxSubscriptions bounds how many names (each type counts as one more) a stream may
 	// subscribe to at a time. A stream that asks for more ends with RESOURCE_EXHAUSTED.
-	// The default is 200,000.
+	// The default is [DefaultMaxSubscriptions].
 	MaxSubscriptions int
 
 	// MaxNameBytes bounds what the server keeps for a stream: the node, type URLs, subscribed
@@ -95,7 +98,7 @@ type Options struct {
 
 // withDefaults returns the options with defaults for zero values.
 func (o Options) withDefaults() Options {
-	o.MaxSubscriptions = cmp.Or(o.MaxSubscriptions, 200_000)
+	o.MaxSubscriptions = cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)
 	o.MaxNameBytes = cmp.Or(o.MaxNameBytes, 32<<20)
 	o.MaxResponseSize = cmp.Or(o.MaxResponseSize, defaultMaxResponseSize)
 	o.RemovalDelay = cmp.Or(o.RemovalDelay, DefaultRemovalDelay)

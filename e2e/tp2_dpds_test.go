@@ -77,6 +77,7 @@ func (a apart) useProxy(value string) {
 // of another authority comes from the server of that authority, before anything is
 // requested from the cache. Its updates move RPCs, and none fails.
 func TestDPDSOfAnotherAuthority(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	overLinks(t, func(t *testing.T) {
 		a := newApart(t)
 		direct, proxy := a.serve()
@@ -216,6 +217,7 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 // DPDS moves a client on before it can have asked for the last variant, and each is deleted
 // soon after. No RPC fails, as the variant that DPDS says is there.
 func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
+	directly(t, "DPDS has a stream of its own upstream, so that other resources may overtake it")
 	overLinks(t, func(t *testing.T) {
 		cluster, endpoints := in(tp2, xdsmsg.ClusterType, "c"), in(tp2, xdsmsg.EndpointType, "e")
 		routesOf := func(b *testutils.Backend) string { return in(tp2, xdsmsg.RouteType, b.ID()) }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -50,13 +52,10 @@ func New(ads *controlplane.Server, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", opts.Listen)
+	listener, err := listen(opts.Listen)
 	if err != nil {
 		release()
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("--listen %s: %w; end the process that has it, or use another port", opts.Listen, err)
-		}
-		return nil, fmt.Errorf("--listen %s: %w", opts.Listen, err)
+		return nil, err
 	}
 	s := &Server{opts: opts, listener: listener, ads: ads, health: health.NewServer(), ends: repeatlog.New(opts.Log), release: release}
 	s.grpc = grpc.NewServer(
@@ -69,6 +68,43 @@ func New(ads *controlplane.Server, opts Options) (*Server, error) {
 	)
 	s.register()
 	return s, nil
+}
+
+// unixPrefix starts an address that is the path of a Unix domain socket, as in gRPC's targets.
+const unixPrefix = "unix:"
+
+// listen listens on a TCP address, or on a Unix domain socket.
+func listen(address string) (net.Listener, error) {
+	path, local := strings.CutPrefix(address, unixPrefix)
+	network, way := "tcp", "use another port"
+	if local {
+		network, address, way = "unix", strings.TrimPrefix(path, "//"), "use another path"
+		removeDeadSocket(address)
+	}
+	l, err := net.Listen(network, address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("--listen %s: %w; end the process that has it, or %s", address, err, way)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--listen %s: %w", address, err)
+	}
+	return l, nil
+}
+
+// removeDeadSocket removes the socket of a process that has ended without doing so.
+func removeDeadSocket(path string) {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		conn.Close()
+		return
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		os.Remove(path) // if it fails, so does listening, which says why
+	}
 }
 
 func (s *Server) register() {
