@@ -32,6 +32,9 @@ observed.
 With --tls the connections between clients and backends are mTLS, as the control
 plane's Clusters ask for, with certificates that the demo makes itself.
 
+With --relay the clients use a relay in place of the control plane; see "dynxds
+relay --help".
+
 With --json each line is one object, whose field "event" is "setup",
 "announced", "progress", "observed" or "missed", or "summary"; docs/demo.md has
 their fields. GRPC_GO_LOG_SEVERITY_LEVEL=info shows gRPC's own log.`
@@ -50,5 +53,6 @@ func newDemo(run runDemo) *cobra.Command {
 	cmd.Flags().DurationVar(&opts.Duration, "duration", demo.DefaultDuration, "how long to run, at least "+demo.MinDuration.String())
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print one JSON object per line")
 	cmd.Flags().BoolVar(&opts.TLS, "tls", false, "use mTLS between clients and backends, configured by the control plane")
+	cmd.Flags().BoolVar(&opts.Relay, "relay", false, "put a relay between the clients and the control plane")
 	return cmd
 }

@@ -28,6 +28,8 @@ type Options struct {
 	// TLS makes the connections between clients and backends mTLS, as the control plane's
 	// Clusters ask for, with certificates of the demo's own.
 	TLS bool
+	// Relay puts a relay between the clients and the control plane.
+	Relay bool
 }
 
 // Run runs the demo and prints it to out. It returns nil only if every step was
@@ -42,7 +44,7 @@ func Run(ctx context.Context, opts Options, out io.Writer) error {
 
 // runMesh starts a mesh and runs the steps in it.
 func runMesh(ctx context.Context, opts Options, patience time.Duration, report func(event), list func(*mesh) []step) error {
-	m, err := startMesh(opts.TLS)
+	m, err := startMesh(opts)
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
