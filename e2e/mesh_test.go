@@ -42,6 +42,7 @@ var protocol string
 type overEachProtocol struct{ m *testing.M }
 
 func (o overEachProtocol) Run() int {
+	flag.Parse()
 	for _, way := range []struct {
 		name, protocol string
 		downstream     *string

@@ -170,6 +170,7 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 // plane can have heard that the client subscribes to the new one. No RPC fails, as the
 // new one is there.
 func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
+	directly(t, "DPDS has a stream of its own upstream, so that other resources may overtake it")
 	overLinks(t, func(t *testing.T) {
 		for name, prepare := range map[string]func(m *mesh){
 			"removals name the subscription": func(*mesh) {},
