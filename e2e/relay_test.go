@@ -45,7 +45,7 @@ func startRelay(t testing.TB, server *xdstest.Server, features []string) string 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
 	s := grpc.NewServer()
-	r.Server().Register(s)
+	r.Register(s)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

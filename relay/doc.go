@@ -9,7 +9,7 @@
 // makes no resource of its own, and knows no services or routes.
 //
 // Data comes from the management servers of a bootstrap, by package xdsclient, and goes to clients by
-// package controlplane, whose Server the caller registers with a grpc.Server:
+// package controlplane, over a grpc.Server that the caller has:
 //
 //	clients ── controlplane.Server ── group ── xdsclient.XDSClient ── management servers
 //	                                    │

@@ -43,7 +43,12 @@ func overEach(t *testing.T, test func(t *testing.T, features ...string)) {
 // newRig starts a control plane that the relay speaks to by these features, and the relay.
 func newRig(t *testing.T, change func(*relay.Options), features ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, ctx: testutils.Context(t), up: xdstest.StartServer(t)}
+	return newRigOver(t, xdstest.StartServer(t), change, features...)
+}
+
+func newRigOver(t *testing.T, up *xdstest.Server, change func(*relay.Options), features ...string) *rig {
+	t.Helper()
+	r := &rig{t: t, ctx: testutils.Context(t), up: up}
 	r.Relay, r.addr = r.start(change, features...)
 	return r
 }
@@ -66,7 +71,7 @@ func (r *rig) start(change func(*relay.Options), features ...string) (*relay.Rel
 	relayed, err := relay.New(opts)
 	xdstest.NoError(r.t, err)
 	server := grpc.NewServer()
-	relayed.Server().Register(server)
+	relayed.Register(server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(r.t, err)
 	served := make(chan struct{})

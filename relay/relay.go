@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
@@ -48,6 +49,9 @@ type Options struct {
 	// RemovalDelay is set, removals are passed on at once, as the control plane has
 	// decided when.
 	Server controlplane.Options
+	// Loads configures the load reports that clients are asked for, which the relay sums up and
+	// sends to the first management server under its own node.
+	Loads controlplane.LoadOptions
 	// Client are options of the clients of the management servers.
 	Client []xdsclient.Option
 	// Log is told when upstream goes away and comes back. nil: nothing.
@@ -59,6 +63,9 @@ type Relay struct {
 	opts   Options
 	log    *slog.Logger
 	server *controlplane.Server
+	loads  *loads
+	// stop ends the goroutine of loads.
+	stop context.CancelFunc
 	// running has the goroutines.
 	running sync.WaitGroup
 
@@ -77,7 +84,7 @@ type Relay struct {
 }
 
 // New returns a relay. It connects to the management servers when clients subscribe. The caller
-// registers its Server, and closes the relay.
+// registers it with a gRPC server, and closes it.
 func New(opts Options) (*Relay, error) {
 	if opts.Bootstrap == nil {
 		return nil, errors.New("relay: it needs a bootstrap")
@@ -104,6 +111,10 @@ func New(opts Options) (*Relay, error) {
 	down := opts.Server
 	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil
 	r.server = controlplane.NewServer(controlplane.NewStore(), down)
+	r.loads = newLoads(r)
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.running.Go(func() { r.loads.run(ctx) })
 	return r, nil
 }
 
@@ -123,13 +134,22 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Server returns the xDS server that clients use. Close closes it.
-func (r *Relay) Server() *controlplane.Server { return r.server }
+// Register adds the services that clients use to a gRPC server: those of controlplane.Server, and the
+// Load Reporting Service.
+func (r *Relay) Register(s grpc.ServiceRegistrar) {
+	r.server.Register(s)
+	r.loads.reports.Register(s)
+}
+
+// Clients returns the status of the clients' streams.
+func (r *Relay) Clients() []controlplane.ClientStatus { return r.server.Clients() }
 
 // Close ends the streams of all clients and those to the management servers, and waits for the
 // goroutines of the relay. It may be called again.
 func (r *Relay) Close() {
 	r.server.Close()
+	r.loads.reports.Close()
+	r.stop()
 	r.mu.Lock()
 	r.closed = true
 	groups := make([]*group, 0, len(r.groups))

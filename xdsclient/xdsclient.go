@@ -193,6 +193,15 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 	return r.Store()
 }
 
+// Loads returns what counts the load that is reported to a management server of the bootstrap (LRS),
+// for programs that count it elsewhere. The stream of reports is open while a cluster is in use.
+// After Close nothing is reported.
+func (c *XDSClient) Loads(server *bootstrap.Server) *load.Store {
+	c.mu.Lock()
+	defer c.unlock()
+	return c.loadsFor(server)
+}
+
 // start runs f on a goroutine that Close waits for. It reports false if the client is closed. The
 // caller does not hold c.mu.
 func (c *XDSClient) start(f func()) bool {

@@ -23,7 +23,7 @@ func (m *mesh) startRelay() error {
 		return err
 	}
 	m.undo = append(m.undo, r.Close)
-	server, err := serve.New(r.Server(), serve.Options{Listen: "127.0.0.1:0"})
+	server, err := serve.New(r, serve.Options{Listen: "127.0.0.1:0"})
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}

@@ -89,7 +89,7 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer r.Close()
-	server, err := serve.New(r.Server(), opts.Serve)
+	server, err := serve.New(r, opts.Serve)
 	if err != nil {
 		return err
 	}

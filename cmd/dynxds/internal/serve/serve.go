@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
-	"github.com/dynxds/dynxds/controlplane"
 )
 
 // ADSService is the service name of health checks, beside "" for the server as a whole.
@@ -28,12 +27,18 @@ const ADSService = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 // names.
 const maxRequest = 32 << 20
 
+// Service is what a Server serves: a controlplane.Server, for one. Close ends its streams.
+type Service interface {
+	Register(grpc.ServiceRegistrar)
+	Close()
+}
+
 // Server is the gRPC server of a control plane. It listens, and serves once Serve is called.
 type Server struct {
 	opts     Options
 	listener net.Listener
 	grpc     *grpc.Server
-	ads      *controlplane.Server
+	ads      Service
 	health   *health.Server
 	// ends logs the ends of streams.
 	ends *repeatlog.Log
@@ -43,7 +48,7 @@ type Server struct {
 
 // New listens. It fails if the options contradict each other, a certificate file is invalid, or the
 // address is not available. The caller must call Serve or Close.
-func New(ads *controlplane.Server, opts Options) (*Server, error) {
+func New(ads Service, opts Options) (*Server, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
