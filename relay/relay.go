@@ -20,6 +20,8 @@ import (
 const (
 	// DefaultLinger is the default of Options.Linger.
 	DefaultLinger = time.Minute
+	// DefaultAwayDelay is the default of Options.AwayDelay.
+	DefaultAwayDelay = 5 * time.Second
 	// DefaultMaxGroups is the default of Options.MaxGroups.
 	DefaultMaxGroups = 10_000
 	// maxLingering bounds the resources of a group that nobody is subscribed to any more: a client
@@ -40,6 +42,11 @@ type Options struct {
 	// left, and the cache of a group after its last client. The default is [DefaultLinger];
 	// negative: not at all. What must not be cached never lingers.
 	Linger time.Duration
+	// AwayDelay is how long the relay waits for management servers that are unreachable before it
+	// tells those for whom it has nothing. A short absence, as for a restart, is then no error for
+	// clients. It should be less than the 15 s after which these take a resource not to exist. The
+	// default is [DefaultAwayDelay]; negative: not at all.
+	AwayDelay time.Duration
 	// MaxGroups bounds how many streams there may be upstream: one for each group of clients, and
 	// one for each client that subscribes to what is not shared. Clients beyond that are refused,
 	// with RESOURCE_EXHAUSTED. The default is [DefaultMaxGroups].
@@ -121,6 +128,9 @@ func New(opts Options) (*Relay, error) {
 func (o *Options) setDefaults() {
 	if o.Linger == 0 {
 		o.Linger = DefaultLinger
+	}
+	if o.AwayDelay == 0 {
+		o.AwayDelay = DefaultAwayDelay
 	}
 	if o.MaxGroups == 0 {
 		o.MaxGroups = DefaultMaxGroups

@@ -178,7 +178,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 func TestControlPlaneIsAway(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
-		r := newRig(t, nil, features...)
+		r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, features...)
 		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 		old := r.delta()
 		subscribe(old, node("a"), clusterType, "c")
@@ -216,6 +216,46 @@ func TestControlPlaneIsAway(t *testing.T) {
 		only(t, old.receive(), "c") // nothing came before, as nothing had changed
 		only(t, young.receive(), "c")
 	})
+}
+
+// A short absence of the control plane is no error: those for whom there is nothing wait.
+func TestControlPlaneRestarts(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, func(o *relay.Options) { o.AwayDelay = time.Hour }, features...)
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+		r.up.Stop()
+		d := r.delta()
+		subscribe(d, node("a"), clusterType, "c")
+		r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
+		xdstest.NoError(t, r.up.Restart())
+		only(t, d.receive(), "c")
+	})
+	late := newRig(t, func(o *relay.Options) { o.AwayDelay = 100 * time.Millisecond }, "delta")
+	late.up.Stop()
+	d := late.delta()
+	subscribe(d, node("a"), clusterType, "c")
+	if got := d.receive().GetResourceErrors(); len(got) != 1 || codes.Code(got[0].GetErrorDetail().GetCode()) != codes.Unavailable {
+		t.Errorf("got %v, want UNAVAILABLE after the delay", got)
+	}
+}
+
+// That a resource does not exist is known as well while the control plane is away.
+func TestAbsenceIsKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, "delta")
+	d := r.delta()
+	subscribe(d, node("a"), clusterType, "c")
+	if got := d.receive().GetRemovedResources(); len(got) != 1 {
+		t.Fatalf("got %v removed, want c", got)
+	}
+	r.up.Stop()
+	r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
+	other := r.delta()
+	subscribe(other, node("b"), clusterType, "c")
+	if got := other.receive().GetRemovedResources(); len(got) != 1 {
+		t.Errorf("got %v removed, want c", got)
+	}
 }
 
 // Versions are those of the control plane: a client that moves from it to a relay, to another relay,

@@ -46,6 +46,10 @@ type subscription struct {
 	expired bool
 	// collection has the members of a collection, or is nil.
 	collection *collection
+	// begun is when the relay subscribed, and late fires when it has waited long enough for
+	// management servers that are unreachable.
+	begun time.Time
+	late  *time.Timer
 	// away says that the management servers are unreachable.
 	away bool
 	// rejectedBy are the streams that rejected raw.
@@ -55,7 +59,7 @@ type subscription struct {
 // newSubscription subscribes to what a demand is for. One that cannot be asked for has an error.
 // The caller holds g.mu.
 func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *subscription {
-	s := &subscription{group: g, key: key, stop: func() {}}
+	s := &subscription{group: g, key: key, stop: func() {}, begun: time.Now()}
 	typ := g.relay.typeOf(d.TypeURL)
 	if typ == nil {
 		s.refuse(errTooManyTypes())
@@ -108,8 +112,10 @@ func (s *subscription) close() {
 	if s.linger != nil {
 		s.linger.Stop()
 	}
-	if s.expiry != nil {
-		s.expiry.Stop()
+	for _, timer := range []*time.Timer{s.expiry, s.late} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	s.stop()
 }
@@ -128,12 +134,15 @@ func (s *subscription) drop() {
 // ResourceChanged implements xdsclient.Watcher.
 func (s *subscription) ResourceChanged(value any, err error, done func()) {
 	s.group.mu.Lock()
-	s.raw, s.err, s.rejectedBy = nil, asError(err), nil
-	if raw, ok := value.(*xdsclient.Raw); ok {
-		s.raw = raw
+	e := asError(err)
+	s.group.noteReach(s, e)
+	if !s.away || s.err == nil { // what upstream said last still holds
+		s.raw, s.err, s.rejectedBy = nil, e, nil
+		if raw, ok := value.(*xdsclient.Raw); ok {
+			s.raw = raw
+		}
+		s.restartExpiry()
 	}
-	s.restartExpiry()
-	s.group.noteReach(s, s.err)
 	s.group.mu.Unlock()
 	s.group.changed(s, done)
 }
@@ -141,8 +150,11 @@ func (s *subscription) ResourceChanged(value any, err error, done func()) {
 // AmbientError implements xdsclient.Watcher.
 func (s *subscription) AmbientError(err error, done func()) {
 	s.group.mu.Lock()
-	s.err = asError(err)
-	s.group.noteReach(s, s.err)
+	e := asError(err)
+	s.group.noteReach(s, e)
+	if !s.away {
+		s.err = e
+	}
 	s.group.mu.Unlock()
 	s.group.changed(s, done)
 }
@@ -182,6 +194,9 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 	if d == nil {
 		return nil
 	}
+	if s.waits() {
+		return nil
+	}
 	st := s.errorToPass()
 	switch {
 	case st != nil && st.Code() == codes.PermissionDenied && d.Stream == 0 && !s.group.relay.opts.FoldBy.private() && !d.Collection():
@@ -201,6 +216,30 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 	default:
 		return nil
 	}
+}
+
+// waits reports whether the subscribers are not told yet that the management servers are unreachable.
+// A client that is told moves on without the resource, and one that is not keeps the configuration
+// that it has.
+func (s *subscription) waits() bool {
+	if s.raw != nil || s.err == nil || s.err.Kind != xdsclient.KindUnreachable {
+		return false
+	}
+	left := s.group.relay.opts.AwayDelay - time.Since(s.begun)
+	if left <= 0 {
+		return false
+	}
+	if s.late == nil {
+		s.late = time.AfterFunc(left, func() {
+			s.group.mu.Lock()
+			defer s.group.mu.Unlock()
+			if s.group.subs[s.key] == s && !s.group.closed {
+				s.group.dirty[s] = struct{}{}
+				s.group.flushLater()
+			}
+		})
+	}
+	return true
 }
 
 // removed reports whether upstream no longer has the resource that is still in use. Clients decide
