@@ -70,7 +70,13 @@ func (r *rig) start(change func(*relay.Options), features ...string) (*relay.Rel
 	}
 	relayed, err := relay.New(opts)
 	xdstest.NoError(r.t, err)
-	server := grpc.NewServer()
+	return relayed, r.serve(relayed)
+}
+
+// serve serves a relay until the end of the test, and returns the address.
+func (r *rig) serve(relayed *relay.Relay, opts ...grpc.ServerOption) string {
+	r.t.Helper()
+	server := grpc.NewServer(opts...)
 	relayed.Register(server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(r.t, err)
@@ -86,7 +92,7 @@ func (r *rig) start(change func(*relay.Options), features ...string) (*relay.Rel
 		server.Stop()
 		<-served
 	})
-	return relayed, listener.Addr().String()
+	return listener.Addr().String()
 }
 
 // node is a client's node. Each pair is a key of the metadata and its value.

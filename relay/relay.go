@@ -38,6 +38,8 @@ type Options struct {
 	Bootstrap *bootstrap.Config
 	// FoldBy says which clients are one node upstream. The default is all of the node but its id.
 	FoldBy Fold
+	// Access says which client may subscribe to what. The default is everything.
+	Access Access
 	// Linger is how long a resource stays subscribed to upstream after its last subscriber has
 	// left, and the cache of a group after its last client. The default is [DefaultLinger];
 	// negative: not at all. What must not be cached never lingers.
@@ -212,7 +214,8 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 	if err != nil {
 		return nil, errInvalidNode(err)
 	}
-	g, err := r.join(string(key), folded)
+	may := r.opts.Access.of(ctx)
+	g, err := r.join(string(key)+may.key(), folded, may)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +224,7 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 }
 
 // join adds a client to a group.
-func (r *Relay) join(key string, node *corepb.Node) (*group, error) {
+func (r *Relay) join(key string, node *corepb.Node, may permission) (*group, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -237,7 +240,7 @@ func (r *Relay) join(key string, node *corepb.Node) (*group, error) {
 		if err != nil {
 			return nil, err
 		}
-		g = newGroup(r, key, client)
+		g = newGroup(r, key, client, may)
 		r.groups[key], r.byStore[g.store] = g, g
 	}
 	g.clients++

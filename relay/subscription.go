@@ -60,6 +60,10 @@ type subscription struct {
 // The caller holds g.mu.
 func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *subscription {
 	s := &subscription{group: g, key: key, stop: func() {}, begun: time.Now()}
+	if !g.may.covers(key.name) {
+		s.refuse(errForbidden(d.Name))
+		return s
+	}
 	typ := g.relay.typeOf(d.TypeURL)
 	if typ == nil {
 		s.refuse(errTooManyTypes())
@@ -199,7 +203,8 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 	}
 	st := s.errorToPass()
 	switch {
-	case st != nil && st.Code() == codes.PermissionDenied && d.Stream == 0 && !s.group.relay.opts.FoldBy.private() && !d.Collection():
+	case st != nil && st.Code() == codes.PermissionDenied && s.err.Kind == xdsclient.KindServer && d.Stream == 0 &&
+		!s.group.relay.opts.FoldBy.private() && !d.Collection():
 		// It may be for other nodes than that of the group: each client asks for itself.
 		return s.resourceAnswer(d, &discoverypb.Resource{
 			Name: d.Name, Resource: &anypb.Any{TypeUrl: d.TypeURL},

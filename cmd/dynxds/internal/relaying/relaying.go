@@ -25,6 +25,11 @@ type Options struct {
 	Bootstrap string
 	// FoldBy is read by relay.ParseFold.
 	FoldBy string
+	// Access is the path of a file that relay.ParseAccess reads; empty: everybody may have
+	// everything.
+	Access string
+	// AwayDelay is relay.Options.AwayDelay, but zero is not at all.
+	AwayDelay time.Duration
 	// Linger and RemovalDelay are zero for not at all.
 	Linger, RemovalDelay time.Duration
 	// MaxUpstreams and MaxSubscriptions are positive.
@@ -53,7 +58,17 @@ func (o *Options) relayOptions() (relay.Options, error) {
 	if err != nil {
 		faults = append(faults, fmt.Errorf("--fold-by: %w", err))
 	}
-	for name, d := range map[string]time.Duration{"--linger": o.Linger, "--removal-delay": o.RemovalDelay} {
+	var access relay.Access
+	if o.Access != "" {
+		rules, err := os.ReadFile(o.Access)
+		if err == nil {
+			access, err = relay.ParseAccess(rules)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("--access %s: %w", o.Access, err))
+		}
+	}
+	for name, d := range map[string]time.Duration{"--linger": o.Linger, "--removal-delay": o.RemovalDelay, "--away-delay": o.AwayDelay} {
 		if d < 0 {
 			faults = append(faults, fmt.Errorf("%s is negative", name))
 		}
@@ -65,7 +80,8 @@ func (o *Options) relayOptions() (relay.Options, error) {
 	}
 	return relay.Options{
 		Bootstrap: cfg, FoldBy: fold, MaxGroups: o.MaxUpstreams, Log: o.Serve.Log,
-		Linger: cmp.Or(o.Linger, -1), // zero means the default there, as with the next
+		Access: access, AwayDelay: cmp.Or(o.AwayDelay, -1),
+		Linger: cmp.Or(o.Linger, -1), // zero means the default there, as with the other durations
 		Server: controlplane.Options{
 			WrapResources: true, MaxSubscriptions: o.MaxSubscriptions, RemovalDelay: cmp.Or(o.RemovalDelay, -1),
 		},
