@@ -80,9 +80,6 @@ func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *su
 	}
 	var stop func()
 	switch {
-	case d.Wildcard():
-		s.refuse(status.New(codes.Unimplemented, "the xDS relay has no wildcard subscriptions"))
-		stop = func() {}
 	case d.Collection():
 		s.collection = newCollection(s)
 		stop = client.WatchCollectionLocator(typ, d.Name, d.Constraints, s.collection)

@@ -306,3 +306,40 @@ func TestCollections(t *testing.T) {
 	second.stop()
 	r.await("the members go with their collection", func(s relay.Stats) bool { return s.Cached == 1 && s.Subscriptions == 1 })
 }
+
+// Wildcard subscriptions, as Envoy's, are passed on over delta, to clients of either protocol.
+func TestWildcards(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("a", ""), xdsmsg.EDSCluster("b", ""))
+	d, s := r.delta(), r.sotw()
+	d.send(&discoverypb.DeltaDiscoveryRequest{Node: node("d"), TypeUrl: clusterType})
+	got := map[string]string{}
+	for len(got) < 2 {
+		for _, res := range d.receive().GetResources() {
+			got[res.GetName()] = res.GetVersion()
+		}
+	}
+	if got["a"] != r.version(clusterType, "a") || got["b"] != r.version(clusterType, "b") {
+		t.Errorf("got %v, want a and b with their versions", got)
+	}
+	s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType})
+	if got := s.receive().GetResources(); len(got) != 2 {
+		t.Errorf("got %v over SotW, want two clusters", got)
+	}
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	only(t, d.receive(), "c")
+	if got := s.receive().GetResources(); len(got) != 3 {
+		t.Errorf("got %v over SotW, want three clusters", got)
+	}
+	r.up.Delete(t, clusterType, "a")
+	if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != "a" {
+		t.Errorf("got %v removed, want a", got)
+	}
+	if got := s.receive().GetResources(); len(got) != 2 {
+		t.Errorf("got %v over SotW, want two clusters", got)
+	}
+	if s := r.Stats(); s.Subscriptions != 1 || s.Cached != 2 {
+		t.Errorf("got %+v, want one subscription upstream and two clusters", s)
+	}
+}

@@ -22,7 +22,7 @@ type Client interface {
 	Watch(t *ResourceType, name string, w Watcher) (stop func())
 	// WatchCollection does for a glob collection (xRFC TP1, "Glob") what Watch does for a
 	// resource. name is that of the collection: it starts with "xdstp:" and its path ends
-	// in "/*".
+	// in "/*"; or it is "*", for all resources of the type with other names (wildcard).
 	WatchCollection(t *ResourceType, name string, w CollectionWatcher) (stop func())
 	// Bootstrap returns the configuration of the client.
 	Bootstrap() *bootstrap.Config
