@@ -81,7 +81,11 @@ func (s *Store) OnDemand(typeURL string, source Source) {
 }
 
 // sourceOf is a registered source; its address is its identity.
-type sourceOf struct{ tell Source }
+type sourceOf struct {
+	tell Source
+	// recompute is set by Compute.
+	recompute func([]*Demand)
+}
 
 // demands are what the sources of a store do not know yet. Store.mu guards them.
 type demands struct {
@@ -289,7 +293,7 @@ func (d *Demand) notify(sub *subscription, old *entry) {
 	sub.entryChanged(d.ask, old, d.answer)
 }
 
-// subscriptionsOf returns what is answered, for Recompute.
+// demandsOf returns the demands for a name, or for all names if it is empty.
 func (s *Store) demandsOf(typeURL string, name string) []*Demand {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
