@@ -167,7 +167,7 @@ func TestStore_ComputeEndsWithTheLastClient(t *testing.T) {
 
 // One client asks for very many names, and goes. The server keeps nothing of them.
 func TestStore_ComputedResourcesGoWithTheirClients(t *testing.T) {
-	const names = 50_000
+	const names = 20_000
 	s, f := startServer(t), new(shards)
 	s.store.Compute(eds, f.compute)
 	s.store.Compute(cds, f.compute)

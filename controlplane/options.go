@@ -17,6 +17,11 @@ const DefaultRemovalDelay = 30 * time.Second
 
 // Options configure a [Server]. The zero value has every default.
 type Options struct {
+	// MaxStreams bounds the streams at a time: what the server keeps for all clients is bounded by
+	// it and the limits of each stream. More streams end with RESOURCE_EXHAUSTED. The default is
+	// no limit. The streams of one connection are limited by grpc.MaxConcurrentStreams.
+	MaxStreams int
+
 	// MaxSubscriptions bounds how many names (each type counts as one more) a stream may
 	// subscribe to at a time. A stream that asks for more ends with RESOURCE_EXHAUSTED.
 	// The default is 200,000.
