@@ -65,6 +65,17 @@ type Options struct {
 	// by DPDS ([Tx.SetDPDS]).
 	NodeConstraints func(node *corepb.Node) dynparam.ByType
 
+	// Authorize decides whether a client may have a resource; without it, everybody may have
+	// everything. It is called when a client subscribes to a name, or to a glob collection by its
+	// name; "*" is the wildcard. What a collection covers is not asked for beside it. The arguments
+	// are those of StoreFor and the type of the resources. It is called without locks, by several
+	// goroutines at a time, and the client's requests wait for it.
+	//
+	// The client is sent the status of an error, mostly PERMISSION_DENIED, in place of the
+	// resource (xRFC TP3); for a wildcard, which TP3 has no errors for, the stream ends with it.
+	// What was decided stays until the client unsubscribes, or its stream ends.
+	Authorize func(ctx context.Context, node *corepb.Node, typeURL, name string) error
+
 	// StoreFor chooses the store that a client is served from, so that one server can serve
 	// different nodes from different sets of resources; without it, all are served from the
 	// server's, as if it returned nil. It is called once for each stream, with the node of the first request, nil if that

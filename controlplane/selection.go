@@ -67,6 +67,8 @@ type selection struct {
 	listed   uint64
 	interest interest
 
+	// denied has the keys of the asks that Options.Authorize has refused, by topic.
+	denied map[topic]string
 	// closed are the collections that are closed, and whether the client has subscribed to them
 	// again since.
 	closed map[topic]bool
@@ -80,14 +82,10 @@ func (s *selection) askOf(tp topic) *ask {
 	if len(s.names) == 0 {
 		return nil
 	}
-	key := s.implicit.Key()
-	if s.dialect == byLocators {
-		if len(tp.which) == 0 || tp.which[:1] != markConstraints {
-			return nil
-		}
-		key = tp.which[len(markConstraints):]
+	if s.dialect == byLocators && (len(tp.which) == 0 || tp.which[:1] != markConstraints) {
+		return nil
 	}
-	if a := s.table.ask(tp.name, key); a != nil && s.names.has(a.number) {
+	if a := s.table.ask(tp.name, s.askKey(tp)); a != nil && s.names.has(a.number) {
 		return a
 	}
 	return nil
@@ -185,6 +183,17 @@ func hashOf(names []string) uint64 {
 	return h.Sum64()
 }
 
+// deny makes a topic one that is refused, before it joins its ask.
+func (s *selection) deny(tp topic, l *locator) {
+	if l.refused == nil || !l.refused.denied {
+		return
+	}
+	if s.denied == nil {
+		s.denied = map[topic]string{}
+	}
+	s.denied[tp] = l.askKey()
+}
+
 // topicOf returns the topic of an ask for a name.
 func (s *selection) topicOf(a *ask) topic {
 	if s.dialect == byNames {
@@ -195,6 +204,9 @@ func (s *selection) topicOf(a *ask) topic {
 
 // askKey returns the key of the ask of a topic that is subscribed by name.
 func (s *selection) askKey(tp topic) string {
+	if key, denied := s.denied[tp]; denied {
+		return key
+	}
 	if s.dialect == byNames {
 		return s.implicit.Key()
 	}
@@ -231,7 +243,8 @@ func (s *selection) inGlob(tp topic, e *entry) bool {
 	}
 	if s.dialect == byNames {
 		glob := topic{name: tp.name.glob()}
-		return s.named(glob) && !s.isClosed(glob)
+		a := s.askOf(glob)
+		return a != nil && a.refused == nil && !s.isClosed(glob)
 	}
 	return s.covers(tp.name.glob(), tp, e)
 }

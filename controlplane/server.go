@@ -132,10 +132,13 @@ func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) 
 	limits := limits{names: s.opts.MaxSubscriptions, bytes: s.opts.MaxNameBytes}
 	from, _ := peer.FromContext(ctx)
 	st := newStream(s.lastID, protocol, s.store, &s.constraints, limits, from)
-	st.onlyType, st.rejected, st.waits = onlyType, s.opts.OnNACK, &s.waits
+	st.onlyType, st.hooks.rejected, st.waits = onlyType, s.opts.OnNACK, &s.waits
 	st.withdrawals.delay = s.opts.RemovalDelay
+	if allow := s.opts.Authorize; allow != nil {
+		st.hooks.allow = func(node *corepb.Node, typeURL, name string) error { return allow(ctx, node, typeURL, name) }
+	}
 	if of := s.opts.StoreFor; of != nil {
-		st.storeFor = func(node *corepb.Node) (*Store, error) { return of(ctx, node) }
+		st.hooks.storeFor = func(node *corepb.Node) (*Store, error) { return of(ctx, node) }
 	}
 	s.streams[st.id] = st
 	return st, nil

@@ -51,6 +51,9 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 		return nil
 	}
 	wanted := requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators())
+	if err := p.authorize(sub, wanted, len(wanted) == 0); err != nil {
+		return err
+	}
 	if err := p.resubscribe(sub, func() subscriptionChange { return sub.sotwChange(wanted) }); err != nil {
 		return err
 	}
