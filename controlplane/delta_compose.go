@@ -62,7 +62,7 @@ func (w *composer) addAll(again bool) {
 			w.addMember(key, again, w.sub.inWildcard)
 		}
 	}
-	for tp, old := range w.sub.allSent {
+	for tp, old := range w.sub.sent.all {
 		if old != absence && !tp.name.isGlob() && w.isMember(tp) {
 			w.add(tp, again)
 		}
@@ -106,7 +106,7 @@ func (w *composer) openGlobs() {
 			w.addMember(key, again, func(tp topic, e *entry) bool { return w.inOne(glob, e) })
 		}
 	}
-	for tp, old := range w.sub.allSent {
+	for tp, old := range w.sub.sent.all {
 		if old == absence || tp.name.collection == "" || tp.name.isGlob() || !w.isMember(tp) {
 			continue
 		}
@@ -142,7 +142,7 @@ func (w *composer) inOne(glob topic, e *entry) bool {
 func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 	now := w.sub.current(w.t, tp)
 	if now == awaited {
-		w.sub.reopenLater(tp, again)
+		w.sub.closed.openLater(tp, again)
 		return
 	}
 	// The client learns which members exist, so none is kept.
@@ -152,7 +152,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 			w.add(member, false)
 		}
 	}
-	old, known := w.sub.lastSent(tp)
+	old, known := w.sub.sent.last(tp)
 	switch {
 	case now != nil && (again || !known || !old.sameVersion(now)):
 		w.addError(tp, now)
@@ -160,7 +160,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
 		opened[tp] = again || known
-		w.sub.setSent(tp, absence)
+		w.sub.sent.set(tp, absence)
 		if w.isEmpty(tp) {
 			w.markRemoved(tp, absence)
 		}
@@ -182,14 +182,14 @@ func (w *composer) isEmpty(glob topic) bool {
 // compose compares what is under a topic with what the client knows.
 func (w *composer) compose(tp topic, again bool) {
 	sub := w.sub
-	old, known := sub.lastSent(tp)
+	old, known := sub.sent.last(tp)
 	now := sub.current(w.t, tp)
 	if now == unanswered {
 		sub.postpone(tp, again)
 		return
 	}
 	if now == awaited {
-		sub.forgetIf(again, tp)
+		sub.awaits(tp, again)
 		return
 	}
 	named, is := sub.named(tp), cmp.Or(now, old)
@@ -210,7 +210,7 @@ func (w *composer) compose(tp topic, again bool) {
 			w.composeRemoval(tp, old, named)
 		}
 	case known && !again && old.sameVersion(now):
-		sub.setSent(tp, now)
+		sub.sent.set(tp, now)
 	case now.err != nil:
 		w.addError(tp, now)
 	default:
@@ -221,10 +221,10 @@ func (w *composer) compose(tp topic, again bool) {
 func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
 	if named {
 		w.markRemoved(tp, absence)
-		w.sub.setSent(tp, absence)
+		w.sub.sent.set(tp, absence)
 	} else if old != nil {
 		w.markRemoved(tp, old)
-		w.sub.forgetSent(tp)
+		w.sub.sent.forget(tp)
 	}
 }
 
@@ -237,7 +237,7 @@ func (w *composer) markRemoved(tp topic, old *entry) {
 
 func (w *composer) addError(tp topic, e *entry) {
 	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
-	w.sub.setSent(tp, e)
+	w.sub.sent.set(tp, e)
 	if w.failed == nil {
 		w.failed = map[topic]bool{}
 	}
@@ -245,7 +245,7 @@ func (w *composer) addError(tp topic, e *entry) {
 }
 
 func (w *composer) addResource(tp topic, e *entry) {
-	w.sub.setSent(tp, e)
+	w.sub.sent.set(tp, e)
 	next := namedResource{name: w.sub.spelling(tp, e), resource: e.resource}
 	if w.sub.dialect == byLocators {
 		if w.sent[next] {

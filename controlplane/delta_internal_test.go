@@ -307,7 +307,7 @@ func checkSent(t *testing.T, store *Store, s *stream, client map[string]deltaVie
 
 // known counts what the client was sent.
 func known(sub *subscription) (n int) {
-	for range sub.allSent {
+	for range sub.sent.all {
 		n++
 	}
 	return n

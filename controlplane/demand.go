@@ -239,7 +239,7 @@ func (d *Demand) split() {
 	d.update()
 	for sub := range a.subscriptions() {
 		sub.stream.mu.Lock()
-		sub.replaced(a, d.answer)
+		sub.sent.replaced(a, d.answer)
 		sub.stream.mu.Unlock()
 		one := d.table.newDemand(a, d.key, d.Name)
 		one.only(sub)

@@ -87,7 +87,7 @@ func (w *composer) addHeartbeats(renewed map[topic]struct{}) {
 		sent[whole.resource] = true
 	}
 	for tp := range renewed {
-		old, _ := w.sub.lastSent(tp)
+		old, _ := w.sub.sent.last(tp)
 		now := w.sub.current(w.t, tp)
 		if now == nil || now != old || now.resource == nil || now.resource.ttl == 0 || sent[now.resource] {
 			continue

@@ -89,7 +89,9 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	if sub.interest.wildcard() {
 		left = append(left, t.ask(wildcardKey, before.Key()))
 	}
-	sub.keepKnown()
+	sub.stream.mu.Lock()
+	sub.sent.keep()
+	sub.stream.mu.Unlock()
 	names, spellings := make([]uint32, 0, len(left)), sub.spellings
 	sub.spellings = nil
 	// Join before leaving: a subscription without any ask is dropped from the index.
@@ -116,7 +118,9 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	}
 	sub.names = askedSet(nil).change(nil, names)
 	sub.implicit, sub.inOrder = now, nil
-	sub.shareKnown()
+	sub.stream.mu.Lock()
+	sub.sent.share()
+	sub.stream.mu.Unlock()
 	if t.source != nil {
 		t.constrainAnswers(sub, old)
 		return

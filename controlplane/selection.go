@@ -71,7 +71,7 @@ type selection struct {
 	denied map[topic]string
 	// closed are the collections that are closed, and whether the client has subscribed to them
 	// again since.
-	closed map[topic]bool
+	closed closedSet
 
 	// implicit are the constraints of a client that sends none.
 	implicit dynparam.Constraints
@@ -164,11 +164,6 @@ func (s *selection) isWildcard(tp topic) bool {
 	return tp.name == wildcardKey && hasWildcard(s.typeURL)
 }
 
-// lists reports whether a request has the names of the previous one, as most ACKs have.
-func (s *selection) lists(names uint64) bool {
-	return s.dialect == byNames && s.interest != interestUnknown && s.listed == names
-}
-
 // hashSeed makes hashes that clients cannot foresee.
 var hashSeed = maphash.MakeSeed()
 
@@ -244,7 +239,7 @@ func (s *selection) inGlob(tp topic, e *entry) bool {
 	if s.dialect == byNames {
 		glob := topic{name: tp.name.glob()}
 		a := s.askOf(glob)
-		return a != nil && a.refused == nil && !s.isClosed(glob)
+		return a != nil && a.refused == nil && !s.closed.has(glob)
 	}
 	return s.covers(tp.name.glob(), tp, e)
 }
@@ -252,7 +247,7 @@ func (s *selection) inGlob(tp topic, e *entry) bool {
 // inWildcard is inGlob for the wildcard.
 func (s *selection) inWildcard(tp topic, e *entry) bool {
 	if s.dialect == byNames {
-		return s.interest.wildcard() && !s.isClosed(wildcardTopic)
+		return s.interest.wildcard() && !s.closed.has(wildcardTopic)
 	}
 	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e)
 }
@@ -264,7 +259,7 @@ func (s *selection) covers(collection nameKey, tp topic, e *entry) bool {
 		return false
 	}
 	for a := range s.asksFor(collection) {
-		if a.refused == nil && !s.isClosed(s.topicOf(a)) && a.constraints.Match(e.parameters()) {
+		if a.refused == nil && !s.closed.has(s.topicOf(a)) && a.constraints.Match(e.parameters()) {
 			return true
 		}
 	}

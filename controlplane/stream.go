@@ -43,7 +43,7 @@ type stream struct {
 	// processing a last request.
 	released bool
 
-	mu      sync.Mutex
+	mu    sync.Mutex
 	phase phase
 	// store is the server's until the stream is greeted, then that of storeFor; it does not change
 	// once there are subscriptions.
@@ -183,6 +183,7 @@ func (s *stream) subscription(typeURL string, mode pushMode, dialect dialect) (*
 		return nil, err
 	}
 	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, dialect: dialect}}
+	sub.sent.of = sub
 	s.mu.Lock()
 	if dialect == byNames && typeURL != dynparam.MapTypeURL {
 		sub.implicit = s.implicit.For(typeURL)

@@ -29,7 +29,7 @@ type subscription struct {
 	deferred map[string]string
 	// queued is set while the subscription is in stream.dueSubs.
 	queued   bool
-	sent     sentEntries
+	sent     sent
 	kept     keptEntries
 	answers  answers
 	delivery delivery
@@ -95,7 +95,7 @@ func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)
 func (sub *subscription) entryChanged(a *ask, old, now *entry) {
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	sub.replaced(a, old)
+	sub.sent.replaced(a, old)
 	sub.differs(sub.topicOf(a), now != nil, old)
 }
 
@@ -121,7 +121,7 @@ func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 		if sub.named(tp) {
 			sub.pending.add(tp, false)
 		}
-	case exists || sub.named(tp) || sub.knows(tp):
+	case exists || sub.named(tp) || sub.sent.has(tp):
 		sub.pending.add(tp, false)
 	default:
 		// It was created and deleted before anything was sent. Keeping such topics would
