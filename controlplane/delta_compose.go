@@ -182,8 +182,9 @@ func (w *composer) isEmpty(glob topic) bool {
 // compose compares what is under a topic with what the client knows.
 func (w *composer) compose(tp topic, again bool) {
 	sub := w.sub
-	old, known := sub.sent.last(tp)
-	now := sub.current(w.t, tp)
+	a := sub.askOf(tp)
+	old, known := sub.sent.lastOf(tp, a)
+	now := sub.currentOf(w.t, tp, a)
 	if now == unanswered {
 		sub.postpone(tp, again)
 		return
@@ -192,7 +193,7 @@ func (w *composer) compose(tp topic, again bool) {
 		sub.awaits(tp, again)
 		return
 	}
-	named, is := sub.named(tp), cmp.Or(now, old)
+	named, is := a != nil, cmp.Or(now, old)
 	// Members of a collection in error are not sent as members.
 	inGlob := sub.inGlob(tp, is) && w.t.slots[tp.name.glob()] == nil
 	if !named && !inGlob && !sub.inWildcard(tp, is) {
@@ -210,11 +211,11 @@ func (w *composer) compose(tp topic, again bool) {
 			w.composeRemoval(tp, old, named)
 		}
 	case known && !again && old.sameVersion(now):
-		sub.sent.set(tp, now)
+		sub.sent.setOf(tp, a, now)
 	case now.err != nil:
 		w.addError(tp, now)
 	default:
-		w.addResource(tp, now)
+		w.addResource(tp, a, now)
 	}
 }
 
@@ -244,9 +245,12 @@ func (w *composer) addError(tp topic, e *entry) {
 	w.failed[tp] = true
 }
 
-func (w *composer) addResource(tp topic, e *entry) {
-	w.sub.sent.set(tp, e)
-	next := namedResource{name: w.sub.spelling(tp, e), resource: e.resource}
+func (w *composer) addResource(tp topic, a *ask, e *entry) {
+	w.sub.sent.setOf(tp, a, e)
+	next := namedResource{name: e.name(), resource: e.resource}
+	if a != nil {
+		next.name = w.sub.locator(a).name
+	}
 	if w.sub.dialect == byLocators {
 		if w.sent[next] {
 			return
@@ -269,7 +273,7 @@ func (w *composer) addRivals() {
 			case e.err != nil:
 				w.addError(tp, e)
 			default:
-				w.addResource(tp, e)
+				w.addResource(tp, w.sub.askOf(tp), e)
 			}
 		})
 	}

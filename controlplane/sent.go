@@ -22,11 +22,14 @@ func (s *sent) marks() bool { return s.of.mode == pushDifference }
 func (s *sent) present(a *ask) *entry { return cmp.Or(a.entryOf(s.of), absence) }
 
 // last returns what the client was last sent of a topic, and whether it was sent anything.
-func (s *sent) last(tp topic) (*entry, bool) {
+func (s *sent) last(tp topic) (*entry, bool) { return s.lastOf(tp, s.of.askOf(tp)) }
+
+// lastOf is last for a topic with its ask, nil if it is not subscribed by name.
+func (s *sent) lastOf(tp topic, a *ask) (*entry, bool) {
 	if e, ok := s.entries[tp]; ok || !s.marks() {
 		return e, ok
 	}
-	if a := s.of.askOf(tp); a != nil && s.of.names.known(a.number) {
+	if a != nil && s.of.names.known(a.number) {
 		return s.present(a), true
 	}
 	return nil, false
@@ -39,15 +42,16 @@ func (s *sent) has(tp topic) bool {
 }
 
 // set records what the client was sent.
-func (s *sent) set(tp topic, e *entry) {
-	if s.marks() {
-		if a := s.of.askOf(tp); a != nil {
-			known := s.present(a) == e
-			s.of.names.setKnown(a.number, known)
-			if known {
-				delete(s.entries, tp)
-				return
-			}
+func (s *sent) set(tp topic, e *entry) { s.setOf(tp, s.of.askOf(tp), e) }
+
+// setOf is set for a topic with its ask, nil if it is not subscribed by name.
+func (s *sent) setOf(tp topic, a *ask, e *entry) {
+	if s.marks() && a != nil {
+		known := s.present(a) == e
+		s.of.names.setKnown(a.number, known)
+		if known {
+			delete(s.entries, tp)
+			return
 		}
 	}
 	s.put(tp, e)

@@ -55,10 +55,15 @@ func (sub *subscription) asksInOrder() []*ask {
 // none, unanswered if it is not computed yet, awaited if the source has not answered. t is the type's table; the caller holds Store.mu and
 // stream.mu.
 func (sub *subscription) current(t *table, tp topic) *entry {
+	return sub.currentOf(t, tp, sub.askOf(tp))
+}
+
+// currentOf is current for a topic with its ask, nil if it is not subscribed by name.
+func (sub *subscription) currentOf(t *table, tp topic, a *ask) *entry {
 	var e *entry
 	if parameters, ok := tp.variant(); ok {
 		e = t.slots[tp.name].variant(parameters)
-	} else if a := sub.askOf(tp); a != nil {
+	} else if a != nil {
 		e = sub.answers.answerTo(tp.name, a.entryOf(sub))
 	} else {
 		e = t.choose(t.slots[tp.name], sub.implicit)
@@ -85,7 +90,7 @@ func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)
 			continue
 		}
 		tp := sub.topicOf(a)
-		if e := sub.current(t, tp); e != nil && e != unanswered && e != awaited && e.resource != r {
+		if e := sub.currentOf(t, tp, a); e != nil && e != unanswered && e != awaited && e.resource != r {
 			yield(tp, e)
 		}
 	}
