@@ -16,7 +16,7 @@ type composer struct {
 	// removed are the topics to report as removed, with the entries that the client knows.
 	removed map[topic]*entry
 	// sent are the resources in batch, for byLocators, where topics may share a resource.
-	sent map[namedResource]bool
+	sent map[resourceID]bool
 	// failed are the topics whose errors are in batch.
 	failed map[topic]bool
 }
@@ -59,7 +59,7 @@ func (w *composer) add(tp topic, again bool) {
 func (w *composer) addAll(again bool) {
 	for key := range w.t.slots {
 		if !key.isGlob() {
-			w.addMember(key, again, w.sub.inWildcard)
+			w.addMember(key, again, func(tp topic, e *entry) bool { return w.sub.inWildcard(tp, e, true) })
 		}
 	}
 	for tp, old := range w.sub.sent.all {
@@ -195,9 +195,12 @@ func (w *composer) compose(tp topic, again bool) {
 	}
 	named, is := a != nil, cmp.Or(now, old)
 	// Members of a collection in error are not sent as members.
-	inGlob := sub.inGlob(tp, is) && w.t.slots[tp.name.glob()] == nil
-	if !named && !inGlob && !sub.inWildcard(tp, is) {
-		if again {
+	inError := w.t.slots[tp.name.glob()] != nil
+	inGlob := !inError && sub.inGlob(tp, is, true)
+	if !named && !inGlob && !sub.inWildcard(tp, is, true) {
+		// What a closed collection covers is due when it opens.
+		closed := !inError && sub.inGlob(tp, is, false) || sub.inWildcard(tp, is, false)
+		if again && !closed {
 			w.composeRemoval(tp, old, named) // the client has just unsubscribed
 		}
 		return
@@ -252,13 +255,14 @@ func (w *composer) addResource(tp topic, a *ask, e *entry) {
 		next.name = w.sub.locator(a).name
 	}
 	if w.sub.dialect == byLocators {
-		if w.sent[next] {
+		id := e.resource.id()
+		if id.name = next.name; w.sent[id] {
 			return
 		}
 		if w.sent == nil {
-			w.sent = map[namedResource]bool{}
+			w.sent = map[resourceID]bool{}
 		}
-		w.sent[next] = true
+		w.sent[id] = true
 	}
 	w.batch.resources = append(w.batch.resources, next)
 }

@@ -217,9 +217,9 @@ func (s *selection) withConstraints(l locator) locator {
 	return l
 }
 
-// wants reports whether a topic is subscribed, by name or through a collection.
+// wants reports whether a topic is subscribed, by name or through a collection, closed or not.
 func (s *selection) wants(tp topic, e *entry) bool {
-	return s.named(tp) || s.inWildcard(tp, e) || s.inGlob(tp, e)
+	return s.named(tp) || s.inWildcard(tp, e, false) || s.inGlob(tp, e, false)
 }
 
 // wantsName is wants for the name of a resource, with any parameters.
@@ -230,36 +230,37 @@ func (s *selection) wantsName(r *Resource) bool {
 	return s.interest.wildcard() || s.count(r.key) > 0
 }
 
-// inGlob reports whether the topic is in a subscribed glob collection. e is the topic's present or
-// last entry.
-func (s *selection) inGlob(tp topic, e *entry) bool {
+// inGlob reports whether the topic is in a subscribed glob collection or, if open is set, in one that is
+// open. e is the topic's present or last entry.
+func (s *selection) inGlob(tp topic, e *entry, open bool) bool {
 	if s.mode != pushDifference || tp.name.collection == "" || tp.name.isGlob() {
 		return false
 	}
 	if s.dialect == byNames {
 		glob := topic{name: tp.name.glob()}
 		a := s.askOf(glob)
-		return a != nil && a.refused == nil && !s.closed.has(glob)
+		return a != nil && a.refused == nil && !(open && s.closed.has(glob))
 	}
-	return s.covers(tp.name.glob(), tp, e)
+	return s.covers(tp.name.glob(), tp, e, open)
 }
 
 // inWildcard is inGlob for the wildcard.
-func (s *selection) inWildcard(tp topic, e *entry) bool {
+func (s *selection) inWildcard(tp topic, e *entry, open bool) bool {
 	if s.dialect == byNames {
-		return s.interest.wildcard() && !s.closed.has(wildcardTopic)
+		return s.interest.wildcard() && !(open && s.closed.has(wildcardTopic))
 	}
-	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e)
+	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e, open)
 }
 
 // covers reports whether a client that subscribes by locators has subscribed to the collection with
 // constraints that the variant matches.
-func (s *selection) covers(collection nameKey, tp topic, e *entry) bool {
+func (s *selection) covers(collection nameKey, tp topic, e *entry, open bool) bool {
 	if _, ok := tp.variant(); !ok || e == nil {
 		return false
 	}
 	for a := range s.asksFor(collection) {
-		if a.refused == nil && !s.closed.has(s.topicOf(a)) && a.constraints.Match(e.parameters()) {
+		closed := open && s.closed.has(s.topicOf(a))
+		if a.refused == nil && !closed && a.constraints.Match(e.parameters()) {
 			return true
 		}
 	}

@@ -223,9 +223,9 @@ func (p *sotw) addRivals(t *table, b *sotwBatch) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sent, failed := map[*Resource]bool{}, map[topic]bool{}
+	sent, failed := map[resourceID]bool{}, map[topic]bool{}
 	for _, r := range b.resources {
-		sent[r] = true
+		sent[r.id()] = true
 	}
 	for _, e := range b.errors {
 		failed[e.topic] = true
@@ -233,8 +233,8 @@ func (p *sotw) addRivals(t *table, b *sotwBatch) {
 	for i := 0; i < len(b.resources); i++ {
 		b.sub.rivals(t, b.resources[i], func(tp topic, e *entry) {
 			switch {
-			case e.resource != nil && !sent[e.resource]:
-				sent[e.resource] = true
+			case e.resource != nil && !sent[e.resource.id()]:
+				sent[e.resource.id()] = true
 				b.resources = append(b.resources, e.resource)
 			case e.err != nil && !failed[tp]:
 				failed[tp] = true

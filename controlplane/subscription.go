@@ -90,7 +90,7 @@ func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)
 			continue
 		}
 		tp := sub.topicOf(a)
-		if e := sub.currentOf(t, tp, a); e != nil && e != unanswered && e != awaited && e.resource != r {
+		if e := sub.currentOf(t, tp, a); e != nil && e != unanswered && e != awaited && !r.same(e.resource) {
 			yield(tp, e)
 		}
 	}
