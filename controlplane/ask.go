@@ -81,7 +81,7 @@ func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *
 	a := t.ask(key, askKey)
 	if a == nil {
 		a = &ask{
-			table: t, name: key, spelling: strings.Clone(l.name), key: askKey, which: markConstraints + askKey,
+			table: t, name: key, spelling: strings.Clone(l.name), key: askKey, which: l.which(),
 			constraints: l.constraints, refused: l.refused,
 		}
 		if t.source == nil || l.refused != nil {

@@ -14,7 +14,7 @@ func (sub *subscription) closeUnanswered(tp topic, a *ask) {
 		return
 	}
 	if sub.closed == nil {
-		sub.closed = map[topic]bool{}
+		sub.closed = closedSet{}
 	}
 	sub.closed[tp] = sub.closed[tp]
 }
@@ -26,25 +26,28 @@ func (s *selection) wildcardClosed() bool {
 		return false
 	}
 	if s.dialect == byNames {
-		return s.isClosed(wildcardTopic)
+		return s.closed.has(wildcardTopic)
 	}
 	any := false
 	for a := range s.asksFor(wildcardKey) {
-		if any = true; !s.isClosed(s.topicOf(a)) {
+		if any = true; !s.closed.has(s.topicOf(a)) {
 			return false
 		}
 	}
 	return any
 }
 
-// isClosed reports whether a collection is closed.
-func (s *selection) isClosed(tp topic) bool {
-	_, closed := s.closed[tp]
+// closedSet has the collections that are closed, and whether the client has subscribed to them again
+// since.
+type closedSet map[topic]bool
+
+func (c closedSet) has(tp topic) bool {
+	_, closed := c[tp]
 	return closed
 }
 
-// reopenLater keeps for a closed collection that the client subscribed to it again.
-func (s *selection) reopenLater(tp topic, again bool) { s.closed[tp] = s.closed[tp] || again }
+// openLater keeps that the client subscribed again.
+func (c closedSet) openLater(tp topic, again bool) { c[tp] = c[tp] || again }
 
 // collectionAnswered opens or closes a collection that its source has answered. The caller holds
 // Store.mu.
@@ -52,14 +55,14 @@ func (sub *subscription) collectionAnswered(t *table, a *ask, old, answer *entry
 	s, tp := sub.stream, sub.topicOf(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub.replaced(a, old)
+	sub.sent.replaced(a, old)
 	again := sub.closed[tp]
 	if answer == nil {
 		delete(sub.closed, tp)
 		sub.acceptDeferred(t)
 	} else {
 		if sub.closed == nil {
-			sub.closed = map[topic]bool{}
+			sub.closed = closedSet{}
 		}
 		sub.closed[tp] = again
 	}
@@ -83,25 +86,4 @@ func (sub *subscription) acceptDeferred(t *table) {
 		sub.acceptClaim(t, name, version)
 	}
 	sub.deferred = nil
-}
-
-// withholds reports whether a complete SotW response has to wait for a source: for the wildcard, or
-// in the type's first response for any name, since clients take what it lacks for deleted. The
-// caller holds Store.mu and stream.mu.
-func (sub *subscription) withholds(t *table) bool {
-	if t.source == nil || sub.mode != pushAll {
-		return false
-	}
-	if len(sub.closed) > 0 {
-		return true
-	}
-	if sub.delivery.reply != ReplyNone {
-		return false
-	}
-	for a := range sub.asks() {
-		if a.entryOf(sub) == awaited {
-			return true
-		}
-	}
-	return false
 }

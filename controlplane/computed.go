@@ -34,11 +34,7 @@ func (c *computed) answer(node *corepb.Node) *entry {
 	if err == nil {
 		return &entry{resource: r}
 	}
-	st := status.Convert(err)
-	if st.Code() == codes.OK {
-		st = status.New(codes.Unknown, err.Error())
-	}
-	e, err := newResourceError(c.name, st)
+	e, err := newResourceError(c.name, statusOf(err))
 	if err != nil {
 		e, _ = newResourceError(c.name, status.New(codes.Internal, fmt.Sprintf("the error of %q cannot be sent", c.name)))
 	}

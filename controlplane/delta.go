@@ -33,6 +33,9 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	p.reportNACK(sub, rejected, req.GetErrorDetail())
 	asked := requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
 	dropped := requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
+	if err := p.authorize(sub, asked, len(asked)+len(dropped) == 0); err != nil {
+		return err
+	}
 	return p.resubscribe(sub, func() subscriptionChange {
 		return sub.deltaChange(asked, dropped, req.GetInitialResourceVersions())
 	})

@@ -16,7 +16,7 @@ type composer struct {
 	// removed are the topics to report as removed, with the entries that the client knows.
 	removed map[topic]*entry
 	// sent are the resources in batch, for byLocators, where topics may share a resource.
-	sent map[namedResource]bool
+	sent map[resourceID]bool
 	// failed are the topics whose errors are in batch.
 	failed map[topic]bool
 }
@@ -59,10 +59,10 @@ func (w *composer) add(tp topic, again bool) {
 func (w *composer) addAll(again bool) {
 	for key := range w.t.slots {
 		if !key.isGlob() {
-			w.addMember(key, again, w.sub.inWildcard)
+			w.addMember(key, again, func(tp topic, e *entry) bool { return w.sub.inWildcard(tp, e, true) })
 		}
 	}
-	for tp, old := range w.sub.allSent {
+	for tp, old := range w.sub.sent.all {
 		if old != absence && !tp.name.isGlob() && w.isMember(tp) {
 			w.add(tp, again)
 		}
@@ -106,7 +106,7 @@ func (w *composer) openGlobs() {
 			w.addMember(key, again, func(tp topic, e *entry) bool { return w.inOne(glob, e) })
 		}
 	}
-	for tp, old := range w.sub.allSent {
+	for tp, old := range w.sub.sent.all {
 		if old == absence || tp.name.collection == "" || tp.name.isGlob() || !w.isMember(tp) {
 			continue
 		}
@@ -142,7 +142,7 @@ func (w *composer) inOne(glob topic, e *entry) bool {
 func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 	now := w.sub.current(w.t, tp)
 	if now == awaited {
-		w.sub.reopenLater(tp, again)
+		w.sub.closed.openLater(tp, again)
 		return
 	}
 	// The client learns which members exist, so none is kept.
@@ -152,7 +152,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 			w.add(member, false)
 		}
 	}
-	old, known := w.sub.lastSent(tp)
+	old, known := w.sub.sent.last(tp)
 	switch {
 	case now != nil && (again || !known || !old.sameVersion(now)):
 		w.addError(tp, now)
@@ -160,7 +160,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
 		opened[tp] = again || known
-		w.sub.setSent(tp, absence)
+		w.sub.sent.set(tp, absence)
 		if w.isEmpty(tp) {
 			w.markRemoved(tp, absence)
 		}
@@ -182,21 +182,25 @@ func (w *composer) isEmpty(glob topic) bool {
 // compose compares what is under a topic with what the client knows.
 func (w *composer) compose(tp topic, again bool) {
 	sub := w.sub
-	old, known := sub.lastSent(tp)
-	now := sub.current(w.t, tp)
+	a := sub.askOf(tp)
+	old, known := sub.sent.lastOf(tp, a)
+	now := sub.currentOf(w.t, tp, a)
 	if now == unanswered {
 		sub.postpone(tp, again)
 		return
 	}
 	if now == awaited {
-		sub.forgetIf(again, tp)
+		sub.awaits(tp, again)
 		return
 	}
-	named, is := sub.named(tp), cmp.Or(now, old)
+	named, is := a != nil, cmp.Or(now, old)
 	// Members of a collection in error are not sent as members.
-	inGlob := sub.inGlob(tp, is) && w.t.slots[tp.name.glob()] == nil
-	if !named && !inGlob && !sub.inWildcard(tp, is) {
-		if again {
+	inError := w.t.slots[tp.name.glob()] != nil
+	inGlob := !inError && sub.inGlob(tp, is, true)
+	if !named && !inGlob && !sub.inWildcard(tp, is, true) {
+		// What a closed collection covers is due when it opens.
+		closed := !inError && sub.inGlob(tp, is, false) || sub.inWildcard(tp, is, false)
+		if again && !closed {
 			w.composeRemoval(tp, old, named) // the client has just unsubscribed
 		}
 		return
@@ -210,21 +214,21 @@ func (w *composer) compose(tp topic, again bool) {
 			w.composeRemoval(tp, old, named)
 		}
 	case known && !again && old.sameVersion(now):
-		sub.setSent(tp, now)
+		sub.sent.setOf(tp, a, now)
 	case now.err != nil:
 		w.addError(tp, now)
 	default:
-		w.addResource(tp, now)
+		w.addResource(tp, a, now)
 	}
 }
 
 func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
 	if named {
 		w.markRemoved(tp, absence)
-		w.sub.setSent(tp, absence)
+		w.sub.sent.set(tp, absence)
 	} else if old != nil {
 		w.markRemoved(tp, old)
-		w.sub.forgetSent(tp)
+		w.sub.sent.forget(tp)
 	}
 }
 
@@ -237,24 +241,28 @@ func (w *composer) markRemoved(tp topic, old *entry) {
 
 func (w *composer) addError(tp topic, e *entry) {
 	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
-	w.sub.setSent(tp, e)
+	w.sub.sent.set(tp, e)
 	if w.failed == nil {
 		w.failed = map[topic]bool{}
 	}
 	w.failed[tp] = true
 }
 
-func (w *composer) addResource(tp topic, e *entry) {
-	w.sub.setSent(tp, e)
-	next := namedResource{name: w.sub.spelling(tp, e), resource: e.resource}
+func (w *composer) addResource(tp topic, a *ask, e *entry) {
+	w.sub.sent.setOf(tp, a, e)
+	next := namedResource{name: e.name(), resource: e.resource}
+	if a != nil {
+		next.name = w.sub.locator(a).name
+	}
 	if w.sub.dialect == byLocators {
-		if w.sent[next] {
+		id := e.resource.id()
+		if id.name = next.name; w.sent[id] {
 			return
 		}
 		if w.sent == nil {
-			w.sent = map[namedResource]bool{}
+			w.sent = map[resourceID]bool{}
 		}
-		w.sent[next] = true
+		w.sent[id] = true
 	}
 	w.batch.resources = append(w.batch.resources, next)
 }
@@ -269,7 +277,7 @@ func (w *composer) addRivals() {
 			case e.err != nil:
 				w.addError(tp, e)
 			default:
-				w.addResource(tp, e)
+				w.addResource(tp, w.sub.askOf(tp), e)
 			}
 		})
 	}

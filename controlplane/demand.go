@@ -101,7 +101,11 @@ func (s *Store) OnDemand(typeURL string, source Source) {
 }
 
 // sourceOf is a registered source; its address is its identity.
-type sourceOf struct{ tell Source }
+type sourceOf struct {
+	tell Source
+	// recompute is set by Compute.
+	recompute func([]*Demand)
+}
 
 // demands are what the sources of a store do not know yet. Store.mu guards them.
 type demands struct {
@@ -255,7 +259,7 @@ func (d *Demand) split() {
 	d.update()
 	for sub := range a.subscriptions() {
 		sub.stream.mu.Lock()
-		sub.replaced(a, d.answer)
+		sub.sent.replaced(a, d.answer)
 		sub.stream.mu.Unlock()
 		one := d.table.newDemand(a, d.key, d.Name)
 		one.only(sub)
@@ -309,7 +313,7 @@ func (d *Demand) notify(sub *subscription, old *entry) {
 	sub.entryChanged(d.ask, old, d.answer)
 }
 
-// subscriptionsOf returns what is answered, for Recompute.
+// demandsOf returns the demands for a name, or for all names if it is empty.
 func (s *Store) demandsOf(typeURL string, name string) []*Demand {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -27,9 +27,9 @@ func (d *dpds) DeltaDynamicParameterConstraints(wire dpdspb.DynamicParametersDis
 // error for every name that does not exist.
 func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discoverypb.DiscoveryRequest) (*discoverypb.DiscoveryResponse, error) {
 	s := d.server
-	st := s.begin(ctx, ProtocolSotW, dynparam.MapTypeURL)
-	if st == nil {
-		return nil, errClosed
+	st, err := s.begin(ctx, ProtocolSotW, dynparam.MapTypeURL)
+	if err != nil {
+		return nil, err
 	}
 	defer s.end(st)
 	req.ResponseNonce, req.ErrorDetail = "", nil
@@ -38,7 +38,7 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 		return nil, err
 	}
 	resp := &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL, VersionInfo: formatVersion(st.store.Version())}
-	err := p.push(func(pushed *discoverypb.DiscoveryResponse) error {
+	err = p.push(func(pushed *discoverypb.DiscoveryResponse) error {
 		resp = pushed
 		return nil
 	})

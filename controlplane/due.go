@@ -92,11 +92,11 @@ func (sub *subscription) postpone(tp topic, again bool) {
 	sub.stream.markDue(sub)
 }
 
-// forgetIf drops what the client was sent of a topic that the source has not answered, if the client
-// subscribed to it again: so the answer is sent whatever it is. The caller holds stream.mu.
-func (sub *subscription) forgetIf(again bool, tp topic) {
+// awaits leaves out a topic that the source has not answered. If the client subscribed to it again, the
+// answer is sent whatever it is. The caller holds stream.mu.
+func (sub *subscription) awaits(tp topic, again bool) {
 	if again {
-		sub.forgetSent(tp)
+		sub.sent.forget(tp)
 	}
 }
 
@@ -108,7 +108,7 @@ func (sub *subscription) due(t *table, change subscriptionChange, before interes
 	defer s.mu.Unlock()
 	for tp := range change.removed {
 		sub.answers.forget(tp.name)
-		sub.forgetSent(tp)
+		sub.sent.forget(tp)
 		delete(sub.pending.topics, tp)
 		sub.kept.restore(tp)
 	}
@@ -181,7 +181,7 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 	}
 	if sub.dialect == byNames {
 		if sub.wants(tp, nil) {
-			sub.setSent(tp, claim(name, ""))
+			sub.sent.set(tp, claim(name, ""))
 			sub.pending.add(tp, true)
 		}
 		return
@@ -199,13 +199,13 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 func (sub *subscription) acceptClaim(t *table, name, version string) {
 	key := keyOf(name)
 	if sub.dialect == byNames {
-		sub.setSent(topic{name: key}, claim(name, version))
+		sub.sent.set(topic{name: key}, claim(name, version))
 		return
 	}
 	if n := sub.count(key); n > 0 {
 		for a := range sub.asksFor(key) {
 			if n == 1 {
-				sub.setSent(sub.topicOf(a), claim(name, version))
+				sub.sent.set(sub.topicOf(a), claim(name, version))
 			}
 		}
 		return
@@ -225,13 +225,13 @@ func (sub *subscription) acceptClaim(t *table, name, version string) {
 		}
 		covered = true
 		if e.resource != nil && e.resource.version == version {
-			sub.setSent(tp, e)
+			sub.sent.set(tp, e)
 		}
 	}
 	if !covered {
 		// The variant, whichever it was, no longer exists.
 		tp := topic{key, markVariant}
-		sub.setSent(tp, claim(name, version))
+		sub.sent.set(tp, claim(name, version))
 		sub.pending.add(tp, true)
 	}
 }
@@ -241,7 +241,7 @@ func (sub *subscription) forgetUnwanted() {
 	if !sub.interest.wildcard() {
 		sub.pending.all, sub.pending.allAgain = false, false
 	}
-	maps.DeleteFunc(sub.sent, func(tp topic, e *entry) bool { return !sub.wants(tp, e) })
+	maps.DeleteFunc(sub.sent.entries, func(tp topic, e *entry) bool { return !sub.wants(tp, e) })
 	if sub.dialect == byNames {
 		maps.DeleteFunc(sub.pending.topics, func(tp topic, _ bool) bool { return !sub.wants(tp, nil) })
 	}

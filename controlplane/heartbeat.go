@@ -82,17 +82,17 @@ func (w *composer) addHeartbeats(renewed map[topic]struct{}) {
 	if len(renewed) == 0 {
 		return
 	}
-	sent := make(map[*Resource]bool, len(w.batch.resources))
+	sent := make(map[resourceID]bool, len(w.batch.resources))
 	for _, whole := range w.batch.resources {
-		sent[whole.resource] = true
+		sent[whole.resource.id()] = true
 	}
 	for tp := range renewed {
-		old, _ := w.sub.lastSent(tp)
+		old, _ := w.sub.sent.last(tp)
 		now := w.sub.current(w.t, tp)
-		if now == nil || now != old || now.resource == nil || now.resource.ttl == 0 || sent[now.resource] {
+		if now == nil || now != old || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {
 			continue
 		}
-		sent[now.resource] = true
+		sent[now.resource.id()] = true
 		w.batch.resources = append(w.batch.resources, namedResource{w.sub.spelling(tp, now), now.resource, true})
 	}
 }

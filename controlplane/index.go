@@ -153,10 +153,16 @@ func (a *ask) addSub(sub *subscription) {
 	if sub.number == 0 {
 		sub.number = a.table.index.subs.add(sub)
 	}
-	if i, found := slices.BinarySearch(a.subs, sub.number); !found {
-		a.subs = slices.Insert(a.subs, i, sub.number)
-		sub.joined++
+	i, found := slices.BinarySearch(a.subs, sub.number)
+	if found {
+		return
 	}
+	if n := len(a.subs); n == cap(a.subs) && n >= 64 {
+		// There are as many of these lists as names: room for an eighth more is enough.
+		a.subs = append(make([]uint32, 0, n+n/8), a.subs...)
+	}
+	a.subs = slices.Insert(a.subs, i, sub.number)
+	sub.joined++
 }
 
 func (a *ask) removeSub(sub *subscription) {

@@ -41,7 +41,7 @@ func (s *Server) RefreshNodeConstraints(affected func(*corepb.Node) bool) {
 func (s *stream) greeting() (*corepb.Node, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.node, s.greeted
+	return s.node, s.phase == phaseGreeted
 }
 
 // constrain updates the constraints of the stream by its node. The caller holds no lock.
@@ -89,10 +89,22 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	if sub.interest.wildcard() {
 		left = append(left, t.ask(wildcardKey, before.Key()))
 	}
-	sub.keepKnown()
+	sub.stream.mu.Lock()
+	sub.sent.keep()
+	sub.stream.mu.Unlock()
 	names, spellings := make([]uint32, 0, len(left)), sub.spellings
 	sub.spellings = nil
 	// Join before leaving: a subscription without any ask is dropped from the index.
+	left = slices.DeleteFunc(left, func(a *ask) bool {
+		if a.refused == nil {
+			return false
+		}
+		names = append(names, a.number) // stays denied
+		if spelled, ok := spellings[a.number]; ok {
+			sub.spell(a, spelled)
+		}
+		return true
+	})
 	for _, old := range left {
 		a := t.join(sub, old.name, now.Key(), locator{name: old.spelling, constraints: now})
 		sub.closeUnanswered(topic{name: old.name}, a)
@@ -106,7 +118,9 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	}
 	sub.names = askedSet(nil).change(nil, names)
 	sub.implicit, sub.inOrder = now, nil
-	sub.shareKnown()
+	sub.stream.mu.Lock()
+	sub.sent.share()
+	sub.stream.mu.Unlock()
 	if t.source != nil {
 		t.constrainAnswers(sub, old)
 		return

@@ -20,6 +20,11 @@ const DefaultMaxSubscriptions = 200_000
 
 // Options configure a [Server]. The zero value has every default.
 type Options struct {
+	// MaxStreams bounds the streams at a time: what the server keeps for all clients is bounded by
+	// it and the limits of each stream. More streams end with RESOURCE_EXHAUSTED. The default is
+	// no limit. The streams of one connection are limited by grpc.MaxConcurrentStreams.
+	MaxStreams int
+
 	// MaxSubscriptions bounds how many names (each type counts as one more) a stream may
 	// subscribe to at a time. A stream that asks for more ends with RESOURCE_EXHAUSTED.
 	// The default is [DefaultMaxSubscriptions].
@@ -62,6 +67,17 @@ type Options struct {
 	// It does not apply to clients that send locators. The same function may serve these
 	// by DPDS ([Tx.SetDPDS]).
 	NodeConstraints func(node *corepb.Node) dynparam.ByType
+
+	// Authorize decides whether a client may have a resource; without it, everybody may have
+	// everything. It is called when a client subscribes to a name, or to a glob collection by its
+	// name; "*" is the wildcard. What a collection covers is not asked for beside it. The arguments
+	// are those of StoreFor and the type of the resources. It is called without locks, by several
+	// goroutines at a time, and the client's requests wait for it.
+	//
+	// The client is sent the status of an error, mostly PERMISSION_DENIED, in place of the
+	// resource (xRFC TP3); for a wildcard, which TP3 has no errors for, the stream ends with it.
+	// What was decided stays until the client unsubscribes, or its stream ends.
+	Authorize func(ctx context.Context, node *corepb.Node, typeURL, name string) error
 
 	// StoreFor chooses the store that a client is served from, so that one server can serve
 	// different nodes from different sets of resources; without it, all are served from the

@@ -25,7 +25,7 @@ type Rejection struct {
 
 // reportNACK calls Options.OnNACK unless nack is nil. detail is the client's error.
 func (s *stream) reportNACK(sub *subscription, nack *NACK, detail *statuspb.Status) {
-	if nack == nil || s.rejected == nil {
+	if nack == nil || s.hooks.rejected == nil {
 		return
 	}
 	r := Rejection{Stream: s.id, Node: s.node, Store: s.servedFrom(), TypeURL: sub.typeURL, NACK: *nack}
@@ -33,5 +33,5 @@ func (s *stream) reportNACK(sub *subscription, nack *NACK, detail *statuspb.Stat
 	if s.peer != nil {
 		r.Peer = s.peer.Addr
 	}
-	s.rejected(r)
+	s.hooks.rejected(r)
 }

@@ -57,6 +57,14 @@ func (r *Resource) sameBytes(o *Resource) bool {
 		slices.Equal(r.aliases, o.aliases) && bytes.Equal(r.packed.Value, o.packed.Value)
 }
 
+// resourceID is equal for resources that are the same to clients: an answer of a source may be a member
+// of a collection, too.
+type resourceID struct{ name, parameters, version string }
+
+func (r *Resource) id() resourceID { return resourceID{r.name, r.parameters.Key(), r.version} }
+
+func (r *Resource) same(o *Resource) bool { return r == o || r != nil && o != nil && r.id() == o.id() }
+
 // NewResource returns a resource as it is on the wire, for [Tx.Answer] and [Tx.SetResource]: with the
 // name, the dynamic parameters (xRFC TP2), the aliases, the TTL and the cache control of m, and its
 // bytes, which are not copied and must not be changed. A version that is not empty is sent to clients

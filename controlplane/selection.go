@@ -67,9 +67,11 @@ type selection struct {
 	listed   uint64
 	interest interest
 
+	// denied has the keys of the asks that Options.Authorize has refused, by topic.
+	denied map[topic]string
 	// closed are the collections that are closed, and whether the client has subscribed to them
 	// again since.
-	closed map[topic]bool
+	closed closedSet
 
 	// implicit are the constraints of a client that sends none.
 	implicit dynparam.Constraints
@@ -80,14 +82,10 @@ func (s *selection) askOf(tp topic) *ask {
 	if len(s.names) == 0 {
 		return nil
 	}
-	key := s.implicit.Key()
-	if s.dialect == byLocators {
-		if len(tp.which) == 0 || tp.which[:1] != markConstraints {
-			return nil
-		}
-		key = tp.which[len(markConstraints):]
+	if s.dialect == byLocators && (len(tp.which) == 0 || tp.which[:1] != markConstraints) {
+		return nil
 	}
-	if a := s.table.ask(tp.name, key); a != nil && s.names.has(a.number) {
+	if a := s.table.ask(tp.name, s.askKey(tp)); a != nil && s.names.has(a.number) {
 		return a
 	}
 	return nil
@@ -166,11 +164,6 @@ func (s *selection) isWildcard(tp topic) bool {
 	return tp.name == wildcardKey && hasWildcard(s.typeURL)
 }
 
-// lists reports whether a request has the names of the previous one, as most ACKs have.
-func (s *selection) lists(names uint64) bool {
-	return s.dialect == byNames && s.interest != interestUnknown && s.listed == names
-}
-
 // hashSeed makes hashes that clients cannot foresee.
 var hashSeed = maphash.MakeSeed()
 
@@ -185,6 +178,17 @@ func hashOf(names []string) uint64 {
 	return h.Sum64()
 }
 
+// deny makes a topic one that is refused, before it joins its ask.
+func (s *selection) deny(tp topic, l *locator) {
+	if l.refused == nil || !l.refused.denied {
+		return
+	}
+	if s.denied == nil {
+		s.denied = map[topic]string{}
+	}
+	s.denied[tp] = l.askKey()
+}
+
 // topicOf returns the topic of an ask for a name.
 func (s *selection) topicOf(a *ask) topic {
 	if s.dialect == byNames {
@@ -195,6 +199,9 @@ func (s *selection) topicOf(a *ask) topic {
 
 // askKey returns the key of the ask of a topic that is subscribed by name.
 func (s *selection) askKey(tp topic) string {
+	if key, denied := s.denied[tp]; denied {
+		return key
+	}
 	if s.dialect == byNames {
 		return s.implicit.Key()
 	}
@@ -210,9 +217,9 @@ func (s *selection) withConstraints(l locator) locator {
 	return l
 }
 
-// wants reports whether a topic is subscribed, by name or through a collection.
+// wants reports whether a topic is subscribed, by name or through a collection, closed or not.
 func (s *selection) wants(tp topic, e *entry) bool {
-	return s.named(tp) || s.inWildcard(tp, e) || s.inGlob(tp, e)
+	return s.named(tp) || s.inWildcard(tp, e, false) || s.inGlob(tp, e, false)
 }
 
 // wantsName is wants for the name of a resource, with any parameters.
@@ -223,35 +230,37 @@ func (s *selection) wantsName(r *Resource) bool {
 	return s.interest.wildcard() || s.count(r.key) > 0
 }
 
-// inGlob reports whether the topic is in a subscribed glob collection. e is the topic's present or
-// last entry.
-func (s *selection) inGlob(tp topic, e *entry) bool {
+// inGlob reports whether the topic is in a subscribed glob collection or, if open is set, in one that is
+// open. e is the topic's present or last entry.
+func (s *selection) inGlob(tp topic, e *entry, open bool) bool {
 	if s.mode != pushDifference || tp.name.collection == "" || tp.name.isGlob() {
 		return false
 	}
 	if s.dialect == byNames {
 		glob := topic{name: tp.name.glob()}
-		return s.named(glob) && !s.isClosed(glob)
+		a := s.askOf(glob)
+		return a != nil && a.refused == nil && !(open && s.closed.has(glob))
 	}
-	return s.covers(tp.name.glob(), tp, e)
+	return s.covers(tp.name.glob(), tp, e, open)
 }
 
 // inWildcard is inGlob for the wildcard.
-func (s *selection) inWildcard(tp topic, e *entry) bool {
+func (s *selection) inWildcard(tp topic, e *entry, open bool) bool {
 	if s.dialect == byNames {
-		return s.interest.wildcard() && !s.isClosed(wildcardTopic)
+		return s.interest.wildcard() && !(open && s.closed.has(wildcardTopic))
 	}
-	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e)
+	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e, open)
 }
 
 // covers reports whether a client that subscribes by locators has subscribed to the collection with
 // constraints that the variant matches.
-func (s *selection) covers(collection nameKey, tp topic, e *entry) bool {
+func (s *selection) covers(collection nameKey, tp topic, e *entry, open bool) bool {
 	if _, ok := tp.variant(); !ok || e == nil {
 		return false
 	}
 	for a := range s.asksFor(collection) {
-		if a.refused == nil && !s.isClosed(s.topicOf(a)) && a.constraints.Match(e.parameters()) {
+		closed := open && s.closed.has(s.topicOf(a))
+		if a.refused == nil && !closed && a.constraints.Match(e.parameters()) {
 			return true
 		}
 	}

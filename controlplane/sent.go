@@ -2,105 +2,112 @@ package controlplane
 
 import "cmp"
 
-// sentEntries are the last entries that the client was sent, by topic, as far as they decide
-// what to send next. SotW: errors, absence that was reported as an error, and computed
-// resources. Delta: what the client knows, but for the asks whose present entry it knows, as it
-// mostly does; these are marked in selection.names. The topic of a glob has the collection's error,
-// or absence if there is none.
+// sent is what a client was last sent, as far as it decides what to send next. SotW: errors, absence
+// that was reported as an error, and computed resources. Delta: everything that the client knows. The
+// topic of a glob has the collection's error, or absence if there is none.
+//
+// A delta client mostly knows the present entry of an ask; that is only marked in selection.names, and
+// entries has the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
+type sent struct {
+	of      *subscription
+	entries sentEntries
+}
+
 type sentEntries map[topic]*entry
 
-// lastSent returns what the client was last sent of a topic, and whether it was sent anything. The
-// caller holds Store.mu and stream.mu.
-func (sub *subscription) lastSent(tp topic) (*entry, bool) {
-	if e, ok := sub.sent[tp]; ok || sub.mode != pushDifference {
+// marks reports whether what is known is marked.
+func (s *sent) marks() bool { return s.of.mode == pushDifference }
+
+// present is what marks stand for.
+func (s *sent) present(a *ask) *entry { return cmp.Or(a.entryOf(s.of), absence) }
+
+// last returns what the client was last sent of a topic, and whether it was sent anything.
+func (s *sent) last(tp topic) (*entry, bool) { return s.lastOf(tp, s.of.askOf(tp)) }
+
+// lastOf is last for a topic with its ask, nil if it is not subscribed by name.
+func (s *sent) lastOf(tp topic, a *ask) (*entry, bool) {
+	if e, ok := s.entries[tp]; ok || !s.marks() {
 		return e, ok
 	}
-	if a := sub.askOf(tp); a != nil && sub.names.known(a.number) {
-		return cmp.Or(a.entryOf(sub), absence), true
+	if a != nil && s.of.names.known(a.number) {
+		return s.present(a), true
 	}
 	return nil, false
 }
 
-// knows reports whether the client was sent anything of a topic.
-func (sub *subscription) knows(tp topic) bool {
-	_, ok := sub.lastSent(tp)
+// has reports whether the client was sent anything of a topic.
+func (s *sent) has(tp topic) bool {
+	_, ok := s.last(tp)
 	return ok
 }
 
-// setSent records what the client was sent. The caller holds Store.mu and stream.mu.
-func (sub *subscription) setSent(tp topic, e *entry) {
-	if sub.mode == pushDifference {
-		if a := sub.askOf(tp); a != nil {
-			present := cmp.Or(a.entryOf(sub), absence) == e
-			sub.names.setKnown(a.number, present)
-			if present {
-				delete(sub.sent, tp)
-				return
-			}
+// set records what the client was sent.
+func (s *sent) set(tp topic, e *entry) { s.setOf(tp, s.of.askOf(tp), e) }
+
+// setOf is set for a topic with its ask, nil if it is not subscribed by name.
+func (s *sent) setOf(tp topic, a *ask, e *entry) {
+	if s.marks() && a != nil {
+		known := s.present(a) == e
+		s.of.names.setKnown(a.number, known)
+		if known {
+			delete(s.entries, tp)
+			return
 		}
 	}
-	if sub.sent == nil {
-		sub.sent = sentEntries{}
-	}
-	sub.sent[tp] = e
+	s.put(tp, e)
 }
 
-// forgetSent records that nothing is known of what the client has. The caller holds Store.mu and
-// stream.mu.
-func (sub *subscription) forgetSent(tp topic) {
-	delete(sub.sent, tp)
-	if sub.mode != pushDifference {
+func (s *sent) put(tp topic, e *entry) {
+	if s.entries == nil {
+		s.entries = sentEntries{}
+	}
+	s.entries[tp] = e
+}
+
+// forget records that it is not known what the client has.
+func (s *sent) forget(tp topic) {
+	delete(s.entries, tp)
+	if !s.marks() {
 		return
 	}
-	if a := sub.askOf(tp); a != nil {
-		sub.names.setKnown(a.number, false)
+	if a := s.of.askOf(tp); a != nil {
+		s.of.names.setKnown(a.number, false)
 	}
 }
 
-// replaced keeps what a client was sent before the entry of an ask changed. The caller holds Store.mu
-// and stream.mu.
-func (sub *subscription) replaced(a *ask, old *entry) {
-	if sub.mode != pushDifference || !sub.names.known(a.number) {
-		return
-	}
-	sub.names.setKnown(a.number, false)
-	if sub.sent == nil {
-		sub.sent = sentEntries{}
-	}
-	sub.sent[sub.topicOf(a)] = cmp.Or(old, absence)
-}
-
-// keepKnown prepares for a change of the asks of all names, and shareKnown ends it. The caller holds
-// Store.mu.
-func (sub *subscription) keepKnown() {
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
-	for a := range sub.asks() {
-		sub.replaced(a, a.entryOf(sub))
+// replaced keeps what the client was sent, before or after the entry of an ask changes.
+func (s *sent) replaced(a *ask, old *entry) {
+	if s.marks() && s.of.names.known(a.number) {
+		s.of.names.setKnown(a.number, false)
+		s.put(s.of.topicOf(a), cmp.Or(old, absence))
 	}
 }
 
-func (sub *subscription) shareKnown() {
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
-	for tp, e := range sub.sent {
-		sub.setSent(tp, e)
+// keep prepares for other asks for all names, and share ends it.
+func (s *sent) keep() {
+	for a := range s.of.asks() {
+		s.replaced(a, a.entryOf(s.of))
 	}
 }
 
-// allSent calls yield with everything that the client was sent. The caller holds Store.mu and
-// stream.mu.
-func (sub *subscription) allSent(yield func(topic, *entry) bool) {
-	for tp, e := range sub.sent {
+func (s *sent) share() {
+	for tp, e := range s.entries {
+		s.set(tp, e)
+	}
+}
+
+// all calls yield with everything that the client was sent.
+func (s *sent) all(yield func(topic, *entry) bool) {
+	for tp, e := range s.entries {
 		if !yield(tp, e) {
 			return
 		}
 	}
-	if sub.mode != pushDifference {
+	if !s.marks() {
 		return
 	}
-	for a := range sub.asks() {
-		if sub.names.known(a.number) && !yield(sub.topicOf(a), cmp.Or(a.entryOf(sub), absence)) {
+	for a := range s.of.asks() {
+		if s.of.names.known(a.number) && !yield(s.of.topicOf(a), s.present(a)) {
 			return
 		}
 	}

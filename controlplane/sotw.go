@@ -47,10 +47,15 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 		return err
 	}
 	names := hashOf(req.GetResourceNames())
-	if p.stale(sub, req) || sub.lists(names) {
+	// Most ACKs have the names of the previous request.
+	again := sub.dialect == byNames && sub.interest != interestUnknown && sub.listed == names
+	if p.stale(sub, req) || again {
 		return nil
 	}
 	wanted := requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators())
+	if err := p.authorize(sub, wanted, len(wanted) == 0); err != nil {
+		return err
+	}
 	if err := p.resubscribe(sub, func() subscriptionChange { return sub.sotwChange(wanted) }); err != nil {
 		return err
 	}
@@ -122,7 +127,7 @@ func subscribed(t *table, sub *subscription) []*Resource {
 	}
 	if sub.dialect == byLocators {
 		for a := range sub.asksFor(wildcardKey) {
-			if a.refused == nil && !sub.isClosed(sub.topicOf(a)) {
+			if a.refused == nil && !sub.closed.has(sub.topicOf(a)) {
 				found = append(found, t.listing(byLocators, a.constraints)...)
 			}
 		}
@@ -135,11 +140,32 @@ func subscribed(t *table, sub *subscription) []*Resource {
 func (p *sotw) withhold(due dueChanges) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !due.sub.withholds(due.table) {
+	if !withholds(due.sub, due.table) {
 		return false
 	}
 	due.sub.pending.merge(due.pending)
 	return true
+}
+
+// withholds reports whether a complete SotW response has to wait for a source: for the wildcard, or
+// in the type's first response for any name, since clients take what it lacks for deleted. The
+// caller holds Store.mu and stream.mu.
+func withholds(sub *subscription, t *table) bool {
+	if t.source == nil || sub.mode != pushAll {
+		return false
+	}
+	if len(sub.closed) > 0 {
+		return true
+	}
+	if sub.delivery.reply != ReplyNone {
+		return false
+	}
+	for a := range sub.asks() {
+		if a.entryOf(sub) == awaited {
+			return true
+		}
+	}
+	return false
 }
 
 // withKept adds the deleted resources that are kept for the client. found is ordered by name,
@@ -166,7 +192,7 @@ func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 		case now == unanswered:
 			due.sub.postpone(tp, again)
 		case now == awaited:
-			due.sub.forgetIf(again, tp)
+			due.sub.awaits(tp, again)
 		case now.asResource() != nil && !due.sub.answerSent(tp, now):
 			b.resources = append(b.resources, now.resource)
 		}
@@ -184,8 +210,8 @@ func (sub *subscription) answerSent(tp topic, now *entry) bool {
 	if sub.typeURL != dynparam.MapTypeURL {
 		return false
 	}
-	old := sub.sent[tp]
-	sub.setSent(tp, now)
+	old := sub.sent.entries[tp]
+	sub.sent.set(tp, now)
 	return old != nil && old.sameVersion(now)
 }
 
@@ -197,9 +223,9 @@ func (p *sotw) addRivals(t *table, b *sotwBatch) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sent, failed := map[*Resource]bool{}, map[topic]bool{}
+	sent, failed := map[resourceID]bool{}, map[topic]bool{}
 	for _, r := range b.resources {
-		sent[r] = true
+		sent[r.id()] = true
 	}
 	for _, e := range b.errors {
 		failed[e.topic] = true
@@ -207,8 +233,8 @@ func (p *sotw) addRivals(t *table, b *sotwBatch) {
 	for i := 0; i < len(b.resources); i++ {
 		b.sub.rivals(t, b.resources[i], func(tp topic, e *entry) {
 			switch {
-			case e.resource != nil && !sent[e.resource]:
-				sent[e.resource] = true
+			case e.resource != nil && !sent[e.resource.id()]:
+				sent[e.resource.id()] = true
 				b.resources = append(b.resources, e.resource)
 			case e.err != nil && !failed[tp]:
 				failed[tp] = true
@@ -235,21 +261,21 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 		}
 		l := sub.locator(a)
 		now := sub.current(t, tp)
-		old := sub.sent[tp]
+		old := sub.sent.entries[tp]
 		switch {
 		case now == nil:
 			if p.reportAbsence && old != absence {
 				found = append(found, namedError{tp, l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
-				sub.setSent(tp, absence)
+				sub.sent.set(tp, absence)
 			}
 		case now == unanswered, now == awaited:
 		case now.err == nil:
 			if sub.typeURL != dynparam.MapTypeURL {
-				sub.forgetSent(tp)
+				sub.sent.forget(tp)
 			}
 		case old == nil || !old.sameVersion(now):
 			found = append(found, namedError{tp, l.resourceName(sub.dialect), now.err})
-			sub.setSent(tp, now)
+			sub.sent.set(tp, now)
 		}
 	}
 	sortErrors(found)

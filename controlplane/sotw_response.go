@@ -118,7 +118,7 @@ func (p *sotw) splitClusters(b sotwBatch) (begin, end []sotwBatch) {
 // inOrder sorts resources by name and removes duplicates.
 func inOrder(found []*Resource) []*Resource {
 	slices.SortFunc(found, byName)
-	return slices.Compact(found)
+	return slices.CompactFunc(found, (*Resource).same)
 }
 
 // hasName reports whether a list ordered by name has a variant of a resource.
@@ -139,7 +139,7 @@ func compare(before, after []*Resource) (deleted []*Resource, anyNew bool) {
 			anyNew = true
 			after = after[1:]
 		default:
-			anyNew = anyNew || before[0] != after[0]
+			anyNew = anyNew || !before[0].same(after[0])
 			before, after = before[1:], after[1:]
 		}
 	}

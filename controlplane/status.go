@@ -148,7 +148,7 @@ func (sub *subscription) status() TypeStatus {
 // standingErrors returns TypeStatus.Errors. The caller holds Store.mu and stream.mu.
 func (sub *subscription) standingErrors() []ErrorStatus {
 	var errs []ErrorStatus
-	for tp, e := range sub.allSent {
+	for tp, e := range sub.sent.all {
 		var l locator
 		if a := sub.askOf(tp); a != nil {
 			l = sub.locator(a)

@@ -185,8 +185,10 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 	}
 	for tp := range change.removed {
 		t.leave(sub, tp.name, sub.askKey(tp))
+		delete(sub.denied, tp)
 	}
 	for tp, l := range change.added {
+		sub.deny(tp, &l)
 		a := t.join(sub, tp.name, sub.askKey(tp), sub.withConstraints(l))
 		added = append(added, a.number)
 		sub.spell(a, l.name)

@@ -28,8 +28,7 @@ type stream struct {
 	peer     *peer.Peer
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
 	onlyType string
-	// rejected is Options.OnNACK; it may be nil.
-	rejected func(Rejection)
+	hooks    hooks
 	// waits are notified of each request that was processed.
 	waits *waits
 	// wake holds a token while something may be due.
@@ -44,15 +43,11 @@ type stream struct {
 	// processing a last request.
 	released bool
 
-	mu      sync.Mutex
-	greeted bool
+	mu    sync.Mutex
+	phase phase
 	// store is the server's until the stream is greeted, then that of storeFor; it does not change
 	// once there are subscriptions.
 	store *Store
-	// storeFor is nil if it is the server's for all.
-	storeFor func(node *corepb.Node) (*Store, error)
-	// over is set when the stream has ended.
-	over bool
 	// node is set before there are subscriptions, and does not change.
 	node *corepb.Node
 	// implicit are the constraints for types that the client does not subscribe
@@ -64,6 +59,25 @@ type stream struct {
 	// dueSubs are the subscriptions with something pending, each once.
 	dueSubs []*subscription
 }
+
+// hooks are functions of the Options, for one stream; each may be nil.
+type hooks struct {
+	rejected func(Rejection)
+	storeFor func(node *corepb.Node) (*Store, error)
+	allow    func(node *corepb.Node, typeURL, name string) error
+}
+
+// phase is how far a stream has come.
+type phase int
+
+const (
+	// phaseNew: no request was processed.
+	phaseNew phase = iota
+	// phaseGreeted: the node and the store are set.
+	phaseGreeted
+	// phaseOver: the stream has ended, though its reader may be processing a last request.
+	phaseOver
+)
 
 // limits bound what one client may make the server remember.
 type limits struct {
@@ -99,19 +113,19 @@ func (s *stream) greet(node *corepb.Node) error {
 // move stores the node, and the store for it.
 func (s *stream) move(node *corepb.Node) error {
 	to := s.store
-	if s.storeFor != nil {
+	if s.hooks.storeFor != nil {
 		var err error
-		if to, err = s.storeFor(node); err != nil {
+		if to, err = s.hooks.storeFor(node); err != nil {
 			return status.Convert(err).Err()
 		}
 		to = cmp.Or(to, s.store)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
+	if s.phase == phaseOver {
 		return errClosed
 	}
-	s.greeted, s.node, s.store = true, node, to
+	s.phase, s.node, s.store = phaseGreeted, node, to
 	return nil
 }
 
@@ -119,7 +133,7 @@ func (s *stream) move(node *corepb.Node) error {
 func (s *stream) end() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true
+	s.phase = phaseOver
 	return s.store
 }
 
@@ -169,6 +183,7 @@ func (s *stream) subscription(typeURL string, mode pushMode, dialect dialect) (*
 		return nil, err
 	}
 	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, dialect: dialect}}
+	sub.sent.of = sub
 	s.mu.Lock()
 	if dialect == byNames && typeURL != dynparam.MapTypeURL {
 		sub.implicit = s.implicit.For(typeURL)

@@ -29,7 +29,7 @@ type subscription struct {
 	deferred map[string]string
 	// queued is set while the subscription is in stream.dueSubs.
 	queued   bool
-	sent     sentEntries
+	sent     sent
 	kept     keptEntries
 	answers  answers
 	delivery delivery
@@ -55,10 +55,15 @@ func (sub *subscription) asksInOrder() []*ask {
 // none, unanswered if it is not computed yet, awaited if the source has not answered. t is the type's table; the caller holds Store.mu and
 // stream.mu.
 func (sub *subscription) current(t *table, tp topic) *entry {
+	return sub.currentOf(t, tp, sub.askOf(tp))
+}
+
+// currentOf is current for a topic with its ask, nil if it is not subscribed by name.
+func (sub *subscription) currentOf(t *table, tp topic, a *ask) *entry {
 	var e *entry
 	if parameters, ok := tp.variant(); ok {
 		e = t.slots[tp.name].variant(parameters)
-	} else if a := sub.askOf(tp); a != nil {
+	} else if a != nil {
 		e = sub.answers.answerTo(tp.name, a.entryOf(sub))
 	} else {
 		e = t.choose(t.slots[tp.name], sub.implicit)
@@ -85,7 +90,7 @@ func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)
 			continue
 		}
 		tp := sub.topicOf(a)
-		if e := sub.current(t, tp); e != nil && e != unanswered && e != awaited && e.resource != r {
+		if e := sub.currentOf(t, tp, a); e != nil && e != unanswered && e != awaited && !r.same(e.resource) {
 			yield(tp, e)
 		}
 	}
@@ -95,7 +100,7 @@ func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)
 func (sub *subscription) entryChanged(a *ask, old, now *entry) {
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	sub.replaced(a, old)
+	sub.sent.replaced(a, old)
 	sub.differs(sub.topicOf(a), now != nil, old)
 }
 
@@ -121,7 +126,7 @@ func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 		if sub.named(tp) {
 			sub.pending.add(tp, false)
 		}
-	case exists || sub.named(tp) || sub.knows(tp):
+	case exists || sub.named(tp) || sub.sent.has(tp):
 		sub.pending.add(tp, false)
 	default:
 		// It was created and deleted before anything was sent. Keeping such topics would

@@ -8,16 +8,19 @@ import (
 	"fmt"
 	"strings"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // Access says which client may subscribe to which names. The zero value lets every client subscribe to
 // everything. A client without permission for a name gets an error PERMISSION_DENIED in its place
-// (xRFC TP3), and the control plane is not asked. Clients with different permissions share no cache.
+// (xRFC TP3), and the control plane is not asked.
 type Access struct{ rules []accessRule }
 
 // accessRule is one entry of an Access.
@@ -67,47 +70,25 @@ func ParseAccess(data []byte) (Access, error) {
 	return a, nil
 }
 
-// permission is what a client may subscribe to: names with one of the prefixes or, if it is nil,
-// everything.
-type permission []string
-
-func (p permission) covers(name string) bool {
-	if p == nil {
-		return true
+// authorize is the controlplane's Options.Authorize.
+func (a Access) authorize(ctx context.Context, _ *corepb.Node, _, name string) error {
+	names, token := identities(ctx)
+	name = xdsname.Canonical(name)
+	for _, r := range a.rules {
+		if r.isOf(names, token) && r.covers(name) {
+			return nil
+		}
 	}
-	for _, prefix := range p {
+	return status.Errorf(codes.PermissionDenied, "the xDS relay does not let this client subscribe to %q: see its access rules (--access)", name)
+}
+
+func (r *accessRule) covers(name string) bool {
+	for _, prefix := range r.Names {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}
 	return false
-}
-
-// key is equal for equal permissions.
-func (p permission) key() string {
-	if p == nil {
-		return ""
-	}
-	return fmt.Sprintf("%q", []string(p))
-}
-
-func errForbidden(name string) *status.Status {
-	return status.Newf(codes.PermissionDenied, "the xDS relay does not let this client subscribe to %q: see its access rules (--access)", name)
-}
-
-// of returns the permission of the client of a stream.
-func (a Access) of(ctx context.Context) permission {
-	if a.rules == nil {
-		return nil
-	}
-	names, token := identities(ctx)
-	granted := permission{}
-	for _, r := range a.rules {
-		if r.isOf(names, token) {
-			granted = append(granted, r.Names...)
-		}
-	}
-	return granted
 }
 
 func (r *accessRule) isOf(names []string, token string) bool {

@@ -20,8 +20,6 @@ type group struct {
 	key    string
 	store  *controlplane.Store
 	shared *xdsclient.XDSClient
-	// may is what the clients may subscribe to.
-	may permission
 
 	// clients counts the streams, and idle runs while there is none. Guarded by Relay.mu.
 	clients int
@@ -73,9 +71,9 @@ func keyOf(d *controlplane.Demand) subscriptionKey {
 	return subscriptionKey{d.TypeURL, xdsname.Canonical(d.Name), d.Constraints.Key(), d.Stream}
 }
 
-func newGroup(r *Relay, key string, shared *xdsclient.XDSClient, may permission) *group {
+func newGroup(r *Relay, key string, shared *xdsclient.XDSClient) *group {
 	g := &group{
-		relay: r, key: key, shared: shared, may: may, store: controlplane.NewStore(),
+		relay: r, key: key, shared: shared, store: controlplane.NewStore(),
 		subs:    make(map[subscriptionKey]*subscription),
 		own:     make(map[uint64]*ownClient),
 		members: make(members),

@@ -38,7 +38,8 @@ type Options struct {
 	Bootstrap *bootstrap.Config
 	// FoldBy says which clients are one node upstream. The default is all of the node but its id.
 	FoldBy Fold
-	// Access says which client may subscribe to what. The default is everything.
+	// Access says which client may subscribe to what, in place of Server.Authorize. The default is
+	// everything.
 	Access Access
 	// Linger is how long a resource stays subscribed to upstream after its last subscriber has
 	// left, and the cache of a group after its last client. The default is [DefaultLinger];
@@ -119,6 +120,9 @@ func New(opts Options) (*Relay, error) {
 	}
 	down := opts.Server
 	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil
+	if opts.Access.rules != nil {
+		down.Authorize = opts.Access.authorize
+	}
 	r.server = controlplane.NewServer(controlplane.NewStore(), down)
 	r.loads = newLoads(r)
 	ctx, stop := context.WithCancel(context.Background())
@@ -214,8 +218,7 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 	if err != nil {
 		return nil, errInvalidNode(err)
 	}
-	may := r.opts.Access.of(ctx)
-	g, err := r.join(string(key)+may.key(), folded, may)
+	g, err := r.join(string(key), folded)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +227,7 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 }
 
 // join adds a client to a group.
-func (r *Relay) join(key string, node *corepb.Node, may permission) (*group, error) {
+func (r *Relay) join(key string, node *corepb.Node) (*group, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -240,7 +243,7 @@ func (r *Relay) join(key string, node *corepb.Node, may permission) (*group, err
 		if err != nil {
 			return nil, err
 		}
-		g = newGroup(r, key, client, may)
+		g = newGroup(r, key, client)
 		r.groups[key], r.byStore[g.store] = g, g
 	}
 	g.clients++

@@ -60,10 +60,6 @@ type subscription struct {
 // The caller holds g.mu.
 func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *subscription {
 	s := &subscription{group: g, key: key, stop: func() {}, begun: time.Now()}
-	if !g.may.covers(key.name) {
-		s.refuse(errForbidden(d.Name))
-		return s
-	}
 	typ := g.relay.typeOf(d.TypeURL)
 	if typ == nil {
 		s.refuse(errTooManyTypes())
