@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"strings"
 	"time"
 
@@ -50,6 +51,8 @@ type subscription struct {
 	// management servers that are unreachable.
 	begun time.Time
 	late  *time.Timer
+	// renewed says that upstream said again that it has the resource, and nothing else.
+	renewed bool
 	// away says that the management servers are unreachable.
 	away bool
 	// rejectedBy are the streams that rejected raw.
@@ -134,10 +137,9 @@ func (s *subscription) ResourceChanged(value any, err error, done func()) {
 	e := asError(err)
 	s.group.noteReach(s, e)
 	if !s.away || s.err == nil { // what upstream said last still holds
-		s.raw, s.err, s.rejectedBy = nil, e, nil
-		if raw, ok := value.(*xdsclient.Raw); ok {
-			s.raw = raw
-		}
+		raw, _ := value.(*xdsclient.Raw)
+		s.renewed = s.err == nil && !s.expired && repeats(raw, s.raw)
+		s.raw, s.err, s.rejectedBy = raw, e, nil
 		s.restartExpiry()
 	}
 	s.group.mu.Unlock()
@@ -209,6 +211,13 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
 	case s.collection != nil && s.collection.complete:
 		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
+	case s.renewed && s.raw.TTL > 0:
+		parameters := s.raw.Parameters.Map()
+		answer := s.resourceAnswer(d, envelope(s.raw, d.Name))
+		return func(tx *controlplane.Tx) {
+			answer(tx)
+			tx.Renew(d.TypeURL, d.Name, parameters)
+		}
 	case s.raw != nil:
 		return s.resourceAnswer(d, envelope(s.raw, d.Name))
 	default:
@@ -238,6 +247,12 @@ func (s *subscription) waits() bool {
 		})
 	}
 	return true
+}
+
+// repeats reports whether a resource is what was there before.
+func repeats(r, old *xdsclient.Raw) bool {
+	return r != nil && old != nil && r.Version == old.Version && r.TTL == old.TTL && r.Parameters.Equal(old.Parameters) &&
+		bytes.Equal(r.Resource.GetValue(), old.Resource.GetValue())
 }
 
 // removed reports whether upstream no longer has the resource that is still in use. Clients decide

@@ -9,6 +9,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -341,5 +342,40 @@ func TestWildcards(t *testing.T) {
 	}
 	if s := r.Stats(); s.Subscriptions != 1 || s.Cached != 2 {
 		t.Errorf("got %+v, want one subscription upstream and two clusters", s)
+	}
+}
+
+// A TTL is passed on, and so are the heartbeats that extend it; without these the resource expires.
+func TestTTLs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta")
+	const ttl = 2 * time.Second
+	r.up.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		resources := resp.Resources
+		resp.Resources = nil
+		for _, res := range resources {
+			resp.Resources = append(resp.Resources, &discoverypb.Resource{
+				Name: res.GetName(), Version: res.GetVersion(), Resource: res.GetResource(), Ttl: durationpb.New(ttl),
+			})
+		}
+		return resp
+	})
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	d := r.delta()
+	subscribe(d, node("a"), clusterType, "c")
+	first := only(t, d.receive(), "c")
+	if first.GetTtl().AsDuration() != ttl {
+		t.Errorf("got %v, want a TTL of %v", first, ttl)
+	}
+	xdstest.NoError(t, r.up.Send(&discoverypb.DeltaDiscoveryResponse{
+		TypeUrl: clusterType, Nonce: "heartbeat",
+		Resources: []*discoverypb.Resource{{Name: "c", Version: first.GetVersion(), Ttl: durationpb.New(ttl)}},
+	}))
+	beat := only(t, d.receive(), "c")
+	if beat.GetResource() != nil || beat.GetVersion() != first.GetVersion() || beat.GetTtl().AsDuration() != ttl {
+		t.Errorf("got %v, want a heartbeat", beat)
+	}
+	if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != "c" {
+		t.Errorf("got %v removed, want c, which has expired", got)
 	}
 }

@@ -131,6 +131,9 @@ func (c *XDSClient) stop(w *watch) {
 // authorityFor returns the authority of a name, and the name in canonical form.
 func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) (*authority, string, error) {
 	n, err := xdsname.Parse(name)
+	if collection && name == wildcard {
+		n, err = xdsname.Name{Text: wildcard}, nil
+	}
 	if err != nil {
 		return nil, "", err
 	}
