@@ -94,6 +94,7 @@ func TestAuthorityFallsBackByItself(t *testing.T) {
 // The routes of an authority are kept while its server is unreachable, however the
 // bootstrap's template spells the authority: names are equal in canonical form (xRFC TP1).
 func TestRoutesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	overLinks(t, routesOfAnAuthorityAreKeptThroughAnOutage)
 }
 

@@ -113,6 +113,7 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 // resource, it will ignore the failure and request the remaining resources with no
 // additional constraints". When it can be had, RPCs move, and none fails.
 func TestDPDSCannotBeObtained(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	overLinks(t, func(t *testing.T) {
 		failing := func(st *status.Status) func(*mesh) {
 			return func(m *mesh) {
