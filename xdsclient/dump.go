@@ -22,6 +22,8 @@ type stamp struct {
 	at int64
 	// parameters are those of the variant that was sent.
 	parameters dynparam.Parameters
+	// envelope is what else is known of a resource of a type without a decoder, or nil.
+	envelope *envelope
 }
 
 func stampNow(version string) stamp { return stamp{version: version, at: time.Now().UnixNano()} }

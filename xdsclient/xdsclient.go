@@ -131,6 +131,9 @@ func (c *XDSClient) stop(w *watch) {
 // authorityFor returns the authority of a name, and the name in canonical form.
 func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) (*authority, string, error) {
 	n, err := xdsname.Parse(name)
+	if collection && name == wildcard {
+		n, err = xdsname.Name{Text: wildcard}, nil
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -191,6 +194,15 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 		c.reporters[server.Key()] = r
 	}
 	return r.Store()
+}
+
+// Loads returns what counts the load that is reported to a management server of the bootstrap (LRS),
+// for programs that count it elsewhere. The stream of reports is open while a cluster is in use.
+// After Close nothing is reported.
+func (c *XDSClient) Loads(server *bootstrap.Server) *load.Store {
+	c.mu.Lock()
+	defer c.unlock()
+	return c.loadsFor(server)
 }
 
 // start runs f on a goroutine that Close waits for. It reports false if the client is closed. The

@@ -37,6 +37,9 @@ With --page a status page (package statuspage) shows all of it in a browser, at 
 address that the demo prints, and the demo takes 5 minutes unless --duration says
 otherwise. The page is on loopback, unless the flag names another host.
 
+With --relay the clients use a relay in place of the control plane; see "dynxds
+relay --help".
+
 With --json each line is one object, whose field "event" is "setup",
 "announced", "progress", "observed" or "missed", or "summary"; docs/demo.md has
 their fields. GRPC_GO_LOG_SEVERITY_LEVEL=info shows gRPC's own log.`
@@ -59,6 +62,7 @@ func newDemo(run runDemo) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print one JSON object per line")
 	cmd.Flags().BoolVar(&opts.TLS, "tls", false, "use mTLS between clients and backends, configured by the control plane")
 	pageFlag(cmd, &opts.Page)
+	cmd.Flags().BoolVar(&opts.Relay, "relay", false, "put a relay between the clients and the control plane")
 	return cmd
 }
 

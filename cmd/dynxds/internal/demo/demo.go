@@ -35,6 +35,8 @@ type Options struct {
 	TLS bool
 	// Page is the address of the status page, see package webpage; empty: there is none.
 	Page string
+	// Relay puts a relay between the clients and the control plane.
+	Relay bool
 }
 
 // Run runs the demo and prints it to out. It returns nil only if every step was
@@ -49,7 +51,7 @@ func Run(ctx context.Context, opts Options, out io.Writer) error {
 
 // runMesh starts a mesh and runs the steps in it.
 func runMesh(ctx context.Context, opts Options, patience time.Duration, report func(event), list func(*mesh) []step) error {
-	m, err := startMesh(opts.TLS)
+	m, err := startMesh(opts)
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}

@@ -145,6 +145,7 @@ type setUp struct {
 	Target       string        `json:"target"`
 	Bootstrap    string        `json:"bootstrap"`
 	ControlPlane string        `json:"control_plane"`
+	Relay        string        `json:"relay,omitempty"`
 	Backends     []backendInfo `json:"backends"`
 	Methods      []string      `json:"methods"`
 	Duration     millis        `json:"duration_ms"`
@@ -168,6 +169,9 @@ func (s *setUp) lines() []string {
 		"  client         " + s.Target,
 		"  bootstrap      GRPC_XDS_BOOTSTRAP=" + s.Bootstrap,
 		"  control plane  " + s.ControlPlane,
+	}
+	if s.Relay != "" {
+		lines = append(lines, "  relay          "+s.Relay)
 	}
 	if s.Page != "" {
 		lines = append(lines, "  status page    "+s.Page)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -128,12 +127,5 @@ func newPlane(opts Options) *plane {
 
 // reject logs a NACK.
 func (p *plane) reject(r controlplane.Rejection) {
-	p.rejections.Add(repeatlog.Event{
-		Level: slog.LevelWarn, Message: "a client rejects a response",
-		Client: serve.ClientKey(r.Node.GetId(), r.Peer), Subject: r.TypeURL, Text: r.NACK.Err.Message(),
-		Attrs: []slog.Attr{
-			slog.String("node", r.Node.GetId()), slog.String("peer", fmt.Sprint(r.Peer)),
-			slog.String("type", r.TypeURL), slog.String("version", r.NACK.Version),
-		},
-	})
+	p.rejections.Add(serve.RejectionEvent(r))
 }
