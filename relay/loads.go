@@ -80,7 +80,7 @@ func (l *loads) forward(reports []*load.Report) {
 			return
 		}
 		l.client = client
-		l.store = client.Loads(l.relay.opts.Bootstrap.Servers[0])
+		l.store = client.DecodeOptions(l.relay.opts.Bootstrap.Servers[0]).Loads
 	}
 	for _, r := range reports {
 		if _, used := l.used[r.Key]; !used { // the store forgets clusters that are not in use

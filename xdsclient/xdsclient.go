@@ -196,13 +196,14 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 	return r.Store()
 }
 
-// Loads returns what counts the load that is reported to a management server of the bootstrap (LRS),
-// for programs that count it elsewhere. The stream of reports is open while a cluster is in use.
-// After Close nothing is reported.
-func (c *XDSClient) Loads(server *bootstrap.Server) *load.Store {
+// DecodeOptions returns what a decoder gets for a resource from a management server of the bootstrap,
+// but for Last. It is for programs that decode resources of a type without Decode themselves. What
+// DecodeOptions.Loads counts is reported to the server until Close; the stream of reports (LRS) is
+// open while a cluster is in use.
+func (c *XDSClient) DecodeOptions(server *bootstrap.Server) DecodeOptions {
 	c.mu.Lock()
 	defer c.unlock()
-	return c.loadsFor(server)
+	return DecodeOptions{Server: server, Loads: c.loadsFor(server), Bootstrap: c.config}
 }
 
 // start runs f on a goroutine that Close waits for. It reports false if the client is closed. The
