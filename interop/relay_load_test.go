@@ -5,7 +5,6 @@ package interop_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -29,9 +28,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/relay"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -89,12 +86,9 @@ func startRelayBefore(tb testing.TB, fill func(*controlplane.Tx)) (addr string, 
 	}
 	update(fill)
 	up := controlplane.NewServer(store, controlplane.Options{})
-	cfg, err := bootstrap.Parse("test", testutils.Bootstrap("relay", serveUntilEnd(tb, up.Register, up.Close),
-		testutils.ServerFeatures("delta", "dynamic_parameter_constraints")))
-	xdstest.NoError(tb, err)
-	r, err := relay.New(relay.Options{Bootstrap: cfg})
-	xdstest.NoError(tb, err)
-	return serveUntilEnd(tb, r.Register, r.Close), update
+	_, addr = startRelay(tb, testutils.Bootstrap("relay", serveUntilEnd(tb, up.Register, up.Close),
+		testutils.ServerFeatures("delta", "dynamic_parameter_constraints")), controlplane.Options{})
+	return addr, update
 }
 
 // startLinearCache starts go-control-plane's server over a linear cache of a mux cache.
@@ -117,23 +111,6 @@ func startLinearCache(tb testing.TB, size relaySize) (string, func(*endpointpb.C
 	return addr, func(m *endpointpb.ClusterLoadAssignment) {
 		xdstest.NoError(tb, linear.UpdateResource(m.GetClusterName(), m))
 	}
-}
-
-// serveUntilEnd serves until the end of the test, and returns the address.
-func serveUntilEnd(tb testing.TB, register func(grpc.ServiceRegistrar), stop func()) string {
-	tb.Helper()
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
-	register(server)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(tb, err)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) })
-	tb.Cleanup(func() {
-		stop()
-		server.Stop()
-		serving.Wait()
-	})
-	return listener.Addr().String()
 }
 
 // startRelayLoad starts a source with its resources, and no client yet.
