@@ -29,8 +29,9 @@ type language struct {
 }
 
 var languages = []language{
-	{"grpc-js", installJS, []string{"as it is", "with NOT_FOUND errors"}},
-	{"C-core", installPython, []string{"as it is", "with NOT_FOUND errors", "with resources wrapped"}},
+	{"grpc-js", installJS, []string{"as it is", "with NOT_FOUND errors", "through a relay", "through a relay over delta"}},
+	{"C-core", installPython, []string{"as it is", "with NOT_FOUND errors", "with resources wrapped", "through a relay", "through a relay over delta",
+		"through a relay, with resources wrapped"}},
 }
 
 func installJS(t *testing.T) (dir string, command []string) {
