@@ -19,6 +19,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -32,7 +33,18 @@ type world struct {
 	s  *configselector.Selector
 
 	xdstest.State
-	rpcs []seen
+	rpcs  []seen
+	conns []net.Conn // that the channel has opened
+}
+
+// disconnect breaks the channel's connections.
+func (w *world) disconnect() {
+	w.Change(func() {
+		for _, c := range w.conns {
+			c.Close()
+		}
+		w.conns = nil
+	})
 }
 
 // seen is what the server saw of an RPC when it began.
@@ -63,7 +75,13 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	go func() { _ = server.Serve(l) }()
 	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			c, err := l.DialContext(ctx)
+			if err == nil {
+				w.Change(func() { w.conns = append(w.conns, c) })
+			}
+			return c, err
+		}),
 		grpc.WithAuthority("service"),
 	}, c.dial...)
 	cc, err := grpc.NewClient("passthrough:///bufconn", opts...)
@@ -105,8 +123,10 @@ func (w *world) await(t testing.TB, n int) []seen {
 	return w.seen()
 }
 
-// plainInvoker and plainStreamer are what gRPC gives to interceptors.
+// plainInvoker and plainStreamer are what gRPC gives to interceptors. The former stands for
+// the picker of clusters, too.
 func plainInvoker(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+	decision.FromContext(ctx).Attempt().Sent()
 	return cc.Invoke(ctx, method, req, reply, opts...)
 }
 

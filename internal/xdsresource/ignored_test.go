@@ -156,14 +156,14 @@ func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 	var routes []*routepb.Route
 	for i := range 117 {
 		routes = append(routes, routeWith(xdsmsg.Prefix(fmt.Sprint("/", i)), func(a *routepb.RouteAction) {
-			a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable,5xx" + strings.Repeat(",reset", i%2), PerTryTimeout: durationpb.New(1)}
+			a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable,retriable-4xx" + strings.Repeat(",reset", i%2), RetriableStatusCodes: []uint32{503}}
 		}))
 	}
 	routes[116].RequestHeadersToRemove = []string{":path", "te"}
 	got := ignoredOf(t, RouteConfigurationType, routeConfig(routes...))
 	want := []xdsclient.Ignored{
-		{Path: firstRoute + ".route.retry_policy.per_try_timeout", Reason: "this client does not act on the field", Places: 117},
-		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `"unavailable,5xx": gRPC does not support 1 of the conditions (gRFC A44)`, Places: 117},
+		{Path: firstRoute + ".route.retry_policy.retriable_status_codes", Reason: "this client does not act on the field", Places: 117},
+		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `"unavailable,retriable-4xx": this client does not support 1 of the conditions`, Places: 117},
 		{
 			Path: "virtual_hosts[0].routes[116].request_headers_to_remove[0]", Places: 1,
 			Reason: `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`,

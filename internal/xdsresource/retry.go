@@ -12,18 +12,30 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// RetryPolicy is a RetryPolicy converted as gRFC A44 specifies. Fields that A44 does not
-// name are ignored, such as per_try_timeout, retriable_headers and host predicates.
+// RetryPolicy is a RetryPolicy converted as gRFC A44 specifies, with what Envoy has beyond it.
 type RetryPolicy struct {
-	// Codes is the set of status codes that are retried; it is not empty.
+	// Codes is the set of status codes that are retried.
 	Codes CodeSet
-	// MaxAttempts counts the first attempt: num_retries + 1, from 2 to 5.
+	// MaxAttempts counts the first attempt: num_retries + 1, from 2 to 5. It is 1 if nothing is
+	// retried, and the policy is there for its timeouts only.
 	MaxAttempts int
 	// BaseBackoff is the upper bound of the random wait before the first
 	// retry. It doubles with each retry up to MaxBackoff. Both are at least
 	// 1 ms; defaults: 25 ms, and 10 times BaseBackoff.
 	BaseBackoff, MaxBackoff time.Duration
+	// NoResponse retries attempts that no server has answered, among them those that a per-try
+	// timeout has ended (retry_on reset, gateway-error, 5xx).
+	NoResponse bool
+	// PerTryTimeout bounds the time from the end of an attempt's request to the start of its
+	// response (per_try_timeout). 0: no bound.
+	PerTryTimeout time.Duration
+	// PerTryIdleTimeout bounds the time in which an attempt whose request has ended receives
+	// nothing, also after its response has started (per_try_idle_timeout). 0: no bound.
+	PerTryIdleTimeout time.Duration
 }
+
+// LimitsTries reports whether the policy has a timeout for each attempt.
+func (p *RetryPolicy) LimitsTries() bool { return p.PerTryTimeout > 0 || p.PerTryIdleTimeout > 0 }
 
 // CodeSet is a set of the 17 gRPC status codes.
 type CodeSet uint32
@@ -49,7 +61,7 @@ const (
 	maxBackoffFactor   = 10
 )
 
-// retryConditions are the conditions of retry_on that gRPC knows.
+// retryConditions are the conditions of retry_on that are status codes.
 var retryConditions = map[string]codes.Code{
 	"cancelled":          codes.Canceled,
 	"deadline-exceeded":  codes.DeadlineExceeded,
@@ -58,24 +70,15 @@ var retryConditions = map[string]codes.Code{
 	"unavailable":        codes.Unavailable,
 }
 
-// retryPolicy decodes a retry_policy. It returns nil if no condition in it is a code that
-// gRPC retries.
+// retryPolicy decodes a retry_policy. It returns nil if no condition in it is one that gRPC can
+// retry on, and it has no timeout for attempts.
 func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *RetryPolicy {
-	p := &RetryPolicy{MaxAttempts: 2, BaseBackoff: defaultBaseBackoff, MaxBackoff: maxBackoffFactor * defaultBaseBackoff}
-	unknown := 0
-	for condition := range strings.SplitSeq(pb.GetRetryOn(), ",") {
-		condition = strings.ToLower(strings.TrimSpace(condition))
-		if code, ok := retryConditions[condition]; ok {
-			p.Codes |= NewCodeSet(code)
-		} else if condition != "" {
-			unknown++
-		}
+	p := &RetryPolicy{
+		MaxAttempts: 2, BaseBackoff: defaultBaseBackoff, MaxBackoff: maxBackoffFactor * defaultBaseBackoff,
+		PerTryTimeout:     d.duration(at.Field("per_try_timeout"), pb.GetPerTryTimeout()),
+		PerTryIdleTimeout: d.duration(at.Field("per_try_idle_timeout"), pb.GetPerTryIdleTimeout()),
 	}
-	if unknown > 0 {
-		// Routes list different conditions, but are reported as one.
-		d.ignored.add(at.Field("retry_on"), xdsclient.SeverityInfo, "",
-			fmt.Sprintf("%s: gRPC does not support %d of the conditions (gRFC A44)", faults.Quote(pb.GetRetryOn()), unknown))
-	}
+	d.retryOn(at.Field("retry_on"), pb.GetRetryOn(), p)
 	if n := pb.GetNumRetries(); n != nil {
 		if n.GetValue() == 0 {
 			d.fault(at.Field("num_retries"), "must be at least 1")
@@ -85,10 +88,40 @@ func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *Re
 	if backoff := pb.GetRetryBackOff(); backoff != nil {
 		d.retryBackoff(at.Field("retry_back_off"), backoff, p)
 	}
-	if p.Codes == 0 {
-		return nil
+	switch {
+	case p.retries():
+		return p
+	case p.LimitsTries():
+		p.MaxAttempts = 1
+		return p
 	}
-	return p
+	return nil
+}
+
+// retries reports whether any attempt may be retried.
+func (p *RetryPolicy) retries() bool { return p.Codes != 0 || p.NoResponse }
+
+func (d *routeDecoder) retryOn(at *faults.Path, conditions string, p *RetryPolicy) {
+	unknown := 0
+	for condition := range strings.SplitSeq(conditions, ",") {
+		condition = strings.ToLower(strings.TrimSpace(condition))
+		code, isCode := retryConditions[condition]
+		switch {
+		case isCode:
+			p.Codes |= NewCodeSet(code)
+		case condition == "reset", condition == "gateway-error", condition == "5xx":
+			// gRPC servers answer with HTTP status 200, so what is left of the latter two is that
+			// no server answers.
+			p.NoResponse = true
+		case condition != "":
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		// Routes list different conditions, but are reported as one.
+		d.ignored.add(at, xdsclient.SeverityInfo, "",
+			fmt.Sprintf("%s: this client does not support %d of the conditions", faults.Quote(conditions), unknown))
+	}
 }
 
 func (d *routeDecoder) retryBackoff(at *faults.Path, pb *routepb.RetryPolicy_RetryBackOff, p *RetryPolicy) {

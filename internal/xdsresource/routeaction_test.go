@@ -114,24 +114,41 @@ func TestRetryPolicy(t *testing.T) {
 		return durationpb.New(time.Duration(n * float64(time.Millisecond)))
 	}
 	unavailable := NewCodeSet(codes.Unavailable)
+	policy := func(codes CodeSet, attempts int, base, limit time.Duration) *RetryPolicy {
+		return &RetryPolicy{Codes: codes, MaxAttempts: attempts, BaseBackoff: base, MaxBackoff: limit}
+	}
+	// beyond is the policy by default with what Envoy has beyond gRFC A44.
+	beyond := func(edit func(p *RetryPolicy)) *RetryPolicy {
+		p := policy(unavailable, 2, 25*time.Millisecond, 250*time.Millisecond)
+		edit(p)
+		return p
+	}
 	checkEach(t, "Retry", func(t *testing.T, pb *routepb.RetryPolicy) *RetryPolicy {
 		route := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) { a.RetryPolicy = pb })
 		return decodeRoutes(t, route).Routes[0].Retry
 	}, rows[*routepb.RetryPolicy, *RetryPolicy]{
-		{"the defaults", &routepb.RetryPolicy{RetryOn: "unavailable"}, &RetryPolicy{unavailable, 2, 25 * time.Millisecond, 250 * time.Millisecond}},
-		{"all codes, and others", &routepb.RetryPolicy{RetryOn: "5xx, Cancelled,deadline-exceeded,internal,,resource-exhausted , unavailable,gateway-error"},
-			&RetryPolicy{NewCodeSet(codes.Canceled, codes.DeadlineExceeded, codes.Internal, codes.ResourceExhausted, codes.Unavailable), 2, 25 * time.Millisecond, 250 * time.Millisecond}},
-		{"no code", &routepb.RetryPolicy{RetryOn: "5xx"}, nil},
+		{"the defaults", &routepb.RetryPolicy{RetryOn: "unavailable"}, policy(unavailable, 2, 25*time.Millisecond, 250*time.Millisecond)},
+		{"all codes, and others", &routepb.RetryPolicy{RetryOn: "retriable-4xx, Cancelled,deadline-exceeded,internal,,resource-exhausted , unavailable,refused-stream"},
+			policy(NewCodeSet(codes.Canceled, codes.DeadlineExceeded, codes.Internal, codes.ResourceExhausted, codes.Unavailable), 2, 25*time.Millisecond, 250*time.Millisecond)},
+		{"no code", &routepb.RetryPolicy{RetryOn: "retriable-4xx"}, nil},
 		{"nothing", &routepb.RetryPolicy{}, nil},
-		{"num_retries", &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(3)}, &RetryPolicy{unavailable, 4, 25 * time.Millisecond, 250 * time.Millisecond}},
-		{"num_retries above 4", &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1 << 31)}, &RetryPolicy{unavailable, 5, 25 * time.Millisecond, 250 * time.Millisecond}},
-		{"base_interval alone", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(10), nil)}, &RetryPolicy{unavailable, 2, 10 * time.Millisecond, 100 * time.Millisecond}},
-		{"both intervals", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(10), ms(10))}, &RetryPolicy{unavailable, 2, 10 * time.Millisecond, 10 * time.Millisecond}},
-		{"intervals below 1 ms", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(.5), ms(.7))}, &RetryPolicy{unavailable, 2, time.Millisecond, time.Millisecond}},
+		{"num_retries", &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(3)}, policy(unavailable, 4, 25*time.Millisecond, 250*time.Millisecond)},
+		{"num_retries above 4", &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1 << 31)}, policy(unavailable, 5, 25*time.Millisecond, 250*time.Millisecond)},
+		{"base_interval alone", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(10), nil)}, policy(unavailable, 2, 10*time.Millisecond, 100*time.Millisecond)},
+		{"both intervals", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(10), ms(10))}, policy(unavailable, 2, 10*time.Millisecond, 10*time.Millisecond)},
+		{"intervals below 1 ms", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(.5), ms(.7))}, policy(unavailable, 2, time.Millisecond, time.Millisecond)},
 		{"an interval that is endless", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(&durationpb.Duration{Seconds: 300_000_000_000}, nil)},
-			&RetryPolicy{unavailable, 2, 1<<63 - 1, (1<<63 - 1) / 10 * 10}},
-		{"what is ignored", &routepb.RetryPolicy{RetryOn: "unavailable", PerTryTimeout: ms(1), HostSelectionRetryMaxAttempts: 3, RetriableHeaders: []*routepb.HeaderMatcher{{}}},
-			&RetryPolicy{unavailable, 2, 25 * time.Millisecond, 250 * time.Millisecond}},
+			policy(unavailable, 2, 1<<63-1, (1<<63-1)/10*10)},
+		{"what is ignored", &routepb.RetryPolicy{RetryOn: "unavailable", RetriableStatusCodes: []uint32{503}},
+			policy(unavailable, 2, 25*time.Millisecond, 250*time.Millisecond)},
+		{"no response", &routepb.RetryPolicy{RetryOn: "unavailable,reset"}, beyond(func(p *RetryPolicy) { p.NoResponse = true })},
+		{"5xx alone", &routepb.RetryPolicy{RetryOn: "5xx"}, beyond(func(p *RetryPolicy) { p.Codes, p.NoResponse = 0, true })},
+		{"gateway-error alone", &routepb.RetryPolicy{RetryOn: "gateway-error"}, beyond(func(p *RetryPolicy) { p.Codes, p.NoResponse = 0, true })},
+		{"timeouts", &routepb.RetryPolicy{RetryOn: "unavailable", PerTryTimeout: ms(1), PerTryIdleTimeout: ms(2)},
+			beyond(func(p *RetryPolicy) { p.PerTryTimeout, p.PerTryIdleTimeout = time.Millisecond, 2*time.Millisecond })},
+		{"timeouts, and no retries", &routepb.RetryPolicy{NumRetries: wrapperspb.UInt32(4), PerTryTimeout: ms(1)},
+			beyond(func(p *RetryPolicy) { p.Codes, p.MaxAttempts, p.PerTryTimeout = 0, 1, time.Millisecond })},
+		{"timeouts of 0", &routepb.RetryPolicy{PerTryTimeout: ms(0), PerTryIdleTimeout: ms(0)}, nil},
 	})
 }
 
@@ -163,9 +180,9 @@ func TestRetryPolicyOfTheVirtualHost(t *testing.T) {
 func TestUnsupportedRetryConditions(t *testing.T) {
 	t.Parallel()
 	config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
-	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "5xx,unavailable,reset"}
+	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "retriable-4xx,unavailable,refused-stream"}
 	checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
-		note{"virtual_hosts[0].retry_policy.retry_on", `"5xx,unavailable,reset": gRPC does not support 2 of the conditions (gRFC A44)`})
+		note{"virtual_hosts[0].retry_policy.retry_on", `"retriable-4xx,unavailable,refused-stream": this client does not support 2 of the conditions`})
 }
 
 func TestRetryPolicyFaults(t *testing.T) {
@@ -181,6 +198,8 @@ func TestRetryPolicyFaults(t *testing.T) {
 		{"intervals of 0", &routepb.RetryPolicy{RetryBackOff: backoff(durationpb.New(0), durationpb.New(0))},
 			[]fault{{at + ".retry_back_off.base_interval", "must be above 0"}, {at + ".retry_back_off.max_interval", "must be above 0"}}},
 		{"negative intervals", &routepb.RetryPolicy{RetryBackOff: backoff(durationpb.New(-1), second)}, []fault{{at + ".retry_back_off.base_interval", "is negative: -1ns"}}},
+		{"negative timeouts", &routepb.RetryPolicy{PerTryTimeout: durationpb.New(-1), PerTryIdleTimeout: durationpb.New(-2)},
+			[]fault{{at + ".per_try_timeout", "is negative: -1ns"}, {at + ".per_try_idle_timeout", "is negative: -2ns"}}},
 		{"upside down", &routepb.RetryPolicy{RetryBackOff: backoff(minute, second)}, []fault{{at + ".retry_back_off.max_interval", "1s is below base_interval, 1m0s"}}},
 	})
 }

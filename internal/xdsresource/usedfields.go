@@ -99,8 +99,10 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.route.v3.RouteAction.MaxStreamDuration":   {"max_stream_duration", "grpc_timeout_header_max"},
 	"envoy.config.route.v3.RouteAction.HashPolicy":          {"header", "filter_state", "terminal"},
 	"envoy.config.route.v3.RouteAction.RequestMirrorPolicy": {"cluster", "cluster_header", "runtime_fraction", "disable_shadow_host_suffix_append", "request_headers_mutations", "host_rewrite_literal"},
-	"envoy.config.route.v3.RetryPolicy":                     {"retry_on", "num_retries", "retry_back_off"},
-	"envoy.config.route.v3.WeightedCluster":                 {"clusters"},
+	"envoy.config.route.v3.RetryPolicy": {
+		"retry_on", "num_retries", "retry_back_off", "per_try_timeout", "per_try_idle_timeout",
+	},
+	"envoy.config.route.v3.WeightedCluster": {"clusters"},
 	"envoy.config.route.v3.WeightedCluster.ClusterWeight": append(fieldNames{
 		"name", "cluster_header", "weight", "typed_per_filter_config", "host_rewrite_literal",
 	}, headerEditFields...),

@@ -135,6 +135,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	if ok {
 		result.SubConn = sc.Unwrap()
 		setAuthority(&result, d, sc)
+		d.Attempt().Sent()
 		if t := d.Trace(); t != nil {
 			p.picked(t, sc.Address())
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -25,6 +26,13 @@ const (
 const defaultBufferSize = 256 << 10
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+// limitsTries reports whether the attempts of the RPC have timeouts of their own. If the
+// application has disabled retries, the retry policy is not used (gRFC A44).
+func (c *call) limitsTries() bool {
+	policy := c.route.Retry
+	return policy != nil && policy.LimitsTries() && c.routes.Channel.maxAttempts > 1
+}
 
 // retrier decides whether and when one RPC is retried (gRFC A6). It does not know what
 // commits an RPC.
@@ -47,7 +55,7 @@ func (r *request) newRetrier() retrier {
 // again reports whether an attempt that ended with err and trailer, without response
 // headers, is followed by another one. If so, the caller calls wait.
 func (r *retrier) again(d *decision.Decision, err error, trailer metadata.MD) bool {
-	if r.policy == nil || d.Dropped() || d.Err() != nil || !r.policy.Codes.Has(status.Code(err)) || r.made+1 >= r.max {
+	if r.policy == nil || r.made+1 >= r.max || d.Dropped() || d.Err() != nil || !retriable(r.policy, err, trailer) {
 		return false
 	}
 	if pushback := trailer[retryPushback]; len(pushback) > 0 {
@@ -63,6 +71,16 @@ func (r *retrier) again(d *decision.Decision, err error, trailer metadata.MD) bo
 	r.made++
 	return true
 }
+
+// retriable reports whether a policy retries attempts that end like this.
+func retriable(p *xdsresource.RetryPolicy, err error, trailer metadata.MD) bool {
+	code := status.Code(err)
+	return p.Codes.Has(code) || p.NoResponse && len(trailer) == 0 && unanswered.Has(code)
+}
+
+// unanswered are the codes that an attempt without response ends with, except those that are
+// the application's doing. The trailer of any response has at least a content-type.
+var unanswered = xdsresource.NewCodeSet(codes.Unavailable, codes.Internal, codes.Canceled, codes.DeadlineExceeded)
 
 func (r *retrier) backoff() time.Duration {
 	backoff := r.policy.BaseBackoff

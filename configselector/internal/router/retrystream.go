@@ -19,11 +19,11 @@ func (r *request) stream() (grpc.ClientStream, error) {
 	opts := r.options()
 	var s grpc.ClientStream
 	var err error
-	if r.call.route.Retry != nil && r.newRetrier().max > 1 {
+	if r.call.route.Retry != nil && (r.newRetrier().max > 1 || r.call.limitsTries()) {
 		s, err = newRetryStream(r, opts)
 	} else {
 		var ended func(error)
-		opts, ended = r.reporting(1, opts)
+		opts, ended = r.reporting(1, opts, nil)
 		s, err = r.call.streaming.streamer(&r.decision, r.call.rpc.StreamDesc, r.call.routes.Channel.ClientConn, r.extra.WireMethod, opts...)
 		if err != nil {
 			ended(err)
@@ -53,12 +53,14 @@ type retryStream struct {
 	buffer    []encoded // messages sent; nil once committed
 	buffered  int       // bytes
 	closed    bool      // CloseSend was called
+	complete  bool      // the application sends no more messages
 }
 
 // attempt is one stream of a retryStream.
 type attempt struct {
 	grpc.ClientStream
 	decision *decision.Decision
+	timer    *tryTimer // or nil
 	// finished is closed when gRPC has finished the stream, with err.
 	finished chan struct{}
 	once     sync.Once
@@ -69,9 +71,42 @@ type attempt struct {
 
 func (a *attempt) finish(err error) {
 	a.once.Do(func() {
-		a.err = err
+		a.err = a.timer.explain(err)
+		a.timer.end()
 		close(a.finished)
 	})
+}
+
+// requestSent is called when all messages of the request have been sent. The timeouts of the
+// attempt begin.
+func (a *attempt) requestSent() {
+	if a.timer.start() && a.timer.policy.PerTryTimeout > 0 {
+		// It ends with the attempt. Only headers tell when the response starts, and the
+		// application may be late to look.
+		go func() { _, _ = a.Header() }()
+	}
+}
+
+// Header tells the timer of response headers.
+func (a *attempt) Header() (metadata.MD, error) {
+	md, err := a.ClientStream.Header()
+	if md != nil {
+		a.timer.received()
+	}
+	return md, err
+}
+
+// RecvMsg tells the timer of messages, and returns its error if it has ended the attempt.
+func (a *attempt) RecvMsg(m any) error {
+	err := a.ClientStream.RecvMsg(m)
+	switch {
+	case a.timer == nil || err == io.EOF:
+		return err
+	case err == nil:
+		a.timer.received()
+		return nil
+	}
+	return a.timer.explain(err)
 }
 
 func newRetryStream(r *request, opts []grpc.CallOption) (*retryStream, error) {
@@ -82,6 +117,7 @@ func newRetryStream(r *request, opts []grpc.CallOption) (*retryStream, error) {
 		limit:   bufferSize(opts),
 		retry:   r.newRetrier(),
 	}
+	s.committed = s.retry.max <= 1
 	a, err := s.open()
 	s.attempt = a
 	if err == nil {
@@ -96,9 +132,10 @@ func newRetryStream(r *request, opts []grpc.CallOption) (*retryStream, error) {
 // open starts an attempt, without replay.
 func (s *retryStream) open() (*attempt, error) {
 	c, n := s.request.call, s.retry.made
-	a := &attempt{decision: s.request.attempt(n), finished: make(chan struct{})}
+	a := &attempt{finished: make(chan struct{})}
+	a.decision, a.timer = s.request.attempt(n)
 	// The trace gets the end of the attempt before anything that it leads to.
-	opts, ended := s.request.reporting(n+1, s.opts)
+	opts, ended := s.request.reporting(n+1, s.opts, a.timer)
 	opts = append(opts, grpc.OnFinish(a.finish))
 	if n > 0 && s.codec != nil {
 		opts = append(opts, grpc.ForceCodecV2(resend{s.codec}))
@@ -130,10 +167,10 @@ func (s *retryStream) again(a *attempt, err error) bool {
 	if s.committed {
 		return false
 	}
-	for s.retry.again(s.attempt.decision, err, s.attempt.Trailer()) {
+	for s.retry.again(&s.request.decision, err, s.attempt.Trailer()) {
 		s.request.retried(&s.retry, err)
-		if err = s.retry.wait(a.decision); err != nil {
-			s.attempt = &attempt{decision: a.decision, finished: make(chan struct{})}
+		if err = s.retry.wait(&s.request.decision); err != nil {
+			s.attempt = &attempt{decision: &s.request.decision, finished: make(chan struct{})}
 			s.over(s.attempt, err)
 			break
 		}
@@ -156,6 +193,9 @@ func (s *retryStream) replay(a *attempt) {
 	}
 	if s.closed {
 		_ = a.CloseSend()
+	}
+	if s.complete {
+		a.requestSent()
 	}
 }
 
@@ -195,6 +235,9 @@ func (s *retryStream) keep(m any) (a *attempt, committed bool) {
 func (s *retryStream) SendMsg(m any) error {
 	a, committed := s.keep(m)
 	err := a.SendMsg(m)
+	if err == nil && a.timer != nil && !s.request.rpc.StreamDesc.ClientStreams {
+		s.end(false)
+	}
 	if err != io.EOF || committed {
 		return err
 	}
@@ -257,10 +300,17 @@ func (s *retryStream) Context() context.Context {
 	return a.Context()
 }
 
-func (s *retryStream) CloseSend() error {
+func (s *retryStream) CloseSend() error { return s.end(true) }
+
+// end is called when the application sends no more messages; closed: by CloseSend.
+func (s *retryStream) end(closed bool) (err error) {
 	s.mu.Lock()
-	s.closed = true
+	s.complete, s.closed = true, s.closed || closed
 	a := s.attempt
 	s.mu.Unlock()
-	return a.CloseSend()
+	if closed {
+		err = a.CloseSend()
+	}
+	a.requestSent()
+	return err
 }

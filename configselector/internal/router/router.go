@@ -167,12 +167,25 @@ func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource
 	}
 }
 
-// attempt returns the context for an attempt after n others.
-func (r *request) attempt(n int) *decision.Decision {
-	if n == 0 {
-		return &r.decision
+// attempt returns the context for an attempt after n others, and the timer that ends the
+// attempt, or nil. The caller calls its end.
+func (r *request) attempt(n int) (*decision.Decision, *tryTimer) {
+	limited := r.call.limitsTries()
+	if n == 0 && !limited {
+		return &r.decision, nil
 	}
 	d := r.decision.Copy()
-	d.Context = metadata.AppendToOutgoingContext(d.Context, previousAttempts, itoa(n))
-	return d
+	if n > 0 {
+		d.Context = metadata.AppendToOutgoingContext(d.Context, previousAttempts, itoa(n))
+	}
+	if !limited {
+		return d, nil
+	}
+	t := &tryTimer{policy: r.call.route.Retry, number: n + 1}
+	d.Context, t.cancel = context.WithCancel(d.Context)
+	if r.rpc.StreamDesc == nil {
+		// The request of a unary RPC is sent at once. Streams begin the timeouts themselves.
+		d.Context = &decision.Attempt{Context: d.Context, Picked: func() { t.start() }}
+	}
+	return d, t
 }

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
@@ -67,7 +66,7 @@ func (u *unaryStream) RecvMsg(reply any) error {
 	var o outcome
 	opts := append(o.split(u.rpc.Options), u.rpc.AddedOptions()...)
 	retry := u.newRetrier()
-	err := u.send(reply, &u.decision, 1, opts)
+	err := u.send(reply, 1, opts)
 	return u.again(reply, opts, &retry, err)
 }
 
@@ -79,24 +78,30 @@ func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, e
 		if err := retry.wait(&u.decision); err != nil {
 			return err
 		}
-		err = u.send(reply, u.attempt(retry.made), retry.made+1, opts)
+		err = u.send(reply, retry.made+1, opts)
 	}
 	return err
 }
 
-func (u *unaryStream) send(reply any, d *decision.Decision, n int, opts []grpc.CallOption) error {
+// send makes the n-th attempt, and keeps what gRPC reports of it.
+func (u *unaryStream) send(reply any, n int, opts []grpc.CallOption) error {
 	if u.last.sent {
 		u.last = &exchange{req: u.last.req}
 	}
 	a := u.last
 	a.sent = true
 	opts = append(slices.Clip(opts), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
-	return u.try(n, d, a.req, reply, opts)
+	return u.try(n, a.req, reply, opts)
 }
 
 // try makes the n-th attempt.
-func (u *unaryStream) try(n int, d *decision.Decision, req, reply any, opts []grpc.CallOption) error {
+func (u *unaryStream) try(n int, req, reply any, opts []grpc.CallOption) error {
+	d, timer := u.attempt(n - 1)
 	err := u.call.invoker(d, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, opts...)
+	if timer != nil {
+		timer.end()
+		err = timer.explain(err)
+	}
 	if u.extra.Trace != nil {
 		u.attemptEnded(n, err)
 	}
@@ -106,13 +111,13 @@ func (u *unaryStream) try(n int, d *decision.Decision, req, reply any, opts []gr
 // invoke makes the RPC if no filter looks at the response: gRPC reports to the application.
 func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	u.mirrorUnary(req)
-	if retry := u.newRetrier(); retry.max > 1 {
+	if retry := u.newRetrier(); retry.max > 1 || u.call.limitsTries() {
 		return u.invokeRetried(req, reply, opts, &retry)
 	}
 	if added := u.rpc.AddedOptions(); len(added) > 0 {
 		opts = slices.Concat(opts, added)
 	}
-	return u.try(1, &u.decision, req, reply, opts)
+	return u.try(1, req, reply, opts)
 }
 
 // firstTry is what the first attempt of a unary RPC with a retry policy needs.
@@ -135,7 +140,7 @@ func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retr
 		}
 	}
 	first = append(append(first, u.rpc.AddedOptions()...), grpc.Header(&try.exchange.header), grpc.Trailer(&try.exchange.trailer))
-	err := u.try(1, &u.decision, req, reply, first)
+	err := u.try(1, req, reply, first)
 	if err == nil {
 		grpcbridge.Finish(opts, nil)
 		return nil

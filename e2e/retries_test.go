@@ -1,0 +1,73 @@
+package e2e_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// retriedRoute is a route to the cluster with the policy, which gets a backoff of 1 ms.
+func retriedRoute(cluster string, policy *routepb.RetryPolicy) []*routepb.Route {
+	route := toCluster(cluster)
+	policy.RetryBackOff = &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(time.Millisecond)}
+	route.GetRoute().RetryPolicy = policy
+	return []*routepb.Route{route}
+}
+
+// eachKindThatEndsItsRequest is eachKind without the stream that waits for an answer before the
+// end of its request: per-try timeouts begin then.
+func eachKindThatEndsItsRequest(t *testing.T, test func(t *testing.T, k kind)) {
+	eachKind(t, func(t *testing.T, k kind) {
+		if k != bidiStreaming {
+			test(t, k)
+		}
+	})
+}
+
+// Envoy, RetryPolicy.per_try_timeout: an attempt that hangs is retried, and the last one is
+// bounded too.
+func TestPerTryTimeoutEndToEnd(t *testing.T) {
+	t.Parallel()
+	for name, conditions := range map[string]string{"a status code": "deadline-exceeded", "a reset": "5xx"} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			m, backend := newMesh(t), testutils.StartBackend(t, "b")
+			m.serveRoutes(retriedRoute("b", &routepb.RetryPolicy{
+				RetryOn: conditions, NumRetries: wrapperspb.UInt32(4), PerTryTimeout: durationpb.New(time.Second),
+			}), backend)
+			cc := m.dial("xds:///" + service)
+			eachKindThatEndsItsRequest(t, func(t *testing.T, k kind) {
+				var n atomic.Int32
+				backend.SetBehaviour(func(ctx context.Context, _ testutils.RPC) error {
+					if n.Add(1) == 1 {
+						<-ctx.Done()
+					}
+					return nil
+				})
+				if r := callFor(testutils.Context(t), cc, k); r.err != nil || n.Load() < 2 {
+					t.Errorf("%d attempts: %v", n.Load(), r.err)
+				}
+			})
+		})
+	}
+	xdstest.Parallel(t, "the last attempt", func(t *testing.T) {
+		m, backend := newMesh(t), testutils.StartBackend(t, "b")
+		m.serveRoutes(retriedRoute("b", &routepb.RetryPolicy{RetryOn: "deadline-exceeded", PerTryTimeout: durationpb.New(100 * time.Millisecond)}), backend)
+		cc := m.dial("xds:///" + service)
+		eachKindThatEndsItsRequest(t, func(t *testing.T, k kind) {
+			backend.SetBehaviour(func(ctx context.Context, _ testutils.RPC) error {
+				<-ctx.Done()
+				return nil
+			})
+			checkStatus(t, callFor(testutils.Context(t), cc, k).err, codes.DeadlineExceeded, "attempt 2 of the RPC was not answered for 100ms, the per_try_timeout")
+		})
+	})
+}
