@@ -17,6 +17,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -122,6 +123,84 @@ func TestRetry(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestRetriableHeaders: Envoy, RetryPolicy.retriable_headers and retriable_request_headers.
+func TestRetriableHeaders(t *testing.T) {
+	t.Parallel()
+	is := func(name, value string) []matching.Header {
+		return []matching.Header{
+			{Name: "x-never", Kind: matching.HeaderPresent, Present: true},
+			{Name: name, String: matching.NewString(matching.StringExact, value, false)},
+		}
+	}
+	for _, test := range []struct {
+		name     string
+		policy   xdsresource.RetryPolicy
+		handle   func(int, grpc.ServerStream) error
+		attempts int
+	}{
+		{"a header of the response", xdsresource.RetryPolicy{RetriableHeaders: is("again", "yes")}, failing(2, codes.NotFound, "again", "yes"), 3},
+		{"another value", xdsresource.RetryPolicy{RetriableHeaders: is("again", "yes")}, failing(2, codes.NotFound, "again", "no"), 1},
+		{"the status", xdsresource.RetryPolicy{RetriableHeaders: is("grpc-status", "2")}, failing(2, codes.Unknown), 3},
+		{"another status", xdsresource.RetryPolicy{RetriableHeaders: is("grpc-status", "2")}, failing(2, codes.NotFound), 1},
+		{"after response headers", xdsresource.RetryPolicy{RetriableHeaders: is("again", "yes")}, func(n int, s grpc.ServerStream) error {
+			_ = s.SendHeader(metadata.Pairs("again", "yes"))
+			return failing(2, codes.NotFound, "again", "yes")(n, s)
+		}, 1},
+		{"a header of the request", xdsresource.RetryPolicy{RequestHeaders: is("idempotent", "yes")}, failing(2, codes.Unavailable), 3},
+		{"another request", xdsresource.RetryPolicy{RequestHeaders: is("idempotent", "maybe")}, failing(2, codes.Unavailable), 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachKind(t, func(t *testing.T, k kind) {
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle})
+				r := w.do(metadata.AppendToOutgoingContext(testutils.Context(t), "idempotent", "yes"), k, "/s/m", []string{"x"})
+				if got := len(w.seen()); got != test.attempts || (r.err == nil) != (got == 3) {
+					t.Errorf("%d attempts, want %d: %v", got, test.attempts, r.err)
+				}
+			})
+		})
+	}
+}
+
+// TestRetryOnConnectFailure: Envoy, retry_on connect-failure: no endpoint could be reached. The RPC
+// that was sent and failed is none.
+func TestRetryOnConnectFailure(t *testing.T) {
+	t.Parallel()
+	for _, sent := range []bool{false, true} {
+		route := retried(xdsresource.RetryPolicy{ConnectFailure: true})
+		route.Retry.Codes = 0
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
+		attempts := 0
+		fail := func(ctx context.Context) error {
+			attempts++
+			d := decision.FromContext(ctx)
+			if d.NotSent(); sent {
+				d.Sent()
+			}
+			return status.Error(codes.Unavailable, "no endpoint")
+		}
+		want := 3
+		if sent {
+			want = 1
+		}
+		err := w.s.Unary(t.Context(), "/s/m", bytesOf("x"), bytesOf(""), w.cc,
+			func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				return fail(ctx)
+			}, nil)
+		if attempts != want || status.Code(err) != codes.Unavailable {
+			t.Errorf("unary, sent=%v: %d attempts, want %d: %v", sent, attempts, want, err)
+		}
+		attempts = 0
+		_, err = w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m",
+			func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+				return nil, fail(ctx)
+			}, nil)
+		if attempts != want || status.Code(err) != codes.Unavailable {
+			t.Errorf("streaming, sent=%v: %d attempts, want %d: %v", sent, attempts, want, err)
+		}
 	}
 }
 

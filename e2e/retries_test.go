@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -69,5 +71,29 @@ func TestPerTryTimeoutEndToEnd(t *testing.T) {
 			})
 			checkStatus(t, callFor(testutils.Context(t), cc, k).err, codes.DeadlineExceeded, "attempt 2 of the RPC was not answered for 100ms, the per_try_timeout")
 		})
+	})
+}
+
+// Envoy, retry_on connect-failure: the RPC is retried until there is a connection.
+func TestRetryOnConnectFailureEndToEnd(t *testing.T) {
+	t.Parallel()
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	route := retriedRoute("b", &routepb.RetryPolicy{RetryOn: "connect-failure", NumRetries: wrapperspb.UInt32(4)})
+	m.serveRoutes(route, backend)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, backend)
+	backend.Stop()
+	notReady := func(err error) bool { return err != nil && strings.Contains(err.Error(), "no endpoint of cluster") }
+	for ctx, err := testutils.Context(t), error(nil); !notReady(err); _, err = call(ctx, cc, unary) {
+		xdstest.NoError(t, ctx.Err())
+	}
+	eachKind(t, func(t *testing.T, k kind) {
+		var retries atomic.Int32
+		ctx := dynxds.WithTrace(testutils.Context(t), &dynxds.Trace{Retried: func(dynxds.TraceRetry) { retries.Add(1) }})
+		_, err := call(ctx, cc, k)
+		checkStatus(t, err, codes.Unavailable, "no endpoint of cluster")
+		if retries.Load() != 4 {
+			t.Errorf("%d retries, want 4", retries.Load())
+		}
 	})
 }

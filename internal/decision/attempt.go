@@ -21,10 +21,3 @@ func (d *Decision) Attempt() *Attempt {
 	a, _ := d.Context.(*Attempt)
 	return a
 }
-
-// Sent is called by the picker that sends the attempt to an endpoint. a may be nil.
-func (a *Attempt) Sent() {
-	if a != nil && a.Picked != nil {
-		a.Picked()
-	}
-}

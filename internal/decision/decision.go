@@ -58,8 +58,8 @@ type Extra struct {
 	// keeps it.
 	Pinned bool
 
-	dropped atomic.Bool
-	hash    atomic.Uint64 // see Decision.Hash; shared by the attempts of an RPC
+	fate atomic.Uint32 // of dropped and unreachable
+	hash atomic.Uint64 // see Decision.Hash; shared by the attempts of an RPC
 }
 
 // RPC is an RPC as the application made it, before filters and the route's edits.
@@ -140,16 +140,45 @@ func (d *Decision) policyHash() (hash uint64, ok bool) {
 	return d.Extra.RPC.Hash()
 }
 
+// What a picker has to say of an RPC that it finds no endpoint for.
+const (
+	dropped uint32 = 1 << iota
+	unreachable
+)
+
 // Drop is called by a picker that drops the RPC, so that it is not retried (gRFC A6,
 // "Transparent Retries").
 func (d *Decision) Drop() {
 	if d.Extra != nil {
-		d.Extra.dropped.Store(true)
+		d.Extra.fate.Or(dropped)
 	}
 }
 
 // Dropped reports whether Drop was called.
-func (d *Decision) Dropped() bool { return d.Extra != nil && d.Extra.dropped.Load() }
+func (d *Decision) Dropped() bool { return d.Extra != nil && d.Extra.fate.Load()&dropped != 0 }
+
+// NotSent is called by a picker when no endpoint can be reached. d may be nil.
+func (d *Decision) NotSent() {
+	if d != nil && d.Extra != nil {
+		d.Extra.fate.Or(unreachable)
+	}
+}
+
+// Sent is called by the picker of a cluster that sends the attempt to an endpoint. d may be nil.
+func (d *Decision) Sent() {
+	if d == nil || d.Extra == nil {
+		return
+	}
+	if d.Extra.fate.Load()&unreachable != 0 {
+		d.Extra.fate.And(^unreachable)
+	}
+	if a := d.Attempt(); a != nil && a.Picked != nil {
+		a.Picked()
+	}
+}
+
+// Unreachable reports whether the last pick for the RPC found that no endpoint can be reached.
+func (d *Decision) Unreachable() bool { return d.Extra != nil && d.Extra.fate.Load()&unreachable != 0 }
 
 type contextKey struct{}
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -26,12 +27,32 @@ type RetryPolicy struct {
 	// NoResponse retries attempts that no server has answered, among them those that a per-try
 	// timeout has ended (retry_on reset, gateway-error, 5xx).
 	NoResponse bool
+	// ConnectFailure retries attempts for which no endpoint could be reached (connect-failure).
+	ConnectFailure bool
+	// RetriableHeaders retries attempts whose response consists of trailers only, and has a
+	// header that matches any of these (retriable-headers).
+	RetriableHeaders []matching.Header
+	// RequestHeaders, if any, leaves retries to RPCs with a header that matches any of these
+	// (retriable_request_headers).
+	RequestHeaders []matching.Header
+	// ResetHeaders are headers of responses that say when to retry, the first one that can be
+	// used takes effect (rate_limited_retry_back_off). One that says later than MaxReset is not
+	// used.
+	ResetHeaders []ResetHeader
+	MaxReset     time.Duration
 	// PerTryTimeout bounds the time from the end of an attempt's request to the start of its
 	// response (per_try_timeout). 0: no bound.
 	PerTryTimeout time.Duration
 	// PerTryIdleTimeout bounds the time in which an attempt whose request has ended receives
 	// nothing, also after its response has started (per_try_idle_timeout). 0: no bound.
 	PerTryIdleTimeout time.Duration
+}
+
+// ResetHeader is a header of a response that says when to retry.
+type ResetHeader struct {
+	Name string // in lower case
+	// Timestamp says that the value is a Unix time. Otherwise it is a number of seconds to wait.
+	Timestamp bool
 }
 
 // LimitsTries reports whether the policy has a timeout for each attempt.
@@ -61,6 +82,9 @@ const (
 	maxBackoffFactor   = 10
 )
 
+// defaultMaxReset is the default of rate_limited_retry_back_off.max_interval.
+const defaultMaxReset = 300 * time.Second
+
 // retryConditions are the conditions of retry_on that are status codes.
 var retryConditions = map[string]codes.Code{
 	"cancelled":          codes.Canceled,
@@ -78,7 +102,8 @@ func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *Re
 		PerTryTimeout:     d.duration(at.Field("per_try_timeout"), pb.GetPerTryTimeout()),
 		PerTryIdleTimeout: d.duration(at.Field("per_try_idle_timeout"), pb.GetPerTryIdleTimeout()),
 	}
-	d.retryOn(at.Field("retry_on"), pb.GetRetryOn(), p)
+	d.retryOn(at, pb, p)
+	p.RequestHeaders = d.match.headerMatchers(at, "retriable_request_headers", pb.GetRetriableRequestHeaders())
 	if n := pb.GetNumRetries(); n != nil {
 		if n.GetValue() == 0 {
 			d.fault(at.Field("num_retries"), "must be at least 1")
@@ -87,6 +112,9 @@ func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *Re
 	}
 	if backoff := pb.GetRetryBackOff(); backoff != nil {
 		d.retryBackoff(at.Field("retry_back_off"), backoff, p)
+	}
+	if limited := pb.GetRateLimitedRetryBackOff(); limited != nil {
+		d.rateLimitedBackoff(at.Field("rate_limited_retry_back_off"), limited, p)
 	}
 	switch {
 	case p.retries():
@@ -99,10 +127,12 @@ func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *Re
 }
 
 // retries reports whether any attempt may be retried.
-func (p *RetryPolicy) retries() bool { return p.Codes != 0 || p.NoResponse }
+func (p *RetryPolicy) retries() bool {
+	return p.Codes != 0 || p.NoResponse || p.ConnectFailure || len(p.RetriableHeaders) > 0
+}
 
-func (d *routeDecoder) retryOn(at *faults.Path, conditions string, p *RetryPolicy) {
-	unknown := 0
+func (d *routeDecoder) retryOn(at *faults.Path, pb *routepb.RetryPolicy, p *RetryPolicy) {
+	conditions, unknown := pb.GetRetryOn(), 0
 	for condition := range strings.SplitSeq(conditions, ",") {
 		condition = strings.ToLower(strings.TrimSpace(condition))
 		code, isCode := retryConditions[condition]
@@ -113,13 +143,17 @@ func (d *routeDecoder) retryOn(at *faults.Path, conditions string, p *RetryPolic
 			// gRPC servers answer with HTTP status 200, so what is left of the latter two is that
 			// no server answers.
 			p.NoResponse = true
+		case condition == "connect-failure":
+			p.ConnectFailure = true
+		case condition == "retriable-headers":
+			p.RetriableHeaders = d.match.headerMatchers(at, "retriable_headers", pb.GetRetriableHeaders())
 		case condition != "":
 			unknown++
 		}
 	}
 	if unknown > 0 {
 		// Routes list different conditions, but are reported as one.
-		d.ignored.add(at, xdsclient.SeverityInfo, "",
+		d.ignored.add(at.Field("retry_on"), xdsclient.SeverityInfo, "",
 			fmt.Sprintf("%s: this client does not support %d of the conditions", faults.Quote(conditions), unknown))
 	}
 }
@@ -134,6 +168,26 @@ func (d *routeDecoder) retryBackoff(at *faults.Path, pb *routepb.RetryPolicy_Ret
 		}
 	}
 	p.BaseBackoff, p.MaxBackoff = max(base, minBackoff), max(limit, minBackoff)
+}
+
+func (d *routeDecoder) rateLimitedBackoff(at *faults.Path, pb *routepb.RetryPolicy_RateLimitedRetryBackOff, p *RetryPolicy) {
+	for i, h := range pb.GetResetHeaders() {
+		at := at.Item("reset_headers", i)
+		p.ResetHeaders = append(p.ResetHeaders, ResetHeader{
+			Name:      d.headerName(at.Field("name"), h.GetName()),
+			Timestamp: h.GetFormat() == routepb.RetryPolicy_UNIX_TIMESTAMP,
+		})
+		if _, known := routepb.RetryPolicy_ResetHeaderFormat_name[int32(h.GetFormat())]; !known {
+			d.fault(at.Field("format"), "must be SECONDS or UNIX_TIMESTAMP, is %d", h.GetFormat())
+		}
+	}
+	if len(p.ResetHeaders) == 0 {
+		d.fault(at.Field("reset_headers"), "must not be empty")
+	}
+	p.MaxReset = defaultMaxReset
+	if pb.GetMaxInterval() != nil {
+		p.MaxReset = d.positive(at.Field("max_interval"), pb.GetMaxInterval())
+	}
 }
 
 const maxDuration = time.Duration(1<<63 - 1)

@@ -107,7 +107,7 @@ func backoff(base, limit *durationpb.Duration) *routepb.RetryPolicy_RetryBackOff
 	return &routepb.RetryPolicy_RetryBackOff{BaseInterval: base, MaxInterval: limit}
 }
 
-// gRFC A44, "Converting Envoy RetryPolicy to gRPC RetryPolicy".
+// gRFC A44, "Converting Envoy RetryPolicy to gRPC RetryPolicy", and what Envoy has beyond it.
 func TestRetryPolicy(t *testing.T) {
 	t.Parallel()
 	ms := func(n float64) *durationpb.Duration {
@@ -144,6 +144,26 @@ func TestRetryPolicy(t *testing.T) {
 		{"no response", &routepb.RetryPolicy{RetryOn: "unavailable,reset"}, beyond(func(p *RetryPolicy) { p.NoResponse = true })},
 		{"5xx alone", &routepb.RetryPolicy{RetryOn: "5xx"}, beyond(func(p *RetryPolicy) { p.Codes, p.NoResponse = 0, true })},
 		{"gateway-error alone", &routepb.RetryPolicy{RetryOn: "gateway-error"}, beyond(func(p *RetryPolicy) { p.Codes, p.NoResponse = 0, true })},
+		{"connect-failure alone", &routepb.RetryPolicy{RetryOn: "connect-failure"}, beyond(func(p *RetryPolicy) { p.Codes, p.ConnectFailure = 0, true })},
+		{"retriable-headers", &routepb.RetryPolicy{RetryOn: "retriable-headers", RetriableHeaders: []*routepb.HeaderMatcher{present("Again", true)}},
+			beyond(func(p *RetryPolicy) {
+				p.Codes, p.RetriableHeaders = 0, []matching.Header{{Name: "again", Kind: matching.HeaderPresent, Present: true}}
+			})},
+		{"retriable-headers without headers", &routepb.RetryPolicy{RetryOn: "retriable-headers"}, nil},
+		{"headers without retriable-headers", &routepb.RetryPolicy{RetryOn: "unavailable", RetriableHeaders: []*routepb.HeaderMatcher{present("again", true)}},
+			beyond(func(*RetryPolicy) {})},
+		{"retriable_request_headers", &routepb.RetryPolicy{RetryOn: "unavailable", RetriableRequestHeaders: []*routepb.HeaderMatcher{present("idempotent", true)}},
+			beyond(func(p *RetryPolicy) {
+				p.RequestHeaders = []matching.Header{{Name: "idempotent", Kind: matching.HeaderPresent, Present: true}}
+			})},
+		{"rate_limited_retry_back_off", &routepb.RetryPolicy{RetryOn: "unavailable", RateLimitedRetryBackOff: &routepb.RetryPolicy_RateLimitedRetryBackOff{
+			ResetHeaders: []*routepb.RetryPolicy_ResetHeader{{Name: "Retry-After"}, {Name: "reset", Format: routepb.RetryPolicy_UNIX_TIMESTAMP}},
+		}}, beyond(func(p *RetryPolicy) {
+			p.ResetHeaders, p.MaxReset = []ResetHeader{{Name: "retry-after"}, {Name: "reset", Timestamp: true}}, 300*time.Second
+		})},
+		{"max_interval", &routepb.RetryPolicy{RetryOn: "unavailable", RateLimitedRetryBackOff: &routepb.RetryPolicy_RateLimitedRetryBackOff{
+			ResetHeaders: []*routepb.RetryPolicy_ResetHeader{{Name: "a"}}, MaxInterval: ms(5),
+		}}, beyond(func(p *RetryPolicy) { p.ResetHeaders, p.MaxReset = []ResetHeader{{Name: "a"}}, 5*time.Millisecond })},
 		{"timeouts", &routepb.RetryPolicy{RetryOn: "unavailable", PerTryTimeout: ms(1), PerTryIdleTimeout: ms(2)},
 			beyond(func(p *RetryPolicy) { p.PerTryTimeout, p.PerTryIdleTimeout = time.Millisecond, 2*time.Millisecond })},
 		{"timeouts, and no retries", &routepb.RetryPolicy{NumRetries: wrapperspb.UInt32(4), PerTryTimeout: ms(1)},
@@ -200,6 +220,12 @@ func TestRetryPolicyFaults(t *testing.T) {
 		{"negative intervals", &routepb.RetryPolicy{RetryBackOff: backoff(durationpb.New(-1), second)}, []fault{{at + ".retry_back_off.base_interval", "is negative: -1ns"}}},
 		{"negative timeouts", &routepb.RetryPolicy{PerTryTimeout: durationpb.New(-1), PerTryIdleTimeout: durationpb.New(-2)},
 			[]fault{{at + ".per_try_timeout", "is negative: -1ns"}, {at + ".per_try_idle_timeout", "is negative: -2ns"}}},
+		{"headers that match nothing", &routepb.RetryPolicy{RetryOn: "retriable-headers", RetriableHeaders: []*routepb.HeaderMatcher{{Name: "a"}}, RetriableRequestHeaders: []*routepb.HeaderMatcher{present("", true)}},
+			[]fault{{at + ".retriable_headers[0]", "header_match_specifier must be set to a kind of match that this client knows"}, {at + ".retriable_request_headers[0].name", "must not be empty"}}},
+		{"no reset header", &routepb.RetryPolicy{RateLimitedRetryBackOff: &routepb.RetryPolicy_RateLimitedRetryBackOff{MaxInterval: durationpb.New(0)}},
+			[]fault{{at + ".rate_limited_retry_back_off.reset_headers", "must not be empty"}, {at + ".rate_limited_retry_back_off.max_interval", "must be above 0"}}},
+		{"an unknown format", &routepb.RetryPolicy{RateLimitedRetryBackOff: &routepb.RetryPolicy_RateLimitedRetryBackOff{ResetHeaders: []*routepb.RetryPolicy_ResetHeader{{Name: "a", Format: 7}}}},
+			[]fault{{at + ".rate_limited_retry_back_off.reset_headers[0].format", "must be SECONDS or UNIX_TIMESTAMP, is 7"}}},
 		{"upside down", &routepb.RetryPolicy{RetryBackOff: backoff(minute, second)}, []fault{{at + ".retry_back_off.max_interval", "1s is below base_interval, 1m0s"}}},
 	})
 }

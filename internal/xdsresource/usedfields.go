@@ -101,6 +101,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.route.v3.RouteAction.RequestMirrorPolicy": {"cluster", "cluster_header", "runtime_fraction", "disable_shadow_host_suffix_append", "request_headers_mutations", "host_rewrite_literal"},
 	"envoy.config.route.v3.RetryPolicy": {
 		"retry_on", "num_retries", "retry_back_off", "per_try_timeout", "per_try_idle_timeout",
+		"rate_limited_retry_back_off", "retriable_headers", "retriable_request_headers",
 	},
 	"envoy.config.route.v3.WeightedCluster": {"clusters"},
 	"envoy.config.route.v3.WeightedCluster.ClusterWeight": append(fieldNames{

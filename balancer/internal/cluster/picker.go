@@ -128,6 +128,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		if err == balancer.ErrNoSubConnAvailable {
 			return result, nil, err
 		}
+		d.NotSent()
 		return result, nil, tree.Explain(err, fmt.Sprintf(
 			"dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", p.cluster, p.endpoints), p.notes)
 	}
@@ -135,7 +136,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	if ok {
 		result.SubConn = sc.Unwrap()
 		setAuthority(&result, d, sc)
-		d.Attempt().Sent()
+		d.Sent()
 		if t := d.Trace(); t != nil {
 			p.picked(t, sc.Address())
 		}

@@ -3,6 +3,7 @@ package router
 import (
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -49,13 +51,20 @@ func (r *request) newRetrier() retrier {
 	if policy == nil {
 		return retrier{}
 	}
-	return retrier{policy: policy, max: min(policy.MaxAttempts, r.call.routes.Channel.maxAttempts)}
+	retry := retrier{policy: policy, max: min(policy.MaxAttempts, r.call.routes.Channel.maxAttempts)}
+	if len(policy.RequestHeaders) > 0 {
+		x := r.call.matchable(r.decision.Context, r.rpc)
+		if headers := x.Headers(); !matching.MatchesAny(policy.RequestHeaders, &headers) {
+			retry.max = 1
+		}
+	}
+	return retry
 }
 
 // again reports whether an attempt that ended with err and trailer, without response
 // headers, is followed by another one. If so, the caller calls wait.
 func (r *retrier) again(d *decision.Decision, err error, trailer metadata.MD) bool {
-	if r.policy == nil || r.made+1 >= r.max || d.Dropped() || d.Err() != nil || !retriable(r.policy, err, trailer) {
+	if r.policy == nil || r.made+1 >= r.max || d.Dropped() || d.Err() != nil || !r.retriable(d, err, trailer) {
 		return false
 	}
 	if pushback := trailer[retryPushback]; len(pushback) > 0 {
@@ -64,6 +73,8 @@ func (r *retrier) again(d *decision.Decision, err error, trailer metadata.MD) bo
 			return false
 		}
 		r.delay, r.steps = time.Duration(ms)*time.Millisecond, 0
+	} else if delay, ok := r.reset(trailer); ok {
+		r.delay = delay
 	} else {
 		r.delay = r.backoff()
 		r.steps++
@@ -72,15 +83,64 @@ func (r *retrier) again(d *decision.Decision, err error, trailer metadata.MD) bo
 	return true
 }
 
-// retriable reports whether a policy retries attempts that end like this.
-func retriable(p *xdsresource.RetryPolicy, err error, trailer metadata.MD) bool {
-	code := status.Code(err)
-	return p.Codes.Has(code) || p.NoResponse && len(trailer) == 0 && unanswered.Has(code)
+// retriable reports whether the policy retries attempts that end like this.
+func (r *retrier) retriable(d *decision.Decision, err error, trailer metadata.MD) bool {
+	p, code := r.policy, status.Code(err)
+	switch {
+	case p.Codes.Has(code):
+		return true
+	case len(trailer) > 0: // a response
+		return len(p.RetriableHeaders) > 0 && hasAny(p.RetriableHeaders, err, trailer)
+	default:
+		return p.NoResponse && unanswered.Has(code) || p.ConnectFailure && d.Unreachable()
+	}
+}
+
+// hasAny reports whether a response that consists of trailers only has a header that matches.
+// gRPC leaves the status out of the trailers.
+func hasAny(headers []matching.Header, err error, trailer metadata.MD) bool {
+	s := status.Convert(err)
+	response := matching.RPC{Metadata: func() metadata.MD {
+		return metadata.Join(trailer, metadata.Pairs("grpc-status", itoa(int(s.Code())), "grpc-message", s.Message()))
+	}}
+	h := response.Headers()
+	return matching.MatchesAny(headers, &h)
 }
 
 // unanswered are the codes that an attempt without response ends with, except those that are
 // the application's doing. The trailer of any response has at least a content-type.
 var unanswered = xdsresource.NewCodeSet(codes.Unavailable, codes.Internal, codes.Canceled, codes.DeadlineExceeded)
+
+// reset returns how long the response asks to wait, with up to half of that added, as Envoy does,
+// so that clients do not come back together. It reports false if the response does not say.
+func (r *retrier) reset(trailer metadata.MD) (delay time.Duration, ok bool) {
+	for _, h := range r.policy.ResetHeaders {
+		values := trailer[h.Name]
+		if len(values) == 0 {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(values[0]), 10, 63)
+		if err != nil {
+			continue
+		}
+		limit := r.policy.MaxReset
+		if h.Timestamp {
+			now := time.Now()
+			if n > uint64(now.Add(limit).Unix()) {
+				continue
+			}
+			if delay = time.Unix(int64(n), 0).Sub(now); delay < 0 {
+				continue
+			}
+		} else if n > uint64(limit/time.Second) {
+			continue
+		} else {
+			delay = time.Duration(n) * time.Second
+		}
+		return delay + rand.N(delay/2+1), true
+	}
+	return 0, false
+}
 
 func (r *retrier) backoff() time.Duration {
 	backoff := r.policy.BaseBackoff
