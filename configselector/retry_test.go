@@ -253,6 +253,37 @@ func TestADropIsNotRetried(t *testing.T) {
 	}
 }
 
+// A retry that the picker refuses, for a limit of the cluster, leaves the RPC with what its last
+// attempt got, and the reason.
+func TestARetryThatThePickerRefuses(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: failing(9, codes.Internal)})
+		attempts := 0
+		w.pick = func(ctx context.Context) error {
+			d := decision.FromContext(ctx)
+			if attempts++; attempts == 1 {
+				return nil
+			}
+			if a := d.Attempt(); a == nil || !a.Retry {
+				t.Error("the picker does not know that it picks for a retry")
+			}
+			d.RefuseRetry()
+			return status.Error(codes.Unavailable, "too many retries")
+		}
+		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+		if attempts != 2 || status.Code(r.err) != codes.Internal || status.Convert(r.err).Message() != "try again; not retried: too many retries" {
+			t.Errorf("%d attempts: %v", attempts, r.err)
+		}
+		if !slices.Equal(r.trailer["attempt"], []string{"0"}) {
+			t.Errorf("trailer %v is not that of the last attempt", r.trailer)
+		}
+		if len(r.finished) != 1 || fmt.Sprint(r.finished[0]) != fmt.Sprint(r.err) {
+			t.Errorf("OnFinish got %v, want once %v", r.finished, r.err)
+		}
+	})
+}
+
 // TestRetriesWhenNoStreamCanBeHad: gRFC A6, "Transparent Retries": a failure of
 // load balancing is a matter for the policy.
 func TestRetriesWhenNoStreamCanBeHad(t *testing.T) {

@@ -32,6 +32,8 @@ type world struct {
 	ch *configselector.Channel
 	s  *configselector.Selector
 
+	pick func(ctx context.Context) error // what the picker does, or nil; see do
+
 	xdstest.State
 	rpcs  []seen
 	conns []net.Conn // that the channel has opened
@@ -134,6 +136,27 @@ func plainStreamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientCo
 	return cc.NewStream(ctx, desc, method, opts...)
 }
 
+func (w *world) picked(ctx context.Context) error {
+	if w.pick == nil {
+		return nil
+	}
+	return w.pick(ctx)
+}
+
+func (w *world) invoker(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+	if err := w.picked(ctx); err != nil {
+		return err
+	}
+	return plainInvoker(ctx, method, req, reply, cc, opts...)
+}
+
+func (w *world) streamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if err := w.picked(ctx); err != nil {
+		return nil, err
+	}
+	return plainStreamer(ctx, desc, cc, method, opts...)
+}
+
 // kind is one of the four kinds of RPC.
 type kind struct {
 	name string
@@ -185,12 +208,12 @@ func (w *world) do(ctx context.Context, k kind, method string, requests []string
 	}()
 	if k.desc == nil {
 		reply := new(wrapperspb.BytesValue)
-		r.err = w.s.Unary(ctx, method, bytesOf(requests[0]), reply, w.cc, plainInvoker, opts)
+		r.err = w.s.Unary(ctx, method, bytesOf(requests[0]), reply, w.cc, w.invoker, opts)
 		r.replies = []string{string(reply.GetValue())}
 		return r
 	}
 	var s grpc.ClientStream
-	if s, r.err = w.s.Stream(ctx, k.desc, w.cc, method, plainStreamer, opts); r.err != nil {
+	if s, r.err = w.s.Stream(ctx, k.desc, w.cc, method, w.streamer, opts); r.err != nil {
 		return r
 	}
 	if !k.desc.ClientStreams {

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -94,6 +96,40 @@ func TestRetryOnConnectFailureEndToEnd(t *testing.T) {
 		checkStatus(t, err, codes.Unavailable, "no endpoint of cluster")
 		if retries.Load() != 4 {
 			t.Errorf("%d retries, want 4", retries.Load())
+		}
+	})
+}
+
+// Envoy, CircuitBreakers.Thresholds.max_retries: the retry over the limit is not made, and the RPC
+// ends as its last attempt did.
+func TestRetriesOverTheLimitEndToEnd(t *testing.T) {
+	t.Parallel()
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	resources := chain(service, retriedRoute("b", &routepb.RetryPolicy{RetryOn: "unavailable"})...)
+	for _, r := range clusterOf("b", backend) {
+		if c, ok := r.(*clusterpb.Cluster); ok {
+			c.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(0)}}}
+		}
+		resources = append(resources, r)
+	}
+	m.set(resources...)
+	cc := m.dial("xds:///" + service)
+	eachKind(t, func(t *testing.T, k kind) {
+		var n atomic.Int32
+		backend.SetBehaviour(func(context.Context, testutils.RPC) error {
+			n.Add(1)
+			return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
+		})
+		var last atomic.Pointer[dynxds.TraceAttempt]
+		ctx := dynxds.WithTrace(testutils.Context(t), &dynxds.Trace{AttemptEnded: func(a dynxds.TraceAttempt) { last.Store(&a) }})
+		err := callFor(ctx, cc, k).err
+		checkStatus(t, err, codes.Unavailable, "not yet; not retried: ")
+		checkStatus(t, err, codes.Unavailable, `retries to cluster "b" in flight as circuit_breakers.max_retries allows`)
+		if n.Load() != 1 {
+			t.Errorf("the backend saw %d attempts", n.Load())
+		}
+		if a := last.Load(); a.Number != 2 || a.Err == nil || !strings.Contains(a.Err.Error(), "max_retries") {
+			t.Errorf("the last attempt in the trace: %+v", a)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import "context"
 // gets the attempt.
 type Attempt struct {
 	context.Context
+	Retry bool // the RPC has been attempted before
 	// Picked, if not nil, is called when the picker has found an endpoint for the attempt,
 	// again if gRPC picks for it again.
 	Picked func()

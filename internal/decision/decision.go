@@ -58,7 +58,7 @@ type Extra struct {
 	// keeps it.
 	Pinned bool
 
-	fate atomic.Uint32 // of dropped and unreachable
+	fate atomic.Uint32 // of dropped, unreachable and noRetry
 	hash atomic.Uint64 // see Decision.Hash; shared by the attempts of an RPC
 }
 
@@ -144,6 +144,7 @@ func (d *Decision) policyHash() (hash uint64, ok bool) {
 const (
 	dropped uint32 = 1 << iota
 	unreachable
+	noRetry
 )
 
 // Drop is called by a picker that drops the RPC, so that it is not retried (gRFC A6,
@@ -156,6 +157,17 @@ func (d *Decision) Drop() {
 
 // Dropped reports whether Drop was called.
 func (d *Decision) Dropped() bool { return d.Extra != nil && d.Extra.fate.Load()&dropped != 0 }
+
+// RefuseRetry is called by a picker that drops the RPC because it is a retry. The error of the
+// pick says why.
+func (d *Decision) RefuseRetry() {
+	if d.Extra != nil {
+		d.Extra.fate.Or(dropped | noRetry)
+	}
+}
+
+// RetryRefused reports whether RefuseRetry was called.
+func (d *Decision) RetryRefused() bool { return d.Extra != nil && d.Extra.fate.Load()&noRetry != 0 }
 
 // NotSent is called by a picker when no endpoint can be reached. d may be nil.
 func (d *Decision) NotSent() {

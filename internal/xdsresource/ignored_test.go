@@ -95,13 +95,13 @@ func TestIgnoredFields(t *testing.T) {
 					ConfigSourceSpecifier: &corepb.ConfigSource_Ads{}, InitialFetchTimeout: durationpb.New(1), ResourceApiVersion: corepb.ApiVersion_V3,
 				}},
 				CircuitBreakers: &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
-					{MaxRequests: wrapperspb.UInt32(1)}, {MaxRetries: wrapperspb.UInt32(1)},
+					{MaxRequests: wrapperspb.UInt32(1)}, {MaxConnections: wrapperspb.UInt32(1)},
 				}},
 				OutlierDetection: &clusterpb.OutlierDetection{Consecutive_5Xx: wrapperspb.UInt32(1), Interval: durationpb.New(1)},
 			},
 			[]note{
 				{"eds_cluster_config.eds_config.initial_fetch_timeout", is}, {"connect_timeout", is},
-				{"circuit_breakers.thresholds[1].max_retries", is}, {"outlier_detection.consecutive_5xx", is},
+				{"circuit_breakers.thresholds[1].max_connections", is}, {"outlier_detection.consecutive_5xx", is},
 			},
 		}, {
 			"policies within policies",

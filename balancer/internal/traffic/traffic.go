@@ -35,6 +35,7 @@ var counters = struct {
 type Counter struct {
 	key      Key
 	inFlight atomic.Int64
+	retries  atomic.Int64 // of inFlight
 	refused  atomic.Uint64
 	users    atomic.Int64 // written with counters locked
 
@@ -97,6 +98,24 @@ func (c *Counter) End() {
 		c.collect()
 	}
 }
+
+// StartRetry counts an RPC, which Start has counted or is about to, as a retry. It reports false,
+// and counts nothing, if there are limit retries in flight, or percent of the RPCs in flight if
+// that is more.
+func (c *Counter) StartRetry(limit uint32, percent float64) bool {
+	for {
+		n := c.retries.Load()
+		if n >= max(int64(limit), int64(percent/100*float64(c.inFlight.Load()))) {
+			return false
+		}
+		if c.retries.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// EndRetry ends what StartRetry has counted, before End.
+func (c *Counter) EndRetry() { c.retries.Add(-1) }
 
 // Drops returns the count of RPCs dropped for a category.
 func (c *Counter) Drops(category string) *atomic.Uint64 {

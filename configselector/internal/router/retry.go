@@ -166,6 +166,14 @@ func (r *retrier) wait(d *decision.Decision) error {
 	}
 }
 
+// notRetried returns the status of an RPC whose last attempt ended with err, and whose retry the
+// picker has refused.
+func notRetried(err, refused error) error {
+	s := status.Convert(err).Proto()
+	s.Message += "; not retried: " + status.Convert(refused).Message()
+	return status.FromProto(s).Err()
+}
+
 // bufferSize returns how many bytes of an RPC may be buffered for retries.
 func bufferSize(opts []grpc.CallOption) int {
 	size := defaultBufferSize

@@ -144,16 +144,22 @@ func (s *retryStream) open() (*attempt, error) {
 	a.ClientStream, err = c.streaming.streamer(a.decision, c.rpc.StreamDesc, c.routes.Channel.ClientConn, s.request.extra.WireMethod, opts...)
 	if err != nil {
 		ended(err)
-		s.over(a, err)
+		a.end(err, nil)
 	}
 	return a, err
 }
 
-// over ends a, which has no stream, with err.
-func (s *retryStream) over(a *attempt, err error) {
+// end ends a, which has no stream.
+func (a *attempt) end(err error, trailer metadata.MD) {
 	a.over = true
-	a.ClientStream = httpfilter.EndedStream(a.decision, err, nil)
+	a.ClientStream = httpfilter.EndedStream(a.decision, err, trailer)
 	a.finish(err)
+}
+
+// endWith ends the RPC.
+func (s *retryStream) endWith(err error, trailer metadata.MD) {
+	s.attempt = &attempt{decision: &s.request.decision, finished: make(chan struct{})}
+	s.attempt.end(err, trailer)
 }
 
 // again is called when attempt a has ended with err, which is not OK, and without response
@@ -169,14 +175,18 @@ func (s *retryStream) again(a *attempt, err error) bool {
 	}
 	for s.retry.again(&s.request.decision, err, s.attempt.Trailer()) {
 		s.request.retried(&s.retry, err)
-		if err = s.retry.wait(&s.request.decision); err != nil {
-			s.attempt = &attempt{decision: &s.request.decision, finished: make(chan struct{})}
-			s.over(s.attempt, err)
+		if err := s.retry.wait(&s.request.decision); err != nil {
+			s.endWith(err, nil)
 			break
 		}
+		failed, failure := s.attempt, err
 		if s.attempt, err = s.open(); err == nil {
 			s.replay(s.attempt)
 			return true
+		}
+		if s.request.decision.RetryRefused() {
+			s.endWith(notRetried(failure, err), failed.Trailer())
+			break
 		}
 	}
 	s.commitLocked()

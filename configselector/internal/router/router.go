@@ -175,17 +175,19 @@ func (r *request) attempt(n int) (*decision.Decision, *tryTimer) {
 		return &r.decision, nil
 	}
 	d := r.decision.Copy()
-	if n > 0 {
-		d.Context = metadata.AppendToOutgoingContext(d.Context, previousAttempts, itoa(n))
+	a := &decision.Attempt{Context: d.Context, Retry: n > 0}
+	if a.Retry {
+		a.Context = metadata.AppendToOutgoingContext(a.Context, previousAttempts, itoa(n))
 	}
+	d.Context = a
 	if !limited {
 		return d, nil
 	}
 	t := &tryTimer{policy: r.call.route.Retry, number: n + 1}
-	d.Context, t.cancel = context.WithCancel(d.Context)
+	a.Context, t.cancel = context.WithCancel(a.Context)
 	if r.rpc.StreamDesc == nil {
 		// The request of a unary RPC is sent at once. Streams begin the timeouts themselves.
-		d.Context = &decision.Attempt{Context: d.Context, Picked: func() { t.start() }}
+		a.Picked = func() { t.start() }
 	}
 	return d, t
 }

@@ -78,7 +78,11 @@ func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, e
 		if err := retry.wait(&u.decision); err != nil {
 			return err
 		}
-		err = u.send(reply, retry.made+1, opts)
+		last, failure := u.last, err
+		if err = u.send(reply, retry.made+1, opts); u.decision.RetryRefused() {
+			u.last = last
+			return notRetried(failure, err)
+		}
 	}
 	return err
 }

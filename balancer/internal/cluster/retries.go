@@ -1,0 +1,43 @@
+package cluster
+
+import (
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/decision"
+)
+
+// enterRetry counts an RPC that is a retry, or returns the status error that ends it.
+func (p *picker) enterRetry(d *decision.Decision) (retry bool, err error) {
+	if a := d.Attempt(); a == nil || !a.Retry {
+		return false, nil
+	}
+	limit := p.gate.retries
+	if p.gate.counter.StartRetry(limit.Fixed, limit.Percent) {
+		return true, nil
+	}
+	d.RefuseRetry()
+	field := "max_retries"
+	if limit.Budget {
+		field = "retry_budget"
+	}
+	return false, status.Errorf(codes.Unavailable,
+		"dynxds: this process has as many retries to cluster %q in flight as circuit_breakers.%s allows", p.cluster, field)
+}
+
+// leave ends the count of an RPC that finds no endpoint.
+func (g *gate) leave(retry bool) {
+	if retry {
+		g.counter.EndRetry()
+	}
+	g.counter.End()
+}
+
+// endRetry returns what gRPC is to call when a retry ends, where end is for any RPC.
+func (g *gate) endRetry(end func(balancer.DoneInfo)) func(balancer.DoneInfo) {
+	return func(info balancer.DoneInfo) {
+		g.counter.EndRetry()
+		end(info)
+	}
+}
