@@ -178,7 +178,7 @@ func TestRetryOnConnectFailure(t *testing.T) {
 			attempts++
 			d := decision.FromContext(ctx)
 			if d.NotSent(); sent {
-				d.Sent()
+				d.Sent("endpoint")
 			}
 			return status.Error(codes.Unavailable, "no endpoint")
 		}

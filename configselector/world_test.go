@@ -128,7 +128,7 @@ func (w *world) await(t testing.TB, n int) []seen {
 // plainInvoker and plainStreamer are what gRPC gives to interceptors. The former stands for
 // the picker of clusters, too.
 func plainInvoker(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-	decision.FromContext(ctx).Sent()
+	decision.FromContext(ctx).Sent("bufconn")
 	return cc.Invoke(ctx, method, req, reply, opts...)
 }
 

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,12 +10,15 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	previoushostspb "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -130,6 +134,41 @@ func TestRetriesOverTheLimitEndToEnd(t *testing.T) {
 		}
 		if a := last.Load(); a.Number != 2 || a.Err == nil || !strings.Contains(a.Err.Error(), "max_retries") {
 			t.Errorf("the last attempt in the trace: %+v", a)
+		}
+	})
+}
+
+// Envoy, RetryPolicy.retry_host_predicate, previous_hosts: a retry goes to a backend that the RPC
+// was not sent to yet.
+func TestRetriesAvoidPreviousHostsEndToEnd(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backends := []*testutils.Backend{testutils.StartBackend(t, "b0"), testutils.StartBackend(t, "b1"), testutils.StartBackend(t, "b2")}
+	resources := chain(service, retriedRoute("c", &routepb.RetryPolicy{
+		RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(2), HostSelectionRetryMaxAttempts: 20,
+		RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{{
+			Name: "previous", ConfigType: &routepb.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: xdsmsg.Any(new(previoushostspb.PreviousHostsPredicate))},
+		}},
+	})...)
+	m.set(append(resources, clusterOf("c", backends...)...)...)
+	cc := m.dial("xds:///" + service)
+	for ctx, seen := testutils.Context(t), make(map[string]bool); len(seen) < 3; {
+		id, err := call(ctx, cc, unary, grpc.WaitForReady(true))
+		xdstest.NoError(t, err)
+		seen[id] = true
+	}
+	for _, b := range backends {
+		b.Fail(testutils.TrailersOnly(status.Error(codes.Unavailable, "not here")))
+	}
+	eachKind(t, func(t *testing.T, k kind) {
+		for range 20 {
+			var picks []string
+			ctx := dynxds.WithTrace(testutils.Context(t), &dynxds.Trace{Picked: func(p dynxds.TracePick) { picks = append(picks, p.Endpoint) }})
+			checkStatus(t, callFor(ctx, cc, k).err, codes.Unavailable, "not here")
+			slices.Sort(picks)
+			if n := len(slices.Compact(picks)); n != 3 {
+				t.Fatalf("the attempts went to %d of the 3 backends", n)
+			}
 		}
 	})
 }

@@ -1,6 +1,10 @@
 package decision
 
-import "context"
+import (
+	"context"
+	"slices"
+	"sync"
+)
 
 // Attempt is the context of an attempt of which the picker has to know more than where it goes:
 // each retry, and each attempt of a route with per-try timeouts. It is the Context of the
@@ -9,6 +13,8 @@ import "context"
 type Attempt struct {
 	context.Context
 	Retry bool // the RPC has been attempted before
+	// Hosts, if not nil, are those that a retry avoids.
+	Hosts *Hosts
 	// Picked, if not nil, is called when the picker has found an endpoint for the attempt,
 	// again if gRPC picks for it again.
 	Picked func()
@@ -21,4 +27,28 @@ func (d *Decision) Attempt() *Attempt {
 	}
 	a, _ := d.Context.(*Attempt)
 	return a
+}
+
+// Hosts are the endpoints that attempts of one RPC were sent to. They are safe for concurrent use.
+type Hosts struct {
+	// Picks is how often a pick that finds one of them is repeated.
+	Picks int
+
+	mu        sync.Mutex
+	addresses []string
+}
+
+// Has reports whether an attempt was sent to the address.
+func (h *Hosts) Has(address string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Contains(h.addresses, address)
+}
+
+func (h *Hosts) add(address string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Contains(h.addresses, address) {
+		h.addresses = append(h.addresses, address)
+	}
 }

@@ -176,15 +176,23 @@ func (d *Decision) NotSent() {
 	}
 }
 
-// Sent is called by the picker of a cluster that sends the attempt to an endpoint. d may be nil.
-func (d *Decision) Sent() {
+// Sent is called by the picker of a cluster that sends the attempt to the endpoint at the address.
+// d may be nil.
+func (d *Decision) Sent(address string) {
 	if d == nil || d.Extra == nil {
 		return
 	}
 	if d.Extra.fate.Load()&unreachable != 0 {
 		d.Extra.fate.And(^unreachable)
 	}
-	if a := d.Attempt(); a != nil && a.Picked != nil {
+	a := d.Attempt()
+	if a == nil {
+		return
+	}
+	if a.Hosts != nil {
+		a.Hosts.add(address)
+	}
+	if a.Picked != nil {
 		a.Picked()
 	}
 }

@@ -35,6 +35,10 @@ type RetryPolicy struct {
 	// RequestHeaders, if any, leaves retries to RPCs with a header that matches any of these
 	// (retriable_request_headers).
 	RequestHeaders []matching.Header
+	// PreviousHosts is how often the pick of an endpoint for a retry is repeated while it finds
+	// one that the RPC was sent to before (retry_host_predicate with previous_hosts, and
+	// host_selection_retry_max_attempts). 0: such an endpoint is as good as any other.
+	PreviousHosts int
 	// ResetHeaders are headers of responses that say when to retry, the first one that can be
 	// used takes effect (rate_limited_retry_back_off). One that says later than MaxReset is not
 	// used.
@@ -82,6 +86,15 @@ const (
 	maxBackoffFactor   = 10
 )
 
+// maxHostSelections bounds host_selection_retry_max_attempts, and so what a pick may cost.
+const maxHostSelections = 100
+
+// The type of a predicate, and its name, by which it is known without a type.
+const (
+	previousHostsType = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+	previousHostsName = "envoy.retry_host_predicates.previous_hosts"
+)
+
 // defaultMaxReset is the default of rate_limited_retry_back_off.max_interval.
 const defaultMaxReset = 300 * time.Second
 
@@ -116,6 +129,7 @@ func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *Re
 	if limited := pb.GetRateLimitedRetryBackOff(); limited != nil {
 		d.rateLimitedBackoff(at.Field("rate_limited_retry_back_off"), limited, p)
 	}
+	d.hostPredicates(at, pb, p)
 	switch {
 	case p.retries():
 		return p
@@ -168,6 +182,18 @@ func (d *routeDecoder) retryBackoff(at *faults.Path, pb *routepb.RetryPolicy_Ret
 		}
 	}
 	p.BaseBackoff, p.MaxBackoff = max(base, minBackoff), max(limit, minBackoff)
+}
+
+func (d *routeDecoder) hostPredicates(at *faults.Path, pb *routepb.RetryPolicy, p *RetryPolicy) {
+	for i, predicate := range pb.GetRetryHostPredicate() {
+		config := predicate.GetTypedConfig()
+		if config.GetTypeUrl() == previousHostsType || config == nil && predicate.GetName() == previousHostsName {
+			p.PreviousHosts = int(min(max(pb.GetHostSelectionRetryMaxAttempts(), 1), maxHostSelections))
+			continue
+		}
+		d.ignored.add(at.Item("retry_host_predicate", i), xdsclient.SeverityInfo, "",
+			fmt.Sprintf("%s: this client knows the predicate previous_hosts only", faults.Quote(predicate.GetName())))
+	}
 }
 
 func (d *routeDecoder) rateLimitedBackoff(at *faults.Path, pb *routepb.RetryPolicy_RateLimitedRetryBackOff, p *RetryPolicy) {

@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"strings"
 	"testing"
@@ -10,8 +11,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	canarypb "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_canary_hosts/v3"
+	previoushostspb "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -107,6 +111,12 @@ func backoff(base, limit *durationpb.Duration) *routepb.RetryPolicy_RetryBackOff
 	return &routepb.RetryPolicy_RetryBackOff{BaseInterval: base, MaxInterval: limit}
 }
 
+func predicate(name string, config proto.Message) *routepb.RetryPolicy_RetryHostPredicate {
+	return &routepb.RetryPolicy_RetryHostPredicate{
+		Name: name, ConfigType: &routepb.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: xdsmsg.Any(config)},
+	}
+}
+
 // gRFC A44, "Converting Envoy RetryPolicy to gRPC RetryPolicy", and what Envoy has beyond it.
 func TestRetryPolicy(t *testing.T) {
 	t.Parallel()
@@ -164,6 +174,14 @@ func TestRetryPolicy(t *testing.T) {
 		{"max_interval", &routepb.RetryPolicy{RetryOn: "unavailable", RateLimitedRetryBackOff: &routepb.RetryPolicy_RateLimitedRetryBackOff{
 			ResetHeaders: []*routepb.RetryPolicy_ResetHeader{{Name: "a"}}, MaxInterval: ms(5),
 		}}, beyond(func(p *RetryPolicy) { p.ResetHeaders, p.MaxReset = []ResetHeader{{Name: "a"}}, 5*time.Millisecond })},
+		{"previous_hosts", &routepb.RetryPolicy{RetryOn: "unavailable", RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{predicate("x", new(previoushostspb.PreviousHostsPredicate))}},
+			beyond(func(p *RetryPolicy) { p.PreviousHosts = 1 })},
+		{"previous_hosts by its name", &routepb.RetryPolicy{RetryOn: "unavailable", HostSelectionRetryMaxAttempts: 5, RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{{Name: "envoy.retry_host_predicates.previous_hosts"}}},
+			beyond(func(p *RetryPolicy) { p.PreviousHosts = 5 })},
+		{"host_selection_retry_max_attempts without end", &routepb.RetryPolicy{RetryOn: "unavailable", HostSelectionRetryMaxAttempts: math.MaxInt64, RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{predicate("x", new(previoushostspb.PreviousHostsPredicate))}},
+			beyond(func(p *RetryPolicy) { p.PreviousHosts = 100 })},
+		{"another predicate", &routepb.RetryPolicy{RetryOn: "unavailable", HostSelectionRetryMaxAttempts: 5, RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{predicate("envoy.retry_host_predicates.previous_hosts", new(canarypb.OmitCanaryHostsPredicate))}},
+			beyond(func(*RetryPolicy) {})},
 		{"timeouts", &routepb.RetryPolicy{RetryOn: "unavailable", PerTryTimeout: ms(1), PerTryIdleTimeout: ms(2)},
 			beyond(func(p *RetryPolicy) { p.PerTryTimeout, p.PerTryIdleTimeout = time.Millisecond, 2*time.Millisecond })},
 		{"timeouts, and no retries", &routepb.RetryPolicy{NumRetries: wrapperspb.UInt32(4), PerTryTimeout: ms(1)},
@@ -203,6 +221,16 @@ func TestUnsupportedRetryConditions(t *testing.T) {
 	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "retriable-4xx,unavailable,refused-stream"}
 	checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
 		note{"virtual_hosts[0].retry_policy.retry_on", `"retriable-4xx,unavailable,refused-stream": this client does not support 2 of the conditions`})
+}
+
+func TestOtherRetryHostPredicates(t *testing.T) {
+	t.Parallel()
+	config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
+	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{
+		predicate("previous", new(previoushostspb.PreviousHostsPredicate)), predicate("canary", new(canarypb.OmitCanaryHostsPredicate)),
+	}}
+	checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
+		note{"virtual_hosts[0].retry_policy.retry_host_predicate[1]", `"canary": this client knows the predicate previous_hosts only`})
 }
 
 func TestRetryPolicyFaults(t *testing.T) {

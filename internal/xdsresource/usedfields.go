@@ -102,6 +102,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.route.v3.RetryPolicy": {
 		"retry_on", "num_retries", "retry_back_off", "per_try_timeout", "per_try_idle_timeout",
 		"rate_limited_retry_back_off", "retriable_headers", "retriable_request_headers",
+		"retry_host_predicate", "host_selection_retry_max_attempts",
 	},
 	"envoy.config.route.v3.WeightedCluster": {"clusters"},
 	"envoy.config.route.v3.WeightedCluster.ClusterWeight": append(fieldNames{

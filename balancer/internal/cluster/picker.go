@@ -79,7 +79,11 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
 		return p.pickHost(info, d, observed)
 	}
-	result, sc, err := p.pick(info, d, p.child, p.ready)
+	child := p.child
+	if a := d.Attempt(); a != nil && a.Retry && a.Hosts != nil {
+		child = otherHost{child, a.Hosts}
+	}
+	result, sc, err := p.pick(info, d, child, p.ready)
 	if observed {
 		setLocality(info.Ctx, sc)
 	}
@@ -139,7 +143,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	if ok {
 		result.SubConn = sc.Unwrap()
 		setAuthority(&result, d, sc)
-		d.Sent()
+		d.Sent(sc.Address())
 		if t := d.Trace(); t != nil {
 			p.picked(t, sc.Address())
 		}

@@ -5,6 +5,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/internal/decision"
 )
 
@@ -40,4 +41,34 @@ func (g *gate) endRetry(end func(balancer.DoneInfo)) func(balancer.DoneInfo) {
 		g.counter.EndRetry()
 		end(info)
 	}
+}
+
+// otherHost picks for a retry. It picks again while it gets an endpoint that the RPC was sent to
+// before, as often as the retry policy permits, and then takes what it got last.
+type otherHost struct {
+	balancer.Picker
+	before *decision.Hosts
+}
+
+// Pick implements balancer.Picker.
+func (o otherHost) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	result, err := o.Picker.Pick(info)
+	if err != nil {
+		return result, err
+	}
+	for range o.before.Picks {
+		if sc, ok := result.SubConn.(*leaf.SubConn); !ok || !o.before.Has(sc.Address()) {
+			break
+		}
+		next, err := o.Picker.Pick(info)
+		if err != nil {
+			break
+		}
+		if result.Done != nil {
+			// As gRPC gives back a pick whose connection is gone.
+			result.Done(balancer.DoneInfo{})
+		}
+		result = next
+	}
+	return result, nil
 }

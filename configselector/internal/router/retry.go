@@ -44,6 +44,7 @@ type retrier struct {
 	made   int                      // retries
 	steps  int                      // retries since the last pushback
 	delay  time.Duration            // before the next attempt
+	hosts  *decision.Hosts          // to which attempts were sent; nil: nobody asks
 }
 
 func (r *request) newRetrier() retrier {
@@ -57,6 +58,9 @@ func (r *request) newRetrier() retrier {
 		if headers := x.Headers(); !matching.MatchesAny(policy.RequestHeaders, &headers) {
 			retry.max = 1
 		}
+	}
+	if policy.PreviousHosts > 0 && retry.max > 1 {
+		retry.hosts = &decision.Hosts{Picks: policy.PreviousHosts}
 	}
 	return retry
 }

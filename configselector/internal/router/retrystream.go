@@ -19,8 +19,8 @@ func (r *request) stream() (grpc.ClientStream, error) {
 	opts := r.options()
 	var s grpc.ClientStream
 	var err error
-	if r.call.route.Retry != nil && (r.newRetrier().max > 1 || r.call.limitsTries()) {
-		s, err = newRetryStream(r, opts)
+	if retry := r.newRetrier(); retry.max > 1 || r.call.limitsTries() {
+		s, err = newRetryStream(r, retry, opts)
 	} else {
 		var ended func(error)
 		opts, ended = r.reporting(1, opts, nil)
@@ -109,13 +109,13 @@ func (a *attempt) RecvMsg(m any) error {
 	return a.timer.explain(err)
 }
 
-func newRetryStream(r *request, opts []grpc.CallOption) (*retryStream, error) {
+func newRetryStream(r *request, retry retrier, opts []grpc.CallOption) (*retryStream, error) {
 	s := &retryStream{
 		request: r,
 		opts:    slices.Clip(opts),
 		codec:   codecOf(opts),
 		limit:   bufferSize(opts),
-		retry:   r.newRetrier(),
+		retry:   retry,
 	}
 	s.committed = s.retry.max <= 1
 	a, err := s.open()
@@ -133,7 +133,7 @@ func newRetryStream(r *request, opts []grpc.CallOption) (*retryStream, error) {
 func (s *retryStream) open() (*attempt, error) {
 	c, n := s.request.call, s.retry.made
 	a := &attempt{finished: make(chan struct{})}
-	a.decision, a.timer = s.request.attempt(n)
+	a.decision, a.timer = s.request.attempt(n, s.retry.hosts)
 	// The trace gets the end of the attempt before anything that it leads to.
 	opts, ended := s.request.reporting(n+1, s.opts, a.timer)
 	opts = append(opts, grpc.OnFinish(a.finish))

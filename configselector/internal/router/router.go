@@ -168,14 +168,14 @@ func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource
 }
 
 // attempt returns the context for an attempt after n others, and the timer that ends the
-// attempt, or nil. The caller calls its end.
-func (r *request) attempt(n int) (*decision.Decision, *tryTimer) {
+// attempt, or nil. The caller calls its end. hosts are those of the attempts, or nil.
+func (r *request) attempt(n int, hosts *decision.Hosts) (*decision.Decision, *tryTimer) {
 	limited := r.call.limitsTries()
-	if n == 0 && !limited {
+	if n == 0 && !limited && hosts == nil {
 		return &r.decision, nil
 	}
 	d := r.decision.Copy()
-	a := &decision.Attempt{Context: d.Context, Retry: n > 0}
+	a := &decision.Attempt{Context: d.Context, Retry: n > 0, Hosts: hosts}
 	if a.Retry {
 		a.Context = metadata.AppendToOutgoingContext(a.Context, previousAttempts, itoa(n))
 	}

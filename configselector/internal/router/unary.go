@@ -66,7 +66,7 @@ func (u *unaryStream) RecvMsg(reply any) error {
 	var o outcome
 	opts := append(o.split(u.rpc.Options), u.rpc.AddedOptions()...)
 	retry := u.newRetrier()
-	err := u.send(reply, 1, opts)
+	err := u.send(reply, &retry, opts)
 	return u.again(reply, opts, &retry, err)
 }
 
@@ -79,7 +79,7 @@ func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, e
 			return err
 		}
 		last, failure := u.last, err
-		if err = u.send(reply, retry.made+1, opts); u.decision.RetryRefused() {
+		if err = u.send(reply, retry, opts); u.decision.RetryRefused() {
 			u.last = last
 			return notRetried(failure, err)
 		}
@@ -87,27 +87,27 @@ func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, e
 	return err
 }
 
-// send makes the n-th attempt, and keeps what gRPC reports of it.
-func (u *unaryStream) send(reply any, n int, opts []grpc.CallOption) error {
+// send makes an attempt, and keeps what gRPC reports of it.
+func (u *unaryStream) send(reply any, retry *retrier, opts []grpc.CallOption) error {
 	if u.last.sent {
 		u.last = &exchange{req: u.last.req}
 	}
 	a := u.last
 	a.sent = true
 	opts = append(slices.Clip(opts), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
-	return u.try(n, a.req, reply, opts)
+	return u.try(retry, a.req, reply, opts)
 }
 
-// try makes the n-th attempt.
-func (u *unaryStream) try(n int, req, reply any, opts []grpc.CallOption) error {
-	d, timer := u.attempt(n - 1)
+// try makes an attempt.
+func (u *unaryStream) try(retry *retrier, req, reply any, opts []grpc.CallOption) error {
+	d, timer := u.attempt(retry.made, retry.hosts)
 	err := u.call.invoker(d, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, opts...)
 	if timer != nil {
 		timer.end()
 		err = timer.explain(err)
 	}
 	if u.extra.Trace != nil {
-		u.attemptEnded(n, err)
+		u.attemptEnded(retry.made+1, err)
 	}
 	return err
 }
@@ -115,13 +115,14 @@ func (u *unaryStream) try(n int, req, reply any, opts []grpc.CallOption) error {
 // invoke makes the RPC if no filter looks at the response: gRPC reports to the application.
 func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	u.mirrorUnary(req)
-	if retry := u.newRetrier(); retry.max > 1 || u.call.limitsTries() {
+	retry := u.newRetrier()
+	if retry.max > 1 || u.call.limitsTries() {
 		return u.invokeRetried(req, reply, opts, &retry)
 	}
 	if added := u.rpc.AddedOptions(); len(added) > 0 {
 		opts = slices.Concat(opts, added)
 	}
-	return u.try(1, req, reply, opts)
+	return u.try(&retry, req, reply, opts)
 }
 
 // firstTry is what the first attempt of a unary RPC with a retry policy needs.
@@ -144,7 +145,7 @@ func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retr
 		}
 	}
 	first = append(append(first, u.rpc.AddedOptions()...), grpc.Header(&try.exchange.header), grpc.Trailer(&try.exchange.trailer))
-	err := u.try(1, req, reply, first)
+	err := u.try(retry, req, reply, first)
 	if err == nil {
 		grpcbridge.Finish(opts, nil)
 		return nil
