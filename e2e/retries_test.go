@@ -172,3 +172,35 @@ func TestRetriesAvoidPreviousHostsEndToEnd(t *testing.T) {
 		}
 	})
 }
+
+// gRFC A96: the retries of each RPC that was retried, and how long it waited for them; "If there
+// were no retries, 0 is not reported".
+func TestMetricsOfRetries(t *testing.T) {
+	t.Parallel()
+	m, backend, recorder := newMesh(t), testutils.StartBackend(t, "b"), newPolicyMeter()
+	m.serveRoutes(retriedRoute("b", &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(4)}), backend)
+	cc := m.dial("xds:///"+service, grpc.WithStatsHandler(recorder))
+	labels := func(method string) string {
+		return " grpc.method=" + strings.TrimPrefix(method, "/") + " grpc.target=xds:///" + service
+	}
+	want := make(map[string]int64)
+	var failures, n atomic.Int32
+	backend.SetBehaviour(func(context.Context, testutils.RPC) error {
+		if n.Add(1) <= failures.Load() {
+			return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
+		}
+		return nil
+	})
+	for _, k := range kinds {
+		for _, retries := range []int32{0, 2, 3} {
+			failures.Store(retries)
+			n.Store(0)
+			xdstest.NoError(t, callFor(testutils.Context(t), cc, k).err)
+			if method := backend.Last().Method; retries > 0 {
+				want["retries"+labels(method)] += int64(retries)
+				want["retry_delay"+labels(method)]++
+			}
+		}
+	}
+	recorder.expect(t, "grpc.client.call.", want)
+}

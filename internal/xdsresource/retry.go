@@ -145,6 +145,22 @@ func (p *RetryPolicy) retries() bool {
 	return p.Codes != 0 || p.NoResponse || p.ConnectFailure || len(p.RetriableHeaders) > 0
 }
 
+// unhedged returns the policy for a route whose hedge_policy makes per_try_timeout the time after
+// which another attempt is sent as well. It does not end attempts then, and may be far shorter
+// than they take (gRFC A44, "Supporting per_try_timeout"), so without hedging it means nothing. p
+// may be nil.
+func (p *RetryPolicy) unhedged() *RetryPolicy {
+	if p == nil || p.PerTryTimeout == 0 {
+		return p
+	}
+	q := *p
+	q.PerTryTimeout = 0
+	if !q.retries() && !q.LimitsTries() {
+		return nil
+	}
+	return &q
+}
+
 func (d *routeDecoder) retryOn(at *faults.Path, pb *routepb.RetryPolicy, p *RetryPolicy) {
 	conditions, unknown := pb.GetRetryOn(), 0
 	for condition := range strings.SplitSeq(conditions, ",") {

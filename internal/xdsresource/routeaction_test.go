@@ -223,6 +223,44 @@ func TestUnsupportedRetryConditions(t *testing.T) {
 		note{"virtual_hosts[0].retry_policy.retry_on", `"retriable-4xx,unavailable,refused-stream": this client does not support 2 of the conditions`})
 }
 
+// gRFC A44, "Supporting per_try_timeout": with hedging, per_try_timeout is not a bound, and a client
+// without hedging would end attempts that it must not.
+func TestPerTryTimeoutWithHedging(t *testing.T) {
+	t.Parallel()
+	on, off := &routepb.HedgePolicy{HedgeOnPerTryTimeout: true}, &routepb.HedgePolicy{}
+	retry := func(conditions string) *routepb.RetryPolicy {
+		return &routepb.RetryPolicy{RetryOn: conditions, PerTryTimeout: durationpb.New(time.Millisecond)}
+	}
+	for _, test := range []struct {
+		name        string
+		conditions  string
+		host, route *routepb.HedgePolicy
+		want        time.Duration
+		none        bool
+	}{
+		{"no hedging", "unavailable", nil, nil, time.Millisecond, false},
+		{"another policy for hedging", "unavailable", nil, off, time.Millisecond, false},
+		{"of the route", "unavailable", nil, on, 0, false},
+		{"of the virtual host", "unavailable", on, nil, 0, false},
+		{"the route's counts", "unavailable", on, off, time.Millisecond, false},
+		{"nothing else in the policy", "", nil, on, 0, true},
+	} {
+		for _, level := range []string{"route", "virtual host"} {
+			config := routeConfig(routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) { a.HedgePolicy = test.route }))
+			config.VirtualHosts[0].HedgePolicy = test.host
+			if level == "route" {
+				config.VirtualHosts[0].Routes[0].GetRoute().RetryPolicy = retry(test.conditions)
+			} else {
+				config.VirtualHosts[0].RetryPolicy = retry(test.conditions)
+			}
+			got := mustDecodeRoutes(t, config).VirtualHosts[0].Routes[0].Retry
+			if (got == nil) != test.none || got != nil && got.PerTryTimeout != test.want {
+				t.Errorf("%s, policy of the %s: %+v, want a timeout of %v", test.name, level, got, test.want)
+			}
+		}
+	}
+}
+
 func TestOtherRetryHostPredicates(t *testing.T) {
 	t.Parallel()
 	config := routeConfig(xdsmsg.PrefixRoute("/", "a"))

@@ -44,6 +44,8 @@ type retrier struct {
 	made   int                      // retries
 	steps  int                      // retries since the last pushback
 	delay  time.Duration            // before the next attempt
+	sent   int                      // retries that were sent
+	waited time.Duration            // for them, so far
 	hosts  *decision.Hosts          // to which attempts were sent; nil: nobody asks
 }
 
@@ -160,10 +162,13 @@ func (r *retrier) backoff() time.Duration {
 // wait returns nil when it is time for the next attempt, or the status if the RPC ends
 // before.
 func (r *retrier) wait(d *decision.Decision) error {
+	begin := time.Now()
+	defer func() { r.waited += time.Since(begin) }()
 	t := time.NewTimer(r.delay)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		r.sent++
 		return nil
 	case <-d.Done():
 		return status.FromContextError(d.Err()).Err()

@@ -185,6 +185,7 @@ func (s *retryStream) again(a *attempt, err error) bool {
 			return true
 		}
 		if s.request.decision.RetryRefused() {
+			s.retry.sent--
 			s.endWith(notRetried(failure, err), failed.Trailer())
 			break
 		}
@@ -210,6 +211,9 @@ func (s *retryStream) replay(a *attempt) {
 }
 
 func (s *retryStream) commitLocked() {
+	if !s.committed {
+		s.request.call.recordRetries(&s.retry)
+	}
 	s.committed, s.buffer = true, nil
 }
 

@@ -73,6 +73,7 @@ func (u *unaryStream) RecvMsg(reply any) error {
 // again retries the RPC after an attempt that ended with err, as often as the policy
 // permits, and returns the error of the last attempt.
 func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, err error) error {
+	defer u.call.recordRetries(retry)
 	for err != nil && u.last.header == nil && retry.again(&u.decision, err, u.last.trailer) && u.fits(u.last.req) {
 		u.retried(retry, err)
 		if err := retry.wait(&u.decision); err != nil {
@@ -81,6 +82,7 @@ func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, e
 		last, failure := u.last, err
 		if err = u.send(reply, retry, opts); u.decision.RetryRefused() {
 			u.last = last
+			retry.sent--
 			return notRetried(failure, err)
 		}
 	}
