@@ -36,6 +36,7 @@ type Hosts struct {
 
 	mu        sync.Mutex
 	addresses []string
+	room      [2]string // for addresses, as most RPCs need no more
 }
 
 // Has reports whether an attempt was sent to the address.
@@ -48,6 +49,9 @@ func (h *Hosts) Has(address string) bool {
 func (h *Hosts) add(address string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.addresses == nil {
+		h.addresses = h.room[:0]
+	}
 	if !slices.Contains(h.addresses, address) {
 		h.addresses = append(h.addresses, address)
 	}

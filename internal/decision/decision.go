@@ -80,13 +80,26 @@ func (d *Decision) WireMethod() string {
 	return d.Method
 }
 
-// Copy returns a Decision for another attempt, or for a mirror. It shares the Extra, and so
-// the hash.
+// Copy returns a Decision for a mirror. It shares the Extra, and so the hash.
 func (d *Decision) Copy() *Decision {
 	return &Decision{
 		Context: d.Context, Channel: d.Channel, Version: d.Version,
 		Method: d.Method, Cluster: d.Cluster, Extra: d.Extra,
 	}
+}
+
+// ForAttempt returns a Decision for an attempt, with the Attempt that is its context. It shares
+// the Extra, and so the hash.
+func (d *Decision) ForAttempt() (*Decision, *Attempt) {
+	both := new(struct {
+		decision Decision
+		attempt  Attempt
+	})
+	c, a := &both.decision, &both.attempt
+	c.Channel, c.Version, c.Method, c.Cluster, c.Extra = d.Channel, d.Version, d.Method, d.Cluster, d.Extra
+	a.Context = d.Context
+	c.Context = a
+	return c, a
 }
 
 // Trace returns the caller's hooks for the RPC, or nil. d may be nil.

@@ -174,12 +174,11 @@ func (r *request) attempt(n int, hosts *decision.Hosts) (*decision.Decision, *tr
 	if n == 0 && !limited && hosts == nil {
 		return &r.decision, nil
 	}
-	d := r.decision.Copy()
-	a := &decision.Attempt{Context: d.Context, Retry: n > 0, Hosts: hosts}
-	if a.Retry {
+	d, a := r.decision.ForAttempt()
+	a.Hosts = hosts
+	if a.Retry = n > 0; a.Retry {
 		a.Context = metadata.AppendToOutgoingContext(a.Context, previousAttempts, itoa(n))
 	}
-	d.Context = a
 	if !limited {
 		return d, nil
 	}
