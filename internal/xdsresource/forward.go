@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -125,6 +126,9 @@ func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, rout
 	route.Retry = d.host.retry
 	if retry := pb.GetRetryPolicy(); retry != nil {
 		route.Retry = d.retryPolicy(at.Field("retry_policy"), retry)
+	}
+	if hedge := cmp.Or(pb.GetHedgePolicy(), d.host.hedge); hedge.GetHedgeOnPerTryTimeout() {
+		route.Retry = route.Retry.unhedged()
 	}
 	forward := d.forward(at, pb, route.Headers)
 	if forward == nil {
