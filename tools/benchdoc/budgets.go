@@ -4,12 +4,14 @@ import "fmt"
 
 // The peers, as the benchmarks name them.
 const (
-	nobody    = "nobody"
-	plain     = "plain"
-	grpcGo    = "grpc-go-xds"
-	sotw      = "dynxds"
-	delta     = "dynxds-delta"
-	otherPeer = grpcGo
+	nobody = "nobody"
+	plain  = "plain"
+	grpcGo = "grpc-go-xds"
+	// The servers of BenchmarkRelay.
+	goControlPlane, throughRelay = "go-control-plane", "relay"
+	sotw                         = "dynxds"
+	delta                        = "dynxds-delta"
+	otherPeer                    = grpcGo
 )
 
 // budget is a limit that dynxds has set itself.
