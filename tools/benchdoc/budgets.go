@@ -4,14 +4,16 @@ import "fmt"
 
 // The peers, as the benchmarks name them.
 const (
-	nobody = "nobody"
-	plain  = "plain"
-	grpcGo = "grpc-go-xds"
+	nobody    = "nobody"
+	plain     = "plain"
+	grpcGo    = "grpc-go-xds"
+	sotw      = "dynxds"
+	delta     = "dynxds-delta"
+	otherPeer = grpcGo
+
 	// The servers of BenchmarkRelay.
-	goControlPlane, throughRelay = "go-control-plane", "relay"
-	sotw                         = "dynxds"
-	delta                        = "dynxds-delta"
-	otherPeer                    = grpcGo
+	goControlPlane = "go-control-plane"
+	throughRelay   = "relay"
 )
 
 // budget is a limit that dynxds has set itself.
