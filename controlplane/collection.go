@@ -16,7 +16,7 @@ func (sub *subscription) closeUnanswered(tp topic, a *ask) {
 	if sub.closed == nil {
 		sub.closed = closedSet{}
 	}
-	sub.closed[tp] = sub.closed[tp]
+	sub.closed.openLater(tp, false)
 }
 
 // wildcardClosed reports whether the wildcard, or each of several, is closed. The caller holds

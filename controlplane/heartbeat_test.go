@@ -1,11 +1,13 @@
 package controlplane_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/controlplane"
@@ -127,4 +129,48 @@ func TestTx_RenewOverSotW(t *testing.T) {
 		}
 	}
 	bare.fence()
+}
+
+func TestNewResourceFaults(t *testing.T) {
+	t.Parallel()
+	body := variant(eds, "")
+	for want, m := range map[string]*discoverypb.Resource{
+		"the name is empty":       {Resource: body},
+		"there is no resource":    {Name: "a"},
+		"its Any has no type URL": {Name: "a", Resource: &anypb.Any{}},
+		"glob collection":         {Name: "xdstp://a/t/*", Resource: body},
+		"reserved":                {Name: "*", Resource: body},
+		"duration":                {Name: "a", Resource: body, Ttl: &durationpb.Duration{Nanos: -1, Seconds: 1}},
+		"UTF-8":                   {Name: "a", Resource: body, DynamicParameters: parameters("k", "\xff")},
+	} {
+		if _, err := controlplane.NewResource(m); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want %q", m, err, want)
+		}
+	}
+}
+
+func TestTx_AnswerFaults(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	src := newSource(t, s.store, eds, cds)
+	c := s.openDelta(t)
+	c.subscribe(eds, "a")
+	c.subscribe(cds, "*")
+	d := src.wantBegun("*", "a")
+	for want, answer := range map[string]func(*controlplane.Tx){
+		"the demand is for a collection": func(tx *controlplane.Tx) { tx.Answer(d[0], given(t, "", "x", cluster("x"))) },
+		"the demand is for a " + eds:     func(tx *controlplane.Tx) { tx.Answer(d[1], given(t, "", "a", cluster("a"))) },
+		`the resource has the name "b"`:  func(tx *controlplane.Tx) { tx.Answer(d[1], given(t, "", "b", assignment("b"))) },
+		"the status is OK":               func(tx *controlplane.Tx) { tx.AnswerError(d[1], nil) },
+		`renew a variant of "a"`:         func(tx *controlplane.Tx) { tx.Renew(eds, "a", parameters("k", "\xff")) },
+	} {
+		if _, err := s.store.Update(answer); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	// A demand of another store is ignored.
+	if _, err := controlplane.NewStore().Update(func(tx *controlplane.Tx) { tx.Answer(d[1], nil) }); err != nil {
+		t.Error(err)
+	}
+	c.fence()
 }

@@ -47,6 +47,10 @@ func (r *Resource) Parameters() dynparam.Parameters { return r.parameters }
 // may reconnect to another replica.
 func (r *Resource) Version() string { return r.version }
 
+// DoNotCache reports whether caches must not keep the resource, nor share it between clients
+// (Resource.cache_control). That is so for each DPDS resource (TP2, "Non-Cacheability of DPDS").
+func (r *Resource) DoNotCache() bool { return r.doNotCache }
+
 // Any returns the serialized resource. It must not be changed.
 func (r *Resource) Any() *anypb.Any { return r.packed }
 

@@ -136,7 +136,7 @@ func (sub *subscription) status() TypeStatus {
 		Names:        sub.sortedNames(),
 		Locators:     sub.locators(),
 		Errors:       sub.standingErrors(),
-		Kept:         sub.keptNames(),
+		Kept:         sub.kept.names(&sub.selection),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
 		Reply:        d.reply,
@@ -166,11 +166,11 @@ func (sub *subscription) standingErrors() []ErrorStatus {
 	return errs
 }
 
-// keptNames returns the names in kept. The caller holds stream.mu.
-func (sub *subscription) keptNames() []string {
+// names returns the names as the client spells them. The caller holds Store.mu and stream.mu.
+func (kept keptEntries) names(s *selection) []string {
 	var names []string
-	for tp, old := range sub.kept {
-		names = append(names, sub.spelling(tp, old))
+	for tp, old := range kept {
+		names = append(names, s.spelling(tp, old))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -67,14 +67,12 @@ type hooks struct {
 	allow    func(node *corepb.Node, typeURL, name string) error
 }
 
-// phase is how far a stream has come.
+// phase is how far a stream has come. It is 0 before the first request.
 type phase int
 
 const (
-	// phaseNew: no request was processed.
-	phaseNew phase = iota
 	// phaseGreeted: the node and the store are set.
-	phaseGreeted
+	phaseGreeted phase = iota + 1
 	// phaseOver: the stream has ended, though its reader may be processing a last request.
 	phaseOver
 )

@@ -52,8 +52,8 @@ func (sub *subscription) asksInOrder() []*ask {
 }
 
 // current returns the entry of a topic for this client, which may be a kept one: nil if there is
-// none, unanswered if it is not computed yet, awaited if the source has not answered. t is the type's table; the caller holds Store.mu and
-// stream.mu.
+// none, unanswered if it is not computed yet, awaited if the source has not answered. t is the type's
+// table; the caller holds Store.mu and stream.mu.
 func (sub *subscription) current(t *table, tp topic) *entry {
 	return sub.currentOf(t, tp, sub.askOf(tp))
 }

@@ -18,5 +18,5 @@ func errTooMany(limit int) error {
 }
 
 func errTooManyTypes() *status.Status {
-	return status.Newf(codes.ResourceExhausted, "the xDS relay passes on resources of %d types, which is its limit", maxTypes)
+	return status.Newf(codes.ResourceExhausted, "the xDS relay passes on resources of %d types beside those of xDS, which is its limit", maxTypes)
 }

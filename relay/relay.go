@@ -13,8 +13,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 const (
@@ -27,7 +30,7 @@ const (
 	// maxLingering bounds the resources of a group that nobody is subscribed to any more: a client
 	// may subscribe to one name after the other.
 	maxLingering = 10_000
-	// maxTypes bounds the types of resources, which clients may invent.
+	// maxTypes bounds the types of resources that are not those of xDS: clients may invent them.
 	maxTypes = 256
 )
 
@@ -85,6 +88,8 @@ type Relay struct {
 	// byStore finds the groups by their stores.
 	byStore map[*controlplane.Store]*group
 	types   map[string]*xdsclient.ResourceType
+	// invented counts the types that are not those of xDS.
+	invented int
 	// upstreams counts the clients of the management servers.
 	upstreams int
 	// rejections counts the responses that clients rejected.
@@ -275,14 +280,22 @@ func (r *Relay) closeClient(c *xdsclient.XDSClient) {
 	r.running.Go(c.Close)
 }
 
-// typeOf returns the type of resources that are passed on, or nil if there are too many.
+// typeOf returns the type of resources that are passed on, or nil if clients have invented too many.
 func (r *Relay) typeOf(typeURL string) *xdsclient.ResourceType {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.types[typeURL]
-	if t == nil && len(r.types) < maxTypes {
-		t = newType(typeURL)
-		r.types[typeURL] = t
+	if t != nil {
+		return t
 	}
+	known, _ := xdsname.CheckType(typeurl.Name(typeURL))
+	if !known && typeURL != dynparam.MapTypeURL {
+		if r.invented == maxTypes {
+			return nil
+		}
+		r.invented++
+	}
+	t = newType(typeURL)
+	r.types[typeURL] = t
 	return t
 }
