@@ -121,11 +121,12 @@ func (s *ourServer) checkAccepted(t *testing.T) {
 	}
 }
 
-// gRPC-Go's xds accepts everything that our control plane sends, and follows every change.
+// gRPC-Go's xds accepts everything that our control plane sends, directly or through a relay, and
+// follows every change.
 func TestGRPCGoAgainstOurControlPlane(t *testing.T) {
-	for name, opts := range ourOptions {
+	for name, how := range ourOptions {
 		xdstest.Parallel(t, name, func(t *testing.T) {
-			s := startOurServer(t, opts)
+			s := startOurServer(t, how)
 			b, err := xds.NewXDSResolverWithConfigForTesting(s.bootstrapForOthers())
 			xdstest.NoError(t, err)
 			client := testpb.NewTestServiceClient(dial(t, b, "xds:///"+service))

@@ -26,6 +26,8 @@ var clients = []client{
 	{name: "delta through a relay", features: []string{"delta"}, via: sotwRelay},
 	{name: "SotW with DPDS", dpds: keepsDPDS, features: []string{constrains}},
 	{name: "delta with DPDS", dpds: keepsDPDS, features: []string{"delta", constrains}},
+	{name: "SotW with DPDS through a relay", dpds: keepsDPDS, features: []string{constrains}, via: deltaRelay},
+	{name: "delta with DPDS through a relay", dpds: keepsDPDS, features: []string{"delta", constrains}, via: sotwRelay},
 	{name: "SotW with DPDS of another server", dpds: dropsDPDS, features: []string{constrains}},
 	{name: "delta with DPDS of another server", dpds: dropsDPDS, features: []string{"delta", constrains}},
 }

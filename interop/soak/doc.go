@@ -30,9 +30,9 @@
 // rounds with lies no client moves: one that moves subscribes again, and a lie in the
 // response withdraws what it had.
 //
-// Two clients have a relay in front of the first control plane, which speaks the other
-// variant of the protocol to it. A relay that was killed starts again without what it had,
-// also while the control plane is away or lies.
+// Some clients, two of them with DPDS, have a relay in front of the first control plane,
+// which speaks the other variant of the protocol to it. A relay that was killed starts
+// again without what it had, also while the control plane is away or lies.
 //
 // The parts:
 //

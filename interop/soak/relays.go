@@ -50,7 +50,7 @@ type relaying struct {
 func (m *mesh) startRelay(t testing.TB, v through) *relaying {
 	addr, err := loopback.Reserve()
 	xdstest.NoError(t, err)
-	cfg, err := bootstrap.Parse("relay", m.control.Bootstrap("relay", testutils.ServerFeatures(v.features()...)))
+	cfg, err := bootstrap.Parse("relay", m.control.Bootstrap("relay", testutils.ServerFeatures(v.features()...), testutils.Authority(string(lanedNames), "", nil)))
 	xdstest.NoError(t, err)
 	r := &relaying{t: t, addr: addr, link: new(testutils.Link), cfg: cfg}
 	m.links = append(m.links, r.link)

@@ -103,7 +103,7 @@ func TestRetriesOverTheLimit(t *testing.T) {
 				}
 				first, d, err := f.pickRetry()
 				second, _, err2 := f.pickRetry()
-				if err != nil || err2 != nil || (d.Failure() == rpctrace.MaxRetries) {
+				if err != nil || err2 != nil || d.Failure() == rpctrace.MaxRetries {
 					t.Fatalf("retries up to the limit: %v, %v", err, err2)
 				}
 				if field == "retry_budget" { // 50% of the 6 RPCs in flight
