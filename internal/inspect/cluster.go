@@ -141,7 +141,10 @@ type Endpoint struct {
 
 // Ejection is the ejection of an endpoint (gRFC A50).
 type Ejection struct {
-	Since time.Time `json:"since"`
+	// Method is the algorithm that detected it: "success_rate", "failure_percentage", or the name
+	// of the field of outlier_detection that limits consecutive failures.
+	Method string    `json:"method"`
+	Since  time.Time `json:"since"`
 	// Until is the earliest end; the next check after it ends the ejection.
 	Until time.Time `json:"until"`
 	// Multiplier is the number of ejections less the intervals without one. The ejection lasts

@@ -27,8 +27,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dynxds/dynxds/internal/typeurl"
 	_ "github.com/dynxds/dynxds/httpfilter/inert"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -97,11 +97,14 @@ func TestIgnoredFields(t *testing.T) {
 				CircuitBreakers: &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
 					{MaxRequests: wrapperspb.UInt32(1)}, {MaxRetries: wrapperspb.UInt32(1)},
 				}},
-				OutlierDetection: &clusterpb.OutlierDetection{Consecutive_5Xx: wrapperspb.UInt32(1), Interval: durationpb.New(1)},
+				OutlierDetection: &clusterpb.OutlierDetection{
+					Consecutive_5Xx: wrapperspb.UInt32(1), MaxEjectionTimeJitter: durationpb.New(1), Interval: durationpb.New(1),
+					EnforcingLocalOriginSuccessRate: wrapperspb.UInt32(1),
+				},
 			},
 			[]note{
 				{"eds_cluster_config.eds_config.initial_fetch_timeout", is}, {"connect_timeout", is},
-				{"circuit_breakers.thresholds[1].max_retries", is}, {"outlier_detection.consecutive_5xx", is},
+				{"circuit_breakers.thresholds[1].max_retries", is}, {"outlier_detection.enforcing_local_origin_success_rate", is},
 			},
 		}, {
 			"policies within policies",
