@@ -7,6 +7,7 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	clientwrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	leastrequestpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	pickfirstpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
@@ -30,11 +31,17 @@ import (
 
 // The policies that Cluster.LBPolicy names beside those registered with gRPC.
 // They are dynxds's own: gRPC's policy of the first name reads the hash of an RPC from
-// where only gRPC's own xDS code can put it, and gRPC has none of the second name.
+// where only gRPC's own xDS code can put it, and gRPC has none of the other names.
 const (
 	PolicyRingHash = "ring_hash_experimental"
 	PolicyRandom   = "dynxds_random"
+	PolicyMaglev   = "dynxds_maglev"
 )
+
+// isOurs reports whether a policy is dynxds's own.
+func isOurs(name string) bool {
+	return name == PolicyRingHash || name == PolicyRandom || name == PolicyMaglev
+}
 
 const (
 	policyRoundRobin   = "round_robin"
@@ -52,6 +59,7 @@ const (
 	clientWRRTypeURL   = lbPolicyPrefix + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin"
 	ringHashTypeURL    = lbPolicyPrefix + "ring_hash.v3.RingHash"
 	randomTypeURL      = lbPolicyPrefix + "random.v3.Random"
+	maglevTypeURL      = lbPolicyPrefix + "maglev.v3.Maglev"
 	udpaStructTypeURL  = "type.googleapis.com/udpa.type.v1.TypedStruct"
 	xdsStructTypeURL   = "type.googleapis.com/xds.type.v3.TypedStruct"
 )
@@ -63,7 +71,7 @@ const maxLBPolicyDepth = 16
 const minChoices = 2
 
 const knownPolicies = "this client knows RoundRobin, LeastRequest, PickFirst, ClientSideWeightedRoundRobin, " +
-	"RingHash and Random, WrrLocality with these, and a TypedStruct that names a policy registered with gRPC"
+	"RingHash, Maglev and Random, WrrLocality with these, and a TypedStruct that names a policy registered with gRPC"
 
 // policyDecoder decodes the load balancing policy of a Cluster into its value.
 type policyDecoder struct {
@@ -94,9 +102,12 @@ func (d policyDecoder) cluster(pb *clusterpb.Cluster) {
 			d.fault(at.Field("hash_function"), "must be XX_HASH, is %v", f)
 		}
 		d.ringHash(at, config)
+	case clusterpb.Cluster_MAGLEV:
+		d.c.AcrossLocalities = true
+		d.maglev(faults.Field("maglev_lb_config"), pb.GetMaglevLbConfig())
 	default:
 		d.fault(faults.Field("lb_policy"),
-			"unknown load balancing policy %v; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM", pb.GetLbPolicy())
+			"unknown load balancing policy %v; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH, MAGLEV and RANDOM", pb.GetLbPolicy())
 	}
 }
 
@@ -157,6 +168,11 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 			}
 			d.ringHash(at, pb)
 		}
+	case maglevTypeURL:
+		pb := new(maglevpb.Maglev)
+		if d.unmarshal(at, config, maglevTypeURL, pb) {
+			d.maglev(at, pb)
+		}
 	case udpaStructTypeURL, xdsStructTypeURL:
 		typeURL, fields, err := httpfilter.TypedStruct(config)
 		if err != nil {
@@ -174,7 +190,7 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 // It reports false if there is no policy of that name.
 func (d policyDecoder) customPolicy(at *faults.Path, typeURL string, config *structpb.Struct) bool {
 	name := typeurl.Name(typeURL)
-	if name != PolicyRingHash && name != PolicyRandom && balancer.Get(name) == nil {
+	if !isOurs(name) && balancer.Get(name) == nil {
 		return false
 	}
 	d.setPolicy(at, name, config.AsMap())
@@ -248,6 +264,9 @@ func checkPolicy(name string, config json.RawMessage) error {
 		return nil
 	case PolicyRingHash:
 		_, err := ParseRingHash(string(config))
+		return err
+	case PolicyMaglev:
+		_, err := ParseMaglev(string(config))
 		return err
 	}
 	builder := balancer.Get(name)

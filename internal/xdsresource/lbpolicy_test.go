@@ -10,6 +10,7 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	clientwrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	leastrequestpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	pickfirstpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
@@ -68,6 +69,10 @@ func TestLoadBalancingPolicy(t *testing.T) {
 			policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":1024}`, true}},
 		{"ring hash with sizes", &ringhashpb.RingHash{MinimumRingSize: wrapperspb.UInt64(10), MaximumRingSize: wrapperspb.UInt64(20)},
 			policy{PolicyRingHash, `{"maxRingSize":20,"minRingSize":10}`, true}},
+		{"Maglev", &maglevpb.Maglev{}, policy{PolicyMaglev, `{}`, true}},
+		{"Maglev with a size", &maglevpb.Maglev{TableSize: wrapperspb.UInt64(1009)}, policy{PolicyMaglev, `{"tableSize":1009}`, true}},
+		{"a TypedStruct that names Maglev", &xdspb.TypedStruct{TypeUrl: "/" + PolicyMaglev, Value: structOf(t, map[string]any{"tableSize": 7})},
+			policy{PolicyMaglev, `{"tableSize":7}`, true}},
 		{"a TypedStruct of xds", custom("type.googleapis.com/least_request_experimental"),
 			policy{"least_request_experimental", `{"choiceCount":3}`, true}},
 		{"a TypedStruct of udpa", &udpapb.TypedStruct{TypeUrl: "x/y/round_robin"}, policy{"round_robin", `{}`, true}},
@@ -106,6 +111,12 @@ func TestLBPolicy(t *testing.T) {
 		}, policy{"least_request_experimental", `{"choiceCount":7}`, false}},
 		{"RING_HASH, always across localities (gRFC A42)", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_RING_HASH },
 			policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":1024}`, true}},
+		{"MAGLEV, always across localities", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV },
+			policy{PolicyMaglev, `{}`, true}},
+		{"MAGLEV with a size", func(c *clusterpb.Cluster) {
+			c.LbPolicy = clusterpb.Cluster_MAGLEV
+			c.LbConfig = &clusterpb.Cluster_MaglevLbConfig_{MaglevLbConfig: &clusterpb.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(5000011)}}
+		}, policy{PolicyMaglev, `{"tableSize":5000011}`, true}},
 		{"RING_HASH with a size", func(c *clusterpb.Cluster) {
 			c.LbPolicy = clusterpb.Cluster_RING_HASH
 			c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(3)}}
@@ -116,6 +127,8 @@ func TestLBPolicy(t *testing.T) {
 func TestInvalidPolicyConfigurations(t *testing.T) {
 	t.Parallel()
 	const at = "load_balancing_policy.policies[0].typed_extension_config.typed_config"
+	const maglevFault = `is not a configuration of load balancing policy "dynxds_maglev": tableSize must be a prime number from 2 to 5000011, is `
+	maglev := func(size uint64) *maglevpb.Maglev { return &maglevpb.Maglev{TableSize: wrapperspb.UInt64(size)} }
 	const ringFault = `is not a configuration of load balancing policy "ring_hash_experimental": `
 	ring := func(least, most uint64) *ringhashpb.RingHash {
 		return &ringhashpb.RingHash{MinimumRingSize: wrapperspb.UInt64(least), MaximumRingSize: wrapperspb.UInt64(most)}
@@ -132,6 +145,9 @@ func TestInvalidPolicyConfigurations(t *testing.T) {
 		{"a least size over 8M (gRFC A42)", ring(8<<20+1, 1), []fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 8388609"}}},
 		{"a least size over the greatest", ring(3, 2), []fault{{at, ringFault + "minRingSize 3 is more than maxRingSize 2"}}},
 		{"a ring of nothing", ring(0, 2), []fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 0"}}},
+		{"a table whose size is no prime number", maglev(65536), []fault{{at, maglevFault + "65536"}}},
+		{"a table of one entry", maglev(1), []fault{{at, maglevFault + "1"}}},
+		{"a table over 5000011", maglev(5000077), []fault{{at, maglevFault + "5000077"}}},
 		{"a binary request hash header (gRFC A76)", &xdspb.TypedStruct{TypeUrl: PolicyRingHash,
 			Value: structOf(t, map[string]any{"requestHashHeader": "k-bin"})},
 			[]fault{{at + ".value", ringFault + `requestHashHeader "k-bin" is not the name of a header with text`}}},
@@ -167,6 +183,23 @@ func TestRingSizesAreCapped(t *testing.T) {
 	for _, config := range []string{`[]`, `{"minRingSize":-1}`, `{"maxRingSize":0}`, `{"requestHashHeader":"a b"}`} {
 		if _, err := ParseRingHash(config); err == nil {
 			t.Errorf("ParseRingHash(%s) has no error", config)
+		}
+	}
+}
+
+// A table costs time and memory: sizes above Envoy's default are that.
+func TestMaglevSizesAreCapped(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]uint64{
+		``: 65537, `{}`: 65537, `{"tableSize":2}`: 2, `{"tableSize":65521}`: 65521, `{"tableSize":65539}`: 65537, `{"tableSize":5000011}`: 65537,
+	} {
+		if got, err := ParseMaglev(config); err != nil || got.TableSize != want {
+			t.Errorf("ParseMaglev(%s) = %+v, %v, want a size of %d", config, got, err, want)
+		}
+	}
+	for _, config := range []string{`[]`, `{"tableSize":-1}`, `{"tableSize":0}`, `{"tableSize":9}`} {
+		if _, err := ParseMaglev(config); err == nil {
+			t.Errorf("ParseMaglev(%s) has no error", config)
 		}
 	}
 }

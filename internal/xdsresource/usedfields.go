@@ -116,7 +116,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.core.v3.Http2ProtocolOptions": {},
 	"envoy.config.cluster.v3.Cluster": {
 		"http2_protocol_options", "name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
-		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "least_request_lb_config",
+		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config",
 		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config", "metadata",
 	},
 	"envoy.config.core.v3.TransportSocket": {"name", "typed_config"},
@@ -137,6 +137,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.cluster.v3.CircuitBreakers":              {"thresholds"},
 	"envoy.config.cluster.v3.CircuitBreakers.Thresholds":   {"priority", "max_requests"},
 	"envoy.config.cluster.v3.Cluster.RingHashLbConfig":     {"minimum_ring_size", "maximum_ring_size", "hash_function"},
+	"envoy.config.cluster.v3.Cluster.MaglevLbConfig":       {"table_size"},
 	"envoy.config.cluster.v3.Cluster.LeastRequestLbConfig": {"choice_count"},
 	"envoy.config.cluster.v3.OutlierDetection": {
 		"interval", "base_ejection_time", "max_ejection_time", "max_ejection_percent",
@@ -151,6 +152,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 
 	"envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality":   {"endpoint_picking_policy"},
 	"envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin":     {},
+	"envoy.extensions.load_balancing_policies.maglev.v3.Maglev":              {"table_size"},
 	"envoy.extensions.load_balancing_policies.random.v3.Random":              {},
 	"envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest": {"choice_count"},
 	"envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst":       {"shuffle_address_list"},

@@ -21,6 +21,8 @@ func newEndpointPolicy(env *tree.Env, name string, changed func()) endpointPolic
 	switch name {
 	case xdsresource.PolicyRingHash:
 		return ringhash.New(env, changed)
+	case xdsresource.PolicyMaglev:
+		return ringhash.NewMaglev(env, changed)
 	case xdsresource.PolicyRandom:
 		return random.New(env, changed)
 	default:
