@@ -12,6 +12,10 @@ type Cluster struct {
 	// Service is the name of the ClusterLoadAssignment.
 	Policy  string `json:"policy,omitempty"`
 	Service string `json:"service,omitempty"`
+	// SubsetOfPriority and SubsetOfLocality are how many of the endpoints of a priority, and of each
+	// locality, the policy gets (gRFC A68). 0: all. The others are IDLE.
+	SubsetOfPriority uint32 `json:"subset_of_priority,omitempty"`
+	SubsetOfLocality uint32 `json:"subset_of_locality,omitempty"`
 	// Phase is what happens to RPCs of the cluster, and Why says more.
 	Phase Phase  `json:"phase"`
 	Why   string `json:"why"`

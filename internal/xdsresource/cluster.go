@@ -77,6 +77,8 @@ type Cluster struct {
 	// load_balancing_policy names the policy outside of a WrrLocality
 	// (gRFC A52).
 	AcrossLocalities bool
+	// Subsets says how many of the endpoints LBPolicy gets.
+	Subsets Subsets
 	// MaxRequests bounds the concurrent RPCs of the process to the cluster (gRFC
 	// A32). Default: DefaultMaxRequests.
 	MaxRequests uint32

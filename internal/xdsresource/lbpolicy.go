@@ -10,6 +10,7 @@ import (
 	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	pickfirstpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	subsettingpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
 	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
@@ -59,6 +60,7 @@ const (
 	clientWRRTypeURL   = lbPolicyPrefix + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin"
 	ringHashTypeURL    = lbPolicyPrefix + "ring_hash.v3.RingHash"
 	randomTypeURL      = lbPolicyPrefix + "random.v3.Random"
+	subsettingTypeURL  = lbPolicyPrefix + "random_subsetting.v3.RandomSubsetting"
 	maglevTypeURL      = lbPolicyPrefix + "maglev.v3.Maglev"
 	udpaStructTypeURL  = "type.googleapis.com/udpa.type.v1.TypedStruct"
 	xdsStructTypeURL   = "type.googleapis.com/xds.type.v3.TypedStruct"
@@ -71,7 +73,7 @@ const maxLBPolicyDepth = 16
 const minChoices = 2
 
 const knownPolicies = "this client knows RoundRobin, LeastRequest, PickFirst, ClientSideWeightedRoundRobin, " +
-	"RingHash, Maglev and Random, WrrLocality with these, and a TypedStruct that names a policy registered with gRPC"
+	"RingHash, Maglev and Random, WrrLocality and RandomSubsetting with these, and a TypedStruct that names a policy registered with gRPC"
 
 // policyDecoder decodes the load balancing policy of a Cluster into its value.
 type policyDecoder struct {
@@ -143,6 +145,11 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 		if d.unmarshal(at, config, wrrLocalityTypeURL, wrr) {
 			d.c.AcrossLocalities = false
 			d.firstKnownPolicy(at.Field("endpoint_picking_policy"), wrr.GetEndpointPickingPolicy(), depth+1)
+		}
+	case subsettingTypeURL:
+		pb := new(subsettingpb.RandomSubsetting)
+		if d.unmarshal(at, config, subsettingTypeURL, pb) {
+			d.randomSubsetting(at, pb, depth)
 		}
 	case leastReqTypeURL:
 		pb := new(leastrequestpb.LeastRequest)

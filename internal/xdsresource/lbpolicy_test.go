@@ -13,9 +13,11 @@ import (
 	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	pickfirstpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	subsettingpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
 	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -96,6 +98,43 @@ func TestLoadBalancingPolicy(t *testing.T) {
 	}
 }
 
+// gRFC A68, "Integration with xDS LB Policy Registry": a subset of a priority's endpoints or of each
+// locality's, for any policy.
+func TestRandomSubsetting(t *testing.T) {
+	t.Parallel()
+	of := func(size uint32, child proto.Message) *subsettingpb.RandomSubsetting {
+		packed, ok := child.(*anypb.Any)
+		if !ok {
+			packed = xdsmsg.Any(child)
+		}
+		return &subsettingpb.RandomSubsetting{SubsetSize: wrapperspb.UInt32(size), ChildPolicy: policies(packed)}
+	}
+	rr := &roundrobinpb.RoundRobin{}
+	for _, tc := range []struct {
+		given  string
+		list   *clusterpb.LoadBalancingPolicy
+		want   Subsets
+		policy policy
+	}{
+		{"none", policies(xdsmsg.Any(rr)), Subsets{}, policy{"round_robin", "", true}},
+		{"of a priority", policies(xdsmsg.Any(of(5, rr))), Subsets{OfPriority: 5}, policy{"round_robin", "", true}},
+		{"of ring hash", policies(xdsmsg.Any(of(5, &ringhashpb.RingHash{MaximumRingSize: wrapperspb.UInt64(2000)}))),
+			Subsets{OfPriority: 5}, policy{PolicyRingHash, `{"maxRingSize":2000,"minRingSize":1024}`, true}},
+		{"of each locality", policies(wrrLocality(policies(xdsmsg.Any(of(5, rr))))), Subsets{OfLocality: 5}, policy{"round_robin", "", false}},
+		{"of a priority, and then by locality", policies(xdsmsg.Any(of(5, wrrLocality(policies(xdsmsg.Any(rr)))))),
+			Subsets{OfPriority: 5}, policy{"round_robin", "", false}},
+		{"of both", policies(xdsmsg.Any(of(5, wrrLocality(policies(xdsmsg.Any(of(2, rr))))))), Subsets{5, 2}, policy{"round_robin", "", false}},
+		{"of a subset", policies(xdsmsg.Any(of(5, of(3, rr)))), Subsets{OfPriority: 3}, policy{"round_robin", "", true}},
+		{"of a subset that has fewer", policies(xdsmsg.Any(of(3, of(5, rr)))), Subsets{OfPriority: 3}, policy{"round_robin", "", true}},
+	} {
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			c := mustDecode[Cluster](t, ClusterType, edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = tc.list }))
+			xdstest.Equal(t, "policy", tc.policy, policyOf(c))
+			xdstest.Equal(t, "subsets", tc.want, c.Subsets)
+		})
+	}
+}
+
 func TestLBPolicy(t *testing.T) {
 	t.Parallel()
 	checkEach(t, "policy", func(t *testing.T, edit func(*clusterpb.Cluster)) policy {
@@ -145,6 +184,10 @@ func TestInvalidPolicyConfigurations(t *testing.T) {
 		{"a least size over 8M (gRFC A42)", ring(8<<20+1, 1), []fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 8388609"}}},
 		{"a least size over the greatest", ring(3, 2), []fault{{at, ringFault + "minRingSize 3 is more than maxRingSize 2"}}},
 		{"a ring of nothing", ring(0, 2), []fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 0"}}},
+		{"a subset of nothing (gRFC A68)", &subsettingpb.RandomSubsetting{ChildPolicy: policies(xdsmsg.Any(&roundrobinpb.RoundRobin{}))},
+			[]fault{{at + ".subset_size", "must be greater than 0"}}},
+		{"a subset without a policy (gRFC A68)", &subsettingpb.RandomSubsetting{SubsetSize: wrapperspb.UInt32(1)},
+			[]fault{{at + ".child_policy.policies", "no known load balancing policy among []; " + knownPolicies}}},
 		{"a table whose size is no prime number", maglev(65536), []fault{{at, maglevFault + "65536"}}},
 		{"a table of one entry", maglev(1), []fault{{at, maglevFault + "1"}}},
 		{"a table over 5000011", maglev(5000077), []fault{{at, maglevFault + "5000077"}}},
