@@ -67,7 +67,8 @@ type Cluster struct {
 	// HTTPConnect says that connections to endpoints with a Proxy go through it (gRFC A86).
 	HTTPConnect bool
 	// LBPolicy is the name of the policy that picks among endpoints:
-	// PolicyRingHash, PolicyMaglev, PolicyRandom, or one that is registered with gRPC.
+	// PolicyRingHash, PolicyMaglev, PolicyRandom, PolicySlowStart, or one that is registered with
+	// gRPC.
 	LBPolicy string
 	// LBConfig is that policy's configuration in JSON, which it has accepted.
 	// Empty: it has none.

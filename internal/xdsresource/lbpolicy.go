@@ -34,14 +34,15 @@ import (
 // They are dynxds's own: gRPC's policy of the first name reads the hash of an RPC from
 // where only gRPC's own xDS code can put it, and gRPC has none of the other names.
 const (
-	PolicyRingHash = "ring_hash_experimental"
-	PolicyRandom   = "dynxds_random"
-	PolicyMaglev   = "dynxds_maglev"
+	PolicyRingHash  = "ring_hash_experimental"
+	PolicyRandom    = "dynxds_random"
+	PolicyMaglev    = "dynxds_maglev"
+	PolicySlowStart = "dynxds_slow_start"
 )
 
 // isOurs reports whether a policy is dynxds's own.
 func isOurs(name string) bool {
-	return name == PolicyRingHash || name == PolicyRandom || name == PolicyMaglev
+	return name == PolicyRingHash || name == PolicyRandom || name == PolicyMaglev || name == PolicySlowStart
 }
 
 const (
@@ -91,12 +92,12 @@ func (d policyDecoder) cluster(pb *clusterpb.Cluster) {
 	}
 	switch pb.GetLbPolicy() {
 	case clusterpb.Cluster_ROUND_ROBIN:
-		d.c.LBPolicy = policyRoundRobin
+		d.roundRobin(faults.Field("round_robin_lb_config"), pb.GetRoundRobinLbConfig().GetSlowStartConfig())
 	case clusterpb.Cluster_RANDOM:
 		d.c.LBPolicy = PolicyRandom
 	case clusterpb.Cluster_LEAST_REQUEST:
-		at := faults.Field("least_request_lb_config").Field("choice_count")
-		d.leastRequest(at, pb.GetLeastRequestLbConfig().GetChoiceCount())
+		config := pb.GetLeastRequestLbConfig()
+		d.leastRequest(faults.Field("least_request_lb_config"), config.GetChoiceCount(), config.GetSlowStartConfig())
 	case clusterpb.Cluster_RING_HASH:
 		at, config := faults.Field("ring_hash_lb_config"), pb.GetRingHashLbConfig()
 		d.c.AcrossLocalities = true
@@ -135,8 +136,10 @@ func (d policyDecoder) firstKnownPolicy(at *faults.Path, pb *clusterpb.LoadBalan
 func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int) bool {
 	switch config.GetTypeUrl() {
 	case roundRobinTypeURL:
-		d.unmarshal(at, config, roundRobinTypeURL, new(roundrobinpb.RoundRobin))
-		d.c.LBPolicy = policyRoundRobin
+		pb := new(roundrobinpb.RoundRobin)
+		if d.unmarshal(at, config, roundRobinTypeURL, pb) {
+			d.roundRobin(at, pb.GetSlowStartConfig())
+		}
 	case randomTypeURL:
 		d.unmarshal(at, config, randomTypeURL, new(randompb.Random))
 		d.c.LBPolicy = PolicyRandom
@@ -154,7 +157,7 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 	case leastReqTypeURL:
 		pb := new(leastrequestpb.LeastRequest)
 		if d.unmarshal(at, config, leastReqTypeURL, pb) {
-			d.leastRequest(at.Field("choice_count"), pb.GetChoiceCount())
+			d.leastRequest(at, pb.GetChoiceCount(), pb.GetSlowStartConfig())
 		}
 	case pickFirstTypeURL:
 		pb := new(pickfirstpb.PickFirst)
@@ -204,17 +207,26 @@ func (d policyDecoder) customPolicy(at *faults.Path, typeURL string, config *str
 	return true
 }
 
-// leastRequest is gRFC A48.
-func (d policyDecoder) leastRequest(at *faults.Path, choices *wrapperspb.UInt32Value) {
+// roundRobin is gRPC's policy, unless endpoints start slowly.
+func (d policyDecoder) roundRobin(at *faults.Path, slow slowStartConfig) {
+	if !d.slowStart(at.Field("slow_start_config"), slow, 0) {
+		d.c.LBPolicy = policyRoundRobin
+	}
+}
+
+// leastRequest is gRFC A48. It is gRPC's policy, unless endpoints start slowly.
+func (d policyDecoder) leastRequest(at *faults.Path, choices *wrapperspb.UInt32Value, slow slowStartConfig) {
 	config := map[string]any{}
 	if choices != nil {
 		if choices.GetValue() < minChoices {
-			d.fault(at, "must be at least %d, is %d", minChoices, choices.GetValue())
+			d.fault(at.Field("choice_count"), "must be at least %d, is %d", minChoices, choices.GetValue())
 			return
 		}
 		config["choiceCount"] = choices.GetValue()
 	}
-	d.setPolicy(at, policyLeastRequest, config)
+	if !d.slowStart(at.Field("slow_start_config"), slow, numberOr(choices, minChoices)) {
+		d.setPolicy(at, policyLeastRequest, config)
+	}
 }
 
 // clientWRR is gRFC A58. Unset fields keep the defaults of gRPC's policy.
@@ -271,6 +283,9 @@ func checkPolicy(name string, config json.RawMessage) error {
 		return nil
 	case PolicyRingHash:
 		_, err := ParseRingHash(string(config))
+		return err
+	case PolicySlowStart:
+		_, err := ParseSlowStart(string(config))
 		return err
 	case PolicyMaglev:
 		_, err := ParseMaglev(string(config))

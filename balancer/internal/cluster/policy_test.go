@@ -34,6 +34,8 @@ func TestEveryPolicyServes(t *testing.T) {
 		{xdsresource.PolicyRingHash, `{"minRingSize":10}`},
 		{xdsresource.PolicyRandom, ""},
 		{xdsresource.PolicyMaglev, `{"tableSize":11}`},
+		{xdsresource.PolicySlowStart, `{"windowNanos":1000}`},
+		{xdsresource.PolicySlowStart, `{"windowNanos":1000,"choiceCount":2}`},
 	} {
 		t.Run(tc.policy, subtest(func(t *testing.T, f *fixture) {
 			f.update(by(tc.policy, tc.config, at("a", 0, "a:1")))
