@@ -109,6 +109,14 @@ func ringHash(c *xdsresource.Cluster) {
 	c.LBPolicy, c.AcrossLocalities = xdsresource.PolicyRingHash, true
 }
 
+func maglev(c *xdsresource.Cluster) {
+	c.LBPolicy, c.AcrossLocalities = xdsresource.PolicyMaglev, true
+}
+
+func slowStart(c *xdsresource.Cluster) {
+	c.LBPolicy, c.LBConfig = xdsresource.PolicySlowStart, `{"windowNanos":60000000000}`
+}
+
 // A pick through the whole tree allocates nothing, also if it is counted for load reports.
 func TestPickAllocatesNothing(t *testing.T) {
 	store := load.NewStore(nil)
@@ -117,7 +125,8 @@ func TestPickAllocatesNothing(t *testing.T) {
 		edit func(*xdsresource.Cluster)
 	}{
 		// What the last one counts is looked at below.
-		{"round robin", func(*xdsresource.Cluster) {}}, {"ring hash", ringHash}, {"with load reports", reported(store)},
+		{"round robin", func(*xdsresource.Cluster) {}}, {"ring hash", ringHash}, {"Maglev", maglev},
+		{"slow start", slowStart}, {"with load reports", reported(store)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			picker, ctx := readyPicker(t, 1, tc.edit)
@@ -159,6 +168,8 @@ func BenchmarkPick(b *testing.B) {
 		{"clusters=1000", 1000, func(*xdsresource.Cluster) {}},
 		{"clusters=10000", 10000, func(*xdsresource.Cluster) {}},
 		{"ringhash", 1, ringHash},
+		{"maglev", 1, maglev},
+		{"slowstart", 1, slowStart},
 		{"lrs", 1, reported(load.NewStore(nil))},
 	} {
 		picker, ctx := readyPicker(b, tc.clusters, tc.edit)

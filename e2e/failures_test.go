@@ -267,7 +267,7 @@ func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	faulty := func(name string) proto.Message {
 		c := xdsmsg.EDSCluster(name, "")
-		c.LbPolicy = clusterpb.Cluster_MAGLEV
+		c.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED
 		return c
 	}
 	for _, tc := range []struct {

@@ -16,6 +16,7 @@ import (
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	cookiepb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
+	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/header/v3"
 	httppb "github.com/envoyproxy/go-control-plane/envoy/type/http/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -305,5 +306,38 @@ func TestSessionsUnderUpdates(t *testing.T) {
 		cancel()
 		wg.Wait()
 		l.stop(t)
+	})
+}
+
+// A session by a header stays with its endpoint, and the response has the header only when it changes.
+func TestSessionsByHeaderEndToEnd(t *testing.T) {
+	t.Parallel()
+	eachKindInParallel(t, func(t *testing.T, k kind) {
+		m := newMesh(t)
+		ctx := testutils.Context(t)
+		filter := xdsmsg.Filter("session", &sessionpb.StatefulSession{SessionState: &corepb.TypedExtensionConfig{
+			Name: "header", TypedConfig: xdsmsg.Any(&headerpb.HeaderBasedSessionState{Name: "X-Session"}),
+		}})
+		m.set(stickyCluster("c"), draining("c", backends(t, "a", "b", "c")),
+			xdsmsg.DefaultListener(service, service, filter), xdsmsg.RouteConfig(service, service, toCluster("c")))
+		cc := m.dial("xds:///" + service)
+		sessions := map[string]string{}
+		for len(sessions) < 3 {
+			r := callFor(ctx, cc, k)
+			xdstest.NoError(t, r.err)
+			if len(r.header["x-session"]) != 1 {
+				t.Fatalf("the first RPC of a session brings the header %q", r.header["x-session"])
+			}
+			sessions[backendID(r.header)] = r.header["x-session"][0]
+		}
+		for id, value := range sessions {
+			for range 5 {
+				r := callFor(metadata.AppendToOutgoingContext(ctx, "x-session", value), cc, k)
+				xdstest.NoError(t, r.err)
+				if got := backendID(r.header); got != id || r.header["x-session"] != nil {
+					t.Errorf("an RPC of the session with %s goes to %s and brings the header %q", id, got, r.header["x-session"])
+				}
+			}
+		}
 	})
 }

@@ -8,22 +8,28 @@ import (
 
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	cookiepb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
+	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/header/v3"
 	httppb "github.com/envoyproxy/go-control-plane/envoy/type/http/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/headeredit"
 )
 
-// The types of the filter's configurations, and of the one kind of session state
-// that gRPC knows.
+// The types of the filter's configurations.
 const (
 	typeURL         = "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSession"
 	overrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"
-	cookieTypeURL   = "type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"
 )
 
-// config is a configuration of either kind. The name is empty if there are no sessions.
+// headerTypeURL is the type of sessions by a header (Envoy). Those by a cookie are gRFC A55's.
+const headerTypeURL = "type.googleapis.com/envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState"
+
+// config is a configuration of either kind. Without sessions it is the zero config.
 type config struct {
+	// header has the session, in lower case. If it is empty, a cookie has.
+	header string
+	// name, path and ttl are those of the cookie.
 	name, path string
 	ttl        time.Duration
 }
@@ -67,11 +73,30 @@ func parse(at string, pb *sessionpb.StatefulSession) (httpfilter.Config, error) 
 		return &config{}, nil
 	}
 	at += "session_state.typed_config"
+	if state.GetTypedConfig().GetTypeUrl() == headerTypeURL {
+		return parseHeader(at, state.GetTypedConfig())
+	}
 	cookie := new(cookiepb.CookieBasedSessionState)
 	if err := httpfilter.UnmarshalConfig(state.GetTypedConfig(), cookie); err != nil {
-		return nil, fmt.Errorf("%s: must be a CookieBasedSessionState: %w", at, err)
+		return nil, fmt.Errorf("%s: must be a CookieBasedSessionState or a HeaderBasedSessionState: %w", at, err)
 	}
 	return parseCookie(at+".cookie", cookie.GetCookie())
+}
+
+// parseHeader takes names that an application can send as metadata, and get.
+func parseHeader(at string, a *anypb.Any) (httpfilter.Config, error) {
+	pb := new(headerpb.HeaderBasedSessionState)
+	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	name, err := headeredit.Name(headeredit.Request, pb.GetName())
+	if err == nil {
+		_, err = headeredit.Name(headeredit.Response, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s.name: %w", at, err)
+	}
+	return &config{header: name}, nil
 }
 
 func parseCookie(at string, pb *httppb.Cookie) (httpfilter.Config, error) {

@@ -8,13 +8,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/metadata"
 )
 
 // clusterPrefix is before the name of the cluster in the cookie, as gRPC's own
 // names for the targets of routes have it (gRFC A60).
 const clusterPrefix = "cluster:"
 
-// session is what a cookie says: "ADDRESS,ADDRESS…;cluster:NAME" in base64
+// session is what a cookie or a header says: "ADDRESS,ADDRESS…;cluster:NAME" in base64
 // (gRFCs A55, A60, A61).
 type session struct {
 	// addresses are those of one endpoint, the one in use first.
@@ -23,17 +25,33 @@ type session struct {
 	cluster string
 }
 
+// String names what has the session, for messages.
+func (c *config) String() string {
+	if c.header != "" {
+		return fmt.Sprintf("header %q", c.header)
+	}
+	return fmt.Sprintf("cookie %q", c.name)
+}
+
 // applies reports whether the cookie is for RPCs of the method (RFC 6265,
-// "Paths and Path-Match").
+// "Paths and Path-Match"). A header is for all.
 func (c *config) applies(method string) bool {
+	if c.header != "" {
+		return true
+	}
 	rest, ok := strings.CutPrefix(method, c.path)
 	return ok && (rest == "" || rest[0] == '/' || c.path[len(c.path)-1] == '/')
 }
 
-// find returns the value of the cookie, the first one of its name. lines are
-// the values of the header "cookie".
-func (c *config) find(lines []string) (value string, ok bool) {
-	for _, line := range lines {
+// find returns the value of the header, or of the cookie: the first one of its name.
+func (c *config) find(md metadata.MD) (value string, ok bool) {
+	if c.header != "" {
+		if values := md[c.header]; len(values) > 0 {
+			return values[0], true
+		}
+		return "", false
+	}
+	for _, line := range md[cookieHeader] {
 		for pair := range strings.SplitSeq(line, ";") {
 			name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
 			if name != c.name {
@@ -48,7 +66,7 @@ func (c *config) find(lines []string) (value string, ok bool) {
 	return "", false
 }
 
-// decode reads the value of a cookie.
+// decode reads the value of a cookie or header.
 func decode(value string) (session, error) {
 	// A client that stores the cookie may drop the padding.
 	text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(value, "="))
@@ -81,10 +99,14 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// encode returns the value of a Set-Cookie header for the session.
-func (c *config) encode(s session) string {
-	value := base64.StdEncoding.EncodeToString([]byte(s.addresses + ";" + clusterPrefix + s.cluster))
-	cookie := c.name + "=" + value + "; Path=" + c.path
+// encode returns the value of a cookie or header.
+func encode(s session) string {
+	return base64.StdEncoding.EncodeToString([]byte(s.addresses + ";" + clusterPrefix + s.cluster))
+}
+
+// setCookie returns the value of a Set-Cookie header for the session.
+func (c *config) setCookie(s session) string {
+	cookie := c.name + "=" + encode(s) + "; Path=" + c.path
 	if c.ttl > 0 {
 		// Max-Age is in seconds, and 0 would delete the cookie.
 		seconds := (c.ttl-1)/time.Second + 1

@@ -1,12 +1,14 @@
 // Package statefulsession is the filter
 // envoy.extensions.filters.http.stateful_session.v3 (gRFCs A55, A60, A61, A75):
-// it keeps the RPCs of a session with one endpoint, by a cookie.
+// it keeps the RPCs of a session with one endpoint, by a cookie or, as Envoy, by a header.
 //
 // The response of an RPC without the cookie sets one (metadata "set-cookie"),
 // which names the endpoint and its cluster. An RPC that has it (metadata
 // "cookie") goes to that cluster, if its route has it, and to that endpoint, if
 // the cluster's common_lb_config.override_host_status allows. Otherwise the
 // load-balancing policy picks, and the response sets another cookie.
+//
+// A header has what a cookie has as its value, in the metadata of the response and of the RPCs.
 //
 // The filter does not keep cookies: the application does, one for each session.
 // It picks no endpoint either: the balancer does, by httpfilter.HostOverride.
@@ -55,7 +57,7 @@ func (in *instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter
 		c = override
 	}
 	conf := c.(*config)
-	if conf.name == "" {
+	if *conf == (config{}) {
 		return nil, nil
 	}
 	return &interceptor{config: conf, instance: in}, nil
@@ -88,8 +90,12 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 	}
 	update := func(md metadata.MD) {
 		now := session{addresses: override.Host(), cluster: override.Cluster()}
-		if now.addresses != "" && now != was {
-			md.Append(setCookieHeader, i.encode(now))
+		switch {
+		case now.addresses == "" || now == was:
+		case i.header != "":
+			md.Set(i.header, encode(now))
+		default:
+			md.Append(setCookieHeader, i.setCookie(now))
 		}
 	}
 	return httpfilter.EditResponse(s, update, func(md metadata.MD, only bool) {
@@ -99,11 +105,11 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 	}), nil
 }
 
-// session returns what the RPC's cookie says. It reports false if there is no
-// cookie that can be read.
+// session returns what the RPC's cookie or header says. It reports false if there is none that can
+// be read.
 func (i *interceptor) session(ctx context.Context) (session, bool) {
 	md, _ := metadata.FromOutgoingContext(ctx)
-	value, ok := i.find(md[cookieHeader])
+	value, ok := i.find(md)
 	if !ok {
 		return session{}, false
 	}
@@ -111,8 +117,8 @@ func (i *interceptor) session(ctx context.Context) (session, bool) {
 	if err != nil {
 		// Once: it is the application that decides how many such RPCs there are.
 		i.warned.Do(func() {
-			logger.Warningf("stateful session filter %q of %s: the cookie %q of an RPC is ignored, and so is every other one like it: %v",
-				i.instance.Name, i.instance.Target, i.name, err)
+			logger.Warningf("stateful session filter %q of %s: the %s of an RPC is ignored, and so is every other one like it: %v",
+				i.instance.Name, i.instance.Target, i.config, err)
 		})
 		return session{}, false
 	}

@@ -13,6 +13,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	cookiepb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
+	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/header/v3"
 	httppb "github.com/envoyproxy/go-control-plane/envoy/type/http/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -70,7 +71,7 @@ func TestFindCookie(t *testing.T) {
 		{"no value", []string{"n"}, "", true},
 		{"the name in a value", []string{"m=n=1"}, "", false},
 	} {
-		if got, ok := c.find(tc.lines); got != tc.want || ok != tc.ok {
+		if got, ok := c.find(metadata.MD{"cookie": tc.lines}); got != tc.want || ok != tc.ok {
 			t.Errorf("%s: %q, %v; want %q, %v", tc.given, got, ok, tc.want, tc.ok)
 		}
 	}
@@ -123,7 +124,7 @@ func TestEncodeCookie(t *testing.T) {
 		{config{name: "n", path: "/p.S", ttl: 2 * time.Minute}, "n=" + value + "; Path=/p.S; Max-Age=120; HttpOnly"},
 		{config{name: "n", path: "/", ttl: time.Millisecond}, "n=" + value + "; Path=/; Max-Age=1; HttpOnly"},
 	} {
-		if got := tc.config.encode(s); got != tc.want {
+		if got := tc.config.setCookie(s); got != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)
 		}
 	}
@@ -219,7 +220,7 @@ func TestSessions(t *testing.T) {
 			}
 			var want []string
 			if tc.set != "" {
-				want = []string{conf.encode(sessionOf(t, tc.set))}
+				want = []string{conf.setCookie(sessionOf(t, tc.set))}
 			}
 			header, _ := s.Header()
 			trailer := s.Trailer()
@@ -231,6 +232,59 @@ func TestSessions(t *testing.T) {
 			}
 			if !slices.Equal(header["from"], []string{"backend"}) {
 				t.Errorf("the backend's own metadata is %v", header)
+			}
+		})
+	}
+}
+
+// Sessions by a header are as those by a cookie, for RPCs of all methods.
+func TestSessionsByHeader(t *testing.T) {
+	t.Parallel()
+	const addr = "10.0.0.1:80"
+	for _, tc := range []struct {
+		name    string
+		header  []string // of the RPC
+		backend backend
+		want    []string // HostOverride.Addresses
+		cluster string   // empty: a
+		set     string   // the header of the response, before base64; empty: none
+	}{
+		{name: "no header", backend: backend{host: addr}, set: addr + ";cluster:a"},
+		{name: "no header, and the response is trailers only", backend: backend{host: addr, trailers: true}, set: addr + ";cluster:a"},
+		{name: "the wanted endpoint", header: []string{encoded(addr + ";cluster:a")}, backend: backend{host: addr}, want: []string{addr}},
+		{
+			name: "a header that Envoy has set", header: []string{encoded(addr)}, backend: backend{host: addr},
+			want: []string{addr}, set: addr + ";cluster:a",
+		},
+		{
+			name: "another endpoint of another cluster", header: []string{encoded("10.0.0.2:80;cluster:b")}, backend: backend{host: addr, route: []string{"b"}},
+			want: []string{"10.0.0.2:80"}, cluster: "b", set: addr + ";cluster:b",
+		},
+		{name: "two headers", header: []string{encoded(addr + ";cluster:a"), "x"}, backend: backend{host: addr}, want: []string{addr}},
+		{name: "a header that cannot be read", header: []string{"what"}, backend: backend{host: addr}, set: addr + ";cluster:a"},
+	} {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
+			i, _ := (&instance{}).ClientInterceptor(&config{header: "x-session"}, nil)
+			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{"x-session": tc.header, "cookie": {"x-session=" + encoded("10.0.0.9:80")}})
+			rpc := &httpfilter.RPC{Method: "/p.S/M", Cluster: "a"}
+			s, err := httpfilter.NewNext(&tc.backend, i).NewStream(ctx, rpc)
+			xdstest.NoError(t, err)
+			if err := s.RecvMsg(nil); err != io.EOF {
+				t.Fatal(err)
+			}
+			xdstest.Equal(t, "addresses", tc.want, tc.backend.got.HostOverride.Addresses)
+			xdstest.Equal(t, "cluster", cmp.Or(tc.cluster, "a"), tc.backend.got.Cluster)
+			var want []string
+			if tc.set != "" {
+				want = []string{encoded(tc.set)}
+			}
+			header, _ := s.Header()
+			trailer := s.Trailer()
+			if tc.backend.trailers {
+				header, trailer = trailer, header
+			}
+			if !slices.Equal(header["x-session"], want) || trailer["x-session"] != nil || header["set-cookie"] != nil {
+				t.Errorf("the response has %v and %v, want x-session %q", header, trailer, want)
 			}
 		})
 	}
@@ -249,7 +303,7 @@ func FuzzCookie(f *testing.F) {
 	}
 	c := &config{name: "n", path: "/"}
 	f.Fuzz(func(t *testing.T, line string) {
-		value, ok := c.find([]string{line})
+		value, ok := c.find(metadata.MD{"cookie": {line}})
 		if !ok {
 			return
 		}
@@ -257,7 +311,7 @@ func FuzzCookie(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, ok := c.find([]string{c.encode(s)})
+		again, ok := c.find(metadata.MD{"cookie": {c.setCookie(s)}})
 		if got, err := decode(again); !ok || err != nil || got != s {
 			t.Errorf("%+v comes back as %+v, %v", s, got, err)
 		}
@@ -310,8 +364,12 @@ func TestConfig(t *testing.T) {
 			}(),
 			want: config{name: "n", path: "/"},
 		},
-		{given: "no typed_config", config: by(t, nil), faults: []string{at + ": must be a CookieBasedSessionState"}},
-		{given: "another kind of state", config: by(t, &httppb.Cookie{Name: "n"}), faults: []string{at + ": must be a CookieBasedSessionState"}},
+		{given: "no typed_config", config: by(t, nil), faults: []string{at + ": must be a CookieBasedSessionState or a HeaderBasedSessionState"}},
+		{given: "another kind of state", config: by(t, &httppb.Cookie{Name: "n"}), faults: []string{at + ": must be a CookieBasedSessionState or a HeaderBasedSessionState"}},
+		{given: "a header", config: by(t, &headerpb.HeaderBasedSessionState{Name: "X-Session"}), want: config{header: "x-session"}},
+		{given: "a header without a name", config: by(t, &headerpb.HeaderBasedSessionState{}), faults: []string{at + ".name: "}},
+		{given: "a header that is gRPC's", config: by(t, &headerpb.HeaderBasedSessionState{Name: "grpc-status"}), faults: []string{at + ".name: "}},
+		{given: "a pseudo header", config: by(t, &headerpb.HeaderBasedSessionState{Name: ":path"}), faults: []string{at + ".name: "}},
 		{given: "no cookie", config: byCookie(t, nil), faults: []string{cookie + ": must be set"}},
 		{given: "an empty name", config: byCookie(t, &httppb.Cookie{}), faults: []string{cookie + ".name: must not be empty"}},
 		{

@@ -12,6 +12,10 @@ type Cluster struct {
 	// Service is the name of the ClusterLoadAssignment.
 	Policy  string `json:"policy,omitempty"`
 	Service string `json:"service,omitempty"`
+	// SubsetOfPriority and SubsetOfLocality are how many of the endpoints of a priority, and of each
+	// locality, the policy gets (gRFC A68). 0: all. The others are IDLE.
+	SubsetOfPriority uint32 `json:"subset_of_priority,omitempty"`
+	SubsetOfLocality uint32 `json:"subset_of_locality,omitempty"`
 	// Phase is what happens to RPCs of the cluster, and Why says more.
 	Phase Phase  `json:"phase"`
 	Why   string `json:"why"`
@@ -141,7 +145,10 @@ type Endpoint struct {
 
 // Ejection is the ejection of an endpoint (gRFC A50).
 type Ejection struct {
-	Since time.Time `json:"since"`
+	// Method is the algorithm that detected it: "success_rate", "failure_percentage", or the name
+	// of the field of outlier_detection that limits consecutive failures.
+	Method string    `json:"method"`
+	Since  time.Time `json:"since"`
 	// Until is the earliest end; the next check after it ends the ejection.
 	Until time.Time `json:"until"`
 	// Multiplier is the number of ejections less the intervals without one. The ejection lasts

@@ -66,7 +66,8 @@ type Cluster struct {
 	// HTTPConnect says that connections to endpoints with a Proxy go through it (gRFC A86).
 	HTTPConnect bool
 	// LBPolicy is the name of the policy that picks among endpoints:
-	// PolicyRingHash, PolicyRandom, or one that is registered with gRPC.
+	// PolicyRingHash, PolicyMaglev, PolicyRandom, PolicySlowStart, or one that is registered with
+	// gRPC.
 	LBPolicy string
 	// LBConfig is that policy's configuration in JSON, which it has accepted.
 	// Empty: it has none.
@@ -76,6 +77,8 @@ type Cluster struct {
 	// load_balancing_policy names the policy outside of a WrrLocality
 	// (gRFC A52).
 	AcrossLocalities bool
+	// Subsets says how many of the endpoints LBPolicy gets.
+	Subsets Subsets
 	// MaxRequests bounds the concurrent RPCs of the process to the cluster (gRFC
 	// A32). Default: DefaultMaxRequests.
 	MaxRequests uint32

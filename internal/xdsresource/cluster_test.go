@@ -12,7 +12,7 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
+	providedpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -97,13 +97,13 @@ func TestCluster(t *testing.T) {
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
 		}, {
 			"load_balancing_policy behind unknown ones",
-			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, xdsmsg.Any(&maglevpb.Maglev{}), rr))),
+			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, xdsmsg.Any(&providedpb.ClusterProvided{}), rr))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true, Ignored: []xdsclient.Ignored{
-				passedOver(0, ""), passedOver(1, unknownURL), passedOver(2, "type.googleapis.com/envoy.extensions.load_balancing_policies.maglev.v3.Maglev"),
+				passedOver(0, ""), passedOver(1, unknownURL), passedOver(2, "type.googleapis.com/envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided"),
 			}},
 		}, {
 			"load_balancing_policy instead of lb_policy (gRFC A52)",
-			edsCluster(lb(policies(rr)), func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),
+			edsCluster(lb(policies(rr)), func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED }),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
 		}, {
 			"16 policies within each other (gRFC A52)", edsCluster(lb(nestedWRR(16))),
@@ -151,8 +151,8 @@ func TestClusterFaults(t *testing.T) {
 			"an xdstp name and no service name (gRFC A47)", edsCluster(func(c *clusterpb.Cluster) { c.Name = "xdstp://a/b/c" }),
 			[]fault{{"eds_cluster_config.service_name", "must not be empty in a cluster whose name starts with xdstp:"}},
 		}, {
-			"another lb_policy", edsCluster(func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),
-			[]fault{{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"}},
+			"another lb_policy", edsCluster(func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED }),
+			[]fault{{"lb_policy", "unknown load balancing policy CLUSTER_PROVIDED; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH, MAGLEV and RANDOM"}},
 		}, {
 			"an empty load_balancing_policy", lb(policies()),
 			[]fault{{lbPath + ".policies", "no known load balancing policy among []" + knows}},
@@ -173,11 +173,11 @@ func TestClusterFaults(t *testing.T) {
 			"load reports to elsewhere", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = xdsmsg.ADS() }),
 			[]fault{{"lrs_server", "must be self, is ads"}},
 		}, {
-			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_MAGLEV, LrsServer: filePath()},
+			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_CLUSTER_PROVIDED, LrsServer: filePath()},
 			[]fault{
 				{"name", "must not be empty"},
 				{"type", "the cluster type is not set" + types},
-				{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"},
+				{"lb_policy", "unknown load balancing policy CLUSTER_PROVIDED; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH, MAGLEV and RANDOM"},
 				{"lrs_server", "must be self, is path"},
 			},
 		},

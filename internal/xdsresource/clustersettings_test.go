@@ -129,6 +129,12 @@ func TestOutlierDetection(t *testing.T) {
 	both.FailurePercentage = &FailurePercentageEjection{Threshold: 85, EnforcementPercentage: 7, MinimumHosts: 5, RequestVolume: 50}
 	long := defaults()
 	long.BaseEjectionTime, long.MaxEjectionTime = 400*time.Second, 400*time.Second
+	consecutive := func(edit func(*OutlierDetection)) *OutlierDetection {
+		o := defaults()
+		o.SuccessRate = nil
+		edit(o)
+		return o
+	}
 	checkEach(t, "Outliers", func(t *testing.T, pb *clusterpb.OutlierDetection) *OutlierDetection {
 		return mustDecode[Cluster](t, ClusterType, withOutliers(pb)).Outliers
 	}, rows[*clusterpb.OutlierDetection, *OutlierDetection]{
@@ -136,13 +142,38 @@ func TestOutlierDetection(t *testing.T) {
 		{"empty: success rate with defaults", &clusterpb.OutlierDetection{}, defaults()},
 		{"both algorithms", &clusterpb.OutlierDetection{EnforcingFailurePercentage: n(7)}, both},
 		{"neither algorithm", &clusterpb.OutlierDetection{EnforcingSuccessRate: n(0)}, nil},
+		{"consecutive failures only by a field that is set", &clusterpb.OutlierDetection{
+			EnforcingSuccessRate: n(0), SplitExternalLocalOriginErrors: true,
+		}, nil},
+		{"as Istio writes consecutive5xxErrors", &clusterpb.OutlierDetection{
+			EnforcingSuccessRate: n(0), Consecutive_5Xx: n(7), EnforcingConsecutive_5Xx: n(100),
+		}, consecutive(func(o *OutlierDetection) { o.Consecutive5xx = &ConsecutiveEjection{7, 100} })},
+		{"consecutive failures, with Envoy's defaults of the other field", &clusterpb.OutlierDetection{
+			EnforcingSuccessRate: n(0), Consecutive_5Xx: n(7), EnforcingConsecutiveGatewayFailure: n(8),
+			SplitExternalLocalOriginErrors: true, ConsecutiveLocalOriginFailure: n(9),
+		}, consecutive(func(o *OutlierDetection) {
+			o.Consecutive5xx, o.ConsecutiveGatewayFailure = &ConsecutiveEjection{7, 100}, &ConsecutiveEjection{5, 8}
+			o.SplitLocalOriginErrors, o.ConsecutiveLocalOriginFailure = true, &ConsecutiveEjection{9, 100}
+		})},
+		{"gateway failures are not enforced by default, and 0 is off", &clusterpb.OutlierDetection{
+			EnforcingSuccessRate: n(0), ConsecutiveGatewayFailure: n(7), Consecutive_5Xx: n(0), EnforcingConsecutive_5Xx: n(100),
+		}, nil},
+		{"not enforced", &clusterpb.OutlierDetection{
+			EnforcingSuccessRate: n(0), Consecutive_5Xx: n(7), EnforcingConsecutive_5Xx: n(0),
+		}, nil},
+		{"local-origin failures need the split", &clusterpb.OutlierDetection{
+			EnforcingSuccessRate: n(0), ConsecutiveLocalOriginFailure: n(9),
+		}, nil},
 		{"a base time above the greatest", &clusterpb.OutlierDetection{BaseEjectionTime: durationpb.New(400 * time.Second)}, long},
 		{"everything", &clusterpb.OutlierDetection{
 			Interval: durationpb.New(time.Second), BaseEjectionTime: durationpb.New(2 * time.Second), MaxEjectionTime: durationpb.New(3 * time.Second),
 			MaxEjectionPercent: n(4), SuccessRateStdevFactor: n(5), EnforcingSuccessRate: n(6), SuccessRateMinimumHosts: n(7), SuccessRateRequestVolume: n(8),
 			FailurePercentageThreshold: n(9), EnforcingFailurePercentage: n(10), FailurePercentageMinimumHosts: n(11), FailurePercentageRequestVolume: n(12),
+			MaxEjectionTimeJitter: durationpb.New(4 * time.Second),
 		}, &OutlierDetection{
 			Interval: time.Second, BaseEjectionTime: 2 * time.Second, MaxEjectionTime: 3 * time.Second, MaxEjectionPercent: 4,
+			MaxEjectionTimeJitter: 4 * time.Second,
+
 			SuccessRate:       &SuccessRateEjection{StdevFactor: 5, EnforcementPercentage: 6, MinimumHosts: 7, RequestVolume: 8},
 			FailurePercentage: &FailurePercentageEjection{Threshold: 9, EnforcementPercentage: 10, MinimumHosts: 11, RequestVolume: 12},
 		}},
@@ -151,14 +182,20 @@ func TestOutlierDetection(t *testing.T) {
 	checkFaults(t, ClusterType, withOutliers(&clusterpb.OutlierDetection{
 		Interval: durationpb.New(-1), BaseEjectionTime: durationpb.New(-1), MaxEjectionTime: durationpb.New(-1), MaxEjectionPercent: n(101),
 		EnforcingSuccessRate: n(101), FailurePercentageThreshold: n(101), EnforcingFailurePercentage: n(101),
+		MaxEjectionTimeJitter: durationpb.New(-1), EnforcingConsecutive_5Xx: n(101), EnforcingConsecutiveGatewayFailure: n(102),
+		EnforcingConsecutiveLocalOriginFailure: n(103),
 	}), []fault{
 		{at + "interval", "is negative: -1ns"},
 		{at + "base_ejection_time", "is negative: -1ns"},
 		{at + "max_ejection_percent", "must be at most 100, is 101"},
 		{at + "max_ejection_time", "is negative: -1ns"},
+		{at + "max_ejection_time_jitter", "is negative: -1ns"},
 		{at + "enforcing_success_rate", "must be at most 100, is 101"},
 		{at + "failure_percentage_threshold", "must be at most 100, is 101"},
 		{at + "enforcing_failure_percentage", "must be at most 100, is 101"},
+		{at + "enforcing_consecutive_5xx", "must be at most 100, is 101"},
+		{at + "enforcing_consecutive_gateway_failure", "must be at most 100, is 102"},
+		{at + "enforcing_consecutive_local_origin_failure", "must be at most 100, is 103"},
 	})
 }
 

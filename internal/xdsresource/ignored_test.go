@@ -16,7 +16,10 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
+	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -97,11 +100,31 @@ func TestIgnoredFields(t *testing.T) {
 				CircuitBreakers: &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
 					{MaxRequests: wrapperspb.UInt32(1)}, {MaxConnections: wrapperspb.UInt32(1)},
 				}},
-				OutlierDetection: &clusterpb.OutlierDetection{Consecutive_5Xx: wrapperspb.UInt32(1), Interval: durationpb.New(1)},
+				OutlierDetection: &clusterpb.OutlierDetection{
+					Consecutive_5Xx: wrapperspb.UInt32(1), MaxEjectionTimeJitter: durationpb.New(1), Interval: durationpb.New(1),
+					EnforcingLocalOriginSuccessRate: wrapperspb.UInt32(1),
+				},
 			},
 			[]note{
 				{"eds_cluster_config.eds_config.initial_fetch_timeout", is}, {"connect_timeout", is},
-				{"circuit_breakers.thresholds[1].max_connections", is}, {"outlier_detection.consecutive_5xx", is},
+				{"circuit_breakers.thresholds[1].max_connections", is}, {"outlier_detection.enforcing_local_origin_success_rate", is},
+			},
+		}, {
+			"settings of policies", &clusterpb.Cluster{
+				LbConfig: &clusterpb.Cluster_RoundRobinLbConfig_{RoundRobinLbConfig: &clusterpb.Cluster_RoundRobinLbConfig{
+					SlowStartConfig: &clusterpb.Cluster_SlowStartConfig{
+						SlowStartWindow: durationpb.New(1), Aggression: &corepb.RuntimeDouble{DefaultValue: 2, RuntimeKey: "k"},
+					},
+				}},
+				LoadBalancingPolicy: policies(
+					xdsmsg.Any(&roundrobinpb.RoundRobin{SlowStartConfig: &commonpb.SlowStartConfig{}, LocalityLbConfig: &commonpb.LocalityLbConfig{}}),
+					xdsmsg.Any(&maglevpb.Maglev{TableSize: wrapperspb.UInt64(7), ConsistentHashingLbConfig: &commonpb.ConsistentHashingLbConfig{}}),
+				),
+			},
+			[]note{
+				{"round_robin_lb_config.slow_start_config.aggression.runtime_key", is},
+				{"load_balancing_policy.policies[0].typed_extension_config.typed_config.locality_lb_config", is},
+				{"load_balancing_policy.policies[1].typed_extension_config.typed_config.consistent_hashing_lb_config", is},
 			},
 		}, {
 			"policies within policies",

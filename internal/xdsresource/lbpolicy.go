@@ -7,8 +7,10 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	clientwrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	leastrequestpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	pickfirstpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	subsettingpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
 	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
@@ -30,11 +32,18 @@ import (
 
 // The policies that Cluster.LBPolicy names beside those registered with gRPC.
 // They are dynxds's own: gRPC's policy of the first name reads the hash of an RPC from
-// where only gRPC's own xDS code can put it, and gRPC has none of the second name.
+// where only gRPC's own xDS code can put it, and gRPC has none of the other names.
 const (
-	PolicyRingHash = "ring_hash_experimental"
-	PolicyRandom   = "dynxds_random"
+	PolicyRingHash  = "ring_hash_experimental"
+	PolicyRandom    = "dynxds_random"
+	PolicyMaglev    = "dynxds_maglev"
+	PolicySlowStart = "dynxds_slow_start"
 )
+
+// isOurs reports whether a policy is dynxds's own.
+func isOurs(name string) bool {
+	return name == PolicyRingHash || name == PolicyRandom || name == PolicyMaglev || name == PolicySlowStart
+}
 
 const (
 	policyRoundRobin   = "round_robin"
@@ -52,6 +61,8 @@ const (
 	clientWRRTypeURL   = lbPolicyPrefix + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin"
 	ringHashTypeURL    = lbPolicyPrefix + "ring_hash.v3.RingHash"
 	randomTypeURL      = lbPolicyPrefix + "random.v3.Random"
+	subsettingTypeURL  = lbPolicyPrefix + "random_subsetting.v3.RandomSubsetting"
+	maglevTypeURL      = lbPolicyPrefix + "maglev.v3.Maglev"
 	udpaStructTypeURL  = "type.googleapis.com/udpa.type.v1.TypedStruct"
 	xdsStructTypeURL   = "type.googleapis.com/xds.type.v3.TypedStruct"
 )
@@ -63,7 +74,7 @@ const maxLBPolicyDepth = 16
 const minChoices = 2
 
 const knownPolicies = "this client knows RoundRobin, LeastRequest, PickFirst, ClientSideWeightedRoundRobin, " +
-	"RingHash and Random, WrrLocality with these, and a TypedStruct that names a policy registered with gRPC"
+	"RingHash, Maglev and Random, WrrLocality and RandomSubsetting with these, and a TypedStruct that names a policy registered with gRPC"
 
 // policyDecoder decodes the load balancing policy of a Cluster into its value.
 type policyDecoder struct {
@@ -81,12 +92,12 @@ func (d policyDecoder) cluster(pb *clusterpb.Cluster) {
 	}
 	switch pb.GetLbPolicy() {
 	case clusterpb.Cluster_ROUND_ROBIN:
-		d.c.LBPolicy = policyRoundRobin
+		d.roundRobin(faults.Field("round_robin_lb_config"), pb.GetRoundRobinLbConfig().GetSlowStartConfig())
 	case clusterpb.Cluster_RANDOM:
 		d.c.LBPolicy = PolicyRandom
 	case clusterpb.Cluster_LEAST_REQUEST:
-		at := faults.Field("least_request_lb_config").Field("choice_count")
-		d.leastRequest(at, pb.GetLeastRequestLbConfig().GetChoiceCount())
+		config := pb.GetLeastRequestLbConfig()
+		d.leastRequest(faults.Field("least_request_lb_config"), config.GetChoiceCount(), config.GetSlowStartConfig())
 	case clusterpb.Cluster_RING_HASH:
 		at, config := faults.Field("ring_hash_lb_config"), pb.GetRingHashLbConfig()
 		d.c.AcrossLocalities = true
@@ -94,9 +105,12 @@ func (d policyDecoder) cluster(pb *clusterpb.Cluster) {
 			d.fault(at.Field("hash_function"), "must be XX_HASH, is %v", f)
 		}
 		d.ringHash(at, config)
+	case clusterpb.Cluster_MAGLEV:
+		d.c.AcrossLocalities = true
+		d.maglev(faults.Field("maglev_lb_config"), pb.GetMaglevLbConfig())
 	default:
 		d.fault(faults.Field("lb_policy"),
-			"unknown load balancing policy %v; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM", pb.GetLbPolicy())
+			"unknown load balancing policy %v; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH, MAGLEV and RANDOM", pb.GetLbPolicy())
 	}
 }
 
@@ -122,8 +136,10 @@ func (d policyDecoder) firstKnownPolicy(at *faults.Path, pb *clusterpb.LoadBalan
 func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int) bool {
 	switch config.GetTypeUrl() {
 	case roundRobinTypeURL:
-		d.unmarshal(at, config, roundRobinTypeURL, new(roundrobinpb.RoundRobin))
-		d.c.LBPolicy = policyRoundRobin
+		pb := new(roundrobinpb.RoundRobin)
+		if d.unmarshal(at, config, roundRobinTypeURL, pb) {
+			d.roundRobin(at, pb.GetSlowStartConfig())
+		}
 	case randomTypeURL:
 		d.unmarshal(at, config, randomTypeURL, new(randompb.Random))
 		d.c.LBPolicy = PolicyRandom
@@ -133,10 +149,15 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 			d.c.AcrossLocalities = false
 			d.firstKnownPolicy(at.Field("endpoint_picking_policy"), wrr.GetEndpointPickingPolicy(), depth+1)
 		}
+	case subsettingTypeURL:
+		pb := new(subsettingpb.RandomSubsetting)
+		if d.unmarshal(at, config, subsettingTypeURL, pb) {
+			d.randomSubsetting(at, pb, depth)
+		}
 	case leastReqTypeURL:
 		pb := new(leastrequestpb.LeastRequest)
 		if d.unmarshal(at, config, leastReqTypeURL, pb) {
-			d.leastRequest(at.Field("choice_count"), pb.GetChoiceCount())
+			d.leastRequest(at, pb.GetChoiceCount(), pb.GetSlowStartConfig())
 		}
 	case pickFirstTypeURL:
 		pb := new(pickfirstpb.PickFirst)
@@ -157,6 +178,11 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 			}
 			d.ringHash(at, pb)
 		}
+	case maglevTypeURL:
+		pb := new(maglevpb.Maglev)
+		if d.unmarshal(at, config, maglevTypeURL, pb) {
+			d.maglev(at, pb)
+		}
 	case udpaStructTypeURL, xdsStructTypeURL:
 		typeURL, fields, err := httpfilter.TypedStruct(config)
 		if err != nil {
@@ -174,24 +200,33 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 // It reports false if there is no policy of that name.
 func (d policyDecoder) customPolicy(at *faults.Path, typeURL string, config *structpb.Struct) bool {
 	name := typeurl.Name(typeURL)
-	if name != PolicyRingHash && name != PolicyRandom && balancer.Get(name) == nil {
+	if !isOurs(name) && balancer.Get(name) == nil {
 		return false
 	}
 	d.setPolicy(at, name, config.AsMap())
 	return true
 }
 
-// leastRequest is gRFC A48.
-func (d policyDecoder) leastRequest(at *faults.Path, choices *wrapperspb.UInt32Value) {
+// roundRobin is gRPC's policy, unless endpoints start slowly.
+func (d policyDecoder) roundRobin(at *faults.Path, slow slowStartConfig) {
+	if !d.slowStart(at.Field("slow_start_config"), slow, 0) {
+		d.c.LBPolicy = policyRoundRobin
+	}
+}
+
+// leastRequest is gRFC A48. It is gRPC's policy, unless endpoints start slowly.
+func (d policyDecoder) leastRequest(at *faults.Path, choices *wrapperspb.UInt32Value, slow slowStartConfig) {
 	config := map[string]any{}
 	if choices != nil {
 		if choices.GetValue() < minChoices {
-			d.fault(at, "must be at least %d, is %d", minChoices, choices.GetValue())
+			d.fault(at.Field("choice_count"), "must be at least %d, is %d", minChoices, choices.GetValue())
 			return
 		}
 		config["choiceCount"] = choices.GetValue()
 	}
-	d.setPolicy(at, policyLeastRequest, config)
+	if !d.slowStart(at.Field("slow_start_config"), slow, numberOr(choices, minChoices)) {
+		d.setPolicy(at, policyLeastRequest, config)
+	}
 }
 
 // clientWRR is gRFC A58. Unset fields keep the defaults of gRPC's policy.
@@ -248,6 +283,12 @@ func checkPolicy(name string, config json.RawMessage) error {
 		return nil
 	case PolicyRingHash:
 		_, err := ParseRingHash(string(config))
+		return err
+	case PolicySlowStart:
+		_, err := ParseSlowStart(string(config))
+		return err
+	case PolicyMaglev:
+		_, err := ParseMaglev(string(config))
 		return err
 	}
 	builder := balancer.Get(name)

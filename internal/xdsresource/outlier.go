@@ -4,24 +4,41 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// OutlierDetection says when endpoints that fail RPCs are ejected (gRFC A50). At least one
-// of SuccessRate and FailurePercentage is set.
+// OutlierDetection says when endpoints that fail RPCs are ejected (gRFC A50, Envoy). At least
+// one of the algorithms is set.
 type OutlierDetection struct {
 	// Interval is the time between two evaluations of the endpoints.
 	Interval time.Duration
 	// BaseEjectionTime times the number of ejections is how long an endpoint is
 	// ejected, but not longer than MaxEjectionTime.
 	BaseEjectionTime, MaxEjectionTime time.Duration
+	// MaxEjectionTimeJitter is the most that is added to the time of an ejection, at random.
+	MaxEjectionTimeJitter time.Duration
 	// MaxEjectionPercent is the share of ejected endpoints, in percent, at which no
 	// further one is ejected.
 	MaxEjectionPercent uint32
 	// SuccessRate and FailurePercentage are nil if they are not in use.
 	SuccessRate       *SuccessRateEjection
 	FailurePercentage *FailurePercentageEjection
+	// The ejections for consecutive failures are Envoy's; gRFC A50 does not have them. They are
+	// nil if they are not in use. ConsecutiveLocalOriginFailure needs SplitLocalOriginErrors.
+	Consecutive5xx, ConsecutiveGatewayFailure, ConsecutiveLocalOriginFailure *ConsecutiveEjection
+	// SplitLocalOriginErrors says that RPCs without an answer count for
+	// ConsecutiveLocalOriginFailure, not for the other two.
+	SplitLocalOriginErrors bool
+}
+
+// ConsecutiveEjection ejects an endpoint at once when it has failed that many RPCs in a row.
+type ConsecutiveEjection struct {
+	// Failures is at least 1.
+	Failures uint32
+	// EnforcementPercentage is as in SuccessRateEjection.
+	EnforcementPercentage uint32
 }
 
 // SuccessRateEjection ejects endpoints whose share of successful RPCs is far
@@ -59,6 +76,7 @@ func (d clusterDecoder) outlierDetection(pb *clusterpb.OutlierDetection) *Outlie
 		MaxEjectionPercent: d.percentOr(at.Field("max_ejection_percent"), pb.GetMaxEjectionPercent(), 10),
 	}
 	o.MaxEjectionTime = d.durationOr(at.Field("max_ejection_time"), pb.GetMaxEjectionTime(), max(o.BaseEjectionTime, 300*time.Second))
+	o.MaxEjectionTimeJitter = d.durationOr(at.Field("max_ejection_time_jitter"), pb.GetMaxEjectionTimeJitter(), 0)
 	successRate := SuccessRateEjection{
 		StdevFactor:           numberOr(pb.GetSuccessRateStdevFactor(), 1900),
 		EnforcementPercentage: d.percentOr(at.Field("enforcing_success_rate"), pb.GetEnforcingSuccessRate(), 100),
@@ -77,13 +95,36 @@ func (d clusterDecoder) outlierDetection(pb *clusterpb.OutlierDetection) *Outlie
 	if failures.EnforcementPercentage > 0 {
 		o.FailurePercentage = &failures
 	}
-	if o.SuccessRate == nil && o.FailurePercentage == nil {
+	d.consecutive(at, pb, o)
+	if o.SuccessRate == nil && o.FailurePercentage == nil && o.Consecutive5xx == nil &&
+		o.ConsecutiveGatewayFailure == nil && o.ConsecutiveLocalOriginFailure == nil {
 		return nil
 	}
 	if o.Interval < minOutlierInterval {
 		o.Interval = minOutlierInterval
 	}
 	return o
+}
+
+// consecutive decodes the ejections for consecutive failures. Unlike in Envoy, one is in use only
+// if one of its two fields is set: gRPC clients have never ejected by them, and a Cluster that does not
+// mention them does not ask for it. A field that is missing then has Envoy's default.
+func (d clusterDecoder) consecutive(at *faults.Path, pb *clusterpb.OutlierDetection, o *OutlierDetection) {
+	decode := func(failures *wrapperspb.UInt32Value, enforcing string, percentage *wrapperspb.UInt32Value, otherwise uint32) *ConsecutiveEjection {
+		c := ConsecutiveEjection{Failures: numberOr(failures, 5), EnforcementPercentage: d.percentOr(at.Field(enforcing), percentage, otherwise)}
+		if failures == nil && percentage == nil || c.Failures == 0 || c.EnforcementPercentage == 0 {
+			return nil
+		}
+		return &c
+	}
+	o.Consecutive5xx = decode(pb.GetConsecutive_5Xx(), "enforcing_consecutive_5xx", pb.GetEnforcingConsecutive_5Xx(), 100)
+	o.ConsecutiveGatewayFailure = decode(pb.GetConsecutiveGatewayFailure(),
+		"enforcing_consecutive_gateway_failure", pb.GetEnforcingConsecutiveGatewayFailure(), 0)
+	local := decode(pb.GetConsecutiveLocalOriginFailure(),
+		"enforcing_consecutive_local_origin_failure", pb.GetEnforcingConsecutiveLocalOriginFailure(), 100)
+	if o.SplitLocalOriginErrors = pb.GetSplitExternalLocalOriginErrors(); o.SplitLocalOriginErrors {
+		o.ConsecutiveLocalOriginFailure = local
+	}
 }
 
 // minOutlierInterval keeps a control plane from making clients evaluate their endpoints all

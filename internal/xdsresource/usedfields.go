@@ -18,6 +18,9 @@ var headerEditFields = fieldNames{
 	"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
 }
 
+// slowStartFields are the fields of slowStartConfig.
+var slowStartFields = fieldNames{"slow_start_window", "aggression", "min_weight_percent"}
+
 // fieldsThatMatter has the fields without which connections may have less security than
 // the resource asks for, or RPCs may go elsewhere than it says.
 var fieldsThatMatter = map[protoreflect.FullName]fieldNames{
@@ -122,7 +125,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.core.v3.Http2ProtocolOptions": {},
 	"envoy.config.cluster.v3.Cluster": {
 		"http2_protocol_options", "name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
-		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "least_request_lb_config",
+		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "maglev_lb_config", "round_robin_lb_config", "least_request_lb_config",
 		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config", "metadata",
 	},
 	"envoy.config.core.v3.TransportSocket": {"name", "typed_config"},
@@ -138,25 +141,34 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	tlsMessages + "CertificateValidationContext": {
 		"ca_certificate_provider_instance", "system_root_certs", "match_typed_subject_alt_names", "match_subject_alt_names", "max_verify_depth",
 	},
-	"envoy.config.cluster.v3.Cluster.CommonLbConfig":                 {"override_host_status"},
-	"envoy.config.cluster.v3.Cluster.EdsClusterConfig":               {"eds_config", "service_name"},
-	"envoy.config.cluster.v3.CircuitBreakers":                        {"thresholds"},
-	"envoy.config.cluster.v3.CircuitBreakers.Thresholds":             {"priority", "max_requests", "max_retries", "retry_budget"},
-	"envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget": {"budget_percent", "min_retry_concurrency"},
-	"envoy.config.cluster.v3.Cluster.RingHashLbConfig":               {"minimum_ring_size", "maximum_ring_size", "hash_function"},
-	"envoy.config.cluster.v3.Cluster.LeastRequestLbConfig":           {"choice_count"},
+	"envoy.config.cluster.v3.Cluster.CommonLbConfig":                     {"override_host_status"},
+	"envoy.config.cluster.v3.Cluster.EdsClusterConfig":                   {"eds_config", "service_name"},
+	"envoy.config.cluster.v3.CircuitBreakers":                            {"thresholds"},
+	"envoy.config.cluster.v3.CircuitBreakers.Thresholds":                 {"priority", "max_requests", "max_retries", "retry_budget"},
+	"envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget":     {"budget_percent", "min_retry_concurrency"},
+	"envoy.config.cluster.v3.Cluster.RingHashLbConfig":                   {"minimum_ring_size", "maximum_ring_size", "hash_function"},
+	"envoy.config.cluster.v3.Cluster.MaglevLbConfig":                     {"table_size"},
+	"envoy.config.cluster.v3.Cluster.LeastRequestLbConfig":               {"choice_count", "slow_start_config"},
+	"envoy.config.cluster.v3.Cluster.RoundRobinLbConfig":                 {"slow_start_config"},
+	"envoy.config.cluster.v3.Cluster.SlowStartConfig":                    slowStartFields,
+	"envoy.extensions.load_balancing_policies.common.v3.SlowStartConfig": slowStartFields,
+	"envoy.config.core.v3.RuntimeDouble":                                 {"default_value"},
 	"envoy.config.cluster.v3.OutlierDetection": {
 		"interval", "base_ejection_time", "max_ejection_time", "max_ejection_percent",
 		"success_rate_stdev_factor", "enforcing_success_rate", "success_rate_minimum_hosts", "success_rate_request_volume",
 		"failure_percentage_threshold", "enforcing_failure_percentage", "failure_percentage_minimum_hosts", "failure_percentage_request_volume",
+		"consecutive_5xx", "enforcing_consecutive_5xx", "consecutive_gateway_failure", "enforcing_consecutive_gateway_failure",
+		"split_external_local_origin_errors", "consecutive_local_origin_failure", "enforcing_consecutive_local_origin_failure",
+		"max_ejection_time_jitter",
 	},
 	"envoy.config.cluster.v3.LoadBalancingPolicy":        {"policies"},
 	"envoy.config.cluster.v3.LoadBalancingPolicy.Policy": {"typed_extension_config"},
 
 	"envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality":   {"endpoint_picking_policy"},
-	"envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin":     {},
+	"envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin":     {"slow_start_config"},
+	"envoy.extensions.load_balancing_policies.maglev.v3.Maglev":              {"table_size"},
 	"envoy.extensions.load_balancing_policies.random.v3.Random":              {},
-	"envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest": {"choice_count"},
+	"envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest": {"choice_count", "slow_start_config"},
 	"envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst":       {"shuffle_address_list"},
 	"envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash":         {"minimum_ring_size", "maximum_ring_size", "hash_function"},
 	"envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin": {

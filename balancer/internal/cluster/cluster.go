@@ -9,6 +9,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
@@ -80,6 +81,7 @@ const (
 // New returns the Policy of the named cluster, whose RPCs wait until Update.
 func New(env *tree.Env, name string, changed func()) *Policy {
 	p := &Policy{env: env, name: name, changed: changed, labels: LabelsOf(name, nil)}
+	p.names.seed = rand.Uint64()
 	p.setState(tree.Waiting(connectivity.Connecting))
 	return p
 }

@@ -32,6 +32,7 @@ func describe(name string, c Config) inspect.Cluster {
 	}
 	if c.Cluster != nil {
 		d.Kind, d.Policy = c.Cluster.Kind.String(), c.Cluster.LBPolicy
+		d.SubsetOfPriority, d.SubsetOfLocality = c.Cluster.Subsets.OfPriority, c.Cluster.Subsets.OfLocality
 	}
 	switch {
 	case c.Err != nil:

@@ -227,7 +227,7 @@ func TestInspectEjection(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		d := f.inspect()
 		start := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-		want := &inspect.Ejection{Since: start.Add(10 * time.Second), Until: start.Add(40 * time.Second), Multiplier: 1}
+		want := &inspect.Ejection{Since: start.Add(10 * time.Second), Until: start.Add(40 * time.Second), Multiplier: 1, Method: "failure_percentage"}
 		e := d.Priorities[0].Localities[0].Endpoints[0]
 		if diff := cmp.Diff(want, e.Ejection); diff != "" || e.State != inspect.Ready {
 			t.Errorf("the endpoint is %s, and its ejection (-want +got):\n%s", e.State, diff)

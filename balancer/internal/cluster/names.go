@@ -24,6 +24,8 @@ type names struct {
 	before map[xdsresource.LocalityID][]string
 	// made counts the names.
 	made int
+	// seed is what the subsets of this client's endpoints come from.
+	seed uint64
 }
 
 // entries returns the configurations of the priorities in order of preference, none if no
@@ -45,6 +47,13 @@ func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []prio
 		var before []xdsresource.Locality
 		if c.AcrossLocalities {
 			before, localities = localities, merged(localities)
+		}
+		localities = subset(localities, c.Subsets.OfPriority, n.seed)
+		if size := c.Subsets.OfLocality; size > 0 {
+			localities = slices.Clone(localities)
+			for i := range localities {
+				localities[i] = subset(localities[i:i+1], size, n.seed)[0]
+			}
 		}
 		entries = append(entries, priority.Entry[locality.Config]{
 			Name: name,

@@ -29,6 +29,7 @@ func TestEjectedEndpointGetsNoRPCs(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{
 		"round_robin", "least_request_experimental", "weighted_round_robin", xdsresource.PolicyRandom, xdsresource.PolicyRingHash,
+		xdsresource.PolicyMaglev, xdsresource.PolicySlowStart,
 	} {
 		t.Run(policy, subtest(func(t *testing.T, f *fixture) {
 			c := by(policy, "", at("a", 0, "a:1", "b:1", "c:1"))

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -32,6 +33,9 @@ func TestEveryPolicyServes(t *testing.T) {
 		{"weighted_round_robin", `{"blackoutPeriod":"1s"}`},
 		{xdsresource.PolicyRingHash, `{"minRingSize":10}`},
 		{xdsresource.PolicyRandom, ""},
+		{xdsresource.PolicyMaglev, `{"tableSize":11}`},
+		{xdsresource.PolicySlowStart, `{"windowNanos":1000}`},
+		{xdsresource.PolicySlowStart, `{"windowNanos":1000,"choiceCount":2}`},
 	} {
 		t.Run(tc.policy, subtest(func(t *testing.T, f *fixture) {
 			f.update(by(tc.policy, tc.config, at("a", 0, "a:1")))
@@ -147,6 +151,55 @@ func TestErrorsOfRemovedEndpointsAreForgotten(t *testing.T) {
 			if during != connectivity.Connecting {
 				t.Errorf("right after the update the cluster is %v, want CONNECTING", during)
 			}
+		}))
+	}
+}
+
+// gRFC A68: a client connects to its subset, and keeps to it over updates.
+func TestClientConnectsToASubset(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		policy  string
+		subsets xdsresource.Subsets
+		want    [2]int // of the connections to localities a and b, those of a alone if b is -1
+	}{
+		{"all", "round_robin", xdsresource.Subsets{}, [2]int{4, 4}},
+		{"of each locality", "round_robin", xdsresource.Subsets{OfLocality: 2}, [2]int{2, 2}},
+		{"of the priority", "round_robin", xdsresource.Subsets{OfPriority: 3}, [2]int{3, -1}},
+		{"of both", "round_robin", xdsresource.Subsets{OfPriority: 7, OfLocality: 1}, [2]int{1, 1}},
+		{"of more than there are", xdsresource.PolicyRandom, xdsresource.Subsets{OfPriority: 8}, [2]int{4, 4}},
+		{"across localities", "across", xdsresource.Subsets{OfPriority: 3}, [2]int{3, -1}},
+	} {
+		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
+			c := by(tc.policy, "", at("a", 0, "a1:1", "a2:1", "a3:1", "a4:1"), at("b", 0, "b1:1", "b2:1", "b3:1", "b4:1"))
+			if tc.policy == "across" {
+				c.Cluster.LBPolicy, c.Cluster.AcrossLocalities = "round_robin", true
+			}
+			c.Cluster.Subsets = tc.subsets
+			f.update(c)
+			f.CC.Pick(context.Background())
+			synctest.Wait()
+			open := f.CC.Open()
+			var got [2]int
+			for _, addr := range open {
+				got[addr[0]-'a']++
+			}
+			if tc.want[1] < 0 {
+				got = [2]int{got[0] + got[1], -1}
+			}
+			if got != tc.want {
+				t.Errorf("connected %v, %v of the localities, want %v", open, got, tc.want)
+			}
+			for addr := range f.Counts(100) {
+				if !slices.Contains(open, addr) {
+					t.Errorf("a pick goes to %q, open are %v", addr, open)
+				}
+			}
+			other := *c.Endpoints
+			c.Endpoints = &other
+			f.update(c)
+			f.ExpectOpen("after an update without a change", open...)
 		}))
 	}
 }

@@ -116,7 +116,7 @@ func (c *Conn) Ejected() bool { return !c.several && c.record.health.Load().Ejec
 // Count counts an RPC on the connection for outlier detection, by how it ended.
 func (c *Conn) Count(info balancer.DoneInfo) {
 	if h := c.record.health.Load(); h != nil && !c.several {
-		h.count(info.Err != nil, info.BytesReceived)
+		h.count(info)
 	}
 }
 

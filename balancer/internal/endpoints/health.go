@@ -3,6 +3,8 @@ package endpoints
 import (
 	"sync/atomic"
 
+	"google.golang.org/grpc/balancer"
+
 	"github.com/dynxds/dynxds/internal/changes"
 )
 
@@ -12,6 +14,8 @@ type Health struct {
 	addresses []string
 	calls     atomic.Pointer[calls]
 	ejected   atomic.Bool
+	// runs is nil unless consecutive failures count.
+	runs atomic.Pointer[runCounter]
 }
 
 // calls counts how RPCs ended.
@@ -24,14 +28,17 @@ func NewHealth(addresses ...string) *Health {
 	return h
 }
 
-func (h *Health) count(failed, answered bool) {
+func (h *Health) count(info balancer.DoneInfo) {
 	switch calls := h.calls.Load(); {
-	case failed:
+	case info.Err != nil:
 		calls.failed.Add(1)
-	case answered:
+	case info.BytesReceived:
 		calls.succeeded.Add(1)
 	default:
 		// The connection had ended before the RPC was sent, and gRPC picked again.
+	}
+	if runs := h.runs.Load(); runs != nil {
+		runs.count(info)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/random"
 	"github.com/dynxds/dynxds/balancer/internal/ringhash"
+	"github.com/dynxds/dynxds/balancer/internal/slowstart"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -21,6 +22,10 @@ func newEndpointPolicy(env *tree.Env, name string, changed func()) endpointPolic
 	switch name {
 	case xdsresource.PolicyRingHash:
 		return ringhash.New(env, changed)
+	case xdsresource.PolicyMaglev:
+		return ringhash.NewMaglev(env, changed)
+	case xdsresource.PolicySlowStart:
+		return slowstart.New(env, changed)
 	case xdsresource.PolicyRandom:
 		return random.New(env, changed)
 	default:

@@ -24,6 +24,12 @@ type method string
 const (
 	bySuccessRate       method = "success_rate"
 	byFailurePercentage method = "failure_percentage"
+
+	// These are not gRFC A91's. They are named after the fields that ask for them.
+
+	byConsecutive5xx         method = "consecutive_5xx"
+	byConsecutiveGateway     method = "consecutive_gateway_failure"
+	byConsecutiveLocalOrigin method = "consecutive_local_origin_failure"
 )
 
 // reason is why an outlier is not ejected, as metrics name it.

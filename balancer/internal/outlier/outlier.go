@@ -1,5 +1,5 @@
 // Package outlier ejects endpoints of a cluster that fail more RPCs than others (gRFCs A50,
-// A61, A75), and counts what it detects (gRFC A91).
+// A61, A75), or several in a row (Envoy), and counts what it detects (gRFC A91).
 //
 // It counts no RPCs and moves none: connections count in endpoints.Health, and policies avoid
 // endpoints whose connections report an ejection. It works on the tree's loop.
@@ -27,7 +27,7 @@ type Detector struct {
 	// endpoints are in the order of the resource. byKey has the same ones.
 	endpoints []*endpoint
 	byKey     map[string]*endpoint
-	// ejected is the number of endpoints that are ejected, during a sweep.
+	// ejected is the number of endpoints that are ejected.
 	ejected int
 
 	// timer runs since started. It is nil, and started is zero, while config is nil.
@@ -38,7 +38,11 @@ type Detector struct {
 // endpoint is one endpoint with its counts in the last interval.
 type endpoint struct {
 	*endpoints.Health
+	key string // in byKey
+	// ejectedAt is when it was last ejected, and ejectedBy why. jitter is added to the duration.
 	ejectedAt time.Time
+	ejectedBy method
+	jitter    time.Duration
 	// multiplier is the number of ejections less the intervals without one.
 	multiplier        int
 	succeeded, failed uint64
@@ -74,7 +78,8 @@ func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xds
 // setEndpoints returns the Health of every endpoint, nil for those that get no RPCs.
 func (d *Detector) setEndpoints(localities []xdsresource.Locality) []*endpoints.Health {
 	old := d.byKey
-	d.byKey, d.endpoints = make(map[string]*endpoint, len(old)), nil
+	d.byKey, d.endpoints, d.ejected = make(map[string]*endpoint, len(old)), nil, 0
+	limits := runLimits(d.config)
 	all := []*endpoints.Health{}
 	for i := range localities {
 		for _, e := range localities[i].Endpoints {
@@ -86,10 +91,14 @@ func (d *Detector) setEndpoints(localities []xdsresource.Locality) []*endpoints.
 			one := d.byKey[key]
 			if one == nil {
 				if one = old[key]; one == nil {
-					one = &endpoint{Health: endpoints.NewHealth(append([]string{e.Address}, e.Additional...)...)}
+					one = &endpoint{Health: endpoints.NewHealth(append([]string{e.Address}, e.Additional...)...), key: key}
 				}
+				one.WatchRuns(limits, func(r endpoints.Run) { d.loop.PostFromPick(func() { d.ranTooLong(one, r) }) })
 				d.byKey[key] = one
 				d.endpoints = append(d.endpoints, one)
+				if one.Ejected() {
+					d.ejected++
+				}
 			}
 			all = append(all, one.Health)
 		}
@@ -105,7 +114,7 @@ func (d *Detector) stop() {
 	}
 	d.timer.Stop()
 	d.timer, d.started = nil, time.Time{}
-	d.endpoints, d.byKey = nil, nil
+	d.endpoints, d.byKey, d.ejected = nil, nil, 0
 }
 
 // Ejection describes the ejection of an endpoint, or returns nil if it is not ejected.
@@ -117,11 +126,16 @@ func (d *Detector) Ejection(e *xdsresource.Endpoint) *inspect.Ejection {
 	if one == nil || !one.Ejected() {
 		return nil
 	}
-	return &inspect.Ejection{Since: one.ejectedAt, Until: one.ejectedAt.Add(d.ejectionTime(one)), Multiplier: one.multiplier}
+	return &inspect.Ejection{
+		Since: one.ejectedAt, Until: one.ejectedAt.Add(d.ejectionTime(one)), Multiplier: one.multiplier, Method: string(one.ejectedBy),
+	}
 }
 
-// Close stops the timer.
-func (d *Detector) Close() { d.timer.Stop() }
+// Close stops the timer. Nothing is ejected any more.
+func (d *Detector) Close() {
+	d.config = nil
+	d.timer.Stop()
+}
 
 func (d *Detector) takeCalls() {
 	for _, e := range d.endpoints {
@@ -133,7 +147,6 @@ func (d *Detector) takeCalls() {
 func (d *Detector) sweep() {
 	d.started = time.Now()
 	d.takeCalls()
-	d.ejected = d.countEjected()
 	if d.config.SuccessRate != nil {
 		d.ejectBySuccessRate(d.config.SuccessRate)
 	}
@@ -145,6 +158,8 @@ func (d *Detector) sweep() {
 		case !e.Ejected():
 			e.multiplier = max(0, e.multiplier-1)
 		case d.started.After(e.ejectedAt.Add(d.ejectionTime(e))):
+			d.ejected--
+			e.RestartRuns()
 			d.registry.Eject(e.Health, false)
 		}
 	}
@@ -152,11 +167,11 @@ func (d *Detector) sweep() {
 }
 
 func (d *Detector) ejectionTime(e *endpoint) time.Duration {
-	most := max(d.config.BaseEjectionTime, d.config.MaxEjectionTime)
-	if d.config.BaseEjectionTime > most/time.Duration(e.multiplier) {
-		return most // Also where the product would not fit.
+	t := max(d.config.BaseEjectionTime, d.config.MaxEjectionTime)
+	if d.config.BaseEjectionTime <= t/time.Duration(e.multiplier) { // The product fits.
+		t = d.config.BaseEjectionTime * time.Duration(e.multiplier)
 	}
-	return d.config.BaseEjectionTime * time.Duration(e.multiplier)
+	return t + min(e.jitter, math.MaxInt64-t)
 }
 
 // withVolume returns the endpoints with at least volume RPCs in the interval, none if they are
@@ -199,7 +214,7 @@ func (d *Detector) ejectBySuccessRate(c *xdsresource.SuccessRateEjection) {
 	threshold := mean - deviation*float64(c.StdevFactor)/1000
 	for _, e := range enough {
 		if e.successRate() < threshold-rounding {
-			d.detected(e, bySuccessRate, c.EnforcementPercentage)
+			d.detected(e, d.started, bySuccessRate, c.EnforcementPercentage)
 		}
 	}
 }
@@ -210,23 +225,13 @@ func (d *Detector) ejectBySuccessRate(c *xdsresource.SuccessRateEjection) {
 func (d *Detector) ejectByFailurePercentage(c *xdsresource.FailurePercentageEjection) {
 	for _, e := range d.withVolume(c.RequestVolume, c.MinimumHosts) {
 		if e.failed*100 > uint64(c.Threshold)*(e.succeeded+e.failed) {
-			d.detected(e, byFailurePercentage, c.EnforcementPercentage)
+			d.detected(e, d.started, byFailurePercentage, c.EnforcementPercentage)
 		}
 	}
 }
 
 func (e *endpoint) successRate() float64 {
 	return float64(e.succeeded) / float64(e.succeeded+e.failed)
-}
-
-func (d *Detector) countEjected() int {
-	n := 0
-	for _, e := range d.endpoints {
-		if e.Ejected() {
-			n++
-		}
-	}
-	return n
 }
 
 // full reports whether the maximum number of endpoints is ejected.
@@ -236,7 +241,7 @@ func (d *Detector) full() bool {
 
 // detected ejects an outlier, unless too many are ejected already, with the probability
 // percentage. One that is ejected already stays as it is.
-func (d *Detector) detected(e *endpoint, by method, percentage uint32) {
+func (d *Detector) detected(e *endpoint, at time.Time, by method, percentage uint32) {
 	switch {
 	case e.Ejected():
 	case d.full():
@@ -246,7 +251,8 @@ func (d *Detector) detected(e *endpoint, by method, percentage uint32) {
 	default:
 		d.metrics.ejected(by)
 		d.ejected++
-		e.ejectedAt = d.started
+		e.ejectedAt, e.ejectedBy = at, by
+		e.jitter = rand.N(min(d.config.MaxEjectionTimeJitter, math.MaxInt64-1) + 1)
 		e.multiplier++
 		d.registry.Eject(e.Health, true)
 	}

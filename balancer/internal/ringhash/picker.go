@@ -20,7 +20,7 @@ var errNoHash = errors.New("the RPC has no hash: it did not go through the dynxd
 // picker is immutable. The states of the endpoints are not: their changes do not need a new
 // picker.
 type picker struct {
-	ring    ring
+	places  places
 	members []*shard.Member
 	// header is the header to hash, or empty.
 	header string
@@ -48,9 +48,9 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 }
 
 func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult, error) {
-	first := p.ring.find(hash)
-	for i := range p.ring {
-		e := p.at(first + i)
+	first := p.places.find(hash)
+	for i := range p.places.tries {
+		e := p.places.candidate(first, i)
 		switch s := p.members[e].State(); s.ConnectivityState {
 		case connectivity.Ready:
 			return s.Picker.Pick(info)
@@ -61,16 +61,16 @@ func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult,
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		}
 	}
-	return p.members[p.at(first)].State().Picker.Pick(info)
+	return p.members[p.places.candidate(first, 0)].State().Picker.Pick(info)
 }
 
 // pickRandom is for RPCs without the header. It prefers READY endpoints and requests at most
 // one connection (gRFC A76).
 func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error) {
-	first := p.ring.find(rand.Uint64())
+	first := p.places.find(rand.Uint64())
 	asked := p.connecting()
-	for i := range p.ring {
-		e := p.at(first + i)
+	for i := range p.places.tries {
+		e := p.places.candidate(first, i)
 		switch s := p.members[e].State(); {
 		case s.ConnectivityState == connectivity.Ready:
 			return s.Picker.Pick(info)
@@ -82,11 +82,8 @@ func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error)
 	if asked {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	return p.members[p.at(first)].State().Picker.Pick(info)
+	return p.members[p.places.candidate(first, 0)].State().Picker.Pick(info)
 }
-
-// at returns the endpoint of the i-th entry, modulo the length of the ring.
-func (p *picker) at(i int) int { return p.ring[i%len(p.ring)].endpoint }
 
 func (p *picker) ask(endpoint int) {
 	m := p.members[endpoint]

@@ -1,5 +1,5 @@
 // Package ringhash picks endpoints by the hash of the RPC, so that RPCs with the same hash go
-// to the same endpoint (gRFCs A42, A61, A76).
+// to the same endpoint: by a ring (gRFCs A42, A61, A76), or by Maglev's table (Envoy).
 //
 // The hash comes from the Decision of the RPC. The package works on the tree's loop, and
 // connects to an endpoint only when an RPC needs it or others have failed.
@@ -17,33 +17,56 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-var errEmpty = errors.New("the ring has no usable endpoint")
+var errEmpty = errors.New("there is no usable endpoint")
 
-// Policy is one ring.
+// Policy is one ring or table.
 type Policy struct {
 	env     *tree.Env
 	changed func()
+	parse   func(text string) (settings, error)
 
 	set       *shard.Set
 	text      string // what config was parsed from
-	config    xdsresource.RingHash
+	config    settings
 	configErr error
-	endpoints []xdsresource.Endpoint // those on the ring
-	ring      ring
-	picker    *picker // of ring
+	endpoints []xdsresource.Endpoint // those in places
+	places    places
+	picker    *picker // of places
 	state     balancer.State
 }
 
-// New returns a Policy without endpoints, which fails RPCs until Update.
+// settings are what a Policy reads in its configuration.
+type settings struct {
+	// header is hashed in place of what the route's hash policies give, unless it is empty.
+	header string
+	place  func([]xdsresource.Endpoint) places
+}
+
+// New returns a Policy with a ring, and without endpoints, which fails RPCs until Update. The
+// configuration is as xdsresource.ParseRingHash reads it.
 func New(env *tree.Env, changed func()) *Policy {
-	p := &Policy{env: env, changed: changed, state: tree.Failing(errEmpty)}
-	p.config, p.configErr = xdsresource.ParseRingHash("")
+	return newPolicy(env, changed, func(text string) (settings, error) {
+		c, err := xdsresource.ParseRingHash(text)
+		return settings{c.RequestHashHeader, func(e []xdsresource.Endpoint) places { return onRing(e, c) }}, err
+	})
+}
+
+// NewMaglev is New with a table. The configuration is as xdsresource.ParseMaglev reads it.
+func NewMaglev(env *tree.Env, changed func()) *Policy {
+	return newPolicy(env, changed, func(text string) (settings, error) {
+		c, err := xdsresource.ParseMaglev(text)
+		return settings{"", func(e []xdsresource.Endpoint) places { return onTable(e, c.TableSize) }}, err
+	})
+}
+
+func newPolicy(env *tree.Env, changed func(), parse func(string) (settings, error)) *Policy {
+	p := &Policy{env: env, changed: changed, parse: parse, state: tree.Failing(errEmpty)}
+	p.config, p.configErr = parse("")
 	p.set = shard.New(env, p.memberChanged)
 	return p
 }
 
-// Update sets the endpoints, and the configuration as xdsresource.ParseRingHash reads it. If
-// both are unchanged, so is the ring.
+// Update sets the endpoints and the configuration. If both are unchanged, so are the places.
 func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	p.set.Update(endpoints)
 	members := slices.Clone(p.set.Members())
@@ -51,16 +74,16 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	for _, m := range members {
 		usable = append(usable, m.Endpoint())
 	}
-	if p.ring == nil || config != p.text || !slices.EqualFunc(usable, p.endpoints, xdsresource.Endpoint.Equal) {
+	if p.places.empty() || config != p.text || !slices.EqualFunc(usable, p.endpoints, xdsresource.Endpoint.Equal) {
 		p.text = config
-		p.config, p.configErr = xdsresource.ParseRingHash(config)
-		p.endpoints, p.ring = usable, nil
+		p.config, p.configErr = p.parse(config)
+		p.endpoints, p.places = usable, places{}
 		if len(usable) > 0 && p.configErr == nil {
-			p.ring = newRing(usable, p.config)
+			p.places = p.config.place(usable)
 		}
 	}
-	if p.picker == nil || p.config.RequestHashHeader != p.picker.header || !slices.Equal(members, p.picker.members) ||
-		!p.ring.is(p.picker.ring) {
+	if p.picker == nil || p.config.header != p.picker.header || !slices.Equal(members, p.picker.members) ||
+		!p.places.is(&p.picker.places) {
 		p.picker = p.newPicker(members)
 	}
 	p.refresh()
@@ -92,7 +115,7 @@ func (p *Policy) refresh() {
 	case p.configErr != nil:
 		p.state = tree.Failing(p.configErr)
 		return
-	case p.ring == nil:
+	case p.places.empty():
 		p.state = tree.Failing(errEmpty)
 		return
 	}
@@ -135,7 +158,7 @@ func (p *Policy) connectOne() {
 
 func (p *Policy) newPicker(members []*shard.Member) *picker {
 	return &picker{
-		ring: p.ring, members: members, header: p.config.RequestHashHeader, connecting: p.set.Connecting,
+		places: p.places, members: members, header: p.config.header, connecting: p.set.Connecting,
 		connect: func(m *shard.Member) { p.env.Loop.PostFromPick(func() { p.connect(m) }) },
 	}
 }

@@ -278,3 +278,52 @@ func TestPickAllocatesNothing(t *testing.T) {
 		t.Errorf("a pick makes %v allocations", n)
 	}
 }
+
+// Maglev connects on demand, keeps the RPCs of a hash on one endpoint, and tries others if that fails.
+func TestMaglevPicks(t *testing.T) {
+	lbtest.Subtest(func(t testing.TB) *fixture {
+		return &fixture{lbtest.NewFixture(t, ringhash.NewMaglev)}
+	}, func(t *testing.T, f *fixture) {
+		f.update(`{"tableSize":7}`, three()...)
+		f.expectState("before any RPC", connectivity.Idle)
+		rpc := func(hash fixed) context.Context {
+			return &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: hash}}
+		}
+		f.expect("first RPC", rpc(0), lbtest.Waits)
+		f.ExpectState("after one RPC", connectivity.Ready)
+		if open := f.CC.Open(); len(open) != 1 {
+			t.Errorf("one RPC has connected %v", open)
+		}
+		owners := make(map[string]bool)
+		for hash := range fixed(7) {
+			addr, err := f.CC.Pick(rpc(hash))
+			if err != nil { // The endpoint connects now.
+				synctest.Wait()
+				if addr, err = f.CC.Pick(rpc(hash)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			owners[addr] = true
+			for range 3 {
+				f.expect("the same hash, modulo the size", rpc(hash+7000), addr)
+			}
+		}
+		if len(owners) != 3 {
+			t.Errorf("7 hashes go to %v, want all three", owners)
+		}
+		f.Network.Set("a:1", lbtest.Refused)
+		f.Network.Set("c:1", lbtest.Refused)
+		synctest.Wait()
+		for hash := range fixed(7) {
+			for range 3 { // what is idle connects, and fails
+				_, _ = f.CC.Pick(rpc(hash))
+				synctest.Wait()
+			}
+			f.expect("only b works", rpc(hash), "b")
+		}
+		f.update(`{"tableSize":8}`, three()...)
+		f.expect("a size that is no prime number", rpc(0), "tableSize must be a prime number")
+		f.update(`{"tableSize":7}`)
+		f.expect("no endpoint", rpc(0), "no usable endpoint")
+	})(t)
+}

@@ -1,0 +1,191 @@
+package slowstart_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/balancer/internal/slowstart"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type fixture struct {
+	*lbtest.Fixture[*slowstart.Policy]
+}
+
+func test(t *testing.T, run func(*testing.T, *fixture)) {
+	lbtest.Subtest(func(t testing.TB) *fixture { return &fixture{lbtest.NewFixture(t, slowstart.New)} }, run)(t)
+}
+
+func (f *fixture) update(config string, addrs ...string) {
+	f.Update(func() { f.Policy.Update(lbtest.Locality("", addrs...).Endpoints, config) })
+}
+
+// after returns how many of n RPCs, one at a time, go to each address after a while.
+func (f *fixture) after(d time.Duration, n int) map[string]int {
+	f.T.Helper()
+	time.Sleep(d)
+	synctest.Wait()
+	counts := make(map[string]int)
+	for range n {
+		result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
+		if err != nil {
+			f.T.Fatal(err)
+		}
+		counts[lbtest.Picked(result).Addr]++
+		if result.Done != nil {
+			result.Done(balancer.DoneInfo{})
+		}
+	}
+	return counts
+}
+
+// minute is a round robin whose endpoints start for 100 s, with Envoy's defaults otherwise.
+const minute = `{"windowNanos":100000000000}`
+
+// Envoy's formula: the weight is the part of the window that is over, but no less than 10%.
+func TestSharesGrow(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		share := func(when string, wait time.Duration, want float64) {
+			t.Helper()
+			// Of the weights 1, 1 and want, c's part.
+			got := float64(f.after(wait, 30000)["c:1"]) / 30000
+			if want = want / (2 + want); got < want-0.01 || got > want+0.01 {
+				t.Errorf("%s: c gets %.3f of the RPCs, want %.3f", when, got, want)
+			}
+		}
+		f.update(minute, "a:1", "b:1")
+		if got := f.after(0, 1000); got["a:1"] != 500 || got["b:1"] != 500 {
+			t.Errorf("a client that starts makes %v, want 500 each: all start alike", got)
+		}
+		time.Sleep(100 * time.Second)
+		f.update(minute, "a:1", "b:1", "c:1")
+		share("at first", 0, 0.1)
+		share("after 5 s", 5*time.Second, 0.1)
+		share("after 30 s", 25*time.Second, 0.3)
+		f.update(minute, "c:1", "b:1", "a:1")
+		share("after 60 s and an update", 30*time.Second, 0.6)
+		share("after 90 s", 30*time.Second, 0.9)
+		share("after 100 s", 10*time.Second, 1)
+
+		f.Network.Set("c:1", lbtest.Silent)
+		f.after(0, 100)
+		f.Network.Set("c:1", lbtest.Up)
+		share("the connection was replaced", 0, 1)
+		f.Network.Set("c:1", lbtest.Refused)
+		if got := f.after(0, 100); got["a:1"] != 50 || got["b:1"] != 50 {
+			t.Errorf("c is down: %v", got)
+		}
+		f.Network.Set("c:1", lbtest.Up)
+		time.Sleep(2 * lbtest.Backoff)
+		if got := f.after(0, 1000)["c:1"]; got == 0 || got > 150 {
+			t.Errorf("after c was down it gets %d of 1000 RPCs at first", got)
+		}
+		time.Sleep(100 * time.Second)
+		share("up again for long", 0, 1)
+		f.update("", "a:1", "b:1", "c:1", "d:1")
+		if got := f.after(0, 400); got["d:1"] != 100 {
+			t.Errorf("without a window a new endpoint gets %d of 400 RPCs", got["d:1"])
+		}
+	})
+}
+
+func TestAggressionAndMinimum(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config string
+		want   float64 // b's weight after a quarter of the window
+	}{
+		"aggression 2":   {`{"windowNanos":100000000000,"aggression":2}`, 0.5},
+		"aggression 0.5": {`{"windowNanos":100000000000,"aggression":0.5,"minWeightPercent":0}`, 0.0625},
+		"minimum 40%":    {`{"windowNanos":100000000000,"minWeightPercent":40}`, 0.4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(t *testing.T, f *fixture) {
+				f.update(tc.config, "a:1")
+				time.Sleep(100 * time.Second)
+				f.update(tc.config, "a:1", "b:1")
+				got, want := float64(f.after(25*time.Second, 10000)["b:1"])/10000, tc.want/(1+tc.want)
+				if got < want-0.01 || got > want+0.01 {
+					t.Errorf("b gets %.3f of the RPCs, want %.3f", got, want)
+				}
+			})
+		})
+	}
+}
+
+// Least request with weights: an endpoint at a tenth of its share counts each RPC in flight ten times.
+func TestLeastRequest(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		const config = `{"windowNanos":100000000000,"choiceCount":10}`
+		f.update(config, "a:1", "b:1")
+		time.Sleep(100 * time.Second)
+		f.update(config, "a:1", "b:1", "c:1")
+		counts, ends := map[string]int{}, map[string][]func(balancer.DoneInfo){}
+		pick := func(n int) {
+			for range n {
+				result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				addr := lbtest.Picked(result).Addr
+				counts[addr]++
+				ends[addr] = append(ends[addr], result.Done)
+			}
+		}
+		pick(210)
+		// Ten draws of three miss one in 60 times, so that the numbers are near 100, 100 and 10.
+		if a, b, c := counts["a:1"], counts["b:1"], counts["c:1"]; min(a, b) < 90 || max(a, b) > 110 || c < 5 || c > 15 {
+			t.Errorf("in flight at first are %v", counts)
+		}
+		time.Sleep(100 * time.Second)
+		synctest.Wait()
+		pick(90)
+		if slices.Min([]int{counts["a:1"], counts["b:1"], counts["c:1"]}) < 85 {
+			t.Errorf("in flight after the window are %v, want 100 each or nearly", counts)
+		}
+		for _, end := range ends["a:1"] {
+			end(balancer.DoneInfo{})
+		}
+		counts = map[string]int{}
+		pick(50)
+		if counts["a:1"] < 45 {
+			t.Errorf("with none in flight, a gets %d of 50", counts["a:1"])
+		}
+	})
+}
+
+func TestStates(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		expect := func(when, want string, state connectivity.State) {
+			t.Helper()
+			f.Expect(when, want)
+			f.ExpectState(when, state)
+		}
+		f.update(minute)
+		expect("no endpoint", "no usable endpoint", connectivity.TransientFailure)
+		f.Network.Set("a:1", lbtest.Silent)
+		f.Network.Set("b:1", lbtest.Refused)
+		f.update(minute, "a:1", "b:1")
+		expect("one connects", lbtest.Waits, connectivity.Connecting)
+		f.Network.Set("a:1", lbtest.Refused)
+		expect("all failed", "connection refused", connectivity.TransientFailure)
+		f.Network.Set("a:1", lbtest.Up)
+		time.Sleep(2 * lbtest.Backoff)
+		expect("one works", "a:1", connectivity.Ready)
+		f.update(`{"choiceCount":1}`, "a:1", "b:1")
+		expect("a bad configuration", "choiceCount must be at least 2", connectivity.TransientFailure)
+		f.update(minute, "a:1")
+		expect("the configuration is good again", "a:1", connectivity.Ready)
+		f.ExpectOpen("b is removed", "a:1")
+		f.Close()
+		f.ExpectOpen("closed")
+	})
+}
