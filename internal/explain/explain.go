@@ -35,7 +35,8 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 	if request.Secure {
 		e.rpc.Scheme = "https"
 	}
-	if values := request.Headers["content-type"]; len(values) > 0 {
+	// gRPC sends no other one, whatever the metadata has.
+	if values := request.Headers["content-type"]; len(values) > 0 && strings.HasPrefix(values[0], "application/grpc") {
 		e.rpc.ContentType = values[0]
 	}
 	e.explain(listener)
