@@ -5,8 +5,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Bounds on what Text lists. JSON has all of it.
@@ -46,16 +47,8 @@ const indent = "    "
 
 // line adds a line, without control characters and white space at its end.
 func (t *text) line(depth int, format string, args ...any) {
-	line := strings.TrimRight(fmt.Sprintf(format, args...), " ")
 	t.b.WriteString(strings.Repeat(indent, depth))
-	for _, c := range line {
-		if unicode.IsPrint(c) && c != utf8.RuneError {
-			t.b.WriteRune(c)
-		} else {
-			quoted := strconv.QuoteRune(c)
-			t.b.WriteString(quoted[1 : len(quoted)-1])
-		}
-	}
+	t.b.WriteString(faults.Printable(strings.TrimRight(fmt.Sprintf(format, args...), " "), ""))
 	t.b.WriteByte('\n')
 }
 
