@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -61,7 +60,7 @@ func (e routeExplainer) action() *Action {
 	if a.Kind != kindForward && e.dialect.grpc {
 		a.Code, a.Message = "UNAVAILABLE", e.dialect.name+" does not carry out the action "+a.Kind
 	}
-	a.Filters = e.filters(nil)
+	a.Filters = e.filters(-1)
 	a.Timeout = e.timeout()
 	a.Headers = e.headers(e.route.HeadersFor(nil))
 	e.placeHeaders(a.Headers)
@@ -79,14 +78,15 @@ func (e routeExplainer) forward(a *Action, f *xdsresource.Forward) {
 		total += f.Clusters[i].Weight
 	}
 	for i := range f.Clusters {
-		a.Destinations = append(a.Destinations, e.destination(&f.Clusters[i], total))
+		a.Destinations = append(a.Destinations, e.destination(&f.Clusters[i], i, total))
 	}
 	for i := range e.route.Mirrors {
 		a.Mirrors = append(a.Mirrors, e.mirror(&e.route.Mirrors[i]))
 	}
 }
 
-func (e routeExplainer) destination(c *xdsresource.WeightedCluster, total uint32) Destination {
+// destination describes c, the i-th cluster of the route.
+func (e routeExplainer) destination(c *xdsresource.WeightedCluster, i int, total uint32) Destination {
 	d := Destination{
 		Cluster: c.Cluster(&e.rpc), Header: c.Header, Weight: c.Weight,
 		Percent: percent(100 * float64(c.Weight) / float64(total)),
@@ -96,7 +96,7 @@ func (e routeExplainer) destination(c *xdsresource.WeightedCluster, total uint32
 		e.clusters.add(d.Cluster, e.share*d.Percent/100)
 	}
 	if len(c.Overrides) > 0 {
-		d.Filters = e.filters(c)
+		d.Filters = e.filters(i)
 	}
 	if c.Headers != nil {
 		d.Headers = e.headers(c.Headers)
@@ -114,13 +114,24 @@ func (e routeExplainer) destination(c *xdsresource.WeightedCluster, total uint32
 // route names the cluster.
 func (e routeExplainer) misnamed(header, cluster string) string {
 	switch {
-	case header == "", slices.Contains(e.virtualHost.Clusters(), cluster):
+	case header == "", e.canSelect(cluster):
 		return ""
 	case cluster == "":
 		return fmt.Sprintf("the RPC does not have the header %q, which names the cluster", header)
 	default:
 		return fmt.Sprintf("header %q names cluster %q, which no route of the virtual host mentions", header, cluster)
 	}
+}
+
+// canSelect reports whether a route of the virtual host mentions a cluster.
+func (e *explainer) canSelect(cluster string) bool {
+	if e.selectable == nil {
+		e.selectable = make(map[string]bool)
+		for _, name := range e.virtualHost.Clusters() {
+			e.selectable[name] = true
+		}
+	}
+	return e.selectable[cluster]
 }
 
 func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {

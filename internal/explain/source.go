@@ -148,7 +148,8 @@ func (e *explainer) find(typeURL, name string) *Resource {
 			e.index[key] = append(e.index[key], r)
 		}
 	}
-	found := e.index[resourceKey{typeURL, xdsname.Canonical(name)}]
+	key := resourceKey{typeURL, xdsname.Canonical(name)}
+	found := e.index[key]
 	if len(found) == 0 {
 		return nil
 	}
@@ -157,6 +158,7 @@ func (e *explainer) find(typeURL, name string) *Resource {
 	})
 	if len(found) > 1 {
 		e.note("the client has %d entries for %s %q: this is the one %s", len(found), types[typeURL].Name, name, best.distinction())
+		e.index[key] = []*Resource{best} // Chosen once.
 	}
 	return best
 }
@@ -255,11 +257,12 @@ const maxListed = 20
 func (e *explainer) listeners() string {
 	var names []string
 	for _, r := range e.source.Resources {
-		if r.TypeURL == typeurl.Listener && !slices.Contains(names, r.Name) {
+		if r.TypeURL == typeurl.Listener {
 			names = append(names, r.Name)
 		}
 	}
 	slices.Sort(names)
+	names = slices.Compact(names)
 	switch n := len(names); {
 	case n == 0:
 		return "none"
