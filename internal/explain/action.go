@@ -1,11 +1,13 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/provenance"
@@ -103,7 +105,7 @@ func (e routeExplainer) destination(c *xdsresource.WeightedCluster, i int, total
 	}
 	if c.Authority != "" && (e.route.Rewrite == nil || e.route.Rewrite.Authority == "") {
 		d.Authority = &Rewrite{
-			From: e.request.Authority, To: e.route.RewriteAuthority(&e.rpc, c), By: "weighted_clusters.clusters.host_rewrite_literal",
+			From: e.request.Authority, To: e.route.RewriteAuthority(e.edited(c), c), By: "weighted_clusters.clusters.host_rewrite_literal",
 			Ignored: e.dialect.ignores("it"), At: d.At,
 		}
 	}
@@ -134,8 +136,25 @@ func (e *explainer) canSelect(cluster string) bool {
 	return e.selectable[cluster]
 }
 
+// edited returns the RPC after the edits of its headers for a cluster of the route, nil for any: as the
+// route's mirrors and rewrites of the authority see it.
+func (e routeExplainer) edited(c *xdsresource.WeightedCluster) *matching.RPC {
+	if f, ok := e.route.Action.(*xdsresource.Forward); ok && c == nil && len(f.Clusters) == 1 {
+		c = &f.Clusters[0]
+	}
+	h := e.route.HeadersFor(c)
+	if h == nil || len(h.Request) == 0 {
+		return &e.rpc
+	}
+	md := metadata.MD(e.request.Headers).Copy()
+	h.Request.Apply(md)
+	rpc := e.rpc
+	rpc.Metadata = func() metadata.MD { return md }
+	return &rpc
+}
+
 func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
-	d := Destination{Cluster: m.Target(&e.rpc), Header: m.Header, Percent: 100, Ignored: e.dialect.ignores("request_mirror_policies")}
+	d := Destination{Cluster: m.Target(e.edited(nil)), Header: m.Header, Percent: 100, Ignored: e.dialect.ignores("request_mirror_policies")}
 	if m.FractionPerMillion != nil {
 		d.Percent = percent(100 * float64(*m.FractionPerMillion) / matching.Million)
 	}
@@ -236,10 +255,13 @@ func (e routeExplainer) authorityRewrite() *Rewrite {
 	case *routepb.RouteAction_HostRewriteLiteral:
 		r.By, r.To = "host_rewrite_literal", host.HostRewriteLiteral
 	case *routepb.RouteAction_HostRewriteHeader:
-		r.By, r.To = "host_rewrite_header", e.rpc.FirstHeader(strings.ToLower(host.HostRewriteHeader))
-		if r.To == "" {
-			r.To = r.From
+		r.By = "host_rewrite_header"
+		if e.route.Rewrite != nil && e.route.Rewrite.AuthorityHeader != "" {
+			r.To = e.route.RewriteAuthority(e.edited(nil), new(xdsresource.WeightedCluster))
+		} else {
+			r.To = e.rpc.FirstHeader(strings.ToLower(host.HostRewriteHeader))
 		}
+		r.To = cmp.Or(r.To, r.From)
 	case *routepb.RouteAction_AutoHostRewrite:
 		if !host.AutoHostRewrite.GetValue() {
 			return nil
