@@ -162,15 +162,25 @@ func (e *explainer) chooseMember(c *Cluster) {
 			c.InUse, c.Reason = name, "it is the most preferred one"
 			return
 		default:
-			c.InUse, c.Reason = name, "those before it cannot serve: "+strings.Join(append(reasons, waits...), "; ")
+			c.InUse, c.Reason = name, "those before it cannot serve: "+someOf(append(reasons, waits...))
 			return
 		}
 	}
 	if len(waits) > 0 {
-		c.Waits = strings.Join(waits, "; ")
+		c.Waits = someOf(waits)
 		return
 	}
-	c.Error = "no cluster under it can serve: " + strings.Join(reasons, "; ")
+	c.Error = "no cluster under it can serve: " + someOf(reasons)
+}
+
+// maxReasons bounds the members of an aggregate cluster in one text.
+const maxReasons = 5
+
+func someOf(reasons []string) string {
+	if n := len(reasons) - maxReasons; n > 1 {
+		reasons = append(reasons[:maxReasons:maxReasons], fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(reasons, "; ")
 }
 
 func (e *explainer) settings(c *xdsresource.Cluster) *ClusterSettings {

@@ -54,6 +54,7 @@ type explainer struct {
 	out     *Explanation
 	index   map[resourceKey][]*Resource // of the source
 	decoded map[*Resource]decoded
+	ignored map[*Resource][]IgnoredField
 
 	listener    *xdsresource.Listener
 	virtualHost *xdsresource.VirtualHost
@@ -73,16 +74,19 @@ type explainer struct {
 	full    bool
 }
 
-// maxDetails bounds what is repeated in an explanation, in bytes of JSON or so. Resources that come
-// with many routes, each with the filters, header edits or members of a cluster that are in only one
-// place of them, would otherwise fill the memory.
-const maxDetails = 16 << 20
+// maxDetails bounds what may be repeated in an explanation, in bytes of JSON or so: the filters of many
+// routes, the header edits of many clusters, the members and endpoints that many clusters have in common.
+// A dump of a few megabytes would otherwise fill the memory.
+const maxDetails = 32 << 20
+
+// ignoredDetails is about what an ignored field needs in an explanation.
+const ignoredDetails = 200
 
 // afford reports whether n bytes of details can be added. Once there were too many, none are, and there
 // is a note.
 func (e *explainer) afford(n int) bool {
 	if e.full = e.full || e.details+n > maxDetails; e.full {
-		e.note("the explanation is too long to have the filters, header edits and members of all routes and clusters: some are left out")
+		e.note("the explanation is too long to have all filters, header edits, members of clusters and endpoints: some are left out")
 		return false
 	}
 	e.details += n
@@ -152,8 +156,17 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 		status.Faults = []string{err.Error()}
 		return status, nil, err
 	}
-	for _, i := range types[r.TypeURL].Ignored(r.Raw, value) {
-		status.Ignored = append(status.Ignored, IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
+	if e.ignored[r] == nil {
+		if e.ignored == nil {
+			e.ignored = make(map[*Resource][]IgnoredField)
+		}
+		e.ignored[r] = []IgnoredField{}
+		for _, i := range types[r.TypeURL].Ignored(r.Raw, value) {
+			e.ignored[r] = append(e.ignored[r], IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
+		}
+	}
+	if ignored := e.ignored[r]; len(ignored) > 0 && e.afford(ignoredDetails*len(ignored)) {
+		status.Ignored = ignored
 	}
 	switch {
 	case status.State == "NACKED":

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -258,7 +259,7 @@ func (e *explainer) listeners() string {
 	var names []string
 	for _, r := range e.source.Resources {
 		if r.TypeURL == typeurl.Listener {
-			names = append(names, r.Name)
+			names = append(names, faults.Shorten(r.Name, faults.MaxQuoted))
 		}
 	}
 	slices.Sort(names)

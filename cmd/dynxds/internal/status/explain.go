@@ -44,12 +44,15 @@ func Explain(ctx context.Context, address string, request explain.Request) (*exp
 		if err == nil {
 			return e, nil
 		}
-		if text := err.Error(); !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == text }) {
+		if text := err.Error(); len(errs) < maxErrors && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == text }) {
 			errs = append(errs, err)
 		}
 	}
 	return nil, errors.Join(errs...)
 }
+
+// maxErrors bounds the errors of a process with many clients that cannot be explained.
+const maxErrors = 10
 
 func boolToInt(b bool) int {
 	if b {
