@@ -105,7 +105,7 @@ func (r tables) match() *routepb.RouteMatch {
 	if r.one(4) {
 		m.CaseSensitive = wrapperspb.Bool(r.one(2))
 	}
-	for range max(r.IntN(4)-1, 0) {
+	for range max(r.IntN(4)-2, 0) {
 		m.Headers = append(m.Headers, r.header())
 	}
 	if r.one(5) {
@@ -197,7 +197,7 @@ func (r tables) routes() *routepb.RouteConfiguration {
 		routes = append(routes, r.route())
 	}
 	config := xdsmsg.RouteConfig("r", "other", routes...)
-	host := xdsmsg.VirtualHost("v", []string{oneOf(r, "*", "backend", "back*", "*end", "BACKEND", "no")}, routes...)
+	host := xdsmsg.VirtualHost("v", []string{oneOf(r, "*", "*", "*", "backend", "back*", "*end", "BACKEND", "no")}, routes...)
 	host.TypedPerFilterConfig = r.overrides()
 	config.VirtualHosts = append(config.VirtualHosts, host)
 	return config
@@ -315,7 +315,7 @@ func TestExplanationsAgreeWithRPCs(t *testing.T) {
 	t.Parallel()
 	cc := newClientConn(t)
 	counts := make(map[codes.Code]int)
-	for seed := range uint64(8000) {
+	for seed := range uint64(3000) {
 		r := tables{rand.New(rand.NewPCG(23, seed))}
 		source := &explain.Source{Client: explain.Client{Source: "a test", Name: "dynxds"}}
 		var values []any
@@ -349,7 +349,7 @@ func TestExplanationsAgreeWithRPCs(t *testing.T) {
 	}
 	t.Logf("by status: %v", counts)
 	for _, c := range []codes.Code{codes.OK, codes.Unavailable, codes.NotFound, codes.DataLoss} {
-		if counts[c] < 5 {
+		if counts[c] < 4 {
 			t.Errorf("%d RPCs have status %v: too few to learn much", counts[c], c)
 		}
 	}

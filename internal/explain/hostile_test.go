@@ -70,7 +70,7 @@ func damage(r *rand.Rand, resource *Resource) {
 // neither the explanation nor its text fills the memory, and each takes time in proportion.
 func TestExplanationsAreBounded(t *testing.T) {
 	t.Parallel()
-	const many = 20_000
+	const many = 8_000
 	names := make([]string, many)
 	for i := range names {
 		names[i] = fmt.Sprint("a cluster with a name of some length: ", i)
