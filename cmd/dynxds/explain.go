@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
@@ -51,10 +55,7 @@ func newExplain() *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			if asJSON {
-				encoder := json.NewEncoder(out)
-				encoder.SetIndent("", "  ")
-				encoder.SetEscapeHTML(false)
-				return encoder.Encode(e)
+				return writeJSON(out, e)
 			}
 			_, err = fmt.Fprint(out, e.Text())
 			return err
@@ -69,6 +70,31 @@ func newExplain() *cobra.Command {
 	f.BoolVar(&of.request.Secure, "secure", false, "the channel has TLS, so that the scheme is https")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// writeJSON writes indented JSON with escapes for all that is not printable: the standard library
+// leaves some of what terminals act on.
+func writeJSON(out io.Writer, value any) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	for _, c := range text.String() {
+		switch {
+		case c == '\n' || unicode.IsPrint(c):
+			b.WriteRune(c)
+		default: // It is in a string.
+			for _, unit := range utf16.AppendRune(nil, c) {
+				fmt.Fprintf(&b, "\\u%04x", unit)
+			}
+		}
+	}
+	_, err := out.Write(b.Bytes())
+	return err
 }
 
 // explained is what to explain.

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"strings"
 	"sync"
 	"testing"
+	"unicode"
 
+	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
@@ -108,4 +111,52 @@ func TestExplainProcess(t *testing.T) {
 	if code == 0 || !strings.Contains(stderr, `has no Listener "nobody"; it has `+service) {
 		t.Errorf("status %d, %s; want the Listeners that there are", code, stderr)
 	}
+}
+
+// Neither JSON nor an error gives a process that is asked control of the terminal.
+func TestExplainGivesNoControlOfTheTerminal(t *testing.T) {
+	t.Parallel()
+	const evil = "\x1b[2J\x7f\u009b\u202e\U000e0001"
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	a := xdsmsg.Any(xdsmsg.InlineListener(evil, xdsmsg.RouteConfig("", "*", xdsmsg.PrefixRoute("/", evil))))
+	statuspb.RegisterClientStatusDiscoveryServiceServer(server, canned{&statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{
+		{GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{{TypeUrl: a.GetTypeUrl(), Name: evil, XdsConfig: a}}},
+	}}})
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	defer serving.Wait()
+	defer server.Stop()
+
+	out, stderr, code := run(t, "explain", "--json", "--listener", evil, listener.Addr().String(), "xds:///a", "/a.B/C")
+	var e dynxds.Explanation
+	if err := json.Unmarshal([]byte(out), &e); code != 0 || err != nil || len(e.Clusters) != 1 || e.Clusters[0].Name != evil {
+		t.Errorf("status %d, %s, error %v: %+v", code, stderr, err, e)
+	}
+	_, stderr, code = run(t, "explain", listener.Addr().String(), "xds:///nobody", "/a.B/C")
+	if code == 0 {
+		t.Error("a Listener that is not there is explained")
+	}
+	for _, text := range []string{out, stderr} {
+		for _, c := range text {
+			if c != '\n' && !unicode.IsPrint(c) {
+				t.Fatalf("the text has the character %q:\n%q", c, text)
+			}
+		}
+	}
+}
+
+type canned struct {
+	answer *statuspb.ClientStatusResponse
+}
+
+func (c canned) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
+	return c.answer, nil
+}
+
+func (c canned) StreamClientStatus(statuspb.ClientStatusDiscoveryService_StreamClientStatusServer) error {
+	return nil
 }

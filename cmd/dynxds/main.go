@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 func main() {
@@ -47,7 +48,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer, run r
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(stderr, "dynxds: %v\n", err)
+		// Part of it may be from a peer or a file: it gets no control of the terminal.
+		fmt.Fprintf(stderr, "dynxds: %s\n", faults.Printable(err.Error(), "\n\t"))
 		return 1
 	}
 	return 0

@@ -1,12 +1,13 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/provenance"
@@ -60,7 +61,7 @@ func (e routeExplainer) action() *Action {
 	if a.Kind != kindForward && e.dialect.grpc {
 		a.Code, a.Message = "UNAVAILABLE", e.dialect.name+" does not carry out the action "+a.Kind
 	}
-	a.Filters = e.filters(nil)
+	a.Filters = e.filters(-1)
 	a.Timeout = e.timeout()
 	a.Headers = e.headers(e.route.HeadersFor(nil))
 	e.placeHeaders(a.Headers)
@@ -75,14 +76,15 @@ func (e routeExplainer) forward(a *Action, f *xdsresource.Forward) {
 	a.Authority = e.authorityRewrite()
 	total := f.TotalWeight()
 	for i := range f.Clusters {
-		a.Destinations = append(a.Destinations, e.destination(&f.Clusters[i], total))
+		a.Destinations = append(a.Destinations, e.destination(&f.Clusters[i], i, total))
 	}
 	for i := range e.route.Mirrors {
 		a.Mirrors = append(a.Mirrors, e.mirror(&e.route.Mirrors[i]))
 	}
 }
 
-func (e routeExplainer) destination(c *xdsresource.WeightedCluster, total uint32) Destination {
+// destination describes c, the i-th cluster of the route.
+func (e routeExplainer) destination(c *xdsresource.WeightedCluster, i int, total uint32) Destination {
 	d := Destination{
 		Cluster: c.Cluster(&e.rpc), Header: c.Header, Weight: c.Weight,
 		Percent: percent(100 * float64(c.Weight) / float64(total)),
@@ -92,14 +94,14 @@ func (e routeExplainer) destination(c *xdsresource.WeightedCluster, total uint32
 		e.clusters.add(d.Cluster, e.share*d.Percent/100)
 	}
 	if len(c.Overrides) > 0 {
-		d.Filters = e.filters(c)
+		d.Filters = e.filters(i)
 	}
 	if c.Headers != nil {
 		d.Headers = e.headers(c.Headers)
 	}
 	if c.Authority != "" && (e.route.Rewrite == nil || e.route.Rewrite.Authority == "") {
 		d.Authority = &Rewrite{
-			From: e.request.Authority, To: e.route.RewriteAuthority(&e.rpc, c), By: "weighted_clusters.clusters.host_rewrite_literal",
+			From: e.request.Authority, To: e.route.RewriteAuthority(e.edited(c), c), By: "weighted_clusters.clusters.host_rewrite_literal",
 			Ignored: e.dialect.ignores("it"), At: d.At,
 		}
 	}
@@ -110,7 +112,7 @@ func (e routeExplainer) destination(c *xdsresource.WeightedCluster, total uint32
 // route names the cluster.
 func (e routeExplainer) misnamed(header, cluster string) string {
 	switch {
-	case header == "", slices.Contains(e.virtualHost.Clusters(), cluster):
+	case header == "", e.canSelect(cluster):
 		return ""
 	case cluster == "":
 		return fmt.Sprintf("the RPC does not have the header %q, which names the cluster", header)
@@ -119,8 +121,36 @@ func (e routeExplainer) misnamed(header, cluster string) string {
 	}
 }
 
+// canSelect reports whether a route of the virtual host mentions a cluster.
+func (e *explainer) canSelect(cluster string) bool {
+	if e.selectable == nil {
+		e.selectable = make(map[string]bool)
+		for _, name := range e.virtualHost.Clusters() {
+			e.selectable[name] = true
+		}
+	}
+	return e.selectable[cluster]
+}
+
+// edited returns the RPC after the edits of its headers for a cluster of the route, nil for any: as the
+// route's mirrors and rewrites of the authority see it.
+func (e routeExplainer) edited(c *xdsresource.WeightedCluster) *matching.RPC {
+	if f, ok := e.route.Action.(*xdsresource.Forward); ok && c == nil && len(f.Clusters) == 1 {
+		c = &f.Clusters[0]
+	}
+	h := e.route.HeadersFor(c)
+	if h == nil || len(h.Request) == 0 {
+		return &e.rpc
+	}
+	md := metadata.MD(e.request.Headers).Copy()
+	h.Request.Apply(md)
+	rpc := e.rpc
+	rpc.Metadata = func() metadata.MD { return md }
+	return &rpc
+}
+
 func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
-	d := Destination{Cluster: m.Target(&e.rpc), Header: m.Header, Percent: 100, Ignored: e.dialect.ignores("request_mirror_policies")}
+	d := Destination{Cluster: m.Target(e.edited(nil)), Header: m.Header, Percent: 100, Ignored: e.dialect.ignores("request_mirror_policies")}
 	if m.FractionPerMillion != nil {
 		d.Percent = percent(100 * float64(*m.FractionPerMillion) / matching.Million)
 	}
@@ -221,10 +251,13 @@ func (e routeExplainer) authorityRewrite() *Rewrite {
 	case *routepb.RouteAction_HostRewriteLiteral:
 		r.By, r.To = "host_rewrite_literal", host.HostRewriteLiteral
 	case *routepb.RouteAction_HostRewriteHeader:
-		r.By, r.To = "host_rewrite_header", e.rpc.FirstHeader(strings.ToLower(host.HostRewriteHeader))
-		if r.To == "" {
-			r.To = r.From
+		r.By = "host_rewrite_header"
+		if e.route.Rewrite != nil && e.route.Rewrite.AuthorityHeader != "" {
+			r.To = e.route.RewriteAuthority(e.edited(nil), new(xdsresource.WeightedCluster))
+		} else {
+			r.To = e.rpc.FirstHeader(strings.ToLower(host.HostRewriteHeader))
 		}
+		r.To = cmp.Or(r.To, r.From)
 	case *routepb.RouteAction_AutoHostRewrite:
 		if !host.AutoHostRewrite.GetValue() {
 			return nil

@@ -13,7 +13,10 @@ import (
 )
 
 // clusterUses are the clusters that RPCs go to, or are mirrored to.
-type clusterUses struct{ list []*clusterUse }
+type clusterUses struct {
+	list   []*clusterUse
+	byName map[string]*clusterUse
+}
 
 type clusterUse struct {
 	name   string
@@ -22,13 +25,14 @@ type clusterUse struct {
 }
 
 func (u *clusterUses) of(name string) *clusterUse {
-	for _, c := range u.list {
-		if c.name == name {
-			return c
-		}
+	if c := u.byName[name]; c != nil {
+		return c
+	}
+	if u.byName == nil {
+		u.byName = make(map[string]*clusterUse)
 	}
 	c := &clusterUse{name: name}
-	u.list = append(u.list, c)
+	u.list, u.byName[name] = append(u.list, c), c
 	return c
 }
 
@@ -36,14 +40,14 @@ func (u *clusterUses) add(name string, share float64) { u.of(name).share += shar
 
 func (u *clusterUses) mirror(name string) { u.of(name).mirror = true }
 
-// cluster returns the description of a cluster, or nil.
-func (e *Explanation) cluster(name string) *Cluster {
-	for i := range e.Clusters {
-		if e.Clusters[i].Name == name {
-			return &e.Clusters[i]
-		}
+// add adds the description of a cluster.
+func (e *explainer) add(c Cluster) (at int) {
+	if e.described == nil {
+		e.described = make(map[string]int)
 	}
-	return nil
+	at = len(e.out.Clusters)
+	e.out.Clusters, e.described[c.Name] = append(e.out.Clusters, c), at
+	return at
 }
 
 // describeClusters describes the clusters, the likeliest first, each with its members behind it.
@@ -56,13 +60,14 @@ func (e *explainer) describeClusters() {
 
 // describeCluster adds a cluster, unless it is there already as a member of another one.
 func (e *explainer) describeCluster(c Cluster) {
-	if known := e.out.cluster(c.Name); known != nil {
+	if at, ok := e.described[c.Name]; ok {
+		known := &e.out.Clusters[at]
 		known.Share, known.Mirror = max(known.Share, c.Share), known.Mirror || c.Mirror
 		return
 	}
 	value := e.clusterValue(&c)
 	if value == nil {
-		e.out.Clusters = append(e.out.Clusters, c)
+		e.add(c)
 		return
 	}
 	c.Type = value.Kind.String()
@@ -72,7 +77,7 @@ func (e *explainer) describeCluster(c Cluster) {
 	}
 	c.Settings = e.settings(value)
 	e.describeEndpoints(&c, value)
-	e.out.Clusters = append(e.out.Clusters, c)
+	e.add(c)
 }
 
 // clusterValue returns the Cluster, or nil.
@@ -97,26 +102,44 @@ func (e *explainer) clusterValue(c *Cluster) *xdsresource.Cluster {
 	return value.(*xdsresource.Cluster)
 }
 
+// memberDetails is about what a cluster under an aggregate one needs in an explanation, leftOut says that
+// they are not in it.
+const (
+	memberDetails = 50
+	leftOut       = "unknown: the clusters under it are left out"
+)
+
 // describeAggregate adds an aggregate cluster, and those under it.
 func (e *explainer) describeAggregate(c Cluster) {
+	edges := 0
 	walk := xdsresource.UnderlyingWalk{Under: func(name string) []string {
 		if r := e.find(typeurl.Cluster, name); r != nil {
 			value, _ := e.decode(r)
 			if below, ok := value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
+				edges += len(below.Underlying)
 				return below.Underlying
 			}
 		}
 		return nil
 	}}
+	if !e.afford(0) {
+		c.Waits = leftOut
+		e.add(c)
+		return
+	}
 	if err := walk.Visit(c.Name); err != nil {
 		c.Error = err.Error()
-		e.out.Clusters = append(e.out.Clusters, c)
+		e.add(c)
+		return
+	}
+	if !e.afford(edges * memberDetails) {
+		c.Waits = leftOut
+		e.add(c)
 		return
 	}
 	c.Members = walk.Leaves
 	e.liveCluster(c.Name) // It has the state of its members.
-	at := len(e.out.Clusters)
-	e.out.Clusters = append(e.out.Clusters, c)
+	at := e.add(c)
 	for _, name := range c.Members {
 		e.describeCluster(Cluster{Name: name, Of: c.Name})
 	}
@@ -130,7 +153,7 @@ func (e *explainer) chooseMember(c *Cluster) {
 	}
 	var reasons, waits []string
 	for _, name := range c.Members {
-		switch m := e.out.cluster(name); {
+		switch m := &e.out.Clusters[e.described[name]]; {
 		case m.Error != "":
 			reasons = append(reasons, fmt.Sprintf("%q: %s", name, m.Error))
 		case m.Waits != "":
@@ -139,15 +162,25 @@ func (e *explainer) chooseMember(c *Cluster) {
 			c.InUse, c.Reason = name, "it is the most preferred one"
 			return
 		default:
-			c.InUse, c.Reason = name, "those before it cannot serve: "+strings.Join(append(reasons, waits...), "; ")
+			c.InUse, c.Reason = name, "those before it cannot serve: "+someOf(append(reasons, waits...))
 			return
 		}
 	}
 	if len(waits) > 0 {
-		c.Waits = strings.Join(waits, "; ")
+		c.Waits = someOf(waits)
 		return
 	}
-	c.Error = "no cluster under it can serve: " + strings.Join(reasons, "; ")
+	c.Error = "no cluster under it can serve: " + someOf(reasons)
+}
+
+// maxReasons bounds the members of an aggregate cluster in one text.
+const maxReasons = 5
+
+func someOf(reasons []string) string {
+	if n := len(reasons) - maxReasons; n > 1 {
+		reasons = append(reasons[:maxReasons:maxReasons], fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(reasons, "; ")
 }
 
 func (e *explainer) settings(c *xdsresource.Cluster) *ClusterSettings {

@@ -140,6 +140,9 @@ func TestLiveAggregate(t *testing.T) {
 	}
 }
 
+// cluster returns the description of a cluster, or nil.
+func (e *Explanation) cluster(name string) *Cluster { return e.clustersByName()[name] }
+
 // Text of resources and peers cannot move a terminal's cursor or begin a line of its own.
 func TestHostileTextIsText(t *testing.T) {
 	t.Parallel()

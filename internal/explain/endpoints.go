@@ -58,7 +58,22 @@ func (e *explainer) assignment(c *Cluster, name string) (*xdsresource.Endpoints,
 		c.Waits, c.Error = status.missing()
 		return nil, nil
 	}
-	return value.(*xdsresource.Endpoints), placesOf(rawEndpoints(r.Raw))
+	endpoints := value.(*xdsresource.Endpoints)
+	if !e.afford(endpointDetails*countEndpoints(endpoints) + len(r.Raw.GetValue())/10) {
+		c.Waits = "unknown: its endpoints are left out"
+		return nil, nil
+	}
+	return endpoints, placesOf(rawEndpoints(r.Raw))
+}
+
+// endpointDetails is about what an endpoint needs in an explanation. Many clusters may have the same ones.
+const endpointDetails = 100
+
+func countEndpoints(e *xdsresource.Endpoints) (n int) {
+	for i := range e.Localities {
+		n += 1 + len(e.Localities[i].Endpoints)
+	}
+	return n
 }
 
 // placesOf returns where the endpoints of an assignment were written, by address.

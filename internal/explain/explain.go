@@ -1,10 +1,10 @@
 package explain
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
@@ -35,7 +35,8 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 	if request.Secure {
 		e.rpc.Scheme = "https"
 	}
-	if values := request.Headers["content-type"]; len(values) > 0 {
+	// gRPC sends no other one, whatever the metadata has.
+	if values := request.Headers["content-type"]; len(values) > 0 && strings.HasPrefix(values[0], "application/grpc") {
 		e.rpc.ContentType = values[0]
 	}
 	e.explain(listener)
@@ -53,13 +54,43 @@ type explainer struct {
 	out     *Explanation
 	index   map[resourceKey][]*Resource // of the source
 	decoded map[*Resource]decoded
+	ignored map[*Resource][]IgnoredField
 
 	listener    *xdsresource.Listener
 	virtualHost *xdsresource.VirtualHost
 	raw         rawRoutes
-	// clusters are those to describe, members those under aggregate ones in the running channel.
-	clusters clusterUses
-	members  map[string]inspect.Cluster
+	// clusters are those to describe, described the places of those that are, and members those
+	// under aggregate ones in the running channel.
+	clusters  clusterUses
+	described map[string]int
+	members   map[string]inspect.Cluster
+	// selectable has the clusters that a header may name.
+	selectable map[string]bool
+	noted      map[string]bool
+	// filterConfigs are those of the Listener.
+	filterConfigs map[string]json.RawMessage
+	// details is how much was afforded, see afford; full says that there was more.
+	details int
+	full    bool
+}
+
+// maxDetails bounds what may be repeated in an explanation, in bytes of JSON or so: the filters of many
+// routes, the header edits of many clusters, the members and endpoints that many clusters have in common.
+// A dump of a few megabytes would otherwise fill the memory.
+const maxDetails = 32 << 20
+
+// ignoredDetails is about what an ignored field needs in an explanation.
+const ignoredDetails = 200
+
+// afford reports whether n bytes of details can be added. Once there were too many, none are, and there
+// is a note.
+func (e *explainer) afford(n int) bool {
+	if e.full = e.full || e.details+n > maxDetails; e.full {
+		e.note("the explanation is too long to have all filters, header edits, members of clusters and endpoints: some are left out")
+		return false
+	}
+	e.details += n
+	return true
 }
 
 func (e *explainer) explain(r *Resource) {
@@ -125,8 +156,17 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 		status.Faults = []string{err.Error()}
 		return status, nil, err
 	}
-	for _, i := range types[r.TypeURL].Ignored(r.Raw, value) {
-		status.Ignored = append(status.Ignored, IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
+	if e.ignored[r] == nil {
+		if e.ignored == nil {
+			e.ignored = make(map[*Resource][]IgnoredField)
+		}
+		e.ignored[r] = []IgnoredField{}
+		for _, i := range types[r.TypeURL].Ignored(r.Raw, value) {
+			e.ignored[r] = append(e.ignored[r], IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
+		}
+	}
+	if ignored := e.ignored[r]; len(ignored) > 0 && e.afford(ignoredDetails*len(ignored)) {
+		status.Ignored = ignored
 	}
 	switch {
 	case status.State == "NACKED":
@@ -157,9 +197,15 @@ func (e *explainer) fail(format string, args ...any) {
 }
 
 func (e *explainer) note(format string, args ...any) {
-	if note := fmt.Sprintf(format, args...); !slices.Contains(e.out.Notes, note) {
-		e.out.Notes = append(e.out.Notes, note)
+	note := fmt.Sprintf(format, args...)
+	if e.noted[note] {
+		return
 	}
+	if e.noted == nil {
+		e.noted = make(map[string]bool)
+	}
+	e.noted[note] = true
+	e.out.Notes = append(e.out.Notes, note)
 }
 
 // serverNotes says which management servers cannot be reached.
@@ -185,12 +231,24 @@ func (e *explainer) conclude() {
 	e.out.Code = e.out.commonCode()
 }
 
+// maxOutcomes bounds the routes, and the clusters of a route, in the outcome.
+const maxOutcomes = 20
+
 // outcomes says for each route that is taken what becomes of its RPCs.
 func (e *Explanation) outcomes() (parts []string) {
+	clusters, more := e.clustersByName(), 0
 	for i := range e.Routes {
-		if r := &e.Routes[i]; r.Action != nil {
-			parts = append(parts, withShare(r.Share, r.title()+" "+e.fate(r.Action)))
+		r := &e.Routes[i]
+		switch {
+		case r.Action == nil:
+		case len(parts) < maxOutcomes:
+			parts = append(parts, withShare(r.Share, r.title()+" "+clusters.fate(r.Action)))
+		default:
+			more++
 		}
+	}
+	if more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d routes more", more))
 	}
 	if e.Unrouted > 0 {
 		parts = append(parts, withShare(e.Unrouted, "no route of the virtual host matches: RPCs fail with UNAVAILABLE"))
@@ -200,6 +258,7 @@ func (e *Explanation) outcomes() (parts []string) {
 
 // commonCode returns the code with which all RPCs fail, or "".
 func (e *Explanation) commonCode() string {
+	clusters := e.clustersByName()
 	codes := make(map[string]bool)
 	if e.Unrouted > 0 {
 		codes["UNAVAILABLE"] = true
@@ -211,7 +270,7 @@ func (e *Explanation) commonCode() string {
 			codes[a.Code] = true
 		default:
 			for j := range a.Destinations {
-				codes[e.codeOf(&a.Destinations[j])] = true
+				codes[clusters.codeOf(&a.Destinations[j])] = true
 			}
 		}
 	}
@@ -224,9 +283,20 @@ func (e *Explanation) commonCode() string {
 	return ""
 }
 
+// clustersByName has the clusters of an Explanation.
+type clustersByName map[string]*Cluster
+
+func (e *Explanation) clustersByName() clustersByName {
+	all := make(clustersByName, len(e.Clusters))
+	for i := range e.Clusters {
+		all[e.Clusters[i].Name] = &e.Clusters[i]
+	}
+	return all
+}
+
 // codeOf returns the code with which RPCs to a destination fail, or "".
-func (e *Explanation) codeOf(d *Destination) string {
-	c := e.cluster(d.Cluster)
+func (all clustersByName) codeOf(d *Destination) string {
+	c := all[d.Cluster]
 	if d.Error != "" || c != nil && c.Error != "" {
 		return "UNAVAILABLE"
 	}
@@ -234,7 +304,7 @@ func (e *Explanation) codeOf(d *Destination) string {
 }
 
 // fate describes an action in the outcome.
-func (e *Explanation) fate(a *Action) string {
+func (all clustersByName) fate(a *Action) string {
 	if a.Kind != kindForward {
 		text := "ends them with " + a.Code
 		if a.Message != "" {
@@ -244,10 +314,14 @@ func (e *Explanation) fate(a *Action) string {
 	}
 	var parts []string
 	for i := range a.Destinations {
+		if i == maxOutcomes && len(a.Destinations) > maxOutcomes+1 {
+			parts = append(parts, fmt.Sprintf("and %d clusters more", len(a.Destinations)-i))
+			break
+		}
 		d := &a.Destinations[i]
 		text := "UNAVAILABLE: " + d.Error
 		if d.Error == "" {
-			text = fmt.Sprintf("cluster %q%s", d.Cluster, e.reached(d.Cluster))
+			text = fmt.Sprintf("cluster %q%s", d.Cluster, all.reached(d.Cluster))
 		}
 		parts = append(parts, withShare(d.Percent, text))
 	}
@@ -255,8 +329,8 @@ func (e *Explanation) fate(a *Action) string {
 }
 
 // reached says where RPCs to a cluster end up.
-func (e *Explanation) reached(name string) string {
-	c := e.cluster(name)
+func (all clustersByName) reached(name string) string {
+	c := all[name]
 	switch {
 	case c == nil:
 		return ""
@@ -265,7 +339,7 @@ func (e *Explanation) reached(name string) string {
 	case c.Waits != "":
 		return ", where they wait: " + c.Waits
 	case c.InUse != "":
-		return fmt.Sprintf(", of it %q%s", c.InUse, e.reached(c.InUse))
+		return fmt.Sprintf(", of it %q%s", c.InUse, all.reached(c.InUse))
 	case c.Assignment == nil || c.Assignment.InUse < 0:
 		return ""
 	}

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,26 +14,26 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// filters returns the HTTP filters of RPCs that take the route. c is the weighted cluster that they go
-// to, or nil for what holds for all of them.
-func (e routeExplainer) filters(c *xdsresource.WeightedCluster) []Filter {
+// filters returns the HTTP filters of RPCs that take the route and go to its n-th cluster, below 0 for
+// what holds for all of them.
+func (e routeExplainer) filters(n int) []Filter {
 	vh := e.virtualHost
 	levels := []xdsresource.FilterOverrides{e.route.Overrides, vh.Overrides}
 	names := []string{levelRoute, levelVirtualHost}
 	raw := []map[string]*anypb.Any{e.rawRoute().GetTypedPerFilterConfig(), e.raw.virtualHost().GetTypedPerFilterConfig()}
 	at := []string{e.at(provenance.Filters), place(e.raw.virtualHost().GetMetadata(), provenance.Filters, provenance.Service)}
-	if c != nil {
-		levels = slices.Insert(levels, 0, c.Overrides)
+	if n >= 0 {
+		levels = slices.Insert(levels, 0, e.route.Action.(*xdsresource.Forward).Clusters[n].Overrides)
 		names = slices.Insert(names, 0, levelWeighted)
-		raw = slices.Insert(raw, 0, e.raw.weightedConfigs(e.index, e.route, c))
+		raw = slices.Insert(raw, 0, e.raw.weighted(e.index)[n].GetTypedPerFilterConfig())
 		at = slices.Insert(at, 0, e.at(provenance.BackendRefs))
 	}
 	var list []Filter
-	for n := range e.listener.Filters {
-		in := &e.listener.Filters[n]
+	for i := range e.listener.Filters {
+		in := &e.listener.Filters[i]
 		f := Filter{
 			Name: in.Name, Type: typeName(in.Filter), Disabled: in.Disabled, Level: levelListener,
-			Config: asJSON(e.raw.filterConfig(in.Name)), At: place(e.raw.listener.GetMetadata(), provenance.Filters, provenance.Service),
+			Config: e.filterConfig(in.Name), At: place(e.raw.listener.GetMetadata(), provenance.Filters, provenance.Service),
 		}
 		level, o, other := xdsresource.OverrideOf(in, levels)
 		if level >= 0 {
@@ -48,9 +49,28 @@ func (e routeExplainer) filters(c *xdsresource.WeightedCluster) []Filter {
 		if f.Ignored == "" {
 			f.Ignored = ofServers(in.Filter)
 		}
+		if !e.afford(filterDetails + len(f.Config) + len(f.Override)) {
+			return list
+		}
 		list = append(list, f)
 	}
 	return list
+}
+
+// About what filters and header edits need in an explanation, beside their configuration and values.
+const filterDetails, editDetails = 200, 100
+
+// filterConfig returns the configuration of a filter in the Listener.
+func (e *explainer) filterConfig(name string) json.RawMessage {
+	config, known := e.filterConfigs[name]
+	if !known {
+		if e.filterConfigs == nil {
+			e.filterConfigs = make(map[string]json.RawMessage)
+		}
+		config = asJSON(e.raw.filterConfig(name))
+		e.filterConfigs[name] = config
+	}
+	return config
 }
 
 // ofServers returns why a filter does nothing in clients, or "".
@@ -78,9 +98,11 @@ func (e routeExplainer) headers(m *xdsresource.HeaderMutations) (list []HeaderEd
 	}{{"request", m.Request}, {"response", m.Response}} {
 		for _, level := range side.edits {
 			for i := range level {
-				list = append(list, HeaderEdit{
-					Side: side.name, Name: level[i].Name, Edit: describeEdit(&level[i]), Ignored: e.dialect.ignores("header edits"),
-				})
+				edit := describeEdit(&level[i])
+				if !e.afford(editDetails + len(level[i].Name) + len(edit)) {
+					return list
+				}
+				list = append(list, HeaderEdit{Side: side.name, Name: level[i].Name, Edit: edit, Ignored: e.dialect.ignores("header edits")})
 			}
 		}
 	}

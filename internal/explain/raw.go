@@ -26,6 +26,10 @@ type rawRoutes struct {
 	manager  *hcmpb.HttpConnectionManager
 	config   *routepb.RouteConfiguration
 	host     int // the index of the virtual host in use
+
+	// weightedClusters are those of the route weightedOf, for which they were asked last.
+	weightedOf       int
+	weightedClusters []*routepb.WeightedCluster_ClusterWeight
 }
 
 // setListener sets the messages of a Listener that was decoded before.
@@ -88,20 +92,17 @@ func place(m *corepb.Metadata, parts ...string) string {
 	return at
 }
 
-// weightedConfigs returns the overrides of filters of c, an entry of the route's Forward. Entries
-// of weight 0 are not among these.
-func (r *rawRoutes) weightedConfigs(i int, route *xdsresource.Route, c *xdsresource.WeightedCluster) map[string]*anypb.Any {
-	n := 0
-	for _, raw := range r.route(i).GetRoute().GetWeightedClusters().GetClusters() {
-		if raw.GetWeight().GetValue() == 0 {
-			continue
+// weighted returns the clusters of the route's Forward, without those of weight 0.
+func (r *rawRoutes) weighted(i int) []*routepb.WeightedCluster_ClusterWeight {
+	if r.weightedOf != i || r.weightedClusters == nil {
+		r.weightedOf, r.weightedClusters = i, nil
+		for _, c := range r.route(i).GetRoute().GetWeightedClusters().GetClusters() {
+			if c.GetWeight().GetValue() > 0 {
+				r.weightedClusters = append(r.weightedClusters, c)
+			}
 		}
-		if c == &route.Action.(*xdsresource.Forward).Clusters[n] {
-			return raw.GetTypedPerFilterConfig()
-		}
-		n++
 	}
-	return nil
+	return r.weightedClusters
 }
 
 // filterConfig returns the configuration of a filter in the Listener.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
@@ -14,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // serving returns what a client needs for these routes: each cluster has one endpoint.
@@ -153,6 +155,30 @@ func TestFailedConditions(t *testing.T) {
 		}
 		if got := failed.Want + ": " + failed.String(); got != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
+}
+
+// Mirrors and rewrites of the authority go by the headers after the route's edits, as in RPCs; what a
+// header that is not visible text says is no authority.
+func TestEditedHeadersDecide(t *testing.T) {
+	t.Parallel()
+	route := xdsmsg.PrefixRoute("/", "c")
+	route.RequestHeadersToRemove = []string{"x-host"}
+	route.RequestHeadersToAdd = []*corepb.HeaderValueOption{{Header: &corepb.HeaderValue{Key: "x-to", Value: "m"}}}
+	action := route.GetRoute()
+	action.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{ClusterHeader: "x-to"}}
+	for _, tc := range []struct{ header, want string }{{"x-to", "m"}, {"x-host", "backend"}, {"x-bad", "backend"}, {"x-own", "own"}} {
+		action.HostRewriteSpecifier = &routepb.RouteAction_HostRewriteHeader{HostRewriteHeader: tc.header}
+		s := serving(route, xdsmsg.PathRoute("/p.S/M", "m"))
+		s.Resources[1].options.Server = &bootstrap.Server{Features: []bootstrap.Feature{bootstrap.FeatureTrustedXDSServer}}
+		e := mustExplain(t, s, Request{Headers: map[string][]string{"x-host": {"h"}, "x-bad": {"a b"}, "x-own": {"own"}}})
+		a := e.Routes[0].Action
+		if m := a.Mirrors[0]; m.Cluster != "m" || m.Error != "" {
+			t.Errorf("the mirror is %+v", m)
+		}
+		if a.Authority.To != tc.want || a.Authority.Ignored != "" {
+			t.Errorf("the authority by %s is %+v, want %q", tc.header, a.Authority, tc.want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -151,7 +152,8 @@ func (e *explainer) find(typeURL, name string) *Resource {
 			e.index[key] = append(e.index[key], r)
 		}
 	}
-	found := e.index[resourceKey{typeURL, xdsname.Canonical(name)}]
+	key := resourceKey{typeURL, xdsname.Canonical(name)}
+	found := e.index[key]
 	if len(found) == 0 {
 		return nil
 	}
@@ -160,6 +162,7 @@ func (e *explainer) find(typeURL, name string) *Resource {
 	})
 	if len(found) > 1 {
 		e.note("the client has %d entries for %s %q: this is the one %s", len(found), types[typeURL].Name, name, best.distinction())
+		e.index[key] = []*Resource{best} // Chosen once.
 	}
 	return best
 }
@@ -258,11 +261,12 @@ const maxListed = 20
 func (e *explainer) listeners() string {
 	var names []string
 	for _, r := range e.source.Resources {
-		if r.TypeURL == typeurl.Listener && !slices.Contains(names, r.Name) {
-			names = append(names, r.Name)
+		if r.TypeURL == typeurl.Listener {
+			names = append(names, faults.Shorten(r.Name, faults.MaxQuoted))
 		}
 	}
 	slices.Sort(names)
+	names = slices.Compact(names)
 	switch n := len(names); {
 	case n == 0:
 		return "none"

@@ -5,8 +5,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Bounds on what Text lists. JSON has all of it.
@@ -15,6 +16,11 @@ const (
 	maxHosts     = 10 // virtual hosts beside the chosen one
 	maxEndpoints = 25 // of a locality
 	maxIgnored   = 5  // ignored fields of a resource
+	maxActions   = 20 // routes that are taken
+	maxClusters  = 25 // clusters, also of a route or under an aggregate one
+	maxNotes     = 20
+	maxRows      = 200  // of the table of routes
+	maxConfig    = 2000 // bytes of a filter's configuration
 )
 
 // Text returns the explanation for a terminal, the answer first. Long lists are shortened. Text of
@@ -28,12 +34,23 @@ func (e *Explanation) Text() string {
 	}
 	t.hosts(e.VirtualHosts)
 	t.routes(e)
+	actions := 0
 	for i := range e.Routes {
-		if e.Routes[i].Action != nil {
+		if e.Routes[i].Action == nil {
+			continue
+		}
+		if actions++; actions <= maxActions {
 			t.action(&e.Routes[i])
 		}
 	}
+	if actions > maxActions {
+		t.heading("and %d routes more that are taken", actions-maxActions)
+	}
 	for i := range e.Clusters {
+		if i == maxClusters && len(e.Clusters) > maxClusters+1 {
+			t.heading("and %d clusters more", len(e.Clusters)-i)
+			break
+		}
 		t.cluster(&e.Clusters[i])
 	}
 	return t.b.String()
@@ -46,16 +63,8 @@ const indent = "    "
 
 // line adds a line, without control characters and white space at its end.
 func (t *text) line(depth int, format string, args ...any) {
-	line := strings.TrimRight(fmt.Sprintf(format, args...), " ")
 	t.b.WriteString(strings.Repeat(indent, depth))
-	for _, c := range line {
-		if unicode.IsPrint(c) && c != utf8.RuneError {
-			t.b.WriteRune(c)
-		} else {
-			quoted := strconv.QuoteRune(c)
-			t.b.WriteString(quoted[1 : len(quoted)-1])
-		}
-	}
+	t.b.WriteString(faults.Printable(strings.TrimRight(fmt.Sprintf(format, args...), " "), ""))
 	t.b.WriteByte('\n')
 }
 
@@ -127,7 +136,12 @@ func (t *text) head(e *Explanation) {
 	} else {
 		t.field(0, "outcome", e.Outcome)
 	}
-	t.fields(0, "note", e.Notes)
+	if n := len(e.Notes) - maxNotes; n > 0 {
+		t.fields(0, "note", e.Notes[:maxNotes])
+		t.field(0, "", fmt.Sprintf("and %d more", n))
+	} else {
+		t.fields(0, "note", e.Notes)
+	}
 }
 
 // resource adds a section for a resource.
@@ -246,6 +260,10 @@ func (t *text) routes(e *Explanation) {
 	t.heading("routes, in the order in which they are tried")
 	var rows [][]string
 	for i := 0; i < len(e.Routes); i++ {
+		if len(rows) > maxRows {
+			rows = append(rows, []string{"…", fmt.Sprintf("%d more", len(e.Routes)-i)})
+			break
+		}
 		end := i
 		for end < len(e.Routes) && e.Routes[end].Action == nil {
 			end++

@@ -3,6 +3,8 @@ package explain
 import (
 	"fmt"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 func (t *text) action(r *Route) {
@@ -11,9 +13,7 @@ func (t *text) action(r *Route) {
 	if a.Kind != kindForward {
 		t.field(1, a.Kind, strings.TrimSuffix(a.Code+": "+a.Message, ": "))
 	}
-	for i := range a.Destinations {
-		t.destination(&a.Destinations[i], "cluster")
-	}
+	t.destinations("cluster", a.Destinations)
 	t.filters(1, a.Filters)
 	if s := a.Timeout; s != nil {
 		t.field(1, "timeout", fmt.Sprintf("%s, by the %s%s", s.Value, s.Level, behind(s.At)))
@@ -26,8 +26,16 @@ func (t *text) action(r *Route) {
 	t.rewrite(1, "path", a.Path)
 	t.rewrite(1, "authority", a.Authority)
 	t.headerEdits(1, a.Headers)
-	for i := range a.Mirrors {
-		t.destination(&a.Mirrors[i], "mirror")
+	t.destinations("mirror", a.Mirrors)
+}
+
+func (t *text) destinations(name string, list []Destination) {
+	for i := range list {
+		if i == maxClusters && len(list) > maxClusters+1 {
+			t.field(1, name, fmt.Sprintf("and %d more", len(list)-i))
+			return
+		}
+		t.destination(&list[i], name)
 	}
 }
 
@@ -81,7 +89,7 @@ func (t *text) filters(depth int, filters []Filter) {
 			config = f.Override
 		}
 		if config != nil && !f.Disabled && string(config) != "{}" {
-			line += " " + string(config)
+			line += " " + faults.Shorten(string(config), maxConfig)
 		}
 		lines = append(lines, line+ignored(f.Ignored)+behind(f.At))
 	}
@@ -136,7 +144,11 @@ func (t *text) cluster(c *Cluster) {
 	t.field(1, "fails", c.Error)
 	t.field(1, "waits", c.Waits)
 	t.field(1, "type", c.Type)
-	for _, name := range c.Members {
+	for i, name := range c.Members {
+		if i == maxClusters && len(c.Members) > maxClusters+1 {
+			t.field(1, "member", fmt.Sprintf("and %d more", len(c.Members)-i))
+			break
+		}
 		line := quote(name)
 		if name == c.InUse {
 			line += "  in use: " + c.Reason

@@ -135,3 +135,18 @@ func TestTextIsCutBetweenCharacters(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ text, keep, want string }{
+		{"plain, “even so” é 世", "", "plain, “even so” é 世"},
+		{"a\nb\tc", "\n", `a` + "\n" + `b\tc`},
+		{"\x1b[2J\x7f\u009b\u202e\u00a0\U000e0001", "", `\x1b[2J\x7f\u009b\u202e\u00a0\U000e0001`},
+		{"\xff", "", "\uFFFD"},
+		{"\x00\xff", "", `\x00` + "\uFFFD"},
+	} {
+		if got := Printable(tc.text, tc.keep); got != tc.want {
+			t.Errorf("Printable(%q, %q) = %q, want %q", tc.text, tc.keep, got, tc.want)
+		}
+	}
+}

@@ -2,6 +2,8 @@ package faults
 
 import (
 	"strconv"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -21,4 +23,24 @@ func Shorten(s string, limit int) string {
 		limit--
 	}
 	return s[:limit] + "…"
+}
+
+// Printable returns text for a terminal or a log: characters that are not printable, such as those that
+// move a cursor or change the direction of writing, appear as Go would write them in quotes. The
+// characters in keep stay.
+func Printable(text, keep string) string {
+	bad := func(c rune) bool { return !unicode.IsPrint(c) && !strings.ContainsRune(keep, c) }
+	if !strings.ContainsFunc(text, bad) {
+		return strings.ToValidUTF8(text, "\uFFFD")
+	}
+	var b strings.Builder
+	for _, c := range text {
+		if bad(c) {
+			quoted := strconv.QuoteRune(c)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
 }

@@ -134,8 +134,8 @@ func isPlaces(entry []byte) bool {
 	}) && places
 }
 
-// wellFormed reports whether the Structs in metadata for which onlyPlaces is true, or in an entry for which
-// isPlaces is, can be decoded.
+// wellFormed reports whether metadata for which onlyPlaces is true, or an entry for which isPlaces is, can be
+// decoded. A key may occur twice, of which the last counts.
 func wellFormed(b []byte, entry bool) bool {
 	return all(b, func(f protofield.Field) bool {
 		switch {
@@ -144,7 +144,7 @@ func wellFormed(b []byte, entry bool) bool {
 		case f.Number == entryValue:
 			return isStructOfStrings(f.Value) || proto.Unmarshal(f.Value, new(structpb.Struct)) == nil
 		default:
-			return true
+			return utf8.Valid(f.Value)
 		}
 	})
 }

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	adminpb "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/dynxds/dynxds/internal/explain"
 )
@@ -42,12 +44,15 @@ func Explain(ctx context.Context, address string, request explain.Request) (*exp
 		if err == nil {
 			return e, nil
 		}
-		if text := err.Error(); !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == text }) {
+		if text := err.Error(); len(errs) < maxErrors && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == text }) {
 			errs = append(errs, err)
 		}
 	}
 	return nil, errors.Join(errs...)
 }
+
+// maxErrors bounds the errors of a process with many clients that cannot be explained.
+const maxErrors = 10
 
 func boolToInt(b bool) int {
 	if b {
@@ -101,8 +106,8 @@ func resourceOf(c *entry) (*explain.Resource, error) {
 		return nil, fmt.Errorf("%s %q has a resource of type %s", shortName(r.TypeURL), r.Name, raw.GetTypeUrl())
 	}
 	r.Name, r.Variant = splitName(r.Name, raw)
-	if c.GetLastUpdated() != nil && raw != nil {
-		r.Updated = c.GetLastUpdated().AsTime()
+	if raw != nil {
+		r.Updated = timeOf(c.GetLastUpdated())
 	}
 	if status := c.GetClientStatus(); status != adminpb.ClientResourceStatus_UNKNOWN {
 		r.State = status.String()
@@ -114,9 +119,7 @@ func resourceOf(c *entry) (*explain.Resource, error) {
 		if r.Error == "" {
 			r.Error = "the client does not say what is wrong"
 		}
-		if f.GetLastUpdateAttempt() != nil {
-			r.ErrorTime = f.GetLastUpdateAttempt().AsTime()
-		}
+		r.ErrorTime = timeOf(f.GetLastUpdateAttempt())
 	}
 	return r, nil
 }
@@ -131,6 +134,14 @@ func typeURLOf(c *entry, raw *anypb.Any) string {
 	default:
 		return url
 	}
+}
+
+// timeOf returns a time that JSON can have, the zero time if there is none.
+func timeOf(at *timestamppb.Timestamp) time.Time {
+	if !at.IsValid() {
+		return time.Time{}
+	}
+	return at.AsTime()
 }
 
 // unwrapped returns the resource in the wrapper of xDS, if it has one.

@@ -3,6 +3,7 @@
 package status
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -254,5 +255,22 @@ func TestExplainWhereNothingListens(t *testing.T) {
 	_, err := Explain(testutils.Context(t), "127.0.0.1:1", request())
 	if err == nil || !strings.Contains(err.Error(), "cannot reach 127.0.0.1:1") {
 		t.Errorf("error %v, want one that names the address", err)
+	}
+}
+
+// A time that is none does not keep the explanation from being written as JSON.
+func TestExplainOddTimes(t *testing.T) {
+	t.Parallel()
+	c := genericConfig()
+	for i, one := range c.GenericXdsConfigs {
+		one.LastUpdated = &timestamppb.Timestamp{Seconds: []int64{1 << 62, -1 << 62, 1 << 40, 0}[i], Nanos: int32(i - 2)}
+		one.ErrorState = &adminpb.UpdateFailureState{LastUpdateAttempt: one.LastUpdated}
+	}
+	e, err := Explain(testutils.Context(t), serving(t, c), request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := json.Marshal(e); err != nil {
+		t.Error(err)
 	}
 }

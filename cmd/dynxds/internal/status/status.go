@@ -14,6 +14,7 @@ import (
 
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -37,38 +38,44 @@ func Show(ctx context.Context, target string, out io.Writer) error {
 }
 
 func client(b *bytes.Buffer, c *statuspb.ClientConfig) {
-	fmt.Fprintf(b, "client %q", c.GetNode().GetId())
+	of := ""
 	if scope := c.GetClientScope(); scope != "" {
-		fmt.Fprintf(b, " of %s", scope)
+		of = " of " + scope
 	}
-	b.WriteByte('\n')
+	line(b, "client %q%s", c.GetNode().GetId(), of)
 	for _, r := range entries(c) {
 		resource(b, r)
 	}
 }
 
-func resource(b *bytes.Buffer, r *entry) {
-	fmt.Fprintf(b, "  %s %s: %s", shortName(r.GetTypeUrl()), r.GetName(), r.GetClientStatus())
-	if r.GetXdsConfig() != nil {
-		fmt.Fprintf(b, ", version %q of %s", r.GetVersionInfo(), r.GetLastUpdated().AsTime().Format("2006-01-02 15:04:05"))
-	}
+// line adds a line, in which what the process says has no control characters.
+func line(b *bytes.Buffer, format string, args ...any) {
+	b.WriteString(faults.Printable(fmt.Sprintf(format, args...), "\t"))
 	b.WriteByte('\n')
+}
+
+func resource(b *bytes.Buffer, r *entry) {
+	version := ""
+	if r.GetXdsConfig() != nil {
+		version = fmt.Sprintf(", version %q of %s", r.GetVersionInfo(), r.GetLastUpdated().AsTime().Format("2006-01-02 15:04:05"))
+	}
+	line(b, "  %s %s: %s%s", shortName(r.GetTypeUrl()), r.GetName(), r.GetClientStatus(), version)
 	if e := r.GetErrorState(); e != nil {
-		fmt.Fprintf(b, "    error: %s\n", e.GetDetails())
+		line(b, "    error: %s", e.GetDetails())
 	}
 	if r.GetXdsConfig() == nil {
 		return
 	}
 	ignored, err := xdsresource.IgnoredFields(r.GetXdsConfig())
 	if err != nil {
-		fmt.Fprintf(b, "    cannot determine the ignored fields: %v\n", err)
+		line(b, "    cannot determine the ignored fields: %v", err)
 	}
 	for _, field := range ignored {
 		what := "ignored"
 		if field.Severity == xdsclient.SeverityWarning {
 			what = "warning: ignored"
 		}
-		fmt.Fprintf(b, "    %s: %s\n", what, field)
+		line(b, "    %s: %s", what, field)
 	}
 }
 

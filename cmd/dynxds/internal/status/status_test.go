@@ -8,10 +8,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	adminpb "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -132,5 +134,30 @@ func TestShowWhereThereIsNoService(t *testing.T) {
 	err := Show(testutils.Context(t), addr, new(bytes.Buffer))
 	if err == nil || !strings.HasPrefix(err.Error(), addr+" has no Client Status Discovery Service to ask: ") {
 		t.Errorf("error %v, want one that names %s and what it lacks", err, addr)
+	}
+}
+
+// What a process says cannot move a terminal's cursor, nor begin a line of its own.
+func TestHostileStatusIsText(t *testing.T) {
+	t.Parallel()
+	const evil = "\x1b[2J\nclient \u009b31m\u202e"
+	route := xdsmsg.PrefixRoute("/", evil)
+	route.Tracing = &routepb.Tracing{}
+	a := xdsmsg.Any(xdsmsg.RouteConfig(evil, evil, route))
+	target := serving(t, &statuspb.ClientConfig{ClientScope: evil, Node: node(evil), GenericXdsConfigs: []*entry{
+		{TypeUrl: a.GetTypeUrl(), Name: evil, VersionInfo: evil, XdsConfig: a, ErrorState: &adminpb.UpdateFailureState{Details: evil}},
+		{TypeUrl: evil, Name: evil, XdsConfig: &anypb.Any{TypeUrl: evil}},
+	}})
+	var out strings.Builder
+	if err := Show(testutils.Context(t), target, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range out.String() {
+		if c != '\n' && !unicode.IsPrint(c) {
+			t.Fatalf("the text has the character %q:\n%q", c, out.String())
+		}
+	}
+	if got := strings.Count(out.String(), "\nclient"); got != 0 {
+		t.Errorf("%d lines look like those of a client:\n%s", got, &out)
 	}
 }
