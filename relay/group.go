@@ -29,7 +29,7 @@ type group struct {
 	closed bool
 	subs   map[subscriptionKey]*subscription
 	// variants has the subscriptions to resources by type and name.
-	variants map[resourceName]map[*subscription]struct{}
+	variants map[resourceName][]*subscription
 	// own has the clients of the management servers for what single streams subscribe to, by
 	// the ID of the stream.
 	own map[uint64]*ownClient
@@ -78,7 +78,7 @@ func newGroup(r *Relay, key string, shared *xdsclient.XDSClient) *group {
 		own:     make(map[uint64]*ownClient),
 		members: make(members),
 
-		variants: make(map[resourceName]map[*subscription]struct{}),
+		variants: make(map[resourceName][]*subscription),
 		dirty:    make(map[*subscription]struct{}),
 	}
 	g.store.OnDemand("", g.demand)
@@ -199,7 +199,7 @@ func (g *group) addVariant(s *subscription, d *controlplane.Demand) {
 	}
 	of := g.variants[s.key.resource()]
 	if p, ok := d.Constraints.Parameters(); ok && !d.Constraints.IsZero() && s.key.stream == 0 {
-		for other := range of {
+		for _, other := range of {
 			if other.key.stream == 0 && other.raw != nil && other.err == nil && !other.expired && !other.raw.DoNotCache && p.Equal(other.raw.Parameters) {
 				s.raw = other.raw
 				s.restartExpiry()
@@ -207,18 +207,20 @@ func (g *group) addVariant(s *subscription, d *controlplane.Demand) {
 			}
 		}
 	}
-	if of == nil {
-		of = make(map[*subscription]struct{})
-		g.variants[s.key.resource()] = of
-	}
-	of[s] = struct{}{}
+	g.variants[s.key.resource()] = append(of, s)
 }
 
 // removeVariant undoes addVariant.
 func (g *group) removeVariant(s *subscription) {
-	of := g.variants[s.key.resource()]
-	if delete(of, s); len(of) == 0 {
-		delete(g.variants, s.key.resource())
+	name := s.key.resource()
+	of := g.variants[name]
+	i := slices.Index(of, s)
+	switch {
+	case i < 0:
+	case len(of) == 1:
+		delete(g.variants, name)
+	default:
+		g.variants[name] = slices.Delete(of, i, i+1)
 	}
 }
 

@@ -40,7 +40,7 @@ func (g *group) rejectedByAll(stream uint64, typeURL, text string) (all []*xdscl
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for name := range namesIn(text[:min(len(text), maxRejectionText)]) {
-		for s := range g.variants[resourceName{typeURL, xdsname.Canonical(name)}] {
+		for _, s := range g.variants[resourceName{typeURL, xdsname.Canonical(name)}] {
 			if s.raw == nil || s.demand == nil || s.key.stream != 0 && s.key.stream != stream {
 				continue
 			}

@@ -134,6 +134,16 @@ func budgets() []budget {
 		all = append(all, budget{fmt.Sprintf("CPU time of each %s, at %s ÷ at %s", m.noun, group(10*m.n), group(m.n)), 1.5, plainNumber, growth(sotw), growth(grpcGo)})
 	}
 	all = append(all, budget{"goroutines while 10,000 names are looked up", 1000, plainNumber, of("Members/dns/members=10000/cost", sotw, "most-goroutines"), none})
+	relayed := func(unit string) measure { return of("Relay/clients=10000/each=1000/of=10000", throughRelay, unit) }
+	unasked := func(n int) measure {
+		return of(fmt.Sprintf("Relay/variants-nobody-asks-for=%d", n), throughRelay, "cpu-ms/op")
+	}
+	all = append(all,
+		budget{"time until the last of 10,000 clients of a relay has a change", 250, in("ms"), relayed("ms-until-the-last-client"), none},
+		budget{"memory of a client of a relay with one subscription, both ends", 30_000, in("B"), relayed("B/client"), none},
+		budget{"memory of a further subscription of a client of a relay", 20, in("B"), relayed("B/client-and-resource"), none},
+		budget{"CPU time of a change in a relay, at 10,000 variants that nobody asks for ÷ at 0", 1.5, plainNumber, combine(unasked(10_000), unasked(0), by), none},
+	)
 	hold := fleetRow(1_000, "hold")
 	many := fleetRow(10_000, "hold")
 	idle := func(peer string) measure {

@@ -41,7 +41,7 @@ a name of a STRICT_DNS cluster. gRPC-Go's xds takes neither STATIC nor STRICT_DN
 	{"Relay/", "A relay with many clients", `Clients are ADS streams over delta, 100 on each connection, in one process with the relay and its control plane, or with
 go-control-plane's server over a linear cache of a mux cache. Each subscribes to 1,000 of 10,000 resources. The clients decode nothing of a resource
 and keep none. Memory is heap and stacks of both ends: of a client with one subscription, of a further subscription, and of a resource at the server
-with its first subscription. A change is of one resource that all are subscribed to. CPU time is that of the process.`},
+with its first subscription, which for the relay includes the subscription at its control plane. A change is of one resource that all are subscribed to. CPU time is that of the process.`},
 	{"Select/", "Routing, without the RPC", `The cost of a unary RPC between the application and gRPC: the route, the cluster, and the Decision for the balancer, by
 the kind and number of routes.`},
 	{"Filters/", "HTTP filters, without the RPC", "The same with 0, 1 and 5 filters that do nothing; counted: one of them has a Close, on all cores."},
