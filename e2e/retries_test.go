@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,7 +76,23 @@ func TestPerTryTimeoutEndToEnd(t *testing.T) {
 				<-ctx.Done()
 				return nil
 			})
-			checkStatus(t, callFor(testutils.Context(t), cc, k).err, codes.DeadlineExceeded, "attempt 2 of the RPC was not answered for 100ms, the per_try_timeout")
+			var mu sync.Mutex
+			var events []string
+			add := func(event string) {
+				mu.Lock()
+				defer mu.Unlock()
+				events = append(events, event)
+			}
+			ctx := dynxds.WithTrace(testutils.Context(t), &dynxds.Trace{
+				AttemptEnded: func(a dynxds.TraceAttempt) { add(status.Convert(a.Err).Message()) },
+				Retried:      func(r dynxds.TraceRetry) { add("retry") },
+			})
+			checkStatus(t, callFor(ctx, cc, k).err, codes.DeadlineExceeded, "attempt 2 of the RPC was not answered for 100ms, the per_try_timeout")
+			mu.Lock()
+			defer mu.Unlock()
+			if len(events) != 3 || !strings.Contains(events[0], "attempt 1") || events[1] != "retry" || !strings.Contains(events[2], "attempt 2") {
+				t.Errorf("the trace: %q", events)
+			}
 		})
 	})
 }

@@ -61,7 +61,8 @@ type retryStream struct {
 type attempt struct {
 	grpc.ClientStream
 	decision *decision.Decision
-	timer    *tryTimer // or nil
+	timer    *tryTimer   // or nil
+	ended    func(error) // reports the end to the trace; see reporting
 	// finished is closed when gRPC has finished the stream, with err.
 	finished chan struct{}
 	once     sync.Once
@@ -107,6 +108,7 @@ func (a *attempt) RecvMsg(m any) error {
 		a.timer.received()
 		return nil
 	}
+	a.ended(err) // Another goroutine may be about to finish the stream.
 	return a.timer.explain(err)
 }
 
@@ -136,7 +138,8 @@ func (s *retryStream) open() (*attempt, error) {
 	a := &attempt{finished: make(chan struct{})}
 	a.decision, a.timer = s.request.attempt(n, s.retry.hosts)
 	// The trace gets the end of the attempt before anything that it leads to.
-	opts, ended := s.request.reporting(n+1, s.opts, a.timer)
+	var opts []grpc.CallOption
+	opts, a.ended = s.request.reporting(n+1, s.opts, a.timer)
 	opts = append(opts, grpc.OnFinish(a.finish))
 	if n > 0 && s.codec != nil {
 		opts = append(opts, grpc.ForceCodecV2(resend{s.codec}))
@@ -144,7 +147,7 @@ func (s *retryStream) open() (*attempt, error) {
 	var err error
 	a.ClientStream, err = c.streaming.streamer(a.decision, c.rpc.StreamDesc, c.routes.Channel.ClientConn, s.request.extra.WireMethod, opts...)
 	if err != nil {
-		ended(err)
+		a.ended(err)
 		a.end(err, nil)
 	}
 	return a, err
