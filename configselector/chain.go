@@ -100,28 +100,21 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 }
 
 // override returns the override of entry i at the most specific level that has one. An
-// override for another type of filter is logged and skipped: by gRFC A39 it is no error, as
-// a RouteConfiguration may serve several Listeners, which use a name differently.
+// override for another type of filter is logged and skipped.
 func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any, override httpfilter.Config) {
-	for _, level := range levels {
-		o, ok := level[c.entries[i].Name]
-		switch {
-		case !ok:
-		case o.Disabled:
-			return disabled{}, nil
-		case o.Filter == nil || o.Config == nil:
-			return asConfigured{}, nil
-		case typeOf(o.Filter) != c.instances[i].typeURL:
-			c.ch.mismatched.log(c.ch.rpcs.Target(), c.instances[i], typeOf(o.Filter))
-		case reflect.ValueOf(o.Config).Comparable():
-			return o.Config, o.Config
-		default:
-			// It cannot be compared with others, so it shares no interceptor.
-			return new(byte), o.Config
-		}
+	level, o, other := xdsresource.OverrideOf(&c.entries[i], levels)
+	if other != nil {
+		c.ch.mismatched.log(c.ch.rpcs.Target(), c.instances[i], xdsresource.FilterType(other))
 	}
-	if c.entries[i].Disabled {
+	switch {
+	case o.Disabled, level < 0 && c.entries[i].Disabled:
 		return disabled{}, nil
+	case o.Config == nil:
+		return asConfigured{}, nil
+	case reflect.ValueOf(o.Config).Comparable():
+		return o.Config, o.Config
+	default:
+		// It cannot be compared with others, so it shares no interceptor.
+		return new(byte), o.Config
 	}
-	return asConfigured{}, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // Channel is what the successive Selectors of one channel share: the instances of filters,
@@ -51,7 +52,7 @@ func (ch *Channel) use(chain []httpfilter.Instance) []*instance {
 			continue
 		}
 		in := ch.instances[entry.Name]
-		if in == nil || in.typeURL != typeOf(filter) {
+		if in == nil || in.typeURL != xdsresource.FilterType(filter) {
 			in = newInstance(ch, entry.Name, filter)
 		}
 		in.uses++
@@ -62,20 +63,12 @@ func (ch *Channel) use(chain []httpfilter.Instance) []*instance {
 }
 
 func newInstance(ch *Channel, name string, filter httpfilter.ClientFilter) *instance {
-	in := &instance{name: name, typeURL: typeOf(filter)}
+	in := &instance{name: name, typeURL: xdsresource.FilterType(filter)}
 	in.impl = filter.NewClientInstance(httpfilter.ClientInstanceInfo{Name: name, Target: ch.rpcs.Target()})
 	if c, ok := in.impl.(interface{ Close() }); ok {
 		in.close = c.Close
 	}
 	return in
-}
-
-// typeOf identifies a type of filter by a type URL, as filters need not be comparable.
-func typeOf(f httpfilter.Filter) string {
-	if urls := f.TypeURLs(); len(urls) > 0 {
-		return urls[0]
-	}
-	return ""
 }
 
 // release undoes use. It closes instances that have no user left.

@@ -1,15 +1,20 @@
 package e2e_test
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -236,4 +241,65 @@ func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
 			end(t, s)
 		}
 	})
+}
+
+// Lines of policies and services move, with whatever is written above them: then only what resources say of
+// their places changes, and neither RPCs nor connections notice.
+func TestMovedLinesDisturbNothing(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		m, seen := newMesh(t), new(connections)
+		backend := testutils.StartBackend(t, "b", grpc.StatsHandler(seen))
+		at := func(part string, line int) *corepb.Metadata {
+			return provenance.Metadata(map[string]string{part: fmt.Sprint("mesh.yaml:", line)})
+		}
+		moveTo := func(line int) {
+			listener := xdsmsg.DefaultListener(service, service)
+			listener.Metadata = at(provenance.Service, line)
+			route := xdsmsg.PrefixRoute("", "cluster")
+			route.Metadata = at(provenance.Matches, line)
+			cluster := xdsmsg.EDSCluster("cluster", "")
+			cluster.Metadata = at(provenance.Service, line)
+			endpoints := xdsmsg.SimpleEndpoints("cluster", backend.Addr())
+			endpoints.Endpoints[0].LbEndpoints[0].Metadata = at(provenance.Endpoint, line)
+			m.set(listener, xdsmsg.RouteConfig(service, service, route), cluster, endpoints)
+		}
+		moveTo(1)
+		cc := m.dial("xds:///" + service)
+		l := loadOn(t, cc, backend)
+		for line := 2; line < 12; line++ {
+			before := acknowledged(t, m, nil)
+			moveTo(line)
+			acknowledged(t, m, before)
+			l.await(t, backend)
+		}
+		l.stop(t)
+		if n := seen.n.Load(); n != 1 {
+			t.Errorf("%d connections, want 1", n)
+		}
+	})
+}
+
+// acknowledged waits until the client has accepted a response for every type that is not among earlier
+// ones, and returns the nonces of these responses.
+func acknowledged(t *testing.T, m *mesh, earlier map[string]bool) map[string]bool {
+	t.Helper()
+	var mu sync.Mutex
+	var accepted map[string]bool
+	left := m.Control().Await(testutils.Context(t), func(c controlplane.ClientStatus) bool {
+		nonces := make(map[string]bool)
+		for _, typ := range c.Types {
+			nonces[typ.TypeURL+" "+typ.SentNonce] = true
+			if typ.Reply != controlplane.ReplyACK || earlier[typ.TypeURL+" "+typ.SentNonce] {
+				return false
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		accepted = nonces
+		return len(nonces) == 4
+	})
+	if left > 0 {
+		t.Fatalf("the client did not accept new responses, beside %v, for all types", earlier)
+	}
+	return accepted
 }

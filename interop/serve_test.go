@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -289,4 +291,65 @@ func invoke(t *testing.T, cc *grpc.ClientConn, call otherCall) otherRPC {
 	}
 	rpc.Backend = strings.Join(header.Get(testutils.BackendIDHeader), ",")
 	return rpc
+}
+
+// accepted counts the connections to a backend.
+type accepted struct {
+	noStats
+	n atomic.Int32
+}
+
+func (a *accepted) HandleConn(_ context.Context, s stats.ConnStats) {
+	if _, ok := s.(*stats.ConnBegin); ok {
+		a.n.Add(1)
+	}
+}
+
+// Given "dynxds serve" and clients with RPCs, when comments are put above everything, so that resources name
+// other lines, then RPCs go on over the connections that there are.
+func TestMovedLinesCostGRPCGoNothing(t *testing.T) {
+	t.Parallel()
+	seen := new(accepted)
+	v1, v2 := testutils.StartBackend(t, "v1", grpc.StatsHandler(seen)), testutils.StartBackend(t, "v2")
+	files := map[string]string{
+		"services.yaml": fmt.Sprintf(`
+kind: Service
+name: echo
+endpoints:
+- {address: %q, tags: {version: v1}}
+- {address: %q, tags: {version: v2}}
+`, v1.Addr(), v2.Addr()),
+		"owner.yaml": toVersion("owner", "{kind: Mesh}", "v1"),
+	}
+	f := serveFolder(t, files)
+	var clients []*servedClient
+	for name, how := range servedClients {
+		b, err := how.newBuilder(f.bootstrap("frontend", "v1", how.bootstrap...))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		clients = append(clients, &servedClient{t, testpb.NewTestServiceClient(dial(t, b, how.target)), ""})
+	}
+	reach := func(backend string) {
+		t.Helper()
+		for _, c := range clients {
+			c.reaches(backend)
+		}
+	}
+	reach("v1")
+	before := seen.n.Load()
+	for i := range 5 {
+		for name, text := range files {
+			f.reload(name, strings.Repeat("# a comment\n", i+1)+text, "published")
+		}
+		reach("v1")
+	}
+	for _, c := range clients {
+		c.excused = betweenClusters
+	}
+	f.reload("owner.yaml", toVersion("owner", "{kind: Mesh}", "v2"), "published")
+	reach("v2") // which comes after all of the above
+	if after := seen.n.Load(); after != before {
+		t.Errorf("%d connections were opened to the backend, before the lines moved %d", after, before)
+	}
 }

@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(childVariable) {
 	case bothSchemesChild, dialOnlyChild, dialOptionsChild, someDialOptionsChild, registerChild:
 		os.Exit(child())
+	case explainedChild:
+		os.Exit(runExplained())
 	case benchChild:
 		os.Exit(runBenchProgram())
 	}

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
@@ -93,6 +95,31 @@ func BenchmarkBuild_1000Services2000Policies(b *testing.B) {
 			m = next
 		}
 	})
+	placed := in
+	placed.SourceDir = "."
+	b.Run("from nothing, with places", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			mustBuild(b, placed, nil)
+		}
+		b.ReportMetric(float64(routeBytes(b, in)), "plain-B/route")
+		b.ReportMetric(float64(routeBytes(b, placed)), "B/route")
+	})
+	b.Run("all policies moved, with places", func(b *testing.B) {
+		m := mustBuild(b, placed, nil)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			b.StopTimer()
+			moved := policytest.Parse(b, "scale.yaml", strings.Repeat("\n", 1+i%2)+scaleText())
+			placed.Policies = moved
+			b.StartTimer()
+			next := mustBuild(b, placed, m)
+			if changed, _ := next.Changes(m); len(changed) < 2_000 {
+				b.Fatalf("%d changed", len(changed))
+			}
+			m = next
+		}
+	})
 	b.Run("constraints of a client", func(b *testing.B) {
 		m := mustBuild(b, in, nil)
 		c := Client{Service: "s1", Tags: map[string]string{"env": "dev"}}
@@ -115,9 +142,23 @@ func BenchmarkBuild_1000Services2000Policies(b *testing.B) {
 	})
 }
 
+// routeBytes is the average size of a route on the wire.
+func routeBytes(b *testing.B, in Input) int {
+	total, n := 0, 0
+	for _, r := range mustBuild(b, in, nil).Resources() {
+		if config, ok := r.Message.(*routepb.RouteConfiguration); ok {
+			for _, route := range config.GetVirtualHosts()[0].GetRoutes() {
+				total += proto.Size(route)
+				n++
+			}
+		}
+	}
+	return total / n
+}
+
 // One service that everybody has a policy of their own for.
 func BenchmarkBuild_2000PoliciesForOneService(b *testing.B) {
-	in := Input{Services: services("s")}
+	in := Input{Services: services("s"), SourceDir: "."}
 	for i := range 2_000 {
 		rule := meshpolicy.Rule{Matches: policytest.On(policytest.Prefix("/p.S")), Filters: []meshpolicy.Filter{policytest.SetHeader("x", fmt.Sprint(i))}}
 		in.Policies = append(in.Policies, policytest.New(fmt.Sprint("p", i), TargetRef{Name: fmt.Sprint("c", i)}, policytest.To("s", rule)))

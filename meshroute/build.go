@@ -21,6 +21,16 @@ type Input struct {
 	// Authority gives resources names of xRFC TP1, "xdstp://authority/type/name"; if it is empty,
 	// they have plain names. Only resources with an authority use DPDS.
 	Authority string
+	// SourceDir, if it is not empty, is the directory of the files in Source. Resources then say in
+	// their metadata where their parts were written, for tools that explain what a client does: in
+	// filter_metadata under "dynxds.source", a Struct with a string for each part, which is "file:line"
+	// relative to SourceDir, or several with ", " between them. The parts of a Route are "matches",
+	// "filters" and "backendRefs", as far as policies have them; of a Listener "service" and
+	// "filters", of a Cluster "service" and "tls", and of an LbEndpoint "endpoint". Clients ignore it.
+	//
+	// It makes no difference to variants. If clients share one, the places are those of all rules
+	// that decide for some of them.
+	SourceDir string
 }
 
 // Build builds a Mesh. The order of the input does not matter. The error is a *[Faults]: duplicate names
@@ -29,8 +39,8 @@ type Input struct {
 // previous is an earlier Mesh, or nil. The new one shares with it, by pointer, everything that does not
 // depend on changed input.
 func Build(in Input, previous *Mesh) (*Mesh, error) {
-	b := &builder{in: in, mesh: &Mesh{naming: naming{in.Authority}}}
-	if previous != nil && previous.naming == b.mesh.naming {
+	b := &builder{in: in, mesh: &Mesh{naming: naming{in.Authority}, places: newPlaces(in.SourceDir)}}
+	if previous != nil && previous.naming == b.mesh.naming && previous.places == b.mesh.places {
 		b.previous = previous
 	}
 	b.index()
@@ -127,7 +137,7 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 	if old != nil && old.service == s && slices.Equal(old.subsets, ids) {
 		return old, nil
 	}
-	digest, err := serviceDigest(s, ids)
+	digest, err := serviceDigest(b.mesh.places, s, ids)
 	if err != nil || old != nil && old.digest == digest {
 		return old, err
 	}
@@ -141,7 +151,7 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 	for i, id := range ids {
 		subsets[i] = b.subsets[s.Name][id]
 	}
-	r, err := compileService(b.mesh.naming, s, subsets)
+	r, err := compileService(b.mesh.naming, b.mesh.places, s, subsets)
 	if err != nil {
 		return nil, err
 	}
@@ -189,12 +199,12 @@ func (b *builder) destination(name string) *destination {
 	digest := c.digest()
 	if b.previous != nil {
 		if d := b.previous.destinations[name]; d != nil && d.digest == digest {
-			return &destination{d.compiled, c.parts}
+			return b.place(&destination{compiled: d.compiled, parts: c.parts}, name)
 		}
 	}
 	compiled := c.compile()
 	compiled.digest = digest
-	return &destination{compiled, c.parts}
+	return b.place(&destination{compiled: compiled, parts: c.parts}, name)
 }
 
 func (b *builder) known(service string) bool { return b.mesh.services[service] != nil }

@@ -43,12 +43,13 @@ type serviceResources struct {
 
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
-func compileService(n naming, s *Service, subsets []meshpolicy.Subset) (*serviceResources, error) {
+func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset) (*serviceResources, error) {
 	r := &serviceResources{empty: make(map[string]bool)}
 	listener, err := n.listener(s)
 	if err != nil {
 		return nil, err
 	}
+	listener.Metadata = places.listener(s)
 	r.add(ListenerType, listener.GetName(), listener)
 	socket, err := s.TLS.socket()
 	if err != nil {
@@ -59,9 +60,9 @@ func compileService(n naming, s *Service, subsets []meshpolicy.Subset) (*service
 	}
 	for _, sub := range append([]meshpolicy.Subset{meshpolicy.NewSubset(s.Name, nil)}, subsets...) {
 		cluster := n.cluster(sub)
-		cluster.TransportSocket = socket
+		cluster.TransportSocket, cluster.Metadata = socket, places.cluster(s)
 		r.add(ClusterType, cluster.GetName(), cluster)
-		if err := r.addEndpoints(n, s, sub); err != nil {
+		if err := r.addEndpoints(n, places, s, sub); err != nil {
 			return nil, err
 		}
 	}
@@ -70,8 +71,8 @@ func compileService(n naming, s *Service, subsets []meshpolicy.Subset) (*service
 
 // addEndpoints adds the ClusterLoadAssignment of a subset. If it has host names, there is a variant
 // without them for clients that reject them.
-func (r *serviceResources) addEndpoints(n naming, s *Service, sub meshpolicy.Subset) error {
-	assignment := n.assignment(s, sub, (*Endpoint).isAny)
+func (r *serviceResources) addEndpoints(n naming, places places, s *Service, sub meshpolicy.Subset) error {
+	assignment := n.assignment(places, s, sub, (*Endpoint).isAny)
 	r.add(EndpointsType, assignment.GetClusterName(), assignment)
 	if len(assignment.GetEndpoints()) == 0 {
 		r.empty[sub.ID] = true
@@ -80,7 +81,7 @@ func (r *serviceResources) addEndpoints(n naming, s *Service, sub meshpolicy.Sub
 		return nil
 	}
 	r.names = true
-	r.add(EndpointsType, assignment.GetClusterName(), n.assignment(s, sub, (*Endpoint).isIP))
+	r.add(EndpointsType, assignment.GetClusterName(), n.assignment(places, s, sub, (*Endpoint).isIP))
 	for i, values := range []map[string]string{{meshpolicy.SpecificityKey: "0"}, {meshpolicy.SpecificityKey: "1", meshpolicy.AddressesKey: meshpolicy.IPAddresses}} {
 		var err error
 		if r.list[len(r.list)-2+i].Parameters, err = dynparam.NewParameters(values); err != nil {
@@ -109,16 +110,16 @@ func (r *serviceResources) add(typeURL, name string, m proto.Message) {
 }
 
 // serviceDigest is equal for services with equal resources.
-func serviceDigest(s *Service, subsets []string) ([sha256.Size]byte, error) {
+func serviceDigest(places places, s *Service, subsets []string) ([sha256.Size]byte, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q\n", s.Name)
+	fmt.Fprintf(h, "%q %q %q %q\n", s.Name, places.of(s.Source), places.filters(s), places.tls(s))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		fmt.Fprintf(h, "%q %q %q %d %d %d", e.Address, e.Hostname, e.Locality, e.Priority, e.Weight, e.Health)
 		for _, key := range slices.Sorted(maps.Keys(e.Tags)) {
 			fmt.Fprintf(h, " %q=%q", key, e.Tags[key])
 		}
-		h.Write([]byte{'\n'})
+		fmt.Fprintf(h, " %q\n", places.of(e.Source))
 	}
 	fmt.Fprintf(h, "%q\n", subsets)
 	var messages []proto.Message
@@ -216,7 +217,7 @@ func (e *Endpoint) isIP() bool {
 
 // assignment returns the wanted endpoints of a subset. The weight of a locality is the sum of its
 // endpoints', so that these are relative to each other across localities.
-func (n naming) assignment(s *Service, sub meshpolicy.Subset, wanted func(*Endpoint) bool) *endpointpb.ClusterLoadAssignment {
+func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wanted func(*Endpoint) bool) *endpointpb.ClusterLoadAssignment {
 	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
@@ -233,7 +234,7 @@ func (n naming) assignment(s *Service, sub meshpolicy.Subset, wanted func(*Endpo
 			groups[key] = g
 		}
 		g.LoadBalancingWeight.Value += max(e.Weight, 1)
-		g.LbEndpoints = append(g.LbEndpoints, e.message())
+		g.LbEndpoints = append(g.LbEndpoints, e.message(places))
 	}
 	a := &endpointpb.ClusterLoadAssignment{ClusterName: n.resource(endpointsName, sub.ID)}
 	priority, last := uint32(0), uint32(0)
@@ -248,11 +249,12 @@ func (n naming) assignment(s *Service, sub meshpolicy.Subset, wanted func(*Endpo
 	return a
 }
 
-func (e *Endpoint) message() *endpointpb.LbEndpoint {
+func (e *Endpoint) message(places places) *endpointpb.LbEndpoint {
 	return &endpointpb.LbEndpoint{
 		HostIdentifier:      &endpointpb.LbEndpoint_Endpoint{Endpoint: &endpointpb.Endpoint{Address: e.address(), Hostname: e.Hostname}},
 		HealthStatus:        []corepb.HealthStatus{corepb.HealthStatus_HEALTHY, corepb.HealthStatus_UNHEALTHY, corepb.HealthStatus_DRAINING}[e.Health],
 		LoadBalancingWeight: wrapperspb.UInt32(max(e.Weight, 1)),
+		Metadata:            places.endpoint(e),
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 // destination is a service with its policies.
 type destination struct {
 	*compiled
+	// placed has the routes with the places of their parts, nil if places are not written.
+	placed *placedRoutes
 	// parts are the policies' parts for it, from least to most specific.
 	parts []meshpolicy.Part
 }
@@ -33,7 +35,15 @@ type compiled struct {
 }
 
 func (d *destination) sameAs(o *destination) bool {
-	return d != nil && o != nil && d.compiled == o.compiled
+	return d != nil && o != nil && d.compiled == o.compiled && d.placed == o.placed
+}
+
+// routes are the variants of the RouteConfiguration, or the error in its place.
+func (d *destination) routes() []*Resource {
+	if d.placed != nil {
+		return d.placed.list
+	}
+	return d.variants.list
 }
 
 // compiler compiles the routes to one service.
@@ -135,7 +145,7 @@ func (c *compiler) policyNames() string {
 
 // leaf is for treeBuilder.leaf, whose conditions are the parts, then the denials, then that of
 // beyondGRPC.
-func (c *compiler) leaf(holding []int) (o *outcome, key string, rules int) {
+func (c *compiler) leaf(holding []int) (o *outcome, key string, size int) {
 	var parts []meshpolicy.Part
 	table := routeTable{naming: c.naming, service: c.service}
 	for _, i := range holding {
@@ -153,17 +163,17 @@ func (c *compiler) leaf(holding []int) (o *outcome, key string, rules int) {
 		return &outcome{err: err}, "missing " + err.Message(), len(merged.Rules)
 	}
 	// Rules may differ in what makes no difference to routes.
-	routes := table.configuration(merged)
+	routes, rules := table.configuration(merged)
 	packed, err := proto.MarshalOptions{Deterministic: true}.Marshal(routes)
 	if err != nil {
 		// Only text that is not UTF-8 could fail, and Parse accepts none.
 		internal := status.Newf(codes.Internal, "the routes to %q cannot be serialized: %v", c.service, err)
 		return &outcome{err: internal}, "internal " + internal.Message(), len(merged.Rules)
 	}
-	return &outcome{routes: routes}, "routes " + string(packed), len(merged.Rules)
+	return &outcome{routes: routes, rules: rules}, "routes " + string(packed), len(merged.Rules)
 }
 
-func (c *compiler) denied(d Denial) (o *outcome, key string, rules int) {
+func (c *compiler) denied(d Denial) (o *outcome, key string, size int) {
 	message := fmt.Sprintf("this client may not use service %q", c.service)
 	if d.Reason != "" {
 		message += ": " + d.Reason

@@ -53,9 +53,9 @@ spec:
 	// Output:
 	// path Prefix /shop.Cart
 	//     matches      policy consumer (backend.yaml:19), policy owner (backend.yaml:8)
-	//     filters      policy consumer (backend.yaml:19)
+	//     filters      policy consumer (backend.yaml:21)
 	//                  RequestHeaderModifier set env="dev"
-	//     backendRefs  policy owner (backend.yaml:8)
+	//     backendRefs  policy owner (backend.yaml:10)
 	//                  backend{version=v1}, weight 90
 	//                  backend{version=v2}, weight 10
 	// path Prefix /

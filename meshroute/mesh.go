@@ -13,6 +13,7 @@ import (
 // any number of goroutines may use one.
 type Mesh struct {
 	naming   naming
+	places   places
 	services map[string]*Service
 	// resources are the resources of services that do not depend on routes.
 	resources map[string]*serviceResources
@@ -42,7 +43,7 @@ func (m *Mesh) resourcesOf(name string) []*Resource {
 	if d == nil {
 		return nil
 	}
-	list := slices.Concat(d.variants.list, d.dead)
+	list := slices.Concat(d.routes(), d.dead)
 	if d.missing != nil {
 		return append([]*Resource{d.missing}, list...)
 	}
@@ -100,7 +101,7 @@ func (m *Mesh) Routes(c Client, service string) *Resource {
 	if d == nil {
 		return nil
 	}
-	return d.variants.root.find(c)
+	return d.placed.of(d.variants.root.find(c))
 }
 
 // Constraints returns the constraints with which a client must subscribe to get its variants, for its

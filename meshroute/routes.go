@@ -20,21 +20,38 @@ type routeTable struct {
 	grpc bool
 }
 
-func (t routeTable) configuration(m Merged) *routepb.RouteConfiguration {
+// ruleRef is the rule of a route.
+type ruleRef struct {
+	// matches is the key of the rule's matches, "" if there is no rule, and match the index of the
+	// route's among them.
+	matches string
+	match   int
+}
+
+// configuration returns the routes and their rules.
+func (t routeTable) configuration(m Merged) (*routepb.RouteConfiguration, [][]ruleRef) {
 	host := &routepb.VirtualHost{Name: t.service, Domains: []string{"*"}}
+	var rules [][]ruleRef
 	for _, r := range m.Routes() {
 		possible := true
 		if t.grpc {
 			r.Match, possible = forGRPC(r.Match)
 		}
-		if possible && !r.Unreachable {
-			host.Routes = append(host.Routes, t.routes(r)...)
+		if !possible || r.Unreachable {
+			continue
+		}
+		ref := []ruleRef{{match: r.Index}}
+		if r.Rule != nil {
+			ref[0].matches = r.Rule.MatchesKey()
+		}
+		for _, route := range t.routes(r) {
+			host.Routes, rules = append(host.Routes, route), append(rules, ref)
 		}
 	}
 	return &routepb.RouteConfiguration{
 		Name:         t.naming.resource(routeConfigurationName, t.service),
 		VirtualHosts: []*routepb.VirtualHost{host},
-	}
+	}, rules
 }
 
 // span is the part of a path that a route matches, which decides how the path is rewritten.

@@ -15,6 +15,8 @@ type Service struct {
 	Endpoints []Endpoint
 	// Filters are the HTTP filters of the Listener, without the router, which is added.
 	Filters []*hcmpb.HttpFilter
+	// FiltersSource is the place of Filters. Zero: that of the service.
+	FiltersSource Source
 	// TLS secures the connections to the endpoints (Cluster.transport_socket). nil: what the
 	// channels of the clients do by themselves.
 	TLS *TLS
@@ -35,6 +37,8 @@ type Endpoint struct {
 	Health Health
 	// Tags select the subsets of the endpoint.
 	Tags map[string]string
+	// Source may be zero.
+	Source Source
 }
 
 // Locality is the locality of an endpoint. The zero value is a locality too.

@@ -39,6 +39,8 @@ type TLS struct {
 	// SNI is the server name that clients send, at most 255 characters (gRFC A101). It may be
 	// empty.
 	SNI string
+	// Source is the place of the fields. Zero: that of the service.
+	Source Source
 }
 
 // maxSNI is Envoy's limit (gRFC A101, "Validation").

@@ -16,14 +16,22 @@ type variants struct {
 	// keys are the tags that the tree tests, in the order of testing.
 	keys []string
 	list []*Resource
+	// leaves have the resources in list, in its order.
+	leaves []*node
 }
 
 // leaf is a leaf of the unfolded tree.
 type leaf struct {
 	*node
-	// values are the tags on the path to it.
-	values      map[string]string
+	region
 	specificity uint64
+}
+
+// region is the clients of a leaf, by the tags on the path to it.
+type region struct {
+	values map[string]string
+	// others has the branches, by value, that were not taken for a tag.
+	others map[string]map[string]*node
 }
 
 // unfold makes a resource for each leaf of a diagram. It returns false if there are more than
@@ -36,11 +44,13 @@ func unfold(name string, root *node) (*variants, bool) {
 	for i, key := range v.keys {
 		u.bits[key] = 1 << (len(v.keys) - 1 - i)
 	}
-	if v.root = u.node(root, map[string]string{}, 0); v.root == nil {
+	if v.root = u.node(root, region{map[string]string{}, map[string]map[string]*node{}}, 0); v.root == nil {
 		return nil, false
 	}
 	absorb(u.leaves)
 	for _, l := range u.leaves {
+		owner := l.owner()
+		owner.regions = append(owner.regions, l.region)
 		if l.absorbedBy != nil {
 			continue
 		}
@@ -49,7 +59,7 @@ func unfold(name string, root *node) (*variants, bool) {
 			return nil, false
 		}
 		l.resource = r
-		v.list = append(v.list, r)
+		v.list, v.leaves = append(v.list, r), append(v.leaves, l.node)
 	}
 	return v, true
 }
@@ -72,23 +82,26 @@ type unfolding struct {
 }
 
 // node copies the tree below a node, or returns nil if it is too large.
-func (u *unfolding) node(n *node, values map[string]string, specificity uint64) *node {
+func (u *unfolding) node(n *node, at region, specificity uint64) *node {
 	if n.outcome != nil {
 		if len(u.leaves) == maxVariants {
 			return nil
 		}
 		end := &node{outcome: n.outcome}
-		u.leaves = append(u.leaves, leaf{end, maps.Clone(values), specificity})
+		u.leaves = append(u.leaves, leaf{end, region{maps.Clone(at.values), maps.Clone(at.others)}, specificity})
 		return end
 	}
 	copied := &node{key: n.key, branches: make(map[string]*node, len(n.branches))}
-	if copied.other = u.node(n.other, values, specificity); copied.other == nil {
+	at.others[n.key] = n.branches
+	copied.other = u.node(n.other, at, specificity)
+	delete(at.others, n.key)
+	if copied.other == nil {
 		return nil
 	}
 	for _, value := range slices.Sorted(maps.Keys(n.branches)) {
-		values[n.key] = value
-		branch := u.node(n.branches[value], values, specificity|u.bits[n.key])
-		delete(values, n.key)
+		at.values[n.key] = value
+		branch := u.node(n.branches[value], at, specificity|u.bits[n.key])
+		delete(at.values, n.key)
 		if branch == nil {
 			return nil
 		}

@@ -37,7 +37,10 @@ const (
 // outcome is a leaf's result: routes or an error.
 type outcome struct {
 	routes *routepb.RouteConfiguration
-	err    *status.Status
+	// rules are the rules of the routes, in their order. A route has several if it is made of one
+	// for some clients, and of another one for others.
+	rules [][]ruleRef
+	err   *status.Status
 }
 
 // node is a leaf if outcome is set.
@@ -49,9 +52,10 @@ type node struct {
 	branches map[string]*node
 	other    *node
 	// Leaves of the unfolded tree, which are not shared, have a resource or are absorbed by
-	// another leaf with the same outcome.
+	// another leaf with the same outcome. regions are the clients that get the resource.
 	resource   *Resource
 	absorbedBy *node
+	regions    []region
 }
 
 // find returns the resource for a client.
@@ -63,10 +67,15 @@ func (n *node) find(c Client) *Resource {
 		}
 		n = next
 	}
+	return n.owner().resource
+}
+
+// owner returns the leaf whose resource the clients of a leaf get.
+func (n *node) owner() *node {
 	for n.absorbedBy != nil {
 		n = n.absorbedBy
 	}
-	return n.resource
+	return n
 }
 
 // conditionOf returns the tags that a policy or a denial requires of clients.
@@ -165,6 +174,14 @@ func (b *treeBuilder) end(holding []int) *node {
 	if !ok {
 		n = &node{id: len(b.leaves) + len(b.nodes), outcome: o}
 		b.leaves[key] = n
+		return n
+	}
+	for i, refs := range o.rules {
+		for _, ref := range refs {
+			if !slices.Contains(n.outcome.rules[i], ref) {
+				n.outcome.rules[i] = append(n.outcome.rules[i], ref)
+			}
+		}
 	}
 	return n
 }

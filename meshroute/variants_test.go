@@ -91,7 +91,8 @@ func bruteForce(in Input, c Client, name string) string {
 	if err := compiler.missing(merged); err != nil {
 		return err.Code().String() + " " + err.Message()
 	}
-	return describe(&Resource{Message: routeTable{naming{in.Authority}, name, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)})
+	routes, _ := routeTable{naming{in.Authority}, name, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
+	return describe(&Resource{Message: routes})
 }
 
 // The property that variants are for: whatever the policies, every client gets, by

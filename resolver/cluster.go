@@ -1,6 +1,8 @@
 package resolver
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/dynxds/dynxds/balancer"
@@ -126,21 +128,23 @@ func (n *clusterNode) rebuild(m *member, urgent bool) {
 			return
 		}
 		n.list, n.next = nil, nil
-		n.setState(*root, map[string]bool{n.name: true}, false)
+		n.setState(*root, map[string]int{n.name: 1}, false)
 		return
 	}
 	w := newWalk(n)
-	w.visit(n.name)
-	switch {
-	case w.err != nil:
+	if err := w.Visit(n.name); err != nil {
 		n.list, n.next = nil, nil
-		n.setState(balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Err: w.err}, w.seen, false)
-	case n.inUse() && !w.leaves.complete() && !urgent:
-		n.next = w.leaves
-		n.refresh(m, urgent)
-	default:
-		n.use(w.leaves)
+		n.setState(balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes,
+			Err: errors.New(err.ErrorFor(fmt.Sprintf(" (node id %q)", n.graph.client.Bootstrap().Node.GetId())))}, w.Heights, false)
+		return
 	}
+	l := n.leavesOf(w)
+	if n.inUse() && !l.complete() && !urgent {
+		n.next = l
+		n.refresh(m, urgent)
+		return
+	}
+	n.use(l)
 }
 
 // inUse reports whether the current state can serve RPCs until there is a new one.
@@ -175,10 +179,10 @@ func (n *clusterNode) refresh(m *member, urgent bool) {
 }
 
 // setState makes s the state. seen has the members that it needs; nil: all of them.
-func (n *clusterNode) setState(s balancer.ClusterState, seen map[string]bool, partial bool) {
+func (n *clusterNode) setState(s balancer.ClusterState, seen map[string]int, partial bool) {
 	if seen != nil {
 		for name, m := range n.members {
-			if !seen[name] {
+			if _, needed := seen[name]; !needed {
 				m.stop()
 				delete(n.members, name)
 			}

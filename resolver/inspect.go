@@ -16,6 +16,7 @@ var _ inspect.Source = (*xdsResolver)(nil)
 // Config implements inspect.Source.
 func (r *xdsResolver) Config() inspect.Config {
 	c := r.graph.inspect()
+	c.Client, c.Authority, c.Secure = r.client.Bootstrap().Fingerprint(), r.opts.Authority, secure(r.opts)
 	if last := r.applied.Load(); last != nil {
 		c.Version, c.Published = last.version, last.at
 	}

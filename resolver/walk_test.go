@@ -135,9 +135,11 @@ func TestAGraphOfManyPathsIsWalkedOnce(t *testing.T) {
 	f.give("l15", "r15")
 	f.expect("R: l0=[l15=l15 r15=r15]")
 	w := newWalk(f.graph.clusters["l0"])
-	w.visit("l0")
-	if len(w.heights) != 31 || w.heights["l0"] != 16 {
-		t.Errorf("%d clusters, the first %d high; want 31, 16 high", len(w.heights), w.heights["l0"])
+	if err := w.Visit("l0"); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.Heights) != 31 || w.Heights["l0"] != 16 {
+		t.Errorf("%d clusters, the first %d high; want 31, 16 high", len(w.Heights), w.Heights["l0"])
 	}
 }
 

@@ -199,9 +199,14 @@ func TestDecoderCanBuildOnTheLastValue(t *testing.T) {
 			last := map[string]string{}
 			types.clusters.Decode = func(resource *anypb.Any, o DecodeOptions) (string, any, error) {
 				name, value, err := decode(resource, o)
-				last[name] = textOf(o.Last(name))
-				if got := o.Last("other"); got != nil {
-					t.Errorf("Last of a name that nothing is watched under is %v", got)
+				before, raw := o.Last(name)
+				last[name] = textOf(before)
+				c := new(clusterv3.Cluster)
+				if err := proto.Unmarshal(raw, c); err != nil || textOf(c) != last[name] {
+					t.Errorf("the bytes of the last version are of %v, error %v, want %q", c, err, last[name])
+				}
+				if got, raw := o.Last("other"); got != nil || raw != nil {
+					t.Errorf("Last of a name that nothing is watched under is %v, %q", got, raw)
 				}
 				return name, value, err
 			}
@@ -241,4 +246,48 @@ func TestDecoderCanBuildOnTheLastValue(t *testing.T) {
 func textOf(value any) string {
 	c, _ := value.(*clusterv3.Cluster)
 	return c.GetAltStatName()
+}
+
+// Given a decoder that returns the last value, as only what it ignores has changed, when such a version
+// comes, then watchers are not called, and the new version is the one that the client has.
+func TestVersionOfTheSameValueIsNoNews(t *testing.T) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+		decode := types.clusters.Decode
+		types.clusters.Decode = func(resource *anypb.Any, o DecodeOptions) (string, any, error) {
+			name, value, err := decode(resource, o)
+			if last, _ := o.Last(name); err == nil && last != nil && textOf(last) == textOf(value) {
+				value = last
+			}
+			return name, value, err
+		}
+		version := func(text, note string) *clusterv3.Cluster {
+			return &clusterv3.Cluster{Name: "a", AltStatName: text, EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: note}}
+		}
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.asked()
+		s.send(types.clusters, "1", "n1", version("text", "note"))
+		s.request()
+		value := a.cluster("text")
+		s.send(types.clusters, "2", "n2", version("text", "another"))
+		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "2", nonce: "n2"})
+		a.silent()
+		late, _ := listen(t, c, types.clusters, "a")
+		if late.cluster("text") != value {
+			t.Error("the value was replaced")
+		}
+		dump := c.Dump().Resources
+		got := new(clusterv3.Cluster)
+		if len(dump) != 1 || dump[0].Version != "2" || dump[0].Any().UnmarshalTo(got) != nil || got.GetEdsClusterConfig().GetServiceName() != "another" {
+			t.Errorf("the dump has %+v, want version 2", dump)
+		}
+		// It clears an error, as the same bytes do.
+		s.send(types.clusters, "3", "n3", badCluster("a", "x"))
+		a.ambient(KindInvalid)
+		s.send(types.clusters, "4", "n4", version("text", "third"))
+		if a.cluster("text") != value {
+			t.Error("the value was replaced")
+		}
+		s.send(types.clusters, "5", "n5", version("changed", "third"))
+		a.cluster("changed")
+	})
 }

@@ -100,9 +100,10 @@ type DecodeOptions struct {
 	// name. nil: such names are not checked.
 	Bootstrap *bootstrap.Config
 	// Last returns the value that Decode last made of a resource of a name from that server,
-	// or of any variant of it, or nil. A decoder may build on it, so that a small change to a
-	// large resource costs little. nil: there is none.
-	Last func(name string) any
+	// or of any variant of it, and the bytes that it means, or nil. A decoder may build on it, so
+	// that a small change to a large resource costs little. If it returns the same pointer, since
+	// only what it ignores has changed, watchers are not called. nil: there is none.
+	Last func(name string) (value any, raw []byte)
 }
 
 // ServerBound is implemented by values of ResourceType.Decode that may depend on which server sent

@@ -49,14 +49,14 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 	return decoded
 }
 
-// lastValue returns the value that the client has of a resource from the server, or nil.
-func (d *resourceDecoder) lastValue(name string) any {
+// lastValue returns the value that the client has of a resource from the server and its bytes, or nil.
+func (d *resourceDecoder) lastValue(name string) (value any, raw []byte) {
 	d.ch.client.mu.Lock()
 	defer d.ch.client.unlock()
 	for s := range d.types.named([]byte(name)).siblings() {
 		if s.payload != nil && s.payload.server == d.ch.server {
-			return s.payload.value
+			return s.payload.value, s.payload.raw
 		}
 	}
-	return nil
+	return nil, nil
 }

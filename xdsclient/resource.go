@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"bytes"
 	"iter"
+	"reflect"
 	"slices"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -46,12 +47,13 @@ func decodesAs(a, b *bootstrap.Server) bool {
 	})
 }
 
-// same reports whether two versions mean the same. Each may be nil.
+// same reports whether two versions mean the same. Each may be nil. A decoder that returns the value of
+// other bytes says that they do.
 func (p *payload) same(q *payload) bool {
 	if p == nil || q == nil {
 		return p == q
 	}
-	return p.is(q.raw, q.server)
+	return p.is(q.raw, q.server) || reflect.ValueOf(p.value).Kind() == reflect.Pointer && p.value == q.value && p.validFrom(q.server)
 }
 
 // is reports whether the payload is what bytes from a server mean. It may be nil.

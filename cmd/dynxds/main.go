@@ -3,7 +3,8 @@
 //   - "dynxds serve" serves xDS from a folder of services and MeshHTTPRoute policies, "dynxds
 //     validate" checks such a folder, "dynxds render" shows what a client would get, and why;
 //   - "dynxds bootstrap" writes a client's bootstrap file for a control plane;
-//   - "dynxds status" shows the resources of a running client;
+//   - "dynxds status" shows the resources of a running client, "dynxds explain" says where an RPC of
+//     a client goes, and why;
 //   - "dynxds demo" runs a control plane, backends and a client in one process.
 //
 // "dynxds help" lists the commands with their flags, docs/control-plane.md describes the folder. The

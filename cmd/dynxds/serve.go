@@ -58,6 +58,7 @@ func newServe() *cobra.Command {
 	f.StringVar(&opts.Serve.Key, "tls-key", "", "PEM file with the key of the certificate")
 	f.StringVar(&opts.Serve.ClientCA, "client-ca", "", "PEM file with the authorities that clients need a certificate of")
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
+	f.BoolVar(&opts.NoSources, "no-sources", false, "do not tell clients the files and lines that resources are made from")
 	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to look at the folder")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay,
 		"how long clients keep what was deleted, unless they let go of it before")

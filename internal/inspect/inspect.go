@@ -89,6 +89,13 @@ type Config struct {
 	// configures the channel for example.
 	Version   uint64    `json:"version"`
 	Published time.Time `json:"published,omitzero"`
+	// Client identifies the xDS client that the channel uses: it is the fingerprint of the
+	// bootstrap (xdsclient.Dump.BootstrapFingerprint).
+	Client string `json:"client"`
+	// Authority is that of the channel, which chooses the virtual host. Secure says that its
+	// credentials check the authority, so that the scheme of RPCs is "https".
+	Authority string `json:"authority"`
+	Secure    bool   `json:"secure,omitempty"`
 	// Listener is the resource that the target names. Routes is the RouteConfiguration it
 	// leads to; nil while that is not known, or if it is in the Listener, whose Inline is set.
 	Listener Resource  `json:"listener"`

@@ -40,7 +40,7 @@ func CompileRegex(pattern string, whole bool) (re Regex, cost int, err error) {
 		return Regex{}, cost, errors.New("is too large a regular expression; repetitions multiply")
 	}
 	if whole {
-		pattern = `\A(?:` + pattern + `)\z`
+		pattern = wholeStart + pattern + wholeEnd
 	}
 	compiled, err := regexp.Compile(pattern)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 // String returns the rules in the order in which they are tried, with the origin of each field:
 //
 //	path Prefix /v2
-//	    matches      policy consumer (consumer.yaml:10), policy owner (owner.yaml:22)
-//	    filters      policy consumer (consumer.yaml:10)
+//	    matches      policy consumer (consumer.yaml:11), policy owner (owner.yaml:22)
+//	    filters      policy consumer (consumer.yaml:13)
 //	                 RequestHeaderModifier add env="dev"
-//	    backendRefs  policy owner (owner.yaml:22)
+//	    backendRefs  policy owner (owner.yaml:24)
 //	                 backend{version=v2}
 func (m Merged) String() string {
 	var b strings.Builder
@@ -21,29 +21,29 @@ func (m Merged) String() string {
 			b.WriteString(" (never reached: an earlier rule matches everything)")
 		}
 		b.WriteByte('\n')
-		r.Rule.explain(&b)
+		r.Rule.explain(&b, r.Index)
 	}
 	return b.String()
 }
 
-// explain prints the fields of a rule; nil is for requests without one.
-func (r *MergedRule) explain(b *strings.Builder) {
+// explain prints the fields of a rule, for one of its matches; nil is for requests without one.
+func (r *MergedRule) explain(b *strings.Builder, match int) {
 	if r == nil {
 		b.WriteString("    backendRefs  no policy: the service itself\n")
 		return
 	}
 	var from []string
 	for _, o := range r.MatchesFrom {
-		from = append(from, o.String())
+		from = append(from, o.describe(o.MatchSource(match)))
 	}
 	fmt.Fprintf(b, "    matches      %s\n", strings.Join(from, ", "))
 	if r.Filters != nil {
-		fmt.Fprintf(b, "    filters      %s\n", r.FiltersFrom)
+		fmt.Fprintf(b, "    filters      %s\n", r.FiltersFrom.describe(r.FiltersFrom.FiltersSource()))
 		for i := range r.Filters {
 			fmt.Fprintf(b, "                 %s\n", r.Filters[i].String())
 		}
 	}
-	fmt.Fprintf(b, "    backendRefs  %s", r.BackendRefsFrom)
+	fmt.Fprintf(b, "    backendRefs  %s", r.BackendRefsFrom.describe(r.BackendRefsFrom.BackendRefsSource()))
 	if len(r.BackendRefs) == 0 {
 		b.WriteString(": the service itself\n")
 		return

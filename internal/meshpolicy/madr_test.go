@@ -76,14 +76,14 @@ func TestRecord_RulesAreMergedByMatches(t *testing.T) {
 	merged := meshpolicy.Merge(policies, frontend, "backend")
 	policytest.Equal(t, "rules, against the record's result", resultIn(t, "madr/by-matches-result.yaml"), rulesOf(merged))
 	want := `path Prefix /v2
-    matches      policy consumer (madr.yaml:43), policy owner (madr.yaml:21)
-    filters      policy consumer (madr.yaml:43)
+    matches      policy consumer (madr.yaml:44), policy owner (madr.yaml:22)
+    filters      policy consumer (madr.yaml:47)
                  RequestHeaderModifier add env="dev"
-    backendRefs  policy consumer (madr.yaml:43)
+    backendRefs  policy consumer (madr.yaml:52)
                  backend{version=v2}
 path Prefix /v1
-    matches      policy owner (madr.yaml:12)
-    backendRefs  policy owner (madr.yaml:12)
+    matches      policy owner (madr.yaml:13)
+    backendRefs  policy owner (madr.yaml:16)
                  backend{version=v1}
 path Prefix /
     backendRefs  no policy: the service itself
@@ -120,18 +120,18 @@ func TestRecord_TheConsumerOverridesTheOwner(t *testing.T) {
 	}
 	policytest.Equal(t, "rules, against the record's result", want, rulesOf(merged))
 	explained := `path Prefix /
-    matches      policy consumer (consumer.yaml:13), policy owner (owner.yaml:12)
-    filters      policy consumer (consumer.yaml:13)
+    matches      policy consumer (consumer.yaml:14), policy owner (owner.yaml:13)
+    filters      policy consumer (consumer.yaml:17)
                  RequestHeaderModifier add x-client=""
-    backendRefs  policy consumer (consumer.yaml:13)
+    backendRefs  policy consumer (consumer.yaml:22)
                  backend{version=v1}
 `
 	policytest.Equal(t, "the explanation", explained, merged.String())
 	explained = `path Prefix /
-    matches      policy owner (owner.yaml:12)
-    filters      policy owner (owner.yaml:12)
+    matches      policy owner (owner.yaml:13)
+    filters      policy owner (owner.yaml:16)
                  ResponseHeaderModifier add x-some-header="something"
-    backendRefs  policy owner (owner.yaml:12)
+    backendRefs  policy owner (owner.yaml:21)
                  backend{version=v1}, weight 90
                  backend{version=v2}, weight 10
 `
@@ -265,7 +265,7 @@ backendRefs:
     tags:
       version: v2
 `))
-	want := "path Prefix /\n    matches      policy p (p:7)\n    backendRefs  policy p (p:7)\n" +
+	want := "path Prefix /\n    matches      policy p (p:7)\n    backendRefs  policy p (p:8)\n" +
 		"                 svc_name{version=v2}, weight 90\n                 svc_name_other{version=v2}, weight 10\n"
 	policytest.Equal(t, "the explanation", want, meshpolicy.Merge(policies, meshpolicy.Client{}, "svc_name").String())
 }

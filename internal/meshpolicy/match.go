@@ -8,6 +8,8 @@ import (
 
 // Match is a set of conditions, all of which a request must satisfy.
 type Match struct {
+	// Line is where the match starts in its policy's file, 0 if it is not written there.
+	Line int `json:"-"`
 	// Methods are in order, each once; empty means all.
 	Methods []string `json:",omitempty"`
 	Path    PathMatch

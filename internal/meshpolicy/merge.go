@@ -35,20 +35,38 @@ type Origin struct {
 	To, Rule int
 }
 
-// Source returns the place of the rule.
-func (o Origin) Source() Source {
+// Source returns the place of the rule. This and the other places are zero for the zero Origin.
+func (o Origin) Source() Source { return o.at(0) }
+
+// MatchSource returns the place of an entry of the rule's matches.
+func (o Origin) MatchSource(i int) Source { return o.at(o.rule().Matches[i].Line) }
+
+// FiltersSource and BackendRefsSource return the places of these fields.
+func (o Origin) FiltersSource() Source     { return o.at(o.rule().FiltersLine) }
+func (o Origin) BackendRefsSource() Source { return o.at(o.rule().BackendRefsLine) }
+
+// rule returns the rule, an empty one for the zero Origin.
+func (o Origin) rule() *Rule {
+	if o.Policy == nil {
+		return &Rule{}
+	}
+	return &o.Policy.To[o.To].Rules[o.Rule]
+}
+
+// at returns a place in the policy's file, that of the rule if the line is 0.
+func (o Origin) at(line int) Source {
 	if o.Policy == nil {
 		return Source{}
 	}
-	return Source{o.Policy.Source.File, o.Policy.To[o.To].Rules[o.Rule].Line}
+	return Source{o.Policy.Source.File, cmp.Or(line, o.rule().Line)}
 }
 
-// String names the policy and the line.
-func (o Origin) String() string {
+// describe names the policy and a place in it.
+func (o Origin) describe(at Source) string {
 	if o.Policy == nil {
 		return "no policy"
 	}
-	return "policy " + o.Policy.Name + " (" + o.Source().String() + ")"
+	return "policy " + o.Policy.Name + " (" + at.String() + ")"
 }
 
 // Merge merges the policies that select the client and the service. Their order does not matter.
@@ -164,8 +182,10 @@ func (p Part) Merged() Merged {
 // Route is one entry of a rule's matches.
 type Route struct {
 	Match *Match
-	// Rule is nil for requests that match no rule: they go to the service itself.
-	Rule *MergedRule
+	// Rule is nil for requests that match no rule: they go to the service itself. Otherwise Index
+	// is that of Match in its Matches.
+	Rule  *MergedRule
+	Index int
 	// Unreachable is set if an earlier route matches all requests.
 	Unreachable bool
 }
@@ -176,7 +196,7 @@ func (m Merged) Routes() []Route {
 	var list []Route
 	for i := range m.Rules {
 		for j := range m.Rules[i].Matches {
-			list = append(list, Route{Match: &m.Rules[i].Matches[j], Rule: &m.Rules[i]})
+			list = append(list, Route{Match: &m.Rules[i].Matches[j], Rule: &m.Rules[i], Index: j})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Route) int { return compareMatches(a.Match, b.Match) })

@@ -21,7 +21,7 @@ func readMatches(v document.Value) []Match {
 
 func readMatch(v document.Value) Match {
 	o := v.Object("methods", "path", "headers", "queryParams")
-	m := Match{Path: everyPath}
+	m := Match{Line: v.Position().Line, Path: everyPath}
 	methods := o.Field("methods")
 	for _, item := range methods.Items() {
 		m.Methods = append(m.Methods, item.OneOf("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"))

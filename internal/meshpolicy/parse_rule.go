@@ -12,10 +12,10 @@ func readRule(v document.Value) Rule {
 	r := Rule{Line: v.Position().Line}
 	r.Matches = readMatches(o.Field("matches"))
 	if filters := o.Field("filters"); filters.Present() {
-		r.Filters = readFilters(filters)
+		r.Filters, r.FiltersLine = readFilters(filters), filters.Position().Line
 	}
 	if refs := o.Field("backendRefs"); refs.Present() {
-		r.BackendRefs = readBackendRefs(refs)
+		r.BackendRefs, r.BackendRefsLine = readBackendRefs(refs), refs.Position().Line
 	}
 	checkRule(o, &r)
 	return r

@@ -130,8 +130,9 @@ func pairs(tags map[string]string) []string {
 
 // Rule forwards matching requests, and may change them.
 type Rule struct {
-	// Line is where the rule starts in its policy's file.
-	Line int
+	// Line is where the rule starts in its policy's file. FiltersLine and BackendRefsLine are where
+	// what the fields have starts, 0 if there is nothing.
+	Line, FiltersLine, BackendRefsLine int
 	// Matches are in canonical form: not empty, sorted, each once. A rule without matches has one
 	// that matches everything.
 	Matches []Match

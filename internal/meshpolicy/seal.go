@@ -21,6 +21,18 @@ func New(p Policy) *Policy {
 // TargetKey is equal for policies with equal TargetRefs.
 func (p *Policy) TargetKey() string { return p.targetKey }
 
+// MatchesKey is equal for rules with equal Matches.
+func (r *Rule) MatchesKey() string { return r.matchesKey }
+
+// MatchesKey is that of the rules that were merged.
+func (r *MergedRule) MatchesKey() string { return r.matchesKey }
+
+// SameLines reports whether the parts of two rules with equal contents are at the same lines.
+func (r *Rule) SameLines(o *Rule) bool {
+	return r.Line == o.Line && r.FiltersLine == o.FiltersLine && r.BackendRefsLine == o.BackendRefsLine &&
+		slices.EqualFunc(r.Matches, o.Matches, func(a, b Match) bool { return a.Line == b.Line })
+}
+
 // Digest is equal for destinations with equal rules.
 func (t *To) Digest() string { return t.digest }
 

@@ -8,6 +8,7 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -85,10 +86,10 @@ func BenchmarkPatchRoutes(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
 		b.Run(fmt.Sprintf("exact/%d", n), func(b *testing.B) {
 			pb := manyRoutes(n, matchKinds[0].match)
-			last := mustDecode[RouteConfiguration](b, RouteConfigurationType, pb)
+			last, raw := mustDecode[RouteConfiguration](b, RouteConfigurationType, pb), xdsmsg.Any(pb).GetValue()
 			pb.VirtualHosts[0].Routes[n/2] = xdsmsg.Route(xdsmsg.Path(methodOf(n/2)), xdsmsg.ToCluster("default"))
 			resource := xdsmsg.Any(pb)
-			options := xdsclient.DecodeOptions{Last: func(string) any { return last }}
+			options := xdsclient.DecodeOptions{Last: func(string) (any, []byte) { return last, raw }}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, _, err := RouteConfigurationType.Decode(resource, options); err != nil {
@@ -174,5 +175,31 @@ func BenchmarkDecodeEndpoints(b *testing.B) {
 		if _, _, err := EndpointsType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkMovedRoutes is an update after which each route names another line.
+func BenchmarkMovedRoutes(b *testing.B) {
+	for _, n := range []int{1_000, 10_000} {
+		b.Run(fmt.Sprintf("exact/%d", n), func(b *testing.B) {
+			versions := make([]*anypb.Any, 2)
+			for i := range versions {
+				pb := manyRoutes(n, matchKinds[0].match)
+				for line, route := range pb.VirtualHosts[0].Routes {
+					route.Metadata = placed(1 + i + line)
+				}
+				versions[i] = xdsmsg.Any(pb)
+			}
+			_, last, err := RouteConfigurationType.Decode(versions[0], xdsclient.DecodeOptions{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if got, err := decodeOver(RouteConfigurationType, last, versions[0], versions[1]); err != nil || got != last {
+					b.Fatal(got, err)
+				}
+			}
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -42,6 +43,12 @@ func decode[M proto.Message, T any](
 	resource *anypb.Any, o xdsclient.DecodeOptions, typeURL string, pb M,
 	nameField string, nameOf func(M) string, build func(*validator, M) *T,
 ) (string, any, error) {
+	if o.Last != nil {
+		name := nameOnWire(resource.GetValue())
+		if last, ok := unchanged[T](resource, o, typeURL, name); ok {
+			return name, last, nil
+		}
+	}
 	v := newValidator(o)
 	if !v.unmarshal(nil, resource, typeURL, pb) {
 		return nameOnWire(resource.GetValue()), nil, v.err()
@@ -55,6 +62,14 @@ func decode[M proto.Message, T any](
 		return name, nil, err
 	}
 	return name, value, nil
+}
+
+// unchanged returns the last version of a resource if the new one has only other places (package
+// provenance), which no value has.
+func unchanged[T any](resource *anypb.Any, o xdsclient.DecodeOptions, typeURL, name string) (*T, bool) {
+	last, raw := o.Last(name)
+	value, ok := last.(*T)
+	return value, ok && resource.GetTypeUrl() == typeURL && provenance.Same(typeURL, raw, resource.GetValue())
 }
 
 // nameOnWire returns field 1 of a message, which is the name in all four resource types,

@@ -43,6 +43,22 @@ func (rpc *linearRPC) bothWays(seed uint64, vh *VirtualHost, routes []*routepb.R
 	return got, want
 }
 
+// firstMet returns the first route of which no condition is unmet, and whose fraction the same
+// draws as in bothWays select.
+func (rpc *linearRPC) firstMet(seed uint64, vh *VirtualHost) *Route {
+	draw := rand.New(rand.NewPCG(seed, 0)).Uint64
+	x := matching.RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: draw}
+	for _, route := range vh.Routes {
+		if kind, _ := route.Match.Unmet(&x); kind != matching.ConditionNone {
+			continue
+		}
+		if fraction := route.Match.FractionPerMillion; fraction == nil || x.Draw() < *fraction {
+			return route
+		}
+	}
+	return nil
+}
+
 func (rpc *linearRPC) firstOf(routes []*routepb.Route) int {
 	for i, route := range routes {
 		if rpc.fits(route.GetMatch()) {
@@ -280,9 +296,14 @@ func TestRouteTableAgreesWithALinearMatcher(t *testing.T) {
 			if r.IntN(8) == 0 {
 				rpc.method += oneOf(r, "?", "?q=1", "?p=1&q=0", "?p")
 			}
-			got, want := rpc.bothWays(r.Uint64(), vh, routes)
+			seed := r.Uint64()
+			got, want := rpc.bothWays(seed, vh, routes)
 			if want != nil {
 				hits++
+			}
+			if first := rpc.firstMet(seed, vh); first != got {
+				t.Fatalf("seed %d, table %d of %d routes: %s at %s with %v: the first route without an unmet condition is %+v, the route taken %+v",
+					*differentialSeed, table, len(routes), rpc.method, rpc.authority, rpc.md, first, got)
 			}
 			if got != want {
 				t.Fatalf("seed %d, table %d of %d routes: %s at %s with %v: got %+v, want %+v",

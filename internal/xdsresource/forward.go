@@ -126,6 +126,21 @@ func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, rout
 	return true
 }
 
+// LeftOut reports whether a virtual host is decoded without a valid route, as gRFC A28
+// requires: its cluster_specifier is not set or not supported.
+func LeftOut(pb *routepb.Route) bool {
+	action, ok := pb.GetAction().(*routepb.Route_Route)
+	if !ok {
+		return false
+	}
+	switch action.Route.GetClusterSpecifier().(type) {
+	case *routepb.RouteAction_Cluster, *routepb.RouteAction_ClusterHeader, *routepb.RouteAction_WeightedClusters:
+		return false
+	default:
+		return true
+	}
+}
+
 // forward decodes the destination of a RouteAction; headers are those of its
 // route. It returns nil if the route is ignored (gRFC A28: its cluster_specifier is not
 // set or not supported), and after a fault.

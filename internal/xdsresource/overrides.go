@@ -33,6 +33,33 @@ type FilterOverride struct {
 	Disabled bool
 }
 
+// OverrideOf returns the entry that applies to a filter instance, and its index in levels, which
+// begin with the most specific one. The index is -1 if there is none. Entries for another type
+// of filter than that of the instance are passed over; other is the first of these types, or
+// nil. By gRFC A39 they are no error, as a RouteConfiguration may serve several Listeners, which
+// use a name differently.
+func OverrideOf(in *httpfilter.Instance, levels []FilterOverrides) (level int, o FilterOverride, other httpfilter.Filter) {
+	for level, overrides := range levels {
+		o, ok := overrides[in.Name]
+		switch {
+		case !ok:
+		case o.Disabled, o.Filter == nil, o.Config == nil, FilterType(o.Filter) == FilterType(in.Filter):
+			return level, o, other
+		case other == nil:
+			other = o.Filter
+		}
+	}
+	return -1, FilterOverride{}, other
+}
+
+// FilterType identifies a type of filter by a type URL, as filters need not be comparable.
+func FilterType(f httpfilter.Filter) string {
+	if urls := f.TypeURLs(); len(urls) > 0 {
+		return urls[0]
+	}
+	return ""
+}
+
 // overrideDecoder decodes overrides of filters. Those of one resource with equal
 // configurations share one.
 type overrideDecoder struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -26,9 +27,7 @@ type RouteConfiguration struct {
 	Ignored []xdsclient.Ignored
 
 	compiled *domainTable
-	// raw are the bytes that it was decoded from, if it is a resource of its own. regexCost is the
-	// total cost of its regular expressions. See patch.
-	raw       []byte
+	// regexCost is the total cost of its regular expressions. See patch.
 	regexCost int
 }
 
@@ -83,25 +82,26 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (s
 	if rc := patchRouteConfiguration(resource, o); rc != nil {
 		return rc.Name, rc, nil
 	}
-	name, value, err := decode(resource, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
+	o.Last = nil // It was of no use.
+	return decode(resource, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
 		(*routepb.RouteConfiguration).GetName, routeConfigurationOf)
-	if rc, ok := value.(*RouteConfiguration); ok {
-		rc.raw = resource.GetValue()
-	}
-	return name, value, err
 }
 
-// patchRouteConfiguration decodes only what differs from the last version of the resource.
-// It returns nil if the whole has to be decoded.
+// patchRouteConfiguration decodes only what differs from the last version of the resource. It
+// returns that if nothing does, and nil if the whole has to be decoded.
 func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *RouteConfiguration {
 	if o.Last == nil || resource.GetTypeUrl() != typeurl.RouteConfiguration {
 		return nil
 	}
-	last, ok := o.Last(nameOnWire(resource.GetValue())).(*RouteConfiguration)
-	if !ok {
+	value, raw := o.Last(nameOnWire(resource.GetValue()))
+	last, ok := value.(*RouteConfiguration)
+	switch {
+	case !ok:
 		return nil
+	case provenance.Same(typeurl.RouteConfiguration, raw, resource.GetValue()):
+		return last
 	}
-	return last.patch(newValidator(o), resource.GetValue())
+	return last.patch(newValidator(o), raw, resource.GetValue())
 }
 
 func routeConfigurationOf(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {

@@ -234,6 +234,9 @@ func TestIgnoredRoutes(t *testing.T) {
 			if len(rc.Ignored) != 1 || rc.Ignored[0].Path != "virtual_hosts[0].routes[0].route" {
 				t.Errorf("Ignored = %v, want the route", rc.Ignored)
 			}
+			if routes := config.VirtualHosts[0].Routes; !LeftOut(routes[0]) || LeftOut(routes[1]) {
+				t.Errorf("LeftOut is %t, %t for the two routes, want the first", LeftOut(routes[0]), LeftOut(routes[1]))
+			}
 			vh := rc.VirtualHosts[0]
 			xdstest.Equal(t, "Clusters", []string{"fallback"}, vh.Clusters())
 			if got := vh.Route(matching.RPC{Method: "/s/m"}); len(vh.Routes) != 1 || got != vh.Routes[0] {

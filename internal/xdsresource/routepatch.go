@@ -8,11 +8,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/internal/provenance"
 )
 
 // A RouteConfiguration may have ten thousand routes, of which an update changes one.
 // The value decoded from the last version is then used again, except for the routes whose
-// bytes differ. The result must equal that of decoding the whole. So the whole is decoded
+// bytes differ in more than places (package provenance). The result must equal that of decoding the whole. So the whole is decoded
 // if anything but routes has changed, or if a new route has a fault or something ignored.
 
 // Numbers of fields in proto messages.
@@ -33,31 +34,30 @@ type routePatch struct {
 	decoded int
 }
 
-// patch returns what raw is decoded to, or nil if the whole has to be decoded. rc was
-// decoded from rc.raw by way of the same server.
-func (rc *RouteConfiguration) patch(v *validator, raw []byte) *RouteConfiguration {
-	if rc.raw == nil || len(rc.Ignored) > 0 {
+// patch returns what raw is decoded to, or nil if the whole has to be decoded. rc is what
+// last means, by way of the same server.
+func (rc *RouteConfiguration) patch(v *validator, last, raw []byte) *RouteConfiguration {
+	if len(rc.Ignored) > 0 {
 		return nil
 	}
 	p := routePatch{v: v, regexCost: rc.regexCost}
-	hosts, ok := p.hosts(rc, raw)
+	hosts, ok := p.hosts(rc, last, raw)
 	if !ok {
 		return nil
 	}
 	patched := *rc
 	patched.VirtualHosts = hosts
 	patched.compiled = rc.compiled.with(rc.VirtualHosts, hosts)
-	patched.raw = raw
 	if p.routes != nil {
 		patched.regexCost = p.routes.match.cost
 	}
 	return &patched
 }
 
-// hosts returns the virtual hosts in raw. Those that have not changed are those of rc.
-func (p *routePatch) hosts(rc *RouteConfiguration, raw []byte) ([]*VirtualHost, bool) {
+// hosts returns the virtual hosts in raw. Those that have not changed since last are those of rc.
+func (p *routePatch) hosts(rc *RouteConfiguration, last, raw []byte) ([]*VirtualHost, bool) {
 	hosts := make([]*VirtualHost, 0, len(rc.VirtualHosts))
-	for oldFields, newFields := fields(rc.raw), fields(raw); ; {
+	for oldFields, newFields := fields(last), fields(raw); ; {
 		old, updated := oldFields.next(), newFields.next()
 		switch {
 		case oldFields.broken || newFields.broken || old.number != updated.number:
@@ -136,7 +136,7 @@ type routeEdit struct {
 func (e *routeEdit) run(oldFields, newFields fieldsOf, more int) bool {
 	same := 0 // the number of routes before the first difference
 	old, updated := oldFields.find(fieldRoutes), newFields.find(fieldRoutes)
-	for ; old.number != 0 && updated.number != 0 && bytes.Equal(old.value, updated.value); same++ {
+	for ; old.number != 0 && updated.number != 0 && provenance.SameRoute(old.value, updated.value); same++ {
 		old, updated = oldFields.find(fieldRoutes), newFields.find(fieldRoutes)
 	}
 	e.routes = append(e.routes, e.old[:same]...)
@@ -153,7 +153,7 @@ func (e *routeEdit) run(oldFields, newFields fieldsOf, more int) bool {
 		updated = newFields.find(fieldRoutes)
 	}
 	for ; updated.number != 0; at++ {
-		if bytes.Equal(old.value, updated.value) {
+		if provenance.SameRoute(old.value, updated.value) {
 			e.routes = append(e.routes, e.old[at])
 		} else {
 			e.removed = append(e.removed, e.old[at])

@@ -19,14 +19,14 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// decodeAfter decodes a RouteConfiguration whose last version was last.
-func decodeAfter(t testing.TB, last *RouteConfiguration, pb *routepb.RouteConfiguration) (*RouteConfiguration, error) {
+// decodeAfter decodes a RouteConfiguration whose last version was last, decoded from old.
+func decodeAfter(t testing.TB, last *RouteConfiguration, old, pb *routepb.RouteConfiguration) (*RouteConfiguration, error) {
 	t.Helper()
-	_, value, err := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{Last: func(name string) any {
+	_, value, err := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{Last: func(name string) (any, []byte) {
 		if last == nil || name != last.Name {
-			return nil
+			return nil, nil
 		}
-		return last
+		return last, xdsmsg.Any(old).GetValue()
 	}})
 	rc, _ := value.(*RouteConfiguration)
 	return rc, err
@@ -113,7 +113,7 @@ func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
 			last := mustDecode[RouteConfiguration](t, RouteConfigurationType, twoHosts())
 			pb := twoHosts()
 			tc.edit(pb)
-			got, err := decodeAfter(t, last, pb)
+			got, err := decodeAfter(t, last, twoHosts(), pb)
 			xdstest.NoError(t, err)
 			checkSameRouting(t, got, mustDecode[RouteConfiguration](t, RouteConfigurationType, pb))
 			kept := 0
@@ -147,7 +147,7 @@ func TestFaultsOfPatchedUpdates(t *testing.T) {
 	} {
 		pb := twoHosts()
 		edit(pb)
-		got, err := decodeAfter(t, last, pb)
+		got, err := decodeAfter(t, last, twoHosts(), pb)
 		_, _, want := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
 		if got != nil || err == nil || want == nil || err.Error() != want.Error() {
 			t.Errorf("Decode = %v, %v, want the error %v", got, err, want)
@@ -166,12 +166,14 @@ func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
 	host := pb.VirtualHosts[0]
 	last := mustDecode[RouteConfiguration](t, RouteConfigurationType, pb)
 	var err error
+	var lastPB *routepb.RouteConfiguration
 	n := 0
 	for ; err == nil && n < 100; n++ {
+		old := proto.CloneOf(pb)
 		host.Routes = append(host.Routes, xdsmsg.Route(large(n), xdsmsg.ToCluster("a")))
 		var rc *RouteConfiguration
-		if rc, err = decodeAfter(t, last, pb); err == nil {
-			last = rc
+		if rc, err = decodeAfter(t, last, old, pb); err == nil {
+			last, lastPB = rc, proto.CloneOf(pb)
 		}
 	}
 	_, _, want := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
@@ -181,9 +183,10 @@ func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
 	host.Routes = host.Routes[:1]
 	for i := range 30 {
 		host.Routes[0] = xdsmsg.Route(large(1000+i), xdsmsg.ToCluster("a"))
-		if last, err = decodeAfter(t, last, pb); err != nil {
+		if last, err = decodeAfter(t, last, lastPB, pb); err != nil {
 			t.Fatalf("after %d expressions that are gone: %v", i, err)
 		}
+		lastPB = proto.CloneOf(pb)
 	}
 }
 
@@ -202,9 +205,10 @@ func TestPatchedRoutesAgreeWithDecodedOnes(t *testing.T) {
 		}
 		last := mustDecode[RouteConfiguration](t, RouteConfigurationType, pb)
 		for range updates {
+			old := pb
 			pb = proto.CloneOf(pb)
 			randomEdit(r, pb.VirtualHosts[0])
-			got, err := decodeAfter(t, last, pb)
+			got, err := decodeAfter(t, last, old, pb)
 			xdstest.NoError(t, err)
 			if len(got.VirtualHosts[0].Routes) > 0 && slices.Contains(last.VirtualHosts[0].Routes, got.VirtualHosts[0].Routes[0]) {
 				patched++
@@ -292,18 +296,18 @@ func FuzzPatch(f *testing.F) {
 	f.Add(plain, plain[:len(plain)-3])
 	f.Add(plain, append(slices.Clone(plain), 0x10, 1))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		decode := func(raw []byte, last any) (string, *RouteConfiguration, error) {
+		decode := func(raw []byte, last any, old []byte) (string, *RouteConfiguration, error) {
 			name, value, err := RouteConfigurationType.Decode(&anypb.Any{TypeUrl: typeurl.RouteConfiguration, Value: raw},
-				xdsclient.DecodeOptions{Last: func(string) any { return last }})
+				xdsclient.DecodeOptions{Last: func(string) (any, []byte) { return last, old }})
 			rc, _ := value.(*RouteConfiguration)
 			return name, rc, err
 		}
-		_, last, err := decode(first, nil)
+		_, last, err := decode(first, nil, nil)
 		if err != nil {
 			return
 		}
-		wantName, want, wantErr := decode(second, nil)
-		gotName, got, gotErr := decode(second, last)
+		wantName, want, wantErr := decode(second, nil, nil)
+		gotName, got, gotErr := decode(second, last, first)
 		if gotName != wantName || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 			t.Fatalf("Decode = %q, %v, want %q, %v", gotName, gotErr, wantName, wantErr)
 		}

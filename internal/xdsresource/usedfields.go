@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/dynxds/dynxds/internal/provenance"
 )
 
 // fieldNames is a set of names of fields of one message.
@@ -49,9 +51,9 @@ const proxyMessage = "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11
 const tlsMessages = "envoy.extensions.transport_sockets.tls.v3."
 
 // usedKeys has the keys that the decoders of this package look up, for each map in
-// which they do not look at all.
+// which they do not look at all. That of package provenance is for tools, and asks for nothing.
 var usedKeys = map[protoreflect.FullName]fieldNames{
-	"envoy.config.core.v3.Metadata.filter_metadata":       {"envoy.lb", telemetryMetadata},
+	"envoy.config.core.v3.Metadata.filter_metadata":       {"envoy.lb", telemetryMetadata, provenance.Key},
 	"envoy.config.core.v3.Metadata.typed_filter_metadata": {proxyKey},
 }
 
@@ -59,7 +61,7 @@ var usedKeys = map[protoreflect.FullName]fieldNames{
 // message in which they do not read all. Those that only lead to a fault or to
 // a failing RPC are read as well.
 var usedFields = map[protoreflect.FullName]fieldNames{
-	"envoy.config.listener.v3.Listener":    {"name", "api_listener"},
+	"envoy.config.listener.v3.Listener":    {"name", "api_listener", "metadata"},
 	"envoy.config.listener.v3.ApiListener": {"api_listener"},
 	// Envoy requires a name for statistics; it asks for nothing.
 	"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": {
@@ -82,7 +84,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	}, headerEditFields...),
 	"envoy.config.route.v3.Route": append(fieldNames{
 		"name", "match", "route", "redirect", "direct_response", "filter_action", "non_forwarding_action",
-		"typed_per_filter_config",
+		"typed_per_filter_config", "metadata",
 	}, headerEditFields...),
 	// Every RPC is a gRPC request, so grpc always holds.
 	"envoy.config.route.v3.RouteMatch": {

@@ -1,6 +1,6 @@
 // Command call is a client for the walk through examples/mesh: it makes RPCs to a
-// target, and counts who answered. All that it has of dynxds is the import. Its credentials leave TLS
-// to the control plane, and are plaintext where that does not ask for TLS.
+// target, and counts who answered. All that it has of dynxds is the import, and, for --csds, one call.
+// Its credentials leave TLS to the control plane, and are plaintext where that does not ask for TLS.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -20,11 +21,13 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	_ "github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/csds"
 )
 
 func main() {
 	target := flag.String("target", "xds:///backend", "target to dial")
 	count := flag.Int("n", 200, "how many RPCs to make")
+	status := flag.String("csds", "", "address at which to serve the Client Status Discovery Service afterwards")
 	flag.Parse()
 	creds, err := xds.NewClientCredentials(xds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
 	if err != nil {
@@ -39,9 +42,25 @@ func main() {
 	for _, who := range slices.Sorted(maps.Keys(answers)) {
 		fmt.Printf("%4d %s\n", answers[who], who)
 	}
+	if err == nil && *status != "" {
+		err = serveStatus(*status)
+	}
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+// serveStatus says what the process's xDS clients hold, until the process is killed.
+func serveStatus(address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	if err := csds.Register(server); err != nil {
+		return err
+	}
+	return server.Serve(listener)
 }
 
 // call makes RPCs and counts who answered, until one fails.

@@ -19,7 +19,8 @@ type Content struct {
 	Policies  []*meshroute.Policy
 	Denials   []meshroute.Denial
 	Resources []*Resource
-	// Files is the number of files.
+	// Dir is the folder's path, and Files the number of its files.
+	Dir   string
 	Files int
 }
 

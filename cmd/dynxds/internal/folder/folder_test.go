@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
@@ -100,19 +102,27 @@ resource:
 func TestReadsEveryKind(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
-	d.write("all.yaml", strings.Join([]string{frontend, backend, policy, denial, resource}, "---\n"))
+	text := strings.Join([]string{frontend, backend, policy, denial, resource}, "---\n")
+	d.write("all.yaml", text)
 	c := read(t, folder.New(d.path))
 
 	if len(c.Services) != 2 || len(c.Policies) != 1 || len(c.Denials) != 1 || len(c.Resources) != 1 {
 		t.Fatalf("got %d services, %d policies, %d denials, %d resources, want 2, 1, 1, 1",
 			len(c.Services), len(c.Policies), len(c.Denials), len(c.Resources))
 	}
+	at := func(line string) meshroute.Source {
+		return meshroute.Source{File: filepath.Join(d.path, "all.yaml"), Line: 1 + slices.Index(strings.Split(text, "\n"), line)}
+	}
 	want := []meshroute.Endpoint{
 		{
+			Source:  at("- address: 10.0.0.1:8080"),
 			Address: "10.0.0.1:8080", Hostname: "one.example.com", Priority: 1, Weight: 3, Health: meshroute.Draining,
 			Locality: meshroute.Locality{Region: "eu", Zone: "a", SubZone: "rack-1"}, Tags: map[string]string{"version": "v1"},
 		},
-		{Address: "[2001:db8::1]:8080"},
+		{Source: at(`- address: "[2001:db8::1]:8080"`), Address: "[2001:db8::1]:8080"},
+	}
+	if got := c.Services[1].FiltersSource; got != at("- name: fault") || c.Dir != d.path {
+		t.Errorf("the filters are at %v of the folder %s, want %v of %s", got, c.Dir, at("- name: fault"), d.path)
 	}
 	if diff := cmp.Diff(want, c.Services[1].Endpoints); diff != "" {
 		t.Errorf("the endpoints differ (-want +got):\n%s", diff)
@@ -166,7 +176,7 @@ func TestReadsTLS(t *testing.T) {
 			t.Parallel()
 			d := newDir(t)
 			d.write("a.yaml", frontend+test.tls)
-			if diff := cmp.Diff(test.want, read(t, folder.New(d.path)).Services[0].TLS, protocmp.Transform()); diff != "" {
+			if diff := cmp.Diff(test.want, read(t, folder.New(d.path)).Services[0].TLS, protocmp.Transform(), cmpopts.IgnoreTypes(meshroute.Source{})); diff != "" {
 				t.Errorf("tls differs (-want +got):\n%s", diff)
 			}
 		})

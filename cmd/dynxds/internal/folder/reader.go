@@ -183,7 +183,7 @@ func same(a, b os.FileInfo) bool {
 // join merges the files and checks them against each other.
 func (r *Reader) join(names []string) (*Content, error) {
 	var faults document.Faults
-	c := &Content{}
+	c := &Content{Dir: r.dir}
 	for _, name := range names {
 		f := r.files[name]
 		if f == nil {

@@ -34,6 +34,9 @@ func readService(doc document.Value) *meshroute.Service {
 		seen[e.Address] = i
 		s.Endpoints = append(s.Endpoints, e)
 	}
+	if filters := o.Field("filters"); filters.Present() {
+		s.FiltersSource = source(filters)
+	}
 	for _, item := range o.Field("filters").Items() {
 		filter := &hcmpb.HttpFilter{}
 		readMessage(item, filter)
@@ -61,6 +64,7 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 		Locality: readLocality(o.Field("locality")),
 		Priority: uint32(o.Field("priority").Uint(0, maxPriority)),
 		Weight:   uint32(o.Field("weight").Uint(1, maxWeight)),
+		Source:   source(v),
 	}
 	if health := o.Field("health"); health.Present() {
 		e.Health = healths[health.OneOf("Healthy", "Unhealthy", "Draining")]

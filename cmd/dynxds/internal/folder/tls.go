@@ -36,7 +36,7 @@ func readTLS(v document.Value) *meshroute.TLS {
 		return nil
 	}
 	o := v.Object("mode", "providers", "subjectAltNames", "sni")
-	t := &meshroute.TLS{Mode: tlsModes[o.Require("mode").OneOf("mutual", "simple", "off")], SNI: o.Field("sni").Text()}
+	t := &meshroute.TLS{Mode: tlsModes[o.Require("mode").OneOf("mutual", "simple", "off")], SNI: o.Field("sni").Text(), Source: source(v)}
 	providers := o.Field("providers").Object("identity", "roots")
 	t.Identity, t.Roots = readProvider(providers.Field("identity")), readProvider(providers.Field("roots"))
 	if t.Identity == systemRoots {

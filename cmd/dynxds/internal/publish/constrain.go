@@ -18,7 +18,7 @@ const patience = time.Second
 // them, and returns the number of those that have not.
 func (p *Publisher) prepare(ctx context.Context, both tags) (late int) {
 	changed := p.setTags(both)
-	if !changed || p.authority == "" || p.streams.Await == nil {
+	if !changed || p.opts.Authority == "" || p.streams.Await == nil {
 		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.patience)
@@ -63,12 +63,12 @@ func (p *Publisher) follows(c controlplane.ClientStatus) bool {
 // asksDPDS reports whether the client subscribes to its constraints and has not rejected them.
 func (p *Publisher) asksDPDS(t controlplane.TypeStatus) bool {
 	return t.TypeURL == dynparam.MapTypeURL && t.Reply != controlplane.ReplyNACK &&
-		slices.Contains(t.Names, bootstrapfile.DPDSName(p.authority))
+		slices.Contains(t.Names, bootstrapfile.DPDSName(p.opts.Authority))
 }
 
 // isOurs reports whether DPDS applies to a resource.
 func (p *Publisher) isOurs(name string) bool {
-	return xdsname.HasAuthority(name, p.authority)
+	return xdsname.HasAuthority(name, p.opts.Authority)
 }
 
 // coversKeys reports whether constraints have all the keys of others.

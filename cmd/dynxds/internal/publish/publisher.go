@@ -18,9 +18,9 @@ import (
 // Publisher fills a store. One goroutine at a time may call Publish; the other methods are safe for
 // concurrent use unless they say otherwise.
 type Publisher struct {
-	store     *controlplane.Store
-	authority string
-	streams   Streams
+	store   *controlplane.Store
+	opts    Options
+	streams Streams
 	// patience bounds the wait for clients to take new constraints.
 	patience time.Duration
 	// state is the content of the store.
@@ -28,6 +28,15 @@ type Publisher struct {
 	// tags are those in the constraints of NodeConstraints and DPDS: the tags that select
 	// variants in the store and, during an update, in the new content.
 	tags atomic.Pointer[tags]
+}
+
+// Options say what is published of a folder.
+type Options struct {
+	// Authority is that of resources with names of xRFC TP1, beside those with plain names. It may be
+	// empty.
+	Authority string
+	// NoSources leaves out of the resources where their parts were written.
+	NoSources bool
 }
 
 // Streams are those of the store's server. Each function may be nil.
@@ -62,9 +71,9 @@ type Summary struct {
 	Reports []meshroute.Report
 }
 
-// New returns a publisher for an empty store. authority may be empty.
-func New(store *controlplane.Store, authority string, streams Streams) *Publisher {
-	p := &Publisher{store: store, authority: authority, streams: streams, patience: patience}
+// New returns a publisher for an empty store.
+func New(store *controlplane.Store, opts Options, streams Streams) *Publisher {
+	p := &Publisher{store: store, opts: opts, streams: streams, patience: patience}
 	p.tags.Store(&tags{})
 	return p
 }
@@ -93,8 +102,8 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	// client must not get a variant for other clients.
 	late := p.prepare(ctx, p.state.tags.and(next))
 	version, err := p.store.Update(func(tx *controlplane.Tx) {
-		if p.state.meshes == nil && p.authority != "" {
-			tx.SetDPDS(bootstrapfile.DPDSName(p.authority), p.dpds)
+		if p.state.meshes == nil && p.opts.Authority != "" {
+			tx.SetDPDS(bootstrapfile.DPDSName(p.opts.Authority), p.dpds)
 		}
 		u.apply(tx)
 	})
@@ -113,13 +122,17 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 
 func (p *Publisher) build(content *folder.Content) ([]*meshroute.Mesh, error) {
 	authorities := []string{""}
-	if p.authority != "" {
-		authorities = append(authorities, p.authority)
+	if p.opts.Authority != "" {
+		authorities = append(authorities, p.opts.Authority)
 	}
 	meshes := make([]*meshroute.Mesh, len(authorities))
+	dir := content.Dir
+	if p.opts.NoSources {
+		dir = ""
+	}
 	for i, authority := range authorities {
 		in := meshroute.Input{
-			Services: content.Services, Policies: content.Policies, Denials: content.Denials, Authority: authority,
+			Services: content.Services, Policies: content.Policies, Denials: content.Denials, Authority: authority, SourceDir: dir,
 		}
 		var err error
 		if meshes[i], err = meshroute.Build(in, p.before(i)); err != nil {

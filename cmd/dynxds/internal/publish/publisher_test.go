@@ -57,9 +57,13 @@ type site struct {
 }
 
 func newSite(t *testing.T, authority string) *site {
+	return newSiteWith(t, publish.Options{Authority: authority})
+}
+
+func newSiteWith(t *testing.T, opts publish.Options) *site {
 	s := &site{t: t, dir: t.TempDir(), store: controlplane.NewStore()}
 	s.reader = folder.New(s.dir)
-	s.publisher = publish.New(s.store, authority, publish.Streams{Refresh: func() { s.refreshed.Add(1) }})
+	s.publisher = publish.New(s.store, opts, publish.Streams{Refresh: func() { s.refreshed.Add(1) }})
 	return s
 }
 
@@ -304,6 +308,37 @@ func TestWrittenVariantsAreChosenByNode(t *testing.T) {
 	}
 }
 
+// Lines that move change what names them, or nothing.
+func TestCommentsChangeOnlySources(t *testing.T) {
+	t.Parallel()
+	consumer := policy("consumer", "{kind: MeshService, name: frontend}", "v2")
+	for _, test := range []struct {
+		file, text string
+		changed    int
+	}{
+		// The consumer's variant.
+		{"consumer.yaml", "# changed\n" + consumer, 1},
+		// But for the routes, which name policies.
+		{"services.yaml", "# changed\n" + services, 9},
+	} {
+		for _, noSources := range []bool{false, true} {
+			s := newSiteWith(t, publish.Options{NoSources: noSources})
+			s.write("services.yaml", services)
+			s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
+			s.write("consumer.yaml", consumer)
+			s.publish()
+			s.write(test.file, test.text)
+			want := test.changed
+			if noSources {
+				want = 0
+			}
+			if got := s.publish(); got.Changed != want || got.Removed != 0 {
+				t.Errorf("a comment in %s, without sources %t: %d changed and %d removed, want %d and 0", test.file, noSources, got.Changed, got.Removed, want)
+			}
+		}
+	}
+}
+
 // A resource without parameters conflicts with the same name of a service, in any spelling,
 // even if policies give that one variants.
 func TestAWrittenResourceIsNotBesideVariants(t *testing.T) {
@@ -339,8 +374,7 @@ func TestSummaryCountsChangedVariants(t *testing.T) {
 		name, file, text string
 		changed, removed int
 	}{
-		{"a comment", "consumer.yaml", "# changed\n" + consumer("v2"), 0, 0},
-		{"a comment in services", "services.yaml", "# changed\n" + services, 0, 0},
+		{"a comment at the end", "consumer.yaml", consumer("v2") + "# changed\n", 0, 0},
 		{"a comment in resources", "other.yaml", "# changed\n" + resource("other", ""), 0, 0},
 		// The consumer's variant; the cluster and endpoints of one subset come, those of
 		// another go.

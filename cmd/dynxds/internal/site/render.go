@@ -37,7 +37,7 @@ func (v *View) node() *corepb.Node {
 	node := &corepb.Node{Metadata: &structpb.Struct{Fields: fields}}
 	switch v.Implementation {
 	case meshroute.Dynxds:
-		node.ClientFeatures = []string{bootstrap.ClientFeature}
+		node.UserAgentName, node.ClientFeatures = "dynxds", []string{bootstrap.ClientFeature}
 	case meshroute.GRPCGo:
 		node.UserAgentName = "gRPC Go"
 	case meshroute.Envoy:
@@ -63,26 +63,32 @@ func Resources(v View) ([]Item, error) {
 	if err := loaded.knows(v.Service); err != nil {
 		return nil, err
 	}
-	constraints := loaded.reload.publisher.NodeConstraints(v.node())
-	var items []Item
-	for _, typeURL := range loaded.types() {
-		for _, name := range loaded.names(typeURL) {
-			// With an authority every resource has two names.
-			if v.Authority != "" && !strings.HasPrefix(name, xdsname.Prefix) {
-				continue
-			}
-			resource, st := loaded.store.Choose(typeURL, name, constraints.For(typeURL))
-			if resource != nil || st != nil {
-				items = append(items, Item{typeURL, name, resource, st})
-			}
-		}
-	}
+	items := loaded.items(v)
 	if v.Service == "" {
 		return items, nil
 	}
 	mesh := loaded.reload.publisher.Mesh()
 	routes := mesh.Routes(meshroute.ClientFromNode(v.node()), v.Service)
 	return reachable(items, mesh.ListenerName(v.Service), routes.Name), nil
+}
+
+// items returns what the client gets, Listeners first.
+func (l *loaded) items(v View) []Item {
+	constraints := l.reload.publisher.NodeConstraints(v.node())
+	var items []Item
+	for _, typeURL := range l.types() {
+		for _, name := range l.names(typeURL) {
+			// With an authority every resource has two names.
+			if v.Authority != "" && !strings.HasPrefix(name, xdsname.Prefix) {
+				continue
+			}
+			resource, st := l.store.Choose(typeURL, name, constraints.For(typeURL))
+			if resource != nil || st != nil {
+				items = append(items, Item{typeURL, name, resource, st})
+			}
+		}
+	}
+	return items
 }
 
 // Explain writes the merged policies for the client's requests, service by service.

@@ -27,6 +27,8 @@ type Options struct {
 	// Authority is that of resources with names of xRFC TP1, and of DPDS; empty means only plain
 	// names.
 	Authority string
+	// NoSources is publish.Options.NoSources.
+	NoSources bool
 	// Poll is the polling interval, zero for DefaultPoll. Each poll costs one stat per file.
 	Poll time.Duration
 	// Hurry triggers a poll at once. It may be nil.
@@ -54,7 +56,7 @@ func Run(ctx context.Context, opts Options) error {
 	if opts.Serve.Log == nil {
 		opts.Serve.Log = slog.New(slog.DiscardHandler)
 	}
-	plane := newPlane(opts.Dir, opts.Authority, opts.Serve.Log, opts.RemovalDelay)
+	plane := newPlane(opts)
 	defer plane.rejections.Close()
 	server, err := serve.New(plane.ads, opts.Serve)
 	if err != nil {
@@ -88,9 +90,11 @@ type plane struct {
 	rejections *repeatlog.Log
 }
 
-func newPlane(dir, authority string, log *slog.Logger, removalDelay time.Duration) *plane {
+// newPlane needs the Dir and the Serve.Log of the options.
+func newPlane(opts Options) *plane {
+	log := opts.Serve.Log
 	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log)}
-	publisher := publish.New(p.store, authority, publish.Streams{
+	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources}, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
 	})
@@ -98,10 +102,10 @@ func newPlane(dir, authority string, log *slog.Logger, removalDelay time.Duratio
 		NodeConstraints: publisher.NodeConstraints,
 		NotFoundErrors:  true,
 		WrapResources:   true,
-		RemovalDelay:    cmp.Or(removalDelay, -1), // zero means the default there
+		RemovalDelay:    cmp.Or(opts.RemovalDelay, -1), // zero means the default there
 		OnNACK:          p.reject,
 	})
-	p.reload = &reloader{folder: folder.New(dir), publisher: publisher, decoder: decoder{store: p.store}, log: log}
+	p.reload = &reloader{folder: folder.New(opts.Dir), publisher: publisher, decoder: decoder{store: p.store}, log: log}
 	return p
 }
 

@@ -3,7 +3,6 @@ package site
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/meshroute"
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -228,7 +226,7 @@ func TestOnlyClientsWhoseVariantChangedReceive(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			small.write(t, dir)
-			p := newPlane(dir, test.authority, slog.New(slog.DiscardHandler), controlplane.DefaultRemovalDelay)
+			p := quietPlane(dir, test.authority)
 			reload := func() {
 				t.Helper()
 				if err := p.reload.load(t.Context()); err != nil {
@@ -279,7 +277,7 @@ func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	for b.Loop() {
-		if err := newPlane(dir, "", slog.New(slog.DiscardHandler), controlplane.DefaultRemovalDelay).reload.load(b.Context()); err != nil {
+		if err := quietPlane(dir, "").reload.load(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -289,7 +287,7 @@ func BenchmarkLoad(b *testing.B) {
 func BenchmarkReloadOfNothing(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
-	p := newPlane(dir, "", slog.New(slog.DiscardHandler), controlplane.DefaultRemovalDelay)
+	p := quietPlane(dir, "")
 	if err := p.reload.load(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -311,7 +309,7 @@ func benchmarkReload(b *testing.B, authority string, join joining) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	empty := heap()
-	p := newPlane(dir, authority, slog.New(slog.DiscardHandler), controlplane.DefaultRemovalDelay)
+	p := quietPlane(dir, authority)
 	if err := p.reload.load(b.Context()); err != nil {
 		b.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/meshroute"
 )
@@ -70,8 +71,16 @@ type loaded struct {
 	summary publish.Summary
 }
 
+// quietPlane is a plane that logs nothing.
+func quietPlane(dir, authority string) *plane {
+	return newPlane(Options{
+		Dir: dir, Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay,
+		Serve: serve.Options{Log: slog.New(slog.DiscardHandler)},
+	})
+}
+
 func load(dir, authority string) (*loaded, error) {
-	plane := newPlane(dir, authority, slog.New(slog.DiscardHandler), controlplane.DefaultRemovalDelay)
+	plane := quietPlane(dir, authority)
 	content, err := plane.reload.folder.Read()
 	if err != nil {
 		return nil, err

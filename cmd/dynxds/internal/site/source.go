@@ -1,0 +1,125 @@
+package site
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+// Source returns what a client would hold of a server of the folder, to explain its RPCs by. Errors are
+// those of Resources. notes say what may be wrong with the view itself, such as a misspelled tag.
+func Source(v View) (source *explain.Source, notes []string, err error) {
+	loaded, err := load(v.Dir, v.Authority)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := loaded.knows(v.Service); err != nil {
+		return nil, nil, err
+	}
+	node := v.node()
+	source = &explain.Source{
+		Client:       explain.Client{Source: v.Dir, Name: node.GetUserAgentName()},
+		ListenerName: loaded.listenerName,
+	}
+	for _, item := range loaded.items(v) {
+		source.Resources = append(source.Resources, item.held())
+	}
+	return source, loaded.doubts(meshroute.ClientFromNode(node)), nil
+}
+
+// held returns the resource as its client has it.
+func (i *Item) held() *explain.Resource {
+	if i.Err != nil {
+		return &explain.Resource{
+			TypeURL: i.TypeURL, Name: i.Name, State: "RECEIVED_ERROR", Error: fmt.Sprintf("%s: %s", i.Err.Code(), i.Err.Message()),
+		}
+	}
+	return &explain.Resource{
+		TypeURL: i.TypeURL, Name: i.Name, State: "ACKED", Raw: i.Resource.Any(), Version: i.Resource.Version(),
+		Variant: i.Resource.Parameters().String(),
+	}
+}
+
+// listenerName returns the name of the Listener for a target, "xds:///backend" or only "backend". The
+// folder may have it as a resource.
+func (l *loaded) listenerName(target string) (string, error) {
+	service, err := dialled(target)
+	if err != nil {
+		return "", err
+	}
+	if slices.Contains(l.names(meshroute.ListenerType), service) && l.knows(service) != nil {
+		return service, nil
+	}
+	if err := l.knows(service); err != nil {
+		return "", err
+	}
+	return l.reload.publisher.Mesh().ListenerName(service), nil
+}
+
+// dialled returns what is dialled in a target of a channel.
+func dialled(target string) (service string, err error) {
+	if scheme, _, found := strings.Cut(target, ":"); found && !strings.Contains(scheme, "/") {
+		parsed, err := url.Parse(target)
+		if err != nil {
+			return "", fmt.Errorf("the target %q cannot be parsed: %w", target, err)
+		}
+		target = cmp.Or(strings.TrimPrefix(parsed.Path, "/"), parsed.Opaque)
+	}
+	if target == "" {
+		return "", errors.New("the target names no service; write xds:///service")
+	}
+	return target, nil
+}
+
+// doubts says that no service, policy or denial knows the client's service, or one of its tags. Such a
+// client gets what all clients get.
+func (l *loaded) doubts(c meshroute.Client) []string {
+	services, tags := make(map[string]bool), make(map[string]bool)
+	for _, s := range l.services() {
+		services[s] = true
+	}
+	add := func(ref meshroute.TargetRef) {
+		services[ref.Name] = true
+		for key := range ref.Tags {
+			tags[key] = true
+		}
+	}
+	for _, p := range l.content.Policies {
+		add(p.TargetRef)
+	}
+	for _, d := range l.content.Denials {
+		add(d.Clients)
+	}
+	for _, r := range l.content.Resources {
+		for key := range r.Parameters {
+			tags[key] = true
+		}
+	}
+	delete(services, "")
+	var notes []string
+	if c.Service != "" && !services[c.Service] {
+		notes = append(notes, fmt.Sprintf("no service and no policy of the folder has the name of the client's service, %q; there are %s",
+			c.Service, oneOf(services)))
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Tags)) {
+		if !tags[key] {
+			notes = append(notes, fmt.Sprintf("no policy of the folder asks for the client's tag %q; there are %s", key, oneOf(tags)))
+		}
+	}
+	return notes
+}
+
+// oneOf lists names in order.
+func oneOf(names map[string]bool) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
+}

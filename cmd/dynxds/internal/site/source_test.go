@@ -1,0 +1,150 @@
+package site_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+const twoKindsOfClients = `
+kind: Service
+name: backend
+endpoints: [{address: "10.0.0.1:80", tags: {version: v1}}, {address: "10.0.0.2:80", tags: {version: v2}}]
+---
+kind: MeshHTTPRoute
+name: v2
+spec:
+  targetRef: {kind: MeshServiceSubset, name: frontend, tags: {version: v2}}
+  to:
+  - targetRef: {kind: MeshService, name: backend}
+    rules: [{backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v2}}]}]
+---
+kind: Denial
+clients: {kind: MeshService, name: stranger}
+to: {kind: MeshService, name: backend}
+reason: ask first
+`
+
+// resourceOf returns the resource of a type and name, which must be there once.
+func resourceOf(t *testing.T, s *explain.Source, typeURL, name string) *explain.Resource {
+	t.Helper()
+	var found []*explain.Resource
+	for _, r := range s.Resources {
+		if r.TypeURL == typeURL && r.Name == name {
+			found = append(found, r)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("there are %d resources %s of type %s, want 1", len(found), name, typeURL)
+	}
+	return found[0]
+}
+
+// A source has what the described client would get, and nothing of other clients.
+func TestSourceHoldsWhatTheClientGets(t *testing.T) {
+	t.Parallel()
+	dir := folderOf(t, twoKindsOfClients)
+	for _, tc := range []struct {
+		tags                 map[string]string
+		state, has, has2, er string
+	}{
+		{map[string]string{"service": "frontend", "version": "v2"}, "ACKED", "backend;version=v2", "", ""},
+		{map[string]string{"service": "frontend", "version": "v1"}, "ACKED", "", "", ""},
+		{map[string]string{"service": "stranger"}, "RECEIVED_ERROR", "", "", "PermissionDenied: this client may not use service \"backend\": ask first"},
+	} {
+		for _, authority := range []string{"", "mesh"} {
+			source, _, err := site.Source(site.View{Dir: dir, Authority: authority, Tags: tc.tags, Service: "backend"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			listener, err := source.ListenerName("xds:///backend")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := resourceOf(t, source, meshroute.ListenerType, listener); got.State != "ACKED" || got.Raw == nil || got.Version == "" {
+				t.Errorf("the Listener is %+v", got)
+			}
+			name := "backend"
+			if authority != "" {
+				name = xdsname.New(authority, "envoy.config.route.v3.RouteConfiguration", name)
+			}
+			routes := resourceOf(t, source, meshroute.RouteConfigurationType, name)
+			if routes.State != tc.state || routes.Error != tc.er || (routes.Raw == nil) != (tc.er != "") {
+				t.Errorf("the routes of %v are %+v, want %s %s", tc.tags, routes, tc.state, tc.er)
+			}
+			if got := strings.Contains(string(routes.Raw.GetValue()), "version=v2"); got != (tc.has != "") {
+				t.Errorf("the routes of %v lead to v2: %t", tc.tags, got)
+			}
+		}
+	}
+}
+
+func TestListenerNameOfATarget(t *testing.T) {
+	t.Parallel()
+	dir := folderOf(t, twoKindsOfClients+`
+---
+kind: Resource
+resource: {"@type": type.googleapis.com/envoy.config.listener.v3.Listener, name: by.hand}
+`)
+	source, _, err := site.Source(site.View{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for target, want := range map[string]string{
+		"backend": "backend", "xds:///backend": "backend", "xds:backend": "backend", "xds://any/backend": "backend", "by.hand": "by.hand",
+	} {
+		if got, err := source.ListenerName(target); err != nil || got != want {
+			t.Errorf("the Listener of %s is %q, error %v, want %q", target, got, err, want)
+		}
+	}
+	for target, want := range map[string]string{
+		"xds:///backnd": `there is no service "backnd"; there are backend`, "xds:///": "the target names no service", "": "the target names no service",
+		"xds://%/backend": "cannot be parsed",
+	} {
+		if got, err := source.ListenerName(target); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the Listener of %q is %q, error %v, want an error with %q", target, got, err, want)
+		}
+	}
+}
+
+// What nothing in the folder knows of a client is probably misspelled, and said with what there is.
+func TestNotesOnAnUnknownClient(t *testing.T) {
+	t.Parallel()
+	dir := folderOf(t, twoKindsOfClients)
+	for _, tc := range []struct {
+		tags map[string]string
+		want []string
+	}{
+		{map[string]string{"service": "frontend", "version": "v9"}, nil},
+		{map[string]string{"service": "stranger"}, nil},
+		{nil, nil},
+		{map[string]string{"service": "frontent", "versoin": "v2"}, []string{
+			`no service and no policy of the folder has the name of the client's service, "frontent"; there are backend, frontend, stranger`,
+			`no policy of the folder asks for the client's tag "versoin"; there are version`,
+		}},
+	} {
+		_, notes, err := site.Source(site.View{Dir: dir, Tags: tc.tags})
+		if err != nil || !slices.Equal(notes, tc.want) {
+			t.Errorf("the notes on %v are %q, error %v, want %q", tc.tags, notes, err, tc.want)
+		}
+	}
+}
+
+// A faulty folder has the error of validate.
+func TestSourceOfAFaultyFolder(t *testing.T) {
+	t.Parallel()
+	dir := folderOf(t, "kind: Service\nnam: backend\n")
+	_, _, err := site.Source(site.View{Dir: dir})
+	_, want := site.Validate(dir, "")
+	if err == nil || want == nil || err.Error() != want.Error() || !strings.Contains(err.Error(), "mesh.yaml:") {
+		t.Errorf("the error is %v, want that of validate, %v", err, want)
+	}
+	if _, _, err := site.Source(site.View{Dir: folderOf(t, twoKindsOfClients), Service: "backnd"}); err == nil || !strings.Contains(err.Error(), "there are backend") {
+		t.Errorf("the error of an unknown service is %v, want the services", err)
+	}
+}

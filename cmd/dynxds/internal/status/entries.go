@@ -1,0 +1,72 @@
+package status
+
+import (
+	adminpb "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// entry is one resource of a client.
+type entry = statuspb.ClientConfig_GenericXdsConfig
+
+// entries returns the resources of a client, those in the older form of the status too, which has a message
+// for each type.
+func entries(c *statuspb.ClientConfig) []*entry {
+	all := append([]*entry(nil), c.GetGenericXdsConfigs()...)
+	for _, old := range c.GetXdsConfig() {
+		for _, l := range old.GetListenerConfig().GetDynamicListeners() {
+			active := l.GetActiveState()
+			all = append(all, older(listenerURL, l.GetName(), active.GetVersionInfo(), active.GetListener(), active.GetLastUpdated(), l))
+		}
+		for _, r := range old.GetRouteConfig().GetDynamicRouteConfigs() {
+			all = append(all, older(routesURL, "", r.GetVersionInfo(), r.GetRouteConfig(), r.GetLastUpdated(), r))
+		}
+		for _, r := range old.GetClusterConfig().GetDynamicActiveClusters() {
+			all = append(all, older(clusterURL, "", r.GetVersionInfo(), r.GetCluster(), r.GetLastUpdated(), r))
+		}
+		for _, r := range old.GetEndpointConfig().GetDynamicEndpointConfigs() {
+			all = append(all, older(endpointsURL, "", r.GetVersionInfo(), r.GetEndpointConfig(), r.GetLastUpdated(), r))
+		}
+	}
+	return all
+}
+
+// The types that the older form has.
+const (
+	listenerURL  = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	routesURL    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	clusterURL   = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	endpointsURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+)
+
+// older returns an entry of the older form in the form of today. The name may be only in the resource.
+func older(typeURL, name, version string, resource *anypb.Any, updated *timestamppb.Timestamp, state interface {
+	GetErrorState() *adminpb.UpdateFailureState
+	GetClientStatus() adminpb.ClientResourceStatus
+}) *entry {
+	if name == "" {
+		name = nameIn(resource)
+	}
+	return &entry{
+		TypeUrl: typeURL, Name: name, VersionInfo: version, XdsConfig: resource, LastUpdated: updated,
+		ErrorState: state.GetErrorState(), ClientStatus: state.GetClientStatus(),
+	}
+}
+
+// nameIn returns the name in a resource, which is field 1 in each of the four types, or "".
+func nameIn(resource *anypb.Any) string {
+	if resource == nil {
+		return ""
+	}
+	m, err := resource.UnmarshalNew()
+	if err != nil {
+		return ""
+	}
+	r := m.ProtoReflect()
+	field := r.Descriptor().Fields().ByNumber(1)
+	if field == nil || field.Kind().String() != "string" || field.IsList() {
+		return ""
+	}
+	return r.Get(field).String()
+}

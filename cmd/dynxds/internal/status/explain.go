@@ -1,0 +1,147 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	adminpb "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/explain"
+)
+
+// Explain says what becomes of an RPC of the process at address, a gRPC target, by what its xDS clients
+// hold.
+func Explain(ctx context.Context, address string, request explain.Request) (*explain.Explanation, error) {
+	configs, err := fetch(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if len(configs) == 0 {
+		return nil, fmt.Errorf("%s has no xDS client in use: dial %s in the process first", address, request.Target)
+	}
+	// A process may have a client for each target, whose scope is the target.
+	slices.SortStableFunc(configs, func(a, b *statuspb.ClientConfig) int {
+		return boolToInt(inScope(b, request.Target)) - boolToInt(inScope(a, request.Target))
+	})
+	var errs []error
+	for _, c := range configs {
+		source, err := sourceOf(address, c)
+		if err != nil {
+			return nil, err
+		}
+		if others := len(configs) - 1; others > 0 {
+			source.Notes = append(source.Notes, fmt.Sprintf("the process has %d other xDS clients; this one is for %s", others, scope(c)))
+		}
+		e, err := explain.Explain(source, request)
+		if err == nil {
+			return e, nil
+		}
+		if text := err.Error(); !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == text }) {
+			errs = append(errs, err)
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// inScope reports whether a client is for a target.
+func inScope(c *statuspb.ClientConfig, target string) bool {
+	authority, endpoint, err := explain.ParseTarget(target)
+	for one := range strings.SplitSeq(c.GetClientScope(), ", ") {
+		if a, e, wrong := explain.ParseTarget(one); err == nil && wrong == nil && a == authority && e == endpoint {
+			return true
+		}
+	}
+	return false
+}
+
+func scope(c *statuspb.ClientConfig) string {
+	if scope := c.GetClientScope(); scope != "" {
+		return scope
+	}
+	return "unknown targets"
+}
+
+// sourceOf returns what a client holds.
+func sourceOf(address string, c *statuspb.ClientConfig) (*explain.Source, error) {
+	node := c.GetNode()
+	s := &explain.Source{Client: explain.Client{
+		Source: address, NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion(),
+	}}
+	for _, one := range entries(c) {
+		r, err := resourceOf(one)
+		if err != nil {
+			return nil, fmt.Errorf("the status of %s is not usable: %w", address, err)
+		}
+		s.Resources = append(s.Resources, r)
+	}
+	return s, nil
+}
+
+// resourceOf returns a resource as the client has it.
+func resourceOf(c *entry) (*explain.Resource, error) {
+	raw, err := unwrapped(c.GetXdsConfig())
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", shortName(c.GetTypeUrl()), c.GetName(), err)
+	}
+	r := &explain.Resource{TypeURL: c.GetTypeUrl(), Name: c.GetName(), Raw: raw, Version: c.GetVersionInfo()}
+	if r.TypeURL == "" {
+		r.TypeURL = raw.GetTypeUrl()
+	}
+	if raw != nil && raw.GetTypeUrl() != r.TypeURL {
+		return nil, fmt.Errorf("%s %q has a resource of type %s", shortName(r.TypeURL), r.Name, raw.GetTypeUrl())
+	}
+	r.Name, r.Variant = splitName(r.Name, raw)
+	if c.GetLastUpdated() != nil && raw != nil {
+		r.Updated = c.GetLastUpdated().AsTime()
+	}
+	if status := c.GetClientStatus(); status != adminpb.ClientResourceStatus_UNKNOWN {
+		r.State = status.String()
+	} else if raw != nil {
+		r.State = "ACKED" // It is in use.
+	}
+	if f := c.GetErrorState(); f != nil {
+		r.Error, r.ErrorVersion = f.GetDetails(), f.GetVersionInfo()
+		if r.Error == "" {
+			r.Error = "the client does not say what is wrong"
+		}
+		if f.GetLastUpdateAttempt() != nil {
+			r.ErrorTime = f.GetLastUpdateAttempt().AsTime()
+		}
+	}
+	return r, nil
+}
+
+// unwrapped returns the resource in the wrapper of xDS, if it has one.
+func unwrapped(a *anypb.Any) (*anypb.Any, error) {
+	wrapper := new(discoverypb.Resource)
+	if !a.MessageIs(wrapper) {
+		return a, nil
+	}
+	if err := a.UnmarshalTo(wrapper); err != nil {
+		return nil, fmt.Errorf("its wrapper cannot be read: %w", err)
+	}
+	return wrapper.GetResource(), nil
+}
+
+// splitName returns the name of a resource, and what dynxds adds to it: the constraints or parameters of
+// a variant, behind a space.
+func splitName(name string, raw *anypb.Any) (string, string) {
+	i := strings.Index(name, " {")
+	if i < 0 || !strings.HasSuffix(name, "}") || nameIn(raw) == name {
+		return name, ""
+	}
+	return name[:i], name[i+1:]
+}

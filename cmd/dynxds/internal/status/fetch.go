@@ -1,0 +1,62 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+// maxAnswer bounds the response, in bytes: it has every resource of the process.
+const maxAnswer = 256 << 20
+
+// fetch asks the process at a gRPC target for the status of its xDS clients, without encryption. The error
+// names the target.
+func fetch(ctx context.Context, target string) ([]*statuspb.ClientConfig, error) {
+	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask %q: %w", target, err)
+	}
+	defer cc.Close()
+	client := statuspb.NewClientStatusDiscoveryServiceClient(cc)
+	answer, err := client.FetchClientStatus(ctx, new(statuspb.ClientStatusRequest))
+	if grpcstatus.Code(err) == codes.Unimplemented {
+		// Some servers have only the other of the two methods.
+		answer, err = fetchByStream(ctx, client)
+	}
+	switch grpcstatus.Code(err) {
+	case codes.OK:
+		return answer.GetConfig(), nil
+	case codes.Unimplemented:
+		return nil, fmt.Errorf("%s has no Client Status Discovery Service to ask: %w; does the process call csds.Register?", target, err)
+	case codes.Unavailable:
+		return nil, fmt.Errorf("cannot reach %s: %w; is it the address of a gRPC server without TLS?", target, err)
+	default:
+		return nil, fmt.Errorf("%s does not say what its xDS clients hold: %w", target, err)
+	}
+}
+
+// fetchByStream asks once by StreamClientStatus.
+func fetchByStream(ctx context.Context, client statuspb.ClientStatusDiscoveryServiceClient) (*statuspb.ClientStatusResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := client.StreamClientStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Send(new(statuspb.ClientStatusRequest)); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	answer, err := stream.Recv() // After an EOF of Send it returns the status.
+	if errors.Is(err, io.EOF) {
+		err = grpcstatus.Error(codes.Internal, "the stream ended without an answer")
+	}
+	return answer, err
+}

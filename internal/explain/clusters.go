@@ -1,0 +1,213 @@
+package explain
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// clusterUses are the clusters that RPCs go to, or are mirrored to.
+type clusterUses struct{ list []*clusterUse }
+
+type clusterUse struct {
+	name   string
+	share  float64
+	mirror bool
+}
+
+func (u *clusterUses) of(name string) *clusterUse {
+	for _, c := range u.list {
+		if c.name == name {
+			return c
+		}
+	}
+	c := &clusterUse{name: name}
+	u.list = append(u.list, c)
+	return c
+}
+
+func (u *clusterUses) add(name string, share float64) { u.of(name).share += share }
+
+func (u *clusterUses) mirror(name string) { u.of(name).mirror = true }
+
+// cluster returns the description of a cluster, or nil.
+func (e *Explanation) cluster(name string) *Cluster {
+	for i := range e.Clusters {
+		if e.Clusters[i].Name == name {
+			return &e.Clusters[i]
+		}
+	}
+	return nil
+}
+
+// describeClusters describes the clusters, the likeliest first, each with its members behind it.
+func (e *explainer) describeClusters() {
+	slices.SortStableFunc(e.clusters.list, func(a, b *clusterUse) int { return cmp.Compare(b.share, a.share) })
+	for _, u := range e.clusters.list {
+		e.describeCluster(Cluster{Name: u.name, Share: percent(u.share), Mirror: u.mirror})
+	}
+}
+
+// describeCluster adds a cluster, unless it is there already as a member of another one.
+func (e *explainer) describeCluster(c Cluster) {
+	if known := e.out.cluster(c.Name); known != nil {
+		known.Share, known.Mirror = max(known.Share, c.Share), known.Mirror || c.Mirror
+		return
+	}
+	value := e.clusterValue(&c)
+	if value == nil {
+		e.out.Clusters = append(e.out.Clusters, c)
+		return
+	}
+	c.Type = value.Kind.String()
+	if value.Kind == xdsresource.ClusterAggregate {
+		e.describeAggregate(c)
+		return
+	}
+	c.Settings = e.settings(value)
+	e.describeEndpoints(&c, value)
+	e.out.Clusters = append(e.out.Clusters, c)
+}
+
+// clusterValue returns the Cluster, or nil.
+func (e *explainer) clusterValue(c *Cluster) *xdsresource.Cluster {
+	r := e.find(typeurl.Cluster, c.Name)
+	if r == nil {
+		c.Resource = &ResourceStatus{Type: "Cluster", Name: c.Name}
+		c.Waits, _ = c.Resource.missing()
+		return nil
+	}
+	status, value, err := e.examine(r)
+	c.Resource = status
+	switch {
+	case err != nil:
+		c.Error = "unknown: dynxds cannot use the Cluster, although the client does: " + err.Error()
+		return nil
+	case value == nil:
+		c.Waits, c.Error = status.missing()
+		return nil
+	}
+	c.At = place(rawCluster(r.Raw).GetMetadata(), provenance.Service)
+	return value.(*xdsresource.Cluster)
+}
+
+// describeAggregate adds an aggregate cluster, and those under it.
+func (e *explainer) describeAggregate(c Cluster) {
+	walk := xdsresource.UnderlyingWalk{Under: func(name string) []string {
+		if r := e.find(typeurl.Cluster, name); r != nil {
+			value, _ := r.decoded()
+			if below, ok := value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
+				return below.Underlying
+			}
+		}
+		return nil
+	}}
+	if err := walk.Visit(c.Name); err != nil {
+		c.Error = err.Error()
+		e.out.Clusters = append(e.out.Clusters, c)
+		return
+	}
+	c.Members = walk.Leaves
+	e.liveCluster(c.Name) // It has the state of its members.
+	at := len(e.out.Clusters)
+	e.out.Clusters = append(e.out.Clusters, c)
+	for _, name := range c.Members {
+		e.describeCluster(Cluster{Name: name, Of: c.Name})
+	}
+	e.chooseMember(&e.out.Clusters[at])
+}
+
+// chooseMember says which member of an aggregate cluster gets the RPCs.
+func (e *explainer) chooseMember(c *Cluster) {
+	if e.liveAggregate(c) {
+		return
+	}
+	var reasons, waits []string
+	for _, name := range c.Members {
+		switch m := e.out.cluster(name); {
+		case m.Error != "":
+			reasons = append(reasons, fmt.Sprintf("%q: %s", name, m.Error))
+		case m.Waits != "":
+			waits = append(waits, fmt.Sprintf("%q: %s", name, m.Waits))
+		case len(reasons)+len(waits) == 0:
+			c.InUse, c.Reason = name, "it is the most preferred one"
+			return
+		default:
+			c.InUse, c.Reason = name, "those before it cannot serve: "+strings.Join(append(reasons, waits...), "; ")
+			return
+		}
+	}
+	if len(waits) > 0 {
+		c.Waits = strings.Join(waits, "; ")
+		return
+	}
+	c.Error = "no cluster under it can serve: " + strings.Join(reasons, "; ")
+}
+
+func (e *explainer) settings(c *xdsresource.Cluster) *ClusterSettings {
+	s := &ClusterSettings{
+		Policy: c.LBPolicy, AcrossLocalities: c.AcrossLocalities, TLS: describeSecurity(c), MaxRequests: c.MaxRequests,
+		Outliers: describeOutliers(c.Outliers),
+	}
+	if c.LBConfig != "" {
+		s.PolicyConfig = compact(json.RawMessage(c.LBConfig))
+	}
+	return s
+}
+
+// describeSecurity says how connections are secured (gRFC A29).
+func describeSecurity(c *xdsresource.Cluster) string {
+	s := c.Security
+	if s == nil {
+		text := "the Cluster asks for none: the channel's own credentials"
+		if c.HTTPConnect {
+			text += ", through the endpoints' proxies"
+		}
+		return text
+	}
+	text := "TLS"
+	if s.Identity != nil {
+		text = fmt.Sprintf("mTLS, own certificate of %q", s.Identity.Instance)
+	}
+	if s.Roots != nil {
+		text += fmt.Sprintf(", roots of %q", s.Roots.Instance)
+	} else {
+		text += ", roots of the system"
+	}
+	if len(s.SANs) > 0 {
+		var sans []string
+		for _, m := range s.SANs {
+			sans = append(sans, m.String())
+		}
+		text += ", server SAN " + strings.Join(sans, " or ")
+	}
+	switch {
+	case s.AutoHostSNI:
+		text += ", SNI the endpoint's hostname"
+	case s.SNI != "":
+		text += ", SNI " + quote(s.SNI)
+	}
+	return text + "; only on channels with xDS credentials (gRFC A29)"
+}
+
+func describeOutliers(o *xdsresource.OutlierDetection) string {
+	if o == nil {
+		return ""
+	}
+	var parts []string
+	if s := o.SuccessRate; s != nil {
+		parts = append(parts, fmt.Sprintf("success rate below the mean by %g standard deviations (at least %d hosts with %d RPCs)",
+			float64(s.StdevFactor)/1000, s.MinimumHosts, s.RequestVolume))
+	}
+	if f := o.FailurePercentage; f != nil {
+		parts = append(parts, fmt.Sprintf("more than %d%% failures (at least %d hosts with %d RPCs)", f.Threshold, f.MinimumHosts, f.RequestVolume))
+	}
+	return fmt.Sprintf("every %v: %s; ejected for %v to %v, at most %d%% of the endpoints",
+		o.Interval, strings.Join(parts, " or "), o.BaseEjectionTime, o.MaxEjectionTime, o.MaxEjectionPercent)
+}

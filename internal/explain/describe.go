@@ -1,0 +1,114 @@
+package explain
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/matching"
+)
+
+// quote quotes and shortens what a control plane or a user wrote.
+func quote(text string) string { return faults.Quote(text) }
+
+// describeMatch describes the conditions of a route.
+func describeMatch(m *matching.Route) string {
+	parts := []string{describePath(m)}
+	for i := range m.Query {
+		parts = append(parts, "query "+m.Query[i].Name+" "+describeQuery(&m.Query[i]))
+	}
+	for i := range m.Headers {
+		parts = append(parts, "header "+m.Headers[i].Name+" "+describeHeader(&m.Headers[i]))
+	}
+	if f := m.FractionPerMillion; f != nil {
+		parts = append(parts, formatPercent(float64(*f)*100/matching.Million)+" of the RPCs")
+	}
+	return strings.Join(parts, " and ")
+}
+
+func describePath(m *matching.Route) string {
+	var text string
+	switch m.PathKind {
+	case matching.PathExact:
+		text = "path " + quote(m.Path)
+	case matching.PathRegex:
+		return "path ~ " + quote(matching.Pattern(m.Regex.Regexp))
+	case matching.PathSeparatedPrefix:
+		text = "path-separated prefix " + quote(m.Path)
+	default:
+		text = "prefix " + quote(m.Path)
+	}
+	if m.CaseInsensitive {
+		text += ignoringCase
+	}
+	return text
+}
+
+const ignoringCase = " (ignoring case)"
+
+func describeQuery(q *matching.Query) string {
+	switch {
+	case q.String != nil:
+		return describeString(q.String)
+	case q.Present:
+		return "present"
+	default:
+		return absent
+	}
+}
+
+func describeHeader(h *matching.Header) string {
+	var text string
+	switch h.Kind {
+	case matching.HeaderRange:
+		text = fmt.Sprintf("in [%d, %d)", h.Start, h.End)
+	case matching.HeaderPresent:
+		if h.Present != h.Invert {
+			return "present"
+		}
+		return absent
+	default:
+		text = describeString(&h.String)
+	}
+	if h.Invert {
+		text = "not " + text
+	}
+	if h.MissingAsEmpty {
+		text += " (absent counts as empty)"
+	}
+	return text
+}
+
+func describeString(s *matching.String) string {
+	var text string
+	switch s.Kind {
+	case matching.StringPrefix:
+		text = "starts with " + quote(s.Value)
+	case matching.StringSuffix:
+		text = "ends with " + quote(s.Value)
+	case matching.StringContains:
+		text = "contains " + quote(s.Value)
+	case matching.StringRegex:
+		return "~ " + quote(matching.Pattern(s.Regex))
+	default:
+		text = "= " + quote(s.Value)
+	}
+	if s.IgnoreCase {
+		text += ignoringCase
+	}
+	return text
+}
+
+// formatPercent writes a share, "33.3333%".
+func formatPercent(share float64) string {
+	return strconv.FormatFloat(percent(share), 'f', -1, 64) + "%"
+}
+
+func describeDuration(d time.Duration) string {
+	if d == 0 {
+		return "no limit"
+	}
+	return d.String()
+}

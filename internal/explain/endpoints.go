@@ -1,0 +1,192 @@
+package explain
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// describeEndpoints says where the RPCs of a cluster that is not an aggregate one can go.
+func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
+	a := &ClusterAssignment{InUse: -1}
+	c.Assignment = a
+	endpoints, places := value.Inline, map[string]string(nil)
+	switch {
+	case value.Kind == xdsresource.ClusterEDS:
+		if endpoints, places = e.assignment(c, value.EDSServiceName); endpoints == nil {
+			e.live(c, nil)
+			return
+		}
+	default:
+		if r := e.find(typeurl.Cluster, c.Name); r != nil {
+			places = placesOf(rawCluster(r.Raw).GetLoadAssignment())
+		}
+	}
+	for _, d := range endpoints.Drops {
+		a.Drops = append(a.Drops, Drop{Category: d.Category, Percent: percent(100 * float64(d.PerMillion) / xdsresource.Million)})
+		if d.PerMillion >= xdsresource.Million {
+			c.Error = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
+		}
+	}
+	a.Priorities = prioritiesOf(endpoints, value, places)
+	a.choose(c, value)
+	e.live(c, places)
+}
+
+// assignment returns the ClusterLoadAssignment of a cluster, and where its endpoints were written.
+func (e *explainer) assignment(c *Cluster, name string) (*xdsresource.Endpoints, map[string]string) {
+	r := e.find(typeurl.Endpoints, name)
+	if r == nil {
+		c.Assignment.Resource = &ResourceStatus{Type: "ClusterLoadAssignment", Name: name}
+		c.Waits, _ = c.Assignment.Resource.missing()
+		return nil, nil
+	}
+	status, value, err := e.examine(r)
+	c.Assignment.Resource = status
+	switch {
+	case err != nil:
+		c.Error = "unknown: dynxds cannot use the ClusterLoadAssignment, although the client does: " + err.Error()
+		return nil, nil
+	case value == nil:
+		c.Waits, c.Error = status.missing()
+		return nil, nil
+	}
+	return value.(*xdsresource.Endpoints), placesOf(rawEndpoints(r.Raw))
+}
+
+// placesOf returns where the endpoints of an assignment were written, by address.
+func placesOf(pb *endpointpb.ClusterLoadAssignment) map[string]string {
+	places := make(map[string]string)
+	for _, locality := range pb.GetEndpoints() {
+		for _, endpoint := range locality.GetLbEndpoints() {
+			if at := place(endpoint.GetMetadata(), provenance.Endpoint, provenance.Service); at != "" {
+				places[addressOf(endpoint.GetEndpoint().GetAddress().GetSocketAddress())] = at
+			}
+		}
+	}
+	return places
+}
+
+func addressOf(a *corepb.SocketAddress) string {
+	return net.JoinHostPort(a.GetAddress(), strconv.Itoa(int(a.GetPortValue())))
+}
+
+// prioritiesOf describes the localities by priority.
+func prioritiesOf(endpoints *xdsresource.Endpoints, c *xdsresource.Cluster, places map[string]string) (list []Priority) {
+	byPriority := make(map[uint32][]Locality)
+	for i := range endpoints.Localities {
+		l := &endpoints.Localities[i]
+		byPriority[l.Priority] = append(byPriority[l.Priority], localityOf(l, places))
+	}
+	for p := uint32(0); len(byPriority[p]) > 0; p++ { // There are no gaps.
+		localities := byPriority[p]
+		share(localities, c.AcrossLocalities)
+		list = append(list, Priority{Priority: p, Localities: localities})
+	}
+	return list
+}
+
+func localityOf(l *xdsresource.Locality, places map[string]string) Locality {
+	d := Locality{Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Weight: l.Weight, Endpoints: make([]Endpoint, len(l.Endpoints))}
+	for i := range l.Endpoints {
+		e := &l.Endpoints[i]
+		d.Endpoints[i] = Endpoint{
+			Address: e.Address, Additional: e.Additional, Hostname: e.Hostname, Weight: e.Weight,
+			Health: corepb.HealthStatus(e.Health).String(), Usable: e.Health.Usable(), At: places[e.Address],
+		}
+	}
+	return d
+}
+
+// share sets the shares of the localities of one priority. Those without a usable endpoint have
+// none. Across localities the number of usable endpoints counts in place of the weight.
+func share(localities []Locality, across bool) {
+	total, parts := 0.0, make([]float64, len(localities))
+	for i := range localities {
+		n := localities[i].usable()
+		switch {
+		case n == 0:
+		case across:
+			parts[i] = float64(n)
+		default:
+			parts[i] = float64(localities[i].Weight)
+		}
+		total += parts[i]
+	}
+	for i := range localities {
+		if total > 0 {
+			localities[i].Percent = percent(100 * parts[i] / total)
+		}
+	}
+}
+
+// usable returns the number of endpoints that may get RPCs.
+func (l *Locality) usable() (n int) {
+	for i := range l.Endpoints {
+		if l.Endpoints[i].Usable {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *Priority) usable() (n int) {
+	for i := range p.Localities {
+		n += p.Localities[i].usable()
+	}
+	return n
+}
+
+func (p *Priority) endpoints() (n int) {
+	for i := range p.Localities {
+		n += len(p.Localities[i].Endpoints)
+	}
+	return n
+}
+
+// usable returns the number of endpoints of the priority in use that may get RPCs.
+func (a *ClusterAssignment) usable() int {
+	if a.InUse < 0 || a.InUse >= len(a.Priorities) {
+		return 0
+	}
+	return a.Priorities[a.InUse].usable()
+}
+
+// choose says which priority is in use as far as the resources tell: the first one with an
+// endpoint that may get RPCs.
+func (a *ClusterAssignment) choose(c *Cluster, value *xdsresource.Cluster) {
+	for i := range a.Priorities {
+		p := &a.Priorities[i]
+		switch n, all := p.usable(), p.endpoints(); {
+		case n == 0:
+			p.Reason = "no endpoint of it is HEALTHY or UNKNOWN"
+		case a.InUse >= 0:
+			p.Reason = fmt.Sprintf("priority %d is preferred", a.InUse)
+		default:
+			p.InUse, a.InUse = true, i
+			p.Reason = fmt.Sprintf("the first with an endpoint that is HEALTHY or UNKNOWN: %d of %d", n, all)
+			if value.Kind.DNS() {
+				p.Reason = "DNS resolves its names, to addresses that only the process knows"
+			}
+		}
+	}
+	switch {
+	case a.InUse >= 0:
+		a.Reason = a.Priorities[a.InUse].Reason
+		return
+	case len(a.Priorities) == 0:
+		a.Reason = "there are no endpoints"
+	default:
+		a.Reason = "no endpoint is HEALTHY or UNKNOWN"
+	}
+	if c.Error == "" {
+		c.Error = a.Reason
+	}
+}

@@ -1,0 +1,338 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// Explain says what becomes of the RPCs of a request. RPCs that fail are explained too; it is an error
+// if the request is malformed, or if the client has no Listener for its target.
+func Explain(s *Source, request Request) (*Explanation, error) {
+	request, err := request.normal()
+	if err != nil {
+		return nil, err
+	}
+	e := &explainer{source: s, request: request, dialect: dialectOf(s.Client.Name), out: &Explanation{Request: request, Client: s.Client}}
+	listener, err := e.findListener()
+	if err != nil {
+		return nil, err
+	}
+	e.out.Request = e.request
+	e.rpc = matching.RPC{
+		Method: request.Method, Authority: e.request.Authority,
+		Metadata: func() metadata.MD { return metadata.MD(request.Headers) },
+	}
+	if request.Secure {
+		e.rpc.Scheme = "https"
+	}
+	if values := request.Headers["content-type"]; len(values) > 0 {
+		e.rpc.ContentType = values[0]
+	}
+	e.explain(listener)
+	e.out.Notes = append(e.out.Notes, e.serverNotes()...)
+	e.out.Notes = append(e.out.Notes, s.Notes...)
+	return e.out, nil
+}
+
+// explainer makes one Explanation.
+type explainer struct {
+	source  *Source
+	request Request
+	dialect dialect
+	rpc     matching.RPC
+	out     *Explanation
+
+	listener    *xdsresource.Listener
+	virtualHost *xdsresource.VirtualHost
+	raw         rawRoutes
+	// clusters are those to describe, members those under aggregate ones in the running channel.
+	clusters clusterUses
+	members  map[string]inspect.Cluster
+}
+
+func (e *explainer) explain(r *Resource) {
+	var ok bool
+	if e.listener, ok = use[*xdsresource.Listener](e, r, &e.out.Listener); !ok {
+		return
+	}
+	e.raw.setListener(r.Raw)
+	routes, ok := e.routeConfig(r)
+	if !ok {
+		return
+	}
+	if e.virtualHost = e.chooseHost(routes); e.virtualHost == nil {
+		return
+	}
+	e.tryRoutes(e.virtualHost)
+	e.describeClusters()
+	e.conclude()
+}
+
+// routeConfig returns the RouteConfiguration of the Listener.
+func (e *explainer) routeConfig(listener *Resource) (*xdsresource.RouteConfiguration, bool) {
+	if inline := e.listener.RouteConfig; inline != nil {
+		e.out.RouteConfig = e.out.Listener
+		return inline, true
+	}
+	r := e.find(typeurl.RouteConfiguration, e.listener.RouteConfigName)
+	if r == nil {
+		e.out.RouteConfig = &ResourceStatus{Type: "RouteConfiguration", Name: e.listener.RouteConfigName}
+		e.waits(e.out.RouteConfig)
+		return nil, false
+	}
+	rc, ok := use[*xdsresource.RouteConfiguration](e, r, &e.out.RouteConfig)
+	if ok {
+		e.raw.setRoutes(r.Raw)
+	}
+	return rc, ok
+}
+
+// use sets where to the status of a resource, and returns its value. Without one it ends the
+// explanation.
+func use[T any](e *explainer, r *Resource, where **ResourceStatus) (value T, ok bool) {
+	status, v, err := e.examine(r)
+	*where = status
+	switch {
+	case err != nil:
+		e.out.Outcome = fmt.Sprintf("unknown: dynxds cannot use %s %q, although the client does: %v", status.Type, status.Name, err)
+	case v == nil:
+		e.waits(status)
+	default:
+		value, ok = v.(T)
+	}
+	return value, ok
+}
+
+// examine returns the status of a resource and its value, nil if there is none.
+func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err error) {
+	status = r.status()
+	if r.Raw == nil {
+		return status, nil, nil
+	}
+	if value, err = r.decoded(); err != nil {
+		status.Faults = []string{err.Error()}
+		return status, nil, err
+	}
+	for _, i := range types[r.TypeURL].Ignored(r.Raw, value) {
+		status.Ignored = append(status.Ignored, IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
+	}
+	switch {
+	case status.State == "NACKED":
+		e.note("%s %q: version %q stays in use, as the client has rejected a newer one: %s", status.Type, status.Name, status.Version, status.Error)
+	case status.Error != "":
+		e.note("%s %q: version %q stays in use, although the last answer is: %s", status.Type, status.Name, status.Version, status.Error)
+	}
+	if status.Faults = e.dialect.rejects(value); len(status.Faults) > 0 {
+		e.note("%s %q: the client rejects it: %s", status.Type, status.Name, status.Faults[0])
+	}
+	return status, value, nil
+}
+
+// waits ends the explanation for want of a resource.
+func (e *explainer) waits(status *ResourceStatus) {
+	waits, fails := status.missing()
+	if fails != "" {
+		e.fail("%s", fails)
+	} else {
+		e.out.Outcome = "RPCs wait: " + waits
+	}
+}
+
+// fail ends the explanation: all RPCs fail.
+func (e *explainer) fail(format string, args ...any) {
+	e.out.Code = "UNAVAILABLE"
+	e.out.Outcome = "RPCs fail with UNAVAILABLE: " + fmt.Sprintf(format, args...)
+}
+
+func (e *explainer) note(format string, args ...any) {
+	if note := fmt.Sprintf(format, args...); !slices.Contains(e.out.Notes, note) {
+		e.out.Notes = append(e.out.Notes, note)
+	}
+}
+
+// serverNotes says which management servers cannot be reached.
+func (e *explainer) serverNotes() (notes []string) {
+	for _, s := range e.source.Client.Servers {
+		if !s.Connected && s.Error != "" {
+			notes = append(notes, fmt.Sprintf("management server %s is unreachable: %s; what the client holds may be old", s.URI, s.Error))
+		}
+	}
+	return notes
+}
+
+// conclude sums up the shares of the routes.
+func (e *explainer) conclude() {
+	left := 100.0
+	for i := range e.out.Routes {
+		if r := &e.out.Routes[i]; r.Action != nil {
+			left -= r.Share
+		}
+	}
+	e.out.Unrouted = max(percent(left), 0)
+	e.out.Outcome = strings.Join(e.out.outcomes(), "; ")
+	e.out.Code = e.out.commonCode()
+}
+
+// outcomes says for each route that is taken what becomes of its RPCs.
+func (e *Explanation) outcomes() (parts []string) {
+	for i := range e.Routes {
+		if r := &e.Routes[i]; r.Action != nil {
+			parts = append(parts, withShare(r.Share, r.title()+" "+e.fate(r.Action)))
+		}
+	}
+	if e.Unrouted > 0 {
+		parts = append(parts, withShare(e.Unrouted, "no route of the virtual host matches: RPCs fail with UNAVAILABLE"))
+	}
+	return parts
+}
+
+// commonCode returns the code with which all RPCs fail, or "".
+func (e *Explanation) commonCode() string {
+	codes := make(map[string]bool)
+	if e.Unrouted > 0 {
+		codes["UNAVAILABLE"] = true
+	}
+	for i := range e.Routes {
+		switch a := e.Routes[i].Action; {
+		case a == nil:
+		case a.Kind != kindForward:
+			codes[a.Code] = true
+		default:
+			for j := range a.Destinations {
+				codes[e.codeOf(&a.Destinations[j])] = true
+			}
+		}
+	}
+	if len(codes) != 1 {
+		return ""
+	}
+	for code := range codes {
+		return code
+	}
+	return ""
+}
+
+// codeOf returns the code with which RPCs to a destination fail, or "".
+func (e *Explanation) codeOf(d *Destination) string {
+	c := e.cluster(d.Cluster)
+	if d.Error != "" || c != nil && c.Error != "" {
+		return "UNAVAILABLE"
+	}
+	return ""
+}
+
+// fate describes an action in the outcome.
+func (e *Explanation) fate(a *Action) string {
+	if a.Kind != kindForward {
+		text := "ends them with " + a.Code
+		if a.Message != "" {
+			text += ": " + a.Message
+		}
+		return text
+	}
+	var parts []string
+	for i := range a.Destinations {
+		d := &a.Destinations[i]
+		text := "UNAVAILABLE: " + d.Error
+		if d.Error == "" {
+			text = fmt.Sprintf("cluster %q%s", d.Cluster, e.reached(d.Cluster))
+		}
+		parts = append(parts, withShare(d.Percent, text))
+	}
+	return "→ " + strings.Join(parts, ", ")
+}
+
+// reached says where RPCs to a cluster end up.
+func (e *Explanation) reached(name string) string {
+	c := e.cluster(name)
+	switch {
+	case c == nil:
+		return ""
+	case c.Error != "":
+		return ", where they fail with UNAVAILABLE: " + c.Error
+	case c.Waits != "":
+		return ", where they wait: " + c.Waits
+	case c.InUse != "":
+		return fmt.Sprintf(", of it %q%s", c.InUse, e.reached(c.InUse))
+	case c.Assignment == nil || c.Assignment.InUse < 0:
+		return ""
+	}
+	text := fmt.Sprintf(", priority %d, ", c.Assignment.InUse)
+	if n := c.Assignment.usable(); n != 1 {
+		return text + fmt.Sprintf("%d endpoints", n)
+	}
+	return text + "1 endpoint"
+}
+
+// withShare puts a share before a text, unless it is everything.
+func withShare(share float64, text string) string {
+	if share >= 100 {
+		return text
+	}
+	return formatPercent(share) + " " + text
+}
+
+// percent rounds a share to a millionth of the whole, the unit of fractions.
+func percent(share float64) float64 { return math.Round(share*10_000) / 10_000 }
+
+var errMethod = errors.New(`want the full method, "/package.Service/Method"`)
+
+// normal checks a request, and completes it.
+func (r Request) normal() (Request, error) {
+	switch path, _ := matching.SplitQuery(r.Method); {
+	case strings.HasPrefix(path, "/") && strings.Count(path, "/") >= 2 && !strings.HasSuffix(path, "/") && !strings.HasPrefix(path, "//"):
+	case path == "":
+		return r, errMethod
+	default:
+		if like := methodLike(path); like != "" {
+			return r, fmt.Errorf("%q: %w; did you mean %q?", r.Method, errMethod, like)
+		}
+		return r, fmt.Errorf("%q: %w", r.Method, errMethod)
+	}
+	headers := make(map[string][]string, len(r.Headers))
+	for name, values := range r.Headers {
+		key := strings.ToLower(name)
+		switch {
+		case strings.HasPrefix(key, ":") || key == "host":
+			return r, fmt.Errorf("header %q is made by gRPC: the authority and the method of the request determine it", name)
+		case key == "" || strings.ContainsFunc(key, notInHeaderName):
+			return r, fmt.Errorf("%q is not the name of a header", name)
+		}
+		headers[key] = append(headers[key], values...)
+	}
+	if r.Headers = headers; len(headers) == 0 {
+		r.Headers = nil
+	}
+	return r, nil
+}
+
+// notInHeaderName follows google.golang.org/grpc/metadata: "[0-9a-z-_.]".
+func notInHeaderName(c rune) bool {
+	return !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || strings.ContainsRune("-_.", c))
+}
+
+// methodLike returns the full method that a text may stand for, or "".
+func methodLike(text string) string {
+	slash := strings.HasPrefix(text, "/")
+	text = strings.Trim(text, "/")
+	if service, method, ok := strings.Cut(text, "/"); ok {
+		if service == "" || method == "" || strings.Contains(method, "/") {
+			return ""
+		}
+		return "/" + text
+	}
+	if i := strings.LastIndexByte(text, '.'); i > 0 && i < len(text)-1 && !slash {
+		return "/" + text[:i] + "/" + text[i+1:]
+	}
+	return ""
+}

@@ -1,0 +1,358 @@
+package explain
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// An Explanation says what becomes of an RPC, and why. It is a plain value, which owns all that it
+// refers to. Shares are in percent of the RPCs that the Request describes. Parts that do not
+// apply are empty.
+type Explanation struct {
+	Request Request `json:"request"`
+	Client  Client  `json:"client"`
+	// Outcome is the answer on one line. Code is the status that every such RPC fails with, for
+	// example "UNAVAILABLE", or empty.
+	Outcome string `json:"outcome"`
+	Code    string `json:"code,omitempty"`
+	// Notes are what else there is to know, the most important first: servers that cannot be
+	// reached, resources that are missing.
+	Notes []string `json:"notes,omitempty"`
+
+	Listener *ResourceStatus `json:"listener,omitempty"`
+	// RouteConfig is the Listener itself if it has the RouteConfiguration inline.
+	RouteConfig *ResourceStatus `json:"route_config,omitempty"`
+	// VirtualHosts are all of the RouteConfiguration; at most one is chosen.
+	VirtualHosts []VirtualHost `json:"virtual_hosts,omitempty"`
+	// Routes are those of the virtual host that were tried, in order, up to one that every
+	// such RPC takes. RoutesLeft is the number of those after it.
+	Routes     []Route `json:"routes,omitempty"`
+	RoutesLeft int     `json:"routes_left,omitempty"`
+	// Unrouted is the share of RPCs that no route matches, which fail with UNAVAILABLE.
+	Unrouted float64 `json:"unrouted,omitempty"`
+	// Clusters are those that the RPC may go to and those that it may be mirrored to, with the
+	// members of aggregate clusters, each once, the likeliest first.
+	Clusters []Cluster `json:"clusters,omitempty"`
+}
+
+// Client says whose resources they are.
+type Client struct {
+	// Source is where the resources come from: "this process", the address of a process, or a
+	// folder.
+	Source string `json:"source"`
+	// NodeID is the id of the client's node. Name and Version are its user agent.
+	NodeID  string `json:"node_id,omitempty"`
+	Name    string `json:"name,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Channel is the state of the channel, if the source knows it: "READY".
+	Channel string   `json:"channel,omitempty"`
+	Servers []Server `json:"servers,omitempty"`
+}
+
+// Server is a management server of the client.
+type Server struct {
+	URI       string `json:"uri"`
+	Connected bool   `json:"connected"`
+	Error     string `json:"error,omitempty"`
+}
+
+// ResourceStatus is one resource as the client has it.
+type ResourceStatus struct {
+	// Type is the short name: "Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment".
+	Type string `json:"type"`
+	Name string `json:"name"`
+	// State is as gRFC A88 writes it: "ACKED", "NACKED", "DOES_NOT_EXIST". It is empty if the
+	// source has no resource of that name.
+	State string `json:"state,omitempty"`
+	// Cached says that a version is in use, whatever State is.
+	Cached  bool       `json:"cached"`
+	Version string     `json:"version,omitempty"`
+	Server  string     `json:"server,omitempty"`
+	Updated *time.Time `json:"updated,omitempty"`
+	// Variant is the constraints or the parameters that the resource is watched by (xRFC TP2).
+	Variant string `json:"variant,omitempty"`
+	// Error is why there is no resource, or what is wrong with a version newer than the one in
+	// use, which ErrorVersion and ErrorTime are those of.
+	Error        string     `json:"error,omitempty"`
+	ErrorVersion string     `json:"error_version,omitempty"`
+	ErrorTime    *time.Time `json:"error_time,omitempty"`
+	// Ignored are the populated fields that the client does not act on.
+	Ignored []IgnoredField `json:"ignored,omitempty"`
+	// Faults are what dynxds rejects in a resource that the client uses.
+	Faults []string `json:"faults,omitempty"`
+	// At is the "file:line" of the policy that the resource was made from.
+	At string `json:"at,omitempty"`
+}
+
+// IgnoredField is a populated field that the client does not act on.
+type IgnoredField struct {
+	Path     string `json:"path"`
+	Reason   string `json:"reason"`
+	Severity string `json:"severity"` // "info" or "warning"
+	Places   int    `json:"places,omitempty"`
+}
+
+// VirtualHost is a virtual host that was considered.
+type VirtualHost struct {
+	Name    string   `json:"name"`
+	Domains []string `json:"domains"`
+	Chosen  bool     `json:"chosen"`
+	// Domain is the domain that matches the authority, or empty.
+	Domain string `json:"domain,omitempty"`
+	// Reason is why it is chosen or not.
+	Reason string `json:"reason"`
+	At     string `json:"at,omitempty"`
+}
+
+// Route is a route that was tried.
+type Route struct {
+	// Index is its index in the virtual host of the resource.
+	Index int    `json:"index"`
+	Name  string `json:"name,omitempty"`
+	// Match is what it matches in words, `prefix "/" and header x-user = "7"`.
+	Match string `json:"match"`
+	// Failed is the first condition that does not hold, nil if all do.
+	Failed *Condition `json:"failed,omitempty"`
+	// LeftOut is why the client has no such route, or empty.
+	LeftOut string `json:"left_out,omitempty"`
+	// Fraction is the share of the RPCs that reach the route that it matches
+	// (runtime_fraction), nil without a fraction.
+	Fraction *float64 `json:"fraction,omitempty"`
+	// Share is the share of all RPCs that take the route.
+	Share float64 `json:"share"`
+	At    string  `json:"at,omitempty"`
+	// Action is what becomes of RPCs that take the route, nil if none does.
+	Action *Action `json:"action,omitempty"`
+}
+
+// Condition is a condition of a route and what the RPC has.
+type Condition struct {
+	// Kind is "path", "query", "header" or "fraction".
+	Kind string `json:"kind"`
+	// Name is that of the header or of the query parameter.
+	Name string `json:"name,omitempty"`
+	// Want is the condition in words, and Have what the RPC has.
+	Want string `json:"want"`
+	Have string `json:"have"`
+	// Reason is why it fails if Want and Have do not say it.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Action is what becomes of an RPC that takes a route.
+type Action struct {
+	// Kind is "forward", "direct_response", "redirect" or "unroutable".
+	Kind string `json:"kind"`
+	// Code and Message are the status of RPCs that are not forwarded.
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Destinations are the clusters to draw from, by weight.
+	Destinations []Destination `json:"destinations,omitempty"`
+	// Filters are the HTTP filters in the order in which they see the RPC.
+	Filters      []Filter      `json:"filters,omitempty"`
+	Timeout      *Setting      `json:"timeout,omitempty"`
+	Retry        *Retry        `json:"retry,omitempty"`
+	HashPolicies []HashPolicy  `json:"hash_policies,omitempty"`
+	Path         *Rewrite      `json:"path,omitempty"`
+	Authority    *Rewrite      `json:"authority,omitempty"`
+	Headers      []HeaderEdit  `json:"headers,omitempty"`
+	Mirrors      []Destination `json:"mirrors,omitempty"`
+}
+
+// Destination is a cluster that an RPC may go to or be mirrored to.
+type Destination struct {
+	// Cluster is the name, empty if the header that should have it does not.
+	Cluster string `json:"cluster"`
+	// Header names the header that has the name of the cluster, or is empty.
+	Header string `json:"header,omitempty"`
+	// Weight is out of the sum of the weights of an Action, and Percent the share of the RPCs that
+	// take the route. Weight is 0 for a mirror.
+	Weight  uint32  `json:"weight,omitempty"`
+	Percent float64 `json:"percent"`
+	// Error is why RPCs that draw it fail, or are not mirrored.
+	Error string `json:"error,omitempty"`
+	// Filters, Headers and Authority replace those of the Action where they differ.
+	Filters   []Filter     `json:"filters,omitempty"`
+	Headers   []HeaderEdit `json:"headers,omitempty"`
+	Authority *Rewrite     `json:"authority,omitempty"`
+	// Ignored says that the client does not act on it: why.
+	Ignored string `json:"ignored,omitempty"`
+	At      string `json:"at,omitempty"`
+}
+
+// Filter is an HTTP filter with the configuration that is in force for the RPC.
+type Filter struct {
+	Name string `json:"name"`
+	// Type is the name of the configuration's type, "envoy.extensions.filters.http.fault.v3.HTTPFault".
+	Type     string `json:"type"`
+	Disabled bool   `json:"disabled,omitempty"`
+	// Config is the configuration in the Listener as JSON, and Override that of Level, which the
+	// filter merges with it or uses in its place.
+	Config   json.RawMessage `json:"config,omitempty"`
+	Override json.RawMessage `json:"override,omitempty"`
+	// Level is the most specific level that says something of the filter: "Listener", "virtual
+	// host", "route" or "weighted cluster". At is its place.
+	Level   string `json:"level"`
+	Ignored string `json:"ignored,omitempty"`
+	At      string `json:"at,omitempty"`
+}
+
+// Setting is a value and the level that it is from.
+type Setting struct {
+	Value string `json:"value"`
+	// Level is as in Filter, or "RouteConfiguration".
+	Level   string `json:"level"`
+	Ignored string `json:"ignored,omitempty"`
+	At      string `json:"at,omitempty"`
+}
+
+// Retry is a retry policy (gRFC A44).
+type Retry struct {
+	// On are the codes that are retried: "UNAVAILABLE".
+	On []string `json:"on"`
+	// MaxAttempts counts the first attempt.
+	MaxAttempts int    `json:"max_attempts"`
+	BaseBackoff string `json:"base_backoff"`
+	MaxBackoff  string `json:"max_backoff"`
+	Level       string `json:"level"`
+	Ignored     string `json:"ignored,omitempty"`
+	At          string `json:"at,omitempty"`
+}
+
+// HashPolicy is a part of the hash of an RPC (gRFC A42).
+type HashPolicy struct {
+	// Of is what is hashed: `header x-user`, `the channel`.
+	Of       string `json:"of"`
+	Terminal bool   `json:"terminal,omitempty"`
+	// Value is what the RPC has of it, and Reason why it adds nothing to the hash.
+	Value  string `json:"value,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Rewrite is a change of the path or the authority.
+type Rewrite struct {
+	From string `json:"from"`
+	// To is empty if it depends on the endpoint.
+	To string `json:"to"`
+	// By is the field: "prefix_rewrite", "host_rewrite_literal".
+	By      string `json:"by"`
+	Error   string `json:"error,omitempty"`
+	Ignored string `json:"ignored,omitempty"`
+	At      string `json:"at,omitempty"`
+}
+
+// HeaderEdit is an edit of a header.
+type HeaderEdit struct {
+	// Side is "request" or "response".
+	Side string `json:"side"`
+	// Edit is the edit in words: `set x-a = "1"`, `remove x-b`.
+	Name    string `json:"name"`
+	Edit    string `json:"edit"`
+	Ignored string `json:"ignored,omitempty"`
+	At      string `json:"at,omitempty"`
+}
+
+// Cluster is a cluster that RPCs may go to.
+type Cluster struct {
+	Name string `json:"name"`
+	// Share is the share of all RPCs that go to it; members of aggregate clusters have none of
+	// their own. Mirror says that RPCs are mirrored to it.
+	Share  float64 `json:"share"`
+	Mirror bool    `json:"mirror,omitempty"`
+	// Of names the aggregate cluster that it is a member of.
+	Of       string          `json:"of,omitempty"`
+	Resource *ResourceStatus `json:"resource,omitempty"`
+	// Type is "EDS", "STATIC", "STRICT_DNS", "LOGICAL_DNS" or "aggregate".
+	Type string `json:"type,omitempty"`
+	// Members are the clusters of an aggregate one, the most preferred first; InUse is the
+	// one that gets the RPCs, and Reason why.
+	Members []string `json:"members,omitempty"`
+	InUse   string   `json:"in_use,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+	// Error is why RPCs to the cluster fail, and Waits what they wait for.
+	Error      string             `json:"error,omitempty"`
+	Waits      string             `json:"waits,omitempty"`
+	Settings   *ClusterSettings   `json:"settings,omitempty"`
+	Assignment *ClusterAssignment `json:"assignment,omitempty"`
+	At         string             `json:"at,omitempty"`
+}
+
+// ClusterSettings are the settings of a cluster that is not an aggregate one.
+type ClusterSettings struct {
+	// Policy is the load-balancing policy, and PolicyConfig its configuration in JSON.
+	Policy       string          `json:"policy"`
+	PolicyConfig json.RawMessage `json:"policy_config,omitempty"`
+	// AcrossLocalities says that locality weights mean nothing.
+	AcrossLocalities bool `json:"across_localities,omitempty"`
+	// TLS says how connections are secured, in words.
+	TLS string `json:"tls"`
+	// MaxRequests bounds concurrent RPCs, of which Requests are in flight if the source
+	// knows it.
+	MaxRequests uint32 `json:"max_requests"`
+	Requests    *int64 `json:"requests,omitempty"`
+	// Outliers is outlier detection, in words.
+	Outliers string `json:"outliers,omitempty"`
+	// Ignored is what of these settings the client does not act on.
+	Ignored []string `json:"ignored,omitempty"`
+}
+
+// ClusterAssignment is where a cluster's RPCs can go.
+type ClusterAssignment struct {
+	// Resource is the ClusterLoadAssignment, nil if the Cluster has its endpoints or names for DNS.
+	Resource *ResourceStatus `json:"resource,omitempty"`
+	// Drops are shares of RPCs that fail at once.
+	Drops []Drop `json:"drops,omitempty"`
+	// InUse is the priority that gets the RPCs, -1 if none, and Reason why.
+	InUse  int    `json:"in_use"`
+	Reason string `json:"reason"`
+	// Live says that InUse and the states of endpoints are those of the running channel. If
+	// it is not set, InUse follows from the health of the endpoints.
+	Live       bool       `json:"live"`
+	Priorities []Priority `json:"priorities,omitempty"`
+}
+
+// Drop is a share of RPCs that fail.
+type Drop struct {
+	Category string `json:"category"`
+	// Percent is of the RPCs that earlier drops let pass.
+	Percent float64 `json:"percent"`
+}
+
+// Priority is the localities of one priority.
+type Priority struct {
+	Priority uint32 `json:"priority"`
+	InUse    bool   `json:"in_use"`
+	// State is the connectivity of a running channel: "READY". Reason is why it is in use or not.
+	State      string     `json:"state,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
+	Localities []Locality `json:"localities"`
+}
+
+// Locality is a group of endpoints.
+type Locality struct {
+	Region  string `json:"region,omitempty"`
+	Zone    string `json:"zone,omitempty"`
+	SubZone string `json:"sub_zone,omitempty"`
+	Weight  uint32 `json:"weight"`
+	// Percent is the share of the priority's RPCs.
+	Percent   float64    `json:"percent"`
+	State     string     `json:"state,omitempty"`
+	Endpoints []Endpoint `json:"endpoints"`
+}
+
+// Endpoint is one backend.
+type Endpoint struct {
+	// Address is "host:port"; Additional are further addresses of the same backend.
+	Address    string   `json:"address"`
+	Additional []string `json:"additional,omitempty"`
+	Hostname   string   `json:"hostname,omitempty"`
+	Weight     uint32   `json:"weight"`
+	// Health is as in the resource: "HEALTHY". Usable says that it may get RPCs.
+	Health string `json:"health"`
+	Usable bool   `json:"usable"`
+	At     string `json:"at,omitempty"`
+	// State, LastError, Ejected and EjectedUntil are those of the running channel.
+	State        string     `json:"state,omitempty"`
+	LastError    string     `json:"last_error,omitempty"`
+	Ejected      bool       `json:"ejected,omitempty"`
+	EjectedUntil *time.Time `json:"ejected_until,omitempty"`
+}

@@ -1,0 +1,142 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// filters returns the HTTP filters of RPCs that take route i. c is the weighted cluster that they go to, or
+// nil for what holds for all of them.
+func (e *explainer) filters(i int, route *xdsresource.Route, c *xdsresource.WeightedCluster) []Filter {
+	vh := e.virtualHost
+	levels := []xdsresource.FilterOverrides{route.Overrides, vh.Overrides}
+	names := []string{levelRoute, levelVirtualHost}
+	raw := []map[string]*anypb.Any{e.raw.route(i).GetTypedPerFilterConfig(), e.raw.virtualHost().GetTypedPerFilterConfig()}
+	at := []string{e.raw.routeAt(i, provenance.Filters), place(e.raw.virtualHost().GetMetadata(), provenance.Filters, provenance.Service)}
+	if c != nil {
+		levels = slices.Insert(levels, 0, c.Overrides)
+		names = slices.Insert(names, 0, levelWeighted)
+		raw = slices.Insert(raw, 0, e.raw.weightedConfigs(i, route, c))
+		at = slices.Insert(at, 0, e.raw.routeAt(i, provenance.BackendRefs))
+	}
+	var list []Filter
+	for n := range e.listener.Filters {
+		in := &e.listener.Filters[n]
+		f := Filter{
+			Name: in.Name, Type: typeName(in.Filter), Disabled: in.Disabled, Level: levelListener,
+			Config: asJSON(e.raw.filterConfig(in.Name)), At: place(e.raw.listener.GetMetadata(), provenance.Filters, provenance.Service),
+		}
+		level, o, other := xdsresource.OverrideOf(in, levels)
+		if level >= 0 {
+			f.Level, f.At, f.Disabled = names[level], at[level], o.Disabled
+			if o.Config != nil {
+				f.Override = asJSON(overrideConfig(raw[level], in.Name))
+			}
+		}
+		f.Ignored = e.dialect.filter(f.Type)
+		if other != nil {
+			e.note("an override for filter %q is for the type %s, not %s, and is passed over", in.Name, typeName(other), f.Type)
+		}
+		if f.Ignored == "" {
+			f.Ignored = ofServers(in.Filter)
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// ofServers returns why a filter does nothing in clients, or "".
+func ofServers(f httpfilter.Filter) string {
+	if _, ok := f.(httpfilter.ClientFilter); ok || f.IsTerminal() {
+		return ""
+	}
+	return "it runs on servers only"
+}
+
+// typeName returns the name of the message that configures a filter.
+func typeName(f httpfilter.Filter) string {
+	url := xdsresource.FilterType(f)
+	return url[strings.LastIndexByte(url, '/')+1:]
+}
+
+// headers describes the edits of headers.
+func (e *explainer) headers(m *xdsresource.HeaderMutations) (list []HeaderEdit) {
+	if m == nil {
+		return nil
+	}
+	for _, side := range []struct {
+		name  string
+		edits xdsresource.HeaderEdits
+	}{{"request", m.Request}, {"response", m.Response}} {
+		for _, level := range side.edits {
+			for i := range level {
+				list = append(list, HeaderEdit{
+					Side: side.name, Name: level[i].Name, Edit: describeEdit(&level[i]), Ignored: e.dialect.ignores("header edits"),
+				})
+			}
+		}
+	}
+	return list
+}
+
+// placeHeaders adds where the edits of a route were written to those that are not of a level above alone.
+func (e *explainer) placeHeaders(i int, edits []HeaderEdit) {
+	at := e.raw.routeAt(i, provenance.Filters)
+	if at == "" {
+		return
+	}
+	raw := e.raw.route(i)
+	has := map[string]func(name string) bool{
+		"request":  editing(raw.GetRequestHeadersToAdd(), raw.GetRequestHeadersToRemove()),
+		"response": editing(raw.GetResponseHeadersToAdd(), raw.GetResponseHeadersToRemove()),
+	}
+	for j := range edits {
+		if has[edits[j].Side](edits[j].Name) {
+			edits[j].At = at
+		}
+	}
+}
+
+// editing reports whether a header, whose name is in lower case, is edited.
+func editing(added []*corepb.HeaderValueOption, removed []string) func(name string) bool {
+	return func(name string) bool {
+		return slices.ContainsFunc(removed, func(r string) bool { return strings.EqualFold(r, name) }) ||
+			slices.ContainsFunc(added, func(a *corepb.HeaderValueOption) bool { return strings.EqualFold(a.GetHeader().GetKey(), name) })
+	}
+}
+
+// describeEdit describes everything that a level does to one header.
+func describeEdit(h *xdsresource.HeaderEdit) string {
+	present, absent := describeValues(h.Name, h.Present), describeValues(h.Name, h.Absent)
+	switch {
+	case h.Replace && len(h.Present)+len(h.Absent) == 0:
+		return "remove"
+	case h.Replace && slices.Equal(h.Present, h.Absent):
+		return "set to " + present
+	case h.Replace && len(h.Absent) == 0:
+		return fmt.Sprintf("set to %s if present", present)
+	case h.Replace:
+		return fmt.Sprintf("set to %s if present, else to %s", present, absent)
+	case slices.Equal(h.Present, h.Absent):
+		return "append " + present
+	case len(h.Present) == 0:
+		return fmt.Sprintf("add %s if absent", absent)
+	default:
+		return fmt.Sprintf("append %s if present, else add %s", present, absent)
+	}
+}
+
+func describeValues(name string, values []string) string {
+	if strings.HasSuffix(name, "-bin") {
+		return fmt.Sprintf("%d binary values", len(values))
+	}
+	return quotedList(values)
+}

@@ -1,0 +1,116 @@
+package explain
+
+import (
+	"slices"
+
+	"github.com/dynxds/dynxds/internal/inspect"
+)
+
+// liveCluster returns the state of a cluster in the running channel: of one that routes lead to, or
+// of a member of an aggregate one that was asked for before.
+func (e *explainer) liveCluster(name string) (inspect.Cluster, bool) {
+	if c, ok := e.members[name]; ok {
+		return c, true
+	}
+	if e.source.Live == nil {
+		return inspect.Cluster{}, false
+	}
+	c, ok := e.source.Live(name)
+	for _, m := range c.Members {
+		if e.members == nil {
+			e.members = make(map[string]inspect.Cluster)
+		}
+		e.members[m.Cluster.Name] = m.Cluster
+	}
+	return c, ok
+}
+
+// live adds the state of the running channel, if the source knows it.
+func (e *explainer) live(c *Cluster, places map[string]string) {
+	state, ok := e.liveCluster(c.Name)
+	if !ok {
+		return
+	}
+	c.setPhase(&state)
+	if t := state.Traffic; t != nil && c.Settings != nil {
+		c.Settings.Requests = &t.InFlight
+	}
+	if state.Switching {
+		e.note("cluster %q: what is described serves until the connections for a newer version of the Cluster are ready", c.Name)
+	}
+	if state.Priorities == nil {
+		return
+	}
+	a := c.Assignment
+	a.Live, a.InUse, a.Reason, a.Priorities = true, -1, state.Why, nil
+	for i := range state.Priorities {
+		p := priorityOf(&state.Priorities[i], places)
+		share(p.Localities, c.Settings.AcrossLocalities)
+		if p.InUse {
+			a.InUse, a.Reason = i, p.Reason
+		}
+		a.Priorities = append(a.Priorities, p)
+	}
+}
+
+// setPhase sets what happens to RPCs. What the resources tell alone counts only while the balancer
+// has nothing of the cluster.
+func (c *Cluster) setPhase(state *inspect.Cluster) {
+	dropped := c.Assignment != nil && slices.ContainsFunc(c.Assignment.Drops, func(d Drop) bool { return d.Percent >= 100 })
+	switch {
+	case dropped, state.Phase == inspect.PhaseDormant:
+	case state.Phase == inspect.PhaseFailed:
+		c.Error, c.Waits = state.Why, ""
+	case state.Phase == inspect.PhaseResolving:
+		c.Error, c.Waits = "", state.Why
+	case state.State == inspect.TransientFailure:
+		c.Error, c.Waits = state.Why, ""
+	case state.State == inspect.Connecting:
+		c.Error, c.Waits = "", state.Why
+	default:
+		c.Error, c.Waits = "", ""
+	}
+}
+
+// liveAggregate says which member of an aggregate cluster is in use. It reports false if the source
+// does not know.
+func (e *explainer) liveAggregate(c *Cluster) bool {
+	state, ok := e.liveCluster(c.Name)
+	if !ok || len(state.Members) == 0 {
+		return false
+	}
+	c.setPhase(&state)
+	for i := range state.Members {
+		if m := &state.Members[i]; m.Use.InUse {
+			c.InUse, c.Reason = m.Cluster.Name, m.Use.Why
+		}
+	}
+	return true
+}
+
+func priorityOf(p *inspect.Priority, places map[string]string) Priority {
+	d := Priority{Priority: uint32(p.Number), InUse: p.Use.InUse, State: string(p.State), Reason: p.Use.Why}
+	for i := range p.Localities {
+		l := &p.Localities[i]
+		locality := Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone, Weight: l.Weight, State: string(l.State)}
+		for j := range l.Endpoints {
+			locality.Endpoints = append(locality.Endpoints, endpointOf(&l.Endpoints[j], places))
+		}
+		d.Localities = append(d.Localities, locality)
+	}
+	return d
+}
+
+func endpointOf(e *inspect.Endpoint, places map[string]string) Endpoint {
+	d := Endpoint{
+		Hostname: e.Hostname, Weight: e.Weight, Health: e.Health, Usable: e.Health == "HEALTHY" || e.Health == "UNKNOWN",
+		State: string(e.State), LastError: e.Error, Ejected: e.Ejection != nil,
+	}
+	if len(e.Addresses) > 0 {
+		d.Address, d.Additional, d.At = e.Addresses[0], e.Addresses[1:], places[e.Addresses[0]]
+	}
+	if e.Ejection != nil {
+		d.EjectedUntil = timeOrNil(e.Ejection.Until)
+	}
+	return d
+}

@@ -1,0 +1,168 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// InProcess explains RPCs of a channel of this process, by what its xDS client holds and by the
+// state of its connections. It is an error if no channel has the target. If the balancer does not
+// answer before ctx ends, the explanation is without the state of connections.
+func InProcess(ctx context.Context, request Request) (*Explanation, error) {
+	request, err := request.normal()
+	if err != nil {
+		return nil, err
+	}
+	channel, notes, err := channelOf(&request)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case channel.Mode == string(channels.DNS):
+		return unrouted(request, channel, "DNS resolves the channel, and no route decides: "+channel.Reason), nil
+	case channel.Config == nil:
+		return unrouted(request, channel, "RPCs wait for the channel's configuration: "+channel.Why), nil
+	}
+	client := clientOf(channel.Config)
+	if client == nil {
+		return unrouted(request, channel, "RPCs wait for the channel's configuration: its xDS client has just ended"), nil
+	}
+	s := fromDump(client.Dump(), client.Bootstrap())
+	s.Client.Channel = string(channel.State)
+	s.Notes = append(notes, channelNotes(channel.Config)...)
+	s.Live = func(name string) (inspect.Cluster, bool) { return channel.Cluster(ctx, name) }
+	request.Listener = channel.Config.Listener.Name
+	if request.Authority == "" {
+		request.Authority = channel.Config.Authority
+	}
+	request.Secure = request.Secure || channel.Config.Secure
+	return Explain(s, request)
+}
+
+// thisProcess is the Client.Source of the process itself.
+const thisProcess = "this process"
+
+// unrouted explains RPCs of a channel without xDS resources.
+func unrouted(request Request, c *inspect.Channel, outcome string) *Explanation {
+	return &Explanation{Request: request, Client: Client{Source: thisProcess, Channel: string(c.State)}, Outcome: outcome}
+}
+
+// channelOf returns the channel of a request. Of several it prefers one that is configured.
+func channelOf(r *Request) (*inspect.Channel, []string, error) {
+	authority, endpoint, err := ParseTarget(r.Target)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := channels.Inspect()
+	var found []inspect.Channel
+	var targets []string
+	for _, c := range all {
+		if a, e, err := ParseTarget(c.Target); err == nil && a == authority && e == endpoint && (r.Channel == 0 || r.Channel == c.Number) {
+			found = append(found, c)
+		}
+		if !slices.Contains(targets, c.Target) {
+			targets = append(targets, c.Target)
+		}
+	}
+	if len(found) == 0 {
+		list := "none has been used"
+		if len(targets) > 0 {
+			list = "there are " + strings.Join(targets[:min(len(targets), maxListed)], ", ")
+		}
+		return nil, nil, fmt.Errorf("no xDS channel of the process has the target %q; %s", r.Target, list)
+	}
+	best := slices.MaxFunc(found, func(a, b inspect.Channel) int { return compareBool(a.Config != nil, b.Config != nil) })
+	r.Target = best.Target
+	if len(found) == 1 {
+		return &best, nil, nil
+	}
+	return &best, []string{fmt.Sprintf("%d channels have the target; this is channel %d", len(found), best.Number)}, nil
+}
+
+// clientOf returns the xDS client of a configured channel, or nil.
+func clientOf(c *inspect.Config) *xdsclient.XDSClient {
+	for _, client := range xdsclient.Clients() {
+		if client.Bootstrap().Fingerprint() == c.Client {
+			return client
+		}
+	}
+	return nil
+}
+
+// channelNotes says what of the newest resources is not in use yet.
+func channelNotes(c *inspect.Config) (notes []string) {
+	if c.Error != "" {
+		notes = append(notes, "the channel has no configuration: "+c.Error)
+	}
+	if c.Waits > 0 {
+		notes = append(notes, fmt.Sprintf("the channel uses its old routes until %d clusters have answered: %s", c.Waits, strings.Join(c.WaitsFor, ", ")))
+	}
+	if c.NextRoutes != nil {
+		notes = append(notes, fmt.Sprintf("the channel uses its old routes until RouteConfiguration %q has answered", c.NextRoutes.Name))
+	}
+	return notes
+}
+
+// fromDump returns what a client of the process holds.
+func fromDump(d *xdsclient.Dump, config *bootstrap.Config) *Source {
+	s := &Source{Client: clientFromNode(d.Node)}
+	s.Client.Source = thisProcess
+	for _, server := range d.Servers {
+		one := Server{URI: server.URI, Connected: server.Connected}
+		if server.Err != nil {
+			one.Error = server.Err.Error()
+		}
+		s.Client.Servers = append(s.Client.Servers, one)
+	}
+	for i := range d.Resources {
+		r := &d.Resources[i]
+		if types[r.TypeURL] == nil {
+			continue
+		}
+		held := &Resource{
+			TypeURL: r.TypeURL, Name: r.Name, State: r.State.String(), Raw: r.Any(), Server: r.Server, Version: r.Version,
+			Updated: r.LastUpdated, options: xdsclient.DecodeOptions{Server: serverOf(config, r.Server), Bootstrap: config},
+		}
+		switch {
+		case r.Member && !r.Parameters.IsZero():
+			held.Variant = r.Parameters.String()
+		case !r.Member && !r.Constraints.IsZero():
+			held.Variant = r.Constraints.String()
+		}
+		if f := r.Failure; f != nil {
+			held.Error, held.ErrorVersion, held.ErrorTime = f.Err.Error(), f.Version, f.Time
+		}
+		s.Resources = append(s.Resources, held)
+	}
+	return s
+}
+
+// clientFromNode says who a client is.
+func clientFromNode(node *corepb.Node) Client {
+	return Client{NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion()}
+}
+
+// serverOf returns the server of a bootstrap with a URI, whose features decide how it is decoded, or nil.
+func serverOf(config *bootstrap.Config, uri string) *bootstrap.Server {
+	lists := [][]*bootstrap.Server{config.Servers}
+	for _, a := range config.Authorities {
+		lists = append(lists, a.Servers)
+	}
+	for _, list := range lists {
+		for _, s := range list {
+			if s.URI == uri {
+				return s
+			}
+		}
+	}
+	return nil
+}

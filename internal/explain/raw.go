@@ -1,0 +1,167 @@
+package explain
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// rawRoutes are the messages of a Listener and its routes, for what the decoded values do not
+// keep: levels, configurations of filters as messages, and the places that they were written at.
+type rawRoutes struct {
+	listener *listenerpb.Listener
+	manager  *hcmpb.HttpConnectionManager
+	config   *routepb.RouteConfiguration
+	host     int // the index of the virtual host in use
+}
+
+// setListener sets the messages of a Listener that was decoded before.
+func (r *rawRoutes) setListener(a *anypb.Any) {
+	r.listener, r.manager = new(listenerpb.Listener), new(hcmpb.HttpConnectionManager)
+	read(a, r.listener)
+	read(r.listener.GetApiListener().GetApiListener(), r.manager)
+	r.config = r.manager.GetRouteConfig()
+}
+
+func (r *rawRoutes) setRoutes(a *anypb.Any) {
+	r.config = new(routepb.RouteConfiguration)
+	read(a, r.config)
+}
+
+// read unmarshals a message that was decoded before, so that it cannot fail.
+func read(a *anypb.Any, m proto.Message) {
+	if err := proto.Unmarshal(a.GetValue(), m); err != nil {
+		proto.Reset(m)
+	}
+}
+
+func (r *rawRoutes) virtualHost() *routepb.VirtualHost {
+	if hosts := r.config.GetVirtualHosts(); r.host < len(hosts) {
+		return hosts[r.host]
+	}
+	return nil
+}
+
+// routes returns the routes of the virtual host in use, those that it is decoded without
+// included.
+func (r *rawRoutes) routes() []*routepb.Route { return r.virtualHost().GetRoutes() }
+
+func (r *rawRoutes) route(i int) *routepb.Route { return r.virtualHost().GetRoutes()[i] }
+
+func (r *rawRoutes) leftOut(i int) bool { return xdsresource.LeftOut(r.route(i)) }
+
+func (r *rawRoutes) routeName(i int) string { return r.route(i).GetName() }
+
+// hostAt returns where a virtual host was written.
+func (r *rawRoutes) hostAt(i int) string {
+	if hosts := r.config.GetVirtualHosts(); i < len(hosts) {
+		return place(hosts[i].GetMetadata(), provenance.Service)
+	}
+	return ""
+}
+
+// routeAt returns where a part of a route was written.
+func (r *rawRoutes) routeAt(i int, part string) string {
+	return place(r.route(i).GetMetadata(), part, provenance.Service)
+}
+
+// place returns the place of the first of the parts that has one.
+func place(m *corepb.Metadata, parts ...string) string {
+	places := provenance.Of(m)
+	at := ""
+	for _, part := range parts {
+		at = cmp.Or(at, places[part])
+	}
+	return at
+}
+
+// weightedConfigs returns the overrides of filters of c, an entry of the route's Forward. Entries
+// of weight 0 are not among these.
+func (r *rawRoutes) weightedConfigs(i int, route *xdsresource.Route, c *xdsresource.WeightedCluster) map[string]*anypb.Any {
+	n := 0
+	for _, raw := range r.route(i).GetRoute().GetWeightedClusters().GetClusters() {
+		if raw.GetWeight().GetValue() == 0 {
+			continue
+		}
+		if c == &route.Action.(*xdsresource.Forward).Clusters[n] {
+			return raw.GetTypedPerFilterConfig()
+		}
+		n++
+	}
+	return nil
+}
+
+// filterConfig returns the configuration of a filter in the Listener.
+func (r *rawRoutes) filterConfig(name string) *anypb.Any {
+	for _, f := range r.manager.GetHttpFilters() {
+		if f.GetName() == name {
+			return f.GetTypedConfig()
+		}
+	}
+	return nil
+}
+
+// overrideConfig returns the configuration in an entry of typed_per_filter_config.
+func overrideConfig(configs map[string]*anypb.Any, name string) *anypb.Any {
+	a := configs[name]
+	wrapper := new(routepb.FilterConfig)
+	if a.MessageIs(wrapper) {
+		read(a, wrapper)
+		return wrapper.GetConfig()
+	}
+	return a
+}
+
+// asJSON returns the message in an Any as JSON, nil if there is none. Of one of a type that is not
+// linked in it returns the type and the bytes.
+func asJSON(a *anypb.Any) json.RawMessage {
+	if a == nil {
+		return nil
+	}
+	var text []byte
+	m, err := a.UnmarshalNew()
+	if err == nil {
+		text, err = protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	}
+	if err != nil {
+		if text, err = json.Marshal(map[string]any{"@type": a.GetTypeUrl(), "value": a.GetValue()}); err != nil {
+			return nil
+		}
+	}
+	return compact(text)
+}
+
+// compact removes white space, which protojson varies.
+func compact(text []byte) json.RawMessage {
+	var b bytes.Buffer
+	if json.Compact(&b, text) != nil {
+		return nil
+	}
+	return b.Bytes()
+}
+
+// rawCluster and rawEndpoints read what the decoded values do not keep of these resources.
+func rawCluster(a *anypb.Any) *clusterpb.Cluster {
+	c := new(clusterpb.Cluster)
+	read(a, c)
+	return c
+}
+
+func rawEndpoints(a *anypb.Any) *endpointpb.ClusterLoadAssignment {
+	e := new(endpointpb.ClusterLoadAssignment)
+	read(a, e)
+	return e
+}

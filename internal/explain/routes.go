@@ -1,0 +1,115 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// tryRoutes goes through the routes of the virtual host, up to one that every RPC takes that
+// reaches it.
+func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
+	left := 1.0 // the part of the RPCs that no route so far has taken
+	next := 0   // of vh.Routes
+	for i := range e.raw.routes() {
+		if left == 0 {
+			e.out.RoutesLeft++
+			continue
+		}
+		r := Route{Index: i, At: e.raw.routeAt(i, "matches")}
+		if e.raw.leftOut(i) {
+			r.Name, r.LeftOut = e.raw.routeName(i), "gRPC clients leave the route out: its cluster_specifier is not set or not supported (gRFC A28)"
+			r.Match = "not read"
+			e.out.Routes = append(e.out.Routes, r)
+			continue
+		}
+		route := vh.Routes[next]
+		next++
+		r.Name, r.Match = route.Name, describeMatch(&route.Match)
+		taken := 0.0
+		if r.LeftOut = e.dialect.leavesOut(route); r.LeftOut == "" {
+			if r.Failed = e.unmet(&route.Match); r.Failed == nil {
+				taken = e.take(&r, route, left)
+			}
+		}
+		e.out.Routes = append(e.out.Routes, r)
+		left -= left * taken
+		if taken == 1 {
+			left = 0
+		}
+	}
+}
+
+// take sets the shares of a route whose conditions hold, and what becomes of the RPCs. It returns
+// the part of those that reach it that take it.
+func (e *explainer) take(r *Route, route *xdsresource.Route, left float64) float64 {
+	fraction := 1.0
+	if f := route.Match.FractionPerMillion; f != nil {
+		fraction = min(float64(*f)/matching.Million, 1)
+		share := percent(100 * fraction)
+		r.Fraction = &share
+	}
+	if fraction == 0 {
+		r.Failed = &Condition{Kind: "fraction", Want: "0% of the RPCs", Have: "any RPC"}
+		return 0
+	}
+	r.Share = percent(100 * left * fraction)
+	r.Action = e.action(r, route)
+	return fraction
+}
+
+// unmet returns the first condition that the RPCs do not meet, or nil.
+func (e *explainer) unmet(m *matching.Route) *Condition {
+	kind, i := m.Unmet(&e.rpc)
+	switch kind {
+	case matching.ConditionPath:
+		path, _ := matching.SplitQuery(e.request.Method)
+		return &Condition{Kind: "path", Want: describePath(m), Have: path}
+	case matching.ConditionQuery:
+		c := &Condition{Kind: "query", Name: m.Query[i].Name, Want: describeQuery(&m.Query[i]), Have: absent}
+		if value, present := matching.QueryParameter(e.request.Method, m.Query[i].Name); present {
+			c.Have = quote(value)
+		} else if !strings.Contains(e.request.Method, "?") {
+			c.Reason = "a method without a query meets no condition on it (gRFC A28)"
+		}
+		return c
+	case matching.ConditionHeader:
+		return e.unmetHeader(&m.Headers[i])
+	}
+	for i := range m.Headers {
+		if reason := e.dialect.neverMatches(&m.Headers[i]); reason != "" {
+			c := e.unmetHeader(&m.Headers[i])
+			c.Reason = reason
+			return c
+		}
+	}
+	return nil
+}
+
+func (e *explainer) unmetHeader(h *matching.Header) *Condition {
+	c := &Condition{Kind: "header", Name: h.Name, Want: describeHeader(h), Have: absent}
+	headers := e.rpc.Headers()
+	if value, present := headers.Get(h.Name); present {
+		c.Have = quote(value)
+		return c
+	}
+	switch {
+	case strings.HasSuffix(h.Name, "-bin"):
+		c.Reason = "gRPC takes headers whose names end in -bin for absent"
+	case h.Invert && h.Kind != matching.HeaderPresent:
+		c.Reason = "an inverted condition does not hold for a header that is absent"
+	}
+	return c
+}
+
+const absent = "absent"
+
+// title names a route in the outcome.
+func (r *Route) title() string {
+	if r.Name != "" {
+		return fmt.Sprintf("route %d %q", r.Index, r.Name)
+	}
+	return fmt.Sprintf("route %d", r.Index)
+}

@@ -1,0 +1,305 @@
+package explain
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds on what Text lists. JSON has all of it.
+const (
+	maxRun       = 10 // routes in a row that do not match
+	maxHosts     = 10 // virtual hosts beside the chosen one
+	maxEndpoints = 25 // of a locality
+	maxIgnored   = 5  // ignored fields of a resource
+)
+
+// Text returns the explanation for a terminal, the answer first. Long lists are shortened. Text of
+// resources and peers appears without control characters.
+func (e *Explanation) Text() string {
+	t := &text{}
+	t.head(e)
+	t.resource(e.Listener)
+	if e.RouteConfig != e.Listener {
+		t.resource(e.RouteConfig)
+	}
+	t.hosts(e.VirtualHosts)
+	t.routes(e)
+	for i := range e.Routes {
+		if e.Routes[i].Action != nil {
+			t.action(&e.Routes[i])
+		}
+	}
+	for i := range e.Clusters {
+		t.cluster(&e.Clusters[i])
+	}
+	return t.b.String()
+}
+
+// text is a page of lines.
+type text struct{ b strings.Builder }
+
+const indent = "    "
+
+// line adds a line, without control characters and white space at its end.
+func (t *text) line(depth int, format string, args ...any) {
+	line := strings.TrimRight(fmt.Sprintf(format, args...), " ")
+	t.b.WriteString(strings.Repeat(indent, depth))
+	for _, c := range line {
+		if unicode.IsPrint(c) && c != utf8.RuneError {
+			t.b.WriteRune(c)
+		} else {
+			quoted := strconv.QuoteRune(c)
+			t.b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	t.b.WriteByte('\n')
+}
+
+// heading begins a section.
+func (t *text) heading(format string, args ...any) {
+	t.b.WriteByte('\n')
+	t.line(0, format, args...)
+}
+
+// field adds a named line, if it has a value.
+func (t *text) field(depth int, name, value string) {
+	if value != "" {
+		t.line(depth, "%-12s %s", name, value)
+	}
+}
+
+// fields adds several lines under one name.
+func (t *text) fields(depth int, name string, values []string) {
+	for _, value := range values {
+		t.field(depth, name, value)
+		name = ""
+	}
+}
+
+// table adds rows with aligned columns.
+func (t *text) table(depth int, rows [][]string) {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			if i < len(row)-1 { // A long last cell widens nothing.
+				widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			}
+		}
+	}
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			b.WriteString(cell)
+			if i < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+			}
+		}
+		t.line(depth, "%s", b.String())
+	}
+}
+
+func (t *text) head(e *Explanation) {
+	to := e.Request.Target
+	if to == "" {
+		to = "Listener " + quote(e.Request.Listener)
+	}
+	t.field(0, "RPC", e.Request.Method+" to "+to)
+	client := e.Client.Source
+	if e.Client.Name != "" {
+		client += ": " + strings.TrimSpace(e.Client.Name+" "+e.Client.Version)
+	}
+	if e.Client.NodeID != "" {
+		client += ", node " + quote(e.Client.NodeID)
+	}
+	if e.Client.Channel != "" {
+		client += ", channel " + e.Client.Channel
+	}
+	t.field(0, "client", client)
+	if outcomes := e.outcomes(); len(outcomes) > 0 {
+		t.fields(0, "outcome", outcomes)
+	} else {
+		t.field(0, "outcome", e.Outcome)
+	}
+	t.fields(0, "note", e.Notes)
+}
+
+// resource adds a section for a resource.
+func (t *text) resource(s *ResourceStatus) {
+	if s == nil {
+		return
+	}
+	t.heading("%s %s%s", s.Type, quote(s.Name), behind(s.At))
+	t.status(s)
+}
+
+// status adds the lines of a resource below its heading.
+func (t *text) status(s *ResourceStatus) {
+	t.line(1, "%s", s.summary())
+	if s.Error != "" {
+		t.field(1, "error", s.failure())
+	}
+	t.fields(1, "rejected", s.Faults)
+	t.ignored(s)
+}
+
+func (t *text) ignored(s *ResourceStatus) {
+	var list []string
+	for i := range s.Ignored {
+		f := &s.Ignored[i]
+		line := f.Path + ": " + f.Reason
+		if f.Places > 1 {
+			line += fmt.Sprintf(" (at %d places)", f.Places)
+		}
+		if f.Severity != "info" {
+			line = f.Severity + ": " + line
+		}
+		list = append(list, line)
+	}
+	if n := len(list); n > maxIgnored {
+		list = append(list[:maxIgnored-1], fmt.Sprintf("and %d fields more", n-maxIgnored+1))
+	}
+	t.fields(1, "ignored", list)
+}
+
+// summary describes the state of a resource on one line.
+func (s *ResourceStatus) summary() string {
+	parts := []string{s.State}
+	if s.State == "" {
+		parts[0] = "not requested"
+	}
+	if s.Cached {
+		if s.State != "ACKED" {
+			parts = append(parts, "an older version is in use")
+		}
+		if s.Version != "" {
+			parts = append(parts, "version "+quote(s.Version))
+		}
+	}
+	if s.Server != "" {
+		parts = append(parts, "from "+s.Server)
+	}
+	if s.Updated != nil {
+		parts = append(parts, "of "+formatTime(*s.Updated))
+	}
+	if s.Variant != "" {
+		parts = append(parts, "variant "+s.Variant)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// failure describes the error of a resource.
+func (s *ResourceStatus) failure() string {
+	line := s.Error
+	if s.ErrorVersion != "" {
+		line = "version " + quote(s.ErrorVersion) + ": " + line
+	}
+	if s.ErrorTime != nil {
+		line = formatTime(*s.ErrorTime) + ": " + line
+	}
+	return line
+}
+
+func formatTime(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// behind puts a place behind a line.
+func behind(at string) string {
+	if at == "" {
+		return ""
+	}
+	return "  [" + at + "]"
+}
+
+func (t *text) hosts(hosts []VirtualHost) {
+	var others [][]string
+	chosen := -1
+	for i := range hosts {
+		if hosts[i].Chosen {
+			chosen = i
+		} else {
+			others = append(others, []string{"not " + quote(hosts[i].Name), hosts[i].Reason})
+		}
+	}
+	switch {
+	case chosen >= 0:
+		t.heading("virtual host %s%s", quote(hosts[chosen].Name), behind(hosts[chosen].At))
+		t.line(1, "%s", hosts[chosen].Reason)
+	case len(hosts) > 0:
+		t.heading("virtual hosts")
+	}
+	if n := len(others); n > maxHosts {
+		others = append(others[:maxHosts], []string{fmt.Sprintf("and %d more", n-maxHosts)})
+	}
+	t.table(1, others)
+}
+
+func (t *text) routes(e *Explanation) {
+	if len(e.Routes)+e.RoutesLeft == 0 {
+		return
+	}
+	t.heading("routes, in the order in which they are tried")
+	var rows [][]string
+	for i := 0; i < len(e.Routes); i++ {
+		end := i
+		for end < len(e.Routes) && e.Routes[end].Action == nil {
+			end++
+		}
+		if end-i <= maxRun {
+			rows = append(rows, e.Routes[i].row())
+			continue
+		}
+		for j := i; j < i+maxRun-2; j++ {
+			rows = append(rows, e.Routes[j].row())
+		}
+		rows = append(rows, []string{"…", fmt.Sprintf("%d more that do not match", end-i-maxRun+1)}, e.Routes[end-1].row())
+		i = end - 1
+	}
+	t.table(1, rows)
+	if e.RoutesLeft > 0 {
+		t.line(1, "%d more, which no RPC reaches", e.RoutesLeft)
+	}
+}
+
+// row is a route in the table of routes.
+func (r *Route) row() []string {
+	number := strconv.Itoa(r.Index)
+	if r.Name != "" {
+		number += " " + quote(r.Name)
+	}
+	result := ""
+	switch {
+	case r.LeftOut != "":
+		result = "left out: " + r.LeftOut
+	case r.Failed != nil:
+		result = "no: " + r.Failed.String()
+	default:
+		result = "taken by " + formatPercent(r.Share) + " of the RPCs" + behind(r.At)
+	}
+	return []string{number, r.Match, result}
+}
+
+// String says what the RPC has in place of what is wanted.
+func (c *Condition) String() string {
+	what := c.Kind
+	if c.Name != "" {
+		what += " " + c.Name
+	}
+	have := c.Have
+	if c.Kind == "path" {
+		have = quote(have)
+	}
+	text := fmt.Sprintf("%s is %s", what, have)
+	if c.Kind == "fraction" {
+		text = "its fraction is " + c.Want
+	}
+	if c.Reason != "" {
+		text += "; " + c.Reason
+	}
+	return text
+}

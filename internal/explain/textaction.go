@@ -1,0 +1,237 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+)
+
+func (t *text) action(r *Route) {
+	a := r.Action
+	t.heading("%s: %s of the RPCs%s", r.title(), formatPercent(r.Share), behind(r.At))
+	if a.Kind != kindForward {
+		t.field(1, a.Kind, strings.TrimSuffix(a.Code+": "+a.Message, ": "))
+	}
+	for i := range a.Destinations {
+		t.destination(&a.Destinations[i], "cluster")
+	}
+	t.filters(1, a.Filters)
+	if s := a.Timeout; s != nil {
+		t.field(1, "timeout", fmt.Sprintf("%s, by the %s%s%s", s.Value, s.Level, ignored(s.Ignored), behind(s.At)))
+	}
+	if p := a.Retry; p != nil {
+		t.field(1, "retry", fmt.Sprintf("on %s, %d attempts, after %s to %s, by the %s%s%s", strings.Join(p.On, ", "), p.MaxAttempts,
+			p.BaseBackoff, p.MaxBackoff, p.Level, ignored(p.Ignored), behind(p.At)))
+	}
+	t.fields(1, "hash", hashLines(a.HashPolicies))
+	t.rewrite(1, "path", a.Path)
+	t.rewrite(1, "authority", a.Authority)
+	t.headerEdits(1, a.Headers)
+	for i := range a.Mirrors {
+		t.destination(&a.Mirrors[i], "mirror")
+	}
+}
+
+func hashLines(list []HashPolicy) (lines []string) {
+	for i := range list {
+		h := &list[i]
+		line := h.Of
+		switch {
+		case h.Reason != "":
+			line += ": " + h.Reason
+		case h.Value != "":
+			line += ": " + quote(h.Value)
+		}
+		if h.Terminal {
+			line += " (terminal)"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// destination adds a cluster or a mirror of a route.
+func (t *text) destination(d *Destination, name string) {
+	line := quote(d.Cluster)
+	if d.Header != "" {
+		line += " (by header " + d.Header + ")"
+	}
+	line += "  " + formatPercent(d.Percent)
+	if d.Error != "" {
+		line += ": " + d.Error
+	}
+	t.field(1, name, line+ignored(d.Ignored)+behind(d.At))
+	t.filters(2, d.Filters)
+	t.headerEdits(2, d.Headers)
+	t.rewrite(2, "authority", d.Authority)
+}
+
+func (t *text) filters(depth int, filters []Filter) {
+	var lines []string
+	for i := range filters {
+		f := &filters[i]
+		line := quote(f.Name) + " " + f.Type
+		if f.Disabled {
+			line += ", disabled"
+		}
+		if f.Level != levelListener {
+			line += ", by the " + f.Level
+		}
+		config := f.Config
+		if f.Override != nil {
+			config = f.Override
+		}
+		if config != nil && !f.Disabled && string(config) != "{}" {
+			line += " " + string(config)
+		}
+		lines = append(lines, line+ignored(f.Ignored)+behind(f.At))
+	}
+	t.fields(depth, "filters", lines)
+}
+
+func (t *text) rewrite(depth int, name string, r *Rewrite) {
+	if r == nil {
+		return
+	}
+	to := quote(r.To)
+	if r.To == "" {
+		to = "the endpoint's hostname"
+	}
+	line := fmt.Sprintf("%s → %s (%s)", quote(r.From), to, r.By)
+	if r.Error != "" {
+		line += ": " + r.Error
+	}
+	t.field(depth, name, line+ignored(r.Ignored)+behind(r.At))
+}
+
+func (t *text) headerEdits(depth int, edits []HeaderEdit) {
+	var lines []string
+	for i := range edits {
+		h := &edits[i]
+		lines = append(lines, fmt.Sprintf("%s %s: %s%s", h.Side, h.Name, h.Edit, ignored(h.Ignored)+behind(h.At)))
+	}
+	t.fields(depth, "headers", lines)
+}
+
+// ignored says that the client does not act on something.
+func ignored(why string) string {
+	if why == "" {
+		return ""
+	}
+	return "; NOT IN FORCE: " + why
+}
+
+func (t *text) cluster(c *Cluster) {
+	what := formatPercent(c.Share) + " of the RPCs"
+	switch {
+	case c.Share > 0:
+	case c.Mirror:
+		what = "mirrors"
+	case c.Of != "":
+		what = "member of " + quote(c.Of)
+	}
+	t.heading("cluster %s: %s%s", quote(c.Name), what, behind(c.At))
+	if s := c.Resource; s != nil {
+		t.status(s)
+	}
+	t.field(1, "fails", c.Error)
+	t.field(1, "waits", c.Waits)
+	t.field(1, "type", c.Type)
+	for _, name := range c.Members {
+		line := quote(name)
+		if name == c.InUse {
+			line += "  in use: " + c.Reason
+		}
+		t.field(1, "member", line)
+	}
+	t.settings(c.Settings)
+	if c.Assignment != nil {
+		t.assignment(c.Assignment)
+	}
+}
+
+func (t *text) settings(s *ClusterSettings) {
+	if s == nil {
+		return
+	}
+	policy := s.Policy
+	if s.PolicyConfig != nil {
+		policy += " " + string(s.PolicyConfig)
+	}
+	if s.AcrossLocalities {
+		policy += ", across localities"
+	}
+	t.field(1, "policy", policy)
+	t.field(1, "security", s.TLS)
+	limit := fmt.Sprintf("%d concurrent RPCs", s.MaxRequests)
+	if s.Requests != nil {
+		limit += fmt.Sprintf(", now %d", *s.Requests)
+	}
+	t.field(1, "limit", limit)
+	t.field(1, "outliers", s.Outliers)
+	t.fields(1, "ignored", s.Ignored)
+}
+
+func (t *text) assignment(a *ClusterAssignment) {
+	if s := a.Resource; s != nil {
+		t.field(1, "endpoints", s.Type+" "+quote(s.Name)+": "+s.summary())
+		if s.Error != "" {
+			t.field(1, "error", s.failure())
+		}
+		t.fields(1, "rejected", s.Faults)
+		t.ignored(s)
+	}
+	for _, d := range a.Drops {
+		t.field(1, "drops", formatPercent(d.Percent)+", category "+quote(d.Category))
+	}
+	for i := range a.Priorities {
+		p := &a.Priorities[i]
+		line := "not in use"
+		if p.InUse {
+			line = "in use"
+		}
+		if p.State != "" {
+			line += ", " + p.State
+		}
+		if p.Reason != "" {
+			line += ": " + p.Reason
+		}
+		t.line(1, "%-12s %s", fmt.Sprintf("priority %d", p.Priority), line)
+		for j := range p.Localities {
+			t.locality(&p.Localities[j])
+		}
+	}
+}
+
+func (t *text) locality(l *Locality) {
+	name := strings.Trim(l.Region+"/"+l.Zone+"/"+l.SubZone, "/")
+	if name == "" {
+		name = "no name"
+	}
+	t.line(2, "locality %s: weight %d, %s of the priority  %s", name, l.Weight, formatPercent(l.Percent), l.State)
+	var rows [][]string
+	for i := range l.Endpoints {
+		if i == maxEndpoints && len(l.Endpoints) > maxEndpoints+1 {
+			rows = append(rows, []string{fmt.Sprintf("… and %d more", len(l.Endpoints)-i)})
+			break
+		}
+		rows = append(rows, l.Endpoints[i].row())
+	}
+	t.table(3, rows)
+}
+
+// row is an endpoint in the table of endpoints.
+func (e *Endpoint) row() []string {
+	state := e.State
+	if e.Ejected {
+		state = strings.TrimSpace(state + " ejected")
+		if e.EjectedUntil != nil {
+			state += " until " + formatTime(*e.EjectedUntil)
+		}
+	}
+	address := e.Address
+	if len(e.Additional) > 0 {
+		address += " (" + strings.Join(e.Additional, ", ") + ")"
+	}
+	last := strings.TrimSpace(e.LastError + behind(e.At))
+	return []string{address, e.Health, fmt.Sprintf("weight %d", e.Weight), state, last}
+}

@@ -1,0 +1,344 @@
+package meshroute
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
+	"github.com/dynxds/dynxds/internal/provenance"
+)
+
+const placedText = `name: owner
+spec:
+  to:
+  - targetRef: {kind: MeshService, name: s}
+    rules:
+    - matches:
+      - path: {prefix: /a}
+      - path: {prefix: /b}
+      backendRefs:
+      - {kind: MeshService, name: t}
+    - matches: [{path: {exact: /p.S/M}}]
+      filters:
+      - requestHeaderModifier: {set: [{name: x, value: y}]}
+---
+name: consumer
+spec:
+  targetRef: {kind: MeshService, name: frontend}
+  to:
+  - targetRef: {kind: MeshService, name: s}
+    rules:
+    - matches:
+      - path: {prefix: /b}
+      - path: {prefix: /a}
+      filters:
+      - requestMirror: {backendRef: {kind: MeshService, name: t}}
+`
+
+// placedInput has policies in a.yaml and services in b.yaml of the folder /etc/mesh.
+func placedInput(t testing.TB, text string) Input {
+	in := Input{SourceDir: "/etc/mesh/", Policies: policytest.Parse(t, "/etc/mesh/a.yaml", text), Services: services("s", "t")}
+	for i, s := range in.Services {
+		s.Source = Source{File: "/etc/mesh/b.yaml", Line: 10*i + 1}
+		s.Endpoints[0].Source = Source{File: s.Source.File, Line: 10*i + 3}
+	}
+	return in
+}
+
+// placesOf returns the places in the routes of a client by path, "part=places" in order.
+func placesOf(t testing.TB, m *Mesh, c Client, service string) map[string]string {
+	t.Helper()
+	config, ok := m.Routes(c, service).Message.(*routepb.RouteConfiguration)
+	if !ok {
+		t.Fatalf("%v has no routes", c)
+	}
+	got := make(map[string]string)
+	for _, r := range config.GetVirtualHosts()[0].GetRoutes() {
+		var parts []string
+		of := provenance.Of(r.GetMetadata())
+		for _, part := range slices.Sorted(maps.Keys(of)) {
+			parts = append(parts, part+"="+of[part])
+		}
+		got[r.GetMatch().GetPrefix()+r.GetMatch().GetPath()] = strings.Join(parts, "; ")
+	}
+	return got
+}
+
+// Each route names the lines of what it was made from, relative to the folder.
+func TestPlacesOfRoutes(t *testing.T) {
+	t.Parallel()
+	m := accepted(t, placedInput(t, placedText), nil)
+	for _, tc := range []struct {
+		client Client
+		want   map[string]string
+	}{
+		{frontend, map[string]string{
+			"/a": "backendRefs=a.yaml:10; filters=a.yaml:25; matches=a.yaml:23, a.yaml:7", "/a/": "backendRefs=a.yaml:10; filters=a.yaml:25; matches=a.yaml:23, a.yaml:7",
+			"/b": "backendRefs=a.yaml:10; filters=a.yaml:25; matches=a.yaml:22, a.yaml:8", "/b/": "backendRefs=a.yaml:10; filters=a.yaml:25; matches=a.yaml:22, a.yaml:8",
+			"/p.S/M": "filters=a.yaml:13; matches=a.yaml:11", "/": "",
+		}},
+		{Client{}, map[string]string{
+			"/a": "backendRefs=a.yaml:10; matches=a.yaml:7", "/a/": "backendRefs=a.yaml:10; matches=a.yaml:7",
+			"/b": "backendRefs=a.yaml:10; matches=a.yaml:8", "/b/": "backendRefs=a.yaml:10; matches=a.yaml:8",
+			"/p.S/M": "filters=a.yaml:13; matches=a.yaml:11", "/": "",
+		}},
+	} {
+		policytest.Equal(t, tc.client.String(), tc.want, placesOf(t, m, tc.client, "s"))
+	}
+}
+
+// The other resources name the lines of the service and its parts.
+func TestPlacesOfServices(t *testing.T) {
+	t.Parallel()
+	in := placedInput(t, placedText)
+	in.Services[0].TLS = &TLS{Identity: "id", Roots: "ca", SANs: exactSAN("s"), Source: Source{File: "/etc/mesh/b.yaml", Line: 5}}
+	config, err := pack(&corepb.Metadata{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Services[1].Filters = []*hcmpb.HttpFilter{{Name: "x", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: config}, IsOptional: true}}
+	in.Services[1].FiltersSource = Source{File: "/elsewhere/c.yaml", Line: 7}
+	got := make(map[string]map[string]string)
+	for _, r := range mustBuild(t, in, nil).Resources() {
+		switch m := r.Message.(type) {
+		case *listenerpb.Listener:
+			got["Listener "+m.GetName()] = provenance.Of(m.GetMetadata())
+		case *clusterpb.Cluster:
+			got["Cluster "+m.GetName()] = provenance.Of(m.GetMetadata())
+		case *routepb.RouteConfiguration:
+			got["RouteConfiguration "+m.GetName()] = provenance.Of(m.GetMetadata())
+			got["VirtualHost "+m.GetName()] = provenance.Of(m.GetVirtualHosts()[0].GetMetadata())
+		case *endpointpb.ClusterLoadAssignment:
+			got["LbEndpoint "+m.GetClusterName()] = provenance.Of(m.GetEndpoints()[0].GetLbEndpoints()[0].GetMetadata())
+		}
+	}
+	service := func(line int) map[string]string { return map[string]string{"service": fmt.Sprint("b.yaml:", line)} }
+	policytest.Equal(t, "places", map[string]map[string]string{
+		// That of a server is for whoever runs it.
+		"Listener grpc/server/10.0.0.1:80": nil,
+		"Listener s":                       service(1), "Listener t": {"service": "b.yaml:11", "filters": "c.yaml:7"},
+		"Cluster s": {"service": "b.yaml:1", "tls": "b.yaml:5"}, "Cluster t": service(11),
+		"LbEndpoint s": {"endpoint": "b.yaml:3"}, "LbEndpoint t": {"endpoint": "b.yaml:13"},
+		// Routes do not change when the service moves in its file.
+		"RouteConfiguration s": nil, "VirtualHost s": nil, "RouteConfiguration t": nil, "VirtualHost t": nil,
+	}, got)
+}
+
+// withoutMetadata removes the metadata of a message and of the messages in it.
+func withoutMetadata(m proto.Message) proto.Message {
+	m = proto.Clone(m)
+	clearMetadata(m.ProtoReflect())
+	return m
+}
+
+func clearMetadata(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.Name() == "metadata":
+			m.Clear(f)
+		case f.Message() == nil || f.IsMap():
+		case f.IsList():
+			for i := range v.List().Len() {
+				clearMetadata(v.List().Get(i).Message())
+			}
+		default:
+			clearMetadata(v.Message())
+		}
+		return true
+	})
+}
+
+// give gives each rule lines of its own.
+func give(policies []*Policy, first int) {
+	line := first
+	for _, p := range policies {
+		for i := range p.To {
+			for j := range p.To[i].Rules {
+				r := &p.To[i].Rules[j]
+				r.Line, r.FiltersLine, r.BackendRefsLine = line, line+1, line+2
+				line += 3
+				for k := range r.Matches {
+					r.Matches[k].Line = line
+					line++
+				}
+			}
+		}
+	}
+}
+
+// The property that places are for: whatever the policies, a variant names exactly the rules that
+// decide for the clients that get it, and with places it is otherwise the variant without.
+func TestPlaces_OfTheRulesThatDecide(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 4))
+	shared, several := 0, 0
+	for range 60 {
+		in := randomInput(r)
+		give(in.Policies, 1)
+		plain := mustBuild(t, in, nil)
+		in.SourceDir = "."
+		m := mustBuild(t, in, nil)
+		for i, of := range m.Resources() {
+			without := plain.Resources()[i]
+			if of.key() != without.key() || (of.Message == nil) != (without.Message == nil) ||
+				of.Message != nil && !proto.Equal(withoutMetadata(of.Message), without.Message) {
+				t.Fatalf("with places there is %v, without %v", of, without)
+			}
+		}
+		for _, s := range in.Services {
+			want := make(map[string][]map[string]map[string]bool) // by variant, for each route, by part
+			for _, c := range policytest.Clients() {
+				variant := m.Routes(c, s.Name)
+				if variant.Err != nil {
+					continue
+				}
+				of := decidedFor(in, c, s)
+				if want[variant.Parameters.Key()] == nil {
+					want[variant.Parameters.Key()] = make([]map[string]map[string]bool, len(of))
+				}
+				for i, parts := range of {
+					if want[variant.Parameters.Key()][i] == nil {
+						want[variant.Parameters.Key()][i] = make(map[string]map[string]bool)
+					}
+					for part, places := range parts {
+						if want[variant.Parameters.Key()][i][part] == nil {
+							want[variant.Parameters.Key()][i][part] = make(map[string]bool)
+						}
+						for _, place := range places {
+							want[variant.Parameters.Key()][i][part][place.String()] = true
+						}
+					}
+				}
+			}
+			for at, variant := range routesOf(m, s.Name) {
+				if variant.Err != nil {
+					continue
+				}
+				for i, route := range variant.Message.(*routepb.RouteConfiguration).GetVirtualHosts()[0].GetRoutes() {
+					got := make(map[string]map[string]bool)
+					for part, text := range provenance.Of(route.GetMetadata()) {
+						got[part] = make(map[string]bool)
+						for place := range strings.SplitSeq(text, ", ") {
+							got[part][place] = true
+						}
+						if part == provenance.Filters && len(got[part]) > 1 {
+							shared++
+						}
+					}
+					if len(m.destinations[s.Name].variants.leaves[at].outcome.rules[i]) > 1 {
+						several++
+						for part, places := range want[variant.Parameters.Key()][i] {
+							for place := range places {
+								if !got[part][place] {
+									t.Fatalf("route %d of %s %v has %v, which lacks %s", i, s.Name, variant.Parameters, got, place)
+								}
+							}
+						}
+						continue
+					}
+					policytest.Equal(t, fmt.Sprintf("places of route %d of %s %v", i, s.Name, variant.Parameters), want[variant.Parameters.Key()][i], got)
+					if t.Failed() {
+						t.FailNow()
+					}
+				}
+			}
+		}
+	}
+	if shared == 0 || several == 0 {
+		t.Errorf("%d variants are shared by clients whose filters are decided by different rules, %d routes by clients for whom different matches come to the same",
+			shared, several)
+	}
+}
+
+// decidedFor merges the policies for one client, and returns the places of the parts of each route.
+func decidedFor(in Input, c Client, s *Service) []map[string][]Source {
+	merged := meshpolicy.Merge(in.Policies, c, s.Name)
+	_, refs := routeTable{naming{in.Authority}, s.Name, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
+	var all []map[string][]Source
+	for _, ref := range refs {
+		ref := ref[0]
+		parts := make(map[string][]Source)
+		for i := range merged.Rules {
+			r := &merged.Rules[i]
+			if r.MatchesKey() != ref.matches {
+				continue
+			}
+			for _, o := range r.MatchesFrom {
+				parts[provenance.Matches] = append(parts[provenance.Matches], o.MatchSource(ref.match))
+			}
+			if r.Filters != nil {
+				parts[provenance.Filters] = []Source{r.FiltersFrom.FiltersSource()}
+			}
+			if r.BackendRefs != nil {
+				parts[provenance.BackendRefs] = []Source{r.BackendRefsFrom.BackendRefsSource()}
+			}
+		}
+		all = append(all, parts)
+	}
+	return all
+}
+
+// What did not move stays the same pointer, and moved rules change only what names them.
+func TestPlacesChangeOnlyWithTheirLines(t *testing.T) {
+	t.Parallel()
+	other := "---\nname: other\nspec: {to: [{targetRef: {kind: MeshService, name: t}, rules: [{filters: []}]}]}\n"
+	in := placedInput(t, placedText+other)
+	first := mustBuild(t, in, nil)
+	in.Policies = placedInput(t, placedText+other).Policies
+	second := mustBuild(t, in, first)
+	if changed, removed := second.Changes(first); len(changed)+len(removed) > 0 {
+		t.Errorf("policies that were read again at the same lines changed %v, %v", changed, removed)
+	}
+	in.Policies = placedInput(t, placedText+"# a comment\n"+other).Policies
+	third := mustBuild(t, in, second)
+	if changed, removed := third.Changes(second); len(changed) != 1 || changed[0].Name != "t" || len(removed) > 0 {
+		t.Errorf("a policy for t that moved changed %v, %v, want the routes to t", changed, removed)
+	}
+	if third.destinations["t"].compiled != first.destinations["t"].compiled {
+		t.Error("moved rules were compiled again")
+	}
+	moved := *in.Services[0]
+	moved.Source.Line++
+	in.Services = []*Service{&moved, in.Services[1]}
+	changed, removed := mustBuild(t, in, third).Changes(third)
+	var names []string
+	for _, r := range changed {
+		names = append(names, r.TypeURL[strings.LastIndex(r.TypeURL, ".")+1:]+" "+r.Name)
+	}
+	// The control plane compares them: the endpoints are equal.
+	want := []string{"Cluster s", "ClusterLoadAssignment s", "Listener s"}
+	if slices.Sort(names); !slices.Equal(names, want) || len(removed) > 0 {
+		t.Errorf("a service that moved changed %q, %v, want %q", names, removed, want)
+	}
+}
+
+// A rule that never decides, as a more specific one does wherever it could, is not named.
+func TestPlaces_NotOfRulesThatNeverDecide(t *testing.T) {
+	t.Parallel()
+	in := placedInput(t, `{name: all, spec: {to: [{targetRef: {kind: MeshService, name: s}, rules: [{backendRefs: [{kind: MeshService, name: s}]}]}]}}
+---
+{name: v2, spec: {targetRef: {kind: MeshSubset, tags: {version: v2}}, to: [{targetRef: {kind: MeshService, name: s}, rules: [{backendRefs: [{kind: MeshService, name: t}]}]}]}}
+---
+{name: frontend-v2, spec: {targetRef: {kind: MeshServiceSubset, name: frontend, tags: {version: v2}}, to: [{targetRef: {kind: MeshService, name: s}, rules: [{backendRefs: [{kind: MeshService, name: s}]}]}]}}
+`)
+	m := accepted(t, in, nil)
+	const matches = "matches=a.yaml:5, a.yaml:3, a.yaml:1"
+	policytest.Equal(t, "places for frontend", map[string]string{"/": "backendRefs=a.yaml:5, a.yaml:1; " + matches}, placesOf(t, m, frontend, "s"))
+	v2 := Client{Tags: map[string]string{"version": "v2"}}
+	policytest.Equal(t, "places for v2", map[string]string{"/": "backendRefs=a.yaml:3; matches=a.yaml:3, a.yaml:1"}, placesOf(t, m, v2, "s"))
+	policytest.Equal(t, "places for others", map[string]string{"/": "backendRefs=a.yaml:1; matches=a.yaml:1"}, placesOf(t, m, Client{}, "s"))
+}
