@@ -48,7 +48,9 @@ func Build(in Input, previous *Mesh) (*Mesh, error) {
 		return nil, err
 	}
 	b.compileServices()
+	b.mesh.shared = make(map[resourceKey]*Resource)
 	b.compileServers()
+	b.compileMissing()
 	b.compileDestinations()
 	if err := b.faults.Err(); err != nil {
 		return nil, err

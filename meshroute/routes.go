@@ -16,6 +16,8 @@ import (
 type routeTable struct {
 	naming  naming
 	service string
+	// known reports whether there is a service of that name.
+	known func(service string) bool
 	// grpc is set for clients that know only the routes of gRFC A28.
 	grpc bool
 }
@@ -62,7 +64,7 @@ const (
 	wholePath span = iota
 	// upToSegment: a prefix and the slash after it.
 	upToSegment
-	// anyPath: the prefix "/".
+	// anyPath: the prefix "/", or no condition.
 	anyPath
 )
 
@@ -72,12 +74,12 @@ const (
 func (t routeTable) routes(r meshpolicy.Route) []*routepb.Route {
 	value := r.Match.Path.Value
 	switch {
+	case r.Match.Path.IsAny():
+		return []*routepb.Route{t.route(r, anyPath, prefixPath("/"))}
 	case r.Match.Path.Type == meshpolicy.Exact:
 		return []*routepb.Route{t.route(r, wholePath, exactPath(value))}
 	case r.Match.Path.Type == meshpolicy.RegularExpression:
 		return []*routepb.Route{t.route(r, wholePath, regexPath(value))}
-	case value == "/":
-		return []*routepb.Route{t.route(r, anyPath, prefixPath("/"))}
 	default:
 		return []*routepb.Route{
 			t.route(r, wholePath, exactPath(value)),
@@ -185,8 +187,11 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 		case meshpolicy.ResponseHeaderModifier:
 			to.ResponseHeadersToAdd, to.ResponseHeadersToRemove = headerOptions(f.Headers), f.Headers.Remove
 		case meshpolicy.RequestMirror:
-			forward.RequestMirrorPolicies = append(forward.RequestMirrorPolicies,
-				&routepb.RouteAction_RequestMirrorPolicy{Cluster: t.cluster(f.Mirror)})
+			// A mirror that does not exist must not be in the way of the request itself.
+			if t.known(f.Mirror.Name) {
+				forward.RequestMirrorPolicies = append(forward.RequestMirrorPolicies,
+					&routepb.RouteAction_RequestMirrorPolicy{Cluster: t.cluster(f.Mirror)})
+			}
 		case meshpolicy.RequestRedirect:
 			if t.grpc {
 				// Some clients reject all routes if one of them redirects.
@@ -209,7 +214,11 @@ func (t routeTable) nowhere() *routepb.Route_Route {
 }
 
 func (t routeTable) cluster(ref *meshpolicy.BackendRef) string {
-	return t.naming.resource(clusterName, ref.Subset().ID)
+	id := ref.Subset().ID
+	if t.grpc && !t.known(ref.Name) {
+		id = missingID(id)
+	}
+	return t.naming.resource(clusterName, id)
 }
 
 // destination sets the cluster or the clusters. r may be nil.

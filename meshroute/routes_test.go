@@ -18,12 +18,13 @@ import (
 
 // fits is what the decision record says of matches, and nothing else.
 func fits(m *meshpolicy.Match, path string, headers metadata.MD) bool {
-	switch m.Path.Type {
-	case meshpolicy.Exact:
+	switch {
+	case m.Path == (meshpolicy.PathMatch{}):
+	case m.Path.Type == meshpolicy.Exact:
 		if path != m.Path.Value {
 			return false
 		}
-	case meshpolicy.Prefix:
+	case m.Path.Type == meshpolicy.Prefix:
 		covered, all := segments(m.Path.Value), segments(path)
 		if len(covered) > len(all) || !slices.Equal(covered, all[:len(covered)]) {
 			return false

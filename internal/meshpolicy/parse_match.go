@@ -21,7 +21,7 @@ func readMatches(v document.Value) []Match {
 
 func readMatch(v document.Value) Match {
 	o := v.Object("methods", "path", "headers", "queryParams")
-	m := Match{Line: v.Position().Line, Path: everyPath}
+	m := Match{Line: v.Position().Line}
 	methods := o.Field("methods")
 	for _, item := range methods.Items() {
 		m.Methods = append(m.Methods, item.OneOf("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"))
@@ -68,7 +68,7 @@ func readPathMatch(v document.Value) PathMatch {
 		if t, ok := short[name]; ok {
 			if len(o.Names()) > 1 {
 				o.Fault("write type and value", "%s has no other field beside it", name)
-				return everyPath
+				return PathMatch{}
 			}
 			m.Type, value = t, o.Field(name)
 		}
@@ -76,7 +76,7 @@ func readPathMatch(v document.Value) PathMatch {
 	if !value.Present() {
 		t, ok := readOneOf(o.Require("type"), Exact, Prefix, RegularExpression)
 		if value = o.Require("value"); !ok {
-			return everyPath
+			return PathMatch{}
 		}
 		m.Type = t
 	}

@@ -32,7 +32,7 @@ func checkRule(o document.Object, r *Rule) {
 	if has(RequestRedirect) && len(r.BackendRefs) > 0 {
 		o.Field("backendRefs").Fault("leave one of the two out", "a request that is redirected (RequestRedirect) goes to no backend")
 	}
-	onlyPrefixes := !slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Path.Type != Prefix })
+	onlyPrefixes := !slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Path.Type != Prefix && !m.Path.IsAny() })
 	if path := r.prefixModifier(); path != nil && !onlyPrefixes {
 		o.Field("filters").Fault("use replaceFullPath, or path matches of type Prefix", "replacePrefixMatch needs matches by Prefix, as only these have a prefix to replace")
 	}

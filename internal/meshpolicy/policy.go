@@ -134,7 +134,7 @@ type Rule struct {
 	// what the fields have starts, 0 if there is nothing.
 	Line, FiltersLine, BackendRefsLine int
 	// Matches are in canonical form: not empty, sorted, each once. A rule without matches has one
-	// that matches everything.
+	// without conditions.
 	Matches []Match
 	// Filters are applied in order. nil means unspecified, empty means none.
 	Filters []Filter
