@@ -75,6 +75,9 @@ func (b *builder) report() {
 		}
 	}
 	for _, p := range b.in.Policies {
+		for _, n := range p.Notes {
+			m.reports = append(m.reports, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Text})
+		}
 		for i := range p.To {
 			for j := range p.To[i].Rules {
 				b.reportRule(p, i, j)

@@ -7,6 +7,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/meshpolicy"
@@ -189,8 +190,9 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 		case meshpolicy.RequestMirror:
 			// A mirror that does not exist must not be in the way of the request itself.
 			if t.known(f.Mirror.Name) {
-				forward.RequestMirrorPolicies = append(forward.RequestMirrorPolicies,
-					&routepb.RouteAction_RequestMirrorPolicy{Cluster: t.cluster(f.Mirror)})
+				forward.RequestMirrorPolicies = append(forward.RequestMirrorPolicies, &routepb.RouteAction_RequestMirrorPolicy{
+					Cluster: t.cluster(f.Mirror), RuntimeFraction: fraction(f.MirrorPerMillion),
+				})
 			}
 		case meshpolicy.RequestRedirect:
 			if t.grpc {
@@ -239,6 +241,21 @@ func (t routeTable) destination(forward *routepb.RouteAction, r *meshpolicy.Merg
 		}
 		forward.ClusterSpecifier = &routepb.RouteAction_WeightedClusters{WeightedClusters: weighted}
 	}
+}
+
+// fraction returns a share with the smallest denominator, nil for all.
+func fraction(perMillion *uint32) *corepb.RuntimeFractionalPercent {
+	if perMillion == nil {
+		return nil
+	}
+	f := &typepb.FractionalPercent{Numerator: *perMillion, Denominator: typepb.FractionalPercent_MILLION}
+	switch {
+	case f.Numerator%1e4 == 0:
+		f.Numerator, f.Denominator = f.Numerator/1e4, typepb.FractionalPercent_HUNDRED
+	case f.Numerator%100 == 0:
+		f.Numerator, f.Denominator = f.Numerator/100, typepb.FractionalPercent_TEN_THOUSAND
+	}
+	return &corepb.RuntimeFractionalPercent{DefaultValue: f}
 }
 
 func headerOptions(m *meshpolicy.HeaderModifier) []*corepb.HeaderValueOption {

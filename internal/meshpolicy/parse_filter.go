@@ -1,6 +1,7 @@
 package meshpolicy
 
 import (
+	"math"
 	"net/http"
 	"strings"
 
@@ -58,9 +59,12 @@ func readFilter(v document.Value) (f Filter, ok bool) {
 	}
 	switch f.Type {
 	case RequestMirror:
-		m := config.Object("backendRef")
+		m := config.Object("backendRef", "percentage")
 		ref := readBackendRef(m.Require("backendRef"), false)
 		f.Mirror = &ref
+		if share := m.Field("percentage"); share.Present() {
+			f.MirrorPerMillion = perMillion(share.Number(0, 100) / 100)
+		}
 	case RequestRedirect:
 		f.Redirect = readRedirect(config)
 	case URLRewrite:
@@ -69,6 +73,11 @@ func readFilter(v document.Value) (f Filter, ok bool) {
 		f.Headers = readHeaderModifier(config)
 	}
 	return f, true
+}
+
+func perMillion(share float64) *uint32 {
+	n := uint32(math.Round(share * 1e6))
+	return &n
 }
 
 // checkFilterType compares the type of a filter with the field that was found.

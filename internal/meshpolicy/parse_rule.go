@@ -7,10 +7,20 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
+// readRule reads a rule, whose filters and backendRefs may be in default, as in Kuma.
 func readRule(v document.Value) Rule {
-	o := v.Object("matches", "filters", "backendRefs")
+	outer := v.Object("matches", "filters", "backendRefs", "default")
 	r := Rule{Line: v.Position().Line}
-	r.Matches = readMatches(o.Field("matches"))
+	r.Matches = readMatches(outer.Field("matches"))
+	o := outer
+	if inner := outer.Field("default"); inner.Present() {
+		o = inner.Object("filters", "backendRefs")
+		for _, field := range []string{"filters", "backendRefs"} {
+			if field := outer.Field(field); field.Present() {
+				field.Fault("write it in default", "the rule has the field \"default\"")
+			}
+		}
+	}
 	if filters := o.Field("filters"); filters.Present() {
 		r.Filters, r.FiltersLine = readFilters(filters), filters.Position().Line
 	}
@@ -80,14 +90,17 @@ func readBackendRefs(v document.Value) []BackendRef {
 
 // readBackendRef reads one destination. The weight is 1 if it is not given. A
 // MeshService with tags is taken for a MeshServiceSubset: an example of the decision
-// record has it so.
+// record has it so. The port, which Kuma has, makes no difference: endpoints have theirs.
 func readBackendRef(v document.Value, weighted bool) BackendRef {
-	fields := []string{"kind", "name", "tags"}
+	fields := append(slices.Clone(refNames), "port")
 	weight := uint64(0)
 	if weighted {
 		fields, weight = append(fields, "weight"), 1
 	}
 	o := v.Object(fields...)
+	if port := o.Field("port"); port.Present() {
+		port.Uint(1, 65535)
+	}
 	ref, kind, ok := refFields(o, meshService, meshServiceSubset)
 	if kind == meshService && o.Field("tags").Present() {
 		kind = meshServiceSubset

@@ -39,8 +39,16 @@ type Policy struct {
 	TargetRef TargetRef
 	// To has each destination once, and is not empty.
 	To []To
+	// Notes are what the document says that has no effect.
+	Notes []Note
 
 	targetKey string
+}
+
+// Note is about a part of a document.
+type Note struct {
+	Line       int
+	Path, Text string
 }
 
 // To has the rules for requests to one destination.
