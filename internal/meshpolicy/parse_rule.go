@@ -72,10 +72,14 @@ func (f *Filter) path() *PathModifier {
 
 // readBackendRefs reads destinations. The result is not nil.
 func readBackendRefs(v document.Value) []BackendRef {
+	return readBackends(v, func(item document.Value) BackendRef { return readBackendRef(item, true) })
+}
+
+func readBackends(v document.Value, read func(document.Value) BackendRef) []BackendRef {
 	refs := []BackendRef{}
 	var total uint64
 	for _, item := range v.Items() {
-		ref := readBackendRef(item, true)
+		ref := read(item)
 		total += uint64(ref.Weight)
 		refs = append(refs, ref)
 	}

@@ -33,6 +33,8 @@ func (s Source) String() string {
 // Policy is a MeshHTTPRoute: rules for the requests of some clients to some services. Parse and New
 // return policies; they must not be changed.
 type Policy struct {
+	// Kind is GRPCRouteKind, HTTPRouteKind, or empty for a MeshHTTPRoute.
+	Kind   string
 	Name   string
 	Source Source
 	// TargetRef selects the clients.
@@ -43,6 +45,20 @@ type Policy struct {
 	Notes []Note
 
 	targetKey string
+}
+
+// Path is the place of a rule in the document, or of a destination if rule is -1.
+func (p *Policy) Path(to, rule int) string {
+	switch {
+	case p.Kind == "" && rule < 0:
+		return fmt.Sprintf("spec.to[%d].targetRef", to)
+	case p.Kind == "":
+		return fmt.Sprintf("spec.to[%d].rules[%d]", to, rule)
+	case rule < 0:
+		return "spec.parentRefs"
+	default:
+		return fmt.Sprintf("spec.rules[%d]", rule)
+	}
 }
 
 // Note is about a part of a document.

@@ -39,7 +39,7 @@ func (f *file) read(doc document.Value) {
 	}
 	before := f.faults.Total()
 	fine := func() bool { return f.faults.Total() == before }
-	switch kind.OneOf(kindService, kindDenial, kindResource, meshpolicy.DocumentKind) {
+	switch kind.OneOf(kindService, kindDenial, kindResource, meshpolicy.DocumentKind, meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind) {
 	case kindService:
 		if s := readService(doc); fine() {
 			f.content.Services = append(f.content.Services, s)
@@ -54,6 +54,8 @@ func (f *file) read(doc document.Value) {
 		}
 	case meshpolicy.DocumentKind:
 		f.readPolicy(doc)
+	case meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind:
+		f.content.Policies = append(f.content.Policies, meshpolicy.ParseRoute(doc, kind.Text(), f.faults)...)
 	}
 }
 
