@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -53,6 +54,8 @@ type compiler struct {
 	exists  bool
 	parts   []meshpolicy.Part
 	denials []Denial
+	// settings are those of the service, or nil.
+	settings *routepb.RouteAction
 	// known reports whether there is a service of that name.
 	known func(service string) bool
 }
@@ -68,6 +71,11 @@ func (c *compiler) digest() [sha256.Size]byte {
 		for _, name := range to.Services() {
 			fmt.Fprintf(h, "%t", c.known(name))
 		}
+	}
+	if c.settings != nil {
+		// Text and names of a valid message are UTF-8; a service with others is a fault.
+		packed, _ := proto.MarshalOptions{Deterministic: true}.Marshal(c.settings)
+		fmt.Fprintf(h, "\nsettings %x", packed)
 	}
 	for _, d := range c.denials {
 		fmt.Fprintf(h, "\n%s %q", meshpolicy.Key(d.Clients), d.Reason)
@@ -152,7 +160,7 @@ func (c *compiler) policyNames() string {
 // beyondGRPC and misses.
 func (c *compiler) leaf(holding []int) (o *outcome, key string, size int) {
 	var parts []meshpolicy.Part
-	table := routeTable{naming: c.naming, service: c.service, known: c.known}
+	table := routeTable{naming: c.naming, service: c.service, known: c.known, settings: c.settings}
 	for _, i := range holding {
 		switch denial := i - len(c.parts); {
 		case denial < 0:

@@ -8,6 +8,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/meshpolicy"
@@ -19,6 +20,8 @@ type routeTable struct {
 	service string
 	// known reports whether there is a service of that name.
 	known func(service string) bool
+	// settings are those of the service for all of its routes, or nil.
+	settings *routepb.RouteAction
 	// grpc is set for clients that know only the routes of gRFC A28.
 	grpc bool
 }
@@ -175,6 +178,7 @@ func stringMatcher(v meshpolicy.ValueMatch) *matcherpb.StringMatcher {
 // action sets the action for matching requests.
 func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) {
 	forward := &routepb.RouteAction{}
+	proto.Merge(forward, t.settings)
 	t.destination(forward, r)
 	to.Action = &routepb.Route_Route{Route: forward}
 	if r == nil {

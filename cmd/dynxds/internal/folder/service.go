@@ -24,7 +24,7 @@ import (
 //	  typed_config: {"@type": …}
 //	tls: {mode: mutual, subjectAltNames: [spiffe://example.com/backend]}
 func readService(doc document.Value) *service {
-	o := doc.Object("kind", "name", "port", "endpoints", "filters", "tls")
+	o := doc.Object(append([]string{"kind", "name", "port", "endpoints", "filters", "tls"}, settingFields...)...)
 	s := &service{port: readPort(o.Field("port"))}
 	s.Service = &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(doc)}
 	seen := map[string]int{}
@@ -45,6 +45,7 @@ func readService(doc document.Value) *service {
 		s.Filters = append(s.Filters, filter)
 	}
 	s.TLS = readTLS(o.Field("tls"))
+	readSettings(o, s.Service)
 	return s
 }
 
