@@ -35,7 +35,7 @@ func TestSettings(t *testing.T) {
 		switch v := checkResource(t, r).(type) {
 		case *xdsresource.Cluster:
 			c := r.Message.(*clusterpb.Cluster)
-			if set := strings.HasPrefix(r.Name, "s"); set != (c.GetLbPolicy() == clusterpb.Cluster_RING_HASH) || set != ((v.Outliers != nil)) || set != (v.MaxRequests == 7) {
+			if set := strings.HasPrefix(r.Name, "s"); set != (c.GetLbPolicy() == clusterpb.Cluster_RING_HASH) || set != (v.Outliers != nil) || set != (v.MaxRequests == 7) {
 				t.Errorf("the Cluster %s is %v", r.Name, c)
 			}
 		case *xdsresource.RouteConfiguration:

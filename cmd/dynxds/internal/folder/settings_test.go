@@ -57,8 +57,8 @@ func TestFaultySettings(t *testing.T) {
 		"retry: {on: [UNAVAILABLE]}":                                              `retry.on[0]: unknown value "UNAVAILABLE"`,
 		"retry: {on: []}":                                                         `retry.on: RPCs are retried for no status`,
 		"retry: {on: [internal], backoff: {base: 2s, max: 1s}}":                   `retry.backoff.max: max is shorter than base`,
-		"timeout: -1s":                                                            `a.yaml:3: timeout: "-1s" is no duration above 0; write it like 1.5s or 250ms`,
-		"timeout: 5":                                                              `timeout: expected a string, found the number "5"`,
+		"timeout: -1s": `a.yaml:3: timeout: "-1s" is no duration above 0; write it like 1.5s or 250ms`,
+		"timeout: 5":   `timeout: expected a string, found the number "5"`,
 	} {
 		d := newDir(t)
 		d.write("a.yaml", frontend+text+"\n")
