@@ -29,6 +29,8 @@ interop: ## Run the tests against peers (go-control-plane's server, gRPC-Go's xd
 # (FLEET) take seconds for each operation of a peer.
 BENCHCOUNT ?= 5
 FLEET := Fleet|Channels|Repeats|Members
+# How many clients of a relay there are.
+RELAYCLIENTS ?= 10000
 # Benchmarks of single packages, which have no peer.
 PARTS := ^Benchmark(Select|Filters|DecodeRoutes|PatchRoutes|Match)$$
 PARTSOF := ./configselector ./internal/xdsresource ./xdsclient/dynparam
@@ -37,10 +39,11 @@ BENCHOUT := bin/bench
 .PHONY: bench
 bench: ## Run the benchmarks beside the peers, and make docs/benchmarks.md
 	@mkdir -p $(BENCHOUT)
-	cd interop && $(GO) test -run '^$$' -bench . -skip '$(FLEET)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m . | tee ../$(BENCHOUT)/rpcs.txt
+	cd interop && $(GO) test -run '^$$' -bench . -skip '$(FLEET)|Relay' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m . | tee ../$(BENCHOUT)/rpcs.txt
 	cd interop && $(GO) test -run '^$$' -bench '$(FLEET)' -benchtime 3x -count $(BENCHCOUNT) -timeout 30m . | tee ../$(BENCHOUT)/fleet.txt
+	cd interop && $(GO) test -run '^$$' -bench Relay -benchtime 10x -relay.clients $(RELAYCLIENTS) -timeout 30m . | tee ../$(BENCHOUT)/relay.txt
 	$(GO) test -run '^$$' -bench '$(PARTS)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) $(PARTSOF) | tee $(BENCHOUT)/parts.txt
-	cd tools && $(GO) run ./benchdoc -interop ../interop -o ../docs/benchmarks.md ../$(BENCHOUT)/rpcs.txt ../$(BENCHOUT)/fleet.txt ../$(BENCHOUT)/parts.txt
+	cd tools && $(GO) run ./benchdoc -interop ../interop -o ../docs/benchmarks.md ../$(BENCHOUT)/rpcs.txt ../$(BENCHOUT)/fleet.txt ../$(BENCHOUT)/relay.txt ../$(BENCHOUT)/parts.txt
 
 .PHONY: benchstat
 benchstat: ## Print the benchmarks of the last "make bench" as benchstat sees them

@@ -6,6 +6,9 @@ import "github.com/dynxds/dynxds/balancer/internal/traffic"
 type Traffic struct {
 	// Cluster and EDSService identify what is counted together (gRFC A32).
 	Cluster, EDSService string
+	// Started is the number of RPCs, retries included, that were given an endpoint. A rate is
+	// the difference of two readings.
+	Started uint64
 	// InFlight is the number of RPCs in flight, over all channels.
 	InFlight int64
 	// Refused is the number of RPCs over the limit of circuit_breakers.max_requests.
@@ -23,7 +26,7 @@ func TrafficByCluster() []Traffic {
 	for i, r := range reports {
 		all[i] = Traffic{
 			Cluster: r.Cluster, EDSService: r.Service,
-			InFlight: r.InFlight, Refused: r.Refused, Dropped: r.Dropped,
+			Started: r.Started, InFlight: r.InFlight, Refused: r.Refused, Dropped: r.Dropped,
 		}
 	}
 	return all

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -83,10 +86,20 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
+// pickOnly does what the picker of a cluster does.
+func pickOnly(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+	decision.FromContext(ctx).Sent("127.0.0.1:80")
+	return nil
+}
+
 // BenchmarkNotRetried is a unary RPC that succeeds at once, with and without a retry
 // policy.
 func BenchmarkNotRetried(b *testing.B) {
-	for name, policy := range map[string]*routepb.RetryPolicy{"no policy": nil, "policy": {RetryOn: "unavailable"}} {
+	for name, policy := range map[string]*routepb.RetryPolicy{
+		"no policy": nil, "policy": {RetryOn: "unavailable"},
+		"timeout":        {RetryOn: "unavailable", PerTryTimeout: durationpb.New(time.Minute)},
+		"previous hosts": {RetryOn: "unavailable", RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{{Name: "envoy.retry_host_predicates.previous_hosts"}}},
+	} {
 		b.Run(name, func(b *testing.B) {
 			route := toCluster("/", "c")
 			route.GetRoute().RetryPolicy = policy
@@ -96,7 +109,7 @@ func BenchmarkNotRetried(b *testing.B) {
 			opts := []grpc.CallOption{grpc.Header(&header)}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := s.Unary(ctx, "/S/M", nil, nil, nil, doNothing, opts); err != nil {
+				if err := s.Unary(ctx, "/S/M", nil, nil, nil, pickOnly, opts); err != nil {
 					b.Fatal(err)
 				}
 			}

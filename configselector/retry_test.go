@@ -17,6 +17,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/testutils"
@@ -126,6 +127,84 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestRetriableHeaders: Envoy, RetryPolicy.retriable_headers and retriable_request_headers.
+func TestRetriableHeaders(t *testing.T) {
+	t.Parallel()
+	is := func(name, value string) []matching.Header {
+		return []matching.Header{
+			{Name: "x-never", Kind: matching.HeaderPresent, Present: true},
+			{Name: name, String: matching.NewString(matching.StringExact, value, false)},
+		}
+	}
+	for _, test := range []struct {
+		name     string
+		policy   xdsresource.RetryPolicy
+		handle   func(int, grpc.ServerStream) error
+		attempts int
+	}{
+		{"a header of the response", xdsresource.RetryPolicy{RetriableHeaders: is("again", "yes")}, failing(2, codes.NotFound, "again", "yes"), 3},
+		{"another value", xdsresource.RetryPolicy{RetriableHeaders: is("again", "yes")}, failing(2, codes.NotFound, "again", "no"), 1},
+		{"the status", xdsresource.RetryPolicy{RetriableHeaders: is("grpc-status", "2")}, failing(2, codes.Unknown), 3},
+		{"another status", xdsresource.RetryPolicy{RetriableHeaders: is("grpc-status", "2")}, failing(2, codes.NotFound), 1},
+		{"after response headers", xdsresource.RetryPolicy{RetriableHeaders: is("again", "yes")}, func(n int, s grpc.ServerStream) error {
+			_ = s.SendHeader(metadata.Pairs("again", "yes"))
+			return failing(2, codes.NotFound, "again", "yes")(n, s)
+		}, 1},
+		{"a header of the request", xdsresource.RetryPolicy{RequestHeaders: is("idempotent", "yes")}, failing(2, codes.Unavailable), 3},
+		{"another request", xdsresource.RetryPolicy{RequestHeaders: is("idempotent", "maybe")}, failing(2, codes.Unavailable), 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachKind(t, func(t *testing.T, k kind) {
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle})
+				r := w.do(metadata.AppendToOutgoingContext(testutils.Context(t), "idempotent", "yes"), k, "/s/m", []string{"x"})
+				if got := len(w.seen()); got != test.attempts || (r.err == nil) != (got == 3) {
+					t.Errorf("%d attempts, want %d: %v", got, test.attempts, r.err)
+				}
+			})
+		})
+	}
+}
+
+// TestRetryOnConnectFailure: Envoy, retry_on connect-failure: no endpoint could be reached. The RPC
+// that was sent and failed is none.
+func TestRetryOnConnectFailure(t *testing.T) {
+	t.Parallel()
+	for _, sent := range []bool{false, true} {
+		route := retried(xdsresource.RetryPolicy{ConnectFailure: true})
+		route.Retry.Codes = 0
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
+		attempts := 0
+		fail := func(ctx context.Context) error {
+			attempts++
+			d := decision.FromContext(ctx)
+			if d.Fail(rpctrace.Unreachable); sent {
+				d.Sent("endpoint")
+			}
+			return status.Error(codes.Unavailable, "no endpoint")
+		}
+		want := 3
+		if sent {
+			want = 1
+		}
+		err := w.s.Unary(t.Context(), "/s/m", bytesOf("x"), bytesOf(""), w.cc,
+			func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				return fail(ctx)
+			}, nil)
+		if attempts != want || status.Code(err) != codes.Unavailable {
+			t.Errorf("unary, sent=%v: %d attempts, want %d: %v", sent, attempts, want, err)
+		}
+		attempts = 0
+		_, err = w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m",
+			func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+				return nil, fail(ctx)
+			}, nil)
+		if attempts != want || status.Code(err) != codes.Unavailable {
+			t.Errorf("streaming, sent=%v: %d attempts, want %d: %v", sent, attempts, want, err)
+		}
+	}
+}
+
 // TestFiltersDoNotNoticeRetries: retries happen in the router, behind the
 // filters.
 func TestFiltersDoNotNoticeRetries(t *testing.T) {
@@ -173,6 +252,37 @@ func TestADropIsNotRetried(t *testing.T) {
 	if attempts != 2 || status.Code(err) != codes.Unavailable {
 		t.Errorf("streaming: %d attempts, %v", attempts-1, err)
 	}
+}
+
+// A retry that the picker refuses, for a limit of the cluster, leaves the RPC with what its last
+// attempt got, and the reason.
+func TestARetryThatThePickerRefuses(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: failing(9, codes.Internal)})
+		attempts := 0
+		w.pick = func(ctx context.Context) error {
+			d := decision.FromContext(ctx)
+			if attempts++; attempts == 1 {
+				return nil
+			}
+			if a := d.Attempt(); a == nil || !a.Retry {
+				t.Error("the picker does not know that it picks for a retry")
+			}
+			d.Fail(rpctrace.MaxRetries)
+			return status.Error(codes.Unavailable, "too many retries")
+		}
+		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+		if attempts != 2 || status.Code(r.err) != codes.Internal || status.Convert(r.err).Message() != "try again; not retried: too many retries" {
+			t.Errorf("%d attempts: %v", attempts, r.err)
+		}
+		if !slices.Equal(r.trailer["attempt"], []string{"0"}) {
+			t.Errorf("trailer %v is not that of the last attempt", r.trailer)
+		}
+		if len(r.finished) != 1 || fmt.Sprint(r.finished[0]) != fmt.Sprint(r.err) {
+			t.Errorf("OnFinish got %v, want once %v", r.finished, r.err)
+		}
+	})
 }
 
 // TestRetriesWhenNoStreamCanBeHad: gRFC A6, "Transparent Retries": a failure of

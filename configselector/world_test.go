@@ -19,6 +19,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -31,8 +32,21 @@ type world struct {
 	ch *configselector.Channel
 	s  *configselector.Selector
 
+	pick func(ctx context.Context) error // what the picker does, or nil; see do
+
 	xdstest.State
-	rpcs []seen
+	rpcs  []seen
+	conns []net.Conn // that the channel has opened
+}
+
+// disconnect breaks the channel's connections.
+func (w *world) disconnect() {
+	w.Change(func() {
+		for _, c := range w.conns {
+			c.Close()
+		}
+		w.conns = nil
+	})
 }
 
 // seen is what the server saw of an RPC when it began.
@@ -63,7 +77,13 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	go func() { _ = server.Serve(l) }()
 	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			c, err := l.DialContext(ctx)
+			if err == nil {
+				w.Change(func() { w.conns = append(w.conns, c) })
+			}
+			return c, err
+		}),
 		grpc.WithAuthority("service"),
 	}, c.dial...)
 	cc, err := grpc.NewClient("passthrough:///bufconn", opts...)
@@ -105,13 +125,36 @@ func (w *world) await(t testing.TB, n int) []seen {
 	return w.seen()
 }
 
-// plainInvoker and plainStreamer are what gRPC gives to interceptors.
+// plainInvoker and plainStreamer are what gRPC gives to interceptors. The former stands for
+// the picker of clusters, too.
 func plainInvoker(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+	decision.FromContext(ctx).Sent("bufconn")
 	return cc.Invoke(ctx, method, req, reply, opts...)
 }
 
 func plainStreamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return cc.NewStream(ctx, desc, method, opts...)
+}
+
+func (w *world) picked(ctx context.Context) error {
+	if w.pick == nil {
+		return nil
+	}
+	return w.pick(ctx)
+}
+
+func (w *world) invoker(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+	if err := w.picked(ctx); err != nil {
+		return err
+	}
+	return plainInvoker(ctx, method, req, reply, cc, opts...)
+}
+
+func (w *world) streamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if err := w.picked(ctx); err != nil {
+		return nil, err
+	}
+	return plainStreamer(ctx, desc, cc, method, opts...)
 }
 
 // kind is one of the four kinds of RPC.
@@ -165,12 +208,12 @@ func (w *world) do(ctx context.Context, k kind, method string, requests []string
 	}()
 	if k.desc == nil {
 		reply := new(wrapperspb.BytesValue)
-		r.err = w.s.Unary(ctx, method, bytesOf(requests[0]), reply, w.cc, plainInvoker, opts)
+		r.err = w.s.Unary(ctx, method, bytesOf(requests[0]), reply, w.cc, w.invoker, opts)
 		r.replies = []string{string(reply.GetValue())}
 		return r
 	}
 	var s grpc.ClientStream
-	if s, r.err = w.s.Stream(ctx, k.desc, w.cc, method, plainStreamer, opts); r.err != nil {
+	if s, r.err = w.s.Stream(ctx, k.desc, w.cc, method, w.streamer, opts); r.err != nil {
 		return r
 	}
 	if !k.desc.ClientStreams {

@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"strings"
+
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -9,13 +11,26 @@ import (
 //
 // There are asks for names, for globs and for the wildcard. Only those for names have a choice.
 type ask struct {
-	// key is the key in the table, that of the constraints.
-	key         string
+	table *table
+	// number is that in the table's index.
+	number uint32
+	name   nameKey
+	// spelling is that of the first subscriber.
+	spelling string
+	// key is that of the constraints, and which the rest of the topic of a client that subscribes
+	// by locators.
+	key, which  string
 	constraints dynparam.Constraints
 	refused     *refusal
 	// choice is the entry for the subscriptions to a name, nil if there is none.
 	choice *entry
-	subs   map[*subscription]struct{}
+	// subs are numbers of subscriptions, in order.
+	subs []uint32
+	// demand is what the type's source answers; nil if there is no source, or the ask is unshared.
+	demand *Demand
+	// unshared is set if the source answers each subscription by itself; own are its demands.
+	unshared bool
+	own      map[*subscription]*Demand
 }
 
 // choose makes the choice among all variants.
@@ -30,7 +45,7 @@ func (a *ask) choose(t *table, s *slot) {
 // follow updates the choice after changes of the variants, which s already has. A change of a variant
 // that does not match, as most are, does not look at the others.
 func (a *ask) follow(t *table, s *slot, changes []variantChange) {
-	if a.refused != nil {
+	if a.refused != nil || a.demand != nil || a.unshared {
 		return
 	}
 	for _, c := range changes {
@@ -63,32 +78,43 @@ func (a *ask) contest(t *table, e *entry) {
 
 // join adds sub to the ask for a name, and returns the ask.
 func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *ask {
-	a := t.asks[key][askKey]
+	a := t.ask(key, askKey)
 	if a == nil {
-		a = &ask{key: askKey, constraints: l.constraints, refused: l.refused, subs: map[*subscription]struct{}{}}
-		a.choose(t, t.slots[key])
-		if t.asks[key] == nil {
-			t.asks[key] = map[string]*ask{}
+		a = &ask{
+			table: t, name: key, spelling: strings.Clone(l.name), key: askKey, which: l.which(),
+			constraints: l.constraints, refused: l.refused,
 		}
-		t.asks[key][askKey] = a
+		if t.source == nil || l.refused != nil {
+			a.choose(t, t.slots[key])
+		}
+		t.addAsk(a)
 	}
-	a.subs[sub] = struct{}{}
+	a.addSub(sub)
+	t.demanded(a, key, l.name, sub)
 	return a
 }
 
 // leave undoes join.
 func (t *table) leave(sub *subscription, key nameKey, askKey string) {
-	a := t.asks[key][askKey]
+	a := t.ask(key, askKey)
 	if a == nil {
 		return
 	}
-	delete(a.subs, sub)
-	if len(a.subs) > 0 {
-		return
+	a.removeSub(sub)
+	switch {
+	case a.unshared && a.own[sub] != nil:
+		a.own[sub].update()
+	case a.demand != nil && len(a.subs) == 0:
+		a.demand.update()
+	default:
+		a.dropIfUnused()
 	}
-	delete(t.asks[key], askKey)
-	if len(t.asks[key]) == 0 {
-		delete(t.asks, key)
+}
+
+// dropIfUnused removes an ask without subscriptions and demands.
+func (a *ask) dropIfUnused() {
+	if len(a.subs) == 0 && a.demand == nil && len(a.own) == 0 {
+		a.table.removeAsk(a)
 	}
 }
 
@@ -98,8 +124,10 @@ func (t *table) setWildcard(sub *subscription, on bool) {
 	switch {
 	case sub.dialect != byNames || !hasWildcard(t.typeURL):
 	case on:
-		t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
+		a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
+		sub.closeUnanswered(wildcardTopic, a)
 	default:
 		t.leave(sub, wildcardKey, sub.implicit.Key())
+		delete(sub.closed, wildcardTopic)
 	}
 }

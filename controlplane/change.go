@@ -57,16 +57,21 @@ func asksForWildcard(wanted map[topic]locator) bool {
 	return false
 }
 
-// sotwChange compares the names of a SotW request with the subscription.
+func isIn(set map[topic]locator, tp topic) bool {
+	_, ok := set[tp]
+	return ok
+}
+
+// sotwChange compares the names of a SotW request with the subscription. The caller holds Store.mu.
 func (s *selection) sotwChange(wanted map[topic]locator) subscriptionChange {
 	change := subscriptionChange{interest: s.nextSotWInterest(wanted), added: wanted, removed: map[topic]locator{}}
 	change.askedForAll = change.interest.wildcard() && !s.interest.wildcard()
 	if change.interest == interestWildcard {
 		delete(wanted, wildcardTopic)
 	}
-	for tp, l := range s.names {
-		if _, ok := wanted[tp]; !ok {
-			change.removed[tp] = l
+	for a := range s.asks() {
+		if tp := s.topicOf(a); !isIn(wanted, tp) {
+			change.removed[tp] = s.locator(a)
 		}
 	}
 	maps.DeleteFunc(wanted, func(tp topic, _ locator) bool { return s.named(tp) })
@@ -89,7 +94,7 @@ func (s *selection) nextSotWInterest(wanted map[topic]locator) interest {
 }
 
 // deltaChange is the change of a delta request. A topic in both sets stays subscribed, and is sent
-// again.
+// again. The caller holds Store.mu and stream.mu.
 func (s *selection) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
 	change := subscriptionChange{interest: s.nextDeltaInterest(asked, dropped), removed: map[topic]locator{}}
 	if hasWildcard(s.typeURL) {
@@ -99,8 +104,8 @@ func (s *selection) deltaChange(asked, dropped map[topic]locator, versions map[s
 		delete(dropped, wildcardTopic)
 	}
 	for tp := range dropped {
-		if _, ok := asked[tp]; !ok && s.named(tp) {
-			change.removed[tp] = s.names[tp]
+		if a := s.askOf(tp); a != nil && !isIn(asked, tp) {
+			change.removed[tp] = s.locator(a)
 		}
 	}
 	maps.DeleteFunc(asked, func(tp topic, _ locator) bool {
@@ -143,8 +148,8 @@ func (s *selection) nextLocatorInterest(asked, dropped map[topic]locator) intere
 	if asksForWildcard(asked) {
 		return interestWildcard
 	}
-	for tp := range s.topics[wildcardKey] {
-		if _, removed := dropped[tp]; !removed {
+	for a := range s.asksFor(wildcardKey) {
+		if !isIn(dropped, s.topicOf(a)) {
 			return interestWildcard
 		}
 	}

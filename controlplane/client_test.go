@@ -39,6 +39,8 @@ type testServer struct {
 	store   *controlplane.Store
 	control *controlplane.Server
 	conn    *grpc.ClientConn
+	// mirror is set if clients are served from another store, on demand.
+	mirror *mirror
 }
 
 // startServer starts a server with the last of the options, if there are any. Removals are sent at

@@ -34,11 +34,7 @@ func (c *computed) answer(node *corepb.Node) *entry {
 	if err == nil {
 		return &entry{resource: r}
 	}
-	st := status.Convert(err)
-	if st.Code() == codes.OK {
-		st = status.New(codes.Unknown, err.Error())
-	}
-	e, err := newResourceError(c.name, st)
+	e, err := newResourceError(c.name, statusOf(err))
 	if err != nil {
 		e, _ = newResourceError(c.name, status.New(codes.Internal, fmt.Sprintf("the error of %q cannot be sent", c.name)))
 	}
@@ -137,7 +133,7 @@ func (s *stream) computations() []computation {
 			if !sub.named(tp) {
 				continue
 			}
-			if e := t.asks[tp.name][sub.askKey(tp)].choice; sub.answers.answerTo(tp.name, e) == unanswered {
+			if e := sub.askOf(tp).choice; sub.answers.answerTo(tp.name, e) == unanswered {
 				todo = append(todo, computation{sub, tp.name, e, sub.answers.epoch})
 			}
 		}
@@ -180,8 +176,8 @@ func (s *Store) askedDPDS(name string) []askedTopic {
 			if a.choice == nil || a.choice.computed == nil {
 				continue
 			}
-			for sub := range a.subs {
-				asked = append(asked, askedTopic{sub, sub.topicOf(key, a)})
+			for sub := range a.subscriptions() {
+				asked = append(asked, askedTopic{sub, sub.topicOf(a)})
 			}
 		}
 	}

@@ -31,10 +31,14 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	rejected := sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
 	p.reportNACK(sub, rejected, req.GetErrorDetail())
-	return p.resubscribe(sub, sub.deltaChange(
-		requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
-		requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),
-		req.GetInitialResourceVersions()))
+	asked := requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
+	dropped := requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
+	if err := p.authorize(sub, asked, len(asked)+len(dropped) == 0); err != nil {
+		return err
+	}
+	return p.resubscribe(sub, func() subscriptionChange {
+		return sub.deltaChange(asked, dropped, req.GetInitialResourceVersions())
+	})
 }
 
 // push sends everything that is due, from one state of the store.

@@ -16,7 +16,7 @@ type composer struct {
 	// removed are the topics to report as removed, with the entries that the client knows.
 	removed map[topic]*entry
 	// sent are the resources in batch, for byLocators, where topics may share a resource.
-	sent map[namedResource]bool
+	sent map[resourceID]bool
 	// failed are the topics whose errors are in batch.
 	failed map[topic]bool
 }
@@ -27,8 +27,12 @@ func composeDelta(due dueChanges) deltaBatch {
 	sub := due.sub
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	w := &composer{t: due.table, sub: sub, due: due.pending.topics, batch: deltaBatch{sub: sub, answer: due.pending.all}}
-	if due.pending.all {
+	w := &composer{t: due.table, sub: sub, due: due.pending.topics, batch: deltaBatch{sub: sub}}
+	switch {
+	case due.pending.all && sub.wildcardClosed():
+		sub.pending.merge(pending{all: true, allAgain: due.pending.allAgain}) // due when it opens
+	case due.pending.all:
+		w.batch.answer = true
 		w.addAll(due.pending.allAgain)
 	}
 	w.openGlobs()
@@ -38,6 +42,7 @@ func composeDelta(due dueChanges) deltaBatch {
 		}
 	}
 	w.addRivals()
+	w.addHeartbeats(due.pending.renewed)
 	w.remove()
 	w.batch.sort()
 	return w.batch
@@ -54,10 +59,10 @@ func (w *composer) add(tp topic, again bool) {
 func (w *composer) addAll(again bool) {
 	for key := range w.t.slots {
 		if !key.isGlob() {
-			w.addMember(key, again, w.sub.inWildcard)
+			w.addMember(key, again, func(tp topic, e *entry) bool { return w.sub.inWildcard(tp, e, true) })
 		}
 	}
-	for tp, old := range w.sub.sent {
+	for tp, old := range w.sub.sent.all {
 		if old != absence && !tp.name.isGlob() && w.isMember(tp) {
 			w.add(tp, again)
 		}
@@ -101,7 +106,7 @@ func (w *composer) openGlobs() {
 			w.addMember(key, again, func(tp topic, e *entry) bool { return w.inOne(glob, e) })
 		}
 	}
-	for tp, old := range w.sub.sent {
+	for tp, old := range w.sub.sent.all {
 		if old == absence || tp.name.collection == "" || tp.name.isGlob() || !w.isMember(tp) {
 			continue
 		}
@@ -119,8 +124,8 @@ func (w *composer) globsOf(key nameKey) []topic {
 		return []topic{{name: key.glob()}}
 	}
 	var globs []topic
-	for glob := range w.sub.topics[key.glob()] {
-		globs = append(globs, glob)
+	for a := range w.sub.asksFor(key.glob()) {
+		globs = append(globs, w.sub.topicOf(a))
 	}
 	return globs
 }
@@ -130,11 +135,16 @@ func (w *composer) inOne(glob topic, e *entry) bool {
 	if w.sub.dialect == byNames {
 		return true
 	}
-	l := w.sub.names[glob]
-	return l.refused == nil && l.constraints.Match(e.parameters())
+	a := w.sub.askOf(glob)
+	return a != nil && a.refused == nil && a.constraints.Match(e.parameters())
 }
 
 func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
+	now := w.sub.current(w.t, tp)
+	if now == awaited {
+		w.sub.closed.openLater(tp, again)
+		return
+	}
 	// The client learns which members exist, so none is kept.
 	for member := range w.sub.kept {
 		if member.name.collection == tp.name.collection {
@@ -142,8 +152,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 			w.add(member, false)
 		}
 	}
-	old, known := w.sub.sent[tp]
-	now := w.sub.current(w.t, tp)
+	old, known := w.sub.sent.last(tp)
 	switch {
 	case now != nil && (again || !known || !old.sameVersion(now)):
 		w.addError(tp, now)
@@ -173,17 +182,25 @@ func (w *composer) isEmpty(glob topic) bool {
 // compose compares what is under a topic with what the client knows.
 func (w *composer) compose(tp topic, again bool) {
 	sub := w.sub
-	old, known := sub.sent[tp]
-	now := sub.current(w.t, tp)
+	a := sub.askOf(tp)
+	old, known := sub.sent.lastOf(tp, a)
+	now := sub.currentOf(w.t, tp, a)
 	if now == unanswered {
 		sub.postpone(tp, again)
 		return
 	}
-	named, is := sub.named(tp), cmp.Or(now, old)
+	if now == awaited {
+		sub.awaits(tp, again)
+		return
+	}
+	named, is := a != nil, cmp.Or(now, old)
 	// Members of a collection in error are not sent as members.
-	inGlob := sub.inGlob(tp, is) && w.t.slots[tp.name.glob()] == nil
-	if !named && !inGlob && !sub.inWildcard(tp, is) {
-		if again {
+	inError := w.t.slots[tp.name.glob()] != nil
+	inGlob := !inError && sub.inGlob(tp, is, true)
+	if !named && !inGlob && !sub.inWildcard(tp, is, true) {
+		// What a closed collection covers is due when it opens.
+		closed := !inError && sub.inGlob(tp, is, false) || sub.inWildcard(tp, is, false)
+		if again && !closed {
 			w.composeRemoval(tp, old, named) // the client has just unsubscribed
 		}
 		return
@@ -197,11 +214,11 @@ func (w *composer) compose(tp topic, again bool) {
 			w.composeRemoval(tp, old, named)
 		}
 	case known && !again && old.sameVersion(now):
-		sub.sent.set(tp, now)
+		sub.sent.setOf(tp, a, now)
 	case now.err != nil:
 		w.addError(tp, now)
 	default:
-		w.addResource(tp, now)
+		w.addResource(tp, a, now)
 	}
 }
 
@@ -211,7 +228,7 @@ func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
 		w.sub.sent.set(tp, absence)
 	} else if old != nil {
 		w.markRemoved(tp, old)
-		delete(w.sub.sent, tp)
+		w.sub.sent.forget(tp)
 	}
 }
 
@@ -231,17 +248,21 @@ func (w *composer) addError(tp topic, e *entry) {
 	w.failed[tp] = true
 }
 
-func (w *composer) addResource(tp topic, e *entry) {
-	w.sub.sent.set(tp, e)
-	next := namedResource{w.sub.spelling(tp, e), e.resource}
+func (w *composer) addResource(tp topic, a *ask, e *entry) {
+	w.sub.sent.setOf(tp, a, e)
+	next := namedResource{name: e.name(), resource: e.resource}
+	if a != nil {
+		next.name = w.sub.locator(a).name
+	}
 	if w.sub.dialect == byLocators {
-		if w.sent[next] {
+		id := e.resource.id()
+		if id.name = next.name; w.sent[id] {
 			return
 		}
 		if w.sent == nil {
-			w.sent = map[namedResource]bool{}
+			w.sent = map[resourceID]bool{}
 		}
-		w.sent[next] = true
+		w.sent[id] = true
 	}
 	w.batch.resources = append(w.batch.resources, next)
 }
@@ -256,7 +277,7 @@ func (w *composer) addRivals() {
 			case e.err != nil:
 				w.addError(tp, e)
 			default:
-				w.addResource(tp, e)
+				w.addResource(tp, w.sub.askOf(tp), e)
 			}
 		})
 	}
@@ -281,7 +302,7 @@ func (w *composer) remove() {
 // repair sends a subscription again after the removal of a variant from a collection, if its name
 // and constraints are exactly those of the removal: the client may apply it to both.
 func (w *composer) repair(lost topic, old *entry) {
-	if _, ok := lost.variant(); !ok || len(w.sub.topics[lost.name]) == 0 {
+	if _, ok := lost.variant(); !ok || w.sub.count(lost.name) == 0 {
 		return
 	}
 	exactly, err := dynparam.Exact(old.parameters().Map())

@@ -31,6 +31,8 @@ type (
 	namedResource struct {
 		name     string
 		resource *Resource
+		// heartbeat is set to send it without its bytes.
+		heartbeat bool
 	}
 	namedLoss struct {
 		topic topic
@@ -76,6 +78,20 @@ func (r *Resource) size() int {
 	return envelopeSize + len(r.version) + len(r.parameters.Key()) + len(r.packed.TypeUrl) + len(r.packed.Value)
 }
 
+func (n namedResource) size() int {
+	if n.heartbeat {
+		return 2*envelopeSize + len(n.name) + len(n.resource.parameters.Key())
+	}
+	return n.resource.size() + len(n.name)
+}
+
+func (n namedResource) message(d dialect) *discoverypb.Resource {
+	if n.heartbeat {
+		return n.resource.heartbeat(n.name, d)
+	}
+	return n.resource.message(n.name, d)
+}
+
 // nextResponse moves items of about limit bytes, at least one, from n into a response.
 func (n *deltaBatch) nextResponse(limit int) *discoverypb.DeltaDiscoveryResponse {
 	n.answer = false
@@ -90,10 +106,10 @@ func (n *deltaBatch) nextResponse(limit int) *discoverypb.DeltaDiscoveryResponse
 		next := n.resources[0]
 		// Variants of one name stay together: the client chooses among all of them.
 		together := i > 0 && resp.Resources[i-1].Name == next.name
-		if !fits(next.resource.size()+len(next.name)) && !together {
+		if !fits(next.size()) && !together {
 			return resp
 		}
-		resp.Resources = append(resp.Resources, next.resource.message(next.name, n.sub.dialect))
+		resp.Resources = append(resp.Resources, next.message(n.sub.dialect))
 		n.resources = n.resources[1:]
 	}
 	for ; len(n.removed) > 0 && fits(envelopeSize+len(n.removed[0])); n.removed = n.removed[1:] {

@@ -13,7 +13,8 @@
 //   - Store holds the variants of each resource, or the errors in place of them, by type and name,
 //     and the subscriptions to each name, by their constraints. The cost of an update is therefore
 //     that of the changes and their subscribers, whatever else the store holds; and the choice of a
-//     variant is made once for all subscriptions with equal constraints.
+//     variant is made once for all subscriptions with equal constraints. These share an ask, which
+//     holds the choice, or what a source answered.
 //   - A stream reads requests: sotw and delta turn each into a change of a subscription's selection,
 //     which makes topics due.
 //   - A subscription holds what is selected, what is due, what was sent, and what was deleted but is
@@ -29,6 +30,31 @@
 // other client has no constraints, which match all variants, or those of [Options.NodeConstraints],
 // and is sent one variant of each name, by dynparam.Constraints.Choose. [Tx.SetDPDS] gives each
 // client the constraints to send.
+//
+// # Resources on demand
+//
+// A program need not know all resources beforehand. [Store.Compute] computes those of a type for each
+// name and constraints that clients subscribe to; the package examples/sharding of this module
+// shards endpoints with it. [Store.OnDemand] tells a program the first and the last subscriber of each
+// ([Demand]), and lets it answer whenever it can ([Tx.Answer]): so a proxy subscribes to what its
+// clients subscribe to. What nobody subscribes to is not kept.
+//
+// Clients with equal constraints share a demand, and its answer. A resource with
+// cache_control.do_not_cache is never shared ([NewResource]), nor is one of DPDS (TP2,
+// "Non-Cacheability of DPDS"): each client has a demand of its own, with its node. Where resources
+// depend on the node in other ways, [Options.StoreFor] serves different nodes from different stores.
+//
+// [NewResource] takes a resource as it was received: bytes, version, dynamic parameters, aliases, TTL
+// and cache control are sent on unchanged. A delta client that moves between servers with
+// the same versions is sent nothing (initial_resource_versions).
+//
+// # Limits
+//
+// Clients are bounded by [Options]: MaxStreams, MaxSubscriptions and MaxNameBytes. A client that does
+// not read costs no more than one that does: what is due to it are names, and the newest state of each.
+// A NACK is not answered; a nonce that is unknown or outdated has no effect. A stream costs about
+// 8 bytes for each subscription, beside what is shared by all subscribers of the same name, and 30 kB,
+// most of it the stacks of gRPC's goroutines.
 //
 // # Order
 //
@@ -55,6 +81,6 @@
 // # Names
 //
 // Names of xRFC TP1 (xdstp:) are compared in canonical form: percent-decoded, with sorted context
-// parameters. Delta responses and errors use the client's spelling. Resource aliases are not
-// supported.
+// parameters. Delta responses and errors use the client's spelling. The aliases of a resource are sent
+// with it; a client cannot subscribe by an alias.
 package controlplane

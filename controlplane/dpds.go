@@ -3,8 +3,6 @@ package controlplane
 import (
 	"context"
 
-	"google.golang.org/grpc/peer"
-
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -29,10 +27,9 @@ func (d *dpds) DeltaDynamicParameterConstraints(wire dpdspb.DynamicParametersDis
 // error for every name that does not exist.
 func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discoverypb.DiscoveryRequest) (*discoverypb.DiscoveryResponse, error) {
 	s := d.server
-	from, _ := peer.FromContext(ctx)
-	st := s.begin(ProtocolSotW, dynparam.MapTypeURL, from)
-	if st == nil {
-		return nil, errClosed
+	st, err := s.begin(ctx, ProtocolSotW, dynparam.MapTypeURL)
+	if err != nil {
+		return nil, err
 	}
 	defer s.end(st)
 	req.ResponseNonce, req.ErrorDetail = "", nil
@@ -40,8 +37,8 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 	if err := p.handleRequest(req); err != nil {
 		return nil, err
 	}
-	resp := &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL, VersionInfo: formatVersion(s.store.Version())}
-	err := p.push(func(pushed *discoverypb.DiscoveryResponse) error {
+	resp := &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL, VersionInfo: formatVersion(st.store.Version())}
+	err = p.push(func(pushed *discoverypb.DiscoveryResponse) error {
 		resp = pushed
 		return nil
 	})

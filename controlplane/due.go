@@ -15,9 +15,11 @@ type pending struct {
 	// topics has for each topic whether it is due even if the client knows it, as the
 	// client subscribed again.
 	topics map[topic]bool
+	// renewed are the topics whose resources' TTLs begin again.
+	renewed map[topic]struct{}
 }
 
-func (p *pending) empty() bool { return !p.all && len(p.topics) == 0 }
+func (p *pending) empty() bool { return !p.all && len(p.topics) == 0 && len(p.renewed) == 0 }
 
 func (p *pending) add(tp topic, again bool) {
 	if p.topics == nil {
@@ -26,12 +28,27 @@ func (p *pending) add(tp topic, again bool) {
 	p.topics[tp] = p.topics[tp] || again
 }
 
+// merge adds what was due before.
+func (p *pending) merge(earlier pending) {
+	p.all, p.allAgain = p.all || earlier.all, p.allAgain || earlier.allAgain
+	for tp, again := range earlier.topics {
+		p.add(tp, again)
+	}
+	if p.renewed == nil {
+		p.renewed = earlier.renewed
+	}
+	maps.Copy(p.renewed, earlier.renewed)
+}
+
 // dueChanges are the changes of one type that are due.
 type dueChanges struct {
 	sub     *subscription
 	table   *table
 	pending pending
 }
+
+// onlyRenewed reports whether nothing but heartbeats is due.
+func (d dueChanges) onlyRenewed() bool { return !d.pending.all && len(d.pending.topics) == 0 }
 
 // markDue queues sub if something of it is due. The caller holds mu.
 func (s *stream) markDue(sub *subscription) {
@@ -75,6 +92,14 @@ func (sub *subscription) postpone(tp topic, again bool) {
 	sub.stream.markDue(sub)
 }
 
+// awaits leaves out a topic that the source has not answered. If the client subscribed to it again, the
+// answer is sent whatever it is. The caller holds stream.mu.
+func (sub *subscription) awaits(tp topic, again bool) {
+	if again {
+		sub.sent.forget(tp)
+	}
+}
+
 // due records what a change of the subscription makes due. t is its table; the caller holds
 // Store.mu.
 func (sub *subscription) due(t *table, change subscriptionChange, before interest) {
@@ -83,7 +108,7 @@ func (sub *subscription) due(t *table, change subscriptionChange, before interes
 	defer s.mu.Unlock()
 	for tp := range change.removed {
 		sub.answers.forget(tp.name)
-		delete(sub.sent, tp)
+		sub.sent.forget(tp)
 		delete(sub.pending.topics, tp)
 		sub.kept.restore(tp)
 	}
@@ -177,12 +202,19 @@ func (sub *subscription) acceptClaim(t *table, name, version string) {
 		sub.sent.set(topic{name: key}, claim(name, version))
 		return
 	}
-	if len(sub.topics[key]) > 0 {
-		for tp := range sub.topics[key] {
-			if len(sub.topics[key]) == 1 {
-				sub.sent.set(tp, claim(name, version))
+	if n := sub.count(key); n > 0 {
+		for a := range sub.asksFor(key) {
+			if n == 1 {
+				sub.sent.set(sub.topicOf(a), claim(name, version))
 			}
 		}
+		return
+	}
+	if len(sub.closed) > 0 {
+		if sub.deferred == nil {
+			sub.deferred = map[string]string{}
+		}
+		sub.deferred[name] = version
 		return
 	}
 	covered := false
@@ -209,7 +241,7 @@ func (sub *subscription) forgetUnwanted() {
 	if !sub.interest.wildcard() {
 		sub.pending.all, sub.pending.allAgain = false, false
 	}
-	maps.DeleteFunc(sub.sent, func(tp topic, e *entry) bool { return !sub.wants(tp, e) })
+	maps.DeleteFunc(sub.sent.entries, func(tp topic, e *entry) bool { return !sub.wants(tp, e) })
 	if sub.dialect == byNames {
 		maps.DeleteFunc(sub.pending.topics, func(tp topic, _ bool) bool { return !sub.wants(tp, nil) })
 	}

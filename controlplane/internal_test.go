@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -145,6 +146,9 @@ func checkRelease(t *testing.T, store *Store, s *stream) {
 		if len(table.asks) > 0 {
 			t.Fatalf("%s: subscriptions are left", typeURL)
 		}
+		if len(table.index.asks.of)+len(table.index.subs.of) > 0 {
+			t.Fatalf("%s: numbers are left: %+v", typeURL, table.index)
+		}
 	}
 }
 
@@ -170,30 +174,39 @@ func checkIndex(t *testing.T, store *Store, s *stream) {
 		bytes += len(typeURL)
 		names += len(sub.names)
 		table := store.tables[typeURL]
-		asked := 0
-		for tp, l := range sub.names {
+		indexed := 0
+		joined := 0
+		for a := range sub.asks() {
+			l := sub.locator(a)
 			bytes += l.size()
-			if _, ok := table.asks[tp.name][sub.askKey(tp)].subs[sub]; !ok {
+			joined++
+			if tp := sub.topicOf(a); !a.hasSub(sub) || sub.askOf(tp) != a || table.index.asks.get(a.number) != a {
 				t.Fatalf("%s: %q is subscribed and not in the index", typeURL, l.name)
 			}
-			if _, ok := sub.topics[tp.name][tp]; ok != (sub.dialect == byLocators) {
-				t.Fatalf("%s: %q is subscribed; in the index of topics: %t", typeURL, l.name, ok)
-			}
+		}
+		if !slices.IsSortedFunc(sub.names, func(a, b asked) int { return compareAsked(a, b.number()) }) {
+			t.Fatalf("%s: the names are not in order: %v", typeURL, sub.names)
+		}
+		if sub.dialect == byNames && sub.interest.wildcard() {
+			joined++
+		}
+		if joined != sub.joined || (joined > 0) != (sub.number > 0) {
+			t.Fatalf("%s: %d asks are joined, counted are %d by number %d", typeURL, joined, sub.joined, sub.number)
 		}
 		if table == nil {
 			continue
 		}
 		for key, asks := range table.asks {
-			asked += len(asks)
+			indexed += len(asks)
 			for _, a := range asks {
 				checkAsk(t, table, key, a)
 			}
 		}
 		if sub.dialect == byNames && sub.interest.wildcard() {
-			asked--
+			indexed--
 		}
-		if asked != len(sub.names) {
-			t.Fatalf("%s: %d names in the index, %d subscribed", typeURL, asked, len(sub.names))
+		if indexed != len(sub.names) {
+			t.Fatalf("%s: %d names in the index, %d subscribed", typeURL, indexed, len(sub.names))
 		}
 	}
 	// The versions of a delta client count, too.

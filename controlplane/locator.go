@@ -62,14 +62,16 @@ func (tp topic) variant() (parameters string, ok bool) {
 type locator struct {
 	name        string
 	constraints dynparam.Constraints
-	// refused is set if the constraints are invalid.
+	// refused is set if the constraints are invalid, or the client may not have the resource.
 	refused *refusal
 }
 
-// refusal is the answer to a locator with invalid constraints.
+// refusal is the answer to a locator with invalid constraints, or to one that is denied.
 type refusal struct {
-	sent *discoverypb.DynamicParameterConstraints
-	wire string
+	// denied is set if Options.Authorize has refused the name. The topic is that of the constraints.
+	denied bool
+	sent   *discoverypb.DynamicParameterConstraints
+	wire   string
 	// entry is the error in place of any resource.
 	entry *entry
 }
@@ -101,6 +103,14 @@ func (l *locator) askKey() string {
 		return "!" + l.refused.wire
 	}
 	return l.constraints.Key()
+}
+
+// which is the rest of the topic of a client that subscribes by locators.
+func (l *locator) which() string {
+	if l.refused != nil && !l.refused.denied {
+		return markConstraints + l.askKey()
+	}
+	return markConstraints + l.constraints.Key()
 }
 
 // size is the number of bytes that the server keeps.
@@ -158,7 +168,7 @@ func requested(d dialect, names []string, locators []*discoverypb.ResourceLocato
 	set := make(map[topic]locator, len(locators))
 	for _, m := range locators {
 		l := readLocator(m)
-		tp := topic{keyOf(l.name), markConstraints + l.askKey()}
+		tp := topic{keyOf(l.name), l.which()}
 		if _, ok := set[tp]; !ok {
 			set[tp] = l
 		}

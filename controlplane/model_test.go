@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -61,10 +63,33 @@ func variantConstraints(t *testing.T) []dynparam.Constraints {
 // locators, have exactly what the store has for them.
 func TestServer_EveryClientConverges(t *testing.T) {
 	t.Parallel()
+	everyClientConverges(t, func(opts controlplane.Options) *testServer { return startServer(t, opts) })
+}
+
+// The same, with clients that are served on demand by a source that answers from the store.
+func TestOnDemand_EveryClientConverges(t *testing.T) {
+	t.Parallel()
+	everyClientConverges(t, func(opts controlplane.Options) *testServer {
+		m := &mirror{t: t, front: controlplane.NewStore(), live: map[*controlplane.Demand]struct{}{}}
+		m.front.OnDemand("", m.demand)
+		opts.StoreFor = func(context.Context, *corepb.Node) (*controlplane.Store, error) { return m.front, nil }
+		s := startServer(t, opts)
+		s.mirror, m.back = m, s.store
+		return s
+	})
+}
+
+func apply(tx *controlplane.Tx, changes []func(*controlplane.Tx)) {
+	for _, change := range changes {
+		change(tx)
+	}
+}
+
+func everyClientConverges(t *testing.T, start func(controlplane.Options) *testServer) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, controlplane.Options{NotFoundErrors: true, WrapResources: true, MaxResponseSize: 200})
+			s := start(controlplane.Options{NotFoundErrors: true, WrapResources: true, MaxResponseSize: 200})
 			rng := rand.New(rand.NewPCG(seed, 7))
 			var clients []modelClient
 			for i := range uint64(2) {
@@ -97,42 +122,57 @@ func TestServer_EveryClientConverges(t *testing.T) {
 }
 
 func (s *testServer) changeModel(t *testing.T, rng *rand.Rand) {
-	if _, err := s.store.Update(func(tx *controlplane.Tx) {
-		for range rng.IntN(4) + 1 {
-			typeURL, content := pick(rng, modelTypes), fmt.Sprint(rng.IntN(5))
-			failure := status.New(pick(rng, []codes.Code{codes.NotFound, codes.Internal}), content)
-			if rng.IntN(2) == 0 {
-				switch name := pick(rng, plainNames); rng.IntN(8) {
-				case 0, 1:
-					tx.Delete(cds, name)
-					tx.Delete(rds, name)
-				case 2:
-					tx.SetError(typeURL, name, failure)
-				case 3:
-					tx.SetError(typeURL, pick(rng, plainGlobs), failure)
-				case 4:
-					tx.Delete(typeURL, pick(rng, plainGlobs))
-				default:
-					tx.SetNamed(name, nil, variant(cds, content))
-					tx.SetNamed(name, nil, variant(rds, content))
-				}
-				continue
-			}
-			switch name, p := pick(rng, variantNames), pick(rng, variantParameters); rng.IntN(12) {
-			case 0:
-				tx.Delete(typeURL, name)
-			case 1:
-				tx.SetError(typeURL, name, status.New(codes.Internal, content))
+	var changes []func(*controlplane.Tx)
+	for range rng.IntN(4) + 1 {
+		changes = append(changes, randomChange(rng))
+	}
+	var err error
+	if s.mirror != nil {
+		err = s.mirror.update(changes)
+	} else {
+		_, err = s.store.Update(func(tx *controlplane.Tx) { apply(tx, changes) })
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func randomChange(rng *rand.Rand) func(*controlplane.Tx) {
+	typeURL, content := pick(rng, modelTypes), fmt.Sprint(rng.IntN(5))
+	failure := status.New(pick(rng, []codes.Code{codes.NotFound, codes.Internal}), content)
+	if rng.IntN(2) == 0 {
+		name, glob, kind := pick(rng, plainNames), pick(rng, plainGlobs), rng.IntN(8)
+		return func(tx *controlplane.Tx) {
+			switch kind {
+			case 0, 1:
+				tx.Delete(cds, name)
+				tx.Delete(rds, name)
 			case 2:
-				tx.SetVariantError(typeURL, name, p, status.New(codes.PermissionDenied, content))
-			case 3, 4, 5:
-				tx.DeleteVariant(typeURL, name, p)
+				tx.SetError(typeURL, name, failure)
+			case 3:
+				tx.SetError(typeURL, glob, failure)
+			case 4:
+				tx.Delete(typeURL, glob)
 			default:
-				tx.SetNamed(name, p, variant(typeURL, content))
+				tx.SetNamed(name, nil, variant(cds, content))
+				tx.SetNamed(name, nil, variant(rds, content))
 			}
 		}
-	}); err != nil {
-		t.Error(err)
+	}
+	name, p, kind := pick(rng, variantNames), pick(rng, variantParameters), rng.IntN(12)
+	return func(tx *controlplane.Tx) {
+		switch kind {
+		case 0:
+			tx.Delete(typeURL, name)
+		case 1:
+			tx.SetError(typeURL, name, status.New(codes.Internal, content))
+		case 2:
+			tx.SetVariantError(typeURL, name, p, status.New(codes.PermissionDenied, content))
+		case 3, 4, 5:
+			tx.DeleteVariant(typeURL, name, p)
+		default:
+			tx.SetNamed(name, p, variant(typeURL, content))
+		}
 	}
 }
 

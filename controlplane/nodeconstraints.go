@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -40,7 +41,7 @@ func (s *Server) RefreshNodeConstraints(affected func(*corepb.Node) bool) {
 func (s *stream) greeting() (*corepb.Node, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.node, s.greeted
+	return s.node, s.phase == phaseGreeted
 }
 
 // constrain updates the constraints of the stream by its node. The caller holds no lock.
@@ -83,19 +84,47 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	if before.Equal(now) {
 		return
 	}
-	var left []nameKey
+	old := t.answersTo(sub)
+	left := slices.Collect(sub.asks())
 	if sub.interest.wildcard() {
-		left = append(left, wildcardKey)
+		left = append(left, t.ask(wildcardKey, before.Key()))
 	}
-	for tp := range sub.names {
-		left = append(left, tp.name)
+	sub.stream.mu.Lock()
+	sub.sent.keep()
+	sub.stream.mu.Unlock()
+	names, spellings := make([]uint32, 0, len(left)), sub.spellings
+	sub.spellings = nil
+	// Join before leaving: a subscription without any ask is dropped from the index.
+	left = slices.DeleteFunc(left, func(a *ask) bool {
+		if a.refused == nil {
+			return false
+		}
+		names = append(names, a.number) // stays denied
+		if spelled, ok := spellings[a.number]; ok {
+			sub.spell(a, spelled)
+		}
+		return true
+	})
+	for _, old := range left {
+		a := t.join(sub, old.name, now.Key(), locator{name: old.spelling, constraints: now})
+		sub.closeUnanswered(topic{name: old.name}, a)
+		if sub.names.has(old.number) {
+			names = append(names, a.number)
+			sub.spell(a, cmp.Or(spellings[old.number], old.spelling))
+		}
 	}
-	// Join before leaving: a name without any ask is dropped.
-	for _, key := range left {
-		t.join(sub, key, now.Key(), locator{constraints: now})
-		t.leave(sub, key, before.Key())
+	for _, old := range left {
+		t.leave(sub, old.name, old.key)
 	}
-	sub.implicit, sub.asks = now, nil
+	sub.names = askedSet(nil).change(nil, names)
+	sub.implicit, sub.inOrder = now, nil
+	sub.stream.mu.Lock()
+	sub.sent.share()
+	sub.stream.mu.Unlock()
+	if t.source != nil {
+		t.constrainAnswers(sub, old)
+		return
+	}
 	sub.stream.mu.Lock()
 	sub.endWithdrawalsIf(func(_ topic, old *entry) bool { return !now.Match(old.parameters()) })
 	sub.stream.mu.Unlock()
@@ -114,14 +143,48 @@ func (t *table) covered(sub *subscription) []nameKey {
 		return slices.Collect(maps.Keys(t.slots))
 	}
 	var covered []nameKey
-	for tp := range sub.names {
-		if !tp.name.isGlob() {
-			covered = append(covered, tp.name)
+	for a := range sub.asks() {
+		if !a.name.isGlob() {
+			covered = append(covered, a.name)
 			continue
 		}
-		for key := range t.members[tp.name.collection] {
+		for key := range t.members[a.name.collection] {
 			covered = append(covered, key)
 		}
 	}
 	return covered
+}
+
+// answersTo returns what a type's source has answered a subscription by names.
+func (t *table) answersTo(sub *subscription) map[topic]*entry {
+	if t.source == nil {
+		return nil
+	}
+	answers := make(map[topic]*entry, len(sub.names))
+	for a := range sub.asks() {
+		answers[sub.topicOf(a)] = a.entryOf(sub)
+	}
+	return answers
+}
+
+// constrainAnswers makes due what the source answers differently for the new constraints. What it has
+// not answered yet is due when it does.
+func (t *table) constrainAnswers(sub *subscription, old map[topic]*entry) {
+	for a := range sub.asks() {
+		tp, now := sub.topicOf(a), a.entryOf(sub)
+		if now != awaited && now != old[tp] && !tp.name.isGlob() {
+			sub.changed(tp, now != nil, nil)
+		}
+	}
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	sub.endWithdrawalsIf(func(topic, *entry) bool { return true })
+	// What the new constraints do not cover is removed once the collections are answered.
+	sub.pending.all = sub.interest.wildcard()
+	for a := range sub.asks() {
+		if a.name.isGlob() {
+			sub.pending.add(sub.topicOf(a), false)
+		}
+	}
+	sub.stream.markDue(sub)
 }

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -14,11 +15,19 @@ import (
 // Clusters, still has the old ones.
 const DefaultRemovalDelay = 30 * time.Second
 
+// DefaultMaxSubscriptions is the default of Options.MaxSubscriptions.
+const DefaultMaxSubscriptions = 200_000
+
 // Options configure a [Server]. The zero value has every default.
 type Options struct {
+	// MaxStreams bounds the streams at a time: what the server keeps for all clients is bounded by
+	// it and the limits of each stream. More streams end with RESOURCE_EXHAUSTED. The default is
+	// no limit. The streams of one connection are limited by grpc.MaxConcurrentStreams.
+	MaxStreams int
+
 	// MaxSubscriptions bounds how many names (each type counts as one more) a stream may
 	// subscribe to at a time. A stream that asks for more ends with RESOURCE_EXHAUSTED.
-	// The default is 200,000.
+	// The default is [DefaultMaxSubscriptions].
 	MaxSubscriptions int
 
 	// MaxNameBytes bounds what the server keeps for a stream: the node, type URLs, subscribed
@@ -59,6 +68,25 @@ type Options struct {
 	// by DPDS ([Tx.SetDPDS]).
 	NodeConstraints func(node *corepb.Node) dynparam.ByType
 
+	// Authorize decides whether a client may have a resource; without it, everybody may have
+	// everything. It is called when a client subscribes to a name, or to a glob collection by its
+	// name; "*" is the wildcard. What a collection covers is not asked for beside it. The arguments
+	// are those of StoreFor and the type of the resources. It is called without locks, by several
+	// goroutines at a time, and the client's requests wait for it.
+	//
+	// The client is sent the status of an error, mostly PERMISSION_DENIED, in place of the
+	// resource (xRFC TP3); for a wildcard, which TP3 has no errors for, the stream ends with it.
+	// What was decided stays until the client unsubscribes, or its stream ends.
+	Authorize func(ctx context.Context, node *corepb.Node, typeURL, name string) error
+
+	// StoreFor chooses the store that a client is served from, so that one server can serve
+	// different nodes from different sets of resources; without it, all are served from the
+	// server's, as if it returned nil. It is called once for each stream, with the node of the first request, nil if that
+	// had none, and without locks, by several goroutines at a time. ctx is the stream's: it has
+	// the client's peer.Peer and metadata, and ends with the stream. An error ends the stream with
+	// its status.
+	StoreFor func(ctx context.Context, node *corepb.Node) (*Store, error)
+
 	// RemovalDelay bounds how long a deletion is withheld from a client that has the resource
 	// and is still subscribed to it (make before break). A client that follows its new
 	// configuration unsubscribes before that and receives no removal: it never loses a
@@ -86,7 +114,7 @@ type Options struct {
 
 // withDefaults returns the options with defaults for zero values.
 func (o Options) withDefaults() Options {
-	o.MaxSubscriptions = cmp.Or(o.MaxSubscriptions, 200_000)
+	o.MaxSubscriptions = cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)
 	o.MaxNameBytes = cmp.Or(o.MaxNameBytes, 32<<20)
 	o.MaxResponseSize = cmp.Or(o.MaxResponseSize, defaultMaxResponseSize)
 	o.RemovalDelay = cmp.Or(o.RemovalDelay, DefaultRemovalDelay)

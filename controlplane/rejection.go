@@ -14,8 +14,10 @@ type Rejection struct {
 	// Stream is the ID of the stream, as in ClientStatus.
 	Stream uint64
 	// Node and Peer are the client, each nil if unknown. They must not be changed.
-	Node    *corepb.Node
-	Peer    net.Addr
+	Node *corepb.Node
+	Peer net.Addr
+	// Store is what the client is served from ([Options.StoreFor]).
+	Store   *Store
 	TypeURL string
 	// NACK has the whole error message of the client.
 	NACK NACK
@@ -23,13 +25,13 @@ type Rejection struct {
 
 // reportNACK calls Options.OnNACK unless nack is nil. detail is the client's error.
 func (s *stream) reportNACK(sub *subscription, nack *NACK, detail *statuspb.Status) {
-	if nack == nil || s.rejected == nil {
+	if nack == nil || s.hooks.rejected == nil {
 		return
 	}
-	r := Rejection{Stream: s.id, Node: s.node, TypeURL: sub.typeURL, NACK: *nack}
+	r := Rejection{Stream: s.id, Node: s.node, Store: s.servedFrom(), TypeURL: sub.typeURL, NACK: *nack}
 	r.NACK.Err = status.New(codes.Code(detail.GetCode()), detail.GetMessage())
 	if s.peer != nil {
 		r.Peer = s.peer.Addr
 	}
-	s.rejected(r)
+	s.hooks.rejected(r)
 }

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -24,6 +28,9 @@ type Resource struct {
 	parameters dynparam.Parameters
 	version    string
 	packed     *anypb.Any
+	aliases    []string
+	ttl        time.Duration
+	doNotCache bool
 	// plain and variant are made when first needed.
 	plain, variant *envelope
 }
@@ -35,15 +42,85 @@ func (r *Resource) Name() string { return r.name }
 // has none.
 func (r *Resource) Parameters() dynparam.Parameters { return r.parameters }
 
-// Version returns the version of this variant. It is a hash of the bytes and the parameters, and so
-// is the same in every process that serves them: a client may reconnect to another replica.
+// Version returns the version of this variant. Unless [NewResource] was given another, it is a hash
+// of the bytes and the parameters, and so is the same in every process that serves them: a client
+// may reconnect to another replica.
 func (r *Resource) Version() string { return r.version }
+
+// DoNotCache reports whether caches must not keep the resource, nor share it between clients
+// (Resource.cache_control). That is so for each DPDS resource (TP2, "Non-Cacheability of DPDS").
+func (r *Resource) DoNotCache() bool { return r.doNotCache }
 
 // Any returns the serialized resource. It must not be changed.
 func (r *Resource) Any() *anypb.Any { return r.packed }
 
+// sameBytes reports whether clients that have r need not be sent o.
 func (r *Resource) sameBytes(o *Resource) bool {
-	return r != nil && o != nil && bytes.Equal(r.packed.Value, o.packed.Value)
+	return r == o || r != nil && o != nil && r.version == o.version && r.ttl == o.ttl &&
+		r.doNotCache == o.doNotCache && r.name == o.name && r.parameters.Key() == o.parameters.Key() &&
+		slices.Equal(r.aliases, o.aliases) && bytes.Equal(r.packed.Value, o.packed.Value)
+}
+
+// resourceID is equal for resources that are the same to clients: an answer of a source may be a member
+// of a collection, too.
+type resourceID struct{ name, parameters, version string }
+
+func (r *Resource) id() resourceID { return resourceID{r.name, r.parameters.Key(), r.version} }
+
+func (r *Resource) same(o *Resource) bool { return r == o || r != nil && o != nil && r.id() == o.id() }
+
+// NewResource returns a resource as it is on the wire, for [Tx.Answer] and [Tx.SetResource]: with the
+// name, the dynamic parameters (xRFC TP2), the aliases, the TTL and the cache control of m, and its
+// bytes, which are not copied and must not be changed. A version that is not empty is sent to clients
+// unchanged. The metadata of m is not kept.
+//
+// It returns an error if m has no name or no resource, or a name or parameters that no client can
+// subscribe to.
+func NewResource(m *discoverypb.Resource) (*Resource, error) {
+	key, err := ofResource(m.GetName())
+	if m.GetName() == "" {
+		err = errors.New("the name is empty")
+	}
+	p, badParameters := dynparam.NewParameters(m.GetDynamicParameters())
+	var noType error
+	if m.GetResource().GetTypeUrl() == "" {
+		noType = errors.New("there is no resource, or its Any has no type URL")
+	}
+	var badTTL error
+	if m.GetTtl() != nil {
+		badTTL = m.GetTtl().CheckValid()
+	}
+	if err := errors.Join(err, badParameters, noType, badTTL); err != nil {
+		return nil, fmt.Errorf("resource %q: %w", m.GetName(), err)
+	}
+	r := &Resource{
+		name: m.GetName(), key: key, parameters: p, packed: m.GetResource(), version: m.GetVersion(),
+		aliases: m.GetAliases(), ttl: m.GetTtl().AsDuration(), doNotCache: m.GetCacheControl().GetDoNotCache(),
+	}
+	if r.version == "" {
+		r.version = r.hash()
+	}
+	return r.sealed(), nil
+}
+
+// hash is the version of a resource that was not given one.
+func (r *Resource) hash() string {
+	hash := sha256.New()
+	hash.Write(r.packed.Value)
+	hash.Write([]byte(r.parameters.Key()))
+	return hex.EncodeToString(hash.Sum(nil)[:8])
+}
+
+// sealed adds the envelopes.
+func (r *Resource) sealed() *Resource {
+	// TP2, "Non-Cacheability of DPDS".
+	r.doNotCache = r.doNotCache || r.packed.TypeUrl == dynparam.MapTypeURL
+	r.plain = newEnvelope(r, byNames)
+	r.variant = r.plain
+	if !r.parameters.IsZero() {
+		r.variant = newEnvelope(r, byLocators)
+	}
+	return r
 }
 
 // newResource serializes m, once for all streams. An Any is the packed resource itself.
@@ -52,19 +129,9 @@ func newResource(name string, parameters dynparam.Parameters, m proto.Message) (
 	if err != nil {
 		return nil, err
 	}
-	hash := sha256.New()
-	hash.Write(packed.Value)
-	hash.Write([]byte(parameters.Key()))
-	r := &Resource{
-		name: name, key: keyOf(name), parameters: parameters, packed: packed,
-		version: hex.EncodeToString(hash.Sum(nil)[:8]),
-	}
-	r.plain = newEnvelope(r, byNames)
-	r.variant = r.plain
-	if !parameters.IsZero() {
-		r.variant = newEnvelope(r, byLocators)
-	}
-	return r, nil
+	r := &Resource{name: name, key: keyOf(name), parameters: parameters, packed: packed}
+	r.version = r.hash()
+	return r.sealed(), nil
 }
 
 func pack(m proto.Message) (*anypb.Any, error) {
@@ -101,12 +168,14 @@ func (r *Resource) message(name string, d dialect) *discoverypb.Resource {
 }
 
 func (r *Resource) newMessage(name string, d dialect) *discoverypb.Resource {
-	m := &discoverypb.Resource{Name: name, Version: r.version, Resource: r.packed}
+	m := &discoverypb.Resource{Name: name, Version: r.version, Resource: r.packed, Aliases: r.aliases}
 	if d == byLocators {
 		m.DynamicParameters = r.parameters.Map()
 	}
-	if r.packed.TypeUrl == dynparam.MapTypeURL {
-		// TP2, "Non-Cacheability of DPDS".
+	if r.ttl > 0 {
+		m.Ttl = durationpb.New(r.ttl)
+	}
+	if r.doNotCache {
 		m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
 	}
 	return m
@@ -122,15 +191,18 @@ type envelope struct {
 
 func newEnvelope(r *Resource, d dialect) *envelope {
 	e := &envelope{message: sync.OnceValue(func() *discoverypb.Resource { return r.newMessage(r.name, d) })}
-	e.packed = sync.OnceValue(func() *anypb.Any {
-		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(e.message())
-		if err != nil {
-			// Only a name that is not UTF-8 could fail, and Tx accepts none.
-			return r.packed
-		}
-		return &anypb.Any{TypeUrl: typeurl.Wrapper, Value: value}
-	})
+	e.packed = sync.OnceValue(func() *anypb.Any { return packedEnvelope(e.message(), r.packed) })
 	return e
+}
+
+// packedEnvelope returns an envelope for SotW. Only a name that is not UTF-8 could fail, and Tx accepts
+// none: then bare is returned.
+func packedEnvelope(m *discoverypb.Resource, bare *anypb.Any) *anypb.Any {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return bare
+	}
+	return &anypb.Any{TypeUrl: typeurl.Wrapper, Value: value}
 }
 
 // resourceName returns the name in a resource message.

@@ -2,6 +2,8 @@ package controlplane
 
 import (
 	"cmp"
+	"hash/maphash"
+	"iter"
 	"slices"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -48,49 +50,113 @@ const (
 	pushDifference
 )
 
-// selection is what a stream subscribes to of one type. The stream's reader writes it under
-// Store.mu, and so may read it without.
+// selection is what a stream subscribes to of one type. Store.mu guards it.
 type selection struct {
 	typeURL string
 	mode    pushMode
 	dialect dialect
 
-	// names has the client's locators by topic.
-	names map[topic]locator
-	// listed are the names of the last SotW request. Only the reader uses it.
-	listed []string
-	// topics has the topics of names by name, for byLocators only.
-	topics   map[nameKey]map[topic]struct{}
+	// table is that of the type; it may be another one while nothing is subscribed.
+	table *table
+	// names are the asks that the client's names, or locators, have joined. The wildcard of a
+	// client that subscribes by names is not among them.
+	names askedSet
+	// spellings are the client's names, where they differ from those of the asks, by number.
+	spellings map[uint32]string
+	// listed is the hash of the names of the last SotW request. Only the reader uses it.
+	listed   uint64
 	interest interest
+
+	// denied has the keys of the asks that Options.Authorize has refused, by topic.
+	denied map[topic]string
+	// closed are the collections that are closed, and whether the client has subscribed to them
+	// again since.
+	closed closedSet
 
 	// implicit are the constraints of a client that sends none.
 	implicit dynparam.Constraints
 }
 
-// add subscribes to a topic by name.
-func (s *selection) add(tp topic, l locator) {
-	s.names[tp] = l
-	if s.dialect == byNames {
-		return
+// askOf returns the ask of a topic that is subscribed by name, nil for any other topic.
+func (s *selection) askOf(tp topic) *ask {
+	if len(s.names) == 0 {
+		return nil
 	}
-	if s.topics == nil {
-		s.topics = map[nameKey]map[topic]struct{}{}
+	if s.dialect == byLocators && (len(tp.which) == 0 || tp.which[:1] != markConstraints) {
+		return nil
 	}
-	addTo(s.topics, tp.name, tp, true)
-}
-
-// remove undoes add.
-func (s *selection) remove(tp topic) {
-	delete(s.names, tp)
-	if s.dialect == byLocators {
-		addTo(s.topics, tp.name, tp, false)
+	if a := s.table.ask(tp.name, s.askKey(tp)); a != nil && s.names.has(a.number) {
+		return a
 	}
+	return nil
 }
 
 // named reports whether the topic itself is subscribed.
-func (s *selection) named(tp topic) bool {
-	_, ok := s.names[tp]
-	return ok
+func (s *selection) named(tp topic) bool { return s.askOf(tp) != nil }
+
+// asks returns the asks that are subscribed by name.
+func (s *selection) asks() iter.Seq[*ask] {
+	return func(yield func(*ask) bool) {
+		for _, one := range s.names {
+			if !yield(s.table.index.asks.get(one.number())) {
+				return
+			}
+		}
+	}
+}
+
+// asksFor returns those for one name. For a client that subscribes by names there is at most one.
+func (s *selection) asksFor(key nameKey) iter.Seq[*ask] {
+	return func(yield func(*ask) bool) {
+		if len(s.names) == 0 {
+			return
+		}
+		all := s.table.asks[key]
+		if len(all) > len(s.names) {
+			for a := range s.asks() {
+				if a.name == key && !yield(a) {
+					return
+				}
+			}
+			return
+		}
+		for _, a := range all {
+			if s.names.has(a.number) && !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+// count returns the number of asks for a name.
+func (s *selection) count(key nameKey) (n int) {
+	for range s.asksFor(key) {
+		n++
+	}
+	return n
+}
+
+// locator returns the client's locator of an ask.
+func (s *selection) locator(a *ask) locator {
+	l := locator{name: a.spelling, refused: a.refused}
+	if s.dialect == byLocators {
+		l.constraints = a.constraints
+	}
+	if spelled, ok := s.spellings[a.number]; ok {
+		l.name = spelled
+	}
+	return l
+}
+
+// spell keeps the client's spelling of an ask's name, if it is another one.
+func (s *selection) spell(a *ask, name string) {
+	if name == a.spelling {
+		return
+	}
+	if s.spellings == nil {
+		s.spellings = map[uint32]string{}
+	}
+	s.spellings[a.number] = name
 }
 
 // isWildcard reports whether a topic that is subscribed by name is the wildcard.
@@ -98,21 +164,44 @@ func (s *selection) isWildcard(tp topic) bool {
 	return tp.name == wildcardKey && hasWildcard(s.typeURL)
 }
 
-// lists reports whether a request has the names of the previous one, as most ACKs have.
-func (s *selection) lists(req *discoverypb.DiscoveryRequest) bool {
-	return s.dialect == byNames && s.interest != interestUnknown && slices.Equal(s.listed, req.GetResourceNames())
+// hashSeed makes hashes that clients cannot foresee.
+var hashSeed = maphash.MakeSeed()
+
+// hashOf returns the hash of a list of names.
+func hashOf(names []string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(hashSeed)
+	for _, name := range names {
+		h.WriteString(name)
+		h.WriteByte(0xff) // in no UTF-8
+	}
+	return h.Sum64()
+}
+
+// deny makes a topic one that is refused, before it joins its ask.
+func (s *selection) deny(tp topic, l *locator) {
+	if l.refused == nil || !l.refused.denied {
+		return
+	}
+	if s.denied == nil {
+		s.denied = map[topic]string{}
+	}
+	s.denied[tp] = l.askKey()
 }
 
 // topicOf returns the topic of an ask for a name.
-func (s *selection) topicOf(key nameKey, a *ask) topic {
+func (s *selection) topicOf(a *ask) topic {
 	if s.dialect == byNames {
-		return topic{name: key}
+		return topic{name: a.name}
 	}
-	return topic{key, markConstraints + a.key}
+	return topic{a.name, a.which}
 }
 
-// askKey returns the key of the ask of a subscribed topic. The caller holds Store.mu.
+// askKey returns the key of the ask of a topic that is subscribed by name.
 func (s *selection) askKey(tp topic) string {
+	if key, denied := s.denied[tp]; denied {
+		return key
+	}
 	if s.dialect == byNames {
 		return s.implicit.Key()
 	}
@@ -128,9 +217,9 @@ func (s *selection) withConstraints(l locator) locator {
 	return l
 }
 
-// wants reports whether a topic is subscribed, by name or through a collection.
+// wants reports whether a topic is subscribed, by name or through a collection, closed or not.
 func (s *selection) wants(tp topic, e *entry) bool {
-	return s.named(tp) || s.inWildcard(tp, e) || s.inGlob(tp, e)
+	return s.named(tp) || s.inWildcard(tp, e, false) || s.inGlob(tp, e, false)
 }
 
 // wantsName is wants for the name of a resource, with any parameters.
@@ -138,38 +227,40 @@ func (s *selection) wantsName(r *Resource) bool {
 	if s.dialect == byNames {
 		return s.wants(topic{name: r.key}, nil)
 	}
-	return s.interest.wildcard() || len(s.topics[r.key]) > 0
+	return s.interest.wildcard() || s.count(r.key) > 0
 }
 
-// inGlob reports whether the topic is in a subscribed glob collection. e is the topic's present or
-// last entry.
-func (s *selection) inGlob(tp topic, e *entry) bool {
+// inGlob reports whether the topic is in a subscribed glob collection or, if open is set, in one that is
+// open. e is the topic's present or last entry.
+func (s *selection) inGlob(tp topic, e *entry, open bool) bool {
 	if s.mode != pushDifference || tp.name.collection == "" || tp.name.isGlob() {
 		return false
 	}
 	if s.dialect == byNames {
-		return s.named(topic{name: tp.name.glob()})
+		glob := topic{name: tp.name.glob()}
+		a := s.askOf(glob)
+		return a != nil && a.refused == nil && !(open && s.closed.has(glob))
 	}
-	return s.covers(tp.name.glob(), tp, e)
+	return s.covers(tp.name.glob(), tp, e, open)
 }
 
 // inWildcard is inGlob for the wildcard.
-func (s *selection) inWildcard(tp topic, e *entry) bool {
+func (s *selection) inWildcard(tp topic, e *entry, open bool) bool {
 	if s.dialect == byNames {
-		return s.interest.wildcard()
+		return s.interest.wildcard() && !(open && s.closed.has(wildcardTopic))
 	}
-	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e)
+	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e, open)
 }
 
 // covers reports whether a client that subscribes by locators has subscribed to the collection with
 // constraints that the variant matches.
-func (s *selection) covers(collection nameKey, tp topic, e *entry) bool {
+func (s *selection) covers(collection nameKey, tp topic, e *entry, open bool) bool {
 	if _, ok := tp.variant(); !ok || e == nil {
 		return false
 	}
-	for asked := range s.topics[collection] {
-		l := s.names[asked]
-		if l.refused == nil && l.constraints.Match(e.parameters()) {
+	for a := range s.asksFor(collection) {
+		closed := open && s.closed.has(s.topicOf(a))
+		if a.refused == nil && !closed && a.constraints.Match(e.parameters()) {
 			return true
 		}
 	}
@@ -179,15 +270,16 @@ func (s *selection) covers(collection nameKey, tp topic, e *entry) bool {
 // spelling returns the name as the client spells it, or as the entry does if the client did not
 // subscribe to it by name.
 func (s *selection) spelling(tp topic, e *entry) string {
-	if l, ok := s.names[tp]; ok {
-		return l.name
+	if a := s.askOf(tp); a != nil {
+		return s.locator(a).name
 	}
 	return e.name()
 }
 
 // resourceName returns the name of a topic for the client.
 func (s *selection) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
-	if l, ok := s.names[tp]; ok {
+	if a := s.askOf(tp); a != nil {
+		l := s.locator(a)
 		return l.resourceName(s.dialect)
 	}
 	if s.dialect == byNames {
@@ -205,9 +297,9 @@ func (s *selection) wrapped() bool {
 // sortedNames returns the subscribed names in order. The caller holds Store.mu.
 func (s *selection) sortedNames() []string {
 	names := make([]string, 0, len(s.names))
-	for tp, l := range s.names {
-		if !s.isWildcard(tp) {
-			names = append(names, l.name)
+	for a := range s.asks() {
+		if !s.isWildcard(s.topicOf(a)) {
+			names = append(names, s.locator(a).name)
 		}
 	}
 	slices.Sort(names)
@@ -220,7 +312,8 @@ func (s *selection) locators() []Locator {
 		return nil
 	}
 	locators := make([]Locator, 0, len(s.names))
-	for _, l := range s.names {
+	for a := range s.asks() {
+		l := s.locator(a)
 		locators = append(locators, Locator{l.name, l.constraints})
 	}
 	slices.SortFunc(locators, func(a, b Locator) int {

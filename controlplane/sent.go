@@ -1,17 +1,116 @@
 package controlplane
 
-// sentEntries are the last entries that the client was sent, by topic, as far as they decide
-// what to send next. SotW: errors, absence that was reported as an error, and computed
-// resources. Delta: everything that the client knows. The topic of a glob has the collection's
-// error, or absence if there is none.
+import "cmp"
+
+// sent is what a client was last sent, as far as it decides what to send next. SotW: errors, absence
+// that was reported as an error, and computed resources. Delta: everything that the client knows. The
+// topic of a glob has the collection's error, or absence if there is none.
+//
+// A delta client mostly knows the present entry of an ask; that is only marked in selection.names, and
+// entries has the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
+type sent struct {
+	of      *subscription
+	entries sentEntries
+}
+
 type sentEntries map[topic]*entry
 
-// set records what the client was sent. The caller holds stream.mu.
-func (sent *sentEntries) set(tp topic, e *entry) {
-	if *sent == nil {
-		*sent = sentEntries{}
+// marks reports whether what is known is marked.
+func (s *sent) marks() bool { return s.of.mode == pushDifference }
+
+// present is what marks stand for.
+func (s *sent) present(a *ask) *entry { return cmp.Or(a.entryOf(s.of), absence) }
+
+// last returns what the client was last sent of a topic, and whether it was sent anything.
+func (s *sent) last(tp topic) (*entry, bool) { return s.lastOf(tp, s.of.askOf(tp)) }
+
+// lastOf is last for a topic with its ask, nil if it is not subscribed by name.
+func (s *sent) lastOf(tp topic, a *ask) (*entry, bool) {
+	if e, ok := s.entries[tp]; ok || !s.marks() {
+		return e, ok
 	}
-	(*sent)[tp] = e
+	if a != nil && s.of.names.known(a.number) {
+		return s.present(a), true
+	}
+	return nil, false
+}
+
+// has reports whether the client was sent anything of a topic.
+func (s *sent) has(tp topic) bool {
+	_, ok := s.last(tp)
+	return ok
+}
+
+// set records what the client was sent.
+func (s *sent) set(tp topic, e *entry) { s.setOf(tp, s.of.askOf(tp), e) }
+
+// setOf is set for a topic with its ask, nil if it is not subscribed by name.
+func (s *sent) setOf(tp topic, a *ask, e *entry) {
+	if s.marks() && a != nil {
+		known := s.present(a) == e
+		s.of.names.setKnown(a.number, known)
+		if known {
+			delete(s.entries, tp)
+			return
+		}
+	}
+	s.put(tp, e)
+}
+
+func (s *sent) put(tp topic, e *entry) {
+	if s.entries == nil {
+		s.entries = sentEntries{}
+	}
+	s.entries[tp] = e
+}
+
+// forget records that it is not known what the client has.
+func (s *sent) forget(tp topic) {
+	delete(s.entries, tp)
+	if !s.marks() {
+		return
+	}
+	if a := s.of.askOf(tp); a != nil {
+		s.of.names.setKnown(a.number, false)
+	}
+}
+
+// replaced keeps what the client was sent, before or after the entry of an ask changes.
+func (s *sent) replaced(a *ask, old *entry) {
+	if s.marks() && s.of.names.known(a.number) {
+		s.of.names.setKnown(a.number, false)
+		s.put(s.of.topicOf(a), cmp.Or(old, absence))
+	}
+}
+
+// keep prepares for other asks for all names, and share ends it.
+func (s *sent) keep() {
+	for a := range s.of.asks() {
+		s.replaced(a, a.entryOf(s.of))
+	}
+}
+
+func (s *sent) share() {
+	for tp, e := range s.entries {
+		s.set(tp, e)
+	}
+}
+
+// all calls yield with everything that the client was sent.
+func (s *sent) all(yield func(topic, *entry) bool) {
+	for tp, e := range s.entries {
+		if !yield(tp, e) {
+			return
+		}
+	}
+	if !s.marks() {
+		return
+	}
+	for a := range s.of.asks() {
+		if s.of.names.known(a.number) && !yield(s.of.topicOf(a), s.present(a)) {
+			return
+		}
+	}
 }
 
 // absence records that the client knows that a name does not exist. The store never holds it.

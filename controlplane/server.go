@@ -1,8 +1,10 @@
 package controlplane
 
 import (
+	"context"
 	"sync"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -93,10 +95,9 @@ func (a *ads) DeltaAggregatedResources(wire discoverypb.AggregatedDiscoveryServi
 
 // serveSotW runs a SotW stream, of one type unless onlyType is empty.
 func (s *Server) serveSotW(wire grpc.BidiStreamingServer[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse], onlyType string) error {
-	from, _ := peer.FromContext(wire.Context())
-	st := s.begin(ProtocolSotW, onlyType, from)
-	if st == nil {
-		return errClosed
+	st, err := s.begin(wire.Context(), ProtocolSotW, onlyType)
+	if err != nil {
+		return err
 	}
 	defer s.end(st)
 	return exchange(st, newSotW(st, s.opts.WrapResources, s.opts.NotFoundErrors), wire, &s.running, s.stop)
@@ -107,37 +108,47 @@ func (s *Server) serveDelta(wire grpc.BidiStreamingServer[discoverypb.DeltaDisco
 	if s.opts.NoDelta {
 		return errNoDelta
 	}
-	from, _ := peer.FromContext(wire.Context())
-	st := s.begin(ProtocolDelta, onlyType, from)
-	if st == nil {
-		return errClosed
+	st, err := s.begin(wire.Context(), ProtocolDelta, onlyType)
+	if err != nil {
+		return err
 	}
 	defer s.end(st)
 	return exchange(st, newDelta(st, s.opts.MaxResponseSize), wire, &s.running, s.stop)
 }
 
-// begin adds a stream, or returns nil if the server is closed.
-func (s *Server) begin(protocol Protocol, onlyType string, from *peer.Peer) *stream {
+// begin adds a stream, unless the server is closed or has too many.
+func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) (*stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil
+		return nil, errClosed
+	}
+	if most := s.opts.MaxStreams; most > 0 && len(s.streams) >= most {
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"the xDS server has %d streams, and allows no more: use another server, or raise the limit (Options.MaxStreams)", most)
 	}
 	s.running.Add(1)
 	s.lastID++
 	limits := limits{names: s.opts.MaxSubscriptions, bytes: s.opts.MaxNameBytes}
+	from, _ := peer.FromContext(ctx)
 	st := newStream(s.lastID, protocol, s.store, &s.constraints, limits, from)
-	st.onlyType, st.rejected, st.waits = onlyType, s.opts.OnNACK, &s.waits
+	st.onlyType, st.hooks.rejected, st.waits = onlyType, s.opts.OnNACK, &s.waits
 	st.withdrawals.delay = s.opts.RemovalDelay
+	if allow := s.opts.Authorize; allow != nil {
+		st.hooks.allow = func(node *corepb.Node, typeURL, name string) error { return allow(ctx, node, typeURL, name) }
+	}
+	if of := s.opts.StoreFor; of != nil {
+		st.hooks.storeFor = func(node *corepb.Node) (*Store, error) { return of(ctx, node) }
+	}
 	s.streams[st.id] = st
-	return st
+	return st, nil
 }
 
 func (s *Server) end(st *stream) {
 	s.mu.Lock()
 	delete(s.streams, st.id)
 	s.mu.Unlock()
-	s.store.release(st)
+	st.end().release(st)
 	s.waits.drop(st)
 	s.running.Done()
 }

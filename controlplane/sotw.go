@@ -46,13 +46,20 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if err != nil {
 		return err
 	}
-	if p.stale(sub, req) || sub.lists(req) {
+	names := hashOf(req.GetResourceNames())
+	// Most ACKs have the names of the previous request.
+	again := sub.dialect == byNames && sub.interest != interestUnknown && sub.listed == names
+	if p.stale(sub, req) || again {
 		return nil
 	}
-	if err := p.resubscribe(sub, sub.sotwChange(requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators()))); err != nil {
+	wanted := requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators())
+	if err := p.authorize(sub, wanted, len(wanted) == 0); err != nil {
 		return err
 	}
-	sub.listed = req.GetResourceNames()
+	if err := p.resubscribe(sub, func() subscriptionChange { return sub.sotwChange(wanted) }); err != nil {
+		return err
+	}
+	sub.listed = names
 	return nil
 }
 
@@ -88,12 +95,18 @@ func (p *sotw) collect() []sotwBatch {
 	var batches []sotwBatch
 	for _, due := range p.takeDue() {
 		t := due.table
+		if p.withhold(due) {
+			continue
+		}
 		b := sotwBatch{sub: due.sub, version: formatVersion(t.version)}
 		if due.sub.mode == pushAll {
+			if due.onlyRenewed() && !p.wraps(due.sub) {
+				continue // the client does not know of the TTL
+			}
 			b.resources = p.withKept(due.sub, subscribed(t, due.sub))
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.topics))
 			p.addRivals(t, &b)
-		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 {
+		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 && len(b.heartbeats) == 0 {
 			continue // names that do not exist, which SotW cannot report but by errors
 		}
 		batches = append(batches, b)
@@ -107,17 +120,52 @@ func subscribed(t *table, sub *subscription) []*Resource {
 		return t.listing(byNames, sub.implicit)
 	}
 	found := make([]*Resource, 0, len(sub.names))
-	for _, a := range sub.asksInOrder(t) {
-		if a.choice.asResource() != nil {
-			found = append(found, a.choice.resource)
+	for _, a := range sub.asksInOrder() {
+		if r := a.entryOf(sub).asResource(); r != nil {
+			found = append(found, r)
 		}
 	}
-	for tp := range sub.topics[wildcardKey] {
-		if l := sub.names[tp]; l.refused == nil {
-			found = append(found, t.listing(byLocators, l.constraints)...)
+	if sub.dialect == byLocators {
+		for a := range sub.asksFor(wildcardKey) {
+			if a.refused == nil && !sub.closed.has(sub.topicOf(a)) {
+				found = append(found, t.listing(byLocators, a.constraints)...)
+			}
 		}
 	}
 	return inOrder(found)
+}
+
+// withhold puts back what is due of a subscription that has to wait for its source, which makes it
+// due when it answers.
+func (p *sotw) withhold(due dueChanges) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !withholds(due.sub, due.table) {
+		return false
+	}
+	due.sub.pending.merge(due.pending)
+	return true
+}
+
+// withholds reports whether a complete SotW response has to wait for a source: for the wildcard, or
+// in the type's first response for any name, since clients take what it lacks for deleted. The
+// caller holds Store.mu and stream.mu.
+func withholds(sub *subscription, t *table) bool {
+	if t.source == nil || sub.mode != pushAll {
+		return false
+	}
+	if len(sub.closed) > 0 {
+		return true
+	}
+	if sub.delivery.reply != ReplyNone {
+		return false
+	}
+	for a := range sub.asks() {
+		if a.entryOf(sub) == awaited {
+			return true
+		}
+	}
+	return false
 }
 
 // withKept adds the deleted resources that are kept for the client. found is ordered by name,
@@ -143,12 +191,15 @@ func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 		switch now := due.sub.current(t, tp); {
 		case now == unanswered:
 			due.sub.postpone(tp, again)
+		case now == awaited:
+			due.sub.awaits(tp, again)
 		case now.asResource() != nil && !due.sub.answerSent(tp, now):
 			b.resources = append(b.resources, now.resource)
 		}
 	}
 	p.mu.Unlock()
 	b.resources = inOrder(b.resources)
+	b.heartbeats = p.heartbeats(t, due)
 	b.errors = p.newErrors(t, due.sub, topics)
 	p.addRivals(t, b)
 }
@@ -159,7 +210,7 @@ func (sub *subscription) answerSent(tp topic, now *entry) bool {
 	if sub.typeURL != dynparam.MapTypeURL {
 		return false
 	}
-	old := sub.sent[tp]
+	old := sub.sent.entries[tp]
 	sub.sent.set(tp, now)
 	return old != nil && old.sameVersion(now)
 }
@@ -172,9 +223,9 @@ func (p *sotw) addRivals(t *table, b *sotwBatch) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sent, failed := map[*Resource]bool{}, map[topic]bool{}
+	sent, failed := map[resourceID]bool{}, map[topic]bool{}
 	for _, r := range b.resources {
-		sent[r] = true
+		sent[r.id()] = true
 	}
 	for _, e := range b.errors {
 		failed[e.topic] = true
@@ -182,8 +233,8 @@ func (p *sotw) addRivals(t *table, b *sotwBatch) {
 	for i := 0; i < len(b.resources); i++ {
 		b.sub.rivals(t, b.resources[i], func(tp topic, e *entry) {
 			switch {
-			case e.resource != nil && !sent[e.resource]:
-				sent[e.resource] = true
+			case e.resource != nil && !sent[e.resource.id()]:
+				sent[e.resource.id()] = true
 				b.resources = append(b.resources, e.resource)
 			case e.err != nil && !failed[tp]:
 				failed[tp] = true
@@ -204,22 +255,23 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 	defer p.mu.Unlock()
 	var found []namedError
 	for tp := range topics {
-		l, named := sub.names[tp]
-		if !named || sub.isWildcard(tp) && l.refused == nil {
+		a := sub.askOf(tp)
+		if a == nil || sub.isWildcard(tp) && a.refused == nil {
 			continue
 		}
+		l := sub.locator(a)
 		now := sub.current(t, tp)
-		old := sub.sent[tp]
+		old := sub.sent.entries[tp]
 		switch {
 		case now == nil:
 			if p.reportAbsence && old != absence {
 				found = append(found, namedError{tp, l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
 				sub.sent.set(tp, absence)
 			}
-		case now == unanswered:
+		case now == unanswered, now == awaited:
 		case now.err == nil:
 			if sub.typeURL != dynparam.MapTypeURL {
-				delete(sub.sent, tp)
+				sub.sent.forget(tp)
 			}
 		case old == nil || !old.sameVersion(now):
 			found = append(found, namedError{tp, l.resourceName(sub.dialect), now.err})

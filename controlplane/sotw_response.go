@@ -17,6 +17,8 @@ type sotwBatch struct {
 	version   string
 	resources []*Resource
 	errors    []namedError
+	// heartbeats are sent without their bytes, on a stream that wraps resources.
+	heartbeats []*Resource
 }
 
 // response returns the message, with a new nonce, and records it as sent.
@@ -26,8 +28,8 @@ func (p *sotw) response(b sotwBatch) *discoverypb.DiscoveryResponse {
 	}
 	nonce := p.nonces.next()
 
+	wrap := p.wraps(b.sub)
 	p.mu.Lock()
-	wrap := b.sub.wrapped() || p.mayWrap && slices.Contains(p.node.GetClientFeatures(), wrapFeature)
 	b.sub.delivery.sent(b.version, nonce)
 	p.mu.Unlock()
 
@@ -38,6 +40,9 @@ func (p *sotw) response(b sotwBatch) *discoverypb.DiscoveryResponse {
 			resources[i] = r.envelope(b.sub.dialect).packed()
 		}
 	}
+	for _, r := range b.heartbeats {
+		resources = append(resources, packedEnvelope(r.heartbeat(r.name, b.sub.dialect), r.packed))
+	}
 	return &discoverypb.DiscoveryResponse{
 		VersionInfo:    b.version,
 		Resources:      resources,
@@ -45,6 +50,11 @@ func (p *sotw) response(b sotwBatch) *discoverypb.DiscoveryResponse {
 		Nonce:          nonce,
 		ResourceErrors: errorMessages(b.errors),
 	}
+}
+
+// wraps reports whether the resources of a subscription are wrapped.
+func (p *sotw) wraps(sub *subscription) bool {
+	return sub.wrapped() || p.mayWrap && slices.Contains(p.node.GetClientFeatures(), wrapFeature)
 }
 
 func errorMessages(errs []namedError) []*discoverypb.ResourceError {
@@ -108,7 +118,7 @@ func (p *sotw) splitClusters(b sotwBatch) (begin, end []sotwBatch) {
 // inOrder sorts resources by name and removes duplicates.
 func inOrder(found []*Resource) []*Resource {
 	slices.SortFunc(found, byName)
-	return slices.Compact(found)
+	return slices.CompactFunc(found, (*Resource).same)
 }
 
 // hasName reports whether a list ordered by name has a variant of a resource.
@@ -129,7 +139,7 @@ func compare(before, after []*Resource) (deleted []*Resource, anyNew bool) {
 			anyNew = true
 			after = after[1:]
 		default:
-			anyNew = anyNew || before[0] != after[0]
+			anyNew = anyNew || !before[0].same(after[0])
 			before, after = before[1:], after[1:]
 		}
 	}

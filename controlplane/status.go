@@ -113,8 +113,9 @@ func (s *Server) Clients() []ClientStatus {
 }
 
 func (s *stream) status() ClientStatus {
-	s.store.mu.RLock()
-	defer s.store.mu.RUnlock()
+	store := s.servedFrom()
+	store.mu.RLock()
+	defer store.mu.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := ClientStatus{ID: s.id, Protocol: s.protocol, Node: s.node}
@@ -135,7 +136,7 @@ func (sub *subscription) status() TypeStatus {
 		Names:        sub.sortedNames(),
 		Locators:     sub.locators(),
 		Errors:       sub.standingErrors(),
-		Kept:         sub.keptNames(),
+		Kept:         sub.kept.names(&sub.selection),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
 		Reply:        d.reply,
@@ -147,8 +148,11 @@ func (sub *subscription) status() TypeStatus {
 // standingErrors returns TypeStatus.Errors. The caller holds Store.mu and stream.mu.
 func (sub *subscription) standingErrors() []ErrorStatus {
 	var errs []ErrorStatus
-	for tp, e := range sub.sent {
-		l := sub.names[tp]
+	for tp, e := range sub.sent.all {
+		var l locator
+		if a := sub.askOf(tp); a != nil {
+			l = sub.locator(a)
+		}
 		switch {
 		case e.err != nil:
 			errs = append(errs, ErrorStatus{sub.spelling(tp, e), l.constraints, e.err.status})
@@ -162,11 +166,11 @@ func (sub *subscription) standingErrors() []ErrorStatus {
 	return errs
 }
 
-// keptNames returns the names in kept. The caller holds stream.mu.
-func (sub *subscription) keptNames() []string {
+// names returns the names as the client spells them. The caller holds Store.mu and stream.mu.
+func (kept keptEntries) names(s *selection) []string {
 	var names []string
-	for tp, old := range sub.kept {
-		names = append(names, sub.spelling(tp, old))
+	for tp, old := range kept {
+		names = append(names, s.spelling(tp, old))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -29,12 +29,15 @@ type Store struct {
 	version uint64
 	tables  map[string]*table
 
+	// demands are what sources are still to be told.
+	demands demands
+
 	// ambiguous counts the choices between variants that TP2 leaves open.
 	ambiguous atomic.Uint64
 }
 
 // NewStore returns an empty store, of version 0.
-func NewStore() *Store { return &Store{tables: map[string]*table{}} }
+func NewStore() *Store { return &Store{tables: map[string]*table{}, demands: newDemands()} }
 
 // Update applies the changes that f collects, all of them or, if any is invalid, none. It returns
 // the store's version, which is new only if a resource or an error was added, removed, or changed
@@ -50,14 +53,14 @@ func (s *Store) Update(f func(tx *Tx)) (uint64, error) {
 	if len(tx.errs) > 0 {
 		return s.Version(), fmt.Errorf("store update: %w", errors.Join(tx.errs...))
 	}
-	return s.apply(tx.changes), nil
+	return s.apply(tx), nil
 }
 
-func (s *Store) apply(changes map[slotKey]*draft) uint64 {
+func (s *Store) apply(tx *Tx) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.version + 1
-	for key, d := range changes {
+	for key, d := range tx.changes {
 		t := s.tables[key.typeURL]
 		if t == nil {
 			if !d.sets() {
@@ -67,6 +70,16 @@ func (s *Store) apply(changes map[slotKey]*draft) uint64 {
 		}
 		if t.put(key.name, d, next) {
 			s.version = next
+		}
+	}
+	for d, answer := range tx.answers {
+		if d.store == s && d.answered(answer, next) {
+			s.version = next
+		}
+	}
+	for _, r := range tx.renewals {
+		if t := s.tables[r.typeURL]; t != nil {
+			t.renew(r.name, r.parameters)
 		}
 	}
 	return s.version
@@ -149,7 +162,7 @@ func (s *Store) Resources(typeURL string) []*Resource {
 func (s *Store) table(typeURL string) *table {
 	t := s.tables[typeURL]
 	if t == nil {
-		t = newTable(typeURL, &s.ambiguous)
+		t = newTable(s, typeURL)
 		s.tables[typeURL] = t
 	}
 	return t
@@ -163,18 +176,26 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 		return
 	}
 	t := s.table(sub.typeURL)
-	sub.asks = nil
+	removed, added := make([]uint32, 0, len(change.removed)), make([]uint32, 0, len(change.added))
+	for tp := range change.removed {
+		a := sub.askOf(tp)
+		removed = append(removed, a.number)
+		delete(sub.spellings, a.number)
+		delete(sub.closed, tp)
+	}
 	for tp := range change.removed {
 		t.leave(sub, tp.name, sub.askKey(tp))
-		sub.remove(tp)
+		delete(sub.denied, tp)
 	}
 	for tp, l := range change.added {
+		sub.deny(tp, &l)
 		a := t.join(sub, tp.name, sub.askKey(tp), sub.withConstraints(l))
-		if sub.dialect == byLocators {
-			l.constraints = a.constraints // equal, and shared by many streams
-		}
-		sub.add(tp, l)
+		added = append(added, a.number)
+		sub.spell(a, l.name)
+		sub.closeUnanswered(tp, a)
 	}
+	sub.table, sub.inOrder = t, nil
+	sub.names = sub.names.change(removed, added)
 	before := sub.interest
 	sub.interest = change.interest
 	t.setWildcard(sub, change.interest.wildcard())
@@ -196,9 +217,10 @@ func (s *Store) release(st *stream) {
 		if t == nil {
 			continue
 		}
-		for tp := range sub.names {
-			t.leave(sub, tp.name, sub.askKey(tp))
+		for _, a := range slices.Collect(sub.asks()) {
+			t.leave(sub, a.name, a.key)
 		}
+		sub.names = nil
 		t.setWildcard(sub, false)
 		s.dropIfUnused(t)
 	}
@@ -207,7 +229,7 @@ func (s *Store) release(st *stream) {
 // dropIfUnused drops the table of a type without resources or subscriptions: clients may request any
 // type.
 func (s *Store) dropIfUnused(t *table) {
-	if t.version == 0 && len(t.asks) == 0 {
+	if len(t.asks) == 0 && (t.version == 0 || t.source != nil && len(t.slots) == 0) {
 		delete(s.tables, t.typeURL)
 	}
 }

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,14 +23,12 @@ import (
 type stream struct {
 	id       uint64
 	protocol Protocol
-	store    *Store
 	of       *nodeConstraints
 	limits   limits
 	peer     *peer.Peer
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
 	onlyType string
-	// rejected is Options.OnNACK; it may be nil.
-	rejected func(Rejection)
+	hooks    hooks
 	// waits are notified of each request that was processed.
 	waits *waits
 	// wake holds a token while something may be due.
@@ -44,8 +43,11 @@ type stream struct {
 	// processing a last request.
 	released bool
 
-	mu      sync.Mutex
-	greeted bool
+	mu    sync.Mutex
+	phase phase
+	// store is the server's until the stream is greeted, then that of storeFor; it does not change
+	// once there are subscriptions.
+	store *Store
 	// node is set before there are subscriptions, and does not change.
 	node *corepb.Node
 	// implicit are the constraints for types that the client does not subscribe
@@ -57,6 +59,23 @@ type stream struct {
 	// dueSubs are the subscriptions with something pending, each once.
 	dueSubs []*subscription
 }
+
+// hooks are functions of the Options, for one stream; each may be nil.
+type hooks struct {
+	rejected func(Rejection)
+	storeFor func(node *corepb.Node) (*Store, error)
+	allow    func(node *corepb.Node, typeURL, name string) error
+}
+
+// phase is how far a stream has come. It is 0 before the first request.
+type phase int
+
+const (
+	// phaseGreeted: the node and the store are set.
+	phaseGreeted phase = iota + 1
+	// phaseOver: the stream has ended, though its reader may be processing a last request.
+	phaseOver
+)
 
 // limits bound what one client may make the server remember.
 type limits struct {
@@ -76,17 +95,51 @@ func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, 
 
 // greet stores the node of the first request. Nodes of later requests are ignored.
 func (s *stream) greet(node *corepb.Node) error {
-	s.mu.Lock()
-	greeted := s.greeted
-	if !greeted {
-		s.greeted, s.node = true, node
-	}
-	s.mu.Unlock()
-	if greeted {
+	if _, greeted := s.greeting(); greeted {
 		return nil
 	}
+	if err := s.use(usage{bytes: proto.Size(node)}); err != nil {
+		return err
+	}
+	if err := s.move(node); err != nil {
+		return err
+	}
 	s.constrain()
-	return s.use(usage{bytes: proto.Size(node)})
+	return nil
+}
+
+// move stores the node, and the store for it.
+func (s *stream) move(node *corepb.Node) error {
+	to := s.store
+	if s.hooks.storeFor != nil {
+		var err error
+		if to, err = s.hooks.storeFor(node); err != nil {
+			return status.Convert(err).Err()
+		}
+		to = cmp.Or(to, s.store)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == phaseOver {
+		return errClosed
+	}
+	s.phase, s.node, s.store = phaseGreeted, node, to
+	return nil
+}
+
+// end returns the store that the stream is to be released from.
+func (s *stream) end() *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase = phaseOver
+	return s.store
+}
+
+// servedFrom returns the store.
+func (s *stream) servedFrom() *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.store
 }
 
 // use adds to the client's usage, or returns RESOURCE_EXHAUSTED.
@@ -127,7 +180,8 @@ func (s *stream) subscription(typeURL string, mode pushMode, dialect dialect) (*
 	if err := s.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
-	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, dialect: dialect, names: map[topic]locator{}}}
+	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, dialect: dialect}}
+	sub.sent.of = sub
 	s.mu.Lock()
 	if dialect == byNames && typeURL != dynparam.MapTypeURL {
 		sub.implicit = s.implicit.For(typeURL)
@@ -138,7 +192,8 @@ func (s *stream) subscription(typeURL string, mode pushMode, dialect dialect) (*
 }
 
 // resubscribe applies a request's change of a subscription.
-func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error {
+func (s *stream) resubscribe(sub *subscription, compare func() subscriptionChange) error {
+	change := s.compare(compare)
 	if change.isNone(sub.interest) {
 		return nil
 	}
@@ -147,6 +202,15 @@ func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error
 	}
 	s.store.resubscribe(sub, change)
 	return nil
+}
+
+// compare compares a request with the subscription.
+func (s *stream) compare(f func() subscriptionChange) subscriptionChange {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f()
 }
 
 // protocolHandler is a protocol, SotW or delta, on one stream.

@@ -14,16 +14,22 @@ type subscription struct {
 	selection
 	stream *stream
 
-	// asks caches asksInOrder. The stream's sender sets it with Store.mu held for reading; it
+	// number is that in the index of the table, 0 while no ask is joined; joined counts the asks.
+	// Store.mu guards both.
+	number uint32
+	joined int
+	// inOrder caches asksInOrder. The stream's sender sets it with Store.mu held for reading; it
 	// is cleared with Store.mu held for writing.
-	asks []*ask
+	inOrder []*ask
 
 	// Guarded by stream.mu.
 
 	pending pending
+	// deferred are claims that are accepted once the source has answered the collections.
+	deferred map[string]string
 	// queued is set while the subscription is in stream.dueSubs.
 	queued   bool
-	sent     sentEntries
+	sent     sent
 	kept     keptEntries
 	answers  answers
 	delivery delivery
@@ -31,33 +37,34 @@ type subscription struct {
 
 // asksInOrder returns the asks for names other than the wildcard, ordered by name. The stream's
 // sender calls it, with Store.mu held for reading.
-func (sub *subscription) asksInOrder(t *table) []*ask {
-	if sub.asks != nil {
-		return sub.asks
+func (sub *subscription) asksInOrder() []*ask {
+	if sub.inOrder != nil {
+		return sub.inOrder
 	}
-	topics := make([]topic, 0, len(sub.names))
-	for tp := range sub.names {
-		if !sub.isWildcard(tp) {
-			topics = append(topics, tp)
+	sub.inOrder = make([]*ask, 0, len(sub.names))
+	for a := range sub.asks() {
+		if !sub.isWildcard(sub.topicOf(a)) {
+			sub.inOrder = append(sub.inOrder, a)
 		}
 	}
-	slices.SortFunc(topics, func(a, b topic) int { return cmp.Compare(sub.names[a].name, sub.names[b].name) })
-	sub.asks = make([]*ask, len(topics))
-	for i, tp := range topics {
-		sub.asks[i] = t.asks[tp.name][sub.askKey(tp)]
-	}
-	return sub.asks
+	slices.SortFunc(sub.inOrder, func(a, b *ask) int { return cmp.Compare(sub.locator(a).name, sub.locator(b).name) })
+	return sub.inOrder
 }
 
 // current returns the entry of a topic for this client, which may be a kept one: nil if there is
-// none, unanswered if it is not computed yet. t is the type's table; the caller holds Store.mu and
-// stream.mu.
+// none, unanswered if it is not computed yet, awaited if the source has not answered. t is the type's
+// table; the caller holds Store.mu and stream.mu.
 func (sub *subscription) current(t *table, tp topic) *entry {
+	return sub.currentOf(t, tp, sub.askOf(tp))
+}
+
+// currentOf is current for a topic with its ask, nil if it is not subscribed by name.
+func (sub *subscription) currentOf(t *table, tp topic, a *ask) *entry {
 	var e *entry
 	if parameters, ok := tp.variant(); ok {
 		e = t.slots[tp.name].variant(parameters)
-	} else if sub.named(tp) {
-		e = sub.answers.answerTo(tp.name, t.asks[tp.name][sub.askKey(tp)].choice)
+	} else if a != nil {
+		e = sub.answers.answerTo(tp.name, a.entryOf(sub))
 	} else {
 		e = t.choose(t.slots[tp.name], sub.implicit)
 	}
@@ -75,23 +82,39 @@ func (sub *subscription) current(t *table, tp topic) *entry {
 // resource: the client gives a resource to every subscription that it matches, unless the response
 // has one to prefer, or an error.
 func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)) {
-	for tp := range sub.topics[r.key] {
-		l := sub.names[tp]
-		if l.refused != nil || !l.constraints.Match(r.parameters) {
+	if sub.dialect == byNames {
+		return
+	}
+	for a := range sub.asksFor(r.key) {
+		if a.refused != nil || !a.constraints.Match(r.parameters) {
 			continue
 		}
-		if e := sub.current(t, tp); e != nil && e != unanswered && e.resource != r {
+		tp := sub.topicOf(a)
+		if e := sub.currentOf(t, tp, a); e != nil && e != unanswered && e != awaited && !r.same(e.resource) {
 			yield(tp, e)
 		}
 	}
 }
 
+// entryChanged is changed for the entry of an ask that the subscription has joined.
+func (sub *subscription) entryChanged(a *ask, old, now *entry) {
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	sub.sent.replaced(a, old)
+	sub.differs(sub.topicOf(a), now != nil, old)
+}
+
 // changed records that a subscribed topic differs from what the client knows. The store calls it.
 // deleted is the old entry if the topic does not exist because that was deleted.
 func (sub *subscription) changed(tp topic, exists bool, deleted *entry) {
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	sub.differs(tp, exists, deleted)
+}
+
+// differs is changed with stream.mu held.
+func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 	s := sub.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if exists {
 		sub.kept.restore(tp)
 	} else if sub.withdraw(tp, deleted) {
@@ -103,7 +126,7 @@ func (sub *subscription) changed(tp topic, exists bool, deleted *entry) {
 		if sub.named(tp) {
 			sub.pending.add(tp, false)
 		}
-	case exists || sub.named(tp) || sub.sent[tp] != nil:
+	case exists || sub.named(tp) || sub.sent.has(tp):
 		sub.pending.add(tp, false)
 	default:
 		// It was created and deleted before anything was sent. Keeping such topics would

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -21,26 +20,29 @@ type table struct {
 	// listings computes what a wildcard gets, once per change and constraints.
 	listings *listings
 	// asks has the subscriptions to each name (of a resource, existing or not, or of a glob
-	// collection) and to the wildcard, by their constraints.
-	asks map[nameKey]map[string]*ask
+	// collection) and to the wildcard, ordered by the keys of their constraints.
+	asks  map[nameKey][]*ask
+	index index
 	// computes is set if the type ever had a computed resource.
 	computes bool
-	// ambiguous is the store's count.
-	ambiguous *atomic.Uint64
+	// store has the table. source answers the subscriptions, nil if the slots do.
+	store  *Store
+	source *sourceOf
 }
 
-func newTable(typeURL string, ambiguous *atomic.Uint64) *table {
+func newTable(s *Store, typeURL string) *table {
 	return &table{
-		typeURL:   typeURL,
-		slots:     map[nameKey]*slot{},
-		members:   map[string]map[nameKey]struct{}{},
-		listings:  new(listings),
-		asks:      map[nameKey]map[string]*ask{},
-		ambiguous: ambiguous,
+		typeURL:  typeURL,
+		store:    s,
+		source:   s.demands.sourceOf(typeURL),
+		slots:    map[nameKey]*slot{},
+		members:  map[string]map[nameKey]struct{}{},
+		listings: new(listings),
+		asks:     map[nameKey][]*ask{},
 	}
 }
 
-func (t *table) countAmbiguous() { t.ambiguous.Add(1) }
+func (t *table) countAmbiguous() { t.store.ambiguous.Add(1) }
 
 // choose is slot.choose, with ambiguous choices counted.
 func (t *table) choose(s *slot, c dynparam.Constraints) *entry {
@@ -93,8 +95,8 @@ func (t *table) notifyNamed(a *ask, key nameKey, s *slot, changes []variantChang
 	if a.choice == old {
 		return
 	}
-	for sub := range a.subs {
-		sub.changed(sub.topicOf(key, a), a.choice != nil, old)
+	for sub := range a.subscriptions() {
+		sub.entryChanged(a, old, a.choice)
 	}
 }
 
@@ -113,7 +115,7 @@ func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
 	look := func(key nameKey, glob bool) {
 		for _, a := range t.asks[key] {
 			c := collectionAsk{ask: a, glob: glob}
-			for sub := range a.subs {
+			for sub := range a.subscriptions() {
 				c.plain = c.plain || sub.dialect == byNames
 			}
 			if c.plain {
@@ -143,7 +145,7 @@ func (c *collectionAsk) notify(t *table, key nameKey, s *slot, changes []variant
 	if c.plain {
 		now = t.choose(s, c.constraints)
 	}
-	for sub := range c.subs {
+	for sub := range c.subscriptions() {
 		if c.glob && sub.mode != pushDifference {
 			continue
 		}

@@ -17,7 +17,10 @@ import (
 type Tx struct {
 	store   *Store
 	changes map[slotKey]*draft
-	errs    []error
+	// answers are those to demands; nil for a resource that does not exist.
+	answers  map[*Demand]*entry
+	renewals []renewal
+	errs     []error
 }
 
 type slotKey struct {
@@ -80,6 +83,56 @@ func (tx *Tx) SetNamed(name string, parameters map[string]string, m proto.Messag
 		return
 	}
 	tx.draft(r.packed.TypeUrl, key).set(&entry{resource: r})
+}
+
+// SetResource stores a resource that [NewResource] made as the variant with its parameters, as
+// [Tx.SetNamed] does.
+func (tx *Tx) SetResource(r *Resource) {
+	tx.draft(r.packed.TypeUrl, r.key).set(&entry{resource: r})
+}
+
+// Answer answers a demand (see [Store.OnDemand]) with a resource of its type or, if r is nil, says that
+// there is none. The subscribers are sent what differs from the previous answer. For a
+// demand of a collection r must be nil, and says that the members are in the store: those that were
+// set before and those of this update.
+//
+// A resource that must not be cached is no answer to a demand that clients share. The store
+// discards it, ends the demand, and begins one of each subscriber in its place.
+//
+// An answer to a demand that has ended is ignored.
+func (tx *Tx) Answer(d *Demand, r *Resource) {
+	switch {
+	case r == nil:
+		tx.answer(d, nil)
+	case d.Collection():
+		tx.fail(fmt.Errorf("answer %q: the demand is for a collection: set its members by SetResource, and answer nil", d.Name))
+	case r.packed.TypeUrl != d.TypeURL:
+		tx.fail(fmt.Errorf("answer %q: the resource is a %s, the demand is for a %s", d.Name, r.packed.TypeUrl, d.TypeURL))
+	case r.key != d.key:
+		tx.fail(fmt.Errorf("answer %q: the resource has the name %q", d.Name, r.name))
+	case !d.Constraints.Match(r.parameters):
+		tx.fail(fmt.Errorf("answer %q: the demand is for %v, the resource has the parameters %v", d.Name, d.Constraints, r.parameters))
+	default:
+		tx.answer(d, &entry{resource: r})
+	}
+}
+
+// AnswerError answers a demand with an error in place of the resource, or of the members of a glob
+// collection (xRFC TP3); see [Tx.SetError]. It is ignored for a wildcard, for which TP3 has no errors.
+func (tx *Tx) AnswerError(d *Demand, st *status.Status) {
+	e, err := newResourceError(d.Name, st)
+	if err != nil {
+		tx.fail(fmt.Errorf("answer %q: %w", d.Name, err))
+		return
+	}
+	tx.answer(d, &entry{err: e})
+}
+
+func (tx *Tx) answer(d *Demand, e *entry) {
+	if tx.answers == nil {
+		tx.answers = map[*Demand]*entry{}
+	}
+	tx.answers[d] = e
 }
 
 // SetDPDS stores a resource with the constraints that each client must subscribe with (TP2,

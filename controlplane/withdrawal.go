@@ -93,7 +93,7 @@ func (sub *subscription) hasResource(tp topic) bool {
 	if sub.pending.topics[tp] || sub.pending.allAgain {
 		return false
 	}
-	sent := sub.sent[tp]
+	sent, _ := sub.sent.last(tp)
 	if sub.mode == pushDifference {
 		return sent != nil && sent.resource != nil
 	}

@@ -25,6 +25,7 @@ import (
 // know, then RPCs to its names fail and say why, and all others succeed. An authority with
 // another server falls back to it.
 func TestUnknownCredentialsOfAnAuthority(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	t.Parallel()
 	m, c2p := newMesh(t), newMesh(t)
 	backend := testutils.StartBackend(t, "b")

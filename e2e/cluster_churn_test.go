@@ -158,9 +158,8 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 			{"routes move last", func(*mesh, *testutils.Backend) {}, move},
 		} {
 			xdstest.Parallel(t, order.name, func(t *testing.T) {
-				m := newMesh(t, failOnDataErrors)
-				m.Server = xdstest.StartServer(t, append(linkOf(t), testutils.ControlPlaneOptions(
-					controlplane.Options{RemovalDelay: time.Hour, NotFoundErrors: true}))...)
+				m := overServer(t, xdstest.StartServer(t, append(linkOf(t), testutils.ControlPlaneOptions(
+					controlplane.Options{RemovalDelay: time.Hour, NotFoundErrors: true}))...), failOnDataErrors)
 				before, changed, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "changed"), testutils.StartBackend(t, "after")
 				m.serve(service, "old", before)
 				cc := m.dial("xds:///" + service)

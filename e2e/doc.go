@@ -4,6 +4,7 @@
 // links), rpc_test.go (channels, RPCs and constant load) and tp2_test.go (variants and their
 // constraints). It has no code of its own.
 //
-// Every test runs twice, over the SotW and the delta protocol (TestMain). A test in which
+// Every test runs four times (TestMain): over the SotW and the delta protocol, and with a relay in
+// between that speaks one to the control plane and the other to clients. A test in which
 // no RPC may fail runs over links with and without latency, too (overLinks).
 package e2e

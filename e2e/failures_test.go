@@ -263,6 +263,7 @@ func TestClosingTheLastChannelEndsTheStream(t *testing.T) {
 // gRFC A88, resolution_note: if no endpoint can be reached, the errors of RPCs include what
 // the client knows to be wrong with its configuration.
 func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
+	directly(t, "the management server of the client is the relay, which stays reachable")
 	t.Parallel()
 	faulty := func(name string) proto.Message {
 		c := xdsmsg.EDSCluster(name, "")
@@ -311,6 +312,7 @@ func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
 
 // The same, for a cluster without endpoints.
 func TestErrorsWithoutEndpointsIncludeFaultsOfTheConfiguration(t *testing.T) {
+	directly(t, "the management server of the client is the relay, which stays reachable")
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "c", backend)

@@ -14,6 +14,7 @@ import (
 // gRFC A47: a target with an authority is configured from the authority's servers,
 // by names that lead from authority to authority.
 func TestFederation(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	t.Parallel()
 	main, own := newMesh(t), newMesh(t)
 	forMain, forOwn := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "own")
@@ -69,6 +70,7 @@ func TestErrorOfAnUnknownAuthority(t *testing.T) {
 
 // gRFC A71 with A47: an authority falls back by itself.
 func TestAuthorityFallsBackByItself(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	t.Parallel()
 	main, own, low := newMesh(t), newMesh(t), newMesh(t)
 	forMain, forLow := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "low")
@@ -92,6 +94,7 @@ func TestAuthorityFallsBackByItself(t *testing.T) {
 // The routes of an authority are kept while its server is unreachable, however the
 // bootstrap's template spells the authority: names are equal in canonical form (xRFC TP1).
 func TestRoutesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	overLinks(t, routesOfAnAuthorityAreKeptThroughAnOutage)
 }
 

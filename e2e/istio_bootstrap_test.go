@@ -95,6 +95,7 @@ const istioBootstrap = `{
 // services are reached through it; and the server may rewrite the authority once the
 // environment says that it is trusted, as the agent does not write that.
 func TestIstioBootstrap(t *testing.T) {
+	directly(t, "the node upstream has the id of the relay")
 	const istioService = "echo.default.svc.cluster.local:7070"
 	dir, err := os.MkdirTemp("", "istio") // t.TempDir is too long for a socket
 	if err != nil {

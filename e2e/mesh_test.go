@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,22 +33,41 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(underZone{overEachProtocol{m}})
 }
 
-// protocol is the server feature that asks for the protocol that tests run over, "" for
-// SotW. It changes between two runs of all tests only.
+// protocol is the server feature that asks the control plane for the protocol that tests run over,
+// "" for SotW. It changes between two runs of all tests only, as does downstream.
 var protocol string
 
-// overEachProtocol runs all tests over SotW and then over delta.
+// overEachProtocol runs all tests over SotW and over delta, and then with a relay in between that
+// speaks one to the control plane and the other to the clients.
 type overEachProtocol struct{ m *testing.M }
 
 func (o overEachProtocol) Run() int {
-	for _, protocol = range []string{"", "delta"} {
+	flag.Parse()
+	for _, way := range []struct {
+		name, protocol string
+		downstream     *string
+	}{
+		{"SotW", "", nil},
+		{"delta", "delta", nil},
+		{"relay-sotw-delta", "", ptr("delta")},
+		{"relay-delta-sotw", "delta", ptr("")},
+	} {
+		if *only != "" && *only != way.name {
+			continue
+		}
+		protocol, downstream = way.protocol, way.downstream
 		if code := o.m.Run(); code != 0 {
-			fmt.Printf("the tests failed with the server feature %q\n", protocol)
+			fmt.Printf("the tests failed over %s\n", way.name)
 			return code
 		}
 	}
 	return 0
 }
+
+// only chooses one of the ways that all tests run.
+var only = flag.String("way", "", "run the tests only over SotW, delta, relay-sotw-delta or relay-delta-sotw")
+
+func ptr[T any](v T) *T { return &v }
 
 // service is the target that most tests dial; its resources are of the same
 // name.
@@ -58,14 +79,45 @@ type mesh struct {
 	t testing.TB
 	// features are the server's features in the bootstrap.
 	features []string
+	// relay is the address of the relay in between, or "".
+	relay string
 }
 
 func newMesh(t testing.TB, features ...string) *mesh {
 	t.Helper()
-	if protocol != "" {
-		features = append(features, protocol)
+	return overServer(t, xdstest.StartServer(t, linkOf(t)...), features...)
+}
+
+// overServer returns a mesh with that control plane.
+func overServer(t testing.TB, server *xdstest.Server, features ...string) *mesh {
+	t.Helper()
+	m := &mesh{Server: server, t: t, features: with(features, protocol)}
+	if downstream != nil {
+		m.relay = startRelay(t, server, m.features)
+		m.features = with(features, *downstream)
 	}
-	return &mesh{Server: xdstest.StartServer(t, linkOf(t)...), t: t, features: features}
+	return m
+}
+
+// with returns the features with one more, unless it is "".
+func with(features []string, more string) []string {
+	if more == "" {
+		return features
+	}
+	return append(slices.Clip(features), more)
+}
+
+// Addr is what clients connect to.
+func (m *mesh) Addr() string {
+	if m.relay != "" {
+		return m.relay
+	}
+	return m.Server.Addr()
+}
+
+// Bootstrap returns a bootstrap for the clients of the mesh.
+func (m *mesh) Bootstrap(nodeID string, opts ...testutils.BootstrapOption) []byte {
+	return testutils.Bootstrap(nodeID, m.Addr(), opts...)
 }
 
 // set puts resources into the store in one update.

@@ -116,6 +116,7 @@ func (m *meter) await(ctx context.Context, t *testing.T, want map[string]int64) 
 // and stops, the channel's stats plugin sees each, with the channel's target, until the
 // channel is closed.
 func TestMetricsReachTheChannelsStatsHandler(t *testing.T) {
+	directly(t, "the management server of the client is the relay, which stays reachable")
 	ctx := testutils.Context(t)
 	m, backend, recorder := newMesh(t), testutils.StartBackend(t, "one"), newMeter()
 	m.serve(service, "cluster", backend)

@@ -39,6 +39,10 @@ func (m *policyMeter) RecordInt64UpDownCount(h *estats.Int64UpDownCountHandle, n
 	m.add(h.Descriptor(), n, labels)
 }
 
+func (m *policyMeter) RecordInt64Histo(h *estats.Int64HistoHandle, n int64, labels ...string) {
+	m.add(h.Descriptor(), n, labels)
+}
+
 // RecordFloat64Histo counts the values.
 func (m *policyMeter) RecordFloat64Histo(h *estats.Float64HistoHandle, _ float64, labels ...string) {
 	m.add(h.Descriptor(), 1, labels)

@@ -201,6 +201,7 @@ func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 }
 
 func TestMissingClusterDoesNotBlockOtherRoutes(t *testing.T) {
+	directly(t, "the Clusters of a SotW client wait for upstream's word on each")
 	t.Parallel()
 	m := newMesh(t)
 	m.keepSilent()

@@ -37,6 +37,7 @@ func (p pair) dial(target string) *grpc.ClientConn {
 // gRFC A71: with the primary down at the start, RPCs use the secondary's resources; when it
 // is up they use the primary's, and none fails.
 func TestRPCsFallBackAndReturn(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster-high", "cluster-low")
 		p.high.Stop()
@@ -54,6 +55,7 @@ func TestRPCsFallBackAndReturn(t *testing.T) {
 // The same, where both control planes use the same names (config tears are
 // possible, failed RPCs are not).
 func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster", "cluster")
 		p.high.RefuseStreams(errors.New("not now"))
@@ -84,6 +86,7 @@ func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 // RDS resource that points to a new cluster, but then the control plane becomes
 // unavailable before the new CDS resources can be obtained".
 func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster", "cluster-low")
 		cc := p.dial("xds:///" + service)
@@ -111,6 +114,7 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 // gRFC A71: only when all control planes are unreachable do RPCs fail, with an
 // error that names each of them and why.
 func TestErrorOfTwoUnreachableServers(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	t.Parallel()
 	p := newPair(t, "cluster", "cluster")
 	p.high.Stop()
@@ -130,6 +134,7 @@ func TestErrorOfTwoUnreachableServers(t *testing.T) {
 // process uses the secondary's, even though both have a cluster of the same name. When the
 // primary is back, both use it. No RPC fails.
 func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	overLinks(t, func(t *testing.T) {
 		const other = "other.service"
 		p := newPair(t, "shared", "shared")

@@ -77,6 +77,7 @@ func (a apart) useProxy(value string) {
 // of another authority comes from the server of that authority, before anything is
 // requested from the cache. Its updates move RPCs, and none fails.
 func TestDPDSOfAnotherAuthority(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	overLinks(t, func(t *testing.T) {
 		a := newApart(t)
 		direct, proxy := a.serve()
@@ -112,6 +113,7 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 // resource, it will ignore the failure and request the remaining resources with no
 // additional constraints". When it can be had, RPCs move, and none fails.
 func TestDPDSCannotBeObtained(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
 	overLinks(t, func(t *testing.T) {
 		failing := func(st *status.Status) func(*mesh) {
 			return func(m *mesh) {
@@ -169,6 +171,7 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 // plane can have heard that the client subscribes to the new one. No RPC fails, as the
 // new one is there.
 func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
+	directly(t, "DPDS has a stream of its own upstream, so that other resources may overtake it")
 	overLinks(t, func(t *testing.T) {
 		for name, prepare := range map[string]func(m *mesh){
 			"removals name the subscription": func(*mesh) {},
@@ -216,6 +219,7 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 // DPDS moves a client on before it can have asked for the last variant, and each is deleted
 // soon after. No RPC fails, as the variant that DPDS says is there.
 func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
+	directly(t, "DPDS has a stream of its own upstream, so that other resources may overtake it")
 	overLinks(t, func(t *testing.T) {
 		cluster, endpoints := in(tp2, xdsmsg.ClusterType, "c"), in(tp2, xdsmsg.EndpointType, "e")
 		routesOf := func(b *testutils.Backend) string { return in(tp2, xdsmsg.RouteType, b.ID()) }

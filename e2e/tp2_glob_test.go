@@ -75,7 +75,7 @@ func (w *members) await(t *testing.T, names ...string) {
 // and no collection, and SotW has none, so this is with the client's own API, over delta.
 func TestTP2ShardingClustersByGlob(t *testing.T) {
 	t.Parallel()
-	if protocol != "delta" {
+	if protocol != "delta" || downstream != nil && *downstream != "delta" {
 		t.Skip("SotW has no glob collections")
 	}
 	m := newVariantMesh(t)
@@ -133,7 +133,7 @@ func (w *answers) AmbientError(_ xdsclient.Member, _ error, done func()) { done(
 // are in error has been answered. It is no timeout.
 func TestGlobWhoseMembersAreAllInError(t *testing.T) {
 	t.Parallel()
-	if protocol != "delta" {
+	if protocol != "delta" || downstream != nil && *downstream != "delta" {
 		t.Skip("SotW has no glob collections")
 	}
 	m := newVariantMesh(t)

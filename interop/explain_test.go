@@ -86,15 +86,7 @@ func serveExplained() error {
 // gRPC-Go leaves out and ignores.
 func TestExplainGRPCGo(t *testing.T) {
 	t.Parallel()
-	w := &world{control: gocp.Start(t, gocp.AnyNames), blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}
-	query, byHeader, mirrored := xdsmsg.PrefixRoute("/", "green"), xdsmsg.PrefixRoute("/", "green"), xdsmsg.PrefixRoute("/", "blue")
-	query.Match.QueryParameters = []*routepb.QueryParameterMatcher{{Name: "q"}}
-	byHeader.Match.Headers = []*routepb.HeaderMatcher{{Name: explainedHeader, HeaderMatchSpecifier: &routepb.HeaderMatcher_PresentMatch{PresentMatch: true}}}
-	mirrored.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "green"}}
-	w.control.Set(t, []proto.Message{
-		xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", "*", query, byHeader, mirrored),
-		cluster("blue", "blue"), w.endpoints("blue", w.blue), cluster("green", "green"), w.endpoints("green", w.green),
-	}...)
+	w := newExplainedWorld(t)
 	file := filepath.Join(t.TempDir(), "bootstrap.json")
 	xdstest.NoError(t, os.WriteFile(file, w.control.Bootstrap(), 0o600))
 	child := exec.CommandContext(testutils.Context(t), os.Args[0])
@@ -116,28 +108,116 @@ func TestExplainGRPCGo(t *testing.T) {
 	}
 	command := buildCommand(t)
 	for i, headers := range [][]string{nil, {"-H", explainedHeader + ": 7"}} {
-		args := append([]string{"explain", parts[0], "xds:///" + service, "/grpc.testing.TestService/EmptyCall", "--json"}, headers...)
-		out, err := exec.CommandContext(testutils.Context(t), command, args...).Output()
-		if err != nil {
-			t.Fatalf("dynxds %q: %v\n%s", args, err, out)
-		}
-		var e dynxds.Explanation
-		xdstest.NoError(t, json.Unmarshal(out, &e))
-		if e.Client.Name != grpcUserAgent {
-			t.Errorf("the client is %+v, want %s", e.Client, grpcUserAgent)
-		}
-		if want := fmt.Sprintf("cluster %q, priority 0, 1 endpoint", parts[1+i]); !strings.HasSuffix(e.Outcome, want) {
-			t.Errorf("with headers %q: %s, want %s", headers, e.Outcome, want)
-		}
+		e := checkExplained(t, command, parts[0], grpcUserAgent, parts[1+i], emptyCall.Method, headers...)
 		if e.Routes[0].LeftOut == "" {
 			t.Errorf("the route with query_parameters is %+v, want it left out", e.Routes[0])
 		}
-		ignored := false
-		for _, r := range e.Routes {
-			ignored = ignored || r.Action != nil && len(r.Action.Mirrors) == 1 && r.Action.Mirrors[0].Ignored != ""
+	}
+}
+
+// TestExplainGRPCJS is TestExplainGRPCGo with a process of grpc-js.
+func TestExplainGRPCJS(t *testing.T) {
+	t.Parallel()
+	dir, command := installJS(t)
+	w := newExplainedWorld(t)
+	calls, err := json.Marshal([]otherCall{
+		{Name: "plain", Method: emptyCall.Method},
+		{Name: "unary", Method: unaryMethod},
+		{Name: "with header", Method: emptyCall.Method, Metadata: map[string]string{explainedHeader: "7"}},
+	})
+	xdstest.NoError(t, err)
+	cmd := exec.Command(command[0], append(command[1:len(command):len(command)], "xds:///"+service, string(calls), "csds")...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GRPC_XDS_BOOTSTRAP_CONFIG="+string(w.bootstrapForJS(t)))
+	client := startOther(t, cmd)
+	address, dynxdsCommand := client.mustAnswer(t, "csds"), buildCommand(t)
+	checkExplained(t, dynxdsCommand, address, jsUserAgent, client.mustAnswer(t, "plain"), emptyCall.Method)
+	checkExplained(t, dynxdsCommand, address, jsUserAgent, client.mustAnswer(t, "with header"), emptyCall.Method, "-H", explainedHeader+": 7")
+	// grpc-js takes routes with query_parameters as if they had none.
+	e := checkExplained(t, dynxdsCommand, address, jsUserAgent, client.mustAnswer(t, "unary"), unaryMethod)
+	if e.Routes[0].Unchecked == "" {
+		t.Errorf("the route with query_parameters is %+v, want it taken without", e.Routes[0])
+	}
+}
+
+const unaryMethod = "/grpc.testing.TestService/UnaryCall"
+
+// jsUserAgent is the user agent in the node of grpc-js.
+const jsUserAgent = "gRPC Node Pure JS"
+
+// bootstrapForJS returns a bootstrap with the locality that grpc-js wants.
+func (w *world) bootstrapForJS(t *testing.T) []byte {
+	t.Helper()
+	var document map[string]any
+	xdstest.NoError(t, json.Unmarshal(w.control.Bootstrap(), &document))
+	node, _ := document["node"].(map[string]any)
+	node["locality"] = map[string]any{}
+	text, err := json.Marshal(document)
+	xdstest.NoError(t, err)
+	return text
+}
+
+// mustAnswer returns the answer of a call, once there is one.
+func (c *otherClient) mustAnswer(t *testing.T, call string) string {
+	t.Helper()
+	deadline := time.After(60 * time.Second)
+	for {
+		c.mu.Lock()
+		rpc, ended := c.last[call], c.ended
+		c.mu.Unlock()
+		switch {
+		case ended != nil || rpc.Code != 0:
+			t.Fatalf("call %s: %+v, %v\n%s", call, rpc, ended, c.errors())
+		case rpc.Backend != "":
+			return rpc.Backend
 		}
-		if ignored != (headers == nil) {
-			t.Errorf("with headers %q: the mirror is ignored: %t", headers, ignored)
+		select {
+		case <-c.news:
+		case <-deadline:
+			t.Fatalf("no answer to call %s\n%s", call, c.errors())
 		}
 	}
+}
+
+// newExplainedWorld is a control plane whose routes have what gRPC leaves out, and ignores.
+func newExplainedWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{control: gocp.Start(t, gocp.AnyNames), blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}
+	query, byHeader, mirrored := xdsmsg.PathRoute(unaryMethod, "green"), xdsmsg.PrefixRoute("/", "green"), xdsmsg.PrefixRoute("/", "blue")
+	query.Match.QueryParameters = []*routepb.QueryParameterMatcher{{Name: "q"}}
+	byHeader.Match.Headers = []*routepb.HeaderMatcher{{Name: explainedHeader, HeaderMatchSpecifier: &routepb.HeaderMatcher_PresentMatch{PresentMatch: true}}}
+	mirrored.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "green"}}
+	w.control.Set(t, []proto.Message{
+		xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", "*", query, byHeader, mirrored),
+		cluster("blue", "blue"), w.endpoints("blue", w.blue), cluster("green", "green"), w.endpoints("green", w.green),
+	}...)
+	return w
+}
+
+// checkExplained checks what "dynxds explain" says of an RPC of a client, which went to a backend.
+func checkExplained(t *testing.T, command, address, userAgent, backend, method string, headers ...string) *dynxds.Explanation {
+	t.Helper()
+	args := append([]string{"explain", address, "xds:///" + service, method, "--json"}, headers...)
+	var stderr strings.Builder
+	cmd := exec.CommandContext(testutils.Context(t), command, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("dynxds %q: %v\n%s", args, err, stderr.String())
+	}
+	var e dynxds.Explanation
+	xdstest.NoError(t, json.Unmarshal(out, &e))
+	if e.Client.Name != userAgent {
+		t.Errorf("the client is %+v, want %s", e.Client, userAgent)
+	}
+	if want := fmt.Sprintf("cluster %q, priority 0, 1 endpoint", backend); !strings.HasSuffix(e.Outcome, want) {
+		t.Errorf("with headers %q: %s, want %s", headers, e.Outcome, want)
+	}
+	ignored := false
+	for _, r := range e.Routes {
+		ignored = ignored || r.Action != nil && len(r.Action.Mirrors) == 1 && r.Action.Mirrors[0].Ignored != ""
+	}
+	if ignored != (backend == "blue") {
+		t.Errorf("with headers %q: the mirror is ignored: %t", headers, ignored)
+	}
+	return &e
 }

@@ -22,16 +22,9 @@ type language struct {
 	// install makes what the program needs, in a folder of its own, or skips the test
 	// and says why. It returns the folder and the beginning of the command line.
 	install func(t *testing.T) (dir string, command []string)
-	// options are of the control plane, those that the language can tell apart.
-	// grpc-js-xds rejects resources that are wrapped in
-	// envoy.service.discovery.v3.Resource.
-	options []string
 }
 
-var languages = []language{
-	{"grpc-js", installJS, []string{"as it is", "with NOT_FOUND errors"}},
-	{"C-core", installPython, []string{"as it is", "with NOT_FOUND errors", "with resources wrapped"}},
-}
+var languages = []language{{"grpc-js", installJS}, {"C-core", installPython}}
 
 func installJS(t *testing.T) (dir string, command []string) {
 	t.Helper()
@@ -69,12 +62,12 @@ func installPython(t *testing.T) (dir string, command []string) {
 }
 
 // eachLanguage runs a test with a way to start clients of each language.
-func eachLanguage(t *testing.T, test func(t *testing.T, l language, start startClient)) {
+func eachLanguage(t *testing.T, test func(t *testing.T, start startClient)) {
 	t.Parallel()
 	for _, l := range languages {
 		xdstest.Parallel(t, l.name, func(t *testing.T) {
 			dir, command := l.install(t)
-			test(t, l, func(t *testing.T, target string, bootstrap []byte, calls ...otherCall) *otherClient {
+			test(t, func(t *testing.T, target string, bootstrap []byte, calls ...otherCall) *otherClient {
 				t.Helper()
 				list, err := json.Marshal(calls)
 				xdstest.NoError(t, err)
@@ -87,14 +80,14 @@ func eachLanguage(t *testing.T, test func(t *testing.T, l language, start startC
 	}
 }
 
-// TestOtherLanguagesAgainstOurControlPlane: given our control plane, when the xDS client
-// of another language is its client, then it accepts everything and follows every
-// change.
+// TestOtherLanguagesAgainstOurControlPlane: given our control plane, with a relay in front of
+// it or without, when the xDS client of another language is its client, then it accepts
+// everything and follows every change.
 func TestOtherLanguagesAgainstOurControlPlane(t *testing.T) {
-	eachLanguage(t, func(t *testing.T, l language, start startClient) {
-		for _, name := range l.options {
+	eachLanguage(t, func(t *testing.T, start startClient) {
+		for name, how := range ourOptions {
 			xdstest.Parallel(t, name, func(t *testing.T) {
-				s := startOurServer(t, ourOptions[name])
+				s := startOurServer(t, how)
 				client := start(t, "xds:///"+service, s.bootstrapForOthers(), emptyCall)
 				for _, step := range s.ourSteps() {
 					step.change(t)
@@ -121,7 +114,7 @@ func serviceWith(name string, endpoints ...string) string {
 // RPCs, when, in one update, routes move to a service that is new and the one that
 // they led to is deleted, again and again, then no RPC fails.
 func TestOtherLanguagesFollowADeletedService(t *testing.T) {
-	eachLanguage(t, func(t *testing.T, _ language, start startClient) {
+	eachLanguage(t, func(t *testing.T, start startClient) {
 		echo, blue, green := testutils.StartBackend(t, "echo"), testutils.StartBackend(t, "blue"), testutils.StartBackend(t, "green")
 		to := func(name string, backend *testutils.Backend) string {
 			return serviceWith("echo", echo.Addr()+" v1") + serviceWith(name, backend.Addr()+" v1") + `---
@@ -146,7 +139,7 @@ spec: {to: [{targetRef: {kind: MeshService, name: echo}, rules: [{backendRefs: [
 // TestOtherLanguagesOutliveAnEmptiedFolder: given "dynxds serve" over a folder, when all
 // of its files go away, then clients keep what they have.
 func TestOtherLanguagesOutliveAnEmptiedFolder(t *testing.T) {
-	eachLanguage(t, func(t *testing.T, _ language, start startClient) {
+	eachLanguage(t, func(t *testing.T, start startClient) {
 		blue := testutils.StartBackend(t, "blue")
 		f := serveFolder(t, map[string]string{"mesh.yaml": serviceWith("echo", blue.Addr()+" v1")})
 		client := start(t, "xds:///echo", f.bootstrap("frontend", "v1"), emptyCall)
@@ -216,7 +209,7 @@ func beyondGRPCCalls() (calls []otherCall, want map[string]string) {
 // bootstrap without a locality, they accept all resources, and their RPCs follow the policies
 // or fail at once.
 func TestOtherLanguagesAreNeverMisrouted(t *testing.T) {
-	eachLanguage(t, func(t *testing.T, _ language, start startClient) {
+	eachLanguage(t, func(t *testing.T, start startClient) {
 		v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")
 		f := serveFolder(t, map[string]string{"mesh.yaml": beyondGRPC(v1.Addr(), v2.Addr(), "127.0.0.1:1")})
 		out, err := exec.CommandContext(t.Context(), f.command, "validate", f.dir, "--authority", "mesh").CombinedOutput()

@@ -19,20 +19,29 @@ import (
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/relay"
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// ourServer is the control plane of dynxds, for the clients of others.
+// ourServer is the control plane of dynxds, for the clients of others, who may have a relay in
+// front of it.
 type ourServer struct {
 	*xdstest.Server
 	world
+	relay *relay.Relay
+	// addr is where the clients connect to.
+	addr string
 }
 
-func startOurServer(t *testing.T, opts controlplane.Options) *ourServer {
+func startOurServer(t *testing.T, how ourOption) *ourServer {
 	t.Helper()
-	s := &ourServer{
-		Server: xdstest.StartServer(t, testutils.ControlPlaneOptions(opts)),
-		world:  world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")},
+	s := &ourServer{world: world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}}
+	if how.relayed == nil {
+		s.Server = xdstest.StartServer(t, testutils.ControlPlaneOptions(how.Options))
+		s.addr = s.Addr()
+	} else {
+		s.Server = xdstest.StartServer(t)
+		s.relay, s.addr = startRelay(t, s.Bootstrap("relay", testutils.ServerFeatures(how.relayed...)), how.Options)
 	}
 	s.Set(t, s.initial()...)
 	return s
@@ -40,14 +49,23 @@ func startOurServer(t *testing.T, opts controlplane.Options) *ourServer {
 
 // bootstrapForOthers has what other clients want of a bootstrap.
 func (s *ourServer) bootstrapForOthers() []byte {
-	return s.Bootstrap("interop-node", testutils.NodeField("locality", map[string]any{}))
+	return testutils.Bootstrap("interop-node", s.addr, testutils.NodeField("locality", map[string]any{}))
 }
 
-// ourOptions are the options of the control plane that make a difference to other clients.
-var ourOptions = map[string]controlplane.Options{
-	"as it is":               {},
-	"with resources wrapped": {WrapResources: true},
-	"with NOT_FOUND errors":  {NotFoundErrors: true},
+// ourOption is what makes a difference to other clients: the options of what they are connected to,
+// and, if that is a relay, the features by which it speaks to the control plane.
+type ourOption struct {
+	controlplane.Options
+	relayed []string
+}
+
+var ourOptions = map[string]ourOption{
+	"as it is":                                {},
+	"with resources wrapped":                  {Options: controlplane.Options{WrapResources: true}},
+	"with NOT_FOUND errors":                   {Options: controlplane.Options{NotFoundErrors: true}},
+	"through a relay":                         {relayed: []string{}},
+	"through a relay over delta":              {relayed: []string{"delta"}},
+	"through a relay, with resources wrapped": {relayed: []string{"delta"}, Options: controlplane.Options{WrapResources: true}},
 }
 
 // ourSteps are changes of every type of resource, and who answers after each.
@@ -82,7 +100,14 @@ func (s *ourServer) ourSteps() []struct {
 // checkAccepted fails the test if the client rejected anything.
 func (s *ourServer) checkAccepted(t *testing.T) {
 	t.Helper()
-	for _, c := range s.Clients() {
+	clients := s.Clients()
+	if s.relay != nil {
+		clients = append(clients, s.relay.Clients()...)
+		if n := s.relay.Stats().Rejections; n > 0 {
+			t.Errorf("clients of the relay rejected %d responses", n)
+		}
+	}
+	for _, c := range clients {
 		for _, typ := range c.Types {
 			if typ.NACK != nil {
 				t.Errorf("%s: the client rejected %s: %v", c.Node.GetUserAgentName(), typ.TypeURL, typ.NACK.Err)
@@ -96,11 +121,12 @@ func (s *ourServer) checkAccepted(t *testing.T) {
 	}
 }
 
-// gRPC-Go's xds accepts everything that our control plane sends, and follows every change.
+// gRPC-Go's xds accepts everything that our control plane sends, directly or through a relay, and
+// follows every change.
 func TestGRPCGoAgainstOurControlPlane(t *testing.T) {
-	for name, opts := range ourOptions {
+	for name, how := range ourOptions {
 		xdstest.Parallel(t, name, func(t *testing.T) {
-			s := startOurServer(t, opts)
+			s := startOurServer(t, how)
 			b, err := xds.NewXDSResolverWithConfigForTesting(s.bootstrapForOthers())
 			xdstest.NoError(t, err)
 			client := testpb.NewTestServiceClient(dial(t, b, "xds:///"+service))

@@ -16,7 +16,8 @@ var _ inspect.Source = (*xdsResolver)(nil)
 // Config implements inspect.Source.
 func (r *xdsResolver) Config() inspect.Config {
 	c := r.graph.inspect()
-	c.Client, c.Authority, c.Secure = r.client.Bootstrap().Fingerprint(), r.opts.Authority, secure(r.opts)
+	c.Client, c.Authority = r.client.Bootstrap().Fingerprint(), r.opts.Authority
+	c.Secure, c.UsesXDS = secure(r.opts), r.usesXDS
 	if last := r.applied.Load(); last != nil {
 		c.Version, c.Published = last.version, last.at
 	}

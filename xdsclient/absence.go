@@ -226,7 +226,7 @@ func (a *absence) applyError(e wire.ResourceError) {
 			continue
 		}
 		s.Seen = a.number
-		a.noteError(s, code, reason)
+		a.noteError(s, code, reason, e.Status())
 	}
 	if code == codes.NotFound {
 		for _, c := range a.failing[failing:] {
@@ -289,7 +289,7 @@ func (a *absence) refuseScope(n wire.ResourceName, where string, err error) {
 }
 
 // noteError notes that the server sent an error in place of a resource.
-func (a *absence) noteError(s *subscription, code codes.Code, reason error) {
+func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent []byte) {
 	if a.forgetUnwatched(s) {
 		return
 	}
@@ -299,7 +299,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error) {
 		kind = KindDoesNotExist
 	}
 	fault := a.fault(kind, s.resource, reason)
-	fault.Code = code
+	fault.Code, fault.status = code, sent
 	if s.lastError == nil || !s.lastError.fault.same(fault) {
 		a.ch.client.warningf("%v", fault)
 	}

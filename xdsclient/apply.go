@@ -63,6 +63,10 @@ func (u *update) heartbeat(found []*subscription, it *item) {
 func (u *update) stampOf(s *subscription, it *item) stamp {
 	st := u.stamp
 	st.parameters = it.parameters
+	if u.types.typ.Decode == nil {
+		st.envelope = newEnvelope(s, it)
+		u.timed = u.timed || st.envelope.ttl > 0
+	}
 	switch {
 	case !u.types.Dialect.Incremental() && len(it.Version) == 0:
 	case s.taken.version == string(it.Version):

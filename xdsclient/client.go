@@ -22,7 +22,7 @@ type Client interface {
 	Watch(t *ResourceType, name string, w Watcher) (stop func())
 	// WatchCollection does for a glob collection (xRFC TP1, "Glob") what Watch does for a
 	// resource. name is that of the collection: it starts with "xdstp:" and its path ends
-	// in "/*".
+	// in "/*"; or it is "*", for all resources of the type with other names (wildcard).
 	WatchCollection(t *ResourceType, name string, w CollectionWatcher) (stop func())
 	// Bootstrap returns the configuration of the client.
 	Bootstrap() *bootstrap.Config
@@ -78,7 +78,8 @@ type ResourceType struct {
 	FullStateInSotW bool
 	// Decode validates a resource and makes the immutable value of it that watchers get. It
 	// returns the resource's name, if that can be read also with an error, so that the error
-	// reaches the resource's watchers.
+	// reaches the resource's watchers. Without it watchers get a *Raw, and nothing is validated
+	// but what wraps the resources.
 	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
 	// Ignored lists what the program ignores of a resource of which Decode made value. It may
 	// be slow: it is called for dumps and, apart from updates and at most every 10 s for a

@@ -31,8 +31,12 @@ func newCollection(entry *resource) *collection {
 	return &collection{entry: entry, cached: make(map[resourceKey]*resource), sent: make(subscriptions)}
 }
 
-// isCollection reports whether a name in canonical form is that of a glob collection.
-func isCollection(name string) bool { return xdsname.IsCollection(name) }
+// wildcard is the collection of all resources of a type with old-style names (Envoy, xDS protocol, "How
+// the client specifies what resources to return").
+const wildcard = "*"
+
+// isCollection reports whether a name in canonical form is that of a glob collection, or the wildcard.
+func isCollection(name string) bool { return name == wildcard || xdsname.IsCollection(name) }
 
 // members returns the members that the server has sent. A nil collection has none.
 func (c *collection) members() subscriptions {
@@ -145,8 +149,15 @@ var errLeft = errors.New("does not exist: it is no longer in its collection")
 // collectionsOf returns the first of the subscriptions to the collection that has resources
 // of this name, or nil, and the name in canonical form.
 func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical string) {
-	if ts.collections == 0 || !ts.Dialect.Incremental() || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+	if ts.collections == 0 || !ts.Dialect.Incremental() {
 		return nil, ""
+	}
+	if !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+		first = ts.subs[wildcard]
+		if first == nil || string(name) == wildcard {
+			return nil, ""
+		}
+		return first, string(name)
 	}
 	canonical = xdsname.Canonical(string(name))
 	if isCollection(canonical) {

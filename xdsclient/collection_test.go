@@ -183,7 +183,7 @@ func TestCollectionMembership(t *testing.T) {
 			t.Errorf("%q is not taken for a collection", want)
 		}
 	}
-	for _, name := range []string{"", "*", "/*", "a/*", "xdstp://a/T/foo*"} {
+	for _, name := range []string{"", "/*", "a/*", "xdstp://a/T/foo*"} {
 		if isCollection(name) {
 			t.Errorf("%q is taken for a collection", name)
 		}
@@ -372,7 +372,7 @@ func TestWatchOfTheOtherKind(t *testing.T) {
 		if err := single.fault(KindConfiguration); !strings.Contains(err.Error(), "WatchCollection") {
 			t.Errorf("got %v, want the way out", err)
 		}
-		for _, name := range []string{"a", "a/*", collectionDir + "a", "*"} {
+		for _, name := range []string{"a", "a/*", collectionDir + "a"} {
 			e, stop := watchCollection(t, c, types.clusters, name)
 			e.heard("collection: configuration")
 			stop()
@@ -436,4 +436,20 @@ func TestCollectionIsBounded(t *testing.T) {
 			t.Errorf("the NACK is %s, want %q in it", got, want)
 		}
 	}
+}
+
+// The wildcard is the collection of all resources with old-style names, over delta.
+func TestWildcard(t *testing.T) {
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+		e, stop := watchCollection(t, c, types.clusters, "*")
+		s := server.delta()
+		s.expect(deltaWant{typ: types.clusters, node: true, sub: []string{"*"}})
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "y")), has(collectionDir+"c", "1", cluster(collectionDir+"c", "z")))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
+		e.heard("member a = x", "member b = y", "collection")
+		s.send(types.clusters, "n2", lacks("a"))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n2"})
+		e.heard("member a: does not exist")
+		stop()
+	})
 }

@@ -33,6 +33,10 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 		}
 	}()
 	p := &payload{raw: bytes.Clone(it.Value), server: d.ch.server}
+	if d.types.typ.Decode == nil {
+		d.admitRaw(it, p)
+		return decoded
+	}
 	it.decodedName, p.value, it.Err = d.types.typ.Decode(
 		&anypb.Any{TypeUrl: d.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: d.ch.server, Loads: d.ch.loads, Bootstrap: d.ch.client.config, Last: d.lastValue})
 	switch {

@@ -8,7 +8,7 @@
 // # The way of a response
 //
 // The data comes from the ADS streams to the servers that a bootstrap names, and goes to the
-// watchers as the immutable values that ResourceType.Decode made:
+// watchers as the immutable values that ResourceType.Decode made, or as a Raw of a type without:
 //
 //	internal/ads/wire  the messages: SotW and delta behind one interface
 //	internal/ads       one stream: what is due to be sent, ACK and NACK, backoff, repetitions
@@ -71,7 +71,7 @@
 //
 // # Collections
 //
-// A glob collection (xRFC TP1) is watched with WatchCollection. Its members have cache entries of
+// A glob collection (xRFC TP1), or the wildcard "*", is watched with WatchCollection. Its members have cache entries of
 // their own, beside that of a resource that is also watched by its name. A member that leaves the
 // collection is removed, whatever the features of the server: that is the content of the
 // collection, and no error in the data. When a watch moves to another server, the members that

@@ -22,6 +22,8 @@ type stamp struct {
 	at int64
 	// parameters are those of the variant that was sent.
 	parameters dynparam.Parameters
+	// envelope is what else is known of a resource of a type without a decoder, or nil.
+	envelope *envelope
 }
 
 func stampNow(version string) stamp { return stamp{version: version, at: time.Now().UnixNano()} }
@@ -166,6 +168,10 @@ func (r *ResourceDump) Any() *anypb.Any {
 	}
 	return &anypb.Any{TypeUrl: r.TypeURL, Value: r.raw}
 }
+
+// Value returns the resource in use as ResourceType.Decode made it, or nil. A collection has
+// none. It is shared with the client and must not be changed.
+func (r *ResourceDump) Value() any { return r.value }
 
 // Ignored lists the parts of the resource in use that the program does not use. The call takes
 // about as long as decoding the resource.

@@ -38,8 +38,11 @@ func entries(t *testing.T, d *Dump, start time.Time) []entry {
 				t.Fatal(err)
 			}
 			e.Text, e.Updated = m.GetAltStatName(), r.LastUpdated.Sub(start)
-		} else if r.Any() != nil || !r.LastUpdated.IsZero() {
-			t.Errorf("%q is not cached, but has %v of %v", r.Name, r.Any(), r.LastUpdated)
+			if r.Value() == nil {
+				t.Errorf("%q has no value", r.Name)
+			}
+		} else if r.Any() != nil || r.Value() != nil || !r.LastUpdated.IsZero() {
+			t.Errorf("%q is not cached, but has %v, %v, of %v", r.Name, r.Any(), r.Value(), r.LastUpdated)
 		}
 		if f := r.Failure; f != nil {
 			e.FailedVersion, e.FailedText, e.Failed = f.Version, f.Err.Err.Error(), f.Time.Sub(start)

@@ -5,7 +5,10 @@ import (
 	"strings"
 	"time"
 
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -94,6 +97,8 @@ type Error struct {
 	// Err is the reason. It is never nil.
 	Err error
 
+	// status is what the server sent (xRFC TP3), serialized, or nil.
+	status []byte
 	// stamp is that of the response with the fault, or of the moment.
 	stamp stamp
 }
@@ -131,6 +136,18 @@ func (e *Error) Error() string {
 
 // Time is when the server said what the error is about, or when the fault was found.
 func (e *Error) Time() time.Time { return e.stamp.time() }
+
+// Status is the error as a server says it in place of a resource (xRFC TP3): what the management
+// server sent, with its details, if sent is true, or else Code and the reason.
+func (e *Error) Status() (st *status.Status, sent bool) {
+	if e.status != nil {
+		m := new(statuspb.Status)
+		if err := proto.Unmarshal(e.status, m); err == nil && codes.Code(m.GetCode()) == e.Code {
+			return status.FromProto(m), true
+		}
+	}
+	return status.New(e.Code, e.Err.Error()), false
+}
 
 // several reports whether Server is a list. A URI has no white space.
 func (e *Error) several() bool { return strings.Contains(e.Server, " ") }

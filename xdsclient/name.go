@@ -41,7 +41,7 @@ func checkName(n xdsname.Name, t *ResourceType, collection bool) error {
 	case is && !collection:
 		use = errors.New("this is the name of a collection; use WatchCollection")
 	case !is && collection:
-		use = errors.New(`not the name of a collection, which starts with "xdstp:" and whose path ends in "/*"; use Watch`)
+		use = errors.New(`not the name of a collection, which is "*", or starts with "xdstp:" and has a path that ends in "/*"; use Watch`)
 	}
 	if want := t.TypeURL[strings.LastIndexByte(t.TypeURL, '/')+1:]; n.NewStyle && n.Type != want {
 		typ = fmt.Errorf("the type in the name is %s, want %q", xdsname.Quote(n.Type), want)

@@ -10,6 +10,9 @@ type outcome struct {
 	fault   string
 	tally   tally
 	metered meterReading
+	// timed says that resources of a type without a decoder had a TTL, which a repetition
+	// extends.
+	timed bool
 }
 
 // meterReading is how many resources of a response the metrics count as what.
@@ -43,7 +46,7 @@ func (stats *Stats) add(t *tally, fault string) {
 func (ch *serverChannel) identify(r *wire.Response) uint64 {
 	ch.client.mu.Lock()
 	ts := ch.typeStateOf(r.TypeURL)
-	similar := ts != nil && ts.Resembles(r)
+	similar := ts != nil && !ts.last.timed && ts.Resembles(r)
 	ch.client.mu.Unlock()
 	if !similar {
 		return 0

@@ -192,7 +192,7 @@ func (r *resource) queueState(w *watch, d *delivery) bool {
 // accept notes a valid version. If it is the one in use, even of another variant, it is
 // reported only if an error was reported since, which it clears.
 func (r *resource) accept(p *payload, taken stamp, d *delivery) {
-	same := r.payload.same(p)
+	same := r.payload.same(p) && taken.repeats(r.taken)
 	if !same || r.state != StateACKed {
 		r.recordAccepted(taken)
 	}

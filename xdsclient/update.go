@@ -73,6 +73,8 @@ type update struct {
 	metered meterReading
 	// late says that a resource was for a subscription that began during the response.
 	late bool
+	// timed is outcome.timed.
+	timed bool
 }
 
 // beginUpdate starts to work on a response. It returns nil if nothing is subscribed to its type,
@@ -150,7 +152,7 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 		result = ads.VerdictRejected
 	}
 	u.ch.client.stats.add(&u.tally, answer.Fault)
-	u.types.last = outcome{answer.Fault, u.tally, u.metered}
+	u.types.last = outcome{answer.Fault, u.tally, u.metered, u.timed}
 	u.delivery.release()
 	u.ch.stream.Notify()
 	if err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late); err != nil {

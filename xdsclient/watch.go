@@ -178,7 +178,7 @@ func (w *watch) queueRefusal(err *Error) { w.replaceNews(&w.news, w.watcher, nil
 func (w *watch) queueChange(r *resource, err *Error, d *delivery) {
 	var value any
 	if err == nil {
-		value = r.payload.value
+		value = r.value()
 	}
 	n, to := w.newsOf(r)
 	w.replaceNews(n, to, value, err, d)

@@ -131,6 +131,9 @@ func (c *XDSClient) stop(w *watch) {
 // authorityFor returns the authority of a name, and the name in canonical form.
 func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) (*authority, string, error) {
 	n, err := xdsname.Parse(name)
+	if collection && name == wildcard {
+		n, err = xdsname.Name{Text: wildcard}, nil
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -191,6 +194,16 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 		c.reporters[server.Key()] = r
 	}
 	return r.Store()
+}
+
+// DecodeOptions returns what a decoder gets for a resource from a management server of the bootstrap,
+// but for Last. It is for programs that decode resources of a type without Decode themselves. What
+// DecodeOptions.Loads counts is reported to the server until Close; the stream of reports (LRS) is
+// open while a cluster is in use.
+func (c *XDSClient) DecodeOptions(server *bootstrap.Server) DecodeOptions {
+	c.mu.Lock()
+	defer c.unlock()
+	return DecodeOptions{Server: server, Loads: c.loadsFor(server), Bootstrap: c.config}
 }
 
 // start runs f on a goroutine that Close waits for. It reports false if the client is closed. The

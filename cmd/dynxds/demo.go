@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
 )
 
 // runDemo is the type of demo.Run.
@@ -32,6 +33,13 @@ observed.
 With --tls the connections between clients and backends are mTLS, as the control
 plane's Clusters ask for, with certificates that the demo makes itself.
 
+With --page a status page (package statuspage) shows all of it in a browser, at the
+address that the demo prints, and the demo takes 5 minutes unless --duration says
+otherwise. The page is on loopback, unless the flag names another host.
+
+With --relay the clients use a relay in place of the control plane; see "dynxds
+relay --help".
+
 With --json each line is one object, whose field "event" is "setup",
 "announced", "progress", "observed" or "missed", or "summary"; docs/demo.md has
 their fields. GRPC_GO_LOG_SEVERITY_LEVEL=info shows gRPC's own log.`
@@ -44,11 +52,22 @@ func newDemo(run runDemo) *cobra.Command {
 		Long:  demoHelp,
 		Args:  noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Page != "" && !cmd.Flags().Changed("duration") {
+				opts.Duration = demo.PageDuration
+			}
 			return run(cmd.Context(), opts, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().DurationVar(&opts.Duration, "duration", demo.DefaultDuration, "how long to run, at least "+demo.MinDuration.String())
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print one JSON object per line")
 	cmd.Flags().BoolVar(&opts.TLS, "tls", false, "use mTLS between clients and backends, configured by the control plane")
+	pageFlag(cmd, &opts.Page)
+	cmd.Flags().BoolVar(&opts.Relay, "relay", false, "put a relay between the clients and the control plane")
 	return cmd
+}
+
+// pageFlag adds the flag --page, whose address may be left out.
+func pageFlag(cmd *cobra.Command, address *string) {
+	cmd.Flags().StringVar(address, "page", "", "show a status page at this address (--page=HOST:PORT), by default on a free port of loopback")
+	cmd.Flags().Lookup("page").NoOptDefVal = webpage.DefaultAddress
 }

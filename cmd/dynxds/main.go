@@ -5,7 +5,8 @@
 //   - "dynxds bootstrap" writes a client's bootstrap file for a control plane;
 //   - "dynxds status" shows the resources of a running client, "dynxds explain" says where an RPC of
 //     a client goes, and why;
-//   - "dynxds demo" runs a control plane, backends and a client in one process.
+//   - "dynxds demo" runs a control plane, backends and a client in one process; with --page it
+//     shows a status page, as "dynxds serve" does.
 //
 // "dynxds help" lists the commands with their flags, docs/control-plane.md describes the folder. The
 // logic is in the packages below internal.

@@ -24,6 +24,10 @@ checked as a whole and published at once, and only what changed is sent. A folde
 that has become faulty, or lost all its documents, changes nothing: the log says what
 is wrong where.
 
+--page shows a status page (package statuspage) in a browser: the clients, what each of
+them has ACKed and NACKed, and the resources that are served. It is on loopback, unless
+the flag names another host, and has no login.
+
 SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
 elsewhere, and what is left after --grace is cut off.`
 
@@ -53,21 +57,34 @@ func newServe() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&opts.Serve.Listen, "listen", "localhost:18000", "TCP address to listen on")
-	f.StringVar(&opts.Serve.Cert, "tls-cert", "", "PEM file with the server's certificate; without it there is no TLS")
-	f.StringVar(&opts.Serve.Key, "tls-key", "", "PEM file with the key of the certificate")
-	f.StringVar(&opts.Serve.ClientCA, "client-ca", "", "PEM file with the authorities that clients need a certificate of")
+	serverFlags(cmd, &opts.Serve, "localhost:18000")
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
 	f.BoolVar(&opts.NoSources, "no-sources", false, "do not tell clients the files and lines that resources are made from")
 	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to look at the folder")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay,
 		"how long clients keep what was deleted, unless they let go of it before")
-	f.DurationVar(&opts.Serve.Grace, "grace", serve.DefaultGrace, "how long a drain waits for what is in flight")
-	f.StringVar(&format, "log-format", "text", "text or json")
-	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	pageFlag(cmd, &opts.Page)
+	logFlags(cmd, &format, &level)
+	return cmd
+}
+
+// serverFlags adds the flags of a server.
+func serverFlags(cmd *cobra.Command, opts *serve.Options, listen string) {
+	f := cmd.Flags()
+	f.StringVar(&opts.Listen, "listen", listen, "TCP address to listen on, or unix:PATH")
+	f.StringVar(&opts.Cert, "tls-cert", "", "PEM file with the server's certificate; without it there is no TLS")
+	f.StringVar(&opts.Key, "tls-key", "", "PEM file with the key of the certificate")
+	f.StringVar(&opts.ClientCA, "client-ca", "", "PEM file with the authorities that clients need a certificate of")
+	f.DurationVar(&opts.Grace, "grace", serve.DefaultGrace, "how long a drain waits for what is in flight")
+}
+
+// logFlags adds the flags of a log.
+func logFlags(cmd *cobra.Command, format, level *string) {
+	f := cmd.Flags()
+	f.StringVar(format, "log-format", "text", "text or json")
+	f.StringVar(level, "log-level", "info", "debug, info, warn or error")
 	completeWith(cmd, "log-format", "text", "json")
 	completeWith(cmd, "log-level", "debug", "info", "warn", "error")
-	return cmd
 }
 
 func newLog(w io.Writer, format, level string) (*slog.Logger, error) {

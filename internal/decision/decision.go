@@ -81,13 +81,26 @@ func (d *Decision) WireMethod() string {
 	return d.Method
 }
 
-// Copy returns a Decision for another attempt, or for a mirror. It shares the Extra, and so
-// the hash.
+// Copy returns a Decision for a mirror. It shares the Extra, and so the hash.
 func (d *Decision) Copy() *Decision {
 	return &Decision{
 		Context: d.Context, Channel: d.Channel, Version: d.Version,
 		Method: d.Method, Cluster: d.Cluster, Extra: d.Extra,
 	}
+}
+
+// ForAttempt returns a Decision for an attempt, with the Attempt that is its context. It shares
+// the Extra, and so the hash.
+func (d *Decision) ForAttempt() (*Decision, *Attempt) {
+	both := new(struct {
+		decision Decision
+		attempt  Attempt
+	})
+	c, a := &both.decision, &both.attempt
+	c.Channel, c.Version, c.Method, c.Cluster, c.Extra = d.Channel, d.Version, d.Method, d.Cluster, d.Extra
+	a.Context = d.Context
+	c.Context = a
+	return c, a
 }
 
 // Trace returns the caller's hooks for the RPC, or nil. d may be nil.
@@ -142,18 +155,20 @@ func (d *Decision) policyHash() (hash uint64, ok bool) {
 }
 
 // failures are the reasons that Fail keeps. The zero value of an Extra has the first.
-var failures = [...]rpctrace.Reason{rpctrace.Found, rpctrace.Unusable, rpctrace.Unreachable, rpctrace.MaxRequests, rpctrace.Dropped}
+var failures = [...]rpctrace.Reason{
+	rpctrace.Found, rpctrace.Unusable, rpctrace.Unreachable, rpctrace.MaxRequests, rpctrace.Dropped, rpctrace.MaxRetries,
+}
 
 // Fail is called by a picker that has no endpoint for the RPC, with the reason. An RPC that
-// it drops, for Dropped or MaxRequests, is not retried (gRFC A6, "Transparent Retries"). d may
-// be nil.
+// it drops, for Dropped, MaxRequests or MaxRetries, is not retried (gRFC A6, "Transparent
+// Retries"). d may be nil.
 func (d *Decision) Fail(why rpctrace.Reason) {
 	if d != nil && d.Extra != nil {
 		d.Extra.failure.Store(uint32(slices.Index(failures[:], why)))
 	}
 }
 
-// Failure returns the reason of the last Fail, or Found.
+// Failure returns the reason of the last Fail, or Found. Sent forgets it.
 func (d *Decision) Failure() rpctrace.Reason {
 	if d.Extra == nil {
 		return rpctrace.Found
@@ -164,7 +179,28 @@ func (d *Decision) Failure() rpctrace.Reason {
 // Dropped reports whether a picker has dropped the RPC.
 func (d *Decision) Dropped() bool {
 	why := d.Failure()
-	return why == rpctrace.Dropped || why == rpctrace.MaxRequests
+	return why == rpctrace.Dropped || why == rpctrace.MaxRequests || why == rpctrace.MaxRetries
+}
+
+// Sent is called by the picker of a cluster that sends the attempt to the endpoint at the address.
+// d may be nil.
+func (d *Decision) Sent(address string) {
+	if d == nil || d.Extra == nil {
+		return
+	}
+	if d.Extra.failure.Load() != 0 {
+		d.Extra.failure.Store(0)
+	}
+	a := d.Attempt()
+	if a == nil {
+		return
+	}
+	if a.Hosts != nil {
+		a.Hosts.add(address)
+	}
+	if a.Picked != nil {
+		a.Picked()
+	}
 }
 
 type contextKey struct{}

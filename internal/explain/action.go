@@ -24,75 +24,82 @@ const (
 // The levels of configuration.
 const (
 	levelListener    = "Listener"
-	levelConfig      = "RouteConfiguration"
 	levelVirtualHost = "virtual host"
 	levelRoute       = "route"
 	levelWeighted    = "weighted cluster"
 )
 
-// action says what becomes of the RPCs that take a route.
-func (e *explainer) action(r *Route, route *xdsresource.Route) *Action {
+// routeExplainer explains one route that RPCs take.
+type routeExplainer struct {
+	*explainer
+	route *xdsresource.Route
+	index int     // of the route in the virtual host of the resource
+	share float64 // of all RPCs
+}
+
+// rawRoute returns the route as a message, and at where a part of it was written.
+func (e routeExplainer) rawRoute() *routepb.Route { return e.raw.route(e.index) }
+
+func (e routeExplainer) at(part string) string { return e.raw.routeAt(e.index, part) }
+
+// action says what becomes of the RPCs that take the route.
+func (e routeExplainer) action() *Action {
 	a := &Action{}
-	switch action := route.Action.(type) {
+	switch action := e.route.Action.(type) {
 	case *xdsresource.DirectResponse:
 		a.Kind, a.Code, a.Message = kindDirectResponse, codeName(action.Code), action.Body
 	case *xdsresource.Redirect:
 		a.Kind, a.Code = kindRedirect, codeName(action.Code)
-		a.Message = "redirected to " + action.Location(&route.Match, &e.rpc)
+		a.Message = "redirected to " + action.Location(&e.route.Match, &e.rpc)
 	case *xdsresource.Unroutable:
 		a.Kind, a.Code, a.Message = kindUnroutable, "UNAVAILABLE", action.Reason
 	case *xdsresource.Forward:
 		a.Kind = kindForward
-		e.forward(a, r, route, action)
+		e.forward(a, action)
 	}
 	if a.Kind != kindForward && e.dialect.grpc {
 		a.Code, a.Message = "UNAVAILABLE", e.dialect.name+" does not carry out the action "+a.Kind
 	}
-	a.Filters = e.filters(r.Index, route, nil)
-	a.Timeout = e.timeout(r.Index, route)
-	a.Headers = e.headers(route.HeadersFor(nil))
-	e.placeHeaders(r.Index, a.Headers)
+	a.Filters = e.filters(nil)
+	a.Timeout = e.timeout()
+	a.Headers = e.headers(e.route.HeadersFor(nil))
+	e.placeHeaders(a.Headers)
 	return a
 }
 
 // forward adds what is for RPCs that go to a cluster.
-func (e *explainer) forward(a *Action, r *Route, route *xdsresource.Route, f *xdsresource.Forward) {
-	raw := e.raw.route(r.Index)
-	a.Retry = e.retry(r.Index, route)
-	a.HashPolicies = e.hashPolicies(route)
-	a.Path = e.pathRewrite(r.Index, route)
-	a.Authority = e.authorityRewrite(r.Index, route)
+func (e routeExplainer) forward(a *Action, f *xdsresource.Forward) {
+	a.Retry = e.retry()
+	a.HashPolicies = e.hashPolicies()
+	a.Path = e.pathRewrite()
+	a.Authority = e.authorityRewrite()
+	total := f.TotalWeight()
 	for i := range f.Clusters {
-		a.Destinations = append(a.Destinations, e.destination(r, route, f, i))
+		a.Destinations = append(a.Destinations, e.destination(&f.Clusters[i], total))
 	}
-	for i := range route.Mirrors {
-		a.Mirrors = append(a.Mirrors, e.mirror(r, raw, &route.Mirrors[i]))
+	for i := range e.route.Mirrors {
+		a.Mirrors = append(a.Mirrors, e.mirror(&e.route.Mirrors[i]))
 	}
 }
 
-func (e *explainer) destination(r *Route, route *xdsresource.Route, f *xdsresource.Forward, i int) Destination {
-	c := &f.Clusters[i]
-	total := uint64(0)
-	for j := range f.Clusters {
-		total += uint64(f.Clusters[j].Weight)
-	}
+func (e routeExplainer) destination(c *xdsresource.WeightedCluster, total uint32) Destination {
 	d := Destination{
 		Cluster: c.Cluster(&e.rpc), Header: c.Header, Weight: c.Weight,
 		Percent: percent(100 * float64(c.Weight) / float64(total)),
-		At:      e.raw.routeAt(r.Index, provenance.BackendRefs),
+		At:      e.at(provenance.BackendRefs),
 	}
 	if d.Error = e.misnamed(c.Header, d.Cluster); d.Error == "" {
-		e.clusters.add(d.Cluster, r.Share*d.Percent/100)
+		e.clusters.add(d.Cluster, e.share*d.Percent/100)
 	}
 	if len(c.Overrides) > 0 {
-		d.Filters = e.filters(r.Index, route, c)
+		d.Filters = e.filters(c)
 	}
 	if c.Headers != nil {
 		d.Headers = e.headers(c.Headers)
 	}
-	if c.Authority != "" && (route.Rewrite == nil || route.Rewrite.Authority == "") {
+	if c.Authority != "" && (e.route.Rewrite == nil || e.route.Rewrite.Authority == "") {
 		d.Authority = &Rewrite{
-			From: e.request.Authority, To: route.RewriteAuthority(&e.rpc, c), By: "weighted_clusters.clusters.host_rewrite_literal",
+			From: e.request.Authority, To: e.route.RewriteAuthority(&e.rpc, c), By: "weighted_clusters.clusters.host_rewrite_literal",
 			Ignored: e.dialect.ignores("it"), At: d.At,
 		}
 	}
@@ -101,7 +108,7 @@ func (e *explainer) destination(r *Route, route *xdsresource.Route, f *xdsresour
 
 // misnamed returns why the cluster that a header names cannot be used, or "". header is empty if the
 // route names the cluster.
-func (e *explainer) misnamed(header, cluster string) string {
+func (e routeExplainer) misnamed(header, cluster string) string {
 	switch {
 	case header == "", slices.Contains(e.virtualHost.Clusters(), cluster):
 		return ""
@@ -112,13 +119,13 @@ func (e *explainer) misnamed(header, cluster string) string {
 	}
 }
 
-func (e *explainer) mirror(r *Route, raw *routepb.Route, m *xdsresource.Mirror) Destination {
+func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
 	d := Destination{Cluster: m.Target(&e.rpc), Header: m.Header, Percent: 100, Ignored: e.dialect.ignores("request_mirror_policies")}
 	if m.FractionPerMillion != nil {
 		d.Percent = percent(100 * float64(*m.FractionPerMillion) / matching.Million)
 	}
-	if len(raw.GetRoute().GetRequestMirrorPolicies()) > 0 {
-		d.At = e.raw.routeAt(r.Index, provenance.Filters)
+	if len(e.rawRoute().GetRoute().GetRequestMirrorPolicies()) > 0 {
+		d.At = e.at(provenance.Filters)
 	}
 	if d.Error = e.misnamed(m.Header, d.Cluster); d.Error == "" && d.Ignored == "" {
 		e.clusters.mirror(d.Cluster)
@@ -128,10 +135,10 @@ func (e *explainer) mirror(r *Route, raw *routepb.Route, m *xdsresource.Mirror) 
 }
 
 // timeout returns the bound on the duration of RPCs (gRFC A31), nil if nothing sets one.
-func (e *explainer) timeout(i int, route *xdsresource.Route) *Setting {
+func (e routeExplainer) timeout() *Setting {
 	switch {
-	case route.MaxStreamDuration != nil:
-		return &Setting{Value: describeDuration(*route.MaxStreamDuration), Level: levelRoute, At: e.raw.routeAt(i, provenance.Matches)}
+	case e.route.MaxStreamDuration != nil:
+		return &Setting{Value: describeDuration(*e.route.MaxStreamDuration), Level: levelRoute, At: e.at(provenance.Matches)}
 	case e.listener.MaxStreamDuration > 0:
 		return &Setting{Value: describeDuration(e.listener.MaxStreamDuration), Level: levelListener}
 	default:
@@ -139,8 +146,8 @@ func (e *explainer) timeout(i int, route *xdsresource.Route) *Setting {
 	}
 }
 
-func (e *explainer) retry(i int, route *xdsresource.Route) *Retry {
-	p := route.Retry
+func (e routeExplainer) retry() *Retry {
+	p := e.route.Retry
 	if p == nil {
 		return nil
 	}
@@ -152,17 +159,17 @@ func (e *explainer) retry(i int, route *xdsresource.Route) *Retry {
 			r.On = append(r.On, codeName(c))
 		}
 	}
-	if e.raw.route(i).GetRoute().GetRetryPolicy() != nil {
-		r.Level, r.At = levelRoute, e.raw.routeAt(i, provenance.Filters)
+	if e.rawRoute().GetRoute().GetRetryPolicy() != nil {
+		r.Level, r.At = levelRoute, e.at(provenance.Filters)
 	}
 	return r
 }
 
-func (e *explainer) hashPolicies(route *xdsresource.Route) (list []HashPolicy) {
+func (e routeExplainer) hashPolicies() (list []HashPolicy) {
 	headers := e.rpc.Headers()
 	hashed := false
-	for i := range route.HashPolicies {
-		p := &route.HashPolicies[i]
+	for i := range e.route.HashPolicies {
+		p := &e.route.HashPolicies[i]
 		h := HashPolicy{Terminal: p.Terminal}
 		switch p.Kind {
 		case xdsresource.HashChannelID:
@@ -191,25 +198,25 @@ func (e *explainer) hashPolicies(route *xdsresource.Route) (list []HashPolicy) {
 	return list
 }
 
-func (e *explainer) pathRewrite(i int, route *xdsresource.Route) *Rewrite {
-	w := route.Rewrite
+func (e routeExplainer) pathRewrite() *Rewrite {
+	w := e.route.Rewrite
 	if w == nil || w.Prefix == "" && w.Regex == nil {
 		return nil
 	}
-	r := &Rewrite{From: e.request.Method, By: "prefix_rewrite", Ignored: e.dialect.ignores("it"), At: e.raw.routeAt(i, provenance.Filters)}
+	r := &Rewrite{From: e.request.Method, By: "prefix_rewrite", Ignored: e.dialect.ignores("it"), At: e.at(provenance.Filters)}
 	if w.Regex != nil {
 		r.By = "regex_rewrite"
 	}
-	to, ok := route.RewritePath(e.request.Method)
+	to, ok := e.route.RewritePath(e.request.Method)
 	if r.To = to; !ok {
 		r.Error = "the result is not a path; RPCs fail with UNAVAILABLE"
 	}
 	return r
 }
 
-func (e *explainer) authorityRewrite(i int, route *xdsresource.Route) *Rewrite {
-	r := &Rewrite{From: e.request.Authority, At: e.raw.routeAt(i, provenance.Filters)}
-	raw := e.raw.route(i).GetRoute()
+func (e routeExplainer) authorityRewrite() *Rewrite {
+	r := &Rewrite{From: e.request.Authority, At: e.at(provenance.Filters)}
+	raw := e.rawRoute().GetRoute()
 	switch host := raw.GetHostRewriteSpecifier().(type) {
 	case *routepb.RouteAction_HostRewriteLiteral:
 		r.By, r.To = "host_rewrite_literal", host.HostRewriteLiteral
@@ -226,7 +233,7 @@ func (e *explainer) authorityRewrite(i int, route *xdsresource.Route) *Rewrite {
 	default:
 		return nil
 	}
-	switch w := route.Rewrite; {
+	switch w := e.route.Rewrite; {
 	case e.dialect.grpc && r.By != "auto_host_rewrite":
 		r.Ignored = e.dialect.ignores("it")
 	case w == nil || w.Authority == "" && w.AuthorityHeader == "" && !w.AutoHost:

@@ -101,7 +101,7 @@ func (e *explainer) clusterValue(c *Cluster) *xdsresource.Cluster {
 func (e *explainer) describeAggregate(c Cluster) {
 	walk := xdsresource.UnderlyingWalk{Under: func(name string) []string {
 		if r := e.find(typeurl.Cluster, name); r != nil {
-			value, _ := r.decoded()
+			value, _ := e.decode(r)
 			if below, ok := value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
 				return below.Underlying
 			}
@@ -152,7 +152,7 @@ func (e *explainer) chooseMember(c *Cluster) {
 
 func (e *explainer) settings(c *xdsresource.Cluster) *ClusterSettings {
 	s := &ClusterSettings{
-		Policy: c.LBPolicy, AcrossLocalities: c.AcrossLocalities, TLS: describeSecurity(c), MaxRequests: c.MaxRequests,
+		Policy: c.LBPolicy, AcrossLocalities: c.AcrossLocalities, TLS: describeSecurity(c, e.source.UsesXDS), MaxRequests: c.MaxRequests,
 		Outliers: describeOutliers(c.Outliers),
 	}
 	if c.LBConfig != "" {
@@ -161,8 +161,8 @@ func (e *explainer) settings(c *xdsresource.Cluster) *ClusterSettings {
 	return s
 }
 
-// describeSecurity says how connections are secured (gRFC A29).
-func describeSecurity(c *xdsresource.Cluster) string {
+// describeSecurity says how connections are secured (gRFC A29). usesXDS is as in Source.
+func describeSecurity(c *xdsresource.Cluster, usesXDS *bool) string {
 	s := c.Security
 	if s == nil {
 		text := "the Cluster asks for none: the channel's own credentials"
@@ -193,7 +193,13 @@ func describeSecurity(c *xdsresource.Cluster) string {
 	case s.SNI != "":
 		text += ", SNI " + quote(s.SNI)
 	}
-	return text + "; only on channels with xDS credentials (gRFC A29)"
+	switch {
+	case usesXDS == nil:
+		return text + "; only on channels with xDS credentials (gRFC A29)"
+	case !*usesXDS:
+		return text + ignored("the channel's credentials are not those of google.golang.org/grpc/credentials/xds (gRFC A29)")
+	}
+	return text
 }
 
 func describeOutliers(o *xdsresource.OutlierDetection) string {

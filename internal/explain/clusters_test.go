@@ -196,3 +196,24 @@ func TestListenerOfATarget(t *testing.T) {
 		xdstest.Equal(t, "authority of "+tc.target, tc.authority, e.Request.Authority)
 	}
 }
+
+// Whether a Cluster's TLS is in force depends on the channel's credentials.
+func TestSecurity(t *testing.T) {
+	t.Parallel()
+	secured := xdsmsg.EDSCluster("a", "")
+	secured.TransportSocket = xdsmsg.TLSSocket(xdsmsg.UpstreamTLS("identity", "roots", "spiffe://mesh/a"))
+	yes, no := true, false
+	for _, tc := range []struct {
+		usesXDS *bool
+		want    string
+	}{
+		{nil, `mTLS, own certificate of "identity", roots of "roots", server SAN exact "spiffe://mesh/a"; only on channels with xDS credentials (gRFC A29)`},
+		{&yes, `mTLS, own certificate of "identity", roots of "roots", server SAN exact "spiffe://mesh/a"`},
+		{&no, `mTLS, own certificate of "identity", roots of "roots", server SAN exact "spiffe://mesh/a"; NOT IN FORCE: ` +
+			"the channel's credentials are not those of google.golang.org/grpc/credentials/xds (gRFC A29)"},
+	} {
+		s := clustersSource(secured, xdsmsg.SimpleEndpoints("a", "10.0.0.1:80"))
+		s.UsesXDS = tc.usesXDS
+		xdstest.Equal(t, "security", tc.want, mustExplain(t, s, Request{}).Clusters[0].Settings.TLS)
+	}
+}

@@ -43,7 +43,7 @@ func (d dialect) leavesOut(r *xdsresource.Route) string {
 	if !d.grpc {
 		return ""
 	}
-	if len(r.Match.Query) > 0 {
+	if len(r.Match.Query) > 0 && d.name != grpcJS {
 		return d.name + " leaves out routes with query_parameters (gRFC A28)"
 	}
 	if f, ok := r.Action.(*xdsresource.Forward); ok {
@@ -56,9 +56,25 @@ func (d dialect) leavesOut(r *xdsresource.Route) string {
 	return ""
 }
 
+// The user agents of gRPC-Go's own xds and of grpc-js.
+const (
+	grpcGo = "gRPC Go"
+	grpcJS = "gRPC Node Pure JS"
+)
+
+// ofClient returns the conditions of a route that the client knows, and which it does not check.
+func (d dialect) ofClient(m *matching.Route) (known *matching.Route, unchecked string) {
+	if d.name != grpcJS || len(m.Query) == 0 {
+		return m, ""
+	}
+	without := *m
+	without.Query = nil
+	return &without, d.name + " does not check query_parameters"
+}
+
 // neverMatches returns why a condition that holds never does for the client, or "".
 func (d dialect) neverMatches(h *matching.Header) string {
-	if d.grpc && (h.Name == ":method" || d.name == "gRPC Go" && (strings.HasPrefix(h.Name, ":") || h.Name == "host")) {
+	if d.grpc && (h.Name == ":method" || (d.name == grpcGo || d.name == grpcJS) && (strings.HasPrefix(h.Name, ":") || h.Name == "host")) {
 		return fmt.Sprintf("for %s the header %s is absent", d.name, h.Name)
 	}
 	return ""

@@ -51,6 +51,8 @@ type explainer struct {
 	dialect dialect
 	rpc     matching.RPC
 	out     *Explanation
+	index   map[resourceKey][]*Resource // of the source
+	decoded map[*Resource]decoded
 
 	listener    *xdsresource.Listener
 	virtualHost *xdsresource.VirtualHost
@@ -119,7 +121,7 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 	if r.Raw == nil {
 		return status, nil, nil
 	}
-	if value, err = r.decoded(); err != nil {
+	if value, err = e.decode(r); err != nil {
 		status.Faults = []string{err.Error()}
 		return status, nil, err
 	}

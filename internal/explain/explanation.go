@@ -115,6 +115,8 @@ type Route struct {
 	Failed *Condition `json:"failed,omitempty"`
 	// LeftOut is why the client has no such route, or empty.
 	LeftOut string `json:"left_out,omitempty"`
+	// Unchecked says which conditions the client does not check, or is empty.
+	Unchecked string `json:"unchecked,omitempty"`
 	// Fraction is the share of the RPCs that reach the route that it matches
 	// (runtime_fraction), nil without a fraction.
 	Fraction *float64 `json:"fraction,omitempty"`
@@ -200,9 +202,8 @@ type Filter struct {
 type Setting struct {
 	Value string `json:"value"`
 	// Level is as in Filter, or "RouteConfiguration".
-	Level   string `json:"level"`
-	Ignored string `json:"ignored,omitempty"`
-	At      string `json:"at,omitempty"`
+	Level string `json:"level"`
+	At    string `json:"at,omitempty"`
 }
 
 // Retry is a retry policy (gRFC A44).
@@ -214,7 +215,6 @@ type Retry struct {
 	BaseBackoff string `json:"base_backoff"`
 	MaxBackoff  string `json:"max_backoff"`
 	Level       string `json:"level"`
-	Ignored     string `json:"ignored,omitempty"`
 	At          string `json:"at,omitempty"`
 }
 
@@ -291,8 +291,6 @@ type ClusterSettings struct {
 	Requests    *int64 `json:"requests,omitempty"`
 	// Outliers is outlier detection, in words.
 	Outliers string `json:"outliers,omitempty"`
-	// Ignored is what of these settings the client does not act on.
-	Ignored []string `json:"ignored,omitempty"`
 }
 
 // ClusterAssignment is where a cluster's RPCs can go.

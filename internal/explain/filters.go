@@ -13,19 +13,19 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// filters returns the HTTP filters of RPCs that take route i. c is the weighted cluster that they go to, or
-// nil for what holds for all of them.
-func (e *explainer) filters(i int, route *xdsresource.Route, c *xdsresource.WeightedCluster) []Filter {
+// filters returns the HTTP filters of RPCs that take the route. c is the weighted cluster that they go
+// to, or nil for what holds for all of them.
+func (e routeExplainer) filters(c *xdsresource.WeightedCluster) []Filter {
 	vh := e.virtualHost
-	levels := []xdsresource.FilterOverrides{route.Overrides, vh.Overrides}
+	levels := []xdsresource.FilterOverrides{e.route.Overrides, vh.Overrides}
 	names := []string{levelRoute, levelVirtualHost}
-	raw := []map[string]*anypb.Any{e.raw.route(i).GetTypedPerFilterConfig(), e.raw.virtualHost().GetTypedPerFilterConfig()}
-	at := []string{e.raw.routeAt(i, provenance.Filters), place(e.raw.virtualHost().GetMetadata(), provenance.Filters, provenance.Service)}
+	raw := []map[string]*anypb.Any{e.rawRoute().GetTypedPerFilterConfig(), e.raw.virtualHost().GetTypedPerFilterConfig()}
+	at := []string{e.at(provenance.Filters), place(e.raw.virtualHost().GetMetadata(), provenance.Filters, provenance.Service)}
 	if c != nil {
 		levels = slices.Insert(levels, 0, c.Overrides)
 		names = slices.Insert(names, 0, levelWeighted)
-		raw = slices.Insert(raw, 0, e.raw.weightedConfigs(i, route, c))
-		at = slices.Insert(at, 0, e.raw.routeAt(i, provenance.BackendRefs))
+		raw = slices.Insert(raw, 0, e.raw.weightedConfigs(e.index, e.route, c))
+		at = slices.Insert(at, 0, e.at(provenance.BackendRefs))
 	}
 	var list []Filter
 	for n := range e.listener.Filters {
@@ -68,7 +68,7 @@ func typeName(f httpfilter.Filter) string {
 }
 
 // headers describes the edits of headers.
-func (e *explainer) headers(m *xdsresource.HeaderMutations) (list []HeaderEdit) {
+func (e routeExplainer) headers(m *xdsresource.HeaderMutations) (list []HeaderEdit) {
 	if m == nil {
 		return nil
 	}
@@ -88,12 +88,12 @@ func (e *explainer) headers(m *xdsresource.HeaderMutations) (list []HeaderEdit) 
 }
 
 // placeHeaders adds where the edits of a route were written to those that are not of a level above alone.
-func (e *explainer) placeHeaders(i int, edits []HeaderEdit) {
-	at := e.raw.routeAt(i, provenance.Filters)
+func (e routeExplainer) placeHeaders(edits []HeaderEdit) {
+	at := e.at(provenance.Filters)
 	if at == "" {
 		return
 	}
-	raw := e.raw.route(i)
+	raw := e.rawRoute()
 	has := map[string]func(name string) bool{
 		"request":  editing(raw.GetRequestHeadersToAdd(), raw.GetRequestHeadersToRemove()),
 		"response": editing(raw.GetResponseHeadersToAdd(), raw.GetResponseHeadersToRemove()),

@@ -37,7 +37,7 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 		return unrouted(request, channel, "RPCs wait for the channel's configuration: its xDS client has just ended"), nil
 	}
 	s := fromDump(client.Dump(), client.Bootstrap())
-	s.Client.Channel = string(channel.State)
+	s.Client.Channel, s.UsesXDS = string(channel.State), &channel.Config.UsesXDS
 	s.Notes = append(notes, channelNotes(channel.Config)...)
 	s.Live = func(name string) (inspect.Cluster, bool) { return channel.Cluster(ctx, name) }
 	request.Listener = channel.Config.Listener.Name

@@ -30,7 +30,9 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 		r.Name, r.Match = route.Name, describeMatch(&route.Match)
 		taken := 0.0
 		if r.LeftOut = e.dialect.leavesOut(route); r.LeftOut == "" {
-			if r.Failed = e.unmet(&route.Match); r.Failed == nil {
+			var match *matching.Route
+			match, r.Unchecked = e.dialect.ofClient(&route.Match)
+			if r.Failed = e.unmet(match); r.Failed == nil {
 				taken = e.take(&r, route, left)
 			}
 		}
@@ -56,7 +58,7 @@ func (e *explainer) take(r *Route, route *xdsresource.Route, left float64) float
 		return 0
 	}
 	r.Share = percent(100 * left * fraction)
-	r.Action = e.action(r, route)
+	r.Action = routeExplainer{e, route, r.Index, r.Share}.action()
 	return fraction
 }
 

@@ -47,6 +47,9 @@ type Source struct {
 	// Live describes a cluster that routes lead to as the running channel has it. nil: there is
 	// none.
 	Live func(cluster string) (inspect.Cluster, bool)
+	// UsesXDS says whether the channel's credentials leave the security of connections to the
+	// control plane (gRFC A29). nil: that is not known.
+	UsesXDS *bool
 	// Notes are added to those of explanations.
 	Notes []string
 }
@@ -60,9 +63,7 @@ type Resource struct {
 	// State is as in ResourceStatus.
 	State string
 	// Raw is the version in use. nil: none.
-	Raw *anypb.Any
-	// Value is what this module's decoder has made of Raw. nil: it is decoded when needed.
-	Value           any
+	Raw             *anypb.Any
 	Version, Server string
 	Updated         time.Time
 	// Error, ErrorVersion and ErrorTime are as in ResourceStatus.
@@ -80,13 +81,26 @@ var types = map[string]*xdsclient.ResourceType{
 	typeurl.Endpoints:          xdsresource.EndpointsType,
 }
 
-// decoded returns the value of a resource, nil if there is none.
-func (r *Resource) decoded() (any, error) {
-	if r.Value != nil || r.Raw == nil {
-		return r.Value, nil
+// decoded is what the decoder makes of a resource.
+type decoded struct {
+	value any
+	err   error
+}
+
+// decode returns the value of a resource, nil if there is none. It decodes each once.
+func (e *explainer) decode(r *Resource) (any, error) {
+	if r.Raw == nil {
+		return nil, nil
 	}
-	_, value, err := types[r.TypeURL].Decode(r.Raw, r.options)
-	return value, err
+	d, known := e.decoded[r]
+	if !known {
+		_, d.value, d.err = types[r.TypeURL].Decode(r.Raw, r.options)
+		if e.decoded == nil {
+			e.decoded = make(map[*Resource]decoded)
+		}
+		e.decoded[r] = d
+	}
+	return d.value, d.err
 }
 
 func (r *Resource) status() *ResourceStatus {
@@ -125,15 +139,19 @@ func (s *ResourceStatus) missing() (waits, fails string) {
 	}
 }
 
+// resourceKey identifies a resource by its type and its canonical name.
+type resourceKey struct{ typeURL, name string }
+
 // find returns the resource of a name, or nil. Of several, it is the one in use that is latest.
 func (e *explainer) find(typeURL, name string) *Resource {
-	var found []*Resource
-	canonical := xdsname.Canonical(name)
-	for _, r := range e.source.Resources {
-		if r.TypeURL == typeURL && (r.Name == name || xdsname.Canonical(r.Name) == canonical) {
-			found = append(found, r)
+	if e.index == nil {
+		e.index = make(map[resourceKey][]*Resource, len(e.source.Resources))
+		for _, r := range e.source.Resources {
+			key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
+			e.index[key] = append(e.index[key], r)
 		}
 	}
+	found := e.index[resourceKey{typeURL, xdsname.Canonical(name)}]
 	if len(found) == 0 {
 		return nil
 	}

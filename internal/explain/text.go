@@ -281,6 +281,9 @@ func (r *Route) row() []string {
 	default:
 		result = "taken by " + formatPercent(r.Share) + " of the RPCs" + behind(r.At)
 	}
+	if r.Unchecked != "" {
+		result += "; " + r.Unchecked
+	}
 	return []string{number, r.Match, result}
 }
 

@@ -16,11 +16,11 @@ func (t *text) action(r *Route) {
 	}
 	t.filters(1, a.Filters)
 	if s := a.Timeout; s != nil {
-		t.field(1, "timeout", fmt.Sprintf("%s, by the %s%s%s", s.Value, s.Level, ignored(s.Ignored), behind(s.At)))
+		t.field(1, "timeout", fmt.Sprintf("%s, by the %s%s", s.Value, s.Level, behind(s.At)))
 	}
 	if p := a.Retry; p != nil {
-		t.field(1, "retry", fmt.Sprintf("on %s, %d attempts, after %s to %s, by the %s%s%s", strings.Join(p.On, ", "), p.MaxAttempts,
-			p.BaseBackoff, p.MaxBackoff, p.Level, ignored(p.Ignored), behind(p.At)))
+		t.field(1, "retry", fmt.Sprintf("on %s, %d attempts, after %s to %s, by the %s%s", strings.Join(p.On, ", "), p.MaxAttempts,
+			p.BaseBackoff, p.MaxBackoff, p.Level, behind(p.At)))
 	}
 	t.fields(1, "hash", hashLines(a.HashPolicies))
 	t.rewrite(1, "path", a.Path)
@@ -168,7 +168,6 @@ func (t *text) settings(s *ClusterSettings) {
 	}
 	t.field(1, "limit", limit)
 	t.field(1, "outliers", s.Outliers)
-	t.fields(1, "ignored", s.Ignored)
 }
 
 func (t *text) assignment(a *ClusterAssignment) {

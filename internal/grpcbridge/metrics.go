@@ -13,9 +13,9 @@ import (
 //go:linkname registeredMetrics google.golang.org/grpc/experimental/stats.registeredMetrics
 var registeredMetrics map[string]bool
 
-// RegisterMetrics registers integer counters, asynchronous integer gauges and
-// histograms of floating-point numbers with gRPC, by the Type of their descriptors,
-// except those whose name is registered already. Others may still register their names and then take their place: a process
+// RegisterMetrics registers integer counters, asynchronous integer gauges and histograms with
+// gRPC, by the Type of their descriptors, except those whose name is registered
+// already. Others may still register their names and then take their place: a process
 // may link dynxds and gRPC-Go's own xds, both have the metrics of gRFC A78, and their
 // import paths decide which is initialized first. So callers look the descriptor up by
 // its name (stats.DescriptorForMetric), after initialization. It is for init functions.
@@ -26,7 +26,7 @@ var registeredMetrics map[string]bool
 // RegisterMetrics then logs one error and returns false.
 func RegisterMetrics(descriptors ...estats.MetricDescriptor) bool {
 	if len(registeredMetrics) == 0 { // gRPC registers its own before anyone can call this
-		logger.Errorf("gRPC has no registry of metrics as dynxds knows it: the metrics of the xDS client and of outlier detection are not reported.")
+		logger.Errorf("gRPC has no registry of metrics as dynxds knows it: the metrics of the xDS client, of outlier detection and of retries are not reported.")
 		return false
 	}
 	for _, d := range descriptors {
@@ -38,6 +38,8 @@ func RegisterMetrics(descriptors ...estats.MetricDescriptor) bool {
 			estats.RegisterInt64Count(d)
 		case estats.MetricTypeIntAsyncGauge:
 			estats.RegisterInt64AsyncGauge(d)
+		case estats.MetricTypeIntHisto:
+			estats.RegisterInt64Histo(d)
 		case estats.MetricTypeFloatHisto:
 			estats.RegisterFloat64Histo(d)
 		}

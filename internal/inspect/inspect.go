@@ -96,6 +96,8 @@ type Config struct {
 	// credentials check the authority, so that the scheme of RPCs is "https".
 	Authority string `json:"authority"`
 	Secure    bool   `json:"secure,omitempty"`
+	// UsesXDS says that they leave the security of connections to the control plane (gRFC A29).
+	UsesXDS bool `json:"uses_xds,omitempty"`
 	// Listener is the resource that the target names. Routes is the RouteConfiguration it
 	// leads to; nil while that is not known, or if it is in the Listener, whose Inline is set.
 	Listener Resource  `json:"listener"`

@@ -28,6 +28,16 @@ type Header struct {
 	MissingAsEmpty bool
 }
 
+// MatchesAny reports whether the headers meet any of the conditions.
+func MatchesAny(conditions []Header, h *Headers) bool {
+	for i := range conditions {
+		if conditions[i].matches(h) {
+			return true
+		}
+	}
+	return false
+}
+
 func (m *Header) matches(h *Headers) bool {
 	value, present := h.Get(m.Name)
 	if m.Kind == HeaderPresent {

@@ -72,6 +72,7 @@ const (
 	Found       Reason = "" // no reason: an endpoint was picked
 	Dropped     Reason = "dropped"
 	MaxRequests Reason = "max_requests"
+	MaxRetries  Reason = "max_retries"
 	Unreachable Reason = "unreachable"
 	Unusable    Reason = "unusable"
 	NoCluster   Reason = "no_cluster"

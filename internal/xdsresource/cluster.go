@@ -5,7 +5,6 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	aggregatepb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -80,6 +79,8 @@ type Cluster struct {
 	// MaxRequests bounds the concurrent RPCs of the process to the cluster (gRFC
 	// A32). Default: DefaultMaxRequests.
 	MaxRequests uint32
+	// Retries bounds the concurrent retries of the process to the cluster. nil: nothing does.
+	Retries *RetryLimit
 	// Outliers says when endpoints that fail RPCs are ejected. nil: never.
 	Outliers *OutlierDetection
 	// Sessions says which endpoints keep the RPCs of a session.
@@ -116,7 +117,7 @@ func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
 		return c
 	}
 	c.Security, c.HTTPConnect = security, httpConnect
-	c.MaxRequests = maxRequests(pb)
+	c.MaxRequests, c.Retries = d.circuitBreakers(pb)
 	policyDecoder{d.validator, c}.cluster(pb)
 	c.Outliers = d.outlierDetection(pb.GetOutlierDetection())
 	c.Sessions = d.sessions(pb)
@@ -194,21 +195,6 @@ func (d clusterDecoder) edsServiceName(pb *clusterpb.Cluster) string {
 		d.fault(at.Field("service_name"), "must not be empty in a cluster whose name starts with xdstp:")
 	}
 	return pb.GetName()
-}
-
-// maxRequests returns max_requests of the first threshold with priority DEFAULT, the only
-// priority that gRPC has (gRFC A32).
-func maxRequests(pb *clusterpb.Cluster) uint32 {
-	for _, t := range pb.GetCircuitBreakers().GetThresholds() {
-		if t.GetPriority() != corepb.RoutingPriority_DEFAULT {
-			continue
-		}
-		if limit := t.GetMaxRequests(); limit != nil {
-			return limit.GetValue()
-		}
-		break
-	}
-	return DefaultMaxRequests
 }
 
 // inline decodes load_assignment. Unlike an EDS resource it may have localities without

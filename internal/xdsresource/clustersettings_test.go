@@ -1,6 +1,8 @@
 package xdsresource
 
 import (
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -76,6 +78,37 @@ func TestMaxRequests(t *testing.T) {
 		{"the first of two", []*threshold{of(corepb.RoutingPriority_DEFAULT, 5), of(corepb.RoutingPriority_DEFAULT, 6)}, 5},
 		{"the first says nothing", []*threshold{{}, of(corepb.RoutingPriority_DEFAULT, 6)}, 1024},
 	})
+}
+
+// Envoy, CircuitBreakers.Thresholds: max_retries; retry_budget, which "will override any configured
+// retry circuit breaker". gRFC A44: there is no limit that was not asked for.
+func TestRetryLimit(t *testing.T) {
+	t.Parallel()
+	type threshold = clusterpb.CircuitBreakers_Thresholds
+	type budget = clusterpb.CircuitBreakers_Thresholds_RetryBudget
+	clusterWith := func(thresholds []*threshold) *clusterpb.Cluster {
+		return edsCluster(func(c *clusterpb.Cluster) {
+			c.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: thresholds}
+		})
+	}
+	checkEach(t, "Retries", func(t *testing.T, thresholds []*threshold) *RetryLimit {
+		return mustDecode[Cluster](t, ClusterType, clusterWith(thresholds)).Retries
+	}, rows[[]*threshold, *RetryLimit]{
+		{"no thresholds", nil, nil},
+		{"another limit", []*threshold{{MaxRequests: wrapperspb.UInt32(5)}}, nil},
+		{"max_retries", []*threshold{{MaxRetries: wrapperspb.UInt32(5)}}, &RetryLimit{Fixed: 5}},
+		{"no retries", []*threshold{{MaxRetries: wrapperspb.UInt32(0)}}, &RetryLimit{}},
+		{"priority HIGH", []*threshold{{Priority: corepb.RoutingPriority_HIGH, MaxRetries: wrapperspb.UInt32(5)}}, nil},
+		{"the defaults of retry_budget", []*threshold{{RetryBudget: &budget{}}}, &RetryLimit{Fixed: 3, Percent: 20, Budget: true}},
+		{"retry_budget instead of max_retries", []*threshold{{
+			MaxRetries:  wrapperspb.UInt32(5),
+			RetryBudget: &budget{BudgetPercent: &typepb.Percent{Value: 12.5}, MinRetryConcurrency: wrapperspb.UInt32(0)},
+		}}, &RetryLimit{Percent: 12.5, Budget: true}},
+	})
+	for _, percent := range []float64{-1, 100.1, math.NaN()} {
+		got := decodeFaults(t, ClusterType, clusterWith([]*threshold{{RetryBudget: &budget{BudgetPercent: &typepb.Percent{Value: percent}}}}))
+		xdstest.Equal(t, "faults", []fault{{"circuit_breakers.thresholds[0].retry_budget.budget_percent", fmt.Sprintf("must be from 0 to 100, is %v", percent)}}, got)
+	}
 }
 
 func withOutliers(o *clusterpb.OutlierDetection) *clusterpb.Cluster {

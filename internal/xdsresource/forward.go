@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -49,6 +50,14 @@ func newTurns(clusters []WeightedCluster) *turns {
 	t := &turns{weights: interleave.New(weights)}
 	t.next.Store(rand.Uint64() >> 1)
 	return t
+}
+
+// TotalWeight returns the sum of the weights.
+func (f *Forward) TotalWeight() (total uint32) {
+	for i := range f.Clusters {
+		total += f.Clusters[i].Weight
+	}
+	return total
 }
 
 // Next returns the index of the cluster of the next RPC. The RPCs of all channels that use the
@@ -117,6 +126,9 @@ func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, rout
 	route.Retry = d.host.retry
 	if retry := pb.GetRetryPolicy(); retry != nil {
 		route.Retry = d.retryPolicy(at.Field("retry_policy"), retry)
+	}
+	if hedge := cmp.Or(pb.GetHedgePolicy(), d.host.hedge); hedge.GetHedgeOnPerTryTimeout() {
+		route.Retry = route.Retry.unhedged()
 	}
 	forward := d.forward(at, pb, route.Headers)
 	if forward == nil {

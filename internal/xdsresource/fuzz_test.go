@@ -130,7 +130,7 @@ func use(t *testing.T, route *Route, rpc *matching.RPC) {
 	if path, ok := route.RewritePath(rpc.Method); ok && path != rpc.Method && path[0] != '/' {
 		t.Errorf("RewritePath(%q) = %q", rpc.Method, path)
 	}
-	if r := route.Retry; r != nil && (r.MaxAttempts < 2 || r.MaxAttempts > 5 || r.Codes == 0 || r.BaseBackoff <= 0 || r.MaxBackoff < r.BaseBackoff) {
+	if r := route.Retry; r != nil && (r.MaxAttempts < 1 || r.MaxAttempts > 5 || r.MaxAttempts == 1 && !r.LimitsTries() || r.BaseBackoff <= 0 || r.MaxBackoff < r.BaseBackoff) {
 		t.Errorf("Retry = %+v", r)
 	}
 	switch action := route.Action.(type) {

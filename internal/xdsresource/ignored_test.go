@@ -27,8 +27,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dynxds/dynxds/internal/typeurl"
 	_ "github.com/dynxds/dynxds/httpfilter/inert"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -95,13 +95,13 @@ func TestIgnoredFields(t *testing.T) {
 					ConfigSourceSpecifier: &corepb.ConfigSource_Ads{}, InitialFetchTimeout: durationpb.New(1), ResourceApiVersion: corepb.ApiVersion_V3,
 				}},
 				CircuitBreakers: &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
-					{MaxRequests: wrapperspb.UInt32(1)}, {MaxRetries: wrapperspb.UInt32(1)},
+					{MaxRequests: wrapperspb.UInt32(1)}, {MaxConnections: wrapperspb.UInt32(1)},
 				}},
 				OutlierDetection: &clusterpb.OutlierDetection{Consecutive_5Xx: wrapperspb.UInt32(1), Interval: durationpb.New(1)},
 			},
 			[]note{
 				{"eds_cluster_config.eds_config.initial_fetch_timeout", is}, {"connect_timeout", is},
-				{"circuit_breakers.thresholds[1].max_retries", is}, {"outlier_detection.consecutive_5xx", is},
+				{"circuit_breakers.thresholds[1].max_connections", is}, {"outlier_detection.consecutive_5xx", is},
 			},
 		}, {
 			"policies within policies",
@@ -156,14 +156,14 @@ func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 	var routes []*routepb.Route
 	for i := range 117 {
 		routes = append(routes, routeWith(xdsmsg.Prefix(fmt.Sprint("/", i)), func(a *routepb.RouteAction) {
-			a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable,5xx" + strings.Repeat(",reset", i%2), PerTryTimeout: durationpb.New(1)}
+			a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable,retriable-4xx" + strings.Repeat(",reset", i%2), RetriableStatusCodes: []uint32{503}}
 		}))
 	}
 	routes[116].RequestHeadersToRemove = []string{":path", "te"}
 	got := ignoredOf(t, RouteConfigurationType, routeConfig(routes...))
 	want := []xdsclient.Ignored{
-		{Path: firstRoute + ".route.retry_policy.per_try_timeout", Reason: "this client does not act on the field", Places: 117},
-		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `"unavailable,5xx": gRPC does not support 1 of the conditions (gRFC A44)`, Places: 117},
+		{Path: firstRoute + ".route.retry_policy.retriable_status_codes", Reason: "this client does not act on the field", Places: 117},
+		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `"unavailable,retriable-4xx": this client does not support 1 of the conditions`, Places: 117},
 		{
 			Path: "virtual_hosts[0].routes[116].request_headers_to_remove[0]", Places: 1,
 			Reason: `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`,

@@ -44,16 +44,22 @@ func (d *matchDecoder) routeMatch(at *faults.Path, pb *routepb.RouteMatch) match
 			m.Query[i] = d.queryMatcher(at.Item("query_parameters", i), q)
 		}
 	}
-	if headers := pb.GetHeaders(); len(headers) > 0 {
-		m.Headers = make([]matching.Header, len(headers))
-		for i, h := range headers {
-			m.Headers[i] = d.headerMatcher(at.Item("headers", i), h)
-		}
-	}
+	m.Headers = d.headerMatchers(at, "headers", pb.GetHeaders())
 	if fraction := pb.GetRuntimeFraction(); fraction != nil {
 		m.FractionPerMillion = d.runtimeFraction(at.Field("runtime_fraction"), fraction)
 	}
 	return m
+}
+
+func (d *matchDecoder) headerMatchers(at *faults.Path, field string, pbs []*routepb.HeaderMatcher) []matching.Header {
+	if len(pbs) == 0 {
+		return nil
+	}
+	matchers := make([]matching.Header, len(pbs))
+	for i, pb := range pbs {
+		matchers[i] = d.headerMatcher(at.Item(field, i), pb)
+	}
+	return matchers
 }
 
 func (d *matchDecoder) headerMatcher(at *faults.Path, pb *routepb.HeaderMatcher) matching.Header {

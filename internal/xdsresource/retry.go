@@ -9,21 +9,58 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// RetryPolicy is a RetryPolicy converted as gRFC A44 specifies. Fields that A44 does not
-// name are ignored, such as per_try_timeout, retriable_headers and host predicates.
+// RetryPolicy is a RetryPolicy converted as gRFC A44 specifies, with what Envoy has beyond it.
 type RetryPolicy struct {
-	// Codes is the set of status codes that are retried; it is not empty.
+	// Codes is the set of status codes that are retried.
 	Codes CodeSet
-	// MaxAttempts counts the first attempt: num_retries + 1, from 2 to 5.
+	// MaxAttempts counts the first attempt: num_retries + 1, from 2 to 5. It is 1 if nothing is
+	// retried, and the policy is there for its timeouts only.
 	MaxAttempts int
 	// BaseBackoff is the upper bound of the random wait before the first
 	// retry. It doubles with each retry up to MaxBackoff. Both are at least
 	// 1 ms; defaults: 25 ms, and 10 times BaseBackoff.
 	BaseBackoff, MaxBackoff time.Duration
+	// NoResponse retries attempts that no server has answered, among them those that a per-try
+	// timeout has ended (retry_on reset, gateway-error, 5xx).
+	NoResponse bool
+	// ConnectFailure retries attempts for which no endpoint could be reached (connect-failure).
+	ConnectFailure bool
+	// RetriableHeaders retries attempts whose response consists of trailers only, and has a
+	// header that matches any of these (retriable-headers).
+	RetriableHeaders []matching.Header
+	// RequestHeaders, if any, leaves retries to RPCs with a header that matches any of these
+	// (retriable_request_headers).
+	RequestHeaders []matching.Header
+	// PreviousHosts is how often the pick of an endpoint for a retry is repeated while it finds
+	// one that the RPC was sent to before (retry_host_predicate with previous_hosts, and
+	// host_selection_retry_max_attempts). 0: such an endpoint is as good as any other.
+	PreviousHosts int
+	// ResetHeaders are headers of responses that say when to retry, the first one that can be
+	// used takes effect (rate_limited_retry_back_off). One that says later than MaxReset is not
+	// used.
+	ResetHeaders []ResetHeader
+	MaxReset     time.Duration
+	// PerTryTimeout bounds the time from the end of an attempt's request to the start of its
+	// response (per_try_timeout). 0: no bound.
+	PerTryTimeout time.Duration
+	// PerTryIdleTimeout bounds the time in which an attempt whose request has ended receives
+	// nothing, also after its response has started (per_try_idle_timeout). 0: no bound.
+	PerTryIdleTimeout time.Duration
 }
+
+// ResetHeader is a header of a response that says when to retry.
+type ResetHeader struct {
+	Name string // in lower case
+	// Timestamp says that the value is a Unix time. Otherwise it is a number of seconds to wait.
+	Timestamp bool
+}
+
+// LimitsTries reports whether the policy has a timeout for each attempt.
+func (p *RetryPolicy) LimitsTries() bool { return p.PerTryTimeout > 0 || p.PerTryIdleTimeout > 0 }
 
 // CodeSet is a set of the 17 gRPC status codes.
 type CodeSet uint32
@@ -49,7 +86,19 @@ const (
 	maxBackoffFactor   = 10
 )
 
-// retryConditions are the conditions of retry_on that gRPC knows.
+// maxHostSelections bounds host_selection_retry_max_attempts, and so what a pick may cost.
+const maxHostSelections = 100
+
+// The type of a predicate, and its name, by which it is known without a type.
+const (
+	previousHostsType = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+	previousHostsName = "envoy.retry_host_predicates.previous_hosts"
+)
+
+// defaultMaxReset is the default of rate_limited_retry_back_off.max_interval.
+const defaultMaxReset = 300 * time.Second
+
+// retryConditions are the conditions of retry_on that are status codes.
 var retryConditions = map[string]codes.Code{
 	"cancelled":          codes.Canceled,
 	"deadline-exceeded":  codes.DeadlineExceeded,
@@ -58,24 +107,16 @@ var retryConditions = map[string]codes.Code{
 	"unavailable":        codes.Unavailable,
 }
 
-// retryPolicy decodes a retry_policy. It returns nil if no condition in it is a code that
-// gRPC retries.
+// retryPolicy decodes a retry_policy. It returns nil if no condition in it is one that gRPC can
+// retry on, and it has no timeout for attempts.
 func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *RetryPolicy {
-	p := &RetryPolicy{MaxAttempts: 2, BaseBackoff: defaultBaseBackoff, MaxBackoff: maxBackoffFactor * defaultBaseBackoff}
-	unknown := 0
-	for condition := range strings.SplitSeq(pb.GetRetryOn(), ",") {
-		condition = strings.ToLower(strings.TrimSpace(condition))
-		if code, ok := retryConditions[condition]; ok {
-			p.Codes |= NewCodeSet(code)
-		} else if condition != "" {
-			unknown++
-		}
+	p := &RetryPolicy{
+		MaxAttempts: 2, BaseBackoff: defaultBaseBackoff, MaxBackoff: maxBackoffFactor * defaultBaseBackoff,
+		PerTryTimeout:     d.duration(at.Field("per_try_timeout"), pb.GetPerTryTimeout()),
+		PerTryIdleTimeout: d.duration(at.Field("per_try_idle_timeout"), pb.GetPerTryIdleTimeout()),
 	}
-	if unknown > 0 {
-		// Routes list different conditions, but are reported as one.
-		d.ignored.add(at.Field("retry_on"), xdsclient.SeverityInfo, "",
-			fmt.Sprintf("%s: gRPC does not support %d of the conditions (gRFC A44)", faults.Quote(pb.GetRetryOn()), unknown))
-	}
+	d.retryOn(at, pb, p)
+	p.RequestHeaders = d.match.headerMatchers(at, "retriable_request_headers", pb.GetRetriableRequestHeaders())
 	if n := pb.GetNumRetries(); n != nil {
 		if n.GetValue() == 0 {
 			d.fault(at.Field("num_retries"), "must be at least 1")
@@ -85,10 +126,66 @@ func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *Re
 	if backoff := pb.GetRetryBackOff(); backoff != nil {
 		d.retryBackoff(at.Field("retry_back_off"), backoff, p)
 	}
-	if p.Codes == 0 {
+	if limited := pb.GetRateLimitedRetryBackOff(); limited != nil {
+		d.rateLimitedBackoff(at.Field("rate_limited_retry_back_off"), limited, p)
+	}
+	d.hostPredicates(at, pb, p)
+	switch {
+	case p.retries():
+		return p
+	case p.LimitsTries():
+		p.MaxAttempts = 1
+		return p
+	}
+	return nil
+}
+
+// retries reports whether any attempt may be retried.
+func (p *RetryPolicy) retries() bool {
+	return p.Codes != 0 || p.NoResponse || p.ConnectFailure || len(p.RetriableHeaders) > 0
+}
+
+// unhedged returns the policy for a route whose hedge_policy makes per_try_timeout the time after
+// which another attempt is sent as well. It does not end attempts then, and may be far shorter
+// than they take (gRFC A44, "Supporting per_try_timeout"), so without hedging it means nothing. p
+// may be nil.
+func (p *RetryPolicy) unhedged() *RetryPolicy {
+	if p == nil || p.PerTryTimeout == 0 {
+		return p
+	}
+	q := *p
+	q.PerTryTimeout = 0
+	if !q.retries() && !q.LimitsTries() {
 		return nil
 	}
-	return p
+	return &q
+}
+
+func (d *routeDecoder) retryOn(at *faults.Path, pb *routepb.RetryPolicy, p *RetryPolicy) {
+	conditions, unknown := pb.GetRetryOn(), 0
+	for condition := range strings.SplitSeq(conditions, ",") {
+		condition = strings.ToLower(strings.TrimSpace(condition))
+		code, isCode := retryConditions[condition]
+		switch {
+		case isCode:
+			p.Codes |= NewCodeSet(code)
+		case condition == "reset", condition == "gateway-error", condition == "5xx":
+			// gRPC servers answer with HTTP status 200, so what is left of the latter two is that
+			// no server answers.
+			p.NoResponse = true
+		case condition == "connect-failure":
+			p.ConnectFailure = true
+		case condition == "retriable-headers":
+			p.RetriableHeaders = d.match.headerMatchers(at, "retriable_headers", pb.GetRetriableHeaders())
+		case condition != "":
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		// Routes list different conditions, but are reported as one.
+		d.ignored.add(at.Field("retry_on"), xdsclient.SeverityInfo, "",
+			fmt.Sprintf("%s: this client does not support %d of the conditions", faults.Quote(conditions), unknown))
+	}
 }
 
 func (d *routeDecoder) retryBackoff(at *faults.Path, pb *routepb.RetryPolicy_RetryBackOff, p *RetryPolicy) {
@@ -101,6 +198,38 @@ func (d *routeDecoder) retryBackoff(at *faults.Path, pb *routepb.RetryPolicy_Ret
 		}
 	}
 	p.BaseBackoff, p.MaxBackoff = max(base, minBackoff), max(limit, minBackoff)
+}
+
+func (d *routeDecoder) hostPredicates(at *faults.Path, pb *routepb.RetryPolicy, p *RetryPolicy) {
+	for i, predicate := range pb.GetRetryHostPredicate() {
+		config := predicate.GetTypedConfig()
+		if config.GetTypeUrl() == previousHostsType || config == nil && predicate.GetName() == previousHostsName {
+			p.PreviousHosts = int(min(max(pb.GetHostSelectionRetryMaxAttempts(), 1), maxHostSelections))
+			continue
+		}
+		d.ignored.add(at.Item("retry_host_predicate", i), xdsclient.SeverityInfo, "",
+			fmt.Sprintf("%s: this client knows the predicate previous_hosts only", faults.Quote(predicate.GetName())))
+	}
+}
+
+func (d *routeDecoder) rateLimitedBackoff(at *faults.Path, pb *routepb.RetryPolicy_RateLimitedRetryBackOff, p *RetryPolicy) {
+	for i, h := range pb.GetResetHeaders() {
+		at := at.Item("reset_headers", i)
+		p.ResetHeaders = append(p.ResetHeaders, ResetHeader{
+			Name:      d.headerName(at.Field("name"), h.GetName()),
+			Timestamp: h.GetFormat() == routepb.RetryPolicy_UNIX_TIMESTAMP,
+		})
+		if _, known := routepb.RetryPolicy_ResetHeaderFormat_name[int32(h.GetFormat())]; !known {
+			d.fault(at.Field("format"), "must be SECONDS or UNIX_TIMESTAMP, is %d", h.GetFormat())
+		}
+	}
+	if len(p.ResetHeaders) == 0 {
+		d.fault(at.Field("reset_headers"), "must not be empty")
+	}
+	p.MaxReset = defaultMaxReset
+	if pb.GetMaxInterval() != nil {
+		p.MaxReset = d.positive(at.Field("max_interval"), pb.GetMaxInterval())
+	}
 }
 
 const maxDuration = time.Duration(1<<63 - 1)

@@ -152,6 +152,7 @@ type defaults struct {
 	headers *HeaderMutations
 	mirrors []Mirror
 	retry   *RetryPolicy
+	hedge   *routepb.HedgePolicy
 }
 
 // newRouteDecoder decodes the fields of a RouteConfiguration that apply to all its virtual
@@ -216,6 +217,7 @@ func (d *routeDecoder) enter(at *faults.Path, pb *routepb.VirtualHost) {
 	d.host = defaults{
 		headers: d.headerMutations(at, pb, d.all.headers),
 		mirrors: d.mirrors(at, pb.GetRequestMirrorPolicies(), d.all.mirrors),
+		hedge:   pb.GetHedgePolicy(),
 	}
 	if retry := pb.GetRetryPolicy(); retry != nil {
 		d.host.retry = d.retryPolicy(at.Field("retry_policy"), retry)

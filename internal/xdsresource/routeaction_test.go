@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"strings"
 	"testing"
@@ -10,8 +11,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	canarypb "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_canary_hosts/v3"
+	previoushostspb "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -107,31 +111,82 @@ func backoff(base, limit *durationpb.Duration) *routepb.RetryPolicy_RetryBackOff
 	return &routepb.RetryPolicy_RetryBackOff{BaseInterval: base, MaxInterval: limit}
 }
 
-// gRFC A44, "Converting Envoy RetryPolicy to gRPC RetryPolicy".
+func predicate(name string, config proto.Message) *routepb.RetryPolicy_RetryHostPredicate {
+	return &routepb.RetryPolicy_RetryHostPredicate{
+		Name: name, ConfigType: &routepb.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: xdsmsg.Any(config)},
+	}
+}
+
+// gRFC A44, "Converting Envoy RetryPolicy to gRPC RetryPolicy", and what Envoy has beyond it.
 func TestRetryPolicy(t *testing.T) {
 	t.Parallel()
 	ms := func(n float64) *durationpb.Duration {
 		return durationpb.New(time.Duration(n * float64(time.Millisecond)))
 	}
 	unavailable := NewCodeSet(codes.Unavailable)
+	policy := func(codes CodeSet, attempts int, base, limit time.Duration) *RetryPolicy {
+		return &RetryPolicy{Codes: codes, MaxAttempts: attempts, BaseBackoff: base, MaxBackoff: limit}
+	}
+	// beyond is the policy by default with what Envoy has beyond gRFC A44.
+	beyond := func(edit func(p *RetryPolicy)) *RetryPolicy {
+		p := policy(unavailable, 2, 25*time.Millisecond, 250*time.Millisecond)
+		edit(p)
+		return p
+	}
 	checkEach(t, "Retry", func(t *testing.T, pb *routepb.RetryPolicy) *RetryPolicy {
 		route := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) { a.RetryPolicy = pb })
 		return decodeRoutes(t, route).Routes[0].Retry
 	}, rows[*routepb.RetryPolicy, *RetryPolicy]{
-		{"the defaults", &routepb.RetryPolicy{RetryOn: "unavailable"}, &RetryPolicy{unavailable, 2, 25 * time.Millisecond, 250 * time.Millisecond}},
-		{"all codes, and others", &routepb.RetryPolicy{RetryOn: "5xx, Cancelled,deadline-exceeded,internal,,resource-exhausted , unavailable,gateway-error"},
-			&RetryPolicy{NewCodeSet(codes.Canceled, codes.DeadlineExceeded, codes.Internal, codes.ResourceExhausted, codes.Unavailable), 2, 25 * time.Millisecond, 250 * time.Millisecond}},
-		{"no code", &routepb.RetryPolicy{RetryOn: "5xx"}, nil},
+		{"the defaults", &routepb.RetryPolicy{RetryOn: "unavailable"}, policy(unavailable, 2, 25*time.Millisecond, 250*time.Millisecond)},
+		{"all codes, and others", &routepb.RetryPolicy{RetryOn: "retriable-4xx, Cancelled,deadline-exceeded,internal,,resource-exhausted , unavailable,refused-stream"},
+			policy(NewCodeSet(codes.Canceled, codes.DeadlineExceeded, codes.Internal, codes.ResourceExhausted, codes.Unavailable), 2, 25*time.Millisecond, 250*time.Millisecond)},
+		{"no code", &routepb.RetryPolicy{RetryOn: "retriable-4xx"}, nil},
 		{"nothing", &routepb.RetryPolicy{}, nil},
-		{"num_retries", &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(3)}, &RetryPolicy{unavailable, 4, 25 * time.Millisecond, 250 * time.Millisecond}},
-		{"num_retries above 4", &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1 << 31)}, &RetryPolicy{unavailable, 5, 25 * time.Millisecond, 250 * time.Millisecond}},
-		{"base_interval alone", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(10), nil)}, &RetryPolicy{unavailable, 2, 10 * time.Millisecond, 100 * time.Millisecond}},
-		{"both intervals", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(10), ms(10))}, &RetryPolicy{unavailable, 2, 10 * time.Millisecond, 10 * time.Millisecond}},
-		{"intervals below 1 ms", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(.5), ms(.7))}, &RetryPolicy{unavailable, 2, time.Millisecond, time.Millisecond}},
+		{"num_retries", &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(3)}, policy(unavailable, 4, 25*time.Millisecond, 250*time.Millisecond)},
+		{"num_retries above 4", &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1 << 31)}, policy(unavailable, 5, 25*time.Millisecond, 250*time.Millisecond)},
+		{"base_interval alone", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(10), nil)}, policy(unavailable, 2, 10*time.Millisecond, 100*time.Millisecond)},
+		{"both intervals", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(10), ms(10))}, policy(unavailable, 2, 10*time.Millisecond, 10*time.Millisecond)},
+		{"intervals below 1 ms", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(ms(.5), ms(.7))}, policy(unavailable, 2, time.Millisecond, time.Millisecond)},
 		{"an interval that is endless", &routepb.RetryPolicy{RetryOn: "unavailable", RetryBackOff: backoff(&durationpb.Duration{Seconds: 300_000_000_000}, nil)},
-			&RetryPolicy{unavailable, 2, 1<<63 - 1, (1<<63 - 1) / 10 * 10}},
-		{"what is ignored", &routepb.RetryPolicy{RetryOn: "unavailable", PerTryTimeout: ms(1), HostSelectionRetryMaxAttempts: 3, RetriableHeaders: []*routepb.HeaderMatcher{{}}},
-			&RetryPolicy{unavailable, 2, 25 * time.Millisecond, 250 * time.Millisecond}},
+			policy(unavailable, 2, 1<<63-1, (1<<63-1)/10*10)},
+		{"what is ignored", &routepb.RetryPolicy{RetryOn: "unavailable", RetriableStatusCodes: []uint32{503}},
+			policy(unavailable, 2, 25*time.Millisecond, 250*time.Millisecond)},
+		{"no response", &routepb.RetryPolicy{RetryOn: "unavailable,reset"}, beyond(func(p *RetryPolicy) { p.NoResponse = true })},
+		{"5xx alone", &routepb.RetryPolicy{RetryOn: "5xx"}, beyond(func(p *RetryPolicy) { p.Codes, p.NoResponse = 0, true })},
+		{"gateway-error alone", &routepb.RetryPolicy{RetryOn: "gateway-error"}, beyond(func(p *RetryPolicy) { p.Codes, p.NoResponse = 0, true })},
+		{"connect-failure alone", &routepb.RetryPolicy{RetryOn: "connect-failure"}, beyond(func(p *RetryPolicy) { p.Codes, p.ConnectFailure = 0, true })},
+		{"retriable-headers", &routepb.RetryPolicy{RetryOn: "retriable-headers", RetriableHeaders: []*routepb.HeaderMatcher{present("Again", true)}},
+			beyond(func(p *RetryPolicy) {
+				p.Codes, p.RetriableHeaders = 0, []matching.Header{{Name: "again", Kind: matching.HeaderPresent, Present: true}}
+			})},
+		{"retriable-headers without headers", &routepb.RetryPolicy{RetryOn: "retriable-headers"}, nil},
+		{"headers without retriable-headers", &routepb.RetryPolicy{RetryOn: "unavailable", RetriableHeaders: []*routepb.HeaderMatcher{present("again", true)}},
+			beyond(func(*RetryPolicy) {})},
+		{"retriable_request_headers", &routepb.RetryPolicy{RetryOn: "unavailable", RetriableRequestHeaders: []*routepb.HeaderMatcher{present("idempotent", true)}},
+			beyond(func(p *RetryPolicy) {
+				p.RequestHeaders = []matching.Header{{Name: "idempotent", Kind: matching.HeaderPresent, Present: true}}
+			})},
+		{"rate_limited_retry_back_off", &routepb.RetryPolicy{RetryOn: "unavailable", RateLimitedRetryBackOff: &routepb.RetryPolicy_RateLimitedRetryBackOff{
+			ResetHeaders: []*routepb.RetryPolicy_ResetHeader{{Name: "Retry-After"}, {Name: "reset", Format: routepb.RetryPolicy_UNIX_TIMESTAMP}},
+		}}, beyond(func(p *RetryPolicy) {
+			p.ResetHeaders, p.MaxReset = []ResetHeader{{Name: "retry-after"}, {Name: "reset", Timestamp: true}}, 300*time.Second
+		})},
+		{"max_interval", &routepb.RetryPolicy{RetryOn: "unavailable", RateLimitedRetryBackOff: &routepb.RetryPolicy_RateLimitedRetryBackOff{
+			ResetHeaders: []*routepb.RetryPolicy_ResetHeader{{Name: "a"}}, MaxInterval: ms(5),
+		}}, beyond(func(p *RetryPolicy) { p.ResetHeaders, p.MaxReset = []ResetHeader{{Name: "a"}}, 5*time.Millisecond })},
+		{"previous_hosts", &routepb.RetryPolicy{RetryOn: "unavailable", RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{predicate("x", new(previoushostspb.PreviousHostsPredicate))}},
+			beyond(func(p *RetryPolicy) { p.PreviousHosts = 1 })},
+		{"previous_hosts by its name", &routepb.RetryPolicy{RetryOn: "unavailable", HostSelectionRetryMaxAttempts: 5, RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{{Name: "envoy.retry_host_predicates.previous_hosts"}}},
+			beyond(func(p *RetryPolicy) { p.PreviousHosts = 5 })},
+		{"host_selection_retry_max_attempts without end", &routepb.RetryPolicy{RetryOn: "unavailable", HostSelectionRetryMaxAttempts: math.MaxInt64, RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{predicate("x", new(previoushostspb.PreviousHostsPredicate))}},
+			beyond(func(p *RetryPolicy) { p.PreviousHosts = 100 })},
+		{"another predicate", &routepb.RetryPolicy{RetryOn: "unavailable", HostSelectionRetryMaxAttempts: 5, RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{predicate("envoy.retry_host_predicates.previous_hosts", new(canarypb.OmitCanaryHostsPredicate))}},
+			beyond(func(*RetryPolicy) {})},
+		{"timeouts", &routepb.RetryPolicy{RetryOn: "unavailable", PerTryTimeout: ms(1), PerTryIdleTimeout: ms(2)},
+			beyond(func(p *RetryPolicy) { p.PerTryTimeout, p.PerTryIdleTimeout = time.Millisecond, 2*time.Millisecond })},
+		{"timeouts, and no retries", &routepb.RetryPolicy{NumRetries: wrapperspb.UInt32(4), PerTryTimeout: ms(1)},
+			beyond(func(p *RetryPolicy) { p.Codes, p.MaxAttempts, p.PerTryTimeout = 0, 1, time.Millisecond })},
+		{"timeouts of 0", &routepb.RetryPolicy{PerTryTimeout: ms(0), PerTryIdleTimeout: ms(0)}, nil},
 	})
 }
 
@@ -163,9 +218,57 @@ func TestRetryPolicyOfTheVirtualHost(t *testing.T) {
 func TestUnsupportedRetryConditions(t *testing.T) {
 	t.Parallel()
 	config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
-	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "5xx,unavailable,reset"}
+	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "retriable-4xx,unavailable,refused-stream"}
 	checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
-		note{"virtual_hosts[0].retry_policy.retry_on", `"5xx,unavailable,reset": gRPC does not support 2 of the conditions (gRFC A44)`})
+		note{"virtual_hosts[0].retry_policy.retry_on", `"retriable-4xx,unavailable,refused-stream": this client does not support 2 of the conditions`})
+}
+
+// gRFC A44, "Supporting per_try_timeout": with hedging, per_try_timeout is not a bound, and a client
+// without hedging would end attempts that it must not.
+func TestPerTryTimeoutWithHedging(t *testing.T) {
+	t.Parallel()
+	on, off := &routepb.HedgePolicy{HedgeOnPerTryTimeout: true}, &routepb.HedgePolicy{}
+	retry := func(conditions string) *routepb.RetryPolicy {
+		return &routepb.RetryPolicy{RetryOn: conditions, PerTryTimeout: durationpb.New(time.Millisecond)}
+	}
+	for _, test := range []struct {
+		name        string
+		conditions  string
+		host, route *routepb.HedgePolicy
+		want        time.Duration
+		none        bool
+	}{
+		{"no hedging", "unavailable", nil, nil, time.Millisecond, false},
+		{"another policy for hedging", "unavailable", nil, off, time.Millisecond, false},
+		{"of the route", "unavailable", nil, on, 0, false},
+		{"of the virtual host", "unavailable", on, nil, 0, false},
+		{"the route's counts", "unavailable", on, off, time.Millisecond, false},
+		{"nothing else in the policy", "", nil, on, 0, true},
+	} {
+		for _, level := range []string{"route", "virtual host"} {
+			config := routeConfig(routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) { a.HedgePolicy = test.route }))
+			config.VirtualHosts[0].HedgePolicy = test.host
+			if level == "route" {
+				config.VirtualHosts[0].Routes[0].GetRoute().RetryPolicy = retry(test.conditions)
+			} else {
+				config.VirtualHosts[0].RetryPolicy = retry(test.conditions)
+			}
+			got := mustDecodeRoutes(t, config).VirtualHosts[0].Routes[0].Retry
+			if (got == nil) != test.none || got != nil && got.PerTryTimeout != test.want {
+				t.Errorf("%s, policy of the %s: %+v, want a timeout of %v", test.name, level, got, test.want)
+			}
+		}
+	}
+}
+
+func TestOtherRetryHostPredicates(t *testing.T) {
+	t.Parallel()
+	config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
+	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{
+		predicate("previous", new(previoushostspb.PreviousHostsPredicate)), predicate("canary", new(canarypb.OmitCanaryHostsPredicate)),
+	}}
+	checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
+		note{"virtual_hosts[0].retry_policy.retry_host_predicate[1]", `"canary": this client knows the predicate previous_hosts only`})
 }
 
 func TestRetryPolicyFaults(t *testing.T) {
@@ -181,6 +284,14 @@ func TestRetryPolicyFaults(t *testing.T) {
 		{"intervals of 0", &routepb.RetryPolicy{RetryBackOff: backoff(durationpb.New(0), durationpb.New(0))},
 			[]fault{{at + ".retry_back_off.base_interval", "must be above 0"}, {at + ".retry_back_off.max_interval", "must be above 0"}}},
 		{"negative intervals", &routepb.RetryPolicy{RetryBackOff: backoff(durationpb.New(-1), second)}, []fault{{at + ".retry_back_off.base_interval", "is negative: -1ns"}}},
+		{"negative timeouts", &routepb.RetryPolicy{PerTryTimeout: durationpb.New(-1), PerTryIdleTimeout: durationpb.New(-2)},
+			[]fault{{at + ".per_try_timeout", "is negative: -1ns"}, {at + ".per_try_idle_timeout", "is negative: -2ns"}}},
+		{"headers that match nothing", &routepb.RetryPolicy{RetryOn: "retriable-headers", RetriableHeaders: []*routepb.HeaderMatcher{{Name: "a"}}, RetriableRequestHeaders: []*routepb.HeaderMatcher{present("", true)}},
+			[]fault{{at + ".retriable_headers[0]", "header_match_specifier must be set to a kind of match that this client knows"}, {at + ".retriable_request_headers[0].name", "must not be empty"}}},
+		{"no reset header", &routepb.RetryPolicy{RateLimitedRetryBackOff: &routepb.RetryPolicy_RateLimitedRetryBackOff{MaxInterval: durationpb.New(0)}},
+			[]fault{{at + ".rate_limited_retry_back_off.reset_headers", "must not be empty"}, {at + ".rate_limited_retry_back_off.max_interval", "must be above 0"}}},
+		{"an unknown format", &routepb.RetryPolicy{RateLimitedRetryBackOff: &routepb.RetryPolicy_RateLimitedRetryBackOff{ResetHeaders: []*routepb.RetryPolicy_ResetHeader{{Name: "a", Format: 7}}}},
+			[]fault{{at + ".rate_limited_retry_back_off.reset_headers[0].format", "must be SECONDS or UNIX_TIMESTAMP, is 7"}}},
 		{"upside down", &routepb.RetryPolicy{RetryBackOff: backoff(minute, second)}, []fault{{at + ".retry_back_off.max_interval", "1s is below base_interval, 1m0s"}}},
 	})
 }

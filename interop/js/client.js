@@ -3,7 +3,8 @@
 // one after the other and over and over, and prints a line of JSON for each:
 // {"call": name, "backend": "…"} as the response header says, or
 // {"call": name, "code": 14, "error": "…"}. It ends when its standard input does. The
-// bootstrap is in the environment.
+// bootstrap is in the environment. With argv[4] "csds" it serves the Client Status Discovery
+// Service, and says by {"call": "csds", "backend": "host:port"} where.
 import * as grpc from '@grpc/grpc-js';
 import * as xds from '@grpc/grpc-js-xds';
 
@@ -26,6 +27,13 @@ function call(i) {
   rpc.on('metadata', (answer) => { backend = answer.get('backend-id').join(); });
 }
 
+if (process.argv[4] === 'csds') {
+  const server = new grpc.Server();
+  grpc.addAdminServicesToServer(server);
+  server.bindAsync('127.0.0.1:0', grpc.ServerCredentials.createInsecure(), (err, port) => {
+    console.log(JSON.stringify(err ? { call: 'csds', code: 2, error: err.message } : { call: 'csds', backend: `127.0.0.1:${port}` }));
+  });
+}
 process.stdin.resume();
 process.stdin.on('end', () => process.exit(0));
 call(0);

@@ -14,14 +14,20 @@ type client struct {
 	// one to fall back to.
 	features []string
 	further  bool
+	// via is the relay that the client has in place of the first control plane.
+	via through
 }
 
 var clients = []client{
 	{name: "SotW"},
 	{name: "delta", features: []string{"delta"}},
 	{name: "delta with another server to fall back to", features: []string{"delta"}, further: true},
+	{name: "SotW through a relay", via: deltaRelay},
+	{name: "delta through a relay", features: []string{"delta"}, via: sotwRelay},
 	{name: "SotW with DPDS", dpds: keepsDPDS, features: []string{constrains}},
 	{name: "delta with DPDS", dpds: keepsDPDS, features: []string{"delta", constrains}},
+	{name: "SotW with DPDS through a relay", dpds: keepsDPDS, features: []string{constrains}, via: deltaRelay},
+	{name: "delta with DPDS through a relay", dpds: keepsDPDS, features: []string{"delta", constrains}, via: sotwRelay},
 	{name: "SotW with DPDS of another server", dpds: dropsDPDS, features: []string{constrains}},
 	{name: "delta with DPDS of another server", dpds: dropsDPDS, features: []string{"delta", constrains}},
 }
@@ -55,6 +61,9 @@ func (c client) bootstrap(m *mesh) []byte {
 				"server_features": append([]string{"fail_on_data_errors"}, c.features...),
 			}},
 		}))
+	}
+	if c.via != noRelay {
+		return testutils.Bootstrap(c.name, m.relays[c.via].addr.String(), opts...)
 	}
 	return m.control.Bootstrap(c.name, opts...)
 }

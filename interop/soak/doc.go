@@ -1,7 +1,7 @@
 // Package soak keeps clients of dynxds under load for a given time, while everything
 // around them misbehaves: the control plane restarts, stalls, lies, sends garbage, errors
 // and changes, its links have latencies that differ from round to round, DPDS moves
-// clients from variant to variant, and backends stop and restart.
+// clients from variant to variant, and backends and relays stop and restart.
 //
 // These invariants have to hold:
 //
@@ -30,6 +30,10 @@
 // rounds with lies no client moves: one that moves subscribes again, and a lie in the
 // response withdraws what it had.
 //
+// Some clients, two of them with DPDS, have a relay in front of the first control plane,
+// which speaks the other variant of the protocol to it. A relay that was killed starts
+// again without what it had, also while the control plane is away or lies.
+//
 // The parts:
 //
 //	model.go      a configuration of the mesh, and how one is drawn
@@ -39,6 +43,7 @@
 //	history.go    which configurations an RPC may have followed
 //	traffic.go    the RPCs, and the checks of each
 //	mesh.go       the control plane, backends and channels that a run is made of
+//	relays.go     the relays
 //	publisher.go  the changes of configuration
 //	disruptor.go  the disruptions, none of which takes the last healthy endpoint
 //	              from an RPC

@@ -28,11 +28,13 @@ const backends = 6
 // types are the types of the resources of a mesh.
 var types = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, xdsmsg.EndpointType}
 
-// mesh has the parts of a run: control planes over one store, backends, and channels. The
+// mesh has the parts of a run: control planes over one store, relays, backends, and channels. The
 // first control plane is disrupted, the second never is, and the third, which is too,
 // serves only DPDS.
 type mesh struct {
 	control, second, policy *xdstest.Server
+	// relays are in front of the first control plane.
+	relays map[through]*relaying
 	// links are those between the control planes and the clients.
 	links    []*testutils.Link
 	backends []*backend
@@ -67,6 +69,7 @@ func newMesh(t testing.TB) *mesh {
 		return server
 	}
 	m.control, m.second, m.policy = start(), start(), start()
+	m.relays = map[through]*relaying{sotwRelay: m.startRelay(t, sotwRelay), deltaRelay: m.startRelay(t, deltaRelay)}
 	for i := range backends {
 		m.backends = append(m.backends, &backend{Backend: testutils.StartBackend(t, fmt.Sprint(i)), sure: true})
 	}

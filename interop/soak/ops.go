@@ -92,6 +92,7 @@ var ops = slices.Concat([]op{
 		var resume func()
 		return r.fault(func(f *xdstest.Server) { resume = f.StallReads() }, func(*xdstest.Server) { resume() })
 	}},
+	{"a relay is killed, and restarts", 6, func(r *run) bool { return r.killRelay() }},
 	{"resources are deleted", 3, func(r *run) bool {
 		return r.spoil(func(tx *controlplane.Tx, k key) { tx.Delete(k.typeURL, k.name) })
 	}},
@@ -103,7 +104,7 @@ var ops = slices.Concat([]op{
 // that works, since it waits for the same resources as the other channels.
 func (r *run) passingChannel() bool {
 	who := clients[r.IntN(len(clients))]
-	if r.faulty[r.control] || r.faulty[r.dpdsServer(who.dpds)] {
+	if r.faulty[r.control] || r.faulty[r.dpdsServer(who.dpds)] || who.via != noRelay && r.relays[who.via].stop == nil {
 		return false
 	}
 	cc := r.dial(r.t, who)

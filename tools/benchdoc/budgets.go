@@ -10,6 +10,10 @@ const (
 	sotw      = "dynxds"
 	delta     = "dynxds-delta"
 	otherPeer = grpcGo
+
+	// The servers of BenchmarkRelay.
+	goControlPlane = "go-control-plane"
+	throughRelay   = "relay"
 )
 
 // budget is a limit that dynxds has set itself.

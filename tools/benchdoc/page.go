@@ -38,6 +38,10 @@ the end of the first RPC that follows it, with RPCs 0.2 ms apart.`},
 	{"Members/", "One big cluster", `The cost of each member for a client process of its own, from the dial until it is idle: a cluster under an aggregate one,
 an endpoint of a STATIC cluster with ring hash (which connects to those that RPCs are for) or random (which connects to all),
 a name of a STRICT_DNS cluster. gRPC-Go's xds takes neither STATIC nor STRICT_DNS.`},
+	{"Relay/", "A relay with many clients", `Clients are ADS streams over delta, 100 on each connection, in one process with the relay and its control plane, or with
+go-control-plane's server over a linear cache of a mux cache. Each subscribes to 1,000 of 10,000 resources. The clients decode nothing of a resource
+and keep none. Memory is heap and stacks of both ends: of a client with one subscription, of a further subscription, and of a resource at the server
+with its first subscription. A change is of one resource that all are subscribed to. CPU time is that of the process.`},
 	{"Select/", "Routing, without the RPC", `The cost of a unary RPC between the application and gRPC: the route, the cluster, and the Decision for the balancer, by
 the kind and number of routes.`},
 	{"Filters/", "HTTP filters, without the RPC", "The same with 0, 1 and 5 filters that do nothing; counted: one of them has a Close, on all cores."},
@@ -170,7 +174,7 @@ func orIt(peer string) string {
 // peersOf are the peers that have the unit in any of the rows.
 func (r *results) peersOf(rows []string, unit string) []string {
 	var found []string
-	for _, p := range []string{"", nobody, plain, grpcGo, sotw, delta} {
+	for _, p := range []string{"", nobody, plain, grpcGo, goControlPlane, throughRelay, sotw, delta} {
 		if slices.ContainsFunc(rows, func(row string) bool { return len(r.samples[figure{row, p, unit}]) > 0 }) {
 			found = append(found, p)
 		}

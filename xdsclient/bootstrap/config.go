@@ -157,3 +157,13 @@ func (c *Config) authority(name, origin string) (*Authority, error) {
 	return nil, fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; authorities has %s%s",
 		c.Source, faults.Quote(name), origin, strings.Join(known, ", "), more)
 }
+
+// WithNode returns the configuration for a client that gives its servers another identity. The
+// node is shared and must not be changed; unlike Config.Node of a bootstrap file it is sent as it
+// is, with whatever user agent and client features it has.
+func (c *Config) WithNode(node *corev3.Node) *Config {
+	other := *c
+	other.Node = node
+	other.fingerprint = fingerprintOf(&other)
+	return &other
+}

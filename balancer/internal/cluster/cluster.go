@@ -203,7 +203,7 @@ func (p *Policy) limit(c Config) {
 		}
 	}
 	p.counting.update(c.Cluster)
-	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops, p.counting)
+	p.gate = newGate(p.counter, c.Cluster, c.Endpoints.Drops, p.counting)
 }
 
 // kind is what requires a new policy of a priority, rather than a new configuration.

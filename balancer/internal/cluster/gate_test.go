@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -71,6 +72,89 @@ func TestDropsInOrderByShare(t *testing.T) {
 			t.Fatalf("drops and RPCs %v do not make %d", counts, n)
 		}
 		lbtest.CheckShares(t, "lb, throttle, through", counts, 0.2, 0.4, 0.4)
+	})
+}
+
+// pickRetry is pick for an RPC that was attempted before.
+func (f *fixture) pickRetry() (balancer.PickResult, *decision.Decision, error) {
+	d := &decision.Decision{Context: &decision.Attempt{Context: context.Background(), Retry: true}, Extra: new(decision.Extra)}
+	result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+	return result, d, err
+}
+
+// Envoy, CircuitBreakers.Thresholds.max_retries: "The maximum number of parallel retries". The
+// retry over the limit is not made; RPCs that are no retries are not limited.
+func TestRetriesOverTheLimit(t *testing.T) {
+	for field, limit := range map[string]*xdsresource.RetryLimit{
+		"max_retries": {Fixed: 2}, "retry_budget": {Fixed: 1, Percent: 50, Budget: true},
+	} {
+		t.Run(field, func(t *testing.T) {
+			test(t, func(t *testing.T, f *fixture) {
+				config := limited(t.Name(), 10)
+				config.Cluster.Retries = limit
+				f.update(config)
+				var done []func(balancer.DoneInfo)
+				for i := range 4 {
+					result, _, err := f.pick()
+					if err != nil {
+						t.Fatalf("RPC %d: %v", i, err)
+					}
+					done = append(done, result.Done)
+				}
+				first, d, err := f.pickRetry()
+				second, _, err2 := f.pickRetry()
+				if err != nil || err2 != nil || d.Failure() == rpctrace.MaxRetries {
+					t.Fatalf("retries up to the limit: %v, %v", err, err2)
+				}
+				if field == "retry_budget" { // 50% of the 6 RPCs in flight
+					third, _, err := f.pickRetry()
+					if err != nil {
+						t.Fatal(err)
+					}
+					done = append(done, third.Done)
+				}
+				_, d, err = f.pickRetry()
+				if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `retries to cluster "backend" in flight as circuit_breakers.`+field) || !(d.Failure() == rpctrace.MaxRetries) || !d.Dropped() {
+					t.Errorf("the retry over the limit: %v, refused: %v", err, (d.Failure() == rpctrace.MaxRetries))
+				}
+				if r := reportOf(t.Name()); r.InFlight != int64(len(done)+2) || r.Refused != 0 {
+					t.Errorf("%+v", r)
+				}
+				first.Done(balancer.DoneInfo{})
+				again, _, err := f.pickRetry()
+				if err != nil {
+					t.Fatalf("a retry after the end of another one: %v", err)
+				}
+				for _, d := range append(done, second.Done, again.Done) {
+					d(balancer.DoneInfo{})
+				}
+				if r := reportOf(t.Name()); r.InFlight != 0 {
+					t.Errorf("%d RPCs in flight at the end", r.InFlight)
+				}
+			})
+		})
+	}
+}
+
+// A retry that is refused for max_requests is not counted as one in flight.
+func TestARetryOverMaxRequestsIsNotCounted(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		config := limited(t.Name(), 1)
+		config.Cluster.Retries = &xdsresource.RetryLimit{Fixed: 1}
+		f.update(config)
+		rpc, _, err := f.pick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, d, err := f.pickRetry(); err == nil || (d.Failure() == rpctrace.MaxRetries) || !d.Dropped() {
+			t.Errorf("a retry over max_requests: %v", err)
+		}
+		rpc.Done(balancer.DoneInfo{})
+		retry, _, err := f.pickRetry()
+		if err != nil {
+			t.Fatal(err)
+		}
+		retry.Done(balancer.DoneInfo{})
 	})
 }
 

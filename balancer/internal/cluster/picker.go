@@ -42,6 +42,7 @@ type picker struct {
 type gate struct {
 	drops   []drop
 	limit   uint32
+	retries *xdsresource.RetryLimit // or nil
 	counter *traffic.Counter
 	// reported says that RPCs are counted for load reports; overload counts those over the
 	// limit, and is nil if there are no reports.
@@ -58,8 +59,8 @@ type drop struct {
 	reported   *load.Drops
 }
 
-func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop, n counting) *gate {
-	g := &gate{limit: limit, counter: counter, end: func(balancer.DoneInfo) { counter.End() }}
+func newGate(counter *traffic.Counter, c *xdsresource.Cluster, drops []xdsresource.Drop, n counting) *gate {
+	g := &gate{limit: c.MaxRequests, retries: c.Retries, counter: counter, end: func(balancer.DoneInfo) { counter.End() }}
 	g.reported, g.overload = n.loads != nil, n.cluster.Drops("")
 	for _, d := range drops {
 		g.drops = append(g.drops, drop{
@@ -78,7 +79,11 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
 		return p.pickHost(info, d, observed)
 	}
-	result, sc, err := p.pick(info, d, p.child, p.ready)
+	child := p.child
+	if a := d.Attempt(); a != nil && a.Retry && a.Hosts != nil {
+		child = otherHost{child, a.Hosts}
+	}
+	result, sc, err := p.pick(info, d, child, p.ready)
 	if observed {
 		setLocality(info.Ctx, sc)
 	}
@@ -115,15 +120,17 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision, observed
 // pick picks by child, and also returns the SubConn that it has picked. gated says that the RPC
 // is sent if child finds an endpoint.
 func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
+	retry := false
 	if gated {
-		if err := p.enter(d); err != nil {
+		var err error
+		if retry, err = p.enter(d); err != nil {
 			return balancer.PickResult{}, nil, err
 		}
 	}
 	result, err := child.Pick(info)
 	if err != nil {
 		if gated {
-			p.gate.counter.Cancel()
+			p.gate.leave(retry)
 		}
 		if err == balancer.ErrNoSubConnAvailable {
 			return result, nil, err
@@ -136,6 +143,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	if ok {
 		result.SubConn = sc.Unwrap()
 		setAuthority(&result, d, sc)
+		d.Sent(sc.Address())
 		if t := d.Trace(); t != nil {
 			p.picked(t, sc)
 		}
@@ -147,6 +155,9 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	if ok {
 		end = sc.Begin(p.gate.counter, p.gate.reported)
 	}
+	if retry {
+		end = p.gate.endRetry(end)
+	}
 	if done := result.Done; done != nil {
 		result.Done = func(info balancer.DoneInfo) { done(info); end(info) }
 	} else {
@@ -156,21 +167,29 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 }
 
 // enter returns a status error, which ends any RPC, if this one is dropped. Such an RPC is not
-// retried (gRFC A32).
-func (p *picker) enter(d *decision.Decision) error {
+// retried (gRFC A32). retry reports that it was counted as a retry.
+func (p *picker) enter(d *decision.Decision) (retry bool, err error) {
 	for i := range p.gate.drops {
 		share := &p.gate.drops[i]
 		if rand.Uint32N(xdsresource.Million) < share.perMillion {
 			share.count.Add(1)
 			share.reported.Count()
-			return p.refuse(d, rpctrace.Dropped, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", share.perMillion, share.category))
+			return false, p.refuse(d, rpctrace.Dropped, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", share.perMillion, share.category))
+		}
+	}
+	if p.gate.retries != nil {
+		if retry, err = p.enterRetry(d); err != nil {
+			return false, err
 		}
 	}
 	if !p.gate.counter.Start(p.gate.limit) {
+		if retry {
+			p.gate.counter.EndRetry()
+		}
 		p.gate.overload.Count()
-		return p.refuse(d, rpctrace.MaxRequests, fmt.Sprintf("this process has %d RPCs in flight, as many as circuit_breakers.max_requests allows", p.gate.limit))
+		return false, p.refuse(d, rpctrace.MaxRequests, fmt.Sprintf("this process has %d RPCs in flight, as many as circuit_breakers.max_requests allows", p.gate.limit))
 	}
-	return nil
+	return retry, nil
 }
 
 func (p *picker) refuse(d *decision.Decision, reason rpctrace.Reason, why string) error {

@@ -36,6 +36,7 @@ type Counter struct {
 	key Key
 	// started and ended count RPCs; the difference is in flight. ended only grows.
 	started, ended atomic.Uint64
+	retries        atomic.Int64 // in flight
 	users          atomic.Int64 // written with counters locked
 	refused        atomic.Uint64
 
@@ -115,10 +116,30 @@ func (c *Counter) collectLast() {
 }
 
 // idle reports whether no RPC is in flight.
-func (c *Counter) idle() bool {
+func (c *Counter) idle() bool { return c.inFlight() == 0 }
+
+func (c *Counter) inFlight() int64 {
 	ended := c.ended.Load()
-	return c.started.Load() == ended
+	return int64(c.started.Load() - ended)
 }
+
+// StartRetry counts an RPC, which Start has counted or is about to, as a retry. It reports false,
+// and counts nothing, if there are limit retries in flight, or percent of the RPCs in flight if
+// that is more.
+func (c *Counter) StartRetry(limit uint32, percent float64) bool {
+	for {
+		n := c.retries.Load()
+		if n >= max(int64(limit), int64(percent/100*float64(c.inFlight()))) {
+			return false
+		}
+		if c.retries.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// EndRetry ends what StartRetry has counted, before End.
+func (c *Counter) EndRetry() { c.retries.Add(-1) }
 
 // Drops returns the count of RPCs dropped for a category.
 func (c *Counter) Drops(category string) *atomic.Uint64 {

@@ -39,6 +39,44 @@ func TestCounterIsSharedByCluster(t *testing.T) {
 	b.End()
 }
 
+// Envoy, CircuitBreakers.Thresholds: max_retries, and RetryBudget: "if there are 100 active requests
+// and the budget_percent is set to 25, there may be 25 active retries"; min_retry_concurrency.
+func TestRetryLimit(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		inFlight int
+		limit    uint32
+		percent  float64
+		want     int
+	}{
+		{0, 0, 0, 0}, {100, 0, 0, 0}, {100, 3, 0, 3}, {100, 3, 25, 25}, {4, 3, 25, 3}, {0, 2, 100, 2}, {10, 0, 19.9, 1},
+	} {
+		c := traffic.Use(traffic.Key{Cluster: t.Name(), Service: fmt.Sprint(tc)})
+		for range tc.inFlight {
+			c.Start(1000)
+		}
+		got := 0
+		for c.StartRetry(tc.limit, tc.percent) {
+			got++
+		}
+		if got != tc.want {
+			t.Errorf("%+v: %d retries", tc, got)
+		}
+		for i := range got {
+			if c.EndRetry(); !c.StartRetry(tc.limit, tc.percent) {
+				t.Errorf("%+v: no retry after the end of retry %d", tc, i)
+			}
+		}
+		for range got {
+			c.EndRetry()
+		}
+		for range tc.inFlight {
+			c.End()
+		}
+		c.Release()
+	}
+}
+
 func TestLimitIsExactUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	const limit, callers, each = 3, 8, 20000

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,47 @@ func TestBackoff(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRateLimitedBackoff: Envoy, RetryPolicy.RateLimitedRetryBackOff: "Headers are tried in order,
+// and matched case insensitive. The first header to be parsed successfully is used. If no headers
+// match the default exponential back-off is used instead"; "If a reset header contains an
+// interval longer than this then it will be discarded and the next header will be tried";
+// "If the header appears multiple times only the first value is used".
+func TestRateLimitedBackoff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const s = time.Second
+		unix := func(in time.Duration) string { return strconv.FormatInt(time.Now().Add(in).Unix(), 10) }
+		for name, test := range map[string]struct {
+			trailer  []string
+			from, to time.Duration
+		}{
+			"no header":              {nil, 80 * time.Millisecond, 120 * time.Millisecond},
+			"seconds":                {[]string{"retry-after", "4"}, 4 * s, 6 * s},
+			"at once":                {[]string{"retry-after", "0"}, 0, 0},
+			"a time":                 {[]string{"x-reset", unix(10 * s)}, 10 * s, 15 * s},
+			"the first one wins":     {[]string{"retry-after", "4", "x-reset", unix(20 * s)}, 4 * s, 6 * s},
+			"not a number":           {[]string{"retry-after", "soon", "x-reset", unix(10 * s)}, 10 * s, 15 * s},
+			"negative":               {[]string{"retry-after", "-1"}, 80 * time.Millisecond, 120 * time.Millisecond},
+			"longer than the limit":  {[]string{"retry-after", "31", "x-reset", unix(10 * s)}, 10 * s, 15 * s},
+			"as long as the limit":   {[]string{"retry-after", "30"}, 30 * s, 45 * s},
+			"far beyond the limit":   {[]string{"retry-after", "9223372036854775807"}, 80 * time.Millisecond, 120 * time.Millisecond},
+			"a time in the past":     {[]string{"x-reset", unix(-s)}, 80 * time.Millisecond, 120 * time.Millisecond},
+			"a time too far":         {[]string{"x-reset", unix(31 * s)}, 80 * time.Millisecond, 120 * time.Millisecond},
+			"the first of several":   {[]string{"retry-after", "4", "retry-after", "9"}, 4 * s, 6 * s},
+			"pushback is for gRPC's": {[]string{"retry-after", "4", retryPushback, "7"}, 7 * time.Millisecond, 7 * time.Millisecond},
+		} {
+			r := retrier{max: 2, policy: &xdsresource.RetryPolicy{
+				Codes: xdsresource.NewCodeSet(codes.Unavailable), BaseBackoff: s / 10, MaxBackoff: s / 10,
+				ResetHeaders: []xdsresource.ResetHeader{{Name: "retry-after"}, {Name: "x-reset", Timestamp: true}}, MaxReset: 30 * s,
+			}}
+			d := &decision.Decision{Context: t.Context()}
+			if !r.again(d, status.Error(codes.Unavailable, ""), metadata.Pairs(test.trailer...)) || r.delay < test.from || r.delay > test.to {
+				t.Errorf("%s: retry after %v, want %v to %v", name, r.delay, test.from, test.to)
+			}
+		}
+	})
 }
 
 func TestShadow(t *testing.T) {

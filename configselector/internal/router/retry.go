@@ -3,14 +3,18 @@ package router
 import (
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -26,6 +30,13 @@ const defaultBufferSize = 256 << 10
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
+// limitsTries reports whether the attempts of the RPC have timeouts of their own. If the
+// application has disabled retries, the retry policy is not used (gRFC A44).
+func (c *call) limitsTries() bool {
+	policy := c.route.Retry
+	return policy != nil && policy.LimitsTries() && c.routes.Channel.maxAttempts > 1
+}
+
 // retrier decides whether and when one RPC is retried (gRFC A6). It does not know what
 // commits an RPC.
 type retrier struct {
@@ -34,6 +45,9 @@ type retrier struct {
 	made   int                      // retries
 	steps  int                      // retries since the last pushback
 	delay  time.Duration            // before the next attempt
+	sent   int                      // retries that were sent
+	waited time.Duration            // for them, so far
+	hosts  *decision.Hosts          // to which attempts were sent; nil: nobody asks
 }
 
 func (r *request) newRetrier() retrier {
@@ -41,13 +55,23 @@ func (r *request) newRetrier() retrier {
 	if policy == nil {
 		return retrier{}
 	}
-	return retrier{policy: policy, max: min(policy.MaxAttempts, r.call.routes.Channel.maxAttempts)}
+	retry := retrier{policy: policy, max: min(policy.MaxAttempts, r.call.routes.Channel.maxAttempts)}
+	if len(policy.RequestHeaders) > 0 {
+		x := r.call.matchable(r.decision.Context, r.rpc)
+		if headers := x.Headers(); !matching.MatchesAny(policy.RequestHeaders, &headers) {
+			retry.max = 1
+		}
+	}
+	if policy.PreviousHosts > 0 && retry.max > 1 {
+		retry.hosts = &decision.Hosts{Picks: policy.PreviousHosts}
+	}
+	return retry
 }
 
 // again reports whether an attempt that ended with err and trailer, without response
 // headers, is followed by another one. If so, the caller calls wait.
 func (r *retrier) again(d *decision.Decision, err error, trailer metadata.MD) bool {
-	if r.policy == nil || d.Dropped() || d.Err() != nil || !r.policy.Codes.Has(status.Code(err)) || r.made+1 >= r.max {
+	if r.policy == nil || r.made+1 >= r.max || d.Dropped() || d.Err() != nil || !r.retriable(d, err, trailer) {
 		return false
 	}
 	if pushback := trailer[retryPushback]; len(pushback) > 0 {
@@ -56,12 +80,73 @@ func (r *retrier) again(d *decision.Decision, err error, trailer metadata.MD) bo
 			return false
 		}
 		r.delay, r.steps = time.Duration(ms)*time.Millisecond, 0
+	} else if delay, ok := r.reset(trailer); ok {
+		r.delay = delay
 	} else {
 		r.delay = r.backoff()
 		r.steps++
 	}
 	r.made++
 	return true
+}
+
+// retriable reports whether the policy retries attempts that end like this.
+func (r *retrier) retriable(d *decision.Decision, err error, trailer metadata.MD) bool {
+	p, code := r.policy, status.Code(err)
+	switch {
+	case p.Codes.Has(code):
+		return true
+	case len(trailer) > 0: // a response
+		return len(p.RetriableHeaders) > 0 && hasAny(p.RetriableHeaders, err, trailer)
+	default:
+		return p.NoResponse && unanswered.Has(code) || p.ConnectFailure && d.Failure() == rpctrace.Unreachable
+	}
+}
+
+// hasAny reports whether a response that consists of trailers only has a header that matches.
+// gRPC leaves the status out of the trailers.
+func hasAny(headers []matching.Header, err error, trailer metadata.MD) bool {
+	s := status.Convert(err)
+	response := matching.RPC{Metadata: func() metadata.MD {
+		return metadata.Join(trailer, metadata.Pairs("grpc-status", itoa(int(s.Code())), "grpc-message", s.Message()))
+	}}
+	h := response.Headers()
+	return matching.MatchesAny(headers, &h)
+}
+
+// unanswered are the codes that an attempt without response ends with, except those that are
+// the application's doing. The trailer of any response has at least a content-type.
+var unanswered = xdsresource.NewCodeSet(codes.Unavailable, codes.Internal, codes.Canceled, codes.DeadlineExceeded)
+
+// reset returns how long the response asks to wait, with up to half of that added, as Envoy does,
+// so that clients do not come back together. It reports false if the response does not say.
+func (r *retrier) reset(trailer metadata.MD) (delay time.Duration, ok bool) {
+	for _, h := range r.policy.ResetHeaders {
+		values := trailer[h.Name]
+		if len(values) == 0 {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(values[0]), 10, 63)
+		if err != nil {
+			continue
+		}
+		limit := r.policy.MaxReset
+		if h.Timestamp {
+			now := time.Now()
+			if n > uint64(now.Add(limit).Unix()) {
+				continue
+			}
+			if delay = time.Unix(int64(n), 0).Sub(now); delay < 0 {
+				continue
+			}
+		} else if n > uint64(limit/time.Second) {
+			continue
+		} else {
+			delay = time.Duration(n) * time.Second
+		}
+		return delay + rand.N(delay/2+1), true
+	}
+	return 0, false
 }
 
 func (r *retrier) backoff() time.Duration {
@@ -78,14 +163,25 @@ func (r *retrier) backoff() time.Duration {
 // wait returns nil when it is time for the next attempt, or the status if the RPC ends
 // before.
 func (r *retrier) wait(d *decision.Decision) error {
+	begin := time.Now()
+	defer func() { r.waited += time.Since(begin) }()
 	t := time.NewTimer(r.delay)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		r.sent++
 		return nil
 	case <-d.Done():
 		return status.FromContextError(d.Err()).Err()
 	}
+}
+
+// notRetried returns the status of an RPC whose last attempt ended with err, and whose retry the
+// picker has refused.
+func notRetried(err, refused error) error {
+	s := status.Convert(err).Proto()
+	s.Message += "; not retried: " + status.Convert(refused).Message()
+	return status.FromProto(s).Err()
 }
 
 // bufferSize returns how many bytes of an RPC may be buffered for retries.

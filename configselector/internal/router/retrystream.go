@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 // stream opens the stream of a streaming RPC.
@@ -19,11 +20,11 @@ func (r *request) stream() (grpc.ClientStream, error) {
 	opts := r.options()
 	var s grpc.ClientStream
 	var err error
-	if r.call.route.Retry != nil && r.newRetrier().max > 1 {
-		s, err = newRetryStream(r, opts)
+	if retry := r.newRetrier(); retry.max > 1 || r.call.limitsTries() {
+		s, err = newRetryStream(r, retry, opts)
 	} else {
 		var ended func(error)
-		opts, ended = r.reporting(1, opts)
+		opts, ended = r.reporting(1, opts, nil)
 		s, err = r.call.streaming.streamer(&r.decision, r.call.rpc.StreamDesc, r.call.routes.Channel.ClientConn, r.extra.WireMethod, opts...)
 		if err != nil {
 			ended(err)
@@ -53,12 +54,14 @@ type retryStream struct {
 	buffer    []encoded // messages sent; nil once committed
 	buffered  int       // bytes
 	closed    bool      // CloseSend was called
+	complete  bool      // the application sends no more messages
 }
 
 // attempt is one stream of a retryStream.
 type attempt struct {
 	grpc.ClientStream
 	decision *decision.Decision
+	timer    *tryTimer // or nil
 	// finished is closed when gRPC has finished the stream, with err.
 	finished chan struct{}
 	once     sync.Once
@@ -69,19 +72,53 @@ type attempt struct {
 
 func (a *attempt) finish(err error) {
 	a.once.Do(func() {
-		a.err = err
+		a.err = a.timer.explain(err)
+		a.timer.end()
 		close(a.finished)
 	})
 }
 
-func newRetryStream(r *request, opts []grpc.CallOption) (*retryStream, error) {
+// requestSent is called when all messages of the request have been sent. The timeouts of the
+// attempt begin.
+func (a *attempt) requestSent() {
+	if a.timer.start() && a.timer.policy.PerTryTimeout > 0 {
+		// It ends with the attempt. Only headers tell when the response starts, and the
+		// application may be late to look.
+		go func() { _, _ = a.Header() }()
+	}
+}
+
+// Header tells the timer of response headers.
+func (a *attempt) Header() (metadata.MD, error) {
+	md, err := a.ClientStream.Header()
+	if md != nil {
+		a.timer.received()
+	}
+	return md, err
+}
+
+// RecvMsg tells the timer of messages, and returns its error if it has ended the attempt.
+func (a *attempt) RecvMsg(m any) error {
+	err := a.ClientStream.RecvMsg(m)
+	switch {
+	case a.timer == nil || err == io.EOF:
+		return err
+	case err == nil:
+		a.timer.received()
+		return nil
+	}
+	return a.timer.explain(err)
+}
+
+func newRetryStream(r *request, retry retrier, opts []grpc.CallOption) (*retryStream, error) {
 	s := &retryStream{
 		request: r,
 		opts:    slices.Clip(opts),
 		codec:   codecOf(opts),
 		limit:   bufferSize(opts),
-		retry:   r.newRetrier(),
+		retry:   retry,
 	}
+	s.committed = s.retry.max <= 1
 	a, err := s.open()
 	s.attempt = a
 	if err == nil {
@@ -96,9 +133,10 @@ func newRetryStream(r *request, opts []grpc.CallOption) (*retryStream, error) {
 // open starts an attempt, without replay.
 func (s *retryStream) open() (*attempt, error) {
 	c, n := s.request.call, s.retry.made
-	a := &attempt{decision: s.request.attempt(n), finished: make(chan struct{})}
+	a := &attempt{finished: make(chan struct{})}
+	a.decision, a.timer = s.request.attempt(n, s.retry.hosts)
 	// The trace gets the end of the attempt before anything that it leads to.
-	opts, ended := s.request.reporting(n+1, s.opts)
+	opts, ended := s.request.reporting(n+1, s.opts, a.timer)
 	opts = append(opts, grpc.OnFinish(a.finish))
 	if n > 0 && s.codec != nil {
 		opts = append(opts, grpc.ForceCodecV2(resend{s.codec}))
@@ -107,16 +145,22 @@ func (s *retryStream) open() (*attempt, error) {
 	a.ClientStream, err = c.streaming.streamer(a.decision, c.rpc.StreamDesc, c.routes.Channel.ClientConn, s.request.extra.WireMethod, opts...)
 	if err != nil {
 		ended(err)
-		s.over(a, err)
+		a.end(err, nil)
 	}
 	return a, err
 }
 
-// over ends a, which has no stream, with err.
-func (s *retryStream) over(a *attempt, err error) {
+// end ends a, which has no stream.
+func (a *attempt) end(err error, trailer metadata.MD) {
 	a.over = true
-	a.ClientStream = httpfilter.EndedStream(a.decision, err, nil)
+	a.ClientStream = httpfilter.EndedStream(a.decision, err, trailer)
 	a.finish(err)
+}
+
+// endWith ends the RPC.
+func (s *retryStream) endWith(err error, trailer metadata.MD) {
+	s.attempt = &attempt{decision: &s.request.decision, finished: make(chan struct{})}
+	s.attempt.end(err, trailer)
 }
 
 // again is called when attempt a has ended with err, which is not OK, and without response
@@ -130,16 +174,21 @@ func (s *retryStream) again(a *attempt, err error) bool {
 	if s.committed {
 		return false
 	}
-	for s.retry.again(s.attempt.decision, err, s.attempt.Trailer()) {
+	for s.retry.again(&s.request.decision, err, s.attempt.Trailer()) {
 		s.request.retried(&s.retry, err)
-		if err = s.retry.wait(a.decision); err != nil {
-			s.attempt = &attempt{decision: a.decision, finished: make(chan struct{})}
-			s.over(s.attempt, err)
+		if err := s.retry.wait(&s.request.decision); err != nil {
+			s.endWith(err, nil)
 			break
 		}
+		failed, failure := s.attempt, err
 		if s.attempt, err = s.open(); err == nil {
 			s.replay(s.attempt)
 			return true
+		}
+		if s.request.decision.Failure() == rpctrace.MaxRetries {
+			s.retry.sent--
+			s.endWith(notRetried(failure, err), failed.Trailer())
+			break
 		}
 	}
 	s.commitLocked()
@@ -157,9 +206,15 @@ func (s *retryStream) replay(a *attempt) {
 	if s.closed {
 		_ = a.CloseSend()
 	}
+	if s.complete {
+		a.requestSent()
+	}
 }
 
 func (s *retryStream) commitLocked() {
+	if !s.committed {
+		s.request.call.recordRetries(&s.retry)
+	}
 	s.committed, s.buffer = true, nil
 }
 
@@ -195,6 +250,9 @@ func (s *retryStream) keep(m any) (a *attempt, committed bool) {
 func (s *retryStream) SendMsg(m any) error {
 	a, committed := s.keep(m)
 	err := a.SendMsg(m)
+	if err == nil && a.timer != nil && !s.request.rpc.StreamDesc.ClientStreams {
+		s.end(false)
+	}
 	if err != io.EOF || committed {
 		return err
 	}
@@ -257,10 +315,17 @@ func (s *retryStream) Context() context.Context {
 	return a.Context()
 }
 
-func (s *retryStream) CloseSend() error {
+func (s *retryStream) CloseSend() error { return s.end(true) }
+
+// end is called when the application sends no more messages; closed: by CloseSend.
+func (s *retryStream) end(closed bool) (err error) {
 	s.mu.Lock()
-	s.closed = true
+	s.complete, s.closed = true, s.closed || closed
 	a := s.attempt
 	s.mu.Unlock()
-	return a.CloseSend()
+	if closed {
+		err = a.CloseSend()
+	}
+	a.requestSent()
+	return err
 }

@@ -167,12 +167,26 @@ func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource
 	}
 }
 
-// attempt returns the context for an attempt after n others.
-func (r *request) attempt(n int) *decision.Decision {
-	if n == 0 {
-		return &r.decision
+// attempt returns the context for an attempt after n others, and the timer that ends the
+// attempt, or nil. The caller calls its end. hosts are those of the attempts, or nil.
+func (r *request) attempt(n int, hosts *decision.Hosts) (*decision.Decision, *tryTimer) {
+	limited := r.call.limitsTries()
+	if n == 0 && !limited && hosts == nil {
+		return &r.decision, nil
 	}
-	d := r.decision.Copy()
-	d.Context = metadata.AppendToOutgoingContext(d.Context, previousAttempts, itoa(n))
-	return d
+	d, a := r.decision.ForAttempt()
+	a.Hosts = hosts
+	if a.Retry = n > 0; a.Retry {
+		a.Context = metadata.AppendToOutgoingContext(a.Context, previousAttempts, itoa(n))
+	}
+	if !limited {
+		return d, nil
+	}
+	t := &tryTimer{policy: r.call.route.Retry, number: n + 1}
+	a.Context, t.cancel = context.WithCancel(a.Context)
+	if r.rpc.StreamDesc == nil {
+		// The request of a unary RPC is sent at once. Streams begin the timeouts themselves.
+		a.Picked = func() { t.start() }
+	}
+	return d, t
 }

@@ -35,13 +35,13 @@ func (r *request) attemptEnded(n int, err error) {
 
 // reporting returns the options for the n-th attempt of a streaming RPC: opts, with one that
 // reports the end of the attempt if the RPC has a trace. ended is for a stream that cannot be
-// created, as an interceptor below may have refused it.
-func (r *request) reporting(n int, opts []grpc.CallOption) (_ []grpc.CallOption, ended func(error)) {
+// created, as an interceptor below may have refused it. timer is that of the attempt, or nil.
+func (r *request) reporting(n int, opts []grpc.CallOption, timer *tryTimer) (_ []grpc.CallOption, ended func(error)) {
 	if r.extra.Trace == nil {
 		return opts, func(error) {}
 	}
 	var once sync.Once
-	ended = func(err error) { once.Do(func() { r.attemptEnded(n, err) }) }
+	ended = func(err error) { once.Do(func() { r.attemptEnded(n, timer.explain(err)) }) }
 	return append(slices.Clip(opts), grpc.OnFinish(ended)), ended
 }
 

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 // unaryStream presents a unary RPC as a stream, so that filters only deal with streams.
@@ -67,38 +67,50 @@ func (u *unaryStream) RecvMsg(reply any) error {
 	var o outcome
 	opts := append(o.split(u.rpc.Options), u.rpc.AddedOptions()...)
 	retry := u.newRetrier()
-	err := u.send(reply, &u.decision, 1, opts)
+	err := u.send(reply, &retry, opts)
 	return u.again(reply, opts, &retry, err)
 }
 
 // again retries the RPC after an attempt that ended with err, as often as the policy
 // permits, and returns the error of the last attempt.
 func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, err error) error {
+	defer u.call.recordRetries(retry)
 	for err != nil && u.last.header == nil && retry.again(&u.decision, err, u.last.trailer) && u.fits(u.last.req) {
 		u.retried(retry, err)
 		if err := retry.wait(&u.decision); err != nil {
 			return err
 		}
-		err = u.send(reply, u.attempt(retry.made), retry.made+1, opts)
+		last, failure := u.last, err
+		if err = u.send(reply, retry, opts); u.decision.Failure() == rpctrace.MaxRetries {
+			u.last = last
+			retry.sent--
+			return notRetried(failure, err)
+		}
 	}
 	return err
 }
 
-func (u *unaryStream) send(reply any, d *decision.Decision, n int, opts []grpc.CallOption) error {
+// send makes an attempt, and keeps what gRPC reports of it.
+func (u *unaryStream) send(reply any, retry *retrier, opts []grpc.CallOption) error {
 	if u.last.sent {
 		u.last = &exchange{req: u.last.req}
 	}
 	a := u.last
 	a.sent = true
 	opts = append(slices.Clip(opts), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
-	return u.try(n, d, a.req, reply, opts)
+	return u.try(retry, a.req, reply, opts)
 }
 
-// try makes the n-th attempt.
-func (u *unaryStream) try(n int, d *decision.Decision, req, reply any, opts []grpc.CallOption) error {
+// try makes an attempt.
+func (u *unaryStream) try(retry *retrier, req, reply any, opts []grpc.CallOption) error {
+	d, timer := u.attempt(retry.made, retry.hosts)
 	err := u.call.invoker(d, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, opts...)
+	if timer != nil {
+		timer.end()
+		err = timer.explain(err)
+	}
 	if u.extra.Trace != nil {
-		u.attemptEnded(n, err)
+		u.attemptEnded(retry.made+1, err)
 	}
 	return err
 }
@@ -106,13 +118,14 @@ func (u *unaryStream) try(n int, d *decision.Decision, req, reply any, opts []gr
 // invoke makes the RPC if no filter looks at the response: gRPC reports to the application.
 func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	u.mirrorUnary(req)
-	if retry := u.newRetrier(); retry.max > 1 {
+	retry := u.newRetrier()
+	if retry.max > 1 || u.call.limitsTries() {
 		return u.invokeRetried(req, reply, opts, &retry)
 	}
 	if added := u.rpc.AddedOptions(); len(added) > 0 {
 		opts = slices.Concat(opts, added)
 	}
-	return u.try(1, &u.decision, req, reply, opts)
+	return u.try(&retry, req, reply, opts)
 }
 
 // firstTry is what the first attempt of a unary RPC with a retry policy needs.
@@ -135,7 +148,7 @@ func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retr
 		}
 	}
 	first = append(append(first, u.rpc.AddedOptions()...), grpc.Header(&try.exchange.header), grpc.Trailer(&try.exchange.trailer))
-	err := u.try(1, &u.decision, req, reply, first)
+	err := u.try(retry, req, reply, first)
 	if err == nil {
 		grpcbridge.Finish(opts, nil)
 		return nil

@@ -162,6 +162,20 @@ func (q *Requests[S]) ReplyAgain(r Reply) (due bool, err error) {
 	return q.Replies.addAgain(r, q.Dialect)
 }
 
+// Reject adds a NACK of the last response after the reply to it, as if the response were repeated.
+// It reports whether a request is due earlier.
+func (q *Requests[S]) Reject(fault string) (due bool) {
+	if !q.answered || !q.announced {
+		return false
+	}
+	q.Disturb()
+	if len(q.Replies.queue) > 0 && q.Replies.until.IsZero() { // replies are on their way
+		return q.Replies.enqueue(Reply{Nonce: q.Replies.nonce, Fault: fault}, q.Dialect) == nil
+	}
+	due, _ = q.Replies.addAgain(Reply{Nonce: q.Replies.nonce, Fault: fault}, q.Dialect)
+	return due
+}
+
 // Next returns the request that is due, or nil, and the subscriptions that it makes known to
 // the server. While changes of the subscriptions are held back, only replies are due, and they
 // list what the last request did.

@@ -7,11 +7,16 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
+	"github.com/dynxds/dynxds/statuspage"
 )
 
 const (
 	// DefaultDuration is the duration of the demo unless an option sets another one.
 	DefaultDuration = 15 * time.Second
+	// PageDuration is the default with a status page, which takes a while to look at.
+	PageDuration = 5 * time.Minute
 	// MinDuration leaves each step enough time for RPCs on most machines.
 	MinDuration = 2 * time.Second
 	// patience is how much longer than planned a step may take.
@@ -28,6 +33,10 @@ type Options struct {
 	// TLS makes the connections between clients and backends mTLS, as the control plane's
 	// Clusters ask for, with certificates of the demo's own.
 	TLS bool
+	// Page is the address of the status page, see package webpage; empty: there is none.
+	Page string
+	// Relay puts a relay between the clients and the control plane.
+	Relay bool
 }
 
 // Run runs the demo and prints it to out. It returns nil only if every step was
@@ -42,12 +51,20 @@ func Run(ctx context.Context, opts Options, out io.Writer) error {
 
 // runMesh starts a mesh and runs the steps in it.
 func runMesh(ctx context.Context, opts Options, patience time.Duration, report func(event), list func(*mesh) []step) error {
-	m, err := startMesh(opts.TLS)
+	m, err := startMesh(opts)
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	defer m.close()
 	opening := m.describe(opts.Duration)
+	if opts.Page != "" {
+		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(m.plane.Control(), m.plane.Store()))
+		if err != nil {
+			return err
+		}
+		defer page.Close()
+		opening.Page = page.URL
+	}
 	report(opening)
 
 	rec := &recorder{layout: opening.layout()}

@@ -50,12 +50,17 @@ func (k *keeper) report(e event) {
 
 // The real mesh, for the shortest time: all five steps are observed with RPCs of every kind,
 // and nothing is left behind.
-func TestRunObservesAllSteps(t *testing.T) { testAllSteps(t, false) }
+func TestRunObservesAllSteps(t *testing.T) { testAllSteps(t, Options{}) }
 
 // The same over mTLS.
-func TestRunObservesAllStepsOverTLS(t *testing.T) { testAllSteps(t, true) }
+func TestRunObservesAllStepsOverTLS(t *testing.T) { testAllSteps(t, Options{TLS: true}) }
 
-func testAllSteps(t *testing.T, secure bool) {
+// The same with a relay between the clients and the control plane.
+func TestRunObservesAllStepsThroughARelay(t *testing.T) { testAllSteps(t, Options{Relay: true}) }
+
+func testAllSteps(t *testing.T, opts Options) {
+	secure := opts.TLS
+	opts.Duration = MinDuration
 	t.Setenv(bootstrapEnv, "/what/it/was")
 	k := &keeper{}
 	securities := new(securities)
@@ -65,7 +70,7 @@ func testAllSteps(t *testing.T, secure bool) {
 		}
 		return steps(m)
 	}
-	if err := runMesh(testutils.Context(t), Options{Duration: MinDuration, TLS: secure}, patience, k.report, watched); err != nil {
+	if err := runMesh(testutils.Context(t), opts, patience, k.report, watched); err != nil {
 		t.Fatalf("Run: %v\n%s", err, k.out.String())
 	}
 	if len(k.results) != stepCount || k.summary.Observed != stepCount {
@@ -86,6 +91,9 @@ func testAllSteps(t *testing.T, secure bool) {
 	}
 	if says := strings.Contains(k.out.String(), "mTLS: clients spiffe://demo/client, backends spiffe://demo/NAME"); says != secure {
 		t.Errorf("the output says mTLS: %t, want %t:\n%s", says, secure, k.out.String())
+	}
+	if says := strings.Contains(k.out.String(), "\n  relay          127.0.0.1:"); says != opts.Relay {
+		t.Errorf("the output says that there is a relay: %t, want %t:\n%s", says, opts.Relay, k.out.String())
 	}
 	if got := os.Getenv(bootstrapEnv); got != "/what/it/was" {
 		t.Errorf("%s is left as %q", bootstrapEnv, got)

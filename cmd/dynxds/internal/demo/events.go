@@ -145,10 +145,13 @@ type setUp struct {
 	Target       string        `json:"target"`
 	Bootstrap    string        `json:"bootstrap"`
 	ControlPlane string        `json:"control_plane"`
+	Relay        string        `json:"relay,omitempty"`
 	Backends     []backendInfo `json:"backends"`
 	Methods      []string      `json:"methods"`
 	Duration     millis        `json:"duration_ms"`
 	TLS          bool          `json:"tls"`
+	// Page is the URL of the status page.
+	Page string `json:"page,omitempty"`
 }
 
 type backendInfo struct {
@@ -166,6 +169,12 @@ func (s *setUp) lines() []string {
 		"  client         " + s.Target,
 		"  bootstrap      GRPC_XDS_BOOTSTRAP=" + s.Bootstrap,
 		"  control plane  " + s.ControlPlane,
+	}
+	if s.Relay != "" {
+		lines = append(lines, "  relay          "+s.Relay)
+	}
+	if s.Page != "" {
+		lines = append(lines, "  status page    "+s.Page)
 	}
 	if s.TLS {
 		lines = append(lines, fmt.Sprintf("  connections    mTLS: clients spiffe://%s/%s, backends spiffe://%[1]s/NAME", trustDomain, clientName))

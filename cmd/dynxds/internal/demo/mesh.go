@@ -29,6 +29,7 @@ type mesh struct {
 	backends    map[string]*testutils.Backend
 	folder      string     // of the files
 	identities  identities // nil without TLS
+	relay       string     // the address of the relay, if there is one
 	bootstrap   string     // the path of the file
 	connections *connections
 	channel     *grpc.ClientConn
@@ -41,12 +42,16 @@ type mesh struct {
 	undo []func()
 }
 
-// startMesh starts all parts, with mTLS between clients and backends if secure. The control plane
-// has no resource and the client makes no RPC yet.
-func startMesh(secure bool) (*mesh, error) {
+// startMesh starts all parts, with mTLS between clients and backends, and with a relay between clients
+// and control plane, if the options say so. The control plane has no resource and the client makes
+// no RPC yet.
+func startMesh(opts Options) (*mesh, error) {
 	m := &mesh{backends: map[string]*testutils.Backend{}, connections: newConnections()}
 	starts := []func() error{m.makeFolder, m.startBackends, m.startControlPlane, m.writeBootstrap, m.dial}
-	if secure {
+	if opts.Relay {
+		starts = slices.Insert(starts, 3, m.startRelay)
+	}
+	if opts.TLS {
 		starts = slices.Insert(starts, 1, m.makeCertificates)
 	}
 	for _, start := range starts {
@@ -121,7 +126,7 @@ func (m *mesh) bootstrapOf(nodeID string, opts ...testutils.BootstrapOption) []b
 	if m.identities != nil {
 		opts = append(opts, testutils.TopLevel("certificate_providers", certificateProviders(m.folder)))
 	}
-	return m.plane.Bootstrap(nodeID, opts...)
+	return testutils.Bootstrap(nodeID, m.xdsServer(), opts...)
 }
 
 func (m *mesh) dial() (err error) {
@@ -157,7 +162,7 @@ func (m *mesh) pushes(resources ...proto.Message) func(context.Context) error {
 // describe lists what runs.
 func (m *mesh) describe(duration time.Duration) *setUp {
 	s := &setUp{
-		Event: "setup", Target: target, Bootstrap: m.bootstrap, ControlPlane: m.plane.Addr(), Duration: millis(duration), TLS: m.identities != nil,
+		Event: "setup", Target: target, Bootstrap: m.bootstrap, ControlPlane: m.plane.Addr(), Relay: m.relay, Duration: millis(duration), TLS: m.identities != nil,
 		Methods: []string{unaryCall, emptyCall, fullDuplexCall, alice, bob},
 	}
 	for _, c := range clusters {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
+	"github.com/dynxds/dynxds/controlplane"
 )
 
 // ClientKey identifies a client in the log by its node and its host; its port differs with each
@@ -26,6 +28,18 @@ func ClientKey(node string, peer net.Addr) string {
 		host = peer.String()
 	}
 	return node + " at " + host
+}
+
+// RejectionEvent is a NACK, for a log.
+func RejectionEvent(r controlplane.Rejection) repeatlog.Event {
+	return repeatlog.Event{
+		Level: slog.LevelWarn, Message: "a client rejects a response",
+		Client: ClientKey(r.Node.GetId(), r.Peer), Subject: r.TypeURL, Text: r.NACK.Err.Message(),
+		Attrs: []slog.Attr{
+			slog.String("node", r.Node.GetId()), slog.String("peer", fmt.Sprint(r.Peer)),
+			slog.String("type", r.TypeURL), slog.String("version", r.NACK.Version),
+		},
+	}
 }
 
 // logged logs the begin and the end of each stream.

@@ -11,7 +11,8 @@ const DefaultGrace = 10 * time.Second
 
 // Options configure a Server.
 type Options struct {
-	// Listen is the TCP address, host:port. Port 0 takes a free one.
+	// Listen is the TCP address, host:port, where port 0 takes a free one; or "unix:" and the path
+	// of a Unix domain socket.
 	Listen string
 	// Cert and Key are PEM files with the server's certificate chain and private key, both or
 	// none. Without them the server uses plaintext.

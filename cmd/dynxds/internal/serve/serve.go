@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,7 +18,6 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
-	"github.com/dynxds/dynxds/controlplane"
 )
 
 // ADSService is the service name of health checks, beside "" for the server as a whole.
@@ -26,12 +27,18 @@ const ADSService = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 // names.
 const maxRequest = 32 << 20
 
+// Service is what a Server serves: a controlplane.Server, for one. Close ends its streams.
+type Service interface {
+	Register(grpc.ServiceRegistrar)
+	Close()
+}
+
 // Server is the gRPC server of a control plane. It listens, and serves once Serve is called.
 type Server struct {
 	opts     Options
 	listener net.Listener
 	grpc     *grpc.Server
-	ads      *controlplane.Server
+	ads      Service
 	health   *health.Server
 	// ends logs the ends of streams.
 	ends *repeatlog.Log
@@ -41,7 +48,7 @@ type Server struct {
 
 // New listens. It fails if the options contradict each other, a certificate file is invalid, or the
 // address is not available. The caller must call Serve or Close.
-func New(ads *controlplane.Server, opts Options) (*Server, error) {
+func New(ads Service, opts Options) (*Server, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
@@ -50,13 +57,10 @@ func New(ads *controlplane.Server, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", opts.Listen)
+	listener, err := listen(opts.Listen)
 	if err != nil {
 		release()
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("--listen %s: %w; end the process that has it, or use another port", opts.Listen, err)
-		}
-		return nil, fmt.Errorf("--listen %s: %w", opts.Listen, err)
+		return nil, err
 	}
 	s := &Server{opts: opts, listener: listener, ads: ads, health: health.NewServer(), ends: repeatlog.New(opts.Log), release: release}
 	s.grpc = grpc.NewServer(
@@ -69,6 +73,43 @@ func New(ads *controlplane.Server, opts Options) (*Server, error) {
 	)
 	s.register()
 	return s, nil
+}
+
+// unixPrefix starts an address that is the path of a Unix domain socket, as in gRPC's targets.
+const unixPrefix = "unix:"
+
+// listen listens on a TCP address, or on a Unix domain socket.
+func listen(address string) (net.Listener, error) {
+	path, local := strings.CutPrefix(address, unixPrefix)
+	network, way := "tcp", "use another port"
+	if local {
+		network, address, way = "unix", strings.TrimPrefix(path, "//"), "use another path"
+		removeDeadSocket(address)
+	}
+	l, err := net.Listen(network, address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("--listen %s: %w; end the process that has it, or %s", address, err, way)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--listen %s: %w", address, err)
+	}
+	return l, nil
+}
+
+// removeDeadSocket removes the socket of a process that has ended without doing so.
+func removeDeadSocket(path string) {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		conn.Close()
+		return
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		os.Remove(path) // if it fails, so does listening, which says why
+	}
 }
 
 func (s *Server) register() {

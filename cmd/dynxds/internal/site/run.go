@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -14,7 +13,9 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/statuspage"
 )
 
 // DefaultPoll is the default polling interval.
@@ -35,6 +36,8 @@ type Options struct {
 	Hurry <-chan struct{}
 	// RemovalDelay is controlplane.Options.RemovalDelay, but zero means no delay.
 	RemovalDelay time.Duration
+	// Page is the address of a status page, see package webpage; empty: there is none.
+	Page string
 	// Serve configures the server. Its Log is used for everything.
 	Serve serve.Options
 	// Ready is called with the address when the server is ready. It may be nil.
@@ -65,6 +68,19 @@ func Run(ctx context.Context, opts Options) error {
 	if err := plane.reload.load(ctx); err != nil {
 		server.Close()
 		return err
+	}
+	if opts.Page != "" {
+		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(plane.ads, plane.store))
+		if err != nil {
+			server.Close()
+			return err
+		}
+		defer page.Close()
+		log := opts.Serve.Log.Info
+		if page.Open {
+			log = opts.Serve.Log.Warn
+		}
+		log("status page, without a login", "url", page.URL, "from other machines", page.Open)
 	}
 	server.SetReady(true)
 	opts.Serve.Log.Info("serving", "address", server.Addr().String(), "folder", opts.Dir, "authority", opts.Authority)
@@ -111,12 +127,5 @@ func newPlane(opts Options) *plane {
 
 // reject logs a NACK.
 func (p *plane) reject(r controlplane.Rejection) {
-	p.rejections.Add(repeatlog.Event{
-		Level: slog.LevelWarn, Message: "a client rejects a response",
-		Client: serve.ClientKey(r.Node.GetId(), r.Peer), Subject: r.TypeURL, Text: r.NACK.Err.Message(),
-		Attrs: []slog.Attr{
-			slog.String("node", r.Node.GetId()), slog.String("peer", fmt.Sprint(r.Peer)),
-			slog.String("type", r.TypeURL), slog.String("version", r.NACK.Version),
-		},
-	})
+	p.rejections.Add(serve.RejectionEvent(r))
 }

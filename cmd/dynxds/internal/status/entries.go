@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Older processes still answer in the deprecated form.
+
 package status
 
 import (

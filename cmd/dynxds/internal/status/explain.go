@@ -96,10 +96,7 @@ func resourceOf(c *entry) (*explain.Resource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", shortName(c.GetTypeUrl()), c.GetName(), err)
 	}
-	r := &explain.Resource{TypeURL: c.GetTypeUrl(), Name: c.GetName(), Raw: raw, Version: c.GetVersionInfo()}
-	if r.TypeURL == "" {
-		r.TypeURL = raw.GetTypeUrl()
-	}
+	r := &explain.Resource{TypeURL: typeURLOf(c, raw), Name: c.GetName(), Raw: raw, Version: c.GetVersionInfo()}
 	if raw != nil && raw.GetTypeUrl() != r.TypeURL {
 		return nil, fmt.Errorf("%s %q has a resource of type %s", shortName(r.TypeURL), r.Name, raw.GetTypeUrl())
 	}
@@ -122,6 +119,18 @@ func resourceOf(c *entry) (*explain.Resource, error) {
 		}
 	}
 	return r, nil
+}
+
+// typeURLOf returns the type URL of an entry. That of grpc-js is only the name of the type.
+func typeURLOf(c *entry, raw *anypb.Any) string {
+	switch url := c.GetTypeUrl(); {
+	case url == "":
+		return raw.GetTypeUrl()
+	case !strings.Contains(url, "/"):
+		return "type.googleapis.com/" + url
+	default:
+		return url
+	}
 }
 
 // unwrapped returns the resource in the wrapper of xDS, if it has one.

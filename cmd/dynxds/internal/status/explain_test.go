@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Older processes still answer in the deprecated form.
+
 package status
 
 import (
@@ -75,6 +77,23 @@ func wrapped() *statuspb.ClientConfig {
 	return c
 }
 
+// withTypeNames is what grpc-js says.
+func withTypeNames() *statuspb.ClientConfig {
+	c := genericConfig()
+	for _, one := range c.GenericXdsConfigs {
+		one.TypeUrl = strings.TrimPrefix(one.TypeUrl, "type.googleapis.com/")
+	}
+	return c
+}
+
+func withoutTypes() *statuspb.ClientConfig {
+	c := genericConfig()
+	for _, one := range c.GenericXdsConfigs {
+		one.TypeUrl = ""
+	}
+	return c
+}
+
 // streaming has only the other one of the two methods.
 type streaming struct {
 	statuspb.UnimplementedClientStatusDiscoveryServiceServer
@@ -110,12 +129,14 @@ func node(userAgent string) *corepb.Node { return &corepb.Node{Id: "n", UserAgen
 // them.
 func TestExplainAProcess(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]*statuspb.ClientConfig{"generic": genericConfig(), "older": olderConfig(), "wrapped": wrapped()} {
+	for name, config := range map[string]*statuspb.ClientConfig{
+		"generic": genericConfig(), "older": olderConfig(), "wrapped": wrapped(), "with names for type URLs": withTypeNames(), "without types": withoutTypes(),
+	} {
 		for _, tc := range []struct {
 			userAgent string
 			route     int
 			mirrored  bool
-		}{{"dynxds", 1, false}, {"gRPC Go", 2, true}, {"gRPC Node Pure JS", 2, true}} {
+		}{{"dynxds", 1, false}, {"gRPC Go", 2, true}, {"gRPC C-core", 2, true}, {"gRPC Node Pure JS", 0, false}} {
 			t.Run(name+" "+tc.userAgent, func(t *testing.T) {
 				t.Parallel()
 				config := proto.Clone(config).(*statuspb.ClientConfig)

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"iter"
@@ -35,6 +36,7 @@ type ResourceError struct {
 	ResourceName
 	code    int32
 	message []byte
+	status  []byte
 }
 
 var errNoName = errors.New("it names no resource")
@@ -115,6 +117,7 @@ func (e *ResourceError) merge(b []byte) error {
 				err = fmt.Errorf("resource_name: %w", err)
 			}
 		case f.Number == 2:
+			e.status = f.Value
 			if err = e.mergeStatus(f.Value); err != nil {
 				err = fmt.Errorf("error_detail: %w", err)
 			}
@@ -135,6 +138,18 @@ func (e *ResourceError) mergeStatus(b []byte) error {
 		return nil
 	})
 }
+
+// Status returns the google.rpc.Status of the error in serialized form, or nil if it is too large
+// to be kept.
+func (e *ResourceError) Status() []byte {
+	if len(e.status) > maxStatus {
+		return nil
+	}
+	return bytes.Clone(e.status)
+}
+
+// maxStatus bounds a status that is kept, in bytes.
+const maxStatus = 8 << 10
 
 // Reason returns the code and the text of the error. A code that gRPC does not have, and OK,
 // which is no error, become UNKNOWN.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -27,6 +28,11 @@ type Resource struct {
 	// Heartbeat says that the wrapper has a name and a version but no resource: the server
 	// only says that it still has this version (Envoy, xDS protocol, "TTL").
 	Heartbeat bool
+	// TTL is how long the resource is valid unless the server says again that it is; zero:
+	// until it says otherwise.
+	TTL time.Duration
+	// DoNotCache says that the resource is for the client that asked for it only.
+	DoNotCache bool
 	// Err says why there is no value to decode.
 	Err error
 	// wrapper is the wrapper if it has aliases, or nil.
@@ -71,6 +77,8 @@ const (
 	wrapperResource = 2
 	wrapperName     = 3
 	wrapperAliases  = 4
+	wrapperTTL      = 6
+	wrapperCache    = 7
 	// wrapperParameters has entries of a map<string, string>, from a server that is asked
 	// for locators (xRFC TP2).
 	wrapperParameters = 8
@@ -83,6 +91,8 @@ type wrapper struct {
 	// full says that there is a resource, even if it is empty.
 	full    bool
 	aliased bool
+	// ttl is a google.protobuf.Duration, and cacheControl a Resource.CacheControl.
+	ttl, cacheControl []byte
 	// parameters are all occurrences of their field, tags included.
 	parameters []byte
 }
@@ -116,6 +126,10 @@ func (w *wrapper) merge(b []byte) error {
 			w.name = f.Value
 		case wrapperAliases:
 			w.aliased = true
+		case wrapperTTL:
+			w.ttl = f.Value
+		case wrapperCache:
+			w.cacheControl = f.Value
 		case wrapperParameters:
 			w.parameters = join(w.parameters, b[start:at])
 		}
@@ -163,12 +177,41 @@ func unwrap(index int, b []byte, typeURL string) Resource {
 	if w.aliased {
 		r.wrapper = b
 	}
+	r.TTL, r.DoNotCache = readDuration(w.ttl), readNumbers(w.cacheControl)[1] != 0
 	if !w.full && len(w.name) > 0 && len(w.version) > 0 {
 		r.Heartbeat = true
 		return r
 	}
 	r.setValue(w.resource, typeURL)
 	return r
+}
+
+// readDuration reads a google.protobuf.Duration. One that is malformed or not positive is none.
+func readDuration(b []byte) time.Duration {
+	n := readNumbers(b)
+	seconds, nanos := int64(n[1]), int64(n[2])
+	if seconds < 0 || nanos < 0 || nanos >= int64(time.Second) {
+		return 0
+	}
+	return time.Duration(min(seconds, int64(maxTTL/time.Second)))*time.Second + time.Duration(nanos)
+}
+
+// maxTTL is more than any server means, and no overflow.
+const maxTTL = 100 * 365 * 24 * time.Hour
+
+// readNumbers reads the varints of fields 1 and 2 of a message, as far as it is well-formed.
+func readNumbers(b []byte) (n [3]uint64) {
+	for len(b) > 0 {
+		f, rest, err := protofield.Next(b)
+		if err != nil {
+			return n
+		}
+		if f.Kind == protowire.VarintType && (f.Number == 1 || f.Number == 2) {
+			n[f.Number] = f.Varint
+		}
+		b = rest
+	}
+	return n
 }
 
 // setValue sets the value, or Err if the Any has none of the type.

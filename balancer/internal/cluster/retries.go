@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/rpctrace"
+)
+
+// enterRetry counts an RPC that is a retry, or returns the status error that ends it.
+func (p *picker) enterRetry(d *decision.Decision) (retry bool, err error) {
+	if a := d.Attempt(); a == nil || !a.Retry {
+		return false, nil
+	}
+	limit := p.gate.retries
+	if p.gate.counter.StartRetry(limit.Fixed, limit.Percent) {
+		return true, nil
+	}
+	d.Fail(rpctrace.MaxRetries)
+	field := "max_retries"
+	if limit.Budget {
+		field = "retry_budget"
+	}
+	return false, status.Errorf(codes.Unavailable,
+		"dynxds: this process has as many retries to cluster %q in flight as circuit_breakers.%s allows", p.cluster, field)
+}
+
+// leave ends the count of an RPC that finds no endpoint.
+func (g *gate) leave(retry bool) {
+	if retry {
+		g.counter.EndRetry()
+	}
+	g.counter.Cancel()
+}
+
+// endRetry returns what gRPC is to call when a retry ends, where end is for any RPC.
+func (g *gate) endRetry(end func(balancer.DoneInfo)) func(balancer.DoneInfo) {
+	return func(info balancer.DoneInfo) {
+		g.counter.EndRetry()
+		end(info)
+	}
+}
+
+// otherHost picks for a retry. It picks again while it gets an endpoint that the RPC was sent to
+// before, as often as the retry policy permits, and then takes what it got last.
+type otherHost struct {
+	balancer.Picker
+	before *decision.Hosts
+}
+
+// Pick implements balancer.Picker.
+func (o otherHost) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	result, err := o.Picker.Pick(info)
+	if err != nil {
+		return result, err
+	}
+	for range o.before.Picks {
+		if sc, ok := result.SubConn.(*leaf.SubConn); !ok || !o.before.Has(sc.Address()) {
+			break
+		}
+		next, err := o.Picker.Pick(info)
+		if err != nil {
+			break
+		}
+		if result.Done != nil {
+			// As gRPC gives back a pick whose connection is gone.
+			result.Done(balancer.DoneInfo{})
+		}
+		result = next
+	}
+	return result, nil
+}

@@ -1,0 +1,118 @@
+// Package relaying runs a relay as a server: package relay behind package serve, with a bootstrap from a
+// file. It is what "dynxds relay" does.
+package relaying
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// Options configure Run, by the flags of the command.
+type Options struct {
+	// Bootstrap is the path of the file.
+	Bootstrap string
+	// FoldBy is read by relay.ParseFold.
+	FoldBy string
+	// Access is the path of a file that relay.ParseAccess reads; empty: everybody may have
+	// everything.
+	Access string
+	// AwayDelay is relay.Options.AwayDelay, but zero is not at all.
+	AwayDelay time.Duration
+	// Linger and RemovalDelay are zero for not at all.
+	Linger, RemovalDelay time.Duration
+	// MaxUpstreams and MaxSubscriptions are positive.
+	MaxUpstreams, MaxSubscriptions int
+	// Serve configures the server. Its Log is used for everything.
+	Serve serve.Options
+	// Ready is called with the address when the server is ready. It may be nil.
+	Ready func(net.Addr)
+}
+
+// relayOptions reads the files and checks the flags.
+func (o *Options) relayOptions() (relay.Options, error) {
+	if o.Bootstrap == "" {
+		return relay.Options{}, errors.New("--bootstrap is missing: the file with the management servers, as clients have it; see dynxds bootstrap")
+	}
+	content, err := os.ReadFile(o.Bootstrap)
+	if err != nil {
+		return relay.Options{}, fmt.Errorf("--bootstrap: %w", err)
+	}
+	cfg, err := bootstrap.Parse(o.Bootstrap, content)
+	if err != nil {
+		return relay.Options{}, fmt.Errorf("--bootstrap: %w", err)
+	}
+	fold, err := relay.ParseFold(o.FoldBy)
+	var faults []error
+	if err != nil {
+		faults = append(faults, fmt.Errorf("--fold-by: %w", err))
+	}
+	var access relay.Access
+	if o.Access != "" {
+		rules, err := os.ReadFile(o.Access)
+		if err == nil {
+			access, err = relay.ParseAccess(rules)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("--access %s: %w", o.Access, err))
+		}
+	}
+	for name, d := range map[string]time.Duration{"--linger": o.Linger, "--removal-delay": o.RemovalDelay, "--away-delay": o.AwayDelay} {
+		if d < 0 {
+			faults = append(faults, fmt.Errorf("%s is negative", name))
+		}
+	}
+	for name, n := range map[string]int{"--max-upstreams": o.MaxUpstreams, "--max-subscriptions": o.MaxSubscriptions} {
+		if n <= 0 {
+			faults = append(faults, fmt.Errorf("%s is not positive", name))
+		}
+	}
+	return relay.Options{
+		Bootstrap: cfg, FoldBy: fold, MaxGroups: o.MaxUpstreams, Log: o.Serve.Log,
+		Access: access, AwayDelay: cmp.Or(o.AwayDelay, -1),
+		Linger: cmp.Or(o.Linger, -1), // zero means the default there, as with the other durations
+		Server: controlplane.Options{
+			WrapResources: true, MaxSubscriptions: o.MaxSubscriptions, RemovalDelay: cmp.Or(o.RemovalDelay, -1),
+		},
+	}, errors.Join(faults...)
+}
+
+// Run runs a relay until the context ends, and then drains.
+func Run(ctx context.Context, opts Options) error {
+	if opts.Serve.Log == nil {
+		opts.Serve.Log = slog.New(slog.DiscardHandler)
+	}
+	o, err := opts.relayOptions()
+	if err != nil {
+		return err
+	}
+	rejections := repeatlog.New(opts.Serve.Log)
+	defer rejections.Close()
+	o.Server.OnNACK = func(r controlplane.Rejection) { rejections.Add(serve.RejectionEvent(r)) }
+	r, err := relay.New(o)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	server, err := serve.New(r, opts.Serve)
+	if err != nil {
+		return err
+	}
+	server.SetReady(true)
+	opts.Serve.Log.Info("relaying", "address", server.Addr().String(), "bootstrap", opts.Bootstrap, "fold_by", o.FoldBy.String())
+	if opts.Ready != nil {
+		opts.Ready(server.Addr())
+	}
+	return server.Serve(ctx)
+}

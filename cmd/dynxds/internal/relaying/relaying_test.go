@@ -1,0 +1,116 @@
+package relaying_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/relaying"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// options are those of the command with this bootstrap.
+func options(t *testing.T, content []byte) relaying.Options {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bootstrap.json")
+	xdstest.NoError(t, os.WriteFile(path, content, 0o600))
+	return relaying.Options{
+		Bootstrap: path, FoldBy: "everything", MaxUpstreams: 10, MaxSubscriptions: 10,
+		Serve: serve.Options{Listen: "localhost:0"},
+	}
+}
+
+// watcher passes on what it gets.
+type watcher chan *xdsclient.Raw
+
+func (w watcher) ResourceChanged(value any, _ error, done func()) {
+	if raw, ok := value.(*xdsclient.Raw); ok {
+		w <- raw
+	}
+	done()
+}
+func (w watcher) AmbientError(_ error, done func()) { done() }
+
+// Clients reach the relay at a TCP address or at a socket, and a socket that a dead process left does
+// not matter.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	plane := testutils.StartFakeServer(t)
+	plane.Set(t, xdsmsg.EDSCluster("c", ""))
+	socket := filepath.Join(t.TempDir(), "relay.sock")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	xdstest.NoError(t, err)
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	for _, listen := range []string{"localhost:0", "unix:" + socket, "unix://" + socket} {
+		ctx, drain := context.WithCancel(testutils.Context(t))
+		ready, ended := make(chan net.Addr, 1), make(chan error, 1)
+		opts := options(t, plane.Bootstrap("relay"))
+		opts.Serve.Listen, opts.Ready = listen, func(a net.Addr) { ready <- a }
+		go func() { ended <- relaying.Run(ctx, opts) }()
+		var uri string
+		select {
+		case a := <-ready:
+			if uri = a.String(); a.Network() == "unix" {
+				uri = "unix://" + uri
+			}
+		case err := <-ended:
+			t.Fatal(err)
+		}
+		cfg, err := bootstrap.Parse("test", testutils.Bootstrap("client", uri))
+		xdstest.NoError(t, err)
+		client, err := xdsclient.New(cfg)
+		xdstest.NoError(t, err)
+		got := make(watcher, 10)
+		client.Watch(&xdsclient.ResourceType{TypeURL: xdsmsg.ClusterType, Name: "Cluster", FullStateInSotW: true}, "c", got)
+		select {
+		case <-got:
+		case <-ctx.Done():
+			t.Errorf("%s: the client got nothing", listen)
+		}
+		client.Close()
+		drain()
+		xdstest.NoError(t, <-ended)
+	}
+}
+
+// Errors name the flag.
+func TestRunRefuses(t *testing.T) {
+	t.Parallel()
+	valid := testutils.Bootstrap("relay", "localhost:1")
+	for want, change := range map[string]func(*relaying.Options){
+		"--bootstrap is missing":       func(o *relaying.Options) { o.Bootstrap = "" },
+		"--bootstrap: open":            func(o *relaying.Options) { o.Bootstrap += ".other" },
+		"--bootstrap: xDS bootstrap":   func(o *relaying.Options) { o.Bootstrap = options(t, []byte("{}")).Bootstrap },
+		"--fold-by: fold by":           func(o *relaying.Options) { o.FoldBy = "nonsense" },
+		"--linger is negative":         func(o *relaying.Options) { o.Linger = -time.Second },
+		"--removal-delay is negative":  func(o *relaying.Options) { o.RemovalDelay = -time.Second },
+		"--away-delay is negative":     func(o *relaying.Options) { o.AwayDelay = -1 },
+		"--access /no/such/file":       func(o *relaying.Options) { o.Access = "/no/such/file" },
+		"access: json":                 func(o *relaying.Options) { o.Access = o.Bootstrap },
+		"--max-upstreams is not":       func(o *relaying.Options) { o.MaxUpstreams = 0 },
+		"--max-subscriptions is not":   func(o *relaying.Options) { o.MaxSubscriptions = -1 },
+		"--tls-cert needs --tls-key":   func(o *relaying.Options) { o.Serve.Cert = "cert.pem" },
+		"node.id of its bootstrap":     func(o *relaying.Options) { o.Bootstrap = options(t, testutils.Bootstrap("", "localhost:1")).Bootstrap },
+		"--listen /no/such/relay.sock": func(o *relaying.Options) { o.Serve.Listen = "unix:/no/such/relay.sock" },
+	} {
+		opts := options(t, valid)
+		change(&opts)
+		if err := relaying.Run(testutils.Context(t), opts); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q in it", err, want)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/relaying"
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/relay"
+)
+
+const relayHelp = `Runs a caching xDS proxy: clients of any language subscribe at it (state of the
+world or delta), and it subscribes once for all that want the same at the management
+servers of its bootstrap. docs/relay.md says how, and shows it in a pod.
+
+--fold-by says which clients are one node for the control plane:
+
+  all-but-id   those whose nodes differ in the id only (the default)
+  everything   all, as in a pod
+  none         each is a node of its own, with a stream of its own
+  node.cluster,node.metadata.APP
+               those that are equal in these fields; also node.id, node.locality
+               and node.metadata
+
+While the control plane is away, clients get what the relay has.
+
+SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
+elsewhere, and what is left after --grace is cut off.`
+
+func newRelay() *cobra.Command {
+	var (
+		opts          relaying.Options
+		format, level string
+	)
+	cmd := &cobra.Command{
+		Use:     "relay --bootstrap FILE",
+		Short:   "Run a caching xDS proxy between clients and their control plane",
+		Long:    relayHelp,
+		Example: "  dynxds relay --listen unix:/run/xds/relay.sock --bootstrap /etc/xds/bootstrap.json --fold-by everything",
+		Args:    noArgument,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLog(cmd.ErrOrStderr(), format, level)
+			if err != nil {
+				return err
+			}
+			opts.Serve.Log = log
+			return relaying.Run(cmd.Context(), opts)
+		},
+	}
+	serverFlags(cmd, &opts.Serve, "localhost:18001")
+	f := cmd.Flags()
+	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (needed)")
+	f.StringVar(&opts.FoldBy, "fold-by", relay.Fold{}.String(), "which clients are one node for the control plane")
+	f.StringVar(&opts.Access, "access", "", "JSON file with the names that each client may subscribe to; without it everybody may have everything")
+	f.DurationVar(&opts.AwayDelay, "away-delay", relay.DefaultAwayDelay, "how long the relay waits for an unreachable control plane before it tells clients for whom it has nothing")
+	f.DurationVar(&opts.Linger, "linger", relay.DefaultLinger, "how long the relay stays subscribed to what no client wants any more")
+	f.DurationVar(&opts.RemovalDelay, "removal-delay", time.Duration(0),
+		"how much longer than at the control plane clients keep what was deleted, unless they let go of it before")
+	f.IntVar(&opts.MaxUpstreams, "max-upstreams", relay.DefaultMaxGroups, "how many streams to the control plane there may be")
+	f.IntVar(&opts.MaxSubscriptions, "max-subscriptions", controlplane.DefaultMaxSubscriptions, "how many resources and types a client may subscribe to")
+	logFlags(cmd, &format, &level)
+	completeWith(cmd, "fold-by", "all-but-id", "everything", "none")
+	return cmd
+}

@@ -1,0 +1,77 @@
+package router
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	estats "google.golang.org/grpc/experimental/stats"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
+
+// The metrics of gRFC A96 that can be known above gRPC, which does not tell of its transparent
+// retries.
+const (
+	metricRetries    = "grpc.client.call.retries"
+	metricRetryDelay = "grpc.client.call.retry_delay"
+)
+
+var retryLabels = []string{"grpc.method", "grpc.target"}
+
+func init() {
+	grpcbridge.RegisterMetrics(
+		estats.MetricDescriptor{
+			Type: estats.MetricTypeIntHisto, Name: metricRetries, Unit: "{retry}", Labels: retryLabels,
+			Description: "Number of retries during the client call. If there were none, nothing is recorded.",
+			Bounds:      []float64{1, 2, 3, 4, 5},
+		},
+		estats.MetricDescriptor{
+			Type: estats.MetricTypeFloatHisto, Name: metricRetryDelay, Unit: "s", Labels: retryLabels,
+			Description: "Total time without an attempt during the client call, if it was retried.",
+			Bounds: []float64{
+				0, 0.00001, 0.00005, 0.0001, 0.0003, 0.0006, 0.0008, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008,
+				0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.04, 0.05, 0.065, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.4,
+				0.5, 0.65, 0.8, 1, 2, 5, 10, 20, 50, 100,
+			},
+		},
+	)
+}
+
+// retryMetrics are found by their names when they are first recorded, since a future gRPC may
+// register them itself.
+var retryMetrics = sync.OnceValues(func() (retries *estats.Int64HistoHandle, delay *estats.Float64HistoHandle) {
+	if d := estats.DescriptorForMetric(metricRetries); d != nil && d.Type == estats.MetricTypeIntHisto && slices.Equal(d.Labels, retryLabels) && len(d.OptionalLabels) == 0 {
+		retries = (*estats.Int64HistoHandle)(d)
+	}
+	if d := estats.DescriptorForMetric(metricRetryDelay); d != nil && d.Type == estats.MetricTypeFloatHisto && slices.Equal(d.Labels, retryLabels) && len(d.OptionalLabels) == 0 {
+		delay = (*estats.Float64HistoHandle)(d)
+	}
+	return retries, delay
+})
+
+// recordRetries records the retries of an RPC that is not retried any more.
+func (c *call) recordRetries(retry *retrier) {
+	recorder := c.routes.Channel.Metrics
+	if retry.sent == 0 || recorder == nil {
+		return
+	}
+	// As in the other metrics of RPCs, only methods of generated code are named (gRFC A66).
+	method := "other"
+	if slices.ContainsFunc(c.rpc.Options, isStaticMethod) {
+		method = strings.TrimPrefix(c.method(), "/")
+	}
+	retries, delay := retryMetrics()
+	if retries != nil {
+		retries.Record(recorder, int64(retry.sent), method, c.routes.Channel.Target())
+	}
+	if delay != nil {
+		delay.Record(recorder, retry.waited.Seconds(), method, c.routes.Channel.Target())
+	}
+}
+
+func isStaticMethod(o grpc.CallOption) bool {
+	_, ok := o.(grpc.StaticMethodCallOption)
+	return ok
+}

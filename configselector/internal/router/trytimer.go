@@ -1,0 +1,131 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// tryTimer ends one attempt when it takes longer than per_try_timeout or per_try_idle_timeout of
+// the route's retry policy. As in Envoy, both begin when the request has been sent, and an
+// endpoint was found for it. A nil tryTimer bounds nothing.
+type tryTimer struct {
+	policy *xdsresource.RetryPolicy
+	number int // of the attempt; 1 is the first
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	started  bool
+	over     bool        // the attempt has ended
+	response *time.Timer // for per_try_timeout; nil: not running
+	idle     *time.Timer // for per_try_idle_timeout; nil: not running
+	last     time.Time   // when something was received, with idle
+	err      error       // why the timer has ended the attempt
+}
+
+// start begins the timeouts, unless they have begun. It reports whether they begin now.
+func (t *tryTimer) start() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.started || t.over {
+		return false
+	}
+	t.started = true
+	if d := t.policy.PerTryTimeout; d > 0 {
+		t.response = time.AfterFunc(d, t.unanswered)
+	}
+	if d := t.policy.PerTryIdleTimeout; d > 0 {
+		t.last = time.Now()
+		t.idle = time.AfterFunc(d, t.idled)
+	}
+	return true
+}
+
+// received is called when response headers or a message have come.
+func (t *tryTimer) received() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	stopTimer(&t.response)
+	if t.idle != nil {
+		t.last = time.Now() // Which idled looks at, so that a message does not cost a timer.
+	}
+}
+
+func (t *tryTimer) unanswered() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.response != nil {
+		t.expireLocked("was not answered", t.policy.PerTryTimeout, "per_try_timeout")
+	}
+}
+
+func (t *tryTimer) idled() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.idle == nil {
+		return
+	}
+	if rest := t.policy.PerTryIdleTimeout - time.Since(t.last); rest > 0 {
+		t.idle.Reset(rest)
+		return
+	}
+	t.expireLocked("received nothing", t.policy.PerTryIdleTimeout, "per_try_idle_timeout")
+}
+
+func (t *tryTimer) expireLocked(what string, d time.Duration, field string) {
+	t.over = true
+	t.err = status.Error(codes.DeadlineExceeded, fmt.Sprintf(
+		"dynxds: attempt %d of the RPC %s for %v, the %s of the route's retry_policy", t.number, what, d, field))
+	t.stopLocked()
+	t.cancel()
+}
+
+// explain returns the error of the attempt: that of the timer if it has ended the attempt, or
+// else err, which gRPC has returned.
+func (t *tryTimer) explain(err error) error {
+	if t == nil || status.Code(err) != codes.Canceled {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return t.err
+	}
+	return err
+}
+
+// end is called when the attempt has ended. It releases what the timer holds.
+func (t *tryTimer) end() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	t.stopLocked()
+	t.cancel()
+}
+
+func (t *tryTimer) stopLocked() {
+	stopTimer(&t.response)
+	stopTimer(&t.idle)
+}
+
+func stopTimer(t **time.Timer) {
+	if *t != nil {
+		(*t).Stop()
+		*t = nil
+	}
+}

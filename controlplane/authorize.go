@@ -1,0 +1,60 @@
+package controlplane
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// authorize calls Options.Authorize for the topics that a request subscribes to, and marks those that
+// the client may not have. A wildcard ends the stream: TP3 has no errors for it, and without an answer
+// the client would wait for ever. legacy is set if a first request without names would subscribe to all
+// resources.
+func (s *stream) authorize(sub *subscription, asked map[topic]locator, legacy bool) error {
+	allow := s.hooks.allow
+	if allow == nil {
+		return nil
+	}
+	if legacy && hasWildcard(sub.typeURL) && sub.interest == interestUnknown {
+		if err := allow(s.node, sub.typeURL, wildcardName); err != nil {
+			return statusOf(err).Err()
+		}
+	}
+	for tp, l := range asked {
+		if l.refused != nil || s.mayHave(sub, tp) {
+			continue
+		}
+		err := allow(s.node, sub.typeURL, l.name)
+		switch {
+		case err == nil:
+		case sub.isWildcard(tp):
+			return statusOf(err).Err()
+		default:
+			l.refused = s.denial(&l, statusOf(err))
+			asked[tp] = l
+		}
+	}
+	return nil
+}
+
+// mayHave reports whether the client has a subscription already that was allowed.
+func (s *stream) mayHave(sub *subscription, tp topic) bool {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := sub.askOf(tp)
+	return a != nil && a.refused == nil
+}
+
+// denial is the refusal of a locator that the client may not have. Clients that are told the same
+// share an ask.
+func (s *stream) denial(l *locator, st *status.Status) *refusal {
+	e, err := newResourceError(l.name, st)
+	if err != nil {
+		e, _ = newResourceError(l.name, status.New(codes.Internal, "the error cannot be sent"))
+	}
+	return &refusal{
+		sent: l.constraints.ToProto(), wire: "denied " + e.version + l.constraints.Key(), denied: true,
+		entry: &entry{err: e},
+	}
+}

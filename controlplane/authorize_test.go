@@ -1,0 +1,119 @@
+package controlplane_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// byPrefix lets clients have names that begin with the ID of their node, or have it as a folder.
+func byPrefix(ctx context.Context, node *corepb.Node, _, name string) error {
+	if md, _ := metadata.FromIncomingContext(ctx); len(md.Get("content-type")) == 0 {
+		return status.Error(codes.Internal, "the context is not the stream's")
+	}
+	if id := node.GetId(); strings.HasPrefix(name, "fence") || strings.HasPrefix(name, id+"-") || strings.Contains(name, "/"+id+"/") {
+		return nil
+	}
+	return status.Errorf(codes.PermissionDenied, "not for %s", node.GetId())
+}
+
+// TP3: an error in place of the resource, for one client and not for another.
+func TestOptions_Authorize(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) peer) {
+		var version atomic.Pointer[dynparam.ByType]
+		version.Store(new(dynparam.ByType))
+		s := startServer(t, controlplane.Options{
+			Authorize:       byPrefix,
+			NodeConstraints: func(*corepb.Node) dynparam.ByType { return *version.Load() },
+		})
+		s.set(t, xdsmsg.RouteConfig("a-1", "*"), xdsmsg.RouteConfig("b-1", "*"))
+		a, b := open(s), open(s)
+		a.identify("a", rds, "a-1", "b-1")
+		wantReply(t, a, rds, "!b-1: PermissionDenied", "a-1")
+		b.identify("b", rds, "b-1", "a-1")
+		wantReply(t, b, rds, "!a-1: PermissionDenied", "b-1")
+
+		// Changes do not leak, nor do other constraints of the node.
+		s.set(t, xdsmsg.RouteConfig("a-1", "x"), xdsmsg.RouteConfig("b-1", "x"))
+		wantReply(t, a, rds, "a-1")
+		wantReply(t, b, rds, "b-1")
+		v1, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": exactly(t, "v", "1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		version.Store(&v1)
+		s.control.RefreshNodeConstraints(nil)
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.SetVariant(parameters("v", "1"), xdsmsg.RouteConfig("a-1", "y"), xdsmsg.RouteConfig("b-1", "y"))
+			tx.DeleteVariant(rds, "a-1", nil)
+			tx.DeleteVariant(rds, "b-1", nil)
+		})
+		wantReply(t, a, rds, "a-1")
+		wantReply(t, b, rds, "b-1")
+		a.fence()
+
+		a.drop(rds, []string{"a-1"}, "b-1")
+		a.fence()
+		a.subscribe(rds, "a-1", "b-1")
+		if protocol == controlplane.ProtocolSotW {
+			wantReply(t, a, rds, "!b-1: PermissionDenied")
+		} else {
+			wantReply(t, a, rds, "!b-1: PermissionDenied", "a-1")
+		}
+		if n := len(a.typeStatus(s.control, rds).Errors); n != 1 {
+			t.Errorf("%d errors are in effect", n)
+		}
+	})
+}
+
+// A collection is asked for by its name, a wildcard ends the stream: TP3 has no errors for it.
+func TestOptions_AuthorizeCollections(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) peer) {
+		const folder = "xdstp://x/envoy.config.cluster.v3.Cluster/"
+		s := startServer(t, controlplane.Options{Authorize: byPrefix})
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.SetNamed(folder+"a/m", nil, cluster("a"))
+			tx.SetNamed(folder+"b/m", nil, cluster("b"))
+		})
+		if protocol == controlplane.ProtocolDelta {
+			c := open(s)
+			c.identify("a", cds, folder+"a/*", folder+"b/*")
+			wantReply(t, c, cds, "!"+folder+"b/*: PermissionDenied", folder+"a/m")
+			s.update(t, func(tx *controlplane.Tx) { tx.SetNamed(folder+"b/m2", nil, cluster("b2")) })
+			c.fence()
+		}
+		for _, names := range [][]string{nil, {"*"}} {
+			c := open(s)
+			c.identify("a", cds, names...)
+			if err := c.end(); status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != "not for a" {
+				t.Errorf("the stream ended with %v", err)
+			}
+		}
+	})
+}
+
+func TestOptions_AuthorizeLocators(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s := startServer(t, controlplane.Options{Authorize: byPrefix})
+		src := newSource(t, s.store, eds)
+		c := open(s, "a")
+		mine, other := c.subscribe(eds, "a-1", exactly(t, "k", "v")), c.subscribe(eds, "b-1", exactly(t, "k", "v"))
+		src.answer(src.wantBegun("a-1")[0], given(t, "1", "a-1", variant(eds, "mine"), "k", "v"))
+		c.wants(other, "PermissionDenied: not for a")
+		c.wants(mine, "mine")
+		c.unsubscribe(other)
+		c.settle()
+		src.wantNone() // what is denied is not demanded
+	})
+}

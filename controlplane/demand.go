@@ -1,0 +1,337 @@
+package controlplane
+
+import (
+	"maps"
+	"slices"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// Source is told what clients subscribe to, so that a program can get or compute resources on
+// demand. begun are the demands that have begun since the last call, ended those that have ended:
+// the last subscriber left, or its stream ended. It answers the begun ones, then or later, as often
+// as it likes, by [Tx.Answer] and [Tx.AnswerError].
+//
+// Calls are sequential. A demand that begins and ends between two calls is in neither, as is one that
+// ends and begins again, which keeps its answer. The order within a slice is not defined. Source is
+// called by a goroutine of the store, without locks, and may update the store. While it runs no other
+// demand is told; it should be quick.
+type Source func(begun, ended []*Demand)
+
+// Demand is a subscription that at least one client has: the key by which a [Source] answers. All
+// subscribers with equal constraints share one, but for resources that must not be cached.
+//
+// It is immutable for its reader, and comparable: the pointer that began is the one that ends.
+type Demand struct {
+	// TypeURL is the type of the resources.
+	TypeURL string
+	// Name is the name of the resource or the glob collection (xRFC TP1), or "*" for a wildcard,
+	// in the spelling of the first subscriber.
+	Name string
+	// Constraints are those of the subscribers' locators (xRFC TP2), or of
+	// [Options.NodeConstraints]; without them, none.
+	Constraints dynparam.Constraints
+	// Stream is the ID (see [ClientStatus]) of the only subscriber, and Node its node, if the
+	// resource must not be cached: that of DPDS (TP2, "Non-Cacheability of DPDS"), or one that an
+	// answer said so of ([NewResource]). Stream is 0 if the demand is shared; the nodes of its
+	// subscribers are those of the streams that [Options.StoreFor] gave the store.
+	Stream uint64
+	Node   *corepb.Node
+
+	// The rest is guarded by Store.mu.
+
+	store *Store
+	table *table
+	key   nameKey
+	ask   *ask
+	// sub is the only subscriber, nil if the demand is shared.
+	sub *subscription
+	// answer is what the subscribers get; awaited before there is one.
+	answer *entry
+	// begun is set when the source was told.
+	begun bool
+	// over is set when the source will not be asked again: it was told the end, or nothing.
+	over bool
+}
+
+// Collection reports whether the demand is for a glob collection or a wildcard.
+func (d *Demand) Collection() bool { return d.key.isGlob() || d.Wildcard() }
+
+// SubscribedOnlyBy reports whether all subscribers are among the streams with these IDs. It is false
+// if there is none.
+func (d *Demand) SubscribedOnlyBy(streams map[uint64]struct{}) bool {
+	d.store.mu.RLock()
+	defer d.store.mu.RUnlock()
+	if d.sub != nil {
+		_, ok := streams[d.Stream]
+		return ok && d.live()
+	}
+	if len(d.ask.subs) == 0 || len(d.ask.subs) > len(streams) {
+		return false
+	}
+	for sub := range d.ask.subscriptions() {
+		if _, ok := streams[sub.stream.id]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// Wildcard reports whether the demand is for every resource of the type.
+func (d *Demand) Wildcard() bool { return d.key == wildcardKey && hasWildcard(d.TypeURL) }
+
+// awaited stands for the answer that a source has not given yet.
+var awaited = &entry{}
+
+// OnDemand makes source answer the subscriptions to resources of a type or, if typeURL is empty, of
+// every type that has no source of its own. It must be called before the store is served.
+//
+// A subscription to a name then gets what the source answers for its constraints, and nothing else;
+// until there is an answer, the client is sent nothing about the name. The members of collections,
+// that is of globs and wildcards, are the resources that are set in the store; a collection is sent
+// when the source has answered that they are there. A SotW response of Listeners or Clusters, which
+// has to be complete, is not sent before there is an answer to every name that the client's first
+// request has.
+func (s *Store) OnDemand(typeURL string, source Source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.demands.sources[typeURL] = &sourceOf{tell: source}
+}
+
+// sourceOf is a registered source; its address is its identity.
+type sourceOf struct {
+	tell Source
+	// recompute is set by Compute.
+	recompute func([]*Demand)
+}
+
+// demands are what the sources of a store do not know yet. Store.mu guards them.
+type demands struct {
+	sources map[string]*sourceOf
+	// untold are the demands whose begin or end the source was not told, by source.
+	untold map[*sourceOf]map[*Demand]struct{}
+	// telling is set while a goroutine tells them.
+	telling bool
+}
+
+func newDemands() demands {
+	return demands{sources: map[string]*sourceOf{}, untold: map[*sourceOf]map[*Demand]struct{}{}}
+}
+
+func (d *demands) sourceOf(typeURL string) *sourceOf {
+	if source := d.sources[typeURL]; source != nil {
+		return source
+	}
+	return d.sources[""]
+}
+
+// live reports whether the demand has a subscriber. The caller holds Store.mu.
+func (d *Demand) live() bool {
+	if d.sub != nil {
+		return d.ask.hasSub(d.sub) && d.ask.own[d.sub] == d
+	}
+	return d.ask.demand == d && len(d.ask.subs) > 0
+}
+
+// update tells the source, soon, whether the demand is live. One that ended before it was told is
+// dropped at once, so that what is untold is bounded by what is subscribed and what was told. The
+// caller holds Store.mu.
+func (d *Demand) update() {
+	s, source := d.store, d.table.source
+	if d.live() == d.begun {
+		addTo(s.demands.untold, source, d, false)
+		if !d.begun {
+			d.drop()
+		}
+		return
+	}
+	addTo(s.demands.untold, source, d, true)
+	if !s.demands.telling {
+		s.demands.telling = true
+		go s.tell()
+	}
+}
+
+// drop removes the demand from its ask, and the ask from the table if nothing is left of it. The
+// caller holds Store.mu.
+func (d *Demand) drop() {
+	d.over = true
+	a := d.ask
+	if d.sub != nil {
+		if a.own[d.sub] == d {
+			delete(a.own, d.sub)
+		}
+	} else if a.demand == d {
+		a.demand = nil
+	}
+	a.dropIfUnused()
+}
+
+// tell tells all sources until there is nothing untold.
+func (s *Store) tell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer func() { s.demands.telling = false }()
+	for len(s.demands.untold) > 0 {
+		for source, untold := range maps.Clone(s.demands.untold) {
+			delete(s.demands.untold, source)
+			begun, ended := s.divide(untold)
+			s.callSource(source, begun, ended)
+		}
+	}
+}
+
+func (s *Store) callSource(source *sourceOf, begun, ended []*Demand) {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	source.tell(begun, ended)
+}
+
+// divide records demands as told. Those that ended are dropped.
+func (s *Store) divide(untold map[*Demand]struct{}) (begun, ended []*Demand) {
+	for d := range untold {
+		if d.live() {
+			d.begun = true
+			begun = append(begun, d)
+			continue
+		}
+		ended = append(ended, d)
+		d.drop()
+		s.dropIfUnused(d.table)
+	}
+	return begun, ended
+}
+
+// demanded adds the demand of a subscription to an ask that it has just joined. The caller holds
+// Store.mu.
+func (t *table) demanded(a *ask, key nameKey, name string, sub *subscription) {
+	if t.source == nil || a.refused != nil {
+		return
+	}
+	if len(a.own) == 0 && a.demand == nil {
+		// TP2, "Non-Cacheability of DPDS".
+		a.unshared = a.unshared || t.typeURL == dynparam.MapTypeURL
+	}
+	d := a.demand
+	if a.unshared {
+		d = a.own[sub]
+	}
+	if d == nil {
+		d = t.newDemand(a, key, name)
+		if a.unshared {
+			d.only(sub)
+		} else {
+			a.demand, a.choice = d, awaited
+		}
+	}
+	d.update()
+}
+
+func (t *table) newDemand(a *ask, key nameKey, name string) *Demand {
+	if key == wildcardKey && name == "" {
+		name = wildcardName
+	}
+	return &Demand{
+		TypeURL: t.typeURL, Name: name, Constraints: a.constraints,
+		store: t.store, table: t, key: key, ask: a, answer: awaited,
+	}
+}
+
+// only makes the demand that of one subscription.
+func (d *Demand) only(sub *subscription) {
+	d.sub, d.Stream, d.Node = sub, sub.stream.id, sub.stream.node
+	if d.ask.own == nil {
+		d.ask.own = map[*subscription]*Demand{}
+	}
+	d.ask.own[sub] = d
+}
+
+// split replaces a shared demand, whose resource must not be cached, by one of each subscriber.
+// The caller holds Store.mu.
+func (d *Demand) split() {
+	a := d.ask
+	a.unshared, a.demand = true, nil
+	if !d.Collection() {
+		a.choice = nil
+	}
+	d.update()
+	for sub := range a.subscriptions() {
+		sub.stream.mu.Lock()
+		sub.sent.replaced(a, d.answer)
+		sub.stream.mu.Unlock()
+		one := d.table.newDemand(a, d.key, d.Name)
+		one.only(sub)
+		one.update()
+	}
+}
+
+// entryOf returns the entry for one of the subscriptions of an ask for a name or a glob: the choice
+// or, if clients do not share it, the subscription's own answer.
+func (a *ask) entryOf(sub *subscription) *entry {
+	if !a.unshared {
+		return a.choice
+	}
+	if d := a.own[sub]; d != nil {
+		return d.answer
+	}
+	return awaited
+}
+
+// answered stores an answer, and makes it due for the subscribers. It reports whether anything
+// changed. The caller holds Store.mu.
+func (d *Demand) answered(e *entry, version uint64) bool {
+	old := d.answer
+	wildcardError := d.Wildcard() && e != nil // TP3 has none
+	if d.over || wildcardError || old != awaited && (old == e || old != nil && old.sameBytes(e)) {
+		return false
+	}
+	if r := e.asResource(); r != nil && r.doNotCache && d.sub == nil {
+		d.split()
+		return true
+	}
+	d.answer = e
+	d.table.version = version
+	if d.sub != nil {
+		d.notify(d.sub, old)
+		return true
+	}
+	d.ask.choice = e
+	for sub := range d.ask.subscriptions() {
+		d.notify(sub, old)
+	}
+	return true
+}
+
+// notify makes the answer due for one subscriber.
+func (d *Demand) notify(sub *subscription, old *entry) {
+	if d.Collection() {
+		sub.collectionAnswered(d.table, d.ask, old, d.answer)
+		return
+	}
+	sub.entryChanged(d.ask, old, d.answer)
+}
+
+// demandsOf returns the demands for a name, or for all names if it is empty.
+func (s *Store) demandsOf(typeURL string, name string) []*Demand {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.tables[typeURL]
+	if t == nil {
+		return nil
+	}
+	var found []*Demand
+	for key, asks := range t.asks {
+		if name != "" && key != keyOf(name) {
+			continue
+		}
+		for _, a := range asks {
+			if a.demand != nil {
+				found = append(found, a.demand)
+			}
+			found = slices.AppendSeq(found, maps.Values(a.own))
+		}
+	}
+	return found
+}

@@ -1,0 +1,500 @@
+package controlplane_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// source records what a store asks for.
+type source struct {
+	t     *testing.T
+	store *controlplane.Store
+	begun chan *controlplane.Demand
+	ended chan *controlplane.Demand
+}
+
+// newSource makes a source of the types of a store.
+func newSource(t *testing.T, store *controlplane.Store, typeURLs ...string) *source {
+	s := &source{t, store, make(chan *controlplane.Demand, 1000), make(chan *controlplane.Demand, 1000)}
+	for _, typeURL := range typeURLs {
+		store.OnDemand(typeURL, func(begun, ended []*controlplane.Demand) {
+			for _, d := range begun {
+				s.begun <- d
+			}
+			for _, d := range ended {
+				s.ended <- d
+			}
+		})
+	}
+	return s
+}
+
+func receive[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	ctx := testContext(t)
+	select {
+	case v := <-from:
+		return v
+	case <-ctx.Done():
+		t.Fatal("no demand")
+		panic("unreachable")
+	}
+}
+
+// wantBegun returns the next demands, ordered by name.
+func (s *source) wantBegun(names ...string) []*controlplane.Demand {
+	s.t.Helper()
+	var all []*controlplane.Demand
+	for range names {
+		all = append(all, receive(s.t, s.begun))
+	}
+	slices.SortFunc(all, func(a, b *controlplane.Demand) int {
+		return strings.Compare(a.Name+a.Constraints.Key(), b.Name+b.Constraints.Key())
+	})
+	for i, d := range all {
+		if d.Name != names[i] {
+			s.t.Fatalf("demand for %q, want %q", d.Name, names[i])
+		}
+	}
+	return all
+}
+
+func (s *source) wantEnded(d *controlplane.Demand) {
+	s.t.Helper()
+	if got := receive(s.t, s.ended); got != d {
+		s.t.Fatalf("the demand for %q ended, want %q", got.Name, d.Name)
+	}
+}
+
+// wantNone checks that nothing is told that should not be. Telling is sequential, so a demand of
+// another name ends the wait.
+func (s *source) wantNone() {
+	s.t.Helper()
+	select {
+	case d := <-s.begun:
+		s.t.Fatalf("a demand for %q began", d.Name)
+	case d := <-s.ended:
+		s.t.Fatalf("the demand for %q ended", d.Name)
+	default:
+	}
+}
+
+func (s *source) update(change func(*controlplane.Tx)) {
+	s.t.Helper()
+	if _, err := s.store.Update(change); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *source) answer(d *controlplane.Demand, r *controlplane.Resource) {
+	s.t.Helper()
+	s.update(func(tx *controlplane.Tx) { tx.Answer(d, r) })
+}
+
+func (s *source) fail(d *controlplane.Demand, code codes.Code, message string) {
+	s.t.Helper()
+	s.update(func(tx *controlplane.Tx) { tx.AnswerError(d, status.New(code, message)) })
+}
+
+func assignment(name string) *endpointpb.ClusterLoadAssignment {
+	return &endpointpb.ClusterLoadAssignment{ClusterName: name}
+}
+
+// given is a resource with a version of its own.
+func given(t testing.TB, version, name string, m proto.Message, pairs ...string) *controlplane.Resource {
+	t.Helper()
+	packed, ok := m.(*anypb.Any)
+	if !ok {
+		packed = new(anypb.Any)
+		if err := packed.MarshalFrom(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := controlplane.NewResource(&discoverypb.Resource{
+		Name: name, Version: version, Resource: packed, DynamicParameters: parameters(pairs...),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestOnDemand_FirstAndLastSubscriber(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+		s := startServer(t)
+		src := newSource(t, s.store, eds)
+		one, two := open(s), open(s)
+		one.subscribe(eds, "a")
+		d := src.wantBegun("a")[0]
+		if d.TypeURL != eds || d.Collection() || !d.Constraints.IsZero() || d.Stream != 0 {
+			t.Errorf("the demand is %+v", d)
+		}
+		one.fence() // nothing is sent before the answer
+		src.answer(d, given(t, "7", "a", assignment("a")))
+		one.accept(wantReply(t, one, eds, "a"), "a")
+
+		two.subscribe(eds, "a")
+		two.accept(wantReply(t, two, eds, "a"), "a")
+		src.wantNone()
+
+		one.drop(eds, nil, "a")
+		one.fence()
+		src.wantNone()
+		if err := two.closeSend(); err != nil {
+			t.Fatal(err)
+		}
+		src.wantEnded(d)
+
+		// A later one is another demand, without an answer. One that ended has no effect.
+		one.subscribe(eds, "a")
+		again := src.wantBegun("a")[0]
+		src.answer(d, given(t, "8", "a", assignment("a")))
+		one.fence()
+		src.fail(again, codes.Unavailable, "away")
+		wantReply(t, one, eds, "!a: Unavailable")
+	})
+}
+
+func TestOnDemand_EndsAndBeginsBetweenTwoCalls(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+		s := startServer(t)
+		src := newSource(t, s.store, eds)
+		entered, leave := make(chan struct{}, 1), make(chan struct{})
+		s.store.OnDemand(rds, func([]*controlplane.Demand, []*controlplane.Demand) {
+			entered <- struct{}{}
+			<-leave
+		})
+		c := open(s)
+		c.subscribe(eds, "a", "b")
+		src.wantBegun("a", "b")
+		blocker := open(s)
+		blocker.subscribe(rds, "r")
+		receive(t, entered)
+		// Nothing is told now.
+		c.drop(eds, []string{"a"}, "b")
+		c.drop(eds, []string{}, "a")
+		c.subscribe(eds, "a", "c")
+		c.drop(eds, []string{"a"}, "c")
+		c.fence()
+		close(leave)
+		if d := receive(t, src.ended); d.Name != "b" {
+			t.Errorf("%q ended", d.Name)
+		}
+		c.subscribe(eds, "a", "z")
+		src.wantBegun("z") // the next: neither a nor c was told
+		src.wantNone()
+	})
+}
+
+// "In response to a given subscription request from the client containing a set of dynamic parameter
+// constraints, the server will send a resource whose dynamic parameters match the dynamic parameter
+// constraints in the request."
+func TestTP2_OnDemandByConstraints(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s := startServer(t)
+		src := newSource(t, s.store, eds)
+		c, other := open(s, "one"), open(s, "two")
+		three, any := c.subscribe(eds, "a", exactly(t, "shard", "3")), c.subscribe(eds, "a", inRange(t, "shard", dynparam.Range{Max: 5}))
+		d := src.wantBegun("a", "a")
+		if d[0].Constraints.Key() > d[1].Constraints.Key() || d[0].Constraints.Equal(d[1].Constraints) {
+			t.Fatalf("demands for %v and %v", d[0].Constraints, d[1].Constraints)
+		}
+		byConstraints := map[string]*controlplane.Demand{d[0].Constraints.Key(): d[0], d[1].Constraints.Key(): d[1]}
+		src.answer(byConstraints[three.ask.constraints.Key()], given(t, "v", "a", variant(eds, "3"), "shard", "3"))
+		c.wants(three, "3")
+
+		// "the cache must attempt to fetch a resource from the authoritative server with that
+		// constraint before falling back to using the one it already has cached"
+		wide := other.subscribe(eds, "a", inRange(t, "shard", dynparam.Range{Max: 5}))
+		other.wants(wide, "")
+		src.answer(byConstraints[any.ask.constraints.Key()], given(t, "w", "a", variant(eds, "5"), "shard", "5"))
+		other.wants(wide, "5")
+		c.wants(any, "5")
+		c.wants(three, "3")
+
+		src.fail(byConstraints[three.ask.constraints.Key()], codes.PermissionDenied, "no")
+		c.wants(three, "PermissionDenied: no")
+		c.wants(any, "5")
+		src.wantNone()
+	})
+}
+
+func TestOnDemand_AnswersChange(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, controlplane.Options{NotFoundErrors: true})
+	src := newSource(t, s.store, eds)
+	sotw, delta := s.open(t), s.openDelta(t)
+	sotw.subscribe(eds, "a")
+	delta.subscribe(eds, "a")
+	d := src.wantBegun("a")[0]
+	check := func(want ...string) {
+		t.Helper()
+		sotw.accept(wantReply(t, sotw, eds, want[0]), "a")
+		delta.accept(wantReply(t, delta, eds, want[len(want)-1]))
+	}
+	src.answer(d, nil)
+	check("!a: NotFound", "-a")
+	src.answer(d, given(t, "1", "a", assignment("a")))
+	check("a")
+	src.fail(d, codes.Unavailable, "away")
+	check("!a: Unavailable")
+	src.fail(d, codes.Unavailable, "away") // the same again
+	sotw.fence()
+	delta.fence()
+	src.answer(d, given(t, "1", "a", assignment("a")))
+	check("a")
+	src.answer(d, given(t, "2", "a", assignment("a"))) // another version
+	check("a")
+	src.answer(d, nil)
+	check("!a: NotFound", "-a")
+}
+
+// A SotW client takes a Cluster that a response lacks for deleted: so one that has just reconnected is
+// sent nothing before all is known.
+func TestOnDemand_CompleteResponses(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	src := newSource(t, s.store, cds)
+	c := s.open(t)
+	c.subscribe(cds, "a", "b", "c")
+	d := src.wantBegun("a", "b", "c")
+	src.answer(d[0], given(t, "1", "a", cluster("a")))
+	src.fail(d[1], codes.NotFound, "no b")
+	c.fence()
+	src.answer(d[2], given(t, "1", "c", cluster("c")))
+	c.accept(wantReply(t, c, cds, "!b: NotFound", "a", "c"), "a", "b", "c")
+
+	// Later the client asks for one more, and is sent changes of the others meanwhile.
+	c.subscribe(cds, "a", "b", "c", "d")
+	more := src.wantBegun("d")[0]
+	c.accept(wantReply(t, c, cds, "a", "c"), "a", "b", "c", "d")
+	src.answer(d[0], given(t, "2", "a", changed("a", "2")))
+	c.accept(wantReply(t, c, cds, "a", "c"), "a", "b", "c", "d")
+	src.answer(more, given(t, "1", "d", cluster("d")))
+	c.accept(wantReply(t, c, cds, "a", "c", "d"), "a", "b", "c", "d")
+	src.answer(d[2], nil)
+	c.accept(wantReply(t, c, cds, "a", "d"), "a", "b", "c", "d")
+}
+
+func TestOnDemand_Wildcard(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+		s := startServer(t)
+		src := newSource(t, s.store, cds)
+		s.set(t, cluster("early"))
+		c := open(s)
+		c.subscribe(cds)
+		d := src.wantBegun("*")[0]
+		if !d.Wildcard() || !d.Collection() {
+			t.Errorf("%+v is no wildcard", d)
+		}
+		s.set(t, cluster("a"))
+		src.fail(d, codes.Unavailable, "away") // TP3 has no errors for it
+		c.fence()
+		src.update(func(tx *controlplane.Tx) {
+			tx.Delete(cds, "early")
+			tx.SetResource(given(t, "9", "b", cluster("b")))
+			tx.Answer(d, nil)
+		})
+		c.accept(wantReply(t, c, cds, "a", "b"))
+		other := open(s)
+		other.subscribe(cds)
+		other.accept(wantReply(t, other, cds, "a", "b"))
+		src.wantNone()
+	})
+}
+
+func TestOnDemand_Glob(t *testing.T) {
+	t.Parallel()
+	const (
+		glob   = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/g/*"
+		member = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/g/m"
+	)
+	s := startServer(t)
+	src := newSource(t, s.store, eds)
+	src.update(func(tx *controlplane.Tx) { tx.SetResource(given(t, "1", member, assignment("m"))) })
+	c := s.openDelta(t)
+	c.subscribe(eds, glob)
+	d := src.wantBegun(glob)[0]
+	if d.Wildcard() || !d.Collection() {
+		t.Errorf("%+v is no glob", d)
+	}
+	c.fence()
+	src.answer(d, nil)
+	c.ack(c.want(eds, member))
+	src.fail(d, codes.PermissionDenied, "no")
+	c.ack(c.want(eds, "!"+glob))
+	src.update(func(tx *controlplane.Tx) { tx.SetResource(given(t, "2", member, assignment("m"))) })
+	c.fence()
+	src.answer(d, nil)
+	c.ack(c.want(eds, member))
+	src.update(func(tx *controlplane.Tx) { tx.Delete(eds, member) })
+	c.ack(c.want(eds, "-"+member))
+
+	// A name is not answered by a member: the source knows which variant it gets.
+	src.update(func(tx *controlplane.Tx) { tx.SetResource(given(t, "3", member, assignment("m"))) })
+	c.ack(c.want(eds, member))
+	other := s.openDelta(t)
+	other.subscribe(eds, member)
+	one := src.wantBegun(member)[0]
+	other.fence()
+	src.answer(one, given(t, "3", member, assignment("m")))
+	other.want(eds, member)
+}
+
+// "Non-Cacheability of DPDS"
+func TestTP2_OnDemandOfWhatMustNotBeCached(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s := startServer(t)
+		src := newSource(t, s.store, dynparam.MapTypeURL, eds)
+		one, two := open(s, "one"), open(s, "two")
+		first := one.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
+		d1 := src.wantBegun(dpdsName)[0]
+		second := two.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
+		d2 := src.wantBegun(dpdsName)[0]
+		if d1.Node.GetId() != "one" || d2.Node.GetId() != "two" || d1.Stream == 0 || d1.Stream == d2.Stream {
+			t.Fatalf("the demands are of %v (%d) and %v (%d)", d1.Node, d1.Stream, d2.Node, d2.Stream)
+		}
+		src.answer(d1, given(t, "1", dpdsName, variant(dynparam.MapTypeURL, "")))
+		src.fail(d2, codes.PermissionDenied, "not you")
+		one.wants(first, "")
+		two.wants(second, "PermissionDenied: not you")
+		two.unsubscribe(second)
+		two.settle()
+		if isDelta(two) {
+			src.wantEnded(d2)
+		}
+
+		// Any other resource: the first answer says so.
+		a, b := one.subscribe(eds, "a", unconstrained), two.subscribe(eds, "a", unconstrained)
+		shared := src.wantBegun("a")[0]
+		private, err := controlplane.NewResource(&discoverypb.Resource{
+			Name: "a", Resource: variant(eds, "secret"), CacheControl: &discoverypb.Resource_CacheControl{DoNotCache: true},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !private.DoNotCache() {
+			t.Error("DoNotCache is not kept")
+		}
+		one.settle()
+		two.settle()
+		src.answer(shared, private)
+		for range 2 {
+			d := src.wantBegun("a")[0]
+			src.answer(d, given(t, "", "a", variant(eds, "for "+d.Node.GetId())))
+		}
+		for d := range src.ended {
+			if d == shared {
+				break
+			}
+		}
+		one.wants(a, "for one")
+		two.wants(b, "for two")
+	})
+}
+
+// A client that moves from another replica has everything already.
+func TestOnDemand_InitialResourceVersions(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	src := newSource(t, s.store, eds, cds)
+	c := s.openDelta(t)
+	c.resume(cds, map[string]string{"x": "1", "y": "5", "gone": "3"})
+	all := src.wantBegun("*")[0]
+	c.resume(eds, map[string]string{"a": "7", "b": "1", "c": "1"}, "a", "b", "c")
+	d := src.wantBegun("a", "b", "c")
+	c.fence()
+	src.update(func(tx *controlplane.Tx) {
+		tx.Answer(d[0], given(t, "7", "a", assignment("a")))
+		tx.Answer(d[1], given(t, "2", "b", assignment("b")))
+		tx.Answer(d[2], nil)
+		tx.SetResource(given(t, "1", "x", cluster("x")))
+		tx.SetResource(given(t, "6", "y", cluster("y")))
+		tx.Answer(all, nil)
+	})
+	c.want(cds, "y")
+	if resp := c.want(eds, "b"); resp.GetResources()[0].GetVersion() != "2" {
+		t.Errorf("version %q was sent", resp.GetResources()[0].GetVersion())
+	}
+	c.want(cds, "-gone")
+	c.want(eds, "-c")
+}
+
+// With all versions equal, nothing at all is sent.
+func TestOnDemand_NothingIsSentToAClientOfAnotherReplica(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	versions := map[string]string{}
+	open := func(versions map[string]string, names []string) (*deltaClient, *deltaResponse) {
+		s := startServer(t)
+		src := newSource(t, s.store, eds)
+		c := s.openDelta(t)
+		c.resume(eds, versions, names...)
+		src.update(func(tx *controlplane.Tx) {
+			for range n {
+				d := receive(t, src.begun)
+				tx.Answer(d, given(t, "upstream's version of "+d.Name, d.Name, assignment(d.Name)))
+			}
+		})
+		if versions != nil {
+			c.fence()
+			return c, nil
+		}
+		return c, c.recv()
+	}
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("r%d", i))
+	}
+	_, resp := open(nil, names)
+	for _, r := range resp.GetResources() {
+		versions[r.GetName()] = r.GetVersion()
+	}
+	if len(versions) != n {
+		t.Fatalf("%d resources were sent", len(versions))
+	}
+	open(versions, names)
+}
+
+// A client that subscribes by locators to a glob or a wildcard cannot name the variants that it has.
+func TestTP2_OnDemandInitialResourceVersionsOfCollections(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	src := newSource(t, s.store, cds)
+	c := newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources"))
+	c.send(&discoverypb.DeltaDiscoveryRequest{
+		Node: &corepb.Node{Id: "n"}, TypeUrl: cds,
+		ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{{Name: "*"}},
+		InitialResourceVersions:   map[string]string{"x": "1", "y": "1", "gone": "1"},
+	})
+	d := src.wantBegun("*")[0]
+	src.update(func(tx *controlplane.Tx) {
+		tx.SetResource(given(t, "1", "x", cluster("x"), "env", "prod"))
+		tx.SetResource(given(t, "2", "y", cluster("y"), "env", "prod"))
+		tx.Answer(d, nil)
+	})
+	var got []string
+	resp := c.recv()
+	for _, r := range resp.GetResources() {
+		got = append(got, r.GetName())
+	}
+	got = append(got, resp.GetRemovedResources()...)
+	if !slices.Equal(got, []string{"y", "gone"}) {
+		t.Errorf("got %q, want y and the removal of gone", got)
+	}
+}

@@ -1,0 +1,126 @@
+package controlplane
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// renewal is a resource whose TTL begins again.
+type renewal struct {
+	slotKey
+	// parameters is the key of the variant's.
+	parameters string
+}
+
+// Renew begins the TTL of a resource again, for all clients that have it: it sends a heartbeat, that
+// is the resource without its bytes (Envoy, xDS protocol, "TTL"). The resource is the variant with
+// these parameters of what is set or answered under the name; one without a TTL is left alone.
+//
+// SotW clients are sent heartbeats only if their responses are wrapped, as without that they do not
+// know of the TTL; for Listeners and Clusters, whose responses are complete, they are sent all again.
+func (tx *Tx) Renew(typeURL, name string, parameters map[string]string) {
+	p, err := dynparam.NewParameters(parameters)
+	if err != nil {
+		tx.fail(fmt.Errorf("renew a variant of %q: %w", name, err))
+		return
+	}
+	tx.renewals = append(tx.renewals, renewal{slotKey{typeURL, keyOf(name)}, p.Key()})
+}
+
+// renew makes the heartbeats of a resource due.
+func (t *table) renew(key nameKey, parameters string) {
+	renewed := func(e *entry) bool {
+		r := e.asResource()
+		return r != nil && r.ttl > 0 && r.parameters.Key() == parameters
+	}
+	for _, a := range t.asks[key] {
+		for sub := range a.subscriptions() {
+			if renewed(a.entryOf(sub)) {
+				sub.renew(sub.topicOf(a))
+			}
+		}
+	}
+	stored := t.slots[key].variant(parameters)
+	if !renewed(stored) {
+		return
+	}
+	collections := t.asks[key.glob()]
+	if hasWildcard(t.typeURL) {
+		collections = slices.Concat(collections, t.asks[wildcardKey])
+	}
+	for _, c := range collections {
+		for sub := range c.subscriptions() {
+			tp := variantTopic(key, stored.parameters())
+			if sub.dialect == byNames {
+				tp = topic{name: key}
+			}
+			sub.renew(tp)
+		}
+	}
+}
+
+// renew makes a heartbeat due. The caller holds Store.mu.
+func (sub *subscription) renew(tp topic) {
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	if sub.pending.renewed == nil {
+		sub.pending.renewed = map[topic]struct{}{}
+	}
+	sub.pending.renewed[tp] = struct{}{}
+	sub.stream.markDue(sub)
+}
+
+// addHeartbeats adds those that are due of resources that the client has and that are not sent
+// otherwise.
+func (w *composer) addHeartbeats(renewed map[topic]struct{}) {
+	if len(renewed) == 0 {
+		return
+	}
+	sent := make(map[resourceID]bool, len(w.batch.resources))
+	for _, whole := range w.batch.resources {
+		sent[whole.resource.id()] = true
+	}
+	for tp := range renewed {
+		old, _ := w.sub.sent.last(tp)
+		now := w.sub.current(w.t, tp)
+		if now == nil || now != old || now.resource == nil || now.resource.ttl == 0 || sent[now.resource.id()] {
+			continue
+		}
+		sent[now.resource.id()] = true
+		w.batch.resources = append(w.batch.resources, namedResource{w.sub.spelling(tp, now), now.resource, true})
+	}
+}
+
+// heartbeats returns those that are due on a stream that wraps resources.
+func (p *sotw) heartbeats(t *table, due dueChanges) []*Resource {
+	if len(due.pending.renewed) == 0 || !p.wraps(due.sub) {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []*Resource
+	for tp := range maps.Keys(due.pending.renewed) {
+		if _, whole := due.pending.topics[tp]; whole {
+			continue
+		}
+		if r := due.sub.current(t, tp).asResource(); r != nil && r.ttl > 0 {
+			found = append(found, r)
+		}
+	}
+	return inOrder(found)
+}
+
+// heartbeat is the resource without its bytes.
+func (r *Resource) heartbeat(name string, d dialect) *discoverypb.Resource {
+	m := &discoverypb.Resource{Name: name, Version: r.version, Ttl: durationpb.New(r.ttl)}
+	if d == byLocators {
+		m.DynamicParameters = r.parameters.Map()
+	}
+	return m
+}

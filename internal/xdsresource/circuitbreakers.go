@@ -1,0 +1,57 @@
+package xdsresource
+
+import (
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// RetryLimit bounds the concurrent retries to a cluster: Fixed of them, or Percent of the RPCs
+// in flight, whichever is more.
+type RetryLimit struct {
+	// Fixed is max_retries, or retry_budget.min_retry_concurrency (default: 3).
+	Fixed uint32
+	// Percent is retry_budget.budget_percent (default: 20). It is 0 without a retry_budget.
+	Percent float64
+	// Budget reports that there is a retry_budget, which replaces max_retries.
+	Budget bool
+}
+
+// Envoy's defaults of retry_budget.
+const (
+	defaultRetryConcurrency = 3
+	defaultBudgetPercent    = 20
+)
+
+// circuitBreakers decodes the first threshold with priority DEFAULT, the only priority that gRPC
+// has (gRFC A32). Unlike Envoy's, the limit of retries has no default: gRPC has none (gRFC A44).
+func (d clusterDecoder) circuitBreakers(pb *clusterpb.Cluster) (maxRequests uint32, retries *RetryLimit) {
+	for i, t := range pb.GetCircuitBreakers().GetThresholds() {
+		if t.GetPriority() != corepb.RoutingPriority_DEFAULT {
+			continue
+		}
+		at := faults.Field("circuit_breakers").Item("thresholds", i)
+		return numberOr(t.GetMaxRequests(), DefaultMaxRequests), d.retryLimit(at, t)
+	}
+	return DefaultMaxRequests, nil
+}
+
+func (d clusterDecoder) retryLimit(at *faults.Path, pb *clusterpb.CircuitBreakers_Thresholds) *RetryLimit {
+	budget := pb.GetRetryBudget()
+	switch {
+	case budget != nil:
+	case pb.GetMaxRetries() != nil:
+		return &RetryLimit{Fixed: pb.GetMaxRetries().GetValue()}
+	default:
+		return nil
+	}
+	percent := float64(defaultBudgetPercent)
+	if p := budget.GetBudgetPercent(); p != nil {
+		percent = p.GetValue()
+		if !(percent >= 0 && percent <= 100) { // NaN is neither
+			d.fault(at.Field("retry_budget").Field("budget_percent"), "must be from 0 to 100, is %v", percent)
+		}
+	}
+	return &RetryLimit{Fixed: numberOr(budget.GetMinRetryConcurrency(), defaultRetryConcurrency), Percent: percent, Budget: true}
+}

@@ -1,0 +1,99 @@
+package soak
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/dynxds/dynxds/internal/loopback"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// through says which relay a client has in front of the control plane, by how that relay
+// speaks to it.
+type through int
+
+const (
+	noRelay through = iota
+	sotwRelay
+	deltaRelay
+)
+
+// features are those by which the relay speaks to the control plane.
+func (v through) features() []string {
+	if v == deltaRelay {
+		return []string{constrains, "delta"}
+	}
+	return []string{constrains}
+}
+
+// relaying is a relay in front of the first control plane, which is killed and started again
+// on the same address, without what it had.
+type relaying struct {
+	t    testing.TB
+	addr *loopback.Address
+	link *testutils.Link
+	cfg  *bootstrap.Config
+	// stop ends the present run; nil while the relay is down. Only the goroutine of the
+	// run uses it.
+	stop func()
+}
+
+// startRelay starts the relay of some clients.
+func (m *mesh) startRelay(t testing.TB, v through) *relaying {
+	addr, err := loopback.Reserve()
+	xdstest.NoError(t, err)
+	cfg, err := bootstrap.Parse("relay", m.control.Bootstrap("relay", testutils.ServerFeatures(v.features()...), testutils.Authority(string(lanedNames), "", nil)))
+	xdstest.NoError(t, err)
+	r := &relaying{t: t, addr: addr, link: new(testutils.Link), cfg: cfg}
+	m.links = append(m.links, r.link)
+	r.start()
+	t.Cleanup(func() {
+		r.kill()
+		r.link.Wait()
+		addr.Release()
+	})
+	return r
+}
+
+func (r *relaying) start() {
+	quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
+	relayed, err := relay.New(relay.Options{Bootstrap: r.cfg, Client: []xdsclient.Option{xdsclient.WithBackoff(quick)}})
+	xdstest.NoError(r.t, err)
+	listener, err := r.addr.Listen()
+	xdstest.NoError(r.t, err)
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	relayed.Register(server)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(r.link.Listener(listener)) })
+	r.stop = func() {
+		server.Stop() // breaks the connections first, as a crash does
+		relayed.Close()
+		serving.Wait()
+	}
+}
+
+func (r *relaying) kill() {
+	if r.stop != nil {
+		r.stop()
+		r.stop = nil
+	}
+}
+
+// killRelay kills a relay for a while.
+func (d *disruptor) killRelay() bool {
+	r := d.relays[[]through{sotwRelay, deltaRelay}[d.IntN(2)]]
+	if r.stop == nil {
+		return false
+	}
+	r.kill()
+	d.later(r.start)
+	return true
+}

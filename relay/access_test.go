@@ -1,0 +1,110 @@
+package relay_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net/url"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/relay"
+)
+
+func TestParseAccess(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`[]`:                                    "there is no rule",
+		`[{"names": ["a"]}]`:                    "either san or token",
+		`[{"san": "a", "token": "b"}]`:          "either san or token",
+		`[{"san": "a"}]`:                        "[0].names: empty",
+		`[{"san": "*", "names": ["a"]}]`:        "every certificate",
+		`[{"who": "a", "names": ["a"]}]`:        "who",
+		`{`:                                     "unexpected",
+		`[{"san": "a", "names": ["a"]}, {}]`:    "[1]",
+		`[{"token": "t", "names": "a"}]`:        "names",
+		`[{"token": "t", "names": [""]}] trail`: "behind the list",
+	} {
+		_, err := relay.ParseAccess([]byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in it", text, err, want)
+		}
+	}
+}
+
+// streamTo opens a delta stream with credentials and metadata.
+func streamTo(t *testing.T, r *rig, addr string, creds credentials.TransportCredentials, md ...string) *deltaStream {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(r.ctx, md...))
+	t.Cleanup(cancel)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, adsMethods+"DeltaAggregatedResources")
+	xdstest.NoError(t, err)
+	return &deltaStream{&grpc.GenericClientStream[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]{ClientStream: stream}, t, cancel}
+}
+
+// A client gets the names that the rules for its certificate or its token give it, and a denial for
+// others, of which the control plane hears nothing.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	access, err := relay.ParseAccess([]byte(`[
+		{"san": "spiffe://mesh/shop/*", "names": ["shop."]},
+		{"token": "secret", "names": ["bank.", "shop."]}]`))
+	xdstest.NoError(t, err)
+	r := newRig(t, func(o *relay.Options) { o.Access = access }, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("shop.c", ""), xdsmsg.EDSCluster("bank.c", ""))
+	secure := r.serve(r.Relay, grpc.Creds(credentials.NewTLS(ca.ServerConfig())))
+	as := func(id string) credentials.TransportCredentials {
+		uri, err := url.Parse(id)
+		xdstest.NoError(t, err)
+		config := ca.ClientConfig(false)
+		config.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{URIs: []*url.URL{uri}})}
+		return credentials.NewTLS(config)
+	}
+	for name, test := range map[string]struct {
+		stream *deltaStream
+		may    map[string]bool
+	}{
+		"by certificate":       {streamTo(t, r, secure, as("spiffe://mesh/shop/frontend")), map[string]bool{"shop.c": true, "bank.c": false}},
+		"by another":           {streamTo(t, r, secure, as("spiffe://mesh/other")), map[string]bool{"shop.c": false, "bank.c": false}},
+		"by token":             {streamTo(t, r, r.addr, insecure.NewCredentials(), "authorization", "Bearer secret"), map[string]bool{"shop.c": true, "bank.c": true}},
+		"by a token that ends": {streamTo(t, r, r.addr, insecure.NewCredentials(), "authorization", "Bearer secre"), map[string]bool{"shop.c": false, "bank.c": false}},
+		"by nothing":           {streamTo(t, r, r.addr, insecure.NewCredentials()), map[string]bool{"shop.c": false, "bank.c": false}},
+	} {
+		subscribe(test.stream, node(name), clusterType, "shop.c", "bank.c")
+		got := map[string]bool{}
+		for len(got) < 2 {
+			resp := test.stream.receive()
+			for _, res := range resp.GetResources() {
+				got[res.GetName()] = true
+			}
+			for _, e := range resp.GetResourceErrors() {
+				if codes.Code(e.GetErrorDetail().GetCode()) != codes.PermissionDenied || !strings.Contains(e.GetErrorDetail().GetMessage(), "--access") {
+					t.Errorf("%s: got %v, want a denial", name, e)
+				}
+				got[e.GetResourceName().GetName()] = false
+			}
+		}
+		for resource, may := range test.may {
+			if got[resource] != may {
+				t.Errorf("%s got %s: %t, want %t", name, resource, got[resource], may)
+			}
+		}
+	}
+	if got := r.up.Attempts(); got != 1 {
+		t.Errorf("got %d streams upstream, want one", got)
+	}
+}

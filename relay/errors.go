@@ -1,0 +1,22 @@
+package relay
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// errClosed ends streams when the relay closes. Clients go to another one.
+var errClosed = status.Error(codes.Unavailable, "the xDS relay is shutting down")
+
+func errInvalidNode(err error) error {
+	return status.Errorf(codes.InvalidArgument, "the node of the first request is invalid: %v", err)
+}
+
+func errTooMany(limit int) error {
+	return status.Errorf(codes.ResourceExhausted,
+		"the xDS relay has %d streams to its control plane, which is its limit: fold more clients into one node (--fold-by), or raise the limit (--max-upstreams)", limit)
+}
+
+func errTooManyTypes() *status.Status {
+	return status.Newf(codes.ResourceExhausted, "the xDS relay passes on resources of %d types beside those of xDS, which is its limit", maxTypes)
+}

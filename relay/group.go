@@ -1,0 +1,389 @@
+package relay
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// group is what a relay has for the clients that are one node upstream: a store that they are
+// served from, a client of the management servers, and a subscription for each demand of the
+// store.
+type group struct {
+	relay  *Relay
+	key    string
+	store  *controlplane.Store
+	shared *xdsclient.XDSClient
+
+	// clients counts the streams, and idle runs while there is none. Guarded by Relay.mu.
+	clients int
+	idle    *time.Timer
+
+	mu     sync.Mutex
+	closed bool
+	subs   map[subscriptionKey]*subscription
+	// variants has the subscriptions to resources by type and name.
+	variants map[resourceName]map[*subscription]struct{}
+	// own has the clients of the management servers for what single streams subscribe to, by
+	// the ID of the stream.
+	own map[uint64]*ownClient
+	// lingering counts the subscriptions without a demand.
+	lingering int
+	members   members
+	// dirty are the subscriptions of which the store does not know the last, and done what the
+	// client of the management servers waits for until it does.
+	dirty map[*subscription]struct{}
+	done  []func()
+	// stale says that the store does not know the last of the members either.
+	stale bool
+	// flushing is set while a goroutine tells the store.
+	flushing bool
+	// away counts the subscriptions whose management servers are unreachable.
+	away int
+}
+
+// ownClient is the client of the management servers for one stream.
+type ownClient struct {
+	client *xdsclient.XDSClient
+	// users counts the subscriptions.
+	users int
+}
+
+// subscriptionKey identifies a subscription upstream.
+type subscriptionKey struct {
+	typeURL, name, constraints string
+	// stream is 0 if the subscription is shared.
+	stream uint64
+}
+
+// resourceName identifies a resource with all its variants.
+type resourceName struct{ typeURL, name string }
+
+func (k subscriptionKey) resource() resourceName { return resourceName{k.typeURL, k.name} }
+
+func keyOf(d *controlplane.Demand) subscriptionKey {
+	return subscriptionKey{d.TypeURL, xdsname.Canonical(d.Name), d.Constraints.Key(), d.Stream}
+}
+
+func newGroup(r *Relay, key string, shared *xdsclient.XDSClient) *group {
+	g := &group{
+		relay: r, key: key, shared: shared, store: controlplane.NewStore(),
+		subs:    make(map[subscriptionKey]*subscription),
+		own:     make(map[uint64]*ownClient),
+		members: make(members),
+
+		variants: make(map[resourceName]map[*subscription]struct{}),
+		dirty:    make(map[*subscription]struct{}),
+	}
+	g.store.OnDemand("", g.demand)
+	return g
+}
+
+// leave removes a client. With the last one, the group ends after a while.
+func (g *group) leave() {
+	r := g.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g.clients--; g.clients > 0 || r.closed {
+		return
+	}
+	g.idle = time.AfterFunc(max(r.opts.Linger, 0), g.end)
+	if r.opts.FoldBy.private() { // nobody can come back to it
+		g.idle.Reset(0)
+	}
+}
+
+// end ends a group without clients.
+func (g *group) end() {
+	r := g.relay
+	r.mu.Lock()
+	ended := g.clients == 0 && r.groups[g.key] == g
+	if ended {
+		delete(r.groups, g.key)
+		delete(r.byStore, g.store)
+		r.running.Add(1)
+	}
+	r.mu.Unlock()
+	if ended {
+		defer r.running.Done()
+		g.close()
+	}
+}
+
+// close ends all subscriptions.
+func (g *group) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	for _, s := range g.subs {
+		s.close()
+	}
+	for _, o := range g.own {
+		g.relay.closeClient(o.client)
+	}
+	g.relay.closeClient(g.shared)
+	for _, done := range g.done {
+		done()
+	}
+	g.done = nil
+}
+
+// addTo adds the group to the stats of the relay.
+func (g *group) addTo(s *Stats) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.Subscriptions += len(g.subs)
+	s.Lingering += g.lingering
+	s.Cached += len(g.members)
+	for _, sub := range g.subs {
+		if sub.raw != nil {
+			s.Cached++
+		}
+	}
+	if g.away > 0 {
+		s.Unreachable++
+	}
+}
+
+// demand is the store's controlplane.Source.
+func (g *group) demand(begun, ended []*controlplane.Demand) {
+	// The requests of one call go out together, those to unsubscribe after the others.
+	g.shared.Batch(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.closed {
+			return
+		}
+		for _, d := range begun {
+			g.begin(d)
+		}
+		for _, d := range ended {
+			g.endDemand(d)
+		}
+		g.flushLater()
+	})
+}
+
+// begin subscribes upstream to what a demand is for, unless the relay still is.
+func (g *group) begin(d *controlplane.Demand) {
+	key := keyOf(d)
+	s := g.subs[key]
+	if s == nil {
+		s = g.newSubscription(key, d)
+		g.subs[key] = s
+		g.addVariant(s, d)
+	} else if s.demand == nil {
+		s.linger.Stop()
+		s.linger = nil
+		g.lingering--
+	}
+	s.demand = d
+	if s.heard() {
+		g.dirty[s] = struct{}{}
+	}
+}
+
+// addVariant makes a subscription to a resource found by its name. If the relay already has the
+// very variant that the constraints spell out, the subscribers get it at once: no other one can be
+// preferred. Else upstream has to be asked first, as a larger value would be preferred (xRFC TP2,
+// "Matching Behavior and Best Practices").
+func (g *group) addVariant(s *subscription, d *controlplane.Demand) {
+	if d.Collection() || s.err != nil {
+		return
+	}
+	of := g.variants[s.key.resource()]
+	if p, ok := d.Constraints.Parameters(); ok && !d.Constraints.IsZero() && s.key.stream == 0 {
+		for other := range of {
+			if other.key.stream == 0 && other.raw != nil && other.err == nil && !other.expired && !other.raw.DoNotCache && p.Equal(other.raw.Parameters) {
+				s.raw = other.raw
+				s.restartExpiry()
+				break
+			}
+		}
+	}
+	if of == nil {
+		of = make(map[*subscription]struct{})
+		g.variants[s.key.resource()] = of
+	}
+	of[s] = struct{}{}
+}
+
+// removeVariant undoes addVariant.
+func (g *group) removeVariant(s *subscription) {
+	of := g.variants[s.key.resource()]
+	if delete(of, s); len(of) == 0 {
+		delete(g.variants, s.key.resource())
+	}
+}
+
+// endDemand notes that nobody is subscribed to something any more.
+func (g *group) endDemand(d *controlplane.Demand) {
+	s := g.subs[keyOf(d)]
+	if s == nil || s.demand != d {
+		return
+	}
+	s.demand, s.rejectedBy = nil, nil
+	delete(g.dirty, s)
+	wait := g.relay.opts.Linger
+	if wait < 0 || !s.worthKeeping() || g.lingering >= maxLingering {
+		s.drop()
+		return
+	}
+	g.lingering++
+	var timer *time.Timer
+	timer = time.AfterFunc(wait, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if !g.closed && s.linger == timer {
+			g.lingering--
+			s.drop()
+		}
+	})
+	s.linger = timer
+}
+
+// clientFor returns the client of the management servers for a demand.
+func (g *group) clientFor(d *controlplane.Demand) (*xdsclient.XDSClient, error) {
+	if !g.apart(d) {
+		return g.shared, nil
+	}
+	o := g.own[d.Stream]
+	if o == nil {
+		c, err := g.relay.newOwnClient(d.Node)
+		if err != nil {
+			return nil, err
+		}
+		o = &ownClient{client: c}
+		g.own[d.Stream] = o
+	}
+	o.users++
+	return o.client, nil
+}
+
+// apart reports whether a demand is asked for under the client's own node, on a stream of its own.
+// A client that is alone in its group has these anyway.
+func (g *group) apart(d *controlplane.Demand) bool {
+	return d.Stream != 0 && !g.relay.opts.FoldBy.private()
+}
+
+// releaseClient releases what clientFor returned.
+func (g *group) releaseClient(stream uint64) {
+	o := g.own[stream]
+	if o == nil {
+		return
+	}
+	if o.users--; o.users == 0 {
+		delete(g.own, stream)
+		g.relay.closeClient(o.client)
+	}
+}
+
+func (r *Relay) newOwnClient(node *corepb.Node) (*xdsclient.XDSClient, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.newClient(ownNode(node))
+}
+
+// changed notes news of a subscription. The management server is not read further until the store
+// has them, and done is called.
+func (g *group) changed(s *subscription, done func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		done()
+		return
+	}
+	g.done = append(g.done, done)
+	g.dirty[s] = struct{}{}
+	g.flushLater()
+}
+
+// flushLater has a goroutine tell the store what it does not know. The caller holds g.mu.
+func (g *group) flushLater() {
+	if g.flushing || g.flushed() {
+		return
+	}
+	g.flushing = true
+	g.relay.running.Go(g.flush)
+}
+
+// flushed reports whether the store knows all. The caller holds g.mu.
+func (g *group) flushed() bool { return len(g.dirty) == 0 && len(g.done) == 0 && !g.stale }
+
+// flush tells the store, in one update, all that has gathered since the last one, until there is
+// nothing. So the changes of one response are mostly one update, which is sent in the order that
+// clients need.
+func (g *group) flush() {
+	for {
+		g.mu.Lock()
+		if g.closed || g.flushed() {
+			g.flushing = false
+			g.mu.Unlock()
+			return
+		}
+		var changes []func(*controlplane.Tx)
+		for s := range g.dirty {
+			if change := s.answer(); change != nil {
+				changes = append(changes, change)
+			}
+		}
+		clear(g.dirty)
+		if g.stale {
+			changes = slices.Concat(g.members.flush(), changes)
+			g.stale = false
+		}
+		done := g.done
+		g.done = nil
+		g.mu.Unlock()
+		g.update(changes)
+		for _, f := range done {
+			f()
+		}
+	}
+}
+
+// update changes the store. One change that the store refuses does not hold up the others.
+func (g *group) update(changes []func(*controlplane.Tx)) {
+	all := func(tx *controlplane.Tx) {
+		for _, change := range changes {
+			change(tx)
+		}
+	}
+	_, err := g.store.Update(all)
+	if err == nil {
+		return
+	}
+	if len(changes) == 1 {
+		g.relay.log.Error("a resource cannot be passed on", "error", err)
+		return
+	}
+	for _, change := range changes {
+		g.update([]func(*controlplane.Tx){change})
+	}
+}
+
+// noteReach notes for a subscription whether its management servers can be reached. The log tells
+// when the first and the last one changes. The caller holds g.mu.
+func (g *group) noteReach(s *subscription, err *xdsclient.Error) {
+	away := err != nil && err.Kind == xdsclient.KindUnreachable
+	if away == s.away {
+		return
+	}
+	s.away = away
+	switch {
+	case away:
+		if g.away++; g.away == 1 {
+			g.relay.log.Warn("the control plane is unreachable: clients get what the relay has", "server", err.Server, "error", err.Err)
+		}
+	default:
+		if g.away--; g.away == 0 {
+			g.relay.log.Info("the control plane answers again")
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package relay_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/relay"
+)
+
+// A client that never reads holds up neither the others nor the control plane.
+func TestClientThatNeverReads(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta")
+	set := func(n int) {
+		c := xdsmsg.EDSCluster("c", "")
+		c.AltStatName = fmt.Sprint(n, strings.Repeat("x", 1<<20)) // more than flow control lets through
+		r.up.Set(t, c)
+	}
+	set(0)
+	deaf, other := r.delta(), r.delta()
+	subscribe(deaf, node("deaf"), clusterType, "c")
+	subscribe(other, node("other"), clusterType, "c")
+	only(t, other.receive(), "c")
+	for n := range 20 {
+		set(n + 1)
+		for v := ""; v != r.version(clusterType, "c"); { // what lies between may be left out
+			v = only(t, other.receive(), "c").GetVersion()
+		}
+	}
+	if s := r.Stats(); s.Cached != 1 {
+		t.Errorf("got %+v, want one version of one resource", s)
+	}
+}
+
+// What clients may make the relay keep has limits: subscriptions, types, streams upstream.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) {
+		o.Server.MaxSubscriptions, o.MaxGroups = 600, 1
+	}, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	greedy := r.delta()
+	names := make([]string, 601)
+	for i := range names {
+		names[i] = fmt.Sprint("name", i)
+	}
+	subscribe(greedy, node("greedy"), clusterType, names...)
+	if _, err := greedy.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("got %v, want RESOURCE_EXHAUSTED", err)
+	}
+	inventive := r.delta()
+	for i := range 270 {
+		subscribe(inventive, node("inventive"), fmt.Sprintf("type.googleapis.com/t%d", i), "x")
+	}
+	for refused := false; !refused; {
+		for _, e := range inventive.receive().GetResourceErrors() {
+			refused = refused || codes.Code(e.GetErrorDetail().GetCode()) == codes.ResourceExhausted
+		}
+	}
+	subscribe(inventive, nil, xdsmsg.RouteType, "x") // is no invention
+	for known := false; !known; {
+		known = len(inventive.receive().GetRemovedResources()) > 0
+	}
+	stranger := r.delta()
+	subscribe(stranger, node("stranger", "ENV", "other"), clusterType, "c")
+	if _, err := stranger.Recv(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "--fold-by") {
+		t.Errorf("got %v, want RESOURCE_EXHAUSTED and the way out", err)
+	}
+	// Others are served.
+	d := r.delta()
+	subscribe(d, node("d"), clusterType, "c")
+	only(t, d.receive(), "c")
+}
+
+// A reply with a nonce that the relay has not sent, and one to a response of another type, change
+// nothing.
+func TestLyingNonces(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	d := r.delta()
+	subscribe(d, node("d"), clusterType, "c")
+	only(t, d.receive(), "c")
+	for range 100 {
+		d.send(&discoverypb.DeltaDiscoveryRequest{
+			TypeUrl: clusterType, ResponseNonce: "made up", ErrorDetail: status.New(codes.InvalidArgument, `"c" is bad`).Proto(),
+		})
+	}
+	r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
+	only(t, d.receive(), "c")
+	for _, req := range r.up.Requests() {
+		if req.Err != nil {
+			t.Errorf("the control plane was told: %v", req)
+		}
+	}
+	if _, err := r.up.Wait(r.ctx, xdstest.ACKOf(clusterType)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,301 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+const (
+	// DefaultLinger is the default of Options.Linger.
+	DefaultLinger = time.Minute
+	// DefaultAwayDelay is the default of Options.AwayDelay.
+	DefaultAwayDelay = 5 * time.Second
+	// DefaultMaxGroups is the default of Options.MaxGroups.
+	DefaultMaxGroups = 10_000
+	// maxLingering bounds the resources of a group that nobody is subscribed to any more: a client
+	// may subscribe to one name after the other.
+	maxLingering = 10_000
+	// maxTypes bounds the types of resources that are not those of xDS: clients may invent them.
+	maxTypes = 256
+)
+
+// Options configure a Relay. Bootstrap is needed; the zero value of all else is the default.
+type Options struct {
+	// Bootstrap has the management servers, with their features and credentials, and the node of
+	// the relay.
+	Bootstrap *bootstrap.Config
+	// FoldBy says which clients are one node upstream. The default is all of the node but its id.
+	FoldBy Fold
+	// Access says which client may subscribe to what, in place of Server.Authorize. The default is
+	// everything.
+	Access Access
+	// Linger is how long a resource stays subscribed to upstream after its last subscriber has
+	// left, and the cache of a group after its last client. The default is [DefaultLinger];
+	// negative: not at all. What must not be cached never lingers.
+	Linger time.Duration
+	// AwayDelay is how long the relay waits for management servers that are unreachable before it
+	// tells those for whom it has nothing. A short absence, as for a restart, is then no error for
+	// clients. It should be less than the 15 s after which these take a resource not to exist. The
+	// default is [DefaultAwayDelay]; negative: not at all.
+	AwayDelay time.Duration
+	// MaxGroups bounds how many streams there may be upstream: one for each group of clients, and
+	// one for each client that subscribes to what is not shared. Clients beyond that are refused,
+	// with RESOURCE_EXHAUSTED. The default is [DefaultMaxGroups].
+	MaxGroups int
+	// Server are the options of the relay's side that faces clients: limits for each client, and
+	// whether to wrap resources in SotW. StoreFor and NodeConstraints are the relay's own. Unless
+	// RemovalDelay is set, removals are passed on at once, as the control plane has
+	// decided when.
+	Server controlplane.Options
+	// Loads configures the load reports that clients are asked for, which the relay sums up and
+	// sends to the first management server under its own node.
+	Loads controlplane.LoadOptions
+	// Client are options of the clients of the management servers.
+	Client []xdsclient.Option
+	// Log is told when upstream goes away and comes back. nil: nothing.
+	Log *slog.Logger
+}
+
+// Relay is a caching xDS proxy. It is safe for concurrent use.
+type Relay struct {
+	opts   Options
+	log    *slog.Logger
+	server *controlplane.Server
+	loads  *loads
+	// stop ends the goroutine of loads.
+	stop context.CancelFunc
+	// running has the goroutines.
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	groups map[string]*group
+	// byStore finds the groups by their stores.
+	byStore map[*controlplane.Store]*group
+	types   map[string]*xdsclient.ResourceType
+	// invented counts the types that are not those of xDS.
+	invented int
+	// upstreams counts the clients of the management servers.
+	upstreams int
+	// rejections counts the responses that clients rejected.
+	rejections uint64
+	// private numbers the groups of one client.
+	private uint64
+}
+
+// New returns a relay. It connects to the management servers when clients subscribe. The caller
+// registers it with a gRPC server, and closes it.
+func New(opts Options) (*Relay, error) {
+	if opts.Bootstrap == nil {
+		return nil, errors.New("relay: it needs a bootstrap")
+	}
+	if err := opts.FoldBy.check(opts.Bootstrap.Node); err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	if opts.MaxGroups < 0 {
+		return nil, fmt.Errorf("relay: MaxGroups is %d, expected a positive number", opts.MaxGroups)
+	}
+	// The options of the clients are checked now, and not with the first of them.
+	trial, err := xdsclient.New(opts.Bootstrap, opts.Client...)
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	trial.Close()
+	opts.setDefaults()
+	r := &Relay{
+		opts: opts, log: opts.Log,
+		groups:  make(map[string]*group),
+		byStore: make(map[*controlplane.Store]*group),
+		types:   make(map[string]*xdsclient.ResourceType),
+	}
+	down := opts.Server
+	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil
+	if opts.Access.rules != nil {
+		down.Authorize = opts.Access.authorize
+	}
+	r.server = controlplane.NewServer(controlplane.NewStore(), down)
+	r.loads = newLoads(r)
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.running.Go(func() { r.loads.run(ctx) })
+	return r, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Linger == 0 {
+		o.Linger = DefaultLinger
+	}
+	if o.AwayDelay == 0 {
+		o.AwayDelay = DefaultAwayDelay
+	}
+	if o.MaxGroups == 0 {
+		o.MaxGroups = DefaultMaxGroups
+	}
+	if o.Server.RemovalDelay == 0 {
+		o.Server.RemovalDelay = -1
+	}
+	o.Server.NotFoundErrors = true
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Register adds the services that clients use to a gRPC server: those of controlplane.Server, and the
+// Load Reporting Service.
+func (r *Relay) Register(s grpc.ServiceRegistrar) {
+	r.server.Register(s)
+	r.loads.reports.Register(s)
+}
+
+// Clients returns the status of the clients' streams.
+func (r *Relay) Clients() []controlplane.ClientStatus { return r.server.Clients() }
+
+// Close ends the streams of all clients and those to the management servers, and waits for the
+// goroutines of the relay. It may be called again.
+func (r *Relay) Close() {
+	r.server.Close()
+	r.loads.reports.Close()
+	r.stop()
+	r.mu.Lock()
+	r.closed = true
+	groups := make([]*group, 0, len(r.groups))
+	for _, g := range r.groups {
+		groups = append(groups, g)
+	}
+	clear(r.groups)
+	r.mu.Unlock()
+	for _, g := range groups {
+		g.close()
+	}
+	r.running.Wait()
+}
+
+// Stats are what a relay has at one moment.
+type Stats struct {
+	// Groups is the number of groups of clients, and Upstreams that of streams to management
+	// servers, those of single clients included.
+	Groups, Upstreams int
+	// Subscriptions is the number of subscriptions upstream, and Lingering how many of them have
+	// no subscriber any more.
+	Subscriptions, Lingering int
+	// Cached is the number of resources that the relay has, members of collections included.
+	Cached int
+	// Rejections counts the responses that clients have rejected since the relay was made.
+	Rejections uint64
+	// Unreachable is the number of groups whose management servers are unreachable.
+	Unreachable int
+}
+
+// Stats returns what the relay has.
+func (r *Relay) Stats() Stats {
+	r.mu.Lock()
+	groups := make([]*group, 0, len(r.groups))
+	for _, g := range r.groups {
+		groups = append(groups, g)
+	}
+	s := Stats{Groups: len(groups), Upstreams: r.upstreams, Rejections: r.rejections}
+	r.mu.Unlock()
+	for _, g := range groups {
+		g.addTo(&s)
+	}
+	return s
+}
+
+// storeFor is the controlplane's Options.StoreFor: the store of the client's group.
+func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.Store, error) {
+	folded := r.opts.FoldBy.node(node, r.opts.Bootstrap.Node)
+	key, err := proto.MarshalOptions{Deterministic: true}.Marshal(folded)
+	if err != nil {
+		return nil, errInvalidNode(err)
+	}
+	g, err := r.join(string(key), folded)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, g.leave)
+	return g.store, nil
+}
+
+// join adds a client to a group.
+func (r *Relay) join(key string, node *corepb.Node) (*group, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errClosed
+	}
+	if r.opts.FoldBy.private() {
+		r.private++
+		key = fmt.Sprint(r.private)
+	}
+	g := r.groups[key]
+	if g == nil {
+		client, err := r.newClient(node)
+		if err != nil {
+			return nil, err
+		}
+		g = newGroup(r, key, client)
+		r.groups[key], r.byStore[g.store] = g, g
+	}
+	g.clients++
+	if g.idle != nil {
+		g.idle.Stop()
+		g.idle = nil
+	}
+	return g, nil
+}
+
+// newClient makes a client of the management servers. The caller holds r.mu.
+func (r *Relay) newClient(node *corepb.Node) (*xdsclient.XDSClient, error) {
+	if r.upstreams >= r.opts.MaxGroups {
+		return nil, errTooMany(r.opts.MaxGroups)
+	}
+	client, err := xdsclient.New(r.opts.Bootstrap.WithNode(node), r.opts.Client...)
+	if err != nil {
+		return nil, err
+	}
+	r.upstreams++
+	return client, nil
+}
+
+// closeClient closes a client of the management servers, without waiting for it.
+func (r *Relay) closeClient(c *xdsclient.XDSClient) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.upstreams--
+	r.running.Go(c.Close)
+}
+
+// typeOf returns the type of resources that are passed on, or nil if clients have invented too many.
+func (r *Relay) typeOf(typeURL string) *xdsclient.ResourceType {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.types[typeURL]
+	if t != nil {
+		return t
+	}
+	known, _ := xdsname.CheckType(typeurl.Name(typeURL))
+	if !known && typeURL != dynparam.MapTypeURL {
+		if r.invented == maxTypes {
+			return nil
+		}
+		r.invented++
+	}
+	t = newType(typeURL)
+	r.types[typeURL] = t
+	return t
+}

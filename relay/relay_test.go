@@ -1,0 +1,323 @@
+package relay_test
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+const clusterType = xdsmsg.ClusterType
+
+// only returns the only resource of a response, of a name.
+func only(t *testing.T, r *discoverypb.DeltaDiscoveryResponse, name string) *discoverypb.Resource {
+	t.Helper()
+	if len(r.GetResources()) != 1 || r.GetResources()[0].GetName() != name {
+		t.Fatalf("got %v, want one resource %q", r, name)
+	}
+	return r.GetResources()[0]
+}
+
+// Clients that are one node share a subscription upstream, over either protocol on either side, and
+// get the bytes and the version that the control plane has.
+func TestClientsShareASubscription(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, features...)
+		c := xdsmsg.EDSCluster("c", "endpoints")
+		r.up.Set(t, c)
+		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(c)
+		xdstest.NoError(t, err)
+
+		a, b, s := r.delta(), r.delta(), r.sotw()
+		subscribe(a, node("a"), clusterType, "c")
+		first := only(t, a.receive(), "c")
+		subscribe(b, node("b"), clusterType, "c")
+		second := only(t, b.receive(), "c")
+		if !proto.Equal(first, second) || string(first.GetResource().GetValue()) != string(want) {
+			t.Errorf("got %v and %v, want %q twice", first, second, want)
+		}
+		if v := r.version(clusterType, "c"); first.GetVersion() != v {
+			t.Errorf("got version %q, want that of the control plane, %q", first.GetVersion(), v)
+		}
+		s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType, ResourceNames: []string{"c"}})
+		if got := s.receive().GetResources(); len(got) != 1 || string(got[0].GetValue()) != string(want) {
+			t.Errorf("got %v over SotW, want %q", got, want)
+		}
+		requests := r.up.Requests()
+		if n := requests[0].Node; r.up.Attempts() != 1 || n.GetId() != "relay" || n.GetCluster() != "test" {
+			t.Errorf("got %d streams upstream, the first of %v, want one of the node of the clients with the id of the relay", r.up.Attempts(), n)
+		}
+		for _, req := range requests {
+			if len(req.Names)+len(req.Subscribe) > 1 {
+				t.Errorf("the relay asked for more than one: %v", req)
+			}
+		}
+		// A change reaches all.
+		r.up.Set(t, xdsmsg.EDSCluster("c", "others"))
+		changed, again := only(t, a.receive(), "c"), only(t, b.receive(), "c")
+		if !proto.Equal(changed, again) || changed.GetVersion() != r.version(clusterType, "c") {
+			t.Errorf("got %v and %v, want the change twice", changed, again)
+		}
+		s.receive()
+		// So does a removal, by name or by omission.
+		r.up.Delete(t, clusterType, "c")
+		for _, d := range []*deltaStream{a, b} {
+			if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != "c" {
+				t.Errorf("got %v removed, want c", got)
+			}
+		}
+		if got := s.receive(); len(got.GetResources()) != 0 {
+			t.Errorf("got %v after the removal, want nothing", got)
+		}
+	})
+}
+
+// Nodes that differ in more than the id are not folded, unless told so; and what a client can
+// understand is never folded.
+func TestNodesAreKeptApart(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		fold   string
+		groups int
+	}{{"all-but-id", 3}, {"none", 4}, {"everything", 2}, {"node.metadata.ENV", 3}, {"node.cluster", 2}, {"node.id", 4}} {
+		xdstest.Parallel(t, test.fold, func(t *testing.T) {
+			fold, err := relay.ParseFold(test.fold)
+			xdstest.NoError(t, err)
+			r := newRig(t, func(o *relay.Options) { o.FoldBy = fold }, "delta")
+			r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+			old := node("d", "ENV", "prod")
+			old.ClientFeatures = []string{"old"}
+			streams := 0
+			for _, n := range []*nodeOf{{"a", "ENV", "prod"}, {"b", "ENV", "test"}, {"c", "ENV", "prod"}} {
+				d := r.delta()
+				subscribe(d, node(n[0], n[1], n[2]), clusterType, "c")
+				only(t, d.receive(), "c")
+				streams++
+			}
+			d := r.delta()
+			subscribe(d, old, clusterType, "c")
+			only(t, d.receive(), "c")
+			if got := r.Stats().Groups; got != test.groups {
+				t.Errorf("got %d groups, want %d", got, test.groups)
+			}
+			if got := r.up.Attempts(); got != test.groups {
+				t.Errorf("got %d streams upstream, want %d", got, test.groups)
+			}
+		})
+	}
+}
+
+type nodeOf [3]string
+
+// What has no subscriber stays subscribed to for a while, and a group without clients too.
+func TestSubscriptionsLinger(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, func(o *relay.Options) { o.Linger = time.Hour }, features...)
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+		d := r.delta()
+		subscribe(d, node("a"), clusterType, "c")
+		only(t, d.receive(), "c")
+		d.stop()
+		r.await("the subscription lingers", func(s relay.Stats) bool { return s.Lingering == 1 })
+		before := len(r.up.Requests())
+		r.up.Set(t, xdsmsg.EDSCluster("c", "changed meanwhile"))
+		r.up.MustWait(r.ctx, t, xdstest.ACKOf(clusterType))
+		d = r.delta()
+		subscribe(d, node("b"), clusterType, "c")
+		if got := only(t, d.receive(), "c"); got.GetVersion() != r.version(clusterType, "c") {
+			t.Logf("got version %q first", got.GetVersion())
+			only(t, d.receive(), "c")
+		}
+		for _, req := range r.up.Requests()[before:] {
+			if req.Nonce == "" {
+				t.Errorf("the relay asked again: %v", req)
+			}
+		}
+		if s := r.Stats(); s.Lingering != 0 || s.Subscriptions != 1 {
+			t.Errorf("got %+v, want one subscription that does not linger", s)
+		}
+	})
+}
+
+// Without lingering the relay unsubscribes, and its stream ends with the last client.
+func TestSubscriptionsEnd(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, func(o *relay.Options) { o.Linger = -1 }, features...)
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""), xdsmsg.EDSCluster("d", ""))
+		d := r.delta()
+		subscribe(d, node("a"), clusterType, "c", "d")
+		for got := 0; got < 2; {
+			got += len(d.receive().GetResources())
+		}
+		d.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesUnsubscribe: []string{"c"}})
+		if len(features) > 0 {
+			r.up.MustWait(r.ctx, t, xdstest.Unsubscribing(clusterType, "c"))
+		} else {
+			r.up.MustWait(r.ctx, t, xdstest.ForNames(clusterType, "d"))
+		}
+		d.stop()
+		xdstest.NoError(t, r.up.WaitOpen(r.ctx, 0))
+		r.await("everything has ended", func(s relay.Stats) bool { return s == relay.Stats{} })
+	})
+}
+
+// While the control plane is away, clients get what the relay has, and for the rest an error that
+// leaves in use what they have.
+func TestControlPlaneIsAway(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, features...)
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+		old := r.delta()
+		subscribe(old, node("a"), clusterType, "c")
+		had := only(t, old.receive(), "c")
+		r.up.Stop()
+		r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
+		young := r.delta()
+		subscribe(young, node("b"), clusterType, "c", "unknown")
+		var got *discoverypb.Resource
+		var failed *discoverypb.ResourceError
+		for got == nil || failed == nil {
+			resp := young.receive()
+			if len(resp.GetResources()) > 0 {
+				got = only(t, resp, "c")
+			}
+			if len(resp.GetResourceErrors()) > 0 {
+				failed = resp.GetResourceErrors()[0]
+			}
+		}
+		if !proto.Equal(got, had) {
+			t.Errorf("got %v, want %v", got, had)
+		}
+		if code := codes.Code(failed.GetErrorDetail().GetCode()); failed.GetResourceName().GetName() != "unknown" || code != codes.Unavailable {
+			t.Errorf("got the error %v, want UNAVAILABLE for the other", failed)
+		}
+		if r.log.Count("the control plane is unreachable") != 1 {
+			t.Errorf("want one line in the log: %v", r.log.String())
+		}
+		r.up.Set(t, xdsmsg.EDSCluster("unknown", ""))
+		xdstest.NoError(t, r.up.Restart())
+		only(t, young.receive(), "unknown")
+		r.await("the control plane is back", func(s relay.Stats) bool { return s.Unreachable == 0 })
+		xdstest.NoError(t, r.log.Wait(r.ctx, "the control plane answers again"))
+		r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
+		only(t, old.receive(), "c") // nothing came before, as nothing had changed
+		only(t, young.receive(), "c")
+	})
+}
+
+// A short absence of the control plane is no error: those for whom there is nothing wait.
+func TestControlPlaneRestarts(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, func(o *relay.Options) { o.AwayDelay = time.Hour }, features...)
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+		r.up.Stop()
+		d := r.delta()
+		subscribe(d, node("a"), clusterType, "c")
+		r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
+		xdstest.NoError(t, r.up.Restart())
+		only(t, d.receive(), "c")
+	})
+	late := newRig(t, func(o *relay.Options) { o.AwayDelay = 100 * time.Millisecond }, "delta")
+	late.up.Stop()
+	d := late.delta()
+	subscribe(d, node("a"), clusterType, "c")
+	if got := d.receive().GetResourceErrors(); len(got) != 1 || codes.Code(got[0].GetErrorDetail().GetCode()) != codes.Unavailable {
+		t.Errorf("got %v, want UNAVAILABLE after the delay", got)
+	}
+}
+
+// That a resource does not exist is known as well while the control plane is away.
+func TestAbsenceIsKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, "delta")
+	d := r.delta()
+	subscribe(d, node("a"), clusterType, "c")
+	if got := d.receive().GetRemovedResources(); len(got) != 1 {
+		t.Fatalf("got %v removed, want c", got)
+	}
+	r.up.Stop()
+	r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
+	other := r.delta()
+	subscribe(other, node("b"), clusterType, "c")
+	if got := other.receive().GetRemovedResources(); len(got) != 1 {
+		t.Errorf("got %v removed, want c", got)
+	}
+}
+
+// Versions are those of the control plane: a client that moves from it to a relay, to another relay,
+// or back is sent nothing that it has.
+func TestClientsMove(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		soon := func(o *relay.Options) { // SotW says nothing of a name that does not exist
+			o.Client = append(o.Client, xdsclient.WithResourceTimeout(100*time.Millisecond))
+		}
+		r := newRig(t, soon, features...)
+		_, other := r.start(soon, features...)
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""), xdsmsg.EDSCluster("d", ""))
+		versions := map[string]string{}
+		for i, addr := range []string{r.up.Addr(), r.addr, other, r.up.Addr()} {
+			d := r.deltaTo(addr)
+			d.send(&discoverypb.DeltaDiscoveryRequest{
+				Node: node("a"), TypeUrl: clusterType, ResourceNamesSubscribe: []string{"c", "d", "missing"}, InitialResourceVersions: versions,
+			})
+			// The answer for the name that does not exist shows that the others were looked at.
+			for answered := false; !answered; {
+				resp := d.receive()
+				for _, res := range resp.GetResources() {
+					if i > 0 {
+						t.Errorf("move %d: %q was sent again, version %q after %q", i, res.GetName(), res.GetVersion(), versions[res.GetName()])
+					}
+					versions[res.GetName()] = res.GetVersion()
+				}
+				answered = len(resp.GetRemovedResources())+len(resp.GetResourceErrors()) > 0
+			}
+			if i == 0 {
+				for len(versions) < 2 {
+					for _, res := range d.receive().GetResources() {
+						versions[res.GetName()] = res.GetVersion()
+					}
+				}
+			}
+			r.up.Set(t, xdsmsg.EDSCluster("c", addr+string(rune('0'+i))))
+			versions["c"] = only(t, d.receive(), "c").GetVersion()
+			d.stop()
+		}
+	})
+}
+
+// What the control plane says in place of a resource is passed on with its details, once for all.
+func TestErrorsArePassedOn(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, features...)
+		st, err := status.New(codes.Internal, "out of order").WithDetails(xdsmsg.EDSCluster("detail", ""))
+		xdstest.NoError(t, err)
+		r.up.Update(t, func(tx *controlplane.Tx) { tx.SetError(clusterType, "c", st) })
+		for _, id := range []string{"a", "b"} {
+			d := r.delta()
+			subscribe(d, node(id), clusterType, "c")
+			got := d.receive().GetResourceErrors()
+			if len(got) != 1 || got[0].GetResourceName().GetName() != "c" || !proto.Equal(got[0].GetErrorDetail(), st.Proto()) {
+				t.Errorf("got %v, want %v", got, st)
+			}
+		}
+		if r.up.Attempts() != 1 {
+			t.Errorf("got %d streams upstream, want 1", r.up.Attempts())
+		}
+	})
+}

@@ -1,0 +1,313 @@
+package relay
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// newType is a type of resources that are passed on as they are.
+func newType(typeURL string) *xdsclient.ResourceType {
+	name := typeurl.Name(typeURL)
+	return &xdsclient.ResourceType{
+		TypeURL: typeURL,
+		Name:    name[strings.LastIndexByte(name, '.')+1:],
+		// Envoy, xDS protocol, "Deleting Resources".
+		FullStateInSotW: typeURL == typeurl.Listener || typeURL == typeurl.Cluster,
+	}
+}
+
+// subscription is one subscription upstream, to a resource or to a collection, and the last that
+// upstream said. It implements xdsclient.Watcher. Guarded by group.mu.
+type subscription struct {
+	group *group
+	key   subscriptionKey
+	// stop ends the watch.
+	stop func()
+	// demand is what the subscription is for; nil while it lingers.
+	demand *controlplane.Demand
+	linger *time.Timer
+
+	// raw is the resource, and err why there is none, or what upstream said since of the
+	// resource that is in use.
+	raw *xdsclient.Raw
+	err *xdsclient.Error
+	// expiry fires when the TTL of raw has passed, and expired says that it has.
+	expiry  *time.Timer
+	expired bool
+	// collection has the members of a collection, or is nil.
+	collection *collection
+	// begun is when the relay subscribed, and late fires when it has waited long enough for
+	// management servers that are unreachable.
+	begun time.Time
+	late  *time.Timer
+	// renewed says that upstream said again that it has the resource, and nothing else.
+	renewed bool
+	// away says that the management servers are unreachable.
+	away bool
+	// rejectedBy are the streams that rejected raw.
+	rejectedBy map[uint64]struct{}
+}
+
+// newSubscription subscribes to what a demand is for. One that cannot be asked for has an error.
+// The caller holds g.mu.
+func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *subscription {
+	s := &subscription{group: g, key: key, stop: func() {}, begun: time.Now()}
+	typ := g.relay.typeOf(d.TypeURL)
+	if typ == nil {
+		s.refuse(errTooManyTypes())
+		return s
+	}
+	client, err := g.clientFor(d)
+	if err != nil {
+		s.refuse(status.Convert(err))
+		return s
+	}
+	release := func() {}
+	if g.apart(d) {
+		release = func() { g.releaseClient(d.Stream) }
+	}
+	var stop func()
+	switch {
+	case d.Collection():
+		s.collection = newCollection(s)
+		stop = client.WatchCollectionLocator(typ, d.Name, d.Constraints, s.collection)
+	default:
+		stop = client.WatchLocator(typ, d.Name, d.Constraints, s)
+	}
+	s.stop = func() { stop(); release() }
+	return s
+}
+
+// refuse has the subscribers get an error without upstream being asked.
+func (s *subscription) refuse(st *status.Status) {
+	s.err = &xdsclient.Error{Kind: xdsclient.KindConfiguration, Code: st.Code(), Resource: s.key.name, Err: st.Err()}
+}
+
+// heard reports whether anything is known.
+func (s *subscription) heard() bool {
+	return s.raw != nil || s.err != nil || s.collection != nil && s.collection.complete
+}
+
+// worthKeeping reports whether the subscription may linger: it has something, that others may get.
+func (s *subscription) worthKeeping() bool {
+	if s.key.stream != 0 {
+		return false
+	}
+	return s.raw != nil && !s.raw.DoNotCache || s.collection != nil && s.collection.complete
+}
+
+// close ends the watch.
+func (s *subscription) close() {
+	if s.linger != nil {
+		s.linger.Stop()
+	}
+	for _, timer := range []*time.Timer{s.expiry, s.late} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+	s.stop()
+}
+
+// drop ends the subscription.
+func (s *subscription) drop() {
+	s.close()
+	delete(s.group.subs, s.key)
+	s.group.removeVariant(s)
+	delete(s.group.dirty, s)
+	s.collection.disband()
+	s.group.noteReach(s, nil)
+	s.group.flushLater()
+}
+
+// ResourceChanged implements xdsclient.Watcher.
+func (s *subscription) ResourceChanged(value any, err error, done func()) {
+	s.group.mu.Lock()
+	e := asError(err)
+	s.group.noteReach(s, e)
+	if !s.away || s.err == nil { // what upstream said last still holds
+		raw, _ := value.(*xdsclient.Raw)
+		s.renewed = s.err == nil && !s.expired && repeats(raw, s.raw)
+		s.raw, s.err, s.rejectedBy = raw, e, nil
+		s.restartExpiry()
+	}
+	s.group.mu.Unlock()
+	s.group.changed(s, done)
+}
+
+// AmbientError implements xdsclient.Watcher.
+func (s *subscription) AmbientError(err error, done func()) {
+	s.group.mu.Lock()
+	e := asError(err)
+	s.group.noteReach(s, e)
+	if !s.away {
+		s.err = e
+	}
+	s.group.mu.Unlock()
+	s.group.changed(s, done)
+}
+
+func asError(err error) *xdsclient.Error {
+	e, _ := err.(*xdsclient.Error) // as xdsclient.Watcher promises
+	return e
+}
+
+// restartExpiry starts the TTL of a resource that upstream sent, or said that it still has.
+func (s *subscription) restartExpiry() {
+	s.expired = false
+	if s.expiry != nil {
+		s.expiry.Stop()
+		s.expiry = nil
+	}
+	if s.raw == nil || s.raw.TTL == 0 {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(s.raw.Time.Add(s.raw.TTL)), func() {
+		s.group.mu.Lock()
+		defer s.group.mu.Unlock()
+		if s.expiry == timer && !s.group.closed {
+			s.expired = true
+			s.group.dirty[s] = struct{}{}
+			s.group.flushLater()
+		}
+	})
+	s.expiry = timer
+}
+
+// answer returns the change of the store that answers the demand, or nil if nothing is known. The
+// caller holds g.mu; the change is made without it.
+func (s *subscription) answer() func(*controlplane.Tx) {
+	d := s.demand
+	if d == nil {
+		return nil
+	}
+	if s.waits() {
+		return nil
+	}
+	st := s.errorToPass()
+	switch {
+	case st != nil && st.Code() == codes.PermissionDenied && s.err.Kind == xdsclient.KindServer && d.Stream == 0 &&
+		!s.group.relay.opts.FoldBy.private() && !d.Collection():
+		// It may be for other nodes than that of the group: each client asks for itself.
+		return s.resourceAnswer(d, &discoverypb.Resource{
+			Name: d.Name, Resource: &anypb.Any{TypeUrl: d.TypeURL},
+			CacheControl: &discoverypb.Resource_CacheControl{DoNotCache: true},
+		})
+	case st != nil:
+		return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
+	case s.expired, s.raw == nil && s.err != nil, s.raw != nil && s.removed():
+		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
+	case s.collection != nil && s.collection.complete:
+		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
+	case s.renewed && s.raw.TTL > 0:
+		parameters := s.raw.Parameters.Map()
+		answer := s.resourceAnswer(d, envelope(s.raw, d.Name))
+		return func(tx *controlplane.Tx) {
+			answer(tx)
+			tx.Renew(d.TypeURL, d.Name, parameters)
+		}
+	case s.raw != nil:
+		return s.resourceAnswer(d, envelope(s.raw, d.Name))
+	default:
+		return nil
+	}
+}
+
+// waits reports whether the subscribers are not told yet that the management servers are unreachable.
+// A client that is told moves on without the resource, and one that is not keeps the configuration
+// that it has.
+func (s *subscription) waits() bool {
+	if s.raw != nil || s.err == nil || s.err.Kind != xdsclient.KindUnreachable {
+		return false
+	}
+	left := s.group.relay.opts.AwayDelay - time.Since(s.begun)
+	if left <= 0 {
+		return false
+	}
+	if s.late == nil {
+		s.late = time.AfterFunc(left, func() {
+			s.group.mu.Lock()
+			defer s.group.mu.Unlock()
+			if s.group.subs[s.key] == s && !s.group.closed {
+				s.group.dirty[s] = struct{}{}
+				s.group.flushLater()
+			}
+		})
+	}
+	return true
+}
+
+// repeats reports whether a resource is what was there before.
+func repeats(r, old *xdsclient.Raw) bool {
+	return r != nil && old != nil && r.Version == old.Version && r.TTL == old.TTL && r.Parameters.Equal(old.Parameters) &&
+		bytes.Equal(r.Resource.GetValue(), old.Resource.GetValue())
+}
+
+// removed reports whether upstream no longer has the resource that is still in use. Clients decide
+// themselves what becomes of it (gRFC A88).
+func (s *subscription) removed() bool {
+	return s.err != nil && s.err.Kind == xdsclient.KindDoesNotExist
+}
+
+// errorToPass returns the error that the subscribers get in place of a resource, or nil. What the
+// server says is passed on as it is. That it cannot be reached, is late or has sent something that
+// is no resource concerns only those for whom the relay has nothing.
+func (s *subscription) errorToPass() *status.Status {
+	if s.err == nil {
+		return nil
+	}
+	st, sent := s.err.Status()
+	switch {
+	case sent:
+		return st
+	case s.err.Kind == xdsclient.KindDoesNotExist, s.raw != nil, s.collection != nil && s.collection.complete:
+		return nil
+	case s.err.Kind == xdsclient.KindConfiguration && s.err.Server == "" && s.err.TypeName == "":
+		return status.Convert(s.err.Err) // of refuse
+	default:
+		return status.New(st.Code(), "the xDS relay has nothing for this: "+s.err.Error())
+	}
+}
+
+// envelope is a resource as it was received, under the name that clients use.
+func envelope(raw *xdsclient.Raw, name string) *discoverypb.Resource {
+	m := &discoverypb.Resource{
+		Name: name, Version: raw.Version, Resource: raw.Resource, Aliases: raw.Aliases,
+		DynamicParameters: raw.Parameters.Map(),
+	}
+	if raw.TTL > 0 {
+		m.Ttl = durationpb.New(raw.TTL)
+	}
+	if raw.DoNotCache {
+		m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
+	}
+	return m
+}
+
+// resourceAnswer answers a demand with a resource. One that the store cannot hold is an error for
+// the subscribers.
+func (s *subscription) resourceAnswer(d *controlplane.Demand, m *discoverypb.Resource) func(*controlplane.Tx) {
+	return func(tx *controlplane.Tx) {
+		r, err := controlplane.NewResource(m)
+		if err == nil && !d.Constraints.Match(r.Parameters()) {
+			err = status.Errorf(codes.Internal, "the parameters %v do not match the constraints %v", r.Parameters(), d.Constraints)
+		}
+		if err != nil {
+			tx.AnswerError(d, status.Newf(codes.Internal, "the xDS relay cannot pass on what its control plane sent: %v", err))
+			return
+		}
+		tx.Answer(d, r)
+	}
+}

@@ -1,0 +1,381 @@
+package relay_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+const variants = "dynamic_parameter_constraints"
+
+// shard makes a cluster whose content tells the shard.
+func shard(n int) *clusterpb.Cluster {
+	c := xdsmsg.EDSCluster("c", "")
+	c.AltStatName = fmt.Sprint("shard ", n)
+	return c
+}
+
+// mustBe checks which shard a client got.
+func mustBe(t *testing.T, r *discoverypb.DeltaDiscoveryResponse, n int) {
+	t.Helper()
+	res, got := only(t, r, "c"), new(clusterpb.Cluster)
+	xdstest.NoError(t, res.GetResource().UnmarshalTo(got))
+	if want := fmt.Sprint("shard ", n); got.GetAltStatName() != want || res.GetDynamicParameters()["shard"] != fmt.Sprint(n) {
+		t.Fatalf("got %v, want %q", res, want)
+	}
+}
+
+// "Caching xDS proxies, unlike "leaf" clients, will need to track multiple variants of each resource,
+// since a given caching proxy may be serving clients that need different variants" (xRFC TP2,
+// "Proposal").
+func TestVariantsAreTracked(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, append(features, variants)...)
+		for n := range 3 {
+			r.up.SetVariant(t, map[string]string{"shard": fmt.Sprint(n)}, shard(n))
+		}
+		clients := make([]*deltaStream, 6)
+		for i := range clients {
+			clients[i] = r.delta()
+			subscribeTo(clients[i], node(fmt.Sprint(i)), clusterType, []string{fmt.Sprint("shard=", i%3)}, "c")
+			mustBe(t, clients[i].receive(), i%3)
+		}
+		if s := r.Stats(); s.Subscriptions != 3 || s.Groups != 1 || r.up.Attempts() != 1 {
+			t.Errorf("got %+v, want a subscription for each variant, on one stream", s)
+		}
+		// A change of one variant reaches those who have it.
+		changed := shard(1)
+		changed.AltStatName = "changed"
+		r.up.SetVariant(t, map[string]string{"shard": "1"}, changed)
+		for _, i := range []int{1, 4} {
+			only(t, clients[i].receive(), "c")
+		}
+		r.up.SetVariant(t, map[string]string{"shard": "0"}, changed)
+		only(t, clients[0].receive(), "c")
+	})
+}
+
+// "Caches (both on clients and on caching xDS proxies) must attempt to fetch a larger value even if
+// they already have a smaller matching value already present in the cache." (xRFC TP2, "Matching
+// Behavior and Best Practices")
+func TestLargerValueIsFetched(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, append(features, variants)...)
+		r.up.SetVariant(t, map[string]string{"shard": "3"}, shard(3))
+		a := r.delta()
+		subscribeTo(a, node("a"), clusterType, []string{"shard=3"}, "c")
+		mustBe(t, a.receive(), 3)
+		r.up.SetVariant(t, map[string]string{"shard": "5"}, shard(5))
+		b := r.delta()
+		subscribeTo(b, node("b"), clusterType, []string{"shard=0-5"}, "c")
+		mustBe(t, b.receive(), 5) // and nothing before it
+	})
+}
+
+// "The cache must attempt to fetch a resource from the authoritative server with that constraint
+// before falling back to using the one it already has cached": while the server is away, it has.
+func TestSmallerValueIsAFallback(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, append(features, variants)...)
+		r.up.SetVariant(t, map[string]string{"shard": "3"}, shard(3))
+		a := r.delta()
+		subscribeTo(a, node("a"), clusterType, []string{"shard=3"}, "c")
+		mustBe(t, a.receive(), 3)
+		r.up.Stop()
+		r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
+		b := r.delta()
+		subscribeTo(b, node("b"), clusterType, []string{"shard=0-5"}, "c")
+		mustBe(t, b.receive(), 3)
+		r.up.SetVariant(t, map[string]string{"shard": "5"}, shard(5))
+		xdstest.NoError(t, r.up.Restart())
+		mustBe(t, b.receive(), 5)
+	})
+}
+
+// A variant that the constraints spell out is the preferred one, and is sent at once: here while
+// upstream reads no request.
+func TestVariantThatIsSpelledOutIsSentAtOnce(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, append(features, variants)...)
+		r.up.SetVariant(t, map[string]string{"shard": "5"}, shard(5))
+		a := r.delta()
+		subscribeTo(a, node("a"), clusterType, []string{"shard=0-5"}, "c")
+		mustBe(t, a.receive(), 5)
+		r.up.MustWait(r.ctx, t, xdstest.ACKOf(clusterType))
+		resume := r.up.StallReads()
+		b := r.delta()
+		subscribeTo(b, node("b"), clusterType, []string{"shard=5"}, "c")
+		mustBe(t, b.receive(), 5)
+		resume()
+		// Upstream's word is asked for all the same, and counts.
+		r.up.Update(t, func(tx *controlplane.Tx) {
+			tx.SetVariantError(clusterType, "c", map[string]string{"shard": "5"}, status.New(codes.Internal, "broken"))
+		})
+		if got := b.receive().GetResourceErrors(); len(got) != 1 {
+			t.Errorf("got %v, want an error", got)
+		}
+	})
+}
+
+// The resource of DPDS "is always non-cacheable" (xRFC TP2, "Non-Cacheability of DPDS"): each client
+// gets its own, by its own node, on a stream that ends with its own.
+func TestDPDSIsNotShared(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, append(features, variants)...)
+		r.up.SetDPDS(t, "map", func(n *corepb.Node) (dynparam.ByType, error) {
+			return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.cluster.v3.Cluster": xdstest.Constraints("id=" + n.GetId())})
+		})
+		r.up.SetVariant(t, map[string]string{"id": "a"}, xdsmsg.EDSCluster("c", "a"))
+		clients := map[string]*deltaStream{}
+		for _, id := range []string{"a", "b"} {
+			d := r.delta()
+			clients[id] = d
+			subscribe(d, node(id), dynparam.MapTypeURL, "map")
+			got := only(t, d.receive(), "map")
+			want, err := dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.cluster.v3.Cluster": xdstest.Constraints("id=" + id)})
+			xdstest.NoError(t, err)
+			if string(got.GetResource().GetValue()) != mapBytes(t, want) || !got.GetCacheControl().GetDoNotCache() {
+				t.Errorf("%s got %v, want %v, not to be cached", id, got, want.ToProto())
+			}
+		}
+		nodes := map[string]bool{}
+		for _, req := range r.up.Requests() {
+			if req.Node != nil {
+				nodes[req.Node.GetId()] = true
+			}
+		}
+		if !nodes["a"] || !nodes["b"] || nodes["relay"] {
+			t.Errorf("the nodes upstream are %v, want a and b", nodes)
+		}
+		// What is cacheable is shared.
+		for id, d := range clients {
+			subscribeTo(d, nil, clusterType, []string{"id=a"}, "c")
+			only(t, d.receive(), "c")
+			_ = id
+		}
+		if got := r.up.Attempts(); got != 3 {
+			t.Errorf("got %d streams upstream, want two for DPDS and one for the rest", got)
+		}
+		clients["b"].stop()
+		xdstest.NoError(t, r.up.WaitOpen(r.ctx, 2))
+	})
+}
+
+// mapBytes is the resource of DPDS as controlplane writes it.
+func mapBytes(t *testing.T, c dynparam.ByType) string {
+	t.Helper()
+	store := controlplane.NewStore()
+	_, err := store.Update(func(tx *controlplane.Tx) { tx.SetNamed("map", nil, c.ToProto()) })
+	xdstest.NoError(t, err)
+	return string(store.Resources(dynparam.MapTypeURL)[0].Any().GetValue())
+}
+
+// Any resource may be marked as not to be cached. The first answer, for the node of the group, is for
+// nobody.
+func TestDoNotCache(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.Linger = time.Hour }, "delta")
+	r.up.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		resources := resp.Resources
+		resp.Resources = nil
+		for _, res := range resources {
+			resp.Resources = append(resp.Resources, &discoverypb.Resource{
+				Name: res.GetName(), Version: res.GetVersion(), Resource: res.GetResource(),
+				CacheControl: &discoverypb.Resource_CacheControl{DoNotCache: true},
+			})
+		}
+		return resp
+	})
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	a, b := r.delta(), r.delta()
+	for id, d := range map[string]*deltaStream{"a": a, "b": b} {
+		subscribe(d, node(id), clusterType, "c")
+		if got := only(t, d.receive(), "c"); !got.GetCacheControl().GetDoNotCache() {
+			t.Errorf("%s got %v, want it not to be cached", id, got)
+		}
+	}
+	nodes := map[string]bool{}
+	for _, req := range r.up.Requests() {
+		if req.Node != nil {
+			nodes[req.Node.GetId()] = true
+		}
+	}
+	if !nodes["a"] || !nodes["b"] {
+		t.Errorf("the nodes upstream are %v, want a and b among them", nodes)
+	}
+	b.stop()
+	a.stop()
+	r.await("nothing of it is kept", func(s relay.Stats) bool { return s.Subscriptions == 0 })
+}
+
+// A denial is for a node, and not for others: each client is told its own.
+func TestDenialsAreNotShared(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, append(features, variants)...)
+		r.up.Update(t, func(tx *controlplane.Tx) {
+			tx.SetError(clusterType, "c", status.New(codes.PermissionDenied, "not for you"))
+		})
+		for _, id := range []string{"a", "b"} {
+			d := r.delta()
+			subscribe(d, node(id), clusterType, "c")
+			got := d.receive().GetResourceErrors()
+			if len(got) != 1 || got[0].GetErrorDetail().GetMessage() != "not for you" {
+				t.Fatalf("%s got %v, want the denial", id, got)
+			}
+			own := func(req xdstest.Request) bool { return req.Node.GetId() == id }
+			for _, req := range r.up.Requests() {
+				if own(req) {
+					own = nil
+					break
+				}
+			}
+			if own != nil {
+				t.Errorf("%s was not asked for by its own node", id)
+			}
+		}
+		// One that is let in has it, also after it was denied.
+		d := r.delta()
+		subscribe(d, node("late"), clusterType, "c")
+		d.receive()
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+		only(t, d.receive(), "c")
+	})
+}
+
+// Glob collections are passed on with their members, variants and changes.
+func TestCollections(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.Linger = -1 }, "delta", variants)
+	name := func(s string) string { return "xdstp://authority/envoy.config.cluster.v3.Cluster/" + s }
+	set := func(n, text string, params map[string]string) {
+		c := xdsmsg.EDSCluster(name(n), "")
+		c.AltStatName = text
+		r.up.SetVariant(t, params, c)
+	}
+	set("a", "", map[string]string{"env": "prod"})
+	set("b", "", map[string]string{"env": "test"})
+	set("c", "", nil)
+	all := func(d *deltaStream, n int) map[string]string {
+		t.Helper()
+		got := map[string]string{}
+		for len(got) < n {
+			for _, res := range d.receive().GetResources() {
+				got[res.GetName()+res.GetDynamicParameters()["env"]] = res.GetVersion()
+			}
+		}
+		return got
+	}
+	first, second := r.delta(), r.delta()
+	subscribeTo(first, node("first"), clusterType, []string{"env=prod"}, name("*"))
+	got := all(first, 2)
+	if got[name("a")+"prod"] == "" || got[name("c")] == "" {
+		t.Errorf("got %v, want a and c", got)
+	}
+	subscribeTo(second, node("second"), clusterType, []string{"env=test"}, name("*"))
+	if got := all(second, 2); got[name("b")+"test"] == "" || got[name("c")] == "" {
+		t.Errorf("got %v, want b and c", got)
+	}
+	set("c", "changed", nil)
+	all(first, 1)
+	all(second, 1)
+	r.up.Delete(t, clusterType, name("c"))
+	for _, d := range []*deltaStream{first, second} {
+		resp := d.receive()
+		if len(resp.GetRemovedResources())+len(resp.GetRemovedResourceNames()) == 0 {
+			t.Errorf("got %v, want the removal of c", resp)
+		}
+	}
+	second.stop()
+	r.await("the members go with their collection", func(s relay.Stats) bool { return s.Cached == 1 && s.Subscriptions == 1 })
+}
+
+// Wildcard subscriptions, as Envoy's, are passed on over delta, to clients of either protocol.
+func TestWildcards(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("a", ""), xdsmsg.EDSCluster("b", ""))
+	d, s := r.delta(), r.sotw()
+	d.send(&discoverypb.DeltaDiscoveryRequest{Node: node("d"), TypeUrl: clusterType})
+	got := map[string]string{}
+	for len(got) < 2 {
+		for _, res := range d.receive().GetResources() {
+			got[res.GetName()] = res.GetVersion()
+		}
+	}
+	if got["a"] != r.version(clusterType, "a") || got["b"] != r.version(clusterType, "b") {
+		t.Errorf("got %v, want a and b with their versions", got)
+	}
+	s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType})
+	if got := s.receive().GetResources(); len(got) != 2 {
+		t.Errorf("got %v over SotW, want two clusters", got)
+	}
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	only(t, d.receive(), "c")
+	if got := s.receive().GetResources(); len(got) != 3 {
+		t.Errorf("got %v over SotW, want three clusters", got)
+	}
+	r.up.Delete(t, clusterType, "a")
+	if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != "a" {
+		t.Errorf("got %v removed, want a", got)
+	}
+	if got := s.receive().GetResources(); len(got) != 2 {
+		t.Errorf("got %v over SotW, want two clusters", got)
+	}
+	if s := r.Stats(); s.Subscriptions != 1 || s.Cached != 2 {
+		t.Errorf("got %+v, want one subscription upstream and two clusters", s)
+	}
+}
+
+// A TTL is passed on, and so are the heartbeats that extend it; without these the resource expires.
+func TestTTLs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta")
+	const ttl = 2 * time.Second
+	r.up.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		resources := resp.Resources
+		resp.Resources = nil
+		for _, res := range resources {
+			resp.Resources = append(resp.Resources, &discoverypb.Resource{
+				Name: res.GetName(), Version: res.GetVersion(), Resource: res.GetResource(), Ttl: durationpb.New(ttl),
+			})
+		}
+		return resp
+	})
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	d := r.delta()
+	subscribe(d, node("a"), clusterType, "c")
+	first := only(t, d.receive(), "c")
+	if first.GetTtl().AsDuration() != ttl {
+		t.Errorf("got %v, want a TTL of %v", first, ttl)
+	}
+	xdstest.NoError(t, r.up.Send(&discoverypb.DeltaDiscoveryResponse{
+		TypeUrl: clusterType, Nonce: "heartbeat",
+		Resources: []*discoverypb.Resource{{Name: "c", Version: first.GetVersion(), Ttl: durationpb.New(ttl)}},
+	}))
+	beat := only(t, d.receive(), "c")
+	if beat.GetResource() != nil || beat.GetVersion() != first.GetVersion() || beat.GetTtl().AsDuration() != ttl {
+		t.Errorf("got %v, want a heartbeat", beat)
+	}
+	if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != "c" {
+		t.Errorf("got %v removed, want c, which has expired", got)
+	}
+}

@@ -1,0 +1,184 @@
+package statuspage
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// pictures takes screenshots in the sizes and colours that the page is made for, and checks that
+// it fits everywhere.
+func (c *chromium) pictures(name string) {
+	c.t.Helper()
+	for _, view := range []struct {
+		name          string
+		width, height int
+		scheme        string
+	}{{"wide", 1400, 900, "light"}, {"dark", 1400, 900, "dark"}, {"narrow", 400, 800, "light"}} {
+		c.resize(view.width, view.height)
+		c.scheme(view.scheme)
+		c.await("innerWidth === " + map[int]string{1400: "1400", 400: "400"}[view.width])
+		c.fits()
+		c.screenshot(name + "-" + view.name)
+	}
+}
+
+// What the program does is seen without a reload: a mesh with a rejected version, ignored fields, an
+// aggregate cluster and a backend that is down; then a route that moves.
+func TestBrowserFollowsTheMesh(t *testing.T) {
+	c := startChromium(t, 1400, 900)
+	one, two, down := testutils.StartBackend(t, "one"), testutils.StartBackend(t, "two"), testutils.StartBackend(t, "down")
+	down.Stop()
+	stable := xdsmsg.EDSCluster("stable", "")
+	stable.ConnectTimeout = durationpb.New(1)
+	stable.LbSubsetConfig = &clusterpb.Cluster_LbSubsetConfig{}
+	plane, conn := startChannel(t, "browser",
+		xdsmsg.DefaultListener("service", "routes"),
+		xdsmsg.RouteConfig("routes", "service",
+			xdsmsg.PathRoute("/grpc.testing.TestService/UnaryCall", "all"),
+			xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "stable", Weight: 9}, xdsmsg.Weighted{Cluster: "all", Weight: 1})),
+		stable, xdsmsg.SimpleEndpoints("stable", one.Addr(), two.Addr()),
+		xdsmsg.AggregateCluster("all", "broken", "stable"),
+		xdsmsg.EDSCluster("broken", ""), xdsmsg.SimpleEndpoints("broken", down.Addr()),
+	)
+	for range 50 {
+		xdstest.NoError(t, call(t, conn))
+	}
+	bad := xdsmsg.EDSCluster("broken", "")
+	bad.LbPolicy = clusterpb.Cluster_MAGLEV
+	plane.Set(t, bad)
+
+	c.navigate(serve(t, mux("/status/", Handler(WithControlPlane(plane.Control(), plane.Store()))), nil).URL + "/status/")
+	c.await(`document.querySelector("#live").textContent.includes("live")`)
+	for _, text := range []string{"xds:///service", "Resource graph", "stable", one.Addr(), "NACKED", "lb_policy", "2 ignored fields, 1 that may matter", "Clients of the control plane"} {
+		c.await(`document.body.innerText.includes(` + quote(text) + `)`)
+	}
+	// Every line of the graph leads from one box to another.
+	c.await(`document.querySelectorAll(".graph path").length >= 8`)
+	// The fields are listed when their number is clicked.
+	c.eval(`document.querySelector("[data-open]").click()`, nil)
+	c.await(`document.body.innerText.includes("lb_subset_config")`)
+
+	c.eval(`window.unchanged = true; document.querySelector('[data-set="graph.channel"]').focus()`, nil)
+	plane.Set(t, xdsmsg.EDSCluster("moved", ""), xdsmsg.SimpleEndpoints("moved", two.Addr()))
+	plane.Set(t, xdsmsg.RouteConfig("routes", "service", xdsmsg.PathRoute("/grpc.testing.TestService/UnaryCall", "all"), xdsmsg.PrefixRoute("", "moved")))
+	c.await(`document.querySelector(".graph").innerText.includes("moved")`)
+	xdstest.NoError(t, call(t, conn))
+	c.await(`document.querySelector('[data-section="traffic"]').innerText.includes("moved")`)
+	c.await(`window.unchanged && document.activeElement.dataset.set === "graph.channel"`)
+	// The link in the address shows the same again.
+	c.eval(`document.querySelector('[data-param="resources.q"]').value = "sta";
+		document.querySelector('[data-param="resources.q"]').dispatchEvent(new Event("input", {bubbles: true}))`, nil)
+	c.await(`location.hash.includes("resources.q=sta")`)
+	c.await(`!document.querySelector('[data-section="resources"] .body').innerText.includes("broken")`)
+
+	c.eval(`document.querySelector('#explain [name="method"]').value = "/grpc.testing.TestService/UnaryCall";
+		document.querySelector('#explain [name="header"]').value = "x-user: 7";
+		document.querySelector("#explain button").click()`, nil)
+	c.await(`document.querySelector("#explanation").innerText.includes("Routes tried")`)
+	c.await(`document.querySelector("#explanation").innerText.includes("broken")`)
+	c.pictures("mesh")
+
+	// Folding a section stops its events.
+	c.eval(`document.querySelector('[data-section="served"] summary').click()`, nil)
+	c.await(`location.hash.includes("show=") && !location.hash.includes("show=served")`)
+	c.quiet()
+}
+
+// Names are text, whatever they look like.
+func TestBrowserShowsHostileNamesAsText(t *testing.T) {
+	c := startChromium(t, 1400, 900)
+	backend := testutils.StartBackend(t, "b")
+	plane, conn := startChannel(t, hostile[1], hostileMesh(backend.Addr())...)
+	conn.Connect()
+	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
+	c.await(`document.querySelectorAll(".graph [data-set='graph.cluster']").length >= ` + "10")
+	c.await(`document.querySelector('[data-section="resources"]').innerText.includes("<script>")`)
+	text := c.text()
+	for _, want := range []string{hostile[0], hostile[1], hostile[2], hostile[3], `right\u{202e}to-left\u{2066} and \u{200b}nothing\u{0} and \u{1b}[31m`, "(65536 bytes)", `line\u{a}data: {}`, `\u{2028}\u{2029}\u{feff}`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not show %q", want)
+		}
+	}
+	c.eval(`for (const e of document.querySelectorAll("main *")) e.dispatchEvent(new MouseEvent("mouseover", {bubbles: true}))`, nil)
+	var found struct {
+		Owned            bool
+		Images, Scripts  int
+		Handlers, Styles int
+	}
+	c.eval(`({owned: "owned" in document.body.dataset, images: document.images.length, scripts: document.scripts.length,
+		handlers: [...document.querySelectorAll("*")].filter(e => [...e.attributes].some(a => a.name.startsWith("on"))).length,
+		styles: document.querySelectorAll("style, [style]").length})`, &found)
+	if found.Owned || found.Images != 0 || found.Scripts != 1 || found.Handlers != 0 || found.Styles != 0 {
+		t.Errorf("a name has become markup: %+v", found)
+	}
+	c.pictures("hostile")
+	c.quiet()
+}
+
+// 10,000 clusters: what is not shown is not sent, and what is searched for is found.
+func TestBrowserSearchesALargeMesh(t *testing.T) {
+	c := startChromium(t, 1400, 900)
+	backend := testutils.StartBackend(t, "b")
+	plane, conn := startChannel(t, "large", largeMesh(10_000, backend.Addr())...)
+	xdstest.NoError(t, call(t, conn))
+	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
+	c.await(`document.querySelector("#summary").innerText.includes("20,002 resources")`)
+	c.await(`document.querySelectorAll(".graph .box").length > 20`)
+	var elements int
+	c.eval(`document.querySelectorAll("*").length`, &elements)
+	if elements > 5000 {
+		t.Errorf("the page has %d elements", elements)
+	}
+	c.pictures("large")
+	for _, section := range []string{"graph", "resources", "served"} {
+		c.eval(`{const e = document.querySelector('[data-param="`+section+`.q"]'); e.value = "cluster-7777"; e.dispatchEvent(new Event("input", {bubbles: true}))}`, nil)
+		c.await(`document.querySelector('[data-section="` + section + `"] .body').innerText.includes("cluster-7777")`)
+		c.await(`!document.querySelector('[data-section="` + section + `"] .body').innerText.includes("cluster-1\n")`)
+	}
+	// Pages.
+	c.eval(`{const e = document.querySelector('[data-param="resources.q"]'); e.value = ""; e.dispatchEvent(new Event("input", {bubbles: true}))}`, nil)
+	c.await(`document.querySelector('[data-section="resources"] .pager')?.innerText.includes("1–25 of 20,002")`)
+	c.eval(`document.querySelector('[data-section="resources"] .pager [data-key="Next"]').click()`, nil)
+	c.await(`document.querySelector('[data-section="resources"] .pager').innerText.includes("26–50 of 20,002")`)
+	c.quiet()
+}
+
+// A control plane alone has no channels: the page shows its clients and resources.
+func TestBrowserShowsAControlPlaneAlone(t *testing.T) {
+	c := startChromium(t, 1400, 900)
+	plane := testutils.StartFakeServer(t)
+	plane.Set(t, largeMesh(20, "10.0.0.1:80")...)
+	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
+	c.await(`document.querySelector('[data-section="served"]').innerText.includes("cluster-1")`)
+	c.await(`!document.body.innerText.includes("Resource graph")`)
+	c.pictures("plane")
+	c.quiet()
+}
+
+// A running program can be photographed:
+//
+//	STATUSPAGE_URL=http://127.0.0.1:8080/ STATUSPAGE_SCREENSHOTS=/tmp go test ./statuspage -run TestBrowserPhotographs
+func TestBrowserPhotographs(t *testing.T) {
+	address := os.Getenv("STATUSPAGE_URL")
+	if address == "" {
+		t.Skip("STATUSPAGE_URL names no page")
+	}
+	c := startChromium(t, 1400, 900)
+	c.navigate(address)
+	c.await(`document.querySelectorAll(".section[open] .body > *").length > 3`)
+	c.pictures("program")
+	c.quiet()
+}
+
+// quote is a string of JavaScript.
+func quote(text string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(text) + `"`
+}

@@ -1,0 +1,79 @@
+package statuspage
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+func TestExplain(t *testing.T) {
+	backend := testutils.StartBackend(t, "b")
+	_, conn := startChannel(t, "explain",
+		xdsmsg.DefaultListener("service", "routes"),
+		xdsmsg.RouteConfig("routes", "service", xdsmsg.PathRoute("/a.B/C", "other"), xdsmsg.PrefixRoute("", "c")),
+		xdsmsg.EDSCluster("c", ""), xdsmsg.EDSCluster("other", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
+	xdstest.NoError(t, call(t, conn))
+	h := Handler()
+	query := url.Values{"target": {"xds:///service"}, "method": {"/grpc.testing.TestService/EmptyCall"}, "header": {"X-User: 7", "x-user:8"}}
+	w := get(t, h, "/explain?"+query.Encode())
+	var got struct{ Explanation explain.Explanation }
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	xdstest.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+	e := got.Explanation
+	if len(e.Routes) != 2 || e.Routes[0].Failed == nil || e.Routes[1].Share != 100 || len(e.Clusters) != 1 || e.Clusters[0].Name != "c" {
+		t.Errorf("explanation %s", w.Body)
+	}
+	xdstest.Equal(t, "headers", []string{"7", "8"}, e.Request.Headers["x-user"])
+
+	for query, want := range map[string]string{
+		"":                                      "",
+		"target=xds:///nobody&method=/a.B/C":    "nobody",
+		"target=xds:///service&method=nonsense": "nonsense",
+		"target=xds:///service&method=/a.B/C&header=x":                                    "NAME: VALUE",
+		"target=xds:///service&method=/a.B/C" + strings.Repeat("&header=x:1", 101):        "more than 100",
+		"target=xds:///service&method=/a.B/C&header=%3Cscript%3E%3A1":                     "script",
+		"target=xds:///service&method=" + url.QueryEscape("/a.B/<img src=x onerror=1>\n"): "",
+	} {
+		w := get(t, h, "/explain?"+query)
+		if w.Code != http.StatusBadRequest && w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%q: %d %s, want %q", query, w.Code, w.Body, want)
+		}
+		if kind := w.Header().Get("Content-Type"); kind != "application/json" && kind != "text/plain; charset=utf-8" {
+			t.Errorf("%q: Content-Type %q", query, kind)
+		}
+	}
+}
+
+// Of a long explanation the page gets what was chosen, and how much is left out.
+func TestLongExplanationsAreShortened(t *testing.T) {
+	e := &explain.Explanation{Clusters: []explain.Cluster{{Name: "c", Assignment: &explain.ClusterAssignment{Priorities: []explain.Priority{
+		{Localities: []explain.Locality{{Endpoints: make([]explain.Endpoint, 40)}, {Endpoints: make([]explain.Endpoint, 40)}}},
+		{Localities: []explain.Locality{{Endpoints: make([]explain.Endpoint, 5)}}},
+	}}}}}
+	for i := range 10_000 {
+		e.Routes = append(e.Routes, explain.Route{Index: i})
+		e.VirtualHosts = append(e.VirtualHosts, explain.VirtualHost{Name: fmt.Sprint(i)})
+	}
+	e.Routes[9_999].Share, e.VirtualHosts[5_000].Chosen = 100, true
+	s := shorten(e)
+	if n := len(s.Routes); n > routesExplained || n+s.RoutesLeft != 10_000 || s.Routes[n-1].Index != 9_999 || s.Routes[0].Index != 0 {
+		t.Errorf("%d routes and %d left, the last is %d", n, s.RoutesLeft, s.Routes[n-1].Index)
+	}
+	if n := len(s.VirtualHosts); n > hostsExplained || n+s.HostsLeft != 10_000 || s.VirtualHosts[n-1].Name != "5000" {
+		t.Errorf("%d virtual hosts and %d left, the last is %s", n, s.HostsLeft, s.VirtualHosts[n-1].Name)
+	}
+	p := s.Clusters[0].Assignment.Priorities
+	if len(p[0].Localities[0].Endpoints) != 40 || len(p[0].Localities[1].Endpoints) != 10 || len(p[1].Localities[0].Endpoints) != 0 || s.EndpointsLeft["c"] != 35 {
+		t.Errorf("endpoints left %v", s.EndpointsLeft)
+	}
+}

@@ -1,0 +1,327 @@
+package statuspage
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// graphView is the resources that a channel uses, from its Listener to its endpoints: the routes
+// that are shown, the clusters that these lead to, and the endpoints of a few of them.
+type graphView struct {
+	// Channels are those to choose from, and Channel is the one that is shown; 0: none.
+	Channels []channelChoice `json:"channels"`
+	More     int             `json:"more,omitempty"` // channels
+	Channel  uint64          `json:"channel"`
+	// Why says what there is instead of a graph.
+	Why      string        `json:"why,omitempty"`
+	Config   *configView   `json:"config,omitempty"`
+	Listener *resourceView `json:"listener,omitempty"`
+	// RouteConfig is nil if the Listener has the routes inline.
+	RouteConfig *resourceView   `json:"route_config,omitempty"`
+	Host        *hostView       `json:"host,omitempty"`
+	Routes      list[routeView] `json:"routes"`
+	Clusters    []clusterView   `json:"clusters"`
+	// MoreClusters is how many clusters the routes that are shown lead to besides.
+	MoreClusters int `json:"more_clusters,omitempty"`
+}
+
+type channelChoice struct {
+	Number uint64 `json:"number"`
+	Target string `json:"target"`
+}
+
+// configView is the channel's configuration as a whole.
+type configView struct {
+	Version  uint64   `json:"version"`
+	WaitsFor []string `json:"waits_for,omitempty"`
+	Waits    int      `json:"waits,omitempty"`
+	// Next is the RouteConfiguration that takes over when it has answered.
+	Next  string `json:"next,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// hostView is the virtual host for the channel.
+type hostView struct {
+	Name    string   `json:"name"`
+	Domains []string `json:"domains"`
+	// Others is the number of virtual hosts that are not for the channel.
+	Others int `json:"others,omitempty"`
+}
+
+// routeView is a route of the virtual host.
+type routeView struct {
+	Index int    `json:"index"`
+	Name  string `json:"name,omitempty"`
+	Match string `json:"match"`
+	// Action is what becomes of RPCs that are not forwarded.
+	Action string            `json:"action,omitempty"`
+	To     []destinationView `json:"to,omitempty"`
+}
+
+// destinationView is a cluster that a route leads to.
+type destinationView struct {
+	Cluster string `json:"cluster"`
+	// ID identifies the cluster among those of the graph. It is empty if a header names the
+	// cluster.
+	ID      string  `json:"id,omitempty"`
+	Percent float64 `json:"percent"`
+	Mirror  bool    `json:"mirror,omitempty"`
+}
+
+const (
+	choicesShown      = 100
+	domainsShown      = 10
+	routesShown       = 20
+	destinationsShown = 20 // of a route
+	graphClusters     = 40
+)
+
+func (v *view) graph() any {
+	const section = "graph"
+	g := graphView{Channels: []channelChoice{}, Routes: list[routeView]{Items: []routeView{}}, Clusters: []clusterView{}}
+	wanted := v.query.get(section, "channel")
+	var channel *inspect.Channel
+	for i := range v.snap.channels {
+		c := &v.snap.channels[i]
+		if channel == nil && wanted == "" || fmt.Sprint(c.Number) == wanted {
+			channel = c
+		}
+		if i < choicesShown {
+			g.Channels = append(g.Channels, channelChoice{c.Number, name(c.Target)})
+		} else {
+			g.More++
+		}
+	}
+	switch {
+	case channel != nil:
+		g.Channel = channel.Number
+		v.channelGraph(&g, channel)
+	case wanted != "":
+		g.Why = "The channel is closed."
+	default:
+		g.Why = "The process has no xDS channel in use. A channel is in use from its first RPC, or Connect, on."
+	}
+	return &g
+}
+
+// channelGraph fills in the graph of a channel.
+func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
+	config := channel.Config
+	if config == nil {
+		g.Why = clip(channel.Why, maxError)
+		return
+	}
+	g.Config = &configView{Version: config.Version, Waits: config.Waits, Error: clip(config.Error, maxError)}
+	for _, waited := range config.WaitsFor {
+		g.Config.WaitsFor = append(g.Config.WaitsFor, name(waited))
+	}
+	if config.NextRoutes != nil {
+		g.Config.Next = name(config.NextRoutes.Name)
+	}
+	client := v.clientOf(channel)
+	if client == nil {
+		g.Why = "The channel's client is not known any more."
+		return
+	}
+	listener := v.snap.find(client, typeurl.Listener, config.Listener.Name)
+	g.Listener = v.node(listener, "Listener", config.Listener.Name)
+	l, _ := valueOf[*xdsresource.Listener](listener)
+	if l == nil {
+		g.Why = "There is no Listener yet."
+		if channel.Mode == "DNS" {
+			g.Why = "DNS resolves the channel: " + clip(channel.Reason, maxError)
+		}
+		return
+	}
+	routes := l.RouteConfig
+	if config.Routes != nil {
+		e := v.snap.find(client, typeurl.RouteConfiguration, config.Routes.Name)
+		g.RouteConfig = v.node(e, "RouteConfiguration", config.Routes.Name)
+		routes, _ = valueOf[*xdsresource.RouteConfiguration](e)
+	}
+	if routes == nil {
+		g.Why = "There is no RouteConfiguration yet."
+		return
+	}
+	host := routes.VirtualHost(config.Authority)
+	if host == nil {
+		g.Why = fmt.Sprintf("None of the %d virtual hosts is for the channel.", len(routes.VirtualHosts))
+		return
+	}
+	g.Host = &hostView{Name: name(host.Name), Domains: []string{}, Others: len(routes.VirtualHosts) - 1}
+	for _, d := range host.Domains[:min(len(host.Domains), domainsShown)] {
+		g.Host.Domains = append(g.Host.Domains, name(d))
+	}
+	v.routes(g, host)
+	v.clustersOf(g, channel, client)
+}
+
+// valueOf returns the value of a resource in use.
+func valueOf[T any](e *entry) (T, bool) {
+	if e == nil {
+		var none T
+		return none, false
+	}
+	value, ok := e.Value().(T)
+	return value, ok
+}
+
+// clientOf returns the client that a configured channel uses.
+func (v *view) clientOf(channel *inspect.Channel) *xdsclient.Dump {
+	for _, c := range v.snap.clients {
+		if c.BootstrapFingerprint == channel.Config.Client {
+			return c
+		}
+	}
+	return nil
+}
+
+// node describes a resource; what nobody watches has no state.
+func (v *view) node(e *entry, typ, resource string) *resourceView {
+	if e == nil {
+		return &resourceView{Type: typ, Name: name(resource)}
+	}
+	r := v.resource(e)
+	return &r
+}
+
+// routes fills in the routes that are asked for, and the names of the clusters they lead to.
+func (v *view) routes(g *graphView, host *xdsresource.VirtualHost) {
+	find := v.query.find("graph")
+	var found, shown []int
+	for i, r := range host.Routes {
+		if find == "" || find.in(r.Name, r.Match.Path) || leadsTo(r, find) {
+			found = append(found, i)
+		}
+	}
+	g.Routes = listOf(len(host.Routes), found, v.query.from("graph"), routesShown, func(i int) routeView {
+		shown = append(shown, i)
+		return viewRoute(i, host.Routes[i])
+	})
+	names := newNameSet()
+	for _, i := range shown {
+		for d := range destinations(host.Routes[i]) {
+			if d.Cluster != "" {
+				names.add(d.Cluster)
+			}
+		}
+	}
+	g.MoreClusters = max(0, len(names.list)-graphClusters)
+	for _, n := range names.list[:min(len(names.list), graphClusters)] {
+		g.Clusters = append(g.Clusters, clusterView{ID: clusterID(n), full: n, Name: name(n)})
+	}
+}
+
+// clusterID identifies a cluster of the graph.
+func clusterID(cluster string) string { return idOf(cluster) }
+
+// nameSet is a list of different names.
+type nameSet struct {
+	list []string
+	has  map[string]bool
+}
+
+func newNameSet() *nameSet { return &nameSet{has: make(map[string]bool)} }
+
+func (s *nameSet) add(name string) {
+	if !s.has[name] {
+		s.has[name] = true
+		s.list = append(s.list, name)
+	}
+}
+
+// destinations iterates the clusters that a route forwards and mirrors RPCs to.
+func destinations(r *xdsresource.Route) func(yield func(destinationView) bool) {
+	return func(yield func(destinationView) bool) {
+		if forward, ok := r.Action.(*xdsresource.Forward); ok {
+			for i := range forward.Clusters {
+				c := &forward.Clusters[i]
+				if !yield(destinationView{Cluster: c.Name, ID: c.Header, Percent: 100 * float64(c.Weight) / float64(forward.TotalWeight())}) {
+					return
+				}
+			}
+		}
+		for i := range r.Mirrors {
+			m := &r.Mirrors[i]
+			share := 100.0
+			if m.FractionPerMillion != nil {
+				share = float64(*m.FractionPerMillion) / (matching.Million / 100)
+			}
+			if !yield(destinationView{Cluster: m.Cluster, ID: m.Header, Percent: share, Mirror: true}) {
+				return
+			}
+		}
+	}
+}
+
+func leadsTo(r *xdsresource.Route, find needle) bool {
+	for d := range destinations(r) {
+		if find.in(d.Cluster) {
+			return true
+		}
+	}
+	return false
+}
+
+func viewRoute(i int, r *xdsresource.Route) routeView {
+	view := routeView{Index: i, Name: name(r.Name), Match: clip(matchText(&r.Match), maxName)}
+	switch a := r.Action.(type) {
+	case *xdsresource.DirectResponse:
+		view.Action = fmt.Sprintf("fails with %v (status %d)", a.Code, a.HTTPStatus)
+	case *xdsresource.Redirect:
+		view.Action = fmt.Sprintf("fails with %v (redirect, status %d)", a.Code, a.HTTPStatus)
+	case *xdsresource.Unroutable:
+		view.Action = "fails with UNAVAILABLE: " + clip(a.Reason, maxError)
+	}
+	for d := range destinations(r) {
+		if len(view.To) == destinationsShown {
+			break
+		}
+		if d.Cluster == "" {
+			d.Cluster, d.ID = "the cluster that the header "+name(d.ID)+" names", ""
+		} else {
+			d.Cluster, d.ID = name(d.Cluster), clusterID(d.Cluster)
+		}
+		view.To = append(view.To, d)
+	}
+	return view
+}
+
+// matchText says what a route matches.
+func matchText(m *matching.Route) string {
+	var b strings.Builder
+	switch kind := map[matching.PathKind]string{matching.PathExact: "path", matching.PathRegex: "regex", matching.PathSeparatedPrefix: "path prefix"}[m.PathKind]; {
+	case kind != "":
+		fmt.Fprintf(&b, "%s %s", kind, pathText(m))
+	case m.Path == "" || m.Path == "/":
+		b.WriteString("any method")
+	default:
+		fmt.Fprintf(&b, "prefix %s", pathText(m))
+	}
+	if m.CaseInsensitive {
+		b.WriteString(", in any case")
+	}
+	for _, h := range m.Headers {
+		fmt.Fprintf(&b, ", header %s", h.Name)
+	}
+	for _, q := range m.Query {
+		fmt.Fprintf(&b, ", query %s", q.Name)
+	}
+	if m.FractionPerMillion != nil {
+		fmt.Fprintf(&b, ", %g%% of RPCs", float64(*m.FractionPerMillion)/(matching.Million/100))
+	}
+	return b.String()
+}
+
+func pathText(m *matching.Route) string {
+	if m.PathKind == matching.PathRegex && m.Regex.Regexp != nil {
+		return m.Regex.String()
+	}
+	return m.Path
+}

@@ -1,0 +1,186 @@
+package statuspage
+
+import (
+	"embed"
+	"fmt"
+	"hash/maphash"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dynxds/dynxds/controlplane"
+)
+
+// An Option changes what Handler returns.
+type Option func(*handler)
+
+// AllowHosts allows requests whose Host is one of the given DNS names, without port, beside IP
+// addresses and "localhost". It is for pages that have a name, such as one behind a proxy.
+// Names are compared without regard to case; "*" allows every Host, for a server that
+// authenticates all requests.
+func AllowHosts(names ...string) Option {
+	return func(h *handler) {
+		for _, name := range names {
+			h.hosts = append(h.hosts, strings.ToLower(name))
+		}
+	}
+}
+
+// WithControlPlane adds a control plane that runs in the process: its clients, with what each
+// of them has ACKed and NACKed, and the resources it serves. Either may be nil.
+func WithControlPlane(server *controlplane.Server, store *controlplane.Store) Option {
+	return func(h *handler) { h.plane = &plane{server: server, store: store} }
+}
+
+// Handler returns the status page of the process. It is safe for concurrent use, and starts no
+// goroutine.
+//
+// At most 32 browsers follow changes at a time; further ones get the status 503 and try
+// again. What they follow ends with the request's context, and when the http.Server
+// that serves them shuts down.
+func Handler(opts ...Option) http.Handler {
+	h := &handler{
+		refresh:   time.Second,
+		heartbeat: 15 * time.Second,
+		patience:  30 * time.Second,
+		streams:   make(chan struct{}, 32),
+		asking:    make(chan struct{}, 2),
+		seed:      maphash.MakeSeed(),
+		servers:   make(map[*http.Server]chan struct{}),
+	}
+	for _, opt := range opts {
+		opt(h)
+	}
+	return h
+}
+
+// handler is the page. It keeps nothing but the last snapshot and what is known of its resources.
+type handler struct {
+	hosts []string
+	plane *plane // nil: none
+
+	refresh   time.Duration // the least time between two snapshots
+	heartbeat time.Duration // the longest silence of a stream
+	patience  time.Duration // the longest time that a browser takes to read
+	// streams has an element for each stream that is open.
+	streams chan struct{}
+	// asking has an element for each explanation that is made.
+	asking chan struct{}
+	seed   maphash.Seed
+
+	snapshots snapshots
+	meter     meter
+
+	mu sync.Mutex
+	// servers has, for each server that a stream was opened on, what is closed when it shuts
+	// down.
+	servers map[*http.Server]chan struct{}
+}
+
+// contentTypes are those of the files, by extension.
+var contentTypes = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+}
+
+//go:embed page/index.html page/page.css page/page.js
+var files embed.FS
+
+// policy is the content security policy.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// ServeHTTP implements http.Handler. What is asked for is the last part of the path, so that
+// the prefix that the handler is mounted under does not matter.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "only GET and HEAD: the page changes nothing")
+		return
+	}
+	if len(r.URL.RawQuery) > maxQuery {
+		refuse(w, http.StatusRequestURITooLong, fmt.Sprintf("the query has more than %d bytes", maxQuery))
+		return
+	}
+	if fault := h.foreign(r); fault != "" {
+		refuse(w, http.StatusForbidden, fault)
+		return
+	}
+	switch name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]; name {
+	case "":
+		h.index(w, r)
+	case "page.css", "page.js":
+		h.file(w, r, name)
+	case "favicon.ico":
+		w.WriteHeader(http.StatusNoContent)
+	case "data":
+		h.data(w, r)
+	case "events":
+		h.events(w, r)
+	case "explain":
+		h.explain(w, r)
+	default:
+		refuse(w, http.StatusNotFound, "no such part of the page; its address ends in /")
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	http.Error(w, "statuspage: "+text, status)
+}
+
+// foreign says why a request is refused that another site may have caused, or returns "".
+func (h *handler) foreign(r *http.Request) string {
+	if site := r.Header.Get("Sec-Fetch-Site"); (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+		return "another site's page may not read this one"
+	}
+	host := strings.ToLower(hostOf(r.Host))
+	switch _, err := netip.ParseAddr(host); {
+	case err == nil, host == "localhost", strings.HasSuffix(host, ".localhost"),
+		slices.Contains(h.hosts, host), slices.Contains(h.hosts, "*"):
+		return ""
+	default:
+		return fmt.Sprintf("the Host %.100q is not allowed: any site could point a name at this server (DNS rebinding); "+
+			"use an IP address or localhost, or allow the name (statuspage.AllowHosts)", host)
+	}
+}
+
+// hostOf returns the host of a Host header, which may have a port.
+func hostOf(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		return host
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
+}
+
+// index serves the page. Its relative links need an address that ends in "/", which
+// http.StripPrefix may have removed.
+func (h *handler) index(w http.ResponseWriter, r *http.Request) {
+	asked, _, _ := strings.Cut(r.RequestURI, "?")
+	if last := path.Base(asked); r.URL.Path == "" && !strings.HasSuffix(asked, "/") && last != "." {
+		w.Header().Set("Location", "./"+last+"/")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return
+	}
+	h.file(w, r, "index.html")
+}
+
+func (h *handler) file(w http.ResponseWriter, _ *http.Request, name string) {
+	content, err := files.ReadFile("page/" + name)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error()) // Not reached: it is embedded.
+		return
+	}
+	w.Header().Set("Content-Type", contentTypes[path.Ext(name)])
+	_, _ = w.Write(content)
+}

@@ -1,0 +1,108 @@
+package statuspage
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// startChannel starts a control plane with the resources, and a channel to "service" that it
+// configures. The channel has not been used yet.
+func startChannel(t *testing.T, node string, resources ...proto.Message) (*testutils.FakeServer, *grpc.ClientConn) {
+	t.Helper()
+	plane := testutils.StartFakeServer(t)
+	plane.Set(t, resources...)
+	return plane, dial(t, plane, node)
+}
+
+func dial(t *testing.T, plane *testutils.FakeServer, node string) *grpc.ClientConn {
+	t.Helper()
+	builder, err := resolver.NewBuilder(plane.Bootstrap(node))
+	xdstest.NoError(t, err)
+	conn, err := grpc.NewClient("xds:///service", grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// call makes an RPC.
+func call(t *testing.T, conn *grpc.ClientConn) error {
+	t.Helper()
+	_, err := testgrpc.NewTestServiceClient(conn).EmptyCall(testutils.Context(t), new(testgrpc.Empty), grpc.WaitForReady(true))
+	return err
+}
+
+// newHandler is Handler, but for its options of this package.
+func newHandler(opts ...Option) *handler { return Handler(opts...).(*handler) }
+
+// get asks a handler in memory, for a host that is allowed.
+func get(t *testing.T, h http.Handler, target string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, target, nil)
+	r.Host = "localhost:1"
+	h.ServeHTTP(w, r.WithContext(testutils.Context(t)))
+	return w
+}
+
+// section asks for one section with further parameters.
+func section[T any](t *testing.T, h http.Handler, name string, parameters ...string) T {
+	t.Helper()
+	query := url.Values{"show": {name}}
+	for i := 0; i < len(parameters); i += 2 {
+		query.Add(parameters[i], parameters[i+1])
+	}
+	w := get(t, h, "/data?"+query.Encode())
+	if w.Code != http.StatusOK {
+		t.Fatalf("data: %d %s", w.Code, w.Body)
+	}
+	var all map[string]json.RawMessage
+	var one T
+	xdstest.NoError(t, json.Unmarshal(w.Body.Bytes(), &all))
+	xdstest.NoError(t, json.Unmarshal(all[name], &one))
+	return one
+}
+
+// await asks for a section until it is as wanted.
+func await[T any](t *testing.T, h http.Handler, name string, ok func(T) bool, parameters ...string) T {
+	t.Helper()
+	ctx := testutils.Context(t)
+	for {
+		got := section[T](t, h, name, parameters...)
+		if ok(got) {
+			return got
+		}
+		if err := ctx.Err(); err != nil {
+			text, _ := json.MarshalIndent(got, "", " ")
+			t.Fatalf("%s never came to be as wanted; it is %s", name, text)
+		}
+	}
+}
+
+func read(t *testing.T, ctx context.Context, address string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	xdstest.NoError(t, err)
+	resp, err := http.DefaultClient.Do(r)
+	xdstest.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	xdstest.NoError(t, err)
+	return resp.StatusCode, string(body)
+}

@@ -1,0 +1,95 @@
+package statuspage
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Bounds on what a browser may ask for.
+const (
+	maxQuery = 16 << 10 // bytes
+	maxValue = 200      // bytes of a parameter
+	maxOpen  = 20       // resources with details
+	maxFrom  = 1 << 30
+)
+
+// query is what a browser shows.
+type query struct {
+	// sections are those that are unfolded, each once.
+	sections []string
+	values   url.Values
+	// open are the ids of the resources that are unfolded.
+	open []string
+}
+
+// parseQuery reads the query of a URL. The error names the parameter.
+func parseQuery(values url.Values) (*query, error) {
+	q := &query{values: values, open: values["open"]}
+	if len(q.open) > maxOpen {
+		return nil, fmt.Errorf("open: %d resources, more than %d", len(q.open), maxOpen)
+	}
+	for name, list := range values {
+		for _, v := range list {
+			if len(v) > maxValue {
+				return nil, fmt.Errorf("%.20q: %d bytes, more than %d", name, len(v), maxValue)
+			}
+			if !utf8.ValidString(v) {
+				return nil, fmt.Errorf("%.20q: not UTF-8", name)
+			}
+		}
+	}
+	for _, name := range values["show"] {
+		if _, ok := sections[name]; !ok {
+			return nil, fmt.Errorf("show: there is no section %.20q", name)
+		}
+		if !slices.Contains(q.sections, name) {
+			q.sections = append(q.sections, name)
+		}
+	}
+	for name := range sections {
+		if text := values.Get(name + ".from"); text != "" {
+			if n, err := strconv.Atoi(text); err != nil || n < 0 || n > maxFrom {
+				return nil, fmt.Errorf("%s.from: want a number from 0 on", name)
+			}
+		}
+	}
+	return q, nil
+}
+
+// find returns what a section's list is searched for.
+func (q *query) find(section string) needle { return newNeedle(q.values.Get(section + ".q")) }
+
+// from returns where the shown part of a section's list begins.
+func (q *query) from(section string) int {
+	n, _ := strconv.Atoi(q.values.Get(section + ".from"))
+	return n
+}
+
+// get returns another parameter of a section.
+func (q *query) get(section, name string) string { return q.values.Get(section + "." + name) }
+
+// A list is the part of a longer list that is shown.
+type list[T any] struct {
+	// Total is the length of the list, and Found that of what the search leaves of it.
+	Total int `json:"total"`
+	Found int `json:"found"`
+	// From is the index of the first item among those found.
+	From  int `json:"from"`
+	Items []T `json:"items"`
+}
+
+// listOf returns the part of a list that is asked for: at most limit items from the given index
+// on, or the last ones if the list has become shorter. Only these are made.
+func listOf[S, T any](total int, found []S, from, limit int, item func(S) T) list[T] {
+	if from >= len(found) {
+		from = max(0, (len(found)-1)/limit*limit)
+	}
+	l := list[T]{Total: total, Found: len(found), From: from, Items: []T{}}
+	for _, s := range found[from:min(from+limit, len(found))] {
+		l.Items = append(l.Items, item(s))
+	}
+	return l
+}

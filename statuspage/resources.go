@@ -1,0 +1,141 @@
+package statuspage
+
+import (
+	"time"
+
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// resourceView is a resource and how it stands.
+type resourceView struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+	Name string `json:"name"`
+	// Variant is the constraints that it is watched with or, for the member of a collection or
+	// what a control plane serves, its parameters (xRFC TP2).
+	Variant string     `json:"variant,omitempty"`
+	State   string     `json:"state"`
+	Cached  bool       `json:"cached"`
+	Version string     `json:"version,omitempty"`
+	Updated *time.Time `json:"updated,omitempty"`
+	Server  string     `json:"server,omitempty"`
+	// Client is the node id of the client that has it, if the process has several clients.
+	Client string `json:"client,omitempty"`
+	// Bytes is the size of the version in use.
+	Bytes int `json:"bytes,omitempty"`
+	// Error is the last answer if it is an error. ErrorVersion is the version that was
+	// rejected or in which the resource was missing.
+	Error        string     `json:"error,omitempty"`
+	ErrorVersion string     `json:"error_version,omitempty"`
+	ErrorTime    *time.Time `json:"error_time,omitempty"`
+	// Ignored and Warnings count the ignored fields. Fields lists them for what is unfolded.
+	Ignored  int           `json:"ignored,omitempty"`
+	Warnings int           `json:"warnings,omitempty"`
+	Open     bool          `json:"open,omitempty"`
+	Fields   []ignoredView `json:"fields,omitempty"`
+}
+
+type ignoredView struct {
+	Path    string `json:"path"`
+	Reason  string `json:"reason"`
+	Warning bool   `json:"warning,omitempty"`
+	Places  int    `json:"places,omitempty"`
+}
+
+// resourcesView is the resources of all clients.
+type resourcesView struct {
+	list[resourceView]
+	// Types and States count all resources.
+	Types  []count `json:"types"`
+	States []count `json:"states"`
+	// Unread is the number of resources that were not looked at for ignored fields yet.
+	Unread int `json:"unread,omitempty"`
+}
+
+const resourcesShown = 25
+
+// readingTime bounds how long resources are looked at for ignored fields at a time.
+const readingTime = 200 * time.Millisecond
+
+func (v *view) resources() any {
+	const section = "resources"
+	find, typ, state := v.query.find(section), v.query.get(section, "type"), v.query.get(section, "state")
+	all := v.snap.entries
+	types, states := make(map[string]int), make(map[string]int)
+	var found []*entry
+	for _, e := range all {
+		short := typeName(e.TypeURL)
+		types[short]++
+		states[e.State.String()]++
+		switch {
+		case typ != "" && typ != short,
+			state == "trouble" && e.Failure == nil,
+			state != "" && state != "trouble" && state != "ignored" && state != e.State.String(),
+			!find.in(e.Name, e.Version, e.Server):
+		default:
+			found = append(found, e)
+		}
+	}
+	result := resourcesView{Types: counts(types), States: counts(states)}
+	if state == "ignored" {
+		found, result.Unread = v.withIgnored(found)
+	}
+	result.list = listOf(len(all), found, v.query.from(section), resourcesShown, v.resource)
+	return result
+}
+
+// withIgnored returns the resources with ignored fields. Reading them all may take long, so the
+// rest is left to the next view; unread is how many that are.
+func (v *view) withIgnored(entries []*entry) (found []*entry, unread int) {
+	deadline := time.Now().Add(readingTime)
+	for i, e := range entries {
+		if i%16 == 15 && time.Now().After(deadline) {
+			return found, len(entries) - i
+		}
+		if len(v.snap.ignoredIn(e)) > 0 {
+			found = append(found, e)
+		}
+	}
+	return found, 0
+}
+
+// resource describes a resource with its ignored fields.
+func (v *view) resource(e *entry) resourceView {
+	r := viewResource(e)
+	ignored := v.snap.ignoredIn(e)
+	r.Ignored = len(ignored)
+	r.Open = v.isOpen(r.ID)
+	if len(v.snap.clients) > 1 {
+		r.Client = name(e.client.Node.GetId())
+	}
+	for _, i := range ignored {
+		if i.Severity == xdsclient.SeverityWarning {
+			r.Warnings++
+		}
+		if r.Open {
+			r.Fields = append(r.Fields, ignoredView{clip(i.Path, maxName), clip(i.Reason, maxError), i.Severity == xdsclient.SeverityWarning, i.Places})
+		}
+	}
+	return r
+}
+
+// viewResource describes a resource.
+func viewResource(e *entry) resourceView {
+	r := resourceView{
+		ID: e.id(), Type: typeName(e.TypeURL), Name: name(e.Name), State: e.State.String(), Cached: e.Cached(),
+		Version: name(e.Version), Server: name(e.Server), Bytes: len(e.Any().GetValue()),
+	}
+	switch {
+	case e.Member && !e.Parameters.IsZero():
+		r.Variant = name(e.Parameters.String())
+	case !e.Member && !e.Constraints.IsZero():
+		r.Variant = name(e.Constraints.String())
+	}
+	if e.Cached() {
+		r.Updated = &e.LastUpdated
+	}
+	if f := e.Failure; f != nil {
+		r.Error, r.ErrorVersion, r.ErrorTime = errorText(f.Err), name(f.Version), &f.Time
+	}
+	return r
+}

@@ -1,0 +1,244 @@
+package statuspage
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// A version that is rejected is shown with its faults beside the one that stays in use, on the page and
+// among the changes.
+func TestRejectedVersion(t *testing.T) {
+	backend := testutils.StartBackend(t, "b")
+	plane, conn := startChannel(t, "rejected",
+		xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", "c")),
+		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
+	xdstest.NoError(t, call(t, conn))
+	bad := xdsmsg.EDSCluster("c", "")
+	bad.LbPolicy = clusterpb.Cluster_MAGLEV
+	plane.Set(t, bad)
+
+	h := quick(WithControlPlane(plane.Control(), plane.Store()))
+	got := await(t, h, "resources", func(r resourcesView) bool { return len(r.Items) == 1 }, "resources.state", "trouble")
+	c := got.Items[0]
+	if c.Type != "Cluster" || c.Name != "c" || c.State != "NACKED" || !c.Cached || c.Version == "" || c.ErrorVersion == "" || c.ErrorVersion == c.Version ||
+		!strings.Contains(c.Error, "lb_policy") || c.Updated == nil || c.ErrorTime == nil {
+		t.Errorf("resource %+v, want both versions and the fault of lb_policy", c)
+	}
+	if o := section[overview](t, h, "overview"); o.Troubled != 1 || o.Resources != 4 || o.Channels != 1 || !o.Plane {
+		t.Errorf("overview %+v, want one troubled resource of four", o)
+	}
+	await(t, h, "changes", func(l list[changes.Change]) bool {
+		return len(l.Items) > 0 && l.Items[0].Kind == changes.Rejected && strings.Contains(l.Items[0].Detail, "lb_policy")
+	}, "changes.q", "nacked")
+
+	peers := await(t, h, "peers", func(p peersView) bool { return p.NACKs == 1 }, "peers.state", "trouble")
+	for _, typ := range peers.Items[0].Types {
+		if nacked := typ.Type == "Cluster"; nacked != (typ.Reply == "NACK") || nacked != strings.Contains(typ.NACK, "lb_policy") {
+			t.Errorf("control plane: %+v", typ)
+		}
+	}
+}
+
+// Ignored fields are listed for a resource that is unfolded, and counted for the others.
+func TestIgnoredFields(t *testing.T) {
+	backend := testutils.StartBackend(t, "b")
+	c := xdsmsg.EDSCluster("c", "")
+	c.ConnectTimeout = durationpb.New(1)
+	c.LbSubsetConfig = &clusterpb.Cluster_LbSubsetConfig{}
+	_, conn := startChannel(t, "ignored",
+		xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", "c")),
+		c, xdsmsg.SimpleEndpoints("c", backend.Addr()))
+	xdstest.NoError(t, call(t, conn))
+
+	h := quick()
+	got := section[resourcesView](t, h, "resources", "resources.state", "ignored")
+	if len(got.Items) != 1 || got.Items[0].Name != "c" || got.Items[0].Ignored != 2 || got.Items[0].Warnings != 1 || got.Items[0].Open || got.Items[0].Fields != nil {
+		t.Fatalf("with ignored fields: %+v, want the Cluster alone, folded", got.Items)
+	}
+	got = section[resourcesView](t, h, "resources", "resources.state", "ignored", "open", got.Items[0].ID)
+	if f := got.Items[0].Fields; len(f) != 2 || f[0].Path != "lb_subset_config" || !f[0].Warning || f[1].Path != "connect_timeout" || f[1].Warning {
+		t.Errorf("fields %+v, want lb_subset_config, which matters, and connect_timeout", f)
+	}
+}
+
+// hostile are names that a page could stumble over.
+var hostile = []string{
+	`<script>document.body.dataset.owned="1"</script>`,
+	`"><img src=x onerror="document.body.dataset.owned=1">`,
+	`' onmouseover='document.body.dataset.owned=1`,
+	"javascript:document.body.dataset.owned=1",
+	"</script></style></textarea><svg onload=document.body.dataset.owned=1>",
+	"right\u202eto-left\u2066 and \u200bnothing\x00 and \x1b[31m",
+	"{{constructor.constructor('document.body.dataset.owned=1')()}}${document.body.dataset.owned=1}",
+	"line\ndata: {}\n\nevent: overview",
+	"\u2028\u2029\ufeff",
+	strings.Repeat("long", 16<<10),
+}
+
+// hostileMesh has the names wherever a name can be.
+func hostileMesh(backend string) []proto.Message {
+	var resources []proto.Message
+	config := xdsmsg.RouteConfig(hostile[0], "service")
+	for i, n := range hostile {
+		route := xdsmsg.PrefixRoute("/"+n, n)
+		route.Name = n
+		config.VirtualHosts[0].Routes = append(config.VirtualHosts[0].Routes, route)
+		assignment := xdsmsg.SimpleEndpoints(n, backend)
+		assignment.Endpoints[0].Locality.Zone = n
+		resources = append(resources, xdsmsg.EDSCluster(n, ""), assignment)
+		if i == 1 {
+			config.VirtualHosts[0].Name = n
+		}
+	}
+	return append(resources, xdsmsg.DefaultListener("service", hostile[0]), config)
+}
+
+func TestHostileNamesAreBoundedText(t *testing.T) {
+	backend := testutils.StartBackend(t, "b")
+	plane, conn := startChannel(t, hostile[1], hostileMesh(backend.Addr())...)
+	_ = call // The RPC would find no route.
+	conn.Connect()
+	h := quick(WithControlPlane(plane.Control(), plane.Store()))
+	await(t, h, "graph", func(g graphView) bool { return len(g.Clusters) == len(hostile) })
+	all := "/data?show=overview&show=channels&show=clients&show=graph&show=resources&show=traffic&show=changes&show=peers&show=served"
+	w := get(t, h, all)
+	if w.Code != 200 || !json.Valid(w.Body.Bytes()) || w.Header().Get("Content-Type") != "application/json" {
+		t.Fatalf("data: %d %s", w.Code, w.Header().Get("Content-Type"))
+	}
+	if body := w.Body.String(); strings.ContainsAny(body, "<>\n\x00\u2028\u2029") {
+		t.Error("the answer has characters that could end a script or an event")
+	}
+	if n := w.Body.Len(); n > 200<<10 {
+		t.Errorf("the answer has %d bytes: long names are not cut", n)
+	}
+	f := follow(t, serve(t, h, nil).URL+strings.Replace(all, "data", "events", 1))
+	for seen := map[string]bool{}; len(seen) < len(sections); {
+		event, data := f.next()
+		if event == "" || event != "hello" && event != ":" && sections[event] == nil || !json.Valid([]byte(data)) {
+			t.Fatalf("event %q with %.100s", event, data)
+		}
+		if sections[event] != nil {
+			seen[event] = true
+		}
+	}
+}
+
+// Of a large mesh only what is shown is sent, and what is searched for is found.
+func TestLargeMesh(t *testing.T) {
+	const clusters = 10_000
+	backend := testutils.StartBackend(t, "b")
+	plane, conn := startChannel(t, "large", largeMesh(clusters, backend.Addr())...)
+	xdstest.NoError(t, call(t, conn))
+	h := quick(WithControlPlane(plane.Control(), plane.Store()))
+	await(t, h, "overview", func(o overview) bool { return o.Resources == 2*clusters+2 })
+	for _, name := range []string{"overview", "channels", "clients", "graph", "resources", "traffic", "changes", "peers", "served"} {
+		w := get(t, h, "/data?show="+name)
+		if n := w.Body.Len(); w.Code != 200 || n > 100<<10 {
+			t.Errorf("%s: %d with %d bytes, want at most 100 kB", name, w.Code, n)
+		}
+	}
+	g := section[graphView](t, h, "graph", "graph.q", "CLUSTER-7777")
+	if g.Routes.Total != clusters+1 || g.Routes.Found != 1 || len(g.Clusters) != 1 || g.Clusters[0].Name != "cluster-7777" {
+		t.Errorf("graph: %d of %d routes, clusters %+v", g.Routes.Found, g.Routes.Total, g.Clusters)
+	}
+	r := section[resourcesView](t, h, "resources", "resources.q", "cluster-777", "resources.type", "Cluster")
+	if r.Total != 2*clusters+2 || r.Found != 11 || len(r.Items) != 11 {
+		t.Errorf("resources: %d of %d", r.Found, r.Total)
+	}
+	last := section[resourcesView](t, h, "resources", "resources.from", "1000000")
+	if last.From >= last.Found || last.From+len(last.Items) != last.Found {
+		t.Errorf("last page from %d with %d of %d", last.From, len(last.Items), last.Found)
+	}
+	s := section[servedView](t, h, "served", "served.q", "cluster-9999")
+	if s.Total != 2*clusters+2 || s.Found != 2 {
+		t.Errorf("served: %d of %d", s.Found, s.Total)
+	}
+}
+
+// largeMesh has a route to each of many clusters, and one to the first for all methods.
+func largeMesh(clusters int, backend string) []proto.Message {
+	config := xdsmsg.RouteConfig("routes", "service")
+	resources := []proto.Message{xdsmsg.DefaultListener("service", "routes"), config}
+	for i := range clusters {
+		n := fmt.Sprintf("cluster-%d", i)
+		config.VirtualHosts[0].Routes = append(config.VirtualHosts[0].Routes, xdsmsg.PathRoute("/service/"+n, n))
+		resources = append(resources, xdsmsg.EDSCluster(n, ""), xdsmsg.SimpleEndpoints(n, backend))
+	}
+	config.VirtualHosts[0].Routes = append(config.VirtualHosts[0].Routes, xdsmsg.PrefixRoute("", "cluster-0"))
+	return resources
+}
+
+func TestText(t *testing.T) {
+	if got := name(strings.Repeat("é", 32<<10)); len(got) > maxName+20 || !strings.HasSuffix(got, "… (65536 bytes)") {
+		t.Errorf("name of 64 KiB: %q", got)
+	}
+	for _, tc := range []struct {
+		find, text string
+		want       bool
+	}{
+		{"", "x", true}, {"ABC", "xabcx", true}, {"abc", "xABC", true}, {" abc ", "abc", true}, {"abc", "ab", false}, {"c", "", false}, {"é", "É", false}, {"É", "É", true},
+	} {
+		if got := newNeedle(tc.find).in(tc.text); got != tc.want {
+			t.Errorf("%q in %q: %v", tc.find, tc.text, got)
+		}
+	}
+}
+
+// What a viewer of 10,000 clusters costs: a new snapshot, and each section.
+func BenchmarkLargeMesh(b *testing.B) {
+	const clusters = 10_000
+	plane, err := testutils.NewFakeServer()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer plane.Close()
+	plane.Set(b, largeMesh(clusters, "127.0.0.1:1")...)
+	builder, err := resolver.NewBuilder(plane.Bootstrap("bench"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	conn, err := grpc.NewClient("xds:///service", grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	conn.Connect()
+	h := newHandler(WithControlPlane(plane.Control(), plane.Store()))
+	snap := takeSnapshot(nil)
+	for len(snap.entries) < 2*clusters+2 {
+		if b.Context().Err() != nil {
+			b.Fatal("the resources never arrived")
+		}
+		snap = takeSnapshot(nil)
+	}
+	b.Run("snapshot", func(b *testing.B) {
+		for b.Loop() {
+			takeSnapshot(snap)
+		}
+	})
+	q, err := parseQuery(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, section := range sections {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				section(&view{ctx: b.Context(), handler: h, snap: snap, query: q})
+			}
+		})
+	}
+}

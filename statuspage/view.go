@@ -1,0 +1,77 @@
+package statuspage
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// view is what one browser is shown at one moment.
+type view struct {
+	ctx     context.Context
+	handler *handler
+	snap    *snapshot
+	query   *query
+	// reading is that of the section "traffic". A stream keeps it until the next one.
+	reading *reading
+}
+
+// sections are the parts of the page that a browser asks for, by the names that it knows. Each
+// returns a value for JSON, of bounded size.
+var sections map[string]func(*view) any
+
+func init() {
+	// Not in the declaration: a section may lead back to the names of all.
+	sections = map[string]func(*view) any{
+		"overview":  (*view).overview,
+		"channels":  (*view).channels,
+		"clients":   (*view).clients,
+		"graph":     (*view).graph,
+		"resources": (*view).resources,
+		"traffic":   (*view).traffic,
+		"changes":   (*view).changes,
+		"peers":     (*view).peers,
+		"served":    (*view).served,
+	}
+}
+
+// unfinished reports whether a section goes on where the last view stopped.
+func (v *view) unfinished(name string) bool {
+	return name == "resources" && v.query.get(name, "state") == "ignored"
+}
+
+func (v *view) isOpen(id string) bool {
+	for _, open := range v.query.open {
+		if open == id {
+			return true
+		}
+	}
+	return false
+}
+
+// data answers with the sections that are asked for, as one object.
+func (h *handler) data(w http.ResponseWriter, r *http.Request) {
+	q, err := parseQuery(r.URL.Query())
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	h.snapshots.changed()
+	v := &view{ctx: r.Context(), handler: h, snap: h.snapshots.get(h.refresh), query: q}
+	answer := map[string]any{"now": time.Now()}
+	for _, name := range q.sections {
+		answer[name] = sections[name](v)
+	}
+	writeJSON(w, answer)
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	content, err := json.Marshal(value)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(content)
+}

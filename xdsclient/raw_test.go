@@ -1,0 +1,186 @@
+package xdsclient
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// rawClusters is the type of clusters for a program that passes them on.
+func rawClusters() *ResourceType {
+	return &ResourceType{TypeURL: newTestTypes().clusters.TypeURL, Name: "Cluster", FullStateInSotW: true}
+}
+
+// changed is the last resource of a response, with a change.
+func changed(change func(*discoveryv3.Resource)) part {
+	return func(r *discoveryv3.DeltaDiscoveryResponse) { change(r.Resources[len(r.Resources)-1]) }
+}
+
+// raw waits for a resource and checks its text.
+func (e *ear) raw(text string) *Raw {
+	e.t.Helper()
+	r, ok := e.value().(*Raw)
+	if !ok {
+		e.t.Fatal("the watcher got no *Raw")
+	}
+	got := new(clusterv3.Cluster)
+	if err := r.Resource.UnmarshalTo(got); err != nil || got.GetAltStatName() != text {
+		e.t.Fatalf("got cluster %v, %v, want one with %q", got, err, text)
+	}
+	return r
+}
+
+// A type without a decoder gives its watchers what the server sent, and tells them of each change
+// of it: one of the version, of the cache control, and a TTL that is extended.
+func TestRawResourcesOverDelta(t *testing.T) {
+	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		ear, _ := listen(t, c, clusters, "alias")
+		s := server.delta()
+		s.request()
+		s.send(clusters, "n1", has("a", "1", cluster("a", "x"), "alias", "other"))
+		r := ear.raw("x")
+		if r.Name != "a" || r.Version != "1" || len(r.Aliases) != 2 || r.Aliases[0] != "alias" || r.TTL != 0 || r.DoNotCache || !r.Parameters.IsZero() {
+			t.Errorf("got %+v", r)
+		}
+		if want := mustMarshal(t, cluster("a", "x")); string(r.Resource.GetValue()) != string(want) {
+			t.Errorf("got the bytes %q, want %q", r.Resource.GetValue(), want)
+		}
+		s.send(clusters, "n2", has("a", "1", cluster("a", "x"), "alias", "other"))
+		ear.silent()
+		s.send(clusters, "n3", has("a", "2", cluster("a", "x"), "alias", "other"))
+		if r := ear.raw("x"); r.Version != "2" {
+			t.Errorf("got version %q, want 2", r.Version)
+		}
+		s.send(clusters, "n4", has("a", "2", cluster("a", "x"), "alias", "other"), changed(func(r *discoveryv3.Resource) {
+			r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true}
+		}))
+		if r := ear.raw("x"); !r.DoNotCache {
+			t.Error("DoNotCache is false")
+		}
+		if rejected := c.Stats().Rejected; rejected != 0 {
+			t.Errorf("%d responses were rejected", rejected)
+		}
+	})
+}
+
+// A heartbeat extends a TTL, even if the response repeats the last one.
+func TestRawResourcesHaveTTLs(t *testing.T) {
+	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		ear, _ := listen(t, c, clusters, "a")
+		ttl := changed(func(r *discoveryv3.Resource) { r.Ttl = durationpb.New(1500 * time.Millisecond) })
+		s := server.delta()
+		s.request()
+		s.send(clusters, "n1", has("a", "1", cluster("a", "x")), ttl)
+		first := ear.raw("x")
+		if first.TTL != 1500*time.Millisecond {
+			t.Errorf("got a TTL of %v, want 1.5 s", first.TTL)
+		}
+		last := first.Time
+		for _, nonce := range []string{"n2", "n3", "n4"} {
+			pass(time.Second)
+			s.send(clusters, nonce, has("a", "1", nil), ttl)
+			r := ear.raw("x")
+			if r.TTL != first.TTL || r.Time.Sub(last) != time.Second {
+				t.Errorf("%s: got a TTL of %v from %v on, want %v from %v on", nonce, r.TTL, r.Time, first.TTL, last.Add(time.Second))
+			}
+			last = r.Time
+		}
+		s.send(clusters, "n5", has("a", "1", nil))
+		if r := ear.raw("x"); r.TTL != 0 {
+			t.Errorf("got a TTL of %v after one without, want none", r.TTL)
+		}
+	})
+}
+
+// Resources that are not wrapped have their name in field 1, and no version of their own: that of
+// the response says nothing of one of them.
+func TestRawResourcesInSotW(t *testing.T) {
+	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		a, _ := listen(t, c, clusters, "a")
+		b, _ := listen(t, c, clusters, "b")
+		s := server.stream()
+		s.send(clusters, "1", "n1", cluster("a", "x"), wrap(t, "b", cluster("b", "x")))
+		if r := a.raw("x"); r.Version != "" || r.Name != "a" {
+			t.Errorf("got version %q of %q, want none of a", r.Version, r.Name)
+		}
+		b.raw("x")
+		s.send(clusters, "2", "n2", cluster("a", "x"), wrap(t, "b", cluster("b", "y")))
+		b.raw("y")
+		a.silent()
+		// What has no name is rejected.
+		s.send(clusters, "3", "n3", &clusterv3.Cluster{AltStatName: "z"})
+		a.silent()
+		if rejected := c.Stats().Rejected; rejected != 1 {
+			t.Errorf("%d responses were rejected, want 1", rejected)
+		}
+	})
+}
+
+// What those reject to whom a resource was passed on is a NACK of the last response, once, unless
+// there is another version since.
+func TestRawResourceIsRejected(t *testing.T) {
+	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		ear, _ := listen(t, c, clusters, "a")
+		s := server.delta()
+		s.request()
+		s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
+		s.expect(deltaWant{typ: clusters, nonce: "n1"})
+		first := ear.raw("x")
+		first.Reject(errors.New("no use"))
+		s.expect(deltaWant{typ: clusters, nonce: "n1", nack: `Cluster "a": no use`})
+		s.send(clusters, "n2", has("a", "2", cluster("a", "y")))
+		s.expect(deltaWant{typ: clusters, nonce: "n2"})
+		ear.raw("y")
+		first.Reject(errors.New("late"))
+		s.quiet()
+	})
+}
+
+// The same in SotW.
+func TestRawResourceIsRejectedInSotW(t *testing.T) {
+	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		ear, _ := listen(t, c, clusters, "a")
+		s := server.stream()
+		s.request()
+		s.send(clusters, "1", "n1", cluster("a", "x"))
+		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n1", names: []string{"a"}})
+		ear.raw("x").Reject(errors.New("no use"))
+		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n1", names: []string{"a"}, nack: true})
+		s.quiet()
+	})
+}
+
+// A server's error has its status, with the details.
+func TestStatusOfAnError(t *testing.T) {
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+		detail, err := anypb.New(cluster("detail", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := &statuspb.Status{Code: int32(codes.PermissionDenied), Message: "not for you", Details: []*anypb.Any{detail}}
+		ear, _ := listen(t, c, types.clusters, "a")
+		missing, _ := listen(t, c, types.clusters, "b")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", lacks("b"), fails("a", codes.PermissionDenied, ""), func(r *discoveryv3.DeltaDiscoveryResponse) { r.ResourceErrors[0].ErrorDetail = sent })
+		if got, ok := ear.fault(KindServer).Status(); !ok || !proto.Equal(got.Proto(), sent) {
+			t.Errorf("got %v, %v, want %v", got, ok, sent)
+		}
+		if got, ok := missing.fault(KindDoesNotExist).Status(); ok || got.Code() != codes.NotFound || got.Message() == "" {
+			t.Errorf("got %v, %v, want NOT_FOUND and a reason that the server did not send", got, ok)
+		}
+	})
+}
