@@ -48,7 +48,9 @@ func Build(in Input, previous *Mesh) (*Mesh, error) {
 		return nil, err
 	}
 	b.compileServices()
+	b.mesh.shared = make(map[resourceKey]*Resource)
 	b.compileServers()
+	b.compileMissing()
 	b.compileDestinations()
 	if err := b.faults.Err(); err != nil {
 		return nil, err
@@ -192,6 +194,9 @@ func (b *builder) compileDestinations() {
 // destination compiles the routes to a service, or reuses those of the previous mesh.
 func (b *builder) destination(name string) *destination {
 	c := compiler{naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name)}
+	if s := b.mesh.services[name]; s != nil {
+		c.settings = s.Route
+	}
 	c.parts = slices.Concat(b.parts[""], b.parts[name])
 	slices.SortFunc(c.parts, meshpolicy.Part.Compare)
 	c.denials = slices.Concat(b.denials[""], b.denials[name])

@@ -135,37 +135,59 @@ func TestBuild_ReusesUnchangedResources(t *testing.T) {
 	}
 }
 
-// xRFC TP3: a reference to a missing service is NOT_FOUND for the clients that have the rule.
+// xRFC TP3: a missing service is NOT_FOUND. Kuma (meshhttproute, UnresolvedBackendRefsWeight, and mirrors that do
+// not resolve): rules that refer to it do not take the other routes with them.
 func TestBuild_MissingServices(t *testing.T) {
 	t.Parallel()
 	policies := []*Policy{
 		policytest.New("good", TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
 		policytest.New("bad", TargetRef{Name: "frontend"}, policytest.To("s",
-			meshpolicy.Rule{BackendRefs: policytest.Send("gone")}, meshpolicy.Rule{Matches: policytest.On(policytest.Exact("/a/b")), Filters: []meshpolicy.Filter{{Type: meshpolicy.RequestMirror, Mirror: &policytest.Send("lost")[0]}}})),
+			meshpolicy.Rule{BackendRefs: []meshpolicy.BackendRef{{Name: "s", Weight: 3}, {Name: "gone", Tags: map[string]string{"v": "1"}, Weight: 1}}},
+			meshpolicy.Rule{Matches: policytest.On(policytest.Exact("/a/b")), Filters: []meshpolicy.Filter{{Type: meshpolicy.RequestMirror, Mirror: &policytest.Send("lost")[0]}}})),
+		policytest.New("worse", TargetRef{}, policytest.To("t", meshpolicy.Rule{BackendRefs: []meshpolicy.BackendRef{{Name: "gone", Tags: map[string]string{"v": "1"}, Weight: 1}}})),
 		policytest.New("void", TargetRef{}, policytest.To("nowhere", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
 		policytest.New("wide", TargetRef{}, meshpolicy.To{Rules: []meshpolicy.Rule{{Matches: policytest.On(policytest.Exact("/c/d"))}}}),
 	}
-	m := accepted(t, Input{Policies: policies, Services: services("s")}, nil)
-	if r := m.Routes(Client{}, "s"); r.Message == nil {
-		t.Errorf("clients that the bad policy does not select get %v", r.Err)
-	}
-	r := m.Routes(frontend, "s")
-	want := `the routes to "s" cannot be made: policy bad mirrors requests to service "lost", policy bad sends requests to service "gone", which the mesh does not have`
-	if r.Err.Code() != codes.NotFound || r.Err.Message() != want {
-		t.Errorf("frontend gets %v", r.Err)
+	m := accepted(t, Input{Policies: policies, Services: services("s", "t")}, nil)
+	for implementation, gone := range map[Implementation]string{Dynxds: "gone;v=1", Envoy: "gone;v=1", GRPCGo: "gone;v=1;no-such-service", OtherGRPC: "gone;v=1;no-such-service"} {
+		host := hostFor(t, m.Routes(Client{Service: "frontend", Implementation: implementation}, "s"))
+		mirrored, split := host.Routes[0], host.Routes[len(host.Routes)-1]
+		if len(mirrored.Mirrors) > 0 || clusterOf(t, mirrored) != "s" {
+			t.Errorf("%v: the route with the missing mirror is %+v", implementation, mirrored)
+		}
+		clusters := split.Action.(*xdsresource.Forward).Clusters
+		if len(clusters) != 2 || clusters[0].Name != "s" || clusters[0].Weight != 3 || clusters[1].Name != gone || clusters[1].Weight != 1 {
+			t.Errorf("%v: requests are sent to %+v", implementation, clusters)
+		}
 	}
 	var got []string
 	for _, r := range m.Resources() {
-		if r.Name == "nowhere" {
+		if r.Err != nil {
 			got = append(got, r.TypeURL[len("type.googleapis.com/envoy.config."):]+" "+r.Err.Code().String()+" "+r.Err.Message())
 		}
 	}
+	slices.Sort(got)
 	policytest.Equal(t, "errors in place of resources", []string{
+		`cluster.v3.Cluster NotFound the mesh has no service "gone", to which requests are sent by policy bad, policy worse`,
 		`listener.v3.Listener NotFound the mesh has no service "nowhere", which is named by policy void`,
 		`route.v3.RouteConfiguration NotFound the mesh has no service "nowhere", which is named by policy void`,
 	}, got)
-	// When the service comes, everything is well.
-	m = accepted(t, Input{Policies: policies, Services: services("s", "gone", "lost", "nowhere")}, m)
+	// When the services come, everything is well, and the error in place of the Cluster is replaced.
+	before := m
+	m = accepted(t, Input{Policies: policies, Services: services("s", "t", "gone", "lost", "nowhere")}, before)
+	changed, removed := m.Changes(before)
+	is := func(r *Resource) bool { return r.TypeURL == ClusterType && r.Name == "gone;v=1" }
+	if !slices.ContainsFunc(changed, is) || slices.ContainsFunc(removed, is) {
+		t.Errorf("%v changed, %v was removed", changed, removed)
+	}
+	changed, removed = before.Changes(m)
+	if !slices.ContainsFunc(changed, is) || slices.ContainsFunc(removed, is) {
+		t.Errorf("the other way round, %v changed, %v was removed", changed, removed)
+	}
+	again := mustBuild(t, Input{Policies: slices.Clone(policies), Services: services("s", "t")}, before)
+	if changed, removed = again.Changes(before); len(changed)+len(removed) > 0 {
+		t.Errorf("without a change, %v changed, %v was removed", changed, removed)
+	}
 	for _, r := range m.Resources() {
 		if r.Err != nil {
 			t.Errorf("%s: %v", r.Name, r.Err)

@@ -60,6 +60,7 @@ func compileService(n naming, places places, s *Service, subsets []meshpolicy.Su
 	}
 	for _, sub := range append([]meshpolicy.Subset{meshpolicy.NewSubset(s.Name, nil)}, subsets...) {
 		cluster := n.cluster(sub)
+		proto.Merge(cluster, s.Cluster)
 		cluster.TransportSocket, cluster.Metadata = socket, places.cluster(s)
 		r.add(ClusterType, cluster.GetName(), cluster)
 		if err := r.addEndpoints(n, places, s, sub); err != nil {
@@ -133,7 +134,7 @@ func serviceDigest(places places, s *Service, subsets []string) ([sha256.Size]by
 	if s.TLS != nil {
 		fmt.Fprintf(h, "%d %q %q\n", s.TLS.Mode, s.TLS.Identity, s.TLS.Roots)
 	}
-	for _, m := range append(messages, socket) {
+	for _, m := range append(messages, socket, s.Cluster) {
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
 			return [sha256.Size]byte{}, err
@@ -294,6 +295,9 @@ func (s *Service) check() []document.Fault {
 	}
 	if total > math.MaxUint32 {
 		fault("endpoints", "service %s: the weights add up to %d, more than %d", s.Name, total, uint32(math.MaxUint32))
+	}
+	if extra := s.beyondSettings(); extra != "" {
+		fault("", "service %s: the settings have %s, which is not among those that a service may have", s.Name, extra)
 	}
 	s.TLS.check(func(path, problem string, args ...any) {
 		fault(path, "service %s: "+problem, append([]any{s.Name}, args...)...)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -53,6 +54,8 @@ type compiler struct {
 	exists  bool
 	parts   []meshpolicy.Part
 	denials []Denial
+	// settings are those of the service, or nil.
+	settings *routepb.RouteAction
 	// known reports whether there is a service of that name.
 	known func(service string) bool
 }
@@ -68,6 +71,11 @@ func (c *compiler) digest() [sha256.Size]byte {
 		for _, name := range to.Services() {
 			fmt.Fprintf(h, "%t", c.known(name))
 		}
+	}
+	if c.settings != nil {
+		// Text and names of a valid message are UTF-8; a service with others is a fault.
+		packed, _ := proto.MarshalOptions{Deterministic: true}.Marshal(c.settings)
+		fmt.Fprintf(h, "\nsettings %x", packed)
 	}
 	for _, d := range c.denials {
 		fmt.Fprintf(h, "\n%s %q", meshpolicy.Key(d.Clients), d.Reason)
@@ -88,7 +96,7 @@ func (c *compiler) compile() *compiled {
 	for _, d := range c.denials {
 		b.conditions = append(b.conditions, conditionOf(d.Clients))
 	}
-	if c.anyRule(beyondGRPC) {
+	if c.anyRule(beyondGRPC) || c.anyRule(c.misses) {
 		b.conditions = append(b.conditions, map[string]string{meshpolicy.RoutesKey: meshpolicy.GRPCRoutes})
 	}
 	root, ok := b.build()
@@ -113,6 +121,11 @@ func (c *compiler) anyRule(has func(meshpolicy.Rule) bool) bool {
 // rule.
 func beyondGRPC(r meshpolicy.Rule) bool {
 	return redirects(r.Filters) || slices.ContainsFunc(r.Matches, func(m meshpolicy.Match) bool { return len(m.Methods)+len(m.Query) > 0 })
+}
+
+// misses reports whether a rule sends requests to a service that does not exist.
+func (c *compiler) misses(r meshpolicy.Rule) bool {
+	return slices.ContainsFunc(r.BackendRefs, func(ref meshpolicy.BackendRef) bool { return !c.known(ref.Name) })
 }
 
 // absent is the result for a missing service.
@@ -144,10 +157,10 @@ func (c *compiler) policyNames() string {
 }
 
 // leaf is for treeBuilder.leaf, whose conditions are the parts, then the denials, then that of
-// beyondGRPC.
+// beyondGRPC and misses.
 func (c *compiler) leaf(holding []int) (o *outcome, key string, size int) {
 	var parts []meshpolicy.Part
-	table := routeTable{naming: c.naming, service: c.service}
+	table := routeTable{naming: c.naming, service: c.service, known: c.known, settings: c.settings}
 	for _, i := range holding {
 		switch denial := i - len(c.parts); {
 		case denial < 0:
@@ -159,9 +172,6 @@ func (c *compiler) leaf(holding []int) (o *outcome, key string, size int) {
 		}
 	}
 	merged := meshpolicy.MergeParts(parts)
-	if err := c.missing(merged); err != nil {
-		return &outcome{err: err}, "missing " + err.Message(), len(merged.Rules)
-	}
 	// Rules may differ in what makes no difference to routes.
 	routes, rules := table.configuration(merged)
 	packed, err := proto.MarshalOptions{Deterministic: true}.Marshal(routes)
@@ -179,30 +189,6 @@ func (c *compiler) denied(d Denial) (o *outcome, key string, size int) {
 		message += ": " + d.Reason
 	}
 	return &outcome{err: status.New(codes.PermissionDenied, message)}, "denied " + message, 0
-}
-
-// missing returns the error for rules that refer to services that do not exist.
-func (c *compiler) missing(m Merged) *status.Status {
-	var problems []string
-	for i := range m.Rules {
-		r := &m.Rules[i]
-		for j := range r.BackendRefs {
-			if name := r.BackendRefs[j].Name; !c.known(name) && !redirects(r.Filters) {
-				problems = append(problems, fmt.Sprintf("policy %s sends requests to service %q", r.BackendRefsFrom.Policy.Name, name))
-			}
-		}
-		for j := range r.Filters {
-			if mirror := r.Filters[j].Mirror; mirror != nil && !c.known(mirror.Name) {
-				problems = append(problems, fmt.Sprintf("policy %s mirrors requests to service %q", r.FiltersFrom.Policy.Name, mirror.Name))
-			}
-		}
-	}
-	if len(problems) == 0 {
-		return nil
-	}
-	slices.Sort(problems)
-	problems = slices.Compact(problems)
-	return status.Newf(codes.NotFound, "the routes to %q cannot be made: %s, which the mesh does not have", c.service, strings.Join(problems, ", "))
 }
 
 // redirects reports whether requests go to no backend.

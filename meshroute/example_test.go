@@ -58,7 +58,7 @@ spec:
 	//     backendRefs  policy owner (backend.yaml:10)
 	//                  backend{version=v1}, weight 90
 	//                  backend{version=v2}, weight 10
-	// path Prefix /
+	// any path
 	//     backendRefs  no policy: the service itself
 	// {service=frontend,specificity=1}
 	// {specificity=0}

@@ -34,18 +34,18 @@ func (c *compiler) findings(tooMany bool) []finding {
 // missingIn finds references to services that do not exist.
 func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 	var found []finding
-	missing := func(field, service string) {
-		at.severity, at.field, at.message = Error, field, fmt.Sprintf("the mesh has no service %q", service)
+	missing := func(severity Severity, field, service, effect string) {
+		at.severity, at.field, at.message = severity, field, fmt.Sprintf("the mesh has no service %q; %s", service, effect)
 		found = append(found, at)
 	}
 	for i, ref := range r.BackendRefs {
 		if !c.known(ref.Name) {
-			missing(fmt.Sprintf("backendRefs[%d]", i), ref.Name)
+			missing(Error, fmt.Sprintf("backendRefs[%d]", i), ref.Name, "requests that go there fail")
 		}
 	}
 	for i, f := range r.Filters {
 		if f.Mirror != nil && !c.known(f.Mirror.Name) {
-			missing(fmt.Sprintf("filters[%d]", i), f.Mirror.Name)
+			missing(Warning, fmt.Sprintf("filters[%d]", i), f.Mirror.Name, "requests are not mirrored")
 		}
 	}
 	return found
@@ -61,7 +61,7 @@ func (c *compiler) unreachable() []finding {
 		}
 		from := r.Rule.MatchesFrom[0]
 		found = append(found, finding{severity: Warning, policy: from.Policy.Name, to: from.To, rule: from.Rule, field: "matches",
-			message: fmt.Sprintf("%q is never reached by clients that also have the rule for the path prefix /, which goes before regular expressions", r.Match)})
+			message: fmt.Sprintf("%q is never reached by clients that also have the rule for the path prefix /, which is tried before regular expressions and matches without a path", r.Match)})
 	}
 	return found
 }
@@ -75,6 +75,9 @@ func (b *builder) report() {
 		}
 	}
 	for _, p := range b.in.Policies {
+		for _, n := range p.Notes {
+			m.reports = append(m.reports, Report{Severity: Warning, Policy: p.Name, Source: Source{File: p.Source.File, Line: n.Line}, Path: n.Path, Message: n.Text})
+		}
 		for i := range p.To {
 			for j := range p.To[i].Rules {
 				b.reportRule(p, i, j)
@@ -168,6 +171,7 @@ func reportMatch(m *meshpolicy.Match, add func(s Severity, clients, message stri
 	}
 	segments := strings.Count(m.Path.Value, "/")
 	switch {
+	case m.Path.IsAny():
 	case m.Path.Type == meshpolicy.Exact && segments != 2, m.Path.Type == meshpolicy.Prefix && segments > 2:
 		add(Warning, "", fmt.Sprintf("the path of an RPC is /package.Service/Method, so no RPC matches %s %s", m.Path.Type, m.Path.Value))
 	}

@@ -49,11 +49,11 @@ func TestReports(t *testing.T) {
 		{"a subset without endpoints", "{backendRefs: [{kind: MeshServiceSubset, name: s, tags: {v: x}}]}", []string{
 			"warning: " + at + "backendRefs[0]: no endpoint of service s has the tags {v=x}; requests that go there fail"}},
 		{"services that there are not", "{filters: [{requestMirror: {backendRef: {kind: MeshService, name: t}}}], backendRefs: [{kind: MeshService, name: u}]}", []string{
-			`error: ` + at + `backendRefs[0]: the mesh has no service "u"`,
+			`error: ` + at + `backendRefs[0]: the mesh has no service "u"; requests that go there fail`,
 			"note: " + at + "filters[0]: dynxds and Envoy send copies; other gRPC clients ignore it",
-			`error: ` + at + `filters[0]: the mesh has no service "t"`}},
+			`warning: ` + at + `filters[0]: the mesh has no service "t"; requests are not mirrored`}},
 		{"a regular expression behind a rule for everything", "{matches: [{path: {prefix: /}}, {path: {regularExpression: /x.*}}]}", []string{
-			`warning: ` + at + `matches: "path RegularExpression /x.*" is never reached by clients that also have the rule for the path prefix /, which goes before regular expressions`}},
+			`warning: ` + at + `matches: "path RegularExpression /x.*" is never reached by clients that also have the rule for the path prefix /, which is tried before regular expressions and matches without a path`}},
 	}
 	for _, test := range tests {
 		t.Run(test.given, func(t *testing.T) {

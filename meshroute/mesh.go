@@ -17,8 +17,9 @@ type Mesh struct {
 	services map[string]*Service
 	// resources are the resources of services that do not depend on routes.
 	resources map[string]*serviceResources
-	// servers are the Listeners of servers by their names.
-	servers map[string]*Resource
+	// shared are the resources that no service has for itself: the Listeners of servers, and what is in
+	// place of missing services.
+	shared map[resourceKey]*Resource
 	// destinations has each service, and each missing service that a policy has rules for.
 	destinations map[string]*destination
 	// names are the sorted names of the destinations.
@@ -34,7 +35,7 @@ func (m *Mesh) Resources() []*Resource {
 	for _, name := range m.names {
 		all = append(all, m.resourcesOf(name)...)
 	}
-	return appendInOrder(all, m.servers)
+	return appendInOrder(all, m.shared)
 }
 
 // resourcesOf returns the resources of one destination.
@@ -57,7 +58,7 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 	if since == nil {
 		return m.Resources(), nil
 	}
-	changed, removed = m.serverChanges(since)
+	changed, removed = m.sharedChanges(since)
 	for _, name := range m.names {
 		if m.same(since, name) {
 			continue
@@ -79,7 +80,20 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 			removed = append(removed, since.resourcesOf(name)...)
 		}
 	}
-	return changed, removed
+	return changed, withoutReplaced(removed, changed)
+}
+
+// withoutReplaced leaves out what a changed resource replaces: that of a service replaces the error in its
+// place, and the other way round.
+func withoutReplaced(removed, changed []*Resource) []*Resource {
+	if len(removed) == 0 {
+		return removed
+	}
+	replaced := make(map[resourceKey]bool, len(changed))
+	for _, r := range changed {
+		replaced[r.key()] = true
+	}
+	return slices.DeleteFunc(removed, func(r *Resource) bool { return replaced[r.key()] })
 }
 
 // same reports whether a destination is unchanged.

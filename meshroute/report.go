@@ -1,8 +1,6 @@
 package meshroute
 
 import (
-	"fmt"
-
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
@@ -75,9 +73,9 @@ type finding struct {
 // at returns the report on a policy.
 func (f *finding) at(p *Policy) Report {
 	if f.rule < 0 {
-		return Report{f.severity, f.clients, p.Name, p.Source, fmt.Sprintf("spec.to[%d].targetRef", f.to), f.message}
+		return Report{f.severity, f.clients, p.Name, p.Source, p.Path(f.to, -1), f.message}
 	}
-	path := fmt.Sprintf("spec.to[%d].rules[%d]", f.to, f.rule)
+	path := p.Path(f.to, f.rule)
 	if f.field != "" {
 		path += "." + f.field
 	}

@@ -16,8 +16,8 @@ type Resource struct {
 	Parameters dynparam.Parameters
 	// Message is the resource. Variants with equal contents share it.
 	Message proto.Message
-	// Err is set if, and only if, Message is nil (xRFC TP3): NOT_FOUND for a reference to a
-	// missing service, PERMISSION_DENIED for a Denial, RESOURCE_EXHAUSTED for too many variants.
+	// Err is set if, and only if, Message is nil (xRFC TP3): NOT_FOUND for a missing service,
+	// PERMISSION_DENIED for a Denial, RESOURCE_EXHAUSTED for too many variants.
 	Err *status.Status
 }
 

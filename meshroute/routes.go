@@ -7,6 +7,8 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/meshpolicy"
@@ -16,6 +18,10 @@ import (
 type routeTable struct {
 	naming  naming
 	service string
+	// known reports whether there is a service of that name.
+	known func(service string) bool
+	// settings are those of the service for all of its routes, or nil.
+	settings *routepb.RouteAction
 	// grpc is set for clients that know only the routes of gRFC A28.
 	grpc bool
 }
@@ -62,7 +68,7 @@ const (
 	wholePath span = iota
 	// upToSegment: a prefix and the slash after it.
 	upToSegment
-	// anyPath: the prefix "/".
+	// anyPath: the prefix "/", or no condition.
 	anyPath
 )
 
@@ -72,12 +78,12 @@ const (
 func (t routeTable) routes(r meshpolicy.Route) []*routepb.Route {
 	value := r.Match.Path.Value
 	switch {
+	case r.Match.Path.IsAny():
+		return []*routepb.Route{t.route(r, anyPath, prefixPath("/"))}
 	case r.Match.Path.Type == meshpolicy.Exact:
 		return []*routepb.Route{t.route(r, wholePath, exactPath(value))}
 	case r.Match.Path.Type == meshpolicy.RegularExpression:
 		return []*routepb.Route{t.route(r, wholePath, regexPath(value))}
-	case value == "/":
-		return []*routepb.Route{t.route(r, anyPath, prefixPath("/"))}
 	default:
 		return []*routepb.Route{
 			t.route(r, wholePath, exactPath(value)),
@@ -172,6 +178,7 @@ func stringMatcher(v meshpolicy.ValueMatch) *matcherpb.StringMatcher {
 // action sets the action for matching requests.
 func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) {
 	forward := &routepb.RouteAction{}
+	proto.Merge(forward, t.settings)
 	t.destination(forward, r)
 	to.Action = &routepb.Route_Route{Route: forward}
 	if r == nil {
@@ -185,8 +192,12 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 		case meshpolicy.ResponseHeaderModifier:
 			to.ResponseHeadersToAdd, to.ResponseHeadersToRemove = headerOptions(f.Headers), f.Headers.Remove
 		case meshpolicy.RequestMirror:
-			forward.RequestMirrorPolicies = append(forward.RequestMirrorPolicies,
-				&routepb.RouteAction_RequestMirrorPolicy{Cluster: t.cluster(f.Mirror)})
+			// A mirror that does not exist must not be in the way of the request itself.
+			if t.known(f.Mirror.Name) {
+				forward.RequestMirrorPolicies = append(forward.RequestMirrorPolicies, &routepb.RouteAction_RequestMirrorPolicy{
+					Cluster: t.cluster(f.Mirror), RuntimeFraction: fraction(f.MirrorPerMillion),
+				})
+			}
 		case meshpolicy.RequestRedirect:
 			if t.grpc {
 				// Some clients reject all routes if one of them redirects.
@@ -209,7 +220,11 @@ func (t routeTable) nowhere() *routepb.Route_Route {
 }
 
 func (t routeTable) cluster(ref *meshpolicy.BackendRef) string {
-	return t.naming.resource(clusterName, ref.Subset().ID)
+	id := ref.Subset().ID
+	if t.grpc && !t.known(ref.Name) {
+		id = missingID(id)
+	}
+	return t.naming.resource(clusterName, id)
 }
 
 // destination sets the cluster or the clusters. r may be nil.
@@ -230,6 +245,21 @@ func (t routeTable) destination(forward *routepb.RouteAction, r *meshpolicy.Merg
 		}
 		forward.ClusterSpecifier = &routepb.RouteAction_WeightedClusters{WeightedClusters: weighted}
 	}
+}
+
+// fraction returns a share with the smallest denominator, nil for all.
+func fraction(perMillion *uint32) *corepb.RuntimeFractionalPercent {
+	if perMillion == nil {
+		return nil
+	}
+	f := &typepb.FractionalPercent{Numerator: *perMillion, Denominator: typepb.FractionalPercent_MILLION}
+	switch {
+	case f.Numerator%1e4 == 0:
+		f.Numerator, f.Denominator = f.Numerator/1e4, typepb.FractionalPercent_HUNDRED
+	case f.Numerator%100 == 0:
+		f.Numerator, f.Denominator = f.Numerator/100, typepb.FractionalPercent_TEN_THOUSAND
+	}
+	return &corepb.RuntimeFractionalPercent{DefaultValue: f}
 }
 
 func headerOptions(m *meshpolicy.HeaderModifier) []*corepb.HeaderValueOption {

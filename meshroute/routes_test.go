@@ -18,12 +18,13 @@ import (
 
 // fits is what the decision record says of matches, and nothing else.
 func fits(m *meshpolicy.Match, path string, headers metadata.MD) bool {
-	switch m.Path.Type {
-	case meshpolicy.Exact:
+	switch {
+	case m.Path == (meshpolicy.PathMatch{}):
+	case m.Path.Type == meshpolicy.Exact:
 		if path != m.Path.Value {
 			return false
 		}
-	case meshpolicy.Prefix:
+	case m.Path.Type == meshpolicy.Prefix:
 		covered, all := segments(m.Path.Value), segments(path)
 		if len(covered) > len(all) || !slices.Equal(covered, all[:len(covered)]) {
 			return false
@@ -107,7 +108,7 @@ func TestRoutes_EveryFieldIsAccepted(t *testing.T) {
       filters:
       - {requestHeaderModifier: {set: [{name: a, value: "100%"}, {name: b, value: ""}], add: [{name: c, value: d}], remove: [e]}}
       - {responseHeaderModifier: {set: [{name: a, value: b}], add: [{name: c, value: d}], remove: [e, f]}}
-      - {requestMirror: {backendRef: {kind: MeshService, name: other}}}
+      - {requestMirror: {percentage: 0.25, backendRef: {kind: MeshService, name: other}}}
       - {requestMirror: {backendRef: {kind: MeshServiceSubset, name: other, tags: {v: "1"}}}}
       - {urlRewrite: {hostname: example.com, path: {replaceFullPath: "/a.B/C\\D$1%"}}}
       backendRefs:
@@ -129,7 +130,7 @@ func TestRoutes_EveryFieldIsAccepted(t *testing.T) {
 		md := metadata.MD{"a": {"old"}, "c": {"old"}, "e": {"old"}}
 		first.Headers.Request.Apply(md)
 		policytest.Equal(t, "request headers", metadata.MD{"a": {"100%"}, "b": {""}, "c": {"old", "d"}}, md)
-		if len(first.Mirrors) != 2 || len(first.Action.(*xdsresource.Forward).Clusters) != 1 || first.Rewrite.Authority != "example.com" {
+		if len(first.Mirrors) != 2 || *first.Mirrors[0].FractionPerMillion != 2_500 || first.Mirrors[1].FractionPerMillion != nil || len(first.Action.(*xdsresource.Forward).Clusters) != 1 || first.Rewrite.Authority != "example.com" {
 			t.Errorf("got %+v", first)
 		}
 		redirect := routes[1].Action.(*xdsresource.Redirect)

@@ -93,14 +93,14 @@ func (e *Endpoint) address() *corepb.Address {
 // these agree on its security.
 func (b *builder) compileServers() {
 	m := b.mesh
-	m.servers = make(map[string]*Resource)
 	owners := make(map[string]*Service)
 	for _, name := range slices.Sorted(maps.Keys(m.services)) {
 		s := m.services[name]
 		for _, of := range m.resources[name].serverList() {
 			l := of.listener
-			if first := m.servers[l.Name]; first == nil {
-				m.servers[l.Name], owners[l.Name] = b.sameServer(l), s
+			if first := m.shared[l.key()]; first == nil {
+				b.addShared(l)
+				owners[l.Name] = s
 			} else if !proto.Equal(first.Message, l.Message) {
 				b.faults.Add(document.Fault{
 					File: s.Source.File, Line: s.Source.Line, Path: fmt.Sprintf("endpoints[%d].address", of.endpoint),
@@ -113,36 +113,10 @@ func (b *builder) compileServers() {
 	}
 }
 
-// sameServer returns the previous mesh's Listener if that is equal.
-func (b *builder) sameServer(l *Resource) *Resource {
-	if b.previous == nil {
-		return l
-	}
-	if old := b.previous.servers[l.Name]; old != nil && (old == l || proto.Equal(old.Message, l.Message)) {
-		return old
-	}
-	return l
-}
-
 // serverList is empty for a service with faults.
 func (r *serviceResources) serverList() []server {
 	if r == nil {
 		return nil
 	}
 	return r.servers
-}
-
-// serverChanges returns the servers' Listeners that differ from those of an earlier Mesh.
-func (m *Mesh) serverChanges(since *Mesh) (changed, removed []*Resource) {
-	for _, name := range slices.Sorted(maps.Keys(m.servers)) {
-		if l := m.servers[name]; since.servers[name] != l {
-			changed = append(changed, l)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(since.servers)) {
-		if m.servers[name] == nil {
-			removed = append(removed, since.servers[name])
-		}
-	}
-	return changed, removed
 }

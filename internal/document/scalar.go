@@ -63,6 +63,20 @@ func (v Value) Uint(low, high uint64) uint64 {
 	return 0
 }
 
+// Number reads a number from low to high, or a string with one, as Kubernetes' IntOrString.
+func (v Value) Number(low, high float64) float64 {
+	if v.unset() {
+		return 0
+	}
+	if kind := v.Kind(); kind == KindNumber || v.IsText() {
+		if n, err := strconv.ParseFloat(v.node.Value, 64); err == nil && low <= n && n <= high {
+			return n
+		}
+	}
+	v.Expected(fmt.Sprintf("a number from %v to %v", low, high))
+	return 0
+}
+
 // Bool reads true or false.
 func (v Value) Bool() bool {
 	if v.unset() {

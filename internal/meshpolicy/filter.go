@@ -28,10 +28,12 @@ func (t FilterType) String() string { return filterTypeNames[t] }
 type Filter struct {
 	Type FilterType
 	// Headers is for RequestHeaderModifier and ResponseHeaderModifier.
-	Headers  *HeaderModifier `json:",omitempty"`
-	Mirror   *BackendRef     `json:",omitempty"`
-	Redirect *Redirect       `json:",omitempty"`
-	Rewrite  *Rewrite        `json:",omitempty"`
+	Headers *HeaderModifier `json:",omitempty"`
+	Mirror  *BackendRef     `json:",omitempty"`
+	// MirrorPerMillion is the share of the requests that are mirrored; nil is all.
+	MirrorPerMillion *uint32   `json:",omitempty"`
+	Redirect         *Redirect `json:",omitempty"`
+	Rewrite          *Rewrite  `json:",omitempty"`
 }
 
 // HeaderModifier edits headers. Names are unique and in lower case.
@@ -78,7 +80,11 @@ type PathModifier struct {
 func (f *Filter) String() string {
 	switch f.Type {
 	case RequestMirror:
-		return "RequestMirror " + f.Mirror.String()
+		text := "RequestMirror " + f.Mirror.String()
+		if f.MirrorPerMillion != nil {
+			text += fmt.Sprintf(", %v%%", float64(*f.MirrorPerMillion)/1e4)
+		}
+		return text
 	case RequestRedirect:
 		r := f.Redirect
 		port := ""

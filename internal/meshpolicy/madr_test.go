@@ -85,7 +85,7 @@ path Prefix /v1
     matches      policy owner (madr.yaml:13)
     backendRefs  policy owner (madr.yaml:16)
                  backend{version=v1}
-path Prefix /
+any path
     backendRefs  no policy: the service itself
 `
 	policytest.Equal(t, "the explanation", want, merged.String())
@@ -265,7 +265,7 @@ backendRefs:
     tags:
       version: v2
 `))
-	want := "path Prefix /\n    matches      policy p (p:7)\n    backendRefs  policy p (p:8)\n" +
+	want := "any path\n    matches      policy p (p:7)\n    backendRefs  policy p (p:8)\n" +
 		"                 svc_name{version=v2}, weight 90\n                 svc_name_other{version=v2}, weight 10\n"
 	policytest.Equal(t, "the explanation", want, meshpolicy.Merge(policies, meshpolicy.Client{}, "svc_name").String())
 }

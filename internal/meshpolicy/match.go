@@ -12,7 +12,9 @@ type Match struct {
 	Line int `json:"-"`
 	// Methods are in order, each once; empty means all.
 	Methods []string `json:",omitempty"`
-	Path    PathMatch
+	// Path is zero if there is no condition on the path. Such a match is equal to none with the prefix
+	// "/", which is tried before it.
+	Path PathMatch
 	// Headers and Query are in order.
 	Headers []ValueMatch `json:",omitempty"`
 	Query   []ValueMatch `json:",omitempty"`
@@ -41,7 +43,7 @@ var matchTypeNames = []string{"Exact", "Prefix", "RegularExpression", "Present",
 // String returns the type as it is written in policies.
 func (t MatchType) String() string { return matchTypeNames[t] }
 
-// PathMatch is the condition on the path. The prefix "/" matches everything.
+// PathMatch is the condition on the path. The zero PathMatch and the prefix "/" match everything.
 type PathMatch struct {
 	// Type is Exact, Prefix or RegularExpression.
 	Type MatchType
@@ -60,16 +62,20 @@ type ValueMatch struct {
 	Value string `json:",omitempty"`
 }
 
-var everyPath = PathMatch{Prefix, "/"}
+// IsAny reports whether every path matches.
+func (p PathMatch) IsAny() bool { return p == PathMatch{} || p == PathMatch{Prefix, "/"} }
 
 // all reports whether every request matches.
 func (m *Match) all() bool {
-	return m.Path == everyPath && len(m.Methods)+len(m.Headers)+len(m.Query) == 0
+	return m.Path.IsAny() && len(m.Methods)+len(m.Headers)+len(m.Query) == 0
 }
 
 // String returns the conditions on one line.
 func (m *Match) String() string {
 	parts := []string{"path " + m.Path.Type.String() + " " + m.Path.Value}
+	if m.Path == (PathMatch{}) {
+		parts[0] = "any path"
+	}
 	if len(m.Methods) > 0 {
 		parts = append(parts, "method "+strings.Join(m.Methods, "|"))
 	}
@@ -104,11 +110,11 @@ func (m *Match) normalize() {
 	}
 }
 
-// NormalizeMatches returns the canonical form of a rule's matches. No matches become one that matches
-// everything.
+// NormalizeMatches returns the canonical form of a rule's matches. No matches become one without
+// conditions.
 func NormalizeMatches(matches []Match) []Match {
 	if len(matches) == 0 {
-		return []Match{{Path: everyPath}}
+		return []Match{{}}
 	}
 	for i := range matches {
 		matches[i].normalize()
@@ -117,22 +123,32 @@ func NormalizeMatches(matches []Match) []Match {
 	return slices.CompactFunc(matches, func(a, b Match) bool { return Key(a) == Key(b) })
 }
 
-// compareMatches orders matches as the Gateway API does (HTTPRouteRule.matches): an exact path, the
-// longest prefix, a regular expression; then a condition on the method; then the most conditions on
+// compareMatches orders matches as Kuma does (CompareMatch of its MeshHTTPRoute), which fills in what the
+// Gateway API leaves open (HTTPRouteRule.matches): an exact path, the longest prefix, the longest regular
+// expression, no condition on the path; then a condition on the method; then the most conditions on
 // headers; then on query parameters.
 func compareMatches(a, b *Match) int {
 	return cmp.Or(
-		cmp.Compare(a.Path.Type, b.Path.Type),
-		a.comparePrefixes(b),
+		a.Path.compare(b.Path),
 		cmp.Compare(min(len(b.Methods), 1), min(len(a.Methods), 1)),
 		cmp.Compare(len(b.Headers), len(a.Headers)),
 		cmp.Compare(len(b.Query), len(a.Query)),
 	)
 }
 
-func (m *Match) comparePrefixes(o *Match) int {
-	if m.Path.Type != Prefix {
+func (p PathMatch) compare(o PathMatch) int {
+	switch none := (PathMatch{}); {
+	case p == none && o == none:
 		return 0
+	case p == none:
+		return 1
+	case o == none:
+		return -1
+	case p.Type != o.Type:
+		return cmp.Compare(p.Type, o.Type)
+	case p.Type == Exact:
+		return 0
+	default:
+		return cmp.Compare(len(o.Value), len(p.Value))
 	}
-	return cmp.Compare(len(o.Path.Value), len(m.Path.Value))
 }

@@ -202,7 +202,7 @@ func (m Merged) Routes() []Route {
 	slices.SortStableFunc(list, func(a, b Route) int { return compareMatches(a.Match, b.Match) })
 	last := slices.IndexFunc(list, func(r Route) bool { return r.Match.all() })
 	if last < 0 {
-		return append(list, Route{Match: &Match{Path: everyPath}})
+		return append(list, Route{Match: &Match{}})
 	}
 	for i := last + 1; i < len(list); i++ {
 		list[i].Unreachable = true

@@ -162,7 +162,8 @@ func TestMerge_Properties(t *testing.T) {
 	}
 }
 
-// Gateway API, HTTPRouteRule.matches: the order in which routes are tried.
+// Gateway API, HTTPRouteRule.matches, and where it leaves the order to implementations Kuma's
+// CompareMatch: the order in which routes are tried.
 func TestRoutes_Precedence(t *testing.T) {
 	t.Parallel()
 	conditions := func(n int) []meshpolicy.ValueMatch {
@@ -172,7 +173,7 @@ func TestRoutes_Precedence(t *testing.T) {
 		}
 		return list
 	}
-	exact, long, short, re := policytest.Exact("/a"), policytest.Prefix("/a/b"), policytest.Prefix("/a"), policytest.Regex("/a/b/c.*")
+	exact, long, short, re, shortRE := policytest.Exact("/a"), policytest.Prefix("/a/b"), policytest.Prefix("/a"), policytest.Regex("/a/b/c.*"), policytest.Regex("/a.*")
 	post := []string{"POST"}
 	ordered := []meshpolicy.Match{
 		{Path: exact, Methods: post},
@@ -189,6 +190,12 @@ func TestRoutes_Precedence(t *testing.T) {
 		{Path: policytest.Prefix("/"), Headers: conditions(1)},
 		{Path: re, Headers: conditions(2)},
 		{Path: re},
+		{Path: shortRE, Methods: post, Headers: conditions(3)},
+		{Path: shortRE},
+		{Methods: post},
+		{Headers: conditions(2)},
+		{Headers: conditions(1), Query: []meshpolicy.ValueMatch{{Name: "q"}}},
+		{Query: []meshpolicy.ValueMatch{{Name: "q"}}},
 	}
 	var want []string
 	rules := make([]meshpolicy.Rule, len(ordered))
@@ -196,7 +203,7 @@ func TestRoutes_Precedence(t *testing.T) {
 		rules[i].Matches = meshpolicy.NormalizeMatches([]meshpolicy.Match{ordered[i]})
 		want = append(want, rules[i].Matches[0].String())
 	}
-	want = append(want, "path Prefix /")
+	want = append(want, "any path")
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 20 {
 		r.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })

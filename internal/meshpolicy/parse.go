@@ -36,9 +36,10 @@ func ParseDocument(doc document.Value, faults *document.Faults) *Policy {
 	return New(p)
 }
 
-// readPolicy reads a policy in either form of Kuma: with its name at the top, or in metadata.
+// readPolicy reads a policy in either form of Kuma: with its name at the top, or in metadata. What Kuma
+// and Kubernetes add when they print it is ignored.
 func readPolicy(doc document.Value) Policy {
-	o := doc.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec")
+	o := doc.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec", "labels", "status", "kri", "creationTime", "modificationTime")
 	for _, field := range []string{"kind", "type"} {
 		o.Field(field).OneOf(DocumentKind)
 	}
@@ -67,12 +68,9 @@ func readPolicy(doc document.Value) Policy {
 	return p
 }
 
-// readName reads the name at the top or in metadata. Labels and annotations are for other tools.
+// readName reads the name at the top or in metadata.
 func readName(o document.Object) string {
-	metadata := o.Field("metadata").Object("name", "namespace", "labels", "annotations")
-	metadata.Field("namespace").Text()
-	metadata.Field("labels").Texts()
-	metadata.Field("annotations").Texts()
+	metadata := ReadMetadata(o.Field("metadata"))
 	top, inner := o.Field("name"), metadata.Field("name")
 	switch {
 	case top.Present() && inner.Present() && top.Text() != inner.Text():
@@ -86,6 +84,17 @@ func readName(o document.Object) string {
 		o.Fault("add metadata: {name: …}", "the policy has no name")
 	}
 	return ""
+}
+
+// ReadMetadata reads the metadata of a document. Only name and namespace, and for some kinds labels, are
+// for us: the other fields are for other tools, or what Kubernetes adds.
+func ReadMetadata(v document.Value) document.Object {
+	o := v.Object("name", "namespace", "labels", "annotations", "generateName", "creationTimestamp", "deletionTimestamp",
+		"deletionGracePeriodSeconds", "generation", "resourceVersion", "uid", "selfLink", "managedFields", "ownerReferences", "finalizers")
+	o.Field("namespace").Text()
+	o.Field("labels").Texts()
+	o.Field("annotations").Texts()
+	return o
 }
 
 var word = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
@@ -117,56 +126,6 @@ func readWord(v document.Value, what string) string {
 // ReadServiceName reads the name of a service.
 func ReadServiceName(v document.Value) string { return readWord(v, "the name of a service") }
 
-// ReadTargetRef reads a targetRef of clients.
-func ReadTargetRef(v document.Value) TargetRef {
-	return readRef(v, everything, meshSubset, meshService, meshServiceSubset)
-}
-
-// ReadDestination reads a targetRef of destinations.
-func ReadDestination(v document.Value) TargetRef {
-	return readRef(v, everything, meshService)
-}
-
-func readRef(v document.Value, kinds ...kind) TargetRef {
-	o := v.Object("kind", "name", "tags")
-	ref, kind, ok := refFields(o, kinds...)
-	if ok {
-		checkRef(o, kind)
-	}
-	return ref
-}
-
-// refFields reads the fields of a reference, and reports whether its kind is one of these.
-func refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
-	k, ok = readOneOf(o.Require("kind"), kinds...)
-	if name := o.Field("name"); name.Present() {
-		ref.Name = ReadServiceName(name)
-	}
-	if tags := o.Field("tags"); tags.Present() {
-		ref.Tags = ReadTags(tags)
-	}
-	return ref, k, ok
-}
-
-// checkRef reports fields that the kind requires or does not allow.
-func checkRef(o document.Object, k kind) {
-	name, tags := o.Field("name"), o.Field("tags")
-	switch {
-	case k.hasName() && !name.Present():
-		o.Fault("", "a %s needs the field \"name\"", k)
-	case !k.hasName() && name.Present():
-		name.Fault("leave it out, or use kind MeshService", "a %s has no name", k)
-	}
-	switch {
-	case k.hasTags() && !tags.Present():
-		o.Fault("", "a %s needs the field \"tags\"", k)
-	case k.hasTags() && tags.IsObject() && len(tags.Object().Names()) == 0:
-		tags.Fault("", "a %s needs at least one tag", k)
-	case !k.hasTags() && tags.Present():
-		tags.Fault("use kind MeshServiceSubset or MeshSubset", "a %s has no tags", k)
-	}
-}
-
 // readOneOf reads the String of one of the values. ok is false if it is none of them.
 func readOneOf[T fmt.Stringer](v document.Value, values ...T) (value T, ok bool) {
 	names := make([]string, len(values))
@@ -178,30 +137,6 @@ func readOneOf[T fmt.Stringer](v document.Value, values ...T) (value T, ok bool)
 		return value, false
 	}
 	return values[i], true
-}
-
-var tagKey = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?$`)
-
-// ReadTags reads the tags of clients or endpoints.
-func ReadTags(v document.Value) map[string]string {
-	o := v.Object()
-	tags := make(map[string]string)
-	for _, key := range o.Names() {
-		field := o.Field(key)
-		if !tagKey.MatchString(key) || len(key) > maxWord {
-			field.Fault(NameRule+" /", "%q cannot be the name of a tag", key)
-		}
-		switch key {
-		case SpecificityKey:
-			field.Fault("rename the tag", "%q is what variants of resources are ordered by, and cannot be a tag", key)
-		case RoutesKey, AddressesKey:
-			field.Fault("rename the tag", "%q says what a client's implementation takes, and cannot be a tag", key)
-		case ServiceKey:
-			field.Fault("use kind MeshService or MeshServiceSubset with a name", "%q is the service itself, and cannot be a tag", key)
-		}
-		tags[key] = readWord(field, "the value of a tag")
-	}
-	return tags
 }
 
 // readTo reads a destination with its rules: to[].rules, or to[].default.rules as in the decision

@@ -1,6 +1,7 @@
 package meshpolicy
 
 import (
+	"math"
 	"net/http"
 	"strings"
 
@@ -21,11 +22,13 @@ var filterFields = []struct {
 }
 
 // readFilters reads a list of filters. The result is not nil.
-func readFilters(v document.Value) []Filter {
+func readFilters(v document.Value) []Filter { return readFilterItems(v.Items(), readMirror) }
+
+func readFilterItems(items []document.Value, mirror func(document.Value, *Filter)) []Filter {
 	filters := []Filter{}
 	var seen [URLRewrite + 1]bool
-	for _, item := range v.Items() {
-		f, ok := readFilter(item)
+	for _, item := range items {
+		f, ok := readFilter(item, mirror)
 		if !ok {
 			continue
 		}
@@ -39,7 +42,7 @@ func readFilters(v document.Value) []Filter {
 }
 
 // readFilter reads a filter. Its type is optional, as the field implies it.
-func readFilter(v document.Value) (f Filter, ok bool) {
+func readFilter(v document.Value, mirror func(document.Value, *Filter)) (f Filter, ok bool) {
 	o := v.Object("type", "requestHeaderModifier", "responseHeaderModifier", "requestMirror", "requestRedirect", "urlRewrite", "requestHeader", "responseHeader")
 	var config document.Value
 	for _, known := range filterFields {
@@ -58,9 +61,7 @@ func readFilter(v document.Value) (f Filter, ok bool) {
 	}
 	switch f.Type {
 	case RequestMirror:
-		m := config.Object("backendRef")
-		ref := readBackendRef(m.Require("backendRef"), false)
-		f.Mirror = &ref
+		mirror(config, &f)
 	case RequestRedirect:
 		f.Redirect = readRedirect(config)
 	case URLRewrite:
@@ -69,6 +70,20 @@ func readFilter(v document.Value) (f Filter, ok bool) {
 		f.Headers = readHeaderModifier(config)
 	}
 	return f, true
+}
+
+func readMirror(v document.Value, f *Filter) {
+	m := v.Object("backendRef", "percentage")
+	ref := readBackendRef(m.Require("backendRef"), false)
+	f.Mirror = &ref
+	if share := m.Field("percentage"); share.Present() {
+		f.MirrorPerMillion = perMillion(share.Number(0, 100) / 100)
+	}
+}
+
+func perMillion(share float64) *uint32 {
+	n := uint32(math.Round(share * 1e6))
+	return &n
 }
 
 // checkFilterType compares the type of a filter with the field that was found.

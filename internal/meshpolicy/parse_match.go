@@ -20,15 +20,9 @@ func readMatches(v document.Value) []Match {
 }
 
 func readMatch(v document.Value) Match {
-	o := v.Object("methods", "path", "headers", "queryParams")
-	m := Match{Line: v.Position().Line, Path: everyPath}
-	methods := o.Field("methods")
-	for _, item := range methods.Items() {
-		m.Methods = append(m.Methods, item.OneOf("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"))
-	}
-	if methods.IsList() && len(m.Methods) == 0 {
-		methods.Fault("leave the field out to match every method", "no method is in the list")
-	}
+	o := v.Object("methods", "method", "path", "headers", "queryParams")
+	m := Match{Line: v.Position().Line}
+	m.Methods = readMethods(o)
 	if path := o.Field("path"); path.Present() {
 		m.Path = readPathMatch(path)
 	}
@@ -41,6 +35,25 @@ func readMatch(v document.Value) Match {
 	checkContradiction(o.Field("headers"), m.Headers)
 	checkContradiction(o.Field("queryParams"), m.Query)
 	return m
+}
+
+// readMethods reads a list of methods or, as in Kuma, a single one.
+func readMethods(o document.Object) []string {
+	list, single := o.Field("methods"), o.Field("method")
+	items := list.Items()
+	switch {
+	case list.Present() && single.Present():
+		single.Fault("keep one of the two", "method and methods say the same thing")
+	case single.Present():
+		items = []document.Value{single}
+	case list.IsList() && len(items) == 0:
+		list.Fault("leave the field out to match every method", "no method is in the list")
+	}
+	var methods []string
+	for _, item := range items {
+		methods = append(methods, item.OneOf("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"))
+	}
+	return methods
 }
 
 // checkContradiction finds contradictory conditions on one name.
@@ -68,15 +81,15 @@ func readPathMatch(v document.Value) PathMatch {
 		if t, ok := short[name]; ok {
 			if len(o.Names()) > 1 {
 				o.Fault("write type and value", "%s has no other field beside it", name)
-				return everyPath
+				return PathMatch{}
 			}
 			m.Type, value = t, o.Field(name)
 		}
 	}
 	if !value.Present() {
-		t, ok := readOneOf(o.Require("type"), Exact, Prefix, RegularExpression)
+		t, ok := readPathType(o.Require("type"))
 		if value = o.Require("value"); !ok {
-			return everyPath
+			return PathMatch{}
 		}
 		m.Type = t
 	}
@@ -85,6 +98,14 @@ func readPathMatch(v document.Value) PathMatch {
 		checkPathMatch(value, m)
 	}
 	return m
+}
+
+// readPathType reads the type of a condition on the path. Kuma and the Gateway API call a Prefix
+// PathPrefix.
+func readPathType(v document.Value) (MatchType, bool) {
+	t, ok := map[string]MatchType{"Exact": Exact, "Prefix": Prefix, "PathPrefix": Prefix, "RegularExpression": RegularExpression}[v.OneOf(
+		"Exact", "Prefix", "PathPrefix", "RegularExpression")]
+	return t, ok
 }
 
 func checkPathMatch(v document.Value, m PathMatch) {

@@ -7,10 +7,20 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
+// readRule reads a rule, whose filters and backendRefs may be in default, as in Kuma.
 func readRule(v document.Value) Rule {
-	o := v.Object("matches", "filters", "backendRefs")
+	outer := v.Object("matches", "filters", "backendRefs", "default")
 	r := Rule{Line: v.Position().Line}
-	r.Matches = readMatches(o.Field("matches"))
+	r.Matches = readMatches(outer.Field("matches"))
+	o := outer
+	if inner := outer.Field("default"); inner.Present() {
+		o = inner.Object("filters", "backendRefs")
+		for _, field := range []string{"filters", "backendRefs"} {
+			if field := outer.Field(field); field.Present() {
+				field.Fault("write it in default", "the rule has the field \"default\"")
+			}
+		}
+	}
 	if filters := o.Field("filters"); filters.Present() {
 		r.Filters, r.FiltersLine = readFilters(filters), filters.Position().Line
 	}
@@ -32,7 +42,7 @@ func checkRule(o document.Object, r *Rule) {
 	if has(RequestRedirect) && len(r.BackendRefs) > 0 {
 		o.Field("backendRefs").Fault("leave one of the two out", "a request that is redirected (RequestRedirect) goes to no backend")
 	}
-	onlyPrefixes := !slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Path.Type != Prefix })
+	onlyPrefixes := !slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Path.Type != Prefix && !m.Path.IsAny() })
 	if path := r.prefixModifier(); path != nil && !onlyPrefixes {
 		o.Field("filters").Fault("use replaceFullPath, or path matches of type Prefix", "replacePrefixMatch needs matches by Prefix, as only these have a prefix to replace")
 	}
@@ -62,10 +72,14 @@ func (f *Filter) path() *PathModifier {
 
 // readBackendRefs reads destinations. The result is not nil.
 func readBackendRefs(v document.Value) []BackendRef {
+	return readBackends(v, func(item document.Value) BackendRef { return readBackendRef(item, true) })
+}
+
+func readBackends(v document.Value, read func(document.Value) BackendRef) []BackendRef {
 	refs := []BackendRef{}
 	var total uint64
 	for _, item := range v.Items() {
-		ref := readBackendRef(item, true)
+		ref := read(item)
 		total += uint64(ref.Weight)
 		refs = append(refs, ref)
 	}
@@ -80,14 +94,17 @@ func readBackendRefs(v document.Value) []BackendRef {
 
 // readBackendRef reads one destination. The weight is 1 if it is not given. A
 // MeshService with tags is taken for a MeshServiceSubset: an example of the decision
-// record has it so.
+// record has it so. The port, which Kuma has, makes no difference: endpoints have theirs.
 func readBackendRef(v document.Value, weighted bool) BackendRef {
-	fields := []string{"kind", "name", "tags"}
+	fields := append(slices.Clone(refNames), "port")
 	weight := uint64(0)
 	if weighted {
 		fields, weight = append(fields, "weight"), 1
 	}
 	o := v.Object(fields...)
+	if port := o.Field("port"); port.Present() {
+		port.Uint(1, 65535)
+	}
 	ref, kind, ok := refFields(o, meshService, meshServiceSubset)
 	if kind == meshService && o.Field("tags").Present() {
 		kind = meshServiceSubset

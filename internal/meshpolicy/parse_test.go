@@ -71,7 +71,7 @@ func TestParse_Faults(t *testing.T) {
 			"    - matches: {path: {prefix: /a}, headers: [{name: Y, type: Present}, {type: Exact, name: x, value: a}]}\n"), []string{
 			`f:8: spec.to[0].rules[1]: the matches are those of rules[0]; join the two`,
 		}},
-		{"a rule for everything twice", policytest.Text("    - {}\n    - {matches: [{path: {prefix: /}}]}\n"), []string{
+		{"a rule for everything twice", policytest.Text("    - {}\n    - {matches: [{}]}\n"), []string{
 			`f:8: spec.to[0].rules[1]: the matches are those of rules[0]; join the two`,
 		}},
 		{"paths", policytest.Text("    - matches:\n      - {path: {type: exact, value: /a}}\n      - {path: {type: Prefix, value: a}}\n      - {path: {type: Exact, value: \"/a?b\"}}\n      - {path: {type: RegularExpression, value: \"(\"}}\n      - {path: {prefix: /a, value: /b}}\n"), []string{

@@ -33,14 +33,38 @@ func (s Source) String() string {
 // Policy is a MeshHTTPRoute: rules for the requests of some clients to some services. Parse and New
 // return policies; they must not be changed.
 type Policy struct {
+	// Kind is GRPCRouteKind, HTTPRouteKind, or empty for a MeshHTTPRoute.
+	Kind   string
 	Name   string
 	Source Source
 	// TargetRef selects the clients.
 	TargetRef TargetRef
 	// To has each destination once, and is not empty.
 	To []To
+	// Notes are what the document says that has no effect.
+	Notes []Note
 
 	targetKey string
+}
+
+// Path is the place of a rule in the document, or of a destination if rule is -1.
+func (p *Policy) Path(to, rule int) string {
+	switch {
+	case p.Kind == "" && rule < 0:
+		return fmt.Sprintf("spec.to[%d].targetRef", to)
+	case p.Kind == "":
+		return fmt.Sprintf("spec.to[%d].rules[%d]", to, rule)
+	case rule < 0:
+		return "spec.parentRefs"
+	default:
+		return fmt.Sprintf("spec.rules[%d]", rule)
+	}
+}
+
+// Note is about a part of a document.
+type Note struct {
+	Line       int
+	Path, Text string
 }
 
 // To has the rules for requests to one destination.
@@ -134,7 +158,7 @@ type Rule struct {
 	// what the fields have starts, 0 if there is nothing.
 	Line, FiltersLine, BackendRefsLine int
 	// Matches are in canonical form: not empty, sorted, each once. A rule without matches has one
-	// that matches everything.
+	// without conditions.
 	Matches []Match
 	// Filters are applied in order. nil means unspecified, empty means none.
 	Filters []Filter

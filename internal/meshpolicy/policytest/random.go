@@ -14,7 +14,7 @@ var Services = []string{"a", "b", "c"}
 var (
 	worldTags  = map[string][]string{"env": {"dev", "prod"}, "version": {"v1", "v2", "v3"}, "zone": {"x"}}
 	worldPaths = []meshpolicy.PathMatch{
-		Exact("/p.S/M"), Exact("/p.S"), Prefix("/"), Prefix("/p.S"), Prefix("/p.S/M"), Prefix("/p"), Regex("/p.S/.*"), Regex("/[pq].*"),
+		Exact("/p.S/M"), Exact("/p.S"), Prefix("/"), Prefix("/p.S"), Prefix("/p.S/M"), Prefix("/p"), Regex("/p.S/.*"), Regex("/[pq].*"), {},
 	}
 )
 

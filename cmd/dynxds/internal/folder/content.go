@@ -11,6 +11,9 @@ const (
 	kindService  = "Service"
 	kindDenial   = "Denial"
 	kindResource = "Resource"
+	// Of Kubernetes.
+	kindSlice = "EndpointSlice"
+	kindList  = "List"
 )
 
 // Content is the content of a folder. It must not be changed.
@@ -43,7 +46,6 @@ type Resource struct {
 
 // add appends the content of one file.
 func (c *Content) add(f *Content) {
-	c.Services = append(c.Services, f.Services...)
 	c.Policies = append(c.Policies, f.Policies...)
 	c.Denials = append(c.Denials, f.Denials...)
 	c.Resources = append(c.Resources, f.Resources...)

@@ -39,10 +39,11 @@ func (f *file) read(doc document.Value) {
 	}
 	before := f.faults.Total()
 	fine := func() bool { return f.faults.Total() == before }
-	switch kind.OneOf(kindService, kindDenial, kindResource, meshpolicy.DocumentKind) {
+	switch kind.OneOf(kindService, kindDenial, kindResource, meshpolicy.DocumentKind, meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind,
+		kindSlice, kindList) {
 	case kindService:
 		if s := readService(doc); fine() {
-			f.content.Services = append(f.content.Services, s)
+			f.services = append(f.services, s)
 		}
 	case kindDenial:
 		if d := readDenial(doc); fine() {
@@ -52,8 +53,28 @@ func (f *file) read(doc document.Value) {
 		if r := readResource(doc); fine() {
 			f.content.Resources = append(f.content.Resources, r)
 		}
+	case kindSlice:
+		if s := readSlice(doc); fine() {
+			f.slices = append(f.slices, s)
+		}
+	case kindList:
+		f.readList(doc)
 	case meshpolicy.DocumentKind:
 		f.readPolicy(doc)
+	case meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind:
+		f.content.Policies = append(f.content.Policies, meshpolicy.ParseRoute(doc, kind.Text(), f.faults)...)
+	}
+}
+
+// readList reads the documents of a list, as kubectl prints several.
+func (f *file) readList(doc document.Value) {
+	o := doc.Object("apiVersion", "kind", "metadata", "items")
+	for _, item := range itemsOf(o.Require("items")) {
+		if kind := item.Peek("kind"); kind.IsText() && kind.Text() == kindList {
+			kind.Fault("write its items into the outer one", "a list is in a list")
+			continue
+		}
+		f.read(item)
 	}
 }
 

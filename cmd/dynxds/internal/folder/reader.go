@@ -24,6 +24,8 @@ type Reader struct {
 	content *Content
 	err     error
 	now     func() time.Time
+	// merged are the services that have slices, by name.
+	merged map[string]*merged
 }
 
 // file is the state of one file.
@@ -33,7 +35,10 @@ type file struct {
 	// readAt is the time at which data was read.
 	readAt  time.Time
 	content *Content
-	faults  *document.Faults
+	// services and slices are what the services of the folder are made of.
+	services []*service
+	slices   []*endpointSlice
+	faults   *document.Faults
 }
 
 // New returns a reader of a folder. It does not read it yet.
@@ -184,6 +189,8 @@ func same(a, b os.FileInfo) bool {
 func (r *Reader) join(names []string) (*Content, error) {
 	var faults document.Faults
 	c := &Content{Dir: r.dir}
+	var services []*service
+	var parts []*endpointSlice
 	for _, name := range names {
 		f := r.files[name]
 		if f == nil {
@@ -191,9 +198,11 @@ func (r *Reader) join(names []string) (*Content, error) {
 		}
 		c.Files++
 		c.add(f.content)
+		services, parts = append(services, f.services...), append(parts, f.slices...)
 		faults.AddAll(f.faults)
 	}
-	checkNames(c, &faults)
+	checkNames(c, services, parts, &faults)
+	c.Services = r.merge(services, parts, &faults)
 	if err := faults.Err(); err != nil {
 		return nil, err
 	}

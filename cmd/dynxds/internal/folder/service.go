@@ -15,6 +15,7 @@ import (
 //
 //	kind: Service
 //	name: backend
+//	port: grpc
 //	endpoints:
 //	- address: 10.0.0.1:8080
 //	  tags: {version: v1}
@@ -22,9 +23,10 @@ import (
 //	- name: fault
 //	  typed_config: {"@type": …}
 //	tls: {mode: mutual, subjectAltNames: [spiffe://example.com/backend]}
-func readService(doc document.Value) *meshroute.Service {
-	o := doc.Object("kind", "name", "endpoints", "filters", "tls")
-	s := &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(doc)}
+func readService(doc document.Value) *service {
+	o := doc.Object(append([]string{"kind", "name", "port", "endpoints", "filters", "tls"}, settingFields...)...)
+	s := &service{port: readPort(o.Field("port"))}
+	s.Service = &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(doc)}
 	seen := map[string]int{}
 	for i, item := range o.Field("endpoints").Items() {
 		e := readEndpoint(item)
@@ -43,7 +45,23 @@ func readService(doc document.Value) *meshroute.Service {
 		s.Filters = append(s.Filters, filter)
 	}
 	s.TLS = readTLS(o.Field("tls"))
+	readSettings(o, s.Service)
 	return s
+}
+
+// service is a document of kind Service.
+type service struct {
+	*meshroute.Service
+	// port is the name or the number of the port of its EndpointSlices; empty is the one for gRPC.
+	port string
+}
+
+// readPort reads the name or the number of a port.
+func readPort(v document.Value) string {
+	if v.Kind() == document.KindNumber {
+		return strconv.FormatUint(v.Uint(1, 65535), 10)
+	}
+	return v.Text()
 }
 
 // healths are the states of health by their names. The default is Healthy.

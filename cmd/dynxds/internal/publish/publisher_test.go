@@ -17,6 +17,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 const services = `
@@ -277,8 +278,11 @@ func TestReportsReachTheCaller(t *testing.T) {
 	if !found {
 		t.Errorf("the reports are %v, want one of the missing service", summary.Reports)
 	}
-	if got := s.cluster("backend", nil); got != codes.NotFound.String() {
-		t.Errorf("clients get %s, want NOT_FOUND with the reason", got)
+	if _, got := s.store.Choose(meshroute.ClusterType, "nobody;version=v1", dynparam.Constraints{}); got.Code() != codes.NotFound {
+		t.Errorf("clients get %v in place of the Cluster, want NOT_FOUND with the reason", got)
+	}
+	if got := s.cluster("backend", nil); got != "nobody;version=v1;no-such-service" {
+		t.Errorf("requests of a client that knows no errors go to %s, want the Cluster without endpoints", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -115,6 +116,26 @@ func TestAMissingServiceReachesRPCs(t *testing.T) {
 				return
 			} else if ctx.Err() != nil {
 				t.Fatalf("frontend's RPCs reach %q, %v, want shadow", backend, err)
+			}
+		}
+	})
+}
+
+// A policy sends half of the requests to a missing service, and mirrors all to another: half of the RPCs
+// fail, with the reason. (Kuma: UnresolvedBackendRefsWeight of its MeshHTTPRoute.)
+func TestAMissingBackendFailsOnlyItsShare(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
+		m := newMesh(t)
+		policy := strings.NewReplacer("name: shadow", "name: nobody", "backendRefs: [", "backendRefs: [{kind: MeshService, name: lost, weight: 1}, ").Replace(owner)
+		r := start(t, kind.authority, map[string]string{"services.yaml": m.services(), "owner.yaml": policy})
+		r.logged("level=WARN", "owner.yaml", "nobody", "requests are not mirrored")
+		frontend := r.dial(kind, "frontend", "v1")
+		for i := range 10 {
+			first, _, err1 := frontend.call()
+			second, _, err2 := frontend.call()
+			if err := cmp.Or(err1, err2); first+second != "v1" || status.Code(err) != codes.Unavailable || !containsAll(err.Error(), []string{"policy owner", `"lost"`}) {
+				t.Fatalf("RPCs %d and %d end with %q, %v and %q, %v; want one to reach v1 and one UNAVAILABLE with the policy", 2*i, 2*i+1, first, err1, second, err2)
 			}
 		}
 	})

@@ -1,0 +1,90 @@
+package site_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// slice is an EndpointSlice of backend with one endpoint.
+func slice(t *testing.T, addr, name, conditions string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %s, labels: {kubernetes.io/service-name: backend}}
+addressType: IPv4
+endpoints: [{addresses: [%q], conditions: %s, zone: a}]
+ports: [{name: grpc, port: %s}]
+---`, name, host, conditions, port)
+}
+
+// RPCs follow the conditions of EndpointSlices: they leave an endpoint that terminates.
+func TestEndpointSlicesTakeEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
+		m := newMesh(t)
+		both := func(v1 string) string {
+			return slice(t, m.v1.Addr(), "a", v1) + slice(t, m.v2.Addr(), "b", "{ready: true}")
+		}
+		r := start(t, kind.authority, map[string]string{"slices.yaml": both("{ready: true}")})
+		frontend := r.dial(kind, "frontend", "v1")
+		frontend.reaches("v1")
+		frontend.reaches("v2")
+		r.replace("slices.yaml", both("{ready: false, serving: true, terminating: true}"))
+		r.reload()
+		for inARow := 0; inARow < 10; {
+			backend, _, err := frontend.call()
+			if err != nil {
+				t.Fatalf("an RPC failed: %v", err)
+			}
+			inARow++
+			if backend != "v2" {
+				inARow = 0
+			}
+		}
+	})
+}
+
+// The settings of a service reach RPCs: with ring hash those with the same header go to the same endpoint.
+func TestSettingsTakeEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
+		m := newMesh(t)
+		const ring = "name: backend\nloadBalancing: {policy: RingHash, hashOn: [{header: user}]}\ntimeout: 1h\nretry: {on: [unavailable]}\n"
+		r := start(t, kind.authority, map[string]string{"services.yaml": strings.Replace(m.services(), "name: backend\n", ring, 1)})
+		frontend := r.dial(kind, "frontend", "v1")
+		backends := make(map[string]bool)
+		for user := range 30 {
+			ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "user", fmt.Sprint(user))
+			var first string
+			for i := range 3 {
+				var header metadata.MD
+				if _, err := frontend.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.Header(&header)); err != nil {
+					t.Fatalf("an RPC failed: %v", err)
+				}
+				backend := header.Get(testutils.BackendIDHeader)[0]
+				if i == 0 {
+					first = backend
+				}
+				if backend != first {
+					t.Fatalf("RPCs of user %d reach %s and %s", user, first, backend)
+				}
+			}
+			backends[first] = true
+		}
+		if len(backends) != 2 {
+			t.Errorf("RPCs of 30 users reach %v, want both backends", backends)
+		}
+	})
+}

@@ -1,0 +1,242 @@
+package meshpolicy_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
+)
+
+// parseRoutes reads documents of the Gateway API.
+func parseRoutes(text string) ([]*meshpolicy.Policy, error) {
+	var faults document.Faults
+	var policies []*meshpolicy.Policy
+	for _, doc := range document.Parse("f", []byte(text), &faults) {
+		policies = append(policies, meshpolicy.ParseRoute(doc, doc.Peek("kind").Text(), &faults)...)
+	}
+	return policies, faults.Err()
+}
+
+func mustParseRoutes(t *testing.T, text string) []*meshpolicy.Policy {
+	t.Helper()
+	policies, err := parseRoutes(text)
+	if err != nil {
+		t.Fatalf("ParseRoute:\n%v", err)
+	}
+	return policies
+}
+
+// route is a route of the service s with rules in flow style, which start at line 7.
+func route(kind, rules string) string {
+	return "apiVersion: gateway.networking.k8s.io/v1\nkind: " + kind + "\nmetadata: {name: p}\nspec:\n  parentRefs: [{group: '', kind: Service, name: s}]\n  rules:\n" + rules
+}
+
+// GRPCRoute v1: methods, headers, filters and weights, as a MeshHTTPRoute would say them.
+func TestGateway_GRPCRoute(t *testing.T) {
+	t.Parallel()
+	policies := mustParseRoutes(t, `
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata:
+  name: cart
+  namespace: shop
+  resourceVersion: "1"
+  annotations: {a: b}
+spec:
+  parentRefs: [{group: "", kind: Service, name: backend, port: 8080}]
+  rules:
+  - name: first
+    matches:
+    - method: {service: shop.Cart, method: Add}
+      headers: [{name: Env, value: dev}, {name: version, type: RegularExpression, value: "v.*"}]
+    - method: {service: shop.Stock}
+    filters:
+    - {type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: a, value: b}]}}
+    - {type: RequestMirror, requestMirror: {fraction: {numerator: 1, denominator: 3}, backendRef: {name: shadow, namespace: default, port: 1}}}
+    backendRefs:
+    - {name: backend-v1, port: 8080, weight: 9}
+    - {name: backend-v2, port: 8080}
+  - matches: [{method: {method: Ping}}, {method: {type: RegularExpression, service: "a.*", method: "B|C"}}]
+  - backendRefs: [{name: rest, port: 8080}]
+status: {parents: []}
+`)
+	if len(policies) != 1 || policies[0].Name != "GRPCRoute/cart.shop" {
+		t.Fatalf("got %+v", policies)
+	}
+	want := `path Exact /shop.Cart/Add, header env Exact dev, header version RegularExpression v.*
+    matches      policy GRPCRoute/cart.shop (f:14)
+    filters      policy GRPCRoute/cart.shop (f:18)
+                 RequestHeaderModifier set a="b"
+                 RequestMirror shadow, 33.3333%
+    backendRefs  policy GRPCRoute/cart.shop (f:21)
+                 backend-v1.shop, weight 9
+                 backend-v2.shop, weight 1
+path Prefix /shop.Stock
+    matches      policy GRPCRoute/cart.shop (f:16)
+    filters      policy GRPCRoute/cart.shop (f:18)
+                 RequestHeaderModifier set a="b"
+                 RequestMirror shadow, 33.3333%
+    backendRefs  policy GRPCRoute/cart.shop (f:21)
+                 backend-v1.shop, weight 9
+                 backend-v2.shop, weight 1
+path RegularExpression /(?:a.*)/(?:B|C)
+    matches      policy GRPCRoute/cart.shop (f:23)
+    backendRefs  no policy: the service itself
+path RegularExpression /[^/]+/Ping
+    matches      policy GRPCRoute/cart.shop (f:23)
+    backendRefs  no policy: the service itself
+any path
+    matches      policy GRPCRoute/cart.shop (f:24)
+    backendRefs  policy GRPCRoute/cart.shop (f:24)
+                 rest.shop
+`
+	policytest.Equal(t, "the explanation", want, meshpolicy.Merge(policies, meshpolicy.Client{}, "backend.shop").String())
+	if notes := policies[0].Notes; len(notes) > 0 {
+		t.Errorf("the notes are %v", notes)
+	}
+}
+
+// HTTPRoute v1: a match without a path is one by the prefix "/", the API's default, which a document from
+// Kubernetes says and one that was written by hand need not. So it goes before regular expressions.
+func TestGateway_HTTPRoute(t *testing.T) {
+	t.Parallel()
+	const rule = `
+  - matches: [%s]
+    filters:
+    - {type: URLRewrite, urlRewrite: {hostname: h, path: {type: ReplacePrefixMatch, replacePrefixMatch: /x}}}
+    - {type: RequestMirror, requestMirror: {percent: 5, backendRef: {name: shadow, port: 1}}}
+  - matches: [{path: {type: RegularExpression, value: "/a.*"}, method: POST}]
+`
+	var texts []string
+	for _, match := range []string{"", "{}", "{path: {value: /}}", `{path: {type: PathPrefix, value: /}}`} {
+		policies := mustParseRoutes(t, route("HTTPRoute", fmt.Sprintf(rule, match)))
+		text := meshpolicy.Merge(policies, meshpolicy.Client{}, "s").String()
+		texts = append(texts, text[strings.Index(text, "filters"):])
+	}
+	for _, text := range texts[1:] {
+		policytest.Equal(t, "rules", texts[0], text)
+	}
+	want := `filters      policy HTTPRoute/p (f:10)
+                 URLRewrite, hostname h, path replacePrefixMatch "/x"
+                 RequestMirror shadow, 5%
+    backendRefs  no policy: the service itself
+path RegularExpression /a.*, method POST (never reached: an earlier rule matches everything)
+    matches      policy HTTPRoute/p (f:12)
+    backendRefs  no policy: the service itself
+`
+	policytest.Equal(t, "the explanation", want, texts[0])
+}
+
+// GEP-1294: a route in the namespace of its service, a producer route, is for all clients; one in another
+// namespace, a consumer route, for the clients there, for which it goes before the former.
+func TestGateway_ProducersAndConsumers(t *testing.T) {
+	t.Parallel()
+	const text = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {name: %s, namespace: %s}
+spec:
+  parentRefs: [{group: "", kind: Service, name: backend, namespace: shop}%s]
+  rules: [{backendRefs: [{name: %[1]s, namespace: default}]}]
+---`
+	policies := mustParseRoutes(t, fmt.Sprintf(text, "producer", "shop", "")+fmt.Sprintf(text, "zconsumer", "web", ", {kind: Service, name: local}"))
+	for namespace, want := range map[string]string{"web": "zconsumer", "shop": "producer", "": "producer"} {
+		merged := meshpolicy.Merge(policies, meshpolicy.Client{Tags: map[string]string{meshpolicy.NamespaceTag: namespace}}, "backend.shop")
+		if got := merged.Rules[0].BackendRefs[0].Name; len(merged.Rules) != 1 || got != want {
+			t.Errorf("clients of %q are sent to %s, want %s", namespace, got, want)
+		}
+	}
+	// The consumer route is the producer route of another service.
+	if merged := meshpolicy.Merge(policies, meshpolicy.Client{}, "local.web"); len(merged.Rules) != 1 || merged.Rules[0].BackendRefs[0].Name != "zconsumer" {
+		t.Errorf("got\n%v", merged)
+	}
+}
+
+// Routes of the Gateway API and a MeshHTTPRoute are merged like MeshHTTPRoutes.
+func TestGateway_IsMergedWithMeshHTTPRoutes(t *testing.T) {
+	t.Parallel()
+	policies := append(mustParseRoutes(t, route("GRPCRoute", "  - {matches: [{method: {service: a.B}}], backendRefs: [{name: t, port: 1}]}\n")),
+		policytest.Parse(t, "g", "name: c\nspec:\n  targetRef: {kind: MeshService, name: frontend}\n  to:\n  - targetRef: {kind: MeshService, name: s}\n    rules:\n"+
+			"    - {matches: [{path: {prefix: /a.B}}], filters: [{requestHeaderModifier: {remove: [x]}}]}\n")...)
+	want := `path Prefix /a.B
+    matches      policy c (g:7), policy GRPCRoute/p (f:7)
+    filters      policy c (g:7)
+                 RequestHeaderModifier remove x
+    backendRefs  policy GRPCRoute/p (f:7)
+                 t
+any path
+    backendRefs  no policy: the service itself
+`
+	policytest.Equal(t, "the explanation", want, meshpolicy.Merge(policies, frontend, "s").String())
+}
+
+// What has no effect is noted, with its line.
+func TestGateway_Notes(t *testing.T) {
+	t.Parallel()
+	policies := mustParseRoutes(t, `
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: p}
+spec:
+  hostnames: [example.com]
+  parentRefs:
+  - {name: gateway}
+  - {kind: Service, name: s, port: 1}
+  - {kind: Service, name: s, port: 2}
+  rules:
+  - timeouts: {request: 1s}
+    retry: {attempts: 2}
+    sessionPersistence: {type: Cookie}
+    filters: [{type: CORS, cors: {}}]
+    backendRefs:
+    - {name: t, port: 1, filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}]}
+  - {}
+`)
+	var got []string
+	for _, n := range policies[0].Notes {
+		got = append(got, fmt.Sprintf("%d: %s: %s", n.Line, n.Path, n.Text))
+	}
+	policytest.Equal(t, "notes", []string{
+		"6: spec.hostnames: a route of the mesh is for its services under all names, so hostnames makes no difference",
+		"15: spec.rules[0].filters[0]: CORS is for browsers, and has no effect on RPCs",
+		"17: spec.rules[0].backendRefs[0].filters: filters of a single backend have no effect; filters of the rule do",
+		"12: spec.rules[0].timeouts: timeouts has no effect",
+		"13: spec.rules[0].retry: retry has no effect",
+		"14: spec.rules[0].sessionPersistence: sessionPersistence has no effect",
+		"18: spec.rules[1]: an earlier rule has the same matches, so this one has no effect",
+		"8: spec.parentRefs[0]: the parent is no Service, so the route is not for the mesh",
+		"10: spec.parentRefs[2]: an earlier parent is the same service, and ports make no difference",
+	}, got)
+}
+
+func TestGateway_Faults(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ text, want string }{
+		{route("GRPCRoute", "  - {match: []}\n"), `f:7: spec.rules[0]: unknown field "match"; it can be name, matches`},
+		{route("GRPCRoute", "  - {matches: [{path: {value: /}}]}\n"), `f:7: spec.rules[0].matches[0]: unknown field "path"`},
+		{route("GRPCRoute", "  - {matches: [{method: {}}]}\n"), `f:7: spec.rules[0].matches[0].method: service or method is needed; leave out the condition to match all`},
+		{route("GRPCRoute", "  - {matches: [{method: {service: ''}}]}\n"), `f:7: spec.rules[0].matches[0].method.service: an empty name matches nothing`},
+		{route("GRPCRoute", "  - {matches: [{method: {type: RegularExpression, service: '('}}]}\n"), `"(" is not a regular expression of RE2`},
+		{route("GRPCRoute", "  - {matches: [{headers: [{name: a, type: Prefix, value: b}]}]}\n"), `unknown value "Prefix"; it can be Exact, RegularExpression`},
+		{route("GRPCRoute", "  - {filters: [{type: URLRewrite, urlRewrite: {hostname: h}}]}\n"), `f:7: spec.rules[0].filters[0].type: a GRPCRoute has no filter of type URLRewrite; write an HTTPRoute`},
+		{route("GRPCRoute", "  - {filters: [{type: ExtensionRef, extensionRef: {}}]}\n"), `f:7: spec.rules[0].filters[0].type: unknown value "ExtensionRef"`},
+		{route("GRPCRoute", "  - {timeouts: {request: 1s}}\n"), `f:7: spec.rules[0]: unknown field "timeouts"`},
+		{route("HTTPRoute", "  - {matches: [{methods: [GET]}]}\n"), `unknown field "methods"; did you mean "method"?`},
+		{route("HTTPRoute", "  - {matches: [{path: {type: Prefix, value: /}}]}\n"), `unknown value "Prefix"; it can be Exact, PathPrefix`},
+		{route("HTTPRoute", "  - {matches: [{path: {value: a}}]}\n"), `a path starts with /, and "a" does not`},
+		{route("HTTPRoute", "  - {filters: [{type: RequestMirror, requestMirror: {percent: 1, fraction: {numerator: 1}, backendRef: {name: s}}}]}\n"), `percent and fraction say the same thing`},
+		{route("HTTPRoute", "  - {filters: [{type: RequestMirror, requestMirror: {fraction: {numerator: 101}, backendRef: {name: s}}}]}\n"), `the numerator is larger than the denominator, 100`},
+		{route("HTTPRoute", "  - {backendRefs: [{kind: Bucket, group: storage, name: s}]}\n"), `f:7: spec.rules[0].backendRefs[0]: a backend of the mesh is a Service`},
+		{route("HTTPRoute", "  - {backendRefs: [{name: s, weight: 0}]}\n"), `no destination has a weight above 0`},
+		{strings.Replace(route("HTTPRoute", "  - {}\n"), "kind: Service, ", "", 1), `f:5: spec.parentRefs: no parent is a Service; routes of gateways are not for the mesh`},
+		{"kind: GRPCRoute\n", `f:1: the field "spec" is missing`},
+	} {
+		policies, err := parseRoutes(test.text)
+		if err == nil || !strings.Contains(err.Error(), test.want) || len(policies) > 0 {
+			t.Errorf("%s\ngives %v, %v, want %s", test.text, policies, err, test.want)
+		}
+	}
+}
