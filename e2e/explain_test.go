@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -113,4 +116,45 @@ func TestExplainWithoutAChannel(t *testing.T) {
 			t.Errorf("Explain(%q, %q): %v, want %q", tc.target, tc.method, err, tc.want)
 		}
 	}
+}
+
+// Explanations while channels are opened, go idle, wake and are closed: run with -race. Each has an
+// outcome or is an error that names the target.
+func TestExplainWhileChannelsComeAndGo(t *testing.T) {
+	t.Parallel()
+	m, service := newMesh(t), ownService(t)
+	b := testutils.StartBackend(t, "b")
+	m.serve(service, "c-"+service, b)
+	target := "xds:///" + service
+	ctx, cancel := context.WithCancel(testutils.Context(t))
+	var asking sync.WaitGroup
+	for range 2 {
+		asking.Go(func() {
+			for ctx.Err() == nil {
+				e, err := dynxds.Explain(ctx, target, unaryMethod, nil)
+				switch {
+				case err != nil && !strings.Contains(err.Error(), target):
+					t.Error(err)
+				case err == nil && e.Outcome == "":
+					t.Errorf("an explanation without an outcome:\n%s", e.Text())
+				case err == nil:
+					e.Text()
+				}
+			}
+		})
+	}
+	for range 8 {
+		cc := m.dial(target, grpc.WithIdleTimeout(20*time.Millisecond))
+		for range 2 {
+			mustReach(t, cc, unary, b)
+			for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
+				if !cc.WaitForStateChange(ctx, s) {
+					t.Fatalf("the channel stays %v", s)
+				}
+			}
+		}
+		cc.Close()
+	}
+	cancel()
+	asking.Wait()
 }

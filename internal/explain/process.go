@@ -10,6 +10,8 @@ import (
 
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -41,6 +43,12 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	s.Notes = append(notes, channelNotes(channel.Config)...)
 	s.Live = func(name string) (inspect.Cluster, bool) { return channel.Cluster(ctx, name) }
 	request.Listener = channel.Config.Listener.Name
+	if !slices.ContainsFunc(s.Resources, func(r *Resource) bool {
+		return r.TypeURL == typeurl.Listener && xdsname.Canonical(r.Name) == xdsname.Canonical(request.Listener)
+	}) {
+		// The channel was described before the client, and has become idle or active since.
+		return unrouted(request, channel, fmt.Sprintf("RPCs wait for the channel's configuration: its xDS client does not watch Listener %q at the moment", request.Listener)), nil
+	}
 	if request.Authority == "" {
 		request.Authority = channel.Config.Authority
 	}
