@@ -24,11 +24,13 @@
 package dynxds
 
 import (
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -129,6 +131,13 @@ type ChannelStatus = channels.Status
 // Channels returns the state of every channel of the schemes "xds" and "dynxds" that has been
 // used and is not closed, in the order of first use, idle ones included.
 func Channels() []ChannelStatus { return channels.All() }
+
+// EndpointMetadata returns the metadata that the control plane has given an endpoint
+// (LbEndpoint.metadata), or nil if there is none. It is for load-balancing policies that the program
+// registers with gRPC and a Cluster names in a TypedStruct, to call for the endpoints of a
+// balancer.ClientConnState; policies of gRPC's and of this module do not get metadata. Each call
+// decodes it, so that a policy does better to call it in updates than in picks.
+func EndpointMetadata(e grpcresolver.Endpoint) *corepb.Metadata { return xdsresource.MetadataOf(e) }
 
 // Dump returns the state of each xDS client of the process: its servers, and its resources with
 // their versions and errors. Channels with equal bootstraps share a client, which ends with

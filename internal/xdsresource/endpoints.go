@@ -89,6 +89,9 @@ type Endpoint struct {
 	// HashKey takes the place of Address on the ring of PolicyRingHash (gRFC
 	// A76). Empty: none.
 	HashKey string
+	// Metadata is the envoy.config.core.v3.Metadata of the endpoint in the wire format, for policies
+	// of the program's own. Endpoints of a resource with equal ones share it. Empty: none.
+	Metadata string
 	// Weight is at least 1.
 	Weight uint32
 	Health HealthStatus
@@ -97,7 +100,7 @@ type Endpoint struct {
 // Equal reports whether e and o are the same in everything.
 func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Address == o.Address && e.Hostname == o.Hostname && e.Proxy == o.Proxy && e.HashKey == o.HashKey &&
-		e.Weight == o.Weight && e.Health == o.Health && slices.Equal(e.Additional, o.Additional)
+		e.Metadata == o.Metadata && e.Weight == o.Weight && e.Health == o.Health && slices.Equal(e.Additional, o.Additional)
 }
 
 func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
@@ -146,6 +149,8 @@ type endpointDecoder struct {
 	// addresses has the place of each endpoint.
 	addresses  map[string]position
 	localities []Locality
+	// known has the metadata of endpoints so far.
+	known map[string]string
 }
 
 type localityKey struct {
@@ -261,6 +266,7 @@ func (d *endpointDecoder) endpoint(at *faults.Path, pos position, pb *endpointpb
 	if e.Hostname = pb.GetEndpoint().GetHostname(); !isVisible(e.Hostname) {
 		d.fault(at.Field("endpoint").Field("hostname"), "%s has a blank or control character in it", faults.Quote(e.Hostname))
 	}
+	e.Metadata = d.metadata(pb.GetMetadata())
 	e.HashKey = pb.GetMetadata().GetFilterMetadata()["envoy.lb"].GetFields()["hash_key"].GetStringValue()
 	at = at.Field("endpoint")
 	e.Address = d.address(at.Field("address"), pos, pb.GetEndpoint().GetAddress())

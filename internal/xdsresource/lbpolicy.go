@@ -52,6 +52,17 @@ const (
 	policyWeighted     = "weighted_round_robin"
 )
 
+// IsKnownPolicy reports whether a policy is dynxds's own or one of gRPC's that Clusters name by messages
+// of their own. Others are the program's.
+func IsKnownPolicy(name string) bool {
+	switch name {
+	case policyRoundRobin, policyLeastRequest, policyPickFirst, policyWeighted:
+		return true
+	default:
+		return isOurs(name)
+	}
+}
+
 const (
 	lbPolicyPrefix     = "type.googleapis.com/envoy.extensions.load_balancing_policies."
 	roundRobinTypeURL  = lbPolicyPrefix + "round_robin.v3.RoundRobin"

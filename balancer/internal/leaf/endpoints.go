@@ -19,21 +19,31 @@ func Usable(endpoints []xdsresource.Endpoint) bool {
 }
 
 // resolverEndpoints returns the usable endpoints in gRPC's form, with their weights. Endpoints
-// of equal weight share their attributes, and all share an array of addresses, so that 10,000
-// endpoints are a few allocations. The bundle, which may be nil, is that of their connections.
-func resolverEndpoints(endpoints []xdsresource.Endpoint, bundle *clustertls.Bundle) []resolver.Endpoint {
+// with the same attributes share them, and all share an array of addresses, so that 10,000
+// endpoints are a few allocations. The bundle, which may be nil, is that of their connections. If
+// custom is set, the policy may read the endpoints' metadata.
+func resolverEndpoints(endpoints []xdsresource.Endpoint, bundle *clustertls.Bundle, custom bool) []resolver.Endpoint {
+	type attributes struct {
+		weight   uint32
+		metadata string
+	}
 	result := make([]resolver.Endpoint, 0, len(endpoints))
 	addresses := make([]resolver.Address, 0, countAddresses(endpoints))
-	weighted := make(map[uint32]resolver.Endpoint, 1)
+	alike := make(map[attributes]resolver.Endpoint, 1)
 	for i := range endpoints {
 		e := &endpoints[i]
 		if !e.Health.Usable() {
 			continue
 		}
-		endpoint, ok := weighted[e.Weight]
+		with := attributes{weight: e.Weight}
+		if custom {
+			with.metadata = e.Metadata
+		}
+		endpoint, ok := alike[with]
 		if !ok {
-			endpoint = weight.Set(endpoint, weight.EndpointInfo{Weight: e.Weight})
-			weighted[e.Weight] = endpoint
+			endpoint = weight.Set(endpoint, weight.EndpointInfo{Weight: with.weight})
+			endpoint = xdsresource.WithMetadata(endpoint, with.metadata)
+			alike[with] = endpoint
 		}
 		first := len(addresses)
 		addresses = append(addresses, bundle.Address(e.Address, e.Hostname, e.Proxy))

@@ -138,7 +138,7 @@ func (p *Policy) updatePolicy() {
 		p.state = tree.Failing(p.configErr)
 		return
 	}
-	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.conn.env.Bundle), Attributes: p.labels}
+	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.conn.env.Bundle, !xdsresource.IsKnownPolicy(p.name)), Attributes: p.labels}
 	if p.kind == ForEndpoint {
 		state = pickfirst.EnableHealthListener(state)
 	}

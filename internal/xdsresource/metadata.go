@@ -1,0 +1,52 @@
+package xdsresource
+
+import (
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/protobuf/proto"
+)
+
+// metadataKey is the key of the attribute with an endpoint's metadata, in the wire format.
+type metadataKey struct{}
+
+// WithMetadata returns e with the Metadata of an Endpoint as an attribute, for policies of the
+// program's own.
+func WithMetadata(e resolver.Endpoint, wire string) resolver.Endpoint {
+	if wire != "" {
+		e.Attributes = e.Attributes.WithValue(metadataKey{}, wire)
+	}
+	return e
+}
+
+// MetadataOf returns the metadata that WithMetadata has set, or nil. It decodes it.
+func MetadataOf(e resolver.Endpoint) *corepb.Metadata {
+	wire, _ := e.Attributes.Value(metadataKey{}).(string)
+	if wire == "" {
+		return nil
+	}
+	m := new(corepb.Metadata)
+	if proto.Unmarshal([]byte(wire), m) != nil {
+		return nil // Not reached: it was encoded from such a message.
+	}
+	return m
+}
+
+// metadata returns m in the wire format.
+func (d *endpointDecoder) metadata(m *corepb.Metadata) string {
+	if len(m.GetFilterMetadata()) == 0 && len(m.GetTypedFilterMetadata()) == 0 {
+		return ""
+	}
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return "" // Not reached: it was decoded.
+	}
+	known, ok := d.known[string(wire)]
+	if !ok {
+		if d.known == nil {
+			d.known = make(map[string]string)
+		}
+		known = string(wire)
+		d.known[known] = known
+	}
+	return known
+}
