@@ -21,9 +21,11 @@ type group struct {
 	store  *controlplane.Store
 	shared *xdsclient.XDSClient
 
-	// clients counts the streams, and idle runs while there is none. Guarded by Relay.mu.
-	clients int
-	idle    *time.Timer
+	// clients counts the streams, and idle runs while there is none, since idleSince. Guarded by
+	// Relay.mu.
+	clients   int
+	idle      *time.Timer
+	idleSince time.Time
 
 	mu     sync.Mutex
 	closed bool
@@ -93,6 +95,7 @@ func (g *group) leave() {
 	if g.clients--; g.clients > 0 || r.closed {
 		return
 	}
+	g.idleSince = time.Now()
 	g.idle = time.AfterFunc(max(r.opts.Linger, 0), g.end)
 	if r.opts.FoldBy.private() { // nobody can come back to it
 		g.idle.Reset(0)
@@ -107,6 +110,7 @@ func (g *group) end() {
 	if ended {
 		delete(r.groups, g.key)
 		delete(r.byStore, g.store)
+		g.idle.Stop()
 		r.running.Add(1)
 	}
 	r.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -103,4 +104,49 @@ func TestLyingNonces(t *testing.T) {
 	if _, err := r.up.Wait(r.ctx, xdstest.ACKOf(clusterType)); err != nil {
 		t.Error(err)
 	}
+}
+
+// Types that differ from those of xDS in the prefix of their URL are inventions too.
+func TestInventedPrefixesOfTypes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta")
+	d := r.delta()
+	for i := range 270 {
+		subscribe(d, node("inventive"), fmt.Sprintf("p%d/envoy.config.cluster.v3.Cluster", i), "x")
+	}
+	for refused := false; !refused; {
+		for _, e := range d.receive().GetResourceErrors() {
+			refused = refused || codes.Code(e.GetErrorDetail().GetCode()) == codes.ResourceExhausted
+		}
+	}
+}
+
+// A group without clients makes room for others, rather than keep them out until it has lingered.
+func TestGroupsThatLingerMakeRoom(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.Linger, o.MaxGroups = time.Hour, 2 }, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	stays := r.delta()
+	subscribe(stays, node("stays", "ENV", "stays"), clusterType, "c")
+	only(t, stays.receive(), "c")
+	for i := range 10 {
+		for { // the relay may still see the client before
+			d := r.delta()
+			subscribe(d, node("a", "ENV", fmt.Sprint(i)), clusterType, "c")
+			resp, err := d.Recv()
+			d.stop()
+			if err == nil {
+				only(t, resp, "c")
+				break
+			}
+			if status.Code(err) != codes.ResourceExhausted {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := r.Stats(); got.Groups > 2 || got.Upstreams > 2 {
+		t.Errorf("got %+v, want two groups", got)
+	}
+	r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
+	only(t, stays.receive(), "c")
 }

@@ -10,6 +10,8 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
@@ -17,7 +19,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 const (
@@ -224,6 +225,9 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 		return nil, errInvalidNode(err)
 	}
 	g, err := r.join(string(key), folded)
+	for status.Code(err) == codes.ResourceExhausted && r.endIdlest() {
+		g, err = r.join(string(key), folded)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -259,6 +263,24 @@ func (r *Relay) join(key string, node *corepb.Node) (*group, error) {
 	return g, nil
 }
 
+// endIdlest ends the group that has been without clients for longest, so that those that linger do
+// not keep others out. It reports whether there was one.
+func (r *Relay) endIdlest() bool {
+	r.mu.Lock()
+	var idlest *group
+	for _, g := range r.groups {
+		if g.clients == 0 && (idlest == nil || g.idleSince.Before(idlest.idleSince)) {
+			idlest = g
+		}
+	}
+	r.mu.Unlock()
+	if idlest == nil {
+		return false
+	}
+	idlest.end()
+	return true
+}
+
 // newClient makes a client of the management servers. The caller holds r.mu.
 func (r *Relay) newClient(node *corepb.Node) (*xdsclient.XDSClient, error) {
 	if r.upstreams >= r.opts.MaxGroups {
@@ -289,7 +311,7 @@ func (r *Relay) typeOf(typeURL string) *xdsclient.ResourceType {
 		return t
 	}
 	known, _ := xdsname.CheckType(typeurl.Name(typeURL))
-	if !known && typeURL != dynparam.MapTypeURL {
+	if !known || typeURL != typeurl.Prefix+typeurl.Name(typeURL) {
 		if r.invented == maxTypes {
 			return nil
 		}
