@@ -114,7 +114,7 @@ func (e *explainer) describeAggregate(c Cluster) {
 	edges := 0
 	walk := xdsresource.UnderlyingWalk{Under: func(name string) []string {
 		if r := e.find(typeurl.Cluster, name); r != nil {
-			value, _ := e.decode(r)
+			value, _ := e.holdings.decode(r)
 			if below, ok := value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
 				edges += len(below.Underlying)
 				return below.Underlying

@@ -22,7 +22,7 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &explainer{source: s, request: request, dialect: dialectOf(s.Client.Name), out: &Explanation{Request: request, Client: s.Client}}
+	e := &explainer{source: s, holdings: newHoldings(s), request: request, dialect: dialectOf(s.Client.Name), out: &Explanation{Request: request, Client: s.Client}}
 	listener, err := e.findListener()
 	if err != nil {
 		return nil, err
@@ -52,8 +52,7 @@ type explainer struct {
 	dialect dialect
 	rpc     matching.RPC
 	out     *Explanation
-	index   map[resourceKey][]*Resource // of the source
-	decoded map[*Resource]decoded
+	holdings    *holdings // of the source
 	ignored map[*Resource][]IgnoredField
 
 	listener    *xdsresource.Listener
@@ -152,7 +151,7 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 	if r.Raw == nil {
 		return status, nil, nil
 	}
-	if value, err = e.decode(r); err != nil {
+	if value, err = e.holdings.decode(r); err != nil {
 		status.Faults = []string{err.Error()}
 		return status, nil, err
 	}

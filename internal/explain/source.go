@@ -88,18 +88,31 @@ type decoded struct {
 	err   error
 }
 
+// holdings is the resources of a source, found by name and decoded once.
+type holdings struct {
+	source  *Source
+	index   map[resourceKey][]*Resource
+	decoded map[*Resource]decoded
+}
+
+func newHoldings(s *Source) *holdings {
+	h := &holdings{source: s, index: make(map[resourceKey][]*Resource, len(s.Resources)), decoded: make(map[*Resource]decoded)}
+	for _, r := range s.Resources {
+		key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
+		h.index[key] = append(h.index[key], r)
+	}
+	return h
+}
+
 // decode returns the value of a resource, nil if there is none. It decodes each once.
-func (e *explainer) decode(r *Resource) (any, error) {
+func (h *holdings) decode(r *Resource) (any, error) {
 	if r.Raw == nil {
 		return nil, nil
 	}
-	d, known := e.decoded[r]
+	d, known := h.decoded[r]
 	if !known {
 		_, d.value, d.err = types[r.TypeURL].Decode(r.Raw, r.options)
-		if e.decoded == nil {
-			e.decoded = make(map[*Resource]decoded)
-		}
-		e.decoded[r] = d
+		h.decoded[r] = d
 	}
 	return d.value, d.err
 }
@@ -143,26 +156,26 @@ func (s *ResourceStatus) missing() (waits, fails string) {
 // resourceKey identifies a resource by its type and its canonical name.
 type resourceKey struct{ typeURL, name string }
 
-// find returns the resource of a name, or nil. Of several, it is the one in use that is latest.
-func (e *explainer) find(typeURL, name string) *Resource {
-	if e.index == nil {
-		e.index = make(map[resourceKey][]*Resource, len(e.source.Resources))
-		for _, r := range e.source.Resources {
-			key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
-			e.index[key] = append(e.index[key], r)
-		}
-	}
+// find returns the resource of a name, or nil. Of several, it is the one in use that is latest;
+// entries is their number the first time, and later 1.
+func (h *holdings) find(typeURL, name string) (best *Resource, entries int) {
 	key := resourceKey{typeURL, xdsname.Canonical(name)}
-	found := e.index[key]
+	found := h.index[key]
 	if len(found) == 0 {
-		return nil
+		return nil, 0
 	}
-	best := slices.MaxFunc(found, func(a, b *Resource) int {
+	best = slices.MaxFunc(found, func(a, b *Resource) int {
 		return cmp.Or(compareBool(a.Raw != nil, b.Raw != nil), a.Updated.Compare(b.Updated))
 	})
-	if len(found) > 1 {
-		e.note("the client has %d entries for %s %q: this is the one %s", len(found), types[typeURL].Name, name, best.distinction())
-		e.index[key] = []*Resource{best} // Chosen once.
+	h.index[key] = []*Resource{best}
+	return best, len(found)
+}
+
+// find returns the resource of a name, or nil, and notes that there are several.
+func (e *explainer) find(typeURL, name string) *Resource {
+	best, entries := e.holdings.find(typeURL, name)
+	if entries > 1 {
+		e.note("the client has %d entries for %s %q: this is the one %s", entries, types[typeURL].Name, name, best.distinction())
 	}
 	return best
 }
@@ -209,7 +222,7 @@ func (e *explainer) findListener() (*Resource, error) {
 		if e.request.Target == "" {
 			return nil, errors.New("name a target or a Listener")
 		}
-		if name = e.guess(authority, endpoint); e.source.ListenerName != nil {
+		if name = e.holdings.guess(authority, endpoint); e.source.ListenerName != nil {
 			var err error
 			if name, err = e.source.ListenerName(e.request.Target); err != nil {
 				return nil, err
@@ -220,14 +233,14 @@ func (e *explainer) findListener() (*Resource, error) {
 	if r := e.find(typeurl.Listener, name); r != nil {
 		return r, nil
 	}
-	return nil, fmt.Errorf("%s has no Listener %q; it has %s", e.source.Client.Source, name, e.listeners())
+	return nil, fmt.Errorf("%s has no Listener %q; it has %s", e.source.Client.Source, name, e.holdings.listeners())
 }
 
 // guess returns the name of the Listener that a channel most likely uses: "endpoint", or one
 // that ends in "/endpoint". Only the bootstrap says which.
-func (e *explainer) guess(authority, endpoint string) string {
+func (h *holdings) guess(authority, endpoint string) string {
 	name := endpoint
-	for _, r := range e.source.Resources {
+	for _, r := range h.source.Resources {
 		in, _ := xdsname.Authority(r.Name)
 		switch {
 		case r.TypeURL != typeurl.Listener, authority != "" && in != authority:
@@ -258,9 +271,9 @@ func escaped(endpoint string) string {
 const maxListed = 20
 
 // listeners lists the Listeners for an error.
-func (e *explainer) listeners() string {
+func (h *holdings) listeners() string {
 	var names []string
-	for _, r := range e.source.Resources {
+	for _, r := range h.source.Resources {
 		if r.TypeURL == typeurl.Listener {
 			names = append(names, faults.Shorten(r.Name, faults.MaxQuoted))
 		}
