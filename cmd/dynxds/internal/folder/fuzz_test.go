@@ -15,6 +15,10 @@ func FuzzRead(f *testing.F) {
 		"kind: Resource\ndynamicParameters: {env: prod}\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: a}",
 		"kind: MeshHTTPRoute\nname: a\nspec: {to: [{targetRef: {kind: Mesh}, rules: [{matches: [{path: {prefix: /a}}]}]}]}",
 		`{"kind": "Service", "name": "a"}`,
+		"kind: Service\nname: a\nport: 80\nloadBalancing: {policy: RingHash, hashOn: [{header: b}]}\noutlierDetection: {interval: 5s}\ncircuitBreakers: {maxRequests: 1}\nretry: {on: [internal], backoff: {base: 1s}}\ntimeout: 1s",
+		"apiVersion: gateway.networking.k8s.io/v1\nkind: GRPCRoute\nmetadata: {name: a}\nspec: {parentRefs: [{kind: Service, name: b}], rules: [{matches: [{method: {service: c}}], backendRefs: [{name: d, weight: 1}]}]}",
+		"apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\nspec: {parentRefs: [{kind: Service, name: b}], rules: [{filters: [{type: RequestMirror, requestMirror: {fraction: {numerator: 1, denominator: 3}, backendRef: {name: c}}}]}]}",
+		"kind: List\nitems: [{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: a, labels: {kubernetes.io/service-name: b}}, addressType: IPv4, endpoints: [{addresses: [10.0.0.1], conditions: {ready: null}}], ports: [{name: grpc, port: 1}]}]",
 	} {
 		f.Add([]byte(text))
 	}
