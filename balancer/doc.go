@@ -7,9 +7,9 @@
 // channel.
 //
 // The tree consists of root (this package), cluster, priority, locality, and a policy that
-// picks among endpoints: one of gRPC's own, by name (package leaf), or ring hash or random,
-// which are ours. Package aggregate is between the root and the clusters
-// under an aggregate one, package switchover replaces policies, package outlier ejects
+// picks among endpoints: one of gRPC's own, by name (package leaf), or ring hash, Maglev, random or
+// slow start, which are ours. Package aggregate is between the root and the clusters under an
+// aggregate one, package switchover replaces policies, package outlier ejects
 // endpoints of a cluster, and package endpoints holds what is known of them by address. A
 // cluster is only a small cell until an RPC, or ClientConn.Connect, needs it; only then does it
 // get policies and connections.
