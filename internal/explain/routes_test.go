@@ -90,7 +90,7 @@ func TestSharesAreThoseOfTheRouter(t *testing.T) {
 		s := serving(routes...)
 		request := Request{Headers: map[string][]string{"k": {fmt.Sprint(r.IntN(2))}}}
 		e := mustExplain(t, s, request)
-		value, err := new(explainer).decode(s.Resources[1])
+		value, err := newHoldings(new(Source)).decode(s.Resources[1])
 		if err != nil {
 			t.Fatal(err)
 		}
