@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -86,7 +87,7 @@ func TestShow(t *testing.T) {
 					TypeUrl: cluster, Name: "in-use", ClientStatus: adminpb.ClientResourceStatus_NACKED, VersionInfo: "7", LastUpdated: at,
 					XdsConfig: xdsmsg.Any(&clusterpb.Cluster{
 						Name: "in-use", ConnectTimeout: durationpb.New(1), TransportSocket: &corepb.TransportSocket{Name: "tls"},
-						OutlierDetection: &clusterpb.OutlierDetection{SplitExternalLocalOriginErrors: true},
+						OutlierDetection: &clusterpb.OutlierDetection{EnforcingLocalOriginSuccessRate: wrapperspb.UInt32(1)},
 					}),
 					ErrorState: &adminpb.UpdateFailureState{Details: "type: is none"},
 				},
@@ -104,7 +105,7 @@ func TestShow(t *testing.T) {
   Cluster in-use: NACKED, version "7" of 2026-01-02 03:04:05
     error: type: is none
     ignored: connect_timeout: this client does not act on the field
-    ignored: outlier_detection.split_external_local_origin_errors: this client does not act on the field
+    ignored: outlier_detection.enforcing_local_origin_success_rate: this client does not act on the field
     ignored: transport_socket: channels whose credentials are not of google.golang.org/grpc/credentials/xds ignore the field and use their own credentials (gRFC A29); dial with credentials of that package to have connections secured as the Cluster asks
   DynamicParameterConstraintsMap dpds: ACKED, version "8" of 2026-01-02 03:04:05
     warning: ignored: resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]: found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?
