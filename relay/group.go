@@ -130,6 +130,9 @@ func (g *group) close() {
 	for _, s := range g.subs {
 		s.close()
 	}
+	for _, e := range g.members {
+		e.stopExpiry()
+	}
 	for _, o := range g.own {
 		g.relay.closeClient(o.client)
 	}
