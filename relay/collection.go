@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"time"
+
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
@@ -34,6 +36,11 @@ type member struct {
 	// users counts the collections.
 	users int
 	dirty bool
+	// renewed says that upstream has extended the TTL, and nothing else.
+	renewed bool
+	// expiry fires when the TTL has passed, and expired says that it has.
+	expiry  *time.Timer
+	expired bool
 }
 
 // members are the resources in the store of a group, and those that are to be removed from it.
@@ -87,6 +94,9 @@ func (c *collection) change(m xdsclient.Member, raw *xdsclient.Raw, err *xdsclie
 			denial = st
 		}
 	}
+	if raw != nil && raw.DoNotCache && !c.sub.group.relay.opts.FoldBy.private() {
+		raw, denial = nil, errNotShared(m.Name)
+	}
 	all := c.sub.group.members
 	if raw == nil && denial == nil {
 		c.remove(key)
@@ -101,8 +111,36 @@ func (c *collection) change(m xdsclient.Member, raw *xdsclient.Raw, err *xdsclie
 		c.members[key] = struct{}{}
 		e.users++
 	}
+	e.renewed = e.denial == nil && !e.expired && repeats(raw, e.raw) && raw.TTL > 0
 	e.raw, e.denial, e.dirty = raw, denial, true
 	c.sub.group.stale = true
+	c.sub.group.restartExpiry(e)
+}
+
+// restartExpiry starts the TTL of a member that upstream sent, or said that it still has.
+func (g *group) restartExpiry(e *member) {
+	e.stopExpiry()
+	e.expired = false
+	if e.raw == nil || e.raw.TTL == 0 {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(e.raw.Time.Add(e.raw.TTL)), func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if e.expiry == timer && !g.closed {
+			e.expired, e.dirty, g.stale = true, true, true
+			g.flushLater()
+		}
+	})
+	e.expiry = timer
+}
+
+func (e *member) stopExpiry() {
+	if e.expiry != nil {
+		e.expiry.Stop()
+		e.expiry = nil
+	}
 }
 
 // remove removes a member. It stays in the store while another collection has it.
@@ -113,7 +151,9 @@ func (c *collection) remove(key memberKey) {
 	delete(c.members, key)
 	g := c.sub.group
 	e := g.members[key]
-	e.users--
+	if e.users--; e.users == 0 {
+		e.stopExpiry()
+	}
 	e.dirty, g.stale = e.dirty || e.users == 0, true
 }
 
@@ -139,7 +179,15 @@ func (ms members) flush() (changes []func(*controlplane.Tx)) {
 			changes = append(changes, func(tx *controlplane.Tx) { tx.DeleteVariant(key.typeURL, e.Name, e.Parameters.Map()) })
 			continue
 		}
+		if e.expired {
+			changes = append(changes, func(tx *controlplane.Tx) { tx.DeleteVariant(key.typeURL, e.Name, e.Parameters.Map()) })
+			continue
+		}
 		changes = append(changes, memberChange(key.typeURL, e.Member, e.raw, e.denial))
+		if e.renewed {
+			changes = append(changes, func(tx *controlplane.Tx) { tx.Renew(key.typeURL, e.Name, e.Parameters.Map()) })
+			e.renewed = false
+		}
 	}
 	return changes
 }

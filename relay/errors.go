@@ -20,3 +20,13 @@ func errTooMany(limit int) error {
 func errTooManyTypes() *status.Status {
 	return status.Newf(codes.ResourceExhausted, "the xDS relay passes on resources of %d types beside those of xDS, which is its limit", maxTypes)
 }
+
+// errNotShared is in place of a member of a collection that must not be cached. The collection is
+// asked for under the node of the relay, and the resource is that node's.
+func errNotShared(name string) *status.Status {
+	return status.Newf(codes.FailedPrecondition,
+		"%q must not be cached, so the xDS relay cannot pass it on as a member of a collection: subscribe to it by its name, or fold by none (--fold-by)", name)
+}
+
+var errNoWildcards = status.Error(codes.FailedPrecondition,
+	`the xDS relay has no wildcard subscriptions, as they need the incremental protocol upstream: add "delta" to server_features in the relay's bootstrap if the control plane speaks it, or subscribe by names`)

@@ -44,8 +44,10 @@ type group struct {
 	done  []func()
 	// stale says that the store does not know the last of the members either.
 	stale bool
-	// flushing is set while a goroutine tells the store.
+	// flushing is set while a goroutine tells the store. Only that uses version, which the store
+	// has.
 	flushing bool
+	version  uint64
 	// away counts the subscriptions whose management servers are unreachable.
 	away int
 }
@@ -127,6 +129,9 @@ func (g *group) close() {
 	g.closed = true
 	for _, s := range g.subs {
 		s.close()
+	}
+	for _, e := range g.members {
+		e.stopExpiry()
 	}
 	for _, o := range g.own {
 		g.relay.closeClient(o.client)
@@ -337,6 +342,7 @@ func (g *group) flush() {
 		for s := range g.dirty {
 			if change := s.answer(); change != nil {
 				changes = append(changes, change)
+				s.notePassed(g.version)
 			}
 		}
 		clear(g.dirty)
@@ -361,8 +367,9 @@ func (g *group) update(changes []func(*controlplane.Tx)) {
 			change(tx)
 		}
 	}
-	_, err := g.store.Update(all)
+	version, err := g.store.Update(all)
 	if err == nil {
+		g.version = version
 		return
 	}
 	if len(changes) == 1 {

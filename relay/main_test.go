@@ -197,3 +197,20 @@ func (r *rig) version(typeURL, name string) string {
 	r.t.Fatalf("the control plane has no %s %q", typeURL, name)
 	return ""
 }
+
+// member returns the name of a Cluster in a glob collection, "*" for the collection.
+func member(s string) string { return "xdstp://authority/envoy.config.cluster.v3.Cluster/" + s }
+
+// rewrap has the control plane send each resource of a delta response in another envelope.
+func (r *rig) rewrap(change func(*discoverypb.Resource)) {
+	r.up.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		resources := resp.Resources
+		resp.Resources = nil
+		for _, res := range resources {
+			m := &discoverypb.Resource{Name: res.GetName(), Version: res.GetVersion(), Resource: res.GetResource(), DynamicParameters: res.GetDynamicParameters()}
+			change(m)
+			resp.Resources = append(resp.Resources, m)
+		}
+		return resp
+	})
+}

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/dynxds/dynxds/controlplane"
@@ -21,12 +22,17 @@ func (r *Relay) rejected(n controlplane.Rejection) {
 	r.mu.Lock()
 	r.rejections++
 	g := r.byStore[n.Store]
+	clients := 0
+	if g != nil {
+		clients = g.clients
+	}
 	r.mu.Unlock()
-	if g == nil {
+	version, err := strconv.ParseUint(n.NACK.Version, 10, 64)
+	if g == nil || err != nil {
 		return
 	}
 	text := n.NACK.Err.Message()
-	for _, raw := range g.rejectedByAll(n.Stream, n.TypeURL, text) {
+	for _, raw := range g.rejectedByAll(n.Stream, n.TypeURL, text, version, 2*clients) {
 		raw.Reject(errors.New("rejected by all clients of the relay: " + text))
 	}
 }
@@ -35,8 +41,9 @@ func (r *Relay) rejected(n controlplane.Rejection) {
 const maxRejectionText = 4 << 10
 
 // rejectedByAll notes that a stream rejects the resources that a text names, and returns those that
-// all have rejected now.
-func (g *group) rejectedByAll(stream uint64, typeURL, text string) (all []*xdsclient.Raw) {
+// all have rejected now. version is that of the store in the response: what was passed on after it is
+// not meant. At most this many streams are remembered for a resource, as those that leave are too.
+func (g *group) rejectedByAll(stream uint64, typeURL, text string, version uint64, most int) (all []*xdsclient.Raw) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for name := range namesIn(text[:min(len(text), maxRejectionText)]) {
@@ -44,7 +51,10 @@ func (g *group) rejectedByAll(stream uint64, typeURL, text string) (all []*xdscl
 			if s.raw == nil || s.demand == nil || s.key.stream != 0 && s.key.stream != stream {
 				continue
 			}
-			if s.rejectedBy == nil {
+			if version < s.since || !repeats(s.raw, s.passed) {
+				continue
+			}
+			if s.rejectedBy == nil || len(s.rejectedBy) > most {
 				s.rejectedBy = make(map[uint64]struct{})
 			}
 			if _, known := s.rejectedBy[stream]; known {

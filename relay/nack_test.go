@@ -2,10 +2,13 @@ package relay_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -67,4 +70,65 @@ func TestRejections(t *testing.T) {
 			t.Errorf("%d rejections were counted, want 3", got)
 		}
 	})
+}
+
+// A NACK is for the version that the client has got, and says nothing of one that has replaced it.
+func TestRejectionOfAReplacedVersion(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		heard := make(chan struct{}, 10)
+		r := newRig(t, func(o *relay.Options) {
+			o.Server.OnNACK = func(controlplane.Rejection) { heard <- struct{}{} }
+		}, features...)
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""), xdsmsg.EDSCluster("d", ""))
+		d := r.delta()
+		subscribe(d, node("a"), clusterType, "c")
+		old := d.receive()
+		only(t, old, "c")
+		r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
+		now := d.receive()
+		only(t, now, "c")
+		for i, nonce := range []string{old.GetNonce(), now.GetNonce()} {
+			d.send(&discoverypb.DeltaDiscoveryRequest{
+				TypeUrl: clusterType, ResponseNonce: nonce,
+				ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: fmt.Sprintf("%q: no use %d", "c", i)},
+			})
+			<-heard
+		}
+		nack := r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
+		if !strings.Contains(nack.Err.Message(), "no use 1") {
+			t.Errorf("the control plane was told %q, of a version that it has replaced", nack.Err.Message())
+		}
+	})
+}
+
+// A heartbeat is for the resource that clients have rejected before.
+func TestRejectionsOutliveAHeartbeat(t *testing.T) {
+	t.Parallel()
+	heard := make(chan struct{}, 10)
+	r := newRig(t, func(o *relay.Options) {
+		o.Server.OnNACK = func(controlplane.Rejection) { heard <- struct{}{} }
+	}, "delta")
+	const ttl = time.Minute
+	r.rewrap(func(m *discoverypb.Resource) { m.Ttl = durationpb.New(ttl) })
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	a, b := r.delta(), r.delta()
+	subscribe(a, node("a"), clusterType, "c")
+	subscribe(b, node("b"), clusterType, "c")
+	reject := func(d *deltaStream, nonce string) {
+		d.send(&discoverypb.DeltaDiscoveryRequest{
+			TypeUrl: clusterType, ResponseNonce: nonce,
+			ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: `"c": no use`},
+		})
+		<-heard
+	}
+	ofA, ofB := a.receive(), b.receive()
+	reject(a, ofA.GetNonce())
+	xdstest.NoError(t, r.up.Send(&discoverypb.DeltaDiscoveryResponse{
+		TypeUrl: clusterType, Nonce: "heartbeat",
+		Resources: []*discoverypb.Resource{{Name: "c", Version: only(t, ofA, "c").GetVersion(), Ttl: durationpb.New(ttl)}},
+	}))
+	only(t, b.receive(), "c")
+	reject(b, ofB.GetNonce())
+	r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
 }

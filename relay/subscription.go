@@ -55,7 +55,10 @@ type subscription struct {
 	renewed bool
 	// away says that the management servers are unreachable.
 	away bool
-	// rejectedBy are the streams that rejected raw.
+	// passed is the resource that the store was told last, in no version of it before since.
+	passed *xdsclient.Raw
+	since  uint64
+	// rejectedBy are the streams that rejected passed.
 	rejectedBy map[uint64]struct{}
 }
 
@@ -139,7 +142,7 @@ func (s *subscription) ResourceChanged(value any, err error, done func()) {
 	if !s.away || s.err == nil { // what upstream said last still holds
 		raw, _ := value.(*xdsclient.Raw)
 		s.renewed = s.err == nil && !s.expired && repeats(raw, s.raw)
-		s.raw, s.err, s.rejectedBy = raw, e, nil
+		s.raw, s.err = raw, e
 		s.restartExpiry()
 	}
 	s.group.mu.Unlock()
@@ -222,6 +225,13 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 		return s.resourceAnswer(d, envelope(s.raw, d.Name))
 	default:
 		return nil
+	}
+}
+
+// notePassed notes that the store is told what there is now, after the version that it has.
+func (s *subscription) notePassed(version uint64) {
+	if !repeats(s.raw, s.passed) {
+		s.passed, s.since, s.rejectedBy = s.raw, version+1, nil
 	}
 }
 

@@ -1,0 +1,101 @@
+package relay_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+)
+
+// A member of a collection that must not be cached is the relay's alone: its clients, whose nodes may
+// differ, are told to ask for it by its name.
+func TestMembersThatMustNotBeCached(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta", variants)
+	r.rewrap(func(m *discoverypb.Resource) {
+		if m.GetName() == member("secret") {
+			m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
+		}
+	})
+	r.up.Set(t, xdsmsg.EDSCluster(member("secret"), ""), xdsmsg.EDSCluster(member("open"), ""))
+	d := r.delta()
+	subscribe(d, node("a"), clusterType, member("*"))
+	for seen, refused := false, false; !seen || !refused; {
+		resp := d.receive()
+		for _, res := range resp.GetResources() {
+			if res.GetName() != member("open") {
+				t.Fatalf("got %v, which must not be cached", res)
+			}
+			seen = true
+		}
+		for _, e := range resp.GetResourceErrors() {
+			if e.GetResourceName().GetName() != member("secret") || !strings.Contains(e.GetErrorDetail().GetMessage(), "by its name") {
+				t.Errorf("got %v, want the way out", e)
+			}
+			refused = true
+		}
+	}
+	subscribe(d, nil, clusterType, member("secret"))
+	for asked := false; !asked; {
+		for _, res := range d.receive().GetResources() {
+			asked = asked || res.GetName() == member("secret") && res.GetCacheControl().GetDoNotCache()
+		}
+	}
+}
+
+// Heartbeats for the members of a collection are passed on as well, and without these they expire.
+func TestHeartbeatsOfMembers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta", variants)
+	const ttl = 2 * time.Second
+	r.rewrap(func(m *discoverypb.Resource) { m.Ttl = durationpb.New(ttl) })
+	r.up.Set(t, xdsmsg.EDSCluster(member("a"), ""))
+	d := r.delta()
+	subscribe(d, node("a"), clusterType, member("*"))
+	first := only(t, d.receive(), member("a"))
+	xdstest.NoError(t, r.up.Send(&discoverypb.DeltaDiscoveryResponse{
+		TypeUrl: clusterType, Nonce: "heartbeat",
+		Resources: []*discoverypb.Resource{{Name: member("a"), Version: first.GetVersion(), Ttl: durationpb.New(ttl)}},
+	}))
+	if beat := only(t, d.receive(), member("a")); beat.GetResource() != nil || beat.GetTtl().AsDuration() != ttl {
+		t.Errorf("got %v, want a heartbeat", beat)
+	}
+	late := r.delta()
+	if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != member("a") {
+		t.Errorf("got %v removed, want a, which has expired", got)
+	}
+	subscribe(late, node("late"), clusterType, member("*"))
+	if got := late.receive().GetResources(); len(got) != 0 {
+		t.Errorf("got %v, want nothing of what has expired", got)
+	}
+}
+
+// A wildcard cannot be had from a server that speaks SotW only. The client is told, and the log.
+func TestWildcardsNeedDeltaUpstream(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	s, d := r.sotw(), r.delta()
+	s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType})
+	d.send(&discoverypb.DeltaDiscoveryRequest{Node: node("d"), TypeUrl: clusterType, ResourceNamesSubscribe: []string{"*"}})
+	_, errS := s.Recv()
+	_, errD := d.Recv()
+	for _, err := range []error{errS, errD} {
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `"delta"`) {
+			t.Errorf("got %v, want FAILED_PRECONDITION and the way out", err)
+		}
+	}
+	if got := strings.Count(r.log.String(), "level=WARN"); got != 1 {
+		t.Errorf("the log has it %d times, want once: %s", got, r.log.String())
+	}
+	named := r.delta()
+	subscribe(named, node("n"), clusterType, "c")
+	only(t, named.receive(), "c")
+}
