@@ -47,13 +47,13 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 
 // explainer makes one Explanation.
 type explainer struct {
-	source  *Source
-	request Request
-	dialect dialect
-	rpc     matching.RPC
-	out     *Explanation
-	holdings    *holdings // of the source
-	ignored map[*Resource][]IgnoredField
+	source   *Source
+	request  Request
+	dialect  dialect
+	rpc      matching.RPC
+	out      *Explanation
+	holdings *holdings // of the source
+	ignored  map[*Resource][]IgnoredField
 
 	listener    *xdsresource.Listener
 	virtualHost *xdsresource.VirtualHost
