@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-
-	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // Access says which client may subscribe to which names. The zero value lets every client subscribe to
@@ -73,7 +71,6 @@ func ParseAccess(data []byte) (Access, error) {
 // authorize is the controlplane's Options.Authorize.
 func (a Access) authorize(ctx context.Context, _ *corepb.Node, _, name string) error {
 	names, token := identities(ctx)
-	name = xdsname.Canonical(name)
 	for _, r := range a.rules {
 		if r.isOf(names, token) && r.covers(name) {
 			return nil
