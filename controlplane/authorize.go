@@ -3,6 +3,8 @@ package controlplane
 import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // authorize calls Options.Authorize for the topics that a request subscribes to, and marks those that
@@ -23,7 +25,7 @@ func (s *stream) authorize(sub *subscription, asked map[topic]locator, legacy bo
 		if l.refused != nil || s.mayHave(sub, tp) {
 			continue
 		}
-		err := allow(s.node, sub.typeURL, l.name)
+		err := allow(s.node, sub.typeURL, xdsname.Canonical(l.name))
 		switch {
 		case err == nil:
 		case sub.isWildcard(tp):

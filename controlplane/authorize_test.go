@@ -117,3 +117,26 @@ func TestOptions_AuthorizeLocators(t *testing.T) {
 		src.wantNone() // what is denied is not demanded
 	})
 }
+
+// Names are authorized as they are compared, so that no spelling gets round a rule.
+func TestOptions_AuthorizeSpellings(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+		const secret = "xdstp://a!b/envoy.config.route.v3.RouteConfiguration/secret?k=v&x=y"
+		s := startServer(t, controlplane.Options{Authorize: func(_ context.Context, _ *corepb.Node, _, name string) error {
+			if name == secret {
+				return status.Error(codes.PermissionDenied, "secret")
+			}
+			return nil
+		}})
+		s.update(t, func(tx *controlplane.Tx) { tx.SetNamed(secret, nil, xdsmsg.RouteConfig("secret", "*")) })
+		for _, spelling := range []string{
+			secret,
+			"xdstp://a%21b/envoy.config.route.v3.RouteConfiguration/secret?k=v&x=y",
+			"xdstp://a!b/envoy.config.route.v3.RouteConfiguration/%73ecret?x=y&k=v",
+		} {
+			c := open(s)
+			c.identify("a", rds, spelling)
+			wantReply(t, c, rds, "!"+spelling+": PermissionDenied")
+		}
+	})
+}

@@ -71,7 +71,8 @@ type Options struct {
 	// Authorize decides whether a client may have a resource; without it, everybody may have
 	// everything. It is called when a client subscribes to a name, or to a glob collection by its
 	// name; "*" is the wildcard. What a collection covers is not asked for beside it. The arguments
-	// are those of StoreFor and the type of the resources. It is called without locks, by several
+	// are those of StoreFor, the type of the resources, and the name in canonical form (xRFC TP1),
+	// whatever the client's spelling. It is called without locks, by several
 	// goroutines at a time, and the client's requests wait for it.
 	//
 	// The client is sent the status of an error, mostly PERMISSION_DENIED, in place of the

@@ -29,8 +29,8 @@ type accessRule struct {
 	SAN string `json:"san"`
 	// Token is a bearer token (call credentials, the metadata "authorization").
 	Token string `json:"token"`
-	// Names are the prefixes of the names.
-	Names []string `json:"names"`
+	// Names are the prefixes of the names. None is nil, which JSON has as null.
+	Names []*string `json:"names"`
 }
 
 // ParseAccess reads an Access from JSON: a list of rules, each with a subject, which is "san" or
@@ -60,6 +60,11 @@ func ParseAccess(data []byte) (Access, error) {
 		if len(r.Names) == 0 {
 			faults = append(faults, fmt.Errorf(`[%d].names: empty; a prefix "" stands for all names`, i))
 		}
+		for j, prefix := range r.Names {
+			if err := checkPrefix(prefix); err != nil {
+				faults = append(faults, fmt.Errorf("[%d].names[%d]: %w", i, j, err))
+			}
+		}
 	}
 	if len(a.rules) == 0 {
 		faults = append(faults, errors.New("there is no rule, so nobody may subscribe to anything"))
@@ -73,7 +78,6 @@ func ParseAccess(data []byte) (Access, error) {
 // authorize is the controlplane's Options.Authorize.
 func (a Access) authorize(ctx context.Context, _ *corepb.Node, _, name string) error {
 	names, token := identities(ctx)
-	name = xdsname.Canonical(name)
 	for _, r := range a.rules {
 		if r.isOf(names, token) && r.covers(name) {
 			return nil
@@ -84,11 +88,23 @@ func (a Access) authorize(ctx context.Context, _ *corepb.Node, _, name string) e
 
 func (r *accessRule) covers(name string) bool {
 	for _, prefix := range r.Names {
-		if strings.HasPrefix(name, prefix) {
+		if strings.HasPrefix(name, *prefix) {
 			return true
 		}
 	}
 	return false
+}
+
+// checkPrefix returns an error for a prefix that has more names than who wrote it means.
+func checkPrefix(prefix *string) error {
+	if prefix == nil {
+		return errors.New(`null; a prefix "" stands for all names`)
+	}
+	authority, ok := strings.CutPrefix(*prefix, xdsname.Prefix+"//")
+	if ok && authority != "" && !strings.Contains(authority, "/") {
+		return fmt.Errorf(`%q needs "/" behind the authority, without which it is also the prefix of other authorities`, *prefix)
+	}
+	return nil
 }
 
 func (r *accessRule) isOf(names []string, token string) bool {

@@ -24,16 +24,18 @@ import (
 func TestParseAccess(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`[]`:                                    "there is no rule",
-		`[{"names": ["a"]}]`:                    "either san or token",
-		`[{"san": "a", "token": "b"}]`:          "either san or token",
-		`[{"san": "a"}]`:                        "[0].names: empty",
-		`[{"san": "*", "names": ["a"]}]`:        "every certificate",
-		`[{"who": "a", "names": ["a"]}]`:        "who",
-		`{`:                                     "unexpected",
-		`[{"san": "a", "names": ["a"]}, {}]`:    "[1]",
-		`[{"token": "t", "names": "a"}]`:        "names",
-		`[{"token": "t", "names": [""]}] trail`: "behind the list",
+		`[]`:                                          "there is no rule",
+		`[{"names": ["a"]}]`:                          "either san or token",
+		`[{"san": "a", "token": "b"}]`:                "either san or token",
+		`[{"san": "a"}]`:                              "[0].names: empty",
+		`[{"san": "*", "names": ["a"]}]`:              "every certificate",
+		`[{"who": "a", "names": ["a"]}]`:              "who",
+		`{`:                                           "unexpected",
+		`[{"san": "a", "names": ["a"]}, {}]`:          "[1]",
+		`[{"token": "t", "names": "a"}]`:              "names",
+		`[{"token": "t", "names": ["a", null]}]`:      "[0].names[1]: null",
+		`[{"token": "t", "names": ["xdstp://shop"]}]`: `needs "/" behind the authority`,
+		`[{"token": "t", "names": [""]}] trail`:       "behind the list",
 	} {
 		_, err := relay.ParseAccess([]byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -56,8 +56,8 @@ type Options struct {
 	// default is [DefaultAwayDelay]; negative: not at all.
 	AwayDelay time.Duration
 	// MaxGroups bounds how many streams there may be upstream: one for each group of clients, and
-	// one for each client that subscribes to what is not shared. Clients beyond that are refused,
-	// with RESOURCE_EXHAUSTED. The default is [DefaultMaxGroups].
+	// one for each client that subscribes to what is not shared. Groups that linger end first;
+	// clients beyond that are refused, with RESOURCE_EXHAUSTED. The default is [DefaultMaxGroups].
 	MaxGroups int
 	// Server are the options of the relay's side that faces clients: limits for each client, and
 	// whether to wrap resources in SotW. StoreFor and NodeConstraints are the relay's own. Unless

@@ -321,3 +321,44 @@ func TestErrorsArePassedOn(t *testing.T) {
 		}
 	})
 }
+
+// What was deleted, or replaced, and is back as it was reaches clients again.
+func TestVersionsThatComeBack(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, features...)
+		d, s := r.delta(), r.sotw()
+		r.up.Set(t, xdsmsg.EDSCluster("c", "A"))
+		subscribe(d, node("d"), clusterType, "c")
+		first := only(t, d.receive(), "c")
+		s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType, ResourceNames: []string{"c"}})
+		s.receive()
+		for range 3 {
+			r.up.Delete(t, clusterType, "c")
+			if got := d.receive().GetRemovedResources(); len(got) != 1 {
+				t.Fatalf("got %v removed, want c", got)
+			}
+			if got := s.receive().GetResources(); len(got) != 0 {
+				t.Fatalf("got %v over SotW, want the removal", got)
+			}
+			r.up.Set(t, xdsmsg.EDSCluster("c", "A"))
+			if again := only(t, d.receive(), "c"); again.GetVersion() != first.GetVersion() {
+				t.Errorf("got version %q, want %q", again.GetVersion(), first.GetVersion())
+			}
+			if got := s.receive().GetResources(); len(got) != 1 {
+				t.Fatalf("got %v over SotW, want c", got)
+			}
+			r.up.Set(t, xdsmsg.EDSCluster("c", "B"))
+			only(t, d.receive(), "c")
+			s.receive()
+			r.up.Update(t, func(tx *controlplane.Tx) { tx.SetError(clusterType, "c", status.New(codes.Internal, "broken")) })
+			if got := d.receive().GetResourceErrors(); len(got) != 1 {
+				t.Fatalf("got %v, want an error", got)
+			}
+			s.receive()
+			r.up.Set(t, xdsmsg.EDSCluster("c", "A"))
+			only(t, d.receive(), "c")
+			s.receive()
+		}
+	})
+}
