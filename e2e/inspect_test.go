@@ -308,6 +308,7 @@ func TestInspectAggregateAndDNS(t *testing.T) {
 // A channel that DNS configures has no clusters in use.
 func TestInspectChannelOnDNS(t *testing.T) {
 	t.Parallel()
+	directly(t, "the relay is there when the control plane is away")
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	m.Stop()
 	_, target := inZone(t, backend)

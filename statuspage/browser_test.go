@@ -52,7 +52,7 @@ func TestBrowserFollowsTheMesh(t *testing.T) {
 		xdstest.NoError(t, call(t, conn))
 	}
 	bad := xdsmsg.EDSCluster("broken", "")
-	bad.LbPolicy = clusterpb.Cluster_MAGLEV
+	bad.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED
 	plane.Set(t, bad)
 
 	c.navigate(serve(t, mux("/status/", Handler(WithControlPlane(plane.Control(), plane.Store()))), nil).URL + "/status/")

@@ -28,7 +28,7 @@ func TestRejectedVersion(t *testing.T) {
 		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
 	xdstest.NoError(t, call(t, conn))
 	bad := xdsmsg.EDSCluster("c", "")
-	bad.LbPolicy = clusterpb.Cluster_MAGLEV
+	bad.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED
 	plane.Set(t, bad)
 
 	h := quick(WithControlPlane(plane.Control(), plane.Store()))

@@ -4,6 +4,8 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/provenance"
 )
 
 // metadataKey is the key of the attribute with an endpoint's metadata, in the wire format.
@@ -31,8 +33,13 @@ func MetadataOf(e resolver.Endpoint) *corepb.Metadata {
 	return m
 }
 
-// metadata returns m in the wire format.
+// metadata returns m in the wire format, without the places of package provenance: a version in which
+// only these differ keeps the old value.
 func (d *endpointDecoder) metadata(m *corepb.Metadata) string {
+	if _, ok := m.GetFilterMetadata()[provenance.Key]; ok {
+		m = proto.CloneOf(m)
+		delete(m.FilterMetadata, provenance.Key)
+	}
 	if len(m.GetFilterMetadata()) == 0 && len(m.GetTypedFilterMetadata()) == 0 {
 		return ""
 	}
