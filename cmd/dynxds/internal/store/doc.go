@@ -5,8 +5,8 @@
 //
 // All keys are below the prefix of the store's URL, "/dynxds" unless it says otherwise:
 //
-//	PREFIX/docs/NAME      a document file with the YAML or JSON of a folder's; NAME ends in .yaml, .yml
-//	                      or .json, and no element of it starts with a dot
+//	PREFIX/docs/NAME      a document file with the YAML or JSON of a folder's, under a name that would be
+//	                      read there (folder.IsName): backend.yaml
 //	PREFIX/history/...    what was changed, when and by whom: written by those who write documents in the
 //	                      same transaction
 //	PREFIX/replicas/ID    a replica that runs, under a lease (Announce)

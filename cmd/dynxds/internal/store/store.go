@@ -13,6 +13,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 )
 
 // Store is a store in etcd. Its methods are safe for concurrent use.
@@ -91,8 +93,9 @@ func (s *Store) Client() (*clientv3.Client, error) {
 // Prefix returns the prefix of all keys, without a slash at its end.
 func (s *Store) Prefix() string { return s.prefix }
 
-// Name names the store to people, without its members: replicas may know different ones.
-func (s *Store) Name() string { return "etcd:" + s.prefix }
+// Dir names the store to people, and is the "folder" of its documents. It leaves out the members:
+// replicas may know different ones, and resources must not differ.
+func (s *Store) Dir() string { return "etcd:" + s.prefix + strings.TrimSuffix(docs, "/") }
 
 const docs = "/docs/"
 
@@ -102,7 +105,7 @@ func (s *Store) Key(name string) string { return s.prefix + docs + name }
 // name returns the document of a key below docs; ok is false if it is none.
 func (s *Store) name(key []byte) (name string, ok bool) {
 	name = strings.TrimPrefix(string(key), s.prefix+docs)
-	return name, IsName(name)
+	return name, folder.IsName(name)
 }
 
 // Timeout returns a context for one request.
