@@ -39,10 +39,9 @@ func (f *files) Wait(ctx context.Context) bool {
 
 func (f *files) Close() { f.poll.Stop() }
 
-// open opens the documents that the options name.
+// open opens the store, if the documents are in one.
 func (r *reloader) open(ctx context.Context, opts Options) error {
 	if opts.Store == nil {
-		r.place, r.dir, r.documents = "folder", opts.Dir, newFiles(opts.Dir, opts.Poll, opts.Hurry)
 		return nil
 	}
 	s, err := store.Open(opts.Store.Options)

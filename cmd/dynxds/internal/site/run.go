@@ -118,7 +118,8 @@ type plane struct {
 	rejections *repeatlog.Log
 }
 
-// newPlane needs the Serve.Log of the options.
+// newPlane needs the Serve.Log of the options. Its documents are those of the folder, until the reloader
+// opens a store.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
 	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log)}
@@ -133,7 +134,10 @@ func newPlane(opts Options) *plane {
 		RemovalDelay:    cmp.Or(opts.RemovalDelay, -1), // zero means the default there
 		OnNACK:          p.reject,
 	})
-	p.reload = &reloader{publisher: publisher, decoder: decoder{store: p.store}, log: log}
+	p.reload = &reloader{
+		documents: newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Hurry), place: "folder", dir: opts.Dir,
+		publisher: publisher, decoder: decoder{store: p.store}, log: log,
+	}
 	return p
 }
 
