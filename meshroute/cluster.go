@@ -44,7 +44,7 @@ type serviceResources struct {
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
 func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset) (*serviceResources, error) {
-	r := &serviceResources{empty: make(map[string]bool)}
+	r := &serviceResources{service: s, empty: make(map[string]bool)}
 	listener, err := n.listener(s)
 	if err != nil {
 		return nil, err
@@ -101,13 +101,13 @@ func (n naming) deadCluster(service string) []*Resource {
 	cluster := n.cluster(meshpolicy.Subset{ID: deadID(service)})
 	name := cluster.GetEdsClusterConfig().GetServiceName()
 	return []*Resource{
-		{TypeURL: ClusterType, Name: cluster.GetName(), Message: cluster},
-		{TypeURL: EndpointsType, Name: name, Message: &endpointpb.ClusterLoadAssignment{ClusterName: name}},
+		{TypeURL: ClusterType, Name: cluster.GetName(), Service: service, Message: cluster},
+		{TypeURL: EndpointsType, Name: name, Service: service, Message: &endpointpb.ClusterLoadAssignment{ClusterName: name}},
 	}
 }
 
 func (r *serviceResources) add(typeURL, name string, m proto.Message) {
-	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Message: m})
+	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Service: r.service.Name, Message: m})
 }
 
 // serviceDigest is equal for services with equal resources.
