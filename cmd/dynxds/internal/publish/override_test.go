@@ -120,7 +120,7 @@ func TestUpdatesAreEqualToARebuild(t *testing.T) {
 		return oneOf("{kind: Mesh}", "{kind: MeshService, name: frontend}", "{kind: MeshSubset, tags: {version: v1}}")
 	}
 	s := newSite(t, "mesh")
-	for i := range 400 {
+	for i := range 200 {
 		switch file := oneOf("services", "policy-1", "policy-2", "denial", "routes", "named", "cluster"); file {
 		case "services":
 			s.write("services.yaml", oneOf("", services, strings.Replace(services, "10.0.0.1", "10.0.0.9", 1), "kind: Service\nname: frontend\n"))
