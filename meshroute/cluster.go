@@ -122,7 +122,8 @@ func serviceDigest(places places, s *Service, subsets []string) ([sha256.Size]by
 		}
 		fmt.Fprintf(h, " %q\n", places.of(e.Source))
 	}
-	fmt.Fprintf(h, "%q\n", subsets)
+	// fmt orders the keys of maps.
+	fmt.Fprintf(h, "%q %v\n", subsets, s.LocalityWeights)
 	var messages []proto.Message
 	for _, f := range s.Filters {
 		messages = append(messages, f)
@@ -216,8 +217,8 @@ func (e *Endpoint) isIP() bool {
 	return err == nil && ip.Zone() == ""
 }
 
-// assignment returns the wanted endpoints of a subset. The weight of a locality is the sum of its
-// endpoints', so that these are relative to each other across localities.
+// assignment returns the wanted endpoints of a subset. The weight of a locality, unless it is given, is the
+// sum of its endpoints', so that these are relative to each other across localities.
 func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wanted func(*Endpoint) bool) *endpointpb.ClusterLoadAssignment {
 	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
 	for i := range s.Endpoints {
@@ -244,6 +245,9 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wan
 			priority++
 		}
 		last = key.priority
+		if weight := s.LocalityWeights[key.locality]; weight > 0 {
+			groups[key].LoadBalancingWeight.Value = weight
+		}
 		groups[key].Priority = priority
 		a.Endpoints = append(a.Endpoints, groups[key])
 	}
@@ -292,6 +296,9 @@ func (s *Service) check() []document.Fault {
 		if e.Health < Healthy || e.Health > Draining {
 			fault(at+".health", "service %s: %d is not a state of health", s.Name, e.Health)
 		}
+	}
+	for _, weight := range s.LocalityWeights {
+		total += uint64(weight)
 	}
 	if total > math.MaxUint32 {
 		fault("endpoints", "service %s: the weights add up to %d, more than %d", s.Name, total, uint32(math.MaxUint32))

@@ -116,7 +116,11 @@ func (b *builder) reportService(s *Service) {
 		}
 	}
 	for i, f := range s.Filters {
-		if name := f.GetTypedConfig().MessageName(); !f.GetIsOptional() && !dialect.IsUniversal(string(name)) {
+		name := f.GetTypedConfig().MessageName()
+		if f.GetIsOptional() && name == sessionFilter {
+			b.differs(Note, s.Source, "sessionAffinity", dialect.Sessions)
+		}
+		if !f.GetIsOptional() && !dialect.IsUniversal(string(name)) {
 			b.differs(Warning, s.Source, fmt.Sprintf("filters[%d]", i), dialect.Filters, name)
 		}
 	}
@@ -127,7 +131,17 @@ func (b *builder) reportService(s *Service) {
 		}
 		b.differs(Note, s.Source, "tls", dialect.Providers)
 	}
+	for locality := range s.LocalityWeights {
+		if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Locality == locality }) {
+			b.mesh.reports = append(b.mesh.reports, Report{Severity: Warning, Source: s.Source, Path: "localities",
+				Message: fmt.Sprintf("no endpoint is in the locality %s/%s/%s, which has a weight", locality.Region, locality.Zone, locality.SubZone)})
+		}
+	}
+	s.settingsBeyondGRPC(func(path string, f *dialect.Feature) { b.differs(Note, s.Source, path, f) })
 }
+
+// sessionFilter is the filter of sessions (gRFC A55), which clients may do without.
+const sessionFilter = "envoy.extensions.filters.http.stateful_session.v3.StatefulSession"
 
 func (b *builder) reportRule(p *Policy, to, rule int) {
 	r := &p.To[to].Rules[rule]
