@@ -157,7 +157,7 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.service, r.subsets, r.digest = s, ids, digest
+	r.subsets, r.digest = ids, digest
 	return r, nil
 }
 

@@ -44,7 +44,7 @@ type serviceResources struct {
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
 func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset) (*serviceResources, error) {
-	r := &serviceResources{empty: make(map[string]bool)}
+	r := &serviceResources{service: s, empty: make(map[string]bool)}
 	listener, err := n.listener(s)
 	if err != nil {
 		return nil, err
@@ -101,13 +101,13 @@ func (n naming) deadCluster(service string) []*Resource {
 	cluster := n.cluster(meshpolicy.Subset{ID: deadID(service)})
 	name := cluster.GetEdsClusterConfig().GetServiceName()
 	return []*Resource{
-		{TypeURL: ClusterType, Name: cluster.GetName(), Message: cluster},
-		{TypeURL: EndpointsType, Name: name, Message: &endpointpb.ClusterLoadAssignment{ClusterName: name}},
+		{TypeURL: ClusterType, Name: cluster.GetName(), Service: service, Message: cluster},
+		{TypeURL: EndpointsType, Name: name, Service: service, Message: &endpointpb.ClusterLoadAssignment{ClusterName: name}},
 	}
 }
 
 func (r *serviceResources) add(typeURL, name string, m proto.Message) {
-	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Message: m})
+	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Service: r.service.Name, Message: m})
 }
 
 // serviceDigest is equal for services with equal resources.
@@ -122,7 +122,8 @@ func serviceDigest(places places, s *Service, subsets []string) ([sha256.Size]by
 		}
 		fmt.Fprintf(h, " %q\n", places.of(e.Source))
 	}
-	fmt.Fprintf(h, "%q\n", subsets)
+	// fmt orders the keys of maps.
+	fmt.Fprintf(h, "%q %v\n", subsets, s.LocalityWeights)
 	var messages []proto.Message
 	for _, f := range s.Filters {
 		messages = append(messages, f)
@@ -216,8 +217,8 @@ func (e *Endpoint) isIP() bool {
 	return err == nil && ip.Zone() == ""
 }
 
-// assignment returns the wanted endpoints of a subset. The weight of a locality is the sum of its
-// endpoints', so that these are relative to each other across localities.
+// assignment returns the wanted endpoints of a subset. The weight of a locality, unless it is given, is the
+// sum of its endpoints', so that these are relative to each other across localities.
 func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wanted func(*Endpoint) bool) *endpointpb.ClusterLoadAssignment {
 	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
 	for i := range s.Endpoints {
@@ -244,6 +245,9 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wan
 			priority++
 		}
 		last = key.priority
+		if weight := s.LocalityWeights[key.locality]; weight > 0 {
+			groups[key].LoadBalancingWeight.Value = weight
+		}
 		groups[key].Priority = priority
 		a.Endpoints = append(a.Endpoints, groups[key])
 	}
@@ -292,6 +296,9 @@ func (s *Service) check() []document.Fault {
 		if e.Health < Healthy || e.Health > Draining {
 			fault(at+".health", "service %s: %d is not a state of health", s.Name, e.Health)
 		}
+	}
+	for _, weight := range s.LocalityWeights {
+		total += uint64(weight)
 	}
 	if total > math.MaxUint32 {
 		fault("endpoints", "service %s: the weights add up to %d, more than %d", s.Name, total, uint32(math.MaxUint32))

@@ -101,10 +101,10 @@ func (c *compiler) compile() *compiled {
 	}
 	root, ok := b.build()
 	if ok {
-		r.variants, ok = unfold(name, root)
+		r.variants, ok = unfold(name, c.service, root)
 	}
 	if !ok {
-		r.variants, _ = unfold(name, &node{outcome: tooMany()})
+		r.variants, _ = unfold(name, c.service, &node{outcome: tooMany()})
 	}
 	r.findings = c.findings(!ok)
 	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(rule.Filters) }) {
@@ -131,8 +131,8 @@ func (c *compiler) misses(r meshpolicy.Rule) bool {
 // absent is the result for a missing service.
 func (c *compiler) absent(name string) *compiled {
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, c.policyNames())
-	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(listenerName, c.service), Err: err}}
-	r.variants, _ = unfold(name, &node{outcome: &outcome{err: err}})
+	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(listenerName, c.service), Service: c.service, Err: err}}
+	r.variants, _ = unfold(name, c.service, &node{outcome: &outcome{err: err}})
 	for _, p := range c.named() {
 		r.findings = append(r.findings, finding{severity: Error, policy: p.Policy.Name, to: p.To, rule: -1,
 			message: fmt.Sprintf("the mesh has no service %q", c.service)})
