@@ -20,9 +20,9 @@ const (
 // The kinds of clients in reports.
 const (
 	// grpcClients are those whose Implementation is GRPCGo or OtherGRPC.
-	grpcClients = "gRPC clients other than those of dynxds"
+	grpcClients = meshpolicy.GRPCClients
 	// ipClients are those whose Implementation is OtherGRPC or Envoy.
-	ipClients = "Envoy, and gRPC clients in languages other than Go"
+	ipClients = meshpolicy.IPClients
 	// envoyClients are those whose Implementation is Envoy.
 	envoyClients = "Envoy"
 )
