@@ -15,7 +15,7 @@ import (
 // Match describes the conditions of a route as an explanation does; those that clients reject it
 // returns as JSON.
 func Match(m *routepb.RouteMatch) string {
-	text, err := anypb.New(&routepb.RouteConfiguration{VirtualHosts: []*routepb.VirtualHost{{
+	text, err := anypb.New(&routepb.RouteConfiguration{Name: "any", VirtualHosts: []*routepb.VirtualHost{{
 		Domains: []string{"*"},
 		Routes: []*routepb.Route{{
 			Match: m,

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/status"
@@ -187,9 +186,7 @@ func (f Field) String() string {
 	return text
 }
 
-// SortKinds orders kinds: those with more tags first.
-func SortKinds(kinds []Clients) {
-	slices.SortFunc(kinds, func(a, b Clients) int {
-		return cmp.Or(cmp.Compare(len(b.Tags), len(a.Tags)), strings.Compare(a.String(), b.String()))
-	})
+// Compare orders kinds: those with more tags first.
+func (c Clients) Compare(o Clients) int {
+	return cmp.Or(cmp.Compare(len(o.Tags), len(c.Tags)), strings.Compare(c.String(), o.String()))
 }

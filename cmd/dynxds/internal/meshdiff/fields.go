@@ -2,6 +2,7 @@ package meshdiff
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -124,7 +125,7 @@ func (d *differ) anys(path string, before, after *anypb.Any) {
 	a, errA := before.UnmarshalNew()
 	b, errB := after.UnmarshalNew()
 	if errA != nil || errB != nil || before.GetTypeUrl() != after.GetTypeUrl() {
-		d.add(path, messageText(before), messageText(after))
+		d.add(cmp.Or(path, "content"), messageText(before), messageText(after))
 		return
 	}
 	d.values(path, a.ProtoReflect(), b.ProtoReflect())
@@ -193,11 +194,11 @@ func scalar(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	}
 }
 
-// messageText returns a message as compact JSON, or, of a type that is not linked in, its size.
+// messageText returns a message as compact JSON, or its size if it cannot be read.
 func messageText(m proto.Message) string {
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
-		return fmt.Sprintf("%d bytes of %s", proto.Size(m), m.ProtoReflect().Descriptor().FullName())
+		return fmt.Sprintf("%d bytes that cannot be read", proto.Size(m))
 	}
 	var b bytes.Buffer
 	_ = json.Compact(&b, text) // protojson varies its white space; what it writes is JSON

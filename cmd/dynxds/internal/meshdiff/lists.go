@@ -74,6 +74,10 @@ func addressText(a *corepb.Address) string {
 func (d *differ) list(path, name string, before, after []proto.Message) {
 	old, oldByKey := elements(before)
 	now, nowByKey := elements(after)
+	if hasOneHost(old, now) {
+		d.values(path, old[0].message.ProtoReflect(), now[0].message.ProtoReflect())
+		return
+	}
 	ordered := false
 	for _, e := range now {
 		at := elementPath(path, name, e.key, e.message)
@@ -92,6 +96,15 @@ func (d *differ) list(path, name string, before, after []proto.Message) {
 	if ordered {
 		d.order(path, name, common(old, nowByKey), common(now, oldByKey))
 	}
+}
+
+// hasOneHost reports whether two lists have just one virtual host of one name: then paths need not name it.
+func hasOneHost(old, now []element) bool {
+	if len(old) != 1 || len(now) != 1 || old[0].key != now[0].key {
+		return false
+	}
+	_, ok := old[0].message.(*routepb.VirtualHost)
+	return ok
 }
 
 // isOrdered reports whether the order of a list of such messages counts.
@@ -126,13 +139,17 @@ func (d *differ) order(path, name string, old, now []element) {
 	}
 }
 
-// elementPath returns the path of an element; that of a route reads like a sentence.
+// elementPath returns the path of an element. Those of routes and endpoints read like sentences.
 func elementPath(path, name, key string, m proto.Message) string {
 	switch m.(type) {
 	case *routepb.Route:
 		return child(path, "route "+key+":")
 	case *routepb.VirtualHost:
 		return child(path, "virtual host "+strconv.Quote(key)+":")
+	case *endpointpb.LocalityLbEndpoints:
+		return child(path, key+":")
+	case *endpointpb.LbEndpoint:
+		return child(path, "endpoint "+key+":")
 	}
 	return child(path, name+"["+key+"]")
 }
@@ -149,8 +166,10 @@ func elementText(m proto.Message) string {
 		return messageText(m)
 	case *endpointpb.LbEndpoint:
 		m = proto.CloneOf(m)
-		if m.GetEndpoint() != nil {
-			m.GetEndpoint().Address = nil
+		if e := m.GetEndpoint(); e != nil {
+			if e.Address = nil; proto.Size(e) == 0 {
+				m.HostIdentifier = nil
+			}
 		}
 		return messageText(m)
 	}
@@ -173,6 +192,11 @@ func (d *differ) element(path string, before, after proto.Message) {
 	// The match is the key; the clusters of both are left for what else they say.
 	a.Match, b.Match = nil, nil
 	withoutWeights(a, b)
+	for _, pair := range [][2]*routepb.Route{{a, b}, {b, a}} {
+		if pair[1].GetRoute() == nil && proto.Size(pair[0].GetRoute()) == 0 {
+			pair[0].Action = nil // it was only clusters
+		}
+	}
 	d.message(path, a.ProtoReflect(), b.ProtoReflect())
 }
 

@@ -183,14 +183,14 @@ func (p *Publisher) dpds(node *corepb.Node) (dynparam.ByType, error) {
 // is none. It is for the goroutine that publishes.
 func (p *Publisher) Mesh() *meshroute.Mesh { return p.before(len(p.state.meshes) - 1) }
 
-// Errors returns the names of a type that are an error for some client. It is for the goroutine that
+// Errors returns the errors that are in the place of resources of a type. It is for the goroutine that
 // publishes.
-func (p *Publisher) Errors(typeURL string) []string {
-	var names []string
+func (p *Publisher) Errors(typeURL string) []*meshroute.Resource {
+	var list []*meshroute.Resource
 	for k, r := range p.state.made {
 		if k.typeURL == typeURL && r.Err != nil {
-			names = append(names, k.name)
+			list = append(list, r)
 		}
 	}
-	return names
+	return list
 }
