@@ -193,7 +193,7 @@ func (d *differ) element(path string, before, after proto.Message) {
 	a.Match, b.Match = nil, nil
 	withoutWeights(a, b)
 	for _, pair := range [][2]*routepb.Route{{a, b}, {b, a}} {
-		if pair[1].GetRoute() == nil && proto.Size(pair[0].GetRoute()) == 0 {
+		if action := pair[0].GetRoute(); action != nil && proto.Size(action) == 0 && pair[1].GetRoute() == nil {
 			pair[0].Action = nil // it was only clusters
 		}
 	}
