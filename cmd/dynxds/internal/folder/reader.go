@@ -70,16 +70,6 @@ func (r *Reader) Read() (*Content, error) {
 	return r.content, r.err
 }
 
-// Parse returns the content of files that are in no folder: their texts by their names, which faults and
-// sources have. dir is Content.Dir.
-func Parse(dir string, files map[string][]byte) (*Content, error) {
-	r := New(dir)
-	for name, data := range files {
-		r.files[name] = parse(name, nil, data, time.Time{})
-	}
-	return r.join(slices.Sorted(maps.Keys(files)))
-}
-
 // failed keeps an error of the file system: the old one if the texts are equal.
 func (r *Reader) failed(err error) (*Content, error) {
 	if r.err == nil || r.err.Error() != err.Error() {

@@ -138,7 +138,7 @@ reason: on holiday
 
 func parse(t *testing.T, text string) *folder.Content {
 	t.Helper()
-	content, err := folder.Parse("dir", map[string][]byte{"dir/mesh.yaml": []byte(text)})
+	content, err := folder.NewJoiner("dir").Join([]*folder.File{folder.Parse("dir/mesh.yaml", []byte(text))})
 	if err != nil {
 		t.Fatal(err)
 	}
