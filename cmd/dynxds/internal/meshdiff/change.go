@@ -128,7 +128,17 @@ const (
 	maxValue   = 300
 )
 
-var signs = map[Op]string{Added: "+", Removed: "-", Changed: "~", Moved: "~"}
+// Sign returns the operation as a character.
+func (o Op) Sign() string {
+	switch o {
+	case Added:
+		return "+"
+	case Removed:
+		return "-"
+	default:
+		return "~"
+	}
+}
 
 // Text returns the changes for people, "" if there are none.
 func Text(changes []Change) string {
@@ -140,7 +150,7 @@ func Text(changes []Change) string {
 }
 
 func (c *Change) text(b *strings.Builder) {
-	fmt.Fprintf(b, "%s %s %s: %s\n", signs[c.Op], typeurl.ShortName(c.TypeURL), faults.Printable(c.Name, ""), clientsText(c.Clients))
+	fmt.Fprintf(b, "%s %s %s: %s\n", c.Op.Sign(), typeurl.ShortName(c.TypeURL), faults.Printable(c.Name, ""), clientsText(c.Clients))
 	switch {
 	case c.ErrorBefore == c.ErrorAfter:
 	case c.ErrorBefore == "":
@@ -174,7 +184,7 @@ func clientsText(kinds []Clients) string {
 // String returns the difference on one line.
 func (f Field) String() string {
 	before, after := faults.Printable(faults.Shorten(f.Before, maxValue), ""), faults.Printable(faults.Shorten(f.After, maxValue), "")
-	text := signs[f.Op] + " " + faults.Printable(f.Path, "")
+	text := f.Op.Sign() + " " + faults.Printable(f.Path, "")
 	switch {
 	case f.Op == Moved:
 		return text + ": now " + after

@@ -72,6 +72,12 @@ func ValidateContent(content *folder.Content, authority string) (*Validation, er
 	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, rejected)}, nil
 }
 
+// Buildable returns the error with which Publish would refuse the content, or nil.
+func Buildable(content *folder.Content) error {
+	_, err := loadContent(content, "")
+	return err
+}
+
 // loaded is a folder in a store without clients.
 type loaded struct {
 	*plane
