@@ -22,7 +22,9 @@ type world struct {
 	states []texts
 }
 
-func newWorld() *world { return &world{texts: texts{}, revision: map[string]int64{}, states: []texts{{}}} }
+func newWorld() *world {
+	return &world{texts: texts{}, revision: map[string]int64{}, states: []texts{{}}}
+}
 
 // put changes documents, "name=text", or deletes them, "name"; with a record if it is by dynxds.
 func (w *world) put(byUs bool, documents ...string) {

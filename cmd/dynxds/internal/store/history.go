@@ -47,7 +47,9 @@ const history = "/history/"
 const maxRecord = 1 << 30
 
 // recordKey is such that the order of keys is that of numbers.
-func (s *Store) recordKey(number int64) string { return fmt.Sprintf("%s%s%010d", s.prefix, history, number) }
+func (s *Store) recordKey(number int64) string {
+	return fmt.Sprintf("%s%s%010d", s.prefix, history, number)
+}
 
 // encode returns the record's value: a line of JSON, which people can read with etcdctl, and the edits,
 // compressed.
