@@ -85,7 +85,7 @@ type loaded struct {
 	summary publish.Summary
 }
 
-// quietPlane is a plane that logs nothing.
+// quietPlane is a plane of a folder that logs nothing.
 func quietPlane(dir, authority string) *plane {
 	return newPlane(Options{
 		Dir: dir, Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay,

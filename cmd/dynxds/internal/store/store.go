@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -22,6 +23,9 @@ type Store struct {
 	config  clientv3.Config
 	prefix  string
 	timeout time.Duration
+
+	// watches counts those that were opened.
+	watches atomic.Uint64
 
 	mu sync.Mutex
 	// client is nil before the first use, and after a login that failed.

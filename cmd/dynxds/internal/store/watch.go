@@ -2,10 +2,11 @@ package store
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"strconv"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 )
 
 // Batch is what changed at a revision, or at several.
@@ -27,26 +28,38 @@ type Watcher struct {
 	ctx     context.Context
 }
 
-// Watch follows the changes after a revision. It does not wait for etcd.
+// Watch follows the changes after a revision. It fails if no member of etcd answers in Options.Timeout.
+// Later it goes on with another member if one is gone, and waits if all are.
 func (s *Store) Watch(ctx context.Context, after int64) (*Watcher, error) {
 	client, err := s.Client()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	changes := client.Watch(ctx, s.prefix+docs, clientv3.WithPrefix(), clientv3.WithRev(after+1),
-		clientv3.WithProgressNotify(), clientv3.WithCreatedNotify())
+	// The client has one stream for all watches with the same metadata. This one is to have its own, of
+	// the next member, as a watch that is opened after another one failed should.
+	ctx = metadata.AppendToOutgoingContext(ctx, "dynxds-watch", strconv.FormatUint(s.watches.Add(1), 10))
+	late := time.AfterFunc(s.timeout, cancel)
+	changes := client.Watch(ctx, s.prefix+docs, clientv3.WithPrefix(), clientv3.WithRev(after+1), clientv3.WithProgressNotify())
+	if !late.Stop() {
+		cancel()
+		return nil, s.fault("watch", context.DeadlineExceeded)
+	}
 	return &Watcher{store: s, client: client, changes: changes, cancel: cancel, ctx: ctx}, nil
 }
 
 // Close ends the watch.
 func (w *Watcher) Close() { w.cancel() }
 
-// Batches has what etcd sends; Next makes a Batch of it. It is closed when the watch ends.
-func (w *Watcher) Batches() clientv3.WatchChan { return w.changes }
+// Responses has what etcd sends; Batch makes a Batch of it. It is closed when the watch ends.
+func (w *Watcher) Responses() clientv3.WatchChan { return w.changes }
 
 // Ask asks etcd how far the watch is: a batch without changes answers, after all that are before it.
-func (w *Watcher) Ask() error { return w.client.RequestProgress(w.ctx) }
+func (w *Watcher) Ask() error {
+	ctx, cancel := w.store.Timeout(w.ctx)
+	defer cancel()
+	return w.client.RequestProgress(ctx)
+}
 
 // Batch returns what a response has. The error ends the watch; it is ErrCompacted if the changes to come
 // are compacted.
@@ -76,21 +89,4 @@ func (w *Watcher) Batch(r clientv3.WatchResponse) (Batch, error) {
 		}
 	}
 	return b, nil
-}
-
-// ErrEnded is the error of a watch that ended without saying why: its context has ended, or the store was
-// closed.
-var ErrEnded = errors.New("the watch has ended")
-
-// Wait returns the next batch.
-func (w *Watcher) Wait(ctx context.Context) (Batch, error) {
-	select {
-	case <-ctx.Done():
-		return Batch{}, fmt.Errorf("%w: %w", ErrEnded, context.Cause(ctx))
-	case r, ok := <-w.changes:
-		if !ok {
-			return Batch{}, ErrEnded
-		}
-		return w.Batch(r)
-	}
 }
