@@ -2,6 +2,8 @@
 //
 //   - "dynxds serve" serves xDS from a folder of services and MeshHTTPRoute policies, "dynxds
 //     validate" checks such a folder, "dynxds render" shows what a client would get, and why;
+//   - "dynxds apply", "diff", "get", "history" and "rollback" write and read the documents of several
+//     replicas, which are in etcd;
 //   - "dynxds bootstrap" writes a client's bootstrap file for a control plane;
 //   - "dynxds status" shows the resources of a running client, "dynxds explain" says where an RPC of
 //     a client goes, and why;
@@ -14,6 +16,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,9 +51,19 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer, run r
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
+		exit := &exitError{code: 1, error: err}
+		if errors.As(err, &exit); exit.error == nil {
+			return exit.code
+		}
 		// Part of it may be from a peer or a file: it gets no control of the terminal.
 		fmt.Fprintf(stderr, "dynxds: %s\n", faults.Printable(err.Error(), "\n\t"))
-		return 1
+		return exit.code
 	}
 	return 0
+}
+
+// exitError is an error with an exit status of its own. Without an error inside, nothing is printed.
+type exitError struct {
+	code int
+	error
 }

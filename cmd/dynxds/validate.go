@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -29,17 +30,7 @@ of a resource, and no client of dynxds would reject one.`,
 			if warning := v.Warning(); warning != "" {
 				fmt.Fprintf(out, "%s: warning: %s\n", args[0], warning)
 			}
-			kinds, reports := v.ByClients()
-			for _, kind := range kinds {
-				indent := ""
-				if kind != "" {
-					fmt.Fprintf(out, "%s:\n", kind)
-					indent = "  "
-				}
-				for _, report := range reports[kind] {
-					fmt.Fprintf(out, "%s%s\n", indent, report)
-				}
-			}
+			printReports(out, v)
 			if err := v.Err(); err != nil {
 				return err
 			}
@@ -51,4 +42,19 @@ of a resource, and no client of dynxds would reject one.`,
 	}
 	cmd.Flags().StringVar(&authority, "authority", "", "as of serve")
 	return cmd
+}
+
+// printReports writes the reports, by kind of client.
+func printReports(out io.Writer, v *site.Validation) {
+	kinds, reports := v.ByClients()
+	for _, kind := range kinds {
+		indent := ""
+		if kind != "" {
+			fmt.Fprintf(out, "%s:\n", kind)
+			indent = "  "
+		}
+		for _, report := range reports[kind] {
+			fmt.Fprintf(out, "%s%s\n", indent, report)
+		}
+	}
 }

@@ -70,6 +70,15 @@ func (r *Reader) Read() (*Content, error) {
 	return r.content, r.err
 }
 
+// Texts returns the files as they were last read, by name, also if they are faulty.
+func (r *Reader) Texts() map[string]string {
+	texts := make(map[string]string, len(r.files))
+	for name, f := range r.files {
+		texts[name] = string(f.data)
+	}
+	return texts
+}
+
 // failed keeps an error of the file system: the old one if the texts are equal.
 func (r *Reader) failed(err error) (*Content, error) {
 	if r.err == nil || r.err.Error() != err.Error() {

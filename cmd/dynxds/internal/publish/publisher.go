@@ -3,7 +3,6 @@ package publish
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -186,15 +185,19 @@ func (p *Publisher) dpds(node *corepb.Node) (dynparam.ByType, error) {
 // is none. It is for the goroutine that publishes.
 func (p *Publisher) Mesh() *meshroute.Mesh { return p.before(len(p.state.meshes) - 1) }
 
-// Errors returns the names of a type that are an error for some client. It is for the goroutine that
+// Errors returns the errors that are in the place of resources of a type. It is for the goroutine that
 // publishes.
-func (p *Publisher) Errors(typeURL string) []string {
-	var names []string
+func (p *Publisher) Errors(typeURL string) []*meshroute.Resource {
+	var list []*meshroute.Resource
 	for n, variants := range p.state.made {
-		isError := func(r *meshroute.Resource) bool { return r.Err != nil }
-		if n.typeURL == typeURL && p.state.overridden[n] == nil && slices.ContainsFunc(variants, isError) {
-			names = append(names, n.name)
+		if n.typeURL != typeURL || p.state.overridden[n] != nil {
+			continue
+		}
+		for _, r := range variants {
+			if r.Err != nil {
+				list = append(list, r)
+			}
 		}
 	}
-	return names
+	return list
 }

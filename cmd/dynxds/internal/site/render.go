@@ -155,7 +155,9 @@ func (l *loaded) names(typeURL string) []string {
 	for _, r := range l.store.Resources(typeURL) {
 		names = append(names, r.Name())
 	}
-	names = append(names, l.reload.publisher.Errors(typeURL)...)
+	for _, r := range l.reload.publisher.Errors(typeURL) {
+		names = append(names, r.Name)
+	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }

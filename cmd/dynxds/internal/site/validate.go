@@ -55,13 +55,27 @@ func (v *Validation) Err() error {
 // Validate reads a folder, builds what Run would serve, and decodes it as clients do. The error has every
 // fault for which Run would fail.
 func Validate(dir, authority string) (*Validation, error) {
-	loaded, err := load(dir, authority)
+	content, err := folder.New(dir).Read()
 	if err != nil {
 		return nil, err
 	}
-	rejected := loaded.reload.decoder.all(loaded.content, loaded.reload.publisher.Mesh())
-	reports := slices.Concat(loaded.summary.Reports, rejected)
-	return &Validation{Content: loaded.content, Reports: reports}, nil
+	return ValidateContent(content, authority)
+}
+
+// ValidateContent is Validate of what was read already.
+func ValidateContent(content *folder.Content, authority string) (*Validation, error) {
+	loaded, err := loadContent(content, authority)
+	if err != nil {
+		return nil, err
+	}
+	rejected := loaded.reload.decoder.all(content, loaded.reload.publisher.Mesh())
+	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, rejected)}, nil
+}
+
+// Buildable returns the error with which Publish would refuse the content, or nil.
+func Buildable(content *folder.Content) error {
+	_, err := loadContent(content, "")
+	return err
 }
 
 // loaded is a folder in a store without clients.
@@ -80,11 +94,15 @@ func quietPlane(dir, authority string) *plane {
 }
 
 func load(dir, authority string) (*loaded, error) {
-	plane := quietPlane(dir, authority)
-	content, err := plane.reload.documents.Read(context.Background())
+	content, err := folder.New(dir).Read()
 	if err != nil {
 		return nil, err
 	}
+	return loadContent(content, authority)
+}
+
+func loadContent(content *folder.Content, authority string) (*loaded, error) {
+	plane := quietPlane(content.Dir, authority)
 	summary, err := plane.reload.publisher.Publish(context.Background(), content)
 	if err != nil {
 		return nil, err

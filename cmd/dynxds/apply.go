@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/revise"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+const applyHelp = `Writes the documents of a folder into the store, each under the name of its file. What the store
+has under other names stays, unless --prune is given.
+
+Before that, all documents that would be there are checked together, as "dynxds validate" does;
+nothing is written if one has a fault, or if clients would get errors or reject what they
+get. Then it says which documents change, and which clients get what differently. All is written
+in one transaction, as a revision that "dynxds history" shows and "dynxds rollback" undoes. If
+somebody else has written in between, nothing is written.`
+
+func newApply() *cobra.Command {
+	var (
+		r     revision
+		prune bool
+	)
+	cmd := &cobra.Command{
+		Use:     "apply DIR",
+		Short:   "Write a folder of services and policies into the store of replicas",
+		Long:    applyHelp,
+		Example: "  dynxds apply mesh/config --store etcd://localhost:2379 -m 'more endpoints'",
+		Args:    oneArgument, ValidArgsFunction: oneFolder,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := r.run(cmd, func(ctx context.Context, s *store.Store) (*revise.Plan, error) {
+				return revise.Apply(ctx, s, args[0], prune, r.authority)
+			})
+			return err
+		},
+	}
+	r.flags(cmd)
+	r.writeFlags(cmd)
+	pruneFlag(cmd, &prune)
+	return cmd
+}
+
+func pruneFlag(cmd *cobra.Command, prune *bool) {
+	cmd.Flags().BoolVar(prune, "prune", false, "also delete the documents that are in the store and not in DIR")
+}
+
+const diffHelp = `Says what "dynxds apply" would do, and writes nothing: which documents would change, and which
+clients would get what differently. The exit status is 0 if no document differs, 1 if one does, and 2
+if that cannot be told: as there are faults, or the store cannot be reached.`
+
+func newDiff() *cobra.Command {
+	var (
+		r     = revision{dryRun: true}
+		prune bool
+	)
+	cmd := &cobra.Command{
+		Use:   "diff DIR",
+		Short: "Say what apply would change, for which clients",
+		Long:  diffHelp,
+		Args: func(cmd *cobra.Command, args []string) error {
+			return failing(2, oneArgument(cmd, args))
+		},
+		ValidArgsFunction: oneFolder,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			differs, err := r.run(cmd, func(ctx context.Context, s *store.Store) (*revise.Plan, error) {
+				return revise.Apply(ctx, s, args[0], prune, r.authority)
+			})
+			if err == nil && differs {
+				return &exitError{code: 1}
+			}
+			return failing(2, err)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return failing(2, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+	})
+	r.flags(cmd)
+	pruneFlag(cmd, &prune)
+	return cmd
+}
+
+// failing gives an error an exit status.
+func failing(code int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{code, err}
+}
+
+const rollbackHelp = `Writes the documents that were there after a revision of "dynxds history"; 0 is before the
+first one. It is a new revision, which is checked and shown as by "dynxds apply", and can be undone
+too.
+
+It fails if the history does not reach back so far, and if a document was changed since by other means
+than dynxds, as then it is not known what it was.`
+
+func newRollback() *cobra.Command {
+	var r revision
+	cmd := &cobra.Command{
+		Use:   "rollback REVISION",
+		Short: "Restore the documents that were there after a revision",
+		Long:  rollbackHelp,
+		Args:  oneArgument, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			number, err := revisionOf(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = r.run(cmd, func(ctx context.Context, s *store.Store) (*revise.Plan, error) {
+				return revise.Rollback(ctx, s, number, r.authority)
+			})
+			return err
+		},
+	}
+	r.flags(cmd)
+	r.writeFlags(cmd)
+	return cmd
+}
+
+func revisionOf(arg string) (int64, error) {
+	number, err := strconv.ParseInt(arg, 10, 64)
+	if err != nil || number < 0 {
+		return 0, fmt.Errorf("%q is not the number of a revision; \"dynxds history\" lists them", arg)
+	}
+	return number, nil
+}
+
+// revision is a change of the store's documents, by flags.
+type revision struct {
+	store     store.Options
+	authority string
+	author    revise.Author
+	keep      int
+	dryRun    bool
+	asJSON    bool
+}
+
+func (r *revision) flags(cmd *cobra.Command) {
+	storeFlags(cmd, &r.store)
+	f := cmd.Flags()
+	f.StringVar(&r.authority, "authority", "", "as of serve")
+	f.BoolVar(&r.asJSON, "json", false, "print JSON")
+}
+
+// writeFlags adds the flags of commands that write.
+func (r *revision) writeFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&r.dryRun, "dry-run", false, "check and show, but write nothing")
+	f.StringVarP(&r.author.Message, "message", "m", "", "what the change is for, for the history")
+	f.StringVar(&r.author.Name, "author", "", "who makes it, for the history; by default user@host")
+	f.IntVar(&r.keep, "keep", 100, "how many revisions the history has at most, with this one")
+}
+
+// run makes a plan, shows it, and, if that is asked for, writes it. It reports whether documents differ.
+func (r *revision) run(cmd *cobra.Command, plan func(context.Context, *store.Store) (*revise.Plan, error)) (differs bool, err error) {
+	s, err := openStore(r.store)
+	if err != nil {
+		return false, err
+	}
+	defer s.Close()
+	p, err := plan(cmd.Context(), s)
+	if err != nil {
+		return false, err
+	}
+	out := cmd.OutOrStdout()
+	if v := p.Validation(); v != nil {
+		printReports(cmd.ErrOrStderr(), v)
+	}
+	if err := p.Err(); err != nil {
+		return false, err
+	}
+	result := newOutcome(p.Edits, p.Changes, p.Notes)
+	if len(p.Edits) > 0 && !r.dryRun {
+		// What is shown is what is written, or what somebody else came before.
+		if !r.asJSON {
+			result.print(out)
+		}
+		if r.author.Name == "" {
+			r.author.Name = revise.DefaultAuthor()
+		}
+		r.author.Time = time.Now().UTC()
+		record, err := p.Commit(cmd.Context(), r.author, r.keep)
+		if err != nil {
+			return true, err
+		}
+		if result.Revision = record.Number; !r.asJSON {
+			_, err = fmt.Fprintf(out, "written as revision %d\n", record.Number)
+			return true, err
+		}
+	}
+	if r.asJSON {
+		return len(p.Edits) > 0, writeJSON(out, result)
+	}
+	return len(p.Edits) > 0, result.print(out)
+}
+
+// openStore needs the URL, which the flag or the environment has.
+func openStore(opts store.Options) (*store.Store, error) {
+	if opts.URL == "" {
+		return nil, fmt.Errorf("which store? Use --store etcd://HOST:2379, or set %s", storeEnv)
+	}
+	return store.Open(opts)
+}
+
+// outcome is what a change does.
+type outcome struct {
+	// Revision is the number of the revision that was written, 0 for none.
+	Revision  int64             `json:"revision,omitempty"`
+	Documents []documentEdit    `json:"documents"`
+	Changes   []meshdiff.Change `json:"changes"`
+	Notes     []string          `json:"notes,omitempty"`
+}
+
+// newOutcome returns lists that are not null in JSON.
+func newOutcome(edits []store.Edit, changes []meshdiff.Change, notes []string) outcome {
+	return outcome{Documents: documentsOf(edits), Changes: append([]meshdiff.Change{}, changes...), Notes: notes}
+}
+
+type documentEdit struct {
+	Op   meshdiff.Op `json:"op"`
+	Name string      `json:"name"`
+}
+
+func documentsOf(edits []store.Edit) []documentEdit {
+	list := make([]documentEdit, len(edits))
+	for i, e := range edits {
+		list[i] = documentEdit{meshdiff.Changed, e.Name}
+		if e.Before == nil {
+			list[i].Op = meshdiff.Added
+		} else if e.After == nil {
+			list[i].Op = meshdiff.Removed
+		}
+	}
+	return list
+}
+
+func (o *outcome) print(out io.Writer) error {
+	if len(o.Documents) == 0 {
+		_, err := fmt.Fprintln(out, "nothing to do: the store has these documents")
+		return err
+	}
+	for _, d := range o.Documents {
+		fmt.Fprintf(out, "%s document %s\n", d.Op.Sign(), faults.Printable(d.Name, ""))
+	}
+	text := meshdiff.Text(o.Changes)
+	if text == "" {
+		text = "no client gets anything else\n"
+	}
+	for _, note := range o.Notes {
+		text += "note: " + faults.Printable(note, "\n\t") + "\n"
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/revise"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+const historyHelp = `Lists the revisions that "dynxds apply" and "dynxds rollback" wrote, the last one first: when, by whom,
+with how many documents, and why. With a number it shows one of them: the documents with their changes,
+and what clients got differently by it.
+
+The numbers are of dynxds, not the revisions of etcd. What others write into etcd is not in the history.`
+
+func newHistory() *cobra.Command {
+	var (
+		opts   store.Options
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "history [REVISION]",
+		Short: "List the revisions of the store: when, by whom, why",
+		Long:  historyHelp,
+		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := openStore(opts)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			if len(args) == 0 {
+				return listHistory(cmd, s, asJSON)
+			}
+			number, err := revisionOf(args[0])
+			if err != nil {
+				return err
+			}
+			return showRevision(cmd, s, number, asJSON)
+		},
+	}
+	storeFlags(cmd, &opts)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// recordJSON is a record for JSON.
+type recordJSON struct {
+	store.Record
+	Documents []documentEdit `json:"documents"`
+}
+
+func listHistory(cmd *cobra.Command, s *store.Store, asJSON bool) error {
+	records, err := s.History(cmd.Context(), 0)
+	if err != nil {
+		return err
+	}
+	slices.Reverse(records)
+	if asJSON {
+		list := make([]recordJSON, len(records))
+		for i, r := range records {
+			list[i] = recordJSON{r, documentsOf(r.Edits)}
+		}
+		return writeJSON(cmd.OutOrStdout(), list)
+	}
+	if len(records) == 0 {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "nothing was applied yet")
+		return err
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "REVISION\tTIME\tAUTHOR\tCOMMAND\tDOCUMENTS\tMESSAGE")
+	for _, r := range records {
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%s\n", r.Number, r.Time.Format(time.RFC3339), faults.Printable(r.Author, ""),
+			faults.Printable(r.Command, ""), len(r.Edits), faults.Printable(r.Message, ""))
+	}
+	return w.Flush()
+}
+
+func showRevision(cmd *cobra.Command, s *store.Store, number int64, asJSON bool) error {
+	entry, err := revise.Look(cmd.Context(), s, number)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	result := newOutcome(entry.Edits, entry.Changes, entry.Notes)
+	if asJSON {
+		return writeJSON(out, struct {
+			store.Record
+			Edits []store.Edit `json:"edits"`
+			outcome
+		}{entry.Record, entry.Edits, result})
+	}
+	fmt.Fprintf(out, "revision %d, %s, by %s: %s\n", entry.Number, entry.Time.Format(time.RFC3339), faults.Printable(entry.Author, ""),
+		faults.Printable(entry.Command, ""))
+	if entry.Message != "" {
+		fmt.Fprintf(out, "    %s\n", faults.Printable(entry.Message, "\n"))
+	}
+	return result.print(out)
+}
+
+const getHelp = `Prints documents of the store, all or those with these names, which are names of files as
+"dynxds apply" writes them. With -o they are written into a folder that "dynxds serve", "dynxds
+validate" and "dynxds apply" take.`
+
+func newGet() *cobra.Command {
+	var (
+		opts store.Options
+		dir  string
+	)
+	cmd := &cobra.Command{
+		Use:   "get [NAME...]",
+		Short: "Print documents of the store, or write them into a folder",
+		Long:  getHelp,
+		Args:  cobra.ArbitraryArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, name := range args {
+				if !folder.IsName(name) {
+					return fmt.Errorf("%q is no document's name: it ends in .yaml, .yml or .json, and has no slash", name)
+				}
+			}
+			s, err := openStore(opts)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			snapshot, err := s.Load(cmd.Context())
+			if err != nil {
+				return err
+			}
+			names, err := namesOf(snapshot, args)
+			if err != nil {
+				return err
+			}
+			if dir != "" {
+				return writeFolder(dir, snapshot, names)
+			}
+			out := cmd.OutOrStdout()
+			for i, name := range names {
+				data := snapshot.Documents[name].Data
+				if len(names) > 1 {
+					fmt.Fprintf(out, "%s# %s\n", separator(i), faults.Printable(name, ""))
+				}
+				// The text is what somebody wrote; a terminal must not act on it.
+				text := faults.Printable(string(data), "\n\t")
+				if text != "" && !strings.HasSuffix(text, "\n") {
+					text += "\n"
+				}
+				if _, err := fmt.Fprint(out, text); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	storeFlags(cmd, &opts)
+	cmd.Flags().StringVarP(&dir, "output", "o", "", "a folder to write them into, each byte as it is; it is created if need be")
+	_ = cmd.MarkFlagDirname("output") // the flag is there
+	return cmd
+}
+
+// separator begins a document after another one.
+func separator(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return "---\n"
+}
+
+// namesOf returns the wanted documents of a snapshot, all if none are named.
+func namesOf(s *store.Snapshot, wanted []string) ([]string, error) {
+	var all []string
+	for name := range s.Documents {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	if len(wanted) == 0 {
+		return all, nil
+	}
+	for _, name := range wanted {
+		if _, ok := s.Documents[name]; !ok {
+			return nil, fmt.Errorf("the store has no document %s; it has %d: %s", name, len(all), faults.Shorten(strings.Join(all, ", "), 1000))
+		}
+	}
+	return wanted, nil
+}
+
+// writeFolder writes documents into a folder, which must have no others: applied again, these would be
+// added.
+func writeFolder(dir string, s *store.Snapshot, names []string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if folder.IsName(e.Name()) && !slices.Contains(names, e.Name()) {
+			return fmt.Errorf("%s has %s, which is not one of these documents; choose another folder, or delete it", dir, e.Name())
+		}
+	}
+	for _, name := range names {
+		if !filepath.IsLocal(name) || filepath.Base(name) != name {
+			return fmt.Errorf("the document %q cannot be a file here", name)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), s.Documents[name].Data, 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}

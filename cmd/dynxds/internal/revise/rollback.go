@@ -1,0 +1,151 @@
+package revise
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+)
+
+// undo undoes the records after a number, the last one first. It returns the documents that are not as the
+// records left them.
+func undo(state texts, records []store.Record, number int64) (strange map[string]bool) {
+	strange = make(map[string]bool)
+	for _, r := range slices.Backward(records) {
+		if r.Number <= number {
+			break
+		}
+		for _, e := range r.Edits {
+			if !equal(state.text(e.Name), e.After) {
+				strange[e.Name] = true
+			}
+			state.set(e.Name, e.Before)
+		}
+	}
+	return strange
+}
+
+// restore returns the documents that were there after a record. It fails if the history does not tell, or if
+// a document was changed since without a record.
+func restore(snapshot *store.Snapshot, records []store.Record, number int64) (texts, error) {
+	if err := reaches(records, number); err != nil {
+		return nil, err
+	}
+	state := textsOf(snapshot)
+	strange := undo(state, records, number)
+	for _, name := range unrecorded(snapshot, records, number) {
+		strange[name] = true
+	}
+	if len(strange) > 0 {
+		return nil, fmt.Errorf("these documents were changed since revision %d by other means than dynxds, so that it is not known "+
+			"what they were: %s; \"dynxds get\" them, and apply what is right", number, strings.Join(slices.Sorted(maps.Keys(strange)), ", "))
+	}
+	return state, nil
+}
+
+// reaches returns an error if there are not all records from a number on.
+func reaches(records []store.Record, number int64) error {
+	if len(records) == 0 {
+		return fmt.Errorf("there is no revision %d: the store has no history", number)
+	}
+	first, last := records[0].Number, records[len(records)-1].Number
+	switch {
+	case number < 0, number > last:
+		return fmt.Errorf("there is no revision %d: the last one is %d", number, last)
+	case number < first && (number > 0 || first > 1):
+		return fmt.Errorf("the history does not reach revision %d: it begins with %d, as those who write keep a limited number (--keep)", number, first)
+	}
+	for i, r := range records {
+		if i > 0 && r.Number > number && r.Number != records[i-1].Number+1 {
+			return fmt.Errorf("revision %d is missing in the history: it was deleted by other means than dynxds", r.Number-1)
+		}
+	}
+	return nil
+}
+
+// unrecorded returns the documents that no record after a number mentions, and that were changed after it all
+// the same, or deleted at a time that nothing tells.
+func unrecorded(snapshot *store.Snapshot, records []store.Record, number int64) []string {
+	at := records[0].Revision - 1 // for 0: that of the state before
+	newer, last := make(map[string]bool), make(map[string]store.Edit)
+	for _, r := range records {
+		if r.Number == number {
+			at = r.Revision
+		}
+		for _, e := range r.Edits {
+			if r.Number > number {
+				newer[e.Name] = true
+			} else {
+				last[e.Name] = e
+			}
+		}
+	}
+	var names []string
+	for name, d := range snapshot.Documents {
+		text := string(d.Data)
+		if !newer[name] && d.ModRevision > at && !equal(last[name].After, &text) {
+			names = append(names, name)
+		}
+	}
+	for name, e := range last {
+		if _, there := snapshot.Documents[name]; !newer[name] && !there && e.After != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Entry is a record with what it meant to clients.
+type Entry struct {
+	store.Record
+	Changes []meshdiff.Change
+	// Notes say what Changes cannot tell.
+	Notes []string
+}
+
+// Look returns a record of the history. What it meant to clients is found by undoing what came after it.
+func Look(ctx context.Context, s *store.Store, number int64) (*Entry, error) {
+	snapshot, err := s.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.History(ctx, snapshot.Revision)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(records, func(r store.Record) bool { return r.Number == number })
+	if i < 0 {
+		return nil, cmp.Or(reaches(records, number), fmt.Errorf("there is no revision %d", number))
+	}
+	e := &Entry{Record: records[i]}
+	if err := reaches(records, number); err != nil {
+		e.Notes = append(e.Notes, err.Error())
+		return e, nil
+	}
+	before, after := textsOf(snapshot), textsOf(snapshot)
+	strange := undo(after, records, number)
+	undo(before, records, number-1)
+	if len(strange) > 0 {
+		e.Notes = append(e.Notes, "changed since by other means than dynxds, so that it is not known what they were: "+
+			strings.Join(slices.Sorted(maps.Keys(strange)), ", "))
+	}
+	p := &Plan{store: s}
+	content, dropped, err := p.usable(after)
+	if err == nil {
+		var notes []string
+		e.Changes, notes, err = p.compare(before, content)
+		e.Notes = append(e.Notes, notes...)
+	}
+	if len(dropped) > 0 {
+		e.Notes = append(e.Notes, "faulty documents count as absent: "+strings.Join(dropped, ", "))
+	}
+	if err != nil {
+		e.Notes = append(e.Notes, "what it meant to clients cannot be found out: "+err.Error())
+	}
+	return e, nil
+}

@@ -1,0 +1,146 @@
+package site_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+)
+
+const comparedServices = `
+kind: Service
+name: backend
+endpoints:
+- {address: "10.0.0.1:80", tags: {version: v1}}
+- {address: "10.0.0.2:80", tags: {version: v2}}
+---
+kind: Service
+name: frontend
+`
+
+// policyFor returns a policy for clients, with rules for backend.
+func policyFor(name, clients, rules string) string {
+	return `
+---
+kind: MeshHTTPRoute
+metadata: {name: ` + name + `}
+spec:
+  targetRef: ` + clients + `
+  to:
+  - targetRef: {kind: MeshService, name: backend}
+    rules:
+` + rules
+}
+
+// to is a rule for a prefix, which sends to the two versions with these weights.
+func to(prefix, v1, v2 string) string {
+	return `
+    - matches: [{path: {type: Prefix, value: ` + prefix + `}}]
+      backendRefs:
+      - {kind: MeshServiceSubset, name: backend, tags: {version: v1}, weight: ` + v1 + `}
+      - {kind: MeshServiceSubset, name: backend, tags: {version: v2}, weight: ` + v2 + `}
+`
+}
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	const (
+		everyone = "{kind: Mesh}"
+		frontend = "{kind: MeshService, name: frontend}"
+		v2       = "{kind: MeshServiceSubset, name: frontend, tags: {version: v2}}"
+		slow     = `
+---
+kind: Resource
+dynamicParameters: {env: %s}
+resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: db, connect_timeout: 1s}
+`
+	)
+	owner := policyFor("owner", everyone, to("/", "1", "0"))
+	tests := []struct{ name, before, after, want string }{
+		{"nothing", comparedServices + owner, comparedServices + owner, ""},
+		{"only places", comparedServices + owner, "# more lines\n" + comparedServices + owner, ""},
+		{"another split for all", comparedServices + owner, comparedServices + policyFor("owner", everyone, to("/", "95", "5")), `
+~ RouteConfiguration backend: all clients
+    ~ route prefix "/": clusters: "backend;version=v1" 100% → "backend;version=v1" 95%, "backend;version=v2" 5%
+`},
+		{"a policy for one service", comparedServices + owner, comparedServices + owner + policyFor("mine", frontend, to("/a", "0", "1")), `
+~ RouteConfiguration backend: clients with {service=frontend}
+    + route path "/a": to "backend;version=v2" 100%
+    + route prefix "/a/": to "backend;version=v2" 100%
+`},
+		{"a new tag changes nothing for others",
+			comparedServices + owner + policyFor("mine", frontend, to("/", "1", "1")),
+			comparedServices + owner + policyFor("mine", frontend, to("/", "1", "1")) + policyFor("v2", v2, to("/", "0", "1")), `
+~ RouteConfiguration backend: clients with {service=frontend,version=v2}
+    ~ route prefix "/": clusters: "backend;version=v1" 50%, "backend;version=v2" 50% → "backend;version=v2" 100%
+`},
+		{"a denial", comparedServices, comparedServices + `
+---
+kind: Denial
+clients: {kind: MeshService, name: frontend}
+to: {kind: MeshService, name: backend}
+reason: on holiday
+`, `
+~ RouteConfiguration backend: clients with {service=frontend}
+    + error in its place: PermissionDenied: this client may not use service "backend": on holiday
+    - route prefix "/": to "backend"
+`},
+		{"what only dynxds can be told", comparedServices, comparedServices + policyFor("methods", everyone, `
+    - matches: [{method: POST, path: {type: Exact, value: /s/m}}]
+      backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v2}}]
+`), `
+~ RouteConfiguration backend: all other clients
+    + route path "/s/m" and header :method = "POST": to "backend;version=v2"
+~ RouteConfiguration backend: gRPC clients other than those of dynxds
+    + route path "/s/m": to "backend;version=v2"
++ Cluster backend;version=v2: all clients
++ ClusterLoadAssignment backend;version=v2: all clients
+    + no locality, priority 0: endpoint 10.0.0.2:80: {"health_status":"HEALTHY","load_balancing_weight":1}
+`},
+		{"endpoints", comparedServices, strings.Replace(comparedServices, "10.0.0.2:80", "10.0.0.3:80", 1), `
+~ ClusterLoadAssignment backend: all clients
+    + no locality, priority 0: endpoint 10.0.0.3:80: {"health_status":"HEALTHY","load_balancing_weight":1}
+    - no locality, priority 0: endpoint 10.0.0.2:80: {"health_status":"HEALTHY","load_balancing_weight":1}
+`},
+		{"a service more", comparedServices, comparedServices + "---\nkind: Service\nname: new\nendpoints: [{address: '10.0.0.9:80'}]\n", `
++ Listener new: all clients
++ RouteConfiguration new: all clients
+    + route prefix "/": to "new"
++ Cluster new: all clients
++ ClusterLoadAssignment new: all clients
+    + no locality, priority 0: endpoint 10.0.0.9:80: {"health_status":"HEALTHY","load_balancing_weight":1}
+`},
+		{"a variant of a resource", comparedServices, comparedServices + strings.Replace(slow, "%s", "prod", 1), `
++ Cluster db: all clients
+`},
+		{"another variant of a resource", comparedServices + strings.Replace(slow, "%s", "prod", 1),
+			comparedServices + strings.Replace(slow, "%s", "prod", 1) + strings.Replace(strings.Replace(slow, "1s", "2s", 1), "%s", "test", 1), `
++ Cluster db: clients with {env=test}
+`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			changes, err := site.Compare(parse(t, test.before), parse(t, test.after))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.TrimPrefix(test.want, "\n"), meshdiff.Text(changes)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func parse(t *testing.T, text string) *folder.Content {
+	t.Helper()
+	content, err := folder.NewJoiner("dir").Join([]*folder.File{folder.Parse("dir/mesh.yaml", []byte(text))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
