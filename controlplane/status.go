@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/status"
@@ -35,6 +36,8 @@ func (p Protocol) String() string {
 type ClientStatus struct {
 	// ID numbers the server's streams from 1 on, in the order they began.
 	ID uint64
+	// Since is when the stream began.
+	Since time.Time
 	// Protocol is what the stream speaks.
 	Protocol Protocol
 	// Peer is the client's address, nil if unknown.
@@ -67,6 +70,8 @@ type TypeStatus struct {
 	// way; empty if there was none. The version is that of the type (SotW) or of the store
 	// (delta) at that time.
 	SentVersion, SentNonce string
+	// SentAt is when the last response was made, zero if there was none.
+	SentAt time.Time
 	// Reply is the client's answer to the last response.
 	Reply Reply
 	// ACKedVersion is that of the last accepted response.
@@ -118,7 +123,7 @@ func (s *stream) status() ClientStatus {
 	defer store.mu.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := ClientStatus{ID: s.id, Protocol: s.protocol, Node: s.node}
+	c := ClientStatus{ID: s.id, Since: s.began, Protocol: s.protocol, Node: s.node}
 	if s.peer != nil {
 		c.Peer = s.peer.Addr
 	}
@@ -139,6 +144,7 @@ func (sub *subscription) status() TypeStatus {
 		Kept:         sub.kept.names(&sub.selection),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
+		SentAt:       d.sentAt,
 		Reply:        d.reply,
 		ACKedVersion: d.ackedVersion,
 		NACK:         d.nack,
