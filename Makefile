@@ -14,8 +14,8 @@ demo: ## Run the demonstration: a control plane, backends and a client in one pr
 	$(GO) run ./cmd/dynxds demo
 
 .PHONY: test
-test: ## Run the tests under the race detector
-	$(GO) test -race ./...
+test: ## Run the tests of the plugin and of the command under the race detector
+	$(GO) test -race work
 
 .PHONY: otel
 otel: ## Run the test of the example with OpenTelemetry, a module of its own
@@ -97,11 +97,15 @@ size: ## Print the lines of Go by package: code, without generated code, and tes
 	    for (d in seen) printf "%7d %7d  %s\n", code[d], tests[d], d | "sort -k3"; close("sort -k3"); \
 	    printf "%7d %7d  code, tests\n", allCode, allTests }'
 
+.PHONY: tidy
+tidy: ## go mod tidy, in every module
+	.ci/tidy
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck and the direction of imports
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	$(GO) vet ./...
-	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	$(GO) vet work
+	$$(cd tools && $(GO) tool -n staticcheck) work
 	cd tools && $(GO) run ./floors -C .. -page ../docs/architecture.md -check
 
 .PHONY: ci

@@ -1,5 +1,5 @@
-// Command floors checks that the module's imports point down, as the table of rooms
-// says, and writes that table into the architecture page:
+// Command floors checks that the imports of a module, or of the modules of a workspace,
+// point down, as the table of rooms says, and writes that table into the architecture page:
 //
 //	go run ./floors -C .. -page ../docs/architecture.md          # write the table, check the imports
 //	go run ./floors -C .. -page ../docs/architecture.md -check   # compare the table, check the imports
@@ -18,11 +18,11 @@ import (
 	"strings"
 )
 
-// module is the path of the module that is checked.
+// module is the path of the module that is checked; the others lie below it.
 const module = "github.com/dynxds/dynxds"
 
 func main() {
-	dir := flag.String("C", ".", "the `folder` of the module")
+	dir := flag.String("C", ".", "the `folder` of the module or workspace")
 	page := flag.String("page", "", "the `file` that shows the table")
 	check := flag.Bool("check", false, "fail if the page's table is not up to date, instead of writing it")
 	flag.Parse()
@@ -46,9 +46,9 @@ func run(dir, page string, check bool) error {
 	return nil
 }
 
-// imports returns the packages of the module in dir with what each imports.
+// imports returns the packages of the modules that are worked on in dir, with what each imports.
 func imports(dir string) (map[string][]string, error) {
-	command := exec.Command("go", "list", "-f", "{{.ImportPath}}{{range .Imports}} {{.}}{{end}}", "./...")
+	command := exec.Command("go", "list", "-f", "{{.ImportPath}}{{range .Imports}} {{.}}{{end}}", "work")
 	command.Dir = dir
 	var stderr bytes.Buffer
 	command.Stderr = &stderr

@@ -1,4 +1,4 @@
-// Command typesize fails if a type of a module has more than 20 fields or 30 methods:
+// Command typesize fails if a type of a module, or of the modules of a workspace, has more than 20 fields or 30 methods:
 // such a type is several types. Generated code and tests are not looked at.
 //
 //	go run ./typesize -C ..
@@ -19,7 +19,7 @@ import (
 const maxFields, maxMethods = 20, 30
 
 func main() {
-	dir := flag.String("C", ".", "the `folder` of the module")
+	dir := flag.String("C", ".", "the `folder` of the module or workspace")
 	flag.Parse()
 	large, err := largeTypes(*dir)
 	if err == nil && len(large) > 0 {
@@ -31,12 +31,12 @@ func main() {
 	}
 }
 
-// largeTypes returns a line for each type of the module that is too large.
+// largeTypes returns a line for each type of the modules in dir that is too large.
 func largeTypes(dir string) ([]string, error) {
 	loaded, err := packages.Load(&packages.Config{
 		Dir:  dir,
 		Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedSyntax | packages.NeedTypesInfo,
-	}, "./...")
+	}, "work")
 	if err != nil {
 		return nil, err
 	}
