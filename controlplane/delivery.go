@@ -57,6 +57,8 @@ type delivery struct {
 	reply        Reply
 	ackedVersion string
 	nack         *NACK
+	// refusing is set until an ACK follows nack.
+	refusing bool
 	// unanswered are the responses that a delta client has not answered, oldest first. A
 	// SotW client answers only the last one.
 	unanswered []sentResponse
@@ -98,11 +100,11 @@ func (d *delivery) answered(version, nonce string, detail *statuspb.Status) verd
 	switch {
 	case d.reply == ReplyNone || nonce != d.nonce:
 	case detail != nil:
-		d.reply = ReplyNACK
+		d.reply, d.refusing = ReplyNACK, true
 		d.nack = &NACK{Version: d.version, Nonce: nonce, Err: shortStatus(detail)}
 		return verdict{reply: ReplyNACK, nack: d.nack}
 	case d.reply == ReplyAwaited && version == d.version:
-		d.reply = ReplyACK
+		d.reply, d.refusing = ReplyACK, false
 		d.ackedVersion = version
 		return verdict{reply: ReplyACK, changed: d.changed}
 	}
@@ -128,6 +130,7 @@ func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) verdict {
 	answered := d.unanswered[i]
 	d.unanswered = slices.Delete(d.unanswered, i, i+1)
 	got := verdict{reply: ReplyACK, changed: answered.changed}
+	d.refusing = detail != nil
 	if detail != nil {
 		d.nack = &NACK{Version: answered.version, Nonce: nonce, Err: shortStatus(detail)}
 		got = verdict{reply: ReplyNACK, nack: d.nack}

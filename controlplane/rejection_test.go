@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,25 @@ func TestACKHandlerIsToldOfChanges(t *testing.T) {
 	want(true)
 	if len(acks) > 0 {
 		t.Errorf("the handler was called for what changed at %v too", <-acks)
+	}
+
+	// What the client refused is known until it accepts something, not only until it is sent something.
+	refusing := func(p controlplane.Protocol) bool {
+		all := s.control.Clients()
+		return all[slices.IndexFunc(all, func(c controlplane.ClientStatus) bool { return c.Protocol == p })].Types[0].Refusing
+	}
+	if !refusing(controlplane.ProtocolSotW) || refusing(controlplane.ProtocolDelta) {
+		t.Error("only the client that rejected the change should refuse something")
+	}
+	s.set(t, xdsmsg.RouteConfig("a", "newer.example.com"))
+	response = sotw.want(rds, "a")
+	if !refusing(controlplane.ProtocolSotW) {
+		t.Error("the client refuses nothing before it has accepted the next change")
+	}
+	sotw.ack(response, "a")
+	sotw.fence()
+	if refusing(controlplane.ProtocolSotW) {
+		t.Error("the client refuses something although it has accepted the next change")
 	}
 
 	for _, c := range s.control.Clients() {

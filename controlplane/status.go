@@ -76,9 +76,10 @@ type TypeStatus struct {
 	Reply Reply
 	// ACKedVersion is that of the last accepted response.
 	ACKedVersion string
-	// NACK is the last rejection, nil if there was none. It may be followed by an ACK; see
-	// Reply.
-	NACK *NACK
+	// NACK is the last rejection, nil if there was none. Refusing is set while no ACK has
+	// followed it.
+	NACK     *NACK
+	Refusing bool
 }
 
 // Locator is a name and the constraints a client subscribed to it with.
@@ -148,6 +149,7 @@ func (sub *subscription) status() TypeStatus {
 		Reply:        d.reply,
 		ACKedVersion: d.ackedVersion,
 		NACK:         d.nack,
+		Refusing:     d.refusing,
 	}
 }
 
