@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/meshroute"
@@ -19,6 +20,7 @@ type reloader struct {
 	folder    *folder.Reader
 	publisher *publish.Publisher
 	decoder   decoder
+	metrics   *metrics.Plane
 	log       *slog.Logger
 	// published is the last published content, or nil.
 	published *folder.Content
@@ -37,9 +39,13 @@ type reloader struct {
 func (r *reloader) load(ctx context.Context) error {
 	began := time.Now()
 	content, err := r.folder.Read()
+	if err == nil {
+		r.metrics.Contact()
+	}
 	if content == r.content && err == r.readErr {
 		return r.err
 	}
+	r.metrics.Seen()
 	wasFaulty := r.err != nil
 	r.content, r.readErr, r.err = content, err, err
 	var summary publish.Summary
@@ -49,12 +55,14 @@ func (r *reloader) load(ctx context.Context) error {
 		summary, r.err = r.publisher.Publish(ctx, content)
 	}
 	if r.err != nil {
+		r.metrics.Refused(faultsIn(r.err))
 		if r.published != nil {
 			r.refuse(r.err)
 		}
 		return r.err
 	}
 	r.published = content
+	r.metrics.Published(time.Since(began), content.Documents(), 0)
 	if wasFaulty {
 		r.log.Info("the folder is right again")
 	}
@@ -96,11 +104,20 @@ func (r *reloader) refuse(err error) {
 		return
 	}
 	for _, fault := range faults.List {
-		r.log.Error(refused, "fault", fault.String())
+		r.log.Error(refused, "error", fault.String())
 	}
 	if faults.Omitted > 0 {
-		r.log.Error(refused, "further faults", faults.Omitted)
+		r.log.Error(refused, "omitted", faults.Omitted)
 	}
+}
+
+// faultsIn counts the faults in an error, 1 for any other error.
+func faultsIn(err error) int {
+	var faults *document.Faults
+	if errors.As(err, &faults) {
+		return faults.Total()
+	}
+	return 1
 }
 
 // levels are the log levels of reports.
