@@ -79,16 +79,24 @@ func New() *Plane {
 		nodes: nodes{streams: make(map[uint64]int)},
 	}
 	p.registry.MustRegister(
-		p.streams, p.refusing, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.build, p.changeToACK, p.documents, p.faults,
+		p.streams, p.refusing, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.changeToACK,
 		gaugeFunc("clients", "Distinct node ids among the streams of clients.", func() float64 { return float64(p.nodes.count()) }),
 		gaugeFunc("last_change_ack_seconds", "Longest time from the last change of the resources to an ACK of it so far.", p.lastChange.seconds),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return p
+}
+
+// AddSource adds the metrics of a source of documents: Contact, Seen, Published and Refused are called for
+// it.
+func (p *Plane) AddSource() {
+	p.registry.MustRegister(
+		p.build, p.documents, p.faults,
 		gaugeFunc("store_lag_seconds", "For how long there have been documents that are not served: faulty or not built yet.",
 			func() float64 { return p.source.age(&p.source.unserved) }),
 		gaugeFunc("store_contact_age_seconds", "Time since the folder or store was last read or heard of.",
 			func() float64 { return p.source.age(&p.source.contact) }),
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	return p
 }
 
 func counters(name, help string, labels []string) *prometheus.CounterVec {
@@ -107,6 +115,9 @@ func gaugeFunc(name, help string, f func() float64) prometheus.GaugeFunc {
 func (p *Plane) Handler() http.Handler {
 	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, ErrorHandling: promhttp.ContinueOnError})
 }
+
+// Gatherer returns the metrics, for tests.
+func (p *Plane) Gatherer() prometheus.Gatherer { return p.registry }
 
 // ACKed is a controlplane.Options.OnACK.
 func (p *Plane) ACKed(typeURL string, changed time.Time) {

@@ -32,7 +32,6 @@ func (p *Plane) AddRelay(stats func() relay.Stats) {
 			func(s *relay.Stats) float64 { return float64(s.Lingering) }),
 		field("cached_resources", "Variants of resources in the cache, members of collections included.", gauge,
 			func(s *relay.Stats) float64 { return float64(s.Cached) }),
-		field("nacks_total", "Responses that clients have rejected.", counter, func(s *relay.Stats) float64 { return float64(s.Rejections) }),
 		field("upstream_unavailable_groups", "Groups whose control plane is unreachable.", gauge,
 			func(s *relay.Stats) float64 { return float64(s.Unreachable) }),
 		field("upstream_unavailable_since_timestamp_seconds", "Since when the control plane of a group has been unreachable, 0 if all are reachable.", gauge,

@@ -62,6 +62,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	plane := newPlane(opts)
 	defer plane.rejections.Close()
+	plane.metrics.AddSource()
 	opts.Serve.Metrics = plane.metrics
 	server, err := serve.New(plane.ads, opts.Serve)
 	if err != nil {
