@@ -178,7 +178,7 @@ func TestStreams(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	of := metrics.New()
-	of.AddSource()
+	of.AddSource(func() int { return 0 }, func() time.Time { return time.Time{} })
 	of.AddRelay(func() relay.Stats { return relay.Stats{} })
 	// Metrics with labels exist once they have a value.
 	of.ACKed(xdsmsg.ClusterType, time.Time{})
@@ -220,8 +220,10 @@ func TestSource(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		of := metrics.New()
-		of.AddSource()
-		const lag, contact = "dynxds_controlplane_store_lag_seconds ", "dynxds_controlplane_store_contact_age_seconds "
+		var held int
+		var goneSince time.Time
+		of.AddSource(func() int { return held }, func() time.Time { return goneSince })
+		const lag, gone = "dynxds_controlplane_store_lag_seconds ", "dynxds_controlplane_store_gone_seconds "
 		const documents, faults = "dynxds_controlplane_documents ", "dynxds_controlplane_document_faults "
 		want := func(step string, lines ...string) {
 			t.Helper()
@@ -232,23 +234,25 @@ func TestSource(t *testing.T) {
 				}
 			}
 		}
-		want("before anything is read", lag+"0", contact+"0", documents+"0")
-		of.Contact()
+		want("before anything is read", lag+"0", gone+"0", documents+"0")
 		of.Seen()
 		time.Sleep(2 * time.Second)
-		want("before the first is served", lag+"2", contact+"2")
-		of.Published(2*time.Second, 5, 0)
+		want("before the first is served", lag+"2")
+		of.Published(2*time.Second, 5)
 		want("all is served", lag+"0", documents+"5", faults+"0", "dynxds_controlplane_build_seconds_sum 2")
 		of.Seen()
 		of.Refused(3)
 		time.Sleep(time.Second)
 		of.Seen()
-		of.Published(time.Second, 4, 1)
+		want("nothing new is served", lag+"1", documents+"5", faults+"3")
+		of.Published(time.Second, 4)
+		held = 1
+		want("one document is held back", lag+"0", documents+"4", faults+"1")
+		goneSince = time.Now()
 		time.Sleep(time.Second)
-		want("one document is faulty", lag+"2", documents+"4", faults+"1")
-		of.Contact()
-		of.Published(time.Second, 5, 0)
-		want("it is mended", lag+"0", contact+"0", faults+"0")
+		want("the store is gone meanwhile", lag+"1", faults+"1", gone+"1")
+		held, goneSince = 0, time.Time{}
+		want("all is well", lag+"0", faults+"0", gone+"0")
 
 		// The time of the last change is that of the client that took longest.
 		changed := time.Now()

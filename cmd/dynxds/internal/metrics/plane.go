@@ -30,18 +30,10 @@ type Plane struct {
 	pushes, bytes, acks, nacks *prometheus.CounterVec
 	resourceErrors             *prometheus.CounterVec
 	build, changeToACK         prometheus.Histogram
-	documents, faults          prometheus.Gauge
+	documents                  prometheus.Gauge
 	source                     source
 	lastChange                 lastChange
 	nodes                      nodes
-}
-
-// source is how far the documents are known and served.
-type source struct {
-	mu sync.Mutex
-	// contact is when the source last answered, and unserved when documents were seen that are not
-	// served yet; zero: never, none.
-	contact, unserved time.Time
 }
 
 // lastChange is how long clients took for the last change that one of them has ACKed.
@@ -74,9 +66,7 @@ func New() *Plane {
 			Buckets: buckets,
 		}),
 		documents: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "documents", Help: "Documents that are served."}),
-		faults: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "document_faults",
-			Help: "Faults in the newest documents, for which an older state of them is served."}),
-		nodes: nodes{streams: make(map[uint64]int)},
+		nodes:     nodes{streams: make(map[uint64]int)},
 	}
 	p.registry.MustRegister(
 		p.streams, p.refusing, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.changeToACK,
@@ -87,15 +77,16 @@ func New() *Plane {
 	return p
 }
 
-// AddSource adds the metrics of a source of documents: Contact, Seen, Published and Refused are called for
-// it.
-func (p *Plane) AddSource() {
+// AddSource adds the metrics of a source of documents, of which Seen, Published and Refused tell. held counts
+// documents of which an older version is served, and goneSince is when the source ceased to answer, zero if
+// it answers; both are called at any time.
+func (p *Plane) AddSource(held func() int, goneSince func() time.Time) {
+	p.source.held, p.source.goneSince = held, goneSince
 	p.registry.MustRegister(
-		p.build, p.documents, p.faults,
-		gaugeFunc("store_lag_seconds", "For how long there have been documents that are not served: faulty or not built yet.",
-			func() float64 { return p.source.age(&p.source.unserved) }),
-		gaugeFunc("store_contact_age_seconds", "Time since the folder or store was last read or heard of.",
-			func() float64 { return p.source.age(&p.source.contact) }),
+		p.build, p.documents,
+		gaugeFunc("document_faults", "Faults in the newest documents, for which an older state of them is served.", p.source.countFaults),
+		gaugeFunc("store_lag_seconds", "For how long there have been documents that are not served: faulty or not built yet.", p.source.lag),
+		gaugeFunc("store_gone_seconds", "For how long the store has not answered, 0 while it does.", p.source.gone),
 	)
 }
 
@@ -146,44 +137,3 @@ func (l *lastChange) seconds() float64 {
 
 // NACKed is a controlplane.Options.OnNACK.
 func (p *Plane) NACKed(r controlplane.Rejection) { p.nacks.WithLabelValues(label(r.TypeURL)).Inc() }
-
-// Contact notes that the source of documents has just answered.
-func (p *Plane) Contact() { p.source.set(&p.source.contact, time.Now()) }
-
-// Seen notes that the source has documents that differ from what is served.
-func (p *Plane) Seen() {
-	p.source.mu.Lock()
-	defer p.source.mu.Unlock()
-	if p.source.unserved.IsZero() {
-		p.source.unserved = time.Now()
-	}
-}
-
-// Published notes that all documents that were seen are served, but for those with faults.
-func (p *Plane) Published(took time.Duration, documents, faults int) {
-	p.build.Observe(took.Seconds())
-	p.documents.Set(float64(documents))
-	p.faults.Set(float64(faults))
-	if faults == 0 {
-		p.source.set(&p.source.unserved, time.Time{})
-	}
-}
-
-// Refused notes that nothing of what was seen is served, because of faults.
-func (p *Plane) Refused(faults int) { p.faults.Set(float64(faults)) }
-
-func (s *source) set(field *time.Time, to time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	*field = to
-}
-
-// age returns how long ago a time of the source is, in seconds, 0 if it is zero.
-func (s *source) age(field *time.Time) float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if field.IsZero() {
-		return 0
-	}
-	return time.Since(*field).Seconds()
-}

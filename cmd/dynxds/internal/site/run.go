@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/statuspage"
@@ -24,16 +24,17 @@ const DefaultPoll = time.Second
 
 // Options configure Run.
 type Options struct {
-	// Dir is the folder.
-	Dir string
+	// Dir is the folder, or Store the store in its place.
+	Dir   string
+	Store *Stored
 	// Authority is that of resources with names of xRFC TP1, and of DPDS; empty means only plain
 	// names.
 	Authority string
 	// NoSources is publish.Options.NoSources.
 	NoSources bool
-	// Poll is the polling interval, zero for DefaultPoll. Each poll costs one stat per file.
+	// Poll is the polling interval of a folder, zero for DefaultPoll. Each poll costs one stat per file.
 	Poll time.Duration
-	// Hurry triggers a poll at once. It may be nil.
+	// Hurry triggers a poll at once, or the reading of a whole store. It may be nil.
 	Hurry <-chan struct{}
 	// RemovalDelay is controlplane.Options.RemovalDelay, but zero means no delay.
 	RemovalDelay time.Duration
@@ -45,8 +46,15 @@ type Options struct {
 	Ready func(net.Addr)
 }
 
+// Stored is where the documents are if there is no folder.
+type Stored struct {
+	store.Options
+	// LastGood is feed.Options.LastGood.
+	LastGood string
+}
+
 // Run runs a control plane until the context ends, and then drains. It fails if the folder is faulty at
-// the start; later faults do not end it.
+// the start, or the store does not answer; later faults do not end it.
 func Run(ctx context.Context, opts Options) error {
 	if opts.Poll == 0 {
 		opts.Poll = DefaultPoll
@@ -62,7 +70,11 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	plane := newPlane(opts)
 	defer plane.rejections.Close()
-	plane.metrics.AddSource()
+	if err := plane.reload.open(ctx, opts); err != nil {
+		return err
+	}
+	defer plane.reload.documents.Close()
+	plane.metrics.AddSource(plane.reload.documents.Held, plane.reload.documents.GoneSince)
 	opts.Serve.Metrics = plane.metrics
 	server, err := serve.New(plane.ads, opts.Serve)
 	if err != nil {
@@ -86,14 +98,14 @@ func Run(ctx context.Context, opts Options) error {
 		log("pages without a login", "flag", "--page", "url", page.URL, "open", page.Open)
 	}
 	server.SetReady(true)
-	opts.Serve.Log.Info("serving", "address", server.Addr().String(), "folder", opts.Dir, "authority", opts.Authority)
+	opts.Serve.Log.Info("serving", "address", server.Addr().String(), plane.reload.place, plane.reload.dir, "authority", opts.Authority)
 	if opts.Ready != nil {
 		opts.Ready(server.Addr())
 	}
 
 	ctx, stop := context.WithCancel(ctx)
 	var reloading sync.WaitGroup
-	reloading.Go(func() { plane.reload.run(ctx, opts.Poll, opts.Hurry) })
+	reloading.Go(func() { plane.reload.run(ctx) })
 	err = server.Serve(ctx)
 	stop()
 	reloading.Wait()
@@ -110,7 +122,7 @@ type plane struct {
 	metrics    *metrics.Plane
 }
 
-// newPlane needs the Dir and the Serve.Log of the options.
+// newPlane needs the Serve.Log of the options.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
 	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), metrics: metrics.New()}
@@ -126,7 +138,7 @@ func newPlane(opts Options) *plane {
 		OnNACK:          p.reject,
 		OnACK:           p.metrics.ACKed,
 	})
-	p.reload = &reloader{folder: folder.New(opts.Dir), publisher: publisher, decoder: decoder{store: p.store}, metrics: p.metrics, log: log}
+	p.reload = &reloader{publisher: publisher, decoder: decoder{store: p.store}, metrics: p.metrics, log: log}
 	return p
 }
 

@@ -71,17 +71,19 @@ type loaded struct {
 	summary publish.Summary
 }
 
-// quietPlane is a plane that logs nothing.
+// quietPlane is a plane of a folder that logs nothing.
 func quietPlane(dir, authority string) *plane {
-	return newPlane(Options{
-		Dir: dir, Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay,
+	plane := newPlane(Options{
+		Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay,
 		Serve: serve.Options{Log: slog.New(slog.DiscardHandler)},
 	})
+	plane.reload.place, plane.reload.dir, plane.reload.documents = "folder", dir, newFiles(dir, DefaultPoll, nil)
+	return plane
 }
 
 func load(dir, authority string) (*loaded, error) {
 	plane := quietPlane(dir, authority)
-	content, err := plane.reload.folder.Read()
+	content, err := plane.reload.documents.Read(context.Background())
 	if err != nil {
 		return nil, err
 	}
