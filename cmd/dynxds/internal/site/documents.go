@@ -44,10 +44,9 @@ func (f *files) Held() int { return 0 }
 // GoneSince is zero: a folder that cannot be read is faulty.
 func (f *files) GoneSince() time.Time { return time.Time{} }
 
-// open opens the documents that the options name.
+// open opens the store, if the documents are in one.
 func (r *reloader) open(ctx context.Context, opts Options) error {
 	if opts.Store == nil {
-		r.place, r.dir, r.documents = "folder", opts.Dir, newFiles(opts.Dir, opts.Poll, opts.Hurry)
 		return nil
 	}
 	s, err := store.Open(opts.Store.Options)

@@ -122,7 +122,8 @@ type plane struct {
 	metrics    *metrics.Plane
 }
 
-// newPlane needs the Serve.Log of the options.
+// newPlane needs the Serve.Log of the options. Its documents are those of the folder, until the reloader
+// opens a store.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
 	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), metrics: metrics.New()}
@@ -138,7 +139,10 @@ func newPlane(opts Options) *plane {
 		OnNACK:          p.reject,
 		OnACK:           p.metrics.ACKed,
 	})
-	p.reload = &reloader{publisher: publisher, decoder: decoder{store: p.store}, metrics: p.metrics, log: log}
+	p.reload = &reloader{
+		documents: newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Hurry), place: "folder", dir: opts.Dir,
+		publisher: publisher, decoder: decoder{store: p.store}, metrics: p.metrics, log: log,
+	}
 	return p
 }
 

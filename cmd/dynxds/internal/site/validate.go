@@ -73,12 +73,10 @@ type loaded struct {
 
 // quietPlane is a plane of a folder that logs nothing.
 func quietPlane(dir, authority string) *plane {
-	plane := newPlane(Options{
-		Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay,
+	return newPlane(Options{
+		Dir: dir, Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay,
 		Serve: serve.Options{Log: slog.New(slog.DiscardHandler)},
 	})
-	plane.reload.place, plane.reload.dir, plane.reload.documents = "folder", dir, newFiles(dir, DefaultPoll, nil)
-	return plane
 }
 
 func load(dir, authority string) (*loaded, error) {
