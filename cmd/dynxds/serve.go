@@ -103,6 +103,9 @@ func serverFlags(cmd *cobra.Command, opts *serve.Options, listen string) {
 	f.StringVar(&opts.Cert, "tls-cert", "", "PEM file with the server's certificate; without it there is no TLS")
 	f.StringVar(&opts.Key, "tls-key", "", "PEM file with the key of the certificate")
 	f.StringVar(&opts.ClientCA, "client-ca", "", "PEM file with the authorities that clients need a certificate of")
+	f.StringVar(&opts.Admin, "admin", "", "show what clients hold and refuse (dynxds clients), metrics and health at this address (--admin=HOST:PORT); without it, on "+serve.DefaultAdmin)
+	f.Lookup("admin").NoOptDefVal = serve.DefaultAdmin
+	f.StringVar(&opts.MetricsAddress, "metrics", "", "show metrics for Prometheus, and health, at this address, HOST:PORT")
 	f.DurationVar(&opts.Grace, "grace", serve.DefaultGrace, "how long a drain waits for what is in flight")
 }
 

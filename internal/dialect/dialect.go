@@ -22,6 +22,14 @@ const (
 	GRPCJS
 )
 
+// Kinds of clients, in texts.
+const (
+	// GRPCClients are GRPCGo, OtherGRPC and GRPCJS.
+	GRPCClients = "gRPC clients other than those of dynxds"
+	// IPClients are Envoy, OtherGRPC and GRPCJS.
+	IPClients = "Envoy, and gRPC clients in languages other than Go"
+)
+
 // The user agents of nodes.
 const (
 	UserAgentDynxds = "dynxds"
@@ -85,9 +93,9 @@ func (f *Feature) Note() (clients, text string) {
 	case inGo && inEnvoy:
 		clients = "clients other than those of dynxds"
 	case inGo:
-		clients = "gRPC clients other than those of dynxds"
+		clients = GRPCClients
 	case elsewhere:
-		clients = "Envoy, and gRPC clients in languages other than Go"
+		clients = IPClients
 	default:
 		clients = "Envoy"
 	}

@@ -35,12 +35,6 @@ const (
 	Envoy     = dialect.Envoy
 )
 
-// The kinds of clients that RoutesKey and AddressesKey tell apart, for people.
-const (
-	GRPCClients = "gRPC clients other than those of dynxds"
-	IPClients   = "Envoy, and gRPC clients in languages other than Go"
-)
-
 // Client describes an xDS client.
 type Client struct {
 	// Service is the client's own service. It may be empty.

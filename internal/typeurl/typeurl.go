@@ -25,4 +25,4 @@ const Wrapper = Prefix + "envoy.service.discovery.v3.Resource"
 func Name(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
 // ShortName returns the last part of the name of the message of a type URL, such as "Listener".
-func ShortName(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '.')+1:] }
+func ShortName(typeURL string) string { return typeURL[strings.LastIndexAny(typeURL, "./")+1:] }

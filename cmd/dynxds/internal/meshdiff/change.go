@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
@@ -66,9 +67,9 @@ func ClientsOf(parameters map[string]string) Clients {
 	case routes && addresses:
 		c.Implementations = "gRPC clients in languages other than Go"
 	case routes:
-		c.Implementations = meshpolicy.GRPCClients
+		c.Implementations = dialect.GRPCClients
 	case addresses:
-		c.Implementations = meshpolicy.IPClients
+		c.Implementations = dialect.IPClients
 	}
 	for _, key := range []string{meshpolicy.RoutesKey, meshpolicy.AddressesKey, meshpolicy.SpecificityKey} {
 		delete(c.Tags, key)
