@@ -11,7 +11,9 @@ type subscriptionChange struct {
 	// repeated are topics that a delta client subscribes to again.
 	repeated []topic
 	// removed are topics that were subscribed, with the client's locators.
-	removed  map[topic]locator
+	removed map[topic]locator
+	// had are the resources that a client with locators and a wildcard has for those.
+	had      map[topic]*entry
 	interest interest
 	// askedForAll is set if the request subscribes to the wildcard, perhaps again.
 	askedForAll bool

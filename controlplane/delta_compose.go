@@ -156,6 +156,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 	switch {
 	case now != nil && (again || !known || !old.sameVersion(now)):
 		w.addError(tp, now)
+		w.withdrawMembers(tp)
 	case now == nil && (again || old != absence):
 		// After an error the client may have dropped the members, or still have some
 		// that no longer exist.
@@ -164,6 +165,36 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 		if w.isEmpty(tp) {
 			w.markRemoved(tp, absence)
 		}
+	}
+}
+
+// withdrawMembers removes the members of a collection in error that a client could take for those of
+// its wildcard, which does not cover them.
+func (w *composer) withdrawMembers(glob topic) {
+	for tp, old := range w.sub.sent.all {
+		if tp.name.glob() == glob.name && w.isMember(tp) && !tp.name.isGlob() && w.sub.besideWildcard(tp, old) &&
+			!w.sub.named(tp) && !w.sub.inGlob(tp, old, true) {
+			w.composeRemoval(tp, old, false)
+		}
+	}
+}
+
+// withdrawReplaced removes a variant that another one has replaced in a subscription by locator, if the
+// client could take it for one that its wildcard covers.
+func (w *composer) withdrawReplaced(tp topic, old, now *entry) {
+	if w.sub.dialect != byLocators || old == nil || old.claimed() || !w.sub.besideWildcard(tp, old) {
+		return
+	}
+	lost := variantTopic(tp.name, old.parameters())
+	has := func(e *entry) bool { return e.asResource() != nil && variantTopic(tp.name, e.parameters()) == lost }
+	for a := range w.sub.asksFor(tp.name) {
+		if has(a.entryOf(w.sub)) {
+			return
+		}
+	}
+	inGlob := w.sub.inGlob(lost, old, true) && w.sub.current(w.t, lost) != nil
+	if !has(now) && !inGlob {
+		w.composeRemoval(lost, old, false)
 	}
 }
 
@@ -207,6 +238,9 @@ func (w *composer) compose(tp topic, again bool) {
 	}
 	if now != nil && now.err != nil && !named && !inGlob {
 		now = nil // TP3 has no errors for wildcard subscriptions
+	}
+	if named {
+		w.withdrawReplaced(tp, old, now)
 	}
 	switch {
 	case now == nil:

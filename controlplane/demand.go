@@ -90,10 +90,11 @@ var awaited = &entry{}
 //
 // A subscription to a name then gets what the source answers for its constraints, and nothing else;
 // until there is an answer, the client is sent nothing about the name. The members of collections,
-// that is of globs and wildcards, are the resources that are set in the store; a collection is sent
-// when the source has answered that they are there. A SotW response of Listeners or Clusters, which
-// has to be complete, is not sent before there is an answer to every name that the client's first
-// request has.
+// that is of globs and wildcards, are the resources that are set in the store. A wildcard has those
+// with old-style names only: those of xRFC TP1 are in globs, and there for who subscribes to them. A
+// collection is sent when the source has answered that its members are there. A SotW response of
+// Listeners or Clusters, which has to be complete, is not sent before there is an answer to every
+// name that the client's first request has.
 func (s *Store) OnDemand(typeURL string, source Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,8 +284,7 @@ func (a *ask) entryOf(sub *subscription) *entry {
 // changed. The caller holds Store.mu.
 func (d *Demand) answered(e *entry, version uint64) bool {
 	old := d.answer
-	wildcardError := d.Wildcard() && e != nil // TP3 has none
-	if d.over || wildcardError || old != awaited && (old == e || old != nil && old.sameBytes(e)) {
+	if d.over || old != awaited && (old == e || old != nil && old.sameBytes(e)) {
 		return false
 	}
 	if r := e.asResource(); r != nil && r.doNotCache && d.sub == nil {

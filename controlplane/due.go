@@ -70,6 +70,11 @@ func (s *stream) markDue(sub *subscription) {
 	}
 	sub.queued = true
 	s.dueSubs = append(s.dueSubs, sub)
+	s.signal()
+}
+
+// signal has the sender push.
+func (s *stream) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -135,7 +140,8 @@ func (sub *subscription) due(t *table, change subscriptionChange, before interes
 	s.markDue(sub)
 }
 
-// dueForSotW makes every new name due, even if the client may know it from before.
+// dueForSotW makes every new name due, even if the client may know it from before, and all if the
+// client could take what it unsubscribed from for a resource that its wildcard covers.
 func (sub *subscription) dueForSotW(change subscriptionChange) {
 	if sub.mode == pushAll {
 		sub.pending.all = sub.pending.all || change.askedForAll || len(change.added) > 0
@@ -143,6 +149,9 @@ func (sub *subscription) dueForSotW(change subscriptionChange) {
 	for tp := range change.added {
 		sub.requestedAgain(tp)
 		sub.pending.add(tp, true)
+	}
+	for tp := range change.removed {
+		sub.pending.all = sub.pending.all || sub.interest.wildcard() && !sub.table.inWildcard(tp.name)
 	}
 }
 
@@ -152,7 +161,7 @@ func (sub *subscription) dueForDelta(t *table, change subscriptionChange, before
 	forget := before.wildcard() && !sub.interest.wildcard()
 	for tp, l := range change.removed {
 		forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
-		sub.dueStillCovered(t, tp, l.name)
+		sub.dueStillCovered(t, tp, l.name, change.had[tp])
 	}
 	if forget {
 		sub.forgetUnwanted()
@@ -187,14 +196,14 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 }
 
 // dueStillCovered makes due what the wildcard or a glob covers of a name that the client
-// unsubscribed from, as the client cannot know whether they do (Envoy, "Unsubscribing from
-// Resources").
-func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
+// unsubscribed from, or its removal, as the client cannot know whether they do (Envoy,
+// "Unsubscribing from Resources"). had is what the client had for its subscription.
+func (sub *subscription) dueStillCovered(t *table, tp topic, name string, had *entry) {
 	if tp.name.isGlob() || sub.isWildcard(tp) {
 		return
 	}
 	if sub.dialect == byNames {
-		if sub.wants(tp, nil) {
+		if sub.interest.wildcard() || sub.wants(tp, nil) {
 			sub.sent.set(tp, claim(name, ""))
 			sub.pending.add(tp, true)
 		}
@@ -205,6 +214,17 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 			sub.pending.add(covered, true)
 		}
 	}
+	if had != nil {
+		covered := variantTopic(tp.name, had.parameters())
+		sub.sent.set(covered, had)
+		sub.pending.add(covered, true)
+	}
+}
+
+// besideWildcard reports whether the client has a wildcard, and a resource that it could take for one
+// that this covers.
+func (sub *subscription) besideWildcard(tp topic, had *entry) bool {
+	return sub.interest.wildcard() && !sub.table.inWildcard(tp.name) && had.asResource() != nil
 }
 
 // acceptClaim records a version that the client claims to have as sent. A client that subscribes
@@ -213,7 +233,11 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 func (sub *subscription) acceptClaim(t *table, name, version string) {
 	key := keyOf(name)
 	if sub.dialect == byNames {
-		sub.sent.set(topic{name: key}, claim(name, version))
+		tp := topic{name: key}
+		sub.sent.set(tp, claim(name, version))
+		if !sub.wants(tp, nil) {
+			sub.pending.add(tp, true) // the client may take it for one that the wildcard covers
+		}
 		return
 	}
 	if n := sub.count(key); n > 0 {
@@ -250,13 +274,23 @@ func (sub *subscription) acceptClaim(t *table, name, version string) {
 	}
 }
 
-// forgetUnwanted drops the state of what is no longer subscribed.
+// forgetUnwanted drops the state of what is no longer subscribed. While there is a wildcard, the
+// removal of what that does not cover is due, as the client cannot know.
 func (sub *subscription) forgetUnwanted() {
 	if !sub.interest.wildcard() {
 		sub.pending.all, sub.pending.allAgain = false, false
 	}
-	maps.DeleteFunc(sub.sent.entries, func(tp topic, e *entry) bool { return !sub.wants(tp, e) })
-	if sub.dialect == byNames {
+	maps.DeleteFunc(sub.sent.entries, func(tp topic, e *entry) bool {
+		if sub.wants(tp, e) {
+			return false
+		}
+		if sub.besideWildcard(tp, e) {
+			sub.pending.add(tp, true)
+			return false
+		}
+		return true
+	})
+	if sub.dialect == byNames && !sub.interest.wildcard() {
 		maps.DeleteFunc(sub.pending.topics, func(tp topic, _ bool) bool { return !sub.wants(tp, nil) })
 	}
 }

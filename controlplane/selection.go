@@ -227,7 +227,7 @@ func (s *selection) wantsName(r *Resource) bool {
 	if s.dialect == byNames {
 		return s.wants(topic{name: r.key}, nil)
 	}
-	return s.interest.wildcard() || s.count(r.key) > 0
+	return s.interest.wildcard() && s.table.inWildcard(r.key) || s.count(r.key) > 0
 }
 
 // inGlob reports whether the topic is in a subscribed glob collection or, if open is set, in one that is
@@ -246,6 +246,9 @@ func (s *selection) inGlob(tp topic, e *entry, open bool) bool {
 
 // inWildcard is inGlob for the wildcard.
 func (s *selection) inWildcard(tp topic, e *entry, open bool) bool {
+	if s.table != nil && !s.table.inWildcard(tp.name) {
+		return false
+	}
 	if s.dialect == byNames {
 		return s.interest.wildcard() && !(open && s.closed.has(wildcardTopic))
 	}

@@ -117,7 +117,7 @@ func (p *sotw) collect() []sotwBatch {
 // subscribed returns all existing resources of a subscription to a type with a wildcard.
 func subscribed(t *table, sub *subscription) []*Resource {
 	if sub.dialect == byNames && sub.interest.wildcard() {
-		return t.listing(byNames, sub.implicit)
+		return withNamed(t.listing(byNames, sub.implicit), sub, t)
 	}
 	found := make([]*Resource, 0, len(sub.names))
 	for _, a := range sub.asksInOrder() {
@@ -130,6 +130,21 @@ func subscribed(t *table, sub *subscription) []*Resource {
 			if a.refused == nil && !sub.closed.has(sub.topicOf(a)) {
 				found = append(found, t.listing(byLocators, a.constraints)...)
 			}
+		}
+	}
+	return inOrder(found)
+}
+
+// withNamed adds to the resources of a wildcard those that it does not cover and that the client
+// subscribes to by name. found is not changed.
+func withNamed(found []*Resource, sub *subscription, t *table) []*Resource {
+	if t.source == nil || len(sub.names) == 0 {
+		return found
+	}
+	found = slices.Clone(found)
+	for _, a := range sub.asksInOrder() {
+		if r := a.entryOf(sub).asResource(); r != nil && !t.inWildcard(a.name) {
+			found = append(found, r)
 		}
 	}
 	return inOrder(found)

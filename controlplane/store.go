@@ -184,6 +184,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 	removed, added := make([]uint32, 0, len(change.removed)), make([]uint32, 0, len(change.added))
 	for tp := range change.removed {
 		a := sub.askOf(tp)
+		sub.noteHad(&change, tp, a)
 		removed = append(removed, a.number)
 		delete(sub.spellings, a.number)
 		delete(sub.closed, tp)
@@ -206,6 +207,22 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 	t.setWildcard(sub, change.interest.wildcard())
 	sub.due(t, change, before)
 	s.dropIfUnused(t)
+}
+
+// noteHad notes what the client has for a subscription that ends, if it is to be told what becomes of
+// it; see dueStillCovered. The caller holds Store.mu.
+func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
+	if sub.dialect != byLocators || !change.interest.wildcard() || sub.table.inWildcard(tp.name) {
+		return
+	}
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	if had, _ := sub.sent.lastOf(tp, a); had.asResource() != nil {
+		if change.had == nil {
+			change.had = map[topic]*entry{}
+		}
+		change.had[tp] = had
+	}
 }
 
 // release removes all subscriptions of a stream that has ended.

@@ -130,7 +130,7 @@ func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
 	if key.collection != "" {
 		look(key.glob(), true)
 	}
-	if hasWildcard(t.typeURL) {
+	if hasWildcard(t.typeURL) && t.inWildcard(key) {
 		look(wildcardKey, false)
 	}
 	return asks
@@ -254,9 +254,16 @@ func (t *table) listing(d dialect, c dynparam.Constraints) []*Resource {
 	return list()
 }
 
+// inWildcard reports whether wildcards cover a name. With a source they cover no new-style names
+// (xRFC TP1): those are in the store for the globs that other clients subscribe to.
+func (t *table) inWildcard(key nameKey) bool { return t.source == nil || key.collection == "" }
+
 func (t *table) list(d dialect, c dynparam.Constraints) []*Resource {
 	found := make([]*Resource, 0, len(t.slots))
-	for _, s := range t.slots {
+	for key, s := range t.slots {
+		if !t.inWildcard(key) {
+			continue
+		}
 		if d == byLocators {
 			found = append(found, s.resources(c)...)
 		} else if e := t.choose(s, c); e != nil && e.resource != nil {

@@ -50,6 +50,39 @@ func TestMembersThatMustNotBeCached(t *testing.T) {
 	}
 }
 
+// A wildcard has the old-style names that upstream has for it, whatever collections others subscribe to,
+// and what the client itself subscribes to goes when that ends.
+func TestWildcardsHaveNoMembersOfOtherCollections(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta", variants)
+	r.up.Set(t, xdsmsg.EDSCluster(member("a"), ""), xdsmsg.EDSCluster("old", ""))
+	globber := r.delta()
+	subscribe(globber, node("globber"), clusterType, member("*"))
+	only(t, globber.receive(), member("a"))
+	d, s := r.delta(), r.sotw()
+	d.send(&discoverypb.DeltaDiscoveryRequest{Node: node("d"), TypeUrl: clusterType})
+	only(t, d.receive(), "old")
+	s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType})
+	if got := s.receive().GetResources(); len(got) != 1 {
+		t.Errorf("got %v over SotW, want one cluster", got)
+	}
+	r.up.Set(t, xdsmsg.EDSCluster(member("b"), ""))
+	only(t, globber.receive(), member("b"))
+	r.up.Set(t, xdsmsg.EDSCluster("new", ""))
+	only(t, d.receive(), "new")
+	if got := s.receive().GetResources(); len(got) != 2 {
+		t.Errorf("got %v over SotW, want the two old-style clusters", got)
+	}
+	subscribe(d, nil, clusterType, member("*"))
+	if got := d.receive().GetResources(); len(got) != 2 {
+		t.Errorf("got %v, want the two members", got)
+	}
+	d.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesUnsubscribe: []string{member("*")}})
+	if got := d.receive().GetRemovedResources(); len(got) != 2 {
+		t.Errorf("got %v removed, want both members", got)
+	}
+}
+
 // Heartbeats for the members of a collection are passed on as well, and without these they expire.
 func TestHeartbeatsOfMembers(t *testing.T) {
 	t.Parallel()
@@ -77,10 +110,17 @@ func TestHeartbeatsOfMembers(t *testing.T) {
 	}
 }
 
-// A wildcard cannot be had from a server that speaks SotW only. The client is told, and the log.
+// A wildcard cannot be had from a server that speaks SotW only, also if its bootstrap entry promises
+// delta. The client is told, and the log.
 func TestWildcardsNeedDeltaUpstream(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
+	xdstest.Parallel(t, "SotW upstream", func(t *testing.T) { wildcardsAreRefused(t) })
+	xdstest.Parallel(t, "delta promised", func(t *testing.T) { wildcardsAreRefused(t, "delta") })
+}
+
+func wildcardsAreRefused(t *testing.T, features ...string) {
+	r := newRig(t, nil, features...)
+	r.up.RefuseDelta(true)
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 	s, d := r.sotw(), r.delta()
 	s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType})

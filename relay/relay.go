@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,7 +57,8 @@ type Options struct {
 	AwayDelay time.Duration
 	// MaxGroups bounds how many streams there may be upstream: one for each group of clients, and
 	// one for each client that subscribes to what is not shared. Groups that linger end first;
-	// clients beyond that are refused, with RESOURCE_EXHAUSTED. The default is [DefaultMaxGroups].
+	// clients beyond that are refused, with RESOURCE_EXHAUSTED, until others have left. The default
+	// is [DefaultMaxGroups].
 	MaxGroups int
 	// Server are the options of the relay's side that faces clients: limits for each client, and
 	// whether to wrap resources in SotW. StoreFor and NodeConstraints are the relay's own. Unless
@@ -66,7 +66,8 @@ type Options struct {
 	// decided when.
 	Server controlplane.Options
 	// Loads configures the load reports that clients are asked for, which the relay sums up and
-	// sends to the first management server under its own node.
+	// sends to the first management server of the cluster's authority, under its own node. If there
+	// is Access, it is in place of Loads.Authorize: clients report the clusters that they may have.
 	Loads controlplane.LoadOptions
 	// Client are options of the clients of the management servers.
 	Client []xdsclient.Option
@@ -95,10 +96,14 @@ type Relay struct {
 	types   map[string]*xdsclient.ResourceType
 	// invented counts the types that are not those of xDS.
 	invented int
-	// upstreams counts the clients of the management servers.
+	// upstreams counts the clients of the management servers, and waiting has the streams that wait
+	// for one of their own, with their groups.
 	upstreams int
+	waiting   map[uint64]waiting
 	// rejections counts the responses that clients rejected.
 	rejections uint64
+	// warnWildcards makes a log of one line.
+	warnWildcards sync.Once
 	// private numbers the groups of one client.
 	private uint64
 }
@@ -126,15 +131,13 @@ func New(opts Options) (*Relay, error) {
 		opts: opts, log: opts.Log,
 		groups:  make(map[string]*group),
 		byStore: make(map[*controlplane.Store]*group),
+		waiting: make(map[uint64]waiting),
 		types:   make(map[string]*xdsclient.ResourceType),
 	}
 	down := opts.Server
 	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil
 	if opts.Access.rules != nil {
 		down.Authorize = opts.Access.authorize
-	}
-	if !slices.ContainsFunc(opts.Bootstrap.Servers, func(s *bootstrap.Server) bool { return s.HasFeature(bootstrap.FeatureDelta) }) {
-		down.Authorize = r.withoutWildcards(down.Authorize)
 	}
 	r.server = controlplane.NewServer(controlplane.NewStore(), down)
 	r.loads = newLoads(r)
@@ -162,29 +165,6 @@ func (o *Options) setDefaults() {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 }
-
-// withoutWildcards refuses wildcard subscriptions, beside what authorize does, which may be nil. No
-// server of the bootstrap could answer them, and an error is told a client only by its stream's end.
-func (r *Relay) withoutWildcards(authorize accessFunc) accessFunc {
-	warn := sync.OnceFunc(func() {
-		r.log.Warn("a client asks for a wildcard, and its stream is ended, as are those of others that do", "error", errNoWildcards)
-	})
-	return func(ctx context.Context, node *corepb.Node, typeURL, name string) error {
-		if authorize != nil {
-			if err := authorize(ctx, node, typeURL, name); err != nil {
-				return err
-			}
-		}
-		if name == "*" && (typeURL == typeurl.Listener || typeURL == typeurl.Cluster) {
-			warn()
-			return errNoWildcards
-		}
-		return nil
-	}
-}
-
-// accessFunc is a controlplane.Options.Authorize.
-type accessFunc = func(ctx context.Context, node *corepb.Node, typeURL, name string) error
 
 // Register adds the services that clients use to a gRPC server: those of controlplane.Server, and the
 // Load Reporting Service.
@@ -338,6 +318,7 @@ func (r *Relay) closeClient(c *xdsclient.XDSClient) {
 	defer r.mu.Unlock()
 	r.upstreams--
 	r.running.Go(c.Close)
+	r.admit()
 }
 
 // typeOf returns the type of resources that are passed on, or nil if clients have invented too many.

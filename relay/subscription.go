@@ -45,6 +45,8 @@ type subscription struct {
 	// expiry fires when the TTL of raw has passed, and expired says that it has.
 	expiry  *time.Timer
 	expired bool
+	// refused says that there was no client of the management servers for the subscription.
+	refused bool
 	// collection has the members of a collection, or is nil.
 	collection *collection
 	// begun is when the relay subscribed, and late fires when it has waited long enough for
@@ -66,16 +68,24 @@ type subscription struct {
 // The caller holds g.mu.
 func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *subscription {
 	s := &subscription{group: g, key: key, stop: func() {}, begun: time.Now()}
+	s.subscribe(d)
+	return s
+}
+
+// subscribe is for newSubscription, and again for one that was refused.
+func (s *subscription) subscribe(d *controlplane.Demand) {
+	g := s.group
 	typ := g.relay.typeOf(d.TypeURL)
 	if typ == nil {
 		s.refuse(errTooManyTypes())
-		return s
+		return
 	}
 	client, err := g.clientFor(d)
-	if err != nil {
+	if s.refused = err != nil; s.refused {
 		s.refuse(status.Convert(err))
-		return s
+		return
 	}
+	s.err = nil
 	release := func() {}
 	if g.apart(d) {
 		release = func() { g.releaseClient(d.Stream) }
@@ -89,7 +99,6 @@ func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *su
 		stop = client.WatchLocator(typ, d.Name, d.Constraints, s)
 	}
 	s.stop = func() { stop(); release() }
-	return s
 }
 
 // refuse has the subscribers get an error without upstream being asked.
@@ -127,6 +136,9 @@ func (s *subscription) close() {
 func (s *subscription) drop() {
 	s.close()
 	delete(s.group.subs, s.key)
+	if s.refused {
+		s.group.relay.waitsNoMore(s)
+	}
 	s.group.removeVariant(s)
 	delete(s.group.dirty, s)
 	s.collection.disband()
@@ -200,6 +212,9 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 		return nil
 	}
 	st := s.errorToPass()
+	if st != nil && d.Wildcard() {
+		return s.refuseWildcard(d)
+	}
 	switch {
 	case st != nil && st.Code() == codes.PermissionDenied && s.err.Kind == xdsclient.KindServer && d.Stream == 0 &&
 		!s.group.relay.opts.FoldBy.private() && !d.Collection():
@@ -226,6 +241,19 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 	default:
 		return nil
 	}
+}
+
+// refuseWildcard answers the demand for a wildcard that upstream cannot have. Clients wait while it only
+// is away.
+func (s *subscription) refuseWildcard(d *controlplane.Demand) func(*controlplane.Tx) {
+	if s.err.Kind != xdsclient.KindConfiguration {
+		return nil
+	}
+	st := errNoWildcards(s.err)
+	s.group.relay.warnWildcards.Do(func() {
+		s.group.relay.log.Warn("a client asks for a wildcard, and its stream is ended, as are those of others that do", "error", st.Err())
+	})
+	return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
 }
 
 // notePassed notes that the store is told what there is now, after the version that it has.
