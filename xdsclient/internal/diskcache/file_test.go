@@ -87,8 +87,8 @@ func TestMerge(t *testing.T) {
 		"refused":           {[]Record{resource("a", now)}, []Record{refused("a", later)}, []Record{refused("a", later)}},
 		"refused, unknown":  {[]Record{resource("b", now)}, []Record{refused("a", later)}, []Record{resource("b", now)}},
 		"old after refusal": {[]Record{refused("a", later), resource("a", later)}, []Record{changed("a", now)}, []Record{resource("a", later)}},
-		"too old":           {[]Record{resource("a", now.Add(-2 * time.Hour)), resource("b", now)}, nil, []Record{resource("b", now)}},
-		"a clock ahead":     {[]Record{resource("a", now.Add(24 * time.Hour))}, []Record{changed("a", later)}, []Record{changed("a", later)}},
+		"too old":           {[]Record{resource("a", now.Add(-2*time.Hour)), resource("b", now)}, nil, []Record{resource("b", now)}},
+		"a clock ahead":     {[]Record{resource("a", now.Add(24*time.Hour))}, []Record{changed("a", later)}, []Record{changed("a", later)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
