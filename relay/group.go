@@ -298,7 +298,7 @@ func (g *group) releaseClient(stream uint64) {
 func (r *Relay) newOwnClient(node *corepb.Node) (*xdsclient.XDSClient, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.newClient(ownNode(node))
+	return r.newClient(ownNode(node), false)
 }
 
 // changed notes news of a subscription. The management server is not read further until the store
