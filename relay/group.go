@@ -313,7 +313,7 @@ func (g *group) releaseClient(stream uint64) {
 func (r *Relay) newOwnClient(g *group, d *controlplane.Demand) (*xdsclient.XDSClient, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, err := r.newClient(ownNode(d.Node))
+	c, err := r.newClient(ownNode(d.Node), false)
 	if status.Code(err) == codes.ResourceExhausted && !r.closed {
 		w := r.waiting[d.Stream]
 		w.group, w.subscriptions = g, w.subscriptions+1

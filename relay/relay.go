@@ -39,7 +39,8 @@ const (
 // Options configure a Relay. Bootstrap is needed; the zero value of all else is the default.
 type Options struct {
 	// Bootstrap has the management servers, with their features and credentials, and the node of
-	// the relay.
+	// the relay. With its resource_cache, a relay that starts while they are away serves what it had,
+	// but for single clients.
 	Bootstrap *bootstrap.Config
 	// FoldBy says which clients are one node upstream. The default is all of the node but its id.
 	FoldBy Fold
@@ -121,7 +122,9 @@ func New(opts Options) (*Relay, error) {
 		return nil, fmt.Errorf("relay: MaxGroups is %d, expected a positive number", opts.MaxGroups)
 	}
 	// The options of the clients are checked now, and not with the first of them.
-	trial, err := xdsclient.New(opts.Bootstrap, opts.Client...)
+	without := *opts.Bootstrap
+	without.ResourceCache.Directory = ""
+	trial, err := xdsclient.New(&without, opts.Client...)
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
@@ -266,7 +269,7 @@ func (r *Relay) join(key string, node *corepb.Node) (*group, error) {
 	}
 	g := r.groups[key]
 	if g == nil {
-		client, err := r.newClient(node)
+		client, err := r.newClient(node, !r.opts.FoldBy.private())
 		if err != nil {
 			return nil, err
 		}
@@ -299,12 +302,17 @@ func (r *Relay) endIdlest() bool {
 	return true
 }
 
-// newClient makes a client of the management servers. The caller holds r.mu.
-func (r *Relay) newClient(node *corepb.Node) (*xdsclient.XDSClient, error) {
+// newClient makes a client of the management servers. cached says that its resources are kept on disk, if
+// the bootstrap has a resource_cache: those of single clients are not. The caller holds r.mu.
+func (r *Relay) newClient(node *corepb.Node, cached bool) (*xdsclient.XDSClient, error) {
 	if r.upstreams >= r.opts.MaxGroups {
 		return nil, errTooMany(r.opts.MaxGroups)
 	}
-	client, err := xdsclient.New(r.opts.Bootstrap.WithNode(node), r.opts.Client...)
+	cfg := r.opts.Bootstrap.WithNode(node)
+	if !cached {
+		cfg.ResourceCache.Directory = ""
+	}
+	client, err := xdsclient.New(cfg, r.opts.Client...)
 	if err != nil {
 		return nil, err
 	}

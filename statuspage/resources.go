@@ -19,7 +19,9 @@ type resourceView struct {
 	Cached  bool       `json:"cached"`
 	Version string     `json:"version,omitempty"`
 	Updated *time.Time `json:"updated,omitempty"`
-	Server  string     `json:"server,omitempty"`
+	// FromDisk says that no server has answered for the resource, which was current at Updated.
+	FromDisk bool   `json:"from_disk,omitempty"`
+	Server   string `json:"server,omitempty"`
 	// Client is the node id of the client that has it, if the process has several clients.
 	Client string `json:"client,omitempty"`
 	// Bytes is the size of the version in use.
@@ -133,7 +135,7 @@ func viewResource(e *entry) resourceView {
 		r.Variant = name(e.Constraints.String())
 	}
 	if e.Cached() {
-		r.Updated = &e.LastUpdated
+		r.Updated, r.FromDisk = &e.LastUpdated, e.FromDisk
 	}
 	if f := e.Failure; f != nil {
 		r.Error, r.ErrorVersion, r.ErrorTime = errorText(f.Err), name(f.Version), &f.Time

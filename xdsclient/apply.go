@@ -63,6 +63,7 @@ func (u *update) heartbeat(found []*subscription, it *item) {
 func (u *update) stampOf(s *subscription, it *item) stamp {
 	st := u.stamp
 	st.parameters = it.parameters
+	st.volatile = it.TTL > 0 || it.DoNotCache
 	if u.types.typ.Decode == nil {
 		st.envelope = newEnvelope(s, it)
 		u.timed = u.timed || st.envelope.ttl > 0

@@ -76,6 +76,9 @@ func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
 	if a.handles.resources != nil {
 		gauges = append(gauges, a.handles.resources)
 	}
+	if a.handles.fromDisk != nil {
+		gauges = append(gauges, a.handles.fromDisk)
+	}
 	if len(gauges) == 0 {
 		return func() {}
 	}
@@ -95,6 +98,11 @@ func (a *attachment) reportGauges(n census, to estats.AsyncMetricsRecorder) {
 				value = 1
 			}
 			h.Record(to, value, a.target, server)
+		}
+	}
+	if h := a.handles.fromDisk; h != nil {
+		for key, count := range n.fromDisk {
+			h.Record(to, count, a.target, key.authority, key.typ)
 		}
 	}
 	if h := a.handles.resources; h != nil {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -62,6 +63,10 @@ type authority struct {
 	variants bool
 	// parties has those that watch something, by target.
 	parties map[string]*party
+	// wait ends when what is on disk is to be used, and waited says that it has ended. fromDisk says
+	// that something is in use from there, and that no server has answered. See stored.go.
+	wait             *time.Timer
+	waited, fromDisk bool
 }
 
 func newAuthority(c *XDSClient, key authorityKey, servers []*bootstrap.Server) *authority {
@@ -120,6 +125,7 @@ func (a *authority) forgetIfEmpty() {
 			return
 		}
 	}
+	a.endWait()
 	delete(a.client.authorities, a.key)
 }
 

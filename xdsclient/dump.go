@@ -24,6 +24,9 @@ type stamp struct {
 	parameters dynparam.Parameters
 	// envelope is what else is known of a resource of a type without a decoder, or nil.
 	envelope *envelope
+	// stored says that the resource is from disk. volatile says that it has a TTL or must not be
+	// cached, and is not kept there.
+	stored, volatile bool
 }
 
 func stampNow(version string) stamp { return stamp{version: version, at: time.Now().UnixNano()} }
@@ -129,6 +132,10 @@ type ResourceDump struct {
 	// is cached. A response that only repeats the one before it does not count.
 	Version     string
 	LastUpdated time.Time
+	// FromDisk says that no server has answered for the resource, which is from an earlier run of the
+	// program or from another process (resource_cache of the bootstrap). LastUpdated is then when it was
+	// last known to be current.
+	FromDisk bool
 	// Failure is the last answer for the resource if it is an error: why State is
 	// neither StateRequested nor StateACKed, or why a collection cannot be
 	// requested from its server. Otherwise it is nil.
@@ -272,6 +279,7 @@ func (r *resource) dump() ResourceDump {
 	if p := r.payload; p != nil {
 		d.Server, d.cached, d.raw, d.value = p.server.URI, true, p.raw, p.value
 		d.Version, d.LastUpdated, d.Parameters = r.taken.version, r.taken.time(), r.taken.parameters
+		d.FromDisk = r.taken.stored
 	}
 	return d
 }

@@ -109,6 +109,7 @@ func (ch *serverChannel) Sent() {
 // answered notes that the server answered on the stream, which ends every connectivity
 // error.
 func (ch *serverChannel) answered() {
+	ch.client.keeper.answered(ch.server)
 	if ch.link.Closed() || !ch.link.Answered() {
 		return
 	}

@@ -60,6 +60,10 @@ func (l *level) entryToWatch(key resourceKey, constraints dynparam.Constraints, 
 	if from != nil {
 		r.inheritFrom(from, nil)
 	}
+	keeper := l.authority.client.keeper
+	if first && (l.lost || l.authority.waited) && keeper.restore(r) {
+		return r
+	}
 	if first && l.lost {
 		l.useOtherVariant(r)
 		r.link = l.unreachable(r, l.failure())
@@ -86,6 +90,7 @@ func (l *level) removeWatch(r *resource, w *watch) {
 	if r.removeWatch(w); len(r.watches) > 0 {
 		return
 	}
+	l.authority.client.keeper.leaves(r)
 	ch := l.channel
 	if l.watched--; l.watched == 0 {
 		l.channel, l.lost = nil, false
@@ -144,6 +149,9 @@ func (l *level) reportLoss() {
 	failure := l.failure()
 	for _, r := range l.resources {
 		if len(r.watches) > 0 {
+			if l.authority.client.keeper.restore(r) {
+				continue
+			}
 			l.useOtherVariant(r)
 		}
 		r.setLinkError(l.unreachable(r, failure))
@@ -218,8 +226,8 @@ func (r *resource) inheritLastAnswer(s *subscription, from *resource) bool {
 }
 
 // cached reports whether there is an answer that would still hold if no server could be
-// reached: a version to use, or that the resource does not exist (gRFC A71), or not for this
+// reached: a version that a server sent, or that the resource does not exist (gRFC A71), or not for this
 // client.
 func (r *resource) cached() bool {
-	return r.payload != nil || r.fault != nil && r.fault.final()
+	return r.payload != nil && !r.taken.stored || r.fault != nil && r.fault.final()
 }

@@ -7,7 +7,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 )
 
-// The labels and metrics of gRFC A78, "XdsClient". metricUnmatched is ours.
+// The labels and metrics of gRFC A78, "XdsClient". The last two metrics are ours.
 const (
 	labelTarget       = "grpc.target"
 	labelServer       = "grpc.xds.server"
@@ -21,10 +21,11 @@ const (
 	metricInvalid       = "grpc.xds_client.resource_updates_invalid"
 	metricResources     = "grpc.xds_client.resources"
 	metricUnmatched     = "dynxds.xds_client.unmatched_variants"
+	metricFromDisk      = "dynxds.xds_client.resources_from_disk"
 )
 
 // Metrics returns descriptors of the metrics that a client reports (gRFC A78, with the labels
-// of A88, and one of ours). All are off unless a stats plugin enables them.
+// of A88, and two of ours). All are off unless a stats plugin enables them.
 //
 // A client reports to the metrics that gRPC's registry has under these names, or not at all.
 // Importing the module's root package registers them; gRPC-Go's own xds registers the same, and
@@ -53,15 +54,18 @@ func Metrics() []estats.MetricDescriptor {
 		metric(gauge, metricResources, "{resource}",
 			"Resources in the cache of the xDS client.",
 			labelTarget, labelAuthority, labelCacheState, labelResourceType),
+		metric(gauge, metricFromDisk, "{resource}",
+			"Resources in use that are from disk, as no management server has answered for them.",
+			labelTarget, labelAuthority, labelResourceType),
 	}
 }
 
 // handles are what metrics are recorded with. One that gRPC's registry does not have, or has
 // with another type or other labels, is nil.
 type handles struct {
-	connected, resources          *estats.Int64AsyncGaugeHandle
-	serverFailure, valid, invalid *estats.Int64CountHandle
-	unmatched                     *estats.Int64CountHandle
+	connected, resources, fromDisk *estats.Int64AsyncGaugeHandle
+	serverFailure, valid, invalid  *estats.Int64CountHandle
+	unmatched                      *estats.Int64CountHandle
 }
 
 // registeredHandles looks the metrics up in gRPC's registry. It must not be called before the
@@ -77,6 +81,7 @@ func registeredHandles() handles {
 	return handles{
 		connected:     (*estats.Int64AsyncGaugeHandle)(found[metricConnected]),
 		resources:     (*estats.Int64AsyncGaugeHandle)(found[metricResources]),
+		fromDisk:      (*estats.Int64AsyncGaugeHandle)(found[metricFromDisk]),
 		serverFailure: (*estats.Int64CountHandle)(found[metricServerFailure]),
 		valid:         (*estats.Int64CountHandle)(found[metricValid]),
 		invalid:       (*estats.Int64CountHandle)(found[metricInvalid]),
@@ -94,6 +99,8 @@ type census struct {
 	// one server with different credentials.
 	connected map[string]bool
 	resources map[censusKey]int64
+	// fromDisk counts by authority and type.
+	fromDisk map[censusKey]int64
 }
 
 type censusKey struct{ authority, state, typ string }
@@ -106,12 +113,15 @@ func (c *XDSClient) takeCensus() census {
 	if c.census.connected != nil && c.census.at == c.census.changes {
 		return c.census
 	}
-	n := census{changes: c.census.changes, at: c.census.changes, connected: make(map[string]bool), resources: make(map[censusKey]int64)}
+	n := census{changes: c.census.changes, at: c.census.changes, connected: make(map[string]bool), resources: make(map[censusKey]int64), fromDisk: make(map[censusKey]int64)}
 	for _, ch := range c.channels {
 		others, ok := n.connected[ch.server.URI]
 		n.connected[ch.server.URI] = ch.link.Connected() && (others || !ok)
 	}
 	for r := range c.entries() {
+		if key := (censusKey{r.level.authority.key.label(), "", r.key.typ.label()}); r.taken.stored {
+			n.fromDisk[key]++
+		}
 		n.resources[censusKey{r.level.authority.key.label(), r.stateLabel(), r.key.typ.label()}]++
 	}
 	c.census = n

@@ -69,7 +69,7 @@ func (p *party) reconsider() {
 			}
 		}
 		if p.level.last() {
-			if !p.level.lost {
+			if !p.level.lost && !p.authority.client.keeper.isLoading() {
 				p.level.reportLoss()
 			}
 			return

@@ -195,6 +195,7 @@ func (r *resource) accept(p *payload, taken stamp, d *delivery) {
 	same := r.payload.same(p) && taken.repeats(r.taken)
 	if !same || r.state != StateACKed {
 		r.recordAccepted(taken)
+		r.client().keeper.changed()
 	}
 	r.payload, r.taken = p, taken
 	if !same {
@@ -223,6 +224,7 @@ func (r *resource) fail(e lastError, d *delivery) {
 		r.recordFailure(e)
 	}
 	r.state, r.fault, r.link = e.state, e.fault, nil
+	r.client().keeper.refused(r, &e)
 	if e.drop {
 		r.payload, r.taken = nil, stamp{}
 	}

@@ -45,7 +45,7 @@ func (s *subscription) sent() (dynparam.Parameters, bool) {
 // usable is the variant that the cache has, from any server, unless it no longer exists.
 func (s *subscription) usable() (dynparam.Parameters, bool) {
 	r := s.resource
-	return r.taken.parameters, r.payload != nil && (r.fault == nil || !r.fault.final())
+	return r.taken.parameters, r.payload != nil && !r.taken.stored && (r.fault == nil || !r.fault.final())
 }
 
 // useOtherVariant has a resource of which nothing is cached, and for which the server has not

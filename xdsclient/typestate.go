@@ -104,6 +104,9 @@ func (ts *typeState) expire(s *subscription) {
 			return
 		}
 	}
+	if k := ts.channel.client.keeper; k.usable(s.resource.level.authority) && (s.resource.taken.stored || k.restore(s.resource)) {
+		return
+	}
 	if s.resource.level.useOtherVariant(s.resource) {
 		return
 	}

@@ -54,6 +54,8 @@ type XDSClient struct {
 	log     []logLine
 	census  census
 	ignored ignoredLog
+	// keeper is nil without a resource_cache.
+	keeper *keeper
 }
 
 var _ LocatorClient = (*XDSClient)(nil)
@@ -83,6 +85,9 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 	c.ignored.client = c
 	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
 	c.running.Go(func() { c.dispatcher.run(c.ctx) })
+	if c.keeper = newKeeper(c); c.keeper != nil {
+		c.running.Go(func() { c.keeper.run(c.ctx) })
+	}
 	addClient(c)
 	return c, nil
 }
@@ -155,6 +160,7 @@ func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) 
 	c.types[t.TypeURL] = t
 	a := newAuthority(c, key, servers)
 	c.authorities[key] = a
+	a.beginWait()
 	return a, n.Text, nil
 }
 
@@ -232,6 +238,7 @@ func (c *XDSClient) shutDown() {
 	c.mu.Lock()
 	defer c.unlock()
 	c.cancel()
+	c.keeper.collect()
 	for _, a := range c.authorities {
 		a.abandon()
 	}

@@ -72,7 +72,7 @@ func (c *Config) parse(o document.Object) {
 		key.Fault("", missing, "certificate_file")
 	}
 	if refresh := o.Field("refresh_interval"); !refresh.Absent() {
-		c.Refresh = parseDuration(refresh)
+		c.Refresh = ParseDuration(refresh)
 	}
 }
 
@@ -87,7 +87,8 @@ func parsePath(v document.Value) string {
 	return path
 }
 
-func parseDuration(v document.Value) time.Duration {
+// ParseDuration reads a positive duration as protobuf's JSON has it.
+func ParseDuration(v document.Value) time.Duration {
 	const what = `a duration greater than 0 such as "600s"`
 	var d durationpb.Duration
 	switch err := protojson.Unmarshal(v.Raw(), &d); {

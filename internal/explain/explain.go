@@ -168,6 +168,8 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 		status.Ignored = ignored
 	}
 	switch {
+	case status.FromDisk != "":
+		e.note("%s %q is from disk, %s: no management server has answered for it", status.Type, status.Name, status.FromDisk)
 	case status.State == "NACKED":
 		e.note("%s %q: version %q stays in use, as the client has rejected a newer one: %s", status.Type, status.Name, status.Version, status.Error)
 	case status.Error != "":

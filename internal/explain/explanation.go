@@ -69,6 +69,9 @@ type ResourceStatus struct {
 	Version string     `json:"version,omitempty"`
 	Server  string     `json:"server,omitempty"`
 	Updated *time.Time `json:"updated,omitempty"`
+	// FromDisk is how old a resource is that the client has from disk, as no server has answered for
+	// it: "12 minutes old". It is empty for others.
+	FromDisk string `json:"from_disk,omitempty"`
 	// Variant is the constraints or the parameters that the resource is watched by (xRFC TP2).
 	Variant string `json:"variant,omitempty"`
 	// Error is why there is no resource, or what is wrong with a version newer than the one in

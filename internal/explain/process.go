@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -139,6 +140,9 @@ func fromDump(d *xdsclient.Dump, config *bootstrap.Config) *Source {
 		held := &Resource{
 			TypeURL: r.TypeURL, Name: r.Name, State: r.State.String(), Raw: r.Any(), Server: r.Server, Version: r.Version,
 			Updated: r.LastUpdated, options: xdsclient.DecodeOptions{Server: serverOf(config, r.Server), Bootstrap: config},
+		}
+		if r.FromDisk {
+			held.FromDisk = fmt.Sprintf("%d minutes old", max(0, time.Since(r.LastUpdated)/time.Minute))
 		}
 		switch {
 		case r.Member && !r.Parameters.IsZero():

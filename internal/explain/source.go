@@ -67,6 +67,8 @@ type Resource struct {
 	Raw             *anypb.Any
 	Version, Server string
 	Updated         time.Time
+	// FromDisk is as in ResourceStatus.
+	FromDisk string
 	// Error, ErrorVersion and ErrorTime are as in ResourceStatus.
 	Error, ErrorVersion string
 	ErrorTime           time.Time
@@ -124,7 +126,7 @@ func (r *Resource) status() *ResourceStatus {
 	}
 	return &ResourceStatus{
 		Type: types[r.TypeURL].Name, Name: r.Name, State: r.State, Cached: r.Raw != nil, Version: r.Version, Server: r.Server,
-		Updated: timeOrNil(r.Updated), Variant: variant,
+		Updated: timeOrNil(r.Updated), FromDisk: r.FromDisk, Variant: variant,
 		Error: r.Error, ErrorVersion: r.ErrorVersion, ErrorTime: timeOrNil(r.ErrorTime),
 	}
 }

@@ -189,7 +189,10 @@ func (s *ResourceStatus) summary() string {
 		parts[0] = "not requested"
 	}
 	if s.Cached {
-		if s.State != "ACKED" {
+		switch {
+		case s.FromDisk != "":
+			parts = append(parts, "from disk, "+s.FromDisk)
+		case s.State != "ACKED":
 			parts = append(parts, "an older version is in use")
 		}
 		if s.Version != "" {

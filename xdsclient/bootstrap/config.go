@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -47,6 +48,12 @@ type Config struct {
 	// channels that leave the security of their connections to the control plane (gRFC A29)
 	// are not resolved by DNS.
 	DNSFallbackGiven bool
+	// ResourceCache says where the resources in use are kept for a start without a control plane. An
+	// empty Directory: nowhere. Those that were not known to be current for MaxAge are not used.
+	ResourceCache struct {
+		Directory string
+		MaxAge    time.Duration
+	}
 
 	fingerprint string
 }

@@ -33,12 +33,16 @@ func fingerprintOf(c *Config) string {
 		constraints[name] = []byte(c.Constraints.For(name).Key())
 	}
 	locality := c.Node.GetLocality()
-	return digest([]any{
+	parts := []any{
 		serverKeys(c.Servers), authorities, providers, constraints,
 		c.Node.GetId(), c.Node.GetCluster(), c.Node.GetMetadata().AsMap(),
 		locality.GetRegion(), locality.GetZone(), locality.GetSubZone(),
 		c.ClientListenerTemplate, c.ServerListenerTemplate, c.DNSFallback,
-	})
+	}
+	if cache := c.ResourceCache; cache.Directory != "" {
+		parts = append(parts, cache.Directory, cache.MaxAge)
+	}
+	return digest(parts)
 }
 
 func serverKeys(servers []*Server) []string {

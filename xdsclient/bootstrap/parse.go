@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -30,7 +32,7 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 	} else {
 		c.parse(trusted, top.Object("xds_servers", "node", "authorities", "certificate_providers",
 			"client_default_listener_resource_name_template", "server_listener_resource_name_template",
-			"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback"))
+			"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback", "resource_cache"))
 	}
 	if err := found.Err(); err != nil {
 		return nil, err
@@ -55,6 +57,7 @@ func (c *Config) parse(trusted []string, top document.Object) {
 	c.Constraints = parseConstraints(top.Field("dynamic_parameter_constraints"), top.Field("node_metadata_constraints"), c.Node.GetMetadata())
 	c.DNSFallback = parseDNSFallback(top.Field("dns_fallback"))
 	c.DNSFallbackGiven = !top.Field("dns_fallback").Absent()
+	c.parseResourceCache(top.Field("resource_cache"))
 }
 
 // parseAuthorities reads the authorities. fallback are the servers of those that have none
@@ -135,4 +138,22 @@ func parseDNSFallback(v document.Value) DNSFallback {
 		v.Fault("", "expected %s, found %s", what, faults.Quote(s))
 	}
 	return DNSFallback(s)
+}
+
+// defaultMaxAge is the default of resource_cache.max_age.
+const defaultMaxAge = 24 * time.Hour
+
+func (c *Config) parseResourceCache(v document.Value) {
+	if v.Absent() {
+		return
+	}
+	o := v.Object("directory", "max_age")
+	if !o.IsObject() {
+		return
+	}
+	c.ResourceCache.Directory, _ = o.Field("directory").NonEmptyText("the path of a directory")
+	c.ResourceCache.MaxAge = defaultMaxAge
+	if age := o.Field("max_age"); !age.Absent() {
+		c.ResourceCache.MaxAge = certfiles.ParseDuration(age)
+	}
 }

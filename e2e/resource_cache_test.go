@@ -1,0 +1,185 @@
+package e2e_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// cacheTest is a mesh whose clients keep their resources on disk. Its targets are its own, as an
+// explanation is asked for by target.
+type cacheTest struct {
+	*mesh
+	dir, service string
+}
+
+func newCacheTest(t *testing.T) *cacheTest {
+	directly(t, "a relay that is there is an answer")
+	return &cacheTest{newMesh(t), t.TempDir(), strings.ToLower(path.Base(t.Name())+"."+path.Base(path.Dir(t.Name()))) + ".example.com"}
+}
+
+func (c *cacheTest) dial(opts ...grpc.DialOption) *grpc.ClientConn {
+	c.t.Helper()
+	b, err := resolver.NewBuilder(c.bootstrap(testutils.TopLevel("resource_cache", map[string]any{"directory": c.dir})))
+	xdstest.NoError(c.t, err)
+	return dial(c.t, "xds:///"+c.service, append(opts, grpc.WithResolvers(b))...)
+}
+
+// run makes RPCs as a program that then ends, and waits until the file has what it used.
+func (c *cacheTest) run(backend *testutils.Backend) {
+	c.t.Helper()
+	cc := c.dial()
+	mustReach(c.t, cc, unary, backend)
+	cc.Close()
+	c.awaitFile(func(content []byte) bool { return bytes.Contains(content, []byte(typeurl.Endpoints)) })
+}
+
+// path returns the path of the file, or "".
+func (c *cacheTest) path() string {
+	names, _ := filepath.Glob(filepath.Join(c.dir, "*.resources"))
+	return strings.Join(names, " ")
+}
+
+// awaitFile waits until the content of the file is as it should be.
+func (c *cacheTest) awaitFile(ok func(content []byte) bool) {
+	c.t.Helper()
+	ctx := testutils.Context(c.t)
+	for {
+		content, _ := os.ReadFile(c.path())
+		if len(content) > 0 && ok(content) {
+			return
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			c.t.Fatalf("the file %s has %d bytes, and not what it should have", c.path(), len(content))
+		}
+	}
+}
+
+// A channel that starts while the control plane is away works as the last one did, and says so. It moves to what the control
+// plane has when that is back, and no RPC fails.
+func TestRPCsStartFromDisk(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		for name, away := range map[string]func(*mesh){
+			"down":    func(m *mesh) { m.Stop() },
+			"refuses": func(m *mesh) { m.RefuseStreams(errors.New("not now")) },
+		} {
+			xdstest.Parallel(t, name, func(t *testing.T) {
+				c := newCacheTest(t)
+				old, current := testutils.StartBackend(t, "old"), testutils.StartBackend(t, "current")
+				c.serve(c.service, "cluster", old)
+				c.run(old)
+				away(c.mesh)
+				c.serve(c.service, "another", current)
+				load := loadOn(t, c.dial(), old)
+				e, err := dynxds.Explain(testutils.Context(t), "xds:///"+c.service, unaryMethod, nil)
+				xdstest.NoError(t, err)
+				const want = "from disk, 0 minutes old"
+				if text := e.Text(); e.Listener.FromDisk != "0 minutes old" || !strings.Contains(text, want) || len(e.Notes) == 0 {
+					t.Errorf("the explanation does not say %q:\n%s", want, text)
+				}
+				c.RefuseStreams(nil)
+				if name == "down" {
+					c.restart()
+				}
+				load.await(t, current)
+				load.stop(t)
+			})
+		}
+	})
+}
+
+// A control plane that accepts streams and never answers is as good as none, after the time that it has.
+func TestRPCsStartFromDiskBesideASilentServer(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		c := newCacheTest(t)
+		backend := testutils.StartBackend(t, "b")
+		c.serve(c.service, "cluster", backend)
+		c.run(backend)
+		t.Cleanup(c.StallSends())
+		loadOn(t, c.dial(), backend).stop(t)
+	})
+}
+
+// What the control plane takes away stays in use in a client that runs (gRFC A88), also if it is from
+// disk, and is not there for the next one.
+func TestNotFromDiskWhatWasTakenAway(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		c := newCacheTest(t)
+		backend := testutils.StartBackend(t, "b")
+		c.serve(c.service, "cluster", backend)
+		c.run(backend)
+		c.Stop()
+		cc := c.dial()
+		load := loadOn(t, cc, backend)
+		c.Delete(t, typeurl.Cluster, "cluster")
+		c.restart()
+		// Of a resource the file has the type twice: that of its record, and its own.
+		c.awaitFile(func(content []byte) bool { return bytes.Count(content, []byte(typeurl.Cluster)) == 1 })
+		load.await(t, backend)
+		load.stop(t)
+		cc.Close()
+		c.Stop()
+		cc = c.dial()
+		_, err := call(testutils.Context(t), cc, unary)
+		checkStatus(t, err, codes.Unavailable, `Cluster "cluster"`, "unreachable")
+	})
+}
+
+// A file that cannot be used is none: RPCs fail as without it.
+func TestFilesThatAreNotUsed(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(t *testing.T, path string){
+		"corrupt": func(t *testing.T, path string) {
+			content, err := os.ReadFile(path)
+			xdstest.NoError(t, err)
+			content[len(content)/2] ^= 1
+			xdstest.NoError(t, os.WriteFile(path, content, 0o600))
+		},
+		"cut":   func(t *testing.T, path string) { xdstest.NoError(t, os.Truncate(path, 100)) },
+		"empty": func(t *testing.T, path string) { xdstest.NoError(t, os.Truncate(path, 0)) },
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			c := newCacheTest(t)
+			backend := testutils.StartBackend(t, "b")
+			c.serve(c.service, "cluster", backend)
+			c.run(backend)
+			c.Stop()
+			spoil(t, c.path())
+			mustFail(t, c.dial(), "connection refused")
+		})
+	}
+}
+
+// A Cluster from disk that asks for TLS gets no RPC in plaintext.
+func TestClusterFromDiskThatAsksForTLS(t *testing.T) {
+	t.Parallel()
+	c := newCacheTest(t)
+	backend := testutils.StartBackend(t, "b")
+	c.set(chain(c.service, xdsmsg.PrefixRoute("", "cluster"))...)
+	c.set(askForTLS(clusterOf("cluster", backend))...)
+	c.run(backend) // a channel that did not opt in
+	count := backend.Count()
+	c.Stop()
+	_, err := call(testutils.Context(t), c.dial(xdsCreds(t)), unary)
+	checkStatus(t, err, codes.Unavailable, refusal...)
+	if n := backend.Count(); n != count {
+		t.Errorf("%d RPCs reached the backend in plaintext", n-count)
+	}
+}

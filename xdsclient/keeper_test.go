@@ -1,0 +1,382 @@
+package xdsclient
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// cacheIn has a client keep its resources in a directory for an hour.
+func cacheIn(dir string) testutils.BootstrapOption {
+	return testutils.TopLevel("resource_cache", map[string]any{"directory": dir, "max_age": "3600s"})
+}
+
+// overCache runs a test with a directory, in a bubble.
+func overCache(t *testing.T, f func(t *testing.T, types *testTypes, server *script, dir string)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) { f(t, newTestTypes(), newScript(t), t.TempDir()) })
+}
+
+// keep has a client over delta keep what the server sends for a cluster "a" and other resources.
+func keep(t *testing.T, types *testTypes, server *script, dir string, parts ...part) {
+	t.Helper()
+	c := server.cachingClient(dir)
+	defer c.Close()
+	for _, name := range []string{"a", "b", "c"} {
+		listen(t, c, types.clusters, name)
+	}
+	s := server.delta()
+	s.request()
+	s.send(types.clusters, "n1", parts...)
+	s.request()
+	s.quiet()
+}
+
+// cachingClient is a client of a server with the feature "delta" that keeps resources in a directory.
+func (s *script) cachingClient(dir string, opts ...testutils.BootstrapOption) *XDSClient {
+	return s.client(append(opts, cacheIn(dir), testutils.ServerFeatures("delta"))...)
+}
+
+// recordNames lists what a directory's file has, with a minus before what is refused.
+func recordNames(t *testing.T, c *XDSClient) (names string) {
+	t.Helper()
+	contents, err := c.keeper.file.Load(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range contents.Records {
+		r := &contents.Records[i]
+		name := r.Name + r.Member
+		if r.Refused {
+			name = "-" + name
+		}
+		names += name + " "
+	}
+	return names
+}
+
+// A client whose server does not answer starts from disk: at once if it cannot be reached, and else after
+// the time that a server has to send a resource. It asks for everything all the same, and uses
+// what the server sends.
+func TestStartFromDisk(t *testing.T) {
+	for name, away := range map[string]func(*script){
+		"refuses connections": func(s *script) { s.stop() },
+		"refuses streams":     func(s *script) { s.setRefuse(errRefused) },
+		"is silent":           func(s *script) { s.open() },
+		"is out of reach":     func(s *script) { s.hold() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+				keep(t, types, server, dir, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "same")))
+				pass(10 * time.Minute)
+				away(server)
+				c := server.cachingClient(dir)
+				a, _ := listen(t, c, types.clusters, "a")
+				began := time.Now()
+				a.cluster("old")
+				if waited := time.Since(began); strings.HasPrefix(name, "refuses") != (waited == 0) || waited > defaultResourceTimeout {
+					t.Errorf("that took %v", waited)
+				}
+				if strings.HasPrefix(name, "refuses") {
+					a.ambient(KindUnreachable)
+				}
+				b, _ := listen(t, c, types.clusters, "b")
+				b.cluster("same")
+				d := c.Dump().Resources[0]
+				if !d.Cached() || !d.FromDisk || d.Version != "1" || d.State != StateRequested || time.Since(d.LastUpdated).Round(time.Minute) != 10*time.Minute {
+					t.Errorf("the dump has %+v", d)
+				}
+				if n := c.takeCensus().fromDisk[censusKey{OldStyleAuthority, "", types.clusters.label()}]; n != 2 {
+					t.Errorf("the gauge counts %d resources from disk, want 2", n)
+				}
+				server.setRefuse(nil)
+				if name == "refuses connections" {
+					server.start()
+				}
+				s := server.delta()
+				if r := s.request(); len(r.GetInitialResourceVersions()) != 0 {
+					t.Errorf("the server is told versions: %v", r)
+				}
+				if strings.HasPrefix(name, "refuses") {
+					b.ambient(KindUnreachable)
+				}
+				s.send(types.clusters, "n1", has("a", "2", cluster("a", "new")))
+				// The end of the error may be told before the new version.
+				for a.value().(*clusterv3.Cluster).GetAltStatName() != "new" {
+				}
+				if strings.HasPrefix(name, "refuses") {
+					b.cluster("same")
+				}
+				s.send(types.clusters, "n2", has("b", "1", cluster("b", "same")))
+				b.cluster("same")
+				if d := c.Dump().Resources[1]; d.FromDisk || d.State != StateACKed || types.decoded.Load() != 5 {
+					t.Errorf("after %d decodings the dump has %+v", types.decoded.Load(), d)
+				}
+			})
+		})
+	}
+}
+
+// Nothing is used from disk once a server has answered, whatever it said, also for what is watched later.
+func TestNothingFromDiskAfterAnAnswer(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		keep(t, types, server, dir, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "old")))
+		c := server.cachingClient(dir)
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", fails("a", codes.Unavailable, "later"))
+		a.fault(KindServer)
+		server.setRefuse(errRefused)
+		s.breakOff()
+		b, _ := listen(t, c, types.clusters, "b")
+		b.fault(KindUnreachable)
+		pass(time.Minute)
+		b.silent()
+	})
+}
+
+// What the server refuses, takes away or wants nobody to keep is not in the file afterwards. What a transient error
+// stands for stays.
+func TestWhatIsKept(t *testing.T) {
+	keepNone := func(r *discoveryv3.Resource) { r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true} }
+	shortLived := func(r *discoveryv3.Resource) { r.Ttl = durationpb.New(time.Hour) }
+	for name, test := range map[string]struct {
+		second []part
+		want   string
+	}{
+		"a new version":      {[]part{has("a", "2", cluster("a", "y"))}, "a b "},
+		"invalid":            {[]part{has("a", "2", badCluster("a", "y"))}, "b -a "},
+		"removed":            {[]part{lacks("a")}, "b -a "},
+		"NOT_FOUND":          {[]part{fails("a", codes.NotFound, "gone")}, "b -a "},
+		"PERMISSION_DENIED":  {[]part{fails("a", codes.PermissionDenied, "no")}, "b -a "},
+		"UNAVAILABLE":        {[]part{fails("a", codes.Unavailable, "later")}, "b a "},
+		"do_not_cache":       {[]part{has("a", "2", cluster("a", "y")), changed(keepNone)}, "b -a "},
+		"TTL":                {[]part{has("a", "2", cluster("a", "y")), changed(shortLived)}, "b -a "},
+		"never there":        {[]part{lacks("c")}, "a b "},
+		"invalid, and valid": {[]part{has("a", "2", badCluster("a", "y")), has("b", "2", cluster("b", "y"))}, "b -a "},
+	} {
+		for _, end := range []string{"written behind", "closed", "unwatched"} {
+			t.Run(name+", "+end, func(t *testing.T) {
+				overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+					c := server.cachingClient(dir)
+					var stops []func()
+					for _, name := range []string{"a", "b", "c"} {
+						_, stop := listen(t, c, types.clusters, name)
+						stops = append(stops, stop)
+					}
+					s := server.delta()
+					s.request()
+					s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
+					s.request()
+					pass(time.Minute)
+					s.send(types.clusters, "n2", test.second...)
+					s.request()
+					synctest.Wait()
+					switch end {
+					case "written behind":
+						pass(writePause + writeDelay)
+					case "unwatched":
+						for _, stop := range stops {
+							stop()
+						}
+						fallthrough
+					case "closed":
+						c.Close()
+					}
+					synctest.Wait()
+					got := recordNames(t, c)
+					if sortedWords(got) != sortedWords(test.want) {
+						t.Errorf("the file has %q, want %q", got, test.want)
+					}
+				})
+			})
+		}
+	}
+}
+
+func sortedWords(s string) string {
+	words := strings.Fields(s)
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+// Resources stay current while their server is connected, and age when it is not.
+func TestAgeOnDisk(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		c := server.cachingClient(dir)
+		listen(t, c, types.clusters, "a")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
+		s.request()
+		pass(5 * time.Hour)
+		if got := recordNames(t, c); got != "a " {
+			t.Fatalf("after 5 h of a connection the file has %q", got)
+		}
+		server.setRefuse(errRefused)
+		s.breakOff()
+		pass(2 * time.Hour)
+		c.Close()
+		if _, err := c.keeper.file.Load(time.Now()); err == nil || !strings.Contains(err.Error(), "too old") {
+			t.Errorf("after 2 h without a server, loading gives %v", err)
+		}
+		again := server.cachingClient(dir)
+		a, _ := listen(t, again, types.clusters, "a")
+		a.fault(KindUnreachable)
+	})
+}
+
+// The file counts as none if it is corrupt or of another node, and what cannot be decoded is left out.
+func TestUnusableFiles(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, path, foreign string){
+		"corrupt": func(t *testing.T, path, _ string) {
+			b, err := os.ReadFile(path)
+			noError(t, err)
+			b[len(b)/2] ^= 1
+			noError(t, os.WriteFile(path, b, 0o600))
+		},
+		"of another node": func(t *testing.T, path, foreign string) { noError(t, os.Rename(foreign, path)) },
+		"a directory": func(t *testing.T, path, _ string) {
+			noError(t, os.Remove(path))
+			noError(t, os.Mkdir(path, 0o700))
+		},
+		"readable for a group": func(t *testing.T, path, _ string) { noError(t, os.Chmod(path, 0o640)) },
+		"not decodable":        func(*testing.T, string, string) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+				keep(t, types, server, dir, has("a", "1", cluster("a", "x")))
+				other := server.cachingClient(dir, testutils.NodeField("id", "other"))
+				listen(t, other, types.clusters, "a")
+				s := server.delta()
+				s.request()
+				s.send(types.clusters, "n1", has("a", "1", cluster("a", "other")))
+				s.request()
+				other.Close()
+				server.stop()
+				c := server.cachingClient(dir)
+				c.Close()
+				spoil(t, c.keeper.file.Path(), other.keeper.file.Path())
+				if name == "not decodable" {
+					types.clusters.Decode = types.endpoints.Decode
+				}
+				c = server.cachingClient(dir)
+				a, _ := listen(t, c, types.clusters, "a")
+				a.fault(KindUnreachable)
+				a.silent()
+			})
+		})
+	}
+}
+
+// A directory that cannot be written is no reason to fail.
+func TestDirectoryThatCannotBeWritten(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		path := filepath.Join(dir, "file")
+		noError(t, os.WriteFile(path, nil, 0o600))
+		keep(t, types, server, filepath.Join(path, "below"), has("a", "1", cluster("a", "x")))
+	})
+}
+
+// Clients of one bootstrap that watch different things do not lose each other's, and one that has not
+// heard that a resource is gone does not put it back.
+func TestClientsShareAFile(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		const n = 8
+		var clients []*XDSClient
+		var streams []*deltaStream
+		for i := range n {
+			c := server.cachingClient(dir)
+			name := fmt.Sprint("own-", i)
+			listen(t, c, types.clusters, name)
+			listen(t, c, types.clusters, "shared")
+			s := server.delta()
+			s.request()
+			s.send(types.clusters, "n1", has(name, "1", cluster(name, "x")), has("shared", "1", cluster("shared", "x")))
+			s.request()
+			clients, streams = append(clients, c), append(streams, s)
+		}
+		pass(writeDelay)
+		pass(writePause)
+		server.setRefuse(errRefused)
+		for _, s := range streams[1:] {
+			s.breakOff()
+		}
+		pass(time.Minute)
+		streams[0].send(types.clusters, "n2", lacks("shared"))
+		streams[0].request()
+		pass(writeDelay)
+		var closing sync.WaitGroup
+		for _, c := range clients {
+			closing.Go(c.Close)
+		}
+		closing.Wait()
+		got := recordNames(t, clients[0])
+		for i := range n {
+			if !strings.Contains(got, fmt.Sprint("own-", i, " ")) {
+				t.Errorf("the file has %q, without that of client %d", got, i)
+			}
+		}
+		if !strings.Contains(got, "-shared ") {
+			t.Errorf("the file has %q, want without %q", got, "shared")
+		}
+	})
+}
+
+// Variants are found by their constraints (xRFC TP2), or by what constraints that are new choose;
+// collections with their members.
+func TestVariantsAndCollectionsOnDisk(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, _ *script, dir string) {
+		const name = "xdstp://auth/envoy.config.cluster.v3.Cluster/a"
+		const glob = collectionDir + "*"
+		desk := func() *desk {
+			k := newCoreWith(t, cacheIn(dir), testutils.ServerFeatures("delta", "dynamic_parameter_constraints"), testutils.Authority("auth", "", nil))
+			return &desk{t: t, k: k, types: types, delta: true, asked: make(map[string]bool)}
+		}
+		d := desk()
+		two, _ := d.watch(name, "shard=2")
+		d.watch(name, "shard=3")
+		all, _ := watchCollection(t, d.k.c, types.clusters, glob)
+		d.listens()
+		d.says(variantOf(name, "shard=2", "2"), variantOf(name, "shard=3", "3"), variantOf(collectionDir+"x", "", "member"))
+		two.cluster("2")
+		all.heard("member x = member", "collection")
+		d.k.c.Close()
+
+		d = desk()
+		one, _ := d.watch(name, "shard=2")
+		best, _ := d.watch(name, "shard=0-9")
+		none, _ := d.watch(name, "shard=7")
+		all, _ = watchCollection(t, d.k.c, types.clusters, glob)
+		d.loses()
+		one.cluster("2")
+		best.cluster("3")
+		none.fault(KindUnreachable)
+		all.heard("member x = member", "collection", "ambient: unreachable")
+		d.k.channel.Opened()
+		d.listens()
+		d.says(variantOf(collectionDir+"y", "", "new"))
+		all.heard("member x: does not exist", "member y = new", "collection")
+	})
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,310 @@
+package xdsclient
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+	"github.com/dynxds/dynxds/xdsclient/internal/diskcache"
+)
+
+// A resource on disk stands in for one that no server has answered for (resource_cache of the
+// bootstrap)
+//
+//   - if no server of the authority can be reached; fallback to another server comes first;
+//   - if none has answered after the time that a server has to send a resource.
+//
+// From the first response of a server of the authority on, whatever is in it, nothing more comes from disk. What is in use
+// by then stays until that server has answered for it, and gRFC A88 says what becomes of it, as of a
+// version that a server sent. It does not count as cached where the question is whether to fall back.
+
+// storedResources is what was read from disk. Guarded by XDSClient.mu.
+type storedResources struct {
+	// loading says that the file is being read. Until then no loss of servers is reported.
+	loading bool
+	stored  map[authorityKey]map[storedName][]*diskcache.Record
+	// heard are the servers that have answered, by bootstrap.Server.Key.
+	heard map[string]struct{}
+	// queue has the entries that are to be restored, and queued says which these are. They have no payload and no
+	// error.
+	queue  []*resource
+	queued map[*resource]struct{}
+}
+
+type storedName struct{ typeURL, name string }
+
+func newStoredResources() storedResources {
+	return storedResources{
+		loading: true,
+		stored:  make(map[authorityKey]map[storedName][]*diskcache.Record),
+		heard:   make(map[string]struct{}),
+		queued:  make(map[*resource]struct{}),
+	}
+}
+
+// load reads the file.
+func (k *keeper) load() {
+	contents, err := k.file.Load(time.Now())
+	c := k.client
+	c.mu.Lock()
+	defer c.unlock()
+	switch {
+	case err != nil:
+		c.warningf("xDS %v; it is ignored", err)
+	case contents.Old > 0:
+		c.warningf("xDS resource cache %s: %d resources in it are too old and ignored", k.file.Path(), contents.Old)
+	}
+	for i := range contents.Records {
+		r := &contents.Records[i]
+		if r.Refused {
+			continue
+		}
+		authority, isNew := AuthorityOf(r.Name)
+		key := authorityKey{isNew, authority}
+		if k.stored[key] == nil {
+			k.stored[key] = make(map[storedName][]*diskcache.Record)
+		}
+		name := storedName{r.TypeURL, r.Name}
+		k.stored[key][name] = append(k.stored[key][name], r)
+	}
+	for _, a := range c.authorities {
+		if !k.usable(a) {
+			delete(k.stored, a.key)
+		}
+	}
+	k.endLoading()
+}
+
+// endLoading reports the loss of servers that was held back.
+func (k *keeper) endLoading() {
+	if !k.loading {
+		return
+	}
+	k.loading = false
+	for _, a := range k.client.authorities {
+		for _, p := range a.parties {
+			p.reconsider()
+		}
+		if a.waited {
+			a.useStored()
+		}
+	}
+}
+
+// isLoading reports whether the file is being read.
+func (k *keeper) isLoading() bool { return k != nil && k.loading }
+
+// usable reports whether no server of the authority has answered.
+func (k *keeper) usable(a *authority) bool {
+	return k != nil && !slices.ContainsFunc(a.levels, func(l *level) bool {
+		_, heard := k.heard[l.server.Key()]
+		return heard
+	})
+}
+
+// beginWait starts the time after which the authority uses what is on disk.
+func (a *authority) beginWait() {
+	if c := a.client; c.keeper.usable(a) {
+		a.wait = time.AfterFunc(c.options.resourceTimeout, func() {
+			c.mu.Lock()
+			defer c.unlock()
+			if c.ctx.Err() != nil || c.authorities[a.key] != a {
+				return
+			}
+			a.waited = true
+			c.keeper.endLoading()
+			a.useStored()
+		})
+	}
+}
+
+// endWait ends it when nothing of the authority is watched any more.
+func (a *authority) endWait() {
+	if a.wait != nil {
+		a.wait.Stop()
+	}
+}
+
+// useStored has all that is watched use what is on disk.
+func (a *authority) useStored() {
+	for _, l := range a.levels {
+		for _, r := range l.resources {
+			if r.heard() {
+				a.client.keeper.restore(r)
+			}
+		}
+	}
+}
+
+// restore has an entry use what is on disk, unless it has a version or the server has answered for it. It reports
+// whether there is something, which is decoded first: until then nothing is known of the entry.
+func (k *keeper) restore(r *resource) bool {
+	if k == nil {
+		return false
+	}
+	if _, queued := k.queued[r]; queued {
+		return true
+	}
+	if r.payload != nil || r.fault != nil || !k.usable(r.level.authority) || len(k.find(r)) == 0 {
+		return false
+	}
+	k.queue, k.queued[r] = append(k.queue, r), struct{}{}
+	k.notify()
+	return true
+}
+
+// find returns the records of an entry: one for a resource; for a collection that as a whole and its
+// members. Without a record for the constraints of the entry it is that of the variant which
+// these choose.
+func (k *keeper) find(r *resource) (found []*diskcache.Record) {
+	var parameters []dynparam.Parameters
+	var others []*diskcache.Record
+	for _, rec := range k.stored[r.level.authority.key][storedName{r.key.typ.TypeURL, r.key.name}] {
+		if rec.Constraints == r.key.variant {
+			found = append(found, rec)
+			continue
+		}
+		res := wire.ParseWrapper(rec.Resource, rec.TypeURL)
+		if p, err := dynwire.UnmarshalParameters(res.Parameters); err == nil && res.Err == nil && rec.Member == "" {
+			parameters, others = append(parameters, p), append(others, rec)
+		}
+	}
+	if len(found) > 0 || r.glob != nil {
+		return found
+	}
+	if choice := r.constraints.Choose(parameters); choice.Index >= 0 {
+		found = append(found, others[choice.Index])
+	}
+	return found
+}
+
+// restored is what was made of a record.
+type restored struct {
+	record *diskcache.Record
+	item   item
+	taken  stamp
+}
+
+// restoreNext restores the first entry of the queue, and reports whether there was one.
+func (k *keeper) restoreNext() bool {
+	c := k.client
+	c.mu.Lock()
+	if len(k.queue) == 0 {
+		k.queue = nil
+		c.mu.Unlock()
+		return false
+	}
+	r := k.queue[0]
+	k.queue = k.queue[1:]
+	var records []*diskcache.Record
+	if r.watchedHere() {
+		records = k.find(r)
+	}
+	all := make([]restored, 0, len(records))
+	decoders := make([]resourceDecoder, 0, len(records))
+	for _, rec := range records {
+		ch := r.level.authority.channelOf(rec.Server, r.level)
+		all, decoders = append(all, restored{record: rec}), append(decoders, resourceDecoder{ch: ch, types: ch.typeState(r.key.typ)})
+	}
+	c.mu.Unlock()
+	for i := range all {
+		if len(all[i].record.Resource) > 0 {
+			all[i].read(&decoders[i])
+		}
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	delete(k.queued, r)
+	if !r.watchedHere() {
+		return true
+	}
+	if r.payload == nil && r.fault == nil && k.usable(r.level.authority) {
+		k.apply(r, all, decoders)
+	}
+	if r.level.lost && r.link == nil {
+		r.level.useOtherVariant(r)
+		r.setLinkError(r.level.unreachable(r, r.level.failure()))
+	}
+	return true
+}
+
+// watchedHere reports whether the entry is in the cache and watched.
+func (r *resource) watchedHere() bool { return r.level.resources[r.key] == r && r.heard() }
+
+// channelOf returns the channel to a server of the authority, or that of a level if there is none.
+func (a *authority) channelOf(uri string, otherwise *level) *serverChannel {
+	for _, l := range a.levels {
+		if l.server.URI == uri && l.channel != nil {
+			return l.channel
+		}
+	}
+	return otherwise.channel
+}
+
+// read decodes the resource of the record. The lock is not held.
+func (x *restored) read(d *resourceDecoder) {
+	it := &x.item
+	it.Resource = wire.ParseWrapper(x.record.Resource, x.record.TypeURL)
+	name := string(it.Name)
+	if d.types.typ.Decode != nil {
+		it.Name = nil // one that was watched by an alias calls itself otherwise
+	}
+	var err error
+	if it.parameters, err = dynwire.UnmarshalParameters(it.Parameters); err != nil && it.Err == nil {
+		it.Err = err
+	}
+	d.decode(it)
+	x.taken = stamp{version: string(it.Version), at: x.record.Time.UnixNano(), parameters: it.parameters, stored: true}
+	if d.types.typ.Decode == nil {
+		x.taken.envelope = &envelope{name: name, versioned: x.record.Versioned}
+		for alias := range it.Aliases() {
+			x.taken.envelope.aliases = append(x.taken.envelope.aliases, string(alias))
+		}
+	}
+}
+
+// apply has an entry use what was read. What cannot be decoded is left out.
+func (k *keeper) apply(r *resource, all []restored, decoders []resourceDecoder) {
+	for i := range all {
+		x := &all[i]
+		switch rec := x.record; {
+		case x.item.Err != nil:
+			k.client.warningf("xDS %s %q in %s is ignored: %v", r.key.typ.Name, r.key.name, k.file.Path(), x.item.Err)
+		case rec.Member != "":
+			key := resourceKey{r.key.typ, rec.Member, x.item.parameters.Key()}
+			m := r.glob.newEntry(key, x.item.parameters)
+			r.glob.cached[key] = m
+			k.use(m, x.item.payload, x.taken)
+		case r.glob != nil:
+			k.use(r, &payload{server: decoders[i].ch.server}, stamp{at: rec.Time.UnixNano(), stored: true})
+		case x.item.payload != nil:
+			k.use(r, x.item.payload, x.taken)
+		}
+	}
+}
+
+// use has an entry use a version from disk.
+func (k *keeper) use(r *resource, p *payload, taken stamp) {
+	r.payload, r.taken = p, taken
+	age := taken.age()
+	if a := r.level.authority; !a.fromDisk {
+		a.fromDisk = true
+		k.client.warningf("xDS resources of %s are from disk, %s: no management server has answered (%s)", a, age, k.file.Path())
+	}
+	if r.glob == nil {
+		change := r.change(changes.Accepted, taken)
+		change.Detail = "from disk, " + age
+		changes.Add(change)
+	}
+	k.client.ignored.add(r)
+	r.reportChange(nil, nil)
+}
+
+// age says how old a resource from disk is.
+func (s stamp) age() string {
+	return fmt.Sprintf("%d minutes old", max(0, time.Since(s.time()))/time.Minute)
+}
