@@ -103,11 +103,11 @@ type TracePick = rpctrace.Pick
 //   - Err (error) is its status, or nil for OK.
 type TraceAttempt = rpctrace.Attempt
 
-// TraceRetry is a retry that is about to begin (gRFC A44).
+// TraceRetry is a retry or a hedge that is about to begin (gRFC A44, A6).
 //
 //   - Attempt (int) is the number of the attempt to come; 2 for the first retry.
 //   - Delay (time.Duration) is the time until then.
-//   - Err (error) is the status of the attempt before.
+//   - Err (error) is the status of the attempt before; nil for a hedge of attempts that go on.
 type TraceRetry = rpctrace.Retry
 
 // TraceMirror is a mirror of an RPC (request_mirror_policies).

@@ -4,15 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"runtime"
 	"sync"
+	"weak"
 
 	"google.golang.org/grpc/balancer"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
+	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/dnsconfig"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // dnsSource configures a channel by DNS: addresses and the service config of gRFC A2. It and
@@ -30,6 +34,12 @@ type dnsSource struct {
 	reason   string
 	child    grpcresolver.Resolver
 	resolved bool // gRPC has got addresses
+	using    *serviceconfig.ParseResult // by RPCs
+	rpcs     *configselector.Channel    // for RPCs of a service config that hedges, or nil
+
+	// hedging has the *xdsresource.VirtualHost of each service config that hedges, by its
+	// weak.Pointer[serviceconfig.ParseResult]: many are parsed, and few are used.
+	hedging sync.Map
 }
 
 type dnsPhase int
@@ -89,10 +99,13 @@ func (d *dnsSource) close() { d.end(func() {}) }
 
 func (d *dnsSource) end(last func()) {
 	d.mu.Lock()
-	child := d.child
-	d.child, d.phase = nil, dnsOver
+	child, rpcs := d.child, d.rpcs
+	d.child, d.rpcs, d.phase = nil, nil, dnsOver
 	last()
 	d.mu.Unlock()
+	if rpcs != nil {
+		rpcs.Close()
+	}
 	// Without the lock, for which a concurrent update may wait.
 	if child != nil {
 		child.Close()
@@ -150,6 +163,7 @@ func (c dnsClientConn) UpdateState(s grpcresolver.State) error {
 		return nil
 	}
 	defer c.d.serve()
+	c.d.hedge(s.ServiceConfig)
 	if len(s.Addresses)+len(s.Endpoints) > 0 {
 		c.d.resolved = true
 		return c.d.cc.UpdateState(s)
@@ -183,5 +197,38 @@ func (c dnsClientConn) NewAddress(addresses []grpcresolver.Address) {
 
 // ParseServiceConfig implements resolver.ClientConn.
 func (c dnsClientConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
-	return c.d.cc.ParseServiceConfig(text)
+	result := c.d.cc.ParseServiceConfig(text)
+	if result.Err != nil {
+		return result
+	}
+	host, err := xdsresource.HedgingOf(text)
+	switch {
+	case err != nil:
+		return &serviceconfig.ParseResult{Err: err}
+	case host != nil:
+		key := weak.Make(result)
+		c.d.hedging.Store(key, host)
+		runtime.AddCleanup(result, func(key weak.Pointer[serviceconfig.ParseResult]) { c.d.hedging.Delete(key) }, key)
+	}
+	return result
+}
+
+// hedge makes RPCs follow the hedging policies of a service config; nil: that in use stays so. The
+// caller holds d.mu.
+func (d *dnsSource) hedge(config *serviceconfig.ParseResult) {
+	if config == nil || d.using == config {
+		return
+	}
+	d.using = config
+	host, ok := d.hedging.Load(weak.Make(config))
+	if !ok {
+		d.runner.hedging.Store(nil)
+		return
+	}
+	if d.rpcs == nil {
+		d.rpcs = configselector.NewChannel(d.channel.ClientConn(), d.opts.Authority, secure(d.opts), d.opts.MetricsRecorder)
+	}
+	d.runner.hedging.Store(d.rpcs.NewSelector(configselector.Config{
+		Version: d.runner.version, Listener: new(xdsresource.Listener), VirtualHost: host.(*xdsresource.VirtualHost), RouteConfigName: "service config",
+	}))
 }

@@ -11,12 +11,13 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // passOn passes the RPCs of a channel that DNS configures on to gRPC, which follows the
-// service config. Each carries a Decision without a cluster and with an old version: if xDS
+// service config, but for its hedgingPolicy (gRFC A6), which gRPC-Go does not have. Each carries a Decision without a cluster and with an old version: if xDS
 // takes over while it waits for a connection, the root picker routes it again.
 type passOn struct {
 	channel *grpc.ClientConn
@@ -27,6 +28,8 @@ type passOn struct {
 	// running counts unary RPCs until they end, and others until their stream is open.
 	running    atomic.Int64
 	succession atomic.Pointer[succession] // nil until the channel moves to xDS
+	// hedging runs the RPCs if the service config hedges some of them, or is nil.
+	hedging atomic.Pointer[configselector.Selector]
 }
 
 // succession is the move to another Runner.
@@ -106,6 +109,9 @@ func (p *passOn) Unary(ctx context.Context, method string, req, reply any, cc *g
 		return instead.Unary(ctx, method, req, reply, cc, invoker, opts)
 	}
 	defer p.leave()
+	if s := p.hedging.Load(); s != nil {
+		return p.explained(s.Unary(ctx, method, req, reply, cc, invoker, opts))
+	}
 	return p.explained(invoker(p.decide(ctx, method), method, req, reply, cc, opts...))
 }
 
@@ -119,6 +125,10 @@ func (p *passOn) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		return instead.Stream(ctx, desc, cc, method, streamer, opts)
 	}
 	defer p.leave()
+	if s := p.hedging.Load(); s != nil {
+		stream, err := s.Stream(ctx, desc, cc, method, streamer, opts)
+		return stream, p.explained(err)
+	}
 	stream, err := streamer(p.decide(ctx, method), desc, cc, method, opts...)
 	return stream, p.explained(err)
 }

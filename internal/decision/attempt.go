@@ -4,10 +4,11 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Attempt is the context of an attempt of which the picker has to know more than where it goes:
-// each retry, and each attempt of a route with per-try timeouts. It is the Context of the
+// each retry, and each attempt of a route with per-try timeouts or hedging. It is the Context of the
 // attempt's Decision, so that a Decision is no larger for it. The fields are set before gRPC
 // gets the attempt.
 type Attempt struct {
@@ -18,6 +19,11 @@ type Attempt struct {
 	// Picked, if not nil, is called when the picker has found an endpoint for the attempt,
 	// again if gRPC picks for it again.
 	Picked func()
+	// Hedged says that attempts of the RPC are under way at the same time, so that the failure to
+	// find an endpoint for one is its own.
+	Hedged bool
+
+	failure atomic.Uint32 // if Hedged; see Extra.failure
 }
 
 // Attempt returns the Attempt that d is for, or nil. d may be nil.

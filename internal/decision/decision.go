@@ -164,8 +164,17 @@ var failures = [...]rpctrace.Reason{
 // Retries"). d may be nil.
 func (d *Decision) Fail(why rpctrace.Reason) {
 	if d != nil && d.Extra != nil {
-		d.Extra.failure.Store(uint32(slices.Index(failures[:], why)))
+		d.failure().Store(uint32(slices.Index(failures[:], why)))
 	}
+}
+
+// failure returns where the failure of d is kept: attempts share it, unless they are hedged. There
+// is an Extra.
+func (d *Decision) failure() *atomic.Uint32 {
+	if a := d.Attempt(); a != nil && a.Hedged {
+		return &a.failure
+	}
+	return &d.Extra.failure
 }
 
 // Failure returns the reason of the last Fail, or Found. Sent forgets it.
@@ -173,7 +182,7 @@ func (d *Decision) Failure() rpctrace.Reason {
 	if d.Extra == nil {
 		return rpctrace.Found
 	}
-	return failures[d.Extra.failure.Load()]
+	return failures[d.failure().Load()]
 }
 
 // Dropped reports whether a picker has dropped the RPC.
@@ -188,8 +197,8 @@ func (d *Decision) Sent(address string) {
 	if d == nil || d.Extra == nil {
 		return
 	}
-	if d.Extra.failure.Load() != 0 {
-		d.Extra.failure.Store(0)
+	if f := d.failure(); f.Load() != 0 {
+		f.Store(0)
 	}
 	a := d.Attempt()
 	if a == nil {

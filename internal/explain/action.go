@@ -190,6 +190,9 @@ func (e routeExplainer) retry() *Retry {
 			r.On = append(r.On, codeName(c))
 		}
 	}
+	if p.Hedging != nil {
+		r.Hedged = p.PerTryTimeout.String()
+	}
 	if e.rawRoute().GetRoute().GetRetryPolicy() != nil {
 		r.Level, r.At = levelRoute, e.at(provenance.Filters)
 	}

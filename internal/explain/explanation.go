@@ -217,8 +217,10 @@ type Retry struct {
 	MaxAttempts int    `json:"max_attempts"`
 	BaseBackoff string `json:"base_backoff"`
 	MaxBackoff  string `json:"max_backoff"`
-	Level       string `json:"level"`
-	At          string `json:"at,omitempty"`
+	// Hedged is the time after which another attempt is sent beside one that is not answered.
+	Hedged string `json:"hedged,omitempty"`
+	Level  string `json:"level"`
+	At     string `json:"at,omitempty"`
 }
 
 // HashPolicy is a part of the hash of an RPC (gRFC A42).

@@ -19,8 +19,12 @@ func (t *text) action(r *Route) {
 		t.field(1, "timeout", fmt.Sprintf("%s, by the %s%s", s.Value, s.Level, behind(s.At)))
 	}
 	if p := a.Retry; p != nil {
-		t.field(1, "retry", fmt.Sprintf("on %s, %d attempts, after %s to %s, by the %s%s", strings.Join(p.On, ", "), p.MaxAttempts,
-			p.BaseBackoff, p.MaxBackoff, p.Level, behind(p.At)))
+		hedged := ""
+		if p.Hedged != "" {
+			hedged = fmt.Sprintf(", hedged after %s", p.Hedged)
+		}
+		t.field(1, "retry", fmt.Sprintf("on %s, %d attempts, after %s to %s%s, by the %s%s", strings.Join(p.On, ", "), p.MaxAttempts,
+			p.BaseBackoff, p.MaxBackoff, hedged, p.Level, behind(p.At)))
 	}
 	t.fields(1, "hash", hashLines(a.HashPolicies))
 	t.rewrite(1, "path", a.Path)

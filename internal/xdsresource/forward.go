@@ -128,7 +128,7 @@ func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, rout
 		route.Retry = d.retryPolicy(at.Field("retry_policy"), retry)
 	}
 	if hedge := cmp.Or(pb.GetHedgePolicy(), d.host.hedge); hedge.GetHedgeOnPerTryTimeout() {
-		route.Retry = route.Retry.unhedged()
+		route.Retry = route.Retry.hedgedOnTimeout()
 	}
 	forward := d.forward(at, pb, route.Headers)
 	if forward == nil {

@@ -50,6 +50,24 @@ type RetryPolicy struct {
 	// PerTryIdleTimeout bounds the time in which an attempt whose request has ended receives
 	// nothing, also after its response has started (per_try_idle_timeout). 0: no bound.
 	PerTryIdleTimeout time.Duration
+	// Hedging, if not nil, sends attempts beside those that have not been answered yet.
+	Hedging *Hedging
+}
+
+// Hedging says when another attempt is sent while others are under way. One that fails with a
+// status that the RetryPolicy retries does not end the others; any other end is that of the RPC.
+type Hedging struct {
+	// OnPerTryTimeout sends it when the latest attempt has taken PerTryTimeout, which ends no
+	// attempt, and a backoff (Envoy's hedge_on_per_try_timeout). Otherwise it is sent Delay after
+	// the latest attempt, and at once when one fails (gRFC A6, "Hedging Policy").
+	OnPerTryTimeout bool
+	Delay           time.Duration
+}
+
+// RetryThrottling stops hedges while at most half of MaxTokens are left: a failure takes one, a
+// success gives TokenRatio (gRFC A6, "Throttling Retry Attempts and Hedged RPCs").
+type RetryThrottling struct {
+	MaxTokens, TokenRatio float64 // above 0; MaxTokens at most 1000
 }
 
 // ResetHeader is a header of a response that says when to retry.
@@ -59,8 +77,11 @@ type ResetHeader struct {
 	Timestamp bool
 }
 
-// LimitsTries reports whether the policy has a timeout for each attempt.
-func (p *RetryPolicy) LimitsTries() bool { return p.PerTryTimeout > 0 || p.PerTryIdleTimeout > 0 }
+// LimitsTries reports whether something beside the RPC's deadline may end an attempt: a timeout,
+// or the success of another attempt.
+func (p *RetryPolicy) LimitsTries() bool {
+	return p.PerTryTimeout > 0 || p.PerTryIdleTimeout > 0 || p.Hedging != nil
+}
 
 // CodeSet is a set of the 17 gRPC status codes.
 type CodeSet uint32
@@ -145,17 +166,20 @@ func (p *RetryPolicy) retries() bool {
 	return p.Codes != 0 || p.NoResponse || p.ConnectFailure || len(p.RetriableHeaders) > 0
 }
 
-// unhedged returns the policy for a route whose hedge_policy makes per_try_timeout the time after
-// which another attempt is sent as well. It does not end attempts then, and may be far shorter
-// than they take (gRFC A44, "Supporting per_try_timeout"), so without hedging it means nothing. p
-// may be nil.
-func (p *RetryPolicy) unhedged() *RetryPolicy {
+// hedgedOnTimeout returns the policy for a route with hedge_on_per_try_timeout: per_try_timeout ends
+// no attempt, and may be far shorter than attempts take (gRFC A44, "Supporting per_try_timeout"). If
+// nothing is retried, there are no hedges either, as in Envoy. p may be nil.
+func (p *RetryPolicy) hedgedOnTimeout() *RetryPolicy {
 	if p == nil || p.PerTryTimeout == 0 {
 		return p
 	}
 	q := *p
+	if q.retries() {
+		q.Hedging = &Hedging{OnPerTryTimeout: true}
+		return &q
+	}
 	q.PerTryTimeout = 0
-	if !q.retries() && !q.LimitsTries() {
+	if !q.LimitsTries() {
 		return nil
 	}
 	return &q

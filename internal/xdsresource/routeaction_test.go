@@ -13,6 +13,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	canarypb "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_canary_hosts/v3"
 	previoushostspb "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
@@ -223,42 +224,55 @@ func TestUnsupportedRetryConditions(t *testing.T) {
 		note{"virtual_hosts[0].retry_policy.retry_on", `"retriable-4xx,unavailable,refused-stream": this client does not support 2 of the conditions`})
 }
 
-// gRFC A44, "Supporting per_try_timeout": with hedging, per_try_timeout is not a bound, and a client
-// without hedging would end attempts that it must not.
-func TestPerTryTimeoutWithHedging(t *testing.T) {
+// TestHedgePolicy: Envoy, HedgePolicy: "For this to have effect, you must have a RetryPolicy that retries
+// at least one error code". Then per_try_timeout is not a bound either (gRFC A44, "Supporting
+// per_try_timeout").
+func TestHedgePolicy(t *testing.T) {
 	t.Parallel()
 	on, off := &routepb.HedgePolicy{HedgeOnPerTryTimeout: true}, &routepb.HedgePolicy{}
-	retry := func(conditions string) *routepb.RetryPolicy {
-		return &routepb.RetryPolicy{RetryOn: conditions, PerTryTimeout: durationpb.New(time.Millisecond)}
-	}
+	timeout := &routepb.RetryPolicy{PerTryTimeout: durationpb.New(time.Millisecond)}
+	retry := &routepb.RetryPolicy{RetryOn: "unavailable", PerTryTimeout: durationpb.New(time.Millisecond)}
+	plain := &routepb.RetryPolicy{RetryOn: "unavailable"}
 	for _, test := range []struct {
 		name        string
-		conditions  string
+		policy      *routepb.RetryPolicy
 		host, route *routepb.HedgePolicy
-		want        time.Duration
-		none        bool
+		want        string
 	}{
-		{"no hedging", "unavailable", nil, nil, time.Millisecond, false},
-		{"another policy for hedging", "unavailable", nil, off, time.Millisecond, false},
-		{"of the route", "unavailable", nil, on, 0, false},
-		{"of the virtual host", "unavailable", on, nil, 0, false},
-		{"the route's counts", "unavailable", on, off, time.Millisecond, false},
-		{"nothing else in the policy", "", nil, on, 0, true},
+		{"no hedging", retry, nil, nil, "1ms"},
+		{"another policy for hedging", retry, nil, off, "1ms"},
+		{"of the route", retry, nil, on, "1ms hedged"},
+		{"of the virtual host", retry, on, nil, "1ms hedged"},
+		{"the route's counts", retry, on, off, "1ms"},
+		{"nothing is retried", timeout, nil, on, "none"},
+		{"no timeout", plain, nil, on, "0s"},
 	} {
 		for _, level := range []string{"route", "virtual host"} {
 			config := routeConfig(routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) { a.HedgePolicy = test.route }))
 			config.VirtualHosts[0].HedgePolicy = test.host
 			if level == "route" {
-				config.VirtualHosts[0].Routes[0].GetRoute().RetryPolicy = retry(test.conditions)
+				config.VirtualHosts[0].Routes[0].GetRoute().RetryPolicy = test.policy
 			} else {
-				config.VirtualHosts[0].RetryPolicy = retry(test.conditions)
+				config.VirtualHosts[0].RetryPolicy = test.policy
 			}
-			got := mustDecodeRoutes(t, config).VirtualHosts[0].Routes[0].Retry
-			if (got == nil) != test.none || got != nil && got.PerTryTimeout != test.want {
-				t.Errorf("%s, policy of the %s: %+v, want a timeout of %v", test.name, level, got, test.want)
+			got := "none"
+			if p := mustDecodeRoutes(t, config).VirtualHosts[0].Routes[0].Retry; p != nil {
+				if got = p.PerTryTimeout.String(); p.Hedging != nil && p.Hedging.OnPerTryTimeout {
+					got += " hedged"
+				}
+			}
+			if got != test.want {
+				t.Errorf("%s, policy of the %s: %s, want %s", test.name, level, got, test.want)
 			}
 		}
 	}
+	config := routeConfig(routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
+		a.HedgePolicy = &routepb.HedgePolicy{HedgeOnPerTryTimeout: true, InitialRequests: wrapperspb.UInt32(2), AdditionalRequestChance: &typepb.FractionalPercent{Numerator: 1}}
+	}))
+	const ignored = "this client does not act on the field"
+	checkIgnored(t, ignoredOf(t, RouteConfigurationType, config), // Envoy does not implement them either.
+		note{firstRoute + ".route.hedge_policy.initial_requests", ignored},
+		note{firstRoute + ".route.hedge_policy.additional_request_chance", ignored})
 }
 
 func TestOtherRetryHostPredicates(t *testing.T) {

@@ -83,7 +83,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"cluster_specifier_plugins", "request_mirror_policies",
 	}, headerEditFields...),
 	"envoy.config.route.v3.VirtualHost": append(fieldNames{
-		"name", "domains", "routes", "typed_per_filter_config", "retry_policy", "request_mirror_policies",
+		"name", "domains", "routes", "typed_per_filter_config", "retry_policy", "hedge_policy", "request_mirror_policies",
 	}, headerEditFields...),
 	"envoy.config.route.v3.Route": append(fieldNames{
 		"name", "match", "route", "redirect", "direct_response", "filter_action", "non_forwarding_action",
@@ -99,7 +99,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.route.v3.RouteAction": {
 		"cluster", "weighted_clusters", "cluster_header", "cluster_specifier_plugin", "inline_cluster_specifier_plugin",
 		"prefix_rewrite", "regex_rewrite", "host_rewrite_literal", "host_rewrite_header", "auto_host_rewrite",
-		"retry_policy", "request_mirror_policies", "hash_policy", "max_stream_duration",
+		"retry_policy", "hedge_policy", "request_mirror_policies", "hash_policy", "max_stream_duration",
 	},
 	"envoy.config.route.v3.RouteAction.MaxStreamDuration":   {"max_stream_duration", "grpc_timeout_header_max"},
 	"envoy.config.route.v3.RouteAction.HashPolicy":          {"header", "filter_state", "terminal"},
@@ -109,6 +109,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"rate_limited_retry_back_off", "retriable_headers", "retriable_request_headers",
 		"retry_host_predicate", "host_selection_retry_max_attempts",
 	},
+	"envoy.config.route.v3.HedgePolicy":     {"hedge_on_per_try_timeout"},
 	"envoy.config.route.v3.WeightedCluster": {"clusters"},
 	"envoy.config.route.v3.WeightedCluster.ClusterWeight": append(fieldNames{
 		"name", "cluster_header", "weight", "typed_per_filter_config", "host_rewrite_literal",

@@ -38,9 +38,17 @@ func (c resend) Marshal(m any) (mem.BufferSlice, error) {
 // ignored stands for a message whose content is discarded.
 type ignored struct{}
 
+// received is a message that is decoded later, if at all.
+type received struct{ data mem.BufferSlice }
+
 // Unmarshal implements encoding.CodecV2.
 func (c resend) Unmarshal(data mem.BufferSlice, m any) error {
-	if _, ok := m.(ignored); ok {
+	switch m := m.(type) {
+	case ignored:
+		return nil
+	case *received:
+		data.Ref()
+		m.data = data
 		return nil
 	}
 	return c.CodecV2.Unmarshal(data, m)

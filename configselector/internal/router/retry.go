@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -62,11 +63,22 @@ func (r *request) newRetrier() retrier {
 			retry.max = 1
 		}
 	}
-	if policy.PreviousHosts > 0 && retry.max > 1 {
-		retry.hosts = &decision.Hosts{Picks: policy.PreviousHosts}
+	picks := policy.PreviousHosts
+	if policy.Hedging != nil {
+		picks = cmp.Or(picks, hedgePicks)
+	}
+	if picks > 0 && retry.max > 1 {
+		retry.hosts = &decision.Hosts{Picks: picks}
 	}
 	return retry
 }
+
+// hedgePicks is how often the pick for a hedge is repeated while it finds an endpoint that the RPC
+// was sent to, if the policy does not say. Another attempt there would wait behind the first.
+const hedgePicks = 3
+
+// hedges reports whether attempts are sent beside others.
+func (r *retrier) hedges() bool { return r.max > 1 && r.policy.Hedging != nil }
 
 // again reports whether an attempt that ended with err and trailer, without response
 // headers, is followed by another one. If so, the caller calls wait.
@@ -74,20 +86,38 @@ func (r *retrier) again(d *decision.Decision, err error, trailer metadata.MD) bo
 	if r.policy == nil || r.made+1 >= r.max || d.Dropped() || d.Err() != nil || !r.retriable(d, err, trailer) {
 		return false
 	}
-	if pushback := trailer[retryPushback]; len(pushback) > 0 {
-		ms, err := strconv.ParseInt(pushback[0], 10, 32)
-		if err != nil || ms < 0 || len(pushback) > 1 {
-			return false
-		}
-		r.delay, r.steps = time.Duration(ms)*time.Millisecond, 0
+	if r.after(trailer); r.delay < 0 {
+		return false
+	}
+	r.made++
+	return true
+}
+
+// after sets the delay after an attempt that ended with trailer: below 0 if the server asks for no
+// further one.
+func (r *retrier) after(trailer metadata.MD) {
+	if delay, ok := pushback(trailer); ok {
+		r.delay, r.steps = delay, 0
 	} else if delay, ok := r.reset(trailer); ok {
 		r.delay = delay
 	} else {
 		r.delay = r.backoff()
 		r.steps++
 	}
-	r.made++
-	return true
+}
+
+// pushback returns how long the server asks to wait, or a time below 0 for ever. It reports false
+// if the server does not ask for anything (gRFC A6, "Pushback").
+func pushback(trailer metadata.MD) (delay time.Duration, ok bool) {
+	values := trailer[retryPushback]
+	if len(values) == 0 {
+		return 0, false
+	}
+	ms, err := strconv.ParseInt(values[0], 10, 32)
+	if err != nil || ms < 0 || len(values) > 1 {
+		return -1, true
+	}
+	return time.Duration(ms) * time.Millisecond, true
 }
 
 // retriable reports whether the policy retries attempts that end like this.

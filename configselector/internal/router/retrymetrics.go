@@ -15,6 +15,7 @@ import (
 // retries.
 const (
 	metricRetries    = "grpc.client.call.retries"
+	metricHedges     = "grpc.client.call.hedges"
 	metricRetryDelay = "grpc.client.call.retry_delay"
 )
 
@@ -25,6 +26,11 @@ func init() {
 		estats.MetricDescriptor{
 			Type: estats.MetricTypeIntHisto, Name: metricRetries, Unit: "{retry}", Labels: retryLabels,
 			Description: "Number of retries during the client call. If there were none, nothing is recorded.",
+			Bounds:      []float64{1, 2, 3, 4, 5},
+		},
+		estats.MetricDescriptor{
+			Type: estats.MetricTypeIntHisto, Name: metricHedges, Unit: "{hedge}", Labels: retryLabels,
+			Description: "Number of hedges during the client call. If there were none, nothing is recorded.",
 			Bounds:      []float64{1, 2, 3, 4, 5},
 		},
 		estats.MetricDescriptor{
@@ -41,17 +47,26 @@ func init() {
 
 // retryMetrics are found by their names when they are first recorded, since a future gRPC may
 // register them itself.
-var retryMetrics = sync.OnceValues(func() (retries *estats.Int64HistoHandle, delay *estats.Float64HistoHandle) {
-	if d := estats.DescriptorForMetric(metricRetries); d != nil && d.Type == estats.MetricTypeIntHisto && slices.Equal(d.Labels, retryLabels) && len(d.OptionalLabels) == 0 {
-		retries = (*estats.Int64HistoHandle)(d)
-	}
-	if d := estats.DescriptorForMetric(metricRetryDelay); d != nil && d.Type == estats.MetricTypeFloatHisto && slices.Equal(d.Labels, retryLabels) && len(d.OptionalLabels) == 0 {
-		delay = (*estats.Float64HistoHandle)(d)
-	}
-	return retries, delay
+var retryMetrics = sync.OnceValue(func() (m struct {
+	retries, hedges *estats.Int64HistoHandle
+	delay           *estats.Float64HistoHandle
+}) {
+	m.retries = (*estats.Int64HistoHandle)(retryMetric(metricRetries, estats.MetricTypeIntHisto))
+	m.hedges = (*estats.Int64HistoHandle)(retryMetric(metricHedges, estats.MetricTypeIntHisto))
+	m.delay = (*estats.Float64HistoHandle)(retryMetric(metricRetryDelay, estats.MetricTypeFloatHisto))
+	return m
 })
 
-// recordRetries records the retries of an RPC that is not retried any more.
+// retryMetric returns nil if the metric has another type or other labels than here.
+func retryMetric(name string, kind estats.MetricType) *estats.MetricDescriptor {
+	d := estats.DescriptorForMetric(name)
+	if d == nil || d.Type != kind || !slices.Equal(d.Labels, retryLabels) || len(d.OptionalLabels) > 0 {
+		return nil
+	}
+	return d
+}
+
+// recordRetries records the retries or hedges of an RPC that is not sent again.
 func (c *call) recordRetries(retry *retrier) {
 	recorder := c.routes.Channel.Metrics
 	if retry.sent == 0 || recorder == nil {
@@ -62,12 +77,16 @@ func (c *call) recordRetries(retry *retrier) {
 	if slices.ContainsFunc(c.rpc.Options, isStaticMethod) {
 		method = strings.TrimPrefix(c.method(), "/")
 	}
-	retries, delay := retryMetrics()
-	if retries != nil {
-		retries.Record(recorder, int64(retry.sent), method, c.routes.Channel.Target())
+	metrics := retryMetrics()
+	count := metrics.retries
+	if retry.hedges() {
+		count = metrics.hedges
 	}
-	if delay != nil {
-		delay.Record(recorder, retry.waited.Seconds(), method, c.routes.Channel.Target())
+	if count != nil {
+		count.Record(recorder, int64(retry.sent), method, c.routes.Channel.Target())
+	}
+	if metrics.delay != nil && (!retry.hedges() || retry.waited > 0) {
+		metrics.delay.Record(recorder, retry.waited.Seconds(), method, c.routes.Channel.Target())
 	}
 }
 

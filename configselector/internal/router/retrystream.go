@@ -20,7 +20,9 @@ func (r *request) stream() (grpc.ClientStream, error) {
 	opts := r.options()
 	var s grpc.ClientStream
 	var err error
-	if retry := r.newRetrier(); retry.max > 1 || r.call.limitsTries() {
+	if retry := r.newRetrier(); retry.hedges() && codecOf(opts) != nil {
+		s = newHedgeStream(r, retry, opts)
+	} else if retry.max > 1 || r.call.limitsTries() {
 		s, err = newRetryStream(r, retry, opts)
 	} else {
 		var ended func(error)
@@ -82,7 +84,7 @@ func (a *attempt) finish(err error) {
 // requestSent is called when all messages of the request have been sent. The timeouts of the
 // attempt begin.
 func (a *attempt) requestSent() {
-	if a.timer.start() && a.timer.policy.PerTryTimeout > 0 {
+	if a.timer.start() && a.timer.policy.PerTryTimeout > 0 && a.timer.policy.Hedging == nil {
 		// It ends with the attempt. Only headers tell when the response starts, and the
 		// application may be late to look.
 		go func() { _, _ = a.Header() }()
@@ -134,23 +136,33 @@ func newRetryStream(r *request, retry retrier, opts []grpc.CallOption) (*retrySt
 
 // open starts an attempt, without replay.
 func (s *retryStream) open() (*attempt, error) {
-	c, n := s.request.call, s.retry.made
-	a := &attempt{finished: make(chan struct{})}
-	a.decision, a.timer = s.request.attempt(n, s.retry.hosts)
-	// The trace gets the end of the attempt before anything that it leads to.
-	var opts []grpc.CallOption
-	opts, a.ended = s.request.reporting(n+1, s.opts, a.timer)
-	opts = append(opts, grpc.OnFinish(a.finish))
+	a, n := new(attempt), s.retry.made
+	opts := s.opts
 	if n > 0 && s.codec != nil {
 		opts = append(opts, grpc.ForceCodecV2(resend{s.codec}))
 	}
-	var err error
-	a.ClientStream, err = c.streaming.streamer(a.decision, c.rpc.StreamDesc, c.routes.Channel.ClientConn, s.request.extra.WireMethod, opts...)
+	opts = a.prepare(s.request, n, s.retry.hosts, opts)
+	return a, a.open(s.request, opts)
+}
+
+// prepare prepares an attempt after n others, and returns its options.
+func (a *attempt) prepare(r *request, n int, hosts *decision.Hosts, opts []grpc.CallOption) []grpc.CallOption {
+	a.finished = make(chan struct{})
+	a.decision, a.timer = r.attempt(n, hosts)
+	// The trace gets the end of the attempt before anything that it leads to.
+	opts, a.ended = r.reporting(n+1, opts, a.timer)
+	return append(slices.Clip(opts), grpc.OnFinish(a.finish))
+}
+
+// open opens the stream of an attempt.
+func (a *attempt) open(r *request, opts []grpc.CallOption) (err error) {
+	c := r.call
+	a.ClientStream, err = c.streaming.streamer(a.decision, c.rpc.StreamDesc, c.routes.Channel.ClientConn, r.extra.WireMethod, opts...)
 	if err != nil {
 		a.ended(err)
 		a.end(err, nil)
 	}
-	return a, err
+	return err
 }
 
 // end ends a, which has no stream.

@@ -175,7 +175,7 @@ func (r *request) attempt(n int, hosts *decision.Hosts) (*decision.Decision, *tr
 		return &r.decision, nil
 	}
 	d, a := r.decision.ForAttempt()
-	a.Hosts = hosts
+	a.Hosts, a.Hedged = hosts, limited && r.call.route.Retry.Hedging != nil
 	if a.Retry = n > 0; a.Retry {
 		a.Context = metadata.AppendToOutgoingContext(a.Context, previousAttempts, itoa(n))
 	}

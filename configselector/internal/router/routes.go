@@ -68,6 +68,7 @@ type Routes struct {
 	RouteConfigName string // for errors
 
 	clusters func() map[string]struct{} // those that an RPC may select by name
+	throttle *throttle                  // of hedges; nil: none
 }
 
 // NewRoutes returns the Routes of a version.
@@ -82,6 +83,7 @@ func NewRoutes(ch *Channel, version uint64, host *xdsresource.VirtualHost, route
 			}
 			return set
 		}),
+		throttle: newThrottle(host.HedgeThrottling),
 	}
 }
 

@@ -19,6 +19,8 @@ type tryTimer struct {
 	policy *xdsresource.RetryPolicy
 	number int // of the attempt; 1 is the first
 	cancel context.CancelFunc
+	// late, if not nil, is called when per_try_timeout has passed. It must not block.
+	late func()
 
 	mu       sync.Mutex
 	started  bool
@@ -66,8 +68,13 @@ func (t *tryTimer) received() {
 func (t *tryTimer) unanswered() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.response != nil {
+	switch {
+	case t.response == nil:
+	case t.policy.Hedging == nil:
 		t.expireLocked("was not answered", t.policy.PerTryTimeout, "per_try_timeout")
+	case t.late != nil:
+		t.response = nil
+		t.late()
 	}
 }
 
@@ -85,11 +92,20 @@ func (t *tryTimer) idled() {
 }
 
 func (t *tryTimer) expireLocked(what string, d time.Duration, field string) {
-	t.over = true
 	t.err = status.Error(codes.DeadlineExceeded, fmt.Sprintf(
 		"dynxds: attempt %d of the RPC %s for %v, the %s of the route's retry_policy", t.number, what, d, field))
-	t.stopLocked()
-	t.cancel()
+	t.endLocked()
+}
+
+// abandon ends an attempt that is not needed any more, and returns the error that it ends with.
+func (t *tryTimer) abandon() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil {
+		t.err = status.Error(codes.Canceled, fmt.Sprintf("dynxds: attempt %d of the RPC was given up for another one", t.number))
+	}
+	t.endLocked()
+	return t.err
 }
 
 // explain returns the error of the attempt: that of the timer if it has ended the attempt, or
@@ -113,14 +129,14 @@ func (t *tryTimer) end() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.over = true
-	t.stopLocked()
-	t.cancel()
+	t.endLocked()
 }
 
-func (t *tryTimer) stopLocked() {
+func (t *tryTimer) endLocked() {
+	t.over = true
 	stopTimer(&t.response)
 	stopTimer(&t.idle)
+	t.cancel()
 }
 
 func stopTimer(t **time.Timer) {

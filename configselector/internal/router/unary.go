@@ -67,6 +67,9 @@ func (u *unaryStream) RecvMsg(reply any) error {
 	var o outcome
 	opts := append(o.split(u.rpc.Options), u.rpc.AddedOptions()...)
 	retry := u.newRetrier()
+	if message, ok := u.hedgeable(&retry, u.last.req); ok {
+		return u.hedge(message, reply, retry, opts)
+	}
 	err := u.send(reply, &retry, opts)
 	return u.again(reply, opts, &retry, err)
 }
@@ -119,6 +122,14 @@ func (u *unaryStream) try(retry *retrier, req, reply any, opts []grpc.CallOption
 func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	u.mirrorUnary(req)
 	retry := u.newRetrier()
+	if message, ok := u.hedgeable(&retry, req); ok {
+		var o outcome
+		u.last = &exchange{req: req}
+		err := u.hedge(message, reply, retry, append(o.split(opts), u.rpc.AddedOptions()...))
+		o.report(u)
+		o.finished(err)
+		return err
+	}
 	if retry.max > 1 || u.call.limitsTries() {
 		return u.invokeRetried(req, reply, opts, &retry)
 	}

@@ -1,0 +1,416 @@
+package configselector_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/rpctrace"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+const ms = time.Millisecond
+
+// answer is how a server answers an attempt.
+type answer struct {
+	after    time.Duration
+	code     codes.Code
+	pushback string // grpc-retry-pushback-ms; "": none
+	header   bool   // response headers are sent at once
+}
+
+var hangs = answer{after: time.Hour}
+
+// attempts is what a server sees of the attempts of an RPC, in a bubble.
+type attempts struct {
+	mu     sync.Mutex
+	start  time.Time
+	begins []string // after which time, and with which grpc-previous-rpc-attempts
+	ends   []string // how: "answered" or "canceled"
+}
+
+func (a *attempts) handle(answers []answer) func(int, grpc.ServerStream) error {
+	a.start = time.Now()
+	return func(n int, s grpc.ServerStream) error {
+		md, _ := metadata.FromIncomingContext(s.Context())
+		a.mu.Lock()
+		a.begins = append(a.begins, fmt.Sprintf("%v %s", time.Since(a.start).Round(10*ms), strings.Join(md["grpc-previous-rpc-attempts"], ",")))
+		a.ends = append(a.ends, "")
+		a.mu.Unlock()
+		how := answers[min(n, len(answers)-1)]
+		if how.header {
+			_ = s.SendHeader(metadata.Pairs("attempt", fmt.Sprint(n)))
+		}
+		end := "answered"
+		select {
+		case <-time.After(how.after):
+		case <-s.Context().Done():
+			end = "canceled"
+		}
+		a.mu.Lock()
+		a.ends[n] = end
+		a.mu.Unlock()
+		if end == "canceled" {
+			return s.Context().Err()
+		}
+		if how.pushback != "" {
+			s.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", how.pushback))
+		}
+		if how.code != codes.OK {
+			return status.Error(how.code, fmt.Sprint("attempt ", n))
+		}
+		all, err := receiveAll(s)
+		if err != nil {
+			return err
+		}
+		return s.SendMsg(bytesOf(fmt.Sprint(all, " by ", n)))
+	}
+}
+
+// hedged is a route whose RPCs are hedged as gRFC A6 says.
+func hedged(delay time.Duration, max int) *xdsresource.Route {
+	route := toC()
+	route.Retry = &xdsresource.RetryPolicy{
+		Codes: xdsresource.NewCodeSet(codes.Unavailable), MaxAttempts: max, Hedging: &xdsresource.Hedging{Delay: delay},
+	}
+	return route
+}
+
+// onTimeout is a route with Envoy's hedge_on_per_try_timeout and no wait for retries.
+func onTimeout(max int) *xdsresource.Route {
+	return retried(xdsresource.RetryPolicy{
+		MaxAttempts: max, PerTryTimeout: time.Second, Hedging: &xdsresource.Hedging{OnPerTryTimeout: true},
+	})
+}
+
+// TestHedging has the rules for hedging, each with its source.
+func TestHedging(t *testing.T) {
+	t.Parallel()
+	ok, fails, fatal := answer{}, answer{code: codes.Unavailable}, answer{code: codes.NotFound}
+	after := func(d time.Duration, a answer) answer { a.after = d; return a }
+	pushback := func(s string) answer { return answer{code: codes.Unavailable, pushback: s} }
+	second := hedged(time.Second, 4)
+	for _, test := range []struct {
+		name    string
+		route   *xdsresource.Route
+		answers []answer
+		timeout time.Duration // of the RPC; 0: none
+		dial    []grpc.DialOption
+		opts    []grpc.CallOption
+		want    codes.Code
+		by      string   // the attempt that the RPC ends with; "": none
+		begins  []string // attempts
+		at      time.Duration
+		streams bool // streaming RPCs only
+	}{
+		{name: `A6: "the original RPC is sent immediately"`, route: second,
+			answers: []answer{after(900*ms, ok)}, by: "0", begins: []string{"0s "}, at: 900 * ms},
+		{name: `A6: "After hedgingDelay has elapsed without a successful response, the second RPC will be issued", up to maxAttempts`, route: second,
+			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2", "3s 3"}, at: 9 * time.Second},
+		{name: `A6: "When a non-error response is received, all outstanding hedged requests are canceled"`, route: second,
+			answers: []answer{hangs, hangs, after(500*ms, ok)}, by: "2", begins: []string{"0s ", "1s 1", "2s 2"}, at: 2500 * ms},
+		{name: `A6: after a non-fatal status "the next hedged request in line is sent immediately"; "subsequent ones will resume at hedgingDelay"`, route: second,
+			answers: []answer{after(200*ms, fails), hangs, after(100*ms, ok)}, by: "2", begins: []string{"0s ", "200ms 1", "1.2s 2"}, at: 1300 * ms},
+		{name: `A6: after any other status "all outstanding RPCs are canceled and the error is returned"`, route: second,
+			answers: []answer{hangs, fatal}, want: codes.NotFound, by: "1", begins: []string{"0s ", "1s 1"}, at: time.Second},
+		{name: `A6: "If all instances of a hedged RPC fail, there are no additional retry attempts"`, route: second,
+			answers: []answer{fails}, want: codes.Unavailable, by: "3", begins: []string{"0s ", "0s 1", "0s 2", "0s 3"}},
+		{name: `A6: a late failure of an early attempt is returned if it is the last`, route: hedged(time.Second, 2),
+			answers: []answer{after(5*time.Second, fails), fails}, want: codes.Unavailable, by: "0", begins: []string{"0s ", "1s 1"}, at: 5 * time.Second},
+		{name: `A6: "If the pushback says not to retry, no further hedged requests will be sent"`, route: second,
+			answers: []answer{pushback("-1")}, want: codes.Unavailable, by: "0", begins: []string{"0s "}},
+		{name: `A6: those that are under way go on after such a pushback`, route: second,
+			answers: []answer{after(3*time.Second, ok), pushback("-1")}, by: "0", begins: []string{"0s ", "1s 1"}, at: 3 * time.Second},
+		{name: `A6: "If the value for pushback is negative or unparseble" it says not to retry`, route: second,
+			answers: []answer{pushback("soon")}, want: codes.Unavailable, by: "0", begins: []string{"0s "}},
+		{name: `A6: "Send next hedged request in n ms. Subsequent hedged requests will resume at n + hedgingDelay"`, route: second,
+			answers: []answer{pushback("5000"), hangs, ok}, by: "2", begins: []string{"0s ", "5s 1", "6s 2"}, at: 6 * time.Second},
+		{name: `A6: "Once a deadline has passed, the operation fails regardless of in-flight RPCs"`, route: second,
+			answers: []answer{hangs}, timeout: 1500 * ms, want: codes.DeadlineExceeded, begins: []string{"0s ", "1s 1"}, at: 1500 * ms},
+		{name: `A6: the deadline holds while nothing is under way`, route: second,
+			answers: []answer{pushback("5000")}, timeout: 1500 * ms, want: codes.DeadlineExceeded, begins: []string{"0s "}, at: 1500 * ms},
+		{name: `A6: a hedgingDelay of 0 sends all at once`, route: hedged(0, 3),
+			answers: []answer{hangs, hangs, after(100*ms, ok)}, by: "2", begins: []string{"0s ", "0s 1", "0s 2"}, at: 100 * ms},
+		{name: `A6, "Limits on Retries and Hedges": the channel's limit`, route: second, dial: []grpc.DialOption{grpc.WithMaxCallAttempts(2)},
+			answers: []answer{after(4*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1"}, at: 4 * time.Second},
+		{name: `A6, "Disabling Retries"`, route: second, dial: []grpc.DialOption{grpc.WithDisableRetry()},
+			answers: []answer{after(4*time.Second, ok), hangs}, by: "0", begins: []string{"0s "}, at: 4 * time.Second},
+		{name: `A6, "Memory Management": an RPC that does not fit the buffer is sent once`, route: second, opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)},
+			answers: []answer{after(4*time.Second, ok), hangs}, by: "0", begins: []string{"0s "}, at: 4 * time.Second},
+		{name: `A6: "An RPC becomes committed" by response headers`, route: second, streams: true,
+			answers: []answer{hangs, {after: 3 * time.Second, code: codes.Unavailable, header: true}}, want: codes.Unavailable, by: "1",
+			begins: []string{"0s ", "1s 1"}, at: 4 * time.Second},
+		{name: `Envoy: "a hedged request should be sent when the per-try timeout is hit", once for each attempt`, route: onTimeout(3),
+			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
+		{name: `Envoy: "The first request to complete successfully will be the one returned"`, route: onTimeout(3),
+			answers: []answer{hangs, after(100*ms, ok)}, by: "1", begins: []string{"0s ", "1s 1"}, at: 1100 * ms},
+		{name: `Envoy: "Before per-try timeout, an error response would be retried"`, route: onTimeout(3),
+			answers: []answer{after(200*ms, fails), ok}, by: "1", begins: []string{"0s ", "200ms 1"}, at: 200 * ms},
+		{name: `Envoy: "or returned to the client if there are no more retries left"`, route: onTimeout(2),
+			answers: []answer{fails}, want: codes.Unavailable, by: "1", begins: []string{"0s ", "0s 1"}},
+		{name: `Envoy: "After per-try timeout, an error response would be discarded"`, route: onTimeout(4),
+			answers: []answer{after(1500*ms, fails), after(1800*ms, ok)}, by: "1", begins: []string{"0s ", "1s 1", "2s 2"}, at: 2800 * ms},
+		{name: `Envoy: an error that triggers no retry is returned`, route: onTimeout(4),
+			answers: []answer{hangs, fatal}, want: codes.NotFound, by: "1", begins: []string{"0s ", "1s 1"}, at: time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachKindInABubble(t, func(t *testing.T, k kind) {
+				if test.streams && k.desc == nil {
+					return // gRPC does not show the response headers of a unary RPC before its end.
+				}
+				seen := new(attempts)
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{test.route}, handle: seen.handle(test.answers), dial: test.dial})
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if test.timeout > 0 {
+					ctx, cancel = context.WithTimeout(ctx, test.timeout)
+				}
+				defer cancel()
+				begin := time.Now()
+				r := w.do(ctx, k, "/s/m", []string{"request"}, test.opts...)
+				if took := time.Since(begin); took.Round(50*ms) != test.at {
+					t.Errorf("ended after %v, want %v", took, test.at)
+				}
+				if status.Code(r.err) != test.want || test.want != codes.OK && test.by != "" && !strings.Contains(r.err.Error(), "attempt "+test.by) {
+					t.Errorf("%v, want %v by %s", r.err, test.want, test.by)
+				}
+				if test.want == codes.OK && (len(r.replies) != 1 || r.replies[0] != "request by "+test.by) {
+					t.Errorf("replies %q, want one by %s", r.replies, test.by)
+				}
+				if len(r.finished) != 1 || status.Code(r.finished[0]) != test.want {
+					t.Errorf("OnFinish got %v, want once %v", r.finished, test.want)
+				}
+				synctest.Wait()
+				seen.mu.Lock()
+				defer seen.mu.Unlock()
+				// Those that are sent at the same time arrive in any order.
+				if got, want := slices.Sorted(slices.Values(seen.begins)), slices.Sorted(slices.Values(test.begins)); !slices.Equal(got, want) {
+					t.Errorf("attempts %q, want %q", got, want)
+				}
+				for n, end := range seen.ends {
+					if fmt.Sprint(n) == test.by && end != "answered" || end == "" {
+						t.Errorf("attempt %d is %q", n, end)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestHedgesOfAStream: gRFC A6, "Hedging Policy": the client's messages go to all attempts; "Memory
+// Management": the RPC is committed to the attempt that was sent most.
+func TestHedgesOfAStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		got := make(chan string, 100)
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: func(n int, s grpc.ServerStream) error {
+			for {
+				m := bytesOf("")
+				if err := s.RecvMsg(m); err != nil {
+					got <- fmt.Sprint(n, " ", err == io.EOF)
+					return s.SendMsg(bytesOf(fmt.Sprint("by ", n)))
+				}
+				got <- fmt.Sprint(n, " ", string(m.GetValue()[:1]))
+			}
+		}})
+		receive := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			var all []string
+			for range len(got) {
+				all = append(all, <-got)
+			}
+			slices.Sort(all)
+			if !slices.Equal(all, want) {
+				t.Errorf("servers got %q, want %q", all, want)
+			}
+		}
+		s, err := w.s.Stream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, w.cc, "/s/m", w.streamer, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(100)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		send := func(text string) {
+			t.Helper()
+			if err := s.SendMsg(bytesOf(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send("a")
+		receive("0 a")
+		time.Sleep(1500 * ms)
+		receive("1 a")
+		send("b")
+		receive("0 b", "1 b")
+		big := strings.Repeat("c", 200)
+		send(big) // commits
+		send("d")
+		synctest.Wait()
+		time.Sleep(time.Minute) // There are no further attempts.
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		m := bytesOf("")
+		if err := s.RecvMsg(m); err != nil || s.RecvMsg(m) != io.EOF {
+			t.Fatal(err)
+		}
+		winner, loser := string(m.GetValue())[3:], "1"
+		if winner == "1" {
+			loser = "0"
+		}
+		want := []string{winner + " c", winner + " d", winner + " true", loser + " false"}
+		slices.Sort(want)
+		receive(want...)
+	})
+}
+
+// TestAStreamThatNobodyReads: the end of its context ends all attempts of a hedged stream.
+func TestAStreamThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	for name, answers := range map[string][]answer{"not answered": {hangs}, "waiting": {{code: codes.Unavailable, pushback: "100000"}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				seen := new(attempts)
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: seen.handle(answers)})
+				ctx, cancel := context.WithCancel(t.Context())
+				s, err := w.s.Stream(ctx, kinds[3].desc, w.cc, "/s/m", w.streamer, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sent := make(chan error)
+				go func() { sent <- s.SendMsg(bytesOf(strings.Repeat("x", 1<<20))) }()
+				time.Sleep(1500 * ms)
+				cancel()
+				<-sent
+				synctest.Wait()
+				if err := s.RecvMsg(bytesOf("")); status.Code(err) != codes.Canceled && status.Code(err) != codes.Unavailable {
+					t.Error(err)
+				}
+				seen.mu.Lock()
+				defer seen.mu.Unlock()
+				if slices.Contains(seen.ends, "") {
+					t.Errorf("attempts ended %q", seen.ends)
+				}
+			})
+		})
+	}
+}
+
+// TestAHedgeThatIsRefused: a limit of the cluster ends the hedges, but not the RPC.
+func TestAHedgeThatIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		answer answer
+		want   string
+	}{
+		{"the first attempt goes on", answer{after: 3 * time.Second}, "request by 0"},
+		{"the first attempt fails", answer{after: 3 * time.Second, code: codes.Unavailable}, "attempt 0"},
+		{"no attempt is left", answer{code: codes.Unavailable}, "attempt 0; not retried: over the limit"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachKindInABubble(t, func(t *testing.T, k kind) {
+				seen := new(attempts)
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: seen.handle([]answer{test.answer})})
+				w.pick = func(ctx context.Context) error {
+					d := decision.FromContext(ctx)
+					if !d.Attempt().Retry {
+						return nil
+					}
+					d.Fail(rpctrace.MaxRetries)
+					return status.Error(codes.Unavailable, "over the limit")
+				}
+				r := w.do(t.Context(), k, "/s/m", []string{"request"})
+				if got := fmt.Sprint(r.replies, r.err); !strings.Contains(got, test.want) {
+					t.Errorf("%s, want %s", got, test.want)
+				}
+				synctest.Wait()
+				if len(seen.begins) != 1 {
+					t.Errorf("attempts %q", seen.begins)
+				}
+			})
+		})
+	}
+}
+
+// TestRetryThrottlingOfHedges: gRFC A6, "Throttling Retry Attempts and Hedged RPCs": "The first outgoing
+// RPC will always be sent, but subsequent hedged RPCs will only be sent if token_count is greater
+// than the threshold".
+func TestRetryThrottlingOfHedges(t *testing.T) {
+	t.Parallel()
+	eachKindInABubble(t, func(t *testing.T, k kind) {
+		seen := new(attempts)
+		fails, ok := answer{code: codes.Unavailable}, answer{}
+		fatal, never := answer{code: codes.NotFound}, answer{code: codes.NotFound, pushback: "-1"}
+		// 4 tokens, of which a hedge needs more than 2; a success gives 1.
+		answers := []answer{fails, fails, fails, fatal, ok, ok, fails, ok, never, never, fails}
+		w := newWorld(t, worldConfig{
+			routes: []*xdsresource.Route{hedged(time.Second, 2)}, handle: seen.handle(answers),
+			vh: xdsresource.VirtualHost{HedgeThrottling: &xdsresource.RetryThrottling{MaxTokens: 4, TokenRatio: 1}},
+		})
+		for i, want := range []struct {
+			attempts int
+			code     codes.Code
+		}{
+			{2, codes.Unavailable}, // 4 tokens: 2 fail; 2 are left
+			{3, codes.Unavailable}, // at the threshold: no hedge; 1
+			{4, codes.NotFound},    // a fatal status does not count
+			{5, codes.OK},          // 2
+			{6, codes.OK},          // 3
+			{7, codes.Unavailable}, // 2: no hedge
+			{8, codes.OK},          // 3
+			{9, codes.NotFound},    // "or that receive a pushback response indicating not to retry"
+			{10, codes.NotFound},   // 1
+			{11, codes.Unavailable},
+		} {
+			r := w.do(t.Context(), k, "/s/m", []string{"request"})
+			synctest.Wait()
+			if status.Code(r.err) != want.code || len(seen.begins) != want.attempts {
+				t.Fatalf("RPC %d: %v and %d attempts, want %v and %d", i, r.err, len(seen.begins), want.code, want.attempts)
+			}
+		}
+	})
+}
+
+// TestTraceOfHedges: an attempt that is given up has ended before the RPC does.
+func TestTraceOfHedges(t *testing.T) {
+	t.Parallel()
+	eachKindInABubble(t, func(t *testing.T, k kind) {
+		seen := new(attempts)
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: seen.handle([]answer{hangs, {code: codes.Unavailable}, {}})})
+		var mu sync.Mutex
+		var log []string
+		add := func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			log = append(log, fmt.Sprintf(format, args...))
+		}
+		ctx := rpctrace.With(t.Context(), &rpctrace.Trace{
+			Retried:      func(r rpctrace.Retry) { add("retry %d, %v, %v", r.Attempt, r.Delay, r.Err) },
+			AttemptEnded: func(a rpctrace.Attempt) { add("attempt %d: %v", a.Number, status.Code(a.Err)) },
+		})
+		if r := w.do(ctx, k, "/s/m", []string{"request"}); r.err != nil {
+			t.Fatal(r.err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(log)
+		want := []string{"attempt 1: Canceled", "attempt 2: Unavailable", "attempt 3: OK", "retry 2, 0s, <nil>", "retry 3, 0s, <nil>"}
+		if !slices.Equal(log, want) {
+			t.Errorf("%q, want %q", log, want)
+		}
+	})
+}
