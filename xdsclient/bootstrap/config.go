@@ -9,6 +9,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -47,6 +48,8 @@ type Config struct {
 	// channels that leave the security of their connections to the control plane (gRFC A29)
 	// are not resolved by DNS.
 	DNSFallbackGiven bool
+	// Overrides are what the client changes in the resources that it receives.
+	Overrides *overlay.Overrides
 
 	fingerprint string
 }
