@@ -211,6 +211,9 @@ func (d clusterDecoder) edsServiceName(pb *clusterpb.Cluster) string {
 func (d clusterDecoder) inline(pb *clusterpb.Cluster, c *Cluster) {
 	at, assignment := faults.Field("load_assignment"), pb.GetLoadAssignment()
 	switch {
+	case assignment == nil && c.Kind == ClusterStatic:
+		// A cluster without endpoints, such as Istio's BlackHoleCluster: RPCs to it fail.
+		c.Inline = &Endpoints{}
 	case assignment == nil:
 		d.fault(at, "must be set in a cluster of type %v", c.Kind)
 		return
