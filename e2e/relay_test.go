@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"net"
 	"testing"
 	"time"
@@ -31,7 +32,9 @@ func directly(t testing.TB, reason string) {
 // startRelay starts a relay before a control plane with these features, and returns its address.
 func startRelay(t testing.TB, server *xdstest.Server, features []string) string {
 	t.Helper()
-	cfg, err := bootstrap.Parse("relay", server.Bootstrap("relay", testutils.ServerFeatures(features...), testutils.Authority(tp2, "", nil)))
+	cfg, err := bootstrap.Parse("relay", server.Bootstrap("relay", testutils.ServerFeatures(features...), testutils.Authority(tp2, "", nil),
+		// A relay passes resources on as it gets them.
+		testutils.TopLevel("overrides", json.RawMessage(`[{"clusters": "*", "circuit_breakers": {"max_requests": 0}}, {"routes": "*", "timeout": "0.000000001s"}]`))))
 	xdstest.NoError(t, err)
 	r, err := relay.New(relay.Options{
 		Bootstrap: cfg,

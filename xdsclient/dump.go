@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"encoding/json"
 	"cmp"
 	"fmt"
 	"iter"
@@ -82,6 +83,9 @@ type Dump struct {
 	// BootstrapSource names where the bootstrap came from, and
 	// BootstrapFingerprint is equal for bootstraps that say the same.
 	BootstrapSource, BootstrapFingerprint string
+	// Overrides is the list overrides of the bootstrap, in JSON; nil without one. The resources
+	// here are as the servers sent them.
+	Overrides json.RawMessage
 	// Targets are the targets of the channels that use the client, in order,
 	// each once. See XDSClient.Attach.
 	Targets []string
@@ -196,6 +200,7 @@ func (c *XDSClient) Dump() *Dump {
 		Node:                 c.config.Node,
 		BootstrapSource:      c.config.Source,
 		BootstrapFingerprint: c.config.Fingerprint(),
+		Overrides:            c.config.Overrides.JSON(),
 		Targets:              c.attached.targets(),
 	}
 	c.list(d)

@@ -43,7 +43,7 @@ func (v Value) OneOf(choices ...string) string {
 	case !v.IsText():
 		return ""
 	case !slices.Contains(choices, text):
-		v.Fault(didYouMean(text, choices), "unknown value %s", faults.Quote(text))
+		v.Fault(DidYouMean(text, choices), "unknown value %s", faults.Quote(text))
 		return ""
 	}
 	return text

@@ -19,8 +19,8 @@ func nearest(word string, choices []string) string {
 	return best
 }
 
-// didYouMean suggests the nearest choice, or else all of them.
-func didYouMean(word string, choices []string) string {
+// DidYouMean suggests the nearest choice, or else all of them, for Value.Fault.
+func DidYouMean(word string, choices []string) string {
 	if choice := nearest(word, choices); choice != "" {
 		return fmt.Sprintf("did you mean %q?", choice)
 	}

@@ -32,7 +32,7 @@ func (v Value) Object(known ...string) Object {
 			Value{key, v.path, v.file}.Fault("", "the name of a field must be text")
 		case len(known) > 0 && !slices.Contains(known, name):
 			if !v.file.lenient {
-				Value{key, v.path, v.file}.Fault(didYouMean(name, known), "unknown field %s", faults.Quote(name))
+				Value{key, v.path, v.file}.Fault(DidYouMean(name, known), "unknown field %s", faults.Quote(name))
 			}
 		case twice:
 			v.field(key, name).Fault("", "expected the key once, found it again")

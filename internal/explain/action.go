@@ -64,6 +64,7 @@ func (e routeExplainer) action() *Action {
 	}
 	a.Filters = e.filters(-1)
 	a.Timeout = e.timeout()
+	a.Changed = changesOf(e.route.Changes)
 	a.Headers = e.headers(e.route.HeadersFor(nil))
 	e.placeHeaders(a.Headers)
 	return a

@@ -5,6 +5,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/overlay"
 )
 
 // RetryLimit bounds the concurrent retries to a cluster: Fixed of them, or Percent of the RPCs
@@ -24,17 +25,30 @@ const (
 	defaultBudgetPercent    = 20
 )
 
+// rpcLimits are the limits of circuit_breakers.
+type rpcLimits struct {
+	requests uint32
+	retries  *RetryLimit
+}
+
 // circuitBreakers decodes the first threshold with priority DEFAULT, the only priority that gRPC
-// has (gRFC A32). Unlike Envoy's, the limit of retries has no default: gRPC has none (gRFC A44).
-func (d clusterDecoder) circuitBreakers(pb *clusterpb.Cluster) (maxRequests uint32, retries *RetryLimit) {
+// has (gRFC A32).
+func (d clusterDecoder) circuitBreakers(pb *clusterpb.Cluster, c *Cluster) {
+	var at *faults.Path
+	var threshold *clusterpb.CircuitBreakers_Thresholds
 	for i, t := range pb.GetCircuitBreakers().GetThresholds() {
-		if t.GetPriority() != corepb.RoutingPriority_DEFAULT {
-			continue
+		if t.GetPriority() == corepb.RoutingPriority_DEFAULT {
+			at, threshold = faults.Field("circuit_breakers").Item("thresholds", i), t
+			break
 		}
-		at := faults.Field("circuit_breakers").Item("thresholds", i)
-		return numberOr(t.GetMaxRequests(), DefaultMaxRequests), d.retryLimit(at, t)
 	}
-	return DefaultMaxRequests, nil
+	limits := overlaid(d.validator, &c.Changes, overlay.CircuitBreakers, threshold, d.threshold(at, threshold), d.threshold)
+	c.MaxRequests, c.Retries = limits.requests, limits.retries
+}
+
+// threshold decodes the limits. Unlike Envoy's, the limit of retries has no default: gRPC has none (gRFC A44).
+func (d clusterDecoder) threshold(at *faults.Path, pb *clusterpb.CircuitBreakers_Thresholds) rpcLimits {
+	return rpcLimits{numberOr(pb.GetMaxRequests(), DefaultMaxRequests), d.retryLimit(at, pb)}
 }
 
 func (d clusterDecoder) retryLimit(at *faults.Path, pb *clusterpb.CircuitBreakers_Thresholds) *RetryLimit {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -92,6 +93,8 @@ type Cluster struct {
 	Load *LoadReporting
 	// Service names the service for telemetry. nil: the Cluster does not.
 	Service *Service
+	// Changes are the settings above that are not as received, but as the bootstrap overrides them.
+	Changes []Change
 	// Ignored lists the entries of load_balancing_policy that were skipped because
 	// this client has no policy of their type. At most 100 entries.
 	Ignored []xdsclient.Ignored
@@ -120,9 +123,12 @@ func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
 		return c
 	}
 	c.Security, c.HTTPConnect = security, httpConnect
-	c.MaxRequests, c.Retries = d.circuitBreakers(pb)
+	d.circuitBreakers(pb, c)
 	policyDecoder{d.validator, c}.cluster(pb)
-	c.Outliers = d.outlierDetection(pb.GetOutlierDetection())
+	d.overlaySubsets(c)
+	outliers := pb.GetOutlierDetection()
+	c.Outliers = overlaid(d.validator, &c.Changes, overlay.OutlierDetection, outliers,
+		d.outlierDetection(faults.Field("outlier_detection"), outliers), d.outlierDetection)
 	c.Sessions = d.sessions(pb)
 	c.Load = d.loadReporting(pb)
 	c.Service = serviceOf(pb)
@@ -205,6 +211,9 @@ func (d clusterDecoder) edsServiceName(pb *clusterpb.Cluster) string {
 func (d clusterDecoder) inline(pb *clusterpb.Cluster, c *Cluster) {
 	at, assignment := faults.Field("load_assignment"), pb.GetLoadAssignment()
 	switch {
+	case assignment == nil && c.Kind == ClusterStatic:
+		// A cluster without endpoints, such as Istio's BlackHoleCluster: RPCs to it fail.
+		c.Inline = &Endpoints{}
 	case assignment == nil:
 		d.fault(at, "must be set in a cluster of type %v", c.Kind)
 		return

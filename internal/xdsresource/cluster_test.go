@@ -241,12 +241,18 @@ func TestClusterWithInlineEndpoints(t *testing.T) {
 			inlineCluster(clusterpb.Cluster_STATIC, assignment(locality("a", 0, 3, host("10.0.0.1")), bare(0, host("10.0.0.2")))),
 			Cluster{Kind: ClusterStatic, Inline: &Endpoints{Name: "blue", Localities: []Locality{
 				{ID: id("a"), Weight: 3, Endpoints: one("10.0.0.1:80")},
+			}}, Ignored: []xdsclient.Ignored{{
+				Path: "load_assignment.endpoints[1].load_balancing_weight", Reason: "is not set, so the locality is not used (gRFC A27)",
+				Severity: xdsclient.SeverityWarning, Places: 1,
 			}}},
 		}, {
 			"STATIC with drops", inlineCluster(clusterpb.Cluster_STATIC, dropping),
 			Cluster{Kind: ClusterStatic, Inline: &Endpoints{
 				Name: "blue", Drops: []Drop{{"spare", Million / 4}}, Localities: []Locality{{Weight: 1, Endpoints: one("10.0.0.1:80")}},
 			}},
+		}, {
+			"STATIC without load_assignment, as Istio's BlackHoleCluster", inlineCluster(clusterpb.Cluster_STATIC, nil),
+			Cluster{Kind: ClusterStatic, Inline: &Endpoints{Name: "blue"}},
 		}, {
 			"STATIC without endpoints", inlineCluster(clusterpb.Cluster_STATIC, assignment()),
 			Cluster{Kind: ClusterStatic, Inline: &Endpoints{Name: "blue", Localities: []Locality{}}},
@@ -316,7 +322,6 @@ func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
 		return inlineCluster(strict, assignment(bare(0, host("a.test"))), func(c *clusterpb.Cluster) { c.DnsRefreshRate = d })
 	}
 	checkAllFaults(t, ClusterType, []faultTest{
-		{"STATIC without load_assignment", inlineCluster(static, nil), []fault{{"load_assignment", "must be set in a cluster of type STATIC"}}},
 		{"STRICT_DNS without load_assignment", inlineCluster(strict, nil), []fault{{"load_assignment", "must be set in a cluster of type STRICT_DNS"}}},
 		{"LOGICAL_DNS without load_assignment", inlineCluster(logical, nil), []fault{{"load_assignment", "must be set in a cluster of type LOGICAL_DNS"}}},
 		{"STATIC with a host name", inlineCluster(static, assignment(bare(0, host("a.test")))), []fault{{socket + ".address", `"a.test" ` + noName}}},

@@ -25,6 +25,8 @@ type validator struct {
 	loads *load.Store
 	// bootstrap has the certificate providers. nil: their names are not checked.
 	bootstrap *bootstrap.Config
+	// overlay is what the bootstrap changes in the resource.
+	overlay overlaying
 	// strings has the strings that intern keeps.
 	strings map[string]string
 }
@@ -57,6 +59,7 @@ func decode[M proto.Message, T any](
 	if name == "" {
 		v.fault(faults.Field(nameField), "must not be empty")
 	}
+	v.overlay.find(o.Bootstrap, typeURL, name)
 	value := build(v, pb)
 	if err := v.err(); err != nil {
 		return name, nil, err

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -114,7 +115,7 @@ func TestDecodeReturnsTheNameOfAResourceWithFaults(t *testing.T) {
 		{ListenerType, &listenerpb.Listener{Name: "n"}, &listenerpb.Listener{}, "name"},
 		{RouteConfigurationType, &routepb.RouteConfiguration{Name: "n", VirtualHosts: []*routepb.VirtualHost{{}}}, &routepb.RouteConfiguration{}, "name"},
 		{ClusterType, &clusterpb.Cluster{Name: "n"}, &clusterpb.Cluster{}, "name"},
-		{EndpointsType, &endpointpb.ClusterLoadAssignment{ClusterName: "n", Endpoints: []*endpointpb.LocalityLbEndpoints{{}}},
+		{EndpointsType, &endpointpb.ClusterLoadAssignment{ClusterName: "n", Endpoints: []*endpointpb.LocalityLbEndpoints{{Priority: 1, LoadBalancingWeight: wrapperspb.UInt32(1)}}},
 			&endpointpb.ClusterLoadAssignment{}, "cluster_name"},
 	} {
 		xdstest.Parallel(t, tc.rt.Name, func(t *testing.T) {

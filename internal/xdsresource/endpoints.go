@@ -30,6 +30,8 @@ type Endpoints struct {
 	// Drops are the shares of RPCs to fail. Each applies to the RPCs that those before
 	// it let pass.
 	Drops []Drop
+	// Ignored lists the localities that are left out as they have no weight. At most 100 entries.
+	Ignored []xdsclient.Ignored
 }
 
 // LocalityID identifies a locality.
@@ -109,7 +111,9 @@ func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (string, an
 }
 
 func endpointsOf(v *validator, pb *endpointpb.ClusterLoadAssignment) *Endpoints {
-	return assignmentOf(v, nil, pb, ClusterEDS)
+	e := assignmentOf(v, nil, pb, ClusterEDS)
+	e.Ignored = v.ignored.list()
+	return e
 }
 
 // assignmentOf decodes the ClusterLoadAssignment of a cluster of the given type.
@@ -165,17 +169,17 @@ func hasWeight(pb *endpointpb.LocalityLbEndpoints) bool { return pb.GetLoadBalan
 func (d *endpointDecoder) add(i int, pb *endpointpb.LocalityLbEndpoints) {
 	at := d.at.Item("endpoints", i)
 	weight, priority := pb.GetLoadBalancingWeight().GetValue(), pb.GetPriority()
-	named := pb.GetLocality() != nil || d.kind != ClusterEDS
-	if !named {
-		d.fault(at.Field("locality"), "must be set")
-	}
 	if weight == 0 && !d.weightless {
-		return // The locality is not used, and so not validated (gRFC A27).
+		// The locality is not used, and so not validated (gRFC A27).
+		if !hasWeight(pb) && len(pb.GetLbEndpoints()) > 0 {
+			d.warn(at.Field("load_balancing_weight"), "is not set, so the locality is not used (gRFC A27)")
+		}
+		return
 	}
 	d.checkWeight(at, priority, weight)
 	id := d.localityID(pb.GetLocality())
 	key := localityKey{id, priority}
-	if first, taken := d.ids[key]; taken && named {
+	if first, taken := d.ids[key]; taken {
 		d.fault(at.Field("locality"), "is the same as that of endpoints[%d], in the same priority %d", first, priority)
 	} else {
 		d.ids[key] = i

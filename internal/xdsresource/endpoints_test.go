@@ -55,6 +55,8 @@ func TestEndpoints(t *testing.T) {
 	one := func(h string) []Endpoint { return []Endpoint{{Address: h + ":80", Weight: 1}} }
 	unweighted := locality("none", 0, 0, host("9.9.9.9"))
 	unweighted.LoadBalancingWeight = nil
+	nameless := locality("", 0, 1, host("1"))
+	nameless.Locality = nil
 	for _, tc := range []struct {
 		given    string
 		resource *endpointpb.ClusterLoadAssignment
@@ -89,14 +91,25 @@ func TestEndpoints(t *testing.T) {
 				{ID: id("d"), Priority: 1, Weight: 1, Endpoints: one("2")},
 			},
 		}, {
+			"a locality without a name, as Istio, Kuma, Consul and Envoy Gateway send it",
+			assignment(nameless, locality("a", 0, 1, host("2"))),
+			[]Locality{{Weight: 1, Endpoints: one("1")}, {ID: id("a"), Weight: 1, Endpoints: one("2")}},
+		}, {
 			"an empty locality beside another of its priority",
 			assignment(locality("a", 0, 1), locality("b", 0, 1, host("1"))),
 			[]Locality{{ID: id("b"), Weight: 1, Endpoints: one("1")}},
 		},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			want := &Endpoints{Name: "svc", Localities: tc.want}
-			xdstest.Equal(t, "Endpoints", want, mustDecode[Endpoints](t, EndpointsType, tc.resource))
+			got := mustDecode[Endpoints](t, EndpointsType, tc.resource)
+			for _, i := range got.Ignored { // A locality that is left out is reported.
+				xdstest.Equal(t, "Ignored", "warning endpoints[0].load_balancing_weight: is not set, so the locality is not used (gRFC A27)", i.Severity.String()+" "+i.String())
+			}
+			if reported := len(got.Ignored) > 0; reported != slices.Contains(tc.resource.Endpoints, unweighted) {
+				t.Errorf("ignored: %v", got.Ignored)
+			}
+			got.Ignored = nil
+			xdstest.Equal(t, "Endpoints", &Endpoints{Name: "svc", Localities: tc.want}, got)
 		})
 	}
 }
@@ -145,7 +158,7 @@ func TestEndpointsFaults(t *testing.T) {
 	checkAllFaults(t, EndpointsType, []faultTest{
 		{
 			"localities without an ID", assignment(nowhere, nowhere, nowhereUnweighted),
-			[]fault{{"endpoints[0].locality", "must be set"}, {"endpoints[1].locality", "must be set"}, {"endpoints[2].locality", "must be set"}},
+			[]fault{{"endpoints[1].locality", "is the same as that of endpoints[0], in the same priority 0"}},
 		}, {
 			"one locality twice in a priority", assignment(locality("a", 0, 1), locality("b", 0, 1), locality("a", 0, 1)),
 			[]fault{{"endpoints[2].locality", "is the same as that of endpoints[0], in the same priority 0"}},

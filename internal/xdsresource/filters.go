@@ -74,9 +74,19 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 	config := pb.GetTypedConfig()
 	typeURL, ok := c.configType(at.Field("typed_config"), pb.GetName(), config)
 	filter := c.side.filter(typeURL)
-	if ok && filter == nil && pb.GetIsOptional() {
-		c.ignore(at, "filter %s: this %s has no filter for type %s; is_optional is set", faults.Quote(pb.GetName()), c.side, faults.Quote(typeURL))
-		return
+	if ok && filter == nil {
+		why := ""
+		switch {
+		case pb.GetIsOptional():
+			why = "is_optional is set"
+		case pb.GetDisabled() && config != nil:
+			// An override that enables it has a type that is unknown, too, and is rejected.
+			why = "disabled is set"
+		}
+		if why != "" {
+			c.ignore(at, "filter %s: this %s has no filter for type %s; %s", faults.Quote(pb.GetName()), c.side, faults.Quote(typeURL), why)
+			return
+		}
 	}
 	c.checkNotTerminal()
 	c.last, c.lastUnknown = at, true

@@ -119,13 +119,15 @@ type Unroutable struct {
 
 // forwarding decodes a RouteAction. It reports false if the route is ignored.
 func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, route *Route) bool {
-	route.MaxStreamDuration = d.maxStreamDuration(at.Field("max_stream_duration"), pb.GetMaxStreamDuration())
+	route.MaxStreamDuration = d.overlaidTimeout(at, pb.GetMaxStreamDuration(), &route.Changes)
 	route.HashPolicies = d.hashPolicies(at, pb.GetHashPolicy())
 	route.Mirrors = d.mirrors(at, pb.GetRequestMirrorPolicies(), d.host.mirrors)
 	route.Rewrite = d.rewrite(at, pb)
 	route.Retry = d.host.retry
 	if retry := pb.GetRetryPolicy(); retry != nil {
-		route.Retry = d.retryPolicy(at.Field("retry_policy"), retry)
+		route.Retry = d.overlaidRetry(at, retry, &route.Changes)
+	} else if len(d.host.changes) > 0 {
+		route.Changes = append(route.Changes, d.host.changes...)
 	}
 	if hedge := cmp.Or(pb.GetHedgePolicy(), d.host.hedge); hedge.GetHedgeOnPerTryTimeout() {
 		route.Retry = route.Retry.hedgedOnTimeout()

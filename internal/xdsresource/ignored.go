@@ -65,6 +65,8 @@ func ignoredIn(resource *anypb.Any, value any) []xdsclient.Ignored {
 		list = append(list, value.Ignored...)
 	case *Cluster:
 		list = append(list, value.Ignored...)
+	case *Endpoints:
+		list = append(list, value.Ignored...)
 	}
 	sortIgnored(list)
 	return list
@@ -226,7 +228,7 @@ func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
 		typeURL = wrapped
 	}
 	if filter, ok := httpfilter.Get(typeURL).(interface{ Inert() string }); ok {
-		w.ignored.add(at, xdsclient.SeverityInfo, "", filter.Inert())
+		w.ignored.add(at, xdsclient.SeverityInfo, filter.Inert(), filter.Inert())
 		return
 	}
 	if _, listed := usedFields[a.MessageName()]; !listed {

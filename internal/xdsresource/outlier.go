@@ -65,11 +65,10 @@ type FailurePercentageEjection struct {
 
 // outlierDetection decodes outlier_detection (gRFC A50, "xDS Integration"). It
 // returns nil if that is not set or has no algorithm in use that gRPC knows.
-func (d clusterDecoder) outlierDetection(pb *clusterpb.OutlierDetection) *OutlierDetection {
+func (d clusterDecoder) outlierDetection(at *faults.Path, pb *clusterpb.OutlierDetection) *OutlierDetection {
 	if pb == nil {
 		return nil
 	}
-	at := faults.Field("outlier_detection")
 	o := &OutlierDetection{
 		Interval:           d.durationOr(at.Field("interval"), pb.GetInterval(), 10*time.Second),
 		BaseEjectionTime:   d.durationOr(at.Field("base_ejection_time"), pb.GetBaseEjectionTime(), 30*time.Second),

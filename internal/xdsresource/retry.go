@@ -131,6 +131,9 @@ var retryConditions = map[string]codes.Code{
 // retryPolicy decodes a retry_policy. It returns nil if no condition in it is one that gRPC can
 // retry on, and it has no timeout for attempts.
 func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *RetryPolicy {
+	if pb == nil {
+		return nil
+	}
 	p := &RetryPolicy{
 		MaxAttempts: 2, BaseBackoff: defaultBaseBackoff, MaxBackoff: maxBackoffFactor * defaultBaseBackoff,
 		PerTryTimeout:     d.duration(at.Field("per_try_timeout"), pb.GetPerTryTimeout()),

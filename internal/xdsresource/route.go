@@ -79,6 +79,8 @@ type Route struct {
 	Headers *HeaderMutations
 	// Overrides is Route.typed_per_filter_config.
 	Overrides FilterOverrides
+	// Changes are the settings above that are not as received, but as the bootstrap overrides them.
+	Changes []Change
 }
 
 func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
@@ -104,7 +106,9 @@ func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *Ro
 	case provenance.Same(typeurl.RouteConfiguration, raw, resource.GetValue()):
 		return last
 	}
-	return last.patch(newValidator(o), raw, resource.GetValue())
+	v := newValidator(o)
+	v.overlay.find(o.Bootstrap, typeurl.RouteConfiguration, last.Name)
+	return last.patch(v, raw, resource.GetValue())
 }
 
 func routeConfigurationOf(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
@@ -155,6 +159,7 @@ type defaults struct {
 	headers *HeaderMutations
 	mirrors []Mirror
 	retry   *RetryPolicy
+	changes []Change // of retry
 	hedge   *routepb.HedgePolicy
 }
 
@@ -222,9 +227,7 @@ func (d *routeDecoder) enter(at *faults.Path, pb *routepb.VirtualHost) {
 		mirrors: d.mirrors(at, pb.GetRequestMirrorPolicies(), d.all.mirrors),
 		hedge:   pb.GetHedgePolicy(),
 	}
-	if retry := pb.GetRetryPolicy(); retry != nil {
-		d.host.retry = d.retryPolicy(at.Field("retry_policy"), retry)
-	}
+	d.host.retry = d.overlaidRetry(at, pb.GetRetryPolicy(), &d.host.changes)
 }
 
 func (d *routeDecoder) checkDomains(at *faults.Path, i int, domains []string) {

@@ -203,7 +203,8 @@ const render = {
         h("p.meta", null, c.cluster && ["cluster ", name(c.cluster), " · "], "bootstrap ", name(c.bootstrap))),
       h("p.small", null, "For ", names(c.targets), c.more && ` and ${c.more} more`),
       h("p.small", null, "Resources: ", c.states.map((s, i) => [i > 0 && " ", badge(s.name), ` ${number(s.n)}`])),
-      h("ul.plain.small", null, c.servers.map(server)));
+      h("ul.plain.small", null, c.servers.map(server), (c.overrides ?? []).map((o, i) => item("Changed here", `overrides[${i}] `, h("code", null, o))),
+        hidden(c.more_overrides, "override")));
     show(body, empty(list, "The process has no xDS client: no channel is in use."), h("ul.plain", null, list.items.map(client)), pager("clients", list));
   },
 
@@ -491,8 +492,14 @@ function actionList(a) {
     a.timeout && item("timeout", a.timeout.value, level(a.timeout.level), at(a.timeout.at), notActedOn(a.timeout.ignored)),
     a.retry && item("retry", `${a.retry.max_attempts} attempts on ${(a.retry.on ?? []).join(", ")}; backoff ${a.retry.base_backoff} to ${a.retry.max_backoff}`,
       level(a.retry.level), at(a.retry.at), notActedOn(a.retry.ignored)),
+    (a.changed ?? []).map(changeLine),
     (a.hash_policies ?? []).map(p => item("hash", p.of, p.value && ` = ${p.value}`, p.reason && ` (${p.reason})`)),
     rewriteLine("path", a.path), rewriteLine("authority", a.authority), (a.headers ?? []).map(headerLine));
+}
+
+// changeLine is a setting that the bootstrap overrides.
+function changeLine(c) {
+  return item("changed here", `${c.setting}: received `, h("code", null, json(c.received)), ", in use ", h("code", null, json(c.used)), level(c.by.join(", ")));
 }
 
 function destinationLine(label, d) {
@@ -519,6 +526,7 @@ function clusterLine(c, left) {
     h("span.meta", null, " ", c.type, " ", c.reason), at(c.at), error(c.error), resourceLine(c.resource),
     s && h("p.meta", null, settings.filter(Boolean).join(" · ")),
     (s?.ignored ?? []).map(notActedOn),
+    c.changed && h("ul.fields", null, c.changed.map(changeLine)),
     a && [resourceLine(a.resource), h("p.meta", null, a.reason), (a.drops ?? []).map(d => h("p.meta", null, `drops ${percent(d.percent)} (${d.category})`)),
       h("ul.fields", null, (a.priorities ?? []).map(priorityLine), hidden(left, "endpoint"))]);
 }

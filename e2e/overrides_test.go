@@ -1,0 +1,286 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// dialOverriding opens a channel to the target whose bootstrap has the overrides.
+func (m *mesh) dialOverriding(target, overrides string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
+	m.t.Helper()
+	return dialWith(m.t, target, m.bootstrap(append(opts, testutils.TopLevel("overrides", json.RawMessage(overrides)))...))
+}
+
+// failEveryOther makes a backend fail every second RPC, beginning with the first.
+func failEveryOther(b *testutils.Backend) {
+	var n atomic.Int32
+	b.SetBehaviour(func(context.Context, testutils.RPC) error {
+		if n.Add(1)%2 == 1 {
+			return testutils.TrailersOnly(status.Error(codes.Unavailable, "again"))
+		}
+		return nil
+	})
+}
+
+// untilTheEnd is the behaviour of a backend that does not answer.
+func untilTheEnd(ctx context.Context, _ testutils.RPC) error {
+	<-ctx.Done()
+	return nil
+}
+
+func TestOverriddenTimeout(t *testing.T) {
+	t.Parallel()
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	route := toCluster("b")
+	route.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(time.Hour)}
+	m.serveRoutes([]*routepb.Route{route}, backend)
+	cc := m.dialOverriding("xds:///"+service, `[{"routes": "*.example.com", "timeout": "0.2s"}]`)
+	mustReach(t, cc, unary, backend)
+	backend.SetBehaviour(untilTheEnd)
+	eachKind(t, func(t *testing.T, k kind) {
+		checkStatus(t, callFor(testutils.Context(t), cc, k).err, codes.DeadlineExceeded)
+	})
+}
+
+func TestOverriddenRetries(t *testing.T) {
+	t.Parallel()
+	policy := &routepb.RetryPolicy{RetryOn: "unavailable"}
+	for name, test := range map[string]struct {
+		received  *routepb.RetryPolicy
+		overrides string
+		code      codes.Code
+	}{
+		"added":   {nil, `[{"routes": "echo*", "retry_policy": {"retry_on": "unavailable", "retry_back_off": {"base_interval": "0.001s"}}}]`, codes.OK},
+		"changed": {policy, `[{"routes": "echo*", "retry_policy": {"retry_on": "internal"}}]`, codes.Unavailable},
+		"removed": {policy, `[{"routes": "echo*", "retry_policy": null}]`, codes.Unavailable},
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			m, backend := newMesh(t), testutils.StartBackend(t, "b")
+			route := toCluster("b")
+			route.GetRoute().RetryPolicy = test.received
+			m.serveRoutes([]*routepb.Route{route}, backend)
+			cc := m.dialOverriding("xds:///"+service, test.overrides)
+			mustReach(t, cc, unary, backend)
+			eachKind(t, func(t *testing.T, k kind) {
+				failEveryOther(backend)
+				if r := callFor(testutils.Context(t), cc, k); status.Code(r.err) != test.code {
+					t.Errorf("%v, want code %v", r.err, test.code)
+				}
+			})
+		})
+	}
+}
+
+// A backend that fails is ejected where the client says so, and only there.
+func TestOverriddenOutlierDetection(t *testing.T) {
+	t.Parallel()
+	const eject = `{"consecutive_5xx": 1, "max_ejection_percent": 50, "base_ejection_time": "3600s", "max_ejection_time": "3600s"}`
+	detection := &clusterpb.OutlierDetection{
+		Consecutive_5Xx: wrapperspb.UInt32(1), MaxEjectionPercent: wrapperspb.UInt32(50),
+		BaseEjectionTime: durationpb.New(time.Hour), MaxEjectionTime: durationpb.New(time.Hour),
+	}
+	for name, test := range map[string]struct {
+		received  *clusterpb.OutlierDetection
+		overrides string
+		ejected   bool
+	}{
+		"on":  {nil, `[{"clusters": "outliers", "outlier_detection": ` + eject + `}]`, true},
+		"off": {detection, `[{"clusters": "outliers", "outlier_detection": null}]`, false},
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			m, good, bad := newMesh(t), testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad")
+			cluster := xdsmsg.EDSCluster("outliers", "")
+			cluster.OutlierDetection = test.received
+			m.set(append(chain(service, xdsmsg.PrefixRoute("", "outliers")), cluster, xdsmsg.SimpleEndpoints("outliers", good.Addr(), bad.Addr()))...)
+			cc, ctx := m.dialOverriding("xds:///"+service, test.overrides), testutils.Context(t)
+			untilReached(t, cc, good)
+			untilReached(t, cc, bad)
+			bad.Fail(status.Error(codes.Unavailable, "broken"))
+			untilFailed(t, cc, "broken")
+			// Round robin goes to both in turn, unless one is ejected: 20 successes in a row.
+			row := 0
+			for i := 0; row < 20 && (test.ejected || i < 400); i++ {
+				row++
+				if _, err := call(ctx, cc, unary, grpc.WaitForReady(true)); err != nil {
+					row = 0
+				}
+				if ctx.Err() != nil {
+					t.Fatal("the backend was never ejected")
+				}
+			}
+			if !test.ejected && row == 20 {
+				t.Error("the backend was ejected")
+			}
+		})
+	}
+}
+
+func TestOverriddenMaxRequests(t *testing.T) {
+	t.Parallel()
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	cluster := "overridden-requests-" + protocol
+	m.serve(service, cluster, backend)
+	cc := m.dialOverriding("xds:///"+service, `[{"clusters": "overridden-*", "circuit_breakers": {"max_requests": 1}}]`)
+	mustReach(t, cc, unary, backend)
+	s, err := openStream(testutils.Context(t), cc, grpc.WaitForReady(true))
+	xdstest.NoError(t, err)
+	mustFail(t, cc, cluster, "max_requests")
+	end(t, s)
+	until(t, cc, "succeeded", func(_ string, err error) bool { return err == nil })
+}
+
+func TestOverriddenSubsetSize(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.serve(service, "subset", backends(t, "a", "b", "c", "d")...)
+	cc := m.dialOverriding("xds:///"+service, `[{"clusters": "subset", "subset_size": 1}]`)
+	only := backendFor(testutils.Context(t), t, cc, unary)
+	for range 40 {
+		if got := backendFor(testutils.Context(t), t, cc, unary); got != only {
+			t.Fatalf("RPCs go to %s and %s, want one backend", only, got)
+		}
+	}
+}
+
+// Given overrides, then the server gets the ACK of what it sent and the client status has that; an
+// override that does not fit a new version leaves its setting as received; and a version that is
+// invalid is rejected although an override would replace what is wrong.
+func TestOverridesAreNotTheServers(t *testing.T) {
+	t.Parallel()
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	const name = "unseen.example.com" // by which this client is found
+	routes := func(policy *routepb.RetryPolicy) *routepb.RouteConfiguration {
+		route := toCluster("unseen")
+		route.GetRoute().RetryPolicy = policy
+		return xdsmsg.RouteConfig(name, "*", route)
+	}
+	backoff := func(base time.Duration) *routepb.RetryPolicy {
+		return &routepb.RetryPolicy{RetryOn: "internal", RetryBackOff: &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(base)}}
+	}
+	m.set(append(clusterOf("unseen", backend), xdsmsg.DefaultListener(name, name), routes(backoff(time.Millisecond)))...)
+	cc := m.dialOverriding("xds:///"+name, `[{"routes": "*", "retry_policy": {"retry_on": "unavailable", "retry_back_off": {"max_interval": "1s"}}}]`)
+	mustReach(t, cc, unary, backend)
+	m.MustWait(testutils.Context(t), t, xdstest.ACKOf(xdsmsg.RouteType))
+	failEveryOther(backend)
+	mustReach(t, cc, unary, backend)
+
+	held := func() *xdsclient.ResourceDump {
+		for _, c := range xdsclient.Clients() {
+			d := c.Dump()
+			if d.Node.GetId() != t.Name() {
+				continue // that of a relay
+			}
+			for i := range d.Resources {
+				if r := &d.Resources[i]; r.Name == name && r.TypeURL == xdsmsg.RouteType && r.Cached() {
+					return r
+				}
+			}
+		}
+		return nil
+	}
+	r := held()
+	if r == nil {
+		t.Fatal("no client has the routes")
+	}
+	if want := xdsmsg.Any(routes(backoff(time.Millisecond))); !proto.Equal(r.Any(), want) {
+		t.Errorf("the client says that it has %v, want what was sent, %v", r.Any(), want)
+	}
+
+	m.set(routes(backoff(time.Minute))) // above max_interval of the override
+	untilFailed(t, cc, "again")
+	if got := held().Ignored(); !slices.ContainsFunc(got, func(i xdsclient.Ignored) bool {
+		return i.Path == "overrides[0].retry_policy.retry_back_off.max_interval" && i.Severity == xdsclient.SeverityWarning
+	}) {
+		t.Errorf("ignored %v, want the override", got)
+	}
+
+	invalid := backoff(time.Millisecond)
+	invalid.NumRetries = wrapperspb.UInt32(0)
+	m.set(routes(invalid))
+	m.MustWait(testutils.Context(t), t, xdstest.NACKOf(xdsmsg.RouteType))
+}
+
+// xRFC TP2: overrides are for a name, whichever variant the client uses.
+func TestOverridesOfVariants(t *testing.T) {
+	t.Parallel()
+	m := newVariantMesh(t)
+	m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes))
+	for _, v := range []string{"a", "b"} {
+		b := testutils.StartBackend(t, v)
+		failEveryOther(b)
+		m.set(clusterOf(v, b)...)
+		m.SetVariant(t, map[string]string{"env": v}, routesTo(tp2Routes, v))
+	}
+	use := func(env string) {
+		c := constrain(t, xdsmsg.RouteType, is("env", env))
+		m.SetDPDS(t, dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return c, nil })
+	}
+	use("a")
+	cc := m.dialOverriding(tp2Target,
+		`[{"routes": "xdstp://`+tp2+`/envoy.config.route.v3.RouteConfiguration/*", "retry_policy": {"retry_on": "unavailable", "num_retries": 3, "retry_back_off": {"base_interval": "0.001s"}}}]`, withDPDS())
+	for _, v := range []string{"a", "b"} {
+		use(v)
+		until(t, cc, "reached "+v, func(id string, err error) bool {
+			if err != nil {
+				t.Fatalf("an RPC was not retried: %v", err)
+			}
+			return id == v
+		}, grpc.WaitForReady(true))
+	}
+}
+
+// The example of docs/overrides.md works, and explanations say what that page says.
+func TestManualOfOverrides(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../docs/overrides.md")
+	xdstest.NoError(t, err)
+	_, rest, _ := strings.Cut(string(doc), "```json\n")
+	example, rest, _ := strings.Cut(rest, "```")
+	var bootstrap struct{ Overrides json.RawMessage }
+	xdstest.NoError(t, json.Unmarshal([]byte(example), &bootstrap))
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	const cluster = "outbound|7070||orders.shop.svc.cluster.local"
+	limited := xdsmsg.EDSCluster(cluster, "")
+	limited.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{{MaxRequests: wrapperspb.UInt32(1000)}}}
+	const target = "overrides.example.com"
+	m.set(xdsmsg.DefaultListener(target, service), xdsmsg.RouteConfig(service, "*", xdsmsg.PrefixRoute("", cluster)), limited, xdsmsg.SimpleEndpoints(cluster, backend.Addr()))
+	cc := m.dialOverriding("xds:///"+target, string(bootstrap.Overrides))
+	mustReach(t, cc, unary, backend)
+	e, err := dynxds.Explain(testutils.Context(t), "xds:///"+target, unaryMethod, nil)
+	xdstest.NoError(t, err)
+	text := e.Text()
+	shown := 0
+	for line := range strings.SplitSeq(rest, "\n") {
+		if strings.Contains(line, " by overrides[") {
+			if shown++; !strings.Contains(text, line+"\n") {
+				t.Errorf("the page has %q, and the explanation is\n%s", line, text)
+			}
+		}
+	}
+	if shown != 4 {
+		t.Errorf("the page shows %d changes, want 4", shown)
+	}
+}

@@ -1,0 +1,159 @@
+package xdsresource
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_stats/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	_ "github.com/dynxds/dynxds/httpfilter/builtin"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+var updateControlPlanes = flag.Bool("update", false, "write the outcomes to testdata/controlplanes")
+
+// controlPlaneCase is a resource as a control plane writes it, and what becomes of it.
+type controlPlaneCase struct {
+	Name string `json:"name"`
+	// Source is where the control plane's own code or tests have it. The resource is transcribed.
+	Source string `json:"source"`
+	// Providers says that the bootstrap has the certificate provider "default".
+	Providers bool            `json:"providers,omitempty"`
+	Resource  json.RawMessage `json:"resource"`
+	// Refused is why the resource is rejected. Empty: it is accepted, and what this client does not
+	// act on is in Ignored, with its severity.
+	Refused []string `json:"refused,omitempty"`
+	Ignored []string `json:"ignored,omitempty"`
+}
+
+// Istio, Kuma, Consul, Envoy Gateway and Traffic Director: what they send is accepted, with the
+// fields that a gRPC client cannot act on reported; what asks for security that this client cannot
+// give, or would send RPCs elsewhere, is refused with the reason (docs/control-planes.md).
+func TestWhatControlPlanesSend(t *testing.T) {
+	files, err := filepath.Glob("testdata/controlplanes/*.json")
+	xdstest.NoError(t, err)
+	if len(files) < 6 {
+		t.Fatalf("found %d files", len(files))
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		xdstest.NoError(t, err)
+		var cases []controlPlaneCase
+		xdstest.NoError(t, json.Unmarshal(text, &cases))
+		for i := range cases {
+			c := &cases[i]
+			refused, ignored := outcomeOf(t, c)
+			if *updateControlPlanes {
+				c.Refused, c.Ignored = refused, ignored
+				continue
+			}
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".json")+": "+c.Name, func(t *testing.T) {
+				xdstest.Equal(t, "refused", c.Refused, refused)
+				xdstest.Equal(t, "ignored", c.Ignored, ignored)
+			})
+		}
+		if *updateControlPlanes {
+			writeCases(t, file, cases)
+		}
+	}
+}
+
+// outcomeOf decodes a resource.
+func outcomeOf(t *testing.T, c *controlPlaneCase) (refused, ignored []string) {
+	t.Helper()
+	resource := new(anypb.Any)
+	if err := (protojson.UnmarshalOptions{Resolver: anyType{protoregistry.GlobalTypes}}).Unmarshal(c.Resource, resource); err != nil {
+		t.Fatalf("%s: %v", c.Name, err)
+	}
+	providers := `{}`
+	if c.Providers {
+		providers = `{"default": {"plugin_name": "file_watcher", "config": {"certificate_file": "a", "private_key_file": "b", "ca_certificate_file": "c"}}}`
+	}
+	config, err := bootstrap.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}]}], "certificate_providers": `+providers+`}`))
+	xdstest.NoError(t, err)
+	for _, rt := range []*xdsclient.ResourceType{ListenerType, RouteConfigurationType, ClusterType, EndpointsType} {
+		if rt.TypeURL != resource.GetTypeUrl() {
+			continue
+		}
+		name, value, err := rt.Decode(resource, xdsclient.DecodeOptions{Bootstrap: config})
+		if name == "" {
+			t.Errorf("%s has no name", c.Name)
+		}
+		if err != nil {
+			var found *Faults
+			if !errors.As(err, &found) {
+				t.Errorf("%s: %v", c.Name, err)
+			}
+			for _, f := range found.List {
+				refused = append(refused, f.String())
+			}
+			return refused, nil
+		}
+		for _, i := range rt.Ignored(resource, value) {
+			ignored = append(ignored, i.Severity.String()+" "+i.String())
+		}
+		return nil, ignored
+	}
+	t.Fatalf("%s: %s is no resource type", c.Name, typeurl.Name(resource.GetTypeUrl()))
+	return nil, nil
+}
+
+// writeCases writes cases with a resource to a line.
+func writeCases(t *testing.T, file string, cases []controlPlaneCase) {
+	t.Helper()
+	var b bytes.Buffer
+	for i, c := range cases {
+		b.WriteString(map[bool]string{true: "[\n", false: ",\n"}[i == 0])
+		text, err := json.MarshalIndent(c, "", " ")
+		xdstest.NoError(t, err)
+		var resource bytes.Buffer
+		xdstest.NoError(t, json.Compact(&resource, c.Resource))
+		before, _, _ := bytes.Cut(text, []byte(`"resource": `))
+		_, after, _ := bytes.Cut(text, []byte("\n }"))
+		b.Write(before)
+		b.WriteString(`"resource": ` + resource.String())
+		b.Write(after)
+	}
+	b.WriteString("\n]\n")
+	xdstest.NoError(t, os.WriteFile(file, b.Bytes(), 0o644))
+}
+
+// anyType resolves every type: one that is not linked is a message without fields.
+type anyType struct{ *protoregistry.Types }
+
+func (r anyType) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+	if known, err := r.Types.FindMessageByURL(url); err == nil {
+		return known, nil
+	}
+	full := protoreflect.FullName(typeurl.Name(url))
+	pkg, name, file := string(full.Parent()), string(full.Name()), string(full)
+	d, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
+		Name: &file, Package: &pkg, MessageType: []*descriptorpb.DescriptorProto{{Name: &name}},
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return dynamicpb.NewMessageType(d.Messages().Get(0)), nil
+}
