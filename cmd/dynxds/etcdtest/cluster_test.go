@@ -159,9 +159,17 @@ func (c *cluster) open(prefix string) *store.Store {
 // put writes a key, as etcdctl does, and returns the revision.
 func (c *cluster) put(key, text string) int64 {
 	c.t.Helper()
-	response, err := c.client.Put(testutils.Context(c.t), key, text)
-	xdstest.NoError(c.t, err)
-	return response.Header.Revision
+	ctx := testutils.Context(c.t)
+	for {
+		response, err := c.client.Put(ctx, key, text)
+		if err == nil {
+			return response.Header.Revision
+		}
+		// Its client does not repeat a request that a member may have carried out before it died.
+		if ctx.Err() != nil {
+			c.t.Fatal(err)
+		}
+	}
 }
 
 func (c *cluster) delete(key string) {
