@@ -103,7 +103,7 @@ func (b *builder) compileServers() {
 				owners[l.Name] = s
 			} else if !proto.Equal(first.Message, l.Message) {
 				b.faults.Add(document.Fault{
-					File: s.Source.File, Line: s.Source.Line, Path: fmt.Sprintf("endpoints[%d].address", of.endpoint),
+					File: s.Source.File, Line: s.Source.Line, Other: owners[l.Name].Source.File, Path: fmt.Sprintf("endpoints[%d].address", of.endpoint),
 					Problem: fmt.Sprintf("service %s: the server at %s has another tls by service %s (%s)",
 						s.Name, s.Endpoints[of.endpoint].Address, owners[l.Name].Name, owners[l.Name].Source),
 					Suggestion: "make mode and providers equal",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,6 +20,12 @@ const serveHelp = `Serves xDS (state of the world and delta) from a folder of YA
 services with their endpoints, MeshHTTPRoute policies, denials, and xDS resources
 as they are. docs/control-plane.md has their format.
 
+With --store the files are in etcd in the place of a folder, where any number of
+replicas of this command take them from (docs/store.md). A change is served as soon as
+it is there. A file that is faulty keeps its last good text, and the others go on.
+While etcd does not answer, clients are served what was read last; with --last-good,
+a replica even starts.
+
 The folder is looked at again every --poll, and at once on SIGHUP. A change is
 checked as a whole and published at once, and only what changed is sent. A folder
 that has become faulty, or lost all its documents, changes nothing: the log says what
@@ -34,15 +41,16 @@ elsewhere, and what is left after --grace is cut off.`
 func newServe() *cobra.Command {
 	var (
 		opts   site.Options
+		stored site.Stored
 		format string
 		level  string
 	)
 	cmd := &cobra.Command{
-		Use:     "serve DIR",
-		Short:   "Run a control plane from a folder of services and policies",
-		Long:    serveHelp,
-		Example: "  dynxds serve --listen localhost:18000 examples/mesh/config",
-		Args:    oneArgument,
+		Use:   "serve {DIR | --store URL}",
+		Short: "Run a control plane from a folder of services and policies, or from etcd",
+		Long:  serveHelp,
+		Example: "  dynxds serve --listen localhost:18000 examples/mesh/config\n" +
+			"  dynxds serve --store etcd://localhost:2379/mesh --last-good /var/lib/dynxds/mesh.json",
 
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,9 +58,12 @@ func newServe() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if opts.Dir, opts.Store, err = folderOrStore(cmd, args, &stored); err != nil {
+				return err
+			}
 			hangups, stop := hangups()
 			defer stop()
-			opts.Dir, opts.Serve.Log, opts.Hurry = args[0], log, hangups
+			opts.Serve.Log, opts.Hurry = log, hangups
 			return site.Run(cmd.Context(), opts)
 		},
 	}
@@ -60,12 +71,29 @@ func newServe() *cobra.Command {
 	serverFlags(cmd, &opts.Serve, "localhost:18000")
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
 	f.BoolVar(&opts.NoSources, "no-sources", false, "do not tell clients the files and lines that resources are made from")
-	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to look at the folder")
+	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to look at a folder")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay,
 		"how long clients keep what was deleted, unless they let go of it before")
+	storeFlags(cmd, &stored.Options)
+	f.StringVar(&stored.LastGood, "last-good", "", "with --store: file for what was published last, to start from while etcd does not answer")
 	pageFlag(cmd, &opts.Page)
 	logFlags(cmd, &format, &level)
 	return cmd
+}
+
+// folderOrStore returns the one of the two that the command line names, or the store of the environment.
+func folderOrStore(cmd *cobra.Command, args []string, stored *site.Stored) (dir string, _ *site.Stored, err error) {
+	switch {
+	case len(args) == 1 && !cmd.Flags().Changed("store"):
+		if stored.LastGood != "" {
+			return "", nil, errors.New("--last-good is for --store")
+		}
+		return args[0], nil, nil
+	case len(args) == 0 && stored.URL != "":
+		return "", stored, nil
+	default:
+		return "", nil, fmt.Errorf("want a folder or a store, one of them: %s", cmd.UseLine())
+	}
 }
 
 // serverFlags adds the flags of a server.

@@ -245,7 +245,10 @@ func TestRenderedResourcesAreAFolder(t *testing.T) {
 func TestServeFlags(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, want string }{
-		{"serve", "want one argument, got 0: dynxds serve DIR"},
+		{"serve", "want a folder or a store, one of them: dynxds serve {DIR | --store URL}"},
+		{"serve " + exampleMesh + " --store etcd://localhost:1", "want a folder or a store, one of them"},
+		{"serve " + exampleMesh + " --last-good a.json", "--last-good is for --store"},
+		{"serve --store localhost:1", `--store "localhost:1": want etcd://HOST:2379,HOST2:2379/PREFIX`},
 		{"serve " + exampleMesh + " --tls-cert a.pem", "--tls-cert needs --tls-key"},
 		{"serve " + exampleMesh + " --poll -1s", "--poll is negative"},
 		{"serve " + exampleMesh + " --removal-delay -1s", "--removal-delay is negative"},

@@ -27,6 +27,8 @@ const (
 type Fault struct {
 	// File is the name of the file. It may be empty.
 	File string
+	// Other is another file, if two contradict each other. Its place is also in Problem.
+	Other string
 	// Line counts from 1. 0: the line is not known.
 	Line int
 	// Path is the place in the document or message, for example

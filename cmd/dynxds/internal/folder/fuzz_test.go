@@ -1,9 +1,6 @@
 package folder
 
-import (
-	"testing"
-	"time"
-)
+import "testing"
 
 // Whatever is in a file, reading it ends in content, or in faults that name the file.
 func FuzzRead(f *testing.F) {
@@ -23,12 +20,12 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := &Reader{files: map[string]*file{"a.yaml": parse("a.yaml", nil, data, time.Time{})}}
-		c, err := r.join([]string{"a.yaml"})
+		file := Parse("a.yaml", data)
+		c, err := NewJoiner("").Join([]*File{file})
 		if (c == nil) == (err == nil) {
 			t.Fatalf("got content %v and error %v", c, err)
 		}
-		for _, fault := range r.files["a.yaml"].faults.List {
+		for _, fault := range file.faults.List {
 			if fault.File != "a.yaml" || fault.Problem == "" {
 				t.Errorf("the fault %+v does not say where it is, or what", fault)
 			}

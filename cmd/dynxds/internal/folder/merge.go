@@ -22,13 +22,13 @@ type merged struct {
 
 // merge returns the services of the documents and of the slices. A service whose documents are the same as
 // the last time is the same value.
-func (r *Reader) merge(documents []*service, all []*endpointSlice, faults *document.Faults) []*meshroute.Service {
+func (j *Joiner) merge(documents []*service, all []*endpointSlice, faults *document.Faults) []*meshroute.Service {
 	bySlice := make(map[string][]*endpointSlice)
 	for _, s := range all {
 		bySlice[s.service] = append(bySlice[s.service], s)
 	}
-	last := r.merged
-	r.merged = make(map[string]*merged, len(bySlice))
+	last := j.merged
+	j.merged = make(map[string]*merged, len(bySlice))
 	var services []*meshroute.Service
 	add := func(name string, doc *service) {
 		list := bySlice[name]
@@ -39,7 +39,7 @@ func (r *Reader) merge(documents []*service, all []*endpointSlice, faults *docum
 			m = &merged{document: doc, slices: list}
 			m.result = m.merge(name)
 		}
-		r.merged[name] = m
+		j.merged[name] = m
 		faults.AddAll(&m.faults)
 		services = append(services, m.result)
 	}

@@ -1,17 +1,26 @@
 package folder
 
 import (
-	"os"
-	"time"
-
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
-// parse reads the documents of a file.
-func parse(path string, info os.FileInfo, data []byte, at time.Time) *file {
-	f := &file{info: info, data: data, readAt: at, content: &Content{}, faults: &document.Faults{}}
+// File is what one file says. It does not change.
+type File struct {
+	content *Content
+	// services and slices are what the services of the folder are made of.
+	services []*service
+	slices   []*endpointSlice
+	faults   *document.Faults
+}
+
+// Err returns what is wrong with the file by itself, a *document.Faults, or nil.
+func (f *File) Err() error { return f.faults.Err() }
+
+// Parse reads the documents of a file. Faults and sources name it by its path.
+func Parse(path string, data []byte) *File {
+	f := &File{content: &Content{}, faults: &document.Faults{}}
 	for _, doc := range document.Parse(path, data, f.faults) {
 		f.read(doc)
 	}
@@ -19,7 +28,7 @@ func parse(path string, info os.FileInfo, data []byte, at time.Time) *file {
 }
 
 // read adds one document to the file's content, or its faults.
-func (f *file) read(doc document.Value) {
+func (f *File) read(doc document.Value) {
 	kind := doc.Peek("kind")
 	if !kind.Present() && faultOfBareResource(doc) {
 		return
@@ -67,7 +76,7 @@ func (f *file) read(doc document.Value) {
 }
 
 // readList reads the documents of a list, as kubectl prints several.
-func (f *file) readList(doc document.Value) {
+func (f *File) readList(doc document.Value) {
 	o := doc.Object("apiVersion", "kind", "metadata", "items")
 	for _, item := range itemsOf(o.Require("items")) {
 		if kind := item.Peek("kind"); kind.IsText() && kind.Text() == kindList {
@@ -78,7 +87,7 @@ func (f *file) readList(doc document.Value) {
 	}
 }
 
-func (f *file) readPolicy(doc document.Value) {
+func (f *File) readPolicy(doc document.Value) {
 	if p := meshpolicy.ParseDocument(doc, f.faults); p != nil {
 		f.content.Policies = append(f.content.Policies, p)
 	}

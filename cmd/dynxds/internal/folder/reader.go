@@ -18,32 +18,27 @@ import (
 
 // Reader reads one folder repeatedly. It is for one goroutine.
 type Reader struct {
-	dir   string
-	files map[string]*file
+	dir    string
+	files  map[string]*read
+	joiner *Joiner
 	// content and err are the last result.
 	content *Content
 	err     error
 	now     func() time.Time
-	// merged are the services that have slices, by name.
-	merged map[string]*merged
 }
 
-// file is the state of one file.
-type file struct {
+// read is a file as it was read.
+type read struct {
+	*File
 	info os.FileInfo
 	data []byte
-	// readAt is the time at which data was read.
-	readAt  time.Time
-	content *Content
-	// services and slices are what the services of the folder are made of.
-	services []*service
-	slices   []*endpointSlice
-	faults   *document.Faults
+	// at is the time at which data was read.
+	at time.Time
 }
 
 // New returns a reader of a folder. It does not read it yet.
 func New(dir string) *Reader {
-	return &Reader{dir: dir, files: map[string]*file{}, now: time.Now}
+	return &Reader{dir: dir, files: map[string]*read{}, joiner: NewJoiner(dir), now: time.Now}
 }
 
 // Dir returns the folder's path.
@@ -98,15 +93,17 @@ func (r *Reader) list() ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		name := e.Name()
-		if isRead(name) {
+		if IsName(name) {
 			names = append(names, name)
 		}
 	}
 	return names, nil
 }
 
-func isRead(name string) bool {
-	if strings.HasPrefix(name, ".") {
+// IsName reports whether a file of this name is read: its extension is .yaml, .yml or .json, and it is
+// neither hidden nor in a folder.
+func IsName(name string) bool {
+	if strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
 		return false
 	}
 	switch filepath.Ext(name) {
@@ -119,7 +116,7 @@ func isRead(name string) bool {
 // forget drops files that no longer exist, and reports whether there were any.
 func (r *Reader) forget(names []string) bool {
 	before := len(r.files)
-	maps.DeleteFunc(r.files, func(name string, _ *file) bool {
+	maps.DeleteFunc(r.files, func(name string, _ *read) bool {
 		_, found := slices.BinarySearch(names, name)
 		return !found
 	})
@@ -144,7 +141,7 @@ func (r *Reader) readFile(name string) (changed bool, err error) {
 		return false, fmt.Errorf("%s is not a regular file", path) // a pipe may never end
 	}
 	f := r.files[name]
-	if f != nil && same(f.info, info) && f.readAt.Sub(f.info.ModTime()) > settled {
+	if f != nil && same(f.info, info) && f.at.Sub(f.info.ModTime()) > settled {
 		return false, nil
 	}
 	now := r.now()
@@ -153,10 +150,10 @@ func (r *Reader) readFile(name string) (changed bool, err error) {
 		return r.removed(name, err)
 	}
 	if f != nil && slices.Equal(f.data, data) {
-		f.info, f.readAt = info, now
+		f.info, f.at = info, now
 		return false, nil
 	}
-	r.files[name] = parse(path, info, data, now)
+	r.files[name] = &read{File: Parse(path, data), info: info, data: data, at: now}
 	return true, nil
 }
 
@@ -185,26 +182,12 @@ func same(a, b os.FileInfo) bool {
 	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
 }
 
-// join merges the files and checks them against each other.
 func (r *Reader) join(names []string) (*Content, error) {
-	var faults document.Faults
-	c := &Content{Dir: r.dir}
-	var services []*service
-	var parts []*endpointSlice
+	files := make([]*File, 0, len(names))
 	for _, name := range names {
-		f := r.files[name]
-		if f == nil {
-			continue
+		if f := r.files[name]; f != nil {
+			files = append(files, f.File)
 		}
-		c.Files++
-		c.add(f.content)
-		services, parts = append(services, f.services...), append(parts, f.slices...)
-		faults.AddAll(f.faults)
 	}
-	checkNames(c, services, parts, &faults)
-	c.Services = r.merge(services, parts, &faults)
-	if err := faults.Err(); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return r.joiner.Join(files)
 }

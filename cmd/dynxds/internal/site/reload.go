@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
@@ -14,12 +15,30 @@ import (
 	"github.com/dynxds/dynxds/meshroute"
 )
 
-// reloader updates the store from the folder. It is for one goroutine.
+// documents are where a control plane gets its content from: a folder (files), or a store (feed.Feed). They
+// are for one goroutine.
+type documents interface {
+	// Read returns the present content; if nothing changed, the same pointers. The context bounds
+	// requests to a store.
+	Read(context.Context) (*folder.Content, error)
+	// Without leaves out of the content what an error of it is about, if something else can stand
+	// in its place; false: the error is that of the whole.
+	Without(context.Context, error) bool
+	// Published says that the content that was read last is in use.
+	Published()
+	// Wait waits until it is time to read again; false: the context has ended.
+	Wait(context.Context) bool
+	Close()
+}
+
+// reloader updates the store from the documents. It is for one goroutine.
 type reloader struct {
-	folder    *folder.Reader
-	publisher *publish.Publisher
-	decoder   decoder
-	log       *slog.Logger
+	documents documents
+	// place is what the documents are in, dir its name.
+	place, dir string
+	publisher  *publish.Publisher
+	decoder    decoder
+	log        *slog.Logger
 	// published is the last published content, or nil.
 	published *folder.Content
 	// content and readErr are the last result of reading.
@@ -36,37 +55,48 @@ type reloader struct {
 // caller reports it. The context bounds the wait for clients.
 func (r *reloader) load(ctx context.Context) error {
 	began := time.Now()
-	content, err := r.folder.Read()
+	content, err := r.documents.Read(ctx)
 	if content == r.content && err == r.readErr {
 		return r.err
 	}
 	wasFaulty := r.err != nil
-	r.content, r.readErr, r.err = content, err, err
-	var summary publish.Summary
-	if err == nil && content.Documents() == 0 && r.published.Documents() > 0 {
-		r.err = r.emptied()
-	} else if err == nil {
-		summary, r.err = r.publisher.Publish(ctx, content)
+	summary, err := r.publish(ctx, content, err)
+	for err != nil && r.documents.Without(ctx, err) {
+		content, err = r.documents.Read(ctx)
+		summary, err = r.publish(ctx, content, err)
 	}
-	if r.err != nil {
+	if r.err = err; err != nil {
 		if r.published != nil {
 			r.refuse(r.err)
 		}
 		return r.err
 	}
-	r.published = content
+	r.published = r.content
+	r.documents.Published()
 	if wasFaulty {
-		r.log.Info("the folder is right again")
+		r.log.Info("the " + r.place + " is right again")
 	}
-	r.logPublished(content, &summary, time.Since(began))
+	r.logPublished(r.content, &summary, time.Since(began))
 	return nil
 }
 
-// emptied is the error of a folder that lost all its documents: it is more likely that a mount failed or
-// a deployment is incomplete than that nothing should be served.
+// publish publishes what was read, or returns the error of reading.
+func (r *reloader) publish(ctx context.Context, content *folder.Content, err error) (publish.Summary, error) {
+	r.content, r.readErr = content, err
+	switch {
+	case err != nil:
+		return publish.Summary{}, err
+	case content.Documents() == 0 && r.published.Documents() > 0:
+		return publish.Summary{}, r.emptied()
+	}
+	return r.publisher.Publish(ctx, content)
+}
+
+// emptied is the error of a folder or store that lost all its documents: it is more likely that a mount
+// failed or a deployment is incomplete than that nothing should be served.
 func (r *reloader) emptied() error {
-	return fmt.Errorf("the folder %s has no documents any more, and had %d: put them back, or restart the server to serve nothing",
-		r.folder.Dir(), r.published.Documents())
+	return fmt.Errorf("the %s %s has no documents any more, and had %d: put them back, or restart the server to serve nothing",
+		r.place, r.dir, r.published.Documents())
 }
 
 // nothingToRead is the warning about a folder that may be the wrong one.
@@ -78,7 +108,7 @@ func (r *reloader) logPublished(content *folder.Content, summary *publish.Summar
 		"files", content.Files, "services", len(content.Services), "policies", len(content.Policies),
 		"took", took.Round(time.Microsecond))
 	if content.Files == 0 {
-		r.log.Warn(nothingToRead)
+		r.log.Warn(strings.Replace(nothingToRead, "folder", r.place, 1))
 	}
 	if summary.Late > 0 {
 		r.log.Warn("clients did not take new constraints in time; they may see other clients' routes until they do",
@@ -89,7 +119,7 @@ func (r *reloader) logPublished(content *folder.Content, summary *publish.Summar
 
 // refuse logs each fault of a folder that is not published.
 func (r *reloader) refuse(err error) {
-	const refused = "the folder is faulty; clients keep the last good state"
+	refused := "the " + r.place + " is faulty; clients keep the last good state"
 	var faults *document.Faults
 	if !errors.As(err, &faults) {
 		r.log.Error(refused, "error", err)
@@ -120,17 +150,9 @@ func (r *reloader) logReports(reports []meshroute.Report) {
 	r.reports = now
 }
 
-// run loads the folder at every poll and at every signal of hurry, until the context ends.
-func (r *reloader) run(ctx context.Context, poll time.Duration, hurry <-chan struct{}) {
-	ticker := time.NewTicker(poll)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		case <-hurry:
-		}
+// run loads the documents whenever they may have changed, until the context ends.
+func (r *reloader) run(ctx context.Context) {
+	for r.documents.Wait(ctx) {
 		_ = r.load(ctx) // which logs errors
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/statuspage"
@@ -23,16 +23,17 @@ const DefaultPoll = time.Second
 
 // Options configure Run.
 type Options struct {
-	// Dir is the folder.
-	Dir string
+	// Dir is the folder, or Store the store in its place.
+	Dir   string
+	Store *Stored
 	// Authority is that of resources with names of xRFC TP1, and of DPDS; empty means only plain
 	// names.
 	Authority string
 	// NoSources is publish.Options.NoSources.
 	NoSources bool
-	// Poll is the polling interval, zero for DefaultPoll. Each poll costs one stat per file.
+	// Poll is the polling interval of a folder, zero for DefaultPoll. Each poll costs one stat per file.
 	Poll time.Duration
-	// Hurry triggers a poll at once. It may be nil.
+	// Hurry triggers a poll at once, or the reading of a whole store. It may be nil.
 	Hurry <-chan struct{}
 	// RemovalDelay is controlplane.Options.RemovalDelay, but zero means no delay.
 	RemovalDelay time.Duration
@@ -44,8 +45,15 @@ type Options struct {
 	Ready func(net.Addr)
 }
 
+// Stored is where the documents are if there is no folder.
+type Stored struct {
+	store.Options
+	// LastGood is feed.Options.LastGood.
+	LastGood string
+}
+
 // Run runs a control plane until the context ends, and then drains. It fails if the folder is faulty at
-// the start; later faults do not end it.
+// the start, or the store does not answer; later faults do not end it.
 func Run(ctx context.Context, opts Options) error {
 	if opts.Poll == 0 {
 		opts.Poll = DefaultPoll
@@ -61,6 +69,10 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	plane := newPlane(opts)
 	defer plane.rejections.Close()
+	if err := plane.reload.open(ctx, opts); err != nil {
+		return err
+	}
+	defer plane.reload.documents.Close()
 	server, err := serve.New(plane.ads, opts.Serve)
 	if err != nil {
 		return err
@@ -83,14 +95,14 @@ func Run(ctx context.Context, opts Options) error {
 		log("status page, without a login", "url", page.URL, "from other machines", page.Open)
 	}
 	server.SetReady(true)
-	opts.Serve.Log.Info("serving", "address", server.Addr().String(), "folder", opts.Dir, "authority", opts.Authority)
+	opts.Serve.Log.Info("serving", "address", server.Addr().String(), plane.reload.place, plane.reload.dir, "authority", opts.Authority)
 	if opts.Ready != nil {
 		opts.Ready(server.Addr())
 	}
 
 	ctx, stop := context.WithCancel(ctx)
 	var reloading sync.WaitGroup
-	reloading.Go(func() { plane.reload.run(ctx, opts.Poll, opts.Hurry) })
+	reloading.Go(func() { plane.reload.run(ctx) })
 	err = server.Serve(ctx)
 	stop()
 	reloading.Wait()
@@ -106,7 +118,8 @@ type plane struct {
 	rejections *repeatlog.Log
 }
 
-// newPlane needs the Dir and the Serve.Log of the options.
+// newPlane needs the Serve.Log of the options. Its documents are those of the folder, until the reloader
+// opens a store.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
 	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log)}
@@ -121,7 +134,10 @@ func newPlane(opts Options) *plane {
 		RemovalDelay:    cmp.Or(opts.RemovalDelay, -1), // zero means the default there
 		OnNACK:          p.reject,
 	})
-	p.reload = &reloader{folder: folder.New(opts.Dir), publisher: publisher, decoder: decoder{store: p.store}, log: log}
+	p.reload = &reloader{
+		documents: newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Hurry), place: "folder", dir: opts.Dir,
+		publisher: publisher, decoder: decoder{store: p.store}, log: log,
+	}
 	return p
 }
 

@@ -71,7 +71,7 @@ type loaded struct {
 	summary publish.Summary
 }
 
-// quietPlane is a plane that logs nothing.
+// quietPlane is a plane of a folder that logs nothing.
 func quietPlane(dir, authority string) *plane {
 	return newPlane(Options{
 		Dir: dir, Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay,
@@ -81,7 +81,7 @@ func quietPlane(dir, authority string) *plane {
 
 func load(dir, authority string) (*loaded, error) {
 	plane := quietPlane(dir, authority)
-	content, err := plane.reload.folder.Read()
+	content, err := plane.reload.documents.Read(context.Background())
 	if err != nil {
 		return nil, err
 	}

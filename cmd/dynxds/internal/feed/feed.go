@@ -1,0 +1,353 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+)
+
+// Options are those of Open.
+type Options struct {
+	Store *store.Store
+	// LastGood is a file for the documents that were published last, to start from if the store does not
+	// answer; empty: there is none. Other replicas need one of their own.
+	LastGood string
+	// Hurry triggers a reading of the whole store. It may be nil.
+	Hurry <-chan struct{}
+	// Pulse is how often the store is asked whether it is there and how far it is, zero for a default.
+	Pulse time.Duration
+	Log   *slog.Logger
+}
+
+const (
+	// defaultPulse is the default of Options.Pulse.
+	defaultPulse = 2 * time.Second
+	// patience is how many pulses a watch may be behind the store.
+	patience = 3
+	// reminder is how often the log says that the store is still gone.
+	reminder = 5 * time.Minute
+	// saveEvery is how often the last-good file is written at most.
+	saveEvery = 10 * time.Second
+)
+
+// Status is the state of a feed.
+type Status struct {
+	// Revision is that of the documents, Newest the one that the store had when it was asked last. They
+	// may differ by changes of other keys.
+	Revision, Newest int64
+	// GoneSince is when the store ceased to answer, zero if it answers.
+	GoneSince time.Time
+	// Refused are documents whose newest version is faulty, ordered by name.
+	Refused []Refused
+}
+
+// Refused is a document whose newest version is faulty.
+type Refused struct {
+	Name string
+	// Revision is that of the faulty version, Good that of the one that is published, zero for none.
+	Revision, Good int64
+	Fault          string
+}
+
+// Feed follows the documents of a store. Status is safe for concurrent use; the other methods are for one
+// goroutine.
+type Feed struct {
+	opts  Options
+	log   *slog.Logger
+	shelf *shelf
+	// revision is how far the documents are.
+	revision, newest int64
+	// watcher is nil if there is none; then due says that it is time to open one. missed: it would miss
+	// changes, so that all documents are to be read before.
+	watcher     *store.Watcher
+	due, missed bool
+	// late counts the pulses since the store had a revision that the watch has not reached: behind.
+	late   int
+	behind int64
+	pulse  *time.Ticker
+	// answers has the result of the pulse that is under way, if asking.
+	answers chan answer
+	asking  bool
+	asks    sync.WaitGroup
+	gone    outage
+	// foreign are keys in the log that are no documents.
+	foreign map[string]bool
+	saved   saved
+	status  atomic.Pointer[Status]
+}
+
+// outage is the time in which the store does not answer.
+type outage struct{ since, said time.Time }
+
+// answer is that of the store to a pulse.
+type answer struct {
+	// asked is the revision of the documents when it was asked.
+	asked, newest int64
+	err           error
+}
+
+// Open reads the documents. If the store does not answer, they are those of the last-good file; without
+// one, Open fails.
+func Open(ctx context.Context, opts Options) (*Feed, error) {
+	if opts.Pulse == 0 {
+		opts.Pulse = defaultPulse
+	}
+	f := &Feed{
+		opts: opts, log: opts.Log, shelf: newShelf(opts.Store.Dir(), opts.Log), due: true, missed: true,
+		answers: make(chan answer, 1), foreign: map[string]bool{}, saved: saved{path: opts.LastGood},
+	}
+	file, err := f.saved.load(opts.Store.Dir())
+	if err != nil {
+		return nil, err
+	}
+	f.shelf.older = file.older(f.before)
+	if err := f.readAll(ctx); err != nil {
+		if file == nil {
+			return nil, fmt.Errorf("%w; with --last-good this replica could have started without it", err)
+		}
+		f.lost(err)
+		f.shelf.replace(&file.snapshot)
+		f.revision = file.snapshot.Revision
+		f.log.Warn("starting from the last-good file", "file", opts.LastGood, "written", file.written, "revision", f.revision)
+	}
+	f.pulse = time.NewTicker(opts.Pulse)
+	f.report()
+	return f, nil
+}
+
+// Close ends the watch, and writes the last-good file if that is due.
+func (f *Feed) Close() {
+	f.unwatch()
+	f.pulse.Stop()
+	f.asks.Wait()
+	f.save(true)
+}
+
+// before is shelf.older by the revisions that the store has.
+func (f *Feed) before(ctx context.Context, name string, revision int64) *store.Document {
+	d, ok, err := f.opts.Store.Before(ctx, name, revision)
+	if err != nil && !errors.Is(err, store.ErrCompacted) {
+		f.log.Warn("cannot look for an older version of a document", "document", name, "error", err)
+	}
+	if err != nil || !ok {
+		return nil
+	}
+	return &d
+}
+
+// Read returns the present content; the same pointers if nothing changed.
+func (f *Feed) Read(ctx context.Context) (*folder.Content, error) { return f.shelf.read(ctx) }
+
+// Without leaves out documents that an error of publishing is about: Read then has their last good
+// versions. It returns false if there is nothing to leave out.
+func (f *Feed) Without(ctx context.Context, err error) bool { return f.shelf.without(ctx, err) }
+
+// Published says that the content that was read last is in use.
+func (f *Feed) Published() {
+	f.shelf.published()
+	f.saved.due = true
+	f.report()
+}
+
+// Status returns the state of the feed.
+func (f *Feed) Status() Status { return *f.status.Load() }
+
+func (f *Feed) report() {
+	s := Status{Revision: f.revision, Newest: max(f.newest, f.revision), GoneSince: f.gone.since}
+	for _, name := range slices.Sorted(maps.Keys(f.shelf.pending)) {
+		if e := f.shelf.pending[name]; e.held {
+			r := Refused{Name: name, Revision: e.newest.ModRevision, Fault: e.fault}
+			if e.good != nil {
+				r.Good = e.good.ModRevision
+			}
+			s.Refused = append(s.Refused, r)
+		}
+	}
+	f.status.Store(&s)
+}
+
+// Wait waits until Read may return something else. It returns false when the context has ended.
+func (f *Feed) Wait(ctx context.Context) bool {
+	for {
+		f.connect(ctx)
+		f.report()
+		if f.shelf.stale {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-f.opts.Hurry:
+			f.again()
+		case r, ok := <-f.responses():
+			f.take(r, ok)
+		case a := <-f.answers:
+			f.judge(a)
+		case <-f.pulse.C:
+			f.due = true
+			f.ask(ctx)
+			f.save(false)
+		}
+	}
+}
+
+// connect opens a watch if there is none and it is time to; if need be, it reads all documents before.
+func (f *Feed) connect(ctx context.Context) {
+	if f.watcher != nil || !f.due {
+		return
+	}
+	f.due = false
+	if f.missed {
+		if err := f.readAll(ctx); err != nil {
+			f.lost(err)
+			return
+		}
+	}
+	watcher, err := f.opts.Store.Watch(ctx, f.revision)
+	if err != nil {
+		// Whether the store as a whole is gone, reading tells.
+		f.log.Debug("cannot open a watch; the next member is asked", "error", err)
+		return
+	}
+	f.watcher = watcher
+}
+
+func (f *Feed) readAll(ctx context.Context) error {
+	snapshot, err := f.opts.Store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	f.found()
+	f.shelf.replace(snapshot)
+	f.ignore(snapshot.Unknown)
+	f.revision, f.newest, f.missed = snapshot.Revision, snapshot.Revision, false
+	return nil
+}
+
+// ignore names keys that are no documents, each once.
+func (f *Feed) ignore(keys []string) {
+	for _, key := range keys {
+		if !f.foreign[key] {
+			f.foreign[key] = true
+			f.log.Warn("a key of the store is not a document, whose name ends in .yaml, .yml or .json; it is ignored", "key", key)
+		}
+	}
+}
+
+// responses are those of the watch, nil without one.
+func (f *Feed) responses() clientv3.WatchChan {
+	if f.watcher == nil {
+		return nil
+	}
+	return f.watcher.Responses()
+}
+
+func (f *Feed) unwatch() {
+	if f.watcher != nil {
+		f.watcher.Close()
+		f.watcher = nil
+	}
+}
+
+// again reads all documents at once.
+func (f *Feed) again() {
+	f.unwatch()
+	f.due, f.missed = true, true
+	f.late, f.behind = 0, 0
+}
+
+// take takes over what the watch has, or its end.
+func (f *Feed) take(r clientv3.WatchResponse, ok bool) {
+	if !ok {
+		f.unwatch()
+		return
+	}
+	batch, err := f.watcher.Batch(r)
+	switch {
+	case errors.Is(err, store.ErrCompacted):
+		f.log.Info("etcd has compacted changes that were not seen; reading all documents", "revision", f.revision)
+		f.again()
+	case err != nil:
+		f.log.Warn("the watch has ended; it is opened again", "error", err)
+		f.unwatch()
+	default:
+		for name, d := range batch.Changes {
+			f.shelf.set(name, d, batch.Revision)
+		}
+		f.ignore(batch.Unknown)
+		f.revision = max(f.revision, batch.Revision)
+	}
+}
+
+// ask asks the store how far it is, unless it has not yet answered.
+func (f *Feed) ask(ctx context.Context) {
+	if f.asking {
+		return
+	}
+	f.asking = true
+	watcher, asked := f.watcher, f.revision
+	f.asks.Go(func() {
+		newest, err := f.opts.Store.Revision(ctx)
+		if err == nil && newest > asked && watcher != nil {
+			_ = watcher.Ask() // without an answer the watch is behind
+		}
+		f.answers <- answer{asked, newest, err}
+	})
+}
+
+// judge looks at an answer to a pulse: whether the store is there, and whether the watch keeps up.
+func (f *Feed) judge(a answer) {
+	f.asking = false
+	if a.err != nil {
+		f.lost(a.err)
+		return
+	}
+	f.found()
+	f.newest = a.newest
+	switch {
+	case a.newest < a.asked:
+		f.log.Warn("the store went back, as one does that is restored from a backup; reading all documents",
+			"revision", a.newest, "had", a.asked)
+		f.again()
+	case f.revision >= f.behind:
+		f.late, f.behind = 0, a.newest
+	case f.watcher != nil:
+		if f.late++; f.late >= patience {
+			f.log.Warn("the watch does not keep up with the store; reading all documents", "revision", f.revision, "newest", a.newest)
+			f.again()
+		}
+	}
+}
+
+// lost notes that the store does not answer.
+func (f *Feed) lost(err error) {
+	now := time.Now()
+	if f.gone.since.IsZero() {
+		f.gone.since = now
+	}
+	if now.Sub(f.gone.said) < reminder {
+		return
+	}
+	f.gone.said = now
+	f.log.Error("the store does not answer; clients are served what was read last", "since", f.gone.since.UTC().Format(time.RFC3339),
+		"revision", f.revision, "error", err)
+}
+
+// found notes that the store answers.
+func (f *Feed) found() {
+	if !f.gone.since.IsZero() {
+		f.log.Info("the store answers again", "after", time.Since(f.gone.since).Round(time.Millisecond))
+	}
+	f.gone = outage{}
+}

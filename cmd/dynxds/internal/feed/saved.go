@@ -1,0 +1,126 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+)
+
+// saved is the last-good file.
+type saved struct {
+	path string // empty: there is none
+	due  bool   // there is something to write
+	at   time.Time
+}
+
+// savedFile is its form.
+type savedFile struct {
+	// Store is the Dir of the store.
+	Store     string                   `json:"store"`
+	Revision  int64                    `json:"revision"`
+	Documents map[string]savedDocument `json:"documents"`
+}
+
+type savedDocument struct {
+	Revision int64  `json:"revision"`
+	Created  int64  `json:"created"`
+	Text     string `json:"text"`
+}
+
+// lastGood is what a last-good file has.
+type lastGood struct {
+	snapshot store.Snapshot
+	written  time.Time
+}
+
+// load reads the file of a store. It returns nil if there is none yet.
+func (s *saved) load(dir string) (*lastGood, error) {
+	if s.path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		// It is written as soon as there is something to write; that it can be should be known now.
+		probe, err := os.CreateTemp(filepath.Dir(s.path), ".last-good-*")
+		if err != nil {
+			return nil, fmt.Errorf("--last-good: %w", err)
+		}
+		probe.Close()
+		return nil, os.Remove(probe.Name())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--last-good: %w", err)
+	}
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return nil, fmt.Errorf("--last-good: %w", err)
+	}
+	var file savedFile
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("--last-good: %s is not such a file: %w; delete it", s.path, err)
+	}
+	if file.Store != dir {
+		return nil, fmt.Errorf("--last-good: %s is of the store %s, not of %s; use another file", s.path, file.Store, dir)
+	}
+	good := &lastGood{snapshot: store.Snapshot{Revision: file.Revision, Documents: map[string]store.Document{}}, written: info.ModTime()}
+	for name, d := range file.Documents {
+		good.snapshot.Documents[name] = store.Document{Data: []byte(d.Text), ModRevision: d.Revision, CreateRevision: d.Created}
+	}
+	return good, nil
+}
+
+// older returns shelf.older by the file, or else by another function.
+func (g *lastGood) older(otherwise func(context.Context, string, int64) *store.Document) func(context.Context, string, int64) *store.Document {
+	if g == nil {
+		return otherwise
+	}
+	return func(ctx context.Context, name string, revision int64) *store.Document {
+		if d, ok := g.snapshot.Documents[name]; ok && d.ModRevision < revision {
+			return &d
+		}
+		return otherwise(ctx, name, revision)
+	}
+}
+
+// save writes the last-good file if that is due, and, unless the feed ends, it was not written just now.
+func (f *Feed) save(last bool) {
+	s := &f.saved
+	if s.path == "" || !s.due || !last && time.Since(s.at) < saveEvery {
+		return
+	}
+	s.due, s.at = false, time.Now()
+	file := savedFile{Store: f.shelf.dir, Revision: f.revision, Documents: make(map[string]savedDocument, len(f.shelf.entries))}
+	for name, e := range f.shelf.entries {
+		if e.good != nil && e.good.file != nil {
+			file.Documents[name] = savedDocument{e.good.ModRevision, e.good.CreateRevision, string(e.good.Data)}
+		}
+	}
+	if err := file.write(s.path); err != nil {
+		f.log.Error("cannot write the last-good file", "error", err)
+	}
+}
+
+// write replaces the file at once, so that one that ends in its midst is never read.
+func (f *savedFile) write(path string) error {
+	text, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	next, err := os.CreateTemp(filepath.Dir(path), ".last-good-*") // only its owner may read it
+	if err != nil {
+		return err
+	}
+	defer os.Remove(next.Name()) // there is none after the renaming
+	_, err = next.Write(text)
+	if err := errors.Join(err, next.Close()); err != nil {
+		return err
+	}
+	return os.Rename(next.Name(), path)
+}

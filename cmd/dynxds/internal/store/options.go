@@ -1,0 +1,152 @@
+package store
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+const (
+	// DefaultPrefix is the prefix of a URL without one.
+	DefaultPrefix = "/dynxds"
+	// DefaultTimeout is the default of Options.Timeout.
+	DefaultTimeout = 5 * time.Second
+	// PasswordEnv is the environment variable with the password, if Options.PasswordFile is empty.
+	PasswordEnv = "DYNXDS_STORE_PASSWORD"
+)
+
+// Options are those of Open, by the flags of the command.
+type Options struct {
+	// URL is etcd://HOST:2379,HOST2:2379/PREFIX, with TLS etcds://…. It names one or more members, and
+	// the prefix of all keys; without one, it is DefaultPrefix.
+	URL string
+	// CA is a PEM file with the authorities of etcd's certificates; without it they are the system's.
+	// It asks for TLS, as do Cert and Key.
+	CA string
+	// Cert and Key are PEM files with the client's certificate and its key, both or none. They are read
+	// for each connection, so that they may be replaced.
+	Cert, Key string
+	// User is that of etcd's authentication; empty: there is none.
+	User string
+	// PasswordFile has the User's password, in its first line; without a file it is in the environment,
+	// in PasswordEnv.
+	PasswordFile string
+	// Timeout bounds each request, zero for DefaultTimeout.
+	Timeout time.Duration
+}
+
+const scheme, tlsScheme = "etcd://", "etcds://"
+
+// config checks the options and returns those of etcd's client, and the prefix.
+func (o Options) config() (config clientv3.Config, prefix string, err error) {
+	rest, secure := strings.CutPrefix(o.URL, tlsScheme)
+	if !secure {
+		var ok bool
+		if rest, ok = strings.CutPrefix(o.URL, scheme); !ok {
+			return config, "", fmt.Errorf("--store %q: want %sHOST:2379,HOST2:2379/PREFIX, or %s… with TLS", o.URL, scheme, tlsScheme)
+		}
+	}
+	secure = secure || o.CA != "" || o.Cert != "" || o.Key != ""
+	hosts, prefix, _ := strings.Cut(rest, "/")
+	if prefix = path.Clean("/" + prefix); prefix == "/" {
+		prefix = DefaultPrefix
+	}
+	if strings.Contains(hosts, "@") {
+		return config, "", fmt.Errorf("--store has a user in its URL: use --store-user and --store-password-file, which other users of the machine do not see")
+	}
+	protocol := "http://"
+	if secure {
+		protocol = "https://"
+	}
+	for host := range strings.SplitSeq(hosts, ",") {
+		if _, port, err := net.SplitHostPort(host); err != nil || port == "" {
+			return config, "", fmt.Errorf("--store %s: %q is not HOST:PORT of a member", o.URL, host)
+		}
+		config.Endpoints = append(config.Endpoints, protocol+host)
+	}
+	if o.Timeout < 0 {
+		return config, "", errors.New("--store-timeout is negative")
+	}
+	if secure {
+		if config.TLS, err = o.tls(); err != nil {
+			return config, "", err
+		}
+	}
+	if config.Username, config.Password, err = o.login(); err != nil {
+		return config, "", err
+	}
+	config.DialTimeout = o.timeout()
+	// A member that does not answer is left for another one.
+	config.DialKeepAliveTime, config.DialKeepAliveTimeout = 10*time.Second, 5*time.Second
+	config.Logger = zap.NewNop() // what fails is an error of a request
+	return config, prefix, nil
+}
+
+func (o Options) timeout() time.Duration {
+	if o.Timeout == 0 {
+		return DefaultTimeout
+	}
+	return o.Timeout
+}
+
+func (o Options) tls() (*tls.Config, error) {
+	if (o.Cert == "") != (o.Key == "") {
+		return nil, errors.New("--store-cert and --store-key need each other")
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CA != "" {
+		pem, err := os.ReadFile(o.CA)
+		if err != nil {
+			return nil, fmt.Errorf("--store-ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--store-ca %s: there is no certificate in it", o.CA)
+		}
+	}
+	if o.Cert != "" {
+		load := func() (*tls.Certificate, error) {
+			cert, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+			if err != nil {
+				return nil, fmt.Errorf("--store-cert, --store-key: %w", err)
+			}
+			return &cert, nil
+		}
+		if _, err := load(); err != nil {
+			return nil, err
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+	}
+	return config, nil
+}
+
+func (o Options) login() (user, password string, err error) {
+	switch {
+	case o.User == "" && o.PasswordFile != "":
+		return "", "", errors.New("--store-password-file needs --store-user")
+	case o.User == "":
+		return "", "", nil
+	case o.PasswordFile == "":
+		password = os.Getenv(PasswordEnv)
+	default:
+		text, err := os.ReadFile(o.PasswordFile)
+		if err != nil {
+			return "", "", fmt.Errorf("--store-password-file: %w", err)
+		}
+		password, _, _ = strings.Cut(string(text), "\n")
+		password = strings.TrimSuffix(password, "\r")
+	}
+	if password == "" {
+		return "", "", fmt.Errorf("--store-user %s has no password: use --store-password-file, or set %s", o.User, PasswordEnv)
+	}
+	return o.User, password, nil
+}

@@ -1,0 +1,97 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Replica is what a replica of "dynxds serve" says of itself.
+type Replica struct {
+	// ID is unique among those that run.
+	ID string `json:"id"`
+	// Admin is the address of its admin endpoint, host:port; empty if it has none that others reach.
+	Admin string `json:"admin,omitempty"`
+	// Address is that of its xDS server.
+	Address string    `json:"address,omitempty"`
+	Started time.Time `json:"started"`
+}
+
+const (
+	replicas = "/replicas/"
+	// leaseTTL is how long a replica that crashed stays in the list.
+	leaseTTL = 15 * time.Second
+)
+
+// Announce keeps a replica in the list until the context ends, and then takes it out. It returns the
+// reason whenever etcd fails it, or loses the lease: the caller waits, and calls it again.
+func (s *Store) Announce(ctx context.Context, r Replica) error {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	client, err := s.Client()
+	if err != nil {
+		return err
+	}
+	lease, err := s.grant(ctx, client)
+	if err != nil {
+		return s.fault("get a lease of", err)
+	}
+	// With it goes the key. If that fails, it expires.
+	defer func() {
+		ctx, cancel := s.Timeout(context.WithoutCancel(ctx))
+		defer cancel()
+		_, _ = client.Revoke(ctx, lease)
+	}()
+	if err := s.put(ctx, client, s.prefix+replicas+r.ID, value, lease); err != nil {
+		return s.fault("announce this replica in", err)
+	}
+	alive, err := client.KeepAlive(ctx, lease)
+	if err != nil {
+		return s.fault("keep the lease of", err)
+	}
+	for range alive {
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("the lease of replica %s has expired: etcd was not reached for %s", r.ID, leaseTTL)
+}
+
+func (s *Store) grant(ctx context.Context, client *clientv3.Client) (clientv3.LeaseID, error) {
+	ctx, cancel := s.Timeout(ctx)
+	defer cancel()
+	response, err := client.Grant(ctx, int64(leaseTTL/time.Second))
+	if err != nil {
+		return 0, err
+	}
+	return response.ID, nil
+}
+
+func (s *Store) put(ctx context.Context, client *clientv3.Client, key string, value []byte, lease clientv3.LeaseID) error {
+	ctx, cancel := s.Timeout(ctx)
+	defer cancel()
+	_, err := client.Put(ctx, key, string(value), clientv3.WithLease(lease))
+	return err
+}
+
+// Replicas returns those that run, and those that crashed a moment ago, ordered by ID.
+func (s *Store) Replicas(ctx context.Context) ([]Replica, error) {
+	response, err := s.get(ctx, s.prefix+replicas, clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Replica, 0, len(response.Kvs))
+	for _, kv := range response.Kvs {
+		var r Replica
+		if err := json.Unmarshal(kv.Value, &r); err != nil {
+			return nil, fmt.Errorf("%s is not a replica: %w", kv.Key, err)
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}

@@ -1,0 +1,210 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+)
+
+// Store is a store in etcd. Its methods are safe for concurrent use.
+type Store struct {
+	config  clientv3.Config
+	prefix  string
+	timeout time.Duration
+
+	// watches counts those that were opened.
+	watches atomic.Uint64
+
+	mu sync.Mutex
+	// client is nil before the first use, and after a login that failed.
+	client *clientv3.Client
+	closed bool
+}
+
+// Document is the text of a document file.
+type Document struct {
+	Data []byte
+	// ModRevision is the revision that it was last changed at, and CreateRevision that at which it began
+	// to be there.
+	ModRevision, CreateRevision int64
+}
+
+func documentOf(kv *mvccpb.KeyValue) Document {
+	return Document{Data: kv.Value, ModRevision: kv.ModRevision, CreateRevision: kv.CreateRevision}
+}
+
+// Snapshot is what a revision has.
+type Snapshot struct {
+	Revision int64
+	// Documents are by name, as in a folder.
+	Documents map[string]Document
+	// Unknown are the keys below docs that are no documents, in order.
+	Unknown []string
+}
+
+// ErrCompacted is the error of a revision that etcd has compacted.
+var ErrCompacted = errors.New("etcd has compacted the revision")
+
+// Open checks the options. It makes no connection: etcd may be gone.
+func Open(o Options) (*Store, error) {
+	config, prefix, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	return &Store{config: config, prefix: prefix, timeout: o.timeout()}, nil
+}
+
+// Close ends the connections, and Watches.
+func (s *Store) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.client != nil {
+		s.client.Close() // its error is that its context has ended, or that of a connection
+	}
+}
+
+// Client returns the client of etcd, for those who write. It logs in if need be.
+func (s *Store) Client() (*clientv3.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, errors.New("the store is closed")
+	case s.client != nil:
+		return s.client, nil
+	}
+	client, err := clientv3.New(s.config)
+	if err != nil {
+		return nil, s.fault("connect to", err)
+	}
+	s.client = client
+	return client, nil
+}
+
+// Prefix returns the prefix of all keys, without a slash at its end.
+func (s *Store) Prefix() string { return s.prefix }
+
+// Dir names the store to people, and is the "folder" of its documents. It leaves out the members:
+// replicas may know different ones, and resources must not differ.
+func (s *Store) Dir() string { return "etcd:" + s.prefix + strings.TrimSuffix(docs, "/") }
+
+const docs = "/docs/"
+
+// Key returns the key of a document.
+func (s *Store) Key(name string) string { return s.prefix + docs + name }
+
+// name returns the document of a key below docs; ok is false if it is none.
+func (s *Store) name(key []byte) (name string, ok bool) {
+	name = strings.TrimPrefix(string(key), s.prefix+docs)
+	return name, folder.IsName(name)
+}
+
+// Timeout returns a context for one request.
+func (s *Store) Timeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.timeout)
+}
+
+// share is the time that one member has for a request.
+func (s *Store) share() time.Duration { return s.timeout / time.Duration(len(s.config.Endpoints)) }
+
+// get reads. etcd's client asks its members in turn, and another one if one is gone; one that is only
+// slow is given up so early that the others can be asked within Options.Timeout.
+func (s *Store) get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	client, err := s.Client()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := s.Timeout(ctx)
+	defer cancel()
+	for left := len(s.config.Endpoints); ; left-- {
+		attempt, cancel := context.WithTimeout(ctx, s.share())
+		response, err := client.Get(attempt, key, options...)
+		cancel()
+		switch {
+		case err == nil:
+			return response, nil
+		case left <= 1 || ctx.Err() != nil || attempt.Err() == nil:
+			return nil, s.fault("read", err)
+		}
+	}
+}
+
+// pageSize bounds the documents in one response.
+const pageSize = 1000
+
+// Load returns the present documents.
+func (s *Store) Load(ctx context.Context) (*Snapshot, error) { return s.LoadAt(ctx, 0) }
+
+// LoadAt returns the documents of a revision, zero for the present one. The error is ErrCompacted if it
+// is compacted.
+func (s *Store) LoadAt(ctx context.Context, revision int64) (*Snapshot, error) {
+	snapshot := &Snapshot{Revision: revision, Documents: map[string]Document{}}
+	begin, end := s.prefix+docs, clientv3.GetPrefixRangeEnd(s.prefix+docs)
+	for {
+		page, err := s.get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(snapshot.Revision))
+		if err != nil {
+			return nil, err
+		}
+		// All pages are of the revision of the first one.
+		snapshot.Revision = cmp.Or(snapshot.Revision, page.Header.Revision)
+		for _, kv := range page.Kvs {
+			if name, ok := s.name(kv.Key); ok {
+				snapshot.Documents[name] = documentOf(kv)
+			} else {
+				snapshot.Unknown = append(snapshot.Unknown, string(kv.Key))
+			}
+		}
+		if !page.More {
+			return snapshot, nil
+		}
+		begin = string(slices.Concat(page.Kvs[len(page.Kvs)-1].Key, []byte{0}))
+	}
+}
+
+// Before returns a document as it was before a revision; ok is false if it was not there. The error is
+// ErrCompacted if etcd does not know any more.
+func (s *Store) Before(ctx context.Context, name string, revision int64) (d Document, ok bool, err error) {
+	response, err := s.get(ctx, s.Key(name), clientv3.WithRev(revision-1))
+	if err != nil {
+		return d, false, err
+	}
+	if len(response.Kvs) == 0 {
+		return d, false, nil
+	}
+	return documentOf(response.Kvs[0]), true, nil
+}
+
+// Revision returns the present revision of etcd.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	response, err := s.get(ctx, s.prefix+docs, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, err
+	}
+	return response.Header.Revision, nil
+}
+
+// fault says what could not be done with the store.
+func (s *Store) fault(do string, err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		err = ErrCompacted
+	case errors.Is(err, context.DeadlineExceeded):
+		if why := s.reach(); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	return fmt.Errorf("cannot %s the store at %s: %w", do, strings.Join(s.config.Endpoints, ", "), err)
+}
