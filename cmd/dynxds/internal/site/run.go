@@ -106,6 +106,10 @@ func Run(ctx context.Context, opts Options) error {
 	ctx, stop := context.WithCancel(ctx)
 	var reloading sync.WaitGroup
 	reloading.Go(func() { plane.reload.run(ctx) })
+	if of, ok := plane.reload.documents.(*stored); ok {
+		replica := store.Replica{ID: server.ID(), Admin: server.AdminAddr(), Address: server.Addr().String(), Started: time.Now()}
+		reloading.Go(func() { of.announce(ctx, replica, opts.Serve.Log) })
+	}
 	err = server.Serve(ctx)
 	stop()
 	reloading.Wait()
