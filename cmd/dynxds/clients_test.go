@@ -135,6 +135,8 @@ func TestClients(t *testing.T) {
 		}
 	}
 
+	replicas[0].logged(`"msg":"a client rejects a response"`, `"node":"picky-1"`, `"type":"`+typeurl.Listener+`"`, `"version":"1"`, `"error":"no \u001b[31mtaste`)
+
 	replicas[1].drain()
 	stdout, stderr, exit := run(t, "clients", "--admin", both)
 	if exit != 1 || !strings.Contains(stderr, "1 of 2 replicas did not answer:\n\t"+admin[1]) || !strings.Contains(stdout, "picky-1") {
