@@ -23,3 +23,6 @@ const Wrapper = Prefix + "envoy.service.discovery.v3.Resource"
 // Name returns the full name of the message of a type URL. A name without a prefix is
 // returned as it is.
 func Name(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
+
+// Short returns the last part of the name of the message, such as "Cluster".
+func Short(typeURL string) string { return typeURL[strings.LastIndexAny(typeURL, "./")+1:] }
