@@ -16,6 +16,7 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -28,11 +29,12 @@ import (
 
 // serviceResources are the resources of a service that do not depend on the routes to it.
 type serviceResources struct {
-	// service and subsets (their ids) are the input, and digest is its digest.
-	service *Service
-	subsets []string
-	digest  [sha256.Size]byte
-	list    []*Resource
+	// service, subsets (their ids) and sessions (of routes) are the input, and digest is its digest.
+	service  *Service
+	subsets  []string
+	sessions bool
+	digest   [sha256.Size]byte
+	list     []*Resource
 	// empty are the ids of subsets without an endpoint.
 	empty map[string]bool
 	// names is set if some endpoints have host names.
@@ -43,9 +45,9 @@ type serviceResources struct {
 
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
-func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset) (*serviceResources, error) {
+func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset, sessions bool) (*serviceResources, error) {
 	r := &serviceResources{service: s, empty: make(map[string]bool)}
-	listener, err := n.listener(s)
+	listener, err := n.listener(s, sessions)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +113,7 @@ func (r *serviceResources) add(typeURL, name string, m proto.Message) {
 }
 
 // serviceDigest is equal for services with equal resources.
-func serviceDigest(places places, s *Service, subsets []string) ([sha256.Size]byte, error) {
+func serviceDigest(places places, s *Service, subsets []string, sessions bool) ([sha256.Size]byte, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q %q\n", s.Name, places.of(s.Source), places.filters(s), places.tls(s))
 	for i := range s.Endpoints {
@@ -123,7 +125,7 @@ func serviceDigest(places places, s *Service, subsets []string) ([sha256.Size]by
 		fmt.Fprintf(h, " %q\n", places.of(e.Source))
 	}
 	// fmt orders the keys of maps.
-	fmt.Fprintf(h, "%q %v\n", subsets, s.LocalityWeights)
+	fmt.Fprintf(h, "%q %t %v\n", subsets, sessions, s.LocalityWeights)
 	var messages []proto.Message
 	for _, f := range s.Filters {
 		messages = append(messages, f)
@@ -154,7 +156,7 @@ func ads() *corepb.ConfigSource {
 	}
 }
 
-func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
+func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error) {
 	router, err := anypb.New(&routerpb.Router{})
 	if err != nil {
 		return nil, err
@@ -164,10 +166,20 @@ func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
 		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{
 			ConfigSource: ads(), RouteConfigName: n.resource(routeConfigurationName, s.Name),
 		}},
-		HttpFilters: append(slices.Clone(s.Filters), &hcmpb.HttpFilter{
-			Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router},
-		}),
+		HttpFilters: slices.Clone(s.Filters),
 	}
+	if sessions && s.ownSessions() == nil {
+		filter, err := anypb.New(&sessionpb.StatefulSession{})
+		if err != nil {
+			return nil, err
+		}
+		manager.HttpFilters = append(manager.HttpFilters, &hcmpb.HttpFilter{
+			Name: sessionFilter, IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: filter},
+		})
+	}
+	manager.HttpFilters = append(manager.HttpFilters, &hcmpb.HttpFilter{
+		Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router},
+	})
 	packed, err := pack(manager)
 	if err != nil {
 		return nil, err

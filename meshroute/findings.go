@@ -140,9 +140,6 @@ func (b *builder) reportService(s *Service) {
 	s.settingsBeyondGRPC(func(path string, f *dialect.Feature) { b.differs(Note, s.Source, path, f) })
 }
 
-// sessionFilter is the filter of sessions (gRFC A55), which clients may do without.
-const sessionFilter = "envoy.extensions.filters.http.stateful_session.v3.StatefulSession"
-
 func (b *builder) reportRule(p *Policy, to, rule int) {
 	r := &p.To[to].Rules[rule]
 	add := func(s Severity, field, clients, message string) {
@@ -155,7 +152,24 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 	for i := range r.Filters {
 		reportFilter(&r.Filters[i], func(s Severity, clients, message string) { add(s, fmt.Sprintf("filters[%d]", i), clients, message) })
 	}
+	differs := func(when bool, field string, f *dialect.Feature) {
+		if clients, note := f.Note(); when {
+			add(Note, field, clients, note)
+		}
+	}
+	differs(r.Timeouts != nil && r.Timeouts.BackendRequest != nil && *r.Timeouts.BackendRequest > 0, "timeouts.backendRequest", dialect.TryTimeouts)
+	differs(r.Retry != nil && !strings.Contains(retryPolicy(r.Retry, nil).GetRetryOn(), "unavailable"), "retry", dialect.RetryConditions)
+	differs(r.Session != nil, "sessionPersistence", dialect.Sessions)
+	differs(r.Nowhere(), "backendRefs", dialect.ZeroWeights)
+	if r.Nowhere() {
+		add(Warning, "backendRefs", "", "no backend has a weight above 0, so RPCs fail with UNAVAILABLE")
+	}
 	for i := range r.BackendRefs {
+		for j := range r.BackendRefs[i].Filters {
+			reportFilter(&r.BackendRefs[i].Filters[j], func(s Severity, clients, message string) {
+				add(s, fmt.Sprintf("backendRefs[%d].filters[%d]", i, j), clients, message)
+			})
+		}
 		b.reportSubset(&r.BackendRefs[i], func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), "", message) })
 	}
 }

@@ -33,7 +33,10 @@ is wrong where.
 
 --page shows a status page (package statuspage) in a browser: the clients, what each of
 them has ACKed and NACKed, and the resources that are served. It is on loopback, unless
-the flag names another host, and has no login.
+the flag names another host, and has no login. --admin is the same for commands:
+"dynxds clients" asks there what clients have accepted and rejected. It has metrics for
+Prometheus too (/metrics), which --metrics offers alone, and /healthz, beside gRPC's
+health service.
 
 SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
 elsewhere, and what is left after --grace is cut off.`

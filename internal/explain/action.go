@@ -42,7 +42,7 @@ type routeExplainer struct {
 // rawRoute returns the route as a message, and at where a part of it was written.
 func (e routeExplainer) rawRoute() *routepb.Route { return e.raw.route(e.index) }
 
-func (e routeExplainer) at(part string) string { return e.raw.routeAt(e.index, part) }
+func (e routeExplainer) at(parts ...string) string { return e.raw.routeAt(e.index, parts...) }
 
 // action says what becomes of the RPCs that take the route.
 func (e routeExplainer) action() *Action {
@@ -170,7 +170,7 @@ func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
 func (e routeExplainer) timeout() *Setting {
 	switch {
 	case e.route.MaxStreamDuration != nil:
-		return &Setting{Value: describeDuration(*e.route.MaxStreamDuration), Level: levelRoute, At: e.at(provenance.Matches)}
+		return &Setting{Value: describeDuration(*e.route.MaxStreamDuration), Level: levelRoute, At: e.at(provenance.Timeouts, provenance.Matches)}
 	case e.listener.MaxStreamDuration > 0:
 		return &Setting{Value: describeDuration(e.listener.MaxStreamDuration), Level: levelListener}
 	default:
@@ -195,7 +195,7 @@ func (e routeExplainer) retry() *Retry {
 		r.Hedged = p.PerTryTimeout.String()
 	}
 	if e.rawRoute().GetRoute().GetRetryPolicy() != nil {
-		r.Level, r.At = levelRoute, e.at(provenance.Filters)
+		r.Level, r.At = levelRoute, e.at(provenance.Retry, provenance.Timeouts, provenance.Filters)
 	}
 	return r
 }

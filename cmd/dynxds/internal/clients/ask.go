@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,14 @@ const (
 	maxAsked = 32
 )
 
+// Replica is a replica to ask.
+type Replica struct {
+	// Admin is the address of its admin pages, "host:port"; empty if it has none.
+	Admin string
+	// ID is that of the replica, if it is known: another process at the address does not count.
+	ID string
+}
+
 // Fleet is what several replicas say.
 type Fleet struct {
 	// Replicas counts those that were asked.
@@ -39,28 +48,27 @@ type Unreachable struct {
 	Error   string `json:"error"`
 }
 
-// Ask asks every replica at its admin address, "host:port", for its clients, or only for those that refuse
-// something.
-func Ask(ctx context.Context, addresses []string, nacks bool) Fleet {
-	answers, errs := make([]Answer, len(addresses)), make([]error, len(addresses))
+// Ask asks every replica for its clients, or only for those that refuse something.
+func Ask(ctx context.Context, replicas []Replica, nacks bool) Fleet {
+	answers, errs := make([]Answer, len(replicas)), make([]error, len(replicas))
 	var asking sync.WaitGroup
 	turn := make(chan struct{}, maxAsked)
-	for i, address := range addresses {
+	for i, r := range replicas {
 		asking.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			answers[i], errs[i] = ask(ctx, address, nacks)
+			answers[i], errs[i] = ask(ctx, r, nacks)
 		})
 	}
 	asking.Wait()
-	fleet := Fleet{Replicas: len(addresses), Clients: []Client{}}
-	for i, address := range addresses {
+	fleet := Fleet{Replicas: len(replicas), Clients: []Client{}}
+	for i, r := range replicas {
 		if errs[i] != nil {
-			fleet.Unreachable = append(fleet.Unreachable, Unreachable{address, errs[i].Error()})
+			fleet.Unreachable = append(fleet.Unreachable, Unreachable{cmp.Or(r.Admin, r.ID), errs[i].Error()})
 			continue
 		}
 		for _, c := range answers[i].Clients {
-			c.Replica, c.asked = address, answers[i].Time
+			c.Replica, c.asked = r.Admin, answers[i].Time
 			fleet.Clients = append(fleet.Clients, c)
 		}
 	}
@@ -77,12 +85,14 @@ func (f *Fleet) Err() error {
 	for _, u := range f.Unreachable {
 		fmt.Fprintf(&b, "\n\t%s: %s", u.Replica, u.Error)
 	}
-	b.WriteString("\nIs it the address that \"dynxds serve --admin\" logs?")
 	return errors.New(b.String())
 }
 
-func ask(ctx context.Context, address string, nacks bool) (Answer, error) {
-	if _, _, err := net.SplitHostPort(address); err != nil {
+func ask(ctx context.Context, replica Replica, nacks bool) (Answer, error) {
+	if replica.Admin == "" {
+		return Answer{}, errors.New("it runs without --admin")
+	}
+	if _, _, err := net.SplitHostPort(replica.Admin); err != nil {
 		return Answer{}, fmt.Errorf("want HOST:PORT: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -91,7 +101,7 @@ func ask(ctx context.Context, address string, nacks bool) (Answer, error) {
 	if nacks {
 		query = "?" + onlyNACKs
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/clients"+query, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+replica.Admin+"/clients"+query, nil)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -101,7 +111,7 @@ func ask(ctx context.Context, address string, nacks bool) (Answer, error) {
 	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(r)
 	if err != nil {
-		return Answer{}, err
+		return Answer{}, fmt.Errorf("%w; is it the address that \"dynxds serve --admin\" logs?", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -111,6 +121,9 @@ func ask(ctx context.Context, address string, nacks bool) (Answer, error) {
 	var answer Answer
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&answer); err != nil {
 		return Answer{}, fmt.Errorf("not the answer of a replica: %w", err)
+	}
+	if replica.ID != "" && answer.Replica != replica.ID {
+		return Answer{}, fmt.Errorf("the replica %s is not there, but %q; run replicas with an address in --admin that they have for each other", replica.ID, answer.Replica)
 	}
 	return answer, nil
 }

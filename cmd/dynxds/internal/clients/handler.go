@@ -11,6 +11,8 @@ import (
 
 // Answer is what one replica says.
 type Answer struct {
+	// Replica is the ID of the replica.
+	Replica string `json:"replica"`
 	// Time is that of the replica's clock.
 	Time    time.Time `json:"time"`
 	Clients []Client  `json:"clients"`
@@ -19,9 +21,9 @@ type Answer struct {
 // onlyNACKs is the parameter of the query that leaves out what no client refuses.
 const onlyNACKs = "nacks"
 
-// Handler serves an Answer about streams, those of controlplane.Server.Clients or relay.Relay.Clients. As
+// Handler serves the Answer of a replica about streams, those of controlplane.Server.Clients or relay.Relay.Clients. As
 // these cost work for each client, few requests are served at a time.
-func Handler(streams func() []controlplane.ClientStatus) http.Handler {
+func Handler(id string, streams func() []controlplane.ClientStatus) http.Handler {
 	busy := make(chan struct{}, 2)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -32,7 +34,7 @@ func Handler(streams func() []controlplane.ClientStatus) http.Handler {
 			http.Error(w, "others are asking for the clients: try again", http.StatusServiceUnavailable)
 			return
 		}
-		answer := Answer{Time: time.Now(), Clients: []Client{}}
+		answer := Answer{Replica: id, Time: time.Now(), Clients: []Client{}}
 		all := streams()
 		for i := range all {
 			c := viewOf(&all[i])

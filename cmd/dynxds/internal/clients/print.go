@@ -2,7 +2,6 @@ package clients
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -14,13 +13,6 @@ import (
 
 // maxCell bounds what a cell of the table shows, in bytes.
 const maxCell = 64
-
-// PrintJSON writes the fleet as one object.
-func (f *Fleet) PrintJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(f)
-}
 
 // Print writes a table with a line for each type on each stream, and below it what clients said of what
 // they refuse, the errors that they were sent, and a summary.

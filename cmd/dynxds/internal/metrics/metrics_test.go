@@ -180,6 +180,7 @@ func TestNames(t *testing.T) {
 	of := metrics.New()
 	of.AddSource(func() int { return 0 }, func() time.Time { return time.Time{} })
 	of.AddRelay(func() relay.Stats { return relay.Stats{} })
+	of.AddLoads(func() []controlplane.ClusterLoad { return []controlplane.ClusterLoad{{Cluster: "c"}} })
 	// Metrics with labels exist once they have a value.
 	of.ACKed(xdsmsg.ClusterType, time.Time{})
 	of.NACKed(controlplane.Rejection{TypeURL: xdsmsg.ClusterType})

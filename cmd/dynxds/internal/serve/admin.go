@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"crypto/rand"
 	"net"
 	"net/http"
 	"os"
+	"strings"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
@@ -55,7 +57,7 @@ func (s *Server) pages(isAdmin bool, hosts []string) http.Handler {
 		mux.Handle("GET /metrics", s.opts.Metrics.Handler())
 	}
 	if isAdmin {
-		mux.Handle("GET /clients", clients.Handler(s.ads.Clients))
+		mux.Handle("GET /clients", clients.Handler(s.id, s.ads.Clients))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -76,6 +78,18 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	}
 	_, _ = w.Write([]byte(answer.GetStatus().String() + "\n"))
 }
+
+// newID returns the ID of a replica: the machine's name, and something that no other process has.
+func newID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unnamed"
+	}
+	return host + "-" + strings.ToLower(rand.Text()[:8])
+}
+
+// ID returns the ID of the replica, which another process at its addresses does not have.
+func (s *Server) ID() string { return s.id }
 
 // AdminAddr returns the address of the admin pages for other machines, "host:port", or "" if there are
 // none. It has the machine's name if the pages are on all its addresses.

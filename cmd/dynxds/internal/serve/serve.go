@@ -39,6 +39,7 @@ type Service interface {
 // Server is the gRPC server of a control plane. It listens, and serves once Serve is called.
 type Server struct {
 	opts     Options
+	id       string
 	listener net.Listener
 	grpc     *grpc.Server
 	ads      Service
@@ -68,7 +69,7 @@ func New(ads Service, opts Options) (*Server, error) {
 		release()
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: listener, ads: ads, health: health.NewServer(), ends: repeatlog.New(opts.Log), release: release}
+	s := &Server{opts: opts, id: newID(), listener: listener, ads: ads, health: health.NewServer(), ends: repeatlog.New(opts.Log), release: release}
 	if err := s.openPages(); err != nil {
 		listener.Close()
 		release()

@@ -63,10 +63,11 @@ func reportsOn(t *testing.T, text string) []string {
 	return got
 }
 
+const grpcClients = " [gRPC clients other than those of dynxds]"
+
 // Settings that only some clients obey are reported with the field and the clients.
 func TestValidateReportsOnSettings(t *testing.T) {
 	t.Parallel()
-	const grpcClients = " [gRPC clients other than those of dynxds]"
 	for settings, want := range map[string][]string{
 		"loadBalancing: {policy: LeastRequest}": nil,
 		"loadBalancing: {policy: Maglev}":       {"1: note: loadBalancing: dynxds and Envoy use a Maglev table; other gRPC clients use a hash ring" + grpcClients},
@@ -111,14 +112,27 @@ spec:
   hostnames: [a.example.com]
   rules:
   - matches: [{path: {type: Exact, value: /one}}]
-    timeouts: {request: 1s}
+    timeouts: {request: 1s, backendRequest: 1s}
+    retry: {codes: [500, 501], attempts: 9}
+    sessionPersistence: {idleTimeout: 1h}
     backendRefs: [{name: nobody, port: 80}]
+  - matches: [{path: {type: PathPrefix, value: /a.B}}]
+    backendRefs: [{name: backend, port: 80, weight: 0, filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [grpc-timeout]}}]}]
 `
 	want := []string{
 		"9: warning: policy HTTPRoute/r: spec.hostnames: a route of the mesh is for its services under all names, so hostnames makes no difference",
 		`11: error: policy HTTPRoute/r: spec.rules[0].backendRefs[0]: the mesh has no service "nobody"; requests that go there fail`,
 		"11: warning: policy HTTPRoute/r: spec.rules[0].matches: the path of an RPC is /package.Service/Method, so no RPC matches Exact /one",
-		"12: warning: policy HTTPRoute/r: spec.rules[0].timeouts: timeouts has no effect",
+		"11: note: policy HTTPRoute/r: spec.rules[0].retry: dynxds and Envoy retry by all of these conditions; other gRPC clients by statuses only (gRFC A44)" + grpcClients,
+		"11: note: policy HTTPRoute/r: spec.rules[0].sessionPersistence: dynxds, Envoy and gRPC clients with gRFC A55 keep the RPCs of a session with one endpoint; others ignore it" + grpcClients,
+		"11: note: policy HTTPRoute/r: spec.rules[0].timeouts.backendRequest: dynxds and Envoy end attempts that take longer; other gRPC clients ignore it" + grpcClients,
+		"13: warning: policy HTTPRoute/r: spec.rules[0].retry.attempts: gRPC retries at most 4 times (gRFC A6)",
+		"13: warning: policy HTTPRoute/r: spec.rules[0].retry.codes[1]: no status that gRPC retries corresponds to the HTTP status 501",
+		"14: warning: policy HTTPRoute/r: spec.rules[0].sessionPersistence.idleTimeout: idleTimeout has no effect",
+		"16: note: policy HTTPRoute/r: spec.rules[1].backendRefs: in gRPC clients other than those of dynxds the RPCs fail with UNAVAILABLE, as if there were no endpoint" + grpcClients,
+		"16: warning: policy HTTPRoute/r: spec.rules[1].backendRefs: no backend has a weight above 0, so RPCs fail with UNAVAILABLE",
+		"16: note: policy HTTPRoute/r: spec.rules[1].backendRefs[0].filters[0]: dynxds and Envoy edit headers; other gRPC clients ignore it" + grpcClients,
+		`16: warning: policy HTTPRoute/r: spec.rules[1].backendRefs[0].filters[0]: gRPC clients leave this out: header "grpc-timeout": headers of the gRPC protocol cannot be edited`,
 	}
 	if diff := cmp.Diff(want, reportsOn(t, text)); diff != "" {
 		t.Errorf("reports (-want +got):\n%s", diff)

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
@@ -16,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/statuspage"
 )
 
@@ -40,6 +44,8 @@ type Options struct {
 	RemovalDelay time.Duration
 	// Page is the address of a status page, see package webpage; empty: there is none.
 	Page string
+	// LoadInterval is the interval of load reports; zero means 10 s.
+	LoadInterval time.Duration
 	// Serve configures the server. Its Log is used for everything.
 	Serve serve.Options
 	// Ready is called with the address when the server is ready. It may be nil.
@@ -76,7 +82,7 @@ func Run(ctx context.Context, opts Options) error {
 	defer plane.reload.documents.Close()
 	plane.metrics.AddSource(plane.reload.documents.Held, plane.reload.documents.GoneSince)
 	opts.Serve.Metrics = plane.metrics
-	server, err := serve.New(plane.ads, opts.Serve)
+	server, err := serve.New(services{plane.ads, plane.loads}, opts.Serve)
 	if err != nil {
 		return err
 	}
@@ -106,6 +112,10 @@ func Run(ctx context.Context, opts Options) error {
 	ctx, stop := context.WithCancel(ctx)
 	var reloading sync.WaitGroup
 	reloading.Go(func() { plane.reload.run(ctx) })
+	if of, ok := plane.reload.documents.(*stored); ok {
+		replica := store.Replica{ID: server.ID(), Admin: server.AdminAddr(), Address: server.Addr().String(), Started: time.Now()}
+		reloading.Go(func() { of.announce(ctx, replica, opts.Serve.Log) })
+	}
 	err = server.Serve(ctx)
 	stop()
 	reloading.Wait()
@@ -120,13 +130,41 @@ type plane struct {
 	// rejections is the log of NACKs.
 	rejections *repeatlog.Log
 	metrics    *metrics.Plane
+	// loads is what clients report of services with loadReporting.
+	loads *controlplane.LoadReports
+}
+
+// services are ADS and LRS.
+type services struct {
+	*controlplane.Server
+	loads *controlplane.LoadReports
+}
+
+// Register adds both to a gRPC server.
+func (s services) Register(r grpc.ServiceRegistrar) {
+	s.Server.Register(r)
+	s.loads.Register(r)
+}
+
+// Close ends the streams of both.
+func (s services) Close() {
+	s.Server.Close()
+	s.loads.Close()
+}
+
+// knownLoads are the loads of clusters that there are.
+func (p *plane) knownLoads() []controlplane.ClusterLoad {
+	return slices.DeleteFunc(p.loads.Snapshot(), func(l controlplane.ClusterLoad) bool {
+		return p.store.Get(meshroute.ClusterType, l.Cluster) == nil
+	})
 }
 
 // newPlane needs the Serve.Log of the options. Its documents are those of the folder, until the reloader
 // opens a store.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
-	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), metrics: metrics.New()}
+	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), metrics: metrics.New(), loads: controlplane.NewLoadReports(controlplane.LoadOptions{Interval: opts.LoadInterval})}
+	p.metrics.AddLoads(p.knownLoads)
 	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources}, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },

@@ -3,8 +3,11 @@ package site_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -12,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -167,6 +171,46 @@ func TestLimitsTakeEffectOnRPCs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// With loadReporting the metrics of the control plane have what clients report.
+func TestLoadReportsReachTheMetrics(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	r := start(t, "", m.with("loadReporting: true"), func(o *site.Options) {
+		o.LoadInterval, o.Serve.MetricsAddress = time.Second, "127.0.0.1:0"
+	})
+	frontend := r.dial(plain, "frontend", "v1")
+	for range 3 {
+		frontend.callWith()
+	}
+	url, _, _ := strings.Cut(r.log.After("flag=--metrics url=")[0], " ")
+	const want = `dynxds_controlplane_load_rpcs_total{cluster="backend",outcome="succeeded"} 3`
+	for ctx := testutils.Context(t); ; {
+		page := get(t, url+"/metrics")
+		if strings.Contains(page, want) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the metrics lack %s:\n%s", want, page)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
 }
 
 // An endpoint that fails several times in a row is ejected.
