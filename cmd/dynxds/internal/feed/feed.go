@@ -216,7 +216,8 @@ func (f *Feed) connect(ctx context.Context) {
 	}
 	watcher, err := f.opts.Store.Watch(ctx, f.revision)
 	if err != nil {
-		f.lost(err)
+		// Whether the store as a whole is gone, reading tells.
+		f.log.Debug("cannot open a watch; the next member is asked", "error", err)
 		return
 	}
 	f.watcher = watcher

@@ -81,15 +81,9 @@ func (s *Store) put(ctx context.Context, client *clientv3.Client, key string, va
 
 // Replicas returns those that run, and those that crashed a moment ago, ordered by ID.
 func (s *Store) Replicas(ctx context.Context) ([]Replica, error) {
-	client, err := s.Client()
+	response, err := s.get(ctx, s.prefix+replicas, clientv3.WithPrefix())
 	if err != nil {
 		return nil, err
-	}
-	ctx, cancel := s.Timeout(ctx)
-	defer cancel()
-	response, err := client.Get(ctx, s.prefix+replicas, clientv3.WithPrefix())
-	if err != nil {
-		return nil, s.fault("read the replicas of", err)
 	}
 	list := make([]Replica, 0, len(response.Kvs))
 	for _, kv := range response.Kvs {

@@ -117,6 +117,31 @@ func (s *Store) Timeout(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, s.timeout)
 }
 
+// share is the time that one member has for a request.
+func (s *Store) share() time.Duration { return s.timeout / time.Duration(len(s.config.Endpoints)) }
+
+// get reads. etcd's client asks its members in turn, and another one if one is gone; one that is only
+// slow is given up so early that the others can be asked within Options.Timeout.
+func (s *Store) get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	client, err := s.Client()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := s.Timeout(ctx)
+	defer cancel()
+	for left := len(s.config.Endpoints); ; left-- {
+		attempt, cancel := context.WithTimeout(ctx, s.share())
+		response, err := client.Get(attempt, key, options...)
+		cancel()
+		switch {
+		case err == nil:
+			return response, nil
+		case left <= 1 || ctx.Err() != nil || attempt.Err() == nil:
+			return nil, s.fault("read", err)
+		}
+	}
+}
+
 // pageSize bounds the documents in one response.
 const pageSize = 1000
 
@@ -126,16 +151,12 @@ func (s *Store) Load(ctx context.Context) (*Snapshot, error) { return s.LoadAt(c
 // LoadAt returns the documents of a revision, zero for the present one. The error is ErrCompacted if it
 // is compacted.
 func (s *Store) LoadAt(ctx context.Context, revision int64) (*Snapshot, error) {
-	client, err := s.Client()
-	if err != nil {
-		return nil, err
-	}
 	snapshot := &Snapshot{Revision: revision, Documents: map[string]Document{}}
 	begin, end := s.prefix+docs, clientv3.GetPrefixRangeEnd(s.prefix+docs)
 	for {
-		page, err := s.page(ctx, client, begin, end, snapshot.Revision)
+		page, err := s.get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(snapshot.Revision))
 		if err != nil {
-			return nil, s.fault("read", err)
+			return nil, err
 		}
 		// All pages are of the revision of the first one.
 		snapshot.Revision = cmp.Or(snapshot.Revision, page.Header.Revision)
@@ -153,24 +174,12 @@ func (s *Store) LoadAt(ctx context.Context, revision int64) (*Snapshot, error) {
 	}
 }
 
-func (s *Store) page(ctx context.Context, client *clientv3.Client, begin, end string, revision int64) (*clientv3.GetResponse, error) {
-	ctx, cancel := s.Timeout(ctx)
-	defer cancel()
-	return client.Get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
-}
-
 // Before returns a document as it was before a revision; ok is false if it was not there. The error is
 // ErrCompacted if etcd does not know any more.
 func (s *Store) Before(ctx context.Context, name string, revision int64) (d Document, ok bool, err error) {
-	client, err := s.Client()
+	response, err := s.get(ctx, s.Key(name), clientv3.WithRev(revision-1))
 	if err != nil {
 		return d, false, err
-	}
-	ctx, cancel := s.Timeout(ctx)
-	defer cancel()
-	response, err := client.Get(ctx, s.Key(name), clientv3.WithRev(revision-1))
-	if err != nil {
-		return d, false, s.fault("read", err)
 	}
 	if len(response.Kvs) == 0 {
 		return d, false, nil
@@ -180,15 +189,9 @@ func (s *Store) Before(ctx context.Context, name string, revision int64) (d Docu
 
 // Revision returns the present revision of etcd.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
-	client, err := s.Client()
+	response, err := s.get(ctx, s.prefix+docs, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		return 0, err
-	}
-	ctx, cancel := s.Timeout(ctx)
-	defer cancel()
-	response, err := client.Get(ctx, s.prefix+docs, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		return 0, s.fault("ask", err)
 	}
 	return response.Header.Revision, nil
 }

@@ -28,8 +28,9 @@ type Watcher struct {
 	ctx     context.Context
 }
 
-// Watch follows the changes after a revision. It fails if no member of etcd answers in Options.Timeout.
-// Later it goes on with another member if one is gone, and waits if all are.
+// Watch follows the changes after a revision. It fails if the member of etcd that is next does not answer in its
+// share of Options.Timeout; the next Watch asks another one. Later it goes on with another member if one is
+// gone, and waits if all are.
 func (s *Store) Watch(ctx context.Context, after int64) (*Watcher, error) {
 	client, err := s.Client()
 	if err != nil {
@@ -39,7 +40,7 @@ func (s *Store) Watch(ctx context.Context, after int64) (*Watcher, error) {
 	// The client has one stream for all watches with the same metadata. This one is to have its own, of
 	// the next member, as a watch that is opened after another one failed should.
 	ctx = metadata.AppendToOutgoingContext(ctx, "dynxds-watch", strconv.FormatUint(s.watches.Add(1), 10))
-	late := time.AfterFunc(s.timeout, cancel)
+	late := time.AfterFunc(s.share(), cancel)
 	changes := client.Watch(ctx, s.prefix+docs, clientv3.WithPrefix(), clientv3.WithRev(after+1), clientv3.WithProgressNotify())
 	if !late.Stop() {
 		cancel()

@@ -1,0 +1,274 @@
+package etcdtest
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+	"github.com/dynxds/dynxds/internal/loopback"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// cluster is a cluster of etcd.
+type cluster struct {
+	t       testing.TB
+	members []*member
+	client  *clientv3.Client
+	cancel  func()
+}
+
+// member is a member of a cluster. Clients reach it over a cable.
+type member struct {
+	config *embed.Config
+	etcd   *embed.Etcd
+	cable  *cable
+}
+
+// all are the members of a cluster of three.
+var all = []int{0, 1, 2}
+
+// newCluster starts a cluster, which ends with the test.
+func newCluster(t testing.TB, members int) *cluster {
+	t.Helper()
+	c := &cluster{t: t}
+	var peers []string
+	for i := range members {
+		peer, client := "http://"+reserve(t), reserve(t)
+		config := embed.NewConfig()
+		config.Name, config.Dir = fmt.Sprintf("member-%d", i), t.TempDir()
+		config.ListenPeerUrls, config.AdvertisePeerUrls = urls(peer), urls(peer)
+		config.ListenClientUrls, config.AdvertiseClientUrls = urls("http://"+client), urls("http://"+client)
+		config.UnsafeNoFsync = true
+		config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+		// Elections are quick for a test, and late enough for a busy machine.
+		config.TickMs, config.ElectionMs = 100, 1500
+		peers = append(peers, config.Name+"="+peer)
+		c.members = append(c.members, &member{config: config, cable: newCable(t, client)})
+	}
+	for _, m := range c.members {
+		m.config.InitialCluster = strings.Join(peers, ",")
+	}
+	c.start(all[:members]...)
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.addresses(), Logger: zap.NewNop()})
+	xdstest.NoError(t, err)
+	c.client = client
+	t.Cleanup(func() {
+		c.client.Close()
+		for i := range c.members {
+			c.kill(i)
+		}
+	})
+	return c
+}
+
+func reserve(t testing.TB) string {
+	t.Helper()
+	address, err := loopback.Reserve()
+	xdstest.NoError(t, err)
+	t.Cleanup(address.Release)
+	return address.String()
+}
+
+func urls(text string) []url.URL {
+	u, _ := url.Parse(text)
+	return []url.URL{*u}
+}
+
+// start starts members, and returns when they serve.
+func (c *cluster) start(members ...int) {
+	c.t.Helper()
+	var starting sync.WaitGroup
+	for _, i := range members {
+		starting.Go(func() {
+			m := c.members[i]
+			// Later starts are those of a member that is known.
+			if m.etcd != nil {
+				m.config.ClusterState = embed.ClusterStateFlagExisting
+			}
+			etcd, err := embed.StartEtcd(m.config)
+			if err != nil {
+				c.t.Errorf("starting %s: %v", m.config.Name, err)
+				return
+			}
+			m.etcd = etcd
+			select {
+			case <-etcd.Server.ReadyNotify():
+			case <-time.After(time.Minute):
+				c.t.Errorf("%s does not find the others in a minute", m.config.Name)
+			}
+		})
+	}
+	starting.Wait()
+	if c.t.Failed() {
+		c.t.FailNow()
+	}
+}
+
+// kill ends a member as a crash does.
+func (c *cluster) kill(i int) {
+	if m := c.members[i]; m.etcd != nil {
+		m.etcd.Server.HardStop()
+		m.etcd.Close()
+	}
+}
+
+// addresses are those that clients have.
+func (c *cluster) addresses() []string {
+	var list []string
+	for _, m := range c.members {
+		list = append(list, m.cable.address)
+	}
+	return list
+}
+
+// options are those of a store with a prefix of its own.
+func (c *cluster) options(prefix string) store.Options {
+	return store.Options{URL: "etcd://" + strings.Join(c.addresses(), ",") + prefix}
+}
+
+func (c *cluster) open(prefix string) *store.Store {
+	c.t.Helper()
+	s, err := store.Open(c.options(prefix))
+	xdstest.NoError(c.t, err)
+	c.t.Cleanup(s.Close)
+	return s
+}
+
+// put writes a key, as etcdctl does, and returns the revision.
+func (c *cluster) put(key, text string) int64 {
+	c.t.Helper()
+	response, err := c.client.Put(testutils.Context(c.t), key, text)
+	xdstest.NoError(c.t, err)
+	return response.Header.Revision
+}
+
+func (c *cluster) delete(key string) {
+	c.t.Helper()
+	_, err := c.client.Delete(testutils.Context(c.t), key)
+	xdstest.NoError(c.t, err)
+}
+
+// cable carries connections to an address, until it is cut or they are stalled.
+type cable struct {
+	address, to string
+	listener    net.Listener
+	running     sync.WaitGroup
+	mu          sync.Mutex
+	conns       map[net.Conn]bool
+	cut         bool
+	stalled     chan struct{} // nil, or closed when they go on
+}
+
+func newCable(t testing.TB, to string) *cable {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	xdstest.NoError(t, err)
+	c := &cable{address: l.Addr().String(), to: to, listener: l, conns: map[net.Conn]bool{}}
+	c.running.Go(c.accept)
+	t.Cleanup(func() {
+		c.setStalled(false)
+		c.setCut(true)
+		l.Close()
+		c.running.Wait()
+	})
+	return c
+}
+
+func (c *cable) accept() {
+	for {
+		conn, err := c.listener.Accept()
+		if err != nil {
+			return
+		}
+		c.mu.Lock()
+		to := c.to
+		c.mu.Unlock()
+		server, err := net.Dial("tcp", to)
+		if err != nil || !c.add(conn, server) {
+			conn.Close()
+			if server != nil {
+				server.Close()
+			}
+			continue
+		}
+		c.running.Go(func() { c.carry(server, conn) })
+		c.running.Go(func() { c.carry(conn, server) })
+	}
+}
+
+func (c *cable) add(conns ...net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range conns {
+		c.conns[conn] = true
+	}
+	if c.cut {
+		for _, conn := range conns {
+			delete(c.conns, conn)
+		}
+	}
+	return !c.cut
+}
+
+// carry carries what one side sends until one of them ends.
+func (c *cable) carry(to, from net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		c.mu.Lock()
+		stalled := c.stalled
+		c.mu.Unlock()
+		if stalled != nil {
+			<-stalled
+		}
+		if _, err2 := to.Write(buffer[:n]); err != nil || err2 != nil {
+			break
+		}
+	}
+	from.Close()
+	to.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conns, from)
+}
+
+// setCut ends all connections and refuses new ones, or carries them again.
+func (c *cable) setCut(cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut = cut
+	if cut {
+		for conn := range c.conns {
+			conn.Close()
+		}
+	}
+}
+
+// setTo carries new connections to another address.
+func (c *cable) setTo(address string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.to = address
+}
+
+// setStalled keeps back all bytes, or carries them again.
+func (c *cable) setStalled(stalled bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if stalled {
+		c.stalled = make(chan struct{})
+	} else if c.stalled != nil {
+		close(c.stalled)
+		c.stalled = nil
+	}
+}

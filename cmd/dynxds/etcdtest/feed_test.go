@@ -1,0 +1,330 @@
+package etcdtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/feed"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+const prefix = "/mesh"
+
+// key returns the key of a document.
+func key(name string) string { return prefix + "/docs/" + name }
+
+// service is the document of a service with one endpoint.
+func service(name, address string) string {
+	return fmt.Sprintf("kind: Service\nname: %s\nendpoints: [{address: '%s'}]\n", name, address)
+}
+
+// follower is a feed, with what a control plane would publish.
+type follower struct {
+	t    *testing.T
+	feed *feed.Feed
+	log  *xdstest.Log
+	stop func()
+
+	mu       sync.Mutex
+	services map[string]*meshroute.Service
+	news     chan struct{} // closed with the next content
+}
+
+// follow follows a store until the test ends.
+func follow(t *testing.T, s *store.Store, change ...func(*feed.Options)) *follower {
+	t.Helper()
+	f := &follower{t: t, log: new(xdstest.Log), news: make(chan struct{})}
+	opts := feed.Options{Store: s, Pulse: 50 * time.Millisecond, Log: slog.New(slog.NewTextHandler(f.log, nil))}
+	for _, c := range change {
+		c(&opts)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	opened, err := feed.Open(ctx, opts)
+	xdstest.NoError(t, err)
+	f.feed = opened
+	f.publish(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for f.feed.Wait(ctx) {
+			f.publish(ctx)
+		}
+	})
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		f.feed.Close()
+	})
+	t.Cleanup(f.stop)
+	return f
+}
+
+func (f *follower) publish(ctx context.Context) {
+	content, err := f.feed.Read(ctx)
+	for err != nil && f.feed.Without(ctx, err) {
+		content, err = f.feed.Read(ctx)
+	}
+	if err != nil {
+		f.t.Errorf("the documents are faulty, and none is left out: %v", err)
+		return
+	}
+	f.feed.Published()
+	f.keep(content)
+}
+
+func (f *follower) keep(content *folder.Content) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.services = make(map[string]*meshroute.Service)
+	for _, s := range content.Services {
+		f.services[s.Name] = s
+	}
+	close(f.news)
+	f.news = make(chan struct{})
+}
+
+// now returns the published services.
+func (f *follower) now() map[string]*meshroute.Service {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.services
+}
+
+// has waits until the published services are these: the address of each by its name.
+func (f *follower) has(want map[string]string) {
+	f.t.Helper()
+	ctx := testutils.Context(f.t)
+	for {
+		f.mu.Lock()
+		got, news := make(map[string]string), f.news
+		for name, s := range f.services {
+			got[name] = s.Endpoints[0].Address
+		}
+		f.mu.Unlock()
+		if maps.Equal(got, want) {
+			return
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			f.t.Fatalf("got services %v, want %v", got, want)
+		}
+	}
+}
+
+func (f *follower) logged(texts ...string) {
+	f.t.Helper()
+	xdstest.NoError(f.t, f.log.Wait(testutils.Context(f.t), texts...))
+}
+
+// Documents that are written, changed and deleted arrive; other keys are named once, and have no effect.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	c.put(key("a.yaml"), service("a", "a:1"))
+	c.put(key("notes.txt"), "nothing")
+	c.put("/mesh/other", "nothing")
+	f := follow(t, c.open(prefix))
+	f.has(map[string]string{"a": "a:1"})
+	f.logged("is not a document", key("notes.txt"))
+	a := f.now()["a"]
+
+	c.put(key("b.yaml"), service("b", "b:1"))
+	f.has(map[string]string{"a": "a:1", "b": "b:1"})
+	c.put(key("c/c.yaml"), service("c", "c:1"))
+	f.logged("is not a document", key("c/c.yaml"))
+	c.put(key("b.yaml"), service("b", "b:2"))
+	f.has(map[string]string{"a": "a:1", "b": "b:2"})
+	if f.now()["a"] != a {
+		t.Error("a document did not change, and its service is another one")
+	}
+	c.delete(key("b.yaml"))
+	c.put(key("notes.txt"), "more")
+	f.has(map[string]string{"a": "a:1"})
+	if n := f.log.Count(key("notes.txt")); n != 1 {
+		t.Errorf("the log has the key that is no document %d times, want once", n)
+	}
+}
+
+// A faulty document keeps its last good text on each replica, those that start later too, as long as etcd
+// or the last-good file has it; other documents go on.
+func TestFaultyDocument(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	c.put(key("a.yaml"), service("a", "a:1"))
+	saved := filepath.Join(t.TempDir(), "last-good.json")
+	s := c.open(prefix)
+	keeps := func(o *feed.Options) { o.LastGood = saved }
+	f := follow(t, s, keeps)
+	good := c.put(key("a.yaml"), service("a", "a:2"))
+	f.has(map[string]string{"a": "a:2"})
+	faulty := c.put(key("a.yaml"), "kind: Service\nnam: a\n")
+	f.logged("a document is faulty; its last good text stays", "a.yaml", "docs/a.yaml:1", fmt.Sprintf("revision=%d", faulty))
+	last := c.put(key("b.yaml"), service("b", "b:1"))
+	want := map[string]string{"a": "a:2", "b": "b:1"}
+	f.has(want)
+	status := f.feed.Status()
+	if len(status.Refused) != 1 || status.Refused[0].Name != "a.yaml" || status.Refused[0].Revision != faulty || status.Refused[0].Good != good {
+		t.Errorf("got refused documents %+v, want a.yaml at %d, with %d in its place", status.Refused, faulty, good)
+	}
+
+	later := follow(t, s)
+	later.has(want)
+	later.logged("its last good text stays", "a.yaml")
+	_, err := c.client.Compact(testutils.Context(t), last)
+	xdstest.NoError(t, err)
+	follow(t, s).has(map[string]string{"b": "b:1"})
+	f.stop()
+	again := follow(t, s, keeps)
+	again.has(want)
+
+	c.put(key("a.yaml"), service("a", "a:3"))
+	again.has(map[string]string{"a": "a:3", "b": "b:1"})
+	again.logged("a document is right again", "a.yaml")
+}
+
+// What a watch missed while it could not reach etcd arrives afterwards, also if etcd has compacted it; and
+// what did not change remains as it is.
+func TestCompaction(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	for _, name := range []string{"a", "b", "c"} {
+		c.put(key(name+".yaml"), service(name, name+":1"))
+	}
+	direct, err := clientv3.New(clientv3.Config{Endpoints: []string{c.members[0].cable.to}})
+	xdstest.NoError(t, err)
+	defer direct.Close()
+	f := follow(t, c.open(prefix))
+	f.has(map[string]string{"a": "a:1", "b": "b:1", "c": "c:1"})
+	a := f.now()["a"]
+
+	c.members[0].cable.setCut(true)
+	f.logged("the store does not answer", "since=")
+	if f.feed.Status().GoneSince.IsZero() {
+		t.Error("the store does not answer, and its status says otherwise")
+	}
+	ctx := testutils.Context(t)
+	for _, op := range []clientv3.Op{
+		clientv3.OpPut(key("b.yaml"), service("b", "b:2")), clientv3.OpDelete(key("c.yaml")), clientv3.OpPut(key("d.yaml"), service("d", "d:1")),
+	} {
+		_, err := direct.Do(ctx, op)
+		xdstest.NoError(t, err)
+	}
+	present, err := direct.Get(ctx, prefix)
+	xdstest.NoError(t, err)
+	_, err = direct.Compact(ctx, present.Header.Revision)
+	xdstest.NoError(t, err)
+	c.members[0].cable.setCut(false)
+
+	f.has(map[string]string{"a": "a:1", "b": "b:2", "d": "d:1"})
+	f.logged("etcd has compacted changes that were not seen")
+	f.logged("the store answers again")
+	if f.now()["a"] != a {
+		t.Error("a document did not change, and its service is another one")
+	}
+}
+
+// A store that went back to an older revision, as one that is restored from a backup, is read again.
+func TestRestoredStore(t *testing.T) {
+	t.Parallel()
+	c, backup := newCluster(t, 1), newCluster(t, 1)
+	backup.put(key("a.yaml"), service("a", "a:1"))
+	for i := range 10 {
+		c.put(key("a.yaml"), service("a", fmt.Sprintf("a:%d", i+1)))
+	}
+	f := follow(t, c.open(prefix))
+	f.has(map[string]string{"a": "a:10"})
+	c.members[0].cable.setCut(true)
+	c.members[0].cable.setTo(backup.members[0].cable.to)
+	c.members[0].cable.setCut(false)
+	f.has(map[string]string{"a": "a:1"})
+	f.logged("the store went back")
+	backup.put(key("a.yaml"), service("a", "a:2"))
+	f.has(map[string]string{"a": "a:2"})
+}
+
+// Whichever member ceases to answer, without an end of its connections: changes arrive, and the store is
+// not said to be gone.
+func TestSlowMember(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.put(key("a.yaml"), service("a", "a:9"))
+	options := c.options(prefix)
+	options.Timeout = 15 * time.Second
+	s, err := store.Open(options)
+	xdstest.NoError(t, err)
+	t.Cleanup(s.Close)
+	f := follow(t, s)
+	f.has(map[string]string{"a": "a:9"})
+	for i, m := range c.members {
+		direct, err := clientv3.New(clientv3.Config{Endpoints: []string{m.cable.to}})
+		xdstest.NoError(t, err)
+		m.cable.setStalled(true)
+		address := fmt.Sprintf("a:%d", i+1)
+		_, err = direct.Put(testutils.Context(t), key("a.yaml"), service("a", address))
+		xdstest.NoError(t, err)
+		f.has(map[string]string{"a": address})
+		m.cable.setStalled(false)
+		direct.Close()
+	}
+	if f.log.Count("the store does not answer") > 0 {
+		t.Error("one member was slow, and the log says that the store does not answer")
+	}
+}
+
+// A replica starts without etcd from its last-good file, and takes up what changed when etcd is back.
+func TestLastGoodFile(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	saved := filepath.Join(t.TempDir(), "last-good.json")
+	keeps := func(o *feed.Options) { o.LastGood = saved }
+	c.put(key("a.yaml"), service("a", "a:1"))
+	options := c.options(prefix)
+	options.Timeout = time.Second
+	s, err := store.Open(options)
+	xdstest.NoError(t, err)
+	t.Cleanup(s.Close)
+	follow(t, s, keeps).stop()
+
+	c.kill(0)
+	ctx := testutils.Context(t)
+	quiet := slog.New(slog.DiscardHandler)
+	if _, err := feed.Open(ctx, feed.Options{Store: s, Log: quiet}); err == nil || !strings.Contains(err.Error(), "with --last-good") {
+		t.Errorf("without etcd and a last-good file: got error %v, want one that names --last-good", err)
+	}
+	f := follow(t, s, keeps)
+	f.has(map[string]string{"a": "a:1"})
+	f.logged("starting from the last-good file", saved)
+	a := f.now()["a"]
+	c.start(0)
+	c.put(key("b.yaml"), service("b", "b:1"))
+	f.has(map[string]string{"a": "a:1", "b": "b:1"})
+	if f.now()["a"] != a {
+		t.Error("a document did not change while etcd was gone, and its service is another one")
+	}
+
+	if _, err := feed.Open(ctx, feed.Options{Store: c.open("/other"), LastGood: saved, Log: quiet}); err == nil || !strings.Contains(err.Error(), "is of the store etcd:/mesh/docs") {
+		t.Errorf("with the last-good file of another store: got error %v", err)
+	}
+	xdstest.NoError(t, os.WriteFile(saved, []byte("{"), 0o600))
+	if _, err := feed.Open(ctx, feed.Options{Store: s, LastGood: saved, Log: quiet}); err == nil || !strings.Contains(err.Error(), "delete it") {
+		t.Errorf("with half a last-good file: got error %v, want one that says to delete it", err)
+	}
+	nowhere := filepath.Join(t.TempDir(), "no-such-folder", "file")
+	if _, err := feed.Open(ctx, feed.Options{Store: s, LastGood: nowhere, Log: quiet}); err == nil || !strings.Contains(err.Error(), "--last-good") {
+		t.Errorf("with a last-good file in no folder: got error %v", err)
+	}
+}
