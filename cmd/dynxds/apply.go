@@ -227,12 +227,14 @@ func newOutcome(edits []store.Edit, changes []meshdiff.Change, notes []string) o
 type documentEdit struct {
 	Op   meshdiff.Op `json:"op"`
 	Name string      `json:"name"`
+	// lines are printed, of revisions in the history.
+	lines []string
 }
 
 func documentsOf(edits []store.Edit) []documentEdit {
 	list := make([]documentEdit, len(edits))
 	for i, e := range edits {
-		list[i] = documentEdit{meshdiff.Changed, e.Name}
+		list[i] = documentEdit{Op: meshdiff.Changed, Name: e.Name}
 		if e.Before == nil {
 			list[i].Op = meshdiff.Added
 		} else if e.After == nil {
@@ -242,6 +244,9 @@ func documentsOf(edits []store.Edit) []documentEdit {
 	return list
 }
 
+// maxLines bounds the lines that are printed of one document.
+const maxLines = 100
+
 func (o *outcome) print(out io.Writer) error {
 	if len(o.Documents) == 0 {
 		_, err := fmt.Fprintln(out, "nothing to do: the store has these documents")
@@ -249,6 +254,13 @@ func (o *outcome) print(out io.Writer) error {
 	}
 	for _, d := range o.Documents {
 		fmt.Fprintf(out, "%s document %s\n", d.Op.Sign(), faults.Printable(d.Name, ""))
+		for i, line := range d.lines {
+			if i == maxLines && len(d.lines) > maxLines+1 {
+				fmt.Fprintf(out, "    … %d more lines; --json has all\n", len(d.lines)-i)
+				break
+			}
+			fmt.Fprintf(out, "    %s\n", faults.Printable(line, "\t"))
+		}
 	}
 	text := meshdiff.Text(o.Changes)
 	if text == "" {

@@ -105,6 +105,9 @@ func showRevision(cmd *cobra.Command, s *store.Store, number int64, asJSON bool)
 	if entry.Message != "" {
 		fmt.Fprintf(out, "    %s\n", faults.Printable(entry.Message, "\n"))
 	}
+	for i, e := range entry.Edits {
+		result.Documents[i].lines = revise.Lines(e.Before, e.After)
+	}
 	return result.print(out)
 }
 

@@ -13,6 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Conflict is the error of Commit if somebody else wrote since the snapshot. Nothing was written.
@@ -27,7 +29,8 @@ type Conflict struct {
 func (c *Conflict) Error() string {
 	text := "nothing was written, as the store has changed since it was read"
 	for _, r := range c.Records {
-		text += fmt.Sprintf("; %s wrote revision %d at %s (%s)", r.Author, r.Number, r.Time.Format(time.RFC3339), r.title())
+		text += fmt.Sprintf("; %s wrote revision %d at %s (%s)", faults.Printable(r.Author, ""), r.Number,
+			r.Time.Format(time.RFC3339), faults.Printable(r.title(), ""))
 	}
 	if len(c.Documents) > 0 {
 		text += "; changed by other means than dynxds: " + strings.Join(c.Documents, ", ")

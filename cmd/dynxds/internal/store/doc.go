@@ -7,7 +7,7 @@
 //
 //	PREFIX/docs/NAME      a document file with the YAML or JSON of a folder's, under a name that would be
 //	                      read there (folder.IsName): backend.yaml
-//	PREFIX/history/...    what was changed, when and by whom: written by those who write documents in the
+//	PREFIX/history/N      a Record: what was changed, when and by whom, which Commit writes in the
 //	                      same transaction
 //	PREFIX/replicas/ID    a replica that runs, under a lease (Announce)
 //

@@ -1,0 +1,418 @@
+package etcdtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/revise"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+	"github.com/dynxds/dynxds/internal/document"
+)
+
+// mesh is a store, for one test, with a folder to apply.
+type mesh struct {
+	*testing.T
+	*store.Store
+	dir string
+}
+
+func newMesh(t *testing.T, etcd *cluster) *mesh {
+	t.Helper()
+	s, err := store.Open(store.Options{URL: etcd.options("/" + url.PathEscape(t.Name())).URL, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return &mesh{T: t, Store: s, dir: t.TempDir()}
+}
+
+// folder makes the folder have just these files, by name and text.
+func (m *mesh) folder(files map[string]string) {
+	m.Helper()
+	if err := os.RemoveAll(m.dir); err != nil {
+		m.Fatal(err)
+	}
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		m.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o600); err != nil {
+			m.Fatal(err)
+		}
+	}
+}
+
+// plan plans to apply files.
+func (m *mesh) plan(prune bool, files map[string]string) *revise.Plan {
+	m.Helper()
+	m.folder(files)
+	p, err := revise.Apply(m.Context(), m.Store, m.dir, prune, "")
+	if err != nil {
+		m.Fatal(err)
+	}
+	return p
+}
+
+func (m *mesh) commit(p *revise.Plan, author string) store.Record {
+	m.Helper()
+	r, err := p.Commit(m.Context(), revise.Author{Name: author, Time: time.Now(), Message: "by " + author}, 100)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return r
+}
+
+func (m *mesh) apply(files map[string]string) store.Record {
+	m.Helper()
+	return m.commit(m.plan(false, files), "ada@host")
+}
+
+// has fails the test unless the store has these documents.
+func (m *mesh) has(want map[string]string) {
+	m.Helper()
+	snapshot, err := m.Load(m.Context())
+	if err != nil {
+		m.Fatal(err)
+	}
+	got := map[string]string{}
+	for name, d := range snapshot.Documents {
+		got[name] = string(d.Data)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		m.Errorf("the store's documents (-want +got):\n%s", diff)
+	}
+}
+
+// client is what others write with.
+func (m *mesh) client() *clientv3.Client {
+	m.Helper()
+	c, err := m.Client()
+	if err != nil {
+		m.Fatal(err)
+	}
+	return c
+}
+
+func (m *mesh) put(name, text string) {
+	m.Helper()
+	if _, err := m.client().Put(m.Context(), m.Key(name), text); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *mesh) remove(name string) {
+	m.Helper()
+	if _, err := m.client().Delete(m.Context(), m.Key(name)); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func TestApply(t *testing.T) {
+	t.Parallel()
+	etcd := newCluster(t, 1)
+	a, b, b2 := service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"), service("b", "10.0.0.3:80")
+	first := map[string]string{"a.yaml": a, "b.yaml": b}
+
+	t.Run("prune", func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t, etcd)
+		if r := m.apply(first); r.Number != 1 || len(r.Edits) != 2 {
+			t.Errorf("got record %d with %d documents, want 1 with 2", r.Number, len(r.Edits))
+		}
+		p := m.plan(false, map[string]string{"b.yaml": b2})
+		if got, want := meshdiff.Text(p.Changes), "~ ClusterLoadAssignment b: all clients\n"+
+			"    + no locality, priority 0: endpoint 10.0.0.3:80: {\"health_status\":\"HEALTHY\",\"load_balancing_weight\":1}\n"+
+			"    - no locality, priority 0: endpoint 10.0.0.2:80: {\"health_status\":\"HEALTHY\",\"load_balancing_weight\":1}\n"; got != want {
+			t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
+		}
+		m.commit(p, "bob@host")
+		m.has(map[string]string{"a.yaml": a, "b.yaml": b2})
+		m.commit(m.plan(true, map[string]string{"b.yaml": b2}), "bob@host")
+		m.has(map[string]string{"b.yaml": b2})
+		if p := m.plan(true, map[string]string{"b.yaml": b2}); len(p.Edits)+len(p.Changes) > 0 {
+			t.Errorf("a second time there are %d edits and %d changes, want none", len(p.Edits), len(p.Changes))
+		}
+		records, err := m.History(t.Context(), 0)
+		if err != nil || len(records) != 3 || records[1].Author != "bob@host" || records[2].Command != "apply --prune" {
+			t.Errorf("got history %+v and error %v, want 3 records", records, err)
+		}
+	})
+
+	// The whole is checked: a fault in the folder, or between it and what is there, is named; nothing is
+	// written, and nothing is left of it.
+	t.Run("faults", func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t, etcd)
+		m.apply(first)
+		for _, test := range []struct{ file, text, want string }{
+			{"c.yaml", "kind: Service\nname: c\nendpoint: []\n", m.dir + `/c.yaml:3: unknown field "endpoint"`},
+			{"c.yaml", "# twice\n" + a, m.dir + "/c.yaml:2: there are two of service a; the first is at etcd:" + m.Prefix() + "/docs/a.yaml:1"},
+		} {
+			m.folder(map[string]string{test.file: test.text, "b.yaml": b2})
+			_, err := revise.Apply(t.Context(), m.Store, m.dir, false, "")
+			var faults *document.Faults
+			if !errors.As(err, &faults) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want faults with %q", err, test.want)
+			}
+		}
+		p := m.plan(false, map[string]string{"c.yaml": `kind: Resource
+name: c
+resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d}
+`})
+		if _, err := p.Commit(t.Context(), revise.Author{}, 1); err == nil || p.Err() == nil {
+			t.Errorf("got error %v for a resource that clients reject", err)
+		}
+		m.has(first)
+	})
+
+	// Documents that came by other means do not hinder those who correct them.
+	t.Run("faulty documents in the store", func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t, etcd)
+		m.apply(first)
+		m.put("b.yaml", "kind: Nonsense\n")
+		m.folder(map[string]string{"c.yaml": service("c", "10.0.0.4:80")})
+		_, err := revise.Apply(t.Context(), m.Store, m.dir, false, "")
+		if want := "etcd:" + m.Prefix() + "/docs/b.yaml:1: kind: unknown value"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %q", err, want)
+		}
+		p := m.plan(false, map[string]string{"b.yaml": b2})
+		if len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "b.yaml") {
+			t.Errorf("got notes %q, want one about b.yaml", p.Notes)
+		}
+		m.commit(p, "ada@host")
+		m.has(map[string]string{"a.yaml": a, "b.yaml": b2})
+	})
+
+	t.Run("an empty mesh", func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t, etcd)
+		m.apply(first)
+		m.folder(nil)
+		if _, err := revise.Apply(t.Context(), m.Store, m.dir, true, ""); err == nil || !strings.Contains(err.Error(), "has no .yaml") {
+			t.Errorf("got error %v for an empty folder", err)
+		}
+		if _, err := revise.Rollback(t.Context(), m.Store, 0, ""); err == nil || !strings.Contains(err.Error(), "no document would be left") {
+			t.Errorf("got error %v for a rollback to nothing", err)
+		}
+	})
+
+	t.Run("a history of two", func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t, etcd)
+		for i := range 5 {
+			p := m.plan(false, map[string]string{"a.yaml": service("a", fmt.Sprintf("10.0.0.%d:80", i+1))})
+			if _, err := p.Commit(t.Context(), revise.Author{Name: "x"}, 2); err != nil {
+				t.Fatal(err)
+			}
+		}
+		records, err := m.History(t.Context(), 0)
+		if err != nil || len(records) != 2 || records[0].Number != 4 || records[1].Number != 5 {
+			t.Errorf("got %d records, error %v; want 4 and 5", len(records), err)
+		}
+		if _, err := m.plan(false, map[string]string{"a.yaml": a + "#"}).Commit(t.Context(), revise.Author{}, 0); err == nil {
+			t.Error("a history of nothing was accepted")
+		}
+	})
+}
+
+// Of two that read the same, one writes, and the other one is told who.
+func TestConflicts(t *testing.T) {
+	t.Parallel()
+	etcd := newCluster(t, 1)
+	a, b := service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")
+	start := map[string]string{"a.yaml": a, "b.yaml": b}
+	edit := map[string]string{"a.yaml": service("a", "10.0.0.9:80")}
+
+	t.Run("a race", func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t, etcd)
+		m.apply(start)
+		const writers = 8
+		var plans [writers]*revise.Plan
+		for i := range plans {
+			// Each writes a document of its own: only the guard of the whole makes them collide.
+			name := fmt.Sprintf("s%d", i)
+			plans[i] = m.plan(false, map[string]string{name + ".yaml": service(name, "10.0.1.1:80")})
+		}
+		var errs [writers]error
+		var running sync.WaitGroup
+		for i, p := range plans {
+			running.Go(func() {
+				_, errs[i] = p.Commit(t.Context(), revise.Author{Name: fmt.Sprintf("writer%d@host", i), Time: time.Unix(1e9, 0).UTC()}, 100)
+			})
+		}
+		running.Wait()
+		winner := -1
+		for i, err := range errs {
+			if err == nil {
+				if winner >= 0 {
+					t.Fatalf("writers %d and %d both wrote", winner, i)
+				}
+				winner = i
+			}
+		}
+		if winner < 0 {
+			t.Fatalf("nobody wrote: %v", errs)
+		}
+		for i, err := range errs {
+			want := fmt.Sprintf("writer%d@host wrote revision 2 at 2001-09-09T01:46:40Z", winner)
+			var conflict *store.Conflict
+			if i != winner && (!errors.As(err, &conflict) || !strings.Contains(err.Error(), want)) {
+				t.Errorf("writer %d got error %v, want a conflict with %q", i, err, want)
+			}
+		}
+	})
+
+	for _, test := range []struct {
+		name  string
+		other func(*mesh)
+		want  string
+	}{
+		{"another document changed by etcdctl", func(m *mesh) { m.put("b.yaml", b+"#") }, "by other means than dynxds: b.yaml"},
+		{"a document created by etcdctl", func(m *mesh) { m.put("c.yaml", "") }, "by other means than dynxds: c.yaml"},
+		{"the same document deleted by etcdctl", func(m *mesh) { m.remove("a.yaml") }, "by other means than dynxds: a.yaml"},
+		{"another one deleted by dynxds", func(m *mesh) {
+			m.commit(m.plan(true, map[string]string{"a.yaml": a}), "eve@host")
+		}, "eve@host wrote revision 2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t, etcd)
+			m.apply(start)
+			p := m.plan(false, edit)
+			test.other(m)
+			before, err := m.Load(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = p.Commit(t.Context(), revise.Author{Name: "x"}, 100)
+			var conflict *store.Conflict
+			if !errors.As(err, &conflict) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want a conflict with %q", err, test.want)
+			}
+			after, err := m.Load(t.Context())
+			if diff := cmp.Diff(before.Documents, after.Documents); diff != "" || err != nil {
+				t.Errorf("error %v; the documents changed:\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	etcd := newCluster(t, 1)
+	m := newMesh(t, etcd)
+	a, b, b2 := service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"), service("b", "10.0.0.3:80")
+	m.apply(map[string]string{"a.yaml": a, "b.yaml": b})
+	m.apply(map[string]string{"b.yaml": b2, "c.yaml": service("c", "10.0.0.4:80")})
+	m.commit(m.plan(true, map[string]string{"b.yaml": b2}), "bob@host")
+
+	// What etcd has compacted makes no difference.
+	snapshot, err := m.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.client().Compact(t.Context(), snapshot.Revision, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := revise.Rollback(t.Context(), m.Store, 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := meshdiff.Text(p.Changes); !strings.Contains(text, "+ Listener a: all clients") || !strings.Contains(text, "endpoint 10.0.0.2:80") {
+		t.Errorf("got changes %s", text)
+	}
+	if r := m.commit(p, "ada@host"); r.Number != 4 || r.Command != "rollback 1" {
+		t.Errorf("got record %d %q, want 4, rollback 1", r.Number, r.Command)
+	}
+	m.has(map[string]string{"a.yaml": a, "b.yaml": b})
+
+	// And back.
+	if p, err = revise.Rollback(t.Context(), m.Store, 3, ""); err != nil {
+		t.Fatal(err)
+	}
+	m.commit(p, "ada@host")
+	m.has(map[string]string{"b.yaml": b2})
+
+	entry, err := revise.Look(t.Context(), m.Store, 2)
+	if err != nil || len(entry.Notes) > 0 || !strings.HasPrefix(meshdiff.Text(entry.Changes), "+ Listener c: all clients\n") {
+		t.Errorf("revision 2 was %+v, error %v; want that it added c", entry, err)
+	}
+
+	m.put("b.yaml", b+"# by hand\n")
+	if _, err := revise.Rollback(t.Context(), m.Store, 1, ""); err == nil || !strings.Contains(err.Error(), "by other means than dynxds") {
+		t.Errorf("got error %v, want that b.yaml was changed by other means", err)
+	}
+	if entry, err = revise.Look(t.Context(), m.Store, 2); err != nil || len(entry.Notes) != 1 || !strings.Contains(entry.Notes[0], "b.yaml") {
+		t.Errorf("revision 2 was %+v, error %v; want a note about b.yaml", entry, err)
+	}
+}
+
+// The limits of etcd are named, with the way out.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	etcd := newCluster(t, 1)
+	for _, test := range []struct {
+		name   string
+		number int
+		size   int
+		want   string
+	}{
+		{"operations", 128, 10, "raise etcd's --max-txn-ops"},
+		{"bytes", 2, 1 << 20, "raise etcd's --max-request-bytes"},
+		{"many bytes", 4, 4 << 20, "raise etcd's --max-request-bytes"},
+		{"as many as fit", 126, 10, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t, etcd)
+			files := map[string]string{}
+			for i := range test.number {
+				name := fmt.Sprintf("s%03d", i)
+				files[name+".yaml"] = service(name, "10.0.0.1:80") + "#" + strings.Repeat("x", test.size)
+			}
+			_, err := m.plan(false, files).Commit(t.Context(), revise.Author{Name: "x"}, 100)
+			switch {
+			case test.want == "" && err != nil, test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("got error %v, want %q", err, test.want)
+			case test.want != "":
+				m.has(map[string]string{})
+			}
+		})
+	}
+}
+
+// Nobody answers: the error names the members, and does not take long.
+func TestNoEtcd(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	s, err := store.Open(store.Options{URL: "etcd://" + address, Timeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := s.History(ctx, 0); err == nil || !strings.Contains(err.Error(), address) || ctx.Err() != nil {
+		t.Errorf("got error %v, want one with %s", err, address)
+	}
+}

@@ -1,0 +1,121 @@
+package etcdtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
+)
+
+// command builds the command, and returns a function that runs it.
+func command(t *testing.T, etcd *cluster) func(args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "dynxds")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return func(args ...string) (string, string, int) {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Env = append(cmd.Environ(), "DYNXDS_STORE="+etcd.options("/"+t.Name()).URL, "USER=ada")
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+	}
+}
+
+// The commands, one after the other, as an operator types them.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	etcd := newCluster(t, 1)
+	m := newMesh(t, etcd)
+	dynxds := command(t, etcd)
+	exported := filepath.Join(t.TempDir(), "exported")
+	write := func(files map[string]string) { m.folder(files) }
+	a, b := service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")
+	canary := `kind: MeshHTTPRoute
+metadata: {name: canary}
+spec:
+  targetRef: {kind: MeshServiceSubset, name: a, tags: {version: v2}}
+  to:
+  - targetRef: {kind: MeshService, name: b}
+    rules:
+    - matches: [{path: {type: Exact, value: /s/m}}]
+      backendRefs: [{kind: MeshService, name: a}]
+`
+	denied := "clients with {service=a,version=v2}\n    + route path \"/s/m\": to \"a\"\n"
+	for _, step := range []struct {
+		name  string
+		files map[string]string
+		args  string
+		// stdout and stderr are parts of what is printed.
+		stdout, stderr string
+		status         int
+	}{
+		{"no history", nil, "history", "nothing was applied yet", "", 0},
+		{"diff of all", map[string]string{"a.yaml": a, "b.yaml": b}, "diff DIR", "+ document a.yaml\n+ document b.yaml\n+ Listener a: all clients\n", "", 1},
+		{"a dry run", nil, "apply DIR --dry-run", "+ Listener a: all clients", "", 0},
+		{"still nothing there", nil, "get", "", "", 0},
+		{"apply", nil, "apply DIR -m first --author eve@host", "written as revision 1", "", 0},
+		{"no diff", nil, "diff DIR", "nothing to do", "", 0},
+		{"apply again", nil, "apply DIR", "nothing to do", "", 0},
+		{"a canary", map[string]string{"canary.yaml": canary}, "diff DIR", denied, "", 1},
+		{"apply the canary", nil, "apply DIR --json", `"revision": 2`, "", 0},
+		{"a comment", map[string]string{"a.yaml": a + "# more\n"}, "apply DIR", "~ document a.yaml\nno client gets anything else\nwritten as revision 3\n", "", 0},
+		{"a fault", map[string]string{"a.yaml": "kind: Servce\n"}, "apply DIR", "", "/a.yaml:1: kind: unknown value", 1},
+		{"diff of a fault", nil, "diff DIR", "", "/a.yaml:1: kind: unknown value", 2},
+		{"one document", nil, "get b.yaml", b, "", 0},
+		{"all documents", nil, "get", "# a.yaml\n" + a + "# more\n---\n# b.yaml\n" + b + "---\n# canary.yaml\n", "", 0},
+		{"no such document", nil, "get c.yaml", "", "no document c.yaml; it has 3: a.yaml, b.yaml, canary.yaml", 1},
+		{"a path", nil, "get ../b.yaml", "", `"../b.yaml" is no document's name`, 1},
+		{"documents as a folder", nil, "get -o " + exported, "", "", 0},
+		{"which is the same", nil, "diff " + exported + " --prune", "nothing to do", "", 0},
+		{"some into that folder", nil, "get a.yaml -o " + exported, "", "has b.yaml, which is not one of these documents", 1},
+		{"prune", map[string]string{"a.yaml": a, "b.yaml": b}, "apply DIR --prune", "- document canary.yaml\n~ RouteConfiguration b: " + strings.ReplaceAll(denied, "+", "-") + "written as revision 4", "", 0},
+		{"rollback", nil, "rollback 2", "+ document canary.yaml\n~ RouteConfiguration b: " + denied + "written as revision 5\n", "", 0},
+		{"a revision", nil, "history 5", ": rollback 2\n+ document canary.yaml\n    + kind: MeshHTTPRoute\n", "", 0},
+		{"a revision with a comment", nil, "history 3", "~ document a.yaml\n    …\n      name: a\n      endpoints: [{address: '10.0.0.1:80'}]\n    + # more\n", "", 0},
+		{"rollback to nowhere", nil, "rollback 9", "", "the last one is 5", 1},
+		{"rollback to no number", nil, "rollback HEAD", "", `"HEAD" is not the number of a revision`, 1},
+		{"history", nil, "history", "  eve@host  ", "", 0},
+		{"no folder", nil, "diff", "", "want one argument", 2},
+		{"no such flag", nil, "diff DIR --force", "", "unknown flag: --force", 2},
+		{"no store", nil, "diff DIR --store=", "", "which store?", 2},
+	} {
+		if step.files != nil {
+			write(step.files)
+		}
+		args := strings.Fields(strings.ReplaceAll(step.args, "DIR", m.dir))
+		stdout, stderr, status := dynxds(args...)
+		if status != step.status || !strings.Contains(stdout, step.stdout) || !strings.Contains(stderr, step.stderr) || step.stderr == "" && stderr != "" {
+			t.Errorf("%s: %q exits with %d, want %d with %q and %q; it prints\n%s%s", step.name, step.args, status, step.status, step.stdout, step.stderr, stdout, stderr)
+		}
+	}
+
+	stdout, _, _ := dynxds("history", "2", "--json")
+	var entry struct {
+		Number    int64
+		Author    string
+		Documents []struct{ Op, Name string }
+		Edits     []struct{ After string }
+		Changes   []meshdiff.Change
+	}
+	if err := json.Unmarshal([]byte(stdout), &entry); err != nil {
+		t.Fatalf("%v in\n%s", err, stdout)
+	}
+	if entry.Number != 2 || !strings.Contains(entry.Author, "@") || len(entry.Documents) != 1 || entry.Edits[0].After != canary ||
+		len(entry.Changes) != 1 || entry.Changes[0].Clients[0].Tags["version"] != "v2" {
+		t.Errorf("revision 2 is %+v", entry)
+	}
+}
