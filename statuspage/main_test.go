@@ -31,9 +31,9 @@ func startChannel(t *testing.T, node string, resources ...proto.Message) (*testu
 	return plane, dial(t, plane, node)
 }
 
-func dial(t *testing.T, plane *testutils.FakeServer, node string) *grpc.ClientConn {
+func dial(t *testing.T, plane *testutils.FakeServer, node string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
 	t.Helper()
-	builder, err := resolver.NewBuilder(plane.Bootstrap(node))
+	builder, err := resolver.NewBuilder(plane.Bootstrap(node, opts...))
 	xdstest.NoError(t, err)
 	conn, err := grpc.NewClient("xds:///service", grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	xdstest.NoError(t, err)
