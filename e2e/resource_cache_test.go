@@ -72,8 +72,8 @@ func (c *cacheTest) awaitFile(ok func(content []byte) bool) {
 	}
 }
 
-// A channel that starts while the control plane is away works as the last one did, and says so. It moves to what the control
-// plane has when that is back, and no RPC fails.
+// A channel that starts while the control plane is away works as the last one did, and says so. It
+// moves to what the control plane has when that is back, and no RPC fails.
 func TestRPCsStartFromDisk(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		for name, away := range map[string]func(*mesh){

@@ -14,8 +14,8 @@ import (
 	"github.com/dynxds/dynxds/relay"
 )
 
-// A relay that starts while the control plane is away serves old and new clients what the one before it had, under
-// the same versions, and what the control plane has when that is back.
+// A relay that starts while the control plane is away serves old and new clients what the one
+// before it had, under the same versions, and what the control plane has when that is back.
 func TestRestartWithoutTheControlPlane(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
@@ -30,8 +30,9 @@ func TestRestartWithoutTheControlPlane(t *testing.T) {
 		r.up.SetVariant(t, map[string]string{"env": "prod"}, xdsmsg.EDSCluster("v", "prod"))
 		r.up.SetVariant(t, map[string]string{"env": "test"}, xdsmsg.EDSCluster("v", "test"))
 		globs := len(features) == 2 // with delta upstream
-		// ask subscribes to everything, and returns what comes. away says that the control plane is: then
-		// the error for a name that the relay does not know shows that the others were looked at.
+		// ask subscribes to everything, and returns what comes. away says that the control plane
+		// is: then the error for a name that the relay does not know shows that the others were
+		// looked at.
 		ask := func(addr string, away bool, versions map[string]string) map[string]*discoverypb.Resource {
 			d, want := r.deltaTo(addr), 1-len(versions)
 			names := []string{"c"}

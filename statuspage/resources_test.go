@@ -3,6 +3,8 @@ package statuspage
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
@@ -50,6 +53,42 @@ func TestRejectedVersion(t *testing.T) {
 		if nacked := typ.Type == "Cluster"; nacked != (typ.Reply == "NACK") || nacked != strings.Contains(typ.NACK, "lb_policy") {
 			t.Errorf("control plane: %+v", typ)
 		}
+	}
+}
+
+// A resource from disk is shown as one.
+func TestResourceFromDisk(t *testing.T) {
+	backend, dir := testutils.StartBackend(t, "b"), t.TempDir()
+	plane := testutils.StartFakeServer(t)
+	plane.Set(t, xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", "c")),
+		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
+	open := func() *grpc.ClientConn {
+		conn := dial(t, plane, "disk", testutils.TopLevel("resource_cache", map[string]any{"directory": dir}))
+		xdstest.NoError(t, call(t, conn))
+		return conn
+	}
+	open().Close()
+	for ctx := testutils.Context(t); ; {
+		names, _ := filepath.Glob(filepath.Join(dir, "*.resources"))
+		content, _ := os.ReadFile(strings.Join(names, ""))
+		if strings.Contains(string(content), typeurl.Endpoints) {
+			break
+		}
+		xdstest.NoError(t, ctx.Err())
+	}
+	plane.Stop()
+	open()
+	got := section[resourcesView](t, quick(), "resources", "resources.state", "REQUESTED")
+	if len(got.Items) != 4 {
+		t.Fatalf("got %d resources, want 4", len(got.Items))
+	}
+	for _, r := range got.Items {
+		if !r.FromDisk || !r.Cached || r.Updated == nil {
+			t.Errorf("resource %+v, want one from disk", r)
+		}
+	}
+	if l := section[list[changes.Change]](t, quick(), "changes", "changes.q", "from disk"); len(l.Items) != 4 || l.Items[0].Detail != "from disk, 0 minutes old" {
+		t.Errorf("changes %+v, want those of four resources", l.Items)
 	}
 }
 

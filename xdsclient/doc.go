@@ -96,6 +96,14 @@
 // sends after that counts. So subscriptions whose constraints overlap cost a request now and
 // then; those that do not, none.
 //
+// # On disk
+//
+// With resource_cache in the bootstrap, a keeper writes what is in use to a file
+// (internal/diskcache), on a goroutine of its own. The resources in it stand in for those of which no
+// server has said anything: once all servers of an authority are unreachable, or silent for as long as
+// a resource timer runs. The first response of any of these servers ends that. An entry from disk is
+// in the state REQUESTED, and counts as missing where fallback between servers is decided.
+//
 // # Bounds
 //
 // What a watcher has yet to be told is its latest state, not a history. A response is worked on

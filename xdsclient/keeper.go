@@ -24,9 +24,9 @@ const (
 	lockRetry = 20 * time.Millisecond
 )
 
-// keeper keeps the resources in use on disk (resource_cache of the bootstrap), writing behind. What it
-// has read from there is in stored.go. A nil keeper does nothing. file belongs to its goroutine; what changes
-// is guarded by XDSClient.mu.
+// keeper keeps the resources in use on disk (resource_cache of the bootstrap), writing behind. What
+// it has read from there is in stored.go. A nil keeper does nothing. file belongs to its goroutine;
+// what changes is guarded by XDSClient.mu.
 type keeper struct {
 	client *XDSClient
 	file   *diskcache.File

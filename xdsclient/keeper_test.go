@@ -68,9 +68,9 @@ func recordNames(t *testing.T, c *XDSClient) (names string) {
 	return names
 }
 
-// A client whose server does not answer starts from disk: at once if it cannot be reached, and else after
-// the time that a server has to send a resource. It asks for everything all the same, and uses
-// what the server sends.
+// A client whose server does not answer starts from disk: at once if it cannot be reached, and else
+// after the time that a server has to send a resource. It asks for everything all the same, and
+// uses what the server sends.
 func TestStartFromDisk(t *testing.T) {
 	for name, away := range map[string]func(*script){
 		"refuses connections": func(s *script) { s.stop() },
@@ -84,6 +84,8 @@ func TestStartFromDisk(t *testing.T) {
 				pass(10 * time.Minute)
 				away(server)
 				c := server.cachingClient(dir)
+				m := newMeter()
+				defer c.Attach("xds:///t", m)()
 				a, _ := listen(t, c, types.clusters, "a")
 				began := time.Now()
 				a.cluster("old")
@@ -99,8 +101,9 @@ func TestStartFromDisk(t *testing.T) {
 				if !d.Cached() || !d.FromDisk || d.Version != "1" || d.State != StateRequested || time.Since(d.LastUpdated).Round(time.Minute) != 10*time.Minute {
 					t.Errorf("the dump has %+v", d)
 				}
-				if n := c.takeCensus().fromDisk[censusKey{OldStyleAuthority, "", types.clusters.label()}]; n != 2 {
-					t.Errorf("the gauge counts %d resources from disk, want 2", n)
+				const gauge = "dynxds.xds_client.resources_from_disk{xds:///t,#old,envoy.config.cluster.v3.Cluster}"
+				if got := m.read(t); got[gauge] != 2 {
+					t.Errorf("the metrics are %v, want 2 resources from disk", got)
 				}
 				server.setRefuse(nil)
 				if name == "refuses connections" {
@@ -122,7 +125,7 @@ func TestStartFromDisk(t *testing.T) {
 				}
 				s.send(types.clusters, "n2", has("b", "1", cluster("b", "same")))
 				b.cluster("same")
-				if d := c.Dump().Resources[1]; d.FromDisk || d.State != StateACKed || types.decoded.Load() != 5 {
+				if d := c.Dump().Resources[1]; d.FromDisk || d.State != StateACKed || m.read(t)[gauge] != 0 || types.decoded.Load() != 5 {
 					t.Errorf("after %d decodings the dump has %+v", types.decoded.Load(), d)
 				}
 			})
@@ -130,7 +133,8 @@ func TestStartFromDisk(t *testing.T) {
 	}
 }
 
-// Nothing is used from disk once a server has answered, whatever it said, also for what is watched later.
+// Nothing is used from disk once a server has answered, whatever it said, also for what is watched
+// later.
 func TestNothingFromDiskAfterAnAnswer(t *testing.T) {
 	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
 		keep(t, types, server, dir, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "old")))
@@ -149,8 +153,8 @@ func TestNothingFromDiskAfterAnAnswer(t *testing.T) {
 	})
 }
 
-// What the server refuses, takes away or wants nobody to keep is not in the file afterwards. What a transient error
-// stands for stays.
+// What the server refuses, takes away or wants nobody to keep is not in the file afterwards. What a
+// transient error stands for stays.
 func TestWhatIsKept(t *testing.T) {
 	keepNone := func(r *discoveryv3.Resource) { r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true} }
 	shortLived := func(r *discoveryv3.Resource) { r.Ttl = durationpb.New(time.Hour) }

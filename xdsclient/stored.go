@@ -18,9 +18,10 @@ import (
 //   - if no server of the authority can be reached; fallback to another server comes first;
 //   - if none has answered after the time that a server has to send a resource.
 //
-// From the first response of a server of the authority on, whatever is in it, nothing more comes from disk. What is in use
-// by then stays until that server has answered for it, and gRFC A88 says what becomes of it, as of a
-// version that a server sent. It does not count as cached where the question is whether to fall back.
+// From the first response of a server of the authority on, whatever is in it, nothing more comes
+// from disk. What is in use by then stays until that server has answered for it, and gRFC A88 says
+// what becomes of it, as of a version that a server sent. It does not count as cached where the
+// question is whether to fall back.
 
 // storedResources is what was read from disk. Guarded by XDSClient.mu.
 type storedResources struct {
@@ -29,8 +30,8 @@ type storedResources struct {
 	stored  map[authorityKey]map[storedName][]*diskcache.Record
 	// heard are the servers that have answered, by bootstrap.Server.Key.
 	heard map[string]struct{}
-	// queue has the entries that are to be restored, and queued says which these are. They have no payload and no
-	// error.
+	// queue has the entries that are to be restored, and queued says which these are. They have no
+	// payload and no error.
 	queue  []*resource
 	queued map[*resource]struct{}
 }
@@ -140,8 +141,9 @@ func (a *authority) useStored() {
 	}
 }
 
-// restore has an entry use what is on disk, unless it has a version or the server has answered for it. It reports
-// whether there is something, which is decoded first: until then nothing is known of the entry.
+// restore has an entry use what is on disk, unless it has a version or the server has answered for
+// it. It reports whether there is something, which is decoded first: until then nothing is known of
+// the entry.
 func (k *keeper) restore(r *resource) bool {
 	if k == nil {
 		return false

@@ -134,12 +134,12 @@ const empty = (list, none) => list.total === 0 ? h("p.soft", null, none) : list.
 
 // ---- Resources
 
-// age says how old the version in use is.
-const age = r => r.from_disk ? ["from disk, ", since(r.updated), " old"] : [since(r.updated), " ago"];
+// held says how old the version in use is.
+const held = r => r.from_disk ? ["from disk, ", since(r.updated), " old"] : [since(r.updated), " ago"];
 
 // version says what is in use, and from which server unless that is the usual one.
 function version(r, usual) {
-  const used = r.cached ? ["version ", name(r.version, "(none)"), r.updated && [" · ", age(r)]] : "no version in use";
+  const used = r.cached ? ["version ", name(r.version, "(none)"), r.updated && [" · ", held(r)]] : "no version in use";
   return [used, r.server && r.server !== usual && [" · from ", name(r.server)]];
 }
 
@@ -226,7 +226,7 @@ const render = {
       badge(r.state),
       [h("span.meta", null, r.type, " "), name(r.name), r.variant && [" ", h("code", null, r.variant)],
         r.client && h("span.meta", null, " of ", name(r.client)), failure(r), ignored(r)],
-      r.cached ? [name(r.version, "(none)"), h("span.meta", null, " ", age(r))] : h("span.meta", null, "none in use"),
+      r.cached ? [name(r.version, "(none)"), h("span.meta", null, " ", held(r))] : h("span.meta", null, "none in use"),
       r.server && name(r.server),
       r.bytes && bytes(r.bytes),
     ]});

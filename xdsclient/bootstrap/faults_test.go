@@ -204,6 +204,14 @@ func TestFaultMessages(t *testing.T) {
 		{"a DNS fallback of a wrong type", with(`"dns_fallback": true`), []string{`dns_fallback: expected one of "never", "not_found" and "unavailable", found a boolean`}},
 		{"an unknown DNS fallback", with(`"dns_fallback": "always"`), []string{`dns_fallback: expected one of "never", "not_found" and "unavailable", found "always"`}},
 
+		{"a resource cache of a wrong type", with(`"resource_cache": "/tmp"`), []string{"resource_cache: expected an object, found a string"}},
+		{"a resource cache nowhere", with(`"resource_cache": {"max_age": "0s"}`), []string{
+			"resource_cache.directory: expected the path of a directory, found nothing",
+			`resource_cache.max_age: expected a duration greater than 0 such as "600s", found one that is not`}},
+		{"a resource cache in an empty directory", with(`"resource_cache": {"directory": "", "max_age": "day"}`), []string{
+			"resource_cache.directory: expected the path of a directory, found an empty string",
+			`resource_cache.max_age: expected a duration greater than 0 such as "600s", found a string that is no duration`}},
+
 		{"faults in several places", `{"xds_servers": [{}], "node": 1, "dns_fallback": "x"}`, []string{
 			"xds_servers[0].server_uri: expected " + target + ", found nothing",
 			"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing",

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/google/go-cmp/cmp"
@@ -55,6 +56,7 @@ const everything = `{
   },
   "node_metadata_constraints": ["env"],
   "dns_fallback": "unavailable",
+  "resource_cache": {"directory": "/var/cache/xds", "max_age": "3600s"},
   "comment": 1, "comment": "unknown keys may even be there twice"
 }`
 
@@ -111,6 +113,9 @@ func TestParseEveryKey(t *testing.T) {
 	if c.ServerListenerTemplate != "server/%s" || c.DNSFallback != DNSFallbackUnavailable {
 		t.Errorf("server template %q and DNS fallback %q are not those given", c.ServerListenerTemplate, c.DNSFallback)
 	}
+	if got := c.ResourceCache; got.Directory != "/var/cache/xds" || got.MaxAge != time.Hour {
+		t.Errorf("the resource cache is %+v, not as given", got)
+	}
 	for name, want := range map[string]string{
 		"envoy.config.cluster.v3.Cluster": "{env=prod, shard in [0-]}", "envoy.config.listener.v3.Listener": "{env=prod}",
 	} {
@@ -131,7 +136,7 @@ func TestParseDefaults(t *testing.T) {
 		{"null", `{` + servers + `, "authorities": {"a": {"xds_servers": null, "client_listener_resource_name_template": null, "dynamic_parameter_constraints_resource": null}},
 			"node": null, "certificate_providers": null, "client_default_listener_resource_name_template": null,
 			"server_listener_resource_name_template": null, "dynamic_parameter_constraints": null,
-			"node_metadata_constraints": null, "dns_fallback": null}`},
+			"node_metadata_constraints": null, "dns_fallback": null, "resource_cache": null}`},
 		{"empty", `{` + servers + `, "authorities": {"a": {"xds_servers": [], "client_listener_resource_name_template": ""}},
 			"node": {"locality": {}, "id": ""}, "client_default_listener_resource_name_template": "", "node_metadata_constraints": []}`},
 	} {
@@ -148,6 +153,9 @@ func TestParseDefaults(t *testing.T) {
 			}
 			if c.ClientListenerTemplate != "%s" || c.DNSFallback != DNSFallbackNotFound {
 				t.Errorf("got template %q and DNS fallback %q, want %%s and not_found", c.ClientListenerTemplate, c.DNSFallback)
+			}
+			if c.ResourceCache.Directory != "" {
+				t.Errorf("there is a resource cache: %+v", c.ResourceCache)
 			}
 			a := c.Authorities["a"]
 			if want := "xdstp://a/envoy.config.listener.v3.Listener/%s"; a.ClientListenerTemplate != want {
@@ -229,6 +237,7 @@ func TestFingerprint(t *testing.T) {
 		{given: "other constraints", old: `[{"value": "prod"}]`, new: `[{"value": "test"}]`},
 		{given: "metadata constraints that others hide", old: `["env"]`, new: `[]`, same: true},
 		{given: "another DNS fallback", old: `"unavailable"`, new: `"never"`},
+		{given: "another resource cache", old: `"/var/cache/xds"`, new: `"/tmp"`},
 	} {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,7 @@ package bootstrap_test
 
 import (
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -22,7 +23,22 @@ func TestWithNode(t *testing.T) {
 	if other.Fingerprint() == cfg.Fingerprint() {
 		t.Error("the fingerprint is that of the other node")
 	}
+	cached := mustParseCache(t)
+	if without := *cached; cached.Fingerprint() == cfg.Fingerprint() {
+		t.Error("the fingerprint is that of a client without a resource cache")
+	} else if without.ResourceCache.Directory = ""; without.WithNode(cfg.Node).Fingerprint() != cfg.Fingerprint() {
+		t.Error("without its resource cache the fingerprint differs")
+	}
 	if again := other.WithNode(cfg.Node); again.Fingerprint() != cfg.Fingerprint() {
 		t.Error("the fingerprint differs with the same node")
 	}
+}
+
+func mustParseCache(t *testing.T) *bootstrap.Config {
+	t.Helper()
+	cfg, err := bootstrap.Parse("test", testutils.Bootstrap("a", "127.0.0.1:1", testutils.TopLevel("resource_cache", map[string]any{"directory": "d"})))
+	if err != nil || cfg.ResourceCache.MaxAge != 24*time.Hour {
+		t.Fatal(cfg, err)
+	}
+	return cfg
 }

@@ -26,9 +26,9 @@
 //
 // # Several processes
 //
-// A writer reads the file, merges what it has with it, the newer record of each key, and puts a new file
-// in the place of the old one. So a reader sees one or the other. Writers hold a lock on the directory where the
-// platform has one; elsewhere, or on a file system without locks, one of two that write at the same time
-// may be lost until it writes again. A record that says that a resource was refused stays, so that a
-// process that has not heard of it does not put the resource back.
+// A writer reads the file, merges what it has with it, the newer record of each key, and puts a new
+// file in the place of the old one. So a reader sees one or the other. Writers hold a lock on the
+// directory where the platform has one; elsewhere, or on a file system without locks, one of two
+// that write at the same time may be lost until it writes again. A record that says that a resource
+// was refused stays, so that a process that has not heard of it does not put the resource back.
 package diskcache

@@ -25,8 +25,8 @@ const (
 	// MaxBytes and MaxRecords bound a file. The records that were current last are kept.
 	MaxBytes   = 64 << 20
 	MaxRecords = 1 << 17
-	// maxFiles bounds the files of a directory, and abandoned is the age, or the longest age of resources if that
-	// is more, after which a file is removed.
+	// maxFiles bounds the files of a directory, and abandoned is the age, or the longest age of
+	// resources if that is more, after which a file is removed.
 	maxFiles  = 1024
 	abandoned = 30 * 24 * time.Hour
 
@@ -44,8 +44,8 @@ type File struct {
 	pruned               bool
 }
 
-// New returns the file of the bootstrap with a fingerprint in a directory, which need not exist. Resources that
-// were not known to be current for maxAge are ignored.
+// New returns the file of the bootstrap with a fingerprint in a directory, which need not exist.
+// Resources that were not known to be current for maxAge are ignored.
 func New(dir, bootstrap string, maxAge time.Duration) *File {
 	name := prefix + bootstrap[:min(len(bootstrap), 32)] + suffix
 	return &File{dir: dir, path: filepath.Join(dir, name), bootstrap: bootstrap, maxAge: maxAge}
@@ -63,8 +63,8 @@ type Contents struct {
 	Old int
 }
 
-// Load reads the file. It returns no contents if there is no file. An error says that the file cannot be used, and
-// names it. Times that a clock ahead of this one has written count as now.
+// Load reads the file. It returns no contents if there is no file. An error says that the file
+// cannot be used, and names it. Times that a clock ahead of this one has written count as now.
 func (f *File) Load(now time.Time) (Contents, error) {
 	c, err := f.read(now)
 	switch {
@@ -156,8 +156,9 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Merge puts records into the file, over older ones of the same keys. One that is Refused only takes the place of
-// another. It makes the directory if need be. left is how many records did not fit. The error may be ErrLocked.
+// Merge puts records into the file, over older ones of the same keys. One that is Refused only
+// takes the place of another. It makes the directory if need be. left is how many records did not
+// fit. The error may be ErrLocked.
 func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return 0, err

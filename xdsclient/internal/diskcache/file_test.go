@@ -215,7 +215,8 @@ func TestPrune(t *testing.T) {
 // childDir has a process of TestProcesses write in that directory.
 const childDir = "DISKCACHE_TEST_DIR"
 
-// Processes that write at the same time lose nothing of each other, and a reader always finds a whole file.
+// Processes that write at the same time lose nothing of each other, and a reader always finds a
+// whole file.
 func TestProcesses(t *testing.T) {
 	const processes, writes = 4, 20
 	if dir := os.Getenv(childDir); dir != "" {
