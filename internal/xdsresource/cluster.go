@@ -86,6 +86,8 @@ type Cluster struct {
 	Retries *RetryLimit
 	// Outliers says when endpoints that fail RPCs are ejected. nil: never.
 	Outliers *OutlierDetection
+	// HealthCheck says how the endpoints are asked for their health. nil: not at all.
+	HealthCheck *HealthCheck
 	// Sessions says which endpoints keep the RPCs of a session.
 	Sessions Sessions
 	// Load says how the cluster's load is reported. nil: not at all.
@@ -123,6 +125,7 @@ func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
 	c.MaxRequests, c.Retries = d.circuitBreakers(pb)
 	policyDecoder{d.validator, c}.cluster(pb)
 	c.Outliers = d.outlierDetection(pb.GetOutlierDetection())
+	c.HealthCheck = d.healthCheck(pb)
 	c.Sessions = d.sessions(pb)
 	c.Load = d.loadReporting(pb)
 	c.Service = serviceOf(pb)
