@@ -104,6 +104,9 @@ func TestRetryLimit(t *testing.T) {
 			MaxRetries:  wrapperspb.UInt32(5),
 			RetryBudget: &budget{BudgetPercent: &typepb.Percent{Value: 12.5}, MinRetryConcurrency: wrapperspb.UInt32(0)},
 		}}, &RetryLimit{Percent: 12.5, Budget: true}},
+		{"budget_interval", []*threshold{{RetryBudget: &budget{BudgetInterval: durationpb.New(time.Second)}}}, &RetryLimit{
+			Fixed: 3, Percent: 20, Interval: time.Second, Budget: true,
+		}},
 	})
 	for _, percent := range []float64{-1, 100.1, math.NaN()} {
 		got := decodeFaults(t, ClusterType, clusterWith([]*threshold{{RetryBudget: &budget{BudgetPercent: &typepb.Percent{Value: percent}}}}))

@@ -146,7 +146,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.cluster.v3.Cluster.EdsClusterConfig":                   {"eds_config", "service_name"},
 	"envoy.config.cluster.v3.CircuitBreakers":                            {"thresholds"},
 	"envoy.config.cluster.v3.CircuitBreakers.Thresholds":                 {"priority", "max_requests", "max_retries", "retry_budget"},
-	"envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget":     {"budget_percent", "min_retry_concurrency"},
+	"envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget":     {"budget_percent", "budget_interval", "min_retry_concurrency"},
 	"envoy.config.cluster.v3.Cluster.RingHashLbConfig":                   {"minimum_ring_size", "maximum_ring_size", "hash_function"},
 	"envoy.config.cluster.v3.Cluster.MaglevLbConfig":                     {"table_size"},
 	"envoy.config.cluster.v3.Cluster.LeastRequestLbConfig":               {"choice_count", "slow_start_config"},
