@@ -117,6 +117,7 @@ func (r *root) update(state *State) {
 		before = r.state.Clusters
 	}
 	r.state, r.refused = state, nil
+	r.env.NoHealthChecks = state.NoHealthChecks
 	r.register(state.Live)
 	cells := r.cells.Edit()
 	var removed []*cell

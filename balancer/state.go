@@ -27,6 +27,9 @@ type State struct {
 	// Reselect routes the RPC of an older Decision again, by this snapshot. It returns the name
 	// of the new cluster, or the status error that the RPC ends with. It takes no lock.
 	Reselect func(old *decision.Decision) (cluster string, err error)
+	// NoHealthChecks says that the application does not want health checks, whatever the clusters
+	// ask for. It is the same in all States of a channel.
+	NoHealthChecks bool
 	// Live, if not nil, is told which balancer has the State, for diagnostics.
 	Live *inspect.Live
 	// Err, if not nil, is why there is no configuration. Clusters is then empty, and RPCs fail

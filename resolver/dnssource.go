@@ -33,7 +33,7 @@ type dnsSource struct {
 	phase    dnsPhase
 	reason   string
 	child    grpcresolver.Resolver
-	resolved bool // gRPC has got addresses
+	resolved bool                       // gRPC has got addresses
 	using    *serviceconfig.ParseResult // by RPCs
 	rpcs     *configselector.Channel    // for RPCs of a service config that hedges, or nil
 

@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/rpcmetrics"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -44,6 +45,8 @@ type xdsResolver struct {
 	serviceConfig *serviceconfig.ParseResult
 	graph         *graph
 	rpcs          *configselector.Channel
+	// noHealthChecks: see balancer.State.
+	noHealthChecks bool
 	// live leads to the balancer, for diagnostics, which find the resolver until unregister.
 	live       inspect.Live
 	unregister func()
@@ -66,6 +69,7 @@ func newResolver(c resolverConfig) *xdsResolver {
 		resolverConfig: c,
 		serviceConfig:  c.cc.ParseServiceConfig(balancer.ServiceConfig),
 		rpcs:           configselector.NewChannel(c.channel.ClientConn(), c.opts.Authority, secure(c.opts), c.opts.MetricsRecorder),
+		noHealthChecks: grpcbridge.DisablesHealthChecks(c.channel.ClientConn()),
 		metrics:        rpcmetrics.New(c.channel.ClientConn().CanonicalTarget(), c.opts.MetricsRecorder),
 	}
 	r.graph = newGraph(c.client, c.listener, c.opts.Authority, r.changed)
@@ -159,7 +163,7 @@ func (r *xdsResolver) publishAll() {
 // of them first waits for the other, by the version.
 func (r *xdsResolver) apply(s *snapshot) {
 	r.applied.Store(&applied{s.version, time.Now()})
-	state := &balancer.State{Version: s.version, Clusters: s.clusters, Live: &r.live, Err: s.err}
+	state := &balancer.State{Version: s.version, Clusters: s.clusters, NoHealthChecks: r.noHealthChecks, Live: &r.live, Err: s.err}
 	if s.config != nil {
 		if s.config.selector == nil {
 			s.config.selector = r.rpcs.NewSelector(configselector.Config{

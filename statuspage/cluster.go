@@ -81,9 +81,10 @@ type endpointView struct {
 	State     string     `json:"state,omitempty"`
 	Since     *time.Time `json:"since,omitempty"`
 	// Ejected is until when outlier detection keeps it out.
-	Ejected   *time.Time `json:"ejected,omitempty"`
-	Error     string     `json:"error,omitempty"`
-	ErrorTime *time.Time `json:"error_time,omitempty"`
+	Ejected     *time.Time `json:"ejected,omitempty"`
+	HealthCheck string     `json:"health_check,omitempty"`
+	Error       string     `json:"error,omitempty"`
+	ErrorTime   *time.Time `json:"error_time,omitempty"`
 }
 
 const (
@@ -257,7 +258,7 @@ func localityName(parts ...string) string {
 }
 
 func viewEndpoint(e inspect.Endpoint) endpointView {
-	view := endpointView{Addresses: []string{}, Health: e.Health, Weight: e.Weight, State: string(e.State), Error: clip(e.Error, maxError)}
+	view := endpointView{Addresses: []string{}, Health: e.Health, Weight: e.Weight, State: string(e.State), HealthCheck: e.HealthCheck, Error: clip(e.Error, maxError)}
 	for _, a := range e.Addresses[:min(len(e.Addresses), addressesShown)] {
 		view.Addresses = append(view.Addresses, name(a))
 	}

@@ -99,14 +99,14 @@ func TestLiveState(t *testing.T) {
 			Priorities: []inspect.Priority{{Use: inspect.Use{InUse: true, Why: "ready"}, State: inspect.Ready, Localities: []inspect.Locality{{
 				Zone: "zone", Weight: 1, State: inspect.Ready, Endpoints: []inspect.Endpoint{
 					{Addresses: []string{"10.0.0.1:80"}, Health: "HEALTHY", Weight: 1, State: inspect.Ready, Ejection: &inspect.Ejection{Until: until}},
-					{Addresses: []string{"10.0.0.2:80"}, Health: "HEALTHY", Weight: 1, State: inspect.TransientFailure, Error: "connection refused"},
+					{Addresses: []string{"10.0.0.2:80"}, Health: "HEALTHY", Weight: 1, State: inspect.TransientFailure, Error: "connection refused", HealthCheck: "NOT_SERVING"},
 				}}}}},
 		}, name == "a"
 	}
 	text := mustExplain(t, s, Request{}).Text()
 	for _, want := range []string{
 		"1024 concurrent RPCs, now 3", "in use, READY: ready", "10.0.0.1:80  HEALTHY  weight 1  READY ejected until 2026-11-22 06:01:00 UTC",
-		"TRANSIENT_FAILURE", "connection refused",
+		"TRANSIENT_FAILURE health check: NOT_SERVING", "connection refused",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text does not have %q:\n%s", want, text)

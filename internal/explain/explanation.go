@@ -371,4 +371,6 @@ type Endpoint struct {
 	LastError    string     `json:"last_error,omitempty"`
 	Ejected      bool       `json:"ejected,omitempty"`
 	EjectedUntil *time.Time `json:"ejected_until,omitempty"`
+	// HealthCheck is the last answer of the endpoint's health check: "SERVING".
+	HealthCheck string `json:"health_check,omitempty"`
 }

@@ -104,7 +104,7 @@ func priorityOf(p *inspect.Priority, places map[string]string) Priority {
 func endpointOf(e *inspect.Endpoint, places map[string]string) Endpoint {
 	d := Endpoint{
 		Hostname: e.Hostname, Weight: e.Weight, Health: e.Health, Usable: e.Health == "HEALTHY" || e.Health == "UNKNOWN",
-		State: string(e.State), LastError: e.Error, Ejected: e.Ejection != nil,
+		State: string(e.State), LastError: e.Error, HealthCheck: e.HealthCheck, Ejected: e.Ejection != nil,
 	}
 	if len(e.Addresses) > 0 {
 		d.Address, d.Additional, d.At = e.Addresses[0], e.Addresses[1:], places[e.Addresses[0]]

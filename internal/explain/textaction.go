@@ -264,6 +264,9 @@ func (e *Endpoint) row() []string {
 			state += " until " + formatTime(*e.EjectedUntil)
 		}
 	}
+	if e.HealthCheck != "" {
+		state = strings.TrimSpace(state + " health check: " + e.HealthCheck)
+	}
 	address := e.Address
 	if len(e.Additional) > 0 {
 		address += " (" + strings.Join(e.Additional, ", ") + ")"

@@ -16,18 +16,30 @@ const defaultMaxAttempts = 5
 // of a channel, so they are read from where it keeps them; if a future gRPC keeps
 // them elsewhere, the answer is 5.
 func MaxAttempts(cc *grpc.ClientConn) int {
-	if cc == nil {
-		return defaultMaxAttempts
-	}
-	opts := reflect.ValueOf(cc).Elem().FieldByName("dopts")
-	if opts.Kind() != reflect.Struct {
-		return defaultMaxAttempts
-	}
-	if f := opts.FieldByName("disableRetry"); f.Kind() == reflect.Bool && f.Bool() {
+	if f := dialOption(cc, "disableRetry"); f.Kind() == reflect.Bool && f.Bool() {
 		return 1
 	}
-	if f := opts.FieldByName("maxCallAttempts"); f.Kind() == reflect.Int && f.Int() > 0 {
+	if f := dialOption(cc, "maxCallAttempts"); f.Kind() == reflect.Int && f.Int() > 0 {
 		return int(f.Int())
 	}
 	return defaultMaxAttempts
+}
+
+// DisablesHealthChecks reports whether the channel was dialled with grpc.WithDisableHealthCheck
+// (gRFC A17), which is read in the same way. If it cannot be, the answer is false.
+func DisablesHealthChecks(cc *grpc.ClientConn) bool {
+	f := dialOption(cc, "disableHealthCheck")
+	return f.Kind() == reflect.Bool && f.Bool()
+}
+
+// dialOption returns a field of gRPC's options of a channel, or the zero Value.
+func dialOption(cc *grpc.ClientConn, name string) reflect.Value {
+	if cc == nil {
+		return reflect.Value{}
+	}
+	opts := reflect.ValueOf(cc).Elem().FieldByName("dopts")
+	if opts.Kind() != reflect.Struct {
+		return reflect.Value{}
+	}
+	return opts.FieldByName(name)
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// TestMaxAttempts: gRFC A6, "Limits on Retries and Hedges" and "Disabling
-// Retries". Should it fail after an update of gRPC, gRPC keeps the options of a
+// TestDialOptions: gRFC A6, "Limits on Retries and Hedges" and "Disabling
+// Retries"; gRFC A17, "Client Behavior". Should it fail after an update of gRPC, gRPC keeps the options of a
 // channel elsewhere now.
-func TestMaxAttempts(t *testing.T) {
+func TestDialOptions(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
@@ -24,12 +24,15 @@ func TestMaxAttempts(t *testing.T) {
 		{"default", nil, 5},
 		{"more", []grpc.DialOption{grpc.WithMaxCallAttempts(9)}, 9},
 		{"less", []grpc.DialOption{grpc.WithMaxCallAttempts(2)}, 2},
-		{"disabled", []grpc.DialOption{grpc.WithDisableRetry()}, 1},
+		{"disabled", []grpc.DialOption{grpc.WithDisableRetry(), grpc.WithDisableHealthCheck()}, 1},
 	} {
 		cc, err := grpc.NewClient("passthrough:///x", append(test.opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 		xdstest.NoError(t, err)
 		if got := grpcbridge.MaxAttempts(cc); got != test.want {
 			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+		if got, want := grpcbridge.DisablesHealthChecks(cc), test.name == "disabled"; got != want {
+			t.Errorf("%s: health checks disabled: %v", test.name, got)
 		}
 		cc.Close()
 	}

@@ -132,6 +132,9 @@ type Endpoint struct {
 	Weight uint32 `json:"weight"`
 	// Ejection is that of outlier detection, nil if the endpoint is not ejected.
 	Ejection *Ejection `json:"ejection,omitempty"`
+	// HealthCheck is the last answer of its health check: "SERVING", "NOT_SERVING", "UNIMPLEMENTED"
+	// (which counts as healthy), or empty.
+	HealthCheck string `json:"health_check,omitempty"`
 	// State is that of the best of its connections, IDLE if there is none, and Since when it
 	// began. Connected is the address that it leads to, if there are several.
 	State     State     `json:"state"`

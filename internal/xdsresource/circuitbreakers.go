@@ -1,6 +1,8 @@
 package xdsresource
 
 import (
+	"time"
+
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -15,6 +17,9 @@ type RetryLimit struct {
 	Fixed uint32
 	// Percent is retry_budget.budget_percent (default: 20). It is 0 without a retry_budget.
 	Percent float64
+	// Interval is retry_budget.budget_interval: Percent is of the RPCs that started within that time.
+	// 0: of those in flight.
+	Interval time.Duration
 	// Budget reports that there is a retry_budget, which replaces max_retries.
 	Budget bool
 }
@@ -67,5 +72,8 @@ func (d clusterDecoder) retryLimit(at *faults.Path, pb *clusterpb.CircuitBreaker
 			d.fault(at.Field("retry_budget").Field("budget_percent"), "must be from 0 to 100, is %v", percent)
 		}
 	}
-	return &RetryLimit{Fixed: numberOr(budget.GetMinRetryConcurrency(), defaultRetryConcurrency), Percent: percent, Budget: true}
+	return &RetryLimit{
+		Fixed: numberOr(budget.GetMinRetryConcurrency(), defaultRetryConcurrency), Percent: percent, Budget: true,
+		Interval: d.duration(at.Field("retry_budget").Field("budget_interval"), budget.GetBudgetInterval()),
+	}
 }

@@ -87,6 +87,8 @@ type Cluster struct {
 	Retries *RetryLimit
 	// Outliers says when endpoints that fail RPCs are ejected. nil: never.
 	Outliers *OutlierDetection
+	// HealthCheck says how the endpoints are asked for their health. nil: not at all.
+	HealthCheck *HealthCheck
 	// Sessions says which endpoints keep the RPCs of a session.
 	Sessions Sessions
 	// Load says how the cluster's load is reported. nil: not at all.
@@ -129,6 +131,7 @@ func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
 	outliers := pb.GetOutlierDetection()
 	c.Outliers = overlaid(d.validator, &c.Changes, overlay.OutlierDetection, outliers,
 		d.outlierDetection(faults.Field("outlier_detection"), outliers), d.outlierDetection)
+	c.HealthCheck = d.healthCheck(pb)
 	c.Sessions = d.sessions(pb)
 	c.Load = d.loadReporting(pb)
 	c.Service = serviceOf(pb)

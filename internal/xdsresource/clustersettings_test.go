@@ -104,11 +104,40 @@ func TestRetryLimit(t *testing.T) {
 			MaxRetries:  wrapperspb.UInt32(5),
 			RetryBudget: &budget{BudgetPercent: &typepb.Percent{Value: 12.5}, MinRetryConcurrency: wrapperspb.UInt32(0)},
 		}}, &RetryLimit{Percent: 12.5, Budget: true}},
+		{"budget_interval", []*threshold{{RetryBudget: &budget{BudgetInterval: durationpb.New(time.Second)}}}, &RetryLimit{
+			Fixed: 3, Percent: 20, Interval: time.Second, Budget: true,
+		}},
 	})
 	for _, percent := range []float64{-1, 100.1, math.NaN()} {
 		got := decodeFaults(t, ClusterType, clusterWith([]*threshold{{RetryBudget: &budget{BudgetPercent: &typepb.Percent{Value: percent}}}}))
 		xdstest.Equal(t, "faults", []fault{{"circuit_breakers.thresholds[0].retry_budget.budget_percent", fmt.Sprintf("must be from 0 to 100, is %v", percent)}}, got)
 	}
+}
+
+// TestHealthChecks: Envoy, Cluster.health_checks; gRFC A17: the service in the request may be empty.
+func TestHealthChecks(t *testing.T) {
+	t.Parallel()
+	byGRPC := func(service string) *corepb.HealthCheck {
+		return &corepb.HealthCheck{Timeout: durationpb.New(time.Second), HealthChecker: &corepb.HealthCheck_GrpcHealthCheck_{
+			GrpcHealthCheck: &corepb.HealthCheck_GrpcHealthCheck{ServiceName: service},
+		}}
+	}
+	byTCP := &corepb.HealthCheck{HealthChecker: &corepb.HealthCheck_TcpHealthCheck_{TcpHealthCheck: new(corepb.HealthCheck_TcpHealthCheck)}}
+	clusterWith := func(checks []*corepb.HealthCheck) *clusterpb.Cluster {
+		return edsCluster(func(c *clusterpb.Cluster) { c.HealthChecks = checks })
+	}
+	checkEach(t, "HealthCheck", func(t *testing.T, checks []*corepb.HealthCheck) *HealthCheck {
+		return mustDecode[Cluster](t, ClusterType, clusterWith(checks)).HealthCheck
+	}, rows[[]*corepb.HealthCheck, *HealthCheck]{
+		{"none", nil, nil},
+		{"another kind", []*corepb.HealthCheck{byTCP}, nil},
+		{"the server as a whole", []*corepb.HealthCheck{byGRPC("")}, &HealthCheck{}},
+		{"the first by gRPC", []*corepb.HealthCheck{byTCP, byGRPC("a"), byGRPC("b")}, &HealthCheck{Service: "a"}},
+	})
+	const is = "this client does not act on the field"
+	checkIgnored(t, ignoredOf(t, ClusterType, clusterWith([]*corepb.HealthCheck{byTCP, byGRPC("a"), byGRPC("b")})),
+		note{"health_checks[0].tcp_health_check", is}, note{"health_checks[1].timeout", is},
+		note{"health_checks[2]", "there is another grpc_health_check before it, which is used"})
 }
 
 func withOutliers(o *clusterpb.OutlierDetection) *clusterpb.Cluster {

@@ -126,7 +126,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.core.v3.Http2ProtocolOptions": {},
 	"envoy.config.cluster.v3.Cluster": {
 		"http2_protocol_options", "name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
-		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "maglev_lb_config", "round_robin_lb_config", "least_request_lb_config",
+		"circuit_breakers", "outlier_detection", "health_checks", "ring_hash_lb_config", "maglev_lb_config", "round_robin_lb_config", "least_request_lb_config",
 		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config", "metadata",
 	},
 	"envoy.config.core.v3.TransportSocket": {"name", "typed_config"},
@@ -147,7 +147,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.cluster.v3.Cluster.EdsClusterConfig":                   {"eds_config", "service_name"},
 	"envoy.config.cluster.v3.CircuitBreakers":                            {"thresholds"},
 	"envoy.config.cluster.v3.CircuitBreakers.Thresholds":                 {"priority", "max_requests", "max_retries", "retry_budget"},
-	"envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget":     {"budget_percent", "min_retry_concurrency"},
+	"envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget":     {"budget_percent", "budget_interval", "min_retry_concurrency"},
 	"envoy.config.cluster.v3.Cluster.RingHashLbConfig":                   {"minimum_ring_size", "maximum_ring_size", "hash_function"},
 	"envoy.config.cluster.v3.Cluster.MaglevLbConfig":                     {"table_size"},
 	"envoy.config.cluster.v3.Cluster.LeastRequestLbConfig":               {"choice_count", "slow_start_config"},
@@ -155,6 +155,8 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.cluster.v3.Cluster.SlowStartConfig":                    slowStartFields,
 	"envoy.extensions.load_balancing_policies.common.v3.SlowStartConfig": slowStartFields,
 	"envoy.config.core.v3.RuntimeDouble":                                 {"default_value"},
+	"envoy.config.core.v3.HealthCheck":                                   {"grpc_health_check"},
+	"envoy.config.core.v3.HealthCheck.GrpcHealthCheck":                   {"service_name"},
 	"envoy.config.cluster.v3.OutlierDetection": {
 		"interval", "base_ejection_time", "max_ejection_time", "max_ejection_percent",
 		"success_rate_stdev_factor", "enforcing_success_rate", "success_rate_minimum_hosts", "success_rate_request_volume",

@@ -404,7 +404,7 @@ function places(c, localities, endpoints, several) {
         h(".head", null, names(e.addresses), e.ejected ? badge("ejected") : badge(e.state || e.health)),
         several && h(".meta.narrow", null, name(c.name)),
         h(".meta", null, e.state && e.health !== "UNKNOWN" && `${e.health} · `, `weight ${e.weight}`, e.since && [" · for ", since(e.since)],
-          e.ejected && ` · ejected for ${until(e.ejected)} more`),
+          e.ejected && ` · ejected for ${until(e.ejected)} more`, e.health_check && ` · health check: ${e.health_check}`),
         e.error && h(`span.error${e.state === "READY" ? ".warn" : ""}`, null, e.error_time && [since(e.error_time), " ago: "], e.error)));
     }
     const left = l.total - l.endpoints.length;

@@ -173,6 +173,8 @@ func (p *Policy) serve(c Config) {
 		Health:     p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities),
 		Loads:      p.counting.loads,
 		Sessions:   c.Cluster.Sessions,
+
+		HealthCheck: c.Cluster.HealthCheck,
 	})
 	p.sessions.idleTimeout = c.Cluster.Sessions.IdleTimeout
 	if len(entries) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 	"testing/synctest"
 
 	"google.golang.org/grpc/balancer"
@@ -80,6 +81,32 @@ func (f *fixture) pickRetry() (balancer.PickResult, *decision.Decision, error) {
 	d := &decision.Decision{Context: &decision.Attempt{Context: context.Background(), Retry: true}, Extra: new(decision.Extra)}
 	result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: d})
 	return result, d, err
+}
+
+// TestRetriesWithinABudgetInterval: Envoy, RetryBudget.budget_interval: RPCs count for the interval "regardless
+// of if they have completed".
+func TestRetriesWithinABudgetInterval(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		config := limited(t.Name(), 10)
+		config.Cluster.Retries = &xdsresource.RetryLimit{Percent: 50, Budget: true, Interval: time.Second}
+		f.update(config)
+		for range 4 {
+			result, _, err := f.pick()
+			if err != nil {
+				t.Fatal(err)
+			}
+			result.Done(balancer.DoneInfo{})
+		}
+		retry, _, err := f.pickRetry()
+		if err != nil {
+			t.Fatalf("4 RPCs have ended within the interval: %v", err)
+		}
+		retry.Done(balancer.DoneInfo{})
+		time.Sleep(2 * time.Second)
+		if _, d, err := f.pickRetry(); err == nil || d.Failure() != rpctrace.MaxRetries {
+			t.Errorf("after the interval: %v", err)
+		}
+	})
 }
 
 // Envoy, CircuitBreakers.Thresholds.max_retries: "The maximum number of parallel retries". The

@@ -160,6 +160,7 @@ func (p *Policy) inspectEndpoint(e *xdsresource.Endpoint) inspect.Endpoint {
 	d.Ejection = p.outliers.Ejection(e)
 	c := p.part.Endpoints.Connection(e)
 	d.State, d.Since, d.ErrorTime = inspect.State(c.State.String()), c.Since, c.Failed
+	d.HealthCheck = c.HealthCheck
 	if len(d.Addresses) > 1 {
 		d.Connected = c.Address
 	}

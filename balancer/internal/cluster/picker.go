@@ -43,6 +43,7 @@ type gate struct {
 	drops   []drop
 	limit   uint32
 	retries *xdsresource.RetryLimit // or nil
+	window  *traffic.Window         // for retries; nil if they have no budget_interval
 	counter *traffic.Counter
 	// reported says that RPCs are counted for load reports; overload counts those over the
 	// limit, and is nil if there are no reports.
@@ -62,6 +63,9 @@ type drop struct {
 func newGate(counter *traffic.Counter, c *xdsresource.Cluster, drops []xdsresource.Drop, n counting) *gate {
 	g := &gate{limit: c.MaxRequests, retries: c.Retries, counter: counter, end: func(balancer.DoneInfo) { counter.End() }}
 	g.reported, g.overload = n.loads != nil, n.cluster.Drops("")
+	if c.Retries != nil {
+		g.window = counter.Window(c.Retries.Interval)
+	}
 	for _, d := range drops {
 		g.drops = append(g.drops, drop{
 			category: d.Category, perMillion: d.PerMillion,
@@ -189,6 +193,7 @@ func (p *picker) enter(d *decision.Decision) (retry bool, err error) {
 		p.gate.overload.Count()
 		return false, p.refuse(d, rpctrace.MaxRequests, fmt.Sprintf("this process has %d RPCs in flight, as many as circuit_breakers.max_requests allows", p.gate.limit))
 	}
+	p.gate.window.Count()
 	return retry, nil
 }
 

@@ -16,7 +16,7 @@ func (p *picker) enterRetry(d *decision.Decision) (retry bool, err error) {
 		return false, nil
 	}
 	limit := p.gate.retries
-	if p.gate.counter.StartRetry(limit.Fixed, limit.Percent) {
+	if p.gate.counter.StartRetry(limit.Fixed, limit.Percent, p.gate.window) {
 		return true, nil
 	}
 	d.Fail(rpctrace.MaxRetries)

@@ -101,8 +101,8 @@ func (s *sessions) find(addresses []string) (sc *leaf.SubConn, wait bool) {
 	}
 }
 
-// look is the picker of gRFC A75. An ejected endpoint is treated like one that has failed (gRFC
-// A50).
+// look is the picker of gRFC A75. An ejected endpoint, or one whose health check fails, is
+// treated like one that has failed (gRFCs A50, A17).
 func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoints.Session, wait bool) {
 	var idle, missing *endpoints.Session
 	for _, a := range addresses {
@@ -117,7 +117,7 @@ func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoint
 				missing = h
 			}
 		case state == connectivity.Ready:
-			if sc := conn.(*leaf.SubConn); !sc.Ejected() {
+			if sc := conn.(*leaf.SubConn); !sc.Ejected() && !sc.Unhealthy() {
 				return sc, nil, false
 			}
 		case state == connectivity.Connecting:

@@ -17,6 +17,8 @@ type SubConn interface {
 	Release()
 	// EjectionChanged is called when Conn.Ejected has changed.
 	EjectionChanged()
+	// HealthCheckChanged is called when Registry.HealthCheck has changed.
+	HealthCheckChanged()
 }
 
 // Conn is the Registry's side of one connection. It must not be copied after Add or Own.
@@ -35,6 +37,7 @@ type Conn struct {
 	owner owner
 	state connectivity.State
 	since time.Time // of state; zero before the first report
+	check string    // the last answer of the health check, or ""
 }
 
 // owner decides when a connection is closed.
@@ -126,6 +129,9 @@ func (c *Conn) Report(reported balancer.SubConnState) {
 	var replaced []*Conn
 	r.mu.Lock()
 	c.state, c.since = s, time.Now()
+	if s != connectivity.Ready {
+		c.check = ""
+	}
 	if s == connectivity.TransientFailure && c.record != nil {
 		c.record.failure, c.record.failed = reported.ConnectionError, c.since
 	}
@@ -147,6 +153,17 @@ func (c *Conn) Report(reported balancer.SubConnState) {
 	releaseAll(replaced)
 	if tracked {
 		r.notify()
+	}
+}
+
+// SetHealthCheck records the last answer of the health check, "" for none, for diagnostics.
+func (c *Conn) SetHealthCheck(answer string) {
+	c.registry.mu.Lock()
+	same := c.check == answer
+	c.check = answer
+	c.registry.mu.Unlock()
+	if !same {
+		changes.Touch()
 	}
 }
 

@@ -68,6 +68,8 @@ type Config struct {
 	// Health has one element for each endpoint, in the order of Localities; nil for those
 	// that outlier detection does not watch. It is empty without outlier detection.
 	Health []*Health
+	// HealthCheck says how endpoints are asked for their health. nil: not at all.
+	HealthCheck *xdsresource.HealthCheck
 	// Loads counts RPCs for load reports. nil: the load of the cluster is not reported.
 	Loads *Loads
 	// Sessions says which endpoints sessions may use. It has no effect before Track.
@@ -104,6 +106,10 @@ func (r *Registry) update(c Config, track bool) {
 	targets := c.Loads.open(c.Localities)
 	u := update{registry: r, Config: c}
 	r.mu.Lock()
+	var checked []*Conn
+	if before := r.config.HealthCheck; (before == nil) != (c.HealthCheck == nil) || before != nil && *before != *c.HealthCheck {
+		checked = r.connsLocked()
+	}
 	r.config = c
 	r.round++
 	if track {
@@ -140,10 +146,32 @@ func (r *Registry) update(c Config, track bool) {
 	for _, conn := range u.ejections {
 		conn.user.EjectionChanged()
 	}
+	for _, conn := range checked {
+		conn.user.HealthCheckChanged()
+	}
 	releaseAll(u.released)
 	if track {
 		r.notify()
 	}
+}
+
+// connsLocked returns all connections.
+func (r *Registry) connsLocked() (all []*Conn) {
+	for _, rec := range r.records {
+		all = append(all, rec.conns...)
+	}
+	return all
+}
+
+// HealthCheck returns the service whose health endpoints are asked for. ok is false if they are not
+// asked.
+func (r *Registry) HealthCheck() (service string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.config.HealthCheck; c != nil {
+		return c.Service, true
+	}
+	return "", false
 }
 
 // update is one call of Update. Its methods are called with Registry.mu held.

@@ -15,6 +15,8 @@ type Connection struct {
 	Address string
 	State   connectivity.State
 	Since   time.Time
+	// HealthCheck is the last answer of its health check, "" if there is none.
+	HealthCheck string
 	// Failure is the last error of a connection to the endpoint, at the time Failed, or nil.
 	Failure error
 	Failed  time.Time
@@ -42,7 +44,7 @@ func (rec *Record) describe(best *Connection) {
 	}
 	for _, c := range rec.conns {
 		if best.Address == "" || rank(c.state) < rank(best.State) {
-			best.Address, best.State, best.Since = c.address, c.state, c.since
+			best.Address, best.State, best.Since, best.HealthCheck = c.address, c.state, c.since, c.check
 		}
 	}
 }

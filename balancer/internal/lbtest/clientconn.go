@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
@@ -25,6 +26,8 @@ type ClientConn struct {
 	// Tag, if not nil, returns what to add to the addresses of connections that have
 	// credentials of their own, so that each has another Reach.
 	Tag func(credentials.Bundle) string
+	// Server, if not nil, returns what RPCs on a SubConn to the address go to.
+	Server func(addr string) grpc.ClientConnInterface
 	// Meter, if not nil, records the channel's metrics.
 	Meter *Meter
 
@@ -210,6 +213,7 @@ type SubConn struct {
 	listener func(balancer.SubConnState)
 	state    connectivity.State
 	backoff  *time.Timer
+	producer func() // closes the producer; nil if there is none
 }
 
 // Connect implements balancer.SubConn.
@@ -244,6 +248,13 @@ func (sc *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) 
 	})
 }
 
+// GetOrBuildProducer implements balancer.SubConn, for one producer. It is closed with the connection.
+func (sc *SubConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.Producer, func()) {
+	p, end := b.Build(sc.cc.Server(sc.Addr))
+	sc.cc.serializer.Post(func() { sc.producer = end })
+	return p, end
+}
+
 func (sc *SubConn) attempt() {
 	switch sc.cc.network.get(sc.Addr) {
 	case Up:
@@ -262,5 +273,9 @@ func (sc *SubConn) backedOff() {
 
 func (sc *SubConn) report(s connectivity.State, err error) {
 	sc.state = s
+	if s != connectivity.Ready && sc.producer != nil {
+		sc.producer()
+		sc.producer = nil
+	}
 	sc.listener(balancer.SubConnState{ConnectivityState: s, ConnectionError: err})
 }

@@ -15,7 +15,7 @@ type User struct {
 	endpoints.Conn
 	balancer.SubConn
 
-	Released, EjectionChanges atomic.Int64
+	Released, EjectionChanges, HealthCheckChanges atomic.Int64
 }
 
 // NewUser adds a User to r, in a connectivity state.
@@ -34,6 +34,9 @@ func (u *User) Report(s connectivity.State) {
 
 // Release implements endpoints.SubConn.
 func (u *User) Release() { u.Released.Add(1) }
+
+// HealthCheckChanged implements endpoints.SubConn.
+func (u *User) HealthCheckChanged() { u.HealthCheckChanges.Add(1) }
 
 // EjectionChanged implements endpoints.SubConn.
 func (u *User) EjectionChanged() { u.EjectionChanges.Add(1) }

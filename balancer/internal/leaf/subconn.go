@@ -30,6 +30,8 @@ type SubConn struct {
 	env  *tree.Env
 	conn *clientConn // nil: opened for sessions, not by a policy
 	kept atomic.Bool // for sessions, by env.Endpoints: the policy has no more use for it
+	// unhealthy says that there is a check that has not found the server healthy.
+	unhealthy atomic.Bool
 	// found is what the last call of LocalityIn found, nil before the first.
 	found atomic.Pointer[found]
 
@@ -41,6 +43,9 @@ type SubConn struct {
 	registration int
 	// reported is what gRPC last reported to listener, IDLE if nothing.
 	reported balancer.SubConnState
+	// check is the health check, nil if there is none, and checked the health by it.
+	check   *healthCheck
+	checked balancer.SubConnState
 }
 
 // OpenForSessions connects to an address for the sessions of a cluster, not for a policy.
@@ -149,6 +154,7 @@ func (s *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 		s.SubConn.RegisterHealthListener(nil)
 		return
 	}
+	s.checkHealth(balancer.SubConnState{ConnectivityState: connectivity.Connecting})
 	s.SubConn.RegisterHealthListener(func(state balancer.SubConnState) {
 		s.mu.Lock()
 		current := n == s.registration
@@ -168,13 +174,15 @@ func (s *SubConn) listen(listener func(balancer.SubConnState)) int {
 	defer s.mu.Unlock()
 	s.registration++
 	s.listener, s.reported = listener, balancer.SubConnState{}
+	s.stopCheckLocked()
 	return s.registration
 }
 
 // EjectionChanged implements endpoints.SubConn.
 func (s *SubConn) EjectionChanged() { s.reportHealth() }
 
-// reportHealth calls the listener with what gRPC last reported, or with the ejection.
+// reportHealth calls the listener with what gRPC last reported, with what the health check says, or
+// with the ejection.
 func (s *SubConn) reportHealth() {
 	if s.conn == nil {
 		return
@@ -183,6 +191,9 @@ func (s *SubConn) reportHealth() {
 	defer s.conn.policy.calls.Unlock()
 	s.mu.Lock()
 	listener, state := s.listener, s.reported
+	if s.check != nil && state.ConnectivityState == connectivity.Ready {
+		state = s.checked
+	}
 	s.mu.Unlock()
 	if listener == nil || s.conn.policy.policy == nil || state.ConnectivityState == connectivity.Idle {
 		return

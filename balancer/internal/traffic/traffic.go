@@ -41,6 +41,7 @@ type Counter struct {
 	refused        atomic.Uint64
 
 	mu      sync.Mutex
+	window  *Window // see the method; nil before
 	dropped map[string]*atomic.Uint64
 }
 
@@ -124,12 +125,15 @@ func (c *Counter) inFlight() int64 {
 }
 
 // StartRetry counts an RPC, which Start has counted or is about to, as a retry. It reports false,
-// and counts nothing, if there are limit retries in flight, or percent of the RPCs in flight if
-// that is more.
-func (c *Counter) StartRetry(limit uint32, percent float64) bool {
+// and counts nothing, if there are limit retries in flight, or percent of the RPCs in flight, or of
+// those of the Window if there is one, if that is more.
+func (c *Counter) StartRetry(limit uint32, percent float64, w *Window) bool {
 	for {
-		n := c.retries.Load()
-		if n >= max(int64(limit), int64(percent/100*float64(c.inFlight()))) {
+		n, rpcs := c.retries.Load(), c.inFlight()
+		if w != nil {
+			rpcs = w.count()
+		}
+		if n >= max(int64(limit), int64(percent/100*float64(rpcs))) {
 			return false
 		}
 		if c.retries.CompareAndSwap(n, n+1) {

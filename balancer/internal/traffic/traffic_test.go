@@ -56,14 +56,14 @@ func TestRetryLimit(t *testing.T) {
 			c.Start(1000)
 		}
 		got := 0
-		for c.StartRetry(tc.limit, tc.percent) {
+		for c.StartRetry(tc.limit, tc.percent, nil) {
 			got++
 		}
 		if got != tc.want {
 			t.Errorf("%+v: %d retries", tc, got)
 		}
 		for i := range got {
-			if c.EndRetry(); !c.StartRetry(tc.limit, tc.percent) {
+			if c.EndRetry(); !c.StartRetry(tc.limit, tc.percent, nil) {
 				t.Errorf("%+v: no retry after the end of retry %d", tc, i)
 			}
 		}

@@ -44,6 +44,8 @@ type Env struct {
 	// Recorded says that a stats handler of the channel takes metrics. Otherwise nothing is
 	// recorded, and connections and policies have no labels for it.
 	Recorded bool
+	// NoHealthChecks says that the channel was dialled with grpc.WithDisableHealthCheck.
+	NoHealthChecks bool
 	// Cluster is the name of the cluster that this part of the tree serves: the label
 	// grpc.lb.backend_service (gRFC A89). It is empty above the clusters.
 	Cluster string

@@ -1,0 +1,276 @@
+package leaf_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+const (
+	serving    = healthpb.HealthCheckResponse_SERVING
+	notServing = healthpb.HealthCheckResponse_NOT_SERVING
+)
+
+// healthServer is a server's health service as a connection sees it.
+type healthServer struct {
+	grpc.ClientConnInterface
+
+	mu      sync.Mutex
+	watches []time.Time // when each began
+	service string      // that the last one asked for
+	last    *healthStream
+}
+
+type healthStream struct {
+	grpc.ClientStream
+	server  *healthServer
+	ctx     context.Context
+	answers chan any // a status of health, or an error
+}
+
+func (h *healthServer) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	if method != healthpb.Health_Watch_FullMethodName {
+		return nil, errors.New("called " + method)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watches = append(h.watches, time.Now())
+	h.last = &healthStream{server: h, ctx: ctx, answers: make(chan any, 9)}
+	return h.last, nil
+}
+
+func (s *healthStream) SendMsg(m any) error {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	s.server.service = m.(*healthpb.HealthCheckRequest).GetService()
+	return nil
+}
+
+func (s *healthStream) CloseSend() error { return nil }
+
+func (s *healthStream) RecvMsg(m any) error {
+	select {
+	case a := <-s.answers:
+		if err, ok := a.(error); ok {
+			return err
+		}
+		m.(*healthpb.HealthCheckResponse).Status = a.(healthpb.HealthCheckResponse_ServingStatus)
+		return nil
+	case <-s.ctx.Done():
+		return status.FromContextError(s.ctx.Err()).Err()
+	}
+}
+
+// say has the server answer on its stream.
+func (h *healthServer) say(answers ...any) {
+	h.mu.Lock()
+	for _, a := range answers {
+		h.last.answers <- a
+	}
+	h.mu.Unlock()
+	synctest.Wait()
+}
+
+func (h *healthServer) began() []time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.watches)
+}
+
+func (h *healthServer) open() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last != nil && h.last.ctx.Err() == nil
+}
+
+// checked is a leaf over the addresses "a:1" and "b:1", whose servers have health services.
+type checked struct {
+	*lbtest.Fixture[*leaf.Policy]
+	a, b healthServer
+}
+
+func (c *checked) configure(check *xdsresource.HealthCheck) {
+	all := []xdsresource.Endpoint{{Address: "a:1", Weight: 1}, {Address: "b:1", Weight: 1}}
+	c.Update(func() {
+		c.Env.Endpoints.Update(endpoints.Config{Localities: []xdsresource.Locality{{Endpoints: all}}, HealthCheck: check})
+		c.Policy.Update(all, "")
+	})
+}
+
+func newChecked(t *testing.T, policy string, check *xdsresource.HealthCheck) *checked {
+	c := new(checked)
+	c.Fixture = lbtest.NewFixture(t, func(env *tree.Env, changed func()) *leaf.Policy {
+		return leaf.New(env, policy, leaf.ForLocality, changed)
+	})
+	c.CC.Server = func(addr string) grpc.ClientConnInterface {
+		if addr == "a:1" {
+			return &c.a
+		}
+		return &c.b
+	}
+	c.configure(check)
+	return c
+}
+
+// expect expects what picks yield: addresses, "CONNECTING", or "unhealthy" if the error says so.
+func (c *checked) expect(t *testing.T, when, want string) {
+	t.Helper()
+	synctest.Wait()
+	var got []string
+	for range 8 {
+		address, err := c.CC.Pick(t.Context())
+		switch {
+		case err == nil:
+		case strings.Contains(err.Error(), lbtest.Waits):
+			address = c.CC.State().ConnectivityState.String()
+		case strings.Contains(err.Error(), "its health check"):
+			address = "unhealthy"
+		default:
+			address = err.Error()
+		}
+		got = append(got, address)
+	}
+	slices.Sort(got)
+	if text := strings.Join(slices.Compact(got), " "); text != want {
+		t.Errorf("%s: picked %q, want %q", when, text, want)
+	}
+}
+
+func inABubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// TestHealthCheck: gRFC A17, "Client Workflow".
+func TestHealthCheck(t *testing.T) {
+	asks := &xdsresource.HealthCheck{Service: "shop"}
+	inABubble(t, "the first answer is waited for, and each later one counts", func(t *testing.T) {
+		c := newChecked(t, "round_robin", asks)
+		c.expect(t, "before any answer", "CONNECTING")
+		c.a.say(serving)
+		c.expect(t, "a serves", "a:1")
+		if c.a.service != "shop" {
+			t.Errorf("asked for service %q", c.a.service)
+		}
+		c.b.say(serving)
+		c.expect(t, "both serve", "a:1 b:1")
+		c.a.say(notServing)
+		c.expect(t, "a does not", "b:1")
+		if got := c.Env.Endpoints.Connection(&xdsresource.Endpoint{Address: "a:1"}); got.HealthCheck != "NOT_SERVING" || got.State != connectivity.Ready {
+			t.Errorf("diagnostics: %+v", got)
+		}
+		c.b.say(healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
+		c.expect(t, "none does", "unhealthy")
+		c.a.say(serving)
+		c.expect(t, "a does again", "a:1")
+	})
+	inABubble(t, `UNIMPLEMENTED: "it will treat the channel as healthy", and "will not retry"`, func(t *testing.T) {
+		c := newChecked(t, "round_robin", asks)
+		c.a.say(status.Error(codes.Unimplemented, "no such service"))
+		c.b.say(notServing)
+		c.expect(t, "a cannot say", "a:1")
+		time.Sleep(time.Hour)
+		if n := len(c.a.began()); n != 1 {
+			t.Errorf("%d streams", n)
+		}
+	})
+	inABubble(t, `any other status: TRANSIENT_FAILURE, "exponential backoff between attempts"`, func(t *testing.T) {
+		c := newChecked(t, "round_robin", asks)
+		c.b.say(notServing)
+		c.a.say(status.Error(codes.Unavailable, "not now"))
+		c.expect(t, "the first stream fails", "unhealthy")
+		for range 4 {
+			for n := len(c.a.began()); len(c.a.began()) == n; {
+				time.Sleep(10 * time.Millisecond)
+				synctest.Wait()
+			}
+			c.a.say(status.Error(codes.Unavailable, "not now"))
+		}
+		began := c.a.began()
+		for i, want := 1, time.Second; i < len(began); i, want = i+1, want*16/10 {
+			if pause := began[i].Sub(began[i-1]); pause < want*7/10 || pause > want*13/10 {
+				t.Errorf("pause %d is %v, want about %v", i, pause, want)
+			}
+		}
+	})
+	inABubble(t, `"When the client receives a message, the next attempt will occur immediately"`, func(t *testing.T) {
+		c := newChecked(t, "round_robin", asks)
+		c.b.say(notServing)
+		c.a.say(serving)
+		time.Sleep(time.Minute)
+		c.a.say(errors.New("broken"))
+		c.expect(t, "the stream is opened again", "CONNECTING")
+		if began := c.a.began(); len(began) != 2 || began[1].Sub(began[0]) != time.Minute {
+			t.Errorf("streams at %v", began)
+		}
+		c.a.say(serving)
+		c.expect(t, "it serves", "a:1")
+		for range 5 { // A server cannot keep the client busy so.
+			c.a.say(serving, errors.New("broken"))
+		}
+		if n := len(c.a.began()); n > 3 {
+			t.Errorf("%d streams at once", n)
+		}
+	})
+	inABubble(t, `"When the client subchannel is shutting down, the client will cancel the Watch() call"`, func(t *testing.T) {
+		c := newChecked(t, "round_robin", asks)
+		c.a.say(serving)
+		c.Network.Set("a:1", lbtest.Refused)
+		synctest.Wait()
+		if c.a.open() {
+			t.Error("the stream of a lost connection is open")
+		}
+		c.Loop.Do(c.Policy.Close)
+		synctest.Wait()
+		if c.b.open() {
+			t.Error("the stream of a closed policy is open")
+		}
+	})
+	inABubble(t, `"We do not plan to support health checking with pick_first"`, func(t *testing.T) {
+		c := newChecked(t, "pick_first", asks)
+		c.expect(t, "connected", "a:1")
+		if n := len(c.a.began()); n > 0 {
+			t.Errorf("%d streams", n)
+		}
+	})
+	inABubble(t, "no health check is configured, then one is, then another, then none", func(t *testing.T) {
+		c := newChecked(t, "round_robin", nil)
+		c.expect(t, "without", "a:1 b:1")
+		c.configure(asks)
+		c.expect(t, "the health is what it was until the first answer", "a:1 b:1")
+		c.a.say(notServing)
+		c.b.say(serving)
+		c.expect(t, "with", "b:1")
+		c.configure(&xdsresource.HealthCheck{Service: "other"})
+		c.expect(t, "another service, without an answer", "b:1")
+		c.a.say(serving)
+		c.expect(t, "another service", "a:1 b:1")
+		c.b.say(notServing)
+		c.configure(&xdsresource.HealthCheck{Service: "other"})
+		if n := len(c.a.began()); n != 2 || c.a.service != "other" {
+			t.Errorf("%d streams to a, the last for %q", n, c.a.service)
+		}
+		c.expect(t, "the same configuration", "a:1")
+		c.configure(nil)
+		c.expect(t, "without again", "a:1 b:1")
+		if c.a.open() || c.b.open() {
+			t.Error("a stream is open")
+		}
+	})
+}
