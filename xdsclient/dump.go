@@ -1,8 +1,8 @@
 package xdsclient
 
 import (
-	"encoding/json"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
