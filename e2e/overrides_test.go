@@ -48,7 +48,7 @@ func failEveryOther(b *testutils.Backend) {
 // untilTheEnd is the behaviour of a backend that does not answer.
 func untilTheEnd(ctx context.Context, _ testutils.RPC) error {
 	<-ctx.Done()
-	return nil
+	return ctx.Err()
 }
 
 func TestOverriddenTimeout(t *testing.T) {
