@@ -196,7 +196,7 @@ func (e *explainer) settings(c *xdsresource.Cluster) *ClusterSettings {
 }
 
 // changesOf describes what the bootstrap overrides.
-func changesOf(changes []xdsresource.Change) (list []Change) {
+func changesOf(changes xdsresource.Changes) (list []Change) {
 	for i := range changes {
 		c := &changes[i]
 		d := Change{Setting: c.Setting, Received: settingJSON(c.Received), Used: settingJSON(c.Used)}

@@ -50,11 +50,18 @@ func decodeWith[T any](t testing.TB, rt *xdsclient.ResourceType, m proto.Message
 }
 
 // describeChanges writes each change on a line.
-func describeChanges(changes []Change) (lines []string) {
+func describeChanges(changes Changes) (lines []string) {
 	for _, c := range changes {
 		lines = append(lines, fmt.Sprintf("%s %v: %s → %s", c.Setting, c.By, describeMessage(c.Received), describeMessage(c.Used)))
 	}
 	return lines
+}
+
+func changesOf(r *Route) Changes {
+	if r.Changes == nil {
+		return nil
+	}
+	return *r.Changes
 }
 
 func describeMessage(m proto.Message) string {
@@ -210,7 +217,7 @@ func TestOverridesOfRoutes(t *testing.T) {
 					if r.MaxStreamDuration != nil {
 						timeouts[i] = r.MaxStreamDuration.String()
 					}
-					xdstest.Equal(t, fmt.Sprintf("Changes of route %d", i), test.changes[i], describeChanges(r.Changes))
+					xdstest.Equal(t, fmt.Sprintf("Changes of route %d", i), test.changes[i], describeChanges(changesOf(r)))
 					switch {
 					case i == 2, test.codes == nil && r.Retry == nil:
 					case test.codes == nil || r.Retry.Codes != test.codes[i] || r.Retry.MaxAttempts != test.attempts[i]:

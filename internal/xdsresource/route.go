@@ -77,7 +77,8 @@ type Route struct {
 	// Overrides is Route.typed_per_filter_config.
 	Overrides FilterOverrides
 	// Changes are the settings above that are not as received, but as the bootstrap overrides them.
-	Changes []Change
+	// nil: all are as received. There may be many routes, so this is a pointer.
+	Changes *Changes
 }
 
 func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
@@ -156,7 +157,7 @@ type defaults struct {
 	headers *HeaderMutations
 	mirrors []Mirror
 	retry   *RetryPolicy
-	changes []Change // of retry
+	changes Changes // of retry
 	hedge   *routepb.HedgePolicy
 }
 
