@@ -13,7 +13,6 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/xdsclient"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // A setting that the bootstrap overrides is decoded twice: as it was received, so that the server
@@ -42,10 +41,12 @@ type overlaying struct {
 }
 
 // find finds the overrides for a resource.
-func (o *overlaying) find(config *bootstrap.Config, typeURL, name string) {
-	if config != nil {
-		o.overrides = config.Overrides.For(typeURL, name)
+func (o *overlaying) find(options xdsclient.DecodeOptions, typeURL, name string) {
+	all := options.Overrides
+	if all == nil && options.Bootstrap != nil {
+		all = options.Bootstrap.Overrides
 	}
+	o.overrides = all.For(typeURL, name)
 }
 
 // overlaid returns what a setting, which was received as a message and has the value, is with the

@@ -148,8 +148,9 @@ func TestOverridesOfSubsets(t *testing.T) {
 		{Subsets{}, `[{"clusters": "*", "subset_size": 2}]`, Subsets{OfPriority: 2}},
 	} {
 		c := &Cluster{Subsets: test.given}
-		v := newValidator(overriding(t, test.overrides))
-		v.overlay.find(v.bootstrap, typeurl.Cluster, "any")
+		options := overriding(t, test.overrides)
+		v := newValidator(options)
+		v.overlay.find(options, typeurl.Cluster, "any")
 		if (clusterDecoder{v}).overlaySubsets(c); c.Subsets != test.want || len(c.Changes) != 1 {
 			t.Errorf("%+v becomes %+v, want %+v (%v)", test.given, c.Subsets, test.want, describeChanges(c.Changes))
 		}

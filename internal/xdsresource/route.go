@@ -105,7 +105,7 @@ func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *Ro
 		return last
 	}
 	v := newValidator(o)
-	v.overlay.find(o.Bootstrap, typeurl.RouteConfiguration, last.Name)
+	v.overlay.find(o, typeurl.RouteConfiguration, last.Name)
 	return last.patch(v, raw, resource.GetValue())
 }
 
