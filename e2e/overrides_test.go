@@ -280,6 +280,9 @@ func TestManualOfOverrides(t *testing.T) {
 			}
 		}
 	}
+	if want := "5 failures in a row"; !strings.Contains(text, want) {
+		t.Errorf("the outlier detection in use is not described by %q:\n%s", want, text)
+	}
 	if shown != 4 {
 		t.Errorf("the page shows %d changes, want 4", shown)
 	}
