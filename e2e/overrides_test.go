@@ -48,7 +48,7 @@ func failEveryOther(b *testutils.Backend) {
 // untilTheEnd is the behaviour of a backend that does not answer.
 func untilTheEnd(ctx context.Context, _ testutils.RPC) error {
 	<-ctx.Done()
-	return nil
+	return ctx.Err()
 }
 
 func TestOverriddenTimeout(t *testing.T) {
@@ -279,6 +279,9 @@ func TestManualOfOverrides(t *testing.T) {
 				t.Errorf("the page has %q, and the explanation is\n%s", line, text)
 			}
 		}
+	}
+	if want := "5 failures in a row"; !strings.Contains(text, want) {
+		t.Errorf("the outlier detection in use is not described by %q:\n%s", want, text)
 	}
 	if shown != 4 {
 		t.Errorf("the page shows %d changes, want 4", shown)

@@ -64,7 +64,9 @@ func (e routeExplainer) action() *Action {
 	}
 	a.Filters = e.filters(-1)
 	a.Timeout = e.timeout()
-	a.Changed = changesOf(e.route.Changes)
+	if changes := e.route.Changes; changes != nil {
+		a.Changed = changesOf(*changes)
+	}
 	a.Headers = e.headers(e.route.HeadersFor(nil))
 	e.placeHeaders(a.Headers)
 	return a

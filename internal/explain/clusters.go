@@ -196,7 +196,7 @@ func (e *explainer) settings(c *xdsresource.Cluster) *ClusterSettings {
 }
 
 // changesOf describes what the bootstrap overrides.
-func changesOf(changes []xdsresource.Change) (list []Change) {
+func changesOf(changes xdsresource.Changes) (list []Change) {
 	for i := range changes {
 		c := &changes[i]
 		d := Change{Setting: c.Setting, Received: settingJSON(c.Received), Used: settingJSON(c.Used)}
@@ -260,6 +260,16 @@ func describeOutliers(o *xdsresource.OutlierDetection) string {
 	}
 	if f := o.FailurePercentage; f != nil {
 		parts = append(parts, fmt.Sprintf("more than %d%% failures (at least %d hosts with %d RPCs)", f.Threshold, f.MinimumHosts, f.RequestVolume))
+	}
+	for _, c := range []struct {
+		ejection *xdsresource.ConsecutiveEjection
+		of       string
+	}{
+		{o.Consecutive5xx, "failures"}, {o.ConsecutiveGatewayFailure, "failures of a gateway"}, {o.ConsecutiveLocalOriginFailure, "RPCs without an answer"},
+	} {
+		if c.ejection != nil {
+			parts = append(parts, fmt.Sprintf("%d %s in a row", c.ejection.Failures, c.of))
+		}
 	}
 	return fmt.Sprintf("every %v: %s; ejected for %v to %v, at most %d%% of the endpoints",
 		o.Interval, strings.Join(parts, " or "), o.BaseEjectionTime, o.MaxEjectionTime, o.MaxEjectionPercent)

@@ -14,6 +14,7 @@ import (
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -51,6 +52,9 @@ type Source struct {
 	// UsesXDS says whether the channel's credentials leave the security of connections to the
 	// control plane (gRFC A29). nil: that is not known.
 	UsesXDS *bool
+	// Overrides are what the client changes in the resources. nil: nothing, or what the options of
+	// each resource say.
+	Overrides *overlay.Overrides
 	// Notes are added to those of explanations.
 	Notes []string
 }
@@ -113,7 +117,9 @@ func (h *holdings) decode(r *Resource) (any, error) {
 	}
 	d, known := h.decoded[r]
 	if !known {
-		_, d.value, d.err = types[r.TypeURL].Decode(r.Raw, r.options)
+		options := r.options
+		options.Overrides = h.source.Overrides
+		_, d.value, d.err = types[r.TypeURL].Decode(r.Raw, options)
 		h.decoded[r] = d
 	}
 	return d.value, d.err

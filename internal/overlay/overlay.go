@@ -87,6 +87,24 @@ func (o *Overrides) For(typeURL, name string) (found []*Override) {
 	return found
 }
 
+// NodeKey is the key of the node's metadata under which the client status (CSDS) has the list. Servers
+// are not sent it.
+const NodeKey = "dynxds.overrides"
+
+// FromJSON reads a list of another process's bootstrap. It is nil if that is not valid.
+func FromJSON(text []byte) *Overrides {
+	found := new(faults.Faults)
+	top, err := document.ParseJSON(text, found)
+	if err != nil {
+		return nil
+	}
+	all := Parse(top, func(string) bool { return true })
+	if found.Err() != nil {
+		return nil
+	}
+	return all
+}
+
 // Override is one entry of the list.
 type Override struct {
 	// Index is its index in the list.

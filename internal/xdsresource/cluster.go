@@ -96,7 +96,7 @@ type Cluster struct {
 	// Service names the service for telemetry. nil: the Cluster does not.
 	Service *Service
 	// Changes are the settings above that are not as received, but as the bootstrap overrides them.
-	Changes []Change
+	Changes Changes
 	// Ignored lists the entries of load_balancing_policy that were skipped because
 	// this client has no policy of their type. At most 100 entries.
 	Ignored []xdsclient.Ignored

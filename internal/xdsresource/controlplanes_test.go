@@ -50,9 +50,11 @@ type controlPlaneCase struct {
 
 // Istio, Kuma, Consul, Envoy Gateway and Traffic Director: what they send is accepted, with the
 // fields that a gRPC client cannot act on reported; what asks for security that this client cannot
-// give, or would send RPCs elsewhere, is refused with the reason (docs/control-planes.md).
+// give, or would send RPCs elsewhere, is refused with the reason (docs/other-control-planes.md).
 func TestWhatControlPlanesSend(t *testing.T) {
 	files, err := filepath.Glob("testdata/controlplanes/*.json")
+	xdstest.NoError(t, err)
+	page, err := os.ReadFile("../../docs/other-control-planes.md")
 	xdstest.NoError(t, err)
 	if len(files) < 6 {
 		t.Fatalf("found %d files", len(files))
@@ -72,12 +74,28 @@ func TestWhatControlPlanesSend(t *testing.T) {
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".json")+": "+c.Name, func(t *testing.T) {
 				xdstest.Equal(t, "refused", c.Refused, refused)
 				xdstest.Equal(t, "ignored", c.Ignored, ignored)
+				for _, i := range ignored {
+					if name := fieldIn(i); !bytes.Contains(page, []byte("`"+name+"`")) {
+						t.Errorf("the page does not have %s, which is ignored: %s", name, i)
+					}
+				}
 			})
 		}
 		if *updateControlPlanes {
 			writeCases(t, file, cases)
 		}
 	}
+}
+
+// fieldIn returns the name of the field in a line of what is ignored: `severity path: reason`.
+func fieldIn(line string) string {
+	_, line, _ = strings.Cut(line, " ")
+	path, _, _ := strings.Cut(line, ": ")
+	path, _, _ = strings.Cut(path, `["`) // the key of a map
+	path = strings.TrimSuffix(path, ".filter_metadata")
+	path = strings.TrimSuffix(path, ".typed_config")
+	field, _, _ := strings.Cut(path[strings.LastIndexByte(path, '.')+1:], "[")
+	return field
 }
 
 // outcomeOf decodes a resource.

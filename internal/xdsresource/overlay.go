@@ -13,7 +13,6 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/xdsclient"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // A setting that the bootstrap overrides is decoded twice: as it was received, so that the server
@@ -31,6 +30,9 @@ type Change struct {
 	Received, Used proto.Message
 }
 
+// Changes are the settings of a resource, or of a part of it, that are not as received.
+type Changes []Change
+
 // overlaying is what the bootstrap changes in one resource.
 type overlaying struct {
 	overrides []*overlay.Override
@@ -39,16 +41,18 @@ type overlaying struct {
 }
 
 // find finds the overrides for a resource.
-func (o *overlaying) find(config *bootstrap.Config, typeURL, name string) {
-	if config != nil {
-		o.overrides = config.Overrides.For(typeURL, name)
+func (o *overlaying) find(options xdsclient.DecodeOptions, typeURL, name string) {
+	all := options.Overrides
+	if all == nil && options.Bootstrap != nil {
+		all = options.Bootstrap.Overrides
 	}
+	o.overrides = all.For(typeURL, name)
 }
 
 // overlaid returns what a setting, which was received as a message and has the value, is with the
 // overrides of the resource, and adds to changes if that is something else. An override that
 // would make the setting invalid is left out and reported as ignored.
-func overlaid[M proto.Message, T any](v *validator, changes *[]Change, setting string, received M, value T, decode func(*faults.Path, M) T) T {
+func overlaid[M proto.Message, T any](v *validator, changes *Changes, setting string, received M, value T, decode func(*faults.Path, M) T) T {
 	if len(v.overlay.overrides) == 0 || v.failed() {
 		return value // There is nothing to change, or the resource is of no use.
 	}
@@ -123,12 +127,12 @@ func checkOverride(o *overlay.Override) *faults.Faults {
 	return v.overlay.refused
 }
 
-func (d *routeDecoder) overlaidRetry(at *faults.Path, received *routepb.RetryPolicy, changes *[]Change) *RetryPolicy {
+func (d *routeDecoder) overlaidRetry(at *faults.Path, received *routepb.RetryPolicy, changes *Changes) *RetryPolicy {
 	return overlaid(d.validator, changes, overlay.RetryPolicy, received, d.retryPolicy(at.Field("retry_policy"), received), d.retryPolicy)
 }
 
 // overlaidTimeout returns the bound that a route sets, nil if it sets none.
-func (d *routeDecoder) overlaidTimeout(at *faults.Path, pb *routepb.RouteAction_MaxStreamDuration, changes *[]Change) *time.Duration {
+func (d *routeDecoder) overlaidTimeout(at *faults.Path, pb *routepb.RouteAction_MaxStreamDuration, changes *Changes) *time.Duration {
 	limit := d.maxStreamDuration(at.Field("max_stream_duration"), pb)
 	if len(d.overlay.overrides) == 0 {
 		return limit

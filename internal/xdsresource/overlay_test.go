@@ -50,11 +50,18 @@ func decodeWith[T any](t testing.TB, rt *xdsclient.ResourceType, m proto.Message
 }
 
 // describeChanges writes each change on a line.
-func describeChanges(changes []Change) (lines []string) {
+func describeChanges(changes Changes) (lines []string) {
 	for _, c := range changes {
 		lines = append(lines, fmt.Sprintf("%s %v: %s → %s", c.Setting, c.By, describeMessage(c.Received), describeMessage(c.Used)))
 	}
 	return lines
+}
+
+func changesOf(r *Route) Changes {
+	if r.Changes == nil {
+		return nil
+	}
+	return *r.Changes
 }
 
 func describeMessage(m proto.Message) string {
@@ -141,8 +148,9 @@ func TestOverridesOfSubsets(t *testing.T) {
 		{Subsets{}, `[{"clusters": "*", "subset_size": 2}]`, Subsets{OfPriority: 2}},
 	} {
 		c := &Cluster{Subsets: test.given}
-		v := newValidator(overriding(t, test.overrides))
-		v.overlay.find(v.bootstrap, typeurl.Cluster, "any")
+		options := overriding(t, test.overrides)
+		v := newValidator(options)
+		v.overlay.find(options, typeurl.Cluster, "any")
 		if (clusterDecoder{v}).overlaySubsets(c); c.Subsets != test.want || len(c.Changes) != 1 {
 			t.Errorf("%+v becomes %+v, want %+v (%v)", test.given, c.Subsets, test.want, describeChanges(c.Changes))
 		}
@@ -210,7 +218,7 @@ func TestOverridesOfRoutes(t *testing.T) {
 					if r.MaxStreamDuration != nil {
 						timeouts[i] = r.MaxStreamDuration.String()
 					}
-					xdstest.Equal(t, fmt.Sprintf("Changes of route %d", i), test.changes[i], describeChanges(r.Changes))
+					xdstest.Equal(t, fmt.Sprintf("Changes of route %d", i), test.changes[i], describeChanges(changesOf(r)))
 					switch {
 					case i == 2, test.codes == nil && r.Retry == nil:
 					case test.codes == nil || r.Retry.Codes != test.codes[i] || r.Retry.MaxAttempts != test.attempts[i]:

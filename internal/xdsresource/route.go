@@ -80,7 +80,8 @@ type Route struct {
 	// Overrides is Route.typed_per_filter_config.
 	Overrides FilterOverrides
 	// Changes are the settings above that are not as received, but as the bootstrap overrides them.
-	Changes []Change
+	// nil: all are as received. There may be many routes, so this is a pointer.
+	Changes *Changes
 }
 
 func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
@@ -107,7 +108,7 @@ func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *Ro
 		return last
 	}
 	v := newValidator(o)
-	v.overlay.find(o.Bootstrap, typeurl.RouteConfiguration, last.Name)
+	v.overlay.find(o, typeurl.RouteConfiguration, last.Name)
 	return last.patch(v, raw, resource.GetValue())
 }
 
@@ -159,7 +160,7 @@ type defaults struct {
 	headers *HeaderMutations
 	mirrors []Mirror
 	retry   *RetryPolicy
-	changes []Change // of retry
+	changes Changes // of retry
 	hedge   *routepb.HedgePolicy
 }
 

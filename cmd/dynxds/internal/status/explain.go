@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
@@ -86,6 +87,14 @@ func sourceOf(address string, c *statuspb.ClientConfig) (*explain.Source, error)
 	s := &explain.Source{Client: explain.Client{
 		Source: address, NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion(),
 	}}
+	if overrides := node.GetMetadata().GetFields()[overlay.NodeKey]; overrides != nil {
+		if text, err := overrides.MarshalJSON(); err == nil {
+			s.Overrides = overlay.FromJSON(text)
+		}
+		if s.Overrides == nil {
+			s.Notes = append(s.Notes, "the client's bootstrap has overrides that this command cannot read: settings may not be those in use")
+		}
+	}
 	for _, one := range entries(c) {
 		r, err := resourceOf(one)
 		if err != nil {

@@ -16,9 +16,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -188,6 +190,30 @@ func TestExplainChoosesTheClientOfTheTarget(t *testing.T) {
 }
 
 // Entries of dynxds have the constraints of their variant behind the name.
+// The overrides of the process are applied, as its client status has them; a list that cannot be read
+// is noted.
+func TestExplainOverrides(t *testing.T) {
+	t.Parallel()
+	for overrides, want := range map[string]string{
+		`[{"routes": "r", "timeout": "3s"}]`: `changed here timeout by overrides[0]: received none, in use "3s"`,
+		`[{"routes": "r", "later": "3s"}]`:   "overrides that this command cannot read",
+	} {
+		c := genericConfig()
+		c.Node = node("dynxds")
+		c.Node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{overlay.NodeKey: {}}}
+		if err := c.Node.Metadata.Fields[overlay.NodeKey].UnmarshalJSON([]byte(overrides)); err != nil {
+			t.Fatal(err)
+		}
+		e, err := Explain(testutils.Context(t), serving(t, c), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := e.Text(); !strings.Contains(text, want) {
+			t.Errorf("with %s there is no %q:\n%s", overrides, want, text)
+		}
+	}
+}
+
 func TestExplainVariants(t *testing.T) {
 	t.Parallel()
 	config := genericConfig()
