@@ -3,6 +3,7 @@ package controlplane
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -51,19 +52,37 @@ const maxUnanswered = 256
 
 // delivery is the last response of a type on a stream, and the client's answers.
 type delivery struct {
-	version, nonce string
-	reply          Reply
-	ackedVersion   string
-	nack           *NACK
+	sentResponse
+	sentAt       time.Time
+	reply        Reply
+	ackedVersion string
+	nack         *NACK
+	// refusing is set until an ACK follows nack.
+	refusing bool
 	// unanswered are the responses that a delta client has not answered, oldest first. A
 	// SotW client answers only the last one.
 	unanswered []sentResponse
+	// sending is the time of the first of the updates that are being sent, zero for none.
+	sending time.Time
 }
 
-type sentResponse struct{ version, nonce string }
+type sentResponse struct {
+	version, nonce string
+	// changed is the time of the first update that it was sent for, zero for none.
+	changed time.Time
+}
 
 func (d *delivery) sent(version, nonce string) {
-	d.version, d.nonce, d.reply = version, nonce, ReplyAwaited
+	d.sentResponse = sentResponse{version, nonce, d.sending}
+	d.sentAt, d.reply = time.Now(), ReplyAwaited
+}
+
+// verdict is a client's ACK or NACK of a response; ReplyNone is neither.
+type verdict struct {
+	reply Reply
+	// changed is that of the response, and nack is set for a NACK.
+	changed time.Time
+	nack    *NACK
 }
 
 // stale reports whether a request's nonce is that of an older response. An empty nonce is not
@@ -72,26 +91,24 @@ func (d *delivery) stale(nonce string) bool {
 	return nonce != "" && d.reply != ReplyNone && nonce != d.nonce
 }
 
-// answered records the ACK or NACK of a request whose nonce is not stale. It returns the
-// rejection, or nil.
+// answered records and returns the ACK or NACK of a request whose nonce is not stale.
 //
 // The version distinguishes an ACK from a change of the subscription after a NACK, which repeats
 // the nonce without the error and has the version accepted before. That may be the rejected
 // version too, as several responses can have one version; so a rejected response stays rejected.
-func (d *delivery) answered(version, nonce string, detail *statuspb.Status) *NACK {
-	if d.reply == ReplyNone || nonce != d.nonce {
-		return nil
-	}
+func (d *delivery) answered(version, nonce string, detail *statuspb.Status) verdict {
 	switch {
+	case d.reply == ReplyNone || nonce != d.nonce:
 	case detail != nil:
-		d.reply = ReplyNACK
+		d.reply, d.refusing = ReplyNACK, true
 		d.nack = &NACK{Version: d.version, Nonce: nonce, Err: shortStatus(detail)}
-		return d.nack
+		return verdict{reply: ReplyNACK, nack: d.nack}
 	case d.reply == ReplyAwaited && version == d.version:
-		d.reply = ReplyACK
+		d.reply, d.refusing = ReplyACK, false
 		d.ackedVersion = version
+		return verdict{reply: ReplyACK, changed: d.changed}
 	}
-	return nil
+	return verdict{}
 }
 
 // sentOne is sent for delta, where each response has its own answer.
@@ -100,29 +117,30 @@ func (d *delivery) sentOne(version, nonce string) {
 	if len(d.unanswered) == maxUnanswered {
 		d.unanswered = slices.Delete(d.unanswered, 0, 1)
 	}
-	d.unanswered = append(d.unanswered, sentResponse{version, nonce})
+	d.unanswered = append(d.unanswered, d.sentResponse)
 }
 
-// answeredOne records the ACK or NACK of a delta request. It returns the rejection, or nil. A
-// nonce that is unknown or was answered before is ignored.
-func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) *NACK {
+// answeredOne records and returns the ACK or NACK of a delta request. A nonce that is unknown or was
+// answered before is ignored.
+func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) verdict {
 	i := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == nonce })
 	if i < 0 {
-		return nil
+		return verdict{}
 	}
-	answered, reply := d.unanswered[i], ReplyACK
+	answered := d.unanswered[i]
 	d.unanswered = slices.Delete(d.unanswered, i, i+1)
-	var rejection *NACK
+	got := verdict{reply: ReplyACK, changed: answered.changed}
+	d.refusing = detail != nil
 	if detail != nil {
-		rejection = &NACK{Version: answered.version, Nonce: nonce, Err: shortStatus(detail)}
-		d.nack, reply = rejection, ReplyNACK
+		d.nack = &NACK{Version: answered.version, Nonce: nonce, Err: shortStatus(detail)}
+		got = verdict{reply: ReplyNACK, nack: d.nack}
 	} else {
 		d.ackedVersion = answered.version
 	}
 	if nonce == d.nonce {
-		d.reply = reply
+		d.reply = got.reply
 	}
-	return rejection
+	return got
 }
 
 func shortStatus(s *statuspb.Status) *status.Status {

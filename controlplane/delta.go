@@ -28,9 +28,9 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 		return err
 	}
 	p.mu.Lock()
-	rejected := sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
+	got := sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
-	p.reportNACK(sub, rejected, req.GetErrorDetail())
+	p.report(sub, got, req.GetErrorDetail())
 	asked := requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
 	dropped := requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
 	if err := p.authorize(sub, asked, len(asked)+len(dropped) == 0); err != nil {

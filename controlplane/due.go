@@ -3,6 +3,7 @@ package controlplane
 import (
 	"maps"
 	"slices"
+	"time"
 )
 
 // pending is what changed since the last response. Its size is bounded by what is subscribed
@@ -17,6 +18,8 @@ type pending struct {
 	topics map[topic]bool
 	// renewed are the topics whose resources' TTLs begin again.
 	renewed map[topic]struct{}
+	// changed is the time of the first update that made something due, zero if none did.
+	changed time.Time
 }
 
 func (p *pending) empty() bool { return !p.all && len(p.topics) == 0 && len(p.renewed) == 0 }
@@ -28,8 +31,18 @@ func (p *pending) add(tp topic, again bool) {
 	p.topics[tp] = p.topics[tp] || again
 }
 
+// updated notes the time of the update that makes something due, zero if it is none.
+func (p *pending) updated(at time.Time) {
+	if p.changed.IsZero() && !p.empty() {
+		p.changed = at
+	}
+}
+
 // merge adds what was due before.
 func (p *pending) merge(earlier pending) {
+	if !earlier.changed.IsZero() {
+		p.changed = earlier.changed
+	}
 	p.all, p.allAgain = p.all || earlier.all, p.allAgain || earlier.allAgain
 	for tp, again := range earlier.topics {
 		p.add(tp, again)
@@ -75,6 +88,7 @@ func (s *stream) takeDue() []dueChanges {
 	for _, sub := range s.dueSubs {
 		p := sub.pending
 		sub.pending, sub.queued = pending{}, false
+		sub.delivery.sending = p.changed
 		if t := s.store.tables[sub.typeURL]; t != nil && !p.empty() {
 			due = append(due, dueChanges{sub, t, p})
 		}

@@ -111,6 +111,11 @@ type Options struct {
 	// called without locks by the goroutine that reads the client's requests, which waits for
 	// it; several streams may call it concurrently.
 	OnNACK func(Rejection)
+
+	// OnACK is called like OnNACK for each response that a client accepts, for metrics. changed
+	// is the time of the update of the store that the response was sent for, of the first of
+	// several, and zero for a response that only answers a request.
+	OnACK func(typeURL string, changed time.Time)
 }
 
 // withDefaults returns the options with defaults for zero values.

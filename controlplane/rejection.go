@@ -23,12 +23,15 @@ type Rejection struct {
 	NACK NACK
 }
 
-// reportNACK calls Options.OnNACK unless nack is nil. detail is the client's error.
-func (s *stream) reportNACK(sub *subscription, nack *NACK, detail *statuspb.Status) {
-	if nack == nil || s.hooks.rejected == nil {
+// report calls Options.OnACK or OnNACK for an answer. detail is the client's error.
+func (s *stream) report(sub *subscription, got verdict, detail *statuspb.Status) {
+	if got.reply == ReplyACK && s.hooks.accepted != nil {
+		s.hooks.accepted(sub.typeURL, got.changed)
+	}
+	if got.reply != ReplyNACK || s.hooks.rejected == nil {
 		return
 	}
-	r := Rejection{Stream: s.id, Node: s.node, Store: s.servedFrom(), TypeURL: sub.typeURL, NACK: *nack}
+	r := Rejection{Stream: s.id, Node: s.node, Store: s.servedFrom(), TypeURL: sub.typeURL, NACK: *got.nack}
 	r.NACK.Err = status.New(codes.Code(detail.GetCode()), detail.GetMessage())
 	if s.peer != nil {
 		r.Peer = s.peer.Addr

@@ -132,7 +132,8 @@ func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) 
 	limits := limits{names: s.opts.MaxSubscriptions, bytes: s.opts.MaxNameBytes}
 	from, _ := peer.FromContext(ctx)
 	st := newStream(s.lastID, protocol, s.store, &s.constraints, limits, from)
-	st.onlyType, st.hooks.rejected, st.waits = onlyType, s.opts.OnNACK, &s.waits
+	st.onlyType, st.waits = onlyType, &s.waits
+	st.hooks.accepted, st.hooks.rejected = s.opts.OnACK, s.opts.OnNACK
 	st.withdrawals.delay = s.opts.RemovalDelay
 	if allow := s.opts.Authorize; allow != nil {
 		st.hooks.allow = func(node *corepb.Node, typeURL, name string) error { return allow(ctx, node, typeURL, name) }

@@ -72,9 +72,9 @@ func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool 
 		p.mu.Unlock()
 		return true
 	}
-	rejected := sub.delivery.answered(req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail())
+	got := sub.delivery.answered(req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
-	p.reportNACK(sub, rejected, req.GetErrorDetail())
+	p.report(sub, got, req.GetErrorDetail())
 	return false
 }
 

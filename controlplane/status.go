@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/status"
@@ -35,6 +36,8 @@ func (p Protocol) String() string {
 type ClientStatus struct {
 	// ID numbers the server's streams from 1 on, in the order they began.
 	ID uint64
+	// Since is when the stream began.
+	Since time.Time
 	// Protocol is what the stream speaks.
 	Protocol Protocol
 	// Peer is the client's address, nil if unknown.
@@ -67,13 +70,16 @@ type TypeStatus struct {
 	// way; empty if there was none. The version is that of the type (SotW) or of the store
 	// (delta) at that time.
 	SentVersion, SentNonce string
+	// SentAt is when the last response was made, zero if there was none.
+	SentAt time.Time
 	// Reply is the client's answer to the last response.
 	Reply Reply
 	// ACKedVersion is that of the last accepted response.
 	ACKedVersion string
-	// NACK is the last rejection, nil if there was none. It may be followed by an ACK; see
-	// Reply.
-	NACK *NACK
+	// NACK is the last rejection, nil if there was none. Refusing is set while no ACK has
+	// followed it.
+	NACK     *NACK
+	Refusing bool
 }
 
 // Locator is a name and the constraints a client subscribed to it with.
@@ -118,7 +124,7 @@ func (s *stream) status() ClientStatus {
 	defer store.mu.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := ClientStatus{ID: s.id, Protocol: s.protocol, Node: s.node}
+	c := ClientStatus{ID: s.id, Since: s.began, Protocol: s.protocol, Node: s.node}
 	if s.peer != nil {
 		c.Peer = s.peer.Addr
 	}
@@ -139,9 +145,11 @@ func (sub *subscription) status() TypeStatus {
 		Kept:         sub.kept.names(&sub.selection),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
+		SentAt:       d.sentAt,
 		Reply:        d.reply,
 		ACKedVersion: d.ackedVersion,
 		NACK:         d.nack,
+		Refusing:     d.refusing,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/status"
 
@@ -27,7 +28,9 @@ type Store struct {
 	// locked before any stream's mu, never after.
 	mu      sync.RWMutex
 	version uint64
-	tables  map[string]*table
+	// updating is when the update began that is being applied, zero between updates.
+	updating time.Time
+	tables   map[string]*table
 
 	// demands are what sources are still to be told.
 	demands demands
@@ -60,6 +63,8 @@ func (s *Store) apply(tx *Tx) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.version + 1
+	s.updating = time.Now()
+	defer func() { s.updating = time.Time{} }()
 	for key, d := range tx.changes {
 		t := s.tables[key.typeURL]
 		if t == nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -23,6 +24,7 @@ import (
 type stream struct {
 	id       uint64
 	protocol Protocol
+	began    time.Time
 	of       *nodeConstraints
 	limits   limits
 	peer     *peer.Peer
@@ -62,6 +64,7 @@ type stream struct {
 
 // hooks are functions of the Options, for one stream; each may be nil.
 type hooks struct {
+	accepted func(typeURL string, changed time.Time)
 	rejected func(Rejection)
 	storeFor func(node *corepb.Node) (*Store, error)
 	allow    func(node *corepb.Node, typeURL, name string) error
@@ -87,7 +90,7 @@ type usage struct{ names, bytes int }
 
 func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, l limits, p *peer.Peer) *stream {
 	return &stream{
-		id: id, protocol: protocol, store: store, of: of, limits: l, peer: p,
+		id: id, protocol: protocol, began: time.Now(), store: store, of: of, limits: l, peer: p,
 		wake: make(chan struct{}, 1),
 		subs: map[string]*subscription{}, withdrawals: newWithdrawals(),
 	}

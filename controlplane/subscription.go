@@ -133,5 +133,6 @@ func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 		// not be bounded.
 		delete(sub.pending.topics, tp)
 	}
+	sub.pending.updated(s.store.updating)
 	s.markDue(sub)
 }

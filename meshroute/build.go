@@ -25,8 +25,9 @@ type Input struct {
 	// their metadata where their parts were written, for tools that explain what a client does: in
 	// filter_metadata under "dynxds.source", a Struct with a string for each part, which is "file:line"
 	// relative to SourceDir, or several with ", " between them. The parts of a Route are "matches",
-	// "filters" and "backendRefs", as far as policies have them; of a Listener "service" and
-	// "filters", of a Cluster "service" and "tls", and of an LbEndpoint "endpoint". Clients ignore it.
+	// "filters", "backendRefs", "timeouts", "retry" and "sessionPersistence", as far as policies have them;
+	// of a Listener "service" and "filters", of a Cluster "service" and "tls", and of an LbEndpoint
+	// "endpoint". Clients ignore it.
 	//
 	// It makes no difference to variants. If clients share one, the places are those of all rules
 	// that decide for some of them.
@@ -71,6 +72,8 @@ type builder struct {
 	denials map[string][]Denial
 	// subsets are by service.
 	subsets map[string]map[string]meshpolicy.Subset
+	// sessions has the services to which some routes have sessions of their own.
+	sessions map[string]bool
 }
 
 // index groups the input by service.
@@ -85,7 +88,7 @@ func (b *builder) index() {
 	}
 	b.policies = make(map[string]*Policy, len(b.in.Policies))
 	b.parts, b.denials = make(map[string][]meshpolicy.Part), make(map[string][]Denial)
-	b.subsets = make(map[string]map[string]meshpolicy.Subset)
+	b.subsets, b.sessions = make(map[string]map[string]meshpolicy.Subset), make(map[string]bool)
 	for _, p := range b.in.Policies {
 		if first, twice := b.policies[p.Name]; twice {
 			b.fault(p.Source, "policy %s is defined twice; the other definition is at %s", p.Name, first.Source)
@@ -96,6 +99,9 @@ func (b *builder) index() {
 			name := p.To[i].TargetRef.Name
 			b.parts[name] = append(b.parts[name], meshpolicy.Part{Policy: p, To: i})
 			b.indexSubsets(&p.To[i])
+			if slices.ContainsFunc(p.To[i].Rules, func(r meshpolicy.Rule) bool { return r.Session != nil }) {
+				b.sessions[name] = true
+			}
 		}
 	}
 	for _, d := range b.in.Denials {
@@ -136,10 +142,11 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 	if b.previous != nil {
 		old = b.previous.resources[s.Name]
 	}
-	if old != nil && old.service == s && slices.Equal(old.subsets, ids) {
+	sessions := b.sessions[s.Name]
+	if old != nil && old.service == s && slices.Equal(old.subsets, ids) && old.sessions == sessions {
 		return old, nil
 	}
-	digest, err := serviceDigest(b.mesh.places, s, ids)
+	digest, err := serviceDigest(b.mesh.places, s, ids, sessions)
 	if err != nil || old != nil && old.digest == digest {
 		return old, err
 	}
@@ -153,11 +160,11 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 	for i, id := range ids {
 		subsets[i] = b.subsets[s.Name][id]
 	}
-	r, err := compileService(b.mesh.naming, b.mesh.places, s, subsets)
+	r, err := compileService(b.mesh.naming, b.mesh.places, s, subsets, sessions)
 	if err != nil {
 		return nil, err
 	}
-	r.service, r.subsets, r.digest = s, ids, digest
+	r.subsets, r.sessions, r.digest = ids, sessions, digest
 	return r, nil
 }
 
@@ -195,7 +202,10 @@ func (b *builder) compileDestinations() {
 func (b *builder) destination(name string) *destination {
 	c := compiler{naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name)}
 	if s := b.mesh.services[name]; s != nil {
-		c.settings = s.Route
+		c.settings, c.sessions = s.Route, sessionFilter
+		if own := s.ownSessions(); own != nil {
+			c.sessions = own.GetName()
+		}
 	}
 	c.parts = slices.Concat(b.parts[""], b.parts[name])
 	slices.SortFunc(c.parts, meshpolicy.Part.Compare)

@@ -111,7 +111,7 @@ func TestBuild_ReusesUnchangedResources(t *testing.T) {
 		t.Errorf("other lines changed %v, %v", changed, removed)
 	}
 	merged, _ := second.Merged(Client{}, "s1")
-	if got := merged.Rules[0].FiltersFrom.Source().String(); got != "g:8" {
+	if got := merged.Rules[0].From[meshpolicy.FieldFilters].Source().String(); got != "g:8" {
 		t.Errorf("the filters come from %s", got)
 	}
 	if got := second.Reports()[0].Source.String(); got != "g:8" {

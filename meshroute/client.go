@@ -6,6 +6,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -36,10 +37,8 @@ func implementationOf(node *corepb.Node) Implementation {
 	switch {
 	case slices.Contains(node.GetClientFeatures(), bootstrap.ClientFeature):
 		return Dynxds
-	case node.GetUserAgentName() == "gRPC Go":
-		return GRPCGo
-	case node.GetUserAgentName() == "envoy":
-		return Envoy
+	case node.GetUserAgentName() == dialect.UserAgentGo, node.GetUserAgentName() == dialect.UserAgentEnvoy:
+		return dialect.Of(node.GetUserAgentName())
 	default:
 		return OtherGRPC
 	}

@@ -16,6 +16,7 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -28,11 +29,12 @@ import (
 
 // serviceResources are the resources of a service that do not depend on the routes to it.
 type serviceResources struct {
-	// service and subsets (their ids) are the input, and digest is its digest.
-	service *Service
-	subsets []string
-	digest  [sha256.Size]byte
-	list    []*Resource
+	// service, subsets (their ids) and sessions (of routes) are the input, and digest is its digest.
+	service  *Service
+	subsets  []string
+	sessions bool
+	digest   [sha256.Size]byte
+	list     []*Resource
 	// empty are the ids of subsets without an endpoint.
 	empty map[string]bool
 	// names is set if some endpoints have host names.
@@ -43,9 +45,9 @@ type serviceResources struct {
 
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
 // service and each of the subsets.
-func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset) (*serviceResources, error) {
-	r := &serviceResources{empty: make(map[string]bool)}
-	listener, err := n.listener(s)
+func compileService(n naming, places places, s *Service, subsets []meshpolicy.Subset, sessions bool) (*serviceResources, error) {
+	r := &serviceResources{service: s, empty: make(map[string]bool)}
+	listener, err := n.listener(s, sessions)
 	if err != nil {
 		return nil, err
 	}
@@ -101,17 +103,17 @@ func (n naming) deadCluster(service string) []*Resource {
 	cluster := n.cluster(meshpolicy.Subset{ID: deadID(service)})
 	name := cluster.GetEdsClusterConfig().GetServiceName()
 	return []*Resource{
-		{TypeURL: ClusterType, Name: cluster.GetName(), Message: cluster},
-		{TypeURL: EndpointsType, Name: name, Message: &endpointpb.ClusterLoadAssignment{ClusterName: name}},
+		{TypeURL: ClusterType, Name: cluster.GetName(), Service: service, Message: cluster},
+		{TypeURL: EndpointsType, Name: name, Service: service, Message: &endpointpb.ClusterLoadAssignment{ClusterName: name}},
 	}
 }
 
 func (r *serviceResources) add(typeURL, name string, m proto.Message) {
-	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Message: m})
+	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Service: r.service.Name, Message: m})
 }
 
 // serviceDigest is equal for services with equal resources.
-func serviceDigest(places places, s *Service, subsets []string) ([sha256.Size]byte, error) {
+func serviceDigest(places places, s *Service, subsets []string, sessions bool) ([sha256.Size]byte, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q %q\n", s.Name, places.of(s.Source), places.filters(s), places.tls(s))
 	for i := range s.Endpoints {
@@ -122,7 +124,8 @@ func serviceDigest(places places, s *Service, subsets []string) ([sha256.Size]by
 		}
 		fmt.Fprintf(h, " %q\n", places.of(e.Source))
 	}
-	fmt.Fprintf(h, "%q\n", subsets)
+	// fmt orders the keys of maps.
+	fmt.Fprintf(h, "%q %t %v\n", subsets, sessions, s.LocalityWeights)
 	var messages []proto.Message
 	for _, f := range s.Filters {
 		messages = append(messages, f)
@@ -153,7 +156,7 @@ func ads() *corepb.ConfigSource {
 	}
 }
 
-func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
+func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error) {
 	router, err := anypb.New(&routerpb.Router{})
 	if err != nil {
 		return nil, err
@@ -163,10 +166,20 @@ func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
 		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{
 			ConfigSource: ads(), RouteConfigName: n.resource(routeConfigurationName, s.Name),
 		}},
-		HttpFilters: append(slices.Clone(s.Filters), &hcmpb.HttpFilter{
-			Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router},
-		}),
+		HttpFilters: slices.Clone(s.Filters),
 	}
+	if sessions && s.ownSessions() == nil {
+		filter, err := anypb.New(&sessionpb.StatefulSession{})
+		if err != nil {
+			return nil, err
+		}
+		manager.HttpFilters = append(manager.HttpFilters, &hcmpb.HttpFilter{
+			Name: sessionFilter, IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: filter},
+		})
+	}
+	manager.HttpFilters = append(manager.HttpFilters, &hcmpb.HttpFilter{
+		Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router},
+	})
 	packed, err := pack(manager)
 	if err != nil {
 		return nil, err
@@ -216,8 +229,8 @@ func (e *Endpoint) isIP() bool {
 	return err == nil && ip.Zone() == ""
 }
 
-// assignment returns the wanted endpoints of a subset. The weight of a locality is the sum of its
-// endpoints', so that these are relative to each other across localities.
+// assignment returns the wanted endpoints of a subset. The weight of a locality, unless it is given, is the
+// sum of its endpoints', so that these are relative to each other across localities.
 func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wanted func(*Endpoint) bool) *endpointpb.ClusterLoadAssignment {
 	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
 	for i := range s.Endpoints {
@@ -244,6 +257,9 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wan
 			priority++
 		}
 		last = key.priority
+		if weight := s.LocalityWeights[key.locality]; weight > 0 {
+			groups[key].LoadBalancingWeight.Value = weight
+		}
 		groups[key].Priority = priority
 		a.Endpoints = append(a.Endpoints, groups[key])
 	}
@@ -292,6 +308,9 @@ func (s *Service) check() []document.Fault {
 		if e.Health < Healthy || e.Health > Draining {
 			fault(at+".health", "service %s: %d is not a state of health", s.Name, e.Health)
 		}
+	}
+	for _, weight := range s.LocalityWeights {
+		total += uint64(weight)
 	}
 	if total > math.MaxUint32 {
 		fault("endpoints", "service %s: the weights add up to %d, more than %d", s.Name, total, uint32(math.MaxUint32))

@@ -54,8 +54,9 @@ type compiler struct {
 	exists  bool
 	parts   []meshpolicy.Part
 	denials []Denial
-	// settings are those of the service, or nil.
+	// settings are those of the service, or nil, and sessions is the name of its filter for sessions.
 	settings *routepb.RouteAction
+	sessions string
 	// known reports whether there is a service of that name.
 	known func(service string) bool
 }
@@ -72,6 +73,7 @@ func (c *compiler) digest() [sha256.Size]byte {
 			fmt.Fprintf(h, "%t", c.known(name))
 		}
 	}
+	fmt.Fprintf(h, "\n%q", c.sessions)
 	if c.settings != nil {
 		// Text and names of a valid message are UTF-8; a service with others is a fault.
 		packed, _ := proto.MarshalOptions{Deterministic: true}.Marshal(c.settings)
@@ -101,13 +103,13 @@ func (c *compiler) compile() *compiled {
 	}
 	root, ok := b.build()
 	if ok {
-		r.variants, ok = unfold(name, root)
+		r.variants, ok = unfold(name, c.service, root)
 	}
 	if !ok {
-		r.variants, _ = unfold(name, &node{outcome: tooMany()})
+		r.variants, _ = unfold(name, c.service, &node{outcome: tooMany()})
 	}
 	r.findings = c.findings(!ok)
-	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(rule.Filters) }) {
+	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(&rule) }) {
 		r.dead = c.naming.deadCluster(c.service)
 	}
 	return r
@@ -120,7 +122,7 @@ func (c *compiler) anyRule(has func(meshpolicy.Rule) bool) bool {
 // beyondGRPC reports whether clients that know only the routes of gRFC A28 would reject or misread a
 // rule.
 func beyondGRPC(r meshpolicy.Rule) bool {
-	return redirects(r.Filters) || slices.ContainsFunc(r.Matches, func(m meshpolicy.Match) bool { return len(m.Methods)+len(m.Query) > 0 })
+	return redirects(&r) || slices.ContainsFunc(r.Matches, func(m meshpolicy.Match) bool { return len(m.Methods)+len(m.Query) > 0 })
 }
 
 // misses reports whether a rule sends requests to a service that does not exist.
@@ -131,8 +133,8 @@ func (c *compiler) misses(r meshpolicy.Rule) bool {
 // absent is the result for a missing service.
 func (c *compiler) absent(name string) *compiled {
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, c.policyNames())
-	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(listenerName, c.service), Err: err}}
-	r.variants, _ = unfold(name, &node{outcome: &outcome{err: err}})
+	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(listenerName, c.service), Service: c.service, Err: err}}
+	r.variants, _ = unfold(name, c.service, &node{outcome: &outcome{err: err}})
 	for _, p := range c.named() {
 		r.findings = append(r.findings, finding{severity: Error, policy: p.Policy.Name, to: p.To, rule: -1,
 			message: fmt.Sprintf("the mesh has no service %q", c.service)})
@@ -160,7 +162,7 @@ func (c *compiler) policyNames() string {
 // beyondGRPC and misses.
 func (c *compiler) leaf(holding []int) (o *outcome, key string, size int) {
 	var parts []meshpolicy.Part
-	table := routeTable{naming: c.naming, service: c.service, known: c.known, settings: c.settings}
+	table := routeTable{naming: c.naming, service: c.service, known: c.known, settings: c.settings, sessions: c.sessions}
 	for _, i := range holding {
 		switch denial := i - len(c.parts); {
 		case denial < 0:
@@ -192,6 +194,6 @@ func (c *compiler) denied(d Denial) (o *outcome, key string, size int) {
 }
 
 // redirects reports whether requests go to no backend.
-func redirects(filters []meshpolicy.Filter) bool {
-	return slices.ContainsFunc(filters, func(f meshpolicy.Filter) bool { return f.Type == meshpolicy.RequestRedirect })
+func redirects(r *meshpolicy.Rule) bool {
+	return r.Nowhere() || slices.ContainsFunc(r.Filters, func(f meshpolicy.Filter) bool { return f.Type == meshpolicy.RequestRedirect })
 }

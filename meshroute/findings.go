@@ -6,8 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
@@ -100,41 +99,45 @@ func (b *builder) report() {
 	m.reports = slices.Compact(m.reports)
 }
 
+// differs adds a report on what other clients do about a feature, for which args are.
+func (b *builder) differs(severity Severity, at Source, path string, f *dialect.Feature, args ...any) {
+	clients, note := f.Note()
+	if len(args) > 0 {
+		note = fmt.Sprintf(note, args...)
+	}
+	b.mesh.reports = append(b.mesh.reports, Report{Severity: severity, Clients: clients, Source: at, Path: path, Message: note})
+}
+
 func (b *builder) reportService(s *Service) {
 	for i := range s.Endpoints {
 		if !s.Endpoints[i].isIP() {
 			host, _, _ := splitAddress(s.Endpoints[i].Address)
-			b.mesh.reports = append(b.mesh.reports, Report{
-				Severity: Warning, Clients: ipClients, Source: s.Source, Path: fmt.Sprintf("endpoints[%d].address", i),
-				Message: fmt.Sprintf("%q is a name; Envoy and gRPC in languages other than Go take IP addresses only, and do not get this endpoint", host)})
+			b.differs(Warning, s.Source, fmt.Sprintf("endpoints[%d].address", i), dialect.HostNames, host)
 		}
 	}
 	for i, f := range s.Filters {
-		if name := f.GetTypedConfig().MessageName(); !f.GetIsOptional() && !universalFilters[name] {
-			b.mesh.reports = append(b.mesh.reports, Report{
-				Severity: Warning, Clients: grpcClients, Source: s.Source, Path: fmt.Sprintf("filters[%d]", i),
-				Message: fmt.Sprintf("other gRPC clients than those of dynxds that do not have the filter %s reject the Listener; with is_optional they do without", name)})
+		name := f.GetTypedConfig().MessageName()
+		if f.GetIsOptional() && name == sessionFilter {
+			b.differs(Note, s.Source, "sessionAffinity", dialect.Sessions)
+		}
+		if !f.GetIsOptional() && !dialect.IsUniversal(string(name)) {
+			b.differs(Warning, s.Source, fmt.Sprintf("filters[%d]", i), dialect.Filters, name)
 		}
 	}
 	if !s.TLS.isOff() {
-		b.reportTLS(s)
+		if len(s.TLS.SANs) == 0 {
+			b.mesh.reports = append(b.mesh.reports, Report{Severity: Warning, Source: s.Source, Path: "tls",
+				Message: "without subjectAltNames clients accept every certificate of the roots, those of other services too"})
+		}
+		b.differs(Note, s.Source, "tls", dialect.Providers)
 	}
-}
-
-func (b *builder) reportTLS(s *Service) {
-	add := func(severity Severity, clients, message string) {
-		b.mesh.reports = append(b.mesh.reports, Report{Severity: severity, Clients: clients, Source: s.Source, Path: "tls", Message: message})
+	for locality := range s.LocalityWeights {
+		if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Locality == locality }) {
+			b.mesh.reports = append(b.mesh.reports, Report{Severity: Warning, Source: s.Source, Path: "localities",
+				Message: fmt.Sprintf("no endpoint is in the locality %s/%s/%s, which has a weight", locality.Region, locality.Zone, locality.SubZone)})
+		}
 	}
-	if len(s.TLS.SANs) == 0 {
-		add(Warning, "", "without subjectAltNames clients accept every certificate of the roots, those of other services too")
-	}
-	add(Note, envoyClients, "Envoy has none of gRPC's certificate_providers: it rejects the Clusters, or does not verify servers")
-}
-
-// universalFilters are the filters of every gRPC client with xDS.
-var universalFilters = map[protoreflect.FullName]bool{
-	"envoy.extensions.filters.http.fault.v3.HTTPFault": true,
-	"envoy.extensions.filters.http.router.v3.Router":   true,
+	s.settingsBeyondGRPC(func(path string, f *dialect.Feature) { b.differs(Note, s.Source, path, f) })
 }
 
 func (b *builder) reportRule(p *Policy, to, rule int) {
@@ -149,7 +152,24 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 	for i := range r.Filters {
 		reportFilter(&r.Filters[i], func(s Severity, clients, message string) { add(s, fmt.Sprintf("filters[%d]", i), clients, message) })
 	}
+	differs := func(when bool, field string, f *dialect.Feature) {
+		if clients, note := f.Note(); when {
+			add(Note, field, clients, note)
+		}
+	}
+	differs(r.Timeouts != nil && r.Timeouts.BackendRequest != nil && *r.Timeouts.BackendRequest > 0, "timeouts.backendRequest", dialect.TryTimeouts)
+	differs(r.Retry != nil && !strings.Contains(retryPolicy(r.Retry, nil).GetRetryOn(), "unavailable"), "retry", dialect.RetryConditions)
+	differs(r.Session != nil, "sessionPersistence", dialect.Sessions)
+	differs(r.Nowhere(), "backendRefs", dialect.ZeroWeights)
+	if r.Nowhere() {
+		add(Warning, "backendRefs", "", "no backend has a weight above 0, so RPCs fail with UNAVAILABLE")
+	}
 	for i := range r.BackendRefs {
+		for j := range r.BackendRefs[i].Filters {
+			reportFilter(&r.BackendRefs[i].Filters[j], func(s Severity, clients, message string) {
+				add(s, fmt.Sprintf("backendRefs[%d].filters[%d]", i, j), clients, message)
+			})
+		}
 		b.reportSubset(&r.BackendRefs[i], func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), "", message) })
 	}
 }
@@ -187,26 +207,29 @@ func reportMatch(m *meshpolicy.Match, add func(s Severity, clients, message stri
 
 // reportFilter reports the parts of a filter that gRPC clients do not implement.
 func reportFilter(f *meshpolicy.Filter, add func(s Severity, clients, message string)) {
-	const others = "; other gRPC clients ignore it"
+	differs := func(f *dialect.Feature) {
+		clients, note := f.Note()
+		add(Note, clients, note)
+	}
 	switch f.Type {
 	case meshpolicy.RequestRedirect:
 		add(Warning, "", "gRPC clients do not follow redirects: RPCs end with an error that names the place")
-		add(Note, grpcClients, "gRPC clients other than those of dynxds are not told the place: their RPCs fail with UNAVAILABLE, as if there were no endpoint")
+		differs(dialect.Redirects)
 	case meshpolicy.RequestMirror:
-		add(Note, grpcClients, "dynxds and Envoy send copies"+others)
+		differs(dialect.Mirrors)
 	case meshpolicy.URLRewrite:
 		if f.Rewrite.Hostname != "" {
 			add(Note, "", "clients rewrite the authority only if the server has trusted_xds_server in their bootstrap configuration (gRFC A81)")
 		}
 		if f.Rewrite.Path != nil {
-			add(Note, grpcClients, "dynxds and Envoy rewrite the path"+others)
+			differs(dialect.PathRewrites)
 		}
 		if p := f.Rewrite.Path; p != nil && p.Full && strings.Count(p.Value, "/") != 2 {
 			add(Warning, "", fmt.Sprintf("the path of an RPC is /package.Service/Method; no gRPC server has %s", p.Value))
 		}
 	default:
 		reportHeaders(f, add)
-		add(Note, grpcClients, "dynxds and Envoy edit headers"+others)
+		differs(dialect.HeaderEdits)
 	}
 }
 

@@ -13,7 +13,10 @@ import (
 // policies that come to the same: then each decides for some of them, and all of them are named.
 
 // origins are the places of the rules that decide the parts of a route.
-type origins struct{ matches, filters, backendRefs []Source }
+type origins struct {
+	matches []Source
+	fields  [meshpolicy.NumFields][]Source
+}
 
 // rankedPart is a part of a policy.
 type rankedPart struct {
@@ -133,11 +136,10 @@ func (o *origins) add(r region, candidates []candidate, match int) {
 	for _, c := range candidates {
 		o.matches = addSource(o.matches, c.origin().MatchSource(match))
 	}
-	for _, c := range r.winners(candidates, func(r *meshpolicy.Rule) bool { return r.Filters != nil }) {
-		o.filters = addSource(o.filters, c.origin().FiltersSource())
-	}
-	for _, c := range r.winners(candidates, func(r *meshpolicy.Rule) bool { return r.BackendRefs != nil }) {
-		o.backendRefs = addSource(o.backendRefs, c.origin().BackendRefsSource())
+	for f := range meshpolicy.NumFields {
+		for _, c := range r.winners(candidates, f) {
+			o.fields[f] = addSource(o.fields[f], c.origin().FieldSource(f))
+		}
 	}
 }
 
@@ -149,10 +151,10 @@ func addSource(list []Source, s Source) []Source {
 }
 
 // winners returns the rules that are, for some clients of the region, the most specific one with a field.
-func (r region) winners(candidates []candidate, has func(*meshpolicy.Rule) bool) []candidate {
+func (r region) winners(candidates []candidate, f meshpolicy.Field) []candidate {
 	var found []candidate
 	for _, c := range candidates {
-		if !has(&c.Rules()[c.rule]) || slices.ContainsFunc(found, func(above candidate) bool { return r.implies(c, above) }) {
+		if !c.Rules()[c.rule].Has(f) || slices.ContainsFunc(found, func(above candidate) bool { return r.implies(c, above) }) {
 			continue
 		}
 		found = append(found, c)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/provenance"
 )
 
@@ -144,12 +145,16 @@ func (w *placeWriter) configuration(l *node) *routepb.RouteConfiguration {
 
 // metadata returns the metadata of a route, nil for one that no policy has.
 func (w *placeWriter) metadata(o origins) *corepb.Metadata {
-	matches, filters, backendRefs := w.join(o.matches), w.join(o.filters), w.join(o.backendRefs)
-	key := matches + "\n" + filters + "\n" + backendRefs
+	parts := map[string]string{provenance.Matches: w.join(o.matches)}
+	key := parts[provenance.Matches]
+	for f, name := range meshpolicy.FieldNames {
+		parts[name] = w.join(o.fields[f])
+		key += "\n" + parts[name]
+	}
 	if m, ok := w.made[key]; ok {
 		return m
 	}
-	m := provenance.Metadata(map[string]string{provenance.Matches: matches, provenance.Filters: filters, provenance.BackendRefs: backendRefs})
+	m := provenance.Metadata(parts)
 	w.made[key] = m
 	return m
 }

@@ -169,8 +169,11 @@ func give(policies []*Policy, first int) {
 		for i := range p.To {
 			for j := range p.To[i].Rules {
 				r := &p.To[i].Rules[j]
-				r.Line, r.FiltersLine, r.BackendRefsLine = line, line+1, line+2
-				line += 3
+				r.Line = line
+				for f := range r.Lines {
+					r.Lines[f] = line + 1 + f
+				}
+				line += 1 + len(r.Lines)
 				for k := range r.Matches {
 					r.Matches[k].Line = line
 					line++
@@ -267,7 +270,7 @@ func TestPlaces_OfTheRulesThatDecide(t *testing.T) {
 // decidedFor merges the policies for one client, and returns the places of the parts of each route.
 func decidedFor(in Input, c Client, s *Service) []map[string][]Source {
 	merged := meshpolicy.Merge(in.Policies, c, s.Name)
-	_, refs := routeTable{naming{in.Authority}, s.Name, func(string) bool { return true }, nil, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
+	_, refs := routeTable{naming{in.Authority}, s.Name, func(string) bool { return true }, nil, sessionFilter, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
 	var all []map[string][]Source
 	for _, ref := range refs {
 		ref := ref[0]
@@ -280,11 +283,10 @@ func decidedFor(in Input, c Client, s *Service) []map[string][]Source {
 			for _, o := range r.MatchesFrom {
 				parts[provenance.Matches] = append(parts[provenance.Matches], o.MatchSource(ref.match))
 			}
-			if r.Filters != nil {
-				parts[provenance.Filters] = []Source{r.FiltersFrom.FiltersSource()}
-			}
-			if r.BackendRefs != nil {
-				parts[provenance.BackendRefs] = []Source{r.BackendRefsFrom.BackendRefsSource()}
+			for f, name := range meshpolicy.FieldNames {
+				if f := meshpolicy.Field(f); r.Has(f) {
+					parts[name] = []Source{r.From[f].FieldSource(f)}
+				}
 			}
 		}
 		all = append(all, parts)

@@ -17,16 +17,6 @@ const (
 	Error Severity = "error"
 )
 
-// The kinds of clients in reports.
-const (
-	// grpcClients are those whose Implementation is GRPCGo or OtherGRPC.
-	grpcClients = meshpolicy.GRPCClients
-	// ipClients are those whose Implementation is OtherGRPC or Envoy.
-	ipClients = meshpolicy.IPClients
-	// envoyClients are those whose Implementation is Envoy.
-	envoyClients = "Envoy"
-)
-
 // Report is information for the author of a policy or service, such as a rule that gRPC cannot
 // express.
 type Report struct {

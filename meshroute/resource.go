@@ -12,6 +12,9 @@ import (
 type Resource struct {
 	// TypeURL and Name are what clients subscribe to.
 	TypeURL, Name string
+	// Service is the service that it belongs to, or the missing one that a policy names. It is empty
+	// for the Listener of a server, which may be an endpoint of several.
+	Service string
 	// Parameters are the dynamic parameters of a variant, zero if there is only one.
 	Parameters dynparam.Parameters
 	// Message is the resource. Variants with equal contents share it.

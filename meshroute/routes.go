@@ -1,6 +1,7 @@
 package meshroute
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 
@@ -20,8 +21,10 @@ type routeTable struct {
 	service string
 	// known reports whether there is a service of that name.
 	known func(service string) bool
-	// settings are those of the service for all of its routes, or nil.
+	// settings are those of the service for all of its routes, or nil, and sessions is the name of its
+	// filter for sessions.
 	settings *routepb.RouteAction
+	sessions string
 	// grpc is set for clients that know only the routes of gRFC A28.
 	grpc bool
 }
@@ -184,6 +187,8 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 	if r == nil {
 		return
 	}
+	setLimits(forward, &r.Rule)
+	t.setSession(to, r.Session)
 	for i := range r.Filters {
 		f := &r.Filters[i]
 		switch f.Type {
@@ -209,6 +214,16 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 			setRewrite(forward, f.Rewrite, s)
 		}
 	}
+	switch {
+	case !r.Nowhere():
+	case t.grpc:
+		to.Action = t.nowhere()
+	default:
+		to.Action = &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{
+			Status: http.StatusServiceUnavailable,
+			Body:   &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: "no backend of the route has a weight above 0"}},
+		}}
+	}
 }
 
 // nowhere is for rules that a client does not support: RPCs fail with UNAVAILABLE, as the Cluster has
@@ -233,15 +248,22 @@ func (t routeTable) destination(forward *routepb.RouteAction, r *meshpolicy.Merg
 	case r == nil || len(r.BackendRefs) == 0:
 		self := meshpolicy.BackendRef{Name: t.service}
 		forward.ClusterSpecifier = &routepb.RouteAction_Cluster{Cluster: t.cluster(&self)}
-	case len(r.BackendRefs) == 1:
+	case len(r.BackendRefs) == 1 && r.BackendRefs[0].Filters == nil:
 		forward.ClusterSpecifier = &routepb.RouteAction_Cluster{Cluster: t.cluster(&r.BackendRefs[0])}
 	default:
 		weighted := &routepb.WeightedCluster{}
 		for i := range r.BackendRefs {
 			ref := &r.BackendRefs[i]
-			weighted.Clusters = append(weighted.Clusters, &routepb.WeightedCluster_ClusterWeight{
-				Name: t.cluster(ref), Weight: wrapperspb.UInt32(ref.Weight),
-			})
+			cluster := &routepb.WeightedCluster_ClusterWeight{Name: t.cluster(ref), Weight: wrapperspb.UInt32(ref.Weight)}
+			for j := range ref.Filters {
+				f := &ref.Filters[j]
+				if f.Type == meshpolicy.RequestHeaderModifier {
+					cluster.RequestHeadersToAdd, cluster.RequestHeadersToRemove = headerOptions(f.Headers), f.Headers.Remove
+				} else {
+					cluster.ResponseHeadersToAdd, cluster.ResponseHeadersToRemove = headerOptions(f.Headers), f.Headers.Remove
+				}
+			}
+			weighted.Clusters = append(weighted.Clusters, cluster)
 		}
 		forward.ClusterSpecifier = &routepb.RouteAction_WeightedClusters{WeightedClusters: weighted}
 	}

@@ -4,7 +4,6 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // Service is a service of the mesh, which clients dial by its name. It must not be changed after
@@ -23,9 +22,12 @@ type Service struct {
 	// TLS secures the connections to the endpoints (Cluster.transport_socket). nil: what the
 	// channels of the clients do by themselves.
 	TLS *TLS
+	// LocalityWeights are the weights of localities, from 1. One that is not there has the sum of the weights of
+	// its endpoints.
+	LocalityWeights map[Locality]uint32
 	// Cluster has settings of the Clusters of the service and its subsets: lb_policy and its configuration,
-	// load_balancing_policy, outlier_detection, circuit_breakers and lrs_server. It must have no other
-	// fields. nil: round robin.
+	// load_balancing_policy, common_lb_config, outlier_detection, circuit_breakers, health_checks and
+	// lrs_server. It must have no other fields. nil: round robin.
 	Cluster *clusterpb.Cluster
 	// Route has settings of the routes to the service, wherever they lead: hash_policy, retry_policy and
 	// max_stream_duration. It must have no other fields.
@@ -68,33 +70,6 @@ const (
 	// Draining endpoints get no new ones.
 	Draining
 )
-
-// settings are the fields that Cluster and Route may have.
-var settings = map[protoreflect.FullName]bool{
-	"envoy.config.cluster.v3.Cluster.lb_policy":               true,
-	"envoy.config.cluster.v3.Cluster.ring_hash_lb_config":     true,
-	"envoy.config.cluster.v3.Cluster.least_request_lb_config": true,
-	"envoy.config.cluster.v3.Cluster.load_balancing_policy":   true,
-	"envoy.config.cluster.v3.Cluster.outlier_detection":       true,
-	"envoy.config.cluster.v3.Cluster.circuit_breakers":        true,
-	"envoy.config.cluster.v3.Cluster.lrs_server":              true,
-	"envoy.config.route.v3.RouteAction.hash_policy":           true,
-	"envoy.config.route.v3.RouteAction.retry_policy":          true,
-	"envoy.config.route.v3.RouteAction.max_stream_duration":   true,
-}
-
-// beyondSettings returns a field of Cluster or Route that is not a setting, or "".
-func (s *Service) beyondSettings() (extra protoreflect.FullName) {
-	find := func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		if !settings[field.FullName()] {
-			extra = field.FullName()
-		}
-		return extra == ""
-	}
-	s.Cluster.ProtoReflect().Range(find)
-	s.Route.ProtoReflect().Range(find)
-	return extra
-}
 
 // has reports whether an endpoint is in the subset with the tags.
 func (e *Endpoint) has(tags map[string]string) bool {

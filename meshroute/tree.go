@@ -36,7 +36,7 @@ type region struct {
 
 // unfold makes a resource for each leaf of a diagram. It returns false if there are more than
 // maxVariants.
-func unfold(name string, root *node) (*variants, bool) {
+func unfold(name, service string, root *node) (*variants, bool) {
 	used := make(map[string]bool)
 	root.collectKeys(used, make(map[*node]bool))
 	v := &variants{keys: slices.SortedFunc(maps.Keys(used), compareKeys)}
@@ -54,7 +54,7 @@ func unfold(name string, root *node) (*variants, bool) {
 		if l.absorbedBy != nil {
 			continue
 		}
-		r, err := l.newResource(name, len(v.keys) > 0)
+		r, err := l.newResource(name, service, len(v.keys) > 0)
 		if err != nil {
 			return nil, false
 		}
@@ -110,8 +110,8 @@ func (u *unfolding) node(n *node, at region, specificity uint64) *node {
 	return copied
 }
 
-func (l *leaf) newResource(name string, variants bool) (*Resource, error) {
-	r := &Resource{TypeURL: RouteConfigurationType, Name: name, Err: l.outcome.err}
+func (l *leaf) newResource(name, service string, variants bool) (*Resource, error) {
+	r := &Resource{TypeURL: RouteConfigurationType, Name: name, Service: service, Err: l.outcome.err}
 	if l.outcome.routes != nil {
 		r.Message = l.outcome.routes
 	}

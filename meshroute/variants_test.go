@@ -88,7 +88,7 @@ func bruteForce(in Input, c Client, name string) string {
 		return strings.Join(slices.Compact(slices.Sorted(slices.Values(all))), " or ")
 	}
 	merged := meshpolicy.Merge(in.Policies, c, name)
-	routes, _ := routeTable{naming{in.Authority}, name, compiler.known, nil, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
+	routes, _ := routeTable{naming{in.Authority}, name, compiler.known, nil, sessionFilter, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)
 	return describe(&Resource{Message: routes})
 }
 

@@ -48,8 +48,10 @@ type group struct {
 	// has.
 	flushing bool
 	version  uint64
-	// away counts the subscriptions whose management servers are unreachable.
-	away int
+	// away counts the subscriptions whose management servers are unreachable, and awaySince is
+	// when the first became so.
+	away      int
+	awaySince time.Time
 }
 
 // ownClient is the client of the management servers for one stream.
@@ -157,7 +159,17 @@ func (g *group) addTo(s *Stats) {
 	}
 	if g.away > 0 {
 		s.Unreachable++
+		if s.UnreachableSince.IsZero() || g.awaySince.Before(s.UnreachableSince) {
+			s.UnreachableSince = g.awaySince
+		}
 	}
+}
+
+// isAway reports whether management servers are unreachable.
+func (g *group) isAway() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.away > 0
 }
 
 // demand is the store's controlplane.Source.
@@ -392,6 +404,7 @@ func (g *group) noteReach(s *subscription, err *xdsclient.Error) {
 	switch {
 	case away:
 		if g.away++; g.away == 1 {
+			g.awaySince = time.Now()
 			g.relay.log.Warn("the control plane is unreachable: clients get what the relay has", "server", err.Server, "error", err.Err)
 		}
 	default:

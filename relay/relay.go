@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -79,6 +80,8 @@ type Relay struct {
 	log    *slog.Logger
 	server *controlplane.Server
 	loads  *loads
+	// servedAway is Stats.ServedAway.
+	servedAway atomic.Uint64
 	// stop ends the goroutine of loads.
 	stop context.CancelFunc
 	// running has the goroutines.
@@ -225,8 +228,13 @@ type Stats struct {
 	Cached int
 	// Rejections counts the responses that clients have rejected since the relay was made.
 	Rejections uint64
-	// Unreachable is the number of groups whose management servers are unreachable.
-	Unreachable int
+	// Unreachable is the number of groups whose management servers are unreachable, and
+	// UnreachableSince when the first of them became so, zero if there are none.
+	Unreachable      int
+	UnreachableSince time.Time
+	// ServedAway counts the streams of clients that began while the management servers of their
+	// group were unreachable, so that they were served what the relay had.
+	ServedAway uint64
 }
 
 // Stats returns what the relay has.
@@ -236,7 +244,7 @@ func (r *Relay) Stats() Stats {
 	for _, g := range r.groups {
 		groups = append(groups, g)
 	}
-	s := Stats{Groups: len(groups), Upstreams: r.upstreams, Rejections: r.rejections}
+	s := Stats{Groups: len(groups), Upstreams: r.upstreams, Rejections: r.rejections, ServedAway: r.servedAway.Load()}
 	r.mu.Unlock()
 	for _, g := range groups {
 		g.addTo(&s)
@@ -259,6 +267,9 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 		return nil, err
 	}
 	context.AfterFunc(ctx, g.leave)
+	if g.isAway() {
+		r.servedAway.Add(1)
+	}
 	return g.store, nil
 }
 

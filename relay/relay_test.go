@@ -183,8 +183,12 @@ func TestControlPlaneIsAway(t *testing.T) {
 		old := r.delta()
 		subscribe(old, node("a"), clusterType, "c")
 		had := only(t, old.receive(), "c")
+		stopped := time.Now()
 		r.up.Stop()
-		r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
+		r.await("the control plane is gone", func(s relay.Stats) bool {
+			since := s.UnreachableSince
+			return s.Unreachable == 1 && !since.Before(stopped) && !since.After(time.Now()) && s.ServedAway == 0
+		})
 		young := r.delta()
 		subscribe(young, node("b"), clusterType, "c", "unknown")
 		var got *discoverypb.Resource
@@ -210,7 +214,9 @@ func TestControlPlaneIsAway(t *testing.T) {
 		r.up.Set(t, xdsmsg.EDSCluster("unknown", ""))
 		xdstest.NoError(t, r.up.Restart())
 		only(t, young.receive(), "unknown")
-		r.await("the control plane is back", func(s relay.Stats) bool { return s.Unreachable == 0 })
+		r.await("the control plane is back", func(s relay.Stats) bool {
+			return s.Unreachable == 0 && s.UnreachableSince.IsZero() && s.ServedAway == 1
+		})
 		xdstest.NoError(t, r.log.Wait(r.ctx, "the control plane answers again"))
 		r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
 		only(t, old.receive(), "c") // nothing came before, as nothing had changed

@@ -4,16 +4,14 @@ import (
 	"embed"
 	"fmt"
 	"hash/maphash"
-	"net"
 	"net/http"
-	"net/netip"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/webguard"
 )
 
 // An Option changes what Handler returns.
@@ -113,7 +111,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusRequestURITooLong, fmt.Sprintf("the query has more than %d bytes", maxQuery))
 		return
 	}
-	if fault := h.foreign(r); fault != "" {
+	if fault := webguard.Fault(r, h.hosts, "allow the name (statuspage.AllowHosts)"); fault != "" {
 		refuse(w, http.StatusForbidden, fault)
 		return
 	}
@@ -137,30 +135,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func refuse(w http.ResponseWriter, status int, text string) {
 	http.Error(w, "statuspage: "+text, status)
-}
-
-// foreign says why a request is refused that another site may have caused, or returns "".
-func (h *handler) foreign(r *http.Request) string {
-	if site := r.Header.Get("Sec-Fetch-Site"); (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
-		return "another site's page may not read this one"
-	}
-	host := strings.ToLower(hostOf(r.Host))
-	switch _, err := netip.ParseAddr(host); {
-	case err == nil, host == "localhost", strings.HasSuffix(host, ".localhost"),
-		slices.Contains(h.hosts, host), slices.Contains(h.hosts, "*"):
-		return ""
-	default:
-		return fmt.Sprintf("the Host %.100q is not allowed: any site could point a name at this server (DNS rebinding); "+
-			"use an IP address or localhost, or allow the name (statuspage.AllowHosts)", host)
-	}
-}
-
-// hostOf returns the host of a Host header, which may have a port.
-func hostOf(hostport string) string {
-	if host, _, err := net.SplitHostPort(hostport); err == nil {
-		return host
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
 }
 
 // index serves the page. Its relative links need an address that ends in "/", which

@@ -70,7 +70,7 @@ func (v *view) served() any {
 	types := make(map[string]int)
 	var found []*controlplane.Resource
 	for _, r := range all {
-		short := typeName(r.Any().GetTypeUrl())
+		short := typeurl.Short(r.Any().GetTypeUrl())
 		types[short]++
 		if (typ == "" || typ == short) && find.in(r.Name(), r.Version()) {
 			found = append(found, r)
@@ -85,7 +85,7 @@ func (v *view) served() any {
 }
 
 func viewServed(r *controlplane.Resource) servedResource {
-	view := servedResource{Type: typeName(r.Any().GetTypeUrl()), Name: name(r.Name()), Version: name(r.Version()), Bytes: len(r.Any().GetValue())}
+	view := servedResource{Type: typeurl.Short(r.Any().GetTypeUrl()), Name: name(r.Name()), Version: name(r.Version()), Bytes: len(r.Any().GetValue())}
 	if p := r.Parameters(); !p.IsZero() {
 		view.Variant = name(p.String())
 	}
@@ -177,7 +177,7 @@ func viewPeer(c *controlplane.ClientStatus) peerView {
 
 func viewPeerType(t *controlplane.TypeStatus) peerType {
 	view := peerType{
-		Type: clip(typeName(t.TypeURL), maxName), Wildcard: t.Wildcard, Total: len(t.Names), Names: []string{},
+		Type: clip(typeurl.Short(t.TypeURL), maxName), Wildcard: t.Wildcard, Total: len(t.Names), Names: []string{},
 		Reply: t.Reply.String(), Sent: name(t.SentVersion), ACKed: name(t.ACKedVersion),
 	}
 	for _, n := range t.Names[:min(len(t.Names), peerNamesShown)] {

@@ -3,6 +3,7 @@ package statuspage
 import (
 	"time"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -64,7 +65,7 @@ func (v *view) resources() any {
 	types, states := make(map[string]int), make(map[string]int)
 	var found []*entry
 	for _, e := range all {
-		short := typeName(e.TypeURL)
+		short := typeurl.Short(e.TypeURL)
 		types[short]++
 		states[e.State.String()]++
 		switch {
@@ -122,7 +123,7 @@ func (v *view) resource(e *entry) resourceView {
 // viewResource describes a resource.
 func viewResource(e *entry) resourceView {
 	r := resourceView{
-		ID: e.id(), Type: typeName(e.TypeURL), Name: name(e.Name), State: e.State.String(), Cached: e.Cached(),
+		ID: e.id(), Type: typeurl.Short(e.TypeURL), Name: name(e.Name), State: e.State.String(), Cached: e.Cached(),
 		Version: name(e.Version), Server: name(e.Server), Bytes: len(e.Any().GetValue()),
 	}
 	switch {

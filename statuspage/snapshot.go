@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 	"weak"
@@ -131,9 +130,6 @@ func idOf(parts ...string) string {
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
-
-// typeName is the short name of a type: the last part of that of the message.
-func typeName(typeURL string) string { return typeURL[strings.LastIndexAny(typeURL, "./")+1:] }
 
 // snapshots has the last snapshot, as long as a viewer or the garbage collector keeps it.
 type snapshots struct {

@@ -7,6 +7,7 @@
 //   - "dynxds bootstrap" writes a client's bootstrap file for a control plane;
 //   - "dynxds status" shows the resources of a running client, "dynxds explain" says where an RPC of
 //     a client goes, and why;
+//   - "dynxds clients" shows what the clients of control planes have accepted and rejected;
 //   - "dynxds demo" runs a control plane, backends and a client in one process; with --page it
 //     shows a status page, as "dynxds serve" does.
 //

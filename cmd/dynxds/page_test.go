@@ -37,9 +37,9 @@ func TestServePage(t *testing.T) {
 	p := startServe(t, exampleMesh, "--page")
 	var page struct {
 		URL  string
-		Open bool `json:"from other machines"`
+		Open bool
 	}
-	if err := json.Unmarshal([]byte(p.logged("status page")), &page); err != nil {
+	if err := json.Unmarshal([]byte(p.logged(`"flag":"--page"`)), &page); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(page.URL, "http://127.0.0.1:") || page.Open {

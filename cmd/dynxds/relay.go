@@ -23,7 +23,8 @@ servers of its bootstrap. docs/relay.md says how, and shows it in a pod.
                those that are equal in these fields; also node.id, node.locality
                and node.metadata
 
-While the control plane is away, clients get what the relay has.
+While the control plane is away, clients get what the relay has. --admin and --metrics
+are those of "dynxds serve".
 
 SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
 elsewhere, and what is left after --grace is cut off.`

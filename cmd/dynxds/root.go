@@ -28,7 +28,7 @@ bootstraps of clients and looks into running ones; and it has a demonstration.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newDemo(run), newServe(), newRelay(), newApply(), newDiff(), newGet(), newHistory(), newRollback(), newValidate(), newRender(), newBootstrap(), newCerts(), newStatus(), newExplain(), newVersion())
+	root.AddCommand(newDemo(run), newServe(), newRelay(), newApply(), newDiff(), newGet(), newHistory(), newRollback(), newValidate(), newRender(), newBootstrap(), newCerts(), newStatus(), newExplain(), newClients(), newVersion())
 	return root
 }
 

@@ -33,7 +33,10 @@ is wrong where.
 
 --page shows a status page (package statuspage) in a browser: the clients, what each of
 them has ACKed and NACKed, and the resources that are served. It is on loopback, unless
-the flag names another host, and has no login.
+the flag names another host, and has no login. --admin is the same for commands:
+"dynxds clients" asks there what clients have accepted and rejected. It has metrics for
+Prometheus too (/metrics), which --metrics offers alone, and /healthz, beside gRPC's
+health service.
 
 SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
 elsewhere, and what is left after --grace is cut off.`
@@ -103,6 +106,9 @@ func serverFlags(cmd *cobra.Command, opts *serve.Options, listen string) {
 	f.StringVar(&opts.Cert, "tls-cert", "", "PEM file with the server's certificate; without it there is no TLS")
 	f.StringVar(&opts.Key, "tls-key", "", "PEM file with the key of the certificate")
 	f.StringVar(&opts.ClientCA, "client-ca", "", "PEM file with the authorities that clients need a certificate of")
+	f.StringVar(&opts.Admin, "admin", "", "show what clients hold and refuse (dynxds clients), metrics and health at this address (--admin=HOST:PORT); without it, on "+serve.DefaultAdmin)
+	f.Lookup("admin").NoOptDefVal = serve.DefaultAdmin
+	f.StringVar(&opts.MetricsAddress, "metrics", "", "show metrics for Prometheus, and health, at this address, HOST:PORT")
 	f.DurationVar(&opts.Grace, "grace", serve.DefaultGrace, "how long a drain waits for what is in flight")
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -41,7 +42,7 @@ type routeExplainer struct {
 // rawRoute returns the route as a message, and at where a part of it was written.
 func (e routeExplainer) rawRoute() *routepb.Route { return e.raw.route(e.index) }
 
-func (e routeExplainer) at(part string) string { return e.raw.routeAt(e.index, part) }
+func (e routeExplainer) at(parts ...string) string { return e.raw.routeAt(e.index, parts...) }
 
 // action says what becomes of the RPCs that take the route.
 func (e routeExplainer) action() *Action {
@@ -58,8 +59,8 @@ func (e routeExplainer) action() *Action {
 		a.Kind = kindForward
 		e.forward(a, action)
 	}
-	if a.Kind != kindForward && e.dialect.grpc {
-		a.Code, a.Message = "UNAVAILABLE", e.dialect.name+" does not carry out the action "+a.Kind
+	if a.Kind != kindForward && e.speaker.IsGRPC() {
+		a.Code, a.Message = "UNAVAILABLE", e.speaker.name+" does not carry out the action "+a.Kind
 	}
 	a.Filters = e.filters(-1)
 	a.Timeout = e.timeout()
@@ -102,7 +103,7 @@ func (e routeExplainer) destination(c *xdsresource.WeightedCluster, i int, total
 	if c.Authority != "" && (e.route.Rewrite == nil || e.route.Rewrite.Authority == "") {
 		d.Authority = &Rewrite{
 			From: e.request.Authority, To: e.route.RewriteAuthority(e.edited(c), c), By: "weighted_clusters.clusters.host_rewrite_literal",
-			Ignored: e.dialect.ignores("it"), At: d.At,
+			Ignored: e.speaker.about(dialect.HostRewrites), At: d.At,
 		}
 	}
 	return d
@@ -150,7 +151,7 @@ func (e routeExplainer) edited(c *xdsresource.WeightedCluster) *matching.RPC {
 }
 
 func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
-	d := Destination{Cluster: m.Target(e.edited(nil)), Header: m.Header, Percent: 100, Ignored: e.dialect.ignores("request_mirror_policies")}
+	d := Destination{Cluster: m.Target(e.edited(nil)), Header: m.Header, Percent: 100, Ignored: e.speaker.about(dialect.Mirrors)}
 	if m.FractionPerMillion != nil {
 		d.Percent = percent(100 * float64(*m.FractionPerMillion) / matching.Million)
 	}
@@ -168,7 +169,7 @@ func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
 func (e routeExplainer) timeout() *Setting {
 	switch {
 	case e.route.MaxStreamDuration != nil:
-		return &Setting{Value: describeDuration(*e.route.MaxStreamDuration), Level: levelRoute, At: e.at(provenance.Matches)}
+		return &Setting{Value: describeDuration(*e.route.MaxStreamDuration), Level: levelRoute, At: e.at(provenance.Timeouts, provenance.Matches)}
 	case e.listener.MaxStreamDuration > 0:
 		return &Setting{Value: describeDuration(e.listener.MaxStreamDuration), Level: levelListener}
 	default:
@@ -190,7 +191,7 @@ func (e routeExplainer) retry() *Retry {
 		}
 	}
 	if e.rawRoute().GetRoute().GetRetryPolicy() != nil {
-		r.Level, r.At = levelRoute, e.at(provenance.Filters)
+		r.Level, r.At = levelRoute, e.at(provenance.Retry, provenance.Timeouts, provenance.Filters)
 	}
 	return r
 }
@@ -233,7 +234,7 @@ func (e routeExplainer) pathRewrite() *Rewrite {
 	if w == nil || w.Prefix == "" && w.Regex == nil {
 		return nil
 	}
-	r := &Rewrite{From: e.request.Method, By: "prefix_rewrite", Ignored: e.dialect.ignores("it"), At: e.at(provenance.Filters)}
+	r := &Rewrite{From: e.request.Method, By: "prefix_rewrite", Ignored: e.speaker.about(dialect.PathRewrites), At: e.at(provenance.Filters)}
 	if w.Regex != nil {
 		r.By = "regex_rewrite"
 	}
@@ -267,8 +268,8 @@ func (e routeExplainer) authorityRewrite() *Rewrite {
 		return nil
 	}
 	switch w := e.route.Rewrite; {
-	case e.dialect.grpc && r.By != "auto_host_rewrite":
-		r.Ignored = e.dialect.ignores("it")
+	case e.speaker.IsGRPC() && r.By != "auto_host_rewrite":
+		r.Ignored = e.speaker.about(dialect.HostRewrites)
 	case w == nil || w.Authority == "" && w.AuthorityHeader == "" && !w.AutoHost:
 		r.Ignored = "it needs trusted_xds_server for the management server in the bootstrap, which a dump does not tell (gRFC A81)"
 	}

@@ -22,7 +22,7 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &explainer{source: s, holdings: newHoldings(s), request: request, dialect: dialectOf(s.Client.Name), out: &Explanation{Request: request, Client: s.Client}}
+	e := &explainer{source: s, holdings: newHoldings(s), request: request, speaker: speakerOf(s.Client.Name), out: &Explanation{Request: request, Client: s.Client}}
 	listener, err := e.findListener()
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 type explainer struct {
 	source   *Source
 	request  Request
-	dialect  dialect
+	speaker  speaker
 	rpc      matching.RPC
 	out      *Explanation
 	holdings *holdings // of the source
@@ -173,7 +173,7 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 	case status.Error != "":
 		e.note("%s %q: version %q stays in use, although the last answer is: %s", status.Type, status.Name, status.Version, status.Error)
 	}
-	if status.Faults = e.dialect.rejects(value); len(status.Faults) > 0 {
+	if status.Faults = e.speaker.rejects(value, r.Raw); len(status.Faults) > 0 {
 		e.note("%s %q: the client rejects it: %s", status.Type, status.Name, status.Faults[0])
 	}
 	return status, value, nil

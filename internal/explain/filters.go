@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -42,7 +43,7 @@ func (e routeExplainer) filters(n int) []Filter {
 				f.Override = asJSON(overrideConfig(raw[level], in.Name))
 			}
 		}
-		f.Ignored = e.dialect.filter(f.Type)
+		f.Ignored = e.speaker.filter(f.Type)
 		if other != nil {
 			e.note("an override for filter %q is for the type %s, not %s, and is passed over", in.Name, typeName(other), f.Type)
 		}
@@ -102,7 +103,7 @@ func (e routeExplainer) headers(m *xdsresource.HeaderMutations) (list []HeaderEd
 				if !e.afford(editDetails + len(level[i].Name) + len(edit)) {
 					return list
 				}
-				list = append(list, HeaderEdit{Side: side.name, Name: level[i].Name, Edit: edit, Ignored: e.dialect.ignores("header edits")})
+				list = append(list, HeaderEdit{Side: side.name, Name: level[i].Name, Edit: edit, Ignored: e.speaker.about(dialect.HeaderEdits)})
 			}
 		}
 	}

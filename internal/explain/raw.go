@@ -78,8 +78,8 @@ func (r *rawRoutes) hostAt(i int) string {
 }
 
 // routeAt returns where a part of a route was written.
-func (r *rawRoutes) routeAt(i int, part string) string {
-	return place(r.route(i).GetMetadata(), part, provenance.Service)
+func (r *rawRoutes) routeAt(i int, parts ...string) string {
+	return place(r.route(i).GetMetadata(), append(parts, provenance.Service)...)
 }
 
 // place returns the place of the first of the parts that has one.

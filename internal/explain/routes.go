@@ -29,9 +29,9 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 		next++
 		r.Name, r.Match = route.Name, describeMatch(&route.Match)
 		taken := 0.0
-		if r.LeftOut = e.dialect.leavesOut(route); r.LeftOut == "" {
+		if r.LeftOut = e.speaker.leavesOut(route); r.LeftOut == "" {
 			var match *matching.Route
-			match, r.Unchecked = e.dialect.ofClient(&route.Match)
+			match, r.Unchecked = e.speaker.ofClient(&route.Match)
 			if r.Failed = e.unmet(match); r.Failed == nil {
 				taken = e.take(&r, route, left)
 			}
@@ -81,7 +81,7 @@ func (e *explainer) unmet(m *matching.Route) *Condition {
 		return e.unmetHeader(&m.Headers[i])
 	}
 	for i := range m.Headers {
-		if reason := e.dialect.neverMatches(&m.Headers[i]); reason != "" {
+		if reason := e.speaker.neverMatches(&m.Headers[i]); reason != "" {
 			c := e.unmetHeader(&m.Headers[i])
 			c.Reason = reason
 			return c

@@ -1,6 +1,10 @@
 package meshpolicy
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/dialect"
+)
 
 // Reserved keys of node metadata and dynamic parameters, which no tag may have.
 const (
@@ -21,24 +25,14 @@ const (
 )
 
 // Implementation is the implementation of an xDS client.
-type Implementation int
+type Implementation = dialect.Client
 
 // The implementations that differ in what they can be sent.
 const (
-	// Dynxds supports everything. Its clients announce that in Node.client_features.
-	Dynxds Implementation = iota
-	// GRPCGo is the xds package of gRPC-Go.
-	GRPCGo
-	// OtherGRPC is gRPC in another language, or an unknown client.
-	OtherGRPC
-	// Envoy supports all routes.
-	Envoy
-)
-
-// The kinds of clients that RoutesKey and AddressesKey tell apart, for people.
-const (
-	GRPCClients = "gRPC clients other than those of dynxds"
-	IPClients   = "Envoy, and gRPC clients in languages other than Go"
+	Dynxds    = dialect.Dynxds
+	GRPCGo    = dialect.GRPCGo
+	OtherGRPC = dialect.OtherGRPC
+	Envoy     = dialect.Envoy
 )
 
 // Client describes an xDS client.
@@ -57,9 +51,9 @@ func (c Client) Tag(key string) string {
 	switch {
 	case key == ServiceKey:
 		return c.Service
-	case key == RoutesKey && (c.Implementation == GRPCGo || c.Implementation == OtherGRPC):
+	case key == RoutesKey && c.Implementation.IsGRPC():
 		return GRPCRoutes
-	case key == AddressesKey && (c.Implementation == OtherGRPC || c.Implementation == Envoy):
+	case key == AddressesKey && dialect.HostNames.On(c.Implementation) == dialect.Rejects:
 		return IPAddresses
 	case key == RoutesKey, key == AddressesKey:
 		return ""

@@ -37,13 +37,16 @@ func (r *MergedRule) explain(b *strings.Builder, match int) {
 		from = append(from, o.describe(o.MatchSource(match)))
 	}
 	fmt.Fprintf(b, "    matches      %s\n", strings.Join(from, ", "))
-	if r.Filters != nil {
-		fmt.Fprintf(b, "    filters      %s\n", r.FiltersFrom.describe(r.FiltersFrom.FiltersSource()))
-		for i := range r.Filters {
-			fmt.Fprintf(b, "                 %s\n", r.Filters[i].String())
+	for f, name := range FieldNames {
+		if o := r.From[f]; r.Has(Field(f)) && Field(f) != FieldBackendRefs {
+			fmt.Fprintf(b, "    %-12s %s\n", name, o.describe(o.FieldSource(Field(f))))
+			for _, line := range r.describe(Field(f)) {
+				fmt.Fprintf(b, "                 %s\n", line)
+			}
 		}
 	}
-	fmt.Fprintf(b, "    backendRefs  %s", r.BackendRefsFrom.describe(r.BackendRefsFrom.BackendRefsSource()))
+	o := r.From[FieldBackendRefs]
+	fmt.Fprintf(b, "    backendRefs  %s", o.describe(o.FieldSource(FieldBackendRefs)))
 	if len(r.BackendRefs) == 0 {
 		b.WriteString(": the service itself\n")
 		return
@@ -51,9 +54,29 @@ func (r *MergedRule) explain(b *strings.Builder, match int) {
 	b.WriteByte('\n')
 	for _, ref := range r.BackendRefs {
 		fmt.Fprintf(b, "                 %s", ref)
-		if len(r.BackendRefs) > 1 {
+		if len(r.BackendRefs) > 1 || ref.Weight == 0 {
 			fmt.Fprintf(b, ", weight %d", ref.Weight)
+		}
+		for i := range ref.Filters {
+			fmt.Fprintf(b, ", %s", ref.Filters[i].String())
 		}
 		b.WriteByte('\n')
 	}
+}
+
+// describe returns what a field says, but for backendRefs.
+func (r *Rule) describe(f Field) (lines []string) {
+	switch f {
+	case FieldFilters:
+		for i := range r.Filters {
+			lines = append(lines, r.Filters[i].String())
+		}
+	case FieldTimeouts:
+		lines = append(lines, r.Timeouts.String())
+	case FieldRetry:
+		lines = append(lines, r.Retry.String())
+	case FieldSession:
+		lines = append(lines, r.Session.String())
+	}
+	return lines
 }

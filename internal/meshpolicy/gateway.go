@@ -1,6 +1,7 @@
 package meshpolicy
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 
@@ -35,8 +36,8 @@ func ParseRoute(doc document.Value, kind string, faults *document.Faults) []*Pol
 
 // routeReader reads one document.
 type routeReader struct {
-	kind, namespace string
-	notes           []Note
+	kind, name, namespace string
+	notes                 []Note
 }
 
 func (r *routeReader) note(v document.Value, text string) {
@@ -48,7 +49,7 @@ func (r *routeReader) read(doc document.Value) []*Policy {
 	o := doc.Object("apiVersion", "kind", "metadata", "spec", "status")
 	o.Require("apiVersion").OneOf("gateway.networking.k8s.io/v1", "gateway.networking.k8s.io/v1beta1")
 	metadata := ReadMetadata(o.Require("metadata"))
-	name := readWord(metadata.Require("name"), "a name")
+	r.name = readWord(metadata.Require("name"), "a name")
 	r.namespace = metadata.Field("namespace").Text()
 	spec := o.Require("spec").Object("parentRefs", "hostnames", "rules")
 	if hosts := spec.Field("hostnames"); len(hosts.Items()) > 0 {
@@ -56,7 +57,7 @@ func (r *routeReader) read(doc document.Value) []*Policy {
 	}
 	rules := r.rules(spec.Field("rules"))
 	at := doc.Position()
-	all := Policy{Kind: r.kind, Name: r.kind + "/" + KubernetesName(name, r.namespace), Source: Source{at.File, at.Line}}
+	all := Policy{Kind: r.kind, Name: r.kind + "/" + KubernetesName(r.name, r.namespace), Source: Source{at.File, at.Line}}
 	producer, consumer := r.parents(spec.Require("parentRefs"), rules)
 	var policies []*Policy
 	if len(producer) > 0 {
@@ -128,8 +129,8 @@ func isService(o document.Object) bool {
 func (r *routeReader) rules(v document.Value) []Rule {
 	var rules []Rule
 	seen := make(map[string]bool)
-	for _, item := range v.Items() {
-		rule := r.rule(item)
+	for i, item := range v.Items() {
+		rule := r.rule(item, i)
 		if key := Key(rule.Matches); seen[key] {
 			r.note(item, "an earlier rule has the same matches, so this one has no effect")
 		} else {
@@ -143,7 +144,7 @@ func (r *routeReader) rules(v document.Value) []Rule {
 	return rules
 }
 
-func (r *routeReader) rule(v document.Value) Rule {
+func (r *routeReader) rule(v document.Value, index int) Rule {
 	fields := []string{"name", "matches", "filters", "backendRefs", "sessionPersistence"}
 	if r.kind == HTTPRouteKind {
 		fields = append(fields, "timeouts", "retry")
@@ -152,14 +153,20 @@ func (r *routeReader) rule(v document.Value) Rule {
 	o.Field("name").Text()
 	rule := Rule{Line: v.Position().Line, Matches: r.matches(o.Field("matches"))}
 	if filters := o.Field("filters"); len(filters.Items()) > 0 {
-		rule.Filters, rule.FiltersLine = r.filters(filters), filters.Position().Line
+		rule.Filters, rule.Lines[FieldFilters] = r.filters(filters), filters.Position().Line
 	}
 	if refs := o.Field("backendRefs"); len(refs.Items()) > 0 {
-		rule.BackendRefs, rule.BackendRefsLine = readBackends(refs, r.backend), refs.Position().Line
+		rule.BackendRefs, rule.Lines[FieldBackendRefs] = readBackends(refs, r.backend), refs.Position().Line
 	}
-	for _, name := range []string{"timeouts", "retry", "sessionPersistence"} {
-		if field := o.Field(name); field.Present() {
-			r.note(field, name+" has no effect")
+	read := [NumFields]func(document.Value){
+		FieldTimeouts: func(v document.Value) { rule.Timeouts = readTimeouts(v) },
+		FieldRetry:    func(v document.Value) { rule.Retry = r.readRetry(v) },
+		FieldSession:  func(v document.Value) { rule.Session = r.readSession(v, fmt.Sprintf("session-%s-%d", r.name, index)) },
+	}
+	for f, read := range read {
+		if field := o.Field(FieldNames[f]); read != nil && !field.Absent() {
+			read(field)
+			rule.Lines[f] = field.Position().Line
 		}
 	}
 	checkRule(o, &rule)
@@ -320,8 +327,12 @@ func (r *routeReader) backend(v document.Value) BackendRef {
 	if w := o.Field("weight"); w.Present() {
 		ref.Weight = uint32(w.Uint(0, 1_000_000))
 	}
-	if filters := o.Field("filters"); len(filters.Items()) > 0 {
-		r.note(filters, "filters of a single backend have no effect; filters of the rule do")
+	for _, f := range r.filters(o.Field("filters")) {
+		if f.Type == RequestHeaderModifier || f.Type == ResponseHeaderModifier {
+			ref.Filters = append(ref.Filters, f)
+		} else {
+			r.note(o.Field("filters"), fmt.Sprintf("a %s of a single backend has no effect; one of the rule does", f.Type))
+		}
 	}
 	return ref
 }

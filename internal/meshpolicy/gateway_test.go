@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
@@ -188,11 +189,11 @@ spec:
   - {kind: Service, name: s, port: 2}
   rules:
   - timeouts: {request: 1s}
-    retry: {attempts: 2}
-    sessionPersistence: {type: Cookie}
+    retry: {attempts: 5, codes: [418, 503]}
+    sessionPersistence: {type: Cookie, absoluteTimeout: 1h, idleTimeout: 1h}
     filters: [{type: CORS, cors: {}}]
     backendRefs:
-    - {name: t, port: 1, filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}]}
+    - {name: t, port: 1, filters: [{type: RequestMirror, requestMirror: {backendRef: {name: t}}}]}
   - {}
 `)
 	var got []string
@@ -202,14 +203,55 @@ spec:
 	policytest.Equal(t, "notes", []string{
 		"6: spec.hostnames: a route of the mesh is for its services under all names, so hostnames makes no difference",
 		"15: spec.rules[0].filters[0]: CORS is for browsers, and has no effect on RPCs",
-		"17: spec.rules[0].backendRefs[0].filters: filters of a single backend have no effect; filters of the rule do",
-		"12: spec.rules[0].timeouts: timeouts has no effect",
-		"13: spec.rules[0].retry: retry has no effect",
-		"14: spec.rules[0].sessionPersistence: sessionPersistence has no effect",
+		"17: spec.rules[0].backendRefs[0].filters: a RequestMirror of a single backend has no effect; one of the rule does",
+		"13: spec.rules[0].retry.codes[0]: no status that gRPC retries corresponds to the HTTP status 418",
+		"13: spec.rules[0].retry.attempts: gRPC retries at most 4 times (gRFC A6)",
+		"14: spec.rules[0].sessionPersistence.idleTimeout: idleTimeout has no effect",
+		"14: spec.rules[0].sessionPersistence.absoluteTimeout: absoluteTimeout has no effect on a cookie whose lifetimeType is Session",
 		"18: spec.rules[1]: an earlier rule has the same matches, so this one has no effect",
 		"8: spec.parentRefs[0]: the parent is no Service, so the route is not for the mesh",
 		"10: spec.parentRefs[2]: an earlier parent is the same service, and ports make no difference",
 	}, got)
+}
+
+// What rules say beside matches, filters and backends. Each field is that of the most specific policy that has it.
+func TestGateway_LimitsAndSessions(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"timeouts: {request: 10s, backendRequest: 2s}":            "timeouts     policy HTTPRoute/p (f:7)\n                 request 10s, backendRequest 2s\n",
+		"timeouts: {request: 0s}":                                 "timeouts     policy HTTPRoute/p (f:7)\n                 request 0s\n",
+		"retry: {}":                                               "retry        policy HTTPRoute/p (f:7)\n                 on []\n",
+		"retry: {codes: [500, 503], attempts: 3, backoff: 100ms}": "retry        policy HTTPRoute/p (f:7)\n                 on [500 503], attempts 3, backoff 100ms\n",
+		"sessionPersistence: {}":                                  "sessionPersistence policy HTTPRoute/p (f:7)\n                 cookie session-p-0\n",
+		"sessionPersistence: {cookie: {name: a, path: /x, lifetimeType: Permanent}, absoluteTimeout: 1h}":          "                 cookie a\n",
+		"sessionPersistence: {sessionName: b, cookieConfig: {lifetimeType: Session}}":                              "                 cookie b\n",
+		"sessionPersistence: {type: Header, header: {name: X-Session}}":                                            "                 header x-session\n",
+		"sessionPersistence: {type: Header, sessionName: X-Session}":                                               "                 header x-session\n",
+		"backendRefs: [{name: t, weight: 0}]":                                                                      "    backendRefs  policy HTTPRoute/p (f:7)\n                 t, weight 0\n",
+		"backendRefs: [{name: t, filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}]}]": "                 t, RequestHeaderModifier remove a\n",
+	} {
+		policies, err := parseRoutes(route("HTTPRoute", "  - {"+text+"}\n"))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := meshpolicy.Merge(policies, meshpolicy.Client{}, "s").String(); !strings.Contains(got, want) {
+			t.Errorf("%s is explained as\n%s\nwant\n%s", text, got, want)
+		}
+	}
+	owner := mustParseRoutes(t, route("HTTPRoute", "  - {timeouts: {request: 1s}, retry: {attempts: 1}}\n"))
+	consumer := mustParseRoutes(t, strings.Replace(route("HTTPRoute", "  - {retry: {attempts: 2}, sessionPersistence: {}}\n"), "{name: p}", "{name: a}", 1))
+	merged := meshpolicy.Merge(append(owner, consumer...), meshpolicy.Client{}, "s").Rules
+	var from []string
+	for f := range meshpolicy.NumFields {
+		if merged[0].Has(f) {
+			from = append(from, meshpolicy.FieldNames[f]+" "+merged[0].From[f].Policy.Name)
+		}
+	}
+	policytest.Equal(t, "origins", []string{"timeouts HTTPRoute/p", "retry HTTPRoute/a", "sessionPersistence HTTPRoute/a"}, from)
+	if len(merged) != 1 || merged[0].Retry.Attempts != 2 || *merged[0].Timeouts.Request != time.Second {
+		t.Errorf("the rules are merged into %+v", merged)
+	}
 }
 
 func TestGateway_Faults(t *testing.T) {
@@ -230,7 +272,13 @@ func TestGateway_Faults(t *testing.T) {
 		{route("HTTPRoute", "  - {filters: [{type: RequestMirror, requestMirror: {percent: 1, fraction: {numerator: 1}, backendRef: {name: s}}}]}\n"), `percent and fraction say the same thing`},
 		{route("HTTPRoute", "  - {filters: [{type: RequestMirror, requestMirror: {fraction: {numerator: 101}, backendRef: {name: s}}}]}\n"), `the numerator is larger than the denominator, 100`},
 		{route("HTTPRoute", "  - {backendRefs: [{kind: Bucket, group: storage, name: s}]}\n"), `f:7: spec.rules[0].backendRefs[0]: a backend of the mesh is a Service`},
-		{route("HTTPRoute", "  - {backendRefs: [{name: s, weight: 0}]}\n"), `no destination has a weight above 0`},
+		{route("HTTPRoute", "  - {timeouts: {request: 1s, backendRequest: 2s}}\n"), `timeouts.backendRequest: an attempt, of 2s, cannot be longer than the request as a whole, of 1s`},
+		{route("HTTPRoute", "  - {timeouts: {request: 1.5s}}\n"), `timeouts.request: "1.5s" is no duration; write it like 1m30s or 500ms`},
+		{route("HTTPRoute", "  - {timeouts: {backend: 1s}}\n"), `unknown field "backend"`},
+		{route("HTTPRoute", "  - {retry: {attempts: 0}}\n"), `retry.attempts: expected an integer from 1`},
+		{route("HTTPRoute", "  - {retry: {codes: [200]}}\n"), `retry.codes[0]: expected an integer from 400 to 599`},
+		{route("GRPCRoute", "  - {sessionPersistence: {type: Header}}\n"), `sessionPersistence: the header with the session has no name`},
+		{route("GRPCRoute", "  - {sessionPersistence: {cookie: {lifetimeType: Permanent}}}\n"), `sessionPersistence: a permanent cookie needs an absoluteTimeout`},
 		{strings.Replace(route("HTTPRoute", "  - {}\n"), "kind: Service, ", "", 1), `f:5: spec.parentRefs: no parent is a Service; routes of gateways are not for the mesh`},
 		{"kind: GRPCRoute\n", `f:1: the field "spec" is missing`},
 	} {

@@ -14,17 +14,13 @@ type Merged struct {
 
 // MergedRule is a rule with the origins of its fields.
 type MergedRule struct {
-	Matches []Match
-	// Filters and BackendRefs are nil if no policy has the field.
-	Filters     []Filter
-	BackendRefs []BackendRef
+	// Rule has the fields that some policy has, and no lines.
+	Rule
 	// MatchesFrom are the policies that have a rule with the matches, from most to
 	// least specific.
 	MatchesFrom []Origin
-	// FiltersFrom and BackendRefsFrom are the origins of these fields, zero if they are nil.
-	FiltersFrom, BackendRefsFrom Origin
-
-	matchesKey string
+	// From are the origins of the fields, zero for those that no policy has.
+	From [NumFields]Origin
 }
 
 // Origin is a rule in a policy.
@@ -41,9 +37,8 @@ func (o Origin) Source() Source { return o.at(0) }
 // MatchSource returns the place of an entry of the rule's matches.
 func (o Origin) MatchSource(i int) Source { return o.at(o.rule().Matches[i].Line) }
 
-// FiltersSource and BackendRefsSource return the places of these fields.
-func (o Origin) FiltersSource() Source     { return o.at(o.rule().FiltersLine) }
-func (o Origin) BackendRefsSource() Source { return o.at(o.rule().BackendRefsLine) }
+// FieldSource returns the place of a field.
+func (o Origin) FieldSource(f Field) Source { return o.at(o.rule().Lines[f]) }
 
 // rule returns the rule, an empty one for the zero Origin.
 func (o Origin) rule() *Rule {
@@ -151,11 +146,11 @@ func (r *MergedRule) complete(below MergedRule) {
 			r.MatchesFrom = append(r.MatchesFrom, o)
 		}
 	}
-	if r.Filters == nil {
-		r.Filters, r.FiltersFrom = below.Filters, below.FiltersFrom
-	}
-	if r.BackendRefs == nil {
-		r.BackendRefs, r.BackendRefsFrom = below.BackendRefs, below.BackendRefsFrom
+	for f := range NumFields {
+		if !r.Has(f) {
+			r.take(f, &below.Rule)
+			r.From[f] = below.From[f]
+		}
 	}
 }
 
@@ -165,15 +160,12 @@ func (p Part) Merged() Merged {
 	m := Merged{Rules: make([]MergedRule, len(rules))}
 	for i := range rules {
 		r, from := &rules[i], Origin{p.Policy, p.To, i}
-		m.Rules[i] = MergedRule{
-			Matches: r.Matches, Filters: r.Filters, BackendRefs: r.BackendRefs, MatchesFrom: []Origin{from},
-			matchesKey: r.matchesKey,
-		}
-		if r.Filters != nil {
-			m.Rules[i].FiltersFrom = from
-		}
-		if r.BackendRefs != nil {
-			m.Rules[i].BackendRefsFrom = from
+		m.Rules[i] = MergedRule{Rule: *r, MatchesFrom: []Origin{from}}
+		m.Rules[i].Line, m.Rules[i].Lines = 0, [NumFields]int{}
+		for f := range NumFields {
+			if r.Has(f) {
+				m.Rules[i].From[f] = from
+			}
 		}
 	}
 	return m

@@ -15,7 +15,7 @@ import (
 
 // sameMerged compares everything that can be seen of merged policies.
 var sameMerged = cmp.Options{
-	cmpopts.IgnoreUnexported(meshpolicy.MergedRule{}), cmp.Comparer(func(a, b *meshpolicy.Policy) bool { return a == b }),
+	cmpopts.IgnoreUnexported(meshpolicy.Rule{}), cmp.Comparer(func(a, b *meshpolicy.Policy) bool { return a == b }),
 }
 
 // sendAll sends requests to one service on to another.
@@ -95,7 +95,7 @@ func TestMerge_FieldByField(t *testing.T) {
 			consumer := policytest.New("consumer", meshpolicy.TargetRef{Name: "frontend"}, policytest.To("backend", test.consumer))
 			got := meshpolicy.Merge([]*meshpolicy.Policy{owner, consumer}, frontend, "backend").Rules[0]
 			if len(got.Filters) != test.filters || len(got.BackendRefs) != test.backends ||
-				got.FiltersFrom.Policy.Name != test.filtersFrom || got.BackendRefsFrom.Policy.Name != test.sentFrom {
+				got.From[meshpolicy.FieldFilters].Policy.Name != test.filtersFrom || got.From[meshpolicy.FieldBackendRefs].Policy.Name != test.sentFrom {
 				t.Errorf("got %+v", got)
 			}
 		})

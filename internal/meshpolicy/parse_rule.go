@@ -22,10 +22,10 @@ func readRule(v document.Value) Rule {
 		}
 	}
 	if filters := o.Field("filters"); filters.Present() {
-		r.Filters, r.FiltersLine = readFilters(filters), filters.Position().Line
+		r.Filters, r.Lines[FieldFilters] = readFilters(filters), filters.Position().Line
 	}
 	if refs := o.Field("backendRefs"); refs.Present() {
-		r.BackendRefs, r.BackendRefsLine = readBackendRefs(refs), refs.Position().Line
+		r.BackendRefs, r.Lines[FieldBackendRefs] = readBackendRefs(refs), refs.Position().Line
 	}
 	checkRule(o, &r)
 	return r
@@ -72,7 +72,11 @@ func (f *Filter) path() *PathModifier {
 
 // readBackendRefs reads destinations. The result is not nil.
 func readBackendRefs(v document.Value) []BackendRef {
-	return readBackends(v, func(item document.Value) BackendRef { return readBackendRef(item, true) })
+	refs := readBackends(v, func(item document.Value) BackendRef { return readBackendRef(item, true) })
+	if r := (Rule{BackendRefs: refs}); r.Nowhere() {
+		v.Fault("", "no destination has a weight above 0")
+	}
+	return refs
 }
 
 func readBackends(v document.Value, read func(document.Value) BackendRef) []BackendRef {
@@ -83,11 +87,8 @@ func readBackends(v document.Value, read func(document.Value) BackendRef) []Back
 		total += uint64(ref.Weight)
 		refs = append(refs, ref)
 	}
-	switch {
-	case total > math.MaxUint32:
+	if total > math.MaxUint32 {
 		v.Fault("", "the weights add up to %d, more than %d", total, uint32(math.MaxUint32))
-	case total == 0 && len(refs) > 0:
-		v.Fault("", "no destination has a weight above 0")
 	}
 	return refs
 }

@@ -154,20 +154,65 @@ func pairs(tags map[string]string) []string {
 
 // Rule forwards matching requests, and may change them.
 type Rule struct {
-	// Line is where the rule starts in its policy's file. FiltersLine and BackendRefsLine are where
-	// what the fields have starts, 0 if there is nothing.
-	Line, FiltersLine, BackendRefsLine int
+	// Line is where the rule starts in its policy's file. Lines are where what the fields have starts, 0 if
+	// there is nothing.
+	Line  int
+	Lines [NumFields]int
 	// Matches are in canonical form: not empty, sorted, each once. A rule without matches has one
 	// without conditions.
 	Matches []Match
-	// Filters are applied in order. nil means unspecified, empty means none.
+	// The other fields are merged, each by itself. nil means unspecified.
+	//
+	// Filters are applied in order. Empty means none.
 	Filters []Filter
-	// BackendRefs are the destinations. nil means unspecified, empty means the original
-	// service.
+	// BackendRefs are the destinations. Empty means the original service.
 	BackendRefs []BackendRef
+	// Timeouts, Retry and Session are those of the Gateway API's routes.
+	Timeouts *Timeouts
+	Retry    *Retry
+	Session  *Session
 
 	// matchesKey is equal for equal Matches only.
 	matchesKey string
+}
+
+// Field is a field of a rule that is merged.
+type Field int
+
+// The fields.
+const (
+	FieldFilters Field = iota
+	FieldBackendRefs
+	FieldTimeouts
+	FieldRetry
+	FieldSession
+	NumFields
+)
+
+// Has reports whether a field is specified.
+func (r *Rule) Has(f Field) bool {
+	return [...]bool{r.Filters != nil, r.BackendRefs != nil, r.Timeouts != nil, r.Retry != nil, r.Session != nil}[f]
+}
+
+// take sets a field to that of another rule.
+func (r *Rule) take(f Field, from *Rule) {
+	switch f {
+	case FieldFilters:
+		r.Filters = from.Filters
+	case FieldBackendRefs:
+		r.BackendRefs = from.BackendRefs
+	case FieldTimeouts:
+		r.Timeouts = from.Timeouts
+	case FieldRetry:
+		r.Retry = from.Retry
+	case FieldSession:
+		r.Session = from.Session
+	}
+}
+
+// Nowhere reports whether no backend has a weight above 0.
+func (r *Rule) Nowhere() bool {
+	return len(r.BackendRefs) > 0 && !slices.ContainsFunc(r.BackendRefs, func(r BackendRef) bool { return r.Weight > 0 })
 }
 
 // BackendRef is a destination of requests.
@@ -178,6 +223,8 @@ type BackendRef struct {
 	Tags map[string]string `json:",omitempty"`
 	// Weight is relative to the sum of all. It is 0 in a mirror.
 	Weight uint32
+	// Filters edit the headers of the requests that go there, and of their responses.
+	Filters []Filter `json:",omitempty"`
 }
 
 // String returns the service with the tags, such as "backend{version=v1}".

@@ -24,12 +24,9 @@ func (p *Policy) TargetKey() string { return p.targetKey }
 // MatchesKey is equal for rules with equal Matches.
 func (r *Rule) MatchesKey() string { return r.matchesKey }
 
-// MatchesKey is that of the rules that were merged.
-func (r *MergedRule) MatchesKey() string { return r.matchesKey }
-
 // SameLines reports whether the parts of two rules with equal contents are at the same lines.
 func (r *Rule) SameLines(o *Rule) bool {
-	return r.Line == o.Line && r.FiltersLine == o.FiltersLine && r.BackendRefsLine == o.BackendRefsLine &&
+	return r.Line == o.Line && r.Lines == o.Lines &&
 		slices.EqualFunc(r.Matches, o.Matches, func(a, b Match) bool { return a.Line == b.Line })
 }
 
@@ -56,7 +53,7 @@ func (t *To) seal() {
 		r.Matches = NormalizeMatches(r.Matches)
 		r.matchesKey = Key(r.Matches)
 		// An empty list differs from a nil one.
-		h.Write([]byte("\n" + r.matchesKey + Key(r.Filters) + Key(r.BackendRefs)))
+		h.Write([]byte("\n" + r.matchesKey + Key([]any{r.Filters, r.BackendRefs, r.Timeouts, r.Retry, r.Session})))
 		for j := range r.BackendRefs {
 			refer(&r.BackendRefs[j])
 		}

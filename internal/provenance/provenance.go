@@ -14,8 +14,8 @@ const Key = "dynxds.source"
 
 // The parts of resources.
 const (
-	// Matches, Filters and BackendRefs are the fields of rules in policies.
-	Matches, Filters, BackendRefs = "matches", "filters", "backendRefs"
+	// Matches and those after it are the fields of rules in policies.
+	Matches, Filters, BackendRefs, Timeouts, Retry, Session = "matches", "filters", "backendRefs", "timeouts", "retry", "sessionPersistence"
 	// Service is a service as a whole, Endpoint one of its endpoints, TLS its security.
 	Service, Endpoint, TLS = "service", "endpoint", "tls"
 )

@@ -24,5 +24,5 @@ const Wrapper = Prefix + "envoy.service.discovery.v3.Resource"
 // returned as it is.
 func Name(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
-// ShortName returns the last part of the name of the message of a type URL, such as "Listener".
-func ShortName(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '.')+1:] }
+// Short returns the last part of the name of the message, such as "Cluster".
+func Short(typeURL string) string { return typeURL[strings.LastIndexAny(typeURL, "./")+1:] }

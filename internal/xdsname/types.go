@@ -28,6 +28,9 @@ var resourceTypes = []string{
 	"envoy.service.runtime.v3.Runtime",
 }
 
+// ResourceTypes returns the names of the resource types of xDS, without ConstraintsMap.
+func ResourceTypes() []string { return slices.Clone(resourceTypes) }
+
 // CheckType checks a type name in constraints by type. known says that it is a resource type
 // of xDS. Any other name may be a type that the program defines (xdsclient.ResourceType), and
 // is an error only if

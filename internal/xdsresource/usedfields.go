@@ -141,7 +141,8 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	tlsMessages + "CertificateValidationContext": {
 		"ca_certificate_provider_instance", "system_root_certs", "match_typed_subject_alt_names", "match_subject_alt_names", "max_verify_depth",
 	},
-	"envoy.config.cluster.v3.Cluster.CommonLbConfig":                     {"override_host_status"},
+	// Weights of localities always count.
+	"envoy.config.cluster.v3.Cluster.CommonLbConfig":                     {"override_host_status", "locality_weighted_lb_config"},
 	"envoy.config.cluster.v3.Cluster.EdsClusterConfig":                   {"eds_config", "service_name"},
 	"envoy.config.cluster.v3.CircuitBreakers":                            {"thresholds"},
 	"envoy.config.cluster.v3.CircuitBreakers.Thresholds":                 {"priority", "max_requests", "max_retries", "retry_budget"},

@@ -3,6 +3,7 @@ package policytest
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
@@ -79,6 +80,17 @@ func rule(r *rand.Rand) meshpolicy.Rule {
 		rule.BackendRefs = Send(Pick(r, Services))
 		if r.IntN(3) == 0 {
 			rule.BackendRefs[0].Tags = Tags(r, 1)
+		}
+	}
+	if r.IntN(8) == 0 {
+		second := time.Duration(r.IntN(3)) * time.Second
+		switch r.IntN(3) {
+		case 0:
+			rule.Timeouts = &meshpolicy.Timeouts{Request: &second}
+		case 1:
+			rule.Retry = &meshpolicy.Retry{Codes: []int{503}, Backoff: second}
+		default:
+			rule.Session = &meshpolicy.Session{Header: Pick(r, Services)}
 		}
 	}
 	return rule

@@ -41,7 +41,9 @@ type Resource struct {
 	Name   string
 	// Parameters are its dynamic parameters (xRFC TP2), nil for none.
 	Parameters map[string]string
-	Any        *anypb.Any
+	// Override replaces what services and policies make under its name, with all variants.
+	Override bool
+	Any      *anypb.Any
 }
 
 // add appends the content of one file.

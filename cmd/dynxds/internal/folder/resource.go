@@ -15,14 +15,15 @@ import (
 //
 //	kind: Resource
 //	dynamicParameters: {env: prod}
+//	override: true
 //	resource:
 //	  "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
 //	  name: payments
 //
 // Its name is the field name, or that in the message.
 func readResource(doc document.Value) *Resource {
-	o := doc.Object("kind", "name", "dynamicParameters", "resource")
-	r := &Resource{Source: source(doc), Parameters: o.Field("dynamicParameters").Texts(), Any: &anypb.Any{}}
+	o := doc.Object("kind", "name", "dynamicParameters", "override", "resource")
+	r := &Resource{Source: source(doc), Parameters: o.Field("dynamicParameters").Texts(), Override: o.Field("override").Bool(), Any: &anypb.Any{}}
 	body := o.Require("resource")
 	if !readMessage(body, r.Any) {
 		return r

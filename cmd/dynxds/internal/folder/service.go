@@ -94,7 +94,10 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 }
 
 func readLocality(v document.Value) meshroute.Locality {
-	o := v.Object("region", "zone", "subZone")
+	return localityOf(v.Object("region", "zone", "subZone"))
+}
+
+func localityOf(o document.Object) meshroute.Locality {
 	return meshroute.Locality{
 		Region: o.Field("region").Text(), Zone: o.Field("zone").Text(), SubZone: o.Field("subZone").Text(),
 	}

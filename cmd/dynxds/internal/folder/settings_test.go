@@ -23,6 +23,47 @@ func TestReadsSettings(t *testing.T) {
 		{"outlierDetection: {interval: 5s, failure_percentage_threshold: 50}", "outlier_detection:{interval:{seconds:5} failure_percentage_threshold:{value:50}}", ""},
 		{"circuitBreakers: {maxRequests: 100}", "circuit_breakers:{thresholds:{max_requests:{value:100}}}", ""},
 		{
+			"loadBalancing: {policy: RoundRobin, slowStart: {window: 30s, aggression: 2, minWeightPercent: 5}}",
+			`round_robin_lb_config:{slow_start_config:{slow_start_window:{seconds:30} aggression:{default_value:2 runtime_key:"dynxds.slow_start.aggression"} min_weight_percent:{value:5}}}`, "",
+		},
+		{"loadBalancing: {policy: LeastRequest, slowStart: {window: 1s}}", "lb_policy:LEAST_REQUEST least_request_lb_config:{slow_start_config:{slow_start_window:{seconds:1}}}", ""},
+		{
+			"loadBalancing: {policy: Maglev, tableSize: 11, hashOn: [{header: user}]}",
+			policies(maglevPolicy+"{table_size:{value:11}}", ringPolicy+"{}"), `hash_policy:{header:{header_name:"user"}}`,
+		},
+		{"loadBalancing: {policy: Random}", policies(randomPolicy+"{}", inLocality(roundRobinPolicy+"{}")), ""},
+		{"loadBalancing: {policy: WeightedRoundRobin}", policies(inLocality(weightedPolicy+"{}", roundRobinPolicy+"{}")), ""},
+		{
+			"loadBalancing: {policy: RoundRobin, subsetSize: 3}",
+			policies(subsetPolicy+"{subset_size:{value:3} child_policy:{"+entries(inLocality(roundRobinPolicy+"{}"))+"}}", randomPolicy+"{}", inLocality(roundRobinPolicy+"{}")), "",
+		},
+		{
+			"loadBalancing: {policy: RingHash, minRingSize: 5, subsetSize: 3}",
+			policies(subsetPolicy+"{subset_size:{value:3} child_policy:{"+entries(ringPolicy+"{minimum_ring_size:{value:5}}")+"}}", ringPolicy+"{minimum_ring_size:{value:5}}"), "",
+		},
+		{
+			"circuitBreakers: {maxRetries: 2}", "circuit_breakers:{thresholds:{max_retries:{value:2}}}", "",
+		},
+		{
+			"circuitBreakers: {maxRequests: 9, retryBudget: {percent: 12.5, minConcurrency: 4}}",
+			"circuit_breakers:{thresholds:{max_requests:{value:9} retry_budget:{budget_percent:{value:12.5} min_retry_concurrency:{value:4}}}}", "",
+		},
+		{
+			"healthCheck: {service: a.B, interval: 3s}",
+			`health_checks:{timeout:{seconds:1} interval:{seconds:3} unhealthy_threshold:{value:3} healthy_threshold:{value:1} grpc_health_check:{service_name:"a.B"}}`, "",
+		},
+		{"loadReporting: true", "lrs_server:{self:{}}", ""},
+		{"loadReporting: false", "", ""},
+		{"localities: [{zone: a, weight: 3}]", "common_lb_config:{locality_weighted_lb_config:{}}", ""},
+		{"sessionAffinity: {header: x, statuses: [Healthy, Draining]}", "common_lb_config:{override_host_status:{statuses:HEALTHY statuses:DRAINING}}", ""},
+		{"sessionAffinity: {cookie: {name: x}}", "", ""},
+		{
+			"retry: {on: [reset, unavailable], perTryTimeout: 1s, perTryIdleTimeout: 2s, hostSelectionAttempts: 3}", "",
+			`retry_policy:{retry_on:"reset,unavailable" per_try_timeout:{seconds:1} per_try_idle_timeout:{seconds:2} retry_host_predicate:{name:"envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate" ` +
+				`typed_config:{[type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate]:{}}} host_selection_retry_max_attempts:3}`,
+		},
+		{"retry: {perTryTimeout: 1s}", "", "retry_policy:{per_try_timeout:{seconds:1}}"},
+		{
 			"retry: {on: [unavailable, internal], attempts: 2, backoff: {base: 25ms, max: 1s}}\ntimeout: 1.5s", "",
 			`retry_policy:{retry_on:"unavailable,internal" num_retries:{value:2} retry_back_off:{base_interval:{nanos:25000000} max_interval:{seconds:1}}} max_stream_duration:{max_stream_duration:{seconds:1 nanos:500000000}}`,
 		},
@@ -35,6 +76,33 @@ func TestReadsSettings(t *testing.T) {
 			t.Errorf("%s gives the Cluster\n%s\nand the routes\n%s", test.text, cluster, route)
 		}
 	}
+}
+
+// The names of policies in the text of load_balancing_policy.
+const (
+	roundRobinPolicy = "round_robin.v3.RoundRobin"
+	randomPolicy     = "random.v3.Random"
+	ringPolicy       = "ring_hash.v3.RingHash"
+	maglevPolicy     = "maglev.v3.Maglev"
+	weightedPolicy   = "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin"
+	subsetPolicy     = "random_subsetting.v3.RandomSubsetting"
+)
+
+func policies(list ...string) string { return "load_balancing_policy:{" + entries(list...) + "}" }
+
+func inLocality(list ...string) string {
+	return "wrr_locality.v3.WrrLocality{endpoint_picking_policy:{" + entries(list...) + "}}"
+}
+
+// entries returns the text of policies, each its name and then its configuration.
+func entries(list ...string) string {
+	var text strings.Builder
+	for _, p := range list {
+		name, config, _ := strings.Cut(p, "{")
+		name = "envoy.extensions.load_balancing_policies." + name
+		text.WriteString(`policies:{typed_extension_config:{name:"` + name + `" typed_config:{[type.googleapis.com/` + name + "]:{" + config + "}}}")
+	}
+	return text.String()
 }
 
 // compact removes blanks, which prototext chooses at random.
@@ -52,7 +120,27 @@ func TestFaultySettings(t *testing.T) {
 		"loadBalancing: {policy: RingHash, hashOn: [{}]}":                         `loadBalancing.hashOn[0]: this is not what requests can be hashed by`,
 		"loadBalancing: {policy: RingHash, hashOn: [{header: a, channel: true}]}": `this is not what requests can be hashed by`,
 		"outlierDetection: {intervall: 5s}":                                       `a.yaml:3: outlierDetection: unknown field "intervall"`,
-		"circuitBreakers: {}":                                                     `circuitBreakers: the field "maxRequests" is missing`,
+		"circuitBreakers: {}":                                                     `circuitBreakers: there is no limit; add maxRequests, maxRetries or retryBudget`,
+		"loadBalancing: {policy: Maglev, tableSize: 10}":                          `loadBalancing: clients would reject it`,
+		"loadBalancing: {policy: Maglev, minRingSize: 10}":                        `loadBalancing.minRingSize: this is for the policy RingHash`,
+		"loadBalancing: {policy: Random, slowStart: {window: 1s}}":                `loadBalancing.slowStart: this is for the policy RoundRobin or LeastRequest`,
+		"loadBalancing: {policy: RoundRobin, slowStart: {}}":                      `loadBalancing.slowStart: the field "window" is missing`,
+		"loadBalancing: {policy: RoundRobin, slowstart: {}}":                      `unknown field "slowstart"; did you mean "slowStart"?`,
+		"loadBalancing: {policy: RoundRobin, subsetSize: 0}":                      `loadBalancing.subsetSize: expected an integer from 1`,
+		"outlierDetection: {max_ejection_percent: 101}":                           `a.yaml:3: outlierDetection: clients would reject it`,
+		"circuitBreakers: {maxRetries: 1, retryBudget: {percent: 20}}":            `circuitBreakers.maxRetries: a retryBudget replaces maxRetries`,
+		"circuitBreakers: {retryBudget: {percent: 101}}":                          `circuitBreakers.retryBudget.percent: expected a number from 0 to 100`,
+		"healthCheck: {intervall: 1s}":                                            `unknown field "intervall"; did you mean "interval"?`,
+		"healthCheck: {unhealthyThreshold: 0}":                                    `healthCheck.unhealthyThreshold: expected an integer from 1`,
+		"loadReporting: self":                                                     `loadReporting: expected true or false`,
+		"sessionAffinity: {}":                                                     `sessionAffinity: a session is told by a cookie or by a header`,
+		"sessionAffinity: {cookie: {name: a}, header: b}":                         `sessionAffinity: a session is told by a cookie or by a header`,
+		"sessionAffinity: {cookie: {name: ''}}":                                   `sessionAffinity.cookie.name: expected the name of a cookie`,
+		"sessionAffinity: {header: a, statuses: [Unhealthy]}":                     `sessionAffinity.statuses[0]: unknown value "Unhealthy"`,
+		"localities: [{zone: a}]":                                                 `localities[0]: the field "weight" is missing`,
+		"localities: [{zone: a, weight: 1}, {zone: a, weight: 2}]":                `localities[1]: the locality has a weight already`,
+		"retry: {on: [unavailable], perTryTimout: 1s}":                            `unknown field "perTryTimout"; did you mean "perTryTimeout"?`,
+		"retry: {on: [unavailable], hostSelectionAttempts: 101}":                  `retry.hostSelectionAttempts: expected an integer from 1 to 100`,
 		"retry: {attempts: 2}":                                                    `retry: the field "on" is missing`,
 		"retry: {on: [UNAVAILABLE]}":                                              `retry.on[0]: unknown value "UNAVAILABLE"`,
 		"retry: {on: []}":                                                         `retry.on: RPCs are retried for no status`,

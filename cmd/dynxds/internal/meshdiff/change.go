@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -66,9 +67,9 @@ func ClientsOf(parameters map[string]string) Clients {
 	case routes && addresses:
 		c.Implementations = "gRPC clients in languages other than Go"
 	case routes:
-		c.Implementations = meshpolicy.GRPCClients
+		c.Implementations = dialect.GRPCClients
 	case addresses:
-		c.Implementations = meshpolicy.IPClients
+		c.Implementations = dialect.IPClients
 	}
 	for _, key := range []string{meshpolicy.RoutesKey, meshpolicy.AddressesKey, meshpolicy.SpecificityKey} {
 		delete(c.Tags, key)
@@ -150,7 +151,7 @@ func Text(changes []Change) string {
 }
 
 func (c *Change) text(b *strings.Builder) {
-	fmt.Fprintf(b, "%s %s %s: %s\n", c.Op.Sign(), typeurl.ShortName(c.TypeURL), faults.Printable(c.Name, ""), clientsText(c.Clients))
+	fmt.Fprintf(b, "%s %s %s: %s\n", c.Op.Sign(), typeurl.Short(c.TypeURL), faults.Printable(c.Name, ""), clientsText(c.Clients))
 	switch {
 	case c.ErrorBefore == c.ErrorAfter:
 	case c.ErrorBefore == "":

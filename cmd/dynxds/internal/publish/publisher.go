@@ -52,10 +52,12 @@ type Streams struct {
 type state struct {
 	// meshes are that of plain names and, if there is an authority, that of its names.
 	meshes []*meshroute.Mesh
-	// made are the resources of the meshes, written those of the folder.
-	made    map[key]*meshroute.Resource
-	written map[key]*folder.Resource
-	tags    tags
+	// made are the resources of the meshes, written those of the folder, which override some of the
+	// former.
+	made       generated
+	written    map[key]*folder.Resource
+	overridden map[named]*folder.Resource
+	tags       tags
 }
 
 // Summary is the result of an update.
@@ -90,7 +92,7 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 		return Summary{}, err
 	}
 	u := p.difference(meshes)
-	if err := u.addWritten(&p.state, content.Resources); err != nil {
+	if err := u.addWritten(content); err != nil {
 		return Summary{}, err
 	}
 	next := tagsOf(meshes, u.written)
@@ -115,8 +117,8 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	u.keep(&p.state)
 	p.state.meshes, p.state.tags = meshes, next
 	return Summary{
-		Version: version, Changed: len(u.set) + len(u.setWritten), Removed: len(u.removed) + len(u.removedWritten),
-		Late: late, Reports: meshes[0].Reports(),
+		Version: version, Changed: len(u.shown) + len(u.setWritten), Removed: len(u.hidden) + len(u.removedWritten),
+		Late: late, Reports: append(meshes[0].Reports(), p.state.reports()...),
 	}, nil
 }
 
@@ -152,11 +154,11 @@ func (p *Publisher) before(i int) *meshroute.Mesh {
 
 // difference returns the difference of the meshes to the store.
 func (p *Publisher) difference(meshes []*meshroute.Mesh) *update {
-	u := &update{set: map[key]*meshroute.Resource{}, removed: map[key]*meshroute.Resource{}}
+	u := &update{from: &p.state, set: map[key]*meshroute.Resource{}, removed: map[key]*meshroute.Resource{}}
 	for i, mesh := range meshes {
 		changed, removed := mesh.Changes(p.before(i))
 		for _, r := range changed {
-			if k := keyOf(r); !isUnchanged(p.state.made[k], r) {
+			if k := keyOf(r); !isUnchanged(p.state.made.get(k), r) {
 				u.set[k] = r
 			}
 		}
@@ -187,9 +189,14 @@ func (p *Publisher) Mesh() *meshroute.Mesh { return p.before(len(p.state.meshes)
 // publishes.
 func (p *Publisher) Errors(typeURL string) []*meshroute.Resource {
 	var list []*meshroute.Resource
-	for k, r := range p.state.made {
-		if k.typeURL == typeURL && r.Err != nil {
-			list = append(list, r)
+	for n, variants := range p.state.made {
+		if n.typeURL != typeURL || p.state.overridden[n] != nil {
+			continue
+		}
+		for _, r := range variants {
+			if r.Err != nil {
+				list = append(list, r)
+			}
 		}
 	}
 	return list

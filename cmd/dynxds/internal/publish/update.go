@@ -3,6 +3,8 @@ package publish
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -15,42 +17,98 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// key identifies a variant of a resource.
-type key struct{ typeURL, name, parameters string }
+// named identifies a resource, key a variant of it.
+type (
+	named struct{ typeURL, name string }
+	key   struct {
+		named
+		parameters string
+	}
+)
 
-func keyOf(r *meshroute.Resource) key { return key{r.TypeURL, r.Name, r.Parameters.Key()} }
+func keyOf(r *meshroute.Resource) key {
+	return key{named{r.TypeURL, r.Name}, r.Parameters.Key()}
+}
+
+// generated are the resources of the meshes by their names, the variants of each ordered by their
+// parameters. It has those that the folder overrides too, though they are not in the store.
+type generated map[named][]*meshroute.Resource
+
+func compareKey(r *meshroute.Resource, parameters string) int {
+	return strings.Compare(r.Parameters.Key(), parameters)
+}
+
+// get returns a variant, or nil.
+func (g generated) get(k key) *meshroute.Resource {
+	list := g[k.named]
+	if i, found := slices.BinarySearchFunc(list, k.parameters, compareKey); found {
+		return list[i]
+	}
+	return nil
+}
+
+func (g generated) set(k key, r *meshroute.Resource) {
+	list := g[k.named]
+	i, found := slices.BinarySearchFunc(list, k.parameters, compareKey)
+	if found {
+		list[i] = r
+		return
+	}
+	g[k.named] = slices.Insert(list, i, r)
+}
+
+func (g generated) remove(k key) {
+	g[k.named] = slices.DeleteFunc(g[k.named], func(r *meshroute.Resource) bool { return r.Parameters.Key() == k.parameters })
+	if len(g[k.named]) == 0 {
+		delete(g, k.named)
+	}
+}
 
 // update is the difference between two states.
 type update struct {
+	from *state
 	// set and removed are of the meshes.
 	set, removed map[key]*meshroute.Resource
 	// setWritten and removedWritten are of the folder's resources, all of which are in written.
 	setWritten, removedWritten, written map[key]*folder.Resource
+	// overridden are the names that the folder's resources override.
+	overridden map[named]*folder.Resource
+	// shown and hidden are what the update adds to the store, or changes, and removes of the meshes.
+	shown, hidden map[key]*meshroute.Resource
 }
 
 // addWritten adds the folder's resources. The error has those that conflict with the resources of
 // services and policies.
-func (u *update) addWritten(from *state, resources []*folder.Resource) error {
+func (u *update) addWritten(content *folder.Content) error {
 	var faults document.Faults
-	u.written = make(map[key]*folder.Resource, len(resources))
-	u.setWritten, u.removedWritten = map[key]*folder.Resource{}, maps.Clone(from.written)
-	for _, r := range resources {
+	u.written = make(map[key]*folder.Resource, len(content.Resources))
+	u.setWritten, u.removedWritten = map[key]*folder.Resource{}, maps.Clone(u.from.written)
+	u.overridden = make(map[named]*folder.Resource)
+	for _, r := range content.Resources {
+		if r.Override {
+			u.overridden[nameOf(r)] = r
+		}
+	}
+	for _, r := range content.Resources {
 		parameters, err := dynparam.NewParameters(r.Parameters)
-		k := key{r.Any.GetTypeUrl(), r.Name, parameters.Key()}
-		switch {
-		case err != nil:
+		k := key{named{r.Any.GetTypeUrl(), r.Name}, parameters.Key()}
+		if err != nil {
 			faults.Add(fault(r, fmt.Sprintf("its dynamic parameters cannot be used: %v", err), ""))
-		case u.makes(from, key{k.typeURL, xdsname.Canonical(r.Name), k.parameters}):
-			faults.Add(fault(r, "a service has this resource already", "rename it, or give it dynamic parameters"))
+		} else if made := u.makes(key{nameOf(r), k.parameters}); made != nil && u.overridden[nameOf(r)] == nil {
+			faults.Add(fault(r, "a service has this resource already, "+place(content, made), "write override: true to replace it, rename it, or give it dynamic parameters"))
 		}
 		u.written[k] = r
-		if old := from.written[k]; old == nil || !proto.Equal(old.Any, r.Any) {
+		if old := u.from.written[k]; old == nil || !proto.Equal(old.Any, r.Any) {
 			u.setWritten[k] = r
 		}
 		delete(u.removedWritten, k)
 	}
+	u.compare()
 	return faults.Err()
 }
+
+// nameOf returns the name of a resource of the folder as the meshes would have it.
+func nameOf(r *folder.Resource) named { return named{r.Any.GetTypeUrl(), xdsname.Canonical(r.Name)} }
 
 func fault(r *folder.Resource, problem, suggestion string) document.Fault {
 	return document.Fault{
@@ -58,23 +116,77 @@ func fault(r *folder.Resource, problem, suggestion string) document.Fault {
 	}
 }
 
-// makes reports whether the meshes have the resource after the update. If they have variants of it,
-// the one for all clients counts as the one without parameters.
-func (u *update) makes(from *state, k key) bool {
-	if u.has(from, k) {
-		return true
+// place says where the documents have the service of a resource, or a policy that names it if it is missing.
+func place(content *folder.Content, r *meshroute.Resource) string {
+	for _, s := range content.Services {
+		serves := func(e meshroute.Endpoint) bool {
+			return strings.HasSuffix(r.Name, strings.ReplaceAll(meshroute.ServerListenerTemplate, "%s", e.Address))
+		}
+		if s.Name == r.Service || r.Service == "" && slices.ContainsFunc(s.Endpoints, serves) {
+			return fmt.Sprintf("%s at %s", s.Name, s.Source)
+		}
 	}
-	if k.parameters != "" {
-		return false
+	for _, p := range content.Policies {
+		if slices.ContainsFunc(p.To, func(to meshpolicy.To) bool {
+			return to.TargetRef.Name == r.Service || slices.Contains(to.Services(), r.Service)
+		}) {
+			return fmt.Sprintf("%s, which policy %s names at %s", r.Service, p.Name, p.Source)
+		}
 	}
-	// The parameters are valid.
-	least, _ := dynparam.NewParameters(map[string]string{meshpolicy.SpecificityKey: "0"})
-	k.parameters = least.Key()
-	return u.has(from, k)
+	return r.Service
 }
 
-func (u *update) has(from *state, k key) bool {
-	return u.set[k] != nil || from.made[k] != nil && u.removed[k] == nil
+// makes returns what the meshes have under a key after the update, or nil. If they have variants of it,
+// the one for all clients counts as the one without parameters.
+func (u *update) makes(k key) *meshroute.Resource {
+	r := u.now(k)
+	if r == nil && k.parameters == "" {
+		// The parameters are valid.
+		least, _ := dynparam.NewParameters(map[string]string{meshpolicy.SpecificityKey: "0"})
+		k.parameters = least.Key()
+		r = u.now(k)
+	}
+	return r
+}
+
+func (u *update) now(k key) *meshroute.Resource {
+	if r := u.set[k]; r != nil || u.removed[k] != nil {
+		return r
+	}
+	return u.from.made.get(k)
+}
+
+// compare finds what of the meshes changes in the store: what differs and is not overridden, and the
+// variants of names whose override comes or goes.
+func (u *update) compare() {
+	u.shown, u.hidden = map[key]*meshroute.Resource{}, map[key]*meshroute.Resource{}
+	for k, r := range u.set {
+		if u.overridden[k.named] == nil {
+			u.shown[k] = r
+		}
+	}
+	for k, r := range u.removed {
+		if u.from.overridden[k.named] == nil {
+			u.hidden[k] = r
+		}
+	}
+	for name := range u.overridden {
+		if u.from.overridden[name] == nil {
+			for _, r := range u.from.made[name] {
+				u.hidden[keyOf(r)] = r
+			}
+		}
+	}
+	for name := range u.from.overridden {
+		if u.overridden[name] != nil {
+			continue
+		}
+		for _, r := range u.from.made[name] {
+			if k := keyOf(r); u.set[k] == nil && u.removed[k] == nil {
+				u.shown[k] = r
+			}
+		}
+	}
 }
 
 // isUnchanged reports whether a rebuilt resource is equal to the old one.
@@ -91,13 +203,13 @@ func isUnchanged(old, new *meshroute.Resource) bool {
 // apply applies the update to the store: removals first, as a resource may replace one of the other
 // kind.
 func (u *update) apply(tx *controlplane.Tx) {
-	for k, r := range u.removed {
+	for k, r := range u.hidden {
 		tx.DeleteVariant(k.typeURL, k.name, r.Parameters.Map())
 	}
 	for k, r := range u.removedWritten {
 		tx.DeleteVariant(k.typeURL, k.name, r.Parameters)
 	}
-	for k, r := range u.set {
+	for k, r := range u.shown {
 		if r.Err != nil {
 			tx.SetVariantError(k.typeURL, k.name, r.Parameters.Map(), r.Err)
 			continue
@@ -112,11 +224,26 @@ func (u *update) apply(tx *controlplane.Tx) {
 // keep applies the update to the state.
 func (u *update) keep(s *state) {
 	if s.made == nil {
-		s.made = make(map[key]*meshroute.Resource, len(u.set))
+		s.made = make(generated, len(u.set))
 	}
 	for k := range u.removed {
-		delete(s.made, k)
+		s.made.remove(k)
 	}
-	maps.Copy(s.made, u.set)
-	s.written = u.written
+	for k, r := range u.set {
+		s.made.set(k, r)
+	}
+	s.written, s.overridden = u.written, u.overridden
+}
+
+// reports are about overrides of nothing.
+func (s *state) reports() []meshroute.Report {
+	var reports []meshroute.Report
+	for name, r := range s.overridden {
+		if len(s.made[name]) == 0 {
+			reports = append(reports, meshroute.Report{Severity: meshroute.Warning, Source: r.Source, Path: "override",
+				Message: fmt.Sprintf("no service has the %s, so there is nothing to replace", r)})
+		}
+	}
+	slices.SortFunc(reports, func(a, b meshroute.Report) int { return strings.Compare(a.String(), b.String()) })
+	return reports
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/controlplane"
@@ -99,12 +100,19 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	rejections := repeatlog.New(opts.Serve.Log)
 	defer rejections.Close()
-	o.Server.OnNACK = func(r controlplane.Rejection) { rejections.Add(serve.RejectionEvent(r)) }
+	plane := metrics.New()
+	o.Server.OnACK = plane.ACKed
+	o.Server.OnNACK = func(r controlplane.Rejection) {
+		rejections.Add(serve.RejectionEvent(r))
+		plane.NACKed(r)
+	}
 	r, err := relay.New(o)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
+	plane.AddRelay(r.Stats)
+	opts.Serve.Metrics = plane
 	server, err := serve.New(r, opts.Serve)
 	if err != nil {
 		return err

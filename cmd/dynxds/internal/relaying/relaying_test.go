@@ -2,7 +2,10 @@ package relaying_test
 
 import (
 	"context"
+	"io"
+	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,4 +116,38 @@ func TestRunRefuses(t *testing.T) {
 			t.Errorf("got %v, want %q in it", err, want)
 		}
 	}
+}
+
+// The pages of a relay have its metrics, and its clients.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	plane := testutils.StartFakeServer(t)
+	var log xdstest.Log
+	opts := options(t, plane.Bootstrap("relay"))
+	opts.Serve.Admin, opts.Serve.Log = ":0", slog.New(slog.NewTextHandler(&log, nil))
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	opts.Ready = func(net.Addr) { close(ready) }
+	ctx, drain := context.WithCancel(testutils.Context(t))
+	go func() { ended <- relaying.Run(ctx, opts) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	_, url, _ := strings.Cut(log.String(), "url=")
+	url, _, _ = strings.Cut(url, " ")
+	for page, want := range map[string]string{
+		"metrics": "\ndynxds_relay_upstream_unavailable_since_timestamp_seconds 0\n", "clients": `"clients":[]`, "healthz": "SERVING",
+	} {
+		resp, err := http.Get(url + page)
+		xdstest.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || !strings.Contains(string(body), want) || strings.Contains(string(body), "dynxds_controlplane_store") {
+			t.Errorf("%s%s: %v, %s, want %q and nothing of a store", url, page, err, body, want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	drain()
+	xdstest.NoError(t, <-ended)
 }

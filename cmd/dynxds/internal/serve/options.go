@@ -4,6 +4,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 )
 
 // DefaultGrace is the default of Options.Grace.
@@ -22,6 +24,11 @@ type Options struct {
 	ClientCA string
 	// Grace bounds how long a drain waits for RPCs in flight, zero for DefaultGrace.
 	Grace time.Duration
+	// Admin is the address of the admin pages: /clients, /metrics and /healthz; see webpage.Open.
+	// MetricsAddress is that of pages with the latter two only. Empty: there are none.
+	Admin, MetricsAddress string
+	// Metrics are those of the control plane; nil: none.
+	Metrics *metrics.Plane
 	// Log is the log of connections and streams; it may be nil.
 	Log *slog.Logger
 }

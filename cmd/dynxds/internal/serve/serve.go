@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
+	"github.com/dynxds/dynxds/controlplane"
 )
 
 // ADSService is the service name of health checks, beside "" for the server as a whole.
@@ -30,12 +32,14 @@ const maxRequest = 32 << 20
 // Service is what a Server serves: a controlplane.Server, for one. Close ends its streams.
 type Service interface {
 	Register(grpc.ServiceRegistrar)
+	Clients() []controlplane.ClientStatus
 	Close()
 }
 
 // Server is the gRPC server of a control plane. It listens, and serves once Serve is called.
 type Server struct {
 	opts     Options
+	id       string
 	listener net.Listener
 	grpc     *grpc.Server
 	ads      Service
@@ -44,6 +48,9 @@ type Server struct {
 	ends *repeatlog.Log
 	// release releases the credentials.
 	release func()
+	// open are the pages for operators, of which admin is one or nil.
+	open  []*webpage.Page
+	admin *webpage.Page
 }
 
 // New listens. It fails if the options contradict each other, a certificate file is invalid, or the
@@ -62,15 +69,24 @@ func New(ads Service, opts Options) (*Server, error) {
 		release()
 		return nil, err
 	}
-	s := &Server{opts: opts, listener: listener, ads: ads, health: health.NewServer(), ends: repeatlog.New(opts.Log), release: release}
-	s.grpc = grpc.NewServer(
+	s := &Server{opts: opts, id: newID(), listener: listener, ads: ads, health: health.NewServer(), ends: repeatlog.New(opts.Log), release: release}
+	if err := s.openPages(); err != nil {
+		listener.Close()
+		release()
+		return nil, err
+	}
+	watched := []grpc.ServerOption{}
+	if opts.Metrics != nil && len(s.open) > 0 {
+		watched = append(watched, grpc.StatsHandler(opts.Metrics.StatsHandler()))
+	}
+	s.grpc = grpc.NewServer(append(watched,
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.ChainStreamInterceptor(s.logged),
 		// Detect clients that vanish, and tolerate clients that ping more often than most.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-	)
+	)...)
 	s.register()
 	return s, nil
 }
@@ -172,5 +188,6 @@ func (s *Server) drain() {
 	})
 	defer cut.Stop()
 	s.grpc.GracefulStop()
+	s.closePages()
 	s.ends.Close()
 }

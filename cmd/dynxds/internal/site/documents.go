@@ -39,6 +39,11 @@ func (f *files) Wait(ctx context.Context) bool {
 
 func (f *files) Close() { f.poll.Stop() }
 
+func (f *files) Held() int { return 0 }
+
+// GoneSince is zero: a folder that cannot be read is faulty.
+func (f *files) GoneSince() time.Time { return time.Time{} }
+
 // open opens the store, if the documents are in one.
 func (r *reloader) open(ctx context.Context, opts Options) error {
 	if opts.Store == nil {
@@ -62,6 +67,10 @@ type stored struct {
 	*feed.Feed
 	store *store.Store
 }
+
+func (s *stored) Held() int { return len(s.Status().Refused) }
+
+func (s *stored) GoneSince() time.Time { return s.Status().GoneSince }
 
 func (s *stored) Close() {
 	s.Feed.Close()

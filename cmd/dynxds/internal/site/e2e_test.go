@@ -132,15 +132,20 @@ type client struct {
 // dial connects as a client of a service with a version.
 func (r *running) dial(kind clientKind, service, version string) *client {
 	r.t.Helper()
-	target := "xds://" + kind.authority + "/backend"
-	return &client{r.t, testpb.NewTestServiceClient(r.connect(target, kind, service, version))}
+	return r.dialAs("backend", kind, map[string]any{"service": service, "version": version})
+}
+
+// dialAs connects to a service as a client with this metadata.
+func (r *running) dialAs(service string, kind clientKind, metadata map[string]any) *client {
+	r.t.Helper()
+	return &client{r.t, testpb.NewTestServiceClient(r.connect("xds://"+kind.authority+"/"+service, kind, metadata))}
 }
 
 // connect makes the channel of a client.
-func (r *running) connect(target string, kind clientKind, service, version string) *grpc.ClientConn {
+func (r *running) connect(target string, kind clientKind, metadata map[string]any) *grpc.ClientConn {
 	r.t.Helper()
 	opts := []testutils.BootstrapOption{
-		testutils.NodeField("metadata", map[string]any{"service": service, "version": version}),
+		testutils.NodeField("metadata", metadata),
 	}
 	features := []string{"fail_on_data_errors"}
 	if kind.delta {
@@ -153,7 +158,7 @@ func (r *running) connect(target string, kind clientKind, service, version strin
 		}))
 	}
 	opts = append(opts, testutils.ServerFeatures(features...))
-	bootstrap := testutils.Bootstrap(service+"-"+version, r.addr, opts...)
+	bootstrap := testutils.Bootstrap(fmt.Sprint(metadata["service"], "-", metadata["version"]), r.addr, opts...)
 	conn, err := grpc.NewClient(target, append(dynxds.DialOptions(dynxds.WithBootstrap(bootstrap)),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/meshroute"
@@ -29,6 +30,11 @@ type documents interface {
 	// Wait waits until it is time to read again; false: the context has ended.
 	Wait(context.Context) bool
 	Close()
+	// Held counts documents that do not count with their newest version, as that is faulty, and
+	// GoneSince is when they could be read no more, zero if they can. Both are safe for concurrent
+	// use.
+	Held() int
+	GoneSince() time.Time
 }
 
 // reloader updates the store from the documents. It is for one goroutine.
@@ -38,6 +44,7 @@ type reloader struct {
 	place, dir string
 	publisher  *publish.Publisher
 	decoder    decoder
+	metrics    *metrics.Plane
 	log        *slog.Logger
 	// published is the last published content, or nil.
 	published *folder.Content
@@ -59,6 +66,7 @@ func (r *reloader) load(ctx context.Context) error {
 	if content == r.content && err == r.readErr {
 		return r.err
 	}
+	r.metrics.Seen()
 	wasFaulty := r.err != nil
 	summary, err := r.publish(ctx, content, err)
 	for err != nil && r.documents.Without(ctx, err) {
@@ -66,6 +74,7 @@ func (r *reloader) load(ctx context.Context) error {
 		summary, err = r.publish(ctx, content, err)
 	}
 	if r.err = err; err != nil {
+		r.metrics.Refused(faultsIn(err))
 		if r.published != nil {
 			r.refuse(r.err)
 		}
@@ -73,6 +82,7 @@ func (r *reloader) load(ctx context.Context) error {
 	}
 	r.published = r.content
 	r.documents.Published()
+	r.metrics.Published(time.Since(began), r.content.Documents())
 	if wasFaulty {
 		r.log.Info("the " + r.place + " is right again")
 	}
@@ -126,11 +136,20 @@ func (r *reloader) refuse(err error) {
 		return
 	}
 	for _, fault := range faults.List {
-		r.log.Error(refused, "fault", fault.String())
+		r.log.Error(refused, "error", fault.String())
 	}
 	if faults.Omitted > 0 {
-		r.log.Error(refused, "further faults", faults.Omitted)
+		r.log.Error(refused, "omitted", faults.Omitted)
 	}
+}
+
+// faultsIn counts the faults in an error, 1 for any other error.
+func faultsIn(err error) int {
+	var faults *document.Faults
+	if errors.As(err, &faults) {
+		return faults.Total()
+	}
+	return 1
 }
 
 // levels are the log levels of reports.

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
-	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/testutils"
@@ -151,7 +150,7 @@ func TestAPolicyForAMissingServiceReachesRPCs(t *testing.T) {
 			"services.yaml": m.services(), "owner.yaml": strings.Replace(owner, "kind: MeshService, name: backend", "kind: MeshService, name: lost", 1),
 		})
 		r.dial(kind, "frontend", "v1").reaches("v1")
-		lost := client{t, testpb.NewTestServiceClient(r.connect("xds://"+kind.authority+"/lost", kind, "frontend", "v1"))}
+		lost := r.dialAs("lost", kind, map[string]any{"service": "frontend"})
 		_, _, err := lost.call()
 		if status.Code(err) != codes.Unavailable || !containsAll(err.Error(), []string{"does not exist", "policy owner", `"lost"`}) {
 			t.Errorf("the RPC ended with %v, want UNAVAILABLE with NOT_FOUND (xRFC TP3) and the policy", err)
@@ -173,7 +172,7 @@ resource:
   apiListener: {}
 `,
 	})
-	conn := r.connect("xds:///broken", plain, "frontend", "v9")
+	conn := r.connect("xds:///broken", plain, map[string]any{"service": "frontend", "version": "v9"})
 	conn.Connect()
 	r.logged("a client rejects a response", "node=frontend-v9")
 	conn.Close()

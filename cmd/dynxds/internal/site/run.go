@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
@@ -73,6 +74,8 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer plane.reload.documents.Close()
+	plane.metrics.AddSource(plane.reload.documents.Held, plane.reload.documents.GoneSince)
+	opts.Serve.Metrics = plane.metrics
 	server, err := serve.New(plane.ads, opts.Serve)
 	if err != nil {
 		return err
@@ -92,7 +95,7 @@ func Run(ctx context.Context, opts Options) error {
 		if page.Open {
 			log = opts.Serve.Log.Warn
 		}
-		log("status page, without a login", "url", page.URL, "from other machines", page.Open)
+		log("pages without a login", "flag", "--page", "url", page.URL, "open", page.Open)
 	}
 	server.SetReady(true)
 	opts.Serve.Log.Info("serving", "address", server.Addr().String(), plane.reload.place, plane.reload.dir, "authority", opts.Authority)
@@ -103,6 +106,10 @@ func Run(ctx context.Context, opts Options) error {
 	ctx, stop := context.WithCancel(ctx)
 	var reloading sync.WaitGroup
 	reloading.Go(func() { plane.reload.run(ctx) })
+	if of, ok := plane.reload.documents.(*stored); ok {
+		replica := store.Replica{ID: server.ID(), Admin: server.AdminAddr(), Address: server.Addr().String(), Started: time.Now()}
+		reloading.Go(func() { of.announce(ctx, replica, opts.Serve.Log) })
+	}
 	err = server.Serve(ctx)
 	stop()
 	reloading.Wait()
@@ -116,13 +123,14 @@ type plane struct {
 	reload *reloader
 	// rejections is the log of NACKs.
 	rejections *repeatlog.Log
+	metrics    *metrics.Plane
 }
 
 // newPlane needs the Serve.Log of the options. Its documents are those of the folder, until the reloader
 // opens a store.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
-	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log)}
+	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), metrics: metrics.New()}
 	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources}, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
@@ -133,15 +141,17 @@ func newPlane(opts Options) *plane {
 		WrapResources:   true,
 		RemovalDelay:    cmp.Or(opts.RemovalDelay, -1), // zero means the default there
 		OnNACK:          p.reject,
+		OnACK:           p.metrics.ACKed,
 	})
 	p.reload = &reloader{
 		documents: newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Hurry), place: "folder", dir: opts.Dir,
-		publisher: publisher, decoder: decoder{store: p.store}, log: log,
+		publisher: publisher, decoder: decoder{store: p.store}, metrics: p.metrics, log: log,
 	}
 	return p
 }
 
-// reject logs a NACK.
+// reject logs and counts a NACK.
 func (p *plane) reject(r controlplane.Rejection) {
+	p.metrics.NACKed(r)
 	p.rejections.Add(serve.RejectionEvent(r))
 }

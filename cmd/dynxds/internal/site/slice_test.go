@@ -5,12 +5,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-
-	"google.golang.org/grpc"
-	testpb "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/metadata"
-
-	"github.com/dynxds/dynxds/testutils"
 )
 
 // slice is an EndpointSlice of backend with one endpoint.
@@ -56,35 +50,31 @@ func TestEndpointSlicesTakeEffectOnRPCs(t *testing.T) {
 	})
 }
 
-// The settings of a service reach RPCs: with ring hash those with the same header go to the same endpoint.
-func TestSettingsTakeEffectOnRPCs(t *testing.T) {
+// A resource that overrides the routes to a service decides where RPCs go, until it is deleted.
+func TestAnOverrideTakesEffectOnRPCs(t *testing.T) {
 	t.Parallel()
+	const routes = `
+kind: Resource
+override: true
+resource:
+  "@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration
+  name: NAME
+  virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: ""}, route: {cluster: CLUSTER}}]}]
+`
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
 		m := newMesh(t)
-		const ring = "name: backend\nloadBalancing: {policy: RingHash, hashOn: [{header: user}]}\ntimeout: 1h\nretry: {on: [unavailable]}\n"
-		r := start(t, kind.authority, map[string]string{"services.yaml": strings.Replace(m.services(), "name: backend\n", ring, 1)})
+		name, cluster := "backend", "shadow"
+		if kind.authority != "" {
+			name, cluster = "xdstp://"+kind.authority+"/envoy.config.route.v3.RouteConfiguration/backend", "xdstp://"+kind.authority+"/envoy.config.cluster.v3.Cluster/shadow"
+		}
+		r := start(t, kind.authority, map[string]string{"services.yaml": m.services()})
 		frontend := r.dial(kind, "frontend", "v1")
-		backends := make(map[string]bool)
-		for user := range 30 {
-			ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "user", fmt.Sprint(user))
-			var first string
-			for i := range 3 {
-				var header metadata.MD
-				if _, err := frontend.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.Header(&header)); err != nil {
-					t.Fatalf("an RPC failed: %v", err)
-				}
-				backend := header.Get(testutils.BackendIDHeader)[0]
-				if i == 0 {
-					first = backend
-				}
-				if backend != first {
-					t.Fatalf("RPCs of user %d reach %s and %s", user, first, backend)
-				}
-			}
-			backends[first] = true
-		}
-		if len(backends) != 2 {
-			t.Errorf("RPCs of 30 users reach %v, want both backends", backends)
-		}
+		frontend.reaches("v1")
+		r.write("override.yaml", strings.NewReplacer("NAME", name, "CLUSTER", cluster).Replace(routes))
+		r.reload()
+		frontend.reaches("shadow")
+		r.remove("override.yaml")
+		r.reload()
+		frontend.reaches("v1")
 	})
 }

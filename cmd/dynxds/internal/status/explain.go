@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // Explain says what becomes of an RPC of the process at address, a gRPC target, by what its xDS clients
@@ -99,11 +100,11 @@ func sourceOf(address string, c *statuspb.ClientConfig) (*explain.Source, error)
 func resourceOf(c *entry) (*explain.Resource, error) {
 	raw, err := unwrapped(c.GetXdsConfig())
 	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", shortName(c.GetTypeUrl()), c.GetName(), err)
+		return nil, fmt.Errorf("%s %q: %w", typeurl.Short(c.GetTypeUrl()), c.GetName(), err)
 	}
 	r := &explain.Resource{TypeURL: typeURLOf(c, raw), Name: c.GetName(), Raw: raw, Version: c.GetVersionInfo()}
 	if raw != nil && raw.GetTypeUrl() != r.TypeURL {
-		return nil, fmt.Errorf("%s %q has a resource of type %s", shortName(r.TypeURL), r.Name, raw.GetTypeUrl())
+		return nil, fmt.Errorf("%s %q has a resource of type %s", typeurl.Short(r.TypeURL), r.Name, raw.GetTypeUrl())
 	}
 	r.Name, r.Variant = splitName(r.Name, raw)
 	if raw != nil {

@@ -10,11 +10,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -59,7 +59,7 @@ func resource(b *bytes.Buffer, r *entry) {
 	if r.GetXdsConfig() != nil {
 		version = fmt.Sprintf(", version %q of %s", r.GetVersionInfo(), r.GetLastUpdated().AsTime().Format("2006-01-02 15:04:05"))
 	}
-	line(b, "  %s %s: %s%s", shortName(r.GetTypeUrl()), r.GetName(), r.GetClientStatus(), version)
+	line(b, "  %s %s: %s%s", typeurl.Short(r.GetTypeUrl()), r.GetName(), r.GetClientStatus(), version)
 	if e := r.GetErrorState(); e != nil {
 		line(b, "    error: %s", e.GetDetails())
 	}
@@ -78,6 +78,3 @@ func resource(b *bytes.Buffer, r *entry) {
 		line(b, "    %s: %s", what, field)
 	}
 }
-
-// shortName is the last part of a type's name.
-func shortName(typeURL string) string { return typeURL[strings.LastIndexAny(typeURL, "./")+1:] }

@@ -1,5 +1,5 @@
-// Package webpage serves the status page of a command, on loopback unless the user names
-// another address.
+// Package webpage serves the status page of a command, and its other pages, on loopback unless the user
+// names another address.
 package webpage
 
 import (
@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,8 @@ const DefaultAddress = "127.0.0.1:0"
 type Page struct {
 	// URL is its address.
 	URL string
+	// Addr is the "host:port" that is listened on, with the host as it was named.
+	Addr string
 	// Open says that it can be reached from other machines.
 	Open bool
 
@@ -29,31 +32,40 @@ type Page struct {
 	serving sync.WaitGroup
 }
 
-// Serve serves the page of the process at an address, "host:port". Without a host that is
-// loopback: other addresses have to be named. If the host is a DNS name, the page may be opened
-// under it.
+// Serve serves the status page of the process, as Open does with the flag --page.
 func Serve(address string, opts ...statuspage.Option) (*Page, error) {
+	return Open("--page", address, func(hosts []string, _ bool) http.Handler {
+		return statuspage.Handler(append(opts, statuspage.AllowHosts(hosts...))...)
+	})
+}
+
+// Open serves pages at an address of a flag, "host:port". Without a host that is loopback: other
+// addresses have to be named. If the host is a DNS name, it is among hosts, which the pages may be
+// opened under besides IP addresses and localhost. open is Page.Open.
+func Open(flag, address string, handler func(hosts []string, open bool) http.Handler) (*Page, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("--page %q: want HOST:PORT, such as %s: %w", address, DefaultAddress, err)
+		return nil, fmt.Errorf("%s %q: want HOST:PORT, such as %s: %w", flag, address, DefaultAddress, err)
 	}
 	if host == "" {
 		host = "127.0.0.1"
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	if err != nil {
-		return nil, fmt.Errorf("--page %s: %w", address, err)
+		return nil, fmt.Errorf("%s %s: %w", flag, address, err)
 	}
-	p := &Page{URL: "http://" + listener.Addr().String() + "/"}
+	var hosts []string
+	p := &Page{Addr: listener.Addr().String()}
 	if tcp, ok := listener.Addr().(*net.TCPAddr); ok {
 		p.Open = !tcp.IP.IsLoopback()
 	}
 	if _, err := netip.ParseAddr(host); err != nil {
 		_, port, _ := net.SplitHostPort(listener.Addr().String())
-		p.URL = "http://" + net.JoinHostPort(host, port) + "/"
-		opts = append(opts, statuspage.AllowHosts(host))
+		p.Addr = net.JoinHostPort(host, port)
+		hosts = append(hosts, strings.ToLower(host))
 	}
-	p.server = &http.Server{Handler: statuspage.Handler(opts...), ReadHeaderTimeout: 10 * time.Second}
+	p.URL = "http://" + p.Addr + "/"
+	p.server = &http.Server{Handler: handler(hosts, p.Open), ReadHeaderTimeout: 10 * time.Second}
 	p.serving.Go(func() {
 		if err := p.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			_ = p.server.Close() // The listener failed: nobody can open the page any more.

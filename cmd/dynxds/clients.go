@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/clients"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+)
+
+const clientsHelp = `Asks replicas of a control plane, or relays, that run with --admin, which clients
+they have: their nodes and addresses, since when, what they subscribe to, the
+version of each type that they have accepted, whether they are behind with an
+answer, and what they have rejected, in their own words. The list has the errors
+too that clients were sent in place of resources. With --store it asks all replicas
+that serve from that store.
+
+A replica that does not answer is named, the others are shown, and the exit status
+is 1.`
+
+func newClients() *cobra.Command {
+	var (
+		addresses     []string
+		stored        store.Options
+		asJSON, nacks bool
+	)
+	cmd := &cobra.Command{
+		Use:     "clients [--admin HOST:PORT,... | --store URL]",
+		Short:   "Show what the clients of running control planes have accepted and rejected",
+		Long:    clientsHelp,
+		Example: "  dynxds clients\n  dynxds clients --nacks --admin 10.0.0.1:18002,10.0.0.2:18002",
+		Args:    noArgument,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var replicas []clients.Replica
+			for _, address := range addresses {
+				replicas = append(replicas, clients.Replica{Admin: address})
+			}
+			if stored.URL != "" && !cmd.Flags().Changed("admin") {
+				var err error
+				if replicas, err = replicasOf(cmd.Context(), stored); err != nil {
+					return err
+				}
+			}
+			fleet := clients.Ask(cmd.Context(), replicas, nacks)
+			out := cmd.OutOrStdout()
+			if asJSON {
+				return errors.Join(writeJSON(out, fleet), fleet.Err())
+			}
+			return errors.Join(fleet.Print(out), fleet.Err())
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&addresses, "admin", []string{serve.DefaultAdmin}, "where the replicas have their admin pages")
+	storeFlags(cmd, &stored)
+	cmd.MarkFlagsMutuallyExclusive("admin", "store")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.BoolVar(&nacks, "nacks", false, "only clients that refuse something, and what they refuse")
+	return cmd
+}
+
+// replicasOf returns the replicas that serve from a store.
+func replicasOf(ctx context.Context, opts store.Options) ([]clients.Replica, error) {
+	s, err := store.Open(opts)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	list, err := s.Replicas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	replicas := make([]clients.Replica, len(list))
+	for i, r := range list {
+		replicas[i] = clients.Replica{Admin: r.Admin, ID: r.ID}
+	}
+	return replicas, nil
+}

@@ -1,0 +1,129 @@
+package clients
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+const (
+	// patience bounds the wait for a replica.
+	patience = 10 * time.Second
+	// maxAnswer bounds the answer of a replica, in bytes.
+	maxAnswer = 256 << 20
+	// maxAsked bounds the replicas that are asked at a time.
+	maxAsked = 32
+)
+
+// Replica is a replica to ask.
+type Replica struct {
+	// Admin is the address of its admin pages, "host:port"; empty if it has none.
+	Admin string
+	// ID is that of the replica, if it is known: another process at the address does not count.
+	ID string
+}
+
+// Fleet is what several replicas say.
+type Fleet struct {
+	// Replicas counts those that were asked.
+	Replicas int      `json:"replicas"`
+	Clients  []Client `json:"clients"`
+	// Unreachable are the replicas that did not answer.
+	Unreachable []Unreachable `json:"unreachable,omitempty"`
+}
+
+// Unreachable is a replica that did not answer, and why.
+type Unreachable struct {
+	Replica string `json:"replica"`
+	Error   string `json:"error"`
+}
+
+// Ask asks every replica for its clients, or only for those that refuse something.
+func Ask(ctx context.Context, replicas []Replica, nacks bool) Fleet {
+	answers, errs := make([]Answer, len(replicas)), make([]error, len(replicas))
+	var asking sync.WaitGroup
+	turn := make(chan struct{}, maxAsked)
+	for i, r := range replicas {
+		asking.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			answers[i], errs[i] = ask(ctx, r, nacks)
+		})
+	}
+	asking.Wait()
+	fleet := Fleet{Replicas: len(replicas), Clients: []Client{}}
+	for i, r := range replicas {
+		if errs[i] != nil {
+			fleet.Unreachable = append(fleet.Unreachable, Unreachable{cmp.Or(r.Admin, r.ID), errs[i].Error()})
+			continue
+		}
+		for _, c := range answers[i].Clients {
+			c.Replica, c.asked = r.Admin, answers[i].Time
+			fleet.Clients = append(fleet.Clients, c)
+		}
+	}
+	return fleet
+}
+
+// Err returns an error that names the replicas that did not answer, or nil.
+func (f *Fleet) Err() error {
+	if len(f.Unreachable) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d replicas did not answer:", len(f.Unreachable), f.Replicas)
+	for _, u := range f.Unreachable {
+		fmt.Fprintf(&b, "\n\t%s: %s", u.Replica, u.Error)
+	}
+	return errors.New(b.String())
+}
+
+func ask(ctx context.Context, replica Replica, nacks bool) (Answer, error) {
+	if replica.Admin == "" {
+		return Answer{}, errors.New("it runs without --admin")
+	}
+	if _, _, err := net.SplitHostPort(replica.Admin); err != nil {
+		return Answer{}, fmt.Errorf("want HOST:PORT: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	query := ""
+	if nacks {
+		query = "?" + onlyNACKs
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+replica.Admin+"/clients"+query, nil)
+	if err != nil {
+		return Answer{}, err
+	}
+	// No site's script can send this: the replica need not know the name that it is asked by.
+	r.Host = "localhost"
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		return Answer{}, fmt.Errorf("%w; is it the address that \"dynxds serve --admin\" logs?", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
+		return Answer{}, fmt.Errorf("%s: %s", resp.Status, faults.Printable(strings.TrimSpace(string(text)), ""))
+	}
+	var answer Answer
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&answer); err != nil {
+		return Answer{}, fmt.Errorf("not the answer of a replica: %w", err)
+	}
+	if replica.ID != "" && answer.Replica != replica.ID {
+		return Answer{}, fmt.Errorf("the replica %s is not there, but %q; run replicas with an address in --admin that they have for each other", replica.ID, answer.Replica)
+	}
+	return answer, nil
+}

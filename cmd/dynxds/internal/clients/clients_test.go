@@ -1,0 +1,193 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// replica serves the pages of a replica with the given streams.
+func replica(t *testing.T, id string, streams ...controlplane.ClientStatus) Replica {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle("/clients", Handler(id, func() []controlplane.ClientStatus { return streams }))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return Replica{Admin: strings.TrimPrefix(server.URL, "http://"), ID: id}
+}
+
+// gone is a replica that does not answer.
+func gone(t *testing.T) Replica {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	xdstest.NoError(t, err)
+	defer l.Close()
+	return Replica{Admin: l.Addr().String()}
+}
+
+func client(id string, types ...controlplane.TypeStatus) controlplane.ClientStatus {
+	return controlplane.ClientStatus{
+		Node: &corepb.Node{Id: id, Cluster: "shop", UserAgentName: "agent"}, Since: time.Now().Add(-2*time.Hour - 3*time.Minute - 15*time.Second),
+		Peer: &net.TCPAddr{IP: net.IPv4(10, 1, 0, 7), Port: 40112}, Types: types,
+	}
+}
+
+func nack(version, message string) *controlplane.NACK {
+	return &controlplane.NACK{Version: version, Err: status.New(codes.InvalidArgument, message)}
+}
+
+func errorOf(name, message string) controlplane.ErrorStatus {
+	return controlplane.ErrorStatus{Name: name, Err: status.New(codes.NotFound, message)}
+}
+
+// The table has all clients of all replicas that answer, and the others are named.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	delta := client("a",
+		controlplane.TypeStatus{
+			TypeURL: xdsmsg.ClusterType, Names: []string{"c", "d"}, Reply: controlplane.ReplyACK, SentVersion: "17", ACKedVersion: "17",
+			NACK:     nack("3", "long mended"),
+			Locators: []controlplane.Locator{{Name: "c", Constraints: xdstest.Constraints("env=prod")}},
+			Errors: []controlplane.ErrorStatus{
+				{Name: "d", Constraints: xdstest.Constraints("env=prod"), Err: status.New(codes.NotFound, "none")},
+			},
+		},
+		controlplane.TypeStatus{
+			TypeURL: xdsmsg.EndpointType, Names: []string{"c"}, Reply: controlplane.ReplyAwaited, SentVersion: "18", ACKedVersion: "17",
+			SentAt: time.Now().Add(-90 * time.Second),
+		},
+		controlplane.TypeStatus{TypeURL: xdsmsg.ListenerType, Wildcard: true},
+	)
+	delta.Protocol = controlplane.ProtocolDelta
+	refusing := client("b\x1b[2J", controlplane.TypeStatus{
+		TypeURL: xdsmsg.RouteType, Names: []string{"r"}, Reply: controlplane.ReplyNACK, SentVersion: "17", ACKedVersion: "16",
+		NACK: nack("17", "bad\x1b[31m route\nfake: line"), Refusing: true,
+	}, controlplane.TypeStatus{TypeURL: xdsmsg.ClusterType, Names: []string{"c"}, Reply: controlplane.ReplyACK, SentVersion: "17", ACKedVersion: "17"})
+	first, second, third := replica(t, "first", delta), replica(t, "second", refusing, client("silent")), gone(t)
+	ctx := testutils.Context(t)
+
+	fleet := Ask(ctx, []Replica{first, third, second, {ID: "shy"}}, false)
+	var text bytes.Buffer
+	xdstest.NoError(t, fleet.Print(&text))
+	var got []string
+	for line := range strings.Lines(text.String()) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	xdstest.Equal(t, "the table", []string{
+		"NODE CLUSTER ADDRESS REPLICA SINCE STREAM TYPE NAMES ACKED STATE",
+		"a shop 10.1.0.7:40112 " + first.Admin + " 2h3m delta TP2 Cluster 2 17 ACKed",
+		"ClusterLoadAssignment 1 17 behind: 18 sent 1m30s ago",
+		"Listener * - nothing sent",
+		`b\x1b[2J shop 10.1.0.7:40112 ` + second.Admin + " 2h3m SotW RouteConfiguration 1 16 NACKed 17",
+		"Cluster 1 17 ACKed",
+		"silent shop 10.1.0.7:40112 " + second.Admin + " 2h3m SotW - - - -",
+		"", "Refused:",
+		`b\x1b[2J (10.1.0.7:40112): RouteConfiguration, version 17: bad\x1b[31m route\nfake: line`,
+		"", "Errors in place of resources:",
+		`a (10.1.0.7:40112): Cluster "d" with {env=prod}: NotFound: none`,
+		"", "3 client streams at 2 replicas: 1 refusing something, 1 behind",
+	}, got)
+	for _, want := range []string{"2 of 4 replicas did not answer", third.Admin + ": dial tcp", "shy: it runs without --admin"} {
+		if err := fleet.Err(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want %q in it", err, want)
+		}
+	}
+
+	refusals := Ask(ctx, []Replica{first, second}, true)
+	if err := refusals.Err(); err != nil || len(refusals.Clients) != 1 || len(refusals.Clients[0].Types) != 1 || refusals.Clients[0].Types[0].Error == "" {
+		t.Errorf("what is refused: %+v, %v; want the routes alone", refusals, err)
+	}
+}
+
+// Another process that has the address of a replica does not count for it.
+func TestAnotherReplica(t *testing.T) {
+	t.Parallel()
+	at := replica(t, "this")
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
+	defer page.Close()
+	for want, r := range map[string]Replica{
+		`the replica that is not there, but "this"`: {Admin: at.Admin, ID: "that"},
+		"404":                         {Admin: strings.TrimPrefix(other.URL, "http://")},
+		"not the answer of a replica": {Admin: strings.TrimPrefix(page.URL, "http://")},
+		"want HOST:PORT":              {Admin: "localhost"},
+	} {
+		fleet := Ask(testutils.Context(t), []Replica{r}, false)
+		if err := fleet.Err(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", r, err, want)
+		}
+	}
+}
+
+// What clients send is shortened before it leaves the replica.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ü", 1<<14)
+	s := client(long)
+	s.Node.Cluster, s.Node.UserAgentName = long, long
+	for i := range 3 * maxTypes {
+		typ := controlplane.TypeStatus{TypeURL: fmt.Sprint(i, long), NACK: nack("1", long), Refusing: true}
+		for range 3 * maxErrors {
+			typ.Errors = append(typ.Errors, errorOf(long, long))
+		}
+		s.Types = append(s.Types, typ)
+	}
+	content, err := json.Marshal(viewOf(&s))
+	xdstest.NoError(t, err)
+	if most := maxTypes * (maxErrors + 2) * (maxName + maxError + 200); len(content) > most {
+		t.Errorf("the client has %d bytes, want at most %d", len(content), most)
+	}
+	c := viewOf(&s)
+	if c.MoreTypes != 2*maxTypes || c.Types[0].MoreErrors != 2*maxErrors || !c.refuses() {
+		t.Errorf("%d types and %d errors are left out", c.MoreTypes, c.Types[0].MoreErrors)
+	}
+}
+
+// Few are answered at a time, as an answer costs work for each client.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	entered, leave := make(chan struct{}), make(chan struct{})
+	h := Handler("x", func() []controlplane.ClientStatus {
+		entered <- struct{}{}
+		<-leave
+		return nil
+	})
+	request := func() int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/clients", nil))
+		return w.Code
+	}
+	codes := make(chan int, 2)
+	for range 2 {
+		go func() { codes <- request() }()
+		<-entered
+	}
+	if code := request(); code != http.StatusServiceUnavailable {
+		t.Errorf("a third request got %d, want 503", code)
+	}
+	close(leave)
+	for range 2 {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("an earlier request got %d", code)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+// Package clients shows operators what the clients of a control plane think of it. A replica serves the
+// state of its streams as JSON (Handler); Ask fetches that of several replicas, and Print writes it.
+//
+// What clients say, such as their errors, is shortened where it is served, and has no control of the
+// terminal where it is printed.
+package clients
+
+import (
+	"time"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
+)
+
+// Bounds of what is told of a client: of its texts, in bytes, and its lists.
+const (
+	maxName   = 256
+	maxError  = 1024
+	maxTypes  = 50
+	maxErrors = 20
+)
+
+// Client is one stream of a client.
+type Client struct {
+	// Replica is the address that the replica was asked at.
+	Replica string    `json:"replica,omitempty"`
+	Node    string    `json:"node"`
+	Cluster string    `json:"cluster,omitempty"`
+	Agent   string    `json:"agent,omitempty"`
+	Address string    `json:"address,omitempty"`
+	Since   time.Time `json:"since"`
+	// Protocol is "SotW" or "delta".
+	Protocol string `json:"protocol"`
+	// TP2 says that the client subscribes by locators, with constraints.
+	TP2   bool   `json:"tp2"`
+	Types []Type `json:"types"`
+	// MoreTypes counts those that are left out.
+	MoreTypes int `json:"more_types,omitempty"`
+
+	// asked is when the replica was asked, by its own clock.
+	asked time.Time
+}
+
+// States of a Type.
+const (
+	StateNone   = "nothing sent"
+	StateACK    = "ACK"
+	StateNACK   = "NACK"
+	StateBehind = "behind" // sent, but not answered
+)
+
+// Type is one type of resources on a stream.
+type Type struct {
+	Type string `json:"type"`
+	// Names is how many names the client subscribes to.
+	Names    int  `json:"names"`
+	Wildcard bool `json:"wildcard,omitempty"`
+	// State is one of the constants.
+	State string `json:"state"`
+	// ACKed is the version of the last response that the client accepted, Sent that of the last
+	// one, and SentAt its time.
+	ACKed  string     `json:"acked,omitempty"`
+	Sent   string     `json:"sent,omitempty"`
+	SentAt *time.Time `json:"sent_at,omitempty"`
+	// Refused is the version of the last response that the client rejected, and Error what it
+	// said, until it accepts a later one.
+	Refused string `json:"refused,omitempty"`
+	Error   string `json:"error,omitempty"`
+	// Errors are those that the client was sent in place of resources (xRFC TP3).
+	Errors     []ResourceError `json:"resource_errors,omitempty"`
+	MoreErrors int             `json:"more_resource_errors,omitempty"`
+}
+
+// ResourceError is an error in place of a resource.
+type ResourceError struct {
+	Name        string `json:"name"`
+	Constraints string `json:"constraints,omitempty"`
+	Error       string `json:"error"`
+}
+
+// Refuses reports whether the client has accepted nothing of the type since it rejected something.
+func (t *Type) Refuses() bool { return t.Refused != "" }
+
+// refuses reports whether the client refuses something of some type.
+func (c *Client) refuses() bool { return c.has((*Type).Refuses) }
+
+// behind reports whether an answer of the client is awaited.
+func (c *Client) behind() bool { return c.has(func(t *Type) bool { return t.State == StateBehind }) }
+
+func (c *Client) has(is func(*Type) bool) bool {
+	for i := range c.Types {
+		if is(&c.Types[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// viewOf returns the client of a stream.
+func viewOf(s *controlplane.ClientStatus) Client {
+	n := s.Node
+	c := Client{
+		Node: faults.Shorten(n.GetId(), maxName), Cluster: faults.Shorten(n.GetCluster(), maxName),
+		Agent: faults.Shorten(n.GetUserAgentName(), maxName), Since: s.Since, Protocol: s.Protocol.String(),
+		MoreTypes: max(0, len(s.Types)-maxTypes), Types: []Type{},
+	}
+	if s.Peer != nil {
+		c.Address = faults.Shorten(s.Peer.String(), maxName)
+	}
+	for i := range s.Types {
+		c.TP2 = c.TP2 || len(s.Types[i].Locators) > 0
+	}
+	for i := range s.Types[:min(len(s.Types), maxTypes)] {
+		c.Types = append(c.Types, typeOf(&s.Types[i]))
+	}
+	return c
+}
+
+var states = map[controlplane.Reply]string{
+	controlplane.ReplyNone: StateNone, controlplane.ReplyAwaited: StateBehind,
+	controlplane.ReplyACK: StateACK, controlplane.ReplyNACK: StateNACK,
+}
+
+func typeOf(s *controlplane.TypeStatus) Type {
+	t := Type{
+		Type: faults.Shorten(typeurl.Short(s.TypeURL), maxName), Names: len(s.Names), Wildcard: s.Wildcard,
+		State: states[s.Reply], ACKed: s.ACKedVersion, Sent: s.SentVersion, MoreErrors: max(0, len(s.Errors)-maxErrors),
+	}
+	if !s.SentAt.IsZero() {
+		t.SentAt = &s.SentAt
+	}
+	if s.Refusing {
+		t.Refused, t.Error = s.NACK.Version, faults.Shorten(s.NACK.Err.Message(), maxError)
+	}
+	for _, e := range s.Errors[:min(len(s.Errors), maxErrors)] {
+		shown := ResourceError{Name: faults.Shorten(e.Name, maxName), Error: faults.Shorten(e.Err.Code().String()+": "+e.Err.Message(), maxError)}
+		if !e.Constraints.IsZero() {
+			shown.Constraints = faults.Shorten(e.Constraints.String(), maxName)
+		}
+		t.Errors = append(t.Errors, shown)
+	}
+	return t
+}

@@ -1,0 +1,291 @@
+package metrics_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	dynxdspb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a control plane with metrics, and a connection to it.
+type rig struct {
+	t     *testing.T
+	ctx   context.Context
+	of    *metrics.Plane
+	store *controlplane.Store
+	ads   discoverypb.AggregatedDiscoveryServiceClient
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, ctx: testutils.Context(t), of: metrics.New(), store: controlplane.NewStore()}
+	plane := controlplane.NewServer(r.store, controlplane.Options{OnACK: r.of.ACKed, OnNACK: r.of.NACKed, NotFoundErrors: true})
+	listener, err := net.Listen("tcp", "localhost:0")
+	xdstest.NoError(t, err)
+	server := grpc.NewServer(grpc.StatsHandler(r.of.StatsHandler()))
+	plane.Register(server)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener)
+	}()
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	xdstest.NoError(t, err)
+	r.ads = discoverypb.NewAggregatedDiscoveryServiceClient(conn)
+	t.Cleanup(func() {
+		conn.Close()
+		plane.Close()
+		server.Stop()
+		<-served
+	})
+	return r
+}
+
+// want waits until the metrics have lines.
+func (r *rig) want(lines ...string) {
+	r.t.Helper()
+	for {
+		got := scrape(r.of)
+		missing := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.Contains(got, "\n"+line+"\n") })
+		if len(missing) == 0 {
+			return
+		}
+		select {
+		case <-r.ctx.Done():
+			r.t.Fatalf("the metrics lack\n%s\nin\n%s", strings.Join(missing, "\n"), got)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func scrape(p *metrics.Plane) string {
+	w := httptest.NewRecorder()
+	p.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
+}
+
+type (
+	sotwStream  = grpc.BidiStreamingClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
+	deltaStream = grpc.BidiStreamingClient[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
+)
+
+// Streams, pushes and answers are counted by type, and a client that rejects something is seen until it
+// accepts something or leaves.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	set := func(m ...proto.Message) {
+		_, err := r.store.Update(func(tx *controlplane.Tx) { tx.Set(m...) })
+		xdstest.NoError(t, err)
+	}
+	set(xdsmsg.EDSCluster("c", ""))
+	sotwCtx, leave := context.WithCancel(r.ctx)
+	var sotw sotwStream
+	sotw, err := r.ads.StreamAggregatedResources(sotwCtx)
+	xdstest.NoError(t, err)
+	request := &discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "a"}, TypeUrl: xdsmsg.ClusterType, ResourceNames: []string{"c", "missing"}}
+	xdstest.NoError(t, sotw.Send(request))
+	first, err := sotw.Recv()
+	xdstest.NoError(t, err)
+	refuse := func(resp *discoverypb.DiscoveryResponse, message string) {
+		request.Node, request.ResponseNonce = nil, resp.GetNonce()
+		request.ErrorDetail = &statuspb.Status{Message: message}
+		if message == "" {
+			request.VersionInfo, request.ErrorDetail = resp.GetVersionInfo(), nil
+		}
+		xdstest.NoError(t, sotw.Send(request))
+	}
+	refuse(first, "no")
+	// Another subscription after a NACK repeats the nonce: it is no ACK.
+	request.ErrorDetail, request.ResourceNames = nil, []string{"c"}
+	xdstest.NoError(t, sotw.Send(request))
+
+	var delta deltaStream
+	delta, err = r.ads.DeltaAggregatedResources(r.ctx)
+	xdstest.NoError(t, err)
+	const invented = "type.googleapis.com/invented.by.Client"
+	xdstest.NoError(t, delta.Send(&discoverypb.DeltaDiscoveryRequest{
+		Node: &corepb.Node{Id: "b"}, TypeUrl: invented, ResourceNamesSubscribe: []string{"x"},
+	}))
+	removed, err := delta.Recv()
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, delta.Send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: invented, ResponseNonce: removed.GetNonce()}))
+	r.want(
+		`dynxds_controlplane_clients 2`,
+		`dynxds_controlplane_streams{kind="sotw"} 1`,
+		`dynxds_controlplane_streams{kind="delta"} 1`,
+		`dynxds_controlplane_pushes_total{type="Cluster"} 1`,
+		fmt.Sprintf(`dynxds_controlplane_push_bytes_total{type="Cluster"} %d`, proto.Size(first)),
+		`dynxds_controlplane_pushes_total{type="other"} 1`,
+		`dynxds_controlplane_acks_total{type="other"} 1`,
+		`dynxds_controlplane_nacks_total{type="Cluster"} 1`,
+		`dynxds_controlplane_refusing_streams{type="Cluster"} 1`,
+		`dynxds_controlplane_resource_errors_total{type="Cluster"} 1`,
+		`dynxds_controlplane_change_to_ack_seconds_count 0`,
+	)
+	set(xdsmsg.EDSCluster("c", "changed"))
+	second, err := sotw.Recv()
+	xdstest.NoError(t, err)
+	refuse(second, "")
+	r.want(
+		`dynxds_controlplane_acks_total{type="Cluster"} 1`,
+		`dynxds_controlplane_refusing_streams{type="Cluster"} 0`,
+		`dynxds_controlplane_change_to_ack_seconds_count 1`,
+	)
+	set(xdsmsg.EDSCluster("c", "changed again"))
+	third, err := sotw.Recv()
+	xdstest.NoError(t, err)
+	refuse(third, "no")
+	r.want(`dynxds_controlplane_refusing_streams{type="Cluster"} 1`)
+	leave()
+	r.want(
+		`dynxds_controlplane_clients 1`,
+		`dynxds_controlplane_streams{kind="sotw"} 0`,
+		`dynxds_controlplane_refusing_streams{type="Cluster"} 0`,
+	)
+}
+
+// Every metric that is documented exists, with its HELP, and the other way round; the linter of
+// Prometheus has no complaints.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	of := metrics.New()
+	of.AddSource(func() int { return 0 }, func() time.Time { return time.Time{} })
+	of.AddRelay(func() relay.Stats { return relay.Stats{} })
+	// Metrics with labels exist once they have a value.
+	of.ACKed(xdsmsg.ClusterType, time.Time{})
+	of.NACKed(controlplane.Rejection{TypeURL: xdsmsg.ClusterType})
+	h := of.StatsHandler()
+	ctx := h.TagRPC(t.Context(), &stats.RPCTagInfo{FullMethodName: "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"})
+	h.HandleRPC(ctx, &stats.Begin{})
+	h.HandleRPC(ctx, &stats.InPayload{Payload: &dynxdspb.DiscoveryRequest{ResponseNonce: "1", ErrorDetail: &statuspb.Status{}}})
+	h.HandleRPC(ctx, &stats.OutPayload{Payload: &dynxdspb.DiscoveryResponse{ResourceErrors: []*dynxdspb.ResourceError{{}}}})
+	families, err := of.Gatherer().Gather()
+	xdstest.NoError(t, err)
+	page, err := os.ReadFile("../../../../docs/telemetry.md")
+	xdstest.NoError(t, err)
+	documented := make(map[string]bool)
+	for _, name := range regexp.MustCompile("`(dynxds_(?:controlplane|relay)_[a-z_]+[a-z])`").FindAllStringSubmatch(string(page), -1) {
+		documented[name[1]] = true
+	}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "dynxds_") {
+			continue
+		}
+		if !documented[f.GetName()] || f.GetHelp() == "" {
+			t.Errorf("%s is not in docs/telemetry.md, or has no HELP: %q", f.GetName(), f.GetHelp())
+		}
+		delete(documented, f.GetName())
+	}
+	for name := range documented {
+		t.Errorf("docs/telemetry.md has %s, which does not exist", name)
+	}
+	problems, err := testutil.GatherAndLint(of.Gatherer())
+	xdstest.NoError(t, err)
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// The lag runs from the first document that is not served until all are.
+func TestSource(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		of := metrics.New()
+		var held int
+		var goneSince time.Time
+		of.AddSource(func() int { return held }, func() time.Time { return goneSince })
+		const lag, gone = "dynxds_controlplane_store_lag_seconds ", "dynxds_controlplane_store_gone_seconds "
+		const documents, faults = "dynxds_controlplane_documents ", "dynxds_controlplane_document_faults "
+		want := func(step string, lines ...string) {
+			t.Helper()
+			got := scrape(of)
+			for _, line := range lines {
+				if !strings.Contains(got, "\n"+line+"\n") {
+					t.Errorf("%s: no %q in\n%s", step, line, got)
+				}
+			}
+		}
+		want("before anything is read", lag+"0", gone+"0", documents+"0")
+		of.Seen()
+		time.Sleep(2 * time.Second)
+		want("before the first is served", lag+"2")
+		of.Published(2*time.Second, 5)
+		want("all is served", lag+"0", documents+"5", faults+"0", "dynxds_controlplane_build_seconds_sum 2")
+		of.Seen()
+		of.Refused(3)
+		time.Sleep(time.Second)
+		of.Seen()
+		want("nothing new is served", lag+"1", documents+"5", faults+"3")
+		of.Published(time.Second, 4)
+		held = 1
+		want("one document is held back", lag+"0", documents+"4", faults+"1")
+		goneSince = time.Now()
+		time.Sleep(time.Second)
+		want("the store is gone meanwhile", lag+"1", faults+"1", gone+"1")
+		held, goneSince = 0, time.Time{}
+		want("all is well", lag+"0", faults+"0", gone+"0")
+
+		// The time of the last change is that of the client that took longest.
+		changed := time.Now()
+		time.Sleep(time.Second)
+		of.ACKed(xdsmsg.ClusterType, changed)
+		later := time.Now()
+		time.Sleep(3 * time.Second)
+		of.ACKed(xdsmsg.ClusterType, changed)
+		want("the first change", "dynxds_controlplane_last_change_ack_seconds 4", "dynxds_controlplane_change_to_ack_seconds_sum 5")
+		of.ACKed(xdsmsg.ClusterType, later)
+		of.ACKed(xdsmsg.ClusterType, changed)
+		want("the second change", "dynxds_controlplane_last_change_ack_seconds 3")
+	})
+}
+
+// A relay's metrics are its Stats.
+func TestRelay(t *testing.T) {
+	t.Parallel()
+	of := metrics.New()
+	of.AddRelay(func() relay.Stats {
+		return relay.Stats{
+			Groups: 1, Upstreams: 2, Subscriptions: 3, Lingering: 4, Cached: 5, Unreachable: 7,
+			UnreachableSince: time.UnixMilli(1500), ServedAway: 8,
+		}
+	})
+	got := scrape(of)
+	for name, want := range map[string]string{
+		"groups": "1", "upstream_streams": "2", "subscriptions": "3", "lingering_subscriptions": "4", "cached_resources": "5",
+		"upstream_unavailable_groups": "7", "upstream_unavailable_since_timestamp_seconds": "1.5",
+		"streams_served_while_unavailable_total": "8",
+	} {
+		if !strings.Contains(got, "\ndynxds_relay_"+name+" "+want+"\n") {
+			t.Errorf("%s is not %s in\n%s", name, want, got)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package site_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// with returns the services, of which backend has these settings.
+func (m *mesh) with(settings string) map[string]string {
+	return map[string]string{"services.yaml": strings.Replace(m.services(), "name: backend\n", "name: backend\n"+settings+"\n", 1)}
+}
+
+// callWith makes an RPC with request headers, and returns who answered, with the response's headers.
+func (c *client) callWith(pairs ...string) (string, metadata.MD) {
+	c.t.Helper()
+	var header metadata.MD
+	ctx := metadata.AppendToOutgoingContext(testutils.Context(c.t), pairs...)
+	if _, err := c.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.Header(&header)); err != nil {
+		c.t.Fatalf("an RPC failed: %v", err)
+	}
+	return strings.Join(header.Get(testutils.BackendIDHeader), ","), header
+}
+
+// With ring hash and Maglev, RPCs with the same header go to the same endpoint.
+func TestPoliciesByHashTakeEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
+		for _, policy := range []string{"RingHash", "Maglev, tableSize: 1021", "RingHash, subsetSize: 2"} {
+			m := newMesh(t)
+			r := start(t, kind.authority, m.with("loadBalancing: {policy: "+policy+", hashOn: [{header: user}]}\ntimeout: 1h\nretry: {on: [unavailable]}"))
+			frontend := r.dial(kind, "frontend", "v1")
+			backends := make(map[string]bool)
+			for user := range 30 {
+				first, _ := frontend.callWith("user", fmt.Sprint(user))
+				for range 2 {
+					if backend, _ := frontend.callWith("user", fmt.Sprint(user)); backend != first {
+						t.Fatalf("%s: RPCs of user %d reach %s and %s", policy, user, first, backend)
+					}
+				}
+				backends[first] = true
+			}
+			if len(backends) != 2 {
+				t.Errorf("%s: RPCs of 30 users reach %v, want both backends", policy, backends)
+			}
+		}
+	})
+}
+
+// Each policy serves, from as many of the two endpoints as it should.
+func TestBalancingTakesEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]int{
+		"Random": 2, "WeightedRoundRobin": 2, "RoundRobin, slowStart: {window: 1h}": 2, "LeastRequest, choiceCount: 2": 2,
+		"RoundRobin, subsetSize: 1": 1, "LeastRequest, subsetSize: 1": 1, "Random, subsetSize: 1": 1,
+	} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			r := start(t, "", m.with("loadBalancing: {policy: "+policy+"}"))
+			frontend := r.dial(plain, "frontend", "v1")
+			reached := make(map[string]bool)
+			// Connections are made one by one.
+			for ctx := testutils.Context(t); len(reached) < 2; {
+				backend, _ := frontend.callWith()
+				reached[backend] = true
+				if want == 1 && m.v1.Count()+m.v2.Count() == 60 || ctx.Err() != nil {
+					break
+				}
+			}
+			if len(reached) != want {
+				t.Errorf("RPCs reach %v, want %d backends", reached, want)
+			}
+		})
+	}
+}
+
+// RPCs are distributed by the weights of localities, not by the number of endpoints in them.
+func TestLocalityWeightsTakeEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	files := m.with("localities: [{zone: b, weight: 3}]")
+	files["services.yaml"] = strings.Replace(files["services.yaml"], "tags: {version: v2}", "tags: {version: v2}, locality: {zone: b}", 1)
+	frontend := start(t, "", files).dial(plain, "frontend", "v1")
+	frontend.reaches("v1")
+	frontend.reaches("v2")
+	count := make(map[string]int)
+	for range 400 {
+		backend, _ := frontend.callWith()
+		count[backend]++
+	}
+	if count["v1"] != 100 || count["v2"] != 300 {
+		t.Errorf("RPCs go to %v, want 100 to v1 and 300 to v2", count)
+	}
+}
+
+// The RPCs of a session stay with an endpoint, told by a header or by a cookie.
+func TestSessionAffinityTakesEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		settings, in, out string
+		value             func(string) string
+	}{
+		{"sessionAffinity: {header: x-session, statuses: [Healthy, Draining]}", "x-session", "x-session", func(v string) string { return v }},
+		{"sessionAffinity: {cookie: {name: session, path: /}}", "cookie", "set-cookie", func(v string) string { return strings.Split(v, ";")[0] }},
+	} {
+		t.Run(test.in, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			frontend := start(t, "", m.with(test.settings)).dial(plain, "frontend", "v1")
+			frontend.reaches("v1")
+			frontend.reaches("v2")
+			first, header := frontend.callWith()
+			session := header.Get(test.out)
+			if len(session) != 1 {
+				t.Fatalf("the response has %v, want one %s", header, test.out)
+			}
+			for range 10 {
+				if backend, _ := frontend.callWith(test.in, test.value(session[0])); backend != first {
+					t.Fatalf("an RPC of the session of %s reaches %s", first, backend)
+				}
+			}
+		})
+	}
+}
+
+// Limits, timeouts and ejections of a service end in the status of RPCs.
+func TestLimitsTakeEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	failing := func(context.Context, testutils.RPC) error {
+		return testutils.TrailersOnly(status.Error(codes.Unavailable, "not today"))
+	}
+	silent := func(ctx context.Context, _ testutils.RPC) error { <-ctx.Done(); return ctx.Err() }
+	for _, test := range []struct {
+		settings string
+		behave   func(context.Context, testutils.RPC) error
+		code     codes.Code
+		message  string
+		calls    int
+	}{
+		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}}", failing, codes.Unavailable, "not today", 3},
+		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}, hostSelectionAttempts: 5}", failing, codes.Unavailable, "not today", 3},
+		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}}\ncircuitBreakers: {maxRetries: 0}", failing, codes.Unavailable, "not retried", 1},
+		{"retry: {on: [unavailable], attempts: 2, backoff: {base: 1ms}}\ncircuitBreakers: {retryBudget: {percent: 0, minConcurrency: 0}}", failing, codes.Unavailable, "not retried", 1},
+		{"retry: {perTryTimeout: 50ms}", silent, codes.DeadlineExceeded, "per_try_timeout", 1},
+		{"timeout: 50ms", silent, codes.DeadlineExceeded, "", 1},
+		{"circuitBreakers: {maxRequests: 0}", failing, codes.Unavailable, "", 0},
+	} {
+		t.Run(test.settings, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			frontend := start(t, "", m.with(test.settings)).dial(plain, "frontend", "v1")
+			m.v1.SetBehaviour(test.behave)
+			m.v2.SetBehaviour(test.behave)
+			_, _, err := frontend.call()
+			if status.Code(err) != test.code || !strings.Contains(err.Error(), test.message) || m.v1.Count()+m.v2.Count() != test.calls {
+				t.Errorf("the RPC ends with %v after %d attempts, want %v with %q after %d", err, m.v1.Count()+m.v2.Count(), test.code, test.message, test.calls)
+			}
+		})
+	}
+}
+
+// An endpoint that fails several times in a row is ejected.
+func TestOutlierDetectionTakesEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	frontend := start(t, "", m.with("outlierDetection: {consecutive_5xx: 2, base_ejection_time: 3600s, max_ejection_percent: 50, max_ejection_time_jitter: 1s}")).dial(plain, "frontend", "v1")
+	frontend.reaches("v1")
+	frontend.reaches("v2")
+	m.v1.Fail(status.Error(codes.Unavailable, "not today"))
+	failed, inARow := 0, 0
+	for inARow < 20 {
+		if _, _, err := frontend.call(); err != nil {
+			failed, inARow = failed+1, -1
+		}
+		inARow++
+	}
+	if failed != 2 {
+		t.Errorf("%d RPCs failed before v1 was ejected, want 2", failed)
+	}
+}

@@ -1,0 +1,124 @@
+// Package dialect says what other xDS clients than those of dynxds do differently, in one table: for reports on
+// documents of a mesh, and for explanations of what a client does. The facts are those of gRPC-Go 1.85,
+// C-core 1.76, grpc-js 1.14 and Envoy 1.36.
+package dialect
+
+import "fmt"
+
+// Client is an implementation of xDS.
+type Client int
+
+// The implementations that differ.
+const (
+	// Dynxds supports everything. Its clients announce that in Node.client_features.
+	Dynxds Client = iota
+	// GRPCGo is the xds package of gRPC-Go.
+	GRPCGo
+	// OtherGRPC is gRPC in another language, or an unknown client, which counts as the least capable.
+	OtherGRPC
+	// Envoy supports all routes.
+	Envoy
+	// GRPCJS is gRPC in JavaScript.
+	GRPCJS
+)
+
+// The user agents of nodes.
+const (
+	UserAgentDynxds = "dynxds"
+	UserAgentGo     = "gRPC Go"
+	UserAgentJS     = "gRPC Node Pure JS"
+	UserAgentEnvoy  = "envoy"
+)
+
+// Of returns the implementation that has a user agent.
+func Of(userAgent string) Client {
+	switch userAgent {
+	case UserAgentDynxds:
+		return Dynxds
+	case UserAgentGo:
+		return GRPCGo
+	case UserAgentJS:
+		return GRPCJS
+	case UserAgentEnvoy:
+		return Envoy
+	default:
+		return OtherGRPC
+	}
+}
+
+// IsGRPC reports whether it is gRPC without dynxds: it has what the gRFCs have.
+func (c Client) IsGRPC() bool { return c == GRPCGo || c == OtherGRPC || c == GRPCJS }
+
+// Effect is what a client does about a feature.
+type Effect int
+
+// The effects.
+const (
+	// Obeys: as dynxds does.
+	Obeys Effect = iota
+	// Ignores: the client does as if it were not there.
+	Ignores
+	// LeavesOut: the client does without the route or the endpoint.
+	LeavesOut
+	// Rejects: the client rejects the resource.
+	Rejects
+	// Absent: the client takes the header for absent.
+	Absent
+)
+
+// Feature is something in a resource that not every client does the same about.
+type Feature struct {
+	// name is that in texts about one client.
+	name    string
+	effects [GRPCJS + 1]Effect
+	// note is the report for authors of documents, "" for none.
+	note string
+}
+
+// On returns what a client does about a feature.
+func (f *Feature) On(c Client) Effect { return f.effects[c] }
+
+// Kinds of clients, for people: those that know only the routes of gRFC A28, and those that do not support host
+// names of endpoints.
+const (
+	GRPCClients = "gRPC clients other than those of dynxds"
+	IPClients   = "Envoy, and gRPC clients in languages other than Go"
+)
+
+// Note returns the kinds of clients that a report concerns, and its text.
+func (f *Feature) Note() (clients, text string) {
+	inGo, elsewhere, inEnvoy := f.effects[GRPCGo] != Obeys, f.effects[OtherGRPC] != Obeys, f.effects[Envoy] != Obeys
+	switch {
+	case inGo && inEnvoy:
+		clients = "clients other than those of dynxds"
+	case inGo:
+		clients = GRPCClients
+	case elsewhere:
+		clients = IPClients
+	default:
+		clients = "Envoy"
+	}
+	return clients, f.note
+}
+
+// About says what the client called name does about a feature, "" for one that obeys it.
+func (f *Feature) About(c Client, name string) string {
+	switch f.effects[c] {
+	case Ignores:
+		return fmt.Sprintf("%s ignores %s", name, f.name)
+	case LeavesOut:
+		return fmt.Sprintf("%s leaves out routes with %s (gRFC A28)", name, f.name)
+	case Rejects:
+		return fmt.Sprintf("%s rejects %s", name, f.name)
+	default:
+		return ""
+	}
+}
+
+func grpc(e Effect) [GRPCJS + 1]Effect {
+	return [...]Effect{GRPCGo: e, OtherGRPC: e, GRPCJS: e}
+}
+
+func noneBut(e Effect) [GRPCJS + 1]Effect {
+	return [...]Effect{GRPCGo: e, OtherGRPC: e, GRPCJS: e, Envoy: e}
+}

@@ -1,0 +1,105 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/dialect"
+	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// speaker is a client whose node has a user agent, and which may do things differently from dynxds.
+type speaker struct {
+	// name is that of the client in texts.
+	name string
+	dialect.Client
+}
+
+func speakerOf(userAgent string) speaker {
+	if userAgent == "" {
+		return speaker{"another gRPC client", dialect.OtherGRPC}
+	}
+	return speaker{userAgent, dialect.Of(userAgent)}
+}
+
+// about returns why the client does not do what dynxds does about a feature, or "".
+func (s speaker) about(f *dialect.Feature) string { return f.About(s.Client, s.name) }
+
+// leavesOut returns why the client does not have a route, or "".
+func (s speaker) leavesOut(r *xdsresource.Route) string {
+	if len(r.Match.Query) > 0 && dialect.QueryParameters.On(s.Client) == dialect.LeavesOut {
+		return s.about(dialect.QueryParameters)
+	}
+	if f, ok := r.Action.(*xdsresource.Forward); ok {
+		for i := range f.Clusters {
+			if f.Clusters[i].Header != "" {
+				return s.about(dialect.ClusterHeader)
+			}
+		}
+	}
+	return ""
+}
+
+// ofClient returns the conditions of a route that the client knows, and which it does not check.
+func (s speaker) ofClient(m *matching.Route) (known *matching.Route, unchecked string) {
+	if len(m.Query) == 0 || dialect.QueryParameters.On(s.Client) != dialect.Ignores {
+		return m, ""
+	}
+	without := *m
+	without.Query = nil
+	return &without, s.about(dialect.QueryParameters)
+}
+
+// neverMatches returns why a condition that holds never does for the client, or "".
+func (s speaker) neverMatches(h *matching.Header) string {
+	of := dialect.PseudoHeaders
+	switch {
+	case h.Name == ":method":
+		of = dialect.MethodHeader
+	case !strings.HasPrefix(h.Name, ":") && h.Name != "host":
+		return ""
+	}
+	if of.On(s.Client) != dialect.Absent {
+		return ""
+	}
+	return fmt.Sprintf("for %s the header %s is absent", s.name, h.Name)
+}
+
+// filter returns why a filter does nothing, or "".
+func (s speaker) filter(typeName string) string {
+	if dialect.Filters.On(s.Client) == dialect.Obeys || dialect.IsUniversal(typeName) {
+		return ""
+	}
+	return fmt.Sprintf("%s may not have this filter, and does without it then if is_optional is set", s.name)
+}
+
+// rejects returns what of a resource makes the client reject it. raw are its bytes.
+func (s speaker) rejects(value any, raw *anypb.Any) (faults []string) {
+	switch v := value.(type) {
+	case *xdsresource.Listener:
+		if v.RouteConfig != nil {
+			return s.rejects(v.RouteConfig, nil)
+		}
+	case *xdsresource.RouteConfiguration:
+		for _, vh := range v.VirtualHosts {
+			for _, r := range vh.Routes {
+				if why := s.about(dialect.SegmentPrefix); why != "" && r.Match.PathKind == matching.PathSeparatedPrefix {
+					return []string{fmt.Sprintf("%s, of virtual host %q", why, vh.Name)}
+				}
+			}
+		}
+	case *xdsresource.Cluster:
+		if dialect.StaticClusters.On(s.Client) == dialect.Rejects && (v.Kind == xdsresource.ClusterStatic || v.Kind == xdsresource.ClusterStrictDNS) {
+			faults = append(faults, fmt.Sprintf("%s rejects clusters of type %s", s.name, v.Kind))
+		}
+		policy := rawCluster(raw).GetLbPolicy()
+		if other := policy == clusterpb.Cluster_RANDOM || policy == clusterpb.Cluster_MAGLEV; other && dialect.OtherPolicies.On(s.Client) == dialect.Rejects {
+			faults = append(faults, fmt.Sprintf("%s rejects the policy %s", s.name, policy))
+		}
+	}
+	return faults
+}
