@@ -1,6 +1,7 @@
 package etcdtest
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -24,7 +26,7 @@ type cluster struct {
 	t       testing.TB
 	members []*member
 	client  *clientv3.Client
-	cancel  func()
+	scheme  string // of its clients: http or https
 }
 
 // member is a member of a cluster. Clients reach it over a cable.
@@ -40,28 +42,38 @@ var all = []int{0, 1, 2}
 // newCluster starts a cluster, which ends with the test.
 func newCluster(t testing.TB, members int) *cluster {
 	t.Helper()
-	c := &cluster{t: t}
+	return newClusterWith(t, members, nil, transport.TLSInfo{})
+}
+
+// newClusterWith starts a cluster whose clients need TLS.
+func newClusterWith(t testing.TB, members int, client *tls.Config, server transport.TLSInfo) *cluster {
+	t.Helper()
+	c := &cluster{t: t, scheme: "http"}
+	if client != nil {
+		c.scheme = "https"
+	}
 	var peers []string
 	for i := range members {
-		peer, client := "http://"+reserve(t), reserve(t)
+		peer, address := "http://"+reserve(t), reserve(t)
 		config := embed.NewConfig()
 		config.Name, config.Dir = fmt.Sprintf("member-%d", i), t.TempDir()
 		config.ListenPeerUrls, config.AdvertisePeerUrls = urls(peer), urls(peer)
-		config.ListenClientUrls, config.AdvertiseClientUrls = urls("http://"+client), urls("http://"+client)
+		config.ListenClientUrls, config.AdvertiseClientUrls = urls(c.scheme+"://"+address), urls(c.scheme+"://"+address)
+		config.ClientTLSInfo = server
 		config.UnsafeNoFsync = true
 		config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 		// Elections are quick for a test, and late enough for a busy machine.
 		config.TickMs, config.ElectionMs = 100, 1500
 		peers = append(peers, config.Name+"="+peer)
-		c.members = append(c.members, &member{config: config, cable: newCable(t, client)})
+		c.members = append(c.members, &member{config: config, cable: newCable(t, address)})
 	}
 	for _, m := range c.members {
 		m.config.InitialCluster = strings.Join(peers, ",")
 	}
 	c.start(all[:members]...)
-	client, err := clientv3.New(clientv3.Config{Endpoints: c.addresses(), Logger: zap.NewNop()})
+	var err error
+	c.client, err = clientv3.New(clientv3.Config{Endpoints: c.addresses(), TLS: client, Logger: zap.NewNop()})
 	xdstest.NoError(t, err)
-	c.client = client
 	t.Cleanup(func() {
 		c.client.Close()
 		for i := range c.members {
@@ -122,11 +134,11 @@ func (c *cluster) kill(i int) {
 	}
 }
 
-// addresses are those that clients have.
+// addresses are those that clients have. Certificates are those of localhost.
 func (c *cluster) addresses() []string {
 	var list []string
 	for _, m := range c.members {
-		list = append(list, m.cable.address)
+		list = append(list, strings.Replace(m.cable.address, "127.0.0.1", "localhost", 1))
 	}
 	return list
 }
@@ -147,9 +159,17 @@ func (c *cluster) open(prefix string) *store.Store {
 // put writes a key, as etcdctl does, and returns the revision.
 func (c *cluster) put(key, text string) int64 {
 	c.t.Helper()
-	response, err := c.client.Put(testutils.Context(c.t), key, text)
-	xdstest.NoError(c.t, err)
-	return response.Header.Revision
+	ctx := testutils.Context(c.t)
+	for {
+		response, err := c.client.Put(ctx, key, text)
+		if err == nil {
+			return response.Header.Revision
+		}
+		// Its client does not repeat a request that a member may have carried out before it died.
+		if ctx.Err() != nil {
+			c.t.Fatal(err)
+		}
+	}
 }
 
 func (c *cluster) delete(key string) {

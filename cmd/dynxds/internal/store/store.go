@@ -198,8 +198,13 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 
 // fault says what could not be done with the store.
 func (s *Store) fault(do string, err error) error {
-	if errors.Is(err, rpctypes.ErrCompacted) {
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
 		err = ErrCompacted
+	case errors.Is(err, context.DeadlineExceeded):
+		if why := s.reach(); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
 	}
 	return fmt.Errorf("cannot %s the store at %s: %w", do, strings.Join(s.config.Endpoints, ", "), err)
 }

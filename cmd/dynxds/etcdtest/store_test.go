@@ -1,0 +1,179 @@
+package etcdtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// Every page is of one revision, and older revisions can be read until they are compacted.
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	s := c.open(prefix)
+	ctx := testutils.Context(t)
+	const documents = 2100 // three pages
+	for i := 0; i < documents; i += 100 {
+		var ops []clientv3.Op
+		for j := range 100 {
+			ops = append(ops, clientv3.OpPut(key(fmt.Sprintf("%05d.yaml", i+j)), "old"))
+		}
+		_, err := c.client.Txn(ctx).Then(ops...).Commit()
+		xdstest.NoError(t, err)
+	}
+	before, err := s.Load(ctx)
+	xdstest.NoError(t, err)
+	changed := c.put(key("00001.yaml"), "new")
+	c.delete(key("00002.yaml"))
+	c.put(key(".hidden.yaml"), "")
+	c.put("/mesh/docs", "not below docs")
+	c.put("/mesh-too/docs/a.yaml", "of another mesh")
+
+	now, err := s.Load(ctx)
+	xdstest.NoError(t, err)
+	if len(before.Documents) != documents || len(now.Documents) != documents-1 {
+		t.Errorf("got %d documents, then %d; want %d, then one less", len(before.Documents), len(now.Documents), documents)
+	}
+	if d := now.Documents["00001.yaml"]; string(d.Data) != "new" || d.ModRevision != changed || d.CreateRevision >= changed {
+		t.Errorf("got document %+v, want the one of revision %d", d, changed)
+	}
+	xdstest.Equal(t, "unknown keys", []string{key(".hidden.yaml")}, now.Unknown)
+
+	then, err := s.LoadAt(ctx, before.Revision)
+	xdstest.NoError(t, err)
+	same := func(a, b store.Document) bool {
+		return a.ModRevision == b.ModRevision && string(a.Data) == string(b.Data)
+	}
+	if !maps.EqualFunc(before.Documents, then.Documents, same) {
+		t.Error("an old revision has other documents than it had")
+	}
+	if d, ok, err := s.Before(ctx, "00001.yaml", changed); err != nil || !ok || string(d.Data) != "old" {
+		t.Errorf("before its change a document was %q, %t, %v", d.Data, ok, err)
+	}
+	_, err = c.client.Compact(ctx, now.Revision)
+	xdstest.NoError(t, err)
+	if _, err := s.LoadAt(ctx, before.Revision); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("of a compacted revision: got error %v, want ErrCompacted", err)
+	}
+}
+
+// A replica is in the list while it runs; one that crashed leaves it when its lease expires.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	ctx := testutils.Context(t)
+	watch := c.client.Watch(ctx, prefix+"/replicas/", clientv3.WithPrefix())
+	next := func(want string) {
+		t.Helper()
+		select {
+		case r := <-watch:
+			if len(r.Events) != 1 || r.Events[0].Type.String()+" "+string(r.Events[0].Kv.Key) != want {
+				t.Fatalf("got %v, want %s", r.Events, want)
+			}
+		case <-ctx.Done():
+			t.Fatal("no event of the replicas, want " + want)
+		}
+	}
+	s, crashing := c.open(prefix), c.open(prefix)
+	started := time.Now().UTC().Truncate(time.Second)
+	first := store.Replica{ID: "one", Admin: "host:1", Address: "host:2", Started: started}
+	running, stop := announce(t, s, first)
+	next("PUT /mesh/replicas/one")
+	crashed, _ := announce(t, crashing, store.Replica{ID: "two"})
+	next("PUT /mesh/replicas/two")
+	list, err := s.Replicas(ctx)
+	xdstest.NoError(t, err)
+	xdstest.Equal(t, "replicas", []store.Replica{first, {ID: "two"}}, list)
+
+	// It can neither keep its lease nor give it back.
+	crashing.Close()
+	if err := <-crashed; err == nil || !strings.Contains(err.Error(), "two") {
+		t.Errorf("the replica that lost its store: got error %v", err)
+	}
+	next("DELETE /mesh/replicas/two")
+	stop()
+	next("DELETE /mesh/replicas/one")
+	xdstest.NoError(t, <-running)
+}
+
+// TLS, certificates of clients, and users with passwords.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	files := testca.NewFiles(t)
+	files.Issue(ca)
+	c := newClusterWith(t, 1, ca.ClientConfig(true),
+		transport.TLSInfo{CertFile: files.Cert, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: true})
+	ctx := testutils.Context(t)
+	c.put(key("a.yaml"), "old")
+	for _, step := range []func() error{
+		func() error { _, err := c.client.RoleAdd(ctx, "mesh"); return err },
+		func() error {
+			_, err := c.client.RoleGrantPermission(ctx, "mesh", prefix+"/", clientv3.GetPrefixRangeEnd(prefix+"/"), clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := c.client.UserAdd(ctx, "replica", "secret"); return err },
+		func() error { _, err := c.client.UserGrantRole(ctx, "replica", "mesh"); return err },
+		func() error { _, err := c.client.UserAdd(ctx, "root", "root"); return err },
+		func() error { _, err := c.client.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := c.client.AuthEnable(ctx); return err },
+	} {
+		xdstest.NoError(t, step())
+	}
+	password, wrong := filepath.Join(t.TempDir(), "password"), filepath.Join(t.TempDir(), "wrong")
+	xdstest.NoError(t, os.WriteFile(password, []byte("secret\n"), 0o600))
+	xdstest.NoError(t, os.WriteFile(wrong, []byte("guess"), 0o600))
+	for _, test := range []struct {
+		name    string
+		options store.Options
+		wrong   string // what the error says; empty: there is none
+	}{
+		{"all of it", store.Options{URL: "etcds", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, ""},
+		{"TLS by its authorities", store.Options{URL: "etcd", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, ""},
+		{"no certificate", store.Options{URL: "etcds", CA: files.CA, User: "replica", PasswordFile: password}, "certificate required"},
+		{"no authority", store.Options{URL: "etcds", Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: password}, "unknown authority"},
+		{"a wrong password", store.Options{URL: "etcds", CA: files.CA, Cert: files.Cert, Key: files.Key, User: "replica", PasswordFile: wrong}, "invalid user ID or password"},
+		{"no user", store.Options{URL: "etcds", CA: files.CA, Cert: files.Cert, Key: files.Key}, "permission denied"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			o := test.options
+			o.URL += "://" + c.addresses()[0] + prefix
+			s, err := store.Open(o)
+			xdstest.NoError(t, err)
+			t.Cleanup(s.Close)
+			snapshot, err := s.Load(testutils.Context(t))
+			switch {
+			case test.wrong == "" && err != nil:
+				t.Error(err)
+			case test.wrong == "" && len(snapshot.Documents) != 1:
+				t.Errorf("got documents %v, want one", snapshot.Documents)
+			case test.wrong != "" && (err == nil || !strings.Contains(err.Error(), test.wrong)):
+				t.Errorf("got error %v, want one with %q", err, test.wrong)
+			}
+		})
+	}
+}
+
+// announce announces a replica until stop is called, or the test ends.
+func announce(t *testing.T, s *store.Store, r store.Replica) (ended <-chan error, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	result := make(chan error, 1)
+	go func() { result <- s.Announce(ctx, r) }()
+	return result, cancel
+}
