@@ -106,15 +106,11 @@ type client struct {
 	testpb.TestServiceClient
 }
 
-// newClient makes a channel over delta, with these control planes.
-func newClient(t *testing.T, servers ...string) *client {
+// newClient makes a channel over delta.
+func newClient(t *testing.T, controlPlane string) *client {
 	t.Helper()
-	features := []string{"delta", "fail_on_data_errors"}
-	opts := []testutils.BootstrapOption{testutils.ServerFeatures(features...)}
-	for _, s := range servers[1:] {
-		opts = append(opts, testutils.FurtherServer(s, features...))
-	}
-	conn, err := grpc.NewClient("xds:///backend", append(dynxds.DialOptions(dynxds.WithBootstrap(testutils.Bootstrap("client", servers[0], opts...))),
+	bootstrap := testutils.Bootstrap("client", controlPlane, testutils.ServerFeatures("delta", "fail_on_data_errors"))
+	conn, err := grpc.NewClient("xds:///backend", append(dynxds.DialOptions(dynxds.WithBootstrap(bootstrap)),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	xdstest.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
@@ -168,6 +164,9 @@ type recorder struct {
 	address string
 	conn    *grpc.ClientConn
 
+	// streams has an element for each stream that has asked for all of the client's resources.
+	streams chan struct{}
+
 	mu   sync.Mutex
 	sent []string
 }
@@ -178,7 +177,7 @@ func newRecorder(t *testing.T, to string) *recorder {
 	xdstest.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
-	r := &recorder{address: l.Addr().String(), conn: conn}
+	r := &recorder{address: l.Addr().String(), conn: conn, streams: make(chan struct{}, 100)}
 	server := grpc.NewServer()
 	discoverypb.RegisterAggregatedDiscoveryServiceServer(server, r)
 	go func() { _ = server.Serve(l) }()
@@ -195,10 +194,16 @@ func (r *recorder) DeltaAggregatedResources(down grpc.BidiStreamingServer[discov
 		return err
 	}
 	go func() {
+		types := make(map[string]bool)
 		for {
 			request, err := down.Recv()
 			if err != nil || up.Send(request) != nil {
 				return
+			}
+			if before := len(types); before < 4 {
+				if types[request.GetTypeUrl()] = true; len(types) == 4 {
+					r.streams <- struct{}{} // which has room for all of a test
+				}
 			}
 		}
 	}()
@@ -215,6 +220,16 @@ func (r *recorder) DeltaAggregatedResources(down grpc.BidiStreamingServer[discov
 		if err := down.Send(response); err != nil {
 			return err
 		}
+	}
+}
+
+// asked waits for a stream that has asked for all of the client's resources.
+func (r *recorder) asked(t *testing.T) {
+	t.Helper()
+	select {
+	case <-r.streams:
+	case <-testutils.Context(t).Done():
+		t.Fatal("the client does not come to the replica")
 	}
 }
 
