@@ -22,12 +22,9 @@ import (
 // stream is the state of one client's stream that both protocols share: the client, its
 // subscriptions, and which of them are due.
 type stream struct {
-	id       uint64
-	protocol Protocol
-	began    time.Time
-	of       *nodeConstraints
-	limits   limits
-	peer     *peer.Peer
+	origin
+	of     *nodeConstraints
+	limits limits
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
 	onlyType string
 	hooks    hooks
@@ -64,6 +61,14 @@ type stream struct {
 	failure error
 }
 
+// origin is what is known of a stream when it begins.
+type origin struct {
+	id       uint64
+	protocol Protocol
+	began    time.Time
+	peer     *peer.Peer
+}
+
 // hooks are functions of the Options, for one stream; each may be nil.
 type hooks struct {
 	accepted func(typeURL string, changed time.Time)
@@ -92,7 +97,8 @@ type usage struct{ names, bytes int }
 
 func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, l limits, p *peer.Peer) *stream {
 	return &stream{
-		id: id, protocol: protocol, began: time.Now(), store: store, of: of, limits: l, peer: p,
+		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: p},
+		store:  store, of: of, limits: l,
 		wake: make(chan struct{}, 1),
 		subs: map[string]*subscription{}, withdrawals: newWithdrawals(),
 	}

@@ -49,10 +49,13 @@ type group struct {
 	// has.
 	flushing bool
 	version  uint64
-	// away counts the subscriptions whose management servers are unreachable, and awaySince is
-	// when the first became so.
-	away      int
-	awaySince time.Time
+	away     away
+}
+
+// away counts the subscriptions whose management servers are unreachable, since the first became so.
+type away struct {
+	subs  int
+	since time.Time
 }
 
 // ownClient is the client of the management servers for one stream.
@@ -158,10 +161,10 @@ func (g *group) addTo(s *Stats) {
 			s.Cached++
 		}
 	}
-	if g.away > 0 {
+	if g.away.subs > 0 {
 		s.Unreachable++
-		if s.UnreachableSince.IsZero() || g.awaySince.Before(s.UnreachableSince) {
-			s.UnreachableSince = g.awaySince
+		if s.UnreachableSince.IsZero() || g.away.since.Before(s.UnreachableSince) {
+			s.UnreachableSince = g.away.since
 		}
 	}
 }
@@ -170,7 +173,7 @@ func (g *group) addTo(s *Stats) {
 func (g *group) isAway() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.away > 0
+	return g.away.subs > 0
 }
 
 // demand is the store's controlplane.Source.
@@ -462,12 +465,12 @@ func (g *group) noteReach(s *subscription, err *xdsclient.Error) {
 	s.away = away
 	switch {
 	case away:
-		if g.away++; g.away == 1 {
-			g.awaySince = time.Now()
+		if g.away.subs++; g.away.subs == 1 {
+			g.away.since = time.Now()
 			g.relay.log.Warn("the control plane is unreachable: clients get what the relay has", "server", err.Server, "error", err.Err)
 		}
 	default:
-		if g.away--; g.away == 0 {
+		if g.away.subs--; g.away.subs == 0 {
 			g.relay.log.Info("the control plane answers again")
 		}
 	}

@@ -22,14 +22,6 @@ const (
 	GRPCJS
 )
 
-// Kinds of clients, in texts.
-const (
-	// GRPCClients are GRPCGo, OtherGRPC and GRPCJS.
-	GRPCClients = "gRPC clients other than those of dynxds"
-	// IPClients are Envoy, OtherGRPC and GRPCJS.
-	IPClients = "Envoy, and gRPC clients in languages other than Go"
-)
-
 // The user agents of nodes.
 const (
 	UserAgentDynxds = "dynxds"
@@ -85,6 +77,13 @@ type Feature struct {
 
 // On returns what a client does about a feature.
 func (f *Feature) On(c Client) Effect { return f.effects[c] }
+
+// Kinds of clients, for people: those that know only the routes of gRFC A28, and those that do not support host
+// names of endpoints.
+const (
+	GRPCClients = "gRPC clients other than those of dynxds"
+	IPClients   = "Envoy, and gRPC clients in languages other than Go"
+)
 
 // Note returns the kinds of clients that a report concerns, and its text.
 func (f *Feature) Note() (clients, text string) {

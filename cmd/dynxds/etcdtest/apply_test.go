@@ -19,28 +19,28 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/revise"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
-	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// mesh is a store, for one test, with a folder to apply.
-type mesh struct {
+// writer has a store of one test, and a folder to apply.
+type writer struct {
 	*testing.T
 	*store.Store
 	dir string
 }
 
-func newMesh(t *testing.T, etcd *cluster) *mesh {
+func newWriter(t *testing.T, etcd *cluster) *writer {
 	t.Helper()
 	s, err := store.Open(store.Options{URL: etcd.options("/" + url.PathEscape(t.Name())).URL, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	return &mesh{T: t, Store: s, dir: t.TempDir()}
+	return &writer{T: t, Store: s, dir: t.TempDir()}
 }
 
 // folder makes the folder have just these files, by name and text.
-func (m *mesh) folder(files map[string]string) {
+func (m *writer) folder(files map[string]string) {
 	m.Helper()
 	if err := os.RemoveAll(m.dir); err != nil {
 		m.Fatal(err)
@@ -56,7 +56,7 @@ func (m *mesh) folder(files map[string]string) {
 }
 
 // plan plans to apply files.
-func (m *mesh) plan(prune bool, files map[string]string) *revise.Plan {
+func (m *writer) plan(prune bool, files map[string]string) *revise.Plan {
 	m.Helper()
 	m.folder(files)
 	p, err := revise.Apply(m.Context(), m.Store, m.dir, prune, "")
@@ -66,7 +66,7 @@ func (m *mesh) plan(prune bool, files map[string]string) *revise.Plan {
 	return p
 }
 
-func (m *mesh) commit(p *revise.Plan, author string) store.Record {
+func (m *writer) commit(p *revise.Plan, author string) store.Record {
 	m.Helper()
 	r, err := p.Commit(m.Context(), revise.Author{Name: author, Time: time.Now(), Message: "by " + author}, 100)
 	if err != nil {
@@ -75,13 +75,13 @@ func (m *mesh) commit(p *revise.Plan, author string) store.Record {
 	return r
 }
 
-func (m *mesh) apply(files map[string]string) store.Record {
+func (m *writer) apply(files map[string]string) store.Record {
 	m.Helper()
 	return m.commit(m.plan(false, files), "ada@host")
 }
 
 // has fails the test unless the store has these documents.
-func (m *mesh) has(want map[string]string) {
+func (m *writer) has(want map[string]string) {
 	m.Helper()
 	snapshot, err := m.Load(m.Context())
 	if err != nil {
@@ -97,7 +97,7 @@ func (m *mesh) has(want map[string]string) {
 }
 
 // client is what others write with.
-func (m *mesh) client() *clientv3.Client {
+func (m *writer) client() *clientv3.Client {
 	m.Helper()
 	c, err := m.Client()
 	if err != nil {
@@ -106,14 +106,14 @@ func (m *mesh) client() *clientv3.Client {
 	return c
 }
 
-func (m *mesh) put(name, text string) {
+func (m *writer) put(name, text string) {
 	m.Helper()
 	if _, err := m.client().Put(m.Context(), m.Key(name), text); err != nil {
 		m.Fatal(err)
 	}
 }
 
-func (m *mesh) remove(name string) {
+func (m *writer) remove(name string) {
 	m.Helper()
 	if _, err := m.client().Delete(m.Context(), m.Key(name)); err != nil {
 		m.Fatal(err)
@@ -128,7 +128,7 @@ func TestApply(t *testing.T) {
 
 	t.Run("prune", func(t *testing.T) {
 		t.Parallel()
-		m := newMesh(t, etcd)
+		m := newWriter(t, etcd)
 		if r := m.apply(first); r.Number != 1 || len(r.Edits) != 2 {
 			t.Errorf("got record %d with %d documents, want 1 with 2", r.Number, len(r.Edits))
 		}
@@ -155,7 +155,7 @@ func TestApply(t *testing.T) {
 	// written, and nothing is left of it.
 	t.Run("faults", func(t *testing.T) {
 		t.Parallel()
-		m := newMesh(t, etcd)
+		m := newWriter(t, etcd)
 		m.apply(first)
 		for _, test := range []struct{ file, text, want string }{
 			{"c.yaml", "kind: Service\nname: c\nendpoint: []\n", m.dir + `/c.yaml:3: unknown field "endpoint"`},
@@ -163,8 +163,8 @@ func TestApply(t *testing.T) {
 		} {
 			m.folder(map[string]string{test.file: test.text, "b.yaml": b2})
 			_, err := revise.Apply(t.Context(), m.Store, m.dir, false, "")
-			var faults *document.Faults
-			if !errors.As(err, &faults) || !strings.Contains(err.Error(), test.want) {
+			var found *faults.Faults
+			if !errors.As(err, &found) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got error %v, want faults with %q", err, test.want)
 			}
 		}
@@ -181,7 +181,7 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d
 	// Documents that came by other means do not hinder those who correct them.
 	t.Run("faulty documents in the store", func(t *testing.T) {
 		t.Parallel()
-		m := newMesh(t, etcd)
+		m := newWriter(t, etcd)
 		m.apply(first)
 		m.put("b.yaml", "kind: Nonsense\n")
 		m.folder(map[string]string{"c.yaml": service("c", "10.0.0.4:80")})
@@ -199,7 +199,7 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d
 
 	t.Run("an empty mesh", func(t *testing.T) {
 		t.Parallel()
-		m := newMesh(t, etcd)
+		m := newWriter(t, etcd)
 		m.apply(first)
 		m.folder(nil)
 		if _, err := revise.Apply(t.Context(), m.Store, m.dir, true, ""); err == nil || !strings.Contains(err.Error(), "has no .yaml") {
@@ -212,7 +212,7 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d
 
 	t.Run("a history of two", func(t *testing.T) {
 		t.Parallel()
-		m := newMesh(t, etcd)
+		m := newWriter(t, etcd)
 		for i := range 5 {
 			p := m.plan(false, map[string]string{"a.yaml": service("a", fmt.Sprintf("10.0.0.%d:80", i+1))})
 			if _, err := p.Commit(t.Context(), revise.Author{Name: "x"}, 2); err != nil {
@@ -239,7 +239,7 @@ func TestConflicts(t *testing.T) {
 
 	t.Run("a race", func(t *testing.T) {
 		t.Parallel()
-		m := newMesh(t, etcd)
+		m := newWriter(t, etcd)
 		m.apply(start)
 		const writers = 8
 		var plans [writers]*revise.Plan
@@ -279,19 +279,19 @@ func TestConflicts(t *testing.T) {
 
 	for _, test := range []struct {
 		name  string
-		other func(*mesh)
+		other func(*writer)
 		want  string
 	}{
-		{"another document changed by etcdctl", func(m *mesh) { m.put("b.yaml", b+"#") }, "by other means than dynxds: b.yaml"},
-		{"a document created by etcdctl", func(m *mesh) { m.put("c.yaml", "") }, "by other means than dynxds: c.yaml"},
-		{"the same document deleted by etcdctl", func(m *mesh) { m.remove("a.yaml") }, "by other means than dynxds: a.yaml"},
-		{"another one deleted by dynxds", func(m *mesh) {
+		{"another document changed by etcdctl", func(m *writer) { m.put("b.yaml", b+"#") }, "by other means than dynxds: b.yaml"},
+		{"a document created by etcdctl", func(m *writer) { m.put("c.yaml", "") }, "by other means than dynxds: c.yaml"},
+		{"the same document deleted by etcdctl", func(m *writer) { m.remove("a.yaml") }, "by other means than dynxds: a.yaml"},
+		{"another one deleted by dynxds", func(m *writer) {
 			m.commit(m.plan(true, map[string]string{"a.yaml": a}), "eve@host")
 		}, "eve@host wrote revision 2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			m := newMesh(t, etcd)
+			m := newWriter(t, etcd)
 			m.apply(start)
 			p := m.plan(false, edit)
 			test.other(m)
@@ -315,7 +315,7 @@ func TestConflicts(t *testing.T) {
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	etcd := newCluster(t, 1)
-	m := newMesh(t, etcd)
+	m := newWriter(t, etcd)
 	a, b, b2 := service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"), service("b", "10.0.0.3:80")
 	m.apply(map[string]string{"a.yaml": a, "b.yaml": b})
 	m.apply(map[string]string{"b.yaml": b2, "c.yaml": service("c", "10.0.0.4:80")})
@@ -379,7 +379,7 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			m := newMesh(t, etcd)
+			m := newWriter(t, etcd)
 			files := map[string]string{}
 			for i := range test.number {
 				name := fmt.Sprintf("s%03d", i)

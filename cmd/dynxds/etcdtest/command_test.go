@@ -12,19 +12,12 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 )
 
-// command builds the command, and returns a function that runs it.
-func command(t *testing.T, etcd *cluster) func(args ...string) (stdout, stderr string, status int) {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "dynxds")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+// commandFor returns a function that runs the command with a store.
+func commandFor(t *testing.T, etcd *cluster) func(args ...string) (stdout, stderr string, status int) {
 	return func(args ...string) (string, string, int) {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd := exec.CommandContext(t.Context(), command, args...)
 		cmd.Env = append(cmd.Environ(), "DYNXDS_STORE="+etcd.options("/"+t.Name()).URL, "USER=ada")
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		err := cmd.Run()
@@ -39,8 +32,8 @@ func command(t *testing.T, etcd *cluster) func(args ...string) (stdout, stderr s
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	etcd := newCluster(t, 1)
-	m := newMesh(t, etcd)
-	dynxds := command(t, etcd)
+	m := newWriter(t, etcd)
+	dynxds := commandFor(t, etcd)
 	exported := filepath.Join(t.TempDir(), "exported")
 	write := func(files map[string]string) { m.folder(files) }
 	a, b := service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")

@@ -21,8 +21,8 @@ type Answer struct {
 // onlyNACKs is the parameter of the query that leaves out what no client refuses.
 const onlyNACKs = "nacks"
 
-// Handler serves the Answer of a replica about streams, those of controlplane.Server.Clients or relay.Relay.Clients. As
-// these cost work for each client, few requests are served at a time.
+// Handler serves the Answer of a replica about its streams, those of controlplane.Server.Clients or
+// relay.Relay.Clients. As these cost work for each client, few requests are served at a time.
 func Handler(id string, streams func() []controlplane.ClientStatus) http.Handler {
 	busy := make(chan struct{}, 2)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -117,6 +117,17 @@ reason: on holiday
 		{"a variant of a resource", comparedServices, comparedServices + strings.Replace(slow, "%s", "prod", 1), `
 + Cluster db: all clients
 `},
+		{"a resource in the place of a generated one", comparedServices, comparedServices + `
+---
+kind: Resource
+override: true
+resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: frontend, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}}
+`, `
+~ Cluster frontend: all clients
+    - eds_cluster_config.eds_config.resource_api_version: V3
+    - eds_cluster_config.service_name: "frontend"
+    - http2_protocol_options: {}
+`},
 		{"another variant of a resource", comparedServices + strings.Replace(slow, "%s", "prod", 1),
 			comparedServices + strings.Replace(slow, "%s", "prod", 1) + strings.Replace(strings.Replace(slow, "1s", "2s", 1), "%s", "test", 1), `
 + Cluster db: clients with {env=test}
