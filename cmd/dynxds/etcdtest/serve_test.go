@@ -99,6 +99,14 @@ func TestFaultyDocumentIsNamedByEveryReplica(t *testing.T) {
 	m.delete(key("policy.yaml"))
 	m.put(key("other.yaml"), service("other", "another:1"))
 	one.logged("a document is right again", "other.yaml")
+
+	// Everything is lost, as after "etcdctl del" with too short a prefix.
+	m.delete(key("other.yaml"))
+	m.delete(key("backend.yaml"))
+	one.logged("the store is faulty; clients keep the last good state", "no documents any more")
+	newClient(t, one.address).reaches(m.backends[m.at])
+	c.reaches(m.move())
+	one.logged("the store is right again")
 }
 
 // A client over delta that comes to another replica by the name of all of them, or to the same one after
