@@ -112,3 +112,15 @@ spec:
 		t.Errorf("revision 2 is %+v", entry)
 	}
 }
+
+// What is applied is served by replicas that run.
+func TestApplyReachesReplicas(t *testing.T) {
+	t.Parallel()
+	etcd := newCluster(t, 1)
+	running := newReplica(t, etcd)
+	dynxds := commandFor(t, etcd)
+	if stdout, stderr, status := dynxds("apply", "../../../examples/mesh/config", "--store", etcd.options(prefix).URL); status != 0 {
+		t.Fatalf("apply exits with %d: %s%s", status, stdout, stderr)
+	}
+	running.logged("msg=published", "services=2")
+}
