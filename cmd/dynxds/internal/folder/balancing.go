@@ -104,6 +104,9 @@ func (b *balancing) write(cluster *clusterpb.Cluster) {
 	}
 }
 
+// xxHash must be said: gRPC-Go rejects the default.
+const xxHash = ringhashpb.RingHash_XX_HASH
+
 // extensions returns the policy, and after it what clients use that do not have it.
 func (b *balancing) extensions() []proto.Message {
 	var slow *commonpb.SlowStartConfig
@@ -114,9 +117,9 @@ func (b *balancing) extensions() []proto.Message {
 	case leastRequest:
 		return []proto.Message{perLocality(&leastrequestpb.LeastRequest{ChoiceCount: b.choices, SlowStartConfig: slow})}
 	case ringHash:
-		return []proto.Message{&ringhashpb.RingHash{MinimumRingSize: b.ringMin, MaximumRingSize: b.ringMax}}
+		return []proto.Message{&ringhashpb.RingHash{HashFunction: xxHash, MinimumRingSize: b.ringMin, MaximumRingSize: b.ringMax}}
 	case maglev:
-		return []proto.Message{&maglevpb.Maglev{TableSize: b.table}, &ringhashpb.RingHash{}}
+		return []proto.Message{&maglevpb.Maglev{TableSize: b.table}, &ringhashpb.RingHash{HashFunction: xxHash}}
 	case random:
 		return []proto.Message{&randompb.Random{}, perLocality(&roundrobinpb.RoundRobin{})}
 	case weightedRoundRobin:

@@ -29,7 +29,7 @@ func TestReadsSettings(t *testing.T) {
 		{"loadBalancing: {policy: LeastRequest, slowStart: {window: 1s}}", "lb_policy:LEAST_REQUEST least_request_lb_config:{slow_start_config:{slow_start_window:{seconds:1}}}", ""},
 		{
 			"loadBalancing: {policy: Maglev, tableSize: 11, hashOn: [{header: user}]}",
-			policies(maglevPolicy+"{table_size:{value:11}}", ringPolicy+"{}"), `hash_policy:{header:{header_name:"user"}}`,
+			policies(maglevPolicy+"{table_size:{value:11}}", ringPolicy+"{hash_function:XX_HASH}"), `hash_policy:{header:{header_name:"user"}}`,
 		},
 		{"loadBalancing: {policy: Random}", policies(randomPolicy+"{}", inLocality(roundRobinPolicy+"{}")), ""},
 		{"loadBalancing: {policy: WeightedRoundRobin}", policies(inLocality(weightedPolicy+"{}", roundRobinPolicy+"{}")), ""},
@@ -39,7 +39,7 @@ func TestReadsSettings(t *testing.T) {
 		},
 		{
 			"loadBalancing: {policy: RingHash, minRingSize: 5, subsetSize: 3}",
-			policies(subsetPolicy+"{subset_size:{value:3} child_policy:{"+entries(ringPolicy+"{minimum_ring_size:{value:5}}")+"}}", ringPolicy+"{minimum_ring_size:{value:5}}"), "",
+			policies(subsetPolicy+"{subset_size:{value:3} child_policy:{"+entries(ringPolicy+"{hash_function:XX_HASH minimum_ring_size:{value:5}}")+"}}", ringPolicy+"{hash_function:XX_HASH minimum_ring_size:{value:5}}"), "",
 		},
 		{
 			"circuitBreakers: {maxRetries: 2}", "circuit_breakers:{thresholds:{max_retries:{value:2}}}", "",
