@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
 const (
@@ -201,9 +202,8 @@ func readHashPolicy(v document.Value) *routepb.RouteAction_HashPolicy {
 		o.Fault("write {header: NAME} or {channel: true}", "this is not what requests can be hashed by")
 	}
 	if header.Present() {
-		name, _ := header.NonEmptyText("the name of a header")
 		return &routepb.RouteAction_HashPolicy{PolicySpecifier: &routepb.RouteAction_HashPolicy_Header_{
-			Header: &routepb.RouteAction_HashPolicy_Header{HeaderName: strings.ToLower(name)},
+			Header: &routepb.RouteAction_HashPolicy_Header{HeaderName: meshpolicy.ReadHeaderName(header)},
 		}}
 	}
 	return &routepb.RouteAction_HashPolicy{PolicySpecifier: &routepb.RouteAction_HashPolicy_FilterState_{

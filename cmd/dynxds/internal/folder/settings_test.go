@@ -136,6 +136,8 @@ func TestFaultySettings(t *testing.T) {
 		"sessionAffinity: {}":                                                     `sessionAffinity: a session is told by a cookie or by a header`,
 		"sessionAffinity: {cookie: {name: a}, header: b}":                         `sessionAffinity: a session is told by a cookie or by a header`,
 		"sessionAffinity: {cookie: {name: ''}}":                                   `sessionAffinity.cookie.name: expected the name of a cookie`,
+		"sessionAffinity: {header: 'a b'}":                                        `sessionAffinity.header: "a b" cannot be the name of a header`,
+		"loadBalancing: {policy: Maglev, hashOn: [{header: ''}]}":                 `loadBalancing.hashOn[0].header: "" cannot be the name of a header`,
 		"sessionAffinity: {header: a, statuses: [Unhealthy]}":                     `sessionAffinity.statuses[0]: unknown value "Unhealthy"`,
 		"localities: [{zone: a}]":                                                 `localities[0]: the field "weight" is missing`,
 		"localities: [{zone: a, weight: 1}, {zone: a, weight: 2}]":                `localities[1]: the locality has a weight already`,
