@@ -25,6 +25,10 @@ otel: ## Run the test of the example with OpenTelemetry, a module of its own
 interop: ## Run the tests against peers (go-control-plane's server, gRPC-Go's xds)
 	cd interop && $(GO) test -race ./...
 
+.PHONY: etcd
+etcd: ## Run the tests of replicas of the control plane against clusters of etcd
+	cd cmd/dynxds/etcdtest && $(GO) test -race ./...
+
 # How often and how long each benchmark runs. Those with a process of their own
 # (FLEET) take seconds for each operation of a peer.
 BENCHCOUNT ?= 5
@@ -86,6 +90,7 @@ floors: ## Write the table of import rules into docs/architecture.md, and check 
 typesize: ## Check that no type has more than 20 fields or 30 methods
 	cd tools && $(GO) run ./typesize -C ..
 	cd tools && $(GO) run ./typesize -C ../interop
+	cd tools && $(GO) run ./typesize -C ../cmd/dynxds/etcdtest
 
 .PHONY: size
 size: ## Print the lines of Go by package: code, without generated code, and tests

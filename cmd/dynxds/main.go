@@ -1,6 +1,6 @@
 // Command dynxds is a control plane for gRPC clients, with the tools for it.
 //
-//   - "dynxds serve" serves xDS from a folder of services and MeshHTTPRoute policies, "dynxds
+//   - "dynxds serve" serves xDS from a folder of services and MeshHTTPRoute policies, or from etcd, "dynxds
 //     validate" checks such a folder, "dynxds render" shows what a client would get, and why;
 //   - "dynxds bootstrap" writes a client's bootstrap file for a control plane;
 //   - "dynxds status" shows the resources of a running client, "dynxds explain" says where an RPC of

@@ -159,9 +159,17 @@ func (c *cluster) open(prefix string) *store.Store {
 // put writes a key, as etcdctl does, and returns the revision.
 func (c *cluster) put(key, text string) int64 {
 	c.t.Helper()
-	response, err := c.client.Put(testutils.Context(c.t), key, text)
-	xdstest.NoError(c.t, err)
-	return response.Header.Revision
+	ctx := testutils.Context(c.t)
+	for {
+		response, err := c.client.Put(ctx, key, text)
+		if err == nil {
+			return response.Header.Revision
+		}
+		// Its client does not repeat a request that a member may have carried out before it died.
+		if ctx.Err() != nil {
+			c.t.Fatal(err)
+		}
+	}
 }
 
 func (c *cluster) delete(key string) {
@@ -170,18 +178,20 @@ func (c *cluster) delete(key string) {
 	xdstest.NoError(c.t, err)
 }
 
-// cable carries connections to an address, until it is cut or they are stalled.
+// cable carries connections to the first of some addresses that answers, as the address of a Service in
+// Kubernetes does, until it is cut or they are stalled.
 type cable struct {
-	address, to string
-	listener    net.Listener
-	running     sync.WaitGroup
-	mu          sync.Mutex
-	conns       map[net.Conn]bool
-	cut         bool
-	stalled     chan struct{} // nil, or closed when they go on
+	address  string
+	to       []string
+	listener net.Listener
+	running  sync.WaitGroup
+	mu       sync.Mutex
+	conns    map[net.Conn]bool
+	cut      bool
+	stalled  chan struct{} // nil, or closed when they go on
 }
 
-func newCable(t testing.TB, to string) *cable {
+func newCable(t testing.TB, to ...string) *cable {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
@@ -202,20 +212,32 @@ func (c *cable) accept() {
 		if err != nil {
 			return
 		}
-		c.mu.Lock()
-		to := c.to
-		c.mu.Unlock()
-		server, err := net.Dial("tcp", to)
-		if err != nil || !c.add(conn, server) {
+		server := c.dial()
+		if server == nil {
 			conn.Close()
-			if server != nil {
-				server.Close()
-			}
+			continue
+		}
+		if !c.add(conn, server) {
+			conn.Close()
+			server.Close()
 			continue
 		}
 		c.running.Go(func() { c.carry(server, conn) })
 		c.running.Go(func() { c.carry(conn, server) })
 	}
+}
+
+// dial returns nil if no address answers.
+func (c *cable) dial() net.Conn {
+	c.mu.Lock()
+	to := c.to
+	c.mu.Unlock()
+	for _, address := range to {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			return conn
+		}
+	}
+	return nil
 }
 
 func (c *cable) add(conns ...net.Conn) bool {
@@ -266,11 +288,11 @@ func (c *cable) setCut(cut bool) {
 	}
 }
 
-// setTo carries new connections to another address.
-func (c *cable) setTo(address string) {
+// setTo carries new connections to other addresses.
+func (c *cable) setTo(to ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.to = address
+	c.to = to
 }
 
 // setStalled keeps back all bytes, or carries them again.

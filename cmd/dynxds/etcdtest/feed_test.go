@@ -204,7 +204,7 @@ func TestCompaction(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		c.put(key(name+".yaml"), service(name, name+":1"))
 	}
-	direct, err := clientv3.New(clientv3.Config{Endpoints: []string{c.members[0].cable.to}})
+	direct, err := clientv3.New(clientv3.Config{Endpoints: c.members[0].cable.to})
 	xdstest.NoError(t, err)
 	defer direct.Close()
 	f := follow(t, c.open(prefix))
@@ -248,7 +248,7 @@ func TestRestoredStore(t *testing.T) {
 	f := follow(t, c.open(prefix))
 	f.has(map[string]string{"a": "a:10"})
 	c.members[0].cable.setCut(true)
-	c.members[0].cable.setTo(backup.members[0].cable.to)
+	c.members[0].cable.setTo(backup.members[0].cable.to...)
 	c.members[0].cable.setCut(false)
 	f.has(map[string]string{"a": "a:1"})
 	f.logged("the store went back")
@@ -270,7 +270,7 @@ func TestSlowMember(t *testing.T) {
 	f := follow(t, s)
 	f.has(map[string]string{"a": "a:9"})
 	for i, m := range c.members {
-		direct, err := clientv3.New(clientv3.Config{Endpoints: []string{m.cable.to}})
+		direct, err := clientv3.New(clientv3.Config{Endpoints: m.cable.to})
 		xdstest.NoError(t, err)
 		m.cable.setStalled(true)
 		address := fmt.Sprintf("a:%d", i+1)

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,6 +28,10 @@ type shelf struct {
 	names []string
 	// pending are the entries whose newest version is not the last good one.
 	pending map[string]*entry
+	// blamed are those that were held for what others say, in order, since the last change: one of them
+	// may be right now that another one is held. retrying: they are tried one by one.
+	blamed   []*entry
+	retrying bool
 	// content and err are the last result of read, stale if something changed since.
 	content *folder.Content
 	err     error
@@ -94,6 +99,7 @@ func (s *shelf) set(name string, d *store.Document, revision int64) {
 // release lets all documents count again that others were held with: a change may have made them right.
 func (s *shelf) release() {
 	s.stale = true
+	s.blamed, s.retrying = nil, false
 	for _, e := range s.pending {
 		e.held = false
 	}
@@ -170,8 +176,14 @@ func (s *shelf) without(ctx context.Context, err error) bool {
 		}
 		blamed[e] = faults.List[0]
 	}
-	for e, fault := range blamed {
-		s.hold(ctx, e, fault)
+	latestFirst := func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(b.newest.ModRevision, a.newest.ModRevision), strings.Compare(a.name, b.name))
+	}
+	for _, e := range slices.SortedFunc(maps.Keys(blamed), latestFirst) {
+		if !s.retrying && !e.held {
+			s.blamed = append(s.blamed, e)
+		}
+		s.hold(ctx, e, blamed[e])
 	}
 	s.stale = true
 	return true
@@ -209,6 +221,10 @@ func (s *shelf) hold(ctx context.Context, e *entry, fault document.Fault) {
 	if (e.good == nil || faulty == e.good) && (e.searched == 0 || faulty.ModRevision < e.searched) {
 		e.good, e.guessed, e.searched = s.before(ctx, e, faulty.ModRevision), true, faulty.ModRevision
 	}
+}
+
+// say logs that a document is refused, once for each version.
+func (s *shelf) say(e *entry) {
 	if e.said == e.newest.ModRevision {
 		return
 	}
@@ -246,11 +262,16 @@ func (s *shelf) before(ctx context.Context, e *entry, revision int64) *version {
 	return nil
 }
 
-// published makes the versions that count the last good ones.
+// published makes the versions that count the last good ones. Documents that were held together are then
+// tried again one by one, and what remains is logged.
 func (s *shelf) published() {
+	retry := s.retry()
 	for name, e := range s.pending {
 		e.guessed = false
-		if e.held {
+		if e.held || e == retry {
+			if e.held && retry == nil {
+				s.say(e)
+			}
 			continue
 		}
 		if e.said != 0 {
@@ -264,4 +285,19 @@ func (s *shelf) published() {
 			s.names = nil
 		}
 	}
+}
+
+// retry lets the next document that was held together with others count again, if there is one.
+func (s *shelf) retry() *entry {
+	if !s.retrying && len(s.blamed) < 2 {
+		s.blamed = nil
+	}
+	if len(s.blamed) == 0 {
+		s.retrying = false
+		return nil
+	}
+	e := s.blamed[0]
+	s.blamed, s.retrying = s.blamed[1:], true
+	e.held, s.stale = false, true
+	return e
 }

@@ -87,6 +87,9 @@ func (b *bench) load() []string {
 			b.t.Fatal(err)
 		}
 		b.published()
+		if b.stale {
+			continue
+		}
 		var got []string
 		for _, s := range content.Services {
 			text := strings.TrimPrefix(s.Source.File, dir+"/") + " " + s.Name
@@ -166,6 +169,12 @@ func TestLastGood(t *testing.T) {
 			first: []change{{"a.yaml", service("a", 1)}, {"b.yaml", service("b", 1)}},
 			then:  []change{{"a.yaml", service("b", 1)}, {"b.yaml", service("c", 1)}},
 			want:  []string{"a.yaml b a:1", "b.yaml c a:1"},
+		},
+		{
+			name:  "a change of the document that another one contradicts",
+			first: []change{{"b.yaml", service("a", 1)}},
+			then:  []change{{"a.yaml", service("a", 2)}, {"b.yaml", service("a", 3)}},
+			want:  []string{"b.yaml a a:3"}, refused: []string{"a.yaml"},
 		},
 		{
 			name: "the deletion of a document that another one needs",

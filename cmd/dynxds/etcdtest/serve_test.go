@@ -1,0 +1,137 @@
+package etcdtest
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// mesh is a cluster with one service, and backends that it may have.
+type mesh struct {
+	*cluster
+	backends []*testutils.Backend
+	at       int
+}
+
+func newMesh(t *testing.T, members int) *mesh {
+	t.Helper()
+	m := &mesh{cluster: newCluster(t, members)}
+	for i := range 3 {
+		m.backends = append(m.backends, testutils.StartBackend(t, fmt.Sprintf("backend-%d", i)))
+	}
+	m.move()
+	return m
+}
+
+// move moves the service to the next backend, and returns it.
+func (m *mesh) move() *testutils.Backend {
+	m.t.Helper()
+	m.at = (m.at + 1) % len(m.backends)
+	m.put(key("backend.yaml"), service("backend", m.backends[m.at].Addr()))
+	return m.backends[m.at]
+}
+
+// Members of etcd die one by one and then all, and replicas die and are drained: no RPC fails, and every
+// change arrives as soon as there is a quorum and a replica.
+func TestMembersAndReplicasDie(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t, 3)
+	saved := filepath.Join(t.TempDir(), "last-good.json")
+	one, two := newReplica(t, m.cluster, "--last-good", saved), newReplica(t, m.cluster)
+	c := newClient(t, newCable(t, one.address, two.address).address)
+	c.reaches(m.backends[m.at])
+	stop := c.load()
+	defer stop()
+
+	for i := range m.members {
+		m.kill(i)
+		c.reaches(m.move())
+		m.start(i)
+	}
+	for i := range m.members {
+		m.kill(i)
+	}
+	one.logged("the store does not answer; clients are served what was read last", "since=")
+	newClient(t, two.address).reaches(m.backends[m.at])
+	one.drain()
+	one.start()
+	one.logged("starting from the last-good file")
+	newClient(t, one.address).reaches(m.backends[m.at])
+	m.start(all...)
+	one.logged("the store answers again")
+	c.reaches(m.move())
+
+	for range 2 {
+		one.kill()
+		c.reaches(m.move())
+		one.start()
+		two.drain()
+		c.reaches(m.move())
+		two.start()
+	}
+	for _, r := range []*replica{one, two} {
+		if n := r.log.Count("a client rejects a response"); n > 0 {
+			t.Errorf("a replica got %d NACKs", n)
+		}
+	}
+}
+
+// A faulty document that is written past "dynxds apply" is named by every replica, and has no effect on
+// clients or on other documents.
+func TestFaultyDocumentIsNamedByEveryReplica(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t, 1)
+	one, two := newReplica(t, m.cluster), newReplica(t, m.cluster)
+	c := newClient(t, one.address)
+	c.reaches(m.backends[m.at])
+	stop := c.load()
+	defer stop()
+	m.put(key("policy.yaml"), "kind: MeshHTTPRoute\nmetadata: {name: p}\nspec: {to: [{targetRef: {kind: Nothing}}]}\n")
+	m.put(key("other.yaml"), service("backend", "another:1"))
+	for _, r := range []*replica{one, two} {
+		r.logged("a document is faulty", "policy.yaml", "Nothing")
+		r.logged("a document is faulty", "document=other.yaml", "there are two of service backend")
+	}
+	c.reaches(m.move())
+	m.delete(key("policy.yaml"))
+	m.put(key("other.yaml"), service("other", "another:1"))
+	one.logged("a document is right again", "other.yaml")
+
+	// Everything is lost, as after "etcdctl del" with too short a prefix.
+	m.delete(key("other.yaml"))
+	m.delete(key("backend.yaml"))
+	one.logged("the store is faulty; clients keep the last good state", "no documents any more")
+	newClient(t, one.address).reaches(m.backends[m.at])
+	c.reaches(m.move())
+	one.logged("the store is right again")
+}
+
+// A client over delta that comes to another replica by the name of all of them, or to the same one after
+// its restart, is resent nothing.
+func TestNothingIsResent(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t, 1)
+	one, two := newReplica(t, m.cluster), newReplica(t, m.cluster)
+	first, second := newRecorder(t, one.address), newRecorder(t, two.address)
+	name := newCable(t, first.address)
+	c := newClient(t, name.address)
+	c.reaches(m.backends[m.at])
+	if len(first.take()) != 4 {
+		t.Fatal("want a Listener, a RouteConfiguration, a Cluster and its endpoints from the first replica")
+	}
+	endpoints := []string{"ClusterLoadAssignment backend"}
+	name.setTo(second.address)
+	name.setCut(true)
+	name.setCut(false)
+	second.asked(t)
+	c.reaches(m.move())
+	xdstest.Equal(t, "sent by the second replica", endpoints, second.take())
+	two.kill()
+	two.start()
+	second.asked(t)
+	c.reaches(m.move())
+	xdstest.Equal(t, "sent by the second replica after its restart", endpoints, second.take())
+}
