@@ -130,7 +130,7 @@ func (r *routeReader) readSession(v document.Value, unique string) *Session {
 	if o.Field("type").OneOf("Cookie", "Header") == "Header" {
 		header := o.Field("header")
 		if field := header.Object("name").Field("name"); header.Present() && field.Present() {
-			s.Header = readHeaderName(field)
+			s.Header = ReadHeaderName(field)
 		} else if s.Header = strings.ToLower(name); name == "" {
 			o.Fault("add header: {name: …}", "the header with the session has no name")
 		}

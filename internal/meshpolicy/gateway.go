@@ -196,7 +196,7 @@ func (r *routeReader) match(v document.Value) Match {
 		o = v.Object("path", "headers", "queryParams", "method")
 		m.Path, m.Methods = readHTTPPath(o.Field("path")), readMethods(o)
 	}
-	m.Headers = readConditions(o.Field("headers"), readHeaderName)
+	m.Headers = readConditions(o.Field("headers"), ReadHeaderName)
 	m.Query = readConditions(o.Field("queryParams"), readParameterName)
 	return m
 }

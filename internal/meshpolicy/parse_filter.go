@@ -105,8 +105,8 @@ func checkFilterType(o document.Object, found FilterType, configured bool) bool 
 	return configured
 }
 
-// readHeaderName reads the name of a header, and returns it in lower case.
-func readHeaderName(v document.Value) string {
+// ReadHeaderName reads the name of a header, and returns it in lower case.
+func ReadHeaderName(v document.Value) string {
 	if !v.IsText() {
 		return v.Text()
 	}
@@ -156,7 +156,7 @@ func (e *headerEdits) headers(v document.Value) []Header {
 }
 
 func (e *headerEdits) name(v document.Value) string {
-	name := readHeaderName(v)
+	name := ReadHeaderName(v)
 	switch {
 	case name == "":
 	case name[0] == ':' || name == "host":

@@ -27,7 +27,7 @@ func readMatch(v document.Value) Match {
 		m.Path = readPathMatch(path)
 	}
 	for _, item := range o.Field("headers").Items() {
-		m.Headers = append(m.Headers, readValueMatch(item, readHeaderName, Exact, Prefix, RegularExpression, Present, Absent))
+		m.Headers = append(m.Headers, readValueMatch(item, ReadHeaderName, Exact, Prefix, RegularExpression, Present, Absent))
 	}
 	for _, item := range o.Field("queryParams").Items() {
 		m.Query = append(m.Query, readValueMatch(item, readParameterName, Exact, RegularExpression))

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
 const (
@@ -104,6 +105,9 @@ func (b *balancing) write(cluster *clusterpb.Cluster) {
 	}
 }
 
+// xxHash must be said: gRPC-Go rejects the default.
+const xxHash = ringhashpb.RingHash_XX_HASH
+
 // extensions returns the policy, and after it what clients use that do not have it.
 func (b *balancing) extensions() []proto.Message {
 	var slow *commonpb.SlowStartConfig
@@ -114,9 +118,9 @@ func (b *balancing) extensions() []proto.Message {
 	case leastRequest:
 		return []proto.Message{perLocality(&leastrequestpb.LeastRequest{ChoiceCount: b.choices, SlowStartConfig: slow})}
 	case ringHash:
-		return []proto.Message{&ringhashpb.RingHash{MinimumRingSize: b.ringMin, MaximumRingSize: b.ringMax}}
+		return []proto.Message{&ringhashpb.RingHash{HashFunction: xxHash, MinimumRingSize: b.ringMin, MaximumRingSize: b.ringMax}}
 	case maglev:
-		return []proto.Message{&maglevpb.Maglev{TableSize: b.table}, &ringhashpb.RingHash{}}
+		return []proto.Message{&maglevpb.Maglev{TableSize: b.table}, &ringhashpb.RingHash{HashFunction: xxHash}}
 	case random:
 		return []proto.Message{&randompb.Random{}, perLocality(&roundrobinpb.RoundRobin{})}
 	case weightedRoundRobin:
@@ -198,9 +202,8 @@ func readHashPolicy(v document.Value) *routepb.RouteAction_HashPolicy {
 		o.Fault("write {header: NAME} or {channel: true}", "this is not what requests can be hashed by")
 	}
 	if header.Present() {
-		name, _ := header.NonEmptyText("the name of a header")
 		return &routepb.RouteAction_HashPolicy{PolicySpecifier: &routepb.RouteAction_HashPolicy_Header_{
-			Header: &routepb.RouteAction_HashPolicy_Header{HeaderName: strings.ToLower(name)},
+			Header: &routepb.RouteAction_HashPolicy_Header{HeaderName: meshpolicy.ReadHeaderName(header)},
 		}}
 	}
 	return &routepb.RouteAction_HashPolicy{PolicySpecifier: &routepb.RouteAction_HashPolicy_FilterState_{

@@ -16,6 +16,9 @@ func FuzzRead(f *testing.F) {
 		"apiVersion: gateway.networking.k8s.io/v1\nkind: GRPCRoute\nmetadata: {name: a}\nspec: {parentRefs: [{kind: Service, name: b}], rules: [{matches: [{method: {service: c}}], backendRefs: [{name: d, weight: 1}]}]}",
 		"apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\nspec: {parentRefs: [{kind: Service, name: b}], rules: [{filters: [{type: RequestMirror, requestMirror: {fraction: {numerator: 1, denominator: 3}, backendRef: {name: c}}}]}]}",
 		"kind: List\nitems: [{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: a, labels: {kubernetes.io/service-name: b}}, addressType: IPv4, endpoints: [{addresses: [10.0.0.1], conditions: {ready: null}}], ports: [{name: grpc, port: 1}]}]",
+		"kind: Service\nname: a\nloadBalancing: {policy: Maglev, tableSize: 11, subsetSize: 2}\nlocalities: [{zone: a, weight: 2}]\nsessionAffinity: {cookie: {name: \"b\", path: /, ttl: 1s}}\nhealthCheck: {service: c}\nloadReporting: true\nretry: {on: [reset], perTryTimeout: 1s}",
+		"kind: Service\nname: a\nloadBalancing: {policy: LeastRequest, slowStart: {window: 1s, aggression: 2}}\nsessionAffinity: {header: b, statuses: [Draining]}\ncircuitBreakers: {retryBudget: {percent: 3}}",
+		"apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\nspec: {parentRefs: [{kind: Service, name: b}], rules: [{timeouts: {request: 1s}, retry: {codes: [500], attempts: 2}, sessionPersistence: {type: Cookie}}]}",
 	} {
 		f.Add([]byte(text))
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -44,8 +45,7 @@ func readSessionAffinity(v document.Value, s *meshroute.Service, cluster *cluste
 		name, _ := c.Require("name").NonEmptyText("the name of a cookie")
 		state = &cookiepb.CookieBasedSessionState{Cookie: &httppb.Cookie{Name: name, Path: c.Field("path").Text(), Ttl: readDuration(c.Field("ttl"))}}
 	default:
-		name, _ := header.NonEmptyText("the name of a header")
-		state = &headerpb.HeaderBasedSessionState{Name: name}
+		state = &headerpb.HeaderBasedSessionState{Name: meshpolicy.ReadHeaderName(header)}
 	}
 	if len(s.Filters) == 0 {
 		s.FiltersSource = source(v)

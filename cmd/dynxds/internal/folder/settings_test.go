@@ -29,7 +29,7 @@ func TestReadsSettings(t *testing.T) {
 		{"loadBalancing: {policy: LeastRequest, slowStart: {window: 1s}}", "lb_policy:LEAST_REQUEST least_request_lb_config:{slow_start_config:{slow_start_window:{seconds:1}}}", ""},
 		{
 			"loadBalancing: {policy: Maglev, tableSize: 11, hashOn: [{header: user}]}",
-			policies(maglevPolicy+"{table_size:{value:11}}", ringPolicy+"{}"), `hash_policy:{header:{header_name:"user"}}`,
+			policies(maglevPolicy+"{table_size:{value:11}}", ringPolicy+"{hash_function:XX_HASH}"), `hash_policy:{header:{header_name:"user"}}`,
 		},
 		{"loadBalancing: {policy: Random}", policies(randomPolicy+"{}", inLocality(roundRobinPolicy+"{}")), ""},
 		{"loadBalancing: {policy: WeightedRoundRobin}", policies(inLocality(weightedPolicy+"{}", roundRobinPolicy+"{}")), ""},
@@ -39,7 +39,7 @@ func TestReadsSettings(t *testing.T) {
 		},
 		{
 			"loadBalancing: {policy: RingHash, minRingSize: 5, subsetSize: 3}",
-			policies(subsetPolicy+"{subset_size:{value:3} child_policy:{"+entries(ringPolicy+"{minimum_ring_size:{value:5}}")+"}}", ringPolicy+"{minimum_ring_size:{value:5}}"), "",
+			policies(subsetPolicy+"{subset_size:{value:3} child_policy:{"+entries(ringPolicy+"{hash_function:XX_HASH minimum_ring_size:{value:5}}")+"}}", ringPolicy+"{hash_function:XX_HASH minimum_ring_size:{value:5}}"), "",
 		},
 		{
 			"circuitBreakers: {maxRetries: 2}", "circuit_breakers:{thresholds:{max_retries:{value:2}}}", "",
@@ -136,6 +136,8 @@ func TestFaultySettings(t *testing.T) {
 		"sessionAffinity: {}":                                                     `sessionAffinity: a session is told by a cookie or by a header`,
 		"sessionAffinity: {cookie: {name: a}, header: b}":                         `sessionAffinity: a session is told by a cookie or by a header`,
 		"sessionAffinity: {cookie: {name: ''}}":                                   `sessionAffinity.cookie.name: expected the name of a cookie`,
+		"sessionAffinity: {header: 'a b'}":                                        `sessionAffinity.header: "a b" cannot be the name of a header`,
+		"loadBalancing: {policy: Maglev, hashOn: [{header: ''}]}":                 `loadBalancing.hashOn[0].header: "" cannot be the name of a header`,
 		"sessionAffinity: {header: a, statuses: [Unhealthy]}":                     `sessionAffinity.statuses[0]: unknown value "Unhealthy"`,
 		"localities: [{zone: a}]":                                                 `localities[0]: the field "weight" is missing`,
 		"localities: [{zone: a, weight: 1}, {zone: a, weight: 2}]":                `localities[1]: the locality has a weight already`,
