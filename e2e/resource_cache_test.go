@@ -183,3 +183,34 @@ func TestClusterFromDiskThatAsksForTLS(t *testing.T) {
 		t.Errorf("%d RPCs reached the backend in plaintext", n-count)
 	}
 }
+
+// A client whose constraints come by DPDS, which must not be cached (xRFC TP2), starts with the variants that it
+// used last, not with others of before.
+func TestVariantsByDPDSFromDisk(t *testing.T) {
+	t.Parallel()
+	directly(t, "several management servers, and the relay is one")
+	a := newApart(t)
+	direct, proxy := a.serve()
+	c := &cacheTest{a.cache, t.TempDir(), service}
+	cached := func() *grpc.ClientConn {
+		return a.dial(testutils.TopLevel("resource_cache", map[string]any{"directory": c.dir}))
+	}
+	for i, backend := range []*testutils.Backend{proxy, direct} {
+		a.useProxy([]string{"true", "false"}[i])
+		cc := cached()
+		untilReached(t, cc, backend)
+		cc.Close()
+		c.awaitFile(func(content []byte) bool {
+			return bytes.Contains(content, []byte(backend.ID())) && bytes.Contains(content, []byte(typeurl.Endpoints))
+		})
+	}
+	c.awaitFile(func(content []byte) bool {
+		if bytes.Contains(content, []byte("DynamicParameterConstraintsMap")) {
+			t.Error("the file has the resource of DPDS")
+		}
+		return true
+	})
+	a.cache.Stop()
+	a.origin.Stop()
+	mustReach(t, cached(), unary, direct)
+}

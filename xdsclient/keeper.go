@@ -147,7 +147,7 @@ func (k *keeper) refused(r *resource, e *lastError) {
 	if k == nil || !e.refusal() || !r.inUse() {
 		return
 	}
-	k.news[r.storedKey()] = kept{server: e.fault.Server, at: e.fault.Time(), refused: true}
+	k.news[storedKey(r)] = kept{server: e.fault.Server, at: e.fault.Time(), refused: true}
 	k.schedule(time.Time{})
 }
 
@@ -197,11 +197,11 @@ func (k *keeper) add(r *resource, now time.Time) {
 	if ch := r.level.channel; ch != nil && ch.link.Connected() && r.state == StateACKed {
 		n.at = now
 	}
-	k.news[r.storedKey()] = n
+	k.news[storedKey(r)] = n
 }
 
-// storedKey is the key of the entry in the file.
-func (r *resource) storedKey() diskcache.Key {
+// storedKey is the key of an entry in the file.
+func storedKey(r *resource) diskcache.Key {
 	if c := r.collection; c != nil {
 		return diskcache.Key{TypeURL: r.key.typ.TypeURL, Name: c.entry.key.name, Constraints: c.entry.key.variant, Member: r.key.name, Parameters: r.key.variant}
 	}
