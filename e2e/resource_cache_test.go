@@ -30,7 +30,18 @@ type cacheTest struct {
 
 func newCacheTest(t *testing.T) *cacheTest {
 	directly(t, "a relay that is there is an answer")
-	return &cacheTest{newMesh(t), t.TempDir(), strings.ToLower(path.Base(t.Name())+"."+path.Base(path.Dir(t.Name()))) + ".example.com"}
+	return &cacheTest{newMesh(t), cacheDir(t), strings.ToLower(path.Base(t.Name())+"."+path.Base(path.Dir(t.Name()))) + ".example.com"}
+}
+
+// cacheDir makes a directory. At the end of the test a client that was closed may still write in it.
+func cacheDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "resources")
+	xdstest.NoError(t, err)
+	t.Cleanup(func() {
+		for os.RemoveAll(dir) != nil {
+		}
+	})
+	return dir
 }
 
 func (c *cacheTest) dial(opts ...grpc.DialOption) *grpc.ClientConn {
@@ -191,7 +202,7 @@ func TestVariantsByDPDSFromDisk(t *testing.T) {
 	directly(t, "several management servers, and the relay is one")
 	a := newApart(t)
 	direct, proxy := a.serve()
-	c := &cacheTest{a.cache, t.TempDir(), service}
+	c := &cacheTest{a.cache, cacheDir(t), service}
 	cached := func() *grpc.ClientConn {
 		return a.dial(testutils.TopLevel("resource_cache", map[string]any{"directory": c.dir}))
 	}

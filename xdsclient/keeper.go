@@ -238,7 +238,14 @@ func (k *keeper) write() bool {
 		records = append(records, n.record(key))
 	}
 	began := time.Now()
-	left, err := k.file.Merge(records, began)
+	var left int
+	var err error
+	if c.ctx.Err() == nil { // who closes a client may remove the directory
+		err = k.file.MakeDir()
+	}
+	if err == nil {
+		left, err = k.file.Merge(records, began)
+	}
 	c.mu.Lock()
 	defer c.unlock()
 	pause := max(writePause, 100*time.Since(began))

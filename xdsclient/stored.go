@@ -49,10 +49,14 @@ func newStoredResources() storedResources {
 
 // load reads the file.
 func (k *keeper) load() {
+	dirErr := k.file.MakeDir()
 	contents, err := k.file.Load(time.Now())
 	c := k.client
 	c.mu.Lock()
 	defer c.unlock()
+	if dirErr != nil {
+		k.complain("its directory cannot be made: %v", dirErr)
+	}
 	switch {
 	case err != nil:
 		c.warningf("xDS %v; it is ignored", err)
