@@ -30,7 +30,18 @@ type cacheTest struct {
 
 func newCacheTest(t *testing.T) *cacheTest {
 	directly(t, "a relay that is there is an answer")
-	return &cacheTest{newMesh(t), t.TempDir(), strings.ToLower(path.Base(t.Name())+"."+path.Base(path.Dir(t.Name()))) + ".example.com"}
+	return &cacheTest{newMesh(t), cacheDir(t), strings.ToLower(path.Base(t.Name())+"."+path.Base(path.Dir(t.Name()))) + ".example.com"}
+}
+
+// cacheDir makes a directory. At the end of the test a client that was closed may still write in it.
+func cacheDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "resources")
+	xdstest.NoError(t, err)
+	t.Cleanup(func() {
+		for os.RemoveAll(dir) != nil {
+		}
+	})
+	return dir
 }
 
 func (c *cacheTest) dial(opts ...grpc.DialOption) *grpc.ClientConn {
@@ -182,4 +193,35 @@ func TestClusterFromDiskThatAsksForTLS(t *testing.T) {
 	if n := backend.Count(); n != count {
 		t.Errorf("%d RPCs reached the backend in plaintext", n-count)
 	}
+}
+
+// A client whose constraints come by DPDS, which must not be cached (xRFC TP2), starts with the variants that it
+// used last, not with others of before.
+func TestVariantsByDPDSFromDisk(t *testing.T) {
+	t.Parallel()
+	directly(t, "several management servers, and the relay is one")
+	a := newApart(t)
+	direct, proxy := a.serve()
+	c := &cacheTest{a.cache, cacheDir(t), service}
+	cached := func() *grpc.ClientConn {
+		return a.dial(testutils.TopLevel("resource_cache", map[string]any{"directory": c.dir}))
+	}
+	for i, backend := range []*testutils.Backend{proxy, direct} {
+		a.useProxy([]string{"true", "false"}[i])
+		cc := cached()
+		untilReached(t, cc, backend)
+		cc.Close()
+		c.awaitFile(func(content []byte) bool {
+			return bytes.Contains(content, []byte(backend.ID())) && bytes.Contains(content, []byte(typeurl.Endpoints))
+		})
+	}
+	c.awaitFile(func(content []byte) bool {
+		if bytes.Contains(content, []byte("DynamicParameterConstraintsMap")) {
+			t.Error("the file has the resource of DPDS")
+		}
+		return true
+	})
+	a.cache.Stop()
+	a.origin.Stop()
+	mustReach(t, cached(), unary, direct)
 }

@@ -39,7 +39,7 @@ func newApart(t *testing.T) apart {
 }
 
 // dial opens a channel to the service of the authority.
-func (a apart) dial() *grpc.ClientConn {
+func (a apart) dial(opts ...testutils.BootstrapOption) *grpc.ClientConn {
 	a.cache.t.Helper()
 	authority := func(m *mesh, fields map[string]any) map[string]any {
 		fields["xds_servers"] = []map[string]any{{
@@ -47,9 +47,9 @@ func (a apart) dial() *grpc.ClientConn {
 		}}
 		return fields
 	}
-	return dialWith(a.cache.t, tp2Target, a.cache.bootstrap(
+	return dialWith(a.cache.t, tp2Target, a.cache.bootstrap(append(opts,
 		testutils.Authority(tp2, "", authority(a.cache, map[string]any{"dynamic_parameter_constraints_resource": dpdsElsewhere})),
-		testutils.Authority(dpdsAuthority, "", authority(a.origin, map[string]any{}))))
+		testutils.Authority(dpdsAuthority, "", authority(a.origin, map[string]any{})))...))
 }
 
 // serve puts routes to direct and to proxy into the cache. A client without constraints

@@ -147,7 +147,7 @@ func (k *keeper) refused(r *resource, e *lastError) {
 	if k == nil || !e.refusal() || !r.inUse() {
 		return
 	}
-	k.news[r.storedKey()] = kept{server: e.fault.Server, at: e.fault.Time(), refused: true}
+	k.news[storedKey(r)] = kept{server: e.fault.Server, at: e.fault.Time(), refused: true}
 	k.schedule(time.Time{})
 }
 
@@ -197,11 +197,11 @@ func (k *keeper) add(r *resource, now time.Time) {
 	if ch := r.level.channel; ch != nil && ch.link.Connected() && r.state == StateACKed {
 		n.at = now
 	}
-	k.news[r.storedKey()] = n
+	k.news[storedKey(r)] = n
 }
 
-// storedKey is the key of the entry in the file.
-func (r *resource) storedKey() diskcache.Key {
+// storedKey is the key of an entry in the file.
+func storedKey(r *resource) diskcache.Key {
 	if c := r.collection; c != nil {
 		return diskcache.Key{TypeURL: r.key.typ.TypeURL, Name: c.entry.key.name, Constraints: c.entry.key.variant, Member: r.key.name, Parameters: r.key.variant}
 	}
@@ -238,7 +238,14 @@ func (k *keeper) write() bool {
 		records = append(records, n.record(key))
 	}
 	began := time.Now()
-	left, err := k.file.Merge(records, began)
+	var left int
+	var err error
+	if c.ctx.Err() == nil { // who closes a client may remove the directory
+		err = k.file.MakeDir()
+	}
+	if err == nil {
+		left, err = k.file.Merge(records, began)
+	}
 	c.mu.Lock()
 	defer c.unlock()
 	pause := max(writePause, 100*time.Since(began))

@@ -50,6 +50,13 @@ func (s *script) cachingClient(dir string, opts ...testutils.BootstrapOption) *X
 	return s.client(append(opts, cacheIn(dir), testutils.ServerFeatures("delta"))...)
 }
 
+// becomes waits for a cluster with the text. That an error has ended may be told before.
+func (e *ear) becomes(text string) {
+	e.t.Helper()
+	for e.value().(*clusterv3.Cluster).GetAltStatName() != text {
+	}
+}
+
 // recordNames lists what a directory's file has, with a minus before what is refused.
 func recordNames(t *testing.T, c *XDSClient) (names string) {
 	t.Helper()
@@ -117,9 +124,7 @@ func TestStartFromDisk(t *testing.T) {
 					b.ambient(KindUnreachable)
 				}
 				s.send(types.clusters, "n1", has("a", "2", cluster("a", "new")))
-				// The end of the error may be told before the new version.
-				for a.value().(*clusterv3.Cluster).GetAltStatName() != "new" {
-				}
+				a.becomes("new")
 				if strings.HasPrefix(name, "refuses") {
 					b.cluster("same")
 				}
@@ -131,6 +136,39 @@ func TestStartFromDisk(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Another server comes before the disk (gRFC A71), and the preferred one comes back as it does without.
+func TestFallbackComesBeforeTheDisk(t *testing.T) {
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
+		dir := t.TempDir()
+		start := func() (*XDSClient, *ear) {
+			c := f.client(cacheIn(dir))
+			a, _ := listen(t, c, types.clusters, "a")
+			return c, a
+		}
+		answer := func(s *scriptStream, a *ear, text string) {
+			s.send(types.clusters, text, "n-"+text, cluster("a", text))
+			a.becomes(text)
+			s.request()
+		}
+		c, a := start()
+		answer(f[0].asked(), a, "high")
+		c.Close()
+		f[0].setRefuse(errRefused)
+		c, a = start()
+		f[0].open()
+		low := f[1].asked()
+		a.silent()
+		answer(low, a, "low")
+		c.Close()
+		f[1].setRefuse(errRefused)
+		_, a = start()
+		a.cluster("low")
+		a.ambient(KindUnreachable)
+		f[0].setRefuse(nil)
+		answer(f[0].asked(), a, "high again")
+	})
 }
 
 // Nothing is used from disk once a server has answered, whatever it said, also for what is watched
@@ -370,12 +408,27 @@ func TestVariantsAndCollectionsOnDisk(t *testing.T) {
 		one.cluster("2")
 		best.cluster("3")
 		none.fault(KindUnreachable)
-		all.heard("member x = member", "collection", "ambient: unreachable")
+		all.told("ambient: unreachable, collection, member x = member")
 		d.k.channel.Opened()
 		d.listens()
 		d.says(variantOf(collectionDir+"y", "", "new"))
-		all.heard("member x: does not exist", "member y = new", "collection")
+		all.told("collection, member x: does not exist, member y = new")
 	})
+}
+
+// told checks what the watcher heard, in the order of the alphabet. The beginning and the end of an error
+// may be told once or twice.
+func (e *collectionEar) told(want string) {
+	e.t.Helper()
+	synctest.Wait()
+	var got []string
+	for len(e.calls) > 0 {
+		got = append(got, <-e.calls)
+	}
+	slices.Sort(got)
+	if all := strings.Join(slices.Compact(got), ", "); all != want {
+		e.t.Errorf("the watcher heard %q, want %q", all, want)
+	}
 }
 
 func noError(t *testing.T, err error) {

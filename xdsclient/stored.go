@@ -49,10 +49,14 @@ func newStoredResources() storedResources {
 
 // load reads the file.
 func (k *keeper) load() {
+	dirErr := k.file.MakeDir()
 	contents, err := k.file.Load(time.Now())
 	c := k.client
 	c.mu.Lock()
 	defer c.unlock()
+	if dirErr != nil {
+		k.complain("its directory cannot be made: %v", dirErr)
+	}
 	switch {
 	case err != nil:
 		c.warningf("xDS %v; it is ignored", err)
@@ -160,28 +164,30 @@ func (k *keeper) restore(r *resource) bool {
 }
 
 // find returns the records of an entry: one for a resource; for a collection that as a whole and its
-// members. Without a record for the constraints of the entry it is that of the variant which
-// these choose.
+// members. Without a record for the constraints of the entry it is that of the variant which these
+// choose among the latest: others that match may be of constraints that were in use before.
 func (k *keeper) find(r *resource) (found []*diskcache.Record) {
 	var parameters []dynparam.Parameters
-	var others []*diskcache.Record
+	var latest []*diskcache.Record
 	for _, rec := range k.stored[r.level.authority.key][storedName{r.key.typ.TypeURL, r.key.name}] {
 		if rec.Constraints == r.key.variant {
 			found = append(found, rec)
 			continue
 		}
 		res := wire.ParseWrapper(rec.Resource, rec.TypeURL)
-		if p, err := dynwire.UnmarshalParameters(res.Parameters); err == nil && res.Err == nil && rec.Member == "" {
-			parameters, others = append(parameters, p), append(others, rec)
+		p, err := dynwire.UnmarshalParameters(res.Parameters)
+		if err != nil || res.Err != nil || rec.Member != "" || !r.constraints.Match(p) || len(latest) > 0 && rec.Time.Before(latest[0].Time) {
+			continue
 		}
+		if len(latest) > 0 && rec.Time.After(latest[0].Time) {
+			parameters, latest = nil, nil
+		}
+		parameters, latest = append(parameters, p), append(latest, rec)
 	}
-	if len(found) > 0 || r.glob != nil {
+	if len(found) > 0 || r.glob != nil || len(latest) == 0 {
 		return found
 	}
-	if choice := r.constraints.Choose(parameters); choice.Index >= 0 {
-		found = append(found, others[choice.Index])
-	}
-	return found
+	return latest[r.constraints.Choose(parameters).Index:][:1]
 }
 
 // restored is what was made of a record.
@@ -276,6 +282,8 @@ func (k *keeper) apply(r *resource, all []restored, decoders []resourceDecoder) 
 		switch rec := x.record; {
 		case x.item.Err != nil:
 			k.client.warningf("xDS %s %q in %s is ignored: %v", r.key.typ.Name, r.key.name, k.file.Path(), x.item.Err)
+			of, name := k.stored[r.level.authority.key], storedName{rec.TypeURL, rec.Name}
+			of[name] = slices.DeleteFunc(of[name], func(other *diskcache.Record) bool { return other == rec })
 		case rec.Member != "":
 			key := resourceKey{r.key.typ, rec.Member, x.item.parameters.Key()}
 			m := r.glob.newEntry(key, x.item.parameters)

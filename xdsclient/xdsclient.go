@@ -25,12 +25,8 @@ type XDSClient struct {
 	options    options
 	seed       maphash.Seed
 	dispatcher *dispatcher
-	// ctx ends when the client is closed.
-	ctx    context.Context
-	cancel context.CancelFunc
-	// running has the goroutines.
-	running sync.WaitGroup
-	conns   *transport.Conns
+	lifetime
+	conns *transport.Conns
 	// attached are the gRPC channels that use the client.
 	attached attachments
 
@@ -56,6 +52,15 @@ type XDSClient struct {
 	ignored ignoredLog
 	// keeper is nil without a resource_cache.
 	keeper *keeper
+}
+
+// lifetime is what ends with a client.
+type lifetime struct {
+	// ctx ends when the client is closed.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// running has the goroutines.
+	running sync.WaitGroup
 }
 
 var _ LocatorClient = (*XDSClient)(nil)

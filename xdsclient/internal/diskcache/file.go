@@ -156,13 +156,12 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Merge puts records into the file, over older ones of the same keys. One that is Refused only
-// takes the place of another. It makes the directory if need be. left is how many records did not
-// fit. The error may be ErrLocked.
+// MakeDir makes the directory if it is not there.
+func (f *File) MakeDir() error { return os.MkdirAll(f.dir, 0o700) }
+
+// Merge puts records into the file, over older ones of the same keys. One that is Refused only takes
+// the place of another. left is how many records did not fit. The error may be ErrLocked.
 func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
-	if err := os.MkdirAll(f.dir, 0o700); err != nil {
-		return 0, err
-	}
 	unlock, err := lock(f.dir)
 	if err != nil {
 		return 0, err

@@ -2,7 +2,9 @@ package diskcache
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +44,12 @@ func load(t *testing.T, f *File, at time.Time) Contents {
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	f := New(filepath.Join(t.TempDir(), "new"), fingerprint, time.Hour)
+	if _, err := f.Merge(nil, now); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a directory, merging gives %v", err)
+	}
+	if err := f.MakeDir(); err != nil {
+		t.Fatal(err)
+	}
 	if c := load(t, f, now); len(c.Records) != 0 {
 		t.Errorf("no file has %v", c)
 	}
