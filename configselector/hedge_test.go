@@ -154,6 +154,9 @@ func TestHedging(t *testing.T) {
 			begins: []string{"0s ", "1s 1"}, at: 4 * time.Second},
 		{name: `Envoy: "a hedged request should be sent when the per-try timeout is hit", once for each attempt`, route: onTimeout(3),
 			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
+		{name: `Envoy: per_try_idle_timeout does not end an attempt either`, route: retried(xdsresource.RetryPolicy{
+			PerTryIdleTimeout: time.Second, Hedging: &xdsresource.Hedging{OnPerTryTimeout: true},
+		}), answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
 		{name: `Envoy: "The first request to complete successfully will be the one returned"`, route: onTimeout(3),
 			answers: []answer{hangs, after(100*ms, ok)}, by: "1", begins: []string{"0s ", "1s 1"}, at: 1100 * ms},
 		{name: `Envoy: "Before per-try timeout, an error response would be retried"`, route: onTimeout(3),
@@ -382,6 +385,48 @@ func TestRetryThrottlingOfHedges(t *testing.T) {
 				t.Fatalf("RPC %d: %v and %d attempts, want %v and %d", i, r.err, len(seen.begins), want.code, want.attempts)
 			}
 		}
+	})
+}
+
+// TestHedgingUnderLoad: each RPC ends once, with the reply to its own request or an error, while attempts
+// fail, hang and are cancelled at the same time.
+func TestHedgingUnderLoad(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Millisecond, 5)}, handle: func(n int, s grpc.ServerStream) error {
+			md, _ := metadata.FromIncomingContext(s.Context())
+			last := slices.Equal(md["grpc-previous-rpc-attempts"], []string{"4"})
+			switch {
+			case n%5 == 0 && !last:
+				return status.Error(codes.Unavailable, "not here")
+			case n%5 == 1 && !last:
+				<-s.Context().Done()
+				return s.Context().Err()
+			}
+			return echo(s)
+		}})
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				request := fmt.Sprint("request ", i, strings.Repeat(" with some text", i))
+				if i%7 == 0 || len(request) >= 480 { // The latter may hang: they are sent once.
+					time.AfterFunc(time.Duration(i)*time.Millisecond/7, cancel)
+				}
+				r := w.do(ctx, k, "/s/m", []string{request}, grpc.MaxRetryRPCBufferSize(500))
+				fits := len(request) < 480
+				switch code := status.Code(r.err); {
+				case code == codes.OK && r.replies[0] != request:
+					t.Errorf("RPC %d got %q", i, r.replies)
+				case code != codes.OK && i%7 != 0 && fits:
+					t.Errorf("RPC %d: %v", i, r.err)
+				case len(r.finished) != 1:
+					t.Errorf("RPC %d finished %d times", i, len(r.finished))
+				}
+			})
+		}
+		all.Wait()
 	})
 }
 

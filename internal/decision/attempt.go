@@ -20,10 +20,40 @@ type Attempt struct {
 	// again if gRPC picks for it again.
 	Picked func()
 	// Hedged says that attempts of the RPC are under way at the same time, so that the failure to
-	// find an endpoint for one is its own.
+	// find an endpoint for one is its own, and the endpoint is that of the RPC only if it wins.
 	Hedged bool
 
-	failure atomic.Uint32 // if Hedged; see Extra.failure
+	// These are used if Hedged.
+
+	failure atomic.Uint32 // see Extra.failure
+	host    atomic.Pointer[string]
+	won     atomic.Bool
+}
+
+// SetHost is called by the picker with the addresses of the endpoint that it has found for an RPC
+// with a HostOverride.
+func (d *Decision) SetHost(addresses *string) {
+	a := d.Attempt()
+	if a == nil || !a.Hedged {
+		d.Extra.HostOverride.SetHost(addresses)
+		return
+	}
+	a.host.Store(addresses)
+	d.reportHost(a)
+}
+
+// Won is called when the RPC, which has several attempts under way, is decided to be this one.
+func (d *Decision) Won() {
+	if a := d.Attempt(); a != nil {
+		a.won.Store(true)
+		d.reportHost(a)
+	}
+}
+
+func (d *Decision) reportHost(a *Attempt) {
+	if host, o := a.host.Load(), d.Extra.HostOverride; host != nil && o != nil && a.won.Load() {
+		o.SetHost(host)
+	}
 }
 
 // Attempt returns the Attempt that d is for, or nil. d may be nil.

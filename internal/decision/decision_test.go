@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
@@ -108,5 +109,43 @@ func TestADecisionIsFoundInContextsDerivedFromIt(t *testing.T) {
 	d.Extra = &decision.Extra{WireMethod: "/t/n"}
 	if d.WireMethod() != "/t/n" {
 		t.Errorf("WireMethod after a rewrite %q", d.WireMethod())
+	}
+}
+
+// TestHostOfHedgedAttempts: the endpoint of an RPC is that of the attempt that wins, whenever the others
+// are picked for.
+func TestHostOfHedgedAttempts(t *testing.T) {
+	t.Parallel()
+	override := new(httpfilter.HostOverride)
+	d := &decision.Decision{Context: t.Context(), Extra: &decision.Extra{HostOverride: override}}
+	attempt := func(hedged bool) *decision.Decision {
+		one, a := d.ForAttempt()
+		a.Hedged = hedged
+		return one
+	}
+	first, second, late, retry := attempt(true), attempt(true), attempt(true), attempt(false)
+	hosts := []string{"first", "second", "late", "retry", "plain"}
+	expect := func(when, want string) {
+		t.Helper()
+		if got := override.Host(); got != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	first.SetHost(&hosts[0])
+	second.SetHost(&hosts[1])
+	expect("nobody has won", "")
+	first.Won()
+	second.SetHost(&hosts[1])
+	expect("the first has won", "first")
+	late.Won()
+	late.SetHost(&hosts[2])
+	expect("one has won before it was picked for", "late")
+	retry.SetHost(&hosts[3])
+	expect("a retry", "retry")
+	d.SetHost(&hosts[4])
+	d.Won()
+	expect("no attempt of its own", "plain")
+	if first.Fail(rpctrace.MaxRetries); d.Dropped() || second.Dropped() || !first.Dropped() {
+		t.Error("the failure of one attempt is that of others")
 	}
 }

@@ -194,7 +194,7 @@ func (e routeExplainer) retry() *Retry {
 		}
 	}
 	if p.Hedging != nil {
-		r.Hedged = p.PerTryTimeout.String()
+		r.Hedged = cmp.Or(p.PerTryTimeout, p.PerTryIdleTimeout).String()
 	}
 	if e.rawRoute().GetRoute().GetRetryPolicy() != nil {
 		r.Level, r.At = levelRoute, e.at(provenance.Retry, provenance.Timeouts, provenance.Filters)

@@ -57,8 +57,8 @@ type RetryPolicy struct {
 // Hedging says when another attempt is sent while others are under way. One that fails with a
 // status that the RetryPolicy retries does not end the others; any other end is that of the RPC.
 type Hedging struct {
-	// OnPerTryTimeout sends it when the latest attempt has taken PerTryTimeout, which ends no
-	// attempt, and a backoff (Envoy's hedge_on_per_try_timeout). Otherwise it is sent Delay after
+	// OnPerTryTimeout sends it when the latest attempt has taken PerTryTimeout or PerTryIdleTimeout,
+	// which end no attempt, and after a backoff (Envoy's hedge_on_per_try_timeout). Otherwise it is sent Delay after
 	// the latest attempt, and at once when one fails (gRFC A6, "Hedging Policy").
 	OnPerTryTimeout bool
 	Delay           time.Duration
@@ -169,22 +169,18 @@ func (p *RetryPolicy) retries() bool {
 	return p.Codes != 0 || p.NoResponse || p.ConnectFailure || len(p.RetriableHeaders) > 0
 }
 
-// hedgedOnTimeout returns the policy for a route with hedge_on_per_try_timeout: per_try_timeout ends
-// no attempt, and may be far shorter than attempts take (gRFC A44, "Supporting per_try_timeout"). If
+// hedgedOnTimeout returns the policy for a route with hedge_on_per_try_timeout: its timeouts end no
+// attempt, and may be far shorter than attempts take (gRFC A44, "Supporting per_try_timeout"). If
 // nothing is retried, there are no hedges either, as in Envoy. p may be nil.
 func (p *RetryPolicy) hedgedOnTimeout() *RetryPolicy {
-	if p == nil || p.PerTryTimeout == 0 {
+	switch {
+	case p == nil || !p.LimitsTries():
 		return p
-	}
-	q := *p
-	if q.retries() {
-		q.Hedging = &Hedging{OnPerTryTimeout: true}
-		return &q
-	}
-	q.PerTryTimeout = 0
-	if !q.LimitsTries() {
+	case !p.retries():
 		return nil
 	}
+	q := *p
+	q.Hedging = &Hedging{OnPerTryTimeout: true}
 	return &q
 }
 

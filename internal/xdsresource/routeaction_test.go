@@ -246,6 +246,7 @@ func TestHedgePolicy(t *testing.T) {
 		{"the route's counts", retry, on, off, "1ms"},
 		{"nothing is retried", timeout, nil, on, "none"},
 		{"no timeout", plain, nil, on, "0s"},
+		{"the other timeout", &routepb.RetryPolicy{RetryOn: "unavailable", PerTryIdleTimeout: durationpb.New(time.Second)}, nil, on, "0s hedged"},
 	} {
 		for _, level := range []string{"route", "virtual host"} {
 			config := routeConfig(routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) { a.HedgePolicy = test.route }))

@@ -43,11 +43,11 @@ type try struct {
 
 type hedgeEvent struct {
 	try   *try
-	ended bool // or answered; otherwise per_try_timeout has passed
+	ended bool // or answered; otherwise a timeout of the policy has passed
 }
 
 func newHedging(r *request, retry retrier) hedging {
-	return hedging{request: r, retry: retry, events: make(chan hedgeEvent, 2*retry.max)}
+	return hedging{request: r, retry: retry, events: make(chan hedgeEvent, 3*retry.max)}
 }
 
 // run sends attempts until one of them is the RPC, which it returns, or committed is closed. If err
@@ -142,7 +142,8 @@ func (h *hedging) stop() {
 // latest reports whether no attempt was sent after t, and none is due.
 func (h *hedging) latest(t *try) bool { return !h.due && t.number == len(h.tries)-1 }
 
-// late is called when an attempt has taken per_try_timeout.
+// late is called when an attempt has taken per_try_timeout, or received nothing for
+// per_try_idle_timeout.
 func (h *hedging) late(t *try) {
 	if h.latest(t) {
 		h.retry.after(nil)
@@ -186,6 +187,9 @@ func (h *hedging) fail(t *try) {
 
 // settle ends the attempts that are not the RPC.
 func (h *hedging) settle(winner *try) {
+	if winner != nil {
+		winner.decision.Won()
+	}
 	for _, t := range h.tries {
 		if t != winner {
 			t.ended(t.timer.abandon())

@@ -19,7 +19,8 @@ type tryTimer struct {
 	policy *xdsresource.RetryPolicy
 	number int // of the attempt; 1 is the first
 	cancel context.CancelFunc
-	// late, if not nil, is called when per_try_timeout has passed. It must not block.
+	// late, if not nil, is called when a timeout has passed that does not end the attempt. It must
+	// not block.
 	late func()
 
 	mu       sync.Mutex
@@ -68,13 +69,8 @@ func (t *tryTimer) received() {
 func (t *tryTimer) unanswered() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case t.response == nil:
-	case t.policy.Hedging == nil:
+	if t.response != nil {
 		t.expireLocked("was not answered", t.policy.PerTryTimeout, "per_try_timeout")
-	case t.late != nil:
-		t.response = nil
-		t.late()
 	}
 }
 
@@ -92,6 +88,12 @@ func (t *tryTimer) idled() {
 }
 
 func (t *tryTimer) expireLocked(what string, d time.Duration, field string) {
+	if t.policy.Hedging != nil {
+		if t.late != nil {
+			t.late()
+		}
+		return
+	}
 	t.err = status.Error(codes.DeadlineExceeded, fmt.Sprintf(
 		"dynxds: attempt %d of the RPC %s for %v, the %s of the route's retry_policy", t.number, what, d, field))
 	t.endLocked()
