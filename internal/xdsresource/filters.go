@@ -144,7 +144,7 @@ func (c *filterChain) checkNotTerminal() {
 func (c *filterChain) checkLast(at *faults.Path) {
 	switch {
 	case c.last == nil:
-		c.fault(at.Field("http_filters"), "has only optional filters that this client does not know; the last filter must be a terminal one, such as the router")
+		c.fault(at.Field("http_filters"), "has only optional and disabled filters that this client does not know; the last filter must be a terminal one, such as the router")
 	case c.lastUnknown:
 	default:
 		if last := c.filters[len(c.filters)-1]; !last.Filter.IsTerminal() {

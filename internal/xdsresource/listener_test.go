@@ -105,6 +105,11 @@ func optional(f *hcmpb.HttpFilter) *hcmpb.HttpFilter {
 	return f
 }
 
+func disabled(f *hcmpb.HttpFilter) *hcmpb.HttpFilter {
+	f.Disabled = true
+	return f
+}
+
 func rds(source *corepb.ConfigSource, name string) *hcmpb.HttpConnectionManager_Rds {
 	return &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{ConfigSource: source, RouteConfigName: name}}
 }
@@ -300,11 +305,12 @@ func TestHTTPFilterFaults(t *testing.T) {
 		{"a filter without a name", []*hcmpb.HttpFilter{plain(""), router}, []fault{{hcmPath + ".http_filters[0].name", "must not be empty"}}},
 		{"an unknown type", []*hcmpb.HttpFilter{unknown("a"), router}, []fault{{config("0"), `filter "a"` + noFilter}}},
 		{"an unknown type that is optional", []*hcmpb.HttpFilter{optional(unknown("a")), router}, nil},
+		{"an unknown type that is disabled", []*hcmpb.HttpFilter{disabled(unknown("a")), router, disabled(unknown("b"))}, nil},
 		{"an unknown type that is optional behind the router", []*hcmpb.HttpFilter{router, optional(unknown("a"))}, nil},
 		{
 			"only unknown types that are optional",
 			[]*hcmpb.HttpFilter{optional(unknown("a"))},
-			[]fault{{hcmPath + ".http_filters", "has only optional filters that this client does not know; the last filter must be a terminal one, such as the router"}},
+			[]fault{{hcmPath + ".http_filters", "has only optional and disabled filters that this client does not know; the last filter must be a terminal one, such as the router"}},
 		},
 		{
 			"a configuration that the filter rejects",
