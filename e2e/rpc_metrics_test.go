@@ -77,7 +77,7 @@ func (m *rpcMeter) RecordInt64AsyncGauge(h *estats.Int64AsyncGaugeHandle, _ int6
 func TestAllMetricsAreRegisteredAndOff(t *testing.T) {
 	t.Parallel()
 	names := metrics.All().Metrics()
-	if len(names) != 13 {
+	if len(names) != 14 {
 		t.Errorf("%d metrics: %v", len(names), names)
 	}
 	for name := range names {
