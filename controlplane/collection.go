@@ -9,14 +9,24 @@ func (sub *subscription) closeUnanswered(tp topic, a *ask) {
 	if a.demand == nil && !a.unshared || !(tp.name.isGlob() || sub.isWildcard(tp)) {
 		return
 	}
-	if a.entryOf(sub) == nil {
+	e := a.entryOf(sub)
+	if e == nil {
 		delete(sub.closed, tp)
 		return
 	}
+	sub.refuseWildcard(tp, e)
 	if sub.closed == nil {
 		sub.closed = closedSet{}
 	}
 	sub.closed.openLater(tp, false)
+}
+
+// refuseWildcard ends the stream if the answer to a wildcard is an error. The caller holds Store.mu, and
+// not stream.mu.
+func (sub *subscription) refuseWildcard(tp topic, answer *entry) {
+	if st := answer.asError(); st != nil && sub.isWildcard(tp) {
+		sub.stream.fail(st.Err())
+	}
 }
 
 // wildcardClosed reports whether the wildcard, or each of several, is closed. The caller holds
@@ -53,6 +63,7 @@ func (c closedSet) openLater(tp topic, again bool) { c[tp] = c[tp] || again }
 // Store.mu.
 func (sub *subscription) collectionAnswered(t *table, a *ask, old, answer *entry) {
 	s, tp := sub.stream, sub.topicOf(a)
+	sub.refuseWildcard(tp, answer)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub.sent.replaced(a, old)

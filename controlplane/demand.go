@@ -284,8 +284,7 @@ func (a *ask) entryOf(sub *subscription) *entry {
 // changed. The caller holds Store.mu.
 func (d *Demand) answered(e *entry, version uint64) bool {
 	old := d.answer
-	wildcardError := d.Wildcard() && e != nil // TP3 has none
-	if d.over || wildcardError || old != awaited && (old == e || old != nil && old.sameBytes(e)) {
+	if d.over || old != awaited && (old == e || old != nil && old.sameBytes(e)) {
 		return false
 	}
 	if r := e.asResource(); r != nil && r.doNotCache && d.sub == nil {

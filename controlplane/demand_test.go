@@ -302,7 +302,6 @@ func TestOnDemand_Wildcard(t *testing.T) {
 			t.Errorf("%+v is no wildcard", d)
 		}
 		s.set(t, cluster("a"))
-		src.fail(d, codes.Unavailable, "away") // TP3 has no errors for it
 		c.fence()
 		src.update(func(tx *controlplane.Tx) {
 			tx.Delete(cds, "early")
@@ -314,6 +313,14 @@ func TestOnDemand_Wildcard(t *testing.T) {
 		other.subscribe(cds)
 		other.accept(wantReply(t, other, cds, "a", "b"))
 		src.wantNone()
+
+		src.fail(d, codes.FailedPrecondition, "none") // TP3 has no errors for it
+		for _, c := range []peer{c, other} {
+			if err := c.end(); status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("the stream ended with %v, want FAILED_PRECONDITION", err)
+			}
+		}
+		src.wantEnded(d)
 	})
 }
 

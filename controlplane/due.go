@@ -57,6 +57,11 @@ func (s *stream) markDue(sub *subscription) {
 	}
 	sub.queued = true
 	s.dueSubs = append(s.dueSubs, sub)
+	s.signal()
+}
+
+// signal has the sender push.
+func (s *stream) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:

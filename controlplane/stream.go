@@ -58,6 +58,8 @@ type stream struct {
 	withdrawals withdrawals
 	// dueSubs are the subscriptions with something pending, each once.
 	dueSubs []*subscription
+	// failure ends the stream with the next push.
+	failure error
 }
 
 // hooks are functions of the Options, for one stream; each may be nil.
@@ -133,6 +135,21 @@ func (s *stream) end() *Store {
 	defer s.mu.Unlock()
 	s.phase = phaseOver
 	return s.store
+}
+
+// fail ends the stream, soon, with an error.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = err
+	s.signal()
+}
+
+// failed returns the error of fail, or nil.
+func (s *stream) failed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure
 }
 
 // servedFrom returns the store.
@@ -246,6 +263,9 @@ func exchange[Req, Resp any](
 		case <-s.withdrawals.timer.C:
 			s.endWithdrawals()
 		case <-wake:
+			if err := s.failed(); err != nil {
+				return err
+			}
 			group.Go(func() { pushed <- v.push(wire.Send) })
 			wake = nil
 		case err := <-pushed:

@@ -118,7 +118,8 @@ func (tx *Tx) Answer(d *Demand, r *Resource) {
 }
 
 // AnswerError answers a demand with an error in place of the resource, or of the members of a glob
-// collection (xRFC TP3); see [Tx.SetError]. It is ignored for a wildcard, for which TP3 has no errors.
+// collection (xRFC TP3); see [Tx.SetError]. TP3 has no errors for wildcards: for one, it ends the
+// streams of the subscribers, with st. Unless they should come back at once, do not answer.
 func (tx *Tx) AnswerError(d *Demand, st *status.Status) {
 	e, err := newResourceError(d.Name, st)
 	if err != nil {

@@ -110,10 +110,17 @@ func TestHeartbeatsOfMembers(t *testing.T) {
 	}
 }
 
-// A wildcard cannot be had from a server that speaks SotW only. The client is told, and the log.
+// A wildcard cannot be had from a server that speaks SotW only, also if its bootstrap entry promises
+// delta. The client is told, and the log.
 func TestWildcardsNeedDeltaUpstream(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
+	xdstest.Parallel(t, "SotW upstream", func(t *testing.T) { wildcardsAreRefused(t) })
+	xdstest.Parallel(t, "delta promised", func(t *testing.T) { wildcardsAreRefused(t, "delta") })
+}
+
+func wildcardsAreRefused(t *testing.T, features ...string) {
+	r := newRig(t, nil, features...)
+	r.up.RefuseDelta(true)
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 	s, d := r.sotw(), r.delta()
 	s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType})

@@ -28,5 +28,9 @@ func errNotShared(name string) *status.Status {
 		"%q must not be cached, so the xDS relay cannot pass it on as a member of a collection: subscribe to it by its name, or fold by none (--fold-by)", name)
 }
 
-var errNoWildcards = status.Error(codes.FailedPrecondition,
-	`the xDS relay has no wildcard subscriptions, as they need the incremental protocol upstream: add "delta" to server_features in the relay's bootstrap if the control plane speaks it, or subscribe by names`)
+// errNoWildcards ends the streams of clients that ask for a wildcard: TP3 has no errors for it, and
+// without an answer they would wait for ever.
+func errNoWildcards(err error) *status.Status {
+	return status.Newf(codes.FailedPrecondition,
+		`the xDS relay has no wildcard subscriptions, as they need the incremental protocol upstream: add "delta" to server_features in the relay's bootstrap if the control plane speaks it, or subscribe by names: %v`, err)
+}

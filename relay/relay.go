@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -96,6 +95,8 @@ type Relay struct {
 	upstreams int
 	// rejections counts the responses that clients rejected.
 	rejections uint64
+	// warnWildcards makes a log of one line.
+	warnWildcards sync.Once
 	// private numbers the groups of one client.
 	private uint64
 }
@@ -130,9 +131,6 @@ func New(opts Options) (*Relay, error) {
 	if opts.Access.rules != nil {
 		down.Authorize = opts.Access.authorize
 	}
-	if !slices.ContainsFunc(opts.Bootstrap.Servers, func(s *bootstrap.Server) bool { return s.HasFeature(bootstrap.FeatureDelta) }) {
-		down.Authorize = r.withoutWildcards(down.Authorize)
-	}
 	r.server = controlplane.NewServer(controlplane.NewStore(), down)
 	r.loads = newLoads(r)
 	ctx, stop := context.WithCancel(context.Background())
@@ -159,29 +157,6 @@ func (o *Options) setDefaults() {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 }
-
-// withoutWildcards refuses wildcard subscriptions, beside what authorize does, which may be nil. No
-// server of the bootstrap could answer them, and an error is told a client only by its stream's end.
-func (r *Relay) withoutWildcards(authorize accessFunc) accessFunc {
-	warn := sync.OnceFunc(func() {
-		r.log.Warn("a client asks for a wildcard, and its stream is ended, as are those of others that do", "error", errNoWildcards)
-	})
-	return func(ctx context.Context, node *corepb.Node, typeURL, name string) error {
-		if authorize != nil {
-			if err := authorize(ctx, node, typeURL, name); err != nil {
-				return err
-			}
-		}
-		if name == "*" && (typeURL == typeurl.Listener || typeURL == typeurl.Cluster) {
-			warn()
-			return errNoWildcards
-		}
-		return nil
-	}
-}
-
-// accessFunc is a controlplane.Options.Authorize.
-type accessFunc = func(ctx context.Context, node *corepb.Node, typeURL, name string) error
 
 // Register adds the services that clients use to a gRPC server: those of controlplane.Server, and the
 // Load Reporting Service.

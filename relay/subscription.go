@@ -200,6 +200,9 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 		return nil
 	}
 	st := s.errorToPass()
+	if st != nil && d.Wildcard() {
+		return s.refuseWildcard(d)
+	}
 	switch {
 	case st != nil && st.Code() == codes.PermissionDenied && s.err.Kind == xdsclient.KindServer && d.Stream == 0 &&
 		!s.group.relay.opts.FoldBy.private() && !d.Collection():
@@ -226,6 +229,19 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 	default:
 		return nil
 	}
+}
+
+// refuseWildcard answers the demand for a wildcard that upstream cannot have. Clients wait while it only
+// is away.
+func (s *subscription) refuseWildcard(d *controlplane.Demand) func(*controlplane.Tx) {
+	if s.err.Kind != xdsclient.KindConfiguration {
+		return nil
+	}
+	st := errNoWildcards(s.err)
+	s.group.relay.warnWildcards.Do(func() {
+		s.group.relay.log.Warn("a client asks for a wildcard, and its stream is ended, as are those of others that do", "error", st.Err())
+	})
+	return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
 }
 
 // notePassed notes that the store is told what there is now, after the version that it has.
