@@ -5,7 +5,8 @@ import (
 	"sync"
 	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -266,7 +267,7 @@ func (g *group) clientFor(d *controlplane.Demand) (*xdsclient.XDSClient, error) 
 	}
 	o := g.own[d.Stream]
 	if o == nil {
-		c, err := g.relay.newOwnClient(d.Node)
+		c, err := g.relay.newOwnClient(g, d)
 		if err != nil {
 			return nil, err
 		}
@@ -295,10 +296,68 @@ func (g *group) releaseClient(stream uint64) {
 	}
 }
 
-func (r *Relay) newOwnClient(node *corepb.Node) (*xdsclient.XDSClient, error) {
+// newOwnClient makes a client of the management servers for a single stream. If there are too many, the
+// stream gets one when another has ended.
+func (r *Relay) newOwnClient(g *group, d *controlplane.Demand) (*xdsclient.XDSClient, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.newClient(ownNode(node))
+	c, err := r.newClient(ownNode(d.Node))
+	if status.Code(err) == codes.ResourceExhausted && !r.closed {
+		w := r.waiting[d.Stream]
+		w.group, w.subscriptions = g, w.subscriptions+1
+		r.waiting[d.Stream] = w
+		r.running.Go(func() { r.endIdlest() })
+	}
+	return c, err
+}
+
+// admit lets a stream that waits for a client of its own try again. The caller holds r.mu.
+func (r *Relay) admit() {
+	for stream, w := range r.waiting {
+		delete(r.waiting, stream)
+		if !r.closed {
+			r.running.Go(func() { w.group.retry(stream) })
+		}
+		return
+	}
+}
+
+// waiting is a stream that waits for a client of the management servers of its own, for some
+// subscriptions.
+type waiting struct {
+	group         *group
+	subscriptions int
+}
+
+// waitsNoMore is for a subscription that ended.
+func (r *Relay) waitsNoMore(s *subscription) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, ok := r.waiting[s.key.stream]
+	if w.subscriptions--; ok && w.subscriptions > 0 {
+		r.waiting[s.key.stream] = w
+		return
+	}
+	delete(r.waiting, s.key.stream)
+}
+
+// retry subscribes upstream to what a stream was refused for want of a client of its own.
+func (g *group) retry(stream uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	tried := false
+	for key, s := range g.subs {
+		if key.stream == stream && s.refused && s.demand != nil && !g.closed {
+			tried = true
+			s.subscribe(s.demand)
+			g.addVariant(s, s.demand)
+		}
+	}
+	if !tried { // it has left
+		g.relay.mu.Lock()
+		g.relay.admit()
+		g.relay.mu.Unlock()
+	}
 }
 
 // changed notes news of a subscription. The management server is not read further until the store

@@ -80,6 +80,31 @@ func TestLimits(t *testing.T) {
 	only(t, d.receive(), "c")
 }
 
+// A client whose own stream upstream was refused gets it when another one has left.
+func TestOwnStreamsMakeRoom(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.MaxGroups = 2 }, "delta", variants)
+	r.rewrap(func(m *discoverypb.Resource) { m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true} })
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""), xdsmsg.EDSCluster("d", ""))
+	first, second := r.delta(), r.delta()
+	subscribe(first, node("first"), clusterType, "c")
+	only(t, first.receive(), "c")
+	subscribe(second, node("second"), clusterType, "c", "d")
+	refused := 0
+	for refused < 2 {
+		for _, e := range second.receive().GetResourceErrors() {
+			if code := codes.Code(e.GetErrorDetail().GetCode()); code != codes.ResourceExhausted {
+				t.Fatalf("got %v, want RESOURCE_EXHAUSTED", code)
+			}
+			refused++
+		}
+	}
+	first.stop()
+	for got := 0; got < 2; {
+		got += len(second.receive().GetResources())
+	}
+}
+
 // A reply with a nonce that the relay has not sent, and one to a response of another type, change
 // nothing.
 func TestLyingNonces(t *testing.T) {

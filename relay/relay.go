@@ -56,7 +56,8 @@ type Options struct {
 	AwayDelay time.Duration
 	// MaxGroups bounds how many streams there may be upstream: one for each group of clients, and
 	// one for each client that subscribes to what is not shared. Groups that linger end first;
-	// clients beyond that are refused, with RESOURCE_EXHAUSTED. The default is [DefaultMaxGroups].
+	// clients beyond that are refused, with RESOURCE_EXHAUSTED, until others have left. The default
+	// is [DefaultMaxGroups].
 	MaxGroups int
 	// Server are the options of the relay's side that faces clients: limits for each client, and
 	// whether to wrap resources in SotW. StoreFor and NodeConstraints are the relay's own. Unless
@@ -91,8 +92,10 @@ type Relay struct {
 	types   map[string]*xdsclient.ResourceType
 	// invented counts the types that are not those of xDS.
 	invented int
-	// upstreams counts the clients of the management servers.
+	// upstreams counts the clients of the management servers, and waiting has the streams that wait
+	// for one of their own, with their groups.
 	upstreams int
+	waiting   map[uint64]waiting
 	// rejections counts the responses that clients rejected.
 	rejections uint64
 	// warnWildcards makes a log of one line.
@@ -124,6 +127,7 @@ func New(opts Options) (*Relay, error) {
 		opts: opts, log: opts.Log,
 		groups:  make(map[string]*group),
 		byStore: make(map[*controlplane.Store]*group),
+		waiting: make(map[uint64]waiting),
 		types:   make(map[string]*xdsclient.ResourceType),
 	}
 	down := opts.Server
@@ -302,6 +306,7 @@ func (r *Relay) closeClient(c *xdsclient.XDSClient) {
 	defer r.mu.Unlock()
 	r.upstreams--
 	r.running.Go(c.Close)
+	r.admit()
 }
 
 // typeOf returns the type of resources that are passed on, or nil if clients have invented too many.

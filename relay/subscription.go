@@ -45,6 +45,8 @@ type subscription struct {
 	// expiry fires when the TTL of raw has passed, and expired says that it has.
 	expiry  *time.Timer
 	expired bool
+	// refused says that there was no client of the management servers for the subscription.
+	refused bool
 	// collection has the members of a collection, or is nil.
 	collection *collection
 	// begun is when the relay subscribed, and late fires when it has waited long enough for
@@ -66,16 +68,24 @@ type subscription struct {
 // The caller holds g.mu.
 func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *subscription {
 	s := &subscription{group: g, key: key, stop: func() {}, begun: time.Now()}
+	s.subscribe(d)
+	return s
+}
+
+// subscribe is for newSubscription, and again for one that was refused.
+func (s *subscription) subscribe(d *controlplane.Demand) {
+	g := s.group
 	typ := g.relay.typeOf(d.TypeURL)
 	if typ == nil {
 		s.refuse(errTooManyTypes())
-		return s
+		return
 	}
 	client, err := g.clientFor(d)
-	if err != nil {
+	if s.refused = err != nil; s.refused {
 		s.refuse(status.Convert(err))
-		return s
+		return
 	}
+	s.err = nil
 	release := func() {}
 	if g.apart(d) {
 		release = func() { g.releaseClient(d.Stream) }
@@ -89,7 +99,6 @@ func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *su
 		stop = client.WatchLocator(typ, d.Name, d.Constraints, s)
 	}
 	s.stop = func() { stop(); release() }
-	return s
 }
 
 // refuse has the subscribers get an error without upstream being asked.
@@ -127,6 +136,9 @@ func (s *subscription) close() {
 func (s *subscription) drop() {
 	s.close()
 	delete(s.group.subs, s.key)
+	if s.refused {
+		s.group.relay.waitsNoMore(s)
+	}
 	s.group.removeVariant(s)
 	delete(s.group.dirty, s)
 	s.collection.disband()
