@@ -3,6 +3,8 @@ package controlplane
 import (
 	"context"
 
+	"google.golang.org/grpc/status"
+
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -24,7 +26,7 @@ func (d *dpds) DeltaDynamicParameterConstraints(wire dpdspb.DynamicParametersDis
 }
 
 // FetchDynamicParameterConstraints returns what would be a stream's first response, with an
-// error for every name that does not exist.
+// error for every name that does not exist. It waits for a source to answer for all names.
 func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discoverypb.DiscoveryRequest) (*discoverypb.DiscoveryResponse, error) {
 	s := d.server
 	st, err := s.begin(ctx, ProtocolSotW, dynparam.MapTypeURL)
@@ -37,10 +39,39 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 	if err := p.handleRequest(req); err != nil {
 		return nil, err
 	}
+	for st.awaitsAnswer(st.subs[dynparam.MapTypeURL]) {
+		select {
+		case <-st.wake:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-s.stop:
+			return nil, errClosed
+		}
+	}
 	resp := &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL, VersionInfo: formatVersion(st.store.Version())}
 	err = p.push(func(pushed *discoverypb.DiscoveryResponse) error {
 		resp = pushed
 		return nil
 	})
 	return resp, err
+}
+
+// awaitsAnswer reports whether a source has not answered for all names of a subscription. Then wake has
+// a token after each answer; otherwise the subscription is due.
+func (s *stream) awaitsAnswer(sub *subscription) bool {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	s.takeDue()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := range sub.asks() {
+		if a.entryOf(sub) == awaited {
+			return true
+		}
+	}
+	for a := range sub.asks() {
+		sub.pending.add(sub.topicOf(a), true)
+	}
+	s.markDue(sub)
+	return false
 }

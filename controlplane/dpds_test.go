@@ -293,6 +293,45 @@ func TestTP2_DPDSService(t *testing.T) {
 	}
 }
 
+// Fetch waits for the source of a store on demand: for the names that it has an answer for, and the
+// others.
+func TestDPDS_FetchOnDemand(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	src := newSource(t, s.store, dynparam.MapTypeURL)
+	fetched := make(chan *discoverypb.DiscoveryResponse)
+	ctx, cancel := context.WithCancel(testContext(t))
+	go func() {
+		resp := new(discoverypb.DiscoveryResponse)
+		req := &discoverypb.DiscoveryRequest{ResourceNames: []string{"a", "b"}}
+		if err := s.conn.Invoke(ctx, dpdsService+"FetchDynamicParameterConstraints", req, resp, grpc.WaitForReady(true)); err != nil {
+			t.Error(err)
+		}
+		fetched <- resp
+	}()
+	d := src.wantBegun("a", "b")
+	src.answer(d[0], given(t, "1", "a", variant(dynparam.MapTypeURL, "")))
+	src.fail(d[1], codes.Internal, "no")
+	if resp := <-fetched; len(resp.GetResources()) != 1 || len(resp.GetResourceErrors()) != 1 {
+		t.Errorf("got %v, want a resource and an error", resp)
+	}
+	if one, other := receive(t, src.ended), receive(t, src.ended); one.Name == other.Name {
+		t.Errorf("the demand for %q ended twice", one.Name)
+	}
+
+	go func() {
+		err := s.conn.Invoke(ctx, dpdsService+"FetchDynamicParameterConstraints", &discoverypb.DiscoveryRequest{ResourceNames: []string{"late"}}, new(discoverypb.DiscoveryResponse))
+		if status.Code(err) != codes.Canceled {
+			t.Errorf("got %v, want CANCELLED", err)
+		}
+		close(fetched)
+	}()
+	late := src.wantBegun("late")[0]
+	cancel()
+	<-fetched
+	src.wantEnded(late)
+}
+
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
