@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,6 +32,10 @@ type LoadOptions struct {
 	Interval time.Duration
 	// Clusters are the names of the clusters to report; the default is all.
 	Clusters []string
+	// Authorize decides whether a client may report the load of a cluster; with an error, the load
+	// is not counted. ctx is that of the client's stream, with its peer and metadata. It is called
+	// for every cluster in a report, by the goroutines of the streams. nil: it may.
+	Authorize func(ctx context.Context, cluster string) error
 }
 
 // LoadReports is the Load Reporting Service (LRS). It requests the load of clusters with lrs_server
@@ -188,18 +194,29 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 				return err
 			}
 		}
-		st.addReport(r)
+		st.addReport(st.authorized(wire.Context(), r))
 	}
 }
 
-func (st *loadStream) addReport(r *loadpb.LoadStatsRequest) {
+// authorized returns the load that the client may report.
+func (st *loadStream) authorized(ctx context.Context, r *loadpb.LoadStatsRequest) []*endpointpb.ClusterStats {
+	allow := st.reports.opts.Authorize
+	if allow == nil {
+		return r.GetClusterStats()
+	}
+	return slices.DeleteFunc(r.GetClusterStats(), func(c *endpointpb.ClusterStats) bool {
+		return allow(ctx, c.GetClusterName()) != nil
+	})
+}
+
+func (st *loadStream) addReport(loads []*endpointpb.ClusterStats) {
 	l := st.reports
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if st.inProgress == nil {
 		return
 	}
-	for _, stats := range r.GetClusterStats() {
+	for _, stats := range loads {
 		if c := l.load(loadKey{stats.GetClusterName(), stats.GetClusterServiceName()}); c != nil {
 			c.add(stats, st)
 		}

@@ -3,46 +3,59 @@ package relay
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // forwardEvery is the least time between two sums of what clients reported.
 const forwardEvery = time.Second
 
-// loads sums up the load reports of all clients, and reports the sum to the first management server of
-// the bootstrap, under the relay's own node.
+// loads sums up the load reports of all clients, and reports the sums to the first management server of
+// the clusters' authorities, under the relay's own node.
 type loads struct {
 	relay   *Relay
 	reports *controlplane.LoadReports
-	// sent is what was passed on, by cluster.
-	sent map[load.Key]controlplane.ClusterLoad
-	// client and store are made with the first report, and used has the clusters in it.
-	client *xdsclient.XDSClient
-	store  *load.Store
-	used   map[load.Key]struct{}
+	// clusters are those that are reported, with the client that does, which is made with the first.
+	clusters map[load.Key]*relayedLoad
+	client   *xdsclient.XDSClient
+}
+
+// relayedLoad is the load of a cluster.
+type relayedLoad struct {
+	store *load.Store
+	// sent is what was passed on.
+	sent    controlplane.ClusterLoad
+	cluster *load.Cluster
+	// localities are in use as long as the relay runs, as the cluster is.
+	localities map[load.LocalityID]*load.Locality
 }
 
 func newLoads(r *Relay) *loads {
-	return &loads{
-		relay: r, reports: controlplane.NewLoadReports(r.opts.Loads),
-		sent: make(map[load.Key]controlplane.ClusterLoad),
-		used: make(map[load.Key]struct{}),
+	opts := r.opts.Loads
+	if r.opts.Access.rules != nil {
+		warn := sync.OnceFunc(func() {
+			r.log.Warn("a client reports the load of clusters that it may not subscribe to, which is not counted, nor is that of others that do")
+		})
+		opts.Authorize = func(ctx context.Context, cluster string) error {
+			err := r.opts.Access.authorize(ctx, nil, "", xdsname.Canonical(cluster))
+			if err != nil {
+				warn()
+			}
+			return err
+		}
 	}
+	return &loads{relay: r, reports: controlplane.NewLoadReports(opts), clusters: make(map[load.Key]*relayedLoad)}
 }
 
 // run passes reports on until the context ends, and then what is left.
 func (l *loads) run(ctx context.Context) {
 	for {
-		_, err := l.reports.Await(ctx, func(all []controlplane.ClusterLoad) bool {
-			reports := l.news(all)
-			l.forward(reports)
-			return len(reports) > 0
-		})
-		if err != nil {
+		if _, err := l.reports.Await(ctx, l.forward); err != nil {
 			break
 		}
 		select {
@@ -50,77 +63,92 @@ func (l *loads) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	l.forward(l.news(l.reports.Snapshot()))
+	l.forward(l.reports.Snapshot())
 	if l.client != nil {
 		l.client.Close() // after the last report
 	}
 }
 
-// news returns what was reported since it was last called.
-func (l *loads) news(all []controlplane.ClusterLoad) (reports []*load.Report) {
-	for _, c := range all {
-		key := load.Key{Cluster: c.Cluster, Service: c.Service}
-		if r := difference(key, l.sent[key], c); r != nil {
-			reports = append(reports, r)
+// forward passes on what was reported since it was last called, and reports whether there was anything.
+func (l *loads) forward(all []controlplane.ClusterLoad) (news bool) {
+	for _, now := range all {
+		key := load.Key{Cluster: now.Cluster, Service: now.Service}
+		c := l.clusters[key]
+		if c == nil {
+			store, err := l.storeFor(now.Cluster)
+			if err != nil { // New of the relay has made such a client
+				l.relay.log.Error("load reports cannot be passed on", "error", err)
+				return false
+			}
+			c = &relayedLoad{store: store, cluster: store.Use(key), localities: make(map[load.LocalityID]*load.Locality)}
+			l.clusters[key] = c
 		}
-		l.sent[key] = c
+		if c.forward(key, now) {
+			news = true
+		}
 	}
-	return reports
+	return news
 }
 
-// forward adds reports to those that are sent.
-func (l *loads) forward(reports []*load.Report) {
-	if len(reports) == 0 {
-		return
-	}
+// storeFor returns what is reported to the management server of a cluster.
+func (l *loads) storeFor(cluster string) (*load.Store, error) {
+	config := l.relay.opts.Bootstrap
 	if l.client == nil {
-		client, err := xdsclient.New(l.relay.opts.Bootstrap, l.relay.opts.Client...)
-		if err != nil { // New of the relay has made one
-			l.relay.log.Error("load reports cannot be passed on", "error", err)
-			return
+		client, err := xdsclient.New(config, l.relay.opts.Client...)
+		if err != nil {
+			return nil, err
 		}
 		l.client = client
-		l.store = client.DecodeOptions(l.relay.opts.Bootstrap.Servers[0]).Loads
 	}
-	for _, r := range reports {
-		if _, used := l.used[r.Key]; !used { // the store forgets clusters that are not in use
-			l.used[r.Key] = struct{}{}
-			l.store.Use(r.Key)
+	servers := config.Servers
+	if name, newStyle := xdsname.Authority(cluster); newStyle {
+		if a := config.Authorities[name]; a != nil && len(a.Servers) > 0 {
+			servers = a.Servers
 		}
 	}
-	l.store.PutBack(reports)
+	return l.client.DecodeOptions(servers[0]).Loads, nil
 }
 
-// difference is the load of a cluster that was added, or nil.
-func difference(key load.Key, old, now controlplane.ClusterLoad) *load.Report {
-	r := &load.Report{Key: key, TotalDropped: now.TotalDropped - old.TotalDropped, Dropped: make(map[string]uint64)}
+// forward is loads.forward for one cluster. RPCs in progress are those that clients reported last: they
+// are no sum over time.
+func (c *relayedLoad) forward(key load.Key, now controlplane.ClusterLoad) (news bool) {
+	was := make(map[load.LocalityID]controlplane.LocalityLoad, len(c.sent.Localities))
+	for _, at := range c.sent.Localities {
+		was[idOf(at)] = at
+	}
+	r := &load.Report{Key: key, TotalDropped: now.TotalDropped - c.sent.TotalDropped, Dropped: make(map[string]uint64)}
 	for category, n := range now.Dropped {
-		if more := n - old.Dropped[category]; more > 0 {
+		if more := n - c.sent.Dropped[category]; more > 0 {
 			r.Dropped[category] = more
 		}
 	}
-	was := make(map[load.LocalityID]controlplane.LocalityLoad, len(old.Localities))
-	for _, at := range old.Localities {
-		was[idOf(at)] = at
-	}
 	for _, at := range now.Localities {
-		if added := localityDifference(was[idOf(at)], at); added != nil {
+		id := idOf(at)
+		if at.InProgress != was[id].InProgress {
+			if c.localities[id] == nil {
+				c.localities[id] = c.cluster.Locality(id)
+			}
+			c.localities[id].SetElsewhere(at.InProgress)
+			news = true
+		}
+		if added := difference(was[id], at); added != nil {
 			r.Localities = append(r.Localities, added)
 		}
 	}
+	c.sent = now
 	if r.TotalDropped == 0 && len(r.Localities) == 0 {
-		return nil
+		return news
 	}
-	return r
+	c.store.PutBack([]*load.Report{r})
+	return true
 }
 
 func idOf(l controlplane.LocalityLoad) load.LocalityID {
 	return load.LocalityID{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}
 }
 
-// localityDifference is the load of a locality that was added, or nil. RPCs in progress are not among
-// it: they are no sum over time.
-func localityDifference(old, now controlplane.LocalityLoad) *load.LocalityReport {
+// difference is the load of a locality that was added, or nil.
+func difference(old, now controlplane.LocalityLoad) *load.LocalityReport {
 	r := &load.LocalityReport{ID: idOf(now), Named: make(map[string]load.Metric)}
 	r.Counts = load.Counts{Issued: now.Issued - old.Issued, Succeeded: now.Succeeded - old.Succeeded, Failed: now.Failed - old.Failed}
 	news := r.Counts != load.Counts{}

@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -9,12 +10,28 @@ import (
 	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/relay"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
+
+// reportLoads opens a stream of load reports to the relay, with metadata, and takes the first response.
+func (r *rig) reportLoads(id string, md ...string) loadpb.LoadReportingService_StreamLoadStatsClient {
+	r.t.Helper()
+	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	xdstest.NoError(r.t, err)
+	r.t.Cleanup(func() { conn.Close() })
+	stream, err := loadpb.NewLoadReportingServiceClient(conn).StreamLoadStats(metadata.AppendToOutgoingContext(r.ctx, md...))
+	xdstest.NoError(r.t, err)
+	xdstest.NoError(r.t, stream.Send(&loadpb.LoadStatsRequest{Node: node(id)}))
+	_, err = stream.Recv()
+	xdstest.NoError(r.t, err)
+	return stream
+}
 
 // What clients report is summed up by cluster and locality, and reported under the relay's node;
 // nothing is lost while the control plane is away.
@@ -25,15 +42,8 @@ func TestLoadReports(t *testing.T) {
 		o.Loads.Interval = time.Second
 	})
 	t.Cleanup(loads.Close)
-	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	xdstest.NoError(t, err)
-	defer conn.Close()
 	report := func(id string) func(zone string, succeeded, failed uint64) {
-		stream, err := loadpb.NewLoadReportingServiceClient(conn).StreamLoadStats(r.ctx)
-		xdstest.NoError(t, err)
-		xdstest.NoError(t, stream.Send(&loadpb.LoadStatsRequest{Node: node(id)}))
-		_, err = stream.Recv()
-		xdstest.NoError(t, err)
+		stream := r.reportLoads(id)
 		return func(zone string, succeeded, failed uint64) {
 			t.Helper()
 			xdstest.NoError(t, stream.Send(&loadpb.LoadStatsRequest{ClusterStats: []*endpointpb.ClusterStats{{
@@ -86,5 +96,84 @@ func TestLoadReports(t *testing.T) {
 		controlplane.LocalityLoad{Zone: "b", Issued: 5, Succeeded: 1, Failed: 4, InProgress: 2}, 5)
 	if _, opened := loads.Streams(); opened > 3 {
 		t.Errorf("%d streams of reports were opened, want one at a time", opened)
+	}
+}
+
+// RPCs in progress are those of the last report of each client, also after the control plane was away,
+// and without clients that have left.
+func TestLoadsInProgress(t *testing.T) {
+	t.Parallel()
+	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
+	r := newRigOver(t, xdstest.StartServer(t, testutils.CollectLoads(loads)), nil)
+	t.Cleanup(loads.Close)
+	one, two := r.reportLoads("one"), r.reportLoads("two")
+	for _, step := range []struct {
+		do   func()
+		want uint64
+	}{
+		{func() { reportLoad(t, one, "c", 5) }, 5},
+		{func() { reportLoad(t, two, "c", 3) }, 8},
+		{func() { reportLoad(t, one, "c", 1) }, 4},
+		{func() { r.up.Stop(); reportLoad(t, two, "c", 2); xdstest.NoError(t, r.up.Restart()) }, 3},
+		{func() { xdstest.NoError(t, one.CloseSend()) }, 2},
+		{func() { xdstest.NoError(t, two.CloseSend()) }, 0},
+	} {
+		step.do()
+		awaitInProgress(t, r, loads, map[string]uint64{"c": step.want})
+	}
+}
+
+// Loads go to the management server of the cluster's authority, and those of clusters that a client may
+// not subscribe to nowhere.
+func TestLoadsOfAuthorities(t *testing.T) {
+	t.Parallel()
+	collect := func() (*controlplane.LoadReports, *xdstest.Server) {
+		loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
+		server := xdstest.StartServer(t, testutils.CollectLoads(loads))
+		t.Cleanup(loads.Close)
+		return loads, server
+	}
+	loads, server := collect()
+	otherLoads, otherServer := collect()
+	access, err := relay.ParseAccess([]byte(`[{"token": "shop", "names": ["shop.", "xdstp://other/"]}]`))
+	xdstest.NoError(t, err)
+	r := newRigOver(t, server, func(o *relay.Options) {
+		other, err := bootstrap.Parse("test", otherServer.Bootstrap("relay"))
+		xdstest.NoError(t, err)
+		o.Bootstrap.Authorities["other"] = &bootstrap.Authority{Name: "other", Servers: other.Servers}
+		o.Access = access
+	})
+	const ofOther = "xdstp://other/envoy.config.cluster.v3.Cluster/c"
+	stranger, shop := r.reportLoads("stranger"), r.reportLoads("shop", "authorization", "Bearer shop")
+	reportLoad(t, stranger, "shop.c", 100)
+	reportLoad(t, shop, "bank.c", 100)
+	reportLoad(t, shop, "shop.c", 1)
+	reportLoad(t, shop, ofOther, 2)
+	awaitInProgress(t, r, loads, map[string]uint64{"shop.c": 1})
+	awaitInProgress(t, r, otherLoads, map[string]uint64{ofOther: 2})
+}
+
+func reportLoad(t *testing.T, stream loadpb.LoadReportingService_StreamLoadStatsClient, cluster string, inProgress uint64) {
+	t.Helper()
+	xdstest.NoError(t, stream.Send(&loadpb.LoadStatsRequest{ClusterStats: []*endpointpb.ClusterStats{{
+		ClusterName:           cluster,
+		UpstreamLocalityStats: []*endpointpb.UpstreamLocalityStats{{TotalRequestsInProgress: inProgress}},
+	}}}))
+}
+
+// awaitInProgress waits until the control plane has exactly these clusters, with so many RPCs in progress.
+func awaitInProgress(t *testing.T, r *rig, loads *controlplane.LoadReports, want map[string]uint64) {
+	t.Helper()
+	_, err := loads.Await(r.ctx, func(all []controlplane.ClusterLoad) bool {
+		got := map[string]uint64{}
+		for _, c := range all {
+			for _, at := range c.Localities {
+				got[c.Cluster] += at.InProgress
+			}
+		}
+		return maps.Equal(got, want)
+	})
+	if err != nil {
+		t.Fatalf("%v: got %+v, want %v in progress", err, loads.Snapshot(), want)
 	}
 }

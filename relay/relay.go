@@ -65,7 +65,8 @@ type Options struct {
 	// decided when.
 	Server controlplane.Options
 	// Loads configures the load reports that clients are asked for, which the relay sums up and
-	// sends to the first management server under its own node.
+	// sends to the first management server of the cluster's authority, under its own node. If there
+	// is Access, it is in place of Loads.Authorize: clients report the clusters that they may have.
 	Loads controlplane.LoadOptions
 	// Client are options of the clients of the management servers.
 	Client []xdsclient.Option

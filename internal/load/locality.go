@@ -20,6 +20,8 @@ type Locality struct {
 	// void counts picks without an RPC: the connection had ended, and gRPC picked again.
 	void    atomic.Uint64
 	metrics metrics
+	// elsewhere counts the RPCs in flight of other processes.
+	elsewhere atomic.Uint64
 
 	// The following is guarded by Store.mu.
 
@@ -58,13 +60,17 @@ func (l *Locality) End(info balancer.DoneInfo, which *Metrics) {
 	}
 }
 
+// SetElsewhere sets how many RPCs are in flight in other processes, whose reports are passed on by
+// PutBack.
+func (l *Locality) SetElsewhere(n uint64) { l.elsewhere.Store(n) }
+
 // counts returns the counts since the Locality was made. Ends are counted after their starts
 // and read before them, so that no RPC has ended that was not issued.
 func (l *Locality) counts() Counts {
 	n := Counts{Succeeded: l.succeeded.Load(), Failed: l.failed.Load()}
 	void := l.void.Load()
 	n.Issued = l.issued.Load() - void
-	n.InProgress = n.Issued - n.Succeeded - n.Failed
+	n.InProgress = n.Issued - n.Succeeded - n.Failed + l.elsewhere.Load()
 	return n
 }
 
@@ -82,7 +88,8 @@ func (l *Locality) take() *LocalityReport {
 		InProgress: now.InProgress,
 	}
 	measured := l.metrics.written.Swap(false)
-	if news == (Counts{}) && !measured {
+	ended := l.reported.InProgress > 0 && now.InProgress == 0
+	if news == (Counts{}) && !measured && !ended {
 		l.quiet++
 		return nil
 	}
@@ -91,7 +98,7 @@ func (l *Locality) take() *LocalityReport {
 	if measured {
 		l.metrics.take(r)
 	}
-	if r.empty() { // the metrics were taken last time, just before they were noted
+	if r.empty() && !ended { // the metrics were taken last time, just before they were noted
 		return nil
 	}
 	return r
