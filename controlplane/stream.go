@@ -217,8 +217,19 @@ func (s *stream) resubscribe(sub *subscription, compare func() subscriptionChang
 	if err := s.use(change.usage()); err != nil {
 		return err
 	}
-	s.store.resubscribe(sub, change)
+	onOtherStack(func() { s.store.resubscribe(sub, change) })
 	return nil
+}
+
+// onOtherStack calls f on another goroutine and waits: the stack of the reader, which is there as long
+// as its stream, is to stay small.
+func onOtherStack(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }
 
 // compare compares a request with the subscription.
