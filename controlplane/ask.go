@@ -24,8 +24,8 @@ type ask struct {
 	refused     *refusal
 	// choice is the entry for the subscriptions to a name, nil if there is none.
 	choice *entry
-	// subs are numbers of subscriptions, in order.
-	subs []uint32
+	// subs are the subscriptions.
+	subs numbers
 	// demand is what the type's source answers; nil if there is no source, or the ask is unshared.
 	demand *Demand
 	// unshared is set if the source answers each subscription by itself; own are its demands.
@@ -104,7 +104,7 @@ func (t *table) leave(sub *subscription, key nameKey, askKey string) {
 	switch {
 	case a.unshared && a.own[sub] != nil:
 		a.own[sub].update()
-	case a.demand != nil && len(a.subs) == 0:
+	case a.demand != nil && a.subs.len() == 0:
 		a.demand.update()
 	default:
 		a.dropIfUnused()
@@ -113,7 +113,7 @@ func (t *table) leave(sub *subscription, key nameKey, askKey string) {
 
 // dropIfUnused removes an ask without subscriptions and demands.
 func (a *ask) dropIfUnused() {
-	if len(a.subs) == 0 && a.demand == nil && len(a.own) == 0 {
+	if a.subs.len() == 0 && a.demand == nil && len(a.own) == 0 {
 		a.table.removeAsk(a)
 	}
 }

@@ -68,7 +68,7 @@ func (d *Demand) SubscribedOnlyBy(streams map[uint64]struct{}) bool {
 		_, ok := streams[d.Stream]
 		return ok && d.live()
 	}
-	if len(d.ask.subs) == 0 || len(d.ask.subs) > len(streams) {
+	if d.ask.subs.len() == 0 || d.ask.subs.len() > len(streams) {
 		return false
 	}
 	for sub := range d.ask.subscriptions() {
@@ -133,7 +133,7 @@ func (d *Demand) live() bool {
 	if d.sub != nil {
 		return d.ask.hasSub(d.sub) && d.ask.own[d.sub] == d
 	}
-	return d.ask.demand == d && len(d.ask.subs) > 0
+	return d.ask.demand == d && d.ask.subs.len() > 0
 }
 
 // update tells the source, soon, whether the demand is live. One that ended before it was told is

@@ -502,4 +502,6 @@ func (f facts) forgetUnwanted(c *tp2Client, typeURL string) {
 }
 
 // inWildcard reports whether wildcards cover a name: with a source, not those of globs.
-func (s *testServer) inWildcard(name string) bool { return s.mirror == nil || !strings.HasPrefix(name, "xdstp:") }
+func (s *testServer) inWildcard(name string) bool {
+	return s.mirror == nil || !strings.HasPrefix(name, "xdstp:")
+}

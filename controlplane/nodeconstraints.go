@@ -116,7 +116,7 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	for _, old := range left {
 		t.leave(sub, old.name, old.key)
 	}
-	sub.names = askedSet(nil).change(nil, names)
+	sub.names = new(askedSet).change(nil, names)
 	sub.implicit, sub.inOrder = now, nil
 	sub.stream.mu.Lock()
 	sub.sent.share()
@@ -160,7 +160,7 @@ func (t *table) answersTo(sub *subscription) map[topic]*entry {
 	if t.source == nil {
 		return nil
 	}
-	answers := make(map[topic]*entry, len(sub.names))
+	answers := make(map[topic]*entry, sub.names.len())
 	for a := range sub.asks() {
 		answers[sub.topicOf(a)] = a.entryOf(sub)
 	}

@@ -79,7 +79,7 @@ type selection struct {
 
 // askOf returns the ask of a topic that is subscribed by name, nil for any other topic.
 func (s *selection) askOf(tp topic) *ask {
-	if len(s.names) == 0 {
+	if s.names.len() == 0 {
 		return nil
 	}
 	if s.dialect == byLocators && (len(tp.which) == 0 || tp.which[:1] != markConstraints) {
@@ -97,8 +97,8 @@ func (s *selection) named(tp topic) bool { return s.askOf(tp) != nil }
 // asks returns the asks that are subscribed by name.
 func (s *selection) asks() iter.Seq[*ask] {
 	return func(yield func(*ask) bool) {
-		for _, one := range s.names {
-			if !yield(s.table.index.asks.get(one.number())) {
+		for _, number := range s.names.all() {
+			if !yield(s.table.index.asks.get(number)) {
 				return
 			}
 		}
@@ -108,11 +108,11 @@ func (s *selection) asks() iter.Seq[*ask] {
 // asksFor returns those for one name. For a client that subscribes by names there is at most one.
 func (s *selection) asksFor(key nameKey) iter.Seq[*ask] {
 	return func(yield func(*ask) bool) {
-		if len(s.names) == 0 {
+		if s.names.len() == 0 {
 			return
 		}
 		all := s.table.asks[key]
-		if len(all) > len(s.names) {
+		if len(all) > s.names.len() {
 			for a := range s.asks() {
 				if a.name == key && !yield(a) {
 					return
@@ -299,7 +299,7 @@ func (s *selection) wrapped() bool {
 
 // sortedNames returns the subscribed names in order. The caller holds Store.mu.
 func (s *selection) sortedNames() []string {
-	names := make([]string, 0, len(s.names))
+	names := make([]string, 0, s.names.len())
 	for a := range s.asks() {
 		if !s.isWildcard(s.topicOf(a)) {
 			names = append(names, s.locator(a).name)
@@ -314,7 +314,7 @@ func (s *selection) locators() []Locator {
 	if s.dialect == byNames {
 		return nil
 	}
-	locators := make([]Locator, 0, len(s.names))
+	locators := make([]Locator, 0, s.names.len())
 	for a := range s.asks() {
 		l := s.locator(a)
 		locators = append(locators, Locator{l.name, l.constraints})

@@ -119,7 +119,7 @@ func subscribed(t *table, sub *subscription) []*Resource {
 	if sub.dialect == byNames && sub.interest.wildcard() {
 		return withNamed(t.listing(byNames, sub.implicit), sub, t)
 	}
-	found := make([]*Resource, 0, len(sub.names))
+	found := make([]*Resource, 0, sub.names.len())
 	for _, a := range sub.asksInOrder() {
 		if r := a.entryOf(sub).asResource(); r != nil {
 			found = append(found, r)
@@ -138,7 +138,7 @@ func subscribed(t *table, sub *subscription) []*Resource {
 // withNamed adds to the resources of a wildcard those that it does not cover and that the client
 // subscribes to by name. found is not changed.
 func withNamed(found []*Resource, sub *subscription, t *table) []*Resource {
-	if t.source == nil || len(sub.names) == 0 {
+	if t.source == nil || sub.names.len() == 0 {
 		return found
 	}
 	found = slices.Clone(found)

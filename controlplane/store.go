@@ -237,7 +237,7 @@ func (s *Store) release(st *stream) {
 		for _, a := range slices.Collect(sub.asks()) {
 			t.leave(sub, a.name, a.key)
 		}
-		sub.names = nil
+		sub.names = askedSet{}
 		t.setWildcard(sub, false)
 		s.dropIfUnused(t)
 	}

@@ -41,7 +41,7 @@ func (sub *subscription) asksInOrder() []*ask {
 	if sub.inOrder != nil {
 		return sub.inOrder
 	}
-	sub.inOrder = make([]*ask, 0, len(sub.names))
+	sub.inOrder = make([]*ask, 0, sub.names.len())
 	for a := range sub.asks() {
 		if !sub.isWildcard(sub.topicOf(a)) {
 			sub.inOrder = append(sub.inOrder, a)

@@ -1,0 +1,95 @@
+package controlplane
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// An askedSet is as a map from numbers to what is known, also of numbers that take more than 16 bits
+// and of those that are removed and added at once.
+func TestAskedSet(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var set askedSet
+	want := map[uint32]bool{}
+	for range 300 {
+		var removed, added []uint32
+		for number := range want {
+			if rng.IntN(4) == 0 {
+				removed = append(removed, number)
+			}
+		}
+		for _, number := range removed {
+			delete(want, number)
+		}
+		for range rng.IntN(100) {
+			number := firstHigh - 200 + rng.Uint32N(400)
+			if _, in := want[number]; !in {
+				want[number] = false
+				added = append(added, number)
+			}
+		}
+		set = set.change(removed, added)
+		for number := range want {
+			if rng.IntN(2) == 0 {
+				want[number] = !want[number]
+				set.setKnown(number, want[number])
+			}
+		}
+		checkNumbers(t, &set.numbers, want)
+		for number, known := range want {
+			if set.known(number) != known {
+				t.Fatalf("known is %t of %d, want %t", !known, number, known)
+			}
+		}
+	}
+	if set.known(1) || set.has(1) {
+		t.Error("1 was never added")
+	}
+	set.setKnown(1, true) // is ignored
+	checkNumbers(t, &set.numbers, want)
+}
+
+// The same for numbers that are inserted and removed one by one; long lists shrink again.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var n numbers
+	want := map[uint32]bool{}
+	for range 3_000 {
+		number := firstHigh - 500 + rng.Uint32N(1_000)
+		if _, in := want[number]; n.insert(number) == in {
+			t.Fatalf("insert of %d, which is in the set: %t, said otherwise", number, in)
+		}
+		want[number] = true
+		if number = firstHigh - 500 + rng.Uint32N(1_000); rng.IntN(2) == 0 {
+			if n.remove(number) != want[number] {
+				t.Fatalf("remove of %d, which is in the set: %t, said otherwise", number, want[number])
+			}
+			delete(want, number)
+		}
+		checkNumbers(t, &n, want)
+	}
+	for number := range want {
+		n.remove(number)
+	}
+	if n.len() != 0 || cap(n.low) > 64 || cap(n.high) > 64 {
+		t.Errorf("%d numbers are left, in lists with room for %d and %d", n.len(), cap(n.low), cap(n.high))
+	}
+}
+
+func checkNumbers(t *testing.T, n *numbers, want map[uint32]bool) {
+	t.Helper()
+	var got []uint32
+	for i, number := range n.all() {
+		if at, found := n.find(number); at != i || !found {
+			t.Fatalf("%d is found at %d, %t, want %d", number, at, found, i)
+		}
+		got = append(got, number)
+	}
+	if sorted := slices.Sorted(maps.Keys(want)); !slices.Equal(got, sorted) || n.len() != len(want) {
+		t.Fatalf("got %v, want %v", got, sorted)
+	}
+}
