@@ -106,8 +106,8 @@ func (ch *serverChannel) Sent() {
 	}
 }
 
-// answered notes that the server answered on the stream, which ends every connectivity
-// error.
+// answered notes that the server answered on the stream. That ends every connectivity error, but
+// watchers are told by restored: the answer may have another version of what is in use.
 func (ch *serverChannel) answered() {
 	if ch.link.Closed() || !ch.link.Answered() {
 		return
@@ -116,6 +116,16 @@ func (ch *serverChannel) answered() {
 	recordServer(changes.ServerRestored, ch.server, nil)
 	for l := range ch.levels {
 		l.serverUp()
+	}
+}
+
+// restored follows answered when the answer has been applied.
+func (ch *serverChannel) restored() {
+	if ch.link.Closed() {
+		return
+	}
+	for l := range ch.levels {
+		l.clearLoss()
 	}
 }
 

@@ -128,6 +128,10 @@ func (l *level) serverUp() {
 			p.moveUp(l, l.channel.delivery)
 		}
 	}
+}
+
+// clearLoss ends the connectivity errors that the server's answer has not ended yet.
+func (l *level) clearLoss() {
 	if !l.lost {
 		return
 	}

@@ -77,6 +77,38 @@ func TestUnreachableWithCachedResource(t *testing.T) {
 	})
 }
 
+// A response that ends a connectivity error with another version is one change to watchers: they are not
+// given first what it replaces.
+func TestReachableWithAChangedResource(t *testing.T) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+		decode := types.clusters.Decode
+		types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (string, any, error) {
+			pass(time.Second) // watchers are called meanwhile
+			return decode(a, o)
+		}
+		a, _ := listen(t, c, types.clusters, "a")
+		b, _ := listen(t, c, types.clusters, "b")
+		s := server.stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
+		s.request()
+		a.cluster("1")
+		b.cluster("1")
+		s.breakOff()
+		server.stream().breakOff()
+		a.ambient(KindUnreachable)
+		b.ambient(KindUnreachable)
+		s = server.stream()
+		s.request()
+		s.send(types.clusters, "2", "n1", cluster("a", "2"), cluster("b", "1"))
+		s.request()
+		a.cluster("2")
+		b.cluster("1")
+		a.silent()
+		b.silent()
+	})
+}
+
 // What held before the connection was lost holds again when it is back.
 func TestStandingErrorComesBackWithTheServer(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {

@@ -85,6 +85,7 @@ func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 	ch.answered()
 	ts := ch.typeStateOf(resp.TypeURL)
 	if ts == nil {
+		ch.restored()
 		ch.client.stats.Ignored++
 		if name := faults.Shorten(resp.TypeURL, transport.MaxServerText); ch.ignored != name {
 			ch.ignored = name
@@ -133,6 +134,7 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
 	absent.finish()
+	u.ch.restored()
 	for _, c := range u.answered {
 		c.cull(u.ch, u.delivery)
 	}
