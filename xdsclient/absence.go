@@ -309,7 +309,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 	case code == codes.NotFound, code == codes.PermissionDenied:
 		a.dataError(s, StateReceivedError, fault)
 	default:
-		a.ch.fail(s, lastError{StateReceivedError, fault, false}, a.delivery)
+		a.ch.failResource(s, lastError{StateReceivedError, fault, false}, a.delivery)
 	}
 }
 

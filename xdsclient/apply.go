@@ -28,7 +28,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 		s.offer.doubt = s.offer.doubt.Answered(s.taken.parameters.Equal(it.parameters), s.Pending())
 	}
 	u.received(s, it)
-	u.ch.accept(s, p, u.stampOf(s, it), u.delivery)
+	u.ch.acceptResource(s, p, u.stampOf(s, it), u.delivery)
 	u.markUseful(s.resource)
 }
 
@@ -52,7 +52,7 @@ func (u *update) heartbeat(found []*subscription, it *item) {
 	for _, s := range found {
 		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.Version) && s.taken.parameters.Equal(it.parameters) {
 			u.received(s, it)
-			u.ch.accept(s, s.payload, u.stampOf(s, it), u.delivery)
+			u.ch.acceptResource(s, s.payload, u.stampOf(s, it), u.delivery)
 			u.markUseful(s.resource)
 		}
 	}
@@ -135,7 +135,7 @@ func (u *update) dataError(s *subscription, state CacheState, fault *Error) {
 	if drop {
 		u.types.unindex(s)
 	}
-	u.ch.fail(s, lastError{state, fault, drop}, u.delivery)
+	u.ch.failResource(s, lastError{state, fault, drop}, u.delivery)
 	if fault.final() {
 		u.markUseful(s.resource)
 	}
@@ -176,18 +176,18 @@ func (u *update) answerCollection(c *collection) {
 	if whole == nil {
 		whole = &payload{server: u.ch.server}
 	}
-	u.ch.accept(s, whole, u.stamp, u.delivery)
+	u.ch.acceptResource(s, whole, u.stamp, u.delivery)
 }
 
-// accept notes that the server sent a valid version, even if it is the one in use.
-func (ch *serverChannel) accept(s *subscription, p *payload, taken stamp, d *delivery) {
+// acceptResource notes that the server sent a valid version, even if it is the one in use.
+func (ch *serverChannel) acceptResource(s *subscription, p *payload, taken stamp, d *delivery) {
 	s.payload, s.taken, s.lastError = p.from(ch.server), taken, nil
 	s.admit()
 	s.resource.accept(s.payload, taken, d)
 }
 
-// fail notes that the last answer of the server for a resource is an error.
-func (ch *serverChannel) fail(s *subscription, e lastError, d *delivery) {
+// failResource notes that the last answer of the server for a resource is an error.
+func (ch *serverChannel) failResource(s *subscription, e lastError, d *delivery) {
 	s.lastError = &e
 	s.admit()
 	if e.drop {

@@ -153,7 +153,7 @@ func (ch *serverChannel) restate(s *subscription) {
 		s.resource.accept(s.payload, s.taken, nil)
 	}
 	if s.lastError != nil {
-		ch.fail(s, *s.lastError, nil)
+		ch.failResource(s, *s.lastError, nil)
 	}
 }
 
@@ -162,7 +162,7 @@ func (ch *serverChannel) restate(s *subscription) {
 func (ch *serverChannel) follow(r *resource) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
 	ts.Disturb()
-	r.glob.cull(ch, nil)
+	r.glob.cullMembers(ch, nil)
 	if s.State != ads.Missing || r.cached() {
 		return
 	}

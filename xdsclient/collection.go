@@ -111,8 +111,8 @@ func (c *collection) disband(e lastError, d *delivery) {
 	}
 }
 
-// cull expels the members that the server, having answered for the collection, has not sent.
-func (c *collection) cull(ch *serverChannel, d *delivery) {
+// cullMembers expels the members that the server, having answered for the collection, has not sent.
+func (c *collection) cullMembers(ch *serverChannel, d *delivery) {
 	if c == nil || c.sub.payload == nil || len(c.cached) == c.size {
 		return
 	}

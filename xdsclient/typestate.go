@@ -75,7 +75,7 @@ func (ts *typeState) refuse(s *subscription) {
 		reason = errors.New("collections need the incremental protocol, which the server does not implement")
 	}
 	s.State = ads.Unsent
-	ch.fail(s, lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
+	ch.failResource(s, lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
 }
 
 // expire notes that the resource timer fired (gRFC A88, "Changes to Resource Timer Behavior").
@@ -100,7 +100,7 @@ func (ts *typeState) expire(s *subscription) {
 	if ts.Dialect.Locators() {
 		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
 			s.State = ads.Received
-			ch.accept(s, other.payload, other.taken, nil)
+			ch.acceptResource(s, other.payload, other.taken, nil)
 			return
 		}
 	}
@@ -115,7 +115,7 @@ func (ts *typeState) expire(s *subscription) {
 	}
 	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
 	ch.client.warningf("%v", fault)
-	ch.fail(s, lastError{state, fault, deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)}, nil)
+	ch.failResource(s, lastError{state, fault, deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)}, nil)
 }
 
 // forgetAnswers forgets what the server has said of a resource or a collection.

@@ -136,7 +136,7 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	absent.finish()
 	u.ch.restored()
 	for _, c := range u.answered {
-		c.cull(u.ch, u.delivery)
+		c.cullMembers(u.ch, u.delivery)
 	}
 	for r := range u.useful {
 		r.endStandby(u.delivery)
