@@ -33,6 +33,8 @@ type group struct {
 	subs   map[subscriptionKey]*subscription
 	// variants has the subscriptions to resources by type and name.
 	variants map[resourceName][]*subscription
+	// found has subscriptions by the variant that they have, if it is shared.
+	found map[memberKey]*subscription
 	// own has the clients of the management servers for what single streams subscribe to, by
 	// the ID of the stream.
 	own map[uint64]*ownClient
@@ -84,6 +86,7 @@ func newGroup(r *Relay, key string, shared *xdsclient.XDSClient) *group {
 		members: make(members),
 
 		variants: make(map[resourceName][]*subscription),
+		found:    make(map[memberKey]*subscription),
 		dirty:    make(map[*subscription]struct{}),
 	}
 	g.store.OnDemand("", g.demand)
@@ -207,31 +210,50 @@ func (g *group) addVariant(s *subscription, d *controlplane.Demand) {
 	if d.Collection() || s.err != nil {
 		return
 	}
-	of := g.variants[s.key.resource()]
 	if p, ok := d.Constraints.Parameters(); ok && !d.Constraints.IsZero() && s.key.stream == 0 {
-		for _, other := range of {
-			if other.key.stream == 0 && other.raw != nil && other.err == nil && !other.expired && !other.raw.DoNotCache && p.Equal(other.raw.Parameters) {
-				s.raw = other.raw
-				s.restartExpiry()
-				break
-			}
+		other := g.found[memberKey{s.key.typeURL, s.key.name, p.Key()}]
+		if other != nil && other.err == nil && !other.expired {
+			s.raw = other.raw
+			s.restartExpiry()
 		}
 	}
-	g.variants[s.key.resource()] = append(of, s)
+	of := append(g.variants[s.key.resource()], s)
+	g.variants[s.key.resource()], s.place = of, len(of)
 }
 
 // removeVariant undoes addVariant.
 func (g *group) removeVariant(s *subscription) {
+	g.noteVariant(s, nil)
+	if s.place == 0 {
+		return
+	}
 	name := s.key.resource()
 	of := g.variants[name]
-	i := slices.Index(of, s)
-	switch {
-	case i < 0:
-	case len(of) == 1:
+	last := of[len(of)-1]
+	of[s.place-1], last.place = last, s.place
+	of[len(of)-1], s.place = nil, 0
+	if of = of[:len(of)-1]; len(of) == 0 {
 		delete(g.variants, name)
-	default:
-		g.variants[name] = slices.Delete(of, i, i+1)
+		return
 	}
+	g.variants[name] = of
+}
+
+// noteVariant makes the resource of a subscription found by its parameters, if others may get it, in
+// place of the one that it had. It is called before s.raw changes.
+func (g *group) noteVariant(s *subscription, raw *xdsclient.Raw) {
+	if s.raw != nil {
+		if key := variantKey(s, s.raw); g.found[key] == s {
+			delete(g.found, key)
+		}
+	}
+	if raw != nil && !raw.DoNotCache && !raw.Parameters.IsZero() && s.key.stream == 0 {
+		g.found[variantKey(s, raw)] = s
+	}
+}
+
+func variantKey(s *subscription, raw *xdsclient.Raw) memberKey {
+	return memberKey{s.key.typeURL, s.key.name, raw.Parameters.Key()}
 }
 
 // endDemand notes that nobody is subscribed to something any more.

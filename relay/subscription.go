@@ -45,6 +45,8 @@ type subscription struct {
 	// expiry fires when the TTL of raw has passed, and expired says that it has.
 	expiry  *time.Timer
 	expired bool
+	// place is that among group.variants, from 1 on; 0 if it is not there.
+	place int
 	// refused says that there was no client of the management servers for the subscription.
 	refused bool
 	// collection has the members of a collection, or is nil.
@@ -154,6 +156,7 @@ func (s *subscription) ResourceChanged(value any, err error, done func()) {
 	if !s.away || s.err == nil { // what upstream said last still holds
 		raw, _ := value.(*xdsclient.Raw)
 		s.renewed = s.err == nil && !s.expired && repeats(raw, s.raw)
+		s.group.noteVariant(s, raw)
 		s.raw, s.err = raw, e
 		s.restartExpiry()
 	}
