@@ -1,6 +1,8 @@
 package controlplane_test
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -70,4 +72,16 @@ func (m *mirror) answer(tx *controlplane.Tx, d *controlplane.Demand) {
 		return
 	}
 	tx.Answer(d, r)
+}
+
+// inWildcard reports whether wildcards cover a name: with a source, not those of globs.
+func (s *testServer) inWildcard(name string) bool {
+	return s.mirror == nil || !strings.HasPrefix(name, "xdstp:")
+}
+
+// hasOther reports whether the client subscribes to a name, or to its collection.
+func (c *variantClient) hasOther(typeURL, name string) bool {
+	return slices.ContainsFunc(c.subscribed(), func(h *holding) bool {
+		return h.ask.typeURL == typeURL && h.ask.name != "*" && (h.ask.name == name || h.ask.covers(name))
+	})
 }

@@ -312,13 +312,6 @@ func (c *variantClient) check(t *testing.T) {
 	}
 }
 
-// hasOther reports whether the client subscribes to a name, or to its collection.
-func (c *variantClient) hasOther(typeURL, name string) bool {
-	return slices.ContainsFunc(c.subscribed(), func(h *holding) bool {
-		return h.ask.typeURL == typeURL && h.ask.name != "*" && (h.ask.name == name || h.ask.covers(name))
-	})
-}
-
 func (c *variantClient) expected(a ask) string {
 	if !a.isCollection() {
 		return chosen(c.server.store.Choose(a.typeURL, a.name, a.constraints))
@@ -499,9 +492,4 @@ func (f facts) forgetUnwanted(c *tp2Client, typeURL string) {
 	maps.DeleteFunc(f[typeURL], func(name string, _ fact) bool {
 		return !c.subscribes(typeURL, name) && !c.subscribes(typeURL, "*") && !c.inGlob(typeURL, name, func(string) bool { return true })
 	})
-}
-
-// inWildcard reports whether wildcards cover a name: with a source, not those of globs.
-func (s *testServer) inWildcard(name string) bool {
-	return s.mirror == nil || !strings.HasPrefix(name, "xdstp:")
 }

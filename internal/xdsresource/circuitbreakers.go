@@ -30,12 +30,6 @@ const (
 	defaultBudgetPercent    = 20
 )
 
-// rpcLimits are the limits of circuit_breakers.
-type rpcLimits struct {
-	requests uint32
-	retries  *RetryLimit
-}
-
 // circuitBreakers decodes the first threshold with priority DEFAULT, the only priority that gRPC
 // has (gRFC A32).
 func (d clusterDecoder) circuitBreakers(pb *clusterpb.Cluster, c *Cluster) {
@@ -47,13 +41,12 @@ func (d clusterDecoder) circuitBreakers(pb *clusterpb.Cluster, c *Cluster) {
 			break
 		}
 	}
-	limits := overlaid(d.validator, &c.Changes, overlay.CircuitBreakers, threshold, d.threshold(at, threshold), d.threshold)
-	c.MaxRequests, c.Retries = limits.requests, limits.retries
+	c.Limits = overlaid(d.validator, &c.Changes, overlay.CircuitBreakers, threshold, d.threshold(at, threshold), d.threshold)
 }
 
 // threshold decodes the limits. Unlike Envoy's, the limit of retries has no default: gRPC has none (gRFC A44).
-func (d clusterDecoder) threshold(at *faults.Path, pb *clusterpb.CircuitBreakers_Thresholds) rpcLimits {
-	return rpcLimits{numberOr(pb.GetMaxRequests(), DefaultMaxRequests), d.retryLimit(at, pb)}
+func (d clusterDecoder) threshold(at *faults.Path, pb *clusterpb.CircuitBreakers_Thresholds) Limits {
+	return Limits{numberOr(pb.GetMaxRequests(), DefaultMaxRequests), d.retryLimit(at, pb)}
 }
 
 func (d clusterDecoder) retryLimit(at *faults.Path, pb *clusterpb.CircuitBreakers_Thresholds) *RetryLimit {

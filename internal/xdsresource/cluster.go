@@ -53,11 +53,8 @@ type Cluster struct {
 	// DNS. In the latter, the addresses are those to resolve, as "host:port", and
 	// a locality of Weight 0 weighs as much as its endpoints together.
 	Inline *Endpoints
-	// AddressFamily says which of the addresses that DNS returns are used.
-	AddressFamily AddressFamily
-	// RefreshRate is the interval at which the names of a cluster of type
-	// ClusterStrictDNS are resolved again. It is 0 in other types.
-	RefreshRate time.Duration
+	// Lookups is for clusters whose endpoints come from DNS.
+	Lookups
 	// Underlying names the clusters of one of type ClusterAggregate, the most
 	// preferred first. There is at least one.
 	Underlying []string
@@ -80,11 +77,7 @@ type Cluster struct {
 	AcrossLocalities bool
 	// Subsets says how many of the endpoints LBPolicy gets.
 	Subsets Subsets
-	// MaxRequests bounds the concurrent RPCs of the process to the cluster (gRFC
-	// A32). Default: DefaultMaxRequests.
-	MaxRequests uint32
-	// Retries bounds the concurrent retries of the process to the cluster. nil: nothing does.
-	Retries *RetryLimit
+	Limits
 	// Outliers says when endpoints that fail RPCs are ejected. nil: never.
 	Outliers *OutlierDetection
 	// HealthCheck says how the endpoints are asked for their health. nil: not at all.
@@ -100,6 +93,24 @@ type Cluster struct {
 	// Ignored lists the entries of load_balancing_policy that were skipped because
 	// this client has no policy of their type. At most 100 entries.
 	Ignored []xdsclient.Ignored
+}
+
+// Lookups says how names are resolved by DNS.
+type Lookups struct {
+	// AddressFamily says which of the addresses that DNS returns are used.
+	AddressFamily AddressFamily
+	// RefreshRate is the interval at which the names of a cluster of type
+	// ClusterStrictDNS are resolved again. It is 0 in other types.
+	RefreshRate time.Duration
+}
+
+// Limits are the circuit breakers of a Cluster.
+type Limits struct {
+	// MaxRequests bounds the concurrent RPCs of the process to the cluster (gRFC
+	// A32). Default: DefaultMaxRequests.
+	MaxRequests uint32
+	// Retries bounds the concurrent retries of the process to the cluster. nil: nothing does.
+	Retries *RetryLimit
 }
 
 // DefaultMaxRequests is Envoy's and gRPC's default limit of concurrent RPCs to a cluster

@@ -25,7 +25,7 @@ func limited(service string, limit uint32, drops ...xdsresource.Drop) cluster.Co
 	e := endpoints(at("a", 0, "a:1"))
 	e.Drops = drops
 	return cluster.Config{
-		Cluster:   &xdsresource.Cluster{Name: "backend", EDSServiceName: service, LBPolicy: "round_robin", MaxRequests: limit},
+		Cluster:   &xdsresource.Cluster{Name: "backend", EDSServiceName: service, LBPolicy: "round_robin", Limits: xdsresource.Limits{MaxRequests: limit}},
 		Endpoints: e,
 	}
 }

@@ -18,7 +18,7 @@ import (
 func by(policy, config string, localities ...xdsresource.Locality) cluster.Config {
 	return cluster.Config{
 		Cluster: &xdsresource.Cluster{Name: "backend", LBPolicy: policy, LBConfig: config,
-			MaxRequests: xdsresource.DefaultMaxRequests, AcrossLocalities: policy == xdsresource.PolicyRingHash},
+			Limits: xdsresource.Limits{MaxRequests: xdsresource.DefaultMaxRequests}, AcrossLocalities: policy == xdsresource.PolicyRingHash},
 		Endpoints: endpoints(localities...),
 	}
 }

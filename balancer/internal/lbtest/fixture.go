@@ -174,5 +174,5 @@ func Locality(zone string, addrs ...string) xdsresource.Locality {
 
 // Cluster returns a round_robin cluster.
 func Cluster(name string) *xdsresource.Cluster {
-	return &xdsresource.Cluster{Name: name, LBPolicy: "round_robin", MaxRequests: xdsresource.DefaultMaxRequests}
+	return &xdsresource.Cluster{Name: name, LBPolicy: "round_robin", Limits: xdsresource.Limits{MaxRequests: xdsresource.DefaultMaxRequests}}
 }
