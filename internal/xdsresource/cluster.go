@@ -53,8 +53,7 @@ type Cluster struct {
 	// DNS. In the latter, the addresses are those to resolve, as "host:port", and
 	// a locality of Weight 0 weighs as much as its endpoints together.
 	Inline *Endpoints
-	// Lookups is for clusters whose endpoints come from DNS.
-	Lookups
+	Resolution
 	// Underlying names the clusters of one of type ClusterAggregate, the most
 	// preferred first. There is at least one.
 	Underlying []string
@@ -95,8 +94,8 @@ type Cluster struct {
 	Ignored []xdsclient.Ignored
 }
 
-// Lookups says how names are resolved by DNS.
-type Lookups struct {
+// Resolution says how the names of a cluster are resolved whose endpoints come from DNS.
+type Resolution struct {
 	// AddressFamily says which of the addresses that DNS returns are used.
 	AddressFamily AddressFamily
 	// RefreshRate is the interval at which the names of a cluster of type
