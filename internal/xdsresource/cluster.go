@@ -52,11 +52,7 @@ type Cluster struct {
 	// DNS. In the latter, the addresses are those to resolve, as "host:port", and
 	// a locality of Weight 0 weighs as much as its endpoints together.
 	Inline *Endpoints
-	// AddressFamily says which of the addresses that DNS returns are used.
-	AddressFamily AddressFamily
-	// RefreshRate is the interval at which the names of a cluster of type
-	// ClusterStrictDNS are resolved again. It is 0 in other types.
-	RefreshRate time.Duration
+	Resolution
 	// Underlying names the clusters of one of type ClusterAggregate, the most
 	// preferred first. There is at least one.
 	Underlying []string
@@ -97,6 +93,15 @@ type Cluster struct {
 	// Ignored lists the entries of load_balancing_policy that were skipped because
 	// this client has no policy of their type. At most 100 entries.
 	Ignored []xdsclient.Ignored
+}
+
+// Resolution says how the names of a cluster are resolved whose endpoints come from DNS.
+type Resolution struct {
+	// AddressFamily says which of the addresses that DNS returns are used.
+	AddressFamily AddressFamily
+	// RefreshRate is the interval at which the names of a cluster of type
+	// ClusterStrictDNS are resolved again. It is 0 in other types.
+	RefreshRate time.Duration
 }
 
 // DefaultMaxRequests is Envoy's and gRPC's default limit of concurrent RPCs to a cluster

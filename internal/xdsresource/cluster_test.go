@@ -253,26 +253,26 @@ func TestClusterWithInlineEndpoints(t *testing.T) {
 		}, {
 			"STRICT_DNS, as files for Envoy have it",
 			inlineCluster(clusterpb.Cluster_STRICT_DNS, assignment(bare(0, host("a.test"), withWeight(host("b.test"), 4)))),
-			Cluster{Kind: ClusterStrictDNS, RefreshRate: 5 * time.Second, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+			Cluster{Kind: ClusterStrictDNS, Resolution: Resolution{RefreshRate: 5 * time.Second}, Inline: &Endpoints{Name: "blue", Localities: []Locality{
 				{Endpoints: []Endpoint{{Address: "a.test:80", Weight: 1}, {Address: "b.test:80", Weight: 4}}},
 			}}},
 		}, {
 			"STRICT_DNS with everything",
 			inlineCluster(clusterpb.Cluster_STRICT_DNS, assignment(locality("a", 0, 3, host("10.0.0.1"))), family(clusterpb.Cluster_V6_ONLY),
 				func(c *clusterpb.Cluster) { c.DnsRefreshRate = durationpb.New(time.Minute) }),
-			Cluster{Kind: ClusterStrictDNS, RefreshRate: time.Minute, AddressFamily: FamilyV6, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+			Cluster{Kind: ClusterStrictDNS, Resolution: Resolution{RefreshRate: time.Minute, AddressFamily: FamilyV6}, Inline: &Endpoints{Name: "blue", Localities: []Locality{
 				{ID: id("a"), Weight: 3, Endpoints: one("10.0.0.1:80")},
 			}}},
 		}, {
 			"LOGICAL_DNS: the locality is nameless (gRFC A37), the hostname is the name with its port (gRFC A81)",
 			inlineCluster(clusterpb.Cluster_LOGICAL_DNS, assignment(locality("a", 7, 0, hostnamed)), family(clusterpb.Cluster_V4_ONLY)),
-			Cluster{Kind: ClusterLogicalDNS, AddressFamily: FamilyV4, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+			Cluster{Kind: ClusterLogicalDNS, Resolution: Resolution{AddressFamily: FamilyV4}, Inline: &Endpoints{Name: "blue", Localities: []Locality{
 				{Weight: 1, Endpoints: []Endpoint{{Address: "name.test:80", Hostname: "name.test:80", Weight: 1}}},
 			}}},
 		}, {
 			"LOGICAL_DNS that prefers IPv4",
 			inlineCluster(clusterpb.Cluster_LOGICAL_DNS, assignment(bare(0, host("name.test"))), family(clusterpb.Cluster_V4_PREFERRED)),
-			Cluster{Kind: ClusterLogicalDNS, AddressFamily: FamilyV4Preferred, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+			Cluster{Kind: ClusterLogicalDNS, Resolution: Resolution{AddressFamily: FamilyV4Preferred}, Inline: &Endpoints{Name: "blue", Localities: []Locality{
 				{Weight: 1, Endpoints: []Endpoint{{Address: "name.test:80", Hostname: "name.test:80", Weight: 1}}},
 			}}},
 		},

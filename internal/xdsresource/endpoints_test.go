@@ -319,7 +319,7 @@ func TestResolvedCluster(t *testing.T) {
 			[]Locality{{ID: zone("a"), Weight: 1, Endpoints: []Endpoint{endpoint("10.0.0.3:80", 3, "h")}}},
 		}, {
 			"LOGICAL_DNS: all addresses are one endpoint (gRFC A61, \"Changes to Logical DNS Clusters\")",
-			&Cluster{Kind: ClusterLogicalDNS, AddressFamily: FamilyV4, Inline: &Endpoints{Name: "blue", Drops: []Drop{{"spare", 1}}, Localities: []Locality{
+			&Cluster{Kind: ClusterLogicalDNS, Resolution: Resolution{AddressFamily: FamilyV4}, Inline: &Endpoints{Name: "blue", Drops: []Drop{{"spare", 1}}, Localities: []Locality{
 				{Weight: 1, Endpoints: []Endpoint{{Address: "name:80", Hostname: "name:80", Weight: 1, Additional: []string{"10.9.9.9:1"}}}},
 			}}},
 			map[string][]string{"name:80": {"[::1]:80", "10.0.0.1:80", "10.0.0.2:80"}},
