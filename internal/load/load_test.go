@@ -190,6 +190,26 @@ func TestPutBack(t *testing.T) {
 	})
 }
 
+// RPCs in flight elsewhere are reported as they were set last, and their end once.
+func TestElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		l := s.Use(blue).Locality(east)
+		for _, step := range []struct {
+			inFlight uint64
+			want     []*load.Report
+		}{
+			{0, nil},
+			{3, []*load.Report{report(blue, at(east, load.Counts{InProgress: 3}))}},
+			{3, []*load.Report{report(blue, at(east, load.Counts{InProgress: 3}))}},
+			{0, []*load.Report{report(blue, at(east, load.Counts{}))}},
+			{0, nil},
+		} {
+			l.SetElsewhere(step.inFlight)
+			want(t, "RPCs elsewhere", takeAfter(s, time.Second), step.want...)
+		}
+	})
+}
+
 // If the connection had ended and gRPC picks again, the pick is no RPC.
 func TestPicksWithoutRPC(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {

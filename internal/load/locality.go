@@ -27,6 +27,9 @@ type Locality struct {
 
 	users, quiet int
 	reported     Counts
+	// reportedElsewhere says that there were RPCs elsewhere at the last report: that they have
+	// ended is news, too.
+	reportedElsewhere bool
 }
 
 func newLocality(id LocalityID) *Locality { return &Locality{id: id} }
@@ -88,7 +91,9 @@ func (l *Locality) take() *LocalityReport {
 		InProgress: now.InProgress,
 	}
 	measured := l.metrics.written.Swap(false)
-	ended := l.reported.InProgress > 0 && now.InProgress == 0
+	elsewhere := l.elsewhere.Load() > 0
+	ended := l.reportedElsewhere && !elsewhere
+	l.reportedElsewhere = elsewhere
 	if news == (Counts{}) && !measured && !ended {
 		l.quiet++
 		return nil
