@@ -69,6 +69,17 @@ func TestLoad(t *testing.T) {
 	if _, err := s.LoadAt(ctx, before.Revision); !errors.Is(err, store.ErrCompacted) {
 		t.Errorf("of a compacted revision: got error %v, want ErrCompacted", err)
 	}
+	watch, err := s.Watch(ctx, before.Revision)
+	xdstest.NoError(t, err)
+	defer watch.Close()
+	select {
+	case r := <-watch.Responses():
+		if _, err := watch.Batch(r); !errors.Is(err, store.ErrCompacted) {
+			t.Errorf("a watch of compacted changes: got error %v, want ErrCompacted", err)
+		}
+	case <-ctx.Done():
+		t.Error("a watch of compacted changes does not end")
+	}
 }
 
 // A replica is in the list while it runs; one that crashed leaves it when its lease expires.

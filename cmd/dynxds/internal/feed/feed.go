@@ -180,6 +180,13 @@ func (f *Feed) report() {
 // Wait waits until Read may return something else. It returns false when the context has ended.
 func (f *Feed) Wait(ctx context.Context) bool {
 	for {
+		// connect may take some time while the store does not answer. That is to be known meanwhile.
+		select {
+		case a := <-f.answers:
+			f.judge(a)
+		default:
+			// there is none
+		}
 		f.connect(ctx)
 		f.report()
 		if f.shelf.stale {
@@ -335,6 +342,7 @@ func (f *Feed) lost(err error) {
 	now := time.Now()
 	if f.gone.since.IsZero() {
 		f.gone.since = now
+		f.report()
 	}
 	if now.Sub(f.gone.said) < reminder {
 		return
