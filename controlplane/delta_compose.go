@@ -221,7 +221,7 @@ func (w *composer) compose(tp topic, again bool) {
 		return
 	}
 	if now == awaited {
-		sub.awaits(tp, again)
+		sub.sent.awaits(tp, again)
 		return
 	}
 	named, is := a != nil, cmp.Or(now, old)

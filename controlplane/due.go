@@ -111,14 +111,6 @@ func (sub *subscription) postpone(tp topic, again bool) {
 	sub.stream.markDue(sub)
 }
 
-// awaits leaves out a topic that the source has not answered. If the client subscribed to it again, the
-// answer is sent whatever it is. The caller holds stream.mu.
-func (sub *subscription) awaits(tp topic, again bool) {
-	if again {
-		sub.sent.forget(tp)
-	}
-}
-
 // due records what a change of the subscription makes due. t is its table; the caller holds
 // Store.mu.
 func (sub *subscription) due(t *table, change subscriptionChange, before interest) {
@@ -223,8 +215,8 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string, had *e
 
 // besideWildcard reports whether the client has a wildcard, and a resource that it could take for one
 // that this covers.
-func (sub *subscription) besideWildcard(tp topic, had *entry) bool {
-	return sub.interest.wildcard() && !sub.table.inWildcard(tp.name) && had.asResource() != nil
+func (s *selection) besideWildcard(tp topic, had *entry) bool {
+	return s.interest.wildcard() && !s.table.inWildcard(tp.name) && had.asResource() != nil
 }
 
 // acceptClaim records a version that the client claims to have as sent. A client that subscribes

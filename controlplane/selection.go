@@ -61,6 +61,9 @@ type selection struct {
 	// names are the asks that the client's names, or locators, have joined. The wildcard of a
 	// client that subscribes by names is not among them.
 	names askedSet
+	// inOrder caches asksInOrder. The stream's sender sets it with Store.mu held for reading; it
+	// is cleared with Store.mu held for writing.
+	inOrder []*ask
 	// spellings are the client's names, where they differ from those of the asks, by number.
 	spellings map[uint32]string
 	// listed is the hash of the names of the last SotW request. Only the reader uses it.
@@ -75,6 +78,22 @@ type selection struct {
 
 	// implicit are the constraints of a client that sends none.
 	implicit dynparam.Constraints
+}
+
+// asksInOrder returns the asks for names other than the wildcard, ordered by name. The stream's
+// sender calls it, with Store.mu held for reading.
+func (s *selection) asksInOrder() []*ask {
+	if s.inOrder != nil {
+		return s.inOrder
+	}
+	s.inOrder = make([]*ask, 0, s.names.len())
+	for a := range s.asks() {
+		if !s.isWildcard(s.topicOf(a)) {
+			s.inOrder = append(s.inOrder, a)
+		}
+	}
+	slices.SortFunc(s.inOrder, func(a, b *ask) int { return cmp.Compare(s.locator(a).name, s.locator(b).name) })
+	return s.inOrder
 }
 
 // askOf returns the ask of a topic that is subscribed by name, nil for any other topic.

@@ -123,3 +123,11 @@ func claim(name, version string) *entry {
 
 // claimed reports whether the entry is a claim.
 func (e *entry) claimed() bool { return e.resource != nil && e.resource.packed == nil }
+
+// awaits leaves out a topic that the source has not answered. If the client subscribed to it again, the
+// answer is sent whatever it is. The caller holds stream.mu.
+func (s *sent) awaits(tp topic, again bool) {
+	if again {
+		s.forget(tp)
+	}
+}

@@ -207,7 +207,7 @@ func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 		case now == unanswered:
 			due.sub.postpone(tp, again)
 		case now == awaited:
-			due.sub.awaits(tp, again)
+			due.sub.sent.awaits(tp, again)
 		case now.asResource() != nil && !due.sub.answerSent(tp, now):
 			b.resources = append(b.resources, now.resource)
 		}

@@ -1,10 +1,5 @@
 package controlplane
 
-import (
-	"cmp"
-	"slices"
-)
-
 // subscription is the state of one type on one stream: what is subscribed, what is due, and what
 // was sent.
 //
@@ -18,9 +13,6 @@ type subscription struct {
 	// Store.mu guards both.
 	number uint32
 	joined int
-	// inOrder caches asksInOrder. The stream's sender sets it with Store.mu held for reading; it
-	// is cleared with Store.mu held for writing.
-	inOrder []*ask
 
 	// Guarded by stream.mu.
 
@@ -33,22 +25,6 @@ type subscription struct {
 	kept     keptEntries
 	answers  answers
 	delivery delivery
-}
-
-// asksInOrder returns the asks for names other than the wildcard, ordered by name. The stream's
-// sender calls it, with Store.mu held for reading.
-func (sub *subscription) asksInOrder() []*ask {
-	if sub.inOrder != nil {
-		return sub.inOrder
-	}
-	sub.inOrder = make([]*ask, 0, sub.names.len())
-	for a := range sub.asks() {
-		if !sub.isWildcard(sub.topicOf(a)) {
-			sub.inOrder = append(sub.inOrder, a)
-		}
-	}
-	slices.SortFunc(sub.inOrder, func(a, b *ask) int { return cmp.Compare(sub.locator(a).name, sub.locator(b).name) })
-	return sub.inOrder
 }
 
 // current returns the entry of a topic for this client, which may be a kept one: nil if there is

@@ -22,11 +22,8 @@ type group struct {
 	store  *controlplane.Store
 	shared *xdsclient.XDSClient
 
-	// clients counts the streams, and idle runs while there is none, since idleSince. Guarded by
-	// Relay.mu.
-	clients   int
-	idle      *time.Timer
-	idleSince time.Time
+	// use is guarded by Relay.mu.
+	use
 
 	mu     sync.Mutex
 	closed bool
@@ -58,6 +55,13 @@ type group struct {
 type away struct {
 	subs  int
 	since time.Time
+}
+
+// use counts the streams of a group; idle runs while there is none, since idleSince.
+type use struct {
+	clients   int
+	idle      *time.Timer
+	idleSince time.Time
 }
 
 // ownClient is the client of the management servers for one stream.
