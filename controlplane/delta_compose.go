@@ -172,7 +172,7 @@ func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
 // its wildcard, which does not cover them.
 func (w *composer) withdrawMembers(glob topic) {
 	for tp, old := range w.sub.sent.all {
-		if tp.name.glob() == glob.name && w.isMember(tp) && !tp.name.isGlob() && w.sub.besideWildcard(tp, old) &&
+		if tp.name.glob() == glob.name && w.isMember(tp) && !tp.name.isGlob() && besideWildcard(&w.sub.selection, tp, old) &&
 			!w.sub.named(tp) && !w.sub.inGlob(tp, old, true) {
 			w.composeRemoval(tp, old, false)
 		}
@@ -182,7 +182,7 @@ func (w *composer) withdrawMembers(glob topic) {
 // withdrawReplaced removes a variant that another one has replaced in a subscription by locator, if the
 // client could take it for one that its wildcard covers.
 func (w *composer) withdrawReplaced(tp topic, old, now *entry) {
-	if w.sub.dialect != byLocators || old == nil || old.claimed() || !w.sub.besideWildcard(tp, old) {
+	if w.sub.dialect != byLocators || old == nil || old.claimed() || !besideWildcard(&w.sub.selection, tp, old) {
 		return
 	}
 	lost := variantTopic(tp.name, old.parameters())

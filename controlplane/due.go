@@ -215,7 +215,7 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string, had *e
 
 // besideWildcard reports whether the client has a wildcard, and a resource that it could take for one
 // that this covers.
-func (s *selection) besideWildcard(tp topic, had *entry) bool {
+func besideWildcard(s *selection, tp topic, had *entry) bool {
 	return s.interest.wildcard() && !s.table.inWildcard(tp.name) && had.asResource() != nil
 }
 
@@ -276,7 +276,7 @@ func (sub *subscription) forgetUnwanted() {
 		if sub.wants(tp, e) {
 			return false
 		}
-		if sub.besideWildcard(tp, e) {
+		if besideWildcard(&sub.selection, tp, e) {
 			sub.pending.add(tp, true)
 			return false
 		}

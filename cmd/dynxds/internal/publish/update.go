@@ -95,7 +95,10 @@ func (u *update) addWritten(content *folder.Content) error {
 		if err != nil {
 			faults.Add(fault(r, fmt.Sprintf("its dynamic parameters cannot be used: %v", err), ""))
 		} else if made := u.makes(key{nameOf(r), k.parameters}); made != nil && u.overridden[nameOf(r)] == nil {
-			faults.Add(fault(r, "a service has this resource already, "+place(content, made), "write override: true to replace it, rename it, or give it dynamic parameters"))
+			text, other := place(content, made)
+			conflict := fault(r, "a service has this resource already, "+text, "write override: true to replace it, rename it, or give it dynamic parameters")
+			conflict.Other = other
+			faults.Add(conflict)
 		}
 		u.written[k] = r
 		if old := u.from.written[k]; old == nil || !proto.Equal(old.Any, r.Any) {
@@ -116,24 +119,25 @@ func fault(r *folder.Resource, problem, suggestion string) document.Fault {
 	}
 }
 
-// place says where the documents have the service of a resource, or a policy that names it if it is missing.
-func place(content *folder.Content, r *meshroute.Resource) string {
+// place says where the documents have the service of a resource, or a policy that names it if it is missing, and in
+// which file.
+func place(content *folder.Content, r *meshroute.Resource) (text, file string) {
 	for _, s := range content.Services {
 		serves := func(e meshroute.Endpoint) bool {
 			return strings.HasSuffix(r.Name, strings.ReplaceAll(meshroute.ServerListenerTemplate, "%s", e.Address))
 		}
 		if s.Name == r.Service || r.Service == "" && slices.ContainsFunc(s.Endpoints, serves) {
-			return fmt.Sprintf("%s at %s", s.Name, s.Source)
+			return fmt.Sprintf("%s at %s", s.Name, s.Source), s.Source.File
 		}
 	}
 	for _, p := range content.Policies {
 		if slices.ContainsFunc(p.To, func(to meshpolicy.To) bool {
 			return to.TargetRef.Name == r.Service || slices.Contains(to.Services(), r.Service)
 		}) {
-			return fmt.Sprintf("%s, which policy %s names at %s", r.Service, p.Name, p.Source)
+			return fmt.Sprintf("%s, which policy %s names at %s", r.Service, p.Name, p.Source), p.Source.File
 		}
 	}
-	return r.Service
+	return r.Service, ""
 }
 
 // makes returns what the meshes have under a key after the update, or nil. If they have variants of it,
