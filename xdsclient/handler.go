@@ -72,11 +72,12 @@ func (ch *serverChannel) NextRequest() (r *wire.Request, at time.Time) {
 		return nil, time.Time{}
 	}
 	for _, ts := range ch.types {
+		_, due := ts.Replies.Due() // read first: a reply that becomes due now is sent, or waited for
 		if r, fresh := ts.Next(ch.delivery != nil); r != nil {
 			ch.sending = sending{ts, fresh}
 			return r, time.Time{}
 		}
-		if _, due := ts.Replies.Due(); !due.IsZero() && (at.IsZero() || due.Before(at)) {
+		if !due.IsZero() && (at.IsZero() || due.Before(at)) {
 			at = due
 		}
 	}

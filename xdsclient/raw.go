@@ -53,19 +53,54 @@ type Raw struct {
 
 // Reject says that the resource is of no use to those whom the watcher passed it on to. The server
 // gets a NACK with the reason for the last response of the type, although that was accepted, at
-// most every few seconds. It does nothing if the server has sent another version since. The
-// resource stays in the cache. It may be called from anywhere.
+// most every few seconds. It does nothing if the server has sent another version since, or an
+// error, or has removed the resource. The resource stays in the cache. It may be called from
+// anywhere.
 func (r *Raw) Reject(reason error) {
 	c := r.entry.client()
 	c.mu.Lock()
 	defer c.unlock()
-	ch := r.entry.level.channel
-	if p := r.entry.payload; ch == nil || !ch.link.Streaming() || p == nil || !bytes.Equal(p.raw, r.Resource.GetValue()) {
+	if !r.current() {
 		return
 	}
-	ts := ch.typeState(r.entry.key.typ)
-	text := fmt.Sprintf("%s %q: %v", r.entry.key.typ.Name, r.Name, reason)
-	c.warningf("xDS resource from %s is rejected by those it was passed on to: %s", ch.server, faults.Shorten(text, maxRejection))
+	ts, n := r.entry.level.channel.typeState(r.entry.key.typ), rejection{r, reason}
+	if ts.working {
+		ts.rejected = append(ts.rejected, n)
+		return
+	}
+	ts.nack(n)
+}
+
+// current reports whether the resource is the last that its server said of it, and the server can be
+// told that it is rejected. The caller holds XDSClient.mu.
+func (r *Raw) current() bool {
+	ch, p := r.entry.level.channel, r.entry.payload
+	return ch != nil && ch.link.Streaming() && r.entry.state == StateACKed && p != nil && bytes.Equal(p.raw, r.Resource.GetValue())
+}
+
+// rejection is a call of Raw.Reject.
+type rejection struct {
+	raw    *Raw
+	reason error
+}
+
+// answerRejections follows the reply to a response: it makes the rejections since the work on the
+// response began NACKs of it, unless the response has ended what they are for.
+func (ts *typeState) answerRejections() {
+	rejected := ts.rejected
+	ts.rejected = nil
+	for _, n := range rejected {
+		if n.raw.current() {
+			ts.nack(n)
+		}
+	}
+}
+
+// nack sends a NACK for a resource that was accepted.
+func (ts *typeState) nack(n rejection) {
+	text := fmt.Sprintf("%s %q: %v", ts.typ.Name, n.raw.Name, n.reason)
+	ch := ts.channel
+	ch.client.warningf("xDS resource from %s is rejected by those it was passed on to: %s", ch.server, faults.Shorten(text, maxRejection))
 	if ts.Reject(faults.Shorten(text, maxRejection)) {
 		ch.stream.Notify()
 	}

@@ -9,6 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -159,6 +160,83 @@ func TestRawResourceIsRejectedInSotW(t *testing.T) {
 		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n1", names: []string{"a"}})
 		ear.raw("x").Reject(errors.New("no use"))
 		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n1", names: []string{"a"}, nack: true})
+		s.quiet()
+	})
+}
+
+// during is a recorder that calls a function once, while a response is worked on: its resources have
+// been applied, and what is absent has not.
+type during struct {
+	estats.UnimplementedMetricsRecorder
+	next func()
+}
+
+func (d *during) RecordInt64Count(*estats.Int64CountHandle, int64, ...string) {
+	if call := d.next; call != nil {
+		d.next = nil
+		call()
+	}
+}
+
+// Watchers get a resource before its response is answered. A NACK is then of that response, and not
+// of the one before.
+func TestRawResourceIsRejectedBeforeItsResponseIsAnswered(t *testing.T) {
+	rejectDuring := func(d *during, ear *ear) {
+		d.next = func() { (<-ear.calls).value.(*Raw).Reject(errors.New("no use")) }
+	}
+	t.Run("SotW", func(t *testing.T) {
+		overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+			clusters, d := rawClusters(), new(during)
+			t.Cleanup(c.Attach("xds:///t", d))
+			ear, _ := listen(t, c, clusters, "a")
+			s := server.stream()
+			s.request()
+			s.send(clusters, "1", "n1", cluster("a", "x"))
+			s.request()
+			ear.raw("x")
+			rejectDuring(d, ear)
+			s.send(clusters, "2", "n2", cluster("a", "y"))
+			check(t, s.request(), want{typ: clusters, version: "2", nonce: "n2", names: []string{"a"}, nack: true})
+			s.quiet()
+		})
+	})
+	t.Run("delta", func(t *testing.T) {
+		overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+			clusters, d := rawClusters(), new(during)
+			t.Cleanup(c.Attach("xds:///t", d))
+			ear, _ := listen(t, c, clusters, "a")
+			s := server.delta()
+			s.request()
+			s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
+			s.request()
+			ear.raw("x")
+			rejectDuring(d, ear)
+			s.send(clusters, "n2", has("a", "2", cluster("a", "y")))
+			s.expect(deltaWant{typ: clusters, nonce: "n2"})
+			s.expect(deltaWant{typ: clusters, nonce: "n2", nack: `Cluster "a": no use`})
+			s.quiet()
+		})
+	})
+}
+
+// A response that removes the resource is not NACKed for the version that it ends.
+func TestRawResourceIsRejectedWhileItIsRemoved(t *testing.T) {
+	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters, d := rawClusters(), new(during)
+		t.Cleanup(c.Attach("xds:///t", d))
+		a := newEar(t)
+		c.Batch(func() {
+			c.Watch(clusters, "a", a)
+			c.Watch(clusters, "b", newEar(t))
+		})
+		s := server.stream()
+		s.request()
+		s.send(clusters, "1", "n1", cluster("a", "x"), cluster("b", "x"))
+		s.request()
+		first := a.raw("x")
+		d.next = func() { first.Reject(errors.New("no use")) }
+		s.send(clusters, "2", "n2", cluster("b", "y"))
+		check(t, s.request(), want{typ: clusters, version: "2", nonce: "n2", names: []string{"a", "b"}})
 		s.quiet()
 	})
 }

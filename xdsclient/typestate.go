@@ -30,6 +30,10 @@ type typeState struct {
 	byOwn map[string][]*subscription
 	// last is what came of the last response.
 	last outcome
+	// working is set while a response is worked on, and rejected has the rejections that wait
+	// until it is answered: watchers may have got what is in it.
+	working  bool
+	rejected []rejection
 }
 
 func newTypeState(t *ResourceType, ch *serverChannel) *typeState {

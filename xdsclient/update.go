@@ -97,6 +97,7 @@ func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
 	ts.BeginResponse(resp, hash)
+	ts.working = true
 	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version)}
 }
 
@@ -157,7 +158,10 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	u.types.last = outcome{answer.Fault, u.tally, u.metered, u.timed}
 	u.delivery.release()
 	u.ch.stream.Notify()
-	if err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late); err != nil {
+	err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late)
+	u.types.working = false
+	u.types.answerRejections()
+	if err != nil {
 		return result, nil, err
 	}
 	return result, u.delivery.finished, nil
