@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -69,23 +70,17 @@ func TestHostileClientsHarmNobody(t *testing.T) {
 		honest.identify("honest", custom, "version")
 		honest.next()
 
-		stop := make(chan struct{})
+		// A client that does not read may not learn that the server has ended its stream, and then it
+		// waits in Send.
+		ctx, stop := context.WithCancel(t.Context())
 		var hostile sync.WaitGroup
 		loop := func(act func(i int) error) {
 			hostile.Go(func() {
-				for i := 0; ; i++ {
-					select {
-					case <-stop:
-						return
-					default:
-						if act(i) != nil {
-							return // the server has ended the stream
-						}
-					}
+				for i := 0; ctx.Err() == nil && act(i) == nil; i++ {
 				}
 			})
 		}
-		nonces, flapper, greedy, deaf := s.rawOpen(t, protocol), s.rawOpen(t, protocol), s.rawOpen(t, protocol), s.rawOpen(t, protocol)
+		nonces, flapper, greedy, deaf := s.rawOpen(ctx, t, protocol), s.rawOpen(ctx, t, protocol), s.rawOpen(ctx, t, protocol), s.rawOpen(ctx, t, protocol)
 		loop(func(i int) error { return nonces("version", fmt.Sprintf("nonce-%d", i), "no") })
 		loop(func(i int) error { return flapper(fmt.Sprintf("flap-%d", i%50), "", "") })
 		loop(func(i int) error { return greedy(fmt.Sprintf("greedy-%d", i), "", "") })
@@ -105,7 +100,7 @@ func TestHostileClientsHarmNobody(t *testing.T) {
 				t.Errorf("client %d subscribes to %d names", c.ID, n)
 			}
 		}
-		close(stop)
+		stop()
 		hostile.Wait()
 		s.conn.Close()
 		for ctx := testContext(t); len(s.control.Clients()) > 0 || demands.Load() > 0; {
@@ -118,7 +113,7 @@ func TestHostileClientsHarmNobody(t *testing.T) {
 
 // rawOpen opens a stream of a client that never reads, and returns a function that adds a name (of a
 // type whose resources are big if its own is) or, with a nonce, rejects.
-func (s *testServer) rawOpen(t *testing.T, protocol controlplane.Protocol) func(name, nonce, rejected string) error {
+func (s *testServer) rawOpen(ctx context.Context, t *testing.T, protocol controlplane.Protocol) func(name, nonce, rejected string) error {
 	t.Helper()
 	ads := discoverypb.NewAggregatedDiscoveryServiceClient(s.conn)
 	typeOf := func(name string) string {
@@ -129,7 +124,7 @@ func (s *testServer) rawOpen(t *testing.T, protocol controlplane.Protocol) func(
 	}
 	node := &corepb.Node{Id: "hostile"}
 	if protocol == controlplane.ProtocolSotW {
-		stream, err := ads.StreamAggregatedResources(t.Context())
+		stream, err := ads.StreamAggregatedResources(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +140,7 @@ func (s *testServer) rawOpen(t *testing.T, protocol controlplane.Protocol) func(
 			return stream.Send(req)
 		}
 	}
-	stream, err := ads.DeltaAggregatedResources(t.Context())
+	stream, err := ads.DeltaAggregatedResources(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
