@@ -126,16 +126,16 @@ func (f *follower) has(want map[string]string) {
 	}
 }
 
-// reached waits until the feed knows a revision of the store, which a pulse or a watch tells.
-func (f *follower) reached(revision int64) {
+// is waits for a status of the feed.
+func (f *follower) is(what string, ok func(feed.Status) bool) {
 	f.t.Helper()
 	ctx, tick := testutils.Context(f.t), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
-	for f.feed.Status().Newest < revision {
+	for !ok(f.feed.Status()) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			f.t.Fatalf("the feed does not reach revision %d: %+v", revision, f.feed.Status())
+			f.t.Fatalf("the feed is never %s: %+v", what, f.feed.Status())
 		}
 	}
 }
@@ -233,9 +233,7 @@ func TestCompaction(t *testing.T) {
 
 	c.members[0].cable.setCut(true)
 	f.logged("the store does not answer", "since=")
-	if f.feed.Status().GoneSince.IsZero() {
-		t.Error("the store does not answer, and its status says otherwise")
-	}
+	f.is("without its store", func(s feed.Status) bool { return !s.GoneSince.IsZero() })
 	ctx := testutils.Context(t)
 	for _, op := range []clientv3.Op{
 		clientv3.OpPut(key("b.yaml"), service("b", "b:2")), clientv3.OpDelete(key("c.yaml")), clientv3.OpPut(key("d.yaml"), service("d", "d:1")),
@@ -281,7 +279,8 @@ func TestRestoredStore(t *testing.T) {
 			f := follow(t, c.open(prefix))
 			f.has(map[string]string{"a": "a:10"})
 			// A pulse was answered, so that the cluster is known.
-			f.reached(c.put("/other", ""))
+			newest := c.put("/other", "")
+			f.is("at the newest revision", func(s feed.Status) bool { return s.Newest >= newest })
 			c.members[0].cable.setCut(true)
 			c.members[0].cable.setTo(backup.members[0].cable.to...)
 			c.members[0].cable.setCut(false)

@@ -32,6 +32,8 @@ type Replica struct {
 	Admin string
 	// ID is that of the replica, if it is known: another process at the address does not count.
 	ID string
+	// Fault says why it cannot be asked, nil if it can.
+	Fault error
 }
 
 // Fleet is what several replicas say.
@@ -90,6 +92,9 @@ func (f *Fleet) Err() error {
 }
 
 func ask(ctx context.Context, replica Replica, nacks bool) (Answer, error) {
+	if replica.Fault != nil {
+		return Answer{}, replica.Fault
+	}
 	if replica.Admin == "" {
 		return Answer{}, errors.New("it runs without --admin")
 	}
