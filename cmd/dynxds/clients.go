@@ -74,7 +74,7 @@ func replicasOf(ctx context.Context, opts store.Options) ([]clients.Replica, err
 	}
 	replicas := make([]clients.Replica, len(list))
 	for i, r := range list {
-		replicas[i] = clients.Replica{Admin: r.Admin, ID: r.ID}
+		replicas[i] = clients.Replica{Admin: r.Admin, ID: r.ID, Fault: r.Fault}
 	}
 	return replicas, nil
 }

@@ -15,6 +15,7 @@ const storeEnv = "DYNXDS_STORE"
 func storeFlags(cmd *cobra.Command, opts *store.Options) {
 	f := cmd.Flags()
 	f.StringVar(&opts.URL, "store", os.Getenv(storeEnv), "etcd://HOST:2379,HOST2:2379/PREFIX, or etcds:// for TLS; by default "+storeEnv+" of the environment")
+	f.Lookup("store").DefValue = "" // help need not show what the environment has
 	f.StringVar(&opts.CA, "store-ca", "", "PEM file with the authorities of etcd's certificates; by default those of the system")
 	f.StringVar(&opts.Cert, "store-cert", "", "PEM file with the certificate for etcd, which is read again for each connection")
 	f.StringVar(&opts.Key, "store-key", "", "PEM file with the key of that certificate")

@@ -2,6 +2,7 @@ package etcdtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -125,6 +126,20 @@ func (f *follower) has(want map[string]string) {
 	}
 }
 
+// is waits for a status of the feed.
+func (f *follower) is(what string, ok func(feed.Status) bool) {
+	f.t.Helper()
+	ctx, tick := testutils.Context(f.t), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for !ok(f.feed.Status()) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			f.t.Fatalf("the feed is never %s: %+v", what, f.feed.Status())
+		}
+	}
+}
+
 func (f *follower) logged(texts ...string) {
 	f.t.Helper()
 	xdstest.NoError(f.t, f.log.Wait(testutils.Context(f.t), texts...))
@@ -207,15 +222,18 @@ func TestCompaction(t *testing.T) {
 	direct, err := clientv3.New(clientv3.Config{Endpoints: c.members[0].cable.to})
 	xdstest.NoError(t, err)
 	defer direct.Close()
-	f := follow(t, c.open(prefix))
+	options := c.options(prefix)
+	options.Timeout = 2 * time.Second
+	s, err := store.Open(options)
+	xdstest.NoError(t, err)
+	t.Cleanup(s.Close)
+	f := follow(t, s)
 	f.has(map[string]string{"a": "a:1", "b": "b:1", "c": "c:1"})
 	a := f.now()["a"]
 
 	c.members[0].cable.setCut(true)
 	f.logged("the store does not answer", "since=")
-	if f.feed.Status().GoneSince.IsZero() {
-		t.Error("the store does not answer, and its status says otherwise")
-	}
+	f.is("without its store", func(s feed.Status) bool { return !s.GoneSince.IsZero() })
 	ctx := testutils.Context(t)
 	for _, op := range []clientv3.Op{
 		clientv3.OpPut(key("b.yaml"), service("b", "b:2")), clientv3.OpDelete(key("c.yaml")), clientv3.OpPut(key("d.yaml"), service("d", "d:1")),
@@ -231,28 +249,46 @@ func TestCompaction(t *testing.T) {
 
 	f.has(map[string]string{"a": "a:1", "b": "b:2", "d": "d:1"})
 	f.logged("the store answers again")
+	// So says a watch that would miss them.
+	watcher, err := s.Watch(ctx, present.Header.Revision-2)
+	xdstest.NoError(t, err)
+	defer watcher.Close()
+	if _, err := watcher.Batch(<-watcher.Responses()); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("got error %v of a watch from a compacted revision, want ErrCompacted", err)
+	}
 	if f.now()["a"] != a {
 		t.Error("a document did not change, and its service is another one")
 	}
 }
 
-// A store that went back to an older revision, as one that is restored from a backup, is read again.
+// A store that is restored from a backup is read again: if it went back to an older revision, and if it has
+// got as far as it was, before replicas saw it.
 func TestRestoredStore(t *testing.T) {
 	t.Parallel()
-	c, backup := newCluster(t, 1), newCluster(t, 1)
-	backup.put(key("a.yaml"), service("a", "a:1"))
-	for i := range 10 {
-		c.put(key("a.yaml"), service("a", fmt.Sprintf("a:%d", i+1)))
+	for name, later := range map[string]int{"older revision": 0, "newer revision": 20} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, backup := newCluster(t, 1), newCluster(t, 1)
+			backup.put(key("a.yaml"), service("a", "a:1"))
+			for range later {
+				backup.put("/other", "")
+			}
+			for i := range 10 {
+				c.put(key("a.yaml"), service("a", fmt.Sprintf("a:%d", i+1)))
+			}
+			f := follow(t, c.open(prefix))
+			f.has(map[string]string{"a": "a:10"})
+			// A pulse was answered, so that the cluster is known.
+			newest := c.put("/other", "")
+			f.is("at the newest revision", func(s feed.Status) bool { return s.Newest >= newest })
+			c.members[0].cable.setCut(true)
+			c.members[0].cable.setTo(backup.members[0].cable.to...)
+			c.members[0].cable.setCut(false)
+			f.has(map[string]string{"a": "a:1"})
+			backup.put(key("a.yaml"), service("a", "a:2"))
+			f.has(map[string]string{"a": "a:2"})
+		})
 	}
-	f := follow(t, c.open(prefix))
-	f.has(map[string]string{"a": "a:10"})
-	c.members[0].cable.setCut(true)
-	c.members[0].cable.setTo(backup.members[0].cable.to...)
-	c.members[0].cable.setCut(false)
-	f.has(map[string]string{"a": "a:1"})
-	f.logged("the store went back")
-	backup.put(key("a.yaml"), service("a", "a:2"))
-	f.has(map[string]string{"a": "a:2"})
 }
 
 // Whichever member ceases to answer, without an end of its connections: changes arrive, and the store is
@@ -318,9 +354,20 @@ func TestLastGoodFile(t *testing.T) {
 	if _, err := feed.Open(ctx, feed.Options{Store: c.open("/other"), LastGood: saved, Log: quiet}); err == nil || !strings.Contains(err.Error(), "is of the store etcd:/mesh/docs") {
 		t.Errorf("with the last-good file of another store: got error %v", err)
 	}
+	f.stop()
 	xdstest.NoError(t, os.WriteFile(saved, []byte("{"), 0o600))
+	repaired := follow(t, s, keeps)
+	repaired.has(map[string]string{"a": "a:1", "b": "b:1"})
+	repaired.logged("the last-good file is broken", saved)
+	repaired.stop()
+	if text, err := os.ReadFile(saved); err != nil || !strings.Contains(string(text), "b.yaml") {
+		t.Errorf("the broken file was not written again: it has %s (%v)", text, err)
+	}
+	xdstest.NoError(t, os.WriteFile(saved, []byte("{"), 0o600))
+	c.members[0].cable.setCut(true)
+	ctx = testutils.Context(t)
 	if _, err := feed.Open(ctx, feed.Options{Store: s, LastGood: saved, Log: quiet}); err == nil || !strings.Contains(err.Error(), "delete it") {
-		t.Errorf("with half a last-good file: got error %v, want one that says to delete it", err)
+		t.Errorf("without etcd and with half a last-good file: got error %v, want one that says to delete it", err)
 	}
 	nowhere := filepath.Join(t.TempDir(), "no-such-folder", "file")
 	if _, err := feed.Open(ctx, feed.Options{Store: s, LastGood: nowhere, Log: quiet}); err == nil || !strings.Contains(err.Error(), "--last-good") {

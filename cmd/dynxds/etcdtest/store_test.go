@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -187,4 +188,41 @@ func announce(t *testing.T, s *store.Store, r store.Replica) (ended <-chan error
 	result := make(chan error, 1)
 	go func() { result <- s.Announce(ctx, r) }()
 	return result, cancel
+}
+
+// A watch that is closed leaves nothing behind, also if it is asked afterwards how far it is.
+func TestAskOfClosedWatch(t *testing.T) {
+	c := newCluster(t, 1)
+	w, err := c.open(prefix).Watch(testutils.Context(t), 1)
+	xdstest.NoError(t, err)
+	w.Close()
+	for range w.Responses() {
+	}
+	if err := w.Ask(); err == nil {
+		t.Error("a closed watch was asked, without an error")
+	}
+	stacks := make([]byte, 1<<22)
+	const stream = "(*watchGRPCStream).run("
+	ctx, tick := testutils.Context(t), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), stream) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("there is a stream of a watch that was closed")
+		}
+	}
+}
+
+// An entry among the replicas that is none does not hide the others.
+func TestForeignReplica(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	c.put(prefix+"/replicas/a", "nonsense")
+	c.put(prefix+"/replicas/b", `{"id": "b"}`)
+	list, err := c.open(prefix).Replicas(testutils.Context(t))
+	xdstest.NoError(t, err)
+	if len(list) != 2 || list[0].ID != "a" || list[0].Fault == nil || list[1].ID != "b" || list[1].Fault != nil {
+		t.Errorf("got replicas %+v, want a with a fault, and b", list)
+	}
 }

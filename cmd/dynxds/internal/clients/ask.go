@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,8 @@ type Replica struct {
 	Admin string
 	// ID is that of the replica, if it is known: another process at the address does not count.
 	ID string
+	// Fault says why it cannot be asked, nil if it can.
+	Fault error
 }
 
 // Fleet is what several replicas say.
@@ -89,6 +92,9 @@ func (f *Fleet) Err() error {
 }
 
 func ask(ctx context.Context, replica Replica, nacks bool) (Answer, error) {
+	if replica.Fault != nil {
+		return Answer{}, replica.Fault
+	}
 	if replica.Admin == "" {
 		return Answer{}, errors.New("it runs without --admin")
 	}
@@ -97,14 +103,12 @@ func ask(ctx context.Context, replica Replica, nacks bool) (Answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	query := ""
+	// The address may be what somebody wrote into a store: it is that of a machine, and no part of a URL.
+	page := &url.URL{Scheme: "http", Host: replica.Admin, Path: "/clients"}
 	if nacks {
-		query = "?" + onlyNACKs
+		page.RawQuery = onlyNACKs
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+replica.Admin+"/clients"+query, nil)
-	if err != nil {
-		return Answer{}, err
-	}
+	r := (&http.Request{Method: http.MethodGet, URL: page, Header: http.Header{}}).WithContext(ctx)
 	// No site's script can send this: the replica need not know the name that it is asked by.
 	r.Host = "localhost"
 	transport := &http.Transport{}

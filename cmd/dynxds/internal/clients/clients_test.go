@@ -130,6 +130,7 @@ func TestAnotherReplica(t *testing.T) {
 		"404":                         {Admin: strings.TrimPrefix(other.URL, "http://")},
 		"not the answer of a replica": {Admin: strings.TrimPrefix(page.URL, "http://")},
 		"want HOST:PORT":              {Admin: "localhost"},
+		"no such host":                {Admin: strings.TrimPrefix(strings.Replace(at.Admin, ":", "/other?x=:", 1), "http://")},
 	} {
 		fleet := Ask(testutils.Context(t), []Replica{r}, false)
 		if err := fleet.Err(); err == nil || !strings.Contains(err.Error(), want) {

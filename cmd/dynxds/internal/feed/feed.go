@@ -68,6 +68,8 @@ type Feed struct {
 	shelf *shelf
 	// revision is how far the documents are.
 	revision, newest int64
+	// head is the last answer to a pulse.
+	head store.Head
 	// watcher is nil if there is none; then due says that it is time to open one. missed: it would miss
 	// changes, so that all documents are to be read before.
 	watcher     *store.Watcher
@@ -93,8 +95,9 @@ type outage struct{ since, said time.Time }
 // answer is that of the store to a pulse.
 type answer struct {
 	// asked is the revision of the documents when it was asked.
-	asked, newest int64
-	err           error
+	asked int64
+	head  store.Head
+	err   error
 }
 
 // Open reads the documents. If the store does not answer, they are those of the last-good file; without
@@ -107,19 +110,24 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 		opts: opts, log: opts.Log, shelf: newShelf(opts.Store.Dir(), opts.Log), due: true, missed: true,
 		answers: make(chan answer, 1), foreign: map[string]bool{}, saved: saved{path: opts.LastGood},
 	}
-	file, err := f.saved.load(opts.Store.Dir())
-	if err != nil {
-		return nil, err
+	file, broken := f.saved.load(opts.Store.Dir())
+	if broken != nil && !errors.Is(broken, errBroken) {
+		return nil, broken
 	}
 	f.shelf.older = file.older(f.before)
 	if err := f.readAll(ctx); err != nil {
-		if file == nil {
+		switch {
+		case broken != nil:
+			return nil, fmt.Errorf("%w; %w", err, broken)
+		case file == nil:
 			return nil, fmt.Errorf("%w; with --last-good this replica could have started without it", err)
 		}
 		f.lost(err)
 		f.shelf.replace(&file.snapshot)
 		f.revision = file.snapshot.Revision
 		f.log.Warn("starting from the last-good file", "file", opts.LastGood, "written", file.written, "revision", f.revision)
+	} else if broken != nil {
+		f.log.Error("the last-good file is broken; the store answers, so it is written again", "error", broken)
 	}
 	f.pulse = time.NewTicker(opts.Pulse)
 	f.report()
@@ -305,33 +313,39 @@ func (f *Feed) ask(ctx context.Context) {
 	f.asking = true
 	watcher, asked := f.watcher, f.revision
 	f.asks.Go(func() {
-		newest, err := f.opts.Store.Revision(ctx)
-		if err == nil && newest > asked && watcher != nil {
+		head, err := f.opts.Store.Head(ctx)
+		if err == nil && head.Revision > asked && watcher != nil {
 			_ = watcher.Ask() // without an answer the watch is behind
 		}
-		f.answers <- answer{asked, newest, err}
+		f.answers <- answer{asked, head, err}
 	})
 }
 
-// judge looks at an answer to a pulse: whether the store is there, and whether the watch keeps up.
+// judge looks at an answer to a pulse: whether the store is there, whether it is the same one, and whether
+// the watch keeps up.
 func (f *Feed) judge(a answer) {
 	f.asking = false
 	if a.err != nil {
 		f.lost(a.err)
 		return
 	}
+	wasGone := !f.gone.since.IsZero()
 	f.found()
-	f.newest = a.newest
+	last, newest := f.head, a.head.Revision
+	f.head, f.newest = a.head, newest
 	switch {
-	case a.newest < a.asked:
+	case newest < a.asked, last.Cluster != 0 && last.Cluster != a.head.Cluster, a.head.Term < last.Term:
 		f.log.Warn("the store went back, as one does that is restored from a backup; reading all documents",
-			"revision", a.newest, "had", a.asked)
+			"revision", newest, "had", a.asked)
+		f.again()
+	case wasGone:
+		// It may have been restored, and have got past the revision by now: a watch would miss what differs.
 		f.again()
 	case f.revision >= f.behind:
-		f.late, f.behind = 0, a.newest
-	case f.watcher != nil:
+		f.late, f.behind = 0, newest
+	default:
 		if f.late++; f.late >= patience {
-			f.log.Warn("the watch does not keep up with the store; reading all documents", "revision", f.revision, "newest", a.newest)
+			f.log.Warn("the watch does not keep up with the store; reading all documents", "revision", f.revision, "newest", newest)
 			f.again()
 		}
 	}

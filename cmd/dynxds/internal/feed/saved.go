@@ -17,7 +17,9 @@ import (
 type saved struct {
 	path string // empty: there is none
 	due  bool   // there is something to write
-	at   time.Time
+	// failed says that the last attempt to write it failed, which is in the log.
+	failed bool
+	at     time.Time
 }
 
 // savedFile is its form.
@@ -40,7 +42,11 @@ type lastGood struct {
 	written  time.Time
 }
 
-// load reads the file of a store. It returns nil if there is none yet.
+// errBroken is the error of a last-good file that cannot be read as one.
+var errBroken = errors.New("it is not a last-good file")
+
+// load reads the file of a store. It returns nil if there is none yet. The error is errBroken if the file is
+// not one, which does not matter while the store answers.
 func (s *saved) load(dir string) (*lastGood, error) {
 	if s.path == "" {
 		return nil, nil
@@ -64,7 +70,7 @@ func (s *saved) load(dir string) (*lastGood, error) {
 	}
 	var file savedFile
 	if err := json.Unmarshal(text, &file); err != nil {
-		return nil, fmt.Errorf("--last-good: %s is not such a file: %w; delete it", s.path, err)
+		return nil, fmt.Errorf("--last-good %s: %w: %w; delete it", s.path, errBroken, err)
 	}
 	if file.Store != dir {
 		return nil, fmt.Errorf("--last-good: %s is of the store %s, not of %s; use another file", s.path, file.Store, dir)
@@ -95,16 +101,18 @@ func (f *Feed) save(last bool) {
 	if s.path == "" || !s.due || !last && time.Since(s.at) < saveEvery {
 		return
 	}
-	s.due, s.at = false, time.Now()
+	s.at = time.Now()
 	file := savedFile{Store: f.shelf.dir, Revision: f.revision, Documents: make(map[string]savedDocument, len(f.shelf.entries))}
 	for name, e := range f.shelf.entries {
 		if e.good != nil && e.good.file != nil {
 			file.Documents[name] = savedDocument{e.good.ModRevision, e.good.CreateRevision, string(e.good.Data)}
 		}
 	}
-	if err := file.write(s.path); err != nil {
-		f.log.Error("cannot write the last-good file", "error", err)
+	err := file.write(s.path)
+	if s.due = err != nil; s.due && !s.failed {
+		f.log.Error("cannot write the last-good file; it is tried again", "file", s.path, "error", err)
 	}
+	s.failed = err != nil
 }
 
 // write replaces the file at once, so that one that ends in its midst is never read.
@@ -119,6 +127,9 @@ func (f *savedFile) write(path string) error {
 	}
 	defer os.Remove(next.Name()) // there is none after the renaming
 	_, err = next.Write(text)
+	if err == nil {
+		err = next.Sync() // else its name may survive a loss of power without its text
+	}
 	if err := errors.Join(err, next.Close()); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package folder_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -299,6 +300,8 @@ func TestReportsEveryFault(t *testing.T) {
 		{"a faulty policy", strings.Replace(policy, "Prefix", "Prefx", 1), `did you mean "Prefix"?`},
 		{"a service twice", frontend + "---\n" + frontend, "there are two of service frontend; the first is at"},
 		{"a resource twice", resource + "---\n" + resource, `there are two of resource payments of type type.googleapis.com/envoy.config.cluster.v3.Cluster with env="prod"`},
+		{"a resource twice, in two spellings", namedResource("xdstp://a/envoy.config.cluster.v3.Cluster/x?b=2&a=1") + "---\n" + namedResource("xdstp://a/envoy.config.cluster.v3.Cluster/x?a=1&b=2"),
+			"there are two of resource xdstp://a/envoy.config.cluster.v3.Cluster/x?a=1&b=2 of type"},
 		{"no YAML", "kind: [", "this is not YAML"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -386,4 +389,8 @@ func TestAFileThatIsTooLarge(t *testing.T) {
 			t.Errorf("got error %v, want %q in it", err, want)
 		}
 	}
+}
+
+func namedResource(name string) string {
+	return fmt.Sprintf("kind: Resource\nname: '%s'\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster}\n", name)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -23,7 +24,9 @@ func checkNames(c *Content, services []*service, slices []*endpointSlice, faults
 		seen.add("policy "+p.Name, p.Source)
 	}
 	for _, r := range c.Resources {
-		seen.add(r.String(), r.Source)
+		canonical := *r // the same name may be spelled in several ways
+		canonical.Name = xdsname.Canonical(r.Name)
+		seen.add(canonical.String(), r.Source)
 	}
 }
 

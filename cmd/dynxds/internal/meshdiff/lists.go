@@ -189,8 +189,10 @@ func (d *differ) element(path string, before, after proto.Message) {
 	}
 	d.add(child(path, "clusters"), explain.Clusters(a), explain.Clusters(b))
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
-	// The match is the key; the clusters of both are left for what else they say.
-	a.Match, b.Match = nil, nil
+	// The match is the key, but for what gRPC ignores of it; the clusters of both are left for what else they say.
+	if proto.Equal(a.GetMatch(), b.GetMatch()) {
+		a.Match, b.Match = nil, nil
+	}
 	withoutWeights(a, b)
 	for _, pair := range [][2]*routepb.Route{{a, b}, {b, a}} {
 		if action := pair[0].GetRoute(); action != nil && proto.Size(action) == 0 && pair[1].GetRoute() == nil {

@@ -1,14 +1,17 @@
 package publish_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -129,7 +132,7 @@ func TestUpdatesAreEqualToARebuild(t *testing.T) {
 		case "routes", "named":
 			name := map[string]string{"routes": "backend", "named": named}[file]
 			changed := strings.Replace(override(name, ""), "cluster: written", "cluster: again", 1)
-			s.write(file+".yaml", oneOf("", override(name, ""), changed, override(name, "version: v1")+"---\n"+resource(name, ""), override(name, "version: v2")))
+			s.write(file+".yaml", oneOf("", override(name, ""), changed, override(name, "version: v1")+"---\n"+resource("'"+name+"'", ""), override(name, "version: v2")))
 		case "cluster":
 			s.write("cluster.yaml", oneOf("", `{kind: Resource, override: true, resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: backend;version=v1}}`))
 		default:
@@ -141,6 +144,24 @@ func TestUpdatesAreEqualToARebuild(t *testing.T) {
 		fresh.publish()
 		if diff := cmp.Diff(fresh.dump(), s.dump()); diff != "" {
 			t.Fatalf("after %d changes (-rebuilt +updated):\n%s", i+1, diff)
+		}
+	}
+}
+
+// A resource whose name the store does not take is a fault with its place, so that a replica can leave it out.
+func TestImpossibleName(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"*", "xdstp://mesh/envoy.config.cluster.v3.Cluster/all/*"} {
+		s := newSite(t, "")
+		s.write("services.yaml", services)
+		s.write("all.yaml", resource("'"+name+"'", ""))
+		content, err := s.reader.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var faults *document.Faults
+		if _, err = s.publisher.Publish(t.Context(), content); !errors.As(err, &faults) || filepath.Base(faults.List[0].File) != "all.yaml" {
+			t.Errorf("%s: got error %v, want a fault in all.yaml", name, err)
 		}
 	}
 }

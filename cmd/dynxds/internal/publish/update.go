@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/meshroute"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -102,6 +103,10 @@ func (u *update) addWritten(content *folder.Content) error {
 		}
 		u.written[k] = r
 		if old := u.from.written[k]; old == nil || !proto.Equal(old.Any, r.Any) {
+			// The store would refuse the update as a whole.
+			if _, err := controlplane.NewResource(&discoverypb.Resource{Name: r.Name, Resource: r.Any}); err != nil {
+				faults.Add(fault(r, err.Error(), "give it another name"))
+			}
 			u.setWritten[k] = r
 		}
 		delete(u.removedWritten, k)

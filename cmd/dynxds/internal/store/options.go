@@ -48,6 +48,9 @@ const scheme, tlsScheme = "etcd://", "etcds://"
 
 // config checks the options and returns those of etcd's client, and the prefix.
 func (o Options) config() (config clientv3.Config, prefix string, err error) {
+	if strings.Contains(o.URL, "@") { // wherever: a password may have slashes, and no error may show it
+		return config, "", errors.New("--store has a user in its URL: use --store-user and --store-password-file, which other users of the machine do not see")
+	}
 	rest, secure := strings.CutPrefix(o.URL, tlsScheme)
 	if !secure {
 		var ok bool
@@ -59,9 +62,6 @@ func (o Options) config() (config clientv3.Config, prefix string, err error) {
 	hosts, prefix, _ := strings.Cut(rest, "/")
 	if prefix = path.Clean("/" + prefix); prefix == "/" {
 		prefix = DefaultPrefix
-	}
-	if strings.Contains(hosts, "@") {
-		return config, "", fmt.Errorf("--store has a user in its URL: use --store-user and --store-password-file, which other users of the machine do not see")
 	}
 	protocol := "http://"
 	if secure {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,6 +19,8 @@ type Replica struct {
 	// Address is that of its xDS server.
 	Address string    `json:"address,omitempty"`
 	Started time.Time `json:"started"`
+	// Fault says why an entry of the list is none; then only ID is set. It is not written.
+	Fault error `json:"-"`
 }
 
 const (
@@ -89,7 +92,8 @@ func (s *Store) Replicas(ctx context.Context) ([]Replica, error) {
 	for _, kv := range response.Kvs {
 		var r Replica
 		if err := json.Unmarshal(kv.Value, &r); err != nil {
-			return nil, fmt.Errorf("%s is not a replica: %w", kv.Key, err)
+			id := path.Base(string(kv.Key))
+			r = Replica{ID: id, Fault: fmt.Errorf("its entry %q is not one of a replica: %w", kv.Key, err)}
 		}
 		list = append(list, r)
 	}

@@ -187,13 +187,22 @@ func (s *Store) Before(ctx context.Context, name string, revision int64) (d Docu
 	return documentOf(response.Kvs[0]), true, nil
 }
 
-// Revision returns the present revision of etcd.
-func (s *Store) Revision(ctx context.Context) (int64, error) {
+// Head is how far etcd is, and which etcd it is.
+type Head struct {
+	Revision int64
+	// Cluster is the ID of the cluster, Term the term of its leader. One that is restored from a backup has
+	// another ID, or begins with its terms where the first one began.
+	Cluster, Term uint64
+}
+
+// Head returns the present one.
+func (s *Store) Head(ctx context.Context) (Head, error) {
 	response, err := s.get(ctx, s.prefix+docs, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
-		return 0, err
+		return Head{}, err
 	}
-	return response.Header.Revision, nil
+	h := response.Header
+	return Head{h.Revision, h.ClusterId, h.RaftTerm}, nil
 }
 
 // fault says what could not be done with the store.

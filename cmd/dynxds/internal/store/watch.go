@@ -57,6 +57,9 @@ func (w *Watcher) Responses() clientv3.WatchChan { return w.changes }
 
 // Ask asks etcd how far the watch is: a batch without changes answers, after all that are before it.
 func (w *Watcher) Ask() error {
+	if err := w.ctx.Err(); err != nil {
+		return err // the client would open a stream, and not end it
+	}
 	ctx, cancel := w.store.Timeout(w.ctx)
 	defer cancel()
 	return w.client.RequestProgress(ctx)
