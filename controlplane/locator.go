@@ -28,6 +28,17 @@ func dialectOf(locators []*discoverypb.ResourceLocator) dialect {
 	return byNames
 }
 
+// checkDialect returns INVALID_ARGUMENT for locators of a client that began by names. They would never be
+// answered. TP2 says only of names after locators that they are ignored.
+func (s *selection) checkDialect(locators []*discoverypb.ResourceLocator) error {
+	if s.dialect == byLocators || len(locators) == 0 {
+		return nil
+	}
+	return status.Errorf(codes.InvalidArgument,
+		"a resource locator of %q after a first request without locators for %s: that decides for the stream (xRFC TP2), so send locators from the first request of a type on, or open another stream",
+		locators[0].GetName(), s.typeURL)
+}
+
 // topic is the unit of changes: its state is sent once, and again when it changes.
 //
 // A client that subscribes by names has one topic per name. A client that subscribes by locators

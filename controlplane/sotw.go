@@ -42,7 +42,7 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if hasWildcard(req.GetTypeUrl()) {
 		how = pushAll
 	}
-	sub, err := p.subscription(req.GetTypeUrl(), how, dialectOf(req.GetResourceLocators()))
+	sub, err := p.subscription(req.GetTypeUrl(), how, req.GetResourceLocators())
 	if err != nil {
 		return err
 	}

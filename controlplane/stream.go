@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -185,9 +186,9 @@ func (s *stream) use(more usage) error {
 	return nil
 }
 
-// subscription returns the stream's subscription to a type, which is made with mode and dialect if
-// there was none. Only the reader calls it.
-func (s *stream) subscription(typeURL string, mode pushMode, dialect dialect) (*subscription, error) {
+// subscription returns the stream's subscription to the type of a request with these locators, which is
+// made with mode if there was none. Only the reader calls it.
+func (s *stream) subscription(typeURL string, mode pushMode, locators []*discoverypb.ResourceLocator) (*subscription, error) {
 	switch {
 	case s.onlyType != "" && typeURL != "" && typeURL != s.onlyType:
 		return nil, status.Errorf(codes.InvalidArgument, "type_url: %q on a DPDS stream, which has %q only; use the aggregated discovery service", typeURL, s.onlyType)
@@ -200,12 +201,13 @@ func (s *stream) subscription(typeURL string, mode pushMode, dialect dialect) (*
 	sub := s.subs[typeURL]
 	s.mu.Unlock()
 	if sub != nil {
-		return sub, nil
+		return sub, sub.checkDialect(locators)
 	}
 	// A type counts as a name: otherwise a client could invent any number of types.
 	if err := s.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
+	dialect := dialectOf(locators)
 	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, dialect: dialect}}
 	sub.sent.of = sub
 	s.mu.Lock()

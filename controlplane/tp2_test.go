@@ -19,85 +19,106 @@ import (
 
 var unconstrained dynparam.Constraints
 
-// "API Changes", DiscoveryRequest and DeltaDiscoveryRequest: the first request for
-// a type on a stream decides what counts in all that follow.
+// locatorsOf are locators of names, with one constraint.
+func locatorsOf(t *testing.T, names ...string) (list []*discoverypb.ResourceLocator) {
+	for _, name := range names {
+		list = append(list, ask{name: name, constraints: exactly(t, "env", "prod")}.message())
+	}
+	return list
+}
+
+// "API Changes", DiscoveryRequest and DeltaDiscoveryRequest: if there are locators in the first
+// request for a type on a stream, names are ignored in all that follow.
 func TestTP2_FirstRequestOfATypeDecides(t *testing.T) {
 	t.Parallel()
-	locators := func(names ...string) (list []*discoverypb.ResourceLocator) {
-		for _, name := range names {
-			list = append(list, ask{name: name, constraints: exactly(t, "env", "prod")}.message())
-		}
-		return list
-	}
 	prepare := func(t *testing.T) *testServer {
 		s := startServer(t)
 		for _, name := range []string{"a", "b"} {
 			s.setVariant(t, rds, name, "prod "+name, "env", "prod")
-			s.setVariant(t, rds, name, "plain "+name)
 			s.setVariant(t, eds, name, "plain "+name)
 		}
 		return s
 	}
-	tests := []struct {
-		name string
-		// first and then are requests, of locators and names.
-		firstLocators, firstNames, thenLocators, thenNames []string
-		want                                               []string
-	}{
-		{
-			name:          "locators: names do not count",
-			firstLocators: []string{"a"}, firstNames: []string{"b"},
-			thenLocators: []string{"a"}, thenNames: []string{"a", "b"},
-			want: []string{"a"},
-		},
-		{
-			name:       "names: locators do not count",
-			firstNames: []string{"a"}, thenNames: []string{"a"}, thenLocators: []string{"b"},
-			want: []string{"a"},
+	check := func(t *testing.T, s *testServer, typeURL string) {
+		t.Helper()
+		if typeURL != eds {
+			t.Errorf("a later request made a difference: a response of type %s", typeURL)
+		}
+		if got := statusOf(t, s.control, rds).Names; !slices.Equal(got, []string{"a"}) {
+			t.Errorf("subscribed to %q, want a", got)
+		}
+	}
+	t.Run("SotW", func(t *testing.T) {
+		t.Parallel()
+		s := prepare(t)
+		w := newTP2SotW(t, s, "n").(*tp2SotW)
+		w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceNames: []string{"b"}, ResourceLocators: locatorsOf(t, "a")})
+		first := w.recv()
+		w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResponseNonce: first.GetNonce(), ResourceNames: []string{"a", "b"}, ResourceLocators: locatorsOf(t, "a")})
+		// The types decide apart from each other.
+		w.send(&discoverypb.DiscoveryRequest{TypeUrl: eds, ResourceNames: []string{"a"}})
+		check(t, s, w.recv().GetTypeUrl())
+	})
+	t.Run("delta", func(t *testing.T) {
+		t.Parallel()
+		s := prepare(t)
+		w := newTP2Delta(t, s, "n").(*tp2Delta)
+		w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{"b"}, ResourceLocatorsSubscribe: locatorsOf(t, "a")})
+		w.recv()
+		w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{"b"}, ResourceNamesUnsubscribe: []string{"a"}})
+		w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{"a"}})
+		check(t, s, w.recv().GetTypeUrl())
+	})
+}
+
+// A client that subscribes to a type by names, and later by locators, may not: the first request has
+// decided. TP2 does not say what becomes of the locators. They would never be answered, so the stream ends, and
+// the client learns why, whether or not it knows of errors of resources (TP3).
+func TestTP2_LocatorsAfterNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	check := func(t *testing.T, err error) {
+		t.Helper()
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), rds) {
+			t.Errorf("the stream ended with %v, want INVALID_ARGUMENT that names the resource and its type", err)
+		}
+	}
+	// stores are the ways in which resources get into a store.
+	stores := map[string]func(*testing.T, *testServer){
+		"a resource": func(t *testing.T, s *testServer) { s.setVariant(t, rds, "a", "prod a", "env", "prod") },
+		"a source": func(t *testing.T, s *testServer) {
+			s.store.OnDemand(rds, func(begun, _ []*controlplane.Demand) {
+				s.update(t, func(tx *controlplane.Tx) {
+					for _, d := range begun {
+						tx.Answer(d, given(t, "1", d.Name, variant(rds, "prod "+d.Name)))
+					}
+				})
+			})
 		},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name+", SotW", func(t *testing.T) {
+	for name, prepare := range stores {
+		t.Run(name+", SotW", func(t *testing.T) {
 			t.Parallel()
-			s := prepare(t)
+			s := startServer(t)
+			prepare(t, s)
 			w := newTP2SotW(t, s, "n").(*tp2SotW)
-			w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceNames: tt.firstNames, ResourceLocators: locators(tt.firstLocators...)})
+			w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceNames: []string{"a"}})
 			first := w.recv()
-			w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResponseNonce: first.GetNonce(), ResourceNames: tt.thenNames, ResourceLocators: locators(tt.thenLocators...)})
-			// The types decide apart from each other.
-			w.send(&discoverypb.DiscoveryRequest{TypeUrl: eds, ResourceNames: []string{"a"}})
-			if next := w.recv(); next.GetTypeUrl() != eds {
-				t.Errorf("the second request made a difference: %v", next)
-			}
-			if got := statusOf(t, s.control, rds).Names; !slices.Equal(got, tt.want) {
-				t.Errorf("subscribed to %q, want %q", got, tt.want)
-			}
+			w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResponseNonce: first.GetNonce(), ResourceNames: []string{"a"}, ResourceLocators: locatorsOf(t, "a")})
+			check(t, w.end())
 		})
-		t.Run(tt.name+", delta", func(t *testing.T) {
+		t.Run(name+", delta", func(t *testing.T) {
 			t.Parallel()
-			s := prepare(t)
+			s := startServer(t)
+			prepare(t, s)
 			w := newTP2Delta(t, s, "n").(*tp2Delta)
-			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: tt.firstNames, ResourceLocatorsSubscribe: locators(tt.firstLocators...)})
+			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{"a"}})
 			w.recv()
-			others := func(list []string) []string {
-				return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return slices.Contains(tt.want, name) })
-			}
-			w.send(&discoverypb.DeltaDiscoveryRequest{
-				TypeUrl: rds, ResourceNamesSubscribe: others(tt.thenNames), ResourceLocatorsSubscribe: locators(others(tt.thenLocators)...),
-			})
-			// Nor does the other way of unsubscribing.
-			unsubscribe := &discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesUnsubscribe: tt.want}
-			if tt.firstLocators == nil {
-				unsubscribe = &discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsUnsubscribe: locators(tt.want...)}
-			}
-			w.send(unsubscribe)
-			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{"a"}})
-			if next := w.recv(); next.GetTypeUrl() != eds {
-				t.Errorf("a later request made a difference: %v", next)
-			}
-			if got := statusOf(t, s.control, rds).Names; !slices.Equal(got, tt.want) {
-				t.Errorf("subscribed to %q, want %q", got, tt.want)
-			}
+			// To leave what was never subscribed to leaves nobody waiting.
+			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsUnsubscribe: locatorsOf(t, "a")})
+			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{"none"}})
+			w.recv()
+			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsSubscribe: locatorsOf(t, "a")})
+			check(t, w.end())
 		})
 	}
 }

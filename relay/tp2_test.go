@@ -379,3 +379,33 @@ func TestTTLs(t *testing.T) {
 		t.Errorf("got %v removed, want c, which has expired", got)
 	}
 }
+
+// The first request for a type on a stream decides whether a client subscribes to it by names or by
+// locators (xRFC TP2, "API Changes"). One that began with names learns at once that its locators do not
+// count, and nobody else is affected.
+func TestLocatorsAfterNamesEndTheStream(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, append(features, variants)...)
+		for n := range 3 {
+			r.up.SetVariant(t, map[string]string{"shard": fmt.Sprint(n)}, shard(n))
+		}
+		other := r.delta()
+		subscribeTo(other, node("a"), clusterType, []string{"shard=1"}, "c")
+		mustBe(t, other.receive(), 1)
+
+		mixed := r.delta()
+		subscribe(mixed, node("b"), clusterType, "c")
+		only(t, mixed.receive(), "c")
+		subscribeTo(mixed, nil, clusterType, []string{"shard=1"}, "c")
+		if _, err := mixed.Recv(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("the stream ended with %v, want INVALID_ARGUMENT", err)
+		}
+		// The way out is another stream.
+		again := r.delta()
+		subscribeTo(again, node("b"), clusterType, []string{"shard=1"}, "c")
+		mustBe(t, again.receive(), 1)
+		subscribeTo(other, nil, clusterType, []string{"shard=2"}, "c")
+		mustBe(t, other.receive(), 2)
+	})
+}
