@@ -30,6 +30,8 @@
 // other client has no constraints, which match all variants, or those of [Options.NodeConstraints],
 // and is sent one variant of each name, by dynparam.Constraints.Choose. [Tx.SetDPDS] gives each
 // client the constraints to send.
+// The first request for a type on a stream decides whether the client goes by locators: if it does not,
+// locators in a later one end the stream with INVALID_ARGUMENT, as they would never be answered.
 //
 // # Resources on demand
 //

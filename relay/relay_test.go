@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -244,6 +245,39 @@ func TestControlPlaneRestarts(t *testing.T) {
 	if got := d.receive().GetResourceErrors(); len(got) != 1 || codes.Code(got[0].GetErrorDetail().GetCode()) != codes.Unavailable {
 		t.Errorf("got %v, want UNAVAILABLE after the delay", got)
 	}
+}
+
+// Behind another relay it is the same: that its control plane is away is what it says by UNAVAILABLE, with the
+// detail of xdsclient.Error.Status.
+func TestControlPlaneIsAwayBehindAnotherRelay(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		away, _ := (&xdsclient.Error{Kind: xdsclient.KindUnreachable, Code: codes.Unavailable, Err: errors.New("away")}).Status()
+		r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, features...)
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+		old := r.delta()
+		subscribe(old, node("old"), clusterType, "c")
+		only(t, old.receive(), "c")
+		// The other relay was started again, and has nothing.
+		_, err := r.up.Store().Update(func(tx *controlplane.Tx) {
+			tx.SetError(clusterType, "c", away)
+			tx.SetError(clusterType, "unknown", away)
+		})
+		xdstest.NoError(t, err)
+		r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
+		young := r.delta()
+		subscribe(young, node("young"), clusterType, "c")
+		only(t, young.receive(), "c")
+		subscribe(young, nil, clusterType, "unknown")
+		failed := young.receive().GetResourceErrors()
+		if len(failed) != 1 || failed[0].GetErrorDetail().GetCode() != int32(codes.Unavailable) ||
+			len(failed[0].GetErrorDetail().GetDetails()) != 1 || !proto.Equal(failed[0].GetErrorDetail().GetDetails()[0], away.Proto().GetDetails()[0]) {
+			t.Errorf("got %v, want UNAVAILABLE with the detail %v", failed, away.Proto().GetDetails())
+		}
+		r.up.Set(t, xdsmsg.EDSCluster("c", "changed"), xdsmsg.EDSCluster("unknown", ""))
+		only(t, old.receive(), "c") // nothing came before, as nothing had changed
+		r.await("the control plane is back", func(s relay.Stats) bool { return s.Unreachable == 0 })
+	})
 }
 
 // That a resource does not exist is known as well while the control plane is away.

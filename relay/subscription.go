@@ -318,7 +318,9 @@ func (s *subscription) errorToPass() *status.Status {
 	case s.err.Kind == xdsclient.KindConfiguration && s.err.Server == "" && s.err.TypeName == "":
 		return status.Convert(s.err.Err) // of refuse
 	default:
-		return status.New(st.Code(), "the xDS relay has nothing for this: "+s.err.Error())
+		m := st.Proto()
+		m.Message = "the xDS relay has nothing for this: " + s.err.Error()
+		return status.FromProto(m)
 	}
 }
 

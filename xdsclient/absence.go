@@ -294,11 +294,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 		return
 	}
 	s.State = ads.Failed
-	kind := KindServer
-	if code == codes.NotFound {
-		kind = KindDoesNotExist
-	}
-	fault := a.fault(kind, s.resource, reason)
+	fault := a.fault(kindOf(code, sent), s.resource, reason)
 	fault.Code, fault.status = code, sent
 	if s.lastError == nil || !s.lastError.fault.same(fault) {
 		a.ch.client.warningf("%v", fault)

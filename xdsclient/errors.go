@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,7 +29,8 @@ const (
 	// it does not exist (xRFC TP3). Error.Code is the code it gave.
 	KindServer
 	// KindUnreachable: the server cannot be reached, or ended the stream before
-	// it answered (gRFC A57).
+	// it answered (gRFC A57). Or it is a relay, and says so of its own servers
+	// with UNAVAILABLE (xRFC TP3) and the detail that Error.Status has.
 	KindUnreachable
 	// KindTimeout: the server did not send the resource in time, and its
 	// bootstrap entry says that this is no sign that the resource does not
@@ -138,7 +140,8 @@ func (e *Error) Error() string {
 func (e *Error) Time() time.Time { return e.stamp.time() }
 
 // Status is the error as a server says it in place of a resource (xRFC TP3): what the management
-// server sent, with its details, if sent is true, or else Code and the reason.
+// server sent, with its details, if sent is true, or else Code and the reason. That of
+// KindUnreachable has a google.rpc.ErrorInfo, by which a client of a relay knows the kind.
 func (e *Error) Status() (st *status.Status, sent bool) {
 	if e.status != nil {
 		m := new(statuspb.Status)
@@ -146,7 +149,41 @@ func (e *Error) Status() (st *status.Status, sent bool) {
 			return status.FromProto(m), true
 		}
 	}
-	return status.New(e.Code, e.Err.Error()), false
+	st = status.New(e.Code, e.Err.Error())
+	if e.Kind == KindUnreachable {
+		if said, err := st.WithDetails(&errdetails.ErrorInfo{Reason: relayedReason, Domain: relayedDomain}); err == nil {
+			st = said
+		}
+	}
+	return st, false
+}
+
+// relayedReason and relayedDomain are the ErrorInfo by which a relay says that its management servers are
+// unreachable.
+const (
+	relayedReason = "MANAGEMENT_SERVER_UNREACHABLE"
+	relayedDomain = "github.com/dynxds/dynxds"
+)
+
+// kindOf returns the kind of an error that a server sent in place of a resource, as a serialized
+// status with this code.
+func kindOf(code codes.Code, sent []byte) ErrorKind {
+	switch code {
+	case codes.NotFound:
+		return KindDoesNotExist
+	case codes.Unavailable:
+		m := new(statuspb.Status)
+		if proto.Unmarshal(sent, m) != nil {
+			return KindServer
+		}
+		for _, detail := range m.GetDetails() {
+			info := new(errdetails.ErrorInfo)
+			if detail.MessageIs(info) && detail.UnmarshalTo(info) == nil && info.GetReason() == relayedReason && info.GetDomain() == relayedDomain {
+				return KindUnreachable
+			}
+		}
+	}
+	return KindServer
 }
 
 // several reports whether Server is a list. A URI has no white space.

@@ -262,3 +262,32 @@ func TestStatusOfAnError(t *testing.T) {
 		}
 	})
 }
+
+// A relay whose management servers are unreachable says so by a detail of UNAVAILABLE. For its clients that is
+// no answer, any more than if they could not reach a server themselves. Any other UNAVAILABLE is an answer.
+func TestARelayWhoseServersAreUnreachable(t *testing.T) {
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+		st, sent := (&Error{Kind: KindUnreachable, Code: codes.Unavailable, Err: errors.New("away")}).Status()
+		if sent || st.Code() != codes.Unavailable || st.Message() != "away" {
+			t.Fatalf("got %v, %v, want UNAVAILABLE and the reason", st, sent)
+		}
+		denied := st.Proto()
+		denied.Code = int32(codes.PermissionDenied)
+		statuses := map[string]*statuspb.Status{"a": st.Proto(), "b": {Code: int32(codes.Unavailable), Message: "away"}, "c": denied}
+		away, _ := listen(t, c, types.clusters, "a")
+		plain, _ := listen(t, c, types.clusters, "b")
+		other, _ := listen(t, c, types.clusters, "c")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", fails("a", codes.Unavailable, ""), fails("b", codes.Unavailable, ""), fails("c", codes.Unavailable, ""), func(r *discoveryv3.DeltaDiscoveryResponse) {
+			for _, e := range r.ResourceErrors {
+				e.ErrorDetail = statuses[e.GetResourceName().GetName()]
+			}
+		})
+		if got, ok := away.fault(KindUnreachable).Status(); !ok || !proto.Equal(got.Proto(), st.Proto()) {
+			t.Errorf("got %v, %v, want %v", got, ok, st)
+		}
+		plain.fault(KindServer)
+		other.fault(KindServer)
+	})
+}
