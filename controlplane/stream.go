@@ -100,7 +100,7 @@ func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, 
 		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: p},
 		store:  store, of: of, limits: l,
 		wake: make(chan struct{}, 1),
-		subs: map[string]*subscription{}, withdrawals: newWithdrawals(),
+		subs: map[string]*subscription{},
 	}
 }
 
@@ -288,8 +288,6 @@ func exchange[Req, Resp any](
 			return err
 		case <-stop:
 			return errClosed
-		case <-s.withdrawals.timer.C:
-			s.endWithdrawals()
 		case <-wake:
 			if err := s.failed(); err != nil {
 				return err
