@@ -60,9 +60,7 @@ func TestAuthoritiesChooseServers(t *testing.T) {
 		testutils.Authority("shared", "", nil),
 		testutils.Authority("own", own.Addr(), nil),
 		testutils.Authority("", "", nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer c.Close()
 	const path = "/envoy.config.cluster.v3.Cluster/a"
 	onMain := []string{"a", "xdstp://" + path, "xdstp://shared" + path}

@@ -145,9 +145,7 @@ func (d *desk) hearSotW(message []byte) (changes []string) {
 
 func (d *desk) unmarshal(message []byte, m proto.Message) {
 	d.t.Helper()
-	if err := proto.Unmarshal(message, m); err != nil {
-		d.t.Fatal(err)
-	}
+	xdstest.NoError(d.t, proto.Unmarshal(message, m))
 }
 
 // locatorText is what desks call a locator: its name, and its constraints if it has

@@ -34,9 +34,7 @@ func entries(t *testing.T, d *Dump, start time.Time) []entry {
 		e := entry{Name: r.Name, Server: r.Server, Version: r.Version, State: r.State}
 		if r.Cached() {
 			m := cluster("", "")
-			if err := r.Any().UnmarshalTo(m); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, r.Any().UnmarshalTo(m))
 			e.Text, e.Updated = m.GetAltStatName(), r.LastUpdated.Sub(start)
 			if r.Value() == nil {
 				t.Errorf("%q has no value", r.Name)
@@ -258,9 +256,7 @@ func TestClientsAreInOrder(t *testing.T) {
 	var made []*XDSClient
 	for range 3 {
 		c, err := New(parseBootstrap(t, "passthrough:///nowhere"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		defer c.Close()
 		made = append(made, c)
 	}

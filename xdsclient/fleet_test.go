@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -51,9 +52,7 @@ func (f fleet) clientWith(features [][]string, opts ...testutils.BootstrapOption
 		servers = append(servers, testutils.FurtherServer(uri(i), features[i]...))
 	}
 	c, err := New(parseBootstrap(t, uri(0), append(servers, opts...)...), WithDialOptions(grpc.WithContextDialer(f.dial)), WithBackoff(steady))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
@@ -153,9 +154,7 @@ func TestPublishedFormOfUnwatchedResources(t *testing.T) {
 func (d *desk) publishes(name string) ads.Verdict {
 	d.t.Helper()
 	a, err := anyOf(cluster(name, "x"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	xdstest.NoError(d.t, err)
 	r := &discoveryv3.Resource{Name: name, Version: "1", Resource: a,
 		ResourceName: &discoveryv3.ResourceName{Name: name, DynamicParameterConstraints: published("env=prod")}}
 	if d.delta {

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // rawClusters is the type of clusters for a program that passes them on.
@@ -167,9 +169,7 @@ func TestRawResourceIsRejectedInSotW(t *testing.T) {
 func TestStatusOfAnError(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		detail, err := anypb.New(cluster("detail", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		sent := &statuspb.Status{Code: int32(codes.PermissionDenied), Message: "not for you", Details: []*anypb.Any{detail}}
 		ear, _ := listen(t, c, types.clusters, "a")
 		missing, _ := listen(t, c, types.clusters, "b")

@@ -9,6 +9,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // want is what a test expects of a request.
@@ -148,9 +150,7 @@ func TestWatchesFromWatchersAreOneBatch(t *testing.T) {
 		for _, name := range names {
 			r.Resources = append(r.Resources, pack(t, cluster(name, "")))
 		}
-		if err := s.wire.Send(r); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, s.wire.Send(r))
 		// When all watchers are called, the ACK is out, and nothing else.
 		check(t, s.request(), want{typ: types.clusters, names: names, version: "1", nonce: "n"})
 		for i, e := range clusters {

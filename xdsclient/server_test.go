@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -267,9 +268,7 @@ func anyOf(m proto.Message) (*anypb.Any, error) {
 func pack(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anyOf(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return a
 }
 
@@ -282,9 +281,7 @@ func wrap(t testing.TB, name string, m proto.Message) proto.Message {
 func parseBootstrap(t testing.TB, uri string, opts ...testutils.BootstrapOption) *bootstrap.Config {
 	t.Helper()
 	cfg, err := bootstrap.Parse("test", testutils.Bootstrap("node-1", uri, opts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return cfg
 }
 
@@ -293,9 +290,7 @@ func (s *script) client(opts ...testutils.BootstrapOption) *XDSClient {
 	s.t.Helper()
 	c, err := New(parseBootstrap(s.t, "passthrough:///script", opts...),
 		WithDialOptions(grpc.WithContextDialer(s.dial)), WithBackoff(steady))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	xdstest.NoError(s.t, err)
 	s.t.Cleanup(c.Close)
 	return c
 }
