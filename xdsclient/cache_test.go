@@ -30,9 +30,7 @@ func TestUnchangedResourceCostsNothing(t *testing.T) {
 				s.send(types.clusters, "2", "n2", form(cluster("a", "1")))
 				check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "2", nonce: "n2"})
 				a.silent()
-				if got := types.decoded.Load(); got != 1 {
-					t.Errorf("%d resources were decoded, want 1", got)
-				}
+				types.wantDecoded(t, 1)
 				late, _ := listen(t, c, types.clusters, "a")
 				if late.cluster("1") != value {
 					t.Error("the value was replaced")
@@ -42,9 +40,7 @@ func TestUnchangedResourceCostsNothing(t *testing.T) {
 				a.cluster("2")
 				s.send(types.clusters, "4", "n4", form(cluster("a", "1")))
 				a.cluster("1")
-				if got := types.decoded.Load(); got != 3 {
-					t.Errorf("%d resources were decoded, want 3", got)
-				}
+				types.wantDecoded(t, 3)
 			})
 		})
 	}
@@ -90,8 +86,7 @@ func TestNACKWithFailOnDataErrors(t *testing.T) {
 		late, _ := listen(t, c, types.clusters, "a")
 		late.fault(KindInvalid)
 		s.send(types.clusters, "3", "n3", cluster("a", "1"))
-		a.cluster("1")
-		late.cluster("1")
+		allHear("1", a, late)
 	})
 }
 
@@ -107,8 +102,7 @@ func TestOmittedResourceIsDeleted(t *testing.T) {
 		e, _ := listen(t, c, types.endpoints, "e")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"), badCluster("bad", "x"))
-		a.cluster("1")
-		b.cluster("1")
+		allHear("1", a, b)
 		bad.fault(KindInvalid)
 		s.send(types.endpoints, "1", "n2", endpoints("e"))
 		e.value()
@@ -120,8 +114,7 @@ func TestOmittedResourceIsDeleted(t *testing.T) {
 			t.Errorf("the error has code %v, want NOT_FOUND (gRFC A88)", err.Code)
 		}
 		bad.fault(KindDoesNotExist)
-		b.silent()
-		late.silent()
+		allSilent(b, late)
 		// Types without full state are never deleted by omission.
 		s.send(types.endpoints, "2", "n4")
 		e.silent()
@@ -132,8 +125,7 @@ func TestOmittedResourceIsDeleted(t *testing.T) {
 		gone, _ := listen(t, c, types.clusters, "a")
 		gone.fault(KindDoesNotExist)
 		s.send(types.clusters, "4", "n6", cluster("a", "1"))
-		a.cluster("1")
-		gone.cluster("1")
+		allHear("1", a, gone)
 	})
 }
 
@@ -164,9 +156,7 @@ func TestDeletionIsAmbientByDefault(t *testing.T) {
 				if a.cluster("1") != value {
 					t.Error("the value was replaced")
 				}
-				if got := types.decoded.Load(); got != 1 {
-					t.Errorf("%d resources were decoded, want 1", got)
-				}
+				types.wantDecoded(t, 1)
 				// What never was there has nothing to stay in use.
 				never, _ := listen(t, c, types.clusters, "never")
 				never.fault(KindDoesNotExist)

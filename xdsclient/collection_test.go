@@ -136,9 +136,7 @@ func TestCollectionMembersComeChangeAndGo(t *testing.T) {
 			initial: map[string]string{collectionDir + "a": "2", collectionDir + "b": "1", collectionDir + "c": "1"}})
 		s.send(types.clusters, "n1", lacks(collectionDir+"a"))
 		e.heard("member a: does not exist")
-		if got := types.decoded.Load(); got != 5 {
-			t.Errorf("%d resources were decoded, want 5", got)
-		}
+		types.wantDecoded(t, 5)
 	})
 }
 
@@ -255,9 +253,7 @@ func TestResourceAndMember(t *testing.T) {
 		s.send(types.clusters, "n1", member("a", "1", "x"))
 		single.cluster("x")
 		e.heard("member a = x", "collection")
-		if got := types.decoded.Load(); got != 1 {
-			t.Errorf("%d resources were decoded, want 1", got)
-		}
+		types.wantDecoded(t, 1)
 		s.send(types.clusters, "n2", lacks(collectionDir+"a"))
 		single.ambient(KindDoesNotExist)
 		e.heard("member a: does not exist")
@@ -352,9 +348,7 @@ func TestNamelessMember(t *testing.T) {
 		e.heard("member a = x", "collection")
 		s.send(types.clusters, "n2", nameless)
 		e.heard()
-		if got := types.decoded.Load(); got != 1 {
-			t.Errorf("%d resources were decoded, want 1", got)
-		}
+		types.wantDecoded(t, 1)
 		stop()
 		synctest.Wait()
 		s.send(types.clusters, "n3", nameless)

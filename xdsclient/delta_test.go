@@ -27,8 +27,7 @@ func TestDeltaSubscribesByDifference(t *testing.T) {
 		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}})
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
 		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
-		a.cluster("x")
-		b.cluster("x")
+		allHear("x", a, b)
 
 		listen(t, c, types.clusters, "c")
 		s.expect(deltaWant{typ: types.clusters, sub: []string{"c"}})
@@ -179,8 +178,7 @@ func TestDeltaReconnectSendsVersions(t *testing.T) {
 		s.request()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "7", cluster("b", "x")), lacks("missing"))
 		s.send(types.endpoints, "n2", has("e", "5", endpoints("e")))
-		a.cluster("x")
-		b.cluster("x")
+		allHear("x", a, b)
 		missing.fault(KindDoesNotExist)
 		e.value()
 		// The same bytes under another version are no change, but have that version.
@@ -199,15 +197,9 @@ func TestDeltaReconnectSendsVersions(t *testing.T) {
 		s.send(types.clusters, "n1", has("b", "7", cluster("b", "x")), lacks("missing"))
 		b.cluster("x")
 		pass(time.Hour)
-		a.silent()
-		e.silent()
-		missing.silent()
-		if got := types.decoded.Load(); got != 4 {
-			t.Errorf("%d resources were decoded, want 4", got)
-		}
-		if n := len(server.attempts()); n != 2 {
-			t.Errorf("%d streams were opened, want 2", n)
-		}
+		allSilent(a, e, missing)
+		types.wantDecoded(t, 4)
+		server.opened(2)
 	})
 }
 
@@ -223,24 +215,18 @@ func TestDeltaServerThatIsBackAnswers(t *testing.T) {
 		s.request()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
 		s.send(types.endpoints, "n2", has("e", "1", endpoints("e")))
-		a.cluster("x")
-		b.cluster("x")
+		allHear("x", a, b)
 		e.value()
 		s.breakOff()
 		server.delta().breakOff()
-		a.ambient(KindUnreachable)
-		b.ambient(KindUnreachable)
-		e.ambient(KindUnreachable)
+		allAmbient(KindUnreachable, a, b, e)
 		s = server.delta()
 		s.expect(deltaWant{typ: types.clusters, sub: []string{"a", "b"}, initial: map[string]string{"a": "", "b": "1"}, node: true})
 		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, initial: map[string]string{"e": "1"}})
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
-		a.cluster("x")
-		b.cluster("x")
+		allHear("x", a, b)
 		e.value()
-		if got := types.decoded.Load(); got != 3 {
-			t.Errorf("%d resources were decoded, want 3", got)
-		}
+		types.wantDecoded(t, 3)
 	})
 }
 
@@ -312,31 +298,20 @@ func TestDeltaAliases(t *testing.T) {
 			t.Error("the watchers got different values")
 		}
 		none.fault(KindTimeout)
-		if got := types.decoded.Load(); got != 1 {
-			t.Errorf("%d resources were decoded, want 1", got)
-		}
+		types.wantDecoded(t, 1)
 
 		// Unchanged, for all; and an error in the data is one for all.
 		s.send(types.clusters, "n2", has("own", "2", cluster("own", "x"), "alias-1", "alias-2"))
-		own.silent()
-		two.silent()
+		allSilent(own, two)
 		s.send(types.clusters, "n3", has("own", "3", badCluster("own", "no"), "alias-1", "alias-2"))
-		own.ambient(KindInvalid)
-		one.ambient(KindInvalid)
-		two.ambient(KindInvalid)
+		allAmbient(KindInvalid, own, one, two)
 		// A removal, or an error, names the resource.
 		s.send(types.clusters, "n4", lacks("own"))
-		own.ambient(KindDoesNotExist)
-		one.ambient(KindDoesNotExist)
-		two.ambient(KindDoesNotExist)
+		allAmbient(KindDoesNotExist, own, one, two)
 		s.send(types.clusters, "n5", fails("own", codes.Internal, "oops"))
-		own.ambient(KindServer)
-		one.ambient(KindServer)
-		two.ambient(KindServer)
+		allAmbient(KindServer, own, one, two)
 		s.send(types.clusters, "n6", has("own", "2", cluster("own", "x"), "alias-1", "alias-2"))
-		own.cluster("x")
-		one.cluster("x")
-		two.cluster("x")
+		allHear("x", own, one, two)
 		// Versions are given for the resource.
 		stopOne()
 		synctest.Wait()
@@ -415,9 +390,7 @@ func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
 		s = server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "x"))
 		a.cluster("x")
-		if n := len(server.attempts()); n != 4 {
-			t.Errorf("%d streams were opened, want 4: one for delta", n)
-		}
+		server.opened(4)
 	})
 }
 

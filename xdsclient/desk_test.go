@@ -69,6 +69,7 @@ func parameters(text string) map[string]string {
 func (d *desk) watch(name string, constraints ...string) (*ear, func()) {
 	d.t.Helper()
 	e := newEar(d.t)
+	e.name = fmt.Sprint(name, constraints)
 	return e, d.k.c.WatchLocator(d.types.clusters, name, choose(constraints...), e)
 }
 

@@ -56,8 +56,7 @@ func TestEndToEnd(t *testing.T) {
 	a, _ := listen(t, c, types.clusters, "a")
 	b, _ := listen(t, c, types.clusters, "b")
 	e, stopE := listen(t, c, types.endpoints, "a")
-	a.cluster("1")
-	b.cluster("1")
+	allHear("1", a, b)
 	e.value()
 	server.MustWait(ctx, t, xdstest.ACKOf(types.clusters.TypeURL))
 

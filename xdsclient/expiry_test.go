@@ -34,8 +34,7 @@ func TestResourceThatDoesNotComeDoesNotExist(t *testing.T) {
 			t.Errorf("d was given up after %v, want 25 s: 15 s after it was asked for", at)
 		}
 		pass(time.Minute)
-		b.silent()
-		a.silent()
+		allSilent(b, a)
 		// "such a resource may be created at any time"
 		s.send(types.clusters, "1", "n2", cluster("a", "1"))
 		a.cluster("1")
@@ -98,8 +97,7 @@ func TestTimerDoesNotRunWhileWatchersAreBusy(t *testing.T) {
 		h := busy.next()
 		s.send(types.endpoints, "1", "n2", endpoints("a"))
 		pass(time.Hour)
-		a.silent()
-		b.silent()
+		allSilent(a, b)
 		h.done()
 		a.value()
 		if at := heardAt(b, start, KindDoesNotExist); at != 15*time.Second+time.Hour {

@@ -82,8 +82,7 @@ func TestNoFallbackWhileEverythingIsCached(t *testing.T) {
 		s.breakOff()
 		pass(time.Minute)
 		f[1].untouched()
-		a.silent()
-		missing.silent()
+		allSilent(a, missing)
 		late, stop := listen(t, c, types.clusters, "a")
 		late.cluster("1")
 		late.silent()
@@ -96,8 +95,7 @@ func TestNoFallbackWhileEverythingIsCached(t *testing.T) {
 		low := f[1].stream()
 		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b", "missing"}, node: true})
 		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster("b", "low"))
-		a.cluster("low")
-		b.cluster("low")
+		allHear("low", a, b)
 		missing.silent()
 	})
 }
@@ -127,8 +125,7 @@ func TestHigherServerTakesOverWithAResource(t *testing.T) {
 		high := f[0].stream()
 		check(t, high.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
 		pass(time.Minute) // it is silent: no resource timer counts against it
-		a.silent()
-		b.silent()
+		allSilent(a, b)
 		low.send(types.clusters, "2", "n2", cluster("a", "low 2"), cluster("b", "low"))
 		a.cluster("low 2")
 		low.request()
@@ -143,9 +140,7 @@ func TestHigherServerTakesOverWithAResource(t *testing.T) {
 		high.send(types.clusters, "2", "n2", cluster("a", "high"), cluster("b", "high"))
 		b.cluster("high")
 		a.silent()
-		if n := len(f[1].attempts()); n != 1 {
-			t.Errorf("%d streams were opened at the lower server, want 1", n)
-		}
+		f[1].opened(1)
 	})
 }
 
@@ -241,8 +236,7 @@ func TestAllServersUnreachable(t *testing.T) {
 		middle.send(types.endpoints, "1", "n1")
 		cached.cluster("1")
 		middle.send(types.clusters, "1", "n1", cluster("a", "middle"), cluster("late", "middle"))
-		a.cluster("middle")
-		late.cluster("middle")
+		allHear("middle", a, late)
 		cached.silent()
 		tries := len(f[2].attempts())
 		pass(time.Minute)

@@ -24,13 +24,11 @@ func TestEqualNamesAreOneCacheEntry(t *testing.T) {
 		for i, spelling := range []string{canonical, other} {
 			text := string(rune('1' + i))
 			s.send(types.clusters, text, "n"+text, cluster(spelling, text))
-			first.cluster(text)
-			second.cluster(text)
+			allHear(text, first, second)
 			s.request()
 		}
 		s.send(types.clusters, "3", "n3", wrap(t, other, cluster(canonical, "3")))
-		first.cluster("3")
-		second.cluster("3")
+		allHear("3", first, second)
 		s.request()
 		decoded := types.decoded.Load()
 		s.send(types.clusters, "4", "n4", wrap(t, path+"x?l=2&k=1", cluster(canonical, "3")))
@@ -42,8 +40,7 @@ func TestEqualNamesAreOneCacheEntry(t *testing.T) {
 		// Full state under another spelling deletes nothing; a name that is
 		// none is nobody's.
 		s.send(types.clusters, "5", "n5", cluster(other, "5"), cluster("xdstp://a/%zz", "5"))
-		first.cluster("5")
-		second.cluster("5")
+		allHear("5", first, second)
 		s.request()
 		if n := c.Stats().Unasked; n != 1 {
 			t.Errorf("%d resources were dropped, want 1", n)

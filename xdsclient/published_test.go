@@ -112,8 +112,7 @@ func refusesPublished(t *testing.T, delta bool, name string, r *discoveryv3.Reso
 			}
 		}
 	}
-	prod.silent()
-	other.silent()
+	allSilent(prod, other)
 	if got := c.Stats(); got.Rejected != 1 || types.decoded.Load() != 0 {
 		t.Errorf("Stats() is %+v with %d resources decoded, want 1 rejected and none decoded", got, types.decoded.Load())
 	}
@@ -129,8 +128,7 @@ func TestPublishedFormAfterAGoodVersion(t *testing.T) {
 		if v := d.publishes("a"); v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
-		prod.ambient(KindInvalid)
-		other.ambient(KindInvalid)
+		allAmbient(KindInvalid, prod, other)
 		d.hears()
 		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
 		prod.cluster("p")
