@@ -74,9 +74,7 @@ func TestUnchangedResourceClearsNACK(t *testing.T) {
 // gRFC A88, "Handling Data Errors": with fail_on_data_errors a NACK withdraws the
 // cached resource.
 func TestNACKWithFailOnDataErrors(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.ServerFeatures("fail_on_data_errors"))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
@@ -87,17 +85,14 @@ func TestNACKWithFailOnDataErrors(t *testing.T) {
 		late.fault(KindInvalid)
 		s.send(types.clusters, "3", "n3", cluster("a", "1"))
 		allHear("1", a, late)
-	})
+	}, testutils.ServerFeatures("fail_on_data_errors"))
 }
 
 // Envoy, xDS protocol, "Deleting Resources"; gRFC A88, "Handling Data Errors": with
 // fail_on_data_errors a deletion withdraws the cached resource.
 func TestOmittedResourceIsDeleted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.ServerFeatures("fail_on_data_errors"))
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		bad, _ := listen(t, c, types.clusters, "bad")
 		e, _ := listen(t, c, types.endpoints, "e")
 		s := server.stream()
@@ -126,7 +121,7 @@ func TestOmittedResourceIsDeleted(t *testing.T) {
 		gone.fault(KindDoesNotExist)
 		s.send(types.clusters, "4", "n6", cluster("a", "1"))
 		allHear("1", a, gone)
-	})
+	}, testutils.ServerFeatures("fail_on_data_errors"))
 }
 
 // gRFC A88, "Handling Data Errors" and "Deprecating ignore_resource_deletion": a
@@ -135,9 +130,7 @@ func TestOmittedResourceIsDeleted(t *testing.T) {
 func TestDeletionIsAmbientByDefault(t *testing.T) {
 	for _, features := range [][]string{nil, {"ignore_resource_deletion"}} {
 		t.Run(fmt.Sprint(features), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.client(testutils.ServerFeatures(features...))
+			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				a, _ := listen(t, c, types.clusters, "a")
 				s := server.stream()
 				s.send(types.clusters, "1", "n1", cluster("a", "1"))
@@ -160,23 +153,21 @@ func TestDeletionIsAmbientByDefault(t *testing.T) {
 				// What never was there has nothing to stay in use.
 				never, _ := listen(t, c, types.clusters, "never")
 				never.fault(KindDoesNotExist)
-			})
+			}, testutils.ServerFeatures(features...))
 		})
 	}
 }
 
 // gRFC A53 yields to the feature that A88 replaces it by.
 func TestFailOnDataErrorsWinsOverIgnoreResourceDeletion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.ServerFeatures("ignore_resource_deletion", "fail_on_data_errors"))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
 		s.send(types.clusters, "2", "n2")
 		a.fault(KindDoesNotExist)
-	})
+	}, testutils.ServerFeatures("ignore_resource_deletion", "fail_on_data_errors"))
 }
 
 // Given a resource that the client has, when another version of it is decoded, then the

@@ -209,9 +209,7 @@ func TestCollectionMembership(t *testing.T) {
 func TestErrorsOfCollections(t *testing.T) {
 	for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
 		t.Run(fmt.Sprint(features), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.collectionClient(features...)
+			overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				e, _ := watchCollection(t, c, types.clusters, collectionName)
 				s := server.delta()
 				s.send(types.clusters, "n1", fails(collectionName, codes.PermissionDenied, "not yours"))
@@ -237,7 +235,7 @@ func TestErrorsOfCollections(t *testing.T) {
 				} else {
 					e.heard("member a: server error", "member c: server error", "member new: server error", "collection: server error")
 				}
-			})
+			}, features...)
 		})
 	}
 }
@@ -302,9 +300,7 @@ func TestCollectionTimer(t *testing.T) {
 // Only delta has collections.
 func TestCollectionOverSotW(t *testing.T) {
 	t.Run("server without delta", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			types, server := newTestTypes(), newScript(t)
-			c := server.client(testutils.Authority("auth", "", nil))
+		overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 			a, _ := listen(t, c, types.clusters, "a")
 			e, stop := watchCollection(t, c, types.clusters, collectionName)
 			e.heard("collection: configuration")
@@ -314,7 +310,7 @@ func TestCollectionOverSotW(t *testing.T) {
 			s.quiet()
 			s.send(types.clusters, "1", "n1", cluster("a", "x"))
 			a.cluster("x")
-		})
+		}, testutils.Authority("auth", "", nil))
 	})
 	t.Run("server that does not implement delta", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {

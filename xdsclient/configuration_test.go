@@ -15,9 +15,7 @@ import (
 
 // A watch that can never be served says so, and does no harm to others.
 func TestRefusedWatches(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.Authority("known", "", nil))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.endpoints, "e")
 		for name, tc := range map[string]struct {
 			typ    *ResourceType
@@ -47,7 +45,7 @@ func TestRefusedWatches(t *testing.T) {
 		s := server.stream()
 		check(t, s.request(), want{typ: types.endpoints, names: []string{"e"}, node: true})
 		s.quiet()
-	})
+	}, testutils.Authority("known", "", nil))
 }
 
 // gRFC A47: the authority of a name decides which servers are asked, and a server

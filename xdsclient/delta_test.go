@@ -169,8 +169,7 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 // each type on a new stream has the versions of everything that is cached.
 func TestDeltaReconnectSendsVersions(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		missing, _ := listen(t, c, types.clusters, "missing")
 		e, _ := listen(t, c, types.endpoints, "e")
 		s := server.delta()
@@ -207,8 +206,7 @@ func TestDeltaReconnectSendsVersions(t *testing.T) {
 // end the error that it was unreachable. So one version is kept back.
 func TestDeltaServerThatIsBackAnswers(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		e, _ := listen(t, c, types.endpoints, "e")
 		s := server.delta()
 		s.request()
@@ -236,11 +234,8 @@ func TestDeltaServerThatIsBackAnswers(t *testing.T) {
 func TestDeltaRemovedResources(t *testing.T) {
 	for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
 		t.Run(fmt.Sprint(features), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.deltaClient(features...)
-				e, _ := listen(t, c, types.endpoints, "e")
-				never, _ := listen(t, c, types.endpoints, "never")
+			overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+				e, never := listenBoth(t, c, types.endpoints, "e", "never")
 				s := server.delta()
 				s.send(types.endpoints, "n1", has("e", "1", endpoints("e")), lacks("never", "unasked"))
 				e.value()
@@ -263,22 +258,20 @@ func TestDeltaRemovedResources(t *testing.T) {
 				if c.Stats().Rejected != 0 {
 					t.Error("a response was rejected")
 				}
-			})
+			}, features...)
 		})
 	}
 }
 
 // The resource counts.
 func TestDeltaResourceThatIsAlsoRemoved(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient("fail_on_data_errors")
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.delta()
 		s.send(types.clusters, "n1", lacks("a"), has("a", "1", cluster("a", "x")))
 		a.cluster("x")
 		a.silent()
-	})
+	}, "fail_on_data_errors")
 }
 
 // Envoy, xDS protocol, "Resource names": a resource is for all who subscribed to
@@ -287,8 +280,7 @@ func TestDeltaAliases(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		own, _ := listen(t, c, types.clusters, "own")
 		one, stopOne := listen(t, c, types.clusters, "alias-1")
-		two, _ := listen(t, c, types.clusters, "alias-2")
-		none, _ := listen(t, c, types.clusters, "alias-3")
+		two, none := listenBoth(t, c, types.clusters, "alias-2", "alias-3")
 		s := server.delta()
 		s.request()
 		s.send(types.clusters, "n1", has("own", "1", cluster("own", "x"), "alias-2", "own", "alias-1", "unknown", "alias-1", ""))

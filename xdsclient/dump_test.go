@@ -156,9 +156,7 @@ func TestDumpOfOverdueResource(t *testing.T) {
 			FailedText: "the server did not send it within 30s", Failed: 30 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.client(testutils.ServerFeatures(test.features...))
+			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				a, _ := listen(t, c, types.clusters, "a")
 				start := time.Now()
 				server.stream().request()
@@ -166,7 +164,7 @@ func TestDumpOfOverdueResource(t *testing.T) {
 				if diff := cmp.Diff([]entry{test.want}, entries(t, c.Dump(), start)); diff != "" {
 					t.Error(diff)
 				}
-			})
+			}, testutils.ServerFeatures(test.features...))
 		})
 	}
 }
@@ -205,9 +203,7 @@ func TestDumpSaysWhetherTheServerIsConnected(t *testing.T) {
 
 // The dump names the bootstrap, and lists what is watched and no more.
 func TestDumpListsWhatIsWatched(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.Authority("au/th", "passthrough:///script", nil))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		const newStyle = "xdstp://au%2Fth/envoy.config.cluster.v3.Cluster/a"
 		listen(t, c, types.endpoints, "a")
 		listen(t, c, types.clusters, newStyle)
@@ -227,7 +223,7 @@ func TestDumpListsWhatIsWatched(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-	})
+	}, testutils.Authority("au/th", "passthrough:///script", nil))
 }
 
 func TestClosedClientIsEmptyAndNotListed(t *testing.T) {

@@ -89,8 +89,7 @@ func TestTimerDoesNotRunWhileWatchersAreBusy(t *testing.T) {
 		busy := newEar(t)
 		busy.keepDone = true
 		c.Watch(types.clusters, "busy", busy)
-		a, _ := listen(t, c, types.endpoints, "a")
-		b, _ := listen(t, c, types.endpoints, "b")
+		a, b := listenBoth(t, c, types.endpoints, "a", "b")
 		s := server.stream()
 		pass(5 * time.Second)
 		s.send(types.clusters, "1", "n1", cluster("busy", "1"))
@@ -108,9 +107,7 @@ func TestTimerDoesNotRunWhileWatchersAreBusy(t *testing.T) {
 
 // gRFC A88, "Changes to Resource Timer Behavior".
 func TestTimerIsTransientError(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.ServerFeatures("resource_timer_is_transient_error"))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		start := time.Now()
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream()
@@ -118,7 +115,7 @@ func TestTimerIsTransientError(t *testing.T) {
 		if at := heardAt(a, start, KindTimeout); at != 30*time.Second {
 			t.Errorf("given up after %v, want 30 s", at)
 		}
-	})
+	}, testutils.ServerFeatures("resource_timer_is_transient_error"))
 }
 
 // A resource that was there has no timer: not after a reconnect either.

@@ -85,8 +85,7 @@ func TestFallbackBetweenProtocols(t *testing.T) {
 func TestInitialVersionsAreTheServersOwn(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{speaksDelta, speaksDelta})
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		high := f[0].delta()
 		high.send(types.clusters, "n1", has("a", "1", cluster("a", "high")), has("b", "1", cluster("b", "high")))
 		allHear("high", a, b)
@@ -120,8 +119,7 @@ func TestInitialVersionsAreTheServersOwn(t *testing.T) {
 func TestInitialVersionsAfterAnOutage(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{speaksDelta, speaksDelta})
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		high := f[0].delta()
 		high.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
 		allHear("x", a, b)

@@ -53,8 +53,7 @@ func TestFallbackWhenUnreachableAndSomethingIsMissing(t *testing.T) {
 func TestNoFallbackFromAServerThatIsReachable(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", badCluster("a", "x"))
 		a.fault(KindInvalid)
@@ -71,8 +70,7 @@ func TestNoFallbackFromAServerThatIsReachable(t *testing.T) {
 func TestNoFallbackWhileEverythingIsCached(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
-		a, _ := listen(t, c, types.clusters, "a")
-		missing, _ := listen(t, c, types.clusters, "missing")
+		a, missing := listenBoth(t, c, types.clusters, "a", "missing")
 		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")

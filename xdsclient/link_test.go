@@ -86,8 +86,7 @@ func TestReachableWithAChangedResource(t *testing.T) {
 			pass(time.Second) // watchers are called meanwhile
 			return decode(a, o)
 		}
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		s := server.stream()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
@@ -109,8 +108,7 @@ func TestReachableWithAChangedResource(t *testing.T) {
 // What held before the connection was lost holds again when it is back.
 func TestStandingErrorComesBackWithTheServer(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		bad, _ := listen(t, c, types.clusters, "bad")
-		cached, _ := listen(t, c, types.clusters, "cached")
+		bad, cached := listenBoth(t, c, types.clusters, "bad", "cached")
 		missing, _ := listen(t, c, types.endpoints, "missing")
 		s := server.stream()
 		s.request()

@@ -9,16 +9,13 @@ import (
 // gRFC A47, "Watcher Changes": equal names are one cache entry and one
 // subscription, under the canonical name; a server may answer with any spelling.
 func TestEqualNamesAreOneCacheEntry(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.Authority("a", "", nil))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		const (
 			path      = "xdstp://a/envoy.config.cluster.v3.Cluster/"
 			canonical = path + "x?k=1&l=2"
 			other     = path + "%78?l=2&k=1"
 		)
-		first, _ := listen(t, c, types.clusters, other)
-		second, _ := listen(t, c, types.clusters, canonical)
+		first, second := listenBoth(t, c, types.clusters, other, canonical)
 		s := server.stream()
 		check(t, s.request(), want{typ: types.clusters, names: []string{canonical}, node: true})
 		for i, spelling := range []string{canonical, other} {
@@ -45,7 +42,7 @@ func TestEqualNamesAreOneCacheEntry(t *testing.T) {
 		if n := c.Stats().Unasked; n != 1 {
 			t.Errorf("%d resources were dropped, want 1", n)
 		}
-	})
+	}, testutils.Authority("a", "", nil))
 }
 
 func TestAuthorityOf(t *testing.T) {

@@ -83,8 +83,7 @@ func TestVersionAndNonceArePerType(t *testing.T) {
 // protocol, "NACK": the version stays that of the last response that was accepted.
 func TestNACKListsAllFaultsAndUsesTheGoodResources(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		d, _ := listen(t, c, types.clusters, "d")
 		s := server.stream()
 		s.request()

@@ -306,27 +306,27 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 }
 
 // overSotW runs a test with a client of a server that speaks SotW, in a bubble.
-func overSotW(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+func overSotW(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), options ...testutils.BootstrapOption) {
 	t.Helper()
-	overServer(t, (*script).client, f)
+	overServer(t, (*script).client, f, options...)
 }
 
 // overDelta does so with a server that speaks delta too.
-func overDelta(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+func overDelta(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), features ...string) {
 	t.Helper()
-	overServer(t, (*script).deltaClient, f)
+	overServer(t, (*script).deltaClient, f, features...)
 }
 
 // overCollections does so with a server that speaks delta and has an authority "auth".
-func overCollections(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+func overCollections(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), features ...string) {
 	t.Helper()
-	overServer(t, (*script).collectionClient, f)
+	overServer(t, (*script).collectionClient, f, features...)
 }
 
-func overServer[O any](t *testing.T, newClient func(*script, ...O) *XDSClient, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+func overServer[O any](t *testing.T, newClient func(*script, ...O) *XDSClient, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), options ...O) {
 	t.Helper()
 	bubble(t, func(t *testing.T) {
 		server := newScript(t)
-		f(t, newTestTypes(), server, newClient(server))
+		f(t, newTestTypes(), server, newClient(server, options...))
 	})
 }

@@ -14,8 +14,7 @@ import (
 func TestSameBytesFromAnotherServer(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), wrap(t, "b", cluster("b", "1")))
 		allHear("1", a, b)
@@ -173,8 +172,7 @@ func TestLeavingAServerThatAnotherAuthorityUses(t *testing.T) {
 		f[0].setRefuse(errRefused)
 		c := f.client(testutils.Authority("x", uri(1), nil))
 		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
-		other, _ := listen(t, c, types.clusters, name)
-		a, _ := listen(t, c, types.clusters, "a")
+		other, a := listenBoth(t, c, types.clusters, name, "a")
 		low := f[1].asked()
 		synctest.Wait()
 		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "1"))
@@ -211,8 +209,7 @@ func TestTakeOverIsPerAuthority(t *testing.T) {
 		f[0].setRefuse(errRefused)
 		c := f.client(testutils.Authority("x", "", nil))
 		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
-		a, _ := listen(t, c, types.clusters, "a")
-		other, _ := listen(t, c, types.clusters, name)
+		a, other := listenBoth(t, c, types.clusters, "a", name)
 		low := f[1].asked()
 		synctest.Wait()
 		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "low"))

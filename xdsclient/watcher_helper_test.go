@@ -258,6 +258,14 @@ func listen(t *testing.T, c Client, typ *ResourceType, name string) (*ear, func(
 	return e, c.Watch(typ, name, e)
 }
 
+// listenBoth starts two watches that end with the test.
+func listenBoth(t *testing.T, c Client, typ *ResourceType, one, two string) (*ear, *ear) {
+	t.Helper()
+	first, _ := listen(t, c, typ, one)
+	second, _ := listen(t, c, typ, two)
+	return first, second
+}
+
 func mustMarshal(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	b, err := proto.Marshal(m)
