@@ -13,6 +13,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -48,9 +49,7 @@ func TestOptions_Authorize(t *testing.T) {
 		wantReply(t, a, rds, "a-1")
 		wantReply(t, b, rds, "b-1")
 		v1, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": exactly(t, "v", "1")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		version.Store(&v1)
 		s.control.RefreshNodeConstraints(nil)
 		s.update(t, func(tx *controlplane.Tx) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const (
@@ -57,9 +58,7 @@ func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
 	}
 	control := controlplane.NewServer(store, options)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	server := grpc.NewServer()
 	control.Register(server)
 	served := make(chan error, 1)
@@ -67,9 +66,7 @@ func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
 	conn, err := grpc.NewClient(listener.Addr().String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStaticStreamWindowSize(64<<10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
 		control.Close()
@@ -102,9 +99,7 @@ func startDelta(t *testing.T, resources ...proto.Message) (*testServer, *deltaCl
 func (s *testServer) update(t testing.TB, change func(*controlplane.Tx)) uint64 {
 	t.Helper()
 	version, err := s.store.Update(change)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return version
 }
 
@@ -142,9 +137,7 @@ func newRawClient[Req, Resp any](
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	stream, err := open(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return &rawClient[Req, Resp]{t: t, stream: stream, store: store, cancel: cancel}
 }
 
@@ -272,9 +265,7 @@ func namesIn(t testing.TB, resp *discoverypb.DiscoveryResponse) []string {
 	var names []string
 	for _, packed := range resp.GetResources() {
 		m, err := packed.UnmarshalNew()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		switch m := m.(type) {
 		case interface{ GetName() string }:
 			names = append(names, m.GetName())

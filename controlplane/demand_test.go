@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -119,16 +120,12 @@ func given(t testing.TB, version, name string, m proto.Message, pairs ...string)
 	packed, ok := m.(*anypb.Any)
 	if !ok {
 		packed = new(anypb.Any)
-		if err := packed.MarshalFrom(m); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, packed.MarshalFrom(m))
 	}
 	r, err := controlplane.NewResource(&discoverypb.Resource{
 		Name: name, Version: version, Resource: packed, DynamicParameters: parameters(pairs...),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return r
 }
 
@@ -153,9 +150,7 @@ func TestOnDemand_FirstAndLastSubscriber(t *testing.T) {
 		one.drop(eds, nil, "a")
 		one.fence()
 		src.wantNone()
-		if err := two.closeSend(); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, two.closeSend())
 		src.wantEnded(d)
 
 		// A later one is another demand, without an answer. One that ended has no effect.
@@ -392,9 +387,7 @@ func TestTP2_OnDemandOfWhatMustNotBeCached(t *testing.T) {
 		private, err := controlplane.NewResource(&discoverypb.Resource{
 			Name: "a", Resource: variant(eds, "secret"), CacheControl: &discoverypb.Resource_CacheControl{DoNotCache: true},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if !private.DoNotCache() {
 			t.Error("DoNotCache is not kept")
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -161,9 +162,7 @@ func TestTP2_DPDSIsNotCacheable(t *testing.T) {
 			sotw := newTP2SotW(t, s, "node").(*tp2SotW)
 			sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: dynparam.MapTypeURL, ResourceNames: []string{name}, ResourceLocators: locators})
 			var wrapped discoverypb.Resource
-			if err := proto.Unmarshal(sotw.recv().GetResources()[0].GetValue(), &wrapped); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, proto.Unmarshal(sotw.recv().GetResources()[0].GetValue(), &wrapped))
 			check(name, &wrapped)
 			delta := newTP2Delta(t, s, "node").(*tp2Delta)
 			delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: dynparam.MapTypeURL, ResourceNamesSubscribe: []string{name}, ResourceLocatorsSubscribe: locators})
@@ -285,9 +284,7 @@ func TestTP2_DPDSService(t *testing.T) {
 
 	resp := new(discoverypb.DiscoveryResponse)
 	req := &discoverypb.DiscoveryRequest{Node: node, ResourceNames: []string{dpdsName, "missing"}}
-	if err := s.conn.Invoke(testContext(t), dpdsService+"FetchDynamicParameterConstraints", req, resp, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, s.conn.Invoke(testContext(t), dpdsService+"FetchDynamicParameterConstraints", req, resp, grpc.WaitForReady(true)))
 	if len(resp.GetResources()) != 1 || len(resp.GetResourceErrors()) != 1 || resp.GetResourceErrors()[0].GetResourceName().GetName() != "missing" {
 		t.Errorf("Fetch: %v", resp)
 	}

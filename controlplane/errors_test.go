@@ -15,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // "TP3" in these comments is the file TP3-error-propagation; quotes are its.
@@ -64,9 +65,7 @@ func TestErrors_StatusIsPassedOn(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	st, err := status.New(codes.PermissionDenied, "not yours").WithDetails(wrapperspb.String("ask the owner"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	s.setError(t, rds, "r", st)
 	old, delta := s.open(t), s.openDelta(t)
 	old.subscribe(rds, "r")

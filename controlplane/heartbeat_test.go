@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -21,9 +22,7 @@ func temporary(t testing.TB, version, name, content string, pairs ...string) *co
 		Name: name, Version: version, Resource: variant(eds, content), DynamicParameters: parameters(pairs...),
 		Ttl: durationpb.New(time.Minute), Aliases: []string{"alias of " + name},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return r
 }
 
@@ -92,9 +91,7 @@ func TestTx_RenewOverSotW(t *testing.T) {
 	clusterWithTTL, err := controlplane.NewResource(&discoverypb.Resource{
 		Name: "c", Version: "1", Resource: variant(cds, ""), Ttl: durationpb.New(time.Minute),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	s.update(t, func(tx *controlplane.Tx) {
 		tx.SetResource(temporary(t, "1", "a", "A"))
 		tx.SetResource(clusterWithTTL)
@@ -121,9 +118,7 @@ func TestTx_RenewOverSotW(t *testing.T) {
 			t.Fatalf("got %v", resp)
 		}
 		r, whole := new(discoverypb.Resource), resp.GetTypeUrl() == cds
-		if err := proto.Unmarshal(resp.GetResources()[0].GetValue(), r); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, proto.Unmarshal(resp.GetResources()[0].GetValue(), r))
 		if r.GetTtl().AsDuration() != time.Minute || r.GetVersion() != "1" || (r.GetResource() != nil) != whole {
 			t.Errorf("%s: got %v", resp.GetTypeUrl(), r)
 		}

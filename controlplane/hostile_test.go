@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestOptions_MaxStreams(t *testing.T) {
@@ -26,9 +27,7 @@ func TestOptions_MaxStreams(t *testing.T) {
 		if err := open(s).end(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "Options.MaxStreams") {
 			t.Errorf("a third stream ended with %v", err)
 		}
-		if err := first.closeSend(); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, first.closeSend())
 		if err := first.end(); err == nil {
 			t.Fatal("no end")
 		}
@@ -125,9 +124,7 @@ func (s *testServer) rawOpen(ctx context.Context, t *testing.T, protocol control
 	node := &corepb.Node{Id: "hostile"}
 	if protocol == controlplane.ProtocolSotW {
 		stream, err := ads.StreamAggregatedResources(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		var names []string
 		return func(name, nonce, rejected string) error {
 			req := &publishedRequest{Node: node, TypeUrl: typeOf(name), ResponseNonce: nonce}
@@ -141,9 +138,7 @@ func (s *testServer) rawOpen(ctx context.Context, t *testing.T, protocol control
 		}
 	}
 	stream, err := ads.DeltaAggregatedResources(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	last := ""
 	return func(name, nonce, rejected string) error {
 		req := &deltaRequest{Node: node, TypeUrl: typeOf(name), ResponseNonce: nonce, ResourceNamesSubscribe: []string{name}}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // loadWorld is LoadReports on a real port, and a way to it.
@@ -34,18 +35,14 @@ type loadWorld struct {
 func newLoadWorld(t *testing.T, opts controlplane.LoadOptions) *loadWorld {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	w := &loadWorld{LoadReports: controlplane.NewLoadReports(opts), t: t}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	w.Register(server)
 	serving := make(chan struct{})
 	go func() { defer close(serving); _ = server.Serve(listener) }()
 	cc, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close(); w.Close(); server.Stop(); <-serving })
 	w.client = loadpb.NewLoadReportingServiceClient(cc)
 	return w
@@ -64,9 +61,7 @@ func (w *loadWorld) join() *reportingClient {
 	ctx, leave := context.WithTimeout(w.t.Context(), 30*time.Second)
 	w.t.Cleanup(leave)
 	s, err := w.client.StreamLoadStats(ctx)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	xdstest.NoError(w.t, err)
 	c := &reportingClient{t: w.t, stream: s, leave: leave}
 	c.send(&loadpb.LoadStatsRequest{Node: &corepb.Node{Id: "n"}})
 	if c.order, err = s.Recv(); err != nil {
@@ -77,9 +72,7 @@ func (w *loadWorld) join() *reportingClient {
 
 func (c *reportingClient) send(r *loadpb.LoadStatsRequest) {
 	c.t.Helper()
-	if err := c.stream.Send(r); err != nil {
-		c.t.Fatal(err)
-	}
+	xdstest.NoError(c.t, c.stream.Send(r))
 }
 
 func (c *reportingClient) report(stats ...*endpointpb.ClusterStats) {
@@ -194,9 +187,7 @@ func TestLoadReportsAreBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	loads, err := w.Await(ctx, func(l []controlplane.ClusterLoad) bool { return len(l) > 0 })
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if n, m, d := len(loads[0].Localities), len(loads[0].Localities[0].Metrics), len(loads[0].Dropped); n != 1000 || m != 1000 || d != 1000 {
 		t.Errorf("%d localities, %d metrics, %d categories; want 1000 each", n, m, d)
 	}
@@ -206,19 +197,13 @@ func TestLoadStreamsEnd(t *testing.T) {
 	t.Parallel()
 	w := newLoadWorld(t, controlplane.LoadOptions{})
 	done := w.join()
-	if err := done.stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, done.stream.CloseSend())
 	if _, err := done.stream.Recv(); err != io.EOF {
 		t.Errorf("a stream whose client is done ended with %v, want OK", err)
 	}
 	s, err := w.client.StreamLoadStats(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Send(&loadpb.LoadStatsRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, s.Send(&loadpb.LoadStatsRequest{}))
 	if _, err := s.Recv(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a stream without a node ended with %v, want INVALID_ARGUMENT", err)
 	}

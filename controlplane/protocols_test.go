@@ -16,6 +16,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // peer is a client of either protocol, for what both have in common.
@@ -405,9 +406,7 @@ func TestClientEndsItsStream(t *testing.T) {
 		s := startServer(t)
 		c := open(s)
 		c.fence()
-		if err := c.closeSend(); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, c.closeSend())
 		if err := c.end(); err.Error() != "EOF" {
 			t.Errorf("the stream ended with %v, want OK", err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // "Envoy" in these comments is Envoy's description of the xDS protocol.
@@ -166,9 +167,7 @@ func TestSotW_ResourceWrapping(t *testing.T) {
 			got := resp.GetResources()[0]
 			if tt.wrapped {
 				var r discoverypb.Resource
-				if err := got.UnmarshalTo(&r); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, got.UnmarshalTo(&r))
 				if r.GetName() != "c" || r.GetVersion() != stored.Version() {
 					t.Errorf("wrapper says name %q, version %q", r.GetName(), r.GetVersion())
 				}

@@ -15,14 +15,13 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func mustUpdate(t *testing.T, s *controlplane.Store, change func(*controlplane.Tx)) uint64 {
 	t.Helper()
 	version, err := s.Update(change)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return version
 }
 
@@ -184,9 +183,7 @@ func TestTx_MessagesMayBeReused(t *testing.T) {
 		t.Errorf("raw resource: %q", got)
 	}
 	var stored clusterpb.Cluster
-	if err := s.Get(cds, "c").Any().UnmarshalTo(&stored); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, s.Get(cds, "c").Any().UnmarshalTo(&stored))
 	if !proto.Equal(&stored, cluster("c")) {
 		t.Errorf("stored: %v", &stored)
 	}

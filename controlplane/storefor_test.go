@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestOptions_StoreFor(t *testing.T) {
@@ -40,9 +41,7 @@ func TestOptions_StoreFor(t *testing.T) {
 			c := open(s)
 			c.identify(node, cds)
 			wantReply(t, c, cds, want)
-			if err := c.closeSend(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, c.closeSend())
 		}
 		receive(t, ended)
 		c := open(s)

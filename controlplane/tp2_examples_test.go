@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -111,13 +112,9 @@ func constraintsFor(typeName string, of func(id string) dynparam.Constraints) co
 func learned(t *testing.T, h *holding, typeURL string) dynparam.Constraints {
 	t.Helper()
 	m, err := dynwire.UnmarshalMap(variant(dynparam.MapTypeURL, h.has))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	byType, err := dynparam.ByTypeFromProto(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return byType.For(typeURL)
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -134,9 +135,7 @@ func TestTP2_ParametersOnTheWire(t *testing.T) {
 	sotw := newTP2SotW(t, s, "n").(*tp2SotW)
 	sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: cds, ResourceLocators: []*discoverypb.ResourceLocator{{Name: "c"}}})
 	var wrapped discoverypb.Resource
-	if err := proto.Unmarshal(sotw.recv().GetResources()[0].GetValue(), &wrapped); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, proto.Unmarshal(sotw.recv().GetResources()[0].GetValue(), &wrapped))
 	delta := newTP2Delta(t, s, "n").(*tp2Delta)
 	delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: cds, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{{Name: "c"}}})
 	for _, r := range []*discoverypb.Resource{&wrapped, delta.recv().GetResources()[0]} {

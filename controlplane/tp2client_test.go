@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -291,9 +292,7 @@ func (c *tp2Client) named(typeURL string, name *discoverypb.ResourceName) []*hol
 func parametersOf(t testing.TB, r *discoverypb.Resource) dynparam.Parameters {
 	t.Helper()
 	p, err := dynparam.NewParameters(r.GetDynamicParameters())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return p
 }
 
@@ -315,9 +314,7 @@ func tp2Node(id string) *corepb.Node {
 func constraints(t testing.TB, keys ...dynparam.KeyConstraints) dynparam.Constraints {
 	t.Helper()
 	c, err := dynparam.New(keys...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return c
 }
 
@@ -325,9 +322,7 @@ func constraints(t testing.TB, keys ...dynparam.KeyConstraints) dynparam.Constra
 func exactly(t testing.TB, pairs ...string) dynparam.Constraints {
 	t.Helper()
 	c, err := dynparam.Exact(parameters(pairs...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return c
 }
 

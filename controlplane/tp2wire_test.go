@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -78,9 +79,7 @@ func (w *tp2SotW) take(c *tp2Client) string {
 		if packed.GetTypeUrl() != "type.googleapis.com/envoy.service.discovery.v3.Resource" {
 			c.t.Errorf("a resource of type %s is not wrapped", packed.GetTypeUrl())
 		}
-		if err := proto.Unmarshal(packed.GetValue(), r); err != nil {
-			c.t.Fatal(err)
-		}
+		xdstest.NoError(c.t, proto.Unmarshal(packed.GetValue(), r))
 		resources = append(resources, r)
 	}
 	full := resp.GetTypeUrl() == lds || resp.GetTypeUrl() == cds

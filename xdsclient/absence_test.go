@@ -79,9 +79,7 @@ func TestErrorInPlaceOfAResource(t *testing.T) {
 				}
 				// The resource clears the error.
 				s.say(typ, "3", clusters(cluster("cached", "x"), cluster("fresh", "x")))
-				cached.cluster("x")
-				late.cluster("x")
-				fresh.cluster("x")
+				allHear("x", cached, late, fresh)
 				if got := v.c.Stats(); got.ServerErrors != 2 || got.Rejected != 0 {
 					t.Errorf("Stats() is %+v, want 2 ServerErrors and nothing rejected", got)
 				}
@@ -99,8 +97,7 @@ func TestErrorIsRemembered(t *testing.T) {
 		cached, fresh, other := v.listen("cached"), v.listen("fresh"), v.listen("other")
 		s := v.connect()
 		s.say(typ, "1", clusters(cluster("cached", "x"), cluster("other", "x")))
-		cached.cluster("x")
-		other.cluster("x")
+		allHear("x", cached, other)
 		s.say(typ, "2", clusters(cluster("other", "x")),
 			resourceError("cached", codes.Internal, "first"), resourceError("fresh", codes.Internal, "first"))
 		cached.ambient(KindServer)
@@ -108,8 +105,7 @@ func TestErrorIsRemembered(t *testing.T) {
 		// Later responses do not repeat it, and delete nothing by that.
 		s.say(typ, "3", clusters(cluster("other", "y")))
 		other.cluster("y")
-		cached.silent()
-		fresh.silent()
+		allSilent(cached, fresh)
 		// The same again is no news, another is.
 		s.say(typ, "4", clusters(cluster("other", "y")), resourceError("cached", codes.Internal, "first"))
 		cached.silent()
@@ -142,8 +138,7 @@ func TestErrorIsRemembered(t *testing.T) {
 		}
 		// From then on the full state counts again.
 		s.say(typ, "8", clusters(cluster("other", "y")))
-		fresh.fault(KindDoesNotExist)
-		cached.fault(KindDoesNotExist)
+		allFault(KindDoesNotExist, fresh, cached)
 	})
 }
 

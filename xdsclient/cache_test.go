@@ -30,9 +30,7 @@ func TestUnchangedResourceCostsNothing(t *testing.T) {
 				s.send(types.clusters, "2", "n2", form(cluster("a", "1")))
 				check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "2", nonce: "n2"})
 				a.silent()
-				if got := types.decoded.Load(); got != 1 {
-					t.Errorf("%d resources were decoded, want 1", got)
-				}
+				types.wantDecoded(t, 1)
 				late, _ := listen(t, c, types.clusters, "a")
 				if late.cluster("1") != value {
 					t.Error("the value was replaced")
@@ -42,9 +40,7 @@ func TestUnchangedResourceCostsNothing(t *testing.T) {
 				a.cluster("2")
 				s.send(types.clusters, "4", "n4", form(cluster("a", "1")))
 				a.cluster("1")
-				if got := types.decoded.Load(); got != 3 {
-					t.Errorf("%d resources were decoded, want 3", got)
-				}
+				types.wantDecoded(t, 3)
 			})
 		})
 	}
@@ -78,9 +74,7 @@ func TestUnchangedResourceClearsNACK(t *testing.T) {
 // gRFC A88, "Handling Data Errors": with fail_on_data_errors a NACK withdraws the
 // cached resource.
 func TestNACKWithFailOnDataErrors(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.ServerFeatures("fail_on_data_errors"))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
@@ -90,25 +84,20 @@ func TestNACKWithFailOnDataErrors(t *testing.T) {
 		late, _ := listen(t, c, types.clusters, "a")
 		late.fault(KindInvalid)
 		s.send(types.clusters, "3", "n3", cluster("a", "1"))
-		a.cluster("1")
-		late.cluster("1")
-	})
+		allHear("1", a, late)
+	}, testutils.ServerFeatures("fail_on_data_errors"))
 }
 
 // Envoy, xDS protocol, "Deleting Resources"; gRFC A88, "Handling Data Errors": with
 // fail_on_data_errors a deletion withdraws the cached resource.
 func TestOmittedResourceIsDeleted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.ServerFeatures("fail_on_data_errors"))
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		bad, _ := listen(t, c, types.clusters, "bad")
 		e, _ := listen(t, c, types.endpoints, "e")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"), badCluster("bad", "x"))
-		a.cluster("1")
-		b.cluster("1")
+		allHear("1", a, b)
 		bad.fault(KindInvalid)
 		s.send(types.endpoints, "1", "n2", endpoints("e"))
 		e.value()
@@ -120,8 +109,7 @@ func TestOmittedResourceIsDeleted(t *testing.T) {
 			t.Errorf("the error has code %v, want NOT_FOUND (gRFC A88)", err.Code)
 		}
 		bad.fault(KindDoesNotExist)
-		b.silent()
-		late.silent()
+		allSilent(b, late)
 		// Types without full state are never deleted by omission.
 		s.send(types.endpoints, "2", "n4")
 		e.silent()
@@ -132,9 +120,8 @@ func TestOmittedResourceIsDeleted(t *testing.T) {
 		gone, _ := listen(t, c, types.clusters, "a")
 		gone.fault(KindDoesNotExist)
 		s.send(types.clusters, "4", "n6", cluster("a", "1"))
-		a.cluster("1")
-		gone.cluster("1")
-	})
+		allHear("1", a, gone)
+	}, testutils.ServerFeatures("fail_on_data_errors"))
 }
 
 // gRFC A88, "Handling Data Errors" and "Deprecating ignore_resource_deletion": a
@@ -143,9 +130,7 @@ func TestOmittedResourceIsDeleted(t *testing.T) {
 func TestDeletionIsAmbientByDefault(t *testing.T) {
 	for _, features := range [][]string{nil, {"ignore_resource_deletion"}} {
 		t.Run(fmt.Sprint(features), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.client(testutils.ServerFeatures(features...))
+			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				a, _ := listen(t, c, types.clusters, "a")
 				s := server.stream()
 				s.send(types.clusters, "1", "n1", cluster("a", "1"))
@@ -164,29 +149,25 @@ func TestDeletionIsAmbientByDefault(t *testing.T) {
 				if a.cluster("1") != value {
 					t.Error("the value was replaced")
 				}
-				if got := types.decoded.Load(); got != 1 {
-					t.Errorf("%d resources were decoded, want 1", got)
-				}
+				types.wantDecoded(t, 1)
 				// What never was there has nothing to stay in use.
 				never, _ := listen(t, c, types.clusters, "never")
 				never.fault(KindDoesNotExist)
-			})
+			}, testutils.ServerFeatures(features...))
 		})
 	}
 }
 
 // gRFC A53 yields to the feature that A88 replaces it by.
 func TestFailOnDataErrorsWinsOverIgnoreResourceDeletion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.ServerFeatures("ignore_resource_deletion", "fail_on_data_errors"))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
 		s.send(types.clusters, "2", "n2")
 		a.fault(KindDoesNotExist)
-	})
+	}, testutils.ServerFeatures("ignore_resource_deletion", "fail_on_data_errors"))
 }
 
 // Given a resource that the client has, when another version of it is decoded, then the

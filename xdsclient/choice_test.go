@@ -26,9 +26,7 @@ func TestVariantsSideBySide(t *testing.T) {
 		d.says(variantOf("a", "env=test", "t1"), variantOf("a", "env=prod", "p2"))
 		prod.cluster("p2")
 		test.silent()
-		if got := d.types.decoded.Load(); got != 3 {
-			t.Errorf("%d resources were decoded, want 3", got)
-		}
+		d.types.wantDecoded(t, 3)
 	})
 }
 
@@ -55,11 +53,8 @@ func TestResourceGoesToAllThatItMatches(t *testing.T) {
 		test, _ := d.watch("b", "env=test")
 		d.listens()
 		d.says(variantOf("a", "env=prod", "x"), variantOf("b", "", "everybody's"))
-		prod.cluster("everybody's")
-		test.cluster("everybody's")
-		if got := d.types.decoded.Load(); got != 2 {
-			t.Errorf("%d resources were decoded, want 2", got)
-		}
+		allHear("everybody's", prod, test)
+		d.types.wantDecoded(t, 2)
 	})
 }
 
@@ -74,17 +69,12 @@ func TestBareResourceMatchesAll(t *testing.T) {
 			}))
 		}
 		bare("x")
-		prod.cluster("x")
-		test.cluster("x")
+		allHear("x", prod, test)
 		bare("x")
-		prod.silent()
-		test.silent()
-		if got := d.types.decoded.Load(); got != 1 {
-			t.Errorf("%d resources were decoded, want 1", got)
-		}
+		allSilent(prod, test)
+		d.types.wantDecoded(t, 1)
 		bare("y")
-		prod.cluster("y")
-		test.cluster("y")
+		allHear("y", prod, test)
 		// Beside a variant that matches it comes last.
 		m := inSotW(t, &answer{TypeUrl: d.types.clusters.TypeURL, Nonce: "n"})
 		m.Resources = append(m.Resources, pack(t, cluster("a", "z")))
@@ -284,8 +274,7 @@ func TestLesserVariantAfterAPreferredOne(t *testing.T) {
 			d.hears("-a{shard in [0-5]}", "+a{shard in [0-5]}")
 		}
 		d.says(variantOf("a", "shard=5", "5"))
-		wide.silent()
-		narrow.silent()
+		allSilent(wide, narrow)
 		d.hears()
 
 		// It is no news for the other one, so it is for this one.
@@ -326,8 +315,7 @@ func TestLesserVariantThatIsNewToTwo(t *testing.T) {
 		d.says(variantOf("a", "shard=5", "5"))
 		wide.cluster("5")
 		d.says(gone("a", "shard=0-5"), variantOf("a", "shard=3", "newer"))
-		wide.cluster("newer")
-		narrow.cluster("newer")
+		allHear("newer", wide, narrow)
 		d.hears()
 
 		// A doubt is no reason to forget that the server knows of the subscription.
@@ -348,8 +336,7 @@ func TestFullStateWithoutThePreferredVariant(t *testing.T) {
 		wide.cluster("5")
 		narrow.cluster("3")
 		d.says(variantOf("a", "shard=3", "3'"))
-		wide.cluster("3'")
-		narrow.cluster("3'")
+		allHear("3'", wide, narrow)
 	})
 }
 
@@ -360,16 +347,13 @@ func TestPreferredVariantOfTwoIsGone(t *testing.T) {
 		d := newDesk(t, true)
 		one, two := d.watchBoth("shard=0-5", "shard=2-6")
 		d.says(variantOf("a", "shard=5", "5"))
-		one.cluster("5")
-		two.cluster("5")
+		allHear("5", one, two)
 		d.hears()
 		d.says(variantOf("a", "shard=3", "3"))
 		d.hears("+a{shard in [0-5]}", "+a{shard in [2-6]}")
-		one.silent()
-		two.silent()
+		allSilent(one, two)
 		d.says(variantOf("a", "shard=3", "3"))
-		one.cluster("3")
-		two.cluster("3")
+		allHear("3", one, two)
 	})
 }
 
@@ -386,8 +370,6 @@ func TestVariantsOfEqualContent(t *testing.T) {
 		if got := d.k.c.Dump().Resources[0].Parameters.String(); got != "{shard=4}" {
 			t.Errorf("the variant in use is %s, want {shard=4}", got)
 		}
-		if got := d.types.decoded.Load(); got != 1 {
-			t.Errorf("%d resources were decoded, want 1", got)
-		}
+		d.types.wantDecoded(t, 1)
 	})
 }

@@ -136,9 +136,7 @@ func TestCollectionMembersComeChangeAndGo(t *testing.T) {
 			initial: map[string]string{collectionDir + "a": "2", collectionDir + "b": "1", collectionDir + "c": "1"}})
 		s.send(types.clusters, "n1", lacks(collectionDir+"a"))
 		e.heard("member a: does not exist")
-		if got := types.decoded.Load(); got != 5 {
-			t.Errorf("%d resources were decoded, want 5", got)
-		}
+		types.wantDecoded(t, 5)
 	})
 }
 
@@ -211,9 +209,7 @@ func TestCollectionMembership(t *testing.T) {
 func TestErrorsOfCollections(t *testing.T) {
 	for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
 		t.Run(fmt.Sprint(features), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.collectionClient(features...)
+			overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				e, _ := watchCollection(t, c, types.clusters, collectionName)
 				s := server.delta()
 				s.send(types.clusters, "n1", fails(collectionName, codes.PermissionDenied, "not yours"))
@@ -239,7 +235,7 @@ func TestErrorsOfCollections(t *testing.T) {
 				} else {
 					e.heard("member a: server error", "member c: server error", "member new: server error", "collection: server error")
 				}
-			})
+			}, features...)
 		})
 	}
 }
@@ -255,9 +251,7 @@ func TestResourceAndMember(t *testing.T) {
 		s.send(types.clusters, "n1", member("a", "1", "x"))
 		single.cluster("x")
 		e.heard("member a = x", "collection")
-		if got := types.decoded.Load(); got != 1 {
-			t.Errorf("%d resources were decoded, want 1", got)
-		}
+		types.wantDecoded(t, 1)
 		s.send(types.clusters, "n2", lacks(collectionDir+"a"))
 		single.ambient(KindDoesNotExist)
 		e.heard("member a: does not exist")
@@ -306,9 +300,7 @@ func TestCollectionTimer(t *testing.T) {
 // Only delta has collections.
 func TestCollectionOverSotW(t *testing.T) {
 	t.Run("server without delta", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			types, server := newTestTypes(), newScript(t)
-			c := server.client(testutils.Authority("auth", "", nil))
+		overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 			a, _ := listen(t, c, types.clusters, "a")
 			e, stop := watchCollection(t, c, types.clusters, collectionName)
 			e.heard("collection: configuration")
@@ -318,7 +310,7 @@ func TestCollectionOverSotW(t *testing.T) {
 			s.quiet()
 			s.send(types.clusters, "1", "n1", cluster("a", "x"))
 			a.cluster("x")
-		})
+		}, testutils.Authority("auth", "", nil))
 	})
 	t.Run("server that does not implement delta", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
@@ -352,9 +344,7 @@ func TestNamelessMember(t *testing.T) {
 		e.heard("member a = x", "collection")
 		s.send(types.clusters, "n2", nameless)
 		e.heard()
-		if got := types.decoded.Load(); got != 1 {
-			t.Errorf("%d resources were decoded, want 1", got)
-		}
+		types.wantDecoded(t, 1)
 		stop()
 		synctest.Wait()
 		s.send(types.clusters, "n3", nameless)

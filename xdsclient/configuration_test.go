@@ -15,9 +15,7 @@ import (
 
 // A watch that can never be served says so, and does no harm to others.
 func TestRefusedWatches(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.Authority("known", "", nil))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.endpoints, "e")
 		for name, tc := range map[string]struct {
 			typ    *ResourceType
@@ -47,7 +45,7 @@ func TestRefusedWatches(t *testing.T) {
 		s := server.stream()
 		check(t, s.request(), want{typ: types.endpoints, names: []string{"e"}, node: true})
 		s.quiet()
-	})
+	}, testutils.Authority("known", "", nil))
 }
 
 // gRFC A47: the authority of a name decides which servers are asked, and a server
@@ -60,9 +58,7 @@ func TestAuthoritiesChooseServers(t *testing.T) {
 		testutils.Authority("shared", "", nil),
 		testutils.Authority("own", own.Addr(), nil),
 		testutils.Authority("", "", nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer c.Close()
 	const path = "/envoy.config.cluster.v3.Cluster/a"
 	onMain := []string{"a", "xdstp://" + path, "xdstp://shared" + path}

@@ -9,6 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
@@ -29,9 +30,7 @@ func newCore(t testing.TB, features ...string) *core {
 func newCoreWith(t testing.TB, opts ...testutils.BootstrapOption) *core {
 	t.Helper()
 	c, err := New(parseBootstrap(t, "passthrough:///nowhere", opts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	server := c.config.Servers[0]
 	ch := newServerChannel(c, server)
 	c.channels[server.Key()] = ch
@@ -51,9 +50,7 @@ func (k *core) delta(typ *ResourceType, nonce string, parts ...part) []byte {
 // push hands over a response and waits until the watchers are done with it.
 func (k *core) push(message []byte) ads.Verdict {
 	v, d, err := k.channel.Receive(message)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	xdstest.NoError(k.t, err)
 	if d != nil {
 		<-d
 		k.channel.Delivered()
@@ -77,9 +74,7 @@ func (k *core) request() []byte {
 		return nil
 	}
 	message, err := k.channel.protocol.Encode(r)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	xdstest.NoError(k.t, err)
 	k.channel.Sent()
 	return message
 }

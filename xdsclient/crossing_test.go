@@ -236,8 +236,7 @@ func TestDenialThatCannotHaveCrossed(t *testing.T) {
 		d := newDesk(t, true)
 		one, two := d.watchBoth("env=prod", "env=test")
 		d.says(gone("a"))
-		one.fault(KindDoesNotExist)
-		two.fault(KindDoesNotExist)
+		allFault(KindDoesNotExist, one, two)
 		d.hears()
 
 		late, _ := d.watch("a", "env=late")

@@ -27,8 +27,7 @@ func TestDeltaSubscribesByDifference(t *testing.T) {
 		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}})
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
 		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
-		a.cluster("x")
-		b.cluster("x")
+		allHear("x", a, b)
 
 		listen(t, c, types.clusters, "c")
 		s.expect(deltaWant{typ: types.clusters, sub: []string{"c"}})
@@ -170,8 +169,7 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 // each type on a new stream has the versions of everything that is cached.
 func TestDeltaReconnectSendsVersions(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		missing, _ := listen(t, c, types.clusters, "missing")
 		e, _ := listen(t, c, types.endpoints, "e")
 		s := server.delta()
@@ -179,8 +177,7 @@ func TestDeltaReconnectSendsVersions(t *testing.T) {
 		s.request()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "7", cluster("b", "x")), lacks("missing"))
 		s.send(types.endpoints, "n2", has("e", "5", endpoints("e")))
-		a.cluster("x")
-		b.cluster("x")
+		allHear("x", a, b)
 		missing.fault(KindDoesNotExist)
 		e.value()
 		// The same bytes under another version are no change, but have that version.
@@ -199,15 +196,9 @@ func TestDeltaReconnectSendsVersions(t *testing.T) {
 		s.send(types.clusters, "n1", has("b", "7", cluster("b", "x")), lacks("missing"))
 		b.cluster("x")
 		pass(time.Hour)
-		a.silent()
-		e.silent()
-		missing.silent()
-		if got := types.decoded.Load(); got != 4 {
-			t.Errorf("%d resources were decoded, want 4", got)
-		}
-		if n := len(server.attempts()); n != 2 {
-			t.Errorf("%d streams were opened, want 2", n)
-		}
+		allSilent(a, e, missing)
+		types.wantDecoded(t, 4)
+		server.opened(2)
 	})
 }
 
@@ -215,32 +206,25 @@ func TestDeltaReconnectSendsVersions(t *testing.T) {
 // end the error that it was unreachable. So one version is kept back.
 func TestDeltaServerThatIsBackAnswers(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		e, _ := listen(t, c, types.endpoints, "e")
 		s := server.delta()
 		s.request()
 		s.request()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
 		s.send(types.endpoints, "n2", has("e", "1", endpoints("e")))
-		a.cluster("x")
-		b.cluster("x")
+		allHear("x", a, b)
 		e.value()
 		s.breakOff()
 		server.delta().breakOff()
-		a.ambient(KindUnreachable)
-		b.ambient(KindUnreachable)
-		e.ambient(KindUnreachable)
+		allAmbient(KindUnreachable, a, b, e)
 		s = server.delta()
 		s.expect(deltaWant{typ: types.clusters, sub: []string{"a", "b"}, initial: map[string]string{"a": "", "b": "1"}, node: true})
 		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, initial: map[string]string{"e": "1"}})
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
-		a.cluster("x")
-		b.cluster("x")
+		allHear("x", a, b)
 		e.value()
-		if got := types.decoded.Load(); got != 3 {
-			t.Errorf("%d resources were decoded, want 3", got)
-		}
+		types.wantDecoded(t, 3)
 	})
 }
 
@@ -250,11 +234,8 @@ func TestDeltaServerThatIsBackAnswers(t *testing.T) {
 func TestDeltaRemovedResources(t *testing.T) {
 	for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
 		t.Run(fmt.Sprint(features), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.deltaClient(features...)
-				e, _ := listen(t, c, types.endpoints, "e")
-				never, _ := listen(t, c, types.endpoints, "never")
+			overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+				e, never := listenBoth(t, c, types.endpoints, "e", "never")
 				s := server.delta()
 				s.send(types.endpoints, "n1", has("e", "1", endpoints("e")), lacks("never", "unasked"))
 				e.value()
@@ -277,22 +258,20 @@ func TestDeltaRemovedResources(t *testing.T) {
 				if c.Stats().Rejected != 0 {
 					t.Error("a response was rejected")
 				}
-			})
+			}, features...)
 		})
 	}
 }
 
 // The resource counts.
 func TestDeltaResourceThatIsAlsoRemoved(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient("fail_on_data_errors")
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.delta()
 		s.send(types.clusters, "n1", lacks("a"), has("a", "1", cluster("a", "x")))
 		a.cluster("x")
 		a.silent()
-	})
+	}, "fail_on_data_errors")
 }
 
 // Envoy, xDS protocol, "Resource names": a resource is for all who subscribed to
@@ -301,8 +280,7 @@ func TestDeltaAliases(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		own, _ := listen(t, c, types.clusters, "own")
 		one, stopOne := listen(t, c, types.clusters, "alias-1")
-		two, _ := listen(t, c, types.clusters, "alias-2")
-		none, _ := listen(t, c, types.clusters, "alias-3")
+		two, none := listenBoth(t, c, types.clusters, "alias-2", "alias-3")
 		s := server.delta()
 		s.request()
 		s.send(types.clusters, "n1", has("own", "1", cluster("own", "x"), "alias-2", "own", "alias-1", "unknown", "alias-1", ""))
@@ -312,31 +290,20 @@ func TestDeltaAliases(t *testing.T) {
 			t.Error("the watchers got different values")
 		}
 		none.fault(KindTimeout)
-		if got := types.decoded.Load(); got != 1 {
-			t.Errorf("%d resources were decoded, want 1", got)
-		}
+		types.wantDecoded(t, 1)
 
 		// Unchanged, for all; and an error in the data is one for all.
 		s.send(types.clusters, "n2", has("own", "2", cluster("own", "x"), "alias-1", "alias-2"))
-		own.silent()
-		two.silent()
+		allSilent(own, two)
 		s.send(types.clusters, "n3", has("own", "3", badCluster("own", "no"), "alias-1", "alias-2"))
-		own.ambient(KindInvalid)
-		one.ambient(KindInvalid)
-		two.ambient(KindInvalid)
+		allAmbient(KindInvalid, own, one, two)
 		// A removal, or an error, names the resource.
 		s.send(types.clusters, "n4", lacks("own"))
-		own.ambient(KindDoesNotExist)
-		one.ambient(KindDoesNotExist)
-		two.ambient(KindDoesNotExist)
+		allAmbient(KindDoesNotExist, own, one, two)
 		s.send(types.clusters, "n5", fails("own", codes.Internal, "oops"))
-		own.ambient(KindServer)
-		one.ambient(KindServer)
-		two.ambient(KindServer)
+		allAmbient(KindServer, own, one, two)
 		s.send(types.clusters, "n6", has("own", "2", cluster("own", "x"), "alias-1", "alias-2"))
-		own.cluster("x")
-		one.cluster("x")
-		two.cluster("x")
+		allHear("x", own, one, two)
 		// Versions are given for the resource.
 		stopOne()
 		synctest.Wait()
@@ -415,9 +382,7 @@ func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
 		s = server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "x"))
 		a.cluster("x")
-		if n := len(server.attempts()); n != 4 {
-			t.Errorf("%d streams were opened, want 4: one for delta", n)
-		}
+		server.opened(4)
 	})
 }
 

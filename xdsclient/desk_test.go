@@ -69,6 +69,7 @@ func parameters(text string) map[string]string {
 func (d *desk) watch(name string, constraints ...string) (*ear, func()) {
 	d.t.Helper()
 	e := newEar(d.t)
+	e.name = fmt.Sprint(name, constraints)
 	return e, d.k.c.WatchLocator(d.types.clusters, name, choose(constraints...), e)
 }
 
@@ -145,9 +146,7 @@ func (d *desk) hearSotW(message []byte) (changes []string) {
 
 func (d *desk) unmarshal(message []byte, m proto.Message) {
 	d.t.Helper()
-	if err := proto.Unmarshal(message, m); err != nil {
-		d.t.Fatal(err)
-	}
+	xdstest.NoError(d.t, proto.Unmarshal(message, m))
 }
 
 // locatorText is what desks call a locator: its name, and its constraints if it has

@@ -34,9 +34,7 @@ func entries(t *testing.T, d *Dump, start time.Time) []entry {
 		e := entry{Name: r.Name, Server: r.Server, Version: r.Version, State: r.State}
 		if r.Cached() {
 			m := cluster("", "")
-			if err := r.Any().UnmarshalTo(m); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, r.Any().UnmarshalTo(m))
 			e.Text, e.Updated = m.GetAltStatName(), r.LastUpdated.Sub(start)
 			if r.Value() == nil {
 				t.Errorf("%q has no value", r.Name)
@@ -158,9 +156,7 @@ func TestDumpOfOverdueResource(t *testing.T) {
 			FailedText: "the server did not send it within 30s", Failed: 30 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.client(testutils.ServerFeatures(test.features...))
+			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				a, _ := listen(t, c, types.clusters, "a")
 				start := time.Now()
 				server.stream().request()
@@ -168,7 +164,7 @@ func TestDumpOfOverdueResource(t *testing.T) {
 				if diff := cmp.Diff([]entry{test.want}, entries(t, c.Dump(), start)); diff != "" {
 					t.Error(diff)
 				}
-			})
+			}, testutils.ServerFeatures(test.features...))
 		})
 	}
 }
@@ -207,9 +203,7 @@ func TestDumpSaysWhetherTheServerIsConnected(t *testing.T) {
 
 // The dump names the bootstrap, and lists what is watched and no more.
 func TestDumpListsWhatIsWatched(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.Authority("au/th", "passthrough:///script", nil))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		const newStyle = "xdstp://au%2Fth/envoy.config.cluster.v3.Cluster/a"
 		listen(t, c, types.endpoints, "a")
 		listen(t, c, types.clusters, newStyle)
@@ -229,7 +223,7 @@ func TestDumpListsWhatIsWatched(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-	})
+	}, testutils.Authority("au/th", "passthrough:///script", nil))
 }
 
 func TestClosedClientIsEmptyAndNotListed(t *testing.T) {
@@ -258,9 +252,7 @@ func TestClientsAreInOrder(t *testing.T) {
 	var made []*XDSClient
 	for range 3 {
 		c, err := New(parseBootstrap(t, "passthrough:///nowhere"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		defer c.Close()
 		made = append(made, c)
 	}

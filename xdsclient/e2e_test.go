@@ -19,9 +19,7 @@ var quick = backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Ji
 func quickClient(t *testing.T, server *xdstest.Server, features ...string) *XDSClient {
 	t.Helper()
 	c, err := New(parseBootstrap(t, server.Addr(), testutils.ServerFeatures(features...)), WithBackoff(quick))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -55,11 +53,9 @@ func TestEndToEnd(t *testing.T) {
 	server := xdstest.StartServer(t)
 	c := quickClient(t, server)
 	server.Set(t, cluster("a", "1"), cluster("b", "1"), endpoints("a"))
-	a, _ := listen(t, c, types.clusters, "a")
-	b, _ := listen(t, c, types.clusters, "b")
+	a, b := listenBoth(t, c, types.clusters, "a", "b")
 	e, stopE := listen(t, c, types.endpoints, "a")
-	a.cluster("1")
-	b.cluster("1")
+	allHear("1", a, b)
 	e.value()
 	server.MustWait(ctx, t, xdstest.ACKOf(types.clusters.TypeURL))
 
@@ -81,9 +77,7 @@ func TestEndToEnd(t *testing.T) {
 		t.Errorf("got %v for a deleted resource that is in use, want an ambient error", h)
 	}
 	server.Set(t, cluster("a", "4"))
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, server.Restart())
 	a.untilCluster("4")
 	b.untilCluster("1")
 	stopE()
@@ -111,9 +105,7 @@ func TestNoWatchIsLostWhateverTheServerDoes(t *testing.T) {
 		case 0:
 			server.BreakStreams(errors.New("at random"))
 		case 1:
-			if err := server.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, server.Restart())
 		case 2:
 			server.RefuseStreams(errors.New("not now"))
 			server.BreakStreams(nil)

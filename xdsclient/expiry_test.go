@@ -34,8 +34,7 @@ func TestResourceThatDoesNotComeDoesNotExist(t *testing.T) {
 			t.Errorf("d was given up after %v, want 25 s: 15 s after it was asked for", at)
 		}
 		pass(time.Minute)
-		b.silent()
-		a.silent()
+		allSilent(b, a)
 		// "such a resource may be created at any time"
 		s.send(types.clusters, "1", "n2", cluster("a", "1"))
 		a.cluster("1")
@@ -90,16 +89,14 @@ func TestTimerDoesNotRunWhileWatchersAreBusy(t *testing.T) {
 		busy := newEar(t)
 		busy.keepDone = true
 		c.Watch(types.clusters, "busy", busy)
-		a, _ := listen(t, c, types.endpoints, "a")
-		b, _ := listen(t, c, types.endpoints, "b")
+		a, b := listenBoth(t, c, types.endpoints, "a", "b")
 		s := server.stream()
 		pass(5 * time.Second)
 		s.send(types.clusters, "1", "n1", cluster("busy", "1"))
 		h := busy.next()
 		s.send(types.endpoints, "1", "n2", endpoints("a"))
 		pass(time.Hour)
-		a.silent()
-		b.silent()
+		allSilent(a, b)
 		h.done()
 		a.value()
 		if at := heardAt(b, start, KindDoesNotExist); at != 15*time.Second+time.Hour {
@@ -110,9 +107,7 @@ func TestTimerDoesNotRunWhileWatchersAreBusy(t *testing.T) {
 
 // gRFC A88, "Changes to Resource Timer Behavior".
 func TestTimerIsTransientError(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.ServerFeatures("resource_timer_is_transient_error"))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		start := time.Now()
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream()
@@ -120,7 +115,7 @@ func TestTimerIsTransientError(t *testing.T) {
 		if at := heardAt(a, start, KindTimeout); at != 30*time.Second {
 			t.Errorf("given up after %v, want 30 s", at)
 		}
-	})
+	}, testutils.ServerFeatures("resource_timer_is_transient_error"))
 }
 
 // A resource that was there has no timer: not after a reconnect either.

@@ -65,9 +65,7 @@ func TestFallbackBetweenProtocols(t *testing.T) {
 				b.silent()
 				synctest.Wait()
 				checkServers(t, c, map[string]string{"a": uri(0), "b": uri(0)})
-				if n := len(f[1].attempts()); n != 1 {
-					t.Errorf("%d streams were opened at the lower server, want 1", n)
-				}
+				f[1].opened(1)
 				// Each server's a, and the lower one's b; once more if a bare resource was a
 				// named one there, which is not found by its bytes.
 				want := int64(3)
@@ -87,20 +85,17 @@ func TestFallbackBetweenProtocols(t *testing.T) {
 func TestInitialVersionsAreTheServersOwn(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{speaksDelta, speaksDelta})
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		high := f[0].delta()
 		high.send(types.clusters, "n1", has("a", "1", cluster("a", "high")), has("b", "1", cluster("b", "high")))
-		a.cluster("high")
-		b.cluster("high")
+		allHear("high", a, b)
 		f[0].lose(high)
 		n, _ := listen(t, c, types.clusters, "n")
 		all := []string{"a", "b", "n"}
 		low := f[1].delta()
 		low.expect(deltaWant{typ: types.clusters, sub: all, node: true})
 		low.send(types.clusters, "n1", has("a", "7", cluster("a", "low")), has("n", "7", cluster("n", "low")))
-		a.cluster("low")
-		n.cluster("low")
+		allHear("low", a, n)
 		low.breakOff()
 		low = f[1].delta()
 		low.expect(deltaWant{typ: types.clusters, sub: all, node: true, initial: map[string]string{"a": "7", "n": "7"}})
@@ -115,8 +110,7 @@ func TestInitialVersionsAreTheServersOwn(t *testing.T) {
 		high.send(types.clusters, "n2", has("b", "1", cluster("b", "high")))
 		high.breakOff()
 		f[0].delta().expect(deltaWant{typ: types.clusters, sub: all, node: true, initial: map[string]string{"a": "1", "b": "1"}})
-		b.silent()
-		n.silent()
+		allSilent(b, n)
 	})
 }
 
@@ -125,12 +119,10 @@ func TestInitialVersionsAreTheServersOwn(t *testing.T) {
 func TestInitialVersionsAfterAnOutage(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{speaksDelta, speaksDelta})
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		high := f[0].delta()
 		high.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
-		a.cluster("x")
-		b.cluster("x")
+		allHear("x", a, b)
 		f[0].setRefuse(errRefused)
 		high.breakOff()
 		pass(10 * time.Second)
@@ -142,8 +134,7 @@ func TestInitialVersionsAfterAnOutage(t *testing.T) {
 		if servers := c.Dump().Servers; len(servers) != 1 || !servers[0].Connected {
 			t.Errorf("the servers are %+v, want the higher one, connected", servers)
 		}
-		a.silent()
-		b.silent()
+		allSilent(a, b)
 		f[1].untouched()
 	})
 }
@@ -168,12 +159,10 @@ func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 				b, _ := listen(t, c, types.clusters, "b")
 				low := f[1].peer(speaks[1])
 				low.say(types.clusters, "1", clusters(cluster("a", "low"), cluster("b", "low")))
-				a.cluster("low")
-				b.cluster("low")
+				allHear("low", a, b)
 				f[0].setRefuse(nil)
 				f[0].peer(speaks[0]).say(types.clusters, "1", clusters(cluster("a", "high"), cluster("b", "high")))
-				a.cluster("high")
-				b.cluster("high")
+				allHear("high", a, b)
 				b.silent()
 				synctest.Wait()
 				c.mu.Lock()

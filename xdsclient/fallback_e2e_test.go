@@ -15,9 +15,7 @@ func twoServers(t *testing.T) (c *XDSClient, high, low *xdstest.Server) {
 	t.Helper()
 	high, low = xdstest.StartServer(t), xdstest.StartServer(t)
 	c, err := New(parseBootstrap(t, high.Addr(), testutils.FurtherServer(low.Addr())), WithBackoff(quick))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c, high, low
 }
@@ -34,9 +32,7 @@ func TestFallbackEndToEnd(t *testing.T) {
 	high.Set(t, cluster("a", "high"), cluster("b", "high"))
 	a, _ := listen(t, c, types.clusters, "a")
 	a.cluster("low")
-	if err := high.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, high.Restart())
 	a.cluster("high")
 	if err := low.WaitOpen(ctx, 0); err != nil {
 		t.Error(err)
@@ -45,9 +41,7 @@ func TestFallbackEndToEnd(t *testing.T) {
 	high.RefuseStreams(errors.New("not now"))
 	attempts := high.Attempts()
 	high.BreakStreams(errors.New("broken"))
-	if err := high.WaitAttempts(ctx, attempts+3); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, high.WaitAttempts(ctx, attempts+3))
 	if n := low.Attempts(); n != 1 {
 		t.Errorf("%d streams were opened at the lower server, want 1: all is cached", n)
 	}
@@ -105,9 +99,7 @@ func TestNoWatchIsLostWhateverTwoServersDo(t *testing.T) {
 		case 0:
 			server.BreakStreams(errors.New("at random"))
 		case 1:
-			if err := server.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, server.Restart())
 		case 2:
 			server.RefuseStreams(errors.New("not now"))
 			server.BreakStreams(nil)
@@ -129,9 +121,7 @@ func TestNoWatchIsLostWhateverTwoServersDo(t *testing.T) {
 		for i := range names {
 			server.Set(t, cluster(fmt.Sprint("c", i), "final of "+server.Addr()))
 		}
-		if err := server.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, server.Restart())
 	}
 	for _, e := range ears {
 		e.untilCluster("final of " + high.Addr())

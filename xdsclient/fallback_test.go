@@ -53,8 +53,7 @@ func TestFallbackWhenUnreachableAndSomethingIsMissing(t *testing.T) {
 func TestNoFallbackFromAServerThatIsReachable(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", badCluster("a", "x"))
 		a.fault(KindInvalid)
@@ -71,8 +70,7 @@ func TestNoFallbackFromAServerThatIsReachable(t *testing.T) {
 func TestNoFallbackWhileEverythingIsCached(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
-		a, _ := listen(t, c, types.clusters, "a")
-		missing, _ := listen(t, c, types.clusters, "missing")
+		a, missing := listenBoth(t, c, types.clusters, "a", "missing")
 		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
@@ -82,8 +80,7 @@ func TestNoFallbackWhileEverythingIsCached(t *testing.T) {
 		s.breakOff()
 		pass(time.Minute)
 		f[1].untouched()
-		a.silent()
-		missing.silent()
+		allSilent(a, missing)
 		late, stop := listen(t, c, types.clusters, "a")
 		late.cluster("1")
 		late.silent()
@@ -96,8 +93,7 @@ func TestNoFallbackWhileEverythingIsCached(t *testing.T) {
 		low := f[1].stream()
 		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b", "missing"}, node: true})
 		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster("b", "low"))
-		a.cluster("low")
-		b.cluster("low")
+		allHear("low", a, b)
 		missing.silent()
 	})
 }
@@ -127,8 +123,7 @@ func TestHigherServerTakesOverWithAResource(t *testing.T) {
 		high := f[0].stream()
 		check(t, high.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
 		pass(time.Minute) // it is silent: no resource timer counts against it
-		a.silent()
-		b.silent()
+		allSilent(a, b)
 		low.send(types.clusters, "2", "n2", cluster("a", "low 2"), cluster("b", "low"))
 		a.cluster("low 2")
 		low.request()
@@ -143,9 +138,7 @@ func TestHigherServerTakesOverWithAResource(t *testing.T) {
 		high.send(types.clusters, "2", "n2", cluster("a", "high"), cluster("b", "high"))
 		b.cluster("high")
 		a.silent()
-		if n := len(f[1].attempts()); n != 1 {
-			t.Errorf("%d streams were opened at the lower server, want 1", n)
-		}
+		f[1].opened(1)
 	})
 }
 
@@ -241,8 +234,7 @@ func TestAllServersUnreachable(t *testing.T) {
 		middle.send(types.endpoints, "1", "n1")
 		cached.cluster("1")
 		middle.send(types.clusters, "1", "n1", cluster("a", "middle"), cluster("late", "middle"))
-		a.cluster("middle")
-		late.cluster("middle")
+		allHear("middle", a, late)
 		cached.silent()
 		tries := len(f[2].attempts())
 		pass(time.Minute)

@@ -10,8 +10,7 @@ import (
 // version only says that the server still has it.
 func TestHeartbeats(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		s := server.delta()
 		s.request()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", nil))
@@ -39,12 +38,10 @@ func TestHeartbeats(t *testing.T) {
 // In SotW a heartbeat is a resource that is there.
 func TestHeartbeatInSotW(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", wrap(t, "a", cluster("a", "x")), wrap(t, "b", cluster("b", "x")))
-		a.cluster("x")
-		b.cluster("x")
+		allHear("x", a, b)
 		s.send(types.clusters, "2", "n2", heartbeat("a", "7"))
 		b.ambient(KindDoesNotExist)
 		a.silent()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -61,9 +62,7 @@ func (e *ear) becomes(text string) {
 func recordNames(t *testing.T, c *XDSClient) (names string) {
 	t.Helper()
 	contents, err := c.keeper.file.Load(time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	for i := range contents.Records {
 		r := &contents.Records[i]
 		name := r.Name + r.Member
@@ -433,7 +432,5 @@ func (e *collectionEar) told(want string) {
 
 func noError(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 }

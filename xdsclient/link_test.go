@@ -86,34 +86,29 @@ func TestReachableWithAChangedResource(t *testing.T) {
 			pass(time.Second) // watchers are called meanwhile
 			return decode(a, o)
 		}
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		s := server.stream()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
 		s.request()
-		a.cluster("1")
-		b.cluster("1")
+		allHear("1", a, b)
 		s.breakOff()
 		server.stream().breakOff()
-		a.ambient(KindUnreachable)
-		b.ambient(KindUnreachable)
+		allAmbient(KindUnreachable, a, b)
 		s = server.stream()
 		s.request()
 		s.send(types.clusters, "2", "n1", cluster("a", "2"), cluster("b", "1"))
 		s.request()
 		a.cluster("2")
 		b.cluster("1")
-		a.silent()
-		b.silent()
+		allSilent(a, b)
 	})
 }
 
 // What held before the connection was lost holds again when it is back.
 func TestStandingErrorComesBackWithTheServer(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		bad, _ := listen(t, c, types.clusters, "bad")
-		cached, _ := listen(t, c, types.clusters, "cached")
+		bad, cached := listenBoth(t, c, types.clusters, "bad", "cached")
 		missing, _ := listen(t, c, types.endpoints, "missing")
 		s := server.stream()
 		s.request()

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/internal/lrs"
 )
 
@@ -122,9 +123,7 @@ func (w *loadWire) order(interval time.Duration, clusters ...string) {
 
 func (w *loadWire) send(r *loadv3.LoadStatsResponse) {
 	w.t.Helper()
-	if err := w.wire.Send(r); err != nil {
-		w.t.Fatal(err)
-	}
+	xdstest.NoError(w.t, w.wire.Send(r))
 }
 
 // expect takes the next report and checks its time and what it has.

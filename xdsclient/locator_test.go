@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
@@ -34,9 +35,7 @@ func firstRequests[M proto.Message](t *testing.T, newMessage func() M, features 
 	k.c.Watch(types.endpoints, "e", &counter{})
 	for b := k.request(); b != nil; b = k.request() {
 		m := newMessage()
-		if err := proto.Unmarshal(b, m); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, proto.Unmarshal(b, m))
 		requests = append(requests, m)
 	}
 	return requests

@@ -106,9 +106,7 @@ func inState(state string) string {
 
 // gRFC A78, "XdsClient": what the five metrics count, by their labels.
 func TestMetrics(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.ServerFeatures("ignore_resource_deletion"))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		m := newMeter()
 		defer c.Attach("xds:///t", m)()
 		m.expect(t, "at first", map[string]int64{})
@@ -144,7 +142,7 @@ func TestMetrics(t *testing.T) {
 			"resource_updates_valid" + ofType: 3, "resource_updates_invalid" + ofType: 2,
 			inState("nacked_but_cached"): 1, inState("does_not_exist_but_cached"): 1,
 		})
-	})
+	}, testutils.ServerFeatures("ignore_resource_deletion"))
 }
 
 // gRFC A78 counts resources: one that goes by several names is one, and what a
@@ -197,9 +195,7 @@ func TestCacheStateLabels(t *testing.T) {
 
 // gRFC A78, grpc.xds.authority: the authority of new-style names.
 func TestAuthorityLabel(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.Authority("au", "passthrough:///script", nil))
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		m := newMeter()
 		defer c.Attach("xds:///t", m)()
 		listen(t, c, types.clusters, "xdstp://au/envoy.config.cluster.v3.Cluster/a")
@@ -207,7 +203,7 @@ func TestAuthorityLabel(t *testing.T) {
 			"connected" + onServer: 0,
 			"resources{xds:///t,au,requested,envoy.config.cluster.v3.Cluster}": 1,
 		})
-	})
+	}, testutils.Authority("au", "passthrough:///script", nil))
 }
 
 // A client that channels share reports to each of them, once per target.

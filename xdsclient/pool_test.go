@@ -19,13 +19,9 @@ func TestAcquireSharesByFingerprint(t *testing.T) {
 	server.Set(t, cluster("a", "1"))
 	acquire := func(source, node string) (*XDSClient, func()) {
 		cfg, err := bootstrap.Parse(source, server.Bootstrap(node))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		c, release, err := Acquire(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		return c, release
 	}
 	first, releaseFirst := acquire("one file", "acquire")
@@ -109,9 +105,7 @@ func TestAcquireAndReleaseAtOnce(t *testing.T) {
 	}
 	holders.Wait()
 	cfg, err := bootstrap.Parse("test", document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if pool.Has(cfg.Fingerprint()) {
 		t.Error("a client is left that nobody holds")
 	}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
@@ -111,8 +112,7 @@ func refusesPublished(t *testing.T, delta bool, name string, r *discoveryv3.Reso
 			}
 		}
 	}
-	prod.silent()
-	other.silent()
+	allSilent(prod, other)
 	if got := c.Stats(); got.Rejected != 1 || types.decoded.Load() != 0 {
 		t.Errorf("Stats() is %+v with %d resources decoded, want 1 rejected and none decoded", got, types.decoded.Load())
 	}
@@ -128,8 +128,7 @@ func TestPublishedFormAfterAGoodVersion(t *testing.T) {
 		if v := d.publishes("a"); v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
-		prod.ambient(KindInvalid)
-		other.ambient(KindInvalid)
+		allAmbient(KindInvalid, prod, other)
 		d.hears()
 		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
 		prod.cluster("p")
@@ -153,9 +152,7 @@ func TestPublishedFormOfUnwatchedResources(t *testing.T) {
 func (d *desk) publishes(name string) ads.Verdict {
 	d.t.Helper()
 	a, err := anyOf(cluster(name, "x"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	xdstest.NoError(d.t, err)
 	r := &discoveryv3.Resource{Name: name, Version: "1", Resource: a,
 		ResourceName: &discoveryv3.ResourceName{Name: name, DynamicParameterConstraints: published("env=prod")}}
 	if d.delta {

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // rawClusters is the type of clusters for a program that passes them on.
@@ -108,8 +110,7 @@ func TestRawResourcesHaveTTLs(t *testing.T) {
 func TestRawResourcesInSotW(t *testing.T) {
 	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
 		clusters := rawClusters()
-		a, _ := listen(t, c, clusters, "a")
-		b, _ := listen(t, c, clusters, "b")
+		a, b := listenBoth(t, c, clusters, "a", "b")
 		s := server.stream()
 		s.send(clusters, "1", "n1", cluster("a", "x"), wrap(t, "b", cluster("b", "x")))
 		if r := a.raw("x"); r.Version != "" || r.Name != "a" {
@@ -245,12 +246,9 @@ func TestRawResourceIsRejectedWhileItIsRemoved(t *testing.T) {
 func TestStatusOfAnError(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		detail, err := anypb.New(cluster("detail", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		sent := &statuspb.Status{Code: int32(codes.PermissionDenied), Message: "not for you", Details: []*anypb.Any{detail}}
-		ear, _ := listen(t, c, types.clusters, "a")
-		missing, _ := listen(t, c, types.clusters, "b")
+		ear, missing := listenBoth(t, c, types.clusters, "a", "b")
 		s := server.delta()
 		s.request()
 		s.send(types.clusters, "n1", lacks("b"), fails("a", codes.PermissionDenied, ""), func(r *discoveryv3.DeltaDiscoveryResponse) { r.ResourceErrors[0].ErrorDetail = sent })

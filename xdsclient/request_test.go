@@ -9,6 +9,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // want is what a test expects of a request.
@@ -81,15 +83,13 @@ func TestVersionAndNonceArePerType(t *testing.T) {
 // protocol, "NACK": the version stays that of the last response that was accepted.
 func TestNACKListsAllFaultsAndUsesTheGoodResources(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		d, _ := listen(t, c, types.clusters, "d")
 		s := server.stream()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
 		s.request()
-		a.cluster("1")
-		b.cluster("1")
+		allHear("1", a, b)
 
 		s.send(types.clusters, "2", "n2", badCluster("a", "lb_policy: unknown"), cluster("b", "2"), badCluster("d", "name: too short; type: missing"))
 		nack := s.request()
@@ -107,8 +107,7 @@ func TestNACKListsAllFaultsAndUsesTheGoodResources(t *testing.T) {
 
 		s.send(types.clusters, "3", "n3", cluster("a", "3"), cluster("b", "2"), cluster("d", "3"))
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b", "d"}, version: "3", nonce: "n3"})
-		a.cluster("3")
-		d.cluster("3")
+		allHear("3", a, d)
 		b.silent()
 	})
 }
@@ -148,9 +147,7 @@ func TestWatchesFromWatchersAreOneBatch(t *testing.T) {
 		for _, name := range names {
 			r.Resources = append(r.Resources, pack(t, cluster(name, "")))
 		}
-		if err := s.wire.Send(r); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, s.wire.Send(r))
 		// When all watchers are called, the ACK is out, and nothing else.
 		check(t, s.request(), want{typ: types.clusters, names: names, version: "1", nonce: "n"})
 		for i, e := range clusters {
@@ -312,9 +309,7 @@ func TestStreamLivesWhileThereAreWatches(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		server.open()
 		pass(time.Hour)
-		if n := len(server.attempts()); n != 0 {
-			t.Fatalf("%d streams were opened without a watch", n)
-		}
+		server.opened(0)
 		for round := range 3 {
 			server.hold()
 			a, stopA := listen(t, c, types.clusters, "a")

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
@@ -55,9 +56,7 @@ func (s *sink) client(t testing.TB) *XDSClient {
 	}()
 	c, err := New(parseBootstrap(t, "passthrough:///sink"),
 		WithDialOptions(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() {
 		c.Close()
 		server.Stop()

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -267,9 +268,7 @@ func anyOf(m proto.Message) (*anypb.Any, error) {
 func pack(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anyOf(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return a
 }
 
@@ -282,9 +281,7 @@ func wrap(t testing.TB, name string, m proto.Message) proto.Message {
 func parseBootstrap(t testing.TB, uri string, opts ...testutils.BootstrapOption) *bootstrap.Config {
 	t.Helper()
 	cfg, err := bootstrap.Parse("test", testutils.Bootstrap("node-1", uri, opts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return cfg
 }
 
@@ -293,9 +290,7 @@ func (s *script) client(opts ...testutils.BootstrapOption) *XDSClient {
 	s.t.Helper()
 	c, err := New(parseBootstrap(s.t, "passthrough:///script", opts...),
 		WithDialOptions(grpc.WithContextDialer(s.dial)), WithBackoff(steady))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	xdstest.NoError(s.t, err)
 	s.t.Cleanup(c.Close)
 	return c
 }
@@ -311,27 +306,27 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 }
 
 // overSotW runs a test with a client of a server that speaks SotW, in a bubble.
-func overSotW(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+func overSotW(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), options ...testutils.BootstrapOption) {
 	t.Helper()
-	overServer(t, (*script).client, f)
+	overServer(t, (*script).client, f, options...)
 }
 
 // overDelta does so with a server that speaks delta too.
-func overDelta(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+func overDelta(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), features ...string) {
 	t.Helper()
-	overServer(t, (*script).deltaClient, f)
+	overServer(t, (*script).deltaClient, f, features...)
 }
 
 // overCollections does so with a server that speaks delta and has an authority "auth".
-func overCollections(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+func overCollections(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), features ...string) {
 	t.Helper()
-	overServer(t, (*script).collectionClient, f)
+	overServer(t, (*script).collectionClient, f, features...)
 }
 
-func overServer[O any](t *testing.T, newClient func(*script, ...O) *XDSClient, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+func overServer[O any](t *testing.T, newClient func(*script, ...O) *XDSClient, f func(t *testing.T, types *testTypes, server *script, c *XDSClient), options ...O) {
 	t.Helper()
 	bubble(t, func(t *testing.T) {
 		server := newScript(t)
-		f(t, newTestTypes(), server, newClient(server))
+		f(t, newTestTypes(), server, newClient(server, options...))
 	})
 }

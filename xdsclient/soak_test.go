@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -324,9 +325,7 @@ func runSoak(t *testing.T, features []string) {
 	t.Cleanup(func() { server.stop(); server.serving.Wait() })
 	c, err := New(parseBootstrap(t, "passthrough:///liar", testutils.ServerFeatures(features...)),
 		WithDialOptions(grpc.WithContextDialer(server.dial)), WithBackoff(quick), WithResourceTimeout(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 
 	watchers := make([]*lastHeard, soakWatches)

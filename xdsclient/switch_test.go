@@ -14,12 +14,10 @@ import (
 func TestSameBytesFromAnotherServer(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.clusters, "b")
+		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		s := f[0].asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), wrap(t, "b", cluster("b", "1")))
-		a.cluster("1")
-		b.cluster("1")
+		allHear("1", a, b)
 		s.request()
 		f[0].lose(s)
 		n, _ := listen(t, c, types.clusters, "n")
@@ -27,11 +25,8 @@ func TestSameBytesFromAnotherServer(t *testing.T) {
 		low.send(types.clusters, "7", "n1", cluster("a", "1"), cluster("b", "1"), cluster("n", "low"))
 		n.cluster("low")
 		low.request()
-		a.silent()
-		b.silent()
-		if got := types.decoded.Load(); got != 3 {
-			t.Errorf("%d resources were decoded, want 3", got)
-		}
+		allSilent(a, b)
+		types.wantDecoded(t, 3)
 		checkServers(t, c, map[string]string{"a": uri(1), "b": uri(1), "n": uri(1)})
 
 		low.send(types.clusters, "8", "n2", wrap(t, "a", cluster("a", "2")), cluster("b", "1"), cluster("n", "low"))
@@ -42,12 +37,9 @@ func TestSameBytesFromAnotherServer(t *testing.T) {
 		a.cluster("3")
 		high.send(types.clusters, "1", "n1", cluster("a", "3"), cluster("b", "1"))
 		high.request()
-		a.silent()
-		b.silent()
+		allSilent(a, b)
 		low.gone()
-		if got := types.decoded.Load(); got != 5 {
-			t.Errorf("%d resources were decoded, want 5", got)
-		}
+		types.wantDecoded(t, 5)
 		checkServers(t, c, map[string]string{"a": uri(0), "b": uri(0), "n": uri(1)})
 	})
 }
@@ -80,9 +72,7 @@ func TestSameBytesFromAServerWithOtherFeatures(t *testing.T) {
 		low := f[1].asked()
 		low.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
-		if got := types.decoded.Load(); got != 2 {
-			t.Errorf("%d resources were decoded, want 2", got)
-		}
+		types.wantDecoded(t, 2)
 	})
 }
 
@@ -104,15 +94,13 @@ func TestVersionsOnTheWayBackUp(t *testing.T) {
 		low := f[1].stream()
 		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
 		low.send(types.clusters, "v1", "n1", cluster("a", "low"), cluster("b", "low"))
-		a.cluster("low")
-		b.cluster("low")
+		allHear("low", a, b)
 		low.request()
 		f[0].setRefuse(nil)
 		s = f[0].stream()
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
 		s.send(types.clusters, "v7", "n1", cluster("a", "high"), cluster("b", "high"))
-		a.cluster("high")
-		b.cluster("high")
+		allHear("high", a, b)
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b"}, version: "v7", nonce: "n1"})
 	})
 }
@@ -138,8 +126,7 @@ func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
 		pass(time.Second)
 		high.send(types.clusters, "1", "n1", cluster("a", "high"), cluster("b", "low"))
 		a.cluster("high")
-		b.silent()
-		n.silent()
+		allSilent(b, n)
 		began = time.Now()
 		if err := m.fault(KindDoesNotExist); err.Server != uri(0) {
 			t.Errorf("got %v, want it from the server that took over", err)
@@ -148,9 +135,7 @@ func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
 			t.Errorf("the timer fired after %v, want 15 s after the request at the higher server", took)
 		}
 		pass(time.Minute)
-		a.silent()
-		b.silent()
-		n.silent()
+		allSilent(a, b, n)
 		if len(f[1].attempts()) != len(low) {
 			t.Error("the lower server was asked again")
 		}
@@ -187,8 +172,7 @@ func TestLeavingAServerThatAnotherAuthorityUses(t *testing.T) {
 		f[0].setRefuse(errRefused)
 		c := f.client(testutils.Authority("x", uri(1), nil))
 		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
-		other, _ := listen(t, c, types.clusters, name)
-		a, _ := listen(t, c, types.clusters, "a")
+		other, a := listenBoth(t, c, types.clusters, name, "a")
 		low := f[1].asked()
 		synctest.Wait()
 		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "1"))
@@ -225,13 +209,11 @@ func TestTakeOverIsPerAuthority(t *testing.T) {
 		f[0].setRefuse(errRefused)
 		c := f.client(testutils.Authority("x", "", nil))
 		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
-		a, _ := listen(t, c, types.clusters, "a")
-		other, _ := listen(t, c, types.clusters, name)
+		a, other := listenBoth(t, c, types.clusters, "a", name)
 		low := f[1].asked()
 		synctest.Wait()
 		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "low"))
-		a.cluster("low")
-		other.cluster("low")
+		allHear("low", a, other)
 		high := f[0].recover()
 		high.send(types.clusters, "1", "n1", cluster("a", "high"))
 		a.cluster("high")
@@ -258,9 +240,7 @@ func TestIdleAuthorityStartsFromTheTop(t *testing.T) {
 		high := f[0].asked()
 		high.send(types.clusters, "1", "n1", cluster("a", "high"))
 		a.cluster("high")
-		if n := len(f[1].attempts()); n != 1 {
-			t.Errorf("%d streams were opened at the lower server, want 1", n)
-		}
+		f[1].opened(1)
 	})
 }
 
@@ -310,15 +290,12 @@ func TestPrimaryThatDiesAfterEachAnswer(t *testing.T) {
 			s.breakOff()
 		}
 		a.cluster("high")
-		a.silent()
-		b.silent()
+		allSilent(a, b)
 		began := f[0].attempts()
 		if took, n := began[len(began)-1]-began[0], len(began); took < time.Duration(n-2)*time.Second {
 			t.Errorf("%d streams were opened within %v", n, took)
 		}
-		if n := len(f[1].attempts()); n != 1 {
-			t.Errorf("%d streams were opened at the lower server, want 1: all is cached", n)
-		}
+		f[1].opened(1)
 	})
 }
 

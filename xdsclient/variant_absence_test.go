@@ -62,11 +62,9 @@ func TestErrorForAVariant(t *testing.T) {
 		test.fault(KindDoesNotExist)
 		prod.silent()
 		d.says(refuses(codes.Internal, "a"))
-		prod.fault(KindServer)
-		test.fault(KindServer)
+		allFault(KindServer, prod, test)
 		d.says(refuses(codes.Internal, "a", "env=never"))
-		prod.silent()
-		test.silent()
+		allSilent(prod, test)
 		if got := d.k.c.Stats(); got.Unasked != 1 || got.ServerErrors != 3 {
 			t.Errorf("Stats() is %+v, want 1 unasked and 3 server errors", got)
 		}
@@ -171,8 +169,7 @@ func TestHeartbeatOfAVariant(t *testing.T) {
 		prod.cluster("p")
 		test.cluster("t")
 		d.says(gone("a"))
-		prod.ambient(KindDoesNotExist)
-		test.ambient(KindDoesNotExist)
+		allAmbient(KindDoesNotExist, prod, test)
 		d.says(func(r *answer) {
 			r.Resources = []*discoverypb.Resource{{Name: "a", Version: "1", DynamicParameters: parameters("env=prod")}}
 		})
@@ -195,8 +192,6 @@ func TestVariantsOverReconnects(t *testing.T) {
 		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t2"))
 		prod.silent()
 		test.cluster("t2")
-		if got := d.types.decoded.Load(); got != 3 {
-			t.Errorf("%d resources were decoded, want 3", got)
-		}
+		d.types.wantDecoded(t, 3)
 	})
 }

@@ -134,8 +134,6 @@ func TestCollectionOfVariantsOverReconnects(t *testing.T) {
 		e.heard()
 		d.says(memberOf("a", "shard=1", "x"), memberOf("b", "shard=2", "x"))
 		e.heard("member b{shard=1}: does not exist", "member b{shard=2} = x", "member c{shard=1}: does not exist")
-		if got := d.types.decoded.Load(); got != 4 {
-			t.Errorf("%d resources were decoded, want 4", got)
-		}
+		d.types.wantDecoded(t, 4)
 	})
 }

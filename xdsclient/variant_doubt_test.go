@@ -34,20 +34,17 @@ func TestErrorComesBeforeAVariantThatMatches(t *testing.T) {
 					d.says(variantOf("a", test.had, "first"))
 					denied.cluster("first")
 					if test.had == "shard=3" {
-						other.cluster("first")
-						exact.cluster("first")
+						allHear("first", other, exact)
 					}
 				}
 				d.says(refuses(test.code, "a", "shard=0-5"), variantOf("a", "shard=3", "3"), variantOf("a", "shard=1", "1"))
 				denied.fault(test.kind)
-				other.cluster("3")
-				exact.cluster("3")
+				allHear("3", other, exact)
 				denied.silent()
 
 				// The error holds for its response only.
 				d.says(variantOf("a", "shard=3", "3"), variantOf("a", "shard=4", "4"))
-				denied.cluster("4")
-				other.cluster("4")
+				allHear("4", denied, other)
 				exact.silent()
 			})
 		})
@@ -112,8 +109,7 @@ func TestAnswerForOneMakesAnotherOneAsk(t *testing.T) {
 		one, _ := d.watch("a", "shard=0-5")
 		two, low := d.watchBoth("shard=2-5", "shard=1")
 		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=1", "1"))
-		one.cluster("5")
-		two.cluster("5")
+		allHear("5", one, two)
 		low.cluster("1")
 		d.hears()
 

@@ -57,9 +57,7 @@ func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *m
 		features = append(features, "delta")
 	}
 	c, err := New(parseBootstrap(t, server.Addr(), testutils.Authority("auth", "", nil), testutils.ServerFeatures(features...)), WithBackoff(quick))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	e := &modelEndToEnd{server: server, news: make(chan struct{}, 1)}
 	e.model = &model{

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
@@ -238,9 +239,7 @@ func (m *model) changeWorld() {
 		params = append(params, fmt.Sprint("shard=", m.r.IntN(4)))
 	}
 	p, err := dynparam.NewParameters(parameters(strings.Join(params, ",")))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	xdstest.NoError(m.t, err)
 	if m.world[name] == nil {
 		m.world[name] = make(map[string]worldVariant)
 	}
@@ -366,9 +365,7 @@ func (m *model) subscriptions() []wire.Locator {
 
 func (m *model) pack(name string, v worldVariant) *discoverypb.Resource {
 	a, err := anypb.New(cluster(name, v.text))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	xdstest.NoError(m.t, err)
 	return &discoverypb.Resource{Name: name, Version: v.version(), Resource: a, DynamicParameters: v.parameters.Map()}
 }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -98,9 +99,7 @@ func (v variantStream) send(t *testing.T, typ *ResourceType, version string, par
 	if !v.delta {
 		m = inSotW(t, r)
 	}
-	if err := v.stream.SendMsg(m); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, v.stream.SendMsg(m))
 }
 
 // Over real streams: two watchers with different constraints on one name have
@@ -172,9 +171,7 @@ func startVariantServer(t *testing.T, features []string) (*variantServer, *XDSCl
 	go func() { served <- server.Serve(listener) }()
 	c, err := New(parseBootstrap(t, "passthrough:///variants", testutils.ServerFeatures(features...)),
 		WithDialOptions(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() {
 		c.Close()
 		server.Stop()

@@ -50,8 +50,7 @@ func TestUnreachableServerFallsBackToACachedVariant(t *testing.T) {
 				}
 				other.fault(KindUnreachable)
 				deleted.fault(KindUnreachable) // that variant does not exist any more
-				three.ambient(KindUnreachable)
-				four.ambient(KindUnreachable)
+				allAmbient(KindUnreachable, three, four)
 
 				// The server is asked for the preferred one when it is back.
 				d.k.channel.Opened()

@@ -116,8 +116,7 @@ func TestLateWatcherGetsValueAndThenStandingError(t *testing.T) {
 
 		s.send(types.clusters, "2", "n2", badCluster("a", "name"))
 		s.request()
-		a.ambient(KindInvalid)
-		late.ambient(KindInvalid)
+		allAmbient(KindInvalid, a, late)
 		later, _ := listen(t, c, types.clusters, "a")
 		later.cluster("1")
 		later.ambient(KindInvalid)

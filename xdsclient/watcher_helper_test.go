@@ -13,6 +13,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // testTypes are the resource types of one test.
@@ -47,6 +49,14 @@ func newTestTypes() *testTypes {
 		},
 	}
 	return types
+}
+
+// wantDecoded checks how many resources were decoded.
+func (types *testTypes) wantDecoded(t *testing.T, want int64) {
+	t.Helper()
+	if got := types.decoded.Load(); got != want {
+		t.Errorf("%d resources were decoded, want %d", got, want)
+	}
 }
 
 // decodeCluster validates clusters by what their alt_stat_name asks for.
@@ -101,7 +111,9 @@ func (h heard) String() string {
 
 // ear is a watcher that writes down what it hears.
 type ear struct {
-	t     *testing.T
+	t *testing.T
+	// name is that of the resource, for messages.
+	name  string
 	calls chan heard
 	// keepDone says that the test calls done.
 	keepDone bool
@@ -140,6 +152,11 @@ func (e *ear) hear(h heard) {
 	}
 }
 
+func (e *ear) fatalf(format string, args ...any) {
+	e.t.Helper()
+	e.t.Fatalf("the watcher of %q: "+format, append([]any{e.name}, args...)...)
+}
+
 // next waits for the next call.
 func (e *ear) next() heard {
 	e.t.Helper()
@@ -147,7 +164,7 @@ func (e *ear) next() heard {
 	case h := <-e.calls:
 		return h
 	case <-time.After(patience):
-		e.t.Fatal("the watcher was not called")
+		e.fatalf("it was not called")
 		return heard{}
 	}
 }
@@ -158,7 +175,7 @@ func (e *ear) silent() {
 	synctest.Wait()
 	select {
 	case h := <-e.calls:
-		e.t.Fatalf("the watcher was called without need: %v", h)
+		e.fatalf("called without need: %v", h)
 	default:
 	}
 }
@@ -168,7 +185,7 @@ func (e *ear) value() any {
 	e.t.Helper()
 	h := e.next()
 	if h.err != nil || h.ambient {
-		e.t.Fatalf("got %v, want a value", h)
+		e.fatalf("got %v, want a value", h)
 	}
 	return h.value
 }
@@ -178,7 +195,7 @@ func (e *ear) cluster(text string) *clusterv3.Cluster {
 	e.t.Helper()
 	c, ok := e.value().(*clusterv3.Cluster)
 	if !ok || c.GetAltStatName() != text {
-		e.t.Fatalf("got cluster %v, want one with %q", c, text)
+		e.fatalf("got cluster %v, want one with %q", c, text)
 	}
 	return c
 }
@@ -199,23 +216,59 @@ func (e *ear) error(kind ErrorKind, ambient bool) *Error {
 	e.t.Helper()
 	h := e.next()
 	if h.err == nil || h.ambient != ambient || h.err.Kind != kind {
-		e.t.Fatalf("got %v, want an error of kind %q, ambient: %v", h, kind, ambient)
+		e.fatalf("got %v, want an error of kind %q, ambient: %v", h, kind, ambient)
 	}
 	return h.err
+}
+
+// allSilent, allHear, allAmbient and allFault check the same of several watchers, one after the other.
+func allSilent(ears ...*ear) {
+	for _, e := range ears {
+		e.t.Helper()
+		e.silent()
+	}
+}
+
+func allHear(text string, ears ...*ear) {
+	for _, e := range ears {
+		e.t.Helper()
+		e.cluster(text)
+	}
+}
+
+func allAmbient(kind ErrorKind, ears ...*ear) {
+	for _, e := range ears {
+		e.t.Helper()
+		e.ambient(kind)
+	}
+}
+
+func allFault(kind ErrorKind, ears ...*ear) {
+	for _, e := range ears {
+		e.t.Helper()
+		e.fault(kind)
+	}
 }
 
 // listen starts a watch and returns its ear and its end.
 func listen(t *testing.T, c Client, typ *ResourceType, name string) (*ear, func()) {
 	t.Helper()
 	e := newEar(t)
+	e.name = name
 	return e, c.Watch(typ, name, e)
+}
+
+// listenBoth starts two watches that end with the test.
+func listenBoth(t *testing.T, c Client, typ *ResourceType, one, two string) (*ear, *ear) {
+	t.Helper()
+	first, _ := listen(t, c, typ, one)
+	second, _ := listen(t, c, typ, two)
+	return first, second
 }
 
 func mustMarshal(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return b
 }

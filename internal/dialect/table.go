@@ -35,9 +35,10 @@ var (
 	StaticClusters = &Feature{name: "clusters of type STATIC and STRICT_DNS", effects: grpc(Rejects)}
 	OtherPolicies  = &Feature{name: "lb_policy", effects: grpc(Rejects),
 		note: "gRPC clients other than those of dynxds reject the Clusters; they accept the policy in load_balancing_policy, with another one after it"}
-	Maglev  = &Feature{name: "Maglev", effects: grpc(Ignores), note: "dynxds and Envoy use a Maglev table; other gRPC clients use a hash ring"}
-	Random  = &Feature{name: "random", effects: grpc(Ignores), note: "dynxds and Envoy pick endpoints at random; other gRPC clients in turns"}
-	Subsets = &Feature{name: "random subsets", effects: noneBut(Ignores),
+	Maglev       = &Feature{name: "Maglev", effects: grpc(Ignores), note: "dynxds and Envoy use a Maglev table; other gRPC clients use a hash ring"}
+	LeastRequest = &Feature{name: "least_request", effects: [...]Effect{OtherGRPC: Ignores, GRPCJS: Ignores}}
+	Random       = &Feature{name: "random", effects: grpc(Ignores), note: "dynxds and Envoy pick endpoints at random; other gRPC clients in turns"}
+	Subsets      = &Feature{name: "random subsets", effects: noneBut(Ignores),
 		note: "dynxds, and gRPC clients with gRFC A68, use a subset of the endpoints; others use all of them"}
 	SlowStart   = &Feature{name: "slow start", effects: grpc(Ignores), note: "dynxds and Envoy give endpoints that start a smaller share" + otherGRPC}
 	Consecutive = &Feature{name: "consecutive failures", effects: grpc(Ignores),

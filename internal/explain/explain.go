@@ -159,7 +159,7 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 		if e.ignored == nil {
 			e.ignored = make(map[*Resource][]IgnoredField)
 		}
-		e.ignored[r] = []IgnoredField{}
+		e.ignored[r] = append([]IgnoredField{}, e.holdings.decoded[r].ignored...)
 		for _, i := range types[r.TypeURL].Ignored(r.Raw, value) {
 			e.ignored[r] = append(e.ignored[r], IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
 		}
@@ -175,7 +175,11 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 	case status.Error != "":
 		e.note("%s %q: version %q stays in use, although the last answer is: %s", status.Type, status.Name, status.Version, status.Error)
 	}
-	if status.Faults = e.speaker.rejects(value, r.Raw); len(status.Faults) > 0 {
+	status.Faults = e.speaker.rejects(value, r.Raw)
+	if why := e.holdings.decoded[r].rejected; why != "" {
+		status.Faults = append(status.Faults, why)
+	}
+	if len(status.Faults) > 0 {
 		e.note("%s %q: the client rejects it: %s", status.Type, status.Name, status.Faults[0])
 	}
 	return status, value, nil

@@ -92,17 +92,21 @@ var types = map[string]*xdsclient.ResourceType{
 type decoded struct {
 	value any
 	err   error
+	// ignored are the fields that the client ignores, and rejected is why it rejects the resource, or "".
+	ignored  []IgnoredField
+	rejected string
 }
 
-// holdings is the resources of a source, found by name and decoded once.
+// holdings is the resources of a source, found by name and decoded once, as its client reads them.
 type holdings struct {
 	source  *Source
+	speaker speaker
 	index   map[resourceKey][]*Resource
 	decoded map[*Resource]decoded
 }
 
 func newHoldings(s *Source) *holdings {
-	h := &holdings{source: s, index: make(map[resourceKey][]*Resource, len(s.Resources)), decoded: make(map[*Resource]decoded)}
+	h := &holdings{source: s, speaker: speakerOf(s.Client.Name), index: make(map[resourceKey][]*Resource, len(s.Resources)), decoded: make(map[*Resource]decoded)}
 	for _, r := range s.Resources {
 		key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
 		h.index[key] = append(h.index[key], r)
@@ -119,7 +123,18 @@ func (h *holdings) decode(r *Resource) (any, error) {
 	if !known {
 		options := r.options
 		options.Overrides = h.source.Overrides
-		_, d.value, d.err = types[r.TypeURL].Decode(r.Raw, options)
+		decode := types[r.TypeURL].Decode
+		_, d.value, d.err = decode(r.Raw, options)
+		if r.TypeURL == typeurl.Cluster && d.err == nil {
+			var raw *anypb.Any
+			if raw, d.ignored = h.speaker.cluster(r.Raw); raw != r.Raw {
+				if _, value, err := decode(raw, options); err == nil {
+					d.value = value
+				} else {
+					d.rejected = h.speaker.name + " has no policy of load_balancing_policy that it could use"
+				}
+			}
+		}
 		h.decoded[r] = d
 	}
 	return d.value, d.err

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/dialect"
@@ -96,9 +95,8 @@ func (s speaker) rejects(value any, raw *anypb.Any) (faults []string) {
 		if dialect.StaticClusters.On(s.Client) == dialect.Rejects && (v.Kind == xdsresource.ClusterStatic || v.Kind == xdsresource.ClusterStrictDNS) {
 			faults = append(faults, fmt.Sprintf("%s rejects clusters of type %s", s.name, v.Kind))
 		}
-		policy := rawCluster(raw).GetLbPolicy()
-		if other := policy == clusterpb.Cluster_RANDOM || policy == clusterpb.Cluster_MAGLEV; other && dialect.OtherPolicies.On(s.Client) == dialect.Rejects {
-			faults = append(faults, fmt.Sprintf("%s rejects the policy %s", s.name, policy))
+		if c := rawCluster(raw); s.rejectsPolicy(c) {
+			faults = append(faults, fmt.Sprintf("%s rejects the policy %s", s.name, c.GetLbPolicy()))
 		}
 	}
 	return faults

@@ -1,0 +1,146 @@
+package explain
+
+import (
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	leastrequestpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
+	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	subsettingpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
+	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/dialect"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// policyFeatures are the load-balancing policies that not every client has, by the names of their messages, and of
+// those of dynxds's policies in a TypedStruct (gRFC A52).
+var policyFeatures = map[string]*dialect.Feature{
+	nameOf(&maglevpb.Maglev{}):               dialect.Maglev,
+	nameOf(&randompb.Random{}):               dialect.Random,
+	nameOf(&subsettingpb.RandomSubsetting{}): dialect.Subsets,
+	nameOf(&leastrequestpb.LeastRequest{}):   dialect.LeastRequest,
+	xdsresource.PolicyMaglev:                 dialect.Maglev,
+	xdsresource.PolicyRandom:                 dialect.Random,
+	xdsresource.PolicySlowStart:              dialect.SlowStart,
+}
+
+func nameOf(m proto.Message) string { return string(m.ProtoReflect().Descriptor().FullName()) }
+
+// rejectsPolicy reports whether the client rejects a Cluster for its lb_policy. Of clients that prefer
+// load_balancing_policy, only gRPC-Go looks at both.
+func (s speaker) rejectsPolicy(c *clusterpb.Cluster) bool {
+	if c.GetLoadBalancingPolicy() != nil && s.Client != dialect.GRPCGo {
+		return false
+	}
+	switch c.GetLbPolicy() {
+	case clusterpb.Cluster_RANDOM, clusterpb.Cluster_MAGLEV:
+		return dialect.OtherPolicies.On(s.Client) == dialect.Rejects
+	case clusterpb.Cluster_LEAST_REQUEST:
+		return dialect.LeastRequest.On(s.Client) != dialect.Obeys
+	default:
+		return false
+	}
+}
+
+// cluster returns a Cluster without what the client ignores of its policies, raw itself if that is nothing, and the
+// fields that it ignores.
+func (s speaker) cluster(raw *anypb.Any) (*anypb.Any, []IgnoredField) {
+	if s.Client == dialect.Dynxds {
+		return raw, nil
+	}
+	c, r := rawCluster(raw), policyReader{speaker: s}
+	if list := c.GetLoadBalancingPolicy(); list != nil {
+		r.list(faults.Field("load_balancing_policy"), list, 1)
+	} else {
+		clearSlowStart(&r, faults.Field("round_robin_lb_config"), c.GetRoundRobinLbConfig())
+		clearSlowStart(&r, faults.Field("least_request_lb_config"), c.GetLeastRequestLbConfig())
+	}
+	if !r.changed {
+		return raw, nil
+	}
+	changed, err := anypb.New(c)
+	if err != nil {
+		return raw, nil // impossible: the Cluster has been unmarshaled
+	}
+	return changed, r.ignored
+}
+
+// policyReader takes out of policies what a client does not know.
+type policyReader struct {
+	speaker
+	changed bool
+	ignored []IgnoredField
+}
+
+// maxPolicyDepth bounds policies within policies (gRFC A52).
+const maxPolicyDepth = 16
+
+func (r *policyReader) list(at *faults.Path, list *clusterpb.LoadBalancingPolicy, depth int) {
+	if depth > maxPolicyDepth {
+		return
+	}
+	for i, entry := range list.GetPolicies() {
+		if config := entry.GetTypedExtensionConfig().GetTypedConfig(); config != nil {
+			r.entry(at.Item("policies", i).Field("typed_extension_config").Field("typed_config"), config, depth)
+		}
+	}
+}
+
+// entry makes the type of a policy that the client does not have unknown, so that the next one is used.
+func (r *policyReader) entry(at *faults.Path, config *anypb.Any, depth int) {
+	name := typeurl.Name(config.GetTypeUrl())
+	if of, _, err := httpfilter.TypedStruct(config); err == nil && of != "" {
+		name = typeurl.Name(of)
+	}
+	if f := policyFeatures[name]; f != nil && f.On(r.Client) != dialect.Obeys {
+		config.TypeUrl, r.changed = typeurl.Name(config.GetTypeUrl()), true
+		return
+	}
+	switch m := new(wrrpb.WrrLocality); {
+	case config.MessageIs(m):
+		read(config, m)
+		r.list(at.Field("endpoint_picking_policy"), m.GetEndpointPickingPolicy(), depth+1)
+		r.replace(config, m)
+	case config.MessageIs((*roundrobinpb.RoundRobin)(nil)):
+		r.withoutSlowStart(at, config, new(roundrobinpb.RoundRobin))
+	case config.MessageIs((*leastrequestpb.LeastRequest)(nil)):
+		r.withoutSlowStart(at, config, new(leastrequestpb.LeastRequest))
+	}
+}
+
+// withoutSlowStart removes the slow start of a policy that is a message like m.
+func (r *policyReader) withoutSlowStart(at *faults.Path, config *anypb.Any, m proto.Message) {
+	read(config, m)
+	clearSlowStart(r, at, m)
+	r.replace(config, m)
+}
+
+// replace puts a message that was read from an Any back there.
+func (r *policyReader) replace(config *anypb.Any, m proto.Message) {
+	if !r.changed {
+		return
+	}
+	if value, err := proto.Marshal(m); err == nil {
+		config.Value = value
+	}
+}
+
+// clearSlowStart removes the field slow_start_config of a message if the client ignores it.
+func clearSlowStart(r *policyReader, at *faults.Path, m proto.Message) {
+	field := m.ProtoReflect().Descriptor().Fields().ByName("slow_start_config")
+	if dialect.SlowStart.On(r.Client) == dialect.Obeys || !m.ProtoReflect().Has(field) {
+		return
+	}
+	m.ProtoReflect().Clear(field)
+	r.changed = true
+	r.ignored = append(r.ignored, IgnoredField{
+		Path: at.Field(string(field.Name())).String(), Reason: r.about(dialect.SlowStart), Severity: xdsclient.SeverityInfo.String(), Places: 1,
+	})
+}
