@@ -23,7 +23,8 @@ type Attempt struct {
 	// find an endpoint for one is its own.
 	Hedged bool
 
-	failure atomic.Uint32 // if Hedged; see Extra.failure
+	failure atomic.Uint32          // if Hedged; see Extra.failure
+	host    atomic.Pointer[string] // if Hedged; see SetHost
 }
 
 // Attempt returns the Attempt that d is for, or nil. d may be nil.
@@ -33,6 +34,26 @@ func (d *Decision) Attempt() *Attempt {
 	}
 	a, _ := d.Context.(*Attempt)
 	return a
+}
+
+// SetHost reports to the filter that keeps the RPC with an endpoint which one the picker has found for
+// the attempt. Of attempts that are under way at the same time, Chosen does that. There is an
+// Extra.HostOverride.
+func (d *Decision) SetHost(addresses *string) {
+	if a := d.Attempt(); a != nil && a.Hedged {
+		a.host.Store(addresses)
+		return
+	}
+	d.Extra.HostOverride.SetHost(addresses)
+}
+
+// Chosen is called for the hedged attempt that is the RPC, once or more often.
+func (d *Decision) Chosen() {
+	if a := d.Attempt(); a != nil && d.Extra.HostOverride != nil {
+		if host := a.host.Load(); host != nil {
+			d.Extra.HostOverride.SetHost(host)
+		}
+	}
 }
 
 // Hosts are the endpoints that attempts of one RPC were sent to. They are safe for concurrent use.

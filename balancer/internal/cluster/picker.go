@@ -116,7 +116,7 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision, observed
 	}
 	if s := sc.Session(); s != nil {
 		s.Use()
-		override.SetHost(&s.Endpoint().Addresses)
+		d.SetHost(&s.Endpoint().Addresses)
 	}
 	return result, nil
 }

@@ -218,6 +218,7 @@ func (s *hedgeStream) CloseSend() error {
 func (s *hedgeStream) current() *try {
 	<-s.committed
 	<-s.winner.stream.opened
+	s.winner.decision.Chosen() // It may have been committed before it was picked for.
 	return s.winner
 }
 
