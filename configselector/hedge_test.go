@@ -278,6 +278,42 @@ func TestHedgesOfAStream(t *testing.T) {
 	})
 }
 
+// TestAnAnswerBesideAFullBuffer: an RPC that is committed by the response headers of one attempt and by a
+// message that does not fit the buffer at the same time goes on with one attempt.
+func TestAnAnswerBesideAFullBuffer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 2)}, handle: func(n int, s grpc.ServerStream) error {
+			if n%2 == 1 {
+				time.Sleep(time.Second)
+				return s.SendHeader(nil)
+			}
+			for m := bytesOf(""); ; {
+				if err := s.RecvMsg(m); err != nil {
+					return nil
+				}
+			}
+		}})
+		for range 100 {
+			s, err := w.s.Stream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, w.cc, "/s/m", w.streamer, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			if err := s.SendMsg(bytesOf("does not fit")); err != nil && err != io.EOF {
+				t.Fatal(err)
+			}
+			if err := s.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.RecvMsg(bytesOf("")); err != io.EOF {
+				t.Fatalf("%v, want the end of one attempt", err)
+			}
+			synctest.Wait()
+		}
+	})
+}
+
 // TestAStreamThatNobodyReads: the end of its context ends all attempts of a hedged stream.
 func TestAStreamThatNobodyReads(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -106,6 +107,44 @@ func TestASessionOutlivesItsCluster(t *testing.T) {
 			if err != nil || got != tc.want || tc.override.Cluster() != tc.want {
 				t.Errorf("Reselect: %q, %v, and the filter sees %q; want %q", got, err, tc.override.Cluster(), tc.want)
 			}
+		})
+	}
+}
+
+// TestTheHostOfTheAnswer: a session is with the endpoint of the attempt that has answered, and not with that
+// of a hedge which was picked for later.
+func TestTheHostOfTheAnswer(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answers []answer
+		opts    []grpc.CallOption
+		want    string
+	}{
+		"the first answers": {[]answer{{after: 1500 * ms}, hangs}, nil, "10.0.0.0:80"},
+		"the second does":   {[]answer{hangs, {}}, nil, "10.0.0.1:80"},
+		"there is no hedge": {[]answer{{after: 1500 * ms}}, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(1)}, "10.0.0.0:80"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachKindInABubble(t, func(t *testing.T, k kind) {
+				o := new(httpfilter.HostOverride)
+				w := newWorld(t, worldConfig{
+					routes: []*xdsresource.Route{hedged(time.Second, 2)}, listener: chainOf(binding("c", o)),
+					handle: new(attempts).handle(test.answers),
+				})
+				w.pick = func(ctx context.Context) error {
+					d := decision.FromContext(ctx)
+					host := "10.0.0.0:80"
+					if d.Attempt().Retry {
+						host = "10.0.0.1:80"
+					}
+					d.SetHost(&host)
+					return nil
+				}
+				if r := w.do(t.Context(), k, "/s/m", []string{"request"}, test.opts...); r.err != nil || o.Host() != test.want {
+					t.Errorf("%v, with host %q, want %q", r.err, o.Host(), test.want)
+				}
+			})
 		})
 	}
 }

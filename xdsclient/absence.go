@@ -58,7 +58,9 @@ func (a *absence) finish() {
 // "Protocol Behavior").
 func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
-		if s.State == ads.Received && s.Seen != a.number && s.Listed() {
+		// The timer of a resource from disk says nothing, so that this is the first answer.
+		had := s.State == ads.Received || s.State == ads.Missing && s.resource.taken.stored
+		if had && s.Seen != a.number && s.Listed() {
 			a.delete(s, errDeleted)
 		}
 	}

@@ -20,8 +20,10 @@ const (
 	// A file is written again after an eighth of max_age, and within these limits, as its resources are
 	// current while their server is connected.
 	minRefresh, maxRefresh = time.Minute, time.Hour
-	// lockRetry is the time until the next attempt to write while another process does.
-	lockRetry = 20 * time.Millisecond
+	// lockRetry is the time until the next attempt to write while another process does. It doubles up to
+	// writePause with each further attempt, and after lockPatience of them that is worth a warning.
+	lockRetry    = 20 * time.Millisecond
+	lockPatience = 10
 )
 
 // keeper keeps the resources in use on disk (resource_cache of the bootstrap), writing behind. What
@@ -32,6 +34,8 @@ type keeper struct {
 	file   *diskcache.File
 	// lastError is the last error of writing that was logged.
 	lastError string
+	// locked counts the attempts to write since another process began to.
+	locked int
 	// wake has a buffer of one, so that a wake-up is never lost.
 	wake chan struct{}
 
@@ -135,9 +139,14 @@ func (k *keeper) schedule(rest time.Time) {
 	}
 }
 
-// changed notes that a version is in use from now on.
-func (k *keeper) changed() {
-	if k != nil {
+// changed notes that a version is in use from now on. One that must not be kept takes an older one
+// of itself out of the file.
+func (k *keeper) changed(taken stamp) {
+	switch {
+	case k == nil:
+	case taken.volatile:
+		k.schedule(time.Time{})
+	default:
 		k.schedule(k.rest)
 	}
 }
@@ -259,15 +268,18 @@ func (k *keeper) write() bool {
 		}
 		k.unwritten, k.due = true, k.rest
 		if locked {
-			k.due = time.Now().Add(lockRetry)
+			k.due = time.Now().Add(min(lockRetry<<min(k.locked, lockPatience), writePause))
 		}
+	}
+	if k.locked++; !locked {
+		k.locked = 0
 	}
 	switch {
 	case err == nil && left > 0:
 		k.complain("it is full, and %d resources were left out", left)
 	case err == nil:
 		k.lastError = ""
-	case !locked:
+	case !locked || k.locked > lockPatience:
 		k.complain("it cannot be written, and a start without a control plane would use what is there: %v", err)
 	}
 	return !locked

@@ -206,6 +206,7 @@ func TestWhatIsKept(t *testing.T) {
 		"PERMISSION_DENIED":  {[]part{fails("a", codes.PermissionDenied, "no")}, "b -a "},
 		"UNAVAILABLE":        {[]part{fails("a", codes.Unavailable, "later")}, "b a "},
 		"do_not_cache":       {[]part{has("a", "2", cluster("a", "y")), changed(keepNone)}, "b -a "},
+		"do_not_cache, same": {[]part{has("a", "1", cluster("a", "x")), changed(keepNone)}, "b -a "},
 		"TTL":                {[]part{has("a", "2", cluster("a", "y")), changed(shortLived)}, "b -a "},
 		"never there":        {[]part{lacks("c")}, "a b "},
 		"invalid, and valid": {[]part{has("a", "2", badCluster("a", "y")), has("b", "2", cluster("b", "y"))}, "b -a "},
@@ -428,6 +429,83 @@ func (e *collectionEar) told(want string) {
 	if all := strings.Join(slices.Compact(got), ", "); all != want {
 		e.t.Errorf("the watcher heard %q, want %q", all, want)
 	}
+}
+
+// A collection that the server denies is not used from disk, though its members are not denied one by one.
+func TestDeniedCollectionOnDisk(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		client := func() *XDSClient { return server.cachingClient(dir, testutils.Authority("auth", "", nil)) }
+		c := client()
+		e, _ := watchCollection(t, c, types.clusters, collectionName)
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has(collectionDir+"x", "1", cluster(collectionDir+"x", "member")))
+		e.heard("member x = member", "collection")
+		s.send(types.clusters, "n2", fails(collectionName, codes.PermissionDenied, "not yours"))
+		e.heard("ambient: server error")
+		c.Close()
+		server.stop()
+		e, _ = watchCollection(t, client(), types.clusters, collectionName)
+		e.heard("collection: unreachable")
+	})
+}
+
+// A resource whose timer fires while it is read from disk, and cannot be used from there, fails.
+func TestSilentServerAndUnusableResource(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		keep(t, types, server, dir, has("a", "1", cluster("a", "x")))
+		types.clusters.Decode = types.endpoints.Decode
+		server.open()
+		a, _ := listen(t, server.cachingClient(dir), types.clusters, "a")
+		pass(2 * defaultResourceTimeout)
+		a.fault(KindDoesNotExist)
+	})
+}
+
+// A server that begins to speak after the resource timer, and whose full state lacks a resource that is
+// in use from disk, has deleted it.
+func TestFullStateWithoutAResourceFromDisk(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		c := server.client(cacheIn(dir))
+		listen(t, c, types.clusters, "a")
+		s := server.asked()
+		s.send(types.clusters, "1", "n1", cluster("a", "old"))
+		s.request()
+		c.Close()
+		c = server.client(cacheIn(dir))
+		a, _ := listen(t, c, types.clusters, "a")
+		b, _ := listen(t, c, types.clusters, "b")
+		s = server.asked()
+		a.cluster("old")
+		b.fault(KindDoesNotExist)
+		s.send(types.clusters, "2", "n2", cluster("b", "new"))
+		b.cluster("new")
+		a.ambient(KindDoesNotExist)
+		c.Close()
+		if got := sortedWords(recordNames(t, c)); got != "-a b" {
+			t.Errorf("the file has %q", got)
+		}
+	})
+}
+
+// A file that is read only after the servers were given up is used all the same.
+func TestSlowDisk(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		keep(t, types, server, dir, has("a", "1", cluster("a", "old")))
+		server.stop()
+		c := server.cachingClient(filepath.Join(dir, "none"))
+		a, _ := listen(t, c, types.clusters, "a")
+		a.fault(KindUnreachable)
+		synctest.Wait()
+		there := server.cachingClient(dir)
+		there.Close()
+		c.mu.Lock()
+		c.keeper.file = there.keeper.file
+		c.mu.Unlock()
+		c.keeper.load()
+		a.cluster("old")
+		a.ambient(KindUnreachable)
+	})
 }
 
 func noError(t *testing.T, err error) {

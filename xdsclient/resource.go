@@ -195,7 +195,9 @@ func (r *resource) accept(p *payload, taken stamp, d *delivery) {
 	same := r.payload.same(p) && taken.repeats(r.taken)
 	if !same || r.state != StateACKed {
 		r.recordAccepted(taken)
-		r.client().keeper.changed()
+	}
+	if !same || r.state != StateACKed || taken.volatile != r.taken.volatile {
+		r.client().keeper.changed(taken)
 	}
 	r.payload, r.taken = p, taken
 	if !same {

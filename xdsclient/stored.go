@@ -8,6 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/diskcache"
 )
@@ -82,6 +83,11 @@ func (k *keeper) load() {
 		}
 	}
 	k.endLoading()
+	for _, a := range c.authorities {
+		if a.waited || a.levels[len(a.levels)-1].lost {
+			a.useStored()
+		}
+	}
 }
 
 // endLoading reports the loss of servers that was held back.
@@ -93,9 +99,6 @@ func (k *keeper) endLoading() {
 	for _, a := range k.client.authorities {
 		for _, p := range a.parties {
 			p.reconsider()
-		}
-		if a.waited {
-			a.useStored()
 		}
 	}
 }
@@ -164,14 +167,16 @@ func (k *keeper) restore(r *resource) bool {
 }
 
 // find returns the records of an entry: one for a resource; for a collection that as a whole and its
-// members. Without a record for the constraints of the entry it is that of the variant which these
-// choose among the latest: others that match may be of constraints that were in use before.
+// members, none of which count if the server has refused the whole. Without a record for the constraints of the
+// entry it is that of the variant which these choose among the latest: others that match may be of constraints
+// that were in use before.
 func (k *keeper) find(r *resource) (found []*diskcache.Record) {
 	var parameters []dynparam.Parameters
 	var latest []*diskcache.Record
+	whole := false
 	for _, rec := range k.stored[r.level.authority.key][storedName{r.key.typ.TypeURL, r.key.name}] {
 		if rec.Constraints == r.key.variant {
-			found = append(found, rec)
+			found, whole = append(found, rec), whole || rec.Member == ""
 			continue
 		}
 		res := wire.ParseWrapper(rec.Resource, rec.TypeURL)
@@ -184,7 +189,10 @@ func (k *keeper) find(r *resource) (found []*diskcache.Record) {
 		}
 		parameters, latest = append(parameters, p), append(latest, rec)
 	}
-	if len(found) > 0 || r.glob != nil || len(latest) == 0 {
+	switch {
+	case r.glob != nil && !whole:
+		return nil
+	case r.glob != nil || whole || len(latest) == 0:
 		return found
 	}
 	return latest[r.constraints.Choose(parameters).Index:][:1]
@@ -231,11 +239,17 @@ func (k *keeper) restoreNext() bool {
 		return true
 	}
 	if r.payload == nil && r.fault == nil && k.usable(r.level.authority) {
+		r.link = nil
 		k.apply(r, all, decoders)
 	}
 	if r.level.lost && r.link == nil {
 		r.level.useOtherVariant(r)
 		r.setLinkError(r.level.unreachable(r, r.level.failure()))
+	}
+	if ch := r.level.channel; r.payload == nil && r.fault == nil {
+		if s := ch.subscriptionTo(r); s != nil && s.State == ads.Missing { // its timer has fired meanwhile
+			ch.typeState(r.key.typ).expire(s)
+		}
 	}
 	return true
 }
@@ -281,9 +295,8 @@ func (k *keeper) apply(r *resource, all []restored, decoders []resourceDecoder) 
 		x := &all[i]
 		switch rec := x.record; {
 		case x.item.Err != nil:
+			k.drop(r, rec)
 			k.client.warningf("xDS %s %q in %s is ignored: %v", r.key.typ.Name, r.key.name, k.file.Path(), x.item.Err)
-			of, name := k.stored[r.level.authority.key], storedName{rec.TypeURL, rec.Name}
-			of[name] = slices.DeleteFunc(of[name], func(other *diskcache.Record) bool { return other == rec })
 		case rec.Member != "":
 			key := resourceKey{r.key.typ, rec.Member, x.item.parameters.Key()}
 			m := r.glob.newEntry(key, x.item.parameters)
@@ -294,6 +307,14 @@ func (k *keeper) apply(r *resource, all []restored, decoders []resourceDecoder) 
 		case x.item.payload != nil:
 			k.use(r, x.item.payload, x.taken)
 		}
+	}
+}
+
+// drop forgets a record of an entry.
+func (k *keeper) drop(r *resource, rec *diskcache.Record) {
+	records, name := k.stored[r.level.authority.key], storedName{r.key.typ.TypeURL, r.key.name}
+	if all := records[name]; all != nil {
+		records[name] = slices.DeleteFunc(slices.Clone(all), func(x *diskcache.Record) bool { return x == rec })
 	}
 }
 

@@ -128,7 +128,12 @@ func checkOverride(o *overlay.Override) *faults.Faults {
 }
 
 func (d *routeDecoder) overlaidRetry(at *faults.Path, received *routepb.RetryPolicy, changes *Changes) *RetryPolicy {
-	return overlaid(d.validator, changes, overlay.RetryPolicy, received, d.retryPolicy(at.Field("retry_policy"), received), d.retryPolicy)
+	decode := func(at *faults.Path, pb *routepb.RetryPolicy) *RetryPolicy {
+		// The expressions of an override do not count for the limit on those of the resource.
+		defer func(cost int) { d.match.cost = cost }(d.match.cost)
+		return d.retryPolicy(at, pb)
+	}
+	return overlaid(d.validator, changes, overlay.RetryPolicy, received, d.retryPolicy(at.Field("retry_policy"), received), decode)
 }
 
 // overlaidTimeout returns the bound that a route sets, nil if it sets none.

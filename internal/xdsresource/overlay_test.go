@@ -260,6 +260,23 @@ func TestOverridesDoNotMendResources(t *testing.T) {
 	xdstest.Equal(t, "faults", []fault{{"outlier_detection.max_ejection_percent", "must be at most 100, is 101"}}, decodeFaults(t, ClusterType, c, options))
 }
 
+// Nor are the regular expressions of an override too many for the resource.
+func TestRegexesOfOverrides(t *testing.T) {
+	t.Parallel()
+	const large = "(abcdefghijklmnopqrstuvwxyzabcdefghijklmnop){900}"
+	var routes []*routepb.Route
+	var headers []string
+	for i := range 15 {
+		routes = append(routes, xdsmsg.Route(regexMatch(strings.Repeat("x", i)+large), xdsmsg.ToCluster("a")))
+		headers = append(headers, fmt.Sprintf(`{"name": "h", "string_match": {"safe_regex": {"regex": %q}}}`, strings.Repeat("y", i)+large))
+	}
+	options := overriding(t, fmt.Sprintf(`[{"routes": "*", "retry_policy": {"retry_on": "retriable-headers", "retriable_headers": [%s]}}]`, strings.Join(headers, ", ")))
+	rc := decodeWith[RouteConfiguration](t, RouteConfigurationType, routeConfig(routes...), options)
+	if r := rc.VirtualHosts[0].Routes[14]; r.Retry == nil || len(r.Retry.RetriableHeaders) != 15 {
+		t.Errorf("the retry policy is %+v", r.Retry)
+	}
+}
+
 func TestFaultsOfOverrides(t *testing.T) {
 	t.Parallel()
 	const known = `; it can be outlier_detection, circuit_breakers, subset_size`

@@ -42,11 +42,24 @@ func (s *SubConn) checkHealth(first balancer.SubConnState) {
 		c.cancel()
 		return
 	}
+	s.stopCheckLocked() // one that another goroutine has started meanwhile
 	s.check, s.checked = c, first
 	s.mu.Unlock()
 	// gRPC ends the producer with the connection. The SubConn ends the check before that.
 	_, closeProducer := s.SubConn.GetOrBuildProducer(c)
 	context.AfterFunc(c.ctx, closeProducer)
+	if latest, ok := s.env.Endpoints.HealthCheck(); ok && latest == service {
+		return
+	}
+	s.mu.Lock() // It has changed meanwhile.
+	current := s.check == c
+	if current {
+		s.stopCheckLocked()
+	}
+	s.mu.Unlock()
+	if current {
+		s.checkHealth(first)
+	}
 }
 
 // stopCheckLocked ends the health check, if there is one.

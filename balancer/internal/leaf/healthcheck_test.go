@@ -3,6 +3,7 @@ package leaf_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -36,11 +37,13 @@ type healthServer struct {
 	watches []time.Time // when each began
 	service string      // that the last one asked for
 	last    *healthStream
+	all     []*healthStream
 }
 
 type healthStream struct {
 	grpc.ClientStream
 	server  *healthServer
+	service string
 	ctx     context.Context
 	answers chan any // a status of health, or an error
 }
@@ -53,13 +56,27 @@ func (h *healthServer) NewStream(ctx context.Context, _ *grpc.StreamDesc, method
 	defer h.mu.Unlock()
 	h.watches = append(h.watches, time.Now())
 	h.last = &healthStream{server: h, ctx: ctx, answers: make(chan any, 9)}
+	h.all = append(h.all, h.last)
 	return h.last, nil
+}
+
+// served lists the services that open streams asked for.
+func (h *healthServer) served() (services []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.all {
+		if s.ctx.Err() == nil {
+			services = append(services, s.service)
+		}
+	}
+	return services
 }
 
 func (s *healthStream) SendMsg(m any) error {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
-	s.server.service = m.(*healthpb.HealthCheckRequest).GetService()
+	s.service = m.(*healthpb.HealthCheckRequest).GetService()
+	s.server.service = s.service
 	return nil
 }
 
@@ -271,6 +288,24 @@ func TestHealthCheck(t *testing.T) {
 		c.expect(t, "without again", "a:1 b:1")
 		if c.a.open() || c.b.open() {
 			t.Error("a stream is open")
+		}
+	})
+}
+
+// A connection that is made while the health check changes has one check, the latest.
+func TestHealthCheckChangesWhileConnecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChecked(t, "round_robin", nil)
+		for i := range 500 {
+			c.Network.Set("a:1", lbtest.Silent)
+			synctest.Wait()
+			service := fmt.Sprint(i)
+			c.Network.Set("a:1", lbtest.Up)
+			c.configure(&xdsresource.HealthCheck{Service: service})
+			synctest.Wait()
+			if got := c.a.served(); !slices.Equal(got, []string{service}) {
+				t.Fatalf("round %d: open streams ask for %q", i, got)
+			}
 		}
 	})
 }

@@ -185,7 +185,7 @@ func (h *hedging) fail(t *try) {
 	}
 }
 
-// settle ends the attempts that are not the RPC.
+// settle ends the attempts that are not the RPC, which winner is, or is nil.
 func (h *hedging) settle(winner *try) {
 	if winner != nil {
 		winner.decision.Won()
@@ -207,6 +207,7 @@ func (h *hedging) post(t *try, answered bool, err error, trailer metadata.MD) {
 // prepare prepares an attempt, and returns its options.
 func (h *hedging) prepare(t *try, opts []grpc.CallOption) []grpc.CallOption {
 	opts = t.attempt.prepare(h.request, t.number, h.retry.hosts, opts)
+	t.decision.Attempt().Hedged = true
 	t.timer.late = func() { h.events <- hedgeEvent{t, false} }
 	return opts
 }

@@ -27,7 +27,7 @@ type hedgeStream struct {
 	buffered  int           // bytes
 	complete  bool          // the application sends no more messages
 	winner    *try          // the attempt that is the RPC, once it is committed
-	committed chan struct{} // closed when winner is set
+	committed chan struct{} // closed when the RPC is committed to winner, at the latest when the others have ended
 }
 
 // streamTry is what a hedgeStream keeps of an attempt. The mutex of the hedgeStream guards it.
@@ -66,18 +66,17 @@ func (s *hedgeStream) run() {
 		winner.end(err, trailer)
 		close(winner.stream.opened)
 	}
-	if winner != nil {
-		s.settle(winner)
-	}
 	s.mu.Lock()
-	overflow := s.winner != nil
-	if !overflow {
-		s.commitLocked(winner)
+	chosen := s.winner == nil // otherwise a message that does not fit the buffer was first
+	if chosen {
+		s.winner = winner
+		s.changed.Broadcast()
 	}
 	winner = s.winner
 	s.mu.Unlock()
-	if overflow {
-		s.settle(winner)
+	s.settle(winner)
+	if chosen {
+		close(s.committed)
 	}
 }
 

@@ -175,7 +175,7 @@ func (r *request) attempt(n int, hosts *decision.Hosts) (*decision.Decision, *tr
 		return &r.decision, nil
 	}
 	d, a := r.decision.ForAttempt()
-	a.Hosts, a.Hedged = hosts, limited && r.call.route.Retry.Hedging != nil
+	a.Hosts = hosts
 	if a.Retry = n > 0; a.Retry {
 		a.Context = metadata.AppendToOutgoingContext(a.Context, previousAttempts, itoa(n))
 	}

@@ -73,6 +73,9 @@ func (f *File) Load(now time.Time) (Contents, error) {
 	case err != nil:
 		return Contents{}, fmt.Errorf("resource cache %s: %w", f.path, err)
 	}
+	for i := range c.Records {
+		c.Records[i].Time = earlier(c.Records[i].Time, now)
+	}
 	if len(c.Records) == 0 && c.Old > 0 {
 		return Contents{}, fmt.Errorf("resource cache %s: it is too old: written %v ago, and max_age is %v", f.path, now.Sub(c.Written).Round(time.Second), f.maxAge)
 	}
@@ -80,7 +83,7 @@ func (f *File) Load(now time.Time) (Contents, error) {
 }
 
 func (f *File) read(now time.Time) (Contents, error) {
-	file, err := os.Open(f.path)
+	file, err := os.OpenFile(f.path, os.O_RDONLY|withoutWaiting, 0)
 	if err != nil {
 		return Contents{}, err
 	}
@@ -140,7 +143,7 @@ func (f *File) parse(b []byte, now time.Time) (Contents, error) {
 		if err := r.parse(message); err != nil {
 			return Contents{}, fmt.Errorf("it is corrupt: %w", err)
 		}
-		if r.Time = earlier(r.Time, now); now.Sub(r.Time) > f.maxAge {
+		if now.Sub(r.Time) > f.maxAge {
 			c.Old++
 			continue
 		}
@@ -173,12 +176,18 @@ func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
 	}
 	old, _ := f.read(now) // what cannot be read is replaced
 	merged := make(map[Key]*Record, len(old.Records)+len(records))
+	ahead := make(map[Key]struct{}) // written by a clock ahead of this one: nobody knows when
 	for i := range old.Records {
-		merged[old.Records[i].Key] = &old.Records[i]
+		r := &old.Records[i]
+		if r.Time.After(now) {
+			r.Time, ahead[r.Key] = now, struct{}{}
+		}
+		merged[r.Key] = r
 	}
 	for i := range records {
 		r := &records[i]
-		if known := merged[r.Key]; known == nil && !r.Refused || known != nil && r.supersedes(known) {
+		_, unknown := ahead[r.Key]
+		if known := merged[r.Key]; known == nil && !r.Refused || known != nil && (unknown || r.supersedes(known)) {
 			merged[r.Key] = r
 		}
 	}

@@ -89,19 +89,20 @@ func TestMerge(t *testing.T) {
 	for name, test := range map[string]struct {
 		old, more, want []Record
 	}{
-		"others stay":       {[]Record{resource("a", now)}, []Record{resource("b", later)}, []Record{resource("b", later), resource("a", now)}},
-		"newer":             {[]Record{resource("a", now)}, []Record{changed("a", later)}, []Record{changed("a", later)}},
-		"older":             {[]Record{resource("a", later)}, []Record{changed("a", now)}, []Record{resource("a", later)}},
-		"refused":           {[]Record{resource("a", now)}, []Record{refused("a", later)}, []Record{refused("a", later)}},
-		"refused, unknown":  {[]Record{resource("b", now)}, []Record{refused("a", later)}, []Record{resource("b", now)}},
-		"old after refusal": {[]Record{refused("a", later), resource("a", later)}, []Record{changed("a", now)}, []Record{resource("a", later)}},
-		"too old":           {[]Record{resource("a", now.Add(-2*time.Hour)), resource("b", now)}, nil, []Record{resource("b", now)}},
-		"a clock ahead":     {[]Record{resource("a", now.Add(24*time.Hour))}, []Record{changed("a", later)}, []Record{changed("a", later)}},
+		"others stay":            {[]Record{resource("a", now)}, []Record{resource("b", later)}, []Record{resource("b", later), resource("a", now)}},
+		"newer":                  {[]Record{resource("a", now)}, []Record{changed("a", later)}, []Record{changed("a", later)}},
+		"older":                  {[]Record{resource("a", later)}, []Record{changed("a", now)}, []Record{resource("a", later)}},
+		"refused":                {[]Record{resource("a", now)}, []Record{refused("a", later)}, []Record{refused("a", later)}},
+		"refused, unknown":       {[]Record{resource("b", now)}, []Record{refused("a", later)}, []Record{resource("b", now)}},
+		"old after refusal":      {[]Record{refused("a", later), resource("a", later)}, []Record{changed("a", now)}, []Record{resource("a", later)}},
+		"too old":                {[]Record{resource("a", now.Add(-2*time.Hour)), resource("b", now)}, nil, []Record{resource("b", now)}},
+		"a clock ahead":          {[]Record{resource("a", now.Add(24*time.Hour))}, []Record{changed("a", later)}, []Record{changed("a", later)}},
+		"refused, a clock ahead": {[]Record{resource("a", now.Add(24*time.Hour))}, []Record{refused("a", now)}, []Record{refused("a", now)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := New(t.TempDir(), fingerprint, time.Hour)
-			merge(t, f, now, test.old...)
+			merge(t, f, now.Add(24*time.Hour), test.old...)
 			merge(t, f, later, test.more...)
 			if diff := cmp.Diff(test.want, load(t, f, later).Records); diff != "" {
 				t.Errorf("the records differ (-want +got):\n%s", diff)
@@ -168,6 +169,22 @@ func TestUnusable(t *testing.T) {
 		if c := load(t, f, now); test.later == 0 && len(c.Records) != 1 {
 			t.Errorf("%s: the file was not replaced: %v", name, c)
 		}
+	}
+}
+
+// A named pipe in the place of the file is not waited for.
+func TestNamedPipe(t *testing.T) {
+	t.Parallel()
+	f := New(t.TempDir(), fingerprint, time.Hour)
+	if err := exec.Command("mkfifo", "-m", "600", f.Path()).Run(); err != nil {
+		t.Skip("no named pipes: ", err)
+	}
+	if _, err := f.Load(now); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("got %v", err)
+	}
+	merge(t, f, now, resource("a", now))
+	if c := load(t, f, now); len(c.Records) != 1 {
+		t.Errorf("the pipe was not replaced: %v", c)
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 	"syscall"
 )
 
+// withoutWaiting opens a named pipe at once, which is then found not to be a file.
+const withoutWaiting = syscall.O_NONBLOCK
+
 // lock locks a directory for writing in it, or returns ErrLocked. On a file system without locks it
 // does nothing.
 func lock(dir string) (unlock func(), err error) {
