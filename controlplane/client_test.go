@@ -157,6 +157,17 @@ func (c *rawClient[Req, Resp]) recv() *Resp {
 	return resp
 }
 
+// compare ends the test unless a response is of a type and has this content, which may be in any order.
+func (c *rawClient[Req, Resp]) compare(typeURL string, want []string, gotType string, got []string) {
+	c.t.Helper()
+	if gotType != typeURL {
+		c.t.Fatalf("got a response of type %s with %q, want type %s with %q", gotType, got, typeURL, want)
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), got); diff != "" {
+		c.t.Fatalf("content of the %s response (-want +got):\n%s", typeURL, diff)
+	}
+}
+
 // end waits for the stream's status.
 func (c *rawClient[Req, Resp]) end() error {
 	c.t.Helper()
@@ -250,12 +261,7 @@ func (c *client) nack(resp *discoverypb.DiscoveryResponse, accepted, message str
 func (c *client) want(typeURL string, names ...string) *discoverypb.DiscoveryResponse {
 	c.t.Helper()
 	resp := c.recv()
-	if resp.GetTypeUrl() != typeURL {
-		c.t.Fatalf("got a response of type %s with %q, want type %s with %q", resp.GetTypeUrl(), namesIn(c.t, resp), typeURL, names)
-	}
-	if diff := cmp.Diff(slices.Sorted(slices.Values(names)), namesIn(c.t, resp)); diff != "" {
-		c.t.Fatalf("names in the %s response (-want +got):\n%s", typeURL, diff)
-	}
+	c.compare(typeURL, names, resp.GetTypeUrl(), namesIn(c.t, resp))
 	return resp
 }
 
@@ -335,13 +341,7 @@ func (c *deltaClient) nack(resp *deltaResponse, message string) {
 func (c *deltaClient) want(typeURL string, content ...string) *deltaResponse {
 	c.t.Helper()
 	resp := c.recv()
-	if resp.GetTypeUrl() != typeURL {
-		c.t.Fatalf("got a response of type %s with %q, want type %s with %q", resp.GetTypeUrl(), contentOf(resp), typeURL, content)
-	}
-	slices.Sort(content)
-	if diff := cmp.Diff(content, contentOf(resp)); diff != "" {
-		c.t.Fatalf("content of the %s response (-want +got):\n%s", typeURL, diff)
-	}
+	c.compare(typeURL, content, resp.GetTypeUrl(), contentOf(resp))
 	return resp
 }
 

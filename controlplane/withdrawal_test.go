@@ -184,16 +184,23 @@ func TestWithdrawal_SotWClustersStayInResponses(t *testing.T) {
 	}
 }
 
+// openBoth opens a client of each protocol, which has these resources.
+func (s *testServer) openBoth(t *testing.T, typeURL string, names ...string) (*deltaClient, *client) {
+	t.Helper()
+	delta, sotw := s.openDelta(t), s.open(t)
+	delta.subscribe(typeURL, names...)
+	delta.want(typeURL, names...)
+	sotw.subscribe(typeURL, names...)
+	sotw.want(typeURL, names...)
+	return delta, sotw
+}
+
 func TestWithdrawal_EndsWithTheDelay(t *testing.T) {
 	t.Parallel()
 	eachReferred(t, func(t *testing.T, typeURL string) {
 		s := withdrawing(t, short)
 		s.set(t, resource(typeURL, "a", "1"), resource(typeURL, "b", "1"))
-		delta, sotw := s.openDelta(t), s.open(t)
-		delta.subscribe(typeURL, "a", "b")
-		delta.want(typeURL, "a", "b")
-		sotw.subscribe(typeURL, "a", "b")
-		sotw.want(typeURL, "a", "b")
+		delta, sotw := s.openBoth(t, typeURL, "a", "b")
 		for range 2 {
 			s.delete(t, typeURL, "a")
 			delta.want(typeURL, "-a")
@@ -237,11 +244,7 @@ func TestWithdrawal_ResourceComesBack(t *testing.T) {
 	eachReferred(t, func(t *testing.T, typeURL string) {
 		s := withdrawing(t, long)
 		s.set(t, resource(typeURL, "a", "1"))
-		delta, sotw := s.openDelta(t), s.open(t)
-		delta.subscribe(typeURL, "a")
-		delta.want(typeURL, "a")
-		sotw.subscribe(typeURL, "a")
-		sotw.want(typeURL, "a")
+		delta, sotw := s.openBoth(t, typeURL, "a")
 		s.delete(t, typeURL, "a")
 		s.set(t, resource(typeURL, "a", "1"))
 		delta.fence()
@@ -260,11 +263,7 @@ func TestWithdrawal_NotOfErrorsAndListeners(t *testing.T) {
 	denied := status.New(codes.PermissionDenied, "no")
 	for _, typeURL := range append([]string{lds}, referred...) {
 		s.set(t, resource(typeURL, "a", "1"), resource(typeURL, "b", "1"))
-		delta, sotw := s.openDelta(t), s.open(t)
-		delta.subscribe(typeURL, "a", "b")
-		delta.want(typeURL, "a", "b")
-		sotw.subscribe(typeURL, "a", "b")
-		sotw.want(typeURL, "a", "b")
+		delta, sotw := s.openBoth(t, typeURL, "a", "b")
 		s.update(t, func(tx *controlplane.Tx) { tx.SetError(typeURL, "a", denied) })
 		delta.want(typeURL, "!a")
 		wantErrors(t, sotw.recv(), typeURL, "!a")
