@@ -310,12 +310,6 @@ func (s *selection) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
 	return variantName(e.name(), e.parameters())
 }
 
-// wrapped reports whether the resources must be wrapped, for their parameters (TP2, "API Changes"),
-// or for the name and cache control of a DPDS resource.
-func (s *selection) wrapped() bool {
-	return s.dialect == byLocators || s.typeURL == dynparam.MapTypeURL
-}
-
 // sortedNames returns the subscribed names in order. The caller holds Store.mu.
 func (s *selection) sortedNames() []string {
 	names := make([]string, 0, s.names.len())

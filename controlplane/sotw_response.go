@@ -52,9 +52,11 @@ func (p *sotw) response(b sotwBatch) *discoverypb.DiscoveryResponse {
 	}
 }
 
-// wraps reports whether the resources of a subscription are wrapped.
+// wraps reports whether the resources of a subscription are wrapped: if the client has asked for it, and
+// always for their parameters (TP2, "API Changes"), or for the name and cache control of a DPDS resource.
 func (p *sotw) wraps(sub *subscription) bool {
-	return sub.wrapped() || p.mayWrap && slices.Contains(p.node.GetClientFeatures(), wrapFeature)
+	return sub.dialect == byLocators || sub.typeURL == dynparam.MapTypeURL ||
+		p.mayWrap && slices.Contains(p.node.GetClientFeatures(), wrapFeature)
 }
 
 func errorMessages(errs []namedError) []*discoverypb.ResourceError {
