@@ -101,7 +101,7 @@ func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, 
 		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: p},
 		store:  store, of: of, limits: l,
 		wake: make(chan struct{}, 1),
-		subs: map[string]*subscription{},
+		subs: map[string]*subscription{}, withdrawals: newWithdrawals(),
 	}
 }
 
@@ -290,6 +290,8 @@ func exchange[Req, Resp any](
 			return err
 		case <-stop:
 			return errClosed
+		case <-s.withdrawals.timer.C:
+			s.endWithdrawals()
 		case <-wake:
 			if err := s.failed(); err != nil {
 				return err

@@ -41,8 +41,14 @@ type withdrawals struct {
 	queue []withdrawal
 	// bytes is the size of the resources in queue.
 	bytes int
-	// timer calls endWithdrawals when the first of queue is due; nil before the first withdrawal.
+	// timer fires when the first of queue is due.
 	timer *time.Timer
+}
+
+func newWithdrawals() withdrawals {
+	w := withdrawals{timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
 }
 
 // delaysRemoval reports whether other resources refer to those of the type.
@@ -129,24 +135,13 @@ func (s *stream) rearm() {
 	q := &s.withdrawals
 	if len(q.queue) == 0 {
 		q.queue = nil
-		q.stop()
-		return
-	}
-	left := time.Until(q.queue[0].due)
-	if q.timer == nil {
-		q.timer = time.AfterFunc(left, s.endWithdrawals)
-		return
-	}
-	q.timer.Reset(left)
-}
-
-func (q *withdrawals) stop() {
-	if q.timer != nil {
 		q.timer.Stop()
+		return
 	}
+	q.timer.Reset(time.Until(q.queue[0].due))
 }
 
-// endWithdrawals ends the withdrawals that are due. The timer calls it.
+// endWithdrawals ends the withdrawals that are due. exchange calls it when the timer fires.
 func (s *stream) endWithdrawals() {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
@@ -164,7 +159,7 @@ func (s *stream) endWithdrawals() {
 // dropWithdrawals ends everything when the stream ends. The caller holds stream.mu.
 func (s *stream) dropWithdrawals() {
 	s.withdrawals.queue, s.withdrawals.bytes = nil, 0
-	s.withdrawals.stop()
+	s.withdrawals.timer.Stop()
 }
 
 // requestedAgain ends the withdrawals of what the client subscribes to again. The caller holds
