@@ -59,8 +59,8 @@ func (a *absence) finish() {
 func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
 		// The timer of a resource from disk says nothing, so that this is the first answer.
-		had := s.State == ads.Received || s.State == ads.Missing && s.resource.taken.stored
-		if had && s.Seen != a.number && s.Listed() {
+		had := s.State == ads.Received || s.KeptOmitted() || s.State == ads.Missing && s.resource.taken.stored
+		if had && s.Seen != a.number && s.Listed() && !a.types.KeepsOmitted(s) {
 			a.delete(s, errDeleted)
 		}
 	}

@@ -45,7 +45,11 @@ func (p *sotwPeer) has(names ...string) {
 	p.nonce++
 	r := &discoverypb.DiscoveryResponse{TypeUrl: p.typ.TypeURL, VersionInfo: fmt.Sprint(p.nonce), Nonce: fmt.Sprint("n", p.nonce)}
 	for _, name := range names {
-		r.Resources = append(r.Resources, pack(p.t, endpoints(name)))
+		if p.typ.FullStateInSotW {
+			r.Resources = append(r.Resources, pack(p.t, cluster(name, "")))
+		} else {
+			r.Resources = append(r.Resources, pack(p.t, endpoints(name)))
+		}
 	}
 	p.k.push(mustMarshal(p.t, r))
 }
@@ -379,8 +383,98 @@ func TestFullStateOfAnOlderList(t *testing.T) {
 		prod.silent()
 		d.says(variantOf("a", "env=prod", "2"))
 		prod.silent()
+		d.says() // which may have crossed the request
+		prod.silent()
 		d.says()
 		prod.fault(KindDoesNotExist)
+	})
+}
+
+// A full state that omits a resource deletes it, but not if the client has given the resource up
+// and taken it up again: then it may be that of the list without the resource, which the server
+// answers though the resource is there again (TP2: DPDS moves a client to and fro within a
+// round trip). The server is asked once more.
+func TestFullStateOfTheListWithoutIt(t *testing.T) {
+	// The variant is accepted and then omitted, by responses that both crossed the last request.
+	crossed := func(t *testing.T, f func(d *desk, prod *ear)) {
+		bubble(t, func(t *testing.T) {
+			d := newDesk(t, false, "fail_on_data_errors")
+			d.watch("kept")
+			_, stop := d.watch("a", "env=prod")
+			d.hears("+a{env=prod}", "+kept")
+			_, stopTest := d.watch("a", "env=test")
+			stop()
+			d.hears("+a{env=test}", "-a{env=prod}")
+			prod, _ := d.watch("a", "env=prod")
+			stopTest()
+			d.hears("+a{env=prod}", "-a{env=test}")
+			d.says(variantOf("a", "env=prod", "1"))
+			prod.cluster("1")
+			d.listens()
+			d.says() // env=test, of which there is nothing
+			prod.silent()
+			if diff := cmp.Diff([]string{"a{env=prod} kept", "a{env=prod} kept"}, d.lists()); diff != "" {
+				t.Errorf("lists (-want +got):\n%s", diff)
+			}
+			f(d, prod)
+		})
+	}
+	t.Run("and is there", func(t *testing.T) {
+		crossed(t, func(d *desk, prod *ear) {
+			d.says(variantOf("a", "env=prod", "2"))
+			prod.cluster("2")
+		})
+	})
+	t.Run("and is gone, as the next full state says", func(t *testing.T) {
+		crossed(t, func(d *desk, prod *ear) {
+			d.says()
+			prod.silent()
+			pass(d.k.channel.expiry.timeout)
+			prod.fault(KindDoesNotExist)
+		})
+	})
+	t.Run("and is gone, as silence says", func(t *testing.T) {
+		crossed(t, func(d *desk, prod *ear) {
+			pass(d.k.channel.expiry.timeout)
+			prod.fault(KindDoesNotExist)
+		})
+	})
+	t.Run("and the stream ends", func(t *testing.T) {
+		crossed(t, func(d *desk, prod *ear) {
+			d.breaks()
+			d.hears("+a{env=prod}", "+kept")
+			d.says()
+			prod.fault(KindDoesNotExist)
+		})
+	})
+	t.Run("by name", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			p := &sotwPeer{t: t, k: newCore(t, "fail_on_data_errors"), typ: newTestTypes().clusters}
+			watch := func(name string) (e *ear, stop func()) { return listen(t, p.k.c, p.typ, name) }
+			watch("kept")
+			_, stopA := watch("a")
+			p.wants("at first", ": a kept")
+			_, stopB := watch("b")
+			stopA()
+			p.wants("after the move", ": b kept")
+			a, _ := watch("a")
+			stopB()
+			p.wants("after the move back", ": a kept")
+			p.has("a", "kept")
+			a.cluster("")
+			p.requests()
+			p.has("b", "kept")
+			a.silent()
+			p.wants("after the full state of the other list", "n2: a kept", "n2: a kept")
+			p.has("a", "kept")
+			p.requests()
+			a.silent()
+			p.has("kept")
+			a.silent()
+			p.requests()
+			p.has("kept") // which cannot have crossed any more
+			a.fault(KindDoesNotExist)
+		})
 	})
 }
 

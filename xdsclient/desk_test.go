@@ -144,6 +144,21 @@ func (d *desk) hearSotW(message []byte) (changes []string) {
 	return changes
 }
 
+// lists takes the SotW requests that are due and returns what each lists.
+func (d *desk) lists() (lists []string) {
+	d.t.Helper()
+	for message := d.k.request(); message != nil; message = d.k.request() {
+		var m discoverypb.DiscoveryRequest
+		d.unmarshal(message, &m)
+		var of []string
+		for _, l := range m.GetResourceLocators() {
+			of = append(of, locatorText(l))
+		}
+		lists = append(lists, strings.Join(of, " "))
+	}
+	return lists
+}
+
 func (d *desk) unmarshal(message []byte, m proto.Message) {
 	d.t.Helper()
 	xdstest.NoError(d.t, proto.Unmarshal(message, m))

@@ -19,6 +19,10 @@ import (
 // Types whose responses have the full state, and are asked for by name, need none of this: what
 // a response has, and was left out, shows that it crossed a request. With locators it may be for
 // a subscription that goes on, too.
+//
+// A full state that omits a resource deletes it. If the resource was left out and asked for again,
+// the full state may be that of the list without it, and have crossed the last request: the
+// resource is kept, and asked for once more. If it does not come then, the resource timer ends it.
 
 // MaxRepeats bounds how often a subscription is asked for again for this reason. The client
 // cannot tell a response that crossed its request from one that has nothing to do with it, and
@@ -96,7 +100,7 @@ func (c *crossings) forgetRead() {
 
 // crossed notes that a response came, before its reply is added.
 func (q *Requests[S]) crossed(number uint64) {
-	if len(q.leftOut) > 0 {
+	if len(q.leftOut) > 0 && !q.showsCrossings() {
 		q.relist = true
 		for s := range q.subs.All() {
 			p := s.progress()
@@ -106,10 +110,29 @@ func (q *Requests[S]) crossed(number uint64) {
 				q.Touch(s)
 			}
 		}
-		q.forgetLeftOut()
 	}
+	q.forgetLeftOut()
 	q.left = nil
 	q.heard = number
+}
+
+// showsCrossings reports whether a response that crossed a request which left something out has
+// what was left out, and nothing else of it.
+func (q *Requests[S]) showsCrossings() bool { return q.fullState && !q.Dialect.Locators() }
+
+// KeepsOmitted reports whether a resource that a full state omits, and that the server has sent,
+// is not deleted: the server may not have read yet that it was asked for again. The reply lists
+// it, and the resource timer begins anew.
+func (q *Requests[S]) KeepsOmitted(s S) bool {
+	p := s.progress()
+	if !q.wasLeftOut(s.Locator(), q.Dialect) {
+		return false
+	}
+	if !p.KeptOmitted() {
+		p.State, p.omitted = Unsent, true
+		q.Touch(s)
+	}
+	return true
 }
 
 // askAgain reports whether a subscription has to be left out of a request, so that the next one
@@ -141,10 +164,10 @@ func (q *Requests[S]) unlist() {
 }
 
 // Omits reports whether the server has sent its full state, without the resource, since it was
-// asked for the subscription.
+// asked for the subscription, or shortly before.
 func (q *Requests[S]) Omits(s S) bool {
 	p := s.progress()
-	return q.fullState && !q.Dialect.Incremental() && p.asked < q.heard && p.Seen <= p.asked
+	return q.fullState && !q.Dialect.Incremental() && (p.omitted || p.asked < q.heard && p.Seen <= p.asked)
 }
 
 // A removal or an error that names no constraints is for all subscriptions to a name that the
@@ -193,7 +216,9 @@ func (q *Requests[S]) knewOther(s S) bool {
 // NoteRead notes that the server has sent what a subscription is for. Unless that can be for
 // another one, the server has read the request, and those before it.
 func (q *Requests[S]) NoteRead(s S) {
-	if p := s.progress(); q.Dialect.Locators() && q.Dialect.Incremental() && p.Pending() && !q.knewOther(s) {
+	p := s.progress()
+	p.omitted = false
+	if q.Dialect.Locators() && q.Dialect.Incremental() && p.Pending() && !q.knewOther(s) {
 		q.read = max(q.read, p.request)
 	}
 }

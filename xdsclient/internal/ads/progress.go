@@ -40,6 +40,9 @@ type Progress struct {
 	// or 0, and doubted that of the response whose denial was not believed, or 0. See
 	// Requests.Doubts.
 	request, doubted uint64
+	// omitted says that a full state has omitted the resource since the server sent it, and may
+	// have crossed a request. See Requests.KeepsOmitted.
+	omitted bool
 }
 
 func (p *Progress) progress() *Progress { return p }
@@ -50,15 +53,22 @@ func (p *Progress) Pending() bool { return p.State == Sending || p.State == Requ
 // Listed reports whether a request of this stream listed the subscription.
 func (p *Progress) Listed() bool { return p.request > 0 }
 
+// KeptOmitted reports whether Requests.KeepsOmitted kept the resource, and the server has said
+// nothing since.
+func (p *Progress) KeptOmitted() bool { return p.omitted && (p.State == Unsent || p.Pending()) }
+
 // inDoubt reports whether the server has to be asked again.
 func (p *Progress) inDoubt() bool { return p.State == Doubted || p.again && p.Pending() }
 
 // beginStream forgets what belongs to the last stream.
 func (p *Progress) beginStream() {
 	p.again, p.doubted, p.request = false, 0, 0
-	if p.Pending() {
+	if p.KeptOmitted() { // the first full state of the new stream settles it
+		p.State = Received
+	} else if p.Pending() {
 		p.State = Unsent
 	}
+	p.omitted = false
 }
 
 // noteSending notes that a request asks for the subscription, after the response of the given

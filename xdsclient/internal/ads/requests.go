@@ -331,7 +331,7 @@ func (q *Requests[S]) listAll() (fresh []S, news bool) {
 		list.Names = q.names(q.askAgain)
 	}
 	news = !q.announced || len(fresh) > 0 || !list.Equal(&q.listed)
-	if q.announced && (!q.fullState || q.Dialect.Locators()) {
+	if q.announced {
 		list.Missing(&q.listed, q.Dialect, q.noteLeftOut)
 	}
 	q.listed = list
