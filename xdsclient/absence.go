@@ -59,7 +59,7 @@ func (a *absence) finish() {
 func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
 		// The timer of a resource from disk says nothing, so that this is the first answer.
-		had := s.State == ads.Received || s.KeptOmitted() || s.State == ads.Missing && s.resource.taken.stored
+		had := s.State == ads.Received || s.Disputed() || s.State == ads.Missing && s.resource.taken.stored
 		if had && s.Seen != a.number && s.Listed() && !a.types.KeepsOmitted(s) {
 			a.delete(s, errDeleted)
 		}
@@ -313,5 +313,5 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 
 // doubts reports whether a denial in the response is not to be believed of a subscription.
 func (a *absence) doubts(s *subscription, sc *scope) bool {
-	return sc.all && a.types.Dialect.Locators() && s.resource.collection == nil && a.types.Doubts(s, a.number)
+	return a.types.Dialect.Locators() && s.resource.collection == nil && a.types.Doubts(s, a.number, !sc.all)
 }

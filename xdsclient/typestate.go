@@ -116,7 +116,7 @@ func (ts *typeState) expire(s *subscription) {
 	}
 	kind, state := KindDoesNotExist, StateDoesNotExist
 	text := "does not exist: the server did not send it within %v"
-	if ts.Dialect.Incremental() && ts.Answered() || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
+	if !deleted && (ts.Dialect.Incremental() && ts.Answered() || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError)) {
 		kind, state = KindTimeout, StateTimeout
 		text = "the server did not send it within %v"
 	}

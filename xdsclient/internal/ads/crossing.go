@@ -46,13 +46,16 @@ type crossings struct {
 	leftOut map[locatorKey]int
 	// number counts the requests that changed subscriptions, and read is the last of them that
 	// a delta server is known to have read. left has the names that a subscription was given
-	// up of, with the number of the request.
+	// up of, and leftLocators the locators, with the number of the request.
 	number, read uint64
 	left         map[string]uint64
+	leftLocators map[locatorKey]uint64
 }
 
 // locatorKey is what a SotW request lists: a name, or a locator if the server goes by those.
 type locatorKey struct{ name, constraints string }
+
+func keyOf(l wire.Locator) locatorKey { return locatorKey{l.Name, l.Constraints.Key()} }
 
 // noteLeftOut remembers what a request does not list any more.
 func (c *crossings) noteLeftOut(l wire.Locator) {
@@ -60,7 +63,7 @@ func (c *crossings) noteLeftOut(l wire.Locator) {
 		c.leftOut = make(map[locatorKey]int)
 	}
 	if len(c.leftOut) < MaxLeftOut {
-		c.leftOut[locatorKey{l.Name, l.Constraints.Key()}] = 0
+		c.leftOut[keyOf(l)] = 0
 	}
 }
 
@@ -83,19 +86,26 @@ func (c *crossings) forgetLeftOut() {
 	}
 }
 
-// noteLeft remembers a name that a request gives up, or one of several subscriptions to it.
-func (c *crossings) noteLeft(name string) {
-	if c.left == nil {
-		c.left = make(map[string]uint64)
-	}
-	if len(c.left) < MaxLeftOut {
-		c.left[name] = c.number
-	}
+// noteLeft remembers what a request gives up.
+func (c *crossings) noteLeft(l wire.Locator) {
+	c.left = noteNumber(c.left, l.Name, c.number)
+	c.leftLocators = noteNumber(c.leftLocators, keyOf(l), c.number)
 }
 
-// forgetRead forgets the names that were given up by requests that the server has read.
+func noteNumber[K comparable](numbers map[K]uint64, key K, number uint64) map[K]uint64 {
+	if numbers == nil {
+		numbers = make(map[K]uint64)
+	}
+	if len(numbers) < MaxLeftOut {
+		numbers[key] = number
+	}
+	return numbers
+}
+
+// forgetRead forgets what was given up by requests that the server has read.
 func (c *crossings) forgetRead() {
 	maps.DeleteFunc(c.left, func(_ string, number uint64) bool { return number <= c.read })
+	maps.DeleteFunc(c.leftLocators, func(_ locatorKey, number uint64) bool { return number <= c.read })
 }
 
 // crossed notes that a response came, before its reply is added.
@@ -112,7 +122,7 @@ func (q *Requests[S]) crossed(number uint64) {
 		}
 	}
 	q.forgetLeftOut()
-	q.left = nil
+	q.left, q.leftLocators = nil, nil
 	q.heard = number
 }
 
@@ -128,8 +138,8 @@ func (q *Requests[S]) KeepsOmitted(s S) bool {
 	if !q.wasLeftOut(s.Locator(), q.Dialect) {
 		return false
 	}
-	if !p.KeptOmitted() {
-		p.State, p.omitted = Unsent, true
+	if !p.Disputed() {
+		p.State, p.disputed = Unsent, true
 		q.Touch(s)
 	}
 	return true
@@ -163,35 +173,57 @@ func (q *Requests[S]) unlist() {
 	}
 }
 
-// Omits reports whether the server has sent its full state, without the resource, since it was
-// asked for the subscription, or shortly before.
+// Omits reports whether the server has said that it does not have a resource: by a denial that
+// was doubted, or by a full state without it since it was asked for the subscription or shortly
+// before.
 func (q *Requests[S]) Omits(s S) bool {
 	p := s.progress()
-	return q.fullState && !q.Dialect.Incremental() && (p.omitted || p.asked < q.heard && p.Seen <= p.asked)
+	full := q.fullState && !q.Dialect.Incremental()
+	return p.disputed || full && p.asked < q.heard && p.Seen <= p.asked
 }
 
 // A removal or an error that names no constraints is for all subscriptions to a name that the
 // server knows of. If it was sent before the server read the request for one of them, it is for
 // the others only: a client that moves from one variant to another would take what ends the old
-// one for the answer to the new one. So such a denial of a subscription that has not been
-// answered is doubted, once, if the server may have known of another subscription to the name:
-// the server is asked again, and what it says next counts.
+// one for the answer to the new one. One that names constraints may likewise be for an earlier
+// subscription with the same ones: a client that moves away and back would lose what is there
+// again. So such a denial is doubted, once, if the server may have known of another subscription:
+// it is asked again, and what it says next counts.
 
-// Doubts reports whether a denial without constraints, in the response of the given number, is
-// not to be believed of a subscription at a server that is asked for locators.
-func (q *Requests[S]) Doubts(s S, number uint64) bool {
-	switch p := s.progress(); {
+// Doubts reports whether a denial, in the response of the given number, is not to be believed of
+// a subscription at a server that is asked for locators. scoped says that it names constraints.
+func (q *Requests[S]) Doubts(s S, number uint64, scoped bool) bool {
+	p := s.progress()
+	older := scoped && q.knewEarlier(s) || !scoped && q.knewOther(s)
+	switch {
 	case p.doubted == number:
 		return true // it said so before
-	case p.State == Unsent && q.knewOther(s):
+	case p.State == Unsent && older:
 		return true // it has yet to be asked for
-	case !p.Pending() || p.doubted != 0 || !q.knewOther(s):
+	case p.doubted != 0 || !older:
 		return false
+	case p.Pending():
+		p.again = true
+	case scoped && p.State == Received:
+		p.State, p.disputed = Doubted, true
 	default:
-		p.doubted, p.again = number, true
-		q.Touch(s)
-		return true
+		return false
 	}
+	p.doubted = number
+	q.Touch(s)
+	return true
+}
+
+// knewEarlier reports whether the server may have known of an earlier subscription to the locator
+// when it had not read the request for this one.
+func (q *Requests[S]) knewEarlier(s S) bool {
+	if !q.Dialect.Incremental() {
+		return q.wasLeftOut(s.Locator(), q.Dialect)
+	}
+	if p := s.progress(); p.request > 0 && p.request <= q.read {
+		return false
+	}
+	return q.leftLocators[keyOf(s.Locator())] > q.read || len(q.leftLocators) == MaxLeftOut
 }
 
 // knewOther reports whether the server may have known of another subscription to the name when
@@ -217,7 +249,7 @@ func (q *Requests[S]) knewOther(s S) bool {
 // another one, the server has read the request, and those before it.
 func (q *Requests[S]) NoteRead(s S) {
 	p := s.progress()
-	p.omitted = false
+	p.disputed, p.doubted = false, 0
 	if q.Dialect.Locators() && q.Dialect.Incremental() && p.Pending() && !q.knewOther(s) {
 		q.read = max(q.read, p.request)
 	}

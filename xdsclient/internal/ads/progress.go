@@ -14,7 +14,7 @@ const (
 	// it therefore deletes it.
 	Received
 	// Doubted: the server has sent the resource, and has to be asked again whether it is
-	// still the preferred variant (xRFC TP2).
+	// still the preferred variant (xRFC TP2), or still there.
 	Doubted
 	// Missing: the server deleted the resource, does not have it, or did not send it in time.
 	// It may still come.
@@ -40,9 +40,9 @@ type Progress struct {
 	// or 0, and doubted that of the response whose denial was not believed, or 0. See
 	// Requests.Doubts.
 	request, doubted uint64
-	// omitted says that a full state has omitted the resource since the server sent it, and may
-	// have crossed a request. See Requests.KeepsOmitted.
-	omitted bool
+	// disputed says that the server has omitted or denied the resource since it sent it, in a
+	// response that may have crossed a request. See Requests.KeepsOmitted and Doubts.
+	disputed bool
 }
 
 func (p *Progress) progress() *Progress { return p }
@@ -53,9 +53,11 @@ func (p *Progress) Pending() bool { return p.State == Sending || p.State == Requ
 // Listed reports whether a request of this stream listed the subscription.
 func (p *Progress) Listed() bool { return p.request > 0 }
 
-// KeptOmitted reports whether Requests.KeepsOmitted kept the resource, and the server has said
-// nothing since.
-func (p *Progress) KeptOmitted() bool { return p.omitted && (p.State == Unsent || p.Pending()) }
+// Disputed reports whether the resource was kept though the server omitted or denied it, and the
+// server has not confirmed either since.
+func (p *Progress) Disputed() bool {
+	return p.disputed && (p.State == Unsent || p.State == Doubted || p.Pending())
+}
 
 // inDoubt reports whether the server has to be asked again.
 func (p *Progress) inDoubt() bool { return p.State == Doubted || p.again && p.Pending() }
@@ -63,12 +65,12 @@ func (p *Progress) inDoubt() bool { return p.State == Doubted || p.again && p.Pe
 // beginStream forgets what belongs to the last stream.
 func (p *Progress) beginStream() {
 	p.again, p.doubted, p.request = false, 0, 0
-	if p.KeptOmitted() { // the first full state of the new stream settles it
+	if p.Disputed() { // the first full state of the new stream settles it
 		p.State = Received
 	} else if p.Pending() {
 		p.State = Unsent
 	}
-	p.omitted = false
+	p.disputed = false
 }
 
 // noteSending notes that a request asks for the subscription, after the response of the given
@@ -77,7 +79,7 @@ func (p *Progress) noteSending(heard uint64) {
 	if p.again {
 		p.again = false
 	} else {
-		p.repeats, p.doubted = 0, 0
+		p.repeats = 0
 	}
 	p.State, p.asked = Sending, heard
 }

@@ -303,7 +303,7 @@ func (q *Requests[S]) settle() (fresh, left []S) {
 	if q.Dialect.Locators() && len(left) > 0 {
 		q.forgetRead()
 		for _, s := range left {
-			q.noteLeft(s.Locator().Name)
+			q.noteLeft(s.Locator())
 		}
 	}
 	return fresh, left
