@@ -102,11 +102,9 @@ func TestOptions_AuthorizeCollections(t *testing.T) {
 }
 
 func TestOptions_AuthorizeLocators(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t, controlplane.Options{Authorize: byPrefix})
+	eachVariant(t, controlplane.Options{Authorize: byPrefix}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		src := newSource(t, s.store, eds)
-		c := open(s, "a")
+		c := open("a")
 		mine, other := c.subscribe(eds, "a-1", exactly(t, "k", "v")), c.subscribe(eds, "b-1", exactly(t, "k", "v"))
 		src.answer(src.wantBegun("a-1")[0], given(t, "1", "a-1", variant(eds, "mine"), "k", "v"))
 		c.wants(other, "PermissionDenied: not for a")
