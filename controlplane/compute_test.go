@@ -55,11 +55,10 @@ func (s *shards) compute(_ context.Context, d *controlplane.Demand) (*controlpla
 
 // TP2's title: dynamically generated, cacheable resources.
 func TestTP2_ComputedForEachNameAndConstraints(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s, f := startServer(t, controlplane.Options{NotFoundErrors: true}), new(shards)
+	eachVariant(t, controlplane.Options{NotFoundErrors: true}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		f := new(shards)
 		s.store.Compute(eds, f.compute)
-		one, two := open(s, "one"), open(s, "two")
+		one, two := open("one"), open("two")
 		a := one.subscribe(eds, "a", exactly(t, "shard", "1"))
 		b := two.subscribe(eds, "a", exactly(t, "shard", "2"))
 		same := two.subscribe(eds, "a", exactly(t, "shard", "1"))
@@ -113,9 +112,7 @@ func until(t *testing.T, c *tp2Client, h *holding, want string) {
 
 // A DPDS resource, and any that says so, is computed for each client.
 func TestTP2_ComputedForEachClientIfNotCacheable(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t)
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		compute := func(_ context.Context, d *controlplane.Demand) (*controlplane.Resource, error) {
 			return controlplane.NewResource(&discoverypb.Resource{
 				Name: d.Name, Resource: variant(d.TypeURL, "for "+d.Node.GetId()),
@@ -125,7 +122,7 @@ func TestTP2_ComputedForEachClientIfNotCacheable(t *testing.T) {
 		s.store.Compute(dynparam.MapTypeURL, compute)
 		s.store.Compute(eds, compute)
 		for _, node := range []string{"one", "two"} {
-			c := open(s, node)
+			c := open(node)
 			until(t, c, c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained), "for "+node)
 			until(t, c, c.subscribe(eds, "a", unconstrained), "for "+node)
 		}

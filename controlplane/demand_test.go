@@ -198,11 +198,9 @@ func TestOnDemand_EndsAndBeginsBetweenTwoCalls(t *testing.T) {
 // constraints, the server will send a resource whose dynamic parameters match the dynamic parameter
 // constraints in the request."
 func TestTP2_OnDemandByConstraints(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t)
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		src := newSource(t, s.store, eds)
-		c, other := open(s, "one"), open(s, "two")
+		c, other := open("one"), open("two")
 		three, any := c.subscribe(eds, "a", exactly(t, "shard", "3")), c.subscribe(eds, "a", inRange(t, "shard", dynparam.Range{Max: 5}))
 		d := src.wantBegun("a", "a")
 		if d[0].Constraints.Key() > d[1].Constraints.Key() || d[0].Constraints.Equal(d[1].Constraints) {
@@ -359,11 +357,9 @@ func TestOnDemand_Glob(t *testing.T) {
 
 // "Non-Cacheability of DPDS"
 func TestTP2_OnDemandOfWhatMustNotBeCached(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t)
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		src := newSource(t, s.store, dynparam.MapTypeURL, eds)
-		one, two := open(s, "one"), open(s, "two")
+		one, two := open("one"), open("two")
 		first := one.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
 		d1 := src.wantBegun(dpdsName)[0]
 		second := two.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)

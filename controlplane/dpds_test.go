@@ -60,16 +60,15 @@ func (p *policy) of(node *corepb.Node) (dynparam.ByType, error) {
 
 // "DPDS Example": the client's constraints, and an update of them.
 func TestTP2_DPDSExample(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s, p := startServer(t), newPolicy("one", "direct", "two", "direct")
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		p := newPolicy("one", "direct", "two", "direct")
 		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, p.of) })
 		s.setVariant(t, lds, "l", "direct", "listener_type", "direct")
 		s.setVariant(t, lds, "l", "proxy", "listener_type", "via_proxy")
 		clients := map[string]*tp2Client{}
 		dpds, listener := map[string]*holding{}, map[string]*holding{}
 		for _, id := range []string{"one", "two"} {
-			c := open(s, id)
+			c := open(id)
 			clients[id] = c
 			dpds[id] = c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
 			c.settle()
@@ -98,11 +97,10 @@ func TestTP2_DPDSExample(t *testing.T) {
 // RefreshDPDS applies to the given name and clients, and a new function replaces
 // the answers of the old one.
 func TestStore_RefreshDPDS(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s, p := startServer(t), newPolicy("one", "a", "two", "a")
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		p := newPolicy("one", "a", "two", "a")
 		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, p.of) })
-		one, two := open(s, "one"), open(s, "two")
+		one, two := open("one"), open("two")
 		first, second := one.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained), two.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
 		one.settle()
 		two.settle()
@@ -175,9 +173,7 @@ func TestTP2_DPDSIsNotCacheable(t *testing.T) {
 // it asks without constraints, and "the control plane is free to return any
 // variant".
 func TestTP2_DPDSCannotBeObtained(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t, controlplane.Options{NotFoundErrors: true})
+	eachVariant(t, controlplane.Options{NotFoundErrors: true}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("a", "denied", "b", "broken").of) })
 		s.setVariant(t, lds, "l", "direct", "listener_type", "direct")
 		s.setVariant(t, lds, "l", "proxy", "listener_type", "via_proxy")
@@ -187,7 +183,7 @@ func TestTP2_DPDSCannotBeObtained(t *testing.T) {
 			{"b", dpdsName, "Unknown: no status"},
 			{"c", "missing", missing},
 		} {
-			c := open(s, tt.node)
+			c := open(tt.node)
 			want := tt.want
 			if isDelta(c) && tt.name == "missing" {
 				want = nothing
@@ -200,11 +196,10 @@ func TestTP2_DPDSCannotBeObtained(t *testing.T) {
 
 // The function alternates between an error and a resource.
 func TestTP2_DPDSAnswersBecomeErrorsAndBack(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s, p := startServer(t), newPolicy("n", "direct")
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		p := newPolicy("n", "direct")
 		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, p.of) })
-		c := open(s, "n")
+		c := open("n")
 		h := c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
 		for range 2 {
 			c.settle()
@@ -228,9 +223,8 @@ func TestTP2_DPDSAnswersBecomeErrorsAndBack(t *testing.T) {
 
 // A refresh during a call of the function counts: the client's last answer is of the newest state.
 func TestStore_RefreshDPDSDuringTheFunction(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s, p := startServer(t), newPolicy("n", "old")
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		p := newPolicy("n", "old")
 		entered, leave := make(chan struct{}), make(chan struct{})
 		var once sync.Once
 		slow := func(node *corepb.Node) (dynparam.ByType, error) {
@@ -242,7 +236,7 @@ func TestStore_RefreshDPDSDuringTheFunction(t *testing.T) {
 			return answer, err
 		}
 		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, slow) })
-		c := open(s, "n")
+		c := open("n")
 		h := c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
 		<-entered
 		p.set("n", "new")
@@ -494,10 +488,8 @@ func TestTx_Variants(t *testing.T) {
 // What was stored after a DPDS resource is not sent before the constraints computed for the client:
 // otherwise the client could lose its variant before it gets the constraints for the next one.
 func TestDPDSIsSentBeforeLaterChanges(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		const last = 3000
-		s := startServer(t)
 		store := func(i int) {
 			value := fmt.Sprintf("%06d", i)
 			s.update(t, func(tx *controlplane.Tx) {
@@ -506,7 +498,7 @@ func TestDPDSIsSentBeforeLaterChanges(t *testing.T) {
 			s.setVariant(t, rds, "r", value)
 		}
 		store(0)
-		c := open(s, "n")
+		c := open("n")
 		dpds, r := c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained), c.subscribe(rds, "r", unconstrained)
 		c.settle()
 		var storing sync.WaitGroup

@@ -1,11 +1,13 @@
 package controlplane_test
 
 import (
+	"slices"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -190,4 +192,221 @@ func TestSotW_CustomType(t *testing.T) {
 	c.want(custom, "one")
 	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", nil, wrapperspb.String("two")) })
 	c.want(custom, "two")
+}
+
+// Envoy, "ACK/NACK and resource type instance version": a request for an older
+// response than the last is ignored, with all that is in it.
+func TestSotW_StaleNonceIsIgnored(t *testing.T) {
+	s, c := startSotW(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
+	c.subscribe(rds, "a")
+	old := c.want(rds, "a")
+	s.set(t, xdsmsg.RouteConfig("a", "changed"))
+	current := c.want(rds, "a")
+
+	c.nack(old, "", "too late", "a", "b")
+	ts := c.typeStatus(s.control, rds)
+	if ts.Reply != controlplane.ReplyAwaited || ts.NACK != nil || !slices.Equal(ts.Names, []string{"a"}) {
+		t.Errorf("after a stale NACK: %+v", ts)
+	}
+	c.ack(current, "a", "b")
+	c.want(rds, "b")
+}
+
+// A client may ask for more before the first response has reached it.
+func TestSotW_RequestsBeforeFirstResponse(t *testing.T) {
+	_, c := startSotW(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
+	c.subscribe(rds, "a")
+	c.subscribe(rds, "a", "b")
+	var got []string
+	for len(got) < 2 {
+		got = append(got, namesIn(t, c.recv())...)
+	}
+	if !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("got %q", got)
+	}
+	c.fence()
+}
+
+// Envoy, "ACK" and "NACK".
+func TestSotW_ACKAndNACKAreToldApart(t *testing.T) {
+	s, c := startSotW(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
+	c.subscribe(rds, "a")
+	v1 := c.want(rds, "a")
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyAwaited || ts.SentNonce != v1.GetNonce() {
+		t.Errorf("before the answer: %+v", ts)
+	}
+
+	c.ack(v1, "a")
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != v1.GetVersionInfo() || ts.NACK != nil {
+		t.Errorf("after the ACK: %+v", ts)
+	}
+
+	s.set(t, xdsmsg.RouteConfig("a", "bad"))
+	v2 := c.want(rds, "a")
+	c.nack(v2, v1.GetVersionInfo(), "bad domain", "a")
+	check := func(when string) {
+		t.Helper()
+		ts := c.typeStatus(s.control, rds)
+		if ts.Reply != controlplane.ReplyNACK || ts.ACKedVersion != v1.GetVersionInfo() || ts.SentVersion != v2.GetVersionInfo() {
+			t.Errorf("%s: %+v", when, ts)
+		}
+		if ts.NACK == nil || ts.NACK.Err.Message() != "bad domain" || ts.NACK.Err.Code() != codes.InvalidArgument || ts.NACK.Version != v2.GetVersionInfo() || ts.NACK.Nonce != v2.GetNonce() {
+			t.Errorf("%s: NACK is %+v", when, ts.NACK)
+		}
+	}
+	check("after the NACK")
+
+	// A change of subscription repeats the nonce, and accepts nothing.
+	c.send(&discoverypb.DiscoveryRequest{
+		TypeUrl: rds, ResourceNames: []string{"a", "missing"},
+		VersionInfo: v1.GetVersionInfo(), ResponseNonce: v2.GetNonce(),
+	})
+	check("after a change of subscription")
+
+	c.ack(v2, "a")
+	check("after a request that has the NACKed version and no error")
+
+	s.set(t, xdsmsg.RouteConfig("a", "good"))
+	v3 := c.want(rds, "a")
+	c.ack(v3, "a")
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != v3.GetVersionInfo() || ts.NACK == nil {
+		t.Errorf("after the next ACK: %+v", ts)
+	}
+}
+
+func TestSotW_NothingIsResentAfterNACKUntilSomethingChanges(t *testing.T) {
+	s, c := startSotW(t, cluster("c1"), cluster("c2"))
+	c.subscribe(cds, "c1")
+	bad := c.want(cds, "c1")
+	for range 3 {
+		c.nack(bad, "", "no", "c1")
+	}
+	c.fence()
+	s.set(t, cluster("c1")) // the same bytes
+	c.fence()
+	c.nack(bad, "", "no", "c1", "c2")
+	c.nack(c.want(cds, "c1", "c2"), "", "no", "c1", "c2")
+	c.fence()
+	s.set(t, changed("c1", "new"))
+	c.want(cds, "c1", "c2")
+}
+
+// Envoy, "ACK/NACK and resource type instance version": a nonce belongs to its
+// stream, and the version of a reconnecting client is no reason for silence.
+func TestSotW_ReconnectingClientGetsItsSubscriptions(t *testing.T) {
+	t.Parallel()
+	for _, typeURL := range []string{rds, cds} {
+		t.Run(typeURL, func(t *testing.T) {
+			s, c := startSotW(t, cluster("x"), xdsmsg.RouteConfig("x", "*"))
+			c.subscribe(typeURL, "x")
+			before := c.want(typeURL, "x")
+			c.ack(before, "x")
+			c.cancel()
+
+			c = s.open(t)
+			c.ack(before, "x") // version and even nonce of the stream before
+			again := c.want(typeURL, "x")
+			if again.GetVersionInfo() != before.GetVersionInfo() {
+				t.Errorf("version %q became %q without a change", before.GetVersionInfo(), again.GetVersionInfo())
+			}
+			if ts := c.typeStatus(s.control, typeURL); ts.Reply != controlplane.ReplyAwaited {
+				t.Errorf("the nonce of another stream counted: %+v", ts)
+			}
+		})
+	}
+}
+
+// Envoy, "Eventual consistency considerations".
+func TestSotW_PushOrderIsMakeBeforeBreak(t *testing.T) {
+	s, c := startSotW(t)
+	c.subscribe(custom, "x")
+	c.subscribe(rds, "r")
+	c.subscribe(eds, "e")
+	c.subscribe(lds, "l")
+	c.want(lds)
+	c.subscribe(cds, "c")
+	c.want(cds)
+	c.fenceOff(rds)
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.SetNamed("x", nil, wrapperspb.String("x"))
+		tx.Set(xdsmsg.RouteConfig("r", "*"), xdsmsg.DefaultListener("l", "r"), xdsmsg.SimpleEndpoints("e", "127.0.0.1:1"), cluster("c"))
+	})
+	version := c.want(cds, "c").GetVersionInfo()
+	for _, next := range []struct{ typeURL, name string }{{eds, "e"}, {lds, "l"}, {rds, "r"}, {custom, "x"}} {
+		if v := c.want(next.typeURL, next.name).GetVersionInfo(); v != version {
+			t.Errorf("version of %s is %q, of Cluster %q, in one update", next.typeURL, v, version)
+		}
+	}
+}
+
+// fenceOff returns when the server has taken in all requests so far, without a
+// subscription of the custom type.
+func (c *client) fenceOff(typeURL string) {
+	c.t.Helper()
+	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.Set(xdsmsg.RouteConfig("fence", "*")) }); err != nil {
+		c.t.Fatal(err)
+	}
+	c.subscribe(typeURL, "r", "fence")
+	c.want(typeURL, "fence")
+}
+
+// Envoy, "Eventual consistency considerations": stale Clusters go last.
+func TestSotW_DeletedClusterGoesAfterTheRoutesThatLeaveIt(t *testing.T) {
+	t.Parallel()
+	open := func(t *testing.T, names ...string) (*testServer, *client) {
+		s := startServer(t)
+		s.set(t, cluster("old"), cluster("stays"), xdsmsg.RouteConfig("r", "*", xdsmsg.PrefixRoute("/", "old")))
+		c := s.open(t)
+		c.subscribe(cds, names...)
+		c.want(cds, "old", "stays")
+		c.subscribe(rds, "r")
+		c.want(rds, "r")
+		return s, c
+	}
+	reroute := xdsmsg.RouteConfig("r", "*", xdsmsg.PrefixRoute("/", "new"))
+
+	t.Run("deleted only", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t, "old", "stays")
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.Delete(cds, "old")
+			tx.Set(reroute)
+		})
+		c.want(rds, "r")
+		c.want(cds, "stays")
+		c.fence()
+	})
+	t.Run("deleted and added", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t)
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.Delete(cds, "old")
+			tx.Set(cluster("new"), reroute)
+		})
+		c.want(cds, "new", "old", "stays")
+		c.want(rds, "r")
+		c.want(cds, "new", "stays")
+		c.fence()
+	})
+	t.Run("deleted and changed", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t)
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.Delete(cds, "old")
+			tx.Set(changed("stays", "new"), reroute)
+		})
+		c.want(cds, "old", "stays")
+		c.want(rds, "r")
+		c.want(cds, "stays")
+	})
+	t.Run("nothing but Clusters", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t)
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.Delete(cds, "old")
+			tx.Set(cluster("new"))
+		})
+		c.want(cds, "new", "stays")
+		c.fence()
+	})
 }

@@ -161,12 +161,10 @@ func TestTP2_ParametersOnTheWire(t *testing.T) {
 // "API Changes", key_constraints: "if a key has a constraint here but is not
 // present on the resource, it will match, regardless of what the constraint says".
 func TestTP2_AbsentKeyMatches(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t)
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		s.set(t, cluster("none"))
 		s.setVariant(t, rds, "r", "of all versions", "env", "prod")
-		c := open(s, "n")
+		c := open("n")
 		h := c.subscribe(rds, "r", exactly(t, "env", "prod", "version", "v7"))
 		c.wants(h, "of all versions")
 		other := c.subscribe(rds, "r", exactly(t, "env", "test"))
@@ -179,13 +177,11 @@ func isDelta(c *tp2Client) bool { _, ok := c.wire.(*tp2Delta); return ok }
 // After a change, each affected subscription gets the next variant that matches, or that there is
 // none.
 func TestTP2_SubscriptionsAreReevaluated(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t, controlplane.Options{NotFoundErrors: true})
+	eachVariant(t, controlplane.Options{NotFoundErrors: true}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		s.setVariant(t, rds, "r", "prod", "env", "prod")
 		s.setVariant(t, rds, "r", "test", "env", "test")
 		s.setVariant(t, rds, "r", "any")
-		c := open(s, "n")
+		c := open("n")
 		prod := c.subscribe(rds, "r", exactly(t, "env", "prod"))
 		test := c.subscribe(rds, "r", exactly(t, "env", "test"))
 		c.wants(prod, "prod")
@@ -223,9 +219,7 @@ func TestTP2_SubscriptionsAreReevaluated(t *testing.T) {
 
 // Only a changed variant gets a new version, and only its subscribers are sent it.
 func TestTP2_OnlyChangedVariantsAreSent(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t)
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		set := func(prod, test string) {
 			s.update(t, func(tx *controlplane.Tx) {
 				tx.DeleteAll(rds)
@@ -244,7 +238,7 @@ func TestTP2_OnlyChangedVariantsAreSent(t *testing.T) {
 		if before[0] == before[1] {
 			t.Error("two variants have one version")
 		}
-		c := open(s, "n")
+		c := open("n")
 		c.wants(c.subscribe(rds, "r", exactly(t, "env", "prod")), "same")
 		set("same", "other")
 		if after := versions(); after[0] != before[0] || after[1] == before[1] {
@@ -260,12 +254,10 @@ func TestTP2_OnlyChangedVariantsAreSent(t *testing.T) {
 // Subscriptions with overlapping constraints: a client hands a variant to all of
 // them that it matches, so it is sent with what is preferred to it.
 func TestTP2_OverlappingSubscriptions(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t)
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		s.setVariant(t, eds, "e", "three", "shard", "3")
 		s.setVariant(t, eds, "e", "five", "shard", "5")
-		c := open(s, "n")
+		c := open("n")
 		wide := c.subscribe(eds, "e", inRange(t, "shard", dynparam.AtMost(5)))
 		narrow := c.subscribe(eds, "e", exactly(t, "shard", "3"))
 		both := func(wideWant, narrowWant string) {
@@ -289,14 +281,12 @@ func TestTP2_OverlappingSubscriptions(t *testing.T) {
 
 // TP3 errors name the subscription that they are for.
 func TestTP2_ErrorsOfVariants(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t)
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		s.setVariant(t, lds, "l", "open", "zone", "a")
 		s.update(t, func(tx *controlplane.Tx) {
 			tx.SetVariantError(lds, "l", parameters("zone", "b"), status.New(codes.PermissionDenied, "zone b is closed"))
 		})
-		c := open(s, "n")
+		c := open("n")
 		a, b := c.subscribe(lds, "l", exactly(t, "zone", "a")), c.subscribe(lds, "l", exactly(t, "zone", "b"))
 		c.wants(a, "open")
 		c.wants(b, "PermissionDenied: zone b is closed")

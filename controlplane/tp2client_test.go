@@ -73,12 +73,14 @@ type tp2Wire interface {
 	take(c *tp2Client) (typeURL string)
 }
 
-// eachVariant runs a test over SotW and delta.
-func eachVariant(t *testing.T, test func(t *testing.T, open func(s *testServer, node string) *tp2Client)) {
+// eachVariant runs a parallel test over SotW and delta, each with a server of its own.
+func eachVariant(t *testing.T, opts controlplane.Options, test func(t *testing.T, s *testServer, open func(node string) *tp2Client)) {
+	t.Parallel()
 	for name, wire := range map[string]func(testing.TB, *testServer, string) tp2Wire{"SotW": newTP2SotW, "delta": newTP2Delta} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, func(s *testServer, node string) *tp2Client { return newTP2Client(t, s, wire(t, s, node)) })
+			s := startServer(t, opts)
+			test(t, s, func(node string) *tp2Client { return newTP2Client(t, s, wire(t, s, node)) })
 		})
 	}
 }

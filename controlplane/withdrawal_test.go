@@ -21,12 +21,9 @@ import (
 // A delay that does not end during a test, and one that does.
 const long, short = time.Hour, 20 * time.Millisecond
 
-func withdrawing(t testing.TB, delay time.Duration, opts ...controlplane.Options) *testServer {
-	t.Helper()
-	opts = append([]controlplane.Options{{}}, opts...)
-	last := &opts[len(opts)-1]
-	last.RemovalDelay, last.NotFoundErrors = delay, true
-	return startServer(t, opts...)
+// withdrawing are the options of a server that removes resources after a delay.
+func withdrawing(delay time.Duration) controlplane.Options {
+	return controlplane.Options{RemovalDelay: delay, NotFoundErrors: true}
 }
 
 // resource returns one of a type.
@@ -58,7 +55,7 @@ func eachReferred(t *testing.T, test func(t *testing.T, typeURL string)) {
 func TestWithdrawal_DeltaClientKeepsUntilItUnsubscribes(t *testing.T) {
 	t.Parallel()
 	eachReferred(t, func(t *testing.T, typeURL string) {
-		s := withdrawing(t, long)
+		s := startServer(t, withdrawing(long))
 		s.set(t, resource(typeURL, "a", "1"), resource(typeURL, "b", "1"))
 		c := s.openDelta(t)
 		c.subscribe(typeURL, "a", "b")
@@ -87,7 +84,7 @@ func TestWithdrawal_DeltaClientKeepsUntilItUnsubscribes(t *testing.T) {
 
 func TestWithdrawal_DeltaClientThatAsksAgainIsTold(t *testing.T) {
 	t.Parallel()
-	s := withdrawing(t, long)
+	s := startServer(t, withdrawing(long))
 	s.set(t, append(clusters("d/a", "d/b"), cluster("a"))...)
 	c := s.openDelta(t)
 	c.subscribe(cds, "a", in("d/*"))
@@ -112,7 +109,7 @@ func TestWithdrawal_SotWClientKeepsUntilItUnsubscribes(t *testing.T) {
 	for _, typeURL := range []string{rds, eds} {
 		t.Run(typeURL, func(t *testing.T) {
 			t.Parallel()
-			s := withdrawing(t, long)
+			s := startServer(t, withdrawing(long))
 			s.set(t, resource(typeURL, "a", "1"), resource(typeURL, "b", "1"))
 			c := s.open(t)
 			c.subscribe(typeURL, "a", "b")
@@ -145,7 +142,7 @@ func TestWithdrawal_SotWClustersStayInResponses(t *testing.T) {
 	for _, wildcard := range []bool{false, true} {
 		t.Run(fmt.Sprintf("wildcard %v", wildcard), func(t *testing.T) {
 			t.Parallel()
-			s := withdrawing(t, long)
+			s := startServer(t, withdrawing(long))
 			s.set(t, cluster("a"), cluster("b"))
 			c := s.open(t)
 			names := []string{"a", "b", "c", "d"}
@@ -198,7 +195,7 @@ func (s *testServer) openBoth(t *testing.T, typeURL string, names ...string) (*d
 func TestWithdrawal_EndsWithTheDelay(t *testing.T) {
 	t.Parallel()
 	eachReferred(t, func(t *testing.T, typeURL string) {
-		s := withdrawing(t, short)
+		s := startServer(t, withdrawing(short))
 		s.set(t, resource(typeURL, "a", "1"), resource(typeURL, "b", "1"))
 		delta, sotw := s.openBoth(t, typeURL, "a", "b")
 		for range 2 {
@@ -223,7 +220,7 @@ func TestWithdrawal_EndsWithTheDelay(t *testing.T) {
 
 func TestWithdrawal_WildcardEndsWithTheDelay(t *testing.T) {
 	t.Parallel()
-	s := withdrawing(t, short)
+	s := startServer(t, withdrawing(short))
 	s.set(t, append(clusters("d/a", "d/b"), cluster("a"))...)
 	wild, glob, sotw := s.openDelta(t), s.openDelta(t), s.open(t)
 	wild.subscribe(cds)
@@ -242,7 +239,7 @@ func TestWithdrawal_WildcardEndsWithTheDelay(t *testing.T) {
 func TestWithdrawal_ResourceComesBack(t *testing.T) {
 	t.Parallel()
 	eachReferred(t, func(t *testing.T, typeURL string) {
-		s := withdrawing(t, long)
+		s := startServer(t, withdrawing(long))
 		s.set(t, resource(typeURL, "a", "1"))
 		delta, sotw := s.openBoth(t, typeURL, "a")
 		s.delete(t, typeURL, "a")
@@ -259,7 +256,7 @@ func TestWithdrawal_ResourceComesBack(t *testing.T) {
 // Revoked access takes effect at once, and so does the deletion of a Listener.
 func TestWithdrawal_NotOfErrorsAndListeners(t *testing.T) {
 	t.Parallel()
-	s := withdrawing(t, long)
+	s := startServer(t, withdrawing(long))
 	denied := status.New(codes.PermissionDenied, "no")
 	for _, typeURL := range append([]string{lds}, referred...) {
 		s.set(t, resource(typeURL, "a", "1"), resource(typeURL, "b", "1"))
@@ -290,7 +287,8 @@ func TestWithdrawal_NotOfErrorsAndListeners(t *testing.T) {
 func TestWithdrawal_NotOfWhatConstraintsTookAway(t *testing.T) {
 	t.Parallel()
 	p := newPolicy("n", "direct")
-	s := withdrawing(t, long, controlplane.Options{NodeConstraints: func(node *corepb.Node) dynparam.ByType {
+	opts := withdrawing(long)
+	opts.NodeConstraints = func(node *corepb.Node) dynparam.ByType {
 		byType, err := p.of(node)
 		if err == nil {
 			byType, err = dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.route.v3.RouteConfiguration": byType.For(lds)})
@@ -299,7 +297,8 @@ func TestWithdrawal_NotOfWhatConstraintsTookAway(t *testing.T) {
 			t.Error(err)
 		}
 		return byType
-	}})
+	}
+	s := startServer(t, opts)
 	for _, name := range []string{"a", "b"} {
 		s.setVariant(t, rds, name, "direct", "listener_type", "direct")
 	}
@@ -315,13 +314,11 @@ func TestWithdrawal_NotOfWhatConstraintsTookAway(t *testing.T) {
 
 // A client that DPDS moves has its variant until it subscribes to the next one.
 func TestWithdrawal_Variants(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+	eachVariant(t, withdrawing(long), func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		for _, typeURL := range referred {
-			s := withdrawing(t, long)
 			s.setVariant(t, typeURL, "r", "old", "env", "a")
 			s.setVariant(t, typeURL, "r", "new", "env", "b")
-			c := open(s, "n")
+			c := open("n")
 			a := c.subscribe(typeURL, "r", exactly(t, "env", "a"))
 			c.wants(a, "old")
 			s.deleteVariant(t, typeURL, "r", "env", "a")
@@ -358,7 +355,7 @@ func TestWithdrawal_ClientThatStillNamesTheOldCluster(t *testing.T) {
 	}
 	t.Run("SotW", func(t *testing.T) {
 		t.Parallel()
-		s := withdrawing(t, long)
+		s := startServer(t, withdrawing(long))
 		s.set(t, append(old, resource(rds, "r", "old"))...)
 		c := s.open(t)
 		c.subscribe(rds, "r")
@@ -386,7 +383,7 @@ func TestWithdrawal_ClientThatStillNamesTheOldCluster(t *testing.T) {
 	})
 	t.Run("delta", func(t *testing.T) {
 		t.Parallel()
-		s := withdrawing(t, long)
+		s := startServer(t, withdrawing(long))
 		s.set(t, append(old, resource(rds, "r", "old"))...)
 		c := s.openDelta(t)
 		for typeURL, name := range map[string]string{rds: "r", cds: "old", eds: "old"} {
@@ -409,11 +406,9 @@ func TestWithdrawal_ClientThatStillNamesTheOldCluster(t *testing.T) {
 
 // An error in place of all variants removes those of a collection, kept ones included.
 func TestWithdrawal_NotOfVariantsOfWhatIsDenied(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+	eachVariant(t, withdrawing(long), func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		for _, collection := range []string{"*", in("d/*")} {
-			s := withdrawing(t, long)
-			c := open(s, "n")
+			c := open("n")
 			if _, ok := c.wire.(*tp2SotW); ok && collection != "*" {
 				continue // SotW has no globs
 			}

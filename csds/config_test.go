@@ -17,7 +17,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,30 +37,6 @@ func TestStatesHaveTheNamesOfCSDS(t *testing.T) {
 	}
 	if got := clientStatus(0); got != adminv3.ClientResourceStatus_UNKNOWN {
 		t.Errorf("no state became %v, want UNKNOWN", got)
-	}
-}
-
-// xRFC TP2: one name may have several entries. Each says which constraints it is
-// watched with, or which variant it is.
-func TestEntriesOfOneNameAreDistinct(t *testing.T) {
-	t.Parallel()
-	constraints, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(dynparam.AtMost(5))))
-	xdstest.NoError(t, err)
-	parameters, err := dynparam.NewParameters(map[string]string{"shard": "3"})
-	xdstest.NoError(t, err)
-	for _, test := range []struct {
-		entry xdsclient.ResourceDump
-		want  string
-	}{
-		{xdsclient.ResourceDump{Name: "a"}, "a"},
-		{xdsclient.ResourceDump{Name: "a", Parameters: parameters}, "a"},
-		{xdsclient.ResourceDump{Name: "a", Constraints: constraints, Parameters: parameters}, "a {shard in [0-5]}"},
-		{xdsclient.ResourceDump{Name: "a", Constraints: constraints, Parameters: parameters, Member: true}, "a {shard=3}"},
-		{xdsclient.ResourceDump{Name: "a", Constraints: constraints, Member: true}, "a"},
-	} {
-		if got := resourceConfig(&test.entry, true).GetName(); got != test.want {
-			t.Errorf("%+v has the name %q, want %q", test.entry, got, test.want)
-		}
 	}
 }
 

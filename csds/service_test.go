@@ -62,7 +62,7 @@ func TestClientConfig(t *testing.T) {
 }
 
 // xRFC TP2: a name that is watched with several constraints has an entry for each, and
-// a collection one for each variant of a member. The name says which.
+// a collection one for each variant of a member. The name says which, unless there are none.
 func TestEntriesOfVariants(t *testing.T) {
 	t.Parallel()
 	const member = "xdstp://auth/envoy.config.cluster.v3.Cluster/d/"
@@ -71,10 +71,13 @@ func TestEntriesOfVariants(t *testing.T) {
 	for _, shard := range []string{"1", "2"} {
 		server.SetVariant(t, map[string]string{"shard": shard}, cluster("a", "a"+shard), cluster(member+"c", "c"+shard))
 	}
+	server.SetVariant(t, map[string]string{"shard": "1"}, cluster("b", "b1"))
+	server.Set(t, cluster(member+"plain", "c"))
 	low, high, none := constrain(t, dynparam.AtMost(1)), constrain(t, dynparam.AtLeast(2)), constrain(t, dynparam.AtLeast(3))
 	watchVariant(t, client, "a", low).until("a1")
 	watchVariant(t, client, "a", high).until("a2")
 	watchVariant(t, client, "a", none).until("does not exist")
+	watch(t, client, "b").until("b1")
 	heard := &collectionEar{newEar(t)}
 	t.Cleanup(client.WatchCollectionLocator(clusters, member+"*", constrain(t, dynparam.AtMost(2)), heard))
 	heard.until("answered")
@@ -90,6 +93,7 @@ func TestEntriesOfVariants(t *testing.T) {
 	want := map[string]string{
 		"a {shard in [0-1]}": "ACKED a1", "a {shard in [2-]}": "ACKED a2", "a {shard in [3-]}": "DOES_NOT_EXIST ",
 		member + "* {shard in [0-2]}": "ACKED ", member + "c {shard=1}": "ACKED c1", member + "c {shard=2}": "ACKED c2",
+		"b": "ACKED b1", member + "plain": "ACKED c",
 	}
 	xdstest.Equal(t, "entries", want, got)
 }

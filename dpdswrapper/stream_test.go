@@ -17,6 +17,7 @@ import (
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -87,9 +88,7 @@ func TestDPDSOverAStream(t *testing.T) {
 	go func() { served <- server.Serve(listener) }()
 	client, err := xdsclient.New(config(authorities), xdsclient.WithDialOptions(
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer func() {
 		client.Close()
 		server.Stop()
@@ -137,9 +136,7 @@ func dpdsResponse(t *testing.T, nonce string, constraints dynparam.ByType) *disc
 		Resource:     must(dynwire.MarshalMap(constraints.ToProto())),
 		CacheControl: &publishedv3.Resource_CacheControl{DoNotCache: true},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return &discoveryv3.DiscoveryResponse{
 		TypeUrl: dynparam.MapTypeURL, VersionInfo: nonce, Nonce: nonce, Resources: []*anypb.Any{wrapped},
 		ControlPlane: &corev3.ControlPlane{Identifier: "test"},

@@ -84,9 +84,7 @@ func TestEveryClusterTypeServes(t *testing.T) {
 			if n := seen.n.Load(); n != 0 {
 				t.Errorf("%d connections to a cluster that no RPC was for", n)
 			}
-			for _, k := range kinds {
-				mustReach(t, cc, k, backend)
-			}
+			mustReachByEachKind(t, cc, backend)
 			if n := seen.n.Load(); n != 1 {
 				t.Errorf("%d connections, want 1", n)
 			}
@@ -205,18 +203,14 @@ func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 			xdsmsg.InlineCluster("dns", logicalDNS, xdsmsg.In("z", target)))...)
 		m.set(clusterOf("eds", primary)...)
 		cc := m.dial("xds:///" + service)
-		for _, k := range kinds {
-			mustReach(t, cc, k, primary)
-		}
+		mustReachByEachKind(t, cc, primary)
 		if n := seen.n.Load(); n != 0 {
 			t.Errorf("%d connections to a cluster that is not needed", n)
 		}
 		for range 2 {
 			primary.Stop()
 			untilReached(t, cc, secondary)
-			for _, k := range kinds {
-				mustReach(t, cc, k, secondary)
-			}
+			mustReachByEachKind(t, cc, secondary)
 			xdstest.NoError(t, primary.Restart())
 			l := startLoad(t, cc)
 			l.await(t, primary)

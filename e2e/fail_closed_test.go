@@ -141,9 +141,7 @@ func TestMemberOfAnAggregateThatAsksForTLS(t *testing.T) {
 	m.set(append(chain(service, toCluster("c")), xdsmsg.AggregateCluster("c", "secret", "open"))...)
 	m.set(append(askForTLS(clusterOf("secret", secret)), clusterOf("open", open)...)...)
 	cc := m.dial("xds:///"+service, xdsCreds(t))
-	for _, k := range kinds {
-		mustReach(t, cc, k, open)
-	}
+	mustReachByEachKind(t, cc, open)
 	m.set(xdsmsg.AggregateCluster("c", "secret"))
 	untilFails(t, cc)
 	if n := secret.Count(); n != 0 {
@@ -253,9 +251,7 @@ func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 		m.set(chain(service, route)...)
 		m.set(append(append(clusterOf("open", open), clusterOf("also-open", also)...), askForTLS(clusterOf("secret", secret))...)...)
 		cc := m.dial("xds:///"+service, xdsCreds(t))
-		for _, k := range kinds {
-			mustReach(t, cc, k, open)
-		}
+		mustReachByEachKind(t, cc, open)
 		xdstest.NoError(t, also.Wait(testutils.Context(t), len(kinds)))
 		if n := secret.Count(); n != 0 {
 			t.Errorf("%d copies went out in plaintext", n)

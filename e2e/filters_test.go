@@ -56,7 +56,7 @@ func abortWith(code codes.Code) *faultpb.HTTPFault {
 	return &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{ErrorType: &faultpb.FaultAbort_GrpcStatus{GrpcStatus: uint32(code)}, Percentage: always}}
 }
 
-// TestFaultEndToEnd: gRFC A33.
+// The filter for faults delays and aborts RPCs, as its configuration or their headers ask (gRFC A33).
 func TestFaultEndToEnd(t *testing.T) {
 	t.Parallel()
 	byHeader := &faultpb.HTTPFault{
@@ -269,9 +269,8 @@ func countingEntry(name, mark string) *hcmpb.HttpFilter {
 	})
 }
 
-// TestFiltersChangeWhileRPCsAreInFlight: filters are added, removed, reordered
-// and reconfigured; RPCs keep the chain they began with, none fails, and every
-// instance is closed once, after its last RPC.
+// Filters are added, removed, reordered and reconfigured; RPCs keep the chain they began with, none
+// fails, and every instance is closed once, after its last RPC.
 func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 	overLinksInTurn(t, func(t *testing.T) {
 		made0, closed0 := countingFilter.made.Load(), countingFilter.closed.Load()

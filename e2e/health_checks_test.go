@@ -25,8 +25,8 @@ func withHealth(t *testing.T) (*health.Server, grpc.ServerOption) {
 	})
 }
 
-// TestHealthChecksEndToEnd: Envoy, Cluster.health_checks with grpc_health_check, by gRFC A17: endpoints get RPCs
-// while they serve, or if they have no health service.
+// Endpoints get RPCs while they serve, or if they have no health service (Envoy, Cluster.health_checks with
+// grpc_health_check, by gRFC A17).
 func TestHealthChecksEndToEnd(t *testing.T) {
 	t.Parallel()
 	m, service := newMesh(t), ownService(t)

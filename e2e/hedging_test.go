@@ -16,8 +16,8 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// TestHedgingEndToEnd: Envoy, HedgePolicy.hedge_on_per_try_timeout: RPCs that meet a backend that hangs
-// are answered by another one; gRFC A96, grpc.client.call.hedges.
+// RPCs that meet a backend that hangs are answered by another one (Envoy, HedgePolicy.hedge_on_per_try_timeout), and
+// the hedges are counted (gRFC A96, grpc.client.call.hedges).
 func TestHedgingEndToEnd(t *testing.T) {
 	t.Parallel()
 	m, recorder := newMesh(t), newPolicyMeter()

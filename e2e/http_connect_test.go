@@ -80,9 +80,7 @@ func TestHTTPConnectEndToEnd(t *testing.T) {
 			m.set(chain(service, toCluster("c"))...)
 			m.set(withProxy(asking("c", tc.context, backend), proxy.Addr())...)
 			cc := m.dial(tc.opts...)
-			for _, k := range kinds {
-				mustReach(t, cc, k, backend)
-			}
+			mustReachByEachKind(t, cc, backend)
 			if secure := peerOf(t, cc) != nil; secure != tc.secure {
 				t.Errorf("TLS: %t, want %t", secure, tc.secure)
 			}

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/changes"
@@ -216,16 +215,7 @@ func TestInspectEjectionAndLimit(t *testing.T) {
 	name := "c-" + service
 	cluster := xdsmsg.EDSCluster(name, "")
 	cluster.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{{MaxRequests: wrapperspb.UInt32(3)}}}
-	cluster.OutlierDetection = &clusterpb.OutlierDetection{
-		Interval:                       durationpb.New(20 * time.Millisecond),
-		BaseEjectionTime:               durationpb.New(time.Hour),
-		MaxEjectionTime:                durationpb.New(time.Hour),
-		MaxEjectionPercent:             wrapperspb.UInt32(50),
-		EnforcingSuccessRate:           wrapperspb.UInt32(0),
-		EnforcingFailurePercentage:     wrapperspb.UInt32(100),
-		FailurePercentageMinimumHosts:  wrapperspb.UInt32(1),
-		FailurePercentageRequestVolume: wrapperspb.UInt32(1),
-	}
+	cluster.OutlierDetection = ejectFailing(20*time.Millisecond, time.Hour, 50)
 	m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), cluster, xdsmsg.SimpleEndpoints(name, good.Addr(), bad.Addr()))...)
 	cc := m.dial("xds:///" + service)
 	until(t, cc, "an RPC failed", func(_ string, err error) bool { return status.Code(err) == codes.Internal }, grpc.WaitForReady(true))

@@ -137,6 +137,20 @@ func TestEveryLBPolicyServes(t *testing.T) {
 	}
 }
 
+// ejectFailing is outlier detection that ejects an endpoint all of whose RPCs fail, from the first one on.
+func ejectFailing(interval, ejection time.Duration, maxPercent uint32) *clusterpb.OutlierDetection {
+	return &clusterpb.OutlierDetection{
+		Interval:                       durationpb.New(interval),
+		BaseEjectionTime:               durationpb.New(ejection),
+		MaxEjectionTime:                durationpb.New(ejection),
+		MaxEjectionPercent:             wrapperspb.UInt32(maxPercent),
+		EnforcingSuccessRate:           wrapperspb.UInt32(0),
+		EnforcingFailurePercentage:     wrapperspb.UInt32(100),
+		FailurePercentageMinimumHosts:  wrapperspb.UInt32(1),
+		FailurePercentageRequestVolume: wrapperspb.UInt32(1),
+	}
+}
+
 // gRFC A50 over real connections: a backend that fails every RPC is ejected,
 // and gets RPCs again when it has recovered.
 func TestOutlierIsEjectedAndReturns(t *testing.T) {
@@ -146,16 +160,7 @@ func TestOutlierIsEjectedAndReturns(t *testing.T) {
 	bad.Fail(status.Error(codes.Internal, "broken"))
 	const name = "outliers"
 	cluster := xdsmsg.EDSCluster(name, "")
-	cluster.OutlierDetection = &clusterpb.OutlierDetection{
-		Interval:                       durationpb.New(50 * time.Millisecond),
-		BaseEjectionTime:               durationpb.New(500 * time.Millisecond),
-		MaxEjectionTime:                durationpb.New(500 * time.Millisecond),
-		MaxEjectionPercent:             wrapperspb.UInt32(50),
-		EnforcingSuccessRate:           wrapperspb.UInt32(0),
-		EnforcingFailurePercentage:     wrapperspb.UInt32(100),
-		FailurePercentageMinimumHosts:  wrapperspb.UInt32(1),
-		FailurePercentageRequestVolume: wrapperspb.UInt32(1),
-	}
+	cluster.OutlierDetection = ejectFailing(50*time.Millisecond, 500*time.Millisecond, 50)
 	m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), cluster, xdsmsg.SimpleEndpoints(name, good.Addr(), bad.Addr()))...)
 	cc := m.dial("xds:///" + service)
 	ctx := testutils.Context(t)

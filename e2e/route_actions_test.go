@@ -130,7 +130,7 @@ func TestDirectResponseAndRedirectEndToEnd(t *testing.T) {
 	})
 }
 
-// TestRetryEndToEnd: gRFC A44.
+// RPCs are retried as the route or its virtual host says (gRFC A44).
 func TestRetryEndToEnd(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"route", "virtual host"} {
@@ -286,7 +286,7 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 	}
 }
 
-// TestMirrorUnderLoad: shadows that fail, hang and die do not fail an RPC.
+// Shadows that fail, hang and die do not fail an RPC.
 func TestMirrorUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)

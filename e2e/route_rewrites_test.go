@@ -189,8 +189,7 @@ func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 	}
 }
 
-// TestEachEndpointHasItsAuthority: gRFC A81: with auto_host_rewrite the authority is
-// the hostname of the endpoint that was picked, whichever that is.
+// With auto_host_rewrite the authority is the hostname of the endpoint that was picked, whichever that is (gRFC A81).
 func TestEachEndpointHasItsAuthority(t *testing.T) {
 	t.Parallel()
 	m, all := newMesh(t), backends(t, "a", "b", "nameless")
@@ -230,10 +229,9 @@ func TestEachEndpointHasItsAuthority(t *testing.T) {
 	}
 }
 
-// TestAddressesInDNSHaveTheAuthorityOfTheirName: gRFC A81, "xDS Resource Validation":
-// the hostname of a LOGICAL_DNS cluster's endpoint is the name with its port,
-// whichever of its addresses answers. In STRICT_DNS clusters, which Envoy has and the
-// gRFC does not, it is the name, unless the endpoint has a hostname of its own.
+// The hostname of a LOGICAL_DNS cluster's endpoint is the name with its port, whichever of its
+// addresses answers. In STRICT_DNS clusters, which Envoy has and the gRFC does not, it is the name,
+// unless the endpoint has a hostname of its own. (gRFC A81, "xDS Resource Validation".)
 func TestAddressesInDNSHaveTheAuthorityOfTheirName(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -180,7 +180,7 @@ func TestLocalitiesByWeightEndpointsByRoundRobin(t *testing.T) {
 	}
 }
 
-// TestMaxStreamDurationBoundsUnaryAndStreamingRPCs: gRFC A31.
+// max_stream_duration ends unary and streaming RPCs (gRFC A31).
 func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
@@ -216,8 +216,7 @@ func TestMissingClusterDoesNotBlockOtherRoutes(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreGivenUpUnderLongLivedStreams: a stream keeps the
-// connection that an update gives up open. RPCs that were on their way to the
+// A stream keeps the connection that an update gives up open. RPCs that were on their way to the
 // connection must neither fail nor hang with it.
 func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
 	overLinks(t, func(t *testing.T) {

@@ -218,6 +218,14 @@ func mustReach(t testing.TB, cc *grpc.ClientConn, k kind, backend *testutils.Bac
 	}
 }
 
+// mustReachByEachKind is mustReach for an RPC of each kind.
+func mustReachByEachKind(t testing.TB, cc *grpc.ClientConn, backend *testutils.Backend) {
+	t.Helper()
+	for _, k := range kinds {
+		mustReach(t, cc, k, backend)
+	}
+}
+
 // mustFail makes a unary RPC and checks how it fails.
 func mustFail(t testing.TB, cc *grpc.ClientConn, texts ...string) {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -51,9 +52,7 @@ func watcher(config map[string]string) map[string]any {
 func (m *secureMesh) dial(opts ...grpc.DialOption) *grpc.ClientConn {
 	m.t.Helper()
 	b, err := resolver.NewBuilder(m.bootstrap(testutils.TopLevel("certificate_providers", m.providers)))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	xdstest.NoError(m.t, err)
 	return dial(m.t, "xds:///"+service, append([]grpc.DialOption{grpc.WithResolvers(b), xdsCreds(m.t)}, opts...)...)
 }
 
@@ -88,9 +87,7 @@ func forNames(names ...string) *x509.Certificate { return &x509.Certificate{DNSN
 func forID(t *testing.T, id string) *x509.Certificate {
 	t.Helper()
 	u, err := url.Parse(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return &x509.Certificate{URIs: []*url.URL{u}}
 }
 
@@ -99,12 +96,8 @@ func bundleMap(t *testing.T, domain string, ca *testca.CA) []byte {
 	t.Helper()
 	bundle := spiffebundle.FromX509Authorities(spiffeid.RequireTrustDomainFromString(domain), []*x509.Certificate{ca.Cert()})
 	keys, err := bundle.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	text, err := json.Marshal(map[string]any{"trust_domains": map[string]json.RawMessage{domain: keys}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return text
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -103,9 +104,7 @@ func TestModesOfSecurity(t *testing.T) {
 			}
 			m.set(resources...)
 			cc := m.dial()
-			for _, k := range kinds {
-				mustReach(t, cc, k, backend)
-			}
+			mustReachByEachKind(t, cc, backend)
 			info := peerOf(t, cc)
 			switch {
 			case (info != nil) != tc.secure:
@@ -132,9 +131,7 @@ func TestSecurityOfEveryTypeOfCluster(t *testing.T) {
 			m.set(chain(service, toCluster("c"))...)
 			m.set(withTLS(tc.of(backend, target), xdsmsg.UpstreamTLS("default", "default", "a"))...)
 			cc := m.dial()
-			for _, k := range kinds {
-				mustReach(t, cc, k, backend)
-			}
+			mustReachByEachKind(t, cc, backend)
 			if peerOf(t, cc) == nil {
 				t.Error("no TLS")
 			}
@@ -395,9 +392,7 @@ func TestSecurityUnderAnAggregate(t *testing.T) {
 	mustReach(t, cc, unary, secret)
 	secret.Stop()
 	untilReached(t, cc, open)
-	if err := secret.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, secret.Restart())
 	untilReached(t, cc, secret)
 }
 
@@ -444,7 +439,5 @@ func TestChannelsThatDidNotOptIn(t *testing.T) {
 	backend := testutils.StartBackend(t, "b")
 	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("default", "default", "a"), backend)...)...)
 	cc := m.dial(dialInsecure)
-	for _, k := range kinds {
-		mustReach(t, cc, k, backend)
-	}
+	mustReachByEachKind(t, cc, backend)
 }

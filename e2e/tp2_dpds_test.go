@@ -189,11 +189,8 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 			xdstest.Parallel(t, name, func(t *testing.T) {
 				m := newVariantMesh(t)
 				prepare(m)
-				all := backends(t, "even", "odd")
+				all := m.clustersFor("even", "odd")
 				m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes))
-				for _, b := range all {
-					m.set(clusterOf(b.ID(), b)...)
-				}
 				turn := func(i int) map[string]string { return map[string]string{"turn": all[i%2].ID()} }
 				offer := func(i int) {
 					m.SetVariant(t, turn(i), routesTo(tp2Routes, all[i%2].ID()))

@@ -1,17 +1,25 @@
 package e2e_test
 
 import (
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -35,6 +43,24 @@ var (
 func newVariantMesh(t testing.TB) *mesh {
 	t.Helper()
 	return newMesh(t, "dynamic_parameter_constraints", "fail_on_data_errors")
+}
+
+// clustersFor starts a backend for each of the ids, and serves it as a cluster of that name.
+func (m *mesh) clustersFor(ids ...string) []*testutils.Backend {
+	m.t.Helper()
+	all := backends(m.t, ids...)
+	for _, b := range all {
+		m.set(clusterOf(b.ID(), b)...)
+	}
+	return all
+}
+
+// checkNoAmbiguousChoice checks that TP2 left no choice between variants open: the largest value decides.
+func (m *mesh) checkNoAmbiguousChoice() {
+	m.t.Helper()
+	if got := m.AmbiguousChoices(); got != 0 {
+		m.t.Errorf("%d ambiguous choices", got)
+	}
 }
 
 // withDPDS is the authority, served by the top-level servers, with its DPDS resource.
@@ -120,5 +146,144 @@ func TestSetConstraintsForABootstrap(t *testing.T) {
 		[]byte(`{"xds_servers": [{"server_uri": "xds.example.com:443", "channel_creds": [{"type": "insecure"}]}]}`)))
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// members is a watcher that keeps what a collection has.
+type members struct {
+	mu      sync.Mutex
+	have    map[string]bool
+	changed chan struct{}
+}
+
+func (w *members) change(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+func (w *members) MemberChanged(m xdsclient.Member, _ any, err error, done func()) {
+	defer done()
+	name := m.Name[strings.LastIndexByte(m.Name, '/')+1:] + m.Parameters.String()
+	w.change(func() {
+		if delete(w.have, name); err == nil {
+			w.have[name] = true
+		}
+	})
+}
+
+func (w *members) CollectionChanged(_ error, done func())                { done() }
+func (w *members) AmbientError(_ xdsclient.Member, _ error, done func()) { done() }
+
+// await waits until the collection has exactly these members.
+func (w *members) await(t *testing.T, names ...string) {
+	t.Helper()
+	ctx, want := testutils.Context(t), map[string]bool{}
+	for _, name := range names {
+		want[name] = true
+	}
+	for {
+		w.mu.Lock()
+		have, changed := maps.Clone(w.have), w.changed
+		w.mu.Unlock()
+		if maps.Equal(have, want) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("the collection has %v, want %v", have, want)
+		}
+	}
+}
+
+// TP2, "Sharding Clusters", the glob collection: all matching variants are used, and
+// the program changes its shards. A channel watches the clusters that its routes name
+// and no collection, and SotW has none, so this is with the client's own API, over delta.
+func TestTP2ShardingClustersByGlob(t *testing.T) {
+	t.Parallel()
+	if protocol != "delta" || downstream != nil && *downstream != "delta" {
+		t.Skip("SotW has no glob collections")
+	}
+	m := newVariantMesh(t)
+	for _, shard := range []string{"3", "4", "6", "7", "15", "16", "60", "90", "91"} {
+		m.SetVariant(t, map[string]string{"shards": shard}, xdsmsg.EDSCluster(in(tp2, xdsmsg.ClusterType, "shards/c"+shard), "e"))
+	}
+	cfg, err := bootstrap.Parse("the test", m.bootstrap(testutils.Authority(tp2, "", nil)))
+	xdstest.NoError(t, err)
+	w, release, err := dpdswrapper.Acquire(cfg)
+	xdstest.NoError(t, err)
+	defer release()
+	defer dpdswrapper.SetConstraints(cfg, dynparam.ByType{})
+	shards := func(ranges ...dynparam.Range) dynparam.ByType {
+		return constrain(t, xdsmsg.ClusterType, dynparam.Require("shards", dynparam.InRanges(ranges...)))
+	}
+	dpdswrapper.SetConstraints(cfg, shards(dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15}, dynparam.Range{Min: 46, Max: 90}))
+	seen := &members{have: map[string]bool{}, changed: make(chan struct{})}
+	defer w.ForTarget("").WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "shards/*"), seen)()
+	seen.await(t, "c15{shards=15}", "c4{shards=4}", "c6{shards=6}", "c60{shards=60}", "c90{shards=90}")
+
+	// The program has other shards, and a cluster moves into one of them.
+	dpdswrapper.SetConstraints(cfg, shards(dynparam.Range{Min: 4, Max: 6}, dynparam.AtLeast(90)))
+	seen.await(t, "c4{shards=4}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
+	m.SetVariant(t, map[string]string{"shards": "5"}, xdsmsg.EDSCluster(in(tp2, xdsmsg.ClusterType, "shards/c3"), "e"))
+	seen.await(t, "c3{shards=5}", "c4{shards=4}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
+	m.Delete(t, xdsmsg.ClusterType, in(tp2, xdsmsg.ClusterType, "shards/c4"))
+	seen.await(t, "c3{shards=5}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
+}
+
+// answers is a watcher that records the events of a collection as a whole, and of how many
+// members before.
+type answers struct {
+	members int
+	said    chan answered
+}
+
+type answered struct {
+	members int
+	err     error
+}
+
+func (w *answers) MemberChanged(_ xdsclient.Member, _ any, _ error, done func()) {
+	w.members++
+	done()
+}
+
+func (w *answers) CollectionChanged(err error, done func()) {
+	w.said <- answered{w.members, err}
+	done()
+}
+
+func (w *answers) AmbientError(_ xdsclient.Member, _ error, done func()) { done() }
+
+// xRFC TP3, "Wildcard Subscriptions and Glob Collections": a collection all of whose members
+// are in error has been answered. It is no timeout.
+func TestGlobWhoseMembersAreAllInError(t *testing.T) {
+	t.Parallel()
+	if protocol != "delta" || downstream != nil && *downstream != "delta" {
+		t.Skip("SotW has no glob collections")
+	}
+	m := newVariantMesh(t)
+	m.Update(t, func(tx *controlplane.Tx) {
+		for _, name := range []string{"c1", "c2"} {
+			tx.SetError(xdsmsg.ClusterType, in(tp2, xdsmsg.ClusterType, "broken/"+name), status.New(codes.Internal, "no"))
+		}
+	})
+	cfg, err := bootstrap.Parse("the test", m.bootstrap(testutils.Authority(tp2, "", nil)))
+	xdstest.NoError(t, err)
+	client, err := xdsclient.New(cfg)
+	xdstest.NoError(t, err)
+	defer client.Close()
+	w := &answers{said: make(chan answered, 10)}
+	defer client.WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "broken/*"), w)()
+	select {
+	case got := <-w.said:
+		if got.err != nil || got.members != 2 {
+			t.Errorf("the event of the collection is %v after %d members, want no error after 2", got.err, got.members)
+		}
+	case <-testutils.Context(t).Done():
+		t.Fatal("there was no event of the collection")
 	}
 }

@@ -55,9 +55,7 @@ func TestEveryWayInServesEveryKindOfRPC(t *testing.T) {
 			for _, name := range []string{service, service + ":8443"} {
 				m.serve(name, "cluster", backend)
 				cc := dial(t, "xds:///"+name, opts...)
-				for _, k := range kinds {
-					mustReach(t, cc, k, backend)
-				}
+				mustReachByEachKind(t, cc, backend)
 				if got := backend.Last().Authority; got != name {
 					t.Errorf("the backend saw authority %q, want %q", got, name)
 				}
@@ -89,9 +87,7 @@ func TestOtherTargetsAreNotTouched(t *testing.T) {
 		} {
 			t.Run(target+", "+name, func(t *testing.T) {
 				cc := dial(t, target, opts...)
-				for _, k := range kinds {
-					mustReach(t, cc, k, backend)
-				}
+				mustReachByEachKind(t, cc, backend)
 			})
 		}
 	}
@@ -143,9 +139,7 @@ func TestIdleAndBack(t *testing.T) {
 	m.serve(service, "cluster", backend)
 	cc := m.dial("xds:///"+service, grpc.WithIdleTimeout(100*time.Millisecond))
 	for range 3 {
-		for _, k := range kinds {
-			mustReach(t, cc, k, backend)
-		}
+		mustReachByEachKind(t, cc, backend)
 		awaitState(t, cc, connectivity.Idle)
 	}
 }
@@ -192,8 +186,8 @@ func (r *recorder) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// TestUserInterceptorsAndStatsHandlers: whatever the way in, the application's
-// interceptors run outside, so that routing sees what they add.
+// Whatever the way in, the application's interceptors run outside, so that routing sees what they
+// add.
 func TestUserInterceptorsAndStatsHandlers(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -251,9 +245,8 @@ func runChild() (code int, ok bool) {
 	return 0, true
 }
 
-// TestUnderHTTPSProxy: the environment names a proxy for the target (Go reads
-// the variable once, hence a process of its own). The endpoints of the mesh
-// are reached directly, as with gRPC-Go's own xds.
+// The environment names a proxy for the target (Go reads the variable once, hence a process of its
+// own). The endpoints of the mesh are reached directly, as with gRPC-Go's own xds.
 func TestUnderHTTPSProxy(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
@@ -319,9 +312,7 @@ func TestBootstrapAppearsAfterDialling(t *testing.T) {
 			if err := <-waiting; err != nil {
 				t.Error(err)
 			}
-			for _, k := range kinds {
-				mustReach(t, cc, k, backend)
-			}
+			mustReachByEachKind(t, cc, backend)
 		})
 	}
 }

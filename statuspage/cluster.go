@@ -258,9 +258,9 @@ func localityName(parts ...string) string {
 }
 
 func viewEndpoint(e inspect.Endpoint) endpointView {
-	view := endpointView{Addresses: []string{}, Health: e.Health, Weight: e.Weight, State: string(e.State), HealthCheck: e.HealthCheck, Error: clip(e.Error, maxError)}
-	for _, a := range e.Addresses[:min(len(e.Addresses), addressesShown)] {
-		view.Addresses = append(view.Addresses, name(a))
+	view := endpointView{
+		Addresses: names(e.Addresses, addressesShown), Health: e.Health, Weight: e.Weight, State: string(e.State),
+		HealthCheck: e.HealthCheck, Error: clip(e.Error, maxError),
 	}
 	if !e.Since.IsZero() {
 		view.Since = &e.Since

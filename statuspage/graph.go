@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -117,9 +118,8 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 		g.Why = clip(channel.Why, maxError)
 		return
 	}
-	g.Config = &configView{Version: config.Version, Waits: config.Waits, Error: clip(config.Error, maxError)}
-	for _, waited := range config.WaitsFor {
-		g.Config.WaitsFor = append(g.Config.WaitsFor, name(waited))
+	g.Config = &configView{
+		Version: config.Version, WaitsFor: names(config.WaitsFor, inspect.MaxWaits), Waits: config.Waits, Error: clip(config.Error, maxError),
 	}
 	if config.NextRoutes != nil {
 		g.Config.Next = name(config.NextRoutes.Name)
@@ -154,10 +154,7 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 		g.Why = fmt.Sprintf("None of the %d virtual hosts is for the channel.", len(routes.VirtualHosts))
 		return
 	}
-	g.Host = &hostView{Name: name(host.Name), Domains: []string{}, Others: len(routes.VirtualHosts) - 1}
-	for _, d := range host.Domains[:min(len(host.Domains), domainsShown)] {
-		g.Host.Domains = append(g.Host.Domains, name(d))
-	}
+	g.Host = &hostView{Name: name(host.Name), Domains: names(host.Domains, domainsShown), Others: len(routes.VirtualHosts) - 1}
 	v.routes(g, host)
 	v.clustersOf(g, channel, client)
 }
@@ -204,40 +201,27 @@ func (v *view) routes(g *graphView, host *xdsresource.VirtualHost) {
 		shown = append(shown, i)
 		return viewRoute(i, host.Routes[i])
 	})
-	names := newNameSet()
+	seen := map[string]bool{"": true}
 	for _, i := range shown {
 		for d := range destinations(host.Routes[i]) {
-			if d.Cluster != "" {
-				names.add(d.Cluster)
+			switch {
+			case seen[d.Cluster]:
+				continue
+			case len(g.Clusters) < graphClusters:
+				g.Clusters = append(g.Clusters, clusterView{ID: clusterID(d.Cluster), full: d.Cluster, Name: name(d.Cluster)})
+			default:
+				g.MoreClusters++
 			}
+			seen[d.Cluster] = true
 		}
-	}
-	g.MoreClusters = max(0, len(names.list)-graphClusters)
-	for _, n := range names.list[:min(len(names.list), graphClusters)] {
-		g.Clusters = append(g.Clusters, clusterView{ID: clusterID(n), full: n, Name: name(n)})
 	}
 }
 
 // clusterID identifies a cluster of the graph.
 func clusterID(cluster string) string { return idOf(cluster) }
 
-// nameSet is a list of different names.
-type nameSet struct {
-	list []string
-	has  map[string]bool
-}
-
-func newNameSet() *nameSet { return &nameSet{has: make(map[string]bool)} }
-
-func (s *nameSet) add(name string) {
-	if !s.has[name] {
-		s.has[name] = true
-		s.list = append(s.list, name)
-	}
-}
-
 // destinations iterates the clusters that a route forwards and mirrors RPCs to.
-func destinations(r *xdsresource.Route) func(yield func(destinationView) bool) {
+func destinations(r *xdsresource.Route) iter.Seq[destinationView] {
 	return func(yield func(destinationView) bool) {
 		if forward, ok := r.Action.(*xdsresource.Forward); ok {
 			for i := range forward.Clusters {

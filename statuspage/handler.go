@@ -85,7 +85,7 @@ var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 }
 
-//go:embed page/index.html page/page.css page/page.js
+//go:embed page
 var files embed.FS
 
 // policy is the content security policy.
@@ -117,9 +117,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]; name {
 	case "":
-		h.index(w, r)
-	case "page.css", "page.js":
-		h.file(w, r, name)
+		index(w, r)
 	case "favicon.ico":
 		w.WriteHeader(http.StatusNoContent)
 	case "data":
@@ -128,8 +126,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.events(w, r)
 	case "explain":
 		h.explain(w, r)
+	case "index.html":
+		notFound(w)
 	default:
-		refuse(w, http.StatusNotFound, "no such part of the page; its address ends in /")
+		file(w, name)
 	}
 }
 
@@ -137,22 +137,27 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	http.Error(w, "statuspage: "+text, status)
 }
 
+func notFound(w http.ResponseWriter) {
+	refuse(w, http.StatusNotFound, "no such part of the page; its address ends in /")
+}
+
 // index serves the page. Its relative links need an address that ends in "/", which
 // http.StripPrefix may have removed.
-func (h *handler) index(w http.ResponseWriter, r *http.Request) {
+func index(w http.ResponseWriter, r *http.Request) {
 	asked, _, _ := strings.Cut(r.RequestURI, "?")
 	if last := path.Base(asked); r.URL.Path == "" && !strings.HasSuffix(asked, "/") && last != "." {
 		w.Header().Set("Location", "./"+last+"/")
 		w.WriteHeader(http.StatusTemporaryRedirect)
 		return
 	}
-	h.file(w, r, "index.html")
+	file(w, "index.html")
 }
 
-func (h *handler) file(w http.ResponseWriter, _ *http.Request, name string) {
+// file serves an embedded file.
+func file(w http.ResponseWriter, name string) {
 	content, err := files.ReadFile("page/" + name)
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, err.Error()) // Not reached: it is embedded.
+		notFound(w)
 		return
 	}
 	w.Header().Set("Content-Type", contentTypes[path.Ext(name)])

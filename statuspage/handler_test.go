@@ -28,7 +28,7 @@ func TestOnlyGETAndHEAD(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/", "/page.js", "/page.css", "/data?show=overview", "/events?show=overview"} {
+	for _, path := range []string{"/", "/page.js", "/elements.js", "/page.css", "/data?show=overview", "/events?show=overview"} {
 		if w := request(h, "HEAD", path, nil); w.Code != http.StatusOK || w.Header().Get("Content-Type") == "" {
 			t.Errorf("HEAD %s: %d, Content-Type %q", path, w.Code, w.Header().Get("Content-Type"))
 		}
@@ -121,7 +121,7 @@ func TestPrefixes(t *testing.T) {
 		if name == "at the top" {
 			prefix = "/"
 		}
-		for path, want := range map[string]string{"": "<!doctype html>", "page.js": `"use strict"`, "page.css": ":root", "data?show=overview": `"overview"`} {
+		for path, want := range map[string]string{"": "<!doctype html>", "page.js": `from "./elements.js"`, "elements.js": "export function h(", "page.css": ":root", "data?show=overview": `"overview"`} {
 			w := request(mounted, "GET", prefix+path, nil)
 			if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
 				t.Errorf("%s: GET %s%s: %d, want a body with %s", name, prefix, path, w.Code, want)

@@ -124,14 +124,11 @@ func (v *view) clients() any {
 }
 
 func viewClient(c *xdsclient.Dump) clientView {
-	view := clientView{Node: name(c.Node.GetId()), Cluster: name(c.Node.GetCluster()), Bootstrap: name(c.BootstrapSource), Targets: []string{}, Servers: []serverView{}}
-	for i, t := range c.Targets {
-		if i == targetsShown {
-			view.More = len(c.Targets) - i
-			break
-		}
-		view.Targets = append(view.Targets, name(t))
+	view := clientView{
+		Node: name(c.Node.GetId()), Cluster: name(c.Node.GetCluster()), Bootstrap: name(c.BootstrapSource),
+		Targets: names(c.Targets, targetsShown), Servers: []serverView{},
 	}
+	view.More = len(c.Targets) - len(view.Targets)
 	for _, s := range c.Servers[:min(len(c.Servers), serversShown)] {
 		view.Servers = append(view.Servers, serverView{name(s.URI), s.Connected, errorText(s.Err)})
 	}

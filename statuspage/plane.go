@@ -177,11 +177,8 @@ func viewPeer(c *controlplane.ClientStatus) peerView {
 
 func viewPeerType(t *controlplane.TypeStatus) peerType {
 	view := peerType{
-		Type: clip(typeurl.ShortName(t.TypeURL), maxName), Wildcard: t.Wildcard, Total: len(t.Names), Names: []string{},
+		Type: clip(typeurl.ShortName(t.TypeURL), maxName), Wildcard: t.Wildcard, Total: len(t.Names), Names: names(t.Names, peerNamesShown),
 		Reply: t.Reply.String(), Sent: name(t.SentVersion), ACKed: name(t.ACKedVersion),
-	}
-	for _, n := range t.Names[:min(len(t.Names), peerNamesShown)] {
-		view.Names = append(view.Names, name(n))
 	}
 	if t.Reply == controlplane.ReplyNACK && t.NACK != nil {
 		view.NACK = clip(t.NACK.Version+": "+t.NACK.Err.Message(), maxError)

@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -107,7 +108,7 @@ func (v *view) resource(e *entry) resourceView {
 	r := viewResource(e)
 	ignored := v.snap.ignoredIn(e)
 	r.Ignored = len(ignored)
-	r.Open = v.isOpen(r.ID)
+	r.Open = slices.Contains(v.query.open, r.ID)
 	if len(v.snap.clients) > 1 {
 		r.Client = name(e.client.Node.GetId())
 	}

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc"
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -234,7 +237,7 @@ func TestText(t *testing.T) {
 		find, text string
 		want       bool
 	}{
-		{"", "x", true}, {"ABC", "xabcx", true}, {"abc", "xABC", true}, {" abc ", "abc", true}, {"abc", "ab", false}, {"c", "", false}, {"é", "É", false}, {"É", "É", true},
+		{"", "x", true}, {"ABC", "xabcx", true}, {"abc", "xABC", true}, {" abc ", "abc", true}, {"abc", "ab", false}, {"c", "", false}, {"é", "É", true}, {"É", "É", true},
 	} {
 		if got := newNeedle(tc.find).in(tc.text); got != tc.want {
 			t.Errorf("%q in %q: %v", tc.find, tc.text, got)
@@ -284,5 +287,74 @@ func BenchmarkLargeMesh(b *testing.B) {
 				section(&view{ctx: b.Context(), handler: h, snap: snap, query: q})
 			}
 		})
+	}
+}
+
+func TestGraphLeadsFromTheListenerToTheEndpoints(t *testing.T) {
+	backend := testutils.StartBackend(t, "b")
+	_, conn := startChannel(t, "graph",
+		xdsmsg.DefaultListener("service", "routes"),
+		xdsmsg.RouteConfig("routes", "service",
+			xdsmsg.WeightedRoute("/grpc.testing", xdsmsg.Weighted{Cluster: "a", Weight: 3}, xdsmsg.Weighted{Cluster: "b", Weight: 1}),
+			xdsmsg.PrefixRoute("", "b")),
+		xdsmsg.EDSCluster("a", ""), xdsmsg.EDSCluster("b", ""),
+		xdsmsg.SimpleEndpoints("a", backend.Addr()), xdsmsg.SimpleEndpoints("b", backend.Addr()),
+	)
+	xdstest.NoError(t, call(t, conn))
+
+	h := quick()
+	g := await(t, h, "graph", func(g graphView) bool {
+		xdstest.NoError(t, call(t, conn)) // until one has gone to each cluster
+		return len(g.Clusters) == 2 && len(g.Clusters[0].Priorities) == 1 && g.Clusters[0].Priorities[0].State == "READY"
+	})
+	if g.Listener.Name != "service" || g.Listener.State != "ACKED" || g.RouteConfig.Name != "routes" || g.Host.Domains[0] != "service" {
+		t.Errorf("Listener %+v, RouteConfiguration %+v, host %+v", g.Listener, g.RouteConfig, g.Host)
+	}
+	xdstest.Equal(t, "routes", []routeView{
+		{Index: 0, Match: "prefix /grpc.testing", To: []destinationView{{Cluster: "a", ID: clusterID("a"), Percent: 75}, {Cluster: "b", ID: clusterID("b"), Percent: 25}}},
+		{Index: 1, Match: "any method", To: []destinationView{{Cluster: "b", ID: clusterID("b"), Percent: 100}}},
+	}, g.Routes.Items)
+	endpoint := g.Clusters[0].Priorities[0].Localities[0].Endpoints[0]
+	if endpoint.Addresses[0] != backend.Addr() || endpoint.State != "READY" {
+		t.Errorf("endpoint %+v, want %s, READY", endpoint, backend.Addr())
+	}
+}
+
+func TestRates(t *testing.T) {
+	at := time.Now()
+	old := &reading{at: at, traffic: []balancer.Traffic{{Cluster: "a", Started: 10}, {Cluster: "b", EDSService: "s", Started: 5}, {Cluster: "c", Started: 7}}}
+	now := &reading{at: at.Add(2 * time.Second), traffic: []balancer.Traffic{
+		{Cluster: "a", Started: 30}, {Cluster: "b", EDSService: "s", Started: 5},
+		{Cluster: "c", Started: 4}, // out of use and back
+		{Cluster: "new", Started: 3},
+	}}
+	xdstest.Equal(t, "rates", map[trafficKey]float64{{"a", ""}: 10, {"b", "s"}: 0, {"c", ""}: 2, {"new", ""}: 1.5}, rates(old, now))
+}
+
+// The rate of RPCs follows from two readings, and the busiest cluster comes first.
+func TestTraffic(t *testing.T) {
+	backend := testutils.StartBackend(t, "b")
+	_, conn := startChannel(t, "traffic",
+		xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", "busy")),
+		xdsmsg.EDSCluster("busy", ""), xdsmsg.SimpleEndpoints("busy", backend.Addr()))
+	xdstest.NoError(t, call(t, conn))
+	h := newHandler()
+	first := h.meter.read(0)
+	if first.rates != nil {
+		t.Errorf("rates of one reading: %v", first.rates)
+	}
+	for range 5 {
+		xdstest.NoError(t, call(t, conn))
+	}
+	h.refresh = time.Nanosecond
+	got := section[trafficList](t, h, "traffic")
+	runtime.KeepAlive(first)
+	if got.Total != 1 || got.Items[0].Cluster != "busy" || got.Items[0].Rate == nil || *got.Items[0].Rate <= 0 || got.Rate == nil || *got.Rate <= 0 {
+		t.Errorf("traffic %+v, want a rate of the cluster busy", got)
+	}
+	for _, c := range balancer.TrafficByCluster() {
+		if c.Cluster == "busy" && c.Started != 6 {
+			t.Errorf("%d RPCs were started, want 6", c.Started)
+		}
 	}
 }

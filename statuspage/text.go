@@ -24,6 +24,15 @@ func clip(s string, limit int) string {
 // name shortens a name.
 func name(s string) string { return clip(s, maxName) }
 
+// names shortens the names of a list, and leaves out those over a limit.
+func names(list []string, limit int) []string {
+	shown := make([]string, min(len(list), limit))
+	for i := range shown {
+		shown[i] = name(list[i])
+	}
+	return shown
+}
+
 // errorText is the text of an error, or "" for nil.
 func errorText(err error) string {
 	if err == nil {
@@ -32,52 +41,19 @@ func errorText(err error) string {
 	return clip(err.Error(), maxError)
 }
 
-// needle is what is searched for: a text, without regard to the case of ASCII letters.
+// needle is what is searched for: a text, without regard to case.
 type needle string
 
-func newNeedle(text string) needle {
-	lower := []byte(strings.TrimSpace(text))
-	for i, c := range lower {
-		lower[i] = lowerASCII(c)
-	}
-	return needle(lower)
-}
-
-func lowerASCII(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		c += 'a' - 'A'
-	}
-	return c
-}
+func newNeedle(text string) needle { return needle(strings.TrimSpace(text)) }
 
 // in reports whether one of the texts contains the needle.
 func (n needle) in(texts ...string) bool {
-	if n == "" {
-		return true
-	}
 	for _, text := range texts {
-		if containsFold(text, string(n)) {
-			return true
+		for i := 0; i+len(n) <= len(text); i++ {
+			if strings.EqualFold(text[i:i+len(n)], string(n)) {
+				return true
+			}
 		}
 	}
-	return false
-}
-
-// containsFold is strings.Contains for a lower-case substring, without a copy of the text.
-func containsFold(text, lower string) bool {
-	for i := 0; i+len(lower) <= len(text); i++ {
-		if foldAt(text[i:], lower) {
-			return true
-		}
-	}
-	return false
-}
-
-func foldAt(text, lower string) bool {
-	for i := range len(lower) {
-		if lowerASCII(text[i]) != lower[i] {
-			return false
-		}
-	}
-	return true
+	return n == ""
 }

@@ -41,15 +41,6 @@ func (v *view) unfinished(name string) bool {
 	return name == "resources" && v.query.get(name, "state") == "ignored"
 }
 
-func (v *view) isOpen(id string) bool {
-	for _, open := range v.query.open {
-		if open == id {
-			return true
-		}
-	}
-	return false
-}
-
 // data answers with the sections that are asked for, as one object.
 func (h *handler) data(w http.ResponseWriter, r *http.Request) {
 	q, err := parseQuery(r.URL.Query())

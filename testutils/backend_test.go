@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -24,9 +25,7 @@ const unaryMethod = "/grpc.testing.TestService/UnaryCall"
 func dial(t *testing.T, addr string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -66,9 +65,7 @@ func TestBackend_EveryKindOfRPCSaysWhoAnswered(t *testing.T) {
 	})
 	t.Run("server streaming", func(t *testing.T) {
 		stream, err := client.StreamingOutputCall(ctx, &testpb.StreamingOutputCallRequest{ResponseParameters: params})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		for _, want := range []int{3, 5} {
 			if resp, err := stream.Recv(); err != nil || len(resp.GetPayload().GetBody()) != want {
 				t.Errorf("response %v, error %v", resp, err)
@@ -85,9 +82,7 @@ func TestBackend_EveryKindOfRPCSaysWhoAnswered(t *testing.T) {
 	})
 	t.Run("client streaming", func(t *testing.T) {
 		stream, err := client.StreamingInputCall(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		for range 3 {
 			if err := stream.Send(&testpb.StreamingInputCallRequest{Payload: &testpb.Payload{Body: []byte("12")}}); err != nil {
 				t.Error(err)
@@ -104,9 +99,7 @@ func TestBackend_EveryKindOfRPCSaysWhoAnswered(t *testing.T) {
 	})
 	t.Run("bidirectional", func(t *testing.T) {
 		stream, err := client.FullDuplexCall(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		header, err := stream.Header() // before anything was sent
 		if err != nil {
 			t.Error(err)
@@ -167,9 +160,7 @@ func TestBackend_Fail(t *testing.T) {
 	}
 	wantID(t, header, "b")
 	stream, err := client.FullDuplexCall(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if _, err := stream.Recv(); status.Code(err) != codes.DataLoss {
 		t.Errorf("streaming: %v", err)
 	}
@@ -199,17 +190,13 @@ func TestBackend_Hold(t *testing.T) {
 	}
 	givesUp, cancel := context.WithCancel(ctx)
 	go call(givesUp)
-	if err := b.Wait(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, b.Wait(ctx, 1))
 	cancel()
 	if err := <-ended; status.Code(err) != codes.Canceled {
 		t.Errorf("the RPC that gave up: %v", err)
 	}
 	go call(ctx)
-	if err := b.Wait(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, b.Wait(ctx, 2))
 	select {
 	case err := <-ended:
 		t.Errorf("a held RPC ended with %v", err)
@@ -236,9 +223,7 @@ func TestBackend_StopAndRestart(t *testing.T) {
 		_, err := client.EmptyCall(ctx, &testpb.Empty{})
 		ended <- err
 	}()
-	if err := b.Wait(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, b.Wait(ctx, 1))
 	b.Stop()
 	b.Stop()
 	if err := <-ended; status.Code(err) != codes.Unavailable {
@@ -249,9 +234,7 @@ func TestBackend_StopAndRestart(t *testing.T) {
 		t.Error("a stopped backend accepts connections")
 	}
 	release()
-	if err := b.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, b.Restart())
 	if _, err := client.EmptyCall(ctx, &testpb.Empty{}, grpc.WaitForReady(true)); err != nil {
 		t.Errorf("after the restart: %v", err)
 	}
@@ -265,9 +248,7 @@ func TestBackend_GracefulStopLetsRPCsEnd(t *testing.T) {
 	ctx, b := testutils.Context(t), testutils.StartBackend(t, "b")
 	client := testClient(t, b)
 	stream, err := client.FullDuplexCall(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if _, err := stream.Header(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -18,17 +19,11 @@ import (
 func overLink(t *testing.T, link *testutils.Link) (client, server net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	client, err = net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	server, err = link.Listener(listener).Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() {
 		client.Close()
 		server.Close()

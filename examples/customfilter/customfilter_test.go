@@ -137,7 +137,7 @@ func TestTheControlPlaneConfiguresTheFilter(t *testing.T) {
 	}
 }
 
-// TestDocs: docs/filters.md shows the filter as it is.
+// Docs/filters.md shows the filter as it is.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	read := func(name string) string {

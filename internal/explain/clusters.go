@@ -28,9 +28,6 @@ func (u *clusterUses) of(name string) *clusterUse {
 	if c := u.byName[name]; c != nil {
 		return c
 	}
-	if u.byName == nil {
-		u.byName = make(map[string]*clusterUse)
-	}
 	c := &clusterUse{name: name}
 	u.list, u.byName[name] = append(u.list, c), c
 	return c
@@ -42,9 +39,6 @@ func (u *clusterUses) mirror(name string) { u.of(name).mirror = true }
 
 // add adds the description of a cluster.
 func (e *explainer) add(c Cluster) (at int) {
-	if e.described == nil {
-		e.described = make(map[string]int)
-	}
 	at = len(e.out.Clusters)
 	e.out.Clusters, e.described[c.Name] = append(e.out.Clusters, c), at
 	return at
@@ -83,24 +77,32 @@ func (e *explainer) describeCluster(c Cluster) {
 
 // clusterValue returns the Cluster, or nil.
 func (e *explainer) clusterValue(c *Cluster) *xdsresource.Cluster {
-	r := e.find(typeurl.Cluster, c.Name)
-	if r == nil {
-		c.Resource = &ResourceStatus{Type: "Cluster", Name: c.Name}
-		c.Waits, _ = c.Resource.missing()
-		return nil
+	r, value := valueFor[*xdsresource.Cluster](e, c, typeurl.Cluster, c.Name, &c.Resource)
+	if value != nil {
+		c.At = place(rawCluster(r.Raw).GetMetadata(), provenance.Service)
 	}
-	status, value, err := e.examine(r)
-	c.Resource = status
+	return value
+}
+
+// valueFor sets where to the status of a resource that a cluster needs, and returns the resource with its value. Without
+// one it sets what the RPCs wait for, or why they fail.
+func valueFor[T any](e *explainer, c *Cluster, typeURL, name string, where **ResourceStatus) (r *Resource, value T) {
+	if r = e.find(typeURL, name); r == nil {
+		*where = &ResourceStatus{Type: types[typeURL].Name, Name: name}
+		c.Waits, _ = (*where).missing()
+		return nil, value
+	}
+	status, v, err := e.examine(r)
+	*where = status
 	switch {
 	case err != nil:
-		c.Error = "unknown: dynxds cannot use the Cluster, although the client does: " + err.Error()
-		return nil
-	case value == nil:
+		c.Error = fmt.Sprintf("unknown: dynxds cannot use the %s, although the client does: %v", status.Type, err)
+	case v == nil:
 		c.Waits, c.Error = status.missing()
-		return nil
+	default:
+		value = v.(T)
 	}
-	c.At = place(rawCluster(r.Raw).GetMetadata(), provenance.Service)
-	return value.(*xdsresource.Cluster)
+	return r, value
 }
 
 // memberDetails is about what a cluster under an aggregate one needs in an explanation, leftOut says that

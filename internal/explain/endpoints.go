@@ -18,16 +18,13 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 	a := &ClusterAssignment{InUse: -1}
 	c.Assignment = a
 	endpoints, places := value.Inline, map[string]string(nil)
-	switch {
-	case value.Kind == xdsresource.ClusterEDS:
+	if value.Kind == xdsresource.ClusterEDS {
 		if endpoints, places = e.assignment(c, value.EDSServiceName); endpoints == nil {
 			e.live(c, nil)
 			return
 		}
-	default:
-		if r := e.find(typeurl.Cluster, c.Name); r != nil {
-			places = placesOf(rawCluster(r.Raw).GetLoadAssignment())
-		}
+	} else if r := e.find(typeurl.Cluster, c.Name); r != nil {
+		places = placesOf(rawCluster(r.Raw).GetLoadAssignment())
 	}
 	for _, d := range endpoints.Drops {
 		a.Drops = append(a.Drops, Drop{Category: d.Category, Percent: percent(100 * float64(d.PerMillion) / xdsresource.Million)})
@@ -42,23 +39,10 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 
 // assignment returns the ClusterLoadAssignment of a cluster, and where its endpoints were written.
 func (e *explainer) assignment(c *Cluster, name string) (*xdsresource.Endpoints, map[string]string) {
-	r := e.find(typeurl.Endpoints, name)
-	if r == nil {
-		c.Assignment.Resource = &ResourceStatus{Type: "ClusterLoadAssignment", Name: name}
-		c.Waits, _ = c.Assignment.Resource.missing()
+	r, endpoints := valueFor[*xdsresource.Endpoints](e, c, typeurl.Endpoints, name, &c.Assignment.Resource)
+	if endpoints == nil {
 		return nil, nil
 	}
-	status, value, err := e.examine(r)
-	c.Assignment.Resource = status
-	switch {
-	case err != nil:
-		c.Error = "unknown: dynxds cannot use the ClusterLoadAssignment, although the client does: " + err.Error()
-		return nil, nil
-	case value == nil:
-		c.Waits, c.Error = status.missing()
-		return nil, nil
-	}
-	endpoints := value.(*xdsresource.Endpoints)
 	if !e.afford(endpointDetails*countEndpoints(endpoints) + len(r.Raw.GetValue())/10) {
 		c.Waits = "unknown: its endpoints are left out"
 		return nil, nil

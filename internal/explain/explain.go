@@ -22,7 +22,7 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &explainer{source: s, holdings: newHoldings(s), request: request, speaker: speakerOf(s.Client.Name), out: &Explanation{Request: request, Client: s.Client}}
+	e := newExplainer(s, request)
 	listener, err := e.findListener()
 	if err != nil {
 		return nil, err
@@ -71,6 +71,15 @@ type explainer struct {
 	// details is how much was afforded, see afford; full says that there was more.
 	details int
 	full    bool
+}
+
+func newExplainer(s *Source, request Request) *explainer {
+	return &explainer{
+		source: s, holdings: newHoldings(s), request: request, speaker: speakerOf(s.Client.Name),
+		out:     &Explanation{Request: request, Client: s.Client},
+		ignored: make(map[*Resource][]IgnoredField), noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
+		clusters: clusterUses{byName: make(map[string]*clusterUse)}, described: make(map[string]int), members: make(map[string]inspect.Cluster),
+	}
 }
 
 // maxDetails bounds what may be repeated in an explanation, in bytes of JSON or so: the filters of many
@@ -156,9 +165,6 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 		return status, nil, err
 	}
 	if e.ignored[r] == nil {
-		if e.ignored == nil {
-			e.ignored = make(map[*Resource][]IgnoredField)
-		}
 		e.ignored[r] = append([]IgnoredField{}, e.holdings.decoded[r].ignored...)
 		for _, i := range types[r.TypeURL].Ignored(r.Raw, value) {
 			e.ignored[r] = append(e.ignored[r], IgnoredField{Path: i.Path, Reason: i.Reason, Severity: i.Severity.String(), Places: max(i.Places, 1)})
@@ -205,9 +211,6 @@ func (e *explainer) note(format string, args ...any) {
 	note := fmt.Sprintf(format, args...)
 	if e.noted[note] {
 		return
-	}
-	if e.noted == nil {
-		e.noted = make(map[string]bool)
 	}
 	e.noted[note] = true
 	e.out.Notes = append(e.out.Notes, note)

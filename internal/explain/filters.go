@@ -65,9 +65,6 @@ const filterDetails, editDetails = 200, 100
 func (e *explainer) filterConfig(name string) json.RawMessage {
 	config, known := e.filterConfigs[name]
 	if !known {
-		if e.filterConfigs == nil {
-			e.filterConfigs = make(map[string]json.RawMessage)
-		}
 		config = asJSON(e.raw.filterConfig(name))
 		e.filterConfigs[name] = config
 	}

@@ -17,9 +17,6 @@ func (e *explainer) liveCluster(name string) (inspect.Cluster, bool) {
 	}
 	c, ok := e.source.Live(name)
 	for _, m := range c.Members {
-		if e.members == nil {
-			e.members = make(map[string]inspect.Cluster)
-		}
 		e.members[m.Cluster.Name] = m.Cluster
 	}
 	return c, ok

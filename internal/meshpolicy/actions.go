@@ -102,10 +102,9 @@ func (r *routeReader) readRetry(v document.Value) *Retry {
 			r.note(item, fmt.Sprintf("no status that gRPC retries corresponds to the HTTP status %d", code))
 		}
 	}
-	if n := o.Field("attempts"); n.Present() {
-		if retry.Attempts = uint32(n.Uint(1, 1<<31-1)); retry.Attempts > 4 {
-			r.note(n, "gRPC retries at most 4 times (gRFC A6)")
-		}
+	attempts := o.Field("attempts")
+	if retry.Attempts = uint32(attempts.Uint(1, 1<<31-1)); retry.Attempts > 4 {
+		r.note(attempts, "gRPC retries at most 4 times (gRFC A6)")
 	}
 	if d := readDuration(o.Field("backoff")); d != nil {
 		retry.Backoff = *d

@@ -1,6 +1,7 @@
 package meshpolicy
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -67,7 +68,7 @@ func (r *routeReader) read(doc document.Value) []*Policy {
 	}
 	if len(consumer) > 0 {
 		p := all
-		p.TargetRef, p.To = TargetRef{Tags: map[string]string{NamespaceTag: r.namespaceOr("default")}}, consumer
+		p.TargetRef, p.To = TargetRef{Tags: map[string]string{NamespaceTag: cmp.Or(r.namespace, "default")}}, consumer
 		if len(producer) > 0 {
 			p.Name += "/consumer"
 		}
@@ -79,13 +80,6 @@ func (r *routeReader) read(doc document.Value) []*Policy {
 	return policies
 }
 
-func (r *routeReader) namespaceOr(other string) string {
-	if r.namespace == "" {
-		return other
-	}
-	return r.namespace
-}
-
 // parents returns the rules for the parents, those of a producer route and those of a consumer route.
 func (r *routeReader) parents(v document.Value, rules []Rule) (producer, consumer []To) {
 	seen := make(map[string]bool)
@@ -95,11 +89,8 @@ func (r *routeReader) parents(v document.Value, rules []Rule) (producer, consume
 			r.note(item, "the parent is no Service, so the route is not for the mesh")
 			continue
 		}
-		namespace, name := o.Field("namespace").Text(), ReadServiceName(o.Require("name"))
-		home := KubernetesName(name, r.namespace)
-		if namespace != "" {
-			home = KubernetesName(name, namespace)
-		}
+		namespace, name := cmp.Or(o.Field("namespace").Text(), r.namespace), ReadServiceName(o.Require("name"))
+		home := KubernetesName(name, namespace)
 		if seen[home] {
 			r.note(item, "an earlier parent is the same service, and ports make no difference")
 			continue
@@ -176,10 +167,7 @@ func (r *routeReader) rule(v document.Value, index int) Rule {
 // matches reads a list of matches. The API's default, which Kubernetes writes into an HTTPRoute, is the
 // prefix "/".
 func (r *routeReader) matches(v document.Value) []Match {
-	var matches []Match
-	for _, item := range v.Items() {
-		matches = append(matches, r.match(item))
-	}
+	matches := readAll(v, r.match)
 	if len(matches) == 0 && r.kind == HTTPRouteKind {
 		matches = []Match{{Path: PathMatch{Prefix, "/"}}}
 	}
@@ -316,13 +304,8 @@ func (r *routeReader) backend(v document.Value) BackendRef {
 	if !isService(o) {
 		v.Fault("name a Service", "a backend of the mesh is a Service")
 	}
-	if port := o.Field("port"); port.Present() {
-		port.Uint(1, 65535)
-	}
-	namespace := o.Field("namespace").Text()
-	if namespace == "" {
-		namespace = r.namespace
-	}
+	o.Field("port").Uint(1, 65535)
+	namespace := cmp.Or(o.Field("namespace").Text(), r.namespace)
 	ref := BackendRef{Name: KubernetesName(ReadServiceName(o.Require("name")), namespace), Weight: 1}
 	if w := o.Field("weight"); w.Present() {
 		ref.Weight = uint32(w.Uint(0, 1_000_000))

@@ -126,9 +126,7 @@ func readHeaderModifier(v document.Value) *HeaderModifier {
 	o := v.Object("set", "add", "remove")
 	e := headerEdits{seen: make(map[string]bool)}
 	m := &HeaderModifier{Set: e.headers(o.Field("set")), Add: e.headers(o.Field("add"))}
-	for _, item := range o.Field("remove").Items() {
-		m.Remove = append(m.Remove, e.name(item))
-	}
+	m.Remove = readAll(o.Field("remove"), e.name)
 	if o.IsObject() && len(o.Names()) == 0 {
 		o.Fault("add set, add or remove", "the filter does nothing")
 	}
@@ -176,9 +174,7 @@ func readRedirect(v document.Value) *Redirect {
 		Path:       readPathModifier(o.Field("path")),
 		StatusCode: http.StatusFound,
 	}
-	if port := o.Field("port"); port.Present() {
-		r.Port = uint32(port.Uint(1, 65535))
-	}
+	r.Port = uint32(o.Field("port").Uint(1, 65535))
 	if code := o.Field("statusCode"); code.Present() {
 		switch r.StatusCode = int(code.Uint(100, 599)); r.StatusCode {
 		case 0, http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:

@@ -12,11 +12,7 @@ func readMatches(v document.Value) []Match {
 	if v.IsObject() {
 		return NormalizeMatches([]Match{readMatch(v)})
 	}
-	var matches []Match
-	for _, item := range v.Items() {
-		matches = append(matches, readMatch(item))
-	}
-	return NormalizeMatches(matches)
+	return NormalizeMatches(readAll(v, readMatch))
 }
 
 func readMatch(v document.Value) Match {
@@ -26,12 +22,12 @@ func readMatch(v document.Value) Match {
 	if path := o.Field("path"); path.Present() {
 		m.Path = readPathMatch(path)
 	}
-	for _, item := range o.Field("headers").Items() {
-		m.Headers = append(m.Headers, readValueMatch(item, ReadHeaderName, Exact, Prefix, RegularExpression, Present, Absent))
-	}
-	for _, item := range o.Field("queryParams").Items() {
-		m.Query = append(m.Query, readValueMatch(item, readParameterName, Exact, RegularExpression))
-	}
+	m.Headers = readAll(o.Field("headers"), func(item document.Value) ValueMatch {
+		return readValueMatch(item, ReadHeaderName, Exact, Prefix, RegularExpression, Present, Absent)
+	})
+	m.Query = readAll(o.Field("queryParams"), func(item document.Value) ValueMatch {
+		return readValueMatch(item, readParameterName, Exact, RegularExpression)
+	})
 	checkContradiction(o.Field("headers"), m.Headers)
 	checkContradiction(o.Field("queryParams"), m.Query)
 	return m
@@ -111,9 +107,9 @@ func readPathType(v document.Value) (MatchType, bool) {
 func checkPathMatch(v document.Value, m PathMatch) {
 	if m.Type == RegularExpression {
 		checkRegex(v, m.Value)
-		return
+	} else {
+		checkPath(v, m.Value)
 	}
-	checkPath(v, m.Value)
 }
 
 // checkPath reports a text that is not a path.

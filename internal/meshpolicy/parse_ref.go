@@ -45,9 +45,7 @@ const (
 // refFields reads the fields of a reference, and reports whether its kind is one of these.
 func refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
 	k, ok = readKind(o.Require("kind"), kinds)
-	if name := o.Field("name"); name.Present() {
-		ref.Name = ReadServiceName(name)
-	}
+	ref.Name = ReadServiceName(o.Field("name"))
 	if tags := o.Field("tags"); tags.Present() {
 		ref.Tags = ReadTags(tags)
 	}
@@ -74,11 +72,7 @@ func refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool
 
 // readKind reads one of the kinds, or one of Kuma's that amounts to one of them.
 func readKind(v document.Value, kinds []kind) (k kind, ok bool) {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, k.String())
-	}
-	if v.IsText() && !slices.Contains(names, v.Text()) {
+	if v.IsText() {
 		if k, known := kumaKinds[v.Text()]; known && slices.Contains(kinds, k) {
 			return k, true
 		}

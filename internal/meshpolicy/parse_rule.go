@@ -103,9 +103,7 @@ func readBackendRef(v document.Value, weighted bool) BackendRef {
 		fields, weight = append(fields, "weight"), 1
 	}
 	o := v.Object(fields...)
-	if port := o.Field("port"); port.Present() {
-		port.Uint(1, 65535)
-	}
+	o.Field("port").Uint(1, 65535)
 	ref, kind, ok := refFields(o, meshService, meshServiceSubset)
 	if kind == meshService && o.Field("tags").Present() {
 		kind = meshServiceSubset

@@ -55,14 +55,10 @@ type client struct {
 func openStream(ctx context.Context, t *testing.T, s *xdstest.Server, method string) grpc.ClientStream {
 	t.Helper()
 	conn, err := grpc.NewClient(s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return stream
 }
 
@@ -95,9 +91,7 @@ func (c client) clusters(names ...string) {
 
 func (c client) send(m any) {
 	c.t.Helper()
-	if err := c.SendMsg(m); err != nil {
-		c.t.Fatal(err)
-	}
+	xdstest.NoError(c.t, c.SendMsg(m))
 }
 
 // response is a response of either protocol.
@@ -121,9 +115,7 @@ func (c client) receive() (response, error) {
 func (c client) mustReceive() response {
 	c.t.Helper()
 	resp, err := c.receive()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	xdstest.NoError(c.t, err)
 	return resp
 }
 

@@ -137,11 +137,6 @@ func OfType(typeURL string) Match {
 	return func(r Request) bool { return r.TypeURL == typeURL }
 }
 
-// Over matches the requests of one variant of the protocol.
-func Over(protocol controlplane.Protocol) Match {
-	return func(r Request) bool { return r.Protocol == protocol }
-}
-
 // ForNames matches the SotW requests of a type for exactly these names, in any
 // order.
 func ForNames(typeURL string, names ...string) Match {
@@ -169,22 +164,13 @@ func Subscribing(typeURL string, names ...string) Match {
 // delta requests that subscribe to them.
 func SubscribingTo(typeURL string, want ...controlplane.Locator) Match {
 	return func(r Request) bool {
-		return r.TypeURL == typeURL && haveLocators(slices.Concat(r.Locators, r.SubscribeLocators), want)
-	}
-}
-
-// UnsubscribingFrom matches the delta requests of a type that unsubscribe from
-// all of these locators, and perhaps from more.
-func UnsubscribingFrom(typeURL string, want ...controlplane.Locator) Match {
-	return func(r Request) bool { return r.TypeURL == typeURL && haveLocators(r.UnsubscribeLocators, want) }
-}
-
-func haveLocators(have, want []controlplane.Locator) bool {
-	return !slices.ContainsFunc(want, func(w controlplane.Locator) bool {
-		return !slices.ContainsFunc(have, func(h controlplane.Locator) bool {
-			return h.Name == w.Name && h.Constraints.Equal(w.Constraints)
+		have := slices.Concat(r.Locators, r.SubscribeLocators)
+		return r.TypeURL == typeURL && !slices.ContainsFunc(want, func(w controlplane.Locator) bool {
+			return !slices.ContainsFunc(have, func(h controlplane.Locator) bool {
+				return h.Name == w.Name && h.Constraints.Equal(w.Constraints)
+			})
 		})
-	})
+	}
 }
 
 // Unsubscribing matches the delta requests of a type that unsubscribe from all
@@ -208,11 +194,4 @@ func ACKOf(typeURL string) Match {
 // NACKOf matches the requests of a type that reject a response.
 func NACKOf(typeURL string) Match {
 	return func(r Request) bool { return r.TypeURL == typeURL && r.Err != nil }
-}
-
-// OnStream matches what all of the matches do, on one stream.
-func OnStream(stream uint64, matches ...Match) Match {
-	return func(r Request) bool {
-		return r.Stream == stream && !slices.ContainsFunc(matches, func(m Match) bool { return !m(r) })
-	}
 }

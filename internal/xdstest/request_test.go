@@ -16,8 +16,6 @@ func TestMatches_TellTheProtocolsApart(t *testing.T) {
 		match       xdstest.Match
 		sotw, delta bool
 	}{
-		{"Over SotW", xdstest.Over(controlplane.ProtocolSotW), true, false},
-		{"Over delta", xdstest.Over(controlplane.ProtocolDelta), false, true},
 		{"Subscribing to one", xdstest.Subscribing("t", "b"), true, true},
 		{"Subscribing to another", xdstest.Subscribing("t", "a", "c"), false, false},
 		{"Subscribing to another type", xdstest.Subscribing("u", "a"), false, false},

@@ -40,8 +40,7 @@ func TestEveryKindRuns(t *testing.T) {
 	}
 }
 
-// TestEveryFailureCounts: an RPC of any kind that fails is accounted for, with
-// its status.
+// An RPC of any kind that fails is accounted for, with its status.
 func TestEveryFailureCounts(t *testing.T) {
 	t.Parallel()
 	b := testutils.StartBackend(t, "only")
@@ -65,8 +64,7 @@ func TestEveryFailureCounts(t *testing.T) {
 	}
 }
 
-// TestHeldStream: a stream that lives as long as the load counts as failed if
-// its backend goes, and only then.
+// A stream that lives as long as the load counts as failed if its backend goes, and only then.
 func TestHeldStream(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

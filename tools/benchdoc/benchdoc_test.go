@@ -80,7 +80,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestReasons: each reason is that of a budget.
+// Each reason is that of a budget.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	for what := range reasons {
@@ -127,7 +127,7 @@ func TestNoBenchmarkIsAnError(t *testing.T) {
 	}
 }
 
-// TestEveryBenchmarkHasItsPlace: none is left out without a word.
+// None is left out without a word.
 func TestEveryBenchmarkHasItsPlace(t *testing.T) {
 	t.Parallel()
 	r := &results{rows: []string{"Unary/routes=1/sequential", "Start", "Novelty/routes=1"}}

@@ -1,0 +1,362 @@
+package e2e_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// pair is a preferred control plane and one to fall back to (gRFC A71), and the backends
+// that they send RPCs to.
+type pair struct {
+	high, low         *mesh
+	fromHigh, fromLow *testutils.Backend
+}
+
+// newPair starts a pair, each with a cluster of the given name.
+func newPair(t testing.TB, high, low string) pair {
+	p := pair{newMesh(t), newMesh(t), testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")}
+	p.high.serve(service, high, p.fromHigh)
+	p.low.serve(service, low, p.fromLow)
+	return p
+}
+
+// dial opens a channel to the target with both control planes.
+func (p pair) dial(target string) *grpc.ClientConn {
+	t := p.high.t
+	t.Helper()
+	return dialWith(t, target, p.high.bootstrap(testutils.FurtherServer(p.low.Addr(), p.low.features...)))
+}
+
+// gRFC A71: with the primary down at the start, RPCs use the secondary's resources; when it
+// is up they use the primary's, and none fails.
+func TestRPCsFallBackAndReturn(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
+	overLinks(t, func(t *testing.T) {
+		p := newPair(t, "cluster-high", "cluster-low")
+		p.high.Stop()
+		cc := p.dial("xds:///" + service)
+		load := loadOn(t, cc, p.fromLow)
+		p.high.restart()
+		load.await(t, p.fromHigh)
+		load.stop(t)
+		if err := p.low.WaitOpen(testutils.Context(t), 0); err != nil {
+			t.Errorf("the secondary is still in use: %v", err)
+		}
+	})
+}
+
+// The same, where both control planes use the same names (config tears are
+// possible, failed RPCs are not).
+func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
+	overLinks(t, func(t *testing.T) {
+		p := newPair(t, "cluster", "cluster")
+		p.high.RefuseStreams(errors.New("not now"))
+		cc := p.dial("xds:///" + service)
+		load := loadOn(t, cc, p.fromLow)
+		p.high.RefuseStreams(nil)
+		load.await(t, p.fromHigh)
+		load.stop(t)
+	})
+}
+
+// gRFC A71: cached resources stay in use, and the secondary is not contacted.
+func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		p := newPair(t, "cluster", "cluster")
+		cc := p.dial("xds:///" + service)
+		load := loadOn(t, cc, p.fromHigh)
+		p.high.cutOff(2)
+		load.await(t, p.fromHigh)
+		load.stop(t)
+		if n := p.low.Attempts(); n != 0 {
+			t.Errorf("%d streams were opened at the secondary", n)
+		}
+	})
+}
+
+// gRFC A71: "mid-config update, such as when the control plane sends an updated
+// RDS resource that points to a new cluster, but then the control plane becomes
+// unavailable before the new CDS resources can be obtained".
+func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
+	overLinks(t, func(t *testing.T) {
+		p := newPair(t, "cluster", "cluster-low")
+		cc := p.dial("xds:///" + service)
+		load := loadOn(t, cc, p.fromHigh)
+		// The new route names a cluster; when the client subscribes to it, the primary
+		// stops.
+		p.high.OnRequest(func(r xdstest.Request) error {
+			if asks(xdsmsg.ClusterType, "new", "cluster")(r) {
+				p.high.RefuseStreams(errors.New("gone"))
+				return errors.New("gone")
+			}
+			return nil
+		})
+		p.high.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
+		load.await(t, p.fromLow)
+		// Back with all of it, it is preferred again.
+		p.high.OnRequest(nil)
+		p.high.set(clusterOf("new", p.fromHigh)...)
+		p.high.RefuseStreams(nil)
+		load.await(t, p.fromHigh)
+		load.stop(t)
+	})
+}
+
+// gRFC A71: only when all control planes are unreachable do RPCs fail, with an
+// error that names each of them and why.
+func TestErrorOfTwoUnreachableServers(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
+	t.Parallel()
+	p := newPair(t, "cluster", "cluster")
+	p.high.Stop()
+	p.low.RefuseStreams(errors.New("the secondary is closed today"))
+	cc := p.dial("xds:///" + service)
+	_, err := call(testutils.Context(t), cc, unary)
+	checkStatus(t, err, codes.Unavailable, p.high.Addr(), "connection refused", p.low.Addr(), "the secondary is closed today", t.Name())
+
+	backend := testutils.StartBackend(t, "low")
+	p.low.serve(service, "cluster", backend)
+	p.low.RefuseStreams(nil)
+	mustReach(t, cc, unary, backend)
+}
+
+// gRFC A71: fallback is per target. While the primary is down, a channel that has all its
+// resources keeps the primary's configuration, and one that is dialled then in the same
+// process uses the secondary's, even though both have a cluster of the same name. When the
+// primary is back, both use it. No RPC fails.
+func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
+	overLinks(t, func(t *testing.T) {
+		const other = "other.service"
+		p := newPair(t, "shared", "shared")
+		p.high.serve(other, "shared", p.fromHigh)
+		p.low.serve(other, "shared", p.fromLow)
+		stays := p.dial("xds:///" + service)
+		load := loadOn(t, stays, p.fromHigh)
+
+		p.high.cutOff(2)
+		falls := p.dial("xds:///" + other)
+		loadOfOther := loadOn(t, falls, p.fromLow)
+		// What the secondary says of the shared cluster is not for the channel that stays.
+		again := testutils.StartBackend(t, "low again")
+		p.low.set(clusterOf("shared", again)...)
+		loadOfOther.await(t, again)
+		load.await(t, p.fromHigh)
+		if n := p.low.Attempts(); n != 1 {
+			t.Errorf("%d streams were opened at the secondary, want 1", n)
+		}
+
+		p.high.RefuseStreams(nil)
+		loadOfOther.await(t, p.fromHigh)
+		loadOfOther.stop(t)
+		load.stop(t)
+		if err := p.low.WaitOpen(testutils.Context(t), 0); err != nil {
+			t.Errorf("the secondary is still in use: %v", err)
+		}
+	})
+}
+
+// gRFC A47: a target with an authority is configured from the authority's servers,
+// by names that lead from authority to authority.
+func TestFederation(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
+	t.Parallel()
+	main, own := newMesh(t), newMesh(t)
+	forMain, forOwn := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "own")
+	bootstrap := main.bootstrap(
+		testutils.Authority("own.example.com", own.Addr(), nil),
+		testutils.Authority("shared", "", nil),
+		testutils.Authority("", "", nil))
+
+	// The path, from authority to authority: the Listener and its routes, whose
+	// name is written in two ways, are "own"; one cluster is, and its endpoints
+	// are of a third authority with the servers of the old-style names.
+	const other = "xdstp:///envoy.config.cluster.v3.Cluster/other"
+	cluster := in("own.example.com", xdsmsg.ClusterType, "c/1")
+	endpoints := in("shared", xdsmsg.EndpointType, "e")
+	own.set(
+		xdsmsg.DefaultListener(in("own.example.com", xdsmsg.ListenerType, service), in("own.example.com", xdsmsg.RouteType, "%72?b=/&a=1")),
+		xdsmsg.RouteConfig(in("own.example.com", xdsmsg.RouteType, "r?a=1&b=/"), service, xdsmsg.PathRoute(emptyMethod, other), xdsmsg.PrefixRoute("", cluster)),
+		xdsmsg.EDSCluster(cluster, endpoints),
+	)
+	main.set(
+		xdsmsg.SimpleEndpoints(endpoints, forOwn.Addr()),
+		xdsmsg.EDSCluster(other, "old-style endpoints"),
+		xdsmsg.SimpleEndpoints("old-style endpoints", forMain.Addr()),
+	)
+	main.serve(service, "cluster", forMain)
+
+	federated := dialWith(t, "xds://own.example.com/"+service, bootstrap)
+	mustReachByEachKind(t, federated, forOwn)
+	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, forMain)
+	if err := federated.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty)); err != nil {
+		t.Errorf("the RPC to the cluster without an authority: %v", err)
+	}
+	// One process, one bootstrap: a stream per server.
+	if main.Attempts() != 1 || own.Attempts() != 1 {
+		t.Errorf("%d and %d streams were opened, want one per server", main.Attempts(), own.Attempts())
+	}
+}
+
+// A reference to an authority that the bootstrap does not have fails what depends
+// on it, and nothing else.
+func TestErrorOfAnUnknownAuthority(t *testing.T) {
+	t.Parallel()
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
+	nowhere := in("nowhere", xdsmsg.ClusterType, "c")
+	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, nowhere), xdsmsg.PrefixRoute("", "cluster")), clusterOf("cluster", backend)...)...)
+	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.Authority("known.example.com", "", nil)))
+	mustReach(t, cc, unary, backend)
+	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty))
+	checkStatus(t, err, codes.Unavailable, nowhere, `"nowhere" is unknown`, `"known.example.com"`)
+}
+
+// gRFC A71 with A47: an authority falls back by itself.
+func TestAuthorityFallsBackByItself(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
+	t.Parallel()
+	main, own, low := newMesh(t), newMesh(t), newMesh(t)
+	forMain, forLow := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "low")
+	main.serve(service, "cluster", forMain)
+	cluster := in("own", xdsmsg.ClusterType, "c")
+	low.set(
+		xdsmsg.InlineListener(in("own", xdsmsg.ListenerType, service), xdsmsg.RouteConfig("", service, xdsmsg.PrefixRoute("", cluster))),
+		xdsmsg.EDSCluster(cluster, in("own", xdsmsg.EndpointType, "e")),
+		xdsmsg.SimpleEndpoints(in("own", xdsmsg.EndpointType, "e"), forLow.Addr()),
+	)
+	own.Stop()
+	var servers []map[string]any
+	for _, m := range []*mesh{own, low} {
+		servers = append(servers, map[string]any{"server_uri": m.Addr(), "channel_creds": []map[string]any{{"type": "insecure"}}})
+	}
+	bootstrap := main.bootstrap(testutils.Authority("own", "", map[string]any{"xds_servers": servers}))
+	mustReach(t, dialWith(t, "xds://own/"+service, bootstrap), unary, forLow)
+	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, forMain)
+}
+
+// The routes of an authority are kept while its server is unreachable, however the
+// bootstrap's template spells the authority: names are equal in canonical form (xRFC TP1).
+func TestRoutesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
+	overLinks(t, routesOfAnAuthorityAreKeptThroughAnOutage)
+}
+
+func routesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
+	const authority = "a!b"
+	for _, spelling := range []string{"a!b", "a%21b"} {
+		xdstest.Parallel(t, spelling, func(t *testing.T) {
+			m := newMesh(t)
+			m.keepSilent()
+			before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
+			old, added := in(authority, xdsmsg.ClusterType, "old"), in(authority, xdsmsg.ClusterType, "new")
+			listener, routes, endpoints := in(authority, xdsmsg.ListenerType, service), in(authority, xdsmsg.RouteType, "r"), in(authority, xdsmsg.EndpointType, "e")
+			m.set(
+				xdsmsg.DefaultListener(listener, routes),
+				xdsmsg.RouteConfig(routes, service, xdsmsg.PrefixRoute("", old)),
+				xdsmsg.EDSCluster(old, endpoints),
+				xdsmsg.SimpleEndpoints(endpoints, before.Addr()),
+			)
+			cc := dialWith(t, "xds://"+authority+"/"+service, m.bootstrap(testutils.Authority(authority, "", map[string]any{
+				"client_listener_resource_name_template": in(spelling, xdsmsg.ListenerType, "%s"),
+			})))
+			l := loadOn(t, cc, before)
+			m.set(xdsmsg.RouteConfig(routes, service, xdsmsg.PrefixRoute("", added)))
+			m.MustWait(testutils.Context(t), t, asks(xdsmsg.ClusterType, added, old))
+			m.cutOff(1)
+			l.await(t, before)
+			newEndpoints := in(authority, xdsmsg.EndpointType, "e2")
+			m.set(xdsmsg.EDSCluster(added, newEndpoints), xdsmsg.SimpleEndpoints(newEndpoints, after.Addr()))
+			m.RefuseStreams(nil)
+			l.await(t, after)
+			l.stop(t)
+		})
+	}
+}
+
+// Given an authority whose server has only channel credentials that the program does not
+// know, then RPCs to its names fail and say why, and all others succeed. An authority with
+// another server falls back to it.
+func TestUnknownCredentialsOfAnAuthority(t *testing.T) {
+	directly(t, "several management servers, and the relay is one")
+	t.Parallel()
+	m, c2p := newMesh(t), newMesh(t)
+	backend := testutils.StartBackend(t, "b")
+	m.serve(service, "cluster", backend)
+	cluster := in("fallback", xdsmsg.ClusterType, "c")
+	c2p.set(
+		xdsmsg.InlineListener(in("fallback", xdsmsg.ListenerType, service), xdsmsg.RouteConfig("", service, xdsmsg.PrefixRoute("", cluster))),
+		xdsmsg.EDSCluster(cluster, in("fallback", xdsmsg.EndpointType, "e")),
+		xdsmsg.SimpleEndpoints(in("fallback", xdsmsg.EndpointType, "e"), backend.Addr()),
+	)
+	server := func(types string) map[string]any {
+		return map[string]any{"server_uri": c2p.Addr(), "channel_creds": []map[string]any{{"type": types}}}
+	}
+	bootstrap := m.bootstrap(
+		testutils.Authority("c2p", "", map[string]any{"xds_servers": []any{server("google_default")}}),
+		testutils.Authority("fallback", "", map[string]any{"xds_servers": []any{server("google_default"), server("insecure")}}))
+
+	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, backend)
+	mustReach(t, dialWith(t, "xds://fallback/"+service, bootstrap), unary, backend)
+	mustFail(t, dialWith(t, "xds://c2p/"+service, bootstrap),
+		in("c2p", xdsmsg.ListenerType, service), c2p.Addr(),
+		`authorities["c2p"].xds_servers[0].channel_creds: expected a type that this program supports`,
+		`import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault"`)
+	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, backend)
+}
+
+// Given a control plane with mutual TLS that wants a token of each stream (gRFCs A65, A97),
+// then RPCs fail and name the token's file while it is missing, and succeed once it is
+// there.
+func TestControlPlaneThatWantsTokens(t *testing.T) {
+	t.Parallel()
+	ca, files := testca.New(t), testca.NewFiles(t)
+	files.Issue(ca)
+	part := base64.RawURLEncoding.EncodeToString
+	token := part([]byte(`{"alg":"none"}`)) + "." + part(fmt.Appendf(nil, `{"exp":%d}`, time.Now().Add(time.Hour).Unix())) + ".signature"
+	authorized := func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		md, _ := metadata.FromIncomingContext(stream.Context())
+		if got := strings.Join(md.Get("authorization"), ","); got != "Bearer "+token {
+			return status.Errorf(codes.Unauthenticated, "authorization %q", got)
+		}
+		return handler(srv, stream)
+	}
+	m := &mesh{t: t, Server: xdstest.StartServer(t, append(linkOf(t),
+		testutils.GRPCOptions(grpc.Creds(credentials.NewTLS(ca.ServerConfig())), grpc.ChainStreamInterceptor(authorized)))...)}
+	if protocol != "" {
+		m.features = []string{protocol}
+	}
+	backend := testutils.StartBackend(t, "b")
+	m.serve(service, "cluster", backend)
+	_, port, err := net.SplitHostPort(m.Addr())
+	xdstest.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "token")
+	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.TopLevel("xds_servers", []any{map[string]any{
+		"server_uri": "dns:///localhost:" + port, "server_features": m.features,
+		"channel_creds": []any{map[string]any{"type": "tls", "config": map[string]any{
+			"ca_certificate_file": files.CA, "certificate_file": files.Cert, "private_key_file": files.Key}}},
+		"call_creds": []any{map[string]any{"type": "jwt_token_file", "config": map[string]any{"jwt_token_file": path}}},
+	}})))
+	mustFail(t, cc, "Unavailable", path)
+	put(t, path, []byte(token))
+	mustReach(t, cc, unary, backend)
+}

@@ -1,0 +1,113 @@
+// The graph of a channel's resources, from the Listener to the endpoints, and the lines between them.
+
+import {h, name, names, shape} from "./elements.js";
+import {failure, ignored, node, version} from "./resources.js";
+import {badge, error, pager, percent, plural, set, since, until} from "./words.js";
+
+export function lanes(g) {
+  edges = [];
+  const first = h(".lane", {"data-key": "listener"}, h("h3", null, "Listener"), node(g.listener, "listener"));
+  let source = "listener";
+  if (g.route_config) {
+    first.append(h("h3", null, "RouteConfiguration"), node(g.route_config, "routes"));
+    source = "routes";
+    edges.push({from: "listener", to: "routes", down: true});
+  }
+  if (g.host) {
+    first.append(h(".box", {"data-key": "host", "data-node": "host"}, h("span.kind", null, "Virtual host "), name(g.host.name),
+      h(".meta", null, "for ", names(g.host.domains), g.host.others > 0 && ` · ${plural(g.host.others, "other host")} for other channels`)));
+    edges.push({from: source, to: "host", down: true});
+  }
+  const lane = (key, title, ...boxes) => h(".lane", {"data-key": key}, h("h3", null, title), boxes);
+  const note = text => h("p.soft.small", null, text);
+  const routes = lane("routes-lane", "Routes", g.routes.items.map(route),
+    g.routes.found === 0 && note(g.routes.total ? "No route matches the search." : "none"), pager("graph", g.routes));
+  for (const r of g.routes.items) edges.push({from: "host", to: `r${r.index}`});
+  const clusters = lane("clusters", "Clusters", g.clusters.map(c => cluster(c, g.listener.server)),
+    g.more_clusters > 0 && note(`and ${plural(g.more_clusters, "more cluster")}`));
+  const unfolded = g.clusters.filter(c => c.unfolded);
+  const localities = lane("localities", "Localities", g.clusters.length > 0 && unfolded.length === 0 && note("Choose a cluster to see its endpoints."));
+  const endpoints = lane("endpoints", "Endpoints");
+  for (const c of unfolded) places(c, localities, endpoints, unfolded.length > 1);
+  const drawing = shape("svg", {"aria-hidden": "true", "data-key": "edges"});
+  return h(".graph", {"data-key": `graph${g.channel}`}, drawing, first, routes, clusters, localities, endpoints);
+}
+
+let edges = [];
+
+function route(r) {
+  for (const d of r.to ?? []) if (d.id) edges.push({from: `r${r.index}`, to: `k${d.id}`, weight: d.mirror ? 0 : d.percent, mirror: d.mirror});
+  return h(".box", {"data-key": `r${r.index}`, "data-node": `r${r.index}`},
+    h(".head", null, h("span.kind", null, `route ${r.index}`), h("span.mono", null, r.match), r.name && h("span.meta", null, name(r.name))),
+    r.action && h(".small", null, "→ ", r.action),
+    h("ul.edges", null, (r.to ?? []).map(d => h("li", null, d.mirror ? "mirror → " : "→ ",
+      d.id ? set("graph.cluster", d.id, name(d.cluster)) : d.cluster, (d.percent < 100 || d.mirror) && ` ${percent(d.percent)}`))));
+}
+
+function cluster(c, usual) {
+  for (const m of c.members ?? []) edges.push({from: `k${c.id}`, to: `k${m.id}`, down: true, unused: !m.in_use});
+  const live = c.live, r = c.resource, a = c.assignment, troubled = r.error || a?.error || live?.phase === "failed";
+  // Notes repeat the errors of the resources, and always have the node id.
+  const notes = live?.notes && !r.error && !a?.error && !/^node id "[^"]*"$/.test(live.notes);
+  return h(`.box${c.chosen ? ".chosen" : ""}${troubled ? ".bad" : ""}`, {"data-key": `k${c.id}`, "data-node": `k${c.id}`},
+    h(".head", null, set("graph.cluster", c.chosen ? "" : c.id, name(c.name)), badge(r.state || "not requested"), live && badge(live.state)),
+    h(".meta", null, [c.kind, c.policy].filter(Boolean).join(" · "), c.of && [" · member of ", name(c.of)]),
+    h(".meta", null, version(r, usual)), failure(r), ignored(r),
+    live?.switching && h(".meta", null, "A newer version gets ready."),
+    live?.phase === "failed" && !r.error && error(live.why), notes && h(".meta", null, live.notes),
+    c.kind && c.kind !== "aggregate" && h(".meta", null, plural(c.endpoints, "endpoint"), c.usable < c.endpoints && `, ${c.usable} usable`,
+      a && [": ", a.name !== c.name && [name(a.name), " "], a.state !== "ACKED" && [badge(a.state || "not requested"), " "], version(a, usual)]),
+    a && [failure(a), ignored(a)],
+    (c.members ?? []).length > 0 && h("ol.edges", null, c.members.map(m =>
+      h("li", null, m.in_use ? "● in use: " : "○ ", set("graph.cluster", m.id, name(m.name)), m.why && h("span.meta", null, " ", m.why)))),
+    !c.unfolded && c.endpoints > 0 && set("graph.cluster", c.id, `Show ${plural(c.endpoints, "endpoint")}`));
+}
+
+function places(c, localities, endpoints, several) {
+  c.priorities ??= [];
+  for (const p of c.priorities) for (const [i, l] of p.localities.entries()) {
+    const key = `l${c.id}.${p.number}.${i}`;
+    edges.push({from: `k${c.id}`, to: key, unused: !p.in_use && c.live});
+    localities.append(h(".box", {"data-key": key, "data-node": key},
+      h(".head", null, name(l.name), l.state && badge(l.state)),
+      h(".meta", null, several && [name(c.name), " · "],
+        (c.priorities.length > 1 || p.number > 0) && `priority ${p.number}${p.in_use ? ", in use" : ""} · `, `weight ${l.weight}`),
+      i === 0 && p.why && c.priorities.length > 1 && h(".meta", null, p.why),
+      i === 0 && !p.localities.some(l => l.endpoints.some(e => e.error)) && error(p.error)));
+    for (const [j, e] of l.endpoints.entries()) {
+      const id = `${key}.${j}`;
+      edges.push({from: key, to: id, unused: e.ejected || !p.in_use && c.live});
+      endpoints.append(h(`.box.endpoint${e.error && e.state !== "READY" ? ".bad" : ""}`, {"data-key": id, "data-node": id},
+        h(".head", null, names(e.addresses), e.ejected ? badge("ejected") : badge(e.state || e.health)),
+        several && h(".meta.narrow", null, name(c.name)),
+        h(".meta", null, e.state && e.health !== "UNKNOWN" && `${e.health} · `, `weight ${e.weight}`, e.since && [" · for ", since(e.since)],
+          e.ejected && ` · ejected for ${until(e.ejected)} more`, e.health_check && ` · health check: ${e.health_check}`),
+        e.error && h(`span.error${e.state === "READY" ? ".warn" : ""}`, null, e.error_time && [since(e.error_time), " ago: "], e.error)));
+    }
+    const left = l.total - l.endpoints.length;
+    if (left > 0) endpoints.append(h("p.soft.small", {"data-key": `${key}+`}, `and ${plural(left, "more endpoint")}`));
+  }
+  if (c.more > 0 && !c.priorities.some(p => p.localities.length)) endpoints.append(h("p.soft.small", null, plural(c.more, "endpoint")));
+}
+
+// drawEdges draws the lines between the boxes, where these stand side by side.
+export function drawEdges() {
+  const graph = document.querySelector(".graph"), svg = graph?.querySelector("svg");
+  if (!svg || getComputedStyle(svg).display === "none") return;
+  const frame = graph.getBoundingClientRect();
+  const boxes = new Map([...graph.querySelectorAll("[data-node]")].map(b => [b.getAttribute("data-node"), b.getBoundingClientRect()]));
+  svg.replaceChildren(...edges.flatMap(({from, to, down, weight, unused, mirror}) => {
+    const a = boxes.get(from), b = boxes.get(to);
+    if (!a || !b) return [];
+    let d;
+    if (down) {
+      const y1 = a.bottom - frame.top, y2 = b.top - frame.top;
+      d = y2 - y1 < 60 ? `M${b.right - frame.left - 16} ${y1}V${y2}` : `M${a.left - frame.left} ${y1 - 12}h-9V${y2 + 14}h9`;
+    } else {
+      const x1 = a.right - frame.left, x2 = b.left - frame.left, mid = (x1 + x2) / 2;
+      const y1 = (a.top + a.bottom) / 2 - frame.top, y2 = (b.top + b.bottom) / 2 - frame.top;
+      d = `M${x1} ${y1}C${mid} ${y1} ${mid} ${y2} ${x2} ${y2}`;
+    }
+    return [shape("path", {d, class: unused ? "unused" : mirror ? "mirror" : "", "stroke-width": 1 + (weight ?? 20) / 40})];
+  }));
+}

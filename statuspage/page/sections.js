@@ -1,0 +1,148 @@
+// The sections of the page, each made of one event of the stream.
+
+import {h, name, names, shape, show} from "./elements.js";
+import {drawEdges, lanes} from "./graph.js";
+import {failure, held, ignored} from "./resources.js";
+import {byName, params} from "./view.js";
+import {bad, badge, bytes, empty, error, hidden, item, number, pager, plural, rate, set, since, table} from "./words.js";
+
+// render has, for each event of the stream, the function that shows it in the body of its section.
+export const render = {
+  channels(list, body) {
+    tally("channels", list.total, list.total);
+    const target = document.getElementById("explain").elements.target;
+    if (!target.value && document.activeElement !== target) target.value = list.items[0]?.target ?? "";
+    document.getElementById("targets").replaceChildren(...[...new Set(list.items.map(c => c.target))].map(t => h("option", {value: t})));
+    const row = c => ({key: `c${c.number}`, cells: [
+      [set("graph.channel", c.number, name(c.target)), h("span.meta", null, ` #${c.number}`)],
+      badge(c.state),
+      [badge(c.mode), h("span.meta", null, " for ", since(c.since))],
+      number(c.clusters),
+      [c.why || c.reason, c.waits > 0 && h(".meta", null, `A newer configuration waits for ${plural(c.waits, "cluster")}.`), error(c.error)],
+    ]});
+    show(body, empty(list, "No channel of the scheme xds has been used yet."),
+      list.found > 0 && table("Channels", ["Target", "State", "Source", "Clusters", "Why"], list.items.map(row), [3]), pager("channels", list));
+  },
+
+  clients(list, body) {
+    tally("clients", list.total, list.total);
+    const server = s => h("li", null, "Server ", name(s.uri), " ",
+      badge(s.error ? "unreachable" : s.connected ? "connected" : "connecting"), error(s.error));
+    const client = c => h("li", {"data-key": c.node + c.bootstrap},
+      h(".head", null, h("h3", null, "Node ", name(c.node)),
+        h("p.meta", null, c.cluster && ["cluster ", name(c.cluster), " · "], "bootstrap ", name(c.bootstrap))),
+      h("p.small", null, "For ", names(c.targets), c.more && ` and ${c.more} more`),
+      h("p.small", null, "Resources: ", c.states.map((s, i) => [i > 0 && " ", badge(s.name), ` ${number(s.n)}`])),
+      h("ul.plain.small", null, c.servers.map(server), (c.overrides ?? []).map((o, i) => item("Changed here", `overrides[${i}] `, h("code", null, o))),
+        hidden(c.more_overrides, "override")));
+    show(body, empty(list, "The process has no xDS client: no channel is in use."), h("ul.plain", null, list.items.map(client)), pager("clients", list));
+  },
+
+  graph(g, body) {
+    const choices = g.channels.map(c => [String(c.number), `${c.target} (#${c.number})`]);
+    options(document.querySelector('[data-param="graph.channel"]'), choices, String(g.channel));
+    tally("graph", g.routes.total > 0 ? plural(g.routes.total, "route") : "");
+    show(body,
+      g.config?.waits > 0 && h("p.small", null, `A newer configuration waits for ${plural(g.config.waits, "cluster")}: `, names(g.config.waits_for)),
+      g.config?.next && h("p.small", null, "The RouteConfiguration ", name(g.config.next), " takes over when it has arrived."),
+      error(g.config?.error), g.why && h("p.soft", null, g.why), g.listener && lanes(g));
+    drawEdges();
+  },
+
+  resources(list, body) {
+    tally("resources", list.total, list.total);
+    facets("resources", list);
+    const row = r => ({key: r.id, cells: [
+      badge(r.state),
+      [h("span.meta", null, r.type, " "), name(r.name), r.variant && [" ", h("code", null, r.variant)],
+        r.client && h("span.meta", null, " of ", name(r.client)), failure(r), ignored(r)],
+      r.cached ? [name(r.version, "(none)"), h("span.meta", null, " ", held(r))] : h("span.meta", null, "none in use"),
+      r.server && name(r.server),
+      r.bytes && bytes(r.bytes),
+    ]});
+    show(body, empty(list, "No resource is watched."),
+      list.found > 0 && table("Resources", ["State", "Name", "Version", "Server", "Size"], list.items.map(row), [4]),
+      list.unread > 0 && h("p.soft", null, `${plural(list.unread, "resource")} still to be looked at for ignored fields …`), pager("resources", list));
+  },
+
+  traffic(list, body) {
+    tally("traffic", list.total ? `${rate(list.rate)} RPC/s, ${number(list.in_flight)} in flight` : "", list.total);
+    const most = Math.max(1, ...list.items.map(t => t.rate ?? 0));
+    const row = t => ({key: `t${t.cluster}\n${t.service ?? ""}`, cells: [
+      [name(t.cluster), t.service && h("span.meta", null, " ", name(t.service)), bar((t.rate ?? 0) / most)],
+      rate(t.rate), number(t.in_flight), number(t.refused),
+      (t.dropped ?? []).map((d, i) => [i > 0 && ", ", name(d.name), ` ${number(d.n)}`]),
+    ]});
+    show(body, empty(list, "No RPC has needed a cluster yet."),
+      list.found > 0 && table("RPCs by cluster", ["Cluster", "RPC/s", "In flight", "Refused", "Dropped"], list.items.map(row), [1, 2, 3]),
+      pager("traffic", list));
+  },
+
+  changes(list, body) {
+    tally("changes", list.total, list.total);
+    const change = c => h("li", {"data-key": `n${c.number}`, class: "fresh"},
+      since(c.time), " ago ", badge(c.kind), " ", c.type && h("span.meta", null, c.type, " "),
+      c.name || c.target ? name(c.name || c.target) : c.server && name(c.server),
+      (c.from || c.to) && h("span.meta", null, " ", c.from && [name(c.from), " → "], name(c.to, "none")),
+      c.detail && (bad.has(c.kind) ? error(c.detail) : h("span.meta", null, " ", c.detail)));
+    show(body, empty(list, "Nothing has changed since the process began."),
+      h("ol.plain.small.scroll", {tabindex: 0, "aria-label": "last changes"}, list.items.map(change)), pager("changes", list));
+  },
+
+  peers(list, body) {
+    tally("peers", number(list.total) + (list.nacks ? `, ${list.nacks} with a NACK` : ""), list.total);
+    const type = t => h("li", {"data-key": t.type}, badge(t.reply), " ", t.type, " ",
+      h("span.meta", null, t.acked && ["version ", name(t.acked), " · "], t.wildcard ? "all resources" : plural(t.total, "name"),
+        t.names.length > 0 && [": ", names(t.names), t.total > t.names.length && " …"]),
+      error(t.nack), (t.errors ?? []).map(e => error(`Error sent for ${e.name}: ${e.error}`, ".warn")));
+    const peer = p => h("li", {"data-key": `p${p.id}`},
+      h(".head", null, h("h3", null, name(p.node, "(no node id)")),
+        h("p.meta", null, `stream ${p.id} · ${p.protocol} · `, name(p.peer), p.cluster && [" · cluster ", name(p.cluster)], p.agent && [" · ", name(p.agent)])),
+      h("ul.plain.small", null, p.types.map(type)));
+    show(body, empty(list, "No client is connected."), h("ul.plain", null, list.items.map(peer)), pager("peers", list));
+  },
+
+  served(list, body) {
+    tally("served", `${number(list.total)}, store version ${list.store_version}`, list.total);
+    facets("served", list);
+    const row = r => ({key: `${r.type}\n${r.name}\n${r.variant ?? ""}`, cells: [
+      r.type, [name(r.name), r.variant && [" ", h("code", null, r.variant)]], name(r.version), bytes(r.bytes),
+    ]});
+    show(body, list.ambiguous > 0 && h("p.small", null, `${number(list.ambiguous)} choices between variants were ambiguous (xRFC TP2).`),
+      empty(list, "The store is empty."),
+      list.found > 0 && table("Resources served", ["Type", "Name", "Version", "Size"], list.items.map(row), [3]), pager("served", list));
+  },
+};
+
+function bar(share) {
+  const svg = shape("svg", {viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true"},
+    shape("rect", {class: "back", width: 100, height: 4, rx: 2}), shape("rect", {width: Math.round(100 * share), height: 4, rx: 2}));
+  return h(".bar", null, svg);
+}
+
+function tally(section, text, length = 100) {
+  const tools = byName(section).querySelector(".tools");
+  tools.hidden = length < 8 && !tools.contains(document.activeElement) && ![...params.keys()].some(k => k.startsWith(`${section}.`));
+  byName(section).querySelector(".tally").textContent = typeof text === "number" ? number(text) : text;
+}
+
+// options fills a choice, and keeps what is chosen.
+function options(select, list, chosen) {
+  if (document.activeElement === select && select.options.length) return; // it may be open
+  select.replaceChildren(...list.map(([value, text]) => h("option", {value}, text)));
+  select.value = chosen;
+}
+
+// facets fills the choices of a section with what there is of each.
+function facets(section, list) {
+  for (const select of byName(section).querySelectorAll("[data-counts]")) {
+    const fixed = [...select.options].filter(o => !o.dataset.n).map(o => [o.value, o.textContent]);
+    if (document.activeElement === select) continue;
+    const chosen = params.get(select.dataset.param) ?? "";
+    const counted = (list[select.dataset.counts] ?? []).map(c => [c.name, `${c.name} (${number(c.n)})`]);
+    if (chosen && ![...fixed, ...counted].some(([v]) => v === chosen)) counted.push([chosen, `${chosen} (0)`]);
+    select.replaceChildren(...fixed.map(([value, text]) => h("option", {value}, text)),
+      ...counted.map(([value, text]) => h("option", {value, "data-n": "1"}, text)));
+    select.value = chosen;
+  }
+}
