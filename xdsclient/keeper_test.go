@@ -126,6 +126,38 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
+// What a server refuses leaves the file at once, so that a client that starts after a crash does not find
+// it; what is refused soon after that within writeDelay.
+func TestRefusalLeavesAtOnce(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		c := server.cachingClient(dir)
+		for _, name := range []string{"a", "b", "c"} {
+			listen(t, c, types.clusters, name)
+		}
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")), has("c", "1", cluster("c", "x")))
+		s.request()
+		pass(writeDelay)
+		expect := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := sortedWords(recordNames(t, c)); got != want {
+				t.Errorf("%s the file has %q, want %q", when, got, want)
+			}
+		}
+		expect("after writeDelay", "a b c")
+		pass(writeDelay)
+		s.send(types.clusters, "n2", lacks("a"))
+		s.request()
+		expect("at once", "-a b c")
+		s.send(types.clusters, "n3", fails("b", codes.PermissionDenied, "no"))
+		s.request()
+		pass(writeDelay)
+		expect("after another writeDelay", "-a -b c")
+	})
+}
+
 func sortedWords(s string) string {
 	words := strings.Fields(s)
 	slices.Sort(words)
