@@ -66,8 +66,10 @@ func newKeeper(c *XDSClient) *keeper {
 	if cache.Directory == "" {
 		return nil
 	}
+	// What changes nothing of what servers send does not make the file foreign: its place, max_age, the
+	// overrides, dns_fallback.
 	identity := *c.config
-	identity.ResourceCache.Directory = "" // moving the cache, or another max_age, does not make it foreign
+	identity.ResourceCache.Directory, identity.Overrides, identity.DNSFallback = "", nil, ""
 	return &keeper{
 		client:          c,
 		file:            diskcache.New(cache.Directory, identity.WithNode(identity.Node).Fingerprint(), cache.MaxAge),

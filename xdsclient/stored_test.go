@@ -181,6 +181,25 @@ func TestUnusableFiles(t *testing.T) {
 	}
 }
 
+// What the bootstrap says about the client alone does not make the file foreign.
+func TestFileAfterAChangeOfTheBootstrap(t *testing.T) {
+	for key, value := range map[string]func(dir string) any{
+		"overrides":      func(string) any { return []any{map[string]any{"clusters": "*", "subset_size": 3}} },
+		"dns_fallback":   func(string) any { return "never" },
+		"resource_cache": func(dir string) any { return map[string]any{"directory": dir, "max_age": "7200s"} },
+	} {
+		t.Run(key, func(t *testing.T) {
+			overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+				keep(t, types, server, dir, has("a", "1", cluster("a", "old")))
+				server.stop()
+				c := server.client(cacheIn(dir), testutils.ServerFeatures("delta"), testutils.TopLevel(key, value(dir)))
+				a, _ := listen(t, c, types.clusters, "a")
+				a.cluster("old")
+			})
+		})
+	}
+}
+
 // Variants are found by their constraints (xRFC TP2), or by what constraints that are new choose;
 // collections with their members.
 func TestVariantsAndCollectionsOnDisk(t *testing.T) {
