@@ -212,7 +212,7 @@ func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
 		return left, f.syncDir(f.dir)
 	}
 	if refuses && os.Remove(f.path) == nil {
-		err = errors.Join(err, f.syncDir(f.dir), ErrRemoved)
+		err = fmt.Errorf("%w; %w", errors.Join(err, f.syncDir(f.dir)), ErrRemoved)
 	}
 	return left, err
 }

@@ -33,7 +33,7 @@ func TestFullDisk(t *testing.T) {
 		_, gone := os.Stat(f.Path())
 		entries, _ := os.ReadDir(dir)
 		fmt.Println("added:", added != nil, errors.Is(added, ErrRemoved), left)
-		fmt.Println("refused:", refused != nil, errors.Is(refused, ErrRemoved), errors.Is(gone, fs.ErrNotExist), len(entries))
+		fmt.Println("refused:", refused != nil, errors.Is(refused, ErrRemoved), errors.Is(gone, fs.ErrNotExist), len(entries), strings.Count(refused.Error(), "\n"))
 		return
 	}
 	t.Parallel()
@@ -42,7 +42,7 @@ func TestFullDisk(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^TestFullDisk$")
 	child.Env = append(os.Environ(), fullDir+"="+f.dir)
 	out, err := child.Output()
-	const want = "added: true false <nil>\nrefused: true true true 0\nPASS\n"
+	const want = "added: true false <nil>\nrefused: true true true 0 0\nPASS\n"
 	if err != nil || !strings.HasPrefix(string(out), want) {
 		t.Errorf("the process said %q, %v, want %q", out, err, want)
 	}
