@@ -130,7 +130,7 @@ func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, rout
 	} else {
 		changes = append(changes, d.host.changes...)
 	}
-	if d.overlaidHedge(cmp.Or(pb.GetHedgePolicy(), d.host.hedge), &changes) {
+	if overlaidHedge(d.validator, cmp.Or(pb.GetHedgePolicy(), d.host.hedge), &changes) {
 		route.Retry = route.Retry.hedgedOnTimeout()
 	}
 	if len(changes) > 0 {

@@ -138,8 +138,8 @@ func (d *routeDecoder) overlaidRetry(at *faults.Path, received *routepb.RetryPol
 
 // overlaidHedge reports whether the per-try timeouts of a route hedge. received is the policy that the
 // route has, or else its virtual host.
-func (d *routeDecoder) overlaidHedge(received *routepb.HedgePolicy, changes *Changes) bool {
-	return overlaid(d.validator, changes, overlay.HedgePolicy, received, received.GetHedgeOnPerTryTimeout(), func(_ *faults.Path, pb *routepb.HedgePolicy) bool {
+func overlaidHedge(v *validator, received *routepb.HedgePolicy, changes *Changes) bool {
+	return overlaid(v, changes, overlay.HedgePolicy, received, received.GetHedgeOnPerTryTimeout(), func(_ *faults.Path, pb *routepb.HedgePolicy) bool {
 		return pb.GetHedgeOnPerTryTimeout()
 	})
 }
