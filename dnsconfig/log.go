@@ -1,6 +1,7 @@
 package dnsconfig
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -18,6 +19,10 @@ func (j *joint) log(r *Result) {
 	switch r.Outcome {
 	case OutcomeChosen:
 		logger.Infof("%s: choice [%d] is the service config (draw %d, hostname %q)", r.Name, r.Choice.Index, r.Client.Draw, r.Client.Hostname)
+		if _, ok := j.cc.(hedger); !ok && hedges(r.Choice.ServiceConfig) {
+			logger.Warningf("%s: choice [%d] has a hedgingPolicy, which gRPC-Go ignores: RPCs to %q are sent once. "+
+				"Channels of the scheme \"xds\" of github.com/dynxds/dynxds, with or without a bootstrap, hedge", r.Name, r.Choice.Index, j.target.String())
+		}
 	case OutcomeNoMatch:
 		logger.Infof("%s: no choice matches (language %q, draw %d, hostname %q)%s", r.Name, r.Client.Language, r.Client.Draw, r.Client.Hostname, j.kept())
 	case OutcomeNoRecord:
@@ -27,6 +32,18 @@ func (j *joint) log(r *Result) {
 	case OutcomeFailed:
 		logger.Warningf("%s: the look-up of the service config failed and will be retried: %v%s", r.Name, r.Err, j.kept())
 	}
+}
+
+// hedger is implemented by a resolver.ClientConn that sends hedges itself (gRFC A6).
+type hedger interface{ Hedges() }
+
+// hedges reports whether a service config has a hedging policy.
+func hedges(serviceConfig string) bool {
+	var config struct {
+		MethodConfig []struct{ HedgingPolicy any }
+	}
+	return json.Unmarshal([]byte(serviceConfig), &config) == nil &&
+		slices.ContainsFunc(config.MethodConfig, func(m struct{ HedgingPolicy any }) bool { return m.HedgingPolicy != nil })
 }
 
 // kept describes what the channel uses without a new service config.

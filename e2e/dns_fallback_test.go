@@ -153,6 +153,13 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 		if got := statusOf(t, "xds:///"+target); got.DNS.Choice.Index != 1 {
 			t.Errorf("look-up %+v, want the invalid hedgingPolicy skipped", got.DNS)
 		}
+
+		zone.SetTXT("_grpc_config." + name)
+		byDefault := dial(t, "xds:///"+target, grpc.WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"hedgingPolicy":{"maxAttempts":2,"hedgingDelay":"0.1s"}}]}`))
+		for _, k := range kinds {
+			mustReach(t, byDefault, k, backend)
+			<-canceled
+		}
 	})
 	t.Run("authority of the target", func(t *testing.T) {
 		backend := testutils.StartBackend(t, "b1")

@@ -33,9 +33,11 @@ type dnsSource struct {
 	phase    dnsPhase
 	reason   string
 	child    grpcresolver.Resolver
-	resolved bool                       // gRPC has got addresses
-	using    *serviceconfig.ParseResult // by RPCs
-	rpcs     *configselector.Channel    // for RPCs of a service config that hedges, or nil
+	resolved bool                    // gRPC has got addresses
+	rpcs     *configselector.Channel // for RPCs of a service config that hedges, or nil
+	// using is the service config that RPCs use: nil, once configured, is that of the application.
+	using      *serviceconfig.ParseResult
+	configured bool
 
 	// hedging has the *xdsresource.VirtualHost of each service config that hedges, by its
 	// weak.Pointer[serviceconfig.ParseResult]: many are parsed, and few are used.
@@ -155,6 +157,9 @@ var errNoAddress = errors.New("DNS has no address for the target")
 // dnsClientConn is the resolver.ClientConn of the DNS resolver.
 type dnsClientConn struct{ d *dnsSource }
 
+// Hedges tells package dnsconfig that hedging policies take effect.
+func (dnsClientConn) Hedges() {}
+
 // UpdateState implements resolver.ClientConn.
 func (c dnsClientConn) UpdateState(s grpcresolver.State) error {
 	c.d.mu.Lock()
@@ -213,15 +218,22 @@ func (c dnsClientConn) ParseServiceConfig(text string) *serviceconfig.ParseResul
 	return result
 }
 
-// hedge makes RPCs follow the hedging policies of a service config; nil: that in use stays so. The
-// caller holds d.mu.
+// hedge makes RPCs follow the hedging policies of a service config. nil: that in use stays so, or
+// grpc.WithDefaultServiceConfig applies if there was none. The caller holds d.mu.
 func (d *dnsSource) hedge(config *serviceconfig.ParseResult) {
-	if config == nil || d.using == config {
+	var host *xdsresource.VirtualHost
+	switch {
+	case d.configured && (config == nil || config == d.using):
 		return
+	case config == nil:
+		host = d.hedgingByDefault()
+	default:
+		if h, ok := d.hedging.Load(weak.Make(config)); ok {
+			host = h.(*xdsresource.VirtualHost)
+		}
 	}
-	d.using = config
-	host, ok := d.hedging.Load(weak.Make(config))
-	if !ok {
+	d.configured, d.using = true, config
+	if host == nil {
 		d.runner.hedging.Store(nil)
 		return
 	}
@@ -229,6 +241,15 @@ func (d *dnsSource) hedge(config *serviceconfig.ParseResult) {
 		d.rpcs = configselector.NewChannel(d.channel.ClientConn(), d.opts.Authority, secure(d.opts), d.opts.MetricsRecorder)
 	}
 	d.runner.hedging.Store(d.rpcs.NewSelector(configselector.Config{
-		Version: d.runner.version, Listener: new(xdsresource.Listener), VirtualHost: host.(*xdsresource.VirtualHost), RouteConfigName: "service config",
+		Version: d.runner.version, Listener: new(xdsresource.Listener), VirtualHost: host, RouteConfigName: "service config",
 	}))
+}
+
+// hedgingByDefault returns the hedging policies of grpc.WithDefaultServiceConfig, or nil.
+func (d *dnsSource) hedgingByDefault() *xdsresource.VirtualHost {
+	host, err := xdsresource.HedgingOf(grpcbridge.DefaultServiceConfig(d.channel.ClientConn()))
+	if err != nil {
+		logger.Errorf("%s: no RPC is hedged, as grpc.WithDefaultServiceConfig was given a policy that is not valid: %v", d.channel.ClientConn().Target(), err)
+	}
+	return host
 }

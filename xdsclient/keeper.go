@@ -14,7 +14,8 @@ import (
 
 const (
 	// writeDelay is the time from a change to its writing, and writePause the time between two
-	// writings of new versions, at least; what servers refuse is not kept waiting.
+	// writings of new versions, at least. What servers refuse is taken out at once, or writeDelay after
+	// the last writing.
 	writeDelay = time.Second
 	writePause = 10 * time.Second
 	// A file is written again after an eighth of max_age, and within these limits, as its resources are
@@ -43,9 +44,9 @@ type keeper struct {
 	// news is what is to be written beside the resources in use: what was refused, and what was in use.
 	news map[diskcache.Key]kept
 	// unwritten says that something has changed since the last writing. The next one is at due, and
-	// not before rest because of new versions.
-	unwritten bool
-	due, rest time.Time
+	// not before rest because of new versions. The last one ended at wrote.
+	unwritten        bool
+	due, rest, wrote time.Time
 }
 
 // kept is what is to be written of a resource.
@@ -65,8 +66,10 @@ func newKeeper(c *XDSClient) *keeper {
 	if cache.Directory == "" {
 		return nil
 	}
+	// What changes nothing of what servers send does not make the file foreign: its place, max_age, the
+	// overrides, dns_fallback.
 	identity := *c.config
-	identity.ResourceCache.Directory = "" // moving the cache, or another max_age, does not make it foreign
+	identity.ResourceCache.Directory, identity.Overrides, identity.DNSFallback = "", nil, ""
 	return &keeper{
 		client:          c,
 		file:            diskcache.New(cache.Directory, identity.WithNode(identity.Node).Fingerprint(), cache.MaxAge),
@@ -126,13 +129,9 @@ func (k *keeper) notify() {
 	}
 }
 
-// schedule has the file written after writeDelay, and not before rest.
-func (k *keeper) schedule(rest time.Time) {
+// schedule has the file written at a time, or before.
+func (k *keeper) schedule(at time.Time) {
 	k.unwritten = true
-	at := time.Now().Add(writeDelay)
-	if at.Before(rest) {
-		at = rest
-	}
 	if k.due.IsZero() || at.Before(k.due) {
 		k.due = at
 		k.notify()
@@ -145,10 +144,17 @@ func (k *keeper) changed(taken stamp) {
 	switch {
 	case k == nil:
 	case taken.volatile:
-		k.schedule(time.Time{})
+		k.schedule(time.Now().Add(writeDelay))
 	default:
-		k.schedule(k.rest)
+		k.schedule(later(time.Now().Add(writeDelay), k.rest))
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // refused notes that a server refuses a resource that it may have sent before.
@@ -157,7 +163,7 @@ func (k *keeper) refused(r *resource, e *lastError) {
 		return
 	}
 	k.news[storedKey(r)] = kept{server: e.fault.Server, at: e.fault.Time(), refused: true}
-	k.schedule(time.Time{})
+	k.schedule(k.wrote.Add(writeDelay))
 }
 
 // refusal reports whether an error says that the versions before it are not to be used by a client
@@ -258,7 +264,8 @@ func (k *keeper) write() bool {
 	c.mu.Lock()
 	defer c.unlock()
 	pause := max(writePause, 100*time.Since(began))
-	k.rest = time.Now().Add(pause)
+	k.wrote = time.Now()
+	k.rest = k.wrote.Add(pause)
 	locked := errors.Is(err, diskcache.ErrLocked)
 	if err != nil { // what was refused meanwhile is newer
 		for key, n := range news {
@@ -279,6 +286,8 @@ func (k *keeper) write() bool {
 		k.complain("it is full, and %d resources were left out", left)
 	case err == nil:
 		k.lastError = ""
+	case errors.Is(err, diskcache.ErrRemoved):
+		k.complain("it cannot be written: %v", err)
 	case !locked || k.locked > lockPatience:
 		k.complain("it cannot be written, and a start without a control plane would use what is there: %v", err)
 	}

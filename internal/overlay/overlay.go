@@ -32,6 +32,7 @@ const (
 	SubsetSize       = "subset_size"
 	Timeout          = "timeout"
 	RetryPolicy      = "retry_policy"
+	HedgePolicy      = "hedge_policy"
 )
 
 // kind is what an override is for: resources of some types, of which it changes some settings.
@@ -56,6 +57,7 @@ var kinds = []kind{
 	{"routes", []string{typeurl.RouteConfiguration, typeurl.Listener}, []setting{
 		{Timeout, (*durationpb.Duration)(nil)},
 		{RetryPolicy, (*routepb.RetryPolicy)(nil)},
+		{HedgePolicy, (*routepb.HedgePolicy)(nil)},
 	}},
 }
 

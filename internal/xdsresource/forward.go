@@ -130,12 +130,12 @@ func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, rout
 	} else {
 		changes = append(changes, d.host.changes...)
 	}
+	if overlaidHedge(d.validator, cmp.Or(pb.GetHedgePolicy(), d.host.hedge), &changes) {
+		route.Retry = route.Retry.hedgedOnTimeout()
+	}
 	if len(changes) > 0 {
 		all := changes // so that changes is not on the heap
 		route.Changes = &all
-	}
-	if hedge := cmp.Or(pb.GetHedgePolicy(), d.host.hedge); hedge.GetHedgeOnPerTryTimeout() {
-		route.Retry = route.Retry.hedgedOnTimeout()
 	}
 	forward := d.forward(at, pb, route.Headers)
 	if forward == nil {

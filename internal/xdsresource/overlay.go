@@ -136,6 +136,14 @@ func (d *routeDecoder) overlaidRetry(at *faults.Path, received *routepb.RetryPol
 	return overlaid(d.validator, changes, overlay.RetryPolicy, received, d.retryPolicy(at.Field("retry_policy"), received), decode)
 }
 
+// overlaidHedge reports whether the per-try timeouts of a route hedge. received is the policy that the
+// route has, or else its virtual host.
+func overlaidHedge(v *validator, received *routepb.HedgePolicy, changes *Changes) bool {
+	return overlaid(v, changes, overlay.HedgePolicy, received, received.GetHedgeOnPerTryTimeout(), func(_ *faults.Path, pb *routepb.HedgePolicy) bool {
+		return pb.GetHedgeOnPerTryTimeout()
+	})
+}
+
 // overlaidTimeout returns the bound that a route sets, nil if it sets none.
 func (d *routeDecoder) overlaidTimeout(at *faults.Path, pb *routepb.RouteAction_MaxStreamDuration, changes *Changes) *time.Duration {
 	limit := d.maxStreamDuration(at.Field("max_stream_duration"), pb)

@@ -250,6 +250,42 @@ func TestOverridesOfRoutes(t *testing.T) {
 	}
 }
 
+// A hedge policy is of the route or else of its virtual host, and hedges only with a timeout.
+func TestOverridesOfHedging(t *testing.T) {
+	t.Parallel()
+	timed := &routepb.RetryPolicy{RetryOn: "unavailable", PerTryTimeout: durationpb.New(time.Second)}
+	hedges := &routepb.HedgePolicy{HedgeOnPerTryTimeout: true}
+	const on, off = `[{"routes": "*", "hedge_policy": {"hedge_on_per_try_timeout": true}}]`, `[{"routes": "*", "hedge_policy": {"hedge_on_per_try_timeout": false}}]`
+	for _, test := range []struct {
+		name        string
+		host, route *routepb.HedgePolicy
+		overrides   string
+		hedged      bool
+		changes     []string
+	}{
+		{"on", nil, nil, on, true, []string{`hedge_policy [0]: none → {"hedge_on_per_try_timeout":true}`}},
+		{"on already", hedges, nil, on, true, nil},
+		{"off, of the host", hedges, nil, off, false, []string{`hedge_policy [0]: {"hedge_on_per_try_timeout":true} → {}`}},
+		{"off, of the route", nil, hedges, off, false, []string{`hedge_policy [0]: {"hedge_on_per_try_timeout":true} → {}`}},
+		{"removed", nil, hedges, `[{"routes": "*", "hedge_policy": null}]`, false, []string{`hedge_policy [0]: {"hedge_on_per_try_timeout":true} → none`}},
+		{"on, with a timeout that another override removes", nil, nil, `[{"routes": "*", "retry_policy": {"per_try_timeout": null}}, ` + on[1:], false, []string{
+			`retry_policy [0]: {"per_try_timeout":"1s","retry_on":"unavailable"} → {"retry_on":"unavailable"}`,
+			`hedge_policy [1]: none → {"hedge_on_per_try_timeout":true}`}},
+	} {
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
+			route := xdsmsg.PathRoute("/a/b", "x")
+			route.GetRoute().RetryPolicy, route.GetRoute().HedgePolicy = timed, test.route
+			host := xdsmsg.VirtualHost("v", []string{"*"}, route)
+			host.HedgePolicy = test.host
+			r := decodeWith[RouteConfiguration](t, RouteConfigurationType, xdsmsg.RouteConfigOf("routes", host), overriding(t, test.overrides)).VirtualHosts[0].Routes[0]
+			if hedged := r.Retry.Hedging != nil; hedged != test.hedged {
+				t.Errorf("hedged: %v", hedged)
+			}
+			xdstest.Equal(t, "Changes", test.changes, describeChanges(changesOf(r)))
+		})
+	}
+}
+
 // The override has no say in the answer to the server: what is wrong with a received setting is
 // a reason for a NACK even if the override replaces it, and faults are those of the resource.
 func TestOverridesDoNotMendResources(t *testing.T) {
@@ -338,6 +374,10 @@ func TestFaultsOfOverrides(t *testing.T) {
 			`overrides[0].retry_policy.num_retries: must be at least 1`,
 			`overrides[0].retry_policy.retry_back_off.max_interval: 1s is below base_interval, 2s`,
 			`overrides[0].retry_policy.retry_on: "nothing": this client does not support 1 of the conditions`}},
+		{`[{"routes": "a", "hedge_policy": {"hedge_on_per_try_timeout": 1, "hedge": true}}, {"routes": "a", "hedge_policy": {"initial_requests": 2}}]`, []string{
+			`overrides[0].hedge_policy.hedge_on_per_try_timeout: expected true or false, found a number`,
+			`overrides[0].hedge_policy.hedge: HedgePolicy has no such field; it can be initial_requests, additional_request_chance, hedge_on_per_try_timeout`,
+			`overrides[1].hedge_policy.initial_requests: this client does not act on the field`}},
 		{`[{"routes": "a", "retry_policy": {"rate_limited_retry_back_off": {"reset_headers": []}}}]`, []string{
 			`overrides[0].retry_policy.rate_limited_retry_back_off.reset_headers: must not be empty`}},
 

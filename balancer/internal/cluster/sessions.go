@@ -102,7 +102,8 @@ func (s *sessions) find(addresses []string) (sc *leaf.SubConn, wait bool) {
 }
 
 // look is the picker of gRFC A75. An ejected endpoint, or one whose health check fails, is
-// treated like one that has failed (gRFCs A50, A17).
+// treated like one that has failed, and one whose health is not known yet like one that
+// connects (gRFCs A50, A17).
 func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoints.Session, wait bool) {
 	var idle, missing *endpoints.Session
 	for _, a := range addresses {
@@ -117,8 +118,15 @@ func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoint
 				missing = h
 			}
 		case state == connectivity.Ready:
-			if sc := conn.(*leaf.SubConn); !sc.Ejected() && !sc.Unhealthy() {
+			sc := conn.(*leaf.SubConn)
+			if sc.Ejected() {
+				continue
+			}
+			switch sc.Health() {
+			case leaf.Serving:
 				return sc, nil, false
+			case leaf.Awaited:
+				wait = true
 			}
 		case state == connectivity.Connecting:
 			wait = true

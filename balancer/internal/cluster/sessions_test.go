@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
@@ -130,6 +132,68 @@ func TestSessionsGoToTheirEndpoint(t *testing.T) {
 			t.Errorf("picks for endpoints that are not to be had go to %v, want all that are", seen)
 		}
 		f.ExpectOpen("in the end", "a:1", "b:1", "c:1")
+	})
+}
+
+// gRFC A17: a server is not used before it has said that it is healthy, nor while it says that it is not.
+// A session waits for the answer, as it does for a connection.
+func TestSessionsAndHealthChecks(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		var a, b lbtest.HealthServer
+		f.CC.Server = func(addr string) grpc.ClientConnInterface {
+			if addr == "a:1" {
+				return &a
+			}
+			return &b
+		}
+		check := func(asks *xdsresource.HealthCheck) {
+			config := sticky(healthy, at("a", 0, "a:1", "b:1"))
+			config.Cluster.HealthCheck = asks
+			f.update(config)
+			synctest.Wait()
+		}
+		const serving, notServing = healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING
+		check(&xdsresource.HealthCheck{Service: "shop"})
+		waits := func(when string) {
+			t.Helper()
+			synctest.Wait()
+			if addr, _, err := f.pickFor("a:1"); err != balancer.ErrNoSubConnAvailable {
+				t.Errorf("%s: picked %q, %v", when, addr, err)
+			}
+		}
+		b.Say(serving)
+		waits("a has not answered")
+		updates := f.CC.Updates()
+		a.Say(serving)
+		if f.CC.Updates() == updates {
+			t.Error("the RPC that waits is not picked for")
+		}
+		f.expectFor("a serves", []string{"a:1"}, "a:1")
+		a.Say(notServing)
+		f.expectFor("a does not serve", []string{"a:1"}, "b:1")
+		check(&xdsresource.HealthCheck{Service: "other"})
+		f.expectFor("a did not serve, and has not answered for another service", []string{"a:1"}, "b:1")
+		a.Say(serving)
+		b.Say(serving)
+		f.expectFor("a serves again", []string{"a:1"}, "a:1")
+		f.Network.Set("a:1", lbtest.Silent)
+		waits("a is away")
+		f.Network.Set("a:1", lbtest.Up)
+		synctest.Wait()
+		waits("a is back, and has not answered")
+		check(nil)
+		f.expectFor("nobody asks", []string{"a:1"}, "a:1")
+	})
+}
+
+// With a policy that does not listen to health, nobody asks, and sessions wait for nothing.
+func TestSessionsWithoutListeners(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		config := sticky(healthy, at("a", 0, "a:1"))
+		config.Cluster.HealthCheck = &xdsresource.HealthCheck{Service: "shop"}
+		config.Cluster.LBPolicy = "pick_first"
+		f.update(config)
+		f.expectFor("connected", []string{"a:1"}, "a:1")
 	})
 }
 

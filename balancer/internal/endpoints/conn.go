@@ -167,6 +167,10 @@ func (c *Conn) SetHealthCheck(answer string) {
 	}
 }
 
+// HealthChanged is called when the health check of the connection has begun, has another answer, or
+// has ended. Sessions may have waited for that.
+func (c *Conn) HealthChanged() { c.registry.notify() }
+
 // Abandon is called when the policy has no more use for the connection. It reports
 // whether the Registry keeps the connection for sessions. If not, the Registry has
 // removed it, and the caller closes it.

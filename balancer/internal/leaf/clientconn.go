@@ -88,6 +88,9 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	sc := &SubConn{env: c.env, conn: c}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
+		if s.ConnectivityState == connectivity.Ready && sc.awaitCheck() {
+			defer sc.settleCheck()
+		}
 		sc.endpoint.Report(s)
 		if s.ConnectivityState != connectivity.Ready {
 			sc.listen(nil)

@@ -18,6 +18,31 @@ import (
 
 var logger = grpclog.Component("dynxds")
 
+// Health is what sessions know of the health of a server: they do not use the health that is
+// reported to the policy.
+type Health int32
+
+const (
+	// Serving: the server is healthy, or nobody asks it.
+	Serving Health = iota
+	// Awaited: the server is asked, and has not answered yet.
+	Awaited
+	// NotServing: it has answered that it is not healthy, or the check has failed.
+	NotServing
+)
+
+// healthOf returns what a state of a health check is to sessions.
+func healthOf(s connectivity.State) Health {
+	switch s {
+	case connectivity.Ready:
+		return Serving
+	case connectivity.TransientFailure:
+		return NotServing
+	default:
+		return Awaited
+	}
+}
+
 // healthCheck asks the server behind a SubConn for its health, by Watch of gRPC's health service
 // (gRFC A17), as long as the policy listens to the SubConn's health.
 type healthCheck struct {
@@ -44,6 +69,7 @@ func (s *SubConn) checkHealth(first balancer.SubConnState) {
 	}
 	s.stopCheckLocked() // one that another goroutine has started meanwhile
 	s.check, s.checked = c, first
+	s.health.Store(int32(healthOf(first.ConnectivityState)))
 	s.mu.Unlock()
 	// gRPC ends the producer with the connection. The SubConn ends the check before that.
 	_, closeProducer := s.SubConn.GetOrBuildProducer(c)
@@ -67,8 +93,28 @@ func (s *SubConn) stopCheckLocked() {
 	if s.check != nil {
 		s.check.cancel()
 		s.check = nil
-		s.unhealthy.Store(false)
+		s.health.Store(int32(Serving))
 	}
+}
+
+// awaitCheck is called before it is known that the SubConn is READY. If the cluster has a health check,
+// no session uses the SubConn until settleCheck, by when the policy has started the check, or does
+// not listen. It reports whether settleCheck has to be called.
+func (s *SubConn) awaitCheck() bool {
+	_, ok := s.env.Endpoints.HealthCheck()
+	if ok = ok && !s.env.NoHealthChecks; ok {
+		s.health.Store(int32(Awaited))
+	}
+	return ok
+}
+
+func (s *SubConn) settleCheck() {
+	s.mu.Lock()
+	if s.check == nil {
+		s.health.Store(int32(Serving))
+	}
+	s.mu.Unlock()
+	s.endpoint.HealthChanged()
 }
 
 // HealthCheckChanged implements endpoints.SubConn. The health stays as it is until the new check
@@ -83,11 +129,12 @@ func (s *SubConn) HealthCheckChanged() {
 	s.mu.Unlock()
 	s.endpoint.SetHealthCheck("")
 	s.checkHealth(state)
+	s.endpoint.HealthChanged()
 	s.reportHealth()
 }
 
-// Unhealthy reports whether a health check has not found the server healthy. It takes no lock.
-func (s *SubConn) Unhealthy() bool { return s.unhealthy.Load() }
+// Health returns the health of the server. It takes no lock.
+func (s *SubConn) Health() Health { return Health(s.health.Load()) }
 
 // Build implements balancer.ProducerBuilder.
 func (c *healthCheck) Build(conn any) (balancer.Producer, func()) {
@@ -171,8 +218,9 @@ func (c *healthCheck) report(health string, state connectivity.State, err error)
 		return
 	}
 	s.checked = balancer.SubConnState{ConnectivityState: state, ConnectionError: err}
-	s.unhealthy.Store(state != connectivity.Ready)
+	s.health.Store(int32(healthOf(state)))
 	s.mu.Unlock()
 	s.endpoint.SetHealthCheck(health)
+	s.endpoint.HealthChanged()
 	s.reportHealth()
 }

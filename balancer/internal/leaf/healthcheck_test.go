@@ -1,12 +1,10 @@
 package leaf_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,98 +27,10 @@ const (
 	notServing = healthpb.HealthCheckResponse_NOT_SERVING
 )
 
-// healthServer is a server's health service as a connection sees it.
-type healthServer struct {
-	grpc.ClientConnInterface
-
-	mu      sync.Mutex
-	watches []time.Time // when each began
-	service string      // that the last one asked for
-	last    *healthStream
-	all     []*healthStream
-}
-
-type healthStream struct {
-	grpc.ClientStream
-	server  *healthServer
-	service string
-	ctx     context.Context
-	answers chan any // a status of health, or an error
-}
-
-func (h *healthServer) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	if method != healthpb.Health_Watch_FullMethodName {
-		return nil, errors.New("called " + method)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.watches = append(h.watches, time.Now())
-	h.last = &healthStream{server: h, ctx: ctx, answers: make(chan any, 9)}
-	h.all = append(h.all, h.last)
-	return h.last, nil
-}
-
-// served lists the services that open streams asked for.
-func (h *healthServer) served() (services []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, s := range h.all {
-		if s.ctx.Err() == nil {
-			services = append(services, s.service)
-		}
-	}
-	return services
-}
-
-func (s *healthStream) SendMsg(m any) error {
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	s.service = m.(*healthpb.HealthCheckRequest).GetService()
-	s.server.service = s.service
-	return nil
-}
-
-func (s *healthStream) CloseSend() error { return nil }
-
-func (s *healthStream) RecvMsg(m any) error {
-	select {
-	case a := <-s.answers:
-		if err, ok := a.(error); ok {
-			return err
-		}
-		m.(*healthpb.HealthCheckResponse).Status = a.(healthpb.HealthCheckResponse_ServingStatus)
-		return nil
-	case <-s.ctx.Done():
-		return status.FromContextError(s.ctx.Err()).Err()
-	}
-}
-
-// say has the server answer on its stream.
-func (h *healthServer) say(answers ...any) {
-	h.mu.Lock()
-	for _, a := range answers {
-		h.last.answers <- a
-	}
-	h.mu.Unlock()
-	synctest.Wait()
-}
-
-func (h *healthServer) began() []time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.watches)
-}
-
-func (h *healthServer) open() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.last != nil && h.last.ctx.Err() == nil
-}
-
 // checked is a leaf over the addresses "a:1" and "b:1", whose servers have health services.
 type checked struct {
 	*lbtest.Fixture[*leaf.Policy]
-	a, b healthServer
+	a, b lbtest.HealthServer
 }
 
 func (c *checked) configure(check *xdsresource.HealthCheck) {
@@ -180,46 +90,46 @@ func TestHealthCheck(t *testing.T) {
 	inABubble(t, "the first answer is waited for, and each later one counts", func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
 		c.expect(t, "before any answer", "CONNECTING")
-		c.a.say(serving)
+		c.a.Say(serving)
 		c.expect(t, "a serves", "a:1")
-		if c.a.service != "shop" {
-			t.Errorf("asked for service %q", c.a.service)
+		if c.a.Service() != "shop" {
+			t.Errorf("asked for service %q", c.a.Service())
 		}
-		c.b.say(serving)
+		c.b.Say(serving)
 		c.expect(t, "both serve", "a:1 b:1")
-		c.a.say(notServing)
+		c.a.Say(notServing)
 		c.expect(t, "a does not", "b:1")
 		if got := c.Env.Endpoints.Connection(&xdsresource.Endpoint{Address: "a:1"}); got.HealthCheck != "NOT_SERVING" || got.State != connectivity.Ready {
 			t.Errorf("diagnostics: %+v", got)
 		}
-		c.b.say(healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
+		c.b.Say(healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
 		c.expect(t, "none does", "unhealthy")
-		c.a.say(serving)
+		c.a.Say(serving)
 		c.expect(t, "a does again", "a:1")
 	})
 	inABubble(t, `UNIMPLEMENTED: "it will treat the channel as healthy", and "will not retry"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.a.say(status.Error(codes.Unimplemented, "no such service"))
-		c.b.say(notServing)
+		c.a.Say(status.Error(codes.Unimplemented, "no such service"))
+		c.b.Say(notServing)
 		c.expect(t, "a cannot say", "a:1")
 		time.Sleep(time.Hour)
-		if n := len(c.a.began()); n != 1 {
+		if n := len(c.a.Began()); n != 1 {
 			t.Errorf("%d streams", n)
 		}
 	})
 	inABubble(t, `any other status: TRANSIENT_FAILURE, "exponential backoff between attempts"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.b.say(notServing)
-		c.a.say(status.Error(codes.Unavailable, "not now"))
+		c.b.Say(notServing)
+		c.a.Say(status.Error(codes.Unavailable, "not now"))
 		c.expect(t, "the first stream fails", "unhealthy")
 		for range 4 {
-			for n := len(c.a.began()); len(c.a.began()) == n; {
+			for n := len(c.a.Began()); len(c.a.Began()) == n; {
 				time.Sleep(10 * time.Millisecond)
 				synctest.Wait()
 			}
-			c.a.say(status.Error(codes.Unavailable, "not now"))
+			c.a.Say(status.Error(codes.Unavailable, "not now"))
 		}
-		began := c.a.began()
+		began := c.a.Began()
 		for i, want := 1, time.Second; i < len(began); i, want = i+1, want*16/10 {
 			if pause := began[i].Sub(began[i-1]); pause < want*7/10 || pause > want*13/10 {
 				t.Errorf("pause %d is %v, want about %v", i, pause, want)
@@ -228,41 +138,41 @@ func TestHealthCheck(t *testing.T) {
 	})
 	inABubble(t, `"When the client receives a message, the next attempt will occur immediately"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.b.say(notServing)
-		c.a.say(serving)
+		c.b.Say(notServing)
+		c.a.Say(serving)
 		time.Sleep(time.Minute)
-		c.a.say(errors.New("broken"))
+		c.a.Say(errors.New("broken"))
 		c.expect(t, "the stream is opened again", "CONNECTING")
-		if began := c.a.began(); len(began) != 2 || began[1].Sub(began[0]) != time.Minute {
+		if began := c.a.Began(); len(began) != 2 || began[1].Sub(began[0]) != time.Minute {
 			t.Errorf("streams at %v", began)
 		}
-		c.a.say(serving)
+		c.a.Say(serving)
 		c.expect(t, "it serves", "a:1")
 		for range 5 { // A server cannot keep the client busy so.
-			c.a.say(serving, errors.New("broken"))
+			c.a.Say(serving, errors.New("broken"))
 		}
-		if n := len(c.a.began()); n > 3 {
+		if n := len(c.a.Began()); n > 3 {
 			t.Errorf("%d streams at once", n)
 		}
 	})
 	inABubble(t, `"When the client subchannel is shutting down, the client will cancel the Watch() call"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.a.say(serving)
+		c.a.Say(serving)
 		c.Network.Set("a:1", lbtest.Refused)
 		synctest.Wait()
-		if c.a.open() {
+		if c.a.Open() {
 			t.Error("the stream of a lost connection is open")
 		}
 		c.Loop.Do(c.Policy.Close)
 		synctest.Wait()
-		if c.b.open() {
+		if c.b.Open() {
 			t.Error("the stream of a closed policy is open")
 		}
 	})
 	inABubble(t, `"We do not plan to support health checking with pick_first"`, func(t *testing.T) {
 		c := newChecked(t, "pick_first", asks)
 		c.expect(t, "connected", "a:1")
-		if n := len(c.a.began()); n > 0 {
+		if n := len(c.a.Began()); n > 0 {
 			t.Errorf("%d streams", n)
 		}
 	})
@@ -271,22 +181,22 @@ func TestHealthCheck(t *testing.T) {
 		c.expect(t, "without", "a:1 b:1")
 		c.configure(asks)
 		c.expect(t, "the health is what it was until the first answer", "a:1 b:1")
-		c.a.say(notServing)
-		c.b.say(serving)
+		c.a.Say(notServing)
+		c.b.Say(serving)
 		c.expect(t, "with", "b:1")
 		c.configure(&xdsresource.HealthCheck{Service: "other"})
 		c.expect(t, "another service, without an answer", "b:1")
-		c.a.say(serving)
+		c.a.Say(serving)
 		c.expect(t, "another service", "a:1 b:1")
-		c.b.say(notServing)
+		c.b.Say(notServing)
 		c.configure(&xdsresource.HealthCheck{Service: "other"})
-		if n := len(c.a.began()); n != 2 || c.a.service != "other" {
-			t.Errorf("%d streams to a, the last for %q", n, c.a.service)
+		if n := len(c.a.Began()); n != 2 || c.a.Service() != "other" {
+			t.Errorf("%d streams to a, the last for %q", n, c.a.Service())
 		}
 		c.expect(t, "the same configuration", "a:1")
 		c.configure(nil)
 		c.expect(t, "without again", "a:1 b:1")
-		if c.a.open() || c.b.open() {
+		if c.a.Open() || c.b.Open() {
 			t.Error("a stream is open")
 		}
 	})
@@ -303,7 +213,7 @@ func TestHealthCheckChangesWhileConnecting(t *testing.T) {
 			c.Network.Set("a:1", lbtest.Up)
 			c.configure(&xdsresource.HealthCheck{Service: service})
 			synctest.Wait()
-			if got := c.a.served(); !slices.Equal(got, []string{service}) {
+			if got := c.a.Served(); !slices.Equal(got, []string{service}) {
 				t.Fatalf("round %d: open streams ask for %q", i, got)
 			}
 		}

@@ -30,8 +30,8 @@ type SubConn struct {
 	env  *tree.Env
 	conn *clientConn // nil: opened for sessions, not by a policy
 	kept atomic.Bool // for sessions, by env.Endpoints: the policy has no more use for it
-	// unhealthy says that there is a check that has not found the server healthy.
-	unhealthy atomic.Bool
+	// health is a Health.
+	health atomic.Int32
 	// found is what the last call of LocalityIn found, nil before the first.
 	found atomic.Pointer[found]
 

@@ -36,19 +36,25 @@ const (
 // ErrLocked says that another process is writing in the directory.
 var ErrLocked = errors.New("another process is writing in the directory")
 
+// ErrRemoved says that the file was removed: it had something that was refused since, and a new file
+// could not be written.
+var ErrRemoved = errors.New("it had resources that were refused since, and was removed")
+
 // File is the file of one bootstrap. Its methods are not safe for concurrent use; other processes may
 // use the same file.
 type File struct {
 	dir, path, bootstrap string
 	maxAge               time.Duration
 	pruned               bool
+	// syncDir makes renaming and removing in a directory durable.
+	syncDir func(dir string) error
 }
 
 // New returns the file of the bootstrap with a fingerprint in a directory, which need not exist.
 // Resources that were not known to be current for maxAge are ignored.
 func New(dir, bootstrap string, maxAge time.Duration) *File {
 	name := prefix + bootstrap[:min(len(bootstrap), 32)] + suffix
-	return &File{dir: dir, path: filepath.Join(dir, name), bootstrap: bootstrap, maxAge: maxAge}
+	return &File{dir: dir, path: filepath.Join(dir, name), bootstrap: bootstrap, maxAge: maxAge, syncDir: syncDir}
 }
 
 // Path returns where the file is.
@@ -163,7 +169,8 @@ func earlier(a, b time.Time) time.Time {
 func (f *File) MakeDir() error { return os.MkdirAll(f.dir, 0o700) }
 
 // Merge puts records into the file, over older ones of the same keys. One that is Refused only takes
-// the place of another. left is how many records did not fit. The error may be ErrLocked.
+// the place of another. left is how many records did not fit. The error may be ErrLocked. If it is
+// ErrRemoved, there is no file: what is refused must not be found, whatever else is lost with it.
 func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
 	unlock, err := lock(f.dir)
 	if err != nil {
@@ -184,10 +191,12 @@ func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
 		}
 		merged[r.Key] = r
 	}
+	refuses := false
 	for i := range records {
 		r := &records[i]
 		_, unknown := ahead[r.Key]
 		if known := merged[r.Key]; known == nil && !r.Refused || known != nil && (unknown || r.supersedes(known)) {
+			refuses = refuses || r.Refused && !known.Refused
 			merged[r.Key] = r
 		}
 	}
@@ -199,7 +208,13 @@ func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
 		return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.TypeURL, b.TypeURL), strings.Compare(a.Name, b.Name), strings.Compare(a.Member, b.Member))
 	})
 	b, left := f.encode(list, now)
-	return left, f.replace(b)
+	if err = f.replace(b); err == nil {
+		return left, f.syncDir(f.dir)
+	}
+	if refuses && os.Remove(f.path) == nil {
+		err = fmt.Errorf("%w; %w", errors.Join(err, f.syncDir(f.dir)), ErrRemoved)
+	}
+	return left, err
 }
 
 // encode returns the contents of a file with the records, as far as they fit.

@@ -123,6 +123,31 @@ func TestRefusalStays(t *testing.T) {
 	}
 }
 
+// The directory is synchronized when the new file has its name: before that, a crash of the machine may
+// bring the old one back.
+func TestDirectoryIsSynchronized(t *testing.T) {
+	t.Parallel()
+	f := New(t.TempDir(), fingerprint, time.Hour)
+	broken := errors.New("broken")
+	var synced []string
+	f.syncDir = func(dir string) error {
+		c := load(t, New(dir, fingerprint, time.Hour), now)
+		synced = append(synced, c.Records[0].Name)
+		return broken
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, err := f.Merge([]Record{resource(name, now.Add(time.Duration(len(synced))))}, now); !errors.Is(err, broken) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, synced); diff != "" {
+		t.Errorf("the directory was synchronized with other files (-want +got):\n%s", diff)
+	}
+	if err := syncDir(f.dir); err != nil {
+		t.Error(err)
+	}
+}
+
 // Every file that is not whole and of this bootstrap is an error that names it.
 func TestUnusable(t *testing.T) {
 	t.Parallel()

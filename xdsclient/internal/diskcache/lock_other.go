@@ -10,4 +10,7 @@ const withoutWaiting = 0
 // until it writes again.
 func lock(string) (unlock func(), err error) { return func() {}, nil }
 
+// syncDir does nothing: a directory cannot be synchronized here.
+func syncDir(string) error { return nil }
+
 func ownFile(fs.FileInfo) bool { return true }

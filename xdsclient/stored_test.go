@@ -1,0 +1,330 @@
+package xdsclient
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// becomes waits for a cluster with the text. That an error has ended may be told before.
+func (e *ear) becomes(text string) {
+	e.t.Helper()
+	for e.value().(*clusterv3.Cluster).GetAltStatName() != text {
+	}
+}
+
+// A client whose server does not answer starts from disk: at once if it cannot be reached, and else
+// after the time that a server has to send a resource. It asks for everything all the same, and
+// uses what the server sends.
+func TestStartFromDisk(t *testing.T) {
+	for name, away := range map[string]func(*script){
+		"refuses connections": func(s *script) { s.stop() },
+		"refuses streams":     func(s *script) { s.setRefuse(errRefused) },
+		"is silent":           func(s *script) { s.open() },
+		"is out of reach":     func(s *script) { s.hold() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+				keep(t, types, server, dir, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "same")))
+				pass(10 * time.Minute)
+				away(server)
+				c := server.cachingClient(dir)
+				m := newMeter()
+				defer c.Attach("xds:///t", m)()
+				a, _ := listen(t, c, types.clusters, "a")
+				began := time.Now()
+				a.cluster("old")
+				if waited := time.Since(began); strings.HasPrefix(name, "refuses") != (waited == 0) || waited > defaultResourceTimeout {
+					t.Errorf("that took %v", waited)
+				}
+				if strings.HasPrefix(name, "refuses") {
+					a.ambient(KindUnreachable)
+				}
+				b, _ := listen(t, c, types.clusters, "b")
+				b.cluster("same")
+				d := c.Dump().Resources[0]
+				if !d.Cached() || !d.FromDisk || d.Version != "1" || d.State != StateRequested || time.Since(d.LastUpdated).Round(time.Minute) != 10*time.Minute {
+					t.Errorf("the dump has %+v", d)
+				}
+				const gauge = "dynxds.xds_client.resources_from_disk{xds:///t,#old,envoy.config.cluster.v3.Cluster}"
+				if got := m.read(t); got[gauge] != 2 {
+					t.Errorf("the metrics are %v, want 2 resources from disk", got)
+				}
+				server.setRefuse(nil)
+				if name == "refuses connections" {
+					server.start()
+				}
+				s := server.delta()
+				if r := s.request(); len(r.GetInitialResourceVersions()) != 0 {
+					t.Errorf("the server is told versions: %v", r)
+				}
+				if strings.HasPrefix(name, "refuses") {
+					b.ambient(KindUnreachable)
+				}
+				s.send(types.clusters, "n1", has("a", "2", cluster("a", "new")))
+				a.becomes("new")
+				if strings.HasPrefix(name, "refuses") {
+					b.cluster("same")
+				}
+				s.send(types.clusters, "n2", has("b", "1", cluster("b", "same")))
+				b.cluster("same")
+				if d := c.Dump().Resources[1]; d.FromDisk || d.State != StateACKed || m.read(t)[gauge] != 0 || types.decoded.Load() != 5 {
+					t.Errorf("after %d decodings the dump has %+v", types.decoded.Load(), d)
+				}
+			})
+		})
+	}
+}
+
+// Another server comes before the disk (gRFC A71), and the preferred one comes back as it does without.
+func TestFallbackComesBeforeTheDisk(t *testing.T) {
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
+		dir := t.TempDir()
+		start := func() (*XDSClient, *ear) {
+			c := f.client(cacheIn(dir))
+			a, _ := listen(t, c, types.clusters, "a")
+			return c, a
+		}
+		answer := func(s *scriptStream, a *ear, text string) {
+			s.send(types.clusters, text, "n-"+text, cluster("a", text))
+			a.becomes(text)
+			s.request()
+		}
+		c, a := start()
+		answer(f[0].asked(), a, "high")
+		c.Close()
+		f[0].setRefuse(errRefused)
+		c, a = start()
+		f[0].open()
+		low := f[1].asked()
+		a.silent()
+		answer(low, a, "low")
+		c.Close()
+		f[1].setRefuse(errRefused)
+		_, a = start()
+		a.cluster("low")
+		a.ambient(KindUnreachable)
+		f[0].setRefuse(nil)
+		answer(f[0].asked(), a, "high again")
+	})
+}
+
+// Nothing is used from disk once a server has answered, whatever it said, also for what is watched
+// later.
+func TestNothingFromDiskAfterAnAnswer(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		keep(t, types, server, dir, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "old")))
+		c := server.cachingClient(dir)
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", fails("a", codes.Unavailable, "later"))
+		a.fault(KindServer)
+		server.setRefuse(errRefused)
+		s.breakOff()
+		b, _ := listen(t, c, types.clusters, "b")
+		b.fault(KindUnreachable)
+		pass(time.Minute)
+		b.silent()
+	})
+}
+
+// The file counts as none if it is corrupt or of another node, and what cannot be decoded is left out.
+func TestUnusableFiles(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, path, foreign string){
+		"corrupt": func(t *testing.T, path, _ string) {
+			b, err := os.ReadFile(path)
+			noError(t, err)
+			b[len(b)/2] ^= 1
+			noError(t, os.WriteFile(path, b, 0o600))
+		},
+		"of another node": func(t *testing.T, path, foreign string) { noError(t, os.Rename(foreign, path)) },
+		"a directory": func(t *testing.T, path, _ string) {
+			noError(t, os.Remove(path))
+			noError(t, os.Mkdir(path, 0o700))
+		},
+		"readable for a group": func(t *testing.T, path, _ string) { noError(t, os.Chmod(path, 0o640)) },
+		"not decodable":        func(*testing.T, string, string) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+				keep(t, types, server, dir, has("a", "1", cluster("a", "x")))
+				other := server.cachingClient(dir, testutils.NodeField("id", "other"))
+				listen(t, other, types.clusters, "a")
+				s := server.delta()
+				s.request()
+				s.send(types.clusters, "n1", has("a", "1", cluster("a", "other")))
+				s.request()
+				other.Close()
+				server.stop()
+				c := server.cachingClient(dir)
+				c.Close()
+				spoil(t, c.keeper.file.Path(), other.keeper.file.Path())
+				if name == "not decodable" {
+					types.clusters.Decode = types.endpoints.Decode
+				}
+				c = server.cachingClient(dir)
+				a, _ := listen(t, c, types.clusters, "a")
+				a.fault(KindUnreachable)
+				a.silent()
+			})
+		})
+	}
+}
+
+// What the bootstrap says about the client alone does not make the file foreign.
+func TestFileAfterAChangeOfTheBootstrap(t *testing.T) {
+	for key, value := range map[string]func(dir string) any{
+		"overrides":      func(string) any { return []any{map[string]any{"clusters": "*", "subset_size": 3}} },
+		"dns_fallback":   func(string) any { return "never" },
+		"resource_cache": func(dir string) any { return map[string]any{"directory": dir, "max_age": "7200s"} },
+	} {
+		t.Run(key, func(t *testing.T) {
+			overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+				keep(t, types, server, dir, has("a", "1", cluster("a", "old")))
+				server.stop()
+				c := server.client(cacheIn(dir), testutils.ServerFeatures("delta"), testutils.TopLevel(key, value(dir)))
+				a, _ := listen(t, c, types.clusters, "a")
+				a.cluster("old")
+			})
+		})
+	}
+}
+
+// Variants are found by their constraints (xRFC TP2), or by what constraints that are new choose;
+// collections with their members.
+func TestVariantsAndCollectionsOnDisk(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, _ *script, dir string) {
+		const name = "xdstp://auth/envoy.config.cluster.v3.Cluster/a"
+		const glob = collectionDir + "*"
+		desk := func() *desk {
+			k := newCoreWith(t, cacheIn(dir), testutils.ServerFeatures("delta", "dynamic_parameter_constraints"), testutils.Authority("auth", "", nil))
+			return &desk{t: t, k: k, types: types, delta: true, asked: make(map[string]bool)}
+		}
+		d := desk()
+		two, _ := d.watch(name, "shard=2")
+		d.watch(name, "shard=3")
+		all, _ := watchCollection(t, d.k.c, types.clusters, glob)
+		d.listens()
+		d.says(variantOf(name, "shard=2", "2"), variantOf(name, "shard=3", "3"), variantOf(collectionDir+"x", "", "member"))
+		two.cluster("2")
+		all.heard("member x = member", "collection")
+		d.k.c.Close()
+
+		d = desk()
+		one, _ := d.watch(name, "shard=2")
+		best, _ := d.watch(name, "shard=0-9")
+		none, _ := d.watch(name, "shard=7")
+		all, _ = watchCollection(t, d.k.c, types.clusters, glob)
+		d.loses()
+		one.cluster("2")
+		best.cluster("3")
+		none.fault(KindUnreachable)
+		all.told("ambient: unreachable, collection, member x = member")
+		d.k.channel.Opened()
+		d.listens()
+		d.says(variantOf(collectionDir+"y", "", "new"))
+		all.told("collection, member x: does not exist, member y = new")
+	})
+}
+
+// told checks what the watcher heard, in the order of the alphabet. The beginning and the end of an error
+// may be told once or twice.
+func (e *collectionEar) told(want string) {
+	e.t.Helper()
+	synctest.Wait()
+	var got []string
+	for len(e.calls) > 0 {
+		got = append(got, <-e.calls)
+	}
+	slices.Sort(got)
+	if all := strings.Join(slices.Compact(got), ", "); all != want {
+		e.t.Errorf("the watcher heard %q, want %q", all, want)
+	}
+}
+
+// A collection that the server denies is not used from disk, though its members are not denied one by one.
+func TestDeniedCollectionOnDisk(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		client := func() *XDSClient { return server.cachingClient(dir, testutils.Authority("auth", "", nil)) }
+		c := client()
+		e, _ := watchCollection(t, c, types.clusters, collectionName)
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has(collectionDir+"x", "1", cluster(collectionDir+"x", "member")))
+		e.heard("member x = member", "collection")
+		s.send(types.clusters, "n2", fails(collectionName, codes.PermissionDenied, "not yours"))
+		e.heard("ambient: server error")
+		c.Close()
+		server.stop()
+		e, _ = watchCollection(t, client(), types.clusters, collectionName)
+		e.heard("collection: unreachable")
+	})
+}
+
+// A resource whose timer fires while it is read from disk, and cannot be used from there, fails.
+func TestSilentServerAndUnusableResource(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		keep(t, types, server, dir, has("a", "1", cluster("a", "x")))
+		types.clusters.Decode = types.endpoints.Decode
+		server.open()
+		a, _ := listen(t, server.cachingClient(dir), types.clusters, "a")
+		pass(2 * defaultResourceTimeout)
+		a.fault(KindDoesNotExist)
+	})
+}
+
+// A server that begins to speak after the resource timer, and whose full state lacks a resource that is
+// in use from disk, has deleted it.
+func TestFullStateWithoutAResourceFromDisk(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		c := server.client(cacheIn(dir))
+		listen(t, c, types.clusters, "a")
+		s := server.asked()
+		s.send(types.clusters, "1", "n1", cluster("a", "old"))
+		s.request()
+		c.Close()
+		c = server.client(cacheIn(dir))
+		a, _ := listen(t, c, types.clusters, "a")
+		b, _ := listen(t, c, types.clusters, "b")
+		s = server.asked()
+		a.cluster("old")
+		b.fault(KindDoesNotExist)
+		s.send(types.clusters, "2", "n2", cluster("b", "new"))
+		b.cluster("new")
+		a.ambient(KindDoesNotExist)
+		c.Close()
+		if got := sortedWords(recordNames(t, c)); got != "-a b" {
+			t.Errorf("the file has %q", got)
+		}
+	})
+}
+
+// A file that is read only after the servers were given up is used all the same.
+func TestSlowDisk(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		keep(t, types, server, dir, has("a", "1", cluster("a", "old")))
+		server.stop()
+		c := server.cachingClient(filepath.Join(dir, "none"))
+		a, _ := listen(t, c, types.clusters, "a")
+		a.fault(KindUnreachable)
+		synctest.Wait()
+		there := server.cachingClient(dir)
+		there.Close()
+		c.mu.Lock()
+		c.keeper.file = there.keeper.file
+		c.mu.Unlock()
+		c.keeper.load()
+		a.cluster("old")
+		a.ambient(KindUnreachable)
+	})
+}
