@@ -37,6 +37,8 @@ const (
 	patience = 3
 	// reminder is how often the log says that the store is still gone.
 	reminder = 5 * time.Minute
+	// retryAfter is the time between two attempts to open a watch, if a pulse is not shorter.
+	retryAfter = 2 * time.Second
 	// saveEvery is how often the last-good file is written at most.
 	saveEvery = 10 * time.Second
 )
@@ -70,10 +72,11 @@ type Feed struct {
 	revision, newest int64
 	// head is the last answer to a pulse.
 	head store.Head
-	// watcher is nil if there is none; then due says that it is time to open one. missed: it would miss
-	// changes, so that all documents are to be read before.
+	// watcher is nil if there is none; then due says that it is time to open one, as it is some time after
+	// the last attempt, by retry. missed: it would miss changes, so that all documents are to be read before.
 	watcher     *store.Watcher
 	due, missed bool
+	retry       *time.Timer
 	// late counts the pulses since the store had a revision that the watch has not reached: behind.
 	late   int
 	behind int64
@@ -130,6 +133,7 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 		f.log.Error("the last-good file is broken; the store answers, so it is written again", "error", broken)
 	}
 	f.pulse = time.NewTicker(opts.Pulse)
+	f.retry = time.NewTimer(retryAfter)
 	f.report()
 	return f, nil
 }
@@ -138,6 +142,7 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 func (f *Feed) Close() {
 	f.unwatch()
 	f.pulse.Stop()
+	f.retry.Stop()
 	f.asks.Wait()
 	f.save(true)
 }
@@ -209,8 +214,9 @@ func (f *Feed) Wait(ctx context.Context) bool {
 			f.take(r, ok)
 		case a := <-f.answers:
 			f.judge(a)
-		case <-f.pulse.C:
+		case <-f.retry.C:
 			f.due = true
+		case <-f.pulse.C:
 			f.ask(ctx)
 			f.save(false)
 		}
@@ -223,6 +229,7 @@ func (f *Feed) connect(ctx context.Context) {
 		return
 	}
 	f.due = false
+	defer f.retry.Reset(min(retryAfter, f.opts.Pulse)) // pulses may be rare
 	if f.missed {
 		if err := f.readAll(ctx); err != nil {
 			f.lost(err)
