@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -96,6 +97,16 @@ func (m *writer) has(want map[string]string) {
 	}
 }
 
+// text returns a document of a snapshot, or nil.
+func (m *writer) text(s *store.Snapshot, name string) *string {
+	d, ok := s.Documents[name]
+	if !ok {
+		return nil
+	}
+	text := string(d.Data)
+	return &text
+}
+
 // client is what others write with.
 func (m *writer) client() *clientv3.Client {
 	m.Helper()
@@ -129,8 +140,9 @@ func TestApply(t *testing.T) {
 	t.Run("prune", func(t *testing.T) {
 		t.Parallel()
 		m := newWriter(t, etcd)
-		if r := m.apply(first); r.Number != 1 || len(r.Edits) != 2 {
-			t.Errorf("got record %d with %d documents, want 1 with 2", r.Number, len(r.Edits))
+		r := m.apply(first)
+		if edits, err := r.Edits(); err != nil || r.Number != 1 || len(edits) != 2 {
+			t.Errorf("got record %d with %d documents and error %v, want 1 with 2", r.Number, len(edits), err)
 		}
 		p := m.plan(false, map[string]string{"b.yaml": b2})
 		if got, want := meshdiff.Text(p.Changes), "~ ClusterLoadAssignment b: all clients\n"+
@@ -359,6 +371,49 @@ func TestRollback(t *testing.T) {
 	}
 	if entry, err = revise.Look(t.Context(), m.Store, 2); err != nil || len(entry.Notes) != 1 || !strings.Contains(entry.Notes[0], "b.yaml") {
 		t.Errorf("revision 2 was %+v, error %v; want a note about b.yaml", entry, err)
+	}
+}
+
+// A history longer than one response of etcd is read as a whole; an entry that is no record is named, with what to do.
+func TestLongHistory(t *testing.T) {
+	t.Parallel()
+	m := newWriter(t, newCluster(t, 1))
+	const records = 250
+	a := service("a", "10.0.0.1:80")
+	for i := range records {
+		snapshot, err := m.Load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("%s# %d\n", a, i+1)
+		if _, err := m.Commit(t.Context(), snapshot, store.Record{Command: "apply"}, []store.Edit{{Name: "a.yaml", Before: m.text(snapshot, "a.yaml"), After: &text}}, records); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := revise.Rollback(t.Context(), m.Store, 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := m.commit(p, "ada@host"); r.Number != records+1 {
+		t.Errorf("the rollback is revision %d, want %d", r.Number, records+1)
+	}
+	m.has(map[string]string{"a.yaml": a + "# 1\n"})
+
+	// hostile writes what is no record, and returns what is said of it.
+	hostile := func(number int64) string {
+		key := fmt.Sprintf("%s/history/%010d", m.Prefix(), number)
+		if _, err := m.client().Put(t.Context(), key, fmt.Sprintf(`{"number":%d}`+"\n", number)); err != nil {
+			t.Fatal(err)
+		}
+		return strconv.Quote(key) + " is no record of dynxds; delete it"
+	}
+	want := hostile(records + 2)
+	if _, err := revise.Rollback(t.Context(), m.Store, records, ""); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a rollback with an entry that is no record: got error %v, want %q", err, want)
+	}
+	want = hostile(9999999999)
+	if _, err := m.plan(false, map[string]string{"a.yaml": a}).Commit(t.Context(), revise.Author{Name: "x"}, 100); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a write after an entry that has the last number: got error %v, want %q", err, want)
 	}
 }
 

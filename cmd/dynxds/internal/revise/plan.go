@@ -188,6 +188,6 @@ func (p *Plan) Commit(ctx context.Context, author Author, keep int) (store.Recor
 		return store.Record{}, errors.New("--keep must be at least 1: rollback needs a record")
 	}
 	return p.store.Commit(ctx, p.snapshot, store.Record{
-		Author: author.Name, Time: author.Time, Command: p.command, Message: author.Message, Edits: p.Edits,
-	}, keep)
+		Author: author.Name, Time: author.Time, Command: p.command, Message: author.Message,
+	}, p.Edits, keep)
 }
