@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
@@ -449,6 +450,35 @@ func TestLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An etcd that is full refuses to write, with the way out, and serves what it has.
+func TestFullEtcd(t *testing.T) {
+	t.Parallel()
+	etcd := newCluster(t, 1)
+	m := newWriter(t, etcd)
+	first := map[string]string{"a.yaml": service("a", "10.0.0.1:80")}
+	m.apply(first)
+	alarm := func(action pb.AlarmRequest_AlarmAction) {
+		t.Helper()
+		request := &pb.AlarmRequest{Action: action, MemberID: uint64(etcd.members[0].etcd.Server.MemberID()), Alarm: pb.AlarmType_NOSPACE}
+		if _, err := pb.NewMaintenanceClient(etcd.client.ActiveConnection()).Alarm(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alarm(pb.AlarmRequest_ACTIVATE)
+	p := m.plan(false, map[string]string{"b.yaml": service("b", "10.0.0.2:80")})
+	if _, err := p.Commit(t.Context(), revise.Author{Name: "x"}, 100); err == nil || !strings.Contains(err.Error(), "--quota-backend-bytes") ||
+		strings.Contains(err.Error(), "not known whether") {
+		t.Errorf("a write into a full etcd: got error %v, want one that names --quota-backend-bytes", err)
+	}
+	m.has(first)
+	follow(t, m.Store).has(map[string]string{"a": "10.0.0.1:80"})
+	if err := m.Announce(t.Context(), store.Replica{ID: "r"}); err == nil || !strings.Contains(err.Error(), "--quota-backend-bytes") {
+		t.Errorf("an announcement in a full etcd: got error %v, want one that names --quota-backend-bytes", err)
+	}
+	alarm(pb.AlarmRequest_DEACTIVATE)
+	m.commit(p, "ada@host")
 }
 
 // Nobody answers: the error names the members, and does not take long.

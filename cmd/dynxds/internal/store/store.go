@@ -210,6 +210,8 @@ func (s *Store) fault(do string, err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		err = ErrCompacted
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		err = fmt.Errorf("%w: compact and defragment etcd, or raise its --quota-backend-bytes, and then \"etcdctl alarm disarm\"", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		if why := s.reach(); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
