@@ -197,10 +197,13 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d
 		m := newWriter(t, etcd)
 		m.apply(first)
 		m.put("b.yaml", "kind: Nonsense\n")
-		m.folder(map[string]string{"c.yaml": service("c", "10.0.0.4:80")})
-		_, err := revise.Apply(t.Context(), m.Store, m.dir, false, "")
-		if want := "etcd:" + m.Prefix() + "/docs/b.yaml:1: kind: unknown value"; err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want %q", err, want)
+		// Also if there is nothing else to do.
+		for _, files := range []map[string]string{{"c.yaml": service("c", "10.0.0.4:80")}, {"a.yaml": a}} {
+			m.folder(files)
+			_, err := revise.Apply(t.Context(), m.Store, m.dir, false, "")
+			if want := "etcd:" + m.Prefix() + "/docs/b.yaml:1: kind: unknown value"; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got error %v, want %q", err, want)
+			}
 		}
 		p := m.plan(false, map[string]string{"b.yaml": b2})
 		if len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "b.yaml") {
