@@ -174,6 +174,27 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// However many keys are no documents, and however long they are: some are named, and then it is said that there are more.
+func TestForeignKeys(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	c.put(key(strings.Repeat("x", 1<<20)), "") // before the others
+	const keys = 150
+	f := follow(t, c.open(prefix))
+	f.logged("is not a document", "xxx…")
+	for i := range keys {
+		c.put(key(fmt.Sprintf("%d.txt", i)), "")
+	}
+	c.put(key("a.yaml"), service("a", "a:1"))
+	f.has(map[string]string{"a": "a:1"})
+	if n, more := f.log.Count("is not a document"), f.log.Count("more keys of the store are not documents"); n != 100 || more != 1 {
+		t.Errorf("the log names %d keys, and says %d times that there are more; want 100, and once", n, more)
+	}
+	if size := len(f.log.String()); size > 100_000 {
+		t.Errorf("the log has %d bytes", size)
+	}
+}
+
 // A faulty document keeps its last good text on each replica, those that start later too, as long as etcd
 // or the last-good file has it; other documents go on.
 func TestFaultyDocument(t *testing.T) {

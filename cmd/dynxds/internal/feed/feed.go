@@ -15,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Options are those of Open.
@@ -39,6 +40,8 @@ const (
 	reminder = 5 * time.Minute
 	// retryAfter is the time between two attempts to open a watch, if a pulse is not shorter.
 	retryAfter = 2 * time.Second
+	// maxForeign bounds the keys that are named as they are no documents, maxKey what is said of one.
+	maxForeign, maxKey = 100, 200
 	// saveEvery is how often the last-good file is written at most.
 	saveEvery = 10 * time.Second
 )
@@ -86,7 +89,7 @@ type Feed struct {
 	asking  bool
 	asks    sync.WaitGroup
 	gone    outage
-	// foreign are keys in the log that are no documents.
+	// foreign are keys in the log that are no documents, shortened, and one more when there are too many.
 	foreign map[string]bool
 	saved   saved
 	status  atomic.Pointer[Status]
@@ -257,13 +260,21 @@ func (f *Feed) readAll(ctx context.Context) error {
 	return nil
 }
 
-// ignore names keys that are no documents, each once.
+// ignore names keys that are no documents, each once, up to a number of them.
 func (f *Feed) ignore(keys []string) {
 	for _, key := range keys {
-		if !f.foreign[key] {
-			f.foreign[key] = true
-			f.log.Warn("a key of the store is not a document, whose name ends in .yaml, .yml or .json; it is ignored", "key", key)
+		if len(f.foreign) > maxForeign {
+			return
 		}
+		if key = faults.Shorten(key, maxKey); f.foreign[key] {
+			continue
+		}
+		f.foreign[key] = true
+		if len(f.foreign) > maxForeign {
+			f.log.Warn("more keys of the store are not documents; they are ignored, and no longer named", "named", maxForeign)
+			return
+		}
+		f.log.Warn("a key of the store is not a document, whose name ends in .yaml, .yml or .json; it is ignored", "key", key)
 	}
 }
 
