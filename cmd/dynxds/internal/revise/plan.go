@@ -105,10 +105,9 @@ func (p *Plan) compare(before texts, after *folder.Content) ([]meshdiff.Change, 
 	if err != nil {
 		return nil, nil, err
 	}
-	changes, err := site.Compare(old, after)
-	var notes []string
+	changes, notes, err := site.Compare(old, after)
 	if len(dropped) > 0 {
-		notes = []string{"faulty documents count as absent before, though replicas may serve the last good ones: " + strings.Join(dropped, ", ")}
+		notes = append(notes, "faulty documents count as absent before, though replicas may serve the last good ones: "+strings.Join(dropped, ", "))
 	}
 	return changes, notes, err
 }

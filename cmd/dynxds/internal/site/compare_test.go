@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -136,14 +137,33 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: f
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			changes, err := site.Compare(parse(t, test.before), parse(t, test.after))
-			if err != nil {
-				t.Fatal(err)
+			changes, notes, err := site.Compare(parse(t, test.before), parse(t, test.after))
+			if err != nil || len(notes) > 0 {
+				t.Fatalf("got notes %q and error %v, want neither", notes, err)
 			}
 			if diff := cmp.Diff(strings.TrimPrefix(test.want, "\n"), meshdiff.Text(changes)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Of a resource for so many kinds of clients that not all are compared, that is said.
+func TestCompareOfTooManyKinds(t *testing.T) {
+	t.Parallel()
+	// variants are those of a Cluster, by a tag.
+	variants := func(tag string, timeout string) string {
+		var b strings.Builder
+		for i := range 100 {
+			fmt.Fprintf(&b, "---\nkind: Resource\ndynamicParameters: {%s: v%d}\n"+
+				`resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: db, connect_timeout: %s}`+"\n", tag, i, timeout)
+		}
+		return b.String()
+	}
+	changes, notes, err := site.Compare(parse(t, variants("a", "1s")), parse(t, variants("b", "2s")))
+	want := []string{"Cluster db: 8192 kinds of clients were compared; there are more, which may get something else too"}
+	if diff := cmp.Diff(want, notes); diff != "" || err != nil || len(changes) == 0 {
+		t.Errorf("got %d changes and error %v; notes (-want +got):\n%s", len(changes), err, diff)
 	}
 }
 
