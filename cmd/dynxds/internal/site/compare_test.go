@@ -8,33 +8,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder/foldertest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 )
 
-const comparedServices = `
-kind: Service
-name: backend
-endpoints:
-- {address: "10.0.0.1:80", tags: {version: v1}}
-- {address: "10.0.0.2:80", tags: {version: v2}}
----
-kind: Service
-name: frontend
-`
+const comparedServices = foldertest.Services
 
-// policyFor returns a policy for clients, with rules for backend.
+// policyFor returns a policy for clients behind other documents, with rules for backend.
 func policyFor(name, clients, rules string) string {
-	return `
----
-kind: MeshHTTPRoute
-metadata: {name: ` + name + `}
-spec:
-  targetRef: ` + clients + `
-  to:
-  - targetRef: {kind: MeshService, name: backend}
-    rules:
-` + rules
+	return "---" + foldertest.Policy(name, clients, rules)
 }
 
 // to is a rule for a prefix, which sends to the two versions with these weights.
