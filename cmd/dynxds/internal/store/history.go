@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -13,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -158,25 +157,14 @@ func unpack(packed []byte) (edits []Edit, err error) {
 const historyPage = 100
 
 // History returns the records as of a revision, zero for the present one, the first one first.
-func (s *Store) History(ctx context.Context, revision int64) ([]Record, error) {
-	var records []Record
-	begin, end := s.prefix+history, clientv3.GetPrefixRangeEnd(s.prefix+history)
-	for {
-		page, err := s.get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(historyPage), clientv3.WithRev(revision))
-		if err != nil {
-			return nil, fmt.Errorf("the history: %w", err)
-		}
-		revision = cmp.Or(revision, page.Header.Revision) // all pages are of that of the first one
-		for _, kv := range page.Kvs {
-			r, err := decodeRecord(string(kv.Key), kv.Value, kv.ModRevision)
-			if err != nil {
-				return nil, err
-			}
-			records = append(records, r)
-		}
-		if !page.More {
-			return records, nil
-		}
-		begin = string(append(page.Kvs[len(page.Kvs)-1].Key, 0))
+func (s *Store) History(ctx context.Context, revision int64) (records []Record, err error) {
+	_, err = s.pages(ctx, history, revision, historyPage, func(kv *mvccpb.KeyValue) error {
+		r, err := decodeRecord(string(kv.Key), kv.Value, kv.ModRevision)
+		records = append(records, r)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the history: %w", err)
 	}
+	return records, nil
 }
