@@ -69,7 +69,7 @@ grpc-version: ## Run the tests with another gRPC, GRPC=v1.90.0; the newest teste
 	.ci/grpc-version $(GRPC)
 
 .PHONY: docs
-docs: ## Run the commands in README.md, docs/ and the READMEs of examples and interop
+docs: ## Run the commands in README.md, docs/ and the READMEs of examples and interop, and follow their links
 	cd tools && $(GO) build -o ../bin/doccheck ./doccheck
 	bin/doccheck $(DOCS)
 

@@ -60,28 +60,34 @@ type recordJSON struct {
 	Documents []documentEdit `json:"documents"`
 }
 
+// maxCell bounds what a column of the list has, which is what somebody wrote.
+const maxCell = 200
+
 func listHistory(cmd *cobra.Command, s *store.Store, asJSON bool) error {
 	records, err := s.History(cmd.Context(), 0)
 	if err != nil {
 		return err
 	}
-	slices.Reverse(records)
-	if asJSON {
-		list := make([]recordJSON, len(records))
-		for i, r := range records {
-			list[i] = recordJSON{r, documentsOf(r.Edits)}
+	list := make([]recordJSON, 0, len(records))
+	for _, r := range slices.Backward(records) {
+		edits, err := r.Edits()
+		if err != nil {
+			return err
 		}
+		list = append(list, recordJSON{r, documentsOf(edits)})
+	}
+	if asJSON {
 		return writeJSON(cmd.OutOrStdout(), list)
 	}
-	if len(records) == 0 {
+	if len(list) == 0 {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "nothing was applied yet")
 		return err
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "REVISION\tTIME\tAUTHOR\tCOMMAND\tDOCUMENTS\tMESSAGE")
-	for _, r := range records {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%s\n", r.Number, r.Time.Format(time.RFC3339), faults.Printable(r.Author, ""),
-			faults.Printable(r.Command, ""), len(r.Edits), faults.Printable(r.Message, ""))
+	cell := func(text string) string { return faults.Printable(faults.Shorten(text, maxCell), "") }
+	for _, r := range list {
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%s\n", r.Number, r.Time.Format(time.RFC3339), cell(r.Author), cell(r.Command), len(r.Documents), cell(r.Message))
 	}
 	return w.Flush()
 }

@@ -1,7 +1,7 @@
-// Command doccheck runs the commands and writes the files of the documentation, so
-// that no command in it rots.
+// Command doccheck runs the commands and writes the files of the documentation, and follows
+// its links to files and sections, so that neither rot.
 //
-//	doccheck [-timeout 5m] FILE...
+//	doccheck [-timeout 5m] [-links] FILE...
 //
 // The files are paths in a Git repository, from its top, where it is run. The
 // repository is copied to an empty folder, as a reader's fresh clone is: what Git does not track, and what
@@ -42,9 +42,21 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("doccheck: ")
 	timeout := flag.Duration("timeout", 5*time.Minute, "how long the commands of one file may take")
+	onlyLinks := flag.Bool("links", false, "follow the links, and run no commands")
 	flag.Parse()
 	failed := false
 	for _, file := range flag.Args() {
+		faults, err := links(file)
+		if err != nil {
+			faults = append(faults, err.Error())
+		}
+		for _, fault := range faults {
+			log.Print(fault)
+			failed = true
+		}
+		if *onlyLinks {
+			continue
+		}
 		if err := check(file, *timeout); err != nil {
 			log.Printf("%s: %v", file, err)
 			failed = true

@@ -8,12 +8,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
@@ -96,6 +98,16 @@ func (m *writer) has(want map[string]string) {
 	}
 }
 
+// text returns a document of a snapshot, or nil.
+func (m *writer) text(s *store.Snapshot, name string) *string {
+	d, ok := s.Documents[name]
+	if !ok {
+		return nil
+	}
+	text := string(d.Data)
+	return &text
+}
+
 // client is what others write with.
 func (m *writer) client() *clientv3.Client {
 	m.Helper()
@@ -129,8 +141,9 @@ func TestApply(t *testing.T) {
 	t.Run("prune", func(t *testing.T) {
 		t.Parallel()
 		m := newWriter(t, etcd)
-		if r := m.apply(first); r.Number != 1 || len(r.Edits) != 2 {
-			t.Errorf("got record %d with %d documents, want 1 with 2", r.Number, len(r.Edits))
+		r := m.apply(first)
+		if edits, err := r.Edits(); err != nil || r.Number != 1 || len(edits) != 2 {
+			t.Errorf("got record %d with %d documents and error %v, want 1 with 2", r.Number, len(edits), err)
 		}
 		p := m.plan(false, map[string]string{"b.yaml": b2})
 		if got, want := meshdiff.Text(p.Changes), "~ ClusterLoadAssignment b: all clients\n"+
@@ -184,10 +197,13 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d
 		m := newWriter(t, etcd)
 		m.apply(first)
 		m.put("b.yaml", "kind: Nonsense\n")
-		m.folder(map[string]string{"c.yaml": service("c", "10.0.0.4:80")})
-		_, err := revise.Apply(t.Context(), m.Store, m.dir, false, "")
-		if want := "etcd:" + m.Prefix() + "/docs/b.yaml:1: kind: unknown value"; err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want %q", err, want)
+		// Also if there is nothing else to do.
+		for _, files := range []map[string]string{{"c.yaml": service("c", "10.0.0.4:80")}, {"a.yaml": a}} {
+			m.folder(files)
+			_, err := revise.Apply(t.Context(), m.Store, m.dir, false, "")
+			if want := "etcd:" + m.Prefix() + "/docs/b.yaml:1: kind: unknown value"; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got error %v, want %q", err, want)
+			}
 		}
 		p := m.plan(false, map[string]string{"b.yaml": b2})
 		if len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "b.yaml") {
@@ -362,6 +378,49 @@ func TestRollback(t *testing.T) {
 	}
 }
 
+// A history longer than one response of etcd is read as a whole; an entry that is no record is named, with what to do.
+func TestLongHistory(t *testing.T) {
+	t.Parallel()
+	m := newWriter(t, newCluster(t, 1))
+	const records = 250
+	a := service("a", "10.0.0.1:80")
+	for i := range records {
+		snapshot, err := m.Load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("%s# %d\n", a, i+1)
+		if _, err := m.Commit(t.Context(), snapshot, store.Record{Command: "apply"}, []store.Edit{{Name: "a.yaml", Before: m.text(snapshot, "a.yaml"), After: &text}}, records); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := revise.Rollback(t.Context(), m.Store, 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := m.commit(p, "ada@host"); r.Number != records+1 {
+		t.Errorf("the rollback is revision %d, want %d", r.Number, records+1)
+	}
+	m.has(map[string]string{"a.yaml": a + "# 1\n"})
+
+	// hostile writes what is no record, and returns what is said of it.
+	hostile := func(number int64) string {
+		key := fmt.Sprintf("%s/history/%010d", m.Prefix(), number)
+		if _, err := m.client().Put(t.Context(), key, fmt.Sprintf(`{"number":%d}`+"\n", number)); err != nil {
+			t.Fatal(err)
+		}
+		return strconv.Quote(key) + " is no record of dynxds; delete it"
+	}
+	want := hostile(records + 2)
+	if _, err := revise.Rollback(t.Context(), m.Store, records, ""); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a rollback with an entry that is no record: got error %v, want %q", err, want)
+	}
+	want = hostile(9999999999)
+	if _, err := m.plan(false, map[string]string{"a.yaml": a}).Commit(t.Context(), revise.Author{Name: "x"}, 100); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a write after an entry that has the last number: got error %v, want %q", err, want)
+	}
+}
+
 // The limits of etcd are named, with the way out.
 func TestLimits(t *testing.T) {
 	t.Parallel()
@@ -394,6 +453,35 @@ func TestLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An etcd that is full refuses to write, with the way out, and serves what it has.
+func TestFullEtcd(t *testing.T) {
+	t.Parallel()
+	etcd := newCluster(t, 1)
+	m := newWriter(t, etcd)
+	first := map[string]string{"a.yaml": service("a", "10.0.0.1:80")}
+	m.apply(first)
+	alarm := func(action pb.AlarmRequest_AlarmAction) {
+		t.Helper()
+		request := &pb.AlarmRequest{Action: action, MemberID: uint64(etcd.members[0].etcd.Server.MemberID()), Alarm: pb.AlarmType_NOSPACE}
+		if _, err := pb.NewMaintenanceClient(etcd.client.ActiveConnection()).Alarm(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alarm(pb.AlarmRequest_ACTIVATE)
+	p := m.plan(false, map[string]string{"b.yaml": service("b", "10.0.0.2:80")})
+	if _, err := p.Commit(t.Context(), revise.Author{Name: "x"}, 100); err == nil || !strings.Contains(err.Error(), "--quota-backend-bytes") ||
+		strings.Contains(err.Error(), "not known whether") {
+		t.Errorf("a write into a full etcd: got error %v, want one that names --quota-backend-bytes", err)
+	}
+	m.has(first)
+	follow(t, m.Store).has(map[string]string{"a": "10.0.0.1:80"})
+	if err := m.Announce(t.Context(), store.Replica{ID: "r"}); err == nil || !strings.Contains(err.Error(), "--quota-backend-bytes") {
+		t.Errorf("an announcement in a full etcd: got error %v, want one that names --quota-backend-bytes", err)
+	}
+	alarm(pb.AlarmRequest_DEACTIVATE)
+	m.commit(p, "ada@host")
 }
 
 // Nobody answers: the error names the members, and does not take long.

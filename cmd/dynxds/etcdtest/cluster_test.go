@@ -156,6 +156,15 @@ func (c *cluster) open(prefix string) *store.Store {
 	return s
 }
 
+// direct returns a client of a member that does not use its cable.
+func (c *cluster) direct(i int) *clientv3.Client {
+	c.t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.members[i].cable.to, Logger: zap.NewNop()})
+	xdstest.NoError(c.t, err)
+	c.t.Cleanup(func() { client.Close() })
+	return client
+}
+
 // put writes a key, as etcdctl does, and returns the revision.
 func (c *cluster) put(key, text string) int64 {
 	c.t.Helper()

@@ -174,6 +174,27 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// However many keys are no documents, and however long they are: some are named, and then it is said that there are more.
+func TestForeignKeys(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	c.put(key(strings.Repeat("x", 1<<20)), "") // before the others
+	const keys = 150
+	f := follow(t, c.open(prefix))
+	f.logged("is not a document", "xxx…")
+	for i := range keys {
+		c.put(key(fmt.Sprintf("%d.txt", i)), "")
+	}
+	c.put(key("a.yaml"), service("a", "a:1"))
+	f.has(map[string]string{"a": "a:1"})
+	if n, more := f.log.Count("is not a document"), f.log.Count("more keys of the store are not documents"); n != 100 || more != 1 {
+		t.Errorf("the log names %d keys, and says %d times that there are more; want 100, and once", n, more)
+	}
+	if size := len(f.log.String()); size > 100_000 {
+		t.Errorf("the log has %d bytes", size)
+	}
+}
+
 // A faulty document keeps its last good text on each replica, those that start later too, as long as etcd
 // or the last-good file has it; other documents go on.
 func TestFaultyDocument(t *testing.T) {
@@ -219,9 +240,7 @@ func TestCompaction(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		c.put(key(name+".yaml"), service(name, name+":1"))
 	}
-	direct, err := clientv3.New(clientv3.Config{Endpoints: c.members[0].cable.to})
-	xdstest.NoError(t, err)
-	defer direct.Close()
+	direct := c.direct(0)
 	options := c.options(prefix)
 	options.Timeout = 2 * time.Second
 	s, err := store.Open(options)
@@ -258,6 +277,65 @@ func TestCompaction(t *testing.T) {
 	}
 	if f.now()["a"] != a {
 		t.Error("a document did not change, and its service is another one")
+	}
+}
+
+// A feed whose reading has failed, or whose watch has ended, tries again in a moment, however rare its pulses are.
+func TestRecoveryWithoutPulses(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		// fail makes one of the two fail, and mend ends that.
+		fail func(*cluster, *follower, chan<- struct{})
+		mend func(*cluster)
+	}{
+		{"reading", func(c *cluster, f *follower, hurry chan<- struct{}) {
+			c.members[0].cable.setCut(true)
+			hurry <- struct{}{}
+			f.logged("the store does not answer")
+		}, func(c *cluster) { c.members[0].cable.setCut(false) }},
+		{"watch", func(c *cluster, f *follower, _ chan<- struct{}) {
+			ctx := testutils.Context(t)
+			c.members[0].cable.setCut(true)
+			direct := c.direct(0)
+			_, err := direct.UserAdd(ctx, "root", "root")
+			xdstest.NoError(t, err)
+			_, err = direct.UserGrantRole(ctx, "root", "root")
+			xdstest.NoError(t, err)
+			_, err = direct.AuthEnable(ctx)
+			xdstest.NoError(t, err)
+			c.members[0].cable.setCut(false)
+			f.logged("the watch has ended")
+		}, func(c *cluster) {
+			root, err := clientv3.New(clientv3.Config{Endpoints: c.members[0].cable.to, Username: "root", Password: "root"})
+			xdstest.NoError(t, err)
+			defer root.Close()
+			_, err = root.AuthDisable(testutils.Context(t))
+			xdstest.NoError(t, err)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 1)
+			c.put(key("a.yaml"), service("a", "a:1"))
+			options := c.options(prefix)
+			options.Timeout = time.Second
+			s, err := store.Open(options)
+			xdstest.NoError(t, err)
+			t.Cleanup(s.Close)
+			hurry := make(chan struct{})
+			f := follow(t, s, func(o *feed.Options) { o.Pulse, o.Hurry = time.Hour, hurry })
+			c.put(key("a.yaml"), service("a", "a:2"))
+			f.has(map[string]string{"a": "a:2"}) // there is a watch
+			test.fail(c, f, hurry)
+			test.mend(c)
+			direct, ctx := c.direct(0), testutils.Context(t)
+			written, err := direct.Put(ctx, key("a.yaml"), service("a", "a:3"))
+			xdstest.NoError(t, err)
+			_, err = direct.Compact(ctx, written.Header.Revision)
+			xdstest.NoError(t, err)
+			f.has(map[string]string{"a": "a:3"})
+		})
 	}
 }
 
@@ -305,15 +383,13 @@ func TestSlowMember(t *testing.T) {
 	f := follow(t, s)
 	f.has(map[string]string{"a": "a:9"})
 	for i, m := range c.members {
-		direct, err := clientv3.New(clientv3.Config{Endpoints: m.cable.to})
-		xdstest.NoError(t, err)
+		direct := c.direct(i)
 		m.cable.setStalled(true)
 		address := fmt.Sprintf("a:%d", i+1)
 		_, err = direct.Put(testutils.Context(t), key("a.yaml"), service("a", address))
 		xdstest.NoError(t, err)
 		f.has(map[string]string{"a": address})
 		m.cable.setStalled(false)
-		direct.Close()
 	}
 	if f.log.Count("the store does not answer") > 0 {
 		t.Error("one member was slow, and the log says that the store does not answer")

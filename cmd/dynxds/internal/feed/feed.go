@@ -15,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Options are those of Open.
@@ -37,6 +38,10 @@ const (
 	patience = 3
 	// reminder is how often the log says that the store is still gone.
 	reminder = 5 * time.Minute
+	// retryAfter is the time between two attempts to open a watch, if a pulse is not shorter.
+	retryAfter = 2 * time.Second
+	// maxForeign bounds the keys that are named as they are no documents, maxKey what is said of one.
+	maxForeign, maxKey = 100, 200
 	// saveEvery is how often the last-good file is written at most.
 	saveEvery = 10 * time.Second
 )
@@ -70,10 +75,11 @@ type Feed struct {
 	revision, newest int64
 	// head is the last answer to a pulse.
 	head store.Head
-	// watcher is nil if there is none; then due says that it is time to open one. missed: it would miss
-	// changes, so that all documents are to be read before.
+	// watcher is nil if there is none; then due says that it is time to open one, as it is some time after
+	// the last attempt, by retry. missed: it would miss changes, so that all documents are to be read before.
 	watcher     *store.Watcher
 	due, missed bool
+	retry       *time.Timer
 	// late counts the pulses since the store had a revision that the watch has not reached: behind.
 	late   int
 	behind int64
@@ -83,7 +89,7 @@ type Feed struct {
 	asking  bool
 	asks    sync.WaitGroup
 	gone    outage
-	// foreign are keys in the log that are no documents.
+	// foreign are keys in the log that are no documents, shortened, and one more when there are too many.
 	foreign map[string]bool
 	saved   saved
 	status  atomic.Pointer[Status]
@@ -130,6 +136,7 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 		f.log.Error("the last-good file is broken; the store answers, so it is written again", "error", broken)
 	}
 	f.pulse = time.NewTicker(opts.Pulse)
+	f.retry = time.NewTimer(retryAfter)
 	f.report()
 	return f, nil
 }
@@ -138,6 +145,7 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 func (f *Feed) Close() {
 	f.unwatch()
 	f.pulse.Stop()
+	f.retry.Stop()
 	f.asks.Wait()
 	f.save(true)
 }
@@ -209,8 +217,9 @@ func (f *Feed) Wait(ctx context.Context) bool {
 			f.take(r, ok)
 		case a := <-f.answers:
 			f.judge(a)
-		case <-f.pulse.C:
+		case <-f.retry.C:
 			f.due = true
+		case <-f.pulse.C:
 			f.ask(ctx)
 			f.save(false)
 		}
@@ -223,6 +232,7 @@ func (f *Feed) connect(ctx context.Context) {
 		return
 	}
 	f.due = false
+	defer f.retry.Reset(min(retryAfter, f.opts.Pulse)) // pulses may be rare
 	if f.missed {
 		if err := f.readAll(ctx); err != nil {
 			f.lost(err)
@@ -250,13 +260,21 @@ func (f *Feed) readAll(ctx context.Context) error {
 	return nil
 }
 
-// ignore names keys that are no documents, each once.
+// ignore names keys that are no documents, each once, up to a number of them.
 func (f *Feed) ignore(keys []string) {
 	for _, key := range keys {
-		if !f.foreign[key] {
-			f.foreign[key] = true
-			f.log.Warn("a key of the store is not a document, whose name ends in .yaml, .yml or .json; it is ignored", "key", key)
+		if len(f.foreign) > maxForeign {
+			return
 		}
+		if key = faults.Shorten(key, maxKey); f.foreign[key] {
+			continue
+		}
+		f.foreign[key] = true
+		if len(f.foreign) > maxForeign {
+			f.log.Warn("more keys of the store are not documents; they are ignored, and no longer named", "named", maxForeign)
+			return
+		}
+		f.log.Warn("a key of the store is not a document, whose name ends in .yaml, .yml or .json; it is ignored", "key", key)
 	}
 }
 

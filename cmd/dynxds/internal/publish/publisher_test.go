@@ -14,36 +14,21 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder/foldertest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-const services = `
-kind: Service
-name: backend
-endpoints:
-- {address: "10.0.0.1:80", tags: {version: v1}}
-- {address: "10.0.0.2:80", tags: {version: v2}}
----
-kind: Service
-name: frontend
-`
+const services = foldertest.Services
 
 // policy sends the requests of some clients to a version of backend.
 func policy(name, targetRef, version string) string {
-	return `
-kind: MeshHTTPRoute
-metadata: {name: ` + name + `}
-spec:
-  targetRef: ` + targetRef + `
-  to:
-  - targetRef: {kind: MeshService, name: backend}
-    rules:
+	return foldertest.Policy(name, targetRef, `
     - matches: [{path: {type: Prefix, value: /}}]
-      backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: ` + version + `}}]
-`
+      backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: `+version+`}}]
+`)
 }
 
 // site is a folder, and the store that it is published to.

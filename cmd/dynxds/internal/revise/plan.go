@@ -80,10 +80,10 @@ func Rollback(ctx context.Context, s *store.Store, number int64, authority strin
 func (p *Plan) to(after texts, authority string) error {
 	before := textsOf(p.snapshot)
 	p.Edits = edits(before, after)
-	if len(p.Edits) == 0 {
+	switch {
+	case len(after) == 0 && len(before) == 0:
 		return nil
-	}
-	if len(after) == 0 {
+	case len(after) == 0:
 		return errors.New("no document would be left, which replicas take for an accident and do not serve; keep one")
 	}
 	content, err := p.content(after, p.paths)
@@ -93,7 +93,9 @@ func (p *Plan) to(after texts, authority string) error {
 	if p.validation, err = site.ValidateContent(content, authority); err != nil {
 		return err
 	}
-	p.Changes, p.Notes, err = p.compare(before, content)
+	if len(p.Edits) > 0 {
+		p.Changes, p.Notes, err = p.compare(before, content)
+	}
 	return err
 }
 
@@ -103,10 +105,9 @@ func (p *Plan) compare(before texts, after *folder.Content) ([]meshdiff.Change, 
 	if err != nil {
 		return nil, nil, err
 	}
-	changes, err := site.Compare(old, after)
-	var notes []string
+	changes, notes, err := site.Compare(old, after)
 	if len(dropped) > 0 {
-		notes = []string{"faulty documents count as absent before, though replicas may serve the last good ones: " + strings.Join(dropped, ", ")}
+		notes = append(notes, "faulty documents count as absent before, though replicas may serve the last good ones: "+strings.Join(dropped, ", "))
 	}
 	return changes, notes, err
 }
@@ -162,7 +163,7 @@ func (p *Plan) Err() error {
 }
 
 // Validation is the result of validating what the plan results in, with the reports about edited documents
-// and all errors; nil if there is nothing to do.
+// and all errors; nil if there are no documents.
 func (p *Plan) Validation() *site.Validation {
 	if p.validation == nil {
 		return nil
@@ -188,6 +189,6 @@ func (p *Plan) Commit(ctx context.Context, author Author, keep int) (store.Recor
 		return store.Record{}, errors.New("--keep must be at least 1: rollback needs a record")
 	}
 	return p.store.Commit(ctx, p.snapshot, store.Record{
-		Author: author.Name, Time: author.Time, Command: p.command, Message: author.Message, Edits: p.Edits,
-	}, keep)
+		Author: author.Name, Time: author.Time, Command: p.command, Message: author.Message,
+	}, p.Edits, keep)
 }

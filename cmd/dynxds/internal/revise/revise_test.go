@@ -26,14 +26,15 @@ func newWorld() *world {
 	return &world{texts: texts{}, revision: map[string]int64{}, states: []texts{{}}}
 }
 
-// put changes documents, "name=text", or deletes them, "name"; with a record if it is by dynxds.
-func (w *world) put(byUs bool, documents ...string) {
+// put changes documents, "a=text" that of a.yaml, or deletes them, "a"; with a record if it is by dynxds.
+func (w *world) put(t *testing.T, byUs bool, documents ...string) {
+	t.Helper()
 	after := maps.Clone(w.texts)
 	for _, d := range documents {
 		if name, text, ok := strings.Cut(d, "="); ok {
-			after[name] = text
+			after[name+".yaml"] = text
 		} else {
-			delete(after, name)
+			delete(after, name+".yaml")
 		}
 	}
 	list := edits(w.texts, after)
@@ -43,7 +44,11 @@ func (w *world) put(byUs bool, documents ...string) {
 	}
 	w.texts = after
 	if byUs {
-		w.records = append(w.records, store.Record{Number: int64(len(w.records) + 1), Revision: w.now, Edits: list})
+		r, err := store.Record{Number: int64(len(w.records) + 1), Revision: w.now}.With(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.records = append(w.records, r)
 		w.states = append(w.states, maps.Clone(after))
 	}
 }
@@ -93,10 +98,10 @@ func TestRestore(t *testing.T) {
 			t.Parallel()
 			w := newWorld()
 			for _, s := range test.steps {
-				w.put(s.us, s.documents...)
+				w.put(t, s.us, s.documents...)
 			}
 			if len(w.states) > 0 && test.name == "there before the first record" {
-				w.states[0] = texts{"b": "x"}
+				w.states[0] = texts{"b.yaml": "x"}
 			}
 			records := w.records[max(0, len(w.records)-test.keep):]
 			got, err := restore(w.snapshot(), records, test.number)
@@ -117,13 +122,13 @@ func TestRestoreWithAGap(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	for i := range 4 {
-		w.put(true, fmt.Sprintf("a=%d", i))
+		w.put(t, true, fmt.Sprintf("a=%d", i))
 	}
 	records := slices.Delete(w.records, 2, 3)
 	if _, err := restore(w.snapshot(), records, 1); err == nil || !strings.Contains(err.Error(), "revision 3 is missing") {
 		t.Errorf("got error %v, want that revision 3 is missing", err)
 	}
-	if got, err := restore(w.snapshot(), records, 4); err != nil || got["a"] != "3" {
+	if got, err := restore(w.snapshot(), records, 4); err != nil || got["a.yaml"] != "3" {
 		t.Errorf("got %v and error %v, want what is after the gap", got, err)
 	}
 }

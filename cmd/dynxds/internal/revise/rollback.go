@@ -14,20 +14,24 @@ import (
 
 // undo undoes the records after a number, the last one first. It returns the documents that are not as the
 // records left them.
-func undo(state texts, records []store.Record, number int64) (strange map[string]bool) {
+func undo(state texts, records []store.Record, number int64) (strange map[string]bool, err error) {
 	strange = make(map[string]bool)
 	for _, r := range slices.Backward(records) {
 		if r.Number <= number {
 			break
 		}
-		for _, e := range r.Edits {
+		edits, err := r.Edits()
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range edits {
 			if !equal(state.text(e.Name), e.After) {
 				strange[e.Name] = true
 			}
 			state.set(e.Name, e.Before)
 		}
 	}
-	return strange
+	return strange, nil
 }
 
 // restore returns the documents that were there after a record. It fails if the history does not tell, or if
@@ -37,8 +41,15 @@ func restore(snapshot *store.Snapshot, records []store.Record, number int64) (te
 		return nil, err
 	}
 	state := textsOf(snapshot)
-	strange := undo(state, records, number)
-	for _, name := range unrecorded(snapshot, records, number) {
+	strange, err := undo(state, records, number)
+	if err != nil {
+		return nil, err
+	}
+	names, err := unrecorded(snapshot, records, number)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
 		strange[name] = true
 	}
 	if len(strange) > 0 {
@@ -70,14 +81,18 @@ func reaches(records []store.Record, number int64) error {
 
 // unrecorded returns the documents that no record after a number mentions, and that were changed after it all
 // the same, or deleted at a time that nothing tells.
-func unrecorded(snapshot *store.Snapshot, records []store.Record, number int64) []string {
+func unrecorded(snapshot *store.Snapshot, records []store.Record, number int64) (names []string, err error) {
 	at := records[0].Revision - 1 // for 0: that of the state before
 	newer, last := make(map[string]bool), make(map[string]store.Edit)
 	for _, r := range records {
 		if r.Number == number {
 			at = r.Revision
 		}
-		for _, e := range r.Edits {
+		edits, err := r.Edits()
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range edits {
 			if r.Number > number {
 				newer[e.Name] = true
 			} else {
@@ -85,7 +100,6 @@ func unrecorded(snapshot *store.Snapshot, records []store.Record, number int64) 
 			}
 		}
 	}
-	var names []string
 	for name, d := range snapshot.Documents {
 		text := string(d.Data)
 		if !newer[name] && d.ModRevision > at && !equal(last[name].After, &text) {
@@ -97,12 +111,13 @@ func unrecorded(snapshot *store.Snapshot, records []store.Record, number int64) 
 			names = append(names, name)
 		}
 	}
-	return names
+	return names, nil
 }
 
-// Entry is a record with what it meant to clients.
+// Entry is a record with its edits and what it meant to clients.
 type Entry struct {
 	store.Record
+	Edits   []store.Edit
 	Changes []meshdiff.Change
 	// Notes say what Changes cannot tell.
 	Notes []string
@@ -123,13 +138,21 @@ func Look(ctx context.Context, s *store.Store, number int64) (*Entry, error) {
 		return nil, cmp.Or(reaches(records, number), fmt.Errorf("there is no revision %d", number))
 	}
 	e := &Entry{Record: records[i]}
+	if e.Edits, err = e.Record.Edits(); err != nil {
+		return nil, err
+	}
 	if err := reaches(records, number); err != nil {
 		e.Notes = append(e.Notes, err.Error())
 		return e, nil
 	}
 	before, after := textsOf(snapshot), textsOf(snapshot)
-	strange := undo(after, records, number)
-	undo(before, records, number-1)
+	strange, err := undo(after, records, number)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := undo(before, records, number-1); err != nil {
+		return nil, err
+	}
 	if len(strange) > 0 {
 		e.Notes = append(e.Notes, "changed since by other means than dynxds, so that it is not known what they were: "+
 			strings.Join(slices.Sorted(maps.Keys(strange)), ", "))

@@ -2,6 +2,7 @@ package site
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -10,43 +11,50 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // Compare returns what clients get differently of what is read after than of what was read before, Listeners
-// first. The lines at which documents stand make no difference. An error is one of Publish.
-func Compare(before, after *folder.Content) ([]meshdiff.Change, error) {
+// first. The lines at which documents stand make no difference. The notes name resources of which not all kinds
+// of clients were compared. An error is one of Publish.
+func Compare(before, after *folder.Content) (changes []meshdiff.Change, notes []string, err error) {
 	var meshes [2]*loaded
 	for i, content := range []folder.Content{*before, *after} {
 		content.Dir = "" // so that resources do not say where they were written
-		var err error
 		if meshes[i], err = loadContent(&content, ""); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return compare(meshes[0], meshes[1]), nil
+	changes, notes = compare(meshes[0], meshes[1])
+	return changes, notes, nil
 }
 
-func compare(before, after *loaded) []meshdiff.Change {
+func compare(before, after *loaded) (changes []meshdiff.Change, notes []string) {
 	types := after.types()
 	for _, typeURL := range before.types() {
 		if !slices.Contains(types, typeURL) {
 			types = append(types, typeURL)
 		}
 	}
-	var changes []meshdiff.Change
 	for _, typeURL := range types {
 		old, now := before.variants(typeURL), after.variants(typeURL)
 		names := maps.Clone(now)
 		maps.Copy(names, old)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
-			if !maps.EqualFunc(old[name], now[name], variant.equal) {
-				changes = append(changes, changesOf(typeURL, name, before, after, kinds(old[name], now[name]))...)
+			if maps.EqualFunc(old[name], now[name], variant.equal) {
+				continue
+			}
+			list, all := kinds(old[name], now[name])
+			changes = append(changes, changesOf(typeURL, name, before, after, list)...)
+			if !all {
+				notes = append(notes, fmt.Sprintf("%s %s: %d kinds of clients were compared; there are more, which may get something else too",
+					typeurl.ShortName(typeURL), name, len(list)))
 			}
 		}
 	}
-	return changes
+	return changes, notes
 }
 
 // variant is one variant of a resource, or the error in its place.
@@ -86,8 +94,8 @@ const maxKinds = 1 << 13
 //
 // That is a client with the tags of the two variants that the client gets: it matches both, and nothing that
 // the client does not match and that could be preferred to them. So the tags of every pair of variants that
-// do not contradict each other are enough. If these are more than maxKinds, pairs are left out.
-func kinds(before, after map[string]variant) []map[string]string {
+// do not contradict each other are enough. If these are more than maxKinds, pairs are left out, and all is false.
+func kinds(before, after map[string]variant) (list []map[string]string, all bool) {
 	list, seen := []map[string]string{{}}, map[string]bool{"": true}
 	add := func(tags map[string]string) {
 		if key := meshpolicy.FormatTags(tags); !seen[key] {
@@ -100,16 +108,21 @@ func kinds(before, after map[string]variant) []map[string]string {
 		}
 	}
 	if maps.EqualFunc(before, after, func(variant, variant) bool { return true }) {
-		return list // the pairs are of equal tags
+		return list, true // the pairs are of equal tags
 	}
-	for _, a := range before {
-		for _, b := range after {
-			if both, ok := union(a.tags, b.tags); ok && len(list) < maxKinds {
-				add(both)
+	for _, a := range slices.Sorted(maps.Keys(before)) {
+		for _, b := range slices.Sorted(maps.Keys(after)) {
+			both, ok := union(before[a].tags, after[b].tags)
+			switch {
+			case !ok || seen[meshpolicy.FormatTags(both)]:
+				continue
+			case len(list) >= maxKinds:
+				return list, false
 			}
+			add(both)
 		}
 	}
-	return list
+	return list, true
 }
 
 // union returns the tags of both, false if these contradict each other.

@@ -1,39 +1,23 @@
 package site_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder/foldertest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 )
 
-const comparedServices = `
-kind: Service
-name: backend
-endpoints:
-- {address: "10.0.0.1:80", tags: {version: v1}}
-- {address: "10.0.0.2:80", tags: {version: v2}}
----
-kind: Service
-name: frontend
-`
+const comparedServices = foldertest.Services
 
-// policyFor returns a policy for clients, with rules for backend.
+// policyFor returns a policy for clients behind other documents, with rules for backend.
 func policyFor(name, clients, rules string) string {
-	return `
----
-kind: MeshHTTPRoute
-metadata: {name: ` + name + `}
-spec:
-  targetRef: ` + clients + `
-  to:
-  - targetRef: {kind: MeshService, name: backend}
-    rules:
-` + rules
+	return "---" + foldertest.Policy(name, clients, rules)
 }
 
 // to is a rule for a prefix, which sends to the two versions with these weights.
@@ -136,14 +120,33 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: f
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			changes, err := site.Compare(parse(t, test.before), parse(t, test.after))
-			if err != nil {
-				t.Fatal(err)
+			changes, notes, err := site.Compare(parse(t, test.before), parse(t, test.after))
+			if err != nil || len(notes) > 0 {
+				t.Fatalf("got notes %q and error %v, want neither", notes, err)
 			}
 			if diff := cmp.Diff(strings.TrimPrefix(test.want, "\n"), meshdiff.Text(changes)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Of a resource for so many kinds of clients that not all are compared, that is said.
+func TestCompareOfTooManyKinds(t *testing.T) {
+	t.Parallel()
+	// variants are those of a Cluster, by a tag.
+	variants := func(tag string, timeout string) string {
+		var b strings.Builder
+		for i := range 100 {
+			fmt.Fprintf(&b, "---\nkind: Resource\ndynamicParameters: {%s: v%d}\n"+
+				`resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: db, connect_timeout: %s}`+"\n", tag, i, timeout)
+		}
+		return b.String()
+	}
+	changes, notes, err := site.Compare(parse(t, variants("a", "1s")), parse(t, variants("b", "2s")))
+	want := []string{"Cluster db: 8192 kinds of clients were compared; there are more, which may get something else too"}
+	if diff := cmp.Diff(want, notes); diff != "" || err != nil || len(changes) == 0 {
+		t.Errorf("got %d changes and error %v; notes (-want +got):\n%s", len(changes), err, diff)
 	}
 }
 

@@ -46,18 +46,21 @@ func (r *Record) title() string {
 	return r.Command + ": " + r.Message
 }
 
-// Commit writes the edits of a record, and the record under the next number, in one transaction, and removes
-// records so that at most keep are left. It returns the record as it was written.
+// Commit writes edits, which are by name, one for each document, and a record of them under the next number, in one
+// transaction, and removes records so that at most keep are left. It returns the record as it was written.
 //
 // The error is a *Conflict if, since the snapshot, a document was created or changed, one of the edited ones
 // was deleted, or a record was written. The deletion of another document by other means than Commit is
 // not noticed: etcd does not compare what is not there.
-func (s *Store) Commit(ctx context.Context, from *Snapshot, r Record, keep int) (Record, error) {
+func (s *Store) Commit(ctx context.Context, from *Snapshot, r Record, edits []Edit, keep int) (Record, error) {
 	client, err := s.Client()
 	if err != nil {
 		return r, err
 	}
 	if r.Number, err = s.nextNumber(ctx, client, from.Revision); err != nil {
+		return r, err
+	}
+	if r, err = r.With(edits); err != nil {
 		return r, err
 	}
 	value, err := r.encode()
@@ -72,7 +75,7 @@ func (s *Store) Commit(ctx context.Context, from *Snapshot, r Record, keep int) 
 	if oldest := r.Number - int64(keep) + 1; oldest > 1 {
 		writes = append(writes, clientv3.OpDelete(s.recordKey(0), clientv3.WithRange(s.recordKey(oldest))))
 	}
-	for _, e := range r.Edits {
+	for _, e := range edits {
 		key := s.Key(e.Name)
 		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(key), "=", from.Documents[e.Name].ModRevision))
 		if e.After == nil {
@@ -86,9 +89,9 @@ func (s *Store) Commit(ctx context.Context, from *Snapshot, r Record, keep int) 
 	response, err := client.Txn(ctx).If(conditions...).Then(writes...).Commit()
 	switch {
 	case err != nil:
-		return r, s.refused(err, len(r.Edits), len(writes))
+		return r, s.refused(err, len(edits), len(writes))
 	case !response.Succeeded:
-		return r, s.conflict(ctx, from, r.Edits)
+		return r, s.conflict(ctx, from, edits)
 	}
 	r.Revision = response.Header.Revision
 	return r, nil
@@ -105,8 +108,11 @@ func (s *Store) nextNumber(ctx context.Context, client *clientv3.Client, revisio
 	if len(response.Kvs) == 0 {
 		return 1, nil
 	}
-	last, err := decodeRecord(string(response.Kvs[0].Key), response.Kvs[0].Value, 0)
-	return last.Number + 1, err
+	number, err := numberOf(string(response.Kvs[0].Key))
+	if err == nil && number == maxNumber {
+		err = noRecord(string(response.Kvs[0].Key), errors.New("there is no number after it"))
+	}
+	return number + 1, err
 }
 
 // refused explains the error of a transaction.
@@ -161,6 +167,7 @@ func (s *Store) conflict(ctx context.Context, from *Snapshot, edits []Edit) erro
 
 func deletedBy(records []Record, name string) bool {
 	return slices.ContainsFunc(records, func(r Record) bool {
-		return slices.ContainsFunc(r.Edits, func(e Edit) bool { return e.Name == name && e.After == nil })
+		edits, _ := r.Edits() // one that is none deletes nothing
+		return slices.ContainsFunc(edits, func(e Edit) bool { return e.Name == name && e.After == nil })
 	})
 }

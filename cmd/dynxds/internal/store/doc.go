@@ -22,7 +22,7 @@
 //
 // # Consistency
 //
-// Load, LoadAt and Before are linearizable: they need a quorum of etcd's members, and fail after
+// Load, History and Before are linearizable: they need a quorum of etcd's members, and fail after
 // Options.Timeout without one. Watch follows one member; it ends if that one loses its leader. It is up to the
 // caller to try again.
 package store

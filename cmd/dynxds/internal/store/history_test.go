@@ -1,6 +1,8 @@
 package store
 
 import (
+	"compress/gzip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,10 +13,10 @@ import (
 func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 	t.Parallel()
 	before, after := "kind: Service\nname: a\n", strings.Repeat("kind: Service\nname: b\n---\n", 1000)
-	want := Record{
+	edits := []Edit{{Name: "a.yaml", Before: &before}, {Name: "b.yaml", After: &after}}
+	want := recordWith(t, Record{
 		Number: 12, Author: "ada@host", Time: time.Unix(1e9, 0).UTC(), Command: "apply", Message: "two\nlines",
-		Edits: []Edit{{Name: "a.yaml", Before: &before}, {Name: "b.yaml", After: &after}},
-	}
+	}, edits)
 	text, err := want.encode()
 	if err != nil {
 		t.Fatal(err)
@@ -25,34 +27,95 @@ func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 	if len(text) > len(after)/10 {
 		t.Errorf("%d bytes of documents take %d bytes, want them compressed", len(after), len(text))
 	}
-	want.Revision = 99
+	want.Revision, want.key = 99, "/p/history/0000000012"
 	got, err := decodeRecord("/p/history/0000000012", []byte(text), 99)
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Record{})); diff != "" || err != nil {
 		t.Errorf("error %v (-want +got):\n%s", err, diff)
+	}
+	gotEdits, err := got.Edits()
+	if diff := cmp.Diff(edits, gotEdits); diff != "" || err != nil {
+		t.Errorf("edits: error %v (-want +got):\n%s", err, diff)
 	}
 }
 
+func recordWith(t *testing.T, r Record, edits []Edit) Record {
+	t.Helper()
+	r, err := r.With(edits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// What anybody may have written under a record's key is refused, and costs little.
 func TestFaultyRecords(t *testing.T) {
 	t.Parallel()
-	r := Record{Number: 12}
+	r := recordWith(t, Record{Number: 12}, nil)
 	text, err := r.encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, test := range []struct{ name, key, value string }{
-		{"nothing", "0000000012", ""},
-		{"no JSON", "0000000012", "x\n"},
-		{"no edits", "0000000012", `{"number":12}` + "\n"},
-		{"cut", "0000000012", text[:len(text)-9]},
-		{"another number", "0000000013", text},
-		{"no number", "x", text},
+	last := recordWith(t, Record{Number: 99999999999}, nil)
+	tooLate, err := last.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := ""
+	// with is a record with these edits.
+	with := func(edits ...Edit) string {
+		r := recordWith(t, r, edits)
+		text, err := r.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	bomb := func(bytes int) string {
+		var b strings.Builder
+		b.WriteString(`{"number":12}` + "\n")
+		w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+		_, _ = w.Write([]byte(`[{"name":"a.yaml","after":"`)) // which has no errors
+		chunk := make([]byte, 1<<20)
+		for i := range chunk {
+			chunk[i] = 'x'
+		}
+		for range bytes >> 20 {
+			_, _ = w.Write(chunk)
+		}
+		_, _ = w.Write([]byte(`"}]`))
+		_ = w.Close()
+		return b.String()
+	}
+	const key = "/p/history/0000000012"
+	for _, test := range []struct{ name, key, value, want string }{
+		{"nothing", key, "", "JSON"},
+		{"no JSON", key, "x\n", "invalid character"},
+		{"no edits", key, `{"number":12}` + "\n", "EOF"},
+		{"cut", key, text[:len(text)-9], "unexpected EOF"},
+		{"another number", "/p/history/0000000013", text, "its number is 12"},
+		{"no number", "/p/history/x", text, "ten digits"},
+		{"another spelling of the number", "/p/history/12", text, "ten digits"},
+		{"a number that is not in order", "/p/history/99999999999", tooLate, "ten digits"},
+		{"more than can be a record", key, bomb(maxEdits), "more than 64 MiB"},
+		{"a key that is no document", key, with(Edit{Name: "../replicas/x", After: &a}), `"../replicas/x" is no document's name`},
+		{"a document twice", key, with(Edit{Name: "a.yaml", After: &a}, Edit{Name: "a.yaml", Before: &a}), `"a.yaml" is not in order`},
+		{"an edit of nothing", key, with(Edit{Name: "a.yaml"}), `does not change "a.yaml"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := decodeRecord("/p/history/"+test.key, []byte(test.value), 1)
-			if err == nil || !strings.Contains(err.Error(), "/p/history/"+test.key+" is no record of dynxds") {
-				t.Errorf("got error %v, want one with the key", err)
+			r, err := decodeRecord(test.key, []byte(test.value), 1)
+			if err == nil {
+				_, err = r.Edits()
+			}
+			if err == nil || !strings.Contains(err.Error(), strconv.Quote(test.key)+" is no record of dynxds; delete it") ||
+				!strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want one that says to delete the key, and %q", err, test.want)
 			}
 		})
+	}
+	// What cannot be read is not written.
+	large := strings.Repeat("x", maxEdits)
+	if _, err := r.With([]Edit{{Name: "a.yaml", After: &large}}); err == nil || !strings.Contains(err.Error(), "apply fewer documents") {
+		t.Errorf("too large a record: got error %v", err)
 	}
 }

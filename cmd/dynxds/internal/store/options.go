@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path"
@@ -87,8 +88,8 @@ func (o Options) config() (config clientv3.Config, prefix string, err error) {
 	config.DialTimeout = o.timeout()
 	// A member that does not answer is left for another one.
 	config.DialKeepAliveTime, config.DialKeepAliveTimeout = 10*time.Second, 5*time.Second
-	config.MaxCallSendMsgSize = maxRecord // etcd has its own bound, and says which
-	config.Logger = zap.NewNop()          // what fails is an error of a request
+	config.MaxCallSendMsgSize = math.MaxInt32 // etcd has its own bound, and says which
+	config.Logger = zap.NewNop()              // what fails is an error of a request
 	return config, prefix, nil
 }
 

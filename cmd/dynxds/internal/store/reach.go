@@ -2,6 +2,7 @@ package store
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -30,15 +31,15 @@ func (s *Store) reachOne(address string) error {
 		return err
 	}
 	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(reachTimeout)); err != nil {
+		return err
+	}
 	if s.config.TLS == nil {
-		return nil
+		return speaksTLS(conn)
 	}
 	config := s.config.TLS.Clone()
 	config.NextProtos = []string{"h2"}
 	config.ServerName, _, _ = net.SplitHostPort(address)
-	if err := conn.SetDeadline(time.Now().Add(reachTimeout)); err != nil {
-		return err
-	}
 	secure := tls.Client(conn, config)
 	if err := secure.Handshake(); err != nil {
 		return err
@@ -50,4 +51,14 @@ func (s *Store) reachOne(address string) error {
 		return nil
 	}
 	return err
+}
+
+// speaksTLS returns an error if a member speaks TLS, which it was not asked for.
+func speaksTLS(conn net.Conn) error {
+	// No certificate is good, so that nothing is told to whoever has it.
+	err := tls.Client(conn, &tls.Config{ServerName: "etcd", RootCAs: x509.NewCertPool()}).Handshake()
+	if verification := (*tls.CertificateVerificationError)(nil); errors.As(err, &verification) {
+		return errors.New("it speaks TLS: use " + tlsScheme)
+	}
+	return nil
 }

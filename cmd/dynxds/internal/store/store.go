@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -142,36 +141,47 @@ func (s *Store) get(ctx context.Context, key string, options ...clientv3.OpOptio
 	}
 }
 
-// pageSize bounds the documents in one response.
-const pageSize = 1000
-
-// Load returns the present documents.
-func (s *Store) Load(ctx context.Context) (*Snapshot, error) { return s.LoadAt(ctx, 0) }
-
-// LoadAt returns the documents of a revision, zero for the present one. The error is ErrCompacted if it
-// is compacted.
-func (s *Store) LoadAt(ctx context.Context, revision int64) (*Snapshot, error) {
-	snapshot := &Snapshot{Revision: revision, Documents: map[string]Document{}}
-	begin, end := s.prefix+docs, clientv3.GetPrefixRangeEnd(s.prefix+docs)
+// pages reads all keys below a part of the store, as of a revision, zero for the present one, which it returns. size
+// bounds the keys in one response of etcd.
+func (s *Store) pages(ctx context.Context, below string, revision, size int64, each func(*mvccpb.KeyValue) error) (int64, error) {
+	begin, end := s.prefix+below, clientv3.GetPrefixRangeEnd(s.prefix+below)
 	for {
-		page, err := s.get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(snapshot.Revision))
+		page, err := s.get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(size), clientv3.WithRev(revision))
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		// All pages are of the revision of the first one.
-		snapshot.Revision = cmp.Or(snapshot.Revision, page.Header.Revision)
+		revision = cmp.Or(revision, page.Header.Revision) // all pages are of that of the first one
 		for _, kv := range page.Kvs {
-			if name, ok := s.name(kv.Key); ok {
-				snapshot.Documents[name] = documentOf(kv)
-			} else {
-				snapshot.Unknown = append(snapshot.Unknown, string(kv.Key))
+			if err := each(kv); err != nil {
+				return 0, err
 			}
 		}
 		if !page.More {
-			return snapshot, nil
+			return revision, nil
 		}
-		begin = string(slices.Concat(page.Kvs[len(page.Kvs)-1].Key, []byte{0}))
+		begin = string(append(page.Kvs[len(page.Kvs)-1].Key, 0))
 	}
+}
+
+// documentPage bounds the documents in one response.
+const documentPage = 1000
+
+// Load returns the present documents.
+func (s *Store) Load(ctx context.Context) (*Snapshot, error) {
+	snapshot := &Snapshot{Documents: map[string]Document{}}
+	var err error
+	snapshot.Revision, err = s.pages(ctx, docs, 0, documentPage, func(kv *mvccpb.KeyValue) error {
+		if name, ok := s.name(kv.Key); ok {
+			snapshot.Documents[name] = documentOf(kv)
+		} else {
+			snapshot.Unknown = append(snapshot.Unknown, string(kv.Key))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return snapshot, nil
 }
 
 // Before returns a document as it was before a revision; ok is false if it was not there. The error is
@@ -210,6 +220,8 @@ func (s *Store) fault(do string, err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		err = ErrCompacted
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		err = fmt.Errorf("%w: compact and defragment etcd, or raise its --quota-backend-bytes, and then \"etcdctl alarm disarm\"", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		if why := s.reach(); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
