@@ -256,6 +256,25 @@ func TestOnDemand_AnswersChange(t *testing.T) {
 	check("!a: NotFound", "-a")
 }
 
+// A version that a source gives need not stand for the same bytes each time: its control plane may have
+// corrected a resource that was spoilt on the way.
+func TestTP2_OnDemandOtherBytesUnderTheSameVersion(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s := startServer(t)
+		src := newSource(t, s.store, dynparam.MapTypeURL, eds)
+		c := open(s, "one")
+		for typeURL, name := range map[string]string{dynparam.MapTypeURL: dpdsName, eds: "a"} {
+			h := c.subscribe(typeURL, name, unconstrained)
+			d := src.wantBegun(name)[0]
+			src.answer(d, given(t, "1", name, variant(typeURL, "spoilt")))
+			c.wants(h, "spoilt")
+			src.answer(d, given(t, "1", name, variant(typeURL, "correct")))
+			c.wants(h, "correct")
+		}
+	})
+}
+
 // A SotW client takes a Cluster that a response lacks for deleted: so one that has just reconnected is
 // sent nothing before all is known.
 func TestOnDemand_CompleteResponses(t *testing.T) {

@@ -47,7 +47,7 @@ func (e *entry) sameVersion(o *entry) bool {
 	case e == o:
 		return true
 	case e.resource != nil:
-		return o.resource != nil && e.resource.version == o.resource.version
+		return e.resource.sameVersion(o.resource)
 	case e.err != nil:
 		return o.err != nil && e.err.version == o.err.version
 	default:

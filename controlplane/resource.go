@@ -61,6 +61,16 @@ func (r *Resource) sameBytes(o *Resource) bool {
 		slices.Equal(r.aliases, o.aliases) && bytes.Equal(r.packed.Value, o.packed.Value)
 }
 
+// sameVersion reports whether a client that has r, which may be a claim, has the bytes of o, which may be
+// nil. A version of [NewResource] is that of another control plane, and need not stand for the same bytes
+// each time: it may have corrected them.
+func (r *Resource) sameVersion(o *Resource) bool {
+	if r == o {
+		return true
+	}
+	return o != nil && r.version == o.version && (r.packed == nil || o.packed == nil || bytes.Equal(r.packed.Value, o.packed.Value))
+}
+
 // resourceID is equal for resources that are the same to clients: an answer of a source may be a member
 // of a collection, too.
 type resourceID struct{ name, parameters, version string }
