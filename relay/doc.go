@@ -5,8 +5,8 @@
 //
 // A relay passes resources on: their bytes, versions, parameters, aliases and TTLs are those of the
 // control plane, so a client may move to another relay, or to the control plane itself, and is not
-// sent again what it has. It decodes no resource and rejects none. It is not a control plane: it
-// makes no resource of its own, and knows no services or routes.
+// sent again what it has. It decodes no resource, and rejects none but bytes that are no message. It
+// is not a control plane: it makes no resource of its own, and knows no services or routes.
 //
 // Data comes from the management servers of a bootstrap, by package xdsclient, and goes to clients by
 // package controlplane, over a grpc.Server that the caller has:

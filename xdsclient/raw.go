@@ -179,28 +179,36 @@ func (r *resource) value() any {
 	return raw
 }
 
-// admitRaw does for a type without a decoder what decode does for others.
+// admitRaw does for a type without a decoder what decode does for others. Bytes that are no message
+// at all are of use to nobody: a client that gets them from the watcher may not even find a name in
+// them by which to reject them.
 func (d *resourceDecoder) admitRaw(it *item, p *payload) {
-	it.payload = p
-	if len(it.Name) > 0 {
-		return
+	name, err := nameIn(it.Value)
+	switch {
+	case err != nil:
+		it.Err = fmt.Errorf("it is no message: %w", err)
+	case len(it.Name) == 0 && name == "":
+		it.Err = errors.New("it is not wrapped, and has no name in field 1")
+	case len(it.Name) == 0:
+		it.decodedName = name
 	}
-	if it.decodedName = nameIn(it.Value); it.decodedName == "" {
-		it.payload, it.Err = nil, errors.New("it is not wrapped, and has no name in field 1")
+	if it.Err == nil {
+		it.payload = p
 	}
 }
 
-// nameIn returns the text in field 1 of a message, or "".
-func nameIn(message []byte) (name string) {
+// nameIn returns the text in field 1 of a message, or "". The error says that the fields of the
+// message cannot be told apart.
+func nameIn(message []byte) (name string, err error) {
 	for len(message) > 0 {
 		f, rest, err := protofield.Next(message)
 		if err != nil {
-			return ""
+			return "", err
 		}
 		if f.Number == 1 && f.Kind == protowire.BytesType && utf8.Valid(f.Value) {
 			name = string(f.Value)
 		}
 		message = rest
 	}
-	return name
+	return name, nil
 }

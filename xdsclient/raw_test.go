@@ -1,7 +1,9 @@
 package xdsclient
 
 import (
+	"bytes"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	estats "google.golang.org/grpc/experimental/stats"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -125,6 +128,38 @@ func TestRawResourcesInSotW(t *testing.T) {
 		a.silent()
 		if rejected := c.Stats().Rejected; rejected != 1 {
 			t.Errorf("%d responses were rejected, want 1", rejected)
+		}
+	})
+}
+
+// Bytes that are no message are rejected here: those to whom they would be passed on in SotW could not
+// tell which resource they reject. What is in the fields of a message is their business.
+func TestRawResourceThatIsNoMessage(t *testing.T) {
+	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		ear, _ := listen(t, c, clusters, "a")
+		s := server.delta()
+		s.request()
+		s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
+		s.request()
+		ear.raw("x")
+		spoilt := func(spoil func([]byte) []byte) part {
+			return changed(func(r *discoveryv3.Resource) { r.Resource.Value = spoil(r.Resource.Value) })
+		}
+		s.send(clusters, "n2", has("a", "2", cluster("a", "y")), spoilt(func(b []byte) []byte { return b[:len(b)-1] }))
+		if nack := s.request().GetErrorDetail().GetMessage(); !strings.Contains(nack, `Cluster "a": it is no message: `) {
+			t.Errorf("got the NACK %q, want one that names the resource", nack)
+		}
+		ear.ambient(KindInvalid)
+		s.breakOff()
+
+		s = server.delta()
+		s.expect(deltaWant{typ: clusters, sub: []string{"a"}, initial: map[string]string{"a": ""}, node: true})
+		unknown := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7)
+		s.send(clusters, "n1", has("a", "2", cluster("a", "y")), spoilt(func([]byte) []byte { return unknown }))
+		s.expect(deltaWant{typ: clusters, nonce: "n1"})
+		if r := ear.value().(*Raw); !bytes.Equal(r.Resource.GetValue(), unknown) {
+			t.Errorf("got the bytes %x, want %x", r.Resource.GetValue(), unknown)
 		}
 	})
 }
