@@ -259,11 +259,9 @@ func TestOnDemand_AnswersChange(t *testing.T) {
 // A version that a source gives need not stand for the same bytes each time: its control plane may have
 // corrected a resource that was spoilt on the way.
 func TestTP2_OnDemandOtherBytesUnderTheSameVersion(t *testing.T) {
-	t.Parallel()
-	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t)
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		src := newSource(t, s.store, dynparam.MapTypeURL, eds)
-		c := open(s, "one")
+		c := open("one")
 		for typeURL, name := range map[string]string{dynparam.MapTypeURL: dpdsName, eds: "a"} {
 			h := c.subscribe(typeURL, name, unconstrained)
 			d := src.wantBegun(name)[0]
