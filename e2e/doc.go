@@ -5,6 +5,7 @@
 // constraints). It has no code of its own.
 //
 // Every test runs four times (TestMain): over the SotW and the delta protocol, and with a relay in
-// between that speaks one to the control plane and the other to clients. A test in which
+// between that speaks one to the control plane and the other to clients; a test to which that cannot
+// matter skips the others and says why (directly, inOneWay). A test in which
 // no RPC may fail runs over links with and without latency, too (overLinks).
 package e2e

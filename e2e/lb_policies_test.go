@@ -81,6 +81,7 @@ func TestCircuitBreakingOverTwoChannels(t *testing.T) {
 // Drops of a quarter of the RPCs, over real connections. The standard deviation
 // of 4,000 draws is 0.7 %, so 4.3 of them are 3 %: once in 100,000 runs.
 func TestDropsOverRealConnections(t *testing.T) {
+	inOneWay(t, "it is of the share of RPCs that are dropped")
 	t.Parallel()
 	const n = 4000
 	m, b := newMesh(t), testutils.StartBackend(t, "b")
@@ -203,6 +204,7 @@ func wrrPolicy(t *testing.T) *clusterpb.LoadBalancingPolicy {
 // gRFC A58 through xDS: the metrics of single RPCs reach gRPC's policy, whose
 // weights follow them, also where load is reported.
 func TestWeightedRoundRobinByBackendMetrics(t *testing.T) {
+	inOneWay(t, "the weights are in the answers of the backends")
 	t.Parallel()
 	for _, lrs := range []bool{false, true} {
 		xdstest.Parallel(t, fmt.Sprintf("lrs=%v", lrs), func(t *testing.T) {

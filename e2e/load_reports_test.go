@@ -33,6 +33,7 @@ type loadMesh struct {
 // newLoadMesh asks for reports as often as clients give them, every second.
 func newLoadMesh(t *testing.T) *loadMesh {
 	t.Helper()
+	directly(t, "the reports are those that the client itself gives the control plane")
 	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
 	m := &mesh{Server: xdstest.StartServer(t, testutils.CollectLoads(loads)), t: t}
 	if protocol != "" {

@@ -4,7 +4,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,42 +32,109 @@ func TestMain(m *testing.M) {
 	if code, ok := runChild(); ok {
 		os.Exit(code)
 	}
-	goleak.VerifyTestMain(underZone{overEachProtocol{m}})
+	goleak.VerifyTestMain(underZone{overEachWay{m}})
 }
 
 // protocol is the server feature that asks the control plane for the protocol that tests run over,
 // "" for SotW. It changes between two runs of all tests only, as does downstream.
 var protocol string
 
-// overEachProtocol runs all tests over SotW and over delta, and then with a relay in between that
-// speaks one to the control plane and the other to the clients.
-type overEachProtocol struct{ m *testing.M }
+// way is what is between the clients and their control plane.
+type way struct {
+	name, protocol string
+	// downstream is what the clients speak to a relay; nil if there is none.
+	downstream *string
+}
 
-func (o overEachProtocol) Run() int {
+// allWays are all of them. With a relay in between, it speaks one protocol to the control plane and the
+// other to the clients.
+var allWays = []way{
+	{"SotW", "", nil},
+	{"delta", "delta", nil},
+	{"relay-sotw-delta", "", ptr("delta")},
+	{"relay-delta-sotw", "delta", ptr("")},
+}
+
+// overEachWay runs all tests once over each of the ways.
+type overEachWay struct{ m *testing.M }
+
+func (o overEachWay) Run() int {
 	flag.Parse()
-	for _, way := range []struct {
-		name, protocol string
-		downstream     *string
-	}{
-		{"SotW", "", nil},
-		{"delta", "delta", nil},
-		{"relay-sotw-delta", "", ptr("delta")},
-		{"relay-delta-sotw", "delta", ptr("")},
-	} {
-		if *only != "" && *only != way.name {
-			continue
-		}
+	chosen, err := waysNamed(*only)
+	if err != nil {
+		fmt.Println(err)
+		return 2
+	}
+	if err := overlapWaits(); err != nil {
+		fmt.Println(err)
+		return 2
+	}
+	var failed []string
+	for _, way := range chosen {
 		protocol, downstream = way.protocol, way.downstream
-		if code := o.m.Run(); code != 0 {
-			fmt.Printf("the tests failed over %s\n", way.name)
-			return code
+		if o.m.Run() != 0 {
+			failed = append(failed, way.name)
 		}
+	}
+	if failed != nil {
+		fmt.Println("the tests failed over", strings.Join(failed, ", "))
+		return 1
 	}
 	return 0
 }
 
-// only chooses one of the ways that all tests run.
-var only = flag.String("way", "", "run the tests only over SotW, delta, relay-sotw-delta or relay-delta-sotw")
+// only chooses among allWays. A run of all packages has no flag for this one, so that the environment
+// says it as well.
+var only = flag.String("way", os.Getenv("E2E_WAY"), "run the tests only over some of SotW, delta, relay-sotw-delta, relay-delta-sotw")
+
+// waysNamed returns the ways of these names, which commas separate; all if there is none.
+func waysNamed(names string) ([]way, error) {
+	if names == "" {
+		return allWays, nil
+	}
+	var chosen []way
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(allWays, func(w way) bool { return w.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-way %s: there is no way %q; it has to be some of SotW, delta, relay-sotw-delta, relay-delta-sotw, with commas in between", names, name)
+		}
+		chosen = append(chosen, allWays[i])
+	}
+	return chosen, nil
+}
+
+// overlapWaits lets more tests run at the same time than there are processors, unless -parallel says
+// how many: most of them wait for what others do, some for the 15 seconds of a resource timer.
+func overlapWaits() (err error) {
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if !said {
+		err = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0)))
+	}
+	return err
+}
+
+// A name of -way that is none fails, rather than that no test runs.
+func TestWayMustBeKnown(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		names string
+		want  []way
+	}{
+		{"", allWays},
+		{"delta", allWays[1:2]},
+		{"relay-delta-sotw,SotW", []way{allWays[3], allWays[0]}},
+	} {
+		if got, err := waysNamed(tc.names); err != nil || !slices.Equal(got, tc.want) {
+			t.Errorf("-way %q: %v, %v; want %v", tc.names, got, err, tc.want)
+		}
+	}
+	for _, names := range []string{"Delta", "delta,sotw", "delta,", ","} {
+		if got, err := waysNamed(names); err == nil {
+			t.Errorf("-way %q: %v, want an error", names, got)
+		}
+	}
+}
 
 func ptr[T any](v T) *T { return &v }
 

@@ -34,6 +34,16 @@ func directly(t testing.TB, reason string) {
 	}
 }
 
+// inOneWay skips a test in all ways but one, as neither the protocol nor a relay can matter to it: the
+// resources stay as they are, and it is of what RPCs and backends then do. The way is the one that
+// .ci/grpc-version runs, too.
+func inOneWay(t testing.TB, reason string) {
+	t.Helper()
+	if protocol != "delta" || downstream != nil {
+		t.Skip("over delta only: " + reason)
+	}
+}
+
 // startRelay starts a relay before a control plane with these features, and returns its address.
 func startRelay(t testing.TB, server *xdstest.Server, features []string) string {
 	t.Helper()

@@ -45,6 +45,7 @@ func eachKindThatEndsItsRequest(t *testing.T, test func(t *testing.T, k kind)) {
 // Envoy, RetryPolicy.per_try_timeout: an attempt that hangs is retried, and the last one is
 // bounded too.
 func TestPerTryTimeoutEndToEnd(t *testing.T) {
+	inOneWay(t, "attempts time out at the backend")
 	t.Parallel()
 	for name, conditions := range map[string]string{"a status code": "deadline-exceeded", "a reset": "5xx"} {
 		xdstest.Parallel(t, name, func(t *testing.T) {

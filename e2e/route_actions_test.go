@@ -288,6 +288,7 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 
 // Shadows that fail, hang and die do not fail an RPC.
 func TestMirrorUnderLoad(t *testing.T) {
+	inOneWay(t, "the shadow changes, and no resource")
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")

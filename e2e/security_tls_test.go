@@ -190,6 +190,7 @@ func checkReason(t *testing.T, err error, texts ...string) {
 
 // Whatever goes wrong fails RPCs with UNAVAILABLE and says why. Nothing is sent in plaintext.
 func TestHandshakesThatFail(t *testing.T) {
+	inOneWay(t, "handshakes are with the backend")
 	const failed = `TLS of cluster "c": `
 	tlsContext := xdsmsg.UpstreamTLS("default", "default", "a")
 	for _, tc := range []struct {
