@@ -14,6 +14,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // selectKinds are kinds of routes. An RPC of methodOf(i) with the metadata tenant=i takes the
@@ -77,9 +78,7 @@ func BenchmarkSelect(b *testing.B) {
 				method := methodOf(n / 2)
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := s.Unary(ctx, method, nil, nil, nil, doNothing, nil); err != nil {
-						b.Fatal(err)
-					}
+					xdstest.NoError(b, s.Unary(ctx, method, nil, nil, nil, doNothing, nil))
 				}
 			})
 		}
@@ -109,9 +108,7 @@ func BenchmarkNotRetried(b *testing.B) {
 			opts := []grpc.CallOption{grpc.Header(&header)}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := s.Unary(ctx, "/S/M", nil, nil, nil, pickOnly, opts); err != nil {
-					b.Fatal(err)
-				}
+				xdstest.NoError(b, s.Unary(ctx, "/S/M", nil, nil, nil, pickOnly, opts))
 			}
 		})
 	}

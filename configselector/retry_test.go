@@ -20,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -299,18 +300,14 @@ func TestRetriesWhenNoStreamCanBeHad(t *testing.T) {
 				}
 				return plainStreamer(ctx, desc, cc, method, opts...)
 			}, nil)
-		if want := min(times+1, 3); attempts != want {
-			t.Errorf("%d failures: %d attempts, want %d", times, attempts, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("attempts with %d failures", times), min(times+1, 3), attempts)
 		if times >= 3 {
 			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no endpoint") {
 				t.Errorf("%d failures: %v", times, err)
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		_ = s.CloseSend()
 		for ; err == nil; err = s.RecvMsg(bytesOf("")) {
 		}
@@ -354,9 +351,7 @@ func TestASenderContinuesAfterARetry(t *testing.T) {
 		},
 	})
 	s, err := w.s.Stream(testutils.Context(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	want := ""
 	for i := 0; len(w.seen()) < 2; i++ {
 		m := fmt.Sprintln("message", i)
@@ -370,12 +365,8 @@ func TestASenderContinuesAfterARetry(t *testing.T) {
 	}
 	_ = s.CloseSend()
 	reply := new(wrapperspb.BytesValue)
-	if err := s.RecvMsg(reply); err != nil {
-		t.Fatal(err)
-	}
-	if got := string(reply.GetValue()); got != want {
-		t.Errorf("the second attempt got %q, want %q", got, want)
-	}
+	xdstest.NoError(t, s.RecvMsg(reply))
+	xdstest.Equal(t, "the second attempt", want, string(reply.GetValue()))
 }
 
 // Sender and receiver use a stream concurrently while attempts fail.
@@ -397,9 +388,7 @@ func TestConcurrentSenderAndReceiverDuringRetries(t *testing.T) {
 			},
 		})
 		s, err := w.s.Stream(testutils.Context(t), kinds[3].desc, w.cc, "/s/m", plainStreamer, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		reply := new(wrapperspb.BytesValue)
 		received := make(chan error, 1)
 		go func() { received <- s.RecvMsg(reply) }()
@@ -413,9 +402,7 @@ func TestConcurrentSenderAndReceiverDuringRetries(t *testing.T) {
 			want += string(m.Value)
 		}
 		_ = s.CloseSend()
-		if err := <-received; err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, <-received)
 		if got := string(reply.GetValue()); got != want {
 			t.Fatalf("got %q, want %q", got, want)
 		}
@@ -426,12 +413,8 @@ func TestHeaderWaitsForTheAttemptThatIsNotRetried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: failing(2, codes.Unavailable)})
 	s, err := w.s.Stream(testutils.Context(t), kinds[1].desc, w.cc, "/s/m", plainStreamer, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.SendMsg(bytesOf("x")); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, s.SendMsg(bytesOf("x")))
 	if md, err := s.Header(); err != nil || !slices.Equal(md["attempt"], []string{"2"}) {
 		t.Errorf("header %v, %v", md, err)
 	}

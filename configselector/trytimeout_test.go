@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // hanging does not answer the first times RPCs, and then echoes.
@@ -92,9 +93,7 @@ func TestPerTryTimeout(t *testing.T) {
 				if r.err == nil && r.replies[0] != "one" {
 					t.Errorf("replies %q", r.replies)
 				}
-				if got := len(w.seen()); got != test.attempts {
-					t.Errorf("%d attempts, want %d", got, test.attempts)
-				}
+				xdstest.Equal(t, "attempts", test.attempts, len(w.seen()))
 				if took := time.Since(begin); took < test.after || took > test.after+time.Second/10 {
 					t.Errorf("ended after %v, want %v", took, test.after)
 				}
@@ -144,18 +143,12 @@ func TestPerTryTimeoutsBeginWithTheEndOfTheRequest(t *testing.T) {
 				MaxAttempts: 1, PerTryTimeout: time.Second, PerTryIdleTimeout: time.Second,
 			})}})
 			s, err := w.s.Stream(t.Context(), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			for range 3 {
 				time.Sleep(time.Minute)
-				if err := s.SendMsg(bytesOf("x")); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, s.SendMsg(bytesOf("x")))
 			}
-			if err := s.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, s.CloseSend())
 			reply := bytesOf("")
 			if err := s.RecvMsg(reply); err != nil || string(reply.GetValue()) != "xxx" {
 				t.Errorf("%q, %v", reply.GetValue(), err)
@@ -209,9 +202,7 @@ func TestPerTryIdleTimeout(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the server's context ended with %v", err)
 		}
-		if n := len(w.seen()); n != 1 {
-			t.Errorf("%d attempts, although the response had started", n)
-		}
+		xdstest.Equal(t, "attempts, although the response had started", 1, len(w.seen()))
 	})
 }
 
@@ -221,12 +212,8 @@ func TestPerTryTimeoutOfASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{PerTryTimeout: time.Second})}})
 		s, err := w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m", plainStreamer, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(s.SendMsg(bytesOf("x")), s.CloseSend()); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
+		xdstest.NoError(t, errors.Join(s.SendMsg(bytesOf("x")), s.CloseSend()))
 		time.Sleep(time.Minute)
 		reply := bytesOf("")
 		if err := s.RecvMsg(reply); err != nil || string(reply.GetValue()) != "x" {

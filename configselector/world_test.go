@@ -87,9 +87,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 		grpc.WithAuthority("service"),
 	}, c.dial...)
 	cc, err := grpc.NewClient("passthrough:///bufconn", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() {
 		cc.Close()
 		server.Stop()
