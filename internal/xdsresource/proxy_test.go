@@ -44,9 +44,7 @@ func TestHTTPConnect(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			_, value, err := ClusterType.Decode(xdsmsg.Any(tc.resource), withProviders())
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			c := value.(*Cluster)
 			if c.HTTPConnect != tc.connects || (c.Security != nil) != tc.secure {
 				t.Errorf("HTTPConnect %t and Security %v, want %t and %t", c.HTTPConnect, c.Security, tc.connects, tc.secure)
