@@ -16,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func clusterName(i int) string {
@@ -64,9 +65,7 @@ func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grp
 	tr.update(clusters, func(s *balancer.State) { s.Default = []string{big} })
 	tr.policy.ExitIdle()
 	ctx := testContext(tb)
-	if err := tr.CC.Await(ctx, connectivity.Ready); err != nil {
-		tb.Fatal(err)
-	}
+	xdstest.NoError(tb, tr.CC.Await(ctx, connectivity.Ready))
 	d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: big, Extra: &decision.Extra{RPC: hash(7)}}
 	// A ring connects the endpoint of the hash when an RPC needs it.
 	for {
@@ -136,14 +135,10 @@ func TestPickAllocatesNothing(t *testing.T) {
 			for range 20 {
 				store.Take(nil)
 				n = min(n, testing.AllocsPerRun(1000, func() {
-					if err := pickAndEnd(picker, info); err != nil {
-						t.Fatal(err)
-					}
+					xdstest.NoError(t, pickAndEnd(picker, info))
 				}))
 			}
-			if n != 0 {
-				t.Errorf("a pick makes %v allocations", n)
-			}
+			xdstest.Equal(t, "allocations of a pick", 0, n)
 		})
 	}
 	var total uint64
@@ -177,9 +172,7 @@ func BenchmarkPick(b *testing.B) {
 		b.Run(tc.name+"/sequential", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := pickAndEnd(picker, info); err != nil {
-					b.Fatal(err)
-				}
+				xdstest.NoError(b, pickAndEnd(picker, info))
 			}
 		})
 		b.Run(tc.name+"/parallel", func(b *testing.B) {

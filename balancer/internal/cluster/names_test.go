@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // priorities is a resource's localities by priority, by their zones.
@@ -54,9 +53,7 @@ func TestNamesFollowTheLocalities(t *testing.T) {
 				}
 				got = append(got, given)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("names (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "names", tc.want, got)
 		})
 	}
 }
@@ -69,18 +66,14 @@ func TestEntriesKeepTheOrderWithinAPriority(t *testing.T) {
 	before := fmt.Sprint(e)
 	var got [][]string
 	for _, entry := range n.entries(&xdsresource.Cluster{LBPolicy: "round_robin"}, e) {
-		if entry.Config.LeafPolicy != "round_robin" {
-			t.Errorf("leaf policy is %q", entry.Config.LeafPolicy)
-		}
+		xdstest.Equal(t, "leaf policy", "round_robin", entry.Config.LeafPolicy)
 		var zones []string
 		for _, l := range entry.Config.Localities {
 			zones = append(zones, l.ID.Zone)
 		}
 		got = append(got, zones)
 	}
-	if diff := cmp.Diff([][]string{{"a", "c"}, {"b", "d"}}, got); diff != "" {
-		t.Errorf("localities (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "localities", [][]string{{"a", "c"}, {"b", "d"}}, got)
 	if fmt.Sprint(e) != before {
 		t.Error("the resource was changed")
 	}
@@ -103,9 +96,7 @@ func TestAPolicyAcrossLocalitiesGetsAllEndpointsOfThePriority(t *testing.T) {
 		}
 		got = append(got, addresses)
 	}
-	if diff := cmp.Diff([][]string{{"a:1", "b:1"}, {"c:1"}}, got); diff != "" {
-		t.Errorf("addresses by priority (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "addresses by priority", [][]string{{"a:1", "b:1"}, {"c:1"}}, got)
 }
 
 // gRFC A42, "Change Child Policy Config Generation": its example, and products

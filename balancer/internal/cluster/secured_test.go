@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -76,9 +77,7 @@ func decodeSecurity(t testing.TB, san string, provider *bootstrap.CertificatePro
 	_, value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{
 		CertificateProviders: map[string]*bootstrap.CertificateProvider{"roots": provider},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return value.(*xdsresource.Cluster).Security
 }
 
@@ -196,12 +195,8 @@ func TestSecured(t *testing.T) {
 	t.Run("certificate providers live as long as connections", testSecured(true, func(t *testing.T, f *securedFixture) {
 		f.secure("old")
 		f.secure("none")
-		if n := f.closed.Load(); n != 0 {
-			t.Errorf("%d providers are closed while a connection lingers", n)
-		}
+		xdstest.Equal(t, "providers are closed while a connection lingers", 0, f.closed.Load())
 		f.sleep(time.Second)
-		if n := f.closed.Load(); n != 1 {
-			t.Errorf("%d providers are closed when no connection is left, want 1", n)
-		}
+		xdstest.Equal(t, "providers are closed when no connection is left", 1, f.closed.Load())
 	}))
 }

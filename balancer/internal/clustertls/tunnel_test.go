@@ -70,9 +70,7 @@ func TestHandshakeThroughAProxy(t *testing.T) {
 			xdstest.NoError(t, err)
 			defer conn.Close()
 			secured, info, err := through(t.Context(), b, conn, proxy.Addr(), s.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			echo(t, secured)
 			if info.AuthType() != "tls" || b.TransportCredentials().Info().SecurityProtocol != "tls" {
 				t.Errorf("connection by %s, credentials of %s, want TLS", info.AuthType(), b.TransportCredentials().Info().SecurityProtocol)
@@ -89,9 +87,7 @@ func TestHandshakeWithoutAProxy(t *testing.T) {
 	b := tunnelling(t, true, credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()}), nil)
 	s := serve(t, withNames(ca, "authority"))
 	conn, _, err := through(t.Context(), b, s.dial(t), "", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	echo(t, conn)
 	addresses := []resolver.Address{b.Address("a:1", "", "")}
 	xdstest.Equal(t, "dialled", "a:1", b.Dial(addresses)[0].Addr)
@@ -170,9 +166,7 @@ func TestProxyThatNeverAnswers(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "the proxy did not answer in time: context deadline exceeded") {
 				t.Errorf("error %v", err)
 			}
-			if took := time.Since(start); took != 20*time.Second {
-				t.Errorf("failed after %v", took)
-			}
+			xdstest.Equal(t, "failed after", 20*time.Second, time.Since(start))
 		})
 	}
 }
@@ -193,9 +187,7 @@ func TestConnectRequestAndEarlyBytes(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		r := <-requests
 		if r.Method != "CONNECT" || r.RequestURI != want || r.Host != want || r.Proto != "HTTP/1.1" {
 			t.Errorf("request %s %s %s for host %s", r.Method, r.RequestURI, r.Proto, r.Host)
@@ -234,9 +226,7 @@ func TestProxyThroughGRPC(t *testing.T) {
 	}
 	cc.Connect()
 	await(connectivity.TransientFailure)
-	if n := len(proxy.Tunnels()); n != 0 {
-		t.Errorf("%d tunnels", n)
-	}
+	xdstest.Equal(t, "tunnels", 0, len(proxy.Tunnels()))
 	proxy.Refuse("")
 	cc.ResetConnectBackoff()
 	await(connectivity.Ready)

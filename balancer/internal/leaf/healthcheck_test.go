@@ -22,6 +22,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const (
@@ -165,9 +166,7 @@ func (c *checked) expect(t *testing.T, when, want string) {
 		got = append(got, address)
 	}
 	slices.Sort(got)
-	if text := strings.Join(slices.Compact(got), " "); text != want {
-		t.Errorf("%s: picked %q, want %q", when, text, want)
-	}
+	xdstest.Equal(t, when+": picked", want, strings.Join(slices.Compact(got), " "))
 }
 
 func inABubble(t *testing.T, name string, test func(t *testing.T)) {
@@ -182,9 +181,7 @@ func TestHealthCheck(t *testing.T) {
 		c.expect(t, "before any answer", "CONNECTING")
 		c.a.say(serving)
 		c.expect(t, "a serves", "a:1")
-		if c.a.service != "shop" {
-			t.Errorf("asked for service %q", c.a.service)
-		}
+		xdstest.Equal(t, "asked for service", "shop", c.a.service)
 		c.b.say(serving)
 		c.expect(t, "both serve", "a:1 b:1")
 		c.a.say(notServing)
@@ -203,9 +200,7 @@ func TestHealthCheck(t *testing.T) {
 		c.b.say(notServing)
 		c.expect(t, "a cannot say", "a:1")
 		time.Sleep(time.Hour)
-		if n := len(c.a.began()); n != 1 {
-			t.Errorf("%d streams", n)
-		}
+		xdstest.Equal(t, "streams", 1, len(c.a.began()))
 	})
 	inABubble(t, `any other status: TRANSIENT_FAILURE, "exponential backoff between attempts"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
