@@ -15,6 +15,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -250,9 +251,8 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 		if got := s.status().Since; got != since {
 			t.Errorf("in the mode since %v, want %v", got, since)
 		}
-		if n := logged.Count(s.cc.Target(), "resolved by DNS") - lines; n != 0 {
-			t.Errorf("the fallback was logged %d times more", n)
-		}
+		xdstest.Equal(t, "how often the fallback was logged again",
+			0, logged.Count(s.cc.Target(), "resolved by DNS")-lines)
 		s.serve()
 		s.expect("with xDS", s.mesh, channels.XDS)
 	})
@@ -290,12 +290,8 @@ func TestFallbackAndReturnAreLoggedOnceWithTheirReason(t *testing.T) {
 		s.serve()
 	}
 	s.expect("with xDS", s.mesh, channels.XDS)
-	if n := fallback() - fallbacks; n != 1 {
-		t.Errorf("the fallback was logged %d times, want once", n)
-	}
-	if n := move() - moves; n != 1 {
-		t.Errorf("the move was logged %d times, want once", n)
-	}
+	xdstest.Equal(t, "how often the fallback was logged", 1, fallback()-fallbacks)
+	xdstest.Equal(t, "how often the move was logged", 1, move()-moves)
 }
 
 func TestTargetThatDNSCannotResolve(t *testing.T) {
@@ -331,9 +327,7 @@ func TestMoveUnderLoad(t *testing.T) {
 		s.refuse(xdsclient.KindDoesNotExist)
 		ctx := testutils.Context(t)
 		long, err := testgrpc.NewTestServiceClient(s.cc).FullDuplexCall(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		loadCtx, stop := context.WithCancel(ctx)
 		var load sync.WaitGroup
 		for range 8 {
