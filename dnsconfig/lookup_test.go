@@ -1,16 +1,17 @@
 package dnsconfig
 
 import (
+	"fmt"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/dnsserver"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -23,12 +24,8 @@ func TestNameIsPrefixedWithGrpcConfig(t *testing.T) {
 	w.SetA(name, "127.0.0.1", "127.0.0.2")
 	cc, _ := w.build(name+":8443", fast)
 	s := cc.await(t, "the service config", withConfig("a"))
-	if diff := cmp.Diff([]string{"127.0.0.1:8443", "127.0.0.2:8443"}, addressesOf(s)); diff != "" {
-		t.Errorf("addresses (-want +got):\n%s", diff)
-	}
-	if n := len(cc.seen()); n != 1 {
-		t.Errorf("%d states, want the addresses and the service config in one", n)
-	}
+	xdstest.Equal(t, "addresses", []string{"127.0.0.1:8443", "127.0.0.2:8443"}, addressesOf(s))
+	xdstest.Equal(t, "states (the addresses and the service config in one)", 1, len(cc.seen()))
 }
 
 // TestStringsOfARecordAreConcatenatedInOrder: A2, "Encoding in DNS TXT
@@ -59,9 +56,7 @@ func TestStringsOfARecordAreConcatenatedInOrder(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		w.SetTXT(configName, []string{"", "grpc_", "", "config=", list(choice("a")), ""})
-		if got := configOf(w.resolve()); got != "a" {
-			t.Errorf("service config %q", got)
-		}
+		xdstest.Equal(t, "service config", "a", configOf(w.resolve()))
 	})
 }
 
@@ -71,9 +66,7 @@ func TestOnlyRecordsWithTheAttributeCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.SetTXT(configName, []string{"v=spf1 -all"}, []string{"grpc_config=" + list(choice("a"))}, []string{`{"serviceConfig":{}}`})
-	if got := configOf(w.resolve()); got != "a" {
-		t.Errorf("service config %q", got)
-	}
+	xdstest.Equal(t, "service config", "a", configOf(w.resolve()))
 }
 
 // TestResponsesOver512BytesComeByTCP: A2, "Open issues". EDNS0 lets a few more
@@ -106,9 +99,7 @@ func TestTruncatedAnswerIsAskedForByTCP(t *testing.T) {
 		}
 		_ = rw.WriteMsg(answer)
 	})
-	if got := configOf(w.resolve()); got != "whole" {
-		t.Errorf("service config %q", got)
-	}
+	xdstest.Equal(t, "service config", "whole", configOf(w.resolve()))
 }
 
 // TestPrefixAllowsForACNAMEAtTheName: A2, "Rationale".
@@ -120,9 +111,7 @@ func TestPrefixAllowsForACNAMEAtTheName(t *testing.T) {
 	w.SetA("other.test", "127.0.0.7")
 	cc, _ := w.build(name, fast)
 	s := cc.await(t, "the service config", withConfig("a"))
-	if diff := cmp.Diff([]string{"127.0.0.7:443"}, addressesOf(s)); diff != "" {
-		t.Errorf("addresses (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "addresses", []string{"127.0.0.7:443"}, addressesOf(s))
 }
 
 func TestTXTRecordBehindACNAME(t *testing.T) {
@@ -130,21 +119,15 @@ func TestTXTRecordBehindACNAME(t *testing.T) {
 	w := newWorld(t)
 	w.SetCNAME(configName, "shared.test")
 	w.SetTXT("shared.test", []string{"grpc_config=" + list(choice("shared"))})
-	if got := configOf(w.resolve()); got != "shared" {
-		t.Errorf("service config %q", got)
-	}
+	xdstest.Equal(t, "service config", "shared", configOf(w.resolve()))
 }
 
 func TestNoRecordMeansNoConfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if got := configOf(w.resolve()); got != "none" {
-		t.Errorf("NXDOMAIN: service config %q", got)
-	}
+	xdstest.Equal(t, "NXDOMAIN: service config", "none", configOf(w.resolve()))
 	w.SetA(configName, "127.0.0.1")
-	if got := configOf(w.resolve()); got != "none" {
-		t.Errorf("no TXT: service config %q", got)
-	}
+	xdstest.Equal(t, "no TXT: service config", "none", configOf(w.resolve()))
 	w.publish(choice("a"))
 	cc, r := w.build(name, fast)
 	cc.await(t, "the service config", withConfig("a"))
@@ -206,9 +189,7 @@ func TestFailuresKeepTheLastGoodConfig(t *testing.T) {
 				t.Error(err)
 			}
 			for _, s := range cc.seen() {
-				if configOf(s) != "a" {
-					t.Errorf("a state has the service config %q", configOf(s))
-				}
+				xdstest.Equal(t, "a state has the service config", "a", configOf(s))
 			}
 		})
 	}
@@ -267,9 +248,7 @@ func TestHostOfAnEndpoint(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"a.test": "a.test", "a.test:80": "a.test", "a.test.:80": "a.test.", ":80": "", "[::1]:80": "::1", "[::1]": "::1", "::1": "::1", "1.2.3.4": "1.2.3.4",
 	} {
-		if got := hostOf(endpoint); got != want {
-			t.Errorf("host of %q is %q, want %q", endpoint, got, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("host of %q", endpoint), want, hostOf(endpoint))
 	}
 }
 
