@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // Every fault a user can cause has its message here, as the user reads it.
@@ -229,9 +228,7 @@ func TestFaultMessages(t *testing.T) {
 			for _, fault := range faults.List {
 				got = append(got, fault.String())
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("faults (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "faults", test.want, got)
 		})
 	}
 }
@@ -239,13 +236,10 @@ func TestFaultMessages(t *testing.T) {
 func TestFaultsErrorNamesTheSource(t *testing.T) {
 	t.Parallel()
 	one := &Faults{Source: "xDS bootstrap /b.json", List: []Fault{{Path: "a", Problem: "p"}}}
-	if got, want := one.Error(), "xDS bootstrap /b.json: a: p"; got != want {
-		t.Errorf("one fault: got %q, want %q", got, want)
-	}
+	xdstest.Equal(t, "one fault", "xDS bootstrap /b.json: a: p", one.Error())
 	many := &Faults{Source: "xDS bootstrap /b.json", List: []Fault{{Path: "a", Problem: "p"}, {Problem: "q"}}, Omitted: 3}
-	if got, want := many.Error(), "xDS bootstrap /b.json: 5 faults:\n  a: p\n  q\n  and 3 more"; got != want {
-		t.Errorf("several faults: got %q, want %q", got, want)
-	}
+	xdstest.Equal(t, "several faults",
+		"xDS bootstrap /b.json: 5 faults:\n  a: p\n  q\n  and 3 more", many.Error())
 }
 
 func TestFaultReportIsBounded(t *testing.T) {
@@ -258,9 +252,7 @@ func TestFaultReportIsBounded(t *testing.T) {
 	if len(faults.List) != 100 || faults.Omitted != 900 {
 		t.Errorf("got %d faults and %d omitted, want 100 and 900", len(faults.List), faults.Omitted)
 	}
-	if want := "xDS bootstrap " + inMemory; faults.Source != want {
-		t.Errorf("source is %q, want %q", faults.Source, want)
-	}
+	xdstest.Equal(t, "source", "xDS bootstrap "+inMemory, faults.Source)
 }
 
 // Decoders like to repeat what they choke on; a key must not reach a log so.
