@@ -426,9 +426,7 @@ func (e *collectionEar) told(want string) {
 		got = append(got, <-e.calls)
 	}
 	slices.Sort(got)
-	if all := strings.Join(slices.Compact(got), ", "); all != want {
-		e.t.Errorf("the watcher heard %q, want %q", all, want)
-	}
+	xdstest.Equal(e.t, "the watcher heard", want, strings.Join(slices.Compact(got), ", "))
 }
 
 // A collection that the server denies is not used from disk, though its members are not denied one by one.
@@ -482,9 +480,7 @@ func TestFullStateWithoutAResourceFromDisk(t *testing.T) {
 		b.cluster("new")
 		a.ambient(KindDoesNotExist)
 		c.Close()
-		if got := sortedWords(recordNames(t, c)); got != "-a b" {
-			t.Errorf("the file has %q", got)
-		}
+		xdstest.Equal(t, "the file has", "-a b", sortedWords(recordNames(t, c)))
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -200,9 +201,7 @@ func TestBackoffGrowsAndIsResetByAGoodResponse(t *testing.T) {
 		server.stream().breakOff()
 		server.stream()
 		want = append(want, 39*second, 40*second, 42*second)
-		if got := server.attempts(); !slices.Equal(got, want) {
-			t.Errorf("streams began at %v, want %v", got, want)
-		}
+		xdstest.Equal(t, "streams began at", want, server.attempts())
 	})
 }
 
@@ -228,9 +227,7 @@ func TestBackoffCountsFromTheStartOfTheAttempt(t *testing.T) {
 		server.stream()
 		second := time.Second
 		want := []time.Duration{0, second, 2 * second, 3 * second, 4 * second, 5 * second, 65 * second}
-		if got := server.attempts(); !slices.Equal(got, want) {
-			t.Errorf("streams began at %v, want %v", got, want)
-		}
+		xdstest.Equal(t, "streams began at", want, server.attempts())
 	})
 }
 

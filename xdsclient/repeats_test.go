@@ -9,6 +9,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // answerer is a server stream of either protocol that sends the same resource again and
@@ -134,9 +136,7 @@ func TestRepliesToARepeatedResponseBackOff(t *testing.T) {
 				if stats.Responses != rounds || stats.Rejected != rejected || stats.Decoded > 2 {
 					t.Errorf("%d responses, %d rejected, %d resources decoded; want %d, %d, at most 2", stats.Responses, stats.Rejected, stats.Decoded, rounds, rejected)
 				}
-				if got := m.read(t)[metric+ofType]; got != rounds {
-					t.Errorf("the metrics count %d resources, want %d", got, rounds)
-				}
+				xdstest.Equal(t, "resources counted by the metrics", rounds, m.read(t)[metric+ofType])
 			})
 		})
 	}
@@ -342,9 +342,7 @@ func floodWith(t *testing.T, text string) {
 			answers++
 		}
 	}
-	if want := fmt.Sprint("n", flood-1); last.GetResponseNonce() != want {
-		t.Errorf("the last answer is to %q, want %q", last.GetResponseNonce(), want)
-	}
+	xdstest.Equal(t, "the last answer is to", fmt.Sprint("n", flood-1), last.GetResponseNonce())
 	if answers > flood/100 {
 		t.Errorf("there were %d answers to %d repetitions", answers, flood)
 	}
@@ -369,8 +367,6 @@ func TestFloodOfIgnoredResponses(t *testing.T) {
 		if took := time.Since(start); took < 10*time.Second {
 			t.Errorf("%d responses were read within %v, want them to be slowed down", flood, took)
 		}
-		if got := c.Stats().Ignored; got != flood {
-			t.Errorf("%d responses were ignored, want %d", got, flood)
-		}
+		xdstest.Equal(t, "responses ignored", flood, c.Stats().Ignored)
 	})
 }

@@ -94,9 +94,8 @@ func TestNACKListsAllFaultsAndUsesTheGoodResources(t *testing.T) {
 		s.send(types.clusters, "2", "n2", badCluster("a", "lb_policy: unknown"), cluster("b", "2"), badCluster("d", "name: too short; type: missing"))
 		nack := s.request()
 		check(t, nack, want{typ: types.clusters, names: []string{"a", "b", "d"}, version: "1", nonce: "n2", nack: true})
-		if code := codes.Code(nack.GetErrorDetail().GetCode()); code != codes.InvalidArgument {
-			t.Errorf("error_detail has code %v, want INVALID_ARGUMENT", code)
-		}
+		xdstest.Equal(t, "error_detail has code",
+			codes.InvalidArgument, codes.Code(nack.GetErrorDetail().GetCode()))
 		const text = `2 of 3 Cluster resources are invalid; Cluster "a": lb_policy: unknown; Cluster "d": name: too short; type: missing`
 		if got := nack.GetErrorDetail().GetMessage(); got != text {
 			t.Errorf("error_detail is\n%s\nwant\n%s", got, text)
@@ -298,9 +297,7 @@ func TestResponseForUnknownTypeIsIgnored(t *testing.T) {
 		s.send(types.clusters, "1", "n2", cluster("a", ""))
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", nonce: "n2"})
 		a.cluster("")
-		if got := c.Stats().Ignored; got != 1 {
-			t.Errorf("Stats().Ignored is %d, want 1", got)
-		}
+		xdstest.Equal(t, "Stats().Ignored", 1, c.Stats().Ignored)
 	})
 }
 

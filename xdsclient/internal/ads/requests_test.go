@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
@@ -90,13 +91,9 @@ func TestReplyDoesNotListWhatTheResponseHadTooEarly(t *testing.T) {
 				t.Fatalf("first requests (-want +got):\n%s", diff)
 			}
 			f.Version = "1"
-			if err := f.EndResponse(1, Reply{Nonce: "n1"}, test.unasked); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, f.EndResponse(1, Reply{Nonce: "n1"}, test.unasked))
 			f.subscribe("b")
-			if diff := cmp.Diff(test.want, f.due()); diff != "" {
-				t.Errorf("requests after the response (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "requests after the response", test.want, f.due())
 		})
 	}
 }
