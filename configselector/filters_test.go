@@ -56,8 +56,7 @@ func TestAFilterEndsAnRPC(t *testing.T) {
 		{"with a context's error", context.DeadlineExceeded, codes.DeadlineExceeded},
 		{"with any other error", errors.New("why"), codes.Unknown},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
 					listener: chainOf(filterOf("f", func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) {
@@ -90,8 +89,7 @@ func TestAFilterEndsAnRPCAsABackendWould(t *testing.T) {
 		// want a message.
 		{"with OK", nil, map[string]codes.Code{"unary": codes.Internal, "client streaming": codes.Internal, "": codes.OK}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
 					listener: chainOf(filterOf("f", func(ctx context.Context, _ *httpfilter.RPC, _ httpfilter.Next) (grpc.ClientStream, error) {
@@ -343,8 +341,7 @@ func TestTheMostSpecificOverrideIsUsed(t *testing.T) {
 		{name: "disabled at the top and enabled", route: overrides{"off": override("route")}, want: []string{"a:A:<nil>", "b:B:<nil>", "off:OFF:route"}},
 		{name: "enabled with the top's configuration", route: overrides{"off": {}}, want: []string{"a:A:<nil>", "b:B:<nil>", "off:OFF:<nil>"}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			var c configurable
 			route := toC()
 			route.Overrides = test.route

@@ -169,8 +169,7 @@ func TestHedging(t *testing.T) {
 		{name: `Envoy: an error that triggers no retry is returned`, route: onTimeout(4),
 			answers: []answer{hangs, fatal}, want: codes.NotFound, by: "1", begins: []string{"0s ", "1s 1"}, at: time.Second},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
 				if test.streams && k.desc == nil {
 					return // gRPC does not show the response headers of a unary RPC before its end.
@@ -306,8 +305,7 @@ func TestAnAnswerBesideAFullBuffer(t *testing.T) {
 func TestAStreamThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	for name, answers := range map[string][]answer{"not answered": {hangs}, "waiting": {{code: codes.Unavailable, pushback: "100000"}}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := new(attempts)
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: seen.handle(answers)})
@@ -345,8 +343,7 @@ func TestAHedgeThatIsRefused(t *testing.T) {
 		{"the first attempt fails", answer{after: 3 * time.Second, code: codes.Unavailable}, "attempt 0"},
 		{"no attempt is left", answer{code: codes.Unavailable}, "attempt 0; not retried: over the limit"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
 				seen := new(attempts)
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: seen.handle([]answer{test.answer})})

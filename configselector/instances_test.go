@@ -133,8 +133,7 @@ func TestCloseWaitsForTheLastRPC(t *testing.T) {
 func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"context", "channel"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, how, func(t *testing.T) {
 			var c closing
 			w := newWorld(t, worldConfig{listener: chainOf(c.entry("a", "T")), handle: func(_ int, s grpc.ServerStream) error {
 				<-s.Context().Done()

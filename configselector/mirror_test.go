@@ -170,8 +170,7 @@ func TestAMirrorDoesNotAffectTheRPC(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				m := mirrorServer{mirror: mirror}
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})

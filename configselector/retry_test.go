@@ -90,8 +90,7 @@ func TestRetry(t *testing.T) {
 			return status.Error(codes.Unavailable, "try again")
 		}, opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)}, want: codes.Unavailable, attempts: 1},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle, dial: test.dial})
 				r := w.do(testutils.Context(t), k, "/s/m", []string{"one ", "two ", "three"}, test.opts...)
@@ -154,8 +153,7 @@ func TestRetriableHeaders(t *testing.T) {
 		{"a header of the request", xdsresource.RetryPolicy{RequestHeaders: is("idempotent", "yes")}, failing(2, codes.Unavailable), 3},
 		{"another request", xdsresource.RetryPolicy{RequestHeaders: is("idempotent", "maybe")}, failing(2, codes.Unavailable), 1},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle})
 				r := w.do(metadata.AppendToOutgoingContext(testutils.Context(t), "idempotent", "yes"), k, "/s/m", []string{"x"})

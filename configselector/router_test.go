@@ -69,8 +69,7 @@ func TestRewritesOfRoutes(t *testing.T) {
 		{name: "host_rewrite_header that is missing", rewrite: xdsresource.Rewrite{AuthorityHeader: "h"}, method: "/s/m", host: "service"},
 		{name: "grpc.CallAuthority wins", rewrite: xdsresource.Rewrite{Authority: "other"}, opts: []grpc.CallOption{grpc.CallAuthority("mine")}, method: "/s/m", host: "mine"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				route := toC()
 				route.Match.Path = "/s"
@@ -130,8 +129,7 @@ func TestDirectResponseAndRedirect(t *testing.T) {
 		{"direct_response", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied, Body: "go away"}, codes.PermissionDenied, "go away", ""},
 		{"redirect", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Host: "other"}, codes.Unknown, "http://other/s/m", "http://other/s/m"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
 					routes:   []*xdsresource.Route{{Action: test.action, Headers: &xdsresource.HeaderMutations{Response: edits("r", false, "route")}}},

@@ -116,8 +116,7 @@ func TestTrace(t *testing.T) {
 			[]string{`routed /s/m routes/host/r to "": OK`}},
 		{"no route", worldConfig{routes: []*xdsresource.Route{}}, codes.Unavailable, []string{`routed /s/m routes/host/ to "": Unavailable`}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				c := test.config
 				c.vh = traceHost

@@ -34,8 +34,7 @@ func hanging(times int) func(int, grpc.ServerStream) error {
 func eachKindInABubble(t *testing.T, test func(t *testing.T, k kind)) {
 	t.Helper()
 	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, k.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(t, k) })
 		})
 	}
@@ -76,8 +75,7 @@ func TestPerTryTimeout(t *testing.T) {
 		{name: "per_try_idle_timeout is a bound too", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryIdleTimeout: second}, handle: hanging(9),
 			want: codes.DeadlineExceeded, message: "attempt 3 of the RPC received nothing for 1s, the per_try_idle_timeout", attempts: 3, after: 3 * second},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle, dial: test.dial})
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
@@ -110,8 +108,7 @@ func TestPerTryTimeout(t *testing.T) {
 func TestPerTryTimeoutEndsWithTheResponseHeaders(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds[1:] {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, k.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, worldConfig{
 					routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{PerTryTimeout: time.Second})},
@@ -136,8 +133,7 @@ func TestPerTryTimeoutEndsWithTheResponseHeaders(t *testing.T) {
 // received by the router and a connection pool connection has been obtained".
 func TestPerTryTimeoutsBeginWithTheEndOfTheRequest(t *testing.T) {
 	t.Parallel()
-	t.Run("the request", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "the request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{
 				MaxAttempts: 1, PerTryTimeout: time.Second, PerTryIdleTimeout: time.Second,
@@ -155,8 +151,7 @@ func TestPerTryTimeoutsBeginWithTheEndOfTheRequest(t *testing.T) {
 			}
 		})
 	})
-	t.Run("the connection", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "the connection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{
 				MaxAttempts: 1, PerTryTimeout: time.Second, PerTryIdleTimeout: time.Second,
@@ -243,8 +238,7 @@ func TestRetryWithoutResponse(t *testing.T) {
 		}, 2, codes.OK},
 		{"a response", func(*world, int, grpc.ServerStream) error { return status.Error(codes.Unavailable, "no") }, 1, codes.Unavailable},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				route := retried(xdsresource.RetryPolicy{NoResponse: true})
 				route.Retry.Codes = 0

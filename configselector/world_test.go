@@ -171,8 +171,7 @@ var kinds = []kind{
 func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
 	t.Helper()
 	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, k.name, func(t *testing.T) {
 			test(t, k)
 		})
 	}
