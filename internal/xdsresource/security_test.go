@@ -170,8 +170,7 @@ func TestSecurity(t *testing.T) {
 			v.RequireSignedCertificateTimestamp = wrapperspb.Bool(false)
 		}), &Security{Identity: identity, Roots: roots}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			_, value, err := ClusterType.Decode(xdsmsg.Any(secured(t, tc.pb)), withProviders())
 			xdstest.NoError(t, err)
 			if diff := cmp.Diff(tc.want, value.(*Cluster).Security, cmpopts.IgnoreUnexported(Security{}),
@@ -301,8 +300,7 @@ func TestSecurityFaults(t *testing.T) {
 			{"transport_socket_matches[2]", "is not supported: all endpoints of a Cluster have the same security, that of transport_socket"},
 		}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			xdstest.Equal(t, "faults", tc.want, decodeFaults(t, ClusterType, tc.resource, withProviders()))
 		})
 	}
