@@ -179,8 +179,7 @@ func TestErrorsThatRPCsSee(t *testing.T) {
 			ch.fail(errors.New("Listener l: not found"))
 		}, func(string) []string { return []string{"Listener l: not found"} }},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			dead, alive := closedAddr(t), startServer(t, "alive")
 			ch := dial(t)
 			tc.given(ch, dead)

@@ -235,8 +235,7 @@ func TestUpdateIsAnsweredBeforeItReturns(t *testing.T) {
 		{"also if the resolver is another one", grpcresolver.State{}, grpcbalancer.ErrBadResolverState,
 			connectivity.TransientFailure, "dial a target of the scheme xds or dynxds"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			cc := lbtest.NewClientConn(lbtest.NewNetwork())
 			policy := grpcbalancer.Get(balancer.Name).Build(cc, grpcbalancer.BuildOptions{})
 			defer policy.Close()

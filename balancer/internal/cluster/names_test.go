@@ -42,8 +42,7 @@ func TestNamesFollowTheLocalities(t *testing.T) {
 			[][]string{{"1", "2"}, {"1", "2"}}},
 		{"two priorities of one locality", []priorities{{{"a"}, {"a"}}, {{"a"}, {"a"}}}, [][]string{{"1", "2"}, {"1", "2"}}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			var n names
 			var got [][]string
 			for _, u := range tc.updates {
@@ -117,8 +116,7 @@ func TestWeightsAcrossLocalities(t *testing.T) {
 			[]uint32{1<<30 - 1, 1<<30 - 1, 1<<31 - 2}},
 		{"one far below the other", []locality{{1, []uint32{1}}, {1<<32 - 2, []uint32{1<<32 - 1}}}, []uint32{1, 1<<32 - 3}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			var given []xdsresource.Locality
 			for _, l := range tc.localities {
 				at := xdsresource.Locality{Weight: l.weight}

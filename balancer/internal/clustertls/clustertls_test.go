@@ -58,8 +58,7 @@ func TestTLSAndMutualTLS(t *testing.T) {
 		"a server that asks":           {"identity", requests, true},
 		"no identity, and none wanted": {"", requests, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			s := serve(t, tc.server)
 			info, err := s.handshake(t, bundle(t, xdsmsg.UpstreamTLS(tc.identity, "roots", "a"), in))
 			xdstest.NoError(t, err)
@@ -96,8 +95,7 @@ func TestServersThatAreRefused(t *testing.T) {
 		"of another CA": {withNames(stranger, "a"), []string{"x509", `DNS "a"`}},
 		"plaintext":     {nil, []string{"does not speak TLS", "plaintext"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			s := serve(t, tc.server)
 			_, err := s.handshake(t, bundle(t, xdsmsg.UpstreamTLS("", "roots", "a"), instances{"roots": rootsOf(ca).instance("roots")}))
 			check(t, err, tc.want...)
@@ -186,8 +184,7 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 		"missing files for roots":    {good.instance("i"), missing, []string{"file_watcher", files.CA, "no such file"}},
 		"missing files for identity": {missing, good.instance("r"), []string{"file_watcher", files.Cert, "no such file"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), instances{"identity": tc.identity, "roots": tc.roots})
 			_, err := serve(t, withNames(ca, "a")).handshake(t, b)
 			if check(t, err, tc.want...); strings.Contains(err.Error(), "secret") {
@@ -195,8 +192,7 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 			}
 		})
 	}
-	t.Run("not in a bootstrap", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "not in a bootstrap", func(t *testing.T) {
 		b, release := NewPool(true, nil, nil).Acquire("c", &xdsresource.Cluster{
 			Security: &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Instance: "x"}},
 		})
@@ -359,8 +355,7 @@ func TestServerNameIndication(t *testing.T) {
 		{name: "no name to validate, but SANs", auto: true, validate: true, sans: []string{"c.example.com"}},
 		{name: "no name to validate, and wrong SANs", validate: true, sans: []string{"c.example.org"}, fails: true},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			pb := xdsmsg.UpstreamTLS("", "roots", tc.sans...)
 			pb.Sni, pb.AutoHostSni, pb.AutoSniSanValidation = tc.sni, tc.auto, tc.validate
 			b, s := bundle(t, pb, in), serve(t, withNames(ca, "*.example.com"))

@@ -62,8 +62,7 @@ func TestHandshakeThroughAProxy(t *testing.T) {
 		{"the channel's TLS", true, ofChannel, nil, withNames(ca, "authority")},
 		{"the channel's TLS, which ignores the Cluster's", false, ofChannel, security(t, xdsmsg.UpstreamTLS("", "roots", "a"), in), withNames(ca, "authority")},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			s, proxy := serve(t, tc.server), xdstest.StartProxy(t)
 			b := tunnelling(t, tc.obeys, tc.channel, tc.inner)
 			conn, err := net.Dial("tcp", proxy.Addr())
@@ -125,8 +124,7 @@ func TestProxiesThatRefuse(t *testing.T) {
 		{"no end of headers", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxAnswer), "more than 65536 bytes"},
 		{"no end of a line", strings.Repeat("x", 2*maxAnswer), "more than 65536 bytes"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			b := tunnelling(t, true, insecure.NewCredentials(), nil)
 			client, _ := answer(t, tc.answer)
 			_, _, err := through(t.Context(), b, client, "10.9.9.1:3128", "10.0.0.1:80")

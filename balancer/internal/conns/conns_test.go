@@ -51,8 +51,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 		{"another server name", to("a:1"), []resolver.Address{{Addr: "a:1", ServerName: "a"}}, balancer.NewSubConnOptions{}, balancer.NewSubConnOptions{}, 2},
 		{"several addresses", to("a:1", "b:1"), to("a:1", "b:1"), balancer.NewSubConnOptions{}, balancer.NewSubConnOptions{}, 2},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
 				pool := conns.New(cc, loop.Post, time.Minute)

@@ -62,8 +62,7 @@ func TestRecordsAreRemoved(t *testing.T) {
 			Localities: []xdsresource.Locality{at("a", "b")}, Health: []*endpoints.Health{nil, endpoints.NewHealth("b")}}, 1},
 		{"load is reported", endpoints.Config{Localities: []xdsresource.Locality{at("a", "b")}, Loads: loads}, 2},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			r := newRegistry()
 			early := lbtest.NewUser(r, "a", ready)
 			r.Update(tc.config)

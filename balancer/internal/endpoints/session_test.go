@@ -45,8 +45,7 @@ func TestWhichConnectionsAreKeptForSessions(t *testing.T) {
 		}), false},
 		{"used, the Registry is closed", used(func(r *endpoints.Registry, _ *lbtest.User) { r.Close() }), false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRegistry()
 				r.Update(config(at("a")))
@@ -107,8 +106,7 @@ func TestKeptConnectionEnds(t *testing.T) {
 			r.Update(config(l))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			r := newRegistry()
 			r.Update(config(at("a")))
 			r.Track()
