@@ -147,8 +147,7 @@ func TestDefaultServiceConfig(t *testing.T) {
 		{"applies if the record is faulty", `?`, true},
 		{"yields to the record", `[{"serviceConfig":` + faultless + `}]`, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			dns, backend := oneBackend(t, failFirst())
 			if test.list != "" {
 				publish(dns, test.list)

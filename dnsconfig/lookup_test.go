@@ -43,8 +43,7 @@ func TestStringsOfARecordAreConcatenatedInOrder(t *testing.T) {
 		"at the limit of RFC 1035": 255,
 		"at a space":               len(`grpc_config=[{"clientLanguage":["go"],"percentage":100,"serviceConfig":{"name":"long `),
 	} {
-		t.Run(split, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, split, func(t *testing.T) {
 			w := newWorld(t)
 			w.SetTXT(configName, dnsserver.Strings(record, size))
 			if got := configOf(w.resolve()); got != strings.Repeat("long ", 200)+"a" {
@@ -52,8 +51,7 @@ func TestStringsOfARecordAreConcatenatedInOrder(t *testing.T) {
 			}
 		})
 	}
-	t.Run("with empty strings", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "with empty strings", func(t *testing.T) {
 		w := newWorld(t)
 		w.SetTXT(configName, []string{"", "grpc_", "", "config=", list(choice("a")), ""})
 		xdstest.Equal(t, "service config", "a", configOf(w.resolve()))
@@ -164,8 +162,7 @@ func TestFailuresKeepTheLastGoodConfig(t *testing.T) {
 			_ = rw.WriteMsg(m)
 		},
 	} {
-		t.Run(fault, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, fault, func(t *testing.T) {
 			w := newWorld(t)
 			w.publish(choice("a"))
 			w.SetA(name, "127.0.0.1")
@@ -227,8 +224,7 @@ func TestAddressesDoNotWaitForEverForTheConfig(t *testing.T) {
 func TestNoLookUpForIPLiteralsAndLocalhost(t *testing.T) {
 	t.Parallel()
 	for _, endpoint := range []string{"127.0.0.1:80", "127.0.0.1", "[::1]:80", "::1", "localhost:80", "LocalHost", "localhost."} {
-		t.Run(endpoint, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, endpoint, func(t *testing.T) {
 			w := newWorld(t)
 			cc, r := w.build(endpoint, fast)
 			cc.await(t, "anything", anything)

@@ -49,8 +49,7 @@ func TestPolicyDecidesByTheAnswer(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []bootstrap.DNSFallback{never, notFound, unavailable} {
 		for _, answer := range answers {
-			t.Run(fmt.Sprintf("%s, %s", policy, answer.name), func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, fmt.Sprintf("%s, %s", policy, answer.name), func(t *testing.T) {
 				s := newStandIn(t, policy)
 				s.give(s.listener(), nil, answer.err)
 				if strings.Contains(fmt.Sprint(answer.permitting), string(policy)) {
@@ -72,8 +71,7 @@ func TestPolicyDecidesByTheAnswer(t *testing.T) {
 func TestOnceAListenerWasAcceptedThereIsNoDNS(t *testing.T) {
 	t.Parallel()
 	for _, answer := range answers {
-		t.Run(answer.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, answer.name, func(t *testing.T) {
 			s := newStandIn(t, unavailable)
 			s.serve()
 			s.expect("at first", s.mesh, channels.XDS)
@@ -168,8 +166,7 @@ func TestMoveToXDSWaitsForAWholeConfiguration(t *testing.T) {
 func TestAnswersToAChannelOnDNSChangeNothing(t *testing.T) {
 	t.Parallel()
 	for _, answer := range answers {
-		t.Run(answer.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, answer.name, func(t *testing.T) {
 			s := newOnDNS(t)
 			s.giveListener()
 			s.give(s.listener(), nil, answer.err)
@@ -239,8 +236,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 	t.Parallel()
 	// Long enough for a busy machine to give the resources one after the other.
 	idling := grpc.WithIdleTimeout(300 * time.Millisecond)
-	t.Run("DNS", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "DNS", func(t *testing.T) {
 		s := newOnDNS(t, idling)
 		since, lines := s.status().Since, logged.Count(s.cc.Target(), "resolved by DNS")
 		for range 3 {
@@ -256,8 +252,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 		s.serve()
 		s.expect("with xDS", s.mesh, channels.XDS)
 	})
-	t.Run("xDS", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "xDS", func(t *testing.T) {
 		s := newStandIn(t, unavailable, idling)
 		s.serve()
 		s.expect("at first", s.mesh, channels.XDS)
@@ -265,8 +260,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 		s.refuse(xdsclient.KindDoesNotExist)
 		s.expectError("after an idle period", channels.XDS, "because the test says so")
 	})
-	t.Run("DNS under another policy", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "DNS under another policy", func(t *testing.T) {
 		s := newOnDNS(t, idling)
 		awaitIdle(t, s.cc)
 		s.channelBuilder.policy = never

@@ -283,16 +283,14 @@ func TestNewRoutesWaitForTheirClusters(t *testing.T) {
 // until the new ones are. If routes to that cluster replace them instead, it is deleted.
 func TestADeletedClusterOfOldRoutesStaysUntilTheNewOnesWork(t *testing.T) {
 	t.Parallel()
-	t.Run("the new routes work", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "the new routes work", func(t *testing.T) {
 		f := configured(t)
 		f.answer("RouteConfiguration R", routes("R", "b"))
 		f.keep("Cluster a", errors.New("deleted"))
 		f.serve("b", "2")
 		f.expect("R: b=2")
 	})
-	t.Run("the old routes return", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "the old routes return", func(t *testing.T) {
 		f := configured(t)
 		f.answer("RouteConfiguration R", routes("R", "b"))
 		f.keep("Cluster a", errors.New("deleted"))
