@@ -82,8 +82,7 @@ func TestConstraintsAreBounded(t *testing.T) {
 			`dynamic_parameter_constraints["*"]: expected UTF-8, found other bytes`},
 	}
 	for _, test := range tests {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			_, err := Parse("test", []byte(`{`+servers+`, "dynamic_parameter_constraints": `+test.constraints+`}`))
 			got := ""
 			if err != nil {

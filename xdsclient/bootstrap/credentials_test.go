@@ -112,8 +112,7 @@ func TestFirstSupportedCredentialsWin(t *testing.T) {
 		{"wrong configuration behind", `[{"type": "insecure"}, {"type": "tls", "config": {"refresh_interval": 1}}]`, "insecure"},
 		{"wrong configuration of an unsupported type before", `[{"type": "x", "config": {"refresh_interval": 1}}, {"type": "tls"}]`, "tls"},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			s := serverWith(t, test.creds)
 			xdstest.Equal(t, "got credentials of type", test.want, s.CredentialsType)
 			bundle, _ := channelBundle(t, s)

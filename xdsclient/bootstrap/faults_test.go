@@ -217,8 +217,7 @@ func TestFaultMessages(t *testing.T) {
 			"node: expected an object, found a number",
 			`dns_fallback: expected one of "never", "not_found" and "unavailable", found "x"`}},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			_, err := Parse("b.json", []byte(test.text))
 			var faults *Faults
 			if !errors.As(err, &faults) {
@@ -274,8 +273,7 @@ func TestFaultsShowNoSecrets(t *testing.T) {
 		{"custom type, large", `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "test-decoder", "config": {"k": [{"n": 5551234}, "s3cret-token", "` + strings.Repeat("a", 1<<16) + `"]}}]}]}`},
 		{"custom type", `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "test-chatty", "config": {"k": "s3cret-token", "n": 5551234}}]}]}`},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			_, err := Parse("", []byte(test.text))
 			if err == nil {
 				t.Fatal("Parse succeeded, want faults")

@@ -130,8 +130,7 @@ func TestParseDefaults(t *testing.T) {
 		{"empty", `{` + servers + `, "authorities": {"a": {"xds_servers": [], "client_listener_resource_name_template": ""}},
 			"node": {"locality": {}, "id": ""}, "client_default_listener_resource_name_template": "", "node_metadata_constraints": []}`},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			c := mustParse(t, test.text)
 			wantNode := &corev3.Node{
 				UserAgentName:        userAgentName,
@@ -220,8 +219,7 @@ func TestFingerprint(t *testing.T) {
 		{given: "another DNS fallback", old: `"unavailable"`, new: `"never"`},
 		{given: "another resource cache", old: `"/var/cache/xds"`, new: `"/tmp"`},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			changed := strings.Replace(everything, test.old, test.new, 1)
 			if changed == everything {
 				t.Fatalf("the test changes nothing: %s", test.old)
