@@ -23,8 +23,7 @@ import (
 func TestLoadStreamBeginsWithTheFirstCluster(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
-		ads := server.stream()
-		ads.request()
+		server.asked()
 		server.noLoad()
 
 		blue := counts(c, "blue")

@@ -49,8 +49,7 @@ func TestLocatorsAreInTheFirstRequestOfEachType(t *testing.T) {
 	clusters, endpoints := types.clusters.TypeURL, types.endpoints.TypeURL
 	names, located := []string{"a", "b"}, []*discoverypb.ResourceLocator{located("a", "env=prod"), located("b", "env=prod"), located("b", "env=test")}
 	withoutConstraints := []*discoverypb.ResourceLocator{{Name: "e"}}
-	t.Run("SotW", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "SotW", func(t *testing.T) {
 		got := firstRequests(t, func() *discoverypb.DiscoveryRequest { return new(discoverypb.DiscoveryRequest) }, "dynamic_parameter_constraints")
 		want := []*discoverypb.DiscoveryRequest{
 			{TypeUrl: clusters, ResourceNames: names, ResourceLocators: located},
@@ -58,8 +57,7 @@ func TestLocatorsAreInTheFirstRequestOfEachType(t *testing.T) {
 		}
 		xdstest.Equal(t, "requests", want, got, protocmp.Transform())
 	})
-	t.Run("delta", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "delta", func(t *testing.T) {
 		got := firstRequests(t, func() *discoverypb.DeltaDiscoveryRequest { return new(discoverypb.DeltaDiscoveryRequest) }, "delta", "dynamic_parameter_constraints")
 		want := []*discoverypb.DeltaDiscoveryRequest{
 			{TypeUrl: clusters, ResourceNamesSubscribe: names, ResourceLocatorsSubscribe: located},

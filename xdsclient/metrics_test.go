@@ -154,8 +154,7 @@ func TestResourceOfSeveralNamesCountsOnce(t *testing.T) {
 		for _, name := range []string{"own", "alias", "other"} {
 			listen(t, c, types.clusters, name)
 		}
-		s := server.delta()
-		s.request()
+		s := server.askedDelta()
 		s.send(types.clusters, "n1", has("own", "1", badCluster("own", "no"), "alias"), fails("other", codes.Internal, "no"))
 		m.expect(t, "one invalid", map[string]int64{
 			"connected" + onServer: 1, "resource_updates_invalid" + ofType: 1,

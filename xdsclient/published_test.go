@@ -95,8 +95,7 @@ func refusesPublished(t *testing.T, delta bool, name string, r *discoveryv3.Reso
 	var nack string
 	if delta {
 		server.open()
-		s := server.delta()
-		s.request()
+		s := server.askedDelta()
 		s.send(types.clusters, "n1", func(m *discoveryv3.DeltaDiscoveryResponse) { m.Resources = append(m.Resources, r) })
 		nack = s.request().GetErrorDetail().GetMessage()
 	} else {

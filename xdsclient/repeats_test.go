@@ -78,16 +78,14 @@ func onBothProtocols(t *testing.T, test func(t *testing.T, types *testTypes, c *
 	t.Run("SotW", func(t *testing.T) {
 		overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 			a, _ := listen(t, c, types.clusters, "a")
-			s := server.stream()
-			s.request()
+			s := server.asked()
 			test(t, types, c, a, &sotwAnswerer{scriptStream: s})
 		})
 	})
 	t.Run("delta", func(t *testing.T) {
 		overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 			a, _ := listen(t, c, types.clusters, "a")
-			s := server.delta()
-			s.request()
+			s := server.askedDelta()
 			test(t, types, c, a, &deltaAnswerer{deltaStream: s})
 		})
 	})
@@ -196,8 +194,7 @@ func TestSlowRepetitionsAreAnsweredAtOnce(t *testing.T) {
 func TestSubscriptionChangeIsNotHeldBack(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		wire := server.stream()
-		wire.request()
+		wire := server.asked()
 		s := &sotwAnswerer{scriptStream: wire}
 		holdBack(t, types, s, "bad: blue")
 		a.fault(KindInvalid)
@@ -220,8 +217,7 @@ func TestSubscriptionChangeIsNotHeldBack(t *testing.T) {
 func TestSubscriptionChangeAfterUnaskedResourcesIsNotHeldBack(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		for i := range 3 {
 			s.send(types.clusters, "1", fmt.Sprint("n", i), cluster("a", "blue"), cluster("b", "blue"))
 			synctest.Wait()
@@ -246,8 +242,7 @@ func TestRepetitionAfterSubscriptionChangeIsWorkedOn(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, stop := listen(t, c, types.clusters, "a")
 		keep, _ := listen(t, c, types.clusters, "keep")
-		wire := server.delta()
-		wire.request()
+		wire := server.askedDelta()
 		s := &deltaAnswerer{deltaStream: wire}
 		wire.send(types.clusters, "n0", has("keep", "1", cluster("keep", "blue")))
 		wire.request()
@@ -290,8 +285,7 @@ func floodWith(t *testing.T, text string) {
 	listen(t, c, types.clusters, "a")
 	b, _ := listen(t, c, types.clusters, "b")
 	e, _ := listen(t, c, types.endpoints, "e")
-	s := server.stream()
-	s.request()
+	s := server.asked()
 	s.request()
 	s.send(types.endpoints, "1", "e1", endpoints("e"))
 	e.value()
@@ -353,8 +347,7 @@ func floodWith(t *testing.T, text string) {
 func TestFloodOfIgnoredResponses(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "blue"))
 		a.cluster("blue")
 		const flood = 10_000

@@ -59,8 +59,7 @@ func TestNodeOnlyInFirstRequestOfStream(t *testing.T) {
 func TestVersionAndNonceArePerType(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "c1", "cn1", cluster("a", ""))
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "c1", nonce: "cn1"})
 		a.cluster("")
@@ -85,8 +84,7 @@ func TestNACKListsAllFaultsAndUsesTheGoodResources(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		d, _ := listen(t, c, types.clusters, "d")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
 		s.request()
 		allHear("1", a, b)
@@ -188,8 +186,7 @@ func TestTypeWithoutWatches(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.endpoints, "e")
 		a, stop := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", ""))
 		s.request()
@@ -245,8 +242,7 @@ func TestWatchAgainBeforeTheServerKnows(t *testing.T) {
 		busy.keepDone = true
 		c.Watch(types.clusters, "busy", busy)
 		a, stop := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("busy", "1"))
 		s.request()
 		a.cluster("1")
@@ -271,8 +267,7 @@ func TestReconnectResubscribesWithLastAcceptedVersion(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		listen(t, c, types.endpoints, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", ""))
 		s.request()
@@ -291,8 +286,7 @@ func TestReconnectResubscribesWithLastAcceptedVersion(t *testing.T) {
 func TestResponseForUnknownTypeIsIgnored(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.endpoints, "1", "n1", endpoints("a"))
 		s.send(types.clusters, "1", "n2", cluster("a", ""))
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", nonce: "n2"})

@@ -83,8 +83,7 @@ func TestReplyDoesNotListWhatTheResponseHadTooEarly(t *testing.T) {
 		{"a response with a resource that nobody watched", true, [][]string{{"1", "n1", "a"}, {"1", "n1", "a", "b"}}},
 		{"a response without", false, [][]string{{"1", "n1", "a", "b"}}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			f := newFakeType(wire.Dialect{})
 			f.subscribe("a")
 			if diff := cmp.Diff([][]string{{"", "", "a"}}, f.due()); diff != "" {
