@@ -142,9 +142,7 @@ func TestSecured(t *testing.T) {
 		f.secure("old")
 		f.sleep(time.Second / 2)
 		f.Expect("later", "a:1 old")
-		if made, _ := f.CC.Made("a:1 old"); made != 1 {
-			t.Errorf("%d connections, want 1", made)
-		}
+		f.ExpectMade("later", "a:1 old", 1)
 		// The next change has its own time.
 		f.secure("new")
 		f.sleep(time.Second - 1)
@@ -169,9 +167,7 @@ func TestSecured(t *testing.T) {
 	t.Run("an unrelated change", testSecured(true, func(t *testing.T, f *securedFixture) {
 		f.secure("old")
 		f.secure("old")
-		if made, _ := f.CC.Made("a:1 old"); made != 1 {
-			t.Errorf("%d connections, want 1", made)
-		}
+		f.ExpectMade("after an update", "a:1 old", 1)
 	}))
 	t.Run("an error in the middle of a change", testSecured(true, func(t *testing.T, f *securedFixture) {
 		f.secure("old")
@@ -188,9 +184,7 @@ func TestSecured(t *testing.T) {
 		f.secure("new")
 		f.secure("old")
 		f.Expect("at the end", "a:1")
-		if made, _ := f.CC.Made("a:1"); made != 1 {
-			t.Errorf("%d connections, want 1", made)
-		}
+		f.ExpectMade("at the end", "a:1", 1)
 	}))
 	t.Run("certificate providers live as long as connections", testSecured(true, func(t *testing.T, f *securedFixture) {
 		f.secure("old")
