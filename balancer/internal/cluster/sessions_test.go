@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -20,7 +21,6 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // sticky is a cluster whose sessions go to endpoints of the given statuses. Its
@@ -100,7 +100,9 @@ func (f *fixture) expectAny(when string, want ...string) {
 	f.T.Helper()
 	synctest.Wait()
 	got := slices.Sorted(maps.Keys(f.Counts(20)))
-	xdstest.Equal(f.T, when+": picks go to", want, got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		f.T.Errorf("%s: picks go to (-want +got):\n%s", when, diff)
+	}
 }
 
 // gRFC A55, "LB Policy for Stateful Session Affinity"; gRFC A75, "Changes in
@@ -280,7 +282,9 @@ func TestSessionsLeaveAnEjectedEndpoint(t *testing.T) {
 		f.expectFor("before", []string{"b:1"}, "b:1")
 		for range 20 {
 			result, err := f.pickWith(rpcFor("b:1"))
-			xdstest.NoError(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			result.Done(balancer.DoneInfo{Err: status.Error(codes.Internal, "b fails")})
 		}
 		time.Sleep(10 * time.Second)
@@ -306,7 +310,9 @@ func TestSessionsAreLimited(t *testing.T) {
 		var results []balancer.PickResult
 		for range 2 {
 			result, err := f.pickWith(rpcFor("b:1"))
-			xdstest.NoError(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			results = append(results, result)
 		}
 		if _, err := f.pickWith(rpcFor("b:1")); status.Code(err) != codes.Unavailable {
@@ -322,7 +328,9 @@ func TestSessionsAreLimited(t *testing.T) {
 		dropping.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}
 		f.update(dropping)
 		f.expectFor("while b is connected again", []string{"b:1"}, lbtest.Waits)
-		xdstest.Equal(t, "waiting RPCs that were dropped", 0, reportOf(t.Name()).Dropped["all"])
+		if n := reportOf(t.Name()).Dropped["all"]; n != 0 {
+			t.Errorf("%d RPCs that wait were dropped", n)
+		}
 		f.Network.Set("b:1", lbtest.Up)
 		f.expectFor("everything is dropped", []string{"b:1"}, "drops 1000000 of a million")
 	})
@@ -357,7 +365,9 @@ func TestPicksOfSessionsCostNoAllocation(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	xdstest.NoError(t, f.CC.Await(ctx, connectivity.Ready))
+	if err := f.CC.Await(ctx, connectivity.Ready); err != nil {
+		t.Fatal(err)
+	}
 	for name, extra := range map[string]*decision.Extra{
 		"without filters": nil,
 		"of no session":   new(decision.Extra),
@@ -376,7 +386,8 @@ func TestPicksOfSessionsCostNoAllocation(t *testing.T) {
 				t.Fatalf("%s: no pick works", name)
 			}
 		}
-		xdstest.Equal(t, name+": allocations of a pick",
-			0, testing.AllocsPerRun(1000, func() { _ = pick() }))
+		if n := testing.AllocsPerRun(1000, func() { _ = pick() }); n != 0 {
+			t.Errorf("%s: a pick makes %v allocations", name, n)
+		}
 	}
 }

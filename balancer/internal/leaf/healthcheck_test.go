@@ -22,7 +22,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const (
@@ -166,7 +165,9 @@ func (c *checked) expect(t *testing.T, when, want string) {
 		got = append(got, address)
 	}
 	slices.Sort(got)
-	xdstest.Equal(t, when+": picked", want, strings.Join(slices.Compact(got), " "))
+	if text := strings.Join(slices.Compact(got), " "); text != want {
+		t.Errorf("%s: picked %q, want %q", when, text, want)
+	}
 }
 
 func inABubble(t *testing.T, name string, test func(t *testing.T)) {
@@ -181,7 +182,9 @@ func TestHealthCheck(t *testing.T) {
 		c.expect(t, "before any answer", "CONNECTING")
 		c.a.say(serving)
 		c.expect(t, "a serves", "a:1")
-		xdstest.Equal(t, "asked for service", "shop", c.a.service)
+		if c.a.service != "shop" {
+			t.Errorf("asked for service %q", c.a.service)
+		}
 		c.b.say(serving)
 		c.expect(t, "both serve", "a:1 b:1")
 		c.a.say(notServing)
@@ -200,7 +203,9 @@ func TestHealthCheck(t *testing.T) {
 		c.b.say(notServing)
 		c.expect(t, "a cannot say", "a:1")
 		time.Sleep(time.Hour)
-		xdstest.Equal(t, "streams", 1, len(c.a.began()))
+		if n := len(c.a.began()); n != 1 {
+			t.Errorf("%d streams", n)
+		}
 	})
 	inABubble(t, `any other status: TRANSIENT_FAILURE, "exponential backoff between attempts"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)

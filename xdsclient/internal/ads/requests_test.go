@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
@@ -83,16 +82,21 @@ func TestReplyDoesNotListWhatTheResponseHadTooEarly(t *testing.T) {
 		{"a response with a resource that nobody watched", true, [][]string{{"1", "n1", "a"}, {"1", "n1", "a", "b"}}},
 		{"a response without", false, [][]string{{"1", "n1", "a", "b"}}},
 	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			f := newFakeType(wire.Dialect{})
 			f.subscribe("a")
 			if diff := cmp.Diff([][]string{{"", "", "a"}}, f.due()); diff != "" {
 				t.Fatalf("first requests (-want +got):\n%s", diff)
 			}
 			f.Version = "1"
-			xdstest.NoError(t, f.EndResponse(1, Reply{Nonce: "n1"}, test.unasked))
+			if err := f.EndResponse(1, Reply{Nonce: "n1"}, test.unasked); err != nil {
+				t.Fatal(err)
+			}
 			f.subscribe("b")
-			xdstest.Equal(t, "requests after the response", test.want, f.due())
+			if diff := cmp.Diff(test.want, f.due()); diff != "" {
+				t.Errorf("requests after the response (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
