@@ -16,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func clusterName(i int) string {
@@ -64,9 +65,7 @@ func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grp
 	tr.update(clusters, func(s *balancer.State) { s.Default = []string{big} })
 	tr.policy.ExitIdle()
 	ctx := testContext(tb)
-	if err := tr.CC.Await(ctx, connectivity.Ready); err != nil {
-		tb.Fatal(err)
-	}
+	xdstest.NoError(tb, tr.CC.Await(ctx, connectivity.Ready))
 	d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: big, Extra: &decision.Extra{RPC: hash(7)}}
 	// A ring connects the endpoint of the hash when an RPC needs it.
 	for {
@@ -141,9 +140,7 @@ func TestPickAllocatesNothing(t *testing.T) {
 					}
 				}))
 			}
-			if n != 0 {
-				t.Errorf("a pick makes %v allocations", n)
-			}
+			xdstest.Equal(t, "allocations of a pick", 0, n)
 		})
 	}
 	var total uint64

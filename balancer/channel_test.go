@@ -18,6 +18,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const patience = 20 * time.Second
@@ -33,9 +34,7 @@ type server struct {
 func startServer(t testing.TB, name string) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	s := &server{addr: l.Addr().String()}
 	s.grpc = grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		for {
@@ -76,9 +75,7 @@ func (l *countingListener) Accept() (net.Conn, error) {
 func closedAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -114,9 +111,7 @@ func dial(t testing.TB, opts ...grpc.DialOption) *channel {
 		grpc.WithChainStreamInterceptor(ch.stream),
 	}, opts...)
 	cc, err := grpc.NewClient("test:///backend", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	ch.cc = cc
 	t.Cleanup(func() { cc.Close() })
 	return ch

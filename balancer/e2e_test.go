@@ -21,6 +21,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestRPCsReachTheirCluster(t *testing.T) {
@@ -32,9 +33,7 @@ func TestRPCsReachTheirCluster(t *testing.T) {
 	ch.publish("b", nil)
 	ch.expect("b")
 	s, err := ch.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	for range 3 {
 		if got, err := s.exchange(); err != nil || got != "b" {
 			t.Fatalf("a stream was answered by %q (error %v), want b", got, err)
@@ -58,9 +57,7 @@ func TestRPCBeforeItsClusterIsKnownWaits(t *testing.T) {
 	}()
 	ch.await(connectivity.Connecting) // the RPC has asked for the cluster
 	ch.publish("a", states{"a": serving(a.addr)})
-	if got := <-answer; got != "a<nil>" {
-		t.Errorf("the RPC that waited ended with %s", got)
-	}
+	xdstest.Equal(t, "the RPC that waited ended with", "a<nil>", <-answer)
 }
 
 func TestClustersThatNoRPCUsesHaveNoConnection(t *testing.T) {
@@ -150,9 +147,7 @@ func TestStreamOutlivesItsCluster(t *testing.T) {
 	ch := dial(t)
 	ch.publish("a", states{"a": serving(a.addr)})
 	s, err := ch.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if _, err := s.exchange(); err != nil {
 		t.Fatal(err)
 	}
@@ -184,15 +179,12 @@ func TestErrorsThatRPCsSee(t *testing.T) {
 			ch.fail(errors.New("Listener l: not found"))
 		}, func(string) []string { return []string{"Listener l: not found"} }},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			dead, alive := closedAddr(t), startServer(t, "alive")
 			ch := dial(t)
 			tc.given(ch, dead)
 			_, err := ch.call()
-			if status.Code(err) != codes.Unavailable {
-				t.Errorf("code is %v, want UNAVAILABLE", status.Code(err))
-			}
+			xdstest.Equal(t, "code", codes.Unavailable, status.Code(err))
 			for _, part := range tc.want(dead) {
 				if !strings.Contains(fmt.Sprint(err), part) {
 					t.Errorf("error %q does not say %q", err, part)
@@ -220,9 +212,7 @@ func TestRPCWithoutTheInterceptors(t *testing.T) {
 	cc, err := grpc.NewClient("test:///backend", grpc.WithResolvers(r),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(balancer.ServiceConfig))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer cc.Close()
 	state := &balancer.State{Version: 1, Clusters: changed(pmap.Map[*balancer.ClusterState]{},
 		states{"a": serving(a.addr)})}

@@ -143,9 +143,7 @@ func TestConnectionsLingerOnce(t *testing.T) {
 		time.Sleep(balancer.Linger / 2)
 		synctest.Wait()
 		tr.ExpectOpen("connections a linger later", "b:1")
-		if made, _ := tr.CC.Made("a:1"); made != 1 {
-			t.Errorf("%d connections to a:1 were made, want 1", made)
-		}
+		tr.ExpectMade("connections a linger later", "a:1", 1)
 	})
 }
 
@@ -163,9 +161,7 @@ func TestSlowConnectionIsReused(t *testing.T) {
 		tr.Network.Set("a:1", lbtest.Up)
 		synctest.Wait()
 		tr.reach("c", "a:1")
-		if made, _ := tr.CC.Made("a:1"); made != 1 {
-			t.Errorf("%d connections were made, want 1", made)
-		}
+		tr.ExpectMade("at the end", "a:1", 1)
 	})
 }
 

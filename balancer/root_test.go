@@ -21,6 +21,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -234,8 +235,7 @@ func TestUpdateIsAnsweredBeforeItReturns(t *testing.T) {
 		{"also if the resolver is another one", grpcresolver.State{}, grpcbalancer.ErrBadResolverState,
 			connectivity.TransientFailure, "dial a target of the scheme xds or dynxds"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			cc := lbtest.NewClientConn(lbtest.NewNetwork())
 			policy := grpcbalancer.Get(balancer.Name).Build(cc, grpcbalancer.BuildOptions{})
 			defer policy.Close()
@@ -246,9 +246,7 @@ func TestUpdateIsAnsweredBeforeItReturns(t *testing.T) {
 			if cc.Updates() == 0 {
 				t.Fatal("UpdateClientConnState returned before UpdateState was called")
 			}
-			if got := cc.State().ConnectivityState; got != tc.state {
-				t.Errorf("the channel is %v, want %v", got, tc.state)
-			}
+			xdstest.Equal(t, "the channel", tc.state, cc.State().ConnectivityState)
 			_, err = cc.Pick(&decision.Decision{Context: context.Background()})
 			if err == nil || !strings.Contains(err.Error(), tc.fails) {
 				t.Errorf("a pick fails with %v, want %q", err, tc.fails)
@@ -372,9 +370,7 @@ func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 		}
 		tr.update(states{"a": nil, "dormant": nil})
 		lingered()
-		if openAtPush != 1 {
-			t.Errorf("%d connections were open when the picker was replaced, want 1", openAtPush)
-		}
+		xdstest.Equal(t, "open connections when the picker was replaced", 1, openAtPush)
 		tr.ExpectOpen("the cluster was removed")
 		// A pick with the old picker must not restore a cluster.
 		for _, name := range []string{"a", "dormant"} {

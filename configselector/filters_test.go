@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -19,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -37,9 +37,7 @@ func TestFiltersRunInTheOrderOfTheChain(t *testing.T) {
 		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
 			t.Errorf("replies %q, error %v", r.replies, r.err)
 		}
-		if got := w.seen()[0].md["via"]; !slices.Equal(got, []string{"a", "b", "c"}) {
-			t.Errorf("filters ran as %v", got)
-		}
+		xdstest.Equal(t, "filters ran as", []string{"a", "b", "c"}, w.seen()[0].md["via"])
 		if len(r.finished) != 1 || r.finished[0] != nil {
 			t.Errorf("OnFinish got %v, want one nil", r.finished)
 		}
@@ -58,8 +56,7 @@ func TestAFilterEndsAnRPC(t *testing.T) {
 		{"with a context's error", context.DeadlineExceeded, codes.DeadlineExceeded},
 		{"with any other error", errors.New("why"), codes.Unknown},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
 					listener: chainOf(filterOf("f", func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) {
@@ -73,9 +70,7 @@ func TestAFilterEndsAnRPC(t *testing.T) {
 				if len(r.finished) != 1 || status.Code(r.finished[0]) != test.want {
 					t.Errorf("OnFinish got %v, want it once", r.finished)
 				}
-				if n := len(w.seen()); n != 0 {
-					t.Errorf("the server saw %d RPCs", n)
-				}
+				xdstest.Equal(t, "RPCs that the server saw", 0, len(w.seen()))
 			})
 		})
 	}
@@ -94,8 +89,7 @@ func TestAFilterEndsAnRPCAsABackendWould(t *testing.T) {
 		// want a message.
 		{"with OK", nil, map[string]codes.Code{"unary": codes.Internal, "client streaming": codes.Internal, "": codes.OK}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
 					listener: chainOf(filterOf("f", func(ctx context.Context, _ *httpfilter.RPC, _ httpfilter.Next) (grpc.ClientStream, error) {
@@ -134,9 +128,7 @@ func TestAFilterChangesTheRPC(t *testing.T) {
 			})),
 		})
 		for want, opts := range map[string][]grpc.CallOption{"other": nil, "mine": {grpc.CallAuthority("mine")}} {
-			if r := w.do(testutils.Context(t), k, "/s/m", []string{"x"}, opts...); r.err != nil {
-				t.Fatal(r.err)
-			}
+			xdstest.NoError(t, (w.do(testutils.Context(t), k, "/s/m", []string{"x"}, opts...)).err)
 			rpcs := w.seen()
 			if got := rpcs[len(rpcs)-1]; got.method != "/t/n" || got.authority != want {
 				t.Errorf("the server saw %s at %s, want authority %s", got.method, got.authority, want)
@@ -205,9 +197,7 @@ func TestAFilterChoosesTheCluster(t *testing.T) {
 			continue
 		}
 		d := decision.FromContext(given)
-		if d.Cluster != "d" {
-			t.Errorf("the Decision says %q", d.Cluster)
-		}
+		xdstest.Equal(t, "the Decision says", "d", d.Cluster)
 		// Another version keeps to it, though its route says "c".
 		if got, err := w.s.Reselect(d); got != "d" || err != nil {
 			t.Errorf("Reselect: %q, %v", got, err)
@@ -351,8 +341,7 @@ func TestTheMostSpecificOverrideIsUsed(t *testing.T) {
 		{name: "disabled at the top and enabled", route: overrides{"off": override("route")}, want: []string{"a:A:<nil>", "b:B:<nil>", "off:OFF:route"}},
 		{name: "enabled with the top's configuration", route: overrides{"off": {}}, want: []string{"a:A:<nil>", "b:B:<nil>", "off:OFF:<nil>"}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			var c configurable
 			route := toC()
 			route.Overrides = test.route
@@ -364,9 +353,7 @@ func TestTheMostSpecificOverrideIsUsed(t *testing.T) {
 			})
 			given := mustUnary(t, t.Context(), w.s, "/s/m")
 			md, _ := metadata.FromOutgoingContext(given)
-			if diff := cmp.Diff(test.want, md["config"]); diff != "" {
-				t.Errorf("filters (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "filters", test.want, md["config"])
 		})
 	}
 }
@@ -389,9 +376,7 @@ func TestAMergedConfigurationIsMadeOncePerDistinctCombination(t *testing.T) {
 		}
 	}
 	slices.Sort(c.built)
-	if diff := cmp.Diff([]string{"a:A:<nil>", "a:A:x"}, c.built); diff != "" {
-		t.Errorf("built (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "built", []string{"a:A:<nil>", "a:A:x"}, c.built)
 }
 
 func TestRPCsOfAChainThatCannotBeBuiltFail(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const ms = time.Millisecond
@@ -168,8 +169,7 @@ func TestHedging(t *testing.T) {
 		{name: `Envoy: an error that triggers no retry is returned`, route: onTimeout(4),
 			answers: []answer{hangs, fatal}, want: codes.NotFound, by: "1", begins: []string{"0s ", "1s 1"}, at: time.Second},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
 				if test.streams && k.desc == nil {
 					return // gRPC does not show the response headers of a unary RPC before its end.
@@ -199,9 +199,8 @@ func TestHedging(t *testing.T) {
 				seen.mu.Lock()
 				defer seen.mu.Unlock()
 				// Those that are sent at the same time arrive in any order.
-				if got, want := slices.Sorted(slices.Values(seen.begins)), slices.Sorted(slices.Values(test.begins)); !slices.Equal(got, want) {
-					t.Errorf("attempts %q, want %q", got, want)
-				}
+				xdstest.Equal(t, "attempts",
+					slices.Sorted(slices.Values(test.begins)), slices.Sorted(slices.Values(seen.begins)))
 				for n, end := range seen.ends {
 					if fmt.Sprint(n) == test.by && end != "answered" || end == "" {
 						t.Errorf("attempt %d is %q", n, end)
@@ -236,19 +235,13 @@ func TestHedgesOfAStream(t *testing.T) {
 				all = append(all, <-got)
 			}
 			slices.Sort(all)
-			if !slices.Equal(all, want) {
-				t.Errorf("servers got %q, want %q", all, want)
-			}
+			xdstest.Equal(t, "servers", want, all)
 		}
 		s, err := w.s.Stream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, w.cc, "/s/m", w.streamer, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(100)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		send := func(text string) {
 			t.Helper()
-			if err := s.SendMsg(bytesOf(text)); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, s.SendMsg(bytesOf(text)))
 		}
 		send("a")
 		receive("0 a")
@@ -261,9 +254,7 @@ func TestHedgesOfAStream(t *testing.T) {
 		send("d")
 		synctest.Wait()
 		time.Sleep(time.Minute) // There are no further attempts.
-		if err := s.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, s.CloseSend())
 		m := bytesOf("")
 		if err := s.RecvMsg(m); err != nil || s.RecvMsg(m) != io.EOF {
 			t.Fatal(err)
@@ -296,16 +287,12 @@ func TestAnAnswerBesideAFullBuffer(t *testing.T) {
 		}})
 		for range 100 {
 			s, err := w.s.Stream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, w.cc, "/s/m", w.streamer, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			time.Sleep(2 * time.Second)
 			if err := s.SendMsg(bytesOf("does not fit")); err != nil && err != io.EOF {
 				t.Fatal(err)
 			}
-			if err := s.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, s.CloseSend())
 			if err := s.RecvMsg(bytesOf("")); err != io.EOF {
 				t.Fatalf("%v, want the end of one attempt", err)
 			}
@@ -318,16 +305,13 @@ func TestAnAnswerBesideAFullBuffer(t *testing.T) {
 func TestAStreamThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	for name, answers := range map[string][]answer{"not answered": {hangs}, "waiting": {{code: codes.Unavailable, pushback: "100000"}}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := new(attempts)
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: seen.handle(answers)})
 				ctx, cancel := context.WithCancel(t.Context())
 				s, err := w.s.Stream(ctx, kinds[3].desc, w.cc, "/s/m", w.streamer, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				sent := make(chan error)
 				go func() { sent <- s.SendMsg(bytesOf(strings.Repeat("x", 1<<20))) }()
 				time.Sleep(1500 * ms)
@@ -359,8 +343,7 @@ func TestAHedgeThatIsRefused(t *testing.T) {
 		{"the first attempt fails", answer{after: 3 * time.Second, code: codes.Unavailable}, "attempt 0"},
 		{"no attempt is left", answer{code: codes.Unavailable}, "attempt 0; not retried: over the limit"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
 				seen := new(attempts)
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: seen.handle([]answer{test.answer})})
@@ -483,15 +466,11 @@ func TestTraceOfHedges(t *testing.T) {
 			Retried:      func(r rpctrace.Retry) { add("retry %d, %v, %v", r.Attempt, r.Delay, r.Err) },
 			AttemptEnded: func(a rpctrace.Attempt) { add("attempt %d: %v", a.Number, status.Code(a.Err)) },
 		})
-		if r := w.do(ctx, k, "/s/m", []string{"request"}); r.err != nil {
-			t.Fatal(r.err)
-		}
+		xdstest.NoError(t, (w.do(ctx, k, "/s/m", []string{"request"})).err)
 		mu.Lock()
 		defer mu.Unlock()
 		slices.Sort(log)
 		want := []string{"attempt 1: Canceled", "attempt 2: Unavailable", "attempt 3: OK", "retry 2, 0s, <nil>", "retry 3, 0s, <nil>"}
-		if !slices.Equal(log, want) {
-			t.Errorf("%q, want %q", log, want)
-		}
+		xdstest.Equal(t, "log", want, log)
 	})
 }

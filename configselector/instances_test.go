@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -123,12 +124,8 @@ func TestCloseWaitsForTheLastRPC(t *testing.T) {
 			t.Errorf("a retired Selector ran an RPC: %v", err)
 		}
 		close(release)
-		if r := <-done; r.err != nil {
-			t.Fatal(r.err)
-		}
-		if n := c.closed.Load(); n != 1 {
-			t.Errorf("closed %d times, want once", n)
-		}
+		xdstest.NoError(t, (<-done).err)
+		xdstest.Equal(t, "how often the instance was closed", 1, c.closed.Load())
 	})
 }
 
@@ -136,8 +133,7 @@ func TestCloseWaitsForTheLastRPC(t *testing.T) {
 func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"context", "channel"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, how, func(t *testing.T) {
 			var c closing
 			w := newWorld(t, worldConfig{listener: chainOf(c.entry("a", "T")), handle: func(_ int, s grpc.ServerStream) error {
 				<-s.Context().Done()

@@ -75,9 +75,7 @@ func TestAMirrorHasNoLabelCallbacksOfTheApplication(t *testing.T) {
 		}))
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle, dial: []grpc.DialOption{observe}})
 		ctx := telemetry.NewContextWithLabelCallback(testutils.Context(t), func(map[string]string) {})
-		if r := w.do(ctx, k, "/s/m", []string{"x"}); r.err != nil {
-			t.Fatal(r.err)
-		}
+		xdstest.NoError(t, (w.do(ctx, k, "/s/m", []string{"x"})).err)
 		m.await(t, 1)
 		if with := []bool{<-seen, <-seen}; with[0] == with[1] {
 			t.Errorf("contexts of the RPC and its mirror have the application's callbacks: %v, want one of them", with)
@@ -112,9 +110,7 @@ func TestMirrorsGetMessagesAndMetadata(t *testing.T) {
 		if r.err != nil || !slices.Equal(r.replies, []string{want}) {
 			t.Errorf("the RPC: %q, %v", r.replies, r.err)
 		}
-		if got := m.await(t, 2); !slices.Equal(got, []string{want, want}) {
-			t.Errorf("the mirrors: %q", got)
-		}
+		xdstest.Equal(t, "the mirrors", []string{want, want}, m.await(t, 2))
 		for _, rpc := range w.seen() {
 			if rpc.method != "/s/m" || !slices.Equal(rpc.md["k"], []string{"v"}) || rpc.authority != "service" && rpc.authority != "service-shadow" {
 				t.Errorf("the server saw %+v", rpc)
@@ -132,9 +128,7 @@ func TestMirrorFraction(t *testing.T) {
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: m.handle})
 	w.do(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
 	m.await(t, 1)
-	if n := len(w.seen()); n != 2 {
-		t.Errorf("%d RPCs, want the RPC and one mirror", n)
-	}
+	xdstest.Equal(t, "RPCs (the RPC and one mirror)", 2, len(w.seen()))
 }
 
 // The application may reuse its message after SendMsg or the unary RPC.
@@ -149,21 +143,15 @@ func TestMirrorsOfAReusedMessage(t *testing.T) {
 		return m.handle(n, s)
 	}})
 	s, err := w.s.Stream(testutils.Context(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	msg := bytesOf("")
 	for i := range 10 {
 		msg.Value = fmt.Append(msg.Value[:0], i)
-		if err := s.SendMsg(msg); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, s.SendMsg(msg))
 	}
 	msg.Value[0] = 'x'
 	_ = s.CloseSend()
-	if err := s.RecvMsg(bytesOf("")); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, s.RecvMsg(bytesOf("")))
 	close(release)
 	if got := m.await(t, 1); got[0] != "0123456789" {
 		t.Errorf("the mirror got %q", got[0])
@@ -182,8 +170,7 @@ func TestAMirrorDoesNotAffectTheRPC(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				m := mirrorServer{mirror: mirror}
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
@@ -210,14 +197,10 @@ func TestMirrorsInFlightAreBounded(t *testing.T) {
 	ctx := testutils.Context(t)
 	const n = 300
 	for range n {
-		if r := w.do(ctx, kinds[0], "/s/m", []string{"x"}); r.err != nil {
-			t.Fatal(r.err)
-		}
+		xdstest.NoError(t, (w.do(ctx, kinds[0], "/s/m", []string{"x"})).err)
 	}
 	const bound = 256
-	if got := w.ch.MirrorsDropped(); got != n-bound {
-		t.Errorf("%d mirrors dropped, want %d", got, n-bound)
-	}
+	xdstest.Equal(t, "mirrors dropped", n-bound, w.ch.MirrorsDropped())
 }
 
 // await waits until a mirror has ended.
@@ -246,9 +229,7 @@ func TestAMirrorEndsWithTheDeadline(t *testing.T) {
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		deadline, _ := ctx.Deadline()
-		if r := w.do(ctx, k, "/s/m", []string{"x"}); r.err != nil {
-			t.Fatal(r.err)
-		}
+		xdstest.NoError(t, (w.do(ctx, k, "/s/m", []string{"x"})).err)
 		w.await(t, 2)
 		cancel()
 		await(t, ended)
@@ -268,9 +249,7 @@ func TestMirrorsEndWithTheChannel(t *testing.T) {
 	}}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
 	for _, k := range kinds {
-		if r := w.do(context.Background(), k, "/s/m", []string{"x"}); r.err != nil {
-			t.Fatal(r.err)
-		}
+		xdstest.NoError(t, (w.do(context.Background(), k, "/s/m", []string{"x"})).err)
 	}
 	w.await(t, 2*len(kinds))
 	w.ch.Close()
@@ -289,12 +268,9 @@ func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
 		if to != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "to", to)
 		}
-		if r := w.do(ctx, kinds[0], "/s/m", []string{"x"}); r.err != nil {
-			t.Fatal(r.err)
-		}
+		xdstest.NoError(t, (w.do(ctx, kinds[0], "/s/m", []string{"x"})).err)
 	}
 	w.await(t, 4)
-	if n := w.ch.MirrorsDropped(); n != 1 {
-		t.Errorf("%d mirrors dropped, want the one to an unknown cluster", n)
-	}
+	xdstest.Equal(t, "mirrors dropped (the one to an unknown cluster)",
+		1, w.ch.MirrorsDropped())
 }

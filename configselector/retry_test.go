@@ -20,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -89,8 +90,7 @@ func TestRetry(t *testing.T) {
 			return status.Error(codes.Unavailable, "try again")
 		}, opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)}, want: codes.Unavailable, attempts: 1},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle, dial: test.dial})
 				r := w.do(testutils.Context(t), k, "/s/m", []string{"one ", "two ", "three"}, test.opts...)
@@ -153,8 +153,7 @@ func TestRetriableHeaders(t *testing.T) {
 		{"a header of the request", xdsresource.RetryPolicy{RequestHeaders: is("idempotent", "yes")}, failing(2, codes.Unavailable), 3},
 		{"another request", xdsresource.RetryPolicy{RequestHeaders: is("idempotent", "maybe")}, failing(2, codes.Unavailable), 1},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle})
 				r := w.do(metadata.AppendToOutgoingContext(testutils.Context(t), "idempotent", "yes"), k, "/s/m", []string{"x"})
@@ -299,18 +298,14 @@ func TestRetriesWhenNoStreamCanBeHad(t *testing.T) {
 				}
 				return plainStreamer(ctx, desc, cc, method, opts...)
 			}, nil)
-		if want := min(times+1, 3); attempts != want {
-			t.Errorf("%d failures: %d attempts, want %d", times, attempts, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("attempts with %d failures", times), min(times+1, 3), attempts)
 		if times >= 3 {
 			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no endpoint") {
 				t.Errorf("%d failures: %v", times, err)
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		_ = s.CloseSend()
 		for ; err == nil; err = s.RecvMsg(bytesOf("")) {
 		}
@@ -354,9 +349,7 @@ func TestASenderContinuesAfterARetry(t *testing.T) {
 		},
 	})
 	s, err := w.s.Stream(testutils.Context(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	want := ""
 	for i := 0; len(w.seen()) < 2; i++ {
 		m := fmt.Sprintln("message", i)
@@ -370,12 +363,8 @@ func TestASenderContinuesAfterARetry(t *testing.T) {
 	}
 	_ = s.CloseSend()
 	reply := new(wrapperspb.BytesValue)
-	if err := s.RecvMsg(reply); err != nil {
-		t.Fatal(err)
-	}
-	if got := string(reply.GetValue()); got != want {
-		t.Errorf("the second attempt got %q, want %q", got, want)
-	}
+	xdstest.NoError(t, s.RecvMsg(reply))
+	xdstest.Equal(t, "the second attempt", want, string(reply.GetValue()))
 }
 
 // Sender and receiver use a stream concurrently while attempts fail.
@@ -397,9 +386,7 @@ func TestConcurrentSenderAndReceiverDuringRetries(t *testing.T) {
 			},
 		})
 		s, err := w.s.Stream(testutils.Context(t), kinds[3].desc, w.cc, "/s/m", plainStreamer, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		reply := new(wrapperspb.BytesValue)
 		received := make(chan error, 1)
 		go func() { received <- s.RecvMsg(reply) }()
@@ -413,9 +400,7 @@ func TestConcurrentSenderAndReceiverDuringRetries(t *testing.T) {
 			want += string(m.Value)
 		}
 		_ = s.CloseSend()
-		if err := <-received; err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, <-received)
 		if got := string(reply.GetValue()); got != want {
 			t.Fatalf("got %q, want %q", got, want)
 		}
@@ -426,12 +411,8 @@ func TestHeaderWaitsForTheAttemptThatIsNotRetried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: failing(2, codes.Unavailable)})
 	s, err := w.s.Stream(testutils.Context(t), kinds[1].desc, w.cc, "/s/m", plainStreamer, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.SendMsg(bytesOf("x")); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, s.SendMsg(bytesOf("x")))
 	if md, err := s.Header(); err != nil || !slices.Equal(md["attempt"], []string{"2"}) {
 		t.Errorf("header %v, %v", md, err)
 	}

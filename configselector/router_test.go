@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -37,12 +38,8 @@ func TestHeaderEditsOfRoutes(t *testing.T) {
 		}})
 		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "q", "application")
 		r := w.do(ctx, k, "/s/m", []string{"x"})
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		if got := w.seen()[0].md["q"]; !slices.Equal(got, []string{"application", "route"}) {
-			t.Errorf("request header %q", got)
-		}
+		xdstest.NoError(t, r.err)
+		xdstest.Equal(t, "request header", []string{"application", "route"}, w.seen()[0].md["q"])
 		if got := r.header["r"]; !slices.Equal(got, []string{"route"}) || len(r.trailer["r"]) != 0 {
 			t.Errorf("response header %q, trailer %q", got, r.trailer["r"])
 		}
@@ -72,17 +69,14 @@ func TestRewritesOfRoutes(t *testing.T) {
 		{name: "host_rewrite_header that is missing", rewrite: xdsresource.Rewrite{AuthorityHeader: "h"}, method: "/s/m", host: "service"},
 		{name: "grpc.CallAuthority wins", rewrite: xdsresource.Rewrite{Authority: "other"}, opts: []grpc.CallOption{grpc.CallAuthority("mine")}, method: "/s/m", host: "mine"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				route := toC()
 				route.Match.Path = "/s"
 				route.Rewrite = &test.rewrite
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
 				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), test.md...)
-				if r := w.do(ctx, k, "/s/m", []string{"x"}, test.opts...); r.err != nil {
-					t.Fatal(r.err)
-				}
+				xdstest.NoError(t, (w.do(ctx, k, "/s/m", []string{"x"}, test.opts...)).err)
 				if got := w.seen()[0]; got.method != test.method || got.authority != test.host {
 					t.Errorf("the server saw %s at %s", got.method, got.authority)
 				}
@@ -118,9 +112,8 @@ func TestAutoHostRewrite(t *testing.T) {
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
 	for want, opts := range map[string][]grpc.CallOption{"endpoint": nil, "": {grpc.CallAuthority("mine")}} {
 		given := mustUnary(t, t.Context(), w.s, "/s/m", opts...)
-		if got := decision.FromContext(given).AuthorityFor("endpoint"); got != want {
-			t.Errorf("the picker sets %q, want %q", got, want)
-		}
+		xdstest.Equal(t, "the authority that the picker sets",
+			want, decision.FromContext(given).AuthorityFor("endpoint"))
 	}
 }
 
@@ -136,8 +129,7 @@ func TestDirectResponseAndRedirect(t *testing.T) {
 		{"direct_response", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied, Body: "go away"}, codes.PermissionDenied, "go away", ""},
 		{"redirect", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Host: "other"}, codes.Unknown, "http://other/s/m", "http://other/s/m"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
 					routes:   []*xdsresource.Route{{Action: test.action, Headers: &xdsresource.HeaderMutations{Response: edits("r", false, "route")}}},
@@ -147,9 +139,8 @@ func TestDirectResponseAndRedirect(t *testing.T) {
 				if status.Code(r.err) != test.code || !strings.Contains(r.err.Error(), test.message) {
 					t.Errorf("got %v, want %v %q", r.err, test.code, test.message)
 				}
-				if got := strings.Join(r.trailer["location"], ","); got != test.location {
-					t.Errorf("location %q, want %q", got, test.location)
-				}
+				xdstest.Equal(t, "location",
+					test.location, strings.Join(r.trailer["location"], ","))
 				if !slices.Equal(r.trailer["r"], []string{"route"}) || len(r.finished) != 1 || len(w.seen()) != 0 {
 					t.Errorf("trailer %v, OnFinish %v, the server saw %v", r.trailer, r.finished, w.seen())
 				}

@@ -20,15 +20,14 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 func newClientConn(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	cc, err := grpc.NewClient("passthrough:///unused", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }
@@ -41,13 +40,9 @@ func newSelector(t testing.TB, listener *xdsresource.Listener, routes ...*routep
 		Name:         "routes",
 		VirtualHosts: []*routepb.VirtualHost{{Name: "host", Domains: []string{"*"}, Routes: routes}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	_, value, err := xdsresource.RouteConfigurationType.Decode(packed, xdsclient.DecodeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	ch := configselector.NewChannel(newClientConn(t), "", false, nil)
 	t.Cleanup(ch.Close)
 	return ch.NewSelector(configselector.Config{
@@ -79,9 +74,7 @@ func unary(ctx context.Context, s *configselector.Selector, method string, opts 
 func mustUnary(t testing.TB, ctx context.Context, s *configselector.Selector, method string, opts ...grpc.CallOption) context.Context {
 	t.Helper()
 	given, err := unary(ctx, s, method, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return given
 }
 
@@ -169,9 +162,7 @@ func TestMaxStreamDuration(t *testing.T) {
 						given, finish = ctx, opts
 						return nil, nil
 					}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				if given.Err() != nil {
 					t.Errorf("%s %s: the context ended before the stream", kind, test.method)
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -91,8 +92,7 @@ func TestASessionOutlivesItsCluster(t *testing.T) {
 		{"the cluster was removed", new(httpfilter.HostOverride), toC(), "c"},
 		{"the cluster was removed, and no session chose it", nil, toC(), ""},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{split()}, listener: chainOf(binding("old", tc.override))})
 			given := mustUnary(t, t.Context(), w.s, "/s/m")
 			l := chainOf()
@@ -124,8 +124,7 @@ func TestTheHostOfTheAnswer(t *testing.T) {
 		"the second does":   {[]answer{hangs, {}}, nil, "10.0.0.1:80"},
 		"there is no hedge": {[]answer{{after: 1500 * ms}}, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(1)}, "10.0.0.0:80"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
 				o := new(httpfilter.HostOverride)
 				w := newWorld(t, worldConfig{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -117,8 +116,7 @@ func TestTrace(t *testing.T) {
 			[]string{`routed /s/m routes/host/r to "": OK`}},
 		{"no route", worldConfig{routes: []*xdsresource.Route{}}, codes.Unavailable, []string{`routed /s/m routes/host/ to "": Unavailable`}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				c := test.config
 				c.vh = traceHost
@@ -144,9 +142,7 @@ func TestTraceOfMirrors(t *testing.T) {
 		w := newWorld(t, worldConfig{routes: named(route), vh: traceHost, handle: m.handle})
 		var log traceLog
 		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "to", "unheard-of")
-		if r := w.do(rpctrace.With(ctx, log.trace()), k, "/s/m", []string{"x"}); r.err != nil {
-			t.Fatal(r.err)
-		}
+		xdstest.NoError(t, (w.do(rpctrace.With(ctx, log.trace()), k, "/s/m", []string{"x"})).err)
 		m.await(t, 1)
 		want := []string{routedToC, "mirror to unheard-of, dropped true", "mirror to m0, dropped false", "attempt 1 to c: OK"}
 		log.expect(t, want...)
@@ -208,9 +204,8 @@ func TestTraceOfFurtherRPCs(t *testing.T) {
 	})
 	w := newWorld(t, worldConfig{routes: named(toC()), vh: traceHost, listener: chainOf(hedge)})
 	var log traceLog
-	if r := w.do(rpctrace.With(testutils.Context(t), log.trace()), kinds[0], "/s/m", []string{"x"}); r.err != nil {
-		t.Fatal(r.err)
-	}
+	xdstest.NoError(t,
+		(w.do(rpctrace.With(testutils.Context(t), log.trace()), kinds[0], "/s/m", []string{"x"})).err)
 	want := []string{routedToC, "hedge started"}
 	for range further {
 		want = append(want, "attempt 1 to c: OK")
@@ -239,9 +234,8 @@ func TestConcurrentRPCsShareATrace(t *testing.T) {
 		for _, line := range log.lines {
 			counts[line]++
 		}
-		if want := map[string]int{routedToC: rpcs, "attempt 1 to c: OK": rpcs}; !maps.Equal(counts, want) {
-			t.Errorf("the trace has %v, want %v", counts, want)
-		}
+		xdstest.Equal(t, "the trace has",
+			map[string]int{routedToC: rpcs, "attempt 1 to c: OK": rpcs}, counts)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // hanging does not answer the first times RPCs, and then echoes.
@@ -33,8 +34,7 @@ func hanging(times int) func(int, grpc.ServerStream) error {
 func eachKindInABubble(t *testing.T, test func(t *testing.T, k kind)) {
 	t.Helper()
 	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, k.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(t, k) })
 		})
 	}
@@ -75,8 +75,7 @@ func TestPerTryTimeout(t *testing.T) {
 		{name: "per_try_idle_timeout is a bound too", policy: xdsresource.RetryPolicy{Codes: onDeadline, PerTryIdleTimeout: second}, handle: hanging(9),
 			want: codes.DeadlineExceeded, message: "attempt 3 of the RPC received nothing for 1s, the per_try_idle_timeout", attempts: 3, after: 3 * second},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle, dial: test.dial})
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
@@ -92,9 +91,7 @@ func TestPerTryTimeout(t *testing.T) {
 				if r.err == nil && r.replies[0] != "one" {
 					t.Errorf("replies %q", r.replies)
 				}
-				if got := len(w.seen()); got != test.attempts {
-					t.Errorf("%d attempts, want %d", got, test.attempts)
-				}
+				xdstest.Equal(t, "attempts", test.attempts, len(w.seen()))
 				if took := time.Since(begin); took < test.after || took > test.after+time.Second/10 {
 					t.Errorf("ended after %v, want %v", took, test.after)
 				}
@@ -111,8 +108,7 @@ func TestPerTryTimeout(t *testing.T) {
 func TestPerTryTimeoutEndsWithTheResponseHeaders(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds[1:] {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, k.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, worldConfig{
 					routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{PerTryTimeout: time.Second})},
@@ -137,33 +133,25 @@ func TestPerTryTimeoutEndsWithTheResponseHeaders(t *testing.T) {
 // received by the router and a connection pool connection has been obtained".
 func TestPerTryTimeoutsBeginWithTheEndOfTheRequest(t *testing.T) {
 	t.Parallel()
-	t.Run("the request", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "the request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{
 				MaxAttempts: 1, PerTryTimeout: time.Second, PerTryIdleTimeout: time.Second,
 			})}})
 			s, err := w.s.Stream(t.Context(), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			for range 3 {
 				time.Sleep(time.Minute)
-				if err := s.SendMsg(bytesOf("x")); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, s.SendMsg(bytesOf("x")))
 			}
-			if err := s.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, s.CloseSend())
 			reply := bytesOf("")
 			if err := s.RecvMsg(reply); err != nil || string(reply.GetValue()) != "xxx" {
 				t.Errorf("%q, %v", reply.GetValue(), err)
 			}
 		})
 	})
-	t.Run("the connection", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "the connection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{
 				MaxAttempts: 1, PerTryTimeout: time.Second, PerTryIdleTimeout: time.Second,
@@ -209,9 +197,7 @@ func TestPerTryIdleTimeout(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the server's context ended with %v", err)
 		}
-		if n := len(w.seen()); n != 1 {
-			t.Errorf("%d attempts, although the response had started", n)
-		}
+		xdstest.Equal(t, "attempts, although the response had started", 1, len(w.seen()))
 	})
 }
 
@@ -221,12 +207,8 @@ func TestPerTryTimeoutOfASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{PerTryTimeout: time.Second})}})
 		s, err := w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m", plainStreamer, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(s.SendMsg(bytesOf("x")), s.CloseSend()); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
+		xdstest.NoError(t, errors.Join(s.SendMsg(bytesOf("x")), s.CloseSend()))
 		time.Sleep(time.Minute)
 		reply := bytesOf("")
 		if err := s.RecvMsg(reply); err != nil || string(reply.GetValue()) != "x" {
@@ -256,8 +238,7 @@ func TestRetryWithoutResponse(t *testing.T) {
 		}, 2, codes.OK},
 		{"a response", func(*world, int, grpc.ServerStream) error { return status.Error(codes.Unavailable, "no") }, 1, codes.Unavailable},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				route := retried(xdsresource.RetryPolicy{NoResponse: true})
 				route.Retry.Codes = 0

@@ -87,9 +87,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 		grpc.WithAuthority("service"),
 	}, c.dial...)
 	cc, err := grpc.NewClient("passthrough:///bufconn", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() {
 		cc.Close()
 		server.Stop()
@@ -173,8 +171,7 @@ var kinds = []kind{
 func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
 	t.Helper()
 	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, k.name, func(t *testing.T) {
 			test(t, k)
 		})
 	}

@@ -30,9 +30,7 @@ func dial(t *testing.T, dns *dnsserver.Server, port string, opts ...grpc.DialOpt
 	t.Helper()
 	opts = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)
 	cc, err := grpc.NewClient("dnsconfig://"+dns.Addr()+"/"+name+":"+port, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }
@@ -52,9 +50,7 @@ func call(t *testing.T, cc *grpc.ClientConn) (string, error) {
 func portOf(t *testing.T, b *testutils.Backend) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(b.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return port
 }
 
@@ -151,8 +147,7 @@ func TestDefaultServiceConfig(t *testing.T) {
 		{"applies if the record is faulty", `?`, true},
 		{"yields to the record", `[{"serviceConfig":` + faultless + `}]`, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			dns, backend := oneBackend(t, failFirst())
 			if test.list != "" {
 				publish(dns, test.list)
@@ -200,7 +195,5 @@ func TestIdleChannelKeepsItsDraw(t *testing.T) {
 
 func TestSchemeIsRegistered(t *testing.T) {
 	t.Parallel()
-	if got := dnsconfig.NewBuilder(dnsconfig.Options{}).Scheme(); got != "dnsconfig" {
-		t.Errorf("scheme %q", got)
-	}
+	xdstest.Equal(t, "scheme", "dnsconfig", dnsconfig.NewBuilder(dnsconfig.Options{}).Scheme())
 }

@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // TestManual: the zone file of the manual means what the manual says.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../docs/dns.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	_, rest, _ := strings.Cut(string(doc), "\n```zone\n")
 	zone, _, ok := strings.Cut(rest, "\n```")
 	if !ok {
@@ -27,15 +27,11 @@ func TestManual(t *testing.T) {
 		if !ok {
 			continue
 		}
-		if txt.Hdr.Name != Prefix+"echo.example.com." {
-			t.Errorf("a record of %s", txt.Hdr.Name)
-		}
+		xdstest.Equal(t, "the name of the record", Prefix+"echo.example.com.", txt.Hdr.Name)
 		text := strings.Join(txt.Txt, "")
 		records = append(records, strings.ReplaceAll(text, `\"`, `"`))
 	}
-	if err := parser.Err(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, parser.Err())
 	value, found, err := Find(records)
 	if !found || err != nil {
 		t.Fatalf("found %v, %v", found, err)

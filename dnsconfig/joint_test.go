@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/dnsserver"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -44,9 +45,7 @@ func TestUnchangedConfigIsNotHandedOverAgain(t *testing.T) {
 		r.ResolveNow(resolver.ResolveNowOptions{})
 	}
 	<-results
-	if n := len(cc.seen()); n != 1 {
-		t.Errorf("%d states after 4 equal look-ups, want 1", n)
-	}
+	xdstest.Equal(t, "states after 4 equal look-ups", 1, len(cc.seen()))
 }
 
 func TestNoAddressesDoNotWaitForTheConfig(t *testing.T) {
@@ -55,9 +54,7 @@ func TestNoAddressesDoNotWaitForTheConfig(t *testing.T) {
 	cc := &fakeChannel{refuse: errors.New("no addresses")}
 	w.buildFor(cc, name, fast, resolver.BuildOptions{})
 	s := cc.await(t, "no addresses", anything)
-	if n := len(addressesOf(s)); n != 0 {
-		t.Errorf("%d addresses", n)
-	}
+	xdstest.Equal(t, "addresses", 0, len(addressesOf(s)))
 	// The "dns" resolver sees that the channel refuses, and tries again.
 	w.Wait(testutils.Context(t), t, name, dns.TypeA, 2)
 }

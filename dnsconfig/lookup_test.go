@@ -1,16 +1,17 @@
 package dnsconfig
 
 import (
+	"fmt"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/dnsserver"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -23,12 +24,8 @@ func TestNameIsPrefixedWithGrpcConfig(t *testing.T) {
 	w.SetA(name, "127.0.0.1", "127.0.0.2")
 	cc, _ := w.build(name+":8443", fast)
 	s := cc.await(t, "the service config", withConfig("a"))
-	if diff := cmp.Diff([]string{"127.0.0.1:8443", "127.0.0.2:8443"}, addressesOf(s)); diff != "" {
-		t.Errorf("addresses (-want +got):\n%s", diff)
-	}
-	if n := len(cc.seen()); n != 1 {
-		t.Errorf("%d states, want the addresses and the service config in one", n)
-	}
+	xdstest.Equal(t, "addresses", []string{"127.0.0.1:8443", "127.0.0.2:8443"}, addressesOf(s))
+	xdstest.Equal(t, "states (the addresses and the service config in one)", 1, len(cc.seen()))
 }
 
 // TestStringsOfARecordAreConcatenatedInOrder: A2, "Encoding in DNS TXT
@@ -46,8 +43,7 @@ func TestStringsOfARecordAreConcatenatedInOrder(t *testing.T) {
 		"at the limit of RFC 1035": 255,
 		"at a space":               len(`grpc_config=[{"clientLanguage":["go"],"percentage":100,"serviceConfig":{"name":"long `),
 	} {
-		t.Run(split, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, split, func(t *testing.T) {
 			w := newWorld(t)
 			w.SetTXT(configName, dnsserver.Strings(record, size))
 			if got := configOf(w.resolve()); got != strings.Repeat("long ", 200)+"a" {
@@ -55,13 +51,10 @@ func TestStringsOfARecordAreConcatenatedInOrder(t *testing.T) {
 			}
 		})
 	}
-	t.Run("with empty strings", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "with empty strings", func(t *testing.T) {
 		w := newWorld(t)
 		w.SetTXT(configName, []string{"", "grpc_", "", "config=", list(choice("a")), ""})
-		if got := configOf(w.resolve()); got != "a" {
-			t.Errorf("service config %q", got)
-		}
+		xdstest.Equal(t, "service config", "a", configOf(w.resolve()))
 	})
 }
 
@@ -71,9 +64,7 @@ func TestOnlyRecordsWithTheAttributeCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.SetTXT(configName, []string{"v=spf1 -all"}, []string{"grpc_config=" + list(choice("a"))}, []string{`{"serviceConfig":{}}`})
-	if got := configOf(w.resolve()); got != "a" {
-		t.Errorf("service config %q", got)
-	}
+	xdstest.Equal(t, "service config", "a", configOf(w.resolve()))
 }
 
 // TestResponsesOver512BytesComeByTCP: A2, "Open issues". EDNS0 lets a few more
@@ -106,9 +97,7 @@ func TestTruncatedAnswerIsAskedForByTCP(t *testing.T) {
 		}
 		_ = rw.WriteMsg(answer)
 	})
-	if got := configOf(w.resolve()); got != "whole" {
-		t.Errorf("service config %q", got)
-	}
+	xdstest.Equal(t, "service config", "whole", configOf(w.resolve()))
 }
 
 // TestPrefixAllowsForACNAMEAtTheName: A2, "Rationale".
@@ -120,9 +109,7 @@ func TestPrefixAllowsForACNAMEAtTheName(t *testing.T) {
 	w.SetA("other.test", "127.0.0.7")
 	cc, _ := w.build(name, fast)
 	s := cc.await(t, "the service config", withConfig("a"))
-	if diff := cmp.Diff([]string{"127.0.0.7:443"}, addressesOf(s)); diff != "" {
-		t.Errorf("addresses (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "addresses", []string{"127.0.0.7:443"}, addressesOf(s))
 }
 
 func TestTXTRecordBehindACNAME(t *testing.T) {
@@ -130,21 +117,15 @@ func TestTXTRecordBehindACNAME(t *testing.T) {
 	w := newWorld(t)
 	w.SetCNAME(configName, "shared.test")
 	w.SetTXT("shared.test", []string{"grpc_config=" + list(choice("shared"))})
-	if got := configOf(w.resolve()); got != "shared" {
-		t.Errorf("service config %q", got)
-	}
+	xdstest.Equal(t, "service config", "shared", configOf(w.resolve()))
 }
 
 func TestNoRecordMeansNoConfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if got := configOf(w.resolve()); got != "none" {
-		t.Errorf("NXDOMAIN: service config %q", got)
-	}
+	xdstest.Equal(t, "NXDOMAIN: service config", "none", configOf(w.resolve()))
 	w.SetA(configName, "127.0.0.1")
-	if got := configOf(w.resolve()); got != "none" {
-		t.Errorf("no TXT: service config %q", got)
-	}
+	xdstest.Equal(t, "no TXT: service config", "none", configOf(w.resolve()))
 	w.publish(choice("a"))
 	cc, r := w.build(name, fast)
 	cc.await(t, "the service config", withConfig("a"))
@@ -181,8 +162,7 @@ func TestFailuresKeepTheLastGoodConfig(t *testing.T) {
 			_ = rw.WriteMsg(m)
 		},
 	} {
-		t.Run(fault, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, fault, func(t *testing.T) {
 			w := newWorld(t)
 			w.publish(choice("a"))
 			w.SetA(name, "127.0.0.1")
@@ -206,9 +186,7 @@ func TestFailuresKeepTheLastGoodConfig(t *testing.T) {
 				t.Error(err)
 			}
 			for _, s := range cc.seen() {
-				if configOf(s) != "a" {
-					t.Errorf("a state has the service config %q", configOf(s))
-				}
+				xdstest.Equal(t, "a state has the service config", "a", configOf(s))
 			}
 		})
 	}
@@ -246,8 +224,7 @@ func TestAddressesDoNotWaitForEverForTheConfig(t *testing.T) {
 func TestNoLookUpForIPLiteralsAndLocalhost(t *testing.T) {
 	t.Parallel()
 	for _, endpoint := range []string{"127.0.0.1:80", "127.0.0.1", "[::1]:80", "::1", "localhost:80", "LocalHost", "localhost."} {
-		t.Run(endpoint, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, endpoint, func(t *testing.T) {
 			w := newWorld(t)
 			cc, r := w.build(endpoint, fast)
 			cc.await(t, "anything", anything)
@@ -267,9 +244,7 @@ func TestHostOfAnEndpoint(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"a.test": "a.test", "a.test:80": "a.test", "a.test.:80": "a.test.", ":80": "", "[::1]:80": "::1", "[::1]": "::1", "::1": "::1", "1.2.3.4": "1.2.3.4",
 	} {
-		if got := hostOf(endpoint); got != want {
-			t.Errorf("host of %q is %q, want %q", endpoint, got, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("host of %q", endpoint), want, hostOf(endpoint))
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // The tests here are the sentences of gRFC A2 (2017-11-10) about the list of
@@ -185,9 +185,7 @@ func TestHostnameIsTheOneAccordingToTheSystem(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if got := (Options{}).withDefaults().Hostname; got != want {
-		t.Errorf("hostname %q, want %q", got, want)
-	}
+	xdstest.Equal(t, "hostname", want, (Options{}).withDefaults().Hostname)
 }
 
 func TestServiceConfigThatIsNoObjectOrMissingOrInvalidVoidsTheChoice(t *testing.T) {
@@ -204,9 +202,7 @@ func TestServiceConfigThatIsNoObjectOrMissingOrInvalidVoidsTheChoice(t *testing.
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if len(l.Void) != 1 || !strings.Contains(l.Void[0].Reason.Error(), "serviceConfig: not a valid service config: no such policy") {
 		t.Errorf("void: %v, want the first with the reason of the validation", l.Void)
 	}
@@ -220,19 +216,13 @@ func TestInvalidChoiceIsIgnoredAndIndicatedAndTheSearchGoesOn(t *testing.T) {
 	value := list(`7`, choice("a", `"percentage":200`), `{}`, choice("b", `"clientLanguage":["java"]`), choice("c"), `"after"`)
 	expectChosen(t, value, here, "c")
 	l, err := Parse(value, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	var void []int
 	for _, v := range l.Void {
 		void = append(void, v.Index)
 	}
-	if diff := cmp.Diff([]int{0, 1, 2, 5}, void); diff != "" {
-		t.Errorf("void choices (-want +got):\n%s", diff)
-	}
-	if got := l.Choose(here).Index; got != 4 {
-		t.Errorf("the choice taken has index %d, want 4", got)
-	}
+	xdstest.Equal(t, "void choices", []int{0, 1, 2, 5}, void)
+	xdstest.Equal(t, "the choice taken has index", 4, l.Choose(here).Index)
 }
 
 func TestEveryFaultOfAChoiceIsNamed(t *testing.T) {
@@ -281,15 +271,11 @@ func TestExampleRecord(t *testing.T) {
 		t.Fatalf("found %v, %v", found, err)
 	}
 	l, err := Parse(value, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	want := &List{Choices: []*Choice{{
 		ServiceConfig: `{"loadBalancingPolicy":"round_robin","methodConfig":[{"name":[{"service":"MyService","method":"Foo"}],"waitForReady":true}]}`,
 	}}}
-	if diff := cmp.Diff(want, l); diff != "" {
-		t.Errorf("list (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "list", want, l)
 }
 
 func TestContentsAreASCII(t *testing.T) {

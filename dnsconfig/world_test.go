@@ -120,9 +120,7 @@ func targetOf(server, endpoint string) resolver.Target {
 func (w world) buildFor(cc *fakeChannel, endpoint string, o Options, opts resolver.BuildOptions) resolver.Resolver {
 	w.t.Helper()
 	r, err := NewBuilder(o).Build(targetOf(w.Addr(), endpoint), cc, opts)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	xdstest.NoError(w.t, err)
 	w.t.Cleanup(sync.OnceFunc(r.Close))
 	return r
 }

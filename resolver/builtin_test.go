@@ -32,13 +32,9 @@ func TestNewBuilderNeedsNoBlankImport(t *testing.T) {
 		xdsmsg.DefaultListener(name, "r", xdsmsg.Filter("fault", new(faultpb.HTTPFault))), xdsmsg.RouteConfig("r", name, xdsmsg.PrefixRoute("", "c")),
 		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
 	builder, err := NewBuilder(server.Bootstrap(t.Name()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	cc, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer cc.Close()
 	if got, err := invoke(testutils.Context(t), cc); err != nil || got != backend.ID() {
 		t.Errorf("answered by %q, %v", got, err)

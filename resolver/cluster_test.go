@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -115,9 +116,7 @@ func TestAnswersForManyNamesAreBatched(t *testing.T) {
 	f.answer("Cluster a", inlined("a", strictDNS, many...))
 	before, begin := changes(), time.Now()
 	names.answer(t, many[0], "10.0.0.1:80")
-	if got := changes() - before; got != 1 {
-		t.Errorf("the first answer made %d changes, want 1", got)
-	}
+	xdstest.Equal(t, "changes made by the first answer", 1, changes()-before)
 	for i, name := range many[1:] {
 		names.answer(t, name, fmt.Sprintf("10.1.%d.%d:80", i/250, i%250))
 	}
@@ -126,9 +125,8 @@ func TestAnswersForManyNamesAreBatched(t *testing.T) {
 		t.Errorf("%d answers made %d changes, want no more than %d", n, got, most)
 	}
 	a, _ := f.graph.snapshot().clusters.Get("a")
-	if got := len(a.Endpoints.Localities[0].Endpoints); got != n {
-		t.Errorf("after the last answer there are %d endpoints, want %d", got, n)
-	}
+	xdstest.Equal(t, "after the last answer: endpoints",
+		n, len(a.Endpoints.Localities[0].Endpoints))
 }
 
 func TestDNSThatFails(t *testing.T) {
@@ -217,9 +215,8 @@ func TestSameConnections(t *testing.T) {
 			if usesXDS {
 				want = tc.ifObeyed
 			}
-			if got := (&graph{usesXDS: usesXDS}).sameConnections(tc.before, tc.now); got != want {
-				t.Errorf("%s, on a channel that obeys (%t): %t, want %t", tc.name, usesXDS, got, want)
-			}
+			xdstest.Equal(t, fmt.Sprintf("%s, on a channel that obeys (%t)", tc.name, usesXDS),
+				want, (&graph{usesXDS: usesXDS}).sameConnections(tc.before, tc.now))
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -48,8 +49,7 @@ func TestPolicyDecidesByTheAnswer(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []bootstrap.DNSFallback{never, notFound, unavailable} {
 		for _, answer := range answers {
-			t.Run(fmt.Sprintf("%s, %s", policy, answer.name), func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, fmt.Sprintf("%s, %s", policy, answer.name), func(t *testing.T) {
 				s := newStandIn(t, policy)
 				s.give(s.listener(), nil, answer.err)
 				if strings.Contains(fmt.Sprint(answer.permitting), string(policy)) {
@@ -71,8 +71,7 @@ func TestPolicyDecidesByTheAnswer(t *testing.T) {
 func TestOnceAListenerWasAcceptedThereIsNoDNS(t *testing.T) {
 	t.Parallel()
 	for _, answer := range answers {
-		t.Run(answer.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, answer.name, func(t *testing.T) {
 			s := newStandIn(t, unavailable)
 			s.serve()
 			s.expect("at first", s.mesh, channels.XDS)
@@ -167,8 +166,7 @@ func TestMoveToXDSWaitsForAWholeConfiguration(t *testing.T) {
 func TestAnswersToAChannelOnDNSChangeNothing(t *testing.T) {
 	t.Parallel()
 	for _, answer := range answers {
-		t.Run(answer.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, answer.name, func(t *testing.T) {
 			s := newOnDNS(t)
 			s.giveListener()
 			s.give(s.listener(), nil, answer.err)
@@ -238,8 +236,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 	t.Parallel()
 	// Long enough for a busy machine to give the resources one after the other.
 	idling := grpc.WithIdleTimeout(300 * time.Millisecond)
-	t.Run("DNS", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "DNS", func(t *testing.T) {
 		s := newOnDNS(t, idling)
 		since, lines := s.status().Since, logged.Count(s.cc.Target(), "resolved by DNS")
 		for range 3 {
@@ -250,14 +247,12 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 		if got := s.status().Since; got != since {
 			t.Errorf("in the mode since %v, want %v", got, since)
 		}
-		if n := logged.Count(s.cc.Target(), "resolved by DNS") - lines; n != 0 {
-			t.Errorf("the fallback was logged %d times more", n)
-		}
+		xdstest.Equal(t, "how often the fallback was logged again",
+			0, logged.Count(s.cc.Target(), "resolved by DNS")-lines)
 		s.serve()
 		s.expect("with xDS", s.mesh, channels.XDS)
 	})
-	t.Run("xDS", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "xDS", func(t *testing.T) {
 		s := newStandIn(t, unavailable, idling)
 		s.serve()
 		s.expect("at first", s.mesh, channels.XDS)
@@ -265,8 +260,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 		s.refuse(xdsclient.KindDoesNotExist)
 		s.expectError("after an idle period", channels.XDS, "because the test says so")
 	})
-	t.Run("DNS under another policy", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "DNS under another policy", func(t *testing.T) {
 		s := newOnDNS(t, idling)
 		awaitIdle(t, s.cc)
 		s.channelBuilder.policy = never
@@ -290,12 +284,8 @@ func TestFallbackAndReturnAreLoggedOnceWithTheirReason(t *testing.T) {
 		s.serve()
 	}
 	s.expect("with xDS", s.mesh, channels.XDS)
-	if n := fallback() - fallbacks; n != 1 {
-		t.Errorf("the fallback was logged %d times, want once", n)
-	}
-	if n := move() - moves; n != 1 {
-		t.Errorf("the move was logged %d times, want once", n)
-	}
+	xdstest.Equal(t, "how often the fallback was logged", 1, fallback()-fallbacks)
+	xdstest.Equal(t, "how often the move was logged", 1, move()-moves)
 }
 
 func TestTargetThatDNSCannotResolve(t *testing.T) {
@@ -331,9 +321,7 @@ func TestMoveUnderLoad(t *testing.T) {
 		s.refuse(xdsclient.KindDoesNotExist)
 		ctx := testutils.Context(t)
 		long, err := testgrpc.NewTestServiceClient(s.cc).FullDuplexCall(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		loadCtx, stop := context.WithCancel(ctx)
 		var load sync.WaitGroup
 		for range 8 {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -91,9 +90,7 @@ func (f *fixture) answer(key string, answer any) {
 	for _, w := range watchers {
 		done := 0
 		w.ResourceChanged(answer, err, func() { done++ })
-		if done != 1 {
-			f.t.Errorf("%s: done was called %d times, want once", key, done)
-		}
+		xdstest.Equal(f.t, key+": how often done was called", 1, done)
 	}
 }
 
@@ -151,9 +148,7 @@ func (f *fixture) expect(want string) {
 		f.t.Errorf("the graph did not change")
 	}
 	f.seen = f.changes
-	if diff := cmp.Diff(want, f.describe()); diff != "" {
-		f.t.Errorf("snapshot (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(f.t, "snapshot", want, f.describe())
 }
 
 // expectNothing checks that the graph did not change.
@@ -207,9 +202,7 @@ func describeCluster(name string, c *balancer.ClusterState) string {
 func (f *fixture) expectWatches(want ...string) {
 	f.t.Helper()
 	slices.Sort(want)
-	if diff := cmp.Diff(want, f.watched()); diff != "" {
-		f.t.Errorf("watches (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(f.t, "watches", want, f.watched())
 }
 
 func toRDS(name string) *xdsresource.Listener {
@@ -290,16 +283,14 @@ func TestNewRoutesWaitForTheirClusters(t *testing.T) {
 // until the new ones are. If routes to that cluster replace them instead, it is deleted.
 func TestADeletedClusterOfOldRoutesStaysUntilTheNewOnesWork(t *testing.T) {
 	t.Parallel()
-	t.Run("the new routes work", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "the new routes work", func(t *testing.T) {
 		f := configured(t)
 		f.answer("RouteConfiguration R", routes("R", "b"))
 		f.keep("Cluster a", errors.New("deleted"))
 		f.serve("b", "2")
 		f.expect("R: b=2")
 	})
-	t.Run("the old routes return", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "the old routes return", func(t *testing.T) {
 		f := configured(t)
 		f.answer("RouteConfiguration R", routes("R", "b"))
 		f.keep("Cluster a", errors.New("deleted"))

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -26,15 +27,11 @@ func TestTheEnvironmentIsReadRepeatedly(t *testing.T) {
 		}}
 		kept := &keepingBuilder{builder: b}
 		cc, err := grpc.NewClient("xds:///echo.example.com", grpc.WithResolvers(kept), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		defer cc.Close()
 		cc.Connect()
 		synctest.Wait()
-		if n := reads.Load(); n != 1 {
-			t.Errorf("read %d times at first, want once", n)
-		}
+		xdstest.Equal(t, "reads at first", 1, reads.Load())
 		const minutes = 10
 		time.Sleep(minutes * time.Minute)
 		synctest.Wait()
@@ -55,9 +52,7 @@ func TestTheEnvironmentIsReadRepeatedly(t *testing.T) {
 		before = reads.Load()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := reads.Load() - before; n != 0 {
-			t.Errorf("read %d times by a closed channel", n)
-		}
+		xdstest.Equal(t, "reads by a closed channel", 0, reads.Load()-before)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -25,21 +26,18 @@ func TestNothingStaysInUseWithoutSecurity(t *testing.T) {
 		f.expect("R: a=1")
 		return f
 	}
-	t.Run("other endpoints", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "other endpoints", func(t *testing.T) {
 		f := secure(t)
 		f.change("Cluster a", securedEDS("other"), "R: a=?")
 		f.change("ClusterLoadAssignment other", endpoints("other", "2"), "R: a=2")
 	})
-	t.Run("after the server was unreachable", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "after the server was unreachable", func(t *testing.T) {
 		f := secure(t)
 		f.keep("Cluster a", unreachable("a"))
 		f.change("Cluster a", securedEDS("a"), "R: a=?")
 		f.change("ClusterLoadAssignment a", endpoints("a", "2"), "R: a=2")
 	})
-	t.Run("under an aggregate cluster", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "under an aggregate cluster", func(t *testing.T) {
 		f := routed(t, "top")
 		f.graph.usesXDS = true
 		f.answer("Cluster top", aggregate("a", "b"))
@@ -50,8 +48,7 @@ func TestNothingStaysInUseWithoutSecurity(t *testing.T) {
 		f.change("Cluster a", securedEDS("a"), "R: top=[a=? b=2]")
 		f.change("ClusterLoadAssignment a", endpoints("a", "3"), "R: top=[a=3 b=2]")
 	})
-	t.Run("a channel that does not obey", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "a channel that does not obey", func(t *testing.T) {
 		f := configured(t)
 		t.Cleanup(f.graph.close)
 		f.change("Cluster a", securedEDS("other"), "R: a=1")

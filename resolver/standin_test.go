@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -90,9 +91,7 @@ func (s *standIn) dial(endpoint string, opts ...grpc.DialOption) *grpc.ClientCon
 	s.t.Helper()
 	cc, err := grpc.NewClient("xds:///"+endpoint, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(s.channelBuilder)}, opts...)...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	xdstest.NoError(s.t, err)
 	s.t.Cleanup(func() { cc.Close() })
 	return cc
 }
@@ -138,9 +137,7 @@ func (s *standIn) refuse(kind xdsclient.ErrorKind) {
 func decoded(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) any {
 	t.Helper()
 	_, value, err := typ.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return value
 }
 

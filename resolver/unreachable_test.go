@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -15,31 +16,27 @@ func unreachable(resource string) error {
 // An unreachable server is no answer: what is in use stays until there is one.
 func TestConfigurationInUseWaitsForAnUnreachableServer(t *testing.T) {
 	t.Parallel()
-	t.Run("routes for a Cluster", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "routes for a Cluster", func(t *testing.T) {
 		f := configured(t)
 		f.answer("RouteConfiguration R", routes("R", "b"))
 		f.keep("Cluster b", unreachable("b"))
 		f.serve("b", "2")
 		f.expect("R: b=2")
 	})
-	t.Run("routes for endpoints", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "routes for endpoints", func(t *testing.T) {
 		f := configured(t)
 		f.answer("RouteConfiguration R", routes("R", "b"))
 		f.answer("Cluster b", eds("b"))
 		f.keep("ClusterLoadAssignment b", unreachable("b"))
 		f.change("ClusterLoadAssignment b", endpoints("b", "2"), "R: b=2")
 	})
-	t.Run("routes, if then there is an answer that is an error", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "routes, if then there is an answer that is an error", func(t *testing.T) {
 		f := configured(t)
 		f.answer("RouteConfiguration R", routes("R", "b"))
 		f.answer("Cluster b", unreachable("b"))
 		f.change("Cluster b", errors.New("no b"), "R: b=!no b")
 	})
-	t.Run("endpoints for those of another name", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "endpoints for those of another name", func(t *testing.T) {
 		f := configured(t)
 		f.change("Cluster a", eds("other"), "R: a=1")
 		f.keep("ClusterLoadAssignment other", unreachable("other"))
@@ -53,8 +50,7 @@ func TestConfigurationInUseWaitsForAnUnreachableServer(t *testing.T) {
 func TestRoutesOfAnAuthorityWaitHoweverItIsSpelled(t *testing.T) {
 	t.Parallel()
 	for _, authority := range []string{"a!b", "a%21b", "%61!b"} {
-		t.Run(authority, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, authority, func(t *testing.T) {
 			listener := "xdstp://" + authority + "/envoy.config.listener.v3.Listener/L"
 			const cluster = "xdstp://a!b/envoy.config.cluster.v3.Cluster/b"
 			f := newFixtureOf(t, listener)
@@ -74,16 +70,14 @@ func TestRoutesOfAnAuthorityWaitHoweverItIsSpelled(t *testing.T) {
 // delay routes of another one.
 func TestWhatDoesNotWaitForAnUnreachableServer(t *testing.T) {
 	t.Parallel()
-	t.Run("the first configuration", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "the first configuration", func(t *testing.T) {
 		f := newFixture(t)
 		f.route("a")
 		f.expect("R: a=?")
 		err := unreachable("a")
 		f.change("Cluster a", err, "R: a=!"+err.Error())
 	})
-	t.Run("routes of another authority", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "routes of another authority", func(t *testing.T) {
 		f := configured(t)
 		const b = "xdstp://other/envoy.config.cluster.v3.Cluster/b"
 		f.answer("RouteConfiguration R", routes("R", "a", b))

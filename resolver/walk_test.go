@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -37,8 +38,7 @@ func TestAggregateIsFlattenedDepthFirst(t *testing.T) {
 		{"duplicates, of which the first counts (gRFC A37)", map[string][]string{"A": {"B", "C", "B", "D"}, "C": {"D", "B"}}, []string{"B", "D"}, "[B=B D=D]"},
 		{"an aggregate twice", map[string][]string{"A": {"C", "B", "C"}, "C": {"D"}}, []string{"D", "B"}, "[D=D B=B]"},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			f := routed(t, "A")
 			f.answer("Cluster A", aggregate(tc.graph["A"]...))
 			if c, ok := tc.graph["C"]; ok {
@@ -62,15 +62,13 @@ func (f *fixture) chainOf(n int) {
 // gRFC A37: "The tree of aggregate clusters has a depth limit of 16."
 func TestDepthOfAggregates(t *testing.T) {
 	t.Parallel()
-	t.Run("16", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "16", func(t *testing.T) {
 		f := routed(t, "a1")
 		f.chainOf(16)
 		f.give("a16")
 		f.expect("R: a1=[a16=a16]")
 	})
-	t.Run("17", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "17", func(t *testing.T) {
 		f := routed(t, "a1", "ok")
 		f.give("ok")
 		f.chainOf(17)
@@ -85,8 +83,7 @@ func TestDepthOfAggregates(t *testing.T) {
 		f.give("a16")
 		f.expect("R: a1=[a16=a16] ok=ok")
 	})
-	t.Run("17 by way of a cluster that was visited less deep", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "17 by way of a cluster that was visited less deep", func(t *testing.T) {
 		f := routed(t, "a1")
 		f.answer("Cluster a1", aggregate("b1", "a2"))
 		f.answer("Cluster b1", aggregate("b2"))

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -49,9 +50,8 @@ func TestErrorInPlaceOfAResource(t *testing.T) {
 				s.say(typ, "2", nil, resourceError("cached", tc.code, "no luck"), resourceError("fresh", tc.code, "no luck"))
 
 				err := fresh.fault(tc.kind)
-				if time.Since(start) != 10*time.Second {
-					t.Errorf("the error was told after %v, want at once", time.Since(start))
-				}
+				xdstest.Equal(t, "the error was told after",
+					10*time.Second, time.Since(start))
 				if err.Code != tc.want || !strings.Contains(err.Error(), "no luck") {
 					t.Errorf("got code %v and %v, want %v and the server's words", err.Code, err, tc.want)
 				}
@@ -61,9 +61,7 @@ func TestErrorInPlaceOfAResource(t *testing.T) {
 				} else {
 					told = cached.ambient(tc.kind)
 				}
-				if told.Code != tc.want {
-					t.Errorf("the cached resource's error has code %v, want %v", told.Code, tc.want)
-				}
+				xdstest.Equal(t, "the cached resource's error has code", tc.want, told.Code)
 				// The timer was cancelled.
 				pass(time.Minute)
 				fresh.silent()
@@ -177,16 +175,13 @@ func TestErrorsForUnwatchedNames(t *testing.T) {
 		a := v.listen("a")
 		s := v.connect()
 		s.say(v.types.clusters, "1", nil, resourceError("u", codes.Internal, "x"), resourceError("v", codes.NotFound, "x"))
-		if nack := s.answer(); nack != "" {
-			t.Errorf("the response was NACKed: %s", nack)
-		}
+		xdstest.Equal(t, "the NACK", "", s.answer())
 		if got := v.c.Stats(); got.Unasked != 2 || got.ServerErrors != 0 {
 			t.Errorf("Stats() is %+v, want 2 unasked and no ServerErrors", got)
 		}
 		v.c.mu.Lock()
-		if n := len(v.c.authorities[authorityKey{}].levels[0].resources); n != 1 {
-			t.Errorf("the cache has %d entries, want 1", n)
-		}
+		xdstest.Equal(t, "entries of the cache",
+			1, len(v.c.authorities[authorityKey{}].levels[0].resources))
 		v.c.mu.Unlock()
 		if v.delta {
 			a.fault(KindTimeout)
@@ -202,9 +197,8 @@ func TestErrorTextIsCut(t *testing.T) {
 		long, none := v.listen("long"), v.listen("none")
 		v.connect().say(v.types.clusters, "1", nil,
 			resourceError("long", codes.Internal, strings.Repeat("é", 3000)), resourceError("none", codes.Internal, ""))
-		if got, want := long.fault(KindServer).Err.Error(), strings.Repeat("é", transport.MaxServerText/2)+"…"; got != want {
-			t.Errorf("the reason is %q, want %q", got, want)
-		}
+		xdstest.Equal(t, "the reason",
+			strings.Repeat("é", transport.MaxServerText/2)+"…", long.fault(KindServer).Err.Error())
 		const text = `xDS Cluster "none": error Internal from the management server: the server gives no reason ` +
 			`(management server passthrough:///script, node id "node-1"); the control plane knows why`
 		if got := none.fault(KindServer).Error(); got != text {
@@ -257,9 +251,7 @@ func TestCacheEntryStates(t *testing.T) {
 			return v.c.authorities[authorityKey{}].levels[0].resources[resourceKey{typ: v.types.clusters, name: name}].state
 		}
 		for _, name := range names {
-			if got := state(name); got != StateRequested {
-				t.Errorf("%s is in state %v before the response, want requested", name, got)
-			}
+			xdstest.Equal(t, name+" is in state before the response", StateRequested, state(name))
 		}
 		s.say(v.types.clusters, "1", clusters(cluster("accepted", "x"), badCluster("rejected", "x")), resourceError("failed", codes.NotFound, "x"))
 		s.answer()
@@ -271,9 +263,7 @@ func TestCacheEntryStates(t *testing.T) {
 		for name, want := range map[string]CacheState{
 			"accepted": StateACKed, "rejected": StateNACKed, "failed": StateReceivedError, "missing": missing,
 		} {
-			if got := state(name); got != want {
-				t.Errorf("%s is in state %v, want %v", name, got, want)
-			}
+			xdstest.Equal(t, "the state of "+name, want, state(name))
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
@@ -141,9 +142,7 @@ func TestVariantThatMatchesNoSubscription(t *testing.T) {
 		e, _ := d.watch("a", "env=prod")
 		d.listens()
 		v := d.says(variantOf("a", "env=test", "x"), variantWith("a", "env=test", "1", badCluster("a", "x")), variantOf("never", "env=test", "x"))
-		if v != ads.VerdictAccepted {
-			t.Errorf("verdict %v", v)
-		}
+		xdstest.Equal(t, "verdict", ads.VerdictAccepted, v)
 		e.silent()
 		if got := d.k.c.Stats(); got.Unmatched != 2 || got.Unasked != 3 || got.Decoded != 0 {
 			t.Errorf("Stats() is %+v, want 2 unmatched, 3 unasked and none decoded", got)
@@ -219,9 +218,7 @@ func TestDuplicateVariant(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		prod, test := d.watchBoth("env=prod", "env=test")
 		v := d.says(variantOf("a", "env=prod", "1"), variantOf("a", "env=test", "t"), variantOf("a", "env=prod", "2"))
-		if v != ads.VerdictRejected {
-			t.Errorf("verdict %v, want rejected", v)
-		}
+		xdstest.Equal(t, "verdict", ads.VerdictRejected, v)
 		test.cluster("t")
 		test.silent()
 		last := prod.next()
@@ -244,9 +241,8 @@ func TestUnreadableParameters(t *testing.T) {
 			last := r.Resources[len(r.Resources)-1]
 			last.ProtoReflect().SetUnknown(appendField(nil, wrapperParameters, "\xff"))
 		}
-		if v := d.says(unreadable, variantOf("a", "env=prod", "p1")); v != ads.VerdictRejected {
-			t.Errorf("verdict %v, want rejected", v)
-		}
+		xdstest.Equal(t, "verdict",
+			ads.VerdictRejected, d.says(unreadable, variantOf("a", "env=prod", "p1")))
 		prod.cluster("p1")
 		prod.silent()
 		test.fault(KindInvalid)
@@ -367,9 +363,8 @@ func TestVariantsOfEqualContent(t *testing.T) {
 		e.cluster("x")
 		d.says(variantOf("a", "shard=4", "x"))
 		e.silent()
-		if got := d.k.c.Dump().Resources[0].Parameters.String(); got != "{shard=4}" {
-			t.Errorf("the variant in use is %s, want {shard=4}", got)
-		}
+		xdstest.Equal(t, "the variant in use",
+			"{shard=4}", d.k.c.Dump().Resources[0].Parameters.String())
 		d.types.wantDecoded(t, 1)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
@@ -171,9 +172,8 @@ func TestCollectionMembership(t *testing.T) {
 		"xdstp:foo":                    "*",
 		"xdstp://a/T/foo/bar?x=1&y=/*": "xdstp://a/T/foo/*?x=1&y=/*",
 	} {
-		if got := xdsname.CollectionOf(name); got != want {
-			t.Errorf("the collection of %q is %q, want %q", name, got, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("the collection of %q", name),
+			want, xdsname.CollectionOf(name))
 		if isCollection(name) {
 			t.Errorf("%q is taken for a collection", name)
 		}
@@ -196,12 +196,9 @@ func TestCollectionMembership(t *testing.T) {
 		has(collectionDir+"in?x=1", "1", cluster("", "x")), has(collectionDir+"out", "1", cluster("", "x")),
 		has(collectionDir+"out?x=2", "1", cluster("", "x")), has(collectionDir+"further/out?x=1", "1", cluster("", "x")),
 		has(collectionDir+"*?x=1", "1", cluster("", "x"))))
-	if got := []string{<-e.calls, <-e.calls}; !slices.Equal(got, []string{"member in?x=1 = x", "collection"}) {
-		t.Errorf("the watcher heard %q, want one member", got)
-	}
-	if got := k.c.Stats().Unasked; got != 4 {
-		t.Errorf("%d resources were unasked for, want 4", got)
-	}
+	xdstest.Equal(t, "the watcher heard (one member)",
+		[]string{"member in?x=1 = x", "collection"}, []string{<-e.calls, <-e.calls})
+	xdstest.Equal(t, "resources unasked for", 4, k.c.Stats().Unasked)
 }
 
 // xRFC TP3, "Wildcard Subscriptions and Glob Collections": an error may name the
@@ -349,9 +346,7 @@ func TestNamelessMember(t *testing.T) {
 		synctest.Wait()
 		s.send(types.clusters, "n3", nameless)
 		synctest.Wait()
-		if got := c.Stats().Unasked; got != 1 {
-			t.Errorf("%d resources were unasked for, want 1", got)
-		}
+		xdstest.Equal(t, "resources unasked for", 1, c.Stats().Unasked)
 	})
 }
 
@@ -397,9 +392,7 @@ func TestCollectionWatcherOwesDone(t *testing.T) {
 		b.ambient(KindDoesNotExist)
 		synctest.Wait() // for the server to be told
 		c.mu.Lock()
-		if n := len(c.authorities); n != 1 {
-			t.Errorf("%d authorities are left, want 1", n)
-		}
+		xdstest.Equal(t, "authorities left", 1, len(c.authorities))
 		c.mu.Unlock()
 		e.heard()
 	})
@@ -416,9 +409,7 @@ func TestCollectionIsBounded(t *testing.T) {
 	k.c.options.maxMembers = 2
 	v := k.push(k.delta(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"), member("c", "1", "x"),
 		fails(collectionDir+"d", codes.Internal, "x")))
-	if v != ads.VerdictRejected {
-		t.Errorf("the response got verdict %v, want that it is NACKed", v)
-	}
+	xdstest.Equal(t, "the response got verdict", ads.VerdictRejected, v)
 	r, _ := k.channel.NextRequest()
 	got := r.Fault
 	for _, want := range []string{"2 of 4", collectionDir + "c", collectionDir + "d", "more than 2 members"} {

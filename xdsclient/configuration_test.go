@@ -75,9 +75,8 @@ func TestAuthoritiesChooseServers(t *testing.T) {
 
 	main.MustWait(ctx, t, xdstest.ForNames(types.clusters.TypeURL, onMain...))
 	own.MustWait(ctx, t, xdstest.ForNames(types.clusters.TypeURL, "xdstp://own"+path))
-	if n := main.Attempts() + own.Attempts(); n != 2 {
-		t.Errorf("%d streams were opened, want one per server", n)
-	}
+	xdstest.Equal(t, "streams opened (one per server)",
+		2, main.Attempts()+own.Attempts())
 	// One authority leaving does not end what another uses.
 	stops[2]()
 	main.MustWait(ctx, t, xdstest.ForNames(types.clusters.TypeURL, onMain[:2]...))
@@ -89,9 +88,7 @@ func TestAuthoritiesChooseServers(t *testing.T) {
 		t.Error(err)
 	}
 	c.mu.Lock()
-	if n := len(c.authorities); n != 2 {
-		t.Errorf("the client has %d authorities, want 2", n)
-	}
+	xdstest.Equal(t, "authorities of the client", 2, len(c.authorities))
 	c.mu.Unlock()
 }
 

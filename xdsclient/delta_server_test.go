@@ -52,6 +52,14 @@ func (s *script) delta() *deltaStream {
 	}
 }
 
+// askedDelta waits for the next incremental stream to begin, and for its first request.
+func (s *script) askedDelta() *deltaStream {
+	s.t.Helper()
+	stream := s.delta()
+	stream.request()
+	return stream
+}
+
 // deltaClient makes a client that speaks delta.
 func (s *script) deltaClient(features ...string) *XDSClient {
 	s.t.Helper()

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
@@ -55,8 +56,7 @@ func TestDeltaUnsubscribeAndResubscribeBetweenTwoRequests(t *testing.T) {
 		busy.keepDone = true
 		c.Watch(types.clusters, "busy", busy)
 		a, stop := listen(t, c, types.clusters, "a")
-		s := server.delta()
-		s.request()
+		s := server.askedDelta()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("busy", "1", cluster("busy", "x")))
 		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
 		a.cluster("x")
@@ -172,8 +172,7 @@ func TestDeltaReconnectSendsVersions(t *testing.T) {
 		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		missing, _ := listen(t, c, types.clusters, "missing")
 		e, _ := listen(t, c, types.endpoints, "e")
-		s := server.delta()
-		s.request()
+		s := server.askedDelta()
 		s.request()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "7", cluster("b", "x")), lacks("missing"))
 		s.send(types.endpoints, "n2", has("e", "5", endpoints("e")))
@@ -208,8 +207,7 @@ func TestDeltaServerThatIsBackAnswers(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		e, _ := listen(t, c, types.endpoints, "e")
-		s := server.delta()
-		s.request()
+		s := server.askedDelta()
 		s.request()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
 		s.send(types.endpoints, "n2", has("e", "1", endpoints("e")))
@@ -281,8 +279,7 @@ func TestDeltaAliases(t *testing.T) {
 		own, _ := listen(t, c, types.clusters, "own")
 		one, stopOne := listen(t, c, types.clusters, "alias-1")
 		two, none := listenBoth(t, c, types.clusters, "alias-2", "alias-3")
-		s := server.delta()
-		s.request()
+		s := server.askedDelta()
 		s.send(types.clusters, "n1", has("own", "1", cluster("own", "x"), "alias-2", "own", "alias-1", "unknown", "alias-1", ""))
 		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
 		value := own.cluster("x")
@@ -312,9 +309,8 @@ func TestDeltaAliases(t *testing.T) {
 		s.expect(deltaWant{typ: types.clusters, sub: []string{"alias-2", "alias-3", "own"}, initial: map[string]string{"own": "2"}, node: true})
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if n := len(c.channels[c.config.Servers[0].Key()].types[0].byOwn["own"]); n != 1 {
-			t.Errorf("%d subscriptions are known for the resource's own name, want 1", n)
-		}
+		xdstest.Equal(t, "known subscriptions for the resource's own name",
+			1, len(c.channels[c.config.Servers[0].Key()].types[0].byOwn["own"]))
 	})
 }
 
@@ -328,9 +324,8 @@ func TestDeltaResourceTimer(t *testing.T) {
 		a, _ := listen(t, c, types.clusters, "a")
 		e, _ := listen(t, c, types.endpoints, "e")
 		s := server.delta()
-		if at := heardAt(a, start, KindDoesNotExist); at != 15*time.Second {
-			t.Errorf("a was given up after %v, want 15 s", at)
-		}
+		xdstest.Equal(t, "a was given up after",
+			15*time.Second, heardAt(a, start, KindDoesNotExist))
 		e.fault(KindDoesNotExist)
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
 		a.cluster("x")
@@ -341,9 +336,8 @@ func TestDeltaResourceTimer(t *testing.T) {
 		synctest.Wait() // the server is asked for it
 		s.send(types.clusters, "n2", has("soon", "1", cluster("soon", "x")))
 		soon.cluster("x")
-		if at := heardAt(late, start, KindTimeout); at != 15*time.Second {
-			t.Errorf("late was given up after %v, want 15 s", at)
-		}
+		xdstest.Equal(t, "late was given up after",
+			15*time.Second, heardAt(late, start, KindTimeout))
 		other, _ := listen(t, c, types.endpoints, "other")
 		other.fault(KindDoesNotExist) // the server has not answered for the type
 		pass(time.Hour)
@@ -366,9 +360,7 @@ func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
 		a, stop := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
-		if got, want := server.attempts(), []time.Duration{0, 0}; !slices.Equal(got, want) {
-			t.Errorf("streams began at %v, want %v", got, want)
-		}
+		xdstest.Equal(t, "streams began at", []time.Duration{0, 0}, server.attempts())
 		a.silent()
 		s.send(types.clusters, "1", "n1", cluster("a", "x"))
 		a.cluster("x")
@@ -409,8 +401,7 @@ func TestDeltaNeverAsksForEverything(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := listen(t, c, types.endpoints, "e")
 		a, stop := listen(t, c, types.clusters, "a")
-		s := server.delta()
-		s.request()
+		s := server.askedDelta()
 		s.request()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
 		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})

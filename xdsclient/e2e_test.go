@@ -137,8 +137,7 @@ func TestSubscriptionOutlivesStaleAnswers(t *testing.T) {
 	t.Parallel()
 	for _, features := range [][]string{nil, {"delta"}} {
 		for _, rejected := range []bool{false, true} {
-			t.Run(fmt.Sprintf("features %q, rejected %t", features, rejected), func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, fmt.Sprintf("features %q, rejected %t", features, rejected), func(t *testing.T) {
 				types := newTestTypes()
 				server := xdstest.StartServer(t)
 				server.DropStaleRequests(true)

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -27,12 +28,10 @@ func TestResourceThatDoesNotComeDoesNotExist(t *testing.T) {
 		d, _ := listen(t, c, types.endpoints, "d")
 		s.send(types.endpoints, "1", "n1", endpoints("b"))
 		b.value()
-		if at := heardAt(a, start, KindDoesNotExist); at != 15*time.Second {
-			t.Errorf("a was given up after %v, want 15 s", at)
-		}
-		if at := heardAt(d, start, KindDoesNotExist); at != 25*time.Second {
-			t.Errorf("d was given up after %v, want 25 s: 15 s after it was asked for", at)
-		}
+		xdstest.Equal(t, "a was given up after",
+			15*time.Second, heardAt(a, start, KindDoesNotExist))
+		xdstest.Equal(t, "d was given up after (25 s: 15 s after it was asked for)",
+			25*time.Second, heardAt(d, start, KindDoesNotExist))
 		pass(time.Minute)
 		allSilent(b, a)
 		// "such a resource may be created at any time"
@@ -50,9 +49,8 @@ func TestTimerDoesNotRunWithoutConnection(t *testing.T) {
 		a.silent()
 		start := time.Now()
 		server.stream()
-		if at := heardAt(a, start, KindDoesNotExist); at != 15*time.Second {
-			t.Errorf("given up %v after the stream was open, want 15 s", at)
-		}
+		xdstest.Equal(t, "given up after the stream was open",
+			15*time.Second, heardAt(a, start, KindDoesNotExist))
 	})
 }
 
@@ -76,9 +74,8 @@ func TestTimerStopsWithTheStream(t *testing.T) {
 				break
 			}
 		}
-		if at := time.Since(start); at != 15*time.Second {
-			t.Errorf("given up %v after the new stream was open, want 15 s", at)
-		}
+		xdstest.Equal(t, "given up after the new stream was open",
+			15*time.Second, time.Since(start))
 	})
 }
 
@@ -99,9 +96,8 @@ func TestTimerDoesNotRunWhileWatchersAreBusy(t *testing.T) {
 		allSilent(a, b)
 		h.done()
 		a.value()
-		if at := heardAt(b, start, KindDoesNotExist); at != 15*time.Second+time.Hour {
-			t.Errorf("b was given up after %v, want 15 s without the hour in between", at)
-		}
+		xdstest.Equal(t, "b was given up after (15 s, without the hour in between)",
+			15*time.Second+time.Hour, heardAt(b, start, KindDoesNotExist))
 	})
 }
 
@@ -112,9 +108,7 @@ func TestTimerIsTransientError(t *testing.T) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream()
 		synctest.Wait()
-		if at := heardAt(a, start, KindTimeout); at != 30*time.Second {
-			t.Errorf("given up after %v, want 30 s", at)
-		}
+		xdstest.Equal(t, "given up after", 30*time.Second, heardAt(a, start, KindTimeout))
 	}, testutils.ServerFeatures("resource_timer_is_transient_error"))
 }
 

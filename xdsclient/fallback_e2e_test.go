@@ -42,9 +42,7 @@ func TestFallbackEndToEnd(t *testing.T) {
 	attempts := high.Attempts()
 	high.BreakStreams(errors.New("broken"))
 	xdstest.NoError(t, high.WaitAttempts(ctx, attempts+3))
-	if n := low.Attempts(); n != 1 {
-		t.Errorf("%d streams were opened at the lower server, want 1: all is cached", n)
-	}
+	xdstest.Equal(t, "streams to the lower server (all is cached)", 1, low.Attempts())
 	b, _ := listen(t, c, types.clusters, "b")
 	b.cluster("low")
 	a.untilCluster("low")
@@ -73,9 +71,7 @@ func TestStalledServerIsReachable(t *testing.T) {
 	high.MustWait(ctx, t, xdstest.ForNames(types.clusters.TypeURL, "a"))
 	resume()
 	a.cluster("high")
-	if n := low.Attempts(); n != 0 {
-		t.Errorf("%d streams were opened at the lower server", n)
-	}
+	xdstest.Equal(t, "streams to the lower server", 0, low.Attempts())
 }
 
 // Two servers that break, stall, refuse and restart at random never make a watcher

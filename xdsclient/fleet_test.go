@@ -67,9 +67,7 @@ func (s *script) untouched() {
 // opened checks how many streams were opened at a server.
 func (s *script) opened(want int) {
 	s.t.Helper()
-	if n := len(s.attempts()); n != want {
-		s.t.Errorf("%d streams were opened, want %d", n, want)
-	}
+	xdstest.Equal(s.t, "streams opened", want, len(s.attempts()))
 }
 
 // gone checks that the client has left a stream.

@@ -11,8 +11,7 @@ import (
 func TestHeartbeats(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, b := listenBoth(t, c, types.clusters, "a", "b")
-		s := server.delta()
-		s.request()
+		s := server.askedDelta()
 		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", nil))
 		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
 		a.cluster("x")

@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // A resource whose name cannot be read may be any of those that seem to be
@@ -88,9 +89,7 @@ func TestStreamResetsAfterEveryResponse(t *testing.T) {
 		a.cluster("x")
 		v.connect()
 		want := []time.Duration{0, 1 * second, 3 * second, 7 * second, 15 * second, 16 * second, 17 * second, 18 * second, 19 * second}
-		if got := v.server.attempts(); !slices.Equal(got, want) {
-			t.Errorf("streams began at %v, want %v", got, want)
-		}
+		xdstest.Equal(t, "streams began at", want, v.server.attempts())
 		a.silent()
 	})
 }
@@ -108,9 +107,7 @@ func TestGarbageIsNoAnswer(t *testing.T) {
 		v.connect().say(v.types.clusters, "1", clusters(cluster("a", "x")))
 		a.cluster("x")
 		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
-		if got := v.server.attempts(); !slices.Equal(got, want) {
-			t.Errorf("streams began at %v, want %v", got, want)
-		}
+		xdstest.Equal(t, "streams began at", want, v.server.attempts())
 	})
 }
 

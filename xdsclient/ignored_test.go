@@ -10,9 +10,10 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // ignoringTypes are types whose clusters ignore what their alt_stat_name lists. asked
@@ -83,12 +84,9 @@ func TestLogOfWhatIsIgnored(t *testing.T) {
 			s.send(types.clusters, version, "n"+version, cluster(a, step.a), cluster(b, step.b), cluster(d, step.d))
 			pass(step.wait)
 			synctest.Wait()
-			if diff := cmp.Diff(step.want, append([]string(nil), logged.After(t.Name())[before:]...)); diff != "" {
-				t.Errorf("%s: log (-want +got):\n%s", step.when, diff)
-			}
-			if asked != step.asked {
-				t.Errorf("%s: asked %d times, want %d", step.when, asked, step.asked)
-			}
+			xdstest.Equal(t, step.when+": log",
+				step.want, append([]string(nil), logged.After(t.Name())[before:]...))
+			xdstest.Equal(t, step.when+": how often it asked", step.asked, asked)
 		}
 		c.Close() // while the log rests
 	})
@@ -114,9 +112,7 @@ func TestLogOfWhatMatters(t *testing.T) {
 			fmt.Sprintf(`Cluster %q is in use without: !socket: why not`, name),
 			fmt.Sprintf(`Cluster %q is in use without: stats: why not`, name),
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("log (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "log", want, got)
 		warnings := 0
 		for _, line := range logged.After("WARNING: ")[warned:] {
 			if strings.Contains(line, name) {
@@ -126,9 +122,7 @@ func TestLogOfWhatMatters(t *testing.T) {
 				}
 			}
 		}
-		if warnings != 1 {
-			t.Errorf("%d warnings, want 1", warnings)
-		}
+		xdstest.Equal(t, "warnings", 1, warnings)
 	})
 }
 
@@ -166,9 +160,7 @@ func TestOrderOfTheLogOfWhatIsIgnored(t *testing.T) {
 				got = append(got, what)
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("log (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "log", want, got)
 	})
 }
 
@@ -189,8 +181,6 @@ func TestDumpSaysWhatIsIgnored(t *testing.T) {
 			got[r.Name] = r.Ignored()
 		}
 		want := map[string][]Ignored{"a": {{Path: "x", Reason: "why not"}}, "b": nil, "e": nil}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("Ignored (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "Ignored", want, got)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -42,8 +43,7 @@ func TestUnreachableWithoutCachedResource(t *testing.T) {
 func TestUnreachableWithCachedResource(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		s.request()
 		value := a.cluster("1")
@@ -63,8 +63,7 @@ func TestUnreachableWithCachedResource(t *testing.T) {
 		s.breakOff()
 		pass(10 * time.Second)
 		a.silent() // the same failure is told once
-		s = server.stream()
-		s.request()
+		s = server.asked()
 		s.send(types.endpoints, "1", "n1") // any response is an answer
 		if a.cluster("1") != value {
 			t.Error("the value that clears the error is another")
@@ -87,16 +86,14 @@ func TestReachableWithAChangedResource(t *testing.T) {
 			return decode(a, o)
 		}
 		a, b := listenBoth(t, c, types.clusters, "a", "b")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
 		s.request()
 		allHear("1", a, b)
 		s.breakOff()
 		server.stream().breakOff()
 		allAmbient(KindUnreachable, a, b)
-		s = server.stream()
-		s.request()
+		s = server.asked()
 		s.send(types.clusters, "2", "n1", cluster("a", "2"), cluster("b", "1"))
 		s.request()
 		a.cluster("2")
@@ -110,8 +107,7 @@ func TestStandingErrorComesBackWithTheServer(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		bad, cached := listenBoth(t, c, types.clusters, "bad", "cached")
 		missing, _ := listen(t, c, types.endpoints, "missing")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", badCluster("bad", "x"), cluster("cached", "1"))
 		bad.fault(KindInvalid)
@@ -124,8 +120,7 @@ func TestStandingErrorComesBackWithTheServer(t *testing.T) {
 		bad.fault(KindUnreachable)
 		cached.ambient(KindUnreachable)
 		missing.fault(KindUnreachable)
-		s = server.stream()
-		s.request()
+		s = server.asked()
 		s.send(types.endpoints, "1", "n1")
 		bad.fault(KindInvalid)
 		cached.ambient(KindInvalid)
@@ -200,9 +195,7 @@ func TestBackoffGrowsAndIsResetByAGoodResponse(t *testing.T) {
 		server.stream().breakOff()
 		server.stream()
 		want = append(want, 39*second, 40*second, 42*second)
-		if got := server.attempts(); !slices.Equal(got, want) {
-			t.Errorf("streams began at %v, want %v", got, want)
-		}
+		xdstest.Equal(t, "streams began at", want, server.attempts())
 	})
 }
 
@@ -213,14 +206,12 @@ func TestBackoffCountsFromTheStartOfTheAttempt(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		for range 5 {
-			s := server.stream()
-			s.request()
+			s := server.asked()
 			s.send(types.clusters, "1", "n1", cluster("a", "1"))
 			s.request()
 			s.breakOff()
 		}
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		s.request()
 		pass(time.Minute)
@@ -228,9 +219,7 @@ func TestBackoffCountsFromTheStartOfTheAttempt(t *testing.T) {
 		server.stream()
 		second := time.Second
 		want := []time.Duration{0, second, 2 * second, 3 * second, 4 * second, 5 * second, 65 * second}
-		if got := server.attempts(); !slices.Equal(got, want) {
-			t.Errorf("streams began at %v, want %v", got, want)
-		}
+		xdstest.Equal(t, "streams began at", want, server.attempts())
 	})
 }
 
@@ -255,8 +244,7 @@ func TestReconnectDoesNotWaitForTheStreamsBackoff(t *testing.T) {
 func TestGarbageEndsTheStream(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(&ResourceType{}, "1", "n1")
 		if err := a.fault(KindUnreachable); !strings.Contains(err.Error(), "malformed DiscoveryResponse: type_url is empty") {
 			t.Errorf("got %v, want the fault of the response in it", err)
@@ -275,8 +263,7 @@ func TestMessageSizeLimit(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		c.options.maxMessageSize = 1000
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", &anypb.Any{TypeUrl: types.clusters.TypeURL, Value: make([]byte, 1000)})
 		if err := a.fault(KindUnreachable); !strings.Contains(err.Error(), "ResourceExhausted") {
 			t.Errorf("got %v, want RESOURCE_EXHAUSTED", err)

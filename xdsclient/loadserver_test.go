@@ -7,7 +7,6 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -131,13 +130,9 @@ func (w *loadWire) expect(after time.Duration, want ...*endpointv3.ClusterStats)
 	w.t.Helper()
 	began := time.Now()
 	r := w.request()
-	if took := time.Since(began); took != after {
-		w.t.Errorf("the report came after %v, want %v", took, after)
-	}
+	xdstest.Equal(w.t, "the report came after", after, time.Since(began))
 	sort := protocmp.SortRepeated(func(a, b *endpointv3.ClusterStats) bool { return a.ClusterName < b.ClusterName })
-	if diff := cmp.Diff(&loadv3.LoadStatsRequest{ClusterStats: want}, r, protocmp.Transform(), sort); diff != "" {
-		w.t.Errorf("the report (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(w.t, "the report", &loadv3.LoadStatsRequest{ClusterStats: want}, r, protocmp.Transform(), sort)
 }
 
 // quiet checks that no report comes for a while.

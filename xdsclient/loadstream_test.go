@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/internal/lrs"
 )
 
@@ -22,8 +23,7 @@ import (
 func TestLoadStreamBeginsWithTheFirstCluster(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
-		ads := server.stream()
-		ads.request()
+		server.asked()
 		server.noLoad()
 
 		blue := counts(c, "blue")
@@ -45,9 +45,7 @@ func TestLoadStreamBeginsWithTheFirstCluster(t *testing.T) {
 		pass(4 * time.Second)
 		blue.rpcs(1)
 		w.expect(6*time.Second, blue.stats(10*time.Second, 1, 1, 0), green.stats(10*time.Second, 1, 0, 1))
-		if server.dialled != 1 {
-			t.Errorf("%d connections to the server, want that of ADS alone", server.dialled)
-		}
+		xdstest.Equal(t, "connections to the server (that of ADS alone)", 1, server.dialled)
 	})
 }
 
@@ -166,9 +164,7 @@ func TestLoadStreamBackoff(t *testing.T) {
 		w.breakOff()
 		w = server.load()
 		began = append(began, w.began/time.Second)
-		if want := []time.Duration{0, 1, 3, 7, 15, 25, 27}; !slices.Equal(began, want) {
-			t.Errorf("streams began after %v s, want %v", began, want)
-		}
+		xdstest.Equal(t, "when streams began", []time.Duration{0, 1, 3, 7, 15, 25, 27}, began)
 		// All that was counted meanwhile is in the first report.
 		w.hello(20 * time.Second)
 		blue.rpcs(1)
@@ -193,9 +189,8 @@ func TestCountsOutliveTheServer(t *testing.T) {
 		w = server.load()
 		w.hello(10 * time.Second)
 		stats := w.request().GetClusterStats()
-		if n := stats[0].GetUpstreamLocalityStats()[0].GetTotalSuccessfulRequests(); n != 6 {
-			t.Errorf("%d RPCs were reported, want 6", n)
-		}
+		xdstest.Equal(t, "RPCs reported",
+			6, stats[0].GetUpstreamLocalityStats()[0].GetTotalSuccessfulRequests())
 		if d := stats[0].GetLoadReportInterval().AsDuration(); d < 70*time.Second {
 			t.Errorf("the report is of %v, want more than the 70 s without the server", d)
 		}
@@ -232,9 +227,7 @@ func TestLoadStreamEndsWithTheLastCluster(t *testing.T) {
 		blue.done()
 		w.expect(10*time.Second, blue.stats(10*time.Second, 0, 1, 0))
 		w.ended()
-		if server.dialled != 1 {
-			t.Errorf("%d connections to the server, want 1", server.dialled)
-		}
+		xdstest.Equal(t, "connections to the server", 1, server.dialled)
 	})
 }
 
@@ -269,9 +262,7 @@ func TestLoadStreamOutlivesADS(t *testing.T) {
 		server.stream()
 		blue.Release()
 		w.ended()
-		if server.dialled != 1 {
-			t.Errorf("%d connections to the server, want 1", server.dialled)
-		}
+		xdstest.Equal(t, "connections to the server", 1, server.dialled)
 	})
 }
 

@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"slices"
 	"strconv"
 	"testing"
 
@@ -50,27 +49,21 @@ func TestLocatorsAreInTheFirstRequestOfEachType(t *testing.T) {
 	clusters, endpoints := types.clusters.TypeURL, types.endpoints.TypeURL
 	names, located := []string{"a", "b"}, []*discoverypb.ResourceLocator{located("a", "env=prod"), located("b", "env=prod"), located("b", "env=test")}
 	withoutConstraints := []*discoverypb.ResourceLocator{{Name: "e"}}
-	t.Run("SotW", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "SotW", func(t *testing.T) {
 		got := firstRequests(t, func() *discoverypb.DiscoveryRequest { return new(discoverypb.DiscoveryRequest) }, "dynamic_parameter_constraints")
 		want := []*discoverypb.DiscoveryRequest{
 			{TypeUrl: clusters, ResourceNames: names, ResourceLocators: located},
 			{TypeUrl: endpoints, ResourceNames: []string{"e"}, ResourceLocators: withoutConstraints},
 		}
-		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "requests", want, got, protocmp.Transform())
 	})
-	t.Run("delta", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "delta", func(t *testing.T) {
 		got := firstRequests(t, func() *discoverypb.DeltaDiscoveryRequest { return new(discoverypb.DeltaDiscoveryRequest) }, "delta", "dynamic_parameter_constraints")
 		want := []*discoverypb.DeltaDiscoveryRequest{
 			{TypeUrl: clusters, ResourceNamesSubscribe: names, ResourceLocatorsSubscribe: located},
 			{TypeUrl: endpoints, ResourceNamesSubscribe: []string{"e"}, ResourceLocatorsSubscribe: withoutConstraints},
 		}
-		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "requests", want, got, protocmp.Transform())
 	})
 }
 
@@ -166,9 +159,8 @@ func TestChangeOfConstraintsIsOneRequestPerType(t *testing.T) {
 				t.Fatalf("the request has type %s, want %s", m.GetTypeUrl(), typ.TypeURL)
 			}
 			got := []int{len(m.GetResourceLocatorsSubscribe()), len(m.GetResourceNamesSubscribe()), len(m.GetResourceLocatorsUnsubscribe()), len(m.GetResourceNamesUnsubscribe())}
-			if want := []int{n, n, n, 0}; !slices.Equal(got, want) {
-				t.Errorf("the request has %v locators and names to subscribe to and to unsubscribe from, want %v", got, want)
-			}
+			xdstest.Equal(t, "locators and names to subscribe to and to unsubscribe from",
+				[]int{n, n, n, 0}, got)
 		}
 		if b := k.request(); b != nil {
 			t.Errorf("another request of %d bytes", len(b))
@@ -216,9 +208,7 @@ func TestInitialVersionsOfVariants(t *testing.T) {
 		var m discoverypb.DeltaDiscoveryRequest
 		d.unmarshal(d.k.request(), &m)
 		want := map[string]string{"same": "1", "other": "", "half": "", "one": "5"}
-		if diff := cmp.Diff(want, m.GetInitialResourceVersions()); diff != "" {
-			t.Errorf("initial_resource_versions (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "initial_resource_versions", want, m.GetInitialResourceVersions())
 	})
 }
 
@@ -239,9 +229,7 @@ func TestDumpHasConstraintsAndParameters(t *testing.T) {
 			got = append(got, text)
 		}
 		want := []string{"a {} {env=prod} ACKED", "a {env=prod} {env=prod} ACKED", "a {env=test} {} RECEIVED_ERROR: {env=test}"}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("the dump (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "the dump", want, got)
 	})
 }
 
@@ -257,9 +245,7 @@ func TestMetricOfUnmatchedVariants(t *testing.T) {
 		defer m.mu.Unlock()
 		const of = "{xds:///t,passthrough:///nowhere,envoy.config.cluster.v3.Cluster}"
 		want := map[string]int64{"resource_updates_valid" + of: 1, "dynxds.xds_client.unmatched_variants" + of: 1}
-		if diff := cmp.Diff(want, m.counts); diff != "" {
-			t.Errorf("counts (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "counts", want, m.counts)
 	})
 }
 

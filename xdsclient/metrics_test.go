@@ -154,8 +154,7 @@ func TestResourceOfSeveralNamesCountsOnce(t *testing.T) {
 		for _, name := range []string{"own", "alias", "other"} {
 			listen(t, c, types.clusters, name)
 		}
-		s := server.delta()
-		s.request()
+		s := server.askedDelta()
 		s.send(types.clusters, "n1", has("own", "1", badCluster("own", "no"), "alias"), fails("other", codes.Internal, "no"))
 		m.expect(t, "one invalid", map[string]int64{
 			"connected" + onServer: 1, "resource_updates_invalid" + ofType: 1,
@@ -187,9 +186,7 @@ func TestCacheStateLabels(t *testing.T) {
 		"received_error_but_cached": {state: StateReceivedError, payload: held},
 		"timeout":                   {state: StateTimeout},
 	} {
-		if got := r.stateLabel(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		xdstest.Equal(t, "r.stateLabel()", want, r.stateLabel())
 	}
 }
 
@@ -226,9 +223,8 @@ func TestChannelsOfASharedClient(t *testing.T) {
 			if n := got["resource_updates_valid{"+target+",passthrough:///script,envoy.config.cluster.v3.Cluster}"]; n != updates {
 				t.Errorf("%s: %d updates, want %d", name, n, updates)
 			}
-			if n := got["resources{"+target+",#old,acked,envoy.config.cluster.v3.Cluster}"]; n != gauge {
-				t.Errorf("%s: %d resources, want %d", name, n, gauge)
-			}
+			xdstest.Equal(t, name+": resources",
+				gauge, got["resources{"+target+",#old,acked,envoy.config.cluster.v3.Cluster}"])
 		}
 		push("1")
 		valid("the first of a target", one, "xds:///t", 1, 1)
@@ -251,9 +247,7 @@ func TestChannelsOfASharedClient(t *testing.T) {
 		valid("the second, detached", same, "xds:///t", 1, 0)
 		valid("a late one counts from then on", third, "xds:///t", 1, 1)
 		for name, m := range map[string]*meter{"one": one, "same": same, "two": two} {
-			if len(m.reporters) != 0 {
-				t.Errorf("%s still has %d reporters", name, len(m.reporters))
-			}
+			xdstest.Equal(t, "reporters of "+name, 0, len(m.reporters))
 		}
 	})
 }
@@ -272,14 +266,10 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		k.c.attached.received("server", types.clusters, meterReading{3, 4, 5})
 		k.c.attached.serverFailed("server")
 	}
-	if n := testing.AllocsPerRun(100, events); n != 0 {
-		t.Errorf("without a recorder: %v allocations", n)
-	}
+	xdstest.Equal(t, "allocations without a recorder", 0, testing.AllocsPerRun(100, events))
 	defer k.c.Attach("xds:///t", &deaf{})()
 	events()
-	if n := testing.AllocsPerRun(100, events); n != 0 {
-		t.Errorf("with a recorder: %v allocations", n)
-	}
+	xdstest.Equal(t, "allocations with a recorder", 0, testing.AllocsPerRun(100, events))
 }
 
 // Collections, channels that come and go, and updates do not get in each other's

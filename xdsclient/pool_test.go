@@ -38,9 +38,7 @@ func TestAcquireSharesByFingerprint(t *testing.T) {
 		e, _ := listen(t, c, types.clusters, "a")
 		e.cluster("1")
 	}
-	if n := server.Attempts(); n != 1 {
-		t.Errorf("%d streams were opened, want 1", n)
-	}
+	xdstest.Equal(t, "streams opened", 1, server.Attempts())
 	releaseFirst()
 	releaseFirst()
 	if first.ctx.Err() != nil {

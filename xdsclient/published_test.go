@@ -95,8 +95,7 @@ func refusesPublished(t *testing.T, delta bool, name string, r *discoveryv3.Reso
 	var nack string
 	if delta {
 		server.open()
-		s := server.delta()
-		s.request()
+		s := server.askedDelta()
 		s.send(types.clusters, "n1", func(m *discoveryv3.DeltaDiscoveryResponse) { m.Resources = append(m.Resources, r) })
 		nack = s.request().GetErrorDetail().GetMessage()
 	} else {
@@ -125,9 +124,7 @@ func TestPublishedFormAfterAGoodVersion(t *testing.T) {
 		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
 		prod.cluster("p")
 		other.cluster("t")
-		if v := d.publishes("a"); v != ads.VerdictRejected {
-			t.Errorf("verdict %v, want rejected", v)
-		}
+		xdstest.Equal(t, "verdict", ads.VerdictRejected, d.publishes("a"))
 		allAmbient(KindInvalid, prod, other)
 		d.hears()
 		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
@@ -141,9 +138,7 @@ func TestPublishedFormOfUnwatchedResources(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		e, _ := d.watch("a", "env=prod")
 		d.listens()
-		if v := d.publishes("b"); v != ads.VerdictAccepted {
-			t.Errorf("verdict %v, want accepted", v)
-		}
+		xdstest.Equal(t, "verdict", ads.VerdictAccepted, d.publishes("b"))
 		e.silent()
 	})
 }
@@ -168,9 +163,7 @@ func TestPublishedFormOfMembers(t *testing.T) {
 		d := newCollectionDesk(t)
 		e, _ := d.collect("env=prod")
 		d.listens()
-		if v := d.publishes(collectionDir + "a"); v != ads.VerdictRejected {
-			t.Errorf("verdict %v, want rejected", v)
-		}
+		xdstest.Equal(t, "verdict", ads.VerdictRejected, d.publishes(collectionDir+"a"))
 		e.heard("member a: invalid", "collection")
 	})
 }
@@ -190,9 +183,7 @@ func TestPublishedFormOfErrors(t *testing.T) {
 				if !d.delta {
 					message = mustMarshal(t, &discoveryv3.DiscoveryResponse{TypeUrl: d.types.clusters.TypeURL, VersionInfo: "p", Nonce: "p", ResourceErrors: failures})
 				}
-				if v := d.k.push(message); v != ads.VerdictRejected {
-					t.Errorf("verdict %v, want rejected", v)
-				}
+				xdstest.Equal(t, "verdict", ads.VerdictRejected, d.k.push(message))
 				if err := e.fault(KindInvalid); !strings.Contains(err.Error(), "published form of xRFC TP2") {
 					t.Errorf("got %v, want the form in it", err)
 				}
@@ -202,9 +193,7 @@ func TestPublishedFormOfErrors(t *testing.T) {
 				d.says(variantOf("a", "env=prod", "p"))
 				e.cluster("p")
 				delta.ResourceErrors, delta.RemovedResourceNames = nil, []*discoveryv3.ResourceName{name}
-				if v := d.k.push(mustMarshal(t, delta)); v != ads.VerdictRejected {
-					t.Errorf("verdict %v, want rejected", v)
-				}
+				xdstest.Equal(t, "verdict", ads.VerdictRejected, d.k.push(mustMarshal(t, delta)))
 				if err := e.ambient(KindInvalid); !strings.Contains(err.Error(), "published form of xRFC TP2") {
 					t.Errorf("got %v, want the form in it", err)
 				}

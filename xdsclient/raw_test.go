@@ -72,9 +72,7 @@ func TestRawResourcesOverDelta(t *testing.T) {
 		if r := ear.raw("x"); !r.DoNotCache {
 			t.Error("DoNotCache is false")
 		}
-		if rejected := c.Stats().Rejected; rejected != 0 {
-			t.Errorf("%d responses were rejected", rejected)
-		}
+		xdstest.Equal(t, "responses rejected", 0, c.Stats().Rejected)
 	})
 }
 
@@ -88,9 +86,7 @@ func TestRawResourcesHaveTTLs(t *testing.T) {
 		s.request()
 		s.send(clusters, "n1", has("a", "1", cluster("a", "x")), ttl)
 		first := ear.raw("x")
-		if first.TTL != 1500*time.Millisecond {
-			t.Errorf("got a TTL of %v, want 1.5 s", first.TTL)
-		}
+		xdstest.Equal(t, "TTL", 1500*time.Millisecond, first.TTL)
 		last := first.Time
 		for _, nonce := range []string{"n2", "n3", "n4"} {
 			pass(time.Second)
@@ -126,9 +122,7 @@ func TestRawResourcesInSotW(t *testing.T) {
 		// What has no name is rejected.
 		s.send(clusters, "3", "n3", &clusterv3.Cluster{AltStatName: "z"})
 		a.silent()
-		if rejected := c.Stats().Rejected; rejected != 1 {
-			t.Errorf("%d responses were rejected, want 1", rejected)
-		}
+		xdstest.Equal(t, "responses rejected", 1, c.Stats().Rejected)
 	})
 }
 

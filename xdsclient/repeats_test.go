@@ -9,6 +9,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // answerer is a server stream of either protocol that sends the same resource again and
@@ -76,16 +78,14 @@ func onBothProtocols(t *testing.T, test func(t *testing.T, types *testTypes, c *
 	t.Run("SotW", func(t *testing.T) {
 		overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 			a, _ := listen(t, c, types.clusters, "a")
-			s := server.stream()
-			s.request()
+			s := server.asked()
 			test(t, types, c, a, &sotwAnswerer{scriptStream: s})
 		})
 	})
 	t.Run("delta", func(t *testing.T) {
 		overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 			a, _ := listen(t, c, types.clusters, "a")
-			s := server.delta()
-			s.request()
+			s := server.askedDelta()
 			test(t, types, c, a, &deltaAnswerer{deltaStream: s})
 		})
 	})
@@ -134,9 +134,7 @@ func TestRepliesToARepeatedResponseBackOff(t *testing.T) {
 				if stats.Responses != rounds || stats.Rejected != rejected || stats.Decoded > 2 {
 					t.Errorf("%d responses, %d rejected, %d resources decoded; want %d, %d, at most 2", stats.Responses, stats.Rejected, stats.Decoded, rounds, rejected)
 				}
-				if got := m.read(t)[metric+ofType]; got != rounds {
-					t.Errorf("the metrics count %d resources, want %d", got, rounds)
-				}
+				xdstest.Equal(t, "resources counted by the metrics", rounds, m.read(t)[metric+ofType])
 			})
 		})
 	}
@@ -196,8 +194,7 @@ func TestSlowRepetitionsAreAnsweredAtOnce(t *testing.T) {
 func TestSubscriptionChangeIsNotHeldBack(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		wire := server.stream()
-		wire.request()
+		wire := server.asked()
 		s := &sotwAnswerer{scriptStream: wire}
 		holdBack(t, types, s, "bad: blue")
 		a.fault(KindInvalid)
@@ -220,8 +217,7 @@ func TestSubscriptionChangeIsNotHeldBack(t *testing.T) {
 func TestSubscriptionChangeAfterUnaskedResourcesIsNotHeldBack(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		for i := range 3 {
 			s.send(types.clusters, "1", fmt.Sprint("n", i), cluster("a", "blue"), cluster("b", "blue"))
 			synctest.Wait()
@@ -246,8 +242,7 @@ func TestRepetitionAfterSubscriptionChangeIsWorkedOn(t *testing.T) {
 	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, stop := listen(t, c, types.clusters, "a")
 		keep, _ := listen(t, c, types.clusters, "keep")
-		wire := server.delta()
-		wire.request()
+		wire := server.askedDelta()
 		s := &deltaAnswerer{deltaStream: wire}
 		wire.send(types.clusters, "n0", has("keep", "1", cluster("keep", "blue")))
 		wire.request()
@@ -290,8 +285,7 @@ func floodWith(t *testing.T, text string) {
 	listen(t, c, types.clusters, "a")
 	b, _ := listen(t, c, types.clusters, "b")
 	e, _ := listen(t, c, types.endpoints, "e")
-	s := server.stream()
-	s.request()
+	s := server.asked()
 	s.request()
 	s.send(types.endpoints, "1", "e1", endpoints("e"))
 	e.value()
@@ -342,9 +336,7 @@ func floodWith(t *testing.T, text string) {
 			answers++
 		}
 	}
-	if want := fmt.Sprint("n", flood-1); last.GetResponseNonce() != want {
-		t.Errorf("the last answer is to %q, want %q", last.GetResponseNonce(), want)
-	}
+	xdstest.Equal(t, "the last answer is to", fmt.Sprint("n", flood-1), last.GetResponseNonce())
 	if answers > flood/100 {
 		t.Errorf("there were %d answers to %d repetitions", answers, flood)
 	}
@@ -355,8 +347,7 @@ func floodWith(t *testing.T, text string) {
 func TestFloodOfIgnoredResponses(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "blue"))
 		a.cluster("blue")
 		const flood = 10_000
@@ -369,8 +360,6 @@ func TestFloodOfIgnoredResponses(t *testing.T) {
 		if took := time.Since(start); took < 10*time.Second {
 			t.Errorf("%d responses were read within %v, want them to be slowed down", flood, took)
 		}
-		if got := c.Stats().Ignored; got != flood {
-			t.Errorf("%d responses were ignored, want %d", got, flood)
-		}
+		xdstest.Equal(t, "responses ignored", flood, c.Stats().Ignored)
 	})
 }

@@ -59,8 +59,7 @@ func TestNodeOnlyInFirstRequestOfStream(t *testing.T) {
 func TestVersionAndNonceArePerType(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "c1", "cn1", cluster("a", ""))
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "c1", nonce: "cn1"})
 		a.cluster("")
@@ -85,8 +84,7 @@ func TestNACKListsAllFaultsAndUsesTheGoodResources(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, b := listenBoth(t, c, types.clusters, "a", "b")
 		d, _ := listen(t, c, types.clusters, "d")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
 		s.request()
 		allHear("1", a, b)
@@ -94,9 +92,8 @@ func TestNACKListsAllFaultsAndUsesTheGoodResources(t *testing.T) {
 		s.send(types.clusters, "2", "n2", badCluster("a", "lb_policy: unknown"), cluster("b", "2"), badCluster("d", "name: too short; type: missing"))
 		nack := s.request()
 		check(t, nack, want{typ: types.clusters, names: []string{"a", "b", "d"}, version: "1", nonce: "n2", nack: true})
-		if code := codes.Code(nack.GetErrorDetail().GetCode()); code != codes.InvalidArgument {
-			t.Errorf("error_detail has code %v, want INVALID_ARGUMENT", code)
-		}
+		xdstest.Equal(t, "error_detail has code",
+			codes.InvalidArgument, codes.Code(nack.GetErrorDetail().GetCode()))
 		const text = `2 of 3 Cluster resources are invalid; Cluster "a": lb_policy: unknown; Cluster "d": name: too short; type: missing`
 		if got := nack.GetErrorDetail().GetMessage(); got != text {
 			t.Errorf("error_detail is\n%s\nwant\n%s", got, text)
@@ -189,8 +186,7 @@ func TestTypeWithoutWatches(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.endpoints, "e")
 		a, stop := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", ""))
 		s.request()
@@ -246,8 +242,7 @@ func TestWatchAgainBeforeTheServerKnows(t *testing.T) {
 		busy.keepDone = true
 		c.Watch(types.clusters, "busy", busy)
 		a, stop := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("busy", "1"))
 		s.request()
 		a.cluster("1")
@@ -272,8 +267,7 @@ func TestReconnectResubscribesWithLastAcceptedVersion(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		listen(t, c, types.endpoints, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", ""))
 		s.request()
@@ -292,15 +286,12 @@ func TestReconnectResubscribesWithLastAcceptedVersion(t *testing.T) {
 func TestResponseForUnknownTypeIsIgnored(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.endpoints, "1", "n1", endpoints("a"))
 		s.send(types.clusters, "1", "n2", cluster("a", ""))
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", nonce: "n2"})
 		a.cluster("")
-		if got := c.Stats().Ignored; got != 1 {
-			t.Errorf("Stats().Ignored is %d, want 1", got)
-		}
+		xdstest.Equal(t, "Stats().Ignored", 1, c.Stats().Ignored)
 	})
 }
 

@@ -32,8 +32,7 @@ func TestServerBoundValueFollowsTheServer(t *testing.T) {
 				}
 				c := f.client()
 				a, _ := listen(t, c, types.clusters, "a")
-				s := f[0].stream()
-				s.request()
+				s := f[0].asked()
 				s.send(types.clusters, "1", "n1", cluster("a", "1"))
 				first := a.value().(*origin)
 				s.request()
@@ -45,8 +44,7 @@ func TestServerBoundValueFollowsTheServer(t *testing.T) {
 				s.breakOff()
 				pass(time.Minute)
 				listen(t, c, types.clusters, "b")
-				low := f[1].stream()
-				low.request()
+				low := f[1].asked()
 				low.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
 				if !bound {
 					low.request()

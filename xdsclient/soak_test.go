@@ -303,8 +303,7 @@ func TestSoak(t *testing.T) {
 	t.Parallel()
 	for _, variant := range []string{"SotW", "delta"} {
 		for _, feature := range []string{"", "fail_on_data_errors"} {
-			t.Run(variant+" "+feature, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, variant+" "+feature, func(t *testing.T) {
 				features := []string{}
 				if variant == "delta" {
 					features = append(features, "delta")

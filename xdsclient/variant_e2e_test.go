@@ -25,8 +25,7 @@ func TestModelOfVariantsEndToEnd(t *testing.T) {
 	for _, variant := range []string{"SotW", "SotW of a type without full state", "delta"} {
 		for _, errors := range []bool{false, true} {
 			for seed := range uint64(10) { // every other one over a link with latency
-				t.Run(fmt.Sprintf("%s, errors %t, seed %d", variant, errors, seed), func(t *testing.T) {
-					t.Parallel()
+				xdstest.Parallel(t, fmt.Sprintf("%s, errors %t, seed %d", variant, errors, seed), func(t *testing.T) {
 					newModelEndToEnd(t, variant, errors, seed).run()
 				})
 			}

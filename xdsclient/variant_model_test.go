@@ -127,8 +127,7 @@ func (m *model) choice(name string, c dynparam.Constraints) (worldVariant, bool)
 // a brute-force oracle.
 func TestModelOfVariants(t *testing.T) {
 	for _, variant := range []string{"SotW", "SotW of a type without full state", "delta"} {
-		t.Run(variant, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, variant, func(t *testing.T) {
 			for seed := range uint64(30) {
 				synctest.Test(t, func(t *testing.T) {
 					d := newDesk(t, variant == "delta", "fail_on_data_errors")

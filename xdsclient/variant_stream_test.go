@@ -112,8 +112,7 @@ func TestVariantsOverAStream(t *testing.T) {
 		if delta {
 			name, features = "delta", append(features, "delta")
 		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			server, c := startVariantServer(t, features)
 			types := newTestTypes()
 			prod, moving := newEar(t), newEar(t)

@@ -54,9 +54,7 @@ func newTestTypes() *testTypes {
 // wantDecoded checks how many resources were decoded.
 func (types *testTypes) wantDecoded(t *testing.T, want int64) {
 	t.Helper()
-	if got := types.decoded.Load(); got != want {
-		t.Errorf("%d resources were decoded, want %d", got, want)
-	}
+	xdstest.Equal(t, "resources decoded", want, types.decoded.Load())
 }
 
 // decodeCluster validates clusters by what their alt_stat_name asks for.

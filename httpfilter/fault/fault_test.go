@@ -202,9 +202,8 @@ func TestMaxActiveFaults(t *testing.T) {
 			wg.Go(func() { _ = run(context.Background(), t, f, config, &end) })
 		}
 		synctest.Wait()
-		if n := end.n.Load(); n != 3 {
-			t.Errorf("%d RPCs got through at once, want those beyond the 2 that are delayed", n)
-		}
+		xdstest.Equal(t, "RPCs that got through at once (those beyond the 2 that are delayed)",
+			3, end.n.Load())
 		wg.Wait()
 		if end.n.Load() != 5 || f.active.Load() != 0 {
 			t.Errorf("%d RPCs got through, %d faults are under way", end.n.Load(), f.active.Load())

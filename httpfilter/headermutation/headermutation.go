@@ -159,15 +159,7 @@ func (filter) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Inter
 
 // NewStream implements httpfilter.Interceptor.
 func (c *config) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-	if len(c.request) > 0 {
-		md, _ := metadata.FromOutgoingContext(ctx)
-		if md == nil {
-			md = metadata.MD{}
-		}
-		c.request.Apply(md)
-		ctx = metadata.NewOutgoingContext(ctx, md)
-	}
-	s, err := next.NewStream(ctx, rpc)
+	s, err := next.NewStream(headeredit.Outgoing(ctx, c.request), rpc)
 	if err != nil || len(c.response)+len(c.trailer) == 0 {
 		return s, err
 	}

@@ -169,13 +169,5 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 		err := status.Error(codes.ResourceExhausted, "the local rate limit of this client is reached")
 		return httpfilter.EndedStream(ctx, err, trailer), nil
 	}
-	if len(i.request) > 0 {
-		md, _ := metadata.FromOutgoingContext(ctx)
-		if md == nil {
-			md = metadata.MD{}
-		}
-		i.request.Apply(md)
-		ctx = metadata.NewOutgoingContext(ctx, md)
-	}
-	return next.NewStream(ctx, rpc)
+	return next.NewStream(headeredit.Outgoing(ctx, i.request), rpc)
 }

@@ -1,6 +1,7 @@
 package localratelimit
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -43,9 +44,8 @@ func TestBucket(t *testing.T) {
 			{time.Hour, 5}, // never more than it holds
 		} {
 			time.Sleep(step.after) // of the bubble
-			if got := takeAll(); got != step.want {
-				t.Errorf("after another %v: %d tokens, want %d", step.after, got, step.want)
-			}
+			xdstest.Equal(t, fmt.Sprintf("tokens after another %v", step.after),
+				step.want, takeAll())
 		}
 	})
 }
@@ -63,9 +63,7 @@ func TestABucketGivesNoTokenTwice(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := taken.Load(); n != 1000 {
-		t.Errorf("%d tokens taken, want 1000", n)
-	}
+	xdstest.Equal(t, "tokens taken", 1000, taken.Load())
 }
 
 func valid() *limitpb.LocalRateLimit {

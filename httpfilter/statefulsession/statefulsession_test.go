@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -44,9 +45,8 @@ func TestPathMatch(t *testing.T) {
 		{"/Package1.Service2", "/Package2.Service1/Method3", false},
 		{"p.S", "/p.S/M", false},
 	} {
-		if got := (&config{path: tc.path}).applies(tc.method); got != tc.want {
-			t.Errorf("path %q, method %q: %v, want %v", tc.path, tc.method, got, tc.want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("path %q, method %q", tc.path, tc.method),
+			tc.want, (&config{path: tc.path}).applies(tc.method))
 	}
 }
 
@@ -215,9 +215,8 @@ func TestSessions(t *testing.T) {
 			if tc.skipped != (override == nil) || override != nil && !slices.Equal(override.Addresses, tc.want) {
 				t.Fatalf("the picker is asked for %+v, want %q", override, tc.want)
 			}
-			if want := cmp.Or(tc.cluster, "a"); tc.backend.got.Cluster != want {
-				t.Errorf("the RPC goes to cluster %q, want %q", tc.backend.got.Cluster, want)
-			}
+			xdstest.Equal(t, "the RPC goes to cluster",
+				cmp.Or(tc.cluster, "a"), tc.backend.got.Cluster)
 			var want []string
 			if tc.set != "" {
 				want = []string{conf.setCookie(sessionOf(t, tc.set))}

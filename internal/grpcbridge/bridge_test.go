@@ -34,9 +34,7 @@ func TestRPCBeforeTheFirstConfigurationWaitsAndWakesTheChannel(t *testing.T) {
 		if err := ended(t, done); err != nil {
 			t.Errorf("RPC failed: %v", err)
 		}
-		if n := len(runner.ran()); n != 1 {
-			t.Errorf("the runner ran %d RPCs, want 1", n)
-		}
+		xdstest.Equal(t, "RPCs that the runner ran", 1, len(runner.ran()))
 	})
 }
 
@@ -228,9 +226,7 @@ func TestDialOptionsServeAChannelThatInstallDoesNotReach(t *testing.T) {
 		runner := new(fakeRunner)
 		b.next(t).Publish(runner)
 		xdstest.NoError(t, ended(t, done))
-		if n := len(runner.ran()); n != 1 {
-			t.Errorf("the runner ran %d RPCs, want 1", n)
-		}
+		xdstest.Equal(t, "RPCs that the runner ran", 1, len(runner.ran()))
 	})
 }
 
@@ -272,9 +268,7 @@ func TestAnRPCIsRunOnceHoweverOftenTheInterceptorsArePresent(t *testing.T) {
 			if err := cc.Invoke(ctx, "/s/Unary", nil, nil); err == nil {
 				t.Error("the RPC succeeded without a server")
 			}
-			if n := len(runner.ran()); n != 1 {
-				t.Errorf("the runner ran the RPC %d times, want once", n)
-			}
+			xdstest.Equal(t, "how often the runner ran the RPC", 1, len(runner.ran()))
 		})
 	}
 }
@@ -317,9 +311,7 @@ func TestManyChannelsWithOneSetOfDialOptions(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if n := len(runner.ran()); n != 11 {
-				t.Errorf("channel %d ran %d RPCs, want 11", i, n)
-			}
+			xdstest.Equal(t, fmt.Sprintf("RPCs on channel %d", i), 11, len(runner.ran()))
 		})
 	}
 	wg.Wait()
@@ -377,12 +369,8 @@ func TestTraceOfAWait(t *testing.T) {
 		err := ended(t, failing)
 		waiting := background(ctx, cc, streaming, grpc.WaitForReady(true))
 		r.Publish(new(fakeRunner))
-		if err := ended(t, waiting); err != nil {
-			t.Fatal(err)
-		}
-		if err := call(ctx, cc, streaming); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, ended(t, waiting))
+		xdstest.NoError(t, call(ctx, cc, streaming))
 		mu.Lock()
 		defer mu.Unlock()
 		// The second RPC may have come after the configuration.

@@ -29,9 +29,7 @@ func TestDialOptions(t *testing.T) {
 	} {
 		cc, err := grpc.NewClient("passthrough:///x", append(test.opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 		xdstest.NoError(t, err)
-		if got := grpcbridge.MaxAttempts(cc); got != test.want {
-			t.Errorf("%s: %d, want %d", test.name, got, test.want)
-		}
+		xdstest.Equal(t, test.name, test.want, grpcbridge.MaxAttempts(cc))
 		if got, want := grpcbridge.DisablesHealthChecks(cc), test.name == "disabled"; got != want {
 			t.Errorf("%s: health checks disabled: %v", test.name, got)
 		}
@@ -40,9 +38,7 @@ func TestDialOptions(t *testing.T) {
 		}
 		cc.Close()
 	}
-	if got := grpcbridge.MaxAttempts(nil); got != 5 {
-		t.Errorf("no channel: %d, want 5", got)
-	}
+	xdstest.Equal(t, "no channel", 5, grpcbridge.MaxAttempts(nil))
 }
 
 // retired is a Runner that takes no RPCs.

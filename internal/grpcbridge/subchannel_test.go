@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // Should it fail after an update of gRPC, gRPC asks for the labels of subchannels in another way,
@@ -40,12 +41,8 @@ func TestSubchannelLabels(t *testing.T) {
 		{"a hook of another type", func() {}, false, ours, want},
 	} {
 		f, known := grpcbridge.SubchannelLabelsBefore(tc.next)
-		if known != tc.known {
-			t.Errorf("%s: the hook is known: %v, want %v", tc.name, known, tc.known)
-		}
-		if got := f(tc.address); !maps.Equal(got, tc.want) {
-			t.Errorf("%s: labels are %v, want %v", tc.name, got, tc.want)
-		}
+		xdstest.Equal(t, tc.name+": the hook is known", tc.known, known)
+		xdstest.Equal(t, tc.name+": labels", tc.want, f(tc.address))
 	}
 	if got := grpcbridge.SubchannelLabelsOf(ours); got != labels {
 		t.Errorf("the labels on the address are %v", got)
@@ -99,13 +96,9 @@ func TestRecords(t *testing.T) {
 		cc, err := grpc.NewClient("bridgetest:///x", append(tc.opts, grpc.WithResolvers(r),
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"bridgetest_records":{}}]}`))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		cc.Connect()
-		if got := <-spies.records; got != tc.want {
-			t.Errorf("%s: Records is %v, want %v", tc.name, got, tc.want)
-		}
+		xdstest.Equal(t, tc.name+": Records", tc.want, <-spies.records)
 		cc.Close()
 	}
 	if grpcbridge.Records(nil) {

@@ -4,6 +4,7 @@
 package headeredit
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"slices"
@@ -33,6 +34,22 @@ func (e Edits) Apply(md metadata.MD) {
 	for _, edit := range e {
 		edit(md)
 	}
+}
+
+// Outgoing returns ctx with edited outgoing metadata, or ctx itself if there are no edits.
+func Outgoing[S interface {
+	~[]E
+	Apply(metadata.MD)
+}, E any](ctx context.Context, edits S) context.Context {
+	if len(edits) == 0 {
+		return ctx
+	}
+	md, _ := metadata.FromOutgoingContext(ctx) // a copy
+	if md == nil {
+		md = metadata.MD{}
+	}
+	edits.Apply(md)
+	return metadata.NewOutgoingContext(ctx, md)
 }
 
 // FromOptions reads a list of HeaderValueOption. ignored describes those that are left out.

@@ -1,13 +1,15 @@
 package matching
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
 
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	regex, _, err := CompileRegex("/a/(B|C)", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	for want, route := range map[string]Route{
 		"*":         {},
 		"/a/*":      {Path: "/a/"},
@@ -15,8 +17,6 @@ func TestPaths(t *testing.T) {
 		"/a{,/*}":   {PathKind: PathSeparatedPrefix, Path: "/a"},
 		"~/a/(B|C)": {PathKind: PathRegex, Regex: regex},
 	} {
-		if got := route.Paths(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		xdstest.Equal(t, "route.Paths()", want, route.Paths())
 	}
 }

@@ -47,9 +47,7 @@ func TestResourceTypes(t *testing.T) {
 		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, "ClusterLoadAssignment", false},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			if got := xdsmsg.Any(tc.message).TypeUrl; got != tc.rt.TypeURL {
-				t.Errorf("TypeURL = %q, want %q", tc.rt.TypeURL, got)
-			}
+			xdstest.Equal(t, "TypeURL", xdsmsg.Any(tc.message).TypeUrl, tc.rt.TypeURL)
 			if tc.rt.Name != tc.name || tc.rt.FullStateInSotW != tc.fullState {
 				t.Errorf("Name, FullStateInSotW = %q, %v, want %q, %v", tc.rt.Name, tc.rt.FullStateInSotW, tc.name, tc.fullState)
 			}
@@ -169,9 +167,7 @@ func TestFaultsListsAll(t *testing.T) {
 	v.fault(nil, "is odd")
 	v.fault(faults.Item("virtual_hosts", 2).Item("routes", 0).Field("match"), "is %s", faults.Quote("x"))
 	want := `is odd; virtual_hosts[2].routes[0].match: is "x"`
-	if got := v.err().Error(); got != want {
-		t.Errorf("Error() = %q, want %q", got, want)
-	}
+	xdstest.Equal(t, "Error()", want, v.err().Error())
 }
 
 func TestFaultsAreBounded(t *testing.T) {
@@ -218,13 +214,10 @@ func TestDynamicParameterConstraintsMap(t *testing.T) {
 	resource := dpds(t, "envoy.config.listener.v3.Listener", direct())
 	name, value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
 	xdstest.NoError(t, err)
-	if name != "" {
-		t.Errorf("name %q, want none: the message has none", name)
-	}
+	xdstest.Equal(t, "name (the message has none)", "", name)
 	constraints := value.(*DynamicParameterConstraintsMap).Constraints
-	if got, want := constraints.For(typeurl.Listener).String(), "{listener_type=direct}"; got != want {
-		t.Errorf("constraints for Listener are %s, want %s", got, want)
-	}
+	xdstest.Equal(t, "constraints for Listener",
+		"{listener_type=direct}", constraints.For(typeurl.Listener).String())
 	if got := constraints.For(typeurl.Cluster); !got.IsZero() {
 		t.Errorf("constraints for Cluster are %v, want none", got)
 	}

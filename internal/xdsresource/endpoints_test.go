@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -272,9 +273,8 @@ func TestAddressFamily(t *testing.T) {
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			for _, c := range []struct{ addresses, want []string }{{both, tc.both}, {v4, tc.only4}, {v6, tc.only6}} {
-				if got := tc.family.choose(c.addresses); !slices.Equal(got, c.want) {
-					t.Errorf("of %v it chooses %v, want %v", c.addresses, got, c.want)
-				}
+				xdstest.Equal(t, fmt.Sprintf("of %v it chooses", c.addresses),
+					c.want, tc.family.choose(c.addresses))
 			}
 		})
 	}
@@ -380,7 +380,5 @@ func TestDNSNames(t *testing.T) {
 	c := &Cluster{Kind: ClusterStrictDNS, Inline: &Endpoints{Localities: []Locality{
 		{Endpoints: []Endpoint{{Address: "b:1"}, {Address: "a:2"}}}, {Endpoints: []Endpoint{{Address: "c:3"}}},
 	}}}
-	if got, want := c.DNSNames(), []string{"b:1", "a:2", "c:3"}; !slices.Equal(got, want) {
-		t.Errorf("DNSNames() = %v, want %v", got, want)
-	}
+	xdstest.Equal(t, "DNSNames()", []string{"b:1", "a:2", "c:3"}, c.DNSNames())
 }

@@ -194,9 +194,7 @@ func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 		{Path: "virtual_hosts[0].routes[116].request_headers_to_remove[1]", Reason: `header "te": gRPC fills this header in`, Places: 1},
 	}
 	xdstest.Equal(t, "Ignored", want, got)
-	if got, want := got[1].String(), want[1].Path+": "+want[1].Reason+" (at 117 places)"; got != want {
-		t.Errorf("String() = %q, want %q", got, want)
-	}
+	xdstest.Equal(t, "String()", want[1].Path+": "+want[1].Reason+" (at 117 places)", got[1].String())
 }
 
 // A field whose job another field does is not missed: control planes that serve

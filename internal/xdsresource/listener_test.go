@@ -139,9 +139,7 @@ func TestListenerByRDS(t *testing.T) {
 			if l.Name != "echo.example.com" || l.RouteConfigName != "routes" || l.RouteConfig != nil {
 				t.Errorf("Name, RouteConfigName, RouteConfig = %q, %q, %v", l.Name, l.RouteConfigName, l.RouteConfig)
 			}
-			if l.MaxStreamDuration != 3*time.Second {
-				t.Errorf("MaxStreamDuration = %v, want 3s", l.MaxStreamDuration)
-			}
+			xdstest.Equal(t, "MaxStreamDuration", 3*time.Second, l.MaxStreamDuration)
 			if len(l.Filters) != 1 || l.Filters[0].Name != "router" || !l.Filters[0].Filter.IsTerminal() {
 				t.Errorf("Filters = %v, want the router", l.Filters)
 			}

@@ -3,6 +3,7 @@
 package xdsresource
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -297,9 +298,8 @@ func TestHeadersAllHaveToMatch(t *testing.T) {
 		{metadata.Pairs("a", "1", "b", "3"), false},
 		{metadata.Pairs("b", "2"), false},
 	} {
-		if got := vh.Route(matching.RPC{Method: "/", Metadata: func() metadata.MD { return tc.md }}) != nil; got != tc.want {
-			t.Errorf("%v: matches = %v, want %v", tc.md, got, tc.want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("%v: matches", tc.md),
+			tc.want, vh.Route(matching.RPC{Method: "/", Metadata: func() metadata.MD { return tc.md }}) != nil)
 	}
 }
 

@@ -34,9 +34,7 @@ func parseOverrides(overrides string) (*bootstrap.Config, error) {
 func overriding(t testing.TB, overrides string) xdsclient.DecodeOptions {
 	t.Helper()
 	config, err := parseOverrides(overrides)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return xdsclient.DecodeOptions{Bootstrap: config}
 }
 
@@ -225,9 +223,7 @@ func TestOverridesOfRoutes(t *testing.T) {
 						t.Errorf("the retry policy of route %d is %+v", i, r.Retry)
 					}
 				}
-				if got := strings.Join(timeouts, " "); got != test.timeouts {
-					t.Errorf("timeouts %s, want %s", got, test.timeouts)
-				}
+				xdstest.Equal(t, "timeouts", test.timeouts, strings.Join(timeouts, " "))
 				checkIgnored(t, rc.Ignored, test.ignored...)
 			}
 			checkOverridden(t, rc)

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"fmt"
 	"testing"
 
 	udpapb "github.com/cncf/xds/go/udpa/type/v1"
@@ -177,9 +178,8 @@ func TestHTTPFilterThatIsDisabled(t *testing.T) {
 	hcm.HttpFilters = []*hcmpb.HttpFilter{plain("on"), off, router}
 	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 	for i, want := range []bool{false, true, false} {
-		if got := l.Filters[i].Disabled; got != want {
-			t.Errorf("filter %q: Disabled is %v, want %v", l.Filters[i].Name, got, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("filter %q: Disabled", l.Filters[i].Name),
+			want, l.Filters[i].Disabled)
 	}
 	checkIgnored(t, l.Ignored, note{hcmPath + ".http_filters[2].disabled", `filter "router": a terminal filter cannot be disabled`})
 }
@@ -203,7 +203,5 @@ func TestHTTPFilterOfTheWrongKind(t *testing.T) {
 	checkIgnored(t, l.Ignored, note{
 		hcmPath + ".http_filters[0]", `filter "optional": this client has no filter for type "` + serverFilterURL + `"; is_optional is set`,
 	})
-	if len(l.Filters) != 1 {
-		t.Errorf("%d filters, want the router alone", len(l.Filters))
-	}
+	xdstest.Equal(t, "filters (the router alone)", 1, len(l.Filters))
 }

@@ -41,12 +41,9 @@ func TestHTTPConnect(t *testing.T) {
 		{"TLS inside", proxied(socket(t, "", mutual())), true, true},
 		{"an aggregate, which has no connections", aggregate, false, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			_, value, err := ClusterType.Decode(xdsmsg.Any(tc.resource), withProviders())
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			c := value.(*Cluster)
 			if c.HTTPConnect != tc.connects || (c.Security != nil) != tc.secure {
 				t.Errorf("HTTPConnect %t and Security %v, want %t and %t", c.HTTPConnect, c.Security, tc.connects, tc.secure)
@@ -119,8 +116,7 @@ func TestProxyOfAnEndpoint(t *testing.T) {
 		{"another type at the endpoint, and the locality's", one, notAnAddress, "10.9.9.1:3128"},
 		{"untyped", one, untyped, "10.9.9.1:3128"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			l := via(tc.locality, tc.endpoint)
 			xdstest.Equal(t, "EDS", tc.want, mustDecode[Endpoints](t, EndpointsType, assignment(l)).Localities[0].Endpoints[0].Proxy)
 			for _, kind := range []clusterpb.Cluster_DiscoveryType{clusterpb.Cluster_STATIC, clusterpb.Cluster_STRICT_DNS, clusterpb.Cluster_LOGICAL_DNS} {

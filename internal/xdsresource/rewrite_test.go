@@ -169,12 +169,9 @@ func TestRewriteAuthority(t *testing.T) {
 			config := routeConfig(xdsmsg.Route(xdsmsg.Prefix("/"), action))
 			check := func(rc *RouteConfiguration, want string, auto bool) {
 				route := rc.VirtualHosts[0].Routes[0]
-				if got := route.RewriteAuthority(&rpc, &route.Action.(*Forward).Clusters[0]); got != want {
-					t.Errorf("RewriteAuthority = %q, want %q", got, want)
-				}
-				if got := route.Rewrite != nil && route.Rewrite.AutoHost; got != auto {
-					t.Errorf("AutoHost = %v, want %v", got, auto)
-				}
+				xdstest.Equal(t, "RewriteAuthority",
+					want, route.RewriteAuthority(&rpc, &route.Action.(*Forward).Clusters[0]))
+				xdstest.Equal(t, "AutoHost", auto, route.Rewrite != nil && route.Rewrite.AutoHost)
 			}
 			rc := mustDecodeRoutes(t, config)
 			check(rc, tc.want, tc.auto)
@@ -202,9 +199,8 @@ func TestHostnameOfEndpoint(t *testing.T) {
 	named, broken := host("1.1.1.1"), host("1.1.1.2")
 	named.GetEndpoint().Hostname = "backend.example.com:443"
 	e := mustDecode[Endpoints](t, EndpointsType, assignment(locality("a", 0, 1, named)))
-	if got := e.Localities[0].Endpoints[0].Hostname; got != "backend.example.com:443" {
-		t.Errorf("Hostname = %q (gRFC A81)", got)
-	}
+	xdstest.Equal(t, "Hostname (gRFC A81)",
+		"backend.example.com:443", e.Localities[0].Endpoints[0].Hostname)
 	broken.GetEndpoint().Hostname = "a b"
 	checkFaults(t, EndpointsType, assignment(locality("a", 0, 1, broken)), []fault{{
 		"endpoints[0].lb_endpoints[0].endpoint.hostname", `"a b" has a blank or control character in it`,

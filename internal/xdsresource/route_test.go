@@ -3,6 +3,7 @@
 package xdsresource
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -121,9 +122,8 @@ func TestClusterHeader(t *testing.T) {
 	} {
 		rpc := matching.RPC{Method: tc.method, Authority: "host", Context: metadata.NewOutgoingContext(t.Context(), tc.md)}
 		f := vh.Route(rpc).Action.(*Forward)
-		if got := f.Clusters[tc.entry].Cluster(&rpc); got != tc.want {
-			t.Errorf("%s, entry %d, %v: Cluster = %q, want %q", tc.method, tc.entry, tc.md, got, tc.want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("%s, entry %d, %v: Cluster", tc.method, tc.entry, tc.md),
+			tc.want, f.Clusters[tc.entry].Cluster(&rpc))
 	}
 }
 

@@ -210,9 +210,7 @@ func TestRetryPolicyOfTheVirtualHost(t *testing.T) {
 		if routes[i].Retry != nil {
 			got = routes[i].Retry.Codes
 		}
-		if got != want {
-			t.Errorf("route %d retries %b, want %b", i, got, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("codes that route %d retries", i), want, got)
 	}
 }
 
@@ -262,9 +260,7 @@ func TestHedgePolicy(t *testing.T) {
 					got += " hedged"
 				}
 			}
-			if got != test.want {
-				t.Errorf("%s, policy of the %s: %s, want %s", test.name, level, got, test.want)
-			}
+			xdstest.Equal(t, fmt.Sprintf("%s, policy of the %s", test.name, level), test.want, got)
 		}
 	}
 	config := routeConfig(routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
@@ -315,9 +311,8 @@ func TestCodeSet(t *testing.T) {
 	t.Parallel()
 	s := NewCodeSet(codes.Internal, codes.Unauthenticated)
 	for code := range codes.Code(40) {
-		if got, want := s.Has(code), code == codes.Internal || code == codes.Unauthenticated; got != want {
-			t.Errorf("Has(%v) = %v, want %v", code, got, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("Has(%v)", code),
+			code == codes.Internal || code == codes.Unauthenticated, s.Has(code))
 	}
 }
 
@@ -371,9 +366,8 @@ func TestDirectResponseBody(t *testing.T) {
 			}
 			rc := mustDecodeRoutes(t, config)
 			checkIgnored(t, rc.Ignored, tc.ignored...)
-			if got := rc.VirtualHosts[0].Routes[0].Action.(*DirectResponse).Body; got != tc.want {
-				t.Errorf("Body = %q, want %q", got, tc.want)
-			}
+			xdstest.Equal(t, "Body",
+				tc.want, rc.VirtualHosts[0].Routes[0].Action.(*DirectResponse).Body)
 		})
 	}
 	for _, status := range []uint32{0, 199, 600} {
@@ -440,9 +434,8 @@ func TestRedirectLocation(t *testing.T) {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			vh := decodeRoutes(t, &routepb.Route{Match: tc.match, Action: &routepb.Route_Redirect{Redirect: tc.action}})
 			route := vh.Route(tc.rpc)
-			if got := route.Action.(*Redirect).Location(&route.Match, &tc.rpc); got != tc.want {
-				t.Errorf("Location = %q, want %q", got, tc.want)
-			}
+			xdstest.Equal(t, "Location",
+				tc.want, route.Action.(*Redirect).Location(&route.Match, &tc.rpc))
 		})
 	}
 }

@@ -122,12 +122,9 @@ func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
 					kept++
 				}
 			}
-			if kept != tc.routes {
-				t.Errorf("%d routes are those before, want %d", kept, tc.routes)
-			}
-			if same := SameClusters(got.VirtualHosts[0], last.VirtualHosts[0]); same != tc.clusters {
-				t.Errorf("SameClusters = %v, want %v", same, tc.clusters)
-			}
+			xdstest.Equal(t, "routes are those before", tc.routes, kept)
+			xdstest.Equal(t, "SameClusters",
+				tc.clusters, SameClusters(got.VirtualHosts[0], last.VirtualHosts[0]))
 		})
 	}
 }

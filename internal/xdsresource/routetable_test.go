@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -57,9 +58,7 @@ func TestVirtualHostByAuthority(t *testing.T) {
 			if vh := decodeDomains(t, tc.domains...).VirtualHost(tc.authority); vh != nil {
 				got = vh.Name
 			}
-			if got != tc.want {
-				t.Errorf("VirtualHost(%q) = %q, want %q", tc.authority, got, tc.want)
-			}
+			xdstest.Equal(t, fmt.Sprintf("VirtualHost(%q)", tc.authority), tc.want, got)
 		})
 	}
 }
@@ -164,9 +163,7 @@ func TestVirtualHostDoesNotAllocate(t *testing.T) {
 			t.Error("wrong virtual host")
 		}
 	})
-	if allocs != 0 {
-		t.Errorf("%v allocations, want 0", allocs)
-	}
+	xdstest.Equal(t, "allocations", 0, allocs)
 }
 
 // gRFC A28, "Picking": the first match wins, even over an exact one behind it.
@@ -240,9 +237,7 @@ func TestRouteDoesNotAllocate(t *testing.T) {
 			t.Error("not the last route")
 		}
 	})
-	if allocs != 0 {
-		t.Errorf("%v allocations, want 0: no route of this RPC looks at its metadata", allocs)
-	}
+	xdstest.Equal(t, "allocations (no route of this RPC looks at its metadata)", 0, allocs)
 }
 
 func TestRouteByMetadataOfTheContext(t *testing.T) {

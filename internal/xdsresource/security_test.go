@@ -20,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/peercert"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -169,12 +170,9 @@ func TestSecurity(t *testing.T) {
 			v.RequireSignedCertificateTimestamp = wrapperspb.Bool(false)
 		}), &Security{Identity: identity, Roots: roots}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			_, value, err := ClusterType.Decode(xdsmsg.Any(secured(t, tc.pb)), withProviders())
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			if diff := cmp.Diff(tc.want, value.(*Cluster).Security, cmpopts.IgnoreUnexported(Security{}),
 				cmpopts.IgnoreFields(CertificateInstance{}, "Provider")); diff != "" {
 				t.Errorf("Security (-want +got):\n%s", diff)
@@ -302,11 +300,8 @@ func TestSecurityFaults(t *testing.T) {
 			{"transport_socket_matches[2]", "is not supported: all endpoints of a Cluster have the same security, that of transport_socket"},
 		}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			if diff := cmp.Diff(tc.want, decodeFaults(t, ClusterType, tc.resource, withProviders())); diff != "" {
-				t.Errorf("faults differ (-want +got):\n%s", diff)
-			}
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			xdstest.Equal(t, "faults", tc.want, decodeFaults(t, ClusterType, tc.resource, withProviders()))
 		})
 	}
 }
@@ -341,9 +336,7 @@ func TestSecurityKey(t *testing.T) {
 		c := secured(t, pb)
 		c.CircuitBreakers = &clusterpb.CircuitBreakers{} // Not part of it.
 		_, value, err := ClusterType.Decode(xdsmsg.Any(c), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		return value.(*Cluster).Security
 	}
 	s := decode(mutual(), options)
@@ -356,9 +349,7 @@ func TestSecurityKey(t *testing.T) {
 		"of another bootstrap":       {decode(mutual(), withProviders()), false},
 		"with another configuration": {decode(onCommon(func(c *tlspb.CommonTlsContext) { c.TlsCertificateProviderInstance = nil }), options), false},
 	} {
-		if got := s.Key() == tc.other.Key(); got != tc.want {
-			t.Errorf("%s: %t, want %t", name, got, tc.want)
-		}
+		xdstest.Equal(t, name, tc.want, s.Key() == tc.other.Key())
 	}
 }
 

@@ -17,7 +17,7 @@ func NoError(t testing.TB, err error) {
 
 // Equal fails the test if got is not want, as cmp.Diff compares them. what says what
 // they are.
-func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
+func Equal[T any](t testing.TB, what string, want, got T, opts ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)

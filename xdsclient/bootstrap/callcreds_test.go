@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // token is a JWT that expires at the given time. Clients do not check signatures.
@@ -79,19 +80,14 @@ func TestAllSupportedCallCredentialsAreSent(t *testing.T) {
 	testca.NewFiles(t).Write(path, []byte(text+"\n"))
 	server, seen := secureServer(t, `[{"type": "unknown", "config": {"jwt_token_file": 1}}, `+jwtCreds(path)+`, {"type": "test-header", "config": {"a": 1}}]`)
 	before := callReleases.Load()
-	if err := check(t, server); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, check(t, server))
 	md := <-seen
-	if got, want := strings.Join(md.Get("authorization"), ","), "Bearer "+text; got != want {
-		t.Errorf("the server got the authorization %q, want %q", got, want)
-	}
-	if got, want := strings.Join(md.Get("config"), ","), `{"a": 1}`; got != want {
-		t.Errorf("the other call credentials sent %q, want %q", got, want)
-	}
-	if n := callReleases.Load() - before; n != 1 {
-		t.Errorf("the call credentials were released %d times, want once", n)
-	}
+	xdstest.Equal(t, "the authorization that the server got",
+		"Bearer "+text, strings.Join(md.Get("authorization"), ","))
+	xdstest.Equal(t, "what the other call credentials sent",
+		`{"a": 1}`, strings.Join(md.Get("config"), ","))
+	xdstest.Equal(t, "how often the call credentials were released",
+		1, callReleases.Load()-before)
 }
 
 // gRFC A97: call credentials are optional.
@@ -165,13 +161,9 @@ func TestTokensAreCachedRefreshedAndBackedOff(t *testing.T) {
 	files := testca.NewFiles(t)
 	synctest.Test(t, func(t *testing.T) {
 		build, err := jwtBuilder{}.ParseConfig(fmt.Appendf(nil, `{"jwt_token_file": %q}`, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		creds, _, err := build()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		ctx := credentials.NewContextWithRequestInfo(t.Context(), credentials.RequestInfo{
 			AuthInfo: secureAuth{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}})
 		want := func(token string, code codes.Code) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // TP2, "Migrating From Node Metadata": "if the node metadata contains the entry env=prod,
@@ -25,9 +25,8 @@ func TestMigratingFromNodeMetadata(t *testing.T) {
 	} {
 		c := mustParse(t, `{`+servers+`, `+unconstrained+test.keys+`}`)
 		for name, want := range map[string]string{"envoy.config.listener.v3.Listener": test.listeners, "envoy.config.cluster.v3.Cluster": test.clusters} {
-			if got := c.Constraints.For(name).String(); got != want {
-				t.Errorf("given %s: the constraints for %s are %s, want %s", test.given, name, got, want)
-			}
+			xdstest.Equal(t, fmt.Sprintf("given %s: the constraints for %s", test.given, name),
+				want, c.Constraints.For(name).String())
 		}
 		if c.Fingerprint() == none {
 			t.Errorf("given %s: the fingerprint is that without constraints", test.given)
@@ -51,16 +50,12 @@ func TestMetadataConstraintsAreBounded(t *testing.T) {
 		{keys, "xDS bootstrap test: node_metadata_constraints: expected at most 128 keys, found 129"},
 	} {
 		document, err := json.Marshal(map[string]any{"node": map[string]any{"metadata": metadata}, "node_metadata_constraints": test.given})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		got := ""
 		if _, err := Parse("test", fmt.Appendf(nil, `{%s, %s`, servers, document[1:])); err != nil {
 			got = err.Error()
 		}
-		if diff := cmp.Diff(test.then, got); diff != "" {
-			t.Errorf("given %d keys: error (-want +got):\n%s", len(test.given), diff)
-		}
+		xdstest.Equal(t, fmt.Sprintf("given %d keys: error", len(test.given)), test.then, got)
 	}
 }
 
@@ -87,16 +82,13 @@ func TestConstraintsAreBounded(t *testing.T) {
 			`dynamic_parameter_constraints["*"]: expected UTF-8, found other bytes`},
 	}
 	for _, test := range tests {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			_, err := Parse("test", []byte(`{`+servers+`, "dynamic_parameter_constraints": `+test.constraints+`}`))
 			got := ""
 			if err != nil {
 				got = strings.TrimPrefix(err.Error(), "xDS bootstrap test: ")
 			}
-			if diff := cmp.Diff(test.then, got); diff != "" {
-				t.Errorf("error (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "error", test.then, got)
 		})
 	}
 }

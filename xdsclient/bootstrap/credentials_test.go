@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // fakeBuilder is a type of credentials that a user has registered.
@@ -110,16 +112,12 @@ func TestFirstSupportedCredentialsWin(t *testing.T) {
 		{"wrong configuration behind", `[{"type": "insecure"}, {"type": "tls", "config": {"refresh_interval": 1}}]`, "insecure"},
 		{"wrong configuration of an unsupported type before", `[{"type": "x", "config": {"refresh_interval": 1}}, {"type": "tls"}]`, "tls"},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			s := serverWith(t, test.creds)
-			if s.CredentialsType != test.want {
-				t.Errorf("got credentials of type %q, want %q", s.CredentialsType, test.want)
-			}
+			xdstest.Equal(t, "got credentials of type", test.want, s.CredentialsType)
 			bundle, _ := channelBundle(t, s)
-			if got := bundle.TransportCredentials().Info().SecurityProtocol; got != test.want {
-				t.Errorf("got security protocol %q, want %q", got, test.want)
-			}
+			xdstest.Equal(t, "got security protocol",
+				test.want, bundle.TransportCredentials().Info().SecurityProtocol)
 		})
 	}
 }
@@ -156,9 +154,7 @@ func TestCredentialsWithoutConfigGetAnEmptyObject(t *testing.T) {
 		`[{"type": "test-token"}]`: "{}", `[{"type": "test-token", "config": null}]`: "{}", `[{"type": "test-token", "config": {"k": "v"}}]`: `{"k": "v"}`,
 	} {
 		bundle, _ := channelBundle(t, serverWith(t, creds))
-		if got := bundle.(*tokenBundle).config; got != want {
-			t.Errorf("%s: the builder saw %q, want %s", creds, got, want)
-		}
+		xdstest.Equal(t, creds+": the builder saw", want, bundle.(*tokenBundle).config)
 	}
 }
 

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // Every fault a user can cause has its message here, as the user reads it.
@@ -218,8 +217,7 @@ func TestFaultMessages(t *testing.T) {
 			"node: expected an object, found a number",
 			`dns_fallback: expected one of "never", "not_found" and "unavailable", found "x"`}},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			_, err := Parse("b.json", []byte(test.text))
 			var faults *Faults
 			if !errors.As(err, &faults) {
@@ -229,9 +227,7 @@ func TestFaultMessages(t *testing.T) {
 			for _, fault := range faults.List {
 				got = append(got, fault.String())
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("faults (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "faults", test.want, got)
 		})
 	}
 }
@@ -239,13 +235,10 @@ func TestFaultMessages(t *testing.T) {
 func TestFaultsErrorNamesTheSource(t *testing.T) {
 	t.Parallel()
 	one := &Faults{Source: "xDS bootstrap /b.json", List: []Fault{{Path: "a", Problem: "p"}}}
-	if got, want := one.Error(), "xDS bootstrap /b.json: a: p"; got != want {
-		t.Errorf("one fault: got %q, want %q", got, want)
-	}
+	xdstest.Equal(t, "one fault", "xDS bootstrap /b.json: a: p", one.Error())
 	many := &Faults{Source: "xDS bootstrap /b.json", List: []Fault{{Path: "a", Problem: "p"}, {Problem: "q"}}, Omitted: 3}
-	if got, want := many.Error(), "xDS bootstrap /b.json: 5 faults:\n  a: p\n  q\n  and 3 more"; got != want {
-		t.Errorf("several faults: got %q, want %q", got, want)
-	}
+	xdstest.Equal(t, "several faults",
+		"xDS bootstrap /b.json: 5 faults:\n  a: p\n  q\n  and 3 more", many.Error())
 }
 
 func TestFaultReportIsBounded(t *testing.T) {
@@ -258,9 +251,7 @@ func TestFaultReportIsBounded(t *testing.T) {
 	if len(faults.List) != 100 || faults.Omitted != 900 {
 		t.Errorf("got %d faults and %d omitted, want 100 and 900", len(faults.List), faults.Omitted)
 	}
-	if want := "xDS bootstrap " + inMemory; faults.Source != want {
-		t.Errorf("source is %q, want %q", faults.Source, want)
-	}
+	xdstest.Equal(t, "source", "xDS bootstrap "+inMemory, faults.Source)
 }
 
 // Decoders like to repeat what they choke on; a key must not reach a log so.
@@ -282,8 +273,7 @@ func TestFaultsShowNoSecrets(t *testing.T) {
 		{"custom type, large", `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "test-decoder", "config": {"k": [{"n": 5551234}, "s3cret-token", "` + strings.Repeat("a", 1<<16) + `"]}}]}]}`},
 		{"custom type", `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "test-chatty", "config": {"k": "s3cret-token", "n": 5551234}}]}]}`},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			_, err := Parse("", []byte(test.text))
 			if err == nil {
 				t.Fatal("Parse succeeded, want faults")

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,9 +13,10 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // everything is a bootstrap with every key that is known.
@@ -72,25 +74,18 @@ func TestParseEveryKey(t *testing.T) {
 	t.Parallel()
 	c := mustParse(t, everything)
 
-	if diff := cmp.Diff([]string{"dns:///one:443", "two:443"}, uris(c.Servers)); diff != "" {
-		t.Errorf("servers (-want +got):\n%s", diff)
-	}
-	if got := c.Servers[0].CredentialsType; got != "tls" {
-		t.Errorf("credentials are %q, want the first supported type, tls", got)
-	}
+	xdstest.Equal(t, "servers", []string{"dns:///one:443", "two:443"}, uris(c.Servers))
+	xdstest.Equal(t, "credentials (the first supported type, tls)",
+		"tls", c.Servers[0].CredentialsType)
 	// gRFC A30: "the client will ignore any entry in the list that it does not
 	// understand, regardless of type."
-	if diff := cmp.Diff([]Feature{FeatureDelta, FeatureTrustedXDSServer}, c.Servers[0].Features); diff != "" {
-		t.Errorf("features (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "features", []Feature{FeatureDelta, FeatureTrustedXDSServer}, c.Servers[0].Features)
 	if !c.Servers[0].HasFeature(FeatureDelta) || c.Servers[0].HasFeature(FeatureFailOnDataErrors) || c.Servers[1].HasFeature(FeatureDelta) {
 		t.Error("HasFeature does not agree with Features")
 	}
 
 	metadata, err := structpb.NewStruct(map[string]any{"env": "prod", "deep": map[string]any{"list": []any{1, true, nil}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	wantNode := &corev3.Node{
 		Id: "n", Cluster: "c",
 		Locality:             &corev3.Locality{Region: "r", Zone: "z", SubZone: "s"},
@@ -99,14 +94,10 @@ func TestParseEveryKey(t *testing.T) {
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: "0.1.0"},
 		ClientFeatures:       []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw", "dynxds.client"},
 	}
-	if diff := cmp.Diff(wantNode, c.Node, protocmp.Transform()); diff != "" {
-		t.Errorf("node (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "node", wantNode, c.Node, protocmp.Transform())
 
 	a := c.Authorities["xds.example.com"]
-	if diff := cmp.Diff([]string{"three:443"}, uris(a.Servers)); diff != "" {
-		t.Errorf("servers of the authority (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "servers of the authority", []string{"three:443"}, uris(a.Servers))
 	if want := "xdstp://other/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/me"; a.DynamicParameterConstraintsResource != want {
 		t.Errorf("constraints resource is %q, want %q", a.DynamicParameterConstraintsResource, want)
 	}
@@ -119,9 +110,8 @@ func TestParseEveryKey(t *testing.T) {
 	for name, want := range map[string]string{
 		"envoy.config.cluster.v3.Cluster": "{env=prod, shard in [0-]}", "envoy.config.listener.v3.Listener": "{env=prod}",
 	} {
-		if got := c.Constraints.For(name).String(); got != want {
-			t.Errorf("the constraints for %s are %s, want %s", name, got, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("the constraints for %s", name),
+			want, c.Constraints.For(name).String())
 	}
 	p := c.CertificateProviders["files"]
 	if p.PluginName != "file_watcher" || string(p.Config) != `{"ca_certificate_file": "/tls/ca.pem"}` {
@@ -140,17 +130,14 @@ func TestParseDefaults(t *testing.T) {
 		{"empty", `{` + servers + `, "authorities": {"a": {"xds_servers": [], "client_listener_resource_name_template": ""}},
 			"node": {"locality": {}, "id": ""}, "client_default_listener_resource_name_template": "", "node_metadata_constraints": []}`},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			c := mustParse(t, test.text)
 			wantNode := &corev3.Node{
 				UserAgentName:        userAgentName,
 				UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: UserAgentVersion},
 				ClientFeatures:       clientFeatures,
 			}
-			if diff := cmp.Diff(wantNode, c.Node, protocmp.Transform()); diff != "" {
-				t.Errorf("node (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "node", wantNode, c.Node, protocmp.Transform())
 			if c.ClientListenerTemplate != "%s" || c.DNSFallback != DNSFallbackNotFound {
 				t.Errorf("got template %q and DNS fallback %q, want %%s and not_found", c.ClientListenerTemplate, c.DNSFallback)
 			}
@@ -158,13 +145,10 @@ func TestParseDefaults(t *testing.T) {
 				t.Errorf("there is a resource cache: %+v", c.ResourceCache)
 			}
 			a := c.Authorities["a"]
-			if want := "xdstp://a/envoy.config.listener.v3.Listener/%s"; a.ClientListenerTemplate != want {
-				t.Errorf("the template of the authority is %q, want %q", a.ClientListenerTemplate, want)
-			}
+			xdstest.Equal(t, "the template of the authority",
+				"xdstp://a/envoy.config.listener.v3.Listener/%s", a.ClientListenerTemplate)
 			// gRFC A47: "If not specified, the top-level server list is used."
-			if diff := cmp.Diff(uris(c.Servers), uris(a.Servers)); diff != "" {
-				t.Errorf("servers of the authority (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "servers of the authority", uris(c.Servers), uris(a.Servers))
 			plain := mustParse(t, `{`+servers+`, "authorities": {"a": {}}}`)
 			if c.Fingerprint() != plain.Fingerprint() {
 				t.Error("the fingerprint differs from that of a bootstrap with the keys left out")
@@ -187,9 +171,7 @@ func TestConfigDoesNotShareTheInput(t *testing.T) {
 	t.Parallel()
 	data := []byte(everything)
 	c, err := Parse("", data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	clear(data)
 	if !json.Valid(c.CertificateProviders["files"].Config) {
 		t.Error("a kept configuration changed together with the buffer it was parsed from")
@@ -206,9 +188,7 @@ func TestFingerprint(t *testing.T) {
 	}
 	withQuotes := strings.Replace(everything, `"max_value": 18446744073709551615`, `"max_value": "18446744073709551615"`, 1)
 	sorted, err := json.Marshal(compact)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if got := mustParse(t, string(sorted)).Fingerprint(); got != mustParse(t, withQuotes).Fingerprint() {
 		t.Error("key order and white space change the fingerprint")
 	}
@@ -239,8 +219,7 @@ func TestFingerprint(t *testing.T) {
 		{given: "another DNS fallback", old: `"unavailable"`, new: `"never"`},
 		{given: "another resource cache", old: `"/var/cache/xds"`, new: `"/tmp"`},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			changed := strings.Replace(everything, test.old, test.new, 1)
 			if changed == everything {
 				t.Fatalf("the test changes nothing: %s", test.old)
@@ -282,13 +261,9 @@ func TestServerKey(t *testing.T) {
 
 func TestFromEnv(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b.json")
-	if err := os.WriteFile(path, []byte("{"+servers+"}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.WriteFile(path, []byte("{"+servers+"}"), 0o600))
 	large := filepath.Join(t.TempDir(), "large.json")
-	if err := os.WriteFile(large, make([]byte, maxSize+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.WriteFile(large, make([]byte, maxSize+1), 0o600))
 	missing := filepath.Join(t.TempDir(), "missing.json")
 	inline := "{" + servers + "}"
 
@@ -346,9 +321,7 @@ func TestTrustedServersOfTheEnvironment(t *testing.T) {
 	} {
 		t.Setenv(envTrusted, test.trusted)
 		c, err := FromEnv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		for i, s := range append(c.Servers, c.Authorities["a"].Servers...) {
 			if got := s.HasFeature(FeatureTrustedXDSServer); got != test.want[i] || !slices.IsSorted(s.Features) {
 				t.Errorf("%q: server %s is trusted: %t, want %t, with sorted features %v", test.trusted, s, got, test.want[i], s.Features)
@@ -356,9 +329,7 @@ func TestTrustedServersOfTheEnvironment(t *testing.T) {
 		}
 	}
 	trusted, err := FromEnv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if plain := mustParse(t, os.Getenv(envInline)); plain.Servers[0].HasFeature(FeatureTrustedXDSServer) || plain.Fingerprint() != trusted.Fingerprint() {
 		t.Error("Parse depends on the environment, or a variable without a match changes the fingerprint")
 	}

@@ -23,6 +23,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const testTimeout = 20 * time.Second
@@ -55,9 +56,7 @@ func handshake(t *testing.T, creds credentials.TransportCredentials, name string
 	defer cancel()
 	// Not a net.Pipe, on which two alerts that cross would block each other.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer listener.Close()
 	serverErr := make(chan error, 1)
 	go func() {
@@ -69,9 +68,7 @@ func handshake(t *testing.T, creds credentials.TransportCredentials, name string
 		serverErr <- err
 	}()
 	conn, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	_, _, err = creds.ClientHandshake(ctx, name, conn)
 	if err != nil {
 		conn.Close()
@@ -133,13 +130,9 @@ func TestTLSErrorsAreBounded(t *testing.T) {
 func TestTLSIsForClientsInOneMode(t *testing.T) {
 	t.Parallel()
 	build, err := tlsBuilder{}.ParseConfig(json.RawMessage(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	bundle, _, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if bundle.PerRPCCredentials() != nil {
 		t.Error("there are call credentials, want none")
 	}
@@ -166,9 +159,7 @@ func TestTLSOverGRPC(t *testing.T) {
 	s := mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "tls", "config": %s}]}]}`,
 		port, config(dir, "0.000000001s"))).Servers[0]
 	credentials, release, err := s.DialOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer release()
 	if err := checkWith(t, s, credentials); err != nil {
 		t.Fatalf("the first connection failed: %v", err)
@@ -195,13 +186,9 @@ func TestTLSWithSPIFFERoots(t *testing.T) {
 	dir.Write(dir.Key, key)
 	spiffe := func(id string) int {
 		uri, err := url.Parse(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		pair, err := tls.X509KeyPair(ca.Sign(&x509.Certificate{URIs: []*url.URL{uri}}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		config := ca.ServerConfig()
 		config.Certificates = []tls.Certificate{pair}
 		return serveTLS(t, config)
@@ -218,13 +205,9 @@ func TestTLSWithSPIFFERoots(t *testing.T) {
 	}
 	block, _ := pem.Decode(ca.PEM())
 	root, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	bundle, err := spiffebundle.FromX509Authorities(spiffeid.RequireTrustDomainFromString("example.org"), []*x509.Certificate{root}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	dir.Write(bundleMap, fmt.Appendf(nil, `{"trust_domains": {"example.org": %s}}`, bundle))
 	if err := check(t, server(spiffe("spiffe://example.org/xds"))); err != nil {
 		t.Errorf("a server of the trust domain: %v", err)
@@ -242,9 +225,7 @@ func TestTLSWithSPIFFERoots(t *testing.T) {
 func serveTLS(t *testing.T, config *tls.Config, opts ...grpc.ServerOption) (port int) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	server := grpc.NewServer(append(opts, grpc.Creds(credentials.NewTLS(config)))...)
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	done := make(chan struct{})

@@ -7,12 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func (f *fixture) inspect() (d inspect.Cluster) {
@@ -33,12 +32,8 @@ func (f *fixture) expectMembers(when, why string, want ...string) {
 		}
 		got = append(got, text)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		f.T.Errorf("%s: the members (-want +got):\n%s", when, diff)
-	}
-	if d.Why != why {
-		f.T.Errorf("%s: the aggregate cluster says %q, want %q", when, d.Why, why)
-	}
+	xdstest.Equal(f.T, when+": the members", want, got)
+	xdstest.Equal(f.T, when+": the aggregate cluster says", why, d.Why)
 }
 
 func TestInspectSaysWhichMemberIsInUse(t *testing.T) {

@@ -2,7 +2,7 @@ package cluster_test
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // gRFC A81, "xds_cluster_impl LB Policy Changes": the picker sets the authority to
@@ -35,9 +36,7 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 					extra.RPC = new(counting)
 				}
 				result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: extra}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				result.Done(balancer.DoneInfo{})
 				return result
 			}
@@ -58,9 +57,8 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 				f.update(by(policy, "", endpoint(tc.hostname)))
 				synctest.Wait()
 				result := pick(tc.extra)
-				if got := result.Metadata[":authority"]; !slices.Equal(got, tc.want) {
-					t.Errorf("when %s: authority %q, want %q", tc.when, got, tc.want)
-				}
+				xdstest.Equal(t, fmt.Sprintf("when %s: authority", tc.when),
+					tc.want, result.Metadata[":authority"])
 				if result.SubConn != connected {
 					t.Errorf("when %s: the endpoint was connected again", tc.when)
 				}
@@ -74,12 +72,8 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 		f.Expect("the second address is up", "a:2")
 		info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: new(counting), AutoHost: true}}}
 		result, err := f.CC.State().Picker.Pick(info)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		result.Done(balancer.DoneInfo{})
-		if got := result.Metadata[":authority"]; !slices.Equal(got, []string{"first"}) {
-			t.Errorf("authority %q", got)
-		}
+		xdstest.Equal(t, "authority", []string{"first"}, result.Metadata[":authority"])
 	}))
 }

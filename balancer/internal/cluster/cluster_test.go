@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -132,12 +133,8 @@ func TestFailoverAndReturn(t *testing.T) {
 		f.Expect("while a hangs", lbtest.Waits)
 		f.ExpectOpen("while a hangs", "a:1")
 
-		if err := f.CC.Await(t.Context(), connectivity.Ready); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(start); took != priority.FailoverTimeout {
-			t.Errorf("failover took %v, want %v", took, priority.FailoverTimeout)
-		}
+		xdstest.NoError(t, f.CC.Await(t.Context(), connectivity.Ready))
+		xdstest.Equal(t, "failover took", priority.FailoverTimeout, time.Since(start))
 		f.Expect("after the failover", "b:1")
 		f.ExpectOpen("after the failover", "a:1", "b:1")
 
@@ -203,8 +200,7 @@ func TestSameResourcesCostNothing(t *testing.T) {
 	c := serving(at("a", 0, "a:1"))
 	f.Loop.Do(func() { f.Policy.Update(c) })
 	f.Loop.Do(func() {
-		if n := testing.AllocsPerRun(100, func() { f.Policy.Update(c) }); n != 0 {
-			t.Errorf("an update with the same resources makes %v allocations", n)
-		}
+		xdstest.Equal(t, "allocations of an update with the same resources",
+			0, testing.AllocsPerRun(100, func() { f.Policy.Update(c) }))
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // limited is a cluster of a name of its own, as the counters are the process's.
@@ -92,9 +93,7 @@ func TestRetriesWithinABudgetInterval(t *testing.T) {
 		f.update(config)
 		for range 4 {
 			result, _, err := f.pick()
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			result.Done(balancer.DoneInfo{})
 		}
 		retry, _, err := f.pickRetry()
@@ -135,9 +134,7 @@ func TestRetriesOverTheLimit(t *testing.T) {
 				}
 				if field == "retry_budget" { // 50% of the 6 RPCs in flight
 					third, _, err := f.pickRetry()
-					if err != nil {
-						t.Fatal(err)
-					}
+					xdstest.NoError(t, err)
 					done = append(done, third.Done)
 				}
 				_, d, err = f.pickRetry()
@@ -170,17 +167,13 @@ func TestARetryOverMaxRequestsIsNotCounted(t *testing.T) {
 		config.Cluster.Retries = &xdsresource.RetryLimit{Fixed: 1}
 		f.update(config)
 		rpc, _, err := f.pick()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if _, d, err := f.pickRetry(); err == nil || (d.Failure() == rpctrace.MaxRetries) || !d.Dropped() {
 			t.Errorf("a retry over max_requests: %v", err)
 		}
 		rpc.Done(balancer.DoneInfo{})
 		retry, _, err := f.pickRetry()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		retry.Done(balancer.DoneInfo{})
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func (f *fixture) inspect() (d inspect.Cluster) {
@@ -36,9 +37,7 @@ func (f *fixture) expectUses(when string, want ...string) {
 		}
 		got = append(got, fmt.Sprintf("%d %s (%s, %s)", p.Number, text, p.Use.Status, p.State))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		f.T.Errorf("%s: the priorities (-want +got):\n%s", when, diff)
-	}
+	xdstest.Equal(f.T, when+": the priorities", want, got)
 }
 
 // clock returns the time of the bubble after some seconds, as inspection writes it. Bubbles
@@ -110,9 +109,7 @@ func TestInspectSaysWhyNoPriorityWorks(t *testing.T) {
 			t.Errorf("the last priority: %+v, want the error %q, in use", use, want)
 		}
 		want := "priority 2 is in use: failed: no locality of the priority has a usable endpoint; in use because none works and this is the last"
-		if d.Why != want {
-			t.Errorf("the cluster says %q, want %q", d.Why, want)
-		}
+		xdstest.Equal(t, "the cluster says", want, d.Why)
 	})
 }
 
@@ -204,9 +201,7 @@ func TestInspectLocalitiesAndEndpoints(t *testing.T) {
 			}
 			got := f.inspect().Priorities[0].Localities
 			equalTime := cmp.Comparer(func(x, y time.Time) bool { return across || x.Equal(y) })
-			if diff := cmp.Diff(want, got, equalTime); diff != "" {
-				t.Errorf("localities (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "localities", want, got, equalTime)
 		}))
 	}
 }
@@ -217,9 +212,7 @@ func TestInspectEjection(t *testing.T) {
 		c.Cluster.Outliers = ejecting(1)
 		f.update(c)
 		result, _, err := f.pick()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		result.Done(balancer.DoneInfo{Err: fmt.Errorf("failed")})
 		if e := f.inspect().Priorities[0].Localities[0].Endpoints[0]; e.Ejection != nil {
 			t.Errorf("before the first interval is over the ejection is %+v", e.Ejection)
@@ -262,15 +255,11 @@ func TestInspectTraffic(t *testing.T) {
 			}
 		}
 		want := &inspect.Traffic{Picked: 2, InFlight: 2, Limit: 2, Refused: 1, Dropped: map[string]uint64{"none": 0}}
-		if diff := cmp.Diff(want, f.inspect().Traffic); diff != "" {
-			t.Errorf("with RPCs in flight (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "with RPCs in flight", want, f.inspect().Traffic)
 		for _, end := range done {
 			end(balancer.DoneInfo{})
 		}
 		want.InFlight = 0
-		if diff := cmp.Diff(want, f.inspect().Traffic); diff != "" {
-			t.Errorf("after them (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "after them", want, f.inspect().Traffic)
 	})(t)
 }

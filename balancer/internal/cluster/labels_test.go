@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // labelsOfPick returns the telemetry labels of an RPC after one pick, and its result. The RPC is of
@@ -37,9 +38,7 @@ func wantLabels(t *testing.T, got map[string]string, service, namespace, localit
 		"grpc.lb.backend_service": "backend", "grpc.lb.locality": locality,
 		"csm.service_name": service, "csm.service_namespace_name": namespace,
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("labels are %v, want %v", got, want)
-	}
+	xdstest.Equal(t, "labels", want, got)
 }
 
 // gRFC A78, "Optional xDS Locality Label" and "Per-Call Metrics"; gRFC A89, "Add
@@ -56,9 +55,7 @@ func TestLabelsOfAnRPC(t *testing.T) {
 			f.CC.Pick(&decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: new(counting)}})
 			synctest.Wait()
 			got, _, err := labelsOfPick(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			wantLabels(t, got, "unknown", "unknown", `{region="r", zone="z\"", sub_zone="s"}`)
 
 			moved, named := c, *c.Cluster
@@ -85,15 +82,11 @@ func TestLabelsAcrossLocalities(t *testing.T) {
 		seen := make(map[string]int)
 		for range 4 {
 			got, _, err := labelsOfPick(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			seen[got["grpc.lb.locality"]]++
 		}
 		want := map[string]int{`{region="", zone="a", sub_zone=""}`: 2, `{region="", zone="b", sub_zone=""}`: 2}
-		if !maps.Equal(seen, want) {
-			t.Errorf("localities of picks: %v, want %v", seen, want)
-		}
+		xdstest.Equal(t, "localities of picks", want, seen)
 	})
 }
 

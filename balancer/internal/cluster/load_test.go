@@ -5,13 +5,13 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/balancer"
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 var errTest = errors.New("test")
@@ -60,17 +60,13 @@ func TestPicksAreCountedForReports(t *testing.T) {
 		second, _, _ := f.pick()
 		f.pick()
 		r := take(s)
-		if diff := cmp.Diff(load.Counts{Issued: 2, InProgress: 2}, counts(r)); diff != "" {
-			t.Errorf("two RPCs in flight (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "two RPCs in flight", load.Counts{Issued: 2, InProgress: 2}, counts(r))
 		if r.Key != (load.Key{Cluster: "backend", Service: "svc"}) || r.Localities[0].ID.Zone != "a" || r.TotalDropped != 1 || len(r.Dropped) != 0 {
 			t.Errorf("the report is %+v", r)
 		}
 		first.Done(balancer.DoneInfo{BytesSent: true})
 		second.Done(balancer.DoneInfo{Err: errTest, BytesSent: true})
-		if diff := cmp.Diff(load.Counts{Succeeded: 1, Failed: 1}, counts(take(s))); diff != "" {
-			t.Errorf("after their ends (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "after their ends", load.Counts{Succeeded: 1, Failed: 1}, counts(take(s)))
 	})
 }
 
@@ -101,9 +97,8 @@ func TestReportsChangeUnderRPCs(t *testing.T) {
 				t.Fatalf("%s: %v", step.name, err)
 			}
 			done = append(done, result.Done)
-			if diff := cmp.Diff([]load.Counts{step.one, step.two}, []load.Counts{counts(take(one)), counts(take(two))}); diff != "" {
-				t.Errorf("%s: counts of both servers (-want +got):\n%s", step.name, diff)
-			}
+			xdstest.Equal(t, step.name+": counts of both servers",
+				[]load.Counts{step.one, step.two}, []load.Counts{counts(take(one)), counts(take(two))})
 			if used := [2]bool{one.InUse(), two.InUse()}; used != step.used {
 				t.Errorf("%s: in use %v, want %v", step.name, used, step.used)
 			}
@@ -112,9 +107,7 @@ func TestReportsChangeUnderRPCs(t *testing.T) {
 			d(balancer.DoneInfo{BytesSent: true})
 		}
 		want := []load.Counts{{Succeeded: 2}, {Succeeded: 1}}
-		if diff := cmp.Diff(want, []load.Counts{counts(take(one)), counts(take(two))}); diff != "" {
-			t.Errorf("at the end (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "at the end", want, []load.Counts{counts(take(one)), counts(take(two))})
 	})
 }
 

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // priorities is a resource's localities by priority, by their zones.
@@ -43,8 +42,7 @@ func TestNamesFollowTheLocalities(t *testing.T) {
 			[][]string{{"1", "2"}, {"1", "2"}}},
 		{"two priorities of one locality", []priorities{{{"a"}, {"a"}}, {{"a"}, {"a"}}}, [][]string{{"1", "2"}, {"1", "2"}}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			var n names
 			var got [][]string
 			for _, u := range tc.updates {
@@ -54,9 +52,7 @@ func TestNamesFollowTheLocalities(t *testing.T) {
 				}
 				got = append(got, given)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("names (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "names", tc.want, got)
 		})
 	}
 }
@@ -69,18 +65,14 @@ func TestEntriesKeepTheOrderWithinAPriority(t *testing.T) {
 	before := fmt.Sprint(e)
 	var got [][]string
 	for _, entry := range n.entries(&xdsresource.Cluster{LBPolicy: "round_robin"}, e) {
-		if entry.Config.LeafPolicy != "round_robin" {
-			t.Errorf("leaf policy is %q", entry.Config.LeafPolicy)
-		}
+		xdstest.Equal(t, "leaf policy", "round_robin", entry.Config.LeafPolicy)
 		var zones []string
 		for _, l := range entry.Config.Localities {
 			zones = append(zones, l.ID.Zone)
 		}
 		got = append(got, zones)
 	}
-	if diff := cmp.Diff([][]string{{"a", "c"}, {"b", "d"}}, got); diff != "" {
-		t.Errorf("localities (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "localities", [][]string{{"a", "c"}, {"b", "d"}}, got)
 	if fmt.Sprint(e) != before {
 		t.Error("the resource was changed")
 	}
@@ -103,9 +95,7 @@ func TestAPolicyAcrossLocalitiesGetsAllEndpointsOfThePriority(t *testing.T) {
 		}
 		got = append(got, addresses)
 	}
-	if diff := cmp.Diff([][]string{{"a:1", "b:1"}, {"c:1"}}, got); diff != "" {
-		t.Errorf("addresses by priority (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "addresses by priority", [][]string{{"a:1", "b:1"}, {"c:1"}}, got)
 }
 
 // gRFC A42, "Change Child Policy Config Generation": its example, and products
@@ -126,8 +116,7 @@ func TestWeightsAcrossLocalities(t *testing.T) {
 			[]uint32{1<<30 - 1, 1<<30 - 1, 1<<31 - 2}},
 		{"one far below the other", []locality{{1, []uint32{1}}, {1<<32 - 2, []uint32{1<<32 - 1}}}, []uint32{1, 1<<32 - 3}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			var given []xdsresource.Locality
 			for _, l := range tc.localities {
 				at := xdsresource.Locality{Weight: l.weight}

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // by is serving with another policy.
@@ -83,9 +85,7 @@ func TestHashIsComputedOnlyForPoliciesThatNeedIt(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if rpc.n != tc.want {
-				t.Errorf("the hash was computed %d times, want %d", rpc.n, tc.want)
-			}
+			xdstest.Equal(t, "how often the hash was computed", tc.want, rpc.n)
 		}))
 	}
 }
@@ -148,9 +148,7 @@ func TestErrorsOfRemovedEndpointsAreForgotten(t *testing.T) {
 				f.Policy.Update(by(policy, "", at("a", 0, "c:1")))
 				during = f.Policy.State().ConnectivityState
 			})
-			if during != connectivity.Connecting {
-				t.Errorf("right after the update the cluster is %v, want CONNECTING", during)
-			}
+			xdstest.Equal(t, "right after the update the cluster", connectivity.Connecting, during)
 		}))
 	}
 }
@@ -188,9 +186,7 @@ func TestClientConnectsToASubset(t *testing.T) {
 			if tc.want[1] < 0 {
 				got = [2]int{got[0] + got[1], -1}
 			}
-			if got != tc.want {
-				t.Errorf("connected %v, %v of the localities, want %v", open, got, tc.want)
-			}
+			xdstest.Equal(t, fmt.Sprintf("connected localities of %v", open), tc.want, got)
 			for addr := range f.Counts(100) {
 				if !slices.Contains(open, addr) {
 					t.Errorf("a pick goes to %q, open are %v", addr, open)

@@ -71,9 +71,7 @@ func TestProxies(t *testing.T) {
 		f.serve(true, via("p:1", "a:1"))
 		f.Expect("at first", "p:1")
 		f.serve(true, via("p:1", "a:1"))
-		if made, _ := f.CC.Made("p:1"); made != 1 {
-			t.Errorf("%d connections after an update without a change, want 1", made)
-		}
+		f.ExpectMade("after an update without a change", "p:1", 1)
 		f.ExpectOpen("at the end", "p:1")
 	}))
 	t.Run("without the wrapper", test(func(t *testing.T, f proxyFixture) {
@@ -81,9 +79,7 @@ func TestProxies(t *testing.T) {
 		f.Expect("at first", "a:1")
 		f.serve(false, via("q:1", "a:1"))
 		f.ExpectOpen("after a change of the proxy, which has no meaning", "a:1")
-		if made, _ := f.CC.Made("a:1"); made != 1 {
-			t.Errorf("%d connections, want 1", made)
-		}
+		f.ExpectMade("after a change of the proxy", "a:1", 1)
 	}))
 	t.Run("some endpoints have none", test(func(t *testing.T, f proxyFixture) {
 		l := via("p:1", "a:1", "b:1")
@@ -96,17 +92,13 @@ func TestProxies(t *testing.T) {
 		f.ExpectOpen("both", "p:1", "p:1")
 		f.serve(true, via("p:1", "a:1"))
 		f.serve(true, via("p:1", "c:1"))
-		if made, _ := f.CC.Made("p:1"); made != 3 {
-			t.Errorf("%d connections to three endpoints, want 3", made)
-		}
+		f.ExpectMade("to three endpoints", "p:1", 3)
 	}))
 	t.Run("an endpoint that returns in time gets its connection", test(func(t *testing.T, f proxyFixture) {
 		f.serve(true, via("p:1", "a:1", "b:1"))
 		f.serve(true, via("p:1", "a:1"))
 		f.serve(true, via("p:1", "a:1", "b:1"))
-		if made, _ := f.CC.Made("p:1"); made != 2 {
-			t.Errorf("%d connections to two endpoints, want 2", made)
-		}
+		f.ExpectMade("to two endpoints", "p:1", 2)
 	}))
 	t.Run("another proxy", test(func(t *testing.T, f proxyFixture) {
 		f.serve(true, via("p:1", "a:1"))
@@ -134,9 +126,7 @@ func TestProxies(t *testing.T) {
 		f.Network.Set("p:1", lbtest.Refused)
 		f.serve(true, via("p:1", "a:1"))
 		f.Expect("at first", "connection refused")
-		if made, _ := f.CC.Made("a:1"); made != 0 {
-			t.Errorf("%d connections to the endpoint itself", made)
-		}
+		f.ExpectMade("to the endpoint itself", "a:1", 0)
 	}))
 	t.Run("sessions", test(func(t *testing.T, f proxyFixture) {
 		expect := func(when, want string) {
@@ -151,9 +141,7 @@ func TestProxies(t *testing.T) {
 		// Nothing but the session connects to a DRAINING endpoint.
 		f.serve(true, drain(via("p:1", "a:1", "b:1"), "a:1"))
 		expect("while the endpoint drains", "p:1")
-		if made, _ := f.CC.Made("p:1"); made != 2 {
-			t.Errorf("%d connections, want 2", made)
-		}
+		f.ExpectMade("while the endpoint drains", "p:1", 2)
 		f.serve(true, drain(via("q:1", "a:1", "b:1"), "a:1"))
 		expect("with another proxy", "q:1")
 		f.sleep(time.Second)

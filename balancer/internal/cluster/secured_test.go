@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -76,9 +77,7 @@ func decodeSecurity(t testing.TB, san string, provider *bootstrap.CertificatePro
 	_, value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{
 		CertificateProviders: map[string]*bootstrap.CertificateProvider{"roots": provider},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return value.(*xdsresource.Cluster).Security
 }
 
@@ -143,9 +142,7 @@ func TestSecured(t *testing.T) {
 		f.secure("old")
 		f.sleep(time.Second / 2)
 		f.Expect("later", "a:1 old")
-		if made, _ := f.CC.Made("a:1 old"); made != 1 {
-			t.Errorf("%d connections, want 1", made)
-		}
+		f.ExpectMade("later", "a:1 old", 1)
 		// The next change has its own time.
 		f.secure("new")
 		f.sleep(time.Second - 1)
@@ -170,9 +167,7 @@ func TestSecured(t *testing.T) {
 	t.Run("an unrelated change", testSecured(true, func(t *testing.T, f *securedFixture) {
 		f.secure("old")
 		f.secure("old")
-		if made, _ := f.CC.Made("a:1 old"); made != 1 {
-			t.Errorf("%d connections, want 1", made)
-		}
+		f.ExpectMade("after an update", "a:1 old", 1)
 	}))
 	t.Run("an error in the middle of a change", testSecured(true, func(t *testing.T, f *securedFixture) {
 		f.secure("old")
@@ -189,19 +184,13 @@ func TestSecured(t *testing.T) {
 		f.secure("new")
 		f.secure("old")
 		f.Expect("at the end", "a:1")
-		if made, _ := f.CC.Made("a:1"); made != 1 {
-			t.Errorf("%d connections, want 1", made)
-		}
+		f.ExpectMade("at the end", "a:1", 1)
 	}))
 	t.Run("certificate providers live as long as connections", testSecured(true, func(t *testing.T, f *securedFixture) {
 		f.secure("old")
 		f.secure("none")
-		if n := f.closed.Load(); n != 0 {
-			t.Errorf("%d providers are closed while a connection lingers", n)
-		}
+		xdstest.Equal(t, "providers are closed while a connection lingers", 0, f.closed.Load())
 		f.sleep(time.Second)
-		if n := f.closed.Load(); n != 1 {
-			t.Errorf("%d providers are closed when no connection is left, want 1", n)
-		}
+		xdstest.Equal(t, "providers are closed when no connection is left", 1, f.closed.Load())
 	}))
 }

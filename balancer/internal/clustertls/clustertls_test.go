@@ -32,6 +32,7 @@ import (
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -57,16 +58,11 @@ func TestTLSAndMutualTLS(t *testing.T) {
 		"a server that asks":           {"identity", requests, true},
 		"no identity, and none wanted": {"", requests, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			s := serve(t, tc.server)
 			info, err := s.handshake(t, bundle(t, xdsmsg.UpstreamTLS(tc.identity, "roots", "a"), in))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := len(<-s.peers) > 0; got != tc.identified {
-				t.Errorf("the client is identified: %t, want %t", got, tc.identified)
-			}
+			xdstest.NoError(t, err)
+			xdstest.Equal(t, "the client is identified", tc.identified, len(<-s.peers) > 0)
 			tlsInfo := info.(credentials.TLSInfo)
 			if tlsInfo.SecurityLevel != credentials.PrivacyAndIntegrity || tlsInfo.State.NegotiatedProtocol != "h2" {
 				t.Errorf("security level %v, protocol %q", tlsInfo.SecurityLevel, tlsInfo.State.NegotiatedProtocol)
@@ -99,8 +95,7 @@ func TestServersThatAreRefused(t *testing.T) {
 		"of another CA": {withNames(stranger, "a"), []string{"x509", `DNS "a"`}},
 		"plaintext":     {nil, []string{"does not speak TLS", "plaintext"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			s := serve(t, tc.server)
 			_, err := s.handshake(t, bundle(t, xdsmsg.UpstreamTLS("", "roots", "a"), instances{"roots": rootsOf(ca).instance("roots")}))
 			check(t, err, tc.want...)
@@ -126,9 +121,7 @@ func TestSystemRoots(t *testing.T) {
 	t.Parallel()
 	if systemCA == nil {
 		systemCA = testca.New(t)
-		if err := os.WriteFile(systemRoots, systemCA.PEM(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(systemRoots, systemCA.PEM(), 0o600))
 	}
 	b := bundle(t, xdsmsg.UpstreamTLS("", "", "a"), nil)
 	if _, err := serve(t, withNames(systemCA, "a")).handshake(t, b); err != nil {
@@ -149,16 +142,12 @@ func TestSPIFFE(t *testing.T) {
 	}).instance("roots")}
 	config := func(ca *testca.CA, id string) *tls.Config {
 		u, err := url.Parse(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		return &tls.Config{Certificates: []tls.Certificate{ca.Pair(&x509.Certificate{URIs: []*url.URL{u}})}}
 	}
 	b := bundle(t, xdsmsg.UpstreamTLS("", "roots", "spiffe://domain/a"), in)
 	info, err := serve(t, config(ca, "spiffe://domain/a")).handshake(t, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if id := info.(credentials.TLSInfo).SPIFFEID; id == nil || id.String() != "spiffe://domain/a" {
 		t.Errorf("SPIFFE ID %v", id)
 	}
@@ -195,8 +184,7 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 		"missing files for roots":    {good.instance("i"), missing, []string{"file_watcher", files.CA, "no such file"}},
 		"missing files for identity": {missing, good.instance("r"), []string{"file_watcher", files.Cert, "no such file"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), instances{"identity": tc.identity, "roots": tc.roots})
 			_, err := serve(t, withNames(ca, "a")).handshake(t, b)
 			if check(t, err, tc.want...); strings.Contains(err.Error(), "secret") {
@@ -204,8 +192,7 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 			}
 		})
 	}
-	t.Run("not in a bootstrap", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "not in a bootstrap", func(t *testing.T) {
 		b, release := NewPool(true, nil, nil).Acquire("c", &xdsresource.Cluster{
 			Security: &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Instance: "x"}},
 		})
@@ -325,9 +312,7 @@ func TestRotation(t *testing.T) {
 	b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots", "a"), instances{"identity": rotating.instance("i"), "roots": rotating.instance("r")})
 	current.Store(oldCA)
 	conn, _, err := b.TransportCredentials().ClientHandshake(t.Context(), "", before.dial(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	_, err = after.handshake(t, b)
 	check(t, err, "x509")
 	current.Store(newCA)
@@ -370,8 +355,7 @@ func TestServerNameIndication(t *testing.T) {
 		{name: "no name to validate, but SANs", auto: true, validate: true, sans: []string{"c.example.com"}},
 		{name: "no name to validate, and wrong SANs", validate: true, sans: []string{"c.example.org"}, fails: true},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			pb := xdsmsg.UpstreamTLS("", "roots", tc.sans...)
 			pb.Sni, pb.AutoHostSni, pb.AutoSniSanValidation = tc.sni, tc.auto, tc.validate
 			b, s := bundle(t, pb, in), serve(t, withNames(ca, "*.example.com"))
@@ -379,14 +363,10 @@ func TestServerNameIndication(t *testing.T) {
 			r := manual.NewBuilderWithScheme("test")
 			r.InitialState(resolver.State{Addresses: []resolver.Address{b.Address(s.addr, tc.hostname, "")}})
 			cc, err := grpc.NewClient("test:///authority.example.com", grpc.WithResolvers(r), grpc.WithCredentialsBundle(b))
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			defer cc.Close()
 			cc.Connect()
-			if got := <-s.hello; got != tc.sends {
-				t.Errorf("server name %q, want %q", got, tc.sends)
-			}
+			xdstest.Equal(t, "server name", tc.sends, <-s.hello)
 			if !tc.fails {
 				<-s.peers
 				return
@@ -409,9 +389,7 @@ func TestServerRefusesTheClient(t *testing.T) {
 		config := withNames(ca, "a")
 		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
 		conn, _, err := bundle(t, xdsmsg.UpstreamTLS(identity, "roots"), in).TransportCredentials().ClientHandshake(t.Context(), "", serve(t, config).dial(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		_, err = conn.Read(make([]byte, 1))
 		check(t, err, "may have refused the client", want)
 		if _, ok := conn.(syscall.Conn); !ok {
@@ -421,9 +399,7 @@ func TestServerRefusesTheClient(t *testing.T) {
 	// The end of a connection that was accepted is what it is.
 	s := serve(t, withNames(ca, "a"))
 	conn, _, err := bundle(t, xdsmsg.UpstreamTLS("", "roots"), in).TransportCredentials().ClientHandshake(t.Context(), "", s.dial(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	echo(t, conn)
 	conn.Close()
 	if _, err := conn.Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "refused") {
@@ -456,9 +432,7 @@ func TestBundlesAreShared(t *testing.T) {
 		t.Error(err)
 	}
 	held()
-	if n := p.closed.Load(); n != 1 {
-		t.Errorf("the provider is closed %d times, want once", n)
-	}
+	xdstest.Equal(t, "how often the provider is closed", 1, p.closed.Load())
 	// Its handshakes fail from now on.
 	_, err := serve(t, withNames(ca, "a")).handshake(t, one)
 	check(t, err, `"roots"`)

@@ -22,6 +22,7 @@ import (
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -85,9 +86,7 @@ func security(t *testing.T, pb *tlspb.UpstreamTlsContext, in instances) *xdsreso
 	c := xdsmsg.EDSCluster("c", "")
 	c.TransportSocket = xdsmsg.TLSSocket(pb)
 	_, value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{CertificateProviders: in}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return value.(*xdsresource.Cluster).Security
 }
 
@@ -110,9 +109,7 @@ type server struct {
 func serve(t *testing.T, config *tls.Config) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	s := &server{addr: l.Addr().String(), hello: make(chan string, 100), peers: make(chan []*x509.Certificate, 100)}
 	if config != nil {
 		config = config.Clone()
@@ -157,9 +154,7 @@ func (s *server) handle(conn net.Conn, config *tls.Config) {
 func (s *server) dial(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }

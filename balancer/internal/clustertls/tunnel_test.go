@@ -62,17 +62,14 @@ func TestHandshakeThroughAProxy(t *testing.T) {
 		{"the channel's TLS", true, ofChannel, nil, withNames(ca, "authority")},
 		{"the channel's TLS, which ignores the Cluster's", false, ofChannel, security(t, xdsmsg.UpstreamTLS("", "roots", "a"), in), withNames(ca, "authority")},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			s, proxy := serve(t, tc.server), xdstest.StartProxy(t)
 			b := tunnelling(t, tc.obeys, tc.channel, tc.inner)
 			conn, err := net.Dial("tcp", proxy.Addr())
 			xdstest.NoError(t, err)
 			defer conn.Close()
 			secured, info, err := through(t.Context(), b, conn, proxy.Addr(), s.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			echo(t, secured)
 			if info.AuthType() != "tls" || b.TransportCredentials().Info().SecurityProtocol != "tls" {
 				t.Errorf("connection by %s, credentials of %s, want TLS", info.AuthType(), b.TransportCredentials().Info().SecurityProtocol)
@@ -89,9 +86,7 @@ func TestHandshakeWithoutAProxy(t *testing.T) {
 	b := tunnelling(t, true, credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()}), nil)
 	s := serve(t, withNames(ca, "authority"))
 	conn, _, err := through(t.Context(), b, s.dial(t), "", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	echo(t, conn)
 	addresses := []resolver.Address{b.Address("a:1", "", "")}
 	xdstest.Equal(t, "dialled", "a:1", b.Dial(addresses)[0].Addr)
@@ -129,8 +124,7 @@ func TestProxiesThatRefuse(t *testing.T) {
 		{"no end of headers", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxAnswer), "more than 65536 bytes"},
 		{"no end of a line", strings.Repeat("x", 2*maxAnswer), "more than 65536 bytes"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			b := tunnelling(t, true, insecure.NewCredentials(), nil)
 			client, _ := answer(t, tc.answer)
 			_, _, err := through(t.Context(), b, client, "10.9.9.1:3128", "10.0.0.1:80")
@@ -170,9 +164,7 @@ func TestProxyThatNeverAnswers(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "the proxy did not answer in time: context deadline exceeded") {
 				t.Errorf("error %v", err)
 			}
-			if took := time.Since(start); took != 20*time.Second {
-				t.Errorf("failed after %v", took)
-			}
+			xdstest.Equal(t, "failed after", 20*time.Second, time.Since(start))
 		})
 	}
 }
@@ -193,9 +185,7 @@ func TestConnectRequestAndEarlyBytes(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		r := <-requests
 		if r.Method != "CONNECT" || r.RequestURI != want || r.Host != want || r.Proto != "HTTP/1.1" {
 			t.Errorf("request %s %s %s for host %s", r.Method, r.RequestURI, r.Proto, r.Host)
@@ -234,9 +224,7 @@ func TestProxyThroughGRPC(t *testing.T) {
 	}
 	cc.Connect()
 	await(connectivity.TransientFailure)
-	if n := len(proxy.Tunnels()); n != 0 {
-		t.Errorf("%d tunnels", n)
-	}
+	xdstest.Equal(t, "tunnels", 0, len(proxy.Tunnels()))
 	proxy.Refuse("")
 	cc.ResetConnectBackoff()
 	await(connectivity.Ready)

@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 type bundle struct{ credentials.Bundle }
@@ -50,8 +51,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 		{"another server name", to("a:1"), []resolver.Address{{Addr: "a:1", ServerName: "a"}}, balancer.NewSubConnOptions{}, balancer.NewSubConnOptions{}, 2},
 		{"several addresses", to("a:1", "b:1"), to("a:1", "b:1"), balancer.NewSubConnOptions{}, balancer.NewSubConnOptions{}, 2},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
 				pool := conns.New(cc, loop.Post, time.Minute)
@@ -62,9 +62,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 					var last balancer.SubConnState
 					open.opts.StateListener = func(s balancer.SubConnState) { last = s }
 					c, err := pool.Open(open.addresses, grpcbridge.SubchannelLabels{}, open.opts)
-					if err != nil {
-						t.Fatal(err)
-					}
+					xdstest.NoError(t, err)
 					c.Connect()
 					synctest.Wait()
 					if last.ConnectivityState.String() != "READY" {
@@ -76,9 +74,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 				if made, _ := cc.Made("a:1"); made != tc.made {
 					t.Errorf("%d connections were made, want %d", made, tc.made)
 				}
-				if n := len(cc.Open()); n != tc.made {
-					t.Errorf("%d connections linger, want %d", n, tc.made)
-				}
+				xdstest.Equal(t, "lingering connections", tc.made, len(cc.Open()))
 				pool.Close()
 				synctest.Wait()
 				if open := cc.Open(); len(open) > 0 {
@@ -108,9 +104,7 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 		} {
 			to, labels := []resolver.Address{{Addr: "a:1"}}, grpcbridge.SubchannelLabels{BackendService: tc.cluster, Locality: "here"}
 			c, err := pool.Open(to, labels, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			c.Connect()
 			synctest.Wait()
 			if made, _ := cc.Made("a:1"); made != tc.made {

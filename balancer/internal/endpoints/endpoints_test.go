@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const (
@@ -61,8 +62,7 @@ func TestRecordsAreRemoved(t *testing.T) {
 			Localities: []xdsresource.Locality{at("a", "b")}, Health: []*endpoints.Health{nil, endpoints.NewHealth("b")}}, 1},
 		{"load is reported", endpoints.Config{Localities: []xdsresource.Locality{at("a", "b")}, Loads: loads}, 2},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			r := newRegistry()
 			early := lbtest.NewUser(r, "a", ready)
 			r.Update(tc.config)
@@ -72,18 +72,12 @@ func TestRecordsAreRemoved(t *testing.T) {
 			}
 			r.Update(tc.config)
 			later.Report(connectivity.Shutdown)
-			if n := r.Len(); n != tc.want {
-				t.Errorf("without connections there are %d records, want %d", n, tc.want)
-			}
+			xdstest.Equal(t, "without connections: records", tc.want, r.Len())
 			open := lbtest.NewUser(r, "b", ready)
 			r.Update(config())
-			if n := r.Len(); n != 1 {
-				t.Errorf("with one connection and no endpoint there are %d records, want 1", n)
-			}
+			xdstest.Equal(t, "with one connection and no endpoint: records", 1, r.Len())
 			open.Abandon()
-			if n := r.Len(); n != 0 {
-				t.Errorf("in the end there are %d records, want 0", n)
-			}
+			xdstest.Equal(t, "in the end: records", 0, r.Len())
 		})
 	}
 }
@@ -97,9 +91,7 @@ func TestHostnameFollowsTheEndpoint(t *testing.T) {
 		e.Hostname = want
 		r.Update(config(xdsresource.Locality{Endpoints: []xdsresource.Endpoint{e}}))
 		for _, u := range []*lbtest.User{early, lbtest.NewUser(r, "a", ready)} {
-			if got := u.Hostname(); got != want {
-				t.Errorf("the hostname is %q, want %q", got, want)
-			}
+			xdstest.Equal(t, "the hostname", want, u.Hostname())
 		}
 	}
 }
@@ -131,9 +123,7 @@ func TestConnectionToOneOfSeveralAddresses(t *testing.T) {
 	if sc, _ := r.Session("a").Conn(); sc != nil || u.Session() != nil {
 		t.Error("sessions may use it")
 	}
-	if u.Hostname() != "host" {
-		t.Errorf("its hostname is %q", u.Hostname())
-	}
+	xdstest.Equal(t, "its hostname", "host", u.Hostname())
 	u.Target().Start()
 	if reports := store.Take(nil); len(reports) != 1 {
 		t.Error("its RPCs are not reported")
@@ -265,7 +255,5 @@ func TestConcurrentUse(t *testing.T) {
 	if s, f := health[0].TakeCalls(); s == 0 || f != 0 {
 		t.Errorf("%d RPCs to a succeeded and %d failed, want some and 0", s, f)
 	}
-	if n := r.Len(); n != 1 {
-		t.Errorf("%d records are left, want that of the endpoint", n)
-	}
+	xdstest.Equal(t, "records left (that of the endpoint)", 1, r.Len())
 }

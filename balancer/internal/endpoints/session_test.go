@@ -10,6 +10,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // gRFC A75: "When the child policy unrefs a subchannel it owns, if the entry's
@@ -44,24 +45,18 @@ func TestWhichConnectionsAreKeptForSessions(t *testing.T) {
 		}), false},
 		{"used, the Registry is closed", used(func(r *endpoints.Registry, _ *lbtest.User) { r.Close() }), false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRegistry()
 				r.Update(config(at("a")))
 				r.Track()
 				u := lbtest.NewUser(r, "a", ready)
 				tc.prepare(r, u)
-				if got := u.Abandon(); got != tc.want {
-					t.Errorf("kept: %v, want %v", got, tc.want)
-				}
-				if n := u.Released.Load(); n != 0 {
-					t.Errorf("the Registry released it %d times, although its policy does", n)
-				}
+				xdstest.Equal(t, "kept", tc.want, u.Abandon())
+				xdstest.Equal(t, "how often the Registry released it (although its policy does)",
+					0, u.Released.Load())
 				r.Close()
-				if got := u.Released.Load() == 1; got != tc.want {
-					t.Errorf("released in the end: %v, want %v", got, tc.want)
-				}
+				xdstest.Equal(t, "released in the end", tc.want, u.Released.Load() == 1)
 			})
 		})
 	}
@@ -111,8 +106,7 @@ func TestKeptConnectionEnds(t *testing.T) {
 			r.Update(config(l))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			r := newRegistry()
 			r.Update(config(at("a")))
 			r.Track()
@@ -123,9 +117,7 @@ func TestKeptConnectionEnds(t *testing.T) {
 				t.Fatal("it was not kept")
 			}
 			end(r)
-			if n := u.Released.Load(); n != 1 {
-				t.Errorf("released %d times, want once", n)
-			}
+			xdstest.Equal(t, "how often it was released", 1, u.Released.Load())
 			removed := r.Session("a") == nil
 			r.Update(config(at("a")))
 			if s := r.Session("a"); (s == old) == removed {

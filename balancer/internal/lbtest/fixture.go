@@ -121,6 +121,14 @@ func (b *Bed) ExpectOpen(when string, want ...string) {
 	}
 }
 
+// ExpectMade checks how many connections to the address there have been.
+func (b *Bed) ExpectMade(when, addr string, want int) {
+	b.T.Helper()
+	if made, _ := b.CC.Made(addr); made != want {
+		b.T.Errorf("%s: %d connections to %s were made, want %d", when, made, addr, want)
+	}
+}
+
 // ExpectState checks the connectivity state of the channel.
 func (b *Bed) ExpectState(when string, want connectivity.State) {
 	b.T.Helper()

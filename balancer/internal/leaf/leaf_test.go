@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
@@ -23,6 +22,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) {
@@ -152,9 +152,7 @@ func TestPolicyGetsUsableEndpointsWithTheirWeights(t *testing.T) {
 		got = append(got, seen{e.Addresses[0].Addr, weight.FromEndpoint(e).Weight})
 	}
 	want := []seen{{"1.1.1.1:1", 1}, {"1.1.1.1:3", 7}, {"1.1.1.1:7", 1}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("endpoints that the policy got (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "endpoints that the policy got", want, got)
 }
 
 func TestUnchangedEndpointsDoNotReachThePolicy(t *testing.T) {
@@ -163,9 +161,8 @@ func TestUnchangedEndpointsDoNotReachThePolicy(t *testing.T) {
 		f.update("1.1.1.1:1")
 	}
 	f.update("1.1.1.1:2")
-	if n := len(f.spy.updates); n != 2 {
-		t.Errorf("the policy was updated %d times by 2 different sets of endpoints", n)
-	}
+	xdstest.Equal(t, "how often the policy was updated by 2 different sets of endpoints",
+		2, len(f.spy.updates))
 }
 
 func TestLeafThatCannotBeBuilt(t *testing.T) {
@@ -206,16 +203,13 @@ func TestReportsArriveAsEvents(t *testing.T) {
 		during = f.leaf.State().ConnectivityState
 	})
 	f.Loop.Do(func() {}) // what was posted has run
-	if during != connectivity.Connecting {
-		t.Errorf("the leaf's state changed to %v within the report", during)
-	}
+	xdstest.Equal(t, "the leaf's state within the report",
+		connectivity.Connecting, during)
 	got := f.leaf.State()
 	if _, err := got.Picker.Pick(balancer.PickInfo{}); got.ConnectivityState != ready.ConnectivityState || err == nil || err.Error() != "the picker" {
 		t.Errorf("the leaf's state is %v with a picker that says %v, want the policy's latest", got.ConnectivityState, err)
 	}
-	if f.changes != 1 {
-		t.Errorf("6 reports in a row were %d changes, want 1", f.changes)
-	}
+	xdstest.Equal(t, "changes that 6 reports in a row made", 1, f.changes)
 }
 
 // The caller of Update reads the state afterwards. The caller of ExitIdle does not, and relies
@@ -238,9 +232,7 @@ func TestIdlePolicyReconnects(t *testing.T) {
 	f := newSpied(t)
 	f.spy.cc.UpdateState(tree.Waiting(connectivity.Idle))
 	f.Loop.Do(func() {})
-	if f.spy.idleExits != 1 {
-		t.Errorf("ExitIdle was called %d times after a report of IDLE, want 1", f.spy.idleExits)
-	}
+	xdstest.Equal(t, "how often ExitIdle was called after a report of IDLE", 1, f.spy.idleExits)
 }
 
 func TestPolicyThatRefusesItsEndpoints(t *testing.T) {
@@ -272,9 +264,7 @@ func TestPolicyThatRefusesItsEndpoints(t *testing.T) {
 func TestPolicyIsCalledByOneGoroutineAtATime(t *testing.T) {
 	f := newSpied(t)
 	sc, err := f.spy.cc.NewSubConn([]resolver.Address{{Addr: "1.1.1.1:1"}}, balancer.NewSubConnOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	// While the policy is in ExitIdle, on the loop, a SubConn reports from the
 	// channel's goroutine.
 	f.spy.whileInside = func() {
@@ -293,9 +283,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	f := newSpied(t)
 	kept := f.spy.cc
 	sc, err := kept.NewSubConn([]resolver.Address{{Addr: "1.1.1.1:1"}}, balancer.NewSubConnOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	sc.Connect()
 	f.Loop.Do(f.leaf.Close)
 	if !f.spy.closed {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // gRFC A37, "Priority Policy Reresolution Handling": a connection that ends or
@@ -23,17 +24,13 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 		expect := func(when string, want int32) {
 			t.Helper()
 			synctest.Wait()
-			if got := asked.Swap(0); got != want {
-				t.Errorf("%s: asked %d times, want %d", when, got, want)
-			}
+			xdstest.Equal(t, when+": how often it asked", want, asked.Swap(0))
 		}
 
 		f.spy.cc.ResolveNow(resolver.ResolveNowOptions{})
 		expect("the policy asks", 1)
 		sc, err := f.spy.cc.NewSubConn([]resolver.Address{{Addr: "a:1"}}, balancer.NewSubConnOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		sc.Connect()
 		expect("a connection is established", 0)
 		f.Network.Set("a:1", lbtest.Refused)

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -17,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/locality"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,9 +80,7 @@ func TestStateOfTheLocalitiesTogether(t *testing.T) {
 			f.ExpectState(tc.name, tc.state)
 			got := f.Counts(10)
 			if tc.picks != nil {
-				if diff := cmp.Diff(tc.picks, got); diff != "" {
-					t.Errorf("10 picks (-want +got):\n%s", diff)
-				}
+				xdstest.Equal(t, "10 picks", tc.picks, got)
 			}
 			for outcome := range got {
 				if tc.picks == nil && !strings.Contains(outcome, tc.fails) {
@@ -114,9 +112,7 @@ func pickSubConn(t *testing.T, f *fixture, addr string) balancer.SubConn {
 	t.Helper()
 	for range 100 {
 		result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if sc := lbtest.Picked(result); sc.Addr == addr {
 			return sc
 		}
@@ -137,9 +133,8 @@ func TestLocalityWithoutUsableEndpointGetsNoRPC(t *testing.T) {
 			t.Errorf("without any usable endpoint the state is %v, want TRANSIENT_FAILURE", s.ConnectivityState)
 		}
 		for outcome := range f.Counts(1) {
-			if outcome != "no locality of the priority has a usable endpoint" {
-				t.Errorf("without any usable endpoint a pick gives %q", outcome)
-			}
+			xdstest.Equal(t, "a pick without any usable endpoint",
+				"no locality of the priority has a usable endpoint", outcome)
 		}
 		f.ExpectOpen("only unusable endpoints")
 	})
@@ -169,13 +164,9 @@ func TestLocalitiesThatConnectOnDemandAllGetTheirShare(t *testing.T) {
 		counts := make(map[string]int)
 		for range 8 {
 			addr, err := f.CC.Pick(&decision.Decision{Context: context.Background()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			counts[addr]++
 		}
-		if diff := cmp.Diff(map[string]int{"a:1": 6, "b:1": 2}, counts); diff != "" {
-			t.Errorf("8 picks (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "8 picks", map[string]int{"a:1": 6, "b:1": 2}, counts)
 	})
 }

@@ -3,7 +3,6 @@ package outlier_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // five ejects for five failures in a row of each kind.
@@ -88,9 +88,8 @@ func TestStatusesThatCountAsConsecutiveFailures(t *testing.T) {
 					}
 					f.expect("after five", 1)
 					want := map[string]int64{enforcedBy + tc.want + ofCluster: 1}
-					if got := f.cc.Meter.Counts("grpc.lb.outlier_detection."); !maps.Equal(got, want) {
-						f.t.Errorf("counted %v, want %v", got, want)
-					}
+					xdstest.Equal(f.t, "counted",
+						want, f.cc.Meter.Counts("grpc.lb.outlier_detection."))
 				})
 			})
 		}
@@ -185,9 +184,7 @@ func TestConsecutiveEjections(t *testing.T) {
 				enforcedBy + "consecutive_5xx" + ofCluster:                                       2,
 				unenforcedBy + "consecutive_5xx" + because + "max_ejection_overflow" + ofCluster: 2,
 			}
-			if got := f.cc.Meter.Counts("grpc.lb.outlier_detection."); !maps.Equal(got, want) {
-				f.t.Errorf("counted %v, want %v", got, want)
-			}
+			xdstest.Equal(f.t, "counted", want, f.cc.Meter.Counts("grpc.lb.outlier_detection."))
 		})
 	})
 	t.Run("updates", func(t *testing.T) {
@@ -231,9 +228,7 @@ func TestEjectionJitter(t *testing.T) {
 			f.end(i, answered(codes.Internal), 1)
 		}
 		time.Sleep(30 * time.Second)
-		if n := len(f.ejected()); n != 64 {
-			f.t.Errorf("%d of 64 are ejected after base_ejection_time, want all", n)
-		}
+		xdstest.Equal(f.t, "ejected of 64 after base_ejection_time", 64, len(f.ejected()))
 		time.Sleep(10 * time.Second)
 		// That fewer than 10, or more than 54, of 64 drew less than half has a probability of 1e-8.
 		if n := len(f.ejected()); n < 10 || n > 54 {

@@ -1,7 +1,6 @@
 package outlier_test
 
 import (
-	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +8,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // counted are the values of the two counters by their labels, without grpc.target and
@@ -88,9 +88,7 @@ func TestMetricsOfDetections(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
 				got := f.cc.Meter.Counts("grpc.lb.outlier_detection.")
-				if !maps.Equal(got, tc.want) {
-					t.Errorf("counted %v, want %v", got, tc.want)
-				}
+				xdstest.Equal(t, "counted", tc.want, got)
 			})
 		})
 	}
@@ -112,9 +110,7 @@ func TestMetricsOfRepeatedEjections(t *testing.T) {
 			f.expect("after an interval without")
 		}
 		want := map[string]int64{enforcedBy + "failure_percentage" + ofCluster: 3}
-		if got := f.cc.Meter.Counts("grpc.lb.outlier_detection."); !maps.Equal(got, want) {
-			f.t.Errorf("counted %v, want %v", got, want)
-		}
+		xdstest.Equal(f.t, "counted", want, f.cc.Meter.Counts("grpc.lb.outlier_detection."))
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -16,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -126,9 +126,7 @@ func (f *fixture) expect(when, current string, state connectivity.State, exist .
 			have = append(have, name)
 		}
 		slices.Sort(have)
-		if diff := cmp.Diff(exist, have); diff != "" {
-			f.t.Errorf("%s: children that exist (-want +got):\n%s", when, diff)
-		}
+		xdstest.Equal(f.t, when+": children that exist", exist, have)
 	})
 }
 
@@ -281,9 +279,7 @@ func TestUpdateReachesExistingChildren(t *testing.T) {
 		if a, b := f.children["a"].updates, f.children["b"].updates; a != 2 || b != 2 {
 			t.Errorf("children were updated %d and %d times by 2 configurations", a, b)
 		}
-		if diff := cmp.Diff([]string{"a", "b"}, f.built); diff != "" {
-			t.Errorf("children built (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "children built", []string{"a", "b"}, f.built)
 	})
 }
 
@@ -353,15 +349,10 @@ func TestRefreshUpdatesOnlyExistingChildren(t *testing.T) {
 		f.loop.Do(func() {
 			f.policy.Refresh([]priority.Entry[string]{{Name: "a", Config: "a"}, {Name: "b", Config: "b"}, {Name: "unknown"}})
 		})
-		if n := f.children["a"].updates; n != 2 {
-			t.Errorf("the child in use had %d updates, want 2", n)
-		}
-		if want := []string{"a"}; !slices.Equal(f.built, want) {
-			t.Errorf("children %v were built, want %v", f.built, want)
-		}
+		xdstest.Equal(t, "updates of the child in use", 2, f.children["a"].updates)
+		xdstest.Equal(t, "children built", []string{"a"}, f.built)
 		f.set("a", failed)
-		if n := f.children["b"].updates; n != 1 {
-			t.Errorf("the child that was needed had %d updates, want 1, with the latest configuration", n)
-		}
+		xdstest.Equal(t, "updates of the child that was needed (one, with the latest configuration)",
+			1, f.children["b"].updates)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -13,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/shard"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -63,18 +63,14 @@ func (f *fixture) expectMembers(when string, want ...string) {
 	for _, m := range f.set.Members() {
 		got = append(got, m.Endpoint().Address+" "+m.State().ConnectivityState.String())
 	}
-	if diff := cmp.Diff(append([]string{}, want...), got); diff != "" {
-		f.T.Errorf("%s: members (-want +got):\n%s", when, diff)
-	}
+	xdstest.Equal(f.T, when+": members", append([]string{}, want...), got)
 }
 
 // subConn is the connection of the only member.
 func (f *fixture) subConn() *lbtest.SubConn {
 	f.T.Helper()
 	result, err := f.set.Members()[0].State().Picker.Pick(balancer.PickInfo{})
-	if err != nil {
-		f.T.Fatal(err)
-	}
+	xdstest.NoError(f.T, err)
 	return lbtest.Picked(result)
 }
 
@@ -153,9 +149,7 @@ func TestCountOfMembersByState(t *testing.T) {
 		})
 		n := f.set.Count()
 		want := [connectivity.Shutdown]int{connectivity.Ready: 2, connectivity.Connecting: 1, connectivity.TransientFailure: 1, connectivity.Idle: 1}
-		if n != want {
-			t.Errorf("members by state %v, want %v", n, want)
-		}
+		xdstest.Equal(t, "members by state", want, n)
 	})
 }
 
@@ -165,18 +159,14 @@ func TestMemberWithSeveralAddresses(t *testing.T) {
 		f.Network.Set("a:1", lbtest.Refused)
 		f.update(at("a:1", "b:1"))
 		f.connectAll()
-		if got := f.subConn().Addr; got != "b:1" {
-			t.Errorf("connected to %s, want b:1", got)
-		}
+		xdstest.Equal(t, "connected to", "b:1", f.subConn().Addr)
 		f.Network.Set("b:1", lbtest.Refused)
 		synctest.Wait()
 		f.expectMembers("the connection ended", "a:1 IDLE")
 		f.Network.Set("a:1", lbtest.Up)
 		time.Sleep(2 * lbtest.Backoff)
 		f.connectAll()
-		if got := f.subConn().Addr; got != "a:1" {
-			t.Errorf("connected to %s, want a:1", got)
-		}
+		xdstest.Equal(t, "connected to", "a:1", f.subConn().Addr)
 	})
 }
 
@@ -187,8 +177,6 @@ func TestCloseEndsAllConnections(t *testing.T) {
 		f.on(f.set.Members()[1].Connect)
 		f.on(f.set.Close)
 		f.ExpectOpen("closed")
-		if n := len(f.set.Members()); n != 0 {
-			t.Errorf("%d members are left", n)
-		}
+		xdstest.Equal(t, "members left", 0, len(f.set.Members()))
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/slowstart"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,9 +38,7 @@ func (f *fixture) after(d time.Duration, n int) map[string]int {
 	counts := make(map[string]int)
 	for range n {
 		result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
-		if err != nil {
-			f.T.Fatal(err)
-		}
+		xdstest.NoError(f.T, err)
 		counts[lbtest.Picked(result).Addr]++
 		if result.Done != nil {
 			result.Done(balancer.DoneInfo{})
@@ -132,9 +131,7 @@ func TestLeastRequest(t *testing.T) {
 		pick := func(n int) {
 			for range n {
 				result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				addr := lbtest.Picked(result).Addr
 				counts[addr]++
 				ends[addr] = append(ends[addr], result.Done)

@@ -7,9 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func key(t *testing.T) traffic.Key { return traffic.Key{Cluster: t.Name(), Service: "eds"} }
@@ -159,9 +158,7 @@ func TestDropsAreCountedByCategory(t *testing.T) {
 	c.Drops("a").Add(2)
 	c.Drops("b").Add(1)
 	c.Drops("a").Add(1)
-	if diff := cmp.Diff(map[string]uint64{"a": 3, "b": 1}, c.Report().Dropped); diff != "" {
-		t.Errorf("drops (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "drops", map[string]uint64{"a": 3, "b": 1}, c.Report().Dropped)
 	for i := range 1000 {
 		c.Drops(fmt.Sprint(i)).Add(1)
 	}
@@ -174,7 +171,5 @@ func TestDropsAreCountedByCategory(t *testing.T) {
 func TestStartAndEndAllocateNothing(t *testing.T) {
 	c := traffic.Use(key(t))
 	defer c.Release()
-	if n := testing.AllocsPerRun(100, func() { c.Start(1); c.End() }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	xdstest.Equal(t, "allocations", 0, testing.AllocsPerRun(100, func() { c.Start(1); c.End() }))
 }

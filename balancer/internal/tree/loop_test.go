@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,9 +44,7 @@ func TestLoopRunsPostsFromManyGoroutines(t *testing.T) {
 	}
 	posters.Wait()
 	l.Do(func() {})
-	if ran != 5000 {
-		t.Errorf("%d functions ran, want 5000", ran)
-	}
+	xdstest.Equal(t, "functions ran", 5000, ran)
 }
 
 func TestLoopSettlesOncePerBurst(t *testing.T) {
@@ -150,9 +149,7 @@ func TestTimer(t *testing.T) {
 				})
 				time.Sleep(time.Minute)
 				l.Do(func() {
-					if fired != tc.fires {
-						t.Errorf("fired: %v, want %v", fired, tc.fires)
-					}
+					xdstest.Equal(t, "fired", tc.fires, fired)
 				})
 			})
 		})

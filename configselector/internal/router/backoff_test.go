@@ -1,6 +1,7 @@
 package router
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // TestBackoff: gRFC A6, "Exponential Backoff" (doubling up to the maximum,
@@ -47,9 +49,7 @@ func TestBackoff(t *testing.T) {
 					t.Fatalf("retry %d does not happen", i)
 				}
 				start := time.Now()
-				if err := r.wait(d); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, r.wait(d))
 				if got := time.Since(start); got < step.from || got > step.to {
 					t.Errorf("retry %d after %v, want %v to %v", i, got, step.from, step.to)
 				}
@@ -107,8 +107,6 @@ func TestShadow(t *testing.T) {
 	for authority, want := range map[string]string{
 		"host": "host-shadow", "host:80": "host-shadow:80", "[::1]": "[::1]-shadow", "[::1]:80": "[::1]-shadow:80", "": "", ":80": ":80",
 	} {
-		if got := shadow(authority); got != want {
-			t.Errorf("shadow of %q is %q, want %q", authority, got, want)
-		}
+		xdstest.Equal(t, fmt.Sprintf("shadow of %q", authority), want, shadow(authority))
 	}
 }

@@ -10,10 +10,10 @@ import (
 
 	"google.golang.org/grpc"
 	estats "google.golang.org/grpc/experimental/stats"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -124,16 +124,8 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 		ctx, c.cancel = context.WithCancel(ctx)
 	}
 	c.stop = context.AfterFunc(all.ctx, c.cancel)
-	if len(m.Headers) > 0 {
-		md, _ := metadata.FromOutgoingContext(ctx)
-		if md == nil {
-			md = metadata.MD{}
-		}
-		m.Headers.Apply(md)
-		ctx = metadata.NewOutgoingContext(ctx, md)
-	}
 	d := r.decision.Copy()
-	d.Context, d.Cluster = ctx, cluster
+	d.Context, d.Cluster = headeredit.Outgoing(ctx, m.Headers), cluster
 	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
 	c.decision = d
 	c.opts = r.mirrorOptions(m)

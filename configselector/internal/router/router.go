@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -118,13 +119,8 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 	if !ok {
 		return c.routes.Failure(rpc.Method, fmt.Sprintf("route %q rewrites the method to %q, which is not a path", route.Name, method))
 	}
-	if h := route.HeadersFor(to); h != nil && len(h.Request) > 0 {
-		md, _ := metadata.FromOutgoingContext(ctx)
-		if md == nil {
-			md = metadata.MD{}
-		}
-		h.Request.Apply(md)
-		ctx = metadata.NewOutgoingContext(ctx, md)
+	if h := route.HeadersFor(to); h != nil {
+		ctx = headeredit.Outgoing(ctx, h.Request)
 	}
 	r.call, r.rpc = c, rpc
 	c.rewriteAuthority(r, ctx, to)

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	_ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault"
 )
@@ -49,31 +50,24 @@ func TestGoogleDefault(t *testing.T) {
 
 	config, err := bootstrap.Parse("test", fmt.Appendf(nil,
 		`{"xds_servers": [{"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "google_default"}, {"type": "insecure"}]}]}`, port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	server := config.Servers[0]
 	if server.CredentialsType != "google_default" {
 		t.Fatalf("got credentials of type %s, want google_default", server.CredentialsType)
 	}
 	options, release, err := server.DialOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer release()
 	conn, err := grpc.NewClient(server.URI, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-authorization; got != "Bearer from-the-token-endpoint" {
-		t.Errorf("the server got the authorization %q", got)
-	}
+	xdstest.Equal(t, "the authorization that the server got",
+		"Bearer from-the-token-endpoint", <-authorization)
 }
 
 // serviceAccount writes the key of a service account whose token endpoint is a local one.
@@ -85,24 +79,16 @@ func serviceAccount(t *testing.T) (path string) {
 	}))
 	t.Cleanup(endpoint.Close)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	account, err := json.Marshal(map[string]string{
 		"type": "service_account", "client_email": "test@example.com", "private_key_id": "1", "token_uri": endpoint.URL,
 		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	path = filepath.Join(t.TempDir(), "account.json")
-	if err := os.WriteFile(path, account, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.WriteFile(path, account, 0o600))
 	return path
 }
 
@@ -110,13 +96,9 @@ func serviceAccount(t *testing.T) (path string) {
 func serve(t *testing.T, dir testca.Files) (port int, authorization <-chan string) {
 	t.Helper()
 	creds, err := credentials.NewServerTLSFromFile(dir.Cert, dir.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	seen := make(chan string, 1)
 	server := grpc.NewServer(grpc.Creds(creds), grpc.UnaryInterceptor(
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

@@ -26,9 +26,7 @@ func offer(t *testing.T, index int, text string) Offer {
 		values[key] = value
 	}
 	p, err := dynparam.NewParameters(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return Offer{Index: index, Parameters: p}
 }
 
@@ -118,16 +116,12 @@ func TestWhoGetsWhich(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			list, c := offers(t, test.variants...), constraints(test.constraints)
 			choice := choiceOf(c, list)
-			if choice.Ambiguous != test.ambiguous {
-				t.Errorf("ambiguous is %v, want %v", choice.Ambiguous, test.ambiguous)
-			}
+			xdstest.Equal(t, "ambiguous", test.ambiguous, choice.Ambiguous)
 			var got []string
 			for _, o := range list {
 				got = append(got, letters[(&Case{Offer: o, Constraints: c, Choice: choice}).Outcome()])
 			}
-			if got := strings.Join(got, " "); got != test.want {
-				t.Errorf("outcomes are %q, want %q", got, test.want)
-			}
+			xdstest.Equal(t, "outcomes", test.want, strings.Join(got, " "))
 			slices.Reverse(list)
 			if reversed := choiceOf(c, list); !reversed.Parameters.Equal(choice.Parameters) || reversed.Ambiguous != choice.Ambiguous {
 				t.Errorf("in the reverse order %v is chosen, ambiguous %v, and not %v", reversed.Parameters, reversed.Ambiguous, choice.Parameters)

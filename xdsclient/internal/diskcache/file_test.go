@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const fingerprint = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -34,9 +36,7 @@ func merge(t *testing.T, f *File, at time.Time, records ...Record) {
 func load(t *testing.T, f *File, at time.Time) Contents {
 	t.Helper()
 	c, err := f.Load(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return c
 }
 
@@ -47,9 +47,7 @@ func TestRoundTrip(t *testing.T) {
 	if _, err := f.Merge(nil, now); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a directory, merging gives %v", err)
 	}
-	if err := f.MakeDir(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, f.MakeDir())
 	if c := load(t, f, now); len(c.Records) != 0 {
 		t.Errorf("no file has %v", c)
 	}
@@ -104,9 +102,7 @@ func TestMerge(t *testing.T) {
 			f := New(t.TempDir(), fingerprint, time.Hour)
 			merge(t, f, now.Add(24*time.Hour), test.old...)
 			merge(t, f, later, test.more...)
-			if diff := cmp.Diff(test.want, load(t, f, later).Records); diff != "" {
-				t.Errorf("the records differ (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "the records", test.want, load(t, f, later).Records)
 		})
 	}
 }
@@ -154,9 +150,7 @@ func TestUnusable(t *testing.T) {
 	f := New(t.TempDir(), fingerprint, time.Hour)
 	merge(t, f, now, resource("a", now))
 	good, err := os.ReadFile(f.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	sealed := func(body string) []byte {
 		sum := sha256.Sum256([]byte(body))
 		return append([]byte(body), sum[:]...)
@@ -183,9 +177,7 @@ func TestUnusable(t *testing.T) {
 		"too old":           {good, 2 * time.Hour, "too old: written 2h0m0s ago, and max_age is 1h0m0s"},
 	} {
 		f := New(t.TempDir(), fingerprint, time.Hour)
-		if err := os.WriteFile(f.Path(), test.content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(f.Path(), test.content, 0o600))
 		c, err := f.Load(now.Add(test.later))
 		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), f.Path()) || len(c.Records) > 0 {
 			t.Errorf("%s: got %v, %v", name, c, err)
@@ -242,12 +234,8 @@ func TestPrune(t *testing.T) {
 		"dynxds-y.resources.2.tmp": time.Minute, "mine": 2 * abandoned,
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, now.Add(-age), now.Add(-age)); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(path, nil, 0o600))
+		xdstest.NoError(t, os.Chtimes(path, now.Add(-age), now.Add(-age)))
 	}
 	f := New(dir, fingerprint, time.Hour)
 	merge(t, f, now, resource("a", now))
@@ -257,9 +245,7 @@ func TestPrune(t *testing.T) {
 		got = append(got, e.Name())
 	}
 	want := []string{filepath.Base(f.Path()), "dynxds-new.resources", "dynxds-y.resources.2.tmp", "mine"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the files differ (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the files", want, got)
 }
 
 // childDir has a process of TestProcesses write in that directory.

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // A message that is no response ends the stream; proto.Unmarshal would not take it either.
@@ -50,9 +52,7 @@ func TestUnusualEncoding(t *testing.T) {
 		field(byte(sotwLayout.resources), inner) + field(byte(sotwLayout.resources), wrapped) + field(byte(sotwLayout.typeURL), "t") +
 		field(byte(sotwLayout.resources), "\xff") + field(byte(sotwLayout.resources), field(1, wrapperType)+field(2, field(2, "\xff")))
 	r, err := SotW{}.Decode([]byte(message))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	var got []string
 	for w := range r.Resources {
 		text := string(w.Name) + "=" + string(w.Value)
@@ -104,9 +104,7 @@ func TestOnlyTheNonceMayDiffer(t *testing.T) {
 	}
 	rest := func(fields ...[]byte) string {
 		r, err := SotW{}.Decode(slices.Concat(fields...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		got := string(r.beforeNonce) + string(r.afterNonce)
 		if len(got) != r.Size() {
 			t.Fatalf("the size is %d, want %d", r.Size(), len(got))
@@ -119,9 +117,7 @@ func TestOnlyTheNonceMayDiffer(t *testing.T) {
 		rest(version, typ), rest(field(5, "a"), version, typ), rest(version, field(5, "b"), typ),
 		rest(version, typ, field(5, strings.Repeat("c", 1000))),
 	} {
-		if got != want {
-			t.Errorf("what counts is %q, want %q", got, want)
-		}
+		xdstest.Equal(t, "what counts", want, got)
 	}
 	if got := rest(version, typ, field(6, "a"), field(5, "n")); got == want {
 		t.Errorf("what counts is %q in spite of another field", got)

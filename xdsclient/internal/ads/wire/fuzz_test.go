@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -17,9 +18,7 @@ import (
 func marshal(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return b
 }
 
@@ -158,9 +157,7 @@ func checkValue(t *testing.T, got Resource, want *anypb.Any, typeURL string) {
 // What the messages of xRFC TP2 accept is read alike.
 func FuzzLocatorFields(f *testing.F) {
 	prod, err := dynparam.New(dynparam.Require("env", dynparam.Value("prod")))
-	if err != nil {
-		f.Fatal(err)
-	}
+	xdstest.NoError(f, err)
 	constraints := prod.ToProto()
 	f.Add(marshal(f, &discoverypb.DeltaDiscoveryResponse{TypeUrl: "x",
 		Resources: []*discoverypb.Resource{{Name: "a", Version: "x", Resource: &anypb.Any{TypeUrl: "x"},
