@@ -128,7 +128,7 @@ func TestAFilterChangesTheRPC(t *testing.T) {
 			})),
 		})
 		for want, opts := range map[string][]grpc.CallOption{"other": nil, "mine": {grpc.CallAuthority("mine")}} {
-			xdstest.NoError(t, (w.do(testutils.Context(t), k, "/s/m", []string{"x"}, opts...)).err)
+			xdstest.NoError(t, w.do(testutils.Context(t), k, "/s/m", []string{"x"}, opts...).err)
 			rpcs := w.seen()
 			if got := rpcs[len(rpcs)-1]; got.method != "/t/n" || got.authority != want {
 				t.Errorf("the server saw %s at %s, want authority %s", got.method, got.authority, want)

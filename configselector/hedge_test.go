@@ -466,7 +466,7 @@ func TestTraceOfHedges(t *testing.T) {
 			Retried:      func(r rpctrace.Retry) { add("retry %d, %v, %v", r.Attempt, r.Delay, r.Err) },
 			AttemptEnded: func(a rpctrace.Attempt) { add("attempt %d: %v", a.Number, status.Code(a.Err)) },
 		})
-		xdstest.NoError(t, (w.do(ctx, k, "/s/m", []string{"request"})).err)
+		xdstest.NoError(t, w.do(ctx, k, "/s/m", []string{"request"}).err)
 		mu.Lock()
 		defer mu.Unlock()
 		slices.Sort(log)

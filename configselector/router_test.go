@@ -76,7 +76,7 @@ func TestRewritesOfRoutes(t *testing.T) {
 				route.Rewrite = &test.rewrite
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
 				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), test.md...)
-				xdstest.NoError(t, (w.do(ctx, k, "/s/m", []string{"x"}, test.opts...)).err)
+				xdstest.NoError(t, w.do(ctx, k, "/s/m", []string{"x"}, test.opts...).err)
 				if got := w.seen()[0]; got.method != test.method || got.authority != test.host {
 					t.Errorf("the server saw %s at %s", got.method, got.authority)
 				}

@@ -142,7 +142,7 @@ func TestTraceOfMirrors(t *testing.T) {
 		w := newWorld(t, worldConfig{routes: named(route), vh: traceHost, handle: m.handle})
 		var log traceLog
 		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "to", "unheard-of")
-		xdstest.NoError(t, (w.do(rpctrace.With(ctx, log.trace()), k, "/s/m", []string{"x"})).err)
+		xdstest.NoError(t, w.do(rpctrace.With(ctx, log.trace()), k, "/s/m", []string{"x"}).err)
 		m.await(t, 1)
 		want := []string{routedToC, "mirror to unheard-of, dropped true", "mirror to m0, dropped false", "attempt 1 to c: OK"}
 		log.expect(t, want...)
