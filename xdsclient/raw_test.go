@@ -289,3 +289,67 @@ func TestARelayWhoseServersAreUnreachable(t *testing.T) {
 		other.fault(KindServer)
 	})
 }
+
+// A rejected version is rejected again when it comes again on another stream, as is one that was
+// rejected while there was none, or whose NACK was still on its way when the stream ended: over delta
+// the server is asked for it. It is not once it is of use after all.
+func TestRawResourceIsRejectedAgain(t *testing.T) {
+	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		ear, _ := listen(t, c, clusters, "a")
+		s := server.delta()
+		s.request()
+		s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
+		s.request()
+		r := ear.raw("x")
+		s.breakOff()
+		s.gone()
+		r.Reject(errors.New("no use"))
+		s = server.delta()
+		s.expect(deltaWant{typ: clusters, sub: []string{"a"}, initial: map[string]string{"a": ""}, node: true})
+		s.send(clusters, "n2", has("a", "1", cluster("a", "x")))
+		s.expect(deltaWant{typ: clusters, nonce: "n2", nack: `Cluster "a": no use`})
+		s.quiet()
+		ear.silent()
+		r.Reject(nil)
+		s.send(clusters, "n3", has("a", "1", cluster("a", "x")))
+		s.expect(deltaWant{typ: clusters, nonce: "n3"})
+		s.breakOff()
+		s = server.delta()
+		s.expect(deltaWant{typ: clusters, sub: []string{"a"}, initial: map[string]string{"a": "1"}, node: true})
+		r.Reject(errors.New("no use")) // before the server has said anything
+		s.quiet()
+		s.send(clusters, "n4", has("a", "1", cluster("a", "x")))
+		s.expect(deltaWant{typ: clusters, nonce: "n4", nack: `Cluster "a": no use`})
+		s.send(clusters, "n5", has("a", "2", cluster("a", "x")))
+		s.expect(deltaWant{typ: clusters, nonce: "n5"})
+	})
+}
+
+// The same in SotW, where the responses of a type have all its resources.
+func TestRawResourceIsRejectedAgainInSotW(t *testing.T) {
+	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		a, b := listenBoth(t, c, clusters, "a", "b")
+		s := server.stream()
+		s.request()
+		s.send(clusters, "1", "n1", cluster("a", "x"), cluster("b", "x"))
+		s.request()
+		r := a.raw("x")
+		b.raw("x")
+		r.Reject(errors.New("no use"))
+		names := []string{"a", "b"}
+		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n1", names: names, nack: true})
+		s.send(clusters, "2", "n2", cluster("a", "x"), cluster("b", "y"))
+		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n2", names: names, nack: true})
+		b.raw("y")
+		s.breakOff()
+		s = server.stream()
+		check(t, s.request(), want{typ: clusters, version: "1", names: names, node: true})
+		s.send(clusters, "2", "n3", cluster("a", "x"), cluster("b", "y"))
+		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n3", names: names, nack: true})
+		s.send(clusters, "3", "n4", cluster("a", "z"), cluster("b", "y"))
+		check(t, s.request(), want{typ: clusters, version: "3", nonce: "n4", names: names})
+		s.quiet()
+	})
+}
