@@ -444,6 +444,7 @@ func (g *group) flush() {
 				changes = append(changes, change)
 				s.notePassed(g.version)
 			}
+			s.renewed = false
 		}
 		clear(g.dirty)
 		if g.stale {
