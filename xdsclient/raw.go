@@ -186,6 +186,11 @@ func (s stamp) says(old stamp) bool {
 	return s.envelope.same(old.envelope) && s.parameters.Equal(old.parameters) && (!s.envelope.versioned || s.version == old.version)
 }
 
+// expired reports whether a TTL is over: those whom the resource was passed on to no longer have it.
+func (s stamp) expired() bool {
+	return s.envelope != nil && s.envelope.ttl > 0 && time.Since(s.time()) >= s.envelope.ttl
+}
+
 // value is what watchers get of the version in use.
 func (r *resource) value() any {
 	e := r.taken.envelope

@@ -10,6 +10,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	estats "google.golang.org/grpc/experimental/stats"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -103,6 +104,40 @@ func TestRawResourcesHaveTTLs(t *testing.T) {
 			t.Errorf("got a TTL of %v after one without, want none", r.TTL)
 		}
 	})
+}
+
+// A resource whose TTL has passed while its server was away is asked for again, although its bytes are
+// known.
+func TestRawResourcesExpireWhileTheServerIsAway(t *testing.T) {
+	for _, test := range []struct {
+		away time.Duration
+		had  int // a server that was unreachable is asked for one resource again in any case
+	}{{30 * time.Second, 1}, {2 * time.Minute, 0}} {
+		t.Run(test.away.String(), func(t *testing.T) {
+			overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+				clusters := rawClusters()
+				a, b := listenBoth(t, c, clusters, "a", "b")
+				ttl := changed(func(r *discoveryv3.Resource) { r.Ttl = durationpb.New(time.Minute) })
+				s := server.delta()
+				s.request()
+				s.send(clusters, "n1", has("a", "1", cluster("a", "x")), ttl, has("b", "1", cluster("b", "x")), ttl)
+				s.request()
+				a.raw("x")
+				b.raw("x")
+				server.setRefuse(status.Error(codes.Unavailable, "off for lunch"))
+				s.breakOff()
+				pass(test.away)
+				server.setRefuse(nil)
+				had := 0
+				for _, version := range server.delta().request().GetInitialResourceVersions() {
+					had += len(version)
+				}
+				if had != test.had {
+					t.Errorf("after %v the client says that it has %d resources, want %d", test.away, had, test.had)
+				}
+			})
+		})
+	}
 }
 
 // Resources that are not wrapped have their name in field 1, and no version of their own: that of

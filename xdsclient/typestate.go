@@ -178,7 +178,7 @@ func (ts *typeState) Drop(s *subscription) {
 // A version is left empty under which the server would keep silent, but should not: if the
 // last that it said was an error, it may have gone back to the version in use, which clears
 // the error; if the version is rejected (Raw.Reject), the server has to hear that, in answer to a
-// response that has it; and of several subscriptions to one name only those that all have the same
+// response that has it; if its TTL is over, nobody has it any more; and of several subscriptions to one name only those that all have the same
 // version need no answer, as there is one version by name.
 func (ts *typeState) Versions() map[string]string {
 	versions := make(map[string]string)
@@ -210,7 +210,7 @@ func (s *subscription) addVersion(versions map[string]string, name string) {
 		return
 	}
 	version := s.taken.version
-	if other, ok := versions[name]; s.lastError != nil || s.resource.rejected != nil || ok && other != version {
+	if other, ok := versions[name]; s.lastError != nil || s.resource.rejected != nil || s.taken.expired() || ok && other != version {
 		version = ""
 	}
 	versions[name] = version
