@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -386,5 +387,29 @@ func TestRawResourceIsRejectedAgainInSotW(t *testing.T) {
 		s.send(clusters, "3", "n4", cluster("a", "z"), cluster("b", "y"))
 		check(t, s.request(), want{typ: clusters, version: "3", nonce: "n4", names: names})
 		s.quiet()
+	})
+}
+
+// A server that answers each NACK at once with what was NACKed is slowed down, also if that has a TTL.
+func TestRawResourceIsRejectedAgainAndAgain(t *testing.T) {
+	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		ear, _ := listen(t, c, clusters, "a")
+		s := server.stream()
+		s.request()
+		timed := &discoveryv3.Resource{Name: "a", Version: "7", Resource: pack(t, cluster("a", "x")), Ttl: durationpb.New(time.Hour)}
+		s.send(clusters, "1", "n", timed)
+		s.request()
+		ear.raw("x").Reject(errors.New("no use"))
+		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n", names: []string{"a"}, nack: true})
+		began := time.Now()
+		for i := range 10 {
+			nonce := fmt.Sprint("n", i)
+			s.send(clusters, "1", nonce, timed)
+			check(t, s.request(), want{typ: clusters, version: "1", nonce: nonce, names: []string{"a"}, nack: true})
+		}
+		if took := time.Since(began); took < 5*time.Second || took > time.Minute {
+			t.Errorf("ten responses were rejected within %v, want some seconds", took)
+		}
 	})
 }

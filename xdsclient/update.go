@@ -164,7 +164,9 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	u.types.last = outcome{answer.Fault, u.tally, u.metered, u.timed}
 	u.delivery.release()
 	u.ch.stream.Notify()
-	err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late)
+	// A server may answer a NACK at once with what was NACKed. If that has a TTL, it is no repetition.
+	held := u.timed && u.rejected != ""
+	err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late, held)
 	u.types.working = false
 	u.types.answerRejections()
 	if err != nil {
