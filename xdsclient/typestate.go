@@ -6,7 +6,9 @@ import (
 	"hash/maphash"
 	"iter"
 	"slices"
+	"strings"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
@@ -182,11 +184,13 @@ func (ts *typeState) Drop(s *subscription) {
 // version need no answer, as there is one version by name.
 func (ts *typeState) Versions() map[string]string {
 	versions := make(map[string]string)
-	var apart []string // have siblings without a version
+	var apart []string // have a subscription without a version
+	unanswered := make(map[string]bool)
 	for s := range ts.subs.all() {
 		name := s.resource.key.name
-		if ts.subs[name].next != nil && s.payload == nil {
+		if s.payload == nil {
 			apart = append(apart, name)
+			unanswered[name] = s.resource.glob != nil
 		}
 		if own := ts.own[s]; own != "" {
 			name = own
@@ -194,6 +198,17 @@ func (ts *typeState) Versions() map[string]string {
 		s.addVersion(versions, name)
 		for m := range s.resource.glob.members().all() {
 			m.addVersion(versions, m.resource.key.name)
+		}
+	}
+	if ts.collections > 0 {
+		for name := range versions {
+			collection := wildcard
+			if strings.HasPrefix(name, xdsname.Prefix) {
+				collection = xdsname.CollectionOf(name)
+			}
+			if unanswered[collection] {
+				versions[name] = ""
+			}
 		}
 	}
 	for _, name := range apart {
