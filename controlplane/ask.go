@@ -90,6 +90,7 @@ func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *
 		t.addAsk(a)
 	}
 	a.addSub(sub)
+	a.demand.subscribersChanged()
 	t.demanded(a, key, l.name, sub)
 	return a
 }
@@ -101,6 +102,7 @@ func (t *table) leave(sub *subscription, key nameKey, askKey string) {
 		return
 	}
 	a.removeSub(sub)
+	a.demand.subscribersChanged()
 	switch {
 	case a.unshared && a.own[sub] != nil:
 		a.own[sub].update()

@@ -50,6 +50,8 @@ type Demand struct {
 	sub *subscription
 	// answer is what the subscribers get; awaited before there is one.
 	answer *entry
+	// changed is called once when the subscribers have changed; see SubscribedOnlyBy.
+	changed func()
 	// begun is set when the source was told.
 	begun bool
 	// over is set when the source will not be asked again: it was told the end, or nothing.
@@ -60,15 +62,26 @@ type Demand struct {
 func (d *Demand) Collection() bool { return d.key.isGlob() || d.Wildcard() }
 
 // SubscribedOnlyBy reports whether all subscribers are among the streams with these IDs. It is false
-// if there is none.
-func (d *Demand) SubscribedOnlyBy(streams map[uint64]struct{}) bool {
-	d.store.mu.RLock()
-	defer d.store.mu.RUnlock()
-	if d.sub != nil {
-		_, ok := streams[d.Stream]
-		return ok && d.live()
+// if there is none. If there are more streams than subscribers, those that are none are removed, so that
+// a set that is only added to does not grow beyond them.
+//
+// changed, unless it is nil, is called once, soon, after a subscriber has joined or left, in place of that
+// of an earlier call; and perhaps after the demand has ended. It is called as a [Source] is.
+func (d *Demand) SubscribedOnlyBy(streams map[uint64]struct{}, changed func()) bool {
+	d.store.mu.Lock()
+	defer d.store.mu.Unlock()
+	if !d.live() {
+		return false
 	}
-	if d.ask.subs.len() == 0 || d.ask.subs.len() > len(streams) {
+	if d.sub != nil { // ends with its only subscriber
+		_, ok := streams[d.Stream]
+		return ok
+	}
+	d.changed = changed
+	if len(streams) > d.ask.subs.len() {
+		d.keepSubscribers(streams)
+	}
+	if len(streams) < d.ask.subs.len() {
 		return false
 	}
 	for sub := range d.ask.subscriptions() {
@@ -77,6 +90,27 @@ func (d *Demand) SubscribedOnlyBy(streams map[uint64]struct{}) bool {
 		}
 	}
 	return true
+}
+
+// keepSubscribers removes the streams that are not subscribed. The caller holds Store.mu.
+func (d *Demand) keepSubscribers(streams map[uint64]struct{}) {
+	all := make(map[uint64]struct{}, d.ask.subs.len())
+	for sub := range d.ask.subscriptions() {
+		all[sub.stream.id] = struct{}{}
+	}
+	maps.DeleteFunc(streams, func(id uint64, _ struct{}) bool { _, ok := all[id]; return !ok })
+}
+
+// subscribersChanged has the function of SubscribedOnlyBy called, if there is one. A nil demand has
+// none. The caller holds Store.mu.
+func (d *Demand) subscribersChanged() {
+	if d == nil || d.changed == nil {
+		return
+	}
+	s := d.store
+	s.demands.calls = append(s.demands.calls, d.changed)
+	d.changed = nil
+	s.demands.tellLater(s)
 }
 
 // Wildcard reports whether the demand is for every resource of the type.
@@ -113,6 +147,8 @@ type demands struct {
 	sources map[string]*sourceOf
 	// untold are the demands whose begin or end the source was not told, by source.
 	untold map[*sourceOf]map[*Demand]struct{}
+	// calls are those of functions of SubscribedOnlyBy that are due.
+	calls []func()
 	// telling is set while a goroutine tells them.
 	telling bool
 }
@@ -149,8 +185,13 @@ func (d *Demand) update() {
 		return
 	}
 	addTo(s.demands.untold, source, d, true)
-	if !s.demands.telling {
-		s.demands.telling = true
+	s.demands.tellLater(s)
+}
+
+// tellLater has a goroutine tell all sources. The caller holds Store.mu.
+func (d *demands) tellLater(s *Store) {
+	if !d.telling {
+		d.telling = true
 		go s.tell()
 	}
 }
@@ -158,7 +199,7 @@ func (d *Demand) update() {
 // drop removes the demand from its ask, and the ask from the table if nothing is left of it. The
 // caller holds Store.mu.
 func (d *Demand) drop() {
-	d.over = true
+	d.over, d.changed = true, nil
 	a := d.ask
 	if d.sub != nil {
 		if a.own[d.sub] == d {
@@ -175,12 +216,23 @@ func (s *Store) tell() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() { s.demands.telling = false }()
-	for len(s.demands.untold) > 0 {
+	for len(s.demands.untold)+len(s.demands.calls) > 0 {
+		calls := s.demands.calls
+		s.demands.calls = nil
+		s.callAll(calls)
 		for source, untold := range maps.Clone(s.demands.untold) {
 			delete(s.demands.untold, source)
 			begun, ended := s.divide(untold)
 			s.callSource(source, begun, ended)
 		}
+	}
+}
+
+func (s *Store) callAll(calls []func()) {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	for _, f := range calls {
+		f()
 	}
 }
 

@@ -281,7 +281,7 @@ func (g *group) endDemand(d *controlplane.Demand) {
 	if s == nil || s.demand != d {
 		return
 	}
-	s.demand, s.rejectedBy = nil, nil
+	s.demand, s.rejections = nil, rejections{}
 	delete(g.dirty, s)
 	wait := g.relay.opts.Linger
 	if wait < 0 || !s.worthKeeping() || g.lingering >= maxLingering {
@@ -444,6 +444,7 @@ func (g *group) flush() {
 				changes = append(changes, change)
 				s.notePassed(g.version)
 			}
+			s.renewed = false
 		}
 		clear(g.dirty)
 		if g.stale {

@@ -7,43 +7,43 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // A relay rejects nothing itself but bytes that are no message. What one client cannot use others may, so the control plane is told
 // only what all who are subscribed to it reject. A NACK is for a response, which is the relay's own:
 // the resources that the client means are those that it names in the text, as gRPC and Envoy do.
 
+// rejections are the NACKs of the resource of a subscription. Guarded by group.mu.
+type rejections struct {
+	// by are the streams that rejected it, and text is that of the last NACK.
+	by   map[uint64]struct{}
+	text string
+	// told says that the control plane is told.
+	told bool
+}
+
 // rejected is the controlplane's Options.OnNACK.
 func (r *Relay) rejected(n controlplane.Rejection) {
 	if of := r.opts.Server.OnNACK; of != nil {
-		of(n)
+		defer of(n)
 	}
 	r.mu.Lock()
 	r.rejections++
 	g := r.byStore[n.Store]
-	clients := 0
-	if g != nil {
-		clients = g.clients
-	}
 	r.mu.Unlock()
 	version, err := strconv.ParseUint(n.NACK.Version, 10, 64)
 	if g == nil || err != nil {
 		return
 	}
-	text := n.NACK.Err.Message()
-	for _, raw := range g.rejectedByAll(n.Stream, n.TypeURL, text, version, 2*clients) {
-		raw.Reject(errors.New("rejected by all clients of the relay: " + text))
-	}
+	g.noteRejection(n.Stream, n.TypeURL, n.NACK.Err.Message(), version)
 }
 
 // maxRejectionText bounds what is read of the text of a NACK, in bytes.
 const maxRejectionText = 4 << 10
 
-// rejectedByAll notes that a stream rejects the resources that a text names, and returns those that
-// all have rejected now. version is that of the store in the response: what was passed on after it is
-// not meant. At most this many streams are remembered for a resource, as those that leave are too.
-func (g *group) rejectedByAll(stream uint64, typeURL, text string, version uint64, most int) (all []*xdsclient.Raw) {
+// noteRejection notes that a stream rejects the resources that a text names. version is that of the store
+// in the response: what was passed on after it is not meant.
+func (g *group) noteRejection(stream uint64, typeURL, text string, version uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for name := range namesIn(text[:min(len(text), maxRejectionText)]) {
@@ -54,19 +54,37 @@ func (g *group) rejectedByAll(stream uint64, typeURL, text string, version uint6
 			if version < s.since || !repeats(s.raw, s.passed) {
 				continue
 			}
-			if s.rejectedBy == nil || len(s.rejectedBy) > most {
-				s.rejectedBy = make(map[uint64]struct{})
+			if s.by == nil {
+				s.by = make(map[uint64]struct{})
 			}
-			if _, known := s.rejectedBy[stream]; known {
-				continue
-			}
-			s.rejectedBy[stream] = struct{}{}
-			if s.demand.SubscribedOnlyBy(s.rejectedBy) {
-				all = append(all, s.raw)
-			}
+			s.by[stream], s.text = struct{}{}, text
+			s.tellRejection()
 		}
 	}
-	return all
+}
+
+// tellRejection tells the control plane if all who are subscribed have rejected the resource, also once
+// the others have left; and no longer if there is one who has not. The caller holds g.mu.
+func (s *subscription) tellRejection() {
+	if s.raw == nil {
+		return
+	}
+	d := s.demand
+	all := d.SubscribedOnlyBy(s.by, func() {
+		s.group.mu.Lock()
+		defer s.group.mu.Unlock()
+		if s.demand == d && s.by != nil && !s.group.closed {
+			s.tellRejection()
+		}
+	})
+	switch {
+	case all == s.told:
+	case all:
+		s.raw.Reject(errors.New("rejected by all clients of the relay: " + s.text))
+	default:
+		s.raw.Reject(nil)
+	}
+	s.told = all
 }
 
 // namesIn returns what may be names in the text of a NACK: what is in quotation marks, and words.

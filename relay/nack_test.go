@@ -132,3 +132,102 @@ func TestRejectionsOutliveAHeartbeat(t *testing.T) {
 	reject(b, ofB.GetNonce())
 	r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
 }
+
+// rejecter subscribes to a Cluster "c" and rejects it.
+func (r *rig) rejecter(id string) *deltaStream {
+	r.t.Helper()
+	d := r.delta()
+	subscribe(d, node(id), clusterType, "c")
+	r.reject(d, id)
+	return d
+}
+
+func (r *rig) reject(d *deltaStream, id string) {
+	r.t.Helper()
+	resp := d.receive()
+	only(r.t, resp, "c")
+	d.send(&discoverypb.DeltaDiscoveryRequest{
+		TypeUrl: clusterType, ResponseNonce: resp.GetNonce(),
+		ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: `"c": no use for ` + id},
+	})
+}
+
+// nacks is the number of NACKs that the control plane was sent.
+func (r *rig) nacks() (n int) {
+	for _, req := range r.up.Requests() {
+		if req.Err != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// A client that has not rejected a resource counts while it is there: once it has left, all who stay reject
+// it; one that comes takes that back.
+func TestRejectionsOfThoseWhoStay(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		heard := make(chan struct{}, 100)
+		r := newRig(t, func(o *relay.Options) {
+			o.Server.OnNACK = func(controlplane.Rejection) { heard <- struct{}{} }
+		}, features...)
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""), xdsmsg.EDSCluster("d", ""))
+		accepts := r.delta()
+		subscribe(accepts, node("accepts"), clusterType, "c")
+		only(t, accepts.receive(), "c")
+		r.rejecter("stays")
+		<-heard
+		for i := range 5 { // those who have left are not remembered in place of those who stay
+			leaves := r.rejecter(fmt.Sprint("leaves", i))
+			<-heard
+			leaves.stop()
+		}
+		if n := r.nacks(); n != 0 {
+			t.Errorf("the control plane was sent %d NACKs while there is a client that accepts, want none", n)
+		}
+		accepts.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesUnsubscribe: []string{"c"}})
+		r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
+		// What comes again is rejected again, while there is nobody else.
+		r.up.Stop()
+		xdstest.NoError(t, r.up.Restart())
+		r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
+		young := r.delta()
+		subscribe(young, node("young"), clusterType, "c")
+		only(t, young.receive(), "c")
+		subscribe(young, nil, clusterType, "d") // as the relay hears of it, it has heard of the first
+		only(t, young.receive(), "d")
+		before := r.nacks()
+		r.up.Stop()
+		xdstest.NoError(t, r.up.Restart())
+		r.up.Set(t, xdsmsg.EDSCluster("d", "changed"))
+		only(t, young.receive(), "d")
+		if n := r.nacks(); n != before {
+			t.Errorf("the control plane was sent %d NACKs since there is a client that has rejected nothing, want none", n-before)
+		}
+	})
+}
+
+// A NACK that waits for a control plane that does not read is not lost with the stream.
+func TestRejectionOutlivesTheStream(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		heard := make(chan struct{}, 10)
+		r := newRig(t, func(o *relay.Options) {
+			o.Server.OnNACK = func(controlplane.Rejection) { heard <- struct{}{} }
+		}, features...)
+		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+		d := r.delta()
+		subscribe(d, node("a"), clusterType, "c")
+		r.up.MustWait(r.ctx, t, xdstest.ACKOf(clusterType))
+		resume := r.up.StallReads()
+		r.reject(d, "a")
+		<-heard
+		if n := r.nacks(); n != 0 {
+			t.Fatalf("the control plane has read %d NACKs", n)
+		}
+		r.up.Stop()
+		resume()
+		xdstest.NoError(t, r.up.Restart())
+		r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
+	})
+}

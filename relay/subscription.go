@@ -62,8 +62,7 @@ type subscription struct {
 	// passed is the resource that the store was told last, in no version of it before since.
 	passed *xdsclient.Raw
 	since  uint64
-	// rejectedBy are the streams that rejected passed.
-	rejectedBy map[uint64]struct{}
+	rejections
 }
 
 // newSubscription subscribes to what a demand is for. One that cannot be asked for has an error.
@@ -262,7 +261,7 @@ func (s *subscription) refuseWildcard(d *controlplane.Demand) func(*controlplane
 // notePassed notes that the store is told what there is now, after the version that it has.
 func (s *subscription) notePassed(version uint64) {
 	if !repeats(s.raw, s.passed) {
-		s.passed, s.since, s.rejectedBy = s.raw, version+1, nil
+		s.passed, s.since, s.rejections = s.raw, version+1, rejections{}
 	}
 }
 

@@ -375,6 +375,7 @@ func TestTTLs(t *testing.T) {
 	if beat.GetResource() != nil || beat.GetVersion() != first.GetVersion() || beat.GetTtl().AsDuration() != ttl {
 		t.Errorf("got %v, want a heartbeat", beat)
 	}
+	r.up.Stop() // is no heartbeat
 	if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != "c" {
 		t.Errorf("got %v removed, want c, which has expired", got)
 	}

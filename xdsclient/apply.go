@@ -29,6 +29,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 	}
 	u.received(s, it)
 	u.ch.acceptResource(s, p, u.stampOf(s, it), u.delivery)
+	u.rejectAgain(s.resource)
 	u.markUseful(s.resource)
 }
 
@@ -53,6 +54,7 @@ func (u *update) heartbeat(found []*subscription, it *item) {
 		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.Version) && s.taken.parameters.Equal(it.parameters) {
 			u.received(s, it)
 			u.ch.acceptResource(s, s.payload, u.stampOf(s, it), u.delivery)
+			u.rejectAgain(s.resource)
 			u.markUseful(s.resource)
 		}
 	}

@@ -53,9 +53,10 @@ type Raw struct {
 
 // Reject says that the resource is of no use to those whom the watcher passed it on to. The server
 // gets a NACK with the reason for the last response of the type, although that was accepted, at
-// most every few seconds. It does nothing if the server has sent another version since, or an
-// error, or has removed the resource. The resource stays in the cache. It may be called from
-// anywhere.
+// most every few seconds; and so does each later response that has the same version again, the first
+// of another stream among them, until the reason is nil, which says that the resource is of use
+// after all. Reject does nothing if the server has sent another version since, or an error, or has
+// removed the resource. The resource stays in the cache. It may be called from anywhere.
 func (r *Raw) Reject(reason error) {
 	c := r.entry.client()
 	c.mu.Lock()
@@ -63,25 +64,50 @@ func (r *Raw) Reject(reason error) {
 	if !r.current() {
 		return
 	}
-	ts, n := r.entry.level.channel.typeState(r.entry.key.typ), rejection{r, reason}
-	if ts.working {
-		ts.rejected = append(ts.rejected, n)
+	ts := r.entry.level.channel.typeState(r.entry.key.typ)
+	if reason == nil {
+		r.entry.rejected = nil
+		ts.Disturb()
 		return
 	}
-	ts.nack(n)
+	n := rejection{r, reason}
+	r.entry.rejected = &n
+	switch {
+	case !r.entry.level.channel.link.Streaming(): // the next stream gets it
+	case ts.working:
+		ts.rejected = append(ts.rejected, n)
+	default:
+		ts.nack(n)
+	}
 }
 
-// current reports whether the resource is the last that its server said of it, and the server can be
-// told that it is rejected. The caller holds XDSClient.mu.
+// current reports whether the resource is the last that its server said of it. The caller holds
+// XDSClient.mu.
 func (r *Raw) current() bool {
 	ch, p := r.entry.level.channel, r.entry.payload
-	return ch != nil && ch.link.Streaming() && r.entry.state == StateACKed && p != nil && bytes.Equal(p.raw, r.Resource.GetValue())
+	return ch != nil && r.entry.state == StateACKed && p != nil && bytes.Equal(p.raw, r.Resource.GetValue())
+}
+
+// rejectAgain notes that the response has a resource. If that is rejected, so is the response.
+func (u *update) rejectAgain(r *resource) {
+	if r.rejected == nil || len(u.rejected) > maxRejection {
+		return
+	}
+	if u.rejected != "" {
+		u.rejected += "; "
+	}
+	u.rejected += r.rejected.text()
 }
 
 // rejection is a call of Raw.Reject.
 type rejection struct {
 	raw    *Raw
 	reason error
+}
+
+// text is what the server is told.
+func (n rejection) text() string {
+	return faults.Shorten(fmt.Sprintf("%s %q: %v", n.raw.entry.key.typ.Name, n.raw.Name, n.reason), maxRejection)
 }
 
 // answerRejections follows the reply to a response: it makes the rejections since the work on the
@@ -98,15 +124,14 @@ func (ts *typeState) answerRejections() {
 
 // nack sends a NACK for a resource that was accepted.
 func (ts *typeState) nack(n rejection) {
-	text := fmt.Sprintf("%s %q: %v", ts.typ.Name, n.raw.Name, n.reason)
-	ch := ts.channel
-	ch.client.warningf("xDS resource from %s is rejected by those it was passed on to: %s", ch.server, faults.Shorten(text, maxRejection))
-	if ts.Reject(faults.Shorten(text, maxRejection)) {
+	ch, text := ts.channel, n.text()
+	ch.client.warningf("xDS resource from %s is rejected by those it was passed on to: %s", ch.server, text)
+	if ts.Reject(text) {
 		ch.stream.Notify()
 	}
 }
 
-// maxRejection bounds the text of a NACK by Raw.Reject, in bytes.
+// maxRejection bounds the text of a rejection in a NACK, in bytes.
 const maxRejection = 4 << 10
 
 // envelope is what is known of a resource of a type without a decoder beside its bytes and its
@@ -153,8 +178,17 @@ func (s stamp) repeats(old stamp) bool {
 	if s.envelope == nil || old.envelope == nil {
 		return s.envelope == old.envelope
 	}
-	return s.envelope.ttl == 0 && s.envelope.same(old.envelope) && s.parameters.Equal(old.parameters) &&
-		(!s.envelope.versioned || s.version == old.version)
+	return s.envelope.ttl == 0 && s.says(old)
+}
+
+// says reports whether a resource with the stamp and the bytes of an earlier one says the same.
+func (s stamp) says(old stamp) bool {
+	return s.envelope.same(old.envelope) && s.parameters.Equal(old.parameters) && (!s.envelope.versioned || s.version == old.version)
+}
+
+// expired reports whether a TTL is over: those whom the resource was passed on to no longer have it.
+func (s stamp) expired() bool {
+	return s.envelope != nil && s.envelope.ttl > 0 && time.Since(s.time()) >= s.envelope.ttl
 }
 
 // value is what watchers get of the version in use.

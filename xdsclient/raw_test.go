@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	estats "google.golang.org/grpc/experimental/stats"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -102,6 +104,40 @@ func TestRawResourcesHaveTTLs(t *testing.T) {
 			t.Errorf("got a TTL of %v after one without, want none", r.TTL)
 		}
 	})
+}
+
+// A resource whose TTL has passed while its server was away is asked for again, although its bytes are
+// known.
+func TestRawResourcesExpireWhileTheServerIsAway(t *testing.T) {
+	for _, test := range []struct {
+		away time.Duration
+		had  int // a server that was unreachable is asked for one resource again in any case
+	}{{30 * time.Second, 1}, {2 * time.Minute, 0}} {
+		t.Run(test.away.String(), func(t *testing.T) {
+			overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+				clusters := rawClusters()
+				a, b := listenBoth(t, c, clusters, "a", "b")
+				ttl := changed(func(r *discoveryv3.Resource) { r.Ttl = durationpb.New(time.Minute) })
+				s := server.delta()
+				s.request()
+				s.send(clusters, "n1", has("a", "1", cluster("a", "x")), ttl, has("b", "1", cluster("b", "x")), ttl)
+				s.request()
+				a.raw("x")
+				b.raw("x")
+				server.setRefuse(status.Error(codes.Unavailable, "off for lunch"))
+				s.breakOff()
+				pass(test.away)
+				server.setRefuse(nil)
+				had := 0
+				for _, version := range server.delta().request().GetInitialResourceVersions() {
+					had += len(version)
+				}
+				if had != test.had {
+					t.Errorf("after %v the client says that it has %d resources, want %d", test.away, had, test.had)
+				}
+			})
+		})
+	}
 }
 
 // Resources that are not wrapped have their name in field 1, and no version of their own: that of
@@ -316,5 +352,93 @@ func TestARelayWhoseServersAreUnreachable(t *testing.T) {
 		}
 		plain.fault(KindServer)
 		other.fault(KindServer)
+	})
+}
+
+// A rejected version is rejected again when it comes again on another stream, as is one that was
+// rejected while there was none, or whose NACK was still on its way when the stream ended: over delta
+// the server is asked for it. It is not once it is of use after all.
+func TestRawResourceIsRejectedAgain(t *testing.T) {
+	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		ear, _ := listen(t, c, clusters, "a")
+		s := server.delta()
+		s.request()
+		s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
+		s.request()
+		r := ear.raw("x")
+		s.breakOff()
+		s.gone()
+		r.Reject(errors.New("no use"))
+		s = server.delta()
+		s.expect(deltaWant{typ: clusters, sub: []string{"a"}, initial: map[string]string{"a": ""}, node: true})
+		s.send(clusters, "n2", has("a", "1", cluster("a", "x")))
+		s.expect(deltaWant{typ: clusters, nonce: "n2", nack: `Cluster "a": no use`})
+		s.quiet()
+		ear.silent()
+		r.Reject(nil)
+		s.send(clusters, "n3", has("a", "1", cluster("a", "x")))
+		s.expect(deltaWant{typ: clusters, nonce: "n3"})
+		s.breakOff()
+		s = server.delta()
+		s.expect(deltaWant{typ: clusters, sub: []string{"a"}, initial: map[string]string{"a": "1"}, node: true})
+		r.Reject(errors.New("no use")) // before the server has said anything
+		s.quiet()
+		s.send(clusters, "n4", has("a", "1", cluster("a", "x")))
+		s.expect(deltaWant{typ: clusters, nonce: "n4", nack: `Cluster "a": no use`})
+		s.send(clusters, "n5", has("a", "2", cluster("a", "x")))
+		s.expect(deltaWant{typ: clusters, nonce: "n5"})
+	})
+}
+
+// The same in SotW, where the responses of a type have all its resources.
+func TestRawResourceIsRejectedAgainInSotW(t *testing.T) {
+	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		a, b := listenBoth(t, c, clusters, "a", "b")
+		s := server.stream()
+		s.request()
+		s.send(clusters, "1", "n1", cluster("a", "x"), cluster("b", "x"))
+		s.request()
+		r := a.raw("x")
+		b.raw("x")
+		r.Reject(errors.New("no use"))
+		names := []string{"a", "b"}
+		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n1", names: names, nack: true})
+		s.send(clusters, "2", "n2", cluster("a", "x"), cluster("b", "y"))
+		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n2", names: names, nack: true})
+		b.raw("y")
+		s.breakOff()
+		s = server.stream()
+		check(t, s.request(), want{typ: clusters, version: "1", names: names, node: true})
+		s.send(clusters, "2", "n3", cluster("a", "x"), cluster("b", "y"))
+		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n3", names: names, nack: true})
+		s.send(clusters, "3", "n4", cluster("a", "z"), cluster("b", "y"))
+		check(t, s.request(), want{typ: clusters, version: "3", nonce: "n4", names: names})
+		s.quiet()
+	})
+}
+
+// A server that answers each NACK at once with what was NACKed is slowed down, also if that has a TTL.
+func TestRawResourceIsRejectedAgainAndAgain(t *testing.T) {
+	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+		clusters := rawClusters()
+		ear, _ := listen(t, c, clusters, "a")
+		s := server.stream()
+		s.request()
+		timed := &discoveryv3.Resource{Name: "a", Version: "7", Resource: pack(t, cluster("a", "x")), Ttl: durationpb.New(time.Hour)}
+		s.send(clusters, "1", "n", timed)
+		s.request()
+		ear.raw("x").Reject(errors.New("no use"))
+		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n", names: []string{"a"}, nack: true})
+		began := time.Now()
+		for i := range 10 {
+			nonce := fmt.Sprint("n", i)
+			s.send(clusters, "1", nonce, timed)
+			check(t, s.request(), want{typ: clusters, version: "1", nonce: nonce, names: []string{"a"}, nack: true})
+		}
+		if took := time.Since(began); took < 5*time.Second || took > time.Minute {
+			t.Errorf("ten responses were rejected within %v, want some seconds", took)
+		}
 	})
 }

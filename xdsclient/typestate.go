@@ -6,7 +6,9 @@ import (
 	"hash/maphash"
 	"iter"
 	"slices"
+	"strings"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
@@ -177,15 +179,18 @@ func (ts *typeState) Drop(s *subscription) {
 //
 // A version is left empty under which the server would keep silent, but should not: if the
 // last that it said was an error, it may have gone back to the version in use, which clears
-// the error; and of several subscriptions to one name only those that all have the same
+// the error; if the version is rejected (Raw.Reject), the server has to hear that, in answer to a
+// response that has it; if its TTL is over, nobody has it any more; and of several subscriptions to one name only those that all have the same
 // version need no answer, as there is one version by name.
 func (ts *typeState) Versions() map[string]string {
 	versions := make(map[string]string)
-	var apart []string // have siblings without a version
+	var apart []string // have a subscription without a version
+	unanswered := make(map[string]bool)
 	for s := range ts.subs.all() {
 		name := s.resource.key.name
-		if ts.subs[name].next != nil && s.payload == nil {
+		if s.payload == nil {
 			apart = append(apart, name)
+			unanswered[name] = s.resource.glob != nil
 		}
 		if own := ts.own[s]; own != "" {
 			name = own
@@ -193,6 +198,17 @@ func (ts *typeState) Versions() map[string]string {
 		s.addVersion(versions, name)
 		for m := range s.resource.glob.members().all() {
 			m.addVersion(versions, m.resource.key.name)
+		}
+	}
+	if ts.collections > 0 {
+		for name := range versions {
+			collection := wildcard
+			if strings.HasPrefix(name, xdsname.Prefix) {
+				collection = xdsname.CollectionOf(name)
+			}
+			if unanswered[collection] {
+				versions[name] = ""
+			}
 		}
 	}
 	for _, name := range apart {
@@ -209,7 +225,7 @@ func (s *subscription) addVersion(versions map[string]string, name string) {
 		return
 	}
 	version := s.taken.version
-	if other, ok := versions[name]; s.lastError != nil || ok && other != version {
+	if other, ok := versions[name]; s.lastError != nil || s.resource.rejected != nil || s.taken.expired() || ok && other != version {
 		version = ""
 	}
 	versions[name] = version

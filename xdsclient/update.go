@@ -75,6 +75,8 @@ type update struct {
 	late bool
 	// timed is outcome.timed.
 	timed bool
+	// rejected is what is told of resources in the response that Raw.Reject is for, or "".
+	rejected string
 }
 
 // beginUpdate starts to work on a response. It returns nil if nothing is subscribed to its type,
@@ -147,9 +149,13 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	}
 	absent.logContradictions()
 	result, answer := ads.VerdictAccepted, ads.Reply{Nonce: u.resp.Nonce}
-	if u.invalid == 0 {
+	switch {
+	case u.invalid == 0 && u.rejected == "":
 		u.types.Version = u.resp.Version
-	} else {
+	case u.invalid == 0:
+		answer.Fault = u.rejected
+		u.ch.client.warningf("xDS response from %s, version %q, is rejected by those it was passed on to: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.Fault)
+	default:
 		answer.Fault = u.faults.text(u.types.typ, u.invalid, u.total)
 		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.Fault)
 		result = ads.VerdictRejected
@@ -158,7 +164,9 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	u.types.last = outcome{answer.Fault, u.tally, u.metered, u.timed}
 	u.delivery.release()
 	u.ch.stream.Notify()
-	err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late)
+	// A server may answer a NACK at once with what was NACKed. If that has a TTL, it is no repetition.
+	held := u.timed && u.rejected != ""
+	err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late, held)
 	u.types.working = false
 	u.types.answerRejections()
 	if err != nil {

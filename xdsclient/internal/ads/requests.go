@@ -145,14 +145,19 @@ func (q *Requests[S]) Answered() bool { return q.answered }
 
 // EndResponse adds the reply to a response. number counts the responses of the stream's owner.
 // relist says that the response had something that was not subscribed to, so that the reply
-// must not list what was subscribed to since.
-func (q *Requests[S]) EndResponse(number uint64, r Reply, relist bool) error {
+// must not list what was subscribed to since. held says that the reply is held back as one to a
+// repetition is.
+func (q *Requests[S]) EndResponse(number uint64, r Reply, relist, held bool) error {
 	// The reply to an earlier response may still be due, and have to list the same.
 	q.relist = q.relist || relist
 	if !q.Dialect.Incremental() {
 		q.crossed(number)
 	}
 	q.relisted = q.relist
+	if held {
+		_, err := q.Replies.addAgain(r, q.Dialect)
+		return err
+	}
 	return q.Replies.add(r, q.Dialect)
 }
 

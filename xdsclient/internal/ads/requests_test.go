@@ -90,7 +90,7 @@ func TestReplyDoesNotListWhatTheResponseHadTooEarly(t *testing.T) {
 				t.Fatalf("first requests (-want +got):\n%s", diff)
 			}
 			f.Version = "1"
-			if err := f.EndResponse(1, Reply{Nonce: "n1"}, test.unasked); err != nil {
+			if err := f.EndResponse(1, Reply{Nonce: "n1"}, test.unasked, false); err != nil {
 				t.Fatal(err)
 			}
 			f.subscribe("b")
@@ -141,7 +141,7 @@ func TestBacklogIsBounded(t *testing.T) {
 			if again {
 				_, err = f.ReplyAgain(Reply{Nonce: nonce})
 			} else {
-				err = f.EndResponse(uint64(i), Reply{Nonce: nonce}, false)
+				err = f.EndResponse(uint64(i), Reply{Nonce: nonce}, false, false)
 			}
 		}
 		if !errors.Is(err, ErrUnread) || i != 4 {

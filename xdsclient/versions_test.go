@@ -1,0 +1,45 @@
+package xdsclient
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// There is one version by name, of which a server takes it that all subscriptions have it. So one that began
+// while the server was away, to a member of a collection that the client has, or to the collection of a
+// resource that it has, has the server asked for all again.
+func TestVersionsOfNamesBesideTheirCollection(t *testing.T) {
+	name := collectionDir + "a"
+	for _, first := range []string{"name", "collection"} {
+		t.Run(first+" first", func(t *testing.T) {
+			overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+				watch := map[string]func(){
+					"name":       func() { listen(t, c, types.clusters, name) },
+					"collection": func() { watchCollection(t, c, types.clusters, collectionName) },
+				}
+				watch[first]()
+				listen(t, c, types.clusters, "other") // which is asked for again in any case
+				listen(t, c, types.clusters, "another")
+				s := server.delta()
+				s.request()
+				s.send(types.clusters, "n1", has(name, "1", cluster(name, "x")), has("other", "1", cluster("other", "")), has("another", "1", cluster("another", "")))
+				s.request()
+				delete(watch, first)
+				server.setRefuse(status.Error(codes.Unavailable, "off for lunch"))
+				s.breakOff()
+				pass(time.Minute)
+				for _, second := range watch {
+					second()
+				}
+				server.setRefuse(nil)
+				s = server.delta()
+				if version, ok := s.request().GetInitialResourceVersions()[name]; version != "" || !ok {
+					t.Errorf("the client says that it has version %q, want none", version)
+				}
+			})
+		})
+	}
+}
