@@ -1,13 +1,17 @@
 package relay_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/controlplane"
@@ -16,6 +20,24 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/relay"
 )
+
+// respoil has the control plane send other bytes for each resource, under the same version; the correct
+// ones again if there are none.
+func (r *rig) respoil(with []byte) {
+	if with == nil {
+		r.up.OnResponse(nil)
+		r.up.OnDeltaResponse(nil)
+		return
+	}
+	spoil := func(a *anypb.Any) *anypb.Any { return &anypb.Any{TypeUrl: a.GetTypeUrl(), Value: with} }
+	r.up.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+		for i, a := range resp.Resources {
+			resp.Resources[i] = spoil(a)
+		}
+		return resp
+	})
+	r.rewrap(func(m *discoverypb.Resource) { m.Resource = spoil(m.Resource) })
+}
 
 // The control plane is told of a NACK once all who have the resource reject it. Until then the relay
 // only counts, and reports who.
@@ -229,5 +251,52 @@ func TestRejectionOutlivesTheStream(t *testing.T) {
 		resume()
 		xdstest.NoError(t, r.up.Restart())
 		r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
+	})
+}
+
+// A control plane that sends a resource again is told again, on each stream, that all reject it; and if it
+// corrects it without another version, the clients get that. Over SotW too, if all resources are sent.
+func TestRejectionsOutliveTheStream(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		r := newRig(t, nil, features...)
+		spoilt, err := proto.Marshal(xdsmsg.EDSCluster("c", "spoilt"))
+		xdstest.NoError(t, err)
+		r.respoil(spoilt)
+		r.up.Set(t, xdsmsg.EDSCluster("c", "correct"))
+		version := r.version(clusterType, "c")
+		d := r.delta()
+		subscribe(d, node("a"), clusterType, "c")
+		first := d.receive()
+		if got := only(t, first, "c"); !bytes.Equal(got.GetResource().GetValue(), spoilt) {
+			t.Fatalf("got %v, want the spoilt one", got)
+		}
+		d.send(&discoverypb.DeltaDiscoveryRequest{
+			TypeUrl: clusterType, ResponseNonce: first.GetNonce(),
+			ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: `"c": no use`},
+		})
+		r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
+		for range 2 {
+			before := r.up.Attempts()
+			r.up.BreakStreams(nil)
+			xdstest.NoError(t, r.up.WaitAttempts(r.ctx, before+1))
+			nack := r.up.MustWait(r.ctx, t, func(req xdstest.Request) bool {
+				return req.Stream > uint64(before) && xdstest.NACKOf(clusterType)(req)
+			})
+			if got := nack.Err.Message(); got != `Cluster "c": rejected by all clients of the relay: "c": no use` {
+				t.Errorf("the control plane was told %q", got)
+			}
+		}
+		r.respoil(nil)
+		r.up.BreakStreams(nil)
+		got := only(t, d.receive(), "c")
+		m := new(clusterpb.Cluster)
+		xdstest.NoError(t, got.GetResource().UnmarshalTo(m))
+		if m.GetEdsClusterConfig().GetServiceName() != "correct" {
+			t.Errorf("got %v after the correction", m)
+		}
+		if len(features) > 0 && got.GetVersion() != version {
+			t.Errorf("got version %q, want %q", got.GetVersion(), version)
+		}
 	})
 }

@@ -184,7 +184,7 @@ func (u *update) answerCollection(c *collection) {
 
 // acceptResource notes that the server sent a valid version, even if it is the one in use.
 func (ch *serverChannel) acceptResource(s *subscription, p *payload, taken stamp, d *delivery) {
-	s.payload, s.taken, s.lastError = p.from(ch.server), taken, nil
+	s.payload, s.taken, s.lastError, s.claimed = p.from(ch.server), taken, nil, false
 	s.admit()
 	s.resource.accept(s.payload, taken, d)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // Raw is a resource as its server sent it, for programs that pass resources on without knowing
@@ -55,7 +56,8 @@ type Raw struct {
 // gets a NACK with the reason for the last response of the type, although that was accepted, at
 // most every few seconds; and so does each later response that has the same version again, the first
 // of another stream among them, until the reason is nil, which says that the resource is of use
-// after all. Reject does nothing if the server has sent another version since, or an error, or has
+// after all. If the server has not sent the version on this stream, as the client said that it has it,
+// it is asked for it again first. Reject does nothing if the server has sent another version since, or an error, or has
 // removed the resource. The resource stays in the cache. It may be called from anywhere.
 func (r *Raw) Reject(reason error) {
 	c := r.entry.client()
@@ -64,7 +66,8 @@ func (r *Raw) Reject(reason error) {
 	if !r.current() {
 		return
 	}
-	ts := r.entry.level.channel.typeState(r.entry.key.typ)
+	ch := r.entry.level.channel
+	ts := ch.typeState(r.entry.key.typ)
 	if reason == nil {
 		r.entry.rejected = nil
 		ts.Disturb()
@@ -72,8 +75,12 @@ func (r *Raw) Reject(reason error) {
 	}
 	n := rejection{r, reason}
 	r.entry.rejected = &n
-	switch {
-	case !r.entry.level.channel.link.Streaming(): // the next stream gets it
+	switch s := r.subscription(); {
+	case !ch.link.Streaming(): // the next stream gets it
+	case s != nil && s.claimed: // as does the answer
+		s.claimed, s.State = false, ads.Doubted
+		ts.Touch(s)
+		ch.stream.Notify()
 	case ts.working:
 		ts.rejected = append(ts.rejected, n)
 	default:
@@ -86,6 +93,15 @@ func (r *Raw) Reject(reason error) {
 func (r *Raw) current() bool {
 	ch, p := r.entry.level.channel, r.entry.payload
 	return ch != nil && r.entry.state == StateACKed && p != nil && bytes.Equal(p.raw, r.Resource.GetValue())
+}
+
+// subscription returns that of the resource, or nil if it is a member of a collection, which is not
+// asked for by itself.
+func (r *Raw) subscription() *subscription {
+	if r.entry.collection != nil {
+		return nil
+	}
+	return r.entry.level.channel.subscriptionTo(r.entry)
 }
 
 // rejectAgain notes that the response has a resource. If that is rejected, so is the response.

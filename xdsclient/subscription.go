@@ -15,6 +15,9 @@ type subscription struct {
 	// of another one.
 	next   *subscription
 	behind bool
+	// claimed says that the server was told on this stream that the client has the version, and has
+	// not sent the resource since.
+	claimed bool
 	// payload is the last valid version that this server sent, or nil, and lastError what it
 	// said since if that is an error. The cache has both too.
 	payload   *payload

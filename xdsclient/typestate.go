@@ -180,8 +180,9 @@ func (ts *typeState) Drop(s *subscription) {
 // A version is left empty under which the server would keep silent, but should not: if the
 // last that it said was an error, it may have gone back to the version in use, which clears
 // the error; if the version is rejected (Raw.Reject), the server has to hear that, in answer to a
-// response that has it; if its TTL is over, nobody has it any more; and of several subscriptions to one name only those that all have the same
-// version need no answer, as there is one version by name.
+// response that has it, and may have corrected the resource without another version; if its TTL is
+// over, nobody has it any more; and of several subscriptions to one name only those that all have the
+// same version need no answer, as there is one version by name.
 func (ts *typeState) Versions() map[string]string {
 	versions := make(map[string]string)
 	var apart []string // have a subscription without a version
@@ -228,6 +229,7 @@ func (s *subscription) addVersion(versions map[string]string, name string) {
 	if other, ok := versions[name]; s.lastError != nil || s.resource.rejected != nil || s.taken.expired() || ok && other != version {
 		version = ""
 	}
+	s.claimed = version != ""
 	versions[name] = version
 }
 
@@ -288,8 +290,13 @@ func (ts *typeState) forgetVersion() {
 	}
 }
 
-// begin prepares for a new stream.
+// begin prepares for a new stream. A SotW server must not take what is rejected for known either.
 func (ts *typeState) begin() {
+	for s := range ts.subs.all() {
+		if s.claimed = false; s.resource.rejected != nil {
+			ts.Version = ""
+		}
+	}
 	if ts.Dialect.Locators() { // the server may have other variants to offer
 		for s := range ts.subs.all() {
 			if s.offer != nil {
