@@ -33,10 +33,11 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	p.report(sub, got, req.GetErrorDetail())
 	asked := requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
 	dropped := requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())
-	if err := p.authorize(sub, asked, len(asked)+len(dropped) == 0); err != nil {
-		return err
+	silent := len(asked)+len(dropped) == 0
+	if silent && sub.interest != interestUnknown {
+		return nil // as most ACKs are
 	}
-	return p.resubscribe(sub, func() subscriptionChange {
+	return p.resubscribe(sub, asked, silent, func() subscriptionChange {
 		return sub.deltaChange(asked, dropped, req.GetInitialResourceVersions())
 	})
 }

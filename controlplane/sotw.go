@@ -53,10 +53,8 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 		return nil
 	}
 	wanted := requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators())
-	if err := p.authorize(sub, wanted, len(wanted) == 0); err != nil {
-		return err
-	}
-	if err := p.resubscribe(sub, func() subscriptionChange { return sub.sotwChange(wanted) }); err != nil {
+	err = p.resubscribe(sub, wanted, len(wanted) == 0, func() subscriptionChange { return sub.sotwChange(wanted) })
+	if err != nil {
 		return err
 	}
 	sub.listed = names

@@ -113,11 +113,13 @@ func (s *stream) greet(node *corepb.Node) error {
 	if err := s.use(usage{bytes: proto.Size(node)}); err != nil {
 		return err
 	}
-	if err := s.move(node); err != nil {
-		return err
-	}
-	s.constrain()
-	return nil
+	return onOtherStack(func() error {
+		if err := s.move(node); err != nil {
+			return err
+		}
+		s.constrain()
+		return nil
+	})
 }
 
 // move stores the node, and the store for it.
@@ -219,28 +221,34 @@ func (s *stream) subscription(typeURL string, mode pushMode, locators []*discove
 	return sub, nil
 }
 
-// resubscribe applies a request's change of a subscription.
-func (s *stream) resubscribe(sub *subscription, compare func() subscriptionChange) error {
-	change := s.compare(compare)
-	if change.isNone(sub.interest) {
+// resubscribe applies a request's change of a subscription, if the client may have what it asks for.
+// legacy is that of authorize.
+func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, legacy bool, compare func() subscriptionChange) error {
+	return onOtherStack(func() error {
+		if err := s.authorize(sub, asked, legacy); err != nil {
+			return err
+		}
+		change := s.compare(compare)
+		if change.isNone(sub.interest) {
+			return nil
+		}
+		if err := s.use(change.usage()); err != nil {
+			return err
+		}
+		s.store.resubscribe(sub, change)
 		return nil
-	}
-	if err := s.use(change.usage()); err != nil {
-		return err
-	}
-	onOtherStack(func() { s.store.resubscribe(sub, change) })
-	return nil
+	})
 }
 
 // onOtherStack calls f on another goroutine and waits: the stack of the reader, which is there as long
-// as its stream, is to stay small.
-func onOtherStack(f func()) {
-	done := make(chan struct{})
+// as its stream, is to stay small: once grown from 4 kB to 8 kB, it does not shrink while the reader waits.
+func onOtherStack(f func() error) error {
+	done := make(chan error, 1)
 	go func() {
 		defer close(done)
-		f()
+		done <- f()
 	}()
-	<-done
+	return <-done
 }
 
 // compare compares a request with the subscription.
