@@ -110,7 +110,7 @@ func (c *crossings) forgetRead() {
 
 // crossed notes that a response came, before its reply is added.
 func (q *Requests[S]) crossed(number uint64) {
-	if len(q.leftOut) > 0 && !q.showsCrossings() {
+	if len(q.leftOut) > 0 && (!q.fullState || q.Dialect.Locators()) {
 		q.relist = true
 		for s := range q.subs.All() {
 			p := s.progress()
@@ -125,10 +125,6 @@ func (q *Requests[S]) crossed(number uint64) {
 	q.left, q.leftLocators = nil, nil
 	q.heard = number
 }
-
-// showsCrossings reports whether a response that crossed a request which left something out has
-// what was left out, and nothing else of it.
-func (q *Requests[S]) showsCrossings() bool { return q.fullState && !q.Dialect.Locators() }
 
 // KeepsOmitted reports whether a resource that a full state omits, and that the server has sent,
 // is not deleted: the server may not have read yet that it was asked for again. The reply lists
@@ -194,7 +190,7 @@ func (q *Requests[S]) Omits(s S) bool {
 // a subscription at a server that is asked for locators. scoped says that it names constraints.
 func (q *Requests[S]) Doubts(s S, number uint64, scoped bool) bool {
 	p := s.progress()
-	older := scoped && q.knewEarlier(s) || !scoped && q.knewOther(s)
+	older := scoped && q.knewEarlier(p, s.Locator(), q.Dialect) || !scoped && q.knewOther(s)
 	switch {
 	case p.doubted == number:
 		return true // it said so before
@@ -214,16 +210,17 @@ func (q *Requests[S]) Doubts(s S, number uint64, scoped bool) bool {
 	return true
 }
 
-// knewEarlier reports whether the server may have known of an earlier subscription to the locator
-// when it had not read the request for this one.
-func (q *Requests[S]) knewEarlier(s S) bool {
-	if !q.Dialect.Incremental() {
-		return q.wasLeftOut(s.Locator(), q.Dialect)
-	}
-	if p := s.progress(); p.request > 0 && p.request <= q.read {
+// knewEarlier reports whether the server may have known of an earlier subscription to a locator
+// when it had not read the request for the present one, whose progress p is.
+func (c *crossings) knewEarlier(p *Progress, l wire.Locator, d wire.Dialect) bool {
+	switch {
+	case !d.Incremental():
+		return c.wasLeftOut(l, d)
+	case p.request > 0 && p.request <= c.read:
 		return false
+	default:
+		return c.leftLocators[keyOf(l)] > c.read || len(c.leftLocators) == MaxLeftOut
 	}
-	return q.leftLocators[keyOf(s.Locator())] > q.read || len(q.leftLocators) == MaxLeftOut
 }
 
 // knewOther reports whether the server may have known of another subscription to the name when

@@ -220,7 +220,7 @@ func (q *Requests[S]) nextDelta(r *wire.Request, reply, held bool) (fresh []S, d
 		}
 		r.Cached = q.cached()
 	} else {
-		r.Subscribe, r.Unsubscribe = q.targetsOf(fresh), q.targetsOf(left)
+		r.Subscribe, r.Unsubscribe = targetsOf(fresh, q.Dialect), targetsOf(left, q.Dialect)
 		// A server that goes by names does not know that there is more than one subscription
 		// to a name, and need not know that one of them has ended.
 		r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, func(name string) bool {
@@ -318,9 +318,9 @@ func (q *Requests[S]) settle() (fresh, left []S) {
 func byLocator[S Subscriber](a, b S) int { return a.Locator().Compare(b.Locator()) }
 
 // targetsOf returns what subscriptions are to. They are in order.
-func (q *Requests[S]) targetsOf(subs []S) (t wire.Targets) {
+func targetsOf[S Subscriber](subs []S, d wire.Dialect) (t wire.Targets) {
 	for _, s := range subs {
-		t.Add(s.Locator(), q.Dialect)
+		t.Add(s.Locator(), d)
 	}
 	return t
 }
@@ -331,7 +331,7 @@ func (q *Requests[S]) listAll() (fresh []S, news bool) {
 	fresh, _ = q.settle()
 	var list wire.Targets
 	if q.Dialect.Locators() {
-		list = q.targetsOf(slices.DeleteFunc(q.served(), q.askAgain))
+		list = targetsOf(slices.DeleteFunc(q.served(), q.askAgain), q.Dialect)
 	} else {
 		list.Names = q.names(q.askAgain)
 	}
@@ -346,7 +346,7 @@ func (q *Requests[S]) listAll() (fresh []S, news bool) {
 // everything is all there is to subscribe to.
 func (q *Requests[S]) everything() wire.Targets {
 	if q.Dialect.Locators() {
-		return q.targetsOf(q.served())
+		return targetsOf(q.served(), q.Dialect)
 	}
 	return wire.Targets{Names: q.names(func(S) bool { return false })}
 }
