@@ -1,7 +1,10 @@
 package relay_test
 
 import (
+	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,6 +84,31 @@ func TestWildcardsHaveNoMembersOfOtherCollections(t *testing.T) {
 	if got := d.receive().GetRemovedResources(); len(got) != 2 {
 		t.Errorf("got %v removed, want both members", got)
 	}
+}
+
+// Upstream may answer for a wildcard in several responses. If its stream ends after the first, the wildcard
+// gets the rest on the next one, also what the relay already had for a client that subscribes to it by name.
+func TestWildcardIsCompletedAfterItsAnswerWasCutShort(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("a", ""), xdsmsg.EDSCluster("b", ""))
+	named, d := r.delta(), r.delta()
+	subscribe(named, node("named"), clusterType, "a")
+	only(t, named.receive(), "a")
+	var cut atomic.Bool
+	r.up.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		if len(resp.GetResources()) == 2 && cut.CompareAndSwap(false, true) {
+			resp.Resources = slices.DeleteFunc(slices.Clone(resp.Resources), func(res *discoverypb.Resource) bool { return res.GetName() == "a" })
+		}
+		return resp
+	})
+	subscribe(d, node("wild"), clusterType, "*")
+	only(t, d.receive(), "b")
+	if !cut.Load() {
+		t.Fatal("upstream never sent both resources for the wildcard")
+	}
+	r.up.BreakStreams(errors.New("broken"))
+	only(t, d.receive(), "a")
 }
 
 // Heartbeats for the members of a collection are passed on as well, and without these they expire.

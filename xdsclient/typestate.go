@@ -6,10 +6,9 @@ import (
 	"hash/maphash"
 	"iter"
 	"slices"
-	"strings"
 
-	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
@@ -181,35 +180,23 @@ func (ts *typeState) Drop(s *subscription) {
 // last that it said was an error, it may have gone back to the version in use, which clears
 // the error; if the version is rejected (Raw.Reject), the server has to hear that, in answer to a
 // response that has it, and may have corrected the resource without another version; if its TTL is
-// over, nobody has it any more; and of several subscriptions to one name only those that all have the
-// same version need no answer, as there is one version by name.
+// over, nobody has it any more; and of several subscriptions that a resource is for, by its name or by
+// its collection, only those that all have the same version need no answer, as there is one version
+// by name.
 func (ts *typeState) Versions() map[string]string {
 	versions := make(map[string]string)
 	var apart []string // have a subscription without a version
-	unanswered := make(map[string]bool)
 	for s := range ts.subs.all() {
 		name := s.resource.key.name
 		if s.payload == nil {
 			apart = append(apart, name)
-			unanswered[name] = s.resource.glob != nil
 		}
 		if own := ts.own[s]; own != "" {
 			name = own
 		}
-		s.addVersion(versions, name)
+		ts.addVersion(versions, s, name)
 		for m := range s.resource.glob.members().all() {
-			m.addVersion(versions, m.resource.key.name)
-		}
-	}
-	if ts.collections > 0 {
-		for name := range versions {
-			collection := wildcard
-			if strings.HasPrefix(name, xdsname.Prefix) {
-				collection = xdsname.CollectionOf(name)
-			}
-			if unanswered[collection] {
-				versions[name] = ""
-			}
+			ts.addVersion(versions, m, m.resource.key.name)
 		}
 	}
 	for _, name := range apart {
@@ -220,17 +207,40 @@ func (ts *typeState) Versions() map[string]string {
 	return versions
 }
 
-// addVersion adds the version that the client has from the server to those of other resources.
-func (s *subscription) addVersion(versions map[string]string, name string) {
+// addVersion adds the version that a subscription has from the server to those of other resources.
+func (ts *typeState) addVersion(versions map[string]string, s *subscription, name string) {
 	if s.resource.glob != nil || s.payload == nil {
 		return
 	}
 	version := s.taken.version
-	if other, ok := versions[name]; s.lastError != nil || s.resource.rejected != nil || s.taken.expired() || ok && other != version {
+	if other, ok := versions[name]; s.lastError != nil || s.resource.rejected != nil || s.taken.expired() || ok && other != version ||
+		ts.collectionLacks(name, s.taken.parameters) {
 		version = ""
 	}
 	s.claimed = version != ""
 	versions[name] = version
+}
+
+// collectionLacks reports whether a resource is in a collection that does not have it from the server:
+// one that is not answered, or only by what came for names, as the stream ended before the rest.
+func (ts *typeState) collectionLacks(name string, parameters dynparam.Parameters) bool {
+	if ts.collections == 0 {
+		return false
+	}
+	first, canonical := ts.collectionsOf([]byte(name))
+	for c := range first.siblings() {
+		if c.payload == nil {
+			return true
+		}
+		if !c.resource.constraints.Match(parameters) {
+			continue
+		}
+		m := c.resource.glob.sent.get(resourceKey{name: canonical, variant: parameters.Key()})
+		if m == nil || m.payload == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // index makes a subscription found by the hash of its accepted bytes.
