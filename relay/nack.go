@@ -9,9 +9,10 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
-// A relay rejects nothing itself but bytes that are no message. What one client cannot use others may, so the control plane is told
-// only what all who are subscribed to it reject. A NACK is for a response, which is the relay's own:
-// the resources that the client means are those that it names in the text, as gRPC and Envoy do.
+// A relay rejects nothing itself but bytes that are no message. What one client cannot use others may,
+// so the control plane is told only what all who are subscribed to it reject. A NACK is for a response,
+// which is the relay's own: the resources that the client means are those that it names in the text, as
+// gRPC and Envoy do.
 
 // rejections are the NACKs of the resource of a subscription. Guarded by group.mu.
 type rejections struct {

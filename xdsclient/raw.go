@@ -52,13 +52,14 @@ type Raw struct {
 	entry *resource
 }
 
-// Reject says that the resource is of no use to those whom the watcher passed it on to. The server
-// gets a NACK with the reason for the last response of the type, although that was accepted, at
-// most every few seconds; and so does each later response that has the same version again, the first
-// of another stream among them, until the reason is nil, which says that the resource is of use
-// after all. If the server has not sent the version on this stream, as the client said that it has it,
-// it is asked for it again first. Reject does nothing if the server has sent another version since, or an error, or has
-// removed the resource. The resource stays in the cache. It may be called from anywhere.
+// Reject says that the resource is of no use to those whom the watcher passed it on to. The server gets
+// a NACK with the reason, of the last response of the type, although that was accepted, at most every
+// few seconds. Each later response with the same version gets one too, on later streams as well, until
+// Reject is called with nil, which says that the resource is of use after all. If the client has claimed
+// the version on this stream, so that the server has not sent it, the server is asked for it first.
+//
+// Reject does nothing if the server has sent another version since, or an error, or has removed the
+// resource. The resource stays in the cache. Reject may be called from anywhere.
 func (r *Raw) Reject(reason error) {
 	c := r.entry.client()
 	c.mu.Lock()
