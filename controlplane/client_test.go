@@ -190,8 +190,8 @@ func (c *rawClient[Req, Resp]) fence() {
 	c.fenced(name)
 }
 
-// typeStatus returns the view that the server has of a type of the only client,
-// once it has taken in all requests so far.
+// typeStatus returns the view that the server has of a type of the newest client,
+// once it has taken in all requests so far. One that has gone may still be there.
 func (c *rawClient[Req, Resp]) typeStatus(control *controlplane.Server, typeURL string) controlplane.TypeStatus {
 	c.t.Helper()
 	c.fence()
@@ -200,7 +200,7 @@ func (c *rawClient[Req, Resp]) typeStatus(control *controlplane.Server, typeURL 
 
 func statusOf(t testing.TB, control *controlplane.Server, typeURL string) controlplane.TypeStatus {
 	t.Helper()
-	for _, cl := range control.Clients() {
+	for _, cl := range slices.Backward(control.Clients()) {
 		for _, ts := range cl.Types {
 			if ts.TypeURL == typeURL {
 				return ts
