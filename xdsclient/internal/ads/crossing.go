@@ -22,7 +22,8 @@ import (
 //
 // A full state that omits a resource deletes it. If the resource was left out and asked for again,
 // the full state may be that of the list without it, and have crossed the last request: the
-// resource is kept, and asked for once more. If it does not come then, the resource timer ends it.
+// resource is kept, and the reply lists it. If the server does not send it then, a later full state
+// or the resource timer deletes it.
 
 // MaxRepeats bounds how often a subscription is asked for again for this reason. The client
 // cannot tell a response that crossed its request from one that has nothing to do with it, and
