@@ -36,7 +36,8 @@ var assignments = &xdsclient.ResourceType{
 	},
 }
 
-// client sends what it is told of its shard.
+// client sends what it is told of its shard. It has room for all of it, as a watcher must not wait:
+// others are called after it.
 type client chan string
 
 func (c client) ResourceChanged(value any, err error, done func()) {
@@ -63,7 +64,7 @@ func Example() {
 	xds, stop := serve(store)
 	defer stop()
 
-	shards := map[string]client{"0": make(client), "2": make(client)}
+	shards := map[string]client{"0": make(client, 8), "2": make(client, 8)}
 	for shard, c := range shards {
 		constraints, err := dynparam.Exact(map[string]string{"shard": shard})
 		if err != nil {
