@@ -95,7 +95,9 @@ func TestPerTryTimeout(t *testing.T) {
 				if took := time.Since(begin); took < test.after || took > test.after+time.Second/10 {
 					t.Errorf("ended after %v, want %v", took, test.after)
 				}
-				if len(r.finished) != 1 || fmt.Sprint(r.finished[0]) != fmt.Sprint(r.err) {
+				// The deadline of the RPC is the server's too, and either may end it first.
+				if len(r.finished) != 1 || status.Code(r.finished[0]) != status.Code(r.err) ||
+					test.timeout == 0 && fmt.Sprint(r.finished[0]) != fmt.Sprint(r.err) {
 					t.Errorf("OnFinish got %v, want once %v", r.finished, r.err)
 				}
 			})
