@@ -39,6 +39,14 @@ func (r *rig) respoil(with []byte) {
 	r.rewrap(func(m *discoverypb.Resource) { m.Resource = spoil(m.Resource) })
 }
 
+// sendNACK rejects a response with Clusters.
+func sendNACK(d *deltaStream, nonce, text string) {
+	d.send(&discoverypb.DeltaDiscoveryRequest{
+		TypeUrl: clusterType, ResponseNonce: nonce,
+		ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: text},
+	})
+}
+
 // The control plane is told of a NACK once all who have the resource reject it. Until then the relay
 // only counts, and reports who.
 func TestRejections(t *testing.T) {
@@ -63,10 +71,7 @@ func TestRejections(t *testing.T) {
 		only(t, clients[2].receive(), "d")
 		reject := func(i int, text string) {
 			t.Helper()
-			clients[i].send(&discoverypb.DeltaDiscoveryRequest{
-				TypeUrl: clusterType, ResponseNonce: nonces[i],
-				ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: text},
-			})
+			sendNACK(clients[i], nonces[i], text)
 			select {
 			case got := <-heard:
 				if got != fmt.Sprint(i) {
@@ -111,10 +116,7 @@ func TestRejectionOfAReplacedVersion(t *testing.T) {
 		now := d.receive()
 		only(t, now, "c")
 		for i, nonce := range []string{old.GetNonce(), now.GetNonce()} {
-			d.send(&discoverypb.DeltaDiscoveryRequest{
-				TypeUrl: clusterType, ResponseNonce: nonce,
-				ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: fmt.Sprintf("%q: no use %d", "c", i)},
-			})
+			sendNACK(d, nonce, fmt.Sprintf("%q: no use %d", "c", i))
 			<-heard
 		}
 		nack := r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
@@ -138,10 +140,7 @@ func TestRejectionsOutliveAHeartbeat(t *testing.T) {
 	subscribe(a, node("a"), clusterType, "c")
 	subscribe(b, node("b"), clusterType, "c")
 	reject := func(d *deltaStream, nonce string) {
-		d.send(&discoverypb.DeltaDiscoveryRequest{
-			TypeUrl: clusterType, ResponseNonce: nonce,
-			ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: `"c": no use`},
-		})
+		sendNACK(d, nonce, `"c": no use`)
 		<-heard
 	}
 	ofA, ofB := a.receive(), b.receive()
@@ -168,10 +167,7 @@ func (r *rig) reject(d *deltaStream, id string) {
 	r.t.Helper()
 	resp := d.receive()
 	only(r.t, resp, "c")
-	d.send(&discoverypb.DeltaDiscoveryRequest{
-		TypeUrl: clusterType, ResponseNonce: resp.GetNonce(),
-		ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: `"c": no use for ` + id},
-	})
+	sendNACK(d, resp.GetNonce(), `"c": no use for `+id)
 }
 
 // nacks is the number of NACKs that the control plane was sent.
@@ -271,10 +267,7 @@ func TestRejectionsOutliveTheStream(t *testing.T) {
 		if got := only(t, first, "c"); !bytes.Equal(got.GetResource().GetValue(), spoilt) {
 			t.Fatalf("got %v, want the spoilt one", got)
 		}
-		d.send(&discoverypb.DeltaDiscoveryRequest{
-			TypeUrl: clusterType, ResponseNonce: first.GetNonce(),
-			ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: `"c": no use`},
-		})
+		sendNACK(d, first.GetNonce(), `"c": no use`)
 		r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
 		for range 2 {
 			before := r.up.Attempts()

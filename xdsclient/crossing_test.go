@@ -236,15 +236,7 @@ func TestFullStateOfTheListWithoutIt(t *testing.T) {
 	crossed := func(t *testing.T, f func(d *desk, prod *ear)) {
 		bubble(t, func(t *testing.T) {
 			d := newDesk(t, false, "fail_on_data_errors")
-			d.watch("kept")
-			_, stop := d.watch("a", "env=prod")
-			d.hears("+a{env=prod}", "+kept")
-			_, stopTest := d.watch("a", "env=test")
-			stop()
-			d.hears("+a{env=test}", "-a{env=prod}")
-			prod, _ := d.watch("a", "env=prod")
-			stopTest()
-			d.hears("+a{env=prod}", "-a{env=test}")
+			prod := d.movesAwayAndBack()
 			d.says(variantOf("a", "env=prod", "1"))
 			prod.cluster("1")
 			d.listens()

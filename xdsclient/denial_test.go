@@ -81,15 +81,7 @@ func TestDenialOfAnEarlierSubscription(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, received=%t, silent=%t", how, received, silent), func(t *testing.T) {
 				overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
 					kept := variantOf("kept", "", "1")
-					d.watch("kept")
-					_, stop := d.watch("a", "env=prod")
-					d.hears("+a{env=prod}", "+kept")
-					_, stopTest := d.watch("a", "env=test")
-					stop()
-					d.hears("+a{env=test}", "-a{env=prod}")
-					prod, _ := d.watch("a", "env=prod")
-					stopTest()
-					d.hears("+a{env=prod}", "-a{env=test}")
+					prod := d.movesAwayAndBack()
 					if received { // what the first request asked for
 						d.says(variantOf("a", "env=prod", "1"), kept)
 						prod.cluster("1")

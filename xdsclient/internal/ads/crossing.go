@@ -129,7 +129,7 @@ func (q *Requests[S]) crossed(number uint64) {
 
 // KeepsOmitted reports whether a resource that a full state omits, and that the server has sent,
 // is not deleted: the server may not have read yet that it was asked for again. The reply lists
-// it, and the resource timer begins anew.
+// it, and the resource timer starts again.
 func (q *Requests[S]) KeepsOmitted(s S) bool {
 	p := s.progress()
 	if !q.wasLeftOut(s.Locator(), q.Dialect) {
