@@ -21,7 +21,8 @@ type clusterNode struct {
 	generation uint64 // of the latest config that routes to the cluster
 	awaited    bool   // that config waits for the first answer of the cluster
 
-	members map[string]*member // the cluster itself and those under it
+	self   *member            // of the cluster itself
+	others map[string]*member // of the clusters under it, by name; nil: there were none yet
 	// list has the clusters in state.Underlying, if there are any. next, if not nil,
 	// replaces it when all of its clusters have answered.
 	list, next *leaves
@@ -31,24 +32,38 @@ type clusterNode struct {
 }
 
 func newClusterNode(g *graph, name string) *clusterNode {
-	return &clusterNode{graph: g, name: name, members: make(map[string]*member), state: new(balancer.ClusterState)}
+	n := &clusterNode{graph: g, name: name, state: new(balancer.ClusterState)}
+	n.self = newMember(g, name, n.memberChanged)
+	return n
 }
 
-func (n *clusterNode) start() { n.member(n.name) }
+func (n *clusterNode) start() { n.self.start() }
 
-// member returns the member of the given name, and starts it if it is new.
+// member returns the member of the given name, or nil.
 func (n *clusterNode) member(name string) *member {
-	m := n.members[name]
+	if name == n.name {
+		return n.self
+	}
+	return n.others[name]
+}
+
+// startedMember returns the member of the given name, and starts it if it is new.
+func (n *clusterNode) startedMember(name string) *member {
+	m := n.member(name)
 	if m == nil {
 		m = newMember(n.graph, name, n.memberChanged)
-		n.members[name] = m
+		if n.others == nil {
+			n.others = make(map[string]*member)
+		}
+		n.others[name] = m
 		m.start()
 	}
 	return m
 }
 
 func (n *clusterNode) stop() {
-	for _, m := range n.members {
+	n.self.stop()
+	for _, m := range n.others {
 		m.stop()
 	}
 }
@@ -121,14 +136,14 @@ func (g *graph) sameConnections(before, now *xdsresource.Cluster) bool {
 // use, and up to date, until all clusters of the new one have answered. The first list does
 // not wait, as its first cluster may do without the last one, nor does an urgent change.
 func (n *clusterNode) rebuild(m *member, urgent bool) {
-	root := n.members[n.name].state
+	root := n.self.state
 	if under(root) == nil {
 		if n.inUse() && !n.graph.isKnown(root) && !urgent {
 			n.next = nil
 			return
 		}
 		n.list, n.next = nil, nil
-		n.setState(*root, map[string]int{n.name: 1}, false)
+		n.setState(*root, map[string]int{}, false)
 		return
 	}
 	w := newWalk(n)
@@ -156,11 +171,11 @@ func (n *clusterNode) use(l *leaves) {
 	var none pmap.Map[*balancer.ClusterState]
 	states := none.Edit()
 	for _, name := range l.names {
-		states.Set(name, n.members[name].state)
+		states.Set(name, n.member(name).state)
 	}
 	n.setState(balancer.ClusterState{
-		Cluster:    n.members[n.name].state.Cluster,
-		Notes:      (*aggregateNotes)(n.members[n.name].notes),
+		Cluster:    n.self.state.Cluster,
+		Notes:      (*aggregateNotes)(n.self.notes),
 		Underlying: &balancer.Underlying{Names: l.names, States: states.Map()},
 	}, l.seen, !l.complete())
 }
@@ -178,13 +193,13 @@ func (n *clusterNode) refresh(m *member, urgent bool) {
 	n.setState(s, nil, n.partial && !n.list.complete())
 }
 
-// setState makes s the state. seen has the members that it needs; nil: all of them.
+// setState makes s the state. seen has the clusters under this one that it needs; nil: all of them.
 func (n *clusterNode) setState(s balancer.ClusterState, seen map[string]int, partial bool) {
 	if seen != nil {
-		for name, m := range n.members {
+		for name, m := range n.others {
 			if _, needed := seen[name]; !needed {
 				m.stop()
-				delete(n.members, name)
+				delete(n.others, name)
 			}
 		}
 	}

@@ -102,14 +102,12 @@ func (g *graph) inspectCluster(name string) (*balancer.ClusterState, []inspect.R
 	if n == nil {
 		return nil, nil, false
 	}
-	resources := n.members[name].inspect()
-	for _, other := range slices.Sorted(maps.Keys(n.members)) {
+	resources := n.self.inspect()
+	for _, other := range slices.Sorted(maps.Keys(n.others)) {
 		if len(resources) >= inspect.MaxResources {
 			return n.state, resources[:inspect.MaxResources], true
 		}
-		if other != name {
-			resources = append(resources, n.members[other].inspect()...)
-		}
+		resources = append(resources, n.others[other].inspect()...)
 	}
 	return n.state, resources, true
 }

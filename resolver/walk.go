@@ -41,14 +41,14 @@ func (l *leaves) complete() bool { return l != nil && l.unanswered == 0 }
 
 // newWalk returns a walk through the clusters under n. It starts members that are missing.
 func newWalk(n *clusterNode) *xdsresource.UnderlyingWalk {
-	return &xdsresource.UnderlyingWalk{Under: func(name string) []string { return under(n.member(name).state) }}
+	return &xdsresource.UnderlyingWalk{Under: func(name string) []string { return under(n.startedMember(name).state) }}
 }
 
 // leavesOf returns the leaves that a walk has found.
 func (n *clusterNode) leavesOf(w *xdsresource.UnderlyingWalk) *leaves {
 	l := &leaves{answered: make(map[string]bool, len(w.Leaves)), seen: w.Heights}
 	for _, name := range w.Leaves {
-		l.add(name, n.graph.isKnown(n.members[name].state))
+		l.add(name, n.graph.isKnown(n.member(name).state))
 	}
 	return l
 }

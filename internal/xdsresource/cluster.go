@@ -60,8 +60,6 @@ type Cluster struct {
 	// Security says how connections to the endpoints are secured. nil: the Cluster does not
 	// ask for security.
 	Security *Security
-	// HTTPConnect says that connections to endpoints with a Proxy go through it (gRFC A86).
-	HTTPConnect bool
 	// LBPolicy is the name of the policy that picks among endpoints:
 	// PolicyRingHash, PolicyMaglev, PolicyRandom, PolicySlowStart, or one that is registered with
 	// gRPC.
@@ -74,6 +72,8 @@ type Cluster struct {
 	// load_balancing_policy names the policy outside of a WrrLocality
 	// (gRFC A52).
 	AcrossLocalities bool
+	// HTTPConnect says that connections to endpoints with a Proxy go through it (gRFC A86).
+	HTTPConnect bool
 	// Subsets says how many of the endpoints LBPolicy gets.
 	Subsets Subsets
 	Limits
