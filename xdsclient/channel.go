@@ -50,9 +50,7 @@ func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 		protocol: c.protocolFor(server),
 		levels:   make(map[*level]struct{}),
 	}
-	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{
-		Node: c.config.Node, Backoff: c.options.backoff, MaxMessageSize: c.options.maxMessageSize,
-	})
+	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{Node: c.config.Node, Backoff: c.options.backoff})
 	ch.expiry.timeout = c.options.resourceTimeout
 	if server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		ch.expiry.timeout *= 2

@@ -39,7 +39,7 @@ func (e *collectionEar) hear(what, name string, value any, err error, done func(
 		text += " " + strings.TrimPrefix(name, collectionDir)
 	}
 	if fault := asError(e.t, err); fault != nil {
-		text += ": " + fault.Kind.String()
+		text += ": " + string(fault.Kind)
 	} else if c, ok := value.(interface{ GetAltStatName() string }); ok {
 		text += " = " + c.GetAltStatName()
 	}

@@ -168,14 +168,14 @@ func TestHigherServerTakesOverWithAFinalAnswer(t *testing.T) {
 	for code, kind := range map[codes.Code]ErrorKind{
 		codes.NotFound:         KindDoesNotExist,
 		codes.PermissionDenied: KindServer,
-		codes.Unavailable:      0,
+		codes.Unavailable:      "",
 	} {
 		t.Run(code.String(), func(t *testing.T) {
 			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				_, a, b, low := fallenBack(t, f, types)
 				high := f[0].recover()
 				high.say(types.clusters, "1", nil, resourceError("a", code, "x"))
-				if kind == 0 {
+				if kind == "" {
 					a.silent()
 					low.quiet()
 					return

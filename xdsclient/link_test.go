@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -259,9 +260,14 @@ func TestGarbageEndsTheStream(t *testing.T) {
 	})
 }
 
+// A program may set another limit than the client's.
 func TestMessageSizeLimit(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		c.options.maxMessageSize = 1000
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c, err := New(parseBootstrap(t, "passthrough:///script"), WithDialOptions(
+			grpc.WithContextDialer(server.dial), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1000))))
+		xdstest.NoError(t, err)
+		t.Cleanup(c.Close)
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.asked()
 		s.send(types.clusters, "1", "n1", &anypb.Any{TypeUrl: types.clusters.TypeURL, Value: make([]byte, 1000)})

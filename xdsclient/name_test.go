@@ -44,24 +44,3 @@ func TestEqualNamesAreOneCacheEntry(t *testing.T) {
 		}
 	}, testutils.Authority("a", "", nil))
 }
-
-func TestAuthorityOf(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name, authority string
-		ok              bool
-	}{
-		{"xdstp://a.example.com/type/id?x=y", "a.example.com", true},
-		{"xdstp://%61/type/id", "a", true},
-		{"xdstp:///type/id", "", true},
-		{"xdstp:/type/id", "", true},
-		{"old-style", "", false},
-		{"", "", false},
-		{"xdstp://a", "", false},
-		{"xdstp:a/type/id", "", false},
-	} {
-		if authority, ok := AuthorityOf(tt.name); authority != tt.authority || ok != tt.ok {
-			t.Errorf("AuthorityOf(%q) = %q, %v, want %q, %v", tt.name, authority, ok, tt.authority, tt.ok)
-		}
-	}
-}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -69,8 +70,10 @@ func (k *keeper) load() {
 		if r.Refused {
 			continue
 		}
-		authority, isNew := AuthorityOf(r.Name)
-		key := authorityKey{isNew, authority}
+		var key authorityKey
+		if n, err := xdsname.Parse(r.Name); err == nil {
+			key = authorityOf(n)
+		}
 		if k.stored[key] == nil {
 			k.stored[key] = make(map[storedName][]*diskcache.Record)
 		}

@@ -54,8 +54,6 @@ type Config struct {
 	// Node is sent in the first request of each stream.
 	Node    *corev3.Node
 	Backoff backoff.Config
-	// MaxMessageSize bounds a response, in bytes.
-	MaxMessageSize int
 }
 
 // Stream keeps an ADS stream to a server open: it opens another whenever one ends. It reads on
@@ -121,8 +119,7 @@ func (s *Stream) attempt(conn *transport.Conn) (Verdict, error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
 	protocol := s.handler.Protocol()
-	stream, err := cc.NewStream(ctx, transport.StreamDesc, protocol.Method(),
-		grpc.ForceCodecV2(transport.Codec{}), grpc.MaxCallRecvMsgSize(s.config.MaxMessageSize))
+	stream, err := cc.NewStream(ctx, transport.StreamDesc, protocol.Method(), grpc.ForceCodecV2(transport.Codec{}))
 	if err != nil {
 		return VerdictNone, err
 	}
