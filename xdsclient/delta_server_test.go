@@ -12,12 +12,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 // deltaStream is one incremental stream at the server.
 type deltaStream struct {
-	serverStream[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]
+	serverStream[discoverypb.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]
 }
 
 func (s *script) DeltaAggregatedResources(wire discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
@@ -31,7 +32,7 @@ func (s *script) DeltaAggregatedResources(wire discoveryv3.AggregatedDiscoverySe
 	if refuse != nil {
 		return refuse
 	}
-	stream := &deltaStream{newServerStream(s.t, wire)}
+	stream := &deltaStream{newServerStream[discoverypb.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse](s.t, wire)}
 	s.deltas <- stream
 	return stream.serve()
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -59,15 +60,15 @@ type script struct {
 	gate chan struct{}
 }
 
-// serverStream is one stream of either protocol at the server.
+// serverStream is one stream of either protocol at the server. Its requests are the twins of xRFC TP2.
 type serverStream[Req, Resp any] struct {
 	t        *testing.T
-	wire     grpc.BidiStreamingServer[Req, Resp]
+	wire     grpc.ServerStream
 	requests chan *Req
 	end      chan error
 }
 
-func newServerStream[Req, Resp any](t *testing.T, wire grpc.BidiStreamingServer[Req, Resp]) serverStream[Req, Resp] {
+func newServerStream[Req, Resp any](t *testing.T, wire grpc.ServerStream) serverStream[Req, Resp] {
 	return serverStream[Req, Resp]{t: t, wire: wire, requests: make(chan *Req, 1000), end: make(chan error, 1)}
 }
 
@@ -77,8 +78,8 @@ func (s *serverStream[Req, Resp]) serve() error {
 	go func() {
 		defer close(received)
 		for {
-			r, err := s.wire.Recv()
-			if err != nil {
+			r := new(Req)
+			if s.wire.RecvMsg(r) != nil {
 				return
 			}
 			s.requests <- r
@@ -118,7 +119,7 @@ func (s *serverStream[Req, Resp]) quiet() {
 // respond sends a response.
 func (s *serverStream[Req, Resp]) respond(r *Resp) {
 	s.t.Helper()
-	if err := s.wire.Send(r); err != nil {
+	if err := s.wire.SendMsg(r); err != nil {
 		s.t.Fatalf("cannot send %v: %v", r, err)
 	}
 }
@@ -130,7 +131,7 @@ func (s *serverStream[Req, Resp]) breakOff() {
 
 // scriptStream is one SotW stream at the server.
 type scriptStream struct {
-	serverStream[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]
+	serverStream[discoverypb.DiscoveryRequest, discoveryv3.DiscoveryResponse]
 }
 
 func newScript(t *testing.T) *script {
@@ -221,7 +222,7 @@ func (s *script) StreamAggregatedResources(wire discoveryv3.AggregatedDiscoveryS
 	if refuse != nil {
 		return refuse
 	}
-	stream := &scriptStream{newServerStream(s.t, wire)}
+	stream := &scriptStream{newServerStream[discoverypb.DiscoveryRequest, discoveryv3.DiscoveryResponse](s.t, wire)}
 	s.streams <- stream
 	return stream.serve()
 }

@@ -9,6 +9,67 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
+func TestSwitchesBetweenServers(t *testing.T) {
+	tests := []transcriptTest{
+		// What bytes mean may depend on the features of the server that sent them.
+		{name: "same bytes from a server with other features", over: "SotW", servers: []string{"trusted_xds_server", ""}, steps: `
+			watch a               -> high: stream; high: req a
+			high: send 1 a=x      -> high: ack 1 a; a = x
+			high: refuse
+			high: break
+			watch n
+			wait 1s               -> low: stream; low: req a n
+			low: send 1 a=x       -> low: ack 1 a n; a = x
+			decoded 2
+		`},
+		// Versions and ACKs are per server. A server that is not the one in use is asked for everything
+		// again, as one that is given a version does not send that again.
+		{name: "versions", over: "SotW", servers: ofTwo, steps: `
+			watch a                 -> high: stream; high: req a
+			high: send 7 a=high     -> high: ack 7 a; a = high
+			high: break
+			# It is in use: the version is kept.
+			wait 1s                 -> high: stream; high: req a @7
+			high: refuse
+			high: break
+			watch b                 -> low: stream; low: req a b
+			low: send 1 a=low b=low -> low: ack 1 a b; a = low; b = low
+			high: accept
+			wait 2s                 -> high: stream; high: req a b
+			high: send 7 a=high b=high -> high: ack 7 a b; low: closed; a = high; b = high
+		`},
+		// An authority that nothing was watched of starts at the preferred server again.
+		{name: "idle authority", over: "SotW", servers: ofTwo, steps: `
+			high: refuse
+			watch a               -> low: stream; low: req a
+			stop a                -> low: closed
+			high: accept
+			watch a               -> high: stream; high: req a
+			high: send 1 a=high   -> high: ack 1 a; a = high
+			low: streams 1
+		`},
+	}
+	// Whether a server that was unreachable still is shows when the stream that it has let the client open
+	// ends or brings an answer.
+	for name, then := range map[string]string{
+		"open stream that brings an answer": "high: send 1 a=x b=x -> high: ack 1 a b; b = x",
+		"open stream that ends":             "high: break -> low: stream; low: req a b",
+	} {
+		tests = append(tests, transcriptTest{name: name, over: "SotW", servers: ofTwo, steps: `
+			watch a               -> high: stream; high: req a
+			high: send 1 a=x      -> high: ack 1 a; a = x
+			high: refuse
+			high: break
+			wait 1s
+			high: accept
+			wait 2s               -> high: stream; high: req a @1
+			watch b               -> high: req a b @1
+			low: streams 0
+			` + then})
+	}
+	runTranscripts(t, tests)
+}
+
 // The same bytes from another server wake no watcher and are not decoded, on the
 // way down and on the way up, whether or not the resource is wrapped.
 func TestSameBytesFromAnotherServer(t *testing.T) {
@@ -57,52 +118,6 @@ func checkServers(t *testing.T, c *XDSClient, want map[string]string) {
 			t.Errorf("%q is from %s, want %s", r.key.name, got, want[r.key.name])
 		}
 	}
-}
-
-// What bytes mean may depend on the features of the server that sent them.
-func TestSameBytesFromAServerWithOtherFeatures(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.client(testutils.ServerFeatures("trusted_xds_server"))
-		a, _ := listen(t, c, types.clusters, "a")
-		s := f[0].asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		a.cluster("1")
-		f[0].lose(s)
-		listen(t, c, types.clusters, "n")
-		low := f[1].asked()
-		low.send(types.clusters, "1", "n1", cluster("a", "1"))
-		a.cluster("1")
-		types.wantDecoded(t, 2)
-	})
-}
-
-// Versions and ACKs are per server. A server that is not the one in use is asked
-// for everything again, as one that is told a version does not repeat what it is.
-func TestVersionsOnTheWayBackUp(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.client()
-		a, _ := listen(t, c, types.clusters, "a")
-		s := f[0].asked()
-		s.send(types.clusters, "v7", "n1", cluster("a", "high"))
-		a.cluster("high")
-		s.request()
-		s.breakOff()
-		s = f[0].stream() // in use: the version is kept
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "v7", node: true})
-		f[0].lose(s)
-		b, _ := listen(t, c, types.clusters, "b")
-		low := f[1].stream()
-		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
-		low.send(types.clusters, "v1", "n1", cluster("a", "low"), cluster("b", "low"))
-		allHear("low", a, b)
-		low.request()
-		f[0].setRefuse(nil)
-		s = f[0].stream()
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
-		s.send(types.clusters, "v7", "n1", cluster("a", "high"), cluster("b", "high"))
-		allHear("high", a, b)
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b"}, version: "v7", nonce: "n1"})
-	})
 }
 
 // gRFC A57: the resource timer runs where the resource is asked for. After a
@@ -201,81 +216,6 @@ func TestLeavingAServerThatAnotherAuthorityUses(t *testing.T) {
 		a.silent()
 		checkServers(t, c, map[string]string{"a": uri(0)})
 	})
-}
-
-// A server takes over for an authority with a resource of that authority.
-func TestTakeOverIsPerAuthority(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		f[0].setRefuse(errRefused)
-		c := f.client(testutils.Authority("x", "", nil))
-		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
-		a, other := listenBoth(t, c, types.clusters, "a", name)
-		low := f[1].asked()
-		synctest.Wait()
-		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "low"))
-		allHear("low", a, other)
-		high := f[0].recover()
-		high.send(types.clusters, "1", "n1", cluster("a", "high"))
-		a.cluster("high")
-		synctest.Wait()
-		low.send(types.clusters, "2", "n2", cluster(name, "low 2"))
-		other.cluster("low 2")
-		high.send(types.clusters, "2", "n2", cluster("a", "high"), cluster(name, "high"))
-		other.cluster("high")
-		low.gone()
-	})
-}
-
-// An authority that nothing was watched of starts at the preferred server again.
-func TestIdleAuthorityStartsFromTheTop(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		f[0].setRefuse(errRefused)
-		c := f.client()
-		_, stop := listen(t, c, types.clusters, "a")
-		low := f[1].stream()
-		stop()
-		low.gone()
-		f[0].setRefuse(nil)
-		a, _ := listen(t, c, types.clusters, "a")
-		high := f[0].asked()
-		high.send(types.clusters, "1", "n1", cluster("a", "high"))
-		a.cluster("high")
-		f[1].opened(1)
-	})
-}
-
-// Whether a server that was unreachable still is shows when the stream that it
-// has let the client open ends or brings an answer.
-func TestNoFallbackWhileAStreamIsOpen(t *testing.T) {
-	for _, answers := range []bool{true, false} {
-		t.Run(fmt.Sprint("answers: ", answers), func(t *testing.T) {
-			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-				c := f.client()
-				a, _ := listen(t, c, types.clusters, "a")
-				s := f[0].asked()
-				s.send(types.clusters, "1", "n1", cluster("a", "1"))
-				a.cluster("1")
-				f[0].setRefuse(errRefused)
-				s.breakOff()
-				pass(2 * time.Second)
-				f[0].setRefuse(nil)
-				s = f[0].stream()
-				synctest.Wait() // for the client to know of the stream
-				b, _ := listen(t, c, types.clusters, "b")
-				f[1].untouched()
-				if answers {
-					s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
-					b.cluster("1")
-					f[1].untouched()
-					return
-				}
-				s.end <- errRefused
-				low := f[1].stream()
-				check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
-				b.silent()
-			})
-		})
-	}
 }
 
 // gRFC A71, "Flapping": a primary that dies after its first resource each time

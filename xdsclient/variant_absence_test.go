@@ -1,73 +1,88 @@
 package xdsclient
 
 import (
-	"slices"
 	"testing"
-
-	"google.golang.org/grpc/codes"
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// What a server says is not there it says of a subscription, by its constraints, or
-// of all subscriptions to a name.
-func TestAbsenceOfAVariant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, true)
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		all, _ := d.watch("a")
-		ears := []*ear{prod, test, all}
-		d.listens()
-		d.says(gone("a", "env=prod"))
-		prod.fault(KindDoesNotExist)
-		d.says(gone("a", "")) // the one without constraints
-		all.fault(KindDoesNotExist)
-		test.silent()
-		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
-		prod.cluster("p")
-		test.cluster("t")
-		all.cluster("p")
-		d.says(gone("a")) // all of them
-		for _, e := range ears {
-			e.ambient(KindDoesNotExist)
-		}
-		d.says(variantOf("a", "v=1", "1"))
-		for _, e := range ears {
-			e.cluster("1")
-		}
-		d.says(func(r *answer) { r.RemovedResources = []string{"a"} })
-		for _, e := range ears {
-			e.ambient(KindDoesNotExist)
-		}
-		d.says(gone("a", "env=never"), gone("never", "env=prod"))
-		for _, e := range ears {
-			e.silent()
-		}
-	})
-}
-
-// xRFC TP3: an error names a subscription. With constraints it is for one of those to
-// a name.
-func TestErrorForAVariant(t *testing.T) {
-	overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
-		prod, test := d.watchBoth("env=prod", "env=test")
-		d.says(refuses(codes.PermissionDenied, "a", "env=prod"), variantOf("a", "env=test", "t"))
-		if err := prod.fault(KindServer); err.Code != codes.PermissionDenied || !err.Constraints.Equal(choose("env=prod")) {
-			t.Errorf("got %v, want PERMISSION_DENIED with the constraints", err)
-		}
-		test.cluster("t")
-		d.says(refuses(codes.NotFound, "a", "env=test"))
-		test.fault(KindDoesNotExist)
-		prod.silent()
-		d.says(refuses(codes.Internal, "a"))
-		allFault(KindServer, prod, test)
-		d.says(refuses(codes.Internal, "a", "env=never"))
-		allSilent(prod, test)
-		if got := d.k.c.Stats(); got.Unasked != 1 || got.ServerErrors != 3 {
-			t.Errorf("Stats() is %+v, want 1 unasked and 3 server errors", got)
-		}
+func TestAbsenceOfVariants(t *testing.T) {
+	failOnDataErrors := []string{"dynamic_parameter_constraints fail_on_data_errors"}
+	runTranscripts(t, []transcriptTest{
+		// What a server does not have is that of a subscription, by its constraints, or of all subscriptions
+		// to a name.
+		{name: "removed", over: "delta", servers: variants, steps: `
+			watch prod=a{env=prod} test=a{env=test} all=a -> stream; req +a +a{env=prod} +a{env=test}
+			send 1 -a{env=prod} -> ack 1; prod: does not exist
+			# The one without constraints.
+			send 2 -a{}         -> ack 2; all: does not exist
+			send 3 a{env=prod}=p a{env=test}=t -> ack 3; prod = p; test = t; all = p
+			# All of them.
+			send 4 -a           -> ack 4; prod ambient: does not exist; test ambient: does not exist; all ambient: does not exist
+			send 5 a{v=1}=x     -> ack 5; prod = x; test = x; all = x
+			send 6 -a{env=never} -never{env=prod} -> ack 6
+		`},
+		// xRFC TP3: an error names a subscription. With constraints it is for one of those to a name.
+		{name: "error", servers: failOnDataErrors, steps: `
+			watch prod=a{env=prod} test=a{env=test} -> stream; req +a{env=prod} +a{env=test}
+			send 1 a{env=prod}?PermissionDenied a{env=test}=t -> ack 1; prod: server error; test = t
+			send 2 a{env=test}?NotFound  -> ack 2; test: does not exist
+			send 3 a?Internal            -> ack 3; prod: server error; test: server error
+			send 4 a{env=never}?Internal -> ack 4
+		`, then: func(x *transcript) {
+			if got := x.c.Stats(); got.Unasked != 1 || got.ServerErrors != 3 {
+				x.t.Errorf("Stats() is %+v, want 1 unasked and 3 server errors", got)
+			}
+			for _, r := range x.c.Dump().Resources {
+				if !r.Failure.Err.Constraints.Equal(r.Constraints) {
+					x.t.Errorf("got %v, want an error with the constraints %v", r.Failure.Err, r.Constraints)
+				}
+			}
+		}},
+		// Envoy, xDS protocol, "Deleting Resources", of variants: what the full state had for a subscription
+		// and has no more was deleted.
+		{name: "full state", over: "SotW", servers: failOnDataErrors, steps: `
+			watch prod=a{env=prod} test=a{env=test} -> stream; req a{env=prod} a{env=test}
+			send 1 a{env=prod}=p a{env=test}=t -> ack 1 a{env=prod} a{env=test}; prod = p; test = t
+			send 2 a{env=test}=t               -> ack 2 a{env=prod} a{env=test}; prod: does not exist
+		`},
+		// TP2, "Matching Behavior and Best Practices": a cache "must attempt to fetch a larger value even if" it
+		// has a smaller one, "before falling back to using the one it already has". So a new subscription goes
+		// to the server, and what the cache has is only for a server that does not answer.
+		{name: "new subscription", servers: variants, changes: true, steps: `
+			watch first=a{shard=3}   -> stream; req +a{shard=3}
+			send 1 a{shard=3}=3      -> ack 1; first = 3
+			watch second=a{shard=0-5} -> req +a{shard=0-5}
+			send 2 a{shard=5}=5      -> ack 2; second = 5
+			watch third=a{shard=0-9} none=a{shard=7} -> req +a{shard=0-9} +a{shard=7}
+			wait 15s                 -> third = 5; sotw none: does not exist; delta none: timeout
+		`},
+		// Each subscription has its own resource timer (gRFC A57, "Handling Resources That Do Not Exist").
+		{name: "resource timers", servers: variants, steps: `
+			watch prod=a{env=prod}   -> stream; req +a{env=prod}
+			wait 7s
+			watch test=a{env=test}   -> req +a{env=test}
+			wait 8s                  -> prod: does not exist
+			wait 7s                  -> test: does not exist
+			send 1 a{env=prod}=late  -> ack 1; prod = late
+		`},
+		// A heartbeat (Envoy, xDS protocol, "TTL") is for the variant that it names.
+		{name: "heartbeat", over: "delta", servers: variants, steps: `
+			watch prod=a{env=prod} test=a{env=test} -> stream; req +a{env=prod} +a{env=test}
+			send 1 a{env=prod}=p a{env=test}=t -> ack 1; prod = p; test = t
+			send 2 -a                -> ack 2; prod ambient: does not exist; test ambient: does not exist
+			send 3 a{env=prod}@1~    -> ack 3; prod = p
+		`},
+		// After a stream has ended each variant that the server still has is still its own.
+		{name: "reconnect", servers: variants, steps: `
+			watch prod=a{env=prod} test=a{env=test} -> stream; req +a{env=prod} +a{env=test}
+			send 1 a{env=prod}=p a{env=test}=t -> ack 1; prod = p; test = t
+			break
+			wait 1s                  -> stream; req +a{env=prod} +a{env=test}
+			send 2 a{env=prod}=p a{env=test}=t2 -> ack 2; test = t2
+			decoded 3
+		`},
 	})
 }
 
@@ -89,109 +104,5 @@ func TestUnreadableConstraintsOfASubscriptionName(t *testing.T) {
 		}
 		e.cluster("p")
 		e.silent()
-	})
-}
-
-// Envoy, xDS protocol, "Deleting Resources", of variants: what the full state had for
-// a subscription and has no more was deleted.
-func TestFullStateWithoutAVariant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, false, "fail_on_data_errors")
-		prod, test := d.watchBoth("env=prod", "env=test")
-		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
-		prod.cluster("p")
-		test.cluster("t")
-		d.says(variantOf("a", "env=test", "t"))
-		prod.fault(KindDoesNotExist)
-		test.silent()
-	})
-}
-
-// TP2, "Matching Behavior and Best Practices": a cache "must attempt to fetch a larger
-// value even if" it has a smaller one, "before falling back to using the one it
-// already has". So a new subscription goes to the server, and what the cache has is
-// only for a server that keeps silent.
-func TestNewSubscriptionGoesToTheServer(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		d.types.clusters.FullStateInSotW = false
-		first, _ := d.watch("a", "shard=3")
-		d.listens()
-		d.says(variantOf("a", "shard=3", "3"))
-		first.cluster("3")
-		d.listens()
-		second, _ := d.watch("a", "shard=0-5")
-		d.hears("+a{shard in [0-5]}")
-		second.silent()
-		d.says(variantOf("a", "shard=5", "5"))
-		second.cluster("5")
-		d.listens()
-
-		third, _ := d.watch("a", "shard=0-9")
-		unmatched, _ := d.watch("a", "shard=7")
-		d.hears("+a{shard in [0-9]}", "+a{shard=7}")
-		third.silent()
-		pass(d.k.channel.expiry.timeout)
-		third.cluster("5")
-		kind := KindDoesNotExist
-		if d.delta {
-			kind = KindTimeout
-		}
-		unmatched.fault(kind)
-	})
-}
-
-// Each subscription has its own resource timer (gRFC A57, "Handling Resources That Do
-// Not Exist").
-func TestResourceTimerOfEachVariant(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		d.hears("+a{env=prod}")
-		pass(d.k.channel.expiry.timeout / 2)
-		test, _ := d.watch("a", "env=test")
-		d.hears("+a{env=test}")
-		pass(d.k.channel.expiry.timeout / 2)
-		prod.fault(KindDoesNotExist)
-		test.silent()
-		pass(d.k.channel.expiry.timeout / 2)
-		test.fault(KindDoesNotExist)
-		d.says(variantOf("a", "env=prod", "late"))
-		prod.cluster("late")
-		test.silent()
-	})
-}
-
-// A heartbeat (Envoy, xDS protocol, "TTL") is for the variant that it names.
-func TestHeartbeatOfAVariant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, true)
-		prod, test := d.watchBoth("env=prod", "env=test")
-		d.says(variantWith("a", "env=prod", "1", cluster("a", "p")), variantWith("a", "env=test", "1", cluster("a", "t")))
-		prod.cluster("p")
-		test.cluster("t")
-		d.says(gone("a"))
-		allAmbient(KindDoesNotExist, prod, test)
-		d.says(func(r *answer) {
-			r.Resources = []*discoverypb.Resource{{Name: "a", Version: "1", DynamicParameters: parameters("env=prod")}}
-		})
-		prod.cluster("p")
-		test.silent()
-	})
-}
-
-// After a stream has ended each variant that the server still has is still its own.
-func TestVariantsOverReconnects(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, test := d.watchBoth("env=prod", "env=test")
-		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
-		prod.cluster("p")
-		test.cluster("t")
-		d.breaks()
-		if got := d.listens(); !slices.Equal(got, []string{"+a{env=prod}", "+a{env=test}"}) {
-			t.Errorf("the new stream asks for %q", got)
-		}
-		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t2"))
-		prod.silent()
-		test.cluster("t2")
-		d.types.wantDecoded(t, 3)
 	})
 }
