@@ -106,7 +106,7 @@ func TestChoiceOfVariants(t *testing.T) {
 			watch wide=a{shard=0-5} narrow=a{shard=3} -> stream; req +a{shard=0-5} +a{shard=3}
 			send 1 a{shard=5}=5 -> ack 1; wide = 5
 			# It is for the other one, as it turns out when this one asks again.
-			send 2 a{shard=3}=3 -> ack 2; sotw req -a{shard=0-5}; req +a{shard=0-5}; narrow = 3
+			send 2 a{shard=3}=3 -> ack 2; again a{shard=0-5}; narrow = 3
 			send 3 a{shard=5}=5 -> ack 3
 			# The other one has it, so it is for this one.
 			send 4 a{shard=3}=3 -> ack 4; wide = 3

@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -9,62 +10,76 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// A denial that names no constraints may have crossed the request for one of the
-// subscriptions to the name: then it is for those before only. It is believed of a new one
-// when the server repeats it.
+// strictVariants are the features of a server of variants whose denials withdraw what is in use.
+var strictVariants = []string{"dynamic_parameter_constraints fail_on_data_errors"}
+
+// A denial that names no constraints may have crossed the request for one of the subscriptions to the
+// name: then it is for those before only. It is believed of a new one when the server repeats it.
 func TestDenialThatCrossesARequest(t *testing.T) {
-	withdrawals := map[string]func(*answer){
-		"removed_resources":                          func(r *answer) { r.RemovedResources = append(r.RemovedResources, "a") },
-		"removed_resource_names without constraints": gone("a"),
-		"NOT_FOUND":         refuses(codes.NotFound, "a"),
-		"PERMISSION_DENIED": refuses(codes.PermissionDenied, "a"),
+	var tests []transcriptTest
+	for name, deny := range map[string]string{
+		"removed_resources":                          "-a",
+		"removed_resource_names without constraints": "-a{*}",
+		"NOT_FOUND":         "a?NotFound",
+		"PERMISSION_DENIED": "a?PermissionDenied",
+	} {
+		kind := "does not exist"
+		if name == "PERMISSION_DENIED" {
+			kind = "server error"
+		}
+		test := transcriptTest{name: name, servers: strictVariants, steps: strings.NewReplacer("DENY", deny, "KIND", kind).Replace(`
+			watch old=a{env=prod}   -> stream; req +a{env=prod}
+			send 1 a{env=prod}=p    -> ack 1; old = p
+			# The client moves, and what it moves from is deleted before the request goes out.
+			batch watch test=a{env=test}, stop old, send 2 DENY -> ack 2; req +a{env=test} -a{env=prod}
+			send 3 DENY             -> ack 3; again a{env=test}
+			send 4 a{env=test}=t    -> ack 4; test = t
+			# Nothing is on its way.
+			send 5 DENY             -> ack 5; test: KIND
+			# The client gets another subscription, of which there is nothing.
+			watch late=a{env=late}  -> req +a{env=late}
+			send 6 DENY             -> ack 6; again a{env=late}; ?test: KIND
+			send 7 DENY             -> ack 7; late: KIND
+		`)}
+		if name == "removed_resources" { // which SotW does not have
+			test.over, test.steps = "delta", strings.ReplaceAll(test.steps, "again ", "req +")
+		}
+		tests = append(tests, test)
 	}
-	for how, withdraw := range withdrawals {
-		t.Run(how, func(t *testing.T) {
-			overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
-				if how == "removed_resources" && !d.delta {
-					return // which SotW does not have
-				}
-				denied := func(e *ear) {
-					t.Helper()
-					if how == "PERMISSION_DENIED" {
-						e.fault(KindServer)
-					} else {
-						e.fault(KindDoesNotExist)
-					}
-				}
-				_, stop := d.watch("a", "env=prod")
-				d.hears("+a{env=prod}")
-				d.says(variantOf("a", "env=prod", "p"))
-				d.hears()
-
-				// The client moves, and what it moves from is deleted.
-				test, _ := d.watch("a", "env=test")
-				stop()
-				d.says(withdraw) // before the request goes out
-				test.silent()
-				d.hears("+a{env=test}", "-a{env=prod}")
-				d.says(withdraw)
-				test.silent()
-				d.hears(d.again("a{env=test}")...)
-				d.says(variantOf("a", "env=test", "t"))
-				test.cluster("t")
-				d.hears()
-				d.says(withdraw) // nothing is on its way
-				denied(test)
-
-				// The client gets another subscription, of which there is nothing.
-				late, _ := d.watch("a", "env=late")
-				d.hears("+a{env=late}")
-				d.says(withdraw)
-				late.silent()
-				d.hears(d.again("a{env=late}")...)
-				d.says(withdraw)
-				denied(late)
-				d.hears()
-			})
-		})
+	// What a server denies while nobody watches it, and the server has not been told so, is asked for again
+	// by the next watch, which is not notified of the denial: DPDS may move a client away from a variant and
+	// back before its requests go out, and the variant be there again.
+	for _, deny := range []string{"-a{env=prod}", "a{env=prod}?PermissionDenied", "a{env=prod}?Internal"} {
+		for _, features := range [][]string{variants, strictVariants} {
+			tests = append(tests, transcriptTest{name: fmt.Sprint("not watched: ", deny, features), servers: features, steps: strings.ReplaceAll(`
+				watch kept old=a{env=prod}  -> stream; req +a{env=prod} +kept
+				send 1 a{env=prod}=x kept=x -> ack 1; old = x; kept = x
+				batch stop old, send 2 DENY kept=x, watch late=a{env=prod} -> ack 2; again a{env=prod}
+				send 3 a{env=prod}=x kept=x -> ack 3; late = x
+				# Without another watch it is given up.
+				watch b{env=prod}           -> req +b{env=prod}
+				batch stop b{env=prod}, send 4 -b{env=prod} a{env=prod}=x kept=x -> ack 4; req -b{env=prod}
+			`, "DENY", deny)})
+		}
 	}
+	// A denial that names no constraints is believed at once where it cannot have crossed the request: there
+	// was nothing under the name before, or the server has answered a later request.
+	tests = append(tests, transcriptTest{name: "cannot have crossed it", over: "delta", servers: variants, steps: `
+		watch a{env=prod} a{env=test} -> stream; req +a{env=prod} +a{env=test}
+		send 1 -a{*}                  -> ack 1; a{env=prod}: does not exist; a{env=test}: does not exist
+		watch a{env=late}             -> req +a{env=late}
+		watch b{env=prod}             -> req +b{env=prod}
+		send 2 b{env=prod}=p          -> ack 2; b{env=prod} = p
+		send 3 -a{*}                  -> ack 3; a{env=late}: does not exist
+		# Nor is it doubted because of a name that was given up long ago.
+		watch c{env=prod}             -> req +c{env=prod}
+		stop c{env=prod}              -> req -c{env=prod}
+		watch d{env=prod}             -> req +d{env=prod}
+		send 4 d{env=prod}=p          -> ack 4; d{env=prod} = p
+		watch c{env=test}             -> req +c{env=test}
+		send 5 -c{*}                  -> ack 5; c{env=test}: does not exist
+	`})
+	runTranscripts(t, tests)
 }
 
 // A denial that names constraints may have crossed the request that took them up again: then it
@@ -114,44 +129,6 @@ func TestDenialOfAnEarlierSubscription(t *testing.T) {
 	}
 }
 
-// A denial that names no constraints is believed at once where it cannot have crossed the
-// request: there was nothing under the name before, or the server has answered a later
-// request.
-func TestDenialThatCannotHaveCrossed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, true)
-		one, two := d.watchBoth("env=prod", "env=test")
-		d.says(gone("a"))
-		allFault(KindDoesNotExist, one, two)
-		d.hears()
-
-		late, _ := d.watch("a", "env=late")
-		d.hears("+a{env=late}")
-		other, _ := d.watch("b", "env=prod")
-		d.hears("+b{env=prod}")
-		d.says(variantOf("b", "env=prod", "p"))
-		other.cluster("p")
-		d.says(gone("a"))
-		late.fault(KindDoesNotExist)
-		d.hears()
-
-		// Nor is it doubted because of a name that was given up long ago.
-		_, stop := d.watch("c", "env=prod")
-		d.hears("+c{env=prod}")
-		stop()
-		d.hears("-c{env=prod}")
-		newer, _ := d.watch("d", "env=prod")
-		d.hears("+d{env=prod}")
-		d.says(variantOf("d", "env=prod", "p"))
-		newer.cluster("p")
-		again, _ := d.watch("c", "env=test")
-		d.hears("+c{env=test}")
-		d.says(gone("c"))
-		again.fault(KindDoesNotExist)
-		d.hears()
-	})
-}
-
 // Of many names that were given up, each counts as one that the server may know of.
 func TestManyNamesThatWereGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -176,44 +153,4 @@ func TestManyNamesThatWereGivenUp(t *testing.T) {
 		d.says(gone("c0"))
 		e.fault(KindDoesNotExist)
 	})
-}
-
-// What a server denies while nobody watches it, and the server has not been told so, is
-// asked for again by the next watch, which hears nothing of the denial: DPDS may move a
-// client away from a variant and back before its requests go out, and the variant be there
-// again.
-func TestDenialThatNobodyHears(t *testing.T) {
-	denials := map[string]func(*answer){
-		"removal":           gone("a", "env=prod"),
-		"PERMISSION_DENIED": refuses(codes.PermissionDenied, "a", "env=prod"),
-		"INTERNAL":          refuses(codes.Internal, "a", "env=prod"),
-	}
-	for how, deny := range denials {
-		for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
-			t.Run(fmt.Sprint(how, features), func(t *testing.T) {
-				overDesks(t, features, func(t *testing.T, d *desk) {
-					keeping := variantOf("keeps the stream open", "", "1")
-					d.watch("keeps the stream open")
-					_, stop := d.watch("a", "env=prod")
-					d.hears("+a{env=prod}", "+keeps the stream open")
-					d.says(variantOf("a", "env=prod", "1"), keeping)
-					d.hears()
-					stop()
-					d.says(deny, keeping)
-					again, _ := d.watch("a", "env=prod")
-					again.silent()
-					d.hears(d.again("a{env=prod}")...)
-					d.says(variantOf("a", "env=prod", "1"), keeping)
-					again.cluster("1")
-
-					// Without another watch it is given up.
-					_, stop = d.watch("b", "env=prod")
-					d.hears("+b{env=prod}")
-					stop()
-					d.says(gone("b", "env=prod"), variantOf("a", "env=prod", "1"), keeping)
-					d.hears("-b{env=prod}")
-				})
-			})
-		}
-	}
 }

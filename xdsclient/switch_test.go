@@ -11,6 +11,60 @@ import (
 
 func TestSwitchesBetweenServers(t *testing.T) {
 	tests := []transcriptTest{
+		// The same bytes from another server wake no watcher and are not decoded, on the way down and on the
+		// way up, whether or not the resource is wrapped.
+		{name: "same bytes from another server", over: "SotW", servers: ofTwo, steps: `
+			watch a b                    -> high: stream; high: req a b
+			high: send 1 a=x b@1=x       -> high: ack 1 a b; a = x; b = x
+			high: refuse
+			high: break
+			wait 1s
+			watch n                      -> low: stream; low: req a b n
+			low: send 7 a=x b=x n=low    -> low: ack 7 a b n; n = low
+			decoded 3
+			servers a low
+			servers b low
+			servers n low
+			low: send 8 a@1=y b=x n=low  -> low: ack 8 a b n; a = y
+			high: accept
+			wait 2s                      -> high: stream; high: req a b n
+			low: send 9 a=z b=x n=low    -> low: ack 9 a b n; a = z
+			high: send 1 a=z b=x         -> high: ack 1 a b n; low: closed
+			decoded 5
+			servers a high
+			servers b high
+			servers n low
+		`},
+		// The lower server is lost while the higher one answers, but has nothing of use: that one is asked
+		// again.
+		{name: "lower server is lost", over: "SotW", servers: []string{"", "", ""}, steps: fallenBackSteps + `
+			high: accept
+			wait 1s               -> high: stream; high: req a b
+			high: send 1 a!no     -> high: nack 1 a b @
+			low: refuse
+			low: break            -> a ambient: invalid of high
+			last: streams 0
+			low: streams 2
+			wait 1m
+			low: streams 2
+		`},
+		// gRFC A57: the resource timer runs where the resource is asked for. After a fallback that is the server
+		// in use, and a timer that ran out elsewhere says nothing until its server takes over.
+		{name: "resource timers", over: "SotW", servers: ofTwo, steps: fallenBackSteps + `
+			watch n               -> low: ack 1 a b n
+			wait 10s
+			high: accept
+			wait 4999ms
+			wait 1ms              -> n: does not exist of low; high: stream; high: req a b n
+			wait 1m
+			watch e:m             -> high: e.req m; low: e.req m
+			wait 1s
+			high: send 1 a=high b=low -> high: ack 1 a b n; low: closed; a = high
+			wait 13999ms
+			wait 1ms              -> e:m: does not exist of high
+			wait 1m
+			low: streams 1
+		`},
 		// What bytes mean may depend on the features of the server that sent them.
 		{name: "same bytes from a server with other features", over: "SotW", servers: []string{"trusted_xds_server", ""}, steps: `
 			watch a               -> high: stream; high: req a
@@ -70,41 +124,6 @@ func TestSwitchesBetweenServers(t *testing.T) {
 	runTranscripts(t, tests)
 }
 
-// The same bytes from another server wake no watcher and are not decoded, on the
-// way down and on the way up, whether or not the resource is wrapped.
-func TestSameBytesFromAnotherServer(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.client()
-		a, b := listenBoth(t, c, types.clusters, "a", "b")
-		s := f[0].asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"), wrap(t, "b", cluster("b", "1")))
-		allHear("1", a, b)
-		s.request()
-		f[0].lose(s)
-		n, _ := listen(t, c, types.clusters, "n")
-		low := f[1].asked()
-		low.send(types.clusters, "7", "n1", cluster("a", "1"), cluster("b", "1"), cluster("n", "low"))
-		n.cluster("low")
-		low.request()
-		allSilent(a, b)
-		types.wantDecoded(t, 3)
-		checkServers(t, c, map[string]string{"a": uri(1), "b": uri(1), "n": uri(1)})
-
-		low.send(types.clusters, "8", "n2", wrap(t, "a", cluster("a", "2")), cluster("b", "1"), cluster("n", "low"))
-		a.cluster("2")
-		low.request()
-		high := f[0].recover()
-		low.send(types.clusters, "9", "n3", cluster("a", "3"), cluster("b", "1"), cluster("n", "low"))
-		a.cluster("3")
-		high.send(types.clusters, "1", "n1", cluster("a", "3"), cluster("b", "1"))
-		high.request()
-		allSilent(a, b)
-		low.gone()
-		types.wantDecoded(t, 5)
-		checkServers(t, c, map[string]string{"a": uri(0), "b": uri(0), "n": uri(1)})
-	})
-}
-
 // checkServers checks where the versions in use came from.
 func checkServers(t *testing.T, c *XDSClient, want map[string]string) {
 	t.Helper()
@@ -118,43 +137,6 @@ func checkServers(t *testing.T, c *XDSClient, want map[string]string) {
 			t.Errorf("%q is from %s, want %s", r.key.name, got, want[r.key.name])
 		}
 	}
-}
-
-// gRFC A57: the resource timer runs where the resource is asked for. After a
-// fallback that is the server in use, and a timer that ran out elsewhere says
-// nothing until its server takes over.
-func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c, a, b, _ := fallenBack(t, f, types)
-		n, _ := listen(t, c, types.clusters, "n")
-		pass(10 * time.Second)
-		high := f[0].recover()
-		began := time.Now()
-		if err := n.fault(KindDoesNotExist); err.Server != uri(1) {
-			t.Errorf("got %v, want it from the server in use", err)
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("the timer fired %v after the higher server was asked, want it not to restart", took)
-		}
-		m, _ := listen(t, c, types.endpoints, "m")
-		low := f[1].attempts()
-		pass(time.Second)
-		high.send(types.clusters, "1", "n1", cluster("a", "high"), cluster("b", "low"))
-		a.cluster("high")
-		allSilent(b, n)
-		began = time.Now()
-		if err := m.fault(KindDoesNotExist); err.Server != uri(0) {
-			t.Errorf("got %v, want it from the server that took over", err)
-		}
-		if took := time.Since(began); took < 13*time.Second || took > 15*time.Second {
-			t.Errorf("the timer fired after %v, want 15 s after the request at the higher server", took)
-		}
-		pass(time.Minute)
-		allSilent(a, b, n)
-		if len(f[1].attempts()) != len(low) {
-			t.Error("the lower server was asked again")
-		}
-	})
 }
 
 // A timer that ran out at a server that was not in use starts again when it takes
@@ -236,29 +218,6 @@ func TestPrimaryThatDiesAfterEachAnswer(t *testing.T) {
 			t.Errorf("%d streams were opened within %v", n, took)
 		}
 		f[1].opened(1)
-	})
-}
-
-// The lower server is lost while the higher one answers, but has nothing of use:
-// that one is asked again.
-func TestLowerServerLostWhileTheHigherOneAnswers(t *testing.T) {
-	overFleet(t, 3, func(t *testing.T, types *testTypes, f fleet) {
-		_, a, b, low := fallenBack(t, f, types)
-		high := f[0].recover()
-		high.send(types.clusters, "1", "n1", badCluster("a", "x"))
-		high.request()
-		f[1].setRefuse(errRefused)
-		low.breakOff()
-		if err := a.ambient(KindInvalid); err.Server != uri(0) {
-			t.Errorf("got %v, want what the higher server said", err)
-		}
-		b.silent()
-		f[2].untouched()
-		tries := len(f[1].attempts())
-		pass(time.Minute)
-		if len(f[1].attempts()) != tries {
-			t.Error("the lower server is still tried")
-		}
 	})
 }
 

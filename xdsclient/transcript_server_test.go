@@ -244,7 +244,7 @@ func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, wor
 	names := strings.Split(name, "|")
 	name, list, scoped := cutBraces(names[0])
 	subscription := &discoverypb.ResourceName{Name: name}
-	if scoped {
+	if scoped && !slices.Equal(list, []string{"*"}) {
 		subscription.DynamicParameterConstraints = choose(list...).ToProto()
 	}
 	w := &discoverypb.Resource{Name: name, Version: version, Aliases: names[1:], DynamicParameters: parameters(strings.Join(list, ","))}

@@ -32,7 +32,7 @@ import (
 // -a says that it was removed, a~ is a heartbeat. a|b=x has the alias b. a@7=x has a version of its own,
 // in a wrapper if the protocol is SotW; otherwise the version is that of the response. a{env=prod,v=1} has
 // dynamic parameters or, in watches, in requests, in removals and in errors, constraints as choose reads
-// them (xRFC TP2); -a{} is for the subscription without any.
+// them (xRFC TP2); -a{} is for the subscription without any, and -a{*} for all, as -a is over delta.
 //
 //	watch a c=b d!         starts watches together: of a, of b under the name c, of d whose calls wait for "done d";
 //	                       watch c=B>b starts one for the target B
@@ -56,6 +56,7 @@ import (
 //	ack 2 a @1             the request has another version than that; @ stands for none
 //	req +a -b              a delta request; ack 1 and nack 1 answer a response; has a@1 is initial_resource_versions
 //	e.req a                a request for endpoints
+//	again a                a is asked for again: req -a and then req +a over SotW, req +a over delta
 //	a = x                  the watcher of a got the text x; e:a = of endpoints, which have none; a = x v1 as a Raw
 //	a: invalid             it got an error of that kind instead of a value
 //	a ambient: invalid     it got an error beside the value
@@ -165,7 +166,13 @@ func (x *transcript) run(text string) {
 		synctest.Wait()
 		var want []string
 		for text := range strings.SplitSeq(follows, ";") {
-			if text = x.forProtocol(strings.TrimSpace(text)); text != "" {
+			text = x.forProtocol(strings.TrimSpace(text))
+			if name, ok := strings.CutPrefix(text, "again "); ok {
+				if text = "req +" + name; x.protocol == "sotw" {
+					want = append(want, "req -"+name)
+				}
+			}
+			if text != "" {
 				want = append(want, text)
 			}
 		}

@@ -1,91 +1,59 @@
 package xdsclient
 
 import (
+	"fmt"
 	"testing"
 	"time"
-
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// TP2, "Matching Behavior and Best Practices" (TP2-dynamic-parameters-2021-08.md): "the
-// cache must attempt to fetch a resource from the authoritative server with that constraint
-// before falling back to using the one it already has cached". An attempt that finds the
-// server unreachable is one.
+// TP2, "Matching Behavior and Best Practices" (TP2-dynamic-parameters-2021-08.md): "the cache must attempt to
+// fetch a resource from the authoritative server with that constraint before falling back to using the one
+// it already has cached". An attempt that finds the server unreachable is one.
 func TestUnreachableServerFallsBackToACachedVariant(t *testing.T) {
-	for _, when := range []string{"before the watch", "after the watch"} {
-		t.Run(when, func(t *testing.T) {
-			overDesks(t, nil, func(t *testing.T, d *desk) {
-				three, _ := d.watch("a", "shard=3")
-				four, _ := d.watch("a", "shard=4")
-				gone4, _ := d.watch("b", "shard=4")
-				d.listens()
-				d.says(variantOf("a", "shard=3", "3"), variantOf("a", "shard=4", "4"), variantOf("b", "shard=4", "b4"))
-				three.cluster("3")
-				four.cluster("4")
-				gone4.cluster("b4")
-				d.says(variantOf("a", "shard=3", "3"), variantOf("a", "shard=4", "4"), refuses(codes.NotFound, "b", "shard=4"))
-				gone4.ambient(KindDoesNotExist)
-
-				var both, other, deleted *ear
-				watch := func() {
-					both, _ = d.watch("a", "shard=0-5")
-					other, _ = d.watch("a", "shard=7")
-					deleted, _ = d.watch("b", "shard=0-5")
+	const (
+		before = `
+			watch three=a{shard=3} four=a{shard=4} b=b{shard=4} -> stream; req +a{shard=3} +a{shard=4} +b{shard=4}
+			send 1 a{shard=3}=3 a{shard=4}=4 b{shard=4}=x         -> ack 1; three = 3; four = 4; b = x
+			send 2 a{shard=3}=3 a{shard=4}=4 b{shard=4}?NotFound  -> ack 2; b ambient: does not exist
+		`
+		watch = `watch both=a{shard=0-5} other=a{shard=7} deleted=b{shard=0-5} -> `
+		lose  = `
+			refuse
+			break
+			wait 1s -> three ambient: unreachable; four ambient: unreachable; b ambient: unreachable`
+		// The variant that deleted could have does not exist any more.
+		standIn = "both = 4; both ambient: unreachable; other: unreachable; deleted: unreachable"
+		// The server is asked for the preferred one when it is back.
+		back = `
+			accept
+			wait 2s -> stream; req +a{shard=0-5} +a{shard=3} +a{shard=4} +a{shard=7} +b{shard=0-5} +b{shard=4}
+			send 3 a{shard=3}=3 a{shard=4}=4 a{shard=5}=5 -> ack 3; ?both = 4; both = 5; three = 3; four = 4; b ambient: does not exist
+		`
+	)
+	tests := []transcriptTest{
+		{name: "before the watch", servers: variants, steps: before + lose + "\n" + watch + standIn + back, then: func(x *transcript) {
+			for _, r := range x.c.Dump().Resources {
+				if r.Failure != nil && !r.Failure.Err.Constraints.Equal(r.Constraints) {
+					x.t.Errorf("error %v is for other constraints", r.Failure.Err)
 				}
-				if when == "after the watch" {
-					watch()
-					d.listens()
-					both.silent()
-				}
-				d.loses()
-				if when == "before the watch" {
-					watch()
-				}
-				both.cluster("4")
-				if err := both.ambient(KindUnreachable); !err.Constraints.Equal(choose("shard=0-5")) {
-					t.Errorf("error %v is for other constraints", err)
-				}
-				other.fault(KindUnreachable)
-				deleted.fault(KindUnreachable) // that variant does not exist any more
-				allAmbient(KindUnreachable, three, four)
-
-				// The server is asked for the preferred one when it is back.
-				d.k.channel.Opened()
-				if got := d.listens(); len(got) != 6 {
-					t.Errorf("the new stream asks for %q, want 6 subscriptions", got)
-				}
-				d.says(variantOf("a", "shard=3", "3"), variantOf("a", "shard=4", "4"), variantOf("a", "shard=5", "5"))
-				for both.value().(*clusterv3.Cluster).GetAltStatName() == "4" {
-					// The server answers again; the next call may be one with this.
-				}
-				three.cluster("3")
-				four.cluster("4")
-			})
-		})
+			}
+		}},
+		{name: "after the watch", servers: variants, steps: before + watch + "req +a{shard=0-5} +a{shard=7} +b{shard=0-5}" + lose + "; " + standIn + back},
 	}
-}
-
-// A server that had an answer for the subscription itself is believed, now that it cannot
-// be reached.
-func TestUnreachableServerThatDeniedAVariant(t *testing.T) {
-	for _, code := range []codes.Code{codes.NotFound, codes.PermissionDenied, codes.Internal} {
-		t.Run(code.String(), func(t *testing.T) {
-			overDesks(t, nil, func(t *testing.T, d *desk) {
-				three, denied := d.watchBoth("shard=3", "shard=0-5")
-				d.says(variantOf("a", "shard=3", "3"), refuses(code, "a", "shard=0-5"))
-				three.cluster("3")
-				denied.next()
-				d.loses()
-				three.ambient(KindUnreachable)
-				denied.fault(KindUnreachable)
-				late, _ := d.watch("a", "shard=0-5")
-				late.fault(KindUnreachable)
-			})
-		})
+	// A server that had an answer for the subscription itself is believed, now that it cannot be reached.
+	for code, kind := range map[string]string{"NotFound": "does not exist", "PermissionDenied": "server error", "Internal": "server error"} {
+		tests = append(tests, transcriptTest{name: "after the answer " + code, servers: variants, steps: fmt.Sprintf(`
+			watch three=a{shard=3} denied=a{shard=0-5} -> stream; req +a{shard=0-5} +a{shard=3}
+			send 1 a{shard=3}=3 a{shard=0-5}?%s -> ack 1; three = 3; denied: %s
+			refuse
+			break
+			wait 1s                 -> three ambient: unreachable; denied: unreachable
+			watch late=a{shard=0-5} -> late: unreachable
+		`, code, kind)})
 	}
+	runTranscripts(t, tests)
 }
 
 // gRFC A71: what is missing is asked of the next server first. A cached variant is for

@@ -1,90 +1,49 @@
 package xdsclient
 
 import (
+	"strings"
 	"testing"
-	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
-// There is one version by name, of which a server takes it that all subscriptions have it. So one that began
-// while the server was away, to a member of a collection that the client has, or to the collection of a
-// resource that it has, has the server asked for all again.
+// There is one version by name, of which a server takes it that all subscriptions have it.
 func TestVersionsOfNamesBesideTheirCollection(t *testing.T) {
-	name := collectionDir + "a"
-	for _, first := range []string{"name", "collection"} {
-		t.Run(first+" first", func(t *testing.T) {
-			overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-				watch := map[string]func(){
-					"name":       func() { listen(t, c, types.clusters, name) },
-					"collection": func() { watchCollection(t, c, types.clusters, collectionName) },
-				}
-				watch[first]()
-				listen(t, c, types.clusters, "other") // which is asked for again in any case
-				listen(t, c, types.clusters, "another")
-				s := server.delta()
-				s.request()
-				s.send(types.clusters, "n1", has(name, "1", cluster(name, "x")), has("other", "1", cluster("other", "")), has("another", "1", cluster("another", "")))
-				s.request()
-				delete(watch, first)
-				server.setRefuse(status.Error(codes.Unavailable, "off for lunch"))
-				s.breakOff()
-				pass(time.Minute)
-				for _, second := range watch {
-					second()
-				}
-				server.setRefuse(nil)
-				s = server.delta()
-				if version, ok := s.request().GetInitialResourceVersions()[name]; version != "" || !ok {
-					t.Errorf("the client says that it has version %q, want none", version)
-				}
-			})
-		})
+	tests := []transcriptTest{}
+	// A subscription that began while the server was away, to a member of a collection that the client has, or
+	// to the collection of a resource that it has, has the server asked for all again.
+	for first, second := range map[string]string{"dir/a": "dir/*", "dir/*": "dir/a"} {
+		got, reported := "dir/a = x", "dir/a ambient: unreachable"
+		if first == "dir/*" {
+			got, reported = "dir/* member dir/a = x; dir/* collection", "dir/* ambient: unreachable"
+		}
+		tests = append(tests, transcriptTest{name: first + " first", over: "delta", steps: strings.NewReplacer(
+			"FIRST", first, "SECOND", second, "GOT", strings.ReplaceAll(got, "member dir/", "member "), "REPORTED", reported).Replace(`
+			# The others are asked for again in any case.
+			watch FIRST a b        -> stream; req +a +b +FIRST
+			send 1 dir/a=x a=x b=x -> ack 1; GOT; a = x; b = x
+			refuse
+			break
+			wait 1m                -> a ambient: unreachable; b ambient: unreachable; REPORTED
+			watch second=SECOND    -> ` + map[string]string{"dir/a": "second: unreachable", "dir/*": "second collection: unreachable"}[second] + `
+			accept
+			wait 8s                -> stream; req +a +b +dir/* +dir/a has a@ b@1 dir/a@
+		`)})
 	}
-}
-
-// A delta response does not say what it answers. One to a name that comes after the wildcard was asked for
-// is taken as the beginning of the answer for both. If the stream ends before the rest, the wildcard lacks
-// the resources that the client had before by their names, and has to be sent these.
-func TestVersionsOfNamesThatTheirCollectionLacks(t *testing.T) {
-	for _, test := range []struct{ name, collection, prefix string }{
-		{"wildcard", wildcard, ""},
-		{"glob collection", collectionName, collectionDir},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-				a, b := test.prefix+"a", test.prefix+"b"
-				listen(t, c, types.clusters, a)
-				s := server.delta()
-				s.request()
-				s.send(types.clusters, "n1", has(a, "1", cluster(a, "x")))
-				s.request()
-				listen(t, c, types.clusters, b)
-				s.request()
-				e, _ := watchCollection(t, c, types.clusters, test.collection)
-				s.request()
-				s.send(types.clusters, "n2", has(b, "1", cluster(b, "x")))
-				s.request()
-				e.heard("member b = x", "collection")
-				s.breakOff()
-				s = server.delta()
-				versions := s.request().GetInitialResourceVersions()
-				if version, ok := versions[a]; version != "" || !ok {
-					t.Errorf("the client says that it has version %q of what the collection lacks, want none", version)
-				}
-				if versions[b] != "1" {
-					t.Errorf("the client says that it has version %q of what the collection has, want 1", versions[b])
-				}
-				s.send(types.clusters, "n1", has(a, "1", cluster(a, "x")))
-				s.request()
-				e.heard("member a = x")
-				s.breakOff()
-				s = server.delta()
-				if version := s.request().GetInitialResourceVersions()[a]; version != "1" {
-					t.Errorf("the client says that it has version %q of what both have, want 1", version)
-				}
-			})
-		})
+	// A delta response does not say what it answers. One to a name that comes after the wildcard was asked for
+	// is taken as the beginning of the answer for both. If the stream ends before the rest, the wildcard lacks
+	// the resources that the client had before by their names, and has to be sent these.
+	for name, dir := range map[string]string{"wildcard": "", "glob collection": "dir/"} {
+		tests = append(tests, transcriptTest{name: name, over: "delta", steps: strings.ReplaceAll(`
+			watch DIRa           -> stream; req +DIRa
+			send 1 DIRa=x        -> ack 1; DIRa = x
+			watch DIRb           -> req +DIRb
+			watch c=DIR*         -> req +DIR*
+			send 2 DIRb@1=x      -> ack 2; DIRb = x; c member b = x; c collection
+			break
+			wait 1s              -> stream; req +DIR* +DIRa +DIRb has DIRa@ DIRb@1
+			send 3 DIRa@1=x      -> ack 3; c member a = x
+			break
+			wait 1s              -> stream; req +DIR* +DIRa +DIRb has DIRa@1 DIRb@1
+		`, "DIR", dir)})
 	}
+	runTranscripts(t, tests)
 }
