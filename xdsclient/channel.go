@@ -155,7 +155,7 @@ func (ch *serverChannel) restate(s *subscription) {
 	}
 }
 
-// follow prepares for watches that hear of a resource from this server from now on: members leave
+// follow prepares for watches that get a resource from this server from now on: members leave
 // that the server does not have, and the resource timer starts over if it expired before.
 func (ch *serverChannel) follow(r *resource) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)

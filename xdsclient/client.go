@@ -82,7 +82,7 @@ type ResourceType struct {
 	// reaches the resource's watchers. Without it watchers get a *Raw, and nothing is validated
 	// but what wraps the resources.
 	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
-	// Ignored lists what the program ignores of a resource of which Decode made value. It may
+	// Ignored lists what the program ignores of a resource that Decode made value of. It may
 	// be slow: it is called for dumps and, apart from updates and at most every 10 s for a
 	// resource, for the log. nil: it is not known.
 	Ignored func(resource *anypb.Any, value any) []Ignored

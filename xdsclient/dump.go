@@ -14,8 +14,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// stamp is when a server sent a resource or an error, under which version, and of which
-// variant. Each cache entry has one, so it is small.
+// stamp has the time at which a server sent a resource or an error, the version, and the parameters of
+// the variant. Each cache entry has one, so it is small.
 type stamp struct {
 	version string
 	// at is in nanoseconds since 1970.
@@ -216,7 +216,7 @@ func (c *XDSClient) entries() iter.Seq[*resource] {
 		for _, a := range c.authorities {
 			for _, l := range a.levels {
 				for _, r := range l.resources {
-					if !r.heard() {
+					if !r.watched() {
 						continue
 					}
 					if !yield(r) {

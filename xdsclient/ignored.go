@@ -163,7 +163,7 @@ func (l *ignoredLog) takeQueue() []examined {
 	return batch
 }
 
-// ignoredGroup is the resources of a type of which the same fields are ignored.
+// ignoredGroup has the resources of a type that the same fields are ignored in.
 type ignoredGroup struct {
 	typ   *ResourceType
 	first string // the name of one of them

@@ -130,11 +130,11 @@ func (r *resource) audience() iter.Seq[*watch] {
 	}
 }
 
-// heard reports whether a watch uses the resource.
-func (r *resource) heard() bool { return len(r.watches) > int(r.standby) }
+// watched reports whether a watch uses the resource.
+func (r *resource) watched() bool { return len(r.watches) > int(r.standby) }
 
 // aside reports whether the resource is watched, but all watches stand by.
-func (r *resource) aside() bool { return r.standby > 0 && !r.heard() }
+func (r *resource) aside() bool { return r.standby > 0 && !r.watched() }
 
 // standBy notes that a watch of the resource stands by.
 func (r *resource) standBy() {

@@ -63,7 +63,7 @@ type Stream struct {
 	config  Config
 	ctx     context.Context
 	cancel  context.CancelFunc
-	// wake tells the writer that a request may be due. It has room for one, so that a
+	// wake wakes the writer when a request may be due. It has room for one, so that a
 	// wake-up is never lost.
 	wake chan struct{}
 }
