@@ -36,13 +36,13 @@ func TestDeltaTranscripts(t *testing.T) {
 			watch busy! a     -> stream; req +a +busy
 			send 1 a=x busy=x -> ack 1; a = x; busy = x
 			stop a
-			watch again=a     -> again = x
+			watch second=a    -> second = x
 			watch new
 			stop new
 			done busy
 			# One request subscribes and unsubscribes.
 			send 2 busy=y     -> ack 2; busy = y
-			stop again
+			stop second
 			watch other
 			watch another
 			done busy         -> req +another +other -a

@@ -88,9 +88,9 @@ func TestSotWRequests(t *testing.T) {
 			watch busy! a     -> stream; req a busy
 			send 1 a=x busy=x -> ack 1 a busy; a = x; busy = x
 			stop a
-			watch again=a     -> again = x
+			watch second=a    -> second = x
 			done busy
-			stop again        -> ack 1 busy
+			stop second       -> ack 1 busy
 			# Now the server has to send it again.
 			watch late=a      -> ack 1 a busy
 		`},
