@@ -19,7 +19,8 @@ func TestErrorsInPlaceOfResources(t *testing.T) {
 		{name: "is remembered", servers: failOnDataErrors, steps: `
 			watch cached fresh other -> stream; req +cached +fresh +other
 			send 1 cached=x other=x  -> ack 1; cached = x; other = x
-			send 2 other=x cached?Internal/first fresh?Internal/first -> ack 2; cached ambient: server error first; fresh: server error first
+			send 2 other=x cached?Internal/first fresh?Internal/first -> ack 2
+			    -> cached ambient: server error first; fresh: server error first
 			# Later responses do not repeat it, and delete nothing by that.
 			send 3 other=y           -> ack 3; other = y
 			# The same again is no news, another is.
@@ -28,14 +29,16 @@ func TestErrorsInPlaceOfResources(t *testing.T) {
 			# A stream that breaks and comes back forgets nothing.
 			break
 			wait 1s                  -> stream; req +cached +fresh +other
-			break                    -> cached ambient: unreachable; fresh: unreachable; other ambient: unreachable
+			break -> cached ambient: unreachable; fresh: unreachable; other ambient: unreachable
 			wait 2s                  -> stream; req +cached +fresh +other
-			send 6 other=y           -> ack 6; cached ambient: server error second; fresh: server error first; other = y
+			send 6 other=y -> ack 6; cached ambient: server error second; fresh: server error first
+			    -> other = y
 			watch late=fresh         -> late: server error first
 			wait 1m
 			send 7 other=y fresh=z cached=x -> ack 7; fresh = z; late = z; cached = x
 			# From then on the full state counts again.
-			sotw send 8 other=y      -> ack 8; fresh: does not exist; late: does not exist; cached: does not exist
+			sotw send 8 other=y -> ack 8; fresh: does not exist; late: does not exist
+			    -> cached: does not exist
 		`},
 		// xRFC TP3: "The set of resources with errors and the set of valid resources must not intersect." If
 		// they do, the resource counts.

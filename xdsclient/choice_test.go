@@ -45,7 +45,8 @@ func TestChoiceOfVariants(t *testing.T) {
 		// A resource goes to all subscriptions that it matches, and is decoded once. TP2, "Matching
 		// Ambiguity": constraints on a key "match any resource variant that does not specify that key at all".
 		{name: "all that match", servers: variants, steps: `
-			watch a{env=prod} v1=a{env=prod,v=1} v2=a{v!=2} all=a{} a{env=test} -> stream; req +a{env=prod,v=1} +a{env=prod} +a{env=test} +a{v!=2} +a{}
+			watch a{env=prod} v1=a{env=prod,v=1} v2=a{v!=2} all=a{} a{env=test} -> stream
+			    -> req +a{env=prod,v=1} +a{env=prod} +a{env=test} +a{v!=2} +a{}
 			send 1 a{env=prod}=x     -> ack 1; a{env=prod} = x; v1 = x; v2 = x; all = x
 			watch b{env=prod} b{env=test} -> req +b{env=prod} +b{env=test}
 			send 2 a{env=prod}=x b{}=y -> ack 2; b{env=prod} = y; b{env=test} = y

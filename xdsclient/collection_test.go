@@ -112,10 +112,13 @@ func TestCollections(t *testing.T) {
 	const failing = `
 		watch c=dir/*                       -> stream; req +dir/*
 		send 1 dir/*?PermissionDenied       -> ack 1; c collection: server error
-		send 2 dir/a=x dir/b=x dir/c?Internal dir/d?NotFound -> ack 2; c member a = x; c member b = x; c member c: server error; c collection
-		send 3 dir/a?Internal dir/b?NotFound dir/c?Internal  -> ack 3; c ambient a: server error; c member b: does not exist
+		send 2 dir/a=x dir/b=x dir/c?Internal dir/d?NotFound -> ack 2; c member a = x; c member b = x
+		    -> c member c: server error; c collection
+		send 3 dir/a?Internal dir/b?NotFound dir/c?Internal -> ack 3; c ambient a: server error
+		    -> c member b: does not exist
 		send 4 dir/new!no                   -> nack 4; c member new: invalid
-		watch late=dir/*                    -> late member a = x; late ambient a: server error; late member c: server error; late member new: invalid; late collection
+		watch late=dir/* -> late member a = x; late ambient a: server error; late member c: server error
+		    -> late member new: invalid; late collection
 		stop late
 		send 5 dir/*?Unavailable            -> ack 5; c ambient: server error
 		send 6 dir/a=x                      -> ack 6; c member a = x; c collection
@@ -149,7 +152,8 @@ func TestCollections(t *testing.T) {
 			send 7 dir/*?PermissionDenied -> ack 7; c ambient: server error
 		`},
 		{name: "errors with fail_on_data_errors", over: "delta", servers: []string{"fail_on_data_errors"}, steps: failing + `
-			send 7 dir/*?PermissionDenied -> ack 7; c member a: server error; c member c: server error; c member new: server error; c collection: server error
+			send 7 dir/*?PermissionDenied -> ack 7; c member a: server error; c member c: server error
+			    -> c member new: server error; c collection: server error
 		`},
 		// A resource may be watched by its name and as a member. Each watcher gets it in its way.
 		{name: "resource that is a member", over: "delta", steps: `
@@ -175,6 +179,12 @@ func TestCollections(t *testing.T) {
 			watch c=dir/* -> stream; req +dir/*
 			wait 14999ms
 			wait 1ms      -> c collection: does not exist
+		`},
+		// Only delta has collections.
+		{name: "server without delta", over: "SotW", steps: `
+			watch a c=dir/* -> stream; req a; c collection: configuration
+			stop c
+			send 1 a=x      -> ack 1 a; a = x
 		`},
 		// The wildcard is the collection of all resources with old-style names.
 		{name: "wildcard", over: "delta", steps: `
@@ -230,19 +240,6 @@ func TestCollectionMembership(t *testing.T) {
 
 // Only delta has collections.
 func TestCollectionOverSotW(t *testing.T) {
-	t.Run("server without delta", func(t *testing.T) {
-		overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-			a, _ := listen(t, c, types.clusters, "a")
-			e, stop := watchCollection(t, c, types.clusters, collectionName)
-			e.heard("collection: configuration")
-			s := server.stream()
-			check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
-			stop()
-			s.quiet()
-			s.send(types.clusters, "1", "n1", cluster("a", "x"))
-			a.cluster("x")
-		}, testutils.Authority("auth", "", nil))
-	})
 	t.Run("server that does not implement delta", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			types, server := newTestTypes(), newScript(t)

@@ -98,8 +98,10 @@ func TestDeltaTranscripts(t *testing.T) {
 			send 2 own|one|two=x    -> ack 2
 			send 3 own|one|two!bad  -> nack 3; own ambient: invalid; one ambient: invalid; two ambient: invalid
 			# A removal, or an error, names the resource.
-			send 4 -own             -> ack 4; own ambient: does not exist; one ambient: does not exist; two ambient: does not exist
-			send 5 own?Internal     -> ack 5; own ambient: server error; one ambient: server error; two ambient: server error
+			send 4 -own -> ack 4; own ambient: does not exist; one ambient: does not exist
+			    -> two ambient: does not exist
+			send 5 own?Internal -> ack 5; own ambient: server error; one ambient: server error
+			    -> two ambient: server error
 			send 6 own|one|two=x    -> ack 6; own = x; one = x; two = x
 			# Versions are given for the resource.
 			stop one                -> req -one

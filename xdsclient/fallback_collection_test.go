@@ -29,18 +29,21 @@ func TestFallbackOfCollections(t *testing.T) {
 			# What is of no use is held until something is.
 			wait 2s                          -> high: stream; high: req +dir/*; high: e.req +` + missing + `
 			high: send 1 dir/bad!no          -> high: nack 1
-			watch late=dir/*                 -> late member a = x; late member c = low; late member d = low; late collection
+			watch late=dir/* -> late member a = x; late member c = low; late member d = low; late collection
 			low: send 3 dir/a=y              -> low: ack 3; c member a = y; late member a = y
 			stop late
-			high: send 2 dir/c=low           -> high: ack 2; low: closed; c member a: does not exist; c member d: does not exist; c member bad: invalid
+			high: send 2 dir/c=low -> high: ack 2; low: closed; c member a: does not exist
+			    -> c member d: does not exist; c member bad: invalid
 		`},
 		// The higher server takes over with its answer for the collection. The members that it has as well do
 		// not leave in between.
 		{name: "higher server takes over", over: "delta", servers: ofTwo, steps: fallenBack + `
 			low: send 1 dir/a=x dir/b=low dir/c=low -> low: ack 1; c member b = low; c member c = low
 			wait 2s                          -> high: stream; high: req +dir/*; high: e.req +` + missing + `
-			high: send 1 dir/new=high dir/b=high dir/c=low -> high: ack 1; low: closed; c member new = high; c member b = high; c member a: does not exist
-			watch late=dir/*                 -> late member b = high; late member c = low; late member new = high; late collection
+			high: send 1 dir/new=high dir/b=high dir/c=low -> high: ack 1; low: closed; c member new = high
+			    -> c member b = high; c member a: does not exist
+			watch late=dir/* -> late member b = high; late member c = low; late member new = high
+			    -> late collection
 			stop late
 			high: break
 			wait 1s                          -> high: stream; high: req +dir/* has dir/b@1 dir/c@1 dir/new@1; high: e.req +` + missing + `
@@ -54,13 +57,15 @@ func TestFallbackOfCollections(t *testing.T) {
 		{name: "higher server takes over with an empty collection", over: "delta", servers: ofTwo, steps: fallenBack + `
 			low: send 1 dir/a=x dir/b=x      -> low: ack 1
 			wait 2s                          -> high: stream; high: req +dir/*; high: e.req +` + missing + `
-			high: send 1 -dir/*              -> high: ack 1; low: closed; c member a: does not exist; c member b: does not exist
+			high: send 1 -dir/* -> high: ack 1; low: closed; c member a: does not exist
+			    -> c member b: does not exist
 		`},
 		// A lower server that has no collections leaves the members in use.
 		{name: "lower server without collections", over: "delta, SotW", servers: ofTwo, steps: before + missing + `; c ambient: configuration
 			high: accept
 			wait 2s                          -> high: stream; high: req +dir/*; high: e.req +` + missing + `
-			high: send 1 dir/a=x dir/c=x     -> high: ack 1; low: closed; c member b: does not exist; c member c = x; c collection
+			high: send 1 dir/a=x dir/c=x -> high: ack 1; low: closed; c member b: does not exist
+			    -> c member c = x; c collection
 		`},
 		// A higher server without collections does not take over with that, and when it takes over with
 		// something else, says so.

@@ -3,8 +3,6 @@ package xdsclient
 import (
 	"strings"
 	"testing"
-
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 )
 
 // splitSteps give a client two targets: A has the clusters a and s of the higher server, as "high", which
@@ -50,7 +48,8 @@ func TestFallbackOfTargets(t *testing.T) {
 			# A third one begins: what is cached for the first one is cached for it.
 			watch third=C>a            -> third = high
 			watch fresh=C>c            -> low: req a b c s
-			low: send 1 a=low b=low c=low s=low -> low: ack 1 a b c s; third = low; fresh = low; sB = low; b = low
+			low: send 1 a=low b=low c=low s=low -> low: ack 1 a b c s; third = low; fresh = low; sB = low
+			    -> b = low
 			stop third fresh           -> low: ack 1 b s
 		`},
 		// Each target returns with the first thing that is of use to it.
@@ -93,11 +92,28 @@ func TestFallbackOfTargets(t *testing.T) {
 			# The one in the middle comes back, and then the first.
 			low: accept
 			wait 8s                    -> low: stream; low: req a b n s
-			low: send 1 a=middle b=middle -> low: ack 1 a b n s; b = middle; ?late = high; late = middle; sB = high; ?a = high; a = middle; sA = high
+			low: send 1 a=middle b=middle -> low: ack 1 a b n s; b = middle; ?late = high; late = middle
+			    -> sB = high; ?a = high; a = middle; sA = high
 			high: accept
 			wait 8s                    -> high: stream; high: req a b n s
 			high: send 9 n=high        -> high: ack 9 a b n s; low: ack 1 a b s; n = high
 			high: send 10 n=high b=high -> high: ack 10 a b n s; b = high; low: closed
+		`},
+		// xRFC TP2: while no server can be reached, a cached variant that matches stands in, even that of a
+		// target that follows another server.
+		{name: "variant of another target", over: "SotW", servers: []string{"dynamic_parameter_constraints", "dynamic_parameter_constraints"}, steps: `
+			watch three=A>a{shard=3}     -> high: stream; high: req a{shard=3}
+			high: send 1 a{shard=3}=3    -> high: ack 1 a{shard=3}; three = 3
+			high: refuse
+			low: refuse
+			high: break
+			wait 1s
+			watch several=B>a{shard=0-5} -> several = 3; several ambient: unreachable
+			watch four=B>a{shard=4}      -> four: unreachable
+			low: accept
+			wait 8s                      -> low: stream; low: req a{shard=0-5} a{shard=4}
+			low: send 1 a{shard=4}=4 -> low: ack 1 a{shard=0-5} a{shard=4}; ?several = 3; several = 4
+			    -> four = 4
 		`},
 		// A collection has other members for a target that fell back. On the way down and on the way up a
 		// watcher gets the differences.
@@ -110,13 +126,16 @@ func TestFallbackOfTargets(t *testing.T) {
 			watch cB=B>dir/*              -> cB member a = x; cB member b = x; cB collection
 			low: streams 0
 			watch eB=B>e:` + missing("e") + ` -> low: stream; low: req +dir/*; low: e.req +` + missing("e") + `
-			low: send 1 dir/a=low dir/c=low -> low: ack 1; cB member a = low; cB member b: does not exist; cB member c = low
+			low: send 1 dir/a=low dir/c=low -> low: ack 1; cB member a = low; cB member b: does not exist
+			    -> cB member c = low
 			# A second target, which has been notified of members that the lower server does not have.
 			watch cC=C>dir/*              -> cC member a = x; cC member b = x; cC collection
 			watch eC=C>e:` + missing("f") + ` -> low: e.req +` + missing("f") + `; cC member a = low; cC member b: does not exist; cC member c = low
 			high: accept
 			wait 2s                       -> high: stream; high: req +dir/*; high: e.req +` + missing("e") + ` +` + missing("f") + `
-			high: send 2 dir/a=x dir/d=x  -> high: ack 2; low: closed; cA member b: does not exist; cA member d = x; cB member a = x; cB member c: does not exist; cB member d = x; cC member a = x; cC member c: does not exist; cC member d = x
+			high: send 2 dir/a=x dir/d=x -> high: ack 2; low: closed; cA member b: does not exist
+			    -> cA member d = x; cB member a = x; cB member c: does not exist; cB member d = x
+			    -> cC member a = x; cC member c: does not exist; cC member d = x
 		`},
 	})
 }
@@ -140,37 +159,4 @@ func serversOf(c *XDSClient, name string) (servers []string) {
 		}
 	}
 	return servers
-}
-
-// xRFC TP2: while no server can be reached, a cached variant that matches stands in, even
-// that of a target that follows another server.
-func TestVariantOfAnotherTargetStandsIn(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.clientWith([][]string{{"dynamic_parameter_constraints"}, {"dynamic_parameter_constraints"}})
-		watch := func(target string, constraints ...string) *ear {
-			e := newEar(t)
-			c.ForTarget(target).WatchLocator(types.clusters, "a", choose(constraints...), e)
-			return e
-		}
-		three := watch("A", "shard=3")
-		high := f[0].asked()
-		high.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "shard=3", "3")))
-		three.cluster("3")
-		f[0].setRefuse(errRefused)
-		f[1].lose(high)
-		several := watch("B", "shard=0-5")
-		several.cluster("3")
-		several.ambient(KindUnreachable)
-		four := watch("B", "shard=4")
-		four.fault(KindUnreachable)
-		three.silent()
-
-		low := f[1].recover()
-		low.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "shard=4", "4")))
-		for several.value().(*clusterv3.Cluster).GetAltStatName() == "3" {
-			// The server answers again; the next call may be one with this.
-		}
-		four.cluster("4")
-		three.silent()
-	})
 }

@@ -49,7 +49,7 @@ func TestLostServer(t *testing.T) {
 			break                       -> stream; req bad cached; e.req gone
 			break                       -> bad: unreachable; cached ambient: unreachable; e:gone: unreachable
 			wait 2s                     -> stream; req bad cached; e.req gone
-			send e:1                    -> e.ack 1 gone; bad: invalid; cached ambient: invalid; e:gone: does not exist
+			send e:1 -> e.ack 1 gone; bad: invalid; cached ambient: invalid; e:gone: does not exist
 		`},
 	})
 }

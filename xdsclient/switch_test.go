@@ -96,6 +96,17 @@ func TestSwitchesBetweenServers(t *testing.T) {
 			wait 2s                 -> high: stream; high: req a b
 			high: send 7 a=high b=high -> high: ack 7 a b; low: closed; a = high; b = high
 		`},
+		// A server takes over for an authority with a resource of that authority.
+		{name: "take-over of one authority", over: "SotW", servers: ofTwo, steps: `
+			high: refuse
+			watch a o=dir/o            -> low: stream; low: req a dir/o
+			low: send 1 a=low dir/o=low -> low: ack 1 a dir/o; a = low; o = low
+			high: accept
+			wait 1s                    -> high: stream; high: req a dir/o
+			high: send 1 a=high        -> high: ack 1 a dir/o; low: ack 1 dir/o; a = high
+			low: send 2 dir/o=low2     -> low: ack 2 dir/o; o = low2
+			high: send 2 a=high dir/o=high -> high: ack 2 a dir/o; low: closed; o = high
+		`},
 		// An authority that nothing was watched of starts at the preferred server again.
 		{name: "idle authority", over: "SotW", servers: ofTwo, steps: `
 			high: refuse

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,8 +23,8 @@ import (
 )
 
 // transcript is a test of the protocol as text. Each line is a step and, behind "->", all that
-// follows from it until nothing more happens, separated by semicolons. What is not listed must not
-// happen. The order counts among the calls to one watcher, and among the requests of one type to one
+// follows from it until nothing more happens, separated by semicolons; a line that begins with "->" goes
+// on with that. What is not listed must not happen. The order counts among the calls to one watcher, and among the requests of one type to one
 // server.
 //
 // Names: a is a cluster, e:a a ClusterLoadAssignment, dir/a a cluster in the directory of the
@@ -153,10 +154,13 @@ func newTranscript(t *testing.T, protocols, features []string) *transcript {
 	return x
 }
 
+// continued is the end of a line whose list goes on in the next one.
+var continued = regexp.MustCompile(`\n\s*-> `)
+
 // run does the steps of a text, and compares what follows from each.
 func (x *transcript) run(text string) {
 	x.t.Helper()
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(continued.ReplaceAllString(text, "; ")) {
 		line = x.forProtocol(strings.TrimSpace(line))
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue

@@ -23,7 +23,8 @@ func TestAbsenceOfVariants(t *testing.T) {
 			send 2 -a{}         -> ack 2; all: does not exist
 			send 3 a{env=prod}=p a{env=test}=t -> ack 3; prod = p; test = t; all = p
 			# All of them.
-			send 4 -a           -> ack 4; prod ambient: does not exist; test ambient: does not exist; all ambient: does not exist
+			send 4 -a -> ack 4; prod ambient: does not exist; test ambient: does not exist
+			    -> all ambient: does not exist
 			send 5 a{v=1}=x     -> ack 5; prod = x; test = x; all = x
 			send 6 -a{env=never} -never{env=prod} -> ack 6
 		`},

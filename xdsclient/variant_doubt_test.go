@@ -45,7 +45,8 @@ func TestDoubtOfTheVariantInUse(t *testing.T) {
 	// A server sends what changed, and sends what the subscription has when it is asked again: however often
 	// that is, none of the lesser variants takes the place of the preferred one.
 	changes := `
-		watch wide=a{shard=0-5} three=a{shard=3} one=a{shard=1} -> stream; req +a{shard=0-5} +a{shard=1} +a{shard=3}
+		watch wide=a{shard=0-5} three=a{shard=3} one=a{shard=1} -> stream
+		    -> req +a{shard=0-5} +a{shard=1} +a{shard=3}
 		send 1 a{shard=5}=5 a{shard=3}=3 a{shard=1}=1 -> ack 1; wide = 5; three = 3; one = 1
 	`
 	for round := range 3 * choice.MaxRefuted {
@@ -68,7 +69,8 @@ func TestDoubtOfTheVariantInUse(t *testing.T) {
 		// The answer to a question about one subscription may be the only sign that the preferred variant of
 		// another one was removed as well.
 		{name: "answer for one that makes another one ask", servers: variants, changes: true, steps: `
-			watch one=a{shard=0-5} two=a{shard=2-5} low=a{shard=1} -> stream; req +a{shard=0-5} +a{shard=1} +a{shard=2-5}
+			watch one=a{shard=0-5} two=a{shard=2-5} low=a{shard=1} -> stream
+			    -> req +a{shard=0-5} +a{shard=1} +a{shard=2-5}
 			send 1 a{shard=5}=5 a{shard=1}=1 -> ack 1; one = 5; two = 5; low = 1
 			# One of the two is in doubt, and by its answer the other one.
 			send 2 a{shard=1}=2 -> ack 2; again a{shard=0-5}; low = 2
