@@ -89,5 +89,5 @@ func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 // clientStatus maps the states to those of CSDS, which have the same names (gRFC
 // A88, "Cache Entry States, CSDS, and XdsClient Metrics").
 func clientStatus(s xdsclient.CacheState) adminv3.ClientResourceStatus {
-	return adminv3.ClientResourceStatus(adminv3.ClientResourceStatus_value[s.String()])
+	return adminv3.ClientResourceStatus(adminv3.ClientResourceStatus_value[string(s)])
 }

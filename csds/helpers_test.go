@@ -72,7 +72,7 @@ func kindOf(err error) string {
 	if !errors.As(err, &fault) {
 		return err.Error()
 	}
-	return fault.Kind.String()
+	return string(fault.Kind)
 }
 
 // until waits for an event and ignores others before it.

@@ -272,7 +272,7 @@ func text(err error) string {
 	if e.Kind == xdsclient.KindServer {
 		return e.Code.String()
 	}
-	return e.Kind.String()
+	return string(e.Kind)
 }
 
 // fixture is the client that a wrapper over a fake has for a target.

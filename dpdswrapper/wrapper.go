@@ -7,6 +7,7 @@ import (
 
 	estats "google.golang.org/grpc/experimental/stats"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -94,11 +95,11 @@ func (w *Wrapper) scopeOf(name string) *scope {
 	if len(w.dpds) == 0 {
 		return w.free
 	}
-	authority, ok := xdsclient.AuthorityOf(name)
-	if !ok {
+	n, err := xdsname.Parse(name)
+	if err != nil || !n.NewStyle {
 		return w.free
 	}
-	resource, ok := w.dpds[authority]
+	resource, ok := w.dpds[n.Authority]
 	if !ok {
 		return w.free
 	}

@@ -134,7 +134,7 @@ func viewClient(c *xdsclient.Dump) clientView {
 	}
 	states := make(map[string]int)
 	for i := range c.Resources {
-		states[c.Resources[i].State.String()]++
+		states[string(c.Resources[i].State)]++
 	}
 	view.States = counts(states)
 	var overrides []json.RawMessage

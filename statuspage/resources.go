@@ -70,11 +70,11 @@ func (v *view) resources() any {
 	for _, e := range all {
 		short := typeurl.ShortName(e.TypeURL)
 		types[short]++
-		states[e.State.String()]++
+		states[string(e.State)]++
 		switch {
 		case typ != "" && typ != short,
 			state == "trouble" && e.Failure == nil,
-			state != "" && state != "trouble" && state != "ignored" && state != e.State.String(),
+			state != "" && state != "trouble" && state != "ignored" && state != string(e.State),
 			!find.in(e.Name, e.Version, e.Server):
 		default:
 			found = append(found, e)
@@ -126,7 +126,7 @@ func (v *view) resource(e *entry) resourceView {
 // viewResource describes a resource.
 func viewResource(e *entry) resourceView {
 	r := resourceView{
-		ID: e.id(), Type: typeurl.ShortName(e.TypeURL), Name: name(e.Name), State: e.State.String(), Cached: e.Cached(),
+		ID: e.id(), Type: typeurl.ShortName(e.TypeURL), Name: name(e.Name), State: string(e.State), Cached: e.Cached(),
 		Version: name(e.Version), Server: name(e.Server), Bytes: len(e.Any().GetValue()),
 	}
 	switch {

@@ -11,6 +11,56 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
+func TestErrorsInPlaceOfResources(t *testing.T) {
+	failOnDataErrors := []string{"fail_on_data_errors"}
+	runTranscripts(t, []transcriptTest{
+		// xRFC TP3, "Protocol Behavior": "The client is expected to remember the error message until either a
+		// new error message is returned or the resource is returned. This includes LDS and CDS".
+		{name: "is remembered", servers: failOnDataErrors, steps: `
+			watch cached fresh other -> stream; req +cached +fresh +other
+			send 1 cached=x other=x  -> ack 1; cached = x; other = x
+			send 2 other=x cached?Internal/first fresh?Internal/first -> ack 2
+			    -> cached ambient: server error first; fresh: server error first
+			# Later responses do not repeat it, and delete nothing by that.
+			send 3 other=y           -> ack 3; other = y
+			# The same again is no news, another is.
+			send 4 other=y cached?Internal/first  -> ack 4
+			send 5 other=y cached?Internal/second -> ack 5; cached ambient: server error second
+			# A stream that breaks and comes back forgets nothing.
+			break
+			wait 1s                  -> stream; req +cached +fresh +other
+			break -> cached ambient: unreachable; fresh: unreachable; other ambient: unreachable
+			wait 2s                  -> stream; req +cached +fresh +other
+			send 6 other=y -> ack 6; cached ambient: server error second; fresh: server error first
+			    -> other = y
+			watch late=fresh         -> late: server error first
+			wait 1m
+			send 7 other=y fresh=z cached=x -> ack 7; fresh = z; late = z; cached = x
+			# From then on the full state counts again.
+			sotw send 8 other=y -> ack 8; fresh: does not exist; late: does not exist
+			    -> cached: does not exist
+		`},
+		// xRFC TP3: "The set of resources with errors and the set of valid resources must not intersect." If
+		// they do, the resource counts.
+		{name: "beside the resource", servers: failOnDataErrors, steps: `
+			watch a bad                               -> stream; req +a +bad
+			send 1 a=x bad!no a?NotFound bad?NotFound -> nack 1; a = x; bad: invalid
+			# And so it is when it is unchanged.
+			send 2 a=x a?NotFound                     -> ack 2; sotw bad: does not exist
+		`},
+		{name: "twice, of which the first counts", steps: `
+			watch a                              -> stream; req +a
+			send 1 a?Internal/first a?NotFound   -> ack 1; a: server error first
+		`},
+		// Envoy, DeltaDiscoveryResponse: a name may be among the removed resources for clients that do not
+		// know of errors. The error says more.
+		{name: "beside a removal", over: "delta", steps: `
+			watch a                       -> stream; req +a
+			send 1 -a a?PermissionDenied/mine -> ack 1; a: server error mine
+		`},
+	})
+}
+
 // xRFC TP3, "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS
 // server" and "Summary of Behavior Changes".
 func TestErrorInPlaceOfAResource(t *testing.T) {
@@ -86,89 +136,6 @@ func TestErrorInPlaceOfAResource(t *testing.T) {
 	}
 }
 
-// xRFC TP3, "Protocol Behavior": "The client is expected to remember the error
-// message until either a new error message is returned or the resource is
-// returned. This includes LDS and CDS".
-func TestErrorIsRemembered(t *testing.T) {
-	overEachProtocol(t, []string{"fail_on_data_errors"}, func(v *protocolTest) {
-		typ := v.types.clusters
-		cached, fresh, other := v.listen("cached"), v.listen("fresh"), v.listen("other")
-		s := v.connect()
-		s.say(typ, "1", clusters(cluster("cached", "x"), cluster("other", "x")))
-		allHear("x", cached, other)
-		s.say(typ, "2", clusters(cluster("other", "x")),
-			resourceError("cached", codes.Internal, "first"), resourceError("fresh", codes.Internal, "first"))
-		cached.ambient(KindServer)
-		fresh.fault(KindServer)
-		// Later responses do not repeat it, and delete nothing by that.
-		s.say(typ, "3", clusters(cluster("other", "y")))
-		other.cluster("y")
-		allSilent(cached, fresh)
-		// The same again is no news, another is.
-		s.say(typ, "4", clusters(cluster("other", "y")), resourceError("cached", codes.Internal, "first"))
-		cached.silent()
-		s.say(typ, "5", clusters(cluster("other", "y")), resourceError("cached", codes.Internal, "second"))
-		if err := cached.ambient(KindServer); !strings.Contains(err.Error(), "second") {
-			t.Errorf("got %v, want the new error", err)
-		}
-		// A stream that breaks and comes back forgets nothing.
-		s.breakOff()
-		s = v.connect()
-		s.breakOff()
-		cached.ambient(KindUnreachable)
-		fresh.fault(KindUnreachable)
-		other.ambient(KindUnreachable)
-		s = v.connect()
-		s.say(typ, "6", clusters(cluster("other", "y")))
-		if err := cached.ambient(KindServer); !strings.Contains(err.Error(), "second") {
-			t.Errorf("got %v, want the error from before the stream broke", err)
-		}
-		fresh.fault(KindServer)
-		other.cluster("y")
-		v.listen("fresh").fault(KindServer)
-		pass(time.Minute)
-		fresh.silent()
-		s.say(typ, "7", clusters(cluster("other", "y"), cluster("fresh", "z"), cluster("cached", "x")))
-		fresh.cluster("z")
-		cached.cluster("x")
-		if v.delta {
-			return
-		}
-		// From then on the full state counts again.
-		s.say(typ, "8", clusters(cluster("other", "y")))
-		allFault(KindDoesNotExist, fresh, cached)
-	})
-}
-
-// xRFC TP3: "The set of resources with errors and the set of valid resources must
-// not intersect." If they do, the resource counts.
-func TestErrorBesideItsResource(t *testing.T) {
-	overEachProtocol(t, []string{"fail_on_data_errors"}, func(v *protocolTest) {
-		a, bad := v.listen("a"), v.listen("bad")
-		s := v.connect()
-		s.say(v.types.clusters, "1", clusters(cluster("a", "x"), badCluster("bad", "no")),
-			resourceError("a", codes.NotFound, "gone"), resourceError("bad", codes.NotFound, "gone"))
-		a.cluster("x")
-		bad.fault(KindInvalid)
-		a.silent()
-		// And so it is when it is unchanged.
-		s.say(v.types.clusters, "2", clusters(cluster("a", "x")), resourceError("a", codes.NotFound, "gone"))
-		a.silent()
-	})
-}
-
-// Of two errors for a resource in one response the first counts.
-func TestErrorTwice(t *testing.T) {
-	overEachProtocol(t, nil, func(v *protocolTest) {
-		a := v.listen("a")
-		v.connect().say(v.types.clusters, "1", nil, resourceError("a", codes.Internal, "first"), resourceError("a", codes.NotFound, "second"))
-		if err := a.fault(KindServer); !strings.Contains(err.Error(), "first") {
-			t.Errorf("got %v, want the first error", err)
-		}
-		a.silent()
-	})
-}
-
 // Errors for names that are not watched are counted and dropped.
 func TestErrorsForUnwatchedNames(t *testing.T) {
 	overEachProtocol(t, nil, func(v *protocolTest) {
@@ -219,19 +186,6 @@ func TestErrorsThatCannotBeRead(t *testing.T) {
 		s.say(v.types.clusters, "2", nil, resourceError("", codes.NotFound, "x"))
 		if got, want := s.answer(), "1 of 1 Cluster resources are invalid; resource_errors[0]: it names no resource"; got != want {
 			t.Errorf("the NACK is\n%s\nwant\n%s", got, want)
-		}
-		a.silent()
-	})
-}
-
-// Envoy, DeltaDiscoveryResponse: a name may be among the removed resources for
-// clients that do not know of errors. The error says more.
-func TestDeltaErrorBesideARemoval(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		server.delta().send(types.clusters, "n1", lacks("a"), fails("a", codes.PermissionDenied, "not yours"))
-		if err := a.fault(KindServer); err.Code != codes.PermissionDenied {
-			t.Errorf("got %v, want PERMISSION_DENIED", err)
 		}
 		a.silent()
 	})

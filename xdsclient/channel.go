@@ -50,9 +50,7 @@ func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 		protocol: c.protocolFor(server),
 		levels:   make(map[*level]struct{}),
 	}
-	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{
-		Node: c.config.Node, Backoff: c.options.backoff, MaxMessageSize: c.options.maxMessageSize,
-	})
+	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{Node: c.config.Node, Backoff: c.options.backoff})
 	ch.expiry.timeout = c.options.resourceTimeout
 	if server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		ch.expiry.timeout *= 2
@@ -157,7 +155,7 @@ func (ch *serverChannel) restate(s *subscription) {
 	}
 }
 
-// follow prepares for watches that hear of a resource from this server from now on: members leave
+// follow prepares for watches that get a resource from this server from now on: members leave
 // that the server does not have, and the resource timer starts over if it expired before.
 func (ch *serverChannel) follow(r *resource) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)

@@ -12,50 +12,121 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// TP2, "Dynamic Parameters": "the client will use the dynamic parameters on the
-// resource to determine which of its subscriptions the resource is associated with".
-// Watchers with different constraints on one name see different resources on one
-// stream.
-func TestVariantsSideBySide(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.hears("+a{env=prod}", "+a{env=test}")
-		d.says(variantOf("a", "env=test", "t1"), variantOf("a", "env=prod", "p1"))
-		prod.cluster("p1")
-		test.cluster("t1")
-		d.says(variantOf("a", "env=test", "t1"), variantOf("a", "env=prod", "p2"))
-		prod.cluster("p2")
-		test.silent()
-		d.types.wantDecoded(t, 3)
-	})
-}
+// variants are the features of a server that is asked for variants.
+var variants = []string{"dynamic_parameter_constraints"}
 
-// A resource goes to all subscriptions that it matches, and is decoded once. TP2,
-// "Matching Ambiguity": constraints on a key "match any resource variant that does
-// not specify that key at all".
-func TestResourceGoesToAllThatItMatches(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		var ears []*ear
-		for _, constraints := range [][]string{{"env=prod"}, {"env=prod", "v=1"}, {"v!=2"}, {}} {
-			e, _ := d.watch("a", constraints...)
-			ears = append(ears, e)
-		}
-		other, _ := d.watch("a", "env=test")
-		d.listens()
-		d.says(variantOf("a", "env=prod", "x"))
-		for _, e := range ears {
-			if e.cluster("x") == nil {
-				t.Fatal("no cluster")
+func TestChoiceOfVariants(t *testing.T) {
+	stats := func(want func(Stats) bool) func(x *transcript) {
+		return func(x *transcript) {
+			if got := x.c.Stats(); !want(got) {
+				x.t.Errorf("Stats() is %+v", got)
 			}
 		}
-		other.silent()
-		prod, _ := d.watch("b", "env=prod")
-		test, _ := d.watch("b", "env=test")
-		d.listens()
-		d.says(variantOf("a", "env=prod", "x"), variantOf("b", "", "everybody's"))
-		allHear("everybody's", prod, test)
-		d.types.wantDecoded(t, 2)
+	}
+	// A choice that TP2 leaves open is made alike whatever the order, and counted.
+	ambiguous := func(constraint, chosen, other string) string {
+		return fmt.Sprintf(`
+			watch x=a{%[1]s}             -> stream; req +a{%[1]s}
+			send 1 a{%[2]s}=1 a{%[3]s}=2 -> ack 1; x = 1
+			send 2 a{%[3]s}=2 a{%[2]s}=1 -> ack 2
+		`, constraint, chosen, other)
+	}
+	bothCounted := stats(func(s Stats) bool { return s.Ambiguous == 2 })
+	runTranscripts(t, []transcriptTest{
+		// TP2, "Dynamic Parameters": "the client will use the dynamic parameters on the resource to determine
+		// which of its subscriptions the resource is associated with". Watchers with different constraints on
+		// one name see different resources on one stream.
+		{name: "side by side", servers: variants, steps: `
+			watch prod=a{env=prod} test=a{env=test} -> stream; req +a{env=prod} +a{env=test}
+			send 1 a{env=test}=t1 a{env=prod}=p1    -> ack 1; prod = p1; test = t1
+			send 2 a{env=test}=t1 a{env=prod}=p2    -> ack 2; prod = p2
+			decoded 3
+		`},
+		// A resource goes to all subscriptions that it matches, and is decoded once. TP2, "Matching
+		// Ambiguity": constraints on a key "match any resource variant that does not specify that key at all".
+		{name: "all that match", servers: variants, steps: `
+			watch a{env=prod} v1=a{env=prod,v=1} v2=a{v!=2} all=a{} a{env=test} -> stream
+			    -> req +a{env=prod,v=1} +a{env=prod} +a{env=test} +a{v!=2} +a{}
+			send 1 a{env=prod}=x     -> ack 1; a{env=prod} = x; v1 = x; v2 = x; all = x
+			watch b{env=prod} b{env=test} -> req +b{env=prod} +b{env=test}
+			send 2 a{env=prod}=x b{}=y -> ack 2; b{env=prod} = y; b{env=test} = y
+			decoded 2
+		`},
+		// TP2, "Matching Behavior and Best Practices": "the largest possible matching value is preferred",
+		// whatever the order in which a response has the variants. None of the others is decoded.
+		{name: "largest matching value", servers: variants, steps: `
+			watch x=a{shard=0-5} -> stream; req +a{shard=0-5}
+			send 1 a{shard=3}=13 a{shard=5}=15 a{shard=6}=16               -> ack 1; x = 15
+			send 2 a{shard=5}=25 a{shard=6}=26 a{shard=3}=23               -> ack 2; x = 25
+			send 3 a{shard=6}=36 a{shard=5}=35 a{shard=3}=33 a{shard=4}=34 -> ack 3; x = 35
+		`, then: stats(func(s Stats) bool {
+			return s.Decoded == 3 && s.Unmatched == 3 && s.Unasked == 3 && s.Ambiguous == 0
+		})},
+		{name: "ambiguous: a key that the client does not ask for", servers: variants, steps: ambiguous("env=prod", "env=prod,v=1", "env=prod,v=2"), then: bothCounted},
+		{name: "ambiguous: a key that one variant does not have", servers: variants, steps: ambiguous("v=1", "v=1", "env=x"), then: bothCounted},
+		// A variant that matches no subscription is dropped and counted, and is no fault.
+		{name: "no subscription matches", servers: variants, steps: `
+			watch x=a{env=prod} -> stream; req +a{env=prod}
+			send 1 a{env=test}=x a{env=test}!x never{env=test}=x -> ack 1
+		`, then: stats(func(s Stats) bool { return s.Unmatched == 2 && s.Unasked == 3 && s.Decoded == 0 })},
+		// A fault of one variant is no fault of another.
+		{name: "invalid variant", servers: variants, steps: `
+			watch prod=a{env=prod} test=a{env=test} -> stream; req +a{env=prod} +a{env=test}
+			send 1 a{env=prod}=p1 a{env=test}=t1    -> ack 1; prod = p1; test = t1
+			send 2 a{env=prod}=p2 a{env=test}!no    -> nack 2; prod = p2; test ambient: invalid
+		`, then: func(x *transcript) {
+			for _, r := range x.c.Dump().Resources {
+				if f := r.Failure; f != nil && !strings.Contains(f.Err.Error(), `"a" with {env=test} is invalid`) {
+					x.t.Errorf("error %q does not name the constraints", f.Err)
+				}
+			}
+		}},
+		// A preferred variant that is invalid is not passed over for another one: the server gets a NACK, and
+		// what was in use stays.
+		{name: "invalid preferred variant", servers: variants, steps: `
+			watch x=a{shard=0-5}              -> stream; req +a{shard=0-5}
+			send 1 a{shard=5}!no a{shard=3}=3 -> nack 1; x: invalid
+		`},
+		// A server that has lost the preferred variant, and changed the one that takes its place, is asked
+		// again.
+		{name: "lesser variant that is new to two", over: "delta", servers: variants, steps: `
+			watch wide=a{shard=0-5} narrow=a{shard=3} -> stream; req +a{shard=0-5} +a{shard=3}
+			send 1 a{shard=5}=5 a{shard=3}=old -> ack 1; wide = 5; narrow = old
+			send 2 a{shard=3}=new              -> ack 2; req +a{shard=0-5}; narrow = new
+			send 3 a{shard=3}=new              -> ack 3; wide = new
+			# The server may also say at once that the better one was removed.
+			send 4 a{shard=5}=5                -> ack 4; wide = 5
+			send 5 -a{shard=0-5} a{shard=3}=newer -> ack 5; wide = newer; narrow = newer
+			# A doubt is no reason to forget that the server knows of the subscription.
+			send 6 a{shard=5}=5                -> ack 6; wide = 5
+			batch send 7 a{shard=3}=newest, stop wide -> ack 7; req -a{shard=0-5}; narrow = newest
+		`},
+		// What a server sends for one subscription may match another one that has a better variant. A response
+		// with changes only (delta, and SotW of a type without full state) does not say for which it is.
+		{name: "lesser variant after a preferred one", servers: variants, changes: true, steps: `
+			watch wide=a{shard=0-5} narrow=a{shard=3} -> stream; req +a{shard=0-5} +a{shard=3}
+			send 1 a{shard=5}=5 -> ack 1; wide = 5
+			# It is for the other one, as it turns out when this one asks again.
+			send 2 a{shard=3}=3 -> ack 2; again a{shard=0-5}; narrow = 3
+			send 3 a{shard=5}=5 -> ack 3
+			# The other one has it, so it is for this one.
+			send 4 a{shard=3}=3 -> ack 4; wide = 3
+			# And a better one is better at once.
+			send 5 a{shard=4}=4 -> ack 5; wide = 4
+		`},
+		// The full state has all that there is.
+		{name: "full state without the preferred variant", over: "SotW", servers: variants, steps: `
+			watch wide=a{shard=0-5} narrow=a{shard=3} -> stream; req a{shard=0-5} a{shard=3}
+			send 1 a{shard=5}=5 a{shard=3}=3 -> ack 1 a{shard=0-5} a{shard=3}; wide = 5; narrow = 3
+			send 2 a{shard=3}=4              -> ack 2 a{shard=0-5} a{shard=3}; wide = 4; narrow = 4
+		`},
+		// Two subscriptions that both had the preferred variant both ask again, and take the next one.
+		{name: "preferred variant of two was removed", over: "delta", servers: variants, steps: `
+			watch one=a{shard=0-5} two=a{shard=2-6} -> stream; req +a{shard=0-5} +a{shard=2-6}
+			send 1 a{shard=5}=5 -> ack 1; one = 5; two = 5
+			send 2 a{shard=3}=3 -> ack 2; req +a{shard=0-5} +a{shard=2-6}
+			send 3 a{shard=3}=3 -> ack 3; one = 3; two = 3
+		`},
 	})
 }
 
@@ -85,68 +156,6 @@ func TestBareResourceMatchesAll(t *testing.T) {
 		d.k.push(mustMarshal(t, m))
 		prod.cluster("variant")
 		test.cluster("z")
-	})
-}
-
-// TP2, "Matching Behavior and Best Practices": "the largest possible matching value
-// is preferred", whatever the order in which a response has the variants. None of the
-// others is told, or decoded.
-func TestLargestMatchingValueWins(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		e, _ := d.watch("a", "shard=0-5")
-		d.listens()
-		for i, order := range [][]int{{3, 5, 6}, {5, 6, 3}, {6, 5, 3, 4}} {
-			var parts []func(*answer)
-			for _, shard := range order {
-				parts = append(parts, variantOf("a", fmt.Sprint("shard=", shard), fmt.Sprint(i, "/", shard)))
-			}
-			d.says(parts...)
-			e.cluster(fmt.Sprint(i, "/5"))
-			e.silent()
-		}
-		if got := d.k.c.Stats(); got.Decoded != 3 || got.Unmatched != 3 || got.Unasked != 3 || got.Ambiguous != 0 {
-			t.Errorf("Stats() is %+v, want 3 decoded, 3 unmatched and none ambiguous", got)
-		}
-	})
-}
-
-// A choice that TP2 leaves open is made alike whatever the order, reported, and
-// counted.
-func TestAmbiguousChoice(t *testing.T) {
-	for _, test := range []struct {
-		name, constraint string
-		variants         [2]string // the one that is chosen comes first
-	}{
-		{"a key that the client does not ask for", "env=prod", [2]string{"env=prod,v=1", "env=prod,v=2"}},
-		{"a key that one variant does not have", "v=1", [2]string{"v=1", "env=x"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			overDesks(t, nil, func(t *testing.T, d *desk) {
-				e, _ := d.watch("a", test.constraint)
-				d.listens()
-				d.says(variantOf("a", test.variants[0], "1"), variantOf("a", test.variants[1], "2"))
-				e.cluster("1")
-				d.says(variantOf("a", test.variants[1], "2"), variantOf("a", test.variants[0], "1"))
-				e.silent()
-				if got := d.k.c.Stats(); got.Ambiguous != 2 {
-					t.Errorf("Stats() counts %d ambiguous choices, want 2", got.Ambiguous)
-				}
-			})
-		})
-	}
-}
-
-// A variant that matches no subscription is dropped and counted, and is no fault.
-func TestVariantThatMatchesNoSubscription(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		e, _ := d.watch("a", "env=prod")
-		d.listens()
-		v := d.says(variantOf("a", "env=test", "x"), variantWith("a", "env=test", "1", badCluster("a", "x")), variantOf("never", "env=test", "x"))
-		xdstest.Equal(t, "verdict", ads.VerdictAccepted, v)
-		e.silent()
-		if got := d.k.c.Stats(); got.Unmatched != 2 || got.Unasked != 3 || got.Decoded != 0 {
-			t.Errorf("Stats() is %+v, want 2 unmatched, 3 unasked and none decoded", got)
-		}
 	})
 }
 
@@ -180,36 +189,6 @@ func TestPushOfUnchangedVariantsDecodesNone(t *testing.T) {
 			t.Errorf("delta %v: %v allocations; %d resources were decoded, and %+v told, want at most 200, %d and %d", delta, allocs, types.decoded.Load(), heard, n, n)
 		}
 	}
-}
-
-// A fault of one variant is no fault of another.
-func TestInvalidVariantHitsItsSubscriptionsOnly(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, test := d.watchBoth("env=prod", "env=test")
-		d.says(variantOf("a", "env=prod", "p1"), variantOf("a", "env=test", "t1"))
-		prod.cluster("p1")
-		test.cluster("t1")
-		if v := d.says(variantOf("a", "env=prod", "p2"), variantWith("a", "env=test", "2", badCluster("a", "no good"))); v != ads.VerdictRejected {
-			t.Errorf("verdict %v, want rejected", v)
-		}
-		prod.cluster("p2")
-		if err := test.ambient(KindInvalid); !strings.Contains(err.Error(), `"a" with {env=test} is invalid`) {
-			t.Errorf("error %q does not name the constraints", err)
-		}
-		prod.silent()
-	})
-}
-
-// A preferred variant that is invalid is not passed over for another one: the server
-// is told, and what was in use stays.
-func TestInvalidPreferredVariant(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		e, _ := d.watch("a", "shard=0-5")
-		d.listens()
-		d.says(variantWith("a", "shard=5", "1", badCluster("a", "x")), variantOf("a", "shard=3", "3"))
-		e.fault(KindInvalid)
-		e.silent()
-	})
 }
 
 // Envoy, xDS protocol, "Duplicate Resource Names": variants are told apart by their
@@ -246,110 +225,6 @@ func TestUnreadableParameters(t *testing.T) {
 		prod.cluster("p1")
 		prod.silent()
 		test.fault(KindInvalid)
-	})
-}
-
-// What a server sends for one subscription may match another one that has a better
-// variant. A response with changes only (delta, and SotW of a type without full
-// state) does not say for which it is.
-func TestLesserVariantAfterAPreferredOne(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		d.types.clusters.FullStateInSotW = false
-		wide, narrow := d.watchBoth("shard=0-5", "shard=3")
-		d.says(variantOf("a", "shard=5", "5"))
-		wide.cluster("5")
-		d.hears()
-
-		// For the other one, as it turns out when this one asks again.
-		d.says(variantOf("a", "shard=3", "3"))
-		narrow.cluster("3")
-		wide.silent()
-		if d.delta {
-			d.hears("+a{shard in [0-5]}")
-		} else {
-			d.hears("-a{shard in [0-5]}", "+a{shard in [0-5]}")
-		}
-		d.says(variantOf("a", "shard=5", "5"))
-		allSilent(wide, narrow)
-		d.hears()
-
-		// It is no news for the other one, so it is for this one.
-		d.says(variantOf("a", "shard=3", "3"))
-		wide.cluster("3")
-		narrow.silent()
-		d.hears()
-
-		// And a better one is better at once.
-		d.says(variantOf("a", "shard=4", "4"))
-		wide.cluster("4")
-		narrow.silent()
-		d.hears()
-	})
-}
-
-// A server that has lost the preferred variant, and changed the one that takes its
-// place, is asked again.
-func TestLesserVariantThatIsNewToTwo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, true)
-		wide, stop := d.watch("a", "shard=0-5")
-		narrow, _ := d.watch("a", "shard=3")
-		d.listens()
-		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=3", "old"))
-		wide.cluster("5")
-		narrow.cluster("old")
-		d.hears()
-		d.says(variantOf("a", "shard=3", "new"))
-		narrow.cluster("new")
-		wide.silent()
-		d.hears("+a{shard in [0-5]}")
-		d.says(variantOf("a", "shard=3", "new"))
-		wide.cluster("new")
-		d.hears()
-
-		// The server may also say at once that the better one is gone.
-		d.says(variantOf("a", "shard=5", "5"))
-		wide.cluster("5")
-		d.says(gone("a", "shard=0-5"), variantOf("a", "shard=3", "newer"))
-		allHear("newer", wide, narrow)
-		d.hears()
-
-		// A doubt is no reason to forget that the server knows of the subscription.
-		d.says(variantOf("a", "shard=5", "5"))
-		wide.cluster("5")
-		d.says(variantOf("a", "shard=3", "newest"))
-		stop()
-		d.hears("-a{shard in [0-5]}")
-	})
-}
-
-// The full state has all that there is.
-func TestFullStateWithoutThePreferredVariant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, false)
-		wide, narrow := d.watchBoth("shard=0-5", "shard=3")
-		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=3", "3"))
-		wide.cluster("5")
-		narrow.cluster("3")
-		d.says(variantOf("a", "shard=3", "3'"))
-		allHear("3'", wide, narrow)
-	})
-}
-
-// Two subscriptions that both had the preferred variant both ask again, and take the
-// next one.
-func TestPreferredVariantOfTwoIsGone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, true)
-		one, two := d.watchBoth("shard=0-5", "shard=2-6")
-		d.says(variantOf("a", "shard=5", "5"))
-		allHear("5", one, two)
-		d.hears()
-		d.says(variantOf("a", "shard=3", "3"))
-		d.hears("+a{shard in [0-5]}", "+a{shard in [2-6]}")
-		allSilent(one, two)
-		d.says(variantOf("a", "shard=3", "3"))
-		allHear("3", one, two)
 	})
 }
 

@@ -82,7 +82,7 @@ type ResourceType struct {
 	// reaches the resource's watchers. Without it watchers get a *Raw, and nothing is validated
 	// but what wraps the resources.
 	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
-	// Ignored lists what the program ignores of a resource of which Decode made value. It may
+	// Ignored lists what the program ignores of a resource that Decode made value of. It may
 	// be slow: it is called for dumps and, apart from updates and at most every 10 s for a
 	// resource, for the log. nil: it is not known.
 	Ignored func(resource *anypb.Any, value any) []Ignored
@@ -91,12 +91,12 @@ type ResourceType struct {
 // DecodeOptions is what a decoder may need besides the bytes.
 type DecodeOptions struct {
 	// Server is the management server that sent the resource. The value may depend on its
-	// features other than "delta" and "dynamic_parameter_constraints", and on which server it
-	// is only if it is ServerBound: it is used again when a server with the same other
-	// features sends the same bytes.
+	// features other than "delta" and "dynamic_parameter_constraints". It may depend on which
+	// server it is only if it has a method ServerBound() bool that returns true: other values are
+	// used again when a server with the same other features sends the same bytes.
 	Server *bootstrap.Server
-	// Loads counts load for the load reports to that server (LRS). A value that keeps it is
-	// ServerBound.
+	// Loads counts load for the load reports to that server (LRS). A value that keeps it depends
+	// on the server.
 	Loads *load.Store
 	// Bootstrap is that of the client, which has the certificate providers that resources
 	// name. nil: such names are not checked.
@@ -109,8 +109,3 @@ type DecodeOptions struct {
 	// only what it ignores has changed, watchers are not called. nil: there is none.
 	Last func(name string) (value any, raw []byte)
 }
-
-// ServerBound is implemented by values of ResourceType.Decode that may depend on which server sent
-// the resource. If one does, the same bytes from another server are decoded again, and watchers
-// get the new value.
-type ServerBound interface{ ServerBound() bool }

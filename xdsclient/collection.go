@@ -183,7 +183,7 @@ func (n *newcomer) known(raw []byte, server *bootstrap.Server) *payload {
 	return c.newEntry(key, n.member.Parameters).known(raw, server)
 }
 
-// enter adds the member, of which nothing is known yet. The server decides how many there
+// enter adds a member that nothing is known of yet. The server decides how many there
 // are, so there is a limit.
 func (n *newcomer) enter() (*subscription, error) {
 	if limit := n.collection.entry.client().options.maxMembers; n.collection.size >= limit {

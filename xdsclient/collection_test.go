@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -39,7 +38,7 @@ func (e *collectionEar) hear(what, name string, value any, err error, done func(
 		text += " " + strings.TrimPrefix(name, collectionDir)
 	}
 	if fault := asError(e.t, err); fault != nil {
-		text += ": " + fault.Kind.String()
+		text += ": " + string(fault.Kind)
 	} else if c, ok := value.(interface{ GetAltStatName() string }); ok {
 		text += " = " + c.GetAltStatName()
 	}
@@ -107,54 +106,92 @@ func member(name, version, text string) part {
 	return has(collectionDir+name, version, cluster(collectionDir+name, text))
 }
 
-// xRFC TP1, "Glob": members come, change and go.
-func TestCollectionMembersComeChangeAndGo(t *testing.T) {
-	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		e, _ := watchCollection(t, c, types.clusters, collectionName)
-		s := server.delta()
-		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true})
-		e.heard()
-		s.send(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"))
-		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
-		e.heard("member a = x", "member b = x", "collection")
-		s.send(types.clusters, "n2", member("a", "2", "y"), member("b", "2", "x"))
-		e.heard("member a = y")
-		s.send(types.clusters, "n3", lacks(collectionDir+"b", collectionDir+"never"), member("c", "1", "x"))
-		e.heard("member b: does not exist", "member c = x")
-		late, _ := watchCollection(t, c, types.clusters, collectionName)
-		late.heard("member a = y", "member c = x", "collection")
-		s.send(types.clusters, "n4", member("b", "1", "z"))
-		e.heard("member b = z")
-		late.heard("member b = z")
-		for range 3 {
-			s.request()
-		}
-
-		// The versions of members are given on the next stream.
-		s.breakOff()
-		s = server.delta()
-		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true,
-			initial: map[string]string{collectionDir + "a": "2", collectionDir + "b": "1", collectionDir + "c": "1"}})
-		s.send(types.clusters, "n1", lacks(collectionDir+"a"))
-		e.heard("member a: does not exist")
-		types.wantDecoded(t, 5)
-	})
-}
-
-// xRFC TP1, "Glob": a server that has no member of a collection names it among the
-// removed resources.
-func TestEmptyCollection(t *testing.T) {
-	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		e, _ := watchCollection(t, c, types.clusters, collectionName)
-		s := server.delta()
-		s.send(types.clusters, "n1", lacks(collectionName))
-		e.heard("collection")
-		s.send(types.clusters, "n2", member("a", "1", "x"), member("b", "1", "x"))
-		e.heard("member a = x", "member b = x")
-		s.send(types.clusters, "n3", lacks(collectionName))
-		e.heard("member a: does not exist", "member b: does not exist")
-		pass(time.Hour)
-		e.heard()
+func TestCollections(t *testing.T) {
+	// xRFC TP3, "Wildcard Subscriptions and Glob Collections": an error may name the collection or one
+	// member.
+	const failing = `
+		watch c=dir/*                       -> stream; req +dir/*
+		send 1 dir/*?PermissionDenied       -> ack 1; c collection: server error
+		send 2 dir/a=x dir/b=x dir/c?Internal dir/d?NotFound -> ack 2; c member a = x; c member b = x
+		    -> c member c: server error; c collection
+		send 3 dir/a?Internal dir/b?NotFound dir/c?Internal -> ack 3; c ambient a: server error
+		    -> c member b: does not exist
+		send 4 dir/new!no                   -> nack 4; c member new: invalid
+		watch late=dir/* -> late member a = x; late ambient a: server error; late member c: server error
+		    -> late member new: invalid; late collection
+		stop late
+		send 5 dir/*?Unavailable            -> ack 5; c ambient: server error
+		send 6 dir/a=x                      -> ack 6; c member a = x; c collection
+	`
+	runTranscripts(t, []transcriptTest{
+		// xRFC TP1, "Glob".
+		{name: "members are added, changed and removed", over: "delta", steps: `
+			watch c=dir/*                   -> stream; req +dir/*
+			send 1 dir/a=x dir/b=x          -> ack 1; c member a = x; c member b = x; c collection
+			send 2 dir/a=y dir/b=x          -> ack 2; c member a = y
+			send 3 -dir/b -dir/never dir/c=x -> ack 3; c member b: does not exist; c member c = x
+			watch late=dir/*                -> late member a = y; late member c = x; late collection
+			send 4 dir/b=z                  -> ack 4; c member b = z; late member b = z
+			stop late
+			# The versions of members are given on the next stream.
+			break
+			wait 1s                         -> stream; req +dir/* has dir/a@2 dir/b@4 dir/c@3
+			send 1 -dir/a                   -> ack 1; c member a: does not exist
+			decoded 5
+		`},
+		// xRFC TP1, "Glob": a server that has no member of a collection names it among the removed
+		// resources.
+		{name: "empty", over: "delta", steps: `
+			watch c=dir/*          -> stream; req +dir/*
+			send 1 -dir/*          -> ack 1; c collection
+			send 2 dir/a=x dir/b=x -> ack 2; c member a = x; c member b = x
+			send 3 -dir/*          -> ack 3; c member a: does not exist; c member b: does not exist
+			wait 1h
+		`},
+		{name: "errors", over: "delta", steps: failing + `
+			send 7 dir/*?PermissionDenied -> ack 7; c ambient: server error
+		`},
+		{name: "errors with fail_on_data_errors", over: "delta", servers: []string{"fail_on_data_errors"}, steps: failing + `
+			send 7 dir/*?PermissionDenied -> ack 7; c member a: server error; c member c: server error
+			    -> c member new: server error; c collection: server error
+		`},
+		// A resource may be watched by its name and as a member. Each watcher gets it in its way.
+		{name: "resource that is a member", over: "delta", steps: `
+			watch c=dir/* a=dir/a  -> stream; req +dir/* +dir/a
+			send 1 dir/a=x         -> ack 1; a = x; c member a = x; c collection
+			decoded 1
+			send 2 -dir/a          -> ack 2; a ambient: does not exist; c member a: does not exist
+			send 3 dir/a=x         -> ack 3; a = x; c member a = x
+			stop c                 -> req -dir/*
+			send 4 dir/a=y dir/b=y -> ack 4; a = y
+		`},
+		// The watcher of a collection is notified once.
+		{name: "unreachable server", over: "delta", steps: `
+			watch c=dir/*          -> stream; req +dir/*
+			break                  -> c collection: unreachable
+			wait 1s                -> stream; req +dir/*
+			send 1 dir/a=x dir/b=x -> ack 1; c member a = x; c member b = x; c collection
+			break
+			wait 1s                -> stream; req +dir/* has dir/a@1 dir/b@1
+			break                  -> c ambient: unreachable
+		`},
+		{name: "timer", over: "delta", steps: `
+			watch c=dir/* -> stream; req +dir/*
+			wait 14999ms
+			wait 1ms      -> c collection: does not exist
+		`},
+		// Only delta has collections.
+		{name: "server without delta", over: "SotW", steps: `
+			watch a c=dir/* -> stream; req a; c collection: configuration
+			stop c
+			send 1 a=x      -> ack 1 a; a = x
+		`},
+		// The wildcard is the collection of all resources with old-style names.
+		{name: "wildcard", over: "delta", steps: `
+			watch c=*                -> stream; req +*
+			send 1 a=x b=y dir/c=z   -> ack 1; c member a = x; c member b = y; c collection
+			send 2 -a                -> ack 2; c member a: does not exist
+		`},
 	})
 }
 
@@ -201,114 +238,8 @@ func TestCollectionMembership(t *testing.T) {
 	xdstest.Equal(t, "resources unasked for", 4, k.c.Stats().Unasked)
 }
 
-// xRFC TP3, "Wildcard Subscriptions and Glob Collections": an error may name the
-// collection or one member.
-func TestErrorsOfCollections(t *testing.T) {
-	for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
-		t.Run(fmt.Sprint(features), func(t *testing.T) {
-			overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-				e, _ := watchCollection(t, c, types.clusters, collectionName)
-				s := server.delta()
-				s.send(types.clusters, "n1", fails(collectionName, codes.PermissionDenied, "not yours"))
-				e.heard("collection: server error")
-				s.send(types.clusters, "n2", member("a", "1", "x"), member("b", "1", "x"),
-					fails(collectionDir+"c", codes.Internal, "broken"), fails(collectionDir+"d", codes.NotFound, "gone"))
-				e.heard("member a = x", "member b = x", "member c: server error", "collection")
-				s.send(types.clusters, "n3", fails(collectionDir+"a", codes.Internal, "broken"), fails(collectionDir+"b", codes.NotFound, "gone"),
-					fails(collectionDir+"c", codes.Internal, "broken"))
-				e.heard("ambient a: server error", "member b: does not exist")
-				s.send(types.clusters, "n4", has(collectionDir+"new", "1", badCluster(collectionDir+"new", "no")))
-				e.heard("member new: invalid")
-				late, _ := watchCollection(t, c, types.clusters, collectionName)
-				late.heard("member a = x", "ambient a: server error", "member c: server error", "member new: invalid", "collection")
-
-				s.send(types.clusters, "n5", fails(collectionName, codes.Unavailable, "later"))
-				e.heard("ambient: server error")
-				s.send(types.clusters, "n6", member("a", "1", "x"))
-				e.heard("member a = x", "collection")
-				s.send(types.clusters, "n7", fails(collectionName, codes.PermissionDenied, "not yours"))
-				if features == nil {
-					e.heard("ambient: server error")
-				} else {
-					e.heard("member a: server error", "member c: server error", "member new: server error", "collection: server error")
-				}
-			}, features...)
-		})
-	}
-}
-
-// A resource may be watched by its name and as a member. Each hears of it in its
-// way.
-func TestResourceAndMember(t *testing.T) {
-	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		e, stop := watchCollection(t, c, types.clusters, collectionName)
-		single, _ := listen(t, c, types.clusters, collectionDir+"a")
-		s := server.delta()
-		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName, collectionDir + "a"}, node: true})
-		s.send(types.clusters, "n1", member("a", "1", "x"))
-		single.cluster("x")
-		e.heard("member a = x", "collection")
-		types.wantDecoded(t, 1)
-		s.send(types.clusters, "n2", lacks(collectionDir+"a"))
-		single.ambient(KindDoesNotExist)
-		e.heard("member a: does not exist")
-		s.send(types.clusters, "n3", member("a", "1", "x"))
-		single.cluster("x")
-		e.heard("member a = x")
-		for range 3 {
-			s.request()
-		}
-		stop()
-		s.expect(deltaWant{typ: types.clusters, unsub: []string{collectionName}})
-		s.send(types.clusters, "n4", member("a", "2", "y"), member("b", "1", "y"))
-		single.cluster("y")
-		e.heard()
-	})
-}
-
-// The server is unreachable: the collection hears of it once.
-func TestCollectionOfAnUnreachableServer(t *testing.T) {
-	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		e, _ := watchCollection(t, c, types.clusters, collectionName)
-		server.delta().breakOff()
-		e.heard("collection: unreachable")
-		pass(time.Second)
-		s := server.delta()
-		s.send(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"))
-		e.heard("member a = x", "member b = x", "collection")
-		s.breakOff()
-		server.delta().breakOff()
-		e.heard("ambient: unreachable")
-	})
-}
-
-// A collection that the server does not answer for.
-func TestCollectionTimer(t *testing.T) {
-	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		e, _ := watchCollection(t, c, types.clusters, collectionName)
-		server.delta()
-		pass(14 * time.Second)
-		e.heard()
-		pass(2 * time.Second)
-		e.heard("collection: does not exist")
-	})
-}
-
 // Only delta has collections.
 func TestCollectionOverSotW(t *testing.T) {
-	t.Run("server without delta", func(t *testing.T) {
-		overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-			a, _ := listen(t, c, types.clusters, "a")
-			e, stop := watchCollection(t, c, types.clusters, collectionName)
-			e.heard("collection: configuration")
-			s := server.stream()
-			check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
-			stop()
-			s.quiet()
-			s.send(types.clusters, "1", "n1", cluster("a", "x"))
-			a.cluster("x")
-		}, testutils.Authority("auth", "", nil))
-	})
 	t.Run("server that does not implement delta", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			types, server := newTestTypes(), newScript(t)
@@ -419,18 +350,62 @@ func TestCollectionIsBounded(t *testing.T) {
 	}
 }
 
-// The wildcard is the collection of all resources with old-style names, over delta.
-func TestWildcard(t *testing.T) {
-	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		e, stop := watchCollection(t, c, types.clusters, "*")
-		s := server.delta()
-		s.expect(deltaWant{typ: types.clusters, node: true, sub: []string{"*"}})
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "y")), has(collectionDir+"c", "1", cluster(collectionDir+"c", "z")))
-		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
-		e.heard("member a = x", "member b = y", "collection")
-		s.send(types.clusters, "n2", lacks("a"))
-		s.expect(deltaWant{typ: types.clusters, nonce: "n2"})
-		e.heard("member a: does not exist")
-		stop()
-	})
+func TestErrorsForMembers(t *testing.T) {
+	// An error for the collection as a whole wins over errors for its members, in one response in either
+	// order, and until the server sends another one for it or a resource (xRFC TP3, "Protocol Behavior").
+	const wins = `
+		watch c=dir/*           -> stream; req +dir/*
+		send 1 %s               -> ack 1; c member a: server error; c collection: server error
+		send 2 dir/b?Internal   -> ack 2; c member b: server error
+		send 3 dir/a=x          -> ack 3; c member a = x; c collection
+	`
+	tests := []transcriptTest{
+		// An error for a member ends what the resource timer said of its collection.
+		{name: "after the timer of the collection", over: "delta", steps: `
+			watch c=dir/*         -> stream; req +dir/*
+			wait 15s              -> c collection: does not exist
+			send 1 dir/a?Internal -> ack 1; c member a: server error; c collection
+		`},
+		{name: "before one for the collection", over: "delta", steps: fmt.Sprintf(wins, "dir/a?Internal dir/*?PermissionDenied")},
+		{name: "after one for the collection", over: "delta", steps: fmt.Sprintf(wins, "dir/*?PermissionDenied dir/a?Internal")},
+	}
+	const members = "LABEL member a: server error; LABEL member b: server error; "
+	for code, follows := range map[string]string{"Internal": members, "PermissionDenied": members, "NotFound": ""} {
+		answer := func(label string) string { return strings.ReplaceAll(follows+"LABEL collection", "LABEL", label) }
+		tests = append(tests,
+			// xRFC TP3, "Wildcard Subscriptions and Glob Collections" and "Protocol Behavior": an error for a
+			// member is an answer for the glob collection, and cancels its resource timer.
+			transcriptTest{name: "for all members: " + code, over: "delta", steps: fmt.Sprintf(`
+				watch c=dir/*          -> stream; req +dir/*
+				send 1 dir/a?%[1]s dir/b?%[1]s -> ack 1; %[2]s
+				wait 1m
+				watch late=dir/*       -> %[3]s
+			`, code, answer("c"), answer("late")), then: func(x *transcript) {
+				if got := x.c.Stats(); got.ServerErrors != 2 || got.Unasked != 0 {
+					x.t.Errorf("Stats() is %+v, want 2 server errors and nothing unasked", got)
+				}
+			}})
+	}
+	runTranscripts(t, tests)
+}
+
+// gRFC A71: while the cache follows another server, errors for members that are no final answer are no
+// reason to go back to the one above.
+func TestErrorsForMembersAtAServerAboveTheOneInUse(t *testing.T) {
+	var tests []transcriptTest
+	for code, follows := range map[string]string{
+		"Internal":         "",
+		"PermissionDenied": "; low: closed; c member x: does not exist; c member a: server error",
+		"NotFound":         "; low: closed; c member x: does not exist",
+	} {
+		tests = append(tests, transcriptTest{name: code, over: "delta", servers: []string{"", ""}, steps: fmt.Sprintf(`
+			high: refuse
+			watch c=dir/*           -> low: stream; low: req +dir/*
+			low: send 1 dir/x=x     -> low: ack 1; c member x = x; c collection
+			high: accept
+			wait 1s                 -> high: stream; high: req +dir/*
+			high: send 1 dir/a?%s   -> high: ack 1%s
+		`, code, follows)})
+	}
+	runTranscripts(t, tests)
 }

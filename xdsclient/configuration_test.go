@@ -101,8 +101,7 @@ func TestNewRefusesWrongOptions(t *testing.T) {
 	}{
 		"backoff":  {[]Option{WithBackoff(backoff.Config{})}, []string{"WithBackoff"}},
 		"timeout":  {[]Option{WithResourceTimeout(-1)}, []string{"WithResourceTimeout"}},
-		"size":     {[]Option{WithMaxMessageSize(0)}, []string{"WithMaxMessageSize"}},
-		"all told": {[]Option{WithMaxMessageSize(0), WithResourceTimeout(0)}, []string{"WithMaxMessageSize", "WithResourceTimeout"}},
+		"all told": {[]Option{WithBackoff(backoff.Config{}), WithResourceTimeout(0)}, []string{"WithBackoff", "WithResourceTimeout"}},
 	} {
 		_, err := New(cfg, tc.opts...)
 		if err == nil || slices.ContainsFunc(tc.want, func(s string) bool { return !strings.Contains(err.Error(), s) }) {

@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,165 +10,74 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// sotwPeer is a state-of-the-world server that a test speaks for, at a core: it reads
-// the requests for one type, and pushes resources of it.
-type sotwPeer struct {
-	t     *testing.T
-	k     *core
-	typ   *ResourceType
-	nonce int
-}
-
-// requests returns those that are due, as the nonce and the names.
-func (p *sotwPeer) requests() (list []string) {
-	p.t.Helper()
-	for message := p.k.request(); message != nil; message = p.k.request() {
-		var r discoverypb.DiscoveryRequest
-		(&desk{t: p.t}).unmarshal(message, &r)
-		list = append(list, fmt.Sprintf("%s: %s", r.GetResponseNonce(), strings.Join(r.GetResourceNames(), " ")))
-	}
-	return list
-}
-
-func (p *sotwPeer) wants(when string, want ...string) {
-	p.t.Helper()
-	if diff := cmp.Diff(want, p.requests()); diff != "" {
-		p.t.Fatalf("requests %s (-want +got):\n%s", when, diff)
-	}
-}
-
-// has pushes resources.
-func (p *sotwPeer) has(names ...string) {
-	p.t.Helper()
-	p.nonce++
-	r := &discoverypb.DiscoveryResponse{TypeUrl: p.typ.TypeURL, VersionInfo: fmt.Sprint(p.nonce), Nonce: fmt.Sprint("n", p.nonce)}
-	for _, name := range names {
-		if p.typ.FullStateInSotW {
-			r.Resources = append(r.Resources, pack(p.t, cluster(name, "")))
-		} else {
-			r.Resources = append(r.Resources, pack(p.t, endpoints(name)))
-		}
-	}
-	p.k.push(mustMarshal(p.t, r))
-}
-
-// overCrossing runs a test in which a and b were subscribed to and received.
-func overCrossing(t *testing.T, f func(t *testing.T, p *sotwPeer, watch func(name string) (stop func()), stopB func())) {
-	t.Helper()
-	bubble(t, func(t *testing.T) {
-		p := &sotwPeer{t: t, k: newCore(t), typ: newTestTypes().endpoints}
-		watch := func(name string) (stop func()) {
-			_, stop = listen(t, p.k.c, p.typ, name)
-			return stop
-		}
-		watch("a")
-		stopB := watch("b")
-		p.wants("at first", ": a b")
-		p.has("a", "b")
-		p.wants("after the first response", "n1: a b")
-		f(t, p, watch, stopB)
-	})
-}
-
-// Envoy, xDS protocol, "ACK and NACK": a server ignores requests with a stale nonce. If
-// a response crosses requests that leave a name out and ask for it again, the server
-// has to notice both, or it would not send the resource.
+// Envoy, xDS protocol, "ACK and NACK": a server ignores requests with a stale nonce. If a response
+// crosses requests that leave a name out and ask for it again, the server has to notice both, or it would
+// not send the resource.
 func TestResponseThatCrossesARequest(t *testing.T) {
-	t.Run("to ask for it again", func(t *testing.T) {
-		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
-			stopB()
-			p.wants("without b", "n1: a")
-			watch("b")
-			p.wants("with b again", "n1: a b")
-			p.has("a")
-			p.wants("after the response", "n2: a b", "n2: a", "n2: a b")
-			p.has("b")
-			p.wants("after the answer", "n3: a b")
-			p.has("a")
-			p.wants("in the end", "n4: a b")
-		})
-	})
-	t.Run("to leave it out", func(t *testing.T) {
-		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
-			stopB()
-			p.wants("without b", "n1: a")
-			p.has("a")
-			watch("b")
-			p.wants("with b again", "n2: a", "n2: a b")
-		})
-	})
-	t.Run("of two before either is answered", func(t *testing.T) {
-		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
-			stopB()
-			p.wants("without b", "n1: a")
-			p.has("a")
-			p.has("a")
-			watch("b")
-			p.wants("with b again", "n3: a", "n3: a b")
-		})
-	})
-	t.Run("and another one its answer", func(t *testing.T) {
-		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
-			stopB()
-			p.wants("without b", "n1: a")
-			p.has("a")
-			p.wants("after the first response", "n2: a")
-			watch("b")
-			p.wants("with b again", "n2: a b")
-			p.has("a")
-			p.wants("after the second response", "n3: a b", "n3: a", "n3: a b")
-		})
-	})
-	t.Run("and answers it", func(t *testing.T) {
-		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
-			stopB()
-			p.wants("without b", "n1: a")
-			watch("b")
-			p.wants("with b again", "n1: a b")
-			p.has("b")
-			p.wants("after the response", "n2: a b")
-		})
-	})
-	t.Run("for another name", func(t *testing.T) {
-		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
-			stopB()
-			watch("c")
-			p.wants("with c for b", "n1: a c")
-			p.has("a")
-			p.wants("after the response", "n2: a c")
-		})
-	})
-	t.Run("that leaves nothing out", func(t *testing.T) {
-		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), _ func()) {
-			watch("c")
-			p.wants("with c", "n1: a b c")
-			p.has("a")
-			p.wants("after the response", "n2: a b c")
-		})
-	})
-}
-
-// A server that has no b goes on with other resources. It is not asked for ever, and
-// the resource timer, which began with the first question, goes on.
-func TestRepeatedQuestionsComeToAnEnd(t *testing.T) {
-	overCrossing(t, func(t *testing.T, p *sotwPeer, _ func(string) func(), stopB func()) {
-		stopB()
-		p.wants("without b", "n1: a")
-		e, _ := listen(t, p.k.c, p.typ, "b")
-		p.wants("with b again", "n1: a b")
-		timeout := p.k.channel.expiry.timeout
-		for range ads.MaxRepeats {
-			pass(timeout / (2 * ads.MaxRepeats))
-			p.has("a")
-			if got := len(p.requests()); got != 3 {
-				t.Fatalf("%d requests after a response, want 3", got)
-			}
-		}
-		p.has("a")
-		p.wants("after the last question", fmt.Sprintf("n%d: a b", p.nonce))
-		e.silent()
-		pass(timeout / 2)
-		e.fault(KindDoesNotExist)
+	const received = `
+		watch e:a e:b   -> stream; e.req a b
+		send e:1 a b    -> e.ack 1 a b; e:a =; e:b =
+	`
+	const leftOut = received + `
+		stop e:b        -> e.ack 1 a
+	`
+	// A server that has no b goes on with other resources. It is not asked for ever, and the resource timer,
+	// which began with the first request, goes on.
+	repeated, step := `
+		watch e:b       -> e.ack 1 a b
+	`, defaultResourceTimeout/(2*ads.MaxRepeats)
+	for n := 2; n < 2+ads.MaxRepeats; n++ {
+		repeated += fmt.Sprintf(`
+		wait %[1]v
+		send e:%[2]d a  -> e.ack %[2]d a b; e.ack %[2]d a; e.ack %[2]d a b
+		`, step, n)
+	}
+	runTranscripts(t, []transcriptTest{
+		{name: "to ask for it again", over: "SotW", steps: leftOut + `
+			watch e:b   -> e.ack 1 a b
+			send e:2 a  -> e.ack 2 a b; e.ack 2 a; e.ack 2 a b
+			send e:3 b  -> e.ack 3 a b; e:b =
+			send e:4 a  -> e.ack 4 a b
+		`},
+		{name: "to leave it out", over: "SotW", steps: leftOut + `
+			batch send e:2 a, watch e:b -> e.ack 2 a; e.ack 2 a b
+		`},
+		{name: "of two before either is answered", over: "SotW", steps: leftOut + `
+			batch send e:2 a, send e:3 a, watch e:b -> e.ack 3 a; e.ack 3 a b
+		`},
+		{name: "and another one its answer", over: "SotW", steps: leftOut + `
+			send e:2 a  -> e.ack 2 a
+			watch e:b   -> e.ack 2 a b
+			send e:3 a  -> e.ack 3 a b; e.ack 3 a; e.ack 3 a b
+		`},
+		{name: "and answers it", over: "SotW", steps: leftOut + `
+			watch e:b   -> e.ack 1 a b
+			send e:2 b  -> e.ack 2 a b; e:b =
+		`},
+		{name: "for another name", over: "SotW", steps: received + `
+			batch stop e:b, watch e:c -> e.ack 1 a c
+			send e:2 a  -> e.ack 2 a c
+		`},
+		{name: "that leaves nothing out", over: "SotW", steps: received + `
+			watch e:c   -> e.ack 1 a b c
+			send e:2 a  -> e.ack 2 a b c
+		`},
+		{name: "of a server that does not have it", over: "SotW", steps: leftOut + repeated + `
+			send e:9 a  -> e.ack 9 a b
+			wait 7500ms -> e:b: does not exist
+		`},
+		// The full state omits the resource, and may be that of the list without it.
+		{name: "with the full state", over: "SotW", servers: []string{"fail_on_data_errors"}, steps: `
+			watch kept old=a           -> stream; req a kept
+			batch watch b, stop old    -> req b kept
+			batch watch a, stop b      -> req a kept
+			send 1 a=x kept=x          -> ack 1 a kept; a = x; kept = x
+			send 2 b=x kept=x          -> ack 2 a kept; ack 2 a kept
+			send 3 a=x kept=x          -> ack 3 a kept
+			send 4 kept=x              -> ack 4 a kept
+			# It cannot have crossed any more.
+			send 5 kept=x              -> ack 5 a kept; a: does not exist
+		`},
 	})
 }
 
@@ -274,35 +182,6 @@ func TestFullStateOfTheListWithoutIt(t *testing.T) {
 			d.hears("+a{env=prod}", "+kept")
 			d.says()
 			prod.fault(KindDoesNotExist)
-		})
-	})
-	t.Run("by name", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			p := &sotwPeer{t: t, k: newCore(t, "fail_on_data_errors"), typ: newTestTypes().clusters}
-			watch := func(name string) (e *ear, stop func()) { return listen(t, p.k.c, p.typ, name) }
-			watch("kept")
-			_, stopA := watch("a")
-			p.wants("at first", ": a kept")
-			_, stopB := watch("b")
-			stopA()
-			p.wants("after the move", ": b kept")
-			a, _ := watch("a")
-			stopB()
-			p.wants("after the move back", ": a kept")
-			p.has("a", "kept")
-			a.cluster("")
-			p.requests()
-			p.has("b", "kept")
-			a.silent()
-			p.wants("after the full state of the other list", "n2: a kept", "n2: a kept")
-			p.has("a", "kept")
-			p.requests()
-			a.silent()
-			p.has("kept")
-			a.silent()
-			p.requests()
-			p.has("kept") // which cannot have crossed any more
-			a.fault(KindDoesNotExist)
 		})
 	})
 }

@@ -16,71 +16,153 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// Envoy, xDS protocol, "Incremental xDS": requests carry the names that were added
-// and left, and the nonce of a response only if they answer it.
-func TestDeltaSubscribesByDifference(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		b, stopB := listen(t, c, types.clusters, "b")
-		listen(t, c, types.endpoints, "e")
-		s := server.delta()
-		s.expect(deltaWant{typ: types.clusters, sub: []string{"a", "b"}, node: true})
-		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}})
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
-		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
-		allHear("x", a, b)
-
-		listen(t, c, types.clusters, "c")
-		s.expect(deltaWant{typ: types.clusters, sub: []string{"c"}})
-		stopB()
-		s.expect(deltaWant{typ: types.clusters, unsub: []string{"b"}})
-		// What the server sent before it knew is dropped, and acknowledged.
-		s.send(types.clusters, "n2", has("b", "2", cluster("b", "y")), has("a", "2", cluster("a", "y")))
-		s.expect(deltaWant{typ: types.clusters, nonce: "n2"})
-		a.cluster("y")
-		again, _ := listen(t, c, types.clusters, "b")
-		s.expect(deltaWant{typ: types.clusters, sub: []string{"b"}})
-		again.silent()
-		s.send(types.clusters, "n3", has("b", "2", cluster("b", "y")))
-		again.cluster("y")
-		s.expect(deltaWant{typ: types.clusters, nonce: "n3"})
-		s.quiet()
+func TestDeltaTranscripts(t *testing.T) {
+	runTranscripts(t, []transcriptTest{
+		// Envoy, xDS protocol, "Incremental xDS": requests carry the names that were added and removed, and
+		// the nonce of a response only if they answer it.
+		{name: "subscriptions by difference", over: "delta", steps: `
+			watch a b e:e  -> stream; req +a +b; e.req +e
+			send 1 a=x b=x -> ack 1; a = x; b = x
+			watch c        -> req +c
+			stop b         -> req -b
+			# What the server sent before it read that is dropped, and acknowledged.
+			send 2 b=y a=y -> ack 2; a = y
+			watch b        -> req +b
+			send 3 b=y     -> ack 3; b = y
+		`},
+		// A watch that stops and starts again between two requests changes nothing for the server, and
+		// what is cached stays.
+		{name: "watch that starts again between two requests", over: "delta", steps: `
+			watch busy! a     -> stream; req +a +busy
+			send 1 a=x busy=x -> ack 1; a = x; busy = x
+			stop a
+			watch second=a    -> second = x
+			watch new
+			stop new
+			done busy
+			# One request subscribes and unsubscribes.
+			send 2 busy=y     -> ack 2; busy = y
+			stop second
+			watch other
+			watch another
+			done busy         -> req +another +other -a
+		`},
+		// Envoy, DeltaDiscoveryRequest.initial_resource_versions: the first request of each type on a new
+		// stream has the versions of everything that is cached.
+		{name: "versions after a reconnect", over: "delta", steps: `
+			watch a b missing e:e     -> stream; req +a +b +missing; e.req +e
+			send 1 a@1=x b@7=x -missing -> ack 1; a = x; b = x; missing: does not exist
+			send e:2 e@5              -> e.ack 2; e:e =
+			# The same bytes under another version are no change, but have that version.
+			send 3 a@2=x              -> ack 3
+			# A version that was rejected is not the client's, and it does not vouch for the one
+			# before, which the server may go back to.
+			send 4 b@8!bad            -> nack 4; b ambient: invalid
+			break
+			wait 1s                   -> stream; req +a +b +missing has a@2 b@; e.req +e has e@5
+			send 1 b@7=x -missing     -> ack 1; b = x
+			wait 1h
+			decoded 4
+			streams 2
+		`},
+		// A server that has nothing to send, because the client has everything, would never end the error
+		// that it was unreachable. So one version is kept back.
+		{name: "server that answers again", over: "delta", steps: `
+			watch a b e:e  -> stream; req +a +b; e.req +e
+			send 1 a=x b=x -> ack 1; a = x; b = x
+			send e:1 e     -> e.ack 1; e:e =
+			break
+			wait 1s        -> stream; req +a +b has a@1 b@1; e.req +e has e@1
+			break          -> a ambient: unreachable; b ambient: unreachable; e:e ambient: unreachable
+			wait 2s        -> stream; req +a +b has a@ b@1; e.req +e has e@1
+			send 1 a=x     -> ack 1; a = x; b = x; e:e =
+			decoded 3
+		`},
+		// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist" (incremental), for a type
+		// that has no full state in SotW; gRFC A88, "Handling Data Errors".
+		{name: "removed resources", over: "delta", steps: removedResources(" ambient")},
+		{name: "removed resources, fail_on_data_errors", over: "delta", servers: []string{"fail_on_data_errors"}, steps: removedResources("")},
+		{name: "resource that is also removed", over: "delta", servers: []string{"fail_on_data_errors"}, steps: `
+			watch a       -> stream; req +a
+			send 1 -a a=x -> ack 1; a = x
+		`},
+		// Envoy, xDS protocol, "Resource names": a resource is for all who subscribed to its name or to one
+		// of its aliases.
+		{name: "aliases", over: "delta", steps: `
+			watch own one two three -> stream; req +one +own +three +two
+			send 1 own|two|own|one|unknown|one|=x -> ack 1; own = x; one = x; two = x
+			same own one two
+			decoded 1
+			wait 15s                -> three: timeout
+			# Unchanged, for all; and an error in the data is one for all.
+			send 2 own|one|two=x    -> ack 2
+			send 3 own|one|two!bad  -> nack 3; own ambient: invalid; one ambient: invalid; two ambient: invalid
+			# A removal, or an error, names the resource.
+			send 4 -own -> ack 4; own ambient: does not exist; one ambient: does not exist
+			    -> two ambient: does not exist
+			send 5 own?Internal -> ack 5; own ambient: server error; one ambient: server error
+			    -> two ambient: server error
+			send 6 own|one|two=x    -> ack 6; own = x; one = x; two = x
+			# Versions are given for the resource.
+			stop one                -> req -one
+			break                   -> stream; req +own +three +two has own@6
+		`, then: func(x *transcript) {
+			x.c.mu.Lock()
+			defer x.c.mu.Unlock()
+			types := x.c.channels[x.c.config.Servers[0].Key()].types
+			xdstest.Equal(x.t, "subscriptions known by the resource's own name", 1, len(types[0].byOwn["own"]))
+		}},
+		// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist" (incremental): clients are
+		// "still encouraged to use a timeout". Until the server has answered for the type on the stream,
+		// silence is absence as in SotW. After that the server names what does not exist, and silence is
+		// delay.
+		{name: "resource timer", over: "delta", steps: `
+			watch a e:e   -> stream; req +a; e.req +e
+			wait 14999ms
+			wait 1ms      -> a: does not exist; e:e: does not exist
+			send 1 a=x    -> ack 1; a = x
+			watch late    -> req +late
+			wait 5s
+			watch soon    -> req +soon
+			send 2 soon=x -> ack 2; soon = x
+			wait 9999ms
+			wait 1ms      -> late: timeout
+			# The server has not answered for this type.
+			watch e:other -> e.req +other
+			wait 15s      -> e:other: does not exist
+			wait 1h
+			# On the next stream it has not answered yet.
+			break         -> stream; req +a +late +soon has a@1 soon@2; e.req +e +other
+			watch fresh   -> req +fresh
+			wait 15s      -> fresh: does not exist
+		`},
+		// No request of the first subscription of a type may be empty, which would ask for every resource
+		// (Envoy, xDS protocol, "Incremental xDS").
+		{name: "never asks for everything", over: "delta", steps: `
+			watch e:e a   -> stream; e.req +e; req +a
+			send 1 a=x    -> ack 1; a = x
+			stop a        -> req -a
+			send 2 -a     -> ack 2
+			break
+			wait 1s       -> stream; e.req +e
+			# Nothing is subscribed to, so there is nothing to answer.
+			send 1 a=x
+			wait 15s      -> e:e: does not exist
+		`},
 	})
 }
 
-// A watch that stops and starts again between two requests is no news for the
-// server, and what is cached stays.
-func TestDeltaUnsubscribeAndResubscribeBetweenTwoRequests(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		busy := newEar(t)
-		busy.keepDone = true
-		c.Watch(types.clusters, "busy", busy)
-		a, stop := listen(t, c, types.clusters, "a")
-		s := server.askedDelta()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("busy", "1", cluster("busy", "x")))
-		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
-		a.cluster("x")
-		h := busy.next() // not done: requests are held back
-		stop()
-		again, stopAgain := listen(t, c, types.clusters, "a")
-		again.cluster("x")
-		_, stopNew := listen(t, c, types.clusters, "new")
-		stopNew()
-		h.done()
-		s.quiet()
-
-		// With both in one batch, one request has both.
-		s.send(types.clusters, "n2", has("busy", "2", cluster("busy", "y")))
-		s.expect(deltaWant{typ: types.clusters, nonce: "n2"})
-		h = busy.next()
-		stopAgain()
-		listen(t, c, types.clusters, "other")
-		listen(t, c, types.clusters, "another")
-		s.quiet()
-		h.done()
-		s.expect(deltaWant{typ: types.clusters, sub: []string{"another", "other"}, unsub: []string{"a"}})
-		s.quiet()
-	})
+// removedResources is a transcript in which a resource is removed that is in use, which is told as the
+// text in between says.
+func removedResources(how string) string {
+	return fmt.Sprintf(`
+		watch e:e e:never      -> stream; e.req +e +never
+		send e:1 e -never -u   -> e.ack 1; e:e =; e:never: does not exist
+		send e:2 -e -never     -> e.ack 2; e:e%s: does not exist
+		send e:3 e never       -> e.ack 3; e:e =; e:never =
+		# What is not in a response is not removed by it.
+		send e:4               -> e.ack 4
+	`, how)
 }
 
 // A watch that ends while its request is being written is unsubscribed from.
@@ -165,191 +247,6 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// Envoy, DeltaDiscoveryRequest.initial_resource_versions: the first request of
-// each type on a new stream has the versions of everything that is cached.
-func TestDeltaReconnectSendsVersions(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, b := listenBoth(t, c, types.clusters, "a", "b")
-		missing, _ := listen(t, c, types.clusters, "missing")
-		e, _ := listen(t, c, types.endpoints, "e")
-		s := server.askedDelta()
-		s.request()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "7", cluster("b", "x")), lacks("missing"))
-		s.send(types.endpoints, "n2", has("e", "5", endpoints("e")))
-		allHear("x", a, b)
-		missing.fault(KindDoesNotExist)
-		e.value()
-		// The same bytes under another version are no change, but have that version.
-		s.send(types.clusters, "n3", has("a", "2", cluster("a", "x")))
-		// A version that was rejected is not the client's, and it does not vouch
-		// for the one before, which the server may go back to.
-		s.send(types.clusters, "n4", has("b", "8", badCluster("b", "no")))
-		b.ambient(KindInvalid)
-		a.silent()
-		s.breakOff()
-
-		s = server.delta()
-		s.expect(deltaWant{typ: types.clusters, sub: []string{"a", "b", "missing"}, initial: map[string]string{"a": "2", "b": ""}, node: true})
-		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, initial: map[string]string{"e": "5"}})
-		s.quiet()
-		s.send(types.clusters, "n1", has("b", "7", cluster("b", "x")), lacks("missing"))
-		b.cluster("x")
-		pass(time.Hour)
-		allSilent(a, e, missing)
-		types.wantDecoded(t, 4)
-		server.opened(2)
-	})
-}
-
-// A server that has nothing to say, because the client has everything, would never
-// end the error that it was unreachable. So one version is kept back.
-func TestDeltaServerThatIsBackAnswers(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, b := listenBoth(t, c, types.clusters, "a", "b")
-		e, _ := listen(t, c, types.endpoints, "e")
-		s := server.askedDelta()
-		s.request()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
-		s.send(types.endpoints, "n2", has("e", "1", endpoints("e")))
-		allHear("x", a, b)
-		e.value()
-		s.breakOff()
-		server.delta().breakOff()
-		allAmbient(KindUnreachable, a, b, e)
-		s = server.delta()
-		s.expect(deltaWant{typ: types.clusters, sub: []string{"a", "b"}, initial: map[string]string{"a": "", "b": "1"}, node: true})
-		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, initial: map[string]string{"e": "1"}})
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
-		allHear("x", a, b)
-		e.value()
-		types.wantDecoded(t, 3)
-	})
-}
-
-// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist"
-// (incremental), for a type that has no full state in SotW; gRFC A88, "Handling Data
-// Errors".
-func TestDeltaRemovedResources(t *testing.T) {
-	for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
-		t.Run(fmt.Sprint(features), func(t *testing.T) {
-			overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-				e, never := listenBoth(t, c, types.endpoints, "e", "never")
-				s := server.delta()
-				s.send(types.endpoints, "n1", has("e", "1", endpoints("e")), lacks("never", "unasked"))
-				e.value()
-				if err := never.fault(KindDoesNotExist); err.Code != codes.NotFound {
-					t.Errorf("the error has code %v, want NOT_FOUND", err.Code)
-				}
-				s.send(types.endpoints, "n2", lacks("e", "never"))
-				if features == nil {
-					e.ambient(KindDoesNotExist)
-				} else {
-					e.fault(KindDoesNotExist)
-				}
-				never.silent()
-				s.send(types.endpoints, "n3", has("e", "1", endpoints("e")), has("never", "1", endpoints("never")))
-				e.value()
-				never.value()
-				// What is not in a response is not removed by it.
-				s.send(types.endpoints, "n4")
-				e.silent()
-				if c.Stats().Rejected != 0 {
-					t.Error("a response was rejected")
-				}
-			}, features...)
-		})
-	}
-}
-
-// The resource counts.
-func TestDeltaResourceThatIsAlsoRemoved(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.delta()
-		s.send(types.clusters, "n1", lacks("a"), has("a", "1", cluster("a", "x")))
-		a.cluster("x")
-		a.silent()
-	}, "fail_on_data_errors")
-}
-
-// Envoy, xDS protocol, "Resource names": a resource is for all who subscribed to
-// its name or to one of its aliases.
-func TestDeltaAliases(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		own, _ := listen(t, c, types.clusters, "own")
-		one, stopOne := listen(t, c, types.clusters, "alias-1")
-		two, none := listenBoth(t, c, types.clusters, "alias-2", "alias-3")
-		s := server.askedDelta()
-		s.send(types.clusters, "n1", has("own", "1", cluster("own", "x"), "alias-2", "own", "alias-1", "unknown", "alias-1", ""))
-		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
-		value := own.cluster("x")
-		if one.cluster("x") != value || two.cluster("x") != value {
-			t.Error("the watchers got different values")
-		}
-		none.fault(KindTimeout)
-		types.wantDecoded(t, 1)
-
-		// Unchanged, for all; and an error in the data is one for all.
-		s.send(types.clusters, "n2", has("own", "2", cluster("own", "x"), "alias-1", "alias-2"))
-		allSilent(own, two)
-		s.send(types.clusters, "n3", has("own", "3", badCluster("own", "no"), "alias-1", "alias-2"))
-		allAmbient(KindInvalid, own, one, two)
-		// A removal, or an error, names the resource.
-		s.send(types.clusters, "n4", lacks("own"))
-		allAmbient(KindDoesNotExist, own, one, two)
-		s.send(types.clusters, "n5", fails("own", codes.Internal, "oops"))
-		allAmbient(KindServer, own, one, two)
-		s.send(types.clusters, "n6", has("own", "2", cluster("own", "x"), "alias-1", "alias-2"))
-		allHear("x", own, one, two)
-		// Versions are given for the resource.
-		stopOne()
-		synctest.Wait()
-		s.breakOff()
-		s = server.delta()
-		s.expect(deltaWant{typ: types.clusters, sub: []string{"alias-2", "alias-3", "own"}, initial: map[string]string{"own": "2"}, node: true})
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		xdstest.Equal(t, "known subscriptions for the resource's own name",
-			1, len(c.channels[c.config.Servers[0].Key()].types[0].byOwn["own"]))
-	})
-}
-
-// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist"
-// (incremental): clients are "still encouraged to use a timeout". Until the server
-// has answered for the type on the stream, silence is absence as in SotW. After
-// that the server says what does not exist, and silence is delay.
-func TestDeltaResourceTimer(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		start := time.Now()
-		a, _ := listen(t, c, types.clusters, "a")
-		e, _ := listen(t, c, types.endpoints, "e")
-		s := server.delta()
-		xdstest.Equal(t, "a was given up after",
-			15*time.Second, heardAt(a, start, KindDoesNotExist))
-		e.fault(KindDoesNotExist)
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
-		a.cluster("x")
-		start = time.Now()
-		late, _ := listen(t, c, types.clusters, "late")
-		pass(5 * time.Second)
-		soon, _ := listen(t, c, types.clusters, "soon")
-		synctest.Wait() // the server is asked for it
-		s.send(types.clusters, "n2", has("soon", "1", cluster("soon", "x")))
-		soon.cluster("x")
-		xdstest.Equal(t, "late was given up after",
-			15*time.Second, heardAt(late, start, KindTimeout))
-		other, _ := listen(t, c, types.endpoints, "other")
-		other.fault(KindDoesNotExist) // the server has not answered for the type
-		pass(time.Hour)
-		soon.silent()
-		// On the next stream the server has not answered yet.
-		s.breakOff()
-		server.delta()
-		fresh, _ := listen(t, c, types.clusters, "fresh")
-		fresh.fault(KindDoesNotExist)
-	})
-}
-
 // A server that does not implement delta is spoken to in SotW,
 // at once and from then on.
 func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
@@ -395,27 +292,45 @@ func TestUnimplementedElsewhereIsAnError(t *testing.T) {
 	})
 }
 
-// No request of the first subscription of a type may be empty, which would ask for
-// every resource (Envoy, xDS protocol, "Incremental xDS").
-func TestDeltaNeverAsksForEverything(t *testing.T) {
-	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		e, _ := listen(t, c, types.endpoints, "e")
-		a, stop := listen(t, c, types.clusters, "a")
-		s := server.askedDelta()
-		s.request()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
-		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
-		a.cluster("x")
-		stop()
-		s.expect(deltaWant{typ: types.clusters, unsub: []string{"a"}})
-		s.send(types.clusters, "n2", lacks("a"))
-		s.expect(deltaWant{typ: types.clusters, nonce: "n2"})
-		s.breakOff()
-		s = server.delta()
-		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, node: true})
-		// Nothing is subscribed to, so there is nothing to answer.
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
-		s.quiet()
-		e.fault(KindDoesNotExist)
-	})
+// There is one version by name, of which a server takes it that all subscriptions have it.
+func TestVersionsOfNamesBesideTheirCollection(t *testing.T) {
+	tests := []transcriptTest{}
+	// A subscription that began while the server was away, to a member of a collection that the client has, or
+	// to the collection of a resource that it has, has the server asked for all again.
+	for first, second := range map[string]string{"dir/a": "dir/*", "dir/*": "dir/a"} {
+		got, reported := "dir/a = x", "dir/a ambient: unreachable"
+		if first == "dir/*" {
+			got, reported = "dir/* member dir/a = x; dir/* collection", "dir/* ambient: unreachable"
+		}
+		tests = append(tests, transcriptTest{name: first + " first", over: "delta", steps: strings.NewReplacer(
+			"FIRST", first, "SECOND", second, "GOT", strings.ReplaceAll(got, "member dir/", "member "), "REPORTED", reported).Replace(`
+			# The others are asked for again in any case.
+			watch FIRST a b        -> stream; req +a +b +FIRST
+			send 1 dir/a=x a=x b=x -> ack 1; GOT; a = x; b = x
+			refuse
+			break
+			wait 1m                -> a ambient: unreachable; b ambient: unreachable; REPORTED
+			watch second=SECOND    -> ` + map[string]string{"dir/a": "second: unreachable", "dir/*": "second collection: unreachable"}[second] + `
+			accept
+			wait 8s                -> stream; req +a +b +dir/* +dir/a has a@ b@1 dir/a@
+		`)})
+	}
+	// A delta response does not say what it answers. One to a name that comes after the wildcard was asked for
+	// is taken as the beginning of the answer for both. If the stream ends before the rest, the wildcard lacks
+	// the resources that the client had before by their names, and has to be sent these.
+	for name, dir := range map[string]string{"wildcard": "", "glob collection": "dir/"} {
+		tests = append(tests, transcriptTest{name: name, over: "delta", steps: strings.ReplaceAll(`
+			watch DIRa           -> stream; req +DIRa
+			send 1 DIRa=x        -> ack 1; DIRa = x
+			watch DIRb           -> req +DIRb
+			watch c=DIR*         -> req +DIR*
+			send 2 DIRb@1=x      -> ack 2; DIRb = x; c member b = x; c collection
+			break
+			wait 1s              -> stream; req +DIR* +DIRa +DIRb has DIRa@ DIRb@1
+			send 3 DIRa@1=x      -> ack 3; c member a = x
+			break
+			wait 1s              -> stream; req +DIR* +DIRa +DIRb has DIRa@1 DIRb@1
+		`, "DIR", dir)})
+	}
+	runTranscripts(t, tests)
 }

@@ -3,7 +3,7 @@
 // ResourceType of a watch knows what a Listener is. It needs no gRPC channel above it.
 //
 // It decides nothing about RPCs, and does not follow references from one resource to the
-// next: whoever reads a Listener watches its routes.
+// next: the program that reads a Listener watches its routes.
 //
 // # The way of a response
 //
@@ -15,19 +15,19 @@
 //	   ▼ ads.Handler
 //	serverChannel      one server: its stream, its subscriptions by type (typeState), and its
 //	   │               resource timers; shared by all authorities that name the server
-//	update             the work on one response: what it says of which subscription
+//	update             the work on one response: what it has for each subscription
 //	   ▼
 //	authority          one xDS authority: its ordered list of servers
 //	   ├─ party        what one target watches, and which server it follows
 //	   └─ level        the cache of one server: its resources by type, name and constraints
 //	        └─ resource  one cache entry: the accepted version, the standing error
-//	             └─ watch  one watcher, and what it has yet to be told
+//	             └─ watch  one watcher, and what is queued for it
 //
 // Requests go the other way: a watch changes the subscriptions, which ads.Requests compares
-// with what the server was told.
+// with what was last requested.
 //
-// For each server there is a load.Store, which decoders put into their values; whoever
-// balances counts there. While one is in use, internal/lrs keeps an LRS stream to the server
+// For each server there is a load.Store, which decoders put into their values; the
+// balancer counts there. While one is in use, internal/lrs keeps an LRS stream to the server
 // open, beside that of ADS and on the same connection, which lasts as long as either of them.
 //
 // # Concurrency
@@ -55,11 +55,11 @@
 // A response that only repeats the last one costs a comparison, and its reply waits, up to 3 s,
 // so that a server that answers each NACK or ACK at once is slowed down; see package ads.
 //
-// # What a server can say of a resource
+// # What a server can answer for a resource
 //
-// It can send it, valid or not; say that it does not have it, by omitting it from the full
-// state (SotW) or by naming it as removed (delta); send an error in its place (xRFC TP3), once,
-// which is remembered; or keep silent. gRFC A88 says what becomes of the version in use: it
+// It can send the resource, valid or not; report that it does not have it, by omitting it from the
+// full state (SotW) or by naming it as removed (delta); send an error in its place (xRFC TP3), once,
+// which is remembered; or not answer. gRFC A88 specifies what becomes of the version in use: it
 // stays, beside an ambient error, unless the error is one of the data and the server has the
 // feature fail_on_data_errors.
 //
@@ -91,22 +91,22 @@
 // several in a response a subscription takes the preferred one, as dynparam.Constraints.Compare
 // has it; a collection takes all. What matches no subscription is dropped and counted.
 //
-// A response with changes does not say for which subscription a resource is there. If it is less
-// than what one has, and may be there for another, the server is asked again for the one. What it
-// sends after that counts. So subscriptions whose constraints overlap cost a request now and
+// A response with changes does not name the subscription that a resource is for. If the resource is
+// less preferred than what one subscription has, and may be for another, the server is asked again for
+// the first one. What it sends after that counts. So subscriptions whose constraints overlap cost a request now and
 // then; those that do not, none.
 //
 // # On disk
 //
 // With resource_cache in the bootstrap, a keeper writes what is in use to a file
-// (internal/diskcache), on a goroutine of its own. The resources in it stand in for those of which no
-// server has said anything: once all servers of an authority are unreachable, or silent for as long as
+// (internal/diskcache), on a goroutine of its own. The resources in it stand in for those that no
+// server has answered for: once all servers of an authority are unreachable, or silent for as long as
 // a resource timer runs. The first response of any of these servers ends that. An entry from disk is
 // in the state REQUESTED, and counts as missing where fallback between servers is decided.
 //
 // # Bounds
 //
-// What a watcher has yet to be told is its latest state, not a history. A response is worked on
+// What is queued for a watcher is its latest state, not a history. A response is worked on
 // in pieces, and of what is in it only what is watched is kept. A collection has at most
 // 1,048,576 members. A server that does not read the replies to its responses loses the stream
 // before 4 MiB of them wait. The next response is not read before the watchers are done with the

@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -15,8 +14,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// stamp is when a server sent a resource or an error, under which version, and of which
-// variant. Each cache entry has one, so it is small.
+// stamp has the time at which a server sent a resource or an error, the version, and the parameters of
+// the variant. Each cache entry has one, so it is small.
 type stamp struct {
 	version string
 	// at is in nanoseconds since 1970.
@@ -35,44 +34,27 @@ func stampNow(version string) stamp { return stamp{version: version, at: time.No
 func (s stamp) time() time.Time { return time.Unix(0, s.at) }
 
 // CacheState is the state of a cache entry (gRFC A88, "Cache Entry States, CSDS,
-// and XdsClient Metrics"). Whether a resource is cached beside it is another
-// question.
-type CacheState int
+// and XdsClient Metrics"), as A88 and CSDS write it. Whether a resource is cached beside it is
+// another question.
+type CacheState string
 
 const (
 	// StateRequested: the server has not answered yet.
-	StateRequested CacheState = iota + 1
+	StateRequested CacheState = "REQUESTED"
 	// StateDoesNotExist: the server deleted the resource, or did not send it in
 	// time.
-	StateDoesNotExist
+	StateDoesNotExist CacheState = "DOES_NOT_EXIST"
 	// StateACKed: the last version the server sent is valid, and in use.
-	StateACKed
+	StateACKed CacheState = "ACKED"
 	// StateNACKed: the last version the server sent is invalid.
-	StateNACKed
+	StateNACKed CacheState = "NACKED"
 	// StateReceivedError: the server sent an error in place of the resource, for example that
 	// it does not exist (xRFC TP3).
-	StateReceivedError
+	StateReceivedError CacheState = "RECEIVED_ERROR"
 	// StateTimeout: the server did not send the resource in time, and that is no
 	// sign that it does not exist (resource_timer_is_transient_error).
-	StateTimeout
+	StateTimeout CacheState = "TIMEOUT"
 )
-
-var cacheStates = [...]string{
-	StateRequested:     "REQUESTED",
-	StateDoesNotExist:  "DOES_NOT_EXIST",
-	StateACKed:         "ACKED",
-	StateNACKed:        "NACKED",
-	StateReceivedError: "RECEIVED_ERROR",
-	StateTimeout:       "TIMEOUT",
-}
-
-// String returns the state as gRFC A88 writes it.
-func (s CacheState) String() string {
-	if s < StateRequested || int(s) >= len(cacheStates) {
-		return fmt.Sprintf("CacheState(%d)", int(s))
-	}
-	return cacheStates[s]
-}
 
 // Dump is what a client held at one moment. It is a copy that the caller may
 // keep; the messages and bytes in it are shared with the client and must not be
@@ -122,7 +104,8 @@ type ResourceDump struct {
 	Parameters dynparam.Parameters
 	// Member says that the entry is the member of a collection.
 	Member bool
-	// Authority is that of the name, percent-decoded, or OldStyleAuthority.
+	// Authority is that of the name, percent-decoded, or "#old" for a name that has none because it
+	// is not an xdstp name (gRFC A78).
 	Authority string
 	// Server is the URI of the server that sent the resource or, if there is none, of the one
 	// that Failure is from. It is empty if there is neither.
@@ -150,10 +133,6 @@ type ResourceDump struct {
 	raw                []byte
 	value              any
 }
-
-// OldStyleAuthority stands for the authority of names that have none, because
-// they are not xdstp names (gRFC A78).
-const OldStyleAuthority = "#old"
 
 // Failure is the last answer of a server for a resource if it is an error. That a
 // server cannot be reached is not one: see ServerDump.Err.
@@ -237,7 +216,7 @@ func (c *XDSClient) entries() iter.Seq[*resource] {
 		for _, a := range c.authorities {
 			for _, l := range a.levels {
 				for _, r := range l.resources {
-					if !r.heard() {
+					if !r.watched() {
 						continue
 					}
 					if !yield(r) {
@@ -257,7 +236,7 @@ func (c *XDSClient) entries() iter.Seq[*resource] {
 // label is the authority as dumps and metrics name it.
 func (k authorityKey) label() string {
 	if !k.newStyle {
-		return OldStyleAuthority
+		return "#old"
 	}
 	return k.name
 }

@@ -14,56 +14,49 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// ErrorKind says what kind of fault an Error reports.
-type ErrorKind int
+// ErrorKind says what kind of fault an Error reports, as logs name it.
+type ErrorKind string
 
 const (
 	// KindDoesNotExist: the server does not have the resource. It deleted it,
 	// said so with the code NOT_FOUND (xRFC TP3), or did not send it in time
 	// (gRFC A57, "Handling Resources That Do Not Exist").
-	KindDoesNotExist ErrorKind = iota + 1
+	KindDoesNotExist ErrorKind = "does not exist"
 	// KindInvalid: the resource that the server sent does not validate and was
 	// NACKed (gRFC A46). Error.Err lists the faults.
-	KindInvalid
+	KindInvalid ErrorKind = "invalid"
 	// KindServer: the server reported an error for the resource other than that
 	// it does not exist (xRFC TP3). Error.Code is the code it gave.
-	KindServer
+	KindServer ErrorKind = "server error"
 	// KindUnreachable: the server cannot be reached, or ended the stream before
 	// it answered (gRFC A57). Or it is a relay, and says so of its own servers
 	// with UNAVAILABLE (xRFC TP3) and the detail that Error.Status has.
-	KindUnreachable
+	KindUnreachable ErrorKind = "unreachable"
 	// KindTimeout: the server did not send the resource in time, and its
 	// bootstrap entry says that this is no sign that the resource does not
 	// exist (resource_timer_is_transient_error, gRFC A88).
-	KindTimeout
+	KindTimeout ErrorKind = "timeout"
 	// KindConfiguration: the watch cannot be served with this bootstrap, for
 	// example because the resource's authority is unknown.
-	KindConfiguration
+	KindConfiguration ErrorKind = "configuration"
 )
 
-// errorKinds has the names of the kinds in logs, and what a reader of the error can do about it.
-var errorKinds = [...]struct{ name, wayOut string }{
-	KindDoesNotExist:  {"does not exist", "check that the control plane has it for this node"},
-	KindInvalid:       {"invalid", "correct it in the control plane"},
-	KindServer:        {"server error", "the control plane knows why"},
-	KindUnreachable:   {"unreachable", "check that the server runs, and server_uri and channel_creds in the xDS bootstrap"},
-	KindTimeout:       {"timeout", "check that the control plane is not overloaded"},
-	KindConfiguration: {"configuration", "check the xDS bootstrap"},
-}
-
-// String names the kind as logs do.
-func (k ErrorKind) String() string {
-	if k < KindDoesNotExist || int(k) >= len(errorKinds) {
-		return fmt.Sprintf("ErrorKind(%d)", int(k))
-	}
-	return errorKinds[k].name
-}
-
+// wayOut is what a reader of an error of the kind can do about it.
 func (k ErrorKind) wayOut() string {
-	if k < KindDoesNotExist || int(k) >= len(errorKinds) {
-		k = KindConfiguration
+	switch k {
+	case KindDoesNotExist:
+		return "check that the control plane has it for this node"
+	case KindInvalid:
+		return "correct it in the control plane"
+	case KindServer:
+		return "the control plane knows why"
+	case KindUnreachable:
+		return "check that the server runs, and server_uri and channel_creds in the xDS bootstrap"
+	case KindTimeout:
+		return "check that the control plane is not overloaded"
+	default:
+		return "check the xDS bootstrap"
 	}
-	return errorKinds[k].wayOut
 }
 
 // code is that of an Error of the kind, unless the server gave another.

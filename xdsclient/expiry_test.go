@@ -6,38 +6,66 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/testutils"
 )
+
+func TestResourceTimer(t *testing.T) {
+	runTranscripts(t, []transcriptTest{
+		// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist": 15 s after it was asked
+		// for.
+		{name: "resource that does not come", over: "SotW", steps: `
+			watch a e:b  -> stream; req a; e.req b
+			wait 10s
+			watch e:d    -> e.req b d
+			send e:1 b   -> e.ack 1 b d; e:b =
+			wait 4999ms
+			wait 1ms     -> a: does not exist
+			wait 9999ms
+			wait 1ms     -> e:d: does not exist
+			wait 1m
+			# "such a resource may be created at any time"
+			send 1 a=x   -> ack 1 a; a = x
+		`},
+		// While the client itself does not read, the server is not late.
+		{name: "busy watcher", over: "SotW", steps: `
+			watch busy! e:a e:b -> stream; req busy; e.req a b
+			wait 5s
+			send 1 busy=x       -> ack 1 busy; busy = x
+			send e:1 a
+			wait 1h
+			done busy           -> e.ack 1 a b; e:a =
+			wait 9999ms
+			wait 1ms            -> e:b: does not exist
+		`},
+		// gRFC A88, "Changes to Resource Timer Behavior".
+		{name: "resource_timer_is_transient_error", over: "SotW", servers: []string{"resource_timer_is_transient_error"}, steps: `
+			watch a      -> stream; req a
+			wait 29999ms
+			wait 1ms     -> a: timeout
+		`},
+		// A resource that was there has no timer: not after a reconnect either.
+		{name: "cached resource", over: "SotW", steps: `
+			watch a      -> stream; req a
+			send 1 a=x   -> ack 1 a; a = x
+			break
+			wait 1h      -> stream; req a @1
+		`},
+		// A server that is back and sends nothing is one that lacks the resource. What the watcher got last
+		// stays true when the server does answer.
+		{name: "stream without an answer", over: "SotW", steps: `
+			watch a      -> stream; req a
+			break        -> a: unreachable
+			wait 1s      -> stream; req a
+			wait 15s     -> a: does not exist
+			send e:1
+		`},
+	})
+}
 
 // heardAt returns how long after start the next call came.
 func heardAt(e *ear, start time.Time, kind ErrorKind) time.Duration {
 	e.t.Helper()
 	e.fault(kind)
 	return time.Since(start)
-}
-
-// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist": 15 s
-// after it was asked for.
-func TestResourceThatDoesNotComeDoesNotExist(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		start := time.Now()
-		a, _ := listen(t, c, types.clusters, "a")
-		b, _ := listen(t, c, types.endpoints, "b")
-		s := server.stream()
-		pass(10 * time.Second)
-		d, _ := listen(t, c, types.endpoints, "d")
-		s.send(types.endpoints, "1", "n1", endpoints("b"))
-		b.value()
-		xdstest.Equal(t, "a was given up after",
-			15*time.Second, heardAt(a, start, KindDoesNotExist))
-		xdstest.Equal(t, "d was given up after (25 s: 15 s after it was asked for)",
-			25*time.Second, heardAt(d, start, KindDoesNotExist))
-		pass(time.Minute)
-		allSilent(b, a)
-		// "such a resource may be created at any time"
-		s.send(types.clusters, "1", "n2", cluster("a", "1"))
-		a.cluster("1")
-	})
 }
 
 // gRFC A57, "Handling Resources That Do Not Exist": the timer starts when the
@@ -76,66 +104,5 @@ func TestTimerStopsWithTheStream(t *testing.T) {
 		}
 		xdstest.Equal(t, "given up after the new stream was open",
 			15*time.Second, time.Since(start))
-	})
-}
-
-// While the client itself does not read, the server is not late.
-func TestTimerDoesNotRunWhileWatchersAreBusy(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		start := time.Now()
-		busy := newEar(t)
-		busy.keepDone = true
-		c.Watch(types.clusters, "busy", busy)
-		a, b := listenBoth(t, c, types.endpoints, "a", "b")
-		s := server.stream()
-		pass(5 * time.Second)
-		s.send(types.clusters, "1", "n1", cluster("busy", "1"))
-		h := busy.next()
-		s.send(types.endpoints, "1", "n2", endpoints("a"))
-		pass(time.Hour)
-		allSilent(a, b)
-		h.done()
-		a.value()
-		xdstest.Equal(t, "b was given up after (15 s, without the hour in between)",
-			15*time.Second+time.Hour, heardAt(b, start, KindDoesNotExist))
-	})
-}
-
-// gRFC A88, "Changes to Resource Timer Behavior".
-func TestTimerIsTransientError(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		start := time.Now()
-		a, _ := listen(t, c, types.clusters, "a")
-		server.stream()
-		synctest.Wait()
-		xdstest.Equal(t, "given up after", 30*time.Second, heardAt(a, start, KindTimeout))
-	}, testutils.ServerFeatures("resource_timer_is_transient_error"))
-}
-
-// A resource that was there has no timer: not after a reconnect either.
-func TestCachedResourceHasNoTimer(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		a.cluster("1")
-		s.breakOff()
-		server.stream()
-		pass(time.Hour)
-		a.silent()
-	})
-}
-
-// A server that is back and has nothing to say is one that lacks the resource. What
-// the watcher was told last stays true when the server does answer.
-func TestTimerRunsOnAStreamWithoutAnswer(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		server.stream().breakOff()
-		a.fault(KindUnreachable)
-		s := server.stream()
-		a.fault(KindDoesNotExist)
-		s.send(types.endpoints, "1", "n1")
-		a.silent()
 	})
 }

@@ -4,12 +4,120 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
-
-	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
+
+// gRFC A71: the way down and the way up are the same whatever each of the servers speaks. Bytes that the
+// client has from the other server are not decoded again.
+func TestFallbackBetweenProtocols(t *testing.T) {
+	runTranscripts(t, []transcriptTest{{name: "down and up", servers: ofTwo, steps: `
+		watch a                  -> high: stream; high: req +a
+		high: send 1 a=x         -> high: ack 1; a = x
+		high: refuse
+		high: break
+		wait 1s
+		low: streams 0
+		watch b                  -> low: stream; low: req +a +b
+		low: send 7 a=x b=low    -> low: ack 7; b = low
+		low: send 8 a=low b=low  -> low: ack 8; a = low
+		high: accept
+		wait 2s                  -> high: stream; high: req +a +b
+		high: send 1 a=x b=low   -> high: ack 1; low: closed; a = x
+		low: streams 1
+	`, then: func(x *transcript) {
+		checkServers(x.t, x.c, map[string]string{"a": uri(0), "b": uri(0)})
+		// Each server's a, and the lower one's b; once more if a bare resource was a named one there, which
+		// is not found by its bytes.
+		want := int64(3)
+		if !x.servers[0].delta && x.servers[1].delta {
+			want++
+		}
+		x.types.wantDecoded(x.t, want)
+	}}})
+}
+
+// gRFC A71 and xRFC TP3: that a resource does not exist, or not for this client, is as good as cached. Any
+// other error is not, unless there is a version in use.
+func TestServerErrorsAndWhatIsCached(t *testing.T) {
+	const fallsBack = "low: stream; low: req +a"
+	var tests []transcriptTest
+	for code, error := range map[string]struct{ kind, follows string }{
+		"NotFound":         {"does not exist", ""},
+		"PermissionDenied": {"server error", ""},
+		"Unavailable":      {"server error", fallsBack},
+		"Internal":         {"server error", fallsBack},
+	} {
+		tests = append(tests, transcriptTest{name: code, servers: ofTwo, steps: fmt.Sprintf(`
+			watch a              -> high: stream; high: req +a
+			high: send 1 a?%s    -> high: ack 1; a: %s of high
+			high: refuse
+			high: break
+			wait 1s              -> %s
+		`, code, error.kind, error.follows)}, transcriptTest{name: code + " of a version in use", servers: ofTwo, steps: fmt.Sprintf(`
+			watch a              -> high: stream; high: req +a
+			high: send 1 a=x     -> high: ack 1; a = x
+			high: send 2 a?%s    -> high: ack 2; a ambient: %s of high
+			high: refuse
+			high: break
+			wait 1m
+		`, code, error.kind)})
+	}
+	runTranscripts(t, tests)
+}
+
+func TestAnswersOfServersOverDelta(t *testing.T) {
+	runTranscripts(t, []transcriptTest{
+		// A server is given the versions that it sent, and not those that another one sent under the same
+		// name.
+		{name: "versions are the server's own", over: "delta", servers: ofTwo, steps: `
+			watch a b                      -> high: stream; high: req +a +b
+			high: send 1 a=high b=high     -> high: ack 1; a = high; b = high
+			high: refuse
+			high: break
+			wait 1s
+			watch n                        -> low: stream; low: req +a +b +n
+			low: send 7 a=low n=low        -> low: ack 7; a = low; n = low
+			low: break
+			wait 1s                        -> low: stream; low: req +a +b +n has a@7 n@7
+			# The higher server has not sent what the cache took over from the other one.
+			high: accept
+			wait 8s                        -> high: stream; high: req +a +b +n
+			high: send 1 a=high            -> high: ack 1; low: closed; a = high
+			high: send 2 b@1=high          -> high: ack 2
+			high: break                    -> high: stream; high: req +a +b +n has a@1 b@1
+		`},
+		// A server that was unreachable, while all was cached, is given the versions that are in use, except
+		// one: its answer to that ends the unreachability.
+		{name: "versions after an outage", over: "delta", servers: ofTwo, steps: `
+			watch a b                      -> high: stream; high: req +a +b
+			high: send 1 a=x b=x           -> high: ack 1; a = x; b = x
+			high: refuse
+			high: break
+			wait 10s
+			high: accept
+			wait 8s                        -> high: stream; high: req +a +b has a@ b@1
+			high: send 1 a=x               -> high: ack 1
+			low: streams 0
+		`, then: func(x *transcript) {
+			if servers := x.c.Dump().Servers; len(servers) != 1 || !servers[0].Connected {
+				x.t.Errorf("the servers are %+v, want the higher one, connected", servers)
+			}
+		}},
+	})
+}
+
+// The last answer of a server for a resource holds for a watch that starts before the server was told
+// that the last one stopped, the error beside the version included.
+func TestLastAnswerOutlivesTheWatch(t *testing.T) {
+	runTranscripts(t, []transcriptTest{{name: "both", steps: `
+		watch a b!             -> stream; req +a +b
+		send 1 a=x             -> ack 1; a = x
+		send 2 b=x a?Internal  -> ack 2; b = x; a ambient: server error
+		stop a
+		watch late=a           -> late = x; late ambient: server error
+	`}})
+}
 
 var (
 	speaksSotW  []string
@@ -34,109 +142,6 @@ func (s *script) peer(features []string) peer {
 	stream := s.stream()
 	synctest.Wait()
 	return stream
-}
-
-// gRFC A71: the way down and the way up are the same whatever each of the servers
-// speaks. Bytes that the client has from the other server are not decoded again.
-func TestFallbackBetweenProtocols(t *testing.T) {
-	for name, features := range protocolsOfTwo {
-		t.Run(name, func(t *testing.T) {
-			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-				c := f.clientWith(features)
-				a, _ := listen(t, c, types.clusters, "a")
-				high := f[0].peer(features[0])
-				high.say(types.clusters, "1", clusters(cluster("a", "1")))
-				a.cluster("1")
-				f[0].lose(high)
-				f[1].untouched()
-
-				b, _ := listen(t, c, types.clusters, "b")
-				low := f[1].peer(features[1])
-				low.say(types.clusters, "7", clusters(cluster("a", "1"), cluster("b", "low")))
-				b.cluster("low")
-				low.say(types.clusters, "8", clusters(cluster("a", "low"), cluster("b", "low")))
-				a.cluster("low")
-				b.silent()
-
-				f[0].setRefuse(nil)
-				high = f[0].peer(features[0])
-				high.say(types.clusters, "1", clusters(cluster("a", "1"), cluster("b", "low")))
-				a.cluster("1")
-				b.silent()
-				synctest.Wait()
-				checkServers(t, c, map[string]string{"a": uri(0), "b": uri(0)})
-				f[1].opened(1)
-				// Each server's a, and the lower one's b; once more if a bare resource was a
-				// named one there, which is not found by its bytes.
-				want := int64(3)
-				if len(features[0]) < len(features[1]) {
-					want++
-				}
-				if got := types.decoded.Load(); got != want {
-					t.Errorf("%d resources were decoded, want %d", got, want)
-				}
-			})
-		})
-	}
-}
-
-// A server is told the versions that it gave, and not those that another one gave
-// under the same name.
-func TestInitialVersionsAreTheServersOwn(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.clientWith([][]string{speaksDelta, speaksDelta})
-		a, b := listenBoth(t, c, types.clusters, "a", "b")
-		high := f[0].delta()
-		high.send(types.clusters, "n1", has("a", "1", cluster("a", "high")), has("b", "1", cluster("b", "high")))
-		allHear("high", a, b)
-		f[0].lose(high)
-		n, _ := listen(t, c, types.clusters, "n")
-		all := []string{"a", "b", "n"}
-		low := f[1].delta()
-		low.expect(deltaWant{typ: types.clusters, sub: all, node: true})
-		low.send(types.clusters, "n1", has("a", "7", cluster("a", "low")), has("n", "7", cluster("n", "low")))
-		allHear("low", a, n)
-		low.breakOff()
-		low = f[1].delta()
-		low.expect(deltaWant{typ: types.clusters, sub: all, node: true, initial: map[string]string{"a": "7", "n": "7"}})
-
-		// The higher server did not hear of it that the cache took over another a.
-		f[0].setRefuse(nil)
-		high = f[0].delta()
-		high.expect(deltaWant{typ: types.clusters, sub: all, node: true})
-		high.send(types.clusters, "n1", has("a", "1", cluster("a", "high")))
-		a.cluster("high")
-		low.gone()
-		high.send(types.clusters, "n2", has("b", "1", cluster("b", "high")))
-		high.breakOff()
-		f[0].delta().expect(deltaWant{typ: types.clusters, sub: all, node: true, initial: map[string]string{"a": "1", "b": "1"}})
-		allSilent(b, n)
-	})
-}
-
-// A server that was unreachable, while all was cached, is told the versions that are
-// in use, except one: its answer to that ends the unreachability.
-func TestInitialVersionsAfterAnOutage(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.clientWith([][]string{speaksDelta, speaksDelta})
-		a, b := listenBoth(t, c, types.clusters, "a", "b")
-		high := f[0].delta()
-		high.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
-		allHear("x", a, b)
-		f[0].setRefuse(errRefused)
-		high.breakOff()
-		pass(10 * time.Second)
-		f[0].setRefuse(nil)
-		high = f[0].delta()
-		high.expect(deltaWant{typ: types.clusters, sub: []string{"a", "b"}, node: true, initial: map[string]string{"a": "", "b": "1"}})
-		high.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
-		synctest.Wait()
-		if servers := c.Dump().Servers; len(servers) != 1 || !servers[0].Connected {
-			t.Errorf("the servers are %+v, want the higher one, connected", servers)
-		}
-		allSilent(a, b)
-		f[1].untouched()
-	})
 }
 
 // A server that does not implement delta is no server that is
@@ -173,70 +178,4 @@ func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 			})
 		})
 	}
-}
-
-// gRFC A71 and xRFC TP3: that a resource does not exist, or not for this client, is
-// as good as cached. Any other error is not, unless there is a version in use.
-func TestServerErrorsAndWhatIsCached(t *testing.T) {
-	for code, final := range map[codes.Code]bool{
-		codes.NotFound: true, codes.PermissionDenied: true,
-		codes.Unavailable: false, codes.Internal: false,
-	} {
-		for _, inUse := range []bool{false, true} {
-			for _, features := range [][]string{speaksSotW, speaksDelta} {
-				t.Run(fmt.Sprint(code, " ", inUse, " ", features), func(t *testing.T) {
-					overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-						c := f.clientWith([][]string{features, speaksDelta})
-						a, _ := listen(t, c, types.clusters, "a")
-						kind := KindServer
-						if code == codes.NotFound {
-							kind = KindDoesNotExist
-						}
-						s := f[0].peer(features)
-						if inUse {
-							s.say(types.clusters, "1", clusters(cluster("a", "x")))
-							a.cluster("x")
-						}
-						s.say(types.clusters, "2", nil, resourceError("a", code, "no"))
-						if inUse {
-							a.ambient(kind)
-						} else {
-							a.fault(kind)
-						}
-						f[0].setRefuse(errRefused)
-						s.breakOff()
-						if final || inUse {
-							pass(time.Minute)
-							f[1].untouched()
-							a.silent()
-							return
-						}
-						f[1].delta().say(types.clusters, "1", clusters(cluster("a", "low")))
-						a.cluster("low")
-					})
-				})
-			}
-		}
-	}
-}
-
-// What a server said last of a resource holds for a watch that starts before the
-// server was told that the last one stopped, the error beside the version included.
-func TestLastAnswerOutlivesTheWatch(t *testing.T) {
-	overEachProtocol(t, nil, func(v *protocolTest) {
-		a, stop := listen(v.t, v.c, v.types.clusters, "a")
-		blocker := newEar(v.t)
-		blocker.keepDone = true
-		v.c.Watch(v.types.clusters, "b", blocker)
-		s := v.connect()
-		s.say(v.types.clusters, "1", clusters(cluster("a", "x")))
-		a.cluster("x")
-		s.say(v.types.clusters, "2", clusters(cluster("b", "x")), resourceError("a", codes.Internal, "no"))
-		a.ambient(KindServer)
-		stop() // the server is not told before blocker is done
-		late := v.listen("a")
-		late.cluster("x")
-		late.ambient(KindServer)
-		late.silent()
-	})
 }

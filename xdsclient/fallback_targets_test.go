@@ -1,34 +1,143 @@
 package xdsclient
 
 import (
-	"slices"
+	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-
-	"github.com/dynxds/dynxds/testutils"
 )
 
-// split returns a client with two targets: "A" has the clusters "a" and "s" of the higher
-// server, as version "high", which then refuses streams. "B" watches "s", which is cached.
-func split(t *testing.T, f fleet, types *testTypes, features [][]string) (c *XDSClient, a, sOfA, sOfB *ear) {
-	t.Helper()
-	c = f.clientWith(features)
-	a, _ = listen(t, c.ForTarget("A"), types.clusters, "a")
-	sOfA, _ = listen(t, c.ForTarget("A"), types.clusters, "s")
-	high := f[0].peer(features[0])
-	high.say(types.clusters, "1", clusters(cluster("a", "high"), cluster("s", "high")))
-	allHear("high", a, sOfA)
-	f[0].lose(high)
-	sOfB, _ = listen(t, c.ForTarget("B"), types.clusters, "s")
-	sOfB.cluster("high")
-	synctest.Wait()
-	for _, below := range f[1:] {
-		below.untouched()
-	}
-	return c, a, sOfA, sOfB
+// splitSteps give a client two targets: A has the clusters a and s of the higher server, as "high", which
+// then refuses streams. B watches s, which is cached.
+func splitSteps(plus string) string {
+	return strings.ReplaceAll(`
+		watch a=A>a sA=A>s         -> high: stream; high: req PLUSa PLUSs
+		high: send 1 a=high s=high -> high: ack 1`+map[string]string{"": " a s"}[plus]+`; a = high; sA = high
+		high: refuse
+		high: break
+		wait 1s
+		watch sB=B>s               -> sB = high
+		low: streams 0
+	`, "PLUS", plus)
+}
+
+func TestFallbackOfTargets(t *testing.T) {
+	missing := func(name string) string { return "xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/" + name }
+	runTranscripts(t, []transcriptTest{
+		// gRFC A71: "gRPC will use a shared XdsClient instance for each data plane target", so that one which
+		// needs something new does not take along one that has all it needs. The name that both watch is of
+		// another server for each.
+		{name: "one falls back", servers: ofTwo, steps: splitSteps("+") + `
+			watch b=B>b                -> low: stream; low: req +b +s
+			low: send 7 b=low s=low    -> low: ack 7; b = low; sB = low
+			servers s high low
+			high: accept
+			wait 2s                    -> high: stream; high: req +a +b +s
+			high: send 1 a=high s=high b=high -> high: ack 1; low: closed; sB = high; b = high
+			servers s high
+			low: streams 1
+			stop b                     -> high: req -b
+		`, then: func(x *transcript) {
+			x.c.mu.Lock()
+			defer x.c.mu.Unlock()
+			if len(x.c.channels) != 1 || x.c.authorities[authorityKey{}].levels[1].channel != nil {
+				x.t.Error("the lower server was not left")
+			}
+		}},
+		// The lower server is asked for what the target that falls back watches, and for nothing else.
+		{name: "what the lower server is asked for", over: "SotW", servers: ofTwo, steps: splitSteps("") + `
+			watch b=B>b                -> low: stream; low: req b s
+			# A third one begins: what is cached for the first one is cached for it.
+			watch third=C>a            -> third = high
+			watch fresh=C>c            -> low: req a b c s
+			low: send 1 a=low b=low c=low s=low -> low: ack 1 a b c s; third = low; fresh = low; sB = low
+			    -> b = low
+			stop third fresh           -> low: ack 1 b s
+		`},
+		// Each target returns with the first thing that is of use to it.
+		{name: "one returns", servers: ofTwo, steps: `
+			high: refuse
+			watch e:b=B>e:b d=D>d      -> low: stream; low: e.req +b; low: req +d
+			low: send 1 d=low          -> low: ack 1; d = low
+			high: accept
+			wait 1s                    -> high: stream; high: e.req +b; high: req +d
+			high: send 1 d!no          -> high: nack 1
+			high: send 2 d=high        -> high: ack 2; d = high; low: req -d
+			# What is new for the one that is still there is asked for at both.
+			watch e=B>e                -> high: req +e; low: req +e
+			low: send 2 e=low          -> low: ack 2; e = low
+		`, then: func(x *transcript) {
+			if i, j := followed(x.c, "B"), followed(x.c, "D"); i != 1 || j != 0 {
+				x.t.Errorf("B and D follow servers %d and %d, want 1 and 0", i, j)
+			}
+		}},
+		// A response that only repeats the one before it is an answer for a target that stands by since.
+		{name: "repetition for one that stands by", over: "SotW", servers: ofTwo, steps: splitSteps("") + `
+			watch e:c=C>e:c            -> low: stream; low: e.req c
+			high: accept
+			wait 2s                    -> high: stream; high: req a s @1; high: e.req c
+			high: send 1 a=high s=high -> high: ack 1 a s
+			high: send 1 a=high s=high -> high: ack 1 a s
+			watch s=C>s                -> low: req s
+			low: send 1 s=low          -> low: ack 1 s; s = low
+			high: send 1 a=high s=high -> high: ack 1 a s; low: closed; s = high
+		`},
+		// gRFC A71: watchers are notified that all servers are unreachable if theirs is the last. A target that
+		// has all it needs does not go there.
+		{name: "no server is reachable", over: "SotW", servers: []string{"", "", ""}, steps: splitSteps("") + `
+			low: refuse
+			last: refuse
+			watch b=B>b                -> b: unreachable; sB ambient: unreachable
+			watch late=B>a             -> late = high; late ambient: unreachable
+			wait 1m
+			watch n=A>n                -> n: unreachable; a ambient: unreachable; sA ambient: unreachable
+			# The one in the middle comes back, and then the first.
+			low: accept
+			wait 8s                    -> low: stream; low: req a b n s
+			low: send 1 a=middle b=middle -> low: ack 1 a b n s; b = middle; ?late = high; late = middle
+			    -> sB = high; ?a = high; a = middle; sA = high
+			high: accept
+			wait 8s                    -> high: stream; high: req a b n s
+			high: send 9 n=high        -> high: ack 9 a b n s; low: ack 1 a b s; n = high
+			high: send 10 n=high b=high -> high: ack 10 a b n s; b = high; low: closed
+		`},
+		// xRFC TP2: while no server can be reached, a cached variant that matches stands in, even that of a
+		// target that follows another server.
+		{name: "variant of another target", over: "SotW", servers: []string{"dynamic_parameter_constraints", "dynamic_parameter_constraints"}, steps: `
+			watch three=A>a{shard=3}     -> high: stream; high: req a{shard=3}
+			high: send 1 a{shard=3}=3    -> high: ack 1 a{shard=3}; three = 3
+			high: refuse
+			low: refuse
+			high: break
+			wait 1s
+			watch several=B>a{shard=0-5} -> several = 3; several ambient: unreachable
+			watch four=B>a{shard=4}      -> four: unreachable
+			low: accept
+			wait 8s                      -> low: stream; low: req a{shard=0-5} a{shard=4}
+			low: send 1 a{shard=4}=4 -> low: ack 1 a{shard=0-5} a{shard=4}; ?several = 3; several = 4
+			    -> four = 4
+		`},
+		// A collection has other members for a target that fell back. On the way down and on the way up a
+		// watcher gets the differences.
+		{name: "collection", over: "delta", servers: ofTwo, steps: `
+			watch cA=A>dir/*              -> high: stream; high: req +dir/*
+			high: send 1 dir/a=x dir/b=x  -> high: ack 1; cA member a = x; cA member b = x; cA collection
+			high: refuse
+			high: break
+			wait 1s
+			watch cB=B>dir/*              -> cB member a = x; cB member b = x; cB collection
+			low: streams 0
+			watch eB=B>e:` + missing("e") + ` -> low: stream; low: req +dir/*; low: e.req +` + missing("e") + `
+			low: send 1 dir/a=low dir/c=low -> low: ack 1; cB member a = low; cB member b: does not exist
+			    -> cB member c = low
+			# A second target, which has been notified of members that the lower server does not have.
+			watch cC=C>dir/*              -> cC member a = x; cC member b = x; cC collection
+			watch eC=C>e:` + missing("f") + ` -> low: e.req +` + missing("f") + `; cC member a = low; cC member b: does not exist; cC member c = low
+			high: accept
+			wait 2s                       -> high: stream; high: req +dir/*; high: e.req +` + missing("e") + ` +` + missing("f") + `
+			high: send 2 dir/a=x dir/d=x -> high: ack 2; low: closed; cA member b: does not exist
+			    -> cA member d = x; cB member a = x; cB member c: does not exist; cB member d = x
+			    -> cC member a = x; cC member c: does not exist; cC member d = x
+		`},
+	})
 }
 
 // followed returns the place in the list of the server that a target follows, or -1.
@@ -50,245 +159,4 @@ func serversOf(c *XDSClient, name string) (servers []string) {
 		}
 	}
 	return servers
-}
-
-// gRFC A71: "gRPC will use a shared XdsClient instance for each data plane target", so
-// that one which needs something new does not take along one that has all it needs. The
-// name that both watch is of another server for each.
-func TestTargetFallsBackAlone(t *testing.T) {
-	for name, features := range protocolsOfTwo {
-		t.Run(name, func(t *testing.T) {
-			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-				c, a, sOfA, sOfB := split(t, f, types, features)
-				b, stopB := listen(t, c.ForTarget("B"), types.clusters, "b")
-				low := f[1].peer(features[1])
-				sOfB.silent()
-				low.say(types.clusters, "7", clusters(cluster("b", "low"), cluster("s", "low")))
-				allHear("low", b, sOfB)
-				low.answer()
-				allSilent(a, sOfA)
-				if got := serversOf(c, "s"); !slices.Equal(got, []string{uri(0), uri(1)}) {
-					t.Errorf("s is from %q, want from both servers", got)
-				}
-
-				f[0].setRefuse(nil)
-				high := f[0].peer(features[0])
-				high.say(types.clusters, "1", clusters(cluster("a", "high"), cluster("s", "high"), cluster("b", "high")))
-				allHear("high", sOfB, b)
-				synctest.Wait()
-				allSilent(a, sOfA, sOfB)
-				if got := serversOf(c, "s"); !slices.Equal(got, []string{uri(0)}) {
-					t.Errorf("s is from %q, want from the higher server", got)
-				}
-				f[1].opened(1)
-				stopB()
-				synctest.Wait()
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				if len(c.channels) != 1 || c.authorities[authorityKey{}].levels[1].channel != nil {
-					t.Error("the lower server was not left")
-				}
-			})
-		})
-	}
-}
-
-// The lower server is asked for what the target that falls back watches, and for nothing
-// else.
-func TestLowerServerIsAskedForOneTarget(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c, a, sOfA, sOfB := split(t, f, types, [][]string{nil, nil})
-		listen(t, c.ForTarget("B"), types.clusters, "b")
-		low := f[1].stream()
-		check(t, low.request(), want{typ: types.clusters, names: []string{"b", "s"}, node: true})
-		// A third one begins: what is cached for the first one is cached for it.
-		third, stop := listen(t, c.ForTarget("C"), types.clusters, "a")
-		third.cluster("high")
-		low.quiet()
-		fresh, stopFresh := listen(t, c.ForTarget("C"), types.clusters, "c")
-		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b", "c", "s"}})
-		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster("b", "low"), cluster("c", "low"), cluster("s", "low"))
-		allHear("low", third, fresh, sOfB)
-		allSilent(a, sOfA)
-		low.request()
-		stop()
-		stopFresh()
-		for range 2 { // the stops are two changes, and the last request lists what is left
-			if r := low.request(); slices.Equal(r.GetResourceNames(), []string{"b", "s"}) {
-				return
-			}
-		}
-		t.Error("the lower server was not told that the third target is gone")
-	})
-}
-
-// Each target returns with the first thing that is of use to it.
-func TestTargetReturnsAlone(t *testing.T) {
-	for name, features := range protocolsOfTwo {
-		t.Run(name, func(t *testing.T) {
-			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-				f[0].setRefuse(errRefused)
-				c := f.clientWith(features)
-				b, _ := listen(t, c.ForTarget("B"), types.endpoints, "b")
-				d, _ := listen(t, c.ForTarget("D"), types.clusters, "d")
-				low := f[1].peer(features[1])
-				low.say(types.clusters, "1", clusters(cluster("d", "low")))
-				d.cluster("low")
-				low.answer()
-				f[0].setRefuse(nil)
-				high := f[0].peer(features[0])
-				high.say(types.clusters, "1", clusters(badCluster("d", "no")))
-				allSilent(d, b)
-				high.say(types.clusters, "2", clusters(cluster("d", "high")))
-				d.cluster("high")
-				b.silent()
-				synctest.Wait()
-				if i, j := followed(c, "B"), followed(c, "D"); i != 1 || j != 0 {
-					t.Errorf("B and D follow servers %d and %d, want 1 and 0", i, j)
-				}
-				// What is new for the one that is still there is asked for at both.
-				e, _ := listen(t, c.ForTarget("B"), types.clusters, "e")
-				synctest.Wait()
-				low.say(types.clusters, "2", clusters(cluster("e", "low")))
-				e.cluster("low")
-				d.silent()
-			})
-		})
-	}
-}
-
-// A response that only repeats the one before it is an answer for a target that stands by
-// since.
-func TestRepetitionIsOfUseToATargetThatStandsBy(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c, a, sOfA, sOfB := split(t, f, types, [][]string{nil, nil})
-		listen(t, c.ForTarget("C"), types.endpoints, "c")
-		low := f[1].asked()
-		high := f[0].recover()
-		high.send(types.clusters, "1", "n1", cluster("a", "high"), cluster("s", "high"))
-		high.send(types.clusters, "1", "n2", cluster("a", "high"), cluster("s", "high"))
-		synctest.Wait()
-		s, _ := listen(t, c.ForTarget("C"), types.clusters, "s") // at the lower server
-		check(t, low.request(), want{typ: types.clusters, names: []string{"s"}})
-		low.send(types.clusters, "1", "n1", cluster("s", "low"))
-		s.cluster("low")
-		high.send(types.clusters, "1", "n3", cluster("a", "high"), cluster("s", "high"))
-		s.cluster("high")
-		low.gone()
-		allSilent(a, sOfA, sOfB)
-	})
-}
-
-// gRFC A71: watchers hear that all servers are unreachable if theirs is the last. A
-// target that has all it needs does not go there.
-func TestTargetWithoutAnyServer(t *testing.T) {
-	overFleet(t, 3, func(t *testing.T, types *testTypes, f fleet) {
-		c, a, sOfA, sOfB := split(t, f, types, make([][]string, 3))
-		for _, s := range f {
-			s.setRefuse(errRefused)
-		}
-		b, _ := listen(t, c.ForTarget("B"), types.clusters, "b")
-		b.fault(KindUnreachable)
-		sOfB.ambient(KindUnreachable)
-		late, _ := listen(t, c.ForTarget("B"), types.clusters, "a")
-		late.cluster("high")
-		late.ambient(KindUnreachable)
-		pass(time.Minute)
-		allSilent(a, sOfA)
-		n, _ := listen(t, c.ForTarget("A"), types.clusters, "n")
-		n.fault(KindUnreachable)
-		allAmbient(KindUnreachable, a, sOfA)
-
-		// The one in the middle comes back, and then the first.
-		f[1].setRefuse(nil)
-		middle := f[1].stream()
-		check(t, middle.request(), want{typ: types.clusters, names: []string{"a", "b", "n", "s"}, node: true})
-		middle.send(types.clusters, "1", "n1", cluster("a", "middle"), cluster("b", "middle"))
-		b.cluster("middle")
-		late.untilCluster("middle")
-		sOfB.cluster("high") // no server has sent a newer one
-		a.untilCluster("middle")
-		sOfA.cluster("high")
-		n.silent()
-		high := f[0].recover()
-		high.send(types.clusters, "9", "n1", cluster("n", "high"))
-		n.cluster("high")
-		allSilent(a, b)
-		high.send(types.clusters, "10", "n2", cluster("n", "high"), cluster("b", "high"))
-		b.cluster("high")
-		middle.gone()
-		allSilent(late, sOfA)
-	})
-}
-
-// A collection has other members for a target that fell back. On the way down and on the
-// way up a watcher is told the differences.
-func TestTargetFallsBackWithACollection(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.clientWith([][]string{speaksDelta, speaksDelta}, testutils.Authority("auth", "", nil))
-		ofA, _ := watchCollection(t, c.ForTarget("A"), types.clusters, collectionName)
-		high := f[0].delta()
-		high.send(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"))
-		ofA.heard("member a = x", "member b = x", "collection")
-		f[0].lose(high)
-		ofB, _ := watchCollection(t, c.ForTarget("B"), types.clusters, collectionName)
-		ofB.heard("member a = x", "member b = x", "collection")
-		f[1].untouched()
-		listen(t, c.ForTarget("B"), types.endpoints, "xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/missing")
-		low := f[1].delta()
-		ofB.heard()
-		low.send(types.clusters, "n1", member("a", "7", "low"), member("c", "7", "low"))
-		ofB.heard("member a = low", "member b: does not exist", "member c = low")
-		ofA.heard()
-
-		// A second target, which has heard of members that the lower server does not have.
-		ofC, _ := watchCollection(t, c.ForTarget("C"), types.clusters, collectionName)
-		ofC.heard("member a = x", "member b = x", "collection")
-		listen(t, c.ForTarget("C"), types.endpoints, "xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/other")
-		ofC.heard("member a = low", "member b: does not exist", "member c = low")
-		ofA.heard()
-		ofB.heard()
-
-		f[0].setRefuse(nil)
-		high = f[0].delta()
-		high.send(types.clusters, "n1", member("a", "1", "x"), member("d", "1", "x"))
-		ofA.heard("member b: does not exist", "member d = x")
-		for _, e := range []*collectionEar{ofB, ofC} {
-			e.heard("member a = x", "member c: does not exist", "member d = x")
-		}
-		low.gone()
-	})
-}
-
-// xRFC TP2: while no server can be reached, a cached variant that matches stands in, even
-// that of a target that follows another server.
-func TestVariantOfAnotherTargetStandsIn(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.clientWith([][]string{{"dynamic_parameter_constraints"}, {"dynamic_parameter_constraints"}})
-		watch := func(target string, constraints ...string) *ear {
-			e := newEar(t)
-			c.ForTarget(target).WatchLocator(types.clusters, "a", choose(constraints...), e)
-			return e
-		}
-		three := watch("A", "shard=3")
-		high := f[0].asked()
-		high.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "shard=3", "3")))
-		three.cluster("3")
-		f[0].setRefuse(errRefused)
-		f[1].lose(high)
-		several := watch("B", "shard=0-5")
-		several.cluster("3")
-		several.ambient(KindUnreachable)
-		four := watch("B", "shard=4")
-		four.fault(KindUnreachable)
-		three.silent()
-
-		low := f[1].recover()
-		low.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "shard=4", "4")))
-		for several.value().(*clusterv3.Cluster).GetAltStatName() == "3" {
-			// The server answers again; the next call may be one with this.
-		}
-		four.cluster("4")
-		three.silent()
-	})
 }

@@ -12,6 +12,91 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
+// ofTwo are servers without features.
+var ofTwo = []string{"", ""}
+
+// fallenBackSteps make a client fall back: it has a and b from the lower server, as "low".
+const fallenBackSteps = `
+	high: refuse
+	watch a b               -> low: stream; low: req a b
+	low: send 1 a=low b=low -> low: ack 1 a b; a = low; b = low
+`
+
+func TestFallback(t *testing.T) {
+	tests := []transcriptTest{
+		// gRFC A71: a server that is reachable is not left, whatever it does not send. gRFC A57: a stream
+		// that ends after an answer is no failure.
+		{name: "not from a server that is reachable", over: "SotW", servers: ofTwo, steps: `
+			watch a b             -> high: stream; high: req a b
+			high: send 1 a!no     -> high: nack 1 a b @; a: invalid of high
+			wait 15s              -> b: does not exist of high
+			high: break           -> high: stream; high: req a b
+			low: streams 0
+		`},
+		// gRFC A71: what is cached starts no fallback, and what is known not to exist is cached. As the
+		// servers below were not tried, no failure is reported.
+		{name: "not while everything is cached", over: "SotW", servers: ofTwo, steps: `
+			watch a missing       -> high: stream; high: req a missing
+			high: send 1 a=x      -> high: ack 1 a missing; a = x
+			wait 15s              -> missing: does not exist of high
+			high: refuse
+			high: break
+			wait 1m
+			watch late=a          -> late = x
+			stop late
+			low: streams 0
+			# A watch of something else changes that, for all that is watched (mid-config update).
+			watch b               -> low: stream; low: req a b missing
+			low: send 1 a=low b=low -> low: ack 1 a b missing; a = low; b = low
+		`},
+		// gRFC A71: cached is what can be used. A resource that was never valid is not.
+		{name: "an invalid resource is not cached", over: "SotW", servers: ofTwo, steps: `
+			watch a               -> high: stream; high: req a
+			high: send 1 a!no     -> high: nack 1 a @; a: invalid of high
+			high: refuse
+			high: break
+			wait 1s               -> low: stream; low: req a
+			low: send 1 a=low     -> low: ack 1 a; a = low
+		`},
+		// gRFC A71: the client keeps trying the higher server. Once that sends a resource it is used, and the
+		// lower one is left.
+		{name: "higher server takes over with a resource", over: "SotW", servers: ofTwo, steps: fallenBackSteps + `
+			high: accept
+			wait 1s               -> high: stream; high: req a b
+			# It is silent: no resource timer counts against it.
+			wait 1m
+			low: send 2 a=low2 b=low -> low: ack 2 a b; a = low2
+			# An answer, but no resource.
+			high: send e:1
+			high: send 1 a=high   -> high: ack 1 a b; low: closed; a = high
+			# What it did not send stays in use.
+			high: send 2 a=high b=high -> high: ack 2 a b; b = high
+			low: streams 1
+		`},
+		// What a higher server sends that is of no use is held until it sends something that is: then it
+		// counts.
+		{name: "higher server with invalid resources", over: "SotW", servers: ofTwo, steps: fallenBackSteps + `
+			high: accept
+			wait 1s               -> high: stream; high: req a b
+			high: send 1 a!no     -> high: nack 1 a b @
+			low: send 2 a=low2 b=low -> low: ack 2 a b; a = low2
+			high: send 2 a!nor b=high -> high: nack 2 a b @; low: closed; b = high; a ambient: invalid of high
+		`},
+	}
+	// A higher server that reports that a resource is not there, or not for this client, is believed.
+	for code, follows := range map[string]string{
+		"NotFound":         "; low: closed; a ambient: does not exist of high",
+		"PermissionDenied": "; low: closed; a ambient: server error of high",
+		"Unavailable":      "",
+	} {
+		tests = append(tests, transcriptTest{name: "answer of a higher server: " + code, over: "SotW", servers: ofTwo, steps: fallenBackSteps + `
+			high: accept
+			wait 1s               -> high: stream; high: req a b
+			high: send 1 a?` + code + ` -> high: ack 1 a b` + follows})
+	}
+	runTranscripts(t, tests)
+}
+
 // gRFC A71, "Change XdsClient to support fallback within each xDS authority": a
 // connectivity failure (gRFC A57) and a watched resource that is not cached start
 // the fallback. All watched resources are subscribed to at the next server.
@@ -44,147 +129,6 @@ func TestFallbackWhenUnreachableAndSomethingIsMissing(t *testing.T) {
 				a.cluster("low")
 				low.send(types.endpoints, "1", "n1", endpoints("e"))
 				e.value()
-			})
-		})
-	}
-}
-
-// gRFC A71: a server that is reachable is not left, whatever it does not say.
-func TestNoFallbackFromAServerThatIsReachable(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.client()
-		a, b := listenBoth(t, c, types.clusters, "a", "b")
-		s := f[0].asked()
-		s.send(types.clusters, "1", "n1", badCluster("a", "x"))
-		a.fault(KindInvalid)
-		b.fault(KindDoesNotExist)
-		// gRFC A57: a stream that ends after an answer is no failure.
-		s.breakOff()
-		f[0].stream()
-		f[1].untouched()
-	})
-}
-
-// gRFC A71: what is cached starts no fallback, and what is known not to exist is
-// cached. As the servers below were not tried, watchers hear of no failure.
-func TestNoFallbackWhileEverythingIsCached(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.client()
-		a, missing := listenBoth(t, c, types.clusters, "a", "missing")
-		s := f[0].asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		a.cluster("1")
-		missing.fault(KindDoesNotExist)
-		s.request()
-		f[0].setRefuse(errRefused)
-		s.breakOff()
-		pass(time.Minute)
-		f[1].untouched()
-		allSilent(a, missing)
-		late, stop := listen(t, c, types.clusters, "a")
-		late.cluster("1")
-		late.silent()
-		stop()
-		f[1].untouched()
-
-		// A watch of something else changes that, for all that is watched
-		// (mid-config update).
-		b, _ := listen(t, c, types.clusters, "b")
-		low := f[1].stream()
-		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b", "missing"}, node: true})
-		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster("b", "low"))
-		allHear("low", a, b)
-		missing.silent()
-	})
-}
-
-// gRFC A71: cached is what can be used. A resource that was never valid is not.
-func TestInvalidResourceIsNotCached(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.client()
-		a, _ := listen(t, c, types.clusters, "a")
-		s := f[0].asked()
-		s.send(types.clusters, "1", "n1", badCluster("a", "x"))
-		a.fault(KindInvalid)
-		f[0].setRefuse(errRefused)
-		s.breakOff()
-		low := f[1].asked()
-		low.send(types.clusters, "1", "n1", cluster("a", "low"))
-		a.cluster("low")
-	})
-}
-
-// gRFC A71: the client keeps trying the higher server. Once that sends a resource
-// it is used, and the lower one is left.
-func TestHigherServerTakesOverWithAResource(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		_, a, b, low := fallenBack(t, f, types)
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		check(t, high.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
-		pass(time.Minute) // it is silent: no resource timer counts against it
-		allSilent(a, b)
-		low.send(types.clusters, "2", "n2", cluster("a", "low 2"), cluster("b", "low"))
-		a.cluster("low 2")
-		low.request()
-		high.send(types.endpoints, "1", "n1") // an answer, but no resource
-		a.silent()
-		high.send(types.clusters, "1", "n1", cluster("a", "high"))
-		a.cluster("high")
-		low.gone()
-		// What it did not send stays in use.
-		b.silent()
-		check(t, high.request(), want{typ: types.clusters, names: []string{"a", "b"}, version: "1", nonce: "n1"})
-		high.send(types.clusters, "2", "n2", cluster("a", "high"), cluster("b", "high"))
-		b.cluster("high")
-		a.silent()
-		f[1].opened(1)
-	})
-}
-
-// What a higher server says that is of no use is held until it says something that
-// is: then it counts.
-func TestHigherServerWithInvalidResourcesDoesNotTakeOver(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		_, a, b, low := fallenBack(t, f, types)
-		high := f[0].recover()
-		high.send(types.clusters, "1", "n1", badCluster("a", "x"))
-		check(t, high.request(), want{typ: types.clusters, names: []string{"a", "b"}, nonce: "n1", nack: true})
-		a.silent()
-		low.send(types.clusters, "2", "n2", cluster("a", "low 2"), cluster("b", "low"))
-		a.cluster("low 2")
-		high.send(types.clusters, "2", "n2", badCluster("a", "y"), cluster("b", "high"))
-		b.cluster("high")
-		if err := a.ambient(KindInvalid); err.Server != uri(0) || !strings.Contains(err.Error(), "y") {
-			t.Errorf("got %v, want what the higher server said last", err)
-		}
-		low.gone()
-	})
-}
-
-// A higher server that says that a resource is not there, or not for this client,
-// is believed.
-func TestHigherServerTakesOverWithAFinalAnswer(t *testing.T) {
-	for code, kind := range map[codes.Code]ErrorKind{
-		codes.NotFound:         KindDoesNotExist,
-		codes.PermissionDenied: KindServer,
-		codes.Unavailable:      0,
-	} {
-		t.Run(code.String(), func(t *testing.T) {
-			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-				_, a, b, low := fallenBack(t, f, types)
-				high := f[0].recover()
-				high.say(types.clusters, "1", nil, resourceError("a", code, "x"))
-				if kind == 0 {
-					a.silent()
-					low.quiet()
-					return
-				}
-				if err := a.ambient(kind); err.Code != code || err.Server != uri(0) {
-					t.Errorf("got %v, want %v of the higher server", err, code)
-				}
-				low.gone()
-				b.silent()
 			})
 		})
 	}

@@ -70,7 +70,7 @@ func FuzzHandle(f *testing.F) {
 		}
 		for _, s := range k.channel.types[0].subs {
 			if s.resource.state != StateACKed || s.resource.payload == nil {
-				t.Fatalf("%s is in state %d at the end", s.resource.key.name, s.resource.state)
+				t.Fatalf("%s is in state %v at the end", s.resource.key.name, s.resource.state)
 			}
 		}
 	})

@@ -21,7 +21,7 @@ var _ ads.Handler = (*serverChannel)(nil)
 func (ch *serverChannel) Protocol() wire.Protocol { return ch.protocol }
 
 // Opened implements ads.Handler. Everything is subscribed to again, with the last accepted
-// versions where the cache still has them. Types that nobody watches are forgotten.
+// versions where the cache still has them. Types without watches are forgotten.
 func (ch *serverChannel) Opened() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
@@ -50,8 +50,8 @@ func (ch *serverChannel) Opened() {
 
 // forgetReplaced forgets what the server sent of resources for which a watch follows another
 // server. Those have that server's versions by now, so this one has to send its own again, and
-// must not be told that the client has them. Nor is it told what variants a collection has
-// (xRFC TP2): it gets versions by name, and could not say which variant of a name was removed.
+// must not be sent their versions. Nor is it sent those of the variants that a collection has (xRFC
+// TP2): it gets versions by name, and could not report which variant of a name was removed.
 func (ch *serverChannel) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
@@ -108,7 +108,7 @@ func (ch *serverChannel) Sent() {
 }
 
 // answered notes that the server answered on the stream. That ends every connectivity error, but
-// watchers are told by restored: the answer may have another version of what is in use.
+// watchers are notified by restored: the answer may have another version of what is in use.
 func (ch *serverChannel) answered() {
 	ch.client.keeper.answered(ch.server)
 	if ch.link.Closed() || !ch.link.Answered() {

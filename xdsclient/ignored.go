@@ -163,7 +163,7 @@ func (l *ignoredLog) takeQueue() []examined {
 	return batch
 }
 
-// ignoredGroup is the resources of a type of which the same fields are ignored.
+// ignoredGroup has the resources of a type that the same fields are ignored in.
 type ignoredGroup struct {
 	typ   *ResourceType
 	first string // the name of one of them
@@ -175,7 +175,7 @@ type ignoredGroup struct {
 func (l *ignoredLog) report(batch []examined) {
 	type key struct {
 		typ  *ResourceType
-		said uint64
+		said uint32
 	}
 	groups := make(map[key]*ignoredGroup)
 	var order []*ignoredGroup
@@ -204,7 +204,7 @@ func (l *ignoredLog) report(batch []examined) {
 
 // markSaid notes what the log says of a resource, and reports whether there is something to
 // log that it has not said before.
-func (l *ignoredLog) markSaid(r *resource, said uint64) bool {
+func (l *ignoredLog) markSaid(r *resource, said uint32) bool {
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
 	isNew := said != 0 && r.saidIgnored != said
@@ -244,7 +244,7 @@ var index = regexp.MustCompile(`\[\d+\]`)
 
 // fieldsOf returns a hash that is equal for lists of the same fields, wherever in the resource
 // they are, and 0 for no fields.
-func (l *ignoredLog) fieldsOf(list []Ignored) uint64 {
+func (l *ignoredLog) fieldsOf(list []Ignored) uint32 {
 	if len(list) == 0 {
 		return 0
 	}
@@ -253,5 +253,5 @@ func (l *ignoredLog) fieldsOf(list []Ignored) uint64 {
 		fields[i] = index.ReplaceAllString(part.Path, "")
 	}
 	slices.Sort(fields)
-	return max(1, maphash.String(l.client.seed, strings.Join(slices.Compact(fields), "\n")))
+	return max(1, uint32(maphash.String(l.client.seed, strings.Join(slices.Compact(fields), "\n"))))
 }

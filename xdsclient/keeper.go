@@ -307,10 +307,10 @@ func (k *keeper) answered(server *bootstrap.Server) {
 	if k == nil {
 		return
 	}
-	if _, known := k.heard[server.Key()]; known {
+	if _, known := k.answers[server.Key()]; known {
 		return
 	}
-	k.heard[server.Key()] = struct{}{}
+	k.answers[server.Key()] = struct{}{}
 	for key := range k.stored {
 		if servers, err := serversFor(k.client.config, key); err != nil || slices.ContainsFunc(servers, func(s *bootstrap.Server) bool { return s.Key() == server.Key() }) {
 			delete(k.stored, key)

@@ -193,19 +193,19 @@ func (r *resource) inheritFrom(from *resource, d *delivery) {
 	ch := r.level.channel
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
 	ts.Disturb()
-	heard := r.heard()
-	if heard && (r.payload != nil || from.payload == nil) {
+	watched := r.watched()
+	if watched && (r.payload != nil || from.payload == nil) {
 		return
 	}
 	took := r.inheritLastAnswer(s, from)
-	if heard && !took {
+	if watched && !took {
 		return
 	}
 	if took && r.glob == nil {
 		ts.index(s, maphash.Bytes(r.client().seed, r.payload.raw))
 	}
 	r.glob.inherit(from.glob)
-	if heard {
+	if watched {
 		for w := range r.audience() {
 			r.queueAllStates(w, d)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -17,6 +18,41 @@ import (
 )
 
 var errTest = errors.New("test")
+
+func TestLostServer(t *testing.T) {
+	runTranscripts(t, []transcriptTest{
+		// gRFC A57: a stream that ends after an answer is no error. gRFC A88: an error beside a cached
+		// resource is ambient, and cleared by ResourceChanged.
+		{name: "cached resource", over: "SotW", steps: `
+			watch a           -> stream; req a
+			send 1 a=x        -> ack 1 a; a = x
+			break
+			wait 1s           -> stream; req a @1
+			break             -> a ambient: unreachable
+			watch late=a      -> late = x; late ambient: unreachable
+			# It is known before an attempt of its own.
+			watch fresh=b     -> fresh: unreachable
+			wait 2s           -> stream; req a b @1
+			# The same failure is reported once.
+			break
+			wait 10s          -> stream; req a b @1
+			# Any response is an answer, but of b nothing is known.
+			send e:1          -> a = x; late = x
+			send 2 a=x b=x    -> ack 2 a b; fresh = x
+		`},
+		// What held before the connection was lost holds again when it is back.
+		{name: "standing errors", over: "SotW", steps: `
+			watch bad cached e:gone     -> stream; req bad cached; e.req gone
+			send 1 bad!no cached=x      -> nack 1 bad cached @; bad: invalid; cached = x
+			send 2 bad!no cached!no     -> nack 2 bad cached @; cached ambient: invalid
+			wait 15s                    -> e:gone: does not exist
+			break                       -> stream; req bad cached; e.req gone
+			break                       -> bad: unreachable; cached ambient: unreachable; e:gone: unreachable
+			wait 2s                     -> stream; req bad cached; e.req gone
+			send e:1 -> e.ack 1 gone; bad: invalid; cached ambient: invalid; e:gone: does not exist
+		`},
+	})
+}
 
 // gRFC A57, "Handling ADS Stream Termination": a stream that ends without an
 // answer is a connectivity error. gRFC A88, "Handling Transient Errors": it takes
@@ -35,44 +71,6 @@ func TestUnreachableWithoutCachedResource(t *testing.T) {
 		if err.Error() != text {
 			t.Errorf("the error reads\n%s\nwant\n%s", err, text)
 		}
-	})
-}
-
-// gRFC A57: a stream that ends after an answer is no error. gRFC A88: an error
-// beside a cached resource is ambient, and cleared by ResourceChanged.
-func TestUnreachableWithCachedResource(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		s.request()
-		value := a.cluster("1")
-		s.breakOff()
-		s = server.stream()
-		a.silent()
-
-		s.breakOff()
-		a.ambient(KindUnreachable)
-		late, _ := listen(t, c, types.clusters, "a")
-		late.cluster("1")
-		late.ambient(KindUnreachable)
-		fresh, _ := listen(t, c, types.clusters, "b")
-		fresh.fault(KindUnreachable) // known before an attempt of its own
-
-		s = server.stream()
-		s.breakOff()
-		pass(10 * time.Second)
-		a.silent() // the same failure is told once
-		s = server.asked()
-		s.send(types.endpoints, "1", "n1") // any response is an answer
-		if a.cluster("1") != value {
-			t.Error("the value that clears the error is another")
-		}
-		late.cluster("1")
-		fresh.silent() // nothing is known of it but that it was asked for
-		s.send(types.clusters, "1", "n2", cluster("a", "1"), cluster("b", "1"))
-		fresh.cluster("1")
-		a.silent()
 	})
 }
 
@@ -99,32 +97,6 @@ func TestReachableWithAChangedResource(t *testing.T) {
 		a.cluster("2")
 		b.cluster("1")
 		allSilent(a, b)
-	})
-}
-
-// What held before the connection was lost holds again when it is back.
-func TestStandingErrorComesBackWithTheServer(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		bad, cached := listenBoth(t, c, types.clusters, "bad", "cached")
-		missing, _ := listen(t, c, types.endpoints, "missing")
-		s := server.asked()
-		s.request()
-		s.send(types.clusters, "1", "n1", badCluster("bad", "x"), cluster("cached", "1"))
-		bad.fault(KindInvalid)
-		cached.cluster("1")
-		s.send(types.clusters, "2", "n2", badCluster("bad", "x"), badCluster("cached", "y"))
-		cached.ambient(KindInvalid)
-		missing.fault(KindDoesNotExist)
-		s.breakOff()
-		server.stream().breakOff()
-		bad.fault(KindUnreachable)
-		cached.ambient(KindUnreachable)
-		missing.fault(KindUnreachable)
-		s = server.asked()
-		s.send(types.endpoints, "1", "n1")
-		bad.fault(KindInvalid)
-		cached.ambient(KindInvalid)
-		missing.fault(KindDoesNotExist)
 	})
 }
 
@@ -259,9 +231,14 @@ func TestGarbageEndsTheStream(t *testing.T) {
 	})
 }
 
+// A program may set another limit than the client's.
 func TestMessageSizeLimit(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		c.options.maxMessageSize = 1000
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c, err := New(parseBootstrap(t, "passthrough:///script"), WithDialOptions(
+			grpc.WithContextDialer(server.dial), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1000))))
+		xdstest.NoError(t, err)
+		t.Cleanup(c.Close)
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.asked()
 		s.send(types.clusters, "1", "n1", &anypb.Any{TypeUrl: types.clusters.TypeURL, Value: make([]byte, 1000)})

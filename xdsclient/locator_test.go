@@ -222,7 +222,7 @@ func TestDumpHasConstraintsAndParameters(t *testing.T) {
 		d.says(variantOf("a", "env=prod", "x"), refuses(7, "a", "env=test"))
 		var got []string
 		for _, r := range d.k.c.Dump().Resources {
-			text := r.Name + " " + r.Constraints.String() + " " + r.Parameters.String() + " " + r.State.String()
+			text := r.Name + " " + r.Constraints.String() + " " + r.Parameters.String() + " " + string(r.State)
 			if r.Failure != nil {
 				text += ": " + r.Failure.Err.Constraints.String()
 			}

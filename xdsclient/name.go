@@ -21,16 +21,6 @@ type authorityKey struct {
 	name     string
 }
 
-// AuthorityOf returns the authority that a resource name gives, decoded. ok is
-// false for an old-style name, which gives none, and for what cannot be a name.
-func AuthorityOf(name string) (authority string, ok bool) {
-	if !strings.HasPrefix(name, newStylePrefix) {
-		return "", false
-	}
-	n, err := xdsname.Parse(name)
-	return n.Authority, err == nil
-}
-
 func authorityOf(n xdsname.Name) authorityKey { return authorityKey{n.NewStyle, n.Authority} }
 
 // checkName rejects a new-style name of another type than the one it is used with, and a

@@ -18,7 +18,7 @@ type offer struct {
 	// preferred one of it.
 	response uint64
 	choice   choice.Choice
-	// retracted is the last one that says that what the subscription had is gone, and denied
+	// retracted is the last one in which what the subscription had was removed, and denied
 	// the last one that has an error for this very subscription.
 	retracted, denied uint64
 	doubt             choice.Doubt

@@ -13,9 +13,6 @@ const (
 	// defaultResourceTimeout is how long a server has to send a resource
 	// (Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist").
 	defaultResourceTimeout = 15 * time.Second
-	// defaultMaxMessageSize leaves room for SotW responses of some hundred
-	// thousand clusters, and a bound on what a server can make us hold.
-	defaultMaxMessageSize = 64 << 20
 	// defaultMaxMembers bounds a collection.
 	defaultMaxMembers = 1 << 20
 )
@@ -26,7 +23,6 @@ type Option func(*options)
 type options struct {
 	backoff         backoff.Config
 	resourceTimeout time.Duration
-	maxMessageSize  int
 	maxMembers      int
 	dial            []grpc.DialOption
 }
@@ -43,12 +39,10 @@ func WithResourceTimeout(d time.Duration) Option {
 	return func(o *options) { o.resourceTimeout = d }
 }
 
-// WithMaxMessageSize sets the largest response, in bytes, that is accepted. The
-// default is 64 MiB. A larger one ends the stream.
-func WithMaxMessageSize(bytes int) Option { return func(o *options) { o.maxMessageSize = bytes } }
-
 // WithDialOptions adds options for the connections to the management servers,
-// for example a dialer. They come after, and so win over, the client's own.
+// for example a dialer. They come after, and so win over, the client's own. A response may have
+// 64 MiB; grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(n)) changes that. A larger one ends
+// the stream.
 func WithDialOptions(opts ...grpc.DialOption) Option {
 	return func(o *options) { o.dial = append(o.dial, opts...) }
 }
@@ -57,7 +51,6 @@ func newOptions(opts []Option) (options, error) {
 	o := options{
 		backoff:         backoff.DefaultConfig,
 		resourceTimeout: defaultResourceTimeout,
-		maxMessageSize:  defaultMaxMessageSize,
 		maxMembers:      defaultMaxMembers,
 	}
 	for _, opt := range opts {
@@ -69,9 +62,6 @@ func newOptions(opts []Option) (options, error) {
 	}
 	if o.resourceTimeout <= 0 {
 		faults = append(faults, fmt.Errorf("WithResourceTimeout(%v): expected a positive duration", o.resourceTimeout))
-	}
-	if o.maxMessageSize <= 0 {
-		faults = append(faults, fmt.Errorf("WithMaxMessageSize(%d): expected a positive number of bytes", o.maxMessageSize))
 	}
 	return o, errors.Join(faults...)
 }

@@ -2,6 +2,8 @@ package xdsclient
 
 import (
 	"errors"
+	"slices"
+	"sync"
 
 	"github.com/dynxds/dynxds/internal/refpool"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -28,4 +30,33 @@ func Acquire(cfg *bootstrap.Config) (c *XDSClient, release func(), err error) {
 		}
 		return c, c.shutDown, nil
 	})
+}
+
+// live is the registry of the clients of the process that were made and not
+// closed, in the order in which they were made.
+var live struct {
+	sync.Mutex
+	clients []*XDSClient
+}
+
+// Clients returns the clients of the process, shared or not, that were made and
+// not closed, the oldest first. Those that Acquire shares are among them until
+// the last holder has released them.
+func Clients() []*XDSClient {
+	live.Lock()
+	defer live.Unlock()
+	return slices.Clone(live.clients)
+}
+
+func addClient(c *XDSClient) {
+	live.Lock()
+	defer live.Unlock()
+	live.clients = append(live.clients, c)
+}
+
+// removeClient may be called again.
+func removeClient(c *XDSClient) {
+	live.Lock()
+	defer live.Unlock()
+	live.clients = slices.DeleteFunc(live.clients, func(x *XDSClient) bool { return x == c })
 }

@@ -1,9 +1,13 @@
 package xdsclient
 
 import (
+	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -113,5 +117,75 @@ func TestAcquireWithoutBootstrap(t *testing.T) {
 	t.Parallel()
 	if _, _, err := Acquire(nil); err == nil {
 		t.Error("Acquire took no bootstrap")
+	}
+}
+
+// gRFC A47, "Watcher Changes": equal names are one cache entry and one
+// subscription, under the canonical name; a server may answer with any spelling.
+func TestEqualNamesAreOneCacheEntry(t *testing.T) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+		const (
+			path      = "xdstp://a/envoy.config.cluster.v3.Cluster/"
+			canonical = path + "x?k=1&l=2"
+			other     = path + "%78?l=2&k=1"
+		)
+		first, second := listenBoth(t, c, types.clusters, other, canonical)
+		s := server.stream()
+		check(t, s.request(), want{typ: types.clusters, names: []string{canonical}, node: true})
+		for i, spelling := range []string{canonical, other} {
+			text := string(rune('1' + i))
+			s.send(types.clusters, text, "n"+text, cluster(spelling, text))
+			allHear(text, first, second)
+			s.request()
+		}
+		s.send(types.clusters, "3", "n3", wrap(t, other, cluster(canonical, "3")))
+		allHear("3", first, second)
+		s.request()
+		decoded := types.decoded.Load()
+		s.send(types.clusters, "4", "n4", wrap(t, path+"x?l=2&k=1", cluster(canonical, "3")))
+		check(t, s.request(), want{typ: types.clusters, names: []string{canonical}, version: "4", nonce: "n4"})
+		first.silent()
+		if types.decoded.Load() != decoded {
+			t.Error("the same bytes under another spelling of the name were decoded again")
+		}
+		// Full state under another spelling deletes nothing; a name that is
+		// none is nobody's.
+		s.send(types.clusters, "5", "n5", cluster(other, "5"), cluster("xdstp://a/%zz", "5"))
+		allHear("5", first, second)
+		s.request()
+		if n := c.Stats().Unasked; n != 1 {
+			t.Errorf("%d resources were dropped, want 1", n)
+		}
+	}, testutils.Authority("a", "", nil))
+}
+
+// An error says which resource, which server and which node,
+// and the way out.
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("the reason")
+	for _, tc := range []struct {
+		kind ErrorKind
+		want string
+	}{
+		{KindDoesNotExist, `xDS Cluster "c": the reason (management server s, node id "n"); check that the control plane has it for this node`},
+		{KindInvalid, `xDS Cluster "c" is invalid: the reason (management server s, node id "n"); correct it in the control plane`},
+		{KindServer, `xDS Cluster "c": error PermissionDenied from the management server: the reason (management server s, node id "n"); the control plane knows why`},
+		{KindUnreachable, `xDS Cluster "c": the management server is unreachable: the reason (management server s, node id "n"); check that the server runs, and server_uri and channel_creds in the xDS bootstrap`},
+		{KindTimeout, `xDS Cluster "c": the reason (management server s, node id "n"); check that the control plane is not overloaded`},
+		{KindConfiguration, `xDS Cluster "c": the reason (management server s, node id "n"); check the xDS bootstrap`},
+		{"", `xDS Cluster "c": the reason (management server s, node id "n"); check the xDS bootstrap`},
+	} {
+		e := &Error{Kind: tc.kind, Code: codes.PermissionDenied, TypeName: "Cluster", Resource: "c", Server: "s", NodeID: "n", Err: cause}
+		if e.Error() != tc.want {
+			t.Errorf("%v reads\n%s\nwant\n%s", tc.kind, e, tc.want)
+		}
+		if !errors.Is(e, cause) {
+			t.Errorf("%v hides its reason", tc.kind)
+		}
+	}
+	e := &Error{Kind: KindConfiguration, TypeName: "Cluster", Resource: "c", Err: cause}
+	if strings.Contains(e.Error(), "management server") {
+		t.Errorf("%q names a server although none was asked", e)
 	}
 }

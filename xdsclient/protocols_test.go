@@ -7,7 +7,6 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -29,7 +28,7 @@ func (s *scriptStream) say(typ *ResourceType, version string, clusters []*cluste
 	for _, c := range clusters {
 		r.Resources = append(r.Resources, pack(s.t, c))
 	}
-	xdstest.NoError(s.t, s.wire.Send(r))
+	s.respond(r)
 }
 
 func (s *scriptStream) answer() string {

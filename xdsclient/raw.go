@@ -122,7 +122,7 @@ type rejection struct {
 	reason error
 }
 
-// text is what the server is told.
+// text is the text of the NACK.
 func (n rejection) text() string {
 	return faults.Shorten(fmt.Sprintf("%s %q: %v", n.raw.entry.key.typ.Name, n.raw.Name, n.reason), maxRejection)
 }
@@ -231,8 +231,8 @@ func (r *resource) value() any {
 }
 
 // admitRaw does for a type without a decoder what decode does for others. Bytes that are no message
-// at all are of use to nobody: a client that gets them from the watcher may not even find a name in
-// them by which to reject them.
+// at all are of no use to any program: a client that gets them from the watcher may not even find a
+// name in them by which to reject them.
 func (d *resourceDecoder) admitRaw(it *item, p *payload) {
 	name, err := nameIn(it.Value)
 	switch {

@@ -140,25 +140,77 @@ func TestRawResourcesExpireWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-// Resources that are not wrapped have their name in field 1, and no version of their own: that of
-// the response says nothing of one of them.
-func TestRawResourcesInSotW(t *testing.T) {
-	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
+func TestRawResources(t *testing.T) {
+	runTranscripts(t, []transcriptTest{
+		// Resources that are not wrapped have their name in field 1, and no version of their own: that of the
+		// response says nothing of one of them. What has no name is rejected.
+		{name: "bare and wrapped", over: "SotW", raw: true, steps: `
+			watch a b         -> stream; req a b
+			send 1 a=x b@7=x  -> ack 1 a b; a = x; b = x v7
+			send 2 a=x b@7=y  -> ack 2 a b; b = y v7
+			send 3 =z         -> nack 3 a b @2
+		`},
+		// What those reject to whom a resource was passed on is a NACK of the last response, once.
+		{name: "rejected over delta", over: "delta", raw: true, steps: `
+			watch a           -> stream; req +a
+			send 1 a=x        -> ack 1; a = x v1
+			reject a
+			wait 5s           -> nack 1
+			send 2 a=y        -> ack 2; a = y v2
+		`},
+		{name: "rejected over SotW", over: "SotW", raw: true, steps: `
+			watch a           -> stream; req a
+			send 1 a=x        -> ack 1 a; a = x
+			reject a
+			wait 5s           -> nack 1 a
+		`},
+		// A rejected version is rejected again when it comes again on another stream, as is one that was
+		// rejected while there was none, or whose NACK was still on its way when the stream ended: over delta
+		// the server is asked for it. It is not once it is of use after all.
+		{name: "rejected again over delta", over: "delta", raw: true, steps: `
+			watch a           -> stream; req +a
+			send 1 a=x        -> ack 1; a = x v1
+			break
+			reject a
+			wait 1s           -> stream; req +a has a@
+			send 2 a@1=x      -> nack 2
+			unreject a
+			send 3 a@1=x      -> ack 3
+			break
+			wait 1s           -> stream; req +a has a@1
+			# Before the server has answered.
+			reject a          -> req +a
+			send 4 a@1=x      -> nack 4
+			send 5 a@2=x      -> ack 5; a = x v2
+		`},
+		// In SotW the responses of a type have all its resources.
+		{name: "rejected again over SotW", over: "SotW", raw: true, steps: `
+			watch a b         -> stream; req a b
+			send 1 a=x b=x    -> ack 1 a b; a = x; b = x
+			reject a
+			wait 5s           -> nack 1 a b
+			send 2 a=x b=y    -> nack 2 a b @1; b = y
+			break             -> stream; req a b
+			send 3 a=x b=y    -> nack 3 a b @
+			send 4 a=z b=y    -> ack 4 a b; a = z
+		`},
+	})
+}
+
+// A rejection of a version that the server has replaced says nothing.
+func TestRejectionOfAnOldVersion(t *testing.T) {
+	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
 		clusters := rawClusters()
-		a, b := listenBoth(t, c, clusters, "a", "b")
-		s := server.stream()
-		s.send(clusters, "1", "n1", cluster("a", "x"), wrap(t, "b", cluster("b", "x")))
-		if r := a.raw("x"); r.Version != "" || r.Name != "a" {
-			t.Errorf("got version %q of %q, want none of a", r.Version, r.Name)
-		}
-		b.raw("x")
-		s.send(clusters, "2", "n2", cluster("a", "x"), wrap(t, "b", cluster("b", "y")))
-		b.raw("y")
-		a.silent()
-		// What has no name is rejected.
-		s.send(clusters, "3", "n3", &clusterv3.Cluster{AltStatName: "z"})
-		a.silent()
-		xdstest.Equal(t, "responses rejected", 1, c.Stats().Rejected)
+		ear, _ := listen(t, c, clusters, "a")
+		s := server.askedDelta()
+		s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
+		first := ear.raw("x")
+		s.request()
+		s.send(clusters, "n2", has("a", "2", cluster("a", "y")))
+		ear.raw("y")
+		s.request()
+		first.Reject(errors.New("late"))
+		s.quiet()
 	})
 }
 
@@ -191,42 +243,6 @@ func TestRawResourceThatIsNoMessage(t *testing.T) {
 		if r := ear.value().(*Raw); !bytes.Equal(r.Resource.GetValue(), unknown) {
 			t.Errorf("got the bytes %x, want %x", r.Resource.GetValue(), unknown)
 		}
-	})
-}
-
-// What those reject to whom a resource was passed on is a NACK of the last response, once, unless
-// there is another version since.
-func TestRawResourceIsRejected(t *testing.T) {
-	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-		clusters := rawClusters()
-		ear, _ := listen(t, c, clusters, "a")
-		s := server.delta()
-		s.request()
-		s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
-		s.expect(deltaWant{typ: clusters, nonce: "n1"})
-		first := ear.raw("x")
-		first.Reject(errors.New("no use"))
-		s.expect(deltaWant{typ: clusters, nonce: "n1", nack: `Cluster "a": no use`})
-		s.send(clusters, "n2", has("a", "2", cluster("a", "y")))
-		s.expect(deltaWant{typ: clusters, nonce: "n2"})
-		ear.raw("y")
-		first.Reject(errors.New("late"))
-		s.quiet()
-	})
-}
-
-// The same in SotW.
-func TestRawResourceIsRejectedInSotW(t *testing.T) {
-	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-		clusters := rawClusters()
-		ear, _ := listen(t, c, clusters, "a")
-		s := server.stream()
-		s.request()
-		s.send(clusters, "1", "n1", cluster("a", "x"))
-		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n1", names: []string{"a"}})
-		ear.raw("x").Reject(errors.New("no use"))
-		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n1", names: []string{"a"}, nack: true})
-		s.quiet()
 	})
 }
 
@@ -352,70 +368,6 @@ func TestARelayWhoseServersAreUnreachable(t *testing.T) {
 		}
 		plain.fault(KindServer)
 		other.fault(KindServer)
-	})
-}
-
-// A rejected version is rejected again when it comes again on another stream, as is one that was
-// rejected while there was none, or whose NACK was still on its way when the stream ended: over delta
-// the server is asked for it. It is not once it is of use after all.
-func TestRawResourceIsRejectedAgain(t *testing.T) {
-	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-		clusters := rawClusters()
-		ear, _ := listen(t, c, clusters, "a")
-		s := server.delta()
-		s.request()
-		s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
-		s.request()
-		r := ear.raw("x")
-		s.breakOff()
-		s.gone()
-		r.Reject(errors.New("no use"))
-		s = server.delta()
-		s.expect(deltaWant{typ: clusters, sub: []string{"a"}, initial: map[string]string{"a": ""}, node: true})
-		s.send(clusters, "n2", has("a", "1", cluster("a", "x")))
-		s.expect(deltaWant{typ: clusters, nonce: "n2", nack: `Cluster "a": no use`})
-		s.quiet()
-		ear.silent()
-		r.Reject(nil)
-		s.send(clusters, "n3", has("a", "1", cluster("a", "x")))
-		s.expect(deltaWant{typ: clusters, nonce: "n3"})
-		s.breakOff()
-		s = server.delta()
-		s.expect(deltaWant{typ: clusters, sub: []string{"a"}, initial: map[string]string{"a": "1"}, node: true})
-		r.Reject(errors.New("no use")) // before the server has said anything
-		s.expect(deltaWant{typ: clusters, sub: []string{"a"}})
-		s.send(clusters, "n4", has("a", "1", cluster("a", "x")))
-		s.expect(deltaWant{typ: clusters, nonce: "n4", nack: `Cluster "a": no use`})
-		s.send(clusters, "n5", has("a", "2", cluster("a", "x")))
-		s.expect(deltaWant{typ: clusters, nonce: "n5"})
-	})
-}
-
-// The same in SotW, where the responses of a type have all its resources.
-func TestRawResourceIsRejectedAgainInSotW(t *testing.T) {
-	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-		clusters := rawClusters()
-		a, b := listenBoth(t, c, clusters, "a", "b")
-		s := server.stream()
-		s.request()
-		s.send(clusters, "1", "n1", cluster("a", "x"), cluster("b", "x"))
-		s.request()
-		r := a.raw("x")
-		b.raw("x")
-		r.Reject(errors.New("no use"))
-		names := []string{"a", "b"}
-		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n1", names: names, nack: true})
-		s.send(clusters, "2", "n2", cluster("a", "x"), cluster("b", "y"))
-		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n2", names: names, nack: true})
-		b.raw("y")
-		s.breakOff()
-		s = server.stream()
-		check(t, s.request(), want{typ: clusters, names: names, node: true})
-		s.send(clusters, "2", "n3", cluster("a", "x"), cluster("b", "y"))
-		check(t, s.request(), want{typ: clusters, nonce: "n3", names: names, nack: true})
-		s.send(clusters, "3", "n4", cluster("a", "z"), cluster("b", "y"))
-		check(t, s.request(), want{typ: clusters, version: "3", nonce: "n4", names: names})
-		s.quiet()
 	})
 }
 

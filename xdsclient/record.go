@@ -55,7 +55,7 @@ func (r *resource) inUse() bool {
 	if r.collection != nil {
 		r = r.collection.entry
 	}
-	return r.heard()
+	return r.watched()
 }
 
 // recordServer records that a server became unreachable, for the given reason, or that it answers

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // answerer is a server stream of either protocol that sends the same resource again and
@@ -328,7 +329,7 @@ func floodWith(t *testing.T, text string) {
 	if got := m.read(t)[metric]; got != int64(counted) {
 		t.Errorf("the metrics count %d resources, want %d", got, counted)
 	}
-	var last *discoveryv3.DiscoveryRequest
+	var last *discoverypb.DiscoveryRequest
 	answers := 0
 	for len(s.requests) > 0 {
 		if r := <-s.requests; r.GetTypeUrl() == types.clusters.TypeURL {

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // want is what a test expects of a request.
@@ -22,7 +22,7 @@ type want struct {
 	node           bool
 }
 
-func check(t *testing.T, got *discoveryv3.DiscoveryRequest, w want) {
+func check(t *testing.T, got *discoverypb.DiscoveryRequest, w want) {
 	t.Helper()
 	if got.GetTypeUrl() != w.typ.TypeURL || !slices.Equal(got.GetResourceNames(), w.names) ||
 		got.GetVersionInfo() != w.version || got.GetResponseNonce() != w.nonce ||
@@ -32,49 +32,94 @@ func check(t *testing.T, got *discoveryv3.DiscoveryRequest, w want) {
 	}
 }
 
-// Envoy, xDS protocol, "Basic Protocol Overview": only the first request of a
-// stream has to carry the node.
-func TestNodeOnlyInFirstRequestOfStream(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		listen(t, c, types.clusters, "a")
-		s := server.stream()
-		first := s.request()
-		check(t, first, want{typ: types.clusters, names: []string{"a"}, node: true})
-		if first.GetNode().GetId() != "node-1" || len(first.GetNode().GetClientFeatures()) == 0 {
-			t.Errorf("node is %v, want that of the bootstrap", first.GetNode())
-		}
-		listen(t, c, types.endpoints, "a")
-		check(t, s.request(), want{typ: types.endpoints, names: []string{"a"}})
-
-		s.breakOff()
-		s = server.stream()
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
-		check(t, s.request(), want{typ: types.endpoints, names: []string{"a"}})
-		s.quiet()
-	})
-}
-
-// Envoy, xDS protocol, "ACK/NACK and resource type instance version": each type
-// has a version and a nonce of its own.
-func TestVersionAndNonceArePerType(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.asked()
-		s.send(types.clusters, "c1", "cn1", cluster("a", ""))
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "c1", nonce: "cn1"})
-		a.cluster("")
-
-		b, _ := listen(t, c, types.endpoints, "b")
-		check(t, s.request(), want{typ: types.endpoints, names: []string{"b"}})
-		s.send(types.endpoints, "e1", "en1", endpoints("b"))
-		check(t, s.request(), want{typ: types.endpoints, names: []string{"b"}, version: "e1", nonce: "en1"})
-		b.value()
-
-		s.send(types.clusters, "c2", "cn2", cluster("a", "new"))
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "c2", nonce: "cn2"})
-		listen(t, c, types.endpoints, "d")
-		check(t, s.request(), want{typ: types.endpoints, names: []string{"b", "d"}, version: "e1", nonce: "en1"})
-		s.quiet()
+func TestSotWRequests(t *testing.T) {
+	runTranscripts(t, []transcriptTest{
+		// Envoy, xDS protocol, "Basic Protocol Overview": only the first request of a stream has to carry
+		// the node. Every transcript checks that.
+		{name: "node", over: "SotW", steps: `
+			watch a      -> stream; req a
+			watch e:a    -> e.req a
+			break        -> a: unreachable; e:a: unreachable
+			wait 1s      -> stream; req a; e.req a
+		`},
+		// Envoy, xDS protocol, "ACK/NACK and resource type instance version": each type has a version and
+		// a nonce of its own.
+		{name: "version and nonce of each type", over: "SotW", steps: `
+			watch a      -> stream; req a
+			send 1 a=x   -> ack 1 a; a = x
+			watch e:b    -> e.req b
+			send e:2 b   -> e.ack 2 b; e:b =
+			send 3 a=y   -> ack 3 a; a = y
+			watch e:d    -> e.ack 2 b d
+		`},
+		// Envoy, xDS protocol, "Unsubscribing From Resources".
+		{name: "stopped watch", over: "SotW", steps: `
+			watch a b other=b -> stream; req a b
+			stop b
+			stop other        -> req a
+			stop other b
+		`},
+		// Envoy, xDS protocol, "How the client specifies what resources to return": an empty list
+		// unsubscribes once names were listed on the stream, and asks for every resource if not.
+		{name: "type without watches", over: "SotW", steps: `
+			watch e:e a  -> stream; e.req e; req a
+			send 1 a=x   -> ack 1 a; a = x
+			stop a       -> ack 1
+			# The server may have sent a response before it read that. It is answered.
+			send 2 a=y   -> ack 2
+			# On a new stream the type is not mentioned: that would be a wildcard.
+			break
+			wait 1s      -> stream; e.req e
+			# Nothing of the type is cached, so neither is its version.
+			watch a      -> req a
+		`},
+		// A watch that ends before the first request of its type must not become a wildcard.
+		{name: "watch that stops before its first request", over: "SotW", steps: `
+			batch watch e:e a, stop a -> stream; e.req e
+			watch busy=e:e!
+			send e:1 e   -> e.ack 1 e; e:e =; busy =
+			watch a
+			stop a
+			done busy
+		`},
+		// A server that was not told that a watch ended would not send the resource again: what is cached
+		// stays until it is told.
+		{name: "watch that starts again before the server is told", over: "SotW", steps: `
+			watch busy! a     -> stream; req a busy
+			send 1 a=x busy=x -> ack 1 a busy; a = x; busy = x
+			stop a
+			watch second=a    -> second = x
+			done busy
+			stop second       -> ack 1 busy
+			# Now the server has to send it again.
+			watch late=a      -> ack 1 a busy
+		`},
+		// Envoy, xDS protocol, "ACK/NACK and resource type instance version": the first request on a new
+		// stream has the last version that was accepted, and no nonce.
+		{name: "reconnect", over: "SotW", steps: `
+			watch a e:a  -> stream; req a; e.req a
+			send 1 a=x   -> ack 1 a; a = x
+			send 2 a!bad -> nack 2 a @1; a ambient: invalid
+			break
+			wait 1s      -> stream; req a @1; e.req a
+		`},
+		// A response for a type that was never subscribed to is neither ACKed nor NACKed: the client cannot
+		// tell whether it is valid.
+		{name: "response for an unknown type", over: "SotW", steps: `
+			watch a      -> stream; req a
+			send e:1 a
+			send 1 a=x   -> ack 1 a; a = x
+		`, then: func(x *transcript) { xdstest.Equal(x.t, "Stats().Ignored", 1, x.c.Stats().Ignored) }},
+		{name: "stream lives while there are watches", over: "SotW", steps: `
+			wait 1h
+			watch a e:a  -> stream; req a; e.req a
+			send 1 a=x   -> ack 1 a; a = x
+			stop a       -> ack 1
+			stop e:a     -> closed
+			wait 1h
+			watch a      -> stream; req a
+			streams 2
+		`},
 	})
 }
 
@@ -144,7 +189,7 @@ func TestWatchesFromWatchersAreOneBatch(t *testing.T) {
 		for _, name := range names {
 			r.Resources = append(r.Resources, pack(t, cluster(name, "")))
 		}
-		xdstest.NoError(t, s.wire.Send(r))
+		s.respond(r)
 		// When all watchers are called, the ACK is out, and nothing else.
 		check(t, s.request(), want{typ: types.clusters, names: names, version: "1", nonce: "n"})
 		for i, e := range clusters {
@@ -161,166 +206,59 @@ func TestWatchesFromWatchersAreOneBatch(t *testing.T) {
 	})
 }
 
-// Envoy, xDS protocol, "Unsubscribing From Resources".
-func TestStoppedWatchLeavesTheNextRequest(t *testing.T) {
+// What a batch starts and stops goes out together, also without a response that
+// would hold requests back.
+func TestBatchIsOneRequestPerType(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		listen(t, c, types.clusters, "a")
-		_, stopB := listen(t, c, types.clusters, "b")
-		_, stopB2 := listen(t, c, types.clusters, "b")
+		_, stop := listen(t, c, types.clusters, "before")
 		s := server.stream()
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
-		stopB()
-		s.quiet() // b has another watcher
-		stopB2()
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}})
-		stopB2()
-		stopB()
+		check(t, s.request(), want{typ: types.clusters, names: []string{"before"}, node: true})
+		var names []string
+		c.Batch(func() {
+			c.Batch(func() {}) // ends within the other
+			for i := range 100 {
+				names = append(names, fmt.Sprintf("c%02d", i))
+				listen(t, c, types.clusters, names[i])
+				s.quiet()
+			}
+			listen(t, c, types.endpoints, "e")
+			stop()
+		})
+		check(t, s.request(), want{typ: types.clusters, names: names})
+		check(t, s.request(), want{typ: types.endpoints, names: []string{"e"}})
 		s.quiet()
 	})
 }
 
-// Envoy, xDS protocol, "How the client specifies what resources to return": an
-// empty list unsubscribes once names were listed on the stream, and asks for every
-// resource if not.
-func TestTypeWithoutWatches(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		listen(t, c, types.endpoints, "e")
-		a, stop := listen(t, c, types.clusters, "a")
-		s := server.asked()
-		s.request()
-		s.send(types.clusters, "1", "n1", cluster("a", ""))
-		s.request()
-		a.cluster("")
-
-		stop()
-		check(t, s.request(), want{typ: types.clusters, version: "1", nonce: "n1"})
-		// The server may have sent a response meanwhile. It is answered.
-		s.send(types.clusters, "2", "n2", cluster("a", "late"))
-		check(t, s.request(), want{typ: types.clusters, version: "2", nonce: "n2"})
-
-		// On a new stream the type is not mentioned: that would be a wildcard.
-		s.breakOff()
-		s = server.stream()
-		check(t, s.request(), want{typ: types.endpoints, names: []string{"e"}, node: true})
-		s.quiet()
-		// Nothing of the type is cached, so neither is its version.
-		listen(t, c, types.clusters, "a")
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}})
-	})
-}
-
-// A watch that ends before the first request of its type must not become a
-// wildcard.
-func TestWatchStoppedBeforeItsFirstRequestIsNeverSent(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		listen(t, c, types.endpoints, "e")
-		_, stop := listen(t, c, types.clusters, "a")
-		stop()
-		s := server.stream()
-		check(t, s.request(), want{typ: types.endpoints, names: []string{"e"}, node: true})
-		s.quiet()
-
-		// The same on an open stream, while requests are held back.
-		busy := newEar(t)
-		busy.keepDone = true
-		c.Watch(types.endpoints, "e", busy)
-		s.send(types.endpoints, "1", "n1", endpoints("e"))
-		h := busy.next()
-		_, stop = listen(t, c, types.clusters, "a")
-		stop()
-		h.done()
-		check(t, s.request(), want{typ: types.endpoints, names: []string{"e"}, version: "1", nonce: "n1"})
-		s.quiet()
-	})
-}
-
-// A server that was not told that a watch ended would not send the resource again:
-// what is cached stays until it is told.
-func TestWatchAgainBeforeTheServerKnows(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		busy := newEar(t)
-		busy.keepDone = true
-		c.Watch(types.clusters, "busy", busy)
-		a, stop := listen(t, c, types.clusters, "a")
-		s := server.asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("busy", "1"))
-		s.request()
-		a.cluster("1")
-		h := busy.next() // not done: requests are held back
-		stop()
-		again, stopAgain := listen(t, c, types.clusters, "a")
-		again.cluster("1")
-		h.done()
-		s.quiet()
-
-		stopAgain()
-		check(t, s.request(), want{typ: types.clusters, names: []string{"busy"}, version: "1", nonce: "n1"})
-		late, _ := listen(t, c, types.clusters, "a")
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "busy"}, version: "1", nonce: "n1"})
-		late.silent() // the server was told, so it has to send it again
-	})
-}
-
-// Envoy, xDS protocol, "ACK/NACK and resource type instance version": the first
-// request on a new stream has the last version that was accepted, and no nonce.
-func TestReconnectResubscribesWithLastAcceptedVersion(t *testing.T) {
+// A batch that changes nothing in the end sends nothing.
+func TestBatchThatChangesNothing(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
-		listen(t, c, types.endpoints, "a")
+		_, stop := listen(t, c, types.clusters, "b")
 		s := server.asked()
-		s.request()
-		s.send(types.clusters, "1", "n1", cluster("a", ""))
-		s.request()
-		s.send(types.clusters, "2", "n2", badCluster("a", "name"))
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", nonce: "n2", nack: true})
-		s.breakOff()
-		s = server.stream()
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", node: true})
-		check(t, s.request(), want{typ: types.endpoints, names: []string{"a"}})
+		c.Batch(func() {
+			stop()
+			s.quiet()
+			listen(t, c, types.clusters, "b")
+			_, stop = listen(t, c, types.clusters, "c")
+			s.quiet()
+			stop()
+		})
 		s.quiet()
 	})
 }
 
-// A response for a type that was never subscribed to is neither ACKed nor NACKed:
-// the client cannot tell whether it is valid.
-func TestResponseForUnknownTypeIsIgnored(t *testing.T) {
+// Without constraints a watch by locator is one by name.
+func TestLocatorWithoutConstraints(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
+		e, _ := listen(t, c, types.clusters, "a")
 		s := server.asked()
-		s.send(types.endpoints, "1", "n1", endpoints("a"))
-		s.send(types.clusters, "1", "n2", cluster("a", ""))
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", nonce: "n2"})
-		a.cluster("")
-		xdstest.Equal(t, "Stats().Ignored", 1, c.Stats().Ignored)
-	})
-}
-
-// The stream exists only while there are watches, and comes back with them.
-func TestStreamLivesWhileThereAreWatches(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		server.open()
-		pass(time.Hour)
-		server.opened(0)
-		for round := range 3 {
-			server.hold()
-			a, stopA := listen(t, c, types.clusters, "a")
-			_, stopB := listen(t, c, types.endpoints, "a")
-			s := server.stream()
-			check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
-			s.request()
-			s.send(types.clusters, "1", "n1", cluster("a", fmt.Sprint(round)))
-			s.request()
-			a.cluster(fmt.Sprint(round))
-			stopA()
-			synctest.Wait()
-			if s.wire.Context().Err() != nil {
-				t.Fatal("the stream ended although there is a watch")
-			}
-			stopB()
-			synctest.Wait()
-			if s.wire.Context().Err() == nil {
-				t.Fatal("the stream is open although there is no watch")
-			}
-		}
+		s.send(types.clusters, "1", "n1", cluster("a", "text"))
+		e.cluster("text")
+		s.request()
+		byLocator := newEar(t)
+		c.WatchLocator(types.clusters, "a", dynparam.Constraints{}, byLocator)
+		byLocator.cluster("text")
+		s.quiet()
 	})
 }

@@ -29,12 +29,12 @@ type payload struct {
 }
 
 // validFrom reports whether the same bytes from a server mean the same. ResourceType.Decode may go
-// by the features of the server, and by which one it is only if the value is ServerBound.
+// by the features of the server, and by which one it is only if the value has a method ServerBound that says so.
 func (p *payload) validFrom(server *bootstrap.Server) bool {
 	if p.server == server {
 		return true
 	}
-	if b, ok := p.value.(ServerBound); ok && b.ServerBound() {
+	if b, ok := p.value.(interface{ ServerBound() bool }); ok && b.ServerBound() {
 		return p.server.Key() == server.Key()
 	}
 	return decodesAs(p.server, server) && decodesAs(server, p.server)
@@ -94,7 +94,9 @@ type resource struct {
 	// watches has the watches that use the entry and those that stand by, as they use the
 	// entry of a level below. standby counts the latter.
 	watches []*watch
-	standby int
+	standby int32
+	// saidIgnored identifies what the ignoredLog last logged of it; 0 if nothing.
+	saidIgnored uint32
 	// glob is the collection that the entry stands for, or nil.
 	glob *collection
 	// collection is that which the resource is a member of, or nil. A member is
@@ -102,8 +104,6 @@ type resource struct {
 	collection *collection
 	// rejected is the last call of Raw.Reject for the version in use, or nil.
 	rejected *rejection
-	// saidIgnored identifies what the ignoredLog last logged of it; 0 if nothing.
-	saidIgnored uint64
 }
 
 func newResource(l *level, key resourceKey, constraints dynparam.Constraints) *resource {
@@ -130,11 +130,11 @@ func (r *resource) audience() iter.Seq[*watch] {
 	}
 }
 
-// heard reports whether a watch uses the resource.
-func (r *resource) heard() bool { return len(r.watches) > r.standby }
+// watched reports whether a watch uses the resource.
+func (r *resource) watched() bool { return len(r.watches) > int(r.standby) }
 
 // aside reports whether the resource is watched, but all watches stand by.
-func (r *resource) aside() bool { return r.standby > 0 && !r.heard() }
+func (r *resource) aside() bool { return r.standby > 0 && !r.watched() }
 
 // standBy notes that a watch of the resource stands by.
 func (r *resource) standBy() {

@@ -48,8 +48,8 @@ func (s *subscription) usable() (dynparam.Parameters, bool) {
 	return r.taken.parameters, r.payload != nil && !r.taken.stored && (r.fault == nil || !r.fault.final())
 }
 
-// useOtherVariant has a resource of which nothing is cached, and for which the server has not
-// answered, use another cached variant, also one from a level above. The subscriptions stay as
+// useOtherVariant has a resource that is not cached, and that the server has not
+// answered for, use another cached variant, also one from a level above. The subscriptions stay as
 // they are: no server has sent it for them. It reports whether there is one.
 func (l *level) useOtherVariant(r *resource) bool {
 	silent := r.fault == nil || r.fault.Kind == KindTimeout

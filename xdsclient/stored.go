@@ -7,6 +7,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -29,8 +30,8 @@ type storedResources struct {
 	// loading says that the file is being read. Until then no loss of servers is reported.
 	loading bool
 	stored  map[authorityKey]map[storedName][]*diskcache.Record
-	// heard are the servers that have answered, by bootstrap.Server.Key.
-	heard map[string]struct{}
+	// answers are the servers that have answered, by bootstrap.Server.Key.
+	answers map[string]struct{}
 	// queue has the entries that are to be restored, and queued says which these are. They have no
 	// payload and no error.
 	queue  []*resource
@@ -43,7 +44,7 @@ func newStoredResources() storedResources {
 	return storedResources{
 		loading: true,
 		stored:  make(map[authorityKey]map[storedName][]*diskcache.Record),
-		heard:   make(map[string]struct{}),
+		answers: make(map[string]struct{}),
 		queued:  make(map[*resource]struct{}),
 	}
 }
@@ -69,8 +70,10 @@ func (k *keeper) load() {
 		if r.Refused {
 			continue
 		}
-		authority, isNew := AuthorityOf(r.Name)
-		key := authorityKey{isNew, authority}
+		var key authorityKey
+		if n, err := xdsname.Parse(r.Name); err == nil {
+			key = authorityOf(n)
+		}
 		if k.stored[key] == nil {
 			k.stored[key] = make(map[storedName][]*diskcache.Record)
 		}
@@ -109,8 +112,8 @@ func (k *keeper) isLoading() bool { return k != nil && k.loading }
 // usable reports whether no server of the authority has answered.
 func (k *keeper) usable(a *authority) bool {
 	return k != nil && !slices.ContainsFunc(a.levels, func(l *level) bool {
-		_, heard := k.heard[l.server.Key()]
-		return heard
+		_, answered := k.answers[l.server.Key()]
+		return answered
 	})
 }
 
@@ -141,7 +144,7 @@ func (a *authority) endWait() {
 func (a *authority) useStored() {
 	for _, l := range a.levels {
 		for _, r := range l.resources {
-			if r.heard() {
+			if r.watched() {
 				a.client.keeper.restore(r)
 			}
 		}
@@ -255,7 +258,7 @@ func (k *keeper) restoreNext() bool {
 }
 
 // watchedHere reports whether the entry is in the cache and watched.
-func (r *resource) watchedHere() bool { return r.level.resources[r.key] == r && r.heard() }
+func (r *resource) watchedHere() bool { return r.level.resources[r.key] == r && r.watched() }
 
 // channelOf returns the channel to a server of the authority, or that of a level if there is none.
 func (a *authority) channelOf(uri string, otherwise *level) *serverChannel {

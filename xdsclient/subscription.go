@@ -7,7 +7,7 @@ import (
 )
 
 // subscription is a resource or a collection that a server is asked for. The members of a
-// collection have one each as well, of which the server is not told.
+// collection have one each as well, which is not requested.
 type subscription struct {
 	ads.Progress
 	resource *resource
@@ -15,7 +15,7 @@ type subscription struct {
 	// of another one.
 	next   *subscription
 	behind bool
-	// claimed says that the server was told on this stream that the client has the version, and has
+	// claimed says that the server was sent the version on this stream, as one that the client has, and has
 	// not sent the resource since.
 	claimed bool
 	// payload is the last valid version that this server sent, or nil, and lastError what it

@@ -6,42 +6,137 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// The same bytes from another server wake no watcher and are not decoded, on the
-// way down and on the way up, whether or not the resource is wrapped.
-func TestSameBytesFromAnotherServer(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.client()
-		a, b := listenBoth(t, c, types.clusters, "a", "b")
-		s := f[0].asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"), wrap(t, "b", cluster("b", "1")))
-		allHear("1", a, b)
-		s.request()
-		f[0].lose(s)
-		n, _ := listen(t, c, types.clusters, "n")
-		low := f[1].asked()
-		low.send(types.clusters, "7", "n1", cluster("a", "1"), cluster("b", "1"), cluster("n", "low"))
-		n.cluster("low")
-		low.request()
-		allSilent(a, b)
-		types.wantDecoded(t, 3)
-		checkServers(t, c, map[string]string{"a": uri(1), "b": uri(1), "n": uri(1)})
-
-		low.send(types.clusters, "8", "n2", wrap(t, "a", cluster("a", "2")), cluster("b", "1"), cluster("n", "low"))
-		a.cluster("2")
-		low.request()
-		high := f[0].recover()
-		low.send(types.clusters, "9", "n3", cluster("a", "3"), cluster("b", "1"), cluster("n", "low"))
-		a.cluster("3")
-		high.send(types.clusters, "1", "n1", cluster("a", "3"), cluster("b", "1"))
-		high.request()
-		allSilent(a, b)
-		low.gone()
-		types.wantDecoded(t, 5)
-		checkServers(t, c, map[string]string{"a": uri(0), "b": uri(0), "n": uri(1)})
-	})
+func TestSwitchesBetweenServers(t *testing.T) {
+	tests := []transcriptTest{
+		// The same bytes from another server wake no watcher and are not decoded, on the way down and on the
+		// way up, whether or not the resource is wrapped.
+		{name: "same bytes from another server", over: "SotW", servers: ofTwo, steps: `
+			watch a b                    -> high: stream; high: req a b
+			high: send 1 a=x b@1=x       -> high: ack 1 a b; a = x; b = x
+			high: refuse
+			high: break
+			wait 1s
+			watch n                      -> low: stream; low: req a b n
+			low: send 7 a=x b=x n=low    -> low: ack 7 a b n; n = low
+			decoded 3
+			servers a low
+			servers b low
+			servers n low
+			low: send 8 a@1=y b=x n=low  -> low: ack 8 a b n; a = y
+			high: accept
+			wait 2s                      -> high: stream; high: req a b n
+			low: send 9 a=z b=x n=low    -> low: ack 9 a b n; a = z
+			high: send 1 a=z b=x         -> high: ack 1 a b n; low: closed
+			decoded 5
+			servers a high
+			servers b high
+			servers n low
+		`},
+		// The lower server is lost while the higher one answers, but has nothing of use: that one is asked
+		// again.
+		{name: "lower server is lost", over: "SotW", servers: []string{"", "", ""}, steps: fallenBackSteps + `
+			high: accept
+			wait 1s               -> high: stream; high: req a b
+			high: send 1 a!no     -> high: nack 1 a b @
+			low: refuse
+			low: break            -> a ambient: invalid of high
+			last: streams 0
+			low: streams 2
+			wait 1m
+			low: streams 2
+		`},
+		// gRFC A57: the resource timer runs where the resource is asked for. After a fallback that is the server
+		// in use, and a timer that ran out elsewhere says nothing until its server takes over.
+		{name: "resource timers", over: "SotW", servers: ofTwo, steps: fallenBackSteps + `
+			watch n               -> low: ack 1 a b n
+			wait 10s
+			high: accept
+			wait 4999ms
+			wait 1ms              -> n: does not exist of low; high: stream; high: req a b n
+			wait 1m
+			watch e:m             -> high: e.req m; low: e.req m
+			wait 1s
+			high: send 1 a=high b=low -> high: ack 1 a b n; low: closed; a = high
+			wait 13999ms
+			wait 1ms              -> e:m: does not exist of high
+			wait 1m
+			low: streams 1
+		`},
+		// What bytes mean may depend on the features of the server that sent them.
+		{name: "same bytes from a server with other features", over: "SotW", servers: []string{"trusted_xds_server", ""}, steps: `
+			watch a               -> high: stream; high: req a
+			high: send 1 a=x      -> high: ack 1 a; a = x
+			high: refuse
+			high: break
+			watch n
+			wait 1s               -> low: stream; low: req a n
+			low: send 1 a=x       -> low: ack 1 a n; a = x
+			decoded 2
+		`},
+		// Versions and ACKs are per server. A server that is not the one in use is asked for everything
+		// again, as one that is given a version does not send that again.
+		{name: "versions", over: "SotW", servers: ofTwo, steps: `
+			watch a                 -> high: stream; high: req a
+			high: send 7 a=high     -> high: ack 7 a; a = high
+			high: break
+			# It is in use: the version is kept.
+			wait 1s                 -> high: stream; high: req a @7
+			high: refuse
+			high: break
+			watch b                 -> low: stream; low: req a b
+			low: send 1 a=low b=low -> low: ack 1 a b; a = low; b = low
+			high: accept
+			wait 2s                 -> high: stream; high: req a b
+			high: send 7 a=high b=high -> high: ack 7 a b; low: closed; a = high; b = high
+		`},
+		// A server takes over for an authority with a resource of that authority.
+		{name: "take-over of one authority", over: "SotW", servers: ofTwo, steps: `
+			high: refuse
+			watch a o=dir/o            -> low: stream; low: req a dir/o
+			low: send 1 a=low dir/o=low -> low: ack 1 a dir/o; a = low; o = low
+			high: accept
+			wait 1s                    -> high: stream; high: req a dir/o
+			high: send 1 a=high        -> high: ack 1 a dir/o; low: ack 1 dir/o; a = high
+			low: send 2 dir/o=low2     -> low: ack 2 dir/o; o = low2
+			high: send 2 a=high dir/o=high -> high: ack 2 a dir/o; low: closed; o = high
+		`},
+		// An authority that nothing was watched of starts at the preferred server again.
+		{name: "idle authority", over: "SotW", servers: ofTwo, steps: `
+			high: refuse
+			watch a               -> low: stream; low: req a
+			stop a                -> low: closed
+			high: accept
+			watch a               -> high: stream; high: req a
+			high: send 1 a=high   -> high: ack 1 a; a = high
+			low: streams 1
+		`},
+	}
+	// Whether a server that was unreachable still is shows when the stream that it has let the client open
+	// ends or brings an answer.
+	for name, then := range map[string]string{
+		"open stream that brings an answer": "high: send 1 a=x b=x -> high: ack 1 a b; b = x",
+		"open stream that ends":             "high: break -> low: stream; low: req a b",
+	} {
+		tests = append(tests, transcriptTest{name: name, over: "SotW", servers: ofTwo, steps: `
+			watch a               -> high: stream; high: req a
+			high: send 1 a=x      -> high: ack 1 a; a = x
+			high: refuse
+			high: break
+			wait 1s
+			high: accept
+			wait 2s               -> high: stream; high: req a @1
+			watch b               -> high: req a b @1
+			low: streams 0
+			` + then})
+	}
+	runTranscripts(t, tests)
 }
 
 // checkServers checks where the versions in use came from.
@@ -57,89 +152,6 @@ func checkServers(t *testing.T, c *XDSClient, want map[string]string) {
 			t.Errorf("%q is from %s, want %s", r.key.name, got, want[r.key.name])
 		}
 	}
-}
-
-// What bytes mean may depend on the features of the server that sent them.
-func TestSameBytesFromAServerWithOtherFeatures(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.client(testutils.ServerFeatures("trusted_xds_server"))
-		a, _ := listen(t, c, types.clusters, "a")
-		s := f[0].asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		a.cluster("1")
-		f[0].lose(s)
-		listen(t, c, types.clusters, "n")
-		low := f[1].asked()
-		low.send(types.clusters, "1", "n1", cluster("a", "1"))
-		a.cluster("1")
-		types.wantDecoded(t, 2)
-	})
-}
-
-// Versions and ACKs are per server. A server that is not the one in use is asked
-// for everything again, as one that is told a version does not repeat what it is.
-func TestVersionsOnTheWayBackUp(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c := f.client()
-		a, _ := listen(t, c, types.clusters, "a")
-		s := f[0].asked()
-		s.send(types.clusters, "v7", "n1", cluster("a", "high"))
-		a.cluster("high")
-		s.request()
-		s.breakOff()
-		s = f[0].stream() // in use: the version is kept
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "v7", node: true})
-		f[0].lose(s)
-		b, _ := listen(t, c, types.clusters, "b")
-		low := f[1].stream()
-		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
-		low.send(types.clusters, "v1", "n1", cluster("a", "low"), cluster("b", "low"))
-		allHear("low", a, b)
-		low.request()
-		f[0].setRefuse(nil)
-		s = f[0].stream()
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
-		s.send(types.clusters, "v7", "n1", cluster("a", "high"), cluster("b", "high"))
-		allHear("high", a, b)
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b"}, version: "v7", nonce: "n1"})
-	})
-}
-
-// gRFC A57: the resource timer runs where the resource is asked for. After a
-// fallback that is the server in use, and a timer that ran out elsewhere says
-// nothing until its server takes over.
-func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		c, a, b, _ := fallenBack(t, f, types)
-		n, _ := listen(t, c, types.clusters, "n")
-		pass(10 * time.Second)
-		high := f[0].recover()
-		began := time.Now()
-		if err := n.fault(KindDoesNotExist); err.Server != uri(1) {
-			t.Errorf("got %v, want it from the server in use", err)
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("the timer fired %v after the higher server was asked, want it not to restart", took)
-		}
-		m, _ := listen(t, c, types.endpoints, "m")
-		low := f[1].attempts()
-		pass(time.Second)
-		high.send(types.clusters, "1", "n1", cluster("a", "high"), cluster("b", "low"))
-		a.cluster("high")
-		allSilent(b, n)
-		began = time.Now()
-		if err := m.fault(KindDoesNotExist); err.Server != uri(0) {
-			t.Errorf("got %v, want it from the server that took over", err)
-		}
-		if took := time.Since(began); took < 13*time.Second || took > 15*time.Second {
-			t.Errorf("the timer fired after %v, want 15 s after the request at the higher server", took)
-		}
-		pass(time.Minute)
-		allSilent(a, b, n)
-		if len(f[1].attempts()) != len(low) {
-			t.Error("the lower server was asked again")
-		}
-	})
 }
 
 // A timer that ran out at a server that was not in use starts again when it takes
@@ -203,81 +215,6 @@ func TestLeavingAServerThatAnotherAuthorityUses(t *testing.T) {
 	})
 }
 
-// A server takes over for an authority with a resource of that authority.
-func TestTakeOverIsPerAuthority(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		f[0].setRefuse(errRefused)
-		c := f.client(testutils.Authority("x", "", nil))
-		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
-		a, other := listenBoth(t, c, types.clusters, "a", name)
-		low := f[1].asked()
-		synctest.Wait()
-		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "low"))
-		allHear("low", a, other)
-		high := f[0].recover()
-		high.send(types.clusters, "1", "n1", cluster("a", "high"))
-		a.cluster("high")
-		synctest.Wait()
-		low.send(types.clusters, "2", "n2", cluster(name, "low 2"))
-		other.cluster("low 2")
-		high.send(types.clusters, "2", "n2", cluster("a", "high"), cluster(name, "high"))
-		other.cluster("high")
-		low.gone()
-	})
-}
-
-// An authority that nothing was watched of starts at the preferred server again.
-func TestIdleAuthorityStartsFromTheTop(t *testing.T) {
-	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-		f[0].setRefuse(errRefused)
-		c := f.client()
-		_, stop := listen(t, c, types.clusters, "a")
-		low := f[1].stream()
-		stop()
-		low.gone()
-		f[0].setRefuse(nil)
-		a, _ := listen(t, c, types.clusters, "a")
-		high := f[0].asked()
-		high.send(types.clusters, "1", "n1", cluster("a", "high"))
-		a.cluster("high")
-		f[1].opened(1)
-	})
-}
-
-// Whether a server that was unreachable still is shows when the stream that it
-// has let the client open ends or brings an answer.
-func TestNoFallbackWhileAStreamIsOpen(t *testing.T) {
-	for _, answers := range []bool{true, false} {
-		t.Run(fmt.Sprint("answers: ", answers), func(t *testing.T) {
-			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
-				c := f.client()
-				a, _ := listen(t, c, types.clusters, "a")
-				s := f[0].asked()
-				s.send(types.clusters, "1", "n1", cluster("a", "1"))
-				a.cluster("1")
-				f[0].setRefuse(errRefused)
-				s.breakOff()
-				pass(2 * time.Second)
-				f[0].setRefuse(nil)
-				s = f[0].stream()
-				synctest.Wait() // for the client to know of the stream
-				b, _ := listen(t, c, types.clusters, "b")
-				f[1].untouched()
-				if answers {
-					s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
-					b.cluster("1")
-					f[1].untouched()
-					return
-				}
-				s.end <- errRefused
-				low := f[1].stream()
-				check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
-				b.silent()
-			})
-		})
-	}
-}
-
 // gRFC A71, "Flapping": a primary that dies after its first resource each time
 // costs the servers one attempt per step of the backoff, and watchers nothing.
 func TestPrimaryThatDiesAfterEachAnswer(t *testing.T) {
@@ -296,29 +233,6 @@ func TestPrimaryThatDiesAfterEachAnswer(t *testing.T) {
 			t.Errorf("%d streams were opened within %v", n, took)
 		}
 		f[1].opened(1)
-	})
-}
-
-// The lower server is lost while the higher one answers, but has nothing of use:
-// that one is asked again.
-func TestLowerServerLostWhileTheHigherOneAnswers(t *testing.T) {
-	overFleet(t, 3, func(t *testing.T, types *testTypes, f fleet) {
-		_, a, b, low := fallenBack(t, f, types)
-		high := f[0].recover()
-		high.send(types.clusters, "1", "n1", badCluster("a", "x"))
-		high.request()
-		f[1].setRefuse(errRefused)
-		low.breakOff()
-		if err := a.ambient(KindInvalid); err.Server != uri(0) {
-			t.Errorf("got %v, want what the higher server said", err)
-		}
-		b.silent()
-		f[2].untouched()
-		tries := len(f[1].attempts())
-		pass(time.Minute)
-		if len(f[1].attempts()) != tries {
-			t.Error("the lower server is still tried")
-		}
 	})
 }
 
@@ -359,4 +273,60 @@ func TestCloseDuringFallback(t *testing.T) {
 			t.Errorf("a closed client has %d authorities and channels", n)
 		}
 	})
+}
+
+// origin is a value that knows which server it is of.
+type origin struct {
+	server *bootstrap.Server
+	loads  *load.Store
+	bound  bool
+}
+
+func (o *origin) ServerBound() bool { return o.bound }
+
+// config_source.proto, "self": the server that the resource came from. When another
+// server takes over and sends the same bytes, a value that depends on that is made
+// again; others stay.
+func TestServerBoundValueFollowsTheServer(t *testing.T) {
+	for name, bound := range map[string]bool{"bound": true, "not bound": false} {
+		t.Run(name, func(t *testing.T) {
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
+				types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (string, any, error) {
+					name, _, err := decodeCluster(a)
+					return name, &origin{o.Server, o.Loads, bound}, err
+				}
+				c := f.client()
+				a, _ := listen(t, c, types.clusters, "a")
+				s := f[0].asked()
+				s.send(types.clusters, "1", "n1", cluster("a", "1"))
+				first := a.value().(*origin)
+				s.request()
+				s.send(types.clusters, "2", "n2", cluster("a", "1"))
+				s.request()
+				a.silent() // the same server, the same bytes
+
+				f[0].setRefuse(errRefused)
+				s.breakOff()
+				pass(time.Minute)
+				listen(t, c, types.clusters, "b")
+				low := f[1].asked()
+				low.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
+				if !bound {
+					low.request()
+					a.silent()
+					return
+				}
+				second := a.value().(*origin)
+				if second.server != c.config.Servers[1] || second.loads == first.loads {
+					t.Errorf("the value is of %v and counts load for it: %v", second.server, second.loads != first.loads)
+				}
+				// And back.
+				s = f[0].recover()
+				s.send(types.clusters, "3", "n1", cluster("a", "1"), cluster("b", "1"))
+				if third := a.value().(*origin); third.server != c.config.Servers[0] || third.loads != first.loads {
+					t.Errorf("the value is of %v and counts load for it: %v", third.server, third.loads == first.loads)
+				}
+			})
+		})
+	}
 }

@@ -176,11 +176,11 @@ func (ts *typeState) Drop(s *subscription) {
 
 // Versions implements ads.Subscriptions, with the resources' own names.
 //
-// A version is left empty under which the server would keep silent, but should not: if the
-// last that it said was an error, it may have gone back to the version in use, which clears
-// the error; if the version is rejected (Raw.Reject), the server has to hear that, in answer to a
+// A version is left empty if the server would send nothing because of it, but should: if its last
+// answer was an error, it may have returned to the version in use, which clears
+// the error; if the version is rejected (Raw.Reject), the server needs the NACK, in answer to a
 // response that has it, and may have corrected the resource without another version; if its TTL is
-// over, nobody has it any more; and of several subscriptions that a resource is for, by its name or by
+// over, it is no longer in use; and of several subscriptions that a resource is for, by its name or by
 // its collection, only those that all have the same version need no answer, as there is one version
 // by name.
 func (ts *typeState) Versions() map[string]string {
@@ -258,7 +258,7 @@ func (ts *typeState) unindex(s *subscription) {
 	}
 }
 
-// withBytes returns the subscription of which these very bytes are known, or nil.
+// withBytes returns the subscription whose accepted bytes are these, or nil.
 func (ts *typeState) withBytes(raw []byte, hash uint64) *subscription {
 	if s := ts.byHash[hash]; s != nil && s.known(raw, ts.channel.server) != nil {
 		return s
@@ -292,7 +292,7 @@ func (ts *typeState) setOwn(s *subscription, own string) {
 // of collections, or nil.
 func (ts *typeState) named(name []byte) *subscription { return ts.subs.named(name) }
 
-// forgetVersion forgets, between two streams, the version of a type of which nothing is left:
+// forgetVersion forgets, between two streams, the version of a type without subscriptions:
 // the server could take the next resource for one that the client has.
 func (ts *typeState) forgetVersion() {
 	if len(ts.subs) == 0 {

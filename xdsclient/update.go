@@ -1,7 +1,9 @@
 package xdsclient
 
 import (
+	"fmt"
 	"iter"
+	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
@@ -75,7 +77,7 @@ type update struct {
 	late bool
 	// timed is outcome.timed.
 	timed bool
-	// rejected is what is told of resources in the response that Raw.Reject is for, or "".
+	// rejected is the text of the NACK for resources in the response that Raw.Reject is for, or "".
 	rejected string
 }
 
@@ -173,4 +175,34 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 		return result, nil, err
 	}
 	return result, u.delivery.finished, nil
+}
+
+// maxFaultText bounds the text of a NACK. Servers commonly accept requests of 4
+// MiB.
+const maxFaultText = 256 << 10
+
+// faultList collects the faults of a response.
+type faultList struct {
+	omitted int
+	b       strings.Builder
+}
+
+func (l *faultList) add(where string, err error) {
+	text := faults.Shorten(err.Error(), maxFaultText/4)
+	if l.b.Len()+len(where)+len(text) > maxFaultText {
+		l.omitted++
+		return
+	}
+	fmt.Fprintf(&l.b, "; %s: %s", where, text)
+}
+
+// text is the error_detail of the NACK of a response in which some resources are
+// invalid.
+func (l *faultList) text(t *ResourceType, invalid, total int) string {
+	more := ""
+	if l.omitted > 0 {
+		more = fmt.Sprintf("; and %d more", l.omitted)
+	}
+	text := fmt.Sprintf("%d of %d %s resources are invalid%s%s", invalid, total, t.Name, l.b.String(), more)
+	return strings.ToValidUTF8(text, "\uFFFD")
 }

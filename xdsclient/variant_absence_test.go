@@ -1,7 +1,8 @@
 package xdsclient
 
 import (
-	"slices"
+	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -10,64 +11,83 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// What a server says is not there it says of a subscription, by its constraints, or
-// of all subscriptions to a name.
-func TestAbsenceOfAVariant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, true)
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		all, _ := d.watch("a")
-		ears := []*ear{prod, test, all}
-		d.listens()
-		d.says(gone("a", "env=prod"))
-		prod.fault(KindDoesNotExist)
-		d.says(gone("a", "")) // the one without constraints
-		all.fault(KindDoesNotExist)
-		test.silent()
-		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
-		prod.cluster("p")
-		test.cluster("t")
-		all.cluster("p")
-		d.says(gone("a")) // all of them
-		for _, e := range ears {
-			e.ambient(KindDoesNotExist)
-		}
-		d.says(variantOf("a", "v=1", "1"))
-		for _, e := range ears {
-			e.cluster("1")
-		}
-		d.says(func(r *answer) { r.RemovedResources = []string{"a"} })
-		for _, e := range ears {
-			e.ambient(KindDoesNotExist)
-		}
-		d.says(gone("a", "env=never"), gone("never", "env=prod"))
-		for _, e := range ears {
-			e.silent()
-		}
-	})
-}
-
-// xRFC TP3: an error names a subscription. With constraints it is for one of those to
-// a name.
-func TestErrorForAVariant(t *testing.T) {
-	overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
-		prod, test := d.watchBoth("env=prod", "env=test")
-		d.says(refuses(codes.PermissionDenied, "a", "env=prod"), variantOf("a", "env=test", "t"))
-		if err := prod.fault(KindServer); err.Code != codes.PermissionDenied || !err.Constraints.Equal(choose("env=prod")) {
-			t.Errorf("got %v, want PERMISSION_DENIED with the constraints", err)
-		}
-		test.cluster("t")
-		d.says(refuses(codes.NotFound, "a", "env=test"))
-		test.fault(KindDoesNotExist)
-		prod.silent()
-		d.says(refuses(codes.Internal, "a"))
-		allFault(KindServer, prod, test)
-		d.says(refuses(codes.Internal, "a", "env=never"))
-		allSilent(prod, test)
-		if got := d.k.c.Stats(); got.Unasked != 1 || got.ServerErrors != 3 {
-			t.Errorf("Stats() is %+v, want 1 unasked and 3 server errors", got)
-		}
+func TestAbsenceOfVariants(t *testing.T) {
+	failOnDataErrors := []string{"dynamic_parameter_constraints fail_on_data_errors"}
+	runTranscripts(t, []transcriptTest{
+		// What a server does not have is that of a subscription, by its constraints, or of all subscriptions
+		// to a name.
+		{name: "removed", over: "delta", servers: variants, steps: `
+			watch prod=a{env=prod} test=a{env=test} all=a -> stream; req +a +a{env=prod} +a{env=test}
+			send 1 -a{env=prod} -> ack 1; prod: does not exist
+			# The one without constraints.
+			send 2 -a{}         -> ack 2; all: does not exist
+			send 3 a{env=prod}=p a{env=test}=t -> ack 3; prod = p; test = t; all = p
+			# All of them.
+			send 4 -a -> ack 4; prod ambient: does not exist; test ambient: does not exist
+			    -> all ambient: does not exist
+			send 5 a{v=1}=x     -> ack 5; prod = x; test = x; all = x
+			send 6 -a{env=never} -never{env=prod} -> ack 6
+		`},
+		// xRFC TP3: an error names a subscription. With constraints it is for one of those to a name.
+		{name: "error", servers: failOnDataErrors, steps: `
+			watch prod=a{env=prod} test=a{env=test} -> stream; req +a{env=prod} +a{env=test}
+			send 1 a{env=prod}?PermissionDenied a{env=test}=t -> ack 1; prod: server error; test = t
+			send 2 a{env=test}?NotFound  -> ack 2; test: does not exist
+			send 3 a?Internal            -> ack 3; prod: server error; test: server error
+			send 4 a{env=never}?Internal -> ack 4
+		`, then: func(x *transcript) {
+			if got := x.c.Stats(); got.Unasked != 1 || got.ServerErrors != 3 {
+				x.t.Errorf("Stats() is %+v, want 1 unasked and 3 server errors", got)
+			}
+			for _, r := range x.c.Dump().Resources {
+				if !r.Failure.Err.Constraints.Equal(r.Constraints) {
+					x.t.Errorf("got %v, want an error with the constraints %v", r.Failure.Err, r.Constraints)
+				}
+			}
+		}},
+		// Envoy, xDS protocol, "Deleting Resources", of variants: what the full state had for a subscription
+		// and has no more was deleted.
+		{name: "full state", over: "SotW", servers: failOnDataErrors, steps: `
+			watch prod=a{env=prod} test=a{env=test} -> stream; req a{env=prod} a{env=test}
+			send 1 a{env=prod}=p a{env=test}=t -> ack 1 a{env=prod} a{env=test}; prod = p; test = t
+			send 2 a{env=test}=t               -> ack 2 a{env=prod} a{env=test}; prod: does not exist
+		`},
+		// TP2, "Matching Behavior and Best Practices": a cache "must attempt to fetch a larger value even if" it
+		// has a smaller one, "before falling back to using the one it already has". So a new subscription goes
+		// to the server, and what the cache has is only for a server that does not answer.
+		{name: "new subscription", servers: variants, changes: true, steps: `
+			watch first=a{shard=3}   -> stream; req +a{shard=3}
+			send 1 a{shard=3}=3      -> ack 1; first = 3
+			watch second=a{shard=0-5} -> req +a{shard=0-5}
+			send 2 a{shard=5}=5      -> ack 2; second = 5
+			watch third=a{shard=0-9} none=a{shard=7} -> req +a{shard=0-9} +a{shard=7}
+			wait 15s                 -> third = 5; sotw none: does not exist; delta none: timeout
+		`},
+		// Each subscription has its own resource timer (gRFC A57, "Handling Resources That Do Not Exist").
+		{name: "resource timers", servers: variants, steps: `
+			watch prod=a{env=prod}   -> stream; req +a{env=prod}
+			wait 7s
+			watch test=a{env=test}   -> req +a{env=test}
+			wait 8s                  -> prod: does not exist
+			wait 7s                  -> test: does not exist
+			send 1 a{env=prod}=late  -> ack 1; prod = late
+		`},
+		// A heartbeat (Envoy, xDS protocol, "TTL") is for the variant that it names.
+		{name: "heartbeat", over: "delta", servers: variants, steps: `
+			watch prod=a{env=prod} test=a{env=test} -> stream; req +a{env=prod} +a{env=test}
+			send 1 a{env=prod}=p a{env=test}=t -> ack 1; prod = p; test = t
+			send 2 -a                -> ack 2; prod ambient: does not exist; test ambient: does not exist
+			send 3 a{env=prod}@1~    -> ack 3; prod = p
+		`},
+		// After a stream has ended each variant that the server still has is still its own.
+		{name: "reconnect", servers: variants, steps: `
+			watch prod=a{env=prod} test=a{env=test} -> stream; req +a{env=prod} +a{env=test}
+			send 1 a{env=prod}=p a{env=test}=t -> ack 1; prod = p; test = t
+			break
+			wait 1s                  -> stream; req +a{env=prod} +a{env=test}
+			send 2 a{env=prod}=p a{env=test}=t2 -> ack 2; test = t2
+			decoded 3
+		`},
 	})
 }
 
@@ -92,106 +112,147 @@ func TestUnreadableConstraintsOfASubscriptionName(t *testing.T) {
 	})
 }
 
-// Envoy, xDS protocol, "Deleting Resources", of variants: what the full state had for
-// a subscription and has no more was deleted.
-func TestFullStateWithoutAVariant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newDesk(t, false, "fail_on_data_errors")
-		prod, test := d.watchBoth("env=prod", "env=test")
-		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
-		prod.cluster("p")
-		test.cluster("t")
-		d.says(variantOf("a", "env=test", "t"))
-		prod.fault(KindDoesNotExist)
-		test.silent()
-	})
-}
+// strictVariants are the features of a server of variants whose denials withdraw what is in use.
+var strictVariants = []string{"dynamic_parameter_constraints fail_on_data_errors"}
 
-// TP2, "Matching Behavior and Best Practices": a cache "must attempt to fetch a larger
-// value even if" it has a smaller one, "before falling back to using the one it
-// already has". So a new subscription goes to the server, and what the cache has is
-// only for a server that keeps silent.
-func TestNewSubscriptionGoesToTheServer(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		d.types.clusters.FullStateInSotW = false
-		first, _ := d.watch("a", "shard=3")
-		d.listens()
-		d.says(variantOf("a", "shard=3", "3"))
-		first.cluster("3")
-		d.listens()
-		second, _ := d.watch("a", "shard=0-5")
-		d.hears("+a{shard in [0-5]}")
-		second.silent()
-		d.says(variantOf("a", "shard=5", "5"))
-		second.cluster("5")
-		d.listens()
-
-		third, _ := d.watch("a", "shard=0-9")
-		unmatched, _ := d.watch("a", "shard=7")
-		d.hears("+a{shard in [0-9]}", "+a{shard=7}")
-		third.silent()
-		pass(d.k.channel.expiry.timeout)
-		third.cluster("5")
-		kind := KindDoesNotExist
-		if d.delta {
-			kind = KindTimeout
+// A denial that names no constraints may have crossed the request for one of the subscriptions to the
+// name: then it is for those before only. It is believed of a new one when the server repeats it.
+func TestDenialThatCrossesARequest(t *testing.T) {
+	var tests []transcriptTest
+	for name, deny := range map[string]string{
+		"removed_resources":                          "-a",
+		"removed_resource_names without constraints": "-a{*}",
+		"NOT_FOUND":         "a?NotFound",
+		"PERMISSION_DENIED": "a?PermissionDenied",
+	} {
+		kind := "does not exist"
+		if name == "PERMISSION_DENIED" {
+			kind = "server error"
 		}
-		unmatched.fault(kind)
-	})
+		test := transcriptTest{name: name, servers: strictVariants, steps: strings.NewReplacer("DENY", deny, "KIND", kind).Replace(`
+			watch old=a{env=prod}   -> stream; req +a{env=prod}
+			send 1 a{env=prod}=p    -> ack 1; old = p
+			# The client moves, and what it moves from is deleted before the request goes out.
+			batch watch test=a{env=test}, stop old, send 2 DENY -> ack 2; req +a{env=test} -a{env=prod}
+			send 3 DENY             -> ack 3; again a{env=test}
+			send 4 a{env=test}=t    -> ack 4; test = t
+			# Nothing is on its way.
+			send 5 DENY             -> ack 5; test: KIND
+			# The client gets another subscription, of which there is nothing.
+			watch late=a{env=late}  -> req +a{env=late}
+			send 6 DENY             -> ack 6; again a{env=late}; ?test: KIND
+			send 7 DENY             -> ack 7; late: KIND
+		`)}
+		if name == "removed_resources" { // which SotW does not have
+			test.over, test.steps = "delta", strings.ReplaceAll(test.steps, "again ", "req +")
+		}
+		tests = append(tests, test)
+	}
+	// What a server denies while nobody watches it, and the server has not been told so, is asked for again
+	// by the next watch, which is not notified of the denial: DPDS may move a client away from a variant and
+	// back before its requests go out, and the variant be there again.
+	for _, deny := range []string{"-a{env=prod}", "a{env=prod}?PermissionDenied", "a{env=prod}?Internal"} {
+		for _, features := range [][]string{variants, strictVariants} {
+			tests = append(tests, transcriptTest{name: fmt.Sprint("not watched: ", deny, features), servers: features, steps: strings.ReplaceAll(`
+				watch kept old=a{env=prod}  -> stream; req +a{env=prod} +kept
+				send 1 a{env=prod}=x kept=x -> ack 1; old = x; kept = x
+				batch stop old, send 2 DENY kept=x, watch late=a{env=prod} -> ack 2; again a{env=prod}
+				send 3 a{env=prod}=x kept=x -> ack 3; late = x
+				# Without another watch it is given up.
+				watch b{env=prod}           -> req +b{env=prod}
+				batch stop b{env=prod}, send 4 -b{env=prod} a{env=prod}=x kept=x -> ack 4; req -b{env=prod}
+			`, "DENY", deny)})
+		}
+	}
+	// A denial that names no constraints is believed at once where it cannot have crossed the request: there
+	// was nothing under the name before, or the server has answered a later request.
+	tests = append(tests, transcriptTest{name: "cannot have crossed it", over: "delta", servers: variants, steps: `
+		watch a{env=prod} a{env=test} -> stream; req +a{env=prod} +a{env=test}
+		send 1 -a{*}                  -> ack 1; a{env=prod}: does not exist; a{env=test}: does not exist
+		watch a{env=late}             -> req +a{env=late}
+		watch b{env=prod}             -> req +b{env=prod}
+		send 2 b{env=prod}=p          -> ack 2; b{env=prod} = p
+		send 3 -a{*}                  -> ack 3; a{env=late}: does not exist
+		# Nor is it doubted because of a name that was given up long ago.
+		watch c{env=prod}             -> req +c{env=prod}
+		stop c{env=prod}              -> req -c{env=prod}
+		watch d{env=prod}             -> req +d{env=prod}
+		send 4 d{env=prod}=p          -> ack 4; d{env=prod} = p
+		watch c{env=test}             -> req +c{env=test}
+		send 5 -c{*}                  -> ack 5; c{env=test}: does not exist
+	`})
+	runTranscripts(t, tests)
 }
 
-// Each subscription has its own resource timer (gRFC A57, "Handling Resources That Do
-// Not Exist").
-func TestResourceTimerOfEachVariant(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		d.hears("+a{env=prod}")
-		pass(d.k.channel.expiry.timeout / 2)
-		test, _ := d.watch("a", "env=test")
-		d.hears("+a{env=test}")
-		pass(d.k.channel.expiry.timeout / 2)
-		prod.fault(KindDoesNotExist)
-		test.silent()
-		pass(d.k.channel.expiry.timeout / 2)
-		test.fault(KindDoesNotExist)
-		d.says(variantOf("a", "env=prod", "late"))
-		prod.cluster("late")
-		test.silent()
-	})
+// A denial that names constraints may have crossed the request that took them up again: then it
+// is for the earlier subscription. It is believed of the new one when the server repeats it, or
+// says nothing more.
+func TestDenialOfAnEarlierSubscription(t *testing.T) {
+	denials := map[string]func(*answer){
+		"removal":           gone("a", "env=prod"),
+		"PERMISSION_DENIED": refuses(codes.PermissionDenied, "a", "env=prod"),
+	}
+	for how, deny := range denials {
+		for _, test := range []struct{ received, silent bool }{{false, false}, {true, false}, {true, true}} {
+			received, silent := test.received, test.silent
+			t.Run(fmt.Sprintf("%s, received=%t, silent=%t", how, received, silent), func(t *testing.T) {
+				overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
+					kept := variantOf("kept", "", "1")
+					prod := d.movesAwayAndBack()
+					if received { // what the first request asked for
+						d.says(variantOf("a", "env=prod", "1"), kept)
+						prod.cluster("1")
+						d.listens()
+					}
+					d.says(deny, kept) // as it is gone
+					prod.silent()
+					d.hears(d.again("a{env=prod}")...)
+					if silent {
+						pass(d.k.channel.expiry.timeout)
+						prod.fault(KindDoesNotExist)
+						return
+					}
+					d.says(variantOf("a", "env=prod", "2"), kept)
+					prod.cluster("2")
+					d.listens()
+
+					// A denial after the doubt is believed at the latest when it is repeated.
+					d.says(deny, kept)
+					d.listens()
+					d.says(deny, kept)
+					if how == "removal" {
+						prod.fault(KindDoesNotExist)
+					} else {
+						prod.fault(KindServer)
+					}
+				})
+			})
+		}
+	}
 }
 
-// A heartbeat (Envoy, xDS protocol, "TTL") is for the variant that it names.
-func TestHeartbeatOfAVariant(t *testing.T) {
+// Of many names that were given up, each counts as one that the server may know of.
+func TestManyNamesThatWereGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, true)
-		prod, test := d.watchBoth("env=prod", "env=test")
-		d.says(variantWith("a", "env=prod", "1", cluster("a", "p")), variantWith("a", "env=test", "1", cluster("a", "t")))
-		prod.cluster("p")
-		test.cluster("t")
-		d.says(gone("a"))
-		allAmbient(KindDoesNotExist, prod, test)
-		d.says(func(r *answer) {
-			r.Resources = []*discoverypb.Resource{{Name: "a", Version: "1", DynamicParameters: parameters("env=prod")}}
-		})
-		prod.cluster("p")
-		test.silent()
-	})
-}
-
-// After a stream has ended each variant that the server still has is still its own.
-func TestVariantsOverReconnects(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, test := d.watchBoth("env=prod", "env=test")
-		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
-		prod.cluster("p")
-		test.cluster("t")
-		d.breaks()
-		if got := d.listens(); !slices.Equal(got, []string{"+a{env=prod}", "+a{env=test}"}) {
-			t.Errorf("the new stream asks for %q", got)
+		d.watch("kept")
+		var stops []func()
+		for i := range ads.MaxLeftOut + 10 {
+			_, stop := d.watch(fmt.Sprint("c", i))
+			stops = append(stops, stop)
 		}
-		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t2"))
-		prod.silent()
-		test.cluster("t2")
-		d.types.wantDecoded(t, 3)
+		d.listens()
+		for _, stop := range stops {
+			stop()
+		}
+		d.listens()
+		// Any may have been one that is not remembered.
+		e, _ := d.watch("c0", "env=prod")
+		d.listens()
+		d.says(gone("c0"))
+		e.silent()
+		d.listens()
+		d.says(gone("c0"))
+		e.fault(KindDoesNotExist)
 	})
 }

@@ -2,11 +2,91 @@ package xdsclient
 
 import (
 	"testing"
-
-	"google.golang.org/grpc/codes"
-
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
+
+func TestCollectionsOfVariants(t *testing.T) {
+	runTranscripts(t, []transcriptTest{
+		// TP2, "Matching Behavior and Best Practices", of glob collections: "all matching variants of the
+		// resource will be used"; and "Sharding Clusters".
+		{name: "all that match", over: "delta", servers: variants, steps: `
+			watch low=dir/*{shard=0-4} high=dir/*{shard=3-9} one=dir/a{shard=0-9} -> stream
+			    -> req +dir/*{shard=0-4} +dir/*{shard=3-9} +dir/a{shard=0-9}
+			send 1 dir/a{shard=1}=a1 dir/a{shard=3}=a3 dir/a{shard=5}=a5 dir/b{shard=4}=b dir/c{shard=99}=c -> ack 1
+			    -> low member a{shard=1} = a1; low member a{shard=3} = a3; low member b{shard=4} = b
+			    -> low collection; high member a{shard=3} = a3; high member a{shard=5} = a5
+			    -> high member b{shard=4} = b; high collection; one = a5
+			send 2 dir/d=d             -> ack 2; low member d = d; high member d = d
+			send 3 dir/a{shard=3}=new -> ack 3; low member a{shard=3} = new; high member a{shard=3} = new
+			    -> req +dir/a{shard=0-9}
+		`, then: func(x *transcript) {
+			if got := x.c.Stats(); got.Unmatched != 1 || got.Decoded != 6 {
+				x.t.Errorf("Stats() is %+v, want 1 unmatched and 6 decoded", got)
+			}
+		}},
+		// A variant leaves a collection by the constraints that spell out its parameters, or all variants of a
+		// name by those of the collection, or by the name alone.
+		{name: "variants that leave", over: "delta", servers: variants, steps: `
+			watch c=dir/*{shard=0-9}   -> stream; req +dir/*{shard=0-9}
+			send 1 dir/a{shard=1}=x dir/a{shard=2}=x dir/a=x -> ack 1; c member a{shard=1} = x
+			    -> c member a{shard=2} = x; c member a = x; c collection
+			send 2 -dir/a{shard=1}     -> ack 2; c member a{shard=1}: does not exist
+			send 3 -dir/a{}            -> ack 3; c member a: does not exist
+			send 4 dir/a{shard=1}=x dir/a=x -> ack 4; c member a{shard=1} = x; c member a = x
+			send 5 -dir/a{shard=0-9} -> ack 5; c member a{shard=1}: does not exist
+			    -> c member a{shard=2}: does not exist; c member a: does not exist
+			send 6 dir/a{shard=1}=x dir/a{shard=2}=x -> ack 6; c member a{shard=1} = x; c member a{shard=2} = x
+			send 7 -dir/a -> ack 7; c member a{shard=1}: does not exist; c member a{shard=2}: does not exist
+			send 8 dir/a{shard=1}=x dir/b{shard=1}=x -> ack 8; c member a{shard=1} = x; c member b{shard=1} = x
+			# The collection is empty.
+			send 9 -dir/*{shard=0-9} -> ack 9; c member a{shard=1}: does not exist
+			    -> c member b{shard=1}: does not exist
+		`},
+		// xRFC TP3, "Wildcard Subscriptions and Glob Collections", of variants.
+		{name: "errors", over: "delta", servers: variants, steps: `
+			watch c=dir/*{shard=0-9} other=dir/*{shard=20-29} -> stream
+			    -> req +dir/*{shard=0-9} +dir/*{shard=20-29}
+			send 1 dir/a{shard=1}=x dir/a{shard=2}=x dir/a{shard=3}?Internal dir/a{shard=42}?Internal -> ack 1
+			    -> c member a{shard=1} = x; c member a{shard=2} = x; c member a{shard=3}: server error
+			    -> c collection
+			send 2 dir/a{shard=2}?Internal -> ack 2; c ambient a{shard=2}: server error
+			send 3 dir/*{shard=20-29}?PermissionDenied -> ack 3; other collection: server error
+		`},
+		// An error for a subscription to one resource is for the variant that it prefers. A collection with the
+		// same constraints has the others as well.
+		{name: "error for a resource", over: "delta", servers: variants, steps: `
+			watch c=dir/*{shard=0-9} one=dir/a{shard=0-9} -> stream; req +dir/*{shard=0-9} +dir/a{shard=0-9}
+			send 1 dir/a{shard=1}=x dir/a{shard=2}=x -> ack 1; c member a{shard=1} = x
+			    -> c member a{shard=2} = x; c collection; one = x
+			send 2 dir/a{shard=0-9}?PermissionDenied -> ack 2; one ambient: server error
+			send 3 dir/a{shard=0-9}?NotFound         -> ack 3; one ambient: does not exist
+			# If the resource is not watched by itself, the error is for all variants of it.
+			stop one                   -> req -dir/a{shard=0-9}
+			send 4 dir/a{shard=0-9}?PermissionDenied -> ack 4; c ambient a{shard=1}: server error
+			    -> c ambient a{shard=2}: server error
+		`},
+		// A new stream cannot say by name which variants the client has. So the server sends all, none of which
+		// is decoded again, and what it does not send has left.
+		{name: "reconnect", over: "delta", servers: variants, steps: `
+			watch c=dir/*{shard=0-9}   -> stream; req +dir/*{shard=0-9}
+			send 1 dir/a{shard=1}=x dir/b{shard=1}=x dir/c{shard=1}=x -> ack 1; c member a{shard=1} = x
+			    -> c member b{shard=1} = x; c member c{shard=1} = x; c collection
+			break
+			wait 1s                    -> stream; req +dir/*{shard=0-9}
+			send 2 dir/a{shard=1}=x dir/b{shard=2}=x -> ack 2; c member b{shard=1}: does not exist
+			    -> c member b{shard=2} = x; c member c{shard=1}: does not exist
+			decoded 4
+		`},
+		// The same of an error by the parameters of a variant: it answers the collections whose constraints these
+		// satisfy, and no others (xRFC TP3, "Wildcard Subscriptions and Glob Collections").
+		{name: "answer by errors for variants", over: "delta", servers: variants, steps: `
+			watch low=dir/*{shard=0-9} high=dir/*{shard=20-29} -> stream
+			    -> req +dir/*{shard=0-9} +dir/*{shard=20-29}
+			send 1 dir/a{shard=3}?Internal dir/b{shard=4}?NotFound -> ack 1
+			    -> low member a{shard=3}: server error; low collection
+			send 2 dir/a?NotFound      -> ack 2; low member a{shard=3}: does not exist; high collection
+		`},
+	})
+}
 
 // collect starts a watch of the collection.
 func (d *desk) collect(constraints ...string) (*collectionEar, func()) {
@@ -19,121 +99,3 @@ func memberOf(name, params, text string) func(*answer) {
 }
 
 func newCollectionDesk(t *testing.T) *desk { return newDesk(t, true) }
-
-// TP2, "Matching Behavior and Best Practices", of glob collections: "all matching
-// variants of the resource will be used"; and "Sharding Clusters".
-func TestCollectionTakesAllMatchingVariants(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newCollectionDesk(t)
-		low, _ := d.collect("shard=0-4")
-		high, _ := d.collect("shard=3-9")
-		one, _ := d.watch(collectionDir+"a", "shard=0-9")
-		d.hears("+"+collectionDir+"*{shard in [0-4]}", "+"+collectionDir+"*{shard in [3-9]}", "+"+collectionDir+"a{shard in [0-9]}")
-		d.says(memberOf("a", "shard=1", "a1"), memberOf("a", "shard=3", "a3"), memberOf("a", "shard=5", "a5"),
-			memberOf("b", "shard=4", "b"), memberOf("c", "shard=99", "c"), memberOf("d", "", "d"))
-		low.heard("member a{shard=1} = a1", "member a{shard=3} = a3", "member b{shard=4} = b", "member d = d", "collection")
-		high.heard("member a{shard=3} = a3", "member a{shard=5} = a5", "member b{shard=4} = b", "member d = d", "collection")
-		one.cluster("a5")
-		one.silent()
-		if got := d.k.c.Stats(); got.Unmatched != 1 || got.Decoded != 5 {
-			t.Errorf("Stats() is %+v, want 1 unmatched and 5 decoded", got)
-		}
-		d.says(memberOf("a", "shard=3", "new"))
-		low.heard("member a{shard=3} = new")
-		high.heard("member a{shard=3} = new")
-	})
-}
-
-// A variant leaves a collection by the constraints that spell out its parameters, or
-// all variants of a name by those of the collection, or by the name alone.
-func TestVariantsLeaveACollection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newCollectionDesk(t)
-		e, _ := d.collect("shard=0-9")
-		d.listens()
-		all := []func(*answer){memberOf("a", "shard=1", "x"), memberOf("a", "shard=2", "x"), memberOf("a", "", "x")}
-		d.says(all...)
-		e.heard("member a{shard=1} = x", "member a{shard=2} = x", "member a = x", "collection")
-		d.says(gone(collectionDir+"a", "shard=1"))
-		e.heard("member a{shard=1}: does not exist")
-		d.says(gone(collectionDir+"a", ""))
-		e.heard("member a: does not exist")
-		d.says(all...)
-		e.heard("member a{shard=1} = x", "member a = x")
-		d.says(gone(collectionDir+"a", "shard=0-9"))
-		e.heard("member a{shard=1}: does not exist", "member a{shard=2}: does not exist", "member a: does not exist")
-		d.says(all...)
-		e.heard("member a{shard=1} = x", "member a{shard=2} = x", "member a = x")
-		d.says(gone(collectionDir + "a"))
-		e.heard("member a{shard=1}: does not exist", "member a{shard=2}: does not exist", "member a: does not exist")
-		d.says(memberOf("a", "shard=1", "x"), memberOf("b", "shard=1", "x"))
-		e.heard("member a{shard=1} = x", "member b{shard=1} = x")
-		d.says(gone(collectionName, "shard=0-9")) // the collection is empty
-		e.heard("member a{shard=1}: does not exist", "member b{shard=1}: does not exist")
-	})
-}
-
-// xRFC TP3, "Wildcard Subscriptions and Glob Collections", of variants.
-func TestErrorsOfVariantsInACollection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newCollectionDesk(t)
-		e, _ := d.collect("shard=0-9")
-		other, _ := d.collect("shard=20-29")
-		d.listens()
-		d.says(memberOf("a", "shard=1", "x"), memberOf("a", "shard=2", "x"),
-			refuses(codes.Internal, collectionDir+"a", "shard=3"), refuses(codes.Internal, collectionDir+"a", "shard=42"))
-		e.heard("member a{shard=1} = x", "member a{shard=2} = x", "member a{shard=3}: server error", "collection")
-		d.says(refuses(codes.Internal, collectionDir+"a", "shard=2"))
-		e.heard("ambient a{shard=2}: server error")
-		d.says(refuses(codes.PermissionDenied, collectionName, "shard=20-29"))
-		other.heard("collection: server error")
-		e.heard()
-	})
-}
-
-// An error for a subscription to one resource is for the variant that it prefers. A
-// collection with the same constraints has the others as well.
-func TestErrorForAResourceLeavesItsCollection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newCollectionDesk(t)
-		e, _ := d.collect("shard=0-9")
-		one, stop := d.watch(collectionDir+"a", "shard=0-9")
-		d.listens()
-		d.says(memberOf("a", "shard=1", "x"), memberOf("a", "shard=2", "x"))
-		e.heard("member a{shard=1} = x", "member a{shard=2} = x", "collection")
-		one.cluster("x")
-		for _, code := range []codes.Code{codes.PermissionDenied, codes.NotFound} {
-			d.says(refuses(code, collectionDir+"a", "shard=0-9"))
-			one.next()
-			e.heard()
-		}
-
-		// If the resource is not watched by itself, the error is for all variants of it.
-		stop()
-		d.listens()
-		d.says(refuses(codes.PermissionDenied, collectionDir+"a", "shard=0-9"))
-		e.heard("ambient a{shard=1}: server error", "ambient a{shard=2}: server error")
-	})
-}
-
-// A new stream cannot say by name which variants the client has. So the server sends
-// all, none of which is decoded again, and what it does not send has left.
-func TestCollectionOfVariantsOverReconnects(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		d := newCollectionDesk(t)
-		e, _ := d.collect("shard=0-9")
-		d.listens()
-		d.says(memberOf("a", "shard=1", "x"), memberOf("b", "shard=1", "x"), memberOf("c", "shard=1", "x"))
-		e.heard("member a{shard=1} = x", "member b{shard=1} = x", "member c{shard=1} = x", "collection")
-		d.breaks()
-		var m discoverypb.DeltaDiscoveryRequest
-		d.unmarshal(d.k.request(), &m)
-		if len(m.GetInitialResourceVersions()) > 0 {
-			t.Errorf("initial_resource_versions are %v, want none", m.GetInitialResourceVersions())
-		}
-		e.heard()
-		d.says(memberOf("a", "shard=1", "x"), memberOf("b", "shard=2", "x"))
-		e.heard("member b{shard=1}: does not exist", "member b{shard=2} = x", "member c{shard=1}: does not exist")
-		d.types.wantDecoded(t, 4)
-	})
-}

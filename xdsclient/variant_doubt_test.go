@@ -4,127 +4,79 @@ import (
 	"fmt"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
-// xRFC TP3, "Protocol Behavior": an error is for the subscription that it names. With
-// it the server has answered this one: a variant of the same response that matches its
-// constraints too (xRFC TP2) is for others.
+// xRFC TP3, "Protocol Behavior": an error is for the subscription that it names. With it the server has
+// answered this one: a variant of the same response that matches its constraints too (xRFC TP2) is for
+// others.
 func TestErrorComesBeforeAVariantThatMatches(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		code codes.Code
-		kind ErrorKind
-		// had is the variant that the subscription has before, if any.
-		had string
-	}{
-		{"of a new subscription", codes.PermissionDenied, KindServer, ""},
-		{"that there is nothing for a new subscription", codes.NotFound, KindDoesNotExist, ""},
-		{"in place of the preferred variant", codes.PermissionDenied, KindServer, "shard=5"},
-		{"in place of the very variant", codes.PermissionDenied, KindServer, "shard=3"},
-		{"that there is nothing any more", codes.NotFound, KindDoesNotExist, "shard=5"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
-				denied, _ := d.watch("a", "shard=0-5")
-				other, exact := d.watchBoth("shard=0-4", "shard=3")
-				if test.had != "" {
-					d.says(variantOf("a", test.had, "first"))
-					denied.cluster("first")
-					if test.had == "shard=3" {
-						allHear("first", other, exact)
-					}
-				}
-				d.says(refuses(test.code, "a", "shard=0-5"), variantOf("a", "shard=3", "3"), variantOf("a", "shard=1", "1"))
-				denied.fault(test.kind)
-				allHear("3", other, exact)
-				denied.silent()
-
-				// The error holds for its response only.
-				d.says(variantOf("a", "shard=3", "3"), variantOf("a", "shard=4", "4"))
-				allHear("4", denied, other)
-				exact.silent()
-			})
-		})
+	tests := []transcriptTest{
+		// An error that names no constraints says nothing of who a variant is for.
+		{name: "for a name", servers: strictVariants, steps: `
+			watch a{env=prod} a{env=test}     -> stream; req +a{env=prod} +a{env=test}
+			send 1 a?Internal a{env=prod}=p   -> ack 1; a{env=prod} = p; a{env=test}: server error
+		`},
 	}
-}
-
-// An error that names no constraints says nothing of who a variant is for.
-func TestErrorForANameLeavesItsVariants(t *testing.T) {
-	overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
-		prod, test := d.watchBoth("env=prod", "env=test")
-		d.says(refuses(codes.Internal, "a"), variantOf("a", "env=prod", "p"))
-		prod.cluster("p")
-		test.fault(KindServer)
-	})
-}
-
-// xRFC TP2, "Matching Behavior and Best Practices": "the largest possible matching
-// value is preferred". A server sends what changed, and says what the subscription has
-// when it is asked again: however often that is, none of the lesser variants takes the
-// place of the preferred one.
-func TestServerThatSendsOnlyTheVariantThatChanged(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		d.types.clusters.FullStateInSotW = false
-		wide, _ := d.watch("a", "shard=0-5")
-		three, one := d.watchBoth("shard=3", "shard=1")
-		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=3", "3"), variantOf("a", "shard=1", "1"))
-		wide.cluster("5")
-		three.cluster("3")
-		one.cluster("1")
-		for round := range 3 * choice.MaxRefuted {
-			text := fmt.Sprint("round ", round)
-			if round%2 == 0 {
-				d.says(variantOf("a", "shard=3", text))
-				three.cluster(text)
-			} else {
-				d.says(variantOf("a", "shard=1", text))
-				one.cluster(text)
-			}
-			if len(d.listens()) == 0 {
-				t.Fatalf("%s: the server was not asked whether the preferred variant is still there", text)
-			}
-			d.says(variantOf("a", "shard=5", "5"))
-			d.hears()
+	const others = "; other = first; exact = first"
+	for _, test := range []struct{ name, code, kind, had, follows string }{
+		{"of a new subscription", "PermissionDenied", "server error", "", ""},
+		{"that there is nothing for a new subscription", "NotFound", "does not exist", "", ""},
+		{"in place of the preferred variant", "PermissionDenied", "server error", "shard=5", ""},
+		{"in place of the very variant", "PermissionDenied", "server error", "shard=3", others},
+		{"that there is nothing any more", "NotFound", "does not exist", "shard=5", ""},
+	} {
+		steps := `
+			watch denied=a{shard=0-5} other=a{shard=0-4} exact=a{shard=3} -> stream; req +a{shard=0-4} +a{shard=0-5} +a{shard=3}`
+		if test.had != "" {
+			steps += `
+			send 1 a{` + test.had + `}=first -> ack 1; denied = first` + test.follows
 		}
-		wide.silent()
-
-		// Nor is a change of the preferred one lost on the way.
-		d.says(variantOf("a", "shard=3", "last"))
-		three.cluster("last")
-		d.listens()
-		d.says(variantOf("a", "shard=5", "new"))
-		wide.cluster("new")
-		d.hears()
-	})
+		tests = append(tests, transcriptTest{name: test.name, servers: strictVariants, steps: steps + fmt.Sprintf(`
+			send 2 a{shard=0-5}?%s a{shard=3}=3 a{shard=1}=1 -> ack 2; denied: %s; other = 3; exact = 3
+			# The error holds for its response only.
+			send 3 a{shard=3}=3 a{shard=4}=4 -> ack 3; denied = 4; other = 4
+		`, test.code, test.kind)})
+	}
+	runTranscripts(t, tests)
 }
 
-// The answer to a question about one subscription may be the only word that the
-// preferred variant of another one is gone as well.
-func TestAnswerForOneMakesAnotherOneAsk(t *testing.T) {
-	overDesks(t, nil, func(t *testing.T, d *desk) {
-		d.types.clusters.FullStateInSotW = false
-		one, _ := d.watch("a", "shard=0-5")
-		two, low := d.watchBoth("shard=2-5", "shard=1")
-		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=1", "1"))
-		allHear("5", one, two)
-		low.cluster("1")
-		d.hears()
-
-		// One of the two is in doubt, and by its answer the other one.
-		d.says(variantOf("a", "shard=1", "1'"))
-		low.cluster("1'")
-		d.hears(d.again("a{shard in [0-5]}")...)
-		d.says(variantOf("a", "shard=4", "4"))
-		one.cluster("4")
-		two.silent()
-		d.hears(d.again("a{shard in [2-5]}")...)
-		d.says(variantOf("a", "shard=4", "4"))
-		two.cluster("4")
-		one.silent()
-		d.hears()
+func TestDoubtOfTheVariantInUse(t *testing.T) {
+	// A server sends what changed, and sends what the subscription has when it is asked again: however often
+	// that is, none of the lesser variants takes the place of the preferred one.
+	changes := `
+		watch wide=a{shard=0-5} three=a{shard=3} one=a{shard=1} -> stream
+		    -> req +a{shard=0-5} +a{shard=1} +a{shard=3}
+		send 1 a{shard=5}=5 a{shard=3}=3 a{shard=1}=1 -> ack 1; wide = 5; three = 3; one = 1
+	`
+	for round := range 3 * choice.MaxRefuted {
+		shard, watch := 3, "three"
+		if round%2 == 1 {
+			shard, watch = 1, "one"
+		}
+		changes += fmt.Sprintf(`
+		send r%[1]d a{shard=%[2]d}=r%[1]d -> ack r%[1]d; again a{shard=0-5}; %[3]s = r%[1]d
+		send s%[1]d a{shard=5}=5 -> ack s%[1]d
+		`, round, shard, watch)
+	}
+	runTranscripts(t, []transcriptTest{
+		// xRFC TP2, "Matching Behavior and Best Practices": "the largest possible matching value is preferred".
+		{name: "server that sends the variant that changed", servers: variants, changes: true, steps: changes + `
+			# Nor is a change of the preferred one lost on the way.
+			send last a{shard=3}=last -> ack last; again a{shard=0-5}; three = last
+			send new a{shard=5}=new   -> ack new; wide = new
+		`},
+		// The answer to a question about one subscription may be the only sign that the preferred variant of
+		// another one was removed as well.
+		{name: "answer for one that makes another one ask", servers: variants, changes: true, steps: `
+			watch one=a{shard=0-5} two=a{shard=2-5} low=a{shard=1} -> stream
+			    -> req +a{shard=0-5} +a{shard=1} +a{shard=2-5}
+			send 1 a{shard=5}=5 a{shard=1}=1 -> ack 1; one = 5; two = 5; low = 1
+			# One of the two is in doubt, and by its answer the other one.
+			send 2 a{shard=1}=2 -> ack 2; again a{shard=0-5}; low = 2
+			send 3 a{shard=4}=4 -> ack 3; again a{shard=2-5}; one = 4
+			send 4 a{shard=4}=4 -> ack 4; two = 4
+		`},
 	})
 }
 

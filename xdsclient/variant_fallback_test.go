@@ -1,134 +1,146 @@
 package xdsclient
 
 import (
-	"slices"
+	"fmt"
 	"testing"
 
-	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// wrapped is a variant of a resource, for a server whose messages are the published ones.
-func wrapped(t *testing.T, variant func(*answer)) *anypb.Any {
-	r := &answer{}
-	variant(r)
-	return &anypb.Any{TypeUrl: wrapperType, Value: mustMarshal(t, r.Resources[0])}
-}
-
-// xRFC TP2 and gRFC A71: a server that is fallen back to and goes by names is asked for
-// each name once. It says nothing twice, so that what it has said of a name holds for
-// whatever subscription to it comes later. The preferred server has variants again.
+// xRFC TP2 and gRFC A71: a server that is fallen back to and goes by names is asked for each name once. It
+// does not answer twice, so that its answer for a name holds for whatever subscription to it comes later.
 func TestFallbackToAServerWithoutVariants(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f, types := newFleet(t, 2), newTestTypes()
-		f[0].setRefuse(errRefused)
-		f[0].hold()
-		c := f.clientWith([][]string{{"dynamic_parameter_constraints"}, nil})
-		watch := func(constraints ...string) (*ear, func()) {
-			e := newEar(t)
-			return e, c.WatchLocator(types.clusters, "a", choose(constraints...), e)
-		}
-		prod, _ := watch("env=prod")
-		test, stop := watch("env=test")
-		f[0].open()
-		low := f[1].stream()
-		check(t, low.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
-		low.send(types.clusters, "1", "n1", cluster("a", "low"))
-		allHear("low", prod, test)
-		check(t, low.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", nonce: "n1"})
-		other, _ := watch("env=other")
-		other.cluster("low")
-		stop()
-		low.quiet()
-		low.send(types.clusters, "2", "n2", badCluster("a", "no good"))
-		allAmbient(KindInvalid, prod, other)
-		low.request()
-		again, _ := watch("env=test")
-		again.cluster("low")
-		if err := again.ambient(KindInvalid); !err.Constraints.Equal(choose("env=test")) {
-			t.Errorf("error %v has other constraints", err)
-		}
-		low.quiet()
-
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		r := high.request()
-		if !slices.Equal(r.GetResourceNames(), []string{"a"}) || len(r.GetResourceLocators()) != 3 {
-			t.Errorf("the preferred server got %v, want one name and three locators", r)
-		}
-		high.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "env=prod", "p")), wrapped(t, variantOf("a", "env=test", "t")))
-		prod.cluster("p")
-		again.cluster("t")
-		low.gone()
-		other.silent()
+	higherHasVariants := []string{"dynamic_parameter_constraints", ""}
+	runTranscripts(t, []transcriptTest{
+		{name: "SotW", over: "SotW", servers: higherHasVariants, steps: `
+			high: refuse
+			watch prod=a{env=prod} test=a{env=test} -> low: stream; low: req a
+			low: send 1 a=low        -> low: ack 1 a; prod = low; test = low
+			watch other=a{env=other} -> other = low
+			stop test
+			low: send 2 a!no -> low: nack 2 a @1; prod ambient: invalid of low
+			    -> other ambient: invalid of low
+			watch late=a{env=test}   -> late = low; late ambient: invalid of low
+		`, then: func(x *transcript) {
+			for _, r := range x.c.Dump().Resources {
+				if !r.Failure.Err.Constraints.Equal(r.Constraints) {
+					x.t.Errorf("error %v has other constraints than %v", r.Failure.Err, r.Constraints)
+				}
+			}
+			// The preferred server has variants again.
+			x.run(`
+			high: accept
+			wait 1s                  -> high: stream; high: req a{env=other} a{env=prod} a{env=test}
+			high: send 1 a{env=prod}=p a{env=test}=t -> high: ack 1 a{env=other} a{env=prod} a{env=test}
+			    -> low: closed; prod = p; late = t
+			`)
+		}},
+		// Over delta the name is unsubscribed from when there is no watch of it with any constraints.
+		{name: "delta", over: "delta", servers: higherHasVariants, steps: `
+			high: refuse
+			watch prod=a{env=prod} b -> low: stream; low: req +a +b
+			watch early=a{env=early} -> low: req +a
+			low: send 1 a=low        -> low: ack 1; prod = low; early = low
+			# A move.
+			batch watch test=a{env=test}, stop prod -> test = low
+			low: send 2 -a -> low: ack 2; test ambient: does not exist of low
+			    -> early ambient: does not exist of low
+			stop early
+			stop test                -> low: req -a
+		`},
+		// Members of a collection hold for every watch.
+		{name: "collection", over: "delta", servers: higherHasVariants, steps: `
+			high: refuse
+			watch prod=dir/*{env=prod}  -> low: stream; low: req +dir/*
+			low: send 1 dir/x=x         -> low: ack 1; prod member x = x; prod collection
+			watch test=dir/*{env=test}  -> test member x = x; test collection
+			low: send 2 dir/x=y dir/z=z -> low: ack 2; prod member x = y; prod member z = z
+			    -> test member x = y; test member z = z
+		`},
 	})
 }
 
-// The same of delta, which unsubscribes from a name when nobody
-// watches it with any constraints.
-func TestDeltaFallbackToAServerWithoutVariants(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f, types := newFleet(t, 2), newTestTypes()
-		f[0].setRefuse(errRefused)
-		f[0].hold()
-		c := f.clientWith([][]string{{"dynamic_parameter_constraints", "delta"}, {"delta"}})
-		watch := func(constraints ...string) (*ear, func()) {
-			e := newEar(t)
-			return e, c.WatchLocator(types.clusters, "a", choose(constraints...), e)
-		}
-		prod, stopProd := watch("env=prod")
-		listen(t, c, types.clusters, "b")
-		f[0].open()
-		low := f[1].delta()
-		low.expect(deltaWant{typ: types.clusters, sub: []string{"a", "b"}, node: true})
-		early, stopEarly := watch("env=early")
-		low.expect(deltaWant{typ: types.clusters, sub: []string{"a"}})
-		low.send(types.clusters, "n1", has("a", "1", cluster("a", "low")))
-		allHear("low", prod, early)
-		low.expect(deltaWant{typ: types.clusters, nonce: "n1"})
-		var test *ear
-		var stopTest func()
-		c.Batch(func() { // a move
-			test, stopTest = watch("env=test")
-			stopProd()
-		})
-		test.cluster("low")
-		low.quiet()
-		low.send(types.clusters, "n2", lacks("a"))
-		allAmbient(KindDoesNotExist, test, early)
-		low.expect(deltaWant{typ: types.clusters, nonce: "n2"})
-		stopEarly()
-		low.quiet()
-		stopTest()
-		low.expect(deltaWant{typ: types.clusters, unsub: []string{"a"}})
+// gRFC A71: what is missing is asked of the next server first. A cached variant is for when none can be
+// reached, or the one in use does not answer.
+func TestFallbackServerBeforeACachedVariant(t *testing.T) {
+	const before = `
+		watch three=e:a{shard=3}  -> high: stream; high: e.req a{shard=3}
+		high: send e:1 a{shard=3} -> high: e.ack 1 a{shard=3}; three =
+		high: refuse
+		high: break
+		watch some=e:a{shard=0-5}
+	`
+	const asksLow = before + `
+		wait 1s                   -> low: stream; low: e.req a{shard=0-5} a{shard=3}
+	`
+	bothHaveVariants := []string{"dynamic_parameter_constraints", "dynamic_parameter_constraints"}
+	runTranscripts(t, []transcriptTest{
+		{name: "it answers", over: "SotW", servers: bothHaveVariants, steps: asksLow + `
+			low: send e:1 a{shard=5} -> low: e.ack 1 a{shard=0-5} a{shard=3}; some =
+		`},
+		{name: "it does not answer", over: "SotW", servers: bothHaveVariants, steps: asksLow + `
+			wait 15s                 -> some =
+		`},
+		{name: "it is unreachable", over: "SotW", servers: bothHaveVariants, steps: `
+			low: refuse` + before + `
+			wait 1s                  -> some =; some ambient: unreachable; three ambient: unreachable
+		`},
 	})
 }
 
-// A collection at a server that goes by names: its members hold for every watch.
-func TestFallbackOfACollectionToAServerWithoutVariants(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f, types := newFleet(t, 2), newTestTypes()
-		f[0].setRefuse(errRefused)
-		f[0].hold()
-		c := f.clientWith([][]string{{"dynamic_parameter_constraints", "delta"}, {"delta"}}, testutils.Authority("auth", "", nil))
-		watch := func(constraints ...string) *collectionEar {
-			e := newCollectionEar(t)
-			c.WatchCollectionLocator(types.clusters, collectionName, choose(constraints...), e)
-			return e
-		}
-		prod := watch("env=prod")
-		f[0].open()
-		low := f[1].delta()
-		low.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true})
-		low.send(types.clusters, "n1", member("x", "1", "x"))
-		low.expect(deltaWant{typ: types.clusters, nonce: "n1"})
-		prod.heard("member x = x", "collection")
-		test := watch("env=test")
-		test.heard("member x = x", "collection")
-		low.quiet()
-		low.send(types.clusters, "n2", member("x", "2", "y"), member("z", "1", "z"))
-		prod.heard("member x = y", "member z = z")
-		test.heard("member x = y", "member z = z")
-	})
+// TP2, "Matching Behavior and Best Practices" (TP2-dynamic-parameters-2021-08.md): "the cache must attempt to
+// fetch a resource from the authoritative server with that constraint before falling back to using the one
+// it already has cached". An attempt that finds the server unreachable is one.
+func TestUnreachableServerFallsBackToACachedVariant(t *testing.T) {
+	const (
+		before = `
+			watch three=a{shard=3} four=a{shard=4} b=b{shard=4} -> stream
+			    -> req +a{shard=3} +a{shard=4} +b{shard=4}
+			send 1 a{shard=3}=3 a{shard=4}=4 b{shard=4}=x         -> ack 1; three = 3; four = 4; b = x
+			send 2 a{shard=3}=3 a{shard=4}=4 b{shard=4}?NotFound  -> ack 2; b ambient: does not exist
+		`
+		watch = `watch both=a{shard=0-5} other=a{shard=7} deleted=b{shard=0-5} -> `
+		lose  = `
+			refuse
+			break
+			wait 1s -> three ambient: unreachable; four ambient: unreachable; b ambient: unreachable`
+		// The variant that deleted could have does not exist any more.
+		standIn = "both = 4; both ambient: unreachable; other: unreachable; deleted: unreachable"
+		// The server is asked for the preferred one when it is back.
+		back = `
+			accept
+			wait 2s -> stream; req +a{shard=0-5} +a{shard=3} +a{shard=4} +a{shard=7} +b{shard=0-5} +b{shard=4}
+			send 3 a{shard=3}=3 a{shard=4}=4 a{shard=5}=5 -> ack 3; ?both = 4; both = 5; three = 3; four = 4
+			    -> b ambient: does not exist
+		`
+	)
+	tests := []transcriptTest{
+		{name: "before the watch", servers: variants, steps: before + lose + "\n" + watch + standIn + back, then: func(x *transcript) {
+			for _, r := range x.c.Dump().Resources {
+				if r.Failure != nil && !r.Failure.Err.Constraints.Equal(r.Constraints) {
+					x.t.Errorf("error %v is for other constraints", r.Failure.Err)
+				}
+			}
+		}},
+		{name: "after the watch", servers: variants, steps: before + watch + "req +a{shard=0-5} +a{shard=7} +b{shard=0-5}" + lose + "; " + standIn + back},
+	}
+	// A server that had an answer for the subscription itself is believed, now that it cannot be reached.
+	for code, kind := range map[string]string{"NotFound": "does not exist", "PermissionDenied": "server error", "Internal": "server error"} {
+		tests = append(tests, transcriptTest{name: "after the answer " + code, servers: variants, steps: fmt.Sprintf(`
+			watch three=a{shard=3} denied=a{shard=0-5} -> stream; req +a{shard=0-5} +a{shard=3}
+			send 1 a{shard=3}=3 a{shard=0-5}?%s -> ack 1; three = 3; denied: %s
+			refuse
+			break
+			wait 1s                 -> three ambient: unreachable; denied: unreachable
+			watch late=a{shard=0-5} -> late: unreachable
+		`, code, kind)})
+	}
+	runTranscripts(t, tests)
+}
+
+// loses ends the stream, and has the next attempt to open one fail.
+func (d *desk) loses() {
+	d.k.channel.Ended(transport.ErrNoAnswer)
+	d.k.channel.Ended(errRefused)
+	d.asked = make(map[string]bool)
 }

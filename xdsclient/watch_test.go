@@ -6,6 +6,26 @@ import (
 	"testing/synctest"
 )
 
+// gRFC A88, "New Watchers Started After Ambient Errors".
+func TestLateWatchers(t *testing.T) {
+	runTranscripts(t, []transcriptTest{
+		{name: "value, and then the standing error", over: "SotW", steps: `
+			watch a       -> stream; req a
+			send 1 a=x    -> ack 1 a; a = x
+			watch late=a  -> late = x
+			same a late
+			send 2 a!no   -> nack 2 a @1; a ambient: invalid; late ambient: invalid
+			# One subscription is enough for all.
+			watch later=a -> later = x; later ambient: invalid
+		`},
+		{name: "standing error without a value", over: "SotW", steps: `
+			watch a       -> stream; req a
+			wait 15s      -> a: does not exist
+			watch late=a  -> late: does not exist
+		`},
+	})
+}
+
 // gRFC A88 and the Watcher contract: the next response of a stream is read only
 // when every watcher is done with the last one.
 func TestNextResponseWaitsForDone(t *testing.T) {
@@ -97,41 +117,6 @@ func TestCallsToAWatcherAreSerial(t *testing.T) {
 		s.request()
 		e.value()
 		e.value()
-	})
-}
-
-// gRFC A88, "New Watchers Started After Ambient Errors".
-func TestLateWatcherGetsValueAndThenStandingError(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.asked()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		s.request()
-		first := a.cluster("1")
-		late, _ := listen(t, c, types.clusters, "a")
-		if late.cluster("1") != first {
-			t.Error("a late watcher got another value than the first")
-		}
-		late.silent()
-
-		s.send(types.clusters, "2", "n2", badCluster("a", "name"))
-		s.request()
-		allAmbient(KindInvalid, a, late)
-		later, _ := listen(t, c, types.clusters, "a")
-		later.cluster("1")
-		later.ambient(KindInvalid)
-		s.quiet() // one subscription is enough for all
-	})
-}
-
-func TestLateWatcherGetsStandingErrorWithoutValue(t *testing.T) {
-	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.asked()
-		a.fault(KindDoesNotExist)
-		late, _ := listen(t, c, types.clusters, "a")
-		late.fault(KindDoesNotExist)
-		s.quiet()
 	})
 }
 

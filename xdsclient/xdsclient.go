@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/grpclog"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
@@ -288,4 +289,55 @@ func (c *XDSClient) Stats() Stats {
 	c.mu.Lock()
 	defer c.unlock()
 	return c.stats
+}
+
+var logger = grpclog.Component("dynxds")
+
+// logLine is a line of the log that waits until the lock is released, because
+// writing it may block.
+type logLine struct {
+	write func(...any)
+	text  string
+}
+
+// infof and warningf add a line to the log. The caller holds the lock and
+// releases it with unlock.
+func (c *XDSClient) infof(format string, args ...any) {
+	c.log = append(c.log, logLine{logger.Info, fmt.Sprintf(format, args...)})
+}
+
+func (c *XDSClient) warningf(format string, args ...any) {
+	c.log = append(c.log, logLine{logger.Warning, fmt.Sprintf(format, args...)})
+}
+
+// unlock releases the lock after a change and then writes the log.
+func (c *XDSClient) unlock() {
+	lines := c.log
+	c.log = nil
+	c.census.changes++
+	c.mu.Unlock()
+	for _, l := range lines {
+		l.write(l.text)
+	}
+}
+
+// Batch implements LocatorClient. Requests for all servers, ACKs included, wait
+// until f returns. Batches may overlap; requests wait for all of them.
+func (c *XDSClient) Batch(f func()) {
+	c.mu.Lock()
+	c.batches++
+	c.mu.Unlock()
+	defer c.endBatch()
+	f()
+}
+
+func (c *XDSClient) endBatch() {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.batches--; c.batches > 0 {
+		return
+	}
+	for _, ch := range c.channels {
+		ch.stream.Notify()
+	}
 }

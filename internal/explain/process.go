@@ -138,7 +138,7 @@ func fromDump(d *xdsclient.Dump, config *bootstrap.Config) *Source {
 			continue
 		}
 		held := &Resource{
-			TypeURL: r.TypeURL, Name: r.Name, State: r.State.String(), Raw: r.Any(), Server: r.Server, Version: r.Version,
+			TypeURL: r.TypeURL, Name: r.Name, State: string(r.State), Raw: r.Any(), Server: r.Server, Version: r.Version,
 			Updated: r.LastUpdated, options: xdsclient.DecodeOptions{Server: serverOf(config, r.Server), Bootstrap: config},
 		}
 		if r.FromDisk {

@@ -41,8 +41,8 @@ const MaxLeftOut = 4096
 // crossings is what is remembered of the requests and responses of a stream that may have
 // crossed each other.
 type crossings struct {
-	// heard is the number of the last response.
-	heard uint64
+	// lastResponse is the number of the last response.
+	lastResponse uint64
 	// leftOut is what requests did not list any more, with the number of responses since.
 	leftOut map[locatorKey]int
 	// number counts the requests that changed subscriptions, and read is the last of them that
@@ -115,7 +115,7 @@ func (q *Requests[S]) crossed(number uint64) {
 		q.relist = true
 		for s := range q.subs.All() {
 			p := s.progress()
-			if p.Pending() && p.asked == q.heard && p.Seen != number && p.repeats < MaxRepeats && q.wasLeftOut(s.Locator(), q.Dialect) {
+			if p.Pending() && p.asked == q.lastResponse && p.Seen != number && p.repeats < MaxRepeats && q.wasLeftOut(s.Locator(), q.Dialect) {
 				p.repeats++
 				p.again = true
 				q.Touch(s)
@@ -124,7 +124,7 @@ func (q *Requests[S]) crossed(number uint64) {
 	}
 	q.forgetLeftOut()
 	q.left, q.leftLocators = nil, nil
-	q.heard = number
+	q.lastResponse = number
 }
 
 // KeepsOmitted reports whether a resource that a full state omits, and that the server has sent,
@@ -151,7 +151,7 @@ func (q *Requests[S]) askAgain(s S) bool {
 	case p.State == Doubted:
 		p.State = Unsent
 	case p.again: // its resource timer goes on
-		p.again, p.asked = false, q.heard
+		p.again, p.asked = false, q.lastResponse
 	default:
 		return false
 	}
@@ -176,7 +176,7 @@ func (q *Requests[S]) unlist() {
 func (q *Requests[S]) Omits(s S) bool {
 	p := s.progress()
 	full := q.fullState && !q.Dialect.Incremental()
-	return p.disputed || full && p.asked < q.heard && p.Seen <= p.asked
+	return p.disputed || full && p.asked < q.lastResponse && p.Seen <= p.asked
 }
 
 // A removal or an error that names no constraints is for all subscriptions to a name that the

@@ -75,11 +75,11 @@ func (p *Progress) beginStream() {
 
 // noteSending notes that a request asks for the subscription, after the response of the given
 // number.
-func (p *Progress) noteSending(heard uint64) {
+func (p *Progress) noteSending(lastResponse uint64) {
 	if p.again {
 		p.again = false
 	} else {
 		p.repeats = 0
 	}
-	p.State, p.asked = Sending, heard
+	p.State, p.asked = Sending, lastResponse
 }

@@ -10,7 +10,7 @@ import "github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 //     subscriptions. If neither has changed, there is nothing to do but to count it.
 //   - The reply is held back (Replies), so that a server that waits for it is slowed down. Of
 //     several that are held back only the last is sent. Anything else lets go of it at once: a
-//     different response, or a change of the subscriptions, of which SotW tells the server in
+//     different response, or a change of the subscriptions, which SotW sends in
 //     the same request. Other types are not affected: their replies are due on their own.
 //   - A server that does not wait for replies is not read from faster than transport.Pace
 //     allows, and HTTP/2's flow control slows it down. As all types share the stream, the pace

@@ -19,7 +19,7 @@ type Subscriber interface {
 	// IsCollection reports whether that is a collection (xRFC TP1).
 	IsCollection() bool
 	// Wanted reports whether it is still watched. A subscription stays after its last watch
-	// stopped until the server was told: if a watch starts before that, the server does not
+	// stopped until the server has that request: if a watch starts before that, the server does not
 	// notice, and would not send the resource again.
 	Wanted() bool
 }
@@ -42,7 +42,7 @@ type Subscriptions[S Subscriber] interface {
 }
 
 // Requests decides which requests for one type are due, for both protocols. It compares the
-// subscriptions with what the server was told. In delta the work is proportional to what
+// subscriptions with what was last requested. In delta the work is proportional to what
 // changed, not to the subscriptions.
 type Requests[S Subscriber] struct {
 	// Dialect is how the server is spoken to. It may change between two streams.
@@ -75,7 +75,7 @@ type Requests[S Subscriber] struct {
 	// does not need it.
 	listed wire.Targets
 	// relist says that the next request has to list what the last one did, and not what was
-	// subscribed to since: the response that it answers has resources that nobody watched,
+	// subscribed to since: the response that it answers has resources that were not watched,
 	// which were dropped, and a SotW server takes what it has sent and the request names for
 	// known; or the response may have crossed a request.
 	relist bool
@@ -272,7 +272,7 @@ func (q *Requests[S]) nextSotW(r *wire.Request, reply, held bool) (fresh []S, du
 // noteSending notes that a request is about to be sent.
 func (q *Requests[S]) noteSending(fresh []S) {
 	for _, s := range fresh {
-		s.progress().noteSending(q.heard)
+		s.progress().noteSending(q.lastResponse)
 	}
 	q.announced, q.relist = true, false
 }

@@ -54,8 +54,6 @@ type Config struct {
 	// Node is sent in the first request of each stream.
 	Node    *corev3.Node
 	Backoff backoff.Config
-	// MaxMessageSize bounds a response, in bytes.
-	MaxMessageSize int
 }
 
 // Stream keeps an ADS stream to a server open: it opens another whenever one ends. It reads on
@@ -65,7 +63,7 @@ type Stream struct {
 	config  Config
 	ctx     context.Context
 	cancel  context.CancelFunc
-	// wake tells the writer that a request may be due. It has room for one, so that a
+	// wake wakes the writer when a request may be due. It has room for one, so that a
 	// wake-up is never lost.
 	wake chan struct{}
 }
@@ -121,8 +119,7 @@ func (s *Stream) attempt(conn *transport.Conn) (Verdict, error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
 	protocol := s.handler.Protocol()
-	stream, err := cc.NewStream(ctx, transport.StreamDesc, protocol.Method(),
-		grpc.ForceCodecV2(transport.Codec{}), grpc.MaxCallRecvMsgSize(s.config.MaxMessageSize))
+	stream, err := cc.NewStream(ctx, transport.StreamDesc, protocol.Method(), grpc.ForceCodecV2(transport.Codec{}))
 	if err != nil {
 		return VerdictNone, err
 	}

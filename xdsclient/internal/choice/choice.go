@@ -100,8 +100,8 @@ type Case struct {
 	Choice Choice
 	// Denied says that the response has an error for the subscription.
 	Denied bool
-	// Holds says that the subscription has a variant of the server, Held, of which the
-	// response does not say, by itself or as a full state that omits it, that it is gone.
+	// Holds says that the subscription has a variant of the server, Held, that the response
+	// neither names as removed nor omits from a full state.
 	Holds bool
 	Held  dynparam.Parameters
 }

@@ -30,5 +30,5 @@
 // file in the place of the old one. So a reader sees one or the other. Writers hold a lock on the
 // directory where the platform has one; elsewhere, or on a file system without locks, one of two
 // that write at the same time may be lost until it writes again. A record that says that a resource
-// was refused stays, so that a process that has not heard of it does not put the resource back.
+// was refused stays, so that a process that was not notified of it does not put the resource back.
 package diskcache

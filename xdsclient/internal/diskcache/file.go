@@ -183,7 +183,7 @@ func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
 	}
 	old, _ := f.read(now) // what cannot be read is replaced
 	merged := make(map[Key]*Record, len(old.Records)+len(records))
-	ahead := make(map[Key]struct{}) // written by a clock ahead of this one: nobody knows when
+	ahead := make(map[Key]struct{}) // written by a clock ahead of this one, at an unknown time
 	for i := range old.Records {
 		r := &old.Records[i]
 		if r.Time.After(now) {
@@ -256,7 +256,7 @@ func (f *File) replace(b []byte) (err error) {
 	return os.Rename(file.Name(), f.path)
 }
 
-// prune removes the files of the directory that nobody has written for long, temporary ones of processes
+// prune removes the files of the directory that were not written for long, temporary ones of processes
 // that ended in between among them, and the oldest of too many.
 func (f *File) prune(now time.Time) {
 	entries, _ := os.ReadDir(f.dir)

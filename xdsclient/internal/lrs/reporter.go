@@ -46,7 +46,7 @@ type Reporter struct {
 	Config
 	ctx   context.Context // ends with the client
 	store *load.Store
-	// news tells the goroutine that the Store has come into or gone out of use.
+	// news wakes the goroutine when the Store is first used or no longer used.
 	news chan struct{}
 
 	// mu guards what follows. The goroutine that starts with reporterRunning has conn.
@@ -126,7 +126,7 @@ func (r *Reporter) done() bool {
 	return true
 }
 
-// log tells of failures, each once in a row.
+// log logs failures, each once in a row.
 func (r *Reporter) log(answered bool, err error) {
 	if answered {
 		r.failure = ""

@@ -198,7 +198,7 @@ func (s *stream) noteOmitted(reports []*load.Report) {
 	}
 }
 
-// send writes a message. The reason why a stream broke is what reading tells.
+// send writes a message. The error of a broken stream is the one that reading returns.
 func (s *stream) send(message []byte) error {
 	err := s.wire.SendMsg(message)
 	if err != io.EOF {

@@ -22,6 +22,9 @@ const (
 	// keepaliveTimeout and minConnectTimeout are gRPC's defaults.
 	keepaliveTimeout  = 20 * time.Second
 	minConnectTimeout = 20 * time.Second
+	// maxMessageSize leaves room for SotW responses of some hundred thousand clusters, and bounds
+	// what a server can make the client hold.
+	maxMessageSize = 64 << 20
 )
 
 // Conns are the connections of one client, at most one to each server. It is safe for
@@ -101,6 +104,7 @@ func (c *Conn) Open() (*grpc.ClientConn, error) {
 	cc, err := grpc.NewClient(c.server.URI, slices.Concat(credentials, []grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: c.conns.backoff, MinConnectTimeout: minConnectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize)),
 	}, c.conns.dial)...)
 	if err != nil {
 		release()

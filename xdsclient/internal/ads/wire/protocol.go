@@ -51,7 +51,7 @@ func (d Dialect) Incremental() bool { return d.incremental }
 // (xRFC TP2), so that it chooses among their variants. Other servers go by names.
 func (d Dialect) Locators() bool { return d.locators }
 
-// Request is what a type has to tell the server.
+// Request is a request for one type, of either protocol.
 type Request struct {
 	// Node is nil in all but the first request of a stream.
 	Node    *corev3.Node
@@ -82,13 +82,13 @@ func (r *Request) errorDetail() *statuspb.Status {
 	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: r.Fault}
 }
 
-// Response is what a server says about a type.
+// Response is a response for one type, of either protocol.
 type Response struct {
 	TypeURL string
 	Version string
 	Nonce   string
 	// FullState says that a subscribed resource that is missing was deleted, if the
-	// type is one of which SotW responses carry the full state.
+	// type is one whose SotW responses carry the full state.
 	FullState bool
 	// Resources, Errors and Removed iterate what the server sent, the errors it sent in
 	// place of resources (xRFC TP3), and the names of what it does not have.

@@ -1,0 +1,282 @@
+package xdsclient
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+)
+
+// transcriptServer is a server of a transcript, with the stream that the client has to it, or nil.
+type transcriptServer struct {
+	*script
+	delta  bool
+	stream transcriptStream
+	// last has what was last requested of each type on the stream.
+	last map[string]*transcriptRequest
+}
+
+// transcriptStream is a stream of either protocol.
+type transcriptStream interface {
+	// next takes the next request, or returns nil.
+	next() *transcriptRequest
+	context() context.Context
+	// sendMessage sends a response, which may be a twin of xRFC TP2.
+	sendMessage(m proto.Message)
+	endWith(err error)
+}
+
+// transcriptRequest is a request of either protocol.
+type transcriptRequest struct {
+	typeURL, version, nonce string
+	node, nack              bool
+	names, unsubscribe      []string
+	initial                 map[string]string
+}
+
+func (s *serverStream[Req, Resp]) context() context.Context { return s.wire.Context() }
+func (s *serverStream[Req, Resp]) endWith(err error)        { s.end <- err }
+func (s *serverStream[Req, Resp]) sendMessage(m proto.Message) {
+	xdstest.NoError(s.t, s.wire.SendMsg(m))
+}
+
+// poll takes the next request, or returns nil.
+func (s *serverStream[Req, Resp]) poll() *Req {
+	select {
+	case r := <-s.requests:
+		return r
+	default:
+		return nil
+	}
+}
+
+// hasNode reports whether a request has the node of the bootstrap.
+func hasNode(r interface{ GetNode() *corev3.Node }) bool {
+	return r.GetNode().GetId() == "node-1" && len(r.GetNode().GetClientFeatures()) > 0
+}
+
+func (s *scriptStream) next() *transcriptRequest {
+	r := s.poll()
+	if r == nil {
+		return nil
+	}
+	return &transcriptRequest{
+		typeURL: r.GetTypeUrl(), version: r.GetVersionInfo(), nonce: r.GetResponseNonce(), node: hasNode(r),
+		nack: r.GetErrorDetail() != nil, names: locatorsOr(r.GetResourceLocators(), r.GetResourceNames()),
+	}
+}
+
+func (s *deltaStream) next() *transcriptRequest {
+	r := s.poll()
+	if r == nil {
+		return nil
+	}
+	return &transcriptRequest{
+		typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(), node: hasNode(r), nack: r.GetErrorDetail() != nil,
+		names:       locatorsOr(r.GetResourceLocatorsSubscribe(), r.GetResourceNamesSubscribe()),
+		unsubscribe: locatorsOr(r.GetResourceLocatorsUnsubscribe(), r.GetResourceNamesUnsubscribe()),
+		initial:     r.GetInitialResourceVersions(),
+	}
+}
+
+// locatorsOr returns the texts of locators or, if there are none, the names.
+func locatorsOr(locators []*discoverypb.ResourceLocator, names []string) (texts []string) {
+	for _, l := range locators {
+		texts = append(texts, locatorText(l))
+	}
+	if texts == nil {
+		return names
+	}
+	return texts
+}
+
+// events takes what the client has done at the server.
+func (s *transcriptServer) events(x *transcript) (events []string) {
+	for {
+		if s.stream != nil {
+			for r := s.stream.next(); r != nil; r = s.stream.next() {
+				events = append(events, s.texts(x, r)...)
+			}
+			if s.stream.context().Err() != nil {
+				s.stream, events = nil, append(events, "closed")
+			}
+		}
+		select {
+		case stream := <-s.streams:
+			s.stream = stream
+		case stream := <-s.deltas:
+			s.stream = stream
+		default:
+			return events
+		}
+		s.last, events = make(map[string]*transcriptRequest), append(events, "stream")
+	}
+}
+
+// texts writes a request: as two in a test over both protocols if it answers a response and changes
+// the subscriptions. It checks that the first request of a stream has the node, and no other.
+func (s *transcriptServer) texts(x *transcript, r *transcriptRequest) (texts []string) {
+	if r.node != (len(s.last) == 0) {
+		x.t.Errorf("got a request for %s with a node: %v", r.typeURL, r.node)
+	}
+	for _, list := range [][]string{r.names, r.unsubscribe} {
+		for i, name := range list {
+			list[i] = cmp.Or(x.locators[name], name)
+		}
+		slices.Sort(list)
+	}
+	last := s.last[r.typeURL]
+	if s.last[r.typeURL] = r; last == nil {
+		last = &transcriptRequest{}
+	}
+	answer, version := "", strings.TrimPrefix(r.nonce, "n")
+	switch {
+	case r.nack:
+		answer = "nack " + version
+	case r.nonce != "":
+		answer = "ack " + version
+	}
+	request := cmp.Or(answer, "req")
+	changes := func(added, removed []string) (text string) {
+		for _, name := range added {
+			text += " +" + name
+		}
+		for _, name := range removed {
+			text += " -" + name
+		}
+		return text
+	}
+	switch {
+	case !x.both && !s.delta:
+		for _, name := range r.names {
+			request += " " + name
+		}
+		if r.version != version {
+			request += " @" + r.version
+		}
+		texts = append(texts, request)
+	case !x.both:
+		request += changes(r.names, r.unsubscribe)
+		for i, name := range slices.Sorted(maps.Keys(r.initial)) {
+			if i == 0 {
+				request += " has"
+			}
+			request += " " + name + "@" + r.initial[name]
+		}
+		texts = append(texts, request)
+	default:
+		if answer != "" && r.nonce != last.nonce {
+			texts = append(texts, answer)
+		}
+		added, removed := r.names, r.unsubscribe
+		if !s.delta {
+			without := func(all, some []string) []string {
+				return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(some, name) })
+			}
+			added, removed = without(r.names, last.names), without(last.names, r.names)
+		}
+		if text := changes(added, removed); text != "" {
+			texts = append(texts, "req"+text)
+		}
+	}
+	for i, text := range texts {
+		if texts[i] = strings.ReplaceAll(text, collectionDir, "dir/"); r.typeURL == x.types.endpoints.TypeURL {
+			texts[i] = "e." + texts[i]
+		}
+	}
+	return texts
+}
+
+// send sends what the words of a step say. Resources of a SotW response are wrapped if they have
+// something that only a wrapper can have.
+func (s *transcriptServer) send(x *transcript, version string, words []string) {
+	x.t.Helper()
+	typ := x.types.clusters
+	if rest, ok := strings.CutPrefix(version, "e:"); ok {
+		version, typ = rest, x.types.endpoints
+	}
+	r := &answer{TypeUrl: typ.TypeURL, SystemVersionInfo: version, Nonce: "n" + version}
+	bare := make(map[*discoverypb.Resource]bool)
+	for _, word := range words {
+		if s.item(x, r, typ, word); len(r.Resources) > 0 && !strings.ContainsAny(word, "@~{?-") {
+			bare[r.Resources[len(r.Resources)-1]] = true
+		}
+	}
+	if s.stream == nil {
+		x.t.Fatalf("there is no stream to send %q on", words)
+	}
+	if s.delta {
+		s.stream.sendMessage(r)
+		return
+	}
+	m := inSotW(x.t, r)
+	for i, w := range r.Resources {
+		if bare[w] {
+			m.Resources[i] = w.Resource
+		}
+	}
+	s.stream.sendMessage(m)
+}
+
+// item adds what a word says to a response.
+func (s *transcriptServer) item(x *transcript, r *answer, typ *ResourceType, word string) {
+	word, removed := strings.CutPrefix(word, "-")
+	name, mark, rest := word, byte('='), ""
+	inner := max(0, strings.IndexByte(word, '}'))
+	if at := strings.IndexAny(word[inner:], "=!?~"); at >= 0 {
+		at += inner
+		name, mark, rest = word[:at], word[at], word[at+1:]
+	}
+	name, version, versioned := strings.Cut(name, "@")
+	if !versioned {
+		version = r.SystemVersionInfo
+	}
+	names := strings.Split(name, "|")
+	name, list, scoped := cutBraces(names[0])
+	subscription := &discoverypb.ResourceName{Name: name}
+	if scoped && !slices.Equal(list, []string{"*"}) {
+		subscription.DynamicParameterConstraints = choose(list...).ToProto()
+	}
+	w := &discoverypb.Resource{Name: name, Version: version, Aliases: names[1:], DynamicParameters: parameters(strings.Join(list, ","))}
+	switch {
+	case removed && scoped:
+		r.RemovedResourceNames = append(r.RemovedResourceNames, subscription)
+		return
+	case removed:
+		r.RemovedResources = append(r.RemovedResources, name)
+		return
+	case mark == '?':
+		code, text, _ := strings.Cut(rest, "/")
+		detail := &statuspb.Status{Code: int32(codeNamed(x.t, code)), Message: cmp.Or(text, "no")}
+		r.ResourceErrors = append(r.ResourceErrors, &discoverypb.ResourceError{ResourceName: subscription, ErrorDetail: detail})
+		return
+	case mark == '~':
+	case typ == x.types.endpoints:
+		w.Resource = pack(x.t, endpoints(name))
+	case mark == '!':
+		w.Resource = pack(x.t, badCluster(name, rest))
+	default:
+		w.Resource = pack(x.t, cluster(name, rest))
+	}
+	r.Resources = append(r.Resources, w)
+}
+
+func codeNamed(t *testing.T, name string) codes.Code {
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		if code.String() == name {
+			return code
+		}
+	}
+	t.Fatalf("there is no code %q", name)
+	return 0
+}
