@@ -18,11 +18,8 @@ import (
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-// This file has what the tests of TLS by xDS share.
 
 // secureMesh is a mesh whose clients have certificate providers: "default", which has the
 // files' certificate and the CA, and those that a test adds.
@@ -48,12 +45,11 @@ func watcher(config map[string]string) map[string]any {
 	return map[string]any{"plugin_name": "file_watcher", "config": config}
 }
 
-// dial opens a channel that obeys the Clusters.
+// dial opens a channel that leaves security to the Clusters.
 func (m *secureMesh) dial(opts ...grpc.DialOption) *grpc.ClientConn {
 	m.t.Helper()
-	b, err := resolver.NewBuilder(m.bootstrap(testutils.TopLevel("certificate_providers", m.providers)))
-	xdstest.NoError(m.t, err)
-	return dial(m.t, "xds:///"+service, append([]grpc.DialOption{grpc.WithResolvers(b), xdsCreds(m.t)}, opts...)...)
+	return dialWith(m.t, "xds:///"+service, m.bootstrap(testutils.TopLevel("certificate_providers", m.providers)),
+		append([]grpc.DialOption{xdsCreds(m.t)}, opts...)...)
 }
 
 // asking is the resources of a cluster with backends, and with a context for TLS; nil: none.

@@ -8,9 +8,6 @@ import (
 	"testing"
 	"time"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,7 +16,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -76,33 +72,17 @@ func TestModesOfSecurity(t *testing.T) {
 			m.providers["spiffe"] = watcher(map[string]string{"spiffe_trust_bundle_map_file": m.files.CA})
 			return secureBackend(t, "b", m.ca, true, forID(t, "spiffe://domain/a"), o)
 		}, true, "spiffe://domain/a"},
-		{"server name", func() *tlspb.UpstreamTlsContext {
-			c := xdsmsg.UpstreamTLS("", "default")
-			c.Sni, c.AutoSniSanValidation = "right.example.com", true
-			return c
-		}(), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
+		{"server name", with(xdsmsg.UpstreamTLS("", "default"), `sni: "right.example.com" auto_sni_san_validation: true`), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
 			return testutils.StartBackend(t, "b", o, grpc.Creds(credentials.NewTLS(byServerName(m.ca))))
 		}, true, ""},
-		{"host name of the endpoint", func() *tlspb.UpstreamTlsContext {
-			c := xdsmsg.UpstreamTLS("", "default")
-			c.AutoHostSni, c.AutoSniSanValidation = true, true
-			return c
-		}(), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
+		{"host name of the endpoint", with(xdsmsg.UpstreamTLS("", "default"), `auto_host_sni: true auto_sni_san_validation: true`), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
 			return testutils.StartBackend(t, "b", o, grpc.Creds(credentials.NewTLS(byServerName(m.ca))))
 		}, true, ""},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, seen := newSecureMesh(t), new(connections)
 			backend := tc.backend(t, m, grpc.StatsHandler(seen))
-			m.set(chain(service, toCluster("c"))...)
-			resources := asking("c", tc.context, backend)
-			for _, r := range resources {
-				if e, ok := r.(*endpointpb.ClusterLoadAssignment); ok {
-					e.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().Hostname = "right.example.com"
-				}
-			}
-			m.set(resources...)
+			m.set(chain(service, toCluster("c")), asking("c", tc.context, backend), named("c", "right.example.com", backend))
 			cc := m.dial()
 			mustReachByEachKind(t, cc, backend)
 			info := peerOf(t, cc)
@@ -119,17 +99,16 @@ func TestModesOfSecurity(t *testing.T) {
 	}
 }
 
-// A session, a mirror and every type of cluster have the same security.
+// Every type of cluster has the same security.
 func TestSecurityOfEveryTypeOfCluster(t *testing.T) {
 	t.Parallel()
 	for _, tc := range clusterKinds {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newSecureMesh(t)
 			backend := secureBackend(t, "b", m.ca, true, forNames("a"))
 			_, target := inZone(t, backend)
-			m.set(chain(service, toCluster("c"))...)
-			m.set(withTLS(tc.of(backend, target), xdsmsg.UpstreamTLS("default", "default", "a"))...)
+			m.set(chain(service, toCluster("c")))
+			m.set(withTLS(tc.of(backend, target), xdsmsg.UpstreamTLS("default", "default", "a")))
 			cc := m.dial()
 			mustReachByEachKind(t, cc, backend)
 			if peerOf(t, cc) == nil {
@@ -171,7 +150,7 @@ func TestAnotherCertificateProvider(t *testing.T) {
 		return &certprovider.KeyMaterial{Roots: m.ca.Pool(), Certs: []tls.Certificate{m.ca.Pair(forNames("client"))}}, nil
 	})
 	backend := secureBackend(t, "b", m.ca, true, forNames("a"))
-	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("mine", "mine", "a"), backend)...)...)
+	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("mine", "mine", "a"), backend))
 	if mustReach(t, m.dial(), unary, backend); backend.Count() != 1 {
 		t.Errorf("%d RPCs", backend.Count())
 	}
@@ -239,7 +218,7 @@ func TestHandshakesThatFail(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			m := newSecureMesh(t) // Not in parallel: registering plugins must not be.
 			backend := tc.backend(t, m)
-			m.set(append(chain(service, toCluster("c")), asking("c", tlsContext, backend)...)...)
+			m.set(chain(service, toCluster("c")), asking("c", tlsContext, backend))
 			cc := m.dial()
 			for _, k := range kinds {
 				_, err := call(testutils.Context(t), cc, k)
@@ -252,12 +231,12 @@ func TestHandshakesThatFail(t *testing.T) {
 	}
 }
 
-// A server that refuses the client fails RPCs as well.
+// A server that rejects the client fails RPCs as well.
 func TestServerRefusesTheClient(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
 	backend := secureBackend(t, "b", m.ca, true, forNames("a"))
-	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)...)
+	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
 	_, err := call(testutils.Context(t), m.dial(), unary)
 	checkReason(t, err, `TLS of cluster "c": `, "may have refused the client, which has no certificate")
 }
@@ -268,7 +247,7 @@ func TestUnknownInstanceIsNACKed(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
 	backend := testutils.StartBackend(t, "b")
-	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("other", "default"), backend)...)...)
+	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("other", "default"), backend))
 	for _, cc := range []*grpc.ClientConn{m.dial(), m.dial(dialInsecure)} {
 		mustFail(t, cc, `"c"`, "tls_certificate_provider_instance.instance_name", `"other"`, `"default"`)
 	}
@@ -284,7 +263,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		m, seen := newSecureMesh(t), new(connections)
 		before := secureBackend(t, "before", m.ca, true, forNames("a"), grpc.StatsHandler(seen))
 		context := xdsmsg.UpstreamTLS("default", "default", "a")
-		m.set(append(chain(service, toCluster("c")), asking("c", context, before)...)...)
+		m.set(chain(service, toCluster("c")), asking("c", context, before))
 		cc := m.dial()
 		mustReach(t, cc, unary, before)
 		load := startLoad(t, cc)
@@ -296,9 +275,9 @@ func TestRotationUnderLoad(t *testing.T) {
 		newCA := testca.New(t)
 		after := secureBackend(t, "after", newCA, true, forNames("a"))
 		m.files.Issue(newCA)
-		m.set(xdsmsg.SimpleEndpoints("c", before.Addr(), after.Addr()))
+		m.set(endpointsOf("c", before, after))
 		load.await(t, before, after)
-		m.set(xdsmsg.SimpleEndpoints("c", after.Addr()))
+		m.set(endpointsOf("c", after))
 		load.await(t, after)
 		load.stop(t)
 		if n := seen.n.Load(); n != 1 {
@@ -313,24 +292,20 @@ func TestContextChangesUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m, seen := newSecureMesh(t), new(connections)
 		backend := secureBackend(t, "b", m.ca, false, forNames("a", "b"), grpc.StatsHandler(seen))
-		m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)...)
+		m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
 		cc := m.dial()
 		mustReach(t, cc, unary, backend)
 		load := startLoad(t, cc)
 		for i := range 5 {
-			context := xdsmsg.UpstreamTLS("", "default", "b")
-			context.Sni = strings.Repeat("a", i+1)
-			m.set(asking("c", context, backend)...)
+			m.set(asking("c", with(xdsmsg.UpstreamTLS("", "default", "b"), "sni: %q", strings.Repeat("a", i+1)), backend))
 			for want := int32(i + 2); seen.n.Load() < want; {
 				load.await(t, backend)
 			}
 		}
 		connected := seen.n.Load()
-		context := xdsmsg.UpstreamTLS("", "default", "b")
-		context.Sni = "aaaaa"
-		other := asking("c", context, backend)
-		other[0].(*clusterpb.Cluster).ConnectTimeout = durationpb.New(time.Second)
-		m.set(other...)
+		same := asking("c", with(xdsmsg.UpstreamTLS("", "default", "b"), `sni: "aaaaa"`), backend)
+		with(same[0], "connect_timeout { seconds: 1 }")
+		m.set(same)
 		load.await(t, backend)
 		load.stop(t)
 		if n := seen.n.Load(); n != connected || n != 6 {
@@ -344,27 +319,27 @@ func TestMoveToMutualTLSUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newSecureMesh(t)
 		open, secret := testutils.StartBackend(t, "open"), secureBackend(t, "secret", m.ca, true, forNames("a"))
-		m.set(append(chain(service, toCluster("c")), clusterOf("c", open)...)...)
+		m.set(chain(service, toCluster("c")), clusterOf("c", open))
 		cc := m.dial()
 		mustReach(t, cc, unary, open)
 		load := startLoad(t, cc)
-		m.set(append(withTLS([]proto.Message{xdsmsg.EDSCluster("c", "secret")}, xdsmsg.UpstreamTLS("default", "default", "a")),
-			xdsmsg.SimpleEndpoints("secret", secret.Addr()))...)
+		m.set(withTLS([]proto.Message{xdsmsg.EDSCluster("c", "secret")}, xdsmsg.UpstreamTLS("default", "default", "a")),
+			endpointsOf("secret", secret))
 		load.await(t, secret)
 		load.stop(t)
 	})
 }
 
-// The old connection serves until the new one can, but no longer than connections linger: a
-// context that no server fits fails the RPCs.
-func TestContextThatNoServerFits(t *testing.T) {
+// The old connection serves until the new one can, but no longer than connections linger: a context that no server
+// satisfies fails the RPCs.
+func TestContextThatNoServerSatisfies(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
 	backend := secureBackend(t, "b", m.ca, false, forNames("a"))
-	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)...)
+	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
 	cc := m.dial()
 	mustReach(t, cc, unary, backend)
-	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "other"), backend)...)
+	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "other"), backend))
 	until(t, cc, "failed", func(_ string, err error) bool { return err != nil })
 	before := backend.Count()
 	for _, k := range kinds {
@@ -374,12 +349,12 @@ func TestContextThatNoServerFits(t *testing.T) {
 	if n := backend.Count() - before; n != 0 {
 		t.Errorf("%d RPCs went on over the old connection", n)
 	}
-	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)
+	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
 	mustReach(t, cc, unary, backend)
 }
 
-// Security is that of the clusters under an aggregate one, each its own. What the aggregate
-// Cluster itself says has no effect.
+// Each cluster under an aggregate one has its own security. The transport socket of the aggregate Cluster has no
+// effect.
 func TestSecurityUnderAnAggregate(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
@@ -387,8 +362,7 @@ func TestSecurityUnderAnAggregate(t *testing.T) {
 	context := xdsmsg.UpstreamTLS("default", "default", "a")
 	aggregate := xdsmsg.AggregateCluster("c", "secret", "open")
 	aggregate.TransportSocket = xdsmsg.TLSSocket(xdsmsg.UpstreamTLS("", "", "another"))
-	m.set(append(chain(service, toCluster("c")), aggregate)...)
-	m.set(append(asking("secret", context, secret), clusterOf("open", open)...)...)
+	m.set(chain(service, toCluster("c")), aggregate, asking("secret", context, secret), clusterOf("open", open))
 	cc := m.dial()
 	mustReach(t, cc, unary, secret)
 	secret.Stop()
@@ -401,12 +375,11 @@ func TestSecurityUnderAnAggregate(t *testing.T) {
 func TestSecurityOfSessionsAndMirrors(t *testing.T) {
 	t.Parallel()
 	context := xdsmsg.UpstreamTLS("default", "default", "a")
-	t.Run("session", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "session", func(t *testing.T) {
 		m := newSecureMesh(t)
 		backend := secureBackend(t, "b", m.ca, true, forNames("a"))
 		m.set(xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
-		m.set(append(withTLS([]proto.Message{stickyCluster("c")}, context), xdsmsg.SimpleEndpoints("c", backend.Addr()))...)
+		m.set(withTLS([]proto.Message{stickyCluster("c")}, context), endpointsOf("c", backend))
 		cc := m.dial()
 		var s session
 		s.call(testutils.Context(t), t, cc, unary)
@@ -417,18 +390,13 @@ func TestSecurityOfSessionsAndMirrors(t *testing.T) {
 			t.Errorf("answered by %q, error %v", id, err)
 		}
 	})
-	t.Run("mirror", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "mirror", func(t *testing.T) {
 		m := newSecureMesh(t)
 		backend, copies := secureBackend(t, "b", m.ca, true, forNames("a")), secureBackend(t, "copies", m.ca, true, forNames("a"))
-		route := toCluster("c")
-		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "copies"}}
-		m.set(append(chain(service, route), asking("c", context, backend)...)...)
-		m.set(asking("copies", context, copies)...)
+		m.set(chain(service, with(toCluster("c"), `route { request_mirror_policies { cluster: "copies" } }`)),
+			asking("c", context, backend), asking("copies", context, copies))
 		mustReach(t, m.dial(), unary, backend)
-		if err := copies.Wait(testutils.Context(t), 1); err != nil {
-			t.Error(err)
-		}
+		xdstest.NoError(t, copies.Wait(testutils.Context(t), 1))
 	})
 }
 
@@ -438,7 +406,7 @@ func TestChannelsThatDidNotOptIn(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
 	backend := testutils.StartBackend(t, "b")
-	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("default", "default", "a"), backend)...)...)
+	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("default", "default", "a"), backend))
 	cc := m.dial(dialInsecure)
 	mustReachByEachKind(t, cc, backend)
 }
