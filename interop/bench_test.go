@@ -332,7 +332,7 @@ func connectedTree(b *testing.B, p treePeer, n int, lrs bool) (grpcbalancer.Pick
 func reportedCluster(name string, lrs bool) *clusterpb.Cluster {
 	c := cluster(name, name)
 	if lrs {
-		c.LrsServer = &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Self{Self: &corepb.SelfConfigSource{}}}
+		xdsmsg.With(c, "lrs_server { self {} }")
 	}
 	return c
 }

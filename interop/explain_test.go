@@ -159,23 +159,19 @@ func (w *world) bootstrapForJS(t *testing.T) []byte {
 // mustAnswer returns the answer of a call, once there is one.
 func (c *otherClient) mustAnswer(t *testing.T, call string) string {
 	t.Helper()
-	deadline := time.After(60 * time.Second)
-	for {
-		c.mu.Lock()
-		rpc, ended := c.last[call], c.ended
-		c.mu.Unlock()
-		switch {
-		case ended != nil || rpc.Code != 0:
-			t.Fatalf("call %s: %+v, %v\n%s", call, rpc, ended, c.errors())
-		case rpc.Backend != "":
-			return rpc.Backend
+	c.state.Await(t, "an answer to call "+call, func() bool {
+		return c.ended != nil || c.last[call].Code != 0 || c.last[call].Backend != ""
+	})
+	var backend string
+	c.state.Change(func() {
+		if backend = c.last[call].Backend; c.ended != nil || backend == "" {
+			t.Errorf("call %s: %+v, %v\n%s", call, c.last[call], c.ended, c.errors())
 		}
-		select {
-		case <-c.news:
-		case <-deadline:
-			t.Fatalf("no answer to call %s\n%s", call, c.errors())
-		}
+	})
+	if backend == "" {
+		t.FailNow()
 	}
+	return backend
 }
 
 // newExplainedWorld is a control plane whose routes have what gRPC leaves out, and ignores.

@@ -222,12 +222,12 @@ func TestOtherLanguagesAreNeverMisrouted(t *testing.T) {
 		for _, call := range calls {
 			client.mustBe(t, call.Name, want[call.Name], "the beginning: "+call.Name)
 		}
-		client.mu.Lock()
-		defer client.mu.Unlock()
-		for _, rpc := range client.failed {
-			if want[rpc.Call] != rpc.outcome() {
-				t.Errorf("an RPC failed: %+v", rpc)
+		client.state.Change(func() {
+			for _, rpc := range client.failed {
+				if want[rpc.Call] != rpc.outcome() {
+					t.Errorf("an RPC failed: %+v", rpc)
+				}
 			}
-		}
+		})
 	})
 }
