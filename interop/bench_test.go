@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
-	"sync"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -228,17 +226,7 @@ func leanBackend(t testing.TB) (addr string) { return serveTest(t, lean{}) }
 // serveTest serves the service on loopback.
 func serveTest(t testing.TB, service testpb.TestServiceServer) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
-	testpb.RegisterTestServiceServer(server, service)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(l) })
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
-	return l.Addr().String()
+	return serveUntilEnd(t, func(s grpc.ServiceRegistrar) { testpb.RegisterTestServiceServer(s, service) }, func() {})
 }
 
 type lean struct {

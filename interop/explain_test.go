@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -178,10 +177,9 @@ func (c *otherClient) mustAnswer(t *testing.T, call string) string {
 func newExplainedWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{control: gocp.Start(t, gocp.AnyNames), blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}
-	query, byHeader, mirrored := xdsmsg.PathRoute(unaryMethod, "green"), xdsmsg.PrefixRoute("/", "green"), xdsmsg.PrefixRoute("/", "blue")
-	query.Match.QueryParameters = []*routepb.QueryParameterMatcher{{Name: "q"}}
-	byHeader.Match.Headers = []*routepb.HeaderMatcher{{Name: explainedHeader, HeaderMatchSpecifier: &routepb.HeaderMatcher_PresentMatch{PresentMatch: true}}}
-	mirrored.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "green"}}
+	query := xdsmsg.With(xdsmsg.PathRoute(unaryMethod, "green"), `match { query_parameters { name: "q" } }`)
+	byHeader := xdsmsg.With(xdsmsg.PrefixRoute("/", "green"), `match { headers { name: %q present_match: true } }`, explainedHeader)
+	mirrored := xdsmsg.With(xdsmsg.PrefixRoute("/", "blue"), `route { request_mirror_policies { cluster: "green" } }`)
 	w.control.Set(t, []proto.Message{
 		xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", "*", query, byHeader, mirrored),
 		cluster("blue", "blue"), w.endpoints("blue", w.blue), cluster("green", "green"), w.endpoints("green", w.green),
