@@ -117,9 +117,8 @@ func TestStrictDNSFollowsDNS(t *testing.T) {
 		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 		name, target := inZone(t, a)
 		forwardFrom2(t, a, b)
-		m.set(chain(service, toCluster("c")),
+		cc := m.dialServing(chain(service, toCluster("c")),
 			with(xdsmsg.InlineCluster("c", strictDNS, xdsmsg.In("z", target)), `dns_refresh_rate { seconds: 1 }`))
-		cc := m.dial("xds:///" + service)
 		l := loadOn(t, cc, a)
 		zone.SetA(name, "127.0.0.1", "127.0.0.2")
 		l.await(t, a, b)
@@ -137,8 +136,7 @@ func TestLogicalDNSFollowsDNS(t *testing.T) {
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 	name, target := inZone(t, a)
 	forwardFrom2(t, a, b)
-	m.set(chain(service, toCluster("c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(chain(service, toCluster("c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))
 	mustReach(t, cc, unary, a)
 	zone.SetA(name, "127.0.0.2")
 	mustReach(t, cc, unary, a) // The connection is good.
@@ -167,9 +165,8 @@ func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 			backend, other := testutils.StartBackend(t, "b"), testutils.StartBackend(t, "other")
 			name, target := inZone(t, backend)
 			zone.SetA(name) // no address
-			m.set(chain(service, xdsmsg.PathRoute(unaryMethod, "c"), toCluster("other")),
+			cc := m.dialServing(chain(service, xdsmsg.PathRoute(unaryMethod, "c"), toCluster("other")),
 				clusterOf("other", other), xdsmsg.InlineCluster("c", kind, xdsmsg.In("z", target)))
-			cc := m.dial("xds:///" + service)
 			mustReach(t, cc, bidiStreaming, other)
 			mustFail(t, cc, `cluster "c"`, kind.String(), target, "DNS has no address")
 			zone.SetA(name, "127.0.0.1")
@@ -254,10 +251,9 @@ func TestAggregateChangesUnderLoad(t *testing.T) {
 func TestCycleFailsItsClustersOnly(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	m.set(chain(service, xdsmsg.PathRoute(unaryMethod, "round"), toCluster("straight")),
+	cc := m.dialServing(chain(service, xdsmsg.PathRoute(unaryMethod, "round"), toCluster("straight")),
 		clusterOf("leaf", backend), xdsmsg.AggregateCluster("straight", "leaf"),
 		xdsmsg.AggregateCluster("round", "leaf", "half"), xdsmsg.AggregateCluster("half", "round"))
-	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, bidiStreaming, backend)
 	mustFail(t, cc, `aggregate cluster "round"`, `"round" → "half" → "round"`, t.Name())
 	m.set(xdsmsg.AggregateCluster("half", "leaf"))

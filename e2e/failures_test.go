@@ -115,8 +115,7 @@ func TestErrorWithoutAVirtualHost(t *testing.T) {
 func TestErrorWithoutARoute(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-	m.set(chain(service, xdsmsg.PathRoute(unaryMethod, "cluster")), clusterOf("cluster", backend))
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(chain(service, xdsmsg.PathRoute(unaryMethod, "cluster")), clusterOf("cluster", backend))
 	mustReach(t, cc, unary, backend)
 	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty))
 	checkStatus(t, err, codes.Unavailable, "no route", emptyMethod, `"`+service+`"`)
@@ -189,8 +188,7 @@ func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "b1")
 	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "doomed"), toCluster("cluster")))
-	m.set(clusterOf("doomed", backend), clusterOf("cluster", backend))
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(clusterOf("doomed", backend), clusterOf("cluster", backend))
 	ctx := testutils.Context(t)
 	xdstest.NoError(t, cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)))
 	m.Delete(t, xdsmsg.ClusterType, "doomed")
@@ -274,8 +272,7 @@ func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			m.serve(service, "c", backend)
-			m.set(tc.around)
-			cc := m.dial("xds:///" + service)
+			cc := m.dialServing(tc.around)
 			mustReach(t, cc, unary, backend)
 			backend.Stop()
 			node := []string{"connection refused", `"` + t.Name() + `"`}

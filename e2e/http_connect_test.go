@@ -68,11 +68,9 @@ func TestHTTPConnectEndToEnd(t *testing.T) {
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, proxy, seen := newSecureMesh(t), xdstest.StartProxy(t), new(connections)
-			var backend *testutils.Backend
+			backend := testutils.StartBackend(t, "plain", grpc.StatsHandler(seen))
 			if tc.secure {
-				backend = secureBackend(t, "b", m.ca, tc.mutual, forNames("a"), grpc.StatsHandler(seen))
-			} else {
-				backend = testutils.StartBackend(t, "b", grpc.StatsHandler(seen))
+				backend = secureBackend(t, "secure", m.ca, tc.mutual, forNames("a"), grpc.StatsHandler(seen))
 			}
 			m.set(chain(service, toCluster("c")), withProxy(asking("c", tc.context, backend), proxy.Addr()))
 			cc := m.dial(tc.opts...)

@@ -144,8 +144,7 @@ func TestIstioSidecarSecurityFailsClosed(t *testing.T) {
 	socket := istioResource(t, "istio-sidecar.json", "a cluster with automatic mTLS").(*clusterpb.Cluster)
 	endpoints := endpointsOf(cluster, backend)
 	endpoints.Endpoints[0].LbEndpoints[0].Metadata = &corepb.Metadata{}
-	m.set(chain(service, toCluster(cluster)), socket, endpoints)
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(chain(service, toCluster(cluster)), socket, endpoints)
 	untilFailed(t, cc, "transport_socket_matches")
 	if n := backend.Count(); n > 0 {
 		t.Errorf("%d RPCs were sent", n)

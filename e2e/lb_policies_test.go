@@ -193,8 +193,7 @@ func TestWeightedRoundRobinByBackendMetrics(t *testing.T) {
 				c = reporting("blue", "application_utilization")
 			}
 			with(c, "load_balancing_policy { %s }", wrrPolicy)
-			m.set(chain(service, toCluster("blue")), c, endpointsOf("blue-eds", idle, busy))
-			cc := m.dial("xds:///" + service)
+			cc := m.dialServing(chain(service, toCluster("blue")), c, endpointsOf("blue-eds", idle, busy))
 			if err := awaitShare(t, cc, idle.ID(), 0.8); err != nil {
 				t.Error(err)
 			}
@@ -339,8 +338,7 @@ func TestOnlyTheKeysOfARemovedEndpointMove(t *testing.T) {
 	const size, keys = 49, 160
 	m := newMesh(t)
 	all := backends(t, "backend-0", "backend-1", "backend-2", "backend-3", "backend-4", "backend-5", "backend-6", "backend-7")
-	m.set(chain(service, hashed("c", fmt.Sprintf(hashOfHeader, "key"))), onRing("c", size, all...))
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(chain(service, hashed("c", fmt.Sprintf(hashOfHeader, "key"))), onRing("c", size, all...))
 	ctx := testutils.Context(t)
 	ask := func(key int) string { return backendFor(ctx, t, cc, unary, "key", fmt.Sprint(key)) }
 	home := make([]string, keys)

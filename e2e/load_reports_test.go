@@ -298,15 +298,14 @@ func TestLoadReportsOfRemovedClusters(t *testing.T) {
 	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")
 	in := xdsmsg.In("z", b.Addr())
 	m.serveReporting(reporting("blue"), in)
-	m.set(reporting("green"), xdsmsg.Endpoints("green-eds", in))
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(reporting("green"), xdsmsg.Endpoints("green-eds", in))
 	end := hold(t, cc, 1)
 	if failed := rpcs(t, cc, 1); failed > 0 {
 		t.Fatalf("%d RPCs failed", failed)
 	}
 	m.set(xdsmsg.RouteConfig(service, service, toCluster("green")))
 	m.Delete(t, xdsmsg.ClusterType, "blue")
-	for trafficTo("green").Cluster == "" { // until an RPC has gone there
+	for trafficTo("green").Cluster == "" { // until an RPC was sent there
 		backendFor(testutils.Context(t), t, cc, unary)
 	}
 	blue := func(loads []controlplane.ClusterLoad) controlplane.LocalityLoad {

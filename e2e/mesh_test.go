@@ -273,6 +273,13 @@ func (m *mesh) dial(target string, opts ...grpc.DialOption) *grpc.ClientConn {
 	return dialWith(m.t, target, m.bootstrap(), opts...)
 }
 
+// dialServing sets the resources and opens a channel to the service.
+func (m *mesh) dialServing(resources ...any) *grpc.ClientConn {
+	m.t.Helper()
+	m.set(resources...)
+	return m.dial("xds:///" + service)
+}
+
 // latency is how long messages between a client and a control plane take, in each
 // direction, over the slow link.
 const latency = 10 * time.Millisecond

@@ -85,7 +85,7 @@ func TestOverriddenRetries(t *testing.T) {
 	}
 }
 
-// A backend that fails is ejected where the client says so, and only there.
+// A backend that fails is ejected only if the client's override, not the control plane, asks for it.
 func TestOverriddenOutlierDetection(t *testing.T) {
 	t.Parallel()
 	const eject = `{"consecutive_5xx": 1, "max_ejection_percent": 50, "base_ejection_time": "3600s", "max_ejection_time": "3600s"}`

@@ -105,9 +105,8 @@ func TestRetryOnConnectFailureEndToEnd(t *testing.T) {
 func TestRetriesOverTheLimitEndToEnd(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	m.set(chain(service, retriedRoute("b", `retry_on: "unavailable"`)), endpointsOf("b", backend),
+	cc := m.dialServing(chain(service, retriedRoute("b", `retry_on: "unavailable"`)), endpointsOf("b", backend),
 		with(xdsmsg.EDSCluster("b", ""), `circuit_breakers { thresholds { max_retries { value: 0 } } }`))
-	cc := m.dial("xds:///" + service)
 	eachKind(t, func(t *testing.T, k kind) {
 		n := failTimes(backend, 100)
 		var last atomic.Pointer[dynxds.TraceAttempt]

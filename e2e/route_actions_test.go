@@ -87,8 +87,7 @@ func TestHeaderEditsEndToEnd(t *testing.T) {
 						request_headers_to_remove: "removed" response_headers_to_remove: %q
 					} } }
 				} }`, service, mostSpecificWins, testutils.BackendIDHeader)
-			m.set(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)
-			cc := m.dial("xds:///" + service)
+			cc := m.dialServing(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)
 			all, one := []string{"weight", "route", "host", "config"}, []string{"config"}
 			if mostSpecificWins {
 				all, one = []string{"config", "host", "route", "weight"}, []string{"weight"}
@@ -146,8 +145,7 @@ func TestRetryEndToEnd(t *testing.T) {
 			if level == "virtual host" {
 				rc.VirtualHosts[0].RetryPolicy, route.GetRoute().RetryPolicy = route.GetRoute().RetryPolicy, nil
 			}
-			m.set(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)
-			cc := m.dial("xds:///" + service)
+			cc := m.dialServing(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)
 			eachKind(t, func(t *testing.T, k kind) {
 				n := failTimes(backend, 2)
 				if r := callFor(testutils.Context(t), cc, k); r.err != nil || n.Load() != 3 {
@@ -229,8 +227,7 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 			// A header can name only clusters that the virtual host has, hence the other route.
 			rc := xdsmsg.RouteConfig(service, service, xdsmsg.PathRoute("/never", "shadow"), with(toCluster("primary"), "route { %s }", tc.route))
 			with(rc.VirtualHosts[0], "%s", tc.host)
-			m.set(clustersOf(primary, shadow), xdsmsg.DefaultListener(service, service), rc)
-			cc := m.dial("xds:///" + service)
+			cc := m.dialServing(clustersOf(primary, shadow), xdsmsg.DefaultListener(service, service), rc)
 			eachKind(t, func(t *testing.T, k kind) {
 				before := shadow.Count()
 				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "mirror-to", "shadow")

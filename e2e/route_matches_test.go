@@ -138,8 +138,7 @@ func TestUnsupportedActions(t *testing.T) {
 		routeOf(`match { prefix: "" } route { cluster_specifier_plugin: "p" }`),
 		routeOf(`match { prefix: "" } route {}`), toCluster("b")),
 		`cluster_specifier_plugins { is_optional: true extension { name: "p" typed_config { type_url: "type.googleapis.com/test.Plugin" } } }`)
-	m.set(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)
 	mustReach(t, cc, bidiStreaming, backend)
 	for k, why := range map[kind]string{unary: "non_forwarding_action", serverStreaming: "filter_action", clientStreaming: "no action"} {
 		checkStatus(t, callFor(testutils.Context(t), cc, k).err, codes.Unavailable, why, service)

@@ -184,8 +184,7 @@ func TestAddressesInDNSHaveTheAuthorityOfTheirName(t *testing.T) {
 			zone.SetA(name, "127.0.0.9", "127.0.0.1") // no server listens at the first
 			cluster := xdsmsg.InlineCluster("c", test.kind, xdsmsg.In("z", target))
 			cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().Hostname = test.hostname
-			m.set(chain(service, with(toCluster("c"), autoHostRewrite)), cluster)
-			cc := m.dial("xds:///" + service)
+			cc := m.dialServing(chain(service, with(toCluster("c"), autoHostRewrite)), cluster)
 			eachKind(t, func(t *testing.T, k kind) {
 				mustReach(t, cc, k, backend)
 				if got, want := backend.Last().Authority, test.want(name, target); got != want {

@@ -25,8 +25,7 @@ func TestRoutesByPathAndPrefix(t *testing.T) {
 		xdsmsg.PathRoute(unaryMethod, "exact"),
 		xdsmsg.PrefixRoute("/grpc.testing.TestService/Streaming", "prefix"),
 		toCluster("rest")))
-	m.set(clusterOf("exact", exact), clusterOf("prefix", prefix), clusterOf("rest", rest))
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(clusterOf("exact", exact), clusterOf("prefix", prefix), clusterOf("rest", rest))
 	mustReach(t, cc, unary, exact)
 	mustReach(t, cc, serverStreaming, prefix)
 	mustReach(t, cc, clientStreaming, prefix)
@@ -125,8 +124,7 @@ func TestWeightedClusters(t *testing.T) {
 	a, b, never := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "never")
 	m.set(chain(service, xdsmsg.WeightedRoute("",
 		xdsmsg.Weighted{Cluster: "a", Weight: 9}, xdsmsg.Weighted{Cluster: "b", Weight: 1}, xdsmsg.Weighted{Cluster: "never", Weight: 0})))
-	m.set(clusterOf("a", a), clusterOf("b", b), clusterOf("never", never))
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(clusterOf("a", a), clusterOf("b", b), clusterOf("never", never))
 	const n = 2000
 	for range n {
 		backendFor(testutils.Context(t), t, cc, unary)
@@ -148,8 +146,7 @@ func TestLocalitiesByWeightEndpointsByRoundRobin(t *testing.T) {
 	m.serve(service, "cluster")
 	near, distant := xdsmsg.In("near", near1.Addr(), near2.Addr()), xdsmsg.In("far", far.Addr())
 	near.Weight, distant.Weight = 3, 1
-	m.set(xdsmsg.Endpoints("cluster", near, distant))
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(xdsmsg.Endpoints("cluster", near, distant))
 	// Until all three are connected the shares are others.
 	ctx := testutils.Context(t)
 	reachAll(t, cc, near1, near2, far)
@@ -192,9 +189,8 @@ func TestMissingClusterDoesNotBlockOtherRoutes(t *testing.T) {
 	m := newMesh(t)
 	m.keepSilent()
 	backend := testutils.StartBackend(t, "b1")
-	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "missing"), toCluster("cluster")),
+	cc := m.dialServing(chain(service, xdsmsg.PathRoute(emptyMethod, "missing"), toCluster("cluster")),
 		clusterOf("cluster", backend))
-	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
 	m.set(clusterOf("missing", backend))
 	if err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty)); err != nil {

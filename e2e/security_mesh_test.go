@@ -67,15 +67,20 @@ func withTLS(resources []proto.Message, context *tlspb.UpstreamTlsContext) []pro
 	return resources
 }
 
-// secureBackend starts a backend with a certificate of the CA for the given names and URIs,
-// which asks clients for one if mutual.
+// secureBackend starts a backend with serverTLS.
 func secureBackend(t *testing.T, id string, ca *testca.CA, mutual bool, template *x509.Certificate, opts ...grpc.ServerOption) *testutils.Backend {
 	t.Helper()
+	return testutils.StartBackend(t, id, append(opts, grpc.Creds(credentials.NewTLS(serverTLS(ca, mutual, template))))...)
+}
+
+// serverTLS is TLS with a certificate of the CA for the names and URIs of the template. If mutual, clients need a
+// certificate.
+func serverTLS(ca *testca.CA, mutual bool, template *x509.Certificate) *tls.Config {
 	config := &tls.Config{Certificates: []tls.Certificate{ca.Pair(template)}}
 	if mutual {
 		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
 	}
-	return testutils.StartBackend(t, id, append(opts, grpc.Creds(credentials.NewTLS(config)))...)
+	return config
 }
 
 func forNames(names ...string) *x509.Certificate { return &x509.Certificate{DNSNames: names} }

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"strings"
 	"testing"
@@ -42,8 +43,8 @@ func peerOf(t *testing.T, cc *grpc.ClientConn) *credentials.TLSInfo {
 // control plane to the RPC.
 func TestModesOfSecurity(t *testing.T) {
 	t.Parallel()
-	byServerName := func(ca *testca.CA) *tls.Config {
-		right, wrong := ca.Pair(forNames("right.example.com")), ca.Pair(forNames("wrong.example.com"))
+	byServerName := func(_ *testing.T, m *secureMesh) *tls.Config {
+		right, wrong := m.ca.Pair(forNames("right.example.com")), m.ca.Pair(forNames("wrong.example.com"))
 		return &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			if h.ServerName == "right.example.com" {
 				return &right, nil
@@ -54,41 +55,37 @@ func TestModesOfSecurity(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		context *tlspb.UpstreamTlsContext
-		backend func(*testing.T, *secureMesh, grpc.ServerOption) *testutils.Backend
-		secure  bool
-		id      string // the SPIFFE ID
+		server  func(*testing.T, *secureMesh) *tls.Config // nil: plaintext
+		id      string                                    // the SPIFFE ID
 	}{
-		{"fallback credentials", nil, func(t *testing.T, _ *secureMesh, o grpc.ServerOption) *testutils.Backend {
-			return testutils.StartBackend(t, "b", o)
-		}, false, ""},
-		{"TLS", xdsmsg.UpstreamTLS("", "default", "a"), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
-			return secureBackend(t, "b", m.ca, false, forNames("a"), o)
-		}, true, ""},
-		{"mTLS", xdsmsg.UpstreamTLS("default", "default", "a"), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
-			return secureBackend(t, "b", m.ca, true, forNames("a"), o)
-		}, true, ""},
-		{"SPIFFE", xdsmsg.UpstreamTLS("default", "spiffe", "spiffe://domain/a"), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
+		{"fallback credentials", nil, nil, ""},
+		{"TLS", xdsmsg.UpstreamTLS("", "default", "a"),
+			func(_ *testing.T, m *secureMesh) *tls.Config { return serverTLS(m.ca, false, forNames("a")) }, ""},
+		{"mTLS", xdsmsg.UpstreamTLS("default", "default", "a"),
+			func(_ *testing.T, m *secureMesh) *tls.Config { return serverTLS(m.ca, true, forNames("a")) }, ""},
+		{"SPIFFE", xdsmsg.UpstreamTLS("default", "spiffe", "spiffe://domain/a"), func(t *testing.T, m *secureMesh) *tls.Config {
 			m.files.Write(m.files.CA, bundleMap(t, "domain", m.ca))
 			m.providers["spiffe"] = watcher(map[string]string{"spiffe_trust_bundle_map_file": m.files.CA})
-			return secureBackend(t, "b", m.ca, true, forID(t, "spiffe://domain/a"), o)
-		}, true, "spiffe://domain/a"},
-		{"server name", with(xdsmsg.UpstreamTLS("", "default"), `sni: "right.example.com" auto_sni_san_validation: true`), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
-			return testutils.StartBackend(t, "b", o, grpc.Creds(credentials.NewTLS(byServerName(m.ca))))
-		}, true, ""},
-		{"host name of the endpoint", with(xdsmsg.UpstreamTLS("", "default"), `auto_host_sni: true auto_sni_san_validation: true`), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
-			return testutils.StartBackend(t, "b", o, grpc.Creds(credentials.NewTLS(byServerName(m.ca))))
-		}, true, ""},
+			return serverTLS(m.ca, true, forID(t, "spiffe://domain/a"))
+		}, "spiffe://domain/a"},
+		{"server name", with(xdsmsg.UpstreamTLS("", "default"), `sni: "right.example.com" auto_sni_san_validation: true`), byServerName, ""},
+		{"host name of the endpoint", with(xdsmsg.UpstreamTLS("", "default"), `auto_host_sni: true auto_sni_san_validation: true`), byServerName, ""},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, seen := newSecureMesh(t), new(connections)
-			backend := tc.backend(t, m, grpc.StatsHandler(seen))
-			m.set(chain(service, toCluster("c")), asking("c", tc.context, backend), named("c", "right.example.com", backend))
+			opts := []grpc.ServerOption{grpc.StatsHandler(seen)}
+			if tc.server != nil {
+				opts = append(opts, grpc.Creds(credentials.NewTLS(tc.server(t, m))))
+			}
+			backend := testutils.StartBackend(t, "b", opts...)
+			m.set(chain(service, toCluster("c")),
+				withTLS([]proto.Message{xdsmsg.EDSCluster("c", ""), named("c", "right.example.com", backend)}, tc.context))
 			cc := m.dial()
 			mustReachByEachKind(t, cc, backend)
 			info := peerOf(t, cc)
 			switch {
-			case (info != nil) != tc.secure:
-				t.Errorf("TLS: %t, want %t", info != nil, tc.secure)
+			case (info != nil) != (tc.server != nil):
+				t.Errorf("TLS: %t, want %t", info != nil, tc.server != nil)
 			case tc.id != "" && (info.SPIFFEID == nil || info.SPIFFEID.String() != tc.id):
 				t.Errorf("SPIFFE ID %v, want %s", info.SPIFFEID, tc.id)
 			}
@@ -173,56 +170,51 @@ func TestHandshakesThatFail(t *testing.T) {
 	const failed = `TLS of cluster "c": `
 	tlsContext := xdsmsg.UpstreamTLS("default", "default", "a")
 	for _, tc := range []struct {
-		name    string
-		backend func(*testing.T, *secureMesh) *testutils.Backend
-		want    func(*secureMesh) []string
+		name  string
+		cert  *x509.Certificate             // the backend's; nil: it is in plaintext
+		setup func(*testing.T, *secureMesh) // nil: as it is
+		want  []string                      // "CA_FILE" stands for the file's path
 	}{
-		{"a SAN that does not match", func(t *testing.T, m *secureMesh) *testutils.Backend {
-			return secureBackend(t, "b", m.ca, true, forNames("b"))
-		}, func(*secureMesh) []string { return []string{`DNS "b"`, `exact "a"`} }},
-		{"expired", func(t *testing.T, m *secureMesh) *testutils.Backend {
-			c := forNames("a")
-			c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
-			return secureBackend(t, "b", m.ca, true, c)
-		}, func(*secureMesh) []string { return []string{"expired", `DNS "a"`} }},
-		{"another CA", func(t *testing.T, _ *secureMesh) *testutils.Backend {
-			return secureBackend(t, "b", testca.New(t), true, forNames("a"))
-		}, func(*secureMesh) []string { return []string{"unknown authority"} }},
-		{"missing files", func(t *testing.T, m *secureMesh) *testutils.Backend {
-			missing := testca.NewFiles(t)
-			m.files = missing
+		{"a SAN that does not match", forNames("b"), nil, []string{`DNS "b"`, `exact "a"`}},
+		{"expired", &x509.Certificate{
+			DNSNames: []string{"a"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
+		}, nil, []string{"expired", `DNS "a"`}},
+		{"another CA", forNames("a"), func(t *testing.T, m *secureMesh) { m.ca = testca.New(t) }, []string{"unknown authority"}},
+		{"missing files", forNames("a"), func(t *testing.T, m *secureMesh) {
+			m.files = testca.NewFiles(t)
 			m.providers["default"] = watcher(map[string]string{
-				"ca_certificate_file": missing.CA, "certificate_file": missing.Cert, "private_key_file": missing.Key,
+				"ca_certificate_file": m.files.CA, "certificate_file": m.files.Cert, "private_key_file": m.files.Key,
 			})
-			return secureBackend(t, "b", m.ca, true, forNames("a"))
-		}, func(m *secureMesh) []string {
-			return []string{`certificate provider instance "default" (file_watcher)`, m.files.CA, "no such file"}
-		}},
-		{"a provider that fails", func(t *testing.T, m *secureMesh) *testutils.Backend {
+		}, []string{`certificate provider instance "default" (file_watcher)`, "CA_FILE", "no such file"}},
+		{"a provider that fails", forNames("a"), func(_ *testing.T, m *secureMesh) {
 			m.register("default", func(context.Context) (*certprovider.KeyMaterial, error) { return nil, errors.New("out of luck") })
-			return secureBackend(t, "b", m.ca, true, forNames("a"))
-		}, func(*secureMesh) []string { return []string{`certificate provider instance "default"`, "out of luck"} }},
-		{"a provider that never answers", func(t *testing.T, m *secureMesh) *testutils.Backend {
+		}, []string{`certificate provider instance "default"`, "out of luck"}},
+		{"a provider that never answers", forNames("a"), func(_ *testing.T, m *secureMesh) {
 			m.register("default", func(ctx context.Context) (*certprovider.KeyMaterial, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			})
-			return secureBackend(t, "b", m.ca, true, forNames("a"))
-		}, func(*secureMesh) []string {
-			return []string{`certificate provider instance "default"`, "did not answer within"}
-		}},
-		{"a server in plaintext", func(t *testing.T, _ *secureMesh) *testutils.Backend {
-			return testutils.StartBackend(t, "b")
-		}, func(*secureMesh) []string { return []string{"does not speak TLS", "plaintext"} }},
+		}, []string{`certificate provider instance "default"`, "did not answer within"}},
+		{"a server in plaintext", nil, nil, []string{"does not speak TLS", "plaintext"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := newSecureMesh(t) // Not in parallel: registering plugins must not be.
-			backend := tc.backend(t, m)
+			if tc.setup != nil {
+				tc.setup(t, m)
+			}
+			backend := testutils.StartBackend(t, "plain")
+			if tc.cert != nil {
+				backend = secureBackend(t, "b", m.ca, true, tc.cert)
+			}
+			want := []string{failed}
+			for _, text := range tc.want {
+				want = append(want, strings.ReplaceAll(text, "CA_FILE", m.files.CA))
+			}
 			m.set(chain(service, toCluster("c")), asking("c", tlsContext, backend))
 			cc := m.dial()
 			for _, k := range kinds {
 				_, err := call(testutils.Context(t), cc, k)
-				checkReason(t, err, append(tc.want(m), failed)...)
+				checkReason(t, err, want...)
 			}
 			if n := backend.Count(); n != 0 {
 				t.Errorf("%d RPCs reached the backend", n)

@@ -109,8 +109,8 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 		// stops.
 		p.high.OnRequest(func(r xdstest.Request) error {
 			if asks(xdsmsg.ClusterType, "new", "cluster")(r) {
-				p.high.RefuseStreams(errors.New("gone"))
-				return errors.New("gone")
+				p.high.RefuseStreams(errors.New("stopped"))
+				return errors.New("stopped")
 			}
 			return nil
 		})

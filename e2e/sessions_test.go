@@ -98,8 +98,7 @@ func TestSessionsEndToEnd(t *testing.T) {
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		all := backends(t, "a", "b", "c")
-		m.set(stickyCluster("c"), draining("c", all), filtered(byCookie(""), toCluster("c")))
-		cc := m.dial("xds:///" + service)
+		cc := m.dialServing(stickyCluster("c"), draining("c", all), filtered(byCookie(""), toCluster("c")))
 		// Sessions of the same channel, each with a backend of its own.
 		sessions := map[string]*session{}
 		for len(sessions) < len(all) {
@@ -187,9 +186,8 @@ func TestSessionsStayWithTheirClusterEndToEnd(t *testing.T) {
 	ctx := testutils.Context(t)
 	all := backends(t, "a", "b")
 	m.set(clusterOf("a", all[0]))
-	m.set(clusterOf("b", all[1]),
+	cc := m.dialServing(clusterOf("b", all[1]),
 		filtered(byCookie(""), split("a", "b")))
-	cc := m.dial("xds:///" + service)
 	for _, id := range []string{"a", "b"} {
 		s := new(session)
 		for s.call(ctx, t, cc, unary) != id {
@@ -234,8 +232,7 @@ func TestSessionsByPathAndRouteEndToEnd(t *testing.T) {
 		{"the route has disabled it", byCookie(""), off, false},
 	} {
 		m := newMesh(t)
-		m.set(clusterOf("c", all...), filtered(test.filter, test.route))
-		cc := m.dial("xds:///" + service)
+		cc := m.dialServing(clusterOf("c", all...), filtered(test.filter, test.route))
 		s := new(session)
 		s.call(ctx, t, cc, unary)
 		if got := s.cookie != nil; got != test.want {
@@ -251,8 +248,7 @@ func TestSessionsUnderUpdates(t *testing.T) {
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		all := backends(t, "a", "b", "c", "d")
-		m.set(stickyCluster("c"), draining("c", all[:3]), filtered(byCookie(""), toCluster("c")))
-		cc := m.dial("xds:///" + service)
+		cc := m.dialServing(stickyCluster("c"), draining("c", all[:3]), filtered(byCookie(""), toCluster("c")))
 		s := new(session)
 		for s.call(ctx, t, cc, unary) != "a" {
 			s = new(session)
@@ -302,9 +298,8 @@ func TestSessionsByHeaderEndToEnd(t *testing.T) {
 		ctx := testutils.Context(t)
 		filter := xdsmsg.Filter("session", with(new(sessionpb.StatefulSession), `session_state { name: "header" typed_config {
 			[type.googleapis.com/envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState] { name: "X-Session" } } }`))
-		m.set(stickyCluster("c"), draining("c", backends(t, "a", "b", "c")),
+		cc := m.dialServing(stickyCluster("c"), draining("c", backends(t, "a", "b", "c")),
 			filtered(filter, toCluster("c")))
-		cc := m.dial("xds:///" + service)
 		sessions := map[string]string{}
 		for len(sessions) < 3 {
 			r := callFor(ctx, cc, k)

@@ -69,8 +69,7 @@ func TestRoutesChangeAThousandTimesUnderLoad(t *testing.T) {
 		for i := range 7 {
 			m.set(clusterOf(fmt.Sprintf("cluster-%d", i), backend))
 		}
-		m.set(xdsmsg.DefaultListener(service, service), changingRoutes(0))
-		cc := m.dial("xds:///" + service)
+		cc := m.dialServing(xdsmsg.DefaultListener(service, service), changingRoutes(0))
 		mustReach(t, cc, unary, backend)
 		goroutines := runtime.NumGoroutine()
 		m.updateUnderLoad(cc, half, backend)

@@ -83,23 +83,23 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 		cc.Connect()
 		a.origin.MustWait(testutils.Context(t), t, asks(dynparam.MapTypeURL, dpdsElsewhere))
 		if early := a.cache.Requests(); len(early) > 0 {
-			t.Errorf("the cache was asked before DPDS has answered: %v", early)
+			t.Errorf("requests to the cache before the response of DPDS: %v", early)
 		}
 		answer()
 		l := loadOn(t, cc, proxy)
 		a.useProxy("false")
 		l.await(t, direct)
-		a.origin.Stop() // what DPDS has said stays
+		a.origin.Stop() // the last constraints stay
 		l.await(t, direct)
 		l.stop(t)
 		for _, r := range a.cache.Requests() {
 			if r.TypeURL == dynparam.MapTypeURL {
-				t.Errorf("the cache was asked for a resource that is not cacheable: %v", r)
+				t.Errorf("a request to the cache for a resource that is not cacheable: %v", r)
 			}
 		}
 		for _, r := range a.origin.Requests() {
 			if r.TypeURL != dynparam.MapTypeURL {
-				t.Errorf("the origin was asked for what the cache has: %v", r)
+				t.Errorf("a request to the origin for what the cache has: %v", r)
 			}
 		}
 	})
@@ -163,9 +163,8 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 	})
 }
 
-// DPDS moves a client to another variant, and the old one is deleted before the control
-// plane can have heard that the client subscribes to the new one. No RPC fails, as the
-// new one is there.
+// DPDS moves a client to another variant, and the old one is deleted before the client's new subscription can have
+// reached the control plane. No RPC fails, as the new variant exists.
 func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 	directly(t, "DPDS has a stream of its own upstream, so that other resources may overtake it")
 	overLinks(t, func(t *testing.T) {
@@ -209,8 +208,8 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 	})
 }
 
-// DPDS moves a client on before it can have asked for the last variant, and each is deleted
-// soon after. No RPC fails, as the variant that DPDS says is there.
+// DPDS moves a client to the next variant before it can have subscribed to the last one, and each is deleted soon
+// after. No RPC fails, as the variant that DPDS selects exists.
 func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 	directly(t, "DPDS has a stream of its own upstream, so that other resources may overtake it")
 	overLinks(t, func(t *testing.T) {

@@ -54,7 +54,7 @@ func TestTP2ShardingClusters(t *testing.T) {
 	m.set(endpointsOf("mine", mine), endpointsOf("other", other))
 	m.SetVariant(t, map[string]string{"shards": "60"}, xdsmsg.EDSCluster("mine", ""))
 	m.Update(t, func(tx *controlplane.Tx) {
-		// An error in place of a missing resource, of which SotW says nothing.
+		// An error in place of a missing resource, as SotW does not report those.
 		tx.SetVariantError(xdsmsg.ClusterType, "other", map[string]string{"shards": "0"}, status.New(codes.NotFound, "in none of your shards"))
 		tx.SetVariant(map[string]string{"shards": "30"}, xdsmsg.EDSCluster("other", ""))
 	})
