@@ -163,10 +163,8 @@ func TestAllocationsPerUnaryRPC(t *testing.T) {
 	}
 }
 
-// TestPassingThroughAllocatesNothing: the interceptors that dynxds puts on a
-// channel by its scheme cost a channel of gRPC-Go's xds no allocation.
-//
-// The schemes are not "xds", for which gRPC itself makes four allocations.
+// The interceptors that dynxds adds to channels by their scheme cost a channel of gRPC-Go's xds no allocation. The
+// schemes are not "xds", for which gRPC itself makes four allocations.
 func TestPassingThroughAllocatesNothing(t *testing.T) {
 	control, _ := benchWorld(t, 1)
 	under := func(scheme string) float64 {

@@ -80,9 +80,8 @@ func serveExplained() error {
 	return server.Serve(listener)
 }
 
-// TestExplainGRPCGo: given a process with a channel of gRPC-Go's own xds, when "dynxds explain" asks its
-// CSDS, then it says where the RPCs of that process really went, and which parts of its routes
-// gRPC-Go leaves out and ignores.
+// For the CSDS of a process with gRPC-Go's own xds, "dynxds explain" reports where the RPCs of the process went, and
+// which parts of its routes gRPC-Go leaves out and ignores.
 func TestExplainGRPCGo(t *testing.T) {
 	t.Parallel()
 	w := newExplainedWorld(t)

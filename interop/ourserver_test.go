@@ -23,8 +23,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// ourServer is the control plane of dynxds, for the clients of others, who may have a relay in
-// front of it.
+// ourServer is the control plane of dynxds for other clients, with or without a relay in front of it.
 type ourServer struct {
 	*xdstest.Server
 	world
@@ -47,13 +46,13 @@ func startOurServer(t *testing.T, how ourOption) *ourServer {
 	return s
 }
 
-// bootstrapForOthers has what other clients want of a bootstrap.
+// bootstrapForOthers is a bootstrap with the fields that other clients require.
 func (s *ourServer) bootstrapForOthers() []byte {
 	return testutils.Bootstrap("interop-node", s.addr, testutils.NodeField("locality", map[string]any{}))
 }
 
-// ourOption is what makes a difference to other clients: the options of what they are connected to,
-// and, if that is a relay, the features by which it speaks to the control plane.
+// ourOption has the options of the server that other clients connect to and, if that is a relay, the features of its
+// connection to the control plane.
 type ourOption struct {
 	controlplane.Options
 	relayed []string

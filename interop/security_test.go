@@ -159,8 +159,8 @@ func (m *secureMesh) serve(t testing.TB, inbound *tlspb.DownstreamTlsContext) (a
 	}
 }
 
-// noIdentity is what the server says of a client that it does not know.
-const noIdentity = "nobody"
+// noIdentity stands for a client without a verified SPIFFE ID.
+const noIdentity = "unknown"
 
 // caller is the header with the identity of who made the RPC.
 func caller(ctx context.Context) metadata.MD {
@@ -224,9 +224,8 @@ func secured(c *clusterpb.Cluster, context *tlspb.UpstreamTlsContext) *clusterpb
 	return c
 }
 
-// TestMutualTLSWithAnXDSServer: given a gRPC-Go xDS server that requires certificates of
-// clients, when dynxds and gRPC-Go's client reach it through the same control plane, then
-// both are let in, know each other's identity, and are refused for the same reasons.
+// A gRPC-Go xDS server that requires certificates of clients accepts dynxds and gRPC-Go's client by the same control
+// plane, verifies their identities as they do its own, and rejects them for the same reasons.
 func TestMutualTLSWithAnXDSServer(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
@@ -276,9 +275,8 @@ func TestMutualTLSWithAnXDSServer(t *testing.T) {
 	m.control.checkAccepted(t)
 }
 
-// TestRotationWithAnXDSServer: given channels of both clients to a gRPC-Go xDS server, when
-// the certificates and the roots of both ends are replaced on disk, then the connections and
-// the RPCs on them stay, and handshakes from then on use the new certificates.
+// When the certificates and roots of a gRPC-Go xDS server and of its clients are replaced on disk, connections and their
+// RPCs stay, and later handshakes use the new certificates.
 func TestRotationWithAnXDSServer(t *testing.T) {
 	for _, c := range bothClients {
 		xdstest.Parallel(t, c.name, func(t *testing.T) {

@@ -58,8 +58,8 @@ func startXDSServer(t testing.TB, bootstrap []byte, listener net.Listener, servi
 	return modes
 }
 
-// gRFC A29, A36: one document gives the server and its clients mTLS, of which both verify the other,
-// by plain names and under an authority. The server refuses clients without a certificate.
+// gRFC A29, A36: one document configures mTLS for the server and its clients, by plain names and under an authority. The
+// server rejects clients without a certificate.
 func TestGRPCGoServerOfServe(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

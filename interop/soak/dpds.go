@@ -173,8 +173,7 @@ func inside(spoil func(*anypb.Any)) func(*anypb.Any) {
 	}
 }
 
-// faultyConstraints makes a DPDS resource of which one half can be used and the
-// other cannot.
+// faultyConstraints makes a DPDS resource that is half valid.
 func faultyConstraints(a *anypb.Any) {
 	faulty := &dpdspb.DynamicParameterConstraintsMap{
 		ResourceTypeConstraints: map[string]*discoverypb.DynamicParameterConstraints{
