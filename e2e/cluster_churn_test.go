@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,24 +26,19 @@ var (
 // churnInterval is the time between two updates.
 const churnInterval = 10 * time.Millisecond
 
-// churn is a cluster whose endpoints, localities and priorities change all the
-// time, over backends of two kinds: steady ones are always there, passing ones
-// come and go. In whatever it draws, one steady backend is HEALTHY.
+// churn is a cluster whose endpoints, localities and priorities change all the time. Steady backends
+// always run, passing ones stop and start. Whatever it draws, one steady backend is HEALTHY.
 type churn struct {
-	rand    *rand.Rand
-	steady  []*testutils.Backend
-	passing []*testutils.Backend
+	rand            *rand.Rand
+	steady, passing []*testutils.Backend
 }
 
 func newChurn(t *testing.T, seed uint64) *churn {
-	c := &churn{rand: rand.New(rand.NewPCG(seed, seed))}
-	for i := range 3 {
-		c.steady = append(c.steady, testutils.StartBackend(t, fmt.Sprint("steady", i)))
+	return &churn{
+		rand:    rand.New(rand.NewPCG(seed, seed)),
+		steady:  backends(t, "steady0", "steady1", "steady2"),
+		passing: backends(t, "passing0", "passing1", "passing2", "passing3", "passing4"),
 	}
-	for i := range 5 {
-		c.passing = append(c.passing, testutils.StartBackend(t, fmt.Sprint("passing", i)))
-	}
-	return c
 }
 
 // draw draws a ClusterLoadAssignment.
@@ -61,7 +57,7 @@ func (c *churn) draw(name string) *endpointpb.ClusterLoadAssignment {
 		l.Endpoints = append(l.Endpoints, xdsmsg.Endpoint{Addr: b.Addr(), Health: health, Weight: 1 + c.rand.Uint32N(10)})
 	}
 	sure := c.rand.IntN(len(c.steady))
-	for i, b := range append(c.steady[:len(c.steady):len(c.steady)], c.passing...) {
+	for i, b := range slices.Concat(c.steady, c.passing) {
 		switch {
 		case i == sure:
 			put(b, corepb.HealthStatus_HEALTHY)
@@ -72,10 +68,9 @@ func (c *churn) draw(name string) *endpointpb.ClusterLoadAssignment {
 	return xdsmsg.Endpoints(name, localities...)
 }
 
-// comeAndGo stops and starts the passing backends, one after the other, until
-// over is closed. Each one ends what it has begun: an RPC whose backend dies
-// under it had none that was healthy.
-func (c *churn) comeAndGo(t *testing.T, seed uint64, over <-chan struct{}) {
+// restartPassing stops and starts the passing backends, one after the other, until over is closed. Each one
+// finishes its RPCs first, as a client cannot save an RPC whose backend dies.
+func (c *churn) restartPassing(t *testing.T, seed uint64, over <-chan struct{}) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for {
 		b := c.passing[draw.IntN(len(c.passing))]
@@ -96,9 +91,8 @@ func (c *churn) comeAndGo(t *testing.T, seed uint64, over <-chan struct{}) {
 	}
 }
 
-// Endpoints, localities, priorities, weights and health change 100 times a second
-// under load, and backends come and go. No RPC fails, as one healthy endpoint is
-// always there.
+// Endpoints, localities, priorities, weights and health change 100 times a second under load, and backends
+// restart. No RPC fails, as there is always a healthy endpoint.
 func TestChurnFailsNoRPC(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		seed := *churnSeed
@@ -113,7 +107,7 @@ func TestChurnFailsNoRPC(t *testing.T) {
 
 		over := make(chan struct{})
 		var backends sync.WaitGroup
-		backends.Go(func() { c.comeAndGo(t, seed, over) })
+		backends.Go(func() { c.restartPassing(t, seed, over) })
 		updates := 0
 		ticker := time.NewTicker(churnInterval)
 		defer ticker.Stop()
@@ -126,14 +120,14 @@ func TestChurnFailsNoRPC(t *testing.T) {
 
 		// The last update counts.
 		last := c.steady[0]
-		m.set(xdsmsg.SimpleEndpoints(name, last.Addr()))
+		m.set(endpointsOf(name, last))
 		l.await(t, last)
 		l.stop(t)
-		t.Logf("seed %d: %d RPCs during %d updates in %v", seed, l.total.Load(), updates, *churnFor)
+		t.Logf("seed %d: %d RPCs during %d updates in %v", seed, l.total, updates, *churnFor)
 		if t.Failed() {
 			t.Errorf("again with -churn-seed=%d", seed)
 		}
-		for _, b := range append(c.steady, c.passing...) {
+		for _, b := range slices.Concat(c.steady, c.passing) {
 			if b.Count() == 0 {
 				t.Errorf("backend %s got no RPC", b.ID())
 			}
@@ -147,7 +141,7 @@ func TestChurnFailsNoRPC(t *testing.T) {
 func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		move := func(m *mesh, after *testutils.Backend) {
-			m.set(append(clusterOf("new", after), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))...)
+			m.set(clusterOf("new", after), routesTo(service, "new"))
 		}
 		for _, order := range []struct {
 			name string
@@ -170,7 +164,7 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 				order.first(m, after)
 				m.Delete(t, xdsmsg.ClusterType, "old")
 				// When this is in use, the client has applied what was sent before.
-				m.set(xdsmsg.SimpleEndpoints("old", changed.Addr()))
+				m.set(endpointsOf("old", changed))
 				l.await(t, changed)
 				m.Delete(t, xdsmsg.EndpointType, "old")
 				order.then(m, after)
@@ -182,21 +176,23 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 	})
 }
 
-// No RPC fails while the priority that serves is removed, which closes it at once (gRFC A115), and added
-// again: neither one that is on its way, nor a stream that is open, nor one that waits for the next
-// priority to connect.
+// atPriority1 is a locality of priority 1.
+func atPriority1(backends ...*testutils.Backend) xdsmsg.Locality {
+	l := xdsmsg.In("second", addrsOf(backends)...)
+	l.Priority = 1
+	return l
+}
+
+// No RPC fails while the priority in use is removed, which closes it at once (gRFC A115), and added again:
+// neither one in flight, nor a stream that is open, nor one that waits for the next priority to connect.
 func TestServingPriorityIsRemovedUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		first, second := testutils.StartBackend(t, "first"), testutils.StartBackend(t, "second")
-		in := func(zone string, priority uint32, b *testutils.Backend) xdsmsg.Locality {
-			return xdsmsg.Locality{Zone: zone, Weight: 1, Priority: priority, Endpoints: []xdsmsg.Endpoint{{Addr: b.Addr(), Health: corepb.HealthStatus_HEALTHY}}}
-		}
-		both := xdsmsg.Endpoints("cluster", in("a", 0, first), in("b", 1, second))
-		secondOnly := xdsmsg.Endpoints("cluster", in("b", 0, second))
+		both := xdsmsg.Endpoints("cluster", xdsmsg.In("a", first.Addr()), atPriority1(second))
+		secondOnly := endpointsOf("cluster", second)
 		m.serve(service, "cluster", first)
-		m.set(both)
-		cc := m.dial("xds:///" + service)
+		cc := m.dialServing(both)
 		l := loadOn(t, cc, first)
 		open, err := openStream(testutils.Context(t), cc)
 		xdstest.NoError(t, err)

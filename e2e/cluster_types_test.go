@@ -2,20 +2,16 @@ package e2e_test
 
 import (
 	"context"
-	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -40,8 +36,8 @@ func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
 	}
 }
 
-// clusterKinds are the types of clusters, each with what is needed for a cluster
-// "c" with one backend, whose address in DNS is target.
+// clusterKinds are the types of clusters, each with the resources of a cluster "c" with one backend, whose
+// address in DNS is target.
 var clusterKinds = []struct {
 	name string
 	of   func(backend *testutils.Backend, target string) []proto.Message
@@ -74,13 +70,10 @@ func TestEveryClusterTypeServes(t *testing.T) {
 			backend := testutils.StartBackend(t, "b1", grpc.StatsHandler(seen))
 			_, target := inZone(t, backend)
 			// Not the last route's cluster, which ClientConn.Connect connects.
-			m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "used"), xdsmsg.PrefixRoute("/grpc.testing", "c"), xdsmsg.PrefixRoute("", "used"))...)
-			m.set(append(clusterOf("used", used), tc.of(backend, target)...)...)
+			m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "used"), xdsmsg.PrefixRoute("/grpc.testing", "c"), toCluster("used")),
+				clusterOf("used", used), tc.of(backend, target))
 			cc := m.dial("xds:///" + service)
-			client := testgrpc.NewTestServiceClient(cc)
-			if _, err := client.EmptyCall(testutils.Context(t), new(testgrpc.Empty), grpc.WaitForReady(true)); err != nil {
-				t.Fatal(err)
-			}
+			answerer(t, cc, emptyMethod)
 			if n := seen.n.Load(); n != 0 {
 				t.Errorf("%d connections to a cluster that no RPC was for", n)
 			}
@@ -104,27 +97,28 @@ func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
 		for _, i := range []int{1, 2, 3, 4, 3, 2, 1, 4, 0, 4} {
 			next := testutils.StartBackend(t, clusterKinds[i].name)
 			_, target := inZone(t, next)
-			m.set(clusterKinds[i].of(next, target)...)
+			m.set(clusterKinds[i].of(next, target))
 			l.await(t, next)
 		}
 		l.stop(t)
 	})
 }
 
-// STRICT_DNS follows DNS without a connection that ends: backends come and go
-// while RPCs run, and no RPC fails.
+// forwardFrom2 makes b reachable at 127.0.0.2, at the port that a has at 127.0.0.1.
+func forwardFrom2(t *testing.T, a, b *testutils.Backend) {
+	xdstest.Forward(t, strings.Replace(a.Addr(), "127.0.0.1", "127.0.0.2", 1), b)
+}
+
+// STRICT_DNS follows DNS although no connection ends: backends are added and removed while RPCs run, and no
+// RPC fails.
 func TestStrictDNSFollowsDNS(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 		name, target := inZone(t, a)
-		_, port, _ := net.SplitHostPort(target)
-		xdstest.Forward(t, "127.0.0.2:"+port, b)
-		cluster := xdsmsg.InlineCluster("c", strictDNS, xdsmsg.In("z", target))
-		//lint:ignore SA1019 control planes still send it
-		cluster.DnsRefreshRate = durationpb.New(time.Second)
-		m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), cluster)...)
-		cc := m.dial("xds:///" + service)
+		forwardFrom2(t, a, b)
+		cc := m.dialServing(chain(service, toCluster("c")),
+			with(xdsmsg.InlineCluster("c", strictDNS, xdsmsg.In("z", target)), `dns_refresh_rate { seconds: 1 }`))
 		l := loadOn(t, cc, a)
 		zone.SetA(name, "127.0.0.1", "127.0.0.2")
 		l.await(t, a, b)
@@ -141,10 +135,8 @@ func TestLogicalDNSFollowsDNS(t *testing.T) {
 	m := newMesh(t)
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 	name, target := inZone(t, a)
-	_, port, _ := net.SplitHostPort(target)
-	xdstest.Forward(t, "127.0.0.2:"+port, b)
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))...)
-	cc := m.dial("xds:///" + service)
+	forwardFrom2(t, a, b)
+	cc := m.dialServing(chain(service, toCluster("c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))
 	mustReach(t, cc, unary, a)
 	zone.SetA(name, "127.0.0.2")
 	mustReach(t, cc, unary, a) // The connection is good.
@@ -159,12 +151,12 @@ func TestLogicalDNSIsDualStack(t *testing.T) {
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	name, target := inZone(t, backend)
 	zone.SetAAAA(name, "2001:db8::1")
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))...)
+	m.set(chain(service, toCluster("c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))
 	mustReach(t, m.dial("xds:///"+service), unary, backend)
 }
 
-// A name that DNS cannot resolve fails the RPCs to its cluster, and no others;
-// they succeed when it can, and go on if it then cannot.
+// A name that DNS cannot resolve fails the RPCs to its cluster, and no others. Once it is resolved, they
+// succeed, also if it later has no address.
 func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []clusterpb.Cluster_DiscoveryType{strictDNS, logicalDNS} {
@@ -173,9 +165,8 @@ func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 			backend, other := testutils.StartBackend(t, "b"), testutils.StartBackend(t, "other")
 			name, target := inZone(t, backend)
 			zone.SetA(name) // no address
-			m.set(chain(service, xdsmsg.PathRoute(unaryMethod, "c"), xdsmsg.PrefixRoute("", "other"))...)
-			m.set(append(clusterOf("other", other), xdsmsg.InlineCluster("c", kind, xdsmsg.In("z", target)))...)
-			cc := m.dial("xds:///" + service)
+			cc := m.dialServing(chain(service, xdsmsg.PathRoute(unaryMethod, "c"), toCluster("other")),
+				clusterOf("other", other), xdsmsg.InlineCluster("c", kind, xdsmsg.In("z", target)))
 			mustReach(t, cc, bidiStreaming, other)
 			mustFail(t, cc, `cluster "c"`, kind.String(), target, "DNS has no address")
 			zone.SetA(name, "127.0.0.1")
@@ -184,10 +175,10 @@ func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 			mustReach(t, cc, unary, backend)
 			backend.Stop()
 			if _, err := call(testutils.Context(t), cc, unary); status.Code(err) != codes.Unavailable {
-				t.Errorf("an RPC to a backend that is away ended with %v", err)
+				t.Errorf("an RPC to a stopped backend ended with %v", err)
 			}
 			xdstest.NoError(t, backend.Restart())
-			mustReach(t, cc, unary, backend) // at the address that it had
+			mustReach(t, cc, unary, backend) // at the last known address
 		})
 	}
 }
@@ -199,9 +190,8 @@ func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 		seen := new(connections)
 		primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary", grpc.StatsHandler(seen))
 		_, target := inZone(t, secondary)
-		m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), xdsmsg.AggregateCluster("c", "eds", "dns"),
-			xdsmsg.InlineCluster("dns", logicalDNS, xdsmsg.In("z", target)))...)
-		m.set(clusterOf("eds", primary)...)
+		m.set(chain(service, toCluster("c")), xdsmsg.AggregateCluster("c", "eds", "dns"), clusterOf("eds", primary),
+			xdsmsg.InlineCluster("dns", logicalDNS, xdsmsg.In("z", target)))
 		cc := m.dial("xds:///" + service)
 		mustReachByEachKind(t, cc, primary)
 		if n := seen.n.Load(); n != 0 {
@@ -234,23 +224,22 @@ func TestAggregateChangesUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		a, b, c := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "c")
-		m.set(append(chain(service, xdsmsg.PrefixRoute("", "top")), xdsmsg.AggregateCluster("top", "ca", "cb"))...)
-		m.set(append(clusterOf("ca", a), clusterOf("cb", b)...)...)
+		m.set(chain(service, toCluster("top")), xdsmsg.AggregateCluster("top", "ca", "cb"), clusterOf("ca", a), clusterOf("cb", b))
 		cc := m.dial("xds:///" + service)
 		l := loadOn(t, cc, a)
 		for _, step := range []struct {
-			resources []proto.Message
-			want      *testutils.Backend
+			change any // resources
+			want   *testutils.Backend
 		}{
-			{[]proto.Message{xdsmsg.AggregateCluster("top", "cb", "ca")}, b},
+			{xdsmsg.AggregateCluster("top", "cb", "ca"), b},
 			{append(clusterOf("cc", c), xdsmsg.AggregateCluster("top", "cc", "cb")), c},
 			{[]proto.Message{xdsmsg.AggregateCluster("top", "inner", "cc"), xdsmsg.AggregateCluster("inner", "ca")}, a},
-			{[]proto.Message{xdsmsg.SimpleEndpoints("ca", b.Addr())}, b},
-			{[]proto.Message{xdsmsg.SimpleEndpoints("ca")}, c}, // nothing there: the next cluster
-			{[]proto.Message{xdsmsg.SimpleEndpoints("ca", a.Addr())}, a},
-			{[]proto.Message{xdsmsg.AggregateCluster("top", "cb")}, b},
+			{endpointsOf("ca", b), b},
+			{endpointsOf("ca"), c}, // nothing there: the next cluster
+			{endpointsOf("ca", a), a},
+			{xdsmsg.AggregateCluster("top", "cb"), b},
 		} {
-			m.set(step.resources...)
+			m.set(step.change)
 			l.await(t, step.want)
 		}
 		l.stop(t)
@@ -262,10 +251,9 @@ func TestAggregateChangesUnderLoad(t *testing.T) {
 func TestCycleFailsItsClustersOnly(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	m.set(chain(service, xdsmsg.PathRoute(unaryMethod, "round"), xdsmsg.PrefixRoute("", "straight"))...)
-	m.set(append(clusterOf("leaf", backend), xdsmsg.AggregateCluster("straight", "leaf"),
-		xdsmsg.AggregateCluster("round", "leaf", "half"), xdsmsg.AggregateCluster("half", "round"))...)
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(chain(service, xdsmsg.PathRoute(unaryMethod, "round"), toCluster("straight")),
+		clusterOf("leaf", backend), xdsmsg.AggregateCluster("straight", "leaf"),
+		xdsmsg.AggregateCluster("round", "leaf", "half"), xdsmsg.AggregateCluster("half", "round"))
 	mustReach(t, cc, bidiStreaming, backend)
 	mustFail(t, cc, `aggregate cluster "round"`, `"round" → "half" → "round"`, t.Name())
 	m.set(xdsmsg.AggregateCluster("half", "leaf"))
@@ -278,12 +266,8 @@ func TestCircuitBreakingOfASharedCluster(t *testing.T) {
 	t.Parallel()
 	const limit, name = 3, "shared-limit"
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	cluster := xdsmsg.InlineCluster(name, static, xdsmsg.In("z", backend.Addr()))
-	cluster.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
-		{MaxRequests: wrapperspb.UInt32(limit)},
-	}}
-	m.set(append(chain(service, xdsmsg.PathRoute(unaryMethod, name), xdsmsg.PrefixRoute("", "over")),
-		cluster, xdsmsg.AggregateCluster("over", name))...)
+	m.set(chain(service, xdsmsg.PathRoute(unaryMethod, name), toCluster("over")), xdsmsg.AggregateCluster("over", name),
+		with(xdsmsg.InlineCluster(name, static, xdsmsg.In("z", backend.Addr())), maxRequests, limit))
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
 	ctx, cancel := context.WithCancel(testutils.Context(t))

@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	grpcresolver "google.golang.org/grpc/resolver"
 	grpcdns "google.golang.org/grpc/resolver/dns"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -28,7 +25,6 @@ import (
 	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -82,6 +78,12 @@ func failFirst() grpc.ServerOption {
 const retryAndRoundRobin = `{"loadBalancingConfig":[{"round_robin":{}}],"methodConfig":[{"name":[{}],"retryPolicy":
 	{"maxAttempts":5,"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`
 
+// noBootstrap clears the environment variables that name a bootstrap.
+func noBootstrap(t *testing.T) {
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+}
+
 func statusOf(t *testing.T, target string) dynxds.ChannelStatus {
 	t.Helper()
 	all := dynxds.Channels()
@@ -96,8 +98,7 @@ func statusOf(t *testing.T, target string) dynxds.ChannelStatus {
 }
 
 func TestWithoutABootstrapDNSResolves(t *testing.T) {
-	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
-	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+	noBootstrap(t)
 	for _, way := range []struct {
 		name string
 		opts []grpc.DialOption
@@ -143,23 +144,23 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 			return nil
 		})
 		name, target := inZone(t, backend)
+		const hedging = `{"methodConfig":[{"name":[{}],"hedgingPolicy":{"maxAttempts":2,"hedgingDelay":"0.1s"}}]}`
 		publish(name, `[{"serviceConfig":{"methodConfig":[{"name":[{}],"hedgingPolicy":{"maxAttempts":1}}]}},
-			{"serviceConfig":{"methodConfig":[{"name":[{}],"hedgingPolicy":{"maxAttempts":2,"hedgingDelay":"0.1s"}}]}}]`)
-		cc := dial(t, "xds:///"+target)
-		for _, k := range kinds {
-			mustReach(t, cc, k, backend)
-			<-canceled
+			{"serviceConfig":`+hedging+`}]`)
+		reachHedged := func(opts ...grpc.DialOption) {
+			cc := dial(t, "xds:///"+target, opts...)
+			for _, k := range kinds {
+				mustReach(t, cc, k, backend)
+				<-canceled
+			}
 		}
+		reachHedged()
 		if got := statusOf(t, "xds:///"+target); got.DNS.Choice.Index != 1 {
 			t.Errorf("look-up %+v, want the invalid hedgingPolicy skipped", got.DNS)
 		}
 
 		zone.SetTXT("_grpc_config." + name)
-		byDefault := dial(t, "xds:///"+target, grpc.WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"hedgingPolicy":{"maxAttempts":2,"hedgingDelay":"0.1s"}}]}`))
-		for _, k := range kinds {
-			mustReach(t, byDefault, k, backend)
-			<-canceled
-		}
+		reachHedged(grpc.WithDefaultServiceConfig(hedging))
 	})
 	t.Run("authority of the target", func(t *testing.T) {
 		backend := testutils.StartBackend(t, "b1")
@@ -177,18 +178,17 @@ func TestFromDNSToXDS(t *testing.T) {
 		m.Stop()
 		one, two := testutils.StartBackend(t, "dns-1", failFirst()), testutils.StartBackend(t, "dns-2")
 		mesh := testutils.StartBackend(t, "mesh")
-		xdstest.Forward(t, strings.Replace(one.Addr(), "127.0.0.1", "127.0.0.2", 1), two)
+		forwardFrom2(t, one, two)
 		name, target := inZone(t, one, "127.0.0.2")
 		publish(name, `[{"serviceConfig":`+retryAndRoundRobin+`}]`)
 
-		cc := dial(t, "xds:///"+target, grpc.WithResolvers(builderWith(t, m, "unavailable")))
+		cc := dialWith(t, "xds:///"+target, m.bootstrap(dnsFallback("unavailable")))
 		load := loadOn(t, cc, one, two)
 		if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeDNS || !strings.Contains(got.Reason, m.Addr()) {
 			t.Errorf("without a control plane: mode %v, %q", got.Mode, got.Reason)
 		}
 
-		m.set(chain(target, xdsmsg.PrefixRoute("", "cluster"))...)
-		m.set(clusterOf("cluster", mesh)...)
+		m.serve(target, "cluster", mesh)
 		m.restart()
 		load.await(t, mesh)
 		load.stop(t)
@@ -213,12 +213,8 @@ func TestFromDNSToXDS(t *testing.T) {
 	})
 }
 
-// builderWith returns a builder for the mesh with a policy.
-func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
-	t.Helper()
-	b, err := resolver.NewBuilder(m.Bootstrap(t.Name(), testutils.ServerFeatures(m.features...), testutils.TopLevel("dns_fallback", policy)))
-	xdstest.NoError(t, err)
-	return b
+func dnsFallback(policy any) testutils.BootstrapOption {
+	return testutils.TopLevel("dns_fallback", policy)
 }
 
 // One channel has its Listener, the other is dialled after that was deleted.
@@ -227,8 +223,7 @@ func TestTargetUnknownToTheControlPlane(t *testing.T) {
 		m := newMesh(t, failOnDataErrors)
 		byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
 		_, target := inZone(t, byDNS)
-		m.set(chain(target, xdsmsg.PrefixRoute("", "cluster"))...)
-		m.set(clusterOf("cluster", mesh)...)
+		m.serve(target, "cluster", mesh)
 		had := m.dial("xds:///" + target)
 		mustReach(t, had, unary, mesh)
 		m.Delete(t, xdsmsg.ListenerType, target)
@@ -269,18 +264,9 @@ func TestDNSUnderHTTPSProxy(t *testing.T) {
 		tunnel(w, backend.Addr())
 	}))
 	defer proxy.Close()
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childVariable+"=xds:///192.0.2.1:443",
-		"HTTPS_PROXY="+proxy.URL, "NO_PROXY=", "no_proxy=",
-		"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG=")
-	if out, err := child.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	callInChild(t, backend, "xds:///192.0.2.1:443", proxy.URL, "")
 	if got := asked.Load(); got != "CONNECT 192.0.2.1:443" {
-		t.Errorf("the proxy was asked to %v", got)
-	}
-	if backend.Count() != len(kinds) {
-		t.Errorf("the backend saw %d RPCs, want %d", backend.Count(), len(kinds))
+		t.Errorf("the proxy got %v, want CONNECT 192.0.2.1:443", got)
 	}
 }
 
@@ -308,12 +294,10 @@ func tunnel(w http.ResponseWriter, addr string) {
 	to.Close()
 }
 
-// A channel that leaves its security to the control plane goes by DNS only if the
-// bootstrap says in so many words that it may.
+// A channel that leaves its security to the control plane uses DNS only if the bootstrap says so explicitly.
 func TestDNSIsNoFallbackForXDSCredentials(t *testing.T) {
 	t.Run("no bootstrap", func(t *testing.T) {
-		t.Setenv("GRPC_XDS_BOOTSTRAP", "")
-		t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+		noBootstrap(t)
 		backend := testutils.StartBackend(t, "dns")
 		_, target := inZone(t, backend)
 		mustFail(t, dial(t, "xds:///"+target, xdsCreds(t)), "GRPC_XDS_BOOTSTRAP", "credentials/xds", "DNS")
@@ -327,26 +311,22 @@ func TestDNSIsNoFallbackForXDSCredentials(t *testing.T) {
 		dns  bool
 	}{
 		{"default", nil, false},
-		{"null", []testutils.BootstrapOption{testutils.TopLevel("dns_fallback", nil)}, false},
-		{"not_found", []testutils.BootstrapOption{testutils.TopLevel("dns_fallback", "not_found")}, true},
-		{"unavailable", []testutils.BootstrapOption{testutils.TopLevel("dns_fallback", "unavailable")}, true},
-		{"never", []testutils.BootstrapOption{testutils.TopLevel("dns_fallback", "never")}, false},
+		{"null", []testutils.BootstrapOption{dnsFallback(nil)}, false},
+		{"not_found", []testutils.BootstrapOption{dnsFallback("not_found")}, true},
+		{"unavailable", []testutils.BootstrapOption{dnsFallback("unavailable")}, true},
+		{"never", []testutils.BootstrapOption{dnsFallback("never")}, false},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "dns")
 			_, target := inZone(t, backend)
-			m.set(chain(target, toCluster("c"))...)
-			m.set(clusterOf("c", testutils.StartBackend(t, "mesh"))...)
-			b, err := resolver.NewBuilder(m.bootstrap(tc.opts...))
-			xdstest.NoError(t, err)
-			// That the control plane no longer has a Listener is known at once.
-			had := dial(t, "xds:///"+target, grpc.WithResolvers(b))
+			m.serve(target, "c", testutils.StartBackend(t, "mesh"))
+			resolver := withBootstrap(t, m.bootstrap(tc.opts...))
+			// The client learns at once of the removal of a Listener that it had.
+			had := dial(t, "xds:///"+target, resolver)
 			backendFor(testutils.Context(t), t, had, unary)
 			m.Delete(t, xdsmsg.ListenerType, target)
-			for ctx := testutils.Context(t); err == nil; {
-				_, err = call(ctx, had, unary)
-			}
-			cc := dial(t, "xds:///"+target, grpc.WithResolvers(b), xdsCreds(t))
+			until(t, had, "failed", func(_ string, err error) bool { return err != nil })
+			cc := dial(t, "xds:///"+target, resolver, xdsCreds(t))
 			if tc.dns {
 				mustReach(t, cc, unary, backend)
 				return
@@ -363,11 +343,9 @@ func TestDNSIsNoFallbackForXDSCredentials(t *testing.T) {
 	}
 }
 
-// What fails on a channel that DNS resolves says so, and why that is. What a server
-// says stays as it is.
+// Errors of a channel that DNS resolves say so, and why it does. Errors from a server are unchanged.
 func TestErrorsOfAChannelOnDNSSayWhy(t *testing.T) {
-	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
-	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+	noBootstrap(t)
 	backend := testutils.StartBackend(t, "b1")
 	_, target := inZone(t, backend)
 	cc := dial(t, "xds:///"+target)
@@ -376,14 +354,14 @@ func TestErrorsOfAChannelOnDNSSayWhy(t *testing.T) {
 	for _, k := range kinds {
 		_, err := call(testutils.Context(t), cc, k)
 		if err == nil || strings.Contains(err.Error(), "DNS") {
-			t.Errorf("%s RPC: %v; want what the server said", k, err)
+			t.Errorf("%s RPC: %v; want the error of the server", k, err)
 		}
 	}
 	backend.Fail(nil)
 
-	nobody := testutils.StartBackend(t, "b2")
-	_, target = inZone(t, nobody)
-	nobody.Stop()
+	stopped := testutils.StartBackend(t, "b2")
+	_, target = inZone(t, stopped)
+	stopped.Stop()
 	cc = dial(t, "xds:///"+target)
 	for _, k := range kinds {
 		_, err := call(testutils.Context(t), cc, k)

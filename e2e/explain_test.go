@@ -10,13 +10,10 @@ import (
 	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -24,27 +21,22 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// explainedService is the target of the tests here: an explanation is asked for by target.
+// explainedService is the target of the tests here: Explain finds a channel by its target.
 const explainedService = "explain.example.com"
 
 func headerRoute(name, value, cluster string) *routepb.Route {
-	r := xdsmsg.PrefixRoute("", cluster)
-	r.Match.Headers = []*routepb.HeaderMatcher{{Name: name, HeaderMatchSpecifier: &routepb.HeaderMatcher_StringMatch{
-		StringMatch: &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: value}},
-	}}}
-	return r
+	return with(toCluster(cluster), `match { headers { name: %q string_match { exact: %q } } }`, name, value)
 }
 
-// An explanation says where RPCs really go, and what the connections are.
+// An explanation agrees with where RPCs go, and has the state of connections.
 func TestExplainAChannel(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	first, second := testutils.StartBackend(t, "first"), testutils.StartBackend(t, "second")
-	m.set(append(append(clusterOf("first", first), clusterOf("second", second)...),
-		chain(explainedService, headerRoute("x-user", "7", "second"), xdsmsg.PathRoute(emptyMethod, "second"), xdsmsg.PrefixRoute("", "first"))...)...)
+	m.set(clusterOf("first", first), clusterOf("second", second),
+		chain(explainedService, headerRoute("x-user", "7", "second"), xdsmsg.PathRoute(emptyMethod, "second"), toCluster("first")))
 	cc := m.dial("xds:///" + explainedService)
 	ctx := testutils.Context(t)
-	client := testgrpc.NewTestServiceClient(cc)
 
 	for _, tc := range []struct {
 		method string
@@ -53,14 +45,7 @@ func TestExplainAChannel(t *testing.T) {
 		{unaryMethod, nil}, {unaryMethod, metadata.Pairs("x-user", "8")}, {unaryMethod, metadata.Pairs("X-User", "7")}, {emptyMethod, nil},
 	} {
 		var header metadata.MD
-		out, opt := metadata.NewOutgoingContext(ctx, tc.md), grpc.Header(&header)
-		var err error
-		if tc.method == emptyMethod {
-			_, err = client.EmptyCall(out, new(testgrpc.Empty), opt)
-		} else {
-			_, err = client.UnaryCall(out, new(testgrpc.SimpleRequest), opt)
-		}
-		xdstest.NoError(t, err)
+		xdstest.NoError(t, cc.Invoke(metadata.NewOutgoingContext(ctx, tc.md), tc.method, empty, new(testgrpc.Empty), grpc.Header(&header)))
 		e := explained(t, tc.method, tc.md)
 		want := fmt.Sprintf("cluster %q, priority 0, 1 endpoint", backendID(header))
 		if !strings.HasSuffix(e.Outcome, want) || e.Code != "" {
@@ -81,14 +66,11 @@ func TestExplainAChannel(t *testing.T) {
 		t.Error(err)
 	}
 
-	// The backend is gone: RPCs fail, and the explanation has the reason. The first RPC may fail
-	// before the connection is tried again.
+	// The backend stops: RPCs fail, and the explanation has the reason. The first RPC may fail before the
+	// connection is tried again.
 	first.Stop()
 	for e.Code == "" {
-		_, err := client.UnaryCall(ctx, new(testgrpc.SimpleRequest))
-		if code := status.Code(err); code != codes.Unavailable {
-			t.Fatalf("an RPC to a stopped backend ends with %v", err)
-		}
+		mustFail(t, cc)
 		e = explained(t, unaryMethod, nil)
 	}
 	endpoint = e.Clusters[0].Assignment.Priorities[0].Localities[0].Endpoints[0]
@@ -118,9 +100,9 @@ func TestExplainWithoutAChannel(t *testing.T) {
 	}
 }
 
-// Explanations while channels are opened, go idle, wake and are closed: run with -race. Each has an
-// outcome or is an error that names the target.
-func TestExplainWhileChannelsComeAndGo(t *testing.T) {
+// Explain runs while channels are opened, go idle, wake and are closed (a test for -race). Each call returns an
+// outcome or an error that names the target.
+func TestExplainWhileChannelsOpenAndClose(t *testing.T) {
 	t.Parallel()
 	m, service := newMesh(t), ownService(t)
 	b := testutils.StartBackend(t, "b")
@@ -147,11 +129,7 @@ func TestExplainWhileChannelsComeAndGo(t *testing.T) {
 		cc := m.dial(target, grpc.WithIdleTimeout(20*time.Millisecond))
 		for range 2 {
 			mustReach(t, cc, unary, b)
-			for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
-				if !cc.WaitForStateChange(ctx, s) {
-					t.Fatalf("the channel stays %v", s)
-				}
-			}
+			awaitState(t, cc, connectivity.Idle)
 		}
 		cc.Close()
 	}

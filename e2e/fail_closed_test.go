@@ -8,7 +8,6 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	rawpb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/grpc"
@@ -64,8 +63,7 @@ func TestNoPlaintextToAClusterThatAsksForTLS(t *testing.T) {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			_, target := inZone(t, backend)
-			m.set(chain(service, toCluster("c"))...)
-			m.set(askForTLS(tc.of(backend, target))...)
+			m.set(chain(service, toCluster("c")), askForTLS(tc.of(backend, target)))
 			cc := m.dial("xds:///"+service, xdsCreds(t))
 			for _, k := range kinds {
 				_, err := call(testutils.Context(t), cc, k)
@@ -79,8 +77,8 @@ func TestNoPlaintextToAClusterThatAsksForTLS(t *testing.T) {
 	}
 }
 
-// What asks for something other than plaintext, and what does not. A Cluster that asks for what
-// this client does not have is NACKed, also for channels that would ignore it.
+// Which transport sockets ask for something other than plaintext. A Cluster that asks for what this client
+// does not support is NACKed, also for channels that would ignore it.
 func TestTransportSocketsOfAClusterEndToEnd(t *testing.T) {
 	t.Parallel()
 	match := func(s *corepb.TransportSocket) *clusterpb.Cluster_TransportSocketMatch {
@@ -117,7 +115,7 @@ func TestTransportSocketsOfAClusterEndToEnd(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			c := xdsmsg.EDSCluster("c", "")
 			tc.cluster(c)
-			m.set(append(chain(service, toCluster("c")), c, xdsmsg.SimpleEndpoints("c", backend.Addr()))...)
+			m.serveCluster(c, backend)
 			cc, ignores := m.dial("xds:///"+service, xdsCreds(t)), m.dial("xds:///"+service)
 			if tc.fails == nil {
 				mustReach(t, cc, unary, backend)
@@ -133,26 +131,20 @@ func TestTransportSocketsOfAClusterEndToEnd(t *testing.T) {
 	}
 }
 
-// A member of an aggregate cluster that cannot give what it asks for is one that fails.
+// A member of an aggregate cluster whose security cannot be met counts as one that fails.
 func TestMemberOfAnAggregateThatAsksForTLS(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	secret, open := testutils.StartBackend(t, "secret"), testutils.StartBackend(t, "open")
-	m.set(append(chain(service, toCluster("c")), xdsmsg.AggregateCluster("c", "secret", "open"))...)
-	m.set(append(askForTLS(clusterOf("secret", secret)), clusterOf("open", open)...)...)
+	m.set(chain(service, toCluster("c")), xdsmsg.AggregateCluster("c", "secret", "open"),
+		askForTLS(clusterOf("secret", secret)), clusterOf("open", open))
 	cc := m.dial("xds:///"+service, xdsCreds(t))
 	mustReachByEachKind(t, cc, open)
 	m.set(xdsmsg.AggregateCluster("c", "secret"))
-	untilFails(t, cc)
+	untilFailed(t, cc, refusal...)
 	if n := secret.Count(); n != 0 {
 		t.Errorf("%d RPCs went to the cluster that asks for TLS", n)
 	}
-}
-
-// untilFails makes RPCs until one fails because its cluster asks for TLS.
-func untilFails(t *testing.T, cc *grpc.ClientConn) {
-	t.Helper()
-	untilFailed(t, cc, refusal...)
 }
 
 // waiting makes an RPC that waits for at most so long.
@@ -163,34 +155,17 @@ func waiting(t *testing.T, cc *grpc.ClientConn, k kind, most time.Duration) erro
 	return err
 }
 
-func checkWaits(t *testing.T, cc *grpc.ClientConn, k kind) {
-	t.Helper()
-	checkStatus(t, waiting(t, cc, k, 20*time.Millisecond), codes.DeadlineExceeded)
-}
-
-// untilWaits makes RPCs until one is not answered, for longer than a busy machine takes to answer it.
-func untilWaits(t *testing.T, cc *grpc.ClientConn) {
-	t.Helper()
-	ctx := testutils.Context(t)
-	for waiting(t, cc, unary, 2*time.Second) == nil {
-		if ctx.Err() != nil {
-			t.Fatal("RPCs are still answered")
-		}
-	}
-}
-
-// A Cluster that begins to ask for TLS while RPCs run gets no other one after the first
-// that fails, also if its type changes in the same moment, and serves again when it no
-// longer asks.
+// A Cluster that begins to ask for TLS while RPCs run gets no RPC after the first that fails, also if its type
+// changes at the same time, and serves again when it no longer asks.
 func TestAClusterBeginsToAskForTLS(t *testing.T) {
 	t.Parallel()
 	under := func(b *testutils.Backend, s *corepb.TransportSocket) []proto.Message {
 		return []proto.Message{
-			xdsmsg.AggregateCluster("c", "under"), withSocket(xdsmsg.EDSCluster("under", ""), s), xdsmsg.SimpleEndpoints("under", b.Addr()),
+			xdsmsg.AggregateCluster("c", "under"), withSocket(xdsmsg.EDSCluster("under", ""), s), endpointsOf("under", b),
 		}
 	}
 	single := func(b *testutils.Backend, s *corepb.TransportSocket) []proto.Message {
-		return []proto.Message{withSocket(xdsmsg.EDSCluster("c", ""), s), xdsmsg.SimpleEndpoints("c", b.Addr())}
+		return []proto.Message{withSocket(xdsmsg.EDSCluster("c", ""), s), endpointsOf("c", b)}
 	}
 	unanswered := func(_ *testutils.Backend, s *corepb.TransportSocket) []proto.Message {
 		return []proto.Message{withSocket(xdsmsg.EDSCluster("c", "never-there"), s)}
@@ -209,21 +184,23 @@ func TestAClusterBeginsToAskForTLS(t *testing.T) {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			m.keepSilent()
-			m.set(chain(service, toCluster("c"))...)
-			m.set(tc.before(backend, nil)...)
+			m.set(chain(service, toCluster("c")), tc.before(backend, nil))
 			cc := m.dial("xds:///"+service, xdsCreds(t))
 			mustReach(t, cc, unary, backend)
-			m.set(tc.after(backend, tlsSocket())...)
+			m.set(tc.after(backend, tlsSocket()))
 			if tc.waits {
-				untilWaits(t, cc)
+				// Until an RPC is not answered for longer than a busy machine takes to answer it.
+				for ctx := testutils.Context(t); waiting(t, cc, unary, 2*time.Second) == nil; {
+					xdstest.NoError(t, ctx.Err())
+				}
 			} else {
-				untilFails(t, cc)
+				untilFailed(t, cc, refusal...)
 			}
 			before := backend.Count()
 			for range 20 {
 				for _, k := range kinds {
 					if tc.waits {
-						checkWaits(t, cc, k)
+						checkStatus(t, waiting(t, cc, k, 20*time.Millisecond), codes.DeadlineExceeded)
 						continue
 					}
 					_, err := call(testutils.Context(t), cc, k)
@@ -233,7 +210,7 @@ func TestAClusterBeginsToAskForTLS(t *testing.T) {
 			if n := backend.Count() - before; n != 0 {
 				t.Errorf("%d RPCs went out in plaintext after the change", n)
 			}
-			m.set(tc.before(backend, nil)...)
+			m.set(tc.before(backend, nil))
 			mustReach(t, cc, unary, backend)
 		})
 	}
@@ -245,11 +222,12 @@ func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 	xdstest.Parallel(t, "mirror", func(t *testing.T) {
 		m := newMesh(t)
 		open, secret := testutils.StartBackend(t, "open"), testutils.StartBackend(t, "secret")
-		route := toCluster("open")
-		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "secret"}, {Cluster: "also-open"}}
+		route := with(toCluster("open"), `route {
+			request_mirror_policies { cluster: "secret" } request_mirror_policies { cluster: "also-open" }
+		}`)
 		also := testutils.StartBackend(t, "also-open")
-		m.set(chain(service, route)...)
-		m.set(append(append(clusterOf("open", open), clusterOf("also-open", also)...), askForTLS(clusterOf("secret", secret))...)...)
+		m.set(chain(service, route))
+		m.set(clusterOf("open", open), clusterOf("also-open", also), askForTLS(clusterOf("secret", secret)))
 		cc := m.dial("xds:///"+service, xdsCreds(t))
 		mustReachByEachKind(t, cc, open)
 		xdstest.NoError(t, also.Wait(testutils.Context(t), len(kinds)))
@@ -259,9 +237,8 @@ func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 	})
 	xdstest.Parallel(t, "retry", func(t *testing.T) {
 		m, secret := newMesh(t), testutils.StartBackend(t, "secret")
-		route := toCluster("c")
-		route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
-		m.set(append(chain(service, route), askForTLS(clusterOf("c", secret))...)...)
+		route := with(toCluster("c"), `route { retry_policy { retry_on: "unavailable" } }`)
+		m.set(chain(service, route), askForTLS(clusterOf("c", secret)))
 		mustFail(t, m.dial("xds:///"+service, xdsCreds(t)), refusal...)
 		if n := secret.Count(); n != 0 {
 			t.Errorf("%d attempts went out in plaintext", n)
@@ -273,7 +250,7 @@ func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 		serve := func(s *corepb.TransportSocket, endpoints *endpointpb.ClusterLoadAssignment) {
 			m.set(withSocket(stickyCluster("c"), s), endpoints)
 		}
-		serve(nil, xdsmsg.SimpleEndpoints("c", backend.Addr()))
+		serve(nil, endpointsOf("c", backend))
 		cc := m.dial("xds:///"+service, xdsCreds(t))
 		var s session
 		s.call(testutils.Context(t), t, cc, unary)

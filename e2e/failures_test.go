@@ -36,8 +36,7 @@ func TestErrorOfAnInvalidBootstrap(t *testing.T) {
 		mustFail(t, dial(t, "xds:///"+service), "/nonexistent/bootstrap.json", "GRPC_XDS_BOOTSTRAP")
 	})
 	t.Run("none, and DNS does not know the target either", func(t *testing.T) {
-		t.Setenv("GRPC_XDS_BOOTSTRAP", "")
-		t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+		noBootstrap(t)
 		mustFail(t, dial(t, "xds:///"+service), "DNS has no address", "GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
 	})
 	t.Run("DialOptions", func(t *testing.T) {
@@ -45,7 +44,7 @@ func TestErrorOfAnInvalidBootstrap(t *testing.T) {
 	})
 	t.Run("NewBuilder", func(t *testing.T) {
 		if _, err := resolver.NewBuilder([]byte(faulty)); err == nil {
-			t.Error("NewBuilder took a faulty bootstrap")
+			t.Error("NewBuilder accepts an invalid bootstrap")
 		}
 	})
 	t.Run("unknown authority in the target", func(t *testing.T) {
@@ -70,11 +69,7 @@ func TestErrorOfAnUnreachableServer(t *testing.T) {
 	// An RPC that waits for ready gets through when the server comes up.
 	backend := testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
-	done := make(chan error, 1)
-	go func() {
-		_, err := call(testutils.Context(t), cc, unary, grpc.WaitForReady(true))
-		done <- err
-	}()
+	done := startCall(testutils.Context(t), cc, unary)
 	m.restart()
 	if err := <-done; err != nil {
 		t.Errorf("wait-for-ready RPC: %v", err)
@@ -101,30 +96,26 @@ func TestErrorOfAnInvalidResource(t *testing.T) {
 func TestErrorOfAnUnknownClusterType(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "original")), &clusterpb.Cluster{
-		Name:                 "original",
-		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_ORIGINAL_DST},
-	})...)
+	m.set(chain(service, toCluster("original")), with(new(clusterpb.Cluster), `name: "original" type: ORIGINAL_DST`))
 	mustFail(t, m.dial("xds:///"+service), "Cluster", `"original"`, "ORIGINAL_DST", m.Addr(), t.Name())
 }
 
 func TestErrorWithoutAVirtualHost(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
-	m.set(xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", "other.example.com", xdsmsg.PrefixRoute("", "cluster")))
+	m.set(xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", "other.example.com", toCluster("cluster")))
 	cc := m.dial("xds:///" + service)
 	mustFail(t, cc, `"routes"`, "no virtual host", `"`+service+`"`)
 
 	backend := testutils.StartBackend(t, "b1")
-	m.set(append(clusterOf("cluster", backend), xdsmsg.RouteConfig("routes", service, xdsmsg.PrefixRoute("", "cluster")))...)
+	m.set(clusterOf("cluster", backend), xdsmsg.RouteConfig("routes", service, toCluster("cluster")))
 	mustReach(t, cc, unary, backend)
 }
 
 func TestErrorWithoutARoute(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-	m.set(append(chain(service, xdsmsg.PathRoute(unaryMethod, "cluster")), clusterOf("cluster", backend)...)...)
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(chain(service, xdsmsg.PathRoute(unaryMethod, "cluster")), clusterOf("cluster", backend))
 	mustReach(t, cc, unary, backend)
 	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty))
 	checkStatus(t, err, codes.Unavailable, "no route", emptyMethod, `"`+service+`"`)
@@ -136,6 +127,16 @@ func TestErrorOfUnreachableEndpoints(t *testing.T) {
 	m.serve(service, "cluster", backend)
 	backend.Stop()
 	mustFail(t, m.dial("xds:///"+service), `"cluster"`, backend.Addr(), "connection refused")
+}
+
+// startCall makes an RPC that waits for ready, and returns where its error will be.
+func startCall(ctx context.Context, cc *grpc.ClientConn, k kind) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := call(ctx, cc, k, grpc.WaitForReady(true))
+		done <- err
+	}()
+	return done
 }
 
 // failOnDataErrors makes a deletion withdraw a resource in use (gRFC A88).
@@ -173,9 +174,9 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 
 				// When a later update is in use, the deletion has been applied.
 				after := testutils.StartBackend(t, "b2")
-				m.set(clusterOf("other", after)...)
+				m.set(clusterOf("other", after))
 				m.set(xdsmsg.RouteConfig(service, service,
-					xdsmsg.PathRoute(unaryMethod, "cluster"), xdsmsg.PrefixRoute("", "other")))
+					xdsmsg.PathRoute(unaryMethod, "cluster"), toCluster("other")))
 				l.await(t, backend, after)
 				l.stop(t)
 			})
@@ -186,24 +187,21 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "b1")
-	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "doomed"), xdsmsg.PrefixRoute("", "cluster"))...)
-	m.set(append(clusterOf("doomed", backend), clusterOf("cluster", backend)...)...)
-	cc := m.dial("xds:///" + service)
+	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "doomed"), toCluster("cluster")))
+	cc := m.dialServing(clusterOf("doomed", backend), clusterOf("cluster", backend))
 	ctx := testutils.Context(t)
 	xdstest.NoError(t, cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)))
 	m.Delete(t, xdsmsg.ClusterType, "doomed")
-	for {
-		err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty))
-		if err != nil {
-			checkStatus(t, err, codes.Unavailable, `"doomed"`)
-			break
-		}
+	var err error
+	for err == nil {
+		err = cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty))
 	}
+	checkStatus(t, err, codes.Unavailable, `"doomed"`)
 	mustReach(t, cc, unary, backend)
 }
 
-// An RPC that waits for the first configuration, which the control plane does not send, ends
-// with its context or its channel.
+// An RPC that waits for the first configuration, which the control plane does not send, ends with its context
+// or with its channel.
 func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
@@ -217,22 +215,14 @@ func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 				_, err := call(ctx, cc, k)
 				checkStatus(t, err, codes.DeadlineExceeded, "xds:///"+service)
 			})
-			start := func(ctx context.Context) <-chan error {
-				done := make(chan error, 1)
-				go func() {
-					_, err := call(ctx, cc, k, grpc.WaitForReady(true))
-					done <- err
-				}()
-				return done
-			}
 			t.Run("cancel", func(t *testing.T) {
 				ctx, cancel := context.WithCancel(context.Background())
-				done := start(ctx)
+				done := startCall(ctx, cc, k)
 				cancel()
 				checkStatus(t, <-done, codes.Canceled)
 			})
 			t.Run("close", func(t *testing.T) {
-				done := start(context.Background())
+				done := startCall(context.Background(), cc, k)
 				m.MustWait(testutils.Context(t), t, xdstest.OfType(xdsmsg.ListenerType))
 				cc.Close()
 				checkStatus(t, <-done, codes.Canceled, "closing")
@@ -245,19 +235,15 @@ func TestClosingTheLastChannelEndsTheStream(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
-	builder := grpc.WithResolvers(m.builder())
-	first, second := dial(t, "xds:///"+service, builder), dial(t, "xds:///"+service, builder)
+	resolver := withBootstrap(t, m.bootstrap())
+	first, second := dial(t, "xds:///"+service, resolver), dial(t, "xds:///"+service, resolver)
 	mustReach(t, first, unary, backend)
 	mustReach(t, second, unary, backend)
 	first.Close()
 	mustReach(t, second, unary, backend)
-	if err := m.WaitOpen(testutils.Context(t), 1); err != nil {
-		t.Error(err)
-	}
+	xdstest.NoError(t, m.WaitOpen(testutils.Context(t), 1))
 	second.Close()
-	if err := m.WaitOpen(testutils.Context(t), 0); err != nil {
-		t.Error(err)
-	}
+	xdstest.NoError(t, m.WaitOpen(testutils.Context(t), 0))
 }
 
 // gRFC A88, resolution_note: if no endpoint can be reached, the errors of RPCs include what
@@ -265,45 +251,39 @@ func TestClosingTheLastChannelEndsTheStream(t *testing.T) {
 func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
 	directly(t, "the management server of the client is the relay, which stays reachable")
 	t.Parallel()
-	faulty := func(name string) proto.Message {
-		c := xdsmsg.EDSCluster(name, "")
-		c.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED
-		return c
-	}
 	for _, tc := range []struct {
 		name string
 		// around are the resources beside the EDS cluster "c" and its endpoints.
 		around []proto.Message
-		// bad have faults, and good are the same resources without. texts say what the
-		// faults are.
-		bad, good []proto.Message
+		// bad has faults, which texts describe, and good is the same resource without.
+		bad, good proto.Message
 		texts     []string
 	}{
-		{"Cluster", nil, []proto.Message{faulty("c")}, []proto.Message{xdsmsg.EDSCluster("c", "")}, []string{`Cluster "c" is invalid`, "lb_policy"}},
+		{"Cluster", nil,
+			with(xdsmsg.EDSCluster("c", ""), "lb_policy: CLUSTER_PROVIDED"), xdsmsg.EDSCluster("c", ""),
+			[]string{`Cluster "c" is invalid`, "lb_policy"}},
 		{"RouteConfiguration", nil,
-			[]proto.Message{xdsmsg.RouteConfig(service, "", toCluster("c"))}, []proto.Message{xdsmsg.RouteConfig(service, service, toCluster("c"))},
+			xdsmsg.RouteConfig(service, "", toCluster("c")), routesTo(service, "c"),
 			[]string{"RouteConfiguration", "is invalid", "domains"}},
-		{"aggregate Cluster",
-			[]proto.Message{xdsmsg.RouteConfig(service, service, toCluster("a")), xdsmsg.AggregateCluster("a", "c")},
-			[]proto.Message{xdsmsg.AggregateCluster("a")}, []proto.Message{xdsmsg.AggregateCluster("a", "c")},
+		{"aggregate Cluster", []proto.Message{routesTo(service, "a"), xdsmsg.AggregateCluster("a", "c")},
+			xdsmsg.AggregateCluster("a"), xdsmsg.AggregateCluster("a", "c"),
 			[]string{`Cluster "a" is invalid`, "clusters"}},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			m.serve(service, "c", backend)
-			m.set(tc.around...)
-			cc := m.dial("xds:///" + service)
+			cc := m.dialServing(tc.around)
 			mustReach(t, cc, unary, backend)
 			backend.Stop()
 			node := []string{"connection refused", `"` + t.Name() + `"`}
 			untilError(t, cc, node, "is invalid", "unreachable")
 
-			m.set(tc.bad...)
+			m.set(tc.bad)
 			faults := append(tc.texts, node...)
 			untilError(t, cc, faults, "unreachable")
 			m.Stop()
 			untilError(t, cc, append(faults, "unreachable since", m.Addr()))
-			m.set(tc.good...)
+			m.set(tc.good)
 			m.restart()
 			untilError(t, cc, node, "is invalid", "unreachable")
 		})

@@ -9,15 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	udpapb "github.com/cncf/xds/go/udpa/type/v1"
 	xdspb "github.com/cncf/xds/go/xds/type/v3"
-	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	commonfaultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
 	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
@@ -26,17 +22,11 @@ import (
 	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	cookiepb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
-	httppb "github.com/envoyproxy/go-control-plane/envoy/type/http/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -62,11 +52,16 @@ func faultsOf(t *testing.T, rt *xdsclient.ResourceType, resource proto.Message) 
 }
 
 func managerOf(filters ...*hcmpb.HttpFilter) *hcmpb.HttpConnectionManager {
-	return &hcmpb.HttpConnectionManager{
-		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{ConfigSource: xdsmsg.ADS(), RouteConfigName: "r"}},
-		HttpFilters:    filters,
-	}
+	m := with(new(hcmpb.HttpConnectionManager), `rds { route_config_name: "r" config_source { ads {} resource_api_version: V3 } }`)
+	m.HttpFilters = filters
+	return m
 }
+
+// Configurations of built-in filters.
+var (
+	someLimit  = with(new(limitpb.LocalRateLimit), `stat_prefix: "s" token_bucket { max_tokens: 1 fill_interval { seconds: 1 } }`)
+	sessionOff = with(new(sessionpb.StatefulSessionPerRoute), `disabled: true`)
+)
 
 // gRFC A39, of every built-in filter: on which side it is known ("The set of known
 // filter config types will be different on the gRPC client and server": HTTP API
@@ -75,19 +70,17 @@ func managerOf(filters ...*hcmpb.HttpFilter) *hcmpb.HttpConnectionManager {
 // and …"), and that an override is accepted whichever side the filter is for.
 func TestBuiltInFiltersByA39(t *testing.T) {
 	t.Parallel()
-	limit := &limitpb.LocalRateLimit{StatPrefix: "s", TokenBucket: &typepb.TokenBucket{MaxTokens: 1, FillInterval: durationpb.New(1e9)}}
-	sessionOff := &sessionpb.StatefulSessionPerRoute{Override: &sessionpb.StatefulSessionPerRoute_Disabled{Disabled: true}}
 	for _, test := range []struct {
 		name                     string
 		config                   proto.Message
 		client, server, terminal bool
 		overrides                []proto.Message // accepted
-		wrong                    []proto.Message // refused as overrides
+		wrong                    []proto.Message // rejected as overrides
 	}{
 		{"router", &routerpb.Router{}, true, true, true, nil, []proto.Message{&routerpb.Router{}}},
 		{"fault", &faultpb.HTTPFault{}, true, false, false, []proto.Message{&faultpb.HTTPFault{}}, nil},
 		{"header_mutation", &headerpb.HeaderMutation{}, true, false, false, []proto.Message{&headerpb.HeaderMutationPerRoute{}}, []proto.Message{&headerpb.HeaderMutation{}}},
-		{"local_ratelimit", limit, true, false, false, []proto.Message{limit}, nil},
+		{"local_ratelimit", someLimit, true, false, false, []proto.Message{someLimit}, nil},
 		{"stateful_session", &sessionpb.StatefulSession{}, true, false, false, []proto.Message{sessionOff}, []proto.Message{&sessionpb.StatefulSession{}}},
 		{"cors", &corspb.Cors{}, true, true, false, []proto.Message{&corspb.CorsPolicy{AllowMethods: "GET"}}, []proto.Message{&corspb.Cors{}}},
 		{"rbac", &rbacpb.RBAC{}, false, true, false, []proto.Message{&rbacpb.RBACPerRoute{}}, []proto.Message{&rbacpb.RBAC{}}},
@@ -101,15 +94,14 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 			if faults := faultsOf(t, xdsresource.ListenerType, xdsmsg.APIListener("l", manager)); (len(faults) == 0) != test.client {
 				t.Errorf("in an API listener: %v", faults)
 			}
-			tcp := &listenerpb.Listener{Name: "l", FilterChains: []*listenerpb.FilterChain{{Filters: []*listenerpb.Filter{{
-				Name: "hcm", ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: xdsmsg.Any(manager)},
-			}}}}}
+			tcp := with(new(listenerpb.Listener), `name: "l" filter_chains { filters { name: "hcm" typed_config {} } }`)
+			tcp.FilterChains[0].Filters[0].ConfigType = &listenerpb.Filter_TypedConfig{TypedConfig: xdsmsg.Any(manager)}
 			// The first fault is that this is no Listener for a client.
 			if faults := faultsOf(t, xdsresource.ListenerType, tcp); (len(faults) == 1) != test.server {
 				t.Errorf("in a TCP listener: %v", faults)
 			}
 			override := func(m proto.Message) []faults.Fault {
-				route := xdsmsg.PrefixRoute("", "c")
+				route := toCluster("c")
 				route.TypedPerFilterConfig = map[string]*anypb.Any{"f": xdsmsg.Any(m)}
 				return faultsOf(t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("r", "*", route))
 			}
@@ -134,17 +126,11 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 // is of the type that it names, also where that is one of a built-in filter.
 func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 	t.Parallel()
-	limit := &limitpb.LocalRateLimit{StatPrefix: "s", TokenBucket: &typepb.TokenBucket{MaxTokens: 1, FillInterval: durationpb.New(1e9)}}
-	session := &sessionpb.StatefulSession{SessionState: &corepb.TypedExtensionConfig{Name: "cookie", TypedConfig: xdsmsg.Any(&cookiepb.CookieBasedSessionState{
-		Cookie: &httppb.Cookie{Name: "c"},
-	})}}
-	aborting := &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{
-		ErrorType: &faultpb.FaultAbort_GrpcStatus{GrpcStatus: 3}, Percentage: &typepb.FractionalPercent{Numerator: 1},
-	}}
-	removing := []*mutationpb.HeaderMutation{{Action: &mutationpb.HeaderMutation_Remove{Remove: "k"}}}
-	mutation := &headerpb.HeaderMutation{Mutations: &headerpb.Mutations{RequestMutations: removing}}
-	perRoute := &headerpb.HeaderMutationPerRoute{Mutations: &headerpb.Mutations{RequestMutations: removing}}
-	sessionOff := &sessionpb.StatefulSessionPerRoute{Override: &sessionpb.StatefulSessionPerRoute_Disabled{Disabled: true}}
+	session := with(new(sessionpb.StatefulSession), `session_state { name: "cookie" typed_config {
+		[type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState] { cookie { name: "c" } } } }`)
+	aborting := with(new(faultpb.HTTPFault), `abort { grpc_status: 3 percentage { numerator: 1 } }`)
+	mutation := with(new(headerpb.HeaderMutation), `mutations { request_mutations { remove: "k" } }`)
+	perRoute := with(new(headerpb.HeaderMutationPerRoute), `mutations { request_mutations { remove: "k" } }`)
 	for form, pack := range map[string]func(typeURL string, value *structpb.Struct) proto.Message{
 		"xds.type.v3":  func(u string, v *structpb.Struct) proto.Message { return &xdspb.TypedStruct{TypeUrl: u, Value: v} },
 		"udpa.type.v1": func(u string, v *structpb.Struct) proto.Message { return &udpapb.TypedStruct{TypeUrl: u, Value: v} },
@@ -164,7 +150,7 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 		misspelt := func(s *structpb.Struct) {
 			s.Fields = map[string]*structpb.Value{"no_such": structpb.NewBoolValue(true)}
 		}
-		for _, m := range []proto.Message{&routerpb.Router{SuppressEnvoyHeaders: true}, aborting, mutation, limit, session} {
+		for _, m := range []proto.Message{&routerpb.Router{SuppressEnvoyHeaders: true}, aborting, mutation, someLimit, session} {
 			listener := func(config proto.Message) proto.Message {
 				if _, ok := m.(*routerpb.Router); ok {
 					return xdsmsg.APIListener("l", managerOf(xdsmsg.Filter("f", config)))
@@ -191,9 +177,9 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 				t.Errorf("%s of %T with an unknown field: %v", form, m, faults)
 			}
 		}
-		for _, m := range []proto.Message{aborting, perRoute, limit, sessionOff, &rbacpb.RBACPerRoute{}} {
+		for _, m := range []proto.Message{aborting, perRoute, someLimit, sessionOff, &rbacpb.RBACPerRoute{}} {
 			for _, override := range []proto.Message{typed(m, asItIs), &routepb.FilterConfig{Config: xdsmsg.Any(typed(m, asItIs))}} {
-				route := xdsmsg.PrefixRoute("", "c")
+				route := toCluster("c")
 				route.TypedPerFilterConfig = map[string]*anypb.Any{"f": xdsmsg.Any(override)}
 				if faults := faultsOf(t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("r", "*", route)); faults != nil {
 					t.Errorf("override, %s of %T: %v", form, m, faults)
@@ -203,15 +189,15 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 	}
 }
 
-// What a control plane makes of a CORS policy for browsers (Istio: corsPolicy) is of
-// no concern to a gRPC client, and neither are filters that compress or observe. RPCs go on.
+// CORS policies for browsers (Istio: corsPolicy) and filters that compress or observe do not concern a gRPC client
+// and fail no RPC.
 func TestInertFiltersDoNothing(t *testing.T) {
 	t.Parallel()
 	const google, envoy = "type.googleapis.com/", "type.googleapis.com/envoy.extensions.filters.http."
 	filters := []*hcmpb.HttpFilter{xdsmsg.Filter("cors", &corspb.Cors{})}
-	overrides := map[string]proto.Message{"cors": &corspb.CorsPolicy{
-		AllowMethods: "GET,POST", AllowCredentials: wrapperspb.Bool(true), MaxAge: "86400",
-	}}
+	overrides := map[string]proto.Message{
+		"cors": with(new(corspb.CorsPolicy), `allow_methods: "GET,POST" allow_credentials { value: true } max_age: "86400"`),
+	}
 	for _, typeURL := range []string{
 		envoy + "grpc_web.v3.GrpcWeb", envoy + "grpc_http1_bridge.v3.Config", envoy + "connect_grpc_bridge.v3.FilterConfig",
 		envoy + "compressor.v3.Compressor", envoy + "decompressor.v3.Decompressor",
@@ -244,7 +230,7 @@ func TestFiltersThatMatterAreNotInert(t *testing.T) {
 }
 
 // A configuration for CORS is validated as its type all the same.
-func TestFaultyCORSIsRefused(t *testing.T) {
+func TestInvalidCORSIsRejected(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]*anypb.Any{
 		"bytes":       {TypeUrl: xdsmsg.Any(&corspb.Cors{}).GetTypeUrl(), Value: []byte{0xff}},
@@ -261,9 +247,8 @@ func TestFaultyCORSIsRefused(t *testing.T) {
 // gRFC A39, "The Router Filter": "All fields will be ignored."
 func TestTheRouterIgnoresItsFields(t *testing.T) {
 	t.Parallel()
-	router := &routerpb.Router{
-		DynamicStats: wrapperspb.Bool(false), SuppressEnvoyHeaders: true, StrictCheckHeaders: []string{"no-such-header"},
-	}
+	router := with(new(routerpb.Router),
+		`dynamic_stats { value: false } suppress_envoy_headers: true strict_check_headers: "no-such-header"`)
 	api := xdsmsg.APIListener("l", managerOf(xdsmsg.Filter("router", router)))
 	if faults := faultsOf(t, xdsresource.ListenerType, api); faults != nil {
 		t.Error(faults)
@@ -284,24 +269,20 @@ func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		backend := testutils.StartBackend(t, "b")
-		delay := func(percent uint32) *hcmpb.HttpFilter {
-			return xdsmsg.Filter("delay", &faultpb.HTTPFault{Delay: &commonfaultpb.FaultDelay{
-				FaultDelaySecifier: &commonfaultpb.FaultDelay_HeaderDelay_{}, Percentage: &typepb.FractionalPercent{Numerator: percent},
-			}})
+		delay := func(percent int) *hcmpb.HttpFilter {
+			return xdsmsg.Filter("delay", with(new(faultpb.HTTPFault), `delay { header_delay {} percentage { numerator: %d } }`, percent))
 		}
 		edit := func(value string) *hcmpb.HttpFilter {
-			return xdsmsg.Filter("edit", &headerpb.HeaderMutation{Mutations: &headerpb.Mutations{
-				RequestMutations:  []*mutationpb.HeaderMutation{appendHeader("via", value)},
-				ResponseMutations: []*mutationpb.HeaderMutation{appendHeader("back", value)},
-			}})
+			return xdsmsg.Filter("edit", with(new(headerpb.HeaderMutation), `mutations {
+				request_mutations { append { header { key: "via" value: %q } } }
+				response_mutations { append { header { key: "back" value: %[1]q } } } }`, value))
 		}
-		limit := func(tokens uint32) *hcmpb.HttpFilter {
-			return xdsmsg.Filter("limit", &limitpb.LocalRateLimit{
-				StatPrefix: "s", TokenBucket: &typepb.TokenBucket{MaxTokens: tokens, FillInterval: durationpb.New(time.Hour)},
-				FilterEnabled: &corepb.RuntimeFractionalPercent{DefaultValue: always},
-				// Without filter_enforced RPCs go on, and say so.
-				RequestHeadersToAddWhenNotEnforced: []*corepb.HeaderValueOption{header("via", "limit")},
-			})
+		limit := func(tokens int) *hcmpb.HttpFilter {
+			// Without filter_enforced RPCs continue, and have the header.
+			return xdsmsg.Filter("limit", with(new(limitpb.LocalRateLimit), `
+				stat_prefix: "s" token_bucket { max_tokens: %d fill_interval { seconds: 3600 } }
+				filter_enabled { default_value { numerator: 100 } }
+				request_headers_to_add_when_not_enforced { header { key: "via" value: "limit" } }`, tokens))
 		}
 		m.serveFilters(backend, nil, countingEntry("count", ""), delay(100), edit("0"))
 		cc := m.dial("xds:///" + service)
@@ -317,12 +298,7 @@ func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 				}
 			})
 		}
-		var streams []duplex
-		for range 50 {
-			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-			xdstest.NoError(t, err)
-			streams = append(streams, s)
-		}
+		streams := openStreams(ctx, t, cc, 50)
 		for countingFilter.entered.Load() < entered+100 {
 			runtime.Gosched()
 		}

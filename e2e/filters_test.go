@@ -11,32 +11,23 @@ import (
 	"time"
 
 	xdspb "github.com/cncf/xds/go/xds/type/v3"
-	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	commonfaultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-var always = &typepb.FractionalPercent{Numerator: 100}
 
 // serveFilters configures the service with one backend behind filters. Each of
 // the overrides is the route's, by the name of the instance.
@@ -47,22 +38,20 @@ func (m *mesh) serveFilters(backend *testutils.Backend, overrides map[string]pro
 	for name, config := range overrides {
 		route.TypedPerFilterConfig[name] = xdsmsg.Any(config)
 	}
-	m.set(append(clusterOf(backend.ID(), backend),
+	m.set(clusterOf(backend.ID(), backend),
 		xdsmsg.DefaultListener(service, service, filters...),
-		xdsmsg.RouteConfig(service, service, route))...)
+		xdsmsg.RouteConfig(service, service, route))
 }
 
 func abortWith(code codes.Code) *faultpb.HTTPFault {
-	return &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{ErrorType: &faultpb.FaultAbort_GrpcStatus{GrpcStatus: uint32(code)}, Percentage: always}}
+	return with(new(faultpb.HTTPFault), `abort { grpc_status: %d percentage { numerator: 100 } }`, code)
 }
 
 // The filter for faults delays and aborts RPCs, as its configuration or their headers ask (gRFC A33).
 func TestFaultEndToEnd(t *testing.T) {
 	t.Parallel()
-	byHeader := &faultpb.HTTPFault{
-		Abort: &faultpb.FaultAbort{ErrorType: &faultpb.FaultAbort_HeaderAbort_{}, Percentage: always},
-		Delay: &commonfaultpb.FaultDelay{FaultDelaySecifier: &commonfaultpb.FaultDelay_HeaderDelay_{}, Percentage: always},
-	}
+	byHeader := with(new(faultpb.HTTPFault),
+		`abort { header_abort {} percentage { numerator: 100 } } delay { header_delay {} percentage { numerator: 100 } }`)
 	for _, test := range []struct {
 		name      string
 		config    *faultpb.HTTPFault
@@ -108,22 +97,17 @@ func TestFaultEndToEnd(t *testing.T) {
 	}
 }
 
-func appendHeader(name, value string) *mutationpb.HeaderMutation {
-	return &mutationpb.HeaderMutation{Action: &mutationpb.HeaderMutation_Append{Append: header(name, value)}}
-}
-
 func TestHeaderMutationEndToEnd(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	m.serveFilters(backend,
-		map[string]proto.Message{"edit": &headerpb.HeaderMutationPerRoute{Mutations: &headerpb.Mutations{
-			RequestMutations: []*mutationpb.HeaderMutation{appendHeader("q", "route"), {Action: &mutationpb.HeaderMutation_Remove{Remove: "removed"}}},
-		}}},
-		xdsmsg.Filter("edit", &headerpb.HeaderMutation{Mutations: &headerpb.Mutations{
-			RequestMutations:          []*mutationpb.HeaderMutation{appendHeader("q", "listener"), appendHeader(":path", "/no")},
-			ResponseMutations:         []*mutationpb.HeaderMutation{appendHeader("r", "header")},
-			ResponseTrailersMutations: []*mutationpb.HeaderMutation{appendHeader("r", "trailer")},
-		}}))
+		map[string]proto.Message{"edit": with(new(headerpb.HeaderMutationPerRoute), `mutations {
+			request_mutations { append { header { key: "q" value: "route" } } } request_mutations { remove: "removed" } }`)},
+		xdsmsg.Filter("edit", with(new(headerpb.HeaderMutation), `mutations {
+			request_mutations { append { header { key: "q" value: "listener" } } }
+			request_mutations { append { header { key: ":path" value: "/no" } } }
+			response_mutations { append { header { key: "r" value: "header" } } }
+			response_trailers_mutations { append { header { key: "r" value: "trailer" } } } }`)))
 	cc := m.dial("xds:///" + service)
 	eachKind(t, func(t *testing.T, k kind) {
 		r := callFor(metadata.AppendToOutgoingContext(testutils.Context(t), "removed", "v"), cc, k)
@@ -139,19 +123,16 @@ func TestHeaderMutationEndToEnd(t *testing.T) {
 
 func TestLocalRateLimitEndToEnd(t *testing.T) {
 	t.Parallel()
-	config := func(enforced uint32) *limitpb.LocalRateLimit {
-		return &limitpb.LocalRateLimit{
-			StatPrefix:                         "s",
-			TokenBucket:                        &typepb.TokenBucket{MaxTokens: 3, FillInterval: durationpb.New(time.Hour)},
-			FilterEnabled:                      &corepb.RuntimeFractionalPercent{DefaultValue: always},
-			FilterEnforced:                     &corepb.RuntimeFractionalPercent{DefaultValue: &typepb.FractionalPercent{Numerator: enforced}},
-			RequestHeadersToAddWhenNotEnforced: []*corepb.HeaderValueOption{header("over", "limit")},
-			ResponseHeadersToAdd:               []*corepb.HeaderValueOption{header("limited", "yes")},
-		}
+	limit := func(enforced int) *hcmpb.HttpFilter {
+		return xdsmsg.Filter("limit", with(new(limitpb.LocalRateLimit), `
+			stat_prefix: "s" token_bucket { max_tokens: 3 fill_interval { seconds: 3600 } }
+			filter_enabled { default_value { numerator: 100 } } filter_enforced { default_value { numerator: %d } }
+			request_headers_to_add_when_not_enforced { header { key: "over" value: "limit" } }
+			response_headers_to_add { header { key: "limited" value: "yes" } }`, enforced))
 	}
 	eachKindInParallel(t, func(t *testing.T, k kind) {
 		m, backend := newMesh(t), testutils.StartBackend(t, "b")
-		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(100)))
+		m.serveFilters(backend, nil, limit(100))
 		cc := m.dial("xds:///" + service)
 		for range 3 {
 			xdstest.NoError(t, callFor(testutils.Context(t), cc, k).err)
@@ -163,17 +144,14 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 		}
 		// An update that does not change the bucket does not fill it; in shadow mode the
 		// RPC continues.
-		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(0)))
+		m.serveFilters(backend, nil, limit(0))
 		m.MustWait(testutils.Context(t), t, xdstest.ACKOf(xdsmsg.ListenerType))
-		for {
-			r := callFor(testutils.Context(t), cc, k)
-			if r.err == nil {
-				break
-			}
+		for r.err != nil {
 			checkStatus(t, r.err, codes.ResourceExhausted)
+			r = callFor(testutils.Context(t), cc, k)
 		}
 		if got := backend.Last().Metadata["over"]; !slices.Equal(got, []string{"limit"}) {
-			t.Errorf("a RPC over the limit has the header %q", got)
+			t.Errorf("an RPC over the limit has the header %q, want \"limit\"", got)
 		}
 	})
 }
@@ -208,7 +186,7 @@ func (c *counting) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfil
 	return &countingInstance{filter: c, name: info.Name}
 }
 
-func (c *counting) complain(format string, args ...any) {
+func (c *counting) fail(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	c.wrong.CompareAndSwap(nil, &text)
 }
@@ -223,10 +201,10 @@ type countingInstance struct {
 func (in *countingInstance) Close() {
 	in.filter.closed.Add(1)
 	if in.closed.Swap(true) {
-		in.filter.complain("%s was closed twice", in.name)
+		in.filter.fail("%s was closed twice", in.name)
 	}
 	if n := in.active.Load(); n != 0 {
-		in.filter.complain("%s was closed with %d RPCs in it", in.name, n)
+		in.filter.fail("%s was closed with %d RPCs in it", in.name, n)
 	}
 }
 
@@ -234,7 +212,7 @@ func (in *countingInstance) ClientInterceptor(config, _ httpfilter.Config) (http
 	mark := config.(countingConfig).Mark
 	return httpfilter.InterceptorFunc(func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 		if in.closed.Load() {
-			in.filter.complain("%s got an RPC after Close", in.name)
+			in.filter.fail("%s got an RPC after Close", in.name)
 		}
 		in.active.Add(1)
 		in.filter.entered.Add(1)
@@ -263,10 +241,8 @@ func (s *countingStream) RecvMsg(m any) error {
 }
 
 func countingEntry(name, mark string) *hcmpb.HttpFilter {
-	return xdsmsg.Filter(name, &xdspb.TypedStruct{
-		TypeUrl: countingURL,
-		Value:   &structpb.Struct{Fields: map[string]*structpb.Value{"mark": structpb.NewStringValue(mark)}},
-	})
+	return xdsmsg.Filter(name, with(new(xdspb.TypedStruct),
+		`type_url: %q value { fields { key: "mark" value { string_value: %q } } }`, countingURL, mark))
 }
 
 // Filters are added, removed, reordered and reconfigured; RPCs keep the chain they began with, none
@@ -282,46 +258,24 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		cc := m.dial("xds:///" + service)
 		l := loadOn(t, cc, backend)
 		ctx := testutils.Context(t)
-		client := testgrpc.NewTestServiceClient(cc)
-		open := func() (streams []duplex) {
-			for range 20 {
-				s, err := client.FullDuplexCall(ctx)
-				xdstest.NoError(t, err)
-				streams = append(streams, s)
-			}
-			return streams
-		}
 		// 100 streams stay open over the updates.
-		streams := open()
-		for _, filters := range [][]*hcmpb.HttpFilter{
-			{countingEntry("a", "1"), countingEntry("b", "1")}, // added
-			{countingEntry("b", "1"), countingEntry("a", "1")}, // reordered
-			{countingEntry("b", "2"), countingEntry("a", "3")}, // reconfigured
-			{countingEntry("b", "2")},                          // removed
+		streams := openStreams(ctx, t, cc, 20)
+		for _, step := range []struct {
+			filters []*hcmpb.HttpFilter
+			want    []string
+		}{
+			{[]*hcmpb.HttpFilter{countingEntry("a", "1"), countingEntry("b", "1")}, []string{"a=1", "b=1"}}, // added
+			{[]*hcmpb.HttpFilter{countingEntry("b", "1"), countingEntry("a", "1")}, []string{"b=1", "a=1"}}, // reordered
+			{[]*hcmpb.HttpFilter{countingEntry("b", "2"), countingEntry("a", "3")}, []string{"b=2", "a=3"}}, // reconfigured
+			{[]*hcmpb.HttpFilter{countingEntry("b", "2")}, []string{"b=2"}},                                 // removed
 		} {
 			m.Skip()
-			m.serveFilters(backend, nil, filters...)
+			m.serveFilters(backend, nil, step.filters...)
 			m.MustWait(ctx, t, xdstest.ACKOf(xdsmsg.ListenerType))
-			want := ""
-			for _, f := range filters {
-				config := new(xdspb.TypedStruct)
-				xdstest.NoError(t, f.GetTypedConfig().UnmarshalTo(config))
-				want += f.GetName() + "=" + config.GetValue().GetFields()["mark"].GetStringValue() + " "
-			}
-			for {
-				callFor(ctx, cc, unary)
-				got := ""
-				for _, via := range backend.Last().Metadata["via"] {
-					got += via + " "
-				}
-				if got == want {
-					break
-				}
-				if ctx.Err() != nil {
-					t.Fatalf("filters run as %q, want %q", got, want)
-				}
-			}
-			streams = append(streams, open()...)
+			until(t, cc, fmt.Sprintf("ran through %q", step.want), func(string, error) bool {
+				return slices.Equal(backend.Last().Metadata["via"], step.want)
+			}, grpc.WaitForReady(true))
+			streams = append(streams, openStreams(ctx, t, cc, 20)...)
 		}
 		if made, closed := instances(); made != 2 || closed != 0 {
 			t.Errorf("%d instances made, %d closed while streams are open, want 2 and 0", made, closed)
@@ -344,8 +298,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 	})
 }
 
-// A channel that becomes idle gives its instances up, and has others when it
-// wakes.
+// A channel that becomes idle closes its instances, and makes others when it wakes.
 func TestAnIdleChannelClosesItsFilters(t *testing.T) {
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	made, closed := countingFilter.made.Load(), countingFilter.closed.Load()
@@ -353,9 +306,7 @@ func TestAnIdleChannelClosesItsFilters(t *testing.T) {
 	cc := m.dial("xds:///"+service, grpc.WithIdleTimeout(50*time.Millisecond))
 	for i := range int64(3) {
 		mustReach(t, cc, unary, backend)
-		for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
-			cc.WaitForStateChange(testutils.Context(t), s)
-		}
+		awaitState(t, cc, connectivity.Idle)
 		// On a slow machine the channel may have been idle more often.
 		for ctx := testutils.Context(t); ; runtime.Gosched() {
 			made, closed := countingFilter.made.Load()-made, countingFilter.closed.Load()-closed

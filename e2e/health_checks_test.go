@@ -1,17 +1,16 @@
 package e2e_test
 
 import (
+	"maps"
+	"slices"
 	"testing"
-	"time"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -34,14 +33,10 @@ func TestHealthChecksEndToEnd(t *testing.T) {
 	health2, option2 := withHealth(t)
 	one, two, without := testutils.StartBackend(t, "one", option1), testutils.StartBackend(t, "two", option2), testutils.StartBackend(t, "without")
 	health1.SetServingStatus("shop", healthpb.HealthCheckResponse_SERVING)
-	resources := clusterOf("c", one, two, without)
-	resources[0].(*clusterpb.Cluster).HealthChecks = []*corepb.HealthCheck{{
-		Timeout: durationpb.New(time.Second), Interval: durationpb.New(time.Second),
-		HealthChecker: &corepb.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: &corepb.HealthCheck_GrpcHealthCheck{ServiceName: "shop"}},
-	}}
-	m.set(append(chain(service, toCluster("c")), resources...)...)
+	m.set(chain(service, toCluster("c")), endpointsOf("c", one, two, without), with(xdsmsg.EDSCluster("c", ""),
+		`health_checks { timeout { seconds: 1 } interval { seconds: 1 } grpc_health_check { service_name: "shop" } }`))
 	cc, unchecked := m.dial("xds:///"+service), m.dial("xds:///"+service, grpc.WithDisableHealthCheck())
-	// reach waits until RPCs reach just these backends.
+	// reach waits until RPCs reach exactly these backends.
 	reach := func(when string, cc *grpc.ClientConn, want ...string) {
 		t.Helper()
 		ctx := testutils.Context(t)
@@ -54,11 +49,7 @@ func TestHealthChecksEndToEnd(t *testing.T) {
 				}
 				seen[id] = true
 			}
-			all := len(seen) == len(want)
-			for _, id := range want {
-				all = all && seen[id]
-			}
-			if all {
+			if slices.Equal(slices.Sorted(maps.Keys(seen)), want) {
 				return
 			}
 		}

@@ -4,12 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -22,17 +18,10 @@ func TestHedgingEndToEnd(t *testing.T) {
 	t.Parallel()
 	m, recorder := newMesh(t), newPolicyMeter()
 	hangs, answers := testutils.StartBackend(t, "hangs"), testutils.StartBackend(t, "answers")
-	routes := retriedRoute("c", &routepb.RetryPolicy{
-		RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(2), PerTryTimeout: durationpb.New(100 * time.Millisecond),
-	})
-	routes[0].GetRoute().HedgePolicy = &routepb.HedgePolicy{HedgeOnPerTryTimeout: true}
-	m.set(append(chain(service, routes...), clusterOf("c", hangs, answers)...)...)
+	m.set(chain(service, with(retriedRoute("c", `retry_on: "unavailable" num_retries { value: 2 } per_try_timeout { nanos: 100000000 }`),
+		`route { hedge_policy { hedge_on_per_try_timeout: true } }`)), clusterOf("c", hangs, answers))
 	cc := m.dial("xds:///"+service, grpc.WithStatsHandler(recorder))
-	for ctx, seen := testutils.Context(t), make(map[string]bool); len(seen) < 2; {
-		id, err := call(ctx, cc, unary, grpc.WaitForReady(true))
-		xdstest.NoError(t, err)
-		seen[id] = true
-	}
+	reachAll(t, cc, hangs, answers)
 	canceled := make(chan bool, 100)
 	hangs.SetBehaviour(func(ctx context.Context, _ testutils.RPC) error {
 		<-ctx.Done()

@@ -2,9 +2,7 @@ package e2e_test
 
 import (
 	"encoding/base64"
-	"maps"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 
@@ -68,17 +66,13 @@ func TestHTTPConnectEndToEnd(t *testing.T) {
 		{"a channel that did not opt in", nil, false, []grpc.DialOption{dialInsecure}, false},
 		{"a channel that did not opt in, with TLS inside", xdsmsg.UpstreamTLS("", "default", "a"), false, []grpc.DialOption{dialInsecure}, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, proxy, seen := newSecureMesh(t), xdstest.StartProxy(t), new(connections)
-			var backend *testutils.Backend
+			backend := testutils.StartBackend(t, "plain", grpc.StatsHandler(seen))
 			if tc.secure {
-				backend = secureBackend(t, "b", m.ca, tc.mutual, forNames("a"), grpc.StatsHandler(seen))
-			} else {
-				backend = testutils.StartBackend(t, "b", grpc.StatsHandler(seen))
+				backend = secureBackend(t, "secure", m.ca, tc.mutual, forNames("a"), grpc.StatsHandler(seen))
 			}
-			m.set(chain(service, toCluster("c"))...)
-			m.set(withProxy(asking("c", tc.context, backend), proxy.Addr())...)
+			m.set(chain(service, toCluster("c")), withProxy(asking("c", tc.context, backend), proxy.Addr()))
 			cc := m.dial(tc.opts...)
 			mustReachByEachKind(t, cc, backend)
 			if secure := peerOf(t, cc) != nil; secure != tc.secure {
@@ -96,13 +90,11 @@ func TestHTTPConnectEndToEnd(t *testing.T) {
 func TestHTTPConnectOfEveryTypeOfCluster(t *testing.T) {
 	t.Parallel()
 	for _, tc := range clusterKinds {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, proxy := newMesh(t), xdstest.StartProxy(t)
 			backend := testutils.StartBackend(t, "b")
 			_, target := inZone(t, backend)
-			m.set(chain(service, toCluster("c"))...)
-			m.set(withProxy(tc.of(backend, target), proxy.Addr())...)
+			m.set(chain(service, toCluster("c")), withProxy(tc.of(backend, target), proxy.Addr()))
 			mustReach(t, m.dial("xds:///"+service), unary, backend)
 			_, port, err := net.SplitHostPort(backend.Addr())
 			xdstest.NoError(t, err)
@@ -118,20 +110,13 @@ func TestWhereTheProxyComesFrom(t *testing.T) {
 	t.Parallel()
 	m, ofEndpoint, ofLocality := newMesh(t), xdstest.StartProxy(t), xdstest.StartProxy(t)
 	a, b, c := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "c")
-	other := xdsmsg.In("other", c.Addr())
-	assignment := xdsmsg.Endpoints("c", xdsmsg.In("zone", a.Addr(), b.Addr()), other)
+	assignment := xdsmsg.Endpoints("c", xdsmsg.In("zone", a.Addr(), b.Addr()), xdsmsg.In("other", c.Addr()))
 	behind := assignment.GetEndpoints()[0]
 	behind.Metadata = xdsmsg.Proxy(ofLocality.Addr())
 	behind.GetLbEndpoints()[0].Metadata = xdsmsg.Proxy(ofEndpoint.Addr())
-	cluster := xdsmsg.EDSCluster("c", "")
-	cluster.TransportSocket = xdsmsg.ProxySocket(nil)
-	m.set(append(chain(service, toCluster("c")), cluster, assignment)...)
+	m.set(chain(service, toCluster("c")), withSocket(xdsmsg.EDSCluster("c", ""), xdsmsg.ProxySocket(nil)), assignment)
 	cc := m.dial("xds:///" + service)
-	seen := map[string]bool{}
-	for ctx := testutils.Context(t); len(seen) < 3 && ctx.Err() == nil; {
-		seen[backendFor(ctx, t, cc, unary)] = true
-	}
-	xdstest.Equal(t, "backends", []string{"a", "b", "c"}, slices.Sorted(maps.Keys(seen)))
+	reachAll(t, cc, a, b, c)
 	checkTunnels(t, ofEndpoint, map[string]int{a.Addr(): 1})
 	checkTunnels(t, ofLocality, map[string]int{b.Addr(): 1})
 }
@@ -147,7 +132,7 @@ func TestProxyThatRefusesEndToEnd(t *testing.T) {
 		if context != nil {
 			backend = secureBackend(t, "b", m.ca, true, forNames("a"), grpc.StatsHandler(seen))
 		}
-		m.set(append(chain(service, toCluster("c")), withProxy(asking("c", context, backend), proxy.Addr())...)...)
+		m.set(chain(service, toCluster("c")), withProxy(asking("c", context, backend), proxy.Addr()))
 		cc := m.dial()
 		for _, k := range kinds {
 			_, err := call(testutils.Context(t), cc, k)
@@ -166,7 +151,7 @@ func TestInvalidProxyIsNACKed(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	backend := testutils.StartBackend(t, "b")
-	m.set(append(chain(service, toCluster("c")), withProxy(clusterOf("c", backend), "proxy.example.com:3128")...)...)
+	m.set(chain(service, toCluster("c")), withProxy(clusterOf("c", backend), "proxy.example.com:3128"))
 	mustFail(t, m.dial("xds:///"+service), "lb_endpoints[0].metadata.typed_filter_metadata", `"proxy.example.com" is not an IP address`)
 }
 
@@ -178,7 +163,7 @@ func TestProxyChangesUnderLoad(t *testing.T) {
 		backend := secureBackend(t, "b", m.ca, false, forNames("a"), grpc.StatsHandler(seen))
 		context := xdsmsg.UpstreamTLS("", "default", "a")
 		proxy := xdstest.StartProxy(t)
-		m.set(append(chain(service, toCluster("c")), withProxy(asking("c", context, backend), proxy.Addr())...)...)
+		m.set(chain(service, toCluster("c")), withProxy(asking("c", context, backend), proxy.Addr()))
 		cc := m.dial()
 		mustReach(t, cc, unary, backend)
 		load, ctx, tunnels := startLoad(t, cc), testutils.Context(t), 1
@@ -197,12 +182,12 @@ func TestProxyChangesUnderLoad(t *testing.T) {
 			await(1)
 		}
 		context.Sni = "a"
-		m.set(withProxy(asking("c", context, backend), proxy.Addr())...)
+		m.set(withProxy(asking("c", context, backend), proxy.Addr()))
 		await(2)
 		if n := int(seen.n.Load()); n != tunnels {
 			t.Errorf("%d connections, want those of the %d tunnels", n, tunnels)
 		}
-		m.set(asking("c", context, backend)...)
+		m.set(asking("c", context, backend))
 		for int(seen.n.Load()) == tunnels && ctx.Err() == nil {
 			load.await(t, backend)
 		}
@@ -222,7 +207,7 @@ func TestSessionsThroughProxies(t *testing.T) {
 	m, first, second := newMesh(t), xdstest.StartProxy(t), xdstest.StartProxy(t)
 	all, ctx := backends(t, "a", "b"), testutils.Context(t)
 	m.set(xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
-	m.set(withProxy([]proto.Message{stickyCluster("c"), draining("c", all)}, first.Addr())...)
+	m.set(withProxy([]proto.Message{stickyCluster("c"), draining("c", all)}, first.Addr()))
 	cc, s := m.dial("xds:///"+service), new(session)
 	id := s.call(ctx, t, cc, unary)
 	own := all[0]
@@ -232,7 +217,7 @@ func TestSessionsThroughProxies(t *testing.T) {
 	if value, err := base64.StdEncoding.DecodeString(s.cookie.Value); err != nil || !strings.HasPrefix(string(value), own.Addr()) {
 		t.Errorf("the cookie is for %q (%v), want %s", value, err, own.Addr())
 	}
-	m.set(withProxy([]proto.Message{stickyCluster("c"), draining("c", all, own)}, second.Addr())...)
+	m.set(withProxy([]proto.Message{stickyCluster("c"), draining("c", all, own)}, second.Addr()))
 	for ctx.Err() == nil && second.Tunnels()[own.Addr()] == 0 {
 		if got := s.call(ctx, t, cc, unary); got != id {
 			t.Fatalf("an RPC of the session with %s goes to %s", id, got)

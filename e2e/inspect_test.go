@@ -10,12 +10,10 @@ import (
 	"testing"
 	"time"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
@@ -42,8 +40,8 @@ func inspected(t testing.TB, service string) inspect.Channel {
 	return inspect.Channel{}
 }
 
-// awaitInspect returns once a description is as wanted. It looks again when it is told of a
-// change, so that it also tests that those who watch are told.
+// awaitInspect returns once a description is as wanted. It looks again only when changes.Watch reports a change,
+// so that it tests the notifications as well.
 func awaitInspect[T any](t testing.TB, what string, describe func() T, wanted func(T) bool) T {
 	t.Helper()
 	ctx := testutils.Context(t)
@@ -143,7 +141,7 @@ func TestInspectChannel(t *testing.T) {
 	if names := idle.ClusterNames(); names != nil {
 		t.Errorf("idle, it has the clusters %v", names)
 	}
-	// A description from before knows that its source is gone.
+	// A description from before the channel was idle has no source any more.
 	if _, ok := d.Cluster(testutils.Context(t), "other"); ok {
 		t.Error("an old description describes a cluster that it does not have")
 	}
@@ -155,9 +153,8 @@ func TestInspectFailover(t *testing.T) {
 	m, service := newMesh(t), ownService(t)
 	primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary")
 	name := "c-" + service
-	first, second := xdsmsg.In("near", primary.Addr()), xdsmsg.In("far", secondary.Addr())
-	second.Priority = 1
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), xdsmsg.EDSCluster(name, ""), xdsmsg.Endpoints(name, first, second))...)
+	m.set(chain(service, toCluster(name)), xdsmsg.EDSCluster(name, ""),
+		xdsmsg.Endpoints(name, xdsmsg.In("near", primary.Addr()), atPriority1(secondary)))
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, primary)
 	c := awaitCluster(t, "priority 0 is in use", service, name, inUse(0, inspect.Ready))
@@ -188,7 +185,7 @@ func TestInspectFailover(t *testing.T) {
 		t.Errorf("the failed locality is %+v", l)
 	}
 	xdstest.NoError(t, primary.Restart())
-	c = awaitCluster(t, "priority 0 is back", service, name, inUse(0, inspect.Ready))
+	c = awaitCluster(t, "priority 0 is in use again", service, name, inUse(0, inspect.Ready))
 	if use := c.Priorities[1].Use; use.Deactivated.IsZero() || !strings.Contains(use.Why, "because priority 0 is ready") {
 		t.Errorf("afterwards priority 1 is %+v", use)
 	}
@@ -213,10 +210,8 @@ func TestInspectEjectionAndLimit(t *testing.T) {
 	good, bad := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad")
 	bad.Fail(status.Error(codes.Internal, "broken"))
 	name := "c-" + service
-	cluster := xdsmsg.EDSCluster(name, "")
-	cluster.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{{MaxRequests: wrapperspb.UInt32(3)}}}
-	cluster.OutlierDetection = ejectFailing(20*time.Millisecond, time.Hour, 50)
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), cluster, xdsmsg.SimpleEndpoints(name, good.Addr(), bad.Addr()))...)
+	m.set(chain(service, toCluster(name)), with(ejectFailing(name, 20*time.Millisecond, time.Hour, 50), maxRequests, 3),
+		endpointsOf(name, good, bad))
 	cc := m.dial("xds:///" + service)
 	until(t, cc, "an RPC failed", func(_ string, err error) bool { return status.Code(err) == codes.Internal }, grpc.WaitForReady(true))
 	c := awaitCluster(t, "an endpoint is ejected", service, name, func(c inspect.Cluster) bool {
@@ -256,9 +251,8 @@ func TestInspectAggregateAndDNS(t *testing.T) {
 	primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary")
 	_, target := inZone(t, secondary)
 	agg, eds, dns := "agg-"+service, "eds-"+service, "dns-"+service
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", agg)), xdsmsg.AggregateCluster(agg, eds, dns),
-		xdsmsg.InlineCluster(dns, logicalDNS, xdsmsg.In("z", target)))...)
-	m.set(clusterOf(eds, primary)...)
+	m.set(chain(service, toCluster(agg)), xdsmsg.AggregateCluster(agg, eds, dns), clusterOf(eds, primary),
+		xdsmsg.InlineCluster(dns, logicalDNS, xdsmsg.In("z", target)))
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, primary)
 	using := func(i int) func(inspect.Cluster) bool {
@@ -302,7 +296,7 @@ func TestInspectChannelOnDNS(t *testing.T) {
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	m.Stop()
 	_, target := inZone(t, backend)
-	cc := dial(t, "xds:///"+target, grpc.WithResolvers(builderWith(t, m, "unavailable")))
+	cc := dialWith(t, "xds:///"+target, m.bootstrap(dnsFallback("unavailable")))
 	mustReach(t, cc, unary, backend)
 	d := inspected(t, target)
 	if d.Mode != "DNS" || d.Config == nil || d.Config.Listener.Error == "" || d.Config.Version != 0 || len(d.ClusterNames()) != 0 {
@@ -310,7 +304,7 @@ func TestInspectChannelOnDNS(t *testing.T) {
 	}
 }
 
-// Questions while clusters come, change and go and backends restart: run with -race.
+// Inspections while clusters are added, changed and removed (a test for -race).
 func TestInspectUnderChurn(t *testing.T) {
 	t.Parallel()
 	m, service := newMesh(t), ownService(t)
@@ -320,9 +314,9 @@ func TestInspectUnderChurn(t *testing.T) {
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, a)
 	ctx, cancel := context.WithCancel(testutils.Context(t))
-	var asking sync.WaitGroup
+	var inspecting sync.WaitGroup
 	for range 2 {
-		asking.Go(func() {
+		inspecting.Go(func() {
 			for ctx.Err() == nil {
 				for _, c := range channels.Inspect() {
 					for _, cluster := range c.ClusterNames() {
@@ -338,14 +332,13 @@ func TestInspectUnderChurn(t *testing.T) {
 	for i := 1; i <= 15; i++ {
 		next := []*testutils.Backend{a, b}[i%2]
 		c := name(i % 4)
-		resources := append(chain(service, xdsmsg.PrefixRoute("", c)), clusterOf(c, next)...)
-		if i%4 == 3 { // an aggregate one
-			resources = append(chain(service, xdsmsg.PrefixRoute("", "agg-"+c)), xdsmsg.AggregateCluster("agg-"+c, c))
-			resources = append(resources, clusterOf(c, next)...)
+		if i%4 == 3 {
+			m.set(chain(service, toCluster("agg-"+c)), xdsmsg.AggregateCluster("agg-"+c, c), clusterOf(c, next))
+		} else {
+			m.serve(service, c, next)
 		}
-		m.set(resources...)
 		untilReached(t, cc, next)
 	}
 	cancel()
-	asking.Wait()
+	inspecting.Wait()
 }

@@ -12,7 +12,6 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
 	"google.golang.org/grpc"
@@ -23,12 +22,10 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -57,8 +54,17 @@ func istioResource(t *testing.T, file, name string, replace ...string) proto.Mes
 	return nil
 }
 
-// istioEndpoints are Istio's endpoints for a cluster, of which the first is a backend. The others are
-// draining, or less preferred.
+// putIstioCerts writes the files of a workload's certificate.
+func putIstioCerts(t *testing.T, dir string, ca *testca.CA) {
+	t.Helper()
+	cert, key := ca.Leaf()
+	for name, data := range map[string][]byte{"root-cert.pem": ca.PEM(), "cert-chain.pem": cert, "key.pem": key} {
+		put(t, filepath.Join(dir, name), data)
+	}
+}
+
+// istioEndpoints are Istio's endpoints for a cluster. The first is a backend; the others are draining or less
+// preferred.
 func istioEndpoints(t *testing.T, cluster string, b *testutils.Backend) *endpointpb.ClusterLoadAssignment {
 	t.Helper()
 	e := istioResource(t, "istio-grpc.json", "endpoints").(*endpointpb.ClusterLoadAssignment)
@@ -67,17 +73,13 @@ func istioEndpoints(t *testing.T, cluster string, b *testutils.Backend) *endpoin
 	return e
 }
 
-// Given what Istio sends for a service with a VirtualService, subsets and mTLS, and the bootstrap of its
-// agent with its certificates, then RPCs are routed, split, mirrored and secured as it says, and nothing
-// is rejected.
+// With what Istio sends for a service with a VirtualService, subsets and mTLS, and the bootstrap and certificates of
+// its agent, RPCs are routed, split, mirrored and secured as configured, and nothing is NACKed.
 func TestIstioConfiguration(t *testing.T) {
 	t.Parallel()
 	const echo, plain = "echo.default.svc.cluster.local", "plain.default.svc.cluster.local"
 	m, ca, dir := newMesh(t), testca.New(t), t.TempDir()
-	cert, key := ca.Leaf()
-	for name, data := range map[string][]byte{"root-cert.pem": ca.PEM(), "cert-chain.pem": cert, "key.pem": key} {
-		put(t, filepath.Join(dir, name), data)
-	}
+	putIstioCerts(t, dir, ca)
 	bootstrap := fmt.Sprintf(istioBootstrap, m.Addr(), dir)
 	for _, f := range m.features { // The agent has SotW only.
 		bootstrap = strings.Replace(bootstrap, `"xds_v3"`, `"xds_v3", "`+f+`"`, 1)
@@ -98,11 +100,7 @@ func TestIstioConfiguration(t *testing.T) {
 		xdsmsg.DefaultListener("nowhere:7070", "nowhere"), xdsmsg.RouteConfig("nowhere", "*", toCluster("BlackHoleCluster")),
 		istioResource(t, "istio-sidecar.json", "BlackHoleCluster"),
 	)
-	open := func(target string) *grpc.ClientConn {
-		b, err := resolver.NewBuilder([]byte(bootstrap))
-		xdstest.NoError(t, err)
-		return dial(t, target, grpc.WithResolvers(b), xdsCreds(t))
-	}
+	open := func(target string) *grpc.ClientConn { return dialWith(t, target, []byte(bootstrap), xdsCreds(t)) }
 
 	cc, ctx := open("xds:///"+echo+":7070"), testutils.Context(t)
 	tester := metadata.AppendToOutgoingContext(ctx, "x-user", "tester")
@@ -138,46 +136,30 @@ func TestIstioConfiguration(t *testing.T) {
 	}
 }
 
-// What asks for security that this client cannot give fails RPCs, and none is sent in plaintext.
+// RPCs to a cluster that asks for security that this client does not support fail. None is sent in plaintext.
 func TestIstioSidecarSecurityFailsClosed(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	const cluster = "outbound|7070||echo.default.svc.cluster.local"
 	socket := istioResource(t, "istio-sidecar.json", "a cluster with automatic mTLS").(*clusterpb.Cluster)
-	endpoints := xdsmsg.SimpleEndpoints(cluster, backend.Addr())
+	endpoints := endpointsOf(cluster, backend)
 	endpoints.Endpoints[0].LbEndpoints[0].Metadata = &corepb.Metadata{}
-	m.set(append(chain(service, toCluster(cluster)), socket, endpoints)...)
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(chain(service, toCluster(cluster)), socket, endpoints)
 	untilFailed(t, cc, "transport_socket_matches")
 	if n := backend.Count(); n > 0 {
 		t.Errorf("%d RPCs were sent", n)
 	}
 }
 
-// istioBootstrap is a bootstrap as Istio's agent (pkg/istio-agent/grpcxds) writes it: what
-// encoding/json makes of its structs, with a Node of Envoy's API in it. The placeholders are
-// the server_uri and the directory of the workload's certificates.
+// istioBootstrap is a bootstrap as Istio's agent (pkg/istio-agent/grpcxds) writes it, but for white space: what
+// encoding/json makes of its structs, with a Node of Envoy's API in it. The placeholders are the server_uri
+// and the directory of the workload's certificates.
 const istioBootstrap = `{
-  "xds_servers": [
-    {
-      "server_uri": %q,
-      "channel_creds": [
-        {
-          "type": "insecure"
-        }
-      ],
-      "server_features": [
-        "xds_v3"
-      ]
-    }
-  ],
+  "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],
   "node": {
     "id": "sidecar~10.244.0.12~echo-7c9d.default~default.svc.cluster.local",
     "metadata": {
-      "ANNOTATIONS": {
-        "inject.istio.io/templates": "grpc-agent",
-        "istio.io/rev": "default"
-      },
+      "ANNOTATIONS": {"inject.istio.io/templates": "grpc-agent", "istio.io/rev": "default"},
       "APP_CONTAINERS": "echo",
       "CLUSTER_ID": "Kubernetes",
       "ENVOY_PROMETHEUS_PORT": 15090,
@@ -186,51 +168,34 @@ const istioBootstrap = `{
       "INSTANCE_IPS": "10.244.0.12",
       "ISTIO_PROXY_SHA": "b1a2c3",
       "ISTIO_VERSION": "1.27.0",
-      "LABELS": {
-        "app": "echo",
-        "security.istio.io/tlsMode": "istio",
-        "service.istio.io/canonical-revision": "v1"
-      },
+      "LABELS": {"app": "echo", "security.istio.io/tlsMode": "istio", "service.istio.io/canonical-revision": "v1"},
       "MESH_ID": "cluster.local",
       "NAME": "echo-7c9d",
       "NAMESPACE": "default",
-      "PILOT_SAN": [
-        "istiod.istio-system.svc"
-      ],
+      "PILOT_SAN": ["istiod.istio-system.svc"],
       "PROXY_CONFIG": {
         "concurrency": 2,
         "discoveryAddress": "istiod.istio-system.svc:15012",
-        "proxyMetadata": {
-          "OUTPUT_CERTS": "/var/lib/istio/data"
-        },
+        "proxyMetadata": {"OUTPUT_CERTS": "/var/lib/istio/data"},
         "statNameLength": 189
       },
       "SERVICE_ACCOUNT": "default",
       "WORKLOAD_NAME": "echo"
     },
-    "locality": {
-      "region": "eu-west",
-      "zone": "eu-west-1"
-    },
+    "locality": {"region": "eu-west", "zone": "eu-west-1"},
     "UserAgentVersionType": null
   },
-  "certificate_providers": {
-    "default": {
-      "plugin_name": "file_watcher",
-      "config": {
-        "certificate_file": "%[2]s/cert-chain.pem",
-        "private_key_file": "%[2]s/key.pem",
-        "ca_certificate_file": "%[2]s/root-cert.pem",
-        "refresh_interval": "900s"
-      }
-    }
-  },
+  "certificate_providers": {"default": {"plugin_name": "file_watcher", "config": {
+    "certificate_file": "%[2]s/cert-chain.pem",
+    "private_key_file": "%[2]s/key.pem",
+    "ca_certificate_file": "%[2]s/root-cert.pem",
+    "refresh_interval": "900s"
+  }}},
   "server_listener_resource_name_template": "xds.istio.io/grpc/lds/inbound/%%s"
 }`
 
-// Given the bootstrap file that Istio's agent writes and the agent's unix socket, then
-// services are reached through it; and the server may rewrite the authority once the
-// environment says that it is trusted, as the agent does not write that.
+// With the bootstrap file that Istio's agent writes, services are reached through the agent's unix socket. The server
+// may rewrite the authority if the environment says that it is trusted, as the agent does not write that.
 func TestIstioBootstrap(t *testing.T) {
 	directly(t, "the node upstream has the id of the relay")
 	const istioService = "echo.default.svc.cluster.local:7070"
@@ -242,9 +207,7 @@ func TestIstioBootstrap(t *testing.T) {
 	xdstest.NoError(t, err)
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	xdstest.ForwardFrom(t, listener, m.Addr())
-	route := toCluster("b")
-	route.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
-	m.serveRewrittenAs(istioService, route, backend)
+	m.serveRewritten(istioService, `cluster: "b" auto_host_rewrite { value: true }`, backend)
 
 	for _, test := range []struct {
 		name      string
@@ -272,11 +235,7 @@ func TestIstioBootstrap(t *testing.T) {
 		})
 	}
 
-	ca := testca.New(t)
-	cert, key := ca.Leaf()
-	for name, data := range map[string][]byte{"root-cert.pem": ca.PEM(), "cert-chain.pem": cert, "key.pem": key} {
-		put(t, filepath.Join(dir, name), data)
-	}
+	putIstioCerts(t, dir, testca.New(t))
 	config, err := bootstrap.Parse("istio", fmt.Appendf(nil, istioBootstrap, "unix:///"+socket, dir))
 	xdstest.NoError(t, err)
 	provider, err := config.CertificateProviders["default"].Buildable.Build(certprovider.BuildOptions{WantRoot: true, WantIdentity: true})

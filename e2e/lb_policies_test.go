@@ -4,25 +4,19 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -40,6 +34,12 @@ func trafficTo(cluster string) balancer.Traffic {
 	return balancer.Traffic{}
 }
 
+// maxRequests is the limit of a Cluster.
+const maxRequests = `circuit_breakers { thresholds { max_requests { value: %d } } }`
+
+// dropping is the percentage of RPCs that endpoints drop, and its category.
+const dropping = `policy { drop_overloads { drop_percentage { numerator: %d } category: %q } }`
+
 // gRFC A32 over real connections: of two channels together, exactly as many
 // streams as max_requests.
 func TestCircuitBreakingOverTwoChannels(t *testing.T) {
@@ -47,11 +47,7 @@ func TestCircuitBreakingOverTwoChannels(t *testing.T) {
 	const limit = 7
 	m, b := newMesh(t), testutils.StartBackend(t, "b")
 	const name = "circuit"
-	cluster := xdsmsg.EDSCluster(name, "")
-	cluster.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
-		{MaxRequests: wrapperspb.UInt32(limit)},
-	}}
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), cluster, xdsmsg.SimpleEndpoints(name, b.Addr()))...)
+	m.serveCluster(with(xdsmsg.EDSCluster(name, ""), maxRequests, limit), b)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	channels := []*grpc.ClientConn{m.dial("xds:///" + service), m.dial("xds:///" + service)}
@@ -86,11 +82,7 @@ func TestDropsOverRealConnections(t *testing.T) {
 	const n = 4000
 	m, b := newMesh(t), testutils.StartBackend(t, "b")
 	const name = "dropping"
-	endpoints := xdsmsg.SimpleEndpoints(name, b.Addr())
-	endpoints.Policy = &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{
-		{Category: "spare", DropPercentage: &typepb.FractionalPercent{Numerator: 25}},
-	}}
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), xdsmsg.EDSCluster(name, ""), endpoints)...)
+	m.set(chain(service, toCluster(name)), xdsmsg.EDSCluster(name, ""), with(endpointsOf(name, b), dropping, 25, "spare"))
 	cc := m.dial("xds:///" + service)
 	dropped := 0
 	for range n {
@@ -114,16 +106,11 @@ func TestDropsOverRealConnections(t *testing.T) {
 // Every policy of lb_policy serves over real connections (gRFC A27, A42, A48).
 func TestEveryLBPolicyServes(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []clusterpb.Cluster_LbPolicy{
-		clusterpb.Cluster_ROUND_ROBIN, clusterpb.Cluster_LEAST_REQUEST, clusterpb.Cluster_RING_HASH, clusterpb.Cluster_RANDOM,
-	} {
-		xdstest.Parallel(t, policy.String(), func(t *testing.T) {
+	for _, policy := range []string{"ROUND_ROBIN", "LEAST_REQUEST", "RING_HASH", "RANDOM"} {
+		xdstest.Parallel(t, policy, func(t *testing.T) {
 			m := newMesh(t)
 			a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-			name := "by-" + policy.String()
-			cluster := xdsmsg.EDSCluster(name, "")
-			cluster.LbPolicy = policy
-			m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), cluster, xdsmsg.SimpleEndpoints(name, a.Addr(), b.Addr()))...)
+			m.serveCluster(with(xdsmsg.EDSCluster("by-"+policy, ""), "lb_policy: %s", policy), a, b)
 			cc := m.dial("xds:///" + service)
 			ctx := testutils.Context(t)
 			// Both get RPCs: that one of the two got none of 200 draws is a
@@ -131,25 +118,19 @@ func TestEveryLBPolicyServes(t *testing.T) {
 			for range 200 {
 				backendFor(ctx, t, cc, unary)
 			}
-			for a.Count() == 0 || b.Count() == 0 { // one may have been connecting
-				backendFor(ctx, t, cc, unary)
-			}
+			reachAll(t, cc, a, b) // one may have been connecting
 		})
 	}
 }
 
-// ejectFailing is outlier detection that ejects an endpoint all of whose RPCs fail, from the first one on.
-func ejectFailing(interval, ejection time.Duration, maxPercent uint32) *clusterpb.OutlierDetection {
-	return &clusterpb.OutlierDetection{
-		Interval:                       durationpb.New(interval),
-		BaseEjectionTime:               durationpb.New(ejection),
-		MaxEjectionTime:                durationpb.New(ejection),
-		MaxEjectionPercent:             wrapperspb.UInt32(maxPercent),
-		EnforcingSuccessRate:           wrapperspb.UInt32(0),
-		EnforcingFailurePercentage:     wrapperspb.UInt32(100),
-		FailurePercentageMinimumHosts:  wrapperspb.UInt32(1),
-		FailurePercentageRequestVolume: wrapperspb.UInt32(1),
-	}
+// ejectFailing is a cluster with outlier detection that ejects an endpoint all of whose RPCs fail, from the
+// first one on.
+func ejectFailing(name string, interval, ejection time.Duration, maxPercent int) *clusterpb.Cluster {
+	return with(xdsmsg.EDSCluster(name, ""), `outlier_detection {
+		interval { nanos: %d } base_ejection_time { seconds: %d nanos: %d } max_ejection_time { seconds: %[2]d nanos: %[3]d }
+		max_ejection_percent { value: %[4]d } enforcing_success_rate { value: 0 } enforcing_failure_percentage { value: 100 }
+		failure_percentage_minimum_hosts { value: 1 } failure_percentage_request_volume { value: 1 }
+	}`, interval, ejection/time.Second, ejection%time.Second, maxPercent)
 }
 
 // gRFC A50 over real connections: a backend that fails every RPC is ejected,
@@ -159,10 +140,7 @@ func TestOutlierIsEjectedAndReturns(t *testing.T) {
 	m := newMesh(t)
 	good, bad := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad")
 	bad.Fail(status.Error(codes.Internal, "broken"))
-	const name = "outliers"
-	cluster := xdsmsg.EDSCluster(name, "")
-	cluster.OutlierDetection = ejectFailing(50*time.Millisecond, 500*time.Millisecond, 50)
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), cluster, xdsmsg.SimpleEndpoints(name, good.Addr(), bad.Addr()))...)
+	m.serveCluster(ejectFailing("outliers", 50*time.Millisecond, 500*time.Millisecond, 50), good, bad)
 	cc := m.dial("xds:///" + service)
 	ctx := testutils.Context(t)
 	// until makes RPCs until 20 in a row were answered as wanted.
@@ -187,19 +165,13 @@ func TestOutlierIsEjectedAndReturns(t *testing.T) {
 	})
 }
 
-// wrrPolicy weighs by the metrics of single RPCs, from the first on, and looks at
-// them as often as gRPC permits.
-func wrrPolicy(t *testing.T) *clusterpb.LoadBalancingPolicy {
-	t.Helper()
-	config, err := anypb.New(&wrrpb.ClientSideWeightedRoundRobin{
-		BlackoutPeriod:     durationpb.New(time.Nanosecond),
-		WeightUpdatePeriod: durationpb.New(100 * time.Millisecond),
-	})
-	xdstest.NoError(t, err)
-	return &clusterpb.LoadBalancingPolicy{Policies: []*clusterpb.LoadBalancingPolicy_Policy{
-		{TypedExtensionConfig: &corepb.TypedExtensionConfig{Name: "wrr", TypedConfig: config}},
-	}}
-}
+// wrrPolicy weighs by the metrics of single RPCs, from the first on, and looks at them as often as gRPC
+// permits.
+const wrrPolicy = `policies { typed_extension_config { name: "wrr" typed_config {
+	[type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin] {
+		blackout_period { nanos: 1 } weight_update_period { nanos: 100000000 }
+	}
+} } }`
 
 // gRFC A58 through xDS: the metrics of single RPCs reach gRPC's policy, whose
 // weights follow them, also where load is reported.
@@ -220,9 +192,8 @@ func TestWeightedRoundRobinByBackendMetrics(t *testing.T) {
 			if lrs {
 				c = reporting("blue", "application_utilization")
 			}
-			c.LoadBalancingPolicy = wrrPolicy(t)
-			m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")), c, xdsmsg.SimpleEndpoints("blue-eds", idle.Addr(), busy.Addr()))...)
-			cc := m.dial("xds:///" + service)
+			with(c, "load_balancing_policy { %s }", wrrPolicy)
+			cc := m.dialServing(chain(service, toCluster("blue")), c, endpointsOf("blue-eds", idle, busy))
 			if err := awaitShare(t, cc, idle.ID(), 0.8); err != nil {
 				t.Error(err)
 			}
@@ -255,45 +226,31 @@ func awaitShare(t *testing.T, cc *grpc.ClientConn, backend string, want float64)
 }
 
 // hashed is a route of all RPCs to the cluster, with hash policies.
-func hashed(cluster string, policies ...*routepb.RouteAction_HashPolicy) *routepb.Route {
-	route := toCluster(cluster)
-	route.GetRoute().HashPolicy = policies
-	return route
+func hashed(cluster, policies string) *routepb.Route {
+	return with(toCluster(cluster), "route { %s }", policies)
 }
 
-func hashOfHeader(name string) *routepb.RouteAction_HashPolicy {
-	return &routepb.RouteAction_HashPolicy{PolicySpecifier: &routepb.RouteAction_HashPolicy_Header_{
-		Header: &routepb.RouteAction_HashPolicy_Header{HeaderName: name},
-	}}
-}
-
-func hashOfChannel() *routepb.RouteAction_HashPolicy {
-	return &routepb.RouteAction_HashPolicy{PolicySpecifier: &routepb.RouteAction_HashPolicy_FilterState_{
-		FilterState: &routepb.RouteAction_HashPolicy_FilterState{Key: "io.grpc.channel_id"},
-	}}
-}
+// Hash policies.
+const (
+	hashOfHeader  = `hash_policy { header { header_name: %q } }`
+	hashOfUser    = `hash_policy { header { header_name: "user" } }`
+	hashOfChannel = `hash_policy { filter_state { key: "io.grpc.channel_id" } }`
+)
 
 // onRing is a cluster of the policy RING_HASH. The places of the backends on the
 // ring follow from their ids (gRFC A76, "hash_key") and the size, so they are the
 // same in each run.
-func onRing(name string, size uint64, backends ...*testutils.Backend) []proto.Message {
-	cluster := xdsmsg.EDSCluster(name, "")
-	cluster.LbPolicy = clusterpb.Cluster_RING_HASH
-	cluster.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{
-		MinimumRingSize: wrapperspb.UInt64(size),
-	}}
+func onRing(name string, size int, backends ...*testutils.Backend) []proto.Message {
+	cluster := with(xdsmsg.EDSCluster(name, ""), `lb_policy: RING_HASH ring_hash_lb_config { minimum_ring_size { value: %d } }`, size)
 	return []proto.Message{cluster, keyedEndpoints(name, backends...)}
 }
 
 func keyedEndpoints(name string, backends ...*testutils.Backend) *endpointpb.ClusterLoadAssignment {
-	addrs := make([]string, len(backends))
-	for i, b := range backends {
-		addrs[i] = b.Addr()
-	}
-	m := xdsmsg.SimpleEndpoints(name, addrs...)
+	m := endpointsOf(name, backends...)
 	for i, e := range m.GetEndpoints()[0].GetLbEndpoints() {
-		key := &structpb.Struct{Fields: map[string]*structpb.Value{"hash_key": structpb.NewStringValue(backends[i].ID())}}
-		e.Metadata = &corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": key}}
+		with(e, `metadata { filter_metadata { key: "envoy.lb" value {
+			fields { key: "hash_key" value { string_value: %q } }
+		} } }`, backends[i].ID())
 	}
 	return m
 }
@@ -302,12 +259,6 @@ func keyedEndpoints(name string, backends ...*testutils.Backend) *endpointpb.Clu
 // endpoint, whatever their kind, from the first one on.
 func TestHashPoliciesMakeRPCsSticky(t *testing.T) {
 	t.Parallel()
-	tenant := hashOfHeader("user")
-	tenant.GetHeader().RegexRewrite = &matcherpb.RegexMatchAndSubstitute{
-		Pattern: &matcherpb.RegexMatcher{Regex: `^(.*)@.*$`}, Substitution: `\1`,
-	}
-	first := hashOfHeader("first")
-	first.Terminal = true
 	sequence := func(format string) (all [][]string) {
 		for i := range 24 {
 			all = append(all, []string{"user", fmt.Sprintf(format, i)})
@@ -315,33 +266,24 @@ func TestHashPoliciesMakeRPCsSticky(t *testing.T) {
 		return all
 	}
 	for _, tc := range []struct {
-		name     string
-		policies []*routepb.RouteAction_HashPolicy
-		// together are RPCs that go to one backend, apart are RPCs that do not
-		// all go to one.
+		name, policies string
+		// together are RPCs that go to one backend, apart are RPCs that do not all go to one.
 		together, apart [][]string
 	}{
-		{"header", []*routepb.RouteAction_HashPolicy{hashOfHeader("user")}, [][]string{{"user", "u"}, {"user", "u", "other", "x"}}, sequence("u%d")},
-		{"header of several values", []*routepb.RouteAction_HashPolicy{hashOfHeader("user")}, [][]string{{"user", "a", "user", "b"}, {"user", "a,b"}}, sequence("a,%d")},
-		{"header with regex_rewrite", []*routepb.RouteAction_HashPolicy{tenant}, sequence("acme@%d"), sequence("%d@acme")},
-		{"channel", []*routepb.RouteAction_HashPolicy{hashOfChannel()}, sequence("u%d"), nil},
-		{
-			"terminal", []*routepb.RouteAction_HashPolicy{first, hashOfHeader("user")},
+		{"header", hashOfUser, [][]string{{"user", "u"}, {"user", "u", "other", "x"}}, sequence("u%d")},
+		{"header of several values", hashOfUser, [][]string{{"user", "a", "user", "b"}, {"user", "a,b"}}, sequence("a,%d")},
+		{"header with regex_rewrite",
+			`hash_policy { header { header_name: "user" regex_rewrite { pattern { regex: "^(.*)@.*$" } substitution: "\\1" } } }`,
+			sequence("acme@%d"), sequence("%d@acme")},
+		{"channel", hashOfChannel, sequence("u%d"), nil},
+		{"terminal", `hash_policy { header { header_name: "first" } terminal: true }` + hashOfUser,
 			[][]string{{"first", "f", "user", "1"}, {"first", "f", "user", "2"}, {"first", "f", "user", "3"}, {"first", "f"}},
-			sequence("u%d"), // without "first" the policy behind counts
-		},
-		{
-			"not terminal", []*routepb.RouteAction_HashPolicy{hashOfHeader("first"), hashOfHeader("user")},
-			[][]string{{"first", "f", "user", "1"}}, sequence("u%d"),
-		},
+			sequence("u%d")}, // without "first" the policy behind counts
+		{"not terminal", fmt.Sprintf(hashOfHeader, "first") + hashOfUser, [][]string{{"first", "f", "user", "1"}}, sequence("u%d")},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t)
-			var backends []*testutils.Backend
-			for i := range 4 {
-				backends = append(backends, testutils.StartBackend(t, fmt.Sprintf("backend-%d", i)))
-			}
-			m.set(append(chain(service, hashed("c", tc.policies...)), onRing("c", 64, backends...)...)...)
+			m.set(chain(service, hashed("c", tc.policies)), onRing("c", 64, backends(t, "b0", "b1", "b2", "b3")...))
 			cc := m.dial("xds:///" + service)
 			ctx := testutils.Context(t)
 			want := ""
@@ -372,7 +314,7 @@ func TestChannelsSpreadByTheirIDs(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-	m.set(append(chain(service, hashed("c", hashOfChannel())), onRing("c", 64, a, b)...)...)
+	m.set(chain(service, hashed("c", hashOfChannel)), onRing("c", 64, a, b))
 	ctx := testutils.Context(t)
 	// With the less lucky backend on a quarter of the ring, that 200 channels all
 	// go to the other one is a chance of 1 in 10^25; most runs need three.
@@ -393,14 +335,10 @@ func TestChannelsSpreadByTheirIDs(t *testing.T) {
 // The ring has 7 entries for each endpoint, be they 8 or 7 (gRFC A42, "the ring").
 func TestOnlyTheKeysOfARemovedEndpointMove(t *testing.T) {
 	t.Parallel()
-	const n, size, keys = 8, 49, 160
+	const size, keys = 49, 160
 	m := newMesh(t)
-	var backends []*testutils.Backend
-	for i := range n {
-		backends = append(backends, testutils.StartBackend(t, fmt.Sprintf("backend-%d", i)))
-	}
-	m.set(append(chain(service, hashed("c", hashOfHeader("key"))), onRing("c", size, backends...)...)...)
-	cc := m.dial("xds:///" + service)
+	all := backends(t, "backend-0", "backend-1", "backend-2", "backend-3", "backend-4", "backend-5", "backend-6", "backend-7")
+	cc := m.dialServing(chain(service, hashed("c", fmt.Sprintf(hashOfHeader, "key"))), onRing("c", size, all...))
 	ctx := testutils.Context(t)
 	ask := func(key int) string { return backendFor(ctx, t, cc, unary, "key", fmt.Sprint(key)) }
 	home := make([]string, keys)
@@ -409,37 +347,35 @@ func TestOnlyTheKeysOfARemovedEndpointMove(t *testing.T) {
 		home[key] = ask(key)
 		keyOf[home[key]] = key
 	}
-	if len(keyOf) != n {
+	if n := len(all); len(keyOf) != n {
 		t.Fatalf("%d keys went to %d of %d backends", keys, len(keyOf), n)
 	}
 	total := 0
-	for i, gone := range backends {
-		var rest []*testutils.Backend
-		rest = append(append(rest, backends[:i]...), backends[i+1:]...)
-		m.set(keyedEndpoints("c", rest...))
-		for ask(keyOf[gone.ID()]) == gone.ID() {
+	for i, removed := range all {
+		m.set(keyedEndpoints("c", slices.Concat(all[:i], all[i+1:])...))
+		for ask(keyOf[removed.ID()]) == removed.ID() {
 		}
 		moved := 0
 		for key := range keys {
 			switch now := ask(key); {
 			case now == home[key]:
-			case home[key] == gone.ID():
+			case home[key] == removed.ID():
 				moved++
 			default:
-				t.Errorf("without %s, key %d moved from %s to %s, and both stay", gone.ID(), key, home[key], now)
+				t.Errorf("without %s, key %d moved from %s to %s, and both stay", removed.ID(), key, home[key], now)
 			}
 		}
 		total += moved
-		m.set(keyedEndpoints("c", backends...))
-		for ask(keyOf[gone.ID()]) != gone.ID() {
+		m.set(keyedEndpoints("c", all...))
+		for ask(keyOf[removed.ID()]) != removed.ID() {
 		}
 	}
 	if total != keys {
-		t.Errorf("%d times a key moved when each of %d endpoints went once, want %d: each key once", total, n, keys)
+		t.Errorf("%d times a key moved when each of %d endpoints was removed once, want %d: each key once", total, len(all), keys)
 	}
 	for key := range keys {
 		if now := ask(key); now != home[key] {
-			t.Errorf("with all endpoints back, key %d is at %s, and was at %s", key, now, home[key])
+			t.Errorf("with all endpoints again, key %d is at %s, want %s", key, now, home[key])
 		}
 	}
 }

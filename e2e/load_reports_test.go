@@ -6,17 +6,12 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -24,29 +19,31 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
+// serveReporting configures the service with a reporting cluster that has endpoints in these localities.
+func (m *loadMesh) serveReporting(c *clusterpb.Cluster, localities ...xdsmsg.Locality) {
+	m.t.Helper()
+	m.set(chain(service, toCluster(c.GetName())), c, xdsmsg.Endpoints(c.GetName()+"-eds", localities...))
+}
+
 // loadMesh is a mesh whose control plane collects load reports.
 type loadMesh struct {
 	*mesh
 	loads *controlplane.LoadReports
 }
 
-// newLoadMesh asks for reports as often as clients give them, every second.
+// newLoadMesh asks for reports as often as clients send them, every second.
 func newLoadMesh(t *testing.T) *loadMesh {
 	t.Helper()
-	directly(t, "the reports are those that the client itself gives the control plane")
+	directly(t, "the reports are those of the client itself")
 	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
-	m := &mesh{Server: xdstest.StartServer(t, testutils.CollectLoads(loads)), t: t}
-	if protocol != "" {
-		m.features = append(m.features, protocol)
-	}
+	m := overServer(t, xdstest.StartServer(t, testutils.CollectLoads(loads)))
 	t.Cleanup(loads.Close)
 	return &loadMesh{m, loads}
 }
 
 // reporting is a cluster whose load is reported, with those metrics of its backends.
 func reporting(name string, metrics ...string) *clusterpb.Cluster {
-	c := xdsmsg.EDSCluster(name, name+"-eds")
-	c.LrsServer = &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Self{Self: &corepb.SelfConfigSource{}}}
+	c := with(xdsmsg.EDSCluster(name, name+"-eds"), `lrs_server { self {} }`)
 	c.LrsReportEndpointMetrics = metrics
 	return c
 }
@@ -68,8 +65,16 @@ func (m *loadMesh) expect(when string, want ...controlplane.ClusterLoad) {
 	}
 }
 
-// rpcs makes n RPCs of each of the kinds, by default of all, and returns how many
-// failed.
+// awaitNoStream waits until no LRS stream is open.
+func (m *loadMesh) awaitNoStream() {
+	m.t.Helper()
+	open := -1
+	if _, err := m.loads.Await(testutils.Context(m.t), func([]controlplane.ClusterLoad) bool { open, _ = m.loads.Streams(); return open == 0 }); err != nil {
+		m.t.Errorf("%d LRS streams are still open: %v", open, err)
+	}
+}
+
+// rpcs makes n RPCs of each of the kinds, by default of all, and returns how many failed.
 func rpcs(t *testing.T, cc *grpc.ClientConn, n int, of ...kind) (failed uint64) {
 	t.Helper()
 	if len(of) == 0 {
@@ -88,19 +93,15 @@ func rpcs(t *testing.T, cc *grpc.ClientConn, n int, of ...kind) (failed uint64) 
 // hold opens n streams, each with an answer, that stay until end is called.
 func hold(t *testing.T, cc *grpc.ClientConn, n int) (end func()) {
 	t.Helper()
-	var streams []duplex
-	for range n {
-		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(testutils.Context(t), grpc.WaitForReady(true))
+	streams := openStreams(testutils.Context(t), t, cc, n)
+	for _, s := range streams {
+		_, err := s.Header()
 		xdstest.NoError(t, err)
-		if _, err := s.Header(); err != nil {
-			t.Fatal(err)
-		}
-		streams = append(streams, s)
 	}
 	return func() {
 		for _, s := range streams {
 			s.CloseSend()
-			if _, err := finish(s, 0, func() error { _, err := s.Recv(); return err }); err != nil {
+			if _, err := finish(s, 0); err != nil {
 				t.Error(err)
 			}
 		}
@@ -118,7 +119,7 @@ func TestLoadReportsCountByLocality(t *testing.T) {
 	west.Region, west.SubZone = "eu", "rack"
 	east := xdsmsg.In("east", near.Addr())
 	east.Weight = 3
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")), reporting("blue"), xdsmsg.Endpoints("blue-eds", east, west))...)
+	m.serveReporting(reporting("blue"), east, west)
 	cc := m.dial("xds:///" + service)
 	// The shares are exact only when both localities are connected.
 	ok, notFound := reachBoth(t, cc)
@@ -169,10 +170,7 @@ func reachBoth(t *testing.T, cc *grpc.ClientConn) (ok, notFound uint64) {
 func TestLoadReportsCountDrops(t *testing.T) {
 	t.Parallel()
 	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")
-	c := reporting("dropping")
-	c.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{{MaxRequests: wrapperspb.UInt32(2)}}}
-	endpoints := xdsmsg.Endpoints("dropping-eds", xdsmsg.In("z", b.Addr()))
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "dropping")), c, endpoints)...)
+	m.serveReporting(with(reporting("dropping"), maxRequests, 2), xdsmsg.In("z", b.Addr()))
 	cc := m.dial("xds:///" + service)
 	end := hold(t, cc, 2)
 	if failed := rpcs(t, cc, 1); failed != 4 {
@@ -183,10 +181,7 @@ func TestLoadReportsCountDrops(t *testing.T) {
 	want.TotalDropped = 4
 	m.expect("circuit breaking", want)
 
-	endpoints.Policy = &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{
-		{Category: "spare", DropPercentage: &typepb.FractionalPercent{Numerator: 100}},
-	}}
-	m.set(endpoints)
+	m.set(with(xdsmsg.Endpoints("dropping-eds", xdsmsg.In("z", b.Addr())), dropping, 100, "spare"))
 	for { // until the drops apply
 		_, err := call(testutils.Context(t), cc, unary)
 		if err != nil {
@@ -212,8 +207,7 @@ func orcaBackend(t *testing.T, id string, report func(orca.CallMetricsRecorder))
 		}))
 }
 
-// gRFC A51, A64, A85: what real backends say at the end of RPCs, as far as the
-// Cluster asks for it.
+// gRFC A51, A64, A85: the metrics that backends send at the end of RPCs, as far as the Cluster asks for them.
 func TestLoadReportsCarryBackendMetrics(t *testing.T) {
 	t.Parallel()
 	b := func(t *testing.T) *testutils.Backend {
@@ -243,12 +237,10 @@ func TestLoadReportsCarryBackendMetrics(t *testing.T) {
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newLoadMesh(t)
-			m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")), reporting("blue", tc.metrics...), xdsmsg.Endpoints("blue-eds", xdsmsg.In("z", b(t).Addr())))...)
+			m.serveReporting(reporting("blue", tc.metrics...), xdsmsg.In("z", b(t).Addr()))
 			cc := m.dial("xds:///" + service)
-			for range n {
-				if _, err := call(testutils.Context(t), cc, unary); err != nil {
-					t.Fatal(err)
-				}
+			if failed := rpcs(t, cc, n, unary); failed > 0 {
+				t.Fatalf("%d RPCs failed", failed)
 			}
 			want := controlplane.LocalityLoad{Zone: "z", Issued: n, Succeeded: n, Metrics: map[string]controlplane.MetricLoad{}}
 			for _, name := range tc.want {
@@ -264,7 +256,7 @@ func TestLoadReportsCarryBackendMetrics(t *testing.T) {
 func TestLoadReportsOfTwoChannels(t *testing.T) {
 	t.Parallel()
 	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")), reporting("blue"), xdsmsg.Endpoints("blue-eds", xdsmsg.In("z", b.Addr())))...)
+	m.serveReporting(reporting("blue"), xdsmsg.In("z", b.Addr()))
 	one, two := m.dial("xds:///"+service), m.dial("xds:///"+service)
 	failed := rpcs(t, one, 3) + rpcs(t, two, 2)
 	m.expect("of both", loadOf("blue", controlplane.LocalityLoad{Zone: "z", Issued: 20, Succeeded: 20}))
@@ -275,20 +267,17 @@ func TestLoadReportsOfTwoChannels(t *testing.T) {
 	if failed > 0 {
 		t.Errorf("%d RPCs failed", failed)
 	}
-	open := -1
-	if _, err := m.loads.Await(testutils.Context(t), func([]controlplane.ClusterLoad) bool { open, _ = m.loads.Streams(); return open == 0 }); err != nil {
-		t.Errorf("%d LRS streams are still open: %v", open, err)
-	}
+	m.awaitNoStream()
 	if _, opened := m.loads.Streams(); opened != 1 {
 		t.Errorf("%d LRS streams were opened, want 1", opened)
 	}
 }
 
-// A control plane that restarts gets what was counted while it was away.
+// After a restart the control plane gets what was counted while it was stopped.
 func TestLoadReportsOverARestart(t *testing.T) {
 	t.Parallel()
 	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")), reporting("blue"), xdsmsg.Endpoints("blue-eds", xdsmsg.In("z", b.Addr())))...)
+	m.serveReporting(reporting("blue"), xdsmsg.In("z", b.Addr()))
 	cc := m.dial("xds:///" + service)
 	failed := rpcs(t, cc, 1)
 	m.expect("before", loadOf("blue", controlplane.LocalityLoad{Zone: "z", Issued: 4, Succeeded: 4}))
@@ -308,19 +297,16 @@ func TestLoadReportsOfRemovedClusters(t *testing.T) {
 	t.Parallel()
 	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")
 	in := xdsmsg.In("z", b.Addr())
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")),
-		reporting("blue"), xdsmsg.Endpoints("blue-eds", in), reporting("green"), xdsmsg.Endpoints("green-eds", in))...)
-	cc := m.dial("xds:///" + service)
+	m.serveReporting(reporting("blue"), in)
+	cc := m.dialServing(reporting("green"), xdsmsg.Endpoints("green-eds", in))
 	end := hold(t, cc, 1)
 	if failed := rpcs(t, cc, 1); failed > 0 {
 		t.Fatalf("%d RPCs failed", failed)
 	}
-	m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "green")))
+	m.set(xdsmsg.RouteConfig(service, service, toCluster("green")))
 	m.Delete(t, xdsmsg.ClusterType, "blue")
-	for trafficTo("green").Cluster == "" { // until an RPC has gone there
-		if _, err := call(testutils.Context(t), cc, unary); err != nil {
-			t.Fatal(err)
-		}
+	for trafficTo("green").Cluster == "" { // until an RPC was sent there
+		backendFor(testutils.Context(t), t, cc, unary)
 	}
 	blue := func(loads []controlplane.ClusterLoad) controlplane.LocalityLoad {
 		if len(loads) < 2 || len(loads[0].Localities) != 1 {
@@ -334,7 +320,7 @@ func TestLoadReportsOfRemovedClusters(t *testing.T) {
 			t.Fatalf("%s: %v: %+v", when, err, loads)
 		}
 	}
-	await("with a stream of the cluster that is gone", func(l controlplane.LocalityLoad) bool {
+	await("with a stream of the removed cluster", func(l controlplane.LocalityLoad) bool {
 		return l.InProgress == 1 && l.Issued == l.Succeeded+1
 	})
 	end()
@@ -344,9 +330,6 @@ func TestLoadReportsOfRemovedClusters(t *testing.T) {
 	quiet := reporting("green")
 	quiet.LrsServer = nil
 	m.set(quiet)
-	open := -1
-	if _, err := m.loads.Await(testutils.Context(t), func([]controlplane.ClusterLoad) bool { open, _ = m.loads.Streams(); return open == 0 }); err != nil {
-		t.Fatalf("%d LRS streams are still open: %v", open, err)
-	}
+	m.awaitNoStream()
 	mustReach(t, cc, unary, b)
 }

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -11,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -24,7 +26,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -39,20 +40,22 @@ func TestMain(m *testing.M) {
 // "" for SotW. It changes between two runs of all tests only, as does downstream.
 var protocol string
 
-// way is what is between the clients and their control plane.
+// downstream is the server feature that asks the relay for a protocol; nil if there is no relay.
+var downstream *string
+
+// way is how the clients reach their control plane.
 type way struct {
-	name, protocol string
-	// downstream is what the clients speak to a relay; nil if there is none.
+	name       string
+	protocol   string
 	downstream *string
 }
 
-// allWays are all of them. With a relay in between, it speaks one protocol to the control plane and the
-// other to the clients.
+// allWays are all of them. A relay speaks one protocol to the control plane and the other to the clients.
 var allWays = []way{
 	{"SotW", "", nil},
 	{"delta", "delta", nil},
-	{"relay-sotw-delta", "", ptr("delta")},
-	{"relay-delta-sotw", "delta", ptr("")},
+	{"relay-sotw-delta", "", proto.String("delta")},
+	{"relay-delta-sotw", "delta", proto.String("")},
 }
 
 // overEachWay runs all tests once over each of the ways.
@@ -61,11 +64,7 @@ type overEachWay struct{ m *testing.M }
 func (o overEachWay) Run() int {
 	flag.Parse()
 	chosen, err := waysNamed(*only)
-	if err != nil {
-		fmt.Println(err)
-		return 2
-	}
-	if err := overlapWaits(); err != nil {
+	if err := errors.Join(err, overlapWaits()); err != nil {
 		fmt.Println(err)
 		return 2
 	}
@@ -83,8 +82,8 @@ func (o overEachWay) Run() int {
 	return 0
 }
 
-// only chooses among allWays. A run of all packages has no flag for this one, so that the environment
-// says it as well.
+// only chooses among allWays. A run of all packages cannot pass this package's flag, hence the
+// environment variable.
 var only = flag.String("way", os.Getenv("E2E_WAY"), "run the tests only over some of SotW, delta, relay-sotw-delta, relay-delta-sotw")
 
 // waysNamed returns the ways of these names, which commas separate; all if there is none.
@@ -106,15 +105,15 @@ func waysNamed(names string) ([]way, error) {
 // overlapWaits lets more tests run at the same time than there are processors, unless -parallel says
 // how many: most of them wait for what others do, some for the 15 seconds of a resource timer.
 func overlapWaits() (err error) {
-	said := false
-	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
-	if !said {
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set {
 		err = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0)))
 	}
 	return err
 }
 
-// A name of -way that is none fails, rather than that no test runs.
+// An unknown name in -way is an error; otherwise no test would run.
 func TestWayMustBeKnown(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -135,8 +134,6 @@ func TestWayMustBeKnown(t *testing.T) {
 		}
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // service is the target that most tests dial; its resources are of the same
 // name.
@@ -160,16 +157,16 @@ func newMesh(t testing.TB, features ...string) *mesh {
 // overServer returns a mesh with that control plane.
 func overServer(t testing.TB, server *xdstest.Server, features ...string) *mesh {
 	t.Helper()
-	m := &mesh{Server: server, t: t, features: with(features, protocol)}
+	m := &mesh{Server: server, t: t, features: withFeature(features, protocol)}
 	if downstream != nil {
-		m.relay = startRelay(t, server, m.features)
-		m.features = with(features, *downstream)
+		_, m.relay = startRelay(t, server, m.features, 0)
+		m.features = withFeature(features, *downstream)
 	}
 	return m
 }
 
-// with returns the features with one more, unless it is "".
-func with(features []string, more string) []string {
+// withFeature returns the features with one more, unless it is "".
+func withFeature(features []string, more string) []string {
 	if more == "" {
 		return features
 	}
@@ -184,20 +181,34 @@ func (m *mesh) Addr() string {
 	return m.Server.Addr()
 }
 
-// Bootstrap returns a bootstrap for the clients of the mesh.
-func (m *mesh) Bootstrap(nodeID string, opts ...testutils.BootstrapOption) []byte {
-	return testutils.Bootstrap(nodeID, m.Addr(), opts...)
+// set puts resources into the store in one update. Each argument is a resource or a slice of them.
+func (m *mesh) set(resources ...any) {
+	m.t.Helper()
+	var all []proto.Message
+	for _, r := range resources {
+		switch r := r.(type) {
+		case proto.Message:
+			all = append(all, r)
+		case []proto.Message:
+			all = append(all, r...)
+		default:
+			m.t.Fatalf("%T is not a resource", r)
+		}
+	}
+	m.Set(m.t, all...)
 }
 
-// set puts resources into the store in one update.
-func (m *mesh) set(resources ...proto.Message) {
-	m.t.Helper()
-	m.Set(m.t, resources...)
+// with is [xdsmsg.With].
+func with[M proto.Message](message M, fields string, args ...any) M {
+	return xdsmsg.With(message, fields, args...)
 }
 
 // bootstrap returns a bootstrap for the mesh. The node id is the test's name.
-func (m *mesh) bootstrap(opts ...testutils.BootstrapOption) []byte {
-	return m.Bootstrap(m.t.Name(), append([]testutils.BootstrapOption{testutils.ServerFeatures(m.features...)}, opts...)...)
+func (m *mesh) bootstrap(opts ...testutils.BootstrapOption) []byte { return m.as(m.t.Name(), opts...) }
+
+// as is bootstrap with another node id.
+func (m *mesh) as(id string, opts ...testutils.BootstrapOption) []byte {
+	return testutils.Bootstrap(id, m.Addr(), append([]testutils.BootstrapOption{testutils.ServerFeatures(m.features...)}, opts...)...)
 }
 
 // asks matches the request that adds a name to those of a type that the client asks
@@ -222,7 +233,13 @@ func (m *mesh) keepSilent() {
 // route to it.
 func (m *mesh) serve(name, cluster string, backends ...*testutils.Backend) {
 	m.t.Helper()
-	m.set(append(chain(name, xdsmsg.PrefixRoute("", cluster)), clusterOf(cluster, backends...)...)...)
+	m.set(chain(name, toCluster(cluster)), clusterOf(cluster, backends...))
+}
+
+// serveCluster configures the service with a route to the cluster, whose endpoints are the backends.
+func (m *mesh) serveCluster(cluster *clusterpb.Cluster, backends ...*testutils.Backend) {
+	m.t.Helper()
+	m.set(chain(service, toCluster(cluster.GetName())), cluster, endpointsOf(cluster.GetName(), backends...))
 }
 
 // chain is a Listener and a RouteConfiguration of the same name.
@@ -235,25 +252,32 @@ func chain(name string, routes ...*routepb.Route) []proto.Message {
 
 // clusterOf is an EDS cluster and its endpoints.
 func clusterOf(name string, backends ...*testutils.Backend) []proto.Message {
-	addrs := make([]string, len(backends))
-	for i, b := range backends {
-		addrs[i] = b.Addr()
-	}
-	return []proto.Message{xdsmsg.EDSCluster(name, ""), xdsmsg.SimpleEndpoints(name, addrs...)}
+	return []proto.Message{xdsmsg.EDSCluster(name, ""), endpointsOf(name, backends...)}
 }
 
-// builder returns a resolver builder for the mesh.
-func (m *mesh) builder() grpcresolver.Builder {
-	m.t.Helper()
-	b, err := resolver.NewBuilder(m.bootstrap())
-	xdstest.NoError(m.t, err)
-	return b
+// endpointsOf are the endpoints of a cluster, healthy and in one locality.
+func endpointsOf(name string, backends ...*testutils.Backend) *endpointpb.ClusterLoadAssignment {
+	return xdsmsg.Endpoints(name, xdsmsg.In("zone", addrsOf(backends)...))
+}
+
+func addrsOf(backends []*testutils.Backend) (addrs []string) {
+	for _, b := range backends {
+		addrs = append(addrs, b.Addr())
+	}
+	return addrs
 }
 
 // dial opens a channel to the target through the mesh.
 func (m *mesh) dial(target string, opts ...grpc.DialOption) *grpc.ClientConn {
 	m.t.Helper()
-	return dial(m.t, target, append([]grpc.DialOption{grpc.WithResolvers(m.builder())}, opts...)...)
+	return dialWith(m.t, target, m.bootstrap(), opts...)
+}
+
+// dialServing sets the resources and opens a channel to the service.
+func (m *mesh) dialServing(resources ...any) *grpc.ClientConn {
+	m.t.Helper()
+	m.set(resources...)
+	return m.dial("xds:///" + service)
 }
 
 // latency is how long messages between a client and a control plane take, in each

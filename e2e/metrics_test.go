@@ -1,30 +1,22 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	wrrlocalitypb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	estats "google.golang.org/grpc/experimental/stats"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -32,28 +24,91 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// meter is a stats handler that collects metrics, as an OpenTelemetry plugin does.
+// meter is a stats handler that adds up metrics, as an OpenTelemetry plugin does.
 type meter struct {
 	noStats
 	estats.UnimplementedMetricsRecorder
-
-	mu        sync.Mutex
-	news      chan struct{} // closed and replaced with every change
-	counts    map[string]int64
+	xdstest.State
+	// describe returns what counts and gauges have for a metric; "" for one that the test is not about.
+	describe  func(d *estats.MetricDescriptor, labels []string) string
+	counts    map[string]int64 // of histograms of floats, how many values
 	reporters map[*estats.AsyncMetricReporter]estats.AsyncMetricReporter
+	changes   int
 }
 
-var _ stats.Handler = (*meter)(nil)
-
-func newMeter() *meter {
+func newMeter(describe func(*estats.MetricDescriptor, []string) string) *meter {
 	return &meter{
-		news:      make(chan struct{}),
-		counts:    map[string]int64{},
-		reporters: map[*estats.AsyncMetricReporter]estats.AsyncMetricReporter{},
+		describe: describe, counts: make(map[string]int64),
+		reporters: make(map[*estats.AsyncMetricReporter]estats.AsyncMetricReporter),
 	}
 }
 
-// xdsMetric returns "name label…", or "" for a metric of something else.
+func (m *meter) add(d *estats.MetricDescriptor, n int64, labels []string) {
+	if name := m.describe(d, labels); name != "" {
+		m.Change(func() { m.counts[name] += n; m.changes++ })
+	}
+}
+
+func (m *meter) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
+	m.add(h.Descriptor(), n, labels)
+}
+
+func (m *meter) RecordInt64UpDownCount(h *estats.Int64UpDownCountHandle, n int64, labels ...string) {
+	m.add(h.Descriptor(), n, labels)
+}
+
+func (m *meter) RecordInt64Histo(h *estats.Int64HistoHandle, n int64, labels ...string) {
+	m.add(h.Descriptor(), n, labels)
+}
+
+func (m *meter) RecordFloat64Histo(h *estats.Float64HistoHandle, _ float64, labels ...string) {
+	m.add(h.Descriptor(), 1, labels)
+}
+
+func (m *meter) RegisterAsyncReporter(r estats.AsyncMetricReporter, _ ...estats.AsyncMetric) func() {
+	m.Change(func() { m.reporters[&r] = r; m.changes++ })
+	return func() { m.Change(func() { delete(m.reporters, &r); m.changes++ }) }
+}
+
+// gauges is one round of gauges.
+type gauges struct {
+	describe func(*estats.MetricDescriptor, []string) string
+	values   map[string]int64
+}
+
+func (g gauges) RecordInt64AsyncGauge(h *estats.Int64AsyncGaugeHandle, value int64, labels ...string) {
+	if name := g.describe(h.Descriptor(), labels); name != "" {
+		g.values[name] = value
+	}
+}
+
+// collect returns the counters, and the gauges as they are now, and how many changes there were before. Reporters
+// run unlocked, as they take locks under which the metrics of others are recorded.
+func (m *meter) collect() (all map[string]int64, changes int) {
+	var reporters []estats.AsyncMetricReporter
+	m.Change(func() {
+		all, changes, reporters = maps.Clone(m.counts), m.changes, slices.Collect(maps.Values(m.reporters))
+	})
+	for _, r := range reporters {
+		_ = r.Report(gauges{m.describe, all}) // those of dynxds do not fail
+	}
+	return all, changes
+}
+
+// await waits until the meter shows exactly the wanted metrics.
+func (m *meter) await(t *testing.T, want map[string]int64) {
+	t.Helper()
+	for {
+		got, changes := m.collect()
+		diff := cmp.Diff(want, got)
+		if diff == "" {
+			return
+		}
+		m.Await(t, "other metrics (-want +got):\n"+diff, func() bool { return m.changes > changes })
+	}
+}
+
+// xdsMetric describes metrics of the xDS client as "name label…".
 func xdsMetric(d *estats.MetricDescriptor, labels []string) string {
 	name, ok := strings.CutPrefix(d.Name, "grpc.xds_client.")
 	if !ok {
@@ -62,78 +117,12 @@ func xdsMetric(d *estats.MetricDescriptor, labels []string) string {
 	return strings.Join(append([]string{name}, labels...), " ")
 }
 
-func (m *meter) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if name := xdsMetric(h.Descriptor(), labels); name != "" {
-		m.counts[name] += n
-		m.tell()
-	}
-}
-
-func (m *meter) RegisterAsyncReporter(r estats.AsyncMetricReporter, _ ...estats.AsyncMetric) func() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.reporters[&r] = r
-	m.tell()
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.reporters, &r)
-		m.tell()
-	}
-}
-
-// tell wakes the waiting goroutines. The caller holds mu.
-func (m *meter) tell() {
-	close(m.news)
-	m.news = make(chan struct{})
-}
-
-// collection is one round of gauges.
-type collection map[string]int64
-
-func (c collection) RecordInt64AsyncGauge(h *estats.Int64AsyncGaugeHandle, value int64, labels ...string) {
-	if name := xdsMetric(h.Descriptor(), labels); name != "" {
-		c[name] = value
-	}
-}
-
-// collect returns the counters, and the gauges as they are now.
-func (m *meter) collect() (map[string]int64, <-chan struct{}) {
-	m.mu.Lock()
-	reporters, all, news := maps.Clone(m.reporters), collection(maps.Clone(m.counts)), m.news
-	m.mu.Unlock()
-	for _, r := range reporters {
-		_ = r.Report(all) // those of dynxds do not fail
-	}
-	return all, news
-}
-
-// await waits until the meter shows the wanted metrics.
-func (m *meter) await(ctx context.Context, t *testing.T, want map[string]int64) {
-	t.Helper()
-	for {
-		got, news := m.collect()
-		diff := cmp.Diff(want, got)
-		if diff == "" {
-			return
-		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			t.Fatalf("the metrics did not become what they should: %s", diff)
-		}
-	}
-}
-
 // gRFC A78, "XdsClient": when the control plane serves a channel, sends an invalid resource,
 // and stops, the channel's stats plugin sees each, with the channel's target, until the
 // channel is closed.
 func TestMetricsReachTheChannelsStatsHandler(t *testing.T) {
 	directly(t, "the management server of the client is the relay, which stays reachable")
-	ctx := testutils.Context(t)
-	m, backend, recorder := newMesh(t), testutils.StartBackend(t, "one"), newMeter()
+	m, backend, recorder := newMesh(t), testutils.StartBackend(t, "one"), newMeter(xdsMetric)
 	m.serve(service, "cluster", backend)
 	const target = "xds:///" + service
 	cc := m.dial(target, grpc.WithStatsHandler(recorder))
@@ -146,7 +135,7 @@ func TestMetricsReachTheChannelsStatsHandler(t *testing.T) {
 		want["resource_updates_valid"+onServer+" "+typ] = 1
 		want["resources "+target+" #old acked "+typ] = 1
 	}
-	recorder.await(ctx, t, want)
+	recorder.await(t, want)
 
 	// A Listener that names no routes is not valid.
 	m.set(xdsmsg.DefaultListener(service, ""))
@@ -154,63 +143,38 @@ func TestMetricsReachTheChannelsStatsHandler(t *testing.T) {
 	want["resource_updates_invalid"+onServer+" "+listener] = 1
 	delete(want, "resources "+target+" #old acked "+listener)
 	want["resources "+target+" #old nacked_but_cached "+listener] = 1
-	recorder.await(ctx, t, want)
+	recorder.await(t, want)
 
 	// The control plane stops.
 	m.Stop()
 	want["server_failure"+onServer] = 1
 	want["connected"+onServer] = 0
-	recorder.await(ctx, t, want)
+	recorder.await(t, want)
 
 	xdstest.NoError(t, cc.Close())
-	for key := range want {
-		if strings.HasPrefix(key, "connected ") || strings.HasPrefix(key, "resources ") {
-			delete(want, key)
+	maps.DeleteFunc(want, func(key string, _ int64) bool {
+		return strings.HasPrefix(key, "connected ") || strings.HasPrefix(key, "resources ")
+	})
+	recorder.await(t, want)
+}
+
+// newPolicyMeter collects metrics by "name label=value label=value", without grpc.disconnect_error, which depends
+// on the platform.
+func newPolicyMeter() *meter {
+	return newMeter(func(d *estats.MetricDescriptor, values []string) string {
+		text := []string{d.Name}
+		for i, label := range slices.Concat(d.Labels, d.OptionalLabels) {
+			if label != "grpc.disconnect_error" {
+				text = append(text, label+"="+values[i])
+			}
 		}
-	}
-	recorder.await(ctx, t, want)
+		return strings.Join(text, " ")
+	})
 }
-
-// policyMeter is a stats handler that collects the metrics of policies and subchannels.
-type policyMeter struct {
-	noStats
-	estats.UnimplementedMetricsRecorder
-	xdstest.State
-	counts map[string]int64 // by "name label=value label=value", without grpc.disconnect_error
-}
-
-func (m *policyMeter) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
-	m.add(h.Descriptor(), n, labels)
-}
-
-func (m *policyMeter) RecordInt64UpDownCount(h *estats.Int64UpDownCountHandle, n int64, labels ...string) {
-	m.add(h.Descriptor(), n, labels)
-}
-
-func (m *policyMeter) RecordInt64Histo(h *estats.Int64HistoHandle, n int64, labels ...string) {
-	m.add(h.Descriptor(), n, labels)
-}
-
-// RecordFloat64Histo counts the values.
-func (m *policyMeter) RecordFloat64Histo(h *estats.Float64HistoHandle, _ float64, labels ...string) {
-	m.add(h.Descriptor(), 1, labels)
-}
-
-func (m *policyMeter) add(d *estats.MetricDescriptor, n int64, values []string) {
-	text := []string{d.Name}
-	for i, label := range slices.Concat(d.Labels, d.OptionalLabels) {
-		if label != "grpc.disconnect_error" { // the platform's
-			text = append(text, label+"="+values[i])
-		}
-	}
-	m.Change(func() { m.counts[strings.Join(text, " ")] += n })
-}
-
-func newPolicyMeter() *policyMeter { return &policyMeter{counts: make(map[string]int64)} }
 
 // expect waits until all metrics with a prefix were recorded with these labels and no others, and
 // as often as wanted; 0 for any number above 0.
-func (m *policyMeter) expect(t *testing.T, prefix string, want map[string]int64) {
+func (m *meter) expect(t *testing.T, prefix string, want map[string]int64) {
 	t.Helper()
 	read := func() map[string]int64 {
 		got := make(map[string]int64)
@@ -242,13 +206,9 @@ const (
 // serveHere serves a cluster "shop" in one locality.
 func (m *mesh) serveHere(c *clusterpb.Cluster, backends ...*testutils.Backend) {
 	m.t.Helper()
-	var addrs []string
-	for _, b := range backends {
-		addrs = append(addrs, b.Addr())
-	}
-	e := xdsmsg.SimpleEndpoints("shop", addrs...)
-	e.Endpoints[0].Locality = &corepb.Locality{Region: "here", Zone: "z", SubZone: "s"}
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "shop")), c, e)...)
+	here := xdsmsg.In("z", addrsOf(backends)...)
+	here.Region, here.SubZone = "here", "s"
+	m.set(chain(service, toCluster("shop")), c, xdsmsg.Endpoints("shop", here))
 }
 
 // gRFC A94, "Proposal": the metrics of a connection that is made, lost, and cannot be made again.
@@ -278,23 +238,15 @@ func TestMetricsOfSubchannels(t *testing.T) {
 // WRR metrics": a policy of the channel's knows its cluster, and its locality if it has one.
 func TestMetricsOfWeightedRoundRobin(t *testing.T) {
 	t.Parallel()
-	across := wrrPolicy(t)
-	within, err := anypb.New(&wrrlocalitypb.WrrLocality{EndpointPickingPolicy: across})
-	xdstest.NoError(t, err)
-	for _, tc := range []struct {
-		name, locality string
-		policy         *clusterpb.LoadBalancingPolicy
-	}{
-		{"in each locality", hereLabel, &clusterpb.LoadBalancingPolicy{Policies: []*clusterpb.LoadBalancingPolicy_Policy{
-			{TypedExtensionConfig: &corepb.TypedExtensionConfig{Name: "by locality", TypedConfig: within}},
-		}}},
-		{"across localities", "grpc.lb.locality=", across},
+	for _, tc := range []struct{ name, locality, policy string }{
+		{"in each locality", hereLabel, `policies { typed_extension_config { name: "by locality" typed_config {
+			[type.googleapis.com/envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality] {
+				endpoint_picking_policy { ` + wrrPolicy + ` } } } } }`},
+		{"across localities", "grpc.lb.locality=", wrrPolicy},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend, recorder := newMesh(t), testutils.StartBackend(t, "one"), newPolicyMeter()
-			c := xdsmsg.EDSCluster("shop", "")
-			c.LoadBalancingPolicy = tc.policy
-			m.serveHere(c, backend)
+			m.serveHere(with(xdsmsg.EDSCluster("shop", ""), "load_balancing_policy { %s }", tc.policy), backend)
 			mustReach(t, m.dial("xds:///"+service, grpc.WithStatsHandler(recorder)), unary, backend)
 			labels := " " + targetLabel + " " + tc.locality + " " + serviceLabel
 			recorder.expect(t, "grpc.lb.wrr.", map[string]int64{
@@ -311,9 +263,7 @@ func TestMetricsOfOutlierDetection(t *testing.T) {
 	good, bad, worse := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad"), testutils.StartBackend(t, "worse")
 	bad.Fail(status.Error(codes.Internal, "broken"))
 	worse.Fail(status.Error(codes.Internal, "broken"))
-	c := xdsmsg.EDSCluster("shop", "")
-	c.OutlierDetection = ejectFailing(100*time.Millisecond, time.Hour, 1) // one at least
-	m.serveHere(c, good, bad, worse)
+	m.serveHere(ejectFailing("shop", 100*time.Millisecond, time.Hour, 1), good, bad, worse) // one at least
 	cc := m.dial("xds:///"+service, grpc.WithStatsHandler(recorder))
 	const prefix = "grpc.lb.outlier_detection."
 	const method = " " + targetLabel + " " + prefix + "detection_method=failure_percentage"
@@ -329,54 +279,32 @@ func TestMetricsOfOutlierDetection(t *testing.T) {
 	recorder.expect(t, prefix, map[string]int64{enforced: 1, unenforced: 0})
 }
 
-// rpcMeter is a stats handler that adds up dynxds's own metrics of RPCs.
+// rpcMeter collects dynxds's own metrics of RPCs, by "name [labels]".
 type rpcMeter struct {
-	noStats
-	estats.UnimplementedMetricsRecorder
-	xdstest.State
-	counts map[string]int64 // by "name label…"; of histograms, the number of their values
+	*meter
 	faults []string
-	age    estats.AsyncMetricReporter
 }
 
-func (m *rpcMeter) add(d *estats.MetricDescriptor, n int64, labels []string) {
-	name, ok := strings.CutPrefix(d.Name, "dynxds.client.")
-	if !ok {
-		return
-	}
-	m.Change(func() {
-		if m.counts == nil {
-			m.counts = make(map[string]int64)
+func newRPCMeter() *rpcMeter {
+	m := new(rpcMeter)
+	m.meter = newMeter(func(d *estats.MetricDescriptor, labels []string) string {
+		name, ok := strings.CutPrefix(d.Name, "dynxds.client.")
+		if !ok {
+			return ""
 		}
-		m.counts[fmt.Sprintf("%s %q", name, labels)] += n
-		if d.Default || len(labels) != len(d.Labels) || metrics.All().Metrics()[d.Name] != true {
-			m.faults = append(m.faults, fmt.Sprintf("%+v recorded with %q", d, labels))
+		if d.Default || len(labels) != len(d.Labels) || !metrics.All().Metrics()[d.Name] {
+			m.Change(func() { m.faults = append(m.faults, fmt.Sprintf("%+v recorded with %q", d, labels)) })
 		}
+		return fmt.Sprintf("%s %q", name, labels)
 	})
-}
-
-func (m *rpcMeter) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
-	m.add(h.Descriptor(), n, labels)
+	return m
 }
 
 func (m *rpcMeter) RecordFloat64Histo(h *estats.Float64HistoHandle, v float64, labels ...string) {
-	m.add(h.Descriptor(), 1, labels)
+	m.meter.RecordFloat64Histo(h, v, labels...)
 	if v <= 0 || v > 600 {
 		m.Change(func() { m.faults = append(m.faults, fmt.Sprintf("an RPC took %v s", v)) })
 	}
-}
-
-func (m *rpcMeter) RegisterAsyncReporter(r estats.AsyncMetricReporter, of ...estats.AsyncMetric) func() {
-	if len(of) != 1 || of[0].Descriptor().Name != "dynxds.client.config.age" {
-		return func() {}
-	}
-	m.Change(func() { m.age = r })
-	return func() { m.Change(func() { m.age = nil }) }
-}
-
-// RecordInt64AsyncGauge implements estats.AsyncMetricsRecorder.
-func (m *rpcMeter) RecordInt64AsyncGauge(h *estats.Int64AsyncGaugeHandle, _ int64, labels ...string) {
-	m.add(h.Descriptor(), 1, labels)
 }
 
 // gRPC ignores the names of metrics that it does not know.
@@ -397,25 +325,18 @@ func TestAllMetricsAreRegisteredAndOff(t *testing.T) {
 // its retries and the picks that failed.
 func TestMetricsOfRPCs(t *testing.T) {
 	t.Parallel()
-	m, good := newMesh(t), testutils.StartBackend(t, "good")
-	gone := testutils.StartBackend(t, "gone")
-	gone.Stop()
-	second := xdsmsg.In("z", good.Addr())
-	second.Priority = 1
-	all := xdsmsg.SimpleEndpoints("dropping", good.Addr())
-	all.Policy = &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{
-		{Category: "everything", DropPercentage: &typepb.FractionalPercent{Numerator: 100}}}}
-	m.set(append(append(clusterOf("good", good), clusterOf("gone", gone)...),
-		xdsmsg.AggregateCluster("any", "gone", "good"), xdsmsg.EDSCluster("dropping", ""), all,
-		xdsmsg.EDSCluster("second", ""), xdsmsg.Endpoints("second", xdsmsg.In("z", gone.Addr()), second))...)
-	retry := toCluster("good")
-	retry.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1)}
+	m, good, down := newMesh(t), testutils.StartBackend(t, "good"), testutils.StartBackend(t, "down")
+	down.Stop()
+	m.set(clustersOf(good, down), xdsmsg.AggregateCluster("any", "down", "good"),
+		xdsmsg.EDSCluster("dropping", ""), with(endpointsOf("dropping", good), dropping, 100, "everything"),
+		xdsmsg.EDSCluster("second", ""), xdsmsg.Endpoints("second", xdsmsg.In("z", down.Addr()), atPriority1(good)))
+	retry := with(toCluster("good"), `route { retry_policy { retry_on: "unavailable" num_retries { value: 1 } } }`)
 
 	for _, test := range []struct {
 		name  string // of the service
 		route *routepb.Route
 		named string // Route.name
-		fails int    // attempts
+		fails int32  // attempts
 		code  codes.Code
 		// want is by metric and labels but for the target.
 		want map[string]int64
@@ -432,8 +353,8 @@ func TestMetricsOfRPCs(t *testing.T) {
 			`calls "r" "second" "1" "OK"`: 1, `call.duration "r" "second" "1"`: 1}},
 		{"aggregate", toCluster("any"), "r", 0, codes.OK, map[string]int64{
 			`calls "r" "good" "0" "OK"`: 1, `call.duration "r" "good" "0"`: 1}},
-		{"unreachable", toCluster("gone"), "r", 0, codes.Unavailable, map[string]int64{
-			`calls "r" "gone" "" "UNAVAILABLE"`: 1, `call.duration "r" "gone" ""`: 1, `pick.failures "gone" "unreachable"`: 1}},
+		{"unreachable", toCluster("down"), "r", 0, codes.Unavailable, map[string]int64{
+			`calls "r" "down" "" "UNAVAILABLE"`: 1, `call.duration "r" "down" ""`: 1, `pick.failures "down" "unreachable"`: 1}},
 		{"dropped", toCluster("dropping"), "r", 0, codes.Unavailable, map[string]int64{
 			`calls "r" "dropping" "" "UNAVAILABLE"`: 1, `call.duration "r" "dropping" ""`: 1, `pick.failures "dropping" "dropped"`: 1}},
 		{"no route", xdsmsg.PathRoute("/other/Method", "good"), "r", 0, codes.Unavailable, map[string]int64{
@@ -444,15 +365,9 @@ func TestMetricsOfRPCs(t *testing.T) {
 				name := strings.ReplaceAll(test.name, " ", "-")
 				route := proto.Clone(test.route).(*routepb.Route)
 				route.Name = test.named
-				m.set(chain(name, route)...)
-				fails := test.fails
-				good.SetBehaviour(func(context.Context, testutils.RPC) error {
-					if fails--; fails >= 0 {
-						return testutils.TrailersOnly(status.Error(codes.Unavailable, "on purpose"))
-					}
-					return nil
-				})
-				meter := new(rpcMeter)
+				m.set(chain(name, route))
+				failTimes(good, test.fails)
+				meter := newRPCMeter()
 				cc := m.dial("xds:///"+name, grpc.WithStatsHandler(meter))
 				_, err := call(testutils.Context(t), cc, k)
 				checkStatus(t, err, test.code)
@@ -463,18 +378,16 @@ func TestMetricsOfRPCs(t *testing.T) {
 				}
 				meter.Await(t, "the RPC's metrics", func() bool { return maps.Equal(meter.counts, want) })
 
-				var age estats.AsyncMetricReporter
-				meter.Change(func() { age, meter.counts = meter.age, nil })
-				xdstest.NoError(t, age.Report(meter))
-				want = map[string]int64{fmt.Sprintf("config.age [%q]", "xds:///"+name): 1}
+				age := fmt.Sprintf("config.age [%q]", "xds:///"+name)
+				got, _ := meter.collect()
+				if _, ok := got[age]; !ok || len(got) != len(want)+1 {
+					t.Errorf("with the gauges: %v, want %s as well", got, age)
+				}
 				xdstest.NoError(t, cc.Close())
+				if got, _ := meter.collect(); !maps.Equal(got, want) {
+					t.Errorf("after the channel is closed: %v, want no gauges", got)
+				}
 				meter.Change(func() {
-					if !maps.Equal(meter.counts, want) {
-						t.Errorf("after the report of the gauges: %v", meter.counts)
-					}
-					if meter.age != nil {
-						t.Error("the age of a closed channel's configuration is still reported")
-					}
 					if len(meter.faults) > 0 {
 						t.Error(meter.faults)
 					}

@@ -8,17 +8,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -54,9 +50,7 @@ func untilTheEnd(ctx context.Context, _ testutils.RPC) error {
 func TestOverriddenTimeout(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	route := toCluster("b")
-	route.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(time.Hour)}
-	m.serveRoutes([]*routepb.Route{route}, backend)
+	m.serveRoute(with(toCluster("b"), `route { max_stream_duration { max_stream_duration { seconds: 3600 } } }`), backend)
 	cc := m.dialOverriding("xds:///"+service, `[{"routes": "*.example.com", "timeout": "0.2s"}]`)
 	mustReach(t, cc, unary, backend)
 	backend.SetBehaviour(untilTheEnd)
@@ -67,21 +61,18 @@ func TestOverriddenTimeout(t *testing.T) {
 
 func TestOverriddenRetries(t *testing.T) {
 	t.Parallel()
-	policy := &routepb.RetryPolicy{RetryOn: "unavailable"}
+	const policy = `route { retry_policy { retry_on: "unavailable" } }`
 	for name, test := range map[string]struct {
-		received  *routepb.RetryPolicy
-		overrides string
-		code      codes.Code
+		received, overrides string
+		code                codes.Code
 	}{
-		"added":   {nil, `[{"routes": "echo*", "retry_policy": {"retry_on": "unavailable", "retry_back_off": {"base_interval": "0.001s"}}}]`, codes.OK},
+		"added":   {"", `[{"routes": "echo*", "retry_policy": {"retry_on": "unavailable", "retry_back_off": {"base_interval": "0.001s"}}}]`, codes.OK},
 		"changed": {policy, `[{"routes": "echo*", "retry_policy": {"retry_on": "internal"}}]`, codes.Unavailable},
 		"removed": {policy, `[{"routes": "echo*", "retry_policy": null}]`, codes.Unavailable},
 	} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b")
-			route := toCluster("b")
-			route.GetRoute().RetryPolicy = test.received
-			m.serveRoutes([]*routepb.Route{route}, backend)
+			m.serveRoute(with(toCluster("b"), "%s", test.received), backend)
 			cc := m.dialOverriding("xds:///"+service, test.overrides)
 			mustReach(t, cc, unary, backend)
 			eachKind(t, func(t *testing.T, k kind) {
@@ -94,27 +85,22 @@ func TestOverriddenRetries(t *testing.T) {
 	}
 }
 
-// A backend that fails is ejected where the client says so, and only there.
+// A backend that fails is ejected only if the client's override, not the control plane, asks for it.
 func TestOverriddenOutlierDetection(t *testing.T) {
 	t.Parallel()
 	const eject = `{"consecutive_5xx": 1, "max_ejection_percent": 50, "base_ejection_time": "3600s", "max_ejection_time": "3600s"}`
-	detection := &clusterpb.OutlierDetection{
-		Consecutive_5Xx: wrapperspb.UInt32(1), MaxEjectionPercent: wrapperspb.UInt32(50),
-		BaseEjectionTime: durationpb.New(time.Hour), MaxEjectionTime: durationpb.New(time.Hour),
-	}
+	const detection = `outlier_detection { consecutive_5xx { value: 1 } max_ejection_percent { value: 50 }
+		base_ejection_time { seconds: 3600 } max_ejection_time { seconds: 3600 } }`
 	for name, test := range map[string]struct {
-		received  *clusterpb.OutlierDetection
-		overrides string
-		ejected   bool
+		received, overrides string
+		ejected             bool
 	}{
-		"on":  {nil, `[{"clusters": "outliers", "outlier_detection": ` + eject + `}]`, true},
+		"on":  {"", `[{"clusters": "outliers", "outlier_detection": ` + eject + `}]`, true},
 		"off": {detection, `[{"clusters": "outliers", "outlier_detection": null}]`, false},
 	} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			m, good, bad := newMesh(t), testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad")
-			cluster := xdsmsg.EDSCluster("outliers", "")
-			cluster.OutlierDetection = test.received
-			m.set(append(chain(service, xdsmsg.PrefixRoute("", "outliers")), cluster, xdsmsg.SimpleEndpoints("outliers", good.Addr(), bad.Addr()))...)
+			m.serveCluster(with(xdsmsg.EDSCluster("outliers", ""), "%s", test.received), good, bad)
 			cc, ctx := m.dialOverriding("xds:///"+service, test.overrides), testutils.Context(t)
 			untilReached(t, cc, good)
 			untilReached(t, cc, bad)
@@ -165,22 +151,18 @@ func TestOverriddenSubsetSize(t *testing.T) {
 	}
 }
 
-// Given overrides, then the server gets the ACK of what it sent and the client status has that; an
-// override that does not fit a new version leaves its setting as received; and a version that is
-// invalid is rejected although an override would replace what is wrong.
-func TestOverridesAreNotTheServers(t *testing.T) {
+// Overrides change neither ACKs nor the client status, which have what the server sent. An override that does not fit a
+// new version leaves the received setting; and an invalid version is NACKed even if an override replaces the fault.
+func TestOverridesAreNotSeenByTheServer(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	const name = "unseen.example.com" // by which this client is found
-	routes := func(policy *routepb.RetryPolicy) *routepb.RouteConfiguration {
-		route := toCluster("unseen")
-		route.GetRoute().RetryPolicy = policy
-		return xdsmsg.RouteConfig(name, "*", route)
+	routes := func(base, more string) *routepb.RouteConfiguration {
+		return xdsmsg.RouteConfig(name, "*", with(toCluster("unseen"),
+			`route { retry_policy { retry_on: "internal" retry_back_off { base_interval { %s } } %s } }`, base, more))
 	}
-	backoff := func(base time.Duration) *routepb.RetryPolicy {
-		return &routepb.RetryPolicy{RetryOn: "internal", RetryBackOff: &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(base)}}
-	}
-	m.set(append(clusterOf("unseen", backend), xdsmsg.DefaultListener(name, name), routes(backoff(time.Millisecond)))...)
+	const millisecond = "nanos: 1000000"
+	m.set(clusterOf("unseen", backend), xdsmsg.DefaultListener(name, name), routes(millisecond, ""))
 	cc := m.dialOverriding("xds:///"+name, `[{"routes": "*", "retry_policy": {"retry_on": "unavailable", "retry_back_off": {"max_interval": "1s"}}}]`)
 	mustReach(t, cc, unary, backend)
 	m.MustWait(testutils.Context(t), t, xdstest.ACKOf(xdsmsg.RouteType))
@@ -205,11 +187,11 @@ func TestOverridesAreNotTheServers(t *testing.T) {
 	if r == nil {
 		t.Fatal("no client has the routes")
 	}
-	if want := xdsmsg.Any(routes(backoff(time.Millisecond))); !proto.Equal(r.Any(), want) {
+	if want := xdsmsg.Any(routes(millisecond, "")); !proto.Equal(r.Any(), want) {
 		t.Errorf("the client says that it has %v, want what was sent, %v", r.Any(), want)
 	}
 
-	m.set(routes(backoff(time.Minute))) // above max_interval of the override
+	m.set(routes("seconds: 60", "")) // above max_interval of the override
 	untilFailed(t, cc, "again")
 	if got := held().Ignored(); !slices.ContainsFunc(got, func(i xdsclient.Ignored) bool {
 		return i.Path == "overrides[0].retry_policy.retry_back_off.max_interval" && i.Severity == xdsclient.SeverityWarning
@@ -217,9 +199,7 @@ func TestOverridesAreNotTheServers(t *testing.T) {
 		t.Errorf("ignored %v, want the override", got)
 	}
 
-	invalid := backoff(time.Millisecond)
-	invalid.NumRetries = wrapperspb.UInt32(0)
-	m.set(routes(invalid))
+	m.set(routes(millisecond, "num_retries { value: 0 }"))
 	m.MustWait(testutils.Context(t), t, xdstest.NACKOf(xdsmsg.RouteType))
 }
 
@@ -231,7 +211,7 @@ func TestOverridesOfVariants(t *testing.T) {
 	for _, v := range []string{"a", "b"} {
 		b := testutils.StartBackend(t, v)
 		failEveryOther(b)
-		m.set(clusterOf(v, b)...)
+		m.set(clusterOf(v, b))
 		m.SetVariant(t, map[string]string{"env": v}, routesTo(tp2Routes, v))
 	}
 	use := func(env string) {
@@ -263,10 +243,9 @@ func TestManualOfOverrides(t *testing.T) {
 	xdstest.NoError(t, json.Unmarshal([]byte(example), &bootstrap))
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	const cluster = "outbound|7070||orders.shop.svc.cluster.local"
-	limited := xdsmsg.EDSCluster(cluster, "")
-	limited.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{{MaxRequests: wrapperspb.UInt32(1000)}}}
 	const target = "overrides.example.com"
-	m.set(xdsmsg.DefaultListener(target, service), xdsmsg.RouteConfig(service, "*", xdsmsg.PrefixRoute("", cluster)), limited, xdsmsg.SimpleEndpoints(cluster, backend.Addr()))
+	m.set(xdsmsg.DefaultListener(target, service), xdsmsg.RouteConfig(service, "*", toCluster(cluster)),
+		with(xdsmsg.EDSCluster(cluster, ""), maxRequests, 1000), endpointsOf(cluster, backend))
 	cc := m.dialOverriding("xds:///"+target, string(bootstrap.Overrides))
 	mustReach(t, cc, unary, backend)
 	e, err := dynxds.Explain(testutils.Context(t), "xds:///"+target, unaryMethod, nil)

@@ -15,18 +15,13 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/relay"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// downstream is the server feature by which clients speak to the relay before the control plane; nil
-// if there is none.
-var downstream *string
-
-// directly skips a test, as it is of the connection between a client and its control plane, while
-// there is a relay.
+// directly skips a test that is about the connection between a client and its control plane while there
+// is a relay.
 func directly(t testing.TB, reason string) {
 	t.Helper()
 	if downstream != nil {
@@ -34,9 +29,8 @@ func directly(t testing.TB, reason string) {
 	}
 }
 
-// inOneWay skips a test in all ways but one, as neither the protocol nor a relay can matter to it: the
-// resources stay as they are, and it is of what RPCs and backends then do. The way is the one that
-// .ci/grpc-version runs, too.
+// inOneWay skips a test in all ways but one, because neither the protocol nor a relay can matter to it: the
+// resources do not change. It is the way that .ci/grpc-version runs.
 func inOneWay(t testing.TB, reason string) {
 	t.Helper()
 	if protocol != "delta" || downstream != nil {
@@ -44,15 +38,9 @@ func inOneWay(t testing.TB, reason string) {
 	}
 }
 
-// startRelay starts a relay before a control plane with these features, and returns its address.
-func startRelay(t testing.TB, server *xdstest.Server, features []string) string {
-	t.Helper()
-	_, addr := startRelayWith(t, server, features, 0)
-	return addr
-}
-
-// startRelayWith is startRelay for a relay with an Options.AwayDelay, which it returns as well.
-func startRelayWith(t testing.TB, server *xdstest.Server, features []string, awayDelay time.Duration) (*relay.Relay, string) {
+// startRelay starts a relay in front of a control plane, which it asks for these features, and returns
+// the relay's address as well.
+func startRelay(t testing.TB, server *xdstest.Server, features []string, awayDelay time.Duration) (*relay.Relay, string) {
 	t.Helper()
 	cfg, err := bootstrap.Parse("relay", server.Bootstrap("relay", testutils.ServerFeatures(features...), testutils.Authority(tp2, "", nil),
 		// A relay passes resources on as it gets them.
@@ -60,7 +48,7 @@ func startRelayWith(t testing.TB, server *xdstest.Server, features []string, awa
 	xdstest.NoError(t, err)
 	r, err := relay.New(relay.Options{
 		Bootstrap: cfg,
-		// A subscription that lingers would be one that no client has.
+		// No subscription outlives those of the clients.
 		Linger:    -1,
 		AwayDelay: awayDelay,
 		Client: []xdsclient.Option{
@@ -87,37 +75,35 @@ func startRelayWith(t testing.TB, server *xdstest.Server, features []string, awa
 	return r, listener.Addr().String()
 }
 
-// RPCs stay on the old routes while a relay has nothing for the new ones, because its control plane is away:
-// a client that is not behind a relay does the same (gRFC A57). Here the relay says so at once.
+// RPCs stay on the old routes while a relay that has lost its control plane lacks what the new ones name, as
+// they do without a relay (gRFC A57). This relay reports the loss without a delay.
 func TestNewRoutesWaitBehindARelayThatIsCutOff(t *testing.T) {
-	directly(t, "the test has one")
+	directly(t, "the test starts one")
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
-		r, addr := startRelayWith(t, m.Server, m.features, -1)
+		r, addr := startRelay(t, m.Server, m.features, -1)
 		old, next := testutils.StartBackend(t, "old"), testutils.StartBackend(t, "next")
 		m.serve(service, "old", old)
 		m.keepSilent()
-		b, err := resolver.NewBuilder(testutils.Bootstrap(t.Name(), addr, testutils.ServerFeatures("delta")))
-		xdstest.NoError(t, err)
-		cc := dial(t, "xds:///"+service, grpc.WithResolvers(b))
+		cc := dialWith(t, "xds:///"+service, testutils.Bootstrap(t.Name(), addr, testutils.ServerFeatures("delta")))
 		mustReach(t, cc, unary, old)
 		load := loadOn(t, cc, old)
 
-		m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "next")))
-		awaitClusters(t, r, "the new Cluster to be asked for", func(s controlplane.TypeStatus) bool { return slices.Contains(s.Names, "next") })
+		m.set(xdsmsg.RouteConfig(service, service, toCluster("next")))
+		awaitClusters(t, r, "a request for the new Cluster", func(s controlplane.TypeStatus) bool { return slices.Contains(s.Names, "next") })
 		m.cutOff(1)
-		awaitClusters(t, r, "the client to know", func(s controlplane.TypeStatus) bool {
+		awaitClusters(t, r, "the error at the client", func(s controlplane.TypeStatus) bool {
 			return len(s.Errors) == 1 && s.Errors[0].Name == "next" && s.Reply == controlplane.ReplyACK
 		})
 		load.await(t, old)
-		m.set(clusterOf("next", next)...)
+		m.set(clusterOf("next", next))
 		m.RefuseStreams(nil)
 		load.await(t, next)
 		load.stop(t)
 	})
 }
 
-// awaitClusters waits until a relay's view of its only client's Clusters is as it should be.
+// awaitClusters waits until the status of the Clusters of a relay's only client is ok.
 func awaitClusters(t *testing.T, r *relay.Relay, what string, ok func(controlplane.TypeStatus) bool) {
 	t.Helper()
 	ctx := testutils.Context(t)

@@ -15,21 +15,19 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/typeurl"
-	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// cacheTest is a mesh whose clients keep their resources on disk. Its targets are its own, as an
-// explanation is asked for by target.
+// cacheTest is a mesh whose clients keep their resources on disk. Its service is its own, as Explain finds a
+// channel by its target.
 type cacheTest struct {
 	*mesh
 	dir, service string
 }
 
 func newCacheTest(t *testing.T) *cacheTest {
-	directly(t, "a relay that is there is an answer")
+	directly(t, "the management server of the client is the relay, which stays reachable")
 	return &cacheTest{newMesh(t), cacheDir(t), strings.ToLower(path.Base(t.Name())+"."+path.Base(path.Dir(t.Name()))) + ".example.com"}
 }
 
@@ -46,9 +44,11 @@ func cacheDir(t *testing.T) string {
 
 func (c *cacheTest) dial(opts ...grpc.DialOption) *grpc.ClientConn {
 	c.t.Helper()
-	b, err := resolver.NewBuilder(c.bootstrap(testutils.TopLevel("resource_cache", map[string]any{"directory": c.dir})))
-	xdstest.NoError(c.t, err)
-	return dial(c.t, "xds:///"+c.service, append(opts, grpc.WithResolvers(b))...)
+	return dialWith(c.t, "xds:///"+c.service, c.bootstrap(c.onDisk()), opts...)
+}
+
+func (c *cacheTest) onDisk() testutils.BootstrapOption {
+	return testutils.TopLevel("resource_cache", map[string]any{"directory": c.dir})
 }
 
 // run makes RPCs as a program that then ends, and waits until the file has what it used.
@@ -83,8 +83,8 @@ func (c *cacheTest) awaitFile(ok func(content []byte) bool) {
 	}
 }
 
-// A channel that starts while the control plane is away works as the last one did, and says so. It
-// moves to what the control plane has when that is back, and no RPC fails.
+// A channel that starts while the control plane cannot be reached uses the resources of the last one, and its
+// explanation says so. When the control plane is reachable again, the channel uses its resources, and no RPC fails.
 func TestRPCsStartFromDisk(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		for name, away := range map[string]func(*mesh){
@@ -116,7 +116,7 @@ func TestRPCsStartFromDisk(t *testing.T) {
 	})
 }
 
-// A control plane that accepts streams and never answers is as good as none, after the time that it has.
+// A control plane that accepts streams and never responds counts as unreachable after a time-out.
 func TestRPCsStartFromDiskBesideASilentServer(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		c := newCacheTest(t)
@@ -128,9 +128,9 @@ func TestRPCsStartFromDiskBesideASilentServer(t *testing.T) {
 	})
 }
 
-// What the control plane takes away stays in use in a client that runs (gRFC A88), also if it is from
-// disk, and is not there for the next one.
-func TestNotFromDiskWhatWasTakenAway(t *testing.T) {
+// What the control plane removes stays in use in a client that runs (gRFC A88), also if it is from disk. The next
+// client does not have it.
+func TestRemovedResourcesAreNotReadFromDisk(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		c := newCacheTest(t)
 		backend := testutils.StartBackend(t, "b")
@@ -141,7 +141,7 @@ func TestNotFromDiskWhatWasTakenAway(t *testing.T) {
 		load := loadOn(t, cc, backend)
 		c.Delete(t, typeurl.Cluster, "cluster")
 		c.restart()
-		// Of a resource the file has the type twice: that of its record, and its own.
+		// The file has the type of a resource twice, in its record and in the resource.
 		c.awaitFile(func(content []byte) bool { return bytes.Count(content, []byte(typeurl.Cluster)) == 1 })
 		load.await(t, backend)
 		load.stop(t)
@@ -153,7 +153,7 @@ func TestNotFromDiskWhatWasTakenAway(t *testing.T) {
 	})
 }
 
-// A file that cannot be used is none: RPCs fail as without it.
+// A file that cannot be read is ignored: RPCs fail as they do without it.
 func TestFilesThatAreNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, path string){
@@ -183,8 +183,7 @@ func TestClusterFromDiskThatAsksForTLS(t *testing.T) {
 	t.Parallel()
 	c := newCacheTest(t)
 	backend := testutils.StartBackend(t, "b")
-	c.set(chain(c.service, xdsmsg.PrefixRoute("", "cluster"))...)
-	c.set(askForTLS(clusterOf("cluster", backend))...)
+	c.set(chain(c.service, toCluster("cluster")), askForTLS(clusterOf("cluster", backend)))
 	c.run(backend) // a channel that did not opt in
 	count := backend.Count()
 	c.Stop()
@@ -199,16 +198,13 @@ func TestClusterFromDiskThatAsksForTLS(t *testing.T) {
 // used last, not with others of before.
 func TestVariantsByDPDSFromDisk(t *testing.T) {
 	t.Parallel()
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	a := newApart(t)
 	direct, proxy := a.serve()
 	c := &cacheTest{a.cache, cacheDir(t), service}
-	cached := func() *grpc.ClientConn {
-		return a.dial(testutils.TopLevel("resource_cache", map[string]any{"directory": c.dir}))
-	}
 	for i, backend := range []*testutils.Backend{proxy, direct} {
 		a.useProxy([]string{"true", "false"}[i])
-		cc := cached()
+		cc := a.dial(c.onDisk())
 		untilReached(t, cc, backend)
 		cc.Close()
 		c.awaitFile(func(content []byte) bool {
@@ -223,5 +219,5 @@ func TestVariantsByDPDSFromDisk(t *testing.T) {
 	})
 	a.cache.Stop()
 	a.origin.Stop()
-	mustReach(t, cached(), unary, direct)
+	mustReach(t, a.dial(c.onDisk()), unary, direct)
 }

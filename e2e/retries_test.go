@@ -2,21 +2,17 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	previoushostspb "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -25,11 +21,8 @@ import (
 )
 
 // retriedRoute is a route to the cluster with the policy, which gets a backoff of 1 ms.
-func retriedRoute(cluster string, policy *routepb.RetryPolicy) []*routepb.Route {
-	route := toCluster(cluster)
-	policy.RetryBackOff = &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(time.Millisecond)}
-	route.GetRoute().RetryPolicy = policy
-	return []*routepb.Route{route}
+func retriedRoute(cluster, policy string) *routepb.Route {
+	return with(toCluster(cluster), `route { retry_policy { %s retry_back_off { base_interval { nanos: 1000000 } } } }`, policy)
 }
 
 // eachKindThatEndsItsRequest is eachKind without the stream that waits for an answer before the
@@ -50,9 +43,7 @@ func TestPerTryTimeoutEndToEnd(t *testing.T) {
 	for name, conditions := range map[string]string{"a status code": "deadline-exceeded", "a reset": "5xx"} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b")
-			m.serveRoutes(retriedRoute("b", &routepb.RetryPolicy{
-				RetryOn: conditions, NumRetries: wrapperspb.UInt32(4), PerTryTimeout: durationpb.New(time.Second),
-			}), backend)
+			m.serveRoute(retriedRoute("b", fmt.Sprintf(`retry_on: %q num_retries { value: 4 } per_try_timeout { seconds: 1 }`, conditions)), backend)
 			cc := m.dial("xds:///" + service)
 			eachKindThatEndsItsRequest(t, func(t *testing.T, k kind) {
 				var n atomic.Int32
@@ -70,30 +61,21 @@ func TestPerTryTimeoutEndToEnd(t *testing.T) {
 	}
 	xdstest.Parallel(t, "the last attempt", func(t *testing.T) {
 		m, backend := newMesh(t), testutils.StartBackend(t, "b")
-		m.serveRoutes(retriedRoute("b", &routepb.RetryPolicy{RetryOn: "deadline-exceeded", PerTryTimeout: durationpb.New(100 * time.Millisecond)}), backend)
+		m.serveRoute(retriedRoute("b", `retry_on: "deadline-exceeded" per_try_timeout { nanos: 100000000 }`), backend)
 		cc := m.dial("xds:///" + service)
 		eachKindThatEndsItsRequest(t, func(t *testing.T, k kind) {
-			backend.SetBehaviour(func(ctx context.Context, _ testutils.RPC) error {
-				<-ctx.Done()
-				return nil
-			})
-			var mu sync.Mutex
-			var events []string
-			add := func(event string) {
-				mu.Lock()
-				defer mu.Unlock()
-				events = append(events, event)
-			}
+			backend.SetBehaviour(untilTheEnd)
+			var log rpcLog
 			ctx := dynxds.WithTrace(testutils.Context(t), &dynxds.Trace{
-				AttemptEnded: func(a dynxds.TraceAttempt) { add(status.Convert(a.Err).Message()) },
-				Retried:      func(r dynxds.TraceRetry) { add("retry") },
+				AttemptEnded: func(a dynxds.TraceAttempt) { log.add("%s", status.Convert(a.Err).Message()) },
+				Retried:      func(dynxds.TraceRetry) { log.add("retry") },
 			})
 			checkStatus(t, callFor(ctx, cc, k).err, codes.DeadlineExceeded, "attempt 2 of the RPC was not answered for 100ms, the per_try_timeout")
-			mu.Lock()
-			defer mu.Unlock()
-			if len(events) != 3 || !strings.Contains(events[0], "attempt 1") || events[1] != "retry" || !strings.Contains(events[2], "attempt 2") {
-				t.Errorf("the trace: %q", events)
-			}
+			log.Change(func() {
+				if l := log.lines; len(l) != 3 || !strings.Contains(l[0], "attempt 1") || l[1] != "retry" || !strings.Contains(l[2], "attempt 2") {
+					t.Errorf("the trace: %q", l)
+				}
+			})
 		})
 	})
 }
@@ -102,15 +84,11 @@ func TestPerTryTimeoutEndToEnd(t *testing.T) {
 func TestRetryOnConnectFailureEndToEnd(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	route := retriedRoute("b", &routepb.RetryPolicy{RetryOn: "connect-failure", NumRetries: wrapperspb.UInt32(4)})
-	m.serveRoutes(route, backend)
+	m.serveRoute(retriedRoute("b", `retry_on: "connect-failure" num_retries { value: 4 }`), backend)
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
 	backend.Stop()
-	notReady := func(err error) bool { return err != nil && strings.Contains(err.Error(), "no endpoint of cluster") }
-	for ctx, err := testutils.Context(t), error(nil); !notReady(err); _, err = call(ctx, cc, unary) {
-		xdstest.NoError(t, ctx.Err())
-	}
+	untilError(t, cc, []string{"no endpoint of cluster"})
 	eachKind(t, func(t *testing.T, k kind) {
 		var retries atomic.Int32
 		ctx := dynxds.WithTrace(testutils.Context(t), &dynxds.Trace{Retried: func(dynxds.TraceRetry) { retries.Add(1) }})
@@ -127,21 +105,10 @@ func TestRetryOnConnectFailureEndToEnd(t *testing.T) {
 func TestRetriesOverTheLimitEndToEnd(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	resources := chain(service, retriedRoute("b", &routepb.RetryPolicy{RetryOn: "unavailable"})...)
-	for _, r := range clusterOf("b", backend) {
-		if c, ok := r.(*clusterpb.Cluster); ok {
-			c.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(0)}}}
-		}
-		resources = append(resources, r)
-	}
-	m.set(resources...)
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(chain(service, retriedRoute("b", `retry_on: "unavailable"`)), endpointsOf("b", backend),
+		with(xdsmsg.EDSCluster("b", ""), `circuit_breakers { thresholds { max_retries { value: 0 } } }`))
 	eachKind(t, func(t *testing.T, k kind) {
-		var n atomic.Int32
-		backend.SetBehaviour(func(context.Context, testutils.RPC) error {
-			n.Add(1)
-			return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
-		})
+		n := failTimes(backend, 100)
 		var last atomic.Pointer[dynxds.TraceAttempt]
 		ctx := dynxds.WithTrace(testutils.Context(t), &dynxds.Trace{AttemptEnded: func(a dynxds.TraceAttempt) { last.Store(&a) }})
 		err := callFor(ctx, cc, k).err
@@ -161,21 +128,14 @@ func TestRetriesOverTheLimitEndToEnd(t *testing.T) {
 func TestRetriesAvoidPreviousHostsEndToEnd(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
-	backends := []*testutils.Backend{testutils.StartBackend(t, "b0"), testutils.StartBackend(t, "b1"), testutils.StartBackend(t, "b2")}
-	resources := chain(service, retriedRoute("c", &routepb.RetryPolicy{
-		RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(2), HostSelectionRetryMaxAttempts: 20,
-		RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{{
-			Name: "previous", ConfigType: &routepb.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: xdsmsg.Any(new(previoushostspb.PreviousHostsPredicate))},
-		}},
-	})...)
-	m.set(append(resources, clusterOf("c", backends...)...)...)
+	all := backends(t, "b0", "b1", "b2")
+	m.set(chain(service, retriedRoute("c", `retry_on: "unavailable" num_retries { value: 2 } host_selection_retry_max_attempts: 20
+		retry_host_predicate { name: "previous" typed_config {
+			[type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate] {}
+		} }`)), clusterOf("c", all...))
 	cc := m.dial("xds:///" + service)
-	for ctx, seen := testutils.Context(t), make(map[string]bool); len(seen) < 3; {
-		id, err := call(ctx, cc, unary, grpc.WaitForReady(true))
-		xdstest.NoError(t, err)
-		seen[id] = true
-	}
-	for _, b := range backends {
+	reachAll(t, cc, all...)
+	for _, b := range all {
 		b.Fail(testutils.TrailersOnly(status.Error(codes.Unavailable, "not here")))
 	}
 	eachKind(t, func(t *testing.T, k kind) {
@@ -196,23 +156,15 @@ func TestRetriesAvoidPreviousHostsEndToEnd(t *testing.T) {
 func TestMetricsOfRetries(t *testing.T) {
 	t.Parallel()
 	m, backend, recorder := newMesh(t), testutils.StartBackend(t, "b"), newPolicyMeter()
-	m.serveRoutes(retriedRoute("b", &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(4)}), backend)
+	m.serveRoute(retriedRoute("b", `retry_on: "unavailable" num_retries { value: 4 }`), backend)
 	cc := m.dial("xds:///"+service, grpc.WithStatsHandler(recorder))
 	labels := func(method string) string {
 		return " grpc.method=" + strings.TrimPrefix(method, "/") + " grpc.target=xds:///" + service
 	}
 	want := make(map[string]int64)
-	var failures, n atomic.Int32
-	backend.SetBehaviour(func(context.Context, testutils.RPC) error {
-		if n.Add(1) <= failures.Load() {
-			return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
-		}
-		return nil
-	})
 	for _, k := range kinds {
 		for _, retries := range []int32{0, 2, 3} {
-			failures.Store(retries)
-			n.Store(0)
+			failTimes(backend, retries)
 			xdstest.NoError(t, callFor(testutils.Context(t), cc, k).err)
 			if method := backend.Last().Method; retries > 0 {
 				want["retries"+labels(method)] += int64(retries)

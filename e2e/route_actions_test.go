@@ -6,20 +6,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -29,19 +24,37 @@ import (
 // toCluster is a route of all RPCs to the cluster, for a test to add to.
 func toCluster(cluster string) *routepb.Route { return xdsmsg.PrefixRoute("", cluster) }
 
-// serveRoutes configures the service with the routes, and one cluster for each
-// of the backends, of the backend's name.
+// serveRoute configures the service with the route, and one cluster for each of the backends, of the backend's
+// name.
+func (m *mesh) serveRoute(route *routepb.Route, backends ...*testutils.Backend) {
+	m.t.Helper()
+	m.serveRoutes([]*routepb.Route{route}, backends...)
+}
+
+// serveRoutes is serveRoute for several routes.
 func (m *mesh) serveRoutes(routes []*routepb.Route, backends ...*testutils.Backend) {
 	m.t.Helper()
-	resources := chain(service, routes...)
+	m.set(chain(service, routes...), clustersOf(backends...))
+}
+
+// clustersOf are a cluster for each of the backends, of the backend's name.
+func clustersOf(backends ...*testutils.Backend) (resources []proto.Message) {
 	for _, b := range backends {
 		resources = append(resources, clusterOf(b.ID(), b)...)
 	}
-	m.set(resources...)
+	return resources
 }
 
-func header(name, value string) *corepb.HeaderValueOption {
-	return &corepb.HeaderValueOption{Header: &corepb.HeaderValue{Key: name, Value: value}}
+// routeOf is a route in the text format of protobuf.
+func routeOf(text string, args ...any) *routepb.Route { return with(new(routepb.Route), text, args...) }
+
+// split is a route of all RPCs to the clusters, of the same weight.
+func split(clusters ...string) *routepb.Route {
+	var all []xdsmsg.Weighted
+	for _, c := range clusters {
+		all = append(all, xdsmsg.Weighted{Cluster: c, Weight: 1})
+	}
+	return xdsmsg.WeightedRoute("", all...)
 }
 
 // Envoy, RouteConfiguration, VirtualHost, Route and ClusterWeight: edits of all four
@@ -49,38 +62,32 @@ func header(name, value string) *corepb.HeaderValueOption {
 // set; every append_action; of requests and of responses, of every kind of RPC.
 func TestHeaderEditsEndToEnd(t *testing.T) {
 	t.Parallel()
-	type options = []*corepb.HeaderValueOption
-	edit := func(name, value string, action corepb.HeaderValueOption_HeaderAppendAction) *corepb.HeaderValueOption {
-		o := header(name, value)
-		o.AppendAction = action
-		return o
-	}
-	const (
-		add         = corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
-		ifAbsent    = corepb.HeaderValueOption_ADD_IF_ABSENT
-		overwrite   = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
-		ifOverwrite = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS
-	)
-	level := func(name string) options {
-		return options{edit("all", name, add), edit("one", name, overwrite)}
+	level := func(name string) string {
+		text := ""
+		for _, field := range []string{"request_headers_to_add", "response_headers_to_add"} {
+			text += fmt.Sprintf(`%[1]s { header { key: "all" value: %[2]q } }
+				%[1]s { header { key: "one" value: %[2]q } append_action: OVERWRITE_IF_EXISTS_OR_ADD }
+			`, field, name)
+		}
+		return text
 	}
 	for _, mostSpecificWins := range []bool{false, true} {
 		xdstest.Parallel(t, fmt.Sprintf("most_specific_header_mutations_wins=%v", mostSpecificWins), func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b")
-			route := xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "b", Weight: 1})
-			weight := route.GetRoute().GetWeightedClusters().GetClusters()[0]
-			rc := xdsmsg.RouteConfig(service, service, route)
-			rc.MostSpecificHeaderMutationsWins = mostSpecificWins
-			rc.RequestHeadersToAdd, rc.ResponseHeadersToAdd = level("config"), level("config")
-			rc.VirtualHosts[0].RequestHeadersToAdd, rc.VirtualHosts[0].ResponseHeadersToAdd = level("host"), level("host")
-			route.RequestHeadersToAdd, route.ResponseHeadersToAdd = level("route"), level("route")
-			weight.RequestHeadersToAdd = append(level("weight"), edit("present", "new", ifAbsent), edit("absent", "new", ifAbsent),
-				edit("present", "over", ifOverwrite), edit("missing", "over", ifOverwrite),
-				edit("grpc-x", "never", overwrite), edit(":path", "never", overwrite), edit("formatted", "%START_TIME%", add))
-			weight.ResponseHeadersToAdd = level("weight")
-			weight.RequestHeadersToRemove, weight.ResponseHeadersToRemove = []string{"removed"}, []string{testutils.BackendIDHeader}
-			m.set(append(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)...)
-			cc := m.dial("xds:///" + service)
+			rc := with(new(routepb.RouteConfiguration), `name: %q most_specific_header_mutations_wins: %v `+level("config")+`
+				virtual_hosts { name: "host" domains: "*" `+level("host")+` routes { match { prefix: "" } `+level("route")+`
+					route { weighted_clusters { clusters { name: "b" weight { value: 1 } `+level("weight")+`
+						request_headers_to_add { header { key: "present" value: "new" } append_action: ADD_IF_ABSENT }
+						request_headers_to_add { header { key: "absent" value: "new" } append_action: ADD_IF_ABSENT }
+						request_headers_to_add { header { key: "present" value: "over" } append_action: OVERWRITE_IF_EXISTS }
+						request_headers_to_add { header { key: "missing" value: "over" } append_action: OVERWRITE_IF_EXISTS }
+						request_headers_to_add { header { key: "grpc-x" value: "never" } append_action: OVERWRITE_IF_EXISTS_OR_ADD }
+						request_headers_to_add { header { key: ":path" value: "never" } append_action: OVERWRITE_IF_EXISTS_OR_ADD }
+						request_headers_to_add { header { key: "formatted" value: "%%START_TIME%%" } }
+						request_headers_to_remove: "removed" response_headers_to_remove: %q
+					} } }
+				} }`, service, mostSpecificWins, testutils.BackendIDHeader)
+			cc := m.dialServing(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)
 			all, one := []string{"weight", "route", "host", "config"}, []string{"config"}
 			if mostSpecificWins {
 				all, one = []string{"config", "host", "route", "weight"}, []string{"weight"}
@@ -109,13 +116,10 @@ func TestHeaderEditsEndToEnd(t *testing.T) {
 func TestDirectResponseAndRedirectEndToEnd(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
-	direct := &routepb.Route{Match: xdsmsg.Path(unaryMethod), Action: &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{
-		Status: 503, Body: &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: "closed for today"}},
-	}}}
-	redirect := &routepb.Route{Match: xdsmsg.Prefix(""), Action: &routepb.Route_Redirect{Redirect: &routepb.RedirectAction{
-		PathRewriteSpecifier: &routepb.RedirectAction_PathRedirect{PathRedirect: "/elsewhere"},
-	}}}
-	m.serveRoutes([]*routepb.Route{direct, redirect})
+	m.serveRoutes([]*routepb.Route{
+		routeOf(`match { path: %q } direct_response { status: 503 body { inline_string: "closed for today" } }`, unaryMethod),
+		routeOf(`match { prefix: "" } redirect { path_redirect: "/elsewhere" }`),
+	})
 	cc := m.dial("xds:///" + service)
 	eachKind(t, func(t *testing.T, k kind) {
 		r := callFor(testutils.Context(t), cc, k)
@@ -136,27 +140,14 @@ func TestRetryEndToEnd(t *testing.T) {
 	for _, level := range []string{"route", "virtual host"} {
 		xdstest.Parallel(t, level, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b")
-			policy := &routepb.RetryPolicy{
-				RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(2),
-				RetryBackOff: &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(time.Millisecond)},
-			}
-			route := toCluster("b")
+			route := retriedRoute("b", `retry_on: "unavailable" num_retries { value: 2 }`)
 			rc := xdsmsg.RouteConfig(service, service, route)
-			if level == "route" {
-				route.GetRoute().RetryPolicy = policy
-			} else {
-				rc.VirtualHosts[0].RetryPolicy = policy
+			if level == "virtual host" {
+				rc.VirtualHosts[0].RetryPolicy, route.GetRoute().RetryPolicy = route.GetRoute().RetryPolicy, nil
 			}
-			m.set(append(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)...)
-			cc := m.dial("xds:///" + service)
+			cc := m.dialServing(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)
 			eachKind(t, func(t *testing.T, k kind) {
-				var n atomic.Int32
-				backend.SetBehaviour(func(context.Context, testutils.RPC) error {
-					if n.Add(1) < 3 {
-						return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
-					}
-					return nil
-				})
+				n := failTimes(backend, 2)
 				if r := callFor(testutils.Context(t), cc, k); r.err != nil || n.Load() != 3 {
 					t.Errorf("%d attempts: %v", n.Load(), r.err)
 				}
@@ -173,13 +164,8 @@ func TestRetriesFollowTheRoutes(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
-	policy := &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(4)}
-	routes := func(cluster string) []*routepb.Route {
-		route := toCluster(cluster)
-		route.GetRoute().RetryPolicy = policy
-		return []*routepb.Route{route}
-	}
-	m.serveRoutes(routes("before"), before, after)
+	const policy = `route { retry_policy { retry_on: "unavailable" num_retries { value: 4 } } }`
+	m.serveRoute(with(toCluster("before"), policy), before, after)
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, before)
 	held := make(chan struct{})
@@ -191,7 +177,7 @@ func TestRetriesFollowTheRoutes(t *testing.T) {
 	done := make(chan reply, 1)
 	go func() { done <- callFor(ctx, cc, unary) }()
 	xdstest.NoError(t, before.Wait(ctx, 2))
-	m.serveRoutes(routes("after"), after)
+	m.serveRoute(with(toCluster("after"), policy), after)
 	for id := ""; id != "after"; {
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		id, _ = call(short, cc, bidiStreaming)
@@ -206,37 +192,26 @@ func TestRetriesFollowTheRoutes(t *testing.T) {
 	}
 }
 
-// Envoy, RequestMirrorPolicy: several at once; those of the virtual host if the route
-// has none; a copy's authority, its fraction and its headers.
+// Envoy, RequestMirrorPolicy: several at once; those of the virtual host if the route has none; the authority,
+// the fraction and the headers of copies.
 func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 	t.Parallel()
-	type policies = []*routepb.RouteAction_RequestMirrorPolicy
-	of := func(percent uint32, change func(*routepb.RouteAction_RequestMirrorPolicy)) *routepb.RouteAction_RequestMirrorPolicy {
-		p := &routepb.RouteAction_RequestMirrorPolicy{Cluster: "shadow", RuntimeFraction: &corepb.RuntimeFractionalPercent{
-			DefaultValue: &typepb.FractionalPercent{Numerator: percent},
-		}}
-		change(p)
-		return p
-	}
-	asIs := func(*routepb.RouteAction_RequestMirrorPolicy) {}
+	const (
+		all  = `request_mirror_policies { cluster: "shadow" runtime_fraction { default_value { numerator: 100 } } %s } `
+		none = `request_mirror_policies { cluster: "shadow" runtime_fraction { default_value { numerator: 0 } } } `
+	)
+	having := func(fields string) string { return fmt.Sprintf(all, fields) }
 	for _, tc := range []struct {
-		name        string
-		host, route policies
-		authorities []string // of the copies, in alphabetical order
+		name, host, route string
+		authorities       []string // of the copies, in alphabetical order
 	}{
-		{"of the virtual host", policies{of(100, asIs)}, nil, []string{service + "-shadow"}},
-		{"of the route in place of the virtual host", policies{of(100, asIs)}, policies{
-			of(100, func(p *routepb.RouteAction_RequestMirrorPolicy) { p.DisableShadowHostSuffixAppend = true }),
-		}, []string{service}},
-		{"of the route, with defaults", nil, policies{{Cluster: "shadow"}}, []string{service + "-shadow"}},
-		{"none of the RPCs", nil, policies{of(0, asIs)}, nil},
-		{"named by a header", nil, policies{of(100, func(p *routepb.RouteAction_RequestMirrorPolicy) {
-			p.Cluster, p.ClusterHeader = "", "mirror-to"
-		})}, []string{service + "-shadow"}},
-		{"several, one of another name", nil, policies{of(100, asIs), of(0, asIs), of(100, func(p *routepb.RouteAction_RequestMirrorPolicy) {
-			p.HostRewriteLiteral = "another"
-			p.RequestHeadersMutations = []*mutationpb.HeaderMutation{{Action: &mutationpb.HeaderMutation_Append{Append: header("copy", "yes")}}}
-		})}, []string{"another", service + "-shadow"}},
+		{"of the virtual host", having(""), "", []string{service + "-shadow"}},
+		{"of the route in place of the virtual host", having(""), having("disable_shadow_host_suffix_append: true"), []string{service}},
+		{"of the route, with defaults", "", `request_mirror_policies { cluster: "shadow" }`, []string{service + "-shadow"}},
+		{"none of the RPCs", "", none, nil},
+		{"named by a header", "", `request_mirror_policies { cluster_header: "mirror-to" }`, []string{service + "-shadow"}},
+		{"several, one of another name", "", having("") + none + having(`host_rewrite_literal: "another"
+			request_headers_mutations { append { header { key: "copy" value: "yes" } } }`), []string{"another", service + "-shadow"}},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t, "trusted_xds_server")
@@ -249,14 +224,10 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 				copies = append(copies, rpc)
 				return nil
 			})
-			route := toCluster("primary")
-			route.GetRoute().RequestMirrorPolicies = tc.route
-			// A header names only clusters that the virtual host has anyway.
-			known := xdsmsg.PathRoute("/never", "shadow")
-			rc := xdsmsg.RouteConfig(service, service, known, route)
-			rc.VirtualHosts[0].RequestMirrorPolicies = tc.host
-			m.set(append(append(clusterOf("primary", primary), clusterOf("shadow", shadow)...), xdsmsg.DefaultListener(service, service), rc)...)
-			cc := m.dial("xds:///" + service)
+			// A header can name only clusters that the virtual host has, hence the other route.
+			rc := xdsmsg.RouteConfig(service, service, xdsmsg.PathRoute("/never", "shadow"), with(toCluster("primary"), "route { %s }", tc.route))
+			with(rc.VirtualHosts[0], "%s", tc.host)
+			cc := m.dialServing(clustersOf(primary, shadow), xdsmsg.DefaultListener(service, service), rc)
 			eachKind(t, func(t *testing.T, k kind) {
 				before := shadow.Count()
 				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "mirror-to", "shadow")
@@ -292,12 +263,8 @@ func TestMirrorUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
-		route := toCluster("primary")
-		policy := &routepb.RouteAction_RequestMirrorPolicy{Cluster: "shadow", RuntimeFraction: &corepb.RuntimeFractionalPercent{
-			DefaultValue: &typepb.FractionalPercent{Numerator: 50},
-		}}
-		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{policy, policy}
-		m.serveRoutes([]*routepb.Route{route}, primary, shadow)
+		const policy = `request_mirror_policies { cluster: "shadow" runtime_fraction { default_value { numerator: 50 } } }`
+		m.serveRoute(with(toCluster("primary"), "route { %s %s }", policy, policy), primary, shadow)
 		cc := m.dial("xds:///" + service)
 		l := loadOn(t, cc, primary)
 		ctx := testutils.Context(t)
@@ -305,9 +272,7 @@ func TestMirrorUnderLoad(t *testing.T) {
 			func() {},
 			func() { shadow.Fail(status.Error(codes.Internal, "broken")) },
 			func() { shadow.Fail(nil); shadow.Stop() },
-			func() {
-				xdstest.NoError(t, shadow.Restart())
-			},
+			func() { xdstest.NoError(t, shadow.Restart()) },
 		} {
 			step()
 			n := primary.Count()
@@ -327,9 +292,9 @@ func TestClusterHeaderEndToEnd(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-	byHeader := xdsmsg.Route(xdsmsg.Prefix(""), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterHeader{ClusterHeader: "to"}})
-	byHeader.Match.Headers = []*routepb.HeaderMatcher{{Name: "to", HeaderMatchSpecifier: &routepb.HeaderMatcher_PresentMatch{PresentMatch: true}}}
-	m.serveRoutes([]*routepb.Route{byHeader, xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "a", Weight: 1}, xdsmsg.Weighted{Cluster: "b", Weight: 1})}, a, b)
+	m.serveRoutes([]*routepb.Route{
+		routeOf(`match { prefix: "" headers { name: "to" present_match: true } } route { cluster_header: "to" }`), split("a", "b"),
+	}, a, b)
 	cc := m.dial("xds:///" + service)
 	for _, to := range []*testutils.Backend{a, b} {
 		eachKind(t, func(t *testing.T, k kind) {

@@ -6,17 +6,11 @@ import (
 	"testing"
 	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -27,91 +21,61 @@ import (
 // real RPCs. RPCs that match go to one cluster, the others to another.
 func TestMatchesEndToEnd(t *testing.T) {
 	t.Parallel()
-	type match = routepb.RouteMatch
-	type matcher = routepb.HeaderMatcher
-	type text = matcherpb.StringMatcher
-	insensitive := func(m *match) *match {
-		m.CaseSensitive = wrapperspb.Bool(false)
-		return m
-	}
-	with := func(headers ...*matcher) *match {
-		return &match{PathSpecifier: xdsmsg.Prefix("").PathSpecifier, Headers: headers}
-	}
-	is := func(name string, m *text) *matcher {
-		return &matcher{Name: name, HeaderMatchSpecifier: &routepb.HeaderMatcher_StringMatch{StringMatch: m}}
-	}
-	exact := func(name, value string) *matcher {
-		return is(name, &text{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: value}})
-	}
-	present := func(name string) *matcher {
-		return &matcher{Name: name, HeaderMatchSpecifier: &routepb.HeaderMatcher_PresentMatch{PresentMatch: true}}
-	}
-	inverted := func(m *matcher) *matcher { m.InvertMatch = true; return m }
-	emptyIfMissing := func(m *matcher) *matcher { m.TreatMissingHeaderAsEmpty = true; return m }
-	share := func(percent uint32) *match {
-		m := xdsmsg.Prefix("")
-		m.RuntimeFraction = &corepb.RuntimeFractionalPercent{DefaultValue: &typepb.FractionalPercent{Numerator: percent}}
-		return m
-	}
-	regex := &matcherpb.RegexMatcher{Regex: "v[0-9]+"}
+	type md = []string
+	const h = `prefix: "" headers { name: "h" `
 	for _, tc := range []struct {
-		name    string
-		match   *match
-		yes, no []string // metadata; nil: not asked
-		opts    []grpc.CallOption
+		name, match string
+		yes, no     md // metadata of RPCs that match, and that do not; nil: none
+		opt         grpc.CallOption
 	}{
-		{name: "path", match: xdsmsg.Path(unaryMethod), yes: []string{}},
-		{name: "another path", match: xdsmsg.Path(emptyMethod), no: []string{}},
-		{name: "path, case_sensitive: false", match: insensitive(xdsmsg.Path("/GRPC.testing.testservice/unaryCALL")), yes: []string{}},
-		{name: "path in another case", match: xdsmsg.Path("/GRPC.testing.TestService/UnaryCall"), no: []string{}},
-		{name: "prefix", match: xdsmsg.Prefix("/grpc.testing."), yes: []string{}},
-		{name: "prefix, case_sensitive: false", match: insensitive(xdsmsg.Prefix("/GRPC.")), yes: []string{}},
-		{name: "path_separated_prefix", match: &match{PathSpecifier: &routepb.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: "/grpc.testing.TestService"}}, yes: []string{}},
-		{name: "path_separated_prefix that ends elsewhere", match: &match{PathSpecifier: &routepb.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: "/grpc.testing.Test"}}, no: []string{}},
-		{name: "safe_regex", match: &match{PathSpecifier: &routepb.RouteMatch_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "/grpc[.].*/Unary.*"}}}, yes: []string{}},
-		{name: "safe_regex of a part", match: &match{PathSpecifier: &routepb.RouteMatch_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "/grpc[.].*/Unary"}}}, no: []string{}},
-		{name: "header exact", match: with(exact("h", "v1")), yes: []string{"H", "v1"}, no: []string{"h", "V1"}},
-		{name: "header exact, ignore_case", match: with(is("h", &text{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "v1"}, IgnoreCase: true})), yes: []string{"h", "V1"}, no: []string{"h", "V2"}},
-		{name: "header prefix", match: with(is("h", &text{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "v"}})), yes: []string{"h", "v1"}, no: []string{"h", "1v"}},
-		{name: "header suffix", match: with(is("h", &text{MatchPattern: &matcherpb.StringMatcher_Suffix{Suffix: "1"}})), yes: []string{"h", "v1"}, no: []string{"h", "1v"}},
-		{name: "header contains", match: with(is("h", &text{MatchPattern: &matcherpb.StringMatcher_Contains{Contains: "b"}})), yes: []string{"h", "abc"}, no: []string{"h", "ac"}},
-		{name: "header regex", match: with(is("h", &text{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: regex}})), yes: []string{"h", "v12"}, no: []string{"h", "v12x"}},
-		{
-			name:  "header range",
-			match: with(&matcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_RangeMatch{RangeMatch: &typepb.Int64Range{Start: 1, End: 3}}}),
-			yes:   []string{"h", "2"}, no: []string{"h", "3"},
-		},
-		{name: "header present", match: with(present("h")), yes: []string{"h", ""}, no: []string{}},
-		{name: "header absent", match: with(inverted(present("h"))), yes: []string{}, no: []string{"h", ""}},
-		{name: "header inverted", match: with(inverted(exact("h", "v1"))), yes: []string{"h", "v2"}, no: []string{}},
-		{name: "header inverted, missing as empty", match: with(emptyIfMissing(inverted(exact("h", "v1")))), yes: []string{}, no: []string{"h", "v1"}},
-		{name: "header of several values", match: with(exact("h", "a,b")), yes: []string{"h", "a", "h", "b"}, no: []string{"h", "b", "h", "a"}},
-		{name: "header -bin", match: with(present("h-bin")), no: []string{"h-bin", "x"}},
-		{name: "all of several", match: with(exact("a", "1"), exact("b", "2")), yes: []string{"a", "1", "b", "2"}, no: []string{"a", "1"}},
-		{name: ":method", match: with(exact(":method", "POST")), yes: []string{}},
-		{name: ":path", match: with(exact(":path", unaryMethod)), yes: []string{}},
-		{name: ":authority", match: with(exact(":authority", service)), yes: []string{}},
-		{name: ":authority of grpc.CallAuthority", match: with(exact(":authority", "mine")), yes: []string{}, opts: []grpc.CallOption{grpc.CallAuthority("mine")}},
-		{name: ":scheme", match: with(exact(":scheme", "http")), yes: []string{}},
-		{name: "content-type", match: with(exact("content-type", "application/grpc")), yes: []string{}},
-		{
-			name: "content-type of grpc.CallContentSubtype", match: with(exact("content-type", "application/grpc+proto")),
-			yes: []string{}, opts: []grpc.CallOption{grpc.CallContentSubtype("proto")},
-		},
-		{name: "runtime_fraction of all", match: share(100), yes: []string{}},
-		{name: "runtime_fraction of none", match: share(0), no: []string{}},
+		{"path", `path: "/grpc.testing.TestService/UnaryCall"`, md{}, nil, nil},
+		{"another path", `path: "/grpc.testing.TestService/EmptyCall"`, nil, md{}, nil},
+		{"path, case_sensitive: false", `path: "/GRPC.testing.testservice/unaryCALL" case_sensitive { value: false }`, md{}, nil, nil},
+		{"path in another case", `path: "/GRPC.testing.TestService/UnaryCall"`, nil, md{}, nil},
+		{"prefix", `prefix: "/grpc.testing."`, md{}, nil, nil},
+		{"prefix, case_sensitive: false", `prefix: "/GRPC." case_sensitive { value: false }`, md{}, nil, nil},
+		{"path_separated_prefix", `path_separated_prefix: "/grpc.testing.TestService"`, md{}, nil, nil},
+		{"path_separated_prefix that ends elsewhere", `path_separated_prefix: "/grpc.testing.Test"`, nil, md{}, nil},
+		{"safe_regex", `safe_regex { regex: "/grpc[.].*/Unary.*" }`, md{}, nil, nil},
+		{"safe_regex of a part", `safe_regex { regex: "/grpc[.].*/Unary" }`, nil, md{}, nil},
+		{"header exact", h + `string_match { exact: "v1" } }`, md{"H", "v1"}, md{"h", "V1"}, nil},
+		{"header exact, ignore_case", h + `string_match { exact: "v1" ignore_case: true } }`, md{"h", "V1"}, md{"h", "V2"}, nil},
+		{"header prefix", h + `string_match { prefix: "v" } }`, md{"h", "v1"}, md{"h", "1v"}, nil},
+		{"header suffix", h + `string_match { suffix: "1" } }`, md{"h", "v1"}, md{"h", "1v"}, nil},
+		{"header contains", h + `string_match { contains: "b" } }`, md{"h", "abc"}, md{"h", "ac"}, nil},
+		{"header regex", h + `string_match { safe_regex { regex: "v[0-9]+" } } }`, md{"h", "v12"}, md{"h", "v12x"}, nil},
+		{"header range", h + `range_match { start: 1 end: 3 } }`, md{"h", "2"}, md{"h", "3"}, nil},
+		{"header present", h + `present_match: true }`, md{"h", ""}, md{}, nil},
+		{"header absent", h + `present_match: true invert_match: true }`, md{}, md{"h", ""}, nil},
+		{"header inverted", h + `string_match { exact: "v1" } invert_match: true }`, md{"h", "v2"}, md{}, nil},
+		{"header inverted, missing as empty", h + `string_match { exact: "v1" } invert_match: true treat_missing_header_as_empty: true }`, md{}, md{"h", "v1"}, nil},
+		{"header of several values", h + `string_match { exact: "a,b" } }`, md{"h", "a", "h", "b"}, md{"h", "b", "h", "a"}, nil},
+		{"header -bin", `prefix: "" headers { name: "h-bin" present_match: true }`, nil, md{"h-bin", "x"}, nil},
+		{"all of several", `prefix: "" headers { name: "a" string_match { exact: "1" } } headers { name: "b" string_match { exact: "2" } }`, md{"a", "1", "b", "2"}, md{"a", "1"}, nil},
+		{":method", `prefix: "" headers { name: ":method" string_match { exact: "POST" } }`, md{}, nil, nil},
+		{":path", `prefix: "" headers { name: ":path" string_match { exact: "/grpc.testing.TestService/UnaryCall" } }`, md{}, nil, nil},
+		{":authority", `prefix: "" headers { name: ":authority" string_match { exact: "echo.example.com" } }`, md{}, nil, nil},
+		{":authority of grpc.CallAuthority", `prefix: "" headers { name: ":authority" string_match { exact: "mine" } }`, md{}, nil, grpc.CallAuthority("mine")},
+		{":scheme", `prefix: "" headers { name: ":scheme" string_match { exact: "http" } }`, md{}, nil, nil},
+		{"content-type", `prefix: "" headers { name: "content-type" string_match { exact: "application/grpc" } }`, md{}, nil, nil},
+		{"content-type of grpc.CallContentSubtype", `prefix: "" headers { name: "content-type" string_match { exact: "application/grpc+proto" } }`, md{}, nil, grpc.CallContentSubtype("proto")},
+		{"runtime_fraction of all", `prefix: "" runtime_fraction { default_value { numerator: 100 } }`, md{}, nil, nil},
+		{"runtime_fraction of none", `prefix: "" runtime_fraction { default_value { numerator: 0 } }`, nil, md{}, nil},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t)
 			hit, miss := testutils.StartBackend(t, "hit"), testutils.StartBackend(t, "miss")
-			m.serveRoutes([]*routepb.Route{xdsmsg.Route(tc.match, xdsmsg.ToCluster("hit")), toCluster("miss")}, hit, miss)
+			m.serveRoutes([]*routepb.Route{routeOf(`match { %s } route { cluster: "hit" }`, tc.match), toCluster("miss")}, hit, miss)
 			cc := m.dial("xds:///" + service)
 			for want, md := range map[string][]string{"hit": tc.yes, "miss": tc.no} {
 				if md == nil {
 					continue
 				}
-				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), md...)
-				got, err := call(ctx, cc, unary, append([]grpc.CallOption{grpc.WaitForReady(true)}, tc.opts...)...)
+				opts := []grpc.CallOption{grpc.WaitForReady(true)}
+				if tc.opt != nil {
+					opts = append(opts, tc.opt)
+				}
+				got, err := call(metadata.AppendToOutgoingContext(testutils.Context(t), md...), cc, unary, opts...)
 				if err != nil || got != want {
 					t.Errorf("an RPC with %q was answered by %q (%v), want %q", md, got, err, want)
 				}
@@ -124,20 +88,10 @@ func TestMatchesEndToEnd(t *testing.T) {
 func TestQueryMatchesEndToEnd(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
-	respond := func(match *routepb.RouteMatch, status uint32) *routepb.Route {
-		return &routepb.Route{Match: match, Action: &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{Status: status}}}
-	}
-	query := func(q *routepb.QueryParameterMatcher) *routepb.RouteMatch {
-		m := xdsmsg.Path("/s/m")
-		m.QueryParameters = []*routepb.QueryParameterMatcher{q}
-		return m
-	}
 	m.serveRoutes([]*routepb.Route{
-		respond(query(&routepb.QueryParameterMatcher{Name: "v", QueryParameterMatchSpecifier: &routepb.QueryParameterMatcher_StringMatch{
-			StringMatch: &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "2"}},
-		}}), 401),
-		respond(query(&routepb.QueryParameterMatcher{Name: "v", QueryParameterMatchSpecifier: &routepb.QueryParameterMatcher_PresentMatch{PresentMatch: true}}), 403),
-		respond(xdsmsg.Prefix(""), 503),
+		routeOf(`match { path: "/s/m" query_parameters { name: "v" string_match { exact: "2" } } } direct_response { status: 401 }`),
+		routeOf(`match { path: "/s/m" query_parameters { name: "v" present_match: true } } direct_response { status: 403 }`),
+		routeOf(`match { prefix: "" } direct_response { status: 503 }`),
 	})
 	cc := m.dial("xds:///" + service)
 	for method, want := range map[string]codes.Code{
@@ -157,7 +111,7 @@ func TestVirtualHostsEndToEnd(t *testing.T) {
 	for i, domain := range []string{"*", "a.*", "a.b.*", "*.d", "*.c.d", "A.b.c.d"} {
 		id := fmt.Sprint("host-", i)
 		b := testutils.StartBackend(t, id)
-		m.set(clusterOf(id, b)...)
+		m.set(clusterOf(id, b))
 		hosts = append(hosts, xdsmsg.VirtualHost(id, []string{domain}, toCluster(id)))
 	}
 	m.set(xdsmsg.DefaultListener(service, service), xdsmsg.RouteConfigOf(service, hosts...))
@@ -177,23 +131,14 @@ func TestVirtualHostsEndToEnd(t *testing.T) {
 func TestUnsupportedActions(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	unroutable := func(prefix string, route *routepb.Route) *routepb.Route {
-		route.Match = xdsmsg.Prefix(prefix)
-		return route
-	}
-	plugin := xdsmsg.Route(xdsmsg.Prefix(""), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}})
-	unset := xdsmsg.Route(xdsmsg.Prefix(""), &routepb.RouteAction{})
-	rc := xdsmsg.RouteConfig(service, service,
-		unroutable(unaryMethod, &routepb.Route{Action: &routepb.Route_NonForwardingAction{NonForwardingAction: &routepb.NonForwardingAction{}}}),
-		unroutable("/grpc.testing.TestService/StreamingOutput", &routepb.Route{Action: &routepb.Route_FilterAction{FilterAction: &routepb.FilterAction{}}}),
-		unroutable("/grpc.testing.TestService/StreamingInput", &routepb.Route{}),
-		plugin, unset, toCluster("b"))
-	rc.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{{
-		Extension:  &corepb.TypedExtensionConfig{Name: "p", TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/test.Plugin"}},
-		IsOptional: true,
-	}}
-	m.set(append(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)...)
-	cc := m.dial("xds:///" + service)
+	rc := with(xdsmsg.RouteConfig(service, service,
+		routeOf(`match { prefix: %q } non_forwarding_action {}`, unaryMethod),
+		routeOf(`match { prefix: "/grpc.testing.TestService/StreamingOutput" } filter_action {}`),
+		routeOf(`match { prefix: "/grpc.testing.TestService/StreamingInput" }`),
+		routeOf(`match { prefix: "" } route { cluster_specifier_plugin: "p" }`),
+		routeOf(`match { prefix: "" } route {}`), toCluster("b")),
+		`cluster_specifier_plugins { is_optional: true extension { name: "p" typed_config { type_url: "type.googleapis.com/test.Plugin" } } }`)
+	cc := m.dialServing(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)
 	mustReach(t, cc, bidiStreaming, backend)
 	for k, why := range map[kind]string{unary: "non_forwarding_action", serverStreaming: "filter_action", clientStreaming: "no action"} {
 		checkStatus(t, callFor(testutils.Context(t), cc, k).err, codes.Unavailable, why, service)
@@ -206,20 +151,17 @@ func TestUnsupportedActions(t *testing.T) {
 func TestMaxStreamDurationsEndToEnd(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	bounded := func(method string, d *routepb.RouteAction_MaxStreamDuration) *routepb.Route {
-		route := xdsmsg.PathRoute("/grpc.testing.TestService/"+method, "b")
-		route.GetRoute().MaxStreamDuration = d
-		return route
+	bounded := func(method, duration string) *routepb.Route {
+		return with(xdsmsg.PathRoute("/grpc.testing.TestService/"+method, "b"), `route { max_stream_duration { %s } }`, duration)
 	}
-	second, minute, hour := durationpb.New(time.Second), durationpb.New(time.Minute), durationpb.New(time.Hour)
 	manager := new(hcmpb.HttpConnectionManager)
 	xdstest.NoError(t, xdsmsg.DefaultListener(service, service).GetApiListener().GetApiListener().UnmarshalTo(manager))
-	manager.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{MaxStreamDuration: hour}
-	m.set(append(clusterOf("b", backend), xdsmsg.APIListener(service, manager), xdsmsg.RouteConfig(service, service,
-		bounded("UnaryCall", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: second, GrpcTimeoutHeaderMax: minute}),
-		bounded("StreamingOutputCall", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: minute}),
-		bounded("StreamingInputCall", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(0)}),
-		toCluster("b")))...)
+	with(manager, `common_http_protocol_options { max_stream_duration { seconds: 3600 } }`)
+	m.set(clusterOf("b", backend), xdsmsg.APIListener(service, manager), xdsmsg.RouteConfig(service, service,
+		bounded("UnaryCall", `max_stream_duration { seconds: 1 } grpc_timeout_header_max { seconds: 60 }`),
+		bounded("StreamingOutputCall", `max_stream_duration { seconds: 60 }`),
+		bounded("StreamingInputCall", `max_stream_duration {}`),
+		toCluster("b")))
 	cc := m.dial("xds:///" + service)
 	for _, tc := range []struct {
 		kind kind

@@ -1,28 +1,19 @@
 package e2e_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"math/big"
 	"testing"
-	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -30,31 +21,17 @@ import (
 // another method.
 func TestPathRewritesEndToEnd(t *testing.T) {
 	t.Parallel()
-	regex := func(pattern, substitution string) func(*routepb.RouteAction) {
-		return func(a *routepb.RouteAction) {
-			a.RegexRewrite = &matcherpb.RegexMatchAndSubstitute{Pattern: &matcherpb.RegexMatcher{Regex: pattern}, Substitution: substitution}
-		}
-	}
-	prefix := func(to string) func(*routepb.RouteAction) {
-		return func(a *routepb.RouteAction) { a.PrefixRewrite = to }
-	}
-	separated := &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: "/v2.testing.TestService"}}
-	for _, tc := range []struct {
-		name    string
-		match   *routepb.RouteMatch
-		rewrite func(*routepb.RouteAction)
-		called  string
-	}{
-		{"prefix_rewrite of a prefix", xdsmsg.Prefix("/v2."), prefix("/grpc."), "/v2.testing.TestService/EmptyCall"},
-		{"prefix_rewrite of a path", xdsmsg.Path("/a/b"), prefix(emptyMethod), "/a/b"},
-		{"prefix_rewrite of a path_separated_prefix", separated, prefix("/grpc.testing.TestService"), "/v2.testing.TestService/EmptyCall"},
-		{"regex_rewrite", xdsmsg.Prefix("/"), regex(`^/v[0-9]+[.](.*)/(.*)$`, `/grpc.\1/\2`), "/v17.testing.TestService/EmptyCall"},
+	for _, tc := range []struct{ name, match, rewrite, called string }{
+		{"prefix_rewrite of a prefix", `prefix: "/v2."`, `prefix_rewrite: "/grpc."`, "/v2.testing.TestService/EmptyCall"},
+		{"prefix_rewrite of a path", `path: "/a/b"`, `prefix_rewrite: "/grpc.testing.TestService/EmptyCall"`, "/a/b"},
+		{"prefix_rewrite of a path_separated_prefix", `path_separated_prefix: "/v2.testing.TestService"`,
+			`prefix_rewrite: "/grpc.testing.TestService"`, "/v2.testing.TestService/EmptyCall"},
+		{"regex_rewrite", `prefix: "/"`,
+			`regex_rewrite { pattern { regex: "^/v[0-9]+[.](.*)/(.*)$" } substitution: "/grpc.\\1/\\2" }`, "/v17.testing.TestService/EmptyCall"},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b")
-			route := xdsmsg.Route(tc.match, xdsmsg.ToCluster("b"))
-			tc.rewrite(route.GetRoute())
-			m.serveRoutes([]*routepb.Route{route}, backend)
+			m.serveRoute(routeOf(`match { %s } route { cluster: "b" %s }`, tc.match, tc.rewrite), backend)
 			cc := m.dial("xds:///" + service)
 			xdstest.NoError(t, cc.Invoke(testutils.Context(t), tc.called, empty, new(testgrpc.Empty), grpc.WaitForReady(true)))
 			if got := backend.Last().Method; got != emptyMethod {
@@ -62,49 +39,36 @@ func TestPathRewritesEndToEnd(t *testing.T) {
 			}
 		})
 	}
-	xdstest.Parallel(t, "what becomes no path fails", func(t *testing.T) {
+	xdstest.Parallel(t, "what is no path afterwards fails", func(t *testing.T) {
 		m := newMesh(t)
-		route := toCluster("b")
-		regex(`^/`, ``)(route.GetRoute())
-		m.serveRoutes([]*routepb.Route{route}, testutils.StartBackend(t, "b"))
+		m.serveRoute(with(toCluster("b"), `route { regex_rewrite { pattern { regex: "^/" } } }`), testutils.StartBackend(t, "b"))
 		mustFail(t, m.dial("xds:///"+service), "grpc.testing.TestService/UnaryCall", "not a path")
 	})
 }
 
-// rewritingAuthority are the ways to rewrite an authority to "rewritten".
-var rewritingAuthority = []struct {
-	name  string
-	apply func(*routepb.Route)
-}{
-	{"host_rewrite_literal", func(r *routepb.Route) {
-		r.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_HostRewriteLiteral{HostRewriteLiteral: "rewritten"}
-	}},
-	{"host_rewrite_header", func(r *routepb.Route) {
-		r.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_HostRewriteHeader{HostRewriteHeader: "Host-To"}
-	}},
-	{"auto_host_rewrite", func(r *routepb.Route) {
-		r.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
-	}},
-	{"host_rewrite_literal of a weighted cluster", func(r *routepb.Route) {
-		r.Action = xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "b", Weight: 1}).Action
-		r.GetRoute().GetWeightedClusters().GetClusters()[0].HostRewriteSpecifier = &routepb.WeightedCluster_ClusterWeight_HostRewriteLiteral{
-			HostRewriteLiteral: "rewritten",
-		}
-	}},
+// rewritingAuthority are the routes to a cluster "b" that rewrite the authority to "rewritten".
+var rewritingAuthority = []struct{ name, action string }{
+	{"host_rewrite_literal", `cluster: "b" host_rewrite_literal: "rewritten"`},
+	{"host_rewrite_header", `cluster: "b" host_rewrite_header: "Host-To"`},
+	{"auto_host_rewrite", `cluster: "b" auto_host_rewrite { value: true }`},
+	{"host_rewrite_literal of a weighted cluster",
+		`weighted_clusters { clusters { name: "b" weight { value: 1 } host_rewrite_literal: "rewritten" } }`},
 }
 
-// serveRewritten configures the service with a backend whose hostname is
-// "rewritten", behind a route.
-func (m *mesh) serveRewritten(route *routepb.Route, backend *testutils.Backend) {
-	m.t.Helper()
-	m.serveRewrittenAs(service, route, backend)
+// autoHostRewrite makes a route take the authority from the endpoint.
+const autoHostRewrite = `route { auto_host_rewrite { value: true } }`
+
+// named are endpoints with a hostname.
+func named(cluster, hostname string, backend *testutils.Backend) *endpointpb.ClusterLoadAssignment {
+	endpoints := endpointsOf(cluster, backend)
+	endpoints.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().Hostname = hostname
+	return endpoints
 }
 
-func (m *mesh) serveRewrittenAs(service string, route *routepb.Route, backend *testutils.Backend) {
+// serveRewritten configures a service with a backend whose hostname is "rewritten", behind a route with the action.
+func (m *mesh) serveRewritten(service, action string, backend *testutils.Backend) {
 	m.t.Helper()
-	endpoints := xdsmsg.SimpleEndpoints("b", backend.Addr())
-	endpoints.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().Hostname = "rewritten"
-	m.set(append(chain(service, route), xdsmsg.EDSCluster("b", ""), endpoints)...)
+	m.set(chain(service, routeOf(`match { prefix: "" } route { %s }`, action)), xdsmsg.EDSCluster("b", ""), named("b", "rewritten", backend))
 }
 
 // gRFC A81, and Envoy's other ways to rewrite the authority: only if the server is a
@@ -115,9 +79,7 @@ func TestAuthorityRewriteEndToEnd(t *testing.T) {
 		for want, features := range map[string][]string{service: nil, "rewritten": {"trusted_xds_server"}} {
 			xdstest.Parallel(t, rewrite.name+" to "+want, func(t *testing.T) {
 				m, backend := newMesh(t, features...), testutils.StartBackend(t, "b")
-				route := toCluster("b")
-				rewrite.apply(route)
-				m.serveRewritten(route, backend)
+				m.serveRewritten(service, rewrite.action, backend)
 				cc := m.dial("xds:///" + service)
 				eachKind(t, func(t *testing.T, k kind) {
 					ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "host-to", "rewritten")
@@ -134,42 +96,17 @@ func TestAuthorityRewriteEndToEnd(t *testing.T) {
 	}
 }
 
-// certificateFor returns credentials of a server with a certificate for the names,
-// and of clients that trust it.
-func certificateFor(t *testing.T, names ...string) (server, client credentials.TransportCredentials) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	xdstest.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IsCA:        true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	xdstest.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	xdstest.NoError(t, err)
-	trusted := x509.NewCertPool()
-	trusted.AddCert(cert)
-	pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	return credentials.NewServerTLSFromCert(&pair), credentials.NewClientTLSFromCert(trusted, "")
-}
-
-// gRFC A81, "xds_cluster_impl LB Policy Changes": the authority is subject to the
-// check of the server's certificate, however it came about. An RPC with one that is
-// not in the certificate fails and does not reach the backend.
+// gRFC A81, "xds_cluster_impl LB Policy Changes": a rewritten authority is checked against the server's certificate. An
+// RPC whose authority is not in the certificate fails and does not reach the backend.
 func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 	t.Parallel()
 	for _, rewrite := range rewritingAuthority {
 		for name, names := range map[string][]string{"in the certificate": {service, "rewritten"}, "not in it": {service}} {
 			xdstest.Parallel(t, rewrite.name+", "+name, func(t *testing.T) {
-				server, client := certificateFor(t, names...)
-				m, backend := newMesh(t, "trusted_xds_server"), testutils.StartBackend(t, "b", grpc.Creds(server))
-				route := toCluster("b")
-				rewrite.apply(route)
-				m.serveRewritten(route, backend)
-				cc := m.dial("xds:///"+service, grpc.WithTransportCredentials(client))
+				ca := testca.New(t)
+				m, backend := newMesh(t, "trusted_xds_server"), secureBackend(t, "b", ca, false, forNames(names...))
+				m.serveRewritten(service, rewrite.action, backend)
+				cc := m.dial("xds:///"+service, grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(ca.Pool(), "")))
 				eachKind(t, func(t *testing.T, k kind) {
 					before := backend.Count()
 					r := callFor(metadata.AppendToOutgoingContext(testutils.Context(t), "host-to", "rewritten"), cc, k)
@@ -193,13 +130,11 @@ func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 func TestEachEndpointHasItsAuthority(t *testing.T) {
 	t.Parallel()
 	m, all := newMesh(t), backends(t, "a", "b", "nameless")
-	route := toCluster("c")
-	route.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
-	endpoints := draining("c", all)
+	endpoints := endpointsOf("c", all...)
 	for i, name := range []string{"a.example", "b.example"} {
 		endpoints.Endpoints[0].LbEndpoints[i].GetEndpoint().Hostname = name
 	}
-	m.set(append(chain(service, route), xdsmsg.EDSCluster("c", ""), endpoints)...)
+	m.set(chain(service, with(toCluster("c"), autoHostRewrite)), xdsmsg.EDSCluster("c", ""), endpoints)
 	for _, test := range []struct {
 		name     string
 		features []string
@@ -210,9 +145,7 @@ func TestEachEndpointHasItsAuthority(t *testing.T) {
 		{"a trusted one", []string{"trusted_xds_server"}, nil, map[string]string{"a": "a.example", "b": "b.example", "nameless": service}},
 		{"grpc.CallAuthority", []string{"trusted_xds_server"}, []grpc.CallOption{grpc.CallAuthority("mine")}, map[string]string{"a": "mine", "b": "mine", "nameless": "mine"}},
 	} {
-		b, err := resolver.NewBuilder(m.Bootstrap(t.Name()+test.name, testutils.ServerFeatures(test.features...)))
-		xdstest.NoError(t, err)
-		cc := dial(t, "xds:///"+service, grpc.WithResolvers(b))
+		cc := dialWith(t, "xds:///"+service, testutils.Bootstrap(t.Name()+test.name, m.Addr(), testutils.ServerFeatures(test.features...)))
 		for _, k := range kinds {
 			for got := map[string]string{}; len(got) < len(all); {
 				r := callFor(testutils.Context(t), cc, k, test.opts...)
@@ -249,12 +182,9 @@ func TestAddressesInDNSHaveTheAuthorityOfTheirName(t *testing.T) {
 			m, backend := newMesh(t, "trusted_xds_server"), testutils.StartBackend(t, "b")
 			name, target := inZone(t, backend)
 			zone.SetA(name, "127.0.0.9", "127.0.0.1") // no server listens at the first
-			route := toCluster("c")
-			route.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
 			cluster := xdsmsg.InlineCluster("c", test.kind, xdsmsg.In("z", target))
 			cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().Hostname = test.hostname
-			m.set(append(chain(service, route), cluster)...)
-			cc := m.dial("xds:///" + service)
+			cc := m.dialServing(chain(service, with(toCluster("c"), autoHostRewrite)), cluster)
 			eachKind(t, func(t *testing.T, k kind) {
 				mustReach(t, cc, k, backend)
 				if got, want := backend.Last().Authority, test.want(name, target); got != want {

@@ -4,14 +4,11 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/provenance"
@@ -27,9 +24,8 @@ func TestRoutesByPathAndPrefix(t *testing.T) {
 	m.set(chain(service,
 		xdsmsg.PathRoute(unaryMethod, "exact"),
 		xdsmsg.PrefixRoute("/grpc.testing.TestService/Streaming", "prefix"),
-		xdsmsg.PrefixRoute("", "rest"))...)
-	m.set(append(append(clusterOf("exact", exact), clusterOf("prefix", prefix)...), clusterOf("rest", rest)...)...)
-	cc := m.dial("xds:///" + service)
+		toCluster("rest")))
+	cc := m.dialServing(clusterOf("exact", exact), clusterOf("prefix", prefix), clusterOf("rest", rest))
 	mustReach(t, cc, unary, exact)
 	mustReach(t, cc, serverStreaming, prefix)
 	mustReach(t, cc, clientStreaming, prefix)
@@ -45,50 +41,49 @@ func TestUpdatesUnderLoad(t *testing.T) {
 			change func(m *mesh, l *load, from, to *testutils.Backend)
 		}{
 			{"LDS names another RouteConfiguration", func(m *mesh, l *load, from, to *testutils.Backend) {
-				m.set(append(clusterOf("new", to),
-					xdsmsg.RouteConfig("other-routes", service, xdsmsg.PrefixRoute("", "new")),
-					xdsmsg.DefaultListener(service, "other-routes"))...)
+				m.set(clusterOf("new", to),
+					xdsmsg.RouteConfig("other-routes", service, toCluster("new")),
+					xdsmsg.DefaultListener(service, "other-routes"))
 			}},
 			{"LDS moves the routes inline", func(m *mesh, l *load, from, to *testutils.Backend) {
-				m.set(append(clusterOf("new", to),
-					xdsmsg.InlineListener(service, xdsmsg.RouteConfig("inline", service, xdsmsg.PrefixRoute("", "new"))))...)
+				m.set(clusterOf("new", to),
+					xdsmsg.InlineListener(service, xdsmsg.RouteConfig("inline", service, toCluster("new"))))
 			}},
 			{"RDS moves to another cluster", func(m *mesh, l *load, from, to *testutils.Backend) {
-				m.set(append(clusterOf("new", to), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))...)
+				m.set(clusterOf("new", to), routesTo(service, "new"))
 			}},
 			{"RDS moves to a cluster that is configured later", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.keepSilent()
-				m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
+				m.set(routesTo(service, "new"))
 				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.ClusterType, "new", "cluster"))
-				m.set(clusterOf("new", to)...)
+				m.set(clusterOf("new", to))
 			}},
 			{"CDS names another ClusterLoadAssignment", func(m *mesh, l *load, from, to *testutils.Backend) {
-				m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"), xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
+				m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"), endpointsOf("other-endpoints", to))
 			}},
 			{"CDS names a ClusterLoadAssignment that is configured later", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.keepSilent()
 				m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"))
 				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.EndpointType, "other-endpoints"))
-				m.set(xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
+				m.set(endpointsOf("other-endpoints", to))
 			}},
 			{"EDS names another endpoint", func(m *mesh, l *load, from, to *testutils.Backend) {
-				m.set(xdsmsg.SimpleEndpoints("cluster", to.Addr()))
+				m.set(endpointsOf("cluster", to))
 			}},
 			{"EDS marks the old endpoint unhealthy", func(m *mesh, l *load, from, to *testutils.Backend) {
-				m.set(xdsmsg.Endpoints("cluster", xdsmsg.Locality{Zone: "z", Weight: 1, Endpoints: []xdsmsg.Endpoint{
-					{Addr: from.Addr(), Health: corepb.HealthStatus_UNHEALTHY},
-					{Addr: to.Addr(), Health: corepb.HealthStatus_HEALTHY},
-				}}))
+				endpoints := endpointsOf("cluster", from, to)
+				endpoints.Endpoints[0].LbEndpoints[0].HealthStatus = corepb.HealthStatus_UNHEALTHY
+				m.set(endpoints)
 			}},
 			{"the control plane restarts with another endpoint", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.Stop()
 				l.await(m.t, from)
-				m.set(clusterOf("cluster", to)...)
+				m.set(clusterOf("cluster", to))
 				m.restart()
 			}},
 			{"RDS names a new cluster, and the control plane is lost", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.keepSilent()
-				m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
+				m.set(routesTo(service, "new"))
 				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.ClusterType, "new", "cluster"))
 				comesBack(m, l, from, to)
 			}},
@@ -119,7 +114,7 @@ func comesBack(m *mesh, l *load, from, to *testutils.Backend) {
 	m.t.Helper()
 	m.cutOff(1)
 	l.await(m.t, from)
-	m.set(clusterOf("new", to)...)
+	m.set(clusterOf("new", to))
 	m.RefuseStreams(nil)
 }
 
@@ -128,14 +123,11 @@ func TestWeightedClusters(t *testing.T) {
 	m := newMesh(t)
 	a, b, never := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "never")
 	m.set(chain(service, xdsmsg.WeightedRoute("",
-		xdsmsg.Weighted{Cluster: "a", Weight: 9}, xdsmsg.Weighted{Cluster: "b", Weight: 1}, xdsmsg.Weighted{Cluster: "never", Weight: 0}))...)
-	m.set(append(append(clusterOf("a", a), clusterOf("b", b)...), clusterOf("never", never)...)...)
-	cc := m.dial("xds:///" + service)
+		xdsmsg.Weighted{Cluster: "a", Weight: 9}, xdsmsg.Weighted{Cluster: "b", Weight: 1}, xdsmsg.Weighted{Cluster: "never", Weight: 0})))
+	cc := m.dialServing(clusterOf("a", a), clusterOf("b", b), clusterOf("never", never))
 	const n = 2000
 	for range n {
-		if _, err := call(testutils.Context(t), cc, unary); err != nil {
-			t.Fatal(err)
-		}
+		backendFor(testutils.Context(t), t, cc, unary)
 	}
 	// The number of RPCs to b is binomial with mean 200 and standard
 	// deviation 13.4; five of them leave a false alarm in two million runs.
@@ -154,21 +146,14 @@ func TestLocalitiesByWeightEndpointsByRoundRobin(t *testing.T) {
 	m.serve(service, "cluster")
 	near, distant := xdsmsg.In("near", near1.Addr(), near2.Addr()), xdsmsg.In("far", far.Addr())
 	near.Weight, distant.Weight = 3, 1
-	m.set(xdsmsg.Endpoints("cluster", near, distant))
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(xdsmsg.Endpoints("cluster", near, distant))
 	// Until all three are connected the shares are others.
 	ctx := testutils.Context(t)
-	for _, b := range []*testutils.Backend{near1, near2, far} {
-		for b.Count() == 0 {
-			backendFor(ctx, t, cc, unary)
-		}
-	}
+	reachAll(t, cc, near1, near2, far)
 	before := []int{near1.Count(), near2.Count(), far.Count()}
 	const n = 400
 	for range n {
-		if _, err := call(ctx, cc, unary); err != nil {
-			t.Fatal(err)
-		}
+		backendFor(ctx, t, cc, unary)
 	}
 	for i, want := range []struct {
 		backend *testutils.Backend
@@ -184,9 +169,7 @@ func TestLocalitiesByWeightEndpointsByRoundRobin(t *testing.T) {
 func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-	bounded := xdsmsg.PrefixRoute("", "cluster")
-	bounded.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(100 * time.Millisecond)}
-	m.set(append(chain(service, bounded), clusterOf("cluster", backend)...)...)
+	m.serveRoute(with(toCluster("b1"), `route { max_stream_duration { max_stream_duration { nanos: 100000000 } } }`), backend)
 	cc := m.dial("xds:///" + service)
 	untilReached(t, cc, backend)
 	release := backend.Hold()
@@ -201,24 +184,23 @@ func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 }
 
 func TestMissingClusterDoesNotBlockOtherRoutes(t *testing.T) {
-	directly(t, "the Clusters of a SotW client wait for upstream's word on each")
+	directly(t, "the relay answers a SotW client only when it knows each of its Clusters")
 	t.Parallel()
 	m := newMesh(t)
 	m.keepSilent()
 	backend := testutils.StartBackend(t, "b1")
-	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, "missing"), xdsmsg.PrefixRoute("", "cluster")),
-		clusterOf("cluster", backend)...)...)
-	cc := m.dial("xds:///" + service)
+	cc := m.dialServing(chain(service, xdsmsg.PathRoute(emptyMethod, "missing"), toCluster("cluster")),
+		clusterOf("cluster", backend))
 	mustReach(t, cc, unary, backend)
-	m.set(clusterOf("missing", backend)...)
+	m.set(clusterOf("missing", backend))
 	if err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty)); err != nil {
 		t.Errorf("RPC to the cluster that came late: %v", err)
 	}
 }
 
-// A stream keeps the connection that an update gives up open. RPCs that were on their way to the
-// connection must neither fail nor hang with it.
-func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
+// A stream keeps open a connection that an update drops. RPCs that were about to use the connection neither fail
+// nor hang.
+func TestConnectionsAreDroppedUnderLongLivedStreams(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
@@ -233,7 +215,7 @@ func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
 			xdstest.NoError(t, err)
 			held = append(held, s)
 			backend := []*testutils.Backend{b, a}[i%2]
-			m.set(clusterOf("cluster", backend)...)
+			m.set(clusterOf("cluster", backend))
 			l.await(t, backend)
 		}
 		l.stop(t)
@@ -243,8 +225,8 @@ func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
 	})
 }
 
-// Lines of policies and services move, with whatever is written above them: then only what resources say of
-// their places changes, and neither RPCs nor connections notice.
+// When lines of policies and services move in their files, only the provenance in the resources changes. No RPC and no
+// connection is affected.
 func TestMovedLinesDisturbNothing(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m, seen := newMesh(t), new(connections)
@@ -255,11 +237,11 @@ func TestMovedLinesDisturbNothing(t *testing.T) {
 		moveTo := func(line int) {
 			listener := xdsmsg.DefaultListener(service, service)
 			listener.Metadata = at(provenance.Service, line)
-			route := xdsmsg.PrefixRoute("", "cluster")
+			route := toCluster("cluster")
 			route.Metadata = at(provenance.Matches, line)
 			cluster := xdsmsg.EDSCluster("cluster", "")
 			cluster.Metadata = at(provenance.Service, line)
-			endpoints := xdsmsg.SimpleEndpoints("cluster", backend.Addr())
+			endpoints := endpointsOf("cluster", backend)
 			endpoints.Endpoints[0].LbEndpoints[0].Metadata = at(provenance.Endpoint, line)
 			m.set(listener, xdsmsg.RouteConfig(service, service, route), cluster, endpoints)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,11 +35,17 @@ func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn
 }
 
 // dialWith opens a channel to the target with a bootstrap.
-func dialWith(t testing.TB, target string, bootstrap []byte) *grpc.ClientConn {
+func dialWith(t testing.TB, target string, bootstrap []byte, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	return dial(t, target, append([]grpc.DialOption{withBootstrap(t, bootstrap)}, opts...)...)
+}
+
+// withBootstrap is the resolver for a bootstrap, for channels to share.
+func withBootstrap(t testing.TB, bootstrap []byte) grpc.DialOption {
 	t.Helper()
 	b, err := resolver.NewBuilder(bootstrap)
 	xdstest.NoError(t, err)
-	return dial(t, target, grpc.WithResolvers(b))
+	return grpc.WithResolvers(b)
 }
 
 // kind is one of the four kinds of RPC.
@@ -65,6 +72,18 @@ func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
 	}
 }
 
+// failTimes makes a backend fail its next n RPCs with UNAVAILABLE, and counts all that it gets.
+func failTimes(b *testutils.Backend, n int32) *atomic.Int32 {
+	got := new(atomic.Int32)
+	b.SetBehaviour(func(context.Context, testutils.RPC) error {
+		if got.Add(1) <= n {
+			return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
+		}
+		return nil
+	})
+	return got
+}
+
 func eachKindInParallel(t *testing.T, test func(t *testing.T, k kind)) {
 	t.Helper()
 	for _, k := range kinds {
@@ -89,7 +108,7 @@ func call(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.CallOpt
 		if err != nil {
 			return "", err
 		}
-		return finish(s, 2, func() error { _, err := s.Recv(); return err })
+		return finish(s, 2)
 	case clientStreaming:
 		s, err := client.StreamingInputCall(ctx, opts...)
 		if err != nil {
@@ -110,17 +129,13 @@ func call(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.CallOpt
 		if err != nil {
 			return "", err
 		}
-		request := &testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}
 		for range 2 {
-			if err := s.Send(request); err != nil {
-				break // Recv has the reason.
-			}
-			if _, err := s.Recv(); err != nil {
+			if err := echo(s); err != nil {
 				return "", err
 			}
 		}
 		s.CloseSend()
-		return finish(s, 0, func() error { _, err := s.Recv(); return err })
+		return finish(s, 0)
 	}
 }
 
@@ -136,11 +151,20 @@ func openStream(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOptio
 	return s, echo(s)
 }
 
-// echo sends a message and receives the answer.
-func echo(s duplex) error {
-	if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-		return err
+// openStreams opens n streams, on which no message was sent.
+func openStreams(ctx context.Context, t testing.TB, cc *grpc.ClientConn, n int) (streams []duplex) {
+	t.Helper()
+	for range n {
+		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
+		xdstest.NoError(t, err)
+		streams = append(streams, s)
 	}
+	return streams
+}
+
+// echo sends a message and receives the answer. If the first fails, the second has the reason.
+func echo(s duplex) error {
+	_ = s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}})
 	_, err := s.Recv()
 	return err
 }
@@ -155,13 +179,13 @@ func end(t testing.TB, s duplex) {
 }
 
 // finish reads n messages and the end of the stream.
-func finish(s grpc.ClientStream, n int, recv func() error) (string, error) {
+func finish(s grpc.ServerStreamingClient[testgrpc.StreamingOutputCallResponse], n int) (string, error) {
 	for range n {
-		if err := recv(); err != nil {
+		if _, err := s.Recv(); err != nil {
 			return "", err
 		}
 	}
-	if err := recv(); err != io.EOF {
+	if _, err := s.Recv(); err != io.EOF {
 		return "", fmt.Errorf("after the last message: %w", err)
 	}
 	header, err := s.Header()
@@ -195,8 +219,7 @@ func backendFor(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k kind, 
 	return id
 }
 
-// answerer makes a unary RPC to a method and returns the id of the backend that
-// answered.
+// answerer makes a unary RPC to a method and returns the id of the backend that answered.
 func answerer(t testing.TB, cc *grpc.ClientConn, method string) string {
 	t.Helper()
 	var header metadata.MD
@@ -209,11 +232,7 @@ func answerer(t testing.TB, cc *grpc.ClientConn, method string) string {
 // mustReach makes an RPC and checks which backend answers it.
 func mustReach(t testing.TB, cc *grpc.ClientConn, k kind, backend *testutils.Backend) {
 	t.Helper()
-	got, err := call(testutils.Context(t), cc, k, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatalf("%s RPC: %v", k, err)
-	}
-	if got != backend.ID() {
+	if got := backendFor(testutils.Context(t), t, cc, k); got != backend.ID() {
 		t.Errorf("%s RPC was answered by %q, want %q", k, got, backend.ID())
 	}
 }
@@ -269,6 +288,17 @@ func untilReached(t testing.TB, cc *grpc.ClientConn, backend *testutils.Backend)
 	}, grpc.WaitForReady(true))
 }
 
+// reachAll makes RPCs, none of which may fail, until each of the backends has got one.
+func reachAll(t testing.TB, cc *grpc.ClientConn, backends ...*testutils.Backend) {
+	t.Helper()
+	ctx := testutils.Context(t)
+	for _, b := range backends {
+		for b.Count() == 0 {
+			backendFor(ctx, t, cc, unary)
+		}
+	}
+}
+
 // untilFailed makes RPCs until one fails with UNAVAILABLE, and checks the error.
 func untilFailed(t testing.TB, cc *grpc.ClientConn, texts ...string) {
 	t.Helper()
@@ -309,23 +339,21 @@ func (noStats) HandleConn(context.Context, stats.ConnStats)                     
 type load struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	failed atomic.Int64
-	total  atomic.Int64
 
-	mu      sync.Mutex
-	errs    []string
-	seen    map[string]int // RPCs by backend since the last reset
-	changed chan struct{}
+	xdstest.State
+	total, failed int
+	errs          []string
+	seen          map[string]int // RPCs by backend since the last reset
 }
 
 // startLoad runs one loop for each of the kinds until the load is stopped.
 func startLoad(t testing.TB, cc *grpc.ClientConn) *load {
 	t.Helper()
 	if !isUnder(t, loopback) && !isUnder(t, slowLink) {
-		t.Fatal("a test of which no RPC fails has to run over links with and without latency: see overLinks")
+		t.Fatal("a test in which no RPC may fail has to run over links with and without latency: see overLinks")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{cancel: cancel, seen: map[string]int{}, changed: make(chan struct{})}
+	l := &load{cancel: cancel, seen: map[string]int{}}
 	for _, k := range kinds {
 		l.wg.Go(func() {
 			for ctx.Err() == nil {
@@ -353,56 +381,43 @@ func loadOn(t testing.TB, cc *grpc.ClientConn, backends ...*testutils.Backend) *
 }
 
 func (l *load) record(k kind, id string, err error) {
-	l.total.Add(1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err != nil {
-		l.failed.Add(1)
-		if len(l.errs) < 5 {
+	l.Change(func() {
+		l.total++
+		if err == nil {
+			l.seen[id]++
+		} else if l.failed++; len(l.errs) < 5 {
 			l.errs = append(l.errs, fmt.Sprintf("%s: %v", k, err))
 		}
-		return
-	}
-	l.seen[id]++
-	close(l.changed)
-	l.changed = make(chan struct{})
+	})
 }
 
 // await returns when the backends, and no others, have answered the last RPCs.
 func (l *load) await(t testing.TB, backends ...*testutils.Backend) {
 	t.Helper()
-	ctx := testutils.Context(t)
 	var want []string
 	for _, b := range backends {
 		want = append(want, b.ID())
 	}
 	slices.Sort(want)
-	for {
-		l.mu.Lock()
+	l.Change(func() { clear(l.seen) })
+	var got []string
+	defer func() {
+		if t.Failed() {
+			l.Change(func() { t.Logf("the last RPCs were answered by %q; failures: %q", got, l.errs) })
+		}
+	}()
+	l.Await(t, fmt.Sprintf("RPCs that %q alone answer", want), func() bool {
+		answered := 0
+		for _, n := range l.seen {
+			answered += n
+		}
+		if answered < 40 {
+			return false
+		}
+		got = slices.Sorted(maps.Keys(l.seen))
 		clear(l.seen)
-		var got []string
-		for n := 0; n < 40; {
-			changed := l.changed
-			l.mu.Unlock()
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				t.Fatalf("RPCs were not answered by %v alone; last by %v; failures: %v", want, got, l.errs)
-			}
-			l.mu.Lock()
-			n = 0
-			got = got[:0]
-			for id, count := range l.seen {
-				n += count
-				got = append(got, id)
-			}
-		}
-		l.mu.Unlock()
-		slices.Sort(got)
-		if slices.Equal(got, want) {
-			return
-		}
-	}
+		return slices.Equal(got, want)
+	})
 }
 
 // stop ends the load and checks that no RPC failed.
@@ -410,7 +425,7 @@ func (l *load) stop(t testing.TB) {
 	t.Helper()
 	l.cancel()
 	l.wg.Wait()
-	if n := l.failed.Load(); n > 0 {
-		t.Errorf("%d of %d RPCs failed, for example:\n%s", n, l.total.Load(), strings.Join(l.errs, "\n"))
+	if l.failed > 0 {
+		t.Errorf("%d of %d RPCs failed, for example:\n%s", l.failed, l.total, strings.Join(l.errs, "\n"))
 	}
 }

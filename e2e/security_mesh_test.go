@@ -18,11 +18,8 @@ import (
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-// This file has what the tests of TLS by xDS share.
 
 // secureMesh is a mesh whose clients have certificate providers: "default", which has the
 // files' certificate and the CA, and those that a test adds.
@@ -48,12 +45,11 @@ func watcher(config map[string]string) map[string]any {
 	return map[string]any{"plugin_name": "file_watcher", "config": config}
 }
 
-// dial opens a channel that obeys the Clusters.
+// dial opens a channel that leaves security to the Clusters.
 func (m *secureMesh) dial(opts ...grpc.DialOption) *grpc.ClientConn {
 	m.t.Helper()
-	b, err := resolver.NewBuilder(m.bootstrap(testutils.TopLevel("certificate_providers", m.providers)))
-	xdstest.NoError(m.t, err)
-	return dial(m.t, "xds:///"+service, append([]grpc.DialOption{grpc.WithResolvers(b), xdsCreds(m.t)}, opts...)...)
+	return dialWith(m.t, "xds:///"+service, m.bootstrap(testutils.TopLevel("certificate_providers", m.providers)),
+		append([]grpc.DialOption{xdsCreds(m.t)}, opts...)...)
 }
 
 // asking is the resources of a cluster with backends, and with a context for TLS; nil: none.
@@ -71,15 +67,20 @@ func withTLS(resources []proto.Message, context *tlspb.UpstreamTlsContext) []pro
 	return resources
 }
 
-// secureBackend starts a backend with a certificate of the CA for the given names and URIs,
-// which asks clients for one if mutual.
+// secureBackend starts a backend with serverTLS.
 func secureBackend(t *testing.T, id string, ca *testca.CA, mutual bool, template *x509.Certificate, opts ...grpc.ServerOption) *testutils.Backend {
 	t.Helper()
+	return testutils.StartBackend(t, id, append(opts, grpc.Creds(credentials.NewTLS(serverTLS(ca, mutual, template))))...)
+}
+
+// serverTLS is TLS with a certificate of the CA for the names and URIs of the template. If mutual, clients need a
+// certificate.
+func serverTLS(ca *testca.CA, mutual bool, template *x509.Certificate) *tls.Config {
 	config := &tls.Config{Certificates: []tls.Certificate{ca.Pair(template)}}
 	if mutual {
 		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
 	}
-	return testutils.StartBackend(t, id, append(opts, grpc.Creds(credentials.NewTLS(config)))...)
+	return config
 }
 
 func forNames(names ...string) *x509.Certificate { return &x509.Certificate{DNSNames: names} }

@@ -3,14 +3,12 @@ package e2e_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,7 +17,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -46,8 +43,8 @@ func peerOf(t *testing.T, cc *grpc.ClientConn) *credentials.TLSInfo {
 // control plane to the RPC.
 func TestModesOfSecurity(t *testing.T) {
 	t.Parallel()
-	byServerName := func(ca *testca.CA) *tls.Config {
-		right, wrong := ca.Pair(forNames("right.example.com")), ca.Pair(forNames("wrong.example.com"))
+	byServerName := func(_ *testing.T, m *secureMesh) *tls.Config {
+		right, wrong := m.ca.Pair(forNames("right.example.com")), m.ca.Pair(forNames("wrong.example.com"))
 		return &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			if h.ServerName == "right.example.com" {
 				return &right, nil
@@ -58,57 +55,37 @@ func TestModesOfSecurity(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		context *tlspb.UpstreamTlsContext
-		backend func(*testing.T, *secureMesh, grpc.ServerOption) *testutils.Backend
-		secure  bool
-		id      string // the SPIFFE ID
+		server  func(*testing.T, *secureMesh) *tls.Config // nil: plaintext
+		id      string                                    // the SPIFFE ID
 	}{
-		{"fallback credentials", nil, func(t *testing.T, _ *secureMesh, o grpc.ServerOption) *testutils.Backend {
-			return testutils.StartBackend(t, "b", o)
-		}, false, ""},
-		{"TLS", xdsmsg.UpstreamTLS("", "default", "a"), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
-			return secureBackend(t, "b", m.ca, false, forNames("a"), o)
-		}, true, ""},
-		{"mTLS", xdsmsg.UpstreamTLS("default", "default", "a"), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
-			return secureBackend(t, "b", m.ca, true, forNames("a"), o)
-		}, true, ""},
-		{"SPIFFE", xdsmsg.UpstreamTLS("default", "spiffe", "spiffe://domain/a"), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
+		{"fallback credentials", nil, nil, ""},
+		{"TLS", xdsmsg.UpstreamTLS("", "default", "a"),
+			func(_ *testing.T, m *secureMesh) *tls.Config { return serverTLS(m.ca, false, forNames("a")) }, ""},
+		{"mTLS", xdsmsg.UpstreamTLS("default", "default", "a"),
+			func(_ *testing.T, m *secureMesh) *tls.Config { return serverTLS(m.ca, true, forNames("a")) }, ""},
+		{"SPIFFE", xdsmsg.UpstreamTLS("default", "spiffe", "spiffe://domain/a"), func(t *testing.T, m *secureMesh) *tls.Config {
 			m.files.Write(m.files.CA, bundleMap(t, "domain", m.ca))
 			m.providers["spiffe"] = watcher(map[string]string{"spiffe_trust_bundle_map_file": m.files.CA})
-			return secureBackend(t, "b", m.ca, true, forID(t, "spiffe://domain/a"), o)
-		}, true, "spiffe://domain/a"},
-		{"server name", func() *tlspb.UpstreamTlsContext {
-			c := xdsmsg.UpstreamTLS("", "default")
-			c.Sni, c.AutoSniSanValidation = "right.example.com", true
-			return c
-		}(), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
-			return testutils.StartBackend(t, "b", o, grpc.Creds(credentials.NewTLS(byServerName(m.ca))))
-		}, true, ""},
-		{"host name of the endpoint", func() *tlspb.UpstreamTlsContext {
-			c := xdsmsg.UpstreamTLS("", "default")
-			c.AutoHostSni, c.AutoSniSanValidation = true, true
-			return c
-		}(), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
-			return testutils.StartBackend(t, "b", o, grpc.Creds(credentials.NewTLS(byServerName(m.ca))))
-		}, true, ""},
+			return serverTLS(m.ca, true, forID(t, "spiffe://domain/a"))
+		}, "spiffe://domain/a"},
+		{"server name", with(xdsmsg.UpstreamTLS("", "default"), `sni: "right.example.com" auto_sni_san_validation: true`), byServerName, ""},
+		{"host name of the endpoint", with(xdsmsg.UpstreamTLS("", "default"), `auto_host_sni: true auto_sni_san_validation: true`), byServerName, ""},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, seen := newSecureMesh(t), new(connections)
-			backend := tc.backend(t, m, grpc.StatsHandler(seen))
-			m.set(chain(service, toCluster("c"))...)
-			resources := asking("c", tc.context, backend)
-			for _, r := range resources {
-				if e, ok := r.(*endpointpb.ClusterLoadAssignment); ok {
-					e.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().Hostname = "right.example.com"
-				}
+			opts := []grpc.ServerOption{grpc.StatsHandler(seen)}
+			if tc.server != nil {
+				opts = append(opts, grpc.Creds(credentials.NewTLS(tc.server(t, m))))
 			}
-			m.set(resources...)
+			backend := testutils.StartBackend(t, "b", opts...)
+			m.set(chain(service, toCluster("c")),
+				withTLS([]proto.Message{xdsmsg.EDSCluster("c", ""), named("c", "right.example.com", backend)}, tc.context))
 			cc := m.dial()
 			mustReachByEachKind(t, cc, backend)
 			info := peerOf(t, cc)
 			switch {
-			case (info != nil) != tc.secure:
-				t.Errorf("TLS: %t, want %t", info != nil, tc.secure)
+			case (info != nil) != (tc.server != nil):
+				t.Errorf("TLS: %t, want %t", info != nil, tc.server != nil)
 			case tc.id != "" && (info.SPIFFEID == nil || info.SPIFFEID.String() != tc.id):
 				t.Errorf("SPIFFE ID %v, want %s", info.SPIFFEID, tc.id)
 			}
@@ -119,17 +96,16 @@ func TestModesOfSecurity(t *testing.T) {
 	}
 }
 
-// A session, a mirror and every type of cluster have the same security.
+// Every type of cluster has the same security.
 func TestSecurityOfEveryTypeOfCluster(t *testing.T) {
 	t.Parallel()
 	for _, tc := range clusterKinds {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newSecureMesh(t)
 			backend := secureBackend(t, "b", m.ca, true, forNames("a"))
 			_, target := inZone(t, backend)
-			m.set(chain(service, toCluster("c"))...)
-			m.set(withTLS(tc.of(backend, target), xdsmsg.UpstreamTLS("default", "default", "a"))...)
+			m.set(chain(service, toCluster("c")))
+			m.set(withTLS(tc.of(backend, target), xdsmsg.UpstreamTLS("default", "default", "a")))
 			cc := m.dial()
 			mustReachByEachKind(t, cc, backend)
 			if peerOf(t, cc) == nil {
@@ -171,7 +147,7 @@ func TestAnotherCertificateProvider(t *testing.T) {
 		return &certprovider.KeyMaterial{Roots: m.ca.Pool(), Certs: []tls.Certificate{m.ca.Pair(forNames("client"))}}, nil
 	})
 	backend := secureBackend(t, "b", m.ca, true, forNames("a"))
-	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("mine", "mine", "a"), backend)...)...)
+	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("mine", "mine", "a"), backend))
 	if mustReach(t, m.dial(), unary, backend); backend.Count() != 1 {
 		t.Errorf("%d RPCs", backend.Count())
 	}
@@ -194,56 +170,51 @@ func TestHandshakesThatFail(t *testing.T) {
 	const failed = `TLS of cluster "c": `
 	tlsContext := xdsmsg.UpstreamTLS("default", "default", "a")
 	for _, tc := range []struct {
-		name    string
-		backend func(*testing.T, *secureMesh) *testutils.Backend
-		want    func(*secureMesh) []string
+		name  string
+		cert  *x509.Certificate             // the backend's; nil: it is in plaintext
+		setup func(*testing.T, *secureMesh) // nil: as it is
+		want  []string                      // "CA_FILE" stands for the file's path
 	}{
-		{"a SAN that does not match", func(t *testing.T, m *secureMesh) *testutils.Backend {
-			return secureBackend(t, "b", m.ca, true, forNames("b"))
-		}, func(*secureMesh) []string { return []string{`DNS "b"`, `exact "a"`} }},
-		{"expired", func(t *testing.T, m *secureMesh) *testutils.Backend {
-			c := forNames("a")
-			c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
-			return secureBackend(t, "b", m.ca, true, c)
-		}, func(*secureMesh) []string { return []string{"expired", `DNS "a"`} }},
-		{"another CA", func(t *testing.T, _ *secureMesh) *testutils.Backend {
-			return secureBackend(t, "b", testca.New(t), true, forNames("a"))
-		}, func(*secureMesh) []string { return []string{"unknown authority"} }},
-		{"missing files", func(t *testing.T, m *secureMesh) *testutils.Backend {
-			missing := testca.NewFiles(t)
-			m.files = missing
+		{"a SAN that does not match", forNames("b"), nil, []string{`DNS "b"`, `exact "a"`}},
+		{"expired", &x509.Certificate{
+			DNSNames: []string{"a"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
+		}, nil, []string{"expired", `DNS "a"`}},
+		{"another CA", forNames("a"), func(t *testing.T, m *secureMesh) { m.ca = testca.New(t) }, []string{"unknown authority"}},
+		{"missing files", forNames("a"), func(t *testing.T, m *secureMesh) {
+			m.files = testca.NewFiles(t)
 			m.providers["default"] = watcher(map[string]string{
-				"ca_certificate_file": missing.CA, "certificate_file": missing.Cert, "private_key_file": missing.Key,
+				"ca_certificate_file": m.files.CA, "certificate_file": m.files.Cert, "private_key_file": m.files.Key,
 			})
-			return secureBackend(t, "b", m.ca, true, forNames("a"))
-		}, func(m *secureMesh) []string {
-			return []string{`certificate provider instance "default" (file_watcher)`, m.files.CA, "no such file"}
-		}},
-		{"a provider that fails", func(t *testing.T, m *secureMesh) *testutils.Backend {
+		}, []string{`certificate provider instance "default" (file_watcher)`, "CA_FILE", "no such file"}},
+		{"a provider that fails", forNames("a"), func(_ *testing.T, m *secureMesh) {
 			m.register("default", func(context.Context) (*certprovider.KeyMaterial, error) { return nil, errors.New("out of luck") })
-			return secureBackend(t, "b", m.ca, true, forNames("a"))
-		}, func(*secureMesh) []string { return []string{`certificate provider instance "default"`, "out of luck"} }},
-		{"a provider that never answers", func(t *testing.T, m *secureMesh) *testutils.Backend {
+		}, []string{`certificate provider instance "default"`, "out of luck"}},
+		{"a provider that never answers", forNames("a"), func(_ *testing.T, m *secureMesh) {
 			m.register("default", func(ctx context.Context) (*certprovider.KeyMaterial, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			})
-			return secureBackend(t, "b", m.ca, true, forNames("a"))
-		}, func(*secureMesh) []string {
-			return []string{`certificate provider instance "default"`, "did not answer within"}
-		}},
-		{"a server in plaintext", func(t *testing.T, _ *secureMesh) *testutils.Backend {
-			return testutils.StartBackend(t, "b")
-		}, func(*secureMesh) []string { return []string{"does not speak TLS", "plaintext"} }},
+		}, []string{`certificate provider instance "default"`, "did not answer within"}},
+		{"a server in plaintext", nil, nil, []string{"does not speak TLS", "plaintext"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := newSecureMesh(t) // Not in parallel: registering plugins must not be.
-			backend := tc.backend(t, m)
-			m.set(append(chain(service, toCluster("c")), asking("c", tlsContext, backend)...)...)
+			if tc.setup != nil {
+				tc.setup(t, m)
+			}
+			backend := testutils.StartBackend(t, "plain")
+			if tc.cert != nil {
+				backend = secureBackend(t, "b", m.ca, true, tc.cert)
+			}
+			want := []string{failed}
+			for _, text := range tc.want {
+				want = append(want, strings.ReplaceAll(text, "CA_FILE", m.files.CA))
+			}
+			m.set(chain(service, toCluster("c")), asking("c", tlsContext, backend))
 			cc := m.dial()
 			for _, k := range kinds {
 				_, err := call(testutils.Context(t), cc, k)
-				checkReason(t, err, append(tc.want(m), failed)...)
+				checkReason(t, err, want...)
 			}
 			if n := backend.Count(); n != 0 {
 				t.Errorf("%d RPCs reached the backend", n)
@@ -252,12 +223,12 @@ func TestHandshakesThatFail(t *testing.T) {
 	}
 }
 
-// A server that refuses the client fails RPCs as well.
+// A server that rejects the client fails RPCs as well.
 func TestServerRefusesTheClient(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
 	backend := secureBackend(t, "b", m.ca, true, forNames("a"))
-	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)...)
+	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
 	_, err := call(testutils.Context(t), m.dial(), unary)
 	checkReason(t, err, `TLS of cluster "c": `, "may have refused the client, which has no certificate")
 }
@@ -268,7 +239,7 @@ func TestUnknownInstanceIsNACKed(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
 	backend := testutils.StartBackend(t, "b")
-	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("other", "default"), backend)...)...)
+	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("other", "default"), backend))
 	for _, cc := range []*grpc.ClientConn{m.dial(), m.dial(dialInsecure)} {
 		mustFail(t, cc, `"c"`, "tls_certificate_provider_instance.instance_name", `"other"`, `"default"`)
 	}
@@ -284,7 +255,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		m, seen := newSecureMesh(t), new(connections)
 		before := secureBackend(t, "before", m.ca, true, forNames("a"), grpc.StatsHandler(seen))
 		context := xdsmsg.UpstreamTLS("default", "default", "a")
-		m.set(append(chain(service, toCluster("c")), asking("c", context, before)...)...)
+		m.set(chain(service, toCluster("c")), asking("c", context, before))
 		cc := m.dial()
 		mustReach(t, cc, unary, before)
 		load := startLoad(t, cc)
@@ -296,9 +267,9 @@ func TestRotationUnderLoad(t *testing.T) {
 		newCA := testca.New(t)
 		after := secureBackend(t, "after", newCA, true, forNames("a"))
 		m.files.Issue(newCA)
-		m.set(xdsmsg.SimpleEndpoints("c", before.Addr(), after.Addr()))
+		m.set(endpointsOf("c", before, after))
 		load.await(t, before, after)
-		m.set(xdsmsg.SimpleEndpoints("c", after.Addr()))
+		m.set(endpointsOf("c", after))
 		load.await(t, after)
 		load.stop(t)
 		if n := seen.n.Load(); n != 1 {
@@ -313,24 +284,20 @@ func TestContextChangesUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m, seen := newSecureMesh(t), new(connections)
 		backend := secureBackend(t, "b", m.ca, false, forNames("a", "b"), grpc.StatsHandler(seen))
-		m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)...)
+		m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
 		cc := m.dial()
 		mustReach(t, cc, unary, backend)
 		load := startLoad(t, cc)
 		for i := range 5 {
-			context := xdsmsg.UpstreamTLS("", "default", "b")
-			context.Sni = strings.Repeat("a", i+1)
-			m.set(asking("c", context, backend)...)
+			m.set(asking("c", with(xdsmsg.UpstreamTLS("", "default", "b"), "sni: %q", strings.Repeat("a", i+1)), backend))
 			for want := int32(i + 2); seen.n.Load() < want; {
 				load.await(t, backend)
 			}
 		}
 		connected := seen.n.Load()
-		context := xdsmsg.UpstreamTLS("", "default", "b")
-		context.Sni = "aaaaa"
-		other := asking("c", context, backend)
-		other[0].(*clusterpb.Cluster).ConnectTimeout = durationpb.New(time.Second)
-		m.set(other...)
+		same := asking("c", with(xdsmsg.UpstreamTLS("", "default", "b"), `sni: "aaaaa"`), backend)
+		with(same[0], "connect_timeout { seconds: 1 }")
+		m.set(same)
 		load.await(t, backend)
 		load.stop(t)
 		if n := seen.n.Load(); n != connected || n != 6 {
@@ -344,27 +311,27 @@ func TestMoveToMutualTLSUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newSecureMesh(t)
 		open, secret := testutils.StartBackend(t, "open"), secureBackend(t, "secret", m.ca, true, forNames("a"))
-		m.set(append(chain(service, toCluster("c")), clusterOf("c", open)...)...)
+		m.set(chain(service, toCluster("c")), clusterOf("c", open))
 		cc := m.dial()
 		mustReach(t, cc, unary, open)
 		load := startLoad(t, cc)
-		m.set(append(withTLS([]proto.Message{xdsmsg.EDSCluster("c", "secret")}, xdsmsg.UpstreamTLS("default", "default", "a")),
-			xdsmsg.SimpleEndpoints("secret", secret.Addr()))...)
+		m.set(withTLS([]proto.Message{xdsmsg.EDSCluster("c", "secret")}, xdsmsg.UpstreamTLS("default", "default", "a")),
+			endpointsOf("secret", secret))
 		load.await(t, secret)
 		load.stop(t)
 	})
 }
 
-// The old connection serves until the new one can, but no longer than connections linger: a
-// context that no server fits fails the RPCs.
-func TestContextThatNoServerFits(t *testing.T) {
+// The old connection serves until the new one can, but no longer than connections linger: a context that no server
+// satisfies fails the RPCs.
+func TestContextThatNoServerSatisfies(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
 	backend := secureBackend(t, "b", m.ca, false, forNames("a"))
-	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)...)
+	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
 	cc := m.dial()
 	mustReach(t, cc, unary, backend)
-	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "other"), backend)...)
+	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "other"), backend))
 	until(t, cc, "failed", func(_ string, err error) bool { return err != nil })
 	before := backend.Count()
 	for _, k := range kinds {
@@ -374,12 +341,12 @@ func TestContextThatNoServerFits(t *testing.T) {
 	if n := backend.Count() - before; n != 0 {
 		t.Errorf("%d RPCs went on over the old connection", n)
 	}
-	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)
+	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
 	mustReach(t, cc, unary, backend)
 }
 
-// Security is that of the clusters under an aggregate one, each its own. What the aggregate
-// Cluster itself says has no effect.
+// Each cluster under an aggregate one has its own security. The transport socket of the aggregate Cluster has no
+// effect.
 func TestSecurityUnderAnAggregate(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
@@ -387,8 +354,7 @@ func TestSecurityUnderAnAggregate(t *testing.T) {
 	context := xdsmsg.UpstreamTLS("default", "default", "a")
 	aggregate := xdsmsg.AggregateCluster("c", "secret", "open")
 	aggregate.TransportSocket = xdsmsg.TLSSocket(xdsmsg.UpstreamTLS("", "", "another"))
-	m.set(append(chain(service, toCluster("c")), aggregate)...)
-	m.set(append(asking("secret", context, secret), clusterOf("open", open)...)...)
+	m.set(chain(service, toCluster("c")), aggregate, asking("secret", context, secret), clusterOf("open", open))
 	cc := m.dial()
 	mustReach(t, cc, unary, secret)
 	secret.Stop()
@@ -401,12 +367,11 @@ func TestSecurityUnderAnAggregate(t *testing.T) {
 func TestSecurityOfSessionsAndMirrors(t *testing.T) {
 	t.Parallel()
 	context := xdsmsg.UpstreamTLS("default", "default", "a")
-	t.Run("session", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "session", func(t *testing.T) {
 		m := newSecureMesh(t)
 		backend := secureBackend(t, "b", m.ca, true, forNames("a"))
 		m.set(xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
-		m.set(append(withTLS([]proto.Message{stickyCluster("c")}, context), xdsmsg.SimpleEndpoints("c", backend.Addr()))...)
+		m.set(withTLS([]proto.Message{stickyCluster("c")}, context), endpointsOf("c", backend))
 		cc := m.dial()
 		var s session
 		s.call(testutils.Context(t), t, cc, unary)
@@ -417,18 +382,13 @@ func TestSecurityOfSessionsAndMirrors(t *testing.T) {
 			t.Errorf("answered by %q, error %v", id, err)
 		}
 	})
-	t.Run("mirror", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "mirror", func(t *testing.T) {
 		m := newSecureMesh(t)
 		backend, copies := secureBackend(t, "b", m.ca, true, forNames("a")), secureBackend(t, "copies", m.ca, true, forNames("a"))
-		route := toCluster("c")
-		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "copies"}}
-		m.set(append(chain(service, route), asking("c", context, backend)...)...)
-		m.set(asking("copies", context, copies)...)
+		m.set(chain(service, with(toCluster("c"), `route { request_mirror_policies { cluster: "copies" } }`)),
+			asking("c", context, backend), asking("copies", context, copies))
 		mustReach(t, m.dial(), unary, backend)
-		if err := copies.Wait(testutils.Context(t), 1); err != nil {
-			t.Error(err)
-		}
+		xdstest.NoError(t, copies.Wait(testutils.Context(t), 1))
 	})
 }
 
@@ -438,7 +398,7 @@ func TestChannelsThatDidNotOptIn(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
 	backend := testutils.StartBackend(t, "b")
-	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("default", "default", "a"), backend)...)...)
+	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("default", "default", "a"), backend))
 	cc := m.dial(dialInsecure)
 	mustReachByEachKind(t, cc, backend)
 }

@@ -23,6 +23,9 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
+// severalServers is why a test does not run with a relay.
+const severalServers = "the test has several management servers, and the relay is one"
+
 // pair is a preferred control plane and one to fall back to (gRFC A71), and the backends
 // that they send RPCs to.
 type pair struct {
@@ -48,7 +51,7 @@ func (p pair) dial(target string) *grpc.ClientConn {
 // gRFC A71: with the primary down at the start, RPCs use the secondary's resources; when it
 // is up they use the primary's, and none fails.
 func TestRPCsFallBackAndReturn(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster-high", "cluster-low")
 		p.high.Stop()
@@ -66,7 +69,7 @@ func TestRPCsFallBackAndReturn(t *testing.T) {
 // The same, where both control planes use the same names (config tears are
 // possible, failed RPCs are not).
 func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster", "cluster")
 		p.high.RefuseStreams(errors.New("not now"))
@@ -97,7 +100,7 @@ func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 // RDS resource that points to a new cluster, but then the control plane becomes
 // unavailable before the new CDS resources can be obtained".
 func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster", "cluster-low")
 		cc := p.dial("xds:///" + service)
@@ -106,16 +109,16 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 		// stops.
 		p.high.OnRequest(func(r xdstest.Request) error {
 			if asks(xdsmsg.ClusterType, "new", "cluster")(r) {
-				p.high.RefuseStreams(errors.New("gone"))
-				return errors.New("gone")
+				p.high.RefuseStreams(errors.New("stopped"))
+				return errors.New("stopped")
 			}
 			return nil
 		})
-		p.high.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
+		p.high.set(xdsmsg.RouteConfig(service, service, toCluster("new")))
 		load.await(t, p.fromLow)
 		// Back with all of it, it is preferred again.
 		p.high.OnRequest(nil)
-		p.high.set(clusterOf("new", p.fromHigh)...)
+		p.high.set(clusterOf("new", p.fromHigh))
 		p.high.RefuseStreams(nil)
 		load.await(t, p.fromHigh)
 		load.stop(t)
@@ -125,7 +128,7 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 // gRFC A71: only when all control planes are unreachable do RPCs fail, with an
 // error that names each of them and why.
 func TestErrorOfTwoUnreachableServers(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	t.Parallel()
 	p := newPair(t, "cluster", "cluster")
 	p.high.Stop()
@@ -145,7 +148,7 @@ func TestErrorOfTwoUnreachableServers(t *testing.T) {
 // process uses the secondary's, even though both have a cluster of the same name. When the
 // primary is back, both use it. No RPC fails.
 func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		const other = "other.service"
 		p := newPair(t, "shared", "shared")
@@ -157,9 +160,9 @@ func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
 		p.high.cutOff(2)
 		falls := p.dial("xds:///" + other)
 		loadOfOther := loadOn(t, falls, p.fromLow)
-		// What the secondary says of the shared cluster is not for the channel that stays.
+		// The secondary's version of the shared cluster is not for the channel that stays.
 		again := testutils.StartBackend(t, "low again")
-		p.low.set(clusterOf("shared", again)...)
+		p.low.set(clusterOf("shared", again))
 		loadOfOther.await(t, again)
 		load.await(t, p.fromHigh)
 		if n := p.low.Attempts(); n != 1 {
@@ -179,7 +182,7 @@ func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
 // gRFC A47: a target with an authority is configured from the authority's servers,
 // by names that lead from authority to authority.
 func TestFederation(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	t.Parallel()
 	main, own := newMesh(t), newMesh(t)
 	forMain, forOwn := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "own")
@@ -196,13 +199,13 @@ func TestFederation(t *testing.T) {
 	endpoints := in("shared", xdsmsg.EndpointType, "e")
 	own.set(
 		xdsmsg.DefaultListener(in("own.example.com", xdsmsg.ListenerType, service), in("own.example.com", xdsmsg.RouteType, "%72?b=/&a=1")),
-		xdsmsg.RouteConfig(in("own.example.com", xdsmsg.RouteType, "r?a=1&b=/"), service, xdsmsg.PathRoute(emptyMethod, other), xdsmsg.PrefixRoute("", cluster)),
+		xdsmsg.RouteConfig(in("own.example.com", xdsmsg.RouteType, "r?a=1&b=/"), service, xdsmsg.PathRoute(emptyMethod, other), toCluster(cluster)),
 		xdsmsg.EDSCluster(cluster, endpoints),
 	)
 	main.set(
-		xdsmsg.SimpleEndpoints(endpoints, forOwn.Addr()),
+		endpointsOf(endpoints, forOwn),
 		xdsmsg.EDSCluster(other, "old-style endpoints"),
-		xdsmsg.SimpleEndpoints("old-style endpoints", forMain.Addr()),
+		endpointsOf("old-style endpoints", forMain),
 	)
 	main.serve(service, "cluster", forMain)
 
@@ -224,32 +227,43 @@ func TestErrorOfAnUnknownAuthority(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	nowhere := in("nowhere", xdsmsg.ClusterType, "c")
-	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, nowhere), xdsmsg.PrefixRoute("", "cluster")), clusterOf("cluster", backend)...)...)
+	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, nowhere), toCluster("cluster")), clusterOf("cluster", backend))
 	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.Authority("known.example.com", "", nil)))
 	mustReach(t, cc, unary, backend)
 	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty))
 	checkStatus(t, err, codes.Unavailable, nowhere, `"nowhere" is unknown`, `"known.example.com"`)
 }
 
+// serveAuthority configures the service of an authority.
+func (m *mesh) serveAuthority(authority string, backend *testutils.Backend) {
+	m.t.Helper()
+	cluster, endpoints := in(authority, xdsmsg.ClusterType, "c"), in(authority, xdsmsg.EndpointType, "e")
+	m.set(xdsmsg.InlineListener(in(authority, xdsmsg.ListenerType, service), routesTo("", cluster)),
+		xdsmsg.EDSCluster(cluster, endpoints), endpointsOf(endpoints, backend))
+}
+
+// asServer is the mesh in xds_servers of a bootstrap.
+func (m *mesh) asServer(creds string) map[string]any {
+	return map[string]any{
+		"server_uri": m.Addr(), "channel_creds": []any{map[string]any{"type": creds}}, "server_features": m.features,
+	}
+}
+
+// authorityWith is an authority with these servers.
+func authorityWith(name string, servers ...map[string]any) testutils.BootstrapOption {
+	return testutils.Authority(name, "", map[string]any{"xds_servers": servers})
+}
+
 // gRFC A71 with A47: an authority falls back by itself.
 func TestAuthorityFallsBackByItself(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	t.Parallel()
 	main, own, low := newMesh(t), newMesh(t), newMesh(t)
 	forMain, forLow := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "low")
 	main.serve(service, "cluster", forMain)
-	cluster := in("own", xdsmsg.ClusterType, "c")
-	low.set(
-		xdsmsg.InlineListener(in("own", xdsmsg.ListenerType, service), xdsmsg.RouteConfig("", service, xdsmsg.PrefixRoute("", cluster))),
-		xdsmsg.EDSCluster(cluster, in("own", xdsmsg.EndpointType, "e")),
-		xdsmsg.SimpleEndpoints(in("own", xdsmsg.EndpointType, "e"), forLow.Addr()),
-	)
+	low.serveAuthority("own", forLow)
 	own.Stop()
-	var servers []map[string]any
-	for _, m := range []*mesh{own, low} {
-		servers = append(servers, map[string]any{"server_uri": m.Addr(), "channel_creds": []map[string]any{{"type": "insecure"}}})
-	}
-	bootstrap := main.bootstrap(testutils.Authority("own", "", map[string]any{"xds_servers": servers}))
+	bootstrap := main.bootstrap(authorityWith("own", own.asServer("insecure"), low.asServer("insecure")))
 	mustReach(t, dialWith(t, "xds://own/"+service, bootstrap), unary, forLow)
 	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, forMain)
 }
@@ -257,63 +271,47 @@ func TestAuthorityFallsBackByItself(t *testing.T) {
 // The routes of an authority are kept while its server is unreachable, however the
 // bootstrap's template spells the authority: names are equal in canonical form (xRFC TP1).
 func TestRoutesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
-	overLinks(t, routesOfAnAuthorityAreKeptThroughAnOutage)
+	directly(t, severalServers)
+	overLinks(t, func(t *testing.T) {
+		const authority = "a!b"
+		for _, spelling := range []string{"a!b", "a%21b"} {
+			xdstest.Parallel(t, spelling, func(t *testing.T) {
+				m := newMesh(t)
+				m.keepSilent()
+				before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
+				old, added := in(authority, xdsmsg.ClusterType, "old"), in(authority, xdsmsg.ClusterType, "new")
+				listener, routes, endpoints := in(authority, xdsmsg.ListenerType, service), in(authority, xdsmsg.RouteType, "r"), in(authority, xdsmsg.EndpointType, "e")
+				m.set(xdsmsg.DefaultListener(listener, routes), routesTo(routes, old),
+					xdsmsg.EDSCluster(old, endpoints), endpointsOf(endpoints, before))
+				cc := dialWith(t, "xds://"+authority+"/"+service, m.bootstrap(testutils.Authority(authority, "", map[string]any{
+					"client_listener_resource_name_template": in(spelling, xdsmsg.ListenerType, "%s"),
+				})))
+				l := loadOn(t, cc, before)
+				m.set(xdsmsg.RouteConfig(routes, service, toCluster(added)))
+				m.MustWait(testutils.Context(t), t, asks(xdsmsg.ClusterType, added, old))
+				m.cutOff(1)
+				l.await(t, before)
+				newEndpoints := in(authority, xdsmsg.EndpointType, "e2")
+				m.set(xdsmsg.EDSCluster(added, newEndpoints), endpointsOf(newEndpoints, after))
+				m.RefuseStreams(nil)
+				l.await(t, after)
+				l.stop(t)
+			})
+		}
+	})
 }
 
-func routesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
-	const authority = "a!b"
-	for _, spelling := range []string{"a!b", "a%21b"} {
-		xdstest.Parallel(t, spelling, func(t *testing.T) {
-			m := newMesh(t)
-			m.keepSilent()
-			before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
-			old, added := in(authority, xdsmsg.ClusterType, "old"), in(authority, xdsmsg.ClusterType, "new")
-			listener, routes, endpoints := in(authority, xdsmsg.ListenerType, service), in(authority, xdsmsg.RouteType, "r"), in(authority, xdsmsg.EndpointType, "e")
-			m.set(
-				xdsmsg.DefaultListener(listener, routes),
-				xdsmsg.RouteConfig(routes, service, xdsmsg.PrefixRoute("", old)),
-				xdsmsg.EDSCluster(old, endpoints),
-				xdsmsg.SimpleEndpoints(endpoints, before.Addr()),
-			)
-			cc := dialWith(t, "xds://"+authority+"/"+service, m.bootstrap(testutils.Authority(authority, "", map[string]any{
-				"client_listener_resource_name_template": in(spelling, xdsmsg.ListenerType, "%s"),
-			})))
-			l := loadOn(t, cc, before)
-			m.set(xdsmsg.RouteConfig(routes, service, xdsmsg.PrefixRoute("", added)))
-			m.MustWait(testutils.Context(t), t, asks(xdsmsg.ClusterType, added, old))
-			m.cutOff(1)
-			l.await(t, before)
-			newEndpoints := in(authority, xdsmsg.EndpointType, "e2")
-			m.set(xdsmsg.EDSCluster(added, newEndpoints), xdsmsg.SimpleEndpoints(newEndpoints, after.Addr()))
-			m.RefuseStreams(nil)
-			l.await(t, after)
-			l.stop(t)
-		})
-	}
-}
-
-// Given an authority whose server has only channel credentials that the program does not
-// know, then RPCs to its names fail and say why, and all others succeed. An authority with
-// another server falls back to it.
+// If the servers of an authority have only channel credentials that the program does not support, RPCs to its names
+// fail and say why, and all others succeed. An authority with another server falls back to it.
 func TestUnknownCredentialsOfAnAuthority(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	t.Parallel()
 	m, c2p := newMesh(t), newMesh(t)
 	backend := testutils.StartBackend(t, "b")
 	m.serve(service, "cluster", backend)
-	cluster := in("fallback", xdsmsg.ClusterType, "c")
-	c2p.set(
-		xdsmsg.InlineListener(in("fallback", xdsmsg.ListenerType, service), xdsmsg.RouteConfig("", service, xdsmsg.PrefixRoute("", cluster))),
-		xdsmsg.EDSCluster(cluster, in("fallback", xdsmsg.EndpointType, "e")),
-		xdsmsg.SimpleEndpoints(in("fallback", xdsmsg.EndpointType, "e"), backend.Addr()),
-	)
-	server := func(types string) map[string]any {
-		return map[string]any{"server_uri": c2p.Addr(), "channel_creds": []map[string]any{{"type": types}}}
-	}
-	bootstrap := m.bootstrap(
-		testutils.Authority("c2p", "", map[string]any{"xds_servers": []any{server("google_default")}}),
-		testutils.Authority("fallback", "", map[string]any{"xds_servers": []any{server("google_default"), server("insecure")}}))
+	c2p.serveAuthority("fallback", backend)
+	bootstrap := m.bootstrap(authorityWith("c2p", c2p.asServer("google_default")),
+		authorityWith("fallback", c2p.asServer("google_default"), c2p.asServer("insecure")))
 
 	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, backend)
 	mustReach(t, dialWith(t, "xds://fallback/"+service, bootstrap), unary, backend)
@@ -324,10 +322,9 @@ func TestUnknownCredentialsOfAnAuthority(t *testing.T) {
 	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, backend)
 }
 
-// Given a control plane with mutual TLS that wants a token of each stream (gRFCs A65, A97),
-// then RPCs fail and name the token's file while it is missing, and succeed once it is
-// there.
-func TestControlPlaneThatWantsTokens(t *testing.T) {
+// With a control plane that requires mutual TLS and a token on each stream (gRFCs A65, A97), RPCs fail and name the
+// token's file while it is missing, and succeed once it exists.
+func TestControlPlaneThatRequiresTokens(t *testing.T) {
 	t.Parallel()
 	ca, files := testca.New(t), testca.NewFiles(t)
 	files.Issue(ca)
@@ -340,11 +337,8 @@ func TestControlPlaneThatWantsTokens(t *testing.T) {
 		}
 		return handler(srv, stream)
 	}
-	m := &mesh{t: t, Server: xdstest.StartServer(t, append(linkOf(t),
-		testutils.GRPCOptions(grpc.Creds(credentials.NewTLS(ca.ServerConfig())), grpc.ChainStreamInterceptor(authorized)))...)}
-	if protocol != "" {
-		m.features = []string{protocol}
-	}
+	m := &mesh{t: t, features: withFeature(nil, protocol), Server: xdstest.StartServer(t,
+		testutils.GRPCOptions(grpc.Creds(credentials.NewTLS(ca.ServerConfig())), grpc.ChainStreamInterceptor(authorized)))}
 	backend := testutils.StartBackend(t, "b")
 	m.serve(service, "cluster", backend)
 	_, port, err := net.SplitHostPort(m.Addr())

@@ -15,14 +15,12 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	cookiepb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
-	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/header/v3"
-	httppb "github.com/envoyproxy/go-control-plane/envoy/type/http/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/header/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -32,21 +30,21 @@ import (
 // byCookie is a stateful_session filter with a cookie for all RPCs whose path
 // begins with the given one.
 func byCookie(path string) *hcmpb.HttpFilter {
-	return xdsmsg.Filter("session", &sessionpb.StatefulSession{SessionState: &corepb.TypedExtensionConfig{
-		Name: "cookie",
-		TypedConfig: xdsmsg.Any(&cookiepb.CookieBasedSessionState{
-			Cookie: &httppb.Cookie{Name: "affinity", Path: path, Ttl: durationpb.New(120e9)},
-		}),
-	}})
+	return xdsmsg.Filter("session", with(new(sessionpb.StatefulSession), `session_state { name: "cookie" typed_config {
+		[type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState] {
+			cookie { name: "affinity" path: %q ttl { seconds: 120 } }
+		}
+	} }`, path))
 }
 
 // stickyCluster is an EDS cluster whose sessions stay with endpoints that drain.
 func stickyCluster(name string) *clusterpb.Cluster {
-	c := xdsmsg.EDSCluster(name, "")
-	c.CommonLbConfig = &clusterpb.Cluster_CommonLbConfig{OverrideHostStatus: &corepb.HealthStatusSet{
-		Statuses: []corepb.HealthStatus{corepb.HealthStatus_UNKNOWN, corepb.HealthStatus_HEALTHY, corepb.HealthStatus_DRAINING},
-	}}
-	return c
+	return with(xdsmsg.EDSCluster(name, ""), `common_lb_config { override_host_status { statuses: [UNKNOWN, HEALTHY, DRAINING] } }`)
+}
+
+// filtered are a Listener with the filter and a RouteConfiguration, as chain.
+func filtered(filter *hcmpb.HttpFilter, routes ...*routepb.Route) []proto.Message {
+	return []proto.Message{xdsmsg.DefaultListener(service, service, filter), xdsmsg.RouteConfig(service, service, routes...)}
 }
 
 // draining are endpoints of a cluster, those of the backends in drained DRAINING.
@@ -100,8 +98,7 @@ func TestSessionsEndToEnd(t *testing.T) {
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		all := backends(t, "a", "b", "c")
-		m.set(stickyCluster("c"), draining("c", all), xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
-		cc := m.dial("xds:///" + service)
+		cc := m.dialServing(stickyCluster("c"), draining("c", all), filtered(byCookie(""), toCluster("c")))
 		// Sessions of the same channel, each with a backend of its own.
 		sessions := map[string]*session{}
 		for len(sessions) < len(all) {
@@ -166,7 +163,7 @@ func keepingCookies(jar http.CookieJar) grpc.UnaryClientInterceptor {
 func TestACookieJarKeepsASession(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
-	m.set(append(clusterOf("c", backends(t, "a", "b", "c")...), xdsmsg.DefaultListener(service, service, byCookie("/grpc.testing.TestService")), xdsmsg.RouteConfig(service, service, toCluster("c")))...)
+	m.set(clusterOf("c", backends(t, "a", "b", "c")...), filtered(byCookie("/grpc.testing.TestService"), toCluster("c")))
 	seen := map[string]bool{}
 	for len(seen) < 3 {
 		jar, err := cookiejar.New(nil)
@@ -188,11 +185,9 @@ func TestSessionsStayWithTheirClusterEndToEnd(t *testing.T) {
 	m := newMesh(t)
 	ctx := testutils.Context(t)
 	all := backends(t, "a", "b")
-	m.set(clusterOf("a", all[0])...)
-	m.set(append(clusterOf("b", all[1]),
-		xdsmsg.DefaultListener(service, service, byCookie("")),
-		xdsmsg.RouteConfig(service, service, xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "a", Weight: 1}, xdsmsg.Weighted{Cluster: "b", Weight: 1})))...)
-	cc := m.dial("xds:///" + service)
+	m.set(clusterOf("a", all[0]))
+	cc := m.dialServing(clusterOf("b", all[1]),
+		filtered(byCookie(""), split("a", "b")))
 	for _, id := range []string{"a", "b"} {
 		s := new(session)
 		for s.call(ctx, t, cc, unary) != id {
@@ -213,7 +208,7 @@ func TestSessionsStayWithTheirClusterEndToEnd(t *testing.T) {
 		m.set(xdsmsg.RouteConfig(service, service, toCluster(other)))
 		for s.call(ctx, t, cc, unary) != other {
 		}
-		m.set(xdsmsg.RouteConfig(service, service, xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "a", Weight: 1}, xdsmsg.Weighted{Cluster: "b", Weight: 1})))
+		m.set(xdsmsg.RouteConfig(service, service, split("a", "b")))
 		for c := new(session); c.call(ctx, t, cc, unary) == other; c = new(session) {
 		}
 	}
@@ -225,9 +220,7 @@ func TestSessionsByPathAndRouteEndToEnd(t *testing.T) {
 	ctx := testutils.Context(t)
 	all := backends(t, "a")
 	off := xdsmsg.PathRoute(unaryMethod, "c")
-	off.TypedPerFilterConfig = map[string]*anypb.Any{"session": xdsmsg.Any(&sessionpb.StatefulSessionPerRoute{
-		Override: &sessionpb.StatefulSessionPerRoute_Disabled{Disabled: true},
-	})}
+	off.TypedPerFilterConfig = map[string]*anypb.Any{"session": xdsmsg.Any(sessionOff)}
 	for _, test := range []struct {
 		name   string
 		filter *hcmpb.HttpFilter
@@ -239,8 +232,7 @@ func TestSessionsByPathAndRouteEndToEnd(t *testing.T) {
 		{"the route has disabled it", byCookie(""), off, false},
 	} {
 		m := newMesh(t)
-		m.set(append(clusterOf("c", all...), xdsmsg.DefaultListener(service, service, test.filter), xdsmsg.RouteConfig(service, service, test.route))...)
-		cc := m.dial("xds:///" + service)
+		cc := m.dialServing(clusterOf("c", all...), filtered(test.filter, test.route))
 		s := new(session)
 		s.call(ctx, t, cc, unary)
 		if got := s.cookie != nil; got != test.want {
@@ -256,8 +248,7 @@ func TestSessionsUnderUpdates(t *testing.T) {
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		all := backends(t, "a", "b", "c", "d")
-		m.set(stickyCluster("c"), draining("c", all[:3]), xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
-		cc := m.dial("xds:///" + service)
+		cc := m.dialServing(stickyCluster("c"), draining("c", all[:3]), filtered(byCookie(""), toCluster("c")))
 		s := new(session)
 		for s.call(ctx, t, cc, unary) != "a" {
 			s = new(session)
@@ -275,18 +266,8 @@ func TestSessionsUnderUpdates(t *testing.T) {
 				}
 			})
 		}
-		priorities := func(first, second []*testutils.Backend) *endpointpb.ClusterLoadAssignment {
-			one, two := xdsmsg.In("one"), xdsmsg.In("two")
-			two.Priority = 1
-			for i, b := range append(first, second...) {
-				e := xdsmsg.Endpoint{Addr: b.Addr(), Health: corepb.HealthStatus_HEALTHY}
-				if i < len(first) {
-					one.Endpoints = append(one.Endpoints, e)
-				} else {
-					two.Endpoints = append(two.Endpoints, e)
-				}
-			}
-			return xdsmsg.Endpoints("c", one, two)
+		priorities := func(first, second *testutils.Backend) *endpointpb.ClusterLoadAssignment {
+			return xdsmsg.Endpoints("c", xdsmsg.In("one", first.Addr()), atPriority1(second))
 		}
 		for range 2 {
 			for _, step := range []struct {
@@ -295,8 +276,8 @@ func TestSessionsUnderUpdates(t *testing.T) {
 			}{
 				{draining("c", all[:3], all[0]), all[1:3]},
 				{draining("c", all, all[0], all[1]), all[2:]},
-				{priorities([]*testutils.Backend{all[1]}, []*testutils.Backend{all[0]}), all[1:2]},
-				{priorities([]*testutils.Backend{all[0]}, []*testutils.Backend{all[1]}), all[:1]},
+				{priorities(all[1], all[0]), all[1:2]},
+				{priorities(all[0], all[1]), all[:1]},
 				{draining("c", all[:3]), all[:3]},
 			} {
 				m.set(step.endpoints)
@@ -315,12 +296,10 @@ func TestSessionsByHeaderEndToEnd(t *testing.T) {
 	eachKindInParallel(t, func(t *testing.T, k kind) {
 		m := newMesh(t)
 		ctx := testutils.Context(t)
-		filter := xdsmsg.Filter("session", &sessionpb.StatefulSession{SessionState: &corepb.TypedExtensionConfig{
-			Name: "header", TypedConfig: xdsmsg.Any(&headerpb.HeaderBasedSessionState{Name: "X-Session"}),
-		}})
-		m.set(stickyCluster("c"), draining("c", backends(t, "a", "b", "c")),
-			xdsmsg.DefaultListener(service, service, filter), xdsmsg.RouteConfig(service, service, toCluster("c")))
-		cc := m.dial("xds:///" + service)
+		filter := xdsmsg.Filter("session", with(new(sessionpb.StatefulSession), `session_state { name: "header" typed_config {
+			[type.googleapis.com/envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState] { name: "X-Session" } } }`))
+		cc := m.dialServing(stickyCluster("c"), draining("c", backends(t, "a", "b", "c")),
+			filtered(filter, toCluster("c")))
 		sessions := map[string]string{}
 		for len(sessions) < 3 {
 			r := callFor(ctx, cc, k)

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 
@@ -17,25 +16,24 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// changingRoutes is the i-th of a sequence of RouteConfigurations. Each moves all RPCs
-// to another cluster, which the client did not know before, and does something else
-// with them on the way there.
+// changingRoutes is the i-th of a sequence of RouteConfigurations. Each sends all RPCs to a cluster that the one
+// before did not name, with other route features.
 func changingRoutes(i int) *routepb.RouteConfiguration {
 	route := toCluster(fmt.Sprintf("cluster-%d", i%7))
 	if i%2 == 0 {
-		route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
+		with(route, `route { retry_policy { retry_on: "unavailable" } }`)
 	}
 	if i%3 == 0 {
-		route.RequestHeadersToAdd = []*corepb.HeaderValueOption{header("update", fmt.Sprint(i))}
-		route.ResponseHeadersToAdd = []*corepb.HeaderValueOption{header("x", "y")}
+		with(route, `request_headers_to_add { header { key: "update" value: "%d" } }
+			response_headers_to_add { header { key: "x" value: "y" } }`, i)
 	}
 	if i%5 == 0 {
-		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: fmt.Sprintf("cluster-%d", (i+1)%7)}}
+		with(route, `route { request_mirror_policies { cluster: "cluster-%d" } }`, (i+1)%7)
 	}
 	if i%11 == 0 {
-		route.GetRoute().HashPolicy = []*routepb.RouteAction_HashPolicy{hashOfChannel()}
+		with(route, "route { %s }", hashOfChannel)
 	}
-	// Routes that no RPC takes, so that each version that is kept is worth noticing.
+	// Routes that no RPC takes, so that a version that is leaked shows.
 	routes := make([]*routepb.Route, 0, 101)
 	for n := range 100 {
 		routes = append(routes, xdsmsg.PathRoute(fmt.Sprintf("/update-%d/method-%d", i, n), "cluster-0"))
@@ -59,8 +57,8 @@ func (m *mesh) updateUnderLoad(cc *grpc.ClientConn, n int, backend *testutils.Ba
 	l.stop(m.t)
 }
 
-// Updating the routes 1,000 times under load fails no RPC and leaks nothing. The test
-// is not parallel to others, so that what the process holds is its own doing.
+// Updating the routes 1,000 times under load fails no RPC and leaks nothing. The test is not parallel to others, as
+// it measures the process.
 func TestRoutesChangeAThousandTimesUnderLoad(t *testing.T) {
 	overLinksInTurn(t, func(t *testing.T) {
 		half := 500
@@ -69,10 +67,9 @@ func TestRoutesChangeAThousandTimesUnderLoad(t *testing.T) {
 		}
 		m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 		for i := range 7 {
-			m.set(clusterOf(fmt.Sprintf("cluster-%d", i), backend)...)
+			m.set(clusterOf(fmt.Sprintf("cluster-%d", i), backend))
 		}
-		m.set(xdsmsg.DefaultListener(service, service), changingRoutes(0))
-		cc := m.dial("xds:///" + service)
+		cc := m.dialServing(xdsmsg.DefaultListener(service, service), changingRoutes(0))
 		mustReach(t, cc, unary, backend)
 		goroutines := runtime.NumGoroutine()
 		m.updateUnderLoad(cc, half, backend)

@@ -41,15 +41,11 @@ func newApart(t *testing.T) apart {
 // dial opens a channel to the service of the authority.
 func (a apart) dial(opts ...testutils.BootstrapOption) *grpc.ClientConn {
 	a.cache.t.Helper()
-	authority := func(m *mesh, fields map[string]any) map[string]any {
-		fields["xds_servers"] = []map[string]any{{
-			"server_uri": m.Addr(), "channel_creds": []map[string]any{{"type": "insecure"}}, "server_features": m.features,
-		}}
-		return fields
-	}
 	return dialWith(a.cache.t, tp2Target, a.cache.bootstrap(append(opts,
-		testutils.Authority(tp2, "", authority(a.cache, map[string]any{"dynamic_parameter_constraints_resource": dpdsElsewhere})),
-		testutils.Authority(dpdsAuthority, "", authority(a.origin, map[string]any{})))...))
+		testutils.Authority(tp2, "", map[string]any{
+			"dynamic_parameter_constraints_resource": dpdsElsewhere, "xds_servers": []any{a.cache.asServer("insecure")},
+		}),
+		authorityWith(dpdsAuthority, a.origin.asServer("insecure")))...))
 }
 
 // serve puts routes to direct and to proxy into the cache. A client without constraints
@@ -60,7 +56,7 @@ func (a apart) serve() (direct, proxy *testutils.Backend) {
 	all := backends(m.t, "direct", "proxy")
 	m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes))
 	for i, useProxy := range []string{"false", "true"} {
-		m.set(clusterOf(all[i].ID(), all[i])...)
+		m.set(clusterOf(all[i].ID(), all[i]))
 		m.SetVariant(m.t, map[string]string{"use_proxy": useProxy}, routesTo(tp2Routes, all[i].ID()))
 	}
 	return all[0], all[1]
@@ -77,7 +73,7 @@ func (a apart) useProxy(value string) {
 // of another authority comes from the server of that authority, before anything is
 // requested from the cache. Its updates move RPCs, and none fails.
 func TestDPDSOfAnotherAuthority(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		a := newApart(t)
 		direct, proxy := a.serve()
@@ -87,23 +83,23 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 		cc.Connect()
 		a.origin.MustWait(testutils.Context(t), t, asks(dynparam.MapTypeURL, dpdsElsewhere))
 		if early := a.cache.Requests(); len(early) > 0 {
-			t.Errorf("the cache was asked before DPDS has answered: %v", early)
+			t.Errorf("requests to the cache before the response of DPDS: %v", early)
 		}
 		answer()
 		l := loadOn(t, cc, proxy)
 		a.useProxy("false")
 		l.await(t, direct)
-		a.origin.Stop() // what DPDS has said stays
+		a.origin.Stop() // the last constraints stay
 		l.await(t, direct)
 		l.stop(t)
 		for _, r := range a.cache.Requests() {
 			if r.TypeURL == dynparam.MapTypeURL {
-				t.Errorf("the cache was asked for a resource that is not cacheable: %v", r)
+				t.Errorf("a request to the cache for a resource that is not cacheable: %v", r)
 			}
 		}
 		for _, r := range a.origin.Requests() {
 			if r.TypeURL != dynparam.MapTypeURL {
-				t.Errorf("the origin was asked for what the cache has: %v", r)
+				t.Errorf("a request to the origin for what the cache has: %v", r)
 			}
 		}
 	})
@@ -113,7 +109,7 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 // resource, it will ignore the failure and request the remaining resources with no
 // additional constraints". When it can be had, RPCs move, and none fails.
 func TestDPDSCannotBeObtained(t *testing.T) {
-	directly(t, "several management servers, and the relay is one")
+	directly(t, severalServers)
 	overLinks(t, func(t *testing.T) {
 		failing := func(st *status.Status) func(*mesh) {
 			return func(m *mesh) {
@@ -167,9 +163,8 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 	})
 }
 
-// DPDS moves a client to another variant, and the old one is deleted before the control
-// plane can have heard that the client subscribes to the new one. No RPC fails, as the
-// new one is there.
+// DPDS moves a client to another variant, and the old one is deleted before the client's new subscription can have
+// reached the control plane. No RPC fails, as the new variant exists.
 func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 	directly(t, "DPDS has a stream of its own upstream, so that other resources may overtake it")
 	overLinks(t, func(t *testing.T) {
@@ -213,8 +208,8 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 	})
 }
 
-// DPDS moves a client on before it can have asked for the last variant, and each is deleted
-// soon after. No RPC fails, as the variant that DPDS says is there.
+// DPDS moves a client to the next variant before it can have subscribed to the last one, and each is deleted soon
+// after. No RPC fails, as the variant that DPDS selects exists.
 func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 	directly(t, "DPDS has a stream of its own upstream, so that other resources may overtake it")
 	overLinks(t, func(t *testing.T) {
@@ -225,13 +220,13 @@ func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 			xdsmsg.ListenerType: func(b *testutils.Backend) proto.Message { return xdsmsg.DefaultListener(tp2Listener, routesOf(b)) },
 			xdsmsg.RouteType:    func(b *testutils.Backend) proto.Message { return routesTo(tp2Routes, b.ID()) },
 			xdsmsg.ClusterType:  func(b *testutils.Backend) proto.Message { return xdsmsg.EDSCluster(cluster, b.ID()) },
-			xdsmsg.EndpointType: func(b *testutils.Backend) proto.Message { return xdsmsg.SimpleEndpoints(endpoints, b.Addr()) },
+			xdsmsg.EndpointType: func(b *testutils.Backend) proto.Message { return endpointsOf(endpoints, b) },
 		} {
 			xdstest.Parallel(t, typeURL[strings.LastIndexByte(typeURL, '.')+1:], func(t *testing.T) {
 				m := newVariantMesh(t)
 				all := backends(t, "0", "1", "2")
 				for _, b := range all {
-					m.set(append(clusterOf(b.ID(), b), routesTo(routesOf(b), b.ID()))...)
+					m.set(clusterOf(b.ID(), b), routesTo(routesOf(b), b.ID()))
 				}
 				m.set(xdsmsg.EDSCluster(cluster, endpoints))
 				if typeURL != xdsmsg.ListenerType {

@@ -50,11 +50,11 @@ func TestTP2ShardingClusters(t *testing.T) {
 	t.Parallel()
 	m := newVariantMesh(t)
 	mine, other := testutils.StartBackend(t, "shard 60"), testutils.StartBackend(t, "shard 30")
-	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "other"), xdsmsg.PrefixRoute("", "mine"))...)
-	m.set(xdsmsg.SimpleEndpoints("mine", mine.Addr()), xdsmsg.SimpleEndpoints("other", other.Addr()))
+	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "other"), toCluster("mine")))
+	m.set(endpointsOf("mine", mine), endpointsOf("other", other))
 	m.SetVariant(t, map[string]string{"shards": "60"}, xdsmsg.EDSCluster("mine", ""))
 	m.Update(t, func(tx *controlplane.Tx) {
-		// An error in place of a missing resource, of which SotW says nothing.
+		// An error in place of a missing resource, as SotW does not report those.
 		tx.SetVariantError(xdsmsg.ClusterType, "other", map[string]string{"shards": "0"}, status.New(codes.NotFound, "in none of your shards"))
 		tx.SetVariant(map[string]string{"shards": "30"}, xdsmsg.EDSCluster("other", ""))
 	})
@@ -103,7 +103,7 @@ func TestTP2ShardingEndpoints(t *testing.T) {
 		endpoints := m.tp2Endpoints()
 		subsets := backends(t, "123", "456", "789")
 		for _, b := range subsets {
-			m.SetVariant(t, map[string]string{"subset_id": b.ID()}, xdsmsg.SimpleEndpoints(endpoints, b.Addr()))
+			m.SetVariant(t, map[string]string{"subset_id": b.ID()}, endpointsOf(endpoints, b))
 		}
 		var assigned atomic.Pointer[map[string]string]
 		assigned.Store(&map[string]string{"one": "123", "two": "456"})
@@ -137,7 +137,7 @@ func TestTP2SelectingClusterBasedOnACL(t *testing.T) {
 		m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes), xdsmsg.DefaultListener(secret, secretRoutes))
 		m.SetVariant(t, map[string]string{"use_proxy": "false"}, routesTo(tp2Routes, "direct"))
 		m.SetVariant(t, map[string]string{"use_proxy": "true"}, routesTo(tp2Routes, "proxy"))
-		m.SetVariant(t, map[string]string{"use_proxy": "false"}, xdsmsg.RouteConfig(secretRoutes, "secret", xdsmsg.PrefixRoute("", "direct")))
+		m.SetVariant(t, map[string]string{"use_proxy": "false"}, xdsmsg.RouteConfig(secretRoutes, "secret", toCluster("direct")))
 		m.Update(t, func(tx *controlplane.Tx) {
 			tx.SetVariantError(xdsmsg.RouteType, secretRoutes, map[string]string{"use_proxy": "true"}, status.New(codes.PermissionDenied, "not for guests"))
 		})
@@ -184,7 +184,7 @@ func eachSelection(f func(env, version, emptyCall, unaryCall string)) {
 func (m *mesh) selectedRoutes(name string, parameters map[string]string, emptyCall, unaryCall string) {
 	m.t.Helper()
 	m.SetVariant(m.t, parameters, xdsmsg.RouteConfig(name, service,
-		xdsmsg.PathRoute(emptyMethod, emptyCall), xdsmsg.PathRoute(unaryMethod, unaryCall), xdsmsg.PrefixRoute("", "rest")))
+		xdsmsg.PathRoute(emptyMethod, emptyCall), xdsmsg.PathRoute(unaryMethod, unaryCall), toCluster("rest")))
 }
 
 // checkSelection makes an RPC for each of the two routes.

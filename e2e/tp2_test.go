@@ -1,9 +1,10 @@
 package e2e_test
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -23,10 +24,9 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// What tests of xRFC TP2 share. A worked example that needs DPDS has its resources in
-// an authority; the others have old-style names, as "the mechanism described in this
-// doc is completely independent of the new xDS naming scheme" (TP2, "Rationale").
-
+// A worked example of xRFC TP2 that needs DPDS has its resources in an authority; the others have
+// old-style names, as "the mechanism described in this doc is completely independent of the new xDS
+// naming scheme" (TP2, "Rationale").
 const (
 	tp2       = "tp2.example.com"
 	tp2Target = "xds://" + tp2 + "/" + service
@@ -50,12 +50,12 @@ func (m *mesh) clustersFor(ids ...string) []*testutils.Backend {
 	m.t.Helper()
 	all := backends(m.t, ids...)
 	for _, b := range all {
-		m.set(clusterOf(b.ID(), b)...)
+		m.set(clusterOf(b.ID(), b))
 	}
 	return all
 }
 
-// checkNoAmbiguousChoice checks that TP2 left no choice between variants open: the largest value decides.
+// checkNoAmbiguousChoice checks that the constraints left the server no choice between variants.
 func (m *mesh) checkNoAmbiguousChoice() {
 	m.t.Helper()
 	if got := m.AmbiguousChoices(); got != 0 {
@@ -68,14 +68,9 @@ func withDPDS() testutils.BootstrapOption {
 	return testutils.Authority(tp2, "", map[string]any{"dynamic_parameter_constraints_resource": dpdsName})
 }
 
-// as is a bootstrap for the mesh of another node than that of the test.
-func (m *mesh) as(id string, opts ...testutils.BootstrapOption) []byte {
-	return m.Bootstrap(id, append([]testutils.BootstrapOption{testutils.ServerFeatures(m.features...)}, opts...)...)
-}
-
 // routesTo are routes of a name that lead to one cluster.
 func routesTo(name, cluster string) *routepb.RouteConfiguration {
-	return xdsmsg.RouteConfig(name, service, xdsmsg.PrefixRoute("", cluster))
+	return xdsmsg.RouteConfig(name, service, toCluster(cluster))
 }
 
 // constrain makes constraints, for one type of resource.
@@ -106,8 +101,7 @@ func constrainChannels(t testing.TB, bootstrap []byte, c dynparam.ByType) {
 	t.Cleanup(func() { set(dynparam.ByType{}) })
 }
 
-// awaitLocator waits until the control plane was asked for a resource with the
-// constraints.
+// awaitLocator waits for a request for the resource with the constraints.
 func (m *mesh) awaitLocator(typeURL, name string, c dynparam.ByType) {
 	m.t.Helper()
 	m.MustWait(testutils.Context(m.t), m.t, xdstest.SubscribingTo(typeURL, controlplane.Locator{Name: name, Constraints: c.For(typeURL)}))
@@ -151,51 +145,50 @@ func TestSetConstraintsForABootstrap(t *testing.T) {
 
 // members is a watcher that keeps what a collection has.
 type members struct {
-	mu      sync.Mutex
-	have    map[string]bool
-	changed chan struct{}
+	xdstest.State
+	have   map[string]bool
+	errors int               // of members
+	events []collectionEvent // of the collection as a whole
 }
 
-func (w *members) change(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f()
-	close(w.changed)
-	w.changed = make(chan struct{})
+// collectionEvent is the error of an event, and how many members had errors before it.
+type collectionEvent struct {
+	err    error
+	errors int
 }
 
 func (w *members) MemberChanged(m xdsclient.Member, _ any, err error, done func()) {
 	defer done()
 	name := m.Name[strings.LastIndexByte(m.Name, '/')+1:] + m.Parameters.String()
-	w.change(func() {
-		if delete(w.have, name); err == nil {
-			w.have[name] = true
+	w.Change(func() {
+		if delete(w.have, name); err != nil {
+			w.errors++
+			return
 		}
+		w.have[name] = true
 	})
 }
 
-func (w *members) CollectionChanged(_ error, done func())                { done() }
+func (w *members) CollectionChanged(err error, done func()) {
+	w.Change(func() { w.events = append(w.events, collectionEvent{err, w.errors}) })
+	done()
+}
+
 func (w *members) AmbientError(_ xdsclient.Member, _ error, done func()) { done() }
 
 // await waits until the collection has exactly these members.
 func (w *members) await(t *testing.T, names ...string) {
 	t.Helper()
-	ctx, want := testutils.Context(t), map[string]bool{}
-	for _, name := range names {
-		want[name] = true
-	}
-	for {
-		w.mu.Lock()
-		have, changed := maps.Clone(w.have), w.changed
-		w.mu.Unlock()
-		if maps.Equal(have, want) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			t.Fatalf("the collection has %v, want %v", have, want)
-		}
+	slices.Sort(names)
+	w.Await(t, fmt.Sprintf("the collection to have %q", names), func() bool {
+		return slices.Equal(slices.Sorted(maps.Keys(w.have)), names)
+	})
+}
+
+// needsGlobs skips a test over SotW.
+func needsGlobs(t *testing.T) {
+	if protocol != "delta" || downstream != nil && *downstream != "delta" {
+		t.Skip("SotW has no glob collections")
 	}
 }
 
@@ -204,9 +197,7 @@ func (w *members) await(t *testing.T, names ...string) {
 // and no collection, and SotW has none, so this is with the client's own API, over delta.
 func TestTP2ShardingClustersByGlob(t *testing.T) {
 	t.Parallel()
-	if protocol != "delta" || downstream != nil && *downstream != "delta" {
-		t.Skip("SotW has no glob collections")
-	}
+	needsGlobs(t)
 	m := newVariantMesh(t)
 	for _, shard := range []string{"3", "4", "6", "7", "15", "16", "60", "90", "91"} {
 		m.SetVariant(t, map[string]string{"shards": shard}, xdsmsg.EDSCluster(in(tp2, xdsmsg.ClusterType, "shards/c"+shard), "e"))
@@ -221,7 +212,7 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 		return constrain(t, xdsmsg.ClusterType, dynparam.Require("shards", dynparam.InRanges(ranges...)))
 	}
 	dpdswrapper.SetConstraints(cfg, shards(dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15}, dynparam.Range{Min: 46, Max: 90}))
-	seen := &members{have: map[string]bool{}, changed: make(chan struct{})}
+	seen := &members{have: map[string]bool{}}
 	defer w.ForTarget("").WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "shards/*"), seen)()
 	seen.await(t, "c15{shards=15}", "c4{shards=4}", "c6{shards=6}", "c60{shards=60}", "c90{shards=90}")
 
@@ -234,37 +225,11 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 	seen.await(t, "c3{shards=5}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
 }
 
-// answers is a watcher that records the events of a collection as a whole, and of how many
-// members before.
-type answers struct {
-	members int
-	said    chan answered
-}
-
-type answered struct {
-	members int
-	err     error
-}
-
-func (w *answers) MemberChanged(_ xdsclient.Member, _ any, _ error, done func()) {
-	w.members++
-	done()
-}
-
-func (w *answers) CollectionChanged(err error, done func()) {
-	w.said <- answered{w.members, err}
-	done()
-}
-
-func (w *answers) AmbientError(_ xdsclient.Member, _ error, done func()) { done() }
-
-// xRFC TP3, "Wildcard Subscriptions and Glob Collections": a collection all of whose members
-// are in error has been answered. It is no timeout.
+// xRFC TP3, "Wildcard Subscriptions and Glob Collections": errors of all members are an answer for the
+// collection, so that it does not time out.
 func TestGlobWhoseMembersAreAllInError(t *testing.T) {
 	t.Parallel()
-	if protocol != "delta" || downstream != nil && *downstream != "delta" {
-		t.Skip("SotW has no glob collections")
-	}
+	needsGlobs(t)
 	m := newVariantMesh(t)
 	m.Update(t, func(tx *controlplane.Tx) {
 		for _, name := range []string{"c1", "c2"} {
@@ -276,14 +241,12 @@ func TestGlobWhoseMembersAreAllInError(t *testing.T) {
 	client, err := xdsclient.New(cfg)
 	xdstest.NoError(t, err)
 	defer client.Close()
-	w := &answers{said: make(chan answered, 10)}
+	w := &members{have: map[string]bool{}}
 	defer client.WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "broken/*"), w)()
-	select {
-	case got := <-w.said:
-		if got.err != nil || got.members != 2 {
-			t.Errorf("the event of the collection is %v after %d members, want no error after 2", got.err, got.members)
+	w.Await(t, "an event of the collection", func() bool { return len(w.events) > 0 })
+	w.Change(func() {
+		if want := (collectionEvent{nil, 2}); w.events[0] != want {
+			t.Errorf("the event of the collection is %+v, want %+v", w.events[0], want)
 		}
-	case <-testutils.Context(t).Done():
-		t.Fatal("there was no event of the collection")
-	}
+	})
 }

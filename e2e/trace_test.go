@@ -1,19 +1,14 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -21,7 +16,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// rpcLog records what a trace says, as lines.
+// rpcLog records the events of a trace as lines.
 type rpcLog struct {
 	xdstest.State
 	lines []string
@@ -63,36 +58,25 @@ func (l *rpcLog) expect(t *testing.T, want ...string) {
 	})
 }
 
-// One RPC of each kind with everything that a trace reports: the first configuration, a
-// filter, a mirror, a retry, and picks.
+// One RPC of each kind with every event that a trace has: the first configuration, a filter, a mirror, a retry,
+// and picks.
 func TestTraceEndToEnd(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
 		xdstest.Parallel(t, string(k), func(t *testing.T) {
 			m := newMesh(t)
 			backend, shadow := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "shadow")
-			route := toCluster("main")
-			route.Name = "everything"
-			route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1)}
-			route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "shadow"}}
+			route := with(toCluster("main"), `name: "everything" route {
+				retry_policy { retry_on: "unavailable" num_retries { value: 1 } } request_mirror_policies { cluster: "shadow" } }`)
 			other := xdsmsg.PathRoute("/other", "shadow") // so that the virtual host has the mirror's cluster
 			place := xdsmsg.In("zone", backend.Addr())
 			place.Region, place.SubZone = "region", "sub"
-			edit := &headerpb.HeaderMutation{Mutations: &headerpb.Mutations{RequestMutations: []*mutationpb.HeaderMutation{appendHeader("k", "v")}}}
-			m.set(append(clusterOf("shadow", shadow),
+			edit := with(new(headerpb.HeaderMutation), `mutations { request_mutations { append { header { key: "k" value: "v" } } } }`)
+			m.set(clusterOf("shadow", shadow),
 				xdsmsg.DefaultListener(service, service, xdsmsg.Filter("first", edit), xdsmsg.Filter("second", edit)),
 				xdsmsg.RouteConfig(service, service, other, route),
-				xdsmsg.EDSCluster("main", ""), xdsmsg.Endpoints("main", place))...)
-			fails := make(chan struct{}, 1)
-			fails <- struct{}{}
-			backend.SetBehaviour(func(context.Context, testutils.RPC) error {
-				select {
-				case <-fails:
-					return testutils.TrailersOnly(status.Error(codes.Unavailable, "try again"))
-				default:
-					return nil
-				}
-			})
+				xdsmsg.EDSCluster("main", ""), xdsmsg.Endpoints("main", place))
+			failTimes(backend, 1)
 			var log rpcLog
 			cc := m.dial("xds:///" + service)
 			ctx := dynxds.WithTrace(testutils.Context(t), log.trace())
@@ -115,13 +99,13 @@ func TestTraceEndToEnd(t *testing.T) {
 	}
 }
 
-// An RPC that fails: in a filter, and for want of an endpoint.
+// RPCs that fail in a filter, and because no endpoint can be reached.
 func TestTraceOfAFailedRPC(t *testing.T) {
 	t.Parallel()
-	m, backend, gone := newMesh(t), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "gone")
-	gone.Stop()
-	m.serveFilters(backend, map[string]proto.Message{}, xdsmsg.Filter("fault", abortWith(codes.DataLoss)))
-	m.serve("unreachable", "down", gone)
+	m, backend, stopped := newMesh(t), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "stopped")
+	stopped.Stop()
+	m.serveFilters(backend, nil, xdsmsg.Filter("fault", abortWith(codes.DataLoss)))
+	m.serve("unreachable", "down", stopped)
 	routed := service + "/" + service + `/ to "b": OK`
 	cc, down := m.dial("xds:///"+service), m.dial("xds:///unreachable")
 	eachKind(t, func(t *testing.T, k kind) {

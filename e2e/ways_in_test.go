@@ -42,8 +42,8 @@ var ways = []struct {
 	{"DialOptions", func(_ *testing.T, m *mesh) []grpc.DialOption {
 		return dynxds.DialOptions(dynxds.WithBootstrap(m.bootstrap()))
 	}},
-	{"WithResolvers", func(_ *testing.T, m *mesh) []grpc.DialOption {
-		return []grpc.DialOption{grpc.WithResolvers(m.builder())}
+	{"WithResolvers", func(t *testing.T, m *mesh) []grpc.DialOption {
+		return []grpc.DialOption{withBootstrap(t, m.bootstrap())}
 	}},
 }
 
@@ -98,9 +98,9 @@ func TestWithAuthorityChoosesTheVirtualHost(t *testing.T) {
 	m := newMesh(t)
 	one, other := testutils.StartBackend(t, "one"), testutils.StartBackend(t, "other")
 	m.set(xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfigOf("routes",
-		xdsmsg.VirtualHost("one", []string{service}, xdsmsg.PrefixRoute("", "one")),
-		xdsmsg.VirtualHost("other", []string{"*.internal"}, xdsmsg.PrefixRoute("", "other"))))
-	m.set(append(clusterOf("one", one), clusterOf("other", other)...)...)
+		xdsmsg.VirtualHost("one", []string{service}, toCluster("one")),
+		xdsmsg.VirtualHost("other", []string{"*.internal"}, toCluster("other"))),
+		clusterOf("one", one), clusterOf("other", other))
 
 	mustReach(t, m.dial("xds:///"+service), unary, one)
 	mustReach(t, m.dial("xds:///"+service, grpc.WithAuthority("echo.internal")), unary, other)
@@ -112,12 +112,12 @@ func TestWithAuthorityChoosesTheVirtualHost(t *testing.T) {
 func TestManyChannelsShareOneStream(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-	builder := m.builder()
+	resolver := withBootstrap(t, m.bootstrap())
 	var wg sync.WaitGroup
 	for i := range 50 {
 		name := fmt.Sprintf("service%d.example.com", i)
-		m.set(chain(name, xdsmsg.PrefixRoute("", "cluster"))...)
-		cc := dial(t, "xds:///"+name, grpc.WithResolvers(builder))
+		m.set(chain(name, toCluster("cluster")))
+		cc := dial(t, "xds:///"+name, resolver)
 		wg.Go(func() {
 			for _, k := range kinds {
 				if _, err := call(testutils.Context(t), cc, k, grpc.WaitForReady(true)); err != nil {
@@ -126,7 +126,7 @@ func TestManyChannelsShareOneStream(t *testing.T) {
 			}
 		})
 	}
-	m.set(clusterOf("cluster", backend)...)
+	m.set(clusterOf("cluster", backend))
 	wg.Wait()
 	if n := len(m.Clients()); n != 1 {
 		t.Errorf("the control plane has %d ADS streams, want 1 for all channels", n)
@@ -163,26 +163,21 @@ func TestConnectWithoutAnRPCMakesTheChannelReady(t *testing.T) {
 	awaitState(t, cc, connectivity.Ready)
 }
 
-// recorder is a stats handler that remembers the methods it saw.
-type recorder struct {
+// methods is a stats handler that records the method of each RPC that begins, and "end" for one that ends.
+type methods struct {
 	noStats
-	mu      sync.Mutex
-	methods []string
-	ends    int
+	xdstest.State
+	events []string
 }
 
-func (r *recorder) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.methods = append(r.methods, info.FullMethodName)
+func (m *methods) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	m.Change(func() { m.events = append(m.events, info.FullMethodName) })
 	return ctx
 }
 
-func (r *recorder) HandleRPC(_ context.Context, s stats.RPCStats) {
+func (m *methods) HandleRPC(_ context.Context, s stats.RPCStats) {
 	if _, ok := s.(*stats.End); ok {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.ends++
+		m.Change(func() { m.events = append(m.events, "end") })
 	}
 }
 
@@ -193,32 +188,24 @@ func TestUserInterceptorsAndStatsHandlers(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			m.serve(service, "cluster", backend)
-			var stats recorder
-			chained := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				return invoker(metadata.AppendToOutgoingContext(ctx, "added", "chained"), method, req, reply, cc, opts...)
+			stats := new(methods)
+			adding := func(value string) grpc.UnaryClientInterceptor {
+				return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					return invoker(metadata.AppendToOutgoingContext(ctx, "added", value), method, req, reply, cc, opts...)
+				}
 			}
-			single := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				return invoker(metadata.AppendToOutgoingContext(ctx, "added", "single"), method, req, reply, cc, opts...)
-			}
-			opts := append(way.dial(t, m),
-				grpc.WithChainUnaryInterceptor(chained),
-				grpc.WithUnaryInterceptor(single),
-				grpc.WithStatsHandler(&stats),
-			)
+			opts := append(way.dial(t, m), grpc.WithChainUnaryInterceptor(adding("chained")),
+				grpc.WithUnaryInterceptor(adding("single")), grpc.WithStatsHandler(stats))
 			mustReach(t, dial(t, "xds:///"+service, opts...), unary, backend)
 			if got := strings.Join(backend.Last().Metadata.Get("added"), ","); got != "single,chained" {
 				t.Errorf("the backend saw metadata added %q, want %q", got, "single,chained")
 			}
-			stats.mu.Lock()
-			defer stats.mu.Unlock()
-			if len(stats.methods) != 1 || stats.methods[0] != unaryMethod || stats.ends != 1 {
-				t.Errorf("the stats handler saw %v and %d ends, want %s once", stats.methods, stats.ends, unaryMethod)
-			}
+			stats.Change(func() { xdstest.Equal(t, "events of the stats handler", []string{unaryMethod, "end"}, stats.events) })
 		})
 	}
 }
 
-// childVariable tells a process started by a test which target to call.
+// childVariable names the target that a process started by a test calls.
 const childVariable = "DYNXDS_TEST_CHILD"
 
 // runChild runs the check of a child process. ok is false in other processes.
@@ -228,21 +215,20 @@ func runChild() (code int, ok bool) {
 		return 0, false
 	}
 	cc, err := grpc.NewClient(target, dialInsecure)
-	if err == nil {
-		for _, k := range kinds {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-			if _, err = call(ctx, cc, k); err != nil {
-				err = fmt.Errorf("%s RPC: %w", k, err)
-			}
-			cancel()
-		}
-		cc.Close()
-	}
 	if err != nil {
 		fmt.Println(err)
 		return 1, true
 	}
-	return 0, true
+	defer cc.Close()
+	for _, k := range kinds {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		if _, err := call(ctx, cc, k); err != nil {
+			fmt.Printf("%s RPC: %v\n", k, err)
+			code = 1
+		}
+		cancel()
+	}
+	return code, true
 }
 
 // The environment names a proxy for the target (Go reads the variable once, hence a process of its
@@ -254,11 +240,15 @@ func TestUnderHTTPSProxy(t *testing.T) {
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
 	defer proxy.Close()
+	callInChild(t, backend, "xds:///"+service, "http://"+proxy.Addr().String(), string(m.bootstrap()))
+}
+
+// callInChild runs a process that calls the target in an environment with a proxy and a bootstrap.
+func callInChild(t *testing.T, backend *testutils.Backend, target, proxy, bootstrap string) {
+	t.Helper()
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childVariable+"=xds:///"+service,
-		"HTTPS_PROXY=http://"+proxy.Addr().String(),
-		"NO_PROXY=", "no_proxy=",
-		"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG="+string(m.bootstrap()))
+	child.Env = append(os.Environ(), childVariable+"="+target, "HTTPS_PROXY="+proxy, "NO_PROXY=", "no_proxy=",
+		"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG="+bootstrap)
 	if out, err := child.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -275,8 +265,7 @@ func put(t *testing.T, file string, data []byte) {
 	xdstest.NoError(t, os.Rename(next, file))
 }
 
-// A channel that was opened before there was a bootstrap that can be used is served as
-// soon as there is one, new or corrected.
+// A channel that was opened without a usable bootstrap is served as soon as there is one, new or corrected.
 func TestBootstrapAppearsAfterDialling(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -303,37 +292,30 @@ func TestBootstrapAppearsAfterDialling(t *testing.T) {
 			}
 			cc := dial(t, "xds:///"+service, opts...)
 			mustFail(t, cc, tc.texts...)
-			waiting := make(chan error, 1)
-			go func() {
-				_, err := call(testutils.Context(t), cc, unary, grpc.WaitForReady(true))
-				waiting <- err
-			}()
+			waiting := startCall(testutils.Context(t), cc, unary)
 			put(t, file, m.bootstrap())
-			if err := <-waiting; err != nil {
-				t.Error(err)
-			}
+			xdstest.NoError(t, <-waiting)
 			mustReachByEachKind(t, cc, backend)
 		})
 	}
 }
 
-// A channel that DNS resolves because there was no bootstrap moves to xDS, and no RPC
-// fails of that, whatever the bootstrap says of DNS.
+// A channel that DNS resolves because there was no bootstrap moves to xDS without failing an RPC, whatever the
+// bootstrap's dns_fallback is.
 func TestBootstrapAppearsAndTheChannelLeavesDNS(t *testing.T) {
 	overLinksInTurn(t, func(t *testing.T) {
 		for _, fallback := range []string{"never", "not_found"} {
 			t.Run(fallback, func(t *testing.T) {
-				t.Setenv("GRPC_XDS_BOOTSTRAP", "")
-				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+				noBootstrap(t)
 				m := newMesh(t)
 				byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
 				_, target := inZone(t, byDNS)
-				m.set(append(chain(target, toCluster("c")), clusterOf("c", mesh)...)...)
+				m.set(chain(target, toCluster("c")), clusterOf("c", mesh))
 				cc := dial(t, "xds:///"+target)
 				load := loadOn(t, cc, byDNS)
 				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": "faulty"}`)
 				load.await(t, byDNS)
-				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap(testutils.TopLevel("dns_fallback", fallback))))
+				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap(dnsFallback(fallback))))
 				load.await(t, mesh)
 				load.stop(t)
 				if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeXDS {
@@ -344,8 +326,7 @@ func TestBootstrapAppearsAndTheChannelLeavesDNS(t *testing.T) {
 	})
 }
 
-// If the variable is unset, DNS takes over from a bootstrap with
-// faults, as for new channels.
+// If the variable with an invalid bootstrap is unset, DNS resolves the channel, as it does new ones.
 func TestInvalidBootstrapIsRemoved(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": "faulty"}`)

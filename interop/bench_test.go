@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
-	"sync"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -165,10 +163,8 @@ func TestAllocationsPerUnaryRPC(t *testing.T) {
 	}
 }
 
-// TestPassingThroughAllocatesNothing: the interceptors that dynxds puts on a
-// channel by its scheme cost a channel of gRPC-Go's xds no allocation.
-//
-// The schemes are not "xds", for which gRPC itself makes four allocations.
+// The interceptors that dynxds adds to channels by their scheme cost a channel of gRPC-Go's xds no allocation. The
+// schemes are not "xds", for which gRPC itself makes four allocations.
 func TestPassingThroughAllocatesNothing(t *testing.T) {
 	control, _ := benchWorld(t, 1)
 	under := func(scheme string) float64 {
@@ -228,17 +224,7 @@ func leanBackend(t testing.TB) (addr string) { return serveTest(t, lean{}) }
 // serveTest serves the service on loopback.
 func serveTest(t testing.TB, service testpb.TestServiceServer) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
-	testpb.RegisterTestServiceServer(server, service)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(l) })
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
-	return l.Addr().String()
+	return serveUntilEnd(t, func(s grpc.ServiceRegistrar) { testpb.RegisterTestServiceServer(s, service) }, func() {})
 }
 
 type lean struct {
@@ -332,7 +318,7 @@ func connectedTree(b *testing.B, p treePeer, n int, lrs bool) (grpcbalancer.Pick
 func reportedCluster(name string, lrs bool) *clusterpb.Cluster {
 	c := cluster(name, name)
 	if lrs {
-		c.LrsServer = &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Self{Self: &corepb.SelfConfigSource{}}}
+		xdsmsg.With(c, "lrs_server { self {} }")
 	}
 	return c
 }

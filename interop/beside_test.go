@@ -64,9 +64,8 @@ func userAgents(control *gocp.Server) map[string]bool {
 	return found
 }
 
-// TestGRPCGoChannelsPassStraightThrough: given a process with dynxds, whose
-// interceptors are on every channel of the scheme "xds", when a channel's
-// resolver is gRPC-Go's, then gRPC-Go routes its RPCs and dynxds takes no part.
+// The interceptors of dynxds, which every channel of the scheme "xds" has, do nothing if gRPC-Go's xds resolves the
+// channel.
 func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 	xdstest.Parallel(t, "RPCs succeed", func(t *testing.T) {
 		control := gocp.Start(t, gocp.AnyNames)
@@ -116,10 +115,8 @@ var choices = []struct {
 	{registerChild, map[string]string{"xds": "dynxds", "dynxds": "dynxds"}, false},
 }
 
-// TestBothSchemesInOneProcess: given a program that imports both packages and
-// a bootstrap file in the environment, when it dials both schemes, then RPCs
-// succeed on both, each resolved by the package that it has chosen; and one error in the
-// log says so if dynxds has lost "xds".
+// In a program that imports both packages, each scheme is resolved by the package that the program has chosen, and the
+// log has one error if dynxds does not serve "xds".
 //
 // gRPC-Go reads the environment before main, so this is a process of its own.
 func TestBothSchemesInOneProcess(t *testing.T) {
@@ -312,9 +309,8 @@ var typeLabels = strings.NewReplacer(
 	"EndpointsResource", "envoy.config.endpoint.v3.ClusterLoadAssignment",
 )
 
-// TestMetricsOfBothPackages: given a process with dynxds and gRPC-Go's xds, both
-// of which have the metrics of gRFC A78; when a channel of each is served the same
-// resources; then both report the same, with the descriptors of gRPC's registry.
+// Channels of dynxds and of gRPC-Go's xds in one process report the same metrics (gRFC A78) for the same resources, with
+// the descriptors of gRPC's registry.
 func TestMetricsOfBothPackages(t *testing.T) {
 	t.Parallel()
 	control := gocp.Start(t, gocp.AnyNames)
@@ -338,9 +334,8 @@ func TestMetricsOfBothPackages(t *testing.T) {
 	xdstest.Equal(t, "the metrics (wanted: gRPC-Go's)", want, got)
 }
 
-// TestCSDSAfterAdminRegister: given gRPC-Go's xds, whose CSDS admin.Register adds
-// to a server; when the CSDS of dynxds is registered on it; then that is an error,
-// and not the end of the process.
+// Registering the CSDS of dynxds on a server that has gRPC-Go's, by admin.Register, is an error and does not end the
+// process.
 func TestCSDSAfterAdminRegister(t *testing.T) {
 	t.Parallel()
 	s := grpc.NewServer()
@@ -348,7 +343,7 @@ func TestCSDSAfterAdminRegister(t *testing.T) {
 	xdstest.NoError(t, err)
 	defer cleanup()
 	if err := csds.Register(s); err == nil {
-		t.Error("csds.Register took a server that has a CSDS")
+		t.Error("csds.Register accepts a server that has a CSDS")
 	}
 }
 

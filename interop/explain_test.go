@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -81,9 +80,8 @@ func serveExplained() error {
 	return server.Serve(listener)
 }
 
-// TestExplainGRPCGo: given a process with a channel of gRPC-Go's own xds, when "dynxds explain" asks its
-// CSDS, then it says where the RPCs of that process really went, and which parts of its routes
-// gRPC-Go leaves out and ignores.
+// For the CSDS of a process with gRPC-Go's own xds, "dynxds explain" reports where the RPCs of the process went, and
+// which parts of its routes gRPC-Go leaves out and ignores.
 func TestExplainGRPCGo(t *testing.T) {
 	t.Parallel()
 	w := newExplainedWorld(t)
@@ -159,33 +157,28 @@ func (w *world) bootstrapForJS(t *testing.T) []byte {
 // mustAnswer returns the answer of a call, once there is one.
 func (c *otherClient) mustAnswer(t *testing.T, call string) string {
 	t.Helper()
-	deadline := time.After(60 * time.Second)
-	for {
-		c.mu.Lock()
-		rpc, ended := c.last[call], c.ended
-		c.mu.Unlock()
-		switch {
-		case ended != nil || rpc.Code != 0:
-			t.Fatalf("call %s: %+v, %v\n%s", call, rpc, ended, c.errors())
-		case rpc.Backend != "":
-			return rpc.Backend
+	c.state.Await(t, "an answer to call "+call, func() bool {
+		return c.ended != nil || c.last[call].Code != 0 || c.last[call].Backend != ""
+	})
+	var backend string
+	c.state.Change(func() {
+		if backend = c.last[call].Backend; c.ended != nil || backend == "" {
+			t.Errorf("call %s: %+v, %v\n%s", call, c.last[call], c.ended, c.errors())
 		}
-		select {
-		case <-c.news:
-		case <-deadline:
-			t.Fatalf("no answer to call %s\n%s", call, c.errors())
-		}
+	})
+	if backend == "" {
+		t.FailNow()
 	}
+	return backend
 }
 
 // newExplainedWorld is a control plane whose routes have what gRPC leaves out, and ignores.
 func newExplainedWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{control: gocp.Start(t, gocp.AnyNames), blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}
-	query, byHeader, mirrored := xdsmsg.PathRoute(unaryMethod, "green"), xdsmsg.PrefixRoute("/", "green"), xdsmsg.PrefixRoute("/", "blue")
-	query.Match.QueryParameters = []*routepb.QueryParameterMatcher{{Name: "q"}}
-	byHeader.Match.Headers = []*routepb.HeaderMatcher{{Name: explainedHeader, HeaderMatchSpecifier: &routepb.HeaderMatcher_PresentMatch{PresentMatch: true}}}
-	mirrored.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "green"}}
+	query := xdsmsg.With(xdsmsg.PathRoute(unaryMethod, "green"), `match { query_parameters { name: "q" } }`)
+	byHeader := xdsmsg.With(xdsmsg.PrefixRoute("/", "green"), `match { headers { name: %q present_match: true } }`, explainedHeader)
+	mirrored := xdsmsg.With(xdsmsg.PrefixRoute("/", "blue"), `route { request_mirror_policies { cluster: "green" } }`)
 	w.control.Set(t, []proto.Message{
 		xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", "*", query, byHeader, mirrored),
 		cluster("blue", "blue"), w.endpoints("blue", w.blue), cluster("green", "green"), w.endpoints("green", w.green),

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
@@ -20,7 +19,6 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -184,9 +182,7 @@ func (f *fleet) changes() []fleetChange {
 		}, func(second bool) proto.Message {
 			c := xdsmsg.EDSCluster(victim, "")
 			if second {
-				c.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
-					{MaxRequests: wrapperspb.UInt32(5_000)},
-				}}
+				xdsmsg.With(c, "circuit_breakers { thresholds { max_requests { value: 5000 } } }")
 			}
 			return c
 		}},

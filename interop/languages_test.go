@@ -80,9 +80,8 @@ func eachLanguage(t *testing.T, test func(t *testing.T, start startClient)) {
 	}
 }
 
-// TestOtherLanguagesAgainstOurControlPlane: given our control plane, with a relay in front of
-// it or without, when the xDS client of another language is its client, then it accepts
-// everything and follows every change.
+// The xDS clients of other languages accept everything from our control plane, with a relay in front of it or without,
+// and follow every change.
 func TestOtherLanguagesAgainstOurControlPlane(t *testing.T) {
 	eachLanguage(t, func(t *testing.T, start startClient) {
 		for name, how := range ourOptions {
@@ -110,9 +109,8 @@ func serviceWith(name string, endpoints ...string) string {
 	return text.String()
 }
 
-// TestOtherLanguagesFollowADeletedService: given "dynxds serve" and a client that makes
-// RPCs, when, in one update, routes move to a service that is new and the one that
-// they led to is deleted, again and again, then no RPC fails.
+// No RPC of a client of "dynxds serve" fails when one update moves routes to a new service and deletes the old one, again
+// and again.
 func TestOtherLanguagesFollowADeletedService(t *testing.T) {
 	eachLanguage(t, func(t *testing.T, start startClient) {
 		echo, blue, green := testutils.StartBackend(t, "echo"), testutils.StartBackend(t, "blue"), testutils.StartBackend(t, "green")
@@ -136,8 +134,7 @@ spec: {to: [{targetRef: {kind: MeshService, name: echo}, rules: [{backendRefs: [
 	})
 }
 
-// TestOtherLanguagesOutliveAnEmptiedFolder: given "dynxds serve" over a folder, when all
-// of its files go away, then clients keep what they have.
+// When all files of the folder of "dynxds serve" are removed, clients keep what they have.
 func TestOtherLanguagesOutliveAnEmptiedFolder(t *testing.T) {
 	eachLanguage(t, func(t *testing.T, start startClient) {
 		blue := testutils.StartBackend(t, "blue")
@@ -222,12 +219,12 @@ func TestOtherLanguagesAreNeverMisrouted(t *testing.T) {
 		for _, call := range calls {
 			client.mustBe(t, call.Name, want[call.Name], "the beginning: "+call.Name)
 		}
-		client.mu.Lock()
-		defer client.mu.Unlock()
-		for _, rpc := range client.failed {
-			if want[rpc.Call] != rpc.outcome() {
-				t.Errorf("an RPC failed: %+v", rpc)
+		client.state.Change(func() {
+			for _, rpc := range client.failed {
+				if want[rpc.Call] != rpc.outcome() {
+					t.Errorf("an RPC failed: %+v", rpc)
+				}
 			}
-		}
+		})
 	})
 }

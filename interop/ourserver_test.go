@@ -23,8 +23,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// ourServer is the control plane of dynxds, for the clients of others, who may have a relay in
-// front of it.
+// ourServer is the control plane of dynxds for other clients, with or without a relay in front of it.
 type ourServer struct {
 	*xdstest.Server
 	world
@@ -47,13 +46,13 @@ func startOurServer(t *testing.T, how ourOption) *ourServer {
 	return s
 }
 
-// bootstrapForOthers has what other clients want of a bootstrap.
+// bootstrapForOthers is a bootstrap with the fields that other clients require.
 func (s *ourServer) bootstrapForOthers() []byte {
 	return testutils.Bootstrap("interop-node", s.addr, testutils.NodeField("locality", map[string]any{}))
 }
 
-// ourOption is what makes a difference to other clients: the options of what they are connected to,
-// and, if that is a relay, the features by which it speaks to the control plane.
+// ourOption has the options of the server that other clients connect to and, if that is a relay, the features of its
+// connection to the control plane.
 type ourOption struct {
 	controlplane.Options
 	relayed []string
@@ -182,10 +181,8 @@ func (r otherRPC) outcome() string {
 // waits for the test.
 type otherClient struct {
 	stderr string
-	// news holds a token after every RPC.
-	news chan struct{}
 
-	mu sync.Mutex
+	state xdstest.State
 	// last is the last RPC of each call, and inARow how many of that outcome there were
 	// in a row.
 	last   map[string]otherRPC
@@ -209,7 +206,7 @@ func startOther(t *testing.T, cmd *exec.Cmd) *otherClient {
 	defer stderr.Close()
 	cmd.Stderr = stderr
 	xdstest.NoError(t, cmd.Start())
-	c := &otherClient{stderr: stderr.Name(), news: make(chan struct{}, 1), last: map[string]otherRPC{}, inARow: map[string]int{}}
+	c := &otherClient{stderr: stderr.Name(), last: map[string]otherRPC{}, inARow: map[string]int{}}
 	var reading sync.WaitGroup
 	reading.Go(func() { c.read(stdout) })
 	t.Cleanup(func() {
@@ -234,66 +231,59 @@ func (c *otherClient) read(stdout io.Reader) {
 }
 
 func (c *otherClient) count(rpc otherRPC, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case err != nil:
-		c.ended = err
-	case rpc.outcome() == c.last[rpc.Call].outcome():
-		c.inARow[rpc.Call]++
-	default:
-		c.inARow[rpc.Call] = 1
-	}
-	c.last[rpc.Call] = rpc
-	if rpc.Code != 0 {
-		c.failed = append(c.failed, rpc)
-	}
-	select {
-	case c.news <- struct{}{}:
-	default:
-	}
+	c.state.Change(func() {
+		switch {
+		case err != nil:
+			c.ended = err
+		case rpc.outcome() == c.last[rpc.Call].outcome():
+			c.inARow[rpc.Call]++
+		default:
+			c.inARow[rpc.Call] = 1
+		}
+		c.last[rpc.Call] = rpc
+		if rpc.Code != 0 {
+			c.failed = append(c.failed, rpc)
+		}
+	})
 }
 
 // mustReach returns when emptyCall was answered by the backend ten times in a row, from
 // now on.
 func (c *otherClient) mustReach(t *testing.T, backend, after string) {
 	t.Helper()
-	c.mu.Lock()
-	c.inARow[emptyCall.Name] = 0
-	c.mu.Unlock()
+	c.state.Change(func() { c.inARow[emptyCall.Name] = 0 })
 	c.mustBe(t, emptyCall.Name, backend, after)
 }
 
 // mustBe returns when the outcome of a call was this ten times in a row.
 func (c *otherClient) mustBe(t *testing.T, call, outcome, after string) {
 	t.Helper()
-	ctx := testutils.Context(t)
-	for {
-		c.mu.Lock()
-		last, n, ended := c.last[call], c.inARow[call], c.ended
-		c.mu.Unlock()
-		switch {
-		case ended != nil:
-			t.Fatalf("after %q: %v\n%s", after, ended, c.errors())
-		case last.outcome() == outcome && n >= 10:
-			return
+	defer func() {
+		if t.Failed() {
+			c.state.Change(func() { t.Logf("the last RPC: %+v, ended: %v\n%s", c.last[call], c.ended, c.errors()) })
 		}
-		select {
-		case <-c.news:
-		case <-ctx.Done():
-			t.Fatalf("after %q: %+v, want %s\n%s", after, last, outcome, c.errors())
+	}()
+	c.state.Await(t, fmt.Sprintf("%s after %q", outcome, after), func() bool {
+		return c.ended != nil || c.last[call].outcome() == outcome && c.inARow[call] >= 10
+	})
+	c.state.Change(func() {
+		if c.ended != nil {
+			t.Errorf("after %q: the client has ended", after)
 		}
+	})
+	if t.Failed() {
+		t.FailNow()
 	}
 }
 
 // mustNotHaveFailed fails the test if any RPC has failed.
 func (c *otherClient) mustNotHaveFailed(t *testing.T, after string) {
 	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.failed) > 0 {
-		t.Errorf("after %q: %d RPCs failed, the first with %+v", after, len(c.failed), c.failed[0])
-	}
+	c.state.Change(func() {
+		if len(c.failed) > 0 {
+			t.Errorf("after %q: %d RPCs failed, the first with %+v", after, len(c.failed), c.failed[0])
+		}
+	})
 }
 
 func (c *otherClient) errors() []byte {

@@ -6,13 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
-	wrrlocalitypb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -22,10 +19,6 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/stats/opentelemetry"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -71,17 +64,17 @@ func (r *recordings) RecordFloat64Histo(h *estats.Float64HistoHandle, _ float64,
 func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
 	t.Parallel()
 	const here = `{region="here", zone="z", sub_zone="s"}`
-	placed := "grpc.lb.backend_service=blue grpc.lb.locality=" + here
+	labelled := "grpc.lb.backend_service=blue grpc.lb.locality=" + here
 	target := " grpc.target=xds:///" + service
 	detected := "grpc.lb.outlier_detection.detection_method=failure_percentage"
 	want := map[string][]string{
-		"grpc.lb.wrr.rr_fallback":                       {placed + target},
-		"grpc.lb.wrr.endpoint_weights":                  {placed + target},
+		"grpc.lb.wrr.rr_fallback":                       {labelled + target},
+		"grpc.lb.wrr.endpoint_weights":                  {labelled + target},
 		"grpc.lb.outlier_detection.ejections_enforced":  {detected + target},
-		"grpc.subchannel.connection_attempts_succeeded": {placed + target},
-		"grpc.subchannel.open_connections":              {placed + " grpc.security_level=NoSecurity" + target},
-		"grpc.subchannel.disconnections":                {placed + target},
-		"grpc.subchannel.connection_attempts_failed":    {placed + target},
+		"grpc.subchannel.connection_attempts_succeeded": {labelled + target},
+		"grpc.subchannel.open_connections":              {labelled + " grpc.security_level=NoSecurity" + target},
+		"grpc.subchannel.disconnections":                {labelled + target},
+		"grpc.subchannel.connection_attempts_failed":    {labelled + target},
 		"grpc.lb.outlier_detection.ejections_unenforced": {
 			detected + " grpc.lb.outlier_detection.unenforced_reason=max_ejection_overflow" + target,
 		},
@@ -92,7 +85,7 @@ func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
 			good, bad, worse := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad"), testutils.StartBackend(t, "worse")
 			bad.Fail(status.Error(codes.Internal, "broken"))
 			worse.Fail(status.Error(codes.Internal, "broken"))
-			control.Set(t, listener("routes"), routes("routes", "blue"), watched(t), placedAll("blue", "here", good, bad, worse))
+			control.Set(t, listener("routes"), routes("routes", "blue"), watched(), placed("blue", "here", good, bad, worse))
 
 			reader, seen := metric.NewManualReader(), &recordings{meter: meter{counts: map[string]int64{}}, names: map[string]bool{}}
 			cc := dial(t, p.builder(t, control), "xds:///"+service, opentelemetry.DialOption(opentelemetry.Options{
@@ -121,38 +114,20 @@ func TestOpenTelemetryHasTheMetricsOfPolicies(t *testing.T) {
 
 // watched is the cluster "blue": weighted round robin in each locality, and outlier detection that
 // ejects one endpoint at most.
-func watched(t *testing.T) *clusterpb.Cluster {
-	t.Helper()
-	policy := func(config proto.Message) *clusterpb.LoadBalancingPolicy {
-		packed, err := anypb.New(config)
-		xdstest.NoError(t, err)
-		return &clusterpb.LoadBalancingPolicy{Policies: []*clusterpb.LoadBalancingPolicy_Policy{
-			{TypedExtensionConfig: &corepb.TypedExtensionConfig{Name: "policy", TypedConfig: packed}},
-		}}
-	}
-	c := cluster("blue", "blue")
-	c.LoadBalancingPolicy = policy(&wrrlocalitypb.WrrLocality{EndpointPickingPolicy: policy(&wrrpb.ClientSideWeightedRoundRobin{})})
-	c.OutlierDetection = &clusterpb.OutlierDetection{
-		Interval:                       durationpb.New(100 * time.Millisecond),
-		BaseEjectionTime:               durationpb.New(time.Hour),
-		MaxEjectionTime:                durationpb.New(time.Hour),
-		MaxEjectionPercent:             wrapperspb.UInt32(1),
-		EnforcingSuccessRate:           wrapperspb.UInt32(0),
-		EnforcingFailurePercentage:     wrapperspb.UInt32(100),
-		FailurePercentageMinimumHosts:  wrapperspb.UInt32(1),
-		FailurePercentageRequestVolume: wrapperspb.UInt32(1),
-	}
-	return c
-}
-
-// placedAll is the endpoints of a cluster in one region.
-func placedAll(name, region string, backends ...*testutils.Backend) *endpointpb.ClusterLoadAssignment {
-	e := placed(name, region, backends[0])
-	for _, b := range backends[1:] {
-		more := xdsmsg.SimpleEndpoints("", b.Addr())
-		e.Endpoints[0].LbEndpoints = append(e.Endpoints[0].LbEndpoints, more.Endpoints[0].LbEndpoints...)
-	}
-	return e
+func watched() *clusterpb.Cluster {
+	return xdsmsg.With(cluster("blue", "blue"), `
+		load_balancing_policy { policies { typed_extension_config { name: "policy" typed_config {
+			[type.googleapis.com/envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality] {
+				endpoint_picking_policy { policies { typed_extension_config { name: "policy" typed_config {
+					[type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin] {}
+				} } } }
+			}
+		} } } }
+		outlier_detection {
+			interval { nanos: 100000000 } base_ejection_time { seconds: 3600 } max_ejection_time { seconds: 3600 }
+			max_ejection_percent { value: 1 } enforcing_success_rate { value: 0 } enforcing_failure_percentage { value: 100 }
+			failure_percentage_minimum_hosts { value: 1 } failure_percentage_request_volume { value: 1 }
+		}`)
 }
 
 // labelSets returns the sets of labels of metrics, each as "label=value label=value", sorted.

@@ -125,7 +125,7 @@ func newRelayLoad(tb testing.TB, size relaySize, set func(*endpointpb.ClusterLoa
 
 func (relaySize) name(i int) string { return fmt.Sprintf("outbound|8080||service-%05d", i) }
 
-// resource returns a resource of which changes makes a difference.
+// resource returns a version of a resource; changes is its number.
 func (s relaySize) resource(i int, changes uint32) *endpointpb.ClusterLoadAssignment {
 	m := xdsmsg.SimpleEndpoints(s.name(i), "10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080")
 	m.Endpoints[0].Priority = changes

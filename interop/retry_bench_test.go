@@ -6,15 +6,11 @@ import (
 	"io"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -24,24 +20,19 @@ import (
 // retryPolicies are those that are measured. All RPCs of a benchmark succeed in the
 // end.
 var retryPolicies = []struct {
-	name   string
-	policy *routepb.RetryPolicy
+	name, policy string
 }{
-	{"none", nil},
-	{"configured", &routepb.RetryPolicy{
-		RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(2),
-		RetryBackOff: &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(time.Millisecond)},
-	}},
+	{"none", ""},
+	{"configured", `retry_policy { retry_on: "unavailable" num_retries { value: 2 } retry_back_off { base_interval { nanos: 1000000 } } }`},
 }
 
 // retryWorld is a backend that fails the first `failures` of each three RPCs, behind a
 // route with the policy.
-func retryWorld(t testing.TB, policy *routepb.RetryPolicy, failures uint64) (*gocp.Server, string) {
+func retryWorld(t testing.TB, policy string, failures uint64) (*gocp.Server, string) {
 	t.Helper()
 	backend := serveTest(t, &failing{failures: failures})
 	control := gocp.Start(t, gocp.AnyNames)
-	route := xdsmsg.PrefixRoute("/", "cluster")
-	route.GetRoute().RetryPolicy = policy
+	route := xdsmsg.With(xdsmsg.PrefixRoute("/", "cluster"), "route { %s }", policy)
 	control.Set(t, listener("routes"), xdsmsg.RouteConfig("routes", service, route),
 		cluster("cluster", "cluster"), xdsmsg.SimpleEndpoints("endpoints-of-cluster", backend))
 	return control, backend
@@ -107,7 +98,7 @@ func pingPong(t testing.TB, client testpb.TestServiceClient) {
 func BenchmarkRetryPolicy(b *testing.B) {
 	for _, p := range retryPolicies {
 		for _, failures := range []uint64{0, 2} {
-			if failures > 0 && p.policy == nil {
+			if failures > 0 && p.policy == "" {
 				continue
 			}
 			b.Run(fmt.Sprintf("policy=%s/retries=%d", p.name, failures), func(b *testing.B) {

@@ -3,15 +3,11 @@ package interop_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
@@ -19,7 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -39,10 +34,7 @@ var scenarios = []scenario{
 	{
 		name: "a route by a header",
 		resources: func(w *world) []proto.Message {
-			byHeader := xdsmsg.PrefixRoute("/", "green")
-			byHeader.Match.Headers = []*routepb.HeaderMatcher{{Name: "tenant", HeaderMatchSpecifier: &routepb.HeaderMatcher_StringMatch{
-				StringMatch: &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "green"}},
-			}}}
+			byHeader := xdsmsg.With(xdsmsg.PrefixRoute("/", "green"), `match { headers { name: "tenant" string_match { exact: "green" } } }`)
 			return append(w.both(), listener("routes"), xdsmsg.RouteConfig("routes", service, byHeader, xdsmsg.PrefixRoute("/", "blue")))
 		},
 		check: func(ctx context.Context, t *testing.T, _ *world, client testpb.TestServiceClient) {
@@ -53,20 +45,11 @@ var scenarios = []scenario{
 	{
 		name: "retries",
 		resources: func(w *world) []proto.Message {
-			route := xdsmsg.ToCluster("blue")
-			route.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(2)}
-			return append(w.both(), listener("routes"), xdsmsg.RouteConfig("routes", service, xdsmsg.Route(xdsmsg.Prefix("/"), route),
-				xdsmsg.PrefixRoute("/unused", "green")))
+			route := xdsmsg.With(xdsmsg.PrefixRoute("/", "blue"), `route { retry_policy { retry_on: "unavailable" num_retries { value: 2 } } }`)
+			return append(w.both(), listener("routes"), xdsmsg.RouteConfig("routes", service, route, xdsmsg.PrefixRoute("/unused", "green")))
 		},
 		check: func(ctx context.Context, t *testing.T, w *world, client testpb.TestServiceClient) {
-			failures := 2
-			w.blue.SetBehaviour(func(context.Context, testutils.RPC) error {
-				if failures == 0 {
-					return nil
-				}
-				failures--
-				return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
-			})
+			failTimes(w.blue, 2)
 			before := w.blue.Count()
 			mustAnswer(ctx, t, client, "blue")
 			if n := w.blue.Count() - before; n != 3 {
@@ -77,11 +60,7 @@ var scenarios = []scenario{
 	{
 		name: "a filter that ends RPCs",
 		resources: func(w *world) []proto.Message {
-			abort := xdsmsg.Filter("fault", &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{
-				ErrorType:  &faultpb.FaultAbort_GrpcStatus{GrpcStatus: uint32(codes.DataLoss)},
-				Percentage: &typepb.FractionalPercent{Numerator: 100},
-			}})
-			return append(w.initial()[1:], xdsmsg.DefaultListener(service, "routes", abort))
+			return append(w.initial()[1:], xdsmsg.DefaultListener(service, "routes", xdsmsg.Filter("fault", abortWith(codes.DataLoss))))
 		},
 		check: func(ctx context.Context, t *testing.T, w *world, client testpb.TestServiceClient) {
 			mustFailWith(ctx, t, client, codes.DataLoss)
@@ -94,13 +73,9 @@ var scenarios = []scenario{
 	{
 		name: "a filter with a configuration for one route",
 		resources: func(w *world) []proto.Message {
-			abort := &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{
-				ErrorType:  &faultpb.FaultAbort_GrpcStatus{GrpcStatus: uint32(codes.Aborted)},
-				Percentage: &typepb.FractionalPercent{Numerator: 100},
-			}}
 			spared := xdsmsg.PathRoute(testpb.TestService_UnaryCall_FullMethodName, "blue")
 			spared.TypedPerFilterConfig = map[string]*anypb.Any{"fault": xdsmsg.Any(&faultpb.HTTPFault{})}
-			return append(w.initial()[2:], xdsmsg.DefaultListener(service, "routes", xdsmsg.Filter("fault", abort)),
+			return append(w.initial()[2:], xdsmsg.DefaultListener(service, "routes", xdsmsg.Filter("fault", abortWith(codes.Aborted))),
 				xdsmsg.RouteConfig("routes", service, spared, xdsmsg.PrefixRoute("/", "blue")))
 		},
 		check: func(ctx context.Context, t *testing.T, _ *world, client testpb.TestServiceClient) {
@@ -113,9 +88,9 @@ var scenarios = []scenario{
 	{
 		name: "failover to the next priority, and back",
 		resources: func(w *world) []proto.Message {
-			return append(w.initial()[:3:3], xdsmsg.Endpoints("endpoints-of-blue",
-				xdsmsg.Locality{Zone: "near", Weight: 1, Endpoints: []xdsmsg.Endpoint{{Addr: w.blue.Addr()}}},
-				xdsmsg.Locality{Zone: "far", Weight: 1, Priority: 1, Endpoints: []xdsmsg.Endpoint{{Addr: w.green.Addr()}}}))
+			far := xdsmsg.In("far", w.green.Addr())
+			far.Priority = 1
+			return append(w.initial()[:3:3], xdsmsg.Endpoints("endpoints-of-blue", xdsmsg.In("near", w.blue.Addr()), far))
 		},
 		check: func(ctx context.Context, t *testing.T, w *world, client testpb.TestServiceClient) {
 			mustAnswer(ctx, t, client, "blue")
@@ -134,14 +109,9 @@ var scenarios = []scenario{
 	{
 		name: "a ring by a header's hash",
 		resources: func(w *world) []proto.Message {
-			route := xdsmsg.ToCluster("blue")
-			route.HashPolicy = []*routepb.RouteAction_HashPolicy{{PolicySpecifier: &routepb.RouteAction_HashPolicy_Header_{
-				Header: &routepb.RouteAction_HashPolicy_Header{HeaderName: "user"},
-			}}}
-			ring := cluster("blue", "blue")
-			ring.LbPolicy = clusterpb.Cluster_RING_HASH
-			return []proto.Message{listener("routes"), xdsmsg.RouteConfig("routes", service, xdsmsg.Route(xdsmsg.Prefix("/"), route)),
-				ring, w.endpoints("blue", w.blue, w.green)}
+			route := xdsmsg.With(xdsmsg.PrefixRoute("/", "blue"), `route { hash_policy { header { header_name: "user" } } }`)
+			return []proto.Message{listener("routes"), xdsmsg.RouteConfig("routes", service, route),
+				xdsmsg.With(cluster("blue", "blue"), "lb_policy: RING_HASH"), w.endpoints("blue", w.blue, w.green)}
 		},
 		check: func(ctx context.Context, t *testing.T, _ *world, client testpb.TestServiceClient) {
 			seen := map[string]bool{}
@@ -162,11 +132,8 @@ var scenarios = []scenario{
 	{
 		name: "drops",
 		resources: func(w *world) []proto.Message {
-			endpoints := w.endpoints("blue", w.blue)
-			endpoints.Policy = &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{
-				{Category: "lb", DropPercentage: &typepb.FractionalPercent{Numerator: 100}},
-			}}
-			return append(w.initial()[:3:3], endpoints)
+			return append(w.initial()[:3:3], xdsmsg.With(w.endpoints("blue", w.blue),
+				`policy { drop_overloads { category: "lb" drop_percentage { numerator: 100 } } }`))
 		},
 		check: func(ctx context.Context, t *testing.T, _ *world, client testpb.TestServiceClient) {
 			mustFailWith(ctx, t, client, codes.Unavailable)
@@ -175,9 +142,9 @@ var scenarios = []scenario{
 	{
 		name: "an endpoint that is not healthy",
 		resources: func(w *world) []proto.Message {
-			return append(w.initial()[:3:3], xdsmsg.Endpoints("endpoints-of-blue", xdsmsg.Locality{Zone: "z", Weight: 1, Endpoints: []xdsmsg.Endpoint{
-				{Addr: w.blue.Addr(), Health: corepb.HealthStatus_UNHEALTHY}, {Addr: w.green.Addr(), Health: corepb.HealthStatus_HEALTHY},
-			}}))
+			endpoints := w.endpoints("blue", w.blue, w.green)
+			endpoints.Endpoints[0].LbEndpoints[0].HealthStatus = corepb.HealthStatus_UNHEALTHY
+			return append(w.initial()[:3:3], endpoints)
 		},
 		check: func(ctx context.Context, t *testing.T, _ *world, client testpb.TestServiceClient) {
 			mustAnswer(ctx, t, client, "green")
@@ -185,8 +152,11 @@ var scenarios = []scenario{
 	},
 }
 
-// TestScenarios: given go-control-plane's server in each mode, when it serves a
-// feature, then dynxds accepts it and RPCs show it.
+func abortWith(code codes.Code) *faultpb.HTTPFault {
+	return xdsmsg.With(new(faultpb.HTTPFault), `abort { grpc_status: %d percentage { numerator: 100 } }`, code)
+}
+
+// dynxds accepts each feature from go-control-plane's server in each mode, and RPCs show it.
 func TestScenarios(t *testing.T) {
 	for _, mode := range gocp.Modes {
 		for _, s := range scenarios {
@@ -207,6 +177,17 @@ func TestScenarios(t *testing.T) {
 // both is a cluster of each backend.
 func (w *world) both() []proto.Message {
 	return []proto.Message{cluster("blue", "blue"), cluster("green", "green"), w.endpoints("blue", w.blue), w.endpoints("green", w.green)}
+}
+
+// failTimes makes a backend fail its next n RPCs with UNAVAILABLE.
+func failTimes(b *testutils.Backend, n int32) {
+	var got atomic.Int32
+	b.SetBehaviour(func(context.Context, testutils.RPC) error {
+		if got.Add(1) <= n {
+			return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
+		}
+		return nil
+	})
 }
 
 func unary(ctx context.Context, client testpb.TestServiceClient) error {

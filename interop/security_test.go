@@ -7,17 +7,12 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	rbacpb "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	rbacfilterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
-	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -31,7 +26,6 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -138,11 +132,7 @@ func (m *secureMesh) serve(t testing.TB, inbound *tlspb.DownstreamTlsContext) (a
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
 	m.control.Set(t, serverListener(l.Addr().(*net.TCPAddr), inbound))
-	creds, err := xdscreds.NewServerCredentials(xdscreds.ServerOptions{FallbackCreds: insecure.NewCredentials()})
-	xdstest.NoError(t, err)
-	modes := make(chan xds.ServingModeChangeArgs, 10)
-	server, err := xds.NewGRPCServer(grpc.Creds(creds), xds.BootstrapContentsForTesting(m.bootstrap()), grpc.WaitForHandlers(true),
-		xds.ServingModeCallback(func(_ net.Addr, args xds.ServingModeChangeArgs) { modes <- args }),
+	modes := startXDSServer(t, m.bootstrap(), l, grpcinterop.NewTestServer(),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			if err := grpc.SetHeader(ctx, caller(ctx)); err != nil {
 				return nil, err
@@ -155,14 +145,6 @@ func (m *secureMesh) serve(t testing.TB, inbound *tlspb.DownstreamTlsContext) (a
 			}
 			return handler(srv, stream)
 		}))
-	xdstest.NoError(t, err)
-	testpb.RegisterTestServiceServer(server, grpcinterop.NewTestServer())
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(l) })
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
 	ctx := testutils.Context(t)
 	for {
 		select {
@@ -177,8 +159,8 @@ func (m *secureMesh) serve(t testing.TB, inbound *tlspb.DownstreamTlsContext) (a
 	}
 }
 
-// noIdentity is what the server says of a client that it does not know.
-const noIdentity = "nobody"
+// noIdentity stands for a client without a verified SPIFFE ID.
+const noIdentity = "unknown"
 
 // caller is the header with the identity of who made the RPC.
 func caller(ctx context.Context) metadata.MD {
@@ -198,41 +180,36 @@ func spiffeID(p *grpcpeer.Peer) string {
 	return info.State.PeerCertificates[0].URIs[0].String()
 }
 
-// serverListener is the Listener of a server, which lets in everybody but the intruder.
+// serverListener is the Listener of a server. It denies RPCs of the intruder alone.
 func serverListener(addr *net.TCPAddr, context *tlspb.DownstreamTlsContext) *listenerpb.Listener {
-	intruder := &rbacpb.Principal{Identifier: &rbacpb.Principal_Authenticated_{Authenticated: &rbacpb.Principal_Authenticated{
-		PrincipalName: &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: intruderID}},
-	}}}
-	filters := []*hcmpb.HttpFilter{xdsmsg.Filter("rbac", &rbacfilterpb.RBAC{Rules: &rbacpb.RBAC{
-		Action: rbacpb.RBAC_DENY,
-		Policies: map[string]*rbacpb.Policy{"intruder": {
-			Permissions: []*rbacpb.Permission{{Rule: &rbacpb.Permission_Any{Any: true}}}, Principals: []*rbacpb.Principal{intruder},
-		}},
-	}}), xdsmsg.Router()}
-	manager := &hcmpb.HttpConnectionManager{
-		RouteSpecifier: &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: xdsmsg.RouteConfig("inbound", "*",
-			&routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_NonForwardingAction{}})},
-		HttpFilters: filters,
-	}
-	chain := &listenerpb.FilterChain{
-		Name:    "inbound",
-		Filters: []*listenerpb.Filter{{Name: "hcm", ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: xdsmsg.Any(manager)}}},
-	}
+	l := xdsmsg.With(new(listenerpb.Listener), `
+		name: %q
+		filter_chains { name: "inbound" filters { name: "hcm" typed_config {
+			[type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager] {
+				route_config { name: "inbound" virtual_hosts {
+					name: "*" domains: "*" routes { match { prefix: "/" } non_forwarding_action {} }
+				} }
+				http_filters { name: "rbac" typed_config { [type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC] {
+					rules { action: DENY policies { key: "intruder" value {
+						permissions { any: true } principals { authenticated { principal_name { exact: %q } } }
+					} } }
+				} } }
+				http_filters { name: "router" typed_config { [type.googleapis.com/envoy.extensions.filters.http.router.v3.Router] {} } }
+			}
+		} } }`,
+		strings.Replace(serverTemplate, "%s", net.JoinHostPort(addr.IP.String(), strconv.Itoa(addr.Port)), 1), intruderID)
+	l.Address = xdsmsg.Address(addr.String())
 	if context != nil {
-		chain.TransportSocket = xdsmsg.TLSSocket(context)
+		l.FilterChains[0].TransportSocket = xdsmsg.TLSSocket(context)
 	}
-	return &listenerpb.Listener{
-		Name:    strings.Replace(serverTemplate, "%s", net.JoinHostPort(addr.IP.String(), strconv.Itoa(addr.Port)), 1),
-		Address: xdsmsg.Address(addr.String()), FilterChains: []*listenerpb.FilterChain{chain},
-	}
+	return l
 }
 
 // mutualTLS is the context of a server that requires certificates of clients.
 func mutualTLS(instance string) *tlspb.DownstreamTlsContext {
-	return &tlspb.DownstreamTlsContext{
-		RequireClientCertificate: wrapperspb.Bool(true),
-		CommonTlsContext:         xdsmsg.UpstreamTLS(instance, instance).GetCommonTlsContext(),
-	}
+	c := xdsmsg.With(new(tlspb.DownstreamTlsContext), "require_client_certificate { value: true }")
+	c.CommonTlsContext = xdsmsg.UpstreamTLS(instance, instance).GetCommonTlsContext()
+	return c
 }
 
 // publish makes a service of the mesh: Listener, routes, Cluster and endpoints.
@@ -247,19 +224,15 @@ func secured(c *clusterpb.Cluster, context *tlspb.UpstreamTlsContext) *clusterpb
 	return c
 }
 
-// TestMutualTLSWithAnXDSServer: given a gRPC-Go xDS server that requires certificates of
-// clients, when dynxds and gRPC-Go's client reach it through the same control plane, then
-// both are let in, know each other's identity, and are refused for the same reasons.
+// A gRPC-Go xDS server that requires certificates of clients accepts dynxds and gRPC-Go's client by the same control
+// plane, verifies their identities as they do its own, and rejects them for the same reasons.
 func TestMutualTLSWithAnXDSServer(t *testing.T) {
 	t.Parallel()
 	m := newSecureMesh(t)
 	addr := m.serve(t, mutualTLS("backend"))
 	open := m.serve(t, nil)
-	byPrefix := xdsmsg.UpstreamTLS("frontend", "frontend")
-	//lint:ignore SA1019 gRPC-Go reads no other field.
-	byPrefix.CommonTlsContext.GetValidationContext().MatchSubjectAltNames = []*matcherpb.StringMatcher{{
-		MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "spiffe://mesh.example.com/"},
-	}}
+	byPrefix := xdsmsg.With(xdsmsg.UpstreamTLS("frontend", "frontend"), `common_tls_context { validation_context {
+		match_subject_alt_names { prefix: "spiffe://mesh.example.com/" } } }`)
 	for _, tc := range []struct {
 		name    string
 		context *tlspb.UpstreamTlsContext
@@ -302,9 +275,8 @@ func TestMutualTLSWithAnXDSServer(t *testing.T) {
 	m.control.checkAccepted(t)
 }
 
-// TestRotationWithAnXDSServer: given channels of both clients to a gRPC-Go xDS server, when
-// the certificates and the roots of both ends are replaced on disk, then the connections and
-// the RPCs on them stay, and handshakes from then on use the new certificates.
+// When the certificates and roots of a gRPC-Go xDS server and of its clients are replaced on disk, connections and their
+// RPCs stay, and later handshakes use the new certificates.
 func TestRotationWithAnXDSServer(t *testing.T) {
 	for _, c := range bothClients {
 		xdstest.Parallel(t, c.name, func(t *testing.T) {

@@ -37,17 +37,16 @@ func (whoCalls) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*testpb
 	return &testpb.SimpleResponse{Hostname: info.SPIFFEID.String()}, nil
 }
 
-// startXDSServer serves with gRPC-Go's xds until the test ends. It returns a channel of what the
-// server says of its mode.
-func startXDSServer(t *testing.T, bootstrap []byte, listener net.Listener) <-chan xds.ServingModeChangeArgs {
+// startXDSServer serves with gRPC-Go's xds until the test ends. The channel gets the changes of its serving mode.
+func startXDSServer(t testing.TB, bootstrap []byte, listener net.Listener, service testpb.TestServiceServer, opts ...grpc.ServerOption) <-chan xds.ServingModeChangeArgs {
 	t.Helper()
 	creds, err := xdscreds.NewServerCredentials(xdscreds.ServerOptions{FallbackCreds: insecure.NewCredentials()})
 	xdstest.NoError(t, err)
 	modes := make(chan xds.ServingModeChangeArgs, 16)
-	server, err := xds.NewGRPCServer(grpc.Creds(creds), xds.BootstrapContentsForTesting(bootstrap),
-		xds.ServingModeCallback(func(_ net.Addr, args xds.ServingModeChangeArgs) { modes <- args }))
+	server, err := xds.NewGRPCServer(append(opts, grpc.Creds(creds), xds.BootstrapContentsForTesting(bootstrap), grpc.WaitForHandlers(true),
+		xds.ServingModeCallback(func(_ net.Addr, args xds.ServingModeChangeArgs) { modes <- args }))...)
 	xdstest.NoError(t, err)
-	testpb.RegisterTestServiceServer(server, whoCalls{})
+	testpb.RegisterTestServiceServer(server, service)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
@@ -59,8 +58,8 @@ func startXDSServer(t *testing.T, bootstrap []byte, listener net.Listener) <-cha
 	return modes
 }
 
-// gRFC A29, A36: one document gives the server and its clients mTLS, of which both verify the other,
-// by plain names and under an authority. The server refuses clients without a certificate.
+// gRFC A29, A36: one document configures mTLS for the server and its clients, by plain names and under an authority. The
+// server rejects clients without a certificate.
 func TestGRPCGoServerOfServe(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -77,7 +76,7 @@ func TestGRPCGoServerOfServe(t *testing.T) {
 	identity := func(name string) []string {
 		return append(roots[:2:2], "--mesh-cert", filepath.Join(certs, name+".pem"), "--mesh-key", filepath.Join(certs, name+"-key.pem"))
 	}
-	modes := startXDSServer(t, f.bootstrap("echo", "v1", identity("echo")...), listener)
+	modes := startXDSServer(t, f.bootstrap("echo", "v1", identity("echo")...), listener, whoCalls{})
 	if args := <-modes; args.Mode != connectivity.ServingModeServing {
 		t.Fatalf("the server is in mode %v: %v", args.Mode, args.Err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// Clients of gRPC-Go's xds and of dynxds accept every setting that a service or a route of the folder may have, and their RPCs
-// succeed: what a client does not know is left out, not in the way.
+// Clients of gRPC-Go's xds and of dynxds accept every setting that a service or a route of the folder may have, and
+// their RPCs succeed: settings that a client does not support are left out for it.
 func TestGRPCGoAcceptsEverySetting(t *testing.T) {
 	t.Parallel()
 	settings := []string{

@@ -1,22 +1,17 @@
 package interop_test
 
 import (
-	"context"
 	"maps"
 	"testing"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	experimental "google.golang.org/grpc/experimental/opentelemetry"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/stats/opentelemetry"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -25,9 +20,9 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// An RPC that is mirrored and retried, in a span of gRPC's OpenTelemetry plugin or of the
-// application's own: the span tells it.
-func TestSpansSayWhatBecameOfRPCs(t *testing.T) {
+// An RPC that is mirrored and retried, in a span of gRPC's OpenTelemetry plugin or of the application: the span has
+// both.
+func TestSpansRecordTheEventsOfRPCs(t *testing.T) {
 	t.Parallel()
 	for _, streaming := range []bool{false, true} {
 		for _, plugin := range []bool{false, true} {
@@ -40,22 +35,9 @@ func TestSpansSayWhatBecameOfRPCs(t *testing.T) {
 func testSpan(t *testing.T, streaming, plugin bool) {
 	control := gocp.StartOver(t, gocp.Delta, nil)
 	blue, green := testutils.StartBackend(t, "blue"), testutils.StartBackend(t, "green")
-	fails := make(chan struct{}, 1)
-	fails <- struct{}{}
-	blue.SetBehaviour(func(context.Context, testutils.RPC) error {
-		select {
-		case <-fails:
-			return testutils.TrailersOnly(status.Error(codes.Unavailable, "try again"))
-		default:
-			return nil
-		}
-	})
-	all := routes("routes", "blue")
-	route := all.VirtualHosts[0].Routes[0]
-	route.Name = "everything"
-	route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1)}
-	route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "green"}}
-	all.VirtualHosts[0].Routes = append([]*routepb.Route{xdsmsg.PathRoute("/other/Method", "green")}, all.VirtualHosts[0].Routes...)
+	failTimes(blue, 1)
+	all := xdsmsg.RouteConfig("routes", service, xdsmsg.PathRoute("/other/Method", "green"), xdsmsg.With(xdsmsg.PrefixRoute("/", "blue"),
+		`name: "everything" route { retry_policy { retry_on: "unavailable" num_retries { value: 1 } } request_mirror_policies { cluster: "green" } }`))
 	control.Set(t, listener("routes"), all, cluster("blue", "blue"), placed("blue", "here", blue), cluster("green", "green"), placed("green", "there", green))
 
 	recorder := tracetest.NewSpanRecorder()

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"testing"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -13,7 +12,6 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/stats/opentelemetry"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -48,12 +46,10 @@ func TestOpenTelemetryHasTheLabelsOfRPCs(t *testing.T) {
 			if tc.cluster == "all" {
 				blue.Stop()
 			}
-			named := cluster("blue", "blue")
-			named.Metadata = &corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{"com.google.csm.telemetry_labels": {
-				Fields: map[string]*structpb.Value{
-					"service_name": structpb.NewStringValue("shop"), "service_namespace": structpb.NewStringValue("prod"),
-				},
-			}}}
+			named := xdsmsg.With(cluster("blue", "blue"), `metadata { filter_metadata { key: "com.google.csm.telemetry_labels" value {
+				fields { key: "service_name" value { string_value: "shop" } }
+				fields { key: "service_namespace" value { string_value: "prod" } }
+			} } }`)
 			resources := []proto.Message{
 				listener("routes"), routes("routes", tc.cluster), named, placed("blue", "here", blue),
 			}
@@ -82,10 +78,13 @@ func TestOpenTelemetryHasTheLabelsOfRPCs(t *testing.T) {
 }
 
 // placed is the endpoints of a cluster in one region.
-func placed(name, region string, b *testutils.Backend) *endpointpb.ClusterLoadAssignment {
-	e := xdsmsg.SimpleEndpoints("endpoints-of-"+name, b.Addr())
-	e.Endpoints[0].Locality = &corepb.Locality{Region: region, Zone: "z", SubZone: "s"}
-	return e
+func placed(name, region string, backends ...*testutils.Backend) *endpointpb.ClusterLoadAssignment {
+	l := xdsmsg.In("z")
+	l.Region, l.SubZone = region, "s"
+	for _, b := range backends {
+		l.Endpoints = append(l.Endpoints, xdsmsg.Endpoint{Addr: b.Addr()})
+	}
+	return xdsmsg.Endpoints("endpoints-of-"+name, l)
 }
 
 // attemptLabels returns the optional labels of the one attempt that was recorded.

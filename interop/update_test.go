@@ -89,14 +89,13 @@ func TestUpdatesWhileRPCsRun(t *testing.T) {
 func TestNACKLoopIsSlowedDown(t *testing.T) {
 	for _, mode := range []gocp.Mode{gocp.AnyNames, gocp.ADSMode} {
 		xdstest.Parallel(t, mode.String(), func(t *testing.T) {
-			ctx := testutils.Context(t)
 			w := newWorld(t, mode, nil)
 			w.control.AllowRejections()
 			faulty := cluster("blue", "blue")
 			faulty.EdsClusterConfig = nil
 			w.control.Set(t, listener("routes"), routes("routes", "blue"), faulty, w.endpoints("blue", w.blue))
 			waitForNACKs := func(n int) time.Time {
-				w.control.Wait(ctx, t, fmt.Sprint(n, " NACKs"), func(requests []gocp.Request) bool {
+				w.control.Wait(t, fmt.Sprint(n, " NACKs"), func(requests []gocp.Request) bool {
 					nacks := 0
 					for _, r := range requests {
 						if r.Err != nil {
@@ -123,14 +122,13 @@ func TestNACKLoopIsSlowedDown(t *testing.T) {
 func TestUnreferencedResourcesAreUnsubscribed(t *testing.T) {
 	for _, mode := range gocp.Modes {
 		overLinks(t, mode.String(), func(t *testing.T, link *testutils.Link) {
-			ctx := testutils.Context(t)
 			w := newWorld(t, mode, link)
 			w.control.Set(t, append(w.both(), listener("routes"), routes("routes", "green"))...)
 			w.load.WaitForBackends(t, "green")
-			w.waitFor(ctx, t, "Clusters to be green alone", func(r gocp.Request) bool {
+			w.waitFor(t, "Clusters to be green alone", func(r gocp.Request) bool {
 				return r.TypeURL == xdsmsg.ClusterType && slices.Equal(r.Names, []string{"green"})
 			})
-			w.waitFor(ctx, t, "endpoints to be green's alone", func(r gocp.Request) bool {
+			w.waitFor(t, "endpoints to be green's alone", func(r gocp.Request) bool {
 				return r.TypeURL == xdsmsg.EndpointType && slices.Equal(r.Names, []string{"endpoints-of-green"})
 			})
 
@@ -185,9 +183,8 @@ func TestRestartOfTheControlPlane(t *testing.T) {
 // resource of every type.
 func (w *world) resubscribed(t *testing.T) {
 	t.Helper()
-	ctx := testutils.Context(t)
 	for _, typeURL := range []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, xdsmsg.EndpointType} {
-		w.waitFor(ctx, t, typeURL+" to be asked for again", func(r gocp.Request) bool {
+		w.waitFor(t, typeURL+" to be asked for again", func(r gocp.Request) bool {
 			return r.Stream > 1 && r.TypeURL == typeURL && len(r.Names) > 0
 		})
 	}

@@ -243,11 +243,8 @@ func (m *memberWorld) static(n int) []proto.Message {
 	for i := range n {
 		addrs = append(addrs, m.address(i))
 	}
-	c := xdsmsg.InlineCluster("cluster", clusterpb.Cluster_STATIC)
-	c.LoadAssignment = xdsmsg.SimpleEndpoints("cluster", addrs...)
 	// The only one of the common policies that connects to an endpoint when it is picked.
-	c.LbPolicy = clusterpb.Cluster_RING_HASH
-	c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{}}
+	c := xdsmsg.With(xdsmsg.InlineCluster("cluster", clusterpb.Cluster_STATIC, xdsmsg.In("zone", addrs...)), "lb_policy: RING_HASH ring_hash_lb_config {}")
 	return []proto.Message{listener("routes"), routes("routes", "cluster"), c}
 }
 
@@ -268,8 +265,7 @@ func (m *memberWorld) dns(n int) []proto.Message {
 		m.zone.SetA(name, "127.0.0."+fmt.Sprint(1+i%8))
 		names = append(names, fmt.Sprintf("%s:%d", name, m.port))
 	}
-	c := xdsmsg.InlineCluster("cluster", clusterpb.Cluster_STRICT_DNS)
-	c.LoadAssignment = xdsmsg.SimpleEndpoints("cluster", names...)
+	c := xdsmsg.InlineCluster("cluster", clusterpb.Cluster_STRICT_DNS, xdsmsg.In("zone", names...))
 	return []proto.Message{listener("routes"), routes("routes", "cluster"), c}
 }
 
@@ -356,17 +352,7 @@ func startRepeater(b *testing.B, when repetition) *repeater {
 	if when == afterNACK {
 		s.again.EdsClusterConfig = nil
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(b, err)
-	s.addr = l.Addr().String()
-	server := grpc.NewServer()
-	discoverypb.RegisterAggregatedDiscoveryServiceServer(server, s)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(l) })
-	b.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
+	s.addr = serveUntilEnd(b, func(r grpc.ServiceRegistrar) { discoverypb.RegisterAggregatedDiscoveryServiceServer(r, s) }, func() {})
 	return s
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -130,16 +131,9 @@ func dial(t testing.TB, b grpcresolver.Builder, target string, opts ...grpc.Dial
 }
 
 // waitFor returns when a request of the client satisfies want.
-func (w *world) waitFor(ctx context.Context, t *testing.T, what string, want func(gocp.Request) bool) {
+func (w *world) waitFor(t *testing.T, what string, want func(gocp.Request) bool) {
 	t.Helper()
-	w.control.Wait(ctx, t, what, func(requests []gocp.Request) bool {
-		for _, r := range requests {
-			if want(r) {
-				return true
-			}
-		}
-		return false
-	})
+	w.control.Wait(t, what, func(requests []gocp.Request) bool { return slices.ContainsFunc(requests, want) })
 }
 
 // connecting is how long the endpoints of a benchmark may take to become ready. To

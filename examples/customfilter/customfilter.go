@@ -1,9 +1,9 @@
-// Package customfilter is an HTTP filter as anybody can write one: import it
-// into a program that dials xds:/// targets, and a control plane can put it
-// into the path of the program's RPCs.
+// Package customfilter is an HTTP filter outside of dynxds: import it into a program
+// that dials xds:/// targets, and a control plane can put it into the path of the
+// program's RPCs.
 //
-// It tells backends the tenant that RPCs are for. Its configuration is a
-// TypedStruct, so that no .proto file is needed:
+// It adds the tenant to the metadata of RPCs. Its configuration is a TypedStruct, so
+// that no .proto file is needed:
 //
 //	http_filters:
 //	- name: tenant

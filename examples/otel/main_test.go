@@ -14,13 +14,11 @@ import (
 	"testing"
 	"time"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -56,9 +54,8 @@ func TestPage(t *testing.T) {
 	control := testutils.StartFakeServer(t)
 	place := xdsmsg.In("zone", startBackend(t))
 	place.Region = "region"
-	route := xdsmsg.PrefixRoute("/", "blue")
-	route.Name = "main"
-	route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1)}
+	route := xdsmsg.With(xdsmsg.PrefixRoute("/", "blue"),
+		`name: "main" route { retry_policy { retry_on: "unavailable" num_retries { value: 1 } } }`)
 	control.Set(t, xdsmsg.DefaultListener("backend", "routes"), xdsmsg.RouteConfig("routes", "backend", route),
 		xdsmsg.EDSCluster("blue", ""), xdsmsg.Endpoints("blue", place))
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(control.Bootstrap("client")))

@@ -36,8 +36,7 @@ var assignments = &xdsclient.ResourceType{
 	},
 }
 
-// client sends what it is told of its shard. It has room for all of it, as a watcher must not wait:
-// others are called after it.
+// client gets the updates of its shard. It is buffered, as a watcher must not block: it would delay others.
 type client chan string
 
 func (c client) ResourceChanged(value any, err error, done func()) {
@@ -75,7 +74,7 @@ func Example() {
 	fmt.Println("shard 0:", <-shards["0"])
 	fmt.Println("shard 2:", <-shards["2"])
 
-	// A seventh endpoint is of shard 0, and concerns nobody else.
+	// A seventh endpoint is in shard 0, so only its client gets an update.
 	catalog.Set("users", endpoints(7)...)
 	fmt.Println("shard 0:", <-shards["0"])
 

@@ -1,7 +1,7 @@
 // Package xdsmsg builds xDS messages tersely: the resources that tests and the
 // demo put into a control plane.
 //
-// Every function returns a fresh message that the caller may go on editing, so
+// Every function returns a fresh message that the caller may go on editing, for example with With, so
 // that a rare field is set where it matters and needs no helper here. The
 // package checks nothing: tests build faulty messages with it as well.
 //

@@ -99,3 +99,17 @@ func TestEndpoints_Fields(t *testing.T) {
 		t.Errorf("endpoint: %v", endpoints[1])
 	}
 }
+
+func TestWith(t *testing.T) {
+	t.Parallel()
+	c := xdsmsg.With(xdsmsg.EDSCluster("c", ""), `alt_stat_name: %q circuit_breakers { thresholds { max_requests { value: %d } } }`, "s", 3)
+	if c.GetName() != "c" || c.GetAltStatName() != "s" || c.GetCircuitBreakers().GetThresholds()[0].GetMaxRequests().GetValue() != 3 {
+		t.Errorf("the cluster is %v", c)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("an unknown field is accepted")
+		}
+	}()
+	xdsmsg.With(c, "no_such_field: 1")
+}

@@ -85,15 +85,15 @@ type Server struct {
 	// stop ends the present run; nil while the server is stopped.
 	stop func()
 
-	mu       sync.Mutex
-	cache    cachev3.SnapshotCache
-	version  int // of the snapshot that was set last
-	streams  int64
-	requests []Request
-	// rejectionsAllowed says that a client may reject responses.
+	mu      sync.Mutex
+	cache   cachev3.SnapshotCache
+	version int // of the snapshot that was set last
+	streams int64
+	// rejectionsAllowed is true if clients may reject responses.
 	rejectionsAllowed bool
-	// news is closed and replaced whenever a request was recorded.
-	news chan struct{}
+
+	record   xdstest.State
+	requests []Request // guarded by record
 }
 
 // Start starts a Server that has no snapshot yet, so that it leaves every
@@ -107,7 +107,7 @@ func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 	addr, err := loopback.Reserve()
 	xdstest.NoError(t, err)
 	t.Cleanup(addr.Release)
-	s := &Server{mode: mode, addr: addr, link: link, news: make(chan struct{})}
+	s := &Server{mode: mode, addr: addr, link: link}
 	s.Restart(t)
 	t.Cleanup(func() {
 		s.Stop()
@@ -232,10 +232,9 @@ func (s *Server) AllowRejections() {
 }
 
 // Requests returns what clients have asked for since Start, in order.
-func (s *Server) Requests() []Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.requests)
+func (s *Server) Requests() (all []Request) {
+	s.record.Change(func() { all = slices.Clone(s.requests) })
+	return all
 }
 
 // Streams returns how many ADS streams have begun since Start.
@@ -245,23 +244,11 @@ func (s *Server) Streams() int64 {
 	return s.streams
 }
 
-// Wait returns when done is true of what clients have asked for since Start.
-// It fails the test when the context ends first.
-func (s *Server) Wait(ctx context.Context, t testing.TB, what string, done func([]Request) bool) {
+// Wait returns when done is true of what clients have asked for since Start. It fails the test if that does not
+// happen in time.
+func (s *Server) Wait(t testing.TB, what string, done func([]Request) bool) {
 	t.Helper()
-	for {
-		s.mu.Lock()
-		requests, news := slices.Clone(s.requests), s.news
-		s.mu.Unlock()
-		if done(requests) {
-			return
-		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			t.Fatalf("waiting for %s: %v; requests so far: %v", what, context.Cause(ctx), requests)
-		}
-	}
+	s.record.Await(t, what, func() bool { return done(s.requests) })
 }
 
 // String is one line of a failed test's report.
@@ -276,14 +263,14 @@ func (s *Server) callbacks() serverv3.Callbacks {
 		StreamOpenFunc:      r.open,
 		DeltaStreamOpenFunc: r.open,
 		StreamRequestFunc: func(id int64, req *discoverypb.DiscoveryRequest) error {
-			s.record(Request{
+			s.add(Request{
 				Stream: r.stream(id), Node: req.GetNode(), TypeURL: req.GetTypeUrl(), Names: slices.Sorted(slices.Values(req.GetResourceNames())),
 				Version: req.GetVersionInfo(), Nonce: req.GetResponseNonce(), Err: req.GetErrorDetail(),
 			})
 			return nil
 		},
 		StreamDeltaRequestFunc: func(id int64, req *discoverypb.DeltaDiscoveryRequest) error {
-			s.record(Request{
+			s.add(Request{
 				Stream: r.stream(id), Node: req.GetNode(), TypeURL: req.GetTypeUrl(), Names: r.subscribe(id, req),
 				Nonce: req.GetResponseNonce(), Err: req.GetErrorDetail(),
 			})
@@ -344,10 +331,4 @@ func (r *recording) subscribe(id int64, req *discoverypb.DeltaDiscoveryRequest) 
 	return slices.Sorted(maps.Keys(names))
 }
 
-func (s *Server) record(r Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.requests = append(s.requests, r)
-	close(s.news)
-	s.news = make(chan struct{})
-}
+func (s *Server) add(r Request) { s.record.Change(func() { s.requests = append(s.requests, r) }) }

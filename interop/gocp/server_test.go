@@ -83,8 +83,7 @@ func TestServerServesAndRestarts(t *testing.T) {
 	}
 }
 
-// TestADSModeWaitsForAllNames: what sets the modes apart, on the side of
-// go-control-plane.
+// In ADS mode go-control-plane answers only requests that name all resources.
 func TestADSModeWaitsForAllNames(t *testing.T) {
 	t.Parallel()
 	ctx := testutils.Context(t)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,13 +12,14 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 const (
 	// pace is the time between two RPCs of one kind.
 	pace = 2 * time.Millisecond
-	// patience is the deadline of an RPC, and of a Wait. It ends what hangs.
+	// patience is the deadline of an RPC.
 	patience = 30 * time.Second
 	// streak is how many RPCs of each kind in a row satisfy WaitForBackends.
 	streak = 20
@@ -43,10 +43,10 @@ type Load struct {
 	end    func()
 	work   sync.WaitGroup
 
-	mu       sync.Mutex
+	state    xdstest.State
 	done     map[string]int // succeeded RPCs by kind
 	failures []Failure
-	waits    map[*expectation]struct{}
+	last     answers // since the last call of WaitForBackends
 }
 
 // Start begins RPCs of every kind on the channel, one after the other of each
@@ -58,7 +58,7 @@ func Start(t testing.TB, cc grpc.ClientConnInterface) *Load {
 		client: testpb.NewTestServiceClient(cc),
 		ending: make(chan struct{}),
 		done:   map[string]int{},
-		waits:  map[*expectation]struct{}{},
+		last:   answers{},
 	}
 	l.end = sync.OnceFunc(func() { close(l.ending) })
 	for _, kind := range Kinds {
@@ -89,9 +89,7 @@ func (l *Load) Stop(t testing.TB) {
 func (l *Load) finish() (failures []Failure, done map[string]int) {
 	l.end()
 	l.work.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	failures, l.failures = l.failures, nil
+	l.state.Change(func() { failures, l.failures = l.failures, nil })
 	return failures, l.done
 }
 
@@ -100,39 +98,26 @@ func (l *Load) finish() (failures []Failure, done map[string]int) {
 // them at least once. It fails the test if that does not happen.
 func (l *Load) WaitForBackends(t testing.TB, ids ...string) {
 	t.Helper()
-	x := newExpectation(ids)
-	l.mu.Lock()
-	l.waits[x] = struct{}{}
-	l.mu.Unlock()
+	l.state.Change(func() { clear(l.last) })
 	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.waits, x)
+		if t.Failed() {
+			l.state.Change(func() { t.Logf("the last RPCs of each kind were answered by %q", l.last) })
+		}
 	}()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	select {
-	case <-x.met:
-	case <-timeout.C:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		t.Fatalf("RPCs are not answered by %s alone: %s", strings.Join(ids, " and "), x)
-	}
+	l.state.Await(t, fmt.Sprintf("RPCs that %q alone answer", ids), func() bool { return l.last.areOf(ids) })
 }
 
 func (l *Load) succeeded(kind, backend string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.done[kind]++
-	for x := range l.waits {
-		x.observe(kind, backend)
-	}
+	l.state.Change(func() {
+		l.done[kind]++
+		l.last.add(kind, backend)
+	})
 }
 
 func (l *Load) failed(kind string, began time.Time, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failures = append(l.failures, Failure{Kind: kind, Began: began, Took: time.Since(began), Err: err})
+	l.state.Change(func() {
+		l.failures = append(l.failures, Failure{Kind: kind, Began: began, Took: time.Since(began), Err: err})
+	})
 }
 
 // repeat makes RPCs of one kind until Stop.
@@ -212,46 +197,30 @@ func (l *Load) keepUp(stream testpb.TestService_FullDuplexCallClient, hangs *tim
 	return finish(stream)
 }
 
-// expectation is what one WaitForBackends waits for.
-type expectation struct {
-	ids    []string
-	inARow map[string]int // by kind
-	seen   map[string]int // by backend, within the present streak
-	others map[string]int // who else answered
-	met    chan struct{}
-	closed bool
+// answers are the backends that have answered the last RPCs of each kind, at most streak of them.
+type answers map[string][]string
+
+func (a answers) add(kind, backend string) {
+	all := append(a[kind], backend)
+	a[kind] = all[max(0, len(all)-streak):]
 }
 
-func newExpectation(ids []string) *expectation {
-	return &expectation{ids: ids, inARow: map[string]int{}, seen: map[string]int{}, others: map[string]int{}, met: make(chan struct{})}
-}
-
-func (x *expectation) observe(kind, backend string) {
-	if x.closed {
-		return
-	}
-	if !slices.Contains(x.ids, backend) {
-		x.others[backend]++
-		clear(x.inARow)
-		clear(x.seen)
-		return
-	}
-	x.inARow[kind]++
-	x.seen[backend]++
+// areOf reports whether there are streak answers of each kind, each from one of the backends, and one at least
+// from each of these.
+func (a answers) areOf(ids []string) bool {
+	seen := map[string]bool{}
 	for _, kind := range Kinds {
-		if x.inARow[kind.Name] < streak {
-			return
+		for _, id := range a[kind.Name] {
+			if !slices.Contains(ids, id) {
+				return false
+			}
+			seen[id] = true
+		}
+		if len(a[kind.Name]) < streak {
+			return false
 		}
 	}
-	if len(x.seen) < len(x.ids) {
-		return
-	}
-	x.closed = true
-	close(x.met)
-}
-
-func (x *expectation) String() string {
-	return fmt.Sprintf("answered in a row by kind %v, by backend %v, before that by others %v", x.inARow, x.seen, x.others)
+	return len(seen) == len(ids)
 }
 
 // backendOf returns the backend that answered, by the header of the response.

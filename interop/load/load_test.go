@@ -90,50 +90,36 @@ func TestHeldStream(t *testing.T) {
 	}
 }
 
-func TestExpectation(t *testing.T) {
+func TestAnswers(t *testing.T) {
 	t.Parallel()
-	row := func(backend string, n int) func(*expectation) {
-		return func(x *expectation) {
-			for range n {
-				for _, kind := range Kinds {
-					x.observe(kind.Name, backend)
-				}
+	// rounds are RPCs of each kind: "a" for one that a answers.
+	for _, test := range []struct {
+		name, rounds string
+		ids          []string
+		want         bool
+	}{
+		{"enough of each kind", strings.Repeat("a", streak), []string{"a"}, true},
+		{"one short", strings.Repeat("a", streak-1), []string{"a"}, false},
+		{"interrupted by another", strings.Repeat("a", streak-1) + "b" + strings.Repeat("a", streak-1), []string{"a"}, false},
+		{"after another", "bbbbb" + strings.Repeat("a", streak), []string{"a"}, true},
+		{"one of two silent", strings.Repeat("a", streak), []string{"a", "b"}, false},
+		{"both of two", strings.Repeat("a", streak) + "b", []string{"a", "b"}, true},
+	} {
+		got := answers{}
+		for _, id := range test.rounds {
+			for _, kind := range Kinds {
+				got.add(kind.Name, string(id))
 			}
 		}
+		if got.areOf(test.ids) != test.want {
+			t.Errorf("%s: %t, want %t", test.name, !test.want, test.want)
+		}
 	}
-	for _, test := range []struct {
-		name string
-		ids  []string
-		seen []func(*expectation)
-		met  bool
-	}{
-		{"enough of each kind", []string{"a"}, []func(*expectation){row("a", streak)}, true},
-		{"one short", []string{"a"}, []func(*expectation){row("a", streak-1)}, false},
-		{"interrupted by another", []string{"a"}, []func(*expectation){row("a", streak-1), row("b", 1), row("a", streak-1)}, false},
-		{"after another", []string{"a"}, []func(*expectation){row("b", 5), row("a", streak)}, true},
-		{"one of two silent", []string{"a", "b"}, []func(*expectation){row("a", streak)}, false},
-		{"both of two", []string{"a", "b"}, []func(*expectation){row("a", streak), row("b", 1)}, true},
-		{"one kind only", []string{"a"}, []func(*expectation){func(x *expectation) {
-			for range 10 * streak {
-				x.observe("unary", "a")
-			}
-		}}, false},
-	} {
-		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			x := newExpectation(test.ids)
-			for _, f := range test.seen {
-				f(x)
-			}
-			select {
-			case <-x.met:
-				if !test.met {
-					t.Error("met")
-				}
-			default:
-				if test.met {
-					t.Errorf("not met: %s", x)
-				}
-			}
-		})
+	oneKind := answers{}
+	for range 10 * streak {
+		oneKind.add("unary", "a")
+	}
+	if oneKind.areOf([]string{"a"}) {
+		t.Error("RPCs of one kind suffice, want all kinds")
 	}
 }

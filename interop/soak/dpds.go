@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -150,19 +151,8 @@ func dpdsLie(d distortion) func(*run) bool {
 
 // only is the distortion of responses of one type.
 func (d distortion) only(typeURL string) distortion {
-	return distortion{
-		func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-			if r.TypeUrl != typeURL {
-				return r
-			}
-			return d.sotw(r)
-		},
-		func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-			if r.TypeUrl != typeURL {
-				return r
-			}
-			return d.delta(r)
-		},
+	return func(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool {
+		return cmp.Or(sotw.TypeUrl, delta.TypeUrl) != typeURL || d(sotw, delta)
 	}
 }
 
@@ -183,8 +173,7 @@ func inside(spoil func(*anypb.Any)) func(*anypb.Any) {
 	}
 }
 
-// faultyConstraints makes a DPDS resource of which one half can be used and the
-// other cannot.
+// faultyConstraints makes a DPDS resource that is half valid.
 func faultyConstraints(a *anypb.Any) {
 	faulty := &dpdspb.DynamicParameterConstraintsMap{
 		ResourceTypeConstraints: map[string]*discoverypb.DynamicParameterConstraints{

@@ -38,8 +38,7 @@ func answered(version int, l lane, backend int) outcome {
 	return outcome{method: method, header: header}
 }
 
-// TestWhereAnRPCMayGo: the routes of one configuration that clients may have, and
-// the endpoints of any.
+// An RPC may follow the routes of one configuration that clients may have, and the endpoints of any.
 func TestWhereAnRPCMayGo(t *testing.T) {
 	t.Parallel()
 	live := []*config{lead(2, "blue", 0), lead(2, "blue", 1), lead(3, "amber", 2)}
@@ -50,7 +49,7 @@ func TestWhereAnRPCMayGo(t *testing.T) {
 		{2, 0, ""},
 		{2, 1, ""},
 		{3, 2, ""},
-		{2, 2, ""}, // blue was gone
+		{2, 2, ""}, // blue was removed
 		{2, 3, "does not lead to backend 3"},
 		{3, 0, "does not lead to backend 0"},
 		{1, 0, "no client may have"},
@@ -64,8 +63,7 @@ func TestWhereAnRPCMayGo(t *testing.T) {
 	}
 }
 
-// TestHistory: a configuration counts until every client is known to have a
-// newer one, and for RPCs that had begun by then.
+// A configuration counts until every client is known to have a newer one, and for RPCs that began before.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	var h history

@@ -36,7 +36,7 @@ const unlaned lane = ""
 var (
 	lanes    = []lane{"a", "b", "c"}
 	allLanes = append([]lane{unlaned}, lanes...)
-	// lanedTypes are the types of which there is a variant in each lane.
+	// lanedTypes are the types with a variant in each lane.
 	lanedTypes = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.EndpointType}
 )
 

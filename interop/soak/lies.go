@@ -14,11 +14,9 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// A distortion changes a response of either protocol; nil drops the response.
-type distortion struct {
-	sotw  func(*discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
-	delta func(*discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse
-}
+// A distortion changes a response of either protocol; the other argument is empty. It returns false to drop the
+// response.
+type distortion func(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool
 
 // lies is an op for each distortion.
 var lies = func() []op {
@@ -50,10 +48,16 @@ func (d *disruptor) distort(how distortion) bool {
 // begin applies a distortion to all responses of a server.
 func (d distortion) begin(f *xdstest.Server) {
 	f.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-		return d.sotw(resp)
+		if !d(resp, new(discoverypb.DeltaDiscoveryResponse)) {
+			return nil
+		}
+		return resp
 	})
 	f.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		return d.delta(resp)
+		if !d(new(discoverypb.DiscoveryResponse), resp) {
+			return nil
+		}
+		return resp
 	})
 	// Else it might send nothing meanwhile.
 	f.BreakStreams(nil)
@@ -64,28 +68,20 @@ func stopDistorting(f *xdstest.Server) {
 	f.OnDeltaResponse(nil)
 }
 
-var silence = distortion{
-	func(*discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse { return nil },
-	func(*discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse { return nil },
-}
+func silence(*discoverypb.DiscoveryResponse, *discoverypb.DeltaDiscoveryResponse) bool { return false }
 
 // eachResource spoils every resource.
 func eachResource(spoil func(*anypb.Any)) distortion {
-	return distortion{
-		func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-			for _, a := range r.Resources {
-				spoil(a)
+	return func(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool {
+		for _, a := range sotw.Resources {
+			spoil(a)
+		}
+		for _, resource := range delta.Resources {
+			if resource.GetResource() != nil {
+				spoil(resource.Resource)
 			}
-			return r
-		},
-		func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-			for _, resource := range r.Resources {
-				if resource.GetResource() != nil {
-					spoil(resource.Resource)
-				}
-			}
-			return r
-		},
+		}
+		return true
 	}
 }
 
@@ -110,72 +106,45 @@ func wrongType(a *anypb.Any) {
 	}
 }
 
-var unknownType = distortion{
-	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-		r.TypeUrl = "type.googleapis.com/soak.Unknown"
-		return r
-	},
-	func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		r.TypeUrl = ""
-		return r
-	},
+func unknownType(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool {
+	sotw.TypeUrl, delta.TypeUrl = "type.googleapis.com/soak.Unknown", ""
+	return true
 }
 
-var doubled = distortion{
-	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-		r.Resources = append(r.Resources, r.Resources...)
-		return r
-	},
-	func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		r.Resources = append(r.Resources, r.Resources...)
-		return r
-	},
+func doubled(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool {
+	sotw.Resources = append(sotw.Resources, sotw.Resources...)
+	delta.Resources = append(delta.Resources, delta.Resources...)
+	return true
 }
 
 var stray = xdsmsg.Any(xdsmsg.EDSCluster("stray", ""))
 
-var unasked = distortion{
-	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-		r.Resources = append(r.Resources, stray)
-		return r
-	},
-	func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		r.Resources = append(r.Resources, &discoverypb.Resource{Name: "stray", Version: "1", Resource: stray})
-		r.RemovedResources = append(r.RemovedResources, "never-heard-of")
-		return r
-	},
+func unasked(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool {
+	sotw.Resources = append(sotw.Resources, stray)
+	delta.Resources = append(delta.Resources, &discoverypb.Resource{Name: "stray", Version: "1", Resource: stray})
+	delta.RemovedResources = append(delta.RemovedResources, "never-heard-of")
+	return true
 }
 
 // contradiction sends an error for what it sends as well.
-var contradiction = distortion{
-	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-		for _, name := range namesOf(r.Resources) {
-			r.ResourceErrors = append(r.ResourceErrors, notFound(name))
-		}
-		return r
-	},
-	func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		for _, resource := range r.Resources {
-			r.ResourceErrors = append(r.ResourceErrors, notFound(resource.GetName()))
-			r.RemovedResources = append(r.RemovedResources, resource.GetName())
-		}
-		return r
-	},
+func contradiction(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool {
+	for _, name := range namesOf(sotw.Resources) {
+		sotw.ResourceErrors = append(sotw.ResourceErrors, notFound(name))
+	}
+	for _, resource := range delta.Resources {
+		delta.ResourceErrors = append(delta.ResourceErrors, notFound(resource.GetName()))
+		delta.RemovedResources = append(delta.RemovedResources, resource.GetName())
+	}
+	return true
 }
 
-// nothingLeft omits every resource, or says that it was removed.
-var nothingLeft = distortion{
-	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-		r.Resources = nil
-		return r
-	},
-	func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		for _, resource := range r.Resources {
-			r.RemovedResources = append(r.RemovedResources, resource.GetName())
-		}
-		r.Resources = nil
-		return r
-	},
+// nothingLeft omits every resource, or removes it.
+func nothingLeft(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool {
+	for _, resource := range delta.Resources {
+		delta.RemovedResources = append(delta.RemovedResources, resource.GetName())
+	}
+	sotw.Resources, delta.Resources = nil, nil
+	return true
 }
 
 func notFound(name string) *discoverypb.ResourceError {

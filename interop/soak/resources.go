@@ -5,10 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	rulespb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -17,8 +15,6 @@ import (
 	mutationpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -128,10 +124,8 @@ func filter(name string, version int) *hcmpb.HttpFilter {
 	if name == "fault" {
 		return xdsmsg.Filter(name, &faultpb.HTTPFault{})
 	}
-	edit := &rulespb.HeaderMutation{Action: &rulespb.HeaderMutation_Append{Append: setHeader("x-"+name, strconv.Itoa(version))}}
-	return xdsmsg.Filter(name, &mutationpb.HeaderMutation{
-		Mutations: &mutationpb.Mutations{RequestMutations: []*rulespb.HeaderMutation{edit}},
-	})
+	return xdsmsg.Filter(name, xdsmsg.With(new(mutationpb.HeaderMutation),
+		`mutations { request_mutations { append { `+setHeader+` } } }`, "x-"+name, strconv.Itoa(version)))
 }
 
 func (c *config) routeConfig(l lane) *routepb.RouteConfiguration {
@@ -147,25 +141,21 @@ func (c *config) routeConfig(l lane) *routepb.RouteConfiguration {
 			action = xdsmsg.ToCluster(split[0].Cluster)
 		}
 		if c.retry {
-			action.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(3),
-				RetryBackOff: &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(time.Millisecond)}}
+			xdsmsg.With(action, `retry_policy {
+				retry_on: "unavailable" num_retries { value: 3 } retry_back_off { base_interval { nanos: 1000000 } } }`)
 		}
 		table = append(table, xdsmsg.Route(xdsmsg.Path(method), action))
 	}
 	rc := xdsmsg.RouteConfig(n.name(xdsmsg.RouteType, c.routeName), "*", table...)
-	rc.ResponseHeadersToAdd = []*corepb.HeaderValueOption{setHeader(versionHeader, strconv.Itoa(c.version))}
+	xdsmsg.With(rc, `response_headers_to_add { `+setHeader+` }`, versionHeader, strconv.Itoa(c.version))
 	if l != unlaned {
-		rc.ResponseHeadersToAdd = append(rc.ResponseHeadersToAdd, setHeader(laneHeader, string(l)))
+		xdsmsg.With(rc, `response_headers_to_add { `+setHeader+` }`, laneHeader, string(l))
 	}
 	return rc
 }
 
-func setHeader(key, value string) *corepb.HeaderValueOption {
-	return &corepb.HeaderValueOption{
-		Header:       &corepb.HeaderValue{Key: key, Value: value},
-		AppendAction: corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
-	}
-}
+// setHeader is a HeaderValueOption that overwrites.
+const setHeader = `header { key: %q value: %q } append_action: OVERWRITE_IF_EXISTS_OR_ADD`
 
 // assignment lists every backend of the cluster.
 func (p placement) assignment(name string, addr func(int) string) *endpointpb.ClusterLoadAssignment {
