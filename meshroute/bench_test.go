@@ -125,7 +125,7 @@ func BenchmarkBuild_1000Services2000Policies(b *testing.B) {
 		c := Client{Service: "s1", Tags: map[string]string{"env": "dev"}}
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := m.Constraints(c); err != nil {
+			if _, err := ConstraintsFor(c, m.Keys()); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -135,7 +135,7 @@ func (b *builder) compileServices() {
 	}
 }
 
-// service returns the resources of a service, or those of the previous build if it is unchanged.
+// service returns the resources of a service. Those that have not changed are the ones of the previous build.
 func (b *builder) service(s *Service) (*serviceResources, error) {
 	ids := slices.Sorted(maps.Keys(b.subsets[s.Name]))
 	var old *serviceResources
@@ -143,12 +143,8 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 		old = b.previous.resources[s.Name]
 	}
 	sessions := b.sessions[s.Name]
-	if old != nil && old.service == s && slices.Equal(old.subsets, ids) && old.sessions == sessions {
+	if old != nil && old.service.equal(s) && slices.Equal(old.subsets, ids) && old.sessions == sessions {
 		return old, nil
-	}
-	digest, err := serviceDigest(b.mesh.places, s, ids, sessions)
-	if err != nil || old != nil && old.digest == digest {
-		return old, err
 	}
 	if faults := s.check(); len(faults) > 0 {
 		for _, fault := range faults {
@@ -164,7 +160,10 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.subsets, r.sessions, r.digest = ids, sessions, digest
+	r.subsets, r.sessions = ids, sessions
+	if old != nil {
+		r.reuse(old)
+	}
 	return r, nil
 }
 

@@ -234,8 +234,8 @@ func TestBuild_Endpoints(t *testing.T) {
 	east, west := Locality{"r", "east", ""}, Locality{"r", "west", ""}
 	s := &Service{Name: "s", Endpoints: []Endpoint{
 		{Address: "10.0.0.1:80", Locality: west, Weight: 3, Tags: v1},
-		{Address: "10.0.0.2:80", Locality: east, Tags: v1, Health: Draining},
-		{Address: "10.0.0.3:80", Locality: west, Weight: 2, Health: Unhealthy, Hostname: "h"},
+		{Address: "10.0.0.2:80", Locality: east, Tags: v1, Health: corepb.HealthStatus_DRAINING},
+		{Address: "10.0.0.3:80", Locality: west, Weight: 2, Health: corepb.HealthStatus_UNHEALTHY, Hostname: "h"},
 		{Address: "[::1]:80", Locality: west, Priority: 4, Tags: v1},
 		{Address: "10.0.0.5:80", Locality: east, Priority: 2},
 	}}

@@ -225,7 +225,7 @@ func TestConstraints(t *testing.T) {
 		policytest.New("b", TargetRef{Name: "x"}, policytest.To("t", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
 	}
 	m := mustBuild(t, Input{Policies: policies, Services: services("s", "t")}, nil)
-	got, err := m.Constraints(Client{Service: "frontend", Tags: map[string]string{"more": "y"}})
+	got, err := ConstraintsFor(Client{Service: "frontend", Tags: map[string]string{"more": "y"}}, m.Keys())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,10 +241,10 @@ func TestConstraints(t *testing.T) {
 		}
 	}
 	alike := mustBuild(t, Input{Services: services("s", "t")}, nil)
-	if c, err := alike.Constraints(frontend); err != nil || !c.For(RouteConfigurationType).IsZero() {
+	if c, err := ConstraintsFor(frontend, alike.Keys()); err != nil || !c.For(RouteConfigurationType).IsZero() {
 		t.Errorf("where all clients are alike, the constraints are %v, %v", c, err)
 	}
-	if _, err := m.Constraints(Client{Service: strings.Repeat("x", 64<<10)}); err == nil {
+	if _, err := ConstraintsFor(Client{Service: strings.Repeat("x", 64<<10)}, m.Keys()); err == nil {
 		t.Error("a tag that is too large is no error")
 	}
 }
