@@ -3,8 +3,8 @@ package statuspage
 import (
 	"fmt"
 	"iter"
-	"strings"
 
+	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -254,7 +254,7 @@ func leadsTo(r *xdsresource.Route, find needle) bool {
 }
 
 func viewRoute(i int, r *xdsresource.Route) routeView {
-	view := routeView{Index: i, Name: name(r.Name), Match: clip(matchText(&r.Match), maxName)}
+	view := routeView{Index: i, Name: name(r.Name), Match: clip(explain.DescribeMatch(&r.Match), maxName)}
 	switch a := r.Action.(type) {
 	case *xdsresource.DirectResponse:
 		view.Action = fmt.Sprintf("fails with %v (status %d)", a.Code, a.HTTPStatus)
@@ -275,37 +275,4 @@ func viewRoute(i int, r *xdsresource.Route) routeView {
 		view.To = append(view.To, d)
 	}
 	return view
-}
-
-// matchText says what a route matches.
-func matchText(m *matching.Route) string {
-	var b strings.Builder
-	switch kind := map[matching.PathKind]string{matching.PathExact: "path", matching.PathRegex: "regex", matching.PathSeparatedPrefix: "path prefix"}[m.PathKind]; {
-	case kind != "":
-		fmt.Fprintf(&b, "%s %s", kind, pathText(m))
-	case m.Path == "" || m.Path == "/":
-		b.WriteString("any method")
-	default:
-		fmt.Fprintf(&b, "prefix %s", pathText(m))
-	}
-	if m.CaseInsensitive {
-		b.WriteString(", in any case")
-	}
-	for _, h := range m.Headers {
-		fmt.Fprintf(&b, ", header %s", h.Name)
-	}
-	for _, q := range m.Query {
-		fmt.Fprintf(&b, ", query %s", q.Name)
-	}
-	if m.FractionPerMillion != nil {
-		fmt.Fprintf(&b, ", %g%% of RPCs", float64(*m.FractionPerMillion)/(matching.Million/100))
-	}
-	return b.String()
-}
-
-func pathText(m *matching.Route) string {
-	if m.PathKind == matching.PathRegex && m.Regex.Regexp != nil {
-		return m.Regex.String()
-	}
-	return m.Path
 }

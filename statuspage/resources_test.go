@@ -311,8 +311,8 @@ func TestGraphLeadsFromTheListenerToTheEndpoints(t *testing.T) {
 		t.Errorf("Listener %+v, RouteConfiguration %+v, host %+v", g.Listener, g.RouteConfig, g.Host)
 	}
 	xdstest.Equal(t, "routes", []routeView{
-		{Index: 0, Match: "prefix /grpc.testing", To: []destinationView{{Cluster: "a", ID: clusterID("a"), Percent: 75}, {Cluster: "b", ID: clusterID("b"), Percent: 25}}},
-		{Index: 1, Match: "any method", To: []destinationView{{Cluster: "b", ID: clusterID("b"), Percent: 100}}},
+		{Index: 0, Match: `prefix "/grpc.testing"`, To: []destinationView{{Cluster: "a", ID: clusterID("a"), Percent: 75}, {Cluster: "b", ID: clusterID("b"), Percent: 25}}},
+		{Index: 1, Match: `prefix ""`, To: []destinationView{{Cluster: "b", ID: clusterID("b"), Percent: 100}}},
 	}, g.Routes.Items)
 	endpoint := g.Clusters[0].Priorities[0].Localities[0].Endpoints[0]
 	if endpoint.Addresses[0] != backend.Addr() || endpoint.State != "READY" {

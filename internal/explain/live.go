@@ -39,14 +39,12 @@ func (e *explainer) live(c *Cluster, places map[string]string) {
 		return
 	}
 	a := c.Assignment
-	a.Live, a.InUse, a.Reason, a.Priorities = true, -1, state.Why, nil
-	for i := range state.Priorities {
-		p := priorityOf(&state.Priorities[i], places)
-		share(p.Localities, c.Settings.AcrossLocalities)
-		if p.InUse {
+	a.Live, a.InUse, a.Reason = true, -1, state.Why
+	a.Priorities = describePriorities(state.Priorities, c, places)
+	for i := range a.Priorities {
+		if p := &a.Priorities[i]; p.InUse {
 			a.InUse, a.Reason = i, p.Reason
 		}
-		a.Priorities = append(a.Priorities, p)
 	}
 }
 
@@ -89,9 +87,9 @@ func priorityOf(p *inspect.Priority, places map[string]string) Priority {
 	d := Priority{Priority: uint32(p.Number), InUse: p.Use.InUse, State: string(p.State), Reason: p.Use.Why}
 	for i := range p.Localities {
 		l := &p.Localities[i]
-		locality := Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone, Weight: l.Weight, State: string(l.State)}
+		locality := Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone, Weight: l.Weight, State: string(l.State), Endpoints: make([]Endpoint, len(l.Endpoints))}
 		for j := range l.Endpoints {
-			locality.Endpoints = append(locality.Endpoints, endpointOf(&l.Endpoints[j], places))
+			locality.Endpoints[j] = endpointOf(&l.Endpoints[j], places)
 		}
 		d.Localities = append(d.Localities, locality)
 	}

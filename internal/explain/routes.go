@@ -78,7 +78,7 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 		}
 		route := vh.Routes[next]
 		next++
-		r.Name, r.Match = route.Name, describeMatch(&route.Match)
+		r.Name, r.Match = route.Name, DescribeMatch(&route.Match)
 		taken := 0.0
 		if r.LeftOut = e.speaker.leavesOut(route); r.LeftOut == "" {
 			var match *matching.Route
