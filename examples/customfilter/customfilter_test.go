@@ -1,119 +1,73 @@
 package customfilter_test
 
 import (
-	"net/netip"
+	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	xdspb "github.com/cncf/xds/go/xds/type/v3"
+	_ "github.com/cncf/xds/go/xds/type/v3"
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
-	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds"
 	_ "github.com/dynxds/dynxds/examples/customfilter"
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// tenant is the filter's configuration as a control plane sends it.
-func tenant(t *testing.T, name string) *xdspb.TypedStruct {
-	value, err := structpb.NewStruct(map[string]any{"tenant": name})
-	if err != nil {
+// resource reads a resource in JSON, in which TENANT(name) stands for the filter's configuration for a tenant.
+func resource[M proto.Message](t *testing.T, m M, text string) M {
+	t.Helper()
+	tenant := `{"@type": "type.googleapis.com/xds.type.v3.TypedStruct", "type_url": "type.googleapis.com/example.v1.Tenant", "value": {"tenant": "$1"}}`
+	if err := protojson.Unmarshal([]byte(regexp.MustCompile(`TENANT\((.*?)\)`).ReplaceAllString(text, tenant)), m); err != nil {
 		t.Fatal(err)
 	}
-	return &xdspb.TypedStruct{TypeUrl: "type.googleapis.com/example.v1.Tenant", Value: value}
+	return m
 }
 
-func pack(t *testing.T, m proto.Message) *anypb.Any {
-	packed, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return packed
-}
+// The listener has the filter for all RPCs, and the routes of two methods override it.
+const listener = `{"name": "echo.example.com", "api_listener": {"api_listener": {
+	"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+	"http_filters": [
+		{"name": "tenant", "typed_config": TENANT(acme)},
+		{"name": "router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}
+	],
+	"route_config": {"virtual_hosts": [{"name": "echo", "domains": ["echo.example.com"], "routes": [
+		{"match": {"path": "/grpc.testing.TestService/UnaryCall"}, "route": {"cluster": "cluster"},
+			"typed_per_filter_config": {"tenant": TENANT(initech)}},
+		{"match": {"path": "/grpc.testing.TestService/StreamingInputCall"}, "route": {"cluster": "cluster"},
+			"typed_per_filter_config": {"tenant": TENANT()}},
+		{"match": {"prefix": ""}, "route": {"cluster": "cluster"}}
+	]}]}
+}}}`
 
-// httpFilter is a filter of the listener with its configuration.
-func httpFilter(t *testing.T, name string, config proto.Message) *hcmpb.HttpFilter {
-	return &hcmpb.HttpFilter{Name: name, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: pack(t, config)}}
-}
-
-// routeOf sends what matches to the cluster; a tenant overrides that of the listener.
-func routeOf(t *testing.T, match *routepb.RouteMatch, overrides ...*xdspb.TypedStruct) *routepb.Route {
-	r := &routepb.Route{Match: match, Action: &routepb.Route_Route{Route: &routepb.RouteAction{
-		ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: "cluster"},
-	}}}
-	for _, o := range overrides {
-		r.TypedPerFilterConfig = map[string]*anypb.Any{"tenant": pack(t, o)}
-	}
-	return r
-}
-
-func path(path string) *routepb.RouteMatch {
-	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Path{Path: path}}
-}
-
-// address is that of a backend, "IP:port".
-func address(t *testing.T, text string) *corepb.Address {
-	addr, err := netip.ParseAddrPort(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &corepb.Address{Address: &corepb.Address_SocketAddress{SocketAddress: &corepb.SocketAddress{
-		Address:       addr.Addr().String(),
-		PortSpecifier: &corepb.SocketAddress_PortValue{PortValue: uint32(addr.Port())},
-	}}}
-}
+const cluster = `{"name": "cluster", "type": "STATIC", "load_assignment": {"cluster_name": "cluster", "endpoints": [{
+	"load_balancing_weight": 1, "lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "HOST", "port_value": PORT}}}}]
+}]}}`
 
 // The control plane configures the filter for all RPCs, and overrides it on the
 // route of one method and on that of another.
 func TestTheControlPlaneConfiguresTheFilter(t *testing.T) {
 	t.Parallel()
-	const service = "echo.example.com"
 	backend := testutils.StartBackend(t, "backend")
+	host, port, _ := net.SplitHostPort(backend.Addr())
 	server := testutils.StartFakeServer(t)
-	server.Set(t,
-		&listenerpb.Listener{Name: service, ApiListener: &listenerpb.ApiListener{ApiListener: pack(t, &hcmpb.HttpConnectionManager{
-			HttpFilters: []*hcmpb.HttpFilter{
-				httpFilter(t, "tenant", tenant(t, "acme")),
-				httpFilter(t, "router", new(routerpb.Router)),
-			},
-			RouteSpecifier: &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: &routepb.RouteConfiguration{
-				VirtualHosts: []*routepb.VirtualHost{{Name: "echo", Domains: []string{service}, Routes: []*routepb.Route{
-					routeOf(t, path("/grpc.testing.TestService/UnaryCall"), tenant(t, "initech")),
-					routeOf(t, path("/grpc.testing.TestService/StreamingInputCall"), tenant(t, "")),
-					routeOf(t, &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Prefix{}}),
-				}}},
-			}},
-		})}},
-		&clusterpb.Cluster{
-			Name:                 "cluster",
-			ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_STATIC},
-			LoadAssignment: &endpointpb.ClusterLoadAssignment{ClusterName: "cluster", Endpoints: []*endpointpb.LocalityLbEndpoints{{
-				LoadBalancingWeight: wrapperspb.UInt32(1),
-				LbEndpoints: []*endpointpb.LbEndpoint{{HostIdentifier: &endpointpb.LbEndpoint_Endpoint{
-					Endpoint: &endpointpb.Endpoint{Address: address(t, backend.Addr())},
-				}}},
-			}}},
-		},
-	)
+	server.Set(t, resource(t, new(listenerpb.Listener), listener),
+		resource(t, new(clusterpb.Cluster), strings.NewReplacer("HOST", host, "PORT", port).Replace(cluster)))
 	opts := append(dynxds.DialOptions(dynxds.WithBootstrap(server.Bootstrap("example"))),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	cc, err := grpc.NewClient("xds:///"+service, opts...)
+	cc, err := grpc.NewClient("xds:///echo.example.com", opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
