@@ -182,7 +182,7 @@ func (v *view) clientOf(channel *inspect.Channel) *xdsclient.Dump {
 // node describes a resource; what nobody watches has no state.
 func (v *view) node(e *entry, typ, resource string) *resourceView {
 	if e == nil {
-		return &resourceView{Type: typ, Name: name(resource)}
+		return &resourceView{ResourceStatus: explain.ResourceStatus{Type: typ, Name: name(resource)}}
 	}
 	r := v.resource(e)
 	return &r

@@ -91,7 +91,7 @@ func TestResourceFromDisk(t *testing.T) {
 		t.Fatalf("got %d resources, want 4", len(got.Items))
 	}
 	for _, r := range got.Items {
-		if !r.FromDisk || !r.Cached || r.Updated == nil {
+		if r.FromDisk == "" || !r.Cached || r.Updated == nil {
 			t.Errorf("resource %+v, want one from disk", r)
 		}
 	}

@@ -146,7 +146,7 @@ func (r *Resource) status() *ResourceStatus {
 		variant = "" // There is only one.
 	}
 	return &ResourceStatus{
-		Type: types[r.TypeURL].Name, Name: r.Name, State: r.State, Cached: r.Raw != nil, Version: r.Version, Server: r.Server,
+		Type: typeurl.ShortName(r.TypeURL), Name: r.Name, State: r.State, Cached: r.Raw != nil, Version: r.Version, Server: r.Server,
 		Updated: timeOrNil(r.Updated), FromDisk: r.FromDisk, Variant: variant,
 		Error: r.Error, ErrorVersion: r.ErrorVersion, ErrorTime: timeOrNil(r.ErrorTime),
 	}
