@@ -156,7 +156,7 @@ func routeBytes(b *testing.B, in Input) int {
 	return total / n
 }
 
-// One service that everybody has a policy of their own for.
+// One service for which each of 2,000 clients has a policy of its own.
 func BenchmarkBuild_2000PoliciesForOneService(b *testing.B) {
 	in := Input{Services: services("s"), SourceDir: "."}
 	for i := range 2_000 {

@@ -21,7 +21,7 @@ type Input struct {
 	// Authority gives resources names of xRFC TP1, "xdstp://authority/type/name"; if it is empty,
 	// they have plain names. Only resources with an authority use DPDS.
 	Authority string
-	// SourceDir, if it is not empty, is the directory of the files in Source. Resources then say in
+	// SourceDir, if it is not empty, is the directory of the files in Source. Resources then have in
 	// their metadata where their parts were written, for tools that explain what a client does: in
 	// filter_metadata under "dynxds.source", a Struct with a string for each part, which is "file:line"
 	// relative to SourceDir, or several with ", " between them. The parts of a Route are "matches",
@@ -193,7 +193,7 @@ func (b *builder) compileDestinations() {
 		}
 	}
 	if m.keys = slices.Sorted(maps.Keys(keys)); len(m.keys) > maxAllTags {
-		b.faults.Add(document.Fault{Problem: fmt.Sprintf("the policies tell clients apart by %d tags, more than %d", len(m.keys), maxAllTags)})
+		b.faults.Add(document.Fault{Problem: fmt.Sprintf("the policies distinguish clients by %d tags, more than %d", len(m.keys), maxAllTags)})
 	}
 }
 

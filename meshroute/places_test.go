@@ -128,7 +128,7 @@ func TestPlacesOfServices(t *testing.T) {
 	}
 	service := func(line int) map[string]string { return map[string]string{"service": fmt.Sprint("b.yaml:", line)} }
 	policytest.Equal(t, "places", map[string]map[string]string{
-		// That of a server is for whoever runs it.
+		// The Listener of a server is read by the server, not by clients.
 		"Listener grpc/server/10.0.0.1:80": nil,
 		"Listener s":                       service(1), "Listener t": {"service": "b.yaml:11", "filters": "c.yaml:7"},
 		"Cluster s": {"service": "b.yaml:1", "tls": "b.yaml:5"}, "Cluster t": service(11),
@@ -240,7 +240,7 @@ func TestPlaces_OfTheRulesThatDecide(t *testing.T) {
 						}
 					}
 					if len(m.destinations[s.Name].variants.leaves[at].outcome.rules[i]) > 1 {
-						several++ // It also has the places of the other matches that come to the same.
+						several++ // It also has the places of other matches that become the same route.
 						maps.DeleteFunc(got, func(place string, _ bool) bool { return !want[route][place] })
 					}
 					policytest.Equal(t, "places of "+route, want[route], got)
@@ -252,7 +252,7 @@ func TestPlaces_OfTheRulesThatDecide(t *testing.T) {
 		}
 	}
 	if shared == 0 || several == 0 {
-		t.Errorf("%d variants are shared by clients whose filters are decided by different rules, %d routes by clients for whom different matches come to the same",
+		t.Errorf("%d variants are shared by clients whose filters are decided by different rules, %d routes by clients for whom different matches become the same route",
 			shared, several)
 	}
 }

@@ -63,8 +63,7 @@ func choose(t *testing.T, c Client, keys []string, variants []*Resource) *Resour
 	return variants[choice.Index]
 }
 
-// bruteForce is what a client gets if the policies that select it are merged for it
-// alone.
+// bruteForce merges the policies that select a client for it alone, and returns what it gets.
 func bruteForce(in Input, c Client, name string) string {
 	var reasons []string
 	for _, d := range in.Denials {
@@ -128,7 +127,7 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 }
 
 // checkSmallest compares the tags in the parameters with those that, alone, change
-// what some client gets. No set of tags that tells the variants apart lacks one of
+// what some client gets. Every set of tags that distinguishes the variants has all of
 // these.
 func checkSmallest(t *testing.T, m *Mesh, name string) {
 	t.Helper()
@@ -176,7 +175,7 @@ func TestVariants_Parameters(t *testing.T) {
 		want     []string
 	}{
 		{"no policy", nil, []string{"{}"}},
-		{"policies for everybody", []*Policy{policytest.New("a", TargetRef{}, policytest.To("s", on("/a")))}, []string{"{}"}},
+		{"policies for all clients", []*Policy{policytest.New("a", TargetRef{}, policytest.To("s", on("/a")))}, []string{"{}"}},
 		{"a policy for one service", []*Policy{policytest.New("a", TargetRef{Name: "frontend"}, policytest.To("s", on("/a")))},
 			[]string{"{specificity=0}", "{service=frontend,specificity=1}"}},
 		{"a policy that changes nothing", []*Policy{
@@ -217,7 +216,7 @@ func TestVariants_Parameters(t *testing.T) {
 	}
 }
 
-// A client's constraints are about its tags, whatever the policies say of others.
+// A client's constraints have values for its own tags only.
 func TestConstraints(t *testing.T) {
 	t.Parallel()
 	policies := []*Policy{
@@ -249,8 +248,7 @@ func TestConstraints(t *testing.T) {
 	}
 }
 
-// Input that asks for more variants than anyone can hold is refused, in time and for
-// the one service only.
+// Input that needs too many variants is rejected, quickly and for the one service only.
 func TestVariants_Bounds(t *testing.T) {
 	t.Parallel()
 	var policies []*Policy

@@ -26,10 +26,10 @@ type clusterView struct {
 	Resource   *resourceView `json:"resource"`
 	Assignment *resourceView `json:"assignment,omitempty"`
 	// Endpoints and Usable count the endpoints of the ClusterLoadAssignment: all of them, and
-	// those that the control plane says may get RPCs.
+	// those that may get RPCs by their health in the resource.
 	Endpoints int `json:"endpoints"`
 	Usable    int `json:"usable"`
-	// Chosen says that the viewer has chosen it, Unfolded that Live and Priorities are there.
+	// Chosen is set if the viewer has chosen it, and Unfolded if Live and Priorities are there.
 	Chosen   bool `json:"chosen,omitempty"`
 	Unfolded bool `json:"unfolded,omitempty"`
 	// Live is what the balancer does with the cluster, without what Members and Priorities have.
@@ -116,7 +116,7 @@ func (v *view) clustersOf(g *graphView, channel *inspect.Channel, client *xdscli
 
 // cluster fills in the resource of a cluster, and returns its value if there is one.
 func (v *view) cluster(client *xdsclient.Dump, c *clusterView) *xdsresource.Cluster {
-	e := v.snap.find(client, typeurl.Cluster, c.full)
+	e := v.snap.findEntry(client, typeurl.Cluster, c.full)
 	c.Resource = v.node(e, "Cluster", c.full)
 	value, _ := valueOf[*xdsresource.Cluster](e)
 	return value
@@ -150,7 +150,7 @@ func (v *view) assignment(client *xdsclient.Dump, c *clusterView, value *xdsreso
 	if value.Kind != xdsresource.ClusterEDS {
 		return value.Inline
 	}
-	e := v.snap.find(client, typeurl.Endpoints, value.EDSServiceName)
+	e := v.snap.findEntry(client, typeurl.Endpoints, value.EDSServiceName)
 	c.Assignment = v.node(e, "ClusterLoadAssignment", value.EDSServiceName)
 	endpoints, _ := valueOf[*xdsresource.Endpoints](e)
 	return endpoints

@@ -54,7 +54,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// What the bootstrap overrides is shown with its client, and in explanations.
+// The overrides of the bootstrap are shown with its client, and in explanations.
 func TestOverridesAreShown(t *testing.T) {
 	plane, backend := testutils.StartFakeServer(t), testutils.StartBackend(t, "b")
 	plane.Set(t, oneCluster("c", backend)...)

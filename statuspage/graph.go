@@ -19,7 +19,7 @@ type graphView struct {
 	Channels []channelChoice `json:"channels"`
 	More     int             `json:"more,omitempty"` // channels
 	Channel  uint64          `json:"channel"`
-	// Why says what there is instead of a graph.
+	// Why is the reason if there is no graph.
 	Why      string        `json:"why,omitempty"`
 	Config   *configView   `json:"config,omitempty"`
 	Listener *resourceView `json:"listener,omitempty"`
@@ -129,7 +129,7 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 		g.Why = "The channel's client is not known any more."
 		return
 	}
-	listener := v.snap.find(client, typeurl.Listener, config.Listener.Name)
+	listener := v.snap.findEntry(client, typeurl.Listener, config.Listener.Name)
 	g.Listener = v.node(listener, "Listener", config.Listener.Name)
 	l, _ := valueOf[*xdsresource.Listener](listener)
 	if l == nil {
@@ -141,7 +141,7 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 	}
 	routes := l.RouteConfig
 	if config.Routes != nil {
-		e := v.snap.find(client, typeurl.RouteConfiguration, config.Routes.Name)
+		e := v.snap.findEntry(client, typeurl.RouteConfiguration, config.Routes.Name)
 		g.RouteConfig = v.node(e, "RouteConfiguration", config.Routes.Name)
 		routes, _ = valueOf[*xdsresource.RouteConfiguration](e)
 	}
@@ -179,7 +179,7 @@ func (v *view) clientOf(channel *inspect.Channel) *xdsclient.Dump {
 	return nil
 }
 
-// node describes a resource; what nobody watches has no state.
+// node describes a resource; one that is not watched has no state.
 func (v *view) node(e *entry, typ, resource string) *resourceView {
 	if e == nil {
 		return &resourceView{ResourceStatus: explain.ResourceStatus{Type: typ, Name: name(resource)}}
@@ -190,7 +190,7 @@ func (v *view) node(e *entry, typ, resource string) *resourceView {
 
 // routes fills in the routes that are asked for, and the names of the clusters they lead to.
 func (v *view) routes(g *graphView, host *xdsresource.VirtualHost) {
-	find := v.query.find("graph")
+	find := v.query.search("graph")
 	var found, shown []int
 	for i, r := range host.Routes {
 		if find == "" || find.in(r.Name, r.Match.Path) || leadsTo(r, find) {

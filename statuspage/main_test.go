@@ -99,7 +99,7 @@ func await[T any](t *testing.T, h http.Handler, name string, ok func(T) bool, pa
 		}
 		if err := ctx.Err(); err != nil {
 			text, _ := json.MarshalIndent(got, "", " ")
-			t.Fatalf("%s never came to be as wanted; it is %s", name, text)
+			t.Fatalf("%s never became as wanted; got %s", name, text)
 		}
 	}
 }

@@ -48,7 +48,7 @@ const readingTime = 200 * time.Millisecond
 
 func (v *view) resources() any {
 	const section = "resources"
-	find, typ, state := v.query.find(section), v.query.get(section, "type"), v.query.get(section, "state")
+	find, typ, state := v.query.search(section), v.query.get(section, "type"), v.query.get(section, "state")
 	all := v.snap.entries
 	types, states := make(map[string]int), make(map[string]int)
 	var found []*entry

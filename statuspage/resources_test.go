@@ -304,13 +304,13 @@ func TestRates(t *testing.T) {
 	old := &reading{at: at, traffic: []balancer.Traffic{{Cluster: "a", Started: 10}, {Cluster: "b", EDSService: "s", Started: 5}, {Cluster: "c", Started: 7}}}
 	now := &reading{at: at.Add(2 * time.Second), traffic: []balancer.Traffic{
 		{Cluster: "a", Started: 30}, {Cluster: "b", EDSService: "s", Started: 5},
-		{Cluster: "c", Started: 4}, // out of use and back
+		{Cluster: "c", Started: 4}, // removed and added again
 		{Cluster: "new", Started: 3},
 	}}
 	xdstest.Equal(t, "rates", map[trafficKey]float64{{"a", ""}: 10, {"b", "s"}: 0, {"c", ""}: 2, {"new", ""}: 1.5}, rates(old, now))
 }
 
-// The rate of RPCs follows from two readings, and the busiest cluster comes first.
+// The rate of RPCs is computed from two readings, and the busiest cluster is first.
 func TestTraffic(t *testing.T) {
 	backend := testutils.StartBackend(t, "b")
 	_, conn := startChannel(t, "traffic", oneCluster("busy", backend)...)

@@ -1,8 +1,8 @@
-// Package customfilter is an HTTP filter as anybody can write one: import it
+// Package customfilter is an example of a custom HTTP filter: import it
 // into a program that dials xds:/// targets, and a control plane can put it
 // into the path of the program's RPCs.
 //
-// It tells backends the tenant that RPCs are for. Its configuration is a
+// It adds the tenant that RPCs are for as a header. Its configuration is a
 // TypedStruct, so that no .proto file is needed:
 //
 //	http_filters:

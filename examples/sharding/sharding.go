@@ -1,7 +1,7 @@
 // Package sharding is a control plane that computes resources on demand: each client is sent one shard
 // of a service's endpoints, the one that it asks for by a constraint (xRFC TP2, example "Sharding
 // Endpoints for Scalability"). A service of 100,000 endpoints in 1,000 shards costs each client 100 of
-// them, and the control plane only the shards that somebody uses.
+// them, and the control plane only the shards that are in use.
 //
 // A client constrains the dynamic parameter "shard", in its bootstrap file or by
 // [github.com/dynxds/dynxds.SetConstraints]:

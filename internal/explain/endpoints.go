@@ -16,7 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// describeEndpoints says where the RPCs of a cluster that is not an aggregate one can go.
+// describeEndpoints describes where the RPCs of a cluster that is not an aggregate one can go.
 func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 	a := &ClusterAssignment{InUse: -1}
 	c.Assignment = a
@@ -26,7 +26,7 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 			e.live(c, nil)
 			return
 		}
-	} else if r := e.find(typeurl.Cluster, c.Name); r != nil {
+	} else if r := e.findResource(typeurl.Cluster, c.Name); r != nil {
 		places = placesOf(rawCluster(r.Raw).GetLoadAssignment())
 	}
 	for _, d := range endpoints.Drops {
@@ -166,7 +166,7 @@ func (a *ClusterAssignment) usable() int {
 	return a.Priorities[a.InUse].usable()
 }
 
-// choose says which priority is in use as far as the resources tell: the first one with an
+// choose sets the priority that is in use according to the resources alone: the first one with an
 // endpoint that may get RPCs.
 func (a *ClusterAssignment) choose(c *Cluster, value *xdsresource.Cluster) {
 	for i := range a.Priorities {

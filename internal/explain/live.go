@@ -48,8 +48,8 @@ func (e *explainer) live(c *Cluster, places map[string]string) {
 	}
 }
 
-// setPhase sets what happens to RPCs. What the resources tell alone counts only while the balancer
-// has nothing of the cluster.
+// setPhase sets what happens to RPCs. What follows from the resources alone counts only while the balancer
+// does not have the cluster.
 func (c *Cluster) setPhase(state *inspect.Cluster) {
 	dropped := c.Assignment != nil && slices.ContainsFunc(c.Assignment.Drops, func(d Drop) bool { return d.Percent >= 100 })
 	switch {
@@ -67,7 +67,7 @@ func (c *Cluster) setPhase(state *inspect.Cluster) {
 	}
 }
 
-// liveAggregate says which member of an aggregate cluster is in use. It reports false if the source
+// liveAggregate sets which member of an aggregate cluster is in use. It reports false if the source
 // does not know.
 func (e *explainer) liveAggregate(c *Cluster) bool {
 	state, ok := e.liveCluster(c.Name)

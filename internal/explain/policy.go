@@ -27,7 +27,7 @@ var ownPolicies = map[string]*dialect.Feature{
 
 // rejectsPolicy reports whether the client rejects a Cluster for its lb_policy. Of clients that prefer
 // load_balancing_policy, only gRPC-Go looks at both.
-func (s speaker) rejectsPolicy(c *clusterpb.Cluster) bool {
+func (s implementation) rejectsPolicy(c *clusterpb.Cluster) bool {
 	if c.GetLoadBalancingPolicy() != nil && s.Client != dialect.GRPCGo {
 		return false
 	}
@@ -43,11 +43,11 @@ func (s speaker) rejectsPolicy(c *clusterpb.Cluster) bool {
 
 // cluster returns a Cluster without what the client ignores of its policies, raw itself if that is nothing, and the
 // fields that it ignores.
-func (s speaker) cluster(raw *anypb.Any) (*anypb.Any, []IgnoredField) {
+func (s implementation) cluster(raw *anypb.Any) (*anypb.Any, []IgnoredField) {
 	if s.Client == dialect.Dynxds {
 		return raw, nil
 	}
-	c, r := rawCluster(raw), policyReader{speaker: s}
+	c, r := rawCluster(raw), policyReader{implementation: s}
 	if list := c.GetLoadBalancingPolicy(); list != nil {
 		r.list(faults.Field("load_balancing_policy"), list, 1)
 	} else {
@@ -66,7 +66,7 @@ func (s speaker) cluster(raw *anypb.Any) (*anypb.Any, []IgnoredField) {
 
 // policyReader takes out of policies what a client does not know.
 type policyReader struct {
-	speaker
+	implementation
 	changed bool
 	ignored []IgnoredField
 }

@@ -107,7 +107,7 @@ func clientOf(c *inspect.Config) *xdsclient.XDSClient {
 	return nil
 }
 
-// channelNotes says what of the newest resources is not in use yet.
+// channelNotes lists which of the newest resources are not in use yet.
 func channelNotes(c *inspect.Config) (notes []string) {
 	if c.Error != "" {
 		notes = append(notes, "the channel has no configuration: "+c.Error)
@@ -166,7 +166,7 @@ func resourceOf(r *xdsclient.ResourceDump) *Resource {
 // StatusOf describes a resource of a client of the process, of any type, without its ignored fields.
 func StatusOf(r *xdsclient.ResourceDump) *ResourceStatus { return resourceOf(r).status() }
 
-// clientFromNode says who a client is.
+// clientFromNode describes the client that has a node.
 func clientFromNode(node *corepb.Node) Client {
 	return Client{NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion()}
 }
