@@ -18,7 +18,6 @@ import (
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/document"
@@ -132,10 +131,6 @@ func ads() *corepb.ConfigSource {
 }
 
 func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error) {
-	router, err := anypb.New(&routerpb.Router{})
-	if err != nil {
-		return nil, err
-	}
 	manager := &hcmpb.HttpConnectionManager{
 		StatPrefix: s.Name,
 		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{
@@ -144,17 +139,9 @@ func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error
 		HttpFilters: slices.Clone(s.Filters),
 	}
 	if sessions && s.ownSessions() == nil {
-		filter, err := anypb.New(&sessionpb.StatefulSession{})
-		if err != nil {
-			return nil, err
-		}
-		manager.HttpFilters = append(manager.HttpFilters, &hcmpb.HttpFilter{
-			Name: sessionFilter, IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: filter},
-		})
+		manager.HttpFilters = append(manager.HttpFilters, httpFilter(sessionFilter, true, &sessionpb.StatefulSession{}))
 	}
-	manager.HttpFilters = append(manager.HttpFilters, &hcmpb.HttpFilter{
-		Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router},
-	})
+	manager.HttpFilters = append(manager.HttpFilters, httpFilter("router", false, &routerpb.Router{}))
 	packed, err := pack(manager)
 	if err != nil {
 		return nil, err
@@ -163,6 +150,10 @@ func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error
 		Name:        n.resource(listenerName, s.Name),
 		ApiListener: &listenerpb.ApiListener{ApiListener: packed},
 	}, nil
+}
+
+func httpFilter(name string, optional bool, config proto.Message) *hcmpb.HttpFilter {
+	return &hcmpb.HttpFilter{Name: name, IsOptional: optional, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: mustPack(config)}}
 }
 
 func (n naming) cluster(s meshpolicy.Subset) *clusterpb.Cluster {
