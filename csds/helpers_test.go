@@ -46,26 +46,26 @@ func cluster(name, text string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{Name: name, AltStatName: text}
 }
 
-// ear is a watcher that forwards its events.
-type ear struct {
-	t     *testing.T
-	heard chan string
+// watcher sends its events, as texts, to a channel.
+type watcher struct {
+	t      *testing.T
+	events chan string
 }
 
-func (e *ear) say(text string, done func()) {
-	e.heard <- text
+func (w *watcher) record(text string, done func()) {
+	w.events <- text
 	done()
 }
 
-func (e *ear) ResourceChanged(value any, err error, done func()) {
+func (w *watcher) ResourceChanged(value any, err error, done func()) {
 	if err != nil {
-		e.say(kindOf(err), done)
+		w.record(kindOf(err), done)
 		return
 	}
-	e.say(value.(*clusterv3.Cluster).GetAltStatName(), done)
+	w.record(value.(*clusterv3.Cluster).GetAltStatName(), done)
 }
 
-func (e *ear) AmbientError(err error, done func()) { e.say("ambient "+kindOf(err), done) }
+func (w *watcher) AmbientError(err error, done func()) { w.record("ambient "+kindOf(err), done) }
 
 func kindOf(err error) string {
 	var fault *xdsclient.Error
@@ -76,27 +76,27 @@ func kindOf(err error) string {
 }
 
 // until waits for an event and ignores others before it.
-func (e *ear) until(text string) {
-	e.t.Helper()
-	ctx := testutils.Context(e.t)
+func (w *watcher) until(text string) {
+	w.t.Helper()
+	ctx := testutils.Context(w.t)
 	for {
 		select {
-		case got := <-e.heard:
+		case got := <-w.events:
 			if got == text {
 				return
 			}
 		case <-ctx.Done():
-			e.t.Fatalf("the watcher got no event %q", text)
+			w.t.Fatalf("the watcher got no event %q", text)
 		}
 	}
 }
 
-func newEar(t *testing.T) *ear { return &ear{t: t, heard: make(chan string, 64)} }
+func newWatcher(t *testing.T) *watcher { return &watcher{t: t, events: make(chan string, 64)} }
 
-func watch(t *testing.T, c *xdsclient.XDSClient, name string) *ear {
-	e := newEar(t)
-	t.Cleanup(c.Watch(clusters, name, e))
-	return e
+func watch(t *testing.T, c *xdsclient.XDSClient, name string) *watcher {
+	w := newWatcher(t)
+	t.Cleanup(c.Watch(clusters, name, w))
+	return w
 }
 
 // constrain makes constraints on the key "shard".
@@ -107,29 +107,29 @@ func constrain(t *testing.T, shards dynparam.Range) dynparam.Constraints {
 	return c
 }
 
-func watchVariant(t *testing.T, c *xdsclient.XDSClient, name string, constraints dynparam.Constraints) *ear {
-	e := newEar(t)
-	t.Cleanup(c.WatchLocator(clusters, name, constraints, e))
-	return e
+func watchVariant(t *testing.T, c *xdsclient.XDSClient, name string, constraints dynparam.Constraints) *watcher {
+	w := newWatcher(t)
+	t.Cleanup(c.WatchLocator(clusters, name, constraints, w))
+	return w
 }
 
-// collectionEar is an ear for a collection, which says when the server has answered.
-type collectionEar struct{ *ear }
+// collectionWatcher is a watcher for a collection, with an event "answered".
+type collectionWatcher struct{ *watcher }
 
-func (e *collectionEar) MemberChanged(_ xdsclient.Member, value any, err error, done func()) {
-	e.ResourceChanged(value, err, done)
+func (w *collectionWatcher) MemberChanged(_ xdsclient.Member, value any, err error, done func()) {
+	w.ResourceChanged(value, err, done)
 }
 
-func (e *collectionEar) CollectionChanged(err error, done func()) {
+func (w *collectionWatcher) CollectionChanged(err error, done func()) {
 	if err != nil {
-		e.say(kindOf(err), done)
+		w.record(kindOf(err), done)
 		return
 	}
-	e.say("answered", done)
+	w.record("answered", done)
 }
 
-func (e *collectionEar) AmbientError(_ xdsclient.Member, err error, done func()) {
-	e.ear.AmbientError(err, done)
+func (w *collectionWatcher) AmbientError(_ xdsclient.Member, err error, done func()) {
+	w.watcher.AmbientError(err, done)
 }
 
 // newClient makes a client whose node id is the test's name.

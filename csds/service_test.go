@@ -57,7 +57,7 @@ func TestClientConfig(t *testing.T) {
 	}
 	detach()
 	if scope := get().GetClientScope(); scope != "xds:///one" {
-		t.Errorf("client_scope is %q after a channel has gone", scope)
+		t.Errorf("client_scope is %q after a channel was closed", scope)
 	}
 }
 
@@ -78,9 +78,9 @@ func TestEntriesOfVariants(t *testing.T) {
 	watchVariant(t, client, "a", high).until("a2")
 	watchVariant(t, client, "a", none).until("does not exist")
 	watch(t, client, "b").until("b1")
-	heard := &collectionEar{newEar(t)}
-	t.Cleanup(client.WatchCollectionLocator(clusters, member+"*", constrain(t, dynparam.AtMost(2)), heard))
-	heard.until("answered")
+	collection := &collectionWatcher{newWatcher(t)}
+	t.Cleanup(client.WatchCollectionLocator(clusters, member+"*", constrain(t, dynparam.AtMost(2)), collection))
+	collection.until("answered")
 
 	got := map[string]string{}
 	for _, c := range of(fetch(t, service, &statusv3.ClientStatusRequest{}), t.Name()).GetGenericXdsConfigs() {
@@ -244,7 +244,7 @@ func TestFetchWhileUpdatesRun(t *testing.T) {
 	work.Go(func() {
 		for ctx.Err() == nil {
 			client.Attach("xds:///some", nil)()
-			stop := client.Watch(clusters, "b", newEar(t))
+			stop := client.Watch(clusters, "b", newWatcher(t))
 			stop()
 		}
 	})

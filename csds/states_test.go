@@ -40,7 +40,7 @@ func TestStates(t *testing.T) {
 	// deletes it for an empty one, and waits for the watcher's event.
 	sets := func(pairs ...string) func(given) {
 		return func(g given) {
-			var a *ear
+			var a *watcher
 			for i := 0; i < len(pairs); i += 2 {
 				if text := pairs[i]; text == "" {
 					g.server.Delete(g.t, clusterURL, "a")
@@ -59,7 +59,7 @@ func TestStates(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		feature bootstrap.Feature
-		// soon says that the client waits for the resource for a moment only.
+		// soon is set if the client waits for the resource for a moment only.
 		soon bool
 		when func(given)
 		then adminv3.ClientResourceStatus
@@ -99,7 +99,7 @@ func TestStates(t *testing.T) {
 		},
 		// gRFC A40: "Accepted update will clean error states".
 		"ACKED: after a NACK": {when: sets(bad, "invalid", one, "one"), then: acked, version: "2"},
-		"DOES_NOT_EXIST: did not come in time": {
+		"DOES_NOT_EXIST: not received in time": {
 			soon: true, when: waits("does not exist"), then: notThere, details: "did not send it within",
 		},
 		"DOES_NOT_EXIST: deleted": {
@@ -132,7 +132,7 @@ func TestStates(t *testing.T) {
 			},
 			then: received, version: "1", failed: "2", details: "oops",
 		},
-		"TIMEOUT: did not come in time (resource_timer_is_transient_error)": {
+		"TIMEOUT: not received in time (resource_timer_is_transient_error)": {
 			feature: bootstrap.FeatureResourceTimerIsTransientError, soon: true, when: waits("timeout"),
 			then: adminv3.ClientResourceStatus_TIMEOUT, details: "did not send it within",
 		},

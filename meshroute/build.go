@@ -21,7 +21,7 @@ type Input struct {
 	// Authority gives resources names of xRFC TP1, "xdstp://authority/type/name"; if it is empty,
 	// they have plain names. Only resources with an authority use DPDS.
 	Authority string
-	// SourceDir, if it is not empty, is the directory of the files in Source. Resources then say in
+	// SourceDir, if it is not empty, is the directory of the files in Source. Resources then have in
 	// their metadata where their parts were written, for tools that explain what a client does: in
 	// filter_metadata under "dynxds.source", a Struct with a string for each part, which is "file:line"
 	// relative to SourceDir, or several with ", " between them. The parts of a Route are "matches",
@@ -135,7 +135,7 @@ func (b *builder) compileServices() {
 	}
 }
 
-// service returns the resources of a service, or those of the previous build if it is unchanged.
+// service returns the resources of a service. Those that have not changed are the ones of the previous build.
 func (b *builder) service(s *Service) (*serviceResources, error) {
 	ids := slices.Sorted(maps.Keys(b.subsets[s.Name]))
 	var old *serviceResources
@@ -143,12 +143,8 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 		old = b.previous.resources[s.Name]
 	}
 	sessions := b.sessions[s.Name]
-	if old != nil && old.service == s && slices.Equal(old.subsets, ids) && old.sessions == sessions {
+	if old != nil && old.service.equal(s) && slices.Equal(old.subsets, ids) && old.sessions == sessions {
 		return old, nil
-	}
-	digest, err := serviceDigest(b.mesh.places, s, ids, sessions)
-	if err != nil || old != nil && old.digest == digest {
-		return old, err
 	}
 	if faults := s.check(); len(faults) > 0 {
 		for _, fault := range faults {
@@ -164,7 +160,10 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.subsets, r.sessions, r.digest = ids, sessions, digest
+	r.subsets, r.sessions = ids, sessions
+	if old != nil {
+		r.reuse(old)
+	}
 	return r, nil
 }
 
@@ -194,7 +193,7 @@ func (b *builder) compileDestinations() {
 		}
 	}
 	if m.keys = slices.Sorted(maps.Keys(keys)); len(m.keys) > maxAllTags {
-		b.faults.Add(document.Fault{Problem: fmt.Sprintf("the policies tell clients apart by %d tags, more than %d", len(m.keys), maxAllTags)})
+		b.faults.Add(document.Fault{Problem: fmt.Sprintf("the policies distinguish clients by %d tags, more than %d", len(m.keys), maxAllTags)})
 	}
 }
 

@@ -82,7 +82,7 @@ func checkChanges(t *testing.T, before, after *Mesh) {
 	}
 	for _, r := range after.Resources() {
 		if held[r.key()] != r {
-			t.Fatalf("%s %s %v changed, and Changes does not say so", r.TypeURL, r.Name, r.Parameters)
+			t.Fatalf("%s %s %v changed, and Changes does not report it", r.TypeURL, r.Name, r.Parameters)
 		}
 		delete(held, r.key())
 	}
@@ -112,10 +112,10 @@ func TestBuild_ReusesUnchangedResources(t *testing.T) {
 	}
 	merged, _ := second.Merged(Client{}, "s1")
 	if got := merged.Rules[0].From[meshpolicy.FieldFilters].Source().String(); got != "g:8" {
-		t.Errorf("the filters come from %s", got)
+		t.Errorf("got filters from %s, want g:8", got)
 	}
 	if got := second.Reports()[0].Source.String(); got != "g:8" {
-		t.Errorf("the report is on %s", got)
+		t.Errorf("got a report on %s, want g:8", got)
 	}
 
 	in.Policies[0] = policytest.Parse(t, "f", text("y"))[0]
@@ -172,7 +172,7 @@ func TestBuild_MissingServices(t *testing.T) {
 		`listener.v3.Listener NotFound the mesh has no service "nowhere", which is named by policy void`,
 		`route.v3.RouteConfiguration NotFound the mesh has no service "nowhere", which is named by policy void`,
 	}, got)
-	// When the services come, everything is well, and the error in place of the Cluster is replaced.
+	// When the services are added, there are no errors, and the one in place of the Cluster is replaced.
 	before := m
 	m = accepted(t, Input{Policies: policies, Services: services("s", "t", "gone", "lost", "nowhere")}, before)
 	changed, removed := m.Changes(before)
@@ -234,8 +234,8 @@ func TestBuild_Endpoints(t *testing.T) {
 	east, west := Locality{"r", "east", ""}, Locality{"r", "west", ""}
 	s := &Service{Name: "s", Endpoints: []Endpoint{
 		{Address: "10.0.0.1:80", Locality: west, Weight: 3, Tags: v1},
-		{Address: "10.0.0.2:80", Locality: east, Tags: v1, Health: Draining},
-		{Address: "10.0.0.3:80", Locality: west, Weight: 2, Health: Unhealthy, Hostname: "h"},
+		{Address: "10.0.0.2:80", Locality: east, Tags: v1, Health: corepb.HealthStatus_DRAINING},
+		{Address: "10.0.0.3:80", Locality: west, Weight: 2, Health: corepb.HealthStatus_UNHEALTHY, Hostname: "h"},
 		{Address: "[::1]:80", Locality: west, Priority: 4, Tags: v1},
 		{Address: "10.0.0.5:80", Locality: east, Priority: 2},
 	}}
@@ -316,7 +316,7 @@ func TestBuild_Filters(t *testing.T) {
 	}
 }
 
-// All faults of the input are found, and say where.
+// All faults of the input are reported, each with its place.
 func TestBuild_Faults(t *testing.T) {
 	t.Parallel()
 	bad := &Service{Name: "a b", Source: Source{File: "s.yaml", Line: 4}, Endpoints: []Endpoint{

@@ -2,7 +2,6 @@ package meshroute
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"math"
@@ -19,7 +18,6 @@ import (
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/document"
@@ -29,11 +27,10 @@ import (
 
 // serviceResources are the resources of a service that do not depend on the routes to it.
 type serviceResources struct {
-	// service, subsets (their ids) and sessions (of routes) are the input, and digest is its digest.
+	// service, subsets (their ids) and sessions (of routes) are the input.
 	service  *Service
 	subsets  []string
 	sessions bool
-	digest   [sha256.Size]byte
 	list     []*Resource
 	// empty are the ids of subsets without an endpoint.
 	empty map[string]bool
@@ -108,44 +105,21 @@ func (n naming) deadCluster(service string) []*Resource {
 	}
 }
 
-func (r *serviceResources) add(typeURL, name string, m proto.Message) {
-	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Service: r.service.Name, Message: m})
+// reuse replaces resources by equal ones of an earlier build.
+func (r *serviceResources) reuse(old *serviceResources) {
+	byKey := make(map[resourceKey]*Resource, len(old.list))
+	for _, o := range old.list {
+		byKey[o.key()] = o
+	}
+	for i, made := range r.list {
+		if o := byKey[made.key()]; o != nil && o.equal(made) {
+			r.list[i] = o
+		}
+	}
 }
 
-// serviceDigest is equal for services with equal resources.
-func serviceDigest(places places, s *Service, subsets []string, sessions bool) ([sha256.Size]byte, error) {
-	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q %q\n", s.Name, places.of(s.Source), places.filters(s), places.tls(s))
-	for i := range s.Endpoints {
-		e := &s.Endpoints[i]
-		fmt.Fprintf(h, "%q %q %q %d %d %d", e.Address, e.Hostname, e.Locality, e.Priority, e.Weight, e.Health)
-		for _, key := range slices.Sorted(maps.Keys(e.Tags)) {
-			fmt.Fprintf(h, " %q=%q", key, e.Tags[key])
-		}
-		fmt.Fprintf(h, " %q\n", places.of(e.Source))
-	}
-	// fmt orders the keys of maps.
-	fmt.Fprintf(h, "%q %t %v\n", subsets, sessions, s.LocalityWeights)
-	var messages []proto.Message
-	for _, f := range s.Filters {
-		messages = append(messages, f)
-	}
-	socket, err := s.TLS.socket()
-	if err != nil {
-		return [sha256.Size]byte{}, err
-	}
-	if s.TLS != nil {
-		fmt.Fprintf(h, "%d %q %q\n", s.TLS.Mode, s.TLS.Identity, s.TLS.Roots)
-	}
-	for _, m := range append(messages, socket, s.Cluster) {
-		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-		if err != nil {
-			return [sha256.Size]byte{}, err
-		}
-		fmt.Fprintf(h, "%d ", len(b))
-		h.Write(b)
-	}
-	return [sha256.Size]byte(h.Sum(nil)), nil
+func (r *serviceResources) add(typeURL, name string, m proto.Message) {
+	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Service: r.service.Name, Message: m})
 }
 
 // ads is the config source of all resources: the client's ADS stream.
@@ -157,10 +131,6 @@ func ads() *corepb.ConfigSource {
 }
 
 func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error) {
-	router, err := anypb.New(&routerpb.Router{})
-	if err != nil {
-		return nil, err
-	}
 	manager := &hcmpb.HttpConnectionManager{
 		StatPrefix: s.Name,
 		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{
@@ -169,17 +139,9 @@ func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error
 		HttpFilters: slices.Clone(s.Filters),
 	}
 	if sessions && s.ownSessions() == nil {
-		filter, err := anypb.New(&sessionpb.StatefulSession{})
-		if err != nil {
-			return nil, err
-		}
-		manager.HttpFilters = append(manager.HttpFilters, &hcmpb.HttpFilter{
-			Name: sessionFilter, IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: filter},
-		})
+		manager.HttpFilters = append(manager.HttpFilters, httpFilter(sessionFilter, true, &sessionpb.StatefulSession{}))
 	}
-	manager.HttpFilters = append(manager.HttpFilters, &hcmpb.HttpFilter{
-		Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router},
-	})
+	manager.HttpFilters = append(manager.HttpFilters, httpFilter("router", false, &routerpb.Router{}))
 	packed, err := pack(manager)
 	if err != nil {
 		return nil, err
@@ -188,6 +150,10 @@ func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error
 		Name:        n.resource(listenerName, s.Name),
 		ApiListener: &listenerpb.ApiListener{ApiListener: packed},
 	}, nil
+}
+
+func httpFilter(name string, optional bool, config proto.Message) *hcmpb.HttpFilter {
+	return &hcmpb.HttpFilter{Name: name, IsOptional: optional, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: mustPack(config)}}
 }
 
 func (n naming) cluster(s meshpolicy.Subset) *clusterpb.Cluster {
@@ -269,7 +235,7 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wan
 func (e *Endpoint) message(places places) *endpointpb.LbEndpoint {
 	return &endpointpb.LbEndpoint{
 		HostIdentifier:      &endpointpb.LbEndpoint_Endpoint{Endpoint: &endpointpb.Endpoint{Address: e.address(), Hostname: e.Hostname}},
-		HealthStatus:        []corepb.HealthStatus{corepb.HealthStatus_HEALTHY, corepb.HealthStatus_UNHEALTHY, corepb.HealthStatus_DRAINING}[e.Health],
+		HealthStatus:        cmp.Or(e.Health, corepb.HealthStatus_HEALTHY),
 		LoadBalancingWeight: wrapperspb.UInt32(max(e.Weight, 1)),
 		Metadata:            places.endpoint(e),
 	}
@@ -305,7 +271,7 @@ func (s *Service) check() []document.Fault {
 		}
 		first[e.Address] = i
 		total += uint64(max(e.Weight, 1))
-		if e.Health < Healthy || e.Health > Draining {
+		if _, known := corepb.HealthStatus_name[int32(e.Health)]; !known {
 			fault(at+".health", "service %s: %d is not a state of health", s.Name, e.Health)
 		}
 	}

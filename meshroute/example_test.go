@@ -47,7 +47,7 @@ spec:
 	fmt.Print(merged)
 	fmt.Println(mesh.Routes(frontend, "backend").Parameters)
 	fmt.Println(mesh.Routes(meshroute.Client{}, "backend").Parameters)
-	constraints, err := mesh.Constraints(frontend)
+	constraints, err := meshroute.ConstraintsFor(frontend, mesh.Keys())
 	fmt.Println(constraints.For(meshroute.RouteConfigurationType), err)
 
 	// Output:

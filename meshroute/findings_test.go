@@ -14,7 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 )
 
-// What gRPC cannot express, and what goes wrong, is reported where it is written.
+// Reports have the line of what gRPC cannot express, or of what is wrong.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	const at = "policy p: spec.to[0].rules[0]."
@@ -22,7 +22,7 @@ func TestReports(t *testing.T) {
 		given, rule string
 		then        []string
 	}{
-		{"nothing to say", "{matches: [{path: {type: Prefix, value: /p.S}}], backendRefs: [{kind: MeshService, name: s}]}", nil},
+		{"nothing to report", "{matches: [{path: {type: Prefix, value: /p.S}}], backendRefs: [{kind: MeshService, name: s}]}", nil},
 		{"methods with POST", "{matches: [{methods: [GET, POST]}]}", []string{
 			"note: " + at + "matches: every RPC has the method POST, so methods makes no difference"}},
 		{"methods without", "{matches: [{methods: [PUT, GET]}]}", []string{"warning: " + at + "matches: every RPC has the method POST, so no RPC matches GET, PUT"}},
@@ -48,7 +48,7 @@ func TestReports(t *testing.T) {
 			"note: " + at + "filters[1]: dynxds and Envoy edit headers; other gRPC clients ignore it"}},
 		{"a subset without endpoints", "{backendRefs: [{kind: MeshServiceSubset, name: s, tags: {v: x}}]}", []string{
 			"warning: " + at + "backendRefs[0]: no endpoint of service s has the tags {v=x}; requests that go there fail"}},
-		{"services that there are not", "{filters: [{requestMirror: {backendRef: {kind: MeshService, name: t}}}], backendRefs: [{kind: MeshService, name: u}]}", []string{
+		{"services that do not exist", "{filters: [{requestMirror: {backendRef: {kind: MeshService, name: t}}}], backendRefs: [{kind: MeshService, name: u}]}", []string{
 			`error: ` + at + `backendRefs[0]: the mesh has no service "u"; requests that go there fail`,
 			"note: " + at + "filters[0]: dynxds and Envoy send copies; other gRPC clients ignore it",
 			`warning: ` + at + `filters[0]: the mesh has no service "t"; requests are not mirrored`}},

@@ -19,7 +19,7 @@ import (
 
 var implementations = map[Implementation]string{Dynxds: "dynxds", GRPCGo: "gRPC-Go", OtherGRPC: "other gRPC", Envoy: "Envoy"}
 
-// The node determines the implementation, whatever its metadata says.
+// The node's features and user agent determine the implementation; its metadata does not.
 func TestImplementationOfANode(t *testing.T) {
 	t.Parallel()
 	parsed, err := bootstrap.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a:1", "channel_creds": [{"type": "insecure"}]}]}`))
@@ -164,7 +164,7 @@ func TestHostNamesAreForClientsThatResolveThem(t *testing.T) {
 			t.Errorf("%s gets %v, want %v", implementations[implementation], got, want)
 		}
 	}
-	// Clients that say nothing, by locators without constraints, are of dynxds.
+	// Clients that subscribe without constraints are those of dynxds.
 	if choice := (dynparam.Constraints{}).Choose([]dynparam.Parameters{variants["s"][0].Parameters, variants["s"][1].Parameters}); choice.Index != 0 {
 		t.Errorf("without constraints a client gets %v", variants["s"][choice.Index].Parameters)
 	}

@@ -108,7 +108,7 @@ func appendInOrder[K comparable](list []*Resource, set map[K]*Resource) []*Resou
 }
 
 // Routes returns a client's RouteConfiguration for a service, or the error in its place: the variant
-// that its Constraints choose, or one with the same content. It is for clients without dynamic
+// that its constraints choose, or one with the same content. It is for clients without dynamic
 // parameters. It is nil for a name that is neither a service nor in any policy.
 func (m *Mesh) Routes(c Client, service string) *Resource {
 	d := m.destinations[service]
@@ -118,13 +118,9 @@ func (m *Mesh) Routes(c Client, service string) *Resource {
 	return d.placed.of(d.variants.root.find(c))
 }
 
-// Constraints returns the constraints with which a client must subscribe to get its variants, for its
-// DPDS resource (xRFC TP2). They depend only on Keys and the client. It fails if the client's tags are
-// too large.
-func (m *Mesh) Constraints(c Client) (dynparam.ByType, error) { return ConstraintsFor(c, m.keys) }
-
-// ConstraintsFor returns the constraints of a client for these keys, at most 120, each once. It is for
-// the transition from one Mesh to the next.
+// ConstraintsFor returns the constraints with which a client must subscribe to get its variants from a
+// Mesh with these Keys, for its DPDS resource (xRFC TP2). There are at most 120 keys, each once. It fails if
+// the client's tags are too large.
 //
 // A client without a constraint for a key matches every value of it, and the most specific variant
 // wins. So when a new mesh adds a key, clients should subscribe with constraints for the keys of both
@@ -152,7 +148,7 @@ func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	return dynparam.NewByType(all)
 }
 
-// Keys returns the sorted tags in Constraints: those that select variants.
+// Keys returns the sorted tags that select variants, for ConstraintsFor.
 func (m *Mesh) Keys() []string { return slices.Clone(m.keys) }
 
 // Merged returns the rules for the requests of a client to a service, with their policies. ok is false

@@ -92,12 +92,12 @@ func (r *Resource) equal(o *Resource) bool {
 
 // sharedChanges returns the shared resources that differ from those of an earlier Mesh.
 func (m *Mesh) sharedChanges(since *Mesh) (changed, removed []*Resource) {
-	added, gone := make(map[resourceKey]*Resource), maps.Clone(since.shared)
+	added, removedByKey := make(map[resourceKey]*Resource), maps.Clone(since.shared)
 	for k, r := range m.shared {
 		if since.shared[k] != r {
 			added[k] = r
 		}
-		delete(gone, k)
+		delete(removedByKey, k)
 	}
-	return appendInOrder(nil, added), appendInOrder(nil, gone)
+	return appendInOrder(nil, added), appendInOrder(nil, removedByKey)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // This file finds the rules that decide a route. Clients with one variant may be selected by different
-// policies that come to the same: then each decides for some of them, and all of them are named.
+// policies with the same result: then each decides for some of them, and all of them are named.
 
 // origins are the places of the rules that decide the parts of a route.
 type origins struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// fits is what the decision record says of matches, and nothing else.
+// fits implements the matches of the decision record, and nothing else.
 func fits(m *meshpolicy.Match, path string, headers metadata.MD) bool {
 	switch {
 	case m.Path == (meshpolicy.PathMatch{}):
@@ -50,8 +50,8 @@ func fits(m *meshpolicy.Match, path string, headers metadata.MD) bool {
 	return true
 }
 
-// The property that translation is for: an RPC meets the rule that the record and the
-// precedence say, also by the routes for clients of other implementations.
+// The property that translation is for: an RPC takes the rule that the record and the
+// precedence determine, also by the routes for clients of other implementations.
 func TestRoutes_AnRPCMeetsItsRule(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))

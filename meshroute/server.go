@@ -59,11 +59,7 @@ func (t *TLS) filterChain() (*listenerpb.FilterChain, error) {
 	if err != nil {
 		return nil, err
 	}
-	router, err := pack(&routerpb.Router{})
-	if err != nil {
-		return nil, err
-	}
-	manager, err := pack(&hcmpb.HttpConnectionManager{
+	manager := mustPack(&hcmpb.HttpConnectionManager{
 		StatPrefix: "server",
 		RouteSpecifier: &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: &routepb.RouteConfiguration{
 			Name: "server", VirtualHosts: []*routepb.VirtualHost{{Name: "server", Domains: []string{"*"}, Routes: []*routepb.Route{{
@@ -71,11 +67,8 @@ func (t *TLS) filterChain() (*listenerpb.FilterChain, error) {
 				Action: &routepb.Route_NonForwardingAction{NonForwardingAction: &routepb.NonForwardingAction{}},
 			}}}},
 		}},
-		HttpFilters: []*hcmpb.HttpFilter{{Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router}}},
+		HttpFilters: []*hcmpb.HttpFilter{httpFilter("router", false, &routerpb.Router{})},
 	})
-	if err != nil {
-		return nil, err
-	}
 	return &listenerpb.FilterChain{
 		Name: "server", TransportSocket: socket,
 		Filters: []*listenerpb.Filter{{Name: "http", ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: manager}}},

@@ -1,9 +1,15 @@
 package meshroute
 
 import (
+	"maps"
+	"reflect"
+	"slices"
+
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
 )
 
 // Service is a service of the mesh, which clients dial by its name. It must not be changed after
@@ -46,7 +52,8 @@ type Endpoint struct {
 	Priority uint32
 	// Weight is relative to the other endpoints. 0 counts as 1.
 	Weight uint32
-	Health Health
+	// Health is HEALTHY if it is UNKNOWN, the zero value. gRPC sends requests to HEALTHY endpoints only.
+	Health corepb.HealthStatus
 	// Tags select the subsets of the endpoint.
 	Tags map[string]string
 	// Source may be zero.
@@ -58,18 +65,17 @@ type Locality struct {
 	Region, Zone, SubZone string
 }
 
-// Health is the health of an endpoint.
-type Health int
+// equal reports whether two services of one name have equal resources, but for the settings of routes, for
+// certain: an endpoint that has moved in its file counts as another one.
+func (s *Service) equal(o *Service) bool {
+	return s == o || s.Source == o.Source && s.FiltersSource == o.FiltersSource && s.TLS.equal(o.TLS) &&
+		reflect.DeepEqual(s.Endpoints, o.Endpoints) && maps.Equal(s.LocalityWeights, o.LocalityWeights) &&
+		equalMessages(s.Filters, o.Filters) && proto.Equal(s.Cluster, o.Cluster)
+}
 
-// The states of health.
-const (
-	// Healthy endpoints get requests.
-	Healthy Health = iota
-	// Unhealthy endpoints get none.
-	Unhealthy
-	// Draining endpoints get no new ones.
-	Draining
-)
+func equalMessages[M proto.Message](a, b []M) bool {
+	return slices.EqualFunc(a, b, func(a, b M) bool { return proto.Equal(a, b) })
+}
 
 // has reports whether an endpoint is in the subset with the tags.
 func (e *Endpoint) has(tags map[string]string) bool {

@@ -5,12 +5,6 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	leastrequestpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
-	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
-	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
-	subsettingpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
-	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	wrrlocalitypb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/dynxds/dynxds/internal/dialect"
@@ -49,9 +43,7 @@ func (s *Service) beyondSettings() (extra protoreflect.FullName) {
 // settingsBeyondGRPC calls add for the settings that not every client obeys, with their places in a document.
 func (s *Service) settingsBeyondGRPC(add func(path string, f *dialect.Feature)) {
 	c := s.Cluster
-	if len(c.GetLoadBalancingPolicy().GetPolicies()) > 0 {
-		policiesBeyondGRPC(c.GetLoadBalancingPolicy(), func(f *dialect.Feature) { add("loadBalancing", f) })
-	}
+	policiesBeyondGRPC(c.GetLoadBalancingPolicy(), func(f *dialect.Feature) { add("loadBalancing", f) })
 	budget := false
 	for _, t := range c.GetCircuitBreakers().GetThresholds() {
 		budget = budget || t.GetMaxRetries() != nil || t.GetRetryBudget() != nil
@@ -77,36 +69,26 @@ func (s *Service) settingsBeyondGRPC(add func(path string, f *dialect.Feature)) 
 	retryBeyondGRPC(s.Route.GetRetryPolicy(), func(f *dialect.Feature) { add("retry", f) })
 }
 
-// policiesBeyondGRPC is about the policy that clients of dynxds use, the first one.
+// policiesBeyondGRPC is about the policy that clients of dynxds use, the first one, and those that it has in turn.
 func policiesBeyondGRPC(list *clusterpb.LoadBalancingPolicy, add func(*dialect.Feature)) {
-	m, err := list.GetPolicies()[0].GetTypedExtensionConfig().GetTypedConfig().UnmarshalNew()
+	if len(list.GetPolicies()) == 0 {
+		return
+	}
+	policy, err := list.GetPolicies()[0].GetTypedExtensionConfig().GetTypedConfig().UnmarshalNew()
 	if err != nil {
 		return // a type that is not known is for the program's own policies
 	}
-	below := func(l *clusterpb.LoadBalancingPolicy) {
-		if len(l.GetPolicies()) > 0 {
-			policiesBeyondGRPC(l, add)
-		}
+	if f := dialect.Policy(string(policy.ProtoReflect().Descriptor().FullName())); f != nil && f != dialect.LeastRequest {
+		add(f)
 	}
-	switch p := m.(type) {
-	case *maglevpb.Maglev:
-		add(dialect.Maglev)
-	case *randompb.Random:
-		add(dialect.Random)
-	case *subsettingpb.RandomSubsetting:
-		add(dialect.Subsets)
-		below(p.GetChildPolicy())
-	case *wrrlocalitypb.WrrLocality:
-		below(p.GetEndpointPickingPolicy())
-	case *roundrobinpb.RoundRobin:
-		if p.GetSlowStartConfig() != nil {
+	policy.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		if field.Name() == dialect.SlowStartField {
 			add(dialect.SlowStart)
+		} else if m := field.Message(); m != nil && !field.IsList() && m.FullName() == list.ProtoReflect().Descriptor().FullName() {
+			policiesBeyondGRPC(value.Message().Interface().(*clusterpb.LoadBalancingPolicy), add)
 		}
-	case *leastrequestpb.LeastRequest:
-		if p.GetSlowStartConfig() != nil {
-			add(dialect.SlowStart)
-		}
-	}
+		return true
+	})
 }
 
 // statusesOfA44 are the conditions of retries that every gRPC client with xDS knows.

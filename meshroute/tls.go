@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// TLSMode says what the two sides of a connection verify of each other.
+// TLSMode is what the two sides of a connection verify of each other.
 type TLSMode int
 
 // The modes of TLS.
@@ -22,7 +22,7 @@ const (
 	TLSOff
 )
 
-// TLS says how connections to a service are secured (gRFC A29): by its clients, in its Clusters, and by
+// TLS is how connections to a service are secured (gRFC A29): by its clients, in its Clusters, and by
 // those of its servers that are xDS servers (gRFC A36), in a Listener for each endpoint with an IP address.
 // gRPC obeys it if the credentials of the channel or server are those of
 // google.golang.org/grpc/credentials/xds, or what other languages have in their place; others ignore it.
@@ -48,6 +48,14 @@ const maxSNI = 255
 
 // isOff reports whether there is no TLS. t may be nil.
 func (t *TLS) isOff() bool { return t == nil || t.Mode == TLSOff }
+
+func (t *TLS) equal(o *TLS) bool {
+	if t == nil || o == nil {
+		return t == o
+	}
+	return t.Mode == o.Mode && t.Identity == o.Identity && t.Roots == o.Roots && t.SNI == o.SNI && t.Source == o.Source &&
+		equalMessages(t.SANs, o.SANs)
+}
 
 // check returns the faults by the field's name in a document.
 func (t *TLS) check(fault func(path, problem string, args ...any)) {
@@ -103,8 +111,8 @@ func (t *TLS) serverSocket() (*corepb.TransportSocket, error) {
 	return transportSocket(context)
 }
 
-// hasServers reports whether servers can have what TLS says: a certificate, and roots of the mesh for
-// those of clients.
+// hasServers reports whether xDS servers can be configured: they need a certificate and, to verify those of
+// clients, roots of the mesh.
 func (t *TLS) hasServers() bool {
 	return t != nil && (t.Mode == TLSOff || t.Identity != "" && (t.Mode == TLSSimple || t.Roots != ""))
 }

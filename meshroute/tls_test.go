@@ -5,16 +5,18 @@ import (
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func exactSAN(name string) []*matcherpb.StringMatcher {
@@ -25,6 +27,19 @@ func securedService(t *TLS) *Service {
 	s := service("s", map[string]string{"version": "v1"})
 	s.TLS = t
 	return s
+}
+
+// equalContext compares the TLS context in a transport socket, nil for none.
+func equalContext[M proto.Message](t *testing.T, what string, want M, socket *corepb.TransportSocket) {
+	t.Helper()
+	got := want
+	if socket != nil {
+		got = want.ProtoReflect().New().Interface().(M)
+		xdstest.NoError(t, socket.GetTypedConfig().UnmarshalTo(got))
+	} else if want.ProtoReflect().IsValid() {
+		t.Errorf("%s has no transport socket, want one with %v", what, want)
+	}
+	policytest.Equal(t, what, want, got, protocmp.Transform())
 }
 
 // gRFC A29: the Clusters of a service and of its subsets have the same UpstreamTlsContext, which
@@ -57,20 +72,9 @@ func TestTLS_OfEveryCluster(t *testing.T) {
 					continue
 				}
 				names = append(names, c.GetName())
-				var got *tlspb.UpstreamTlsContext
-				if c.GetTransportSocket() != nil {
-					got = new(tlspb.UpstreamTlsContext)
-					if err := c.GetTransportSocket().GetTypedConfig().UnmarshalTo(got); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if diff := cmp.Diff(test.want, got, protocmp.Transform()); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", c.GetName(), diff)
-				}
+				equalContext(t, c.GetName(), test.want, c.GetTransportSocket())
 			}
-			if diff := cmp.Diff([]string{"s", "s;version=v1"}, names); diff != "" {
-				t.Errorf("clusters (-want +got):\n%s", diff)
-			}
+			policytest.Equal(t, "Clusters", []string{"s", "s;version=v1"}, names)
 		})
 	}
 }
@@ -126,20 +130,9 @@ func TestTLS_OfServers(t *testing.T) {
 					continue
 				}
 				names = append(names, r.Name)
-				var got *tlspb.DownstreamTlsContext
-				if socket := l.GetFilterChains()[0].GetTransportSocket(); socket != nil {
-					got = new(tlspb.DownstreamTlsContext)
-					if err := socket.GetTypedConfig().UnmarshalTo(got); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if diff := cmp.Diff(test.want, got, protocmp.Transform()); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", r.Name, diff)
-				}
+				equalContext(t, r.Name, test.want, l.GetFilterChains()[0].GetTransportSocket())
 			}
-			if diff := cmp.Diff(test.names, names); diff != "" {
-				t.Errorf("Listeners (-want +got):\n%s", diff)
-			}
+			policytest.Equal(t, "Listeners", test.names, names)
 		})
 	}
 }

@@ -63,8 +63,7 @@ func choose(t *testing.T, c Client, keys []string, variants []*Resource) *Resour
 	return variants[choice.Index]
 }
 
-// bruteForce is what a client gets if the policies that select it are merged for it
-// alone.
+// bruteForce merges the policies that select a client for it alone, and returns what it gets.
 func bruteForce(in Input, c Client, name string) string {
 	var reasons []string
 	for _, d := range in.Denials {
@@ -128,7 +127,7 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 }
 
 // checkSmallest compares the tags in the parameters with those that, alone, change
-// what some client gets. No set of tags that tells the variants apart lacks one of
+// what some client gets. Every set of tags that distinguishes the variants has all of
 // these.
 func checkSmallest(t *testing.T, m *Mesh, name string) {
 	t.Helper()
@@ -176,7 +175,7 @@ func TestVariants_Parameters(t *testing.T) {
 		want     []string
 	}{
 		{"no policy", nil, []string{"{}"}},
-		{"policies for everybody", []*Policy{policytest.New("a", TargetRef{}, policytest.To("s", on("/a")))}, []string{"{}"}},
+		{"policies for all clients", []*Policy{policytest.New("a", TargetRef{}, policytest.To("s", on("/a")))}, []string{"{}"}},
 		{"a policy for one service", []*Policy{policytest.New("a", TargetRef{Name: "frontend"}, policytest.To("s", on("/a")))},
 			[]string{"{specificity=0}", "{service=frontend,specificity=1}"}},
 		{"a policy that changes nothing", []*Policy{
@@ -217,7 +216,7 @@ func TestVariants_Parameters(t *testing.T) {
 	}
 }
 
-// A client's constraints are about its tags, whatever the policies say of others.
+// A client's constraints have values for its own tags only.
 func TestConstraints(t *testing.T) {
 	t.Parallel()
 	policies := []*Policy{
@@ -225,7 +224,7 @@ func TestConstraints(t *testing.T) {
 		policytest.New("b", TargetRef{Name: "x"}, policytest.To("t", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
 	}
 	m := mustBuild(t, Input{Policies: policies, Services: services("s", "t")}, nil)
-	got, err := m.Constraints(Client{Service: "frontend", Tags: map[string]string{"more": "y"}})
+	got, err := ConstraintsFor(Client{Service: "frontend", Tags: map[string]string{"more": "y"}}, m.Keys())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,16 +240,15 @@ func TestConstraints(t *testing.T) {
 		}
 	}
 	alike := mustBuild(t, Input{Services: services("s", "t")}, nil)
-	if c, err := alike.Constraints(frontend); err != nil || !c.For(RouteConfigurationType).IsZero() {
+	if c, err := ConstraintsFor(frontend, alike.Keys()); err != nil || !c.For(RouteConfigurationType).IsZero() {
 		t.Errorf("where all clients are alike, the constraints are %v, %v", c, err)
 	}
-	if _, err := m.Constraints(Client{Service: strings.Repeat("x", 64<<10)}); err == nil {
+	if _, err := ConstraintsFor(Client{Service: strings.Repeat("x", 64<<10)}, m.Keys()); err == nil {
 		t.Error("a tag that is too large is no error")
 	}
 }
 
-// Input that asks for more variants than anyone can hold is refused, in time and for
-// the one service only.
+// Input that needs too many variants is rejected, quickly and for the one service only.
 func TestVariants_Bounds(t *testing.T) {
 	t.Parallel()
 	var policies []*Policy

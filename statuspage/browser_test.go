@@ -30,7 +30,7 @@ func (c *chromium) pictures(name string) {
 	}
 }
 
-// What the program does is seen without a reload: a mesh with a rejected version, ignored fields, an
+// The page shows changes without a reload: a mesh with a rejected version, ignored fields, an
 // aggregate cluster and a backend that is down; then a route that moves.
 func TestBrowserFollowsTheMesh(t *testing.T) {
 	c := startChromium(t, 1400, 900)

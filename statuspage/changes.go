@@ -3,7 +3,7 @@ package statuspage
 import "github.com/dynxds/dynxds/internal/changes"
 
 func (v *view) changes() any {
-	find := v.query.find("changes")
+	find := v.query.search("changes")
 	all := changes.Recent()
 	var found []changes.Change
 	for _, c := range all {

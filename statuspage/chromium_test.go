@@ -6,12 +6,10 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,29 +17,25 @@ import (
 )
 
 // chromium is a headless Chromium with one tab, driven by the Chrome DevTools Protocol over a
-// pipe.
+// pipe. Its messages are read while a call waits for its answer.
 type chromium struct {
 	t   *testing.T
-	ctx context.Context
 	in  *os.File
+	out *bufio.Reader
 	// session is that of the tab.
 	session string
-
-	mu      sync.Mutex
-	last    int
-	answers map[int]chan message
+	last    int // command
 	// complaints are the errors and warnings of the console, exceptions and violations of the
 	// content security policy included.
 	complaints []string
 }
 
 type message struct {
-	ID      int             `json:"id,omitempty"`
-	Session string          `json:"sessionId,omitempty"`
-	Method  string          `json:"method,omitempty"`
-	Params  json.RawMessage `json:"params,omitempty"`
-	Result  json.RawMessage `json:"result,omitempty"`
-	Error   *struct {
+	ID     int             `json:"id,omitempty"`
+	Method string          `json:"method,omitempty"`
+	Params json.RawMessage `json:"params,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *struct {
 		Message string `json:"message"`
 	} `json:"error,omitempty"`
 }
@@ -78,19 +72,13 @@ func startChromium(t *testing.T, width, height int) *chromium {
 	xdstest.NoError(t, cmd.Start())
 	toBrowser.Close()
 	fromBrowser.Close()
-	c := &chromium{t: t, ctx: ctx, in: in, answers: make(map[int]chan message)}
-	reading := make(chan struct{})
-	go func() {
-		defer close(reading)
-		c.read(out)
-	}()
+	c := &chromium{t: t, in: in, out: bufio.NewReader(out)}
 	cmd.WaitDelay = time.Second // its children may keep standard error
 	t.Cleanup(func() {
 		in.Close()
 		cancel() // kills it
 		_ = cmd.Wait()
 		out.Close()
-		<-reading
 		_ = os.RemoveAll(profile)
 		if t.Failed() {
 			t.Logf("the browser's log: %s", stderr.String())
@@ -214,23 +202,18 @@ func (c *chromium) fits() {
 // quiet checks that the console has no complaint.
 func (c *chromium) quiet() {
 	c.t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.eval("0", nil) // reads what has been sent before the answer
 	if len(c.complaints) > 0 {
 		c.t.Errorf("the console complains:\n%s", strings.Join(c.complaints, "\n"))
 	}
 }
 
 // call sends a command to the tab, or to the browser before there is one, and waits for the
-// answer.
+// answer. When the browser is killed, as the time is up, its output ends.
 func (c *chromium) call(method string, params, result any) {
 	c.t.Helper()
-	c.mu.Lock()
 	c.last++
-	id, answer := c.last, make(chan message, 1)
-	c.answers[id] = answer
-	c.mu.Unlock()
-	command := map[string]any{"id": id, "method": method}
+	command := map[string]any{"id": c.last, "method": method}
 	if params != nil {
 		command["params"] = params
 	}
@@ -242,51 +225,23 @@ func (c *chromium) call(method string, params, result any) {
 	if _, err := c.in.Write(append(content, 0)); err != nil {
 		c.t.Fatalf("%s: %v", method, err)
 	}
-	select {
-	case m, ok := <-answer:
+	for {
+		line, err := c.out.ReadBytes(0)
+		if err != nil {
+			c.t.Fatalf("%s: the browser has ended: %v", method, err)
+		}
+		var m message
+		xdstest.NoError(c.t, json.Unmarshal(line[:len(line)-1], &m))
 		switch {
-		case !ok:
-			c.t.Fatalf("%s: the browser has ended", method)
+		case m.ID != c.last:
+			c.event(m)
+			continue
 		case m.Error != nil:
 			c.t.Fatalf("%s: %s", method, m.Error.Message)
 		case result != nil:
 			xdstest.NoError(c.t, json.Unmarshal(m.Result, result))
 		}
-	case <-c.ctx.Done():
-		c.t.Fatalf("%s: no answer in time", method)
-	}
-}
-
-// read hands out answers until the browser ends.
-func (c *chromium) read(out *os.File) {
-	r := bufio.NewReader(out)
-	for {
-		line, err := r.ReadBytes(0)
-		if err != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			for id, answer := range c.answers {
-				delete(c.answers, id)
-				close(answer)
-			}
-			return
-		}
-		var m message
-		if err := json.Unmarshal(line[:len(line)-1], &m); err != nil {
-			c.complain(errors.Join(errors.New("a message of the browser"), err).Error())
-			continue
-		}
-		if m.ID == 0 {
-			c.event(m)
-			continue
-		}
-		c.mu.Lock()
-		answer := c.answers[m.ID]
-		delete(c.answers, m.ID)
-		c.mu.Unlock()
-		if answer != nil {
-			answer <- m
-		}
+		return
 	}
 }
 
@@ -294,7 +249,7 @@ func (c *chromium) read(out *os.File) {
 func (c *chromium) event(m message) {
 	switch m.Method {
 	case "Runtime.exceptionThrown":
-		c.complain(string(m.Params))
+		c.complaints = append(c.complaints, string(m.Params))
 	case "Runtime.consoleAPICalled", "Log.entryAdded":
 		var p struct {
 			Type  string `json:"type"`
@@ -303,13 +258,7 @@ func (c *chromium) event(m message) {
 			} `json:"entry"`
 		}
 		if json.Unmarshal(m.Params, &p) == nil && (p.Type == "error" || p.Type == "warning" || p.Entry.Level == "error" || p.Entry.Level == "warning") {
-			c.complain(string(m.Params))
+			c.complaints = append(c.complaints, string(m.Params))
 		}
 	}
-}
-
-func (c *chromium) complain(text string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.complaints = append(c.complaints, text)
 }

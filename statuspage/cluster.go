@@ -3,11 +3,9 @@ package statuspage
 import (
 	"cmp"
 	"context"
-	"strings"
 	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-
+	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -28,16 +26,17 @@ type clusterView struct {
 	Resource   *resourceView `json:"resource"`
 	Assignment *resourceView `json:"assignment,omitempty"`
 	// Endpoints and Usable count the endpoints of the ClusterLoadAssignment: all of them, and
-	// those that the control plane says may get RPCs.
+	// those that may get RPCs by their health in the resource.
 	Endpoints int `json:"endpoints"`
 	Usable    int `json:"usable"`
-	// Chosen says that the viewer has chosen it, Unfolded that Live and Priorities are there.
-	Chosen   bool      `json:"chosen,omitempty"`
-	Unfolded bool      `json:"unfolded,omitempty"`
-	Live     *liveView `json:"live,omitempty"`
+	// Chosen is set if the viewer has chosen it, and Unfolded if Live and Priorities are there.
+	Chosen   bool `json:"chosen,omitempty"`
+	Unfolded bool `json:"unfolded,omitempty"`
+	// Live is what the balancer does with the cluster, without what Members and Priorities have.
+	Live *inspect.Cluster `json:"live,omitempty"`
 	// Priorities has the endpoints; More is how many are not shown.
-	Priorities []priorityView `json:"priorities,omitempty"`
-	More       int            `json:"more,omitempty"`
+	Priorities []inspect.Priority `json:"priorities,omitempty"`
+	More       int                `json:"more,omitempty"`
 }
 
 // memberView is a member of an aggregate cluster.
@@ -46,45 +45,6 @@ type memberView struct {
 	Name  string `json:"name"`
 	InUse bool   `json:"in_use,omitempty"`
 	Why   string `json:"why,omitempty"`
-}
-
-// liveView is what the balancer does with a cluster.
-type liveView struct {
-	Phase     string `json:"phase"`
-	Why       string `json:"why,omitempty"`
-	State     string `json:"state"`
-	Notes     string `json:"notes,omitempty"`
-	Switching bool   `json:"switching,omitempty"`
-}
-
-type priorityView struct {
-	Number     int            `json:"number"`
-	InUse      bool           `json:"in_use,omitempty"`
-	State      string         `json:"state,omitempty"`
-	Why        string         `json:"why,omitempty"`
-	Error      string         `json:"error,omitempty"`
-	Localities []localityView `json:"localities"`
-}
-
-type localityView struct {
-	Name      string         `json:"name"`
-	Weight    uint32         `json:"weight"`
-	State     string         `json:"state,omitempty"`
-	Total     int            `json:"total"` // endpoints
-	Endpoints []endpointView `json:"endpoints"`
-}
-
-type endpointView struct {
-	Addresses []string   `json:"addresses"`
-	Health    string     `json:"health"`
-	Weight    uint32     `json:"weight"`
-	State     string     `json:"state,omitempty"`
-	Since     *time.Time `json:"since,omitempty"`
-	// Ejected is until when outlier detection keeps it out.
-	Ejected     *time.Time `json:"ejected,omitempty"`
-	HealthCheck string     `json:"health_check,omitempty"`
-	Error       string     `json:"error,omitempty"`
-	ErrorTime   *time.Time `json:"error_time,omitempty"`
 }
 
 const (
@@ -149,14 +109,14 @@ func (v *view) clustersOf(g *graphView, channel *inspect.Channel, client *xdscli
 			c.priorities(live.Priorities, limit)
 		}
 		if len(c.Priorities) == 0 && assignment != nil {
-			c.priorities(prioritiesOf(assignment), limit)
+			c.priorities(explain.Priorities(assignment), limit)
 		}
 	}
 }
 
 // cluster fills in the resource of a cluster, and returns its value if there is one.
 func (v *view) cluster(client *xdsclient.Dump, c *clusterView) *xdsresource.Cluster {
-	e := v.snap.find(client, typeurl.Cluster, c.full)
+	e := v.snap.findEntry(client, typeurl.Cluster, c.full)
 	c.Resource = v.node(e, "Cluster", c.full)
 	value, _ := valueOf[*xdsresource.Cluster](e)
 	return value
@@ -190,7 +150,7 @@ func (v *view) assignment(client *xdsclient.Dump, c *clusterView, value *xdsreso
 	if value.Kind != xdsresource.ClusterEDS {
 		return value.Inline
 	}
-	e := v.snap.find(client, typeurl.Endpoints, value.EDSServiceName)
+	e := v.snap.findEntry(client, typeurl.Endpoints, value.EDSServiceName)
 	c.Assignment = v.node(e, "ClusterLoadAssignment", value.EDSServiceName)
 	endpoints, _ := valueOf[*xdsresource.Endpoints](e)
 	return endpoints
@@ -219,80 +179,33 @@ func memberOf(live *inspect.Cluster, member string) (inspect.Cluster, bool) {
 	return inspect.Cluster{}, false
 }
 
-func viewLive(c *inspect.Cluster) *liveView {
-	return &liveView{Phase: string(c.Phase), Why: clip(c.Why, maxError), State: string(c.State), Notes: clip(c.Notes, maxError), Switching: c.Switching}
+// viewLive shortens the state of a cluster.
+func viewLive(c *inspect.Cluster) *inspect.Cluster {
+	return &inspect.Cluster{Phase: c.Phase, Why: clip(c.Why, maxError), State: c.State, Notes: clip(c.Notes, maxError), Switching: c.Switching}
 }
 
-// priorities fills in the endpoints, up to a limit.
+// priorities fills in the endpoints, up to a limit, with short names and texts.
 func (c *clusterView) priorities(all []inspect.Priority, limit int) {
 	for _, p := range all {
-		view := priorityView{
-			Number: p.Number, InUse: p.Use.InUse, State: string(p.State), Why: clip(p.Use.Why, maxError), Error: clip(p.Use.Error, maxError),
-			Localities: []localityView{},
-		}
-		for _, l := range p.Localities {
+		localities := p.Localities
+		p.Localities = []inspect.Locality{}
+		p.Use.Why, p.Use.Error = clip(p.Use.Why, maxError), clip(p.Use.Error, maxError)
+		for _, l := range localities {
 			shown := min(len(l.Endpoints), limit)
 			limit -= shown
 			c.More += len(l.Endpoints) - shown
 			if shown == 0 && len(l.Endpoints) > 0 {
 				continue
 			}
-			lv := localityView{localityName(l.Region, l.Zone, l.SubZone), l.Weight, string(l.State), len(l.Endpoints), []endpointView{}}
-			for _, e := range l.Endpoints[:shown] {
-				lv.Endpoints = append(lv.Endpoints, viewEndpoint(e))
+			l.Region, l.Zone, l.SubZone = name(l.Region), name(l.Zone), name(l.SubZone)
+			l.Endpoints = append([]inspect.Endpoint{}, l.Endpoints[:shown]...)
+			for i := range l.Endpoints {
+				e := &l.Endpoints[i]
+				e.Addresses, e.Hostname, e.Error = names(e.Addresses, addressesShown), name(e.Hostname), clip(e.Error, maxError)
+				e.Proxy, e.Connected = name(e.Proxy), name(e.Connected)
 			}
-			view.Localities = append(view.Localities, lv)
+			p.Localities = append(p.Localities, l)
 		}
-		c.Priorities = append(c.Priorities, view)
+		c.Priorities = append(c.Priorities, p)
 	}
-}
-
-func localityName(parts ...string) string {
-	var shown []string
-	for _, p := range parts {
-		if p != "" {
-			shown = append(shown, name(p))
-		}
-	}
-	return cmp.Or(strings.Join(shown, " / "), "no locality")
-}
-
-func viewEndpoint(e inspect.Endpoint) endpointView {
-	view := endpointView{
-		Addresses: names(e.Addresses, addressesShown), Health: e.Health, Weight: e.Weight, State: string(e.State),
-		HealthCheck: e.HealthCheck, Error: clip(e.Error, maxError),
-	}
-	if !e.Since.IsZero() {
-		view.Since = &e.Since
-	}
-	if e.Ejection != nil {
-		view.Ejected = &e.Ejection.Until
-	}
-	if !e.ErrorTime.IsZero() {
-		view.ErrorTime = &e.ErrorTime
-	}
-	return view
-}
-
-// prioritiesOf returns the endpoints of a resource, of whose connections nothing is known.
-func prioritiesOf(assignment *xdsresource.Endpoints) []inspect.Priority {
-	var all []inspect.Priority
-	byNumber := make(map[uint32]int)
-	for i := range assignment.Localities {
-		l := &assignment.Localities[i]
-		at, ok := byNumber[l.Priority]
-		if !ok {
-			at = len(all)
-			byNumber[l.Priority] = at
-			all = append(all, inspect.Priority{Number: int(l.Priority)})
-		}
-		locality := inspect.Locality{Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Weight: l.Weight}
-		for _, e := range l.Endpoints {
-			locality.Endpoints = append(locality.Endpoints, inspect.Endpoint{
-				Addresses: append([]string{e.Address}, e.Additional...), Health: corepb.HealthStatus(e.Health).String(), Weight: e.Weight,
-			})
-		}
-		all[at].Localities = append(all[at].Localities, locality)
-	}
-	return all
 }

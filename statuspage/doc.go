@@ -7,9 +7,9 @@
 //
 // [Handler] may be mounted anywhere, with or without http.StripPrefix, as long as the pattern
 // ends in "/". The page is one HTML, one CSS and one JavaScript file, which are in the
-// program. It follows changes by server-sent events: the browser says what is unfolded,
+// program. It follows changes by server-sent events: the browser requests what is unfolded,
 // searched for and paged to, and the handler sends that alone, at most every second and only
-// what changed. Nothing is collected while nobody looks.
+// what changed. Nothing is collected while no browser follows the page.
 //
 // # Security
 //
@@ -18,9 +18,9 @@
 // only administrators can reach, such as one on loopback, or behind the program's own
 // authentication. It answers GET and HEAD alone and changes nothing.
 //
-// Whatever comes from a resource or a peer is shown as text; the content security policy allows
+// Everything from a resource or a peer is shown as text; the content security policy allows
 // no inline script or style and no other origin. Requests that other sites make a browser
-// send are refused: those that say so (Sec-Fetch-Site), and those whose Host is a DNS name that
+// send are refused: those with such a Sec-Fetch-Site, and those whose Host is a DNS name that
 // was not allowed, as another site could have pointed its name at this server (DNS
 // rebinding). IP addresses and "localhost" are always allowed, and [AllowHosts] adds names.
 package statuspage

@@ -11,8 +11,8 @@ import (
 	"github.com/dynxds/dynxds/internal/changes"
 )
 
-// maxAge is how old a snapshot may become, in refresh intervals, if nothing says that it has
-// changed: not everything that a dump shows is announced.
+// maxAge is how old a snapshot may become, in refresh intervals, if no change is announced: not
+// everything that a dump shows is.
 const maxAge = 5
 
 // events follows the sections that are asked for, as server-sent events: one named after each
@@ -94,11 +94,11 @@ func (s *stream) follow(r *http.Request, q *query, shutdown <-chan struct{}) {
 	}
 }
 
-// polled are the sections of which nothing says that they have changed.
+// polled are the sections whose changes are not announced.
 var polled = map[string]bool{"traffic": true, "peers": true, "served": true}
 
 // send sends the sections that have changed, or a comment if nothing was sent for long. Unless
-// something has changed, only those are looked at of which nothing says so.
+// a change was announced, it looks only at polled ones.
 func (s *stream) send(v *view, changed bool) error {
 	for _, name := range v.query.sections {
 		if !changed && !polled[name] && !v.unfinished(name) {

@@ -103,9 +103,7 @@ func whatever(string) bool { return true }
 
 func TestEventsFollowChanges(t *testing.T) {
 	backend := testutils.StartBackend(t, "b")
-	plane, conn := startChannel(t, "events",
-		xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", "before")),
-		xdsmsg.EDSCluster("before", ""), xdsmsg.SimpleEndpoints("before", backend.Addr()))
+	plane, conn := startChannel(t, "events", oneCluster("before", backend)...)
 	server := serve(t, quick(), nil)
 	f := follow(t, server.URL+"/events?show=graph&show=changes")
 	if event, data := f.next(); event != "hello" || !strings.Contains(data, `"now"`) {
@@ -239,9 +237,7 @@ func TestEventsEndWithoutAReader(t *testing.T) {
 
 func TestManyViewersAtOnce(t *testing.T) {
 	backend := testutils.StartBackend(t, "b")
-	plane, conn := startChannel(t, "viewers",
-		xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", "c")),
-		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
+	plane, conn := startChannel(t, "viewers", oneCluster("c", backend)...)
 	xdstest.NoError(t, call(t, conn))
 	h := quick(WithControlPlane(plane.Control(), plane.Store()))
 	server := serve(t, h, nil)

@@ -20,7 +20,7 @@ const (
 	explainTime        = 5 * time.Second
 )
 
-// explanation is an explanation of which only a part is shown.
+// explanation is a part of an explanation, as much as is shown.
 type explanation struct {
 	*explain.Explanation `json:"explanation"`
 	// HostsLeft and RoutesLeft are the numbers of virtual hosts and routes that are not shown;

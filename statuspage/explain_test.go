@@ -54,11 +54,10 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// What the bootstrap overrides is shown with its client, and in explanations.
+// The overrides of the bootstrap are shown with its client, and in explanations.
 func TestOverridesAreShown(t *testing.T) {
 	plane, backend := testutils.StartFakeServer(t), testutils.StartBackend(t, "b")
-	plane.Set(t, xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", "c")),
-		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
+	plane.Set(t, oneCluster("c", backend)...)
 	overrides := []any{map[string]any{"routes": "routes", "timeout": "60s"}, map[string]any{"clusters": "*", "circuit_breakers": map[string]any{"max_requests": 7}}}
 	for range overridesShown {
 		overrides = append(overrides, map[string]any{"clusters": "other", "subset_size": 1})

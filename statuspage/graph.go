@@ -3,8 +3,8 @@ package statuspage
 import (
 	"fmt"
 	"iter"
-	"strings"
 
+	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -19,7 +19,7 @@ type graphView struct {
 	Channels []channelChoice `json:"channels"`
 	More     int             `json:"more,omitempty"` // channels
 	Channel  uint64          `json:"channel"`
-	// Why says what there is instead of a graph.
+	// Why is the reason if there is no graph.
 	Why      string        `json:"why,omitempty"`
 	Config   *configView   `json:"config,omitempty"`
 	Listener *resourceView `json:"listener,omitempty"`
@@ -129,7 +129,7 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 		g.Why = "The channel's client is not known any more."
 		return
 	}
-	listener := v.snap.find(client, typeurl.Listener, config.Listener.Name)
+	listener := v.snap.findEntry(client, typeurl.Listener, config.Listener.Name)
 	g.Listener = v.node(listener, "Listener", config.Listener.Name)
 	l, _ := valueOf[*xdsresource.Listener](listener)
 	if l == nil {
@@ -141,7 +141,7 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 	}
 	routes := l.RouteConfig
 	if config.Routes != nil {
-		e := v.snap.find(client, typeurl.RouteConfiguration, config.Routes.Name)
+		e := v.snap.findEntry(client, typeurl.RouteConfiguration, config.Routes.Name)
 		g.RouteConfig = v.node(e, "RouteConfiguration", config.Routes.Name)
 		routes, _ = valueOf[*xdsresource.RouteConfiguration](e)
 	}
@@ -179,10 +179,10 @@ func (v *view) clientOf(channel *inspect.Channel) *xdsclient.Dump {
 	return nil
 }
 
-// node describes a resource; what nobody watches has no state.
+// node describes a resource; one that is not watched has no state.
 func (v *view) node(e *entry, typ, resource string) *resourceView {
 	if e == nil {
-		return &resourceView{Type: typ, Name: name(resource)}
+		return &resourceView{ResourceStatus: explain.ResourceStatus{Type: typ, Name: name(resource)}}
 	}
 	r := v.resource(e)
 	return &r
@@ -190,7 +190,7 @@ func (v *view) node(e *entry, typ, resource string) *resourceView {
 
 // routes fills in the routes that are asked for, and the names of the clusters they lead to.
 func (v *view) routes(g *graphView, host *xdsresource.VirtualHost) {
-	find := v.query.find("graph")
+	find := v.query.search("graph")
 	var found, shown []int
 	for i, r := range host.Routes {
 		if find == "" || find.in(r.Name, r.Match.Path) || leadsTo(r, find) {
@@ -254,7 +254,7 @@ func leadsTo(r *xdsresource.Route, find needle) bool {
 }
 
 func viewRoute(i int, r *xdsresource.Route) routeView {
-	view := routeView{Index: i, Name: name(r.Name), Match: clip(matchText(&r.Match), maxName)}
+	view := routeView{Index: i, Name: name(r.Name), Match: clip(explain.DescribeMatch(&r.Match), maxName)}
 	switch a := r.Action.(type) {
 	case *xdsresource.DirectResponse:
 		view.Action = fmt.Sprintf("fails with %v (status %d)", a.Code, a.HTTPStatus)
@@ -275,37 +275,4 @@ func viewRoute(i int, r *xdsresource.Route) routeView {
 		view.To = append(view.To, d)
 	}
 	return view
-}
-
-// matchText says what a route matches.
-func matchText(m *matching.Route) string {
-	var b strings.Builder
-	switch kind := map[matching.PathKind]string{matching.PathExact: "path", matching.PathRegex: "regex", matching.PathSeparatedPrefix: "path prefix"}[m.PathKind]; {
-	case kind != "":
-		fmt.Fprintf(&b, "%s %s", kind, pathText(m))
-	case m.Path == "" || m.Path == "/":
-		b.WriteString("any method")
-	default:
-		fmt.Fprintf(&b, "prefix %s", pathText(m))
-	}
-	if m.CaseInsensitive {
-		b.WriteString(", in any case")
-	}
-	for _, h := range m.Headers {
-		fmt.Fprintf(&b, ", header %s", h.Name)
-	}
-	for _, q := range m.Query {
-		fmt.Fprintf(&b, ", query %s", q.Name)
-	}
-	if m.FractionPerMillion != nil {
-		fmt.Fprintf(&b, ", %g%% of RPCs", float64(*m.FractionPerMillion)/(matching.Million/100))
-	}
-	return b.String()
-}
-
-func pathText(m *matching.Route) string {
-	if m.PathKind == matching.PathRegex && m.Regex.Regexp != nil {
-		return m.Regex.String()
-	}
-	return m.Path
 }

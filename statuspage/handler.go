@@ -92,7 +92,7 @@ var files embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// ServeHTTP implements http.Handler. What is asked for is the last part of the path, so that
+// ServeHTTP implements http.Handler. Only the last part of the path counts, so that
 // the prefix that the handler is mounted under does not matter.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()

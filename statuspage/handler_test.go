@@ -89,7 +89,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// A browser says when another site's page made it send a request.
+// The headers of a request from another site's page identify it.
 func TestOtherSites(t *testing.T) {
 	for _, tc := range []struct {
 		site, mode string
@@ -136,8 +136,7 @@ func mux(pattern string, h http.Handler) http.Handler {
 	return m
 }
 
-// Without the slash at the end, relative links would lead nowhere; and nobody can make it lead to
-// another host.
+// Relative links need the slash at the end. The redirect cannot be made to lead to another host.
 func TestRedirectToTheSlash(t *testing.T) {
 	for asked, want := range map[string]string{"/status": "./status/", "/a/status?x=1": "./status/", "//evil.example": "./evil.example/"} {
 		path, _, _ := strings.Cut(asked, "?")
@@ -176,7 +175,7 @@ func TestQueriesAreBounded(t *testing.T) {
 	if w := request(Handler(), "GET", "/data?"+strings.Repeat("x", 17<<10), nil); w.Code != http.StatusRequestURITooLong {
 		t.Errorf("long query: %d, want 414", w.Code)
 	}
-	// What is asked for twice is sent once.
+	// A section that is requested twice is sent once.
 	q, err := parseQuery(map[string][]string{"show": {"overview", "overview"}})
 	if err != nil || len(q.sections) != 1 {
 		t.Errorf("%v, %v, want one section", q, err)

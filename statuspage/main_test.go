@@ -15,6 +15,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
@@ -24,14 +25,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // startChannel starts a control plane with the resources, and a channel to "service" that it
 // configures. The channel has not been used yet.
-func startChannel(t *testing.T, node string, resources ...proto.Message) (*testutils.FakeServer, *grpc.ClientConn) {
+func startChannel(t testing.TB, node string, resources ...proto.Message) (*testutils.FakeServer, *grpc.ClientConn) {
 	t.Helper()
 	plane := testutils.StartFakeServer(t)
 	plane.Set(t, resources...)
 	return plane, dial(t, plane, node)
 }
 
-func dial(t *testing.T, plane *testutils.FakeServer, node string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
+// oneCluster has a route for all methods to one cluster with one backend.
+func oneCluster(name string, backend *testutils.Backend) []proto.Message {
+	return []proto.Message{
+		xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", name)),
+		xdsmsg.EDSCluster(name, ""), xdsmsg.SimpleEndpoints(name, backend.Addr()),
+	}
+}
+
+func dial(t testing.TB, plane *testutils.FakeServer, node string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
 	t.Helper()
 	builder, err := resolver.NewBuilder(plane.Bootstrap(node, opts...))
 	xdstest.NoError(t, err)
@@ -90,7 +99,7 @@ func await[T any](t *testing.T, h http.Handler, name string, ok func(T) bool, pa
 		}
 		if err := ctx.Err(); err != nil {
 			text, _ := json.MarshalIndent(got, "", " ")
-			t.Fatalf("%s never came to be as wanted; it is %s", name, text)
+			t.Fatalf("%s never became as wanted; got %s", name, text)
 		}
 	}
 }

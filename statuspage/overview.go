@@ -19,7 +19,7 @@ type overview struct {
 	// servers that count as unreachable.
 	Troubled int `json:"troubled"`
 	Lost     int `json:"lost"`
-	// Plane says that a control plane runs in the process.
+	// Plane is set if a control plane runs in the process.
 	Plane bool `json:"plane"`
 }
 
@@ -57,7 +57,7 @@ type channelView struct {
 const channelsShown = 50
 
 func (v *view) channels() any {
-	find := v.query.find("channels")
+	find := v.query.search("channels")
 	var found []inspect.Channel
 	for _, c := range v.snap.channels {
 		if find.in(c.Target, c.Mode, string(c.State)) {
@@ -113,7 +113,7 @@ const (
 )
 
 func (v *view) clients() any {
-	find := v.query.find("clients")
+	find := v.query.search("clients")
 	var found []*xdsclient.Dump
 	for _, c := range v.snap.clients {
 		if find.in(append(c.Targets, c.Node.GetId())...) {

@@ -66,7 +66,7 @@ func (v *view) served() any {
 		return servedView{list: list[servedResource]{Items: []servedResource{}}}
 	}
 	version, all := p.listing()
-	find, typ := v.query.find(section), v.query.get(section, "type")
+	find, typ := v.query.search(section), v.query.get(section, "type")
 	types := make(map[string]int)
 	var found []*controlplane.Resource
 	for _, r := range all {
@@ -143,7 +143,7 @@ func (v *view) peers() any {
 		return peersView{list: list[peerView]{Items: []peerView{}}}
 	}
 	all := p.server.Clients()
-	find, nacked := v.query.find(section), v.query.get(section, "state") == "trouble"
+	find, nacked := v.query.search(section), v.query.get(section, "state") == "trouble"
 	view := peersView{}
 	var found []*controlplane.ClientStatus
 	for i := range all {

@@ -59,8 +59,8 @@ func parseQuery(values url.Values) (*query, error) {
 	return q, nil
 }
 
-// find returns what a section's list is searched for.
-func (q *query) find(section string) needle { return newNeedle(q.values.Get(section + ".q")) }
+// search returns what a section's list is searched for.
+func (q *query) search(section string) needle { return newNeedle(q.values.Get(section + ".q")) }
 
 // from returns where the shown part of a section's list begins.
 func (q *query) from(section string) int {

@@ -4,34 +4,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // resourceView is a resource and how it stands.
 type resourceView struct {
-	ID   string `json:"id"`
-	Type string `json:"type"`
-	Name string `json:"name"`
-	// Variant is the constraints that it is watched with or, for the member of a collection or
-	// what a control plane serves, its parameters (xRFC TP2).
-	Variant string     `json:"variant,omitempty"`
-	State   string     `json:"state"`
-	Cached  bool       `json:"cached"`
-	Version string     `json:"version,omitempty"`
-	Updated *time.Time `json:"updated,omitempty"`
-	// FromDisk says that no server has answered for the resource, which was current at Updated.
-	FromDisk bool   `json:"from_disk,omitempty"`
-	Server   string `json:"server,omitempty"`
+	explain.ResourceStatus
+	ID string `json:"id"`
 	// Client is the node id of the client that has it, if the process has several clients.
 	Client string `json:"client,omitempty"`
 	// Bytes is the size of the version in use.
 	Bytes int `json:"bytes,omitempty"`
-	// Error is the last answer if it is an error. ErrorVersion is the version that was
-	// rejected or in which the resource was missing.
-	Error        string     `json:"error,omitempty"`
-	ErrorVersion string     `json:"error_version,omitempty"`
-	ErrorTime    *time.Time `json:"error_time,omitempty"`
 	// Ignored and Warnings count the ignored fields. Fields lists them for what is unfolded.
 	Ignored  int           `json:"ignored,omitempty"`
 	Warnings int           `json:"warnings,omitempty"`
@@ -63,7 +48,7 @@ const readingTime = 200 * time.Millisecond
 
 func (v *view) resources() any {
 	const section = "resources"
-	find, typ, state := v.query.find(section), v.query.get(section, "type"), v.query.get(section, "state")
+	find, typ, state := v.query.search(section), v.query.get(section, "type"), v.query.get(section, "state")
 	all := v.snap.entries
 	types, states := make(map[string]int), make(map[string]int)
 	var found []*entry
@@ -123,23 +108,12 @@ func (v *view) resource(e *entry) resourceView {
 	return r
 }
 
-// viewResource describes a resource.
+// viewResource describes a resource with short names and texts.
 func viewResource(e *entry) resourceView {
-	r := resourceView{
-		ID: e.id(), Type: typeurl.ShortName(e.TypeURL), Name: name(e.Name), State: string(e.State), Cached: e.Cached(),
-		Version: name(e.Version), Server: name(e.Server), Bytes: len(e.Any().GetValue()),
+	status := *explain.StatusOf(e.ResourceDump)
+	for _, text := range []*string{&status.Type, &status.Name, &status.Version, &status.Server, &status.Variant, &status.ErrorVersion} {
+		*text = name(*text)
 	}
-	switch {
-	case e.Member && !e.Parameters.IsZero():
-		r.Variant = name(e.Parameters.String())
-	case !e.Member && !e.Constraints.IsZero():
-		r.Variant = name(e.Constraints.String())
-	}
-	if e.Cached() {
-		r.Updated, r.FromDisk = &e.LastUpdated, e.FromDisk
-	}
-	if f := e.Failure; f != nil {
-		r.Error, r.ErrorVersion, r.ErrorTime = errorText(f.Err), name(f.Version), &f.Time
-	}
-	return r
+	status.Error = clip(status.Error, maxError)
+	return resourceView{ResourceStatus: status, ID: e.id(), Bytes: len(e.Any().GetValue())}
 }

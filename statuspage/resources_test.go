@@ -13,7 +13,6 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -22,7 +21,6 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -30,9 +28,7 @@ import (
 // among the changes.
 func TestRejectedVersion(t *testing.T) {
 	backend := testutils.StartBackend(t, "b")
-	plane, conn := startChannel(t, "rejected",
-		xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", "c")),
-		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
+	plane, conn := startChannel(t, "rejected", oneCluster("c", backend)...)
 	xdstest.NoError(t, call(t, conn))
 	bad := xdsmsg.EDSCluster("c", "")
 	bad.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED
@@ -68,8 +64,7 @@ func TestResourceFromDisk(t *testing.T) {
 		}
 	})
 	plane := testutils.StartFakeServer(t)
-	plane.Set(t, xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", "c")),
-		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
+	plane.Set(t, oneCluster("c", backend)...)
 	open := func() *grpc.ClientConn {
 		conn := dial(t, plane, "disk", testutils.TopLevel("resource_cache", map[string]any{"directory": dir}))
 		xdstest.NoError(t, call(t, conn))
@@ -91,7 +86,7 @@ func TestResourceFromDisk(t *testing.T) {
 		t.Fatalf("got %d resources, want 4", len(got.Items))
 	}
 	for _, r := range got.Items {
-		if !r.FromDisk || !r.Cached || r.Updated == nil {
+		if r.FromDisk == "" || !r.Cached || r.Updated == nil {
 			t.Errorf("resource %+v, want one from disk", r)
 		}
 	}
@@ -248,21 +243,7 @@ func TestText(t *testing.T) {
 // What a viewer of 10,000 clusters costs: a new snapshot, and each section.
 func BenchmarkLargeMesh(b *testing.B) {
 	const clusters = 10_000
-	plane, err := testutils.NewFakeServer()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer plane.Close()
-	plane.Set(b, largeMesh(clusters, "127.0.0.1:1")...)
-	builder, err := resolver.NewBuilder(plane.Bootstrap("bench"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	conn, err := grpc.NewClient("xds:///service", grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
+	plane, conn := startChannel(b, "bench", largeMesh(clusters, "127.0.0.1:1")...)
 	conn.Connect()
 	h := newHandler(WithControlPlane(plane.Control(), plane.Store()))
 	snap := takeSnapshot(nil)
@@ -278,9 +259,7 @@ func BenchmarkLargeMesh(b *testing.B) {
 		}
 	})
 	q, err := parseQuery(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, err)
 	for name, section := range sections {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -311,8 +290,8 @@ func TestGraphLeadsFromTheListenerToTheEndpoints(t *testing.T) {
 		t.Errorf("Listener %+v, RouteConfiguration %+v, host %+v", g.Listener, g.RouteConfig, g.Host)
 	}
 	xdstest.Equal(t, "routes", []routeView{
-		{Index: 0, Match: "prefix /grpc.testing", To: []destinationView{{Cluster: "a", ID: clusterID("a"), Percent: 75}, {Cluster: "b", ID: clusterID("b"), Percent: 25}}},
-		{Index: 1, Match: "any method", To: []destinationView{{Cluster: "b", ID: clusterID("b"), Percent: 100}}},
+		{Index: 0, Match: `prefix "/grpc.testing"`, To: []destinationView{{Cluster: "a", ID: clusterID("a"), Percent: 75}, {Cluster: "b", ID: clusterID("b"), Percent: 25}}},
+		{Index: 1, Match: `prefix ""`, To: []destinationView{{Cluster: "b", ID: clusterID("b"), Percent: 100}}},
 	}, g.Routes.Items)
 	endpoint := g.Clusters[0].Priorities[0].Localities[0].Endpoints[0]
 	if endpoint.Addresses[0] != backend.Addr() || endpoint.State != "READY" {
@@ -325,18 +304,16 @@ func TestRates(t *testing.T) {
 	old := &reading{at: at, traffic: []balancer.Traffic{{Cluster: "a", Started: 10}, {Cluster: "b", EDSService: "s", Started: 5}, {Cluster: "c", Started: 7}}}
 	now := &reading{at: at.Add(2 * time.Second), traffic: []balancer.Traffic{
 		{Cluster: "a", Started: 30}, {Cluster: "b", EDSService: "s", Started: 5},
-		{Cluster: "c", Started: 4}, // out of use and back
+		{Cluster: "c", Started: 4}, // removed and added again
 		{Cluster: "new", Started: 3},
 	}}
 	xdstest.Equal(t, "rates", map[trafficKey]float64{{"a", ""}: 10, {"b", "s"}: 0, {"c", ""}: 2, {"new", ""}: 1.5}, rates(old, now))
 }
 
-// The rate of RPCs follows from two readings, and the busiest cluster comes first.
+// The rate of RPCs is computed from two readings, and the busiest cluster is first.
 func TestTraffic(t *testing.T) {
 	backend := testutils.StartBackend(t, "b")
-	_, conn := startChannel(t, "traffic",
-		xdsmsg.DefaultListener("service", "routes"), xdsmsg.RouteConfig("routes", "service", xdsmsg.PrefixRoute("", "busy")),
-		xdsmsg.EDSCluster("busy", ""), xdsmsg.SimpleEndpoints("busy", backend.Addr()))
+	_, conn := startChannel(t, "traffic", oneCluster("busy", backend)...)
 	xdstest.NoError(t, call(t, conn))
 	h := newHandler()
 	first := h.meter.read(0)

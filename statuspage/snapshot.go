@@ -37,7 +37,7 @@ type resourceKey struct {
 	typeURL, name string
 }
 
-// takeSnapshot makes a snapshot. What is known of the resources of an older one is kept.
+// takeSnapshot makes a snapshot. It keeps what is known of the resources of an older one.
 func takeSnapshot(old *snapshot) *snapshot {
 	s := &snapshot{channels: channels.Inspect(), ignored: make(map[*byte][]xdsclient.Ignored)}
 	for _, c := range xdsclient.Clients() {
@@ -78,9 +78,9 @@ func (s *snapshot) inherit(old *snapshot) {
 	}
 }
 
-// find returns a resource of a client: of several variants or servers one that is in use, if
+// findEntry returns a resource of a client: of several variants or servers one that is in use, if
 // there is one. It returns nil if there is none at all.
-func (s *snapshot) find(client *xdsclient.Dump, typeURL, name string) *entry {
+func (s *snapshot) findEntry(client *xdsclient.Dump, typeURL, name string) *entry {
 	var found *entry
 	for _, e := range s.index()[resourceKey{client, typeURL, name}] {
 		if found == nil || !found.Cached() && e.Cached() {
@@ -159,7 +159,7 @@ func (s *snapshots) get(refresh time.Duration) *snapshot {
 	return made
 }
 
-// changed says that the last snapshot is no longer true.
+// changed marks the last snapshot as stale.
 func (s *snapshots) changed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ const (
 	maxError = 4000
 )
 
-// clip shortens text that comes from outside. What is left out is counted.
+// clip shortens text from outside, and appends its length.
 func clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s

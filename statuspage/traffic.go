@@ -38,7 +38,7 @@ const (
 func (v *view) traffic() any {
 	reading := v.handler.meter.read(v.handler.refresh)
 	v.reading = reading
-	find := v.query.find("traffic")
+	find := v.query.search("traffic")
 	found := make([]*balancer.Traffic, 0, len(reading.traffic))
 	view := trafficList{}
 	total := 0.0
@@ -122,11 +122,11 @@ func rates(old, now *reading) map[trafficKey]float64 {
 	rates := make(map[trafficKey]float64, len(now.traffic))
 	for i := range now.traffic {
 		t := &now.traffic[i]
-		was := before[keyOf(t)]
-		if was > t.Started {
-			was = 0 // it went out of use and came back
+		earlier := before[keyOf(t)]
+		if earlier > t.Started {
+			earlier = 0 // The cluster was removed and added again.
 		}
-		rates[keyOf(t)] = float64(t.Started-was) / seconds
+		rates[keyOf(t)] = float64(t.Started-earlier) / seconds
 	}
 	return rates
 }

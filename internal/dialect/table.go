@@ -1,8 +1,6 @@
 package dialect
 
-const (
-	otherGRPC = "; other gRPC clients ignore it"
-)
+const otherGRPC = "; other gRPC clients ignore it"
 
 // The features, as far as other clients differ in them.
 var (
@@ -63,3 +61,18 @@ var universalFilters = map[string]bool{
 
 // IsUniversal reports whether every gRPC client with xDS has the filter with this type of configuration.
 func IsUniversal(filter string) bool { return universalFilters[filter] }
+
+// policies are the load-balancing policies that not every client has, by the names of their messages.
+var policies = map[string]*Feature{
+	"envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest":         LeastRequest,
+	"envoy.extensions.load_balancing_policies.maglev.v3.Maglev":                      Maglev,
+	"envoy.extensions.load_balancing_policies.random.v3.Random":                      Random,
+	"envoy.extensions.load_balancing_policies.random_subsetting.v3.RandomSubsetting": Subsets,
+}
+
+// Policy returns the feature that the load-balancing policy with a message of this name is, nil for one that every
+// client has or that is not known.
+func Policy(message string) *Feature { return policies[message] }
+
+// SlowStartField is the field of load-balancing policies that is the feature SlowStart.
+const SlowStartField = "slow_start_config"

@@ -44,7 +44,7 @@ func (e routeExplainer) rawRoute() *routepb.Route { return e.raw.route(e.index) 
 
 func (e routeExplainer) at(parts ...string) string { return e.raw.routeAt(e.index, parts...) }
 
-// action says what becomes of the RPCs that take the route.
+// action describes what happens to the RPCs that take the route.
 func (e routeExplainer) action() *Action {
 	a := &Action{}
 	switch action := e.route.Action.(type) {
@@ -59,8 +59,8 @@ func (e routeExplainer) action() *Action {
 		a.Kind = kindForward
 		e.forward(a, action)
 	}
-	if a.Kind != kindForward && e.speaker.IsGRPC() {
-		a.Code, a.Message = "UNAVAILABLE", e.speaker.name+" does not carry out the action "+a.Kind
+	if a.Kind != kindForward && e.implementation.IsGRPC() {
+		a.Code, a.Message = "UNAVAILABLE", e.implementation.name+" does not carry out the action "+a.Kind
 	}
 	a.Filters = e.filters(-1)
 	a.Timeout = e.timeout()
@@ -106,7 +106,7 @@ func (e routeExplainer) destination(c *xdsresource.WeightedCluster, i int, total
 	if c.Authority != "" && (e.route.Rewrite == nil || e.route.Rewrite.Authority == "") {
 		d.Authority = &Rewrite{
 			From: e.request.Authority, To: e.route.RewriteAuthority(e.edited(c), c), By: "weighted_clusters.clusters.host_rewrite_literal",
-			Ignored: e.speaker.about(dialect.HostRewrites), At: d.At,
+			Ignored: e.implementation.about(dialect.HostRewrites), At: d.At,
 		}
 	}
 	return d
@@ -154,7 +154,7 @@ func (e routeExplainer) edited(c *xdsresource.WeightedCluster) *matching.RPC {
 }
 
 func (e routeExplainer) mirror(m *xdsresource.Mirror) Destination {
-	d := Destination{Cluster: m.Target(e.edited(nil)), Header: m.Header, Percent: 100, Ignored: e.speaker.about(dialect.Mirrors)}
+	d := Destination{Cluster: m.Target(e.edited(nil)), Header: m.Header, Percent: 100, Ignored: e.implementation.about(dialect.Mirrors)}
 	if m.FractionPerMillion != nil {
 		d.Percent = percent(100 * float64(*m.FractionPerMillion) / matching.Million)
 	}
@@ -240,7 +240,7 @@ func (e routeExplainer) pathRewrite() *Rewrite {
 	if w == nil || w.Prefix == "" && w.Regex == nil {
 		return nil
 	}
-	r := &Rewrite{From: e.request.Method, By: "prefix_rewrite", Ignored: e.speaker.about(dialect.PathRewrites), At: e.at(provenance.Filters)}
+	r := &Rewrite{From: e.request.Method, By: "prefix_rewrite", Ignored: e.implementation.about(dialect.PathRewrites), At: e.at(provenance.Filters)}
 	if w.Regex != nil {
 		r.By = "regex_rewrite"
 	}
@@ -274,8 +274,8 @@ func (e routeExplainer) authorityRewrite() *Rewrite {
 		return nil
 	}
 	switch w := e.route.Rewrite; {
-	case e.speaker.IsGRPC() && r.By != "auto_host_rewrite":
-		r.Ignored = e.speaker.about(dialect.HostRewrites)
+	case e.implementation.IsGRPC() && r.By != "auto_host_rewrite":
+		r.Ignored = e.implementation.about(dialect.HostRewrites)
 	case w == nil || w.Authority == "" && w.AuthorityHeader == "" && !w.AutoHost:
 		r.Ignored = "it needs trusted_xds_server for the management server in the bootstrap, which a dump does not tell (gRFC A81)"
 	}

@@ -28,7 +28,7 @@ func Match(m *routepb.RouteMatch) string {
 		var decoded any
 		_, decoded, err = xdsresource.RouteConfigurationType.Decode(text, xdsclient.DecodeOptions{})
 		if rc, ok := decoded.(*xdsresource.RouteConfiguration); ok && err == nil && len(rc.VirtualHosts[0].Routes) == 1 {
-			return describeMatch(&rc.VirtualHosts[0].Routes[0].Match)
+			return DescribeMatch(&rc.VirtualHosts[0].Routes[0].Match)
 		}
 	}
 	json, _ := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m) // a part of what was parsed

@@ -87,7 +87,7 @@ func (e *explainer) clusterValue(c *Cluster) *xdsresource.Cluster {
 // valueFor sets where to the status of a resource that a cluster needs, and returns the resource with its value. Without
 // one it sets what the RPCs wait for, or why they fail.
 func valueFor[T any](e *explainer, c *Cluster, typeURL, name string, where **ResourceStatus) (r *Resource, value T) {
-	if r = e.find(typeURL, name); r == nil {
+	if r = e.findResource(typeURL, name); r == nil {
 		*where = &ResourceStatus{Type: types[typeURL].Name, Name: name}
 		c.Waits, _ = (*where).missing()
 		return nil, value
@@ -105,8 +105,8 @@ func valueFor[T any](e *explainer, c *Cluster, typeURL, name string, where **Res
 	return r, value
 }
 
-// memberDetails is about what a cluster under an aggregate one needs in an explanation, leftOut says that
-// they are not in it.
+// memberDetails is about what a cluster under an aggregate one needs in an explanation, leftOut is the text for those that
+// are not in it.
 const (
 	memberDetails = 50
 	leftOut       = "unknown: the clusters under it are left out"
@@ -116,7 +116,7 @@ const (
 func (e *explainer) describeAggregate(c Cluster) {
 	edges := 0
 	walk := xdsresource.UnderlyingWalk{Under: func(name string) []string {
-		if r := e.find(typeurl.Cluster, name); r != nil {
+		if r := e.findResource(typeurl.Cluster, name); r != nil {
 			value, _ := e.holdings.decode(r)
 			if below, ok := value.(*xdsresource.Cluster); ok && below.Kind == xdsresource.ClusterAggregate {
 				edges += len(below.Underlying)
@@ -149,7 +149,7 @@ func (e *explainer) describeAggregate(c Cluster) {
 	e.chooseMember(&e.out.Clusters[at])
 }
 
-// chooseMember says which member of an aggregate cluster gets the RPCs.
+// chooseMember sets which member of an aggregate cluster gets the RPCs.
 func (e *explainer) chooseMember(c *Cluster) {
 	if e.liveAggregate(c) {
 		return
@@ -210,7 +210,7 @@ func changesOf(changes xdsresource.Changes) (list []Change) {
 	return list
 }
 
-// describeSecurity says how connections are secured (gRFC A29). usesXDS is as in Source.
+// describeSecurity describes how connections are secured (gRFC A29). usesXDS is as in Source.
 func describeSecurity(c *xdsresource.Cluster, usesXDS *bool) string {
 	s := c.Security
 	if s == nil {

@@ -88,7 +88,7 @@ func TestWhereRPCsEnd(t *testing.T) {
 	}
 }
 
-// The state of a running channel goes before what the resources tell.
+// The state of a running channel takes precedence over what follows from the resources.
 func TestLiveState(t *testing.T) {
 	t.Parallel()
 	s := clustersSource(xdsmsg.EDSCluster("a", ""), xdsmsg.SimpleEndpoints("a", "10.0.0.1:80", "10.0.0.2:80"))

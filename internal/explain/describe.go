@@ -13,8 +13,8 @@ import (
 // quote quotes and shortens what a control plane or a user wrote.
 func quote(text string) string { return faults.Quote(text) }
 
-// describeMatch describes the conditions of a route.
-func describeMatch(m *matching.Route) string {
+// DescribeMatch describes the conditions of a route.
+func DescribeMatch(m *matching.Route) string {
 	parts := []string{describePath(m)}
 	for i := range m.Query {
 		parts = append(parts, "query "+m.Query[i].Name+" "+describeQuery(&m.Query[i]))

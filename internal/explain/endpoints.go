@@ -1,19 +1,22 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// describeEndpoints says where the RPCs of a cluster that is not an aggregate one can go.
+// describeEndpoints describes where the RPCs of a cluster that is not an aggregate one can go.
 func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 	a := &ClusterAssignment{InUse: -1}
 	c.Assignment = a
@@ -23,7 +26,7 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 			e.live(c, nil)
 			return
 		}
-	} else if r := e.find(typeurl.Cluster, c.Name); r != nil {
+	} else if r := e.findResource(typeurl.Cluster, c.Name); r != nil {
 		places = placesOf(rawCluster(r.Raw).GetLoadAssignment())
 	}
 	for _, d := range endpoints.Drops {
@@ -32,7 +35,7 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 			c.Error = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
 		}
 	}
-	a.Priorities = prioritiesOf(endpoints, value, places)
+	a.Priorities = describePriorities(Priorities(endpoints), c, places)
 	a.choose(c, value)
 	e.live(c, places)
 }
@@ -77,31 +80,36 @@ func addressOf(a *corepb.SocketAddress) string {
 	return net.JoinHostPort(a.GetAddress(), strconv.Itoa(int(a.GetPortValue())))
 }
 
-// prioritiesOf describes the localities by priority.
-func prioritiesOf(endpoints *xdsresource.Endpoints, c *xdsresource.Cluster, places map[string]string) (list []Priority) {
-	byPriority := make(map[uint32][]Locality)
+// Priorities returns the endpoints of a resource by priority, without the state that a channel would add.
+func Priorities(endpoints *xdsresource.Endpoints) (all []inspect.Priority) {
 	for i := range endpoints.Localities {
 		l := &endpoints.Localities[i]
-		byPriority[l.Priority] = append(byPriority[l.Priority], localityOf(l, places))
+		at := slices.IndexFunc(all, func(p inspect.Priority) bool { return p.Number == int(l.Priority) })
+		if at < 0 {
+			at = len(all)
+			all = append(all, inspect.Priority{Number: int(l.Priority)})
+		}
+		locality := inspect.Locality{Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Weight: l.Weight}
+		for _, e := range l.Endpoints {
+			locality.Endpoints = append(locality.Endpoints, inspect.Endpoint{
+				Addresses: append([]string{e.Address}, e.Additional...), Hostname: e.Hostname, Weight: e.Weight,
+				Health: corepb.HealthStatus(e.Health).String(),
+			})
+		}
+		all[at].Localities = append(all[at].Localities, locality)
 	}
-	for p := uint32(0); len(byPriority[p]) > 0; p++ { // There are no gaps.
-		localities := byPriority[p]
-		share(localities, c.AcrossLocalities)
-		list = append(list, Priority{Priority: p, Localities: localities})
-	}
-	return list
+	slices.SortFunc(all, func(a, b inspect.Priority) int { return cmp.Compare(a.Number, b.Number) })
+	return all
 }
 
-func localityOf(l *xdsresource.Locality, places map[string]string) Locality {
-	d := Locality{Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Weight: l.Weight, Endpoints: make([]Endpoint, len(l.Endpoints))}
-	for i := range l.Endpoints {
-		e := &l.Endpoints[i]
-		d.Endpoints[i] = Endpoint{
-			Address: e.Address, Additional: e.Additional, Hostname: e.Hostname, Weight: e.Weight,
-			Health: corepb.HealthStatus(e.Health).String(), Usable: e.Health.Usable(), At: places[e.Address],
-		}
+// describePriorities describes the endpoints by priority, with the shares of localities.
+func describePriorities(all []inspect.Priority, c *Cluster, places map[string]string) (list []Priority) {
+	for i := range all {
+		p := priorityOf(&all[i], places)
+		share(p.Localities, c.Settings.AcrossLocalities)
+		list = append(list, p)
 	}
-	return d
+	return list
 }
 
 // share sets the shares of the localities of one priority. Those without a usable endpoint have
@@ -158,7 +166,7 @@ func (a *ClusterAssignment) usable() int {
 	return a.Priorities[a.InUse].usable()
 }
 
-// choose says which priority is in use as far as the resources tell: the first one with an
+// choose sets the priority that is in use according to the resources alone: the first one with an
 // endpoint that may get RPCs.
 func (a *ClusterAssignment) choose(c *Cluster, value *xdsresource.Cluster) {
 	for i := range a.Priorities {

@@ -15,7 +15,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Explain says what becomes of the RPCs of a request. RPCs that fail are explained too; it is an error
+// Explain describes what happens to the RPCs of a request. RPCs that fail are explained too; it is an error
 // if the request is malformed, or if the client has no Listener for its target.
 func Explain(s *Source, request Request) (*Explanation, error) {
 	request, err := request.normal()
@@ -47,13 +47,13 @@ func Explain(s *Source, request Request) (*Explanation, error) {
 
 // explainer makes one Explanation.
 type explainer struct {
-	source   *Source
-	request  Request
-	speaker  speaker
-	rpc      matching.RPC
-	out      *Explanation
-	holdings *holdings // of the source
-	ignored  map[*Resource][]IgnoredField
+	source         *Source
+	request        Request
+	implementation implementation
+	rpc            matching.RPC
+	out            *Explanation
+	holdings       *holdings // of the source
+	ignored        map[*Resource][]IgnoredField
 
 	listener    *xdsresource.Listener
 	virtualHost *xdsresource.VirtualHost
@@ -68,14 +68,14 @@ type explainer struct {
 	noted      map[string]bool
 	// filterConfigs are those of the Listener.
 	filterConfigs map[string]json.RawMessage
-	// details is how much was afforded, see afford; full says that there was more.
+	// details is how much was afforded, see afford; full is set if there was more.
 	details int
 	full    bool
 }
 
 func newExplainer(s *Source, request Request) *explainer {
 	return &explainer{
-		source: s, holdings: newHoldings(s), request: request, speaker: speakerOf(s.Client.Name),
+		source: s, holdings: newHoldings(s), request: request, implementation: implementationOf(s.Client.Name),
 		out:     &Explanation{Request: request, Client: s.Client},
 		ignored: make(map[*Resource][]IgnoredField), noted: make(map[string]bool), filterConfigs: make(map[string]json.RawMessage),
 		clusters: clusterUses{byName: make(map[string]*clusterUse)}, described: make(map[string]int), members: make(map[string]inspect.Cluster),
@@ -125,7 +125,7 @@ func (e *explainer) routeConfig(listener *Resource) (*xdsresource.RouteConfigura
 		e.out.RouteConfig = e.out.Listener
 		return inline, true
 	}
-	r := e.find(typeurl.RouteConfiguration, e.listener.RouteConfigName)
+	r := e.findResource(typeurl.RouteConfiguration, e.listener.RouteConfigName)
 	if r == nil {
 		e.out.RouteConfig = &ResourceStatus{Type: "RouteConfiguration", Name: e.listener.RouteConfigName}
 		e.waits(e.out.RouteConfig)
@@ -181,7 +181,7 @@ func (e *explainer) examine(r *Resource) (status *ResourceStatus, value any, err
 	case status.Error != "":
 		e.note("%s %q: version %q stays in use, although the last answer is: %s", status.Type, status.Name, status.Version, status.Error)
 	}
-	status.Faults = e.speaker.rejects(value, r.Raw)
+	status.Faults = e.implementation.rejects(value, r.Raw)
 	if why := e.holdings.decoded[r].rejected; why != "" {
 		status.Faults = append(status.Faults, why)
 	}
@@ -216,7 +216,7 @@ func (e *explainer) note(format string, args ...any) {
 	e.out.Notes = append(e.out.Notes, note)
 }
 
-// serverNotes says which management servers cannot be reached.
+// serverNotes lists the management servers that cannot be reached.
 func (e *explainer) serverNotes() (notes []string) {
 	for _, s := range e.source.Client.Servers {
 		if !s.Connected && s.Error != "" {
@@ -242,7 +242,7 @@ func (e *explainer) conclude() {
 // maxOutcomes bounds the routes, and the clusters of a route, in the outcome.
 const maxOutcomes = 20
 
-// outcomes says for each route that is taken what becomes of its RPCs.
+// outcomes describes, for each route that is taken, what happens to its RPCs.
 func (e *Explanation) outcomes() (parts []string) {
 	clusters, more := e.clustersByName(), 0
 	for i := range e.Routes {
@@ -336,7 +336,7 @@ func (all clustersByName) fate(a *Action) string {
 	return "→ " + strings.Join(parts, ", ")
 }
 
-// reached says where RPCs to a cluster end up.
+// reached describes where RPCs to a cluster end up.
 func (all clustersByName) reached(name string) string {
 	c := all[name]
 	switch {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// An Explanation says what becomes of an RPC, and why. It is a plain value, which owns all that it
+// An Explanation is what happens to an RPC, and why. It is a plain value, which owns all that it
 // refers to. Shares are in percent of the RPCs that the Request describes. Parts that do not
 // apply are empty.
 type Explanation struct {
@@ -35,7 +35,7 @@ type Explanation struct {
 	Clusters []Cluster `json:"clusters,omitempty"`
 }
 
-// Client says whose resources they are.
+// Client is the xDS client that has the resources.
 type Client struct {
 	// Source is where the resources come from: "this process", the address of a process, or a
 	// folder.
@@ -64,7 +64,7 @@ type ResourceStatus struct {
 	// State is as gRFC A88 writes it: "ACKED", "NACKED", "DOES_NOT_EXIST". It is empty if the
 	// source has no resource of that name.
 	State string `json:"state,omitempty"`
-	// Cached says that a version is in use, whatever State is.
+	// Cached is set if a version is in use, in any State.
 	Cached  bool       `json:"cached"`
 	Version string     `json:"version,omitempty"`
 	Server  string     `json:"server,omitempty"`
@@ -118,7 +118,7 @@ type Route struct {
 	Failed *Condition `json:"failed,omitempty"`
 	// LeftOut is why the client has no such route, or empty.
 	LeftOut string `json:"left_out,omitempty"`
-	// Unchecked says which conditions the client does not check, or is empty.
+	// Unchecked lists which conditions the client does not check, or is empty.
 	Unchecked string `json:"unchecked,omitempty"`
 	// Fraction is the share of the RPCs that reach the route that it matches
 	// (runtime_fraction), nil without a fraction.
@@ -139,7 +139,7 @@ type Condition struct {
 	// Want is the condition in words, and Have what the RPC has.
 	Want string `json:"want"`
 	Have string `json:"have"`
-	// Reason is why it fails if Want and Have do not say it.
+	// Reason is why it fails if Want and Have do not show it.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -191,7 +191,7 @@ type Destination struct {
 	Filters   []Filter     `json:"filters,omitempty"`
 	Headers   []HeaderEdit `json:"headers,omitempty"`
 	Authority *Rewrite     `json:"authority,omitempty"`
-	// Ignored says that the client does not act on it: why.
+	// Ignored is why the client does not act on it, or empty.
 	Ignored string `json:"ignored,omitempty"`
 	At      string `json:"at,omitempty"`
 }
@@ -206,7 +206,7 @@ type Filter struct {
 	// filter merges with it or uses in its place.
 	Config   json.RawMessage `json:"config,omitempty"`
 	Override json.RawMessage `json:"override,omitempty"`
-	// Level is the most specific level that says something of the filter: "Listener", "virtual
+	// Level is the most specific level with a configuration of the filter: "Listener", "virtual
 	// host", "route" or "weighted cluster". At is its place.
 	Level   string `json:"level"`
 	Ignored string `json:"ignored,omitempty"`
@@ -272,7 +272,7 @@ type HeaderEdit struct {
 type Cluster struct {
 	Name string `json:"name"`
 	// Share is the share of all RPCs that go to it; members of aggregate clusters have none of
-	// their own. Mirror says that RPCs are mirrored to it.
+	// their own. Mirror is set if RPCs are mirrored to it.
 	Share  float64 `json:"share"`
 	Mirror bool    `json:"mirror,omitempty"`
 	// Of names the aggregate cluster that it is a member of.
@@ -299,9 +299,9 @@ type ClusterSettings struct {
 	// Policy is the load-balancing policy, and PolicyConfig its configuration in JSON.
 	Policy       string          `json:"policy"`
 	PolicyConfig json.RawMessage `json:"policy_config,omitempty"`
-	// AcrossLocalities says that locality weights mean nothing.
+	// AcrossLocalities is set if locality weights have no effect.
 	AcrossLocalities bool `json:"across_localities,omitempty"`
-	// TLS says how connections are secured, in words.
+	// TLS is how connections are secured, in words.
 	TLS string `json:"tls"`
 	// MaxRequests bounds concurrent RPCs, of which Requests are in flight if the source
 	// knows it.
@@ -320,7 +320,7 @@ type ClusterAssignment struct {
 	// InUse is the priority that gets the RPCs, -1 if none, and Reason why.
 	InUse  int    `json:"in_use"`
 	Reason string `json:"reason"`
-	// Live says that InUse and the states of endpoints are those of the running channel. If
+	// Live is set if InUse and the states of endpoints are those of the running channel. If
 	// it is not set, InUse follows from the health of the endpoints.
 	Live       bool       `json:"live"`
 	Priorities []Priority `json:"priorities,omitempty"`
@@ -362,7 +362,7 @@ type Endpoint struct {
 	Additional []string `json:"additional,omitempty"`
 	Hostname   string   `json:"hostname,omitempty"`
 	Weight     uint32   `json:"weight"`
-	// Health is as in the resource: "HEALTHY". Usable says that it may get RPCs.
+	// Health is as in the resource: "HEALTHY". Usable is set if it may get RPCs.
 	Health string `json:"health"`
 	Usable bool   `json:"usable"`
 	At     string `json:"at,omitempty"`

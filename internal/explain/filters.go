@@ -43,7 +43,7 @@ func (e routeExplainer) filters(n int) []Filter {
 				f.Override = asJSON(overrideConfig(raw[level], in.Name))
 			}
 		}
-		f.Ignored = e.speaker.filter(f.Type)
+		f.Ignored = e.implementation.filter(f.Type)
 		if other != nil {
 			e.note("an override for filter %q is for the type %s, not %s, and is passed over", in.Name, typeName(other), f.Type)
 		}
@@ -100,7 +100,7 @@ func (e routeExplainer) headers(m *xdsresource.HeaderMutations) (list []HeaderEd
 				if !e.afford(editDetails + len(level[i].Name) + len(edit)) {
 					return list
 				}
-				list = append(list, HeaderEdit{Side: side.name, Name: level[i].Name, Edit: edit, Ignored: e.speaker.about(dialect.HeaderEdits)})
+				list = append(list, HeaderEdit{Side: side.name, Name: level[i].Name, Edit: edit, Ignored: e.implementation.about(dialect.HeaderEdits)})
 			}
 		}
 	}

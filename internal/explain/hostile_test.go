@@ -18,7 +18,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// Whatever a dump has in place of resources is explained, or is an error.
+// A dump with damaged resources is explained, or is an error.
 func TestDamagedResources(t *testing.T) {
 	t.Parallel()
 	explained := 0
@@ -42,7 +42,7 @@ func TestDamagedResources(t *testing.T) {
 		e.Text()
 	}
 	if explained < 1000 {
-		t.Errorf("only %d of them are explained: too few to learn much", explained)
+		t.Errorf("got %d explanations, want at least 1000", explained)
 	}
 }
 

@@ -39,19 +39,17 @@ func (e *explainer) live(c *Cluster, places map[string]string) {
 		return
 	}
 	a := c.Assignment
-	a.Live, a.InUse, a.Reason, a.Priorities = true, -1, state.Why, nil
-	for i := range state.Priorities {
-		p := priorityOf(&state.Priorities[i], places)
-		share(p.Localities, c.Settings.AcrossLocalities)
-		if p.InUse {
+	a.Live, a.InUse, a.Reason = true, -1, state.Why
+	a.Priorities = describePriorities(state.Priorities, c, places)
+	for i := range a.Priorities {
+		if p := &a.Priorities[i]; p.InUse {
 			a.InUse, a.Reason = i, p.Reason
 		}
-		a.Priorities = append(a.Priorities, p)
 	}
 }
 
-// setPhase sets what happens to RPCs. What the resources tell alone counts only while the balancer
-// has nothing of the cluster.
+// setPhase sets what happens to RPCs. What follows from the resources alone counts only while the balancer
+// does not have the cluster.
 func (c *Cluster) setPhase(state *inspect.Cluster) {
 	dropped := c.Assignment != nil && slices.ContainsFunc(c.Assignment.Drops, func(d Drop) bool { return d.Percent >= 100 })
 	switch {
@@ -69,7 +67,7 @@ func (c *Cluster) setPhase(state *inspect.Cluster) {
 	}
 }
 
-// liveAggregate says which member of an aggregate cluster is in use. It reports false if the source
+// liveAggregate sets which member of an aggregate cluster is in use. It reports false if the source
 // does not know.
 func (e *explainer) liveAggregate(c *Cluster) bool {
 	state, ok := e.liveCluster(c.Name)
@@ -89,9 +87,9 @@ func priorityOf(p *inspect.Priority, places map[string]string) Priority {
 	d := Priority{Priority: uint32(p.Number), InUse: p.Use.InUse, State: string(p.State), Reason: p.Use.Why}
 	for i := range p.Localities {
 		l := &p.Localities[i]
-		locality := Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone, Weight: l.Weight, State: string(l.State)}
+		locality := Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone, Weight: l.Weight, State: string(l.State), Endpoints: make([]Endpoint, len(l.Endpoints))}
 		for j := range l.Endpoints {
-			locality.Endpoints = append(locality.Endpoints, endpointOf(&l.Endpoints[j], places))
+			locality.Endpoints[j] = endpointOf(&l.Endpoints[j], places)
 		}
 		d.Localities = append(d.Localities, locality)
 	}

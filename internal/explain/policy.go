@@ -1,11 +1,10 @@
 package explain
 
 import (
+	"cmp"
+
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	leastrequestpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
-	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
-	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
-	subsettingpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/protobuf/proto"
@@ -19,23 +18,16 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// policyFeatures are the load-balancing policies that not every client has, by the names of their messages, and of
-// those of dynxds's policies in a TypedStruct (gRFC A52).
-var policyFeatures = map[string]*dialect.Feature{
-	nameOf(&maglevpb.Maglev{}):               dialect.Maglev,
-	nameOf(&randompb.Random{}):               dialect.Random,
-	nameOf(&subsettingpb.RandomSubsetting{}): dialect.Subsets,
-	nameOf(&leastrequestpb.LeastRequest{}):   dialect.LeastRequest,
-	xdsresource.PolicyMaglev:                 dialect.Maglev,
-	xdsresource.PolicyRandom:                 dialect.Random,
-	xdsresource.PolicySlowStart:              dialect.SlowStart,
+// ownPolicies are dynxds's load-balancing policies by their names, for a TypedStruct (gRFC A52).
+var ownPolicies = map[string]*dialect.Feature{
+	xdsresource.PolicyMaglev:    dialect.Maglev,
+	xdsresource.PolicyRandom:    dialect.Random,
+	xdsresource.PolicySlowStart: dialect.SlowStart,
 }
-
-func nameOf(m proto.Message) string { return string(m.ProtoReflect().Descriptor().FullName()) }
 
 // rejectsPolicy reports whether the client rejects a Cluster for its lb_policy. Of clients that prefer
 // load_balancing_policy, only gRPC-Go looks at both.
-func (s speaker) rejectsPolicy(c *clusterpb.Cluster) bool {
+func (s implementation) rejectsPolicy(c *clusterpb.Cluster) bool {
 	if c.GetLoadBalancingPolicy() != nil && s.Client != dialect.GRPCGo {
 		return false
 	}
@@ -51,11 +43,11 @@ func (s speaker) rejectsPolicy(c *clusterpb.Cluster) bool {
 
 // cluster returns a Cluster without what the client ignores of its policies, raw itself if that is nothing, and the
 // fields that it ignores.
-func (s speaker) cluster(raw *anypb.Any) (*anypb.Any, []IgnoredField) {
+func (s implementation) cluster(raw *anypb.Any) (*anypb.Any, []IgnoredField) {
 	if s.Client == dialect.Dynxds {
 		return raw, nil
 	}
-	c, r := rawCluster(raw), policyReader{speaker: s}
+	c, r := rawCluster(raw), policyReader{implementation: s}
 	if list := c.GetLoadBalancingPolicy(); list != nil {
 		r.list(faults.Field("load_balancing_policy"), list, 1)
 	} else {
@@ -74,7 +66,7 @@ func (s speaker) cluster(raw *anypb.Any) (*anypb.Any, []IgnoredField) {
 
 // policyReader takes out of policies what a client does not know.
 type policyReader struct {
-	speaker
+	implementation
 	changed bool
 	ignored []IgnoredField
 }
@@ -99,7 +91,7 @@ func (r *policyReader) entry(at *faults.Path, config *anypb.Any, depth int) {
 	if of, _, err := httpfilter.TypedStruct(config); err == nil && of != "" {
 		name = typeurl.Name(of)
 	}
-	if f := policyFeatures[name]; f != nil && f.On(r.Client) != dialect.Obeys {
+	if f := cmp.Or(dialect.Policy(name), ownPolicies[name]); f != nil && f.On(r.Client) != dialect.Obeys {
 		config.TypeUrl, r.changed = typeurl.Name(config.GetTypeUrl()), true
 		return
 	}
@@ -134,7 +126,7 @@ func (r *policyReader) replace(config *anypb.Any, m proto.Message) {
 
 // clearSlowStart removes the field slow_start_config of a message if the client ignores it.
 func clearSlowStart(r *policyReader, at *faults.Path, m proto.Message) {
-	field := m.ProtoReflect().Descriptor().Fields().ByName("slow_start_config")
+	field := m.ProtoReflect().Descriptor().Fields().ByName(dialect.SlowStartField)
 	if dialect.SlowStart.On(r.Client) == dialect.Obeys || !m.ProtoReflect().Has(field) {
 		return
 	}

@@ -107,7 +107,7 @@ func clientOf(c *inspect.Config) *xdsclient.XDSClient {
 	return nil
 }
 
-// channelNotes says what of the newest resources is not in use yet.
+// channelNotes lists which of the newest resources are not in use yet.
 func channelNotes(c *inspect.Config) (notes []string) {
 	if c.Error != "" {
 		notes = append(notes, "the channel has no configuration: "+c.Error)
@@ -137,28 +137,36 @@ func fromDump(d *xdsclient.Dump, config *bootstrap.Config) *Source {
 		if types[r.TypeURL] == nil {
 			continue
 		}
-		held := &Resource{
-			TypeURL: r.TypeURL, Name: r.Name, State: string(r.State), Raw: r.Any(), Server: r.Server, Version: r.Version,
-			Updated: r.LastUpdated, options: xdsclient.DecodeOptions{Server: serverOf(config, r.Server), Bootstrap: config},
-		}
-		if r.FromDisk {
-			held.FromDisk = fmt.Sprintf("%d minutes old", max(0, time.Since(r.LastUpdated)/time.Minute))
-		}
-		switch {
-		case r.Member && !r.Parameters.IsZero():
-			held.Variant = r.Parameters.String()
-		case !r.Member && !r.Constraints.IsZero():
-			held.Variant = r.Constraints.String()
-		}
-		if f := r.Failure; f != nil {
-			held.Error, held.ErrorVersion, held.ErrorTime = f.Err.Error(), f.Version, f.Time
-		}
+		held := resourceOf(r)
+		held.options = xdsclient.DecodeOptions{Server: serverOf(config, r.Server), Bootstrap: config}
 		s.Resources = append(s.Resources, held)
 	}
 	return s
 }
 
-// clientFromNode says who a client is.
+func resourceOf(r *xdsclient.ResourceDump) *Resource {
+	held := &Resource{
+		TypeURL: r.TypeURL, Name: r.Name, State: string(r.State), Raw: r.Any(), Server: r.Server, Version: r.Version, Updated: r.LastUpdated,
+	}
+	if r.FromDisk {
+		held.FromDisk = fmt.Sprintf("%d minutes old", max(0, time.Since(r.LastUpdated)/time.Minute))
+	}
+	switch {
+	case r.Member && !r.Parameters.IsZero():
+		held.Variant = r.Parameters.String()
+	case !r.Member && !r.Constraints.IsZero():
+		held.Variant = r.Constraints.String()
+	}
+	if f := r.Failure; f != nil {
+		held.Error, held.ErrorVersion, held.ErrorTime = f.Err.Error(), f.Version, f.Time
+	}
+	return held
+}
+
+// StatusOf describes a resource of a client of the process, of any type, without its ignored fields.
+func StatusOf(r *xdsclient.ResourceDump) *ResourceStatus { return resourceOf(r).status() }
+
+// clientFromNode describes the client that has a node.
 func clientFromNode(node *corepb.Node) Client {
 	return Client{NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion()}
 }

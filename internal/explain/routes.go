@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// chooseHost says which virtual host the channel uses, and returns it. Without one it ends the
+// chooseHost describes which virtual host the channel uses, and returns it. Without one it ends the
 // explanation.
 func (e *explainer) chooseHost(rc *xdsresource.RouteConfiguration) *xdsresource.VirtualHost {
 	authority := e.request.Authority
@@ -78,13 +78,13 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 		}
 		route := vh.Routes[next]
 		next++
-		r.Name, r.Match = route.Name, describeMatch(&route.Match)
+		r.Name, r.Match = route.Name, DescribeMatch(&route.Match)
 		taken := 0.0
-		if r.LeftOut = e.speaker.leavesOut(route); r.LeftOut == "" {
+		if r.LeftOut = e.implementation.leavesOut(route); r.LeftOut == "" {
 			var match *matching.Route
-			match, r.Unchecked = e.speaker.ofClient(&route.Match)
+			match, r.Unchecked = e.implementation.ofClient(&route.Match)
 			if r.Failed = e.unmet(match); r.Failed == nil {
-				taken = e.take(&r, route, left)
+				taken = e.takeRoute(&r, route, left)
 			}
 		}
 		e.out.Routes = append(e.out.Routes, r)
@@ -95,9 +95,9 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 	}
 }
 
-// take sets the shares of a route whose conditions hold, and what becomes of the RPCs. It returns
+// takeRoute sets the shares of a route whose conditions hold, and what becomes of the RPCs. It returns
 // the part of those that reach it that take it.
-func (e *explainer) take(r *Route, route *xdsresource.Route, left float64) float64 {
+func (e *explainer) takeRoute(r *Route, route *xdsresource.Route, left float64) float64 {
 	fraction := 1.0
 	if f := route.Match.FractionPerMillion; f != nil {
 		fraction = min(float64(*f)/matching.Million, 1)
@@ -132,7 +132,7 @@ func (e *explainer) unmet(m *matching.Route) *Condition {
 		return e.unmetHeader(&m.Headers[i])
 	}
 	for i := range m.Headers {
-		if reason := e.speaker.neverMatches(&m.Headers[i]); reason != "" {
+		if reason := e.implementation.neverMatches(&m.Headers[i]); reason != "" {
 			c := e.unmetHeader(&m.Headers[i])
 			c.Reason = reason
 			return c

@@ -116,7 +116,7 @@ func TestSharesAreThoseOfTheRouter(t *testing.T) {
 	}
 }
 
-// Each failed condition says what was wanted, and what the RPC has.
+// Each failed condition has what was wanted, and what the RPC has.
 func TestFailedConditions(t *testing.T) {
 	t.Parallel()
 	with := func(change func(m *routepb.RouteMatch)) *routepb.Route {
@@ -159,8 +159,8 @@ func TestFailedConditions(t *testing.T) {
 	}
 }
 
-// Mirrors and rewrites of the authority go by the headers after the route's edits, as in RPCs; what a
-// header that is not visible text says is no authority.
+// Mirrors and rewrites of the authority go by the headers after the route's edits, as in RPCs; a header
+// value that is not visible text is not used as the authority.
 func TestEditedHeadersDecide(t *testing.T) {
 	t.Parallel()
 	route := xdsmsg.PrefixRoute("/", "c")

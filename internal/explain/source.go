@@ -35,7 +35,7 @@ type Request struct {
 	Headers map[string][]string `json:"headers,omitempty"`
 	// Authority is that of the channel (grpc.WithAuthority). Empty: the target's endpoint.
 	Authority string `json:"authority,omitempty"`
-	// Secure says that the scheme is "https".
+	// Secure is set if the scheme is "https".
 	Secure bool `json:"secure,omitempty"`
 }
 
@@ -49,11 +49,11 @@ type Source struct {
 	// Live describes a cluster that routes lead to as the running channel has it. nil: there is
 	// none.
 	Live func(cluster string) (inspect.Cluster, bool)
-	// UsesXDS says whether the channel's credentials leave the security of connections to the
+	// UsesXDS is whether the channel's credentials leave the security of connections to the
 	// control plane (gRFC A29). nil: that is not known.
 	UsesXDS *bool
-	// Overrides are what the client changes in the resources. nil: nothing, or what the options of
-	// each resource say.
+	// Overrides are what the client changes in the resources. nil: nothing, or what is in the options of
+	// each resource.
 	Overrides *overlay.Overrides
 	// Notes are added to those of explanations.
 	Notes []string
@@ -99,14 +99,14 @@ type decoded struct {
 
 // holdings is the resources of a source, found by name and decoded once, as its client reads them.
 type holdings struct {
-	source  *Source
-	speaker speaker
-	index   map[resourceKey][]*Resource
-	decoded map[*Resource]decoded
+	source         *Source
+	implementation implementation
+	index          map[resourceKey][]*Resource
+	decoded        map[*Resource]decoded
 }
 
 func newHoldings(s *Source) *holdings {
-	h := &holdings{source: s, speaker: speakerOf(s.Client.Name), index: make(map[resourceKey][]*Resource, len(s.Resources)), decoded: make(map[*Resource]decoded)}
+	h := &holdings{source: s, implementation: implementationOf(s.Client.Name), index: make(map[resourceKey][]*Resource, len(s.Resources)), decoded: make(map[*Resource]decoded)}
 	for _, r := range s.Resources {
 		key := resourceKey{r.TypeURL, xdsname.Canonical(r.Name)}
 		h.index[key] = append(h.index[key], r)
@@ -127,11 +127,11 @@ func (h *holdings) decode(r *Resource) (any, error) {
 		_, d.value, d.err = decode(r.Raw, options)
 		if r.TypeURL == typeurl.Cluster && d.err == nil {
 			var raw *anypb.Any
-			if raw, d.ignored = h.speaker.cluster(r.Raw); raw != r.Raw {
+			if raw, d.ignored = h.implementation.cluster(r.Raw); raw != r.Raw {
 				if _, value, err := decode(raw, options); err == nil {
 					d.value = value
 				} else {
-					d.rejected = h.speaker.name + " has no policy of load_balancing_policy that it could use"
+					d.rejected = h.implementation.name + " has no policy of load_balancing_policy that it could use"
 				}
 			}
 		}
@@ -146,7 +146,7 @@ func (r *Resource) status() *ResourceStatus {
 		variant = "" // There is only one.
 	}
 	return &ResourceStatus{
-		Type: types[r.TypeURL].Name, Name: r.Name, State: r.State, Cached: r.Raw != nil, Version: r.Version, Server: r.Server,
+		Type: typeurl.ShortName(r.TypeURL), Name: r.Name, State: r.State, Cached: r.Raw != nil, Version: r.Version, Server: r.Server,
 		Updated: timeOrNil(r.Updated), FromDisk: r.FromDisk, Variant: variant,
 		Error: r.Error, ErrorVersion: r.ErrorVersion, ErrorTime: timeOrNil(r.ErrorTime),
 	}
@@ -159,7 +159,7 @@ func timeOrNil(t time.Time) *time.Time {
 	return &t
 }
 
-// missing says what RPCs wait for or why they fail, as the client does not have the resource in use.
+// missing returns what RPCs wait for or why they fail, as the client does not have the resource in use.
 func (s *ResourceStatus) missing() (waits, fails string) {
 	what := fmt.Sprintf("%s %q", s.Type, s.Name)
 	switch {
@@ -179,9 +179,9 @@ func (s *ResourceStatus) missing() (waits, fails string) {
 // resourceKey identifies a resource by its type and its canonical name.
 type resourceKey struct{ typeURL, name string }
 
-// find returns the resource of a name, or nil. Of several, it is the one in use that is latest;
+// findResource returns the resource of a name, or nil. Of several, it is the one in use that is latest;
 // entries is their number the first time, and later 1.
-func (h *holdings) find(typeURL, name string) (best *Resource, entries int) {
+func (h *holdings) findResource(typeURL, name string) (best *Resource, entries int) {
 	key := resourceKey{typeURL, xdsname.Canonical(name)}
 	found := h.index[key]
 	if len(found) == 0 {
@@ -194,16 +194,16 @@ func (h *holdings) find(typeURL, name string) (best *Resource, entries int) {
 	return best, len(found)
 }
 
-// find returns the resource of a name, or nil, and notes that there are several.
-func (e *explainer) find(typeURL, name string) *Resource {
-	best, entries := e.holdings.find(typeURL, name)
+// findResource returns the resource of a name, or nil, and notes that there are several.
+func (e *explainer) findResource(typeURL, name string) *Resource {
+	best, entries := e.holdings.findResource(typeURL, name)
 	if entries > 1 {
 		e.note("the client has %d entries for %s %q: this is the one %s", entries, types[typeURL].Name, name, best.distinction())
 	}
 	return best
 }
 
-// distinction tells apart the entries of one name.
+// distinction describes what distinguishes the entries of one name.
 func (r *Resource) distinction() string {
 	switch {
 	case r.Variant != "" && r.Server != "":
@@ -213,7 +213,7 @@ func (r *Resource) distinction() string {
 	case r.Server != "":
 		return "from " + r.Server
 	default:
-		return "that came last"
+		return "that was received last"
 	}
 }
 
@@ -253,7 +253,7 @@ func (e *explainer) findListener() (*Resource, error) {
 		}
 	}
 	e.request.Listener = name
-	if r := e.find(typeurl.Listener, name); r != nil {
+	if r := e.findResource(typeurl.Listener, name); r != nil {
 		return r, nil
 	}
 	return nil, fmt.Errorf("%s has no Listener %q; it has %s", e.source.Client.Source, name, e.holdings.listeners())

@@ -308,7 +308,7 @@ func (r *Route) row() []string {
 	return []string{number, r.Match, result}
 }
 
-// String says what the RPC has in place of what is wanted.
+// String describes what the RPC has instead of what is wanted.
 func (c *Condition) String() string {
 	what := c.Kind
 	if c.Name != "" {

@@ -126,7 +126,7 @@ func (t *text) headerEdits(depth int, edits []HeaderEdit) {
 	t.fields(depth, "headers", lines)
 }
 
-// ignored says that the client does not act on something.
+// ignored is the text for something that the client does not act on.
 func ignored(why string) string {
 	if why == "" {
 		return ""
@@ -168,7 +168,7 @@ func (t *text) cluster(c *Cluster) {
 	}
 }
 
-// changed says which settings the client's bootstrap changes.
+// changed lists which settings the client's bootstrap changes.
 func (t *text) changed(list []Change) {
 	var lines []string
 	for i := range list {

@@ -30,7 +30,7 @@ func (t *Timeouts) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Retry says which attempts are followed by another one. Those that no server has answered always are.
+// Retry is which failed attempts are retried. Those that no server has answered always are.
 type Retry struct {
 	// Codes are HTTP statuses.
 	Codes []int
@@ -58,7 +58,7 @@ type Session struct {
 	TTL time.Duration
 }
 
-// String returns how sessions are told.
+// String returns what identifies sessions.
 func (s *Session) String() string {
 	if s.Header != "" {
 		return "header " + s.Header

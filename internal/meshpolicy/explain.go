@@ -64,7 +64,7 @@ func (r *MergedRule) explain(b *strings.Builder, match int) {
 	}
 }
 
-// describe returns what a field says, but for backendRefs.
+// describe returns the lines that describe a field other than backendRefs.
 func (r *Rule) describe(f Field) (lines []string) {
 	switch f {
 	case FieldFilters:

@@ -35,7 +35,7 @@ func route(kind, rules string) string {
 	return "apiVersion: gateway.networking.k8s.io/v1\nkind: " + kind + "\nmetadata: {name: p}\nspec:\n  parentRefs: [{group: '', kind: Service, name: s}]\n  rules:\n" + rules
 }
 
-// GRPCRoute v1: methods, headers, filters and weights, as a MeshHTTPRoute would say them.
+// GRPCRoute v1: methods, headers, filters and weights, translated as those of a MeshHTTPRoute.
 func TestGateway_GRPCRoute(t *testing.T) {
 	t.Parallel()
 	policies := mustParseRoutes(t, `
@@ -100,8 +100,8 @@ any path
 	}
 }
 
-// HTTPRoute v1: a match without a path is one by the prefix "/", the API's default, which a document from
-// Kubernetes says and one that was written by hand need not. So it goes before regular expressions.
+// HTTPRoute v1: a match without a path has the prefix "/", the API's default, which Kubernetes writes into
+// documents. So it is tried before regular expressions.
 func TestGateway_HTTPRoute(t *testing.T) {
 	t.Parallel()
 	const rule = `
@@ -174,7 +174,7 @@ any path
 	policytest.Equal(t, "the explanation", want, meshpolicy.Merge(policies, frontend, "s").String())
 }
 
-// What has no effect is noted, with its line.
+// Fields without effect are noted, with their lines.
 func TestGateway_Notes(t *testing.T) {
 	t.Parallel()
 	policies := mustParseRoutes(t, `
@@ -214,7 +214,7 @@ spec:
 	}, got)
 }
 
-// What rules say beside matches, filters and backends. Each field is that of the most specific policy that has it.
+// Timeouts, retries and sessions of rules. Each field is that of the most specific policy that has it.
 func TestGateway_LimitsAndSessions(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -74,7 +74,7 @@ spec:
 	}
 }
 
-// Policies of Kuma need not say whose requests they are for: those of all clients.
+// A policy of Kuma without a targetRef is for the requests of all clients.
 func TestKuma_WithoutTargetRef(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"", "  targetRef: {kind: Mesh, proxyTypes: [Sidecar]}\n", "  targetRef: {kind: Dataplane}\n"} {

@@ -16,7 +16,7 @@ import (
 
 var frontend = meshpolicy.Client{Service: "frontend"}
 
-// rulesOf is what a merged policy says, in one order.
+// rulesOf returns the rules of a merged policy as sorted texts.
 func rulesOf(m meshpolicy.Merged) []string {
 	var list []string
 	for _, r := range m.Rules {
@@ -93,8 +93,8 @@ any path
 	policytest.Equal(t, "for clients that are not frontend, against the owner's rules", rulesOf(meshpolicy.Part{Policy: policies[0]}.Merged()), rulesOf(others))
 }
 
-// The same heading, the first pair: what would surprise, that /v1 is gone for
-// frontend, is not what happens.
+// The same heading, the first pair: the rule for /v1 is not removed for frontend,
+// which would surprise.
 func TestRecord_NoSurprise(t *testing.T) {
 	t.Parallel()
 	policies := policytest.Parse(t, "madr.yaml", readTestdata(t, "madr/surprising.yaml"))

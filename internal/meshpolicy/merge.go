@@ -148,7 +148,7 @@ func (r *MergedRule) complete(below MergedRule) {
 	}
 	for f := range NumFields {
 		if !r.Has(f) {
-			r.take(f, &below.Rule)
+			r.copyField(f, &below.Rule)
 			r.From[f] = below.From[f]
 		}
 	}

@@ -35,7 +35,7 @@ func readRef(v document.Value, kinds ...kind) TargetRef {
 // kumaKinds are the kinds of Kuma that the decision record does not have.
 var kumaKinds = map[string]kind{"MeshMultiZoneService": meshService, "MeshExternalService": meshService, "Dataplane": meshSubset}
 
-// Labels of Kuma that say what others say by fields.
+// Labels of Kuma that have the meaning of fields elsewhere.
 const (
 	kumaNameLabel      = "kuma.io/display-name"
 	kumaNamespaceLabel = "k8s.kuma.io/namespace"

@@ -41,7 +41,7 @@ type Policy struct {
 	TargetRef TargetRef
 	// To has each destination once, and is not empty.
 	To []To
-	// Notes are what the document says that has no effect.
+	// Notes are on fields of the document that have no effect.
 	Notes []Note
 
 	targetKey string
@@ -194,8 +194,8 @@ func (r *Rule) Has(f Field) bool {
 	return [...]bool{r.Filters != nil, r.BackendRefs != nil, r.Timeouts != nil, r.Retry != nil, r.Session != nil}[f]
 }
 
-// take sets a field to that of another rule.
-func (r *Rule) take(f Field, from *Rule) {
+// copyField sets a field to that of another rule.
+func (r *Rule) copyField(f Field, from *Rule) {
 	switch f {
 	case FieldFilters:
 		r.Filters = from.Filters

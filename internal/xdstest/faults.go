@@ -68,7 +68,7 @@ func (f *Faults) set(change func(*switches)) {
 	change(&f.switches)
 }
 
-func (f *Faults) thrown() switches {
+func (f *Faults) current() switches {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.switches

@@ -5,34 +5,25 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 )
 
 // Log is a log that tests read; it is an io.Writer for grpclog and the like. The zero Log
 // is empty. It is safe for concurrent use.
 type Log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	// news is closed by the next write; nil if no call of Wait is in progress.
-	news chan struct{}
+	state State
+	text  bytes.Buffer
 }
 
 // Write implements io.Writer.
 func (l *Log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.news != nil {
-		close(l.news)
-		l.news = nil
-	}
-	return l.text.Write(p)
+	l.state.Change(func() { l.text.Write(p) })
+	return len(p), nil
 }
 
 // Count returns the number of lines that have all of the texts.
-func (l *Log) Count(texts ...string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.count(texts)
+func (l *Log) Count(texts ...string) (n int) {
+	l.state.locked(func() { n = l.count(texts) })
+	return n
 }
 
 func (l *Log) count(texts []string) (n int) {
@@ -50,9 +41,7 @@ lines:
 
 // After returns the rest of each line with the text.
 func (l *Log) After(text string) (rest []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
+	for line := range strings.Lines(l.String()) {
 		if _, after, ok := strings.Cut(line, text); ok {
 			rest = append(rest, strings.TrimSuffix(after, "\n"))
 		}
@@ -62,27 +51,14 @@ func (l *Log) After(text string) (rest []string) {
 
 // Wait returns when a line has all of the texts; its error has the log.
 func (l *Log) Wait(ctx context.Context, texts ...string) error {
-	for {
-		l.mu.Lock()
-		if l.news == nil {
-			l.news = make(chan struct{})
-		}
-		n, news := l.count(texts), l.news
-		l.mu.Unlock()
-		if n > 0 {
-			return nil
-		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			return fmt.Errorf("no line of the log has %q: %w:\n%s", texts, ctx.Err(), l)
-		}
+	if err := l.state.wait(ctx, func() bool { return l.count(texts) > 0 }); err != nil {
+		return fmt.Errorf("no line of the log has %q: %w:\n%s", texts, err, l)
 	}
+	return nil
 }
 
 // String returns the whole log.
-func (l *Log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+func (l *Log) String() (text string) {
+	l.state.locked(func() { text = l.text.String() })
+	return text
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -14,7 +13,7 @@ const maxRecorded = 100_000
 
 // Recorder keeps the requests that clients sent and counts their streams.
 type Recorder struct {
-	mu sync.Mutex
+	state State
 	// limit bounds requests.
 	limit    int
 	requests []Request
@@ -24,24 +23,13 @@ type Recorder struct {
 	next int
 	// attempts counts all streams, open the present ones.
 	attempts, open int
-	// news is closed and replaced after every change.
-	news chan struct{}
 }
 
-func newRecorder() *Recorder { return &Recorder{limit: maxRecorded, news: make(chan struct{})} }
-
-// update changes the record and wakes calls of await.
-func (r *Recorder) update(change func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	change()
-	close(r.news)
-	r.news = make(chan struct{})
-}
+func newRecorder() *Recorder { return &Recorder{limit: maxRecorded} }
 
 // began counts a stream, which is served unless it was refused.
 func (r *Recorder) began(served bool) {
-	r.update(func() {
+	r.state.Change(func() {
 		r.attempts++
 		if served {
 			r.open++
@@ -49,10 +37,10 @@ func (r *Recorder) began(served bool) {
 	})
 }
 
-func (r *Recorder) ended() { r.update(func() { r.open-- }) }
+func (r *Recorder) ended() { r.state.Change(func() { r.open-- }) }
 
 func (r *Recorder) add(req Request) {
-	r.update(func() {
+	r.state.Change(func() {
 		if len(r.requests) >= r.limit {
 			drop := len(r.requests) - r.limit/2
 			r.requests = slices.Delete(r.requests, 0, drop)
@@ -65,43 +53,21 @@ func (r *Recorder) add(req Request) {
 
 // Keep bounds the requests that are kept for Requests and Wait, at least 2: the newest n/2 are always
 // kept. It is for tests that measure memory.
-func (r *Recorder) Keep(n int) { r.update(func() { r.limit = n }) }
+func (r *Recorder) Keep(n int) { r.state.Change(func() { r.limit = n }) }
 
 // Requests returns all requests so far, or at least the newest 50,000.
-func (r *Recorder) Requests() []Request {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.requests)
+func (r *Recorder) Requests() (all []Request) {
+	r.state.locked(func() { all = slices.Clone(r.requests) })
+	return all
 }
 
 // Skip makes the next Wait ignore all requests so far.
-func (r *Recorder) Skip() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.next = r.dropped + len(r.requests)
-}
-
-// await returns when done, called under mu, returns true, or with the context's error.
-func (r *Recorder) await(ctx context.Context, done func() bool) error {
-	for {
-		r.mu.Lock()
-		ok, news := done(), r.news
-		r.mu.Unlock()
-		if ok {
-			return nil
-		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
+func (r *Recorder) Skip() { r.state.locked(func() { r.next = r.dropped + len(r.requests) }) }
 
 // Wait returns the next request that matches. It looks at each request once: it continues after the one
 // that the last successful Wait returned. The error lists the last requests.
 func (r *Recorder) Wait(ctx context.Context, match Match) (found Request, err error) {
-	err = r.await(ctx, func() bool {
+	err = r.state.wait(ctx, func() bool {
 		from := r.next - r.dropped
 		i := slices.IndexFunc(r.requests[from:], match)
 		if i < 0 {
@@ -129,7 +95,7 @@ func (r *Recorder) MustWait(ctx context.Context, t testing.TB, match Match) Requ
 // WaitOpen returns when exactly n ADS streams are open.
 func (r *Recorder) WaitOpen(ctx context.Context, n int) error {
 	var open int
-	if err := r.await(ctx, func() bool { open = r.open; return open == n }); err != nil {
+	if err := r.state.wait(ctx, func() bool { open = r.open; return open == n }); err != nil {
 		return fmt.Errorf("%d streams are open, want %d: %w", open, n, err)
 	}
 	return nil
@@ -138,27 +104,25 @@ func (r *Recorder) WaitOpen(ctx context.Context, n int) error {
 // WaitAttempts returns when at least n ADS streams have begun, refused ones included.
 func (r *Recorder) WaitAttempts(ctx context.Context, n int) error {
 	var attempts int
-	if err := r.await(ctx, func() bool { attempts = r.attempts; return attempts >= n }); err != nil {
+	if err := r.state.wait(ctx, func() bool { attempts = r.attempts; return attempts >= n }); err != nil {
 		return fmt.Errorf("%d streams have begun, want %d: %w", attempts, n, err)
 	}
 	return nil
 }
 
 // Attempts returns the number of ADS streams so far, refused ones included.
-func (r *Recorder) Attempts() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.attempts
+func (r *Recorder) Attempts() (n int) {
+	r.state.locked(func() { n = r.attempts })
+	return n
 }
 
 func (r *Recorder) tail(n int) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.requests) == 0 {
+	all := r.Requests()
+	if len(all) == 0 {
 		return ": none"
 	}
 	var b strings.Builder
-	for _, req := range r.requests[max(0, len(r.requests)-n):] {
+	for _, req := range all[max(0, len(all)-n):] {
 		b.WriteString("\n\t" + req.String())
 	}
 	return b.String()

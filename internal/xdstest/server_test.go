@@ -100,7 +100,7 @@ func TestServer_WaitGoesOnAfterTheLastMatchAndSaysWhatCame(t *testing.T) {
 	}
 	s.MustWait(ctx, t, xdstest.ForNames(xdsmsg.ClusterType, "b"))
 	if got := s.MustWait(ctx, t, xdstest.AnyRequest()); !slices.Equal(got.Names, []string{"c"}) {
-		t.Errorf("after b came %s", got)
+		t.Errorf("got %s after b, want c", got)
 	}
 	s.MustWait(ctx, t, xdstest.ForNames(xdsmsg.ClusterType, "d"))
 	s.Skip()
@@ -268,7 +268,7 @@ func TestServer_AnswerToHandMadeResponseKeepsTheSubscription(t *testing.T) {
 			t.Errorf("recorded: %s", nack)
 		}
 		if got := c.mustReceive(); got.resources != 1 {
-			t.Errorf("for the new subscription came %+v", got)
+			t.Errorf("got %+v for the new subscription, want one resource", got)
 		}
 		if got := s.Clients()[0].Types[0]; got.NACK != nil || got.Reply != controlplane.ReplyAwaited {
 			t.Errorf("the control plane took the NACK for one of its own: %+v", got)

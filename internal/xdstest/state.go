@@ -1,6 +1,7 @@
 package xdstest
 
 import (
+	"context"
 	"sync"
 	"testing"
 
@@ -24,16 +25,29 @@ func (s *State) Change(f func()) {
 	}
 }
 
+// locked calls f with the State locked.
+func (s *State) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
 // Await returns when ok, which is called with the State locked, returns true. It fails the
 // test with what if that does not happen in time.
 func (s *State) Await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx := testutils.Context(t)
+	if s.wait(testutils.Context(t), ok) != nil {
+		t.Fatalf("timed out waiting for %s", what)
+	}
+}
+
+// wait is Await that returns the context's error.
+func (s *State) wait(ctx context.Context, ok func() bool) error {
 	for {
 		s.mu.Lock()
 		if ok() {
 			s.mu.Unlock()
-			return
+			return nil
 		}
 		if s.changed == nil {
 			s.changed = make(chan struct{})
@@ -43,7 +57,7 @@ func (s *State) Await(t testing.TB, what string, ok func() bool) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			t.Fatalf("timed out waiting for %s", what)
+			return ctx.Err()
 		}
 	}
 }

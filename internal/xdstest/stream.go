@@ -84,7 +84,7 @@ func (s *stream) receive(m any) error {
 		return nil
 	}
 	s.recorder.add(recorded)
-	if hook := s.faults.thrown().onRequest; hook != nil {
+	if hook := s.faults.current().onRequest; hook != nil {
 		return hook(recorded)
 	}
 	return nil
@@ -93,7 +93,7 @@ func (s *stream) receive(m any) error {
 // dropped reports whether Faults.DropStaleRequests hides a request from the control plane.
 func (s *stream) dropped(m any) bool {
 	req, ok := m.(*discoverypb.DeltaDiscoveryRequest)
-	if !ok || !s.faults.thrown().dropStale {
+	if !ok || !s.faults.current().dropStale {
 		return false
 	}
 	s.mu.Lock()
@@ -129,9 +129,9 @@ func (s *stream) SendMsg(m any) error {
 	}
 	switch resp := m.(type) {
 	case *discoverypb.DiscoveryResponse:
-		m = edit(s, resp, s.faults.thrown().onResponse)
+		m = edit(s, resp, s.faults.current().onResponse)
 	case *discoverypb.DeltaDiscoveryResponse:
-		m = edit(s, resp, s.faults.thrown().onDeltaResponse)
+		m = edit(s, resp, s.faults.current().onDeltaResponse)
 	}
 	if m == nil {
 		return nil

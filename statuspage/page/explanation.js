@@ -2,7 +2,7 @@
 
 import {h, name, show} from "./elements.js";
 import {version} from "./resources.js";
-import {badge, error, hidden, item, percent, plural} from "./words.js";
+import {badge, error, hidden, item, locality, percent, plural} from "./words.js";
 
 const at = place => place && h("span.at", null, " ", place); // "file:line" of a policy
 const json = value => typeof value === "string" ? value : JSON.stringify(value);
@@ -99,7 +99,7 @@ function clusterLine(c, left) {
 function priorityLine(p) {
   return h("li", null, `priority ${p.priority}`, p.in_use && ", in use", " ", p.state && badge(p.state),
     h("ul.fields", null, p.localities.map(l => h("li", null,
-      name([l.region, l.zone, l.sub_zone].filter(Boolean).join(" / "), "no locality"), ` ${percent(l.percent)} `, l.state && badge(l.state),
+      locality(l), ` ${percent(l.percent)} `, l.state && badge(l.state),
       h("ul.fields", null, l.endpoints.map(endpointLine))))));
 }
 

@@ -2,7 +2,7 @@
 
 import {h, name, names, shape} from "./elements.js";
 import {failure, ignored, node, version} from "./resources.js";
-import {badge, error, pager, percent, plural, set, since, until} from "./words.js";
+import {badge, error, locality, pager, percent, plural, set, since, until} from "./words.js";
 
 export function lanes(g) {
   edges = [];
@@ -67,27 +67,26 @@ function places(c, localities, endpoints, several) {
   c.priorities ??= [];
   for (const p of c.priorities) for (const [i, l] of p.localities.entries()) {
     const key = `l${c.id}.${p.number}.${i}`;
-    edges.push({from: `k${c.id}`, to: key, unused: !p.in_use && c.live});
+    edges.push({from: `k${c.id}`, to: key, unused: !p.use.in_use && c.live});
     localities.append(h(".box", {"data-key": key, "data-node": key},
-      h(".head", null, name(l.name), l.state && badge(l.state)),
+      h(".head", null, locality(l), l.state && badge(l.state)),
       h(".meta", null, several && [name(c.name), " · "],
-        (c.priorities.length > 1 || p.number > 0) && `priority ${p.number}${p.in_use ? ", in use" : ""} · `, `weight ${l.weight}`),
-      i === 0 && p.why && c.priorities.length > 1 && h(".meta", null, p.why),
-      i === 0 && !p.localities.some(l => l.endpoints.some(e => e.error)) && error(p.error)));
+        (c.priorities.length > 1 || p.number > 0) && `priority ${p.number}${p.use.in_use ? ", in use" : ""} · `, `weight ${l.weight}`),
+      i === 0 && p.use.why && c.priorities.length > 1 && h(".meta", null, p.use.why),
+      i === 0 && !p.localities.some(l => l.endpoints.some(e => e.error)) && error(p.use.error)));
     for (const [j, e] of l.endpoints.entries()) {
       const id = `${key}.${j}`;
-      edges.push({from: key, to: id, unused: e.ejected || !p.in_use && c.live});
+      edges.push({from: key, to: id, unused: e.ejection || !p.use.in_use && c.live});
       endpoints.append(h(`.box.endpoint${e.error && e.state !== "READY" ? ".bad" : ""}`, {"data-key": id, "data-node": id},
-        h(".head", null, names(e.addresses), e.ejected ? badge("ejected") : badge(e.state || e.health)),
+        h(".head", null, names(e.addresses), e.ejection ? badge("ejected") : badge(e.state || e.health)),
         several && h(".meta.narrow", null, name(c.name)),
         h(".meta", null, e.state && e.health !== "UNKNOWN" && `${e.health} · `, `weight ${e.weight}`, e.since && [" · for ", since(e.since)],
-          e.ejected && ` · ejected for ${until(e.ejected)} more`, e.health_check && ` · health check: ${e.health_check}`),
+          e.ejection && ` · ejected for ${until(e.ejection.until)} more`, e.health_check && ` · health check: ${e.health_check}`),
         e.error && h(`span.error${e.state === "READY" ? ".warn" : ""}`, null, e.error_time && [since(e.error_time), " ago: "], e.error)));
     }
-    const left = l.total - l.endpoints.length;
-    if (left > 0) endpoints.append(h("p.soft.small", {"data-key": `${key}+`}, `and ${plural(left, "more endpoint")}`));
   }
-  if (c.more > 0 && !c.priorities.some(p => p.localities.length)) endpoints.append(h("p.soft.small", null, plural(c.more, "endpoint")));
+  const some = c.priorities.some(p => p.localities.length);
+  if (c.more > 0) endpoints.append(h("p.soft.small", {"data-key": `more${c.id}`}, some ? `and ${plural(c.more, "more endpoint")}` : plural(c.more, "endpoint")));
 }
 
 // drawEdges draws the lines between the boxes, where these stand side by side.

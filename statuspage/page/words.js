@@ -1,6 +1,6 @@
 // Numbers, times, states and lists in words, badges and tables.
 
-import {h} from "./elements.js";
+import {h, name} from "./elements.js";
 
 let ahead = 0; // the server's clock minus ours, in milliseconds
 
@@ -68,3 +68,4 @@ export const empty = (list, none) => list.total === 0 ? h("p.soft", null, none) 
 
 export const item = (label, ...value) => h("li", null, h("span.soft", null, label, " "), ...value);
 export const hidden = (n, what) => n > 0 && h("li.soft", null, `and ${plural(n, what)} more`);
+export const locality = l => name([l.region, l.zone, l.sub_zone].filter(Boolean).join(" / "), "no locality");

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -117,7 +118,7 @@ func TestReadsEveryKind(t *testing.T) {
 	want := []meshroute.Endpoint{
 		{
 			Source:  at("- address: 10.0.0.1:8080"),
-			Address: "10.0.0.1:8080", Hostname: "one.example.com", Priority: 1, Weight: 3, Health: meshroute.Draining,
+			Address: "10.0.0.1:8080", Hostname: "one.example.com", Priority: 1, Weight: 3, Health: corepb.HealthStatus_DRAINING,
 			Locality: meshroute.Locality{Region: "eu", Zone: "a", SubZone: "rack-1"}, Tags: map[string]string{"version": "v1"},
 		},
 		{Source: at(`- address: "[2001:db8::1]:8080"`), Address: "[2001:db8::1]:8080"},

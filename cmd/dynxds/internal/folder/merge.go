@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/meshroute"
 )
@@ -102,8 +104,8 @@ func (m *merged) merge(name string) *meshroute.Service {
 }
 
 // better reports whether a is a better health than b.
-func better(a, b meshroute.Health) bool {
-	rank := map[meshroute.Health]int{meshroute.Healthy: 0, meshroute.Draining: 1, meshroute.Unhealthy: 2}
+func better(a, b corepb.HealthStatus) bool {
+	rank := map[corepb.HealthStatus]int{corepb.HealthStatus_DRAINING: 1, corepb.HealthStatus_UNHEALTHY: 2}
 	return rank[a] < rank[b]
 }
 

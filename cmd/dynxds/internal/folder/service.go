@@ -4,6 +4,7 @@ import (
 	"net"
 	"strconv"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
 	"github.com/dynxds/dynxds/internal/document"
@@ -65,8 +66,8 @@ func readPort(v document.Value) string {
 }
 
 // healths are the states of health by their names. The default is Healthy.
-var healths = map[string]meshroute.Health{
-	"Healthy": meshroute.Healthy, "Unhealthy": meshroute.Unhealthy, "Draining": meshroute.Draining,
+var healths = map[string]corepb.HealthStatus{
+	"Healthy": corepb.HealthStatus_HEALTHY, "Unhealthy": corepb.HealthStatus_UNHEALTHY, "Draining": corepb.HealthStatus_DRAINING,
 }
 
 const maxWeight = 1<<32 - 1

@@ -4,6 +4,8 @@ import (
 	"net"
 	"strconv"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/meshroute"
@@ -80,11 +82,11 @@ func readSliceEndpoint(v document.Value) meshroute.Endpoint {
 	return e
 }
 
-// readConditions returns the health of an endpoint. An unknown condition counts as Kubernetes says: ready
-// as true, serving as ready, terminating as false.
-func readConditions(v document.Value) meshroute.Health {
+// readConditions returns the health of an endpoint, UNKNOWN for one that is ready. An unknown condition counts
+// as Kubernetes says: ready as true, serving as ready, terminating as false.
+func readConditions(v document.Value) corepb.HealthStatus {
 	if v.Absent() {
-		return meshroute.Healthy
+		return corepb.HealthStatus_UNKNOWN
 	}
 	o := v.Object("ready", "serving", "terminating")
 	get := func(name string, unknown bool) bool {
@@ -97,11 +99,11 @@ func readConditions(v document.Value) meshroute.Health {
 	serving, terminating := get("serving", ready), get("terminating", false)
 	switch {
 	case ready:
-		return meshroute.Healthy
+		return corepb.HealthStatus_UNKNOWN
 	case serving && terminating:
-		return meshroute.Draining
+		return corepb.HealthStatus_DRAINING
 	default:
-		return meshroute.Unhealthy
+		return corepb.HealthStatus_UNHEALTHY
 	}
 }
 

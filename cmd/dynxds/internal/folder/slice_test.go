@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -99,11 +100,11 @@ func TestEndpointSlicesAreServices(t *testing.T) {
 	d.write("slices.yaml", sliceList)
 	want := map[string][]meshroute.Endpoint{
 		"backend": {
-			{Address: "10.0.0.1:8080", Health: meshroute.Draining, Locality: meshroute.Locality{Zone: "eu-1b"}},
-			{Address: "10.0.0.2:8080", Health: meshroute.Unhealthy},
+			{Address: "10.0.0.1:8080", Health: corepb.HealthStatus_DRAINING, Locality: meshroute.Locality{Zone: "eu-1b"}},
+			{Address: "10.0.0.2:8080", Health: corepb.HealthStatus_UNHEALTHY},
 			{Address: "10.0.0.3:8080", Locality: meshroute.Locality{Zone: "eu-1a"}},
-			{Address: "10.0.0.3:8081", Health: meshroute.Unhealthy},
-			{Address: "10.0.0.4:8080", Health: meshroute.Unhealthy},
+			{Address: "10.0.0.3:8081", Health: corepb.HealthStatus_UNHEALTHY},
+			{Address: "10.0.0.4:8080", Health: corepb.HealthStatus_UNHEALTHY},
 			{Address: "10.0.0.5:8081"},
 		},
 		"six.shop": {{Address: "[2001:db8::1]:8080"}},
@@ -138,7 +139,7 @@ func TestAnEndpointInTwoSlices(t *testing.T) {
 		d := newDir(t)
 		d.write("a.yaml", "kind: Service\nname: backend\nport: other\n---"+slice("a", conditions[0])+"---"+slice("b", conditions[1]))
 		got := endpointsOf(read(t, folder.New(d.path)))["backend"]
-		if len(got) != 1 || got[0].Health != meshroute.Healthy || got[0].Address != "10.0.0.1:81" {
+		if len(got) != 1 || got[0].Health != corepb.HealthStatus_UNKNOWN || got[0].Address != "10.0.0.1:81" {
 			t.Errorf("of slices with %v the endpoints are %v", conditions, got)
 		}
 	}

@@ -11,25 +11,25 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// speaker is a client whose node has a user agent, and which may do things differently from dynxds.
-type speaker struct {
+// implementation is a client whose node has a user agent, and which may do things differently from dynxds.
+type implementation struct {
 	// name is that of the client in texts.
 	name string
 	dialect.Client
 }
 
-func speakerOf(userAgent string) speaker {
+func implementationOf(userAgent string) implementation {
 	if userAgent == "" {
-		return speaker{"another gRPC client", dialect.OtherGRPC}
+		return implementation{"another gRPC client", dialect.OtherGRPC}
 	}
-	return speaker{userAgent, dialect.Of(userAgent)}
+	return implementation{userAgent, dialect.Of(userAgent)}
 }
 
 // about returns why the client does not do what dynxds does about a feature, or "".
-func (s speaker) about(f *dialect.Feature) string { return f.About(s.Client, s.name) }
+func (s implementation) about(f *dialect.Feature) string { return f.About(s.Client, s.name) }
 
 // leavesOut returns why the client does not have a route, or "".
-func (s speaker) leavesOut(r *xdsresource.Route) string {
+func (s implementation) leavesOut(r *xdsresource.Route) string {
 	if len(r.Match.Query) > 0 && dialect.QueryParameters.On(s.Client) == dialect.LeavesOut {
 		return s.about(dialect.QueryParameters)
 	}
@@ -44,7 +44,7 @@ func (s speaker) leavesOut(r *xdsresource.Route) string {
 }
 
 // ofClient returns the conditions of a route that the client knows, and which it does not check.
-func (s speaker) ofClient(m *matching.Route) (known *matching.Route, unchecked string) {
+func (s implementation) ofClient(m *matching.Route) (known *matching.Route, unchecked string) {
 	if len(m.Query) == 0 || dialect.QueryParameters.On(s.Client) != dialect.Ignores {
 		return m, ""
 	}
@@ -54,7 +54,7 @@ func (s speaker) ofClient(m *matching.Route) (known *matching.Route, unchecked s
 }
 
 // neverMatches returns why a condition that holds never does for the client, or "".
-func (s speaker) neverMatches(h *matching.Header) string {
+func (s implementation) neverMatches(h *matching.Header) string {
 	of := dialect.PseudoHeaders
 	switch {
 	case h.Name == ":method":
@@ -69,7 +69,7 @@ func (s speaker) neverMatches(h *matching.Header) string {
 }
 
 // filter returns why a filter does nothing, or "".
-func (s speaker) filter(typeName string) string {
+func (s implementation) filter(typeName string) string {
 	if dialect.Filters.On(s.Client) == dialect.Obeys || dialect.IsUniversal(typeName) {
 		return ""
 	}
@@ -77,7 +77,7 @@ func (s speaker) filter(typeName string) string {
 }
 
 // rejects returns what of a resource makes the client reject it. raw are its bytes.
-func (s speaker) rejects(value any, raw *anypb.Any) (faults []string) {
+func (s implementation) rejects(value any, raw *anypb.Any) (faults []string) {
 	switch v := value.(type) {
 	case *xdsresource.Listener:
 		if v.RouteConfig != nil {
