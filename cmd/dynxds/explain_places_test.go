@@ -11,18 +11,15 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
-
-const exampleConfig = "../../examples/mesh/config"
 
 // lineAt reads the line of a place such as "owner.yaml:11", of the example's folder.
 func lineAt(t *testing.T, place string) string {
 	t.Helper()
 	name, number, _ := strings.Cut(place, ":")
-	text, err := os.ReadFile(filepath.Join(exampleConfig, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text, err := os.ReadFile(filepath.Join(exampleMesh, name))
+	xdstest.NoError(t, err)
 	lines := strings.Split(string(text), "\n")
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 1 || n > len(lines) {
@@ -46,14 +43,9 @@ const anyPath = "- path: {type: Prefix, value: /}"
 // What explain says of a folder names the lines where it is written.
 func TestExplainNamesTheLines(t *testing.T) {
 	t.Parallel()
-	out, stderr, code := run(t, "explain", "--json", exampleConfig, "xds:///backend", "/pkg.Service/Method", "--client", "service=frontend,version=v2")
-	if code != 0 {
-		t.Fatalf("exit status %d: %s", code, stderr)
-	}
+	out := runOK(t, "explain", "--json", exampleMesh, "xds:///backend", "/pkg.Service/Method", "--client", "service=frontend,version=v2")
 	var e explain.Explanation
-	if err := json.Unmarshal([]byte(out), &e); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, json.Unmarshal([]byte(out), &e))
 	if len(e.Routes) != 1 || e.Routes[0].Action == nil || len(e.Routes[0].Action.Destinations) != 1 || len(e.Routes[0].Action.Headers) != 1 || len(e.Clusters) != 1 {
 		t.Fatalf("the explanation is %s", out)
 	}
@@ -73,7 +65,7 @@ func TestExplainNamesTheLines(t *testing.T) {
 		}
 	}
 
-	others, _, _ := run(t, "explain", exampleConfig, "xds:///backend", "/pkg.Service/Method", "--client", "service=frontend,version=v1")
+	others := runOK(t, "explain", exampleMesh, "xds:///backend", "/pkg.Service/Method", "--client", "service=frontend,version=v1")
 	for _, want := range []string{"90%  [owner.yaml:13]", "10%  [owner.yaml:13]"} {
 		if !strings.Contains(others, want) {
 			t.Errorf("the output for other clients does not have %q:\n%s", want, others)
@@ -91,14 +83,9 @@ var versions = regexp.MustCompile(`version "[0-9a-f]{16}"`)
 // test prints.
 func TestExplanationOfTheExample(t *testing.T) {
 	t.Parallel()
-	out, stderr, code := run(t, "explain", exampleConfig, "--service", "backend", "/pkg.Service/Method", "--client", "service=frontend,version=v2")
-	if code != 0 {
-		t.Fatalf("exit status %d: %s", code, stderr)
-	}
+	out := runOK(t, "explain", exampleMesh, "--service", "backend", "/pkg.Service/Method", "--client", "service=frontend,version=v2")
 	want, err := os.ReadFile(filepath.Join("testdata", "explain.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if got := versions.ReplaceAllString(out, `version "…"`); got != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -102,7 +102,7 @@ func BenchmarkDocuments(b *testing.B) {
 			_, err := c.client.Txn(ctx).Then(ops...).Commit()
 			xdstest.NoError(b, err)
 		}
-		s := c.open(prefix)
+		s := c.open(prefix, 0)
 		open := func(b *testing.B, p *plane) *feed.Feed {
 			f, err := feed.Open(ctx, feed.Options{Store: s, Log: slog.New(slog.DiscardHandler)})
 			xdstest.NoError(b, err)

@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -31,13 +33,9 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 		DNSFallback: "never",
 	}
 	text, err := opts.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	c, err := bootstrap.Parse("test", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if len(c.Servers) != 2 || c.Servers[1].URI != "dns:///two:443" {
 		t.Errorf("the servers are %v", c.Servers)
 	}
@@ -84,9 +82,7 @@ func TestMinimalBootstrap(t *testing.T) {
 	t.Parallel()
 	opts := bootstrapfile.Options{Servers: []string{"localhost:18000"}, NodeID: "a"}
 	text, err := opts.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	want := `{
   "xds_servers": [
     {
@@ -131,9 +127,7 @@ func TestFaultyOptions(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			text, err := test.opts.JSON()
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got error %v with\n%s\nwant %q in the error", err, text, test.want)
-			}
+			cmdtest.ErrorHas(t, string(text), err, test.want)
 		})
 	}
 }

@@ -16,8 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -31,25 +33,19 @@ func newDir(t *testing.T) dir { return dir{t, t.TempDir()} }
 
 func (d dir) write(name, text string) {
 	d.t.Helper()
-	if err := os.WriteFile(filepath.Join(d.path, name), []byte(text), 0o600); err != nil {
-		d.t.Fatal(err)
-	}
+	cmdtest.Write(d.t, d.path, name, text)
 }
 
 func (d dir) remove(name string) {
 	d.t.Helper()
-	if err := os.RemoveAll(filepath.Join(d.path, name)); err != nil {
-		d.t.Fatal(err)
-	}
+	xdstest.NoError(d.t, os.RemoveAll(filepath.Join(d.path, name)))
 }
 
 // read reads a valid folder.
 func read(t *testing.T, r *folder.Reader) *folder.Content {
 	t.Helper()
 	c, err := r.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return c
 }
 
@@ -144,9 +140,7 @@ func TestReadsEveryKind(t *testing.T) {
 		t.Errorf("the denial differs (-want +got):\n%s", diff)
 	}
 	r, cluster := c.Resources[0], &clusterpb.Cluster{}
-	if err := r.Any.UnmarshalTo(cluster); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, r.Any.UnmarshalTo(cluster))
 	if r.Name != "payments" || r.Parameters["env"] != "prod" || cluster.GetConnectTimeout().GetSeconds() != 5 {
 		t.Errorf("the resource is %v with %v, want payments for env=prod with its timeout", r, cluster)
 	}
@@ -192,12 +186,8 @@ func TestIgnoresOtherFiles(t *testing.T) {
 	d.write("c.json", `{"kind": "Service", "name": "c"}`)
 	d.write("notes.txt", "kind: nonsense")
 	d.write(".hidden.yaml", "kind: nonsense")
-	if err := os.Mkdir(filepath.Join(d.path, "folder.yaml"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(d.path, "nowhere"), filepath.Join(d.path, "dangling.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.Mkdir(filepath.Join(d.path, "folder.yaml"), 0o700))
+	xdstest.NoError(t, os.Symlink(filepath.Join(d.path, "nowhere"), filepath.Join(d.path, "dangling.yaml")))
 	c := read(t, folder.New(d.path))
 	if len(c.Services) != 3 || c.Files != 3 {
 		t.Errorf("got %d services of %d files, want 3 of 3", len(c.Services), c.Files)
@@ -218,9 +208,7 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	// The same text written again, with another time, is no change.
 	d.write("a.yaml", frontend)
 	later := time.Now().Add(time.Hour)
-	if err := os.Chtimes(filepath.Join(d.path, "a.yaml"), later, later); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.Chtimes(filepath.Join(d.path, "a.yaml"), later, later))
 	if second := read(t, r); second != first {
 		t.Error("the text did not change, and the content is another one")
 	}
@@ -245,9 +233,7 @@ func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
 	path, now := filepath.Join(d.path, "a.yaml"), time.Now()
 	write := func(name string) {
 		d.write("a.yaml", "kind: Service\nname: "+name+"\n")
-		if err := os.Chtimes(path, now, now); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.Chtimes(path, now, now))
 	}
 	r := folder.New(d.path)
 	for _, name := range []string{"aa", "bb", "cc"} {
@@ -352,9 +338,7 @@ func TestAFolderThatComesLater(t *testing.T) {
 	if _, again := r.Read(); again != err {
 		t.Error("nothing changed, and the error is another one")
 	}
-	if err := os.Mkdir(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.Mkdir(path, 0o700))
 	dir{t, path}.write("a.yaml", frontend)
 	if c := read(t, r); len(c.Services) != 1 {
 		t.Errorf("got %d services, want 1", len(c.Services))
@@ -369,9 +353,8 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 		t.Skipf("no links: %v", err)
 	}
 	r := folder.New(d.path)
-	if _, err := r.Read(); err == nil || !strings.Contains(err.Error(), "b.yaml is not a regular file") {
-		t.Errorf("got error %v, want that b.yaml is not a regular file", err)
-	}
+	_, err := r.Read()
+	cmdtest.ErrorHas(t, "Read", err, "b.yaml is not a regular file")
 	d.remove("b.yaml")
 	if c := read(t, r); len(c.Services) != 1 {
 		t.Errorf("got %d services, want 1", len(c.Services))
@@ -384,11 +367,7 @@ func TestAFileThatIsTooLarge(t *testing.T) {
 	d.write("a.yaml", "kind: Nonsense")
 	d.write("b.yaml", "# "+strings.Repeat("a", document.MaxSize))
 	_, err := folder.New(d.path).Read()
-	for _, want := range []string{"a.yaml:1", "b.yaml: the file has"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want %q in it", err, want)
-		}
-	}
+	cmdtest.ErrorHas(t, "Read", err, "a.yaml:1", "b.yaml: the file has")
 }
 
 func namedResource(name string) string {

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 )
 
@@ -152,8 +153,7 @@ func TestFaultySettings(t *testing.T) {
 	} {
 		d := newDir(t)
 		d.write("a.yaml", frontend+text+"\n")
-		if _, err := folder.New(d.path).Read(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s gives %v, want %s", text, err, want)
-		}
+		_, err := folder.New(d.path).Read()
+		cmdtest.ErrorHas(t, text, err, want)
 	}
 }

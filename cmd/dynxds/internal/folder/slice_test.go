@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/meshroute"
 )
@@ -202,8 +203,7 @@ func TestFaultyEndpointSlices(t *testing.T) {
 	} {
 		d := newDir(t)
 		d.write("a.yaml", test.text)
-		if _, err := folder.New(d.path).Read(); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s\ngives %v, want %s", test.text, err, test.want)
-		}
+		_, err := folder.New(d.path).Read()
+		cmdtest.ErrorHas(t, test.text, err, test.want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder/foldertest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const comparedServices = foldertest.Services
@@ -153,8 +154,6 @@ func TestCompareOfTooManyKinds(t *testing.T) {
 func parse(t *testing.T, text string) *folder.Content {
 	t.Helper()
 	content, err := folder.NewJoiner("dir").Join([]*folder.File{folder.Parse("dir/mesh.yaml", []byte(text))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return content
 }

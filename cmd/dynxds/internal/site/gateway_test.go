@@ -1,14 +1,13 @@
 package site_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const grpcRoute = `
@@ -44,17 +43,12 @@ func TestAGRPCRouteTakesEffectOnRPCs(t *testing.T) {
 // reportsOn validates a folder with one file, and returns the reports without its path, with the kind of clients.
 func reportsOn(t *testing.T, text string) []string {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir := folderOf(t, text)
 	v, err := site.Validate(dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	var got []string
 	for _, r := range v.Reports {
-		text := strings.TrimPrefix(r.String(), dir+"/a.yaml:")
+		text := strings.TrimPrefix(r.String(), dir+"/mesh.yaml:")
 		if r.Clients != "" {
 			text += " [" + r.Clients + "]"
 		}
