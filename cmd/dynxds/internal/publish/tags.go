@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/meshroute"
@@ -26,14 +25,14 @@ type tags struct {
 }
 
 // tagsOf returns the tags of one state.
-func tagsOf(meshes []*meshroute.Mesh, written map[key]*folder.Resource) tags {
+func tagsOf(meshes []*meshroute.Mesh, written map[key]*meshroute.Resource) tags {
 	t := tags{written: map[string][]string{}}
 	for _, mesh := range meshes {
 		t.mesh = append(t.mesh, mesh.Keys()...)
 	}
 	t.mesh = sorted(t.mesh)
 	for k, r := range written {
-		for parameter := range r.Parameters {
+		for parameter := range r.Parameters.Map() {
 			// Specificity is a constraint of the mesh, not a tag.
 			if parameter != meshpolicy.SpecificityKey {
 				name := typeName(k.typeURL)
