@@ -64,8 +64,9 @@ func newServe() *cobra.Command {
 			if opts.Dir, opts.Store, err = folderOrStore(cmd, args, &stored); err != nil {
 				return err
 			}
-			hangups, stop := hangups()
-			defer stop()
+			hangups := make(chan os.Signal, 1)
+			signal.Notify(hangups, syscall.SIGHUP)
+			defer signal.Stop(hangups)
 			opts.Serve.Log, opts.Hurry = log, hangups
 			return site.Run(cmd.Context(), opts)
 		},
@@ -134,29 +135,5 @@ func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
 	default:
 		return nil, fmt.Errorf("--log-format %q: want text or json", format)
-	}
-}
-
-// hangups forwards SIGHUPs until stop is called.
-func hangups() (hurry <-chan struct{}, stop func()) {
-	signals, passed, done := make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{})
-	signal.Notify(signals, syscall.SIGHUP)
-	go func() {
-		for {
-			select {
-			case <-done:
-				return
-			case <-signals:
-			}
-			select {
-			case passed <- struct{}{}:
-			default:
-				// one is pending already
-			}
-		}
-	}()
-	return passed, func() {
-		signal.Stop(signals)
-		close(done)
 	}
 }

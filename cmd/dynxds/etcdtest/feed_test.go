@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -280,15 +281,15 @@ func TestRecoveryWithoutPulses(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		// fail makes one of the two fail, and mend ends that.
-		fail func(*cluster, *follower, chan<- struct{})
+		fail func(*cluster, *follower, chan<- os.Signal)
 		mend func(*cluster)
 	}{
-		{"reading", func(c *cluster, f *follower, hurry chan<- struct{}) {
+		{"reading", func(c *cluster, f *follower, hurry chan<- os.Signal) {
 			c.members[0].cable.setCut(true)
-			hurry <- struct{}{}
+			hurry <- syscall.SIGHUP
 			f.logged("the store does not answer")
 		}, func(c *cluster) { c.members[0].cable.setCut(false) }},
-		{"watch", func(c *cluster, f *follower, _ chan<- struct{}) {
+		{"watch", func(c *cluster, f *follower, _ chan<- os.Signal) {
 			ctx := testutils.Context(t)
 			c.members[0].cable.setCut(true)
 			direct := c.direct(0)
@@ -313,7 +314,7 @@ func TestRecoveryWithoutPulses(t *testing.T) {
 			c := newCluster(t, 1)
 			c.put(key("a.yaml"), service("a", "a:1"))
 			s := c.open(prefix, time.Second)
-			hurry := make(chan struct{})
+			hurry := make(chan os.Signal)
 			f := follow(t, s, func(o *feed.Options) { o.Pulse, o.Hurry = time.Hour, hurry })
 			c.put(key("a.yaml"), service("a", "a:2"))
 			f.has(map[string]string{"a": "a:2"}) // there is a watch

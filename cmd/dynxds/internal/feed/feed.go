@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,8 +25,8 @@ type Options struct {
 	// LastGood is a file for the documents that were published last, to start from if the store does not
 	// answer; empty: there is none. Other replicas need one of their own.
 	LastGood string
-	// Hurry triggers a reading of the whole store. It may be nil.
-	Hurry <-chan struct{}
+	// Hurry has signals that trigger a reading of the whole store. It may be nil.
+	Hurry <-chan os.Signal
 	// Pulse is how often the store is asked whether it is there and how far it is, zero for a default.
 	Pulse time.Duration
 	Log   *slog.Logger

@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/feed"
@@ -13,10 +14,10 @@ import (
 type files struct {
 	reader *folder.Reader
 	poll   *time.Ticker
-	hurry  <-chan struct{}
+	hurry  <-chan os.Signal
 }
 
-func newFiles(dir string, poll time.Duration, hurry <-chan struct{}) *files {
+func newFiles(dir string, poll time.Duration, hurry <-chan os.Signal) *files {
 	return &files{reader: folder.New(dir), poll: time.NewTicker(poll), hurry: hurry}
 }
 

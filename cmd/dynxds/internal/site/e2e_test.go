@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ type running struct {
 	t     *testing.T
 	dir   string
 	addr  string
-	hurry chan struct{}
+	hurry chan os.Signal
 	log   *xdstest.Log
 }
 
@@ -65,7 +66,7 @@ func (r *running) remove(name string) {
 func (r *running) reload() {
 	r.t.Helper()
 	select {
-	case r.hurry <- struct{}{}:
+	case r.hurry <- syscall.SIGHUP:
 	case <-testutils.Context(r.t).Done():
 		r.t.Fatal("the control plane does not look at its folder")
 	}
@@ -74,7 +75,7 @@ func (r *running) reload() {
 // start runs a control plane over the files until the test ends.
 func start(t *testing.T, authority string, files map[string]string, change ...func(*site.Options)) *running {
 	t.Helper()
-	r := &running{t: t, dir: t.TempDir(), hurry: make(chan struct{}), log: new(xdstest.Log)}
+	r := &running{t: t, dir: t.TempDir(), hurry: make(chan os.Signal), log: new(xdstest.Log)}
 	for name, text := range files {
 		r.write(name, text)
 	}
