@@ -21,7 +21,7 @@ func reportAll(report func(event)) {
 	}
 	first := stepID{Step: 1, Steps: 2, Name: "split"}
 	second := stepID{Step: 2, Steps: 2, Name: "shift"}
-	c := count(opening.layout(), map[[2]string]int{
+	c := count(opening, map[[2]string]int{
 		{"UnaryCall", "stable-1"}: 900, {"UnaryCall", "canary-1"}: 100, {"EmptyCall", "stable-1"}: 1000,
 	})
 	fast := speed{Rate: 700, P50: millis(200 * time.Microsecond), P99: millis(12345 * time.Microsecond)}

@@ -9,14 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lettered is a layout of the backends a and b.
-func lettered(methods ...string) *layout {
-	return &layout{backends: []backendInfo{{Name: "a"}, {Name: "b"}}, methods: methods}
+// lettered has the backends a and b.
+func lettered(methods ...string) *setUp {
+	return &setUp{Backends: []backendInfo{{Name: "a"}, {Name: "b"}}, Methods: methods}
 }
 
 // count fills counts: method, backend, number.
-func count(l *layout, cells map[[2]string]int) counts {
-	c := l.counts()
+func count(s *setUp, cells map[[2]string]int) counts {
+	c := s.counts()
 	for cell, n := range cells {
 		c.n[cell[1]][cell[0]] = n
 	}
