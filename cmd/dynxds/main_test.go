@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -86,9 +84,7 @@ func testDemoForMachines(t *testing.T, secure bool, args ...string) {
 		want = append(want, event{Event: "announced", Step: step}, event{Event: "observed", Step: step})
 	}
 	want = append(want, event{Event: "summary", OK: true})
-	if diff := cmp.Diff(want, events); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "events", want, events)
 }
 
 // Output to a pipe has no escape sequences.
@@ -164,9 +160,7 @@ func TestExitStatus(t *testing.T) {
 			if got := execute(t.Context(), strings.Fields(tt.args), &stdout, &stderr, tt.run); got != tt.status {
 				t.Errorf("exit status %d, want %d", got, tt.status)
 			}
-			if diff := cmp.Diff(tt.stderr, stderr.String()); diff != "" {
-				t.Errorf("standard error (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "standard error", tt.stderr, stderr.String())
 			if tt.status == 0 && !strings.Contains(stdout.String(), "dynxds") {
 				t.Errorf("standard output is %q, want something about dynxds", stdout.String())
 			}

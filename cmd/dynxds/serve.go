@@ -38,8 +38,8 @@ the flag names another host, and has no login. --admin is the same for commands:
 Prometheus too (/metrics), which --metrics offers alone, and /healthz, beside gRPC's
 health service.
 
-SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
-elsewhere, and what is left after --grace is cut off.`
+SIGTERM and SIGINT drain: health is NOT_SERVING, streams end so that clients use
+another server, and what is left after --grace is cut off.`
 
 func newServe() *cobra.Command {
 	var (
@@ -74,7 +74,7 @@ func newServe() *cobra.Command {
 	f := cmd.Flags()
 	serverFlags(cmd, &opts.Serve, "localhost:18000")
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
-	f.BoolVar(&opts.NoSources, "no-sources", false, "do not tell clients the files and lines that resources are made from")
+	f.BoolVar(&opts.NoSources, "no-sources", false, "leave out of resources the files and lines that they are made from")
 	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to look at a folder")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay,
 		"how long clients keep what was deleted, unless they let go of it before")

@@ -77,9 +77,7 @@ func (m *writer) has(want map[string]string) {
 	for name, d := range snapshot.Documents {
 		got[name] = string(d.Data)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		m.Errorf("the store's documents (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(m, "the store's documents", want, got)
 }
 
 // text returns a document of a snapshot, or nil.
@@ -457,7 +455,7 @@ func TestFullEtcd(t *testing.T) {
 	m.commit(p, "ada@host")
 }
 
-// Nobody answers: the error names the members, and does not take long.
+// Without etcd the error names the members, and does not take long.
 func TestNoEtcd(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "localhost:0")

@@ -47,7 +47,7 @@ func newPlane(b *testing.B) *plane {
 	return &plane{b, publish.New(controlplane.NewStore(), publish.Options{}, publish.Streams{})}
 }
 
-// publish publishes content, of which so many resources are to have changed.
+// publish publishes content, and checks how many resources have changed.
 func (p *plane) publish(content *folder.Content, err error, changed int) {
 	p.b.Helper()
 	xdstest.NoError(p.b, err)

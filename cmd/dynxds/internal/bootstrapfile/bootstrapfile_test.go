@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -47,9 +45,7 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 	node := c.Node
 	got := []string{node.GetId(), node.GetCluster(), node.GetLocality().GetRegion(), node.GetLocality().GetZone(),
 		node.GetLocality().GetSubZone(), node.GetMetadata().GetFields()["version"].GetStringValue()}
-	if diff := cmp.Diff([]string{"frontend-1", "frontend", "eu", "a", "", "v2"}, got); diff != "" {
-		t.Errorf("the node differs (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the node", []string{"frontend-1", "frontend", "eu", "a", "", "v2"}, got)
 	if got := c.Constraints.For("any").String(); got != "{env=prod}" {
 		t.Errorf("the constraints are %s", got)
 	}
@@ -100,9 +96,7 @@ func TestMinimalBootstrap(t *testing.T) {
   }
 }
 `
-	if diff := cmp.Diff(want, string(text)); diff != "" {
-		t.Errorf("the bootstrap differs (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the bootstrap", want, string(text))
 }
 
 // The error names the faulty options.

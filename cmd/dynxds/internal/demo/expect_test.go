@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // lettered has the backends a and b.
@@ -93,9 +93,7 @@ func TestCheckIsExactWithoutChance(t *testing.T) {
 		{Methods: []string{"X"}, Backend: "a", Expected: 1, Share: 0.999, RPCs: 1000},
 		{Methods: []string{"X"}, Backend: "b", Expected: 0, Share: 0.001, RPCs: 1000},
 	}
-	if diff := cmp.Diff(want, checks); diff != "" {
-		t.Errorf("checks (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "checks", want, checks)
 }
 
 func TestLatencyQuantiles(t *testing.T) {

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -55,7 +55,5 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("route %v carries configuration %d, want 3", r.GetMatch(), n)
 		}
 	}
-	if diff := cmp.Diff([]string{"/grpc.testing.TestService/EmptyCall", "/"}, got); diff != "" {
-		t.Errorf("matches (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "matches", []string{"/grpc.testing.TestService/EmptyCall", "/"}, got)
 }

@@ -43,7 +43,7 @@ func steps(m *mesh) []step {
 		},
 	}, {
 		name: "stop a backend",
-		text: `Backend stable-2 dies, and nobody tells the control plane. RPCs that are on its connection at ` +
+		text: `Backend stable-2 dies, and the control plane is not notified. RPCs that are on its connection at ` +
 			`that moment may fail; every later one has to be answered, by stable-1 in its place.`,
 		do: func(context.Context) error {
 			m.backends[stable2].Stop()
@@ -66,9 +66,9 @@ func steps(m *mesh) []step {
 		expect: expectation{configuration: 3, groups: []group{moved, halves}},
 	}, {
 		name: "move a client",
-		text: `Two more clients, alice and bob, dial the same service by dynamic parameters: the control plane tells ` +
-			`each which variant of the Listener to subscribe to, and both go by way of proxy-1. Then it tells alice another one: ` +
-			`she alone goes to "stable" herself. No RPC may fail.`,
+		text: `Two more clients, alice and bob, dial the same service by dynamic parameters: the control plane sends ` +
+			`each the constraints that select its variant of the Listener, and the RPCs of both go through proxy-1. ` +
+			`Then it sends alice others: hers alone go to "stable" directly. No RPC may fail.`,
 		do: m.moveAlice,
 		expect: expectation{
 			configuration: directConfiguration,

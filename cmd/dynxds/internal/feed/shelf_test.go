@@ -231,9 +231,7 @@ func TestLastGood(t *testing.T) {
 						refused = append(refused, name)
 					}
 				}
-				if diff := cmp.Diff(test.refused, refused); diff != "" {
-					t.Errorf("%s: refused (-want +got):\n%s", who, diff)
-				}
+				xdstest.Equal(t, who+": refused", test.refused, refused)
 			}
 			check("a replica that runs", got)
 			for _, name := range test.refused {

@@ -12,7 +12,6 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/testing/protocmp"
 
@@ -121,9 +120,7 @@ func TestReadsEveryKind(t *testing.T) {
 	if got := c.Services[1].FiltersSource; got != at("- name: fault") || c.Dir != d.path {
 		t.Errorf("the filters are at %v of the folder %s, want %v of %s", got, c.Dir, at("- name: fault"), d.path)
 	}
-	if diff := cmp.Diff(want, c.Services[1].Endpoints); diff != "" {
-		t.Errorf("the endpoints differ (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the endpoints", want, c.Services[1].Endpoints)
 	if filters := c.Services[1].Filters; len(filters) != 1 || filters[0].GetName() != "fault" || filters[0].GetTypedConfig() == nil {
 		t.Errorf("the filters are %v, want one of name fault with its configuration", filters)
 	}
@@ -136,9 +133,7 @@ func TestReadsEveryKind(t *testing.T) {
 		To:      meshroute.TargetRef{Name: "payments"},
 		Reason:  "batch jobs do not pay",
 	}
-	if diff := cmp.Diff(wantDenial, c.Denials[0]); diff != "" {
-		t.Errorf("the denial differs (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the denial", wantDenial, c.Denials[0])
 	r, cluster := c.Resources[0], &clusterpb.Cluster{}
 	xdstest.NoError(t, r.Any.UnmarshalTo(cluster))
 	if r.Name != "payments" || r.Parameters["env"] != "prod" || cluster.GetConnectTimeout().GetSeconds() != 5 {
@@ -171,9 +166,7 @@ func TestReadsTLS(t *testing.T) {
 			t.Parallel()
 			d := newDir(t)
 			d.write("a.yaml", frontend+test.tls)
-			if diff := cmp.Diff(test.want, read(t, folder.New(d.path)).Services[0].TLS, protocmp.Transform(), cmpopts.IgnoreTypes(meshroute.Source{})); diff != "" {
-				t.Errorf("tls differs (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "tls", test.want, read(t, folder.New(d.path)).Services[0].TLS, protocmp.Transform(), cmpopts.IgnoreTypes(meshroute.Source{}))
 		})
 	}
 }

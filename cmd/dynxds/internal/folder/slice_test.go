@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -111,9 +111,7 @@ func TestEndpointSlicesAreServices(t *testing.T) {
 		"nobody":   nil,
 	}
 	got := endpointsOf(read(t, folder.New(d.path)))
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(meshroute.Endpoint{}, "Source")); diff != "" {
-		t.Errorf("endpoints (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "endpoints", want, got, cmpopts.IgnoreFields(meshroute.Endpoint{}, "Source"))
 	if line := got["backend"][2].Source.Line; line != 24 {
 		t.Errorf("the endpoint is on line %d, want 24", line)
 	}
@@ -180,9 +178,7 @@ func TestOnlyChangedSlicesMakeNewServices(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(map[string]bool{"backend": true, "nobody": true, "six.shop": false}, same); diff != "" {
-		t.Errorf("services that stay (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "services that stay", map[string]bool{"backend": true, "nobody": true, "six.shop": false}, same)
 }
 
 func TestFaultyEndpointSlices(t *testing.T) {

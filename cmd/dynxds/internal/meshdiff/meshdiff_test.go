@@ -105,9 +105,7 @@ func TestResource(t *testing.T) {
 					got = append(got, f.String())
 				}
 			}
-			if diff := cmp.Diff(test.want, strings.Join(got, "\n")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "the fields", test.want, strings.Join(got, "\n"))
 		})
 	}
 }

@@ -73,7 +73,7 @@ func (t tags) check() error {
 	}
 	var faults document.Faults
 	faults.Add(document.Fault{
-		Problem: fmt.Sprintf("policies and dynamic parameters tell clients apart by %d tags, more than %d", len(all), maxTags),
+		Problem: fmt.Sprintf("policies and dynamic parameters distinguish clients by %d tags, more than %d", len(all), maxTags),
 	})
 	return faults.Err()
 }

@@ -125,9 +125,7 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: f
 			if err != nil || len(notes) > 0 {
 				t.Fatalf("got notes %q and error %v, want neither", notes, err)
 			}
-			if diff := cmp.Diff(strings.TrimPrefix(test.want, "\n"), meshdiff.Text(changes)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "the changes", strings.TrimPrefix(test.want, "\n"), meshdiff.Text(changes))
 		})
 	}
 }

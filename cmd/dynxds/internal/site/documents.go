@@ -23,7 +23,7 @@ func newFiles(dir string, poll time.Duration, hurry <-chan os.Signal) *files {
 
 func (f *files) Read(context.Context) (*folder.Content, error) { return f.reader.Read() }
 
-// Without is false: who writes a folder has its files before him, and mends the one that is faulty.
+// Without is false: the author of a folder repairs the faulty file.
 func (f *files) Without(context.Context, error) bool { return false }
 
 func (f *files) Published() {}

@@ -18,7 +18,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// with returns the services, of which backend has these settings.
+// with returns the services, with these settings of backend.
 func (m *mesh) with(settings string) map[string]string {
 	return map[string]string{"services.yaml": strings.Replace(m.services(), "name: backend\n", "name: backend\n"+settings+"\n", 1)}
 }

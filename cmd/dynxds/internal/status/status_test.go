@@ -13,7 +13,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -98,9 +97,7 @@ func TestShow(t *testing.T) {
 			addr := serving(t, tc.configs...)
 			var out bytes.Buffer
 			xdstest.NoError(t, Show(testutils.Context(t), addr, &out))
-			if diff := cmp.Diff(tc.want, out.String()); diff != "" {
-				t.Errorf("output (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "output", tc.want, out.String())
 		})
 	}
 }

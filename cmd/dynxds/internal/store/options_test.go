@@ -63,7 +63,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// No error shows a password that somebody put into the URL.
+// No error shows a password in the URL.
 func TestPasswordInURL(t *testing.T) {
 	for _, url := range []string{
 		"etcd://root:secret@localhost:2379/mesh", "etcds://root:2/secret@localhost:2379/mesh", "http://root:secret@localhost:2379", "etcd3://root:secret@a",
