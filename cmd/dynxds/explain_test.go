@@ -35,33 +35,6 @@ func TestExplainFolder(t *testing.T) {
 	}
 }
 
-func TestExplainFaults(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{exampleMesh, "/a.B/C"}, "which service is called? Add --service NAME"},
-		{[]string{exampleMesh, "xds:///a", "/a.B/C", "--service", "b"}, "both --service b and the target xds:///a are given"},
-		{[]string{exampleMesh, "/a.B/C", "--service", "nobody"}, `there is no service "nobody"; there are backend`},
-		{[]string{exampleMesh, "a.B/C", "--service", "backend"}, `did you mean "/a.B/C"?`},
-		{[]string{exampleMesh, "a.B.C", "--service", "backend"}, `did you mean "/a.B/C"?`},
-		{[]string{exampleMesh, "/a.B", "--service", "backend"}, `"/a.B": want the full method, "/package.Service/Method"`},
-		{[]string{exampleMesh, "/a.B/C", "--service", "backend", "-H", "x"}, `header "x": want 'name: value'`},
-		{[]string{exampleMesh, "/a.B/C", "--service", "backend", "-H", "a b: c"}, `"a b" is not the name of a header`},
-		{[]string{exampleMesh, "/a.B/C", "--service", "backend", "-H", "host: c"}, `header "host" is made by gRPC`},
-		{[]string{exampleMesh, "/a.B/C", "--service", "backend", "--kind", "curl"}, `--kind "curl": want`},
-		{[]string{"nowhere", "/a.B/C", "--service", "backend"}, `"nowhere" is neither a folder nor the address of a process`},
-		{[]string{"127.0.0.1:1", "xds:///a", "/a.B/C", "--client", "service=x"}, "--client is for a folder"},
-		{[]string{"127.0.0.1:1", "xds:///a", "/a.B/C"}, "cannot reach 127.0.0.1:1"},
-	} {
-		out, stderr, code := run(t, append([]string{"explain"}, tc.args...)...)
-		if code == 0 || !strings.Contains(stderr, tc.want) || out != "" {
-			t.Errorf("%q: status %d, %q; want %q", tc.args, code, stderr, tc.want)
-		}
-	}
-}
-
 // A process with a channel of dynxds, asked over the network.
 func TestExplainProcess(t *testing.T) {
 	t.Parallel()

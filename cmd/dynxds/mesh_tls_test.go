@@ -180,23 +180,3 @@ DIR is valid: `, ""},
 		}
 	}
 }
-
-func TestCertsRejects(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"certs", "dir"}, "want a folder and at least one name"},
-		{[]string{"certs", "dir", "ca"}, `the name "ca" is that of the authority`},
-		{[]string{"certs", "dir", "../a"}, `name "../a"`},
-		{[]string{"certs", "dir", "a", "--trust-domain", "A B"}, `trust domain "A B"`},
-	} {
-		if _, stderr, exit := run(t, test.args...); exit != 1 || !strings.Contains(stderr, test.want) {
-			t.Errorf("%v: exit status %d, %q, want 1 and %q", test.args, exit, stderr, test.want)
-		}
-	}
-	if _, err := os.Stat("dir"); !os.IsNotExist(err) {
-		t.Errorf("rejected arguments made the folder: %v", err)
-	}
-}

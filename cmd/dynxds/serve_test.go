@@ -226,45 +226,6 @@ func TestRenderedResourcesAreAFolder(t *testing.T) {
 	}
 }
 
-// Mistakes on the command line are named, with exit status 1.
-func TestServeFlags(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ args, want string }{
-		{"serve", "want a folder or a store, one of them: dynxds serve {DIR | --store URL}"},
-		{"serve " + exampleMesh + " --store etcd://localhost:1", "want a folder or a store, one of them"},
-		{"serve " + exampleMesh + " --last-good a.json", "--last-good is for --store"},
-		{"serve --store localhost:1", `--store "localhost:1": want etcd://HOST:2379,HOST2:2379/PREFIX`},
-		{"serve " + exampleMesh + " --tls-cert a.pem", "--tls-cert needs --tls-key"},
-		{"serve " + exampleMesh + " --poll -1s", "--poll is negative"},
-		{"serve " + exampleMesh + " --removal-delay -1s", "--removal-delay is negative"},
-		{"serve " + exampleMesh + " --log-level loud", `--log-level "loud"`},
-		{"serve " + exampleMesh + " --log-format xml", `--log-format "xml"`},
-		{"serve " + exampleMesh + " --listen nowhere", "--listen nowhere"},
-		{"serve no-such-folder --listen localhost:0", "dynxds: there is no folder no-such-folder\n"},
-		{"serve " + exampleMesh + "/owner.yaml --listen localhost:0", "owner.yaml is no folder; name the one that the files are in"},
-		{"serve " + exampleMesh + " --lisen localhost:0", "unknown flag: --lisen; see dynxds serve --help"},
-		{"srve " + exampleMesh, `there is no command "srve"; did you mean serve?`},
-		{"publish " + exampleMesh, `there is no command "publish"; see dynxds help`},
-		{"render " + exampleMesh + " --output xml", `--output "xml"`},
-		{"render " + exampleMesh + " --service nobody", `there is no service "nobody"; there are backend, frontend`},
-		{"render " + exampleMesh + " --explain --output json", "[explain output]"},
-		{"render " + exampleMesh + " --explain --service nobody", `there is no service "nobody"`},
-		{"render " + exampleMesh + " --client service=frontend,version", `"version" is not of the form key=value; see dynxds render --help`},
-		{"bootstrap --server localhost:1 --metadata frontend", `"frontend" is not of the form key=value`},
-		{"validate no-such-folder", "no-such-folder"},
-		{"bootstrap", "--server is missing"},
-		{"render . --kind java", `--kind "java"`},
-	} {
-		t.Run(test.args, func(t *testing.T) {
-			t.Parallel()
-			_, stderr, exit := run(t, strings.Fields(test.args)...)
-			if exit != 1 || !strings.Contains(stderr, test.want) {
-				t.Errorf("exit status %d with %q, want 1 with %q", exit, stderr, test.want)
-			}
-		})
-	}
-}
-
 // There is a script for each shell that cobra supports; folders and enumerations are completed.
 func TestCompletion(t *testing.T) {
 	t.Parallel()

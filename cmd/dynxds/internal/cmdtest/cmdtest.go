@@ -84,7 +84,7 @@ func Get(t testing.TB, url string) (body string) {
 	return body
 }
 
-// Await calls check until it returns "", which is to be soon; its last result says what is missing.
+// Await calls check until it returns "". The test fails with its last result if that takes too long.
 func Await(t testing.TB, check func() (missing string)) {
 	t.Helper()
 	ctx, tick := testutils.Context(t), time.NewTicker(10*time.Millisecond)
@@ -112,7 +112,7 @@ func LackingLines(text string, lines ...string) (lacking []string) {
 	return lacking
 }
 
-// ErrorHas fails the test unless an error, of what is said, has all of the texts.
+// ErrorHas fails the test unless there is an error that has all of the texts. what says what failed.
 func ErrorHas(t testing.TB, what string, err error, texts ...string) {
 	t.Helper()
 	for _, text := range texts {

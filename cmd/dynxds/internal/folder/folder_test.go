@@ -28,7 +28,14 @@ type dir struct {
 	path string
 }
 
-func newDir(t *testing.T) dir { return dir{t, t.TempDir()} }
+// newDir returns a folder with files, each by its name and its text.
+func newDir(t *testing.T, files ...string) dir {
+	d := dir{t, t.TempDir()}
+	for i := 0; i < len(files); i += 2 {
+		d.write(files[i], files[i+1])
+	}
+	return d
+}
 
 func (d dir) write(name, text string) {
 	d.t.Helper()
@@ -38,6 +45,19 @@ func (d dir) write(name, text string) {
 func (d dir) remove(name string) {
 	d.t.Helper()
 	xdstest.NoError(d.t, os.RemoveAll(filepath.Join(d.path, name)))
+}
+
+// content reads the folder, which is valid.
+func (d dir) content() *folder.Content {
+	d.t.Helper()
+	return read(d.t, folder.New(d.path))
+}
+
+// rejected fails the test unless reading the folder fails, with the texts in the error. what says what is in it.
+func (d dir) rejected(what string, texts ...string) {
+	d.t.Helper()
+	_, err := folder.New(d.path).Read()
+	cmdtest.ErrorHas(d.t, what, err, texts...)
 }
 
 // read reads a valid folder.
@@ -100,7 +120,7 @@ func TestReadsEveryKind(t *testing.T) {
 	d := newDir(t)
 	text := strings.Join([]string{frontend, backend, policy, denial, resource}, "---\n")
 	d.write("all.yaml", text)
-	c := read(t, folder.New(d.path))
+	c := d.content()
 
 	if len(c.Services) != 2 || len(c.Policies) != 1 || len(c.Denials) != 1 || len(c.Resources) != 1 {
 		t.Fatalf("got %d services, %d policies, %d denials, %d resources, want 2, 1, 1, 1",
@@ -164,9 +184,8 @@ func TestReadsTLS(t *testing.T) {
 	} {
 		t.Run(test.tls, func(t *testing.T) {
 			t.Parallel()
-			d := newDir(t)
-			d.write("a.yaml", frontend+test.tls)
-			xdstest.Equal(t, "tls", test.want, read(t, folder.New(d.path)).Services[0].TLS, protocmp.Transform(), cmpopts.IgnoreTypes(meshroute.Source{}))
+			d := newDir(t, "a.yaml", frontend+test.tls)
+			xdstest.Equal(t, "tls", test.want, d.content().Services[0].TLS, protocmp.Transform(), cmpopts.IgnoreTypes(meshroute.Source{}))
 		})
 	}
 }
@@ -181,7 +200,7 @@ func TestIgnoresOtherFiles(t *testing.T) {
 	d.write(".hidden.yaml", "kind: nonsense")
 	xdstest.NoError(t, os.Mkdir(filepath.Join(d.path, "folder.yaml"), 0o700))
 	xdstest.NoError(t, os.Symlink(filepath.Join(d.path, "nowhere"), filepath.Join(d.path, "dangling.yaml")))
-	c := read(t, folder.New(d.path))
+	c := d.content()
 	if len(c.Services) != 3 || c.Files != 3 {
 		t.Errorf("got %d services of %d files, want 3 of 3", len(c.Services), c.Files)
 	}
@@ -190,9 +209,7 @@ func TestIgnoresOtherFiles(t *testing.T) {
 // The content of an unchanged folder or file stays the same pointer.
 func TestReadsOnlyWhatChanged(t *testing.T) {
 	t.Parallel()
-	d := newDir(t)
-	d.write("a.yaml", frontend)
-	d.write("b.yaml", backend)
+	d := newDir(t, "a.yaml", frontend, "b.yaml", backend)
 	r := folder.New(d.path)
 	first := read(t, r)
 	if second := read(t, r); second != first {
@@ -285,9 +302,7 @@ func TestReportsEveryFault(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDir(t)
-			d.write("a.yaml", test.text)
-			d.write("b.yaml", "kind: Nonsense")
+			d := newDir(t, "a.yaml", test.text, "b.yaml", "kind: Nonsense")
 			r := folder.New(d.path)
 			_, err := r.Read()
 			var faults *document.Faults
@@ -313,9 +328,8 @@ func TestReportsEveryFault(t *testing.T) {
 // (MeshTrafficRoute, "Merging behavior").
 func TestAPolicyNeedNotSayItsKind(t *testing.T) {
 	t.Parallel()
-	d := newDir(t)
-	d.write("a.yaml", strings.Replace(policy, "kind: MeshHTTPRoute\n", "", 1))
-	if got := read(t, folder.New(d.path)).Policies; len(got) != 1 {
+	d := newDir(t, "a.yaml", strings.Replace(policy, "kind: MeshHTTPRoute\n", "", 1))
+	if got := d.content().Policies; len(got) != 1 {
 		t.Errorf("got %d policies, want 1", len(got))
 	}
 }
@@ -340,8 +354,7 @@ func TestAFolderThatComesLater(t *testing.T) {
 
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	t.Parallel()
-	d := newDir(t)
-	d.write("a.yaml", frontend)
+	d := newDir(t, "a.yaml", frontend)
 	if err := os.Symlink(os.DevNull, filepath.Join(d.path, "b.yaml")); err != nil {
 		t.Skipf("no links: %v", err)
 	}
@@ -356,11 +369,7 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 
 func TestAFileThatIsTooLarge(t *testing.T) {
 	t.Parallel()
-	d := newDir(t)
-	d.write("a.yaml", "kind: Nonsense")
-	d.write("b.yaml", "# "+strings.Repeat("a", document.MaxSize))
-	_, err := folder.New(d.path).Read()
-	cmdtest.ErrorHas(t, "Read", err, "a.yaml:1", "b.yaml: the file has")
+	newDir(t, "a.yaml", "kind: Nonsense", "b.yaml", "# "+strings.Repeat("a", document.MaxSize)).rejected("Read", "a.yaml:1", "b.yaml: the file has")
 }
 
 func namedResource(name string) string {
