@@ -30,7 +30,8 @@ func Write(t testing.TB, dir, name, text string) {
 // Dial returns a connection, in plaintext unless an option says otherwise.
 func Dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(target, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
+	plaintext := grpc.WithTransportCredentials(insecure.NewCredentials())
+	conn, err := grpc.NewClient(target, append([]grpc.DialOption{plaintext}, opts...)...)
 	xdstest.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn

@@ -369,7 +369,8 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 
 func TestAFileThatIsTooLarge(t *testing.T) {
 	t.Parallel()
-	newDir(t, "a.yaml", "kind: Nonsense", "b.yaml", "# "+strings.Repeat("a", document.MaxSize)).rejected("Read", "a.yaml:1", "b.yaml: the file has")
+	d := newDir(t, "a.yaml", "kind: Nonsense", "b.yaml", "# "+strings.Repeat("a", document.MaxSize))
+	d.rejected("Read", "a.yaml:1", "b.yaml: the file has")
 }
 
 func namedResource(name string) string {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/prototext"
-
 )
 
 // What a Service document says about its Clusters and routes, in the fields of xDS.

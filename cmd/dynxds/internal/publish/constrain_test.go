@@ -172,7 +172,8 @@ func TestUpdatesDoNotWaitForever(t *testing.T) {
 	stubborn := server.connect(node("batch", "v1"))
 	stubborn.join()
 
-	if summary := s.change("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2")); summary.Late != 1 || s.cluster("backend", node("frontend", "")) != "backend;version=v2" {
+	summary := s.change("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
+	if summary.Late != 1 || s.cluster("backend", node("frontend", "")) != "backend;version=v2" {
 		t.Errorf("got %+v, want it to be published with one client that is late", summary)
 	}
 

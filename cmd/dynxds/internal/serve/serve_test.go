@@ -97,7 +97,8 @@ func TestReflectionAndChannelz(t *testing.T) {
 	ctx := testutils.Context(t)
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
 	xdstest.NoError(t, err)
-	xdstest.NoError(t, stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}))
+	list := &reflectionpb.ServerReflectionRequest_ListServices{}
+	xdstest.NoError(t, stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: list}))
 	answer, err := stream.Recv()
 	xdstest.NoError(t, err)
 	var services []string

@@ -85,7 +85,9 @@ func (r *running) clusters() func() []string {
 		})
 		for {
 			response := stream.Recv()
-			if !slices.ContainsFunc(response.GetResourceErrors(), func(e *discoverypb.ResourceError) bool { return e.GetResourceName().GetName() == probe }) {
+			if !slices.ContainsFunc(response.GetResourceErrors(), func(e *discoverypb.ResourceError) bool {
+				return e.GetResourceName().GetName() == probe
+			}) {
 				continue
 			}
 			var names []string
