@@ -22,7 +22,7 @@ Before that, all documents that would be there are checked together, as "dynxds 
 nothing is written if one has a fault, or if clients would get errors or reject what they
 get. Then it says which documents change, and which clients get what differently. All is written
 in one transaction, as a revision that "dynxds history" shows and "dynxds rollback" undoes. If
-somebody else has written in between, nothing is written.`
+the store has changed in between, nothing is written.`
 
 func newApply() *cobra.Command {
 	var (
@@ -54,7 +54,7 @@ func pruneFlag(cmd *cobra.Command, prune *bool) {
 
 const diffHelp = `Says what "dynxds apply" would do, and writes nothing: which documents would change, and which
 clients would get what differently. The exit status is 0 if no document differs, 1 if one does, and 2
-if that cannot be told: as there are faults, or the store cannot be reached.`
+if there are faults, or the store cannot be reached.`
 
 func newDiff() *cobra.Command {
 	var (
@@ -100,7 +100,7 @@ first one. It is a new revision, which is checked and shown as by "dynxds apply"
 too.
 
 It fails if the history does not reach back so far, and if a document was changed since by other means
-than dynxds, as then it is not known what it was.`
+than dynxds, as its text at that revision is then unknown.`
 
 func newRollback() *cobra.Command {
 	var r revision
@@ -179,7 +179,7 @@ func (r *revision) run(cmd *cobra.Command, plan func(context.Context, *store.Sto
 	}
 	result := newOutcome(p.Edits, p.Changes, p.Notes)
 	if len(p.Edits) > 0 && !r.dryRun {
-		// What is shown is what is written, or what somebody else came before.
+		// Shown before it is written: the commit may fail.
 		if !r.asJSON {
 			result.print(out)
 		}
@@ -210,7 +210,7 @@ func openStore(opts store.Options) (*store.Store, error) {
 	return store.Open(opts)
 }
 
-// outcome is what a change does.
+// outcome is the effect of a change.
 type outcome struct {
 	// Revision is the number of the revision that was written, 0 for none.
 	Revision  int64             `json:"revision,omitempty"`

@@ -6,17 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/clients"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -29,22 +27,11 @@ func (p *process) pages(flag string) string {
 		URL  string
 		Open bool
 	}
-	if err := json.Unmarshal([]byte(p.logged(`"flag":"`+flag+`"`)), &page); err != nil {
-		p.t.Fatal(err)
-	}
+	xdstest.NoError(p.t, json.Unmarshal([]byte(p.logged(`"flag":"`+flag+`"`)), &page))
 	if !strings.HasPrefix(page.URL, "http://127.0.0.1:") || page.Open {
 		p.t.Errorf("the pages of %s are at %s, open to others: %v, want loopback", flag, page.URL, page.Open)
 	}
 	return page.URL
-}
-
-// adsClient returns a client of a process by hand.
-func adsClient(t *testing.T, address string) discoverypb.AggregatedDiscoveryServiceClient {
-	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	xdstest.NoError(t, err)
-	t.Cleanup(func() { conn.Close() })
-	return discoverypb.NewAggregatedDiscoveryServiceClient(conn)
 }
 
 type silentWatcher struct{}
@@ -55,7 +42,6 @@ func (silentWatcher) AmbientError(_ error, done func())           { done() }
 // Two replicas have three clients: dynxds, one by delta, and one that rejects what it gets.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	ctx := testutils.Context(t)
 	var replicas []*process
 	var admin, addresses []string
 	var metrics string
@@ -75,30 +61,24 @@ func TestClients(t *testing.T) {
 	t.Cleanup(client.Close)
 	client.Watch(&xdsclient.ResourceType{TypeURL: typeurl.Listener, Name: "Listener", FullStateInSotW: true}, "backend", silentWatcher{})
 
-	sotw, err := adsClient(t, addresses[0]).StreamAggregatedResources(ctx)
-	xdstest.NoError(t, err)
+	sotw := cmdtest.SotW(t, cmdtest.Dial(t, addresses[0]))
 	request := &discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "picky-1"}, TypeUrl: typeurl.Listener, ResourceNames: []string{"backend"}}
-	xdstest.NoError(t, sotw.Send(request))
-	response, err := sotw.Recv()
-	xdstest.NoError(t, err)
-	request.ResponseNonce, request.ErrorDetail = response.GetNonce(), &statuspb.Status{Message: "no \x1b[31mtaste\u202e"}
-	xdstest.NoError(t, sotw.Send(request))
+	request.ResponseNonce = sotw.Exchange(request).GetNonce()
+	request.ErrorDetail = &statuspb.Status{Message: "no \x1b[31mtaste\u202e"}
+	sotw.Send(request)
 
-	delta, err := adsClient(t, addresses[1]).DeltaAggregatedResources(ctx)
-	xdstest.NoError(t, err)
-	xdstest.NoError(t, delta.Send(&discoverypb.DeltaDiscoveryRequest{
+	delta := cmdtest.Delta(t, cmdtest.Dial(t, addresses[1]))
+	first := delta.Exchange(&discoverypb.DeltaDiscoveryRequest{
 		Node: &corepb.Node{Id: "delta-1"}, TypeUrl: typeurl.Listener, ResourceNamesSubscribe: []string{"backend"},
-	}))
-	first, err := delta.Recv()
-	xdstest.NoError(t, err)
-	xdstest.NoError(t, delta.Send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Listener, ResponseNonce: first.GetNonce()}))
+	})
+	delta.Send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Listener, ResponseNonce: first.GetNonce()})
 
 	both := strings.Join(admin, ",")
 	// The state of each client's Listeners, once all have answered.
-	want := []string{
-		"delta-1 delta " + admin[1] + " ACK 1 ", "dynxds-1 SotW " + admin[0] + " ACK 1 ", "picky-1 SotW " + admin[0] + " NACK  1",
-	}
-	for {
+	want := strings.Join([]string{
+		"delta-1 delta " + admin[1] + " ACK 1 ", "dynxds-1 SotW " + admin[0] + " ACK 1 ", "picky-1 SotW " + admin[0] + " NACK  1\n",
+	}, "\n")
+	cmdtest.Await(t, func() string {
 		stdout, stderr, exit := run(t, "clients", "--json", "--admin", both)
 		if exit != 0 || strings.ContainsAny(stdout, "\x1b\u202e") {
 			t.Fatalf("exit status %d: %s%s", exit, stderr, stdout)
@@ -112,27 +92,25 @@ func TestClients(t *testing.T) {
 			}
 		}
 		slices.Sort(got)
-		if strings.Join(got, "") == strings.Join(want, "\n")+"\n" {
-			break
+		if strings.Join(got, "") == want {
+			return ""
 		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("got %q, want %q", got, want)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return fmt.Sprintf("got %q, want %q", got, want)
+	})
 	stdout, _, exit := run(t, "clients", "--admin", both, "--nacks")
 	if exit != 0 || !strings.Contains(stdout, `Listener, version 1: no \x1b[31mtaste\u202e`) || strings.Contains(stdout, "delta-1") || strings.Contains(stdout, "dynxds-1") {
 		t.Errorf("exit status %d, want what is refused and nothing else:\n%s", exit, stdout)
 	}
-	for _, line := range []string{
+	body := cmdtest.Get(t, metrics+"metrics")
+	if lacking := cmdtest.LackingLines(body,
 		`dynxds_controlplane_clients 2`, `dynxds_controlplane_nacks_total{type="Listener"} 1`,
 		`dynxds_controlplane_refusing_streams{type="Listener"} 1`, `dynxds_controlplane_acks_total{type="Listener"} 1`,
 		`dynxds_controlplane_documents 4`,
-	} {
-		if body := ask(t, metrics+"metrics"); !strings.Contains(body, "\n"+line+"\n") {
-			t.Errorf("the metrics lack %s:\n%s", line, body)
-		}
+	); len(lacking) > 0 {
+		t.Errorf("the metrics lack %q:\n%s", lacking, body)
+	}
+	if health := cmdtest.Get(t, metrics+"healthz"); health != "SERVING\n" {
+		t.Errorf("the health of the first replica is %q, want SERVING", health)
 	}
 
 	replicas[0].logged(`"msg":"a client rejects a response"`, `"node":"picky-1"`, `"type":"`+typeurl.Listener+`"`, `"version":"1"`, `"error":"no \u001b[31mtaste`)

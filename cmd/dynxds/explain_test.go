@@ -3,71 +3,35 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"unicode"
 
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/csds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 func TestExplainFolder(t *testing.T) {
 	t.Parallel()
-	out, stderr, code := run(t, "explain", exampleMesh, "--client", "service=frontend,version=v2", "--service", "backend", "/pkg.Service/Method", "-H", "x-user: 7")
-	if code != 0 {
-		t.Fatalf("exit status %d: %s", code, stderr)
-	}
+	out := runOK(t, "explain", exampleMesh, "--client", "service=frontend,version=v2", "--service", "backend", "/pkg.Service/Method", "-H", "x-user: 7")
 	for _, want := range []string{"/pkg.Service/Method to xds:///backend", "outcome", "owner.yaml:", "services.yaml:", "priority 0   in use"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output does not have %q:\n%s", want, out)
 		}
 	}
-	out, stderr, code = run(t, "explain", "--json", exampleMesh, "xds:///backend", "/pkg.Service/Method", "--kind", "grpc-go", "-H", "X-User: 7")
-	if code != 0 {
-		t.Fatalf("exit status %d: %s", code, stderr)
-	}
+	out = runOK(t, "explain", "--json", exampleMesh, "xds:///backend", "/pkg.Service/Method", "--kind", "grpc-go", "-H", "X-User: 7")
 	var e dynxds.Explanation
-	if err := json.Unmarshal([]byte(out), &e); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, json.Unmarshal([]byte(out), &e))
 	if e.Client.Name != "gRPC Go" || e.Request.Headers["x-user"][0] != "7" || len(e.Clusters) == 0 {
 		t.Errorf("the explanation is %+v", e)
-	}
-}
-
-func TestExplainFaults(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{exampleMesh, "/a.B/C"}, "which service is called? Add --service NAME"},
-		{[]string{exampleMesh, "xds:///a", "/a.B/C", "--service", "b"}, "both --service b and the target xds:///a are given"},
-		{[]string{exampleMesh, "/a.B/C", "--service", "nobody"}, `there is no service "nobody"; there are backend`},
-		{[]string{exampleMesh, "a.B/C", "--service", "backend"}, `did you mean "/a.B/C"?`},
-		{[]string{exampleMesh, "a.B.C", "--service", "backend"}, `did you mean "/a.B/C"?`},
-		{[]string{exampleMesh, "/a.B", "--service", "backend"}, `"/a.B": want the full method, "/package.Service/Method"`},
-		{[]string{exampleMesh, "/a.B/C", "--service", "backend", "-H", "x"}, `header "x": want 'name: value'`},
-		{[]string{exampleMesh, "/a.B/C", "--service", "backend", "-H", "a b: c"}, `"a b" is not the name of a header`},
-		{[]string{exampleMesh, "/a.B/C", "--service", "backend", "-H", "host: c"}, `header "host" is made by gRPC`},
-		{[]string{exampleMesh, "/a.B/C", "--service", "backend", "--kind", "curl"}, `--kind "curl": want`},
-		{[]string{"nowhere", "/a.B/C", "--service", "backend"}, `"nowhere" is neither a folder nor the address of a process`},
-		{[]string{"127.0.0.1:1", "xds:///a", "/a.B/C", "--client", "service=x"}, "--client is for a folder"},
-		{[]string{"127.0.0.1:1", "xds:///a", "/a.B/C"}, "cannot reach 127.0.0.1:1"},
-	} {
-		out, stderr, code := run(t, append([]string{"explain"}, tc.args...)...)
-		if code == 0 || !strings.Contains(stderr, tc.want) || out != "" {
-			t.Errorf("%q: status %d, %q; want %q", tc.args, code, stderr, tc.want)
-		}
 	}
 }
 
@@ -78,36 +42,16 @@ func TestExplainProcess(t *testing.T) {
 	control, backend := testutils.StartFakeServer(t), testutils.StartBackend(t, "b")
 	control.Set(t, xdsmsg.DefaultListener(service, service), xdsmsg.RouteConfig(service, "*", xdsmsg.PrefixRoute("/", "c")),
 		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
-	builder, err := dynxds.NewBuilder(control.Bootstrap(t.Name()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cc, err := grpc.NewClient("xds:///"+service, grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cc.Close()
-	if _, err := testgrpc.NewTestServiceClient(cc).EmptyCall(testutils.Context(t), new(testgrpc.Empty)); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
-	if err := csds.Register(server); err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) })
-	defer serving.Wait()
-	defer server.Stop()
+	cc := cmdtest.DialXDS(t, "xds:///"+service, control.Bootstrap(t.Name()))
+	_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(testutils.Context(t), new(testgrpc.Empty))
+	xdstest.NoError(t, err)
+	process := cmdtest.Serve(t, func(s *grpc.Server) { xdstest.NoError(t, csds.Register(s)) })
 
-	out, stderr, code := run(t, "explain", listener.Addr().String(), "xds:///"+service, "/grpc.testing.TestService/EmptyCall")
+	out, stderr, code := run(t, "explain", process, "xds:///"+service, "/grpc.testing.TestService/EmptyCall")
 	if want := `route 0 → cluster "c", priority 0, 1 endpoint`; code != 0 || !strings.Contains(out, want) || !strings.Contains(out, backend.Addr()) {
 		t.Errorf("status %d, %s; want %q:\n%s", code, stderr, want, out)
 	}
-	_, stderr, code = run(t, "explain", listener.Addr().String(), "xds:///nobody", "/grpc.testing.TestService/EmptyCall")
+	_, stderr, code = run(t, "explain", process, "xds:///nobody", "/grpc.testing.TestService/EmptyCall")
 	if code == 0 || !strings.Contains(stderr, `has no Listener "nobody"; it has `+service) {
 		t.Errorf("status %d, %s; want the Listeners that there are", code, stderr)
 	}
@@ -117,26 +61,19 @@ func TestExplainProcess(t *testing.T) {
 func TestExplainGivesNoControlOfTheTerminal(t *testing.T) {
 	t.Parallel()
 	const evil = "\x1b[2J\x7f\u009b\u202e\U000e0001"
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	a := xdsmsg.Any(xdsmsg.InlineListener(evil, xdsmsg.RouteConfig("", "*", xdsmsg.PrefixRoute("/", evil))))
-	statuspb.RegisterClientStatusDiscoveryServiceServer(server, canned{&statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{
-		{GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{{TypeUrl: a.GetTypeUrl(), Name: evil, XdsConfig: a}}},
-	}}})
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) })
-	defer serving.Wait()
-	defer server.Stop()
+	process := cmdtest.Serve(t, func(s *grpc.Server) {
+		statuspb.RegisterClientStatusDiscoveryServiceServer(s, canned{answer: &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{
+			{GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{{TypeUrl: a.GetTypeUrl(), Name: evil, XdsConfig: a}}},
+		}}})
+	})
 
-	out, stderr, code := run(t, "explain", "--json", "--listener", evil, listener.Addr().String(), "xds:///a", "/a.B/C")
+	out, stderr, code := run(t, "explain", "--json", "--listener", evil, process, "xds:///a", "/a.B/C")
 	var e dynxds.Explanation
 	if err := json.Unmarshal([]byte(out), &e); code != 0 || err != nil || len(e.Clusters) != 1 || e.Clusters[0].Name != evil {
 		t.Errorf("status %d, %s, error %v: %+v", code, stderr, err, e)
 	}
-	_, stderr, code = run(t, "explain", listener.Addr().String(), "xds:///nobody", "/a.B/C")
+	_, stderr, code = run(t, "explain", process, "xds:///nobody", "/a.B/C")
 	if code == 0 {
 		t.Error("a Listener that is not there is explained")
 	}
@@ -150,13 +87,10 @@ func TestExplainGivesNoControlOfTheTerminal(t *testing.T) {
 }
 
 type canned struct {
+	statuspb.UnimplementedClientStatusDiscoveryServiceServer
 	answer *statuspb.ClientStatusResponse
 }
 
 func (c canned) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
 	return c.answer, nil
-}
-
-func (c canned) StreamClientStatus(statuspb.ClientStatusDiscoveryService_StreamClientStatusServer) error {
-	return nil
 }

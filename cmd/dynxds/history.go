@@ -60,7 +60,7 @@ type recordJSON struct {
 	Documents []documentEdit `json:"documents"`
 }
 
-// maxCell bounds what a column of the list has, which is what somebody wrote.
+// maxCell bounds a cell of the list: authors and messages are arbitrary text.
 const maxCell = 200
 
 func listHistory(cmd *cobra.Command, s *store.Store, asJSON bool) error {
@@ -159,7 +159,7 @@ func newGet() *cobra.Command {
 				if len(names) > 1 {
 					fmt.Fprintf(out, "%s# %s\n", separator(i), faults.Printable(name, ""))
 				}
-				// The text is what somebody wrote; a terminal must not act on it.
+				// Documents are arbitrary text, which must not control the terminal.
 				text := faults.Printable(string(data), "\n\t")
 				if text != "" && !strings.HasSuffix(text, "\n") {
 					text += "\n"

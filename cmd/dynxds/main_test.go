@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // runAsCommand makes the test binary the command, so that tests see its real
@@ -33,9 +32,7 @@ func TestMain(m *testing.M) {
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, self, args...)
@@ -43,17 +40,12 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// The demo ends by itself with exit status 0 and no log; each step is announced and observed.
+// The demo ends by itself with exit status 0 and no log; each step is announced and observed. That is over
+// TLS; TestDemoForAPipe is over plaintext.
 func TestDemoForMachines(t *testing.T) {
 	t.Parallel()
-	t.Run("plaintext", func(t *testing.T) { testDemoForMachines(t, false) })
-	t.Run("TLS", func(t *testing.T) { testDemoForMachines(t, true, "--tls") })
-}
-
-func testDemoForMachines(t *testing.T, secure bool, args ...string) {
-	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	cmd := command(t, append([]string{"demo", "--duration", "2s", "--json"}, args...)...)
+	cmd := command(t, "demo", "--duration", "2s", "--json", "--tls")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("dynxds demo: %v\n%s%s", err, stdout.String(), stderr.String())
@@ -82,14 +74,12 @@ func testDemoForMachines(t *testing.T, secure bool, args ...string) {
 			events = append(events, event{Event: e.Event, Step: e.Step, OK: e.OK, TLS: e.TLS})
 		}
 	}
-	want := []event{{Event: "setup", TLS: secure}}
+	want := []event{{Event: "setup", TLS: true}}
 	for step := 1; step <= 5; step++ {
 		want = append(want, event{Event: "announced", Step: step}, event{Event: "observed", Step: step})
 	}
 	want = append(want, event{Event: "summary", OK: true})
-	if diff := cmp.Diff(want, events); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "events", want, events)
 }
 
 // Output to a pipe has no escape sequences.
@@ -115,18 +105,12 @@ func TestDemoInterrupted(t *testing.T) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, cmd.Start())
 	last := ""
 	for lines := bufio.NewScanner(stdout); lines.Scan(); last = lines.Text() {
 		if strings.Contains(lines.Text(), `"announced"`) {
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, cmd.Process.Signal(os.Interrupt))
 		}
 	}
 	var exit *exec.ExitError
@@ -171,9 +155,7 @@ func TestExitStatus(t *testing.T) {
 			if got := execute(t.Context(), strings.Fields(tt.args), &stdout, &stderr, tt.run); got != tt.status {
 				t.Errorf("exit status %d, want %d", got, tt.status)
 			}
-			if diff := cmp.Diff(tt.stderr, stderr.String()); diff != "" {
-				t.Errorf("standard error (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "standard error", tt.stderr, stderr.String())
 			if tt.status == 0 && !strings.Contains(stdout.String(), "dynxds") {
 				t.Errorf("standard output is %q, want something about dynxds", stdout.String())
 			}

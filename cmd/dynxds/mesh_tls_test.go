@@ -19,7 +19,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -37,17 +38,11 @@ type secureMesh struct {
 func startSecureMesh(t *testing.T, tlsOfService string) *secureMesh {
 	t.Helper()
 	m := &secureMesh{t: t, dir: t.TempDir(), certs: filepath.Join(t.TempDir(), "certs")}
-	if _, stderr, exit := run(t, "certs", m.certs, "backend", "frontend"); exit != 0 {
-		t.Fatalf("certs: exit status %d: %s", exit, stderr)
-	}
+	runOK(t, "certs", m.certs, "backend", "frontend")
 	pair, err := tls.LoadX509KeyPair(m.file("backend.pem"), m.file("backend-key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	ca, err := os.ReadFile(m.file("ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool()}
 	config.ClientCAs.AppendCertsFromPEM(ca)
 	m.backend = testutils.StartBackend(t, "backend", grpc.Creds(credentials.NewTLS(config)))
@@ -62,27 +57,17 @@ func (m *secureMesh) file(name string) string { return filepath.Join(m.certs, na
 // say writes the document of the service.
 func (m *secureMesh) say(tlsOfService string) {
 	m.t.Helper()
-	write(m.t, m.dir, "services.yaml", fmt.Sprintf("kind: Service\nname: backend\nendpoints: [{address: %q}]\n%s\n", m.backend.Addr(), tlsOfService))
+	cmdtest.Write(m.t, m.dir, "services.yaml", fmt.Sprintf("kind: Service\nname: backend\nendpoints: [{address: %q}]\n%s\n", m.backend.Addr(), tlsOfService))
 }
 
 // dial is a client that leaves security to the control plane, with these arguments of "dynxds
 // bootstrap".
 func (m *secureMesh) dial(target string, args ...string) testpb.TestServiceClient {
 	m.t.Helper()
-	bootstrap, stderr, exit := run(m.t, append([]string{"bootstrap", "--server", m.planeAddr, "--id", "client"}, args...)...)
-	if exit != 0 {
-		m.t.Fatalf("bootstrap: exit status %d: %s", exit, stderr)
-	}
+	bootstrap := runOK(m.t, append([]string{"bootstrap", "--server", m.planeAddr, "--id", "client"}, args...)...)
 	creds, err := xds.NewClientCredentials(xds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	conn, err := grpc.NewClient(target, append(dynxds.DialOptions(dynxds.WithBootstrap([]byte(bootstrap))), grpc.WithTransportCredentials(creds))...)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	m.t.Cleanup(func() { conn.Close() })
-	return testpb.NewTestServiceClient(conn)
+	xdstest.NoError(m.t, err)
+	return testpb.NewTestServiceClient(cmdtest.DialXDS(m.t, target, []byte(bootstrap), grpc.WithTransportCredentials(creds)))
 }
 
 // all are the arguments of "dynxds bootstrap" for the roots and a certificate.
@@ -130,11 +115,7 @@ func (m *secureMesh) expect(client testpb.TestServiceClient, texts ...string) {
 	if status.Code(err) != codes.Unavailable {
 		m.t.Fatalf("the RPC ended with %v, want UNAVAILABLE", err)
 	}
-	for _, text := range texts {
-		if !strings.Contains(err.Error(), text) {
-			m.t.Errorf("the error is %v, want %q in it", err, text)
-		}
-	}
+	cmdtest.ErrorHas(m.t, "the RPC", err, texts...)
 }
 
 // The server's certificate has to match subjectAltNames; a corrected document is obeyed without a
@@ -191,31 +172,11 @@ DIR is valid: `, ""},
 		{plain + "tls: {mode: mutual}" + raw("listener.v3.Listener", "name: grpc/server/10.0.0.1:80\n  address: {socket_address: {address: 10.0.0.1, port_value: 80}}"), "", "a service has this resource already"},
 	} {
 		dir := t.TempDir()
-		write(t, dir, "a.yaml", strings.Replace(test.file, "\nkind: Resource", "\n---\nkind: Resource", 1))
+		cmdtest.Write(t, dir, "a.yaml", strings.Replace(test.file, "\nkind: Resource", "\n---\nkind: Resource", 1))
 		stdout, stderr, exit := run(t, "validate", dir, "--authority", "mesh")
 		stdout, stderr = strings.ReplaceAll(stdout, dir, "DIR"), strings.ReplaceAll(stderr, dir, "DIR")
 		if (exit == 0) != (test.fault == "") || !strings.HasPrefix(stdout, test.want) || !strings.Contains(stderr, test.fault) {
 			t.Errorf("%s\nexit status %d with\n%s%s\nwant %q and the fault %q", test.file, exit, stdout, stderr, test.want, test.fault)
 		}
-	}
-}
-
-func TestCertsRejects(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"certs", "dir"}, "want a folder and at least one name"},
-		{[]string{"certs", "dir", "ca"}, `the name "ca" is that of the authority`},
-		{[]string{"certs", "dir", "../a"}, `name "../a"`},
-		{[]string{"certs", "dir", "a", "--trust-domain", "A B"}, `trust domain "A B"`},
-	} {
-		if _, stderr, exit := run(t, test.args...); exit != 1 || !strings.Contains(stderr, test.want) {
-			t.Errorf("%v: exit status %d, %q, want 1 and %q", test.args, exit, stderr, test.want)
-		}
-	}
-	if _, err := os.Stat("dir"); !os.IsNotExist(err) {
-		t.Errorf("rejected arguments made the folder: %v", err)
 	}
 }

@@ -26,8 +26,8 @@ servers of its bootstrap. docs/relay.md says how, and shows it in a pod.
 While the control plane is away, clients get what the relay has. --admin and --metrics
 are those of "dynxds serve".
 
-SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
-elsewhere, and what is left after --grace is cut off.`
+SIGTERM and SIGINT drain: health is NOT_SERVING, streams end so that clients use
+another server, and what is left after --grace is cut off.`
 
 func newRelay() *cobra.Command {
 	var (
@@ -54,7 +54,7 @@ func newRelay() *cobra.Command {
 	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (needed)")
 	f.StringVar(&opts.FoldBy, "fold-by", relay.Fold{}.String(), "which clients are one node for the control plane")
 	f.StringVar(&opts.Access, "access", "", "JSON file with the names that each client may subscribe to; without it everybody may have everything")
-	f.DurationVar(&opts.AwayDelay, "away-delay", relay.DefaultAwayDelay, "how long the relay waits for an unreachable control plane before it tells clients for whom it has nothing")
+	f.DurationVar(&opts.AwayDelay, "away-delay", relay.DefaultAwayDelay, "how long the relay waits for an unreachable control plane before clients for which it has nothing get an error")
 	f.DurationVar(&opts.Linger, "linger", relay.DefaultLinger, "how long the relay stays subscribed to what no client wants any more")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", time.Duration(0),
 		"how much longer than at the control plane clients keep what was deleted, unless they let go of it before")

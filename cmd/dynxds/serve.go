@@ -38,8 +38,8 @@ the flag names another host, and has no login. --admin is the same for commands:
 Prometheus too (/metrics), which --metrics offers alone, and /healthz, beside gRPC's
 health service.
 
-SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
-elsewhere, and what is left after --grace is cut off.`
+SIGTERM and SIGINT drain: health is NOT_SERVING, streams end so that clients use
+another server, and what is left after --grace is cut off.`
 
 func newServe() *cobra.Command {
 	var (
@@ -64,8 +64,9 @@ func newServe() *cobra.Command {
 			if opts.Dir, opts.Store, err = folderOrStore(cmd, args, &stored); err != nil {
 				return err
 			}
-			hangups, stop := hangups()
-			defer stop()
+			hangups := make(chan os.Signal, 1)
+			signal.Notify(hangups, syscall.SIGHUP)
+			defer signal.Stop(hangups)
 			opts.Serve.Log, opts.Hurry = log, hangups
 			return site.Run(cmd.Context(), opts)
 		},
@@ -73,7 +74,7 @@ func newServe() *cobra.Command {
 	f := cmd.Flags()
 	serverFlags(cmd, &opts.Serve, "localhost:18000")
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
-	f.BoolVar(&opts.NoSources, "no-sources", false, "do not tell clients the files and lines that resources are made from")
+	f.BoolVar(&opts.NoSources, "no-sources", false, "leave out of resources the files and lines that they are made from")
 	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to look at a folder")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay,
 		"how long clients keep what was deleted, unless they let go of it before")
@@ -134,29 +135,5 @@ func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
 	default:
 		return nil, fmt.Errorf("--log-format %q: want text or json", format)
-	}
-}
-
-// hangups forwards SIGHUPs until stop is called.
-func hangups() (hurry <-chan struct{}, stop func()) {
-	signals, passed, done := make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{})
-	signal.Notify(signals, syscall.SIGHUP)
-	go func() {
-		for {
-			select {
-			case <-done:
-				return
-			case <-signals:
-			}
-			select {
-			case passed <- struct{}{}:
-			default:
-				// one is pending already
-			}
-		}
-	}()
-	return passed, func() {
-		signal.Stop(signals)
-		close(done)
 	}
 }

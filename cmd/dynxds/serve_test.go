@@ -7,12 +7,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // exampleMesh is the folder that examples/mesh/README.md serves.
@@ -24,6 +25,16 @@ func run(t *testing.T, args ...string) (stdout, stderr string, exit int) {
 	var out, err bytes.Buffer
 	exit = execute(t.Context(), args, &out, &err, demo.Run)
 	return out.String(), err.String(), exit
+}
+
+// runOK runs a command line that must succeed, and returns its output.
+func runOK(t *testing.T, args ...string) (stdout string) {
+	t.Helper()
+	stdout, stderr, exit := run(t, args...)
+	if exit != 0 {
+		t.Fatalf("%q: exit status %d: %s", args, exit, stderr)
+	}
+	return stdout
 }
 
 // process is "dynxds serve" as a process of its own.
@@ -39,12 +50,8 @@ func startServe(t *testing.T, dir string, args ...string) *process {
 	args = append([]string{"serve", dir, "--listen", "localhost:0", "--poll", "1h", "--log-format", "json"}, args...)
 	cmd := command(t, args...)
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, cmd.Start())
 	return &process{t, cmd, bufio.NewScanner(stderr)}
 }
 
@@ -68,21 +75,15 @@ func (p *process) logged(texts ...string) string {
 func (p *process) address() string {
 	p.t.Helper()
 	var serving struct{ Address string }
-	if err := json.Unmarshal([]byte(p.logged(`"msg":"serving"`)), &serving); err != nil {
-		p.t.Fatal(err)
-	}
+	xdstest.NoError(p.t, json.Unmarshal([]byte(p.logged(`"msg":"serving"`)), &serving))
 	_, port, err := net.SplitHostPort(serving.Address)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	xdstest.NoError(p.t, err)
 	return net.JoinHostPort("localhost", port)
 }
 
 func (p *process) signal(s os.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
+	xdstest.NoError(p.t, p.cmd.Process.Signal(s))
 }
 
 // drain ends the process by SIGTERM, and expects exit status 0.
@@ -101,24 +102,17 @@ func (p *process) drain() {
 func TestServe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir, "a.yaml", "kind: Service\nname: a\n")
+	cmdtest.Write(t, dir, "a.yaml", "kind: Service\nname: a\n")
 	p := startServe(t, dir)
 	p.logged(`"msg":"published"`, `"version":1`)
 	p.address()
-	write(t, dir, "b.yaml", "kind: Service\nname: b\n")
+	cmdtest.Write(t, dir, "b.yaml", "kind: Service\nname: b\n")
 	p.signal(syscall.SIGHUP)
 	p.logged(`"msg":"published"`, `"services":2`)
-	write(t, dir, "b.yaml", "kind: Service\nnme: b\n")
+	cmdtest.Write(t, dir, "b.yaml", "kind: Service\nnme: b\n")
 	p.signal(syscall.SIGHUP)
 	p.logged(`"level":"ERROR"`, `b.yaml:2`, "did you mean")
 	p.drain()
-}
-
-func write(t *testing.T, dir, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // raw is a document with a resource of a type of Envoy's configuration.
@@ -178,7 +172,7 @@ filters: [{name: b, typed_config: {"@type": type.googleapis.com/xds.type.v3.Type
 			t.Parallel()
 			dir := t.TempDir()
 			if test.file != "" {
-				write(t, dir, "a.yaml", test.file)
+				cmdtest.Write(t, dir, "a.yaml", test.file)
 			}
 			stdout, stderr, exit := run(t, "validate", dir)
 			if exit != test.exit || !strings.Contains(strings.ReplaceAll(stdout+stderr, dir, "DIR"), test.want) {
@@ -207,10 +201,7 @@ func TestRender(t *testing.T) {
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
-			stdout, stderr, exit := run(t, append([]string{"render", exampleMesh}, strings.Fields(test.args)...)...)
-			if exit != 0 {
-				t.Fatalf("exit status %d: %s", exit, stderr)
-			}
+			stdout := runOK(t, append([]string{"render", exampleMesh}, strings.Fields(test.args)...)...)
 			for _, want := range test.want {
 				if !strings.Contains(stdout, want) {
 					t.Errorf("the output lacks %q:\n%s", want, stdout)
@@ -226,57 +217,12 @@ func TestRender(t *testing.T) {
 // What render prints is a folder from which it prints the same.
 func TestRenderedResourcesAreAFolder(t *testing.T) {
 	t.Parallel()
-	first, stderr, exit := run(t, "render", exampleMesh, "--client", "service=frontend,version=v1")
-	if exit != 0 {
-		t.Fatalf("exit status %d: %s", exit, stderr)
-	}
+	first := runOK(t, "render", exampleMesh, "--client", "service=frontend,version=v1")
 	dir := t.TempDir()
-	write(t, dir, "rendered.yaml", first)
-	second, stderr, exit := run(t, "render", dir)
-	if exit != 0 {
-		t.Fatalf("exit status %d: %s", exit, stderr)
-	}
+	cmdtest.Write(t, dir, "rendered.yaml", first)
+	second := runOK(t, "render", dir)
 	if first != second {
 		t.Errorf("rendered once:\n%s\nrendered again:\n%s", first, second)
-	}
-}
-
-// Mistakes on the command line are named, with exit status 1.
-func TestServeFlags(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ args, want string }{
-		{"serve", "want a folder or a store, one of them: dynxds serve {DIR | --store URL}"},
-		{"serve " + exampleMesh + " --store etcd://localhost:1", "want a folder or a store, one of them"},
-		{"serve " + exampleMesh + " --last-good a.json", "--last-good is for --store"},
-		{"serve --store localhost:1", `--store "localhost:1": want etcd://HOST:2379,HOST2:2379/PREFIX`},
-		{"serve " + exampleMesh + " --tls-cert a.pem", "--tls-cert needs --tls-key"},
-		{"serve " + exampleMesh + " --poll -1s", "--poll is negative"},
-		{"serve " + exampleMesh + " --removal-delay -1s", "--removal-delay is negative"},
-		{"serve " + exampleMesh + " --log-level loud", `--log-level "loud"`},
-		{"serve " + exampleMesh + " --log-format xml", `--log-format "xml"`},
-		{"serve " + exampleMesh + " --listen nowhere", "--listen nowhere"},
-		{"serve no-such-folder --listen localhost:0", "dynxds: there is no folder no-such-folder\n"},
-		{"serve " + exampleMesh + "/owner.yaml --listen localhost:0", "owner.yaml is no folder; name the one that the files are in"},
-		{"serve " + exampleMesh + " --lisen localhost:0", "unknown flag: --lisen; see dynxds serve --help"},
-		{"srve " + exampleMesh, `there is no command "srve"; did you mean serve?`},
-		{"publish " + exampleMesh, `there is no command "publish"; see dynxds help`},
-		{"render " + exampleMesh + " --output xml", `--output "xml"`},
-		{"render " + exampleMesh + " --service nobody", `there is no service "nobody"; there are backend, frontend`},
-		{"render " + exampleMesh + " --explain --output json", "[explain output]"},
-		{"render " + exampleMesh + " --explain --service nobody", `there is no service "nobody"`},
-		{"render " + exampleMesh + " --client service=frontend,version", `"version" is not of the form key=value; see dynxds render --help`},
-		{"bootstrap --server localhost:1 --metadata frontend", `"frontend" is not of the form key=value`},
-		{"validate no-such-folder", "no-such-folder"},
-		{"bootstrap", "--server is missing"},
-		{"render . --kind java", `--kind "java"`},
-	} {
-		t.Run(test.args, func(t *testing.T) {
-			t.Parallel()
-			_, stderr, exit := run(t, strings.Fields(test.args)...)
-			if exit != 1 || !strings.Contains(stderr, test.want) {
-				t.Errorf("exit status %d with %q, want 1 with %q", exit, stderr, test.want)
-			}
-		})
 	}
 }
 

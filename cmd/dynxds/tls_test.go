@@ -5,13 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -20,17 +18,8 @@ import (
 // "dynxds bootstrap" give.
 func dialBackend(t *testing.T, target string, args ...string) testpb.TestServiceClient {
 	t.Helper()
-	bootstrap, stderr, exit := run(t, append([]string{"bootstrap"}, args...)...)
-	if exit != 0 {
-		t.Fatalf("bootstrap: exit status %d: %s", exit, stderr)
-	}
-	conn, err := grpc.NewClient(target, append(dynxds.DialOptions(dynxds.WithBootstrap([]byte(bootstrap))),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return testpb.NewTestServiceClient(conn)
+	bootstrap := runOK(t, append([]string{"bootstrap"}, args...)...)
+	return testpb.NewTestServiceClient(cmdtest.DialXDS(t, target, []byte(bootstrap)))
 }
 
 // Clients with a bootstrap of "dynxds bootstrap --tls" reach their backends, by plain names and
@@ -43,7 +32,7 @@ func TestServeOverTLS(t *testing.T) {
 	ofClient.Issue(client)
 	backend := testutils.StartBackend(t, "backend")
 	dir := t.TempDir()
-	write(t, dir, "services.yaml", fmt.Sprintf("kind: Service\nname: backend\nendpoints: [{address: %q}]\n", backend.Addr()))
+	cmdtest.Write(t, dir, "services.yaml", fmt.Sprintf("kind: Service\nname: backend\nendpoints: [{address: %q}]\n", backend.Addr()))
 	p := startServe(t, dir, "--authority", "mesh",
 		"--tls-cert", ofServer.Cert, "--tls-key", ofServer.Key, "--client-ca", ofClient.CA)
 	addr := p.address()

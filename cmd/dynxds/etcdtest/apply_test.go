@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,10 +17,12 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/revise"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // writer has a store of one test, and a folder to apply.
@@ -33,27 +34,16 @@ type writer struct {
 
 func newWriter(t *testing.T, etcd *cluster) *writer {
 	t.Helper()
-	s, err := store.Open(store.Options{URL: etcd.options("/" + url.PathEscape(t.Name())).URL, Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return &writer{T: t, Store: s, dir: t.TempDir()}
+	return &writer{T: t, Store: etcd.open("/"+url.PathEscape(t.Name()), time.Minute), dir: t.TempDir()}
 }
 
 // folder makes the folder have just these files, by name and text.
 func (m *writer) folder(files map[string]string) {
 	m.Helper()
-	if err := os.RemoveAll(m.dir); err != nil {
-		m.Fatal(err)
-	}
-	if err := os.MkdirAll(m.dir, 0o700); err != nil {
-		m.Fatal(err)
-	}
+	xdstest.NoError(m, os.RemoveAll(m.dir))
+	xdstest.NoError(m, os.MkdirAll(m.dir, 0o700))
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o600); err != nil {
-			m.Fatal(err)
-		}
+		cmdtest.Write(m, m.dir, name, text)
 	}
 }
 
@@ -62,18 +52,14 @@ func (m *writer) plan(prune bool, files map[string]string) *revise.Plan {
 	m.Helper()
 	m.folder(files)
 	p, err := revise.Apply(m.Context(), m.Store, m.dir, prune, "")
-	if err != nil {
-		m.Fatal(err)
-	}
+	xdstest.NoError(m, err)
 	return p
 }
 
 func (m *writer) commit(p *revise.Plan, author string) store.Record {
 	m.Helper()
 	r, err := p.Commit(m.Context(), revise.Author{Name: author, Time: time.Now(), Message: "by " + author}, 100)
-	if err != nil {
-		m.Fatal(err)
-	}
+	xdstest.NoError(m, err)
 	return r
 }
 
@@ -86,16 +72,12 @@ func (m *writer) apply(files map[string]string) store.Record {
 func (m *writer) has(want map[string]string) {
 	m.Helper()
 	snapshot, err := m.Load(m.Context())
-	if err != nil {
-		m.Fatal(err)
-	}
+	xdstest.NoError(m, err)
 	got := map[string]string{}
 	for name, d := range snapshot.Documents {
 		got[name] = string(d.Data)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		m.Errorf("the store's documents (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(m, "the store's documents", want, got)
 }
 
 // text returns a document of a snapshot, or nil.
@@ -112,9 +94,7 @@ func (m *writer) text(s *store.Snapshot, name string) *string {
 func (m *writer) client() *clientv3.Client {
 	m.Helper()
 	c, err := m.Client()
-	if err != nil {
-		m.Fatal(err)
-	}
+	xdstest.NoError(m, err)
 	return c
 }
 
@@ -130,6 +110,28 @@ func (m *writer) remove(name string) {
 	if _, err := m.client().Delete(m.Context(), m.Key(name)); err != nil {
 		m.Fatal(err)
 	}
+}
+
+// notApplied fails the test unless the folder cannot be applied, for a reason with these texts.
+func (m *writer) notApplied(what string, prune bool, texts ...string) {
+	m.Helper()
+	_, err := revise.Apply(m.Context(), m.Store, m.dir, prune, "")
+	cmdtest.ErrorHas(m, what, err, texts...)
+}
+
+// notRolledBack fails the test unless a rollback is refused, for a reason with these texts.
+func (m *writer) notRolledBack(what string, number int64, texts ...string) {
+	m.Helper()
+	_, err := revise.Rollback(m.Context(), m.Store, number, "")
+	cmdtest.ErrorHas(m, what, err, texts...)
+}
+
+// rollback rolls back to a revision.
+func (m *writer) rollback(number int64) (*revise.Plan, store.Record) {
+	m.Helper()
+	p, err := revise.Rollback(m.Context(), m.Store, number, "")
+	xdstest.NoError(m, err)
+	return p, m.commit(p, "ada@host")
 }
 
 func TestApply(t *testing.T) {
@@ -200,10 +202,7 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d
 		// Also if there is nothing else to do.
 		for _, files := range []map[string]string{{"c.yaml": service("c", "10.0.0.4:80")}, {"a.yaml": a}} {
 			m.folder(files)
-			_, err := revise.Apply(t.Context(), m.Store, m.dir, false, "")
-			if want := "etcd:" + m.Prefix() + "/docs/b.yaml:1: kind: unknown value"; err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("got error %v, want %q", err, want)
-			}
+			m.notApplied("a faulty document in the store", false, "etcd:"+m.Prefix()+"/docs/b.yaml:1: kind: unknown value")
 		}
 		p := m.plan(false, map[string]string{"b.yaml": b2})
 		if len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "b.yaml") {
@@ -218,12 +217,8 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d
 		m := newWriter(t, etcd)
 		m.apply(first)
 		m.folder(nil)
-		if _, err := revise.Apply(t.Context(), m.Store, m.dir, true, ""); err == nil || !strings.Contains(err.Error(), "has no .yaml") {
-			t.Errorf("got error %v for an empty folder", err)
-		}
-		if _, err := revise.Rollback(t.Context(), m.Store, 0, ""); err == nil || !strings.Contains(err.Error(), "no document would be left") {
-			t.Errorf("got error %v for a rollback to nothing", err)
-		}
+		m.notApplied("an empty folder", true, "has no .yaml")
+		m.notRolledBack("to nothing", 0, "no document would be left")
 	})
 
 	t.Run("a history of two", func(t *testing.T) {
@@ -312,9 +307,7 @@ func TestConflicts(t *testing.T) {
 			p := m.plan(false, edit)
 			test.other(m)
 			before, err := m.Load(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			_, err = p.Commit(t.Context(), revise.Author{Name: "x"}, 100)
 			var conflict *store.Conflict
 			if !errors.As(err, &conflict) || !strings.Contains(err.Error(), test.want) {
@@ -339,29 +332,21 @@ func TestRollback(t *testing.T) {
 
 	// What etcd has compacted makes no difference.
 	snapshot, err := m.Load(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if _, err := m.client().Compact(t.Context(), snapshot.Revision, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
-	p, err := revise.Rollback(t.Context(), m.Store, 1, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, r := m.rollback(1)
 	if text := meshdiff.Text(p.Changes); !strings.Contains(text, "+ Listener a: all clients") || !strings.Contains(text, "endpoint 10.0.0.2:80") {
 		t.Errorf("got changes %s", text)
 	}
-	if r := m.commit(p, "ada@host"); r.Number != 4 || r.Command != "rollback 1" {
+	if r.Number != 4 || r.Command != "rollback 1" {
 		t.Errorf("got record %d %q, want 4, rollback 1", r.Number, r.Command)
 	}
 	m.has(map[string]string{"a.yaml": a, "b.yaml": b})
 
 	// And back.
-	if p, err = revise.Rollback(t.Context(), m.Store, 3, ""); err != nil {
-		t.Fatal(err)
-	}
-	m.commit(p, "ada@host")
+	m.rollback(3)
 	m.has(map[string]string{"b.yaml": b2})
 
 	entry, err := revise.Look(t.Context(), m.Store, 2)
@@ -370,9 +355,7 @@ func TestRollback(t *testing.T) {
 	}
 
 	m.put("b.yaml", b+"# by hand\n")
-	if _, err := revise.Rollback(t.Context(), m.Store, 1, ""); err == nil || !strings.Contains(err.Error(), "by other means than dynxds") {
-		t.Errorf("got error %v, want that b.yaml was changed by other means", err)
-	}
+	m.notRolledBack("b.yaml was changed by hand", 1, "by other means than dynxds")
 	if entry, err = revise.Look(t.Context(), m.Store, 2); err != nil || len(entry.Notes) != 1 || !strings.Contains(entry.Notes[0], "b.yaml") {
 		t.Errorf("revision 2 was %+v, error %v; want a note about b.yaml", entry, err)
 	}
@@ -386,19 +369,13 @@ func TestLongHistory(t *testing.T) {
 	a := service("a", "10.0.0.1:80")
 	for i := range records {
 		snapshot, err := m.Load(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		text := fmt.Sprintf("%s# %d\n", a, i+1)
 		if _, err := m.Commit(t.Context(), snapshot, store.Record{Command: "apply"}, []store.Edit{{Name: "a.yaml", Before: m.text(snapshot, "a.yaml"), After: &text}}, records); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p, err := revise.Rollback(t.Context(), m.Store, 1, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := m.commit(p, "ada@host"); r.Number != records+1 {
+	if _, r := m.rollback(1); r.Number != records+1 {
 		t.Errorf("the rollback is revision %d, want %d", r.Number, records+1)
 	}
 	m.has(map[string]string{"a.yaml": a + "# 1\n"})
@@ -411,14 +388,10 @@ func TestLongHistory(t *testing.T) {
 		}
 		return strconv.Quote(key) + " is no record of dynxds; delete it"
 	}
-	want := hostile(records + 2)
-	if _, err := revise.Rollback(t.Context(), m.Store, records, ""); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("a rollback with an entry that is no record: got error %v, want %q", err, want)
-	}
-	want = hostile(9999999999)
-	if _, err := m.plan(false, map[string]string{"a.yaml": a}).Commit(t.Context(), revise.Author{Name: "x"}, 100); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("a write after an entry that has the last number: got error %v, want %q", err, want)
-	}
+	m.notRolledBack("an entry that is no record", records, hostile(records+2))
+	want := hostile(9999999999)
+	_, err := m.plan(false, map[string]string{"a.yaml": a}).Commit(t.Context(), revise.Author{Name: "x"}, 100)
+	cmdtest.ErrorHas(t, "a write after an entry that has the last number", err, want)
 }
 
 // The limits of etcd are named, with the way out.
@@ -445,12 +418,12 @@ func TestLimits(t *testing.T) {
 				files[name+".yaml"] = service(name, "10.0.0.1:80") + "#" + strings.Repeat("x", test.size)
 			}
 			_, err := m.plan(false, files).Commit(t.Context(), revise.Author{Name: "x"}, 100)
-			switch {
-			case test.want == "" && err != nil, test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
-				t.Errorf("got error %v, want %q", err, test.want)
-			case test.want != "":
-				m.has(map[string]string{})
+			if test.want == "" {
+				xdstest.NoError(t, err)
+				return
 			}
+			cmdtest.ErrorHas(t, test.name, err, test.want)
+			m.has(map[string]string{})
 		})
 	}
 }
@@ -471,36 +444,34 @@ func TestFullEtcd(t *testing.T) {
 	}
 	alarm(pb.AlarmRequest_ACTIVATE)
 	p := m.plan(false, map[string]string{"b.yaml": service("b", "10.0.0.2:80")})
-	if _, err := p.Commit(t.Context(), revise.Author{Name: "x"}, 100); err == nil || !strings.Contains(err.Error(), "--quota-backend-bytes") ||
-		strings.Contains(err.Error(), "not known whether") {
-		t.Errorf("a write into a full etcd: got error %v, want one that names --quota-backend-bytes", err)
+	_, err := p.Commit(t.Context(), revise.Author{Name: "x"}, 100)
+	cmdtest.ErrorHas(t, "a write into a full etcd", err, "--quota-backend-bytes")
+	if strings.Contains(fmt.Sprint(err), "not known whether") {
+		t.Errorf("a write into a full etcd: the error %v leaves open whether it was written", err)
 	}
 	m.has(first)
 	follow(t, m.Store).has(map[string]string{"a": "10.0.0.1:80"})
-	if err := m.Announce(t.Context(), store.Replica{ID: "r"}); err == nil || !strings.Contains(err.Error(), "--quota-backend-bytes") {
-		t.Errorf("an announcement in a full etcd: got error %v, want one that names --quota-backend-bytes", err)
-	}
+	err = m.Announce(t.Context(), store.Replica{ID: "r"})
+	cmdtest.ErrorHas(t, "an announcement in a full etcd", err, "--quota-backend-bytes")
 	alarm(pb.AlarmRequest_DEACTIVATE)
 	m.commit(p, "ada@host")
 }
 
-// Nobody answers: the error names the members, and does not take long.
+// Without etcd the error names the members, and does not take long.
 func TestNoEtcd(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	address := listener.Addr().String()
 	listener.Close()
 	s, err := store.Open(store.Options{URL: "etcd://" + address, Timeout: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := s.History(ctx, 0); err == nil || !strings.Contains(err.Error(), address) || ctx.Err() != nil {
-		t.Errorf("got error %v, want one with %s", err, address)
+	_, err = s.History(ctx, 0)
+	cmdtest.ErrorHas(t, "without etcd", err, address)
+	if ctx.Err() != nil {
+		t.Error("the error took more than a minute")
 	}
 }

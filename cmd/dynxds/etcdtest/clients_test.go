@@ -3,15 +3,14 @@ package etcdtest
 import (
 	"bytes"
 	"encoding/json"
-	"io"
-	"net/http"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/clients"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -24,25 +23,13 @@ func (r *replica) metrics(lines ...string) {
 	r.t.Helper()
 	_, url, _ := strings.Cut(r.log.String(), "url=")
 	url, _, _ = strings.Cut(url, " ")
-	ctx := testutils.Context(r.t)
-	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"metrics", nil)
-		xdstest.NoError(r.t, err)
-		resp, err := http.DefaultClient.Do(request)
-		xdstest.NoError(r.t, err)
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		xdstest.NoError(r.t, err)
-		lacking := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.Contains(string(body), "\n"+line+"\n") })
-		if len(lacking) == 0 {
-			return
+	cmdtest.Await(r.t, func() string {
+		page := cmdtest.Get(r.t, url+"metrics")
+		if lacking := cmdtest.LackingLines(page, lines...); len(lacking) > 0 {
+			return fmt.Sprintf("the metrics lack %q:\n%s", lacking, page)
 		}
-		select {
-		case <-ctx.Done():
-			r.t.Fatalf("the metrics lack %q:\n%s", lacking, body)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return ""
+	})
 }
 
 type silent struct{}
@@ -65,13 +52,12 @@ func TestClientsOfReplicas(t *testing.T) {
 		t.Cleanup(client.Close)
 		client.Watch(&xdsclient.ResourceType{TypeURL: typeurl.Listener, Name: "Listener", FullStateInSotW: true}, "a", silent{})
 	}
-	ctx := testutils.Context(t)
 	// await waits until the clients with these nodes are those of all replicas, and have ACKed.
 	await := func(want ...string) {
 		t.Helper()
-		for {
+		cmdtest.Await(t, func() string {
 			var stderr bytes.Buffer
-			cmd := exec.CommandContext(ctx, command, "clients", "--json", "--store", c.options(prefix).URL)
+			cmd := exec.CommandContext(t.Context(), command, "clients", "--json", "--store", c.options(prefix).URL)
 			cmd.Stderr = &stderr
 			stdout, err := cmd.Output()
 			var fleet clients.Fleet
@@ -86,14 +72,10 @@ func TestClientsOfReplicas(t *testing.T) {
 			}
 			slices.Sort(got)
 			if slices.Equal(got, want) {
-				return
+				return ""
 			}
-			select {
-			case <-ctx.Done():
-				t.Fatalf("got the clients %q, want %q: %s%s", got, want, stdout, stderr.String())
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
+			return fmt.Sprintf("got the clients %q, want %q: %s%s", got, want, stdout, stderr.String())
+		})
 	}
 	await("of the first", "of the second")
 	first.metrics("dynxds_controlplane_documents 1", "dynxds_controlplane_document_faults 0",

@@ -148,9 +148,12 @@ func (c *cluster) options(prefix string) store.Options {
 	return store.Options{URL: "etcd://" + strings.Join(c.addresses(), ",") + prefix}
 }
 
-func (c *cluster) open(prefix string) *store.Store {
+// open opens a store with a prefix of its own. timeout is that of requests, zero for the default.
+func (c *cluster) open(prefix string, timeout time.Duration) *store.Store {
 	c.t.Helper()
-	s, err := store.Open(c.options(prefix))
+	options := c.options(prefix)
+	options.Timeout = timeout
+	s, err := store.Open(options)
 	xdstest.NoError(c.t, err)
 	c.t.Cleanup(s.Close)
 	return s

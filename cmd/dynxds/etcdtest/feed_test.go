@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/feed"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
@@ -129,15 +131,12 @@ func (f *follower) has(want map[string]string) {
 // is waits for a status of the feed.
 func (f *follower) is(what string, ok func(feed.Status) bool) {
 	f.t.Helper()
-	ctx, tick := testutils.Context(f.t), time.NewTicker(10*time.Millisecond)
-	defer tick.Stop()
-	for !ok(f.feed.Status()) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			f.t.Fatalf("the feed is never %s: %+v", what, f.feed.Status())
+	cmdtest.Await(f.t, func() string {
+		if s := f.feed.Status(); !ok(s) {
+			return fmt.Sprintf("the feed is never %s: %+v", what, s)
 		}
-	}
+		return ""
+	})
 }
 
 func (f *follower) logged(texts ...string) {
@@ -152,7 +151,7 @@ func TestFollow(t *testing.T) {
 	c.put(key("a.yaml"), service("a", "a:1"))
 	c.put(key("notes.txt"), "nothing")
 	c.put("/mesh/other", "nothing")
-	f := follow(t, c.open(prefix))
+	f := follow(t, c.open(prefix, 0))
 	f.has(map[string]string{"a": "a:1"})
 	f.logged("is not a document", key("notes.txt"))
 	a := f.now()["a"]
@@ -180,7 +179,7 @@ func TestForeignKeys(t *testing.T) {
 	c := newCluster(t, 1)
 	c.put(key(strings.Repeat("x", 1<<20)), "") // before the others
 	const keys = 150
-	f := follow(t, c.open(prefix))
+	f := follow(t, c.open(prefix, 0))
 	f.logged("is not a document", "xxx…")
 	for i := range keys {
 		c.put(key(fmt.Sprintf("%d.txt", i)), "")
@@ -202,7 +201,7 @@ func TestFaultyDocument(t *testing.T) {
 	c := newCluster(t, 1)
 	c.put(key("a.yaml"), service("a", "a:1"))
 	saved := filepath.Join(t.TempDir(), "last-good.json")
-	s := c.open(prefix)
+	s := c.open(prefix, 0)
 	keeps := func(o *feed.Options) { o.LastGood = saved }
 	f := follow(t, s, keeps)
 	good := c.put(key("a.yaml"), service("a", "a:2"))
@@ -241,11 +240,7 @@ func TestCompaction(t *testing.T) {
 		c.put(key(name+".yaml"), service(name, name+":1"))
 	}
 	direct := c.direct(0)
-	options := c.options(prefix)
-	options.Timeout = 2 * time.Second
-	s, err := store.Open(options)
-	xdstest.NoError(t, err)
-	t.Cleanup(s.Close)
+	s := c.open(prefix, 2*time.Second)
 	f := follow(t, s)
 	f.has(map[string]string{"a": "a:1", "b": "b:1", "c": "c:1"})
 	a := f.now()["a"]
@@ -286,15 +281,15 @@ func TestRecoveryWithoutPulses(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		// fail makes one of the two fail, and mend ends that.
-		fail func(*cluster, *follower, chan<- struct{})
+		fail func(*cluster, *follower, chan<- os.Signal)
 		mend func(*cluster)
 	}{
-		{"reading", func(c *cluster, f *follower, hurry chan<- struct{}) {
+		{"reading", func(c *cluster, f *follower, hurry chan<- os.Signal) {
 			c.members[0].cable.setCut(true)
-			hurry <- struct{}{}
+			hurry <- syscall.SIGHUP
 			f.logged("the store does not answer")
 		}, func(c *cluster) { c.members[0].cable.setCut(false) }},
-		{"watch", func(c *cluster, f *follower, _ chan<- struct{}) {
+		{"watch", func(c *cluster, f *follower, _ chan<- os.Signal) {
 			ctx := testutils.Context(t)
 			c.members[0].cable.setCut(true)
 			direct := c.direct(0)
@@ -318,12 +313,8 @@ func TestRecoveryWithoutPulses(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 1)
 			c.put(key("a.yaml"), service("a", "a:1"))
-			options := c.options(prefix)
-			options.Timeout = time.Second
-			s, err := store.Open(options)
-			xdstest.NoError(t, err)
-			t.Cleanup(s.Close)
-			hurry := make(chan struct{})
+			s := c.open(prefix, time.Second)
+			hurry := make(chan os.Signal)
 			f := follow(t, s, func(o *feed.Options) { o.Pulse, o.Hurry = time.Hour, hurry })
 			c.put(key("a.yaml"), service("a", "a:2"))
 			f.has(map[string]string{"a": "a:2"}) // there is a watch
@@ -354,7 +345,7 @@ func TestRestoredStore(t *testing.T) {
 			for i := range 10 {
 				c.put(key("a.yaml"), service("a", fmt.Sprintf("a:%d", i+1)))
 			}
-			f := follow(t, c.open(prefix))
+			f := follow(t, c.open(prefix, 0))
 			f.has(map[string]string{"a": "a:10"})
 			// A pulse was answered, so that the cluster is known.
 			newest := c.put("/other", "")
@@ -375,18 +366,14 @@ func TestSlowMember(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
 	c.put(key("a.yaml"), service("a", "a:9"))
-	options := c.options(prefix)
-	options.Timeout = 15 * time.Second
-	s, err := store.Open(options)
-	xdstest.NoError(t, err)
-	t.Cleanup(s.Close)
+	s := c.open(prefix, 15*time.Second)
 	f := follow(t, s)
 	f.has(map[string]string{"a": "a:9"})
 	for i, m := range c.members {
 		direct := c.direct(i)
 		m.cable.setStalled(true)
 		address := fmt.Sprintf("a:%d", i+1)
-		_, err = direct.Put(testutils.Context(t), key("a.yaml"), service("a", address))
+		_, err := direct.Put(testutils.Context(t), key("a.yaml"), service("a", address))
 		xdstest.NoError(t, err)
 		f.has(map[string]string{"a": address})
 		m.cable.setStalled(false)
@@ -403,19 +390,16 @@ func TestLastGoodFile(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "last-good.json")
 	keeps := func(o *feed.Options) { o.LastGood = saved }
 	c.put(key("a.yaml"), service("a", "a:1"))
-	options := c.options(prefix)
-	options.Timeout = time.Second
-	s, err := store.Open(options)
-	xdstest.NoError(t, err)
-	t.Cleanup(s.Close)
+	s := c.open(prefix, time.Second)
 	follow(t, s, keeps).stop()
 
 	c.kill(0)
-	ctx := testutils.Context(t)
-	quiet := slog.New(slog.DiscardHandler)
-	if _, err := feed.Open(ctx, feed.Options{Store: s, Log: quiet}); err == nil || !strings.Contains(err.Error(), "with --last-good") {
-		t.Errorf("without etcd and a last-good file: got error %v, want one that names --last-good", err)
+	fails := func(what string, s *store.Store, lastGood, text string) {
+		t.Helper()
+		_, err := feed.Open(testutils.Context(t), feed.Options{Store: s, LastGood: lastGood, Log: slog.New(slog.DiscardHandler)})
+		cmdtest.ErrorHas(t, what, err, text)
 	}
+	fails("without etcd and a last-good file", s, "", "with --last-good")
 	f := follow(t, s, keeps)
 	f.has(map[string]string{"a": "a:1"})
 	f.logged("starting from the last-good file", saved)
@@ -427,9 +411,7 @@ func TestLastGoodFile(t *testing.T) {
 		t.Error("a document did not change while etcd was gone, and its service is another one")
 	}
 
-	if _, err := feed.Open(ctx, feed.Options{Store: c.open("/other"), LastGood: saved, Log: quiet}); err == nil || !strings.Contains(err.Error(), "is of the store etcd:/mesh/docs") {
-		t.Errorf("with the last-good file of another store: got error %v", err)
-	}
+	fails("with the last-good file of another store", c.open("/other", 0), saved, "is of the store etcd:/mesh/docs")
 	f.stop()
 	xdstest.NoError(t, os.WriteFile(saved, []byte("{"), 0o600))
 	repaired := follow(t, s, keeps)
@@ -441,12 +423,6 @@ func TestLastGoodFile(t *testing.T) {
 	}
 	xdstest.NoError(t, os.WriteFile(saved, []byte("{"), 0o600))
 	c.members[0].cable.setCut(true)
-	ctx = testutils.Context(t)
-	if _, err := feed.Open(ctx, feed.Options{Store: s, LastGood: saved, Log: quiet}); err == nil || !strings.Contains(err.Error(), "delete it") {
-		t.Errorf("without etcd and with half a last-good file: got error %v, want one that says to delete it", err)
-	}
-	nowhere := filepath.Join(t.TempDir(), "no-such-folder", "file")
-	if _, err := feed.Open(ctx, feed.Options{Store: s, LastGood: nowhere, Log: quiet}); err == nil || !strings.Contains(err.Error(), "--last-good") {
-		t.Errorf("with a last-good file in no folder: got error %v", err)
-	}
+	fails("without etcd and with half a last-good file", s, saved, "delete it")
+	fails("with a last-good file in no folder", s, filepath.Join(t.TempDir(), "no-such-folder", "file"), "--last-good")
 }

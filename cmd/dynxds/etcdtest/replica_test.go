@@ -3,7 +3,6 @@ package etcdtest
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,11 +14,10 @@ import (
 
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -95,9 +93,7 @@ func (r *replica) drain() {
 
 func (r *replica) logged(texts ...string) {
 	r.t.Helper()
-	if err := r.log.Wait(testutils.Context(r.t), texts...); err != nil {
-		r.t.Fatal(err)
-	}
+	xdstest.NoError(r.t, r.log.Wait(testutils.Context(r.t), texts...))
 }
 
 // client is a channel to the service "backend".
@@ -110,11 +106,7 @@ type client struct {
 func newClient(t *testing.T, controlPlane string) *client {
 	t.Helper()
 	bootstrap := testutils.Bootstrap("client", controlPlane, testutils.ServerFeatures("delta", "fail_on_data_errors"))
-	conn, err := grpc.NewClient("xds:///backend", append(dynxds.DialOptions(dynxds.WithBootstrap(bootstrap)),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	xdstest.NoError(t, err)
-	t.Cleanup(func() { conn.Close() })
-	return &client{t, testpb.NewTestServiceClient(conn)}
+	return &client{t, testpb.NewTestServiceClient(cmdtest.DialXDS(t, "xds:///backend", bootstrap))}
 }
 
 func (c *client) call(ctx context.Context) (backend string, err error) {
@@ -173,18 +165,8 @@ type recorder struct {
 
 func newRecorder(t *testing.T, to string) *recorder {
 	t.Helper()
-	conn, err := grpc.NewClient(to, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	xdstest.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	r := &recorder{address: l.Addr().String(), conn: conn, streams: make(chan struct{}, 100)}
-	server := grpc.NewServer()
-	discoverypb.RegisterAggregatedDiscoveryServiceServer(server, r)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() {
-		server.Stop()
-		conn.Close()
-	})
+	r := &recorder{conn: cmdtest.Dial(t, to), streams: make(chan struct{}, 100)}
+	r.address = cmdtest.Serve(t, func(s *grpc.Server) { discoverypb.RegisterAggregatedDiscoveryServiceServer(s, r) })
 	return r
 }
 

@@ -47,7 +47,7 @@ func newPlane(b *testing.B) *plane {
 	return &plane{b, publish.New(controlplane.NewStore(), publish.Options{}, publish.Streams{})}
 }
 
-// publish publishes content, of which so many resources are to have changed.
+// publish publishes content, and checks how many resources have changed.
 func (p *plane) publish(content *folder.Content, err error, changed int) {
 	p.b.Helper()
 	xdstest.NoError(p.b, err)
@@ -102,7 +102,7 @@ func BenchmarkDocuments(b *testing.B) {
 			_, err := c.client.Txn(ctx).Then(ops...).Commit()
 			xdstest.NoError(b, err)
 		}
-		s := c.open(prefix)
+		s := c.open(prefix, 0)
 		open := func(b *testing.B, p *plane) *feed.Feed {
 			f, err := feed.Open(ctx, feed.Options{Store: s, Log: slog.New(slog.DiscardHandler)})
 			xdstest.NoError(b, err)

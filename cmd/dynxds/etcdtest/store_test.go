@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -24,7 +25,7 @@ import (
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
-	s := c.open(prefix)
+	s := c.open(prefix, 0)
 	ctx := testutils.Context(t)
 	const documents = 2100 // three pages
 	for i := 0; i < documents; i += 100 {
@@ -91,7 +92,7 @@ func TestReplicas(t *testing.T) {
 			t.Fatal("no event of the replicas, want " + want)
 		}
 	}
-	s, crashing := c.open(prefix), c.open(prefix)
+	s, crashing := c.open(prefix, 0), c.open(prefix, 0)
 	started := time.Now().UTC().Truncate(time.Second)
 	first := store.Replica{ID: "one", Admin: "host:1", Address: "host:2", Started: started}
 	running, stop := announce(t, s, first)
@@ -104,9 +105,7 @@ func TestReplicas(t *testing.T) {
 
 	// It can neither keep its lease nor give it back.
 	crashing.Close()
-	if err := <-crashed; err == nil || !strings.Contains(err.Error(), "two") {
-		t.Errorf("the replica that lost its store: got error %v", err)
-	}
+	cmdtest.ErrorHas(t, "the replica that lost its store", <-crashed, "two")
 	next("DELETE /mesh/replicas/two")
 	stop()
 	next("DELETE /mesh/replicas/one")
@@ -161,13 +160,13 @@ func TestAccess(t *testing.T) {
 			xdstest.NoError(t, err)
 			t.Cleanup(s.Close)
 			snapshot, err := s.Load(testutils.Context(t))
-			switch {
-			case test.wrong == "" && err != nil:
-				t.Error(err)
-			case test.wrong == "" && len(snapshot.Documents) != 1:
+			if test.wrong != "" {
+				cmdtest.ErrorHas(t, "Load", err, test.wrong)
+				return
+			}
+			xdstest.NoError(t, err)
+			if len(snapshot.Documents) != 1 {
 				t.Errorf("got documents %v, want one", snapshot.Documents)
-			case test.wrong != "" && (err == nil || !strings.Contains(err.Error(), test.wrong)):
-				t.Errorf("got error %v, want one with %q", err, test.wrong)
 			}
 		})
 	}
@@ -185,7 +184,7 @@ func announce(t *testing.T, s *store.Store, r store.Replica) (ended <-chan error
 // A watch that is closed leaves nothing behind, also if it is asked afterwards how far it is.
 func TestAskOfClosedWatch(t *testing.T) {
 	c := newCluster(t, 1)
-	w, err := c.open(prefix).Watch(testutils.Context(t), 1)
+	w, err := c.open(prefix, 0).Watch(testutils.Context(t), 1)
 	xdstest.NoError(t, err)
 	w.Close()
 	for range w.Responses() {
@@ -195,15 +194,12 @@ func TestAskOfClosedWatch(t *testing.T) {
 	}
 	stacks := make([]byte, 1<<22)
 	const stream = "(*watchGRPCStream).run("
-	ctx, tick := testutils.Context(t), time.NewTicker(10*time.Millisecond)
-	defer tick.Stop()
-	for strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), stream) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("there is a stream of a watch that was closed")
+	cmdtest.Await(t, func() string {
+		if strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), stream) {
+			return "there is a stream of a watch that was closed"
 		}
-	}
+		return ""
+	})
 }
 
 // An entry among the replicas that is none does not hide the others.
@@ -212,7 +208,7 @@ func TestForeignReplica(t *testing.T) {
 	c := newCluster(t, 1)
 	c.put(prefix+"/replicas/a", "nonsense")
 	c.put(prefix+"/replicas/b", `{"id": "b"}`)
-	list, err := c.open(prefix).Replicas(testutils.Context(t))
+	list, err := c.open(prefix, 0).Replicas(testutils.Context(t))
 	xdstest.NoError(t, err)
 	if len(list) != 2 || list[0].ID != "a" || list[0].Fault == nil || list[1].ID != "b" || list[1].Fault != nil {
 		t.Errorf("got replicas %+v, want a with a fault, and b", list)

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -31,13 +31,9 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 		DNSFallback: "never",
 	}
 	text, err := opts.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	c, err := bootstrap.Parse("test", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if len(c.Servers) != 2 || c.Servers[1].URI != "dns:///two:443" {
 		t.Errorf("the servers are %v", c.Servers)
 	}
@@ -49,9 +45,7 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 	node := c.Node
 	got := []string{node.GetId(), node.GetCluster(), node.GetLocality().GetRegion(), node.GetLocality().GetZone(),
 		node.GetLocality().GetSubZone(), node.GetMetadata().GetFields()["version"].GetStringValue()}
-	if diff := cmp.Diff([]string{"frontend-1", "frontend", "eu", "a", "", "v2"}, got); diff != "" {
-		t.Errorf("the node differs (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the node", []string{"frontend-1", "frontend", "eu", "a", "", "v2"}, got)
 	if got := c.Constraints.For("any").String(); got != "{env=prod}" {
 		t.Errorf("the constraints are %s", got)
 	}
@@ -84,9 +78,7 @@ func TestMinimalBootstrap(t *testing.T) {
 	t.Parallel()
 	opts := bootstrapfile.Options{Servers: []string{"localhost:18000"}, NodeID: "a"}
 	text, err := opts.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	want := `{
   "xds_servers": [
     {
@@ -104,9 +96,7 @@ func TestMinimalBootstrap(t *testing.T) {
   }
 }
 `
-	if diff := cmp.Diff(want, string(text)); diff != "" {
-		t.Errorf("the bootstrap differs (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the bootstrap", want, string(text))
 }
 
 // The error names the faulty options.
@@ -131,9 +121,7 @@ func TestFaultyOptions(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			text, err := test.opts.JSON()
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got error %v with\n%s\nwant %q in the error", err, text, test.want)
-			}
+			cmdtest.ErrorHas(t, string(text), err, test.want)
 		})
 	}
 }

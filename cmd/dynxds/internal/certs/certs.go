@@ -37,8 +37,8 @@ type Authority struct {
 // Pair is a certificate and its key, in PEM.
 type Pair struct{ Cert, Key []byte }
 
-// New makes an authority.
-func New() (*Authority, error) {
+// newAuthority makes an authority.
+func newAuthority() (*Authority, error) {
 	pair, err := (&Authority{}).sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "dynxds development authority"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign,
@@ -73,7 +73,7 @@ func Open(dir string) (*Authority, error) {
 	cert, certErr := os.ReadFile(filepath.Join(dir, caFile))
 	key, keyErr := os.ReadFile(filepath.Join(dir, keyFile))
 	if errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist) {
-		a, err := New()
+		a, err := newAuthority()
 		if err != nil {
 			return nil, err
 		}
@@ -97,9 +97,6 @@ func write(dir, name string, data []byte, mode fs.FileMode) error {
 	}
 	return os.Rename(next, filepath.Join(dir, name))
 }
-
-// PEM is the authority's certificate.
-func (a *Authority) PEM() []byte { return a.pem }
 
 // Pool has the authority alone.
 func (a *Authority) Pool() *x509.CertPool {

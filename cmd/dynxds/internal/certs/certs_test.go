@@ -5,23 +5,20 @@ import (
 	"crypto/x509"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/certs"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // verify returns the leaf of a pair in files, which both sides of a connection accept.
 func verify(t *testing.T, dir, name string) *x509.Certificate {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".pem"), filepath.Join(dir, name+"-key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
@@ -38,12 +35,8 @@ func TestAuthorityOfAFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
 	for _, name := range []string{"backend", "frontend", "backend"} {
 		a, err := certs.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Write(dir, "mesh", name); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
+		xdstest.NoError(t, a.Write(dir, "mesh", name))
 	}
 	for _, name := range []string{"backend", "frontend"} {
 		leaf := verify(t, dir, name)
@@ -68,15 +61,11 @@ func TestFaultyFolders(t *testing.T) {
 		spoil      func(t *testing.T, dir string)
 	}{
 		{"an authority without its key", "ca-key.pem", func(t *testing.T, dir string) {
-			if err := os.Remove(filepath.Join(dir, "ca-key.pem")); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, os.Remove(filepath.Join(dir, "ca-key.pem")))
 		}},
 		{"a certificate that is no authority's", "not that of an authority; delete it for a new one", func(t *testing.T, dir string) {
 			for from, to := range map[string]string{"a.pem": "ca.pem", "a-key.pem": "ca-key.pem"} {
-				if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)))
 			}
 		}},
 	} {
@@ -84,16 +73,11 @@ func TestFaultyFolders(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			a, err := certs.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := a.Write(dir, "mesh", "a"); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
+			xdstest.NoError(t, a.Write(dir, "mesh", "a"))
 			test.spoil(t, dir)
-			if _, err := certs.Open(dir); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got error %v, want %q", err, test.want)
-			}
+			_, err = certs.Open(dir)
+			cmdtest.ErrorHas(t, "Open", err, test.want)
 		})
 	}
 }

@@ -103,13 +103,13 @@ func ask(ctx context.Context, replica Replica, nacks bool) (Answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	// The address may be what somebody wrote into a store: it is that of a machine, and no part of a URL.
+	// The address may be from a store, with any text: it is a host, and no other part of a URL.
 	page := &url.URL{Scheme: "http", Host: replica.Admin, Path: "/clients"}
 	if nacks {
 		page.RawQuery = onlyNACKs
 	}
 	r := (&http.Request{Method: http.MethodGet, URL: page, Header: http.Header{}}).WithContext(ctx)
-	// No site's script can send this: the replica need not know the name that it is asked by.
+	// No site's script can send this Host, so that the replica accepts it under any name.
 	r.Host = "localhost"
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()

@@ -47,6 +47,6 @@ func Handler(id string, streams func() []controlplane.ClientStatus) http.Handler
 			answer.Clients = append(answer.Clients, c)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer) // the asker has gone
+		_ = json.NewEncoder(w).Encode(answer) // an error is that of the connection
 	})
 }

@@ -61,7 +61,7 @@ func section(b *bytes.Buffer, title, lines string) {
 	}
 }
 
-// rows writes the client's lines of the table, of which only the first has what is the same in all.
+// rows writes the client's lines of the table. Only the first has the cells that are the same in all.
 func (c *Client) rows(t *tabwriter.Writer) {
 	stream := c.Protocol
 	if c.TP2 {
@@ -105,7 +105,7 @@ func (t *Type) state(now time.Time) string {
 	return t.State
 }
 
-// texts writes what the client said and was told, a line each.
+// texts writes the client's rejections and the errors that it was sent, a line each.
 func (c *Client) texts(nacks, errs *bytes.Buffer) {
 	who := c.Node
 	if c.Address != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
-// Bounds of what is told of a client: of its texts, in bytes, and its lists.
+// Bounds of what is shown of a client: of its texts, in bytes, and its lists.
 const (
 	maxName   = 256
 	maxError  = 1024

@@ -67,7 +67,7 @@ func runMesh(ctx context.Context, opts Options, patience time.Duration, report f
 	}
 	report(opening)
 
-	rec := &recorder{layout: opening.layout()}
+	rec := &recorder{mesh: opening}
 	m.traffic = newTraffic(ctx, rec.record)
 	r := &run{steps: list(m), recorder: rec, patience: patience, every: time.Second, report: report, stop: m.traffic.stop}
 	r.stepTime = opts.Duration / time.Duration(len(r.steps))

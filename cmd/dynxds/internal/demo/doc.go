@@ -9,7 +9,7 @@
 //
 // # Which configuration routed an RPC
 //
-// One answer cannot tell two splits apart. So every RouteConfiguration has a different
+// One answer does not show which of two splits routed the RPC. So every RouteConfiguration has a different
 // max_stream_duration, of some hours. It reaches the backend as the RPC's deadline, and the
 // backend answers with the number of the configuration that it stands for.
 package demo

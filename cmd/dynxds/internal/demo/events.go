@@ -51,27 +51,10 @@ func (d millis) String() string {
 
 func (d millis) seconds() string { return fmt.Sprintf("%.1f s", time.Duration(d).Seconds()) }
 
-// layout has the backends and methods in the order of display.
-type layout struct {
-	backends []backendInfo
-	methods  []string
-}
-
-func (l *layout) counts() counts {
-	c := counts{layout: l, n: make(map[string]map[string]int)}
-	for _, b := range l.backends {
-		c.n[b.Name] = make(map[string]int)
-		for _, m := range l.methods {
-			c.n[b.Name][m] = 0
-		}
-	}
-	return c
-}
-
-// counts are answered RPCs by backend and method.
+// counts are answered RPCs by backend and method. mesh has the order in which they are shown.
 type counts struct {
-	layout *layout
-	n      map[string]map[string]int
+	mesh *setUp
+	n    map[string]map[string]int
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -123,14 +106,14 @@ func (c counts) percent(backend string, methods ...string) string {
 func (c counts) table() []string {
 	width := func(method string) int { return max(7, len(method)) }
 	header, last := fmt.Sprintf("%-10s %-8s", "backend", "cluster"), fmt.Sprintf("%-10s %-8s", "RPCs", "")
-	for _, m := range c.layout.methods {
+	for _, m := range c.mesh.Methods {
 		header += fmt.Sprintf("  %*s", width(m), m)
 		last += fmt.Sprintf("  %*s", width(m), thousands(c.of("", m)))
 	}
 	table := []string{header + fmt.Sprintf("  %7s", "all")}
-	for _, b := range c.layout.backends {
+	for _, b := range c.mesh.Backends {
 		row := fmt.Sprintf("%-10s %-8s", b.Name, b.Cluster)
-		for _, m := range c.layout.methods {
+		for _, m := range c.mesh.Methods {
 			row += fmt.Sprintf("  %*s", width(m), c.percent(b.Name, m))
 		}
 		row += fmt.Sprintf("  %7s  %s", c.percent(b.Name), strings.Repeat("#", int(c.share(b.Name)*20+0.5)))
@@ -160,7 +143,17 @@ type backendInfo struct {
 	Address string `json:"address"`
 }
 
-func (s *setUp) layout() *layout { return &layout{backends: s.Backends, methods: s.Methods} }
+// counts returns counts of 0.
+func (s *setUp) counts() counts {
+	c := counts{mesh: s, n: make(map[string]map[string]int)}
+	for _, b := range s.Backends {
+		c.n[b.Name] = make(map[string]int)
+		for _, m := range s.Methods {
+			c.n[b.Name][m] = 0
+		}
+	}
+	return c
+}
 
 func (s *setUp) lines() []string {
 	lines := []string{
@@ -230,7 +223,7 @@ type progress struct {
 
 func (p *progress) lines() []string {
 	line := fmt.Sprintf("%7s", p.Elapsed.seconds())
-	for _, b := range p.Counts.layout.backends {
+	for _, b := range p.Counts.mesh.Backends {
 		line += fmt.Sprintf("   %s %5s", b.Name, p.Counts.percent(b.Name))
 	}
 	return []string{line + "   " + thousands(int(p.Rate)) + " RPC/s   " + thousands(p.Failed) + " failed"}

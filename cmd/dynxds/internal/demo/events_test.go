@@ -3,12 +3,15 @@ package demo
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // reportAll reports two steps, the first observed and the second not.
@@ -21,7 +24,7 @@ func reportAll(report func(event)) {
 	}
 	first := stepID{Step: 1, Steps: 2, Name: "split"}
 	second := stepID{Step: 2, Steps: 2, Name: "shift"}
-	c := count(opening.layout(), map[[2]string]int{
+	c := count(opening, map[[2]string]int{
 		{"UnaryCall", "stable-1"}: 900, {"UnaryCall", "canary-1"}: 100, {"EmptyCall", "stable-1"}: 1000,
 	})
 	fast := speed{Rate: 700, P50: millis(200 * time.Microsecond), P99: millis(12345 * time.Microsecond)}
@@ -95,9 +98,7 @@ func TestLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	reportAll(printer(&out, false))
-	if diff := cmp.Diff(wantText, out.String()); diff != "" {
-		t.Errorf("output (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "output", wantText, out.String())
 	for line := range strings.Lines(out.String()) {
 		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 			t.Errorf("a line has %d columns, want 80 at most: %s", n, line)
@@ -137,9 +138,7 @@ func TestJSON(t *testing.T) {
 		8: {"ok": false, "observed": 1., "steps": 2., "answered": 4000., "failed": 1., "error": "step 2", "elapsed_ms": 15000.},
 	} {
 		for key, want := range wants {
-			if diff := cmp.Diff(want, events[i][key]); diff != "" {
-				t.Errorf("event %d, %s (-want +got):\n%s", i, key, diff)
-			}
+			xdstest.Equal(t, fmt.Sprintf("event %d, %s", i, key), want, events[i][key])
 		}
 	}
 	checks, _ := events[5]["checks"].([]any)
@@ -147,9 +146,7 @@ func TestJSON(t *testing.T) {
 		"methods": []any{"UnaryCall"}, "backend": "stable-1", "rpcs": 1000.,
 		"expected": 0.9, "share": 0.9, "tolerance": 0.0474, "ok": true,
 	}
-	if diff := cmp.Diff(wantCheck, checks[0]); diff != "" {
-		t.Errorf("first check (-want +got):\n%s", diff)
-	}
+	xdstest.Equal[any](t, "first check", wantCheck, checks[0])
 }
 
 func TestThousands(t *testing.T) {

@@ -95,7 +95,7 @@ func (e *expectation) checks(c counts) []check {
 	var all []check
 	for _, g := range e.groups {
 		n := c.of("", g.methods...)
-		for _, b := range c.layout.backends {
+		for _, b := range c.mesh.Backends {
 			got, want := c.share(b.Name, g.methods...), g.shares[b.Name]
 			allowed := tolerance(want, n)
 			all = append(all, check{
@@ -114,7 +114,7 @@ func (e *expectation) describe(c counts) string {
 	var groups []string
 	for _, g := range e.groups {
 		var shares []string
-		for _, b := range c.layout.backends {
+		for _, b := range c.mesh.Backends {
 			share, allowed := g.shares[b.Name], ""
 			if tolerance := tolerance(share, c.of("", g.methods...)); tolerance > 0 {
 				allowed = fmt.Sprintf("±%.1f", 100*tolerance)

@@ -6,17 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// lettered is a layout of the backends a and b.
-func lettered(methods ...string) *layout {
-	return &layout{backends: []backendInfo{{Name: "a"}, {Name: "b"}}, methods: methods}
+// lettered has the backends a and b.
+func lettered(methods ...string) *setUp {
+	return &setUp{Backends: []backendInfo{{Name: "a"}, {Name: "b"}}, Methods: methods}
 }
 
 // count fills counts: method, backend, number.
-func count(l *layout, cells map[[2]string]int) counts {
-	c := l.counts()
+func count(s *setUp, cells map[[2]string]int) counts {
+	c := s.counts()
 	for cell, n := range cells {
 		c.n[cell[1]][cell[0]] = n
 	}
@@ -93,9 +93,7 @@ func TestCheckIsExactWithoutChance(t *testing.T) {
 		{Methods: []string{"X"}, Backend: "a", Expected: 1, Share: 0.999, RPCs: 1000},
 		{Methods: []string{"X"}, Backend: "b", Expected: 0, Share: 0.001, RPCs: 1000},
 	}
-	if diff := cmp.Diff(want, checks); diff != "" {
-		t.Errorf("checks (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "checks", want, checks)
 }
 
 func TestLatencyQuantiles(t *testing.T) {

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"crypto/tls"
-	"fmt"
 	"path/filepath"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -29,31 +28,31 @@ type identities map[string]*tls.Config
 
 // makeCertificates makes an authority, a certificate for each backend, and one for the clients,
 // which is in the folder.
-func (m *mesh) makeCertificates() error {
-	authority, err := certs.Open(m.folder)
+func makeCertificates(folder string) (identities, error) {
+	authority, err := certs.Open(folder)
 	if err != nil {
-		return fmt.Errorf("certificates: %w", err)
+		return nil, err
 	}
-	if err := authority.Write(m.folder, trustDomain, clientName); err != nil {
-		return fmt.Errorf("certificates: %w", err)
+	if err := authority.Write(folder, trustDomain, clientName); err != nil {
+		return nil, err
 	}
-	m.identities = identities{}
+	ids := identities{}
 	for _, c := range clusters {
 		for _, id := range c.backends {
 			pair, err := authority.Issue(trustDomain, id)
 			if err != nil {
-				return fmt.Errorf("certificates: %w", err)
+				return nil, err
 			}
 			cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
 			if err != nil {
-				return fmt.Errorf("certificates: %w", err)
+				return nil, err
 			}
-			m.identities[id] = &tls.Config{
+			ids[id] = &tls.Config{
 				Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool(),
 			}
 		}
 	}
-	return nil
+	return ids, nil
 }
 
 // certificateProviders is the bootstrap's entry with the files of makeCertificates.

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -25,15 +26,14 @@ const target = "xds:///" + serviceName
 
 // mesh is everything that runs: control plane, backends and clients.
 type mesh struct {
-	plane       *testutils.FakeServer
-	backends    map[string]*testutils.Backend
-	folder      string     // of the files
-	identities  identities // nil without TLS
-	relay       string     // the address of the relay, if there is one
-	bootstrap   string     // the path of the file
-	connections *connections
-	channel     *grpc.ClientConn
-	traffic     *traffic
+	plane      *testutils.FakeServer
+	backends   map[string]*testutils.Backend
+	folder     string     // of the files
+	identities identities // nil without TLS
+	relay      string     // the address of the relay, if there is one
+	bootstrap  string     // the path of the file
+	channel    *grpc.ClientConn
+	traffic    *traffic
 
 	// aliceIsDirect decides which variant alice gets by DPDS.
 	aliceIsDirect atomic.Bool
@@ -45,22 +45,40 @@ type mesh struct {
 // startMesh starts all parts, with mTLS between clients and backends, and with a relay between clients
 // and control plane, if the options say so. The control plane has no resource and the client makes
 // no RPC yet.
-func startMesh(opts Options) (*mesh, error) {
-	m := &mesh{backends: map[string]*testutils.Backend{}, connections: newConnections()}
-	starts := []func() error{m.makeFolder, m.startBackends, m.startControlPlane, m.writeBootstrap, m.dial}
-	if opts.Relay {
-		starts = slices.Insert(starts, 3, m.startRelay)
-	}
-	if opts.TLS {
-		starts = slices.Insert(starts, 1, m.makeCertificates)
-	}
-	for _, start := range starts {
-		if err := start(); err != nil {
+func startMesh(opts Options) (_ *mesh, err error) {
+	m := &mesh{backends: map[string]*testutils.Backend{}}
+	defer func() {
+		if err != nil {
 			m.close()
-			return nil, err
+		}
+	}()
+	if m.folder, err = os.MkdirTemp("", "dynxds-demo-"); err != nil {
+		return nil, err
+	}
+	m.undo = append(m.undo, func() { os.RemoveAll(m.folder) })
+	if opts.TLS {
+		if m.identities, err = makeCertificates(m.folder); err != nil {
+			return nil, fmt.Errorf("certificates: %w", err)
 		}
 	}
-	return m, nil
+	if err := m.startBackends(); err != nil {
+		return nil, err
+	}
+	removal := controlplane.Options{RemovalDelay: controlplane.DefaultRemovalDelay}
+	if m.plane, err = testutils.NewFakeServer(testutils.ControlPlaneOptions(removal)); err != nil {
+		return nil, fmt.Errorf("control plane: %w", err)
+	}
+	m.undo = append(m.undo, m.plane.Close)
+	if opts.Relay {
+		if err := m.startRelay(); err != nil {
+			return nil, fmt.Errorf("relay: %w", err)
+		}
+	}
+	if err := m.writeBootstrap(); err != nil {
+		return nil, fmt.Errorf("bootstrap: %w", err)
+	}
+	m.channel, err = m.newChannel(target)
+	return m, err
 }
 
 // close ends all parts and removes the files.
@@ -68,14 +86,6 @@ func (m *mesh) close() {
 	for _, undo := range slices.Backward(m.undo) {
 		undo()
 	}
-}
-
-func (m *mesh) makeFolder() (err error) {
-	if m.folder, err = os.MkdirTemp("", "dynxds-demo-"); err != nil {
-		return err
-	}
-	m.undo = append(m.undo, func() { os.RemoveAll(m.folder) })
-	return nil
 }
 
 func (m *mesh) startBackends() error {
@@ -93,22 +103,13 @@ func (m *mesh) startBackends() error {
 	return nil
 }
 
-func (m *mesh) startControlPlane() (err error) {
-	removal := controlplane.Options{RemovalDelay: controlplane.DefaultRemovalDelay}
-	if m.plane, err = testutils.NewFakeServer(testutils.ControlPlaneOptions(removal)); err != nil {
-		return fmt.Errorf("control plane: %w", err)
-	}
-	m.undo = append(m.undo, m.plane.Close)
-	return nil
-}
-
 // writeBootstrap writes the client's bootstrap file and sets the environment variable, as
 // a user's shell would.
 func (m *mesh) writeBootstrap() error {
 	m.bootstrap = filepath.Join(m.folder, "bootstrap.json")
 	content := m.bootstrapOf("dynxds-demo", testutils.NodeField("cluster", "demo"))
 	if err := os.WriteFile(m.bootstrap, content, 0o600); err != nil {
-		return fmt.Errorf("bootstrap: %w", err)
+		return err
 	}
 	old, wasSet := os.LookupEnv(bootstrapEnv)
 	m.undo = append(m.undo, func() {
@@ -126,12 +127,7 @@ func (m *mesh) bootstrapOf(nodeID string, opts ...testutils.BootstrapOption) []b
 	if m.identities != nil {
 		opts = append(opts, testutils.TopLevel("certificate_providers", certificateProviders(m.folder)))
 	}
-	return testutils.Bootstrap(nodeID, m.xdsServer(), opts...)
-}
-
-func (m *mesh) dial() (err error) {
-	m.channel, err = m.newChannel(target, grpc.WithStatsHandler(m.connections))
-	return err
+	return testutils.Bootstrap(nodeID, cmp.Or(m.relay, m.plane.Addr()), opts...)
 }
 
 // newChannel returns a channel that close closes.
@@ -162,8 +158,8 @@ func (m *mesh) pushes(resources ...proto.Message) func(context.Context) error {
 // describe lists what runs.
 func (m *mesh) describe(duration time.Duration) *setUp {
 	s := &setUp{
-		Event: "setup", Target: target, Bootstrap: m.bootstrap, ControlPlane: m.plane.Addr(), Relay: m.relay, Duration: millis(duration), TLS: m.identities != nil,
-		Methods: []string{unaryCall, emptyCall, fullDuplexCall, alice, bob},
+		Event: "setup", Target: target, Bootstrap: m.bootstrap, ControlPlane: m.plane.Addr(), Relay: m.relay,
+		Methods: []string{unaryCall, emptyCall, fullDuplexCall, alice, bob}, Duration: millis(duration), TLS: m.identities != nil,
 	}
 	for _, c := range clusters {
 		for _, b := range c.backends {

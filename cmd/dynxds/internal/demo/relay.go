@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/controlplane"
@@ -16,7 +15,7 @@ func (m *mesh) startRelay() error {
 	cfg, err := bootstrap.Parse("the demo's relay", m.plane.Bootstrap("dynxds-demo-relay",
 		testutils.ServerFeatures("delta", "dynamic_parameter_constraints"), testutils.Authority(authority, "", nil)))
 	if err != nil {
-		return fmt.Errorf("relay: %w", err)
+		return err
 	}
 	r, err := relay.New(relay.Options{Bootstrap: cfg, Server: controlplane.Options{WrapResources: true}})
 	if err != nil {
@@ -25,7 +24,7 @@ func (m *mesh) startRelay() error {
 	m.undo = append(m.undo, r.Close)
 	server, err := serve.New(r, serve.Options{Listen: "127.0.0.1:0"})
 	if err != nil {
-		return fmt.Errorf("relay: %w", err)
+		return err
 	}
 	m.relay = server.Addr().String()
 	ctx, drain := context.WithCancel(context.Background())
@@ -36,12 +35,4 @@ func (m *mesh) startRelay() error {
 		<-ended
 	})
 	return nil
-}
-
-// xdsServer is the server that the clients use.
-func (m *mesh) xdsServer() string {
-	if m.relay != "" {
-		return m.relay
-	}
-	return m.plane.Addr()
 }

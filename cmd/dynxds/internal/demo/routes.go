@@ -7,7 +7,6 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -54,7 +53,7 @@ func (m *mesh) fixedResources() []proto.Message {
 func routes(n int, stableWeight, canaryWeight uint32, moved string) *routepb.RouteConfiguration {
 	var list []*routepb.Route
 	if moved != "" {
-		list = append(list, xdsmsg.PathRoute("/"+testgrpc.TestService_ServiceDesc.ServiceName+"/"+moved, canary))
+		list = append(list, xdsmsg.PathRoute(methodPath(moved), canary))
 	}
 	list = append(list, xdsmsg.WeightedRoute("/",
 		xdsmsg.Weighted{Cluster: stable, Weight: stableWeight},

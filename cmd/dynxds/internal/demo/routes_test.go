@@ -1,15 +1,12 @@
 package demo
 
 import (
-	"context"
-	"net"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/stats"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -58,37 +55,5 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("route %v carries configuration %d, want 3", r.GetMatch(), n)
 		}
 	}
-	if diff := cmp.Diff([]string{"/grpc.testing.TestService/EmptyCall", "/"}, got); diff != "" {
-		t.Errorf("matches (-want +got):\n%s", diff)
-	}
-}
-
-// A connection counts as lost when the last one to its address has ended.
-func TestConnectionsLostAt(t *testing.T) {
-	t.Parallel()
-	c := newConnections()
-	tag := func(port int) context.Context {
-		return c.TagConn(t.Context(), &stats.ConnTagInfo{RemoteAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}})
-	}
-	one, two, other := tag(1), tag(1), tag(2)
-	lost := func() bool { _, ok := c.lostAt("127.0.0.1:1"); return ok }
-	steps := []struct {
-		ctx   context.Context
-		event stats.ConnStats
-		lost  bool
-	}{
-		{one, &stats.ConnBegin{}, false},
-		{two, &stats.ConnBegin{}, false},
-		{one, &stats.ConnEnd{}, false},
-		{other, &stats.ConnBegin{}, false},
-		{other, &stats.ConnEnd{}, false},
-		{two, &stats.ConnEnd{}, true},
-		{one, &stats.ConnBegin{}, false},
-	}
-	for i, s := range steps {
-		c.HandleConn(s.ctx, s.event)
-		if got := lost(); got != s.lost {
-			t.Errorf("after event %d: lost = %v, want %v", i, got, s.lost)
-		}
-	}
+	xdstest.Equal(t, "matches", []string{"/grpc.testing.TestService/EmptyCall", "/"}, got)
 }

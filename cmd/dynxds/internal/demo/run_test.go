@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 )
 
 // fakeTraffic stands in for a client and its mesh: it makes one RPC per millisecond of
@@ -89,7 +91,7 @@ func (f *fakeTraffic) evenStep() step {
 // perform runs steps whose do is given the traffic, inside a synctest bubble.
 func perform(t *testing.T, ctx context.Context, steps func(*fakeTraffic) []step) (*keeper, error) {
 	t.Helper()
-	rec, seen := &recorder{layout: lettered("Call")}, &keeper{}
+	rec, seen := &recorder{mesh: lettered("Call")}, &keeper{}
 	traffic := startFakeTraffic(t, rec)
 	r := &run{
 		steps: steps(traffic), recorder: rec, stepTime: time.Second, patience: 5 * time.Second, every: 100 * time.Millisecond,
@@ -235,7 +237,7 @@ func TestRunCountsExcusedFailures(t *testing.T) {
 // An RPC that fails after its step was judged, when the traffic ends, fails the run.
 func TestRunFailsForLateFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rec := &recorder{layout: lettered("Call")}
+		rec := &recorder{mesh: lettered("Call")}
 		traffic := startFakeTraffic(t, rec)
 		late := &run{
 			steps:    []step{traffic.evenStep()},
@@ -246,9 +248,7 @@ func TestRunFailsForLateFailures(t *testing.T) {
 			},
 		}
 		err := late.run(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "an RPC failed: Call: broken") {
-			t.Errorf("Run: %v, want the late failure", err)
-		}
+		cmdtest.ErrorHas(t, "Run", err, "an RPC failed: Call: broken")
 	})
 }
 

@@ -14,7 +14,7 @@ const maxFailures = 1000
 // recorder adds RPCs from any number of goroutines to the tally of the step under way. Its
 // memory does not grow with their number.
 type recorder struct {
-	layout           *layout
+	mesh             *setUp
 	mu               sync.Mutex
 	tally            *tally // nil before the first step
 	answered, failed int    // of all steps
@@ -40,7 +40,7 @@ func (r *recorder) begin(expect expectation) (ready <-chan struct{}) {
 	defer r.mu.Unlock()
 	r.tally = &tally{
 		expect: expect, began: time.Now(), ready: make(chan struct{}),
-		answered: r.layout.counts(), spread: r.layout.counts(), counted: r.layout.counts(),
+		answered: r.mesh.counts(), spread: r.mesh.counts(), counted: r.mesh.counts(),
 	}
 	return r.tally.ready
 }

@@ -60,15 +60,18 @@ func newTraffic(ctx context.Context, record func(rpc)) *traffic {
 
 // start makes unary and streaming RPCs over a channel.
 func (t *traffic) start(channel grpc.ClientConnInterface) {
-	client := testgrpc.NewTestServiceClient(channel)
 	for i := range unaryWorkers {
 		t.workers.Go(func() {
-			t.work(unaryInterval, unaryInterval*time.Duration(i)/unaryWorkers, func() { t.unary(client) })
+			t.work(unaryInterval, unaryInterval*time.Duration(i)/unaryWorkers, func() {
+				// At random: alternating methods would correlate with round robin.
+				method := []string{unaryCall, emptyCall}[rand.IntN(2)]
+				t.call(rpc{method: method}, unary(channel, method))
+			})
 		})
 	}
 	for range streamWorkers {
 		t.workers.Go(func() {
-			t.work(0, 0, func() { t.call(rpc{method: fullDuplexCall, paced: true}, exchange(client)) })
+			t.work(0, 0, func() { t.call(rpc{method: fullDuplexCall, paced: true}, exchange(channel)) })
 		})
 	}
 }
@@ -76,8 +79,9 @@ func (t *traffic) start(channel grpc.ClientConnInterface) {
 // startFurther makes unary RPCs over the channel of a further client, which are recorded
 // under its name.
 func (t *traffic) startFurther(name string, channel grpc.ClientConnInterface) {
-	client := testgrpc.NewTestServiceClient(channel)
-	t.workers.Go(func() { t.work(unaryInterval, 0, func() { t.call(rpc{method: name}, empty(client)) }) })
+	t.workers.Go(func() {
+		t.work(unaryInterval, 0, func() { t.call(rpc{method: name}, unary(channel, emptyCall)) })
+	})
 }
 
 // stop returns when the RPCs under way have ended.
@@ -105,32 +109,25 @@ func (t *traffic) work(interval, first time.Duration, makeRPC func()) {
 	}
 }
 
-// unary picks the method at random: alternating methods would correlate with round robin.
-func (t *traffic) unary(client testgrpc.TestServiceClient) {
-	if rand.IntN(2) == 0 {
-		t.call(rpc{method: emptyCall}, empty(client))
-		return
-	}
-	t.call(rpc{method: unaryCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
-		_, err := client.UnaryCall(ctx, &testgrpc.SimpleRequest{}, opts...)
-		return err
-	})
-}
-
 // invoke makes one RPC.
 type invoke func(ctx context.Context, opts ...grpc.CallOption) error
 
-func empty(client testgrpc.TestServiceClient) invoke {
+// unary calls a method with an empty message, which is valid for each of them.
+func unary(channel grpc.ClientConnInterface, method string) invoke {
 	return func(ctx context.Context, opts ...grpc.CallOption) error {
-		_, err := client.EmptyCall(ctx, &testgrpc.Empty{}, opts...)
-		return err
+		return channel.Invoke(ctx, methodPath(method), &testgrpc.Empty{}, &testgrpc.Empty{}, opts...)
 	}
 }
 
+// methodPath is the path of a method by its short name.
+func methodPath(method string) string {
+	return "/" + testgrpc.TestService_ServiceDesc.ServiceName + "/" + method
+}
+
 // exchange is one bidirectional stream, from its creation to its status.
-func exchange(client testgrpc.TestServiceClient) invoke {
+func exchange(channel grpc.ClientConnInterface) invoke {
 	return func(ctx context.Context, opts ...grpc.CallOption) error {
-		stream, err := client.FullDuplexCall(ctx, opts...)
+		stream, err := testgrpc.NewTestServiceClient(channel).FullDuplexCall(ctx, opts...)
 		if err != nil {
 			return err
 		}
@@ -148,18 +145,18 @@ func receiveAll(stream testgrpc.TestService_FullDuplexCallClient) error {
 	if err := stream.Send(req); err == nil {
 		_ = stream.CloseSend()
 	}
-	for received := 0; ; received++ {
-		_, err := stream.Recv()
-		switch {
-		case err == nil:
-			continue
-		case !errors.Is(err, io.EOF):
+	received := 0
+	for ; ; received++ {
+		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
 			return err
-		case received != streamMessages:
-			return fmt.Errorf("the stream ended well with %d responses of %d", received, streamMessages)
 		}
-		return nil
 	}
+	if received != streamMessages {
+		return fmt.Errorf("the stream ended well with %d responses of %d", received, streamMessages)
+	}
+	return nil
 }
 
 // call makes an RPC and records it, unless it failed because the demo was interrupted.
@@ -176,8 +173,9 @@ func (t *traffic) call(r rpc, f invoke) {
 	r.start = time.Now()
 	err := f(ctx, grpc.Header(&header), grpc.Peer(&from))
 	r.end = time.Now()
-	r.peer = addrString(from.Addr)
-
+	if from.Addr != nil {
+		r.peer = from.Addr.String()
+	}
 	if err != nil {
 		if t.ctx.Err() != nil {
 			return

@@ -18,7 +18,7 @@ import (
 )
 
 // The last step has two more clients. Both use the resources of an authority, where the
-// Listener has two variants, told apart by a dynamic parameter (xRFC TP2).
+// Listener has two variants, distinguished by a dynamic parameter (xRFC TP2).
 const (
 	alice, bob = "alice", "bob"
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,9 +25,9 @@ type Options struct {
 	// LastGood is a file for the documents that were published last, to start from if the store does not
 	// answer; empty: there is none. Other replicas need one of their own.
 	LastGood string
-	// Hurry triggers a reading of the whole store. It may be nil.
-	Hurry <-chan struct{}
-	// Pulse is how often the store is asked whether it is there and how far it is, zero for a default.
+	// Hurry has signals that trigger a reading of the whole store. It may be nil.
+	Hurry <-chan os.Signal
+	// Pulse is the interval at which the store is asked for its revision, zero for a default.
 	Pulse time.Duration
 	Log   *slog.Logger
 }
@@ -36,11 +37,11 @@ const (
 	defaultPulse = 2 * time.Second
 	// patience is how many pulses a watch may be behind the store.
 	patience = 3
-	// reminder is how often the log says that the store is still gone.
+	// reminder is the interval at which an outage of the store is logged again.
 	reminder = 5 * time.Minute
 	// retryAfter is the time between two attempts to open a watch, if a pulse is not shorter.
 	retryAfter = 2 * time.Second
-	// maxForeign bounds the keys that are named as they are no documents, maxKey what is said of one.
+	// maxForeign bounds the logged keys that are not documents, maxKey the bytes of one.
 	maxForeign, maxKey = 100, 200
 	// saveEvery is how often the last-good file is written at most.
 	saveEvery = 10 * time.Second
@@ -71,7 +72,7 @@ type Feed struct {
 	opts  Options
 	log   *slog.Logger
 	shelf *shelf
-	// revision is how far the documents are.
+	// revision is that of the documents, newest the last known one of the store.
 	revision, newest int64
 	// head is the last answer to a pulse.
 	head store.Head
@@ -88,15 +89,15 @@ type Feed struct {
 	answers chan answer
 	asking  bool
 	asks    sync.WaitGroup
-	gone    outage
-	// foreign are keys in the log that are no documents, shortened, and one more when there are too many.
+	outage  outage
+	// foreign are the logged keys that are not documents, shortened, and one more when there are too many.
 	foreign map[string]bool
 	saved   saved
 	status  atomic.Pointer[Status]
 }
 
-// outage is the time in which the store does not answer.
-type outage struct{ since, said time.Time }
+// outage is the time in which the store does not answer: its begin, and when it was last logged.
+type outage struct{ since, logged time.Time }
 
 // answer is that of the store to a pulse.
 type answer struct {
@@ -128,7 +129,7 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 		case file == nil:
 			return nil, fmt.Errorf("%w; with --last-good this replica could have started without it", err)
 		}
-		f.lost(err)
+		f.noteOutage(err)
 		f.shelf.replace(&file.snapshot)
 		f.revision = file.snapshot.Revision
 		f.log.Warn("starting from the last-good file", "file", opts.LastGood, "written", file.written, "revision", f.revision)
@@ -180,7 +181,7 @@ func (f *Feed) Published() {
 func (f *Feed) Status() Status { return *f.status.Load() }
 
 func (f *Feed) report() {
-	s := Status{Revision: f.revision, Newest: max(f.newest, f.revision), GoneSince: f.gone.since}
+	s := Status{Revision: f.revision, Newest: max(f.newest, f.revision), GoneSince: f.outage.since}
 	for _, name := range slices.Sorted(maps.Keys(f.shelf.pending)) {
 		if e := f.shelf.pending[name]; e.held {
 			r := Refused{Name: name, Revision: e.newest.ModRevision, Fault: e.fault}
@@ -196,12 +197,11 @@ func (f *Feed) report() {
 // Wait waits until Read may return something else. It returns false when the context has ended.
 func (f *Feed) Wait(ctx context.Context) bool {
 	for {
-		// connect may take some time while the store does not answer. That is to be known meanwhile.
+		// connect may take some time while the store does not answer, which Status must show meanwhile.
 		select {
 		case a := <-f.answers:
-			f.judge(a)
+			f.evaluatePulse(a)
 		default:
-			// there is none
 		}
 		f.connect(ctx)
 		f.report()
@@ -212,15 +212,15 @@ func (f *Feed) Wait(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-f.opts.Hurry:
-			f.again()
+			f.readAllAgain()
 		case r, ok := <-f.responses():
-			f.take(r, ok)
+			f.applyResponse(r, ok)
 		case a := <-f.answers:
-			f.judge(a)
+			f.evaluatePulse(a)
 		case <-f.retry.C:
 			f.due = true
 		case <-f.pulse.C:
-			f.ask(ctx)
+			f.sendPulse(ctx)
 			f.save(false)
 		}
 	}
@@ -235,13 +235,13 @@ func (f *Feed) connect(ctx context.Context) {
 	defer f.retry.Reset(min(retryAfter, f.opts.Pulse)) // pulses may be rare
 	if f.missed {
 		if err := f.readAll(ctx); err != nil {
-			f.lost(err)
+			f.noteOutage(err)
 			return
 		}
 	}
 	watcher, err := f.opts.Store.Watch(ctx, f.revision)
 	if err != nil {
-		// Whether the store as a whole is gone, reading tells.
+		// Reading shows whether the store as a whole does not answer.
 		f.log.Debug("cannot open a watch; the next member is asked", "error", err)
 		return
 	}
@@ -253,7 +253,7 @@ func (f *Feed) readAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.found()
+	f.noteAnswer()
 	f.shelf.replace(snapshot)
 	f.ignore(snapshot.Unknown)
 	f.revision, f.newest, f.missed = snapshot.Revision, snapshot.Revision, false
@@ -293,15 +293,15 @@ func (f *Feed) unwatch() {
 	}
 }
 
-// again reads all documents at once.
-func (f *Feed) again() {
+// readAllAgain makes connect read all documents before it opens a watch.
+func (f *Feed) readAllAgain() {
 	f.unwatch()
 	f.due, f.missed = true, true
 	f.late, f.behind = 0, 0
 }
 
-// take takes over what the watch has, or its end.
-func (f *Feed) take(r clientv3.WatchResponse, ok bool) {
+// applyResponse applies the changes of a response of the watch; !ok is the end of the watch.
+func (f *Feed) applyResponse(r clientv3.WatchResponse, ok bool) {
 	if !ok {
 		f.unwatch()
 		return
@@ -310,7 +310,7 @@ func (f *Feed) take(r clientv3.WatchResponse, ok bool) {
 	switch {
 	case errors.Is(err, store.ErrCompacted):
 		f.log.Info("etcd has compacted changes that were not seen; reading all documents", "revision", f.revision)
-		f.again()
+		f.readAllAgain()
 	case err != nil:
 		f.log.Warn("the watch has ended; it is opened again", "error", err)
 		f.unwatch()
@@ -323,8 +323,8 @@ func (f *Feed) take(r clientv3.WatchResponse, ok bool) {
 	}
 }
 
-// ask asks the store how far it is, unless it has not yet answered.
-func (f *Feed) ask(ctx context.Context) {
+// sendPulse asks the store for its revision, unless the last pulse was not answered yet.
+func (f *Feed) sendPulse(ctx context.Context) {
 	if f.asking {
 		return
 	}
@@ -339,55 +339,55 @@ func (f *Feed) ask(ctx context.Context) {
 	})
 }
 
-// judge looks at an answer to a pulse: whether the store is there, whether it is the same one, and whether
-// the watch keeps up.
-func (f *Feed) judge(a answer) {
+// evaluatePulse evaluates an answer to a pulse: whether the store answers, whether it is the same one, and
+// whether the watch keeps up.
+func (f *Feed) evaluatePulse(a answer) {
 	f.asking = false
 	if a.err != nil {
-		f.lost(a.err)
+		f.noteOutage(a.err)
 		return
 	}
-	wasGone := !f.gone.since.IsZero()
-	f.found()
+	wasOut := !f.outage.since.IsZero()
+	f.noteAnswer()
 	last, newest := f.head, a.head.Revision
 	f.head, f.newest = a.head, newest
 	switch {
 	case newest < a.asked, last.Cluster != 0 && last.Cluster != a.head.Cluster, a.head.Term < last.Term:
 		f.log.Warn("the store went back, as one does that is restored from a backup; reading all documents",
 			"revision", newest, "had", a.asked)
-		f.again()
-	case wasGone:
-		// It may have been restored, and have got past the revision by now: a watch would miss what differs.
-		f.again()
+		f.readAllAgain()
+	case wasOut:
+		// It may have been restored, and be past the revision by now: a watch would miss the differences.
+		f.readAllAgain()
 	case f.revision >= f.behind:
 		f.late, f.behind = 0, newest
 	default:
 		if f.late++; f.late >= patience {
 			f.log.Warn("the watch does not keep up with the store; reading all documents", "revision", f.revision, "newest", newest)
-			f.again()
+			f.readAllAgain()
 		}
 	}
 }
 
-// lost notes that the store does not answer.
-func (f *Feed) lost(err error) {
+// noteOutage notes that the store does not answer.
+func (f *Feed) noteOutage(err error) {
 	now := time.Now()
-	if f.gone.since.IsZero() {
-		f.gone.since = now
+	if f.outage.since.IsZero() {
+		f.outage.since = now
 		f.report()
 	}
-	if now.Sub(f.gone.said) < reminder {
+	if now.Sub(f.outage.logged) < reminder {
 		return
 	}
-	f.gone.said = now
-	f.log.Error("the store does not answer; clients are served what was read last", "since", f.gone.since.UTC().Format(time.RFC3339),
+	f.outage.logged = now
+	f.log.Error("the store does not answer; clients are served what was read last", "since", f.outage.since.UTC().Format(time.RFC3339),
 		"revision", f.revision, "error", err)
 }
 
-// found notes that the store answers.
-func (f *Feed) found() {
-	if !f.gone.since.IsZero() {
-		f.log.Info("the store answers again", "after", time.Since(f.gone.since).Round(time.Millisecond))
+// noteAnswer notes that the store answers.
+func (f *Feed) noteAnswer() {
+	if !f.outage.since.IsZero() {
+		f.log.Info("the store answers again", "after", time.Since(f.outage.since).Round(time.Millisecond))
 	}
-	f.gone = outage{}
+	f.outage = outage{}
 }

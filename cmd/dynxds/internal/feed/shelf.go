@@ -28,8 +28,8 @@ type shelf struct {
 	names []string
 	// pending are the entries whose newest version is not the last good one.
 	pending map[string]*entry
-	// blamed are those that were held for what others say, in order, since the last change: one of them
-	// may be right now that another one is held. retrying: they are tried one by one.
+	// blamed are the entries that were held since the last change because of other documents, in order: one
+	// of them may be right now that another one is held. retrying: they are tried one by one.
 	blamed   []*entry
 	retrying bool
 	// content and err are the last result of read, stale if something changed since.
@@ -51,8 +51,8 @@ type entry struct {
 	// before which it was looked for, zero for not at all.
 	guessed  bool
 	searched int64
-	// said is the revision of the newest version whose fault is in the log.
-	said int64
+	// logged is the revision of the newest version whose fault was logged.
+	logged int64
 }
 
 // version is a document at a revision. Without a file it was deleted.
@@ -68,7 +68,7 @@ func newShelf(dir string, log *slog.Logger) *shelf {
 	}
 }
 
-// set takes over a document of the store; nil: it was deleted at the revision.
+// set sets the newest version of a document; nil: it was deleted at the revision.
 func (s *shelf) set(name string, d *store.Document, revision int64) {
 	e := s.entries[name]
 	switch {
@@ -96,7 +96,7 @@ func (s *shelf) set(name string, d *store.Document, revision int64) {
 	s.release()
 }
 
-// release lets all documents count again that others were held with: a change may have made them right.
+// release lets all held documents count again: a change may have repaired them.
 func (s *shelf) release() {
 	s.stale = true
 	s.blamed, s.retrying = nil, false
@@ -109,7 +109,7 @@ func (s *shelf) parse(name string, d *store.Document) *version {
 	return &version{Document: *d, file: folder.Parse(s.dir+"/"+name, d.Data)}
 }
 
-// replace takes over all documents of a revision.
+// replace sets all documents to those of a revision.
 func (s *shelf) replace(snapshot *store.Snapshot) {
 	for name, d := range snapshot.Documents {
 		s.set(name, &d, d.ModRevision)
@@ -197,7 +197,7 @@ func (s *shelf) named(file string) *entry {
 	return s.pending[path.Base(file)]
 }
 
-// latest returns the one that was changed last of those that there is something to put in the place of.
+// latest returns the candidate that was changed last, without those that nothing can replace.
 func (s *shelf) latest(candidates ...*entry) *entry {
 	var latest *entry
 	for _, e := range candidates {
@@ -223,12 +223,12 @@ func (s *shelf) hold(ctx context.Context, e *entry, fault document.Fault) {
 	}
 }
 
-// say logs that a document is refused, once for each version.
-func (s *shelf) say(e *entry) {
-	if e.said == e.newest.ModRevision {
+// logRefused logs that a document is refused, once for each version.
+func (s *shelf) logRefused(e *entry) {
+	if e.logged == e.newest.ModRevision {
 		return
 	}
-	e.said = e.newest.ModRevision
+	e.logged = e.newest.ModRevision
 	attrs := []any{"document", e.name, "revision", e.newest.ModRevision, "fault", e.fault}
 	switch {
 	case e.newest.file == nil:
@@ -270,13 +270,13 @@ func (s *shelf) published() {
 		e.guessed = false
 		if e.held || e == retry {
 			if e.held && retry == nil {
-				s.say(e)
+				s.logRefused(e)
 			}
 			continue
 		}
-		if e.said != 0 {
+		if e.logged != 0 {
 			s.log.Info("a document is right again", "document", name, "revision", e.newest.ModRevision)
-			e.said = 0
+			e.logged = 0
 		}
 		e.good = e.newest
 		delete(s.pending, name)

@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // change is a document that is written, or deleted if the text is empty.
@@ -83,9 +84,7 @@ func (b *bench) load() []string {
 		if err != nil && b.without(b.t.Context(), err) {
 			continue
 		}
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		xdstest.NoError(b.t, err)
 		b.published()
 		if b.stale {
 			continue
@@ -232,9 +231,7 @@ func TestLastGood(t *testing.T) {
 						refused = append(refused, name)
 					}
 				}
-				if diff := cmp.Diff(test.refused, refused); diff != "" {
-					t.Errorf("%s: refused (-want +got):\n%s", who, diff)
-				}
+				xdstest.Equal(t, who+": refused", test.refused, refused)
 			}
 			check("a replica that runs", got)
 			for _, name := range test.refused {

@@ -13,12 +13,13 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -28,29 +29,43 @@ type dir struct {
 	path string
 }
 
-func newDir(t *testing.T) dir { return dir{t, t.TempDir()} }
+// newDir returns a folder with files, each by its name and its text.
+func newDir(t *testing.T, files ...string) dir {
+	d := dir{t, t.TempDir()}
+	for i := 0; i < len(files); i += 2 {
+		d.write(files[i], files[i+1])
+	}
+	return d
+}
 
 func (d dir) write(name, text string) {
 	d.t.Helper()
-	if err := os.WriteFile(filepath.Join(d.path, name), []byte(text), 0o600); err != nil {
-		d.t.Fatal(err)
-	}
+	cmdtest.Write(d.t, d.path, name, text)
 }
 
 func (d dir) remove(name string) {
 	d.t.Helper()
-	if err := os.RemoveAll(filepath.Join(d.path, name)); err != nil {
-		d.t.Fatal(err)
-	}
+	xdstest.NoError(d.t, os.RemoveAll(filepath.Join(d.path, name)))
+}
+
+// content reads the folder, which is valid.
+func (d dir) content() *folder.Content {
+	d.t.Helper()
+	return read(d.t, folder.New(d.path))
+}
+
+// rejected fails the test unless reading the folder fails, with the texts in the error. what says what is in it.
+func (d dir) rejected(what string, texts ...string) {
+	d.t.Helper()
+	_, err := folder.New(d.path).Read()
+	cmdtest.ErrorHas(d.t, what, err, texts...)
 }
 
 // read reads a valid folder.
 func read(t *testing.T, r *folder.Reader) *folder.Content {
 	t.Helper()
 	c, err := r.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return c
 }
 
@@ -106,7 +121,7 @@ func TestReadsEveryKind(t *testing.T) {
 	d := newDir(t)
 	text := strings.Join([]string{frontend, backend, policy, denial, resource}, "---\n")
 	d.write("all.yaml", text)
-	c := read(t, folder.New(d.path))
+	c := d.content()
 
 	if len(c.Services) != 2 || len(c.Policies) != 1 || len(c.Denials) != 1 || len(c.Resources) != 1 {
 		t.Fatalf("got %d services, %d policies, %d denials, %d resources, want 2, 1, 1, 1",
@@ -126,9 +141,7 @@ func TestReadsEveryKind(t *testing.T) {
 	if got := c.Services[1].FiltersSource; got != at("- name: fault") || c.Dir != d.path {
 		t.Errorf("the filters are at %v of the folder %s, want %v of %s", got, c.Dir, at("- name: fault"), d.path)
 	}
-	if diff := cmp.Diff(want, c.Services[1].Endpoints); diff != "" {
-		t.Errorf("the endpoints differ (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the endpoints", want, c.Services[1].Endpoints)
 	if filters := c.Services[1].Filters; len(filters) != 1 || filters[0].GetName() != "fault" || filters[0].GetTypedConfig() == nil {
 		t.Errorf("the filters are %v, want one of name fault with its configuration", filters)
 	}
@@ -141,13 +154,9 @@ func TestReadsEveryKind(t *testing.T) {
 		To:      meshroute.TargetRef{Name: "payments"},
 		Reason:  "batch jobs do not pay",
 	}
-	if diff := cmp.Diff(wantDenial, c.Denials[0]); diff != "" {
-		t.Errorf("the denial differs (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the denial", wantDenial, c.Denials[0])
 	r, cluster := c.Resources[0], &clusterpb.Cluster{}
-	if err := r.Any.UnmarshalTo(cluster); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, r.Any.UnmarshalTo(cluster))
 	if r.Name != "payments" || r.Parameters["env"] != "prod" || cluster.GetConnectTimeout().GetSeconds() != 5 {
 		t.Errorf("the resource is %v with %v, want payments for env=prod with its timeout", r, cluster)
 	}
@@ -176,11 +185,8 @@ func TestReadsTLS(t *testing.T) {
 	} {
 		t.Run(test.tls, func(t *testing.T) {
 			t.Parallel()
-			d := newDir(t)
-			d.write("a.yaml", frontend+test.tls)
-			if diff := cmp.Diff(test.want, read(t, folder.New(d.path)).Services[0].TLS, protocmp.Transform(), cmpopts.IgnoreTypes(meshroute.Source{})); diff != "" {
-				t.Errorf("tls differs (-want +got):\n%s", diff)
-			}
+			d := newDir(t, "a.yaml", frontend+test.tls)
+			xdstest.Equal(t, "tls", test.want, d.content().Services[0].TLS, protocmp.Transform(), cmpopts.IgnoreTypes(meshroute.Source{}))
 		})
 	}
 }
@@ -193,13 +199,9 @@ func TestIgnoresOtherFiles(t *testing.T) {
 	d.write("c.json", `{"kind": "Service", "name": "c"}`)
 	d.write("notes.txt", "kind: nonsense")
 	d.write(".hidden.yaml", "kind: nonsense")
-	if err := os.Mkdir(filepath.Join(d.path, "folder.yaml"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(d.path, "nowhere"), filepath.Join(d.path, "dangling.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	c := read(t, folder.New(d.path))
+	xdstest.NoError(t, os.Mkdir(filepath.Join(d.path, "folder.yaml"), 0o700))
+	xdstest.NoError(t, os.Symlink(filepath.Join(d.path, "nowhere"), filepath.Join(d.path, "dangling.yaml")))
+	c := d.content()
 	if len(c.Services) != 3 || c.Files != 3 {
 		t.Errorf("got %d services of %d files, want 3 of 3", len(c.Services), c.Files)
 	}
@@ -208,9 +210,7 @@ func TestIgnoresOtherFiles(t *testing.T) {
 // The content of an unchanged folder or file stays the same pointer.
 func TestReadsOnlyWhatChanged(t *testing.T) {
 	t.Parallel()
-	d := newDir(t)
-	d.write("a.yaml", frontend)
-	d.write("b.yaml", backend)
+	d := newDir(t, "a.yaml", frontend, "b.yaml", backend)
 	r := folder.New(d.path)
 	first := read(t, r)
 	if second := read(t, r); second != first {
@@ -219,9 +219,7 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	// The same text written again, with another time, is no change.
 	d.write("a.yaml", frontend)
 	later := time.Now().Add(time.Hour)
-	if err := os.Chtimes(filepath.Join(d.path, "a.yaml"), later, later); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.Chtimes(filepath.Join(d.path, "a.yaml"), later, later))
 	if second := read(t, r); second != first {
 		t.Error("the text did not change, and the content is another one")
 	}
@@ -246,9 +244,7 @@ func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
 	path, now := filepath.Join(d.path, "a.yaml"), time.Now()
 	write := func(name string) {
 		d.write("a.yaml", "kind: Service\nname: "+name+"\n")
-		if err := os.Chtimes(path, now, now); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.Chtimes(path, now, now))
 	}
 	r := folder.New(d.path)
 	for _, name := range []string{"aa", "bb", "cc"} {
@@ -307,9 +303,7 @@ func TestReportsEveryFault(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDir(t)
-			d.write("a.yaml", test.text)
-			d.write("b.yaml", "kind: Nonsense")
+			d := newDir(t, "a.yaml", test.text, "b.yaml", "kind: Nonsense")
 			r := folder.New(d.path)
 			_, err := r.Read()
 			var faults *document.Faults
@@ -335,9 +329,8 @@ func TestReportsEveryFault(t *testing.T) {
 // (MeshTrafficRoute, "Merging behavior").
 func TestAPolicyNeedNotSayItsKind(t *testing.T) {
 	t.Parallel()
-	d := newDir(t)
-	d.write("a.yaml", strings.Replace(policy, "kind: MeshHTTPRoute\n", "", 1))
-	if got := read(t, folder.New(d.path)).Policies; len(got) != 1 {
+	d := newDir(t, "a.yaml", strings.Replace(policy, "kind: MeshHTTPRoute\n", "", 1))
+	if got := d.content().Policies; len(got) != 1 {
 		t.Errorf("got %d policies, want 1", len(got))
 	}
 }
@@ -353,9 +346,7 @@ func TestAFolderThatComesLater(t *testing.T) {
 	if _, again := r.Read(); again != err {
 		t.Error("nothing changed, and the error is another one")
 	}
-	if err := os.Mkdir(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.Mkdir(path, 0o700))
 	dir{t, path}.write("a.yaml", frontend)
 	if c := read(t, r); len(c.Services) != 1 {
 		t.Errorf("got %d services, want 1", len(c.Services))
@@ -364,15 +355,13 @@ func TestAFolderThatComesLater(t *testing.T) {
 
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	t.Parallel()
-	d := newDir(t)
-	d.write("a.yaml", frontend)
+	d := newDir(t, "a.yaml", frontend)
 	if err := os.Symlink(os.DevNull, filepath.Join(d.path, "b.yaml")); err != nil {
 		t.Skipf("no links: %v", err)
 	}
 	r := folder.New(d.path)
-	if _, err := r.Read(); err == nil || !strings.Contains(err.Error(), "b.yaml is not a regular file") {
-		t.Errorf("got error %v, want that b.yaml is not a regular file", err)
-	}
+	_, err := r.Read()
+	cmdtest.ErrorHas(t, "Read", err, "b.yaml is not a regular file")
 	d.remove("b.yaml")
 	if c := read(t, r); len(c.Services) != 1 {
 		t.Errorf("got %d services, want 1", len(c.Services))
@@ -381,15 +370,8 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 
 func TestAFileThatIsTooLarge(t *testing.T) {
 	t.Parallel()
-	d := newDir(t)
-	d.write("a.yaml", "kind: Nonsense")
-	d.write("b.yaml", "# "+strings.Repeat("a", document.MaxSize))
-	_, err := folder.New(d.path).Read()
-	for _, want := range []string{"a.yaml:1", "b.yaml: the file has"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want %q in it", err, want)
-		}
-	}
+	d := newDir(t, "a.yaml", "kind: Nonsense", "b.yaml", "# "+strings.Repeat("a", document.MaxSize))
+	d.rejected("Read", "a.yaml:1", "b.yaml: the file has")
 }
 
 func namedResource(name string) string {

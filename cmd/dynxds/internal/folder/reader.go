@@ -41,9 +41,6 @@ func New(dir string) *Reader {
 	return &Reader{dir: dir, files: map[string]*read{}, joiner: NewJoiner(dir), now: time.Now}
 }
 
-// Dir returns the folder's path.
-func (r *Reader) Dir() string { return r.dir }
-
 // Read returns the present content of the folder. If nothing changed since the last call, content and
 // error are the same pointers. An error in the text of files is a *document.Faults; then there is no
 // content.

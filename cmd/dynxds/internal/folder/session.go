@@ -20,7 +20,7 @@ var statuses = map[string]corepb.HealthStatus{
 	"Unknown": corepb.HealthStatus_UNKNOWN, "Healthy": corepb.HealthStatus_HEALTHY, "Draining": corepb.HealthStatus_DRAINING,
 }
 
-// readSessionAffinity reads how the RPCs of a session are told (gRFC A55, and Envoy's sessions by header):
+// readSessionAffinity reads how RPCs identify their session (gRFC A55, and Envoy's sessions by header):
 //
 //	sessionAffinity:
 //	  cookie: {name: session, path: /shop.Cart, ttl: 1h}

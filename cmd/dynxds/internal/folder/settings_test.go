@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/prototext"
-
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 )
 
 // What a Service document says about its Clusters and routes, in the fields of xDS.
@@ -68,9 +66,8 @@ func TestReadsSettings(t *testing.T) {
 			`retry_policy:{retry_on:"unavailable,internal" num_retries:{value:2} retry_back_off:{base_interval:{nanos:25000000} max_interval:{seconds:1}}} max_stream_duration:{max_stream_duration:{seconds:1 nanos:500000000}}`,
 		},
 	} {
-		d := newDir(t)
-		d.write("a.yaml", frontend+test.text+"\n")
-		s := read(t, folder.New(d.path)).Services[0]
+		d := newDir(t, "a.yaml", frontend+test.text+"\n")
+		s := d.content().Services[0]
 		cluster, route := compact(prototext.MarshalOptions{}.Format(s.Cluster)), compact(prototext.MarshalOptions{}.Format(s.Route))
 		if cluster != compact(test.cluster) || route != compact(test.route) {
 			t.Errorf("%s gives the Cluster\n%s\nand the routes\n%s", test.text, cluster, route)
@@ -150,10 +147,6 @@ func TestFaultySettings(t *testing.T) {
 		"timeout: -1s": `a.yaml:3: timeout: "-1s" is no duration above 0; write it like 1.5s or 250ms`,
 		"timeout: 5":   `timeout: expected a string, found the number "5"`,
 	} {
-		d := newDir(t)
-		d.write("a.yaml", frontend+text+"\n")
-		if _, err := folder.New(d.path).Read(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s gives %v, want %s", text, err, want)
-		}
+		newDir(t, "a.yaml", frontend+text+"\n").rejected(text, want)
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -96,8 +96,7 @@ func endpointsOf(c *folder.Content) map[string][]meshroute.Endpoint {
 // are taken.
 func TestEndpointSlicesAreServices(t *testing.T) {
 	t.Parallel()
-	d := newDir(t)
-	d.write("slices.yaml", sliceList)
+	d := newDir(t, "slices.yaml", sliceList)
 	want := map[string][]meshroute.Endpoint{
 		"backend": {
 			{Address: "10.0.0.1:8080", Health: corepb.HealthStatus_DRAINING, Locality: meshroute.Locality{Zone: "eu-1b"}},
@@ -110,10 +109,8 @@ func TestEndpointSlicesAreServices(t *testing.T) {
 		"six.shop": {{Address: "[2001:db8::1]:8080"}},
 		"nobody":   nil,
 	}
-	got := endpointsOf(read(t, folder.New(d.path)))
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(meshroute.Endpoint{}, "Source")); diff != "" {
-		t.Errorf("endpoints (-want +got):\n%s", diff)
-	}
+	got := endpointsOf(d.content())
+	xdstest.Equal(t, "endpoints", want, got, cmpopts.IgnoreFields(meshroute.Endpoint{}, "Source"))
 	if line := got["backend"][2].Source.Line; line != 24 {
 		t.Errorf("the endpoint is on line %d, want 24", line)
 	}
@@ -138,7 +135,7 @@ func TestAnEndpointInTwoSlices(t *testing.T) {
 	for _, conditions := range [][2]string{{"{ready: false}", "{ready: true}"}, {"{ready: true}", "{ready: false}"}} {
 		d := newDir(t)
 		d.write("a.yaml", "kind: Service\nname: backend\nport: other\n---"+slice("a", conditions[0])+"---"+slice("b", conditions[1]))
-		got := endpointsOf(read(t, folder.New(d.path)))["backend"]
+		got := endpointsOf(d.content())["backend"]
 		if len(got) != 1 || got[0].Health != corepb.HealthStatus_UNKNOWN || got[0].Address != "10.0.0.1:81" {
 			t.Errorf("of slices with %v the endpoints are %v", conditions, got)
 		}
@@ -153,7 +150,7 @@ func TestAServiceWithSlices(t *testing.T) {
 		d := newDir(t)
 		d.write("service.yaml", "kind: Service\nname: backend\nport: "+port+"\nendpoints: [{address: '10.0.0.9:1', weight: 2}]\ntls: {mode: 'off'}\n")
 		d.write("slices.yaml", slice("a", "{}"))
-		c := read(t, folder.New(d.path))
+		c := d.content()
 		s := c.Services[0]
 		if len(c.Services) != 1 || s.TLS == nil || len(s.Endpoints) != 2 || s.Endpoints[0].Address != "10.0.0.9:1" || s.Endpoints[1].Address != want {
 			t.Errorf("with port %s the service is %+v, want the endpoint %s", port, s, want)
@@ -164,9 +161,7 @@ func TestAServiceWithSlices(t *testing.T) {
 // A service whose documents did not change is the same value, so that nothing is built for it.
 func TestOnlyChangedSlicesMakeNewServices(t *testing.T) {
 	t.Parallel()
-	d := newDir(t)
-	d.write("slices.yaml", sliceList)
-	d.write("service.yaml", "kind: Service\nname: backend\ntls: {mode: 'off'}\n")
+	d := newDir(t, "slices.yaml", sliceList, "service.yaml", "kind: Service\nname: backend\ntls: {mode: 'off'}\n")
 	r := folder.New(d.path)
 	before := read(t, r)
 	d.write("more.yaml", frontend)
@@ -180,9 +175,7 @@ func TestOnlyChangedSlicesMakeNewServices(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(map[string]bool{"backend": true, "nobody": true, "six.shop": false}, same); diff != "" {
-		t.Errorf("services that stay (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "services that stay", map[string]bool{"backend": true, "nobody": true, "six.shop": false}, same)
 }
 
 func TestFaultyEndpointSlices(t *testing.T) {
@@ -201,10 +194,6 @@ func TestFaultyEndpointSlices(t *testing.T) {
 		{"kind: List\n", `a.yaml:1: the field "items" is missing`},
 		{"kind: List\nitems:\n- kind: Servic\n", `a.yaml:3: items[0].kind: unknown value "Servic"; did you mean "Service"?`},
 	} {
-		d := newDir(t)
-		d.write("a.yaml", test.text)
-		if _, err := folder.New(d.path).Read(); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s\ngives %v, want %s", test.text, err, test.want)
-		}
+		newDir(t, "a.yaml", test.text).rejected(test.text, test.want)
 	}
 }

@@ -17,7 +17,7 @@ var tlsModes = map[string]meshroute.TLSMode{
 const (
 	// defaultProvider is the certificate provider instance unless the document names another.
 	defaultProvider = "default"
-	// systemRoots are the roots that come with the client's system.
+	// systemRoots are the roots of the client's system.
 	systemRoots = "system"
 )
 

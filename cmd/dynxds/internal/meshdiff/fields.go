@@ -107,7 +107,7 @@ func (d *differ) message(path string, before, after protoreflect.Message) {
 	}
 }
 
-// values compares two messages, of which both are there.
+// values compares two messages that both exist.
 func (d *differ) values(path string, before, after protoreflect.Message) {
 	a, isAny := before.Interface().(*anypb.Any)
 	switch {

@@ -36,8 +36,8 @@ func elements(list []proto.Message) ([]element, map[string]proto.Message) {
 	return named, byKey
 }
 
-// keyOf returns what tells a message from the others of its list: its conditions, address or name, or else
-// its index.
+// keyOf returns what distinguishes a message from the others of its list: its conditions, address or name, or
+// else its index.
 func keyOf(m proto.Message, index int) string {
 	switch m := m.(type) {
 	case *routepb.Route:
@@ -82,8 +82,8 @@ func (d *differ) list(path, name string, before, after []proto.Message) {
 	for _, e := range now {
 		at := elementPath(path, name, e.key, e.message)
 		ordered = ordered || isOrdered(e.message)
-		if was := oldByKey[e.key]; was != nil {
-			d.element(at, was, e.message)
+		if before := oldByKey[e.key]; before != nil {
+			d.element(at, before, e.message)
 		} else {
 			d.add(at, "", elementText(e.message))
 		}

@@ -13,6 +13,7 @@ import (
 
 	_ "github.com/dynxds/dynxds" // the types of filters
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 )
 
@@ -24,9 +25,7 @@ func resource(t *testing.T, typeName, text string) meshdiff.Version {
 	}
 	a := new(anypb.Any)
 	text = `{"@type": "` + "type.googleapis.com/envoy.config." + packages[typeName] + ".v3." + typeName + `", ` + strings.TrimPrefix(text, "{")
-	if err := protojson.Unmarshal([]byte(text), a); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, protojson.Unmarshal([]byte(text), a))
 	return meshdiff.Version{Any: a}
 }
 
@@ -106,9 +105,7 @@ func TestResource(t *testing.T) {
 					got = append(got, f.String())
 				}
 			}
-			if diff := cmp.Diff(test.want, strings.Join(got, "\n")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "the fields", test.want, strings.Join(got, "\n"))
 		})
 	}
 }

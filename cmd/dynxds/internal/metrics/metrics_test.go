@@ -1,36 +1,31 @@
 package metrics_test
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	dynxdspb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/relay"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,52 +33,30 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rig is a control plane with metrics, and a connection to it.
 type rig struct {
 	t     *testing.T
-	ctx   context.Context
 	of    *metrics.Plane
 	store *controlplane.Store
-	ads   discoverypb.AggregatedDiscoveryServiceClient
+	conn  *grpc.ClientConn
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, ctx: testutils.Context(t), of: metrics.New(), store: controlplane.NewStore()}
+	r := &rig{t: t, of: metrics.New(), store: controlplane.NewStore()}
 	plane := controlplane.NewServer(r.store, controlplane.Options{OnACK: r.of.ACKed, OnNACK: r.of.NACKed, NotFoundErrors: true})
-	listener, err := net.Listen("tcp", "localhost:0")
-	xdstest.NoError(t, err)
-	server := grpc.NewServer(grpc.StatsHandler(r.of.StatsHandler()))
-	plane.Register(server)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(listener)
-	}()
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	xdstest.NoError(t, err)
-	r.ads = discoverypb.NewAggregatedDiscoveryServiceClient(conn)
-	t.Cleanup(func() {
-		conn.Close()
-		plane.Close()
-		server.Stop()
-		<-served
-	})
+	r.conn = cmdtest.Dial(t, cmdtest.Serve(t, func(s *grpc.Server) { plane.Register(s) }, grpc.StatsHandler(r.of.StatsHandler())))
+	t.Cleanup(plane.Close)
 	return r
 }
 
 // want waits until the metrics have lines.
 func (r *rig) want(lines ...string) {
 	r.t.Helper()
-	for {
-		got := scrape(r.of)
-		missing := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.Contains(got, "\n"+line+"\n") })
-		if len(missing) == 0 {
-			return
+	cmdtest.Await(r.t, func() string {
+		page := scrape(r.of)
+		if lacking := cmdtest.LackingLines(page, lines...); len(lacking) > 0 {
+			return fmt.Sprintf("the metrics lack %q:\n%s", lacking, page)
 		}
-		select {
-		case <-r.ctx.Done():
-			r.t.Fatalf("the metrics lack\n%s\nin\n%s", strings.Join(missing, "\n"), got)
-		case <-time.After(time.Millisecond):
-		}
-	}
+		return ""
+	})
 }
 
 func scrape(p *metrics.Plane) string {
@@ -92,12 +65,7 @@ func scrape(p *metrics.Plane) string {
 	return w.Body.String()
 }
 
-type (
-	sotwStream  = grpc.BidiStreamingClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
-	deltaStream = grpc.BidiStreamingClient[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
-)
-
-// Streams, pushes and answers are counted by type, and a client that rejects something is seen until it
+// Streams, pushes and answers are counted by type, and a client that rejects something is counted until it
 // accepts something or leaves.
 func TestStreams(t *testing.T) {
 	t.Parallel()
@@ -107,37 +75,28 @@ func TestStreams(t *testing.T) {
 		xdstest.NoError(t, err)
 	}
 	set(xdsmsg.EDSCluster("c", ""))
-	sotwCtx, leave := context.WithCancel(r.ctx)
-	var sotw sotwStream
-	sotw, err := r.ads.StreamAggregatedResources(sotwCtx)
-	xdstest.NoError(t, err)
+	sotw := cmdtest.SotW(t, r.conn)
 	request := &discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "a"}, TypeUrl: xdsmsg.ClusterType, ResourceNames: []string{"c", "missing"}}
-	xdstest.NoError(t, sotw.Send(request))
-	first, err := sotw.Recv()
-	xdstest.NoError(t, err)
+	first := sotw.Exchange(request)
 	refuse := func(resp *discoverypb.DiscoveryResponse, message string) {
 		request.Node, request.ResponseNonce = nil, resp.GetNonce()
 		request.ErrorDetail = &statuspb.Status{Message: message}
 		if message == "" {
 			request.VersionInfo, request.ErrorDetail = resp.GetVersionInfo(), nil
 		}
-		xdstest.NoError(t, sotw.Send(request))
+		sotw.Send(request)
 	}
 	refuse(first, "no")
 	// Another subscription after a NACK repeats the nonce: it is no ACK.
 	request.ErrorDetail, request.ResourceNames = nil, []string{"c"}
-	xdstest.NoError(t, sotw.Send(request))
+	sotw.Send(request)
 
-	var delta deltaStream
-	delta, err = r.ads.DeltaAggregatedResources(r.ctx)
-	xdstest.NoError(t, err)
+	delta := cmdtest.Delta(t, r.conn)
 	const invented = "type.googleapis.com/invented.by.Client"
-	xdstest.NoError(t, delta.Send(&discoverypb.DeltaDiscoveryRequest{
+	removed := delta.Exchange(&discoverypb.DeltaDiscoveryRequest{
 		Node: &corepb.Node{Id: "b"}, TypeUrl: invented, ResourceNamesSubscribe: []string{"x"},
-	}))
-	removed, err := delta.Recv()
-	xdstest.NoError(t, err)
-	xdstest.NoError(t, delta.Send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: invented, ResponseNonce: removed.GetNonce()}))
+	})
+	delta.Send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: invented, ResponseNonce: removed.GetNonce()})
 	r.want(
 		`dynxds_controlplane_clients 2`,
 		`dynxds_controlplane_streams{kind="sotw"} 1`,
@@ -152,20 +111,16 @@ func TestStreams(t *testing.T) {
 		`dynxds_controlplane_change_to_ack_seconds_count 0`,
 	)
 	set(xdsmsg.EDSCluster("c", "changed"))
-	second, err := sotw.Recv()
-	xdstest.NoError(t, err)
-	refuse(second, "")
+	refuse(sotw.Recv(), "")
 	r.want(
 		`dynxds_controlplane_acks_total{type="Cluster"} 1`,
 		`dynxds_controlplane_refusing_streams{type="Cluster"} 0`,
 		`dynxds_controlplane_change_to_ack_seconds_count 1`,
 	)
 	set(xdsmsg.EDSCluster("c", "changed again"))
-	third, err := sotw.Recv()
-	xdstest.NoError(t, err)
-	refuse(third, "no")
+	refuse(sotw.Recv(), "no")
 	r.want(`dynxds_controlplane_refusing_streams{type="Cluster"} 1`)
-	leave()
+	sotw.Cancel()
 	r.want(
 		`dynxds_controlplane_clients 1`,
 		`dynxds_controlplane_streams{kind="sotw"} 0`,
@@ -187,8 +142,8 @@ func TestNames(t *testing.T) {
 	h := of.StatsHandler()
 	ctx := h.TagRPC(t.Context(), &stats.RPCTagInfo{FullMethodName: "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"})
 	h.HandleRPC(ctx, &stats.Begin{})
-	h.HandleRPC(ctx, &stats.InPayload{Payload: &dynxdspb.DiscoveryRequest{ResponseNonce: "1", ErrorDetail: &statuspb.Status{}}})
-	h.HandleRPC(ctx, &stats.OutPayload{Payload: &dynxdspb.DiscoveryResponse{ResourceErrors: []*dynxdspb.ResourceError{{}}}})
+	h.HandleRPC(ctx, &stats.InPayload{Payload: &discoverypb.DiscoveryRequest{ResponseNonce: "1", ErrorDetail: &statuspb.Status{}}})
+	h.HandleRPC(ctx, &stats.OutPayload{Payload: &discoverypb.DiscoveryResponse{ResourceErrors: []*discoverypb.ResourceError{{}}}})
 	families, err := of.Gatherer().Gather()
 	xdstest.NoError(t, err)
 	page, err := os.ReadFile("../../../../docs/telemetry.md")
@@ -229,10 +184,8 @@ func TestSource(t *testing.T) {
 		want := func(step string, lines ...string) {
 			t.Helper()
 			got := scrape(of)
-			for _, line := range lines {
-				if !strings.Contains(got, "\n"+line+"\n") {
-					t.Errorf("%s: no %q in\n%s", step, line, got)
-				}
+			if lacking := cmdtest.LackingLines(got, lines...); len(lacking) > 0 {
+				t.Errorf("%s: no %q in\n%s", step, lacking, got)
 			}
 		}
 		want("before anything is read", lag+"0", gone+"0", documents+"0")

@@ -1,8 +1,8 @@
 // Package metrics has the metrics of "dynxds serve" and "dynxds relay" for Prometheus. The control plane,
-// the relay and the source of documents tell it what happens; it also watches the messages of the gRPC
-// server. It knows no addresses: package serve has its Handler read.
+// the relay and the source of documents report events to it, and a stats handler counts the messages of the
+// gRPC server. Package serve serves its Handler.
 //
-// Their labels are of a few values each, whatever clients send.
+// Each label has a few values, whatever clients send.
 package metrics
 
 import (
@@ -43,7 +43,7 @@ type lastChange struct {
 	took time.Duration
 }
 
-// New returns metrics that nobody reads yet.
+// New returns metrics that are not served yet.
 func New() *Plane {
 	byType := []string{"type"}
 	p := &Plane{
@@ -77,9 +77,9 @@ func New() *Plane {
 	return p
 }
 
-// AddSource adds the metrics of a source of documents, of which Seen, Published and Refused tell. held counts
-// documents of which an older version is served, and goneSince is when the source ceased to answer, zero if
-// it answers; both are called at any time.
+// AddSource adds the metrics of a source of documents, whose changes Seen, Published and Refused report. held
+// counts documents that are served in an older version, and goneSince is when the source ceased to answer, zero
+// if it answers; both are called at any time.
 func (p *Plane) AddSource(held func() int, goneSince func() time.Time) {
 	p.source.held, p.source.goneSince = held, goneSince
 	p.registry.MustRegister(

@@ -2,20 +2,20 @@ package publish_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -25,10 +25,9 @@ const testTimeout = 30 * time.Second
 
 // dynamicClient subscribes by locators. It sends only what the test sends.
 type dynamicClient struct {
-	t      *testing.T
-	node   *corepb.Node
-	stream grpc.BidiStreamingClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
-	cancel context.CancelFunc
+	*cmdtest.Stream[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
+	t    *testing.T
+	node *corepb.Node
 }
 
 // served is a server over a site's store.
@@ -36,7 +35,6 @@ type served struct {
 	t       *testing.T
 	control *controlplane.Server
 	addr    string
-	conn    *grpc.ClientConn
 }
 
 // serve puts a server over the store until the test ends.
@@ -50,64 +48,30 @@ func (s *site) serve() *served {
 		},
 	})
 	v.control = controlplane.NewServer(s.store, controlplane.Options{NodeConstraints: s.publisher.NodeConstraints})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	v.addr = listener.Addr().String()
-	g := grpc.NewServer()
-	v.control.Register(g)
-	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(listener) }()
-	if v.conn, err = grpc.NewClient(v.addr, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() {
-		v.conn.Close()
-		v.control.Close()
-		g.Stop()
-		if err := <-ended; err != nil {
-			s.t.Error(err)
-		}
-	})
+	v.addr = cmdtest.Serve(s.t, func(g *grpc.Server) { v.control.Register(g) })
+	s.t.Cleanup(v.control.Close)
 	return v
 }
 
 // connect opens a stream.
 func (v *served) connect(node *corepb.Node) *dynamicClient {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
-	v.t.Cleanup(cancel)
-	stream, err := v.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
-		"/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources")
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	return &dynamicClient{
-		t: v.t, node: node, cancel: cancel,
-		stream: &grpc.GenericClientStream[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]{ClientStream: stream},
-	}
+	return &dynamicClient{cmdtest.SotW(v.t, cmdtest.Dial(v.t, v.addr)), v.t, node}
 }
 
 // ask subscribes to one resource of a type, and answers a response, which may be nil.
 func (c *dynamicClient) ask(typeURL, name string, constraints dynparam.Constraints, answered *discoverypb.DiscoveryResponse) {
 	c.t.Helper()
-	err := c.stream.Send(&discoverypb.DiscoveryRequest{
+	c.Send(&discoverypb.DiscoveryRequest{
 		Node: c.node, TypeUrl: typeURL, VersionInfo: answered.GetVersionInfo(), ResponseNonce: answered.GetNonce(),
 		ResourceLocators: []*discoverypb.ResourceLocator{{Name: name, DynamicParameterConstraints: constraints.ToProto()}},
 	})
-	if err != nil {
-		c.t.Fatal(err)
-	}
 }
 
 // recv returns the next response, and expects this type.
 func (c *dynamicClient) recv(typeURL string) *discoverypb.DiscoveryResponse {
 	c.t.Helper()
-	response, err := c.stream.Recv()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	response := c.Recv()
 	if response.GetTypeUrl() != typeURL {
 		c.t.Fatalf("got a response of type %s, want %s: %v", response.GetTypeUrl(), typeURL, response)
 	}
@@ -118,9 +82,7 @@ func (c *dynamicClient) recv(typeURL string) *discoverypb.DiscoveryResponse {
 func (c *dynamicClient) unwrap(packed *anypb.Any) *discoverypb.Resource {
 	c.t.Helper()
 	envelope := &discoverypb.Resource{}
-	if err := proto.Unmarshal(packed.GetValue(), envelope); err != nil {
-		c.t.Fatal(err)
-	}
+	xdstest.NoError(c.t, proto.Unmarshal(packed.GetValue(), envelope))
 	return envelope
 }
 
@@ -129,13 +91,9 @@ func (c *dynamicClient) constraintsIn(response *discoverypb.DiscoveryResponse) d
 	c.t.Helper()
 	envelope := c.unwrap(response.GetResources()[0])
 	m, err := dynwire.UnmarshalMap(envelope.GetResource())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	xdstest.NoError(c.t, err)
 	byType, err := dynparam.ByTypeFromProto(m)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	xdstest.NoError(c.t, err)
 	return byType.For(meshroute.RouteConfigurationType)
 }
 
@@ -153,6 +111,19 @@ func (c *dynamicClient) join() (routes *discoverypb.DiscoveryResponse) {
 
 var dpdsName = bootstrapfile.DPDSName("mesh")
 
+// publishing publishes the folder in the background.
+func (s *site) publishing() <-chan publish.Summary {
+	published := make(chan publish.Summary, 1)
+	go func() {
+		summary, err := s.tryPublish()
+		if err != nil {
+			s.t.Error(err)
+		}
+		published <- summary
+	}()
+	return published
+}
+
 // The first policy that selects clients by some tag: a DPDS client gets its new constraints
 // and the time to subscribe with them, so that it never gets the routes of a more specific
 // kind of client (TP2, "Matching Ambiguity").
@@ -161,20 +132,12 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 	s := newSite(t, "mesh")
 	server := s.serve()
 	s.publisher.SetPatience(testTimeout)
-	s.write("services.yaml", services)
-	s.publish()
+	s.change("services.yaml", services)
 	c := server.connect(node("batch", "v1"))
 	routes := c.join()
 
 	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
-	published := make(chan publish.Summary, 1)
-	go func() {
-		summary, err := s.tryPublish()
-		if err != nil {
-			t.Error(err)
-		}
-		published <- summary
-	}()
+	published := s.publishing()
 	constraints := c.constraintsIn(c.recv(dynparam.MapTypeURL))
 	if constraints.IsZero() {
 		t.Fatal("DPDS has no constraints, although policies select clients by service")
@@ -205,28 +168,20 @@ func TestUpdatesDoNotWaitForever(t *testing.T) {
 	s := newSite(t, "mesh")
 	server := s.serve()
 	s.publisher.SetPatience(100 * time.Millisecond)
-	s.write("services.yaml", services)
-	s.publish()
+	s.change("services.yaml", services)
 	stubborn := server.connect(node("batch", "v1"))
 	stubborn.join()
 
-	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
-	if summary := s.publish(); summary.Late != 1 || s.cluster("backend", node("frontend", "")) != "backend;version=v2" {
+	summary := s.change("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
+	if summary.Late != 1 || s.cluster("backend", node("frontend", "")) != "backend;version=v2" {
 		t.Errorf("got %+v, want it to be published with one client that is late", summary)
 	}
 
 	s.publisher.SetPatience(testTimeout)
 	s.write("consumer.yaml", policy("consumer", "{kind: MeshSubset, tags: {zone: a}}", "v2"))
-	published := make(chan publish.Summary, 1)
-	go func() {
-		summary, err := s.tryPublish()
-		if err != nil {
-			t.Error(err)
-		}
-		published <- summary
-	}()
+	published := s.publishing()
 	stubborn.recv(dynparam.MapTypeURL)
-	stubborn.cancel()
+	stubborn.Cancel()
 	if summary := <-published; summary.Late != 0 {
 		t.Errorf("%d clients are counted as late, although the only one left", summary.Late)
 	}

@@ -5,12 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 
-	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -42,33 +41,24 @@ func TestClientsOfDynxdsTakeConstraints(t *testing.T) {
 			s := newSite(t, "mesh")
 			server := s.serve()
 			s.publisher.SetPatience(testTimeout)
-			s.write("services.yaml", fmt.Sprintf(`
+			s.change("services.yaml", fmt.Sprintf(`
 kind: Service
 name: backend
 endpoints:
 - {address: %q, tags: {version: v1}}
 - {address: %q, tags: {version: v2}}
-`, v1.Addr(), v2.Addr()))
-			s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
-			s.publish()
+`, v1.Addr(), v2.Addr()), "owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
 			call := func(service string) func() string {
 				opts := bootstrapfile.Options{
 					Servers: []string{server.addr}, Features: features, NodeID: service, Authority: "mesh",
 					Metadata: map[string]string{"service": service},
 				}
 				bootstrap, err := opts.JSON()
-				if err != nil {
-					t.Fatal(err)
-				}
-				conn, err := grpc.NewClient("xds://mesh/backend", append(dynxds.DialOptions(dynxds.WithBootstrap(bootstrap)),
-					grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { conn.Close() })
+				xdstest.NoError(t, err)
+				client := testpb.NewTestServiceClient(cmdtest.DialXDS(t, "xds://mesh/backend", bootstrap))
 				return func() string {
 					t.Helper()
-					answer, err := testpb.NewTestServiceClient(conn).UnaryCall(testutils.Context(t), &testpb.SimpleRequest{})
+					answer, err := client.UnaryCall(testutils.Context(t), &testpb.SimpleRequest{})
 					if err != nil {
 						t.Fatalf("an RPC of %s failed: %v", service, err)
 					}
@@ -80,8 +70,7 @@ endpoints:
 				t.Fatalf("answered by %s and %s, want v1", a, b)
 			}
 
-			s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
-			if summary := s.publish(); summary.Late != 0 {
+			if summary := s.change("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2")); summary.Late != 0 {
 				t.Errorf("%d clients were late", summary.Late)
 			}
 			want := []string{"{service=batch, specificity in [0-]}", "{service=frontend, specificity in [0-]}"}

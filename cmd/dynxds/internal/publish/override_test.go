@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/meshroute"
@@ -20,7 +21,7 @@ func override(name, parameters string) string {
 	return strings.Replace(resource(name, parameters), "kind: Resource", "kind: Resource\noverride: true", 1)
 }
 
-// An override hides what services and policies make under its name, all variants of it, until it goes.
+// An override hides what services and policies make under its name, all variants of it, until it is deleted.
 // What changes beneath it is not sent.
 func TestOverride(t *testing.T) {
 	t.Parallel()
@@ -41,21 +42,18 @@ func TestOverride(t *testing.T) {
 			4, 4, [2]string{"written", "written"}, [2]string{"written", "written"}},
 		{"a change of the override", "override.yaml", strings.Replace(override("backend", ""), "cluster: written", "cluster: again", 1),
 			1, 0, [2]string{"again", "again"}, [2]string{"written", "written"}},
-		{"the override goes", "override.yaml", "", 2, 1, [2]string{"backend;version=v1", "backend"}, [2]string{"written", "written"}},
-		{"the policy goes beneath", "consumer.yaml", "", 1, 6, [2]string{"backend", "backend"}, [2]string{"written", "written"}},
+		{"the override is deleted", "override.yaml", "", 2, 1, [2]string{"backend;version=v1", "backend"}, [2]string{"written", "written"}},
+		{"the policy beneath is deleted", "consumer.yaml", "", 1, 6, [2]string{"backend", "backend"}, [2]string{"written", "written"}},
 		{"with parameters", "override.yaml", override("backend", "version: v7"), 1, 1, [2]string{"nothing", "nothing"}, [2]string{"written", "written"}},
 		{"with parameters and without", "all.yaml", resource("backend", ""), 1, 0, [2]string{"written", "written"}, [2]string{"written", "written"}},
-		{"the service goes beneath", "services.yaml", "", 0, 14, [2]string{"written", "written"}, [2]string{"written", "written"}},
+		{"the service beneath is deleted", "services.yaml", "", 0, 14, [2]string{"written", "written"}, [2]string{"written", "written"}},
 	} {
-		s.write(step.file, step.text)
-		summary := s.publish()
+		summary := s.change(step.file, step.text)
 		if summary.Changed != step.changed || summary.Removed != step.removed {
 			t.Errorf("%s: %d changed and %d removed, want %d and %d", step.name, summary.Changed, summary.Removed, step.changed, step.removed)
 		}
 		for i, client := range []string{"frontend", "batch"} {
-			if got := s.cluster("backend", node(client, "v1")); got != step.plain[i] {
-				t.Errorf("%s: %s gets %s, want %s", step.name, client, got, step.plain[i])
-			}
+			s.routes(step.name, "backend", node(client, "v1"), step.plain[i])
 			if got := s.cluster(named, node(client, "v1")); got[strings.LastIndexByte(got, '/')+1:] != step.named[i] {
 				t.Errorf("%s: %s gets %s under the authority, want %s", step.name, client, got, step.named[i])
 			}
@@ -88,14 +86,10 @@ func TestAConflictNamesBothPlaces(t *testing.T) {
 		},
 	} {
 		s := newSite(t, "")
-		s.write("a.yaml", test.documents)
-		s.write("b.yaml", test.resource)
+		s.write("a.yaml", test.documents, "b.yaml", test.resource)
 		_, err := s.tryPublish()
-		if want := strings.ReplaceAll(test.want, "DIR", s.dir); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), s.dir+"/b.yaml:") {
-			t.Errorf("%s: got error %v, want %s", name, err, want)
-		}
-		s.write("b.yaml", strings.Replace(test.resource, "kind: Resource", "kind: Resource\noverride: true", 1))
-		s.publish()
+		cmdtest.ErrorHas(t, name, err, strings.ReplaceAll(test.want, "DIR", s.dir), s.dir+"/b.yaml:")
+		s.change("b.yaml", strings.Replace(test.resource, "kind: Resource", "kind: Resource\noverride: true", 1))
 	}
 }
 
@@ -138,10 +132,10 @@ func TestUpdatesAreEqualToARebuild(t *testing.T) {
 		default:
 			s.write(file+".yaml", oneOf("", policy(file, target(), oneOf("v1", "v2", "v3")), strings.ReplaceAll(policy(file, target(), "v1"), "name: backend", "name: absent")))
 		}
-		s.publish()
+		s.change()
 		fresh := &site{t: t, dir: s.dir, reader: s.reader, store: newSite(t, "").store}
 		fresh.publisher = publish.New(fresh.store, publish.Options{Authority: "mesh"}, publish.Streams{})
-		fresh.publish()
+		fresh.change()
 		if diff := cmp.Diff(fresh.dump(), s.dump()); diff != "" {
 			t.Fatalf("after %d changes (-rebuilt +updated):\n%s", i+1, diff)
 		}
@@ -153,14 +147,9 @@ func TestImpossibleName(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"*", "xdstp://mesh/envoy.config.cluster.v3.Cluster/all/*"} {
 		s := newSite(t, "")
-		s.write("services.yaml", services)
-		s.write("all.yaml", resource("'"+name+"'", ""))
-		content, err := s.reader.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s.write("services.yaml", services, "all.yaml", resource("'"+name+"'", ""))
 		var faults *document.Faults
-		if _, err = s.publisher.Publish(t.Context(), content); !errors.As(err, &faults) || filepath.Base(faults.List[0].File) != "all.yaml" {
+		if _, err := s.tryPublish(); !errors.As(err, &faults) || filepath.Base(faults.List[0].File) != "all.yaml" {
 			t.Errorf("%s: got error %v, want a fault in all.yaml", name, err)
 		}
 	}

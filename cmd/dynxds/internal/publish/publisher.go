@@ -55,7 +55,7 @@ type state struct {
 	// made are the resources of the meshes, written those of the folder, which override some of the
 	// former.
 	made       generated
-	written    map[key]*folder.Resource
+	written    map[key]*meshroute.Resource
 	overridden map[named]*folder.Resource
 	tags       tags
 }
@@ -117,7 +117,7 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	u.keep(&p.state)
 	p.state.meshes, p.state.tags = meshes, next
 	return Summary{
-		Version: version, Changed: len(u.shown) + len(u.setWritten), Removed: len(u.hidden) + len(u.removedWritten),
+		Version: version, Changed: len(u.put), Removed: len(u.deleted),
 		Late: late, Reports: append(meshes[0].Reports(), p.state.reports()...),
 	}, nil
 }

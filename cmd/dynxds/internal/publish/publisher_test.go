@@ -2,8 +2,7 @@ package publish_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,10 +12,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder/foldertest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -53,33 +54,32 @@ func newSiteWith(t *testing.T, opts publish.Options) *site {
 	return s
 }
 
-func (s *site) write(name, text string) {
+// write writes files, each by its name and its text.
+func (s *site) write(files ...string) {
 	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
+	for i := 0; i < len(files); i += 2 {
+		cmdtest.Write(s.t, s.dir, files[i], files[i+1])
 	}
+}
+
+// change writes files, each by its name and its text, and publishes the folder.
+func (s *site) change(files ...string) publish.Summary {
+	s.t.Helper()
+	s.write(files...)
+	summary, err := s.tryPublish()
+	xdstest.NoError(s.t, err)
+	return summary
 }
 
 // tryPublish publishes the folder as it is.
 func (s *site) tryPublish() (publish.Summary, error) {
 	s.t.Helper()
 	content, err := s.reader.Read()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	xdstest.NoError(s.t, err)
 	return s.publisher.Publish(s.t.Context(), content)
 }
 
-func (s *site) publish() publish.Summary {
-	s.t.Helper()
-	summary, err := s.tryPublish()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return summary
-}
-
-// clusters returns the cluster that a client's requests to backend go to, or the
+// cluster returns the cluster that a client's requests to backend go to, or the
 // code of the error in its place.
 func (s *site) cluster(name string, node *corepb.Node) string {
 	s.t.Helper()
@@ -92,10 +92,17 @@ func (s *site) cluster(name string, node *corepb.Node) string {
 		return "nothing"
 	}
 	routes := &routepb.RouteConfiguration{}
-	if err := resource.Any().UnmarshalTo(routes); err != nil {
-		s.t.Fatal(err)
-	}
+	xdstest.NoError(s.t, resource.Any().UnmarshalTo(routes))
 	return routes.GetVirtualHosts()[0].GetRoutes()[0].GetRoute().GetCluster()
+}
+
+// routes fails the test unless a client gets the routes of a name, to this cluster, or the error or nothing in
+// their place.
+func (s *site) routes(when, name string, node *corepb.Node, want string) {
+	s.t.Helper()
+	if got := s.cluster(name, node); got != want {
+		s.t.Errorf("%s: %v gets %s of %s, want %s", when, node, got, name, want)
+	}
 }
 
 // node is a client of a service with a version.
@@ -112,10 +119,8 @@ const named = "xdstp://mesh/envoy.config.route.v3.RouteConfiguration/backend"
 func TestEachClientGetsItsVariant(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
-	s.write("services.yaml", services)
-	s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
-	s.write("consumer.yaml", policy("consumer", "{kind: MeshServiceSubset, name: frontend, tags: {version: v2}}", "v2"))
-	s.publish()
+	s.change("services.yaml", services, "owner.yaml", policy("owner", "{kind: Mesh}", "v1"),
+		"consumer.yaml", policy("consumer", "{kind: MeshServiceSubset, name: frontend, tags: {version: v2}}", "v2"))
 	for _, test := range []struct {
 		client *corepb.Node
 		want   string
@@ -125,30 +130,24 @@ func TestEachClientGetsItsVariant(t *testing.T) {
 		{node("batch", "v2"), "backend;version=v1"},
 		{nil, "backend;version=v1"},
 	} {
-		if got := s.cluster("backend", test.client); got != test.want {
-			t.Errorf("%v gets %s, want %s", test.client, got, test.want)
-		}
-		if got := s.cluster(named, test.client); !strings.HasSuffix(got, test.want) || !strings.HasPrefix(got, "xdstp://mesh/") {
-			t.Errorf("%v gets %s under the authority, want that of %s", test.client, got, test.want)
-		}
+		s.routes("by plain names", "backend", test.client, test.want)
+		s.routes("under the authority", named, test.client, "xdstp://mesh/envoy.config.cluster.v3.Cluster/"+test.want)
 	}
 }
 
 func TestOnlyChangesArePublished(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	s.write("services.yaml", services)
-	s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
-	first := s.publish()
-	if again := s.publish(); again.Version != first.Version || again.Changed+again.Removed != 0 {
+	first := s.change("services.yaml", services, "owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
+	if again := s.change(); again.Version != first.Version || again.Changed+again.Removed != 0 {
 		t.Errorf("publishing the same again gave %+v, want nothing", again)
 	}
 	listener, routes := s.store.Get(meshroute.ListenerType, "backend"), s.store.Get(meshroute.RouteConfigurationType, "backend")
-	s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v2"))
-	changed := s.publish()
-	if changed.Version != first.Version+1 || s.cluster("backend", nil) != "backend;version=v2" {
-		t.Errorf("the change gave %+v and cluster %s", changed, s.cluster("backend", nil))
+	changed := s.change("owner.yaml", policy("owner", "{kind: Mesh}", "v2"))
+	if changed.Version != first.Version+1 {
+		t.Errorf("the change gave %+v, want version %d", changed, first.Version+1)
 	}
+	s.routes("after the change", "backend", nil, "backend;version=v2")
 	if s.store.Get(meshroute.ListenerType, "backend") != listener {
 		t.Error("the Listener is another one, though no policy is about it")
 	}
@@ -160,17 +159,13 @@ func TestOnlyChangesArePublished(t *testing.T) {
 func TestConstraintsAreRefreshedOnlyIfTheTagsChange(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
-	s.write("services.yaml", services)
-	s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
-	s.publish()
+	s.change("services.yaml", services, "owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
 	before := s.refreshed.Load()
-	s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v2"))
-	s.publish()
+	s.change("owner.yaml", policy("owner", "{kind: Mesh}", "v2"))
 	if got := s.refreshed.Load(); got != before {
-		t.Errorf("streams asked again %d times for a change that does not concern tags", got-before)
+		t.Errorf("constraints were refreshed %d times for a change that does not concern tags, want 0", got-before)
 	}
-	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v1"))
-	s.publish()
+	s.change("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v1"))
 	if got := s.refreshed.Load(); got != before+1 {
 		t.Errorf("constraints were refreshed %d times, want once, as policies now select by service", got-before)
 	}
@@ -179,22 +174,14 @@ func TestConstraintsAreRefreshedOnlyIfTheTagsChange(t *testing.T) {
 func TestDenial(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
-	s.write("services.yaml", services)
-	s.write("denial.yaml", "kind: Denial\nclients: {kind: MeshService, name: batch}\nto: {kind: MeshService, name: backend}\nreason: no\n")
-	s.publish()
-	for _, name := range []string{"backend", named} {
-		if got := s.cluster(name, node("batch", "v1")); got != codes.PermissionDenied.String() {
-			t.Errorf("batch gets %s of %s, want PERMISSION_DENIED", got, name)
-		}
-		if got := s.cluster(name, node("frontend", "v1")); !strings.HasSuffix(got, "backend") {
-			t.Errorf("frontend gets %s of %s, want its routes", got, name)
-		}
+	s.change("services.yaml", services,
+		"denial.yaml", "kind: Denial\nclients: {kind: MeshService, name: batch}\nto: {kind: MeshService, name: backend}\nreason: no\n")
+	for name, cluster := range map[string]string{"backend": "backend", named: "xdstp://mesh/envoy.config.cluster.v3.Cluster/backend"} {
+		s.routes("the denied client", name, node("batch", "v1"), codes.PermissionDenied.String())
+		s.routes("another client", name, node("frontend", "v1"), cluster)
 	}
-	s.write("denial.yaml", "")
-	s.publish()
-	if got := s.cluster("backend", node("batch", "v1")); got != "backend" {
-		t.Errorf("without the denial batch gets %s", got)
-	}
+	s.change("denial.yaml", "")
+	s.routes("without the denial", "backend", node("batch", "v1"), "backend")
 }
 
 const written = `
@@ -214,61 +201,35 @@ func resource(name, parameters string) string {
 func TestWrittenResources(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	s.write("services.yaml", services)
-	s.write("other.yaml", resource("other", ""))
-	s.publish()
-	if got := s.cluster("other", nil); got != "written" {
-		t.Errorf("got %s, want what was written", got)
-	}
+	s.change("services.yaml", services, "other.yaml", resource("other", ""))
+	s.routes("written", "other", nil, "written")
 	s.write("clash.yaml", resource("backend", ""))
 	_, err := s.tryPublish()
-	if err == nil || !strings.Contains(err.Error(), "clash.yaml:2: resource backend of type") {
-		t.Errorf("got error %v, want one about the resource in clash.yaml", err)
-	}
-	if got := s.cluster("backend", nil); got != "backend" {
-		t.Errorf("got %s after the faulty update, want what was there", got)
-	}
-	s.write("clash.yaml", resource("backend", "canary: 'yes'"))
-	s.write("other.yaml", "")
-	s.publish()
-	if got := s.cluster("other", nil); got != "nothing" {
-		t.Errorf("got %s of the deleted resource, want nothing", got)
-	}
-	// The service goes, and what was written takes its name.
-	s.write("clash.yaml", resource("backend", ""))
-	s.write("services.yaml", "")
-	s.publish()
-	if got := s.cluster("backend", nil); got != "written" {
-		t.Errorf("got %s, want what was written", got)
-	}
-	s.write("clash.yaml", "")
-	s.write("services.yaml", services)
-	s.publish()
-	if got := s.cluster("backend", nil); got != "backend" {
-		t.Errorf("got %s, want what the service makes", got)
-	}
+	cmdtest.ErrorHas(t, "a conflict", err, "clash.yaml:2: resource backend of type")
+	s.routes("after the faulty update", "backend", nil, "backend")
+	s.change("clash.yaml", resource("backend", "canary: 'yes'"), "other.yaml", "")
+	s.routes("deleted", "other", nil, "nothing")
+	s.change("clash.yaml", resource("backend", ""), "services.yaml", "")
+	s.routes("in place of the deleted service", "backend", nil, "written")
+	s.change("clash.yaml", "", "services.yaml", services)
+	s.routes("with the service again", "backend", nil, "backend")
 }
 
 // A reference to a missing service is a report with file and line, not an error.
 func TestReportsReachTheCaller(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	s.write("services.yaml", services)
-	s.write("owner.yaml", strings.Replace(policy("owner", "{kind: Mesh}", "v1"), "kind: MeshServiceSubset, name: backend", "kind: MeshServiceSubset, name: nobody", 1))
-	summary := s.publish()
-	var found bool
-	for _, r := range summary.Reports {
-		found = found || r.Severity == meshroute.Error && strings.Contains(r.String(), "nobody") && strings.Contains(r.String(), "owner.yaml:")
-	}
-	if !found {
+	missing := strings.Replace(policy("owner", "{kind: Mesh}", "v1"), "kind: MeshServiceSubset, name: backend", "kind: MeshServiceSubset, name: nobody", 1)
+	summary := s.change("services.yaml", services, "owner.yaml", missing)
+	if !slices.ContainsFunc(summary.Reports, func(r meshroute.Report) bool {
+		return r.Severity == meshroute.Error && strings.Contains(r.String(), "nobody") && strings.Contains(r.String(), "owner.yaml:")
+	}) {
 		t.Errorf("the reports are %v, want one of the missing service", summary.Reports)
 	}
 	if _, got := s.store.Choose(meshroute.ClusterType, "nobody;version=v1", dynparam.Constraints{}); got.Code() != codes.NotFound {
 		t.Errorf("clients get %v in place of the Cluster, want NOT_FOUND with the reason", got)
 	}
-	if got := s.cluster("backend", nil); got != "nobody;version=v1;no-such-service" {
-		t.Errorf("requests of a client that knows no errors go to %s, want the Cluster without endpoints", got)
-	}
+	s.routes("for a client that knows no errors: the Cluster without endpoints", "backend", nil, "nobody;version=v1;no-such-service")
 }
 
 // The tags of the node choose among the variants of a resource in the folder (xRFC TP2,
@@ -276,25 +237,19 @@ func TestReportsReachTheCaller(t *testing.T) {
 func TestWrittenVariantsAreChosenByNode(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	s.write("v1.yaml", resource("other", "version: v1"))
-	s.write("v2.yaml", strings.Replace(resource("other", "version: v2"), "cluster: written", "cluster: second", 1))
-	s.publish()
+	s.change("v1.yaml", resource("other", "version: v1"),
+		"v2.yaml", strings.Replace(resource("other", "version: v2"), "cluster: written", "cluster: second", 1))
 	for version, want := range map[string]string{"v1": "written", "v2": "second", "v3": "nothing"} {
-		if got := s.cluster("other", node("a", version)); got != want {
-			t.Errorf("a client of version %s gets %s, want %s", version, got, want)
-		}
+		s.routes("by the tag", "other", node("a", version), want)
 	}
 	if got := s.cluster("other", node("a", "")); got == "nothing" {
-		t.Error("a client that says no version gets nothing")
+		t.Error("a client without a version gets nothing")
 	}
 	if got := s.refreshed.Load(); got != 1 {
-		t.Errorf("streams asked again %d times, want once", got)
+		t.Errorf("constraints were refreshed %d times, want once", got)
 	}
-	s.write("v1.yaml", "")
-	s.publish()
-	if got := s.cluster("other", node("a", "v1")); got != "nothing" {
-		t.Errorf("a client of version v1 gets %s, want nothing, as its variant is gone", got)
-	}
+	s.change("v1.yaml", "")
+	s.routes("without its variant", "other", node("a", "v1"), "nothing")
 }
 
 // Lines that move change what names them, or nothing.
@@ -312,16 +267,12 @@ func TestCommentsChangeOnlySources(t *testing.T) {
 	} {
 		for _, noSources := range []bool{false, true} {
 			s := newSiteWith(t, publish.Options{NoSources: noSources})
-			s.write("services.yaml", services)
-			s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
-			s.write("consumer.yaml", consumer)
-			s.publish()
-			s.write(test.file, test.text)
+			s.change("services.yaml", services, "owner.yaml", policy("owner", "{kind: Mesh}", "v1"), "consumer.yaml", consumer)
 			want := test.changed
 			if noSources {
 				want = 0
 			}
-			if got := s.publish(); got.Changed != want || got.Removed != 0 {
+			if got := s.change(test.file, test.text); got.Changed != want || got.Removed != 0 {
 				t.Errorf("a comment in %s, without sources %t: %d changed and %d removed, want %d and 0", test.file, noSources, got.Changed, got.Removed, want)
 			}
 		}
@@ -334,12 +285,10 @@ func TestAWrittenResourceIsNotBesideVariants(t *testing.T) {
 	t.Parallel()
 	for authority, name := range map[string]string{"": "backend", "a!b": "xdstp://a%21b/envoy.config.route.v3.RouteConfiguration/backend"} {
 		s := newSite(t, authority)
-		s.write("services.yaml", services)
-		s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
-		s.write("clash.yaml", resource(name, ""))
-		if _, err := s.tryPublish(); err == nil || !strings.Contains(err.Error(), "a service has this resource already") {
-			t.Errorf("with authority %q: got error %v, want that the service has %s already", authority, err, name)
-		}
+		s.write("services.yaml", services, "consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"),
+			"clash.yaml", resource(name, ""))
+		_, err := s.tryPublish()
+		cmdtest.ErrorHas(t, "authority "+authority, err, "a service has this resource already")
 	}
 }
 
@@ -349,9 +298,8 @@ func TestTooManyTags(t *testing.T) {
 	for i := range 121 {
 		s.write(fmt.Sprintf("%d.yaml", i), resource("other", fmt.Sprintf("tag%d: a", i)))
 	}
-	if _, err := s.tryPublish(); err == nil || !strings.Contains(err.Error(), "121 tags, more than 120") {
-		t.Errorf("got error %v, want that there are too many tags", err)
-	}
+	_, err := s.tryPublish()
+	cmdtest.ErrorHas(t, "too many tags", err, "121 tags, more than 120")
 }
 
 func TestSummaryCountsChangedVariants(t *testing.T) {
@@ -365,25 +313,20 @@ func TestSummaryCountsChangedVariants(t *testing.T) {
 	}{
 		{"a comment at the end", "consumer.yaml", consumer("v2") + "# changed\n", 0, 0},
 		{"a comment in resources", "other.yaml", "# changed\n" + resource("other", ""), 0, 0},
-		// The consumer's variant; the cluster and endpoints of one subset come, those of
-		// another go.
+		// The consumer's variant; the cluster and endpoints of one subset are added, those of another removed.
 		{"a consumer's policy", "consumer.yaml", consumer("v3"), 3, 2},
-		// The default and the consumer's variant give way to one without parameters;
-		// the cluster and endpoints of the subset v2 go.
-		{"a policy that goes", "consumer.yaml", "", 1, 4},
+		// One variant without parameters replaces the default and the consumer's; the cluster and endpoints of
+		// the subset v2 are removed.
+		{"a policy that is deleted", "consumer.yaml", "", 1, 4},
 		{"an endpoint", "services.yaml", strings.Replace(services, "10.0.0.2", "10.0.0.3", 1), 2, 0},
 		{"a resource", "other.yaml", strings.Replace(resource("other", ""), "prefix", "path", 1), 1, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, "")
-			s.write("services.yaml", services)
-			s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
-			s.write("consumer.yaml", consumer("v2"))
-			s.write("other.yaml", resource("other", ""))
-			first := s.publish()
-			s.write(test.file, test.text)
-			got := s.publish()
+			first := s.change("services.yaml", services, "owner.yaml", policy("owner", "{kind: Mesh}", "v1"),
+				"consumer.yaml", consumer("v2"), "other.yaml", resource("other", ""))
+			got := s.change(test.file, test.text)
 			if got.Changed != test.changed || got.Removed != test.removed {
 				t.Errorf("%d changed and %d removed, want %d and %d", got.Changed, got.Removed, test.changed, test.removed)
 			}

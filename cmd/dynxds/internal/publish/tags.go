@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/meshroute"
@@ -26,14 +25,14 @@ type tags struct {
 }
 
 // tagsOf returns the tags of one state.
-func tagsOf(meshes []*meshroute.Mesh, written map[key]*folder.Resource) tags {
+func tagsOf(meshes []*meshroute.Mesh, written map[key]*meshroute.Resource) tags {
 	t := tags{written: map[string][]string{}}
 	for _, mesh := range meshes {
 		t.mesh = append(t.mesh, mesh.Keys()...)
 	}
 	t.mesh = sorted(t.mesh)
 	for k, r := range written {
-		for parameter := range r.Parameters {
+		for parameter := range r.Parameters.Map() {
 			// Specificity is a constraint of the mesh, not a tag.
 			if parameter != meshpolicy.SpecificityKey {
 				name := typeName(k.typeURL)
@@ -74,7 +73,7 @@ func (t tags) check() error {
 	}
 	var faults document.Faults
 	faults.Add(document.Fault{
-		Problem: fmt.Sprintf("policies and dynamic parameters tell clients apart by %d tags, more than %d", len(all), maxTags),
+		Problem: fmt.Sprintf("policies and dynamic parameters distinguish clients by %d tags, more than %d", len(all), maxTags),
 	})
 	return faults.Err()
 }

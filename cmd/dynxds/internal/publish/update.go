@@ -68,22 +68,24 @@ func (g generated) remove(k key) {
 // update is the difference between two states.
 type update struct {
 	from *state
-	// set and removed are of the meshes.
+	// set and removed are the changed resources of the meshes, those that the folder overrides too.
 	set, removed map[key]*meshroute.Resource
-	// setWritten and removedWritten are of the folder's resources, all of which are in written.
-	setWritten, removedWritten, written map[key]*folder.Resource
-	// overridden are the names that the folder's resources override.
+	// written are all resources of the folder, and overridden the names that some of them override.
+	written    map[key]*meshroute.Resource
 	overridden map[named]*folder.Resource
-	// shown and hidden are what the update adds to the store, or changes, and removes of the meshes.
-	shown, hidden map[key]*meshroute.Resource
+	// put and deleted are what changes in the store.
+	put, deleted map[key]*meshroute.Resource
 }
 
 // addWritten adds the folder's resources. The error has those that conflict with the resources of
 // services and policies.
 func (u *update) addWritten(content *folder.Content) error {
 	var faults document.Faults
-	u.written = make(map[key]*folder.Resource, len(content.Resources))
-	u.setWritten, u.removedWritten = map[key]*folder.Resource{}, maps.Clone(u.from.written)
+	u.written = make(map[key]*meshroute.Resource, len(content.Resources))
+	u.put, u.deleted = map[key]*meshroute.Resource{}, maps.Clone(u.from.written)
+	if u.deleted == nil {
+		u.deleted = map[key]*meshroute.Resource{}
+	}
 	u.overridden = make(map[named]*folder.Resource)
 	for _, r := range content.Resources {
 		if r.Override {
@@ -92,7 +94,8 @@ func (u *update) addWritten(content *folder.Content) error {
 	}
 	for _, r := range content.Resources {
 		parameters, err := dynparam.NewParameters(r.Parameters)
-		k := key{named{r.Any.GetTypeUrl(), r.Name}, parameters.Key()}
+		w := &meshroute.Resource{TypeURL: r.Any.GetTypeUrl(), Name: r.Name, Parameters: parameters, Message: r.Any}
+		k := keyOf(w)
 		if err != nil {
 			faults.Add(fault(r, fmt.Sprintf("its dynamic parameters cannot be used: %v", err), ""))
 		} else if made := u.makes(key{nameOf(r), k.parameters}); made != nil && u.overridden[nameOf(r)] == nil {
@@ -101,17 +104,17 @@ func (u *update) addWritten(content *folder.Content) error {
 			conflict.Other = other
 			faults.Add(conflict)
 		}
-		u.written[k] = r
-		if old := u.from.written[k]; old == nil || !proto.Equal(old.Any, r.Any) {
+		u.written[k] = w
+		if !isUnchanged(u.from.written[k], w) {
 			// The store would refuse the update as a whole.
 			if _, err := controlplane.NewResource(&discoverypb.Resource{Name: r.Name, Resource: r.Any}); err != nil {
 				faults.Add(fault(r, err.Error(), "give it another name"))
 			}
-			u.setWritten[k] = r
+			u.put[k] = w
 		}
-		delete(u.removedWritten, k)
+		delete(u.deleted, k)
 	}
-	u.compare()
+	u.addMade()
 	return faults.Err()
 }
 
@@ -165,24 +168,23 @@ func (u *update) now(k key) *meshroute.Resource {
 	return u.from.made.get(k)
 }
 
-// compare finds what of the meshes changes in the store: what differs and is not overridden, and the
-// variants of names whose override comes or goes.
-func (u *update) compare() {
-	u.shown, u.hidden = map[key]*meshroute.Resource{}, map[key]*meshroute.Resource{}
+// addMade adds what changes in the store of the meshes: what differs and is not overridden, and the variants
+// of names whose override is added or removed.
+func (u *update) addMade() {
 	for k, r := range u.set {
 		if u.overridden[k.named] == nil {
-			u.shown[k] = r
+			u.put[k] = r
 		}
 	}
 	for k, r := range u.removed {
 		if u.from.overridden[k.named] == nil {
-			u.hidden[k] = r
+			u.deleted[k] = r
 		}
 	}
 	for name := range u.overridden {
 		if u.from.overridden[name] == nil {
 			for _, r := range u.from.made[name] {
-				u.hidden[keyOf(r)] = r
+				u.deleted[keyOf(r)] = r
 			}
 		}
 	}
@@ -192,7 +194,7 @@ func (u *update) compare() {
 		}
 		for _, r := range u.from.made[name] {
 			if k := keyOf(r); u.set[k] == nil && u.removed[k] == nil {
-				u.shown[k] = r
+				u.put[k] = r
 			}
 		}
 	}
@@ -209,24 +211,17 @@ func isUnchanged(old, new *meshroute.Resource) bool {
 	return old.Message == new.Message || proto.Equal(old.Message, new.Message)
 }
 
-// apply applies the update to the store: removals first, as a resource may replace one of the other
-// kind.
+// apply applies the update to the store: removals first, as a resource may replace one of the same key.
 func (u *update) apply(tx *controlplane.Tx) {
-	for k, r := range u.hidden {
+	for k, r := range u.deleted {
 		tx.DeleteVariant(k.typeURL, k.name, r.Parameters.Map())
 	}
-	for k, r := range u.removedWritten {
-		tx.DeleteVariant(k.typeURL, k.name, r.Parameters)
-	}
-	for k, r := range u.shown {
+	for k, r := range u.put {
 		if r.Err != nil {
 			tx.SetVariantError(k.typeURL, k.name, r.Parameters.Map(), r.Err)
 			continue
 		}
 		tx.SetNamed(k.name, r.Parameters.Map(), r.Message)
-	}
-	for k, r := range u.setWritten {
-		tx.SetNamed(k.name, r.Parameters, r.Any)
 	}
 }
 

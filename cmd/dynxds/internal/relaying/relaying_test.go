@@ -2,10 +2,8 @@ package relaying_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/relaying"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -47,6 +46,21 @@ func (w watcher) ResourceChanged(value any, _ error, done func()) {
 }
 func (w watcher) AmbientError(_ error, done func()) { done() }
 
+// run runs a relay until it is drained, which ended reports, and returns its address.
+func run(t *testing.T, opts relaying.Options) (address net.Addr, drain context.CancelFunc, ended <-chan error) {
+	t.Helper()
+	ctx, drain := context.WithCancel(testutils.Context(t))
+	ready, result := make(chan net.Addr, 1), make(chan error, 1)
+	opts.Ready = func(a net.Addr) { ready <- a }
+	go func() { result <- relaying.Run(ctx, opts) }()
+	select {
+	case address = <-ready:
+	case err := <-result:
+		t.Fatal(err)
+	}
+	return address, drain, result
+}
+
 // Clients reach the relay at a TCP address or at a socket, and a socket that a dead process left does
 // not matter.
 func TestRun(t *testing.T) {
@@ -59,19 +73,12 @@ func TestRun(t *testing.T) {
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
 	for _, listen := range []string{"localhost:0", "unix:" + socket, "unix://" + socket} {
-		ctx, drain := context.WithCancel(testutils.Context(t))
-		ready, ended := make(chan net.Addr, 1), make(chan error, 1)
 		opts := options(t, plane.Bootstrap("relay"))
-		opts.Serve.Listen, opts.Ready = listen, func(a net.Addr) { ready <- a }
-		go func() { ended <- relaying.Run(ctx, opts) }()
-		var uri string
-		select {
-		case a := <-ready:
-			if uri = a.String(); a.Network() == "unix" {
-				uri = "unix://" + uri
-			}
-		case err := <-ended:
-			t.Fatal(err)
+		opts.Serve.Listen = listen
+		address, drain, ended := run(t, opts)
+		uri := address.String()
+		if address.Network() == "unix" {
+			uri = "unix://" + uri
 		}
 		cfg, err := bootstrap.Parse("test", testutils.Bootstrap("client", uri))
 		xdstest.NoError(t, err)
@@ -81,7 +88,7 @@ func TestRun(t *testing.T) {
 		client.Watch(&xdsclient.ResourceType{TypeURL: xdsmsg.ClusterType, Name: "Cluster", FullStateInSotW: true}, "c", got)
 		select {
 		case <-got:
-		case <-ctx.Done():
+		case <-testutils.Context(t).Done():
 			t.Errorf("%s: the client got nothing", listen)
 		}
 		client.Close()
@@ -112,9 +119,7 @@ func TestRunRefuses(t *testing.T) {
 	} {
 		opts := options(t, valid)
 		change(&opts)
-		if err := relaying.Run(testutils.Context(t), opts); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q in it", err, want)
-		}
+		cmdtest.ErrorHas(t, "Run", relaying.Run(testutils.Context(t), opts), want)
 	}
 }
 
@@ -125,29 +130,16 @@ func TestPages(t *testing.T) {
 	var log xdstest.Log
 	opts := options(t, plane.Bootstrap("relay"))
 	opts.Serve.Admin, opts.Serve.Log = ":0", slog.New(slog.NewTextHandler(&log, nil))
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	opts.Ready = func(net.Addr) { close(ready) }
-	ctx, drain := context.WithCancel(testutils.Context(t))
-	go func() { ended <- relaying.Run(ctx, opts) }()
-	select {
-	case <-ready:
-	case err := <-ended:
-		t.Fatal(err)
-	}
+	_, drain, ended := run(t, opts)
 	_, url, _ := strings.Cut(log.String(), "url=")
 	url, _, _ = strings.Cut(url, " ")
 	for page, want := range map[string]string{
 		"metrics": "\ndynxds_relay_upstream_unavailable_since_timestamp_seconds 0\n", "clients": `"clients":[]`, "healthz": "SERVING",
 	} {
-		resp, err := http.Get(url + page)
-		xdstest.NoError(t, err)
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || !strings.Contains(string(body), want) || strings.Contains(string(body), "dynxds_controlplane_store") {
-			t.Errorf("%s%s: %v, %s, want %q and nothing of a store", url, page, err, body, want)
+		if body := cmdtest.Get(t, url+page); !strings.Contains(body, want) || strings.Contains(body, "dynxds_controlplane_store") {
+			t.Errorf("%s%s: %s, want %q and nothing of a store", url, page, body, want)
 		}
 	}
-	http.DefaultClient.CloseIdleConnections()
 	drain()
 	xdstest.NoError(t, <-ended)
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestLines(t *testing.T) {
@@ -24,9 +24,7 @@ func TestLines(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(test.want, strings.Join(Lines(&test.before, &test.after), "|")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "the lines", test.want, strings.Join(Lines(&test.before, &test.after), "|"))
 		})
 	}
 	text := "a\n"

@@ -23,7 +23,7 @@ type Plan struct {
 	Edits []store.Edit
 	// Changes are what clients will get differently.
 	Changes []meshdiff.Change
-	// Notes say what Changes cannot tell.
+	// Notes are what Changes cannot express.
 	Notes []string
 
 	store      *store.Store
@@ -134,7 +134,7 @@ func (p *Plan) usable(all texts) (content *folder.Content, dropped []string, err
 				dropped = append(dropped, name)
 			}
 		}
-		if len(all) == before { // it is nobody's fault
+		if len(all) == before { // no document is at fault
 			return nil, nil, fmt.Errorf("what is in the store now cannot be read: %w", err)
 		}
 	}
@@ -180,7 +180,7 @@ func (p *Plan) Validation() *site.Validation {
 }
 
 // Commit writes the plan as one revision. author and message are those of its record; of all records it leaves
-// at most keep. The error is a *store.Conflict if somebody else wrote since the plan was made.
+// at most keep. The error is a *store.Conflict if the store has changed since the plan was made.
 func (p *Plan) Commit(ctx context.Context, author Author, keep int) (store.Record, error) {
 	if err := p.Err(); err != nil {
 		return store.Record{}, err

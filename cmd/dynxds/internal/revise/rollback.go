@@ -34,8 +34,8 @@ func undo(state texts, records []store.Record, number int64) (strange map[string
 	return strange, nil
 }
 
-// restore returns the documents that were there after a record. It fails if the history does not tell, or if
-// a document was changed since without a record.
+// restore returns the documents that were there after a record. It fails if the history does not reach back
+// to it, or if a document was changed since without a record.
 func restore(snapshot *store.Snapshot, records []store.Record, number int64) (texts, error) {
 	if err := reaches(records, number); err != nil {
 		return nil, err
@@ -79,8 +79,8 @@ func reaches(records []store.Record, number int64) error {
 	return nil
 }
 
-// unrecorded returns the documents that no record after a number mentions, and that were changed after it all
-// the same, or deleted at a time that nothing tells.
+// unrecorded returns the documents that were changed after a record, though no later record mentions them, or
+// that were deleted without a record.
 func unrecorded(snapshot *store.Snapshot, records []store.Record, number int64) (names []string, err error) {
 	at := records[0].Revision - 1 // for 0: that of the state before
 	newer, last := make(map[string]bool), make(map[string]store.Edit)
@@ -119,7 +119,7 @@ type Entry struct {
 	store.Record
 	Edits   []store.Edit
 	Changes []meshdiff.Change
-	// Notes say what Changes cannot tell.
+	// Notes are what Changes cannot express.
 	Notes []string
 }
 

@@ -1,9 +1,7 @@
 package serve_test
 
 import (
-	"io"
 	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -11,28 +9,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-// get reads a page, with another Host unless it is empty.
-func get(t *testing.T, url, host string) (status int, body string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(testutils.Context(t), http.MethodGet, url, nil)
-	xdstest.NoError(t, err)
-	r.Host = host
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	resp, err := transport.RoundTrip(r)
-	xdstest.NoError(t, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	xdstest.NoError(t, err)
-	return resp.StatusCode, string(text)
-}
 
 // urls returns the addresses of pages that a log names.
 func urls(log string) (found []string) {
@@ -75,7 +58,7 @@ func TestPages(t *testing.T) {
 		{open + "/clients", "", 404, ""},
 		{open + "/healthz", "", 503, "NOT_SERVING"},
 	} {
-		if status, body := get(t, test.url, test.host); status != test.status || !strings.Contains(body, test.want) {
+		if status, body := cmdtest.GetAs(t, test.url, test.host); status != test.status || !strings.Contains(body, test.want) {
 			t.Errorf("%s as %q: %d, %s; want %d with %q", test.url, test.host, status, body, test.status, test.want)
 		}
 	}
@@ -92,7 +75,7 @@ func TestHealthWhileDraining(t *testing.T) {
 	}
 	check := func(when string, want int) {
 		t.Helper()
-		if status, body := get(t, url, ""); status != want {
+		if status, body := cmdtest.GetAs(t, url, ""); status != want {
 			t.Errorf("%s: %s is %d %s, want %d", when, url, status, body, want)
 		}
 	}

@@ -48,7 +48,7 @@ type Server struct {
 	ends *repeatlog.Log
 	// release releases the credentials.
 	release func()
-	// open are the pages for operators, of which admin is one or nil.
+	// open are the pages for operators; admin is one of them, or nil.
 	open  []*webpage.Page
 	admin *webpage.Page
 }

@@ -3,33 +3,35 @@ package serve_test
 import (
 	"context"
 	"crypto/tls"
-	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve/servetest"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const testTimeout = 20 * time.Second
 
 // running is a server that serves.
 type running struct {
@@ -45,9 +47,7 @@ func start(t *testing.T, opts serve.Options) *running {
 	t.Helper()
 	opts.Listen = "localhost:0"
 	s, err := serve.New(controlplane.NewServer(controlplane.NewStore(), controlplane.Options{}), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{t: t, Server: s, drain: cancel, ended: make(chan error, 1)}
 	go func() {
@@ -64,18 +64,11 @@ func start(t *testing.T, opts serve.Options) *running {
 // dial connects to the server.
 func (r *running) dial(creds credentials.TransportCredentials) *grpc.ClientConn {
 	r.t.Helper()
-	conn, err := grpc.NewClient(r.Addr().String(), grpc.WithTransportCredentials(creds))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { conn.Close() })
-	return conn
+	return cmdtest.Dial(r.t, r.Addr().String(), grpc.WithTransportCredentials(creds))
 }
 
 func (r *running) health(conn *grpc.ClientConn, service string) (healthpb.HealthCheckResponse_ServingStatus, error) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), testTimeout)
-	defer cancel()
-	answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service})
+	answer, err := healthpb.NewHealthClient(conn).Check(testutils.Context(r.t), &healthpb.HealthCheckRequest{Service: service})
 	return answer.GetStatus(), err
 }
 
@@ -97,40 +90,57 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	}
 }
 
+// Reflection knows the services, and channelz the server.
 func TestReflectionAndChannelz(t *testing.T) {
 	t.Parallel()
-	r := start(t, serve.Options{})
-	servetest.CheckTools(t, r.dial(insecure.NewCredentials()))
+	conn := start(t, serve.Options{}).dial(insecure.NewCredentials())
+	ctx := testutils.Context(t)
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	xdstest.NoError(t, err)
+	list := &reflectionpb.ServerReflectionRequest_ListServices{}
+	xdstest.NoError(t, stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: list}))
+	answer, err := stream.Recv()
+	xdstest.NoError(t, err)
+	var services []string
+	for _, s := range answer.GetListServicesResponse().GetService() {
+		services = append(services, s.GetName())
+	}
+	for _, want := range []string{serve.ADSService, "grpc.health.v1.Health", "grpc.channelz.v1.Channelz"} {
+		if !slices.Contains(services, want) {
+			t.Errorf("reflection lists %v, want %s among them", services, want)
+		}
+	}
+	xdstest.NoError(t, stream.CloseSend())
+	servers, err := channelzpb.NewChannelzClient(conn).GetServers(ctx, &channelzpb.GetServersRequest{})
+	if err != nil || len(servers.GetServer()) == 0 {
+		t.Errorf("channelz lists servers %v, %v, want this one", servers, err)
+	}
 }
 
+const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
+// A drain ends SotW and delta streams with UNAVAILABLE, and the log has both.
 func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	r := start(t, serve.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(r.dial(insecure.NewCredentials())).StreamAggregatedResources(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The answer to a wildcard request shows that the stream is served.
-	wildcard := &discoverypb.DiscoveryRequest{
-		Node: &corepb.Node{Id: "frontend-1"}, TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster",
-	}
-	if err := stream.Send(wildcard); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	conn, node := r.dial(insecure.NewCredentials()), &corepb.Node{Id: "frontend-1"}
+	sotw, delta := cmdtest.SotW(t, conn), cmdtest.Delta(t, conn)
+	// Each answer to a wildcard request shows that the stream is served.
+	sotw.Exchange(&discoverypb.DiscoveryRequest{Node: node, TypeUrl: clusterType})
+	delta.Exchange(&discoverypb.DeltaDiscoveryRequest{Node: node, TypeUrl: clusterType})
 	r.drain()
-	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
-		t.Errorf("the stream ended with %v, want UNAVAILABLE", err)
+	for protocol, err := range map[string]error{"StreamAggregatedResources": sotw.Err(), "DeltaAggregatedResources": delta.Err()} {
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("%s ended with %v, want UNAVAILABLE", protocol, err)
+		}
 	}
 	if err := <-r.ended; err != nil {
 		t.Errorf("Serve returned %v, want nil", err)
 	}
-	for _, want := range []string{"stream ended", "StreamAggregatedResources", "peer=127.0.0.1:", "node=frontend-1", "status=Unavailable"} {
+	for _, want := range []string{
+		"stream ended", "StreamAggregatedResources", "DeltaAggregatedResources", "peer=127.0.0.1:", "node=frontend-1", "status=Unavailable",
+	} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks the stream: no %q in\n%s", want, log.String())
 		}
@@ -140,12 +150,9 @@ func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 func TestDrainCutsOffAfterGrace(t *testing.T) {
 	t.Parallel()
 	r := start(t, serve.Options{Grace: time.Millisecond})
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
+	ctx := testutils.Context(t)
 	watch, err := healthpb.NewHealthClient(r.dial(insecure.NewCredentials())).Watch(ctx, &healthpb.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if _, err := watch.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -202,9 +209,7 @@ func TestFaultyOptions(t *testing.T) {
 	files := testca.NewFiles(t)
 	files.Issue(ca)
 	taken, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { taken.Close() })
 	for _, test := range []struct {
 		name string
@@ -227,11 +232,7 @@ func TestFaultyOptions(t *testing.T) {
 				s.Close()
 				t.Fatal("New succeeded")
 			}
-			for _, want := range test.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the error is %q, want %q in it", err, want)
-				}
-			}
+			cmdtest.ErrorHas(t, "New", err, test.want...)
 		})
 	}
 }
@@ -242,19 +243,12 @@ func TestAFlappingClientIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	r := start(t, serve.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-	client := discoverypb.NewAggregatedDiscoveryServiceClient(r.dial(insecure.NewCredentials()))
+	conn := r.dial(insecure.NewCredentials())
 	const streams = 300
 	for range streams {
-		stream, err := client.StreamAggregatedResources(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.Send(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "frontend-1"}}); err != nil && err != io.EOF {
-			t.Fatal(err)
-		}
-		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument {
+		stream := cmdtest.SotW(t, conn)
+		stream.Send(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "frontend-1"}})
+		if err := stream.Err(); status.Code(err) != codes.InvalidArgument {
 			t.Fatalf("the stream ended with %v, want INVALID_ARGUMENT", err)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 // Compare returns what clients get differently of what is read after than of what was read before, Listeners
-// first. The lines at which documents stand make no difference. The notes name resources of which not all kinds
-// of clients were compared. An error is one of Publish.
+// first. The lines at which documents stand make no difference. The notes name resources that were not
+// compared for all kinds of clients. An error is one of Publish.
 func Compare(before, after *folder.Content) (changes []meshdiff.Change, notes []string, err error) {
 	var meshes [2]*loaded
 	for i, content := range []folder.Content{*before, *after} {

@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder/foldertest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const comparedServices = foldertest.Services
@@ -124,9 +125,7 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: f
 			if err != nil || len(notes) > 0 {
 				t.Fatalf("got notes %q and error %v, want neither", notes, err)
 			}
-			if diff := cmp.Diff(strings.TrimPrefix(test.want, "\n"), meshdiff.Text(changes)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "the changes", strings.TrimPrefix(test.want, "\n"), meshdiff.Text(changes))
 		})
 	}
 }
@@ -153,8 +152,6 @@ func TestCompareOfTooManyKinds(t *testing.T) {
 func parse(t *testing.T, text string) *folder.Content {
 	t.Helper()
 	content, err := folder.NewJoiner("dir").Join([]*folder.File{folder.Parse("dir/mesh.yaml", []byte(text))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return content
 }

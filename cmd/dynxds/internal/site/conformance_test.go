@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/testutils"
@@ -56,9 +55,7 @@ func TestGatewayWithoutWeight(t *testing.T) {
 	m := newMesh(t)
 	r := start(t, "", m.gateway("GRPCRoute", "  - backendRefs: [{name: backend-v1, weight: 0}, {name: backend-v2, weight: 0}]\n"))
 	_, _, err := r.dial(plain, "frontend", "v1").call()
-	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no backend of the route has a weight above 0") {
-		t.Errorf("the RPC ends with %v, want UNAVAILABLE with the reason", err)
-	}
+	unavailable(t, err, "no backend of the route has a weight above 0")
 }
 
 // mesh/grpcroute-request-header-modifier, mesh/httproute-request-header-modifier-backend: a filter edits headers, that of a
@@ -151,36 +148,13 @@ func TestGatewaySessionPersistence(t *testing.T) {
 			frontend := start(t, kind.authority, files).dial(kind, "frontend", "v1")
 			frontend.reaches("v1")
 			frontend.reaches("v2")
-			stays := func(first, backend string) {
-				if backend != first {
-					t.Fatalf("%s: an RPC of the session of %s reaches %s", name, first, backend)
-				}
-			}
-			first, header := frontend.callWith("x-rule", "one")
-			for range 10 {
-				backend, _ := frontend.callWith("x-rule", "one", "x-session", one(t, header, "x-session"))
-				stays(first, backend)
-			}
-			first, header = frontend.callWith("x-rule", "two")
-			for range 10 {
-				cookie, _, _ := strings.Cut(one(t, header, "set-cookie"), ";")
-				backend, _ := frontend.callWith("x-rule", "two", "cookie", cookie)
-				stays(first, backend)
-			}
+			frontend.session("x-session", "x-session", "x-rule", "one")
+			frontend.session("set-cookie", "cookie", "x-rule", "two")
 			if _, header := frontend.callWith(); (len(header.Get("x-other")) == 1) != (affinity != "") || len(header.Get("x-session")) > 0 {
 				t.Errorf("%s: the response to an RPC of no rule has %v", name, header)
 			}
 		})
 	}
-}
-
-// one returns the only value of a header.
-func one(t *testing.T, header metadata.MD, name string) string {
-	t.Helper()
-	if len(header.Get(name)) != 1 {
-		t.Fatalf("the response has %v, want one %s", header, name)
-	}
-	return header.Get(name)[0]
 }
 
 // mesh/mesh-consumer-route: a route in another namespace than its service is for the clients there.

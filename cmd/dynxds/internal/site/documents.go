@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/feed"
@@ -13,16 +14,16 @@ import (
 type files struct {
 	reader *folder.Reader
 	poll   *time.Ticker
-	hurry  <-chan struct{}
+	hurry  <-chan os.Signal
 }
 
-func newFiles(dir string, poll time.Duration, hurry <-chan struct{}) *files {
+func newFiles(dir string, poll time.Duration, hurry <-chan os.Signal) *files {
 	return &files{reader: folder.New(dir), poll: time.NewTicker(poll), hurry: hurry}
 }
 
 func (f *files) Read(context.Context) (*folder.Content, error) { return f.reader.Read() }
 
-// Without is false: who writes a folder has its files before him, and mends the one that is faulty.
+// Without is false: the author of a folder repairs the faulty file.
 func (f *files) Without(context.Context, error) bool { return false }
 
 func (f *files) Published() {}

@@ -1,14 +1,11 @@
 package site_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const grpcRoute = `
@@ -44,17 +41,12 @@ func TestAGRPCRouteTakesEffectOnRPCs(t *testing.T) {
 // reportsOn validates a folder with one file, and returns the reports without its path, with the kind of clients.
 func reportsOn(t *testing.T, text string) []string {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir := folderOf(t, text)
 	v, err := site.Validate(dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	var got []string
 	for _, r := range v.Reports {
-		text := strings.TrimPrefix(r.String(), dir+"/a.yaml:")
+		text := strings.TrimPrefix(r.String(), dir+"/mesh.yaml:")
 		if r.Clients != "" {
 			text += " [" + r.Clients + "]"
 		}
@@ -92,9 +84,7 @@ func TestValidateReportsOnSettings(t *testing.T) {
 		},
 		"retry: {on: [unavailable], hostSelectionAttempts: 2}": {"1: note: retry: dynxds and Envoy prefer other endpoints for retries; other gRPC clients ignore it" + grpcClients},
 	} {
-		if diff := cmp.Diff(want, reportsOn(t, "kind: Service\nname: backend\n"+settings+"\n")); diff != "" {
-			t.Errorf("%s: reports (-want +got):\n%s", settings, diff)
-		}
+		xdstest.Equal(t, settings+": reports", want, reportsOn(t, "kind: Service\nname: backend\n"+settings+"\n"))
 	}
 }
 
@@ -134,7 +124,5 @@ spec:
 		"16: note: policy HTTPRoute/r: spec.rules[1].backendRefs[0].filters[0]: dynxds and Envoy edit headers; other gRPC clients ignore it" + grpcClients,
 		`16: warning: policy HTTPRoute/r: spec.rules[1].backendRefs[0].filters[0]: gRPC clients leave this out: header "grpc-timeout": headers of the gRPC protocol cannot be edited`,
 	}
-	if diff := cmp.Diff(want, reportsOn(t, text)); diff != "" {
-		t.Errorf("reports (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "reports", want, reportsOn(t, text))
 }

@@ -3,11 +3,12 @@ package site_test
 import (
 	"fmt"
 	"net"
-	"strings"
 	"testing"
 
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -25,9 +26,7 @@ func TestOurClientsGetWhatOnlyTheyTake(t *testing.T) {
 		c.reaches("v1")
 
 		_, port, err := net.SplitHostPort(v2.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		r.write("mesh.yaml", service("localhost:"+port)+`---
 kind: MeshHTTPRoute
 name: redirect
@@ -41,8 +40,6 @@ spec: {to: [{targetRef: {kind: MeshService, name: backend}, rules: [{matches: [{
 				break
 			}
 		}
-		if err == nil || !strings.Contains(err.Error(), "elsewhere") {
-			t.Errorf("a redirected RPC ended with %v, want an error that says where to", err)
-		}
+		cmdtest.ErrorHas(t, "a redirected RPC", err, "elsewhere")
 	})
 }

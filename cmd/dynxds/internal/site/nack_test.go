@@ -5,14 +5,12 @@ import (
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/meshroute"
-	"github.com/dynxds/dynxds/testutils"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // A repeated NACK is logged once in full, then only counted.
@@ -20,32 +18,16 @@ func TestARepeatedNACKIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	r := start(t, "", map[string]string{"services.yaml": m.services()})
-	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(testutils.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	send := func(req *discoverypb.DiscoveryRequest) {
-		t.Helper()
-		req.Node, req.TypeUrl = &corepb.Node{Id: "stubborn"}, meshroute.ClusterType
-		if err := stream.Send(req); err != nil {
-			t.Fatal(err)
-		}
-	}
-	send(&discoverypb.DiscoveryRequest{})
-	response, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := cmdtest.SotW(t, cmdtest.Dial(t, r.addr))
+	request := &discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "stubborn"}, TypeUrl: meshroute.ClusterType}
+	request.ResponseNonce = stream.Exchange(request).GetNonce()
 	text := strings.Repeat("no good; ", 1000)
+	request.ErrorDetail = status.New(codes.InvalidArgument, text).Proto()
 	for range 5000 {
-		send(&discoverypb.DiscoveryRequest{ResponseNonce: response.GetNonce(), ErrorDetail: status.New(codes.InvalidArgument, text).Proto()})
+		stream.Send(request)
 	}
-	send(&discoverypb.DiscoveryRequest{ResponseNonce: response.GetNonce(), ErrorDetail: status.New(codes.InvalidArgument, "still bad").Proto()})
+	request.ErrorDetail = status.New(codes.InvalidArgument, "still bad").Proto()
+	stream.Send(request)
 	r.logged("a client rejects a response", "node=stubborn", "still bad")
 	r.logged("a client rejects a response", "node=stubborn", strings.TrimSpace(text))
 	r.logged("a client rejects a response", "node=stubborn", "repeated=")

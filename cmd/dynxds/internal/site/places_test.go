@@ -7,6 +7,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -18,9 +19,7 @@ func TestServedResourcesNameFilesOfTheFolder(t *testing.T) {
 	small.write(t, dir)
 	for _, noSources := range []bool{false, true} {
 		p := newPlane(Options{Dir: dir, NoSources: noSources, Serve: serve.Options{Log: slog.New(slog.DiscardHandler)}})
-		if err := p.reload.load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, p.reload.load(t.Context()))
 		p.rejections.Close()
 		for typeURL, want := range map[string]string{
 			meshroute.ListenerType: "service-3.yaml:1", meshroute.ClusterType: "service-3.yaml:1", meshroute.EndpointsType: "service-3.yaml:5",

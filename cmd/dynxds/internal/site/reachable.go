@@ -17,7 +17,7 @@ func reachable(items []Item, listener, routes string) []Item {
 		meshroute.EndpointsType:          {},
 	}
 	var kept []Item
-	// Items are ordered so that references come before the resource.
+	// Items are ordered so that references precede the resource.
 	for _, item := range items {
 		if !wanted[item.TypeURL][item.Name] {
 			continue

@@ -8,12 +8,12 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -74,45 +74,26 @@ spec:
 // clusters returns a function that asks for all Clusters, on one stream, and returns their names.
 func (r *running) clusters() func() []string {
 	r.t.Helper()
-	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { conn.Close() })
-	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(testutils.Context(r.t))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	probes := 0
+	stream, probes := cmdtest.SotW(r.t, cmdtest.Dial(r.t, r.addr)), 0
 	return func() []string {
 		r.t.Helper()
 		// A name that is new makes the server answer with all that there is.
 		probes++
 		probe := fmt.Sprintf("probe-%d", probes)
-		err := stream.Send(&discoverypb.DiscoveryRequest{
+		stream.Send(&discoverypb.DiscoveryRequest{
 			Node: &corepb.Node{Id: "watcher"}, TypeUrl: meshroute.ClusterType, ResourceNames: []string{"*", probe},
 		})
-		if err != nil {
-			r.t.Fatal(err)
-		}
 		for {
-			response, err := stream.Recv()
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			answered := false
-			for _, e := range response.GetResourceErrors() {
-				answered = answered || e.GetResourceName().GetName() == probe
-			}
-			if !answered {
+			response := stream.Recv()
+			if !slices.ContainsFunc(response.GetResourceErrors(), func(e *discoverypb.ResourceError) bool {
+				return e.GetResourceName().GetName() == probe
+			}) {
 				continue
 			}
 			var names []string
 			for _, packed := range response.GetResources() {
 				cluster := new(clusterpb.Cluster)
-				if err := packed.UnmarshalTo(cluster); err != nil {
-					r.t.Fatal(err)
-				}
+				xdstest.NoError(r.t, packed.UnmarshalTo(cluster))
 				names = append(names, cluster.GetName())
 			}
 			return names

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/meshroute"
@@ -56,11 +57,8 @@ type Item struct {
 // Resources returns what the client would get from a server of the folder, by the server's own choice:
 // Listeners, routes, clusters, endpoints, others, each by name.
 func Resources(v View) ([]Item, error) {
-	loaded, err := load(v.Dir, v.Authority)
+	loaded, err := loadView(v)
 	if err != nil {
-		return nil, err
-	}
-	if err := loaded.knows(v.Service); err != nil {
 		return nil, err
 	}
 	items := loaded.items(v)
@@ -93,11 +91,8 @@ func (l *loaded) items(v View) []Item {
 
 // Explain writes the merged policies for the client's requests, service by service.
 func Explain(w io.Writer, v View) error {
-	loaded, err := load(v.Dir, v.Authority)
+	loaded, err := loadView(v)
 	if err != nil {
-		return err
-	}
-	if err := loaded.knows(v.Service); err != nil {
 		return err
 	}
 	mesh, client := loaded.reload.publisher.Mesh(), meshroute.ClientFromNode(v.node())
@@ -117,8 +112,21 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ")
 }
 
-// knows returns an error for a service that the folder does not have. An empty name means all.
-func (l *loaded) knows(service string) error {
+// loadView loads the folder of a view, which must have the service of the view.
+func loadView(v View) (*loaded, error) {
+	content, err := folder.New(v.Dir).Read()
+	if err != nil {
+		return nil, err
+	}
+	l, err := loadContent(content, v.Authority)
+	if err != nil {
+		return nil, err
+	}
+	return l, l.checkService(v.Service)
+}
+
+// checkService returns an error for a service that the folder does not have. An empty name means all.
+func (l *loaded) checkService(service string) error {
 	services := l.services()
 	if service == "" || slices.Contains(services, service) {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -38,8 +39,8 @@ type Options struct {
 	NoSources bool
 	// Poll is the polling interval of a folder, zero for DefaultPoll. Each poll costs one stat per file.
 	Poll time.Duration
-	// Hurry triggers a poll at once, or the reading of a whole store. It may be nil.
-	Hurry <-chan struct{}
+	// Hurry has signals that trigger a poll at once, or the reading of a whole store. It may be nil.
+	Hurry <-chan os.Signal
 	// RemovalDelay is controlplane.Options.RemovalDelay, but zero means no delay.
 	RemovalDelay time.Duration
 	// Page is the address of a status page, see package webpage; empty: there is none.

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -58,13 +59,9 @@ endpoints:
 	// Files that were changed some time ago are not read again.
 	yesterday := time.Now().Add(-24 * time.Hour)
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	xdstest.NoError(tb, err)
 	for _, e := range entries {
-		if err := os.Chtimes(filepath.Join(dir, e.Name()), yesterday, yesterday); err != nil {
-			tb.Fatal(err)
-		}
+		xdstest.NoError(tb, os.Chtimes(filepath.Join(dir, e.Name()), yesterday, yesterday))
 	}
 }
 
@@ -89,9 +86,7 @@ spec:
 
 func writeFile(tb testing.TB, dir, name, text string) {
 	tb.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.TrimSpace(text)), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	xdstest.NoError(tb, os.WriteFile(filepath.Join(dir, name), []byte(strings.TrimSpace(text)), 0o600))
 }
 
 // crowd are clients of a control plane, on streams in memory.
@@ -117,9 +112,7 @@ func newCrowd(b testing.TB, p *plane, s scale, join joining) *crowd {
 	for range min(100, s.clients) {
 		conn, err := grpc.NewClient("passthrough:///crowd", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-		if err != nil {
-			b.Fatal(err)
-		}
+		xdstest.NoError(b, err)
 		c.conns = append(c.conns, conn)
 	}
 	b.Cleanup(func() {
@@ -135,13 +128,9 @@ func newCrowd(b testing.TB, p *plane, s scale, join joining) *crowd {
 		service := i % s.services
 		me, to := fmt.Sprintf("service-%d", service), fmt.Sprintf("service-%d", (service+s.services-1)%s.services)
 		metadata, err := structpb.NewStruct(map[string]any{"service": me})
-		if err != nil {
-			b.Fatal(err)
-		}
+		xdstest.NoError(b, err)
 		next, err := join(ctx, c.conns[i%len(c.conns)], &corepb.Node{Id: fmt.Sprint(i), Metadata: metadata}, me, to)
-		if err != nil {
-			b.Fatal(err)
-		}
+		xdstest.NoError(b, err)
 		c.running.Go(func() {
 			for next() == nil {
 				c.receivedTo[service].Add(1)
@@ -229,9 +218,7 @@ func TestOnlyClientsWhoseVariantChangedReceive(t *testing.T) {
 			p := quietPlane(dir, test.authority)
 			reload := func() {
 				t.Helper()
-				if err := p.reload.load(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, p.reload.load(t.Context()))
 			}
 			reload()
 			c := newCrowd(t, p, small, test.join)
@@ -277,9 +264,7 @@ func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	for b.Loop() {
-		if err := quietPlane(dir, "").reload.load(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		xdstest.NoError(b, quietPlane(dir, "").reload.load(b.Context()))
 	}
 }
 
@@ -288,13 +273,9 @@ func BenchmarkReloadOfNothing(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	p := quietPlane(dir, "")
-	if err := p.reload.load(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, p.reload.load(b.Context()))
 	for b.Loop() {
-		if err := p.reload.load(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		xdstest.NoError(b, p.reload.load(b.Context()))
 	}
 }
 
@@ -310,9 +291,7 @@ func benchmarkReload(b *testing.B, authority string, join joining) {
 	full.write(b, dir)
 	empty := heap()
 	p := quietPlane(dir, authority)
-	if err := p.reload.load(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, p.reload.load(b.Context()))
 	before := heap()
 	began := time.Now()
 	c := newCrowd(b, p, full, join)
@@ -324,9 +303,7 @@ func benchmarkReload(b *testing.B, authority string, join joining) {
 	for b.Loop() {
 		had := c.received.Load()
 		full.writePolicy(b, dir, full.services+7, versions[round%2])
-		if err := p.reload.load(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		xdstest.NoError(b, p.reload.load(b.Context()))
 		c.wait(b, had+perClient)
 		round++
 	}

@@ -3,8 +3,6 @@ package site_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +13,12 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// with returns the services, of which backend has these settings.
+// with returns the services, with these settings of backend.
 func (m *mesh) with(settings string) map[string]string {
 	return map[string]string{"services.yaml": strings.Replace(m.services(), "name: backend\n", "name: backend\n"+settings+"\n", 1)}
 }
@@ -107,32 +106,36 @@ func TestLocalityWeightsTakeEffectOnRPCs(t *testing.T) {
 	}
 }
 
-// The RPCs of a session stay with an endpoint, told by a header or by a cookie.
+// session makes an RPC with these request headers that begins a session, and more of that session, which
+// have to reach the same backend. The session is in a header of the response, and of later requests.
+func (c *client) session(inResponse, inRequest string, pairs ...string) {
+	c.t.Helper()
+	first, header := c.callWith(pairs...)
+	values := header.Get(inResponse)
+	if len(values) != 1 {
+		c.t.Fatalf("the response has %v, want one %s", header, inResponse)
+	}
+	value, _, _ := strings.Cut(values[0], ";") // of a cookie
+	for range 10 {
+		if backend, _ := c.callWith(append(pairs, inRequest, value)...); backend != first {
+			c.t.Fatalf("an RPC of the session of %s reaches %s", first, backend)
+		}
+	}
+}
+
+// The RPCs of a session stay with an endpoint, by a header or by a cookie.
 func TestSessionAffinityTakesEffectOnRPCs(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		settings, in, out string
-		value             func(string) string
-	}{
-		{"sessionAffinity: {header: x-session, statuses: [Healthy, Draining]}", "x-session", "x-session", func(v string) string { return v }},
-		{"sessionAffinity: {cookie: {name: session, path: /}}", "cookie", "set-cookie", func(v string) string { return strings.Split(v, ";")[0] }},
+	for _, test := range []struct{ settings, inResponse, inRequest string }{
+		{"sessionAffinity: {header: x-session, statuses: [Healthy, Draining]}", "x-session", "x-session"},
+		{"sessionAffinity: {cookie: {name: session, path: /}}", "set-cookie", "cookie"},
 	} {
-		t.Run(test.in, func(t *testing.T) {
+		t.Run(test.inRequest, func(t *testing.T) {
 			t.Parallel()
-			m := newMesh(t)
-			frontend := start(t, "", m.with(test.settings)).dial(plain, "frontend", "v1")
+			frontend := start(t, "", newMesh(t).with(test.settings)).dial(plain, "frontend", "v1")
 			frontend.reaches("v1")
 			frontend.reaches("v2")
-			first, header := frontend.callWith()
-			session := header.Get(test.out)
-			if len(session) != 1 {
-				t.Fatalf("the response has %v, want one %s", header, test.out)
-			}
-			for range 10 {
-				if backend, _ := frontend.callWith(test.in, test.value(session[0])); backend != first {
-					t.Fatalf("an RPC of the session of %s reaches %s", first, backend)
-				}
-			}
+			frontend.session(test.inResponse, test.inRequest)
 		})
 	}
 }
@@ -186,31 +189,13 @@ func TestLoadReportsReachTheMetrics(t *testing.T) {
 	}
 	url, _, _ := strings.Cut(r.log.After("flag=--metrics url=")[0], " ")
 	const want = `dynxds_controlplane_load_rpcs_total{cluster="backend",outcome="succeeded"} 3`
-	for ctx := testutils.Context(t); ; {
-		page := get(t, url+"/metrics")
+	cmdtest.Await(t, func() string {
+		page := cmdtest.Get(t, url+"metrics")
 		if strings.Contains(page, want) {
-			return
+			return ""
 		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("the metrics lack %s:\n%s", want, page)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
-func get(t *testing.T, url string) string {
-	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	page, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(page)
+		return "the metrics lack " + want + ":\n" + page
+	})
 }
 
 // An endpoint that fails several times in a row is ejected.

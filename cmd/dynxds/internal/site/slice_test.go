@@ -5,14 +5,14 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // slice is an EndpointSlice of backend with one endpoint.
 func slice(t *testing.T, addr, name, conditions string) string {
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return fmt.Sprintf(`
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice

@@ -16,11 +16,8 @@ import (
 // Source returns what a client would hold of a server of the folder, to explain its RPCs by. Errors are
 // those of Resources. notes say what may be wrong with the view itself, such as a misspelled tag.
 func Source(v View) (source *explain.Source, notes []string, err error) {
-	loaded, err := load(v.Dir, v.Authority)
+	loaded, err := loadView(v)
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := loaded.knows(v.Service); err != nil {
 		return nil, nil, err
 	}
 	node := v.node()
@@ -54,10 +51,10 @@ func (l *loaded) listenerName(target string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if slices.Contains(l.names(meshroute.ListenerType), service) && l.knows(service) != nil {
+	if slices.Contains(l.names(meshroute.ListenerType), service) && l.checkService(service) != nil {
 		return service, nil
 	}
-	if err := l.knows(service); err != nil {
+	if err := l.checkService(service); err != nil {
 		return "", err
 	}
 	return l.reload.publisher.Mesh().ListenerName(service), nil
@@ -78,8 +75,8 @@ func dialled(target string) (service string, err error) {
 	return target, nil
 }
 
-// doubts says that no service, policy or denial knows the client's service, or one of its tags. Such a
-// client gets what all clients get.
+// doubts returns notes on a client whose service, or one of whose tags, is in no service, policy or denial.
+// Such a client gets what all clients get.
 func (l *loaded) doubts(c meshroute.Client) []string {
 	services, tags := make(map[string]bool), make(map[string]bool)
 	for _, s := range l.services() {

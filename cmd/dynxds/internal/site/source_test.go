@@ -5,9 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -59,13 +61,9 @@ func TestSourceHoldsWhatTheClientGets(t *testing.T) {
 	} {
 		for _, authority := range []string{"", "mesh"} {
 			source, _, err := site.Source(site.View{Dir: dir, Authority: authority, Tags: tc.tags, Service: "backend"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			listener, err := source.ListenerName("xds:///backend")
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			if got := resourceOf(t, source, meshroute.ListenerType, listener); got.State != "ACKED" || got.Raw == nil || got.Version == "" {
 				t.Errorf("the Listener is %+v", got)
 			}
@@ -92,9 +90,7 @@ kind: Resource
 resource: {"@type": type.googleapis.com/envoy.config.listener.v3.Listener, name: by.hand}
 `)
 	source, _, err := site.Source(site.View{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	for target, want := range map[string]string{
 		"backend": "backend", "xds:///backend": "backend", "xds:backend": "backend", "xds://any/backend": "backend", "by.hand": "by.hand",
 	} {
@@ -106,9 +102,8 @@ resource: {"@type": type.googleapis.com/envoy.config.listener.v3.Listener, name:
 		"xds:///backnd": `there is no service "backnd"; there are backend`, "xds:///": "the target names no service", "": "the target names no service",
 		"xds://%/backend": "cannot be parsed",
 	} {
-		if got, err := source.ListenerName(target); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the Listener of %q is %q, error %v, want an error with %q", target, got, err, want)
-		}
+		_, err := source.ListenerName(target)
+		cmdtest.ErrorHas(t, target, err, want)
 	}
 }
 
@@ -144,7 +139,6 @@ func TestSourceOfAFaultyFolder(t *testing.T) {
 	if err == nil || want == nil || err.Error() != want.Error() || !strings.Contains(err.Error(), "mesh.yaml:") {
 		t.Errorf("the error is %v, want that of validate, %v", err, want)
 	}
-	if _, _, err := site.Source(site.View{Dir: folderOf(t, twoKindsOfClients), Service: "backnd"}); err == nil || !strings.Contains(err.Error(), "there are backend") {
-		t.Errorf("the error of an unknown service is %v, want the services", err)
-	}
+	_, _, err = site.Source(site.View{Dir: folderOf(t, twoKindsOfClients), Service: "backnd"})
+	cmdtest.ErrorHas(t, "an unknown service", err, "there are backend")
 }

@@ -93,14 +93,6 @@ func quietPlane(dir, authority string) *plane {
 	})
 }
 
-func load(dir, authority string) (*loaded, error) {
-	content, err := folder.New(dir).Read()
-	if err != nil {
-		return nil, err
-	}
-	return loadContent(content, authority)
-}
-
 func loadContent(content *folder.Content, authority string) (*loaded, error) {
 	plane := quietPlane(content.Dir, authority)
 	summary, err := plane.reload.publisher.Publish(context.Background(), content)

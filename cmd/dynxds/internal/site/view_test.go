@@ -2,15 +2,15 @@ package site_test
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -18,9 +18,7 @@ import (
 func folderOf(t *testing.T, text string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "mesh.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	cmdtest.Write(t, dir, "mesh.yaml", text)
 	return dir
 }
 
@@ -46,9 +44,7 @@ spec:
 `)
 	for _, authority := range []string{"", "mesh"} {
 		items, err := site.Resources(site.View{Dir: dir, Authority: authority})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if len(items) != 6 {
 			t.Errorf("%d resources are served, want a Listener, routes, and two Clusters with their endpoints", len(items))
 		}
@@ -83,13 +79,9 @@ spec: {to: [{targetRef: {kind: MeshService, name: echo}, rules: [{matches: [{pat
 			meshroute.Dynxds: {true, true}, meshroute.GRPCGo: {false, true}, meshroute.OtherGRPC: {false, false}, meshroute.Envoy: {true, false},
 		} {
 			items, err := site.Resources(site.View{Dir: dir, Authority: authority, Implementation: implementation, Service: "echo"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			var text bytes.Buffer
-			if err := site.PrintJSON(&text, items); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, site.PrintJSON(&text, items))
 			redirect, host := strings.Contains(text.String(), "host_redirect"), strings.Contains(text.String(), `"address":"host"`)
 			if redirect != want.redirect || host != want.host {
 				t.Errorf("authority %q, implementation %d: redirect %t, host name %t, want %+v:\n%s", authority, implementation, redirect, host, want, text.String())

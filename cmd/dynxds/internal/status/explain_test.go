@@ -19,9 +19,11 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -71,28 +73,11 @@ func olderConfig() *statuspb.ClientConfig {
 	}}
 }
 
-// wrapped has the resources in the wrapper of xDS.
-func wrapped() *statuspb.ClientConfig {
+// changed returns the configuration of genericConfig with each of its entries changed.
+func changed(change func(*entry)) *statuspb.ClientConfig {
 	c := genericConfig()
 	for _, one := range c.GenericXdsConfigs {
-		one.XdsConfig = xdsmsg.Any(&discoverypb.Resource{Name: one.Name, Resource: one.XdsConfig})
-	}
-	return c
-}
-
-// withTypeNames is what grpc-js says.
-func withTypeNames() *statuspb.ClientConfig {
-	c := genericConfig()
-	for _, one := range c.GenericXdsConfigs {
-		one.TypeUrl = strings.TrimPrefix(one.TypeUrl, "type.googleapis.com/")
-	}
-	return c
-}
-
-func withoutTypes() *statuspb.ClientConfig {
-	c := genericConfig()
-	for _, one := range c.GenericXdsConfigs {
-		one.TypeUrl = ""
+		change(one)
 	}
 	return c
 }
@@ -117,7 +102,7 @@ func (s streaming) StreamClientStatus(stream statuspb.ClientStatusDiscoveryServi
 // serving starts a process with these clients.
 func serving(t *testing.T, configs ...*statuspb.ClientConfig) string {
 	t.Helper()
-	return serve(t, func(s *grpc.Server) {
+	return cmdtest.Serve(t, func(s *grpc.Server) {
 		statuspb.RegisterClientStatusDiscoveryServiceServer(s, canned{answer: &statuspb.ClientStatusResponse{Config: configs}})
 	})
 }
@@ -133,7 +118,11 @@ func node(userAgent string) *corepb.Node { return &corepb.Node{Id: "n", UserAgen
 func TestExplainAProcess(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]*statuspb.ClientConfig{
-		"generic": genericConfig(), "older": olderConfig(), "wrapped": wrapped(), "with names for type URLs": withTypeNames(), "without types": withoutTypes(),
+		"generic": genericConfig(), "older": olderConfig(),
+		"wrapped": changed(func(e *entry) { e.XdsConfig = xdsmsg.Any(&discoverypb.Resource{Name: e.Name, Resource: e.XdsConfig}) }),
+		// As grpc-js has them.
+		"with names for type URLs": changed(func(e *entry) { e.TypeUrl = strings.TrimPrefix(e.TypeUrl, "type.googleapis.com/") }),
+		"without types":            changed(func(e *entry) { e.TypeUrl = "" }),
 	} {
 		for _, tc := range []struct {
 			userAgent string
@@ -145,9 +134,7 @@ func TestExplainAProcess(t *testing.T) {
 				config := proto.Clone(config).(*statuspb.ClientConfig)
 				config.Node = node(tc.userAgent)
 				e, err := Explain(testutils.Context(t), serving(t, config), request())
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				taken := slices.IndexFunc(e.Routes, func(r explain.Route) bool { return r.Action != nil })
 				if taken != tc.route {
 					t.Fatalf("route %d is taken, want %d:\n%s", taken, tc.route, e.Text())
@@ -168,7 +155,7 @@ func TestExplainAProcess(t *testing.T) {
 
 func TestExplainByStream(t *testing.T) {
 	t.Parallel()
-	addr := serve(t, func(s *grpc.Server) {
+	addr := cmdtest.Serve(t, func(s *grpc.Server) {
 		statuspb.RegisterClientStatusDiscoveryServiceServer(s, streaming{answer: &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{genericConfig()}}})
 	})
 	e, err := Explain(testutils.Context(t), addr, request())
@@ -189,7 +176,6 @@ func TestExplainChoosesTheClientOfTheTarget(t *testing.T) {
 	}
 }
 
-// Entries of dynxds have the constraints of their variant behind the name.
 // The overrides of the process are applied, as its client status has them; a list that cannot be read
 // is noted.
 func TestExplainOverrides(t *testing.T) {
@@ -201,19 +187,16 @@ func TestExplainOverrides(t *testing.T) {
 		c := genericConfig()
 		c.Node = node("dynxds")
 		c.Node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{overlay.NodeKey: {}}}
-		if err := c.Node.Metadata.Fields[overlay.NodeKey].UnmarshalJSON([]byte(overrides)); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, c.Node.Metadata.Fields[overlay.NodeKey].UnmarshalJSON([]byte(overrides)))
 		e, err := Explain(testutils.Context(t), serving(t, c), request())
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if text := e.Text(); !strings.Contains(text, want) {
 			t.Errorf("with %s there is no %q:\n%s", overrides, want, text)
 		}
 	}
 }
 
+// Entries of dynxds have the constraints of their variant after the name.
 func TestExplainVariants(t *testing.T) {
 	t.Parallel()
 	config := genericConfig()
@@ -264,9 +247,7 @@ func TestExplainOddStatus(t *testing.T) {
 			e, err := Explain(testutils.Context(t), serving(t, configs...), request())
 			switch {
 			case tc.fail != "":
-				if err == nil || !strings.Contains(err.Error(), tc.fail) {
-					t.Errorf("error %v, want %q", err, tc.fail)
-				}
+				cmdtest.ErrorHas(t, "Explain", err, tc.fail)
 			case err != nil:
 				t.Error(err)
 			case !strings.Contains(e.Outcome, tc.outcome):
@@ -279,9 +260,7 @@ func TestExplainOddStatus(t *testing.T) {
 func TestExplainWhereNothingListens(t *testing.T) {
 	t.Parallel()
 	_, err := Explain(testutils.Context(t), "127.0.0.1:1", request())
-	if err == nil || !strings.Contains(err.Error(), "cannot reach 127.0.0.1:1") {
-		t.Errorf("error %v, want one that names the address", err)
-	}
+	cmdtest.ErrorHas(t, "Explain", err, "cannot reach 127.0.0.1:1")
 }
 
 // A time that is none does not keep the explanation from being written as JSON.
@@ -293,9 +272,7 @@ func TestExplainOddTimes(t *testing.T) {
 		one.ErrorState = &adminpb.UpdateFailureState{LastUpdateAttempt: one.LastUpdated}
 	}
 	e, err := Explain(testutils.Context(t), serving(t, c), request())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if _, err := json.Marshal(e); err != nil {
 		t.Error(err)
 	}

@@ -3,9 +3,7 @@ package status
 import (
 	"bytes"
 	"context"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode"
@@ -15,7 +13,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -23,8 +20,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/testutils"
@@ -42,24 +41,6 @@ func (c canned) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest
 	return c.answer, nil
 }
 
-// serve starts a gRPC server on loopback and returns its address.
-func serve(t *testing.T, register func(*grpc.Server)) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.WaitForHandlers(true))
-	register(s)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(listener) })
-	t.Cleanup(func() {
-		s.Stop()
-		serving.Wait()
-	})
-	return listener.Addr().String()
-}
-
 func TestShow(t *testing.T) {
 	t.Parallel()
 	const cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -67,19 +48,17 @@ func TestShow(t *testing.T) {
 	dpds, err := dynwire.MarshalMap(&dynamicparamspb.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoverypb.DynamicParameterConstraints{
 		"envoy.config.cluster.v3.RouteConfiguration": {},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	for _, tc := range []struct {
-		given  string
-		answer *statuspb.ClientStatusResponse
-		want   string
+		given   string
+		configs []*statuspb.ClientConfig
+		want    string
 	}{
-		{"no client", &statuspb.ClientStatusResponse{}, "no xDS client in use\n"},
-		{"a client that watches nothing", &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{
+		{"no client", nil, "no xDS client in use\n"},
+		{"a client that watches nothing", []*statuspb.ClientConfig{
 			{Node: &corepb.Node{Id: "n"}, ClientScope: "xds:///a, xds:///b"},
-		}}, "client \"n\" of xds:///a, xds:///b\n"},
-		{"resources in every condition", &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{{
+		}, "client \"n\" of xds:///a, xds:///b\n"},
+		{"resources in every condition", []*statuspb.ClientConfig{{
 			Node: &corepb.Node{Id: "n"},
 			GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{
 				{TypeUrl: cluster, Name: "waiting", ClientStatus: adminpb.ClientResourceStatus_REQUESTED},
@@ -100,7 +79,7 @@ func TestShow(t *testing.T) {
 					VersionInfo: "8", LastUpdated: at, XdsConfig: &anypb.Any{TypeUrl: "type.googleapis.com/other.Type"},
 				},
 			},
-		}}}, `client "n"
+		}}, `client "n"
   Cluster waiting: REQUESTED
   Cluster in-use: NACKED, version "7" of 2026-01-02 03:04:05
     error: type: is none
@@ -115,27 +94,19 @@ func TestShow(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			addr := serve(t, func(s *grpc.Server) {
-				statuspb.RegisterClientStatusDiscoveryServiceServer(s, canned{answer: tc.answer})
-			})
+			addr := serving(t, tc.configs...)
 			var out bytes.Buffer
-			if err := Show(testutils.Context(t), addr, &out); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, out.String()); diff != "" {
-				t.Errorf("output (-want +got):\n%s", diff)
-			}
+			xdstest.NoError(t, Show(testutils.Context(t), addr, &out))
+			xdstest.Equal(t, "output", tc.want, out.String())
 		})
 	}
 }
 
 func TestShowWhereThereIsNoService(t *testing.T) {
 	t.Parallel()
-	addr := serve(t, func(*grpc.Server) {})
+	addr := cmdtest.Serve(t, func(*grpc.Server) {})
 	err := Show(testutils.Context(t), addr, new(bytes.Buffer))
-	if err == nil || !strings.HasPrefix(err.Error(), addr+" has no Client Status Discovery Service to ask: ") {
-		t.Errorf("error %v, want one that names %s and what it lacks", err, addr)
-	}
+	cmdtest.ErrorHas(t, "Show", err, addr+" has no Client Status Discovery Service to ask: ")
 }
 
 // What a process says cannot move a terminal's cursor, nor begin a line of its own.
@@ -150,9 +121,7 @@ func TestHostileStatusIsText(t *testing.T) {
 		{TypeUrl: evil, Name: evil, XdsConfig: &anypb.Any{TypeUrl: evil}},
 	}})
 	var out strings.Builder
-	if err := Show(testutils.Context(t), target, &out); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, Show(testutils.Context(t), target, &out))
 	for _, c := range out.String() {
 		if c != '\n' && !unicode.IsPrint(c) {
 			t.Fatalf("the text has the character %q:\n%q", c, out.String())

@@ -17,7 +17,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// Conflict is the error of Commit if somebody else wrote since the snapshot. Nothing was written.
+// Conflict is the error of Commit if the store has changed since the snapshot. Nothing was written.
 type Conflict struct {
 	// Records are those that were added.
 	Records []Record
@@ -25,7 +25,7 @@ type Conflict struct {
 	Documents []string
 }
 
-// Error says who wrote.
+// Error names the other writers.
 func (c *Conflict) Error() string {
 	text := "nothing was written, as the store has changed since it was read"
 	for _, r := range c.Records {

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
@@ -18,9 +21,7 @@ func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 		Number: 12, Author: "ada@host", Time: time.Unix(1e9, 0).UTC(), Command: "apply", Message: "two\nlines",
 	}, edits)
 	text, err := want.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if head, _, _ := strings.Cut(text, "\n"); !strings.Contains(head, `"author":"ada@host"`) {
 		t.Errorf("the first line is %q, want JSON with the author", head)
 	}
@@ -41,9 +42,7 @@ func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 func recordWith(t *testing.T, r Record, edits []Edit) Record {
 	t.Helper()
 	r, err := r.With(edits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return r
 }
 
@@ -52,22 +51,16 @@ func TestFaultyRecords(t *testing.T) {
 	t.Parallel()
 	r := recordWith(t, Record{Number: 12}, nil)
 	text, err := r.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	last := recordWith(t, Record{Number: 99999999999}, nil)
 	tooLate, err := last.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	a := ""
 	// with is a record with these edits.
 	with := func(edits ...Edit) string {
 		r := recordWith(t, r, edits)
 		text, err := r.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		return text
 	}
 	bomb := func(bytes int) string {
@@ -107,15 +100,11 @@ func TestFaultyRecords(t *testing.T) {
 			if err == nil {
 				_, err = r.Edits()
 			}
-			if err == nil || !strings.Contains(err.Error(), strconv.Quote(test.key)+" is no record of dynxds; delete it") ||
-				!strings.Contains(err.Error(), test.want) {
-				t.Errorf("got error %v, want one that says to delete the key, and %q", err, test.want)
-			}
+			cmdtest.ErrorHas(t, "decodeRecord", err, strconv.Quote(test.key)+" is no record of dynxds; delete it", test.want)
 		})
 	}
 	// What cannot be read is not written.
 	large := strings.Repeat("x", maxEdits)
-	if _, err := r.With([]Edit{{Name: "a.yaml", After: &large}}); err == nil || !strings.Contains(err.Error(), "apply fewer documents") {
-		t.Errorf("too large a record: got error %v", err)
-	}
+	_, err = r.With([]Edit{{Name: "a.yaml", After: &large}})
+	cmdtest.ErrorHas(t, "too large a record", err, "apply fewer documents")
 }

@@ -1,11 +1,15 @@
 package store
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestOptions(t *testing.T) {
@@ -13,9 +17,7 @@ func TestOptions(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	password, nothing := file("password", "secret\r\nmore"), file("nothing", "\n")
@@ -46,9 +48,7 @@ func TestOptions(t *testing.T) {
 	} {
 		config, prefix, err := test.options.config()
 		if test.err != "" {
-			if err == nil || !strings.Contains(err.Error(), test.err) {
-				t.Errorf("%+v: got error %v, want one with %q", test.options, err, test.err)
-			}
+			cmdtest.ErrorHas(t, fmt.Sprintf("%+v", test.options), err, test.err)
 			if err != nil && strings.Contains(err.Error(), "u:p") {
 				t.Errorf("the error %v has the password", err)
 			}
@@ -63,7 +63,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// No error shows a password that somebody put into the URL.
+// No error shows a password in the URL.
 func TestPasswordInURL(t *testing.T) {
 	for _, url := range []string{
 		"etcd://root:secret@localhost:2379/mesh", "etcds://root:2/secret@localhost:2379/mesh", "http://root:secret@localhost:2379", "etcd3://root:secret@a",

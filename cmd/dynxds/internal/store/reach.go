@@ -55,7 +55,7 @@ func (s *Store) reachOne(address string) error {
 
 // speaksTLS returns an error if a member speaks TLS, which it was not asked for.
 func speaksTLS(conn net.Conn) error {
-	// No certificate is good, so that nothing is told to whoever has it.
+	// No certificate is accepted, so that nothing is sent.
 	err := tls.Client(conn, &tls.Config{ServerName: "etcd", RootCAs: x509.NewCertPool()}).Handshake()
 	if verification := (*tls.CertificateVerificationError)(nil); errors.As(err, &verification) {
 		return errors.New("it speaks TLS: use " + tlsScheme)

@@ -44,7 +44,7 @@ func (s *Store) Announce(ctx context.Context, r Replica) error {
 	if err != nil {
 		return s.fault("get a lease of", err)
 	}
-	// With it goes the key. If that fails, it expires.
+	// This deletes the key too. If it fails, the lease expires.
 	defer func() {
 		ctx, cancel := s.Timeout(context.WithoutCancel(ctx))
 		defer cancel()

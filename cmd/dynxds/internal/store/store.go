@@ -56,7 +56,7 @@ type Snapshot struct {
 // ErrCompacted is the error of a revision that etcd has compacted.
 var ErrCompacted = errors.New("etcd has compacted the revision")
 
-// Open checks the options. It makes no connection: etcd may be gone.
+// Open checks the options. It makes no connection: etcd may be unreachable.
 func Open(o Options) (*Store, error) {
 	config, prefix, err := o.config()
 	if err != nil {
@@ -119,8 +119,8 @@ func (s *Store) Timeout(ctx context.Context) (context.Context, context.CancelFun
 // share is the time that one member has for a request.
 func (s *Store) share() time.Duration { return s.timeout / time.Duration(len(s.config.Endpoints)) }
 
-// get reads. etcd's client asks its members in turn, and another one if one is gone; one that is only
-// slow is given up so early that the others can be asked within Options.Timeout.
+// get reads. etcd's client asks its members in turn, and another one if one is unreachable; one that is only
+// slow is given up early enough to ask the others within Options.Timeout.
 func (s *Store) get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	client, err := s.Client()
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Store) Load(ctx context.Context) (*Snapshot, error) {
 }
 
 // Before returns a document as it was before a revision; ok is false if it was not there. The error is
-// ErrCompacted if etcd does not know any more.
+// ErrCompacted if etcd no longer has that revision.
 func (s *Store) Before(ctx context.Context, name string, revision int64) (d Document, ok bool, err error) {
 	response, err := s.get(ctx, s.Key(name), clientv3.WithRev(revision-1))
 	if err != nil {

@@ -29,8 +29,8 @@ type Watcher struct {
 }
 
 // Watch follows the changes after a revision. It fails if the member of etcd that is next does not answer in its
-// share of Options.Timeout; the next Watch asks another one. Later it goes on with another member if one is
-// gone, and waits if all are.
+// share of Options.Timeout; the next Watch asks another one. Later it continues with another member if one is
+// unreachable, and waits if all are.
 func (s *Store) Watch(ctx context.Context, after int64) (*Watcher, error) {
 	client, err := s.Client()
 	if err != nil {

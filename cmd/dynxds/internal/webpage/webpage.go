@@ -68,13 +68,13 @@ func Open(flag, address string, handler func(hosts []string, open bool) http.Han
 	p.server = &http.Server{Handler: handler(hosts, p.Open), ReadHeaderTimeout: 10 * time.Second}
 	p.serving.Go(func() {
 		if err := p.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			_ = p.server.Close() // The listener failed: nobody can open the page any more.
+			_ = p.server.Close() // The listener failed: the page cannot be opened any more.
 		}
 	})
 	return p, nil
 }
 
-// Close ends the page. Browsers that show it are told so.
+// Close ends the page, and the streams of browsers that show it.
 func (p *Page) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

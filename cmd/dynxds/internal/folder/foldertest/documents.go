@@ -13,7 +13,7 @@ kind: Service
 name: frontend
 `
 
-// Policy returns a policy for the clients of a targetRef, with rules for backend, each of which begins with "    - ".
+// Policy returns a policy for the clients of a targetRef, with rules for backend. Each rule begins with "    - ".
 func Policy(name, clients, rules string) string {
 	return `
 kind: MeshHTTPRoute

@@ -1,0 +1,124 @@
+// Package cmdtest has helpers for the tests of the command and of its packages: servers, connections,
+// pages and files that end with the test.
+package cmdtest
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// Write writes a file of a folder.
+func Write(t testing.TB, dir, name, text string) {
+	t.Helper()
+	xdstest.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+}
+
+// Dial returns a connection, in plaintext unless an option says otherwise.
+func Dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	plaintext := grpc.WithTransportCredentials(insecure.NewCredentials())
+	conn, err := grpc.NewClient(target, append([]grpc.DialOption{plaintext}, opts...)...)
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// DialXDS returns a channel of dynxds with a bootstrap.
+func DialXDS(t testing.TB, target string, bootstrap []byte, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	return Dial(t, target, append(dynxds.DialOptions(dynxds.WithBootstrap(bootstrap)), opts...)...)
+}
+
+// Serve starts a gRPC server on loopback, and returns its address.
+func Serve(t testing.TB, register func(*grpc.Server), opts ...grpc.ServerOption) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	xdstest.NoError(t, err)
+	server := grpc.NewServer(append(opts, grpc.WaitForHandlers(true))...)
+	register(server)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() {
+		server.Stop()
+		serving.Wait()
+	})
+	return listener.Addr().String()
+}
+
+// GetAs reads a page, with another Host unless that is empty.
+func GetAs(t testing.TB, url, host string) (status int, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(testutils.Context(t), http.MethodGet, url, nil)
+	xdstest.NoError(t, err)
+	r.Host = host
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(r)
+	xdstest.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	xdstest.NoError(t, err)
+	return resp.StatusCode, string(text)
+}
+
+// Get reads a page, whose status must be 200.
+func Get(t testing.TB, url string) (body string) {
+	t.Helper()
+	status, body := GetAs(t, url, "")
+	if status != http.StatusOK {
+		t.Fatalf("GET %s: status %d, want 200: %s", url, status, body)
+	}
+	return body
+}
+
+// Await calls check until it returns "". The test fails with its last result if that takes too long.
+func Await(t testing.TB, check func() (missing string)) {
+	t.Helper()
+	ctx, tick := testutils.Context(t), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for {
+		missing := check()
+		if missing == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal(missing)
+		}
+	}
+}
+
+// LackingLines returns the lines that a text does not have.
+func LackingLines(text string, lines ...string) (lacking []string) {
+	for _, line := range lines {
+		if !strings.Contains("\n"+text, "\n"+line+"\n") {
+			lacking = append(lacking, line)
+		}
+	}
+	return lacking
+}
+
+// ErrorHas fails the test unless there is an error that has all of the texts. what says what failed.
+func ErrorHas(t testing.TB, what string, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: got error %v, want one with %q", what, err, text)
+		}
+	}
+}

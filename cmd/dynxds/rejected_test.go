@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/csv"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
+
+// Mistakes on the command line are named, with exit status 1, and nothing is printed or written.
+func TestRejectedCommandLines(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ args, want string }{
+		{"serve", "want a folder or a store, one of them: dynxds serve {DIR | --store URL}"},
+		{"serve " + exampleMesh + " --store etcd://localhost:1", "want a folder or a store, one of them"},
+		{"serve " + exampleMesh + " --last-good a.json", "--last-good is for --store"},
+		{"serve --store localhost:1", `--store "localhost:1": want etcd://HOST:2379,HOST2:2379/PREFIX`},
+		{"serve " + exampleMesh + " --tls-cert a.pem", "--tls-cert needs --tls-key"},
+		{"serve " + exampleMesh + " --poll -1s", "--poll is negative"},
+		{"serve " + exampleMesh + " --removal-delay -1s", "--removal-delay is negative"},
+		{"serve " + exampleMesh + " --log-level loud", `--log-level "loud"`},
+		{"serve " + exampleMesh + " --log-format xml", `--log-format "xml"`},
+		{"serve " + exampleMesh + " --listen nowhere", "--listen nowhere"},
+		{"serve no-such-folder --listen localhost:0", "dynxds: there is no folder no-such-folder\n"},
+		{"serve " + exampleMesh + "/owner.yaml --listen localhost:0", "owner.yaml is no folder; name the one that the files are in"},
+		{"serve " + exampleMesh + " --lisen localhost:0", "unknown flag: --lisen; see dynxds serve --help"},
+		{"srve " + exampleMesh, `there is no command "srve"; did you mean serve?`},
+		{"publish " + exampleMesh, `there is no command "publish"; see dynxds help`},
+		{"render " + exampleMesh + " --output xml", `--output "xml"`},
+		{"render " + exampleMesh + " --service nobody", `there is no service "nobody"; there are backend, frontend`},
+		{"render " + exampleMesh + " --explain --output json", "[explain output]"},
+		{"render " + exampleMesh + " --explain --service nobody", `there is no service "nobody"`},
+		{"render " + exampleMesh + " --client service=frontend,version", `"version" is not of the form key=value; see dynxds render --help`},
+		{"bootstrap --server localhost:1 --metadata frontend", `"frontend" is not of the form key=value`},
+		{"validate no-such-folder", "no-such-folder"},
+		{"bootstrap", "--server is missing"},
+		{"render . --kind java", `--kind "java"`},
+		{"explain " + exampleMesh + " /a.B/C", "which service is called? Add --service NAME"},
+		{"explain " + exampleMesh + " xds:///a /a.B/C --service b", "both --service b and the target xds:///a are given"},
+		{"explain " + exampleMesh + " /a.B/C --service nobody", `there is no service "nobody"; there are backend`},
+		{"explain " + exampleMesh + " a.B/C --service backend", `did you mean "/a.B/C"?`},
+		{"explain " + exampleMesh + " a.B.C --service backend", `did you mean "/a.B/C"?`},
+		{"explain " + exampleMesh + " /a.B --service backend", `"/a.B": want the full method, "/package.Service/Method"`},
+		{"explain " + exampleMesh + " /a.B/C --service backend -H x", `header "x": want 'name: value'`},
+		{"explain " + exampleMesh + " /a.B/C --service backend -H 'a b: c'", `"a b" is not the name of a header`},
+		{"explain " + exampleMesh + " /a.B/C --service backend -H 'host: c'", `header "host" is made by gRPC`},
+		{"explain " + exampleMesh + " /a.B/C --service backend --kind curl", `--kind "curl": want`},
+		{"explain nowhere /a.B/C --service backend", `"nowhere" is neither a folder nor the address of a process`},
+		{"explain 127.0.0.1:1 xds:///a /a.B/C --client service=x", "--client is for a folder"},
+		{"explain 127.0.0.1:1 xds:///a /a.B/C", "cannot reach 127.0.0.1:1"},
+		{"certs dir", "want a folder and at least one name"},
+		{"certs dir ca", `the name "ca" is that of the authority`},
+		{"certs dir ../a", `name "../a"`},
+		{"certs dir a --trust-domain 'A B'", `trust domain "A B"`},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			t.Parallel()
+			words := csv.NewReader(strings.NewReader(strings.ReplaceAll(test.args, "'", `"`)))
+			words.Comma = ' '
+			args, err := words.Read()
+			xdstest.NoError(t, err)
+			stdout, stderr, exit := run(t, args...)
+			if exit != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit status %d with %q and %q, want 1 with %q", exit, stdout, stderr, test.want)
+			}
+			if _, err := os.Stat("dir"); !os.IsNotExist(err) {
+				t.Errorf("rejected arguments made the folder: %v", err)
+			}
+		})
+	}
+}
