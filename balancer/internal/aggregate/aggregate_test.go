@@ -37,15 +37,31 @@ func test(t *testing.T, run func(*testing.T, *fixture)) { subtest(run)(t) }
 
 func subtest(run func(*testing.T, *fixture)) func(*testing.T) { return lbtest.Subtest(newFixture, run) }
 
-func (f *fixture) update(underlying ...aggregate.Underlying) {
-	f.updateTo(aggregate.Config{Underlying: underlying})
+func (f *fixture) update(members ...member) { f.updateTo(over(members...)) }
+
+func (f *fixture) updateTo(c *cluster.Config) { f.Update(func() { f.Policy.Update(c) }) }
+
+// member is a cluster under the aggregate one.
+type member struct {
+	name string
+	cluster.Config
 }
 
-func (f *fixture) updateTo(c aggregate.Config) { f.Update(func() { f.Policy.Update(c) }) }
+// over is an aggregate cluster.
+func over(members ...member) *cluster.Config {
+	u := new(cluster.Underlying)
+	states := u.States.Edit()
+	for _, m := range members {
+		u.Names = append(u.Names, m.name)
+		states.Set(m.name, &m.Config)
+	}
+	u.States = states.Map()
+	return &cluster.Config{Underlying: u}
+}
 
 // in is a cluster of the given name with endpoints.
-func in(name string, addrs ...string) aggregate.Underlying {
-	return aggregate.Underlying{Name: name, Config: cluster.Config{
+func in(name string, addrs ...string) member {
+	return member{name, cluster.Config{
 		Cluster:   lbtest.Cluster(name),
 		Endpoints: &xdsresource.Endpoints{Name: name, Localities: []xdsresource.Locality{lbtest.Locality("", addrs...)}},
 	}}
@@ -91,15 +107,15 @@ func TestFailoverFromAClusterThatHangs(t *testing.T) {
 // One that is not known yet has time to connect.
 func TestClustersWithoutEndpointsAreSkipped(t *testing.T) {
 	t.Parallel()
-	gone := aggregate.Underlying{Name: "B", Config: cluster.Config{Err: errors.New("no B")}}
+	missing := member{"B", cluster.Config{Err: errors.New("no B")}}
 	for _, tc := range []struct {
 		given string
-		first aggregate.Underlying
+		first member
 		after time.Duration
 	}{
-		{"does not exist", gone, 0},
+		{"does not exist", missing, 0},
 		{"has no endpoint", in("B"), 0},
-		{"is not known", aggregate.Underlying{Name: "B"}, priority.FailoverTimeout},
+		{"is not known", member{name: "B"}, priority.FailoverTimeout},
 	} {
 		t.Run(tc.given, subtest(func(t *testing.T, f *fixture) {
 			f.update(tc.first, in("C", "c:1"))
@@ -116,18 +132,18 @@ func TestClustersWithoutEndpointsAreSkipped(t *testing.T) {
 
 func TestOutcomeOfRPCsByResources(t *testing.T) {
 	t.Parallel()
-	failed := aggregate.Underlying{Name: "B", Config: cluster.Config{Err: errors.New("no B")}}
+	failed := member{"B", cluster.Config{Err: errors.New("no B")}}
 	for _, tc := range []struct {
 		given  string
-		config aggregate.Config
+		config *cluster.Config
 		state  connectivity.State
 		want   string
 	}{
-		{"nothing yet", aggregate.Config{}, connectivity.Connecting, lbtest.Waits},
-		{"an error", aggregate.Config{Err: status.Error(2, "a cycle")}, connectivity.TransientFailure, "a cycle"},
-		{"only a cluster that does not exist", aggregate.Config{Underlying: []aggregate.Underlying{failed}}, connectivity.TransientFailure,
+		{"nothing yet", new(cluster.Config), connectivity.Connecting, lbtest.Waits},
+		{"an error", &cluster.Config{Err: status.Error(2, "a cycle")}, connectivity.TransientFailure, "a cycle"},
+		{"only a cluster that does not exist", over(failed), connectivity.TransientFailure,
 			`no cluster of aggregate cluster "A" works; of the last one: no B`},
-		{"no cluster that can be reached", aggregate.Config{Underlying: []aggregate.Underlying{failed, in("C", "refused:1")}},
+		{"no cluster that can be reached", over(failed, in("C", "refused:1")),
 			connectivity.TransientFailure, `aggregate cluster "A" works; of the last one: dynxds: no endpoint of cluster "C" (ClusterLoadAssignment "C") can be reached`},
 	} {
 		t.Run(tc.given, subtest(func(t *testing.T, f *fixture) {
@@ -183,9 +199,9 @@ func TestUpdatesKeepConnections(t *testing.T) {
 func TestEachClusterHasItsOwnConfiguration(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		b, c := in("own-B", "b:1"), in("own-C", "c:1", "c:2")
-		b.Config.Cluster.MaxRequests = 1
-		c.Config.Cluster.LBPolicy = xdsresource.PolicyRandom
-		c.Config.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}
+		b.Cluster.MaxRequests = 1
+		c.Cluster.LBPolicy = xdsresource.PolicyRandom
+		c.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}
 		f.update(b, c)
 		held, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
 		if err != nil {
@@ -204,9 +220,9 @@ func TestEachClusterHasItsOwnConfiguration(t *testing.T) {
 func TestReresolutionIsUpToTheCluster(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		asked := map[string]int{}
-		byDNS := func(u aggregate.Underlying) aggregate.Underlying {
-			u.Config.ResolveNow = func() { asked[u.Name]++ }
-			return u
+		byDNS := func(m member) member {
+			m.ResolveNow = func() { asked[m.name]++ }
+			return m
 		}
 		f.Network.Set("b:1", lbtest.Refused)
 		f.update(byDNS(in("B", "b:1")), byDNS(in("C", "c:1")))
@@ -238,7 +254,7 @@ func TestExitIdle(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.Loop.Do(f.Policy.ExitIdle) // before there is anything
 		b := in("B", "b:1")
-		b.Config.Cluster.LBPolicy, b.Config.Cluster.AcrossLocalities = xdsresource.PolicyRingHash, true
+		b.Cluster.LBPolicy, b.Cluster.AcrossLocalities = xdsresource.PolicyRingHash, true
 		f.update(b)
 		f.ExpectOpen("a ring is idle")
 		f.Loop.Do(f.Policy.ExitIdle)

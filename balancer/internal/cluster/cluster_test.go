@@ -36,7 +36,7 @@ func test(t *testing.T, run func(*testing.T, *fixture)) { subtest(run)(t) }
 
 func subtest(run func(*testing.T, *fixture)) func(*testing.T) { return lbtest.Subtest(newFixture, run) }
 
-func (f *fixture) update(c cluster.Config) { f.Update(func() { f.Policy.Update(c) }) }
+func (f *fixture) update(c cluster.Config) { f.Update(func() { f.Policy.Update(&c) }) }
 
 var backend = lbtest.Cluster("backend")
 
@@ -198,9 +198,9 @@ func TestSameResourcesCostNothing(t *testing.T) {
 	f := newFixture(t)
 
 	c := serving(at("a", 0, "a:1"))
-	f.Loop.Do(func() { f.Policy.Update(c) })
+	f.Loop.Do(func() { f.Policy.Update(&c) })
 	f.Loop.Do(func() {
 		xdstest.Equal(t, "allocations of an update with the same resources",
-			0, testing.AllocsPerRun(100, func() { f.Policy.Update(c) }))
+			0, testing.AllocsPerRun(100, func() { f.Policy.Update(&c) }))
 	})
 }

@@ -15,7 +15,7 @@ import (
 
 // Describe describes a cluster that has no Policy, because nothing has needed it yet for the
 // given reason.
-func Describe(name string, c Config, why string) inspect.Cluster {
+func Describe(name string, c *Config, why string) inspect.Cluster {
 	d := describe(name, c)
 	if d.Phase == inspect.PhaseServing {
 		d.Phase, d.Why = inspect.PhaseDormant, why
@@ -25,7 +25,7 @@ func Describe(name string, c Config, why string) inspect.Cluster {
 }
 
 // describe describes what is configured. The phase is that of a Policy that has connections.
-func describe(name string, c Config) inspect.Cluster {
+func describe(name string, c *Config) inspect.Cluster {
 	d := inspect.Cluster{Name: name, State: inspect.Idle}
 	if c.Notes != nil {
 		d.Notes = c.Notes.String()

@@ -146,7 +146,7 @@ func TestInspectPhases(t *testing.T) {
 				t.Errorf("the cluster is %s and %s: %q; want %s and %s: %q", d.Phase, d.State, d.Why, tc.phase, tc.state, tc.why)
 			}
 			// The same cluster, not needed yet, has no connections.
-			before := cluster.Describe("backend", tc.config, "nobody asked")
+			before := cluster.Describe("backend", &tc.config, "nobody asked")
 			if tc.phase != inspect.PhaseServing {
 				if tc.name != "no usable endpoint" && (before.Phase != tc.phase || before.Why != tc.why) {
 					t.Errorf("before it is needed it is %s: %q; want %s: %q", before.Phase, before.Why, tc.phase, tc.why)

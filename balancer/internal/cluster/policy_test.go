@@ -144,8 +144,9 @@ func TestErrorsOfRemovedEndpointsAreForgotten(t *testing.T) {
 			f.Expect("the first priority fails", "b:1")
 			f.Network.Set("c:1", lbtest.Silent)
 			var during connectivity.State
+			c := by(policy, "", at("a", 0, "c:1"))
 			f.Loop.Do(func() {
-				f.Policy.Update(by(policy, "", at("a", 0, "c:1")))
+				f.Policy.Update(&c)
 				during = f.Policy.State().ConnectivityState
 			})
 			xdstest.Equal(t, "right after the update the cluster", connectivity.Connecting, during)

@@ -23,7 +23,7 @@ type Secured struct {
 	name    string
 	changed func()
 
-	policies *switchover.Policy[Config, clustertls.Key]
+	policies *switchover.Policy[*Config, clustertls.Key]
 	// cluster is the last one, and key how its connections are made on the channel.
 	cluster *xdsresource.Cluster
 	key     clustertls.Key
@@ -34,8 +34,8 @@ type Secured struct {
 // NewSecured returns the policy of the named cluster, whose RPCs wait until Update.
 func NewSecured(env *tree.Env, name string, changed func()) *Secured {
 	s := &Secured{env: env, name: name, changed: changed}
-	s.policies = switchover.New(func(Config) clustertls.Key { return s.key }, s.build, s.policyChanged)
-	s.policies.Update(Config{})
+	s.policies = switchover.New(func(*Config) clustertls.Key { return s.key }, s.build, s.policyChanged)
+	s.policies.Update(new(Config))
 	return s
 }
 
@@ -53,7 +53,7 @@ func (p securedPolicy) Close() {
 	}
 }
 
-func (s *Secured) build(_ Config, changed func()) tree.Configured[Config] {
+func (s *Secured) build(_ *Config, changed func()) tree.Configured[*Config] {
 	if s.key == (clustertls.Key{}) {
 		return securedPolicy{Policy: New(s.env, s.name, changed)}
 	}
@@ -64,7 +64,7 @@ func (s *Secured) build(_ Config, changed func()) tree.Configured[Config] {
 }
 
 // Update takes over what is now known of the cluster.
-func (s *Secured) Update(c Config) {
+func (s *Secured) Update(c *Config) {
 	before := s.key
 	if c.Cluster != nil {
 		s.cluster, s.key = c.Cluster, s.env.TLS.Key(s.name, c.Cluster)

@@ -188,7 +188,7 @@ func (c chosen) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 }
 
 // keepsSessions reports whether sessions may use an endpoint, if nothing else may.
-func keepsSessions(c Config) bool {
+func keepsSessions(c *Config) bool {
 	for i := range c.Endpoints.Localities {
 		for _, e := range c.Endpoints.Localities[i].Endpoints {
 			if c.Cluster.Sessions.Statuses.Has(e.Health) {

@@ -423,8 +423,9 @@ func TestSessionsEndWithTheirCluster(t *testing.T) {
 func TestPicksOfSessionsCostNoAllocation(t *testing.T) {
 	f := newFixture(t)
 
+	config := sticky(healthy, at("a", 0, "a:1", "b:1"))
 	f.Loop.Do(func() {
-		f.Policy.Update(sticky(healthy, at("a", 0, "a:1", "b:1")))
+		f.Policy.Update(&config)
 		f.CC.UpdateState(f.Policy.State())
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
