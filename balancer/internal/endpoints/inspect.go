@@ -43,7 +43,7 @@ func (rec *Record) describe(best *Connection) {
 		best.Failure, best.Failed = rec.failure, rec.failed
 	}
 	for _, c := range rec.conns {
-		if best.Address == "" || rank(c.state) < rank(best.State) {
+		if best.Address == "" || rank(c.state) > rank(best.State) {
 			best.Address, best.State, best.Since, best.HealthCheck = c.address, c.state, c.since, c.check
 		}
 	}

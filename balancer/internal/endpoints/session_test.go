@@ -126,3 +126,21 @@ func TestKeptConnectionEnds(t *testing.T) {
 		})
 	}
 }
+
+// Diagnostics describe the best connection to an endpoint, at any of its addresses.
+func TestBestConnectionIsDescribed(t *testing.T) {
+	t.Parallel()
+	e := both("a", "b")
+	for _, tc := range []struct {
+		a, b connectivity.State
+		want string
+	}{{ready, failed, "a"}, {failed, ready, "b"}, {idle, connecting, "b"}, {idle, failed, "a"}} {
+		r := newRegistry()
+		r.Update(config(xdsresource.Locality{Endpoints: []xdsresource.Endpoint{e}}))
+		lbtest.NewUser(r, "a", tc.a)
+		lbtest.NewUser(r, "b", tc.b)
+		if got := r.Connection(&e); got.Address != tc.want {
+			t.Errorf("connections in %v and %v: described is %s in %v, want %s", tc.a, tc.b, got.Address, got.State, tc.want)
+		}
+	}
+}
