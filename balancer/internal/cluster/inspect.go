@@ -154,18 +154,9 @@ func (p *Policy) inspectEndpoint(e *xdsresource.Endpoint) inspect.Endpoint {
 		Addresses: append([]string{e.Address}, e.Additional...), Hostname: e.Hostname, Proxy: e.Proxy,
 		Health: e.Health.String(), Weight: e.Weight, State: inspect.Idle,
 	}
-	if p == nil || p.part == nil {
-		return d
-	}
-	d.Ejection = p.outliers.Ejection(e)
-	c := p.part.Endpoints.Connection(e)
-	d.State, d.Since, d.ErrorTime = inspect.State(c.State.String()), c.Since, c.Failed
-	d.HealthCheck = c.HealthCheck
-	if len(d.Addresses) > 1 {
-		d.Connected = c.Address
-	}
-	if c.Failure != nil {
-		d.Error = c.Failure.Error()
+	if p != nil && p.part != nil {
+		d.Ejection = p.outliers.Ejection(e)
+		p.part.Endpoints.Describe(&d)
 	}
 	return d
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -139,8 +140,9 @@ func TestBestConnectionIsDescribed(t *testing.T) {
 		r.Update(config(xdsresource.Locality{Endpoints: []xdsresource.Endpoint{e}}))
 		lbtest.NewUser(r, "a", tc.a)
 		lbtest.NewUser(r, "b", tc.b)
-		if got := r.Connection(&e); got.Address != tc.want {
-			t.Errorf("connections in %v and %v: described is %s in %v, want %s", tc.a, tc.b, got.Address, got.State, tc.want)
+		got := inspect.Endpoint{Addresses: []string{"a", "b"}}
+		if r.Describe(&got); got.Connected != tc.want {
+			t.Errorf("connections in %v and %v: got %s in %s, want %s", tc.a, tc.b, got.Connected, got.State, tc.want)
 		}
 	}
 }

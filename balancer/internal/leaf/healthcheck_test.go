@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -99,7 +99,8 @@ func TestHealthCheck(t *testing.T) {
 		c.expect(t, "both serve", "a:1 b:1")
 		c.a.Say(notServing)
 		c.expect(t, "a does not", "b:1")
-		if got := c.Env.Endpoints.Connection(&xdsresource.Endpoint{Address: "a:1"}); got.HealthCheck != "NOT_SERVING" || got.State != connectivity.Ready {
+		got := inspect.Endpoint{Addresses: []string{"a:1"}}
+		if c.Env.Endpoints.Describe(&got); got.HealthCheck != "NOT_SERVING" || got.State != inspect.Ready {
 			t.Errorf("diagnostics: %+v", got)
 		}
 		c.b.Say(healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
