@@ -20,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const (
@@ -92,9 +93,7 @@ func TestHealthCheck(t *testing.T) {
 		c.expect(t, "before any answer", "CONNECTING")
 		c.a.Say(serving)
 		c.expect(t, "a serves", "a:1")
-		if c.a.Service() != "shop" {
-			t.Errorf("asked for service %q", c.a.Service())
-		}
+		xdstest.Equal(t, "services asked for", []string{"shop"}, c.a.Open())
 		c.b.Say(serving)
 		c.expect(t, "both serve", "a:1 b:1")
 		c.a.Say(notServing)
@@ -114,9 +113,7 @@ func TestHealthCheck(t *testing.T) {
 		c.b.Say(notServing)
 		c.expect(t, "a cannot say", "a:1")
 		time.Sleep(time.Hour)
-		if n := len(c.a.Began()); n != 1 {
-			t.Errorf("%d streams", n)
-		}
+		xdstest.Equal(t, "streams", 1, len(c.a.Began()))
 	})
 	inABubble(t, `any other status: TRANSIENT_FAILURE, "exponential backoff between attempts"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
@@ -161,21 +158,15 @@ func TestHealthCheck(t *testing.T) {
 		c.a.Say(serving)
 		c.Network.Set("a:1", lbtest.Refused)
 		synctest.Wait()
-		if c.a.Open() {
-			t.Error("the stream of a lost connection is open")
-		}
+		xdstest.Equal(t, "open streams of a lost connection", nil, c.a.Open())
 		c.Loop.Do(c.Policy.Close)
 		synctest.Wait()
-		if c.b.Open() {
-			t.Error("the stream of a closed policy is open")
-		}
+		xdstest.Equal(t, "open streams of a closed policy", nil, c.b.Open())
 	})
 	inABubble(t, `"We do not plan to support health checking with pick_first"`, func(t *testing.T) {
 		c := newChecked(t, "pick_first", asks)
 		c.expect(t, "connected", "a:1")
-		if n := len(c.a.Began()); n > 0 {
-			t.Errorf("%d streams", n)
-		}
+		xdstest.Equal(t, "streams", 0, len(c.a.Began()))
 	})
 	inABubble(t, "no health check is configured, then one is, then another, then none", func(t *testing.T) {
 		c := newChecked(t, "round_robin", nil)
@@ -191,15 +182,12 @@ func TestHealthCheck(t *testing.T) {
 		c.expect(t, "another service", "a:1 b:1")
 		c.b.Say(notServing)
 		c.configure(&xdsresource.HealthCheck{Service: "other"})
-		if n := len(c.a.Began()); n != 2 || c.a.Service() != "other" {
-			t.Errorf("%d streams to a, the last for %q", n, c.a.Service())
-		}
+		xdstest.Equal(t, "streams to a", 2, len(c.a.Began()))
+		xdstest.Equal(t, "open streams to a", []string{"other"}, c.a.Open())
 		c.expect(t, "the same configuration", "a:1")
 		c.configure(nil)
 		c.expect(t, "without again", "a:1 b:1")
-		if c.a.Open() || c.b.Open() {
-			t.Error("a stream is open")
-		}
+		xdstest.Equal(t, "open streams", nil, append(c.a.Open(), c.b.Open()...))
 	})
 }
 
@@ -214,7 +202,7 @@ func TestHealthCheckChangesWhileConnecting(t *testing.T) {
 			c.Network.Set("a:1", lbtest.Up)
 			c.configure(&xdsresource.HealthCheck{Service: service})
 			synctest.Wait()
-			if got := c.a.Served(); !slices.Equal(got, []string{service}) {
+			if got := c.a.Open(); !slices.Equal(got, []string{service}) {
 				t.Fatalf("round %d: open streams ask for %q", i, got)
 			}
 		}
