@@ -135,9 +135,7 @@ func TestPickAllocatesNothing(t *testing.T) {
 			for range 20 {
 				store.Take(nil)
 				n = min(n, testing.AllocsPerRun(1000, func() {
-					if err := pickAndEnd(picker, info); err != nil {
-						t.Fatal(err)
-					}
+					xdstest.NoError(t, pickAndEnd(picker, info))
 				}))
 			}
 			xdstest.Equal(t, "allocations of a pick", 0, n)
@@ -174,9 +172,7 @@ func BenchmarkPick(b *testing.B) {
 		b.Run(tc.name+"/sequential", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := pickAndEnd(picker, info); err != nil {
-					b.Fatal(err)
-				}
+				xdstest.NoError(b, pickAndEnd(picker, info))
 			}
 		})
 		b.Run(tc.name+"/parallel", func(b *testing.B) {

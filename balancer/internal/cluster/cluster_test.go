@@ -168,22 +168,6 @@ func TestLocalityThatChangesPriorityKeepsItsConnections(t *testing.T) {
 	})
 }
 
-func TestErrorsNameClusterResourceAndCause(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.Network.Set("a:1", lbtest.Refused)
-		f.update(serving(at("a", 0, "a:1")))
-		_, err := f.CC.Pick(context.Background())
-		const want = `dynxds: no endpoint of cluster "backend" (ClusterLoadAssignment "backend-eds") can be reached: ` +
-			`dial a:1: connection refused`
-		if err == nil || err.Error() != want {
-			t.Errorf("error is %v, want %s", err, want)
-		}
-		if _, isStatus := status.FromError(err); isStatus {
-			t.Error("it is a status error, which ends even RPCs that wait for ready")
-		}
-	})
-}
-
 func TestResourceErrorWithAStatusLeavesRPCsThatWaitAlone(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update(cluster.Config{Err: status.Error(codes.PermissionDenied, "not yours")})

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // ejecting ejects endpoints for 30 s that fail more than half of at least volume RPCs in 10 s.
@@ -102,9 +103,7 @@ func TestEjectionOfAWholePriorityFailsOver(t *testing.T) {
 		c.Cluster.Outliers = ejecting(1)
 		f.update(c)
 		result, _, err := f.pick()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		result.Done(balancer.DoneInfo{Err: fmt.Errorf("failed")})
 		time.Sleep(10 * time.Second)
 		f.Expect("a is ejected", "b:1")

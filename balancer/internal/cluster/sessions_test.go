@@ -23,6 +23,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // sticky is a cluster whose sessions go to endpoints of the given statuses. Its
@@ -346,9 +347,7 @@ func TestSessionsLeaveAnEjectedEndpoint(t *testing.T) {
 		f.expectFor("before", []string{"b:1"}, "b:1")
 		for range 20 {
 			result, err := f.pickWith(rpcFor("b:1"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			result.Done(balancer.DoneInfo{Err: status.Error(codes.Internal, "b fails")})
 		}
 		time.Sleep(10 * time.Second)
@@ -374,9 +373,7 @@ func TestSessionsAreLimited(t *testing.T) {
 		var results []balancer.PickResult
 		for range 2 {
 			result, err := f.pickWith(rpcFor("b:1"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			results = append(results, result)
 		}
 		if _, err := f.pickWith(rpcFor("b:1")); status.Code(err) != codes.Unavailable {
@@ -430,9 +427,7 @@ func TestPicksOfSessionsCostNoAllocation(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := f.CC.Await(ctx, connectivity.Ready); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, f.CC.Await(ctx, connectivity.Ready))
 	for name, extra := range map[string]*decision.Extra{
 		"without filters": nil,
 		"of no session":   new(decision.Extra),
