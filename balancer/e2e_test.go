@@ -171,7 +171,7 @@ func TestErrorsThatRPCsSee(t *testing.T) {
 			xdstest.Equal(t, "code", codes.Unavailable, status.Code(err))
 			for _, part := range tc.want(dead) {
 				if !strings.Contains(fmt.Sprint(err), part) {
-					t.Errorf("error %q does not say %q", err, part)
+					t.Errorf("error %q does not contain %q", err, part)
 				}
 			}
 

@@ -222,7 +222,7 @@ func TestFlippingOverRealConnections(t *testing.T) {
 	}
 }
 
-// openFiles returns 0 where the system does not tell.
+// openFiles returns the number of open files, 0 on systems without /proc.
 func openFiles() int {
 	files, _ := os.ReadDir("/proc/self/fd")
 	return len(files)

@@ -109,8 +109,8 @@ func TestSharesAreEvenWithinACycle(t *testing.T) {
 	}
 }
 
-// The arithmetic is exact at the limits of 32 bits: the tree says what fractions of whole numbers
-// say.
+// The arithmetic is exact at the limits of 32 bits: the tree agrees with fractions of whole
+// numbers.
 func TestSlopesAreExact(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -161,8 +161,8 @@ func (p *Policy) inspectEndpoint(e *xdsresource.Endpoint) inspect.Endpoint {
 	return d
 }
 
-// lastError returns why a priority does not work: the last error of its connections, or what
-// its policy says.
+// lastError returns why a priority does not work: the last error of its connections, or the
+// error of its policy.
 func lastError(localities []inspect.Locality, child tree.Configured[locality.Config]) string {
 	if p := localityPolicy(child); p != nil {
 		if err := p.Failure(); err != nil {

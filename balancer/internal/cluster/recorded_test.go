@@ -62,7 +62,7 @@ func TestLabelsOfConnections(t *testing.T) {
 	}
 }
 
-// Without anybody who records metrics, connections and policies are as they were without labels.
+// If no metrics are recorded, connections and policies have no labels.
 func TestNoLabelsIfNothingIsRecorded(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update(by("weighted_round_robin", "", at("a", 0, "a:1")))

@@ -66,7 +66,7 @@ func (o otherHost) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			break
 		}
 		if result.Done != nil {
-			// As gRPC gives back a pick whose connection is gone.
+			// As gRPC gives back a pick whose connection was closed.
 			result.Done(balancer.DoneInfo{})
 		}
 		result = next

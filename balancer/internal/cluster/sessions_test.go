@@ -162,20 +162,20 @@ func TestSessionsAndHealthChecks(t *testing.T) {
 				t.Errorf("%s: picked %q, %v", when, addr, err)
 			}
 		}
-		b.Say(serving)
+		b.Answer(serving)
 		waits("a has not answered")
 		updates := f.CC.Updates()
-		a.Say(serving)
+		a.Answer(serving)
 		if f.CC.Updates() == updates {
 			t.Error("the RPC that waits is not picked for")
 		}
 		f.expectFor("a serves", []string{"a:1"}, "a:1")
-		a.Say(notServing)
+		a.Answer(notServing)
 		f.expectFor("a does not serve", []string{"a:1"}, "b:1")
 		check(&xdsresource.HealthCheck{Service: "other"})
 		f.expectFor("a did not serve, and has not answered for another service", []string{"a:1"}, "b:1")
-		a.Say(serving)
-		b.Say(serving)
+		a.Answer(serving)
+		b.Answer(serving)
 		f.expectFor("a serves again", []string{"a:1"}, "a:1")
 		f.Network.Set("a:1", lbtest.Silent)
 		waits("a is away")
@@ -183,11 +183,11 @@ func TestSessionsAndHealthChecks(t *testing.T) {
 		synctest.Wait()
 		waits("a is back, and has not answered")
 		check(nil)
-		f.expectFor("nobody asks", []string{"a:1"}, "a:1")
+		f.expectFor("no health check", []string{"a:1"}, "a:1")
 	})
 }
 
-// With a policy that does not listen to health, nobody asks, and sessions wait for nothing.
+// If the policy does not listen to health, no check runs, and sessions do not wait for one.
 func TestSessionsWithoutListeners(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		config := sticky(healthy, at("a", 0, "a:1"))

@@ -63,8 +63,8 @@ func (s *healthStream) RecvMsg(m any) error {
 	}
 }
 
-// Say sends answers on the last stream, and waits until they are dealt with.
-func (h *HealthServer) Say(answers ...any) {
+// Answer sends answers on the last stream, and waits until they are dealt with.
+func (h *HealthServer) Answer(answers ...any) {
 	h.mu.Lock()
 	for _, a := range answers {
 		h.streams[len(h.streams)-1].answers <- a

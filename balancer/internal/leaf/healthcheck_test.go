@@ -91,41 +91,41 @@ func TestHealthCheck(t *testing.T) {
 	inABubble(t, "the first answer is waited for, and each later one counts", func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
 		c.expect(t, "before any answer", "CONNECTING")
-		c.a.Say(serving)
+		c.a.Answer(serving)
 		c.expect(t, "a serves", "a:1")
 		xdstest.Equal(t, "services asked for", []string{"shop"}, c.a.Open())
-		c.b.Say(serving)
+		c.b.Answer(serving)
 		c.expect(t, "both serve", "a:1 b:1")
-		c.a.Say(notServing)
+		c.a.Answer(notServing)
 		c.expect(t, "a does not", "b:1")
 		got := inspect.Endpoint{Addresses: []string{"a:1"}}
 		if c.Env.Endpoints.Describe(&got); got.HealthCheck != "NOT_SERVING" || got.State != inspect.Ready {
 			t.Errorf("diagnostics: %+v", got)
 		}
-		c.b.Say(healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
+		c.b.Answer(healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
 		c.expect(t, "none does", "unhealthy")
-		c.a.Say(serving)
+		c.a.Answer(serving)
 		c.expect(t, "a does again", "a:1")
 	})
 	inABubble(t, `UNIMPLEMENTED: "it will treat the channel as healthy", and "will not retry"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.a.Say(status.Error(codes.Unimplemented, "no such service"))
-		c.b.Say(notServing)
+		c.a.Answer(status.Error(codes.Unimplemented, "no such service"))
+		c.b.Answer(notServing)
 		c.expect(t, "a cannot say", "a:1")
 		time.Sleep(time.Hour)
 		xdstest.Equal(t, "streams", 1, len(c.a.Began()))
 	})
 	inABubble(t, `any other status: TRANSIENT_FAILURE, "exponential backoff between attempts"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.b.Say(notServing)
-		c.a.Say(status.Error(codes.Unavailable, "not now"))
+		c.b.Answer(notServing)
+		c.a.Answer(status.Error(codes.Unavailable, "not now"))
 		c.expect(t, "the first stream fails", "unhealthy")
 		for range 4 {
 			for n := len(c.a.Began()); len(c.a.Began()) == n; {
 				time.Sleep(10 * time.Millisecond)
 				synctest.Wait()
 			}
-			c.a.Say(status.Error(codes.Unavailable, "not now"))
+			c.a.Answer(status.Error(codes.Unavailable, "not now"))
 		}
 		began := c.a.Began()
 		for i, want := 1, time.Second; i < len(began); i, want = i+1, want*16/10 {
@@ -136,18 +136,18 @@ func TestHealthCheck(t *testing.T) {
 	})
 	inABubble(t, `"When the client receives a message, the next attempt will occur immediately"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.b.Say(notServing)
-		c.a.Say(serving)
+		c.b.Answer(notServing)
+		c.a.Answer(serving)
 		time.Sleep(time.Minute)
-		c.a.Say(errors.New("broken"))
+		c.a.Answer(errors.New("broken"))
 		c.expect(t, "the stream is opened again", "CONNECTING")
 		if began := c.a.Began(); len(began) != 2 || began[1].Sub(began[0]) != time.Minute {
 			t.Errorf("streams at %v", began)
 		}
-		c.a.Say(serving)
+		c.a.Answer(serving)
 		c.expect(t, "it serves", "a:1")
 		for range 5 { // A server cannot keep the client busy so.
-			c.a.Say(serving, errors.New("broken"))
+			c.a.Answer(serving, errors.New("broken"))
 		}
 		if n := len(c.a.Began()); n > 3 {
 			t.Errorf("%d streams at once", n)
@@ -155,7 +155,7 @@ func TestHealthCheck(t *testing.T) {
 	})
 	inABubble(t, `"When the client subchannel is shutting down, the client will cancel the Watch() call"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.a.Say(serving)
+		c.a.Answer(serving)
 		c.Network.Set("a:1", lbtest.Refused)
 		synctest.Wait()
 		xdstest.Equal(t, "open streams of a lost connection", nil, c.a.Open())
@@ -173,14 +173,14 @@ func TestHealthCheck(t *testing.T) {
 		c.expect(t, "without", "a:1 b:1")
 		c.configure(asks)
 		c.expect(t, "the health is what it was until the first answer", "a:1 b:1")
-		c.a.Say(notServing)
-		c.b.Say(serving)
+		c.a.Answer(notServing)
+		c.b.Answer(serving)
 		c.expect(t, "with", "b:1")
 		c.configure(&xdsresource.HealthCheck{Service: "other"})
 		c.expect(t, "another service, without an answer", "b:1")
-		c.a.Say(serving)
+		c.a.Answer(serving)
 		c.expect(t, "another service", "a:1 b:1")
-		c.b.Say(notServing)
+		c.b.Answer(notServing)
 		c.configure(&xdsresource.HealthCheck{Service: "other"})
 		xdstest.Equal(t, "streams to a", 2, len(c.a.Began()))
 		xdstest.Equal(t, "open streams to a", []string{"other"}, c.a.Open())

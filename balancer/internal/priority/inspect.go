@@ -19,7 +19,7 @@ type Described[C any] struct {
 	State  connectivity.State
 }
 
-// Words are what the users of the package say of a priority.
+// Words are the texts that users of the package have for a priority.
 type Words[C any] struct {
 	// Label names the i-th one, whose child has the given name.
 	Label func(i int, name string) string
