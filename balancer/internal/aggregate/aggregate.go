@@ -103,17 +103,14 @@ func (p *Policy) refreshState() {
 	}
 }
 
-// State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
-// ExitIdle implements tree.Policy.
 func (p *Policy) ExitIdle() {
 	if p.clusters != nil {
 		p.clusters.ExitIdle()
 	}
 }
 
-// Close implements tree.Policy.
 func (p *Policy) Close() {
 	if p.clusters != nil {
 		p.clusters.Close()
@@ -129,7 +126,6 @@ type failing struct {
 	notes     fmt.Stringer
 }
 
-// Pick implements balancer.Picker.
 func (f failing) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	result, err := f.child.Pick(info)
 	if err == nil || err == balancer.ErrNoSubConnAvailable {

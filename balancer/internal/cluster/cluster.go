@@ -102,17 +102,14 @@ func (p *Policy) Update(c *Config) {
 	}
 }
 
-// State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
-// ExitIdle implements tree.Policy.
 func (p *Policy) ExitIdle() {
 	if p.priorities != nil {
 		p.priorities.ExitIdle()
 	}
 }
 
-// Close implements tree.Policy.
 func (p *Policy) Close() {
 	if p.part == nil {
 		return

@@ -51,7 +51,6 @@ type otherHost struct {
 	before *decision.Hosts
 }
 
-// Pick implements balancer.Picker.
 func (o otherHost) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	result, err := o.Picker.Pick(info)
 	if err != nil {

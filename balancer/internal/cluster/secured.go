@@ -45,7 +45,6 @@ type securedPolicy struct {
 	release func() // nil: they have the credentials of the channel
 }
 
-// Close implements tree.Policy.
 func (p securedPolicy) Close() {
 	p.Policy.Close()
 	if p.release != nil {
@@ -108,13 +107,10 @@ func (s *Secured) stopDeadline() {
 	}
 }
 
-// State implements tree.Policy.
 func (s *Secured) State() balancer.State { return s.policies.State() }
 
-// ExitIdle implements tree.Policy.
 func (s *Secured) ExitIdle() { s.policies.ExitIdle() }
 
-// Close implements tree.Policy.
 func (s *Secured) Close() {
 	s.stopDeadline()
 	s.policies.Close()

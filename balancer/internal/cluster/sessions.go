@@ -182,7 +182,6 @@ func (s *sessions) sweep() {
 // chosen picks one connection.
 type chosen struct{ sc *leaf.SubConn }
 
-// Pick implements balancer.Picker.
 func (c chosen) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{SubConn: c.sc}, nil
 }

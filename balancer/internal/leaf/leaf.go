@@ -150,10 +150,8 @@ func (p *Policy) updatePolicy() {
 	}
 }
 
-// State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
-// ExitIdle implements tree.Policy.
 func (p *Policy) ExitIdle() {
 	p.calls.Lock()
 	defer p.calls.Unlock()
