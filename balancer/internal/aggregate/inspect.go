@@ -50,7 +50,7 @@ func (p *Policy) Inspect() inspect.Cluster {
 		return d
 	}
 	label := func(_ int, name string) string { return fmt.Sprintf("cluster %q", name) }
-	d.Members = make([]inspect.Member, p.clusters.Len())
+	d.Members = make([]inspect.Member, len(p.config.Underlying.Names))
 	described := p.clusters.Inspect(priority.Words[*cluster.Config]{
 		Label: label,
 		Error: func(i int, child tree.Configured[*cluster.Config]) string {

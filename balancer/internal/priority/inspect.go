@@ -27,9 +27,6 @@ type Words[C any] struct {
 	Error func(i int, policy tree.Configured[C]) string
 }
 
-// Len returns the number of priorities.
-func (p *Policy[C]) Len() int { return len(p.entries) }
-
 // Inspect describes the priorities in order of preference. It changes nothing.
 func (p *Policy[C]) Inspect(words Words[C]) []Described[C] {
 	inUse := -1
