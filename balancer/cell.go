@@ -30,20 +30,13 @@ type cell struct {
 	// The rest is used on the loop.
 	phase        cellPhase
 	policy       *policy // not nil while active
-	kind         kind
+	aggregated   bool    // the cluster, when it was last known
 	connectivity connectivity.State
 }
 
-// policy serves a cluster of either kind. When the kind changes, the old policy serves until
-// the new one can.
-type policy = switchover.Policy[*ClusterState, kind]
-
-type kind int
-
-const (
-	single     kind = iota // a cluster with endpoints
-	aggregated             // one with clusters under it
-)
+// policy serves a cluster with endpoints (false) or an aggregate one (true). When that changes,
+// the old policy serves until the new one can.
+type policy = switchover.Policy[*ClusterState, bool]
 
 type cellPhase int
 
@@ -97,59 +90,14 @@ func (c *cell) activate() {
 }
 
 func (c *cell) newPolicy() *policy {
-	return switchover.New(func(*ClusterState) kind { return c.kind }, c.build, c.publish)
+	return switchover.New(func(*ClusterState) bool { return c.aggregated }, c.build, c.publish)
 }
 
 func (c *cell) build(_ *ClusterState, changed func()) tree.Configured[*ClusterState] {
-	if c.kind == aggregated {
-		return &aggregateChild{Policy: aggregate.New(c.root.env, c.name, changed)}
+	if c.aggregated {
+		return aggregate.New(c.root.env, c.name, changed)
 	}
-	return singleChild{cluster.NewSecured(c.root.env, c.name, changed)}
-}
-
-// singleChild and aggregateChild give policies the configuration that they take.
-type singleChild struct{ *cluster.Secured }
-
-func (s singleChild) Update(state *ClusterState) { s.Secured.Update(configOf(state)) }
-
-type aggregateChild struct {
-	*aggregate.Policy
-	last *Underlying
-}
-
-// Update costs what has changed, unless the list of clusters is a different one.
-func (a *aggregateChild) Update(state *ClusterState) {
-	before, now := a.last, state.Underlying
-	if state.Err != nil {
-		now = nil
-	}
-	a.last = now
-	if before != nil && now != nil && now.sameNames(before) {
-		var changed []aggregate.Underlying
-		now.States.Diff(before.States, func(name string, _, s *ClusterState, _, _ bool) {
-			changed = append(changed, aggregate.Underlying{Name: name, Config: configOf(s)})
-		})
-		a.Policy.Refresh(changed)
-		return
-	}
-	a.Policy.Update(aggregateConfigOf(state))
-}
-
-// aggregateConfigOf returns the configuration for the policy of an aggregate cluster.
-func aggregateConfigOf(s *ClusterState) aggregate.Config {
-	config := aggregate.Config{Notes: s.Notes, Err: s.Err}
-	if u := s.Underlying; u != nil && s.Err == nil {
-		for _, name := range u.Names {
-			state, _ := u.States.Get(name)
-			config.Underlying = append(config.Underlying, aggregate.Underlying{Name: name, Config: configOf(state)})
-		}
-	}
-	return config
-}
-
-// configOf returns the configuration for the policy of one cluster.
-func configOf(s *ClusterState) cluster.Config {
-	return cluster.Config{Cluster: s.Cluster, Endpoints: s.Endpoints, ResolveNow: s.ResolveNow, Notes: s.Notes, Err: s.Err}
+	return cluster.NewSecured(c.root.env, c.name, changed)
 }
 
 func (c *cell) update(config *ClusterState) {
@@ -162,10 +110,7 @@ func (c *cell) update(config *ClusterState) {
 func (c *cell) apply() {
 	config := c.config.Load()
 	if cluster := config.Cluster; cluster != nil {
-		c.kind = single
-		if cluster.Kind == xdsresource.ClusterAggregate {
-			c.kind = aggregated
-		}
+		c.aggregated = cluster.Kind == xdsresource.ClusterAggregate
 	}
 	if config.Err != nil {
 		// An error ends everything that has served the cluster.
@@ -173,11 +118,23 @@ func (c *cell) apply() {
 		c.policy = c.newPolicy()
 	}
 	c.policy.Update(config)
-	if c.root.usesXDS && c.policy.Switching() && config.secured() {
+	if c.root.usesXDS && c.policy.Switching() && secured(config) {
 		// Nothing that serves it without security, or with other security, may go on.
 		c.policy.Finish()
 	}
 	c.publish()
+}
+
+// secured reports whether the cluster or one under it asks for security.
+func secured(s *ClusterState) bool {
+	if s.Underlying != nil {
+		for _, u := range s.Underlying.States.All {
+			if secured(u) {
+				return true
+			}
+		}
+	}
+	return s.Cluster != nil && s.Cluster.Security != nil
 }
 
 // publish passes the policy's state on to picks and to the channel.

@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // with returns a cluster with another policy among its endpoints.
@@ -105,9 +106,7 @@ func TestLabelledConnectionsAreReused(t *testing.T) {
 func testFlips(t *testing.T, tr *tree, state flip, other []string, most int) {
 	for i := range 200 {
 		cluster, changes := state(i)
-		if err := tr.update(changes); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, tr.update(changes))
 		tr.pick(cluster)
 		synctest.Wait()
 		addr, err := tr.pick(cluster)
@@ -223,7 +222,7 @@ func TestFlippingOverRealConnections(t *testing.T) {
 	}
 }
 
-// openFiles returns 0 where the system does not tell.
+// openFiles returns the number of open files, 0 on systems without /proc.
 func openFiles() int {
 	files, _ := os.ReadDir("/proc/self/fd")
 	return len(files)

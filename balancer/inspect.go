@@ -41,9 +41,9 @@ func (c *cell) inspect() inspect.Cluster {
 	if c.phase != active {
 		config := c.config.Load()
 		if known := config.Cluster; known != nil && known.Kind == xdsresource.ClusterAggregate {
-			return aggregate.Describe(c.name, aggregateConfigOf(config), dormantBecause)
+			return aggregate.Describe(c.name, config, dormantBecause)
 		}
-		return cluster.Describe(c.name, configOf(config), dormantBecause)
+		return cluster.Describe(c.name, config, dormantBecause)
 	}
 	d := c.policy.Serving().(interface{ Inspect() inspect.Cluster }).Inspect()
 	d.Switching = d.Switching || c.policy.Switching()

@@ -12,7 +12,6 @@ import (
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/inspect"
-	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -29,17 +28,6 @@ func expectCluster(t *testing.T, l *inspect.Live, name string, phase inspect.Pha
 	}
 }
 
-// aggregateOf is an aggregate cluster of one.
-func aggregateOf(name string, member *balancer.ClusterState) *balancer.ClusterState {
-	var none pmap.Map[*balancer.ClusterState]
-	edit := none.Edit()
-	edit.Set(name, member)
-	return &balancer.ClusterState{
-		Cluster:    &xdsresource.Cluster{Name: "aggregate", Kind: xdsresource.ClusterAggregate, Underlying: []string{name}},
-		Underlying: &balancer.Underlying{Names: []string{name}, States: edit.Map()},
-	}
-}
-
 // Asking about a cluster does not connect it.
 func TestInspectFollowsACluster(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
@@ -48,7 +36,7 @@ func TestInspectFollowsACluster(t *testing.T) {
 			t.Error("a cluster is described before there is a balancer")
 		}
 		tr.update(states{
-			"a": serving("a:1"), "waits": {}, "failed": {Err: errors.New("no such thing")}, "agg": aggregateOf("m", serving("m:1")),
+			"a": serving("a:1"), "waits": {}, "failed": {Err: errors.New("no such thing")}, "agg": over(under("m", "m:1")),
 		}, findable(live))
 		const dormant = "no RPC has needed the cluster yet"
 		expectCluster(t, live, "a", inspect.PhaseDormant, inspect.Idle, dormant)
@@ -72,7 +60,7 @@ func TestInspectFollowsACluster(t *testing.T) {
 
 		// Another kind: the old policy serves until the new one can.
 		tr.Network.Set("n:1", lbtest.Silent)
-		tr.update(states{"a": aggregateOf("n", serving("n:1"))})
+		tr.update(states{"a": over(under("n", "n:1"))})
 		if d, _ := live.Cluster(context.Background(), "a"); !d.Switching || d.State != inspect.Ready || len(d.Priorities) != 1 {
 			t.Errorf("while the cluster changes its kind it is described as %+v", d)
 		}
@@ -133,7 +121,7 @@ func TestInspectDuringChurn(t *testing.T) {
 		case 1:
 			c = &balancer.ClusterState{Err: errors.New("gone")}
 		case 2:
-			c = aggregateOf("m", c)
+			c = over(underlying{"m", c})
 		case 3:
 			c.Cluster.LBPolicy = xdsresource.PolicyRandom
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // An endpoint that fails and recovers costs the same however many others there are, with the
@@ -34,9 +35,7 @@ func TestCostOfOneChangedEndpoint(t *testing.T) {
 					addr, err = tr.CC.Pick(d)
 					synctest.Wait()
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				for range changes {

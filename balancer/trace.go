@@ -17,8 +17,8 @@ func traceFailure(ctx context.Context, cluster string, why rpctrace.Reason, err 
 	}
 }
 
-// traceClusterFailure is traceFailure for a pick by the policy of a cluster, which tells the
-// Decision the reason.
+// traceClusterFailure is traceFailure for a pick by the policy of a cluster, which has set the
+// reason in the Decision.
 func traceClusterFailure(ctx context.Context, cluster string, err error) {
 	if err == grpcbalancer.ErrNoSubConnAvailable {
 		return // The RPC waits.

@@ -187,7 +187,7 @@ func TestAnRPCThatWaitsWhileTheChannelGoesIdleWakesItAgain(t *testing.T) {
 	}
 }
 
-// foreignBuilder is somebody else's resolver for our scheme.
+// foreignBuilder is another package's resolver for our scheme.
 type foreignBuilder struct{ grpcresolver.Builder }
 
 func (foreignBuilder) Scheme() string { return scheme }

@@ -102,7 +102,7 @@ func Attach(rcc resolver.ClientConn) (*Channel, error) {
 func AttachFailed(rcc resolver.ClientConn, err error) {
 	ch, attachErr := Attach(rcc)
 	if attachErr != nil {
-		return // Nobody can wait on a channel that cannot be found.
+		return // No RPC waits on a channel that cannot be found.
 	}
 	ch.Fail(err)
 	// There is no resolver that gRPC would close, so this Channel has to find its

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -57,9 +58,7 @@ func TestSubConnsHaveCredentialsOfTheirOwn(t *testing.T) {
 	balancer.Register(securing{balancer.Get(pickfirst.Name), bundle})
 	cc, err := grpc.NewClient("passthrough:///"+backend.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"test_securing":{}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer cc.Close()
 	var p peer.Peer
 	if _, err := testgrpc.NewTestServiceClient(cc).EmptyCall(testutils.Context(t), new(testgrpc.Empty), grpc.Peer(&p)); err != nil {

@@ -14,7 +14,7 @@
 //     (metrics.go);
 //   - gives SubConns credentials of their own (credentials.go);
 //   - calls the callbacks for telemetry labels in the context of an RPC (labels.go);
-//   - labels the metrics of connections (subchannel.go), and tells policies of gRPC's
+//   - labels the metrics of connections (subchannel.go), and gives gRPC's policies
 //     the locality that their metrics are labelled with (locality.go);
 //   - finds the *grpc.ClientConn behind a resolver.ClientConn (walk.go);
 //   - keeps, while a resolver lives, the Channel in which the two meet

@@ -33,8 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeBuilder is a resolver builder of ours whose resolvers do what the test
-// tells them.
+// fakeBuilder is a resolver builder of ours. The test controls its resolvers.
 type fakeBuilder struct {
 	scheme string
 	built  chan *fakeResolver

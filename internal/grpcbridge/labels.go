@@ -18,8 +18,8 @@ func UpdateLabels(ctx context.Context, labels map[string]string) bool {
 	return inContext.update(ctx, labels)
 }
 
-// TakesLabels reports whether UpdateLabels would give labels to anybody. It allocates nothing.
-func TakesLabels(ctx context.Context) bool { return inContext.any(ctx) }
+// TakesLabels reports whether there are callbacks for UpdateLabels. It allocates nothing.
+func TakesLabels(ctx context.Context) bool { return len(inContext.in(ctx)) > 0 }
 
 // WithoutLabelCallbacks returns ctx without callbacks for telemetry labels, for an RPC that the
 // application did not make.
@@ -27,58 +27,48 @@ func WithoutLabelCallbacks(ctx context.Context) context.Context { return inConte
 
 var inContext = findLabelCallbacks(telemetry.NewContextWithLabelCallback)
 
-// labelCallbacks has UpdateLabels, TakesLabels and WithoutLabelCallbacks.
-type labelCallbacks struct {
-	any    func(context.Context) bool
-	update func(context.Context, map[string]string) bool
-	remove func(context.Context) context.Context
+// labelCallbacks finds the callbacks, which have an internal type, C, in contexts.
+type labelCallbacks[C ~func(map[string]string)] struct {
+	key any // under which a context has a []C; nil: not known
 }
 
 // findLabelCallbacks returns the labelCallbacks for what register puts into a context. It finds
-// the key by registering a callback: register looks for those that are there. The callbacks
-// have an internal type, C.
-func findLabelCallbacks[C ~func(map[string]string)](register func(context.Context, C) context.Context) labelCallbacks {
+// the key by registering a callback: register looks for those that are there.
+func findLabelCallbacks[C ~func(map[string]string)](register func(context.Context, C) context.Context) labelCallbacks[C] {
 	asked := &askedKeys{Context: context.Background()}
 	ctx := register(asked, func(map[string]string) {})
 	for _, key := range asked.keys {
-		if callbacks, ok := ctx.Value(key).([]C); ok && len(callbacks) == 1 {
-			return labelCallbacksAt[C](key)
+		if l := (labelCallbacks[C]{key}); len(l.in(ctx)) == 1 {
+			return l
 		}
 	}
 	logger.Warningf("gRPC keeps the callbacks for telemetry labels where dynxds does not find them: " +
 		"metrics of RPCs have no grpc.lb.locality, grpc.lb.backend_service and csm labels.")
-	return labelCallbacks{
-		any:    func(context.Context) bool { return false },
-		update: func(context.Context, map[string]string) bool { return false },
-		remove: func(ctx context.Context) context.Context { return ctx },
-	}
+	return labelCallbacks[C]{}
 }
 
-// labelCallbacksAt returns the labelCallbacks for callbacks under a key.
-func labelCallbacksAt[C ~func(map[string]string)](key any) labelCallbacks {
-	return labelCallbacks{
-		any: func(ctx context.Context) bool {
-			callbacks, _ := ctx.Value(key).([]C)
-			return len(callbacks) > 0
-		},
-		update: func(ctx context.Context, labels map[string]string) bool {
-			callbacks, _ := ctx.Value(key).([]C)
-			if len(callbacks) == 0 {
-				return false
-			}
-			labels = maps.Clone(labels) // Callbacks may keep and change theirs.
-			for _, callback := range callbacks {
-				callback(labels)
-			}
-			return true
-		},
-		remove: func(ctx context.Context) context.Context {
-			if callbacks, _ := ctx.Value(key).([]C); len(callbacks) == 0 {
-				return ctx
-			}
-			return context.WithValue(ctx, key, []C(nil))
-		},
+func (l labelCallbacks[C]) in(ctx context.Context) []C {
+	callbacks, _ := ctx.Value(l.key).([]C)
+	return callbacks
+}
+
+func (l labelCallbacks[C]) update(ctx context.Context, labels map[string]string) bool {
+	callbacks := l.in(ctx)
+	if len(callbacks) == 0 {
+		return false
 	}
+	labels = maps.Clone(labels) // Callbacks may keep and change theirs.
+	for _, callback := range callbacks {
+		callback(labels)
+	}
+	return true
+}
+
+func (l labelCallbacks[C]) remove(ctx context.Context) context.Context {
+	if len(l.in(ctx)) == 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, l.key, []C(nil))
 }
 
 // askedKeys is a context that records which keys it is asked for.

@@ -71,7 +71,7 @@ func SubchannelLabelsOf(a resolver.Address) SubchannelLabels {
 	return l
 }
 
-// Records reports whether anybody records the metrics of a channel, by the recorder that gRPC
+// Records reports whether the metrics of a channel are recorded, by the recorder that gRPC
 // gives to the channel's policies: it is never nil, and passes records on to those of the
 // channel's stats handlers that take them. Of a recorder of another form the answer is true.
 func Records(r estats.MetricsRecorder) bool {

@@ -126,7 +126,7 @@ type Endpoint struct {
 	Addresses []string `json:"addresses"`
 	Hostname  string   `json:"hostname,omitempty"`
 	Proxy     string   `json:"proxy,omitempty"`
-	// Health is what the control plane says, such as "HEALTHY". RPCs go to those that are
+	// Health is the status from the control plane, such as "HEALTHY". RPCs go to those that are
 	// HEALTHY or UNKNOWN.
 	Health string `json:"health"`
 	Weight uint32 `json:"weight"`

@@ -1,7 +1,7 @@
 // Package inspect has the values that describe the live state of an xDS channel: what its
 // resolver follows, and what its balancer does with each cluster.
 //
-// The values are made when somebody asks, by the Source of the channel: its resolver, which
+// The values are made on request, by the Source of the channel: its resolver, which
 // asks the balancer. They are copies that may be kept, and encode as JSON. Package channels
 // has the Source of each channel; package changes has what changed lately. This package knows
 // neither the resolver nor the balancer, and keeps nothing.

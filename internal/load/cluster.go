@@ -110,8 +110,8 @@ func (c *Cluster) inProgress() bool {
 	return false
 }
 
-// take returns what happened since the last Report that was not put back, nil if nothing did.
-func (c *Cluster) take(now time.Time) *Report {
+// takeReport returns what happened since the last Report that was not put back, nil if nothing did.
+func (c *Cluster) takeReport(now time.Time) *Report {
 	r := Report{Key: c.key, Interval: now.Sub(c.since)}
 	c.since = now
 	for category, d := range c.drops {
@@ -120,7 +120,7 @@ func (c *Cluster) take(now time.Time) *Report {
 		d.reported = n
 	}
 	for id, l := range c.localities {
-		switch lr := l.take(); {
+		switch lr := l.takeReport(); {
 		case lr != nil:
 			r.Localities = append(r.Localities, lr)
 		case l.users == 0 && l.quiet >= quietEnough:

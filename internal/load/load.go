@@ -139,7 +139,7 @@ func (s *Store) Take(wanted func(cluster string) bool) []*Report {
 		if wanted != nil && !wanted(key.Cluster) {
 			continue
 		}
-		r := c.take(now)
+		r := c.takeReport(now)
 		if r != nil {
 			reports = append(reports, r)
 		}

@@ -76,7 +76,7 @@ func takeAfter(s *load.Store, d time.Duration) []*load.Report {
 }
 
 // load_report.proto, UpstreamLocalityStats: totals since the last report, by
-// locality; those in progress are of the moment. What has nothing to say is left
+// locality; those in progress are of the moment. What has nothing to report is left
 // out.
 func TestReportCoversTheTimeSinceTheLast(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {

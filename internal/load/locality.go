@@ -77,9 +77,9 @@ func (l *Locality) counts() Counts {
 	return n
 }
 
-// take returns what happened since the last call, nil if nothing did. The metrics of an RPC
+// takeReport returns what happened since the last call, nil if nothing did. The metrics of an RPC
 // that ends concurrently may be in the report after that of its end.
-func (l *Locality) take() *LocalityReport {
+func (l *Locality) takeReport() *LocalityReport {
 	now := l.counts()
 	// A pick without an RPC may already have been reported as issued. The next RPC makes up for
 	// it.
@@ -101,7 +101,7 @@ func (l *Locality) take() *LocalityReport {
 	l.reported, l.quiet = now, 0
 	r := &LocalityReport{ID: l.id, Counts: news}
 	if measured {
-		l.metrics.take(r)
+		l.metrics.moveTo(r)
 	}
 	if r.empty() && !ended { // the metrics were taken last time, just before they were noted
 		return nil

@@ -25,7 +25,7 @@ const MaxNamed = 1000
 // until the first has none, so that a sum and its count are always of the same RPCs.
 type metrics struct {
 	cells [2]cell
-	// current is the index of the cell to add to. Only take changes it.
+	// current is the index of the cell to add to. Only moveTo changes it.
 	current atomic.Uint32
 	// written is set if there is something to take.
 	written atomic.Bool
@@ -56,8 +56,8 @@ func (s *sum) add(v float64) {
 	s.count.Add(1)
 }
 
-// take must not be called while values are added.
-func (s *sum) take() Metric {
+// takeMetric must not be called while values are added.
+func (s *sum) takeMetric() Metric {
 	return Metric{Count: s.count.Swap(0), Sum: math.Float64frombits(s.bits.Swap(0))}
 }
 
@@ -123,14 +123,14 @@ func (c *cell) addNamed(name string, v float64) {
 	}
 }
 
-// take moves what was added since the last call to r.
-func (m *metrics) take(r *LocalityReport) {
+// moveTo moves what was added since the last call to r.
+func (m *metrics) moveTo(r *LocalityReport) {
 	c := &m.cells[m.current.Load()]
 	m.current.Store(1 - m.current.Load())
 	for c.writers.Load() > 0 {
 		runtime.Gosched()
 	}
-	r.CPU, r.Memory, r.Application = c.cpu.take(), c.memory.take(), c.application.take()
+	r.CPU, r.Memory, r.Application = c.cpu.takeMetric(), c.memory.takeMetric(), c.application.takeMetric()
 	r.OmittedMetrics = c.omitted.Swap(0)
 	c.takeNamed(r)
 }
@@ -143,7 +143,7 @@ func (c *cell) takeNamed(r *LocalityReport) {
 	}
 	r.Named = make(map[string]Metric, len(*p))
 	for name, s := range *p {
-		if m := s.take(); m.Count > 0 {
+		if m := s.takeMetric(); m.Count > 0 {
 			r.Named[name] = m
 		}
 	}

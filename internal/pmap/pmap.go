@@ -35,7 +35,7 @@ type Map[V comparable] struct {
 
 func hash(key string) uint64 { return maphash.String(seed, key) }
 
-func (s shard[V]) find(hash uint64, key string) int {
+func (s shard[V]) indexOf(hash uint64, key string) int {
 	for i := range s {
 		if s[i].hash == hash && s[i].key == key {
 			return i
@@ -44,13 +44,13 @@ func (s shard[V]) find(hash uint64, key string) int {
 	return -1
 }
 
-// findNear is find for a key at index i of an older or newer version of the shard, where most
+// indexNear is indexOf for a key at index i of an older or newer version of the shard, where most
 // keys have kept their places.
-func (s shard[V]) findNear(i int, hash uint64, key string) int {
+func (s shard[V]) indexNear(i int, hash uint64, key string) int {
 	if i < len(s) && s[i].hash == hash && s[i].key == key {
 		return i
 	}
-	return s.find(hash, key)
+	return s.indexOf(hash, key)
 }
 
 // Len returns the number of entries.
@@ -68,7 +68,7 @@ func (m Map[V]) Get(key string) (V, bool) {
 // at is Get for a map that has shards.
 func (m Map[V]) at(hash uint64, key string) (V, bool) {
 	s := m.shards[hash&uint64(len(m.shards)-1)]
-	if i := s.find(hash, key); i >= 0 {
+	if i := s.indexOf(hash, key); i >= 0 {
 		return s[i].value, true
 	}
 	var zero V
@@ -99,7 +99,7 @@ func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, ha
 			continue
 		}
 		for k, e := range a[i] {
-			j := b[i].findNear(k, e.hash, e.key)
+			j := b[i].indexNear(k, e.hash, e.key)
 			switch {
 			case j < 0:
 				yield(e.key, e.value, zero, true, false)
@@ -108,7 +108,7 @@ func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, ha
 			}
 		}
 		for k, e := range b[i] {
-			if a[i].findNear(k, e.hash, e.key) < 0 {
+			if a[i].indexNear(k, e.hash, e.key) < 0 {
 				yield(e.key, zero, e.value, false, true)
 			}
 		}
@@ -199,7 +199,7 @@ func (b *Builder[V]) Set(key string, value V) {
 	h := hash(key)
 	if ok {
 		s := *b.writable(h)
-		s[s.find(h, key)].value = value
+		s[s.indexOf(h, key)].value = value
 		return
 	}
 	b.widen()
@@ -215,7 +215,7 @@ func (b *Builder[V]) Delete(key string) {
 	}
 	h := hash(key)
 	s := b.writable(h)
-	i := s.find(h, key)
+	i := s.indexOf(h, key)
 	last := len(*s) - 1
 	(*s)[i] = (*s)[last]
 	(*s)[last] = entry[V]{}

@@ -183,9 +183,7 @@ func TestFingerprint(t *testing.T) {
 	base := mustParse(t, everything).Fingerprint()
 
 	var compact any
-	if err := json.Unmarshal([]byte(strings.Replace(everything, `"max_value": 18446744073709551615`, `"max_value": "18446744073709551615"`, 1)), &compact); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, json.Unmarshal([]byte(strings.Replace(everything, `"max_value": 18446744073709551615`, `"max_value": "18446744073709551615"`, 1)), &compact))
 	withQuotes := strings.Replace(everything, `"max_value": 18446744073709551615`, `"max_value": "18446744073709551615"`, 1)
 	sorted, err := json.Marshal(compact)
 	xdstest.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // fakePlugin is a certificate provider plugin that a program has registered.
@@ -64,9 +65,7 @@ func TestCertificateProviders(t *testing.T) {
 	build := func(name string) certprovider.Provider {
 		t.Helper()
 		p, err := c.CertificateProviders[name].Buildable.Build(certprovider.BuildOptions{WantRoot: true, WantIdentity: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		t.Cleanup(p.Close)
 		return p
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const federated = `{` + servers + `,
@@ -94,21 +94,12 @@ func TestListenerNameErrors(t *testing.T) {
 func TestServersFor(t *testing.T) {
 	t.Parallel()
 	c := mustParse(t, federated)
-	for _, test := range []struct {
-		authority string
-		want      []string
-	}{
-		{"", []string{"dns:///xds.example.com:443"}},
-		{"xds.authority.com", []string{"dns:///xds.example.com:443"}},
-		{"xds.other.com", []string{"xds-server.other.com"}},
+	for authority, want := range map[string]string{
+		"": "dns:///xds.example.com:443", "xds.authority.com": "dns:///xds.example.com:443", "xds.other.com": "xds-server.other.com",
 	} {
-		got, err := c.ServersFor(test.authority)
-		if err != nil {
-			t.Errorf("ServersFor(%q) failed: %v", test.authority, err)
-		}
-		if diff := cmp.Diff(test.want, uris(got)); diff != "" {
-			t.Errorf("servers for %q (-want +got):\n%s", test.authority, diff)
-		}
+		got, err := c.ServersFor(authority)
+		xdstest.NoError(t, err)
+		xdstest.Equal(t, fmt.Sprintf("servers for %q", authority), []string{want}, uris(got))
 	}
 	_, err := c.ServersFor("b")
 	if want := `xDS bootstrap test: authority "b" is unknown; authorities has "xds.authority.com", "xds.other.com"`; err == nil || err.Error() != want {

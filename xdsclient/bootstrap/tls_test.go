@@ -79,15 +79,6 @@ func handshake(t *testing.T, creds credentials.TransportCredentials, name string
 	return <-serverErr
 }
 
-func TestTLSFileErrors(t *testing.T) {
-	t.Parallel()
-	dir := testca.NewFiles(t)
-	_, _, err := buildTLS(t, config(dir, "60s")).ClientHandshake(t.Context(), "localhost", nil)
-	if want := "ca_certificate_file: stat " + dir.CA + ": no such file or directory"; err == nil || err.Error() != want {
-		t.Errorf("got error %v, want %s", err, want)
-	}
-}
-
 // gRFC A65: without files "system-wide root certs are used".
 func TestTLSWithoutFilesTrustsTheSystem(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -13,9 +14,7 @@ import (
 // Another node is another client: nothing else differs, but the fingerprint does.
 func TestWithNode(t *testing.T) {
 	cfg, err := bootstrap.Parse("test", testutils.Bootstrap("a", "127.0.0.1:1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	other := cfg.WithNode(&corev3.Node{Id: "b"})
 	if cfg.Node.GetId() != "a" || other.Node.GetId() != "b" || other.Servers[0] != cfg.Servers[0] {
 		t.Errorf("got nodes %q and %q", cfg.Node.GetId(), other.Node.GetId())

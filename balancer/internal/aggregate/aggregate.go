@@ -17,98 +17,79 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
-// Config is what is known of the clusters. Without Err and Underlying they are being resolved,
-// and RPCs wait.
-type Config struct {
-	// Underlying has the clusters in order of preference, without duplicates.
-	Underlying []Underlying
-	// Notes, if not nil, is added to the errors of RPCs.
-	Notes fmt.Stringer
-	// Err is why the aggregate cluster as a whole cannot be used. RPCs fail with its text.
-	Err error
-}
-
-// Underlying is one cluster.
-type Underlying struct {
-	Name   string
-	Config cluster.Config
-}
-
 // Policy serves one aggregate cluster.
 type Policy struct {
 	env     *tree.Env
 	name    string
 	changed func()
 
-	phase phase
-	err   error // why it is unusable
-	notes fmt.Stringer
+	config *cluster.Config
+	// serving says that RPCs go to the clusters. Otherwise they wait, or fail.
+	serving bool
 	// clusters is nil until the clusters are known, and again after an error.
-	clusters *priority.Policy[cluster.Config]
+	clusters *priority.Policy[*cluster.Config]
 	state    balancer.State
 }
 
-// phase is what happens to RPCs.
-type phase int
-
-const (
-	resolving phase = iota // they wait for the clusters to be known
-	unusable               // they fail
-	serving                // they go to the clusters
-)
-
 // New returns the Policy of an aggregate cluster. RPCs wait until Update.
 func New(env *tree.Env, name string, changed func()) *Policy {
-	return &Policy{env: env, name: name, changed: changed, state: tree.Waiting(connectivity.Connecting)}
+	return &Policy{env: env, name: name, changed: changed, config: new(cluster.Config), state: tree.Waiting(connectivity.Connecting)}
 }
 
 // Update sets the configuration. Clusters that remain keep their connections, in whatever
-// order.
-func (p *Policy) Update(c Config) {
-	p.notes = c.Notes
+// order. If the list of clusters is the same as before, the cost is that of what has changed;
+// clusters that have not been needed yet cost next to nothing.
+func (p *Policy) Update(c *cluster.Config) {
+	before := p.config
+	p.config = c
 	switch {
 	case c.Err != nil:
 		p.Close()
-		p.phase, p.err = unusable, c.Err
+		p.serving = false
 		p.state = tree.FailingWith(c.Err, c.Notes)
-	case len(c.Underlying) == 0:
-		p.phase = resolving
+		return
+	case c.Underlying == nil || len(c.Underlying.Names) == 0:
+		p.serving = false
 		p.state = tree.Waiting(connectivity.Connecting)
+		return
+	case p.serving && c.Underlying.SameNames(before.Underlying):
+		var changed []entry
+		c.Underlying.States.Diff(before.Underlying.States, func(name string, _, now *cluster.Config, _, _ bool) {
+			changed = append(changed, entry{Name: name, Config: now})
+		})
+		p.clusters.Refresh(changed)
 	default:
-		p.serve(c.Underlying)
+		if p.clusters == nil {
+			p.clusters = priority.New(p.env, p.build, p.clustersChanged)
+		}
+		p.clusters.Update(entries(c.Underlying))
 	}
-}
-
-func (p *Policy) serve(underlying []Underlying) {
-	if p.clusters == nil {
-		p.clusters = priority.New(p.env, p.build, p.clustersChanged)
-	}
-	p.clusters.Update(entries(underlying))
-	p.phase = serving
+	p.serving = true
 	p.refreshState()
 }
 
-// Refresh replaces the configuration of some clusters of the last Update. Those that have not
-// been needed yet cost next to nothing.
-func (p *Policy) Refresh(changed []Underlying) {
-	p.clusters.Refresh(entries(changed))
-	p.refreshState()
-}
+// entry is a cluster with its configuration.
+type entry = priority.Entry[*cluster.Config]
 
-func entries(underlying []Underlying) []priority.Entry[cluster.Config] {
-	entries := make([]priority.Entry[cluster.Config], len(underlying))
-	for i, u := range underlying {
-		entries[i] = priority.Entry[cluster.Config]{Name: u.Name, Config: u.Config}
+// entries returns the clusters in order of preference. u may be nil.
+func entries(u *cluster.Underlying) []entry {
+	if u == nil {
+		return nil
+	}
+	entries := make([]entry, len(u.Names))
+	for i, name := range u.Names {
+		config, _ := u.States.Get(name)
+		entries[i] = entry{Name: name, Config: config}
 	}
 	return entries
 }
 
-func (p *Policy) build(name string, changed func()) tree.Configured[cluster.Config] {
+func (p *Policy) build(name string, changed func()) tree.Configured[*cluster.Config] {
 	return cluster.NewSecured(p.env, name, changed)
 }
 
 func (p *Policy) clustersChanged() {
-	if p.phase == serving {
+	if p.serving {
 		p.refreshState()
 		p.changed()
 	}
@@ -118,21 +99,18 @@ func (p *Policy) clustersChanged() {
 func (p *Policy) refreshState() {
 	p.state = p.clusters.State()
 	if p.state.ConnectivityState == connectivity.TransientFailure {
-		p.state.Picker = failing{aggregate: p.name, child: p.state.Picker, notes: p.notes}
+		p.state.Picker = failing{aggregate: p.name, child: p.state.Picker, notes: p.config.Notes}
 	}
 }
 
-// State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
-// ExitIdle implements tree.Policy.
 func (p *Policy) ExitIdle() {
 	if p.clusters != nil {
 		p.clusters.ExitIdle()
 	}
 }
 
-// Close implements tree.Policy.
 func (p *Policy) Close() {
 	if p.clusters != nil {
 		p.clusters.Close()
@@ -148,7 +126,6 @@ type failing struct {
 	notes     fmt.Stringer
 }
 
-// Pick implements balancer.Picker.
 func (f failing) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	result, err := f.child.Pick(info)
 	if err == nil || err == balancer.ErrNoSubConnAvailable {

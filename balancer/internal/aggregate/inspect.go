@@ -12,56 +12,48 @@ import (
 
 // Describe describes an aggregate cluster that has no Policy, because nothing has needed it yet for
 // the given reason.
-func Describe(name string, c Config, why string) inspect.Cluster {
-	phase := inspect.PhaseDormant
-	switch {
-	case c.Err != nil:
-		phase = inspect.PhaseFailed
-	case len(c.Underlying) == 0:
-		phase = inspect.PhaseResolving
+func Describe(name string, c *cluster.Config, why string) inspect.Cluster {
+	d := describe(name, c)
+	if d.Phase != inspect.PhaseServing {
+		return d
 	}
-	d := describe(name, phase, c.Notes, c.Err)
-	if phase == inspect.PhaseDormant {
-		d.Why = why
-	}
-	for _, u := range c.Underlying {
+	d.Phase, d.Why = inspect.PhaseDormant, why
+	for _, e := range entries(c.Underlying) {
 		d.Members = append(d.Members, inspect.Member{
 			Use:     inspect.Use{Status: inspect.StatusNotStarted, Why: "not started: " + why},
-			Cluster: cluster.Describe(u.Name, u.Config, why),
+			Cluster: cluster.Describe(e.Name, e.Config, why),
 		})
 	}
 	return d
 }
 
-func describe(name string, phase inspect.Phase, notes fmt.Stringer, err error) inspect.Cluster {
-	d := inspect.Cluster{Name: name, Kind: xdsresource.ClusterAggregate.String(), State: inspect.Idle, Phase: phase}
-	if notes != nil {
-		d.Notes = notes.String()
+// describe describes what is configured. The phase is that of a Policy.
+func describe(name string, c *cluster.Config) inspect.Cluster {
+	d := inspect.Cluster{Name: name, Kind: xdsresource.ClusterAggregate.String(), State: inspect.Idle, Phase: inspect.PhaseServing}
+	if c.Notes != nil {
+		d.Notes = c.Notes.String()
 	}
-	switch phase {
-	case inspect.PhaseFailed:
-		d.Why, d.State = err.Error(), inspect.TransientFailure
-	case inspect.PhaseResolving:
-		d.Why = "RPCs wait for the clusters under it"
+	switch {
+	case c.Err != nil:
+		d.Phase, d.Why, d.State = inspect.PhaseFailed, c.Err.Error(), inspect.TransientFailure
+	case c.Underlying == nil || len(c.Underlying.Names) == 0:
+		d.Phase, d.Why = inspect.PhaseResolving, "RPCs wait for the clusters under it"
 	}
 	return d
 }
 
-// phases are those of a Policy, for diagnostics.
-var phases = [...]inspect.Phase{resolving: inspect.PhaseResolving, unusable: inspect.PhaseFailed, serving: inspect.PhaseServing}
-
 // Inspect describes the cluster for diagnostics. It changes nothing.
 func (p *Policy) Inspect() inspect.Cluster {
-	d := describe(p.name, phases[p.phase], p.notes, p.err)
+	d := describe(p.name, p.config)
 	d.State = inspect.State(p.state.ConnectivityState.String())
-	if p.phase != serving {
+	if !p.serving {
 		return d
 	}
 	label := func(_ int, name string) string { return fmt.Sprintf("cluster %q", name) }
-	d.Members = make([]inspect.Member, p.clusters.Len())
-	described := p.clusters.Inspect(priority.Words[cluster.Config]{
+	d.Members = make([]inspect.Member, len(p.config.Underlying.Names))
+	described := p.clusters.Inspect(priority.Words[*cluster.Config]{
 		Label: label,
-		Error: func(i int, child tree.Configured[cluster.Config]) string {
+		Error: func(i int, child tree.Configured[*cluster.Config]) string {
 			d.Members[i].Cluster = child.(*cluster.Secured).Inspect()
 			return failure(&d.Members[i].Cluster)
 		},

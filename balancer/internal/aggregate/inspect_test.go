@@ -51,11 +51,11 @@ func TestInspectSaysWhichMemberIsInUse(t *testing.T) {
 			`B failed: dial b:1: connection refused; cluster "C" is in use (failed, TRANSIENT_FAILURE, serving)`,
 			`* C ready (ready, READY, serving)`,
 			`D not started: cluster "C" is ready (not started, IDLE, dormant)`)
-		f.update(aggregate.Underlying{Name: "B", Config: cluster.Config{Err: errors.New("B was deleted")}}, in("D", "d:1"))
+		f.update(member{"B", cluster.Config{Err: errors.New("B was deleted")}}, in("D", "d:1"))
 		f.expectMembers("B has no resources", `cluster "D" is in use: ready`,
 			`B failed: B was deleted; cluster "D" is in use (failed, TRANSIENT_FAILURE, failed)`,
 			`* D ready (ready, READY, serving)`)
-		f.updateTo(aggregate.Config{Err: errors.New("a cycle")})
+		f.updateTo(&cluster.Config{Err: errors.New("a cycle")})
 		f.expectMembers("an error", "a cycle")
 		if d := f.inspect(); d.Phase != inspect.PhaseFailed || d.State != inspect.TransientFailure {
 			t.Errorf("with an error it is %s and %s", d.Phase, d.State)
@@ -77,16 +77,17 @@ func TestInspectMemberThatConnects(t *testing.T) {
 func TestDescribeBeforeTheFirstRPC(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		config aggregate.Config
-		phase  inspect.Phase
-		why    string
+		config  *cluster.Config
+		members int
+		phase   inspect.Phase
+		why     string
 	}{
-		{aggregate.Config{}, inspect.PhaseResolving, "RPCs wait for the clusters under it"},
-		{aggregate.Config{Err: errors.New("a cycle")}, inspect.PhaseFailed, "a cycle"},
-		{aggregate.Config{Underlying: []aggregate.Underlying{in("B", "b:1")}}, inspect.PhaseDormant, "nobody asked"},
+		{new(cluster.Config), 0, inspect.PhaseResolving, "RPCs wait for the clusters under it"},
+		{&cluster.Config{Err: errors.New("a cycle")}, 0, inspect.PhaseFailed, "a cycle"},
+		{over(in("B", "b:1")), 1, inspect.PhaseDormant, "nobody asked"},
 	} {
 		d := aggregate.Describe("A", tc.config, "nobody asked")
-		if d.Phase != tc.phase || d.Why != tc.why || len(d.Members) != len(tc.config.Underlying) {
+		if d.Phase != tc.phase || d.Why != tc.why || len(d.Members) != tc.members {
 			t.Errorf("%+v is described as %+v", tc.config, d)
 		}
 	}

@@ -22,22 +22,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/switchover"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
-
-// Config is what is known of the cluster. Without Err and Endpoints it is being resolved, and
-// RPCs wait.
-type Config struct {
-	Cluster   *xdsresource.Cluster
-	Endpoints *xdsresource.Endpoints
-	// ResolveNow requests another look-up of the addresses of endpoints, if they come from DNS;
-	// otherwise it is nil. It does not block and may be called from any goroutine.
-	ResolveNow func()
-	// Notes, if not nil, is added to the errors of RPCs that find no endpoint.
-	Notes fmt.Stringer
-	// Err is why the cluster cannot be used. RPCs fail with its text and Notes.
-	Err error
-}
 
 // Policy serves one cluster.
 type Policy struct {
@@ -45,7 +30,7 @@ type Policy struct {
 	name    string
 	changed func()
 
-	config Config
+	config *Config
 	// labels are the telemetry labels of the cluster's RPCs.
 	labels map[string]string
 	// resolve is Config.ResolveNow, for the connections.
@@ -80,7 +65,7 @@ const (
 
 // New returns the Policy of the named cluster, whose RPCs wait until Update.
 func New(env *tree.Env, name string, changed func()) *Policy {
-	p := &Policy{env: env, name: name, changed: changed, labels: LabelsOf(name, nil)}
+	p := &Policy{env: env, name: name, changed: changed, config: new(Config), labels: LabelsOf(name, nil)}
 	p.names.seed = rand.Uint64()
 	p.setState(tree.Waiting(connectivity.Connecting))
 	return p
@@ -93,7 +78,7 @@ func (p *Policy) setState(s balancer.State) {
 }
 
 // Update sets the configuration.
-func (p *Policy) Update(c Config) {
+func (p *Policy) Update(c *Config) {
 	before := p.config
 	p.config = c
 	if c.Cluster != before.Cluster {
@@ -117,17 +102,14 @@ func (p *Policy) Update(c Config) {
 	}
 }
 
-// State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
-// ExitIdle implements tree.Policy.
 func (p *Policy) ExitIdle() {
 	if p.priorities != nil {
 		p.priorities.ExitIdle()
 	}
 }
 
-// Close implements tree.Policy.
 func (p *Policy) Close() {
 	if p.part == nil {
 		return
@@ -153,7 +135,7 @@ func (p *Policy) fail(err error) {
 	p.setState(tree.FailingWith(err, p.config.Notes))
 }
 
-func (p *Policy) serve(c Config) {
+func (p *Policy) serve(c *Config) {
 	entries := p.names.entries(c.Cluster, c.Endpoints)
 	if len(entries) == 0 && !keepsSessions(c) {
 		p.fail(fmt.Errorf("dynxds: cluster %q has no endpoint to send RPCs to: "+
@@ -197,7 +179,7 @@ func (p *Policy) resolveNow() {
 }
 
 // limit sets up the gate of the RPCs.
-func (p *Policy) limit(c Config) {
+func (p *Policy) limit(c *Config) {
 	key := traffic.Key{Cluster: p.name, Service: c.Cluster.EDSServiceName}
 	if p.counter == nil || p.counter.Key() != key {
 		before := p.counter

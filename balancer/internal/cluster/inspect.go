@@ -15,7 +15,7 @@ import (
 
 // Describe describes a cluster that has no Policy, because nothing has needed it yet for the
 // given reason.
-func Describe(name string, c Config, why string) inspect.Cluster {
+func Describe(name string, c *Config, why string) inspect.Cluster {
 	d := describe(name, c)
 	if d.Phase == inspect.PhaseServing {
 		d.Phase, d.Why = inspect.PhaseDormant, why
@@ -25,7 +25,7 @@ func Describe(name string, c Config, why string) inspect.Cluster {
 }
 
 // describe describes what is configured. The phase is that of a Policy that has connections.
-func describe(name string, c Config) inspect.Cluster {
+func describe(name string, c *Config) inspect.Cluster {
 	d := inspect.Cluster{Name: name, State: inspect.Idle}
 	if c.Notes != nil {
 		d.Notes = c.Notes.String()
@@ -154,24 +154,15 @@ func (p *Policy) inspectEndpoint(e *xdsresource.Endpoint) inspect.Endpoint {
 		Addresses: append([]string{e.Address}, e.Additional...), Hostname: e.Hostname, Proxy: e.Proxy,
 		Health: e.Health.String(), Weight: e.Weight, State: inspect.Idle,
 	}
-	if p == nil || p.part == nil {
-		return d
-	}
-	d.Ejection = p.outliers.Ejection(e)
-	c := p.part.Endpoints.Connection(e)
-	d.State, d.Since, d.ErrorTime = inspect.State(c.State.String()), c.Since, c.Failed
-	d.HealthCheck = c.HealthCheck
-	if len(d.Addresses) > 1 {
-		d.Connected = c.Address
-	}
-	if c.Failure != nil {
-		d.Error = c.Failure.Error()
+	if p != nil && p.part != nil {
+		d.Ejection = p.outliers.Ejection(e)
+		p.part.Endpoints.Describe(&d)
 	}
 	return d
 }
 
-// lastError returns why a priority does not work: the last error of its connections, or what
-// its policy says.
+// lastError returns why a priority does not work: the last error of its connections, or the
+// error of its policy.
 func lastError(localities []inspect.Locality, child tree.Configured[locality.Config]) string {
 	if p := localityPolicy(child); p != nil {
 		if err := p.Failure(); err != nil {

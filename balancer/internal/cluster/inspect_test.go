@@ -146,7 +146,7 @@ func TestInspectPhases(t *testing.T) {
 				t.Errorf("the cluster is %s and %s: %q; want %s and %s: %q", d.Phase, d.State, d.Why, tc.phase, tc.state, tc.why)
 			}
 			// The same cluster, not needed yet, has no connections.
-			before := cluster.Describe("backend", tc.config, "nobody asked")
+			before := cluster.Describe("backend", &tc.config, "nobody asked")
 			if tc.phase != inspect.PhaseServing {
 				if tc.name != "no usable endpoint" && (before.Phase != tc.phase || before.Why != tc.why) {
 					t.Errorf("before it is needed it is %s: %q; want %s: %q", before.Phase, before.Why, tc.phase, tc.why)
@@ -206,7 +206,8 @@ func TestInspectLocalitiesAndEndpoints(t *testing.T) {
 	}
 }
 
-func TestInspectEjection(t *testing.T) {
+// gRFC A75: outlier detection covers all priorities of a cluster together, and fails over.
+func TestEjectionOfAWholePriority(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		c := by("round_robin", "", at("a", 0, "a:1"), at("b", 1, "b:1"))
 		c.Cluster.Outliers = ejecting(1)
@@ -225,6 +226,7 @@ func TestInspectEjection(t *testing.T) {
 		if diff := cmp.Diff(want, e.Ejection); diff != "" || e.State != inspect.Ready {
 			t.Errorf("the endpoint is %s, and its ejection (-want +got):\n%s", e.State, diff)
 		}
+		f.Expect("a is ejected", "b:1")
 		f.expectUses("a is ejected",
 			"0 failed: outlier detection has ejected 1 of 1 endpoints; priority 1 is in use (failed, TRANSIENT_FAILURE)",
 			"1 * ready (ready, READY)")
@@ -232,6 +234,7 @@ func TestInspectEjection(t *testing.T) {
 		if e := f.inspect().Priorities[0].Localities[0].Endpoints[0]; e.Ejection != nil {
 			t.Errorf("after its end the ejection is %+v", e.Ejection)
 		}
+		f.Expect("a is back", "a:1")
 	})
 }
 

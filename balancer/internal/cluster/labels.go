@@ -42,7 +42,6 @@ type labelled struct {
 	labels map[string]string
 }
 
-// Pick implements balancer.Picker.
 func (l labelled) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	grpcbridge.UpdateLabels(info.Ctx, l.labels)
 	return l.Picker.Pick(info)

@@ -2,7 +2,6 @@ package cluster_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"testing"
 	"testing/synctest"
@@ -10,7 +9,6 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/experimental/stats/telemetry"
 
-	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -91,27 +89,16 @@ func TestLabelsAcrossLocalities(t *testing.T) {
 }
 
 // gRFC A89: the labels are set "each pick that the information is available, regardless of the
-// pick's result".
-func TestLabelsOfAnRPCWithoutAnEndpoint(t *testing.T) {
+// pick's result". Package balancer has the other results.
+func TestLabelsOfADroppedRPC(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
-		got, _, err := labelsOfPick(f)
-		if err == nil {
-			t.Error("an RPC found an endpoint before there was any")
-		}
-		wantLabels(t, got, "unknown", "unknown", "")
-
 		dropped := by("round_robin", "", at("a", 0, "a:1"))
 		dropped.Cluster.Service = &xdsresource.Service{Name: "shop", Namespace: "prod"}
 		dropped.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}
 		f.update(dropped)
-		if got, _, err = labelsOfPick(f); err == nil {
+		got, _, err := labelsOfPick(f)
+		if err == nil {
 			t.Error("an RPC was not dropped")
-		}
-		wantLabels(t, got, "shop", "prod", "")
-
-		f.update(cluster.Config{Cluster: dropped.Cluster, Err: errors.New("no such resource")})
-		if got, _, err = labelsOfPick(f); err == nil {
-			t.Error("an RPC found an endpoint in a cluster that cannot be used")
 		}
 		wantLabels(t, got, "shop", "prod", "")
 	})

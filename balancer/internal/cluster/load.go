@@ -15,7 +15,7 @@ type counting struct {
 	loads   *endpoints.Loads
 }
 
-// update starts to count as c says, and stops to count as before, if that differs.
+// update starts to count as c asks, and stops to count as before, if that differs.
 func (n *counting) update(c *xdsresource.Cluster) {
 	if c.Load == nil || c.Load.Loads == nil {
 		n.close()

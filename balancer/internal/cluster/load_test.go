@@ -34,7 +34,7 @@ func counts(r *load.Report) load.Counts {
 	return r.Localities[0].Counts
 }
 
-func take(s *load.Store) *load.Report {
+func firstReport(s *load.Store) *load.Report {
 	for _, r := range s.Take(nil) {
 		return r
 	}
@@ -51,7 +51,7 @@ func TestPicksAreCountedForReports(t *testing.T) {
 		f.Network.Set("a:1", lbtest.Silent)
 		f.update(counted(t, s, nil))
 		f.pick()
-		if r := take(s); r != nil {
+		if r := firstReport(s); r != nil {
 			t.Errorf("an RPC that waits was counted: %+v", r)
 		}
 		f.Network.Set("a:1", lbtest.Up)
@@ -59,14 +59,14 @@ func TestPicksAreCountedForReports(t *testing.T) {
 		first, _, _ := f.pick()
 		second, _, _ := f.pick()
 		f.pick()
-		r := take(s)
+		r := firstReport(s)
 		xdstest.Equal(t, "two RPCs in flight", load.Counts{Issued: 2, InProgress: 2}, counts(r))
 		if r.Key != (load.Key{Cluster: "backend", Service: "svc"}) || r.Localities[0].ID.Zone != "a" || r.TotalDropped != 1 || len(r.Dropped) != 0 {
 			t.Errorf("the report is %+v", r)
 		}
 		first.Done(balancer.DoneInfo{BytesSent: true})
 		second.Done(balancer.DoneInfo{Err: errTest, BytesSent: true})
-		xdstest.Equal(t, "after their ends", load.Counts{Succeeded: 1, Failed: 1}, counts(take(s)))
+		xdstest.Equal(t, "after their ends", load.Counts{Succeeded: 1, Failed: 1}, counts(firstReport(s)))
 	})
 }
 
@@ -98,7 +98,7 @@ func TestReportsChangeUnderRPCs(t *testing.T) {
 			}
 			done = append(done, result.Done)
 			xdstest.Equal(t, step.name+": counts of both servers",
-				[]load.Counts{step.one, step.two}, []load.Counts{counts(take(one)), counts(take(two))})
+				[]load.Counts{step.one, step.two}, []load.Counts{counts(firstReport(one)), counts(firstReport(two))})
 			if used := [2]bool{one.InUse(), two.InUse()}; used != step.used {
 				t.Errorf("%s: in use %v, want %v", step.name, used, step.used)
 			}
@@ -107,7 +107,7 @@ func TestReportsChangeUnderRPCs(t *testing.T) {
 			d(balancer.DoneInfo{BytesSent: true})
 		}
 		want := []load.Counts{{Succeeded: 2}, {Succeeded: 1}}
-		xdstest.Equal(t, "at the end", want, []load.Counts{counts(take(one)), counts(take(two))})
+		xdstest.Equal(t, "at the end", want, []load.Counts{counts(firstReport(one)), counts(firstReport(two))})
 	})
 }
 
@@ -122,7 +122,7 @@ func TestDropsAreCountedForReports(t *testing.T) {
 		for range 5 {
 			f.pick()
 		}
-		r := take(s)
+		r := firstReport(s)
 		if r.TotalDropped != 5 || r.Dropped["lb"] != 5 || len(r.Localities) > 0 {
 			t.Errorf("the report is %+v", r)
 		}

@@ -3,7 +3,6 @@ package cluster_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,22 +92,4 @@ func (spread) Origin() (context.Context, string, string) { return context.Backgr
 
 func (s spread) Hash() (uint64, bool) {
 	return uint64(s) * 0x9e3779b97f4a7c15, true
-}
-
-// gRFC A75: outlier detection covers all priorities of a cluster together.
-func TestEjectionOfAWholePriorityFailsOver(t *testing.T) {
-	test(t, func(t *testing.T, f *fixture) {
-		c := by("round_robin", "", at("a", 0, "a:1"), at("b", 1, "b:1"))
-		c.Cluster.Outliers = ejecting(1)
-		f.update(c)
-		result, _, err := f.pick()
-		if err != nil {
-			t.Fatal(err)
-		}
-		result.Done(balancer.DoneInfo{Err: fmt.Errorf("failed")})
-		time.Sleep(10 * time.Second)
-		f.Expect("a is ejected", "b:1")
-		time.Sleep(40 * time.Second)
-		f.Expect("a is back", "a:1")
-	})
 }

@@ -101,7 +101,7 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision, observed
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
 	child, ready := p.child, p.ready
-	switch sc, wait := p.sessions.find(override.Addresses); {
+	switch sc, wait := p.sessions.connFor(override.Addresses); {
 	case wait:
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	case sc != nil:

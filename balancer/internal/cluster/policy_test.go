@@ -115,25 +115,6 @@ func TestConfigurationOfAPolicyChangesInPlace(t *testing.T) {
 	})
 }
 
-// gRFC A61: an endpoint is connected at any of its addresses.
-func TestEndpointWithSeveralAddresses(t *testing.T) {
-	t.Parallel()
-	for _, policy := range []string{"round_robin", xdsresource.PolicyRandom, xdsresource.PolicyRingHash} {
-		t.Run(policy, subtest(func(t *testing.T, f *fixture) {
-			f.Network.Set("v6:1", lbtest.Refused)
-			l := at("a", 0, "v6:1")
-			l.Endpoints[0].Additional = []string{"v4:1"}
-			f.update(by(policy, "", l))
-			ctx := &decision.Decision{Context: context.Background()}
-			f.CC.Pick(ctx)
-			synctest.Wait()
-			if addr, err := f.CC.Pick(ctx); err != nil || addr != "v4:1" {
-				t.Errorf("a pick goes to %q (%v), want v4:1", addr, err)
-			}
-		}))
-	}
-}
-
 // Failures of removed endpoints are not reported to RPCs for the new ones.
 func TestErrorsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	t.Parallel()
@@ -144,8 +125,9 @@ func TestErrorsOfRemovedEndpointsAreForgotten(t *testing.T) {
 			f.Expect("the first priority fails", "b:1")
 			f.Network.Set("c:1", lbtest.Silent)
 			var during connectivity.State
+			c := by(policy, "", at("a", 0, "c:1"))
 			f.Loop.Do(func() {
-				f.Policy.Update(by(policy, "", at("a", 0, "c:1")))
+				f.Policy.Update(&c)
 				during = f.Policy.State().ConnectivityState
 			})
 			xdstest.Equal(t, "right after the update the cluster", connectivity.Connecting, during)

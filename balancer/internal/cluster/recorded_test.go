@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // connectAll makes an RPC, as ring_hash connects an endpoint only then.
@@ -61,7 +62,7 @@ func TestLabelsOfConnections(t *testing.T) {
 	}
 }
 
-// Without anybody who records metrics, connections and policies are as they were without labels.
+// If no metrics are recorded, connections and policies have no labels.
 func TestNoLabelsIfNothingIsRecorded(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update(by("weighted_round_robin", "", at("a", 0, "a:1")))
@@ -121,9 +122,7 @@ func TestLabelsOfSessionConnections(t *testing.T) {
 			t.Errorf("no connection to b:1 is labelled as of %s", inB)
 		}
 		got, _, err := labelsOfPick(f, "b:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		wantLabels(t, got, "unknown", "unknown", inB)
 
 		f.update(sticky(healthy|draining, at("a", 0, "a:1"), drain(at("c", 0, "b:1"), "b:1")))

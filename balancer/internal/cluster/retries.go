@@ -51,7 +51,6 @@ type otherHost struct {
 	before *decision.Hosts
 }
 
-// Pick implements balancer.Picker.
 func (o otherHost) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	result, err := o.Picker.Pick(info)
 	if err != nil {
@@ -66,7 +65,7 @@ func (o otherHost) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			break
 		}
 		if result.Done != nil {
-			// As gRPC gives back a pick whose connection is gone.
+			// As gRPC gives back a pick whose connection was closed.
 			result.Done(balancer.DoneInfo{})
 		}
 		result = next

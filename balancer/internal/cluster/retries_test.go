@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // borrowing is a policy that picks the endpoints in turn, in the order of their addresses, and
@@ -101,9 +102,7 @@ func TestRetriesAvoidPreviousHosts(t *testing.T) {
 				ctx := context.WithValue(context.Background(), lentKey{}, l)
 				d := &decision.Decision{Context: &decision.Attempt{Context: ctx, Retry: i > 0, Hosts: hosts}, Extra: new(decision.Extra)}
 				result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: d})
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				got = append(got, lbtest.Picked(result).Addr)
 				picks, given = picks+l.picks-before, given+l.given
 				result.Done(balancer.DoneInfo{})

@@ -23,7 +23,7 @@ type Secured struct {
 	name    string
 	changed func()
 
-	policies *switchover.Policy[Config, clustertls.Key]
+	policies *switchover.Policy[*Config, clustertls.Key]
 	// cluster is the last one, and key how its connections are made on the channel.
 	cluster *xdsresource.Cluster
 	key     clustertls.Key
@@ -34,8 +34,8 @@ type Secured struct {
 // NewSecured returns the policy of the named cluster, whose RPCs wait until Update.
 func NewSecured(env *tree.Env, name string, changed func()) *Secured {
 	s := &Secured{env: env, name: name, changed: changed}
-	s.policies = switchover.New(func(Config) clustertls.Key { return s.key }, s.build, s.policyChanged)
-	s.policies.Update(Config{})
+	s.policies = switchover.New(func(*Config) clustertls.Key { return s.key }, s.build, s.policyChanged)
+	s.policies.Update(new(Config))
 	return s
 }
 
@@ -45,7 +45,6 @@ type securedPolicy struct {
 	release func() // nil: they have the credentials of the channel
 }
 
-// Close implements tree.Policy.
 func (p securedPolicy) Close() {
 	p.Policy.Close()
 	if p.release != nil {
@@ -53,7 +52,7 @@ func (p securedPolicy) Close() {
 	}
 }
 
-func (s *Secured) build(_ Config, changed func()) tree.Configured[Config] {
+func (s *Secured) build(_ *Config, changed func()) tree.Configured[*Config] {
 	if s.key == (clustertls.Key{}) {
 		return securedPolicy{Policy: New(s.env, s.name, changed)}
 	}
@@ -64,7 +63,7 @@ func (s *Secured) build(_ Config, changed func()) tree.Configured[Config] {
 }
 
 // Update takes over what is now known of the cluster.
-func (s *Secured) Update(c Config) {
+func (s *Secured) Update(c *Config) {
 	before := s.key
 	if c.Cluster != nil {
 		s.cluster, s.key = c.Cluster, s.env.TLS.Key(s.name, c.Cluster)
@@ -108,13 +107,10 @@ func (s *Secured) stopDeadline() {
 	}
 }
 
-// State implements tree.Policy.
 func (s *Secured) State() balancer.State { return s.policies.State() }
 
-// ExitIdle implements tree.Policy.
 func (s *Secured) ExitIdle() { s.policies.ExitIdle() }
 
-// Close implements tree.Policy.
 func (s *Secured) Close() {
 	s.stopDeadline()
 	s.policies.Close()

@@ -88,7 +88,7 @@ func (f *securedFixture) secure(name string) {
 	f.update(cluster.Config{Cluster: c, Endpoints: endpoints(at("a", 0, "a:1"))})
 }
 
-func (f *securedFixture) update(c cluster.Config) { f.Update(func() { f.Policy.Update(c) }) }
+func (f *securedFixture) update(c cluster.Config) { f.Update(func() { f.Policy.Update(&c) }) }
 
 func (f *securedFixture) sleep(d time.Duration) {
 	time.Sleep(d) // in the bubble

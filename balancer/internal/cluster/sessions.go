@@ -42,7 +42,7 @@ func newSessions(env *tree.Env, publish func()) *sessions {
 		f = s.unlessClosed(f)
 		return func() { env.Loop.Post(f) }
 	}
-	s.registry = endpoints.New(post(publish), post(s.keep))
+	s.registry = endpoints.New(post(publish), post(s.startSweeper))
 	env.Endpoints = s.registry
 	return s
 }
@@ -62,7 +62,7 @@ func (s *sessions) close() {
 	s.registry.Close()
 }
 
-// ready reports whether find may be called. If not, the pick waits; the first one activates the
+// ready reports whether connFor may be called. If not, the pick waits; the first one activates the
 // sessions.
 func (s *sessions) ready() bool {
 	if s.registry.Tracking() {
@@ -79,9 +79,9 @@ func (s *sessions) track() {
 	s.publish()
 }
 
-// find returns the connection for an RPC that asks for one of the addresses, or nil if the
+// connFor returns the connection for an RPC that asks for one of the addresses, or nil if the
 // policies have to pick. wait says that the RPC has to wait for a connection. It takes no lock.
-func (s *sessions) find(addresses []string) (sc *leaf.SubConn, wait bool) {
+func (s *sessions) connFor(addresses []string) (sc *leaf.SubConn, wait bool) {
 	for {
 		version := s.registry.Version()
 		sc, connect, wait := s.look(addresses)
@@ -161,12 +161,12 @@ func (s *sessions) connect(h *endpoints.Session) {
 			s.publish()
 			return
 		}
-		s.keep()
+		s.startSweeper()
 	}
 }
 
-// keep is called when a connection is kept that no policy has.
-func (s *sessions) keep() {
+// startSweeper is called when a connection is kept that no policy has.
+func (s *sessions) startSweeper() {
 	if s.sweeper == nil {
 		s.sweeper = s.env.Loop.After(max(s.idleTimeout, minSweep), s.sweep)
 	}
@@ -182,13 +182,12 @@ func (s *sessions) sweep() {
 // chosen picks one connection.
 type chosen struct{ sc *leaf.SubConn }
 
-// Pick implements balancer.Picker.
 func (c chosen) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{SubConn: c.sc}, nil
 }
 
 // keepsSessions reports whether sessions may use an endpoint, if nothing else may.
-func keepsSessions(c Config) bool {
+func keepsSessions(c *Config) bool {
 	for i := range c.Endpoints.Localities {
 		for _, e := range c.Endpoints.Localities[i].Endpoints {
 			if c.Cluster.Sessions.Statuses.Has(e.Health) {

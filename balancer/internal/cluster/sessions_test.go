@@ -23,6 +23,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // sticky is a cluster whose sessions go to endpoints of the given statuses. Its
@@ -161,20 +162,20 @@ func TestSessionsAndHealthChecks(t *testing.T) {
 				t.Errorf("%s: picked %q, %v", when, addr, err)
 			}
 		}
-		b.Say(serving)
+		b.Answer(serving)
 		waits("a has not answered")
 		updates := f.CC.Updates()
-		a.Say(serving)
+		a.Answer(serving)
 		if f.CC.Updates() == updates {
 			t.Error("the RPC that waits is not picked for")
 		}
 		f.expectFor("a serves", []string{"a:1"}, "a:1")
-		a.Say(notServing)
+		a.Answer(notServing)
 		f.expectFor("a does not serve", []string{"a:1"}, "b:1")
 		check(&xdsresource.HealthCheck{Service: "other"})
 		f.expectFor("a did not serve, and has not answered for another service", []string{"a:1"}, "b:1")
-		a.Say(serving)
-		b.Say(serving)
+		a.Answer(serving)
+		b.Answer(serving)
 		f.expectFor("a serves again", []string{"a:1"}, "a:1")
 		f.Network.Set("a:1", lbtest.Silent)
 		waits("a is away")
@@ -182,11 +183,11 @@ func TestSessionsAndHealthChecks(t *testing.T) {
 		synctest.Wait()
 		waits("a is back, and has not answered")
 		check(nil)
-		f.expectFor("nobody asks", []string{"a:1"}, "a:1")
+		f.expectFor("no health check", []string{"a:1"}, "a:1")
 	})
 }
 
-// With a policy that does not listen to health, nobody asks, and sessions wait for nothing.
+// If the policy does not listen to health, no check runs, and sessions do not wait for one.
 func TestSessionsWithoutListeners(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		config := sticky(healthy, at("a", 0, "a:1"))
@@ -346,9 +347,7 @@ func TestSessionsLeaveAnEjectedEndpoint(t *testing.T) {
 		f.expectFor("before", []string{"b:1"}, "b:1")
 		for range 20 {
 			result, err := f.pickWith(rpcFor("b:1"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			result.Done(balancer.DoneInfo{Err: status.Error(codes.Internal, "b fails")})
 		}
 		time.Sleep(10 * time.Second)
@@ -374,9 +373,7 @@ func TestSessionsAreLimited(t *testing.T) {
 		var results []balancer.PickResult
 		for range 2 {
 			result, err := f.pickWith(rpcFor("b:1"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			results = append(results, result)
 		}
 		if _, err := f.pickWith(rpcFor("b:1")); status.Code(err) != codes.Unavailable {
@@ -423,15 +420,14 @@ func TestSessionsEndWithTheirCluster(t *testing.T) {
 func TestPicksOfSessionsCostNoAllocation(t *testing.T) {
 	f := newFixture(t)
 
+	config := sticky(healthy, at("a", 0, "a:1", "b:1"))
 	f.Loop.Do(func() {
-		f.Policy.Update(sticky(healthy, at("a", 0, "a:1", "b:1")))
+		f.Policy.Update(&config)
 		f.CC.UpdateState(f.Policy.State())
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := f.CC.Await(ctx, connectivity.Ready); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, f.CC.Await(ctx, connectivity.Ready))
 	for name, extra := range map[string]*decision.Extra{
 		"without filters": nil,
 		"of no session":   new(decision.Extra),

@@ -1,13 +1,13 @@
 //lint:file-ignore SA1019 What implements the interfaces of package credentials.
 
 // Package clustertls makes the credentials with which connections to the endpoints of one
-// cluster are secured, from what the control plane says in the Cluster (gRFC A29). Before
+// cluster are secured, from the security settings of the Cluster (gRFC A29). Before
 // its own handshake the same credentials have HTTP proxies connect to endpoints (gRFC A86).
 //
 // Certificates and roots come from the certificate providers of the bootstrap, and are asked for
 // in each handshake: what rotates is used by new connections, and keeps the old ones. Nothing
 // here falls back to plaintext, or to a connection without the proxy: where something is
-// missing, the handshake fails and says so.
+// missing, the handshake fails with an error that names it.
 //
 // The package does not open connections and does not know which channels obey the Cluster.
 package clustertls
@@ -96,8 +96,8 @@ func (p *Pool) Key(cluster string, c *xdsresource.Cluster) Key {
 	return k
 }
 
-// Acquire returns the Bundle for a cluster: the same one while anybody holds it, so that its
-// address says which connections are alike. If it cannot be made, its handshakes fail. The
+// Acquire returns the Bundle for a cluster: the same one as long as it is held, so that
+// connections made in the same way have the same Bundle. If it cannot be made, its handshakes fail. The
 // certificate providers are closed after the last release.
 func (p *Pool) Acquire(cluster string, c *xdsresource.Cluster) (b *Bundle, release func()) {
 	k := key{cluster, p.Key(cluster, c)}
@@ -175,7 +175,7 @@ func (t transport) Info() credentials.ProtocolInfo {
 func (t transport) Clone() credentials.TransportCredentials { return t }
 
 func (transport) OverrideServerName(string) error {
-	return errors.New("dynxds: the control plane says what the certificate of a server has to be for (match_subject_alt_names)")
+	return errors.New("dynxds: the control plane decides which names a server certificate must have (match_subject_alt_names)")
 }
 
 func (transport) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {

@@ -407,7 +407,7 @@ func TestServerRefusesTheClient(t *testing.T) {
 	}
 }
 
-// Bundles and providers live as long as somebody holds them, and equal ones are one.
+// Bundles and providers live as long as they are held, and equal ones are shared.
 func TestBundlesAreShared(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)

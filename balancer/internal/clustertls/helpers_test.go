@@ -127,7 +127,7 @@ func serve(t *testing.T, config *tls.Config) *server {
 			if err != nil {
 				return
 			}
-			s.wg.Go(func() { s.handle(conn, config) })
+			s.wg.Go(func() { s.serveConn(conn, config) })
 		}
 	})
 	t.Cleanup(func() {
@@ -137,7 +137,7 @@ func serve(t *testing.T, config *tls.Config) *server {
 	return s
 }
 
-func (s *server) handle(conn net.Conn, config *tls.Config) {
+func (s *server) serveConn(conn net.Conn, config *tls.Config) {
 	defer conn.Close()
 	if config == nil {
 		conn.Write([]byte("SSH-2.0: this server does not speak TLS\n"))

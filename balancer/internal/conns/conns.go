@@ -194,8 +194,8 @@ func (p *Pool) removeLocked(l *link) {
 	}
 }
 
-// Connect implements balancer.SubConn. The user of a connection that was there already is
-// told its state.
+// Connect implements balancer.SubConn. The listener of a connection that was there already
+// gets its current state.
 func (c *Conn) Connect() {
 	l := c.link
 	l.pool.mu.Lock()
@@ -231,8 +231,8 @@ func (c *Conn) UpdateAddresses(addresses []resolver.Address) {
 	}
 }
 
-// Shutdown implements balancer.SubConn. It ends this use of the connection. The user is
-// told that the connection is SHUTDOWN, and nothing after that.
+// Shutdown implements balancer.SubConn. It ends this use of the connection. Its listener
+// gets SHUTDOWN, and nothing after that.
 func (c *Conn) Shutdown() {
 	l, p := c.link, c.link.pool
 	p.mu.Lock()

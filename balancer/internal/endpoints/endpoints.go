@@ -59,7 +59,7 @@ type Record struct {
 	failure error
 	failed  time.Time
 	proxy   string // for new connections
-	round   uint64 // the last update that had something to say of the address
+	round   uint64 // the last update with something known of the address
 }
 
 // Config is what is known of a cluster's endpoints. The Registry keeps it.
@@ -184,7 +184,7 @@ type update struct {
 	ejections, released []*Conn
 }
 
-// facts are what the configuration says of an address.
+// facts are what the configuration has for an address.
 type facts struct {
 	endpoint *xdsresource.Endpoint
 	locality *xdsresource.LocalityID

@@ -1,50 +1,32 @@
 package endpoints
 
-import (
-	"time"
+import "github.com/dynxds/dynxds/internal/inspect"
 
-	"google.golang.org/grpc/connectivity"
-
-	"github.com/dynxds/dynxds/internal/xdsresource"
-)
-
-// Connection is what is known of the connections to an endpoint, for diagnostics.
-type Connection struct {
-	// Address is that of the best connection, State its state, and Since when that began. They
-	// are empty, IDLE and zero if there is none.
-	Address string
-	State   connectivity.State
-	Since   time.Time
-	// HealthCheck is the last answer of its health check, "" if there is none.
-	HealthCheck string
-	// Failure is the last error of a connection to the endpoint, at the time Failed, or nil.
-	Failure error
-	Failed  time.Time
-}
-
-// Connection describes the connections to an endpoint.
-func (r *Registry) Connection(e *xdsresource.Endpoint) Connection {
-	best := Connection{State: connectivity.Idle}
+// Describe adds to the description of an endpoint what is known of the connections to its
+// addresses: the best one, and the last error of any.
+func (r *Registry) Describe(d *inspect.Endpoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.records[e.Address].describe(&best)
-	for _, address := range e.Additional {
-		r.records[address].describe(&best)
+	var best *Conn
+	for _, address := range d.Addresses {
+		rec := r.records[address]
+		if rec == nil {
+			continue
+		}
+		if rec.failure != nil && rec.failed.After(d.ErrorTime) {
+			d.Error, d.ErrorTime = rec.failure.Error(), rec.failed
+		}
+		for _, c := range rec.conns {
+			if best == nil || rank(c.state) > rank(best.state) {
+				best = c
+			}
+		}
 	}
-	return best
-}
-
-// describe updates best by what is known of one address. The record may be nil.
-func (rec *Record) describe(best *Connection) {
-	if rec == nil {
+	if best == nil {
 		return
 	}
-	if rec.failed.After(best.Failed) {
-		best.Failure, best.Failed = rec.failure, rec.failed
-	}
-	for _, c := range rec.conns {
-		if best.Address == "" || rank(c.state) < rank(best.State) {
-			best.Address, best.State, best.Since, best.HealthCheck = c.address, c.state, c.since, c.check
-		}
+	d.State, d.Since, d.HealthCheck = inspect.State(best.state.String()), best.since, best.check
+	if len(d.Addresses) > 1 {
+		d.Connected = best.address
 	}
 }

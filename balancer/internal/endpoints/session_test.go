@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -124,5 +125,24 @@ func TestKeptConnectionEnds(t *testing.T) {
 				t.Errorf("the same session: %v, after the endpoint was removed: %v", s == old, removed)
 			}
 		})
+	}
+}
+
+// Diagnostics describe the best connection to an endpoint, at any of its addresses.
+func TestBestConnectionIsDescribed(t *testing.T) {
+	t.Parallel()
+	e := both("a", "b")
+	for _, tc := range []struct {
+		a, b connectivity.State
+		want string
+	}{{ready, failed, "a"}, {failed, ready, "b"}, {idle, connecting, "b"}, {idle, failed, "a"}} {
+		r := newRegistry()
+		r.Update(config(xdsresource.Locality{Endpoints: []xdsresource.Endpoint{e}}))
+		lbtest.NewUser(r, "a", tc.a)
+		lbtest.NewUser(r, "b", tc.b)
+		got := inspect.Endpoint{Addresses: []string{"a", "b"}}
+		if r.Describe(&got); got.Connected != tc.want {
+			t.Errorf("connections in %v and %v: got %s in %s, want %s", tc.a, tc.b, got.Connected, got.State, tc.want)
+		}
 	}
 }

@@ -28,7 +28,7 @@ type Bed struct {
 	Env     *tree.Env
 }
 
-// NewBed returns a Bed whose metrics nobody records.
+// NewBed returns a Bed without recorded metrics.
 func NewBed(t testing.TB) *Bed {
 	b := &Bed{T: t, Network: NewNetwork(), Loop: tree.NewLoop(func() {})}
 	b.CC = NewClientConn(b.Network)

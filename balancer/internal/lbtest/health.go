@@ -3,7 +3,6 @@ package lbtest
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -18,15 +17,13 @@ type HealthServer struct {
 	grpc.ClientConnInterface
 
 	mu      sync.Mutex
-	watches []time.Time // when each began
-	service string      // that the last one asked for
-	last    *healthStream
-	all     []*healthStream
+	streams []*healthStream
 }
 
 type healthStream struct {
 	grpc.ClientStream
 	server  *HealthServer
+	began   time.Time
 	service string
 	ctx     context.Context
 	answers chan any // a status of health, or an error
@@ -37,31 +34,17 @@ func (h *HealthServer) NewStream(ctx context.Context, _ *grpc.StreamDesc, method
 	if method != healthpb.Health_Watch_FullMethodName {
 		return nil, errors.New("called " + method)
 	}
+	s := &healthStream{server: h, began: time.Now(), ctx: ctx, answers: make(chan any, 9)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.watches = append(h.watches, time.Now())
-	h.last = &healthStream{server: h, ctx: ctx, answers: make(chan any, 9)}
-	h.all = append(h.all, h.last)
-	return h.last, nil
-}
-
-// Served lists the services that open streams asked for.
-func (h *HealthServer) Served() (services []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, s := range h.all {
-		if s.ctx.Err() == nil {
-			services = append(services, s.service)
-		}
-	}
-	return services
+	h.streams = append(h.streams, s)
+	return s, nil
 }
 
 func (s *healthStream) SendMsg(m any) error {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	s.service = m.(*healthpb.HealthCheckRequest).GetService()
-	s.server.service = s.service
 	return nil
 }
 
@@ -80,33 +63,34 @@ func (s *healthStream) RecvMsg(m any) error {
 	}
 }
 
-// Say has the server answer on its last stream, and waits until that is dealt with.
-func (h *HealthServer) Say(answers ...any) {
+// Answer sends answers on the last stream, and waits until they are dealt with.
+func (h *HealthServer) Answer(answers ...any) {
 	h.mu.Lock()
 	for _, a := range answers {
-		h.last.answers <- a
+		h.streams[len(h.streams)-1].answers <- a
 	}
 	h.mu.Unlock()
 	synctest.Wait()
 }
 
-// Service returns the service that the last stream asked for.
-func (h *HealthServer) Service() string {
+// Open lists the services that open streams asked for.
+func (h *HealthServer) Open() (services []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.service
+	for _, s := range h.streams {
+		if s.ctx.Err() == nil {
+			services = append(services, s.service)
+		}
+	}
+	return services
 }
 
 // Began returns when the streams began.
-func (h *HealthServer) Began() []time.Time {
+func (h *HealthServer) Began() (times []time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.watches)
-}
-
-// Open reports whether the last stream is open.
-func (h *HealthServer) Open() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.last != nil && h.last.ctx.Err() == nil
+	for _, s := range h.streams {
+		times = append(times, s.began)
+	}
+	return times
 }

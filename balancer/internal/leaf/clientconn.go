@@ -42,13 +42,13 @@ func newClientConn(env *tree.Env, p *Policy) *clientConn {
 
 // UpdateState implements balancer.ClientConn.
 func (c *clientConn) UpdateState(s balancer.State) {
-	if c.keep(s) {
+	if c.keepReport(s) {
 		c.env.Loop.Post(c.policy.reported)
 	}
 }
 
-// keep stores a report. It returns true if the loop does not know yet that there is one.
-func (c *clientConn) keep(s balancer.State) bool {
+// keepReport stores a report. It returns true if the loop does not know yet that there is one.
+func (c *clientConn) keepReport(s balancer.State) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

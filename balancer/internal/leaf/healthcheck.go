@@ -23,11 +23,11 @@ var logger = grpclog.Component("dynxds")
 type Health int32
 
 const (
-	// Serving: the server is healthy, or nobody asks it.
+	// Serving: the server is healthy, or is not asked.
 	Serving Health = iota
 	// Awaited: the server is asked, and has not answered yet.
 	Awaited
-	// NotServing: it has answered that it is not healthy, or the check has failed.
+	// NotServing: it has reported that it is not healthy, or the check has failed.
 	NotServing
 )
 

@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -19,7 +18,9 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const (
@@ -90,44 +91,41 @@ func TestHealthCheck(t *testing.T) {
 	inABubble(t, "the first answer is waited for, and each later one counts", func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
 		c.expect(t, "before any answer", "CONNECTING")
-		c.a.Say(serving)
+		c.a.Answer(serving)
 		c.expect(t, "a serves", "a:1")
-		if c.a.Service() != "shop" {
-			t.Errorf("asked for service %q", c.a.Service())
-		}
-		c.b.Say(serving)
+		xdstest.Equal(t, "services asked for", []string{"shop"}, c.a.Open())
+		c.b.Answer(serving)
 		c.expect(t, "both serve", "a:1 b:1")
-		c.a.Say(notServing)
+		c.a.Answer(notServing)
 		c.expect(t, "a does not", "b:1")
-		if got := c.Env.Endpoints.Connection(&xdsresource.Endpoint{Address: "a:1"}); got.HealthCheck != "NOT_SERVING" || got.State != connectivity.Ready {
+		got := inspect.Endpoint{Addresses: []string{"a:1"}}
+		if c.Env.Endpoints.Describe(&got); got.HealthCheck != "NOT_SERVING" || got.State != inspect.Ready {
 			t.Errorf("diagnostics: %+v", got)
 		}
-		c.b.Say(healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
+		c.b.Answer(healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
 		c.expect(t, "none does", "unhealthy")
-		c.a.Say(serving)
+		c.a.Answer(serving)
 		c.expect(t, "a does again", "a:1")
 	})
 	inABubble(t, `UNIMPLEMENTED: "it will treat the channel as healthy", and "will not retry"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.a.Say(status.Error(codes.Unimplemented, "no such service"))
-		c.b.Say(notServing)
+		c.a.Answer(status.Error(codes.Unimplemented, "no such service"))
+		c.b.Answer(notServing)
 		c.expect(t, "a cannot say", "a:1")
 		time.Sleep(time.Hour)
-		if n := len(c.a.Began()); n != 1 {
-			t.Errorf("%d streams", n)
-		}
+		xdstest.Equal(t, "streams", 1, len(c.a.Began()))
 	})
 	inABubble(t, `any other status: TRANSIENT_FAILURE, "exponential backoff between attempts"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.b.Say(notServing)
-		c.a.Say(status.Error(codes.Unavailable, "not now"))
+		c.b.Answer(notServing)
+		c.a.Answer(status.Error(codes.Unavailable, "not now"))
 		c.expect(t, "the first stream fails", "unhealthy")
 		for range 4 {
 			for n := len(c.a.Began()); len(c.a.Began()) == n; {
 				time.Sleep(10 * time.Millisecond)
 				synctest.Wait()
 			}
-			c.a.Say(status.Error(codes.Unavailable, "not now"))
+			c.a.Answer(status.Error(codes.Unavailable, "not now"))
 		}
 		began := c.a.Began()
 		for i, want := 1, time.Second; i < len(began); i, want = i+1, want*16/10 {
@@ -138,18 +136,18 @@ func TestHealthCheck(t *testing.T) {
 	})
 	inABubble(t, `"When the client receives a message, the next attempt will occur immediately"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.b.Say(notServing)
-		c.a.Say(serving)
+		c.b.Answer(notServing)
+		c.a.Answer(serving)
 		time.Sleep(time.Minute)
-		c.a.Say(errors.New("broken"))
+		c.a.Answer(errors.New("broken"))
 		c.expect(t, "the stream is opened again", "CONNECTING")
 		if began := c.a.Began(); len(began) != 2 || began[1].Sub(began[0]) != time.Minute {
 			t.Errorf("streams at %v", began)
 		}
-		c.a.Say(serving)
+		c.a.Answer(serving)
 		c.expect(t, "it serves", "a:1")
 		for range 5 { // A server cannot keep the client busy so.
-			c.a.Say(serving, errors.New("broken"))
+			c.a.Answer(serving, errors.New("broken"))
 		}
 		if n := len(c.a.Began()); n > 3 {
 			t.Errorf("%d streams at once", n)
@@ -157,48 +155,39 @@ func TestHealthCheck(t *testing.T) {
 	})
 	inABubble(t, `"When the client subchannel is shutting down, the client will cancel the Watch() call"`, func(t *testing.T) {
 		c := newChecked(t, "round_robin", asks)
-		c.a.Say(serving)
+		c.a.Answer(serving)
 		c.Network.Set("a:1", lbtest.Refused)
 		synctest.Wait()
-		if c.a.Open() {
-			t.Error("the stream of a lost connection is open")
-		}
+		xdstest.Equal(t, "open streams of a lost connection", nil, c.a.Open())
 		c.Loop.Do(c.Policy.Close)
 		synctest.Wait()
-		if c.b.Open() {
-			t.Error("the stream of a closed policy is open")
-		}
+		xdstest.Equal(t, "open streams of a closed policy", nil, c.b.Open())
 	})
 	inABubble(t, `"We do not plan to support health checking with pick_first"`, func(t *testing.T) {
 		c := newChecked(t, "pick_first", asks)
 		c.expect(t, "connected", "a:1")
-		if n := len(c.a.Began()); n > 0 {
-			t.Errorf("%d streams", n)
-		}
+		xdstest.Equal(t, "streams", 0, len(c.a.Began()))
 	})
 	inABubble(t, "no health check is configured, then one is, then another, then none", func(t *testing.T) {
 		c := newChecked(t, "round_robin", nil)
 		c.expect(t, "without", "a:1 b:1")
 		c.configure(asks)
 		c.expect(t, "the health is what it was until the first answer", "a:1 b:1")
-		c.a.Say(notServing)
-		c.b.Say(serving)
+		c.a.Answer(notServing)
+		c.b.Answer(serving)
 		c.expect(t, "with", "b:1")
 		c.configure(&xdsresource.HealthCheck{Service: "other"})
 		c.expect(t, "another service, without an answer", "b:1")
-		c.a.Say(serving)
+		c.a.Answer(serving)
 		c.expect(t, "another service", "a:1 b:1")
-		c.b.Say(notServing)
+		c.b.Answer(notServing)
 		c.configure(&xdsresource.HealthCheck{Service: "other"})
-		if n := len(c.a.Began()); n != 2 || c.a.Service() != "other" {
-			t.Errorf("%d streams to a, the last for %q", n, c.a.Service())
-		}
+		xdstest.Equal(t, "streams to a", 2, len(c.a.Began()))
+		xdstest.Equal(t, "open streams to a", []string{"other"}, c.a.Open())
 		c.expect(t, "the same configuration", "a:1")
 		c.configure(nil)
 		c.expect(t, "without again", "a:1 b:1")
-		if c.a.Open() || c.b.Open() {
-			t.Error("a stream is open")
-		}
+		xdstest.Equal(t, "open streams", nil, append(c.a.Open(), c.b.Open()...))
 	})
 }
 
@@ -213,7 +202,7 @@ func TestHealthCheckChangesWhileConnecting(t *testing.T) {
 			c.Network.Set("a:1", lbtest.Up)
 			c.configure(&xdsresource.HealthCheck{Service: service})
 			synctest.Wait()
-			if got := c.a.Served(); !slices.Equal(got, []string{service}) {
+			if got := c.a.Open(); !slices.Equal(got, []string{service}) {
 				t.Fatalf("round %d: open streams ask for %q", i, got)
 			}
 		}

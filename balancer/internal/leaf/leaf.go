@@ -61,7 +61,7 @@ const (
 )
 
 // New returns a leaf that runs the named policy. It is CONNECTING until the policy reports. If
-// the name is not registered, the leaf fails with an error that says so.
+// the name is not registered, the leaf fails with an error that names it.
 func New(env *tree.Env, name string, kind Kind, changed func()) *Policy {
 	p := &Policy{name: name, kind: kind, changed: changed, labels: labelsOf(env, kind), state: tree.Waiting(connectivity.Connecting)}
 	p.conn = newClientConn(env, p)
@@ -78,8 +78,8 @@ func New(env *tree.Env, name string, kind Kind, changed func()) *Policy {
 	return p
 }
 
-// labelsOf returns the attributes by which a policy of gRPC's is told the labels of its metrics, if
-// anybody records them: grpc.lb.backend_service (gRFC A89, "Add grpc.lb.backend_service to WRR
+// labelsOf returns the attributes that give a policy of gRPC's the labels of its metrics, nil if
+// they are not recorded: grpc.lb.backend_service (gRFC A89, "Add grpc.lb.backend_service to WRR
 // metrics"), and grpc.lb.locality (gRFC A78) if all its endpoints are in one. Those of one endpoint
 // have no such metrics.
 func labelsOf(env *tree.Env, kind Kind) *attributes.Attributes {
@@ -150,10 +150,8 @@ func (p *Policy) updatePolicy() {
 	}
 }
 
-// State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
-// ExitIdle implements tree.Policy.
 func (p *Policy) ExitIdle() {
 	p.calls.Lock()
 	defer p.calls.Unlock()

@@ -207,7 +207,7 @@ func TestReportsArriveAsEvents(t *testing.T) {
 		connectivity.Connecting, during)
 	got := f.leaf.State()
 	if _, err := got.Picker.Pick(balancer.PickInfo{}); got.ConnectivityState != ready.ConnectivityState || err == nil || err.Error() != "the picker" {
-		t.Errorf("the leaf's state is %v with a picker that says %v, want the policy's latest", got.ConnectivityState, err)
+		t.Errorf("the leaf's state is %v with a picker that fails with %v, want the policy's latest", got.ConnectivityState, err)
 	}
 	xdstest.Equal(t, "changes that 6 reports in a row made", 1, f.changes)
 }
@@ -255,7 +255,7 @@ func TestPolicyThatRefusesItsEndpoints(t *testing.T) {
 				t.Fatalf("the leaf is %v, want %v", s.ConnectivityState, tc.want)
 			}
 			if _, err := s.Picker.Pick(balancer.PickInfo{}); !tc.reports && !strings.Contains(err.Error(), "one too many") {
-				t.Errorf("error %q does not say why", err)
+				t.Errorf("got error %q, want one with the reason", err)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // versioned are endpoints with their versions as metadata, those without a version having none.
@@ -21,9 +22,7 @@ func versioned(t *testing.T, versions ...string) []xdsresource.Endpoint {
 			wire, err := proto.Marshal(&corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{
 				"envoy.lb": {Fields: map[string]*structpb.Value{"version": structpb.NewStringValue(v)}},
 			}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			e.Metadata = string(wire)
 		}
 		all = append(all, e)

@@ -82,7 +82,7 @@ func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOpt
 	return err
 }
 
-// labels returns the labels of the connection's metrics (gRFC A94), none if nobody records them.
+// labels returns the labels of the connection's metrics (gRFC A94), none if they are not recorded.
 func (s *SubConn) labels() grpcbridge.SubchannelLabels {
 	if !s.env.Recorded {
 		return grpcbridge.SubchannelLabels{}
@@ -181,8 +181,8 @@ func (s *SubConn) listen(listener func(balancer.SubConnState)) int {
 // EjectionChanged implements endpoints.SubConn.
 func (s *SubConn) EjectionChanged() { s.reportHealth() }
 
-// reportHealth calls the listener with what gRPC last reported, with what the health check says, or
-// with the ejection.
+// reportHealth calls the listener with what gRPC last reported, with the result of the health check,
+// or with the ejection.
 func (s *SubConn) reportHealth() {
 	if s.conn == nil {
 		return

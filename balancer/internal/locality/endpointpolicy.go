@@ -17,7 +17,7 @@ type endpointPolicy interface {
 }
 
 // newEndpointPolicy returns the policy of a name in xdsresource.Cluster: one of ours, or one
-// registered with gRPC. An unknown name gives a policy that fails with an error that says so.
+// registered with gRPC. An unknown name gives a policy that fails with an error that names it.
 func newEndpointPolicy(env *tree.Env, name string, changed func()) endpointPolicy {
 	switch name {
 	case xdsresource.PolicyRingHash:

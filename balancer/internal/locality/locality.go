@@ -111,17 +111,14 @@ func takeMember(members []*member, id xdsresource.LocalityID, leafPolicy string)
 	return nil, members
 }
 
-// State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
-// ExitIdle implements tree.Policy.
 func (p *Policy) ExitIdle() {
 	for _, m := range p.members {
 		m.leaf.ExitIdle()
 	}
 }
 
-// Close implements tree.Policy.
 func (p *Policy) Close() {
 	for _, m := range p.members {
 		m.leaf.Close()

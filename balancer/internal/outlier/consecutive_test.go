@@ -96,7 +96,7 @@ func TestStatusesThatCountAsConsecutiveFailures(t *testing.T) {
 	}
 }
 
-// What comes between failures: an RPC that is no failure ends the run, one that says nothing of the
+// What comes between failures: an RPC that is no failure ends the run, one that has no bearing on the
 // endpoint does not.
 func TestRunsOfFailures(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,7 @@ type metrics struct {
 	enforced, unenforced *grpcbridge.Counter
 }
 
-// newMetrics returns nil if nobody records the metrics.
+// newMetrics returns nil if the metrics are not recorded.
 func newMetrics(env *tree.Env) *metrics {
 	if !env.Recorded {
 		return nil

@@ -336,16 +336,3 @@ func TestRemovedEndpointIsForgotten(t *testing.T) {
 		}
 	})
 }
-
-// gRPC picks again if the connection had ended before the RPC was sent. That is no RPC.
-func TestPicksWithoutRPCDoNotCount(t *testing.T) {
-	test(t, 5, func(f *fixture) {
-		f.update(failurePercentage())
-		for i := range 5 {
-			f.rpcs(i, 0, 49)
-			f.conns[i].Count(balancer.DoneInfo{})
-		}
-		time.Sleep(10 * time.Second)
-		f.expect("49 RPCs each")
-	})
-}

@@ -19,16 +19,13 @@ type Described[C any] struct {
 	State  connectivity.State
 }
 
-// Words are what the users of the package say of a priority.
+// Words are the texts that users of the package have for a priority.
 type Words[C any] struct {
 	// Label names the i-th one, whose child has the given name.
 	Label func(i int, name string) string
 	// Error returns the last error of the i-th one, which has the given policy, or "".
 	Error func(i int, policy tree.Configured[C]) string
 }
-
-// Len returns the number of priorities.
-func (p *Policy[C]) Len() int { return len(p.entries) }
 
 // Inspect describes the priorities in order of preference. It changes nothing.
 func (p *Policy[C]) Inspect(words Words[C]) []Described[C] {

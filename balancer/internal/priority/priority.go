@@ -94,7 +94,6 @@ func (p *Policy[C]) Refresh(changed []Entry[C]) {
 	p.choose()
 }
 
-// State implements tree.Policy.
 func (p *Policy[C]) State() balancer.State {
 	if p.current == nil {
 		return tree.Failing(errEmpty)
@@ -111,7 +110,6 @@ func (p *Policy[C]) ExitIdle() {
 	}
 }
 
-// Close implements tree.Policy.
 func (p *Policy[C]) Close() {
 	for _, c := range p.children {
 		p.destroy(c)

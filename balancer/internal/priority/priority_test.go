@@ -198,7 +198,7 @@ func TestPriority(t *testing.T) {
 			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
 			{when: "a connects", child: "a", reports: connecting, current: "a", state: connecting, exist: []string{"a"}},
 			{when: "9 s later", wait: 9 * time.Second, current: "a", state: connecting, exist: []string{"a"}},
-			{when: "a says it still connects", child: "a", reports: connecting, current: "a", state: connecting, exist: []string{"a"}},
+			{when: "a reports that it still connects", child: "a", reports: connecting, current: "a", state: connecting, exist: []string{"a"}},
 			{when: "11 s after it began", wait: 2 * time.Second, current: "b", state: connecting, exist: []string{"a", "b"}},
 		}},
 		{name: "Connectivity State Tracking: a child that failed has no time again", steps: []step{

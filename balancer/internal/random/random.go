@@ -58,13 +58,11 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, _ string) {
 	p.refresh()
 }
 
-// State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
 // ExitIdle implements tree.Policy. No endpoint stays idle.
 func (p *Policy) ExitIdle() {}
 
-// Close implements tree.Policy.
 func (p *Policy) Close() { p.set.Close() }
 
 func (p *Policy) memberChanged(m *shard.Member) {

@@ -149,7 +149,7 @@ func TestEveryEndpointIsACandidate(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 50, 2000} {
 		p := onTable(endpoints(slices.Repeat([]uint32{1}, n)...), 1009)
 		for range 20 {
-			place := p.find(rand.Uint64())
+			place := p.placeOf(rand.Uint64())
 			seen := make(map[int]bool)
 			for i := range p.tries {
 				seen[p.candidate(place, i)] = true

@@ -48,7 +48,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 }
 
 func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult, error) {
-	first := p.places.find(hash)
+	first := p.places.placeOf(hash)
 	for i := range p.places.tries {
 		e := p.places.candidate(first, i)
 		switch s := p.members[e].State(); s.ConnectivityState {
@@ -67,7 +67,7 @@ func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult,
 // pickRandom is for RPCs without the header. It prefers READY endpoints and requests at most
 // one connection (gRFC A76).
 func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error) {
-	first := p.places.find(rand.Uint64())
+	first := p.places.placeOf(rand.Uint64())
 	asked := p.connecting()
 	for i := range p.places.tries {
 		e := p.places.candidate(first, i)

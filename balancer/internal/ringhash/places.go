@@ -26,12 +26,12 @@ func (p *places) empty() bool { return p.tries == 0 }
 
 func (p *places) is(o *places) bool { return p.ring.is(o.ring) && p.table.is(o.table) }
 
-// find returns the place of a hash.
-func (p *places) find(hash uint64) int {
+// placeOf returns the place of a hash.
+func (p *places) placeOf(hash uint64) int {
 	if p.table != nil {
 		return int(hash % uint64(len(p.table)))
 	}
-	return p.ring.find(hash)
+	return p.ring.indexOf(hash)
 }
 
 // candidate returns the i-th endpoint to try for the hash at a place; i is less than tries.

@@ -69,8 +69,8 @@ func byKey(endpoints []xdsresource.Endpoint) []int {
 	return order
 }
 
-// find returns the index of the entry for a hash.
-func (r ring) find(hash uint64) int {
+// indexOf returns the index of the entry for a hash.
+func (r ring) indexOf(hash uint64) int {
 	low, high := 0, len(r)
 	for low < high {
 		middle := int(uint(low+high) / 2)

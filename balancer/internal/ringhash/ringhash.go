@@ -89,7 +89,6 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	p.refresh()
 }
 
-// State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
 // ExitIdle connects one endpoint if none is connected or connecting, for a policy above that
@@ -101,7 +100,6 @@ func (p *Policy) ExitIdle() {
 	}
 }
 
-// Close implements tree.Policy.
 func (p *Policy) Close() { p.set.Close() }
 
 func (p *Policy) memberChanged(*shard.Member) {

@@ -17,6 +17,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/ringhash"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -266,9 +267,7 @@ func TestPickAllocatesNothing(t *testing.T) {
 	f.Loop.Do(func() { f.Policy.Update(all, ""); f.CC.UpdateState(f.Policy.State()) })
 	ctx := rpcTo("7")
 	f.CC.Pick(ctx)
-	if err := f.CC.Await(t.Context(), connectivity.Ready); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, f.CC.Await(t.Context(), connectivity.Ready))
 	picker := f.CC.State().Picker
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := picker.Pick(balancer.PickInfo{Ctx: ctx}); err != nil {

@@ -91,13 +91,11 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	p.refresh()
 }
 
-// State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
 // ExitIdle implements tree.Policy. No endpoint stays idle.
 func (p *Policy) ExitIdle() {}
 
-// Close implements tree.Policy.
 func (p *Policy) Close() {
 	p.timer.Stop()
 	p.set.Close()

@@ -110,10 +110,8 @@ func (p *Policy[C, K]) Serving() tree.Configured[C] {
 	return p.serving.policy
 }
 
-// State implements tree.Policy.
 func (p *Policy[C, K]) State() balancer.State { return p.serving.policy.State() }
 
-// ExitIdle implements tree.Policy.
 func (p *Policy[C, K]) ExitIdle() {
 	p.serving.policy.ExitIdle()
 	if p.next != nil {
@@ -121,7 +119,6 @@ func (p *Policy[C, K]) ExitIdle() {
 	}
 }
 
-// Close implements tree.Policy.
 func (p *Policy[C, K]) Close() {
 	p.dropNext()
 	if p.serving != nil {

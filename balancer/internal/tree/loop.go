@@ -100,7 +100,7 @@ func (l *Loop) Close() {
 func (l *Loop) work() {
 	for n := l.queued(); n > 0; n = l.queued() {
 		for range n {
-			j, ok := l.take()
+			j, ok := l.nextJob()
 			if !ok {
 				return
 			}
@@ -122,7 +122,7 @@ func (l *Loop) queued() int {
 	return len(l.queue)
 }
 
-func (l *Loop) take() (job, bool) {
+func (l *Loop) nextJob() (job, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.phase == closed {

@@ -119,7 +119,6 @@ type noted struct {
 	notes fmt.Stringer
 }
 
-// Pick implements balancer.Picker.
 func (n noted) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	decision.FromContext(info.Ctx).Fail(rpctrace.Unusable)
 	return balancer.PickResult{}, errors.New(Noted(n.text, n.notes))
@@ -162,7 +161,6 @@ func Failure(s balancer.State) error {
 // failing is the picker of Failing.
 type failing struct{ err error }
 
-// Pick implements balancer.Picker.
 func (f failing) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{}, f.err
 }

@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"fmt"
+
+	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// Config is what is known of one cluster. It is immutable. While Err, Endpoints and Underlying
+// are nil the cluster is being resolved, and its RPCs wait.
+type Config struct {
+	Cluster   *xdsresource.Cluster
+	Endpoints *xdsresource.Endpoints
+	// ResolveNow requests another look-up of the addresses of Endpoints, if they come from DNS;
+	// otherwise it is nil. It does not block and may be called from any goroutine.
+	ResolveNow func()
+	// Notes, if not nil, is added to the errors of RPCs that find no endpoint: what is wrong
+	// with resources that are in use nevertheless (gRFC A88). It may be called from any
+	// goroutine, and return "".
+	Notes fmt.Stringer
+	// Underlying has the clusters under an aggregate cluster.
+	Underlying *Underlying
+	// Err is why the cluster cannot be used. It names the resource, the server and the node.
+	// RPCs fail with its text and Notes.
+	Err error
+}
+
+// Underlying is the clusters under an aggregate cluster. It is immutable, and shares with the
+// old one what has not changed.
+type Underlying struct {
+	// Names are in order of preference (gRFC A37), without duplicates, and without aggregate
+	// clusters other than those not yet known to be. Equal lists are the same slice.
+	Names []string
+	// States has the state of each.
+	States pmap.Map[*Config]
+}
+
+// Same reports whether u and o are the same list with the same states.
+func (u *Underlying) Same(o *Underlying) bool {
+	return u == o || u != nil && o != nil && u.SameNames(o) && u.States.Same(o.States)
+}
+
+// SameNames reports whether u and o have the same list of names. It does not compare them.
+func (u *Underlying) SameNames(o *Underlying) bool {
+	return len(u.Names) == len(o.Names) && (len(u.Names) == 0 || &u.Names[0] == &o.Names[0])
+}
