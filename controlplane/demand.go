@@ -58,8 +58,10 @@ type Demand struct {
 	over bool
 }
 
-// Collection reports whether the demand is for a glob collection or a wildcard.
-func (d *Demand) Collection() bool { return d.key.isGlob() || d.Wildcard() }
+// Collection reports whether the demand is for a glob collection or, if its Name is "*", for a wildcard.
+func (d *Demand) Collection() bool {
+	return d.key.isGlob() || d.key == wildcardKey && hasWildcard(d.TypeURL)
+}
 
 // SubscribedOnlyBy reports whether all subscribers are among the streams with these IDs. It is false
 // if there is none. If there are more streams than subscribers, those that are none are removed, so that
@@ -112,9 +114,6 @@ func (d *Demand) subscribersChanged() {
 	d.changed = nil
 	s.demands.tellLater(s)
 }
-
-// Wildcard reports whether the demand is for every resource of the type.
-func (d *Demand) Wildcard() bool { return d.key == wildcardKey && hasWildcard(d.TypeURL) }
 
 // awaited stands for the answer that a source has not given yet.
 var awaited = &entry{}

@@ -467,14 +467,7 @@ func TestTx_Variants(t *testing.T) {
 		{"Delete", func(tx *controlplane.Tx) { tx.Delete(rds, "r") }, nil, false},
 	}
 	for _, step := range steps {
-		if _, err := store.Update(func(tx *controlplane.Tx) {
-			step.change(tx)
-			if got := tx.Error(rds, "r") != nil; got != step.failed {
-				t.Errorf("%s: an error within the update: %t", step.name, got)
-			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		mustUpdate(t, store, step.change)
 		var got []string
 		for _, r := range store.Variants(rds, "r") {
 			got = append(got, string(r.Any().GetValue()))

@@ -152,12 +152,7 @@ func TestErrors_StandInPlaceOfTheResource(t *testing.T) {
 	if s.store.Error(cds, "a") != nil || s.store.Get(cds, "a") == nil {
 		t.Error("the resource did not end the error")
 	}
-	s.update(t, func(tx *controlplane.Tx) {
-		tx.SetError(cds, "a", denied)
-		if tx.Get(cds, "a") != nil || tx.Error(cds, "a") == nil || tx.Error(cds, "b") != nil {
-			t.Error("the update does not see its own error")
-		}
-	})
+	s.setError(t, cds, "a", denied)
 	s.delete(t, cds, "a")
 	if s.store.Error(cds, "a") != nil || s.store.Get(cds, "a") != nil {
 		t.Error("the error was not deleted")

@@ -99,13 +99,11 @@ func (s *Store) Version() uint64 {
 
 // Get returns the resource without dynamic parameters, nil if there is none or an error in its
 // place.
-func (s *Store) Get(typeURL, name string) *Resource { return s.entry(typeURL, name, "").asResource() }
+func (s *Store) Get(typeURL, name string) *Resource { return s.entry(typeURL, name).asResource() }
 
 // Error returns the error in place of the resource without dynamic parameters, or of the whole name,
 // nil if there is none.
-func (s *Store) Error(typeURL, name string) *status.Status {
-	return s.entry(typeURL, name, "").asError()
-}
+func (s *Store) Error(typeURL, name string) *status.Status { return s.entry(typeURL, name).asError() }
 
 // Choose returns the resource or the error for a subscription to a name with these constraints, or
 // neither if no variant matches. It does not count in [Server.AmbiguousChoices].
@@ -129,16 +127,12 @@ func (s *Store) Variants(typeURL, name string) []*Resource {
 	return nil
 }
 
-func (s *Store) entry(typeURL, name, parameters string) *entry {
+// entry returns the variant without dynamic parameters, nil if there is none.
+func (s *Store) entry(typeURL, name string) *entry {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.slot(typeURL, keyOf(name)).variant(parameters)
-}
-
-// slot returns the slot of a name, or nil. The caller holds mu or updates.
-func (s *Store) slot(typeURL string, key nameKey) *slot {
 	if t := s.tables[typeURL]; t != nil {
-		return t.slots[key]
+		return t.slots[keyOf(name)].variant("")
 	}
 	return nil
 }

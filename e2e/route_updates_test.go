@@ -189,7 +189,7 @@ func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 	m.set(append(chain(service, bounded), clusterOf("cluster", backend)...)...)
 	cc := m.dial("xds:///" + service)
 	untilReached(t, cc, backend)
-	release := backend.Hold()
+	release := xdstest.Hold(backend)
 	defer release()
 	for _, k := range kinds {
 		_, err := call(testutils.Context(t), cc, k)

@@ -214,7 +214,7 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 		return nil
 	}
 	st := s.errorToPass()
-	if st != nil && d.Wildcard() {
+	if st != nil && d.Collection() && d.Name == "*" {
 		return s.refuseWildcard(d)
 	}
 	switch {
