@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	publishedpb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -148,12 +147,12 @@ func TestTP2_ParametersOnTheWire(t *testing.T) {
 
 	plain := s.openDelta(t)
 	plain.subscribe(cds, "c")
-	if r := plain.recv().GetResources()[0]; r.GetResourceName() != nil || len(r.ProtoReflect().GetUnknown()) > 0 {
+	if r := plain.next().message.(*deltaResponse).GetResources()[0]; r.GetResourceName() != nil || len(r.ProtoReflect().GetUnknown()) > 0 {
 		t.Errorf("a client without locators was sent %v", r)
 	}
 	bare := s.open(t)
 	bare.subscribe(cds, "c")
-	if r := bare.recv().GetResources()[0]; r.GetTypeUrl() != cds {
+	if r := bare.next().message.(*sotwResponse).GetResources()[0]; r.GetTypeUrl() != cds {
 		t.Errorf("a client without locators was sent a %s", r.GetTypeUrl())
 	}
 }
@@ -447,21 +446,17 @@ func TestTP2_ClientWithoutLocators(t *testing.T) {
 				s.setVariant(t, cds, "c", "["+strings.Join(pairs, " ")+"]", pairs...)
 			}
 			for _, names := range [][]string{{"c"}, {"*"}} {
-				sotw := s.open(t)
-				sotw.subscribe(cds, names...)
-				if got := sotw.recv().GetResources(); len(got) != 1 || string(got[0].GetValue()) != tt.want {
-					t.Errorf("SotW client of %q got %v, want %q", names, got, tt.want)
+				for _, c := range []*client{s.open(t), s.openDelta(t)} {
+					c.subscribe(cds, names...)
+					r := c.next()
+					if len(r.values) != 1 || r.values[0] != tt.want {
+						t.Errorf("%T of %q got %v, want %q", c.wire, names, r.values, tt.want)
+					}
+					// A change of another variant is not sent.
+					s.setVariant(t, cds, "c", "unseen", "version", "v9", "env", "z")
+					c.ack(r, names...)
+					c.fence()
 				}
-				delta := s.openDelta(t)
-				delta.subscribe(cds, names...)
-				resp := delta.recv()
-				if got := resp.GetResources(); len(got) != 1 || string(got[0].GetResource().GetValue()) != tt.want {
-					t.Errorf("delta client of %q got %v, want %q", names, got, tt.want)
-				}
-				// A change of another variant is not sent.
-				s.setVariant(t, cds, "c", "unseen", "version", "v9", "env", "z")
-				delta.send(&publishedpb.DeltaDiscoveryRequest{TypeUrl: cds, ResponseNonce: resp.GetNonce()})
-				delta.fence()
 			}
 		})
 	}

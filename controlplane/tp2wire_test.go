@@ -25,8 +25,22 @@ func openTwin[Req, Resp any](conn *grpc.ClientConn, method string) func(context.
 	}
 }
 
+// twinSotW and twinDelta are streams of our own messages, which have xRFC TP2's fields.
+type (
+	twinSotW  = rawClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
+	twinDelta = rawClient[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
+)
+
+func (s *testServer) openTwinSotW(t testing.TB) *twinSotW {
+	return newRawClient(t, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, adsService+"StreamAggregatedResources"))
+}
+
+func (s *testServer) openTwinDelta(t testing.TB) *twinDelta {
+	return newRawClient(t, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources"))
+}
+
 type tp2SotW struct {
-	*rawClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
+	*twinSotW
 	node   string
 	nonces map[string]string
 	// facts is set for a client that subscribes by names.
@@ -34,7 +48,7 @@ type tp2SotW struct {
 }
 
 func newTP2SotW(t testing.TB, s *testServer, node string) tp2Wire {
-	return &tp2SotW{newRawClient(t, s.store, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, adsService+"StreamAggregatedResources")), node, map[string]string{}, nil}
+	return &tp2SotW{s.openTwinSotW(t), node, map[string]string{}, nil}
 }
 
 func (w *tp2SotW) change(c *tp2Client, added, removed []ask) {
@@ -93,7 +107,7 @@ func (w *tp2SotW) take(c *tp2Client) string {
 }
 
 type tp2Delta struct {
-	*rawClient[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
+	*twinDelta
 	node string
 	// facts is set for a client that subscribes by names.
 	facts facts
@@ -102,7 +116,7 @@ type tp2Delta struct {
 }
 
 func newTP2Delta(t testing.TB, s *testServer, node string) tp2Wire {
-	return &tp2Delta{newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources")), node, nil, map[string]bool{}}
+	return &tp2Delta{s.openTwinDelta(t), node, nil, map[string]bool{}}
 }
 
 func (w *tp2Delta) change(c *tp2Client, added, removed []ask) {
