@@ -144,7 +144,7 @@ func (g *group) close() {
 		s.close()
 	}
 	for _, e := range g.members {
-		e.stopExpiry()
+		e.expiry.stop()
 	}
 	for _, o := range g.own {
 		g.relay.closeClient(o.client)
@@ -211,8 +211,7 @@ func (g *group) begin(d *controlplane.Demand) {
 		g.subs[key] = s
 		g.addVariant(s, d)
 	} else if s.demand == nil {
-		s.linger.Stop()
-		s.linger = nil
+		stopTimer(&s.linger)
 		g.lingering--
 	}
 	s.demand = d
@@ -231,7 +230,7 @@ func (g *group) addVariant(s *subscription, d *controlplane.Demand) {
 	}
 	if p, ok := d.Constraints.Parameters(); ok && !d.Constraints.IsZero() && s.key.stream == 0 {
 		other := g.found[memberKey{s.key.typeURL, s.key.name, p.Key()}]
-		if other != nil && other.err == nil && !other.expired {
+		if other != nil && other.err == nil && !other.expiry.expired {
 			s.raw = other.raw
 			s.restartExpiry()
 		}
@@ -289,16 +288,10 @@ func (g *group) endDemand(d *controlplane.Demand) {
 		return
 	}
 	g.lingering++
-	var timer *time.Timer
-	timer = time.AfterFunc(wait, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if !g.closed && s.linger == timer {
-			g.lingering--
-			s.drop()
-		}
+	g.after(&s.linger, wait, func() {
+		g.lingering--
+		s.drop()
 	})
-	s.linger = timer
 }
 
 // clientFor returns the client of the management servers for a demand.

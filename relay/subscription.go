@@ -42,9 +42,8 @@ type subscription struct {
 	// resource that is in use.
 	raw *xdsclient.Raw
 	err *xdsclient.Error
-	// expiry fires when the TTL of raw has passed, and expired says that it has.
-	expiry  *time.Timer
-	expired bool
+	// expiry is the TTL of raw.
+	expiry expiry
 	// place is that among group.variants, from 1 on; 0 if it is not there.
 	place int
 	// refused says that there was no client of the management servers for the subscription.
@@ -122,14 +121,9 @@ func (s *subscription) worthKeeping() bool {
 
 // close ends the watch.
 func (s *subscription) close() {
-	if s.linger != nil {
-		s.linger.Stop()
-	}
-	for _, timer := range []*time.Timer{s.expiry, s.late} {
-		if timer != nil {
-			timer.Stop()
-		}
-	}
+	stopTimer(&s.linger)
+	stopTimer(&s.late)
+	s.expiry.stop()
 	s.stop()
 }
 
@@ -154,7 +148,7 @@ func (s *subscription) ResourceChanged(value any, err error, done func()) {
 	s.group.noteReach(s, e)
 	if !s.away || s.err == nil { // what upstream said last still holds
 		raw, _ := value.(*xdsclient.Raw)
-		s.renewed = s.err == nil && !s.expired && repeats(raw, s.raw)
+		s.renewed = s.err == nil && !s.expiry.expired && repeats(raw, s.raw)
 		s.group.noteVariant(s, raw)
 		s.raw, s.err = raw, e
 		s.restartExpiry()
@@ -182,25 +176,7 @@ func asError(err error) *xdsclient.Error {
 
 // restartExpiry starts the TTL of a resource that upstream sent, or said that it still has.
 func (s *subscription) restartExpiry() {
-	s.expired = false
-	if s.expiry != nil {
-		s.expiry.Stop()
-		s.expiry = nil
-	}
-	if s.raw == nil || s.raw.TTL == 0 {
-		return
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(time.Until(s.raw.Time.Add(s.raw.TTL)), func() {
-		s.group.mu.Lock()
-		defer s.group.mu.Unlock()
-		if s.expiry == timer && !s.group.closed {
-			s.expired = true
-			s.group.dirty[s] = struct{}{}
-			s.group.flushLater()
-		}
-	})
-	s.expiry = timer
+	s.expiry.restart(s.group, s.raw, func() { s.group.dirty[s] = struct{}{} })
 }
 
 // answer returns the change of the store that answers the demand, or nil if nothing is known. The
@@ -227,7 +203,7 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 		})
 	case st != nil:
 		return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
-	case s.expired, s.raw == nil && s.err != nil, s.raw != nil && s.removed():
+	case s.expiry.expired, s.raw == nil && s.err != nil, s.raw != nil && s.removed():
 		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
 	case s.collection != nil && s.collection.complete:
 		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
@@ -277,13 +253,9 @@ func (s *subscription) waits() bool {
 		return false
 	}
 	if s.late == nil {
-		s.late = time.AfterFunc(left, func() {
-			s.group.mu.Lock()
-			defer s.group.mu.Unlock()
-			if s.group.subs[s.key] == s && !s.group.closed {
-				s.group.dirty[s] = struct{}{}
-				s.group.flushLater()
-			}
+		s.group.after(&s.late, left, func() {
+			s.group.dirty[s] = struct{}{}
+			s.group.flushLater()
 		})
 	}
 	return true
