@@ -32,7 +32,6 @@ type Store struct {
 	updating time.Time
 	tables   map[string]*table
 
-	// demands are what sources are still to be told.
 	demands demands
 
 	// ambiguous counts the choices between variants that TP2 leaves open.
@@ -203,8 +202,8 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 	s.dropIfUnused(t)
 }
 
-// noteHad notes what the client has for a subscription that ends, if it is to be told what becomes of
-// it; see dueStillCovered. The caller holds Store.mu.
+// noteHad notes what the client has for a subscription that ends, if that may stay
+// covered; see dueStillCovered. The caller holds Store.mu.
 func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
 	if sub.dialect != byLocators || !change.interest.wildcard() || sub.table.inWildcard(tp.name) {
 		return

@@ -92,9 +92,9 @@ func (tx *Tx) SetResource(r *Resource) {
 	tx.draft(r.packed.TypeUrl, r.key).set(&entry{resource: r})
 }
 
-// Answer answers a demand (see [Store.OnDemand]) with a resource of its type or, if r is nil, says that
-// there is none. The subscribers are sent what differs from the previous answer. For a
-// demand of a collection r must be nil, and says that the members are in the store: those that were
+// Answer answers a demand (see [Store.OnDemand]) with a resource of its type or, if r is nil, with
+// the absence of one. The subscribers are sent what differs from the previous answer. For a
+// demand of a collection r must be nil, and means that the members are in the store: those that were
 // set before and those of this update.
 //
 // A resource that must not be cached is no answer to a demand that clients share. The store

@@ -14,7 +14,7 @@ type collection struct {
 	sub *subscription
 	// members are those that upstream has.
 	members map[memberKey]struct{}
-	// complete says that upstream has answered for the collection as a whole.
+	// complete is set when upstream has answered for the collection as a whole.
 	complete bool
 }
 
@@ -34,7 +34,7 @@ type member struct {
 	// users counts the collections.
 	users int
 	dirty bool
-	// renewed says that upstream has extended the TTL, and nothing else.
+	// renewed is set if upstream has extended the TTL, and changed nothing else.
 	renewed bool
 	expiry  expiry
 }

@@ -34,8 +34,8 @@ type expiry struct {
 	expired bool
 }
 
-// restart starts the TTL of a resource that upstream sent, or said that it still has. expire notes that it
-// has passed; the store is updated then.
+// restart starts the TTL of a resource that upstream sent, or extended by a heartbeat. When it has passed,
+// expire records that, and the store is updated.
 func (e *expiry) restart(g *group, raw *xdsclient.Raw, expire func()) {
 	e.stop()
 	e.expired = false

@@ -7,7 +7,7 @@
 //	server := controlplane.NewServer(controlplane.NewStore(), controlplane.Options{StoreFor: stores.For})
 //
 // It asks the cache for each name that a client subscribes to, when the first one does
-// (controlplane.Store.OnDemand), and watches it until the last one has gone. It knows no variants:
+// (controlplane.Store.OnDemand), and watches it until the last one has left. It has no variants:
 // go-control-plane has no dynamic parameters, so constraints have no influence.
 package cachestore
 
@@ -51,7 +51,7 @@ func New(cache cachev3.Cache) *Stores {
 // first of them.
 func (s *Stores) For(_ context.Context, node *corepb.Node) (*controlplane.Store, error) {
 	if node.GetId() == "" {
-		return nil, status.Error(codes.InvalidArgument, "the node has no id, by which the cache tells nodes apart")
+		return nil, status.Error(codes.InvalidArgument, "the node has no id, by which the cache distinguishes nodes")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
