@@ -58,10 +58,19 @@ func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
 		options.RemovalDelay = -1
 	}
 	control := controlplane.NewServer(store, options)
+	return &testServer{store: store, control: control, conn: serve(t, control)}
+}
+
+// serve starts a gRPC server with a service on loopback, and returns a connection to it.
+func serve(t testing.TB, service interface {
+	Register(grpc.ServiceRegistrar)
+	Close()
+}) *grpc.ClientConn {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
-	server := grpc.NewServer()
-	control.Register(server)
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	service.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	conn, err := grpc.NewClient(listener.Addr().String(),
@@ -70,13 +79,13 @@ func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
 	xdstest.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
-		control.Close()
+		service.Close()
 		server.Stop()
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
 	})
-	return &testServer{store: store, control: control, conn: conn}
+	return conn
 }
 
 // startSotW starts a parallel test with a server that has resources and a SotW client.
