@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/dynwire"
@@ -140,33 +139,25 @@ func TestStore_RefreshDPDS(t *testing.T) {
 // "Non-Cacheability of DPDS": "Servers must always set the Resource.do_not_cache
 // field when sending this resource." That takes a Resource on every stream.
 func TestTP2_DPDSIsNotCacheable(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.update(t, func(tx *controlplane.Tx) {
-		tx.SetDPDS("computed", newPolicy("node", "direct").of)
-		tx.SetNamed("stored", nil, dynparam.ByType{}.ToProto())
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.SetDPDS("computed", newPolicy("node", "direct").of)
+			tx.SetNamed("stored", nil, dynparam.ByType{}.ToProto())
+		})
+		for _, name := range []string{"computed", "stored"} {
+			for _, locators := range [][]*discoverypb.ResourceLocator{nil, {{Name: name}}} {
+				w := open("node").wire
+				w.request(dynparam.MapTypeURL, []string{name}, locators...)
+				r := w.receive().resources[0]
+				if !r.GetCacheControl().GetDoNotCache() || r.GetName() != name || r.GetVersion() == "" {
+					t.Errorf("%s was sent as %v", name, r)
+				}
+				if _, err := dynwire.UnmarshalMap(r.GetResource()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
 	})
-	check := func(name string, r *discoverypb.Resource) {
-		t.Helper()
-		if !r.GetCacheControl().GetDoNotCache() || r.GetName() != name || r.GetVersion() == "" {
-			t.Errorf("%s was sent as %v", name, r)
-		}
-		if _, err := dynwire.UnmarshalMap(r.GetResource()); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, name := range []string{"computed", "stored"} {
-		for _, locators := range [][]*discoverypb.ResourceLocator{nil, {{Name: name}}} {
-			sotw := newTP2SotW(t, s, "node").(*tp2SotW)
-			sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: dynparam.MapTypeURL, ResourceNames: []string{name}, ResourceLocators: locators})
-			var wrapped discoverypb.Resource
-			xdstest.NoError(t, proto.Unmarshal(sotw.recv().GetResources()[0].GetValue(), &wrapped))
-			check(name, &wrapped)
-			delta := newTP2Delta(t, s, "node").(*tp2Delta)
-			delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: dynparam.MapTypeURL, ResourceNamesSubscribe: []string{name}, ResourceLocatorsSubscribe: locators})
-			check(name, delta.recv().GetResources()[0])
-		}
-	}
 }
 
 // "Server-Specified Constraints": if the client cannot obtain the DPDS resource,
