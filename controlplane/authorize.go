@@ -48,8 +48,8 @@ func (s *stream) mayHave(sub *subscription, tp topic) bool {
 	return a != nil && a.refused == nil
 }
 
-// denial is the refusal of a locator that the client may not have. Clients that are told the same
-// share an ask.
+// denial is the refusal of a locator that the client may not have. Clients that get the same
+// error share an ask.
 func (s *stream) denial(l *locator, st *status.Status) *refusal {
 	e, err := newResourceError(l.name, st)
 	if err != nil {

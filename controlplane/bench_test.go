@@ -15,37 +15,43 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
+var benchLimits = limits{names: 1 << 20, bytes: 1 << 30}
+
+func benchSotW(store *Store) *sotw {
+	return newSotW(newStream(1, ProtocolSotW, store, nil, benchLimits, nil), false, false)
+}
+
+func benchDelta(store *Store, maxSize int) *delta {
+	return newDelta(newStream(1, ProtocolDelta, store, nil, benchLimits, nil), maxSize)
+}
+
 // One assignment of 10,000 changes; 100 streams subscribe to all of them. The
 // cost is that of notifying 100 streams of one name, and of their responses.
 func BenchmarkStore_UpdateOneOf10000(b *testing.B) {
 	const resources, streams = 10_000, 100
 	store := NewStore()
 	names := make([]string, resources)
-	if _, err := store.Update(func(tx *Tx) {
+	update(b, store, func(tx *Tx) {
 		for i := range names {
 			names[i] = fmt.Sprintf("cluster-%d", i)
 			tx.Set(&endpointpb.ClusterLoadAssignment{ClusterName: names[i]})
 		}
-	}); err != nil {
-		b.Fatal(err)
-	}
+	})
 	var clients []*sotw
 	for range streams {
-		p := newSotW(newStream(1, ProtocolSotW, store, nil, limits{names: 2 * resources, bytes: 1 << 30}, nil), false, false)
+		p := benchSotW(store)
 		mustHandle(b, p, request(typeurl.Endpoints, names...))
 		p.collect()
 		clients = append(clients, p)
 	}
 	change := func(i int) {
-		if _, err := store.Update(func(tx *Tx) {
+		update(b, store, func(tx *Tx) {
 			tx.Set(&endpointpb.ClusterLoadAssignment{
 				ClusterName: names[i%resources],
 				Policy:      &endpointpb.ClusterLoadAssignment_Policy{WeightedPriorityHealth: i%2 == 0},
 				Endpoints:   []*endpointpb.LocalityLbEndpoints{{Priority: uint32(i)}},
 			})
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 	}
 	sent := 0
 	count := func(resp *discoverypb.DiscoveryResponse) error {
@@ -84,13 +90,11 @@ func BenchmarkStore_UpdateOneOf10000(b *testing.B) {
 func BenchmarkServer_MemoryOfAStream(b *testing.B) {
 	const resources, names, streams = 10_000, 1000, 1000
 	store := NewStore()
-	if _, err := store.Update(func(tx *Tx) {
+	update(b, store, func(tx *Tx) {
 		for i := range resources {
 			tx.Set(&endpointpb.ClusterLoadAssignment{ClusterName: fmt.Sprintf("cluster-%d", i)})
 		}
-	}); err != nil {
-		b.Fatal(err)
-	}
+	})
 	chosen := func(i int) []string {
 		r := rand.New(rand.NewPCG(1, uint64(i)))
 		list := make([]string, names)
@@ -99,7 +103,6 @@ func BenchmarkServer_MemoryOfAStream(b *testing.B) {
 		}
 		return list
 	}
-	l := limits{names: 2 * resources, bytes: 1 << 30}
 	measure := func(b *testing.B, open func(i int) *stream) {
 		for b.Loop() {
 			before := heapInUse()
@@ -115,23 +118,17 @@ func BenchmarkServer_MemoryOfAStream(b *testing.B) {
 	}
 	b.Run("SotW", func(b *testing.B) {
 		measure(b, func(i int) *stream {
-			p := newSotW(newStream(uint64(i), ProtocolSotW, store, nil, l, nil), false, false)
+			p := benchSotW(store)
 			mustHandle(b, p, request(typeurl.Endpoints, chosen(i)...))
-			if err := p.push(func(*discoverypb.DiscoveryResponse) error { return nil }); err != nil {
-				b.Fatal(err)
-			}
+			discard(b, p)
 			return p.stream
 		})
 	})
 	b.Run("delta", func(b *testing.B) {
 		measure(b, func(i int) *stream {
-			p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, l, nil), defaultMaxResponseSize)
-			if err := p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: chosen(i)}); err != nil {
-				b.Fatal(err)
-			}
-			if err := p.push(func(*discoverypb.DeltaDiscoveryResponse) error { return nil }); err != nil {
-				b.Fatal(err)
-			}
+			p := benchDelta(store, defaultMaxResponseSize)
+			handleDelta(b, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: chosen(i)})
+			pushed(b, p)
 			return p.stream
 		})
 	})
@@ -150,7 +147,7 @@ func benchClients(b *testing.B, store *Store, streams int, locator func(i int) *
 	b.Helper()
 	var clients []*delta
 	for i := range streams {
-		p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), defaultMaxResponseSize)
+		p := benchDelta(store, defaultMaxResponseSize)
 		handleDelta(b, p, &discoverypb.DeltaDiscoveryRequest{
 			TypeUrl: typeurl.Endpoints, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{locator(i)},
 		})
@@ -248,7 +245,7 @@ func BenchmarkStore_OneVariantAmongResources(b *testing.B) {
 					req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, fuzzLocator(name, "env", "prod"))
 				}
 			})
-			p := newDelta(newStream(1, ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), 64<<20)
+			p := benchDelta(store, 64<<20)
 			handleDelta(b, p, req)
 			pushed(b, p)
 			b.ReportAllocs()
@@ -283,7 +280,7 @@ func BenchmarkStore_RefreshDPDS1000Streams(b *testing.B) {
 	})
 	var clients []*delta
 	for i := range streams {
-		p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), defaultMaxResponseSize)
+		p := benchDelta(store, defaultMaxResponseSize)
 		handleDelta(b, p, &discoverypb.DeltaDiscoveryRequest{
 			Node: &corepb.Node{Id: fmt.Sprint(i)}, TypeUrl: dynparam.MapTypeURL, ResourceNamesSubscribe: []string{"d"},
 		})

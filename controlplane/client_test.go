@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
@@ -57,10 +58,19 @@ func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
 		options.RemovalDelay = -1
 	}
 	control := controlplane.NewServer(store, options)
+	return &testServer{store: store, control: control, conn: serve(t, control)}
+}
+
+// serve starts a gRPC server with a service on loopback, and returns a connection to it.
+func serve(t testing.TB, service interface {
+	Register(grpc.ServiceRegistrar)
+	Close()
+}) *grpc.ClientConn {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
-	server := grpc.NewServer()
-	control.Register(server)
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	service.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	conn, err := grpc.NewClient(listener.Addr().String(),
@@ -69,13 +79,13 @@ func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
 	xdstest.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
-		control.Close()
+		service.Close()
 		server.Stop()
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
 	})
-	return &testServer{store: store, control: control, conn: conn}
+	return conn
 }
 
 // startSotW starts a parallel test with a server that has resources and a SotW client.
@@ -88,12 +98,23 @@ func startSotW(t *testing.T, resources ...proto.Message) (*testServer, *client) 
 }
 
 // startDelta is startSotW with a delta client.
-func startDelta(t *testing.T, resources ...proto.Message) (*testServer, *deltaClient) {
+func startDelta(t *testing.T, resources ...proto.Message) (*testServer, *client) {
 	t.Helper()
 	t.Parallel()
 	s := startServer(t)
 	s.set(t, resources...)
 	return s, s.openDelta(t)
+}
+
+// eachProtocol runs a test over SotW and delta.
+func eachProtocol(t *testing.T, test func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client)) {
+	t.Parallel()
+	xdstest.Parallel(t, "SotW", func(t *testing.T) {
+		test(t, controlplane.ProtocolSotW, func(s *testServer) *client { return s.open(t) })
+	})
+	xdstest.Parallel(t, "delta", func(t *testing.T) {
+		test(t, controlplane.ProtocolDelta, func(s *testServer) *client { return s.openDelta(t) })
+	})
 }
 
 func (s *testServer) update(t testing.TB, change func(*controlplane.Tx)) uint64 {
@@ -117,20 +138,15 @@ func (s *testServer) delete(t testing.TB, typeURL string, names ...string) {
 	})
 }
 
-// rawClient is the part that all clients of tests share. It sends only what the test sends.
+// rawClient is a stream that sends only what the test sends.
 type rawClient[Req, Resp any] struct {
 	t      testing.TB
 	stream grpc.BidiStreamingClient[Req, Resp]
-	store  *controlplane.Store
-	cancel context.CancelFunc
-	fences int
-	// fenced asks for a resource of the custom type and waits for it.
-	fenced func(name string)
+	stop   context.CancelFunc
 }
 
 func newRawClient[Req, Resp any](
 	t testing.TB,
-	store *controlplane.Store,
 	open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Req, Resp], error),
 ) *rawClient[Req, Resp] {
 	t.Helper()
@@ -138,7 +154,7 @@ func newRawClient[Req, Resp any](
 	t.Cleanup(cancel)
 	stream, err := open(ctx)
 	xdstest.NoError(t, err)
-	return &rawClient[Req, Resp]{t: t, stream: stream, store: store, cancel: cancel}
+	return &rawClient[Req, Resp]{t: t, stream: stream, stop: cancel}
 }
 
 func (c *rawClient[Req, Resp]) send(req *Req) {
@@ -157,20 +173,8 @@ func (c *rawClient[Req, Resp]) recv() *Resp {
 	return resp
 }
 
-// compare ends the test unless a response is of a type and has this content, which may be in any order.
-func (c *rawClient[Req, Resp]) compare(typeURL string, want []string, gotType string, got []string) {
-	c.t.Helper()
-	if gotType != typeURL {
-		c.t.Fatalf("got a response of type %s with %q, want type %s with %q", gotType, got, typeURL, want)
-	}
-	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), got); diff != "" {
-		c.t.Fatalf("content of the %s response (-want +got):\n%s", typeURL, diff)
-	}
-}
-
 // end waits for the stream's status.
 func (c *rawClient[Req, Resp]) end() error {
-	c.t.Helper()
 	for {
 		if _, err := c.stream.Recv(); err != nil {
 			return err
@@ -178,21 +182,253 @@ func (c *rawClient[Req, Resp]) end() error {
 	}
 }
 
-// fence proves that nothing is due: it asks for a resource of a type that is
-// pushed after all others, and expects its response to be the next.
-func (c *rawClient[Req, Resp]) fence() {
+func (c *rawClient[Req, Resp]) closeSend() error { return c.stream.CloseSend() }
+
+func (c *rawClient[Req, Resp]) cancel() { c.stop() }
+
+type (
+	sotwRequest   = discoverypb.DiscoveryRequest
+	sotwResponse  = discoverypb.DiscoveryResponse
+	deltaRequest  = discoverypb.DeltaDiscoveryRequest
+	deltaResponse = discoverypb.DeltaDiscoveryResponse
+)
+
+// client is a client of the published service, of either protocol.
+type client struct {
+	wire
+	t      testing.TB
+	store  *controlplane.Store
+	fences int
+}
+
+// wire is the difference between SotW and delta.
+type wire interface {
+	request(request)
+	next() reply
+	end() error
+	closeSend() error
+	cancel()
+}
+
+// request is a request of either protocol.
+type request struct {
+	node, typeURL string
+	// names are all (SotW), or those to add (delta).
+	names, unsubscribe []string
+	// has are the initial_resource_versions (delta).
+	has map[string]string
+	// answers is the response that is accepted or, with rejected, not.
+	answers  reply
+	rejected string
+}
+
+// reply is a response of either protocol.
+type reply struct {
+	typeURL, version, nonce string
+	// content has, in order, "a" for a resource, "-a" for a removed one and "!a: CODE" for an error.
+	content []string
+	// values are the bytes of the resources, and versions the versions of those of delta, by name.
+	values   []string
+	versions map[string]string
+	errors   []*discoverypb.ResourceError
+	message  proto.Message
+}
+
+type (
+	sotwWire struct {
+		*rawClient[sotwRequest, sotwResponse]
+	}
+	deltaWire struct {
+		*rawClient[deltaRequest, deltaResponse]
+	}
+)
+
+// open opens a SotW stream.
+func (s *testServer) open(t testing.TB) *client {
+	t.Helper()
+	w := newRawClient(t, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).StreamAggregatedResources)
+	return &client{wire: sotwWire{w}, t: t, store: s.store}
+}
+
+// openDelta opens a delta stream.
+func (s *testServer) openDelta(t testing.TB) *client {
+	t.Helper()
+	w := newRawClient(t, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).DeltaAggregatedResources)
+	return &client{wire: deltaWire{w}, t: t, store: s.store}
+}
+
+func (w sotwWire) request(r request) {
+	w.t.Helper()
+	w.send(&sotwRequest{
+		Node: nodeOf(r.node), TypeUrl: r.typeURL, ResourceNames: r.names,
+		VersionInfo: r.answers.version, ResponseNonce: r.answers.nonce, ErrorDetail: rejection(r.rejected),
+	})
+}
+
+func (w deltaWire) request(r request) {
+	w.t.Helper()
+	w.send(&deltaRequest{
+		Node: nodeOf(r.node), TypeUrl: r.typeURL,
+		ResourceNamesSubscribe: r.names, ResourceNamesUnsubscribe: r.unsubscribe, InitialResourceVersions: r.has,
+		ResponseNonce: r.answers.nonce, ErrorDetail: rejection(r.rejected),
+	})
+}
+
+func nodeOf(id string) *corepb.Node {
+	if id == "" {
+		return nil
+	}
+	return &corepb.Node{Id: id}
+}
+
+// rejection is an error_detail, nil without a message.
+func rejection(message string) *statuspb.Status {
+	if message == "" {
+		return nil
+	}
+	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: message}
+}
+
+func (w sotwWire) next() reply {
+	w.t.Helper()
+	resp := w.recv()
+	r := reply{typeURL: resp.GetTypeUrl(), version: resp.GetVersionInfo(), nonce: resp.GetNonce(), message: resp}
+	for _, packed := range resp.GetResources() {
+		r.content = append(r.content, nameIn(w.t, packed))
+		r.values = append(r.values, string(packed.GetValue()))
+	}
+	return r.withErrors(resp.GetResourceErrors())
+}
+
+func (w deltaWire) next() reply {
+	w.t.Helper()
+	resp := w.recv()
+	r := reply{
+		typeURL: resp.GetTypeUrl(), version: resp.GetSystemVersionInfo(), nonce: resp.GetNonce(),
+		message: resp, versions: map[string]string{},
+	}
+	for _, resource := range resp.GetResources() {
+		r.content = append(r.content, resource.GetName())
+		r.values = append(r.values, string(resource.GetResource().GetValue()))
+		r.versions[resource.GetName()] = resource.GetVersion()
+	}
+	for _, name := range resp.GetRemovedResources() {
+		r.content = append(r.content, "-"+name)
+	}
+	return r.withErrors(resp.GetResourceErrors())
+}
+
+func (r reply) withErrors(errs []*discoverypb.ResourceError) reply {
+	r.errors = errs
+	for _, e := range errs {
+		r.content = append(r.content, fmt.Sprintf("!%s: %v", e.GetResourceName().GetName(), codes.Code(e.GetErrorDetail().GetCode())))
+	}
+	slices.Sort(r.content)
+	return r
+}
+
+// nameIn returns the name in a resource, or the bytes of one that cannot be decoded.
+func nameIn(t testing.TB, packed *anypb.Any) string {
+	t.Helper()
+	m, err := packed.UnmarshalNew()
+	if err != nil {
+		return string(packed.GetValue())
+	}
+	switch m := m.(type) {
+	case interface{ GetName() string }:
+		return m.GetName()
+	case interface{ GetClusterName() string }:
+		return m.GetClusterName()
+	case *wrapperspb.StringValue:
+		return m.GetValue()
+	}
+	t.Fatalf("a resource of type %T has no name", m)
+	return ""
+}
+
+// subscribe sends a request that answers nothing.
+func (c *client) subscribe(typeURL string, names ...string) { c.identify("node", typeURL, names...) }
+
+// identify is subscribe with a node of its own.
+func (c *client) identify(node, typeURL string, names ...string) {
+	c.t.Helper()
+	c.request(request{node: node, typeURL: typeURL, names: names})
+}
+
+// unsubscribe is for delta.
+func (c *client) unsubscribe(typeURL string, names ...string) {
+	c.t.Helper()
+	c.request(request{typeURL: typeURL, unsubscribe: names})
+}
+
+// drop unsubscribes from names over either protocol, so that only rest are subscribed.
+func (c *client) drop(typeURL string, rest []string, names ...string) {
+	c.t.Helper()
+	if isDeltaWire(c) {
+		c.unsubscribe(typeURL, names...)
+	} else {
+		c.subscribe(typeURL, rest...)
+	}
+}
+
+func isDeltaWire(c *client) bool { _, ok := c.wire.(deltaWire); return ok }
+
+// resume is the first request for a type on a new delta stream of a client that has resources from before.
+func (c *client) resume(typeURL string, versions map[string]string, names ...string) {
+	c.t.Helper()
+	c.request(request{typeURL: typeURL, names: names, has: versions})
+}
+
+// ack accepts a response. Over SotW, names are those that are wanted from then on.
+func (c *client) ack(r reply, names ...string) {
+	c.t.Helper()
+	c.answer(request{typeURL: r.typeURL, names: names, answers: r})
+}
+
+// nack rejects a response. The client has accepted none before.
+func (c *client) nack(r reply, message string, names ...string) {
+	c.t.Helper()
+	r.version = ""
+	c.answer(request{typeURL: r.typeURL, names: names, answers: r, rejected: message})
+}
+
+func (c *client) answer(r request) {
+	c.t.Helper()
+	if isDeltaWire(c) {
+		r.names = nil
+	}
+	c.request(r)
+}
+
+// want receives a response and compares its type and content, which may be in any order.
+func (c *client) want(typeURL string, content ...string) reply {
+	c.t.Helper()
+	r := c.next()
+	if r.typeURL != typeURL {
+		c.t.Fatalf("got a response of type %s with %q, want type %s with %q", r.typeURL, r.content, typeURL, content)
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(content)), r.content); diff != "" {
+		c.t.Fatalf("content of the %s response (-want +got):\n%s", typeURL, diff)
+	}
+	return r
+}
+
+// fence checks that nothing is due: it subscribes to a resource of a type that is pushed after all others,
+// and expects its response to be the next.
+func (c *client) fence() {
 	c.t.Helper()
 	c.fences++
 	name := fmt.Sprintf("fence-%p-%d", c, c.fences)
 	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.SetNamed(name, nil, wrapperspb.String(name)) }); err != nil {
 		c.t.Fatal(err)
 	}
-	c.fenced(name)
+	c.subscribe(custom, name)
+	c.ack(c.want(custom, name))
 }
 
-// typeStatus returns the view that the server has of a type of the newest client,
-// once it has taken in all requests so far. One that has gone may still be there.
-func (c *rawClient[Req, Resp]) typeStatus(control *controlplane.Server, typeURL string) controlplane.TypeStatus {
+// typeStatus returns what the server reports of a type of the newest client, once the server has processed
+// all requests so far. The stream of an earlier client may still be present.
+func (c *client) typeStatus(control *controlplane.Server, typeURL string) controlplane.TypeStatus {
 	c.t.Helper()
 	c.fence()
 	return statusOf(c.t, control, typeURL)
@@ -209,170 +445,4 @@ func statusOf(t testing.TB, control *controlplane.Server, typeURL string) contro
 	}
 	t.Fatalf("no client has asked for %s", typeURL)
 	return controlplane.TypeStatus{}
-}
-
-func rejection(message string) *statuspb.Status {
-	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: message}
-}
-
-// client is a SotW client of the published service.
-type client struct {
-	*rawClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
-}
-
-func (s *testServer) open(t testing.TB) *client {
-	t.Helper()
-	c := &client{newRawClient(t, s.store, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).StreamAggregatedResources)}
-	c.fenced = func(name string) {
-		c.subscribe(custom, name)
-		c.ack(c.want(custom, name))
-	}
-	return c
-}
-
-// subscribe sends a request that answers nothing.
-func (c *client) subscribe(typeURL string, names ...string) {
-	c.t.Helper()
-	c.send(&discoverypb.DiscoveryRequest{
-		Node: &corepb.Node{Id: "node"}, TypeUrl: typeURL, ResourceNames: names,
-	})
-}
-
-// ack accepts a response and says which names are wanted from then on.
-func (c *client) ack(resp *discoverypb.DiscoveryResponse, names ...string) {
-	c.t.Helper()
-	c.send(&discoverypb.DiscoveryRequest{
-		TypeUrl: resp.GetTypeUrl(), ResourceNames: names,
-		VersionInfo: resp.GetVersionInfo(), ResponseNonce: resp.GetNonce(),
-	})
-}
-
-// nack rejects a response; accepted is the version before.
-func (c *client) nack(resp *discoverypb.DiscoveryResponse, accepted, message string, names ...string) {
-	c.t.Helper()
-	c.send(&discoverypb.DiscoveryRequest{
-		TypeUrl: resp.GetTypeUrl(), ResourceNames: names,
-		VersionInfo: accepted, ResponseNonce: resp.GetNonce(),
-		ErrorDetail: rejection(message),
-	})
-}
-
-// want receives a response and compares its type and the names in it.
-func (c *client) want(typeURL string, names ...string) *discoverypb.DiscoveryResponse {
-	c.t.Helper()
-	resp := c.recv()
-	c.compare(typeURL, names, resp.GetTypeUrl(), namesIn(c.t, resp))
-	return resp
-}
-
-// namesIn returns the names of a response's resources in order.
-func namesIn(t testing.TB, resp *discoverypb.DiscoveryResponse) []string {
-	t.Helper()
-	var names []string
-	for _, packed := range resp.GetResources() {
-		m, err := packed.UnmarshalNew()
-		xdstest.NoError(t, err)
-		switch m := m.(type) {
-		case interface{ GetName() string }:
-			names = append(names, m.GetName())
-		case interface{ GetClusterName() string }:
-			names = append(names, m.GetClusterName())
-		case *wrapperspb.StringValue:
-			names = append(names, m.GetValue())
-		default:
-			t.Fatalf("a resource of type %T has no name", m)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-type (
-	publishedRequest = discoverypb.DiscoveryRequest
-
-	deltaRequest  = discoverypb.DeltaDiscoveryRequest
-	deltaResponse = discoverypb.DeltaDiscoveryResponse
-)
-
-// deltaClient is a delta client of the published service.
-type deltaClient struct {
-	*rawClient[deltaRequest, deltaResponse]
-}
-
-func (s *testServer) openDelta(t testing.TB) *deltaClient {
-	t.Helper()
-	c := &deltaClient{newRawClient(t, s.store, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).DeltaAggregatedResources)}
-	c.fenced = func(name string) {
-		c.subscribe(custom, name)
-		c.ack(c.want(custom, name))
-	}
-	return c
-}
-
-func (c *deltaClient) subscribe(typeURL string, names ...string) {
-	c.t.Helper()
-	c.send(&deltaRequest{Node: &corepb.Node{Id: "node"}, TypeUrl: typeURL, ResourceNamesSubscribe: names})
-}
-
-func (c *deltaClient) unsubscribe(typeURL string, names ...string) {
-	c.t.Helper()
-	c.send(&deltaRequest{TypeUrl: typeURL, ResourceNamesUnsubscribe: names})
-}
-
-// resume is the first request for a type on a new stream of a client that has
-// resources from before.
-func (c *deltaClient) resume(typeURL string, versions map[string]string, names ...string) {
-	c.t.Helper()
-	c.send(&deltaRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names, InitialResourceVersions: versions})
-}
-
-func (c *deltaClient) ack(resp *deltaResponse) {
-	c.t.Helper()
-	c.send(&deltaRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()})
-}
-
-func (c *deltaClient) nack(resp *deltaResponse, message string) {
-	c.t.Helper()
-	c.send(&deltaRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce(), ErrorDetail: rejection(message)})
-}
-
-// want receives a response and compares its type and content: "a" is a
-// resource, "-a" a removed one, "!a" an error.
-func (c *deltaClient) want(typeURL string, content ...string) *deltaResponse {
-	c.t.Helper()
-	resp := c.recv()
-	c.compare(typeURL, content, resp.GetTypeUrl(), contentOf(resp))
-	return resp
-}
-
-func contentOf(resp *deltaResponse) []string {
-	var content []string
-	for _, r := range resp.GetResources() {
-		content = append(content, r.GetName())
-	}
-	for _, name := range resp.GetRemovedResources() {
-		content = append(content, "-"+name)
-	}
-	content = append(content, errorNames(resp.GetResourceErrors())...)
-	slices.Sort(content)
-	return content
-}
-
-func errorNames(errs []*discoverypb.ResourceError) []string {
-	var names []string
-	for _, e := range errs {
-		names = append(names, "!"+e.GetResourceName().GetName())
-	}
-	return names
-}
-
-// versionsOf is what a client that took in the responses has.
-func versionsOf(responses ...*deltaResponse) map[string]string {
-	versions := map[string]string{}
-	for _, resp := range responses {
-		for _, r := range resp.GetResources() {
-			versions[r.GetName()] = r.GetVersion()
-		}
-	}
-	return versions
 }

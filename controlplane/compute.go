@@ -14,26 +14,23 @@ import (
 
 var logger = grpclog.Component("dynxds")
 
-// Compute returns the resource for a demand, or nil if there is none: for its name, its constraints
-// and, if the demand is of one client only, its node. An error is sent in place of the resource (xRFC
-// TP3), with its status: those other than NOT_FOUND and PERMISSION_DENIED let clients keep what they
-// have. ctx ends when nobody asks for the resource any more.
-//
-// The resource of [NewResource] should have the dynamic parameters that were chosen: caching proxies and
-// clients find the subscriptions by them (TP2, "Dynamic Parameters"). One that must not be cached is
-// computed again for each subscriber.
-type Compute func(ctx context.Context, d *Demand) (*Resource, error)
-
 // Compute makes f compute the resources of a type, one for each name and constraints that clients
 // subscribe to (xRFC TP2, "Dynamically Generated Cacheable xDS Resources"). It is a [Source]; see
 // [Store.OnDemand] for what that means for the type. Collections have the members that are set in the
 // store.
 //
+// f returns the resource for a demand, or nil if there is none: for its name, its constraints and, if
+// the demand is of one client only, its node. An error is sent in place of the resource (xRFC TP3), with
+// its status: those other than NOT_FOUND and PERMISSION_DENIED let clients keep what they have. The
+// resource, made by [NewResource], should have the dynamic parameters that were chosen: caching proxies
+// and clients find the subscriptions by them (TP2, "Dynamic Parameters"). One that must not be cached is
+// computed again for each subscriber.
+//
 // f is called when the first client subscribes, and again on [Store.Recompute]. The clients share the
-// result; it is dropped after the last of them has gone. f is called without locks, by as many
-// goroutines at a time as there are CPUs, and may take its time. If it panics, the clients are sent an
-// INTERNAL error, and the panic is logged.
-func (s *Store) Compute(typeURL string, f Compute) {
+// result; it is dropped after the last of them has left, and ctx ends. f is called without locks, by as
+// many goroutines at a time as there are CPUs, and may take its time. If it panics, the clients are sent
+// an INTERNAL error, and the panic is logged.
+func (s *Store) Compute(typeURL string, f func(ctx context.Context, d *Demand) (*Resource, error)) {
 	c := &computer{store: s, f: f, jobs: map[*Demand]*job{}}
 	s.OnDemand(typeURL, c.demand)
 	s.mu.Lock()
@@ -56,10 +53,10 @@ func (s *Store) Recompute(typeURL, name string) {
 	}
 }
 
-// computer calls a Compute function for demands.
+// computer calls the function of Store.Compute for demands.
 type computer struct {
 	store *Store
-	f     Compute
+	f     func(ctx context.Context, d *Demand) (*Resource, error)
 
 	mu sync.Mutex
 	// jobs are the demands to compute and those in progress.

@@ -185,7 +185,7 @@ func TestStore_ComputedResourcesGoWithTheirClients(t *testing.T) {
 		c.subscribe(eds, list...)
 	}
 	for got := 0; got < names; {
-		got += len(c.recv().GetResources())
+		got += len(c.next().values)
 	}
 	held := heap() - before
 	c.cancel()

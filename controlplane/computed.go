@@ -10,17 +10,10 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Constraints returns the constraints that a client must subscribe with, by type of resource. The
-// node is that of the stream's first request, nil if it had none; it must not be changed.
-//
-// It is called without locks, by several goroutines concurrently, and one stream waits for each
-// call. It should be quick, and must not panic.
-type Constraints func(node *corepb.Node) (dynparam.ByType, error)
-
-// computed is a resource that is computed for each client, for DPDS.
+// computed is a resource that is computed for each client, for DPDS; see Tx.SetDPDS.
 type computed struct {
 	name string
-	of   Constraints
+	of   func(node *corepb.Node) (dynparam.ByType, error)
 }
 
 // answer computes the resource for a client, or the error in its place: the status of the

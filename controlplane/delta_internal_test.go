@@ -178,7 +178,7 @@ func TestDelta_AnswersToOldResponsesAreForgotten(t *testing.T) {
 	}
 	d.answeredOne("0", nil)
 	if d.ackedVersion != "" {
-		t.Error("the first old answered")
+		t.Error("an answer to the first response was not ignored")
 	}
 	d.answeredOne(fmt.Sprint(10*maxUnanswered-1), nil)
 	if d.reply != ReplyACK {

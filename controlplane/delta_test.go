@@ -39,17 +39,12 @@ func TestDelta_OneRequestSubscribesAndUnsubscribes(t *testing.T) {
 	s, c := startDelta(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
 	c.subscribe(rds, "a")
 	first := c.want(rds, "a")
-	c.send(&deltaRequest{
-		TypeUrl: rds, ResponseNonce: first.GetNonce(),
-		ResourceNamesSubscribe: []string{"b"}, ResourceNamesUnsubscribe: []string{"a"},
-	})
+	c.request(request{typeURL: rds, answers: first, names: []string{"b"}, unsubscribe: []string{"a"}})
 	c.want(rds, "b")
 	s.set(t, xdsmsg.RouteConfig("a", "1"))
 	c.fence()
 	// In both lists: subscribed.
-	c.send(&deltaRequest{
-		TypeUrl: rds, ResourceNamesSubscribe: []string{"a", "b"}, ResourceNamesUnsubscribe: []string{"a", "b"},
-	})
+	c.request(request{typeURL: rds, names: []string{"a", "b"}, unsubscribe: []string{"a", "b"}})
 	c.want(rds, "a", "b")
 }
 
@@ -114,12 +109,12 @@ func TestDelta_RepeatedSubscriptionIsAnsweredAgain(t *testing.T) {
 // Envoy, "Unsubscribing from Resources".
 func TestDelta_Unsubscribe(t *testing.T) {
 	t.Parallel()
-	open := func(t *testing.T, names ...string) (*testServer, *deltaClient) {
+	open := func(t *testing.T, names ...string) (*testServer, *client) {
 		s := startServer(t)
 		s.set(t, cluster("a"), cluster("b"))
 		c := s.openDelta(t)
 		c.subscribe(cds, names...)
-		c.recv()
+		c.next()
 		return s, c
 	}
 	t.Run("needs no answer", func(t *testing.T) {
@@ -172,8 +167,8 @@ func TestDelta_Unsubscribe(t *testing.T) {
 		c.subscribe(cds, "a", "b")
 		c.unsubscribe(cds, "a", "b")
 		c.subscribe(cds, "a")
-		for resp := c.recv(); !slices.Equal(contentOf(resp), []string{"a"}); resp = c.recv() {
-			t.Logf("on the way before: %q", contentOf(resp))
+		for r := c.next(); !slices.Equal(r.content, []string{"a"}); r = c.next() {
+			t.Logf("on the way before: %q", r.content)
 		}
 		c.fence()
 	})
@@ -187,8 +182,8 @@ func TestDelta_SubscriptionWithStaleNonceCounts(t *testing.T) {
 	old := c.want(rds, "a")
 	s.set(t, xdsmsg.RouteConfig("a", "changed"))
 	c.want(rds, "a")
-	for _, nonce := range []string{old.GetNonce(), old.GetNonce(), "invented"} {
-		c.send(&deltaRequest{TypeUrl: rds, ResponseNonce: nonce, ResourceNamesSubscribe: []string{"b"}})
+	for _, nonce := range []string{old.nonce, old.nonce, "invented"} {
+		c.request(request{typeURL: rds, answers: reply{nonce: nonce}, names: []string{"b"}})
 		c.want(rds, "b")
 	}
 }
@@ -200,7 +195,7 @@ func TestDelta_EachResponseIsAnsweredOnItsOwn(t *testing.T) {
 	first := c.want(rds, "a")
 	c.subscribe(rds, "b")
 	second := c.want(rds, "b")
-	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyAwaited || ts.SentNonce != second.GetNonce() || ts.SentVersion != "1" {
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyAwaited || ts.SentNonce != second.nonce || ts.SentVersion != "1" {
 		t.Errorf("before the answers: %+v", ts)
 	}
 	c.nack(first, "bad a")
@@ -208,13 +203,13 @@ func TestDelta_EachResponseIsAnsweredOnItsOwn(t *testing.T) {
 	if ts.Reply != controlplane.ReplyAwaited || ts.ACKedVersion != "" {
 		t.Errorf("after the NACK of the first: %+v", ts)
 	}
-	if ts.NACK == nil || ts.NACK.Nonce != first.GetNonce() || ts.NACK.Version != "1" || ts.NACK.Err.Message() != "bad a" {
+	if ts.NACK == nil || ts.NACK.Nonce != first.nonce || ts.NACK.Version != "1" || ts.NACK.Err.Message() != "bad a" {
 		t.Errorf("the NACK: %+v", ts.NACK)
 	}
 	c.ack(second)
 	c.nack(second, "answered already")
 	ts = c.typeStatus(s.control, rds)
-	if ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != second.GetSystemVersionInfo() || ts.NACK.Nonce != first.GetNonce() {
+	if ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != second.version || ts.NACK.Nonce != first.nonce {
 		t.Errorf("after the ACK of the second: %+v", ts)
 	}
 }
@@ -235,10 +230,12 @@ func TestDelta_LargeResponsesAreSplit(t *testing.T) {
 	s := startServer(t, controlplane.Options{MaxResponseSize: limit})
 	big := strings.Repeat("x", 10<<10)
 	want := map[string]bool{}
+	var subscribe []string
 	s.update(t, func(tx *controlplane.Tx) {
 		for i := range 50 {
 			name := fmt.Sprintf("r%d", i)
 			tx.SetNamed(name, nil, wrapperspb.String(name+big))
+			subscribe = append(subscribe, name)
 			want[name] = true
 		}
 		tx.SetNamed("huge", nil, wrapperspb.String(strings.Repeat("x", 2*limit)))
@@ -246,14 +243,12 @@ func TestDelta_LargeResponsesAreSplit(t *testing.T) {
 		for i := range 20 {
 			name := fmt.Sprintf("e%d", i)
 			tx.SetError(custom, name, status.New(codes.Internal, big))
-			want["!"+name] = true
+			subscribe = append(subscribe, name)
+			want["!"+name+": Internal"] = true
 		}
 	})
 	c := s.openDelta(t)
-	var subscribe []string
-	for name := range want {
-		subscribe = append(subscribe, strings.TrimPrefix(name, "!"))
-	}
+	subscribe = append(subscribe, "huge")
 	for i := range 20 {
 		name := fmt.Sprintf("missing-%d-%s", i, big)
 		subscribe = append(subscribe, name)
@@ -262,14 +257,13 @@ func TestDelta_LargeResponsesAreSplit(t *testing.T) {
 	c.subscribe(custom, subscribe...)
 	responses := 0
 	for len(want) > 0 {
-		resp := c.recv()
+		r := c.next()
 		responses++
-		c.ack(resp)
-		content := contentOf(resp)
-		if size := proto.Size(resp); size > limit && len(content) > 1 {
-			t.Errorf("a response of %d items has %d bytes, the limit is %d", len(content), size, limit)
+		c.ack(r)
+		if size := proto.Size(r.message); size > limit && len(r.content) > 1 {
+			t.Errorf("a response of %d items has %d bytes, the limit is %d", len(r.content), size, limit)
 		}
-		for _, item := range content {
+		for _, item := range r.content {
 			if !want[item] {
 				t.Fatalf("%.20q came twice or is not wanted", item)
 			}
@@ -293,7 +287,7 @@ func TestDelta_PushOrderIsMakeBeforeBreak(t *testing.T) {
 	c.want(cds, "old", "stays")
 	for _, sub := range []struct{ typeURL, old, next string }{{eds, "old", "new"}, {lds, "l-old", "l"}, {rds, "r-old", "r"}} {
 		c.subscribe(sub.typeURL, sub.old, sub.next)
-		c.recv()
+		c.next()
 	}
 	c.subscribe(custom, "x")
 	c.want(custom, "-x")
@@ -417,7 +411,7 @@ func TestDelta_Reconnect(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, c := startDelta(t, cluster(tt.prefix+"same"), cluster(tt.prefix+"changed"), cluster(tt.prefix+"gone"))
 			c.subscribe(cds, tt.prefix+"same", tt.prefix+"changed", tt.prefix+"gone")
-			versions := versionsOf(c.recv())
+			versions := c.next().versions
 			if tt.stray != "" {
 				versions[tt.stray] = "1"
 			}
@@ -440,7 +434,7 @@ func TestDelta_Reconnect(t *testing.T) {
 func TestDelta_WildcardOfReconnectingClientIsAnswered(t *testing.T) {
 	s, c := startDelta(t, cluster("a"))
 	c.subscribe(cds)
-	versions := versionsOf(c.want(cds, "a"))
+	versions := c.want(cds, "a").versions
 	c.cancel()
 	c = s.openDelta(t)
 	c.resume(cds, versions)
@@ -453,7 +447,7 @@ func TestDelta_WildcardOfReconnectingClientIsAnswered(t *testing.T) {
 func TestDelta_InitialVersionsCountInTheFirstRequestOnly(t *testing.T) {
 	s, c := startDelta(t, cluster("a"), cluster("b"))
 	c.subscribe(cds, "a")
-	versions := versionsOf(c.want(cds, "a"))
+	versions := c.want(cds, "a").versions
 	versions["b"] = s.store.Get(cds, "b").Version()
 	c.resume(cds, versions, "a", "b")
 	c.want(cds, "a", "b")

@@ -9,15 +9,15 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Source is told what clients subscribe to, so that a program can get or compute resources on
+// Source is notified of what clients subscribe to, so that a program can get or compute resources on
 // demand. begun are the demands that have begun since the last call, ended those that have ended:
 // the last subscriber left, or its stream ended. It answers the begun ones, then or later, as often
 // as it likes, by [Tx.Answer] and [Tx.AnswerError].
 //
 // Calls are sequential. A demand that begins and ends between two calls is in neither, as is one that
 // ends and begins again, which keeps its answer. The order within a slice is not defined. Source is
-// called by a goroutine of the store, without locks, and may update the store. While it runs no other
-// demand is told; it should be quick.
+// called by a goroutine of the store, without locks, and may update the store. While it runs it is not
+// notified of other demands; it should be quick.
 type Source func(begun, ended []*Demand)
 
 // Demand is a subscription that at least one client has: the key by which a [Source] answers. All
@@ -34,8 +34,8 @@ type Demand struct {
 	// [Options.NodeConstraints]; without them, none.
 	Constraints dynparam.Constraints
 	// Stream is the ID (see [ClientStatus]) of the only subscriber, and Node its node, if the
-	// resource must not be cached: that of DPDS (TP2, "Non-Cacheability of DPDS"), or one that an
-	// answer said so of ([NewResource]). Stream is 0 if the demand is shared; the nodes of its
+	// resource must not be cached: that of DPDS (TP2, "Non-Cacheability of DPDS"), or one whose
+	// first answer has that cache control ([NewResource]). Stream is 0 if the demand is shared; the nodes of its
 	// subscribers are those of the streams that [Options.StoreFor] gave the store.
 	Stream uint64
 	Node   *corepb.Node
@@ -52,14 +52,16 @@ type Demand struct {
 	answer *entry
 	// changed is called once when the subscribers have changed; see SubscribedOnlyBy.
 	changed func()
-	// begun is set when the source was told.
+	// begun is set when the source was notified of the begin.
 	begun bool
-	// over is set when the source will not be asked again: it was told the end, or nothing.
+	// over is set when the demand is finished: the source was notified of the end, or of neither.
 	over bool
 }
 
-// Collection reports whether the demand is for a glob collection or a wildcard.
-func (d *Demand) Collection() bool { return d.key.isGlob() || d.Wildcard() }
+// Collection reports whether the demand is for a glob collection or, if its Name is "*", for a wildcard.
+func (d *Demand) Collection() bool {
+	return d.key.isGlob() || d.key == wildcardKey && hasWildcard(d.TypeURL)
+}
 
 // SubscribedOnlyBy reports whether all subscribers are among the streams with these IDs. It is false
 // if there is none. If there are more streams than subscribers, those that are none are removed, so that
@@ -110,11 +112,8 @@ func (d *Demand) subscribersChanged() {
 	s := d.store
 	s.demands.calls = append(s.demands.calls, d.changed)
 	d.changed = nil
-	s.demands.tellLater(s)
+	s.demands.notifyLater(s)
 }
-
-// Wildcard reports whether the demand is for every resource of the type.
-func (d *Demand) Wildcard() bool { return d.key == wildcardKey && hasWildcard(d.TypeURL) }
 
 // awaited stands for the answer that a source has not given yet.
 var awaited = &entry{}
@@ -132,29 +131,29 @@ var awaited = &entry{}
 func (s *Store) OnDemand(typeURL string, source Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.demands.sources[typeURL] = &sourceOf{tell: source}
+	s.demands.sources[typeURL] = &sourceOf{notify: source}
 }
 
 // sourceOf is a registered source; its address is its identity.
 type sourceOf struct {
-	tell Source
+	notify Source
 	// recompute is set by Compute.
 	recompute func([]*Demand)
 }
 
-// demands are what the sources of a store do not know yet. Store.mu guards them.
+// demands are the notifications that the sources of a store have not had yet. Store.mu guards them.
 type demands struct {
 	sources map[string]*sourceOf
-	// untold are the demands whose begin or end the source was not told, by source.
-	untold map[*sourceOf]map[*Demand]struct{}
+	// pending are the demands whose begin or end the source is still to be notified of, by source.
+	pending map[*sourceOf]map[*Demand]struct{}
 	// calls are those of functions of SubscribedOnlyBy that are due.
 	calls []func()
-	// telling is set while a goroutine tells them.
-	telling bool
+	// notifying is set while a goroutine notifies the sources.
+	notifying bool
 }
 
 func newDemands() demands {
-	return demands{sources: map[string]*sourceOf{}, untold: map[*sourceOf]map[*Demand]struct{}{}}
+	return demands{sources: map[string]*sourceOf{}, pending: map[*sourceOf]map[*Demand]struct{}{}}
 }
 
 func (d *demands) sourceOf(typeURL string) *sourceOf {
@@ -172,27 +171,27 @@ func (d *Demand) live() bool {
 	return d.ask.demand == d && d.ask.subs.len() > 0
 }
 
-// update tells the source, soon, whether the demand is live. One that ended before it was told is
-// dropped at once, so that what is untold is bounded by what is subscribed and what was told. The
-// caller holds Store.mu.
+// update has the source notified, soon, if the demand has begun or ended. One that ended before the source
+// was notified is dropped at once, so that the pending ones are bounded by what is subscribed and what the
+// source was notified of. The caller holds Store.mu.
 func (d *Demand) update() {
 	s, source := d.store, d.table.source
 	if d.live() == d.begun {
-		addTo(s.demands.untold, source, d, false)
+		addTo(s.demands.pending, source, d, false)
 		if !d.begun {
 			d.drop()
 		}
 		return
 	}
-	addTo(s.demands.untold, source, d, true)
-	s.demands.tellLater(s)
+	addTo(s.demands.pending, source, d, true)
+	s.demands.notifyLater(s)
 }
 
-// tellLater has a goroutine tell all sources. The caller holds Store.mu.
-func (d *demands) tellLater(s *Store) {
-	if !d.telling {
-		d.telling = true
-		go s.tell()
+// notifyLater has a goroutine notify all sources. The caller holds Store.mu.
+func (d *demands) notifyLater(s *Store) {
+	if !d.notifying {
+		d.notifying = true
+		go s.notifySources()
 	}
 }
 
@@ -211,18 +210,18 @@ func (d *Demand) drop() {
 	a.dropIfUnused()
 }
 
-// tell tells all sources until there is nothing untold.
-func (s *Store) tell() {
+// notifySources notifies all sources until nothing is pending.
+func (s *Store) notifySources() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer func() { s.demands.telling = false }()
-	for len(s.demands.untold)+len(s.demands.calls) > 0 {
+	defer func() { s.demands.notifying = false }()
+	for len(s.demands.pending)+len(s.demands.calls) > 0 {
 		calls := s.demands.calls
 		s.demands.calls = nil
 		s.callAll(calls)
-		for source, untold := range maps.Clone(s.demands.untold) {
-			delete(s.demands.untold, source)
-			begun, ended := s.divide(untold)
+		for source, pending := range maps.Clone(s.demands.pending) {
+			delete(s.demands.pending, source)
+			begun, ended := s.divide(pending)
 			s.callSource(source, begun, ended)
 		}
 	}
@@ -239,12 +238,12 @@ func (s *Store) callAll(calls []func()) {
 func (s *Store) callSource(source *sourceOf, begun, ended []*Demand) {
 	s.mu.Unlock()
 	defer s.mu.Lock()
-	source.tell(begun, ended)
+	source.notify(begun, ended)
 }
 
-// divide records demands as told. Those that ended are dropped.
-func (s *Store) divide(untold map[*Demand]struct{}) (begun, ended []*Demand) {
-	for d := range untold {
+// divide records that the source is notified of demands. Those that ended are dropped.
+func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
+	for d := range pending {
 		if d.live() {
 			d.begun = true
 			begun = append(begun, d)

@@ -130,7 +130,7 @@ func given(t testing.TB, version, name string, m proto.Message, pairs ...string)
 }
 
 func TestOnDemand_FirstAndLastSubscriber(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		s := startServer(t)
 		src := newSource(t, s.store, eds)
 		one, two := open(s), open(s)
@@ -141,10 +141,10 @@ func TestOnDemand_FirstAndLastSubscriber(t *testing.T) {
 		}
 		one.fence() // nothing is sent before the answer
 		src.answer(d, given(t, "7", "a", assignment("a")))
-		one.accept(wantReply(t, one, eds, "a"), "a")
+		one.ack(one.want(eds, "a"), "a")
 
 		two.subscribe(eds, "a")
-		two.accept(wantReply(t, two, eds, "a"), "a")
+		two.ack(two.want(eds, "a"), "a")
 		src.wantNone()
 
 		one.drop(eds, nil, "a")
@@ -159,12 +159,12 @@ func TestOnDemand_FirstAndLastSubscriber(t *testing.T) {
 		src.answer(d, given(t, "8", "a", assignment("a")))
 		one.fence()
 		src.fail(again, codes.Unavailable, "away")
-		wantReply(t, one, eds, "!a: Unavailable")
+		one.want(eds, "!a: Unavailable")
 	})
 }
 
 func TestOnDemand_EndsAndBeginsBetweenTwoCalls(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		s := startServer(t)
 		src := newSource(t, s.store, eds)
 		entered, leave := make(chan struct{}, 1), make(chan struct{})
@@ -236,8 +236,8 @@ func TestOnDemand_AnswersChange(t *testing.T) {
 	d := src.wantBegun("a")[0]
 	check := func(want ...string) {
 		t.Helper()
-		sotw.accept(wantReply(t, sotw, eds, want[0]), "a")
-		delta.accept(wantReply(t, delta, eds, want[len(want)-1]))
+		sotw.ack(sotw.want(eds, want[0]), "a")
+		delta.ack(delta.want(eds, want[len(want)-1]))
 	}
 	src.answer(d, nil)
 	check("!a: NotFound", "-a")
@@ -286,30 +286,30 @@ func TestOnDemand_CompleteResponses(t *testing.T) {
 	src.fail(d[1], codes.NotFound, "no b")
 	c.fence()
 	src.answer(d[2], given(t, "1", "c", cluster("c")))
-	c.accept(wantReply(t, c, cds, "!b: NotFound", "a", "c"), "a", "b", "c")
+	c.ack(c.want(cds, "!b: NotFound", "a", "c"), "a", "b", "c")
 
 	// Later the client asks for one more, and is sent changes of the others meanwhile.
 	c.subscribe(cds, "a", "b", "c", "d")
 	more := src.wantBegun("d")[0]
-	c.accept(wantReply(t, c, cds, "a", "c"), "a", "b", "c", "d")
+	c.ack(c.want(cds, "a", "c"), "a", "b", "c", "d")
 	src.answer(d[0], given(t, "2", "a", changed("a", "2")))
-	c.accept(wantReply(t, c, cds, "a", "c"), "a", "b", "c", "d")
+	c.ack(c.want(cds, "a", "c"), "a", "b", "c", "d")
 	src.answer(more, given(t, "1", "d", cluster("d")))
-	c.accept(wantReply(t, c, cds, "a", "c", "d"), "a", "b", "c", "d")
+	c.ack(c.want(cds, "a", "c", "d"), "a", "b", "c", "d")
 	src.answer(d[2], nil)
-	c.accept(wantReply(t, c, cds, "a", "d"), "a", "b", "c", "d")
+	c.ack(c.want(cds, "a", "d"), "a", "b", "c", "d")
 }
 
 func TestOnDemand_Wildcard(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		s := startServer(t)
 		src := newSource(t, s.store, cds)
 		s.set(t, cluster("early"))
 		c := open(s)
 		c.subscribe(cds)
 		d := src.wantBegun("*")[0]
-		if !d.Wildcard() || !d.Collection() {
-			t.Errorf("%+v is no wildcard", d)
+		if !d.Collection() {
+			t.Errorf("%+v is not for a collection", d)
 		}
 		s.set(t, cluster("a"))
 		c.fence()
@@ -318,14 +318,14 @@ func TestOnDemand_Wildcard(t *testing.T) {
 			tx.SetResource(given(t, "9", "b", cluster("b")))
 			tx.Answer(d, nil)
 		})
-		c.accept(wantReply(t, c, cds, "a", "b"))
+		c.ack(c.want(cds, "a", "b"))
 		other := open(s)
 		other.subscribe(cds)
-		other.accept(wantReply(t, other, cds, "a", "b"))
+		other.ack(other.want(cds, "a", "b"))
 		src.wantNone()
 
 		src.fail(d, codes.FailedPrecondition, "none") // TP3 has no errors for it
-		for _, c := range []peer{c, other} {
+		for _, c := range []*client{c, other} {
 			if err := c.end(); status.Code(err) != codes.FailedPrecondition {
 				t.Errorf("the stream ended with %v, want FAILED_PRECONDITION", err)
 			}
@@ -346,14 +346,14 @@ func TestOnDemand_Glob(t *testing.T) {
 	c := s.openDelta(t)
 	c.subscribe(eds, glob)
 	d := src.wantBegun(glob)[0]
-	if d.Wildcard() || !d.Collection() {
-		t.Errorf("%+v is no glob", d)
+	if !d.Collection() {
+		t.Errorf("%+v is not for a collection", d)
 	}
 	c.fence()
 	src.answer(d, nil)
 	c.ack(c.want(eds, member))
 	src.fail(d, codes.PermissionDenied, "no")
-	c.ack(c.want(eds, "!"+glob))
+	c.ack(c.want(eds, "!"+glob+": PermissionDenied"))
 	src.update(func(tx *controlplane.Tx) { tx.SetResource(given(t, "2", member, assignment("m"))) })
 	c.fence()
 	src.answer(d, nil)
@@ -401,9 +401,6 @@ func TestTP2_OnDemandOfWhatMustNotBeCached(t *testing.T) {
 			Name: "a", Resource: variant(eds, "secret"), CacheControl: &discoverypb.Resource_CacheControl{DoNotCache: true},
 		})
 		xdstest.NoError(t, err)
-		if !private.DoNotCache() {
-			t.Error("DoNotCache is not kept")
-		}
 		one.settle()
 		two.settle()
 		src.answer(shared, private)
@@ -441,8 +438,8 @@ func TestOnDemand_InitialResourceVersions(t *testing.T) {
 		tx.Answer(all, nil)
 	})
 	c.want(cds, "y")
-	if resp := c.want(eds, "b"); resp.GetResources()[0].GetVersion() != "2" {
-		t.Errorf("version %q was sent", resp.GetResources()[0].GetVersion())
+	if got := c.want(eds, "b").versions["b"]; got != "2" {
+		t.Errorf("got version %q, want 2", got)
 	}
 	c.want(cds, "-gone")
 	c.want(eds, "-c")
@@ -452,8 +449,7 @@ func TestOnDemand_InitialResourceVersions(t *testing.T) {
 func TestOnDemand_NothingIsSentToAClientOfAnotherReplica(t *testing.T) {
 	t.Parallel()
 	const n = 100
-	versions := map[string]string{}
-	open := func(versions map[string]string, names []string) (*deltaClient, *deltaResponse) {
+	open := func(versions map[string]string, names []string) map[string]string {
 		s := startServer(t)
 		src := newSource(t, s.store, eds)
 		c := s.openDelta(t)
@@ -466,18 +462,15 @@ func TestOnDemand_NothingIsSentToAClientOfAnotherReplica(t *testing.T) {
 		})
 		if versions != nil {
 			c.fence()
-			return c, nil
+			return nil
 		}
-		return c, c.recv()
+		return c.next().versions
 	}
 	var names []string
 	for i := range n {
 		names = append(names, fmt.Sprintf("r%d", i))
 	}
-	_, resp := open(nil, names)
-	for _, r := range resp.GetResources() {
-		versions[r.GetName()] = r.GetVersion()
-	}
+	versions := open(nil, names)
 	if len(versions) != n {
 		t.Fatalf("%d resources were sent", len(versions))
 	}
@@ -489,7 +482,7 @@ func TestTP2_OnDemandInitialResourceVersionsOfCollections(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	src := newSource(t, s.store, cds)
-	c := newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources"))
+	c := s.openTwinDelta(t)
 	c.send(&discoverypb.DeltaDiscoveryRequest{
 		Node: &corepb.Node{Id: "n"}, TypeUrl: cds,
 		ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{{Name: "*"}},

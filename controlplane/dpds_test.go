@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/dynwire"
@@ -140,33 +139,25 @@ func TestStore_RefreshDPDS(t *testing.T) {
 // "Non-Cacheability of DPDS": "Servers must always set the Resource.do_not_cache
 // field when sending this resource." That takes a Resource on every stream.
 func TestTP2_DPDSIsNotCacheable(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.update(t, func(tx *controlplane.Tx) {
-		tx.SetDPDS("computed", newPolicy("node", "direct").of)
-		tx.SetNamed("stored", nil, dynparam.ByType{}.ToProto())
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.SetDPDS("computed", newPolicy("node", "direct").of)
+			tx.SetNamed("stored", nil, dynparam.ByType{}.ToProto())
+		})
+		for _, name := range []string{"computed", "stored"} {
+			for _, locators := range [][]*discoverypb.ResourceLocator{nil, {{Name: name}}} {
+				w := open("node").wire
+				w.request(dynparam.MapTypeURL, []string{name}, locators...)
+				r := w.receive().resources[0]
+				if !r.GetCacheControl().GetDoNotCache() || r.GetName() != name || r.GetVersion() == "" {
+					t.Errorf("%s was sent as %v", name, r)
+				}
+				if _, err := dynwire.UnmarshalMap(r.GetResource()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
 	})
-	check := func(name string, r *discoverypb.Resource) {
-		t.Helper()
-		if !r.GetCacheControl().GetDoNotCache() || r.GetName() != name || r.GetVersion() == "" {
-			t.Errorf("%s was sent as %v", name, r)
-		}
-		if _, err := dynwire.UnmarshalMap(r.GetResource()); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, name := range []string{"computed", "stored"} {
-		for _, locators := range [][]*discoverypb.ResourceLocator{nil, {{Name: name}}} {
-			sotw := newTP2SotW(t, s, "node").(*tp2SotW)
-			sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: dynparam.MapTypeURL, ResourceNames: []string{name}, ResourceLocators: locators})
-			var wrapped discoverypb.Resource
-			xdstest.NoError(t, proto.Unmarshal(sotw.recv().GetResources()[0].GetValue(), &wrapped))
-			check(name, &wrapped)
-			delta := newTP2Delta(t, s, "node").(*tp2Delta)
-			delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: dynparam.MapTypeURL, ResourceNamesSubscribe: []string{name}, ResourceLocatorsSubscribe: locators})
-			check(name, delta.recv().GetResources()[0])
-		}
-	}
 }
 
 // "Server-Specified Constraints": if the client cannot obtain the DPDS resource,
@@ -256,7 +247,7 @@ func TestTP2_DPDSService(t *testing.T) {
 	s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("node", "direct").of) })
 	node := &corepb.Node{Id: "node"}
 
-	sotw := newRawClient(t, s.store, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, dpdsService+"StreamDynamicParameterConstraints"))
+	sotw := newRawClient(t, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, dpdsService+"StreamDynamicParameterConstraints"))
 	sotw.send(&discoverypb.DiscoveryRequest{Node: node, ResourceNames: []string{dpdsName}})
 	if resp := sotw.recv(); resp.GetTypeUrl() != dynparam.MapTypeURL || len(resp.GetResources()) != 1 {
 		t.Errorf("SotW: %v", resp)
@@ -266,7 +257,7 @@ func TestTP2_DPDSService(t *testing.T) {
 		t.Errorf("a request for Listeners ended the stream with %v", err)
 	}
 
-	delta := newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, dpdsService+"DeltaDynamicParameterConstraints"))
+	delta := newRawClient(t, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, dpdsService+"DeltaDynamicParameterConstraints"))
 	delta.send(&discoverypb.DeltaDiscoveryRequest{Node: node, ResourceNamesSubscribe: []string{dpdsName}})
 	if resp := delta.recv(); resp.GetTypeUrl() != dynparam.MapTypeURL || len(resp.GetResources()) != 1 {
 		t.Errorf("delta: %v", resp)
@@ -348,33 +339,20 @@ func TestServer_NodeConstraints(t *testing.T) {
 	}
 	s.setVariant(t, lds, "same", "same")
 	type subscriber struct {
+		*client
 		node, name string
-		recv       func() map[string]string
-		fence      func()
 	}
 	var all []subscriber
 	for _, id := range []string{"one", "two"} {
 		for _, name := range []string{"l", "*", "xdstp://a/envoy.config.listener.v3.Listener/d/*"} {
+			open := []*client{s.openDelta(t)}
 			if name == "l" || name == "*" {
-				c := s.open(t)
-				c.send(sotwRequest(id, name))
-				all = append(all, subscriber{id, name, func() map[string]string {
-					got := map[string]string{}
-					for i, r := range c.recv().GetResources() {
-						got[fmt.Sprint(i)] = string(r.GetValue())
-					}
-					return got
-				}, c.fence})
+				open = append(open, s.open(t))
 			}
-			c := s.openDelta(t)
-			c.send(&deltaRequest{Node: tp2Node(id), TypeUrl: lds, ResourceNamesSubscribe: []string{name}})
-			all = append(all, subscriber{id, name, func() map[string]string {
-				got := map[string]string{}
-				for _, r := range c.recv().GetResources() {
-					got[r.GetName()] = string(r.GetResource().GetValue())
-				}
-				return got
-			}, c.fence})
+			for _, c := range open {
+				c.identify(id, lds, name)
+				all = append(all, subscriber{c, id, name})
+			}
 		}
 	}
 	check := func(of string, want map[string]string) {
@@ -384,10 +362,10 @@ func TestServer_NodeConstraints(t *testing.T) {
 				sub.fence()
 				continue
 			}
-			got := sub.recv()
-			for key, value := range got {
+			got := sub.next().values
+			for _, value := range got {
 				if value != want[sub.node] && value != "same" {
-					t.Errorf("%s has %q under %q of %q, want %q", sub.node, value, key, sub.name, want[sub.node])
+					t.Errorf("%s has %q of %q, want %q", sub.node, value, sub.name, want[sub.node])
 				}
 			}
 			if len(got) == 0 || sub.name == "*" && len(got) < 2 {
@@ -411,10 +389,6 @@ func TestServer_NodeConstraints(t *testing.T) {
 	// Who speaks for itself is not asked about.
 	c := newTP2Client(t, s, newTP2Delta(t, s, "two"))
 	c.wants(c.subscribe(lds, "l", exactly(t, "listener_type", "via_proxy")), "via_proxy")
-}
-
-func sotwRequest(node string, names ...string) *publishedRequest {
-	return &publishedRequest{Node: tp2Node(node), TypeUrl: lds, ResourceNames: names}
 }
 
 func TestTx_DPDSFaults(t *testing.T) {
@@ -467,14 +441,7 @@ func TestTx_Variants(t *testing.T) {
 		{"Delete", func(tx *controlplane.Tx) { tx.Delete(rds, "r") }, nil, false},
 	}
 	for _, step := range steps {
-		if _, err := store.Update(func(tx *controlplane.Tx) {
-			step.change(tx)
-			if got := tx.Error(rds, "r") != nil; got != step.failed {
-				t.Errorf("%s: an error within the update: %t", step.name, got)
-			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		mustUpdate(t, store, step.change)
 		var got []string
 		for _, r := range store.Variants(rds, "r") {
 			got = append(got, string(r.Any().GetValue()))

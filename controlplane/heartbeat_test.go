@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -32,7 +31,7 @@ func TestTx_RenewOverDelta(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	src := newSource(t, s.store, eds)
-	c := newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources"))
+	c := s.openTwinDelta(t)
 	c.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{"a", "b"}})
 	d := src.wantBegun("a", "b")
 	renew := func(tx *controlplane.Tx) {
@@ -69,14 +68,13 @@ func TestTx_RenewAMemberOfACollection(t *testing.T) {
 	const glob, member = "xdstp://x/t/g/*", "xdstp://x/t/g/m"
 	s := startServer(t)
 	s.update(t, func(tx *controlplane.Tx) { tx.SetResource(temporary(t, "1", member, "M", "k", "v")) })
-	open := openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources")
-	names, locators := newRawClient(t, s.store, open), newRawClient(t, s.store, open)
+	names, locators := s.openTwinDelta(t), s.openTwinDelta(t)
 	names.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{glob, member}})
 	locators.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: eds, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{{Name: glob}, {Name: member}}})
 	names.recv()
 	locators.recv()
 	s.update(t, func(tx *controlplane.Tx) { tx.Renew(eds, member, parameters("k", "v")) })
-	for i, c := range []*rawClient[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]{names, locators} {
+	for i, c := range []*twinDelta{names, locators} {
 		r := c.recv().GetResources()
 		if len(r) != 1 || r[0].GetName() != member || r[0].GetResource() != nil || len(r[0].GetDynamicParameters()) != i {
 			t.Errorf("got %v", r)
@@ -96,17 +94,16 @@ func TestTx_RenewOverSotW(t *testing.T) {
 		tx.SetResource(temporary(t, "1", "a", "A"))
 		tx.SetResource(clusterWithTTL)
 	})
-	open := openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, adsService+"StreamAggregatedResources")
-	wrapped, bare := newRawClient(t, s.store, open), s.open(t)
+	wrapped, bare := s.openTwinSotW(t), s.open(t)
 	node := tp2Node("n")
 	wrapped.send(&discoverypb.DiscoveryRequest{Node: node, TypeUrl: eds, ResourceNames: []string{"a"}})
 	wrapped.recv()
 	wrapped.send(&discoverypb.DiscoveryRequest{Node: node, TypeUrl: cds})
 	wrapped.recv()
-	bare.send(&publishedRequest{Node: &corepb.Node{Id: "old"}, TypeUrl: eds, ResourceNames: []string{"a"}})
-	bare.recv()
-	bare.send(&publishedRequest{TypeUrl: cds, ResourceNames: []string{"c"}})
-	bare.recv()
+	bare.subscribe(eds, "a")
+	bare.next()
+	bare.subscribe(cds, "c")
+	bare.next()
 
 	s.update(t, func(tx *controlplane.Tx) {
 		tx.Renew(eds, "a", nil)

@@ -19,7 +19,7 @@ import (
 )
 
 func TestOptions_MaxStreams(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		s := startServer(t, controlplane.Options{MaxStreams: 2})
 		first, second := open(s), open(s)
 		first.fence()
@@ -43,7 +43,7 @@ func TestOptions_MaxStreams(t *testing.T) {
 // Clients that never read, subscribe to far too much, reject everything, lie about nonces and change
 // their minds all the time. Another one is served as ever, and nothing is left of them.
 func TestHostileClientsHarmNobody(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) peer) {
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
 		const limit = 500
 		s := startServer(t, controlplane.Options{MaxSubscriptions: limit})
 		var demands atomic.Int64
@@ -127,13 +127,11 @@ func (s *testServer) rawOpen(ctx context.Context, t *testing.T, protocol control
 		xdstest.NoError(t, err)
 		var names []string
 		return func(name, nonce, rejected string) error {
-			req := &publishedRequest{Node: node, TypeUrl: typeOf(name), ResponseNonce: nonce}
+			req := &sotwRequest{Node: node, TypeUrl: typeOf(name), ResponseNonce: nonce, ErrorDetail: rejection(rejected)}
 			if names = append(names, name); nonce != "" || strings.HasPrefix(name, "flap") {
 				names = []string{name}
 			}
-			if req.ResourceNames = names; rejected != "" {
-				req.ErrorDetail = rejection(rejected)
-			}
+			req.ResourceNames = names
 			return stream.Send(req)
 		}
 	}
@@ -141,13 +139,11 @@ func (s *testServer) rawOpen(ctx context.Context, t *testing.T, protocol control
 	xdstest.NoError(t, err)
 	last := ""
 	return func(name, nonce, rejected string) error {
-		req := &deltaRequest{Node: node, TypeUrl: typeOf(name), ResponseNonce: nonce, ResourceNamesSubscribe: []string{name}}
+		req := &deltaRequest{Node: node, TypeUrl: typeOf(name), ResponseNonce: nonce, ResourceNamesSubscribe: []string{name}, ErrorDetail: rejection(rejected)}
 		if strings.HasPrefix(name, "flap") && last != name {
 			req.ResourceNamesUnsubscribe = []string{last}
 		}
-		if last = name; rejected != "" {
-			req.ErrorDetail = rejection(rejected)
-		}
+		last = name
 		return stream.Send(req)
 	}
 }

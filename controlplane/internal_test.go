@@ -28,12 +28,22 @@ func mustHandle(t testing.TB, p *sotw, req *discoverypb.DiscoveryRequest) {
 	}
 }
 
+// discard pushes what is due, and returns the number of resources sent.
+func discard(t testing.TB, p *sotw) (resources int) {
+	t.Helper()
+	if err := p.push(func(resp *discoverypb.DiscoveryResponse) error {
+		resources += len(resp.GetResources())
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return resources
+}
+
 func TestStore_ForgetsStreamsThatEnded(t *testing.T) {
 	t.Parallel()
 	store := NewStore()
-	if _, err := store.Update(func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: "r"}) }); err != nil {
-		t.Fatal(err)
-	}
+	update(t, store, func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: "r"}) })
 	p := newTestSotW(store)
 	mustHandle(t, p, request(typeurl.RouteConfiguration, "r", "missing"))
 	mustHandle(t, p, request(typeurl.Cluster))
@@ -60,9 +70,7 @@ func TestStream_PendingChangesAreBounded(t *testing.T) {
 	p := newTestSotW(store)
 	for i := range 500 {
 		name := fmt.Sprint(i)
-		if _, err := store.Update(func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: name}) }); err != nil {
-			t.Fatal(err)
-		}
+		update(t, store, func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: name}) })
 		mustHandle(t, p, request(typeurl.RouteConfiguration, name))
 		mustHandle(t, p, request(typeurl.Cluster))
 	}
@@ -88,9 +96,7 @@ func TestTable_UpdateTouchesInterestedSubscriptionsOnly(t *testing.T) {
 	mustHandle(t, other, request(typeurl.RouteConfiguration, "b"))
 	interested.collect()
 	other.collect()
-	if _, err := store.Update(func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: "a"}) }); err != nil {
-		t.Fatal(err)
-	}
+	update(t, store, func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: "a"}) })
 	if len(interested.dueSubs) != 1 || len(other.dueSubs) != 0 {
 		t.Errorf("due: %d of the interested, %d of the other", len(interested.dueSubs), len(other.dueSubs))
 	}
@@ -158,11 +164,9 @@ func setAny(t *testing.T, store *Store, req *discoverypb.DiscoveryRequest, value
 		if name == "" || name == wildcardName || keyOf(name).isGlob() {
 			continue
 		}
-		if _, err := store.Update(func(tx *Tx) {
+		update(t, store, func(tx *Tx) {
 			tx.SetNamed(name, nil, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(value)})
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"testing"
 	"time"
 
@@ -13,9 +12,7 @@ import (
 	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -34,18 +31,8 @@ type loadWorld struct {
 
 func newLoadWorld(t *testing.T, opts controlplane.LoadOptions) *loadWorld {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	w := &loadWorld{LoadReports: controlplane.NewLoadReports(opts), t: t}
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
-	w.Register(server)
-	serving := make(chan struct{})
-	go func() { defer close(serving); _ = server.Serve(listener) }()
-	cc, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	xdstest.NoError(t, err)
-	t.Cleanup(func() { cc.Close(); w.Close(); server.Stop(); <-serving })
-	w.client = loadpb.NewLoadReportingServiceClient(cc)
-	return w
+	reports := controlplane.NewLoadReports(opts)
+	return &loadWorld{LoadReports: reports, t: t, client: loadpb.NewLoadReportingServiceClient(serve(t, reports))}
 }
 
 // reportingClient is a stream that has introduced itself.

@@ -29,7 +29,7 @@ func dialectOf(locators []*discoverypb.ResourceLocator) dialect {
 }
 
 // checkDialect returns INVALID_ARGUMENT for locators of a client that began by names. They would never be
-// answered. TP2 says only of names after locators that they are ignored.
+// answered. TP2 specifies only that names after locators are ignored.
 func (s *selection) checkDialect(locators []*discoverypb.ResourceLocator) error {
 	if s.dialect == byLocators || len(locators) == 0 {
 		return nil

@@ -129,7 +129,7 @@ func (s *askedSet) change(removed, added []uint32) askedSet {
 	all := make([]uint32, 0, s.len()+len(added))
 	var known []uint32
 	for i, number := range s.all() {
-		if _, gone := slices.BinarySearch(removed, number); gone {
+		if _, drop := slices.BinarySearch(removed, number); drop {
 			continue // the number may be that of another ask now, in added
 		}
 		all = append(all, number)

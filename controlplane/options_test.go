@@ -32,7 +32,7 @@ func byPrefix(ctx context.Context, node *corepb.Node, _, name string) error {
 
 // TP3: an error in place of the resource, for one client and not for another.
 func TestOptions_Authorize(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) peer) {
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
 		var version atomic.Pointer[dynparam.ByType]
 		version.Store(new(dynparam.ByType))
 		s := startServer(t, controlplane.Options{
@@ -42,14 +42,14 @@ func TestOptions_Authorize(t *testing.T) {
 		s.set(t, xdsmsg.RouteConfig("a-1", "*"), xdsmsg.RouteConfig("b-1", "*"))
 		a, b := open(s), open(s)
 		a.identify("a", rds, "a-1", "b-1")
-		wantReply(t, a, rds, "!b-1: PermissionDenied", "a-1")
+		a.want(rds, "!b-1: PermissionDenied", "a-1")
 		b.identify("b", rds, "b-1", "a-1")
-		wantReply(t, b, rds, "!a-1: PermissionDenied", "b-1")
+		b.want(rds, "!a-1: PermissionDenied", "b-1")
 
 		// Changes do not leak, nor do other constraints of the node.
 		s.set(t, xdsmsg.RouteConfig("a-1", "x"), xdsmsg.RouteConfig("b-1", "x"))
-		wantReply(t, a, rds, "a-1")
-		wantReply(t, b, rds, "b-1")
+		a.want(rds, "a-1")
+		b.want(rds, "b-1")
 		v1, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": exactly(t, "v", "1")})
 		xdstest.NoError(t, err)
 		version.Store(&v1)
@@ -59,17 +59,17 @@ func TestOptions_Authorize(t *testing.T) {
 			tx.DeleteVariant(rds, "a-1", nil)
 			tx.DeleteVariant(rds, "b-1", nil)
 		})
-		wantReply(t, a, rds, "a-1")
-		wantReply(t, b, rds, "b-1")
+		a.want(rds, "a-1")
+		b.want(rds, "b-1")
 		a.fence()
 
 		a.drop(rds, []string{"a-1"}, "b-1")
 		a.fence()
 		a.subscribe(rds, "a-1", "b-1")
 		if protocol == controlplane.ProtocolSotW {
-			wantReply(t, a, rds, "!b-1: PermissionDenied")
+			a.want(rds, "!b-1: PermissionDenied")
 		} else {
-			wantReply(t, a, rds, "!b-1: PermissionDenied", "a-1")
+			a.want(rds, "!b-1: PermissionDenied", "a-1")
 		}
 		if n := len(a.typeStatus(s.control, rds).Errors); n != 1 {
 			t.Errorf("%d errors are in effect", n)
@@ -79,7 +79,7 @@ func TestOptions_Authorize(t *testing.T) {
 
 // A collection is asked for by its name, a wildcard ends the stream: TP3 has no errors for it.
 func TestOptions_AuthorizeCollections(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) peer) {
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
 		const folder = "xdstp://x/envoy.config.cluster.v3.Cluster/"
 		s := startServer(t, controlplane.Options{Authorize: byPrefix})
 		s.update(t, func(tx *controlplane.Tx) {
@@ -89,7 +89,7 @@ func TestOptions_AuthorizeCollections(t *testing.T) {
 		if protocol == controlplane.ProtocolDelta {
 			c := open(s)
 			c.identify("a", cds, folder+"a/*", folder+"b/*")
-			wantReply(t, c, cds, "!"+folder+"b/*: PermissionDenied", folder+"a/m")
+			c.want(cds, "!"+folder+"b/*: PermissionDenied", folder+"a/m")
 			s.update(t, func(tx *controlplane.Tx) { tx.SetNamed(folder+"b/m2", nil, cluster("b2")) })
 			c.fence()
 		}
@@ -119,7 +119,7 @@ func TestOptions_AuthorizeLocators(t *testing.T) {
 
 // Names are authorized as they are compared, so that no spelling gets round a rule.
 func TestOptions_AuthorizeSpellings(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		const secret = "xdstp://a!b/envoy.config.route.v3.RouteConfiguration/secret?k=v&x=y"
 		s := startServer(t, controlplane.Options{Authorize: func(_ context.Context, _ *corepb.Node, _, name string) error {
 			if name == secret {
@@ -135,13 +135,13 @@ func TestOptions_AuthorizeSpellings(t *testing.T) {
 		} {
 			c := open(s)
 			c.identify("a", rds, spelling)
-			wantReply(t, c, rds, "!"+spelling+": PermissionDenied")
+			c.want(rds, "!"+spelling+": PermissionDenied")
 		}
 	})
 }
 
 func TestOptions_StoreFor(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		stores := map[string]*controlplane.Store{"a": controlplane.NewStore(), "b": controlplane.NewStore()}
 		ended := make(chan string, 1)
 		s := startServer(t, controlplane.Options{
@@ -167,7 +167,7 @@ func TestOptions_StoreFor(t *testing.T) {
 		for node, want := range map[string]string{"a": "of-a", "b": "of-b", "other": "of-all"} {
 			c := open(s)
 			c.identify(node, cds)
-			wantReply(t, c, cds, want)
+			c.want(cds, want)
 			xdstest.NoError(t, c.closeSend())
 		}
 		receive(t, ended)
@@ -191,7 +191,7 @@ func TestNACKHandlerIsCalledForEachRejection(t *testing.T) {
 	response := sotw.want(rds, "a")
 	// The handler gets the whole message, of which ClientStatus keeps 4 KiB.
 	bad := strings.Repeat("bad domain; ", 1000)
-	sotw.nack(response, "", bad, "a")
+	sotw.nack(response, bad, "a")
 	sotw.fence()
 	delta := s.openDelta(t)
 	delta.subscribe(rds, "a")
@@ -200,7 +200,7 @@ func TestNACKHandlerIsCalledForEachRejection(t *testing.T) {
 	delta.fence()
 
 	for _, want := range []struct{ message, nonce string }{
-		{bad, response.GetNonce()}, {"worse domain", deltaResponse.GetNonce()},
+		{bad, response.nonce}, {"worse domain", deltaResponse.nonce},
 	} {
 		select {
 		case r := <-sent:
@@ -259,7 +259,7 @@ func TestACKHandlerIsToldOfChanges(t *testing.T) {
 	s.set(t, xdsmsg.RouteConfig("a", "new.example.com"))
 	response = sotw.want(rds, "a")
 	deltaResponse := delta.want(rds, "a")
-	sotw.nack(response, "", "bad", "a")
+	sotw.nack(response, "bad", "a")
 	delta.ack(deltaResponse)
 	sotw.fence()
 	delta.fence()

@@ -30,6 +30,8 @@ type Resource struct {
 	packed     *anypb.Any
 	aliases    []string
 	ttl        time.Duration
+	// doNotCache is set if caches must not keep the resource, nor share it between clients
+	// (Resource.cache_control). That is so for each DPDS resource (TP2, "Non-Cacheability of DPDS").
 	doNotCache bool
 	// plain and variant are made when first needed.
 	plain, variant *envelope
@@ -46,10 +48,6 @@ func (r *Resource) Parameters() dynparam.Parameters { return r.parameters }
 // of the bytes and the parameters, and so is the same in every process that serves them: a client
 // may reconnect to another replica.
 func (r *Resource) Version() string { return r.version }
-
-// DoNotCache reports whether caches must not keep the resource, nor share it between clients
-// (Resource.cache_control). That is so for each DPDS resource (TP2, "Non-Cacheability of DPDS").
-func (r *Resource) DoNotCache() bool { return r.doNotCache }
 
 // Any returns the serialized resource. It must not be changed.
 func (r *Resource) Any() *anypb.Any { return r.packed }

@@ -112,18 +112,6 @@ func (d *draft) replace(e *entry) {
 	}
 }
 
-// variant returns a variant as the draft leaves it.
-func (d *draft) variant(s *slot, parameters string) *entry {
-	if e, ok := d.variants[parameters]; ok {
-		return e
-	}
-	stored := s.variant(parameters)
-	if stored != nil && (d.replaced || stored.whole && d.sets()) {
-		return nil
-	}
-	return stored
-}
-
 // sets reports whether the draft sets a variant.
 func (d *draft) sets() bool {
 	for _, e := range d.variants {

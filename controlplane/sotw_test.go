@@ -79,8 +79,8 @@ func TestSotW_OtherTypesGetOnlyWhatChanged(t *testing.T) {
 
 	s.set(t, xdsmsg.SimpleEndpoints("e1", "127.0.0.1:3"), xdsmsg.SimpleEndpoints("e2", "127.0.0.1:2"))
 	second := c.want(eds, "e1")
-	if first.GetVersionInfo() == second.GetVersionInfo() {
-		t.Errorf("both versions are %q", first.GetVersionInfo())
+	if first.version == second.version {
+		t.Errorf("both versions are %q", first.version)
 	}
 
 	s.set(t, xdsmsg.SimpleEndpoints("e3", "127.0.0.1:4"))
@@ -157,10 +157,8 @@ func TestSotW_ResourceWrapping(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, tt.opts)
 			s.set(t, cluster("c"))
-			c := s.open(t)
-			c.send(&discoverypb.DiscoveryRequest{
-				Node: &corepb.Node{Id: "n", ClientFeatures: tt.features}, TypeUrl: cds,
-			})
+			c := newRawClient(t, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).StreamAggregatedResources)
+			c.send(&sotwRequest{Node: &corepb.Node{Id: "n", ClientFeatures: tt.features}, TypeUrl: cds})
 			resp := c.recv()
 			if resp.GetTypeUrl() != cds || len(resp.GetResources()) != 1 {
 				t.Fatalf("response: %v", resp)
@@ -203,7 +201,7 @@ func TestSotW_StaleNonceIsIgnored(t *testing.T) {
 	s.set(t, xdsmsg.RouteConfig("a", "changed"))
 	current := c.want(rds, "a")
 
-	c.nack(old, "", "too late", "a", "b")
+	c.nack(old, "too late", "a", "b")
 	ts := c.typeStatus(s.control, rds)
 	if ts.Reply != controlplane.ReplyAwaited || ts.NACK != nil || !slices.Equal(ts.Names, []string{"a"}) {
 		t.Errorf("after a stale NACK: %+v", ts)
@@ -219,7 +217,7 @@ func TestSotW_RequestsBeforeFirstResponse(t *testing.T) {
 	c.subscribe(rds, "a", "b")
 	var got []string
 	for len(got) < 2 {
-		got = append(got, namesIn(t, c.recv())...)
+		got = append(got, c.next().content...)
 	}
 	if !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("got %q", got)
@@ -232,35 +230,32 @@ func TestSotW_ACKAndNACKAreToldApart(t *testing.T) {
 	s, c := startSotW(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
 	c.subscribe(rds, "a")
 	v1 := c.want(rds, "a")
-	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyAwaited || ts.SentNonce != v1.GetNonce() {
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyAwaited || ts.SentNonce != v1.nonce {
 		t.Errorf("before the answer: %+v", ts)
 	}
 
 	c.ack(v1, "a")
-	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != v1.GetVersionInfo() || ts.NACK != nil {
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != v1.version || ts.NACK != nil {
 		t.Errorf("after the ACK: %+v", ts)
 	}
 
 	s.set(t, xdsmsg.RouteConfig("a", "bad"))
 	v2 := c.want(rds, "a")
-	c.nack(v2, v1.GetVersionInfo(), "bad domain", "a")
+	c.request(request{typeURL: rds, names: []string{"a"}, answers: reply{version: v1.version, nonce: v2.nonce}, rejected: "bad domain"})
 	check := func(when string) {
 		t.Helper()
 		ts := c.typeStatus(s.control, rds)
-		if ts.Reply != controlplane.ReplyNACK || ts.ACKedVersion != v1.GetVersionInfo() || ts.SentVersion != v2.GetVersionInfo() {
+		if ts.Reply != controlplane.ReplyNACK || ts.ACKedVersion != v1.version || ts.SentVersion != v2.version {
 			t.Errorf("%s: %+v", when, ts)
 		}
-		if ts.NACK == nil || ts.NACK.Err.Message() != "bad domain" || ts.NACK.Err.Code() != codes.InvalidArgument || ts.NACK.Version != v2.GetVersionInfo() || ts.NACK.Nonce != v2.GetNonce() {
+		if ts.NACK == nil || ts.NACK.Err.Message() != "bad domain" || ts.NACK.Err.Code() != codes.InvalidArgument || ts.NACK.Version != v2.version || ts.NACK.Nonce != v2.nonce {
 			t.Errorf("%s: NACK is %+v", when, ts.NACK)
 		}
 	}
 	check("after the NACK")
 
 	// A change of subscription repeats the nonce, and accepts nothing.
-	c.send(&discoverypb.DiscoveryRequest{
-		TypeUrl: rds, ResourceNames: []string{"a", "missing"},
-		VersionInfo: v1.GetVersionInfo(), ResponseNonce: v2.GetNonce(),
-	})
+	c.request(request{typeURL: rds, names: []string{"a", "missing"}, answers: reply{version: v1.version, nonce: v2.nonce}})
 	check("after a change of subscription")
 
 	c.ack(v2, "a")
@@ -269,7 +264,7 @@ func TestSotW_ACKAndNACKAreToldApart(t *testing.T) {
 	s.set(t, xdsmsg.RouteConfig("a", "good"))
 	v3 := c.want(rds, "a")
 	c.ack(v3, "a")
-	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != v3.GetVersionInfo() || ts.NACK == nil {
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != v3.version || ts.NACK == nil {
 		t.Errorf("after the next ACK: %+v", ts)
 	}
 }
@@ -279,13 +274,13 @@ func TestSotW_NothingIsResentAfterNACKUntilSomethingChanges(t *testing.T) {
 	c.subscribe(cds, "c1")
 	bad := c.want(cds, "c1")
 	for range 3 {
-		c.nack(bad, "", "no", "c1")
+		c.nack(bad, "no", "c1")
 	}
 	c.fence()
 	s.set(t, cluster("c1")) // the same bytes
 	c.fence()
-	c.nack(bad, "", "no", "c1", "c2")
-	c.nack(c.want(cds, "c1", "c2"), "", "no", "c1", "c2")
+	c.nack(bad, "no", "c1", "c2")
+	c.nack(c.want(cds, "c1", "c2"), "no", "c1", "c2")
 	c.fence()
 	s.set(t, changed("c1", "new"))
 	c.want(cds, "c1", "c2")
@@ -306,8 +301,8 @@ func TestSotW_ReconnectingClientGetsItsSubscriptions(t *testing.T) {
 			c = s.open(t)
 			c.ack(before, "x") // version and even nonce of the stream before
 			again := c.want(typeURL, "x")
-			if again.GetVersionInfo() != before.GetVersionInfo() {
-				t.Errorf("version %q became %q without a change", before.GetVersionInfo(), again.GetVersionInfo())
+			if again.version != before.version {
+				t.Errorf("version %q became %q without a change", before.version, again.version)
 			}
 			if ts := c.typeStatus(s.control, typeURL); ts.Reply != controlplane.ReplyAwaited {
 				t.Errorf("the nonce of another stream counted: %+v", ts)
@@ -331,9 +326,9 @@ func TestSotW_PushOrderIsMakeBeforeBreak(t *testing.T) {
 		tx.SetNamed("x", nil, wrapperspb.String("x"))
 		tx.Set(xdsmsg.RouteConfig("r", "*"), xdsmsg.DefaultListener("l", "r"), xdsmsg.SimpleEndpoints("e", "127.0.0.1:1"), cluster("c"))
 	})
-	version := c.want(cds, "c").GetVersionInfo()
+	version := c.want(cds, "c").version
 	for _, next := range []struct{ typeURL, name string }{{eds, "e"}, {lds, "l"}, {rds, "r"}, {custom, "x"}} {
-		if v := c.want(next.typeURL, next.name).GetVersionInfo(); v != version {
+		if v := c.want(next.typeURL, next.name).version; v != version {
 			t.Errorf("version of %s is %q, of Cluster %q, in one update", next.typeURL, v, version)
 		}
 	}

@@ -32,7 +32,6 @@ type Store struct {
 	updating time.Time
 	tables   map[string]*table
 
-	// demands are what sources are still to be told.
 	demands demands
 
 	// ambiguous counts the choices between variants that TP2 leaves open.
@@ -99,13 +98,11 @@ func (s *Store) Version() uint64 {
 
 // Get returns the resource without dynamic parameters, nil if there is none or an error in its
 // place.
-func (s *Store) Get(typeURL, name string) *Resource { return s.entry(typeURL, name, "").asResource() }
+func (s *Store) Get(typeURL, name string) *Resource { return s.entry(typeURL, name).asResource() }
 
 // Error returns the error in place of the resource without dynamic parameters, or of the whole name,
 // nil if there is none.
-func (s *Store) Error(typeURL, name string) *status.Status {
-	return s.entry(typeURL, name, "").asError()
-}
+func (s *Store) Error(typeURL, name string) *status.Status { return s.entry(typeURL, name).asError() }
 
 // Choose returns the resource or the error for a subscription to a name with these constraints, or
 // neither if no variant matches. It does not count in [Server.AmbiguousChoices].
@@ -129,16 +126,12 @@ func (s *Store) Variants(typeURL, name string) []*Resource {
 	return nil
 }
 
-func (s *Store) entry(typeURL, name, parameters string) *entry {
+// entry returns the variant without dynamic parameters, nil if there is none.
+func (s *Store) entry(typeURL, name string) *entry {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.slot(typeURL, keyOf(name)).variant(parameters)
-}
-
-// slot returns the slot of a name, or nil. The caller holds mu or updates.
-func (s *Store) slot(typeURL string, key nameKey) *slot {
 	if t := s.tables[typeURL]; t != nil {
-		return t.slots[key]
+		return t.slots[keyOf(name)].variant("")
 	}
 	return nil
 }
@@ -209,8 +202,8 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 	s.dropIfUnused(t)
 }
 
-// noteHad notes what the client has for a subscription that ends, if it is to be told what becomes of
-// it; see dueStillCovered. The caller holds Store.mu.
+// noteHad notes what the client has for a subscription that ends, if that may stay
+// covered; see dueStillCovered. The caller holds Store.mu.
 func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
 	if sub.dialect != byLocators || !change.interest.wildcard() || sub.table.inWildcard(tp.name) {
 		return

@@ -8,7 +8,7 @@ import (
 
 // A program that goes by what all subscribers say is told when they have become others.
 func TestOnDemand_SubscribedOnlyBy(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		s := startServer(t)
 		src := newSource(t, s.store, eds)
 		open(s).subscribe(eds, "a")

@@ -5,13 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	publishedpb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -31,44 +29,27 @@ func locatorsOf(t *testing.T, names ...string) (list []*discoverypb.ResourceLoca
 // "API Changes", DiscoveryRequest and DeltaDiscoveryRequest: if there are locators in the first
 // request for a type on a stream, names are ignored in all that follow.
 func TestTP2_FirstRequestOfATypeDecides(t *testing.T) {
-	t.Parallel()
-	prepare := func(t *testing.T) *testServer {
-		s := startServer(t)
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		for _, name := range []string{"a", "b"} {
 			s.setVariant(t, rds, name, "prod "+name, "env", "prod")
 			s.setVariant(t, eds, name, "plain "+name)
 		}
-		return s
-	}
-	check := func(t *testing.T, s *testServer, typeURL string) {
-		t.Helper()
-		if typeURL != eds {
-			t.Errorf("a later request made a difference: a response of type %s", typeURL)
+		w := open("n").wire
+		w.request(rds, []string{"b"}, locatorsOf(t, "a")...)
+		w.receive()
+		if delta, ok := w.(*tp2Delta); ok {
+			delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{"b"}, ResourceNamesUnsubscribe: []string{"a"}})
+		} else {
+			w.request(rds, []string{"a", "b"}, locatorsOf(t, "a")...)
+		}
+		// The types decide apart from each other.
+		w.request(eds, []string{"a"})
+		if got := w.receive().typeURL; got != eds {
+			t.Errorf("a later request made a difference: a response of type %s", got)
 		}
 		if got := statusOf(t, s.control, rds).Names; !slices.Equal(got, []string{"a"}) {
 			t.Errorf("subscribed to %q, want a", got)
 		}
-	}
-	t.Run("SotW", func(t *testing.T) {
-		t.Parallel()
-		s := prepare(t)
-		w := newTP2SotW(t, s, "n").(*tp2SotW)
-		w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceNames: []string{"b"}, ResourceLocators: locatorsOf(t, "a")})
-		first := w.recv()
-		w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResponseNonce: first.GetNonce(), ResourceNames: []string{"a", "b"}, ResourceLocators: locatorsOf(t, "a")})
-		// The types decide apart from each other.
-		w.send(&discoverypb.DiscoveryRequest{TypeUrl: eds, ResourceNames: []string{"a"}})
-		check(t, s, w.recv().GetTypeUrl())
-	})
-	t.Run("delta", func(t *testing.T) {
-		t.Parallel()
-		s := prepare(t)
-		w := newTP2Delta(t, s, "n").(*tp2Delta)
-		w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{"b"}, ResourceLocatorsSubscribe: locatorsOf(t, "a")})
-		w.recv()
-		w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{"b"}, ResourceNamesUnsubscribe: []string{"a"}})
-		w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{"a"}})
-		check(t, s, w.recv().GetTypeUrl())
 	})
 }
 
@@ -77,12 +58,6 @@ func TestTP2_FirstRequestOfATypeDecides(t *testing.T) {
 // the client learns why, whether or not it knows of errors of resources (TP3).
 func TestTP2_LocatorsAfterNamesAreRefused(t *testing.T) {
 	t.Parallel()
-	check := func(t *testing.T, err error) {
-		t.Helper()
-		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), rds) {
-			t.Errorf("the stream ended with %v, want INVALID_ARGUMENT that names the resource and its type", err)
-		}
-	}
 	// stores are the ways in which resources get into a store.
 	stores := map[string]func(*testing.T, *testServer){
 		"a resource": func(t *testing.T, s *testServer) { s.setVariant(t, rds, "a", "prod a", "env", "prod") },
@@ -97,29 +72,23 @@ func TestTP2_LocatorsAfterNamesAreRefused(t *testing.T) {
 		},
 	}
 	for name, prepare := range stores {
-		t.Run(name+", SotW", func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			prepare(t, s)
-			w := newTP2SotW(t, s, "n").(*tp2SotW)
-			w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceNames: []string{"a"}})
-			first := w.recv()
-			w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResponseNonce: first.GetNonce(), ResourceNames: []string{"a"}, ResourceLocators: locatorsOf(t, "a")})
-			check(t, w.end())
-		})
-		t.Run(name+", delta", func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			prepare(t, s)
-			w := newTP2Delta(t, s, "n").(*tp2Delta)
-			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{"a"}})
-			w.recv()
-			// To leave what was never subscribed to leaves nobody waiting.
-			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsUnsubscribe: locatorsOf(t, "a")})
-			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{"none"}})
-			w.recv()
-			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsSubscribe: locatorsOf(t, "a")})
-			check(t, w.end())
+		t.Run(name, func(t *testing.T) {
+			eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+				prepare(t, s)
+				w := open("n").wire
+				w.request(rds, []string{"a"})
+				w.receive()
+				if delta, ok := w.(*tp2Delta); ok {
+					// To leave what was never subscribed to leaves no request unanswered.
+					delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsUnsubscribe: locatorsOf(t, "a")})
+					w.request(rds, []string{"none"})
+					w.receive()
+				}
+				w.request(rds, nil, locatorsOf(t, "a")...)
+				if err := w.end(); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), rds) {
+					t.Errorf("the stream ended with %v, want INVALID_ARGUMENT that names the resource and its type", err)
+				}
+			})
 		})
 	}
 }
@@ -127,33 +96,32 @@ func TestTP2_LocatorsAfterNamesAreRefused(t *testing.T) {
 // "API Changes", Resource: the server returns the parameters of each resource. A
 // client that sends no locators is sent what it was before there were any.
 func TestTP2_ParametersOnTheWire(t *testing.T) {
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		s.setVariant(t, cds, "c", "content", "env", "prod", "version", "v1")
+		w := open("n").wire
+		w.request(cds, nil, &discoverypb.ResourceLocator{Name: "c"})
+		want := &discoverypb.Resource{
+			Name: "c", Version: s.store.Variants(cds, "c")[0].Version(), Resource: variant(cds, "content"),
+			DynamicParameters: parameters("env", "prod", "version", "v1"),
+		}
+		if got := w.receive().resources; len(got) != 1 || !proto.Equal(got[0], want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+func TestTP2_NothingNewForClientsWithoutLocators(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	s.setVariant(t, cds, "c", "content", "env", "prod", "version", "v1")
-	want := parameters("env", "prod", "version", "v1")
-
-	sotw := newTP2SotW(t, s, "n").(*tp2SotW)
-	sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: cds, ResourceLocators: []*discoverypb.ResourceLocator{{Name: "c"}}})
-	var wrapped discoverypb.Resource
-	xdstest.NoError(t, proto.Unmarshal(sotw.recv().GetResources()[0].GetValue(), &wrapped))
-	delta := newTP2Delta(t, s, "n").(*tp2Delta)
-	delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: cds, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{{Name: "c"}}})
-	for _, r := range []*discoverypb.Resource{&wrapped, delta.recv().GetResources()[0]} {
-		if !proto.Equal(r, &discoverypb.Resource{
-			Name: "c", Version: s.store.Variants(cds, "c")[0].Version(), Resource: variant(cds, "content"), DynamicParameters: want,
-		}) {
-			t.Errorf("got %v", r)
-		}
-	}
-
 	plain := s.openDelta(t)
 	plain.subscribe(cds, "c")
-	if r := plain.recv().GetResources()[0]; r.GetResourceName() != nil || len(r.ProtoReflect().GetUnknown()) > 0 {
+	if r := plain.next().message.(*deltaResponse).GetResources()[0]; r.GetResourceName() != nil || len(r.ProtoReflect().GetUnknown()) > 0 {
 		t.Errorf("a client without locators was sent %v", r)
 	}
 	bare := s.open(t)
 	bare.subscribe(cds, "c")
-	if r := bare.recv().GetResources()[0]; r.GetTypeUrl() != cds {
+	if r := bare.next().message.(*sotwResponse).GetResources()[0]; r.GetTypeUrl() != cds {
 		t.Errorf("a client without locators was sent a %s", r.GetTypeUrl())
 	}
 }
@@ -309,32 +277,24 @@ func TestTP2_ErrorsOfVariants(t *testing.T) {
 
 // A locator that cannot be used is an error of this subscription, and no other.
 func TestTP2_UnusableConstraints(t *testing.T) {
-	t.Parallel()
 	bad := &discoverypb.ResourceLocator{Name: "r", DynamicParameterConstraints: &discoverypb.DynamicParameterConstraints{
 		KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{"env": {}},
 	}}
 	good := ask{name: "r", constraints: exactly(t, "env", "prod")}.message()
-	check := func(t *testing.T, resources int, errs []*discoverypb.ResourceError) {
-		t.Helper()
-		if resources != 1 || len(errs) != 1 {
-			t.Fatalf("%d resources, errors %v", resources, errs)
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		s.setVariant(t, rds, "r", "prod", "env", "prod")
+		w := open("n").wire
+		w.request(rds, nil, bad, good)
+		r := w.receive()
+		if len(r.resources) != 1 || len(r.errors) != 1 {
+			t.Fatalf("%d resources, errors %v", len(r.resources), r.errors)
 		}
-		detail := errs[0].GetErrorDetail()
-		if !proto.Equal(errs[0].GetResourceName().GetDynamicParameterConstraints(), bad.GetDynamicParameterConstraints()) ||
+		detail := r.errors[0].GetErrorDetail()
+		if !proto.Equal(r.errors[0].GetResourceName().GetDynamicParameterConstraints(), bad.GetDynamicParameterConstraints()) ||
 			codes.Code(detail.GetCode()) != codes.InvalidArgument || !strings.Contains(detail.GetMessage(), `key_constraints["env"]`) {
-			t.Errorf("the error is %v", errs[0])
+			t.Errorf("the error is %v", r.errors[0])
 		}
-	}
-	s := startServer(t)
-	s.setVariant(t, rds, "r", "prod", "env", "prod")
-	sotw := newTP2SotW(t, s, "n").(*tp2SotW)
-	sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceLocators: []*discoverypb.ResourceLocator{bad, good}})
-	resp := sotw.recv()
-	check(t, len(resp.GetResources()), resp.GetResourceErrors())
-	delta := newTP2Delta(t, s, "n").(*tp2Delta)
-	delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{bad, good}})
-	incremental := delta.recv()
-	check(t, len(incremental.GetResources()), incremental.GetResourceErrors())
+	})
 }
 
 // A removal names the subscription that lost its resource, even if it is the last one to the name:
@@ -447,21 +407,17 @@ func TestTP2_ClientWithoutLocators(t *testing.T) {
 				s.setVariant(t, cds, "c", "["+strings.Join(pairs, " ")+"]", pairs...)
 			}
 			for _, names := range [][]string{{"c"}, {"*"}} {
-				sotw := s.open(t)
-				sotw.subscribe(cds, names...)
-				if got := sotw.recv().GetResources(); len(got) != 1 || string(got[0].GetValue()) != tt.want {
-					t.Errorf("SotW client of %q got %v, want %q", names, got, tt.want)
+				for _, c := range []*client{s.open(t), s.openDelta(t)} {
+					c.subscribe(cds, names...)
+					r := c.next()
+					if len(r.values) != 1 || r.values[0] != tt.want {
+						t.Errorf("%T of %q got %v, want %q", c.wire, names, r.values, tt.want)
+					}
+					// A change of another variant is not sent.
+					s.setVariant(t, cds, "c", "unseen", "version", "v9", "env", "z")
+					c.ack(r, names...)
+					c.fence()
 				}
-				delta := s.openDelta(t)
-				delta.subscribe(cds, names...)
-				resp := delta.recv()
-				if got := resp.GetResources(); len(got) != 1 || string(got[0].GetResource().GetValue()) != tt.want {
-					t.Errorf("delta client of %q got %v, want %q", names, got, tt.want)
-				}
-				// A change of another variant is not sent.
-				s.setVariant(t, cds, "c", "unseen", "version", "v9", "env", "z")
-				delta.send(&publishedpb.DeltaDiscoveryRequest{TypeUrl: cds, ResponseNonce: resp.GetNonce()})
-				delta.fence()
 			}
 		})
 	}

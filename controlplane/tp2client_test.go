@@ -67,10 +67,19 @@ type tp2Client struct {
 type tp2Wire interface {
 	// change subscribes and unsubscribes; the client's holdings are changed already.
 	change(c *tp2Client, added, removed []ask)
-	// name subscribes by a plain name.
-	name(typeURL, name string)
-	// take receives one response, and returns its type.
+	// request subscribes by names and locators: to these (SotW), or to these too (delta).
+	request(typeURL string, names []string, locators ...*discoverypb.ResourceLocator)
+	receive() tp2Reply
+	// take receives one response for the client's holdings, and returns its type.
 	take(c *tp2Client) (typeURL string)
+	end() error
+}
+
+// tp2Reply is a response of either protocol. A resource that is not wrapped (SotW) has no name.
+type tp2Reply struct {
+	typeURL   string
+	resources []*discoverypb.Resource
+	errors    []*discoverypb.ResourceError
 }
 
 // eachVariant runs a parallel test over SotW and delta, each with a server of its own.
@@ -134,7 +143,7 @@ func (c *tp2Client) fence() {
 	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.SetNamed(name, nil, wrapperspb.String(name)) }); err != nil {
 		c.t.Fatal(err)
 	}
-	c.wire.name(custom, name)
+	c.wire.request(custom, []string{name})
 	for {
 		typeURL := c.wire.take(c)
 		if typeURL == custom {

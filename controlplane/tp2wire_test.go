@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -25,8 +26,22 @@ func openTwin[Req, Resp any](conn *grpc.ClientConn, method string) func(context.
 	}
 }
 
+// twinSotW and twinDelta are streams of our own messages, which have xRFC TP2's fields.
+type (
+	twinSotW  = rawClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
+	twinDelta = rawClient[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
+)
+
+func (s *testServer) openTwinSotW(t testing.TB) *twinSotW {
+	return newRawClient(t, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, adsService+"StreamAggregatedResources"))
+}
+
+func (s *testServer) openTwinDelta(t testing.TB) *twinDelta {
+	return newRawClient(t, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources"))
+}
+
 type tp2SotW struct {
-	*rawClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
+	*twinSotW
 	node   string
 	nonces map[string]string
 	// facts is set for a client that subscribes by names.
@@ -34,7 +49,7 @@ type tp2SotW struct {
 }
 
 func newTP2SotW(t testing.TB, s *testServer, node string) tp2Wire {
-	return &tp2SotW{newRawClient(t, s.store, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, adsService+"StreamAggregatedResources")), node, map[string]string{}, nil}
+	return &tp2SotW{s.openTwinSotW(t), node, map[string]string{}, nil}
 }
 
 func (w *tp2SotW) change(c *tp2Client, added, removed []ask) {
@@ -62,38 +77,53 @@ func (w *tp2SotW) ask(c *tp2Client, typeURL string) {
 	w.send(req)
 }
 
-func (w *tp2SotW) name(typeURL, name string) {
-	w.send(&discoverypb.DiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL, ResourceNames: []string{name}, ResponseNonce: w.nonces[typeURL]})
+func (w *tp2SotW) request(typeURL string, names []string, locators ...*discoverypb.ResourceLocator) {
+	w.t.Helper()
+	w.send(&discoverypb.DiscoveryRequest{
+		Node: tp2Node(w.node), TypeUrl: typeURL, ResponseNonce: w.nonces[typeURL],
+		ResourceNames: names, ResourceLocators: locators,
+	})
+}
+
+func (w *tp2SotW) receive() tp2Reply {
+	w.t.Helper()
+	resp := w.recv()
+	w.nonces[resp.GetTypeUrl()] = resp.GetNonce()
+	r := tp2Reply{typeURL: resp.GetTypeUrl(), errors: resp.GetResourceErrors()}
+	for _, packed := range resp.GetResources() {
+		resource := &discoverypb.Resource{Resource: packed}
+		if packed.GetTypeUrl() == typeurl.Wrapper {
+			resource = new(discoverypb.Resource)
+			xdstest.NoError(w.t, proto.Unmarshal(packed.GetValue(), resource))
+		}
+		r.resources = append(r.resources, resource)
+	}
+	return r
 }
 
 func (w *tp2SotW) take(c *tp2Client) string {
 	c.t.Helper()
-	resp := w.recv()
-	w.nonces[resp.GetTypeUrl()] = resp.GetNonce()
-	if resp.GetTypeUrl() == custom {
+	r := w.receive()
+	if r.typeURL == custom {
 		return custom
 	}
-	var resources []*discoverypb.Resource
-	for _, packed := range resp.GetResources() {
-		r := new(discoverypb.Resource)
-		if packed.GetTypeUrl() != "type.googleapis.com/envoy.service.discovery.v3.Resource" {
-			c.t.Errorf("a resource of type %s is not wrapped", packed.GetTypeUrl())
+	for _, resource := range r.resources {
+		if resource.GetName() == "" {
+			c.t.Errorf("a resource of type %s is not wrapped", resource.GetResource().GetTypeUrl())
 		}
-		xdstest.NoError(c.t, proto.Unmarshal(packed.GetValue(), r))
-		resources = append(resources, r)
 	}
-	full := resp.GetTypeUrl() == lds || resp.GetTypeUrl() == cds
+	full := r.typeURL == lds || r.typeURL == cds
 	if w.facts != nil {
-		w.facts.learn(c, resp.GetTypeUrl(), resources, nil, resp.GetResourceErrors(), full)
+		w.facts.learn(c, r.typeURL, r.resources, nil, r.errors, full)
 	} else {
-		c.learn(resp.GetTypeUrl(), resources, resp.GetResourceErrors(), full)
+		c.learn(r.typeURL, r.resources, r.errors, full)
 	}
-	w.ask(c, resp.GetTypeUrl()) // it may have ignored an earlier one, for this response
-	return resp.GetTypeUrl()
+	w.ask(c, r.typeURL) // it may have ignored an earlier one, for this response
+	return r.typeURL
 }
 
 type tp2Delta struct {
-	*rawClient[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
+	*twinDelta
 	node string
 	// facts is set for a client that subscribes by names.
 	facts facts
@@ -102,7 +132,7 @@ type tp2Delta struct {
 }
 
 func newTP2Delta(t testing.TB, s *testServer, node string) tp2Wire {
-	return &tp2Delta{newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources")), node, nil, map[string]bool{}}
+	return &tp2Delta{s.openTwinDelta(t), node, nil, map[string]bool{}}
 }
 
 func (w *tp2Delta) change(c *tp2Client, added, removed []ask) {
@@ -163,8 +193,17 @@ func (w *tp2Delta) changeNames(c *tp2Client, added, removed []ask) {
 	}
 }
 
-func (w *tp2Delta) name(typeURL, name string) {
-	w.send(&discoverypb.DeltaDiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL, ResourceNamesSubscribe: []string{name}})
+func (w *tp2Delta) request(typeURL string, names []string, locators ...*discoverypb.ResourceLocator) {
+	w.t.Helper()
+	w.send(&discoverypb.DeltaDiscoveryRequest{
+		Node: tp2Node(w.node), TypeUrl: typeURL, ResourceNamesSubscribe: names, ResourceLocatorsSubscribe: locators,
+	})
+}
+
+func (w *tp2Delta) receive() tp2Reply {
+	w.t.Helper()
+	resp := w.recv()
+	return tp2Reply{resp.GetTypeUrl(), resp.GetResources(), resp.GetResourceErrors()}
 }
 
 func (w *tp2Delta) take(c *tp2Client) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -91,9 +92,9 @@ func (tx *Tx) SetResource(r *Resource) {
 	tx.draft(r.packed.TypeUrl, r.key).set(&entry{resource: r})
 }
 
-// Answer answers a demand (see [Store.OnDemand]) with a resource of its type or, if r is nil, says that
-// there is none. The subscribers are sent what differs from the previous answer. For a
-// demand of a collection r must be nil, and says that the members are in the store: those that were
+// Answer answers a demand (see [Store.OnDemand]) with a resource of its type or, if r is nil, with
+// the absence of one. The subscribers are sent what differs from the previous answer. For a
+// demand of a collection r must be nil, and means that the members are in the store: those that were
 // set before and those of this update.
 //
 // A resource that must not be cached is no answer to a demand that clients share. The store
@@ -137,13 +138,17 @@ func (tx *Tx) answer(d *Demand, e *entry) {
 }
 
 // SetDPDS stores a resource with the constraints that each client must subscribe with (TP2,
-// "Server-Specified Constraints"): of returns them for the client's node. Its error, for instance one
-// of package status, is sent to the client in place of the resource. It is called again when of is
-// replaced, or on [Store.RefreshDPDS]; a client is sent the answer only if it changed.
+// "Server-Specified Constraints"): of returns them, by type of resource, for the client's node. The node
+// is that of the stream's first request, nil if it had none; it must not be changed. An error of the
+// function, for instance one of package status, is sent to the client in place of the resource.
+//
+// of is called without locks, by several goroutines concurrently, and one stream waits for each
+// call. It should be quick, and must not panic. It is called again when it is replaced, or on
+// [Store.RefreshDPDS]; a client is sent the result only if it changed.
 //
 // The type URL is [dynparam.MapTypeURL]; clients subscribe by name, not through a glob collection. A
 // name that they could not subscribe to, such as one of another type, makes the update fail.
-func (tx *Tx) SetDPDS(name string, of Constraints) {
+func (tx *Tx) SetDPDS(name string, of func(node *corepb.Node) (dynparam.ByType, error)) {
 	key, err := ofResource(name)
 	switch {
 	case name == "":
@@ -254,23 +259,6 @@ func (tx *Tx) DeleteAll(typeURL string) {
 	for _, key := range tx.store.keys(typeURL) {
 		tx.draft(typeURL, key).replace(nil)
 	}
-}
-
-// Get returns the resource without dynamic parameters after this update, nil if there is none.
-func (tx *Tx) Get(typeURL, name string) *Resource { return tx.entry(typeURL, name).asResource() }
-
-// Error returns the error in place of a resource without dynamic parameters, or of the whole name,
-// after this update, nil if there is none.
-func (tx *Tx) Error(typeURL, name string) *status.Status { return tx.entry(typeURL, name).asError() }
-
-func (tx *Tx) entry(typeURL, name string) *entry {
-	tx.store.mu.RLock()
-	defer tx.store.mu.RUnlock()
-	s := tx.store.slot(typeURL, keyOf(name))
-	if d := tx.changes[slotKey{typeURL, keyOf(name)}]; d != nil {
-		return d.variant(s, "")
-	}
-	return s.variant("")
 }
 
 // draft returns the change that the update makes to a name.

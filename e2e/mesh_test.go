@@ -309,7 +309,7 @@ func linkOf(t testing.TB) []testutils.FakeServerOption {
 	if !isUnder(t, slowLink) {
 		return nil
 	}
-	return []testutils.FakeServerOption{testutils.OverLink(testutils.NewLink(latency, latency))}
+	return []testutils.FakeServerOption{testutils.OverLink(xdstest.SlowLink(latency, latency))}
 }
 
 // isUnder reports whether the test is part of a sub-test of that name.

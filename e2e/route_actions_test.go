@@ -281,7 +281,7 @@ func TestMirrorUnderLoad(t *testing.T) {
 		if shadow.Count() == 0 {
 			t.Error("the shadow got nothing")
 		}
-		release := shadow.Hold()
+		release := xdstest.Hold(shadow)
 		defer release()
 		xdstest.NoError(t, primary.Wait(ctx, primary.Count()+1000))
 		l.stop(t)

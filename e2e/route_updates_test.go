@@ -172,7 +172,7 @@ func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 	m.serveRoute(with(toCluster("b1"), `route { max_stream_duration { max_stream_duration { nanos: 100000000 } } }`), backend)
 	cc := m.dial("xds:///" + service)
 	untilReached(t, cc, backend)
-	release := backend.Hold()
+	release := xdstest.Hold(backend)
 	defer release()
 	for _, k := range kinds {
 		_, err := call(testutils.Context(t), cc, k)

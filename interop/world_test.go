@@ -60,7 +60,7 @@ func overLinks(t *testing.T, name string, f func(t *testing.T, link *testutils.L
 		f(t, nil)
 	})
 	xdstest.Parallel(t, name+", with latency", func(t *testing.T) {
-		f(t, testutils.NewLink(10*time.Millisecond, 10*time.Millisecond))
+		f(t, xdstest.SlowLink(10*time.Millisecond, 10*time.Millisecond))
 	})
 }
 

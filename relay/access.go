@@ -18,7 +18,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
-// Access says which client may subscribe to which names. The zero value lets every client subscribe to
+// Access decides which client may subscribe to which names. The zero value lets every client subscribe to
 // everything. A client without permission for a name gets an error PERMISSION_DENIED in its place
 // (xRFC TP3), and the control plane is not asked.
 type Access struct{ rules []accessRule }
@@ -67,7 +67,7 @@ func ParseAccess(data []byte) (Access, error) {
 		}
 	}
 	if len(a.rules) == 0 {
-		faults = append(faults, errors.New("there is no rule, so nobody may subscribe to anything"))
+		faults = append(faults, errors.New("there is no rule, so no client may subscribe to anything"))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return Access{}, fmt.Errorf("access: %w", err)
@@ -95,7 +95,7 @@ func (r *accessRule) covers(name string) bool {
 	return false
 }
 
-// checkPrefix returns an error for a prefix that has more names than who wrote it means.
+// checkPrefix returns an error for a prefix that covers more names than its author can mean.
 func checkPrefix(prefix *string) error {
 	if prefix == nil {
 		return errors.New(`null; a prefix "" stands for all names`)

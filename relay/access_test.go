@@ -1,7 +1,6 @@
 package relay_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net/url"
@@ -47,14 +46,8 @@ func TestParseAccess(t *testing.T) {
 // streamTo opens a delta stream with credentials and metadata.
 func streamTo(t *testing.T, r *rig, addr string, creds credentials.TransportCredentials, md ...string) *deltaStream {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
-	xdstest.NoError(t, err)
-	t.Cleanup(func() { conn.Close() })
-	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(r.ctx, md...))
-	t.Cleanup(cancel)
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, adsMethods+"DeltaAggregatedResources")
-	xdstest.NoError(t, err)
-	return &deltaStream{&grpc.GenericClientStream[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]{ClientStream: stream}, t, cancel}
+	ctx := metadata.AppendToOutgoingContext(r.ctx, md...)
+	return openWith[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](ctx, t, addr, "DeltaAggregatedResources", creds)
 }
 
 // A client gets the names that the rules for its certificate or its token give it, and a denial for

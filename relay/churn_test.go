@@ -78,9 +78,7 @@ func TestChurn(t *testing.T) {
 			return s == relay.Stats{}
 		})
 		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-		d := r.delta()
-		subscribe(d, node("after"), clusterType, "c")
-		only(t, d.receive(), "c")
+		r.subscriber("after", "c")
 	})
 }
 

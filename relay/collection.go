@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"time"
-
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
@@ -16,7 +14,7 @@ type collection struct {
 	sub *subscription
 	// members are those that upstream has.
 	members map[memberKey]struct{}
-	// complete says that upstream has answered for the collection as a whole.
+	// complete is set when upstream has answered for the collection as a whole.
 	complete bool
 }
 
@@ -36,11 +34,9 @@ type member struct {
 	// users counts the collections.
 	users int
 	dirty bool
-	// renewed says that upstream has extended the TTL, and nothing else.
+	// renewed is set if upstream has extended the TTL, and changed nothing else.
 	renewed bool
-	// expiry fires when the TTL has passed, and expired says that it has.
-	expiry  *time.Timer
-	expired bool
+	expiry  expiry
 }
 
 // members are the resources in the store of a group, and those that are to be removed from it.
@@ -111,36 +107,10 @@ func (c *collection) change(m xdsclient.Member, raw *xdsclient.Raw, err *xdsclie
 		c.members[key] = struct{}{}
 		e.users++
 	}
-	e.renewed = e.denial == nil && !e.expired && repeats(raw, e.raw) && raw.TTL > 0
+	e.renewed = e.denial == nil && !e.expiry.expired && repeats(raw, e.raw) && raw.TTL > 0
 	e.raw, e.denial, e.dirty = raw, denial, true
 	c.sub.group.stale = true
-	c.sub.group.restartExpiry(e)
-}
-
-// restartExpiry starts the TTL of a member that upstream sent, or said that it still has.
-func (g *group) restartExpiry(e *member) {
-	e.stopExpiry()
-	e.expired = false
-	if e.raw == nil || e.raw.TTL == 0 {
-		return
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(time.Until(e.raw.Time.Add(e.raw.TTL)), func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if e.expiry == timer && !g.closed {
-			e.expired, e.dirty, g.stale = true, true, true
-			g.flushLater()
-		}
-	})
-	e.expiry = timer
-}
-
-func (e *member) stopExpiry() {
-	if e.expiry != nil {
-		e.expiry.Stop()
-		e.expiry = nil
-	}
+	e.expiry.restart(c.sub.group, raw, func() { e.dirty, c.sub.group.stale = true, true })
 }
 
 // remove removes a member. It stays in the store while another collection has it.
@@ -152,7 +122,7 @@ func (c *collection) remove(key memberKey) {
 	g := c.sub.group
 	e := g.members[key]
 	if e.users--; e.users == 0 {
-		e.stopExpiry()
+		e.expiry.stop()
 	}
 	e.dirty, g.stale = e.dirty || e.users == 0, true
 }
@@ -179,7 +149,7 @@ func (ms members) flush() (changes []func(*controlplane.Tx)) {
 			changes = append(changes, func(tx *controlplane.Tx) { tx.DeleteVariant(key.typeURL, e.Name, e.Parameters.Map()) })
 			continue
 		}
-		if e.expired {
+		if e.expiry.expired {
 			changes = append(changes, func(tx *controlplane.Tx) { tx.DeleteVariant(key.typeURL, e.Name, e.Parameters.Map()) })
 			continue
 		}

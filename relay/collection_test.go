@@ -28,8 +28,7 @@ func TestMembersThatMustNotBeCached(t *testing.T) {
 		}
 	})
 	r.up.Set(t, xdsmsg.EDSCluster(member("secret"), ""), xdsmsg.EDSCluster(member("open"), ""))
-	d := r.delta()
-	subscribe(d, node("a"), clusterType, member("*"))
+	d := r.client(node("a"), member("*"))
 	for seen, refused := false, false; !seen || !refused; {
 		resp := d.receive()
 		for _, res := range resp.GetResources() {
@@ -59,23 +58,18 @@ func TestWildcardsHaveNoMembersOfOtherCollections(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil, "delta", variants)
 	r.up.Set(t, xdsmsg.EDSCluster(member("a"), ""), xdsmsg.EDSCluster("old", ""))
-	globber := r.delta()
-	subscribe(globber, node("globber"), clusterType, member("*"))
-	only(t, globber.receive(), member("a"))
+	globber := r.client(node("globber"), member("*"))
+	wantOnly(globber, member("a"))
 	d, s := r.delta(), r.sotw()
 	d.send(&discoverypb.DeltaDiscoveryRequest{Node: node("d"), TypeUrl: clusterType})
-	only(t, d.receive(), "old")
+	wantOnly(d, "old")
 	s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType})
-	if got := s.receive().GetResources(); len(got) != 1 {
-		t.Errorf("got %v over SotW, want one cluster", got)
-	}
+	wantCount(s, 1)
 	r.up.Set(t, xdsmsg.EDSCluster(member("b"), ""))
-	only(t, globber.receive(), member("b"))
+	wantOnly(globber, member("b"))
 	r.up.Set(t, xdsmsg.EDSCluster("new", ""))
-	only(t, d.receive(), "new")
-	if got := s.receive().GetResources(); len(got) != 2 {
-		t.Errorf("got %v over SotW, want the two old-style clusters", got)
-	}
+	wantOnly(d, "new")
+	wantCount(s, 2)
 	subscribe(d, nil, clusterType, member("*"))
 	if got := d.receive().GetResources(); len(got) != 2 {
 		t.Errorf("got %v, want the two members", got)
@@ -94,7 +88,7 @@ func TestWildcardIsCompletedAfterItsAnswerWasCutShort(t *testing.T) {
 	r.up.Set(t, xdsmsg.EDSCluster("a", ""), xdsmsg.EDSCluster("b", ""))
 	named, d := r.delta(), r.delta()
 	subscribe(named, node("named"), clusterType, "a")
-	only(t, named.receive(), "a")
+	wantOnly(named, "a")
 	var cut atomic.Bool
 	r.up.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
 		if len(resp.GetResources()) == 2 && cut.CompareAndSwap(false, true) {
@@ -103,12 +97,12 @@ func TestWildcardIsCompletedAfterItsAnswerWasCutShort(t *testing.T) {
 		return resp
 	})
 	subscribe(d, node("wild"), clusterType, "*")
-	only(t, d.receive(), "b")
+	wantOnly(d, "b")
 	if !cut.Load() {
 		t.Fatal("upstream never sent both resources for the wildcard")
 	}
 	r.up.BreakStreams(errors.New("broken"))
-	only(t, d.receive(), "a")
+	wantOnly(d, "a")
 }
 
 // Heartbeats for the members of a collection are passed on as well, and without these they expire.
@@ -118,20 +112,14 @@ func TestHeartbeatsOfMembers(t *testing.T) {
 	const ttl = 2 * time.Second
 	r.rewrap(func(m *discoverypb.Resource) { m.Ttl = durationpb.New(ttl) })
 	r.up.Set(t, xdsmsg.EDSCluster(member("a"), ""))
-	d := r.delta()
-	subscribe(d, node("a"), clusterType, member("*"))
-	first := only(t, d.receive(), member("a"))
-	xdstest.NoError(t, r.up.Send(&discoverypb.DeltaDiscoveryResponse{
-		TypeUrl: clusterType, Nonce: "heartbeat",
-		Resources: []*discoverypb.Resource{{Name: member("a"), Version: first.GetVersion(), Ttl: durationpb.New(ttl)}},
-	}))
-	if beat := only(t, d.receive(), member("a")); beat.GetResource() != nil || beat.GetTtl().AsDuration() != ttl {
+	d := r.client(node("a"), member("*"))
+	first := wantOnly(d, member("a"))
+	r.heartbeat(member("a"), first.GetVersion(), ttl)
+	if beat := wantOnly(d, member("a")); beat.GetResource() != nil || beat.GetTtl().AsDuration() != ttl {
 		t.Errorf("got %v, want a heartbeat", beat)
 	}
 	late := r.delta()
-	if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != member("a") {
-		t.Errorf("got %v removed, want a, which has expired", got)
-	}
+	wantRemoved(d, member("a"))
 	subscribe(late, node("late"), clusterType, member("*"))
 	if got := late.receive().GetResources(); len(got) != 0 {
 		t.Errorf("got %v, want nothing of what has expired", got)
@@ -163,7 +151,5 @@ func wildcardsAreRefused(t *testing.T, features ...string) {
 	if got := strings.Count(r.log.String(), "level=WARN"); got != 1 {
 		t.Errorf("the log has it %d times, want once: %s", got, r.log.String())
 	}
-	named := r.delta()
-	subscribe(named, node("n"), clusterType, "c")
-	only(t, named.receive(), "c")
+	r.subscriber("n", "c")
 }

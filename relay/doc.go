@@ -1,12 +1,12 @@
-// Package relay is a caching xDS proxy: clients subscribe at it as they would at the control plane,
-// and it subscribes there once for all that want the same. Resources are keyed by type, name and
+// Package relay is a caching xDS proxy: clients subscribe to it as they would to the control plane, and
+// it subscribes there once for all clients with equal subscriptions. Resources are keyed by type, name and
 // dynamic parameter constraints, as xRFC TP2 made them cacheable. A pod whose processes speak several
 // languages has one stream to its control plane, and a control plane has one for many pods.
 //
 // A relay passes resources on: their bytes, versions, parameters, aliases and TTLs are those of the
 // control plane, so a client may move to another relay, or to the control plane itself, and is not
 // sent again what it has. It decodes no resource, and rejects none but bytes that are no message. It
-// is not a control plane: it makes no resource of its own, and knows no services or routes.
+// is not a control plane: it makes no resource of its own, and has no services or routes.
 //
 // Data comes from the management servers of a bootstrap, by package xdsclient, and goes to clients by
 // package controlplane, over a grpc.Server that the caller has:
@@ -18,7 +18,7 @@
 // # Whose node
 //
 // A control plane may answer by the node of a client. The relay therefore keeps clients apart whose
-// nodes differ in more than their id, unless [Options.FoldBy] says otherwise: each group of clients
+// nodes differ in more than their id, unless [Options.FoldBy] is set: each group of clients
 // has a cache, and a node, of its own. See [Fold].
 //
 // # What is not shared
@@ -30,7 +30,6 @@
 //
 // # When the control plane is away
 //
-// Clients get what the relay has, with unchanged versions, new clients too. Those for whom it has
-// nothing are told so, by an error UNAVAILABLE for each resource (xRFC TP3), which leaves in use what
-// a client has.
+// Clients get what the relay has, with unchanged versions, new clients too. For a resource that
+// it does not have, a client gets the error UNAVAILABLE (xRFC TP3), and keeps using the one it has.
 package relay

@@ -11,10 +11,10 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Fold says which clients are one node upstream: those whose nodes are equal in the fields that it
+// Fold decides which clients share a node upstream: those whose nodes are equal in the fields that it
 // keeps. The zero value keeps all but the id.
 //
-// Clients that are one node share a cache, so a control plane that tells them apart by other fields
+// Clients that share a node share a cache, so a control plane that distinguishes them by other fields
 // must do so by dynamic parameters (xRFC TP2) or by resources that must not be cached. What a client
 // can understand, its user agent and client features, is always kept, as a control plane must not
 // send one what another does not understand.

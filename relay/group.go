@@ -38,14 +38,14 @@ type group struct {
 	// lingering counts the subscriptions without a demand.
 	lingering int
 	members   members
-	// dirty are the subscriptions of which the store does not know the last, and done what the
-	// client of the management servers waits for until it does.
+	// dirty are the subscriptions whose last change is not in the store yet, and done the callbacks
+	// that the client of the management servers waits for until it is.
 	dirty map[*subscription]struct{}
 	done  []func()
-	// stale says that the store does not know the last of the members either.
+	// stale is set if the store is behind for members too.
 	stale bool
-	// flushing is set while a goroutine tells the store. Only that uses version, which the store
-	// has.
+	// flushing is set while a goroutine updates the store. Only that uses version, which is the
+	// store's.
 	flushing bool
 	version  uint64
 	away     away
@@ -112,7 +112,7 @@ func (g *group) leave() {
 	}
 	g.idleSince = time.Now()
 	g.idle = time.AfterFunc(max(r.opts.Linger, 0), g.end)
-	if r.opts.FoldBy.private() { // nobody can come back to it
+	if r.opts.FoldBy.private() { // no client can join it again
 		g.idle.Reset(0)
 	}
 }
@@ -144,7 +144,7 @@ func (g *group) close() {
 		s.close()
 	}
 	for _, e := range g.members {
-		e.stopExpiry()
+		e.expiry.stop()
 	}
 	for _, o := range g.own {
 		g.relay.closeClient(o.client)
@@ -211,12 +211,11 @@ func (g *group) begin(d *controlplane.Demand) {
 		g.subs[key] = s
 		g.addVariant(s, d)
 	} else if s.demand == nil {
-		s.linger.Stop()
-		s.linger = nil
+		stopTimer(&s.linger)
 		g.lingering--
 	}
 	s.demand = d
-	if s.heard() {
+	if s.isKnown() {
 		g.dirty[s] = struct{}{}
 	}
 }
@@ -231,7 +230,7 @@ func (g *group) addVariant(s *subscription, d *controlplane.Demand) {
 	}
 	if p, ok := d.Constraints.Parameters(); ok && !d.Constraints.IsZero() && s.key.stream == 0 {
 		other := g.found[memberKey{s.key.typeURL, s.key.name, p.Key()}]
-		if other != nil && other.err == nil && !other.expired {
+		if other != nil && other.err == nil && !other.expiry.expired {
 			s.raw = other.raw
 			s.restartExpiry()
 		}
@@ -275,7 +274,7 @@ func variantKey(s *subscription, raw *xdsclient.Raw) memberKey {
 	return memberKey{s.key.typeURL, s.key.name, raw.Parameters.Key()}
 }
 
-// endDemand notes that nobody is subscribed to something any more.
+// endDemand removes a demand from its subscription, which has no subscriber any more.
 func (g *group) endDemand(d *controlplane.Demand) {
 	s := g.subs[keyOf(d)]
 	if s == nil || s.demand != d {
@@ -289,16 +288,10 @@ func (g *group) endDemand(d *controlplane.Demand) {
 		return
 	}
 	g.lingering++
-	var timer *time.Timer
-	timer = time.AfterFunc(wait, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if !g.closed && s.linger == timer {
-			g.lingering--
-			s.drop()
-		}
+	g.after(&s.linger, wait, func() {
+		g.lingering--
+		s.drop()
 	})
-	s.linger = timer
 }
 
 // clientFor returns the client of the management servers for a demand.
@@ -401,8 +394,8 @@ func (g *group) retry(stream uint64) {
 	}
 }
 
-// changed notes news of a subscription. The management server is not read further until the store
-// has them, and done is called.
+// changed records a change of a subscription. The management server is not read further until the store
+// has it, and done is called.
 func (g *group) changed(s *subscription, done func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -415,7 +408,7 @@ func (g *group) changed(s *subscription, done func()) {
 	g.flushLater()
 }
 
-// flushLater has a goroutine tell the store what it does not know. The caller holds g.mu.
+// flushLater has a goroutine bring the store up to date. The caller holds g.mu.
 func (g *group) flushLater() {
 	if g.flushing || g.flushed() {
 		return
@@ -424,11 +417,10 @@ func (g *group) flushLater() {
 	g.relay.running.Go(g.flush)
 }
 
-// flushed reports whether the store knows all. The caller holds g.mu.
+// flushed reports whether the store is up to date. The caller holds g.mu.
 func (g *group) flushed() bool { return len(g.dirty) == 0 && len(g.done) == 0 && !g.stale }
 
-// flush tells the store, in one update, all that has gathered since the last one, until there is
-// nothing. So the changes of one response are mostly one update, which is sent in the order that
+// flush brings the store up to date: each update has all changes since the last one. So the changes of one response are mostly one update, which is sent in the order that
 // clients need.
 func (g *group) flush() {
 	for {
@@ -482,8 +474,8 @@ func (g *group) update(changes []func(*controlplane.Tx)) {
 	}
 }
 
-// noteReach notes for a subscription whether its management servers can be reached. The log tells
-// when the first and the last one changes. The caller holds g.mu.
+// noteReach notes for a subscription whether its management servers can be reached. It logs
+// the first one that cannot, and when all can again. The caller holds g.mu.
 func (g *group) noteReach(s *subscription, err *xdsclient.Error) {
 	away := err != nil && err.Kind == xdsclient.KindUnreachable
 	if away == s.away {

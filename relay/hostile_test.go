@@ -28,11 +28,11 @@ func TestClientThatNeverReads(t *testing.T) {
 	deaf, other := r.delta(), r.delta()
 	subscribe(deaf, node("deaf"), clusterType, "c")
 	subscribe(other, node("other"), clusterType, "c")
-	only(t, other.receive(), "c")
+	wantOnly(other, "c")
 	for n := range 20 {
 		set(n + 1)
 		for v := ""; v != r.version(clusterType, "c"); { // what lies between may be left out
-			v = only(t, other.receive(), "c").GetVersion()
+			v = wantOnly(other, "c").GetVersion()
 		}
 	}
 	if s := r.Stats(); s.Cached != 1 {
@@ -69,15 +69,12 @@ func TestLimits(t *testing.T) {
 	for known := false; !known; {
 		known = len(inventive.receive().GetRemovedResources()) > 0
 	}
-	stranger := r.delta()
-	subscribe(stranger, node("stranger", "ENV", "other"), clusterType, "c")
+	stranger := r.client(node("stranger", "ENV", "other"), "c")
 	if _, err := stranger.Recv(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "--fold-by") {
 		t.Errorf("got %v, want RESOURCE_EXHAUSTED and the way out", err)
 	}
 	// Others are served.
-	d := r.delta()
-	subscribe(d, node("d"), clusterType, "c")
-	only(t, d.receive(), "c")
+	r.subscriber("d", "c")
 }
 
 // A client whose own stream upstream was refused gets it when another one has left.
@@ -88,7 +85,7 @@ func TestOwnStreamsMakeRoom(t *testing.T) {
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""), xdsmsg.EDSCluster("d", ""))
 	first, second := r.delta(), r.delta()
 	subscribe(first, node("first"), clusterType, "c")
-	only(t, first.receive(), "c")
+	wantOnly(first, "c")
 	subscribe(second, node("second"), clusterType, "c", "d")
 	refused := 0
 	for refused < 2 {
@@ -111,24 +108,18 @@ func TestLyingNonces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil, "delta")
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-	d := r.delta()
-	subscribe(d, node("d"), clusterType, "c")
-	only(t, d.receive(), "c")
+	d := r.subscriber("d", "c")
 	for range 100 {
 		d.send(&discoverypb.DeltaDiscoveryRequest{
 			TypeUrl: clusterType, ResponseNonce: "made up", ErrorDetail: status.New(codes.InvalidArgument, `"c" is bad`).Proto(),
 		})
 	}
 	r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
-	only(t, d.receive(), "c")
-	for _, req := range r.up.Requests() {
-		if req.Err != nil {
-			t.Errorf("the control plane was told: %v", req)
-		}
+	wantOnly(d, "c")
+	if n := r.nacks(); n != 0 {
+		t.Errorf("the control plane was sent %d NACKs, want none", n)
 	}
-	if _, err := r.up.Wait(r.ctx, xdstest.ACKOf(clusterType)); err != nil {
-		t.Error(err)
-	}
+	r.up.MustWait(r.ctx, t, xdstest.ACKOf(clusterType))
 }
 
 // Types that differ from those of xDS in the prefix of their URL are inventions too.
@@ -151,13 +142,11 @@ func TestGroupsThatLingerMakeRoom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *relay.Options) { o.Linger, o.MaxGroups = time.Hour, 2 }, "delta")
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-	stays := r.delta()
-	subscribe(stays, node("stays", "ENV", "stays"), clusterType, "c")
-	only(t, stays.receive(), "c")
+	stays := r.client(node("stays", "ENV", "stays"), "c")
+	wantOnly(stays, "c")
 	for i := range 10 {
 		for { // the relay may still see the client before
-			d := r.delta()
-			subscribe(d, node("a", "ENV", fmt.Sprint(i)), clusterType, "c")
+			d := r.client(node("a", "ENV", fmt.Sprint(i)), "c")
 			resp, err := d.Recv()
 			d.stop()
 			if err == nil {
@@ -173,5 +162,5 @@ func TestGroupsThatLingerMakeRoom(t *testing.T) {
 		t.Errorf("got %+v, want two groups", got)
 	}
 	r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
-	only(t, stays.receive(), "c")
+	wantOnly(stays, "c")
 }

@@ -61,7 +61,7 @@ func TestRestartWithoutTheControlPlane(t *testing.T) {
 			}
 			d = r.deltaTo(addr)
 			subscribeTo(d, node("a"), clusterType, []string{"env=test"}, "v")
-			got["v"] = only(t, d.receive(), "v")
+			got["v"] = wantOnly(d, "v")
 			return got
 		}
 		had := ask(r.addr, false, nil)
@@ -81,13 +81,13 @@ func TestRestartWithoutTheControlPlane(t *testing.T) {
 		}
 		d := r.deltaTo(addr)
 		subscribe(d, node("b"), clusterType, "c")
-		only(t, d.receive(), "c")
+		wantOnly(d, "c")
 		if s := again.Stats(); s.Unreachable != 1 {
 			t.Errorf("the relay has %+v", s)
 		}
 		r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
 		xdstest.NoError(t, r.up.Restart())
-		only(t, d.receive(), "c")
+		wantOnly(d, "c")
 	})
 }
 
@@ -102,9 +102,7 @@ func TestNothingIsKeptForSingleClients(t *testing.T) {
 		o.FoldBy = fold
 	}, "delta")
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-	d := r.delta()
-	subscribe(d, node("a"), clusterType, "c")
-	only(t, d.receive(), "c")
+	r.subscriber("a", "c")
 	r.Close()
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
 		t.Errorf("the directory has %v, %v", files, err)

@@ -4,14 +4,19 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"go.uber.org/goleak"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -123,7 +128,14 @@ const adsMethods = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 
 func open[Req, Resp any](ctx context.Context, t *testing.T, addr, method string) *downstream[Req, Resp] {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return openWith[Req, Resp](ctx, t, addr, method, insecure.NewCredentials())
+}
+
+func openWith[Req, Resp any](
+	ctx context.Context, t *testing.T, addr, method string, creds credentials.TransportCredentials,
+) *downstream[Req, Resp] {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
 	xdstest.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	ctx, cancel := context.WithCancel(ctx)
@@ -153,6 +165,64 @@ func (d *downstream[Req, Resp]) receive() *Resp {
 	r, err := d.Recv()
 	xdstest.NoError(d.t, err)
 	return r
+}
+
+// only returns the only resource of a response, of a name.
+func only(t *testing.T, r *discoverypb.DeltaDiscoveryResponse, name string) *discoverypb.Resource {
+	t.Helper()
+	if len(r.GetResources()) != 1 || r.GetResources()[0].GetName() != name {
+		t.Fatalf("got %v, want one resource %q", r, name)
+	}
+	return r.GetResources()[0]
+}
+
+// wantOnly receives a response with one resource, of a name, and returns the resource.
+func wantOnly(d *deltaStream, name string) *discoverypb.Resource {
+	d.t.Helper()
+	return only(d.t, d.receive(), name)
+}
+
+// wantRemoved receives a response that removes names.
+func wantRemoved(d *deltaStream, names ...string) {
+	d.t.Helper()
+	if r := d.receive(); !slices.Equal(slices.Sorted(slices.Values(r.GetRemovedResources())), names) {
+		d.t.Fatalf("got %v, want the removal of %q", r, names)
+	}
+}
+
+// wantError receives a response with one error, for a name, and returns the error.
+func wantError(d *deltaStream, name string, code codes.Code) *statuspb.Status {
+	d.t.Helper()
+	r := d.receive()
+	errs := r.GetResourceErrors()
+	if len(errs) != 1 || errs[0].GetResourceName().GetName() != name || codes.Code(errs[0].GetErrorDetail().GetCode()) != code {
+		d.t.Fatalf("got %v, want %v for %q", r, code, name)
+	}
+	return errs[0].GetErrorDetail()
+}
+
+// wantCount receives a SotW response with so many resources.
+func wantCount(s *sotwStream, want int) {
+	s.t.Helper()
+	if got := s.receive().GetResources(); len(got) != want {
+		s.t.Fatalf("got %v over SotW, want %d resources", got, want)
+	}
+}
+
+// client opens a delta stream that subscribes to Clusters.
+func (r *rig) client(n *corepb.Node, names ...string) *deltaStream {
+	r.t.Helper()
+	d := r.delta()
+	subscribe(d, n, clusterType, names...)
+	return d
+}
+
+// subscriber is client for one Cluster, which it gets.
+func (r *rig) subscriber(id, name string) *deltaStream {
+	r.t.Helper()
+	d := r.client(node(id), name)
+	wantOnly(d, name)
+	return d
 }
 
 // subscribe subscribes to names over delta, as a node in the first request of the stream.
@@ -200,6 +270,21 @@ func (r *rig) version(typeURL, name string) string {
 
 // member returns the name of a Cluster in a glob collection, "*" for the collection.
 func member(s string) string { return "xdstp://authority/envoy.config.cluster.v3.Cluster/" + s }
+
+// heartbeat has the control plane begin the TTL of a resource again.
+func (r *rig) heartbeat(name, version string, ttl time.Duration) {
+	r.t.Helper()
+	xdstest.NoError(r.t, r.up.Send(&discoverypb.DeltaDiscoveryResponse{
+		TypeUrl: clusterType, Nonce: "heartbeat",
+		Resources: []*discoverypb.Resource{{Name: name, Version: version, Ttl: durationpb.New(ttl)}},
+	}))
+}
+
+// awaitUnreachable waits until the relay has noticed that the control plane is unreachable.
+func (r *rig) awaitUnreachable() {
+	r.t.Helper()
+	r.await("the control plane is unreachable", func(s relay.Stats) bool { return s.Unreachable == 1 })
+}
 
 // rewrap has the control plane send each resource of a delta response in another envelope.
 func (r *rig) rewrap(change func(*discoverypb.Resource)) {

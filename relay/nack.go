@@ -10,7 +10,7 @@ import (
 )
 
 // A relay rejects nothing itself but bytes that are no message. What one client cannot use others may,
-// so the control plane is told only what all who are subscribed to it reject. A NACK is for a response,
+// so it sends a NACK only for what all subscribers reject. A NACK is for a response,
 // which is the relay's own: the resources that the client means are those that it names in the text, as
 // gRPC and Envoy do.
 
@@ -19,8 +19,8 @@ type rejections struct {
 	// by are the streams that rejected it, and text is that of the last NACK.
 	by   map[uint64]struct{}
 	text string
-	// told says that the control plane is told.
-	told bool
+	// rejected is set while the resource is rejected upstream.
+	rejected bool
 }
 
 // rejected is the controlplane's Options.OnNACK.
@@ -59,14 +59,14 @@ func (g *group) noteRejection(stream uint64, typeURL, text string, version uint6
 				s.by = make(map[uint64]struct{})
 			}
 			s.by[stream], s.text = struct{}{}, text
-			s.tellRejection()
+			s.passRejection()
 		}
 	}
 }
 
-// tellRejection tells the control plane if all who are subscribed have rejected the resource, also once
-// the others have left; and no longer if there is one who has not. The caller holds g.mu.
-func (s *subscription) tellRejection() {
+// passRejection rejects the resource upstream if all subscribers have rejected it, also once the others
+// have left; and takes that back if there is one that has not. The caller holds g.mu.
+func (s *subscription) passRejection() {
 	if s.raw == nil {
 		return
 	}
@@ -75,17 +75,17 @@ func (s *subscription) tellRejection() {
 		s.group.mu.Lock()
 		defer s.group.mu.Unlock()
 		if s.demand == d && s.by != nil && !s.group.closed {
-			s.tellRejection()
+			s.passRejection()
 		}
 	})
 	switch {
-	case all == s.told:
+	case all == s.rejected:
 	case all:
 		s.raw.Reject(errors.New("rejected by all clients of the relay: " + s.text))
 	default:
 		s.raw.Reject(nil)
 	}
-	s.told = all
+	s.rejected = all
 }
 
 // namesIn returns what may be names in the text of a NACK: what is in quotation marks, and words.
@@ -97,9 +97,9 @@ func namesIn(text string) map[string]struct{} {
 			found[parts[i]] = struct{}{}
 		}
 	}
-	for _, word := range strings.Fields(text) {
-		found[word] = struct{}{}
-		found[strings.Trim(word, `"'`+"`:,;.()[]{}")] = struct{}{}
+	for _, field := range strings.Fields(text) {
+		found[field] = struct{}{}
+		found[strings.Trim(field, `"'`+"`:,;.()[]{}")] = struct{}{}
 	}
 	return found
 }

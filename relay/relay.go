@@ -29,7 +29,7 @@ const (
 	DefaultAwayDelay = 5 * time.Second
 	// DefaultMaxGroups is the default of Options.MaxGroups.
 	DefaultMaxGroups = 10_000
-	// maxLingering bounds the resources of a group that nobody is subscribed to any more: a client
+	// maxLingering bounds the resources of a group without a subscriber: a client
 	// may subscribe to one name after the other.
 	maxLingering = 10_000
 	// maxTypes bounds the types of resources that are not those of xDS: clients may invent them.
@@ -42,17 +42,17 @@ type Options struct {
 	// the relay. With its resource_cache, a relay that starts while they are away serves what it had,
 	// but for single clients.
 	Bootstrap *bootstrap.Config
-	// FoldBy says which clients are one node upstream. The default is all of the node but its id.
+	// FoldBy decides which clients share a node upstream. The default is all of the node but its id.
 	FoldBy Fold
-	// Access says which client may subscribe to what, in place of Server.Authorize. The default is
+	// Access decides which client may subscribe to what, in place of Server.Authorize. The default is
 	// everything.
 	Access Access
 	// Linger is how long a resource stays subscribed to upstream after its last subscriber has
 	// left, and the cache of a group after its last client. The default is [DefaultLinger];
 	// negative: not at all. What must not be cached never lingers.
 	Linger time.Duration
-	// AwayDelay is how long the relay waits for management servers that are unreachable before it
-	// tells those for whom it has nothing. A short absence, as for a restart, is then no error for
+	// AwayDelay is how long the relay waits for management servers that are unreachable before it sends
+	// UNAVAILABLE for what it does not have. A short absence, as for a restart, is then no error for
 	// clients. It should be less than the 15 s after which these take a resource not to exist. The
 	// default is [DefaultAwayDelay]; negative: not at all.
 	AwayDelay time.Duration
@@ -72,7 +72,7 @@ type Options struct {
 	Loads controlplane.LoadOptions
 	// Client are options of the clients of the management servers.
 	Client []xdsclient.Option
-	// Log is told when upstream goes away and comes back. nil: nothing.
+	// Log gets a line when upstream becomes unreachable and reachable again. nil: nothing.
 	Log *slog.Logger
 }
 
@@ -302,7 +302,7 @@ func (r *Relay) endIdlest() bool {
 	return true
 }
 
-// newClient makes a client of the management servers. cached says that its resources are kept on disk, if
+// newClient makes a client of the management servers. If cached is set, its resources are kept on disk, if
 // the bootstrap has a resource_cache: those of single clients are not. The caller holds r.mu.
 func (r *Relay) newClient(node *corepb.Node, cached bool) (*xdsclient.XDSClient, error) {
 	if r.upstreams >= r.opts.MaxGroups {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -19,15 +20,6 @@ import (
 
 const clusterType = xdsmsg.ClusterType
 
-// only returns the only resource of a response, of a name.
-func only(t *testing.T, r *discoverypb.DeltaDiscoveryResponse, name string) *discoverypb.Resource {
-	t.Helper()
-	if len(r.GetResources()) != 1 || r.GetResources()[0].GetName() != name {
-		t.Fatalf("got %v, want one resource %q", r, name)
-	}
-	return r.GetResources()[0]
-}
-
 // Clients that are one node share a subscription upstream, over either protocol on either side, and
 // get the bytes and the version that the control plane has.
 func TestClientsShareASubscription(t *testing.T) {
@@ -41,9 +33,9 @@ func TestClientsShareASubscription(t *testing.T) {
 
 		a, b, s := r.delta(), r.delta(), r.sotw()
 		subscribe(a, node("a"), clusterType, "c")
-		first := only(t, a.receive(), "c")
+		first := wantOnly(a, "c")
 		subscribe(b, node("b"), clusterType, "c")
-		second := only(t, b.receive(), "c")
+		second := wantOnly(b, "c")
 		if !proto.Equal(first, second) || string(first.GetResource().GetValue()) != string(want) {
 			t.Errorf("got %v and %v, want %q twice", first, second, want)
 		}
@@ -65,7 +57,7 @@ func TestClientsShareASubscription(t *testing.T) {
 		}
 		// A change reaches all.
 		r.up.Set(t, xdsmsg.EDSCluster("c", "others"))
-		changed, again := only(t, a.receive(), "c"), only(t, b.receive(), "c")
+		changed, again := wantOnly(a, "c"), wantOnly(b, "c")
 		if !proto.Equal(changed, again) || changed.GetVersion() != r.version(clusterType, "c") {
 			t.Errorf("got %v and %v, want the change twice", changed, again)
 		}
@@ -73,9 +65,7 @@ func TestClientsShareASubscription(t *testing.T) {
 		// So does a removal, by name or by omission.
 		r.up.Delete(t, clusterType, "c")
 		for _, d := range []*deltaStream{a, b} {
-			if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != "c" {
-				t.Errorf("got %v removed, want c", got)
-			}
+			wantRemoved(d, "c")
 		}
 		if got := s.receive(); len(got.GetResources()) != 0 {
 			t.Errorf("got %v after the removal, want nothing", got)
@@ -98,16 +88,9 @@ func TestNodesAreKeptApart(t *testing.T) {
 			r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 			old := node("d", "ENV", "prod")
 			old.ClientFeatures = []string{"old"}
-			streams := 0
-			for _, n := range []*nodeOf{{"a", "ENV", "prod"}, {"b", "ENV", "test"}, {"c", "ENV", "prod"}} {
-				d := r.delta()
-				subscribe(d, node(n[0], n[1], n[2]), clusterType, "c")
-				only(t, d.receive(), "c")
-				streams++
+			for _, n := range []*corepb.Node{node("a", "ENV", "prod"), node("b", "ENV", "test"), node("c", "ENV", "prod"), old} {
+				wantOnly(r.client(n, "c"), "c")
 			}
-			d := r.delta()
-			subscribe(d, old, clusterType, "c")
-			only(t, d.receive(), "c")
 			if got := r.Stats().Groups; got != test.groups {
 				t.Errorf("got %d groups, want %d", got, test.groups)
 			}
@@ -118,27 +101,22 @@ func TestNodesAreKeptApart(t *testing.T) {
 	}
 }
 
-type nodeOf [3]string
-
 // What has no subscriber stays subscribed to for a while, and a group without clients too.
 func TestSubscriptionsLinger(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
 		r := newRig(t, func(o *relay.Options) { o.Linger = time.Hour }, features...)
 		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-		d := r.delta()
-		subscribe(d, node("a"), clusterType, "c")
-		only(t, d.receive(), "c")
+		d := r.subscriber("a", "c")
 		d.stop()
 		r.await("the subscription lingers", func(s relay.Stats) bool { return s.Lingering == 1 })
 		before := len(r.up.Requests())
 		r.up.Set(t, xdsmsg.EDSCluster("c", "changed meanwhile"))
 		r.up.MustWait(r.ctx, t, xdstest.ACKOf(clusterType))
-		d = r.delta()
-		subscribe(d, node("b"), clusterType, "c")
-		if got := only(t, d.receive(), "c"); got.GetVersion() != r.version(clusterType, "c") {
+		d = r.client(node("b"), "c")
+		if got := wantOnly(d, "c"); got.GetVersion() != r.version(clusterType, "c") {
 			t.Logf("got version %q first", got.GetVersion())
-			only(t, d.receive(), "c")
+			wantOnly(d, "c")
 		}
 		for _, req := range r.up.Requests()[before:] {
 			if req.Nonce == "" {
@@ -157,8 +135,7 @@ func TestSubscriptionsEnd(t *testing.T) {
 	overEach(t, func(t *testing.T, features ...string) {
 		r := newRig(t, func(o *relay.Options) { o.Linger = -1 }, features...)
 		r.up.Set(t, xdsmsg.EDSCluster("c", ""), xdsmsg.EDSCluster("d", ""))
-		d := r.delta()
-		subscribe(d, node("a"), clusterType, "c", "d")
+		d := r.client(node("a"), "c", "d")
 		for got := 0; got < 2; {
 			got += len(d.receive().GetResources())
 		}
@@ -181,17 +158,15 @@ func TestControlPlaneIsAway(t *testing.T) {
 	overEach(t, func(t *testing.T, features ...string) {
 		r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, features...)
 		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-		old := r.delta()
-		subscribe(old, node("a"), clusterType, "c")
-		had := only(t, old.receive(), "c")
+		old := r.client(node("a"), "c")
+		had := wantOnly(old, "c")
 		stopped := time.Now()
 		r.up.Stop()
 		r.await("the control plane is gone", func(s relay.Stats) bool {
 			since := s.UnreachableSince
 			return s.Unreachable == 1 && !since.Before(stopped) && !since.After(time.Now()) && s.ServedAway == 0
 		})
-		young := r.delta()
-		subscribe(young, node("b"), clusterType, "c", "unknown")
+		young := r.client(node("b"), "c", "unknown")
 		var got *discoverypb.Resource
 		var failed *discoverypb.ResourceError
 		for got == nil || failed == nil {
@@ -214,14 +189,14 @@ func TestControlPlaneIsAway(t *testing.T) {
 		}
 		r.up.Set(t, xdsmsg.EDSCluster("unknown", ""))
 		xdstest.NoError(t, r.up.Restart())
-		only(t, young.receive(), "unknown")
+		wantOnly(young, "unknown")
 		r.await("the control plane is back", func(s relay.Stats) bool {
 			return s.Unreachable == 0 && s.UnreachableSince.IsZero() && s.ServedAway == 1
 		})
 		xdstest.NoError(t, r.log.Wait(r.ctx, "the control plane answers again"))
 		r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
-		only(t, old.receive(), "c") // nothing came before, as nothing had changed
-		only(t, young.receive(), "c")
+		wantOnly(old, "c") // nothing came before, as nothing had changed
+		wantOnly(young, "c")
 	})
 }
 
@@ -232,19 +207,16 @@ func TestControlPlaneRestarts(t *testing.T) {
 		r := newRig(t, func(o *relay.Options) { o.AwayDelay = time.Hour }, features...)
 		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 		r.up.Stop()
-		d := r.delta()
-		subscribe(d, node("a"), clusterType, "c")
-		r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
+		d := r.client(node("a"), "c")
+		r.awaitUnreachable()
 		xdstest.NoError(t, r.up.Restart())
-		only(t, d.receive(), "c")
+		wantOnly(d, "c")
 	})
 	late := newRig(t, func(o *relay.Options) { o.AwayDelay = 100 * time.Millisecond }, "delta")
 	late.up.Stop()
 	d := late.delta()
 	subscribe(d, node("a"), clusterType, "c")
-	if got := d.receive().GetResourceErrors(); len(got) != 1 || codes.Code(got[0].GetErrorDetail().GetCode()) != codes.Unavailable {
-		t.Errorf("got %v, want UNAVAILABLE after the delay", got)
-	}
+	wantError(d, "c", codes.Unavailable)
 }
 
 // Behind another relay it is the same: that its control plane is away is what it says by UNAVAILABLE, with the
@@ -255,27 +227,22 @@ func TestControlPlaneIsAwayBehindAnotherRelay(t *testing.T) {
 		away, _ := (&xdsclient.Error{Kind: xdsclient.KindUnreachable, Code: codes.Unavailable, Err: errors.New("away")}).Status()
 		r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, features...)
 		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-		old := r.delta()
-		subscribe(old, node("old"), clusterType, "c")
-		only(t, old.receive(), "c")
+		old := r.subscriber("old", "c")
 		// The other relay was started again, and has nothing.
 		_, err := r.up.Store().Update(func(tx *controlplane.Tx) {
 			tx.SetError(clusterType, "c", away)
 			tx.SetError(clusterType, "unknown", away)
 		})
 		xdstest.NoError(t, err)
-		r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
-		young := r.delta()
-		subscribe(young, node("young"), clusterType, "c")
-		only(t, young.receive(), "c")
+		r.awaitUnreachable()
+		young := r.subscriber("young", "c")
 		subscribe(young, nil, clusterType, "unknown")
-		failed := young.receive().GetResourceErrors()
-		if len(failed) != 1 || failed[0].GetErrorDetail().GetCode() != int32(codes.Unavailable) ||
-			len(failed[0].GetErrorDetail().GetDetails()) != 1 || !proto.Equal(failed[0].GetErrorDetail().GetDetails()[0], away.Proto().GetDetails()[0]) {
-			t.Errorf("got %v, want UNAVAILABLE with the detail %v", failed, away.Proto().GetDetails())
+		details := wantError(young, "unknown", codes.Unavailable).GetDetails()
+		if len(details) != 1 || !proto.Equal(details[0], away.Proto().GetDetails()[0]) {
+			t.Errorf("got the details %v, want %v", details, away.Proto().GetDetails())
 		}
 		r.up.Set(t, xdsmsg.EDSCluster("c", "changed"), xdsmsg.EDSCluster("unknown", ""))
-		only(t, old.receive(), "c") // nothing came before, as nothing had changed
+		wantOnly(old, "c") // nothing came before, as nothing had changed
 		r.await("the control plane is back", func(s relay.Stats) bool { return s.Unreachable == 0 })
 	})
 }
@@ -284,18 +251,12 @@ func TestControlPlaneIsAwayBehindAnotherRelay(t *testing.T) {
 func TestAbsenceIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, "delta")
-	d := r.delta()
-	subscribe(d, node("a"), clusterType, "c")
-	if got := d.receive().GetRemovedResources(); len(got) != 1 {
-		t.Fatalf("got %v removed, want c", got)
-	}
+	d := r.client(node("a"), "c")
+	wantRemoved(d, "c")
 	r.up.Stop()
-	r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
-	other := r.delta()
-	subscribe(other, node("b"), clusterType, "c")
-	if got := other.receive().GetRemovedResources(); len(got) != 1 {
-		t.Errorf("got %v removed, want c", got)
-	}
+	r.awaitUnreachable()
+	other := r.client(node("b"), "c")
+	wantRemoved(other, "c")
 }
 
 // Versions are those of the control plane: a client that moves from it to a relay, to another relay,
@@ -334,7 +295,7 @@ func TestClientsMove(t *testing.T) {
 				}
 			}
 			r.up.Set(t, xdsmsg.EDSCluster("c", addr+string(rune('0'+i))))
-			versions["c"] = only(t, d.receive(), "c").GetVersion()
+			versions["c"] = wantOnly(d, "c").GetVersion()
 			d.stop()
 		}
 	})
@@ -349,10 +310,8 @@ func TestErrorsArePassedOn(t *testing.T) {
 		xdstest.NoError(t, err)
 		r.up.Update(t, func(tx *controlplane.Tx) { tx.SetError(clusterType, "c", st) })
 		for _, id := range []string{"a", "b"} {
-			d := r.delta()
-			subscribe(d, node(id), clusterType, "c")
-			got := d.receive().GetResourceErrors()
-			if len(got) != 1 || got[0].GetResourceName().GetName() != "c" || !proto.Equal(got[0].GetErrorDetail(), st.Proto()) {
+			d := r.client(node(id), "c")
+			if got := wantError(d, "c", codes.Internal); !proto.Equal(got, st.Proto()) {
 				t.Errorf("got %v, want %v", got, st)
 			}
 		}
@@ -370,34 +329,26 @@ func TestVersionsThatComeBack(t *testing.T) {
 		d, s := r.delta(), r.sotw()
 		r.up.Set(t, xdsmsg.EDSCluster("c", "A"))
 		subscribe(d, node("d"), clusterType, "c")
-		first := only(t, d.receive(), "c")
+		first := wantOnly(d, "c")
 		s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType, ResourceNames: []string{"c"}})
 		s.receive()
 		for range 3 {
 			r.up.Delete(t, clusterType, "c")
-			if got := d.receive().GetRemovedResources(); len(got) != 1 {
-				t.Fatalf("got %v removed, want c", got)
-			}
-			if got := s.receive().GetResources(); len(got) != 0 {
-				t.Fatalf("got %v over SotW, want the removal", got)
-			}
+			wantRemoved(d, "c")
+			wantCount(s, 0)
 			r.up.Set(t, xdsmsg.EDSCluster("c", "A"))
-			if again := only(t, d.receive(), "c"); again.GetVersion() != first.GetVersion() {
+			if again := wantOnly(d, "c"); again.GetVersion() != first.GetVersion() {
 				t.Errorf("got version %q, want %q", again.GetVersion(), first.GetVersion())
 			}
-			if got := s.receive().GetResources(); len(got) != 1 {
-				t.Fatalf("got %v over SotW, want c", got)
-			}
+			wantCount(s, 1)
 			r.up.Set(t, xdsmsg.EDSCluster("c", "B"))
-			only(t, d.receive(), "c")
+			wantOnly(d, "c")
 			s.receive()
 			r.up.Update(t, func(tx *controlplane.Tx) { tx.SetError(clusterType, "c", status.New(codes.Internal, "broken")) })
-			if got := d.receive().GetResourceErrors(); len(got) != 1 {
-				t.Fatalf("got %v, want an error", got)
-			}
+			wantError(d, "c", codes.Internal)
 			s.receive()
 			r.up.Set(t, xdsmsg.EDSCluster("c", "A"))
-			only(t, d.receive(), "c")
+			wantOnly(d, "c")
 			s.receive()
 		}
 	})

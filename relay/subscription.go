@@ -28,7 +28,7 @@ func newType(typeURL string) *xdsclient.ResourceType {
 }
 
 // subscription is one subscription upstream, to a resource or to a collection, and the last that
-// upstream said. It implements xdsclient.Watcher. Guarded by group.mu.
+// upstream sent. It implements xdsclient.Watcher. Guarded by group.mu.
 type subscription struct {
 	group *group
 	key   subscriptionKey
@@ -38,16 +38,15 @@ type subscription struct {
 	demand *controlplane.Demand
 	linger *time.Timer
 
-	// raw is the resource, and err why there is none, or what upstream said since of the
-	// resource that is in use.
+	// raw is the resource, and err why there is none, or the last error for the resource in
+	// use.
 	raw *xdsclient.Raw
 	err *xdsclient.Error
-	// expiry fires when the TTL of raw has passed, and expired says that it has.
-	expiry  *time.Timer
-	expired bool
+	// expiry is the TTL of raw.
+	expiry expiry
 	// place is that among group.variants, from 1 on; 0 if it is not there.
 	place int
-	// refused says that there was no client of the management servers for the subscription.
+	// refused is set if there was no client of the management servers for the subscription.
 	refused bool
 	// collection has the members of a collection, or is nil.
 	collection *collection
@@ -55,11 +54,11 @@ type subscription struct {
 	// management servers that are unreachable.
 	begun time.Time
 	late  *time.Timer
-	// renewed says that upstream said again that it has the resource, and nothing else.
+	// renewed is set if upstream has sent the same resource again, and nothing else.
 	renewed bool
-	// away says that the management servers are unreachable.
+	// away is set while the management servers are unreachable.
 	away bool
-	// passed is the resource that the store was told last, in no version of it before since.
+	// passed is the resource that the store got last; since is the first version of the store with it.
 	passed *xdsclient.Raw
 	since  uint64
 	rejections
@@ -107,8 +106,8 @@ func (s *subscription) refuse(st *status.Status) {
 	s.err = &xdsclient.Error{Kind: xdsclient.KindConfiguration, Code: st.Code(), Resource: s.key.name, Err: st.Err()}
 }
 
-// heard reports whether anything is known.
-func (s *subscription) heard() bool {
+// isKnown reports whether upstream has answered.
+func (s *subscription) isKnown() bool {
 	return s.raw != nil || s.err != nil || s.collection != nil && s.collection.complete
 }
 
@@ -122,14 +121,9 @@ func (s *subscription) worthKeeping() bool {
 
 // close ends the watch.
 func (s *subscription) close() {
-	if s.linger != nil {
-		s.linger.Stop()
-	}
-	for _, timer := range []*time.Timer{s.expiry, s.late} {
-		if timer != nil {
-			timer.Stop()
-		}
-	}
+	stopTimer(&s.linger)
+	stopTimer(&s.late)
+	s.expiry.stop()
 	s.stop()
 }
 
@@ -152,9 +146,9 @@ func (s *subscription) ResourceChanged(value any, err error, done func()) {
 	s.group.mu.Lock()
 	e := asError(err)
 	s.group.noteReach(s, e)
-	if !s.away || s.err == nil { // what upstream said last still holds
+	if !s.away || s.err == nil { // otherwise the last answer still holds
 		raw, _ := value.(*xdsclient.Raw)
-		s.renewed = s.err == nil && !s.expired && repeats(raw, s.raw)
+		s.renewed = s.err == nil && !s.expiry.expired && repeats(raw, s.raw)
 		s.group.noteVariant(s, raw)
 		s.raw, s.err = raw, e
 		s.restartExpiry()
@@ -180,27 +174,9 @@ func asError(err error) *xdsclient.Error {
 	return e
 }
 
-// restartExpiry starts the TTL of a resource that upstream sent, or said that it still has.
+// restartExpiry starts the TTL of raw.
 func (s *subscription) restartExpiry() {
-	s.expired = false
-	if s.expiry != nil {
-		s.expiry.Stop()
-		s.expiry = nil
-	}
-	if s.raw == nil || s.raw.TTL == 0 {
-		return
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(time.Until(s.raw.Time.Add(s.raw.TTL)), func() {
-		s.group.mu.Lock()
-		defer s.group.mu.Unlock()
-		if s.expiry == timer && !s.group.closed {
-			s.expired = true
-			s.group.dirty[s] = struct{}{}
-			s.group.flushLater()
-		}
-	})
-	s.expiry = timer
+	s.expiry.restart(s.group, s.raw, func() { s.group.dirty[s] = struct{}{} })
 }
 
 // answer returns the change of the store that answers the demand, or nil if nothing is known. The
@@ -214,7 +190,7 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 		return nil
 	}
 	st := s.errorToPass()
-	if st != nil && d.Wildcard() {
+	if st != nil && d.Collection() && d.Name == "*" {
 		return s.refuseWildcard(d)
 	}
 	switch {
@@ -227,7 +203,7 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 		})
 	case st != nil:
 		return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
-	case s.expired, s.raw == nil && s.err != nil, s.raw != nil && s.removed():
+	case s.expiry.expired, s.raw == nil && s.err != nil, s.raw != nil && s.removed():
 		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
 	case s.collection != nil && s.collection.complete:
 		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
@@ -258,16 +234,16 @@ func (s *subscription) refuseWildcard(d *controlplane.Demand) func(*controlplane
 	return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
 }
 
-// notePassed notes that the store is told what there is now, after the version that it has.
+// notePassed records that the store gets what there is now, after the given version.
 func (s *subscription) notePassed(version uint64) {
 	if !repeats(s.raw, s.passed) {
 		s.passed, s.since, s.rejections = s.raw, version+1, rejections{}
 	}
 }
 
-// waits reports whether the subscribers are not told yet that the management servers are unreachable.
-// A client that is told moves on without the resource, and one that is not keeps the configuration
-// that it has.
+// waits reports whether the error that the management servers are unreachable is withheld from the
+// subscribers for now. A client that gets it goes on without the resource; one that does not keeps the
+// configuration that it has.
 func (s *subscription) waits() bool {
 	if s.raw != nil || s.err == nil || s.err.Kind != xdsclient.KindUnreachable {
 		return false
@@ -277,13 +253,9 @@ func (s *subscription) waits() bool {
 		return false
 	}
 	if s.late == nil {
-		s.late = time.AfterFunc(left, func() {
-			s.group.mu.Lock()
-			defer s.group.mu.Unlock()
-			if s.group.subs[s.key] == s && !s.group.closed {
-				s.group.dirty[s] = struct{}{}
-				s.group.flushLater()
-			}
+		s.group.after(&s.late, left, func() {
+			s.group.dirty[s] = struct{}{}
+			s.group.flushLater()
 		})
 	}
 	return true
@@ -301,9 +273,9 @@ func (s *subscription) removed() bool {
 	return s.err != nil && s.err.Kind == xdsclient.KindDoesNotExist
 }
 
-// errorToPass returns the error that the subscribers get in place of a resource, or nil. What the
-// server says is passed on as it is. That it cannot be reached, is late or has sent something that
-// is no resource concerns only those for whom the relay has nothing.
+// errorToPass returns the error that the subscribers get in place of a resource, or nil. An error
+// of the server is passed on as it is. That it is unreachable, is late or has sent something that is no
+// resource concerns only subscribers of what the relay does not have.
 func (s *subscription) errorToPass() *status.Status {
 	if s.err == nil {
 		return nil

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,6 +39,28 @@ func mustBe(t *testing.T, r *discoverypb.DeltaDiscoveryResponse, n int) {
 	}
 }
 
+// shardClient opens a delta stream that subscribes with a constraint, and gets a shard.
+func (r *rig) shardClient(id, constraint string, want int) *deltaStream {
+	r.t.Helper()
+	d := r.delta()
+	subscribeTo(d, node(id), clusterType, []string{constraint}, "c")
+	mustBe(r.t, d.receive(), want)
+	return d
+}
+
+// setShards makes the control plane have variants of the Cluster "c".
+func (r *rig) setShards(shards ...int) {
+	r.t.Helper()
+	for _, n := range shards {
+		r.up.SetVariant(r.t, map[string]string{"shard": fmt.Sprint(n)}, shard(n))
+	}
+}
+
+// sawNode reports whether the control plane was sent a request of a node.
+func (r *rig) sawNode(id string) bool {
+	return slices.ContainsFunc(r.up.Requests(), func(req xdstest.Request) bool { return req.Node.GetId() == id })
+}
+
 // "Caching xDS proxies, unlike "leaf" clients, will need to track multiple variants of each resource,
 // since a given caching proxy may be serving clients that need different variants" (xRFC TP2,
 // "Proposal").
@@ -45,14 +68,10 @@ func TestVariantsAreTracked(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
 		r := newRig(t, nil, append(features, variants)...)
-		for n := range 3 {
-			r.up.SetVariant(t, map[string]string{"shard": fmt.Sprint(n)}, shard(n))
-		}
+		r.setShards(0, 1, 2)
 		clients := make([]*deltaStream, 6)
 		for i := range clients {
-			clients[i] = r.delta()
-			subscribeTo(clients[i], node(fmt.Sprint(i)), clusterType, []string{fmt.Sprint("shard=", i%3)}, "c")
-			mustBe(t, clients[i].receive(), i%3)
+			clients[i] = r.shardClient(fmt.Sprint(i), fmt.Sprint("shard=", i%3), i%3)
 		}
 		if s := r.Stats(); s.Subscriptions != 3 || s.Groups != 1 || r.up.Attempts() != 1 {
 			t.Errorf("got %+v, want a subscription for each variant, on one stream", s)
@@ -62,10 +81,10 @@ func TestVariantsAreTracked(t *testing.T) {
 		changed.AltStatName = "changed"
 		r.up.SetVariant(t, map[string]string{"shard": "1"}, changed)
 		for _, i := range []int{1, 4} {
-			only(t, clients[i].receive(), "c")
+			wantOnly(clients[i], "c")
 		}
 		r.up.SetVariant(t, map[string]string{"shard": "0"}, changed)
-		only(t, clients[0].receive(), "c")
+		wantOnly(clients[0], "c")
 	})
 }
 
@@ -76,14 +95,10 @@ func TestLargerValueIsFetched(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
 		r := newRig(t, nil, append(features, variants)...)
-		r.up.SetVariant(t, map[string]string{"shard": "3"}, shard(3))
-		a := r.delta()
-		subscribeTo(a, node("a"), clusterType, []string{"shard=3"}, "c")
-		mustBe(t, a.receive(), 3)
-		r.up.SetVariant(t, map[string]string{"shard": "5"}, shard(5))
-		b := r.delta()
-		subscribeTo(b, node("b"), clusterType, []string{"shard=0-5"}, "c")
-		mustBe(t, b.receive(), 5) // and nothing before it
+		r.setShards(3)
+		r.shardClient("a", "shard=3", 3)
+		r.setShards(5)
+		r.shardClient("b", "shard=0-5", 5) // and nothing before it
 	})
 }
 
@@ -93,16 +108,12 @@ func TestSmallerValueIsAFallback(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
 		r := newRig(t, nil, append(features, variants)...)
-		r.up.SetVariant(t, map[string]string{"shard": "3"}, shard(3))
-		a := r.delta()
-		subscribeTo(a, node("a"), clusterType, []string{"shard=3"}, "c")
-		mustBe(t, a.receive(), 3)
+		r.setShards(3)
+		r.shardClient("a", "shard=3", 3)
 		r.up.Stop()
-		r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == 1 })
-		b := r.delta()
-		subscribeTo(b, node("b"), clusterType, []string{"shard=0-5"}, "c")
-		mustBe(t, b.receive(), 3)
-		r.up.SetVariant(t, map[string]string{"shard": "5"}, shard(5))
+		r.awaitUnreachable()
+		b := r.shardClient("b", "shard=0-5", 3)
+		r.setShards(5)
 		xdstest.NoError(t, r.up.Restart())
 		mustBe(t, b.receive(), 5)
 	})
@@ -114,23 +125,17 @@ func TestVariantThatIsSpelledOutIsSentAtOnce(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
 		r := newRig(t, nil, append(features, variants)...)
-		r.up.SetVariant(t, map[string]string{"shard": "5"}, shard(5))
-		a := r.delta()
-		subscribeTo(a, node("a"), clusterType, []string{"shard=0-5"}, "c")
-		mustBe(t, a.receive(), 5)
+		r.setShards(5)
+		r.shardClient("a", "shard=0-5", 5)
 		r.up.MustWait(r.ctx, t, xdstest.ACKOf(clusterType))
 		resume := r.up.StallReads()
-		b := r.delta()
-		subscribeTo(b, node("b"), clusterType, []string{"shard=5"}, "c")
-		mustBe(t, b.receive(), 5)
+		b := r.shardClient("b", "shard=5", 5)
 		resume()
 		// Upstream's word is asked for all the same, and counts.
 		r.up.Update(t, func(tx *controlplane.Tx) {
 			tx.SetVariantError(clusterType, "c", map[string]string{"shard": "5"}, status.New(codes.Internal, "broken"))
 		})
-		if got := b.receive().GetResourceErrors(); len(got) != 1 {
-			t.Errorf("got %v, want an error", got)
-		}
+		wantError(b, "c", codes.Internal)
 	})
 }
 
@@ -149,26 +154,20 @@ func TestDPDSIsNotShared(t *testing.T) {
 			d := r.delta()
 			clients[id] = d
 			subscribe(d, node(id), dynparam.MapTypeURL, "map")
-			got := only(t, d.receive(), "map")
+			got := wantOnly(d, "map")
 			want, err := dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.cluster.v3.Cluster": xdstest.Constraints("id=" + id)})
 			xdstest.NoError(t, err)
 			if string(got.GetResource().GetValue()) != mapBytes(t, want) || !got.GetCacheControl().GetDoNotCache() {
 				t.Errorf("%s got %v, want %v, not to be cached", id, got, want.ToProto())
 			}
 		}
-		nodes := map[string]bool{}
-		for _, req := range r.up.Requests() {
-			if req.Node != nil {
-				nodes[req.Node.GetId()] = true
-			}
-		}
-		if !nodes["a"] || !nodes["b"] || nodes["relay"] {
-			t.Errorf("the nodes upstream are %v, want a and b", nodes)
+		if !r.sawNode("a") || !r.sawNode("b") || r.sawNode("relay") {
+			t.Errorf("the requests upstream are %v, want those of a and b", r.up.Requests())
 		}
 		// What is cacheable is shared.
 		for id, d := range clients {
 			subscribeTo(d, nil, clusterType, []string{"id=a"}, "c")
-			only(t, d.receive(), "c")
+			wantOnly(d, "c")
 			_ = id
 		}
 		if got := r.up.Attempts(); got != 3 {
@@ -193,33 +192,17 @@ func mapBytes(t *testing.T, c dynparam.ByType) string {
 func TestDoNotCache(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *relay.Options) { o.Linger = time.Hour }, "delta")
-	r.up.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		resources := resp.Resources
-		resp.Resources = nil
-		for _, res := range resources {
-			resp.Resources = append(resp.Resources, &discoverypb.Resource{
-				Name: res.GetName(), Version: res.GetVersion(), Resource: res.GetResource(),
-				CacheControl: &discoverypb.Resource_CacheControl{DoNotCache: true},
-			})
-		}
-		return resp
-	})
+	r.rewrap(func(m *discoverypb.Resource) { m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true} })
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 	a, b := r.delta(), r.delta()
 	for id, d := range map[string]*deltaStream{"a": a, "b": b} {
 		subscribe(d, node(id), clusterType, "c")
-		if got := only(t, d.receive(), "c"); !got.GetCacheControl().GetDoNotCache() {
+		if got := wantOnly(d, "c"); !got.GetCacheControl().GetDoNotCache() {
 			t.Errorf("%s got %v, want it not to be cached", id, got)
 		}
 	}
-	nodes := map[string]bool{}
-	for _, req := range r.up.Requests() {
-		if req.Node != nil {
-			nodes[req.Node.GetId()] = true
-		}
-	}
-	if !nodes["a"] || !nodes["b"] {
-		t.Errorf("the nodes upstream are %v, want a and b among them", nodes)
+	if !r.sawNode("a") || !r.sawNode("b") {
+		t.Errorf("the requests upstream are %v, want some of a and b", r.up.Requests())
 	}
 	b.stop()
 	a.stop()
@@ -235,29 +218,19 @@ func TestDenialsAreNotShared(t *testing.T) {
 			tx.SetError(clusterType, "c", status.New(codes.PermissionDenied, "not for you"))
 		})
 		for _, id := range []string{"a", "b"} {
-			d := r.delta()
-			subscribe(d, node(id), clusterType, "c")
-			got := d.receive().GetResourceErrors()
-			if len(got) != 1 || got[0].GetErrorDetail().GetMessage() != "not for you" {
-				t.Fatalf("%s got %v, want the denial", id, got)
+			d := r.client(node(id), "c")
+			if got := wantError(d, "c", codes.PermissionDenied).GetMessage(); got != "not for you" {
+				t.Fatalf("%s got %q, want the denial", id, got)
 			}
-			own := func(req xdstest.Request) bool { return req.Node.GetId() == id }
-			for _, req := range r.up.Requests() {
-				if own(req) {
-					own = nil
-					break
-				}
-			}
-			if own != nil {
+			if !r.sawNode(id) {
 				t.Errorf("%s was not asked for by its own node", id)
 			}
 		}
 		// One that is let in has it, also after it was denied.
-		d := r.delta()
-		subscribe(d, node("late"), clusterType, "c")
+		d := r.client(node("late"), "c")
 		d.receive()
 		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-		only(t, d.receive(), "c")
+		wantOnly(d, "c")
 	})
 }
 
@@ -265,9 +238,8 @@ func TestDenialsAreNotShared(t *testing.T) {
 func TestCollections(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *relay.Options) { o.Linger = -1 }, "delta", variants)
-	name := func(s string) string { return "xdstp://authority/envoy.config.cluster.v3.Cluster/" + s }
 	set := func(n, text string, params map[string]string) {
-		c := xdsmsg.EDSCluster(name(n), "")
+		c := xdsmsg.EDSCluster(member(n), "")
 		c.AltStatName = text
 		r.up.SetVariant(t, params, c)
 	}
@@ -285,19 +257,19 @@ func TestCollections(t *testing.T) {
 		return got
 	}
 	first, second := r.delta(), r.delta()
-	subscribeTo(first, node("first"), clusterType, []string{"env=prod"}, name("*"))
+	subscribeTo(first, node("first"), clusterType, []string{"env=prod"}, member("*"))
 	got := all(first, 2)
-	if got[name("a")+"prod"] == "" || got[name("c")] == "" {
+	if got[member("a")+"prod"] == "" || got[member("c")] == "" {
 		t.Errorf("got %v, want a and c", got)
 	}
-	subscribeTo(second, node("second"), clusterType, []string{"env=test"}, name("*"))
-	if got := all(second, 2); got[name("b")+"test"] == "" || got[name("c")] == "" {
+	subscribeTo(second, node("second"), clusterType, []string{"env=test"}, member("*"))
+	if got := all(second, 2); got[member("b")+"test"] == "" || got[member("c")] == "" {
 		t.Errorf("got %v, want b and c", got)
 	}
 	set("c", "changed", nil)
 	all(first, 1)
 	all(second, 1)
-	r.up.Delete(t, clusterType, name("c"))
+	r.up.Delete(t, clusterType, member("c"))
 	for _, d := range []*deltaStream{first, second} {
 		resp := d.receive()
 		if len(resp.GetRemovedResources())+len(resp.GetRemovedResourceNames()) == 0 {
@@ -325,21 +297,13 @@ func TestWildcards(t *testing.T) {
 		t.Errorf("got %v, want a and b with their versions", got)
 	}
 	s.send(&discoverypb.DiscoveryRequest{Node: node("s"), TypeUrl: clusterType})
-	if got := s.receive().GetResources(); len(got) != 2 {
-		t.Errorf("got %v over SotW, want two clusters", got)
-	}
+	wantCount(s, 2)
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-	only(t, d.receive(), "c")
-	if got := s.receive().GetResources(); len(got) != 3 {
-		t.Errorf("got %v over SotW, want three clusters", got)
-	}
+	wantOnly(d, "c")
+	wantCount(s, 3)
 	r.up.Delete(t, clusterType, "a")
-	if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != "a" {
-		t.Errorf("got %v removed, want a", got)
-	}
-	if got := s.receive().GetResources(); len(got) != 2 {
-		t.Errorf("got %v over SotW, want two clusters", got)
-	}
+	wantRemoved(d, "a")
+	wantCount(s, 2)
 	if s := r.Stats(); s.Subscriptions != 1 || s.Cached != 2 {
 		t.Errorf("got %+v, want one subscription upstream and two clusters", s)
 	}
@@ -350,35 +314,20 @@ func TestTTLs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil, "delta")
 	const ttl = 2 * time.Second
-	r.up.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		resources := resp.Resources
-		resp.Resources = nil
-		for _, res := range resources {
-			resp.Resources = append(resp.Resources, &discoverypb.Resource{
-				Name: res.GetName(), Version: res.GetVersion(), Resource: res.GetResource(), Ttl: durationpb.New(ttl),
-			})
-		}
-		return resp
-	})
+	r.rewrap(func(m *discoverypb.Resource) { m.Ttl = durationpb.New(ttl) })
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-	d := r.delta()
-	subscribe(d, node("a"), clusterType, "c")
-	first := only(t, d.receive(), "c")
+	d := r.client(node("a"), "c")
+	first := wantOnly(d, "c")
 	if first.GetTtl().AsDuration() != ttl {
 		t.Errorf("got %v, want a TTL of %v", first, ttl)
 	}
-	xdstest.NoError(t, r.up.Send(&discoverypb.DeltaDiscoveryResponse{
-		TypeUrl: clusterType, Nonce: "heartbeat",
-		Resources: []*discoverypb.Resource{{Name: "c", Version: first.GetVersion(), Ttl: durationpb.New(ttl)}},
-	}))
-	beat := only(t, d.receive(), "c")
+	r.heartbeat("c", first.GetVersion(), ttl)
+	beat := wantOnly(d, "c")
 	if beat.GetResource() != nil || beat.GetVersion() != first.GetVersion() || beat.GetTtl().AsDuration() != ttl {
 		t.Errorf("got %v, want a heartbeat", beat)
 	}
 	r.up.Stop() // is no heartbeat
-	if got := d.receive().GetRemovedResources(); len(got) != 1 || got[0] != "c" {
-		t.Errorf("got %v removed, want c, which has expired", got)
-	}
+	wantRemoved(d, "c")
 }
 
 // The first request for a type on a stream decides whether a client subscribes to it by names or by
@@ -388,24 +337,16 @@ func TestLocatorsAfterNamesEndTheStream(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
 		r := newRig(t, nil, append(features, variants)...)
-		for n := range 3 {
-			r.up.SetVariant(t, map[string]string{"shard": fmt.Sprint(n)}, shard(n))
-		}
-		other := r.delta()
-		subscribeTo(other, node("a"), clusterType, []string{"shard=1"}, "c")
-		mustBe(t, other.receive(), 1)
+		r.setShards(0, 1, 2)
+		other := r.shardClient("a", "shard=1", 1)
 
-		mixed := r.delta()
-		subscribe(mixed, node("b"), clusterType, "c")
-		only(t, mixed.receive(), "c")
+		mixed := r.subscriber("b", "c")
 		subscribeTo(mixed, nil, clusterType, []string{"shard=1"}, "c")
 		if _, err := mixed.Recv(); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("the stream ended with %v, want INVALID_ARGUMENT", err)
 		}
 		// The way out is another stream.
-		again := r.delta()
-		subscribeTo(again, node("b"), clusterType, []string{"shard=1"}, "c")
-		mustBe(t, again.receive(), 1)
+		r.shardClient("b", "shard=1", 1)
 		subscribeTo(other, nil, clusterType, []string{"shard=2"}, "c")
 		mustBe(t, other.receive(), 2)
 	})

@@ -44,7 +44,7 @@ type Backend struct {
 	served chan struct{}
 
 	mu     sync.Mutex
-	count  map[string]int
+	count  int
 	last   RPC
 	behave func(context.Context, RPC) error
 	// news is closed and replaced for every RPC.
@@ -57,7 +57,7 @@ func NewBackend(id string, opts ...grpc.ServerOption) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", id, err)
 	}
-	b := &Backend{id: id, addr: addr, count: map[string]int{}, news: make(chan struct{})}
+	b := &Backend{id: id, addr: addr, news: make(chan struct{})}
 	b.opts = append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(b.unary),
 		grpc.ChainStreamInterceptor(b.stream),
@@ -149,41 +149,11 @@ func (b *Backend) Fail(err error) {
 	b.SetBehaviour(func(context.Context, RPC) error { return err })
 }
 
-// Hold makes every new RPC wait until release is called or its context ends. release is idempotent; RPCs
-// that begin after it are answered at once.
-func (b *Backend) Hold() (release func()) {
-	held := make(chan struct{})
-	b.SetBehaviour(func(ctx context.Context, _ RPC) error {
-		select {
-		case <-held:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
-	return sync.OnceFunc(func() { close(held) })
-}
-
 // Count returns the number of RPCs so far.
 func (b *Backend) Count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.total()
-}
-
-func (b *Backend) total() int {
-	n := 0
-	for _, c := range b.count {
-		n += c
-	}
-	return n
-}
-
-// CountOf returns the number of RPCs of a full method so far.
-func (b *Backend) CountOf(method string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.count[method]
+	return b.count
 }
 
 // Last returns the last RPC, the zero RPC if there was none.
@@ -197,7 +167,7 @@ func (b *Backend) Last() RPC {
 func (b *Backend) Wait(ctx context.Context, n int) error {
 	for {
 		b.mu.Lock()
-		have, news := b.total(), b.news
+		have, news := b.count, b.news
 		b.mu.Unlock()
 		if have >= n {
 			return nil
@@ -222,7 +192,7 @@ func (b *Backend) begin(ctx context.Context, method string, setHeader func(metad
 	rpc.Deadline, _ = ctx.Deadline()
 
 	b.mu.Lock()
-	b.count[method]++
+	b.count++
 	b.last = rpc
 	behave := b.behave
 	close(b.news)

@@ -138,13 +138,6 @@ func (f *FakeServer) SetVariant(t testing.TB, parameters map[string]string, mess
 	f.Update(t, func(tx *controlplane.Tx) { tx.SetVariant(parameters, messages...) })
 }
 
-// SetDPDS sets a resource of constraints that is computed for each client; see
-// [controlplane.Tx.SetDPDS]. If the results of the function change, call RefreshDPDS of the store.
-func (f *FakeServer) SetDPDS(t testing.TB, name string, of controlplane.Constraints) {
-	t.Helper()
-	f.Update(t, func(tx *controlplane.Tx) { tx.SetDPDS(name, of) })
-}
-
 // Control returns the control plane, nil while it is stopped. Restart makes a new one.
 func (f *FakeServer) Control() *controlplane.Server { return f.control.Load() }
 

@@ -18,13 +18,6 @@ type Link struct {
 	carrying sync.WaitGroup
 }
 
-// NewLink makes a Link with a delay for each direction.
-func NewLink(toServer, toClient time.Duration) *Link {
-	l := new(Link)
-	l.SetDelay(toServer, toClient)
-	return l
-}
-
 // SetDelay changes the delays of what is sent from now on. The order of bytes is kept.
 func (l *Link) SetDelay(toServer, toClient time.Duration) {
 	l.toServer.Store(int64(toServer))

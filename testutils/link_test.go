@@ -45,7 +45,7 @@ func TestLink_DelaysEachDirection(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			client, server := overLink(t, testutils.NewLink(tt.toServer, tt.toClient))
+			client, server := overLink(t, xdstest.SlowLink(tt.toServer, tt.toClient))
 			begin := time.Now()
 			exchange(t, client, server, "request")
 			middle := time.Now()
@@ -77,7 +77,7 @@ func TestLink_KeepsOrderAndBandwidth(t *testing.T) {
 	t.Parallel()
 	const writes, delay = 200, 100 * time.Millisecond
 	for _, toServer := range []bool{true, false} {
-		link := testutils.NewLink(delay, delay)
+		link := xdstest.SlowLink(delay, delay)
 		client, server := overLink(t, link)
 		from, to := server, client
 		if toServer {
@@ -117,7 +117,7 @@ func TestLink_KeepsOrderAndBandwidth(t *testing.T) {
 // A client that does not read does not make the server's side grow without bound.
 func TestLink_IsBounded(t *testing.T) {
 	t.Parallel()
-	_, server := overLink(t, testutils.NewLink(0, 0))
+	_, server := overLink(t, new(testutils.Link))
 	const limit = 64 << 20
 	var accepted atomic.Int64
 	full := make(chan error, 1)

@@ -48,7 +48,7 @@ func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *m
 	opts := []testutils.FakeServerOption{testutils.ControlPlaneOptions(controlplane.Options{NotFoundErrors: true})}
 	if seed%2 == 1 {
 		delay := func() time.Duration { return time.Duration(r.Int64N(int64(5 * time.Millisecond))) }
-		opts = append(opts, testutils.OverLink(testutils.NewLink(delay(), delay())))
+		opts = append(opts, testutils.OverLink(xdstest.SlowLink(delay(), delay())))
 	}
 	server := xdstest.StartServer(t, opts...)
 	features := []string{"dynamic_parameter_constraints", "fail_on_data_errors"}

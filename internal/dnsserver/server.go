@@ -1,6 +1,6 @@
 // Package dnsserver is a DNS server on a real loopback port, over UDP and TCP,
 // for tests of what resolves names. It answers for the names a test gives it,
-// truncates what does not fit into a UDP packet, and can be told to answer
+// truncates what does not fit into a UDP packet, and can be set to answer
 // wrongly or not at all.
 //
 // It is for tests and for cmd only.
@@ -27,15 +27,15 @@ type Server struct {
 	records map[string][]dns.RR // by lower-case name
 	faults  map[string]Handler
 	queries []Query
-	// news is closed and replaced whenever a query came.
+	// news is closed and replaced at every query.
 	news chan struct{}
 }
 
-// Handler answers a query in the place of the Server. It may write any message,
+// Handler answers a query in place of the Server. It may write any message,
 // several, or none.
 type Handler func(w dns.ResponseWriter, query *dns.Msg)
 
-// Query is a query that the Server got.
+// Query is a query that the Server received.
 type Query struct {
 	// Name is the name asked for, in lower case, with its final dot.
 	Name string
@@ -215,7 +215,7 @@ func (s *Server) set(name string, typ uint16, rrs []dns.RR) {
 	s.records[key(name)] = rrs
 }
 
-// Queries returns how many queries for the name and type came, over one network
+// Queries returns how many queries for the name and type were received, over one network
 // or, if that is empty, over both.
 func (s *Server) Queries(name string, typ uint16, network string) int {
 	s.mu.Lock()
@@ -233,14 +233,14 @@ func (s *Server) count(name string, typ uint16, network string) int {
 	return n
 }
 
-// All returns every query that came.
+// All returns every query received.
 func (s *Server) All() []Query {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Query(nil), s.queries...)
 }
 
-// Wait returns when at least n queries for the name and type have come.
+// Wait returns when at least n queries for the name and type were received.
 func (s *Server) Wait(ctx context.Context, t testing.TB, name string, typ uint16, n int) {
 	t.Helper()
 	for {
@@ -253,7 +253,7 @@ func (s *Server) Wait(ctx context.Context, t testing.TB, name string, typ uint16
 		select {
 		case <-news:
 		case <-ctx.Done():
-			t.Fatalf("%d queries for %s %s came, waiting for %d: %v", have, dns.TypeToString[typ], name, n, ctx.Err())
+			t.Fatalf("received %d queries for %s %s, waiting for %d: %v", have, dns.TypeToString[typ], name, n, ctx.Err())
 		}
 	}
 }

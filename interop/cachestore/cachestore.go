@@ -7,7 +7,7 @@
 //	server := controlplane.NewServer(controlplane.NewStore(), controlplane.Options{StoreFor: stores.For})
 //
 // It asks the cache for each name that a client subscribes to, when the first one does
-// (controlplane.Store.OnDemand), and watches it until the last one has gone. It knows no variants:
+// (controlplane.Store.OnDemand), and watches it until the last one has left. It has no variants:
 // go-control-plane has no dynamic parameters, so constraints have no influence.
 package cachestore
 
@@ -51,7 +51,7 @@ func New(cache cachev3.Cache) *Stores {
 // first of them.
 func (s *Stores) For(_ context.Context, node *corepb.Node) (*controlplane.Store, error) {
 	if node.GetId() == "" {
-		return nil, status.Error(codes.InvalidArgument, "the node has no id, by which the cache tells nodes apart")
+		return nil, status.Error(codes.InvalidArgument, "the node has no id, by which the cache distinguishes nodes")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,12 +101,13 @@ func (w *watcher) update(begun, ended []*controlplane.Demand) {
 
 // watch answers a demand with what the cache has, whenever that changes, until the context ends.
 func (w *watcher) watch(ctx context.Context, d *controlplane.Demand) {
-	if d.Collection() && !d.Wildcard() {
+	wildcard := d.Collection() && d.Name == "*"
+	if d.Collection() && !wildcard {
 		w.fail(d, status.New(codes.Unimplemented, "go-control-plane has no glob collections"))
 		return
 	}
 	request := &discoverypb.DiscoveryRequest{Node: w.node, TypeUrl: d.TypeURL}
-	if !d.Wildcard() {
+	if !wildcard {
 		request.ResourceNames = []string{d.Name}
 	}
 	// The state of the client that the cache sees.
@@ -146,7 +147,7 @@ func (w *watcher) watch(ctx context.Context, d *controlplane.Demand) {
 // Versions are those that the store makes of their contents: the cache's change with any
 // resource of the type.
 func (w *watcher) answer(d *controlplane.Demand, response *discoverypb.DiscoveryResponse, members map[string]bool) error {
-	if !d.Wildcard() {
+	if !d.Collection() {
 		var r *controlplane.Resource
 		if resources := response.GetResources(); len(resources) > 0 {
 			var err error
