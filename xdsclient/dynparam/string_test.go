@@ -1,7 +1,6 @@
 package dynparam
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -124,20 +123,5 @@ func TestParametersOnTheWire(t *testing.T) {
 		if got := must(NewParameters(given)).Key(); got != string(want) {
 			t.Errorf("%q is %x, want %x", given, got, want)
 		}
-	}
-}
-
-// What is constrained, in order.
-func TestConstraintsKeys(t *testing.T) {
-	t.Parallel()
-	c := must(New(Require("b", Value("")), Require("a", Value(""))))
-	if got := slices.Collect(c.Keys()); !slices.Equal(got, []string{"a", "b"}) || c.Len() != 2 {
-		t.Errorf("the keys are %q of %d", got, c.Len())
-	}
-	for key := range c.Keys() {
-		if key != "a" {
-			t.Error("the loop went on")
-		}
-		break
 	}
 }
