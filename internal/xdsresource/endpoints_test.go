@@ -10,7 +10,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -226,9 +225,7 @@ func TestAdditionalAddressesAndHashKey(t *testing.T) {
 	type additional = endpointpb.Endpoint_AdditionalAddress
 	e := host("10.0.0.1")
 	e.GetEndpoint().AdditionalAddresses = []*additional{{Address: tcp("::1", 80)}, {Address: tcp("10.0.0.2", 81)}}
-	e.Metadata = &corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{
-		"envoy.lb": structOf(t, map[string]any{"hash_key": "stateful-0"}),
-	}}
+	with(t, e, `metadata{filter_metadata{key:"envoy.lb" value{fields{key:"hash_key" value{string_value:"stateful-0"}}}}}`)
 	got := mustDecode[Endpoints](t, EndpointsType, assignment(locality("z", 0, 1, e))).Localities[0].Endpoints[0]
 	want := Endpoint{Address: "10.0.0.1:80", Additional: []string{"[::1]:80", "10.0.0.2:81"}, Weight: 1, HashKey: "stateful-0"}
 	want.Metadata = got.Metadata

@@ -6,7 +6,6 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -183,11 +182,10 @@ func FuzzRouteConfiguration(f *testing.F) {
 }
 
 func FuzzCluster(f *testing.F) {
-	rr := xdsmsg.Any(&roundrobinpb.RoundRobin{})
-	nested := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(wrrLocality(policies(rr)), rr) })
+	nested := picking(f, nestedWRR(2), `[RoundRobin]{}`)
 	load := assignment(locality("a", 0, 1, host("::1"), withWeight(host("10.0.0.1"), 3)))
 	seeds := []proto.Message{
-		edsCluster(), nested, xdsmsg.AggregateCluster("blue", "a", "b"), inlineCluster(clusterpb.Cluster_STATIC, load),
+		blue(f, ""), nested, xdsmsg.AggregateCluster("blue", "a", "b"), inlineCluster(clusterpb.Cluster_STATIC, load),
 		inlineCluster(clusterpb.Cluster_STRICT_DNS, load),
 		inlineCluster(clusterpb.Cluster_LOGICAL_DNS, assignment(locality("a", 0, 1, host("name.test")))),
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
@@ -72,6 +73,35 @@ func with[M proto.Message](t testing.TB, m M, fields string) M {
 	}
 	proto.Merge(m, more)
 	return m
+}
+
+// blue is the EDS cluster "blue" with more fields set.
+func blue(t testing.TB, fields string) *clusterpb.Cluster {
+	t.Helper()
+	return with(t, xdsmsg.EDSCluster("blue", ""), fields)
+}
+
+// policies has an entry of LoadBalancingPolicy.policies for each message.
+func policies(messages ...string) string {
+	text := ""
+	for _, m := range messages {
+		text += `policies{typed_extension_config{typed_config{` + m + `}}}`
+	}
+	return text
+}
+
+// wrrLocality is a WrrLocality around policies.
+func wrrLocality(messages ...string) string {
+	return `[WrrLocality]{endpoint_picking_policy{` + policies(messages...) + `}}`
+}
+
+// unknownMessage is a message of an unknown type.
+const unknownMessage = `type_url:"` + unknownURL + `"`
+
+// picking is the cluster blue with the policies as its load_balancing_policy.
+func picking(t testing.TB, messages ...string) *clusterpb.Cluster {
+	t.Helper()
+	return blue(t, `load_balancing_policy{`+policies(messages...)+`}`)
 }
 
 var anyName = regexp.MustCompile(`\[[A-Z]\w+\]`)

@@ -16,10 +16,6 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
-	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
-	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
-	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -27,7 +23,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/inert"
@@ -39,7 +34,7 @@ import (
 
 func TestIgnoredFields(t *testing.T) {
 	t.Parallel()
-	const is = "this client does not act on the field"
+	const is = notActedOn
 	listener := func(edit func(*listenerpb.Listener, *hcmpb.HttpConnectionManager)) *listenerpb.Listener {
 		hcm := validManager()
 		l := &listenerpb.Listener{Name: "l"}
@@ -92,35 +87,20 @@ func TestIgnoredFields(t *testing.T) {
 			[]note{{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is}},
 		},
 		{
-			"a cluster", &clusterpb.Cluster{
-				Name: "c", ConnectTimeout: durationpb.New(1),
-				EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{EdsConfig: &corepb.ConfigSource{
-					ConfigSourceSpecifier: &corepb.ConfigSource_Ads{}, InitialFetchTimeout: durationpb.New(1), ResourceApiVersion: corepb.ApiVersion_V3,
-				}},
-				CircuitBreakers: &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
-					{MaxRequests: wrapperspb.UInt32(1)}, {MaxConnections: wrapperspb.UInt32(1)},
-				}},
-				OutlierDetection: &clusterpb.OutlierDetection{
-					Consecutive_5Xx: wrapperspb.UInt32(1), MaxEjectionTimeJitter: durationpb.New(1), Interval: durationpb.New(1),
-					EnforcingLocalOriginSuccessRate: wrapperspb.UInt32(1),
-				},
-			},
+			"a cluster", with(t, &clusterpb.Cluster{}, `connect_timeout{nanos:1}
+				eds_cluster_config{eds_config{ads{} initial_fetch_timeout{nanos:1} resource_api_version:V3}}
+				circuit_breakers{thresholds{max_requests{value:1}} thresholds{max_connections{value:1}}}
+				outlier_detection{consecutive_5xx{value:1} max_ejection_time_jitter{nanos:1} interval{nanos:1}
+					enforcing_local_origin_success_rate{value:1}}`),
 			[]note{
 				{"eds_cluster_config.eds_config.initial_fetch_timeout", is}, {"connect_timeout", is},
 				{"circuit_breakers.thresholds[1].max_connections", is}, {"outlier_detection.enforcing_local_origin_success_rate", is},
 			},
 		}, {
-			"settings of policies", &clusterpb.Cluster{
-				LbConfig: &clusterpb.Cluster_RoundRobinLbConfig_{RoundRobinLbConfig: &clusterpb.Cluster_RoundRobinLbConfig{
-					SlowStartConfig: &clusterpb.Cluster_SlowStartConfig{
-						SlowStartWindow: durationpb.New(1), Aggression: &corepb.RuntimeDouble{DefaultValue: 2, RuntimeKey: "k"},
-					},
-				}},
-				LoadBalancingPolicy: policies(
-					xdsmsg.Any(&roundrobinpb.RoundRobin{SlowStartConfig: &commonpb.SlowStartConfig{}, LocalityLbConfig: &commonpb.LocalityLbConfig{}}),
-					xdsmsg.Any(&maglevpb.Maglev{TableSize: wrapperspb.UInt64(7), ConsistentHashingLbConfig: &commonpb.ConsistentHashingLbConfig{}}),
-				),
-			},
+			"settings of policies", with(t,
+				picking(t, `[RoundRobin]{slow_start_config{} locality_lb_config{}}`,
+					`[Maglev]{table_size{value:7} consistent_hashing_lb_config{}}`),
+				`round_robin_lb_config{slow_start_config{slow_start_window{nanos:1} aggression{default_value:2 runtime_key:"k"}}}`),
 			[]note{
 				{"round_robin_lb_config.slow_start_config.aggression.runtime_key", is},
 				{"load_balancing_policy.policies[0].typed_extension_config.typed_config.locality_lb_config", is},
@@ -128,25 +108,15 @@ func TestIgnoredFields(t *testing.T) {
 			},
 		}, {
 			"policies within policies",
-			&clusterpb.Cluster{LoadBalancingPolicy: policies(wrrLocality(policies(xdsmsg.Any(&ringhashpb.RingHash{
-				MinimumRingSize: wrapperspb.UInt64(1), UseHostnameForHashing: true,
-			}))))},
+			picking(t, wrrLocality(`[RingHash]{minimum_ring_size{value:1} use_hostname_for_hashing:true}`)),
 			[]note{{
 				"load_balancing_policy.policies[0].typed_extension_config.typed_config.endpoint_picking_policy" +
 					".policies[0].typed_extension_config.typed_config.use_hostname_for_hashing", is,
 			}},
-		},
-		{
-			"endpoints",
-			&endpointpb.ClusterLoadAssignment{
-				Endpoints: []*endpointpb.LocalityLbEndpoints{{
-					Proximity: wrapperspb.UInt32(1),
-					LbEndpoints: []*endpointpb.LbEndpoint{{Metadata: &corepb.Metadata{
-						FilterMetadata: map[string]*structpb.Struct{"envoy.lb": {}, "other": {}},
-					}}},
-				}},
-				Policy: &endpointpb.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)},
-			},
+		}, {
+			"endpoints", with(t, &endpointpb.ClusterLoadAssignment{}, `policy{overprovisioning_factor{value:1}}
+				endpoints{proximity{value:1} lb_endpoints{metadata{
+					filter_metadata{key:"envoy.lb" value{}} filter_metadata{key:"other" value{}}}}}`),
 			[]note{
 				{`endpoints[0].lb_endpoints[0].metadata.filter_metadata["other"]`, is}, {"endpoints[0].proximity", is},
 				{"policy.overprovisioning_factor", is},
@@ -258,11 +228,7 @@ func TestIgnoredFieldsThatMatter(t *testing.T) {
 		warnings []string
 		infos    []string
 	}{
-		{ClusterType, edsCluster(func(c *clusterpb.Cluster) {
-			c.AltStatName = "x"
-			c.ConnectTimeout = durationpb.New(1)
-			c.LbSubsetConfig = &clusterpb.Cluster_LbSubsetConfig{}
-		}), []string{"lb_subset_config"}, []string{"alt_stat_name", "connect_timeout"}},
+		{ClusterType, blue(t, `alt_stat_name:"x" connect_timeout{nanos:1} lb_subset_config{}`), []string{"lb_subset_config"}, []string{"alt_stat_name", "connect_timeout"}},
 		{RouteConfigurationType, plugin,
 			[]string{firstRoute + ".match.cookies", firstRoute + ".route.metadata_match", "virtual_hosts[0].routes[1].route"},
 			[]string{firstRoute + ".route.timeout", firstRoute + ".stat_prefix", firstRoute + `.typed_per_filter_config["a"].config`, firstRoute + `.typed_per_filter_config["b"].config`}},
@@ -352,7 +318,7 @@ func TestIgnoredFieldsOfAMalformedResource(t *testing.T) {
 // read and those that the decoder skips.
 func TestResourceTypesListIgnoredFields(t *testing.T) {
 	t.Parallel()
-	const is = "this client does not act on the field"
+	const is = notActedOn
 	hcm := validManager()
 	hcm.ServerName = "x"
 	hcm.HttpFilters = append([]*hcmpb.HttpFilter{{Name: "f", IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{
@@ -376,16 +342,10 @@ func TestResourceTypesListIgnoredFields(t *testing.T) {
 			{"virtual_hosts[0].routes[0].route.hash_policy[0]", `gives no hash: a gRPC client knows header, and filter_state with the key "io.grpc.channel_id"`},
 		}},
 		{
-			ClusterType,
-			edsCluster(func(c *clusterpb.Cluster) {
-				c.AltStatName = "x"
-				c.LoadBalancingPolicy = policies(&anypb.Any{TypeUrl: unknownURL}, xdsmsg.Any(&ringhashpb.RingHash{}))
-			}),
+			ClusterType, with(t, picking(t, unknownMessage, `[RingHash]{}`), `alt_stat_name:"x"`),
 			[]note{{"alt_stat_name", is}, note{passedOver(0, unknownURL).Path, passedOver(0, unknownURL).Reason}},
 		},
-		{EndpointsType, &endpointpb.ClusterLoadAssignment{
-			ClusterName: "c", Policy: &endpointpb.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)},
-		}, []note{{"policy.overprovisioning_factor", is}}},
+		{EndpointsType, with(t, assignment(), `policy{overprovisioning_factor{value:1}}`), []note{{"policy.overprovisioning_factor", is}}},
 	} {
 		xdstest.Parallel(t, tc.typ.Name, func(t *testing.T) {
 			checkIgnored(t, ignoredOf(t, tc.typ, tc.resource), tc.want...)

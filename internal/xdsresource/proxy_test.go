@@ -14,7 +14,7 @@ import (
 // proxied is a Cluster whose connections go through proxies, with the field transport_socket inside.
 func proxied(t testing.TB, inner string) *clusterpb.Cluster {
 	t.Helper()
-	return with(t, edsCluster(), proxySocket(inner))
+	return blue(t, proxySocket(inner))
 }
 
 func proxySocket(inner string) string {
@@ -31,7 +31,7 @@ func TestHTTPConnect(t *testing.T) {
 		resource         *clusterpb.Cluster
 		connects, secure bool
 	}{
-		{"no transport socket", edsCluster(), false, false},
+		{"no transport socket", blue(t, ""), false, false},
 		{"TLS without a proxy", secured(t, mutual), false, true},
 		{"nothing inside", proxied(t, ""), true, false},
 		{"plaintext inside", proxied(t, `transport_socket{name:"mine" typed_config{[RawBuffer]{}}}`), true, false},
@@ -67,7 +67,7 @@ func TestHTTPConnectFaults(t *testing.T) {
 		{"a wrapper in a wrapper", proxySocket(""), `@: has type "` + proxyTypeURL + `", want "` + tlsTypeURL + `"`},
 	})
 	xdstest.Parallel(t, "by transport_socket_matches", func(t *testing.T) {
-		c := with(t, edsCluster(), `transport_socket_matches{`+proxySocket("")+`}`)
+		c := blue(t, `transport_socket_matches{`+proxySocket("")+`}`)
 		xdstest.Equal(t, "faults", "transport_socket_matches[0]: is not supported: all endpoints of a Cluster have the same security, "+
 			"that of transport_socket", faultText(t, ClusterType, c))
 	})

@@ -20,7 +20,7 @@ import (
 // secured is a Cluster with an UpstreamTlsContext, given as for tlsContext.
 func secured(t testing.TB, fields string) *clusterpb.Cluster {
 	t.Helper()
-	return with(t, edsCluster(), tlsSocket(fields))
+	return blue(t, tlsSocket(fields))
 }
 
 // tlsSocket is the field transport_socket with an UpstreamTlsContext of the given fields, in which
@@ -195,8 +195,7 @@ func TestSecurityFaults(t *testing.T) {
 	const notTLS = `@: has type "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext", want "` +
 		tlsTypeURL + `"`
 	const byMatch = ": is not supported: all endpoints of a Cluster have the same security, that of transport_socket"
-	cluster := func(t testing.TB, fields string) *clusterpb.Cluster { return with(t, edsCluster(), fields) }
-	checkTextFaults(t, ClusterType, tlsPath, cluster, []textCase{
+	checkTextFaults(t, ClusterType, tlsPath, blue, []textCase{
 		{"another type of transport socket",
 			`transport_socket{name:"envoy.transport_sockets.tls" typed_config{[DownstreamTlsContext]{}}}`, notTLS},
 		{"plaintext by name, with another type",
@@ -219,9 +218,9 @@ func TestClustersWithoutSecurity(t *testing.T) {
 	t.Parallel()
 	const raw = `transport_socket{name:"mine" typed_config{[RawBuffer]{}}}`
 	for name, c := range map[string]*clusterpb.Cluster{
-		"no transport socket": edsCluster(),
-		"raw_buffer by type":  with(t, edsCluster(), raw+`transport_socket_matches{`+raw+`}`),
-		"raw_buffer by name":  with(t, edsCluster(), `transport_socket{name:"`+rawBufferName+`"}`),
+		"no transport socket": blue(t, ""),
+		"raw_buffer by type":  blue(t, raw+`transport_socket_matches{`+raw+`}`),
+		"raw_buffer by name":  blue(t, `transport_socket{name:"`+rawBufferName+`"}`),
 		"an aggregate":        with(t, xdsmsg.AggregateCluster("blue", "under"), tlsSocket(mutual)),
 	} {
 		if got := mustDecode[Cluster](t, ClusterType, c); got.Security != nil {
