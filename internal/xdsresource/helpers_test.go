@@ -81,6 +81,18 @@ func blue(t testing.TB, fields string) *clusterpb.Cluster {
 	return with(t, xdsmsg.EDSCluster("blue", ""), fields)
 }
 
+// acting is a RouteConfiguration with a route to the cluster "a", and more fields of its action set.
+func acting(t testing.TB, fields string) *routepb.RouteConfiguration {
+	t.Helper()
+	return routeConfig(with(t, xdsmsg.PrefixRoute("/", "a"), `route{`+fields+`}`))
+}
+
+// matchedBy is a route to the cluster "a" by the prefix "/", with more fields of its match set.
+func matchedBy(t testing.TB, fields string) *routepb.Route {
+	t.Helper()
+	return with(t, xdsmsg.PrefixRoute("/", "a"), `match{`+fields+`}`)
+}
+
 // policies has an entry of LoadBalancingPolicy.policies for each message.
 func policies(messages ...string) string {
 	text := ""

@@ -47,7 +47,7 @@ func TestIgnoredFields(t *testing.T) {
 		resource proto.Message
 		want     []note
 	}{
-		{"routes of all kinds", richRoutes(), []note{
+		{"routes of all kinds", richRoutes(t), []note{
 			{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is},
 			{"virtual_hosts[0].routes[3].route.request_mirror_policies[0].runtime_fraction.runtime_key", is},
 		}},
@@ -171,34 +171,20 @@ func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 // Envoy and gRPC fill in both.
 func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 	t.Parallel()
-	with := func(edit func(*routepb.RouteAction)) *routepb.RouteConfiguration {
-		return routeConfig(routeWith(xdsmsg.Prefix("/"), edit))
-	}
-	const at = firstRoute + ".route."
 	for name, tc := range map[string]struct {
-		resource *routepb.RouteConfiguration
-		want     []string
+		action string
+		want   []string
 	}{
-		"timeout alone": {with(func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }), []string{at + "timeout"}},
-		"timeout beside max_stream_duration": {with(func(a *routepb.RouteAction) {
-			a.Timeout = durationpb.New(1)
-			a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(1)}
-		}), nil},
-		"max_grpc_timeout beside grpc_timeout_header_max": {with(func(a *routepb.RouteAction) {
-			a.MaxGrpcTimeout = durationpb.New(1)
-			a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: durationpb.New(1)}
-		}), nil},
-		"timeout beside a max_stream_duration that says nothing": {with(func(a *routepb.RouteAction) {
-			a.Timeout = durationpb.New(1)
-			a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{}
-		}), []string{at + "timeout"}},
-		"total_weight beside the weights": {with(func(a *routepb.RouteAction) {
-			a.ClusterSpecifier = weightedAction(weighted{"a", 1}).ClusterSpecifier
-			a.GetWeightedClusters().TotalWeight = wrapperspb.UInt32(1)
-		}), nil},
+		"timeout alone":                      {`timeout{nanos:1}`, []string{firstRoute + ".route.timeout"}},
+		"timeout beside max_stream_duration": {`timeout{nanos:1} max_stream_duration{max_stream_duration{nanos:1}}`, nil},
+		"max_grpc_timeout beside grpc_timeout_header_max": {
+			`max_grpc_timeout{nanos:1} max_stream_duration{grpc_timeout_header_max{nanos:1}}`, nil},
+		"timeout beside a max_stream_duration that says nothing": {
+			`timeout{nanos:1} max_stream_duration{}`, []string{firstRoute + ".route.timeout"}},
+		"total_weight beside the weights": {`weighted_clusters{clusters{name:"a" weight{value:1}} total_weight{value:1}}`, nil},
 	} {
 		var got []string
-		for _, part := range ignoredOf(t, RouteConfigurationType, tc.resource) {
+		for _, part := range ignoredOf(t, RouteConfigurationType, acting(t, tc.action)) {
 			got = append(got, part.Path)
 		}
 		xdstest.Equal(t, fmt.Sprintf("%s: Ignored", name), tc.want, got)
@@ -324,10 +310,7 @@ func TestResourceTypesListIgnoredFields(t *testing.T) {
 	hcm.HttpFilters = append([]*hcmpb.HttpFilter{{Name: "f", IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{
 		TypedConfig: &anypb.Any{TypeUrl: unknownURL},
 	}}}, hcm.HttpFilters...)
-	hashed := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
-		a.HashPolicy = []*routepb.RouteAction_HashPolicy{hashState("other")}
-		a.Timeout = durationpb.New(1)
-	})
+	hashed := acting(t, `hash_policy{filter_state{key:"other"}} timeout{nanos:1}`)
 	for _, tc := range []struct {
 		typ      *xdsclient.ResourceType
 		resource proto.Message
@@ -337,7 +320,7 @@ func TestResourceTypesListIgnoredFields(t *testing.T) {
 			{hcmPath + ".server_name", is},
 			{hcmPath + ".http_filters[0]", `filter "f": this client has no filter for type "` + unknownURL + `"; is_optional is set`},
 		}},
-		{RouteConfigurationType, routeConfig(hashed), []note{
+		{RouteConfigurationType, hashed, []note{
 			{"virtual_hosts[0].routes[0].route.timeout", is},
 			{"virtual_hosts[0].routes[0].route.hash_policy[0]", `gives no hash: a gRPC client knows header, and filter_state with the key "io.grpc.channel_id"`},
 		}},
