@@ -73,8 +73,8 @@ func TestIgnoredFields(t *testing.T) {
 			"one field in many routes",
 			routeConfig(
 				xdsmsg.PrefixRoute("/a", "a"),
-				routeWith(xdsmsg.Prefix("/b"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
-				routeWith(xdsmsg.Prefix("/c"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
+				with(t, xdsmsg.PrefixRoute("/b", "a"), `route{timeout{nanos:1}}`),
+				with(t, xdsmsg.PrefixRoute("/c", "a"), `route{timeout{nanos:1}}`),
 				&routepb.Route{Match: &routepb.RouteMatch{Cookies: []*routepb.CookieMatcher{{}}}, StatPrefix: "x"},
 			),
 			[]note{
@@ -148,9 +148,9 @@ func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	var routes []*routepb.Route
 	for i := range 117 {
-		routes = append(routes, routeWith(xdsmsg.Prefix(fmt.Sprint("/", i)), func(a *routepb.RouteAction) {
-			a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable,retriable-4xx" + strings.Repeat(",reset", i%2), RetriableStatusCodes: []uint32{503}}
-		}))
+		conditions := "unavailable,retriable-4xx" + strings.Repeat(",reset", i%2)
+		routes = append(routes, with(t, xdsmsg.PrefixRoute(fmt.Sprint("/", i), "a"),
+			`route{retry_policy{retry_on:"`+conditions+`" retriable_status_codes:503}}`))
 	}
 	routes[116].RequestHeadersToRemove = []string{":path", "te"}
 	got := ignoredOf(t, RouteConfigurationType, routeConfig(routes...))
@@ -194,20 +194,14 @@ func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 // Fields that affect security or routing come first, as warnings, and the order is stable.
 func TestIgnoredFieldsThatMatter(t *testing.T) {
 	t.Parallel()
-	any := &anypb.Any{TypeUrl: unknownURL}
-	matching := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
-		a.Timeout = durationpb.New(1)
-		a.MetadataMatch = &corepb.Metadata{}
-	})
-	matching.StatPrefix = "x"
-	matching.Match.Cookies = []*routepb.CookieMatcher{{Name: "c"}}
-	matching.TypedPerFilterConfig = map[string]*anypb.Any{
-		"b": xdsmsg.Any(&routepb.FilterConfig{Config: any, IsOptional: true}), "a": xdsmsg.Any(&routepb.FilterConfig{Config: any, IsOptional: true}),
-	}
-	plugin := routeConfig(matching, routeWith(xdsmsg.Prefix("/p"), func(a *routepb.RouteAction) {
-		a.ClusterSpecifier = &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}
-	}))
-	plugin.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{{Extension: &corepb.TypedExtensionConfig{Name: "p", TypedConfig: any}, IsOptional: true}}
+	const optional = `[FilterConfig]{config{` + unknownMessage + `} is_optional:true}`
+	plugin := with(t, &routepb.RouteConfiguration{}, `name:"routes"
+		cluster_specifier_plugins{extension{name:"p" typed_config{`+unknownMessage+`}} is_optional:true}
+		virtual_hosts{domains:"*"
+			routes{match{prefix:"/" cookies{name:"c"}} stat_prefix:"x"
+				route{cluster:"a" timeout{nanos:1} metadata_match{}}
+				typed_per_filter_config{key:"a" value{`+optional+`}} typed_per_filter_config{key:"b" value{`+optional+`}}}
+			routes{match{prefix:"/p"} route{cluster_specifier_plugin:"p"}}}`)
 	for _, tc := range []struct {
 		typ      *xdsclient.ResourceType
 		resource proto.Message

@@ -9,7 +9,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -17,17 +16,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
-
-func substitute(pattern, substitution string) *matcherpb.RegexMatchAndSubstitute {
-	return &matcherpb.RegexMatchAndSubstitute{Pattern: &matcherpb.RegexMatcher{Regex: pattern}, Substitution: substitution}
-}
-
-// routeWith returns a route whose action is edited.
-func routeWith(match *routepb.RouteMatch, edit func(*routepb.RouteAction)) *routepb.Route {
-	route := xdsmsg.Route(match, xdsmsg.ToCluster("a"))
-	edit(route.GetRoute())
-	return route
-}
 
 // RouteAction.prefix_rewrite and regex_rewrite, with the examples of their
 // documentation.
