@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_canary_hosts/v3"
@@ -126,6 +125,7 @@ var anyTypes = map[string]string{
 	"DownstreamTlsContext":         "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
 	"FilterConfig":                 "envoy.config.route.v3.FilterConfig",
 	"Http11ProxyUpstreamTransport": "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11ProxyUpstreamTransport",
+	"HttpConnectionManager":        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
 	"HttpProtocolOptions":          "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
 	"LeastRequest":                 "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
 	"Maglev":                       "envoy.extensions.load_balancing_policies.maglev.v3.Maglev",
@@ -229,12 +229,4 @@ type faultTest = row[proto.Message, []fault]
 func checkAllFaults(t *testing.T, rt *xdsclient.ResourceType, tests []faultTest) {
 	t.Helper()
 	checkEach(t, "faults", func(t *testing.T, m proto.Message) []fault { return decodeFaults(t, rt, m) }, tests)
-}
-
-func self() *corepb.ConfigSource {
-	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Self{}}
-}
-
-func filePath() *corepb.ConfigSource {
-	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Path{Path: "/etc/x"}}
 }
