@@ -4,16 +4,13 @@ package xdsresource
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -227,66 +224,69 @@ func TestAggregateCluster(t *testing.T) {
 // have.
 func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
 	t.Parallel()
-	const (
-		static  = clusterpb.Cluster_STATIC
-		strict  = clusterpb.Cluster_STRICT_DNS
-		logical = clusterpb.Cluster_LOGICAL_DNS
-		socket  = "load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address"
-		noName  = `is not an IP address; clusters of type STRICT_DNS and LOGICAL_DNS take host names`
-	)
-	resolved := host("10.0.0.1")
-	resolved.GetEndpoint().GetAddress().GetSocketAddress().ResolverName = "special"
-	named := tcp("name.test", 0)
-	named.GetSocketAddress().PortSpecifier = &corepb.SocketAddress_NamedPort{NamedPort: "http"}
-	unreadable := xdsmsg.AggregateCluster("blue", "a")
-	unreadable.GetClusterType().TypedConfig.Value = []byte{0xff}
-	refresh := func(d *durationpb.Duration) *clusterpb.Cluster {
-		return inlineCluster(strict, assignment(bare(0, host("a.test"))), func(c *clusterpb.Cluster) { c.DnsRefreshRate = d })
+	// inline is a cluster with the localities, and in a locality without a name.
+	inline := func(kind string, localities ...string) string {
+		return `type:` + kind + ` load_assignment{` + strings.Join(localities, " ") + `}`
 	}
-	checkAllFaults(t, ClusterType, []faultTest{
-		{"STRICT_DNS without load_assignment", inlineCluster(strict, nil), []fault{{"load_assignment", "must be set in a cluster of type STRICT_DNS"}}},
-		{"LOGICAL_DNS without load_assignment", inlineCluster(logical, nil), []fault{{"load_assignment", "must be set in a cluster of type LOGICAL_DNS"}}},
-		{"STATIC with a host name", inlineCluster(static, assignment(bare(0, host("a.test")))), []fault{{socket + ".address", `"a.test" ` + noName}}},
-		{"a custom resolver", inlineCluster(static, assignment(bare(0, resolved))),
-			[]fault{{socket + ".resolver_name", `must be empty, is "special": this client resolves names with DNS`}}},
-		{"the same place twice", inlineCluster(static, assignment(bare(0, host("10.0.0.1")), bare(0, host("10.0.0.2")))),
-			[]fault{{"load_assignment.endpoints[1].locality", "is the same as that of endpoints[0], in the same priority 0"}}},
-		{"a gap in the priorities", inlineCluster(strict, assignment(bare(0, host("a")), bare(2, host("b")))),
-			[]fault{{"load_assignment.endpoints", "no locality has priority 1 although one has priority 2; priorities must have no gaps"}}},
-		{"too much weight in one locality, and so in the priority",
-			inlineCluster(static, assignment(bare(0, withWeight(host("10.0.0.1"), math.MaxUint32), host("10.0.0.2")))),
-			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "the endpoints have a weight of 4294967296 together, more than 4294967295"}}},
-		{"a drop without category", inlineCluster(logical, &endpointpb.ClusterLoadAssignment{
-			Endpoints: []*endpointpb.LocalityLbEndpoints{bare(0, host("a"))},
-			Policy:    &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{{}}},
-		}), []fault{{"load_assignment.policy.drop_overloads[0].category", "must not be empty"}}},
-		{"LOGICAL_DNS without locality", inlineCluster(logical, assignment()),
-			[]fault{{"load_assignment.endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 0"}}},
-		{"LOGICAL_DNS with two localities", inlineCluster(logical, assignment(bare(0, host("a")), bare(1, host("b")))),
-			[]fault{{"load_assignment.endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 2"}}},
-		{"LOGICAL_DNS without endpoint", inlineCluster(logical, assignment(bare(0))),
-			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 0"}}},
-		{"LOGICAL_DNS with two endpoints", inlineCluster(logical, assignment(bare(0, host("a"), host("b")))),
-			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 2"}}},
-		{"LOGICAL_DNS whose endpoint is not set", inlineCluster(logical, assignment(bare(0, &endpointpb.LbEndpoint{}))),
-			[]fault{{"load_assignment.endpoints[0].lb_endpoints[0]", "host_identifier must be endpoint, is not set"}}},
-		{"LOGICAL_DNS without address", inlineCluster(logical, assignment(bare(0, lbEndpoint(nil)))),
-			[]fault{{"load_assignment.endpoints[0].lb_endpoints[0].endpoint.address", "must be socket_address, is not set"}}},
-		{"LOGICAL_DNS with no host and a named port", inlineCluster(logical, assignment(bare(0, lbEndpoint(named)))),
-			[]fault{{socket, "port_specifier must be port_value, is named_port"}}},
-		{"LOGICAL_DNS with an empty host and without port", inlineCluster(logical, assignment(bare(0, lbEndpoint(tcp("", 0))))),
-			[]fault{{socket + ".address", "must not be empty"}, {socket + ".port_value", "must be from 1 to 65535, is 0"}}},
-		{"a lookup family from the future", inlineCluster(logical, assignment(bare(0, host("a"))), func(c *clusterpb.Cluster) { c.DnsLookupFamily = 77 }),
-			[]fault{{"dns_lookup_family", "unknown family 77; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED"}}},
-		{"a refresh rate of 1ms", refresh(durationpb.New(time.Millisecond)), []fault{{"dns_refresh_rate", "must be more than 1ms, is 1ms"}}},
-		{"a negative refresh rate", refresh(durationpb.New(-time.Second)), []fault{{"dns_refresh_rate", "is negative: -1s"}}},
-		{"an aggregate of nothing", xdsmsg.AggregateCluster("blue"), []fault{{"cluster_type.typed_config.clusters", "must have at least one entry"}}},
-		{"an aggregate of a nameless cluster", xdsmsg.AggregateCluster("blue", "a", ""), []fault{{"cluster_type.typed_config.clusters[1]", "must not be empty"}}},
-		{"an aggregate of another type", &clusterpb.Cluster{Name: "blue", ClusterDiscoveryType: &clusterpb.Cluster_ClusterType{
-			ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
-		}}, []fault{{"cluster_type", `unknown cluster type "envoy.clusters.aggregate" ("` + unknownURL + `"); ` + knownTypes}}},
+	in := func(priority int, endpoints ...string) string {
+		return fmt.Sprintf(`endpoints{priority:%d %s}`, priority, strings.Join(endpoints, " "))
+	}
+	one := func(host string) string {
+		return `lb_endpoints{endpoint{address{socket_address{address:"` + host + `" port_value:80}}}}`
+	}
+	const (
+		lbEndpoints = "load_assignment.endpoints[0].lb_endpoints"
+		oneEntry    = ": must have exactly one entry in a cluster of type LOGICAL_DNS, has "
+	)
+	cluster := func(t testing.TB, fields string) *clusterpb.Cluster {
+		return with(t, &clusterpb.Cluster{Name: "blue"}, fields)
+	}
+	checkTextFaults(t, ClusterType, lbEndpoints+"[0].endpoint.address.socket_address", cluster, []textCase{
+		{"STRICT_DNS without load_assignment", `type:STRICT_DNS`, "load_assignment: must be set in a cluster of type STRICT_DNS"},
+		{"LOGICAL_DNS without load_assignment", `type:LOGICAL_DNS`, "load_assignment: must be set in a cluster of type LOGICAL_DNS"},
+		{"STATIC with a host name", inline("STATIC", in(0, one("a.test"))),
+			`@.address: "a.test" is not an IP address; clusters of type STRICT_DNS and LOGICAL_DNS take host names`},
+		{"a custom resolver", inline("STATIC", in(0, `lb_endpoints{endpoint{address{
+			socket_address{address:"10.0.0.1" port_value:80 resolver_name:"special"}}}}`)),
+			`@.resolver_name: must be empty, is "special": this client resolves names with DNS`},
+		{"the same place twice", inline("STATIC", in(0, one("10.0.0.1")), in(0, one("10.0.0.2"))),
+			"load_assignment.endpoints[1].locality: is the same as that of endpoints[0], in the same priority 0"},
+		{"a gap in the priorities", inline("STRICT_DNS", in(0, one("a")), in(2, one("b"))),
+			"load_assignment.endpoints: no locality has priority 1 although one has priority 2; priorities must have no gaps"},
+		{"too much weight in one locality, and so in the priority", inline("STATIC", in(0, `lb_endpoints{
+			load_balancing_weight{value:4294967295} endpoint{address{socket_address{address:"10.0.0.1" port_value:80}}}}`, one("10.0.0.2"))),
+			lbEndpoints + ": the endpoints have a weight of 4294967296 together, more than 4294967295"},
+		{"a drop without category", inline("LOGICAL_DNS", in(0, one("a")), `policy{drop_overloads{}}`),
+			"load_assignment.policy.drop_overloads[0].category: must not be empty"},
+		{"LOGICAL_DNS without locality", inline("LOGICAL_DNS"), "load_assignment.endpoints" + oneEntry + "0"},
+		{"LOGICAL_DNS with two localities", inline("LOGICAL_DNS", in(0, one("a")), in(1, one("b"))),
+			"load_assignment.endpoints" + oneEntry + "2"},
+		{"LOGICAL_DNS without endpoint", inline("LOGICAL_DNS", in(0)), lbEndpoints + oneEntry + "0"},
+		{"LOGICAL_DNS with two endpoints", inline("LOGICAL_DNS", in(0, one("a"), one("b"))), lbEndpoints + oneEntry + "2"},
+		{"LOGICAL_DNS whose endpoint is not set", inline("LOGICAL_DNS", in(0, `lb_endpoints{}`)),
+			lbEndpoints + "[0]: host_identifier must be endpoint, is not set"},
+		{"LOGICAL_DNS without address", inline("LOGICAL_DNS", in(0, `lb_endpoints{endpoint{}}`)),
+			lbEndpoints + "[0].endpoint.address: must be socket_address, is not set"},
+		{"LOGICAL_DNS with a named port", inline("LOGICAL_DNS", in(0, `lb_endpoints{endpoint{address{
+			socket_address{address:"name.test" named_port:"http"}}}}`)), "@: port_specifier must be port_value, is named_port"},
+		{"LOGICAL_DNS with an empty host and port 0", inline("LOGICAL_DNS", in(0, `lb_endpoints{endpoint{address{
+			socket_address{port_value:0}}}}`)), "@.address: must not be empty; @.port_value: must be from 1 to 65535, is 0"},
+		{"a lookup family from the future", inline("LOGICAL_DNS", in(0, one("a"))) + `dns_lookup_family:77`,
+			"dns_lookup_family: unknown family 77; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED"},
+		{"a refresh rate of 1ms", inline("STRICT_DNS", in(0, one("a"))) + `dns_refresh_rate{nanos:1000000}`,
+			"dns_refresh_rate: must be more than 1ms, is 1ms"},
+		{"a negative refresh rate", inline("STRICT_DNS", in(0, one("a"))) + `dns_refresh_rate{seconds:-1}`,
+			"dns_refresh_rate: is negative: -1s"},
+		{"an aggregate of nothing", `cluster_type{typed_config{[ClusterConfig]{}}}`,
+			"cluster_type.typed_config.clusters: must have at least one entry"},
+		{"an aggregate of a nameless cluster", `cluster_type{typed_config{[ClusterConfig]{clusters:"a" clusters:""}}}`,
+			"cluster_type.typed_config.clusters[1]: must not be empty"},
+		{"an aggregate of another type", `cluster_type{name:"envoy.clusters.aggregate" typed_config{` + unknownMessage + `}}`,
+			`cluster_type: unknown cluster type "envoy.clusters.aggregate" ("` + unknownURL + `"); ` + knownTypes},
 	})
 	xdstest.Parallel(t, "an aggregate that cannot be read", func(t *testing.T) {
+		unreadable := xdsmsg.AggregateCluster("blue", "a")
+		unreadable.GetClusterType().TypedConfig.Value = []byte{0xff}
 		if faults := decodeFaults(t, ClusterType, unreadable); len(faults) != 1 || faults[0].Path != "cluster_type.typed_config" {
 			t.Errorf("faults = %v, want one of cluster_type.typed_config", faults)
 		}

@@ -121,6 +121,7 @@ var anyName = regexp.MustCompile(`\[[A-Z]\w+\]`)
 var anyTypes = map[string]string{
 	"Address":                      "envoy.config.core.v3.Address",
 	"ClientSideWeightedRoundRobin": "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
+	"ClusterConfig":                "envoy.extensions.clusters.aggregate.v3.ClusterConfig",
 	"ClusterProvided":              "envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided",
 	"DownstreamTlsContext":         "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
 	"FilterConfig":                 "envoy.config.route.v3.FilterConfig",
@@ -220,13 +221,4 @@ func checkEach[G, W any](t *testing.T, what string, got func(t *testing.T, given
 			xdstest.Equal(t, what, r.want, got(t, r.given), cmpopts.IgnoreUnexported(Forward{}))
 		})
 	}
-}
-
-// faultTest is a resource and its faults.
-type faultTest = row[proto.Message, []fault]
-
-// checkAllFaults is checkFaults for each of the tests.
-func checkAllFaults(t *testing.T, rt *xdsclient.ResourceType, tests []faultTest) {
-	t.Helper()
-	checkEach(t, "faults", func(t *testing.T, m proto.Message) []fault { return decodeFaults(t, rt, m) }, tests)
 }
