@@ -95,7 +95,7 @@ func TestClusterFaults(t *testing.T) {
 			lbPath + strings.Repeat(typedConfig+".endpoint_picking_policy", 16) + ": has more than 16 policies within each other"},
 		{"load reports to elsewhere", `lrs_server{ads{}}`, "lrs_server: must be self, is ads"},
 	})
-	bare := func(t testing.TB, fields string) *clusterpb.Cluster { return with(t, &clusterpb.Cluster{}, fields) }
+	bare := func(t testing.TB, fields string) *clusterpb.Cluster { return withText(t, &clusterpb.Cluster{}, fields) }
 	checkTextFaults(t, ClusterType, "", bare, []textCase{
 		{"no type", `name:"blue"`, "type: the cluster type is not set" + types},
 		{"no EDS config", `name:"blue" type:EDS`, "eds_cluster_config.eds_config: must be ads or self, is not set"},
@@ -239,7 +239,7 @@ func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
 		oneEntry    = ": must have exactly one entry in a cluster of type LOGICAL_DNS, has "
 	)
 	cluster := func(t testing.TB, fields string) *clusterpb.Cluster {
-		return with(t, &clusterpb.Cluster{Name: "blue"}, fields)
+		return withText(t, &clusterpb.Cluster{Name: "blue"}, fields)
 	}
 	checkTextFaults(t, ClusterType, lbEndpoints+"[0].endpoint.address.socket_address", cluster, []textCase{
 		{"STRICT_DNS without load_assignment", `type:STRICT_DNS`, "load_assignment: must be set in a cluster of type STRICT_DNS"},

@@ -17,7 +17,7 @@ import (
 func TestDrops(t *testing.T) {
 	t.Parallel()
 	dropping := func(t testing.TB, fields string) *endpointpb.ClusterLoadAssignment {
-		return with(t, assignment(), `policy{`+fields+`}`)
+		return withText(t, assignment(), `policy{`+fields+`}`)
 	}
 	checkEach(t, "Drops", func(t *testing.T, fields string) []Drop {
 		return mustDecode[Endpoints](t, EndpointsType, dropping(t, fields)).Drops

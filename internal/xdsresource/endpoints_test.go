@@ -145,7 +145,7 @@ func TestEndpointsFaults(t *testing.T) {
 	t.Parallel()
 	const priority0 = "is the same as that of endpoints[0], in the same priority 0"
 	whole := func(t testing.TB, fields string) *endpointpb.ClusterLoadAssignment {
-		return with(t, assignment(), fields)
+		return withText(t, assignment(), fields)
 	}
 	weighing := func(zone string, priority, weight uint32) string {
 		return fmt.Sprintf(`endpoints{locality{zone:%q} priority:%d load_balancing_weight{value:%d}}`, zone, priority, weight)
@@ -165,7 +165,7 @@ func TestEndpointsFaults(t *testing.T) {
 			"endpoints: no locality has priority 0 although one has priority 4294967295; priorities must have no gaps"},
 	})
 	one := func(t testing.TB, fields string) *endpointpb.ClusterLoadAssignment {
-		return assignment(locality("z", 0, 1, with(t, &endpointpb.LbEndpoint{}, fields)))
+		return assignment(locality("z", 0, 1, withText(t, &endpointpb.LbEndpoint{}, fields)))
 	}
 	const socket = "@.endpoint.address.socket_address"
 	badHost := func(host string) textCase {
@@ -219,7 +219,7 @@ func TestAdditionalAddressesAndHashKey(t *testing.T) {
 	type additional = endpointpb.Endpoint_AdditionalAddress
 	e := host("10.0.0.1")
 	e.GetEndpoint().AdditionalAddresses = []*additional{{Address: tcp("::1", 80)}, {Address: tcp("10.0.0.2", 81)}}
-	with(t, e, `metadata{filter_metadata{key:"envoy.lb" value{fields{key:"hash_key" value{string_value:"stateful-0"}}}}}`)
+	withText(t, e, `metadata{filter_metadata{key:"envoy.lb" value{fields{key:"hash_key" value{string_value:"stateful-0"}}}}}`)
 	got := mustDecode[Endpoints](t, EndpointsType, assignment(locality("z", 0, 1, e))).Localities[0].Endpoints[0]
 	want := Endpoint{Address: "10.0.0.1:80", Additional: []string{"[::1]:80", "10.0.0.2:81"}, Weight: 1, HashKey: "stateful-0"}
 	want.Metadata = got.Metadata

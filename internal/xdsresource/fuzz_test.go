@@ -19,10 +19,10 @@ import (
 
 // richRoutes uses every kind of match and action that is decoded.
 func richRoutes(t testing.TB) *routepb.RouteConfiguration {
-	config := with(t, routeConfig(), `virtual_hosts{domains:"*.b" domains:"a.*" domains:"c"
+	config := withText(t, routeConfig(), `virtual_hosts{domains:"*.b" domains:"a.*" domains:"c"
 		routes{match{prefix:"/"} route{cluster:"e"}}
 		routes{match{prefix:"/" headers{name:"tenant" exact_match:"x"}} route{cluster:"c"}}}`)
-	config.VirtualHosts[0] = with(t, config.VirtualHosts[0], `
+	config.VirtualHosts[0] = withText(t, config.VirtualHosts[0], `
 		routes{
 			match{prefix:"/a.B/" case_sensitive{} runtime_fraction{default_value{numerator:50} runtime_key:"ignored"}
 				headers{name:"a" exact_match:"b" invert_match:true}
@@ -91,7 +91,7 @@ func checkRoutes(t *testing.T, rc *RouteConfiguration) {
 				}
 			}
 			if want != nil {
-				use(t, want, &rpc)
+				useRoute(t, want, &rpc)
 			}
 		}
 	}
@@ -104,8 +104,8 @@ func checkRoutes(t *testing.T, rc *RouteConfiguration) {
 	}
 }
 
-// use does everything that is done with the route of an RPC.
-func use(t *testing.T, route *Route, rpc *matching.RPC) {
+// useRoute does everything that is done with the route of an RPC.
+func useRoute(t *testing.T, route *Route, rpc *matching.RPC) {
 	route.Hash(rpc, 1)
 	for i := range route.Mirrors {
 		route.Mirrors[i].Draw(rpc)
@@ -129,11 +129,11 @@ func use(t *testing.T, route *Route, rpc *matching.RPC) {
 		for i := range action.Clusters {
 			action.Clusters[i].Cluster(rpc)
 			route.RewriteAuthority(rpc, &action.Clusters[i])
-			edit(route.HeadersFor(&action.Clusters[i]), rpc)
+			applyHeaders(route.HeadersFor(&action.Clusters[i]), rpc)
 		}
 	case *Redirect:
 		action.Location(&route.Match, rpc)
-		edit(route.HeadersFor(nil), rpc)
+		applyHeaders(route.HeadersFor(nil), rpc)
 	case *DirectResponse:
 		if action.Code == codes.OK {
 			t.Errorf("DirectResponse = %+v, want an error", action)
@@ -141,7 +141,7 @@ func use(t *testing.T, route *Route, rpc *matching.RPC) {
 	}
 }
 
-func edit(m *HeaderMutations, rpc *matching.RPC) {
+func applyHeaders(m *HeaderMutations, rpc *matching.RPC) {
 	if m != nil {
 		m.Request.Apply(metadataOf(rpc))
 		m.Response.Apply(metadata.MD{})

@@ -59,9 +59,9 @@ func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
 	xdstest.Equal(t, "Ignored", want, notes, cmpopts.EquateEmpty())
 }
 
-// with returns m with more fields set, which are in prototext. [Name] is the URL of a type in
+// withText returns m with more fields set, which are in prototext. [Name] is the URL of a type in
 // anyTypes.
-func with[M proto.Message](t testing.TB, m M, fields string) M {
+func withText[M proto.Message](t testing.TB, m M, fields string) M {
 	t.Helper()
 	fields = anyName.ReplaceAllStringFunc(fields, func(name string) string {
 		return "[type.googleapis.com/" + anyTypes[name[1:len(name)-1]] + "]"
@@ -77,19 +77,19 @@ func with[M proto.Message](t testing.TB, m M, fields string) M {
 // blue is the EDS cluster "blue" with more fields set.
 func blue(t testing.TB, fields string) *clusterpb.Cluster {
 	t.Helper()
-	return with(t, xdsmsg.EDSCluster("blue", ""), fields)
+	return withText(t, xdsmsg.EDSCluster("blue", ""), fields)
 }
 
 // acting is a RouteConfiguration with a route to the cluster "a", and more fields of its action set.
 func acting(t testing.TB, fields string) *routepb.RouteConfiguration {
 	t.Helper()
-	return routeConfig(with(t, xdsmsg.PrefixRoute("/", "a"), `route{`+fields+`}`))
+	return routeConfig(withText(t, xdsmsg.PrefixRoute("/", "a"), `route{`+fields+`}`))
 }
 
 // matchedBy is a route to the cluster "a" by the prefix "/", with more fields of its match set.
 func matchedBy(t testing.TB, fields string) *routepb.Route {
 	t.Helper()
-	return with(t, xdsmsg.PrefixRoute("/", "a"), `match{`+fields+`}`)
+	return withText(t, xdsmsg.PrefixRoute("/", "a"), `match{`+fields+`}`)
 }
 
 // policies has an entry of LoadBalancingPolicy.policies for each message.

@@ -73,8 +73,8 @@ func TestIgnoredFields(t *testing.T) {
 			"one field in many routes",
 			routeConfig(
 				xdsmsg.PrefixRoute("/a", "a"),
-				with(t, xdsmsg.PrefixRoute("/b", "a"), `route{timeout{nanos:1}}`),
-				with(t, xdsmsg.PrefixRoute("/c", "a"), `route{timeout{nanos:1}}`),
+				withText(t, xdsmsg.PrefixRoute("/b", "a"), `route{timeout{nanos:1}}`),
+				withText(t, xdsmsg.PrefixRoute("/c", "a"), `route{timeout{nanos:1}}`),
 				&routepb.Route{Match: &routepb.RouteMatch{Cookies: []*routepb.CookieMatcher{{}}}, StatPrefix: "x"},
 			),
 			[]note{
@@ -87,7 +87,7 @@ func TestIgnoredFields(t *testing.T) {
 			[]note{{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is}},
 		},
 		{
-			"a cluster", with(t, &clusterpb.Cluster{}, `connect_timeout{nanos:1}
+			"a cluster", withText(t, &clusterpb.Cluster{}, `connect_timeout{nanos:1}
 				eds_cluster_config{eds_config{ads{} initial_fetch_timeout{nanos:1} resource_api_version:V3}}
 				circuit_breakers{thresholds{max_requests{value:1}} thresholds{max_connections{value:1}}}
 				outlier_detection{consecutive_5xx{value:1} max_ejection_time_jitter{nanos:1} interval{nanos:1}
@@ -97,7 +97,7 @@ func TestIgnoredFields(t *testing.T) {
 				{"circuit_breakers.thresholds[1].max_connections", is}, {"outlier_detection.enforcing_local_origin_success_rate", is},
 			},
 		}, {
-			"settings of policies", with(t,
+			"settings of policies", withText(t,
 				picking(t, `[RoundRobin]{slow_start_config{} locality_lb_config{}}`,
 					`[Maglev]{table_size{value:7} consistent_hashing_lb_config{}}`),
 				`round_robin_lb_config{slow_start_config{slow_start_window{nanos:1} aggression{default_value:2 runtime_key:"k"}}}`),
@@ -114,7 +114,7 @@ func TestIgnoredFields(t *testing.T) {
 					".policies[0].typed_extension_config.typed_config.use_hostname_for_hashing", is,
 			}},
 		}, {
-			"endpoints", with(t, &endpointpb.ClusterLoadAssignment{}, `policy{overprovisioning_factor{value:1}}
+			"endpoints", withText(t, &endpointpb.ClusterLoadAssignment{}, `policy{overprovisioning_factor{value:1}}
 				endpoints{proximity{value:1} lb_endpoints{metadata{
 					filter_metadata{key:"envoy.lb" value{}} filter_metadata{key:"other" value{}}}}}`),
 			[]note{
@@ -149,7 +149,7 @@ func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 	var routes []*routepb.Route
 	for i := range 117 {
 		conditions := "unavailable,retriable-4xx" + strings.Repeat(",reset", i%2)
-		routes = append(routes, with(t, xdsmsg.PrefixRoute(fmt.Sprint("/", i), "a"),
+		routes = append(routes, withText(t, xdsmsg.PrefixRoute(fmt.Sprint("/", i), "a"),
 			`route{retry_policy{retry_on:"`+conditions+`" retriable_status_codes:503}}`))
 	}
 	routes[116].RequestHeadersToRemove = []string{":path", "te"}
@@ -195,7 +195,7 @@ func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 func TestIgnoredFieldsThatMatter(t *testing.T) {
 	t.Parallel()
 	const optional = `[FilterConfig]{config{` + unknownMessage + `} is_optional:true}`
-	plugin := with(t, &routepb.RouteConfiguration{}, `name:"routes"
+	plugin := withText(t, &routepb.RouteConfiguration{}, `name:"routes"
 		cluster_specifier_plugins{extension{name:"p" typed_config{`+unknownMessage+`}} is_optional:true}
 		virtual_hosts{domains:"*"
 			routes{match{prefix:"/" cookies{name:"c"}} stat_prefix:"x"
@@ -319,10 +319,10 @@ func TestResourceTypesListIgnoredFields(t *testing.T) {
 			{"virtual_hosts[0].routes[0].route.hash_policy[0]", `gives no hash: a gRPC client knows header, and filter_state with the key "io.grpc.channel_id"`},
 		}},
 		{
-			ClusterType, with(t, picking(t, unknownMessage, `[RingHash]{}`), `alt_stat_name:"x"`),
+			ClusterType, withText(t, picking(t, unknownMessage, `[RingHash]{}`), `alt_stat_name:"x"`),
 			[]note{{"alt_stat_name", is}, note{passedOver(0, unknownURL).Path, passedOver(0, unknownURL).Reason}},
 		},
-		{EndpointsType, with(t, assignment(), `policy{overprovisioning_factor{value:1}}`), []note{{"policy.overprovisioning_factor", is}}},
+		{EndpointsType, withText(t, assignment(), `policy{overprovisioning_factor{value:1}}`), []note{{"policy.overprovisioning_factor", is}}},
 	} {
 		xdstest.Parallel(t, tc.typ.Name, func(t *testing.T) {
 			checkIgnored(t, ignoredOf(t, tc.typ, tc.resource), tc.want...)

@@ -117,7 +117,7 @@ func validManager() *hcmpb.HttpConnectionManager {
 // managedBy is a Listener whose manager is valid, with more fields set.
 func managedBy(t testing.TB, fields string) *listenerpb.Listener {
 	t.Helper()
-	return apiListener(with(t, validManager(), fields))
+	return apiListener(withText(t, validManager(), fields))
 }
 
 func apiListener(hcm proto.Message) *listenerpb.Listener {
@@ -175,7 +175,7 @@ func TestListenerFaults(t *testing.T) {
 			"@.common_http_protocol_options.max_stream_duration: is negative: -1s"},
 	})
 	routed := func(t testing.TB, fields string) *listenerpb.Listener {
-		return apiListener(with(t, &hcmpb.HttpConnectionManager{HttpFilters: []*hcmpb.HttpFilter{xdsmsg.Router()}}, fields))
+		return apiListener(withText(t, &hcmpb.HttpConnectionManager{HttpFilters: []*hcmpb.HttpFilter{xdsmsg.Router()}}, fields))
 	}
 	checkTextFaults(t, ListenerType, hcmPath, routed, []textCase{
 		{"no route specifier", ``, "@: route_specifier must be rds or route_config, is not set"},
@@ -183,7 +183,9 @@ func TestListenerFaults(t *testing.T) {
 			"@.rds.config_source: must be ads or self, is path; @.rds.route_config_name: must not be empty"},
 		{"RDS from nowhere", `rds{route_config_name:"r"}`, "@.rds.config_source: must be ads or self, is not set"},
 	})
-	whole := func(t testing.TB, fields string) *listenerpb.Listener { return with(t, &listenerpb.Listener{}, fields) }
+	whole := func(t testing.TB, fields string) *listenerpb.Listener {
+		return withText(t, &listenerpb.Listener{}, fields)
+	}
 	checkTextFaults(t, ListenerType, hcmPath, whole, []textCase{
 		{"a listener for servers", `name:"l" filter_chains{}`, "api_listener: " + forServers},
 		{"an empty api_listener", `name:"l" api_listener{}`, `@: has type ""` + wantManager},

@@ -25,7 +25,7 @@ func proxySocket(inner string) string {
 // transport socket is actually used".
 func TestHTTPConnect(t *testing.T) {
 	t.Parallel()
-	aggregate := with(t, xdsmsg.AggregateCluster("blue", "under"), proxySocket(""))
+	aggregate := withText(t, xdsmsg.AggregateCluster("blue", "under"), proxySocket(""))
 	for _, tc := range []struct {
 		name             string
 		resource         *clusterpb.Cluster
@@ -81,8 +81,8 @@ func TestHTTPConnectFaults(t *testing.T) {
 // via is a locality of an endpoint, with the metadata of both in prototext.
 func via(t testing.TB, ofLocality, endpoint string) *endpointpb.LocalityLbEndpoints {
 	t.Helper()
-	l := with(t, locality("z", 0, 1, host("10.0.0.1")), ofLocality)
-	with(t, l.LbEndpoints[0], endpoint)
+	l := withText(t, locality("z", 0, 1, host("10.0.0.1")), ofLocality)
+	withText(t, l.LbEndpoints[0], endpoint)
 	return l
 }
 
@@ -173,6 +173,6 @@ func TestIgnoredFieldsOfHTTPConnect(t *testing.T) {
 	l := via(t, underKey(proxyKey, address("10.9.9.1", 1)), underKey("other", `[StringValue]{}`))
 	checkIgnored(t, ignoredOf(t, EndpointsType, assignment(l)),
 		note{"endpoints[0].lb_endpoints[0].metadata.typed_filter_metadata[\"other\"]", notActedOn})
-	aggregate := with(t, xdsmsg.AggregateCluster("blue", "under"), proxySocket(""))
+	aggregate := withText(t, xdsmsg.AggregateCluster("blue", "under"), proxySocket(""))
 	checkIgnored(t, ignoredOf(t, ClusterType, aggregate), note{"transport_socket", ofUnderlying})
 }

@@ -51,7 +51,7 @@ func TestRewritePath(t *testing.T) {
 		{"the result has a blank", `prefix:"/a"`, `prefix_rewrite:"/b c"`, "/a", "", true},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			route := decodeRoutes(t, with(t, matchedBy(t, tc.match), `route{`+tc.action+`}`)).Route(matching.RPC{Method: tc.method})
+			route := decodeRoutes(t, withText(t, matchedBy(t, tc.match), `route{`+tc.action+`}`)).Route(matching.RPC{Method: tc.method})
 			got, ok := route.RewritePath(tc.method)
 			if ok == tc.broken || ok && got != tc.want {
 				t.Errorf("RewritePath(%q) = %q, %v, want %q, %v", tc.method, got, ok, tc.want, !tc.broken)

@@ -58,7 +58,7 @@ func TestRouteActions(t *testing.T) {
 	t.Parallel()
 	const refused = ", which a gRPC client does not carry out"
 	checkEach(t, "Action", func(t *testing.T, action string) Action {
-		vh := decodeRoutes(t, with(t, &routepb.Route{}, `name:"n" match{prefix:"/"} `+action))
+		vh := decodeRoutes(t, withText(t, &routepb.Route{}, `name:"n" match{prefix:"/"} `+action))
 		if len(vh.Routes) != 1 || vh.Routes[0].Name != "n" {
 			t.Fatalf("routes = %v, want one called n", vh.Routes)
 		}
@@ -82,7 +82,7 @@ func TestRouteActions(t *testing.T) {
 // of the header is the cluster.
 func TestClusterHeader(t *testing.T) {
 	t.Parallel()
-	vh := mustDecode[RouteConfiguration](t, RouteConfigurationType, with(t, routeConfig(), `virtual_hosts{domains:"w"
+	vh := mustDecode[RouteConfiguration](t, RouteConfigurationType, withText(t, routeConfig(), `virtual_hosts{domains:"w"
 		routes{match{prefix:"/w"} route{weighted_clusters{
 			clusters{name:"a" weight{value:1}} clusters{cluster_header:"X-Cluster" weight{value:2}}}}}
 		routes{match{prefix:"/a"} route{cluster_header:":authority"}}
@@ -115,7 +115,7 @@ func TestClusterHeader(t *testing.T) {
 // policies".
 func TestMirrors(t *testing.T) {
 	t.Parallel()
-	config := with(t, &routepb.RouteConfiguration{}, `name:"routes" request_mirror_policies{cluster:"config"}
+	config := withText(t, &routepb.RouteConfiguration{}, `name:"routes" request_mirror_policies{cluster:"config"}
 		virtual_hosts{domains:"*" request_mirror_policies{cluster:"host"}
 			routes{match{prefix:"/route"} route{cluster:"a"
 				request_mirror_policies{cluster:"half" runtime_fraction{default_value{numerator:50}}}
@@ -193,8 +193,8 @@ func TestIgnoredRoutes(t *testing.T) {
 		"optional cluster_specifier_plugin": `cluster_specifier_plugin:"p"`,
 	} {
 		xdstest.Parallel(t, given, func(t *testing.T) {
-			route := with(t, &routepb.Route{Match: xdsmsg.Prefix("/")}, `route{`+action+`}`)
-			config := with(t, routeConfig(route, xdsmsg.PrefixRoute("/", "fallback")),
+			route := withText(t, &routepb.Route{Match: xdsmsg.Prefix("/")}, `route{`+action+`}`)
+			config := withText(t, routeConfig(route, xdsmsg.PrefixRoute("/", "fallback")),
 				`cluster_specifier_plugins{extension{name:"p" typed_config{`+unknownMessage+`}} is_optional:true}`)
 			rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, config)
 			if len(rc.Ignored) != 1 || rc.Ignored[0].Path != "virtual_hosts[0].routes[0].route" {
@@ -236,7 +236,7 @@ func TestRouteConfigurationFaults(t *testing.T) {
 	const large = "((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}"
 	const noPath = "@: path_specifier must be prefix, path, path_separated_prefix or safe_regex, is "
 	matched := func(t testing.TB, match string) *routepb.RouteConfiguration {
-		route := xdsmsg.Route(with(t, &routepb.RouteMatch{}, match), xdsmsg.ToCluster("a"))
+		route := xdsmsg.Route(withText(t, &routepb.RouteMatch{}, match), xdsmsg.ToCluster("a"))
 		return routeConfig(xdsmsg.Route(regexMatch("(abcdefghij){1000}"), xdsmsg.ToCluster("a")), route)
 	}
 	checkTextFaults(t, RouteConfigurationType, "virtual_hosts[0].routes[1].match", matched, []textCase{
@@ -279,7 +279,7 @@ func TestRouteConfigurationFaults(t *testing.T) {
 				"@.max_stream_duration.grpc_timeout_header_max: is negative: -1m0s"},
 	})
 	whole := func(t testing.TB, fields string) *routepb.RouteConfiguration {
-		return with(t, &routepb.RouteConfiguration{}, fields)
+		return withText(t, &routepb.RouteConfiguration{}, fields)
 	}
 	checkTextFaults(t, RouteConfigurationType, "virtual_hosts", whole, []textCase{
 		{"no match", `name:"r" virtual_hosts{domains:"*" routes{route{cluster:"a"}}}`, "@[0].routes[0].match: must be set"},

@@ -153,8 +153,8 @@ func TestRetryPolicyOfTheVirtualHost(t *testing.T) {
 	t.Parallel()
 	config := routeConfig(
 		xdsmsg.PrefixRoute("/1", "a"),
-		with(t, xdsmsg.PrefixRoute("/2", "a"), `route{retry_policy{retry_on:"internal"}}`),
-		with(t, xdsmsg.PrefixRoute("/3", "a"), `route{retry_policy{}}`),
+		withText(t, xdsmsg.PrefixRoute("/2", "a"), `route{retry_policy{retry_on:"internal"}}`),
+		withText(t, xdsmsg.PrefixRoute("/3", "a"), `route{retry_policy{}}`),
 		&routepb.Route{Match: xdsmsg.Prefix("/4")},
 	)
 	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
@@ -196,8 +196,8 @@ func TestHedgePolicy(t *testing.T) {
 		{"the other timeout", `retry_policy{retry_on:"unavailable" per_try_idle_timeout{seconds:1}}`, ``, on, "0s hedged"},
 	} {
 		ofRoute, ofHost := acting(t, test.route+test.policy), acting(t, test.route)
-		with(t, ofRoute.VirtualHosts[0], test.host)
-		with(t, ofHost.VirtualHosts[0], test.host+test.policy)
+		withText(t, ofRoute.VirtualHosts[0], test.host)
+		withText(t, ofHost.VirtualHosts[0], test.host+test.policy)
 		for level, config := range map[string]*routepb.RouteConfiguration{"route": ofRoute, "virtual host": ofHost} {
 			got := "none"
 			if p := mustDecodeRoutes(t, config).VirtualHosts[0].Routes[0].Retry; p != nil {
@@ -263,7 +263,7 @@ func TestCodeSet(t *testing.T) {
 // answering is a RouteConfiguration with a route that has another action than to forward.
 func answering(t testing.TB, action string) *routepb.RouteConfiguration {
 	t.Helper()
-	return routeConfig(with(t, &routepb.Route{Match: xdsmsg.Prefix("/")}, action))
+	return routeConfig(withText(t, &routepb.Route{Match: xdsmsg.Prefix("/")}, action))
 }
 
 // gRPC, "HTTP to gRPC Status Code Mapping".
@@ -306,7 +306,7 @@ func TestDirectResponseBody(t *testing.T) {
 			faults: at + ": has 1 bytes, more than max_direct_response_body_size_bytes, 0"},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			config := with(t, answering(t, `direct_response{status:503 `+tc.body+`}`), tc.limit)
+			config := withText(t, answering(t, `direct_response{status:503 `+tc.body+`}`), tc.limit)
 			if xdstest.Equal(t, "faults", tc.faults, faultText(t, RouteConfigurationType, config)); tc.faults != "" {
 				return
 			}
@@ -358,7 +358,7 @@ func TestRedirectLocation(t *testing.T) {
 		{"a regex", prefix, `regex_rewrite{pattern{regex:"/([^/]*)/"} substitution:"/\\1.v2/"}`, plain, "http://old:8080/a.B.v2/m?q=1"},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			vh := decodeRoutes(t, with(t, &routepb.Route{}, `match{`+tc.match+`} redirect{`+tc.action+`}`))
+			vh := decodeRoutes(t, withText(t, &routepb.Route{}, `match{`+tc.match+`} redirect{`+tc.action+`}`))
 			route := vh.Route(tc.rpc)
 			xdstest.Equal(t, "Location", tc.want, route.Action.(*Redirect).Location(&route.Match, &tc.rpc))
 		})

@@ -206,7 +206,7 @@ func TestSecurityFaults(t *testing.T) {
 			"transport_socket_matches[1]" + byMatch + "; transport_socket_matches[2]" + byMatch},
 	}, withProviders())
 	xdstest.Parallel(t, "an aggregate cluster", func(t *testing.T) {
-		aggregate := with(t, xdsmsg.AggregateCluster("blue", "under"),
+		aggregate := withText(t, xdsmsg.AggregateCluster("blue", "under"),
 			tlsSocket(`common_tls_context{$identity validation_context{$ca} tls_params{}}`))
 		xdstest.Equal(t, "faults", tlsPath+".common_tls_context.tls_params"+weaker,
 			faultText(t, ClusterType, aggregate, withProviders()))
@@ -221,7 +221,7 @@ func TestClustersWithoutSecurity(t *testing.T) {
 		"no transport socket": blue(t, ""),
 		"raw_buffer by type":  blue(t, raw+`transport_socket_matches{`+raw+`}`),
 		"raw_buffer by name":  blue(t, `transport_socket{name:"`+rawBufferName+`"}`),
-		"an aggregate":        with(t, xdsmsg.AggregateCluster("blue", "under"), tlsSocket(mutual)),
+		"an aggregate":        withText(t, xdsmsg.AggregateCluster("blue", "under"), tlsSocket(mutual)),
 	} {
 		if got := mustDecode[Cluster](t, ClusterType, c); got.Security != nil {
 			t.Errorf("%s: %+v", name, got.Security)
@@ -236,7 +236,7 @@ func TestSecurityKey(t *testing.T) {
 	t.Parallel()
 	options := withProviders()
 	decode := func(fields string, o xdsclient.DecodeOptions) *Security {
-		c := with(t, secured(t, fields), `circuit_breakers{}`) // which is not part of the key
+		c := withText(t, secured(t, fields), `circuit_breakers{}`) // which is not part of the key
 		_, value, err := ClusterType.Decode(xdsmsg.Any(c), o)
 		xdstest.NoError(t, err)
 		return value.(*Cluster).Security
@@ -267,6 +267,6 @@ func TestIgnoredFieldsOfTLS(t *testing.T) {
 		note{tlsPath + ".allow_renegotiation", notActedOn},
 		note{"transport_socket", othersIgnore},
 	)
-	aggregate := with(t, xdsmsg.AggregateCluster("blue", "under"), tlsSocket(mutual))
+	aggregate := withText(t, xdsmsg.AggregateCluster("blue", "under"), tlsSocket(mutual))
 	checkIgnored(t, ignoredOf(t, ClusterType, aggregate), note{"transport_socket", ofUnderlying})
 }
