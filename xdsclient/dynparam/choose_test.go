@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // What TP2 decides, and what it leaves open.
@@ -43,9 +41,7 @@ func TestChoose(t *testing.T) {
 		t.Run(test.rule, func(t *testing.T) {
 			t.Parallel()
 			got := must(New(test.given...)).Choose(variants(t, test.variants...))
-			if diff := cmp.Diff(test.then, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			equal(t, "Choose", test.then, got)
 		})
 	}
 }

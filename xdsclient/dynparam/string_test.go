@@ -5,7 +5,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -26,9 +25,7 @@ func TestConstraintsString(t *testing.T) {
 		{[]KeyConstraints{Exclude("s", InRanges(AtMost(6)), Value(""))}, `{not (s="" and s in [0-6])}`},
 		{[]KeyConstraints{Require("a\nb", Value("=,{}"))}, `{"a\nb"="=,{}"}`},
 	} {
-		if diff := cmp.Diff(test.then, must(New(test.given...)).String()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		equal(t, "String", test.then, must(New(test.given...)).String())
 	}
 }
 
@@ -39,9 +36,7 @@ func TestParametersString(t *testing.T) {
 		`{env=prod,version=v1}`: {"version": "v1", "env": "prod"},
 		`{""="a,b"}`:            {"": "a,b"},
 	} {
-		if diff := cmp.Diff(then, must(NewParameters(given)).String()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		equal(t, "String", then, must(NewParameters(given)).String())
 	}
 }
 
@@ -90,9 +85,7 @@ func TestParameters(t *testing.T) {
 	if _, ok := p.Get("aa"); ok {
 		t.Error("there is a value of a key that is not there")
 	}
-	if diff := cmp.Diff(given, p.Map()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "Map", given, p.Map())
 	p.Map()["a"] = "changed"
 	given["a"] = "changed"
 	if value, _ := p.Get("a"); value != "1" {
