@@ -67,11 +67,11 @@ func (a *ask) contest(t *table, e *entry) {
 		a.choice = e
 		return
 	}
-	order, decided := a.constraints.Compare(e.parameters(), a.choice.parameters())
-	if !decided {
+	pick := a.constraints.Choose([]dynparam.Parameters{a.choice.parameters(), e.parameters()})
+	if pick.Rival >= 0 {
 		t.countAmbiguous()
 	}
-	if order > 0 {
+	if pick.Index == 1 {
 		a.choice = e
 	}
 }

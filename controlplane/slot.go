@@ -43,7 +43,7 @@ func (s *slot) choose(c dynparam.Constraints) (chosen *entry, ambiguous bool) {
 	if choice.Index < 0 {
 		return nil, false
 	}
-	return s.entries[choice.Index], choice.Ambiguous()
+	return s.entries[choice.Index], choice.Rival >= 0
 }
 
 // apply carries out the changes of a draft.

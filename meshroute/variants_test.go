@@ -57,7 +57,7 @@ func choose(t *testing.T, c Client, keys []string, variants []*Resource) *Resour
 	}
 	constraints := byType.For(variants[0].TypeURL)
 	choice := constraints.Choose(parameters)
-	if choice.Index < 0 || choice.Ambiguous() {
+	if choice.Index < 0 || choice.Rival >= 0 {
 		t.Fatalf("%v: constraints %v choose %+v of %v", c, constraints, choice, parameters)
 	}
 	return variants[choice.Index]

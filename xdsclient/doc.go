@@ -88,7 +88,7 @@
 // back to, all watches of a name have what it has under the name.
 //
 // A resource is for each subscription to its name whose constraints its parameters satisfy. Of
-// several in a response a subscription takes the preferred one, as dynparam.Constraints.Compare
+// several in a response a subscription takes the preferred one, as dynparam.Constraints.Choose
 // has it; a collection takes all. What matches no subscription is dropped and counted.
 //
 // A response with changes does not name the subscription that a resource is for. If the resource is

@@ -4,20 +4,13 @@ package xdsresource
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	providedpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
-	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -25,34 +18,12 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-func edsCluster(edits ...func(*clusterpb.Cluster)) *clusterpb.Cluster {
-	c := xdsmsg.EDSCluster("blue", "")
-	for _, edit := range edits {
-		edit(c)
+// nestedWRR is round robin, at the given depth of policies.
+func nestedWRR(depth int) string {
+	if depth == 1 {
+		return `[RoundRobin]{}`
 	}
-	return c
-}
-
-func policies(configs ...*anypb.Any) *clusterpb.LoadBalancingPolicy {
-	pb := &clusterpb.LoadBalancingPolicy{}
-	for _, config := range configs {
-		pb.Policies = append(pb.Policies, &clusterpb.LoadBalancingPolicy_Policy{
-			TypedExtensionConfig: &corepb.TypedExtensionConfig{TypedConfig: config},
-		})
-	}
-	return pb
-}
-
-func wrrLocality(child *clusterpb.LoadBalancingPolicy) *anypb.Any {
-	return xdsmsg.Any(&wrrpb.WrrLocality{EndpointPickingPolicy: child})
-}
-
-func nestedWRR(depth int) *clusterpb.LoadBalancingPolicy {
-	p := policies(xdsmsg.Any(&roundrobinpb.RoundRobin{}))
-	for range depth - 1 {
-		p = policies(wrrLocality(p))
-	}
-	return p
+	return wrrLocality(nestedWRR(depth - 1))
 }
 
 // passedOver is the note about a skipped entry of load_balancing_policy.
@@ -66,131 +37,79 @@ func passedOver(i int, typeURL string) xdsclient.Ignored {
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	rr := xdsmsg.Any(&roundrobinpb.RoundRobin{})
-	lb := func(p *clusterpb.LoadBalancingPolicy) func(*clusterpb.Cluster) {
-		return func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = p }
-	}
+	const rr = `[RoundRobin]{}`
+	lb := func(messages ...string) string { return `load_balancing_policy{` + policies(messages...) + `}` }
+	across := Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true}
+	passing := across
+	passing.Ignored = []xdsclient.Ignored{passedOver(0, ""), passedOver(1, unknownURL),
+		passedOver(2, "type.googleapis.com/envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided")}
 	for _, tc := range []struct {
-		given    string
-		resource *clusterpb.Cluster
-		want     Cluster
+		given, fields string
+		want          Cluster
 	}{
-		{"no service name", edsCluster(), Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"}},
-		{
-			"a service name, from self", edsCluster(func(c *clusterpb.Cluster) {
-				c.EdsClusterConfig = &clusterpb.Cluster_EdsClusterConfig{EdsConfig: self(), ServiceName: "svc"}
-			}),
-			Cluster{Name: "blue", EDSServiceName: "svc", LBPolicy: "round_robin"},
-		}, {
-			"an xdstp name", edsCluster(func(c *clusterpb.Cluster) {
-				c.Name, c.EdsClusterConfig.ServiceName = "xdstp://a/envoy.config.cluster.v3.Cluster/b", "svc"
-			}),
-			Cluster{Name: "xdstp://a/envoy.config.cluster.v3.Cluster/b", EDSServiceName: "svc", LBPolicy: "round_robin"},
-		}, {
-			"load reports to self", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = self() }),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", Load: &LoadReporting{}},
-		}, {
-			"load_balancing_policy round robin", edsCluster(lb(policies(rr))),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
-		}, {
-			"load_balancing_policy round robin in WrrLocality", edsCluster(lb(policies(wrrLocality(policies(rr))))),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
-		}, {
-			"load_balancing_policy behind unknown ones",
-			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, xdsmsg.Any(&providedpb.ClusterProvided{}), rr))),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true, Ignored: []xdsclient.Ignored{
-				passedOver(0, ""), passedOver(1, unknownURL), passedOver(2, "type.googleapis.com/envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided"),
-			}},
-		}, {
-			"load_balancing_policy instead of lb_policy (gRFC A52)",
-			edsCluster(lb(policies(rr)), func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED }),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
-		}, {
-			"16 policies within each other (gRFC A52)", edsCluster(lb(nestedWRR(16))),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
-		},
+		{"no service name", ``, Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"}},
+		{"a service name, from self", `eds_cluster_config{eds_config{self{}} service_name:"svc"}`,
+			Cluster{Name: "blue", EDSServiceName: "svc", LBPolicy: "round_robin"}},
+		{"an xdstp name", `name:"xdstp://a/envoy.config.cluster.v3.Cluster/b" eds_cluster_config{service_name:"svc"}`,
+			Cluster{Name: "xdstp://a/envoy.config.cluster.v3.Cluster/b", EDSServiceName: "svc", LBPolicy: "round_robin"}},
+		{"load reports to self", `lrs_server{self{}}`,
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", Load: &LoadReporting{}}},
+		{"load_balancing_policy round robin", lb(rr), across},
+		{"load_balancing_policy round robin in WrrLocality", lb(wrrLocality(rr)),
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"}},
+		{"load_balancing_policy behind unknown ones", lb("", unknownMessage, `[ClusterProvided]{}`, rr), passing},
+		{"load_balancing_policy instead of lb_policy (gRFC A52)", lb(rr) + `lb_policy:CLUSTER_PROVIDED`, across},
+		{"16 policies within each other (gRFC A52)", lb(nestedWRR(16)),
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"}},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			if tc.want.MaxRequests == 0 {
-				tc.want.MaxRequests = DefaultMaxRequests
-			}
-			tc.want.Sessions = DefaultSessions
-			xdstest.Equal(t, "Cluster", &tc.want, mustDecode[Cluster](t, ClusterType, tc.resource))
+			tc.want.MaxRequests, tc.want.Sessions = DefaultMaxRequests, DefaultSessions
+			xdstest.Equal(t, "Cluster", &tc.want, mustDecode[Cluster](t, ClusterType, blue(t, tc.fields)))
 		})
 	}
 }
 
 func TestClusterFaults(t *testing.T) {
 	t.Parallel()
-	lb := func(p *clusterpb.LoadBalancingPolicy) *clusterpb.Cluster {
-		return edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = p })
-	}
-	ofType := func(kind clusterpb.Cluster_DiscoveryType) *clusterpb.Cluster {
-		return edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = &clusterpb.Cluster_Type{Type: kind} })
-	}
-	unknown := &anypb.Any{TypeUrl: unknownURL}
+	lb := func(messages ...string) string { return `load_balancing_policy{` + policies(messages...) + `}` }
 	const lbPath, typedConfig = "load_balancing_policy", ".policies[0].typed_extension_config.typed_config"
-	const knows, types = "; " + knownPolicies, "; " + knownTypes
-	checkAllFaults(t, ClusterType, []faultTest{
-		{"type ORIGINAL_DST", ofType(clusterpb.Cluster_ORIGINAL_DST), []fault{{"type", "unknown cluster type ORIGINAL_DST" + types}}},
-		{"a type from the future", ofType(77), []fault{{"type", "unknown cluster type 77" + types}}},
-		{"no type", edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = nil }), []fault{{"type", "the cluster type is not set" + types}}},
-		{
-			"a custom type",
-			edsCluster(func(c *clusterpb.Cluster) {
-				c.ClusterDiscoveryType = &clusterpb.Cluster_ClusterType{ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.x", TypedConfig: unknown}}
-			}),
-			[]fault{{"cluster_type", `unknown cluster type "envoy.clusters.x" ("` + unknownURL + `")` + types}},
-		}, {
-			"EDS from a file", edsCluster(func(c *clusterpb.Cluster) { c.EdsClusterConfig.EdsConfig = filePath() }),
-			[]fault{{"eds_cluster_config.eds_config", "must be ads or self, is path"}},
-		}, {
-			"no EDS config", edsCluster(func(c *clusterpb.Cluster) { c.EdsClusterConfig = nil }),
-			[]fault{{"eds_cluster_config.eds_config", "must be ads or self, is not set"}},
-		}, {
-			"an xdstp name and no service name (gRFC A47)", edsCluster(func(c *clusterpb.Cluster) { c.Name = "xdstp://a/b/c" }),
-			[]fault{{"eds_cluster_config.service_name", "must not be empty in a cluster whose name starts with xdstp:"}},
-		}, {
-			"another lb_policy", edsCluster(func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED }),
-			[]fault{{"lb_policy", "unknown load balancing policy CLUSTER_PROVIDED; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH, MAGLEV and RANDOM"}},
-		}, {
-			"an empty load_balancing_policy", lb(policies()),
-			[]fault{{lbPath + ".policies", "no known load balancing policy among []" + knows}},
-		}, {
-			"only unknown policies", lb(policies(unknown, nil)),
-			[]fault{{lbPath + ".policies", `no known load balancing policy among ["` + unknownURL + `" ""]` + knows}},
-		}, {
-			"many unknown policies", lb(policies(nil, nil, nil, nil, nil, nil, nil)),
-			[]fault{{lbPath + ".policies", `no known load balancing policy among ["" "" "" "" "" …]` + knows}},
-		}, {
-			"a known policy at fault before a good one (gRFC A52)",
-			lb(policies(wrrLocality(policies(unknown)), xdsmsg.Any(&roundrobinpb.RoundRobin{}))),
-			[]fault{{lbPath + typedConfig + ".endpoint_picking_policy.policies", `no known load balancing policy among ["` + unknownURL + `"]` + knows}},
-		}, {
-			"17 policies within each other (gRFC A52)", lb(nestedWRR(17)),
-			[]fault{{lbPath + strings.Repeat(typedConfig+".endpoint_picking_policy", 16), "has more than 16 policies within each other"}},
-		}, {
-			"load reports to elsewhere", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = xdsmsg.ADS() }),
-			[]fault{{"lrs_server", "must be self, is ads"}},
-		}, {
-			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_CLUSTER_PROVIDED, LrsServer: filePath()},
-			[]fault{
-				{"name", "must not be empty"},
-				{"type", "the cluster type is not set" + types},
-				{"lb_policy", "unknown load balancing policy CLUSTER_PROVIDED; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH, MAGLEV and RANDOM"},
-				{"lrs_server", "must be self, is path"},
-			},
-		},
+	const none, knows, types = lbPath + ".policies: no known load balancing policy among ", "; " + knownPolicies, "; " + knownTypes
+	const lbPolicy = "lb_policy: unknown load balancing policy CLUSTER_PROVIDED; " +
+		"this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH, MAGLEV and RANDOM"
+	checkTextFaults(t, ClusterType, "", blue, []textCase{
+		{"type ORIGINAL_DST", `type:ORIGINAL_DST`, "type: unknown cluster type ORIGINAL_DST" + types},
+		{"a type from the future", `type:77`, "type: unknown cluster type 77" + types},
+		{"a custom type", `cluster_type{name:"envoy.clusters.x" typed_config{` + unknownMessage + `}}`,
+			`cluster_type: unknown cluster type "envoy.clusters.x" ("` + unknownURL + `")` + types},
+		{"EDS from a file", `eds_cluster_config{eds_config{path:"/etc/x"}}`,
+			"eds_cluster_config.eds_config: must be ads or self, is path"},
+		{"an xdstp name and no service name (gRFC A47)", `name:"xdstp://a/b/c"`,
+			"eds_cluster_config.service_name: must not be empty in a cluster whose name starts with xdstp:"},
+		{"another lb_policy", `lb_policy:CLUSTER_PROVIDED`, lbPolicy},
+		{"an empty load_balancing_policy", lb(), none + "[]" + knows},
+		{"only unknown policies", lb(unknownMessage, ""), none + `["` + unknownURL + `" ""]` + knows},
+		{"many unknown policies", lb("", "", "", "", "", "", ""), none + `["" "" "" "" "" …]` + knows},
+		{"a known policy at fault before a good one (gRFC A52)", lb(wrrLocality(unknownMessage), `[RoundRobin]{}`),
+			lbPath + typedConfig + `.endpoint_picking_policy.policies: no known load balancing policy among ["` + unknownURL + `"]` + knows},
+		{"17 policies within each other (gRFC A52)", lb(nestedWRR(17)),
+			lbPath + strings.Repeat(typedConfig+".endpoint_picking_policy", 16) + ": has more than 16 policies within each other"},
+		{"load reports to elsewhere", `lrs_server{ads{}}`, "lrs_server: must be self, is ads"},
+	})
+	bare := func(t testing.TB, fields string) *clusterpb.Cluster { return withText(t, &clusterpb.Cluster{}, fields) }
+	checkTextFaults(t, ClusterType, "", bare, []textCase{
+		{"no type", `name:"blue"`, "type: the cluster type is not set" + types},
+		{"no EDS config", `name:"blue" type:EDS`, "eds_cluster_config.eds_config: must be ads or self, is not set"},
+		{"several faults", `lb_policy:CLUSTER_PROVIDED lrs_server{path:"/etc/x"}`,
+			"name: must not be empty; type: the cluster type is not set" + types + "; " + lbPolicy + "; lrs_server: must be self, is path"},
 	})
 }
 
 func TestClusterWithUnreadablePolicy(t *testing.T) {
 	t.Parallel()
-	for _, m := range []proto.Message{&roundrobinpb.RoundRobin{}, &wrrpb.WrrLocality{}} {
-		config := xdsmsg.Any(m)
-		config.Value = []byte{0xff}
-		faults := decodeFaults(t, ClusterType, edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(config) }))
-		want := "cannot be read as " + string(m.ProtoReflect().Descriptor().FullName())
+	for _, name := range []string{"RoundRobin", "WrrLocality"} {
+		c := picking(t, `type_url:"type.googleapis.com/`+anyTypes[name]+`" value:"\xff"`)
+		faults := decodeFaults(t, ClusterType, c)
+		want := "cannot be read as " + anyTypes[name]
 		if len(faults) != 1 || !strings.HasPrefix(faults[0].Problem, want) {
 			t.Errorf("faults = %v, want one that starts with %q", faults, want)
 		}
@@ -305,66 +224,69 @@ func TestAggregateCluster(t *testing.T) {
 // have.
 func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
 	t.Parallel()
-	const (
-		static  = clusterpb.Cluster_STATIC
-		strict  = clusterpb.Cluster_STRICT_DNS
-		logical = clusterpb.Cluster_LOGICAL_DNS
-		socket  = "load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address"
-		noName  = `is not an IP address; clusters of type STRICT_DNS and LOGICAL_DNS take host names`
-	)
-	resolved := host("10.0.0.1")
-	resolved.GetEndpoint().GetAddress().GetSocketAddress().ResolverName = "special"
-	named := tcp("name.test", 0)
-	named.GetSocketAddress().PortSpecifier = &corepb.SocketAddress_NamedPort{NamedPort: "http"}
-	unreadable := xdsmsg.AggregateCluster("blue", "a")
-	unreadable.GetClusterType().TypedConfig.Value = []byte{0xff}
-	refresh := func(d *durationpb.Duration) *clusterpb.Cluster {
-		return inlineCluster(strict, assignment(bare(0, host("a.test"))), func(c *clusterpb.Cluster) { c.DnsRefreshRate = d })
+	// inline is a cluster with the localities, and in a locality without a name.
+	inline := func(kind string, localities ...string) string {
+		return `type:` + kind + ` load_assignment{` + strings.Join(localities, " ") + `}`
 	}
-	checkAllFaults(t, ClusterType, []faultTest{
-		{"STRICT_DNS without load_assignment", inlineCluster(strict, nil), []fault{{"load_assignment", "must be set in a cluster of type STRICT_DNS"}}},
-		{"LOGICAL_DNS without load_assignment", inlineCluster(logical, nil), []fault{{"load_assignment", "must be set in a cluster of type LOGICAL_DNS"}}},
-		{"STATIC with a host name", inlineCluster(static, assignment(bare(0, host("a.test")))), []fault{{socket + ".address", `"a.test" ` + noName}}},
-		{"a custom resolver", inlineCluster(static, assignment(bare(0, resolved))),
-			[]fault{{socket + ".resolver_name", `must be empty, is "special": this client resolves names with DNS`}}},
-		{"the same place twice", inlineCluster(static, assignment(bare(0, host("10.0.0.1")), bare(0, host("10.0.0.2")))),
-			[]fault{{"load_assignment.endpoints[1].locality", "is the same as that of endpoints[0], in the same priority 0"}}},
-		{"a gap in the priorities", inlineCluster(strict, assignment(bare(0, host("a")), bare(2, host("b")))),
-			[]fault{{"load_assignment.endpoints", "no locality has priority 1 although one has priority 2; priorities must have no gaps"}}},
-		{"too much weight in one locality, and so in the priority",
-			inlineCluster(static, assignment(bare(0, withWeight(host("10.0.0.1"), math.MaxUint32), host("10.0.0.2")))),
-			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "the endpoints have a weight of 4294967296 together, more than 4294967295"}}},
-		{"a drop without category", inlineCluster(logical, &endpointpb.ClusterLoadAssignment{
-			Endpoints: []*endpointpb.LocalityLbEndpoints{bare(0, host("a"))},
-			Policy:    &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{{}}},
-		}), []fault{{"load_assignment.policy.drop_overloads[0].category", "must not be empty"}}},
-		{"LOGICAL_DNS without locality", inlineCluster(logical, assignment()),
-			[]fault{{"load_assignment.endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 0"}}},
-		{"LOGICAL_DNS with two localities", inlineCluster(logical, assignment(bare(0, host("a")), bare(1, host("b")))),
-			[]fault{{"load_assignment.endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 2"}}},
-		{"LOGICAL_DNS without endpoint", inlineCluster(logical, assignment(bare(0))),
-			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 0"}}},
-		{"LOGICAL_DNS with two endpoints", inlineCluster(logical, assignment(bare(0, host("a"), host("b")))),
-			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 2"}}},
-		{"LOGICAL_DNS whose endpoint is not set", inlineCluster(logical, assignment(bare(0, &endpointpb.LbEndpoint{}))),
-			[]fault{{"load_assignment.endpoints[0].lb_endpoints[0]", "host_identifier must be endpoint, is not set"}}},
-		{"LOGICAL_DNS without address", inlineCluster(logical, assignment(bare(0, lbEndpoint(nil)))),
-			[]fault{{"load_assignment.endpoints[0].lb_endpoints[0].endpoint.address", "must be socket_address, is not set"}}},
-		{"LOGICAL_DNS with no host and a named port", inlineCluster(logical, assignment(bare(0, lbEndpoint(named)))),
-			[]fault{{socket, "port_specifier must be port_value, is named_port"}}},
-		{"LOGICAL_DNS with an empty host and without port", inlineCluster(logical, assignment(bare(0, lbEndpoint(tcp("", 0))))),
-			[]fault{{socket + ".address", "must not be empty"}, {socket + ".port_value", "must be from 1 to 65535, is 0"}}},
-		{"a lookup family from the future", inlineCluster(logical, assignment(bare(0, host("a"))), func(c *clusterpb.Cluster) { c.DnsLookupFamily = 77 }),
-			[]fault{{"dns_lookup_family", "unknown family 77; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED"}}},
-		{"a refresh rate of 1ms", refresh(durationpb.New(time.Millisecond)), []fault{{"dns_refresh_rate", "must be more than 1ms, is 1ms"}}},
-		{"a negative refresh rate", refresh(durationpb.New(-time.Second)), []fault{{"dns_refresh_rate", "is negative: -1s"}}},
-		{"an aggregate of nothing", xdsmsg.AggregateCluster("blue"), []fault{{"cluster_type.typed_config.clusters", "must have at least one entry"}}},
-		{"an aggregate of a nameless cluster", xdsmsg.AggregateCluster("blue", "a", ""), []fault{{"cluster_type.typed_config.clusters[1]", "must not be empty"}}},
-		{"an aggregate of another type", &clusterpb.Cluster{Name: "blue", ClusterDiscoveryType: &clusterpb.Cluster_ClusterType{
-			ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
-		}}, []fault{{"cluster_type", `unknown cluster type "envoy.clusters.aggregate" ("` + unknownURL + `"); ` + knownTypes}}},
+	in := func(priority int, endpoints ...string) string {
+		return fmt.Sprintf(`endpoints{priority:%d %s}`, priority, strings.Join(endpoints, " "))
+	}
+	one := func(host string) string {
+		return `lb_endpoints{endpoint{address{socket_address{address:"` + host + `" port_value:80}}}}`
+	}
+	const (
+		lbEndpoints = "load_assignment.endpoints[0].lb_endpoints"
+		oneEntry    = ": must have exactly one entry in a cluster of type LOGICAL_DNS, has "
+	)
+	cluster := func(t testing.TB, fields string) *clusterpb.Cluster {
+		return withText(t, &clusterpb.Cluster{Name: "blue"}, fields)
+	}
+	checkTextFaults(t, ClusterType, lbEndpoints+"[0].endpoint.address.socket_address", cluster, []textCase{
+		{"STRICT_DNS without load_assignment", `type:STRICT_DNS`, "load_assignment: must be set in a cluster of type STRICT_DNS"},
+		{"LOGICAL_DNS without load_assignment", `type:LOGICAL_DNS`, "load_assignment: must be set in a cluster of type LOGICAL_DNS"},
+		{"STATIC with a host name", inline("STATIC", in(0, one("a.test"))),
+			`@.address: "a.test" is not an IP address; clusters of type STRICT_DNS and LOGICAL_DNS take host names`},
+		{"a custom resolver", inline("STATIC", in(0, `lb_endpoints{endpoint{address{
+			socket_address{address:"10.0.0.1" port_value:80 resolver_name:"special"}}}}`)),
+			`@.resolver_name: must be empty, is "special": this client resolves names with DNS`},
+		{"the same place twice", inline("STATIC", in(0, one("10.0.0.1")), in(0, one("10.0.0.2"))),
+			"load_assignment.endpoints[1].locality: is the same as that of endpoints[0], in the same priority 0"},
+		{"a gap in the priorities", inline("STRICT_DNS", in(0, one("a")), in(2, one("b"))),
+			"load_assignment.endpoints: no locality has priority 1 although one has priority 2; priorities must have no gaps"},
+		{"too much weight in one locality, and so in the priority", inline("STATIC", in(0, `lb_endpoints{
+			load_balancing_weight{value:4294967295} endpoint{address{socket_address{address:"10.0.0.1" port_value:80}}}}`, one("10.0.0.2"))),
+			lbEndpoints + ": the endpoints have a weight of 4294967296 together, more than 4294967295"},
+		{"a drop without category", inline("LOGICAL_DNS", in(0, one("a")), `policy{drop_overloads{}}`),
+			"load_assignment.policy.drop_overloads[0].category: must not be empty"},
+		{"LOGICAL_DNS without locality", inline("LOGICAL_DNS"), "load_assignment.endpoints" + oneEntry + "0"},
+		{"LOGICAL_DNS with two localities", inline("LOGICAL_DNS", in(0, one("a")), in(1, one("b"))),
+			"load_assignment.endpoints" + oneEntry + "2"},
+		{"LOGICAL_DNS without endpoint", inline("LOGICAL_DNS", in(0)), lbEndpoints + oneEntry + "0"},
+		{"LOGICAL_DNS with two endpoints", inline("LOGICAL_DNS", in(0, one("a"), one("b"))), lbEndpoints + oneEntry + "2"},
+		{"LOGICAL_DNS whose endpoint is not set", inline("LOGICAL_DNS", in(0, `lb_endpoints{}`)),
+			lbEndpoints + "[0]: host_identifier must be endpoint, is not set"},
+		{"LOGICAL_DNS without address", inline("LOGICAL_DNS", in(0, `lb_endpoints{endpoint{}}`)),
+			lbEndpoints + "[0].endpoint.address: must be socket_address, is not set"},
+		{"LOGICAL_DNS with a named port", inline("LOGICAL_DNS", in(0, `lb_endpoints{endpoint{address{
+			socket_address{address:"name.test" named_port:"http"}}}}`)), "@: port_specifier must be port_value, is named_port"},
+		{"LOGICAL_DNS with an empty host and port 0", inline("LOGICAL_DNS", in(0, `lb_endpoints{endpoint{address{
+			socket_address{port_value:0}}}}`)), "@.address: must not be empty; @.port_value: must be from 1 to 65535, is 0"},
+		{"a lookup family from the future", inline("LOGICAL_DNS", in(0, one("a"))) + `dns_lookup_family:77`,
+			"dns_lookup_family: unknown family 77; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED"},
+		{"a refresh rate of 1ms", inline("STRICT_DNS", in(0, one("a"))) + `dns_refresh_rate{nanos:1000000}`,
+			"dns_refresh_rate: must be more than 1ms, is 1ms"},
+		{"a negative refresh rate", inline("STRICT_DNS", in(0, one("a"))) + `dns_refresh_rate{seconds:-1}`,
+			"dns_refresh_rate: is negative: -1s"},
+		{"an aggregate of nothing", `cluster_type{typed_config{[ClusterConfig]{}}}`,
+			"cluster_type.typed_config.clusters: must have at least one entry"},
+		{"an aggregate of a nameless cluster", `cluster_type{typed_config{[ClusterConfig]{clusters:"a" clusters:""}}}`,
+			"cluster_type.typed_config.clusters[1]: must not be empty"},
+		{"an aggregate of another type", `cluster_type{name:"envoy.clusters.aggregate" typed_config{` + unknownMessage + `}}`,
+			`cluster_type: unknown cluster type "envoy.clusters.aggregate" ("` + unknownURL + `"); ` + knownTypes},
 	})
 	xdstest.Parallel(t, "an aggregate that cannot be read", func(t *testing.T) {
+		unreadable := xdsmsg.AggregateCluster("blue", "a")
+		unreadable.GetClusterType().TypedConfig.Value = []byte{0xff}
 		if faults := decodeFaults(t, ClusterType, unreadable); len(faults) != 1 || faults[0].Path != "cluster_type.typed_config" {
 			t.Errorf("faults = %v, want one of cluster_type.typed_config", faults)
 		}

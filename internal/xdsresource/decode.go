@@ -59,7 +59,7 @@ func decode[M proto.Message, T any](
 	if name == "" {
 		v.fault(faults.Field(nameField), "must not be empty")
 	}
-	v.overlay.find(o, typeURL, name)
+	v.overlay.findOverrides(o, typeURL, name)
 	value := build(v, pb)
 	if err := v.err(); err != nil {
 		return name, nil, err

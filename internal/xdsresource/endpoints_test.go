@@ -10,7 +10,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -144,71 +143,65 @@ func TestHealthStatus(t *testing.T) {
 
 func TestEndpointsFaults(t *testing.T) {
 	t.Parallel()
-	const e0 = "endpoints[0].lb_endpoints[0]"
-	const socket = e0 + ".endpoint.address.socket_address"
-	one := func(e *endpointpb.LbEndpoint) *endpointpb.ClusterLoadAssignment {
-		return assignment(locality("z", 0, 1, e))
+	const priority0 = "is the same as that of endpoints[0], in the same priority 0"
+	whole := func(t testing.TB, fields string) *endpointpb.ClusterLoadAssignment {
+		return withText(t, assignment(), fields)
 	}
-	nowhere := locality("z", 0, 1)
-	nowhere.Locality = nil
-	nowhereUnweighted := locality("z", 0, 0)
-	nowhereUnweighted.Locality = nil
-	badHost := func(h string) []fault {
-		return []fault{{socket + ".address", `"` + h + `" is neither an IP address nor a host name`}}
+	weighing := func(zone string, priority, weight uint32) string {
+		return fmt.Sprintf(`endpoints{locality{zone:%q} priority:%d load_balancing_weight{value:%d}}`, zone, priority, weight)
 	}
-	checkAllFaults(t, EndpointsType, []faultTest{
-		{
-			"localities without an ID", assignment(nowhere, nowhere, nowhereUnweighted),
-			[]fault{{"endpoints[1].locality", "is the same as that of endpoints[0], in the same priority 0"}},
-		}, {
-			"one locality twice in a priority", assignment(locality("a", 0, 1), locality("b", 0, 1), locality("a", 0, 1)),
-			[]fault{{"endpoints[2].locality", "is the same as that of endpoints[0], in the same priority 0"}},
-		}, {
-			"locality weights that overflow",
-			assignment(locality("a", 0, math.MaxUint32), locality("b", 0, 1), locality("c", 0, 1), locality("d", 1, 1)),
-			[]fault{{"endpoints[1].load_balancing_weight", "the localities of priority 0 have a weight of more than 4294967295 together"}},
-		}, {
-			"a gap in the priorities", assignment(locality("a", 0, 1), locality("b", 3, 1), locality("c", 5, 1)),
-			[]fault{{"endpoints", "no locality has priority 1 although one has priority 3; priorities must have no gaps"}},
-		}, {
-			"no priority 0", assignment(locality("a", math.MaxUint32, 1)),
-			[]fault{{"endpoints", "no locality has priority 0 although one has priority 4294967295; priorities must have no gaps"}},
-		},
-		{"an endpoint of weight 0", one(withWeight(host("a"), 0)), []fault{{e0 + ".load_balancing_weight", "must be at least 1"}}},
-		{
-			"endpoint weights that overflow", assignment(locality("a", 0, 1, withWeight(host("1"), math.MaxUint32), host("2"))),
-			[]fault{{"endpoints[0].lb_endpoints", "the endpoints have a weight of 4294967296 together, more than 4294967295"}},
-		},
-		{"no endpoint", one(&endpointpb.LbEndpoint{}), []fault{{e0, "host_identifier must be endpoint, is not set"}}},
-		{
-			"a named endpoint", one(&endpointpb.LbEndpoint{HostIdentifier: &endpointpb.LbEndpoint_EndpointName{EndpointName: "n"}}),
-			[]fault{{e0, "host_identifier must be endpoint, is endpoint_name"}},
-		},
-		{"no address", one(lbEndpoint(nil)), []fault{{e0 + ".endpoint.address", "must be socket_address, is not set"}}},
-		{
-			"a pipe", one(lbEndpoint(&corepb.Address{Address: &corepb.Address_Pipe{Pipe: &corepb.Pipe{Path: "/p"}}})),
-			[]fault{{e0 + ".endpoint.address", "must be socket_address, is pipe"}},
-		}, {
-			"a named port and no host",
-			one(lbEndpoint(&corepb.Address{Address: &corepb.Address_SocketAddress{SocketAddress: &corepb.SocketAddress{
-				PortSpecifier: &corepb.SocketAddress_NamedPort{NamedPort: "http"},
-			}}})),
-			[]fault{{socket + ".address", "must not be empty"}, {socket, "port_specifier must be port_value, is named_port"}},
-		},
-		{"port 0", one(lbEndpoint(tcp("a", 0))), []fault{{socket + ".port_value", "must be from 1 to 65535, is 0"}}},
-		{"a port out of range", one(lbEndpoint(tcp("a", 65536))), []fault{{socket + ".port_value", "must be from 1 to 65535, is 65536"}}},
-		{"a host with a port", one(host("a:80")), badHost("a:80")},
-		{"an IPv6 address in brackets", one(host("[::1]")), badHost("[::1]")},
-		{"a URL", one(host("http://a")), badHost("http://a")},
-		{
-			"one address twice, also across localities",
-			assignment(locality("a", 0, 1, host("1"), host("2"), host("1")), locality("b", 1, 1, host("2"))),
-			[]fault{
-				{"endpoints[0].lb_endpoints[2].endpoint.address", `"1:80" is already the address of endpoints[0].lb_endpoints[0]`},
-				{"endpoints[1].lb_endpoints[0].endpoint.address", `"2:80" is already the address of endpoints[0].lb_endpoints[1]`},
-			},
-		},
+	checkTextFaults(t, EndpointsType, "", whole, []textCase{
+		{"localities without an ID",
+			`endpoints{load_balancing_weight{value:1}} endpoints{load_balancing_weight{value:1}} endpoints{load_balancing_weight{}}`,
+			"endpoints[1].locality: " + priority0},
+		{"one locality twice in a priority", weighing("a", 0, 1) + weighing("b", 0, 1) + weighing("a", 0, 1),
+			"endpoints[2].locality: " + priority0},
+		{"locality weights that overflow",
+			weighing("a", 0, math.MaxUint32) + weighing("b", 0, 1) + weighing("c", 0, 1) + weighing("d", 1, 1),
+			"endpoints[1].load_balancing_weight: the localities of priority 0 have a weight of more than 4294967295 together"},
+		{"a gap in the priorities", weighing("a", 0, 1) + weighing("b", 3, 1) + weighing("c", 5, 1),
+			"endpoints: no locality has priority 1 although one has priority 3; priorities must have no gaps"},
+		{"no priority 0", weighing("a", math.MaxUint32, 1),
+			"endpoints: no locality has priority 0 although one has priority 4294967295; priorities must have no gaps"},
 	})
+	one := func(t testing.TB, fields string) *endpointpb.ClusterLoadAssignment {
+		return assignment(locality("z", 0, 1, withText(t, &endpointpb.LbEndpoint{}, fields)))
+	}
+	const socket = "@.endpoint.address.socket_address"
+	badHost := func(host string) textCase {
+		return textCase{"the host " + host, `endpoint{address{socket_address{address:"` + host + `" port_value:80}}}`,
+			socket + `.address: "` + host + `" is neither an IP address nor a host name`}
+	}
+	checkTextFaults(t, EndpointsType, "endpoints[0].lb_endpoints[0]", one, []textCase{
+		{"an endpoint of weight 0", `endpoint{address{socket_address{address:"a" port_value:80}}} load_balancing_weight{}`,
+			"@.load_balancing_weight: must be at least 1"},
+		{"no endpoint", ``, "@: host_identifier must be endpoint, is not set"},
+		{"a named endpoint", `endpoint_name:"n"`, "@: host_identifier must be endpoint, is endpoint_name"},
+		{"no address", `endpoint{}`, "@.endpoint.address: must be socket_address, is not set"},
+		{"a pipe", `endpoint{address{pipe{path:"/p"}}}`, "@.endpoint.address: must be socket_address, is pipe"},
+		{"a named port and no host", `endpoint{address{socket_address{named_port:"http"}}}`,
+			socket + ".address: must not be empty; " + socket + ": port_specifier must be port_value, is named_port"},
+		{"port 0", `endpoint{address{socket_address{address:"a" port_value:0}}}`,
+			socket + ".port_value: must be from 1 to 65535, is 0"},
+		{"a port out of range", `endpoint{address{socket_address{address:"a" port_value:65536}}}`,
+			socket + ".port_value: must be from 1 to 65535, is 65536"},
+		badHost("a:80"), badHost("[::1]"), badHost("http://a"),
+	})
+	for given, tc := range map[string]struct {
+		resource *endpointpb.ClusterLoadAssignment
+		want     string
+	}{
+		"endpoint weights that overflow": {assignment(locality("a", 0, 1, withWeight(host("1"), math.MaxUint32), host("2"))),
+			"endpoints[0].lb_endpoints: the endpoints have a weight of 4294967296 together, more than 4294967295"},
+		"one address twice, also across localities": {
+			assignment(locality("a", 0, 1, host("1"), host("2"), host("1")), locality("b", 1, 1, host("2"))),
+			`endpoints[0].lb_endpoints[2].endpoint.address: "1:80" is already the address of endpoints[0].lb_endpoints[0]; ` +
+				`endpoints[1].lb_endpoints[0].endpoint.address: "2:80" is already the address of endpoints[0].lb_endpoints[1]`},
+	} {
+		xdstest.Parallel(t, given, func(t *testing.T) {
+			xdstest.Equal(t, "faults", tc.want, faultText(t, EndpointsType, tc.resource))
+		})
+	}
 }
 
 func TestEqualLocalityNamesAreKeptOnce(t *testing.T) {
@@ -226,9 +219,7 @@ func TestAdditionalAddressesAndHashKey(t *testing.T) {
 	type additional = endpointpb.Endpoint_AdditionalAddress
 	e := host("10.0.0.1")
 	e.GetEndpoint().AdditionalAddresses = []*additional{{Address: tcp("::1", 80)}, {Address: tcp("10.0.0.2", 81)}}
-	e.Metadata = &corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{
-		"envoy.lb": structOf(t, map[string]any{"hash_key": "stateful-0"}),
-	}}
+	withText(t, e, `metadata{filter_metadata{key:"envoy.lb" value{fields{key:"hash_key" value{string_value:"stateful-0"}}}}}`)
 	got := mustDecode[Endpoints](t, EndpointsType, assignment(locality("z", 0, 1, e))).Localities[0].Endpoints[0]
 	want := Endpoint{Address: "10.0.0.1:80", Additional: []string{"[::1]:80", "10.0.0.2:81"}, Weight: 1, HashKey: "stateful-0"}
 	want.Metadata = got.Metadata

@@ -6,8 +6,6 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
@@ -20,42 +18,32 @@ import (
 )
 
 // richRoutes uses every kind of match and action that is decoded.
-func richRoutes() *routepb.RouteConfiguration {
-	withAll := caseInsensitive(xdsmsg.Prefix("/a.B/"))
-	withAll.Headers = []*routepb.HeaderMatcher{inverted(exact("a", "b")), inRange("n", 1, 9), present("p", true)}
-	withAll.RuntimeFraction = runtimeFraction(50, typepb.FractionalPercent_HUNDRED)
-	withQuery := separatedMatch("/q")
-	withQuery.QueryParameters = []*routepb.QueryParameterMatcher{queryPresent("x", true)}
-	rewritten := routeWith(regexMatch("/c/(d|e)+"), func(a *routepb.RouteAction) {
-		a.RegexRewrite = substitute("/(.)", `/\1\\`)
-		a.HostRewriteSpecifier = &routepb.RouteAction_HostRewriteHeader{HostRewriteHeader: "a"}
-		a.HashPolicy = []*routepb.RouteAction_HashPolicy{hashHeader("a"), terminal(hashState(channelIDKey))}
-		a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "internal", RetryBackOff: backoff(durationpb.New(1), durationpb.New(2))}
-		a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(1)}
-	})
-	mirrored := routeWith(xdsmsg.Path("/a.B/m"), func(a *routepb.RouteAction) {
-		mirror := mirrorTo("m")
-		mirror.RuntimeFraction = runtimeFraction(1, typepb.FractionalPercent_MILLION)
-		a.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{mirror}
-		a.PrefixRewrite = "/x"
-	})
-	mirrored.RequestHeadersToAdd = options{option("a", "b", addIfAbsent), option("a", "%%", overwrite)}
-	mirrored.TypedPerFilterConfig = map[string]*anypb.Any{"f": override("x")}
-	redirect := &routepb.RedirectAction{
-		PortRedirect: 80, PathRewriteSpecifier: &routepb.RedirectAction_PathRedirect{PathRedirect: "/x"},
-	}
-	config := routeConfig(
-		xdsmsg.Route(withAll, weightedAction(weighted{"a", 1}, weighted{"b", 2})),
-		xdsmsg.Route(withQuery, clusterHeader("n")),
-		rewritten,
-		mirrored,
-		respond(&routepb.DirectResponseAction{Status: 404, Body: inline("gone")}),
-		&routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_Redirect{Redirect: redirect}},
-	)
+func richRoutes(t testing.TB) *routepb.RouteConfiguration {
+	config := withText(t, routeConfig(), `virtual_hosts{domains:"*.b" domains:"a.*" domains:"c"
+		routes{match{prefix:"/"} route{cluster:"e"}}
+		routes{match{prefix:"/" headers{name:"tenant" exact_match:"x"}} route{cluster:"c"}}}`)
+	config.VirtualHosts[0] = withText(t, config.VirtualHosts[0], `
+		routes{
+			match{prefix:"/a.B/" case_sensitive{} runtime_fraction{default_value{numerator:50} runtime_key:"ignored"}
+				headers{name:"a" exact_match:"b" invert_match:true}
+				headers{name:"n" range_match{start:1 end:9}} headers{name:"p" present_match:true}}
+			route{weighted_clusters{clusters{name:"a" weight{value:1}} clusters{name:"b" weight{value:2}}}}}
+		routes{match{path_separated_prefix:"/q" query_parameters{name:"x" present_match:true}} route{cluster_header:"n"}}
+		routes{match{safe_regex{regex:"/c/(d|e)+"}}
+			route{cluster:"a" regex_rewrite{pattern{regex:"/(.)"} substitution:"/\\1\\\\"} host_rewrite_header:"a"
+				hash_policy{header{header_name:"a"}} hash_policy{filter_state{key:"io.grpc.channel_id"} terminal:true}
+				retry_policy{retry_on:"internal" retry_back_off{base_interval{nanos:1} max_interval{nanos:2}}}
+				max_stream_duration{max_stream_duration{nanos:1}}}}
+		routes{match{path:"/a.B/m"}
+			route{cluster:"a" prefix_rewrite:"/x" request_mirror_policies{cluster:"m"
+				runtime_fraction{default_value{numerator:1 denominator:MILLION} runtime_key:"ignored"}}}
+			request_headers_to_add{header{key:"a" value:"b"} append_action:ADD_IF_ABSENT}
+			request_headers_to_add{header{key:"a" value:"%%"} append_action:OVERWRITE_IF_EXISTS}
+			typed_per_filter_config{key:"f" value{type_url:"`+overrideURL+`" value:"x"}}}
+		routes{match{prefix:"/"} direct_response{status:404 body{inline_string:"not found"}}}
+		routes{match{prefix:"/"} redirect{port_redirect:80 path_redirect:"/x"}}`)
 	config.ResponseHeadersToRemove = []string{"a", "b"}
 	config.MostSpecificHeaderMutationsWins = true
-	config.VirtualHosts = append(config.VirtualHosts,
-		&routepb.VirtualHost{Domains: []string{"*.b", "a.*", "c"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "e"), byTenant("/", "x")}})
 	return config
 }
 
@@ -103,7 +91,7 @@ func checkRoutes(t *testing.T, rc *RouteConfiguration) {
 				}
 			}
 			if want != nil {
-				use(t, want, &rpc)
+				useRoute(t, want, &rpc)
 			}
 		}
 	}
@@ -116,8 +104,8 @@ func checkRoutes(t *testing.T, rc *RouteConfiguration) {
 	}
 }
 
-// use does everything that is done with the route of an RPC.
-func use(t *testing.T, route *Route, rpc *matching.RPC) {
+// useRoute does everything that is done with the route of an RPC.
+func useRoute(t *testing.T, route *Route, rpc *matching.RPC) {
 	route.Hash(rpc, 1)
 	for i := range route.Mirrors {
 		route.Mirrors[i].Draw(rpc)
@@ -141,11 +129,11 @@ func use(t *testing.T, route *Route, rpc *matching.RPC) {
 		for i := range action.Clusters {
 			action.Clusters[i].Cluster(rpc)
 			route.RewriteAuthority(rpc, &action.Clusters[i])
-			edit(route.HeadersFor(&action.Clusters[i]), rpc)
+			applyHeaders(route.HeadersFor(&action.Clusters[i]), rpc)
 		}
 	case *Redirect:
 		action.Location(&route.Match, rpc)
-		edit(route.HeadersFor(nil), rpc)
+		applyHeaders(route.HeadersFor(nil), rpc)
 	case *DirectResponse:
 		if action.Code == codes.OK {
 			t.Errorf("DirectResponse = %+v, want an error", action)
@@ -153,7 +141,7 @@ func use(t *testing.T, route *Route, rpc *matching.RPC) {
 	}
 }
 
-func edit(m *HeaderMutations, rpc *matching.RPC) {
+func applyHeaders(m *HeaderMutations, rpc *matching.RPC) {
 	if m != nil {
 		m.Request.Apply(metadataOf(rpc))
 		m.Response.Apply(metadata.MD{})
@@ -163,7 +151,7 @@ func edit(m *HeaderMutations, rpc *matching.RPC) {
 func FuzzListener(f *testing.F) {
 	byRDS, inline := validManager(), validManager()
 	byRDS.HttpFilters = append([]*hcmpb.HttpFilter{plain("p")}, byRDS.HttpFilters...)
-	inline.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: richRoutes()}
+	inline.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: richRoutes(f)}
 	seeds := []proto.Message{apiListener(byRDS), apiListener(inline)}
 	fuzz(f, ListenerType, seeds, func(t *testing.T, l *Listener) {
 		if (l.RouteConfigName == "") == (l.RouteConfig == nil) {
@@ -179,15 +167,14 @@ func FuzzListener(f *testing.F) {
 }
 
 func FuzzRouteConfiguration(f *testing.F) {
-	fuzz(f, RouteConfigurationType, []proto.Message{richRoutes()}, checkRoutes)
+	fuzz(f, RouteConfigurationType, []proto.Message{richRoutes(f)}, checkRoutes)
 }
 
 func FuzzCluster(f *testing.F) {
-	rr := xdsmsg.Any(&roundrobinpb.RoundRobin{})
-	nested := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(wrrLocality(policies(rr)), rr) })
+	nested := picking(f, nestedWRR(2), `[RoundRobin]{}`)
 	load := assignment(locality("a", 0, 1, host("::1"), withWeight(host("10.0.0.1"), 3)))
 	seeds := []proto.Message{
-		edsCluster(), nested, xdsmsg.AggregateCluster("blue", "a", "b"), inlineCluster(clusterpb.Cluster_STATIC, load),
+		blue(f, ""), nested, xdsmsg.AggregateCluster("blue", "a", "b"), inlineCluster(clusterpb.Cluster_STATIC, load),
 		inlineCluster(clusterpb.Cluster_STRICT_DNS, load),
 		inlineCluster(clusterpb.Cluster_LOGICAL_DNS, assignment(locality("a", 0, 1, host("name.test")))),
 	}
@@ -246,7 +233,7 @@ func FuzzOverrides(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	cluster, routes := xdsmsg.EDSCluster("a", ""), richRoutes()
+	cluster, routes := xdsmsg.EDSCluster("a", ""), richRoutes(f)
 	cluster.OutlierDetection = &clusterpb.OutlierDetection{Interval: durationpb.New(1)}
 	f.Fuzz(func(t *testing.T, overrides string) {
 		if config, err := parseOverrides(overrides); err == nil {
@@ -275,10 +262,4 @@ func metadataOf(rpc *matching.RPC) metadata.MD {
 		return rpc.Metadata()
 	}
 	return nil
-}
-
-func byTenant(prefix, tenant string) *routepb.Route {
-	match := xdsmsg.Prefix(prefix)
-	match.Headers = []*routepb.HeaderMatcher{exact("tenant", tenant)}
-	return xdsmsg.Route(match, xdsmsg.ToCluster("c"))
 }

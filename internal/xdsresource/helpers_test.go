@@ -4,11 +4,16 @@ package xdsresource
 
 import (
 	"errors"
+	"regexp"
+	"strings"
 	"testing"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_canary_hosts/v3"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -52,6 +57,119 @@ func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
 		notes[i] = note{part.Path, part.Reason}
 	}
 	xdstest.Equal(t, "Ignored", want, notes, cmpopts.EquateEmpty())
+}
+
+// withText returns m with more fields set, which are in prototext. [Name] is the URL of a type in
+// anyTypes.
+func withText[M proto.Message](t testing.TB, m M, fields string) M {
+	t.Helper()
+	fields = anyName.ReplaceAllStringFunc(fields, func(name string) string {
+		return "[type.googleapis.com/" + anyTypes[name[1:len(name)-1]] + "]"
+	})
+	more := m.ProtoReflect().New().Interface()
+	if err := prototext.Unmarshal([]byte(fields), more); err != nil {
+		t.Fatalf("%v in %s", err, fields)
+	}
+	proto.Merge(m, more)
+	return m
+}
+
+// blue is the EDS cluster "blue" with more fields set.
+func blue(t testing.TB, fields string) *clusterpb.Cluster {
+	t.Helper()
+	return withText(t, xdsmsg.EDSCluster("blue", ""), fields)
+}
+
+// acting is a RouteConfiguration with a route to the cluster "a", and more fields of its action set.
+func acting(t testing.TB, fields string) *routepb.RouteConfiguration {
+	t.Helper()
+	return routeConfig(withText(t, xdsmsg.PrefixRoute("/", "a"), `route{`+fields+`}`))
+}
+
+// matchedBy is a route to the cluster "a" by the prefix "/", with more fields of its match set.
+func matchedBy(t testing.TB, fields string) *routepb.Route {
+	t.Helper()
+	return withText(t, xdsmsg.PrefixRoute("/", "a"), `match{`+fields+`}`)
+}
+
+// policies has an entry of LoadBalancingPolicy.policies for each message.
+func policies(messages ...string) string {
+	text := ""
+	for _, m := range messages {
+		text += `policies{typed_extension_config{typed_config{` + m + `}}}`
+	}
+	return text
+}
+
+// wrrLocality is a WrrLocality around policies.
+func wrrLocality(messages ...string) string {
+	return `[WrrLocality]{endpoint_picking_policy{` + policies(messages...) + `}}`
+}
+
+// unknownMessage is a message of an unknown type.
+const unknownMessage = `type_url:"` + unknownURL + `"`
+
+// picking is the cluster blue with the policies as its load_balancing_policy.
+func picking(t testing.TB, messages ...string) *clusterpb.Cluster {
+	t.Helper()
+	return blue(t, `load_balancing_policy{`+policies(messages...)+`}`)
+}
+
+var anyName = regexp.MustCompile(`\[[A-Z]\w+\]`)
+
+// anyTypes are the messages that texts have in an Any.
+var anyTypes = map[string]string{
+	"Address":                      "envoy.config.core.v3.Address",
+	"ClientSideWeightedRoundRobin": "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
+	"ClusterConfig":                "envoy.extensions.clusters.aggregate.v3.ClusterConfig",
+	"ClusterProvided":              "envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided",
+	"DownstreamTlsContext":         "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+	"FilterConfig":                 "envoy.config.route.v3.FilterConfig",
+	"Http11ProxyUpstreamTransport": "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11ProxyUpstreamTransport",
+	"HttpConnectionManager":        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+	"HttpProtocolOptions":          "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+	"LeastRequest":                 "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
+	"Maglev":                       "envoy.extensions.load_balancing_policies.maglev.v3.Maglev",
+	"OmitCanaryHostsPredicate":     "envoy.extensions.retry.host.omit_canary_hosts.v3.OmitCanaryHostsPredicate",
+	"PickFirst":                    "envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst",
+	"PreviousHostsPredicate":       "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
+	"Random":                       "envoy.extensions.load_balancing_policies.random.v3.Random",
+	"RandomSubsetting":             "envoy.extensions.load_balancing_policies.random_subsetting.v3.RandomSubsetting",
+	"RawBuffer":                    "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
+	"RingHash":                     "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash",
+	"RoundRobin":                   "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
+	"Router":                       "envoy.extensions.filters.http.router.v3.Router",
+	"StringValue":                  "google.protobuf.StringValue",
+	"TypedStruct":                  "xds.type.v3.TypedStruct",
+	"UpstreamTlsContext":           "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+	"WrrLocality":                  "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
+}
+
+// textCase is a resource, as the fields that are set in a valid one, and the faults that it then has.
+type textCase struct{ given, fields, want string }
+
+// checkTextFaults decodes the resource of each case, and compares the faults, written on one line as
+// in a NACK. In want, @ stands for the path at.
+func checkTextFaults[M proto.Message](
+	t *testing.T, rt *xdsclient.ResourceType, at string, resource func(t testing.TB, fields string) M, cases []textCase,
+	options ...xdsclient.DecodeOptions,
+) {
+	t.Helper()
+	for _, tc := range cases {
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			xdstest.Equal(t, "faults", strings.ReplaceAll(tc.want, "@", at), faultText(t, rt, resource(t, tc.fields), options...))
+		})
+	}
+}
+
+// faultText decodes a resource and returns its faults on one line.
+func faultText(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, options ...xdsclient.DecodeOptions) string {
+	t.Helper()
+	var lines []string
+	for _, f := range decodeFaults(t, rt, m, options...) {
+		lines = append(lines, f.Path+": "+f.Problem)
+	}
+	return strings.Join(lines, "; ")
 }
 
 // fault is one of Faults.
@@ -103,21 +221,4 @@ func checkEach[G, W any](t *testing.T, what string, got func(t *testing.T, given
 			xdstest.Equal(t, what, r.want, got(t, r.given), cmpopts.IgnoreUnexported(Forward{}))
 		})
 	}
-}
-
-// faultTest is a resource and its faults.
-type faultTest = row[proto.Message, []fault]
-
-// checkAllFaults is checkFaults for each of the tests.
-func checkAllFaults(t *testing.T, rt *xdsclient.ResourceType, tests []faultTest) {
-	t.Helper()
-	checkEach(t, "faults", func(t *testing.T, m proto.Message) []fault { return decodeFaults(t, rt, m) }, tests)
-}
-
-func self() *corepb.ConfigSource {
-	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Self{}}
-}
-
-func filePath() *corepb.ConfigSource {
-	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Path{Path: "/etc/x"}}
 }

@@ -195,12 +195,12 @@ func twinApplied(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
 	if twin.Message() == nil || twin.IsList() {
 		return m.Has(twin)
 	}
-	said := false
+	isSet := false
 	m.Get(twin).Message().Range(func(protoreflect.FieldDescriptor, protoreflect.Value) bool {
-		said = true
+		isSet = true
 		return false
 	})
-	return said
+	return isSet
 }
 
 func (w *fieldWalk) value(at *faults.Path, f protoreflect.FieldDescriptor, v protoreflect.Value) {

@@ -16,10 +16,6 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
-	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
-	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
-	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -27,7 +23,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/inert"
@@ -39,7 +34,7 @@ import (
 
 func TestIgnoredFields(t *testing.T) {
 	t.Parallel()
-	const is = "this client does not act on the field"
+	const is = notActedOn
 	listener := func(edit func(*listenerpb.Listener, *hcmpb.HttpConnectionManager)) *listenerpb.Listener {
 		hcm := validManager()
 		l := &listenerpb.Listener{Name: "l"}
@@ -52,7 +47,7 @@ func TestIgnoredFields(t *testing.T) {
 		resource proto.Message
 		want     []note
 	}{
-		{"routes of all kinds", richRoutes(), []note{
+		{"routes of all kinds", richRoutes(t), []note{
 			{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is},
 			{"virtual_hosts[0].routes[3].route.request_mirror_policies[0].runtime_fraction.runtime_key", is},
 		}},
@@ -78,8 +73,8 @@ func TestIgnoredFields(t *testing.T) {
 			"one field in many routes",
 			routeConfig(
 				xdsmsg.PrefixRoute("/a", "a"),
-				routeWith(xdsmsg.Prefix("/b"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
-				routeWith(xdsmsg.Prefix("/c"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
+				withText(t, xdsmsg.PrefixRoute("/b", "a"), `route{timeout{nanos:1}}`),
+				withText(t, xdsmsg.PrefixRoute("/c", "a"), `route{timeout{nanos:1}}`),
 				&routepb.Route{Match: &routepb.RouteMatch{Cookies: []*routepb.CookieMatcher{{}}}, StatPrefix: "x"},
 			),
 			[]note{
@@ -92,35 +87,20 @@ func TestIgnoredFields(t *testing.T) {
 			[]note{{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is}},
 		},
 		{
-			"a cluster", &clusterpb.Cluster{
-				Name: "c", ConnectTimeout: durationpb.New(1),
-				EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{EdsConfig: &corepb.ConfigSource{
-					ConfigSourceSpecifier: &corepb.ConfigSource_Ads{}, InitialFetchTimeout: durationpb.New(1), ResourceApiVersion: corepb.ApiVersion_V3,
-				}},
-				CircuitBreakers: &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
-					{MaxRequests: wrapperspb.UInt32(1)}, {MaxConnections: wrapperspb.UInt32(1)},
-				}},
-				OutlierDetection: &clusterpb.OutlierDetection{
-					Consecutive_5Xx: wrapperspb.UInt32(1), MaxEjectionTimeJitter: durationpb.New(1), Interval: durationpb.New(1),
-					EnforcingLocalOriginSuccessRate: wrapperspb.UInt32(1),
-				},
-			},
+			"a cluster", withText(t, &clusterpb.Cluster{}, `connect_timeout{nanos:1}
+				eds_cluster_config{eds_config{ads{} initial_fetch_timeout{nanos:1} resource_api_version:V3}}
+				circuit_breakers{thresholds{max_requests{value:1}} thresholds{max_connections{value:1}}}
+				outlier_detection{consecutive_5xx{value:1} max_ejection_time_jitter{nanos:1} interval{nanos:1}
+					enforcing_local_origin_success_rate{value:1}}`),
 			[]note{
 				{"eds_cluster_config.eds_config.initial_fetch_timeout", is}, {"connect_timeout", is},
 				{"circuit_breakers.thresholds[1].max_connections", is}, {"outlier_detection.enforcing_local_origin_success_rate", is},
 			},
 		}, {
-			"settings of policies", &clusterpb.Cluster{
-				LbConfig: &clusterpb.Cluster_RoundRobinLbConfig_{RoundRobinLbConfig: &clusterpb.Cluster_RoundRobinLbConfig{
-					SlowStartConfig: &clusterpb.Cluster_SlowStartConfig{
-						SlowStartWindow: durationpb.New(1), Aggression: &corepb.RuntimeDouble{DefaultValue: 2, RuntimeKey: "k"},
-					},
-				}},
-				LoadBalancingPolicy: policies(
-					xdsmsg.Any(&roundrobinpb.RoundRobin{SlowStartConfig: &commonpb.SlowStartConfig{}, LocalityLbConfig: &commonpb.LocalityLbConfig{}}),
-					xdsmsg.Any(&maglevpb.Maglev{TableSize: wrapperspb.UInt64(7), ConsistentHashingLbConfig: &commonpb.ConsistentHashingLbConfig{}}),
-				),
-			},
+			"settings of policies", withText(t,
+				picking(t, `[RoundRobin]{slow_start_config{} locality_lb_config{}}`,
+					`[Maglev]{table_size{value:7} consistent_hashing_lb_config{}}`),
+				`round_robin_lb_config{slow_start_config{slow_start_window{nanos:1} aggression{default_value:2 runtime_key:"k"}}}`),
 			[]note{
 				{"round_robin_lb_config.slow_start_config.aggression.runtime_key", is},
 				{"load_balancing_policy.policies[0].typed_extension_config.typed_config.locality_lb_config", is},
@@ -128,25 +108,15 @@ func TestIgnoredFields(t *testing.T) {
 			},
 		}, {
 			"policies within policies",
-			&clusterpb.Cluster{LoadBalancingPolicy: policies(wrrLocality(policies(xdsmsg.Any(&ringhashpb.RingHash{
-				MinimumRingSize: wrapperspb.UInt64(1), UseHostnameForHashing: true,
-			}))))},
+			picking(t, wrrLocality(`[RingHash]{minimum_ring_size{value:1} use_hostname_for_hashing:true}`)),
 			[]note{{
 				"load_balancing_policy.policies[0].typed_extension_config.typed_config.endpoint_picking_policy" +
 					".policies[0].typed_extension_config.typed_config.use_hostname_for_hashing", is,
 			}},
-		},
-		{
-			"endpoints",
-			&endpointpb.ClusterLoadAssignment{
-				Endpoints: []*endpointpb.LocalityLbEndpoints{{
-					Proximity: wrapperspb.UInt32(1),
-					LbEndpoints: []*endpointpb.LbEndpoint{{Metadata: &corepb.Metadata{
-						FilterMetadata: map[string]*structpb.Struct{"envoy.lb": {}, "other": {}},
-					}}},
-				}},
-				Policy: &endpointpb.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)},
-			},
+		}, {
+			"endpoints", withText(t, &endpointpb.ClusterLoadAssignment{}, `policy{overprovisioning_factor{value:1}}
+				endpoints{proximity{value:1} lb_endpoints{metadata{
+					filter_metadata{key:"envoy.lb" value{}} filter_metadata{key:"other" value{}}}}}`),
 			[]note{
 				{`endpoints[0].lb_endpoints[0].metadata.filter_metadata["other"]`, is}, {"endpoints[0].proximity", is},
 				{"policy.overprovisioning_factor", is},
@@ -178,9 +148,9 @@ func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	var routes []*routepb.Route
 	for i := range 117 {
-		routes = append(routes, routeWith(xdsmsg.Prefix(fmt.Sprint("/", i)), func(a *routepb.RouteAction) {
-			a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable,retriable-4xx" + strings.Repeat(",reset", i%2), RetriableStatusCodes: []uint32{503}}
-		}))
+		conditions := "unavailable,retriable-4xx" + strings.Repeat(",reset", i%2)
+		routes = append(routes, withText(t, xdsmsg.PrefixRoute(fmt.Sprint("/", i), "a"),
+			`route{retry_policy{retry_on:"`+conditions+`" retriable_status_codes:503}}`))
 	}
 	routes[116].RequestHeadersToRemove = []string{":path", "te"}
 	got := ignoredOf(t, RouteConfigurationType, routeConfig(routes...))
@@ -201,34 +171,20 @@ func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 // Envoy and gRPC fill in both.
 func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 	t.Parallel()
-	with := func(edit func(*routepb.RouteAction)) *routepb.RouteConfiguration {
-		return routeConfig(routeWith(xdsmsg.Prefix("/"), edit))
-	}
-	const at = firstRoute + ".route."
 	for name, tc := range map[string]struct {
-		resource *routepb.RouteConfiguration
-		want     []string
+		action string
+		want   []string
 	}{
-		"timeout alone": {with(func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }), []string{at + "timeout"}},
-		"timeout beside max_stream_duration": {with(func(a *routepb.RouteAction) {
-			a.Timeout = durationpb.New(1)
-			a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(1)}
-		}), nil},
-		"max_grpc_timeout beside grpc_timeout_header_max": {with(func(a *routepb.RouteAction) {
-			a.MaxGrpcTimeout = durationpb.New(1)
-			a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: durationpb.New(1)}
-		}), nil},
-		"timeout beside a max_stream_duration that says nothing": {with(func(a *routepb.RouteAction) {
-			a.Timeout = durationpb.New(1)
-			a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{}
-		}), []string{at + "timeout"}},
-		"total_weight beside the weights": {with(func(a *routepb.RouteAction) {
-			a.ClusterSpecifier = weightedAction(weighted{"a", 1}).ClusterSpecifier
-			a.GetWeightedClusters().TotalWeight = wrapperspb.UInt32(1)
-		}), nil},
+		"timeout alone":                      {`timeout{nanos:1}`, []string{firstRoute + ".route.timeout"}},
+		"timeout beside max_stream_duration": {`timeout{nanos:1} max_stream_duration{max_stream_duration{nanos:1}}`, nil},
+		"max_grpc_timeout beside grpc_timeout_header_max": {
+			`max_grpc_timeout{nanos:1} max_stream_duration{grpc_timeout_header_max{nanos:1}}`, nil},
+		"timeout beside a max_stream_duration that says nothing": {
+			`timeout{nanos:1} max_stream_duration{}`, []string{firstRoute + ".route.timeout"}},
+		"total_weight beside the weights": {`weighted_clusters{clusters{name:"a" weight{value:1}} total_weight{value:1}}`, nil},
 	} {
 		var got []string
-		for _, part := range ignoredOf(t, RouteConfigurationType, tc.resource) {
+		for _, part := range ignoredOf(t, RouteConfigurationType, acting(t, tc.action)) {
 			got = append(got, part.Path)
 		}
 		xdstest.Equal(t, fmt.Sprintf("%s: Ignored", name), tc.want, got)
@@ -238,31 +194,21 @@ func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 // Fields that affect security or routing come first, as warnings, and the order is stable.
 func TestIgnoredFieldsThatMatter(t *testing.T) {
 	t.Parallel()
-	any := &anypb.Any{TypeUrl: unknownURL}
-	matching := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
-		a.Timeout = durationpb.New(1)
-		a.MetadataMatch = &corepb.Metadata{}
-	})
-	matching.StatPrefix = "x"
-	matching.Match.Cookies = []*routepb.CookieMatcher{{Name: "c"}}
-	matching.TypedPerFilterConfig = map[string]*anypb.Any{
-		"b": xdsmsg.Any(&routepb.FilterConfig{Config: any, IsOptional: true}), "a": xdsmsg.Any(&routepb.FilterConfig{Config: any, IsOptional: true}),
-	}
-	plugin := routeConfig(matching, routeWith(xdsmsg.Prefix("/p"), func(a *routepb.RouteAction) {
-		a.ClusterSpecifier = &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}
-	}))
-	plugin.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{{Extension: &corepb.TypedExtensionConfig{Name: "p", TypedConfig: any}, IsOptional: true}}
+	const optional = `[FilterConfig]{config{` + unknownMessage + `} is_optional:true}`
+	plugin := withText(t, &routepb.RouteConfiguration{}, `name:"routes"
+		cluster_specifier_plugins{extension{name:"p" typed_config{`+unknownMessage+`}} is_optional:true}
+		virtual_hosts{domains:"*"
+			routes{match{prefix:"/" cookies{name:"c"}} stat_prefix:"x"
+				route{cluster:"a" timeout{nanos:1} metadata_match{}}
+				typed_per_filter_config{key:"a" value{`+optional+`}} typed_per_filter_config{key:"b" value{`+optional+`}}}
+			routes{match{prefix:"/p"} route{cluster_specifier_plugin:"p"}}}`)
 	for _, tc := range []struct {
 		typ      *xdsclient.ResourceType
 		resource proto.Message
 		warnings []string
 		infos    []string
 	}{
-		{ClusterType, edsCluster(func(c *clusterpb.Cluster) {
-			c.AltStatName = "x"
-			c.ConnectTimeout = durationpb.New(1)
-			c.LbSubsetConfig = &clusterpb.Cluster_LbSubsetConfig{}
-		}), []string{"lb_subset_config"}, []string{"alt_stat_name", "connect_timeout"}},
+		{ClusterType, blue(t, `alt_stat_name:"x" connect_timeout{nanos:1} lb_subset_config{}`), []string{"lb_subset_config"}, []string{"alt_stat_name", "connect_timeout"}},
 		{RouteConfigurationType, plugin,
 			[]string{firstRoute + ".match.cookies", firstRoute + ".route.metadata_match", "virtual_hosts[0].routes[1].route"},
 			[]string{firstRoute + ".route.timeout", firstRoute + ".stat_prefix", firstRoute + `.typed_per_filter_config["a"].config`, firstRoute + `.typed_per_filter_config["b"].config`}},
@@ -352,16 +298,13 @@ func TestIgnoredFieldsOfAMalformedResource(t *testing.T) {
 // read and those that the decoder skips.
 func TestResourceTypesListIgnoredFields(t *testing.T) {
 	t.Parallel()
-	const is = "this client does not act on the field"
+	const is = notActedOn
 	hcm := validManager()
 	hcm.ServerName = "x"
 	hcm.HttpFilters = append([]*hcmpb.HttpFilter{{Name: "f", IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{
 		TypedConfig: &anypb.Any{TypeUrl: unknownURL},
 	}}}, hcm.HttpFilters...)
-	hashed := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
-		a.HashPolicy = []*routepb.RouteAction_HashPolicy{hashState("other")}
-		a.Timeout = durationpb.New(1)
-	})
+	hashed := acting(t, `hash_policy{filter_state{key:"other"}} timeout{nanos:1}`)
 	for _, tc := range []struct {
 		typ      *xdsclient.ResourceType
 		resource proto.Message
@@ -371,21 +314,15 @@ func TestResourceTypesListIgnoredFields(t *testing.T) {
 			{hcmPath + ".server_name", is},
 			{hcmPath + ".http_filters[0]", `filter "f": this client has no filter for type "` + unknownURL + `"; is_optional is set`},
 		}},
-		{RouteConfigurationType, routeConfig(hashed), []note{
+		{RouteConfigurationType, hashed, []note{
 			{"virtual_hosts[0].routes[0].route.timeout", is},
 			{"virtual_hosts[0].routes[0].route.hash_policy[0]", `gives no hash: a gRPC client knows header, and filter_state with the key "io.grpc.channel_id"`},
 		}},
 		{
-			ClusterType,
-			edsCluster(func(c *clusterpb.Cluster) {
-				c.AltStatName = "x"
-				c.LoadBalancingPolicy = policies(&anypb.Any{TypeUrl: unknownURL}, xdsmsg.Any(&ringhashpb.RingHash{}))
-			}),
+			ClusterType, withText(t, picking(t, unknownMessage, `[RingHash]{}`), `alt_stat_name:"x"`),
 			[]note{{"alt_stat_name", is}, note{passedOver(0, unknownURL).Path, passedOver(0, unknownURL).Reason}},
 		},
-		{EndpointsType, &endpointpb.ClusterLoadAssignment{
-			ClusterName: "c", Policy: &endpointpb.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)},
-		}, []note{{"policy.overprovisioning_factor", is}}},
+		{EndpointsType, withText(t, assignment(), `policy{overprovisioning_factor{value:1}}`), []note{{"policy.overprovisioning_factor", is}}},
 	} {
 		xdstest.Parallel(t, tc.typ.Name, func(t *testing.T) {
 			checkIgnored(t, ignoredOf(t, tc.typ, tc.resource), tc.want...)

@@ -3,6 +3,7 @@ package xdsresource
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	clientwrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
@@ -147,42 +148,35 @@ func (d policyDecoder) firstKnownPolicy(at *faults.Path, pb *clusterpb.LoadBalan
 func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int) bool {
 	switch config.GetTypeUrl() {
 	case roundRobinTypeURL:
-		pb := new(roundrobinpb.RoundRobin)
-		if d.unmarshal(at, config, roundRobinTypeURL, pb) {
+		if pb := new(roundrobinpb.RoundRobin); d.unmarshal(at, config, roundRobinTypeURL, pb) {
 			d.roundRobin(at, pb.GetSlowStartConfig())
 		}
 	case randomTypeURL:
 		d.unmarshal(at, config, randomTypeURL, new(randompb.Random))
 		d.c.LBPolicy = PolicyRandom
 	case wrrLocalityTypeURL:
-		wrr := new(wrrpb.WrrLocality)
-		if d.unmarshal(at, config, wrrLocalityTypeURL, wrr) {
+		if wrr := new(wrrpb.WrrLocality); d.unmarshal(at, config, wrrLocalityTypeURL, wrr) {
 			d.c.AcrossLocalities = false
 			d.firstKnownPolicy(at.Field("endpoint_picking_policy"), wrr.GetEndpointPickingPolicy(), depth+1)
 		}
 	case subsettingTypeURL:
-		pb := new(subsettingpb.RandomSubsetting)
-		if d.unmarshal(at, config, subsettingTypeURL, pb) {
+		if pb := new(subsettingpb.RandomSubsetting); d.unmarshal(at, config, subsettingTypeURL, pb) {
 			d.randomSubsetting(at, pb, depth)
 		}
 	case leastReqTypeURL:
-		pb := new(leastrequestpb.LeastRequest)
-		if d.unmarshal(at, config, leastReqTypeURL, pb) {
+		if pb := new(leastrequestpb.LeastRequest); d.unmarshal(at, config, leastReqTypeURL, pb) {
 			d.leastRequest(at, pb.GetChoiceCount(), pb.GetSlowStartConfig())
 		}
 	case pickFirstTypeURL:
-		pb := new(pickfirstpb.PickFirst)
-		if d.unmarshal(at, config, pickFirstTypeURL, pb) {
+		if pb := new(pickfirstpb.PickFirst); d.unmarshal(at, config, pickFirstTypeURL, pb) {
 			d.setPolicy(at, policyPickFirst, map[string]any{"shuffleAddressList": pb.GetShuffleAddressList()})
 		}
 	case clientWRRTypeURL:
-		pb := new(clientwrrpb.ClientSideWeightedRoundRobin)
-		if d.unmarshal(at, config, clientWRRTypeURL, pb) {
+		if pb := new(clientwrrpb.ClientSideWeightedRoundRobin); d.unmarshal(at, config, clientWRRTypeURL, pb) {
 			d.clientWRR(at, pb)
 		}
 	case ringHashTypeURL:
-		pb := new(ringhashpb.RingHash)
-		if d.unmarshal(at, config, ringHashTypeURL, pb) {
+		if pb := new(ringhashpb.RingHash); d.unmarshal(at, config, ringHashTypeURL, pb) {
 			// DEFAULT_HASH stands for the default of the proto, XX_HASH.
 			if f := pb.GetHashFunction(); f != ringhashpb.RingHash_XX_HASH && f != ringhashpb.RingHash_DEFAULT_HASH {
 				d.fault(at.Field("hash_function"), "must be XX_HASH, is %v", f)
@@ -190,8 +184,7 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 			d.ringHash(at, pb)
 		}
 	case maglevTypeURL:
-		pb := new(maglevpb.Maglev)
-		if d.unmarshal(at, config, maglevTypeURL, pb) {
+		if pb := new(maglevpb.Maglev); d.unmarshal(at, config, maglevTypeURL, pb) {
 			d.maglev(at, pb)
 		}
 	case udpaStructTypeURL, xdsStructTypeURL:
@@ -313,20 +306,27 @@ func checkPolicy(name string, config json.RawMessage) error {
 	return nil
 }
 
+// parsePolicy reads the configuration of a policy in JSON over its defaults. The keys are the names
+// of the fields, in any case.
+func parsePolicy[T any](config string, c T) (T, error) {
+	if config == "" {
+		return c, nil
+	}
+	err := json.Unmarshal([]byte(config), &c)
+	return c, err
+}
+
 // policyTypes lists the types of the entries for a message.
 func policyTypes(pb *clusterpb.LoadBalancingPolicy) string {
-	list := "["
+	var types []string
 	for i, entry := range pb.GetPolicies() {
 		if i == maxListed {
-			list += " …"
+			types = append(types, "…")
 			break
 		}
-		if i > 0 {
-			list += " "
-		}
-		list += faults.Quote(entry.GetTypedExtensionConfig().GetTypedConfig().GetTypeUrl())
+		types = append(types, faults.Quote(entry.GetTypedExtensionConfig().GetTypedConfig().GetTypeUrl()))
 	}
-	return list + "]"
+	return "[" + strings.Join(types, " ") + "]"
 }
 
 // maxListed bounds lists of values in messages.

@@ -5,27 +5,8 @@ import (
 	"testing"
 	"time"
 
-	udpapb "github.com/cncf/xds/go/udpa/type/v1"
-	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	clientwrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
-	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
-	leastrequestpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
-	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
-	pickfirstpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
-	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
-	subsettingpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
-	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
-	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -37,75 +18,62 @@ type policy struct {
 
 func policyOf(c *Cluster) policy { return policy{c.LBPolicy, c.LBConfig, c.AcrossLocalities} }
 
-func structOf(t testing.TB, fields map[string]any) *structpb.Struct {
-	t.Helper()
-	s, err := structpb.NewStruct(fields)
-	xdstest.NoError(t, err)
-	return s
-}
-
 // gRFC A52, "xDS LB Policy Registry".
 func TestLoadBalancingPolicy(t *testing.T) {
 	t.Parallel()
-	custom := func(url string) *xdspb.TypedStruct {
-		return &xdspb.TypedStruct{TypeUrl: url, Value: structOf(t, map[string]any{"choiceCount": 3})}
+	custom := func(url string) string {
+		return `[TypedStruct]{type_url:"` + url + `" value{fields{key:"choiceCount" value{number_value:3}}}}`
 	}
 	for _, tc := range []struct {
-		given string
-		pb    proto.Message
-		want  policy
+		given, message string
+		want           policy
 	}{
-		{"round robin", &roundrobinpb.RoundRobin{}, policy{"round_robin", "", true}},
-		{"random", &randompb.Random{}, policy{PolicyRandom, "", true}},
-		{"least request", &leastrequestpb.LeastRequest{}, policy{"least_request_experimental", `{}`, true}},
-		{"least request of 5 (gRFC A48)", &leastrequestpb.LeastRequest{ChoiceCount: wrapperspb.UInt32(5)},
+		{"round robin", `[RoundRobin]{}`, policy{"round_robin", "", true}},
+		{"random", `[Random]{}`, policy{PolicyRandom, "", true}},
+		{"least request", `[LeastRequest]{}`, policy{"least_request_experimental", `{}`, true}},
+		{"least request of 5 (gRFC A48)", `[LeastRequest]{choice_count{value:5}}`,
 			policy{"least_request_experimental", `{"choiceCount":5}`, true}},
-		{"pick first, shuffled (gRFC A62)", &pickfirstpb.PickFirst{ShuffleAddressList: true},
+		{"pick first, shuffled (gRFC A62)", `[PickFirst]{shuffle_address_list:true}`,
 			policy{"pick_first", `{"shuffleAddressList":true}`, true}},
-		{"weighted round robin with defaults (gRFC A58)", &clientwrrpb.ClientSideWeightedRoundRobin{},
+		{"weighted round robin with defaults (gRFC A58)", `[ClientSideWeightedRoundRobin]{}`,
 			policy{"weighted_round_robin", `{}`, true}},
-		{"weighted round robin with all (gRFC A58)", &clientwrrpb.ClientSideWeightedRoundRobin{
-			EnableOobLoadReport: wrapperspb.Bool(true), OobReportingPeriod: durationpb.New(time.Second),
-			BlackoutPeriod: durationpb.New(2 * time.Second), WeightExpirationPeriod: durationpb.New(3 * time.Minute),
-			WeightUpdatePeriod: durationpb.New(1500 * time.Millisecond), ErrorUtilizationPenalty: wrapperspb.Float(0.5),
-		}, policy{"weighted_round_robin", `{"blackoutPeriod":"2s","enableOobLoadReport":true,"errorUtilizationPenalty":0.5,` +
-			`"oobReportingPeriod":"1s","weightExpirationPeriod":"180s","weightUpdatePeriod":"1.500s"}`, true}},
-		{"ring hash", &ringhashpb.RingHash{HashFunction: ringhashpb.RingHash_XX_HASH},
-			policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":1024}`, true}},
-		{"ring hash with sizes", &ringhashpb.RingHash{MinimumRingSize: wrapperspb.UInt64(10), MaximumRingSize: wrapperspb.UInt64(20)},
+		{"weighted round robin with all (gRFC A58)", `[ClientSideWeightedRoundRobin]{
+			enable_oob_load_report{value:true} oob_reporting_period{seconds:1} blackout_period{seconds:2}
+			weight_expiration_period{seconds:180} weight_update_period{seconds:1 nanos:500000000}
+			error_utilization_penalty{value:0.5}}`,
+			policy{"weighted_round_robin", `{"blackoutPeriod":"2s","enableOobLoadReport":true,"errorUtilizationPenalty":0.5,` +
+				`"oobReportingPeriod":"1s","weightExpirationPeriod":"180s","weightUpdatePeriod":"1.500s"}`, true}},
+		{"ring hash", `[RingHash]{hash_function:XX_HASH}`, policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":1024}`, true}},
+		{"ring hash with sizes", `[RingHash]{minimum_ring_size{value:10} maximum_ring_size{value:20}}`,
 			policy{PolicyRingHash, `{"maxRingSize":20,"minRingSize":10}`, true}},
-		{"round robin with slow start", &roundrobinpb.RoundRobin{SlowStartConfig: &commonpb.SlowStartConfig{
-			SlowStartWindow: durationpb.New(time.Second), Aggression: &corepb.RuntimeDouble{DefaultValue: 1.5}, MinWeightPercent: &typepb.Percent{Value: 2.5},
-		}}, policy{PolicySlowStart, `{"aggression":1.5,"minWeightPercent":2.5,"windowNanos":1000000000}`, true}},
-		{"round robin with an aggression that Envoy ignores", &roundrobinpb.RoundRobin{SlowStartConfig: &commonpb.SlowStartConfig{
-			SlowStartWindow: durationpb.New(time.Second), Aggression: &corepb.RuntimeDouble{DefaultValue: -1},
-		}}, policy{PolicySlowStart, `{"windowNanos":1000000000}`, true}},
-		{"least request with slow start", &leastrequestpb.LeastRequest{
-			ChoiceCount: wrapperspb.UInt32(70), SlowStartConfig: &commonpb.SlowStartConfig{SlowStartWindow: durationpb.New(time.Second)},
-		}, policy{PolicySlowStart, `{"choiceCount":70,"windowNanos":1000000000}`, true}},
-		{"Maglev", &maglevpb.Maglev{}, policy{PolicyMaglev, `{}`, true}},
-		{"Maglev with a size", &maglevpb.Maglev{TableSize: wrapperspb.UInt64(1009)}, policy{PolicyMaglev, `{"tableSize":1009}`, true}},
-		{"a TypedStruct that names Maglev", &xdspb.TypedStruct{TypeUrl: "/" + PolicyMaglev, Value: structOf(t, map[string]any{"tableSize": 7})},
+		{"round robin with slow start", `[RoundRobin]{slow_start_config{
+			slow_start_window{seconds:1} aggression{default_value:1.5} min_weight_percent{value:2.5}}}`,
+			policy{PolicySlowStart, `{"aggression":1.5,"minWeightPercent":2.5,"windowNanos":1000000000}`, true}},
+		{"round robin with an aggression that Envoy ignores",
+			`[RoundRobin]{slow_start_config{slow_start_window{seconds:1} aggression{default_value:-1}}}`,
+			policy{PolicySlowStart, `{"windowNanos":1000000000}`, true}},
+		{"least request with slow start", `[LeastRequest]{choice_count{value:70} slow_start_config{slow_start_window{seconds:1}}}`,
+			policy{PolicySlowStart, `{"choiceCount":70,"windowNanos":1000000000}`, true}},
+		{"Maglev", `[Maglev]{}`, policy{PolicyMaglev, `{}`, true}},
+		{"Maglev with a size", `[Maglev]{table_size{value:1009}}`, policy{PolicyMaglev, `{"tableSize":1009}`, true}},
+		{"a TypedStruct that names Maglev",
+			`[TypedStruct]{type_url:"/dynxds_maglev" value{fields{key:"tableSize" value{number_value:7}}}}`,
 			policy{PolicyMaglev, `{"tableSize":7}`, true}},
 		{"a TypedStruct of xds", custom("type.googleapis.com/least_request_experimental"),
 			policy{"least_request_experimental", `{"choiceCount":3}`, true}},
-		{"a TypedStruct of udpa", &udpapb.TypedStruct{TypeUrl: "x/y/round_robin"}, policy{"round_robin", `{}`, true}},
-		{"a TypedStruct that names ring hash (gRFC A76)", &xdspb.TypedStruct{TypeUrl: "/" + PolicyRingHash,
-			Value: structOf(t, map[string]any{"requestHashHeader": "user"})},
+		{"a TypedStruct of udpa", `[type.googleapis.com/udpa.type.v1.TypedStruct]{type_url:"x/y/round_robin"}`,
+			policy{"round_robin", `{}`, true}},
+		{"a TypedStruct that names ring hash (gRFC A76)",
+			`[TypedStruct]{type_url:"/ring_hash_experimental" value{fields{key:"requestHashHeader" value{string_value:"user"}}}}`,
 			policy{PolicyRingHash, `{"requestHashHeader":"user"}`, true}},
 		{"a TypedStruct of a name that is not registered is skipped", custom("type.googleapis.com/myorg.Unknown"),
 			policy{"round_robin", "", true}},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			behind := xdsmsg.Any(&roundrobinpb.RoundRobin{})
-			for _, within := range []bool{false, true} {
-				list, want := policies(xdsmsg.Any(tc.pb), behind), tc.want
-				if within {
-					list, want.Across = policies(wrrLocality(list)), false
-				}
-				c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = list })
-				xdstest.Equal(t, fmt.Sprintf("policy, in WrrLocality %v", within), want, policyOf(mustDecode[Cluster](t, ClusterType, c)))
-			}
+			xdstest.Equal(t, "policy", tc.want, policyOf(mustDecode[Cluster](t, ClusterType, picking(t, tc.message, `[RoundRobin]{}`))))
+			tc.want.Across = false
+			within := picking(t, wrrLocality(tc.message, `[RoundRobin]{}`))
+			xdstest.Equal(t, "policy in WrrLocality", tc.want, policyOf(mustDecode[Cluster](t, ClusterType, within)))
 		})
 	}
 }
@@ -114,33 +82,27 @@ func TestLoadBalancingPolicy(t *testing.T) {
 // locality's, for any policy.
 func TestRandomSubsetting(t *testing.T) {
 	t.Parallel()
-	of := func(size uint32, child proto.Message) *subsettingpb.RandomSubsetting {
-		packed, ok := child.(*anypb.Any)
-		if !ok {
-			packed = xdsmsg.Any(child)
-		}
-		return &subsettingpb.RandomSubsetting{SubsetSize: wrapperspb.UInt32(size), ChildPolicy: policies(packed)}
+	of := func(size int, child string) string {
+		return fmt.Sprintf(`[RandomSubsetting]{subset_size{value:%d} child_policy{%s}}`, size, policies(child))
 	}
-	rr := &roundrobinpb.RoundRobin{}
+	const rr = `[RoundRobin]{}`
 	for _, tc := range []struct {
-		given  string
-		list   *clusterpb.LoadBalancingPolicy
-		want   Subsets
-		policy policy
+		given, message string
+		want           Subsets
+		policy         policy
 	}{
-		{"none", policies(xdsmsg.Any(rr)), Subsets{}, policy{"round_robin", "", true}},
-		{"of a priority", policies(xdsmsg.Any(of(5, rr))), Subsets{OfPriority: 5}, policy{"round_robin", "", true}},
-		{"of ring hash", policies(xdsmsg.Any(of(5, &ringhashpb.RingHash{MaximumRingSize: wrapperspb.UInt64(2000)}))),
+		{"none", rr, Subsets{}, policy{"round_robin", "", true}},
+		{"of a priority", of(5, rr), Subsets{OfPriority: 5}, policy{"round_robin", "", true}},
+		{"of ring hash", of(5, `[RingHash]{maximum_ring_size{value:2000}}`),
 			Subsets{OfPriority: 5}, policy{PolicyRingHash, `{"maxRingSize":2000,"minRingSize":1024}`, true}},
-		{"of each locality", policies(wrrLocality(policies(xdsmsg.Any(of(5, rr))))), Subsets{OfLocality: 5}, policy{"round_robin", "", false}},
-		{"of a priority, and then by locality", policies(xdsmsg.Any(of(5, wrrLocality(policies(xdsmsg.Any(rr)))))),
-			Subsets{OfPriority: 5}, policy{"round_robin", "", false}},
-		{"of both", policies(xdsmsg.Any(of(5, wrrLocality(policies(xdsmsg.Any(of(2, rr))))))), Subsets{5, 2}, policy{"round_robin", "", false}},
-		{"of a subset", policies(xdsmsg.Any(of(5, of(3, rr)))), Subsets{OfPriority: 3}, policy{"round_robin", "", true}},
-		{"of a subset that has fewer", policies(xdsmsg.Any(of(3, of(5, rr)))), Subsets{OfPriority: 3}, policy{"round_robin", "", true}},
+		{"of each locality", wrrLocality(of(5, rr)), Subsets{OfLocality: 5}, policy{"round_robin", "", false}},
+		{"of a priority, and then by locality", of(5, wrrLocality(rr)), Subsets{OfPriority: 5}, policy{"round_robin", "", false}},
+		{"of both", of(5, wrrLocality(of(2, rr))), Subsets{5, 2}, policy{"round_robin", "", false}},
+		{"of a subset", of(5, of(3, rr)), Subsets{OfPriority: 3}, policy{"round_robin", "", true}},
+		{"of a subset that has fewer", of(3, of(5, rr)), Subsets{OfPriority: 3}, policy{"round_robin", "", true}},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			c := mustDecode[Cluster](t, ClusterType, edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = tc.list }))
+			c := mustDecode[Cluster](t, ClusterType, picking(t, tc.message))
 			xdstest.Equal(t, "policy", tc.policy, policyOf(c))
 			xdstest.Equal(t, "subsets", tc.want, c.Subsets)
 		})
@@ -149,94 +111,72 @@ func TestRandomSubsetting(t *testing.T) {
 
 func TestLBPolicy(t *testing.T) {
 	t.Parallel()
-	checkEach(t, "policy", func(t *testing.T, edit func(*clusterpb.Cluster)) policy {
-		return policyOf(mustDecode[Cluster](t, ClusterType, edsCluster(edit)))
-	}, rows[func(*clusterpb.Cluster), policy]{
-		{"ROUND_ROBIN", func(c *clusterpb.Cluster) {}, policy{"round_robin", "", false}},
-		{"RANDOM", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_RANDOM }, policy{PolicyRandom, "", false}},
-		{"LEAST_REQUEST", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_LEAST_REQUEST },
-			policy{"least_request_experimental", `{}`, false}},
-		{"LEAST_REQUEST of 7", func(c *clusterpb.Cluster) {
-			c.LbPolicy = clusterpb.Cluster_LEAST_REQUEST
-			c.LbConfig = &clusterpb.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterpb.Cluster_LeastRequestLbConfig{ChoiceCount: wrapperspb.UInt32(7)}}
-		}, policy{"least_request_experimental", `{"choiceCount":7}`, false}},
-		{"RING_HASH, always across localities (gRFC A42)", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_RING_HASH },
+	checkEach(t, "policy", func(t *testing.T, fields string) policy {
+		return policyOf(mustDecode[Cluster](t, ClusterType, blue(t, fields)))
+	}, rows[string, policy]{
+		{"ROUND_ROBIN", ``, policy{"round_robin", "", false}},
+		{"RANDOM", `lb_policy:RANDOM`, policy{PolicyRandom, "", false}},
+		{"LEAST_REQUEST", `lb_policy:LEAST_REQUEST`, policy{"least_request_experimental", `{}`, false}},
+		{"LEAST_REQUEST of 7", `lb_policy:LEAST_REQUEST least_request_lb_config{choice_count{value:7}}`,
+			policy{"least_request_experimental", `{"choiceCount":7}`, false}},
+		{"RING_HASH, always across localities (gRFC A42)", `lb_policy:RING_HASH`,
 			policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":1024}`, true}},
-		{"ROUND_ROBIN with slow start", func(c *clusterpb.Cluster) {
-			c.LbConfig = &clusterpb.Cluster_RoundRobinLbConfig_{RoundRobinLbConfig: &clusterpb.Cluster_RoundRobinLbConfig{
-				SlowStartConfig: &clusterpb.Cluster_SlowStartConfig{SlowStartWindow: durationpb.New(time.Minute)}}}
-		}, policy{PolicySlowStart, `{"windowNanos":60000000000}`, false}},
-		{"ROUND_ROBIN with a slow start of no time", func(c *clusterpb.Cluster) {
-			c.LbConfig = &clusterpb.Cluster_RoundRobinLbConfig_{RoundRobinLbConfig: &clusterpb.Cluster_RoundRobinLbConfig{
-				SlowStartConfig: &clusterpb.Cluster_SlowStartConfig{MinWeightPercent: &typepb.Percent{Value: 1}}}}
-		}, policy{"round_robin", "", false}},
-		{"LEAST_REQUEST with slow start", func(c *clusterpb.Cluster) {
-			c.LbPolicy = clusterpb.Cluster_LEAST_REQUEST
-			c.LbConfig = &clusterpb.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterpb.Cluster_LeastRequestLbConfig{
-				SlowStartConfig: &clusterpb.Cluster_SlowStartConfig{SlowStartWindow: durationpb.New(time.Second)}}}
-		}, policy{PolicySlowStart, `{"choiceCount":2,"windowNanos":1000000000}`, false}},
-		{"MAGLEV, always across localities", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV },
-			policy{PolicyMaglev, `{}`, true}},
-		{"MAGLEV with a size", func(c *clusterpb.Cluster) {
-			c.LbPolicy = clusterpb.Cluster_MAGLEV
-			c.LbConfig = &clusterpb.Cluster_MaglevLbConfig_{MaglevLbConfig: &clusterpb.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(5000011)}}
-		}, policy{PolicyMaglev, `{"tableSize":5000011}`, true}},
-		{"RING_HASH with a size", func(c *clusterpb.Cluster) {
-			c.LbPolicy = clusterpb.Cluster_RING_HASH
-			c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(3)}}
-		}, policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":3}`, true}},
+		{"ROUND_ROBIN with slow start", `round_robin_lb_config{slow_start_config{slow_start_window{seconds:60}}}`,
+			policy{PolicySlowStart, `{"windowNanos":60000000000}`, false}},
+		{"ROUND_ROBIN with a slow start of no time", `round_robin_lb_config{slow_start_config{min_weight_percent{value:1}}}`,
+			policy{"round_robin", "", false}},
+		{"LEAST_REQUEST with slow start",
+			`lb_policy:LEAST_REQUEST least_request_lb_config{slow_start_config{slow_start_window{seconds:1}}}`,
+			policy{PolicySlowStart, `{"choiceCount":2,"windowNanos":1000000000}`, false}},
+		{"MAGLEV, always across localities", `lb_policy:MAGLEV`, policy{PolicyMaglev, `{}`, true}},
+		{"MAGLEV with a size", `lb_policy:MAGLEV maglev_lb_config{table_size{value:5000011}}`,
+			policy{PolicyMaglev, `{"tableSize":5000011}`, true}},
+		{"RING_HASH with a size", `lb_policy:RING_HASH ring_hash_lb_config{minimum_ring_size{value:3}}`,
+			policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":3}`, true}},
 	})
 }
 
 func TestInvalidPolicyConfigurations(t *testing.T) {
 	t.Parallel()
 	const at = "load_balancing_policy.policies[0].typed_extension_config.typed_config"
-	const maglevFault = `is not a configuration of load balancing policy "dynxds_maglev": tableSize must be a prime number from 2 to 5000011, is `
-	maglev := func(size uint64) *maglevpb.Maglev { return &maglevpb.Maglev{TableSize: wrapperspb.UInt64(size)} }
-	const ringFault = `is not a configuration of load balancing policy "ring_hash_experimental": `
-	ring := func(least, most uint64) *ringhashpb.RingHash {
-		return &ringhashpb.RingHash{MinimumRingSize: wrapperspb.UInt64(least), MaximumRingSize: wrapperspb.UInt64(most)}
-	}
-	checkEach(t, "faults", func(t *testing.T, pb proto.Message) []fault {
-		c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(xdsmsg.Any(pb)) })
-		return decodeFaults(t, ClusterType, c)
-	}, rows[proto.Message, []fault]{
-		{"one choice (gRFC A48)", &leastrequestpb.LeastRequest{ChoiceCount: wrapperspb.UInt32(1)},
-			[]fault{{at + ".choice_count", "must be at least 2, is 1"}}},
-		{"another hash function (gRFC A42)", &ringhashpb.RingHash{HashFunction: ringhashpb.RingHash_MURMUR_HASH_2},
-			[]fault{{at + ".hash_function", "must be XX_HASH, is MURMUR_HASH_2"}}},
-		{"a ring over 8M (gRFC A42)", ring(1, 8<<20+1), []fault{{at, ringFault + "maxRingSize must be from 1 to 8388608, is 8388609"}}},
-		{"a least size over 8M (gRFC A42)", ring(8<<20+1, 1), []fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 8388609"}}},
-		{"a least size over the greatest", ring(3, 2), []fault{{at, ringFault + "minRingSize 3 is more than maxRingSize 2"}}},
-		{"a ring of nothing", ring(0, 2), []fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 0"}}},
-		{"a slow start below 0", &roundrobinpb.RoundRobin{SlowStartConfig: &commonpb.SlowStartConfig{SlowStartWindow: durationpb.New(-1)}},
-			[]fault{{at + ".slow_start_config.slow_start_window", "is negative: -1ns"}}},
-		{"a least weight above 100%", &roundrobinpb.RoundRobin{SlowStartConfig: &commonpb.SlowStartConfig{
-			SlowStartWindow: durationpb.New(1), MinWeightPercent: &typepb.Percent{Value: 101},
-		}}, []fault{{at + ".slow_start_config.min_weight_percent", "must be from 0 to 100, is 101"}}},
-		{"a subset of nothing (gRFC A68)", &subsettingpb.RandomSubsetting{ChildPolicy: policies(xdsmsg.Any(&roundrobinpb.RoundRobin{}))},
-			[]fault{{at + ".subset_size", "must be greater than 0"}}},
-		{"a subset without a policy (gRFC A68)", &subsettingpb.RandomSubsetting{SubsetSize: wrapperspb.UInt32(1)},
-			[]fault{{at + ".child_policy.policies", "no known load balancing policy among []; " + knownPolicies}}},
-		{"a table whose size is no prime number", maglev(65536), []fault{{at, maglevFault + "65536"}}},
-		{"a table of one entry", maglev(1), []fault{{at, maglevFault + "1"}}},
-		{"a table over 5000011", maglev(5000077), []fault{{at, maglevFault + "5000077"}}},
-		{"a binary request hash header (gRFC A76)", &xdspb.TypedStruct{TypeUrl: PolicyRingHash,
-			Value: structOf(t, map[string]any{"requestHashHeader": "k-bin"})},
-			[]fault{{at + ".value", ringFault + `requestHashHeader "k-bin" is not the name of a header with text`}}},
-		{"a penalty below 0 (gRFC A58)", &clientwrrpb.ClientSideWeightedRoundRobin{ErrorUtilizationPenalty: wrapperspb.Float(-1)},
-			[]fault{{at + ".error_utilization_penalty", "must not be negative, is -1"}}},
-		{"a period below 0", &clientwrrpb.ClientSideWeightedRoundRobin{BlackoutPeriod: durationpb.New(-1)},
-			[]fault{{at + ".blackout_period", "is negative: -1ns"}}},
-		{"a period over 10,000 years", &clientwrrpb.ClientSideWeightedRoundRobin{WeightUpdatePeriod: &durationpb.Duration{Seconds: 4e11}},
-			[]fault{{at + ".weight_update_period", "is not a valid duration: seconds: 400000000000, nanos: 0"}}},
+	const badMaglev = `@: is not a configuration of load balancing policy "dynxds_maglev": ` +
+		`tableSize must be a prime number from 2 to 5000011, is `
+	const badRing = `: is not a configuration of load balancing policy "ring_hash_experimental": `
+	cluster := func(t testing.TB, message string) *clusterpb.Cluster { return picking(t, message) }
+	checkTextFaults(t, ClusterType, at, cluster, []textCase{
+		{"one choice (gRFC A48)", `[LeastRequest]{choice_count{value:1}}`, "@.choice_count: must be at least 2, is 1"},
+		{"another hash function (gRFC A42)", `[RingHash]{hash_function:MURMUR_HASH_2}`,
+			"@.hash_function: must be XX_HASH, is MURMUR_HASH_2"},
+		{"a ring over 8M (gRFC A42)", `[RingHash]{minimum_ring_size{value:1} maximum_ring_size{value:8388609}}`,
+			"@" + badRing + "maxRingSize must be from 1 to 8388608, is 8388609"},
+		{"a least size over 8M (gRFC A42)", `[RingHash]{minimum_ring_size{value:8388609} maximum_ring_size{value:1}}`,
+			"@" + badRing + "minRingSize must be from 1 to 8388608, is 8388609"},
+		{"a least size over the greatest", `[RingHash]{minimum_ring_size{value:3} maximum_ring_size{value:2}}`,
+			"@" + badRing + "minRingSize 3 is more than maxRingSize 2"},
+		{"a ring of nothing", `[RingHash]{minimum_ring_size{} maximum_ring_size{value:2}}`,
+			"@" + badRing + "minRingSize must be from 1 to 8388608, is 0"},
+		{"a slow start below 0", `[RoundRobin]{slow_start_config{slow_start_window{nanos:-1}}}`,
+			"@.slow_start_config.slow_start_window: is negative: -1ns"},
+		{"a least weight above 100%", `[RoundRobin]{slow_start_config{slow_start_window{nanos:1} min_weight_percent{value:101}}}`,
+			"@.slow_start_config.min_weight_percent: must be from 0 to 100, is 101"},
+		{"a subset of nothing (gRFC A68)", `[RandomSubsetting]{child_policy{` + policies(`[RoundRobin]{}`) + `}}`,
+			"@.subset_size: must be greater than 0"},
+		{"a subset without a policy (gRFC A68)", `[RandomSubsetting]{subset_size{value:1}}`,
+			"@.child_policy.policies: no known load balancing policy among []; " + knownPolicies},
+		{"a table whose size is no prime number", `[Maglev]{table_size{value:65536}}`, badMaglev + "65536"},
+		{"a table of one entry", `[Maglev]{table_size{value:1}}`, badMaglev + "1"},
+		{"a table over 5000011", `[Maglev]{table_size{value:5000077}}`, badMaglev + "5000077"},
+		{"a binary request hash header (gRFC A76)",
+			`[TypedStruct]{type_url:"ring_hash_experimental" value{fields{key:"requestHashHeader" value{string_value:"k-bin"}}}}`,
+			"@.value" + badRing + `requestHashHeader "k-bin" is not the name of a header with text`},
+		{"a penalty below 0 (gRFC A58)", `[ClientSideWeightedRoundRobin]{error_utilization_penalty{value:-1}}`,
+			"@.error_utilization_penalty: must not be negative, is -1"},
+		{"a period below 0", `[ClientSideWeightedRoundRobin]{blackout_period{nanos:-1}}`, "@.blackout_period: is negative: -1ns"},
+		{"a period over 10,000 years", `[ClientSideWeightedRoundRobin]{weight_update_period{seconds:400000000000}}`,
+			"@.weight_update_period: is not a valid duration: seconds: 400000000000, nanos: 0"},
 	})
-	murmur := edsCluster(func(c *clusterpb.Cluster) {
-		c.LbPolicy = clusterpb.Cluster_RING_HASH
-		c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{
-			HashFunction: clusterpb.Cluster_RingHashLbConfig_MURMUR_HASH_2}}
-	})
-	checkFaults(t, ClusterType, murmur, []fault{{"ring_hash_lb_config.hash_function", "must be XX_HASH, is MURMUR_HASH_2"}})
+	xdstest.Equal(t, "faults of lb_policy", "ring_hash_lb_config.hash_function: must be XX_HASH, is MURMUR_HASH_2",
+		faultText(t, ClusterType, blue(t, `lb_policy:RING_HASH ring_hash_lb_config{hash_function:MURMUR_HASH_2}`)))
 }
 
 // gRFC A42: sizes above the cap are the cap.

@@ -54,8 +54,7 @@ func (d listenerDecoder) listener(pb *listenerpb.Listener) *Listener {
 		return l
 	}
 	at = at.Field("api_listener")
-	hcm := new(hcmpb.HttpConnectionManager)
-	if d.unmarshal(at, pb.GetApiListener().GetApiListener(), httpConnectionManagerTypeURL, hcm) {
+	if hcm := new(hcmpb.HttpConnectionManager); d.unmarshal(at, pb.GetApiListener().GetApiListener(), httpConnectionManagerTypeURL, hcm) {
 		d.connectionManager(at, hcm, l)
 	}
 	l.Ignored = d.ignored.list()
@@ -77,8 +76,7 @@ func (d listenerDecoder) networkFilters(at *faults.Path, chain *listenerpb.Filte
 			continue
 		}
 		at := at.Item("filters", i).Field("typed_config")
-		hcm := new(hcmpb.HttpConnectionManager)
-		if d.unmarshal(at, filter.GetTypedConfig(), httpConnectionManagerTypeURL, hcm) {
+		if hcm := new(hcmpb.HttpConnectionManager); d.unmarshal(at, filter.GetTypedConfig(), httpConnectionManagerTypeURL, hcm) {
 			d.httpFilters(at, onServer, hcm.GetHttpFilters())
 		}
 	}

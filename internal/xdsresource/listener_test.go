@@ -10,12 +10,9 @@ import (
 	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -110,15 +107,17 @@ func disabled(f *hcmpb.HttpFilter) *hcmpb.HttpFilter {
 	return f
 }
 
-func rds(source *corepb.ConfigSource, name string) *hcmpb.HttpConnectionManager_Rds {
-	return &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{ConfigSource: source, RouteConfigName: name}}
-}
-
 func validManager() *hcmpb.HttpConnectionManager {
 	return &hcmpb.HttpConnectionManager{
-		RouteSpecifier: rds(xdsmsg.ADS(), "routes"),
+		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{ConfigSource: xdsmsg.ADS(), RouteConfigName: "routes"}},
 		HttpFilters:    []*hcmpb.HttpFilter{xdsmsg.Router()},
 	}
+}
+
+// managedBy is a Listener whose manager is valid, with more fields set.
+func managedBy(t testing.TB, fields string) *listenerpb.Listener {
+	t.Helper()
+	return apiListener(withText(t, validManager(), fields))
 }
 
 func apiListener(hcm proto.Message) *listenerpb.Listener {
@@ -130,12 +129,10 @@ func apiListener(hcm proto.Message) *listenerpb.Listener {
 
 func TestListenerByRDS(t *testing.T) {
 	t.Parallel()
-	for what, source := range map[string]*corepb.ConfigSource{"ads": xdsmsg.ADS(), "self": self()} {
-		xdstest.Parallel(t, what, func(t *testing.T) {
-			hcm := validManager()
-			hcm.RouteSpecifier = rds(source, "routes")
-			hcm.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{MaxStreamDuration: durationpb.New(3 * time.Second)}
-			l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
+	for _, source := range []string{"ads", "self"} {
+		xdstest.Parallel(t, source, func(t *testing.T) {
+			l := mustDecode[Listener](t, ListenerType, managedBy(t,
+				`rds{config_source{`+source+`{}}} common_http_protocol_options{max_stream_duration{seconds:3}}`))
 			if l.Name != "echo.example.com" || l.RouteConfigName != "routes" || l.RouteConfig != nil {
 				t.Errorf("Name, RouteConfigName, RouteConfig = %q, %q, %v", l.Name, l.RouteConfigName, l.RouteConfig)
 			}
@@ -149,11 +146,8 @@ func TestListenerByRDS(t *testing.T) {
 
 func TestListenerWithInlineRoutes(t *testing.T) {
 	t.Parallel()
-	hcm := validManager()
-	hcm.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: &routepb.RouteConfiguration{
-		VirtualHosts: []*routepb.VirtualHost{{Domains: []string{"*"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "blue")}}},
-	}}
-	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
+	l := mustDecode[Listener](t, ListenerType, managedBy(t,
+		`route_config{virtual_hosts{domains:"*" routes{match{prefix:"/"} route{cluster:"blue"}}}}`))
 	if l.RouteConfigName != "" || l.RouteConfig == nil {
 		t.Fatalf("RouteConfigName, RouteConfig = %q, %v, want inline routes (which need no name)", l.RouteConfigName, l.RouteConfig)
 	}
@@ -164,89 +158,46 @@ func TestListenerWithInlineRoutes(t *testing.T) {
 
 func TestListenerFaults(t *testing.T) {
 	t.Parallel()
-	manager := func(edit func(*hcmpb.HttpConnectionManager)) *listenerpb.Listener {
-		hcm := validManager()
-		edit(hcm)
-		return apiListener(hcm)
+	const wantManager = `, want "` + httpConnectionManagerTypeURL + `"`
+	checkTextFaults(t, ListenerType, hcmPath, managedBy, []textCase{
+		{"trusted hops (gRFC A41)", `xff_num_trusted_hops:2`, "@.xff_num_trusted_hops: must be 0, is 2"},
+		{"original IP detection (gRFC A41)", `original_ip_detection_extensions{}`,
+			"@.original_ip_detection_extensions: must be empty, has 1 entries"},
+		{"scoped routes", `scoped_routes{}`, "@: route_specifier must be rds or route_config, is scoped_routes"},
+		{"a fault in inline routes", `route_config{virtual_hosts{}}`,
+			"@.route_config.virtual_hosts[0].domains: must have at least one domain"},
+		{"a filter override at fault in inline routes (gRFC A39: the RouteConfiguration of an LDS response is validated alike)",
+			`route_config{virtual_hosts{domains:"*" routes{match{prefix:"/"} route{cluster:"a"}
+				typed_per_filter_config{key:"f" value{` + unknownMessage + `}}}}}`,
+			`@.route_config.virtual_hosts[0].routes[0].typed_per_filter_config["f"]: ` +
+				`filter "f": there is no filter for type "` + unknownURL + `", and is_optional is not set`},
+		{"a negative max_stream_duration", `common_http_protocol_options{max_stream_duration{seconds:-1}}`,
+			"@.common_http_protocol_options.max_stream_duration: is negative: -1s"},
+	})
+	routed := func(t testing.TB, fields string) *listenerpb.Listener {
+		return apiListener(withText(t, &hcmpb.HttpConnectionManager{HttpFilters: []*hcmpb.HttpFilter{xdsmsg.Router()}}, fields))
 	}
-	checkAllFaults(t, ListenerType, []faultTest{
-		{
-			"a listener for servers",
-			&listenerpb.Listener{Name: "l", FilterChains: []*listenerpb.FilterChain{{}}},
-			[]fault{{"api_listener", "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers"}},
-		}, {
-			"an empty api_listener",
-			&listenerpb.Listener{Name: "l", ApiListener: &listenerpb.ApiListener{}},
-			[]fault{{hcmPath, `has type "", want "` + httpConnectionManagerTypeURL + `"`}},
-		}, {
-			"an API listener of another type",
-			apiListener(&routerpb.Router{}),
-			[]fault{{hcmPath, `has type "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router", want "` + httpConnectionManagerTypeURL + `"`}},
-		}, {
-			"trusted hops (gRFC A41)",
-			manager(func(m *hcmpb.HttpConnectionManager) { m.XffNumTrustedHops = 2 }),
-			[]fault{{hcmPath + ".xff_num_trusted_hops", "must be 0, is 2"}},
-		}, {
-			"original IP detection (gRFC A41)",
-			manager(func(m *hcmpb.HttpConnectionManager) {
-				m.OriginalIpDetectionExtensions = []*corepb.TypedExtensionConfig{{}}
-			}),
-			[]fault{{hcmPath + ".original_ip_detection_extensions", "must be empty, has 1 entries"}},
-		}, {
-			"no route specifier",
-			manager(func(m *hcmpb.HttpConnectionManager) { m.RouteSpecifier = nil }),
-			[]fault{{hcmPath, "route_specifier must be rds or route_config, is not set"}},
-		}, {
-			"scoped routes",
-			manager(func(m *hcmpb.HttpConnectionManager) {
-				m.RouteSpecifier = &hcmpb.HttpConnectionManager_ScopedRoutes{ScopedRoutes: &hcmpb.ScopedRoutes{}}
-			}),
-			[]fault{{hcmPath, "route_specifier must be rds or route_config, is scoped_routes"}},
-		}, {
-			"RDS from a file, without a name",
-			manager(func(m *hcmpb.HttpConnectionManager) { m.RouteSpecifier = rds(filePath(), "") }),
-			[]fault{
-				{hcmPath + ".rds.config_source", "must be ads or self, is path"},
-				{hcmPath + ".rds.route_config_name", "must not be empty"},
-			},
-		}, {
-			"RDS from nowhere",
-			manager(func(m *hcmpb.HttpConnectionManager) { m.RouteSpecifier = rds(nil, "r") }),
-			[]fault{{hcmPath + ".rds.config_source", "must be ads or self, is not set"}},
-		}, {
-			"a fault in inline routes",
-			manager(func(m *hcmpb.HttpConnectionManager) {
-				m.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: &routepb.RouteConfiguration{VirtualHosts: []*routepb.VirtualHost{{}}}}
-			}),
-			[]fault{{hcmPath + ".route_config.virtual_hosts[0].domains", "must have at least one domain"}},
-		}, {
-			"a filter override at fault in inline routes (gRFC A39: the RouteConfiguration of an LDS response is validated alike)",
-			manager(func(m *hcmpb.HttpConnectionManager) {
-				routes := configWithOverrides("Route", "f", &anypb.Any{TypeUrl: unknownURL})
-				m.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: routes}
-			}),
-			[]fault{{
-				hcmPath + `.route_config.virtual_hosts[0].routes[0].typed_per_filter_config["f"]`,
-				`filter "f": there is no filter for type "` + unknownURL + `", and is_optional is not set`,
-			}},
-		}, {
-			"a negative max_stream_duration",
-			manager(func(m *hcmpb.HttpConnectionManager) {
-				m.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{MaxStreamDuration: durationpb.New(-time.Second)}
-			}),
-			[]fault{{hcmPath + ".common_http_protocol_options.max_stream_duration", "is negative: -1s"}},
-		}, {
-			"faults all over",
-			&listenerpb.Listener{ApiListener: &listenerpb.ApiListener{ApiListener: xdsmsg.Any(&hcmpb.HttpConnectionManager{XffNumTrustedHops: 1})}},
-			[]fault{
-				{"name", "must not be empty"},
-				{hcmPath + ".xff_num_trusted_hops", "must be 0, is 1"},
-				{hcmPath, "route_specifier must be rds or route_config, is not set"},
-				{hcmPath + ".http_filters", "must have at least one filter"},
-			},
-		},
+	checkTextFaults(t, ListenerType, hcmPath, routed, []textCase{
+		{"no route specifier", ``, "@: route_specifier must be rds or route_config, is not set"},
+		{"RDS from a file, without a name", `rds{config_source{path:"/etc/x"}}`,
+			"@.rds.config_source: must be ads or self, is path; @.rds.route_config_name: must not be empty"},
+		{"RDS from nowhere", `rds{route_config_name:"r"}`, "@.rds.config_source: must be ads or self, is not set"},
+	})
+	whole := func(t testing.TB, fields string) *listenerpb.Listener {
+		return withText(t, &listenerpb.Listener{}, fields)
+	}
+	checkTextFaults(t, ListenerType, hcmPath, whole, []textCase{
+		{"a listener for servers", `name:"l" filter_chains{}`, "api_listener: " + forServers},
+		{"an empty api_listener", `name:"l" api_listener{}`, `@: has type ""` + wantManager},
+		{"an API listener of another type", `name:"l" api_listener{api_listener{[Router]{}}}`,
+			`@: has type "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"` + wantManager},
+		{"faults all over", `api_listener{api_listener{[HttpConnectionManager]{xff_num_trusted_hops:1}}}`,
+			"name: must not be empty; @.xff_num_trusted_hops: must be 0, is 1; " +
+				"@: route_specifier must be rds or route_config, is not set; @.http_filters: must have at least one filter"},
 	})
 }
+
+const forServers = "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers"
 
 // gRFC A39, "Top-Level Filter Configs": in a TCP Listener, the filters that
 // the registry has for servers count.
@@ -264,7 +215,7 @@ func TestHTTPFiltersOfAListenerForServers(t *testing.T) {
 		FilterChains:       []*listenerpb.FilterChain{chain(server, xdsmsg.Router()), chain(plain("plain"), xdsmsg.Router())},
 		DefaultFilterChain: chain(server),
 	}, []fault{
-		{"api_listener", "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers"},
+		{"api_listener", forServers},
 		{"filter_chains[1].filters[1].typed_config.http_filters[0].typed_config", `filter "plain": this server has no filter for type "` + plainFilterURL + `", and is_optional is not set`},
 		{"default_filter_chain.filters[1].typed_config.http_filters[0]", `filter "server" is not terminal; the last filter must be a terminal one, such as the router`},
 	})

@@ -1,7 +1,6 @@
 package xdsresource
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/big"
 
@@ -23,22 +22,13 @@ type Maglev struct {
 	TableSize uint64
 }
 
-type maglevJSON struct {
-	TableSize *uint64 `json:"tableSize,omitempty"`
-}
-
 // ParseMaglev reads a configuration in JSON. A size above MaglevSizeCap becomes MaglevSizeCap.
 func ParseMaglev(config string) (Maglev, error) {
-	var pb maglevJSON
-	if config != "" {
-		if err := json.Unmarshal([]byte(config), &pb); err != nil {
-			return Maglev{}, err
-		}
+	c, err := parsePolicy(config, Maglev{TableSize: MaglevSizeCap})
+	if err != nil {
+		return Maglev{}, err
 	}
-	if pb.TableSize == nil {
-		return Maglev{TableSize: MaglevSizeCap}, nil
-	}
-	size := *pb.TableSize
+	size := c.TableSize
 	if size < 2 || size > maxMaglevSize || !new(big.Int).SetUint64(size).ProbablyPrime(0) {
 		return Maglev{}, fmt.Errorf("tableSize must be a prime number from 2 to %d, is %d", maxMaglevSize, size)
 	}

@@ -3,7 +3,6 @@
 package xdsresource
 
 import (
-	"fmt"
 	"math"
 	"testing"
 
@@ -22,11 +21,6 @@ import (
 
 func caseInsensitive(m *routepb.RouteMatch) *routepb.RouteMatch {
 	m.CaseSensitive = wrapperspb.Bool(false)
-	return m
-}
-
-func caseSensitive(m *routepb.RouteMatch) *routepb.RouteMatch {
-	m.CaseSensitive = wrapperspb.Bool(true)
 	return m
 }
 
@@ -50,38 +44,33 @@ func byMethod(method string) matching.RPC { return matching.RPC{Method: method} 
 // gRFC A28, "Response validation" and "Picking", and Envoy's RouteMatch.
 func TestPathMatch(t *testing.T) {
 	t.Parallel()
+	const folded = ` case_sensitive{}`
 	for _, tc := range []struct {
-		given string
-		match *routepb.RouteMatch
-		yes   []string
-		no    []string
+		given, match string
+		yes, no      []string
 	}{
-		{"the empty prefix", xdsmsg.Prefix(""), []string{"", "/", "/a/b"}, nil},
-		{"a prefix", xdsmsg.Prefix("/a.B/"), []string{"/a.B/", "/a.B/m"}, []string{"/a.B", "/a.b/m", "/x/a.B/"}},
-		{"a prefix, case_sensitive", caseSensitive(xdsmsg.Prefix("/A")), []string{"/A"}, []string{"/a"}},
-		{"a prefix, not case_sensitive", caseInsensitive(xdsmsg.Prefix("/a.B/")), []string{"/A.b/", "/a.B/m"}, []string{"/a.B", "/aXB/m"}},
-		{"a path", xdsmsg.Path("/a.B/m"), []string{"/a.B/m"}, []string{"/a.B/", "/a.B/mm", "/a.b/m"}},
-		{"a path, not case_sensitive", caseInsensitive(xdsmsg.Path("/a.B/m")), []string{"/a.B/m", "/A.B/M"}, []string{"/a.B/mm", "/a.B/", "/"}},
-		{"only ASCII letters are folded", caseInsensitive(xdsmsg.Path("/É")), []string{"/É"}, []string{"/é"}},
-		{"a regex is for the whole path", regexMatch("/a|/b.*"), []string{"/a", "/b", "/bc"}, []string{"/ac", "x/a", "x/b"}},
-		{"a regex with anchors", regexMatch("^/a$"), []string{"/a"}, []string{"/a\n", "/a/"}},
-		{"a regex that has its own case", regexMatch("(?i)/A"), []string{"/a", "/A"}, []string{"/b"}},
-		{"a regex is not concerned by case_sensitive", caseInsensitive(regexMatch("/A")), []string{"/A"}, []string{"/a"}},
-		{"a regex for U+FFFD, which is also what is not UTF-8", regexMatch("/\uFFFD.*"), []string{"/\uFFFD", "/\xffb"}, []string{"/b"}},
-		{"a separated prefix", separatedMatch("/a.B"), []string{"/a.B", "/a.B/", "/a.B/m", "/a.B?q"}, []string{"/a.Bc", "/a", "/a.b/m", "/x/a.B"}},
-		{"a separated prefix, not case_sensitive", caseInsensitive(separatedMatch("/a.B")), []string{"/A.b", "/A.B/m"}, []string{"/A.BC", "/a"}},
-		{"a query is not part of a prefix", xdsmsg.Prefix("/a?"), nil, []string{"/a?q=1", "/a"}},
-		{"a query is not part of a path", xdsmsg.Path("/a"), []string{"/a", "/a?q=1", "/a#f", "/a#f?q", "/a?q#f"}, []string{"/a/?q"}},
-		{"a query is not part of what a regex matches", regexMatch("/[a-z]"), []string{"/a?q=1"}, []string{"/ab?q"}},
-		{"grpc, tls_context: ignored (gRFC A28)", &routepb.RouteMatch{
-			PathSpecifier: &routepb.RouteMatch_Prefix{Prefix: "/"},
-			Grpc:          &routepb.RouteMatch_GrpcRouteMatchOptions{},
-			TlsContext:    &routepb.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(true)},
-		}, []string{"/a/b"}, nil},
+		{"the empty prefix", `prefix:""`, []string{"", "/", "/a/b"}, nil},
+		{"a prefix", `prefix:"/a.B/"`, []string{"/a.B/", "/a.B/m"}, []string{"/a.B", "/a.b/m", "/x/a.B/"}},
+		{"a prefix, case_sensitive", `prefix:"/A" case_sensitive{value:true}`, []string{"/A"}, []string{"/a"}},
+		{"a prefix, not case_sensitive", `prefix:"/a.B/"` + folded, []string{"/A.b/", "/a.B/m"}, []string{"/a.B", "/aXB/m"}},
+		{"a path", `path:"/a.B/m"`, []string{"/a.B/m"}, []string{"/a.B/", "/a.B/mm", "/a.b/m"}},
+		{"a path, not case_sensitive", `path:"/a.B/m"` + folded, []string{"/a.B/m", "/A.B/M"}, []string{"/a.B/mm", "/a.B/", "/"}},
+		{"only ASCII letters are folded", `path:"/É"` + folded, []string{"/É"}, []string{"/é"}},
+		{"a regex is for the whole path", `safe_regex{regex:"/a|/b.*"}`, []string{"/a", "/b", "/bc"}, []string{"/ac", "x/a", "x/b"}},
+		{"a regex with anchors", `safe_regex{regex:"^/a$"}`, []string{"/a"}, []string{"/a\n", "/a/"}},
+		{"a regex that has its own case", `safe_regex{regex:"(?i)/A"}`, []string{"/a", "/A"}, []string{"/b"}},
+		{"a regex is not concerned by case_sensitive", `safe_regex{regex:"/A"}` + folded, []string{"/A"}, []string{"/a"}},
+		{"a regex for U+FFFD, which is also what is not UTF-8", `safe_regex{regex:"/\uFFFD.*"}`, []string{"/\uFFFD", "/\xffb"}, []string{"/b"}},
+		{"a separated prefix", `path_separated_prefix:"/a.B"`,
+			[]string{"/a.B", "/a.B/", "/a.B/m", "/a.B?q"}, []string{"/a.Bc", "/a", "/a.b/m", "/x/a.B"}},
+		{"a separated prefix, not case_sensitive", `path_separated_prefix:"/a.B"` + folded, []string{"/A.b", "/A.B/m"}, []string{"/A.BC", "/a"}},
+		{"a query is not part of a prefix", `prefix:"/a?"`, nil, []string{"/a?q=1", "/a"}},
+		{"a query is not part of a path", `path:"/a"`, []string{"/a", "/a?q=1", "/a#f", "/a#f?q", "/a?q#f"}, []string{"/a/?q"}},
+		{"a query is not part of what a regex matches", `safe_regex{regex:"/[a-z]"}`, []string{"/a?q=1"}, []string{"/ab?q"}},
+		{"grpc, tls_context: ignored (gRFC A28)", `prefix:"/" grpc{} tls_context{presented{value:true}}`, []string{"/a/b"}, nil},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			vh := decodeRoutes(t, xdsmsg.Route(tc.match, xdsmsg.ToCluster("a")))
-			checkMatches(t, vh, byMethod, tc.yes, tc.no)
+			checkMatches(t, decodeRoutes(t, matchedBy(t, tc.match)), byMethod, tc.yes, tc.no)
 		})
 	}
 }
@@ -111,47 +100,33 @@ func queryPresent(name string, yes bool) *routepb.QueryParameterMatcher {
 // with one, Envoy's QueryParameterMatcher.
 func TestQueryMatch(t *testing.T) {
 	t.Parallel()
-	is := func(value string) *matcherpb.StringMatcher {
-		return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: value}}
-	}
-	like := &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "[0-9]+"}}}
-	ignoringCase := &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "aB"}, IgnoreCase: true}
-	type queries = []*routepb.QueryParameterMatcher
+	const exactly, yes, no = ` string_match{exact:"`, ` present_match:true`, ` present_match:false`
 	for _, tc := range []struct {
-		given string
-		match queries
-		yes   []string
-		no    []string
+		given, parameter string
+		yes, no          []string
 	}{
-		{"exact", queries{stringQuery("q", is("1"))}, []string{"/m?q=1", "/m?a=2&q=1", "/m?q=1&q=2", "/m?q=1#f"}, []string{"/m", "/m?", "/m?q", "/m?q=2&q=1", "/m?Q=1", "/m#f?q=1", "/m#?q=1"}},
-		{"exact, empty", queries{stringQuery("q", is(""))}, []string{"/m?q", "/m?q="}, []string{"/m?a", "/m"}},
-		{"no percent decoding", queries{stringQuery("q", is("a%20b"))}, []string{"/m?q=a%20b"}, []string{"/m?q=a b"}},
-		{"a value with =", queries{stringQuery("q", is("a=b"))}, []string{"/m?q=a=b"}, nil},
-		{"regex", queries{stringQuery("q", like)}, []string{"/m?q=12"}, []string{"/m?q=12x", "/m?q="}},
-		{"prefix ignoring case", queries{stringQuery("q", ignoringCase)}, []string{"/m?q=AbC"}, []string{"/m?q=b"}},
-		{"present", queries{queryPresent("q", true)}, []string{"/m?q", "/m?q=1", "/m?&q"}, []string{"/m?a=q", "/m"}},
-		{"not present", queries{queryPresent("q", false)}, []string{"/m?a", "/m?"}, []string{"/m?q", "/m"}},
-		{"neither", queries{{Name: "q"}}, []string{"/m?q"}, []string{"/m?a", "/m"}},
-		{"all have to match", queries{queryPresent("a", true), queryPresent("b", true)}, []string{"/m?b&a"}, []string{"/m?a", "/m?b"}},
+		{"exact", `name:"q"` + exactly + `1"}`, []string{"/m?q=1", "/m?a=2&q=1", "/m?q=1&q=2", "/m?q=1#f"},
+			[]string{"/m", "/m?", "/m?q", "/m?q=2&q=1", "/m?Q=1", "/m#f?q=1", "/m#?q=1"}},
+		{"exact, empty", `name:"q"` + exactly + `"}`, []string{"/m?q", "/m?q="}, []string{"/m?a", "/m"}},
+		{"no percent decoding", `name:"q"` + exactly + `a%20b"}`, []string{"/m?q=a%20b"}, []string{"/m?q=a b"}},
+		{"a value with =", `name:"q"` + exactly + `a=b"}`, []string{"/m?q=a=b"}, nil},
+		{"regex", `name:"q" string_match{safe_regex{regex:"[0-9]+"}}`, []string{"/m?q=12"}, []string{"/m?q=12x", "/m?q="}},
+		{"prefix ignoring case", `name:"q" string_match{prefix:"aB" ignore_case:true}`, []string{"/m?q=AbC"}, []string{"/m?q=b"}},
+		{"present", `name:"q"` + yes, []string{"/m?q", "/m?q=1", "/m?&q"}, []string{"/m?a=q", "/m"}},
+		{"not present", `name:"q"` + no, []string{"/m?a", "/m?"}, []string{"/m?q", "/m"}},
+		{"neither", `name:"q"`, []string{"/m?q"}, []string{"/m?a", "/m"}},
+		{"all have to match", `name:"a"` + yes + `} query_parameters{name:"b"` + yes, []string{"/m?b&a"}, []string{"/m?a", "/m?b"}},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			match := xdsmsg.Path("/m")
-			match.QueryParameters = tc.match
-			vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("a")))
+			vh := decodeRoutes(t, matchedBy(t, `path:"/m" query_parameters{`+tc.parameter+`}`))
 			checkMatches(t, vh, byMethod, tc.yes, tc.no)
 		})
 	}
-}
-
-func TestQueryFaults(t *testing.T) {
-	t.Parallel()
-	match := xdsmsg.Prefix("/")
-	match.QueryParameters = []*routepb.QueryParameterMatcher{queryPresent("", true), stringQuery("q", &matcherpb.StringMatcher{})}
-	const at = "virtual_hosts[0].routes[0].match.query_parameters"
-	checkFaults(t, RouteConfigurationType, routeConfig(xdsmsg.Route(match, xdsmsg.ToCluster("a"))), []fault{
-		{at + "[0].name", "must not be empty"},
-		{at + "[1].string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is not set"},
-	})
+	const at = firstRoute + ".match.query_parameters"
+	xdstest.Equal(t, "faults", at+"[0].name: must not be empty; "+
+		at+"[1].string_match: match_pattern must be exact, prefix, suffix, contains or safe_regex, is not set",
+		faultText(t, RouteConfigurationType, routeConfig(matchedBy(t,
+			`query_parameters{present_match:true} query_parameters{name:"q" string_match{}}`))))
 }
 
 // Envoy's HeaderMatcher also sees the headers that gRPC fills in.
@@ -198,16 +173,6 @@ func stringHeader(name string, m *matcherpb.StringMatcher) *routepb.HeaderMatche
 	return &routepb.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routepb.HeaderMatcher_StringMatch{StringMatch: m}}
 }
 
-func inverted(m *routepb.HeaderMatcher) *routepb.HeaderMatcher {
-	m.InvertMatch = true
-	return m
-}
-
-func missingAsEmpty(m *routepb.HeaderMatcher) *routepb.HeaderMatcher {
-	m.TreatMissingHeaderAsEmpty = true
-	return m
-}
-
 func present(name string, yes bool) *routepb.HeaderMatcher {
 	return &routepb.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routepb.HeaderMatcher_PresentMatch{PresentMatch: yes}}
 }
@@ -223,61 +188,49 @@ func inRange(name string, start, end int64) *routepb.HeaderMatcher {
 // gRFC A28 (header_match_specifier, invert_match) and Envoy's HeaderMatcher.
 func TestHeaderMatch(t *testing.T) {
 	t.Parallel()
-	re := &matcherpb.RegexMatcher{Regex: "a+"}
-	deprecated := func(m *routepb.HeaderMatcher) *routepb.HeaderMatcher { m.Name = "h"; return m }
 	h := func(values ...string) metadata.MD { return metadata.MD{"h": values} }
+	type mds = []metadata.MD
 	for _, tc := range []struct {
-		given string
-		match *routepb.HeaderMatcher
-		yes   []metadata.MD
-		no    []metadata.MD
+		given, header string
+		yes, no       mds
 	}{
-		{"string exact", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "Ab"}}),
-			[]metadata.MD{h("Ab")}, []metadata.MD{h("ab"), h("Abc"), h("Ab", "Ab"), nil}},
-		{"string exact ignoring case", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "Ab"}, IgnoreCase: true}),
-			[]metadata.MD{h("Ab"), h("aB")}, []metadata.MD{h("abc")}},
-		{"string exact, empty", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{}}),
-			[]metadata.MD{h("")}, []metadata.MD{h("a"), h(), nil}},
-		{"string prefix", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "A"}}),
-			[]metadata.MD{h("A"), h("Ab"), h("A", "x")}, []metadata.MD{h("a"), h("bA")}},
-		{"string suffix ignoring case", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Suffix{Suffix: "Z"}, IgnoreCase: true}),
-			[]metadata.MD{h("z"), h("aZ")}, []metadata.MD{h("za")}},
-		{"string contains", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Contains{Contains: "m"}}),
-			[]metadata.MD{h("ama")}, []metadata.MD{h("aMa"), h("")}},
-		{"string regex, whole value", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: re}}),
-			[]metadata.MD{h("aa")}, []metadata.MD{h("ba"), h("ab")}},
-		{"string regex has its own case", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: re}, IgnoreCase: true}),
-			[]metadata.MD{h("a")}, []metadata.MD{h("A")}},
-		{"deprecated exact", exact("h", "v"), []metadata.MD{h("v")}, []metadata.MD{h("w"), nil}},
-		{"several values are joined", exact("h", "a,b"), []metadata.MD{h("a", "b"), h("a,b")}, []metadata.MD{h("a"), h("b", "a")}},
-		{"the name in upper case", exact("H", "v"), []metadata.MD{h("v")}, []metadata.MD{h("w")}},
-		{"deprecated prefix", deprecated(&routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_PrefixMatch{PrefixMatch: "p"}}),
-			[]metadata.MD{h("pq")}, []metadata.MD{h("qp")}},
-		{"deprecated suffix", deprecated(&routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_SuffixMatch{SuffixMatch: "p"}}),
-			[]metadata.MD{h("qp")}, []metadata.MD{h("pq")}},
-		{"deprecated contains", deprecated(&routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_ContainsMatch{ContainsMatch: "p"}}),
-			[]metadata.MD{h("opq")}, []metadata.MD{h("q")}},
-		{"deprecated regex", deprecated(&routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: re}}),
-			[]metadata.MD{h("aa")}, []metadata.MD{h("ab")}},
-		{"range", inRange("h", -1, 3), []metadata.MD{h("-1"), h("0"), h("2")}, []metadata.MD{h("3"), h("-2"), h("x"), h("1.0"), h(""), h("1", "2"), nil}},
-		{"range inverted", inverted(inRange("h", 0, 3)), []metadata.MD{h("3"), h("x")}, []metadata.MD{h("0"), nil}},
-		{"present", present("h", true), []metadata.MD{h("x"), h("")}, []metadata.MD{h(), nil}},
-		{"not present", present("h", false), []metadata.MD{nil, h()}, []metadata.MD{h("x")}},
-		{"present inverted", inverted(present("h", true)), []metadata.MD{nil}, []metadata.MD{h("x")}},
-		{"not present inverted", inverted(present("h", false)), []metadata.MD{h("x")}, []metadata.MD{nil}},
-		{"inverted: a missing header does not match", inverted(exact("h", "v")), []metadata.MD{h("w"), h("")}, []metadata.MD{h("v"), nil}},
-		{"missing as empty", missingAsEmpty(exact("h", "")), []metadata.MD{nil, h("")}, []metadata.MD{h("v")}},
-		{"missing as empty, inverted", missingAsEmpty(inverted(exact("h", "v"))), []metadata.MD{nil, h("w")}, []metadata.MD{h("v")}},
-		{"missing as empty does not make a header present", missingAsEmpty(present("h", true)), []metadata.MD{h("")}, []metadata.MD{nil}},
-		{"a binary header is never there", present("h-bin", true), nil, []metadata.MD{{"h-bin": {"x"}}}},
-		{"a binary header is never there, asked for as such", present("h-bin", false), []metadata.MD{{"h-bin": {"x"}}}, nil},
-		{"another content-type than that of the RPC", exact("content-type", "application/grpc+json"), nil, []metadata.MD{nil}},
-		{"content-type as gRPC sends it", exact("content-type", "application/grpc"), []metadata.MD{nil, {"content-type": {"x"}}}, nil},
+		{"string exact", `name:"h" string_match{exact:"Ab"}`, mds{h("Ab")}, mds{h("ab"), h("Abc"), h("Ab", "Ab"), nil}},
+		{"string exact ignoring case", `name:"h" string_match{exact:"Ab" ignore_case:true}`, mds{h("Ab"), h("aB")}, mds{h("abc")}},
+		{"string exact, empty", `name:"h" string_match{exact:""}`, mds{h("")}, mds{h("a"), h(), nil}},
+		{"string prefix", `name:"h" string_match{prefix:"A"}`, mds{h("A"), h("Ab"), h("A", "x")}, mds{h("a"), h("bA")}},
+		{"string suffix ignoring case", `name:"h" string_match{suffix:"Z" ignore_case:true}`, mds{h("z"), h("aZ")}, mds{h("za")}},
+		{"string contains", `name:"h" string_match{contains:"m"}`, mds{h("ama")}, mds{h("aMa"), h("")}},
+		{"string regex, whole value", `name:"h" string_match{safe_regex{regex:"a+"}}`, mds{h("aa")}, mds{h("ba"), h("ab")}},
+		{"string regex has its own case", `name:"h" string_match{safe_regex{regex:"a+"} ignore_case:true}`, mds{h("a")}, mds{h("A")}},
+		{"deprecated exact", `name:"h" exact_match:"v"`, mds{h("v")}, mds{h("w"), nil}},
+		{"several values are joined", `name:"h" exact_match:"a,b"`, mds{h("a", "b"), h("a,b")}, mds{h("a"), h("b", "a")}},
+		{"the name in upper case", `name:"H" exact_match:"v"`, mds{h("v")}, mds{h("w")}},
+		{"deprecated prefix", `name:"h" prefix_match:"p"`, mds{h("pq")}, mds{h("qp")}},
+		{"deprecated suffix", `name:"h" suffix_match:"p"`, mds{h("qp")}, mds{h("pq")}},
+		{"deprecated contains", `name:"h" contains_match:"p"`, mds{h("opq")}, mds{h("q")}},
+		{"deprecated regex", `name:"h" safe_regex_match{regex:"a+"}`, mds{h("aa")}, mds{h("ab")}},
+		{"range", `name:"h" range_match{start:-1 end:3}`, mds{h("-1"), h("0"), h("2")},
+			mds{h("3"), h("-2"), h("x"), h("1.0"), h(""), h("1", "2"), nil}},
+		{"range inverted", `name:"h" range_match{start:0 end:3} invert_match:true`, mds{h("3"), h("x")}, mds{h("0"), nil}},
+		{"present", `name:"h" present_match:true`, mds{h("x"), h("")}, mds{h(), nil}},
+		{"not present", `name:"h" present_match:false`, mds{nil, h()}, mds{h("x")}},
+		{"present inverted", `name:"h" present_match:true invert_match:true`, mds{nil}, mds{h("x")}},
+		{"not present inverted", `name:"h" present_match:false invert_match:true`, mds{h("x")}, mds{nil}},
+		{"inverted: a missing header does not match", `name:"h" exact_match:"v" invert_match:true`, mds{h("w"), h("")}, mds{h("v"), nil}},
+		{"missing as empty", `name:"h" exact_match:"" treat_missing_header_as_empty:true`, mds{nil, h("")}, mds{h("v")}},
+		{"missing as empty, inverted", `name:"h" exact_match:"v" invert_match:true treat_missing_header_as_empty:true`,
+			mds{nil, h("w")}, mds{h("v")}},
+		{"missing as empty does not make a header present", `name:"h" present_match:true treat_missing_header_as_empty:true`,
+			mds{h("")}, mds{nil}},
+		{"a binary header is never there", `name:"h-bin" present_match:true`, nil, mds{{"h-bin": {"x"}}}},
+		{"a binary header is never there, asked for as such", `name:"h-bin" present_match:false`, mds{{"h-bin": {"x"}}}, nil},
+		{"another content-type than that of the RPC", `name:"content-type" exact_match:"application/grpc+json"`, nil, mds{nil}},
+		{"content-type as gRPC sends it", `name:"content-type" exact_match:"application/grpc"`, mds{nil, {"content-type": {"x"}}}, nil},
+		{"all have to match", `name:"h" exact_match:"1"} headers{name:"b" exact_match:"2"`,
+			mds{metadata.Pairs("h", "1", "b", "2")}, mds{metadata.Pairs("h", "1", "b", "3"), metadata.Pairs("b", "2")}},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			match := xdsmsg.Prefix("/")
-			match.Headers = []*routepb.HeaderMatcher{tc.match}
-			vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("a")))
+			vh := decodeRoutes(t, matchedBy(t, `headers{`+tc.header+`}`))
 			checkMatches(t, vh, func(md metadata.MD) matching.RPC {
 				return matching.RPC{Method: "/s/m", Metadata: func() metadata.MD { return md }}
 			}, tc.yes, tc.no)
@@ -285,56 +238,34 @@ func TestHeaderMatch(t *testing.T) {
 	}
 }
 
-func TestHeadersAllHaveToMatch(t *testing.T) {
-	t.Parallel()
-	match := xdsmsg.Prefix("/")
-	match.Headers = []*routepb.HeaderMatcher{exact("a", "1"), exact("b", "2")}
-	vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("x")))
-	for _, tc := range []struct {
-		md   metadata.MD
-		want bool
-	}{
-		{metadata.Pairs("a", "1", "b", "2"), true},
-		{metadata.Pairs("a", "1", "b", "3"), false},
-		{metadata.Pairs("b", "2"), false},
-	} {
-		xdstest.Equal(t, fmt.Sprintf("%v: matches", tc.md),
-			tc.want, vh.Route(matching.RPC{Method: "/", Metadata: func() metadata.MD { return tc.md }}) != nil)
-	}
-}
-
 func TestHeaderFaults(t *testing.T) {
 	t.Parallel()
-	const at = "virtual_hosts[0].routes[0].match.headers[0]"
-	str := func(m *matcherpb.StringMatcher) *routepb.HeaderMatcher { return stringHeader("h", m) }
-	checkEach(t, "faults", func(t *testing.T, header *routepb.HeaderMatcher) []fault {
-		match := xdsmsg.Prefix("/")
-		match.Headers = []*routepb.HeaderMatcher{header}
-		return decodeFaults(t, RouteConfigurationType, routeConfig(xdsmsg.Route(match, xdsmsg.ToCluster("a"))))
-	}, rows[*routepb.HeaderMatcher, []fault]{
-		{"no name", exact("", "v"), []fault{{at + ".name", "must not be empty"}}},
-		{"no kind", &routepb.HeaderMatcher{Name: "h"}, []fault{{at, "header_match_specifier must be set to a kind of match that this client knows"}}},
-		{"a range upside down", inRange("h", 2, 1), []fault{{at + ".range_match", "end 1 is below start 2"}}},
-		{"an empty prefix", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_PrefixMatch{}}, []fault{{at + ".prefix_match", "must not be empty"}}},
-		{"an empty suffix", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_SuffixMatch{}}, []fault{{at + ".suffix_match", "must not be empty"}}},
-		{"an empty contains", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_ContainsMatch{}}, []fault{{at + ".contains_match", "must not be empty"}}},
-		{
-			"an invalid regex",
-			&routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: &matcherpb.RegexMatcher{Regex: "("}}},
-			[]fault{{at + ".safe_regex_match.regex", "\"(\" is not a valid regular expression (RE2 syntax): error parsing regexp: missing closing ): `(`"}},
-		},
-		{"a string match of no kind", str(&matcherpb.StringMatcher{}), []fault{{at + ".string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is not set"}}},
-		{"a custom string match", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Custom{}}), []fault{{at + ".string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is custom"}}},
-		{"an empty string prefix", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{}}), []fault{{at + ".string_match.prefix", "must not be empty"}}},
-		{"an empty string suffix", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Suffix{}}), []fault{{at + ".string_match.suffix", "must not be empty"}}},
-		{"an empty string contains", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Contains{}}), []fault{{at + ".string_match.contains", "must not be empty"}}},
-		{
-			"an empty string regex",
-			str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{}}}),
-			[]fault{{at + ".string_match.safe_regex.regex", "must not be empty"}},
-		},
+	const (
+		empty  = ": must not be empty"
+		noKind = ": match_pattern must be exact, prefix, suffix, contains or safe_regex, is "
+	)
+	matched := func(t testing.TB, header string) *routepb.RouteConfiguration {
+		return routeConfig(matchedBy(t, `headers{`+header+`}`))
+	}
+	checkTextFaults(t, RouteConfigurationType, firstRoute+".match.headers[0]", matched, []textCase{
+		{"no name", `exact_match:"v"`, "@.name" + empty},
+		{"no kind", `name:"h"`, "@: header_match_specifier must be set to a kind of match that this client knows"},
+		{"a range upside down", `name:"h" range_match{start:2 end:1}`, "@.range_match: end 1 is below start 2"},
+		{"an empty prefix", `name:"h" prefix_match:""`, "@.prefix_match" + empty},
+		{"an empty suffix", `name:"h" suffix_match:""`, "@.suffix_match" + empty},
+		{"an empty contains", `name:"h" contains_match:""`, "@.contains_match" + empty},
+		{"an invalid regex", `name:"h" safe_regex_match{regex:"("}`, "@.safe_regex_match.regex: " + badParenthesis},
+		{"a string match of no kind", `name:"h" string_match{}`, "@.string_match" + noKind + "not set"},
+		{"a custom string match", `name:"h" string_match{custom{}}`, "@.string_match" + noKind + "custom"},
+		{"an empty string prefix", `name:"h" string_match{prefix:""}`, "@.string_match.prefix" + empty},
+		{"an empty string suffix", `name:"h" string_match{suffix:""}`, "@.string_match.suffix" + empty},
+		{"an empty string contains", `name:"h" string_match{contains:""}`, "@.string_match.contains" + empty},
+		{"an empty string regex", `name:"h" string_match{safe_regex{}}`, "@.string_match.safe_regex.regex" + empty},
 	})
 }
+
+// badParenthesis is the fault of the regular expression "(".
+const badParenthesis = "\"(\" is not a valid regular expression (RE2 syntax): error parsing regexp: missing closing ): `(`"
 
 func runtimeFraction(n uint32, of typepb.FractionalPercent_DenominatorType) *corepb.RuntimeFractionalPercent {
 	return &corepb.RuntimeFractionalPercent{DefaultValue: &typepb.FractionalPercent{Numerator: n, Denominator: of}, RuntimeKey: "ignored"}
@@ -343,21 +274,19 @@ func runtimeFraction(n uint32, of typepb.FractionalPercent_DenominatorType) *cor
 func TestRuntimeFraction(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		given    string
-		fraction *corepb.RuntimeFractionalPercent
-		want     uint32
+		given, fraction string
+		want            uint32
 	}{
-		{"nothing", runtimeFraction(0, typepb.FractionalPercent_HUNDRED), 0},
-		{"per hundred", runtimeFraction(25, typepb.FractionalPercent_HUNDRED), 250_000},
-		{"per ten thousand", runtimeFraction(25, typepb.FractionalPercent_TEN_THOUSAND), 2_500},
-		{"per matching.Million", runtimeFraction(25, typepb.FractionalPercent_MILLION), 25},
-		{"all", runtimeFraction(100, typepb.FractionalPercent_HUNDRED), matching.Million},
-		{"more than all", runtimeFraction(math.MaxUint32, typepb.FractionalPercent_HUNDRED), matching.Million},
+		{"nothing", ``, 0},
+		{"per hundred", `numerator:25`, 250_000},
+		{"per ten thousand", `numerator:25 denominator:TEN_THOUSAND`, 2_500},
+		{"per matching.Million", `numerator:25 denominator:MILLION`, 25},
+		{"all", `numerator:100`, matching.Million},
+		{"more than all", `numerator:4294967295`, matching.Million},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			match := xdsmsg.Prefix("/")
-			match.RuntimeFraction = tc.fraction
-			vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("some")), xdsmsg.PrefixRoute("/", "rest"))
+			some := matchedBy(t, `runtime_fraction{runtime_key:"ignored" default_value{`+tc.fraction+`}}`)
+			vh := decodeRoutes(t, some, xdsmsg.PrefixRoute("/", "rest"))
 			if got := *vh.Routes[0].Match.FractionPerMillion; got != tc.want {
 				t.Fatalf("FractionPerMillion = %d, want %d", got, tc.want)
 			}
@@ -377,9 +306,7 @@ func TestRuntimeFraction(t *testing.T) {
 
 func TestRuntimeFractionDrawsByItself(t *testing.T) {
 	t.Parallel()
-	match := xdsmsg.Prefix("/")
-	match.RuntimeFraction = runtimeFraction(50, typepb.FractionalPercent_HUNDRED)
-	vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("some")))
+	vh := decodeRoutes(t, matchedBy(t, `runtime_fraction{default_value{numerator:50}}`))
 	const draws = 100_000
 	n := 0
 	for range draws {
@@ -395,16 +322,11 @@ func TestRuntimeFractionDrawsByItself(t *testing.T) {
 
 func TestRouteAsksForNoMoreThanItNeeds(t *testing.T) {
 	t.Parallel()
-	withHeader := xdsmsg.Prefix("/h/")
-	withHeader.Headers = []*routepb.HeaderMatcher{exact("a", "1"), exact("b", "1")}
-	withFraction := xdsmsg.Prefix("/f/")
-	withFraction.Headers = []*routepb.HeaderMatcher{exact("a", "1")}
-	withFraction.RuntimeFraction = runtimeFraction(100, typepb.FractionalPercent_HUNDRED)
-	contentType := xdsmsg.Prefix("/c/")
-	contentType.Headers = []*routepb.HeaderMatcher{exact("content-type", "x"), present("x-bin", true)}
-	vh := decodeRoutes(t,
-		xdsmsg.Route(withHeader, xdsmsg.ToCluster("a")), xdsmsg.Route(withHeader, xdsmsg.ToCluster("a")),
-		xdsmsg.Route(withFraction, xdsmsg.ToCluster("a")), xdsmsg.Route(contentType, xdsmsg.ToCluster("a")), xdsmsg.PrefixRoute("/", "a"))
+	const both = `prefix:"/h/" headers{name:"a" exact_match:"1"} headers{name:"b" exact_match:"1"}`
+	vh := decodeRoutes(t, matchedBy(t, both), matchedBy(t, both),
+		matchedBy(t, `prefix:"/f/" headers{name:"a" exact_match:"1"} runtime_fraction{default_value{numerator:100}}`),
+		matchedBy(t, `prefix:"/c/" headers{name:"content-type" exact_match:"x"} headers{name:"x-bin" present_match:true}`),
+		xdsmsg.PrefixRoute("/", "a"))
 	for _, tc := range []struct {
 		method         string
 		md             metadata.MD

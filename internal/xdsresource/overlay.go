@@ -40,8 +40,8 @@ type overlaying struct {
 	refused *faults.Faults
 }
 
-// find finds the overrides for a resource.
-func (o *overlaying) find(options xdsclient.DecodeOptions, typeURL, name string) {
+// findOverrides sets the overrides for a resource.
+func (o *overlaying) findOverrides(options xdsclient.DecodeOptions, typeURL, name string) {
 	all := options.Overrides
 	if all == nil && options.Bootstrap != nil {
 		all = options.Bootstrap.Overrides

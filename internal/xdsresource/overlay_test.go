@@ -148,7 +148,7 @@ func TestOverridesOfSubsets(t *testing.T) {
 		c := &Cluster{Subsets: test.given}
 		options := overriding(t, test.overrides)
 		v := newValidator(options)
-		v.overlay.find(options, typeurl.Cluster, "any")
+		v.overlay.findOverrides(options, typeurl.Cluster, "any")
 		if (clusterDecoder{v}).overlaySubsets(c); c.Subsets != test.want || len(c.Changes) != 1 {
 			t.Errorf("%+v becomes %+v, want %+v (%v)", test.given, c.Subsets, test.want, describeChanges(c.Changes))
 		}

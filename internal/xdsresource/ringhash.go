@@ -1,7 +1,6 @@
 package xdsresource
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -29,34 +28,20 @@ type RingHash struct {
 	RequestHashHeader string
 }
 
-type ringHashJSON struct {
-	MinRingSize       *uint64 `json:"minRingSize,omitempty"`
-	MaxRingSize       *uint64 `json:"maxRingSize,omitempty"`
-	RequestHashHeader string  `json:"requestHashHeader,omitempty"`
-}
-
 // ParseRingHash reads a configuration in the JSON form of gRPC's service
 // config. Sizes above RingSizeCap become RingSizeCap.
 func ParseRingHash(config string) (RingHash, error) {
-	var pb ringHashJSON
-	if config != "" {
-		if err := json.Unmarshal([]byte(config), &pb); err != nil {
-			return RingHash{}, err
-		}
+	c, err := parsePolicy(config, RingHash{MinRingSize: defaultMinRingSize, MaxRingSize: maxRingSize})
+	if err != nil {
+		return RingHash{}, err
 	}
-	c := RingHash{MinRingSize: defaultMinRingSize, MaxRingSize: RingSizeCap, RequestHashHeader: strings.ToLower(pb.RequestHashHeader)}
-	if pb.MinRingSize != nil {
-		c.MinRingSize = *pb.MinRingSize
-	}
-	if pb.MaxRingSize != nil {
-		c.MaxRingSize = *pb.MaxRingSize
-	}
+	c.RequestHashHeader = strings.ToLower(c.RequestHashHeader)
 	switch {
 	case c.MinRingSize == 0 || c.MinRingSize > maxRingSize:
 		return RingHash{}, fmt.Errorf("minRingSize must be from 1 to %d, is %d", maxRingSize, c.MinRingSize)
 	case c.MaxRingSize == 0 || c.MaxRingSize > maxRingSize:
 		return RingHash{}, fmt.Errorf("maxRingSize must be from 1 to %d, is %d", maxRingSize, c.MaxRingSize)
-	case pb.MaxRingSize != nil && c.MinRingSize > c.MaxRingSize:
+	case c.MinRingSize > c.MaxRingSize:
 		return RingHash{}, fmt.Errorf("minRingSize %d is more than maxRingSize %d", c.MinRingSize, c.MaxRingSize)
 	case c.RequestHashHeader != "" && !isHashHeader(c.RequestHashHeader):
 		return RingHash{}, fmt.Errorf("requestHashHeader %s is not the name of a header with text", faults.Quote(c.RequestHashHeader))

@@ -88,7 +88,7 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (s
 	if rc := patchRouteConfiguration(resource, o); rc != nil {
 		return rc.Name, rc, nil
 	}
-	o.Last = nil // It was of no use.
+	o.Last = nil // Nothing of it can be reused.
 	return decode(resource, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
 		(*routepb.RouteConfiguration).GetName, routeConfigurationOf)
 }
@@ -108,7 +108,7 @@ func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *Ro
 		return last
 	}
 	v := newValidator(o)
-	v.overlay.find(o, typeurl.RouteConfiguration, last.Name)
+	v.overlay.findOverrides(o, typeurl.RouteConfiguration, last.Name)
 	return last.patch(v, raw, resource.GetValue())
 }
 

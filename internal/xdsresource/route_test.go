@@ -9,15 +9,10 @@ import (
 	"testing"
 	"time"
 
-	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/matching"
@@ -61,49 +56,38 @@ func TestRouteConfigurationWithoutVirtualHosts(t *testing.T) {
 
 func TestRouteActions(t *testing.T) {
 	t.Parallel()
-	total := weightedAction(weighted{"a", 1}, weighted{"none", 0}, weighted{"b", math.MaxUint32 - 1})
-	total.GetWeightedClusters().TotalWeight = wrapperspb.UInt32(7)
-	unweighted := weightedAction(weighted{"a", 3})
-	unweighted.GetWeightedClusters().Clusters = append(unweighted.GetWeightedClusters().Clusters, &routepb.WeightedCluster_ClusterWeight{})
 	const refused = ", which a gRPC client does not carry out"
-	checkEach(t, "Action", func(t *testing.T, route *routepb.Route) Action {
-		route.Name = "n"
-		route.Match = xdsmsg.Prefix("/")
-		vh := decodeRoutes(t, route)
+	checkEach(t, "Action", func(t *testing.T, action string) Action {
+		vh := decodeRoutes(t, withText(t, &routepb.Route{}, `name:"n" match{prefix:"/"} `+action))
 		if len(vh.Routes) != 1 || vh.Routes[0].Name != "n" {
 			t.Fatalf("routes = %v, want one called n", vh.Routes)
 		}
 		return vh.Routes[0].Action
-	}, rows[*routepb.Route, Action]{
-		{"one cluster", xdsmsg.PrefixRoute("/", "a"), &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}}},
-		{
-			"weighted clusters, some of weight 0, and the deprecated total_weight",
-			xdsmsg.Route(xdsmsg.Prefix("/"), total),
-			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}, {Name: "b", Weight: math.MaxUint32 - 1}}},
-		},
-		{
-			"a weighted cluster without weight or name",
-			xdsmsg.Route(xdsmsg.Prefix("/"), unweighted),
-			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 3}}},
-		},
-		{"filter_action", &routepb.Route{Action: &routepb.Route_FilterAction{}}, &Unroutable{"the route's action is filter_action" + refused}},
-		{"non_forwarding_action", &routepb.Route{Action: &routepb.Route_NonForwardingAction{}}, &Unroutable{"the route's action is non_forwarding_action" + refused}},
-		{"no action", &routepb.Route{}, &Unroutable{"the route has no action"}},
+	}, rows[string, Action]{
+		{"one cluster", `route{cluster:"a"}`, &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}}},
+		{"weighted clusters, some of weight 0, and the deprecated total_weight", `route{weighted_clusters{
+			clusters{name:"a" weight{value:1}} clusters{name:"none" weight{}} clusters{name:"b" weight{value:4294967294}}
+			total_weight{value:7}}}`,
+			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}, {Name: "b", Weight: math.MaxUint32 - 1}}}},
+		{"a weighted cluster without weight or name",
+			`route{weighted_clusters{clusters{name:"a" weight{value:3}} clusters{}}}`,
+			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 3}}}},
+		{"filter_action", `filter_action{}`, &Unroutable{"the route's action is filter_action" + refused}},
+		{"non_forwarding_action", `non_forwarding_action{}`, &Unroutable{"the route's action is non_forwarding_action" + refused}},
+		{"no action", ``, &Unroutable{"the route has no action"}},
 	})
-}
-
-func clusterHeader(name string) *routepb.RouteAction {
-	return &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterHeader{ClusterHeader: name}}
 }
 
 // RouteAction.cluster_header and ClusterWeight.cluster_header: the first value
 // of the header is the cluster.
 func TestClusterHeader(t *testing.T) {
 	t.Parallel()
-	weightedByHeader := weightedAction(weighted{"a", 1}, weighted{"", 2})
-	weightedByHeader.GetWeightedClusters().Clusters[1].ClusterHeader = "X-Cluster"
-	vh := decodeRoutes(t, xdsmsg.Route(xdsmsg.Prefix("/w"), weightedByHeader), xdsmsg.Route(xdsmsg.Prefix("/a"), clusterHeader(":authority")),
-		xdsmsg.Route(xdsmsg.Prefix("/b"), clusterHeader("x-bin")), xdsmsg.Route(xdsmsg.Prefix("/"), clusterHeader("X-Cluster")))
+	vh := mustDecode[RouteConfiguration](t, RouteConfigurationType, withText(t, routeConfig(), `virtual_hosts{domains:"w"
+		routes{match{prefix:"/w"} route{weighted_clusters{
+			clusters{name:"a" weight{value:1}} clusters{cluster_header:"X-Cluster" weight{value:2}}}}}
+		routes{match{prefix:"/a"} route{cluster_header:":authority"}}
+		routes{match{prefix:"/b"} route{cluster_header:"x-bin"}}
+		routes{match{prefix:"/"} route{cluster_header:"X-Cluster"}}}`)).VirtualHosts[1]
 	xdstest.Equal(t, "Clusters", []string{"a"}, vh.Clusters())
 	md := metadata.Pairs("x-cluster", "first", "x-cluster", "second", "x-bin", "b")
 	for _, tc := range []struct {
@@ -127,30 +111,20 @@ func TestClusterHeader(t *testing.T) {
 	}
 }
 
-func mirrorTo(cluster string) *routepb.RouteAction_RequestMirrorPolicy {
-	return &routepb.RouteAction_RequestMirrorPolicy{Cluster: cluster}
-}
-
 // RequestMirrorPolicy; "the most specific non-empty one becomes the mirror
 // policies".
 func TestMirrors(t *testing.T) {
 	t.Parallel()
-	type policies = []*routepb.RouteAction_RequestMirrorPolicy
-	half := mirrorTo("half")
-	half.RuntimeFraction = runtimeFraction(50, typepb.FractionalPercent_HUNDRED)
-	asIs := mirrorTo("as-is")
-	asIs.DisableShadowHostSuffixAppend = true
-	renamed := mirrorTo("renamed")
-	renamed.HostRewriteLiteral = "shadow"
-	byHeader := &routepb.RouteAction_RequestMirrorPolicy{ClusterHeader: "X-Mirror"}
-	config := routeConfig(
-		routeWith(xdsmsg.Prefix("/route"), func(a *routepb.RouteAction) { a.RequestMirrorPolicies = policies{half, asIs, renamed, byHeader} }),
-		xdsmsg.PrefixRoute("/host", "a"),
-		&routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_NonForwardingAction{}},
-	)
-	config.RequestMirrorPolicies = policies{mirrorTo("config")}
-	config.VirtualHosts[0].RequestMirrorPolicies = policies{mirrorTo("host")}
-	config.VirtualHosts = append(config.VirtualHosts, &routepb.VirtualHost{Domains: []string{"x"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "a")}})
+	config := withText(t, &routepb.RouteConfiguration{}, `name:"routes" request_mirror_policies{cluster:"config"}
+		virtual_hosts{domains:"*" request_mirror_policies{cluster:"host"}
+			routes{match{prefix:"/route"} route{cluster:"a"
+				request_mirror_policies{cluster:"half" runtime_fraction{default_value{numerator:50}}}
+				request_mirror_policies{cluster:"as-is" disable_shadow_host_suffix_append:true}
+				request_mirror_policies{cluster:"renamed" host_rewrite_literal:"shadow"}
+				request_mirror_policies{cluster_header:"X-Mirror"}}}
+			routes{match{prefix:"/host"} route{cluster:"a"}}
+			routes{match{prefix:"/"} non_forwarding_action{}}}
+		virtual_hosts{domains:"x" routes{match{prefix:"/"} route{cluster:"a"}}}`)
 	hosts := mustDecodeRoutes(t, config).VirtualHosts
 	perMillion := uint32(500_000)
 	for i, want := range [][]Mirror{
@@ -189,22 +163,16 @@ func TestMirrors(t *testing.T) {
 // RequestMirrorPolicy.request_headers_mutations: one after the other.
 func TestMirrorHeaders(t *testing.T) {
 	t.Parallel()
-	type mutation = mutationpb.HeaderMutation
-	add := func(o *corepb.HeaderValueOption) *mutation {
-		return &mutation{Action: &mutationpb.HeaderMutation_Append{Append: o}}
-	}
-	remove := func(name string) *mutation {
-		return &mutation{Action: &mutationpb.HeaderMutation_Remove{Remove: name}}
-	}
-	policy := mirrorTo("m")
-	policy.RequestHeadersMutations = []*mutation{
-		add(option("a", "1", appendOrAdd)), add(option("a", "2", addIfAbsent)), remove("b"), add(option("b", "3", overwrite)),
-		add(option("c", "4", appendOrAdd)), remove("c"), add(option(":path", "/", appendOrAdd)),
-		{Action: &mutationpb.HeaderMutation_RemoveOnMatch_{}}, {},
-	}
-	rc := mustDecodeRoutes(t, routeConfig(routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
-		a.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{policy}
-	})))
+	rc := mustDecodeRoutes(t, acting(t, `request_mirror_policies{cluster:"m"
+		request_headers_mutations{append{header{key:"a" value:"1"}}}
+		request_headers_mutations{append{header{key:"a" value:"2"} append_action:ADD_IF_ABSENT}}
+		request_headers_mutations{remove:"b"}
+		request_headers_mutations{append{header{key:"b" value:"3"} append_action:OVERWRITE_IF_EXISTS}}
+		request_headers_mutations{append{header{key:"c" value:"4"}}}
+		request_headers_mutations{remove:"c"}
+		request_headers_mutations{append{header{key:":path" value:"/"}}}
+		request_headers_mutations{remove_on_match{}}
+		request_headers_mutations{}}`))
 	const at = "virtual_hosts[0].routes[0].route.request_mirror_policies[0].request_headers_mutations"
 	checkIgnored(t, rc.Ignored,
 		note{at + "[6].append.header.key", `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`},
@@ -219,17 +187,15 @@ func TestMirrorHeaders(t *testing.T) {
 // gRFC A28, "Response validation": these routes are ignored.
 func TestIgnoredRoutes(t *testing.T) {
 	t.Parallel()
-	for given, route := range map[string]*routepb.Route{
-		"no cluster_specifier":              xdsmsg.Route(xdsmsg.Prefix("/"), &routepb.RouteAction{}),
-		"inline_cluster_specifier_plugin":   xdsmsg.Route(xdsmsg.Prefix("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_InlineClusterSpecifierPlugin{}}),
-		"optional cluster_specifier_plugin": xdsmsg.Route(xdsmsg.Prefix("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}),
+	for given, action := range map[string]string{
+		"no cluster_specifier":              ``,
+		"inline_cluster_specifier_plugin":   `inline_cluster_specifier_plugin{}`,
+		"optional cluster_specifier_plugin": `cluster_specifier_plugin:"p"`,
 	} {
 		xdstest.Parallel(t, given, func(t *testing.T) {
-			config := routeConfig(route, xdsmsg.PrefixRoute("/", "fallback"))
-			config.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{{
-				Extension:  &corepb.TypedExtensionConfig{Name: "p", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
-				IsOptional: true,
-			}}
+			route := withText(t, &routepb.Route{Match: xdsmsg.Prefix("/")}, `route{`+action+`}`)
+			config := withText(t, routeConfig(route, xdsmsg.PrefixRoute("/", "fallback")),
+				`cluster_specifier_plugins{extension{name:"p" typed_config{`+unknownMessage+`}} is_optional:true}`)
 			rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, config)
 			if len(rc.Ignored) != 1 || rc.Ignored[0].Path != "virtual_hosts[0].routes[0].route" {
 				t.Errorf("Ignored = %v, want the route", rc.Ignored)
@@ -249,139 +215,82 @@ func TestIgnoredRoutes(t *testing.T) {
 // gRFC A31, "Supported Fields".
 func TestMaxStreamDuration(t *testing.T) {
 	t.Parallel()
-	seconds := func(n int64) *durationpb.Duration { return &durationpb.Duration{Seconds: n} }
 	is := func(n int64) *time.Duration { d := time.Duration(n) * time.Second; return &d }
-	checkEach(t, "MaxStreamDuration", func(t *testing.T, pb *routepb.RouteAction_MaxStreamDuration) *time.Duration {
-		route := xdsmsg.PrefixRoute("/", "a")
-		route.GetRoute().MaxStreamDuration = pb
-		return decodeRoutes(t, route).Routes[0].MaxStreamDuration
-	}, rows[*routepb.RouteAction_MaxStreamDuration, *time.Duration]{
-		{"unset", nil, nil},
-		{"both unset", &routepb.RouteAction_MaxStreamDuration{}, nil},
-		{"only an offset", &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderOffset: seconds(1)}, nil},
-		{"max_stream_duration", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(2)}, is(2)},
-		{"max_stream_duration 0", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(0)}, is(0)},
-		{"grpc_timeout_header_max", &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: seconds(3)}, is(3)},
-		{"both", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(2), GrpcTimeoutHeaderMax: seconds(3)}, is(3)},
-		{"both, header 0", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(2), GrpcTimeoutHeaderMax: seconds(0)}, is(0)},
+	checkEach(t, "MaxStreamDuration", func(t *testing.T, fields string) *time.Duration {
+		return mustDecodeRoutes(t, acting(t, fields)).VirtualHosts[0].Routes[0].MaxStreamDuration
+	}, rows[string, *time.Duration]{
+		{"unset", ``, nil},
+		{"both unset", `max_stream_duration{}`, nil},
+		{"only an offset", `max_stream_duration{grpc_timeout_header_offset{seconds:1}}`, nil},
+		{"max_stream_duration", `max_stream_duration{max_stream_duration{seconds:2}}`, is(2)},
+		{"max_stream_duration 0", `max_stream_duration{max_stream_duration{}}`, is(0)},
+		{"grpc_timeout_header_max", `max_stream_duration{grpc_timeout_header_max{seconds:3}}`, is(3)},
+		{"both", `max_stream_duration{max_stream_duration{seconds:2} grpc_timeout_header_max{seconds:3}}`, is(3)},
+		{"both, header 0", `max_stream_duration{max_stream_duration{seconds:2} grpc_timeout_header_max{}}`, is(0)},
 	})
 }
 
 func TestRouteConfigurationFaults(t *testing.T) {
 	t.Parallel()
-	const route0 = "virtual_hosts[0].routes[0]"
-	match := func(edit func(*routepb.RouteMatch)) *routepb.RouteConfiguration {
-		route := xdsmsg.PrefixRoute("/", "a")
-		edit(route.Match)
-		return routeConfig(route)
+	const noRuntime = "runtime_fraction.default_value: must be set; this client has no runtime to look up runtime_key in"
+	const large = "((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}"
+	const noPath = "@: path_specifier must be prefix, path, path_separated_prefix or safe_regex, is "
+	matched := func(t testing.TB, match string) *routepb.RouteConfiguration {
+		route := xdsmsg.Route(withText(t, &routepb.RouteMatch{}, match), xdsmsg.ToCluster("a"))
+		return routeConfig(xdsmsg.Route(regexMatch("(abcdefghij){1000}"), xdsmsg.ToCluster("a")), route)
 	}
-	action := func(a *routepb.RouteAction) *routepb.RouteConfiguration {
-		return routeConfig(xdsmsg.Route(xdsmsg.Prefix("/"), a))
+	checkTextFaults(t, RouteConfigurationType, "virtual_hosts[0].routes[1].match", matched, []textCase{
+		{"no path_specifier", ``, noPath + "not set"},
+		{"an unsupported path_specifier", `path_match_policy{}`, noPath + "path_match_policy"},
+		{"an invalid regex", `safe_regex{regex:"a)|(b"}`, "@.safe_regex.regex: \"a)|(b\" is not a valid regular expression " +
+			"(RE2 syntax): error parsing regexp: unexpected ): `a)|(b`"},
+		{"an empty regex", `safe_regex{}`, "@.safe_regex.regex: must not be empty"},
+		{"a regex that explodes", `safe_regex{regex:"` + large + `"}`,
+			`@.safe_regex.regex: "` + large + `" is too large a regular expression; repetitions multiply`},
+		{"a regex of many bytes", `safe_regex{regex:"` + strings.Repeat("a", 8193) + `"}`,
+			"@.safe_regex.regex: has 8193 bytes, more than 8192"},
+		{"a runtime_fraction without default_value", `prefix:"/" runtime_fraction{runtime_key:"k"}`, "@." + noRuntime},
+		{"a runtime_fraction of unknown denominator", `prefix:"/" runtime_fraction{default_value{denominator:9}}`,
+			"@.runtime_fraction.default_value.denominator: is the unknown value 9"},
+	})
+	const noWeight = "@.weighted_clusters.clusters: must have an entry with a weight above 0"
+	checkTextFaults(t, RouteConfigurationType, firstRoute+".route", acting, []textCase{
+		{"a cluster_header without name", `cluster_header:""`, "@.cluster_header: must not be empty"},
+		{"a weighted cluster with a name and a header",
+			`weighted_clusters{clusters{name:"a" cluster_header:"h" weight{value:1}}}`,
+			"@.weighted_clusters.clusters[0]: name and cluster_header are both set"},
+		{"mirrors that go nowhere, or never",
+			`request_mirror_policies{} request_mirror_policies{cluster:"a" cluster_header:"b" runtime_fraction{}}`,
+			"@.request_mirror_policies[0].cluster: must not be empty; " +
+				"@.request_mirror_policies[1]: cluster and cluster_header are both set; " +
+				"@.request_mirror_policies[1]." + noRuntime},
+		{"a cluster without name", `cluster:""`, "@.cluster: must not be empty"},
+		{"no weighted cluster", `weighted_clusters{}`, noWeight},
+		{"weighted clusters of weight 0",
+			`weighted_clusters{clusters{name:"a" weight{}} clusters{name:"b" weight{}}}`, noWeight},
+		{"weighted clusters that overflow, one without name",
+			`weighted_clusters{clusters{name:"a" weight{value:4294967295}} clusters{weight{value:1}}}`,
+			"@.weighted_clusters.clusters[1].name: must not be empty; " +
+				"@.weighted_clusters.clusters: the weights add up to 4294967296, more than 4294967295"},
+		{"a plugin that is nowhere", `cluster_specifier_plugin:"p"`,
+			`@.cluster_specifier_plugin: "p" is not in cluster_specifier_plugins of the RouteConfiguration`},
+		{"durations", `max_stream_duration{max_stream_duration{seconds:-1} grpc_timeout_header_max{seconds:-60}}`,
+			"@.max_stream_duration.max_stream_duration: is negative: -1s; " +
+				"@.max_stream_duration.grpc_timeout_header_max: is negative: -1m0s"},
+	})
+	whole := func(t testing.TB, fields string) *routepb.RouteConfiguration {
+		return withText(t, &routepb.RouteConfiguration{}, fields)
 	}
-	checkAllFaults(t, RouteConfigurationType, []faultTest{
-		{"no match", routeConfig(xdsmsg.Route(nil, xdsmsg.ToCluster("a"))), []fault{{route0 + ".match", "must be set"}}},
-		{
-			"no path_specifier", match(func(m *routepb.RouteMatch) { m.PathSpecifier = nil }),
-			[]fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is not set"}},
-		}, {
-			"an unsupported path_specifier",
-			match(func(m *routepb.RouteMatch) { m.PathSpecifier = &routepb.RouteMatch_PathMatchPolicy{} }),
-			[]fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is path_match_policy"}},
-		}, {
-			"an invalid regex", routeConfig(xdsmsg.Route(regexMatch("a)|(b"), xdsmsg.ToCluster("a"))),
-			[]fault{{route0 + ".match.safe_regex.regex", "\"a)|(b\" is not a valid regular expression (RE2 syntax): error parsing regexp: unexpected ): `a)|(b`"}},
-		}, {
-			"an empty regex", routeConfig(xdsmsg.Route(regexMatch(""), xdsmsg.ToCluster("a"))),
-			[]fault{{route0 + ".match.safe_regex.regex", "must not be empty"}},
-		}, {
-			"a regex that explodes", routeConfig(xdsmsg.Route(regexMatch("(abcdefghij){1000}"), xdsmsg.ToCluster("a")), xdsmsg.Route(regexMatch("((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}"), xdsmsg.ToCluster("a"))),
-			[]fault{{"virtual_hosts[0].routes[1].match.safe_regex.regex", `"((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}" is too large a regular expression; repetitions multiply`}},
-		}, {
-			"a regex of many bytes", routeConfig(xdsmsg.Route(regexMatch(strings.Repeat("a", 8193)), xdsmsg.ToCluster("a"))),
-			[]fault{{route0 + ".match.safe_regex.regex", "has 8193 bytes, more than 8192"}},
-		}, {
-			"a runtime_fraction without default_value",
-			match(func(m *routepb.RouteMatch) {
-				m.RuntimeFraction = &corepb.RuntimeFractionalPercent{RuntimeKey: "k"}
-			}),
-			[]fault{{route0 + ".match.runtime_fraction.default_value", "must be set; this client has no runtime to look up runtime_key in"}},
-		}, {
-			"a runtime_fraction of unknown denominator",
-			match(func(m *routepb.RouteMatch) {
-				m.RuntimeFraction = &corepb.RuntimeFractionalPercent{DefaultValue: &typepb.FractionalPercent{Denominator: 9}}
-			}),
-			[]fault{{route0 + ".match.runtime_fraction.default_value.denominator", "is the unknown value 9"}},
-		},
-		{"a cluster_header without name", action(clusterHeader("")), []fault{{route0 + ".route.cluster_header", "must not be empty"}}},
-		{
-			"a weighted cluster with a name and a header",
-			action(&routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_WeightedClusters{WeightedClusters: &routepb.WeightedCluster{
-				Clusters: []*routepb.WeightedCluster_ClusterWeight{{Name: "a", ClusterHeader: "h", Weight: wrapperspb.UInt32(1)}},
-			}}}),
-			[]fault{{route0 + ".route.weighted_clusters.clusters[0]", "name and cluster_header are both set"}},
-		}, {
-			"mirrors that go nowhere, or never",
-			action(&routepb.RouteAction{
-				ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: "a"},
-				RequestMirrorPolicies: []*routepb.RouteAction_RequestMirrorPolicy{
-					{}, {Cluster: "a", ClusterHeader: "b", RuntimeFraction: &corepb.RuntimeFractionalPercent{}},
-				},
-			}),
-			[]fault{
-				{route0 + ".route.request_mirror_policies[0].cluster", "must not be empty"},
-				{route0 + ".route.request_mirror_policies[1]", "cluster and cluster_header are both set"},
-				{route0 + ".route.request_mirror_policies[1].runtime_fraction.default_value", "must be set; this client has no runtime to look up runtime_key in"},
-			},
-		},
-		{"a cluster without name", action(xdsmsg.ToCluster("")), []fault{{route0 + ".route.cluster", "must not be empty"}}},
-		{"no weighted cluster", action(weightedAction()), []fault{{route0 + ".route.weighted_clusters.clusters", "must have an entry with a weight above 0"}}},
-		{
-			"weighted clusters of weight 0", action(weightedAction(weighted{"a", 0}, weighted{"b", 0})),
-			[]fault{{route0 + ".route.weighted_clusters.clusters", "must have an entry with a weight above 0"}},
-		}, {
-			"weighted clusters that overflow, one without name",
-			action(weightedAction(weighted{"a", math.MaxUint32}, weighted{"", 1})),
-			[]fault{
-				{route0 + ".route.weighted_clusters.clusters[1].name", "must not be empty"},
-				{route0 + ".route.weighted_clusters.clusters", "the weights add up to 4294967296, more than 4294967295"},
-			},
-		}, {
-			"a plugin that is nowhere",
-			action(&routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}),
-			[]fault{{route0 + ".route.cluster_specifier_plugin", `"p" is not in cluster_specifier_plugins of the RouteConfiguration`}},
-		}, {
-			"a plugin that is not optional",
-			&routepb.RouteConfiguration{Name: "r", ClusterSpecifierPlugins: []*routepb.ClusterSpecifierPlugin{{
-				Extension: &corepb.TypedExtensionConfig{Name: "p", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
-			}}},
-			[]fault{{"cluster_specifier_plugins[0]", `plugin "p": this client has no plugin for type "` + unknownURL + `", and is_optional is not set`}},
-		}, {
-			"durations",
-			action(&routepb.RouteAction{
-				ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: "a"},
-				MaxStreamDuration: &routepb.RouteAction_MaxStreamDuration{
-					MaxStreamDuration: durationpb.New(-time.Second), GrpcTimeoutHeaderMax: durationpb.New(-time.Minute),
-				},
-			}),
-			[]fault{
-				{route0 + ".route.max_stream_duration.max_stream_duration", "is negative: -1s"},
-				{route0 + ".route.max_stream_duration.grpc_timeout_header_max", "is negative: -1m0s"},
-			},
-		}, {
-			"faults in several virtual hosts and routes",
-			&routepb.RouteConfiguration{VirtualHosts: []*routepb.VirtualHost{
-				{Routes: []*routepb.Route{{}, xdsmsg.PrefixRoute("/", "a"), xdsmsg.PrefixRoute("/", "")}},
-				{Domains: []string{"a"}},
-				{Domains: []string{"A"}},
-			}},
-			[]fault{
-				{"name", "must not be empty"},
-				{"virtual_hosts[0].domains", "must have at least one domain"},
-				{"virtual_hosts[0].routes[0].match", "must be set"},
-				{"virtual_hosts[0].routes[2].route.cluster", "must not be empty"},
-				{"virtual_hosts[2].domains[0]", `"A" is already a domain of virtual_hosts[1]`},
-			},
-		},
+	checkTextFaults(t, RouteConfigurationType, "virtual_hosts", whole, []textCase{
+		{"no match", `name:"r" virtual_hosts{domains:"*" routes{route{cluster:"a"}}}`, "@[0].routes[0].match: must be set"},
+		{"a plugin that is not optional",
+			`name:"r" cluster_specifier_plugins{extension{name:"p" typed_config{` + unknownMessage + `}}}`,
+			`cluster_specifier_plugins[0]: plugin "p": this client has no plugin for type "` + unknownURL + `", and is_optional is not set`},
+		{"faults in several virtual hosts and routes", `virtual_hosts{
+				routes{} routes{match{prefix:"/"} route{cluster:"a"}} routes{match{prefix:"/"} route{cluster:""}}}
+			virtual_hosts{domains:"a"} virtual_hosts{domains:"A"}`,
+			"name: must not be empty; @[0].domains: must have at least one domain; @[0].routes[0].match: must be set; " +
+				`@[0].routes[2].route.cluster: must not be empty; @[2].domains[0]: "A" is already a domain of virtual_hosts[1]`},
 	})
 }
 

@@ -135,22 +135,22 @@ type routeEdit struct {
 // It reports false if the whole has to be decoded.
 func (e *routeEdit) run(oldFields, newFields fieldsOf, more int) bool {
 	same := 0 // the number of routes before the first difference
-	old, updated := oldFields.find(fieldRoutes), newFields.find(fieldRoutes)
+	old, updated := oldFields.nextOf(fieldRoutes), newFields.nextOf(fieldRoutes)
 	for ; old.number != 0 && updated.number != 0 && provenance.SameRoute(old.value, updated.value); same++ {
-		old, updated = oldFields.find(fieldRoutes), newFields.find(fieldRoutes)
+		old, updated = oldFields.nextOf(fieldRoutes), newFields.nextOf(fieldRoutes)
 	}
 	e.routes = append(e.routes, e.old[:same]...)
 	at := same
 	for ; more < 0; more++ {
 		e.removed = append(e.removed, e.old[at])
-		old = oldFields.find(fieldRoutes)
+		old = oldFields.nextOf(fieldRoutes)
 		at++
 	}
 	for ; more > 0; more-- {
 		if !e.decode(updated.value) {
 			return false
 		}
-		updated = newFields.find(fieldRoutes)
+		updated = newFields.nextOf(fieldRoutes)
 	}
 	for ; updated.number != 0; at++ {
 		if provenance.SameRoute(old.value, updated.value) {
@@ -162,7 +162,7 @@ func (e *routeEdit) run(oldFields, newFields fieldsOf, more int) bool {
 			}
 			e.sameMatches = e.sameMatches && equalMatches(old.value, updated.value)
 		}
-		old, updated = oldFields.find(fieldRoutes), newFields.find(fieldRoutes)
+		old, updated = oldFields.nextOf(fieldRoutes), newFields.nextOf(fieldRoutes)
 	}
 	return true
 }
@@ -234,8 +234,8 @@ func (f *fieldsOf) next() field {
 	return field{number: found.Number, whole: whole, value: found.Value}
 }
 
-// find returns the next field of a number.
-func (f *fieldsOf) find(number protowire.Number) field {
+// nextOf returns the next field of a number.
+func (f *fieldsOf) nextOf(number protowire.Number) field {
 	found := f.next()
 	for found.number != 0 && found.number != number {
 		found = f.next()
@@ -263,8 +263,8 @@ func without(b []byte, number protowire.Number) (rest []byte, n int) {
 // only returns the value of a field that is there exactly once.
 func only(b []byte, number protowire.Number) ([]byte, bool) {
 	f := fields(b)
-	found := f.find(number)
-	return found.value, found.number != 0 && f.find(number).number == 0
+	found := f.nextOf(number)
+	return found.value, found.number != 0 && f.nextOf(number).number == 0
 }
 
 func unmarshal(pb proto.Message, b []byte) bool {

@@ -1,32 +1,27 @@
 package xdsresource
 
 import (
+	"fmt"
 	"testing"
-
-	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // The labels csm.service_name and csm.service_namespace_name come from Cluster.metadata, and
 // are "unknown" if it does not have them, as in gRPC-Go, C++ and Java.
 func TestService(t *testing.T) {
 	t.Parallel()
-	type fields = map[string]*structpb.Value
-	text, number := structpb.NewStringValue, structpb.NewNumberValue
-	under := func(key string, f fields) *clusterpb.Cluster {
-		return edsCluster(func(c *clusterpb.Cluster) {
-			c.Metadata = &corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{key: {Fields: f}}}
-		})
+	under := func(key, fields string) string {
+		return `metadata{filter_metadata{key:"` + key + `" value{` + fields + `}}}`
 	}
-	checkEach(t, "Service", func(t *testing.T, resource *clusterpb.Cluster) *Service {
-		return mustDecode[Cluster](t, ClusterType, resource).Service
-	}, rows[*clusterpb.Cluster, *Service]{
-		{"no metadata", edsCluster(), nil},
-		{"other metadata", under("other", fields{"service_name": text("s")}), nil},
-		{"both", under(telemetryMetadata, fields{"service_name": text("s"), "service_namespace": text("n")}), &Service{"s", "n"}},
-		{"one", under(telemetryMetadata, fields{"service_namespace": text("n")}), &Service{"unknown", "n"}},
-		{"empty strings", under(telemetryMetadata, fields{"service_name": text(""), "service_namespace": text("")}), &Service{}},
-		{"not strings", under(telemetryMetadata, fields{"service_name": number(1), "service_namespace": structpb.NewNullValue()}), &Service{"unknown", "unknown"}},
+	const name, namespace = `fields{key:"service_name" value{%s}}`, `fields{key:"service_namespace" value{%s}}`
+	checkEach(t, "Service", func(t *testing.T, fields string) *Service {
+		return mustDecode[Cluster](t, ClusterType, blue(t, fields)).Service
+	}, rows[string, *Service]{
+		{"no metadata", ``, nil},
+		{"other metadata", under("other", fmt.Sprintf(name, `string_value:"s"`)), nil},
+		{"both", under(telemetryMetadata, fmt.Sprintf(name+namespace, `string_value:"s"`, `string_value:"n"`)), &Service{"s", "n"}},
+		{"one", under(telemetryMetadata, fmt.Sprintf(namespace, `string_value:"n"`)), &Service{"unknown", "n"}},
+		{"empty strings", under(telemetryMetadata, fmt.Sprintf(name+namespace, `string_value:""`, `string_value:""`)), &Service{}},
+		{"not strings", under(telemetryMetadata, fmt.Sprintf(name+namespace, `number_value:1`, `null_value:NULL_VALUE`)),
+			&Service{"unknown", "unknown"}},
 	})
 }

@@ -1,7 +1,6 @@
 package xdsresource
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"time"
@@ -17,7 +16,7 @@ import (
 // Envoy's slow_start_config.
 type SlowStart struct {
 	// Window is how long an endpoint starts, that is, gets less than its share. 0: not at all.
-	Window time.Duration
+	Window time.Duration `json:"windowNanos"`
 	// Aggression is greater than 0. With 1 the share grows linearly; with more it grows faster at
 	// first.
 	Aggression float64
@@ -30,28 +29,13 @@ type SlowStart struct {
 // maxChoices is the greatest choice count that counts (gRFC A48).
 const maxChoices = 10
 
-type slowStartJSON struct {
-	WindowNanos      int64    `json:"windowNanos,omitempty"`
-	Aggression       *float64 `json:"aggression,omitempty"`
-	MinWeightPercent *float64 `json:"minWeightPercent,omitempty"`
-	ChoiceCount      uint32   `json:"choiceCount,omitempty"`
-}
-
 // ParseSlowStart reads a configuration in JSON.
 func ParseSlowStart(config string) (SlowStart, error) {
-	var pb slowStartJSON
-	if config != "" {
-		if err := json.Unmarshal([]byte(config), &pb); err != nil {
-			return SlowStart{}, err
-		}
+	s, err := parsePolicy(config, SlowStart{Aggression: 1, MinWeightPercent: 10})
+	if err != nil {
+		return SlowStart{}, err
 	}
-	s := SlowStart{Window: time.Duration(pb.WindowNanos), Aggression: 1, MinWeightPercent: 10, ChoiceCount: min(pb.ChoiceCount, maxChoices)}
-	if pb.Aggression != nil {
-		s.Aggression = *pb.Aggression
-	}
-	if pb.MinWeightPercent != nil {
-		s.MinWeightPercent = *pb.MinWeightPercent
-	}
+	s.ChoiceCount = min(s.ChoiceCount, maxChoices)
 	switch {
 	case s.Window < 0:
 		return SlowStart{}, fmt.Errorf("windowNanos must not be negative, is %d", s.Window)

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -70,17 +69,13 @@ func TestNewByTypeFaults(t *testing.T) {
 		`["type.googleapis.com/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found "type.googleapis.com/T"`,
 		`["\xff"]: expected UTF-8, found other bytes`,
 	}
-	if diff := cmp.Diff(want, problems(t, err)); diff != "" {
-		t.Errorf("faults (-want +got):\n%s", diff)
-	}
+	equal(t, "faults", want, problems(t, err))
 	many := map[string]Constraints{}
 	for i := range maxTypes + 1 {
 		many[fmt.Sprint(i)] = Constraints{}
 	}
 	_, err = NewByType(many)
-	if diff := cmp.Diff([]string{"expected at most 128 types, found 129"}, problems(t, err)); diff != "" {
-		t.Errorf("faults (-want +got):\n%s", diff)
-	}
+	equal(t, "faults", []string{"expected at most 128 types, found 129"}, problems(t, err))
 }
 
 func TestByTypeFromProtoFaults(t *testing.T) {
@@ -107,9 +102,7 @@ func TestByTypeFromProtoFaults(t *testing.T) {
 		`resource_type_constraints["D"]: expected at most 65536 bytes, found 65555`,
 		`resource_type_constraints["u/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "u/T"`,
 	}
-	if diff := cmp.Diff(want, problems(t, err)); diff != "" {
-		t.Errorf("faults (-want +got):\n%s", diff)
-	}
+	equal(t, "faults", want, problems(t, err))
 	if !b.Equal(ByType{}) {
 		t.Errorf("there are constraints beside the error: %v", b)
 	}
@@ -118,9 +111,7 @@ func TestByTypeFromProtoFaults(t *testing.T) {
 		many.ResourceTypeConstraints[fmt.Sprint(i)] = nil
 	}
 	_, err = ByTypeFromProto(many)
-	if diff := cmp.Diff([]string{"resource_type_constraints: expected at most 128 types, found 129"}, problems(t, err)); diff != "" {
-		t.Errorf("faults (-want +got):\n%s", diff)
-	}
+	equal(t, "faults", []string{"resource_type_constraints: expected at most 128 types, found 129"}, problems(t, err))
 }
 
 // What constraints for every type gave each type goes into a DPDS resource; there is no
@@ -131,7 +122,5 @@ func TestByTypeToProtoHasNoAnyType(t *testing.T) {
 	want := &dynamicparametersv3.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoveryv3.DynamicParameterConstraints{
 		"T": exact("env", "prod", "v", "1").ToProto(),
 	}}
-	if diff := cmp.Diff(want, b.ToProto(), protocmp.Transform()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "ToProto", want, b.ToProto(), protocmp.Transform())
 }

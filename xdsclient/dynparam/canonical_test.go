@@ -153,9 +153,7 @@ func TestToProtoKeepsWhatWasSaid(t *testing.T) {
 		`{key_constraints:{key:"shard" value:{constraints:{integer_range_list:{range:{min_value:0 max_value:5}}}}}}`,
 		`{key_constraints:{key:"shard" value:{constraints:{integer_range_list:{range:{min_value:0 max_value:0} range:{min_value:46}}}}}}`,
 	} {
-		if diff := cmp.Diff(message(t, given), constraints(t, given).ToProto(), protocmp.Transform()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		equal(t, "ToProto", message(t, given), constraints(t, given).ToProto(), protocmp.Transform())
 	}
 }
 

@@ -35,9 +35,6 @@ type Choice struct {
 	Matching int
 }
 
-// Ambiguous reports whether TP2 leaves the choice open.
-func (c Choice) Ambiguous() bool { return c.Rival >= 0 }
-
 // Choose returns the variant that a subscription to a single resource gets, of all variants
 // of that resource. The choice does not depend on their order; of equal ones it is the
 // first. (A subscription to a glob collection gets all variants that match.) It does not
@@ -51,7 +48,7 @@ func (c Constraints) Choose(variants []Parameters) Choice {
 		choice.Matching++
 		if choice.Index < 0 {
 			choice.Index = i
-		} else if order, _ := c.Compare(candidate, variants[choice.Index]); order > 0 {
+		} else if order, _ := c.compare(candidate, variants[choice.Index]); order > 0 {
 			choice.Index = i
 		}
 	}
@@ -59,7 +56,7 @@ func (c Constraints) Choose(variants []Parameters) Choice {
 		return choice
 	}
 	for i, other := range variants {
-		if order, decided := c.Compare(variants[choice.Index], other); order != 0 && !decided && c.Match(other) {
+		if order, decided := c.compare(variants[choice.Index], other); order != 0 && !decided && c.Match(other) {
 			choice.Rival = i
 			break
 		}
@@ -67,10 +64,10 @@ func (c Constraints) Choose(variants []Parameters) Choice {
 	return choice
 }
 
-// Compare returns which of two variants that match is preferred: a positive number for a,
+// compare returns which of two variants that match is preferred: a positive number for a,
 // a negative one for b, and 0 only if they are equal. decided reports whether TP2 says so
-// itself; if not, the order is ours (see [Choice.Rival]).
-func (c Constraints) Compare(a, b Parameters) (order int, decided bool) {
+// itself; if not, the order is ours (see Choice.Rival).
+func (c Constraints) compare(a, b Parameters) (order int, decided bool) {
 	// one is the order by keys whose constraint matches one value only.
 	one, ahead, behind, open := 0, false, false, false
 	restA, restB := a.list(), b.list()

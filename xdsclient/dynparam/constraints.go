@@ -1,9 +1,5 @@
 package dynparam
 
-import (
-	"iter"
-)
-
 // Constraints choose among the variants of a resource: they say, for each of a set of keys,
 // what the value of the dynamic parameter has to be. The zero value constrains nothing and
 // matches every variant.
@@ -58,20 +54,6 @@ func (c Constraints) keys() []KeyConstraints {
 // IsZero reports whether nothing is constrained.
 func (c Constraints) IsZero() bool { return c.set == nil }
 
-// Len returns the number of keys that are constrained.
-func (c Constraints) Len() int { return len(c.keys()) }
-
-// Keys returns the keys that are constrained, in order.
-func (c Constraints) Keys() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, k := range c.keys() {
-			if !yield(k.key) {
-				return
-			}
-		}
-	}
-}
-
 // Key returns a string that equal constraints have, and no others. It is empty for the zero
 // value, and costs nothing.
 //
@@ -91,7 +73,7 @@ func (c Constraints) Parameters() (p Parameters, ok bool) {
 	if c.IsZero() {
 		return Parameters{}, true
 	}
-	list := make([]parameter, 0, c.Len())
+	list := make([]parameter, 0, len(c.keys()))
 	for _, k := range c.keys() {
 		if k.invert || len(k.all) != 1 || k.all[0].kind != exactly {
 			return Parameters{}, false

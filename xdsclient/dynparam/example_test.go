@@ -60,7 +60,7 @@ func ExampleConstraints_Choose() {
 	}
 	choice := c.Choose(variants)
 	fmt.Println("chosen:", variants[choice.Index])
-	if choice.Ambiguous() {
+	if choice.Rival >= 0 {
 		fmt.Println("another server might have chosen:", variants[choice.Rival])
 	}
 	// Output:

@@ -141,9 +141,7 @@ func TestFromProtoFaults(t *testing.T) {
 		`key_constraints["\xff"]: expected UTF-8, found other bytes`,
 	}
 	c, err := FromProto(m)
-	if diff := cmp.Diff(want, problems(t, err)); diff != "" {
-		t.Errorf("faults (-want +got):\n%s", diff)
-	}
+	equal(t, "faults", want, problems(t, err))
 	if !c.IsZero() {
 		t.Errorf("there are constraints beside the error: %v", c)
 	}
@@ -167,9 +165,7 @@ func TestNewFaults(t *testing.T) {
 		`key_constraints["c"].constraints[1].value: expected UTF-8, found other bytes`,
 		`key_constraints["\xfe"]: expected UTF-8, found other bytes`,
 	}
-	if diff := cmp.Diff(want, problems(t, err)); diff != "" {
-		t.Errorf("faults (-want +got):\n%s", diff)
-	}
+	equal(t, "faults", want, problems(t, err))
 }
 
 // Constraints do not change with what they were made of.

@@ -19,8 +19,8 @@ func checkRead(t *testing.T, c Constraints, err error) {
 		if text := c.String(); !utf8.ValidString(text) || len(text) > 1100 {
 			t.Errorf("String returns %q", text)
 		}
-		if len(c.Key()) > maxSize || c.Len() > maxKeys {
-			t.Errorf("%d keys and %d bytes are beyond the limits", c.Len(), len(c.Key()))
+		if len(c.Key()) > maxSize || len(c.keys()) > maxKeys {
+			t.Errorf("%d keys and %d bytes are beyond the limits", len(c.keys()), len(c.Key()))
 		}
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/prototext"
 
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -84,6 +85,14 @@ func problems(t testing.TB, err error) []string {
 		list = append(list, fault.String())
 	}
 	return list
+}
+
+// equal compares what a test got with what it wants.
+func equal[T any](t testing.TB, what string, want, got T, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, options...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }

@@ -86,7 +86,7 @@ func (c Constraints) ToProto() *discoveryv3.DynamicParameterConstraints {
 	if c.IsZero() {
 		return m
 	}
-	m.KeyConstraints = make(map[string]*discoveryv3.DynamicParameterConstraints_KeyConstraints, c.Len())
+	m.KeyConstraints = make(map[string]*discoveryv3.DynamicParameterConstraints_KeyConstraints, len(c.keys()))
 	for _, k := range c.keys() {
 		key := &discoveryv3.DynamicParameterConstraints_KeyConstraints{Invert: k.invert}
 		for _, constraint := range k.all {

@@ -44,17 +44,14 @@ func (c Choice) With(o Offer, constraints dynparam.Constraints) Choice {
 	case o.Unreadable:
 		return c
 	}
-	order, decided := constraints.Compare(o.Parameters, c.Parameters)
-	loser := o.Parameters
-	if order > 0 {
-		loser, c.Offer = c.Parameters, o
-		if c.Ambiguous {
-			_, settled := constraints.Compare(c.Parameters, c.Rival)
-			c.Ambiguous = !settled
-		}
+	both := [...]dynparam.Parameters{c.Parameters, o.Parameters}
+	pick := constraints.Choose(both[:])
+	if pick.Index == 1 {
+		c.Offer = o
+		c.Ambiguous = c.Ambiguous && constraints.Choose([]dynparam.Parameters{c.Parameters, c.Rival}).Rival >= 0
 	}
-	if order != 0 && !decided && !c.Ambiguous {
-		c.Rival, c.Ambiguous = loser, true
+	if pick.Rival >= 0 && !c.Ambiguous {
+		c.Rival, c.Ambiguous = both[pick.Rival], true
 	}
 	return c
 }
@@ -135,11 +132,7 @@ func (c *Case) Outcome() Outcome {
 
 // prefersHeld reports whether the subscription prefers the variant that it has.
 func (c *Case) prefersHeld() bool {
-	if c.Parameters.Equal(c.Held) {
-		return false
-	}
-	order, _ := c.Constraints.Compare(c.Parameters, c.Held)
-	return order < 0
+	return c.Constraints.Choose([]dynparam.Parameters{c.Parameters, c.Held}).Index == 1
 }
 
 // Cause says why a resource that one subscription takes may be in a response for another

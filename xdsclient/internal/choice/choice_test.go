@@ -137,8 +137,8 @@ func TestRivalOfAnAmbiguousChoice(t *testing.T) {
 	if !got.Parameters.Equal(offer(t, 0, "a=2 b=2").Parameters) || !got.Ambiguous || !c.Match(got.Rival) {
 		t.Errorf("got %v with rival %v, ambiguous %v", got.Parameters, got.Rival, got.Ambiguous)
 	}
-	if order, decided := c.Compare(got.Parameters, got.Rival); order <= 0 || decided {
-		t.Errorf("Compare() of the choice and its rival is %d, decided %v", order, decided)
+	if pick := c.Choose([]dynparam.Parameters{got.Parameters, got.Rival}); pick.Index != 0 || pick.Rival != 1 {
+		t.Errorf("Choose() among the choice and its rival is %+v, want 0 with the rival 1", pick)
 	}
 }
 

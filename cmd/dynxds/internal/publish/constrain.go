@@ -73,8 +73,9 @@ func (p *Publisher) isOurs(name string) bool {
 
 // coversKeys reports whether constraints have all the keys of others.
 func coversKeys(c, others dynparam.Constraints) bool {
-	for key := range others.Keys() {
-		if !slices.Contains(slices.Collect(c.Keys()), key) {
+	keys := c.ToProto().GetKeyConstraints()
+	for key := range others.ToProto().GetKeyConstraints() {
+		if keys[key] == nil {
 			return false
 		}
 	}
