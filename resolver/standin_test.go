@@ -46,7 +46,7 @@ type channelBuilder struct {
 	latest *xdsResolver
 }
 
-func (*channelBuilder) Scheme() string { return Scheme }
+func (*channelBuilder) Scheme() string { return scheme }
 
 func (*channelBuilder) BridgedToDynxds() {}
 
