@@ -54,8 +54,6 @@ type streaming struct {
 	ended    sync.Once
 }
 
-var _ httpfilter.RouteEnd = (*call)(nil)
-
 // newCall returns the call of an RPC, without its invoker or streamer. desc is nil for a
 // unary RPC.
 func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
@@ -138,7 +136,7 @@ func (c *call) entry(cluster string) *xdsresource.WeightedCluster {
 	return nil
 }
 
-// RouteHas implements httpfilter.RouteEnd.
+// RouteHas is for httpfilter.Next.RouteHas.
 func (c *call) RouteHas(cluster string) bool { return cluster != "" && c.entry(cluster) != nil }
 
 // Origin implements decision.RPC.

@@ -89,8 +89,6 @@ type restOfChain struct {
 	used atomic.Bool
 }
 
-var _ httpfilter.RouteEnd = (*restOfChain)(nil)
-
 func (r *restOfChain) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
 	r.used.Store(true)
 	return r.NewStream(ctx, rpc)
