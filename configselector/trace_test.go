@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/rpctrace"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -243,8 +244,8 @@ func TestConcurrentRPCsShareATrace(t *testing.T) {
 func TestTraceOfAnRPCThatIsRoutedAgain(t *testing.T) {
 	t.Parallel()
 	var log traceLog
-	before := newSelector(t, &xdsresource.Listener{}, toCluster("/", "old"))
-	after := newSelector(t, &xdsresource.Listener{}, toCluster("/", "new"))
+	before := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "old"))
+	after := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "new"))
 	d := decision.FromContext(mustUnary(t, rpctrace.With(t.Context(), log.trace()), before, "/s/m"))
 	if cluster, err := after.Reselect(d); err != nil || cluster != "new" {
 		t.Errorf("Reselect: %q, %v", cluster, err)
