@@ -75,8 +75,7 @@ func valid() *limitpb.LocalRateLimit {
 
 func parsed(t *testing.T, pb *limitpb.LocalRateLimit) httpfilter.Config {
 	t.Helper()
-	a := xdsmsg.Any(pb)
-	c, err := filter{}.ParseConfig(a)
+	c, err := filter{}.ParseConfig(xdsmsg.Any(pb))
 	xdstest.NoError(t, err)
 	return c
 }
