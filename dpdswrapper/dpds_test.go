@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -58,8 +59,7 @@ func TestTP2ExampleOfDPDS(t *testing.T) {
 func TestDPDSThatCannotBeObtainedMeansNoConstraints(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{errGone, errNotFound, errDenied, errInternal, errInvalid, errUnreachable, errTimeout, errRefused} {
-		t.Run(text(err), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, text(err), func(t *testing.T) {
 			f := newFixture(t, authorities, `"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"constraints": [{"value": "prod"}]}}}}`)
 			f.Watch(xdsresource.ListenerType, listenerA, new(above))
 			f.expect("+DPDS for-a")

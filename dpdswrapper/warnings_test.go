@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -96,8 +97,7 @@ func TestWarningOfServersWithoutConstraints(t *testing.T) {
 		{"a type that may be the program's", `{"xds_servers": [` + able + `], "dynamic_parameter_constraints": {"acme.v1.Thing": {"key_constraints": {"k": {"constraints": [{"value": "v"}]}}}}}`,
 			[]string{`"acme.v1.Thing"`, "ResourceType"}},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			source := fmt.Sprintf("%s-%d", t.Name(), runs.Add(1))
 			dpdswrapper.New(newFakeClient(t, must(bootstrap.Parse(source, []byte(test.text)))))
 			n := min(len(test.want), 1)

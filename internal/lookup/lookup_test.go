@@ -14,6 +14,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/internal/lookup"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -161,8 +162,7 @@ func TestAFailureIsReportedUntilThereAreAddresses(t *testing.T) {
 		{"no such name", dnsserver.Code(dns.RcodeNameError), "DNS has no address"},
 		{"a server that fails", dnsserver.Code(dns.RcodeServerFailure), "server misbehaving"},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			name := strings.ReplaceAll(nameOf(t), "#", "")
 			zone.SetA(name, "10.0.0.1")
 			zone.Fault(name, tc.fault)
