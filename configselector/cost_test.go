@@ -18,9 +18,7 @@ import (
 func passing(n int) xdsresource.Listener {
 	var filters []httpfilter.Instance
 	for i := range n {
-		filters = append(filters, filterOf(fmt.Sprint("f", i), func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-			return next.NewStream(ctx, rpc)
-		}))
+		filters = append(filters, filterOf(fmt.Sprint("f", i), pass))
 	}
 	return chainOf(filters...)
 }

@@ -73,11 +73,11 @@ func TestRetry(t *testing.T) {
 			handle: failing(9, codes.Internal), dial: []grpc.DialOption{grpc.WithMaxCallAttempts(2)}, want: codes.Internal, attempts: 2},
 		{name: "not if the application disabled retries", handle: failing(9, codes.Internal),
 			dial: []grpc.DialOption{grpc.WithDisableRetry()}, want: codes.Internal, attempts: 1},
-		{name: "pushback says when", policy: xdsresource.RetryPolicy{BaseBackoff: time.Hour, MaxBackoff: time.Hour},
+		{name: "pushback sets the delay", policy: xdsresource.RetryPolicy{BaseBackoff: time.Hour, MaxBackoff: time.Hour},
 			handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "1"), attempts: 3},
-		{name: "pushback says never", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "-1"), want: codes.Unavailable, attempts: 1},
-		{name: "pushback that cannot be read says never", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "soon"), want: codes.Unavailable, attempts: 1},
-		{name: "two pushbacks say never", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "1", "grpc-retry-pushback-ms", "1"), want: codes.Unavailable, attempts: 1},
+		{name: "pushback forbids retries", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "-1"), want: codes.Unavailable, attempts: 1},
+		{name: "pushback that cannot be parsed forbids retries", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "soon"), want: codes.Unavailable, attempts: 1},
+		{name: "two pushbacks forbid retries", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "1", "grpc-retry-pushback-ms", "1"), want: codes.Unavailable, attempts: 1},
 		{name: "pushback does not make a code retryable", handle: failing(2, codes.NotFound, "grpc-retry-pushback-ms", "1"), want: codes.NotFound, attempts: 1},
 		{name: "response headers commit", handle: func(n int, s grpc.ServerStream) error {
 			_ = s.SendHeader(metadata.Pairs("attempt", fmt.Sprint(n)))

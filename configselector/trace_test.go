@@ -84,9 +84,6 @@ var traceHost = xdsresource.VirtualHost{Name: "host"}
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	ends := errors.New("ends")
-	pass := func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-		return next.NewStream(ctx, rpc)
-	}
 	end := func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) { return nil, ends }
 	answer := func(ctx context.Context, _ *httpfilter.RPC, _ httpfilter.Next) (grpc.ClientStream, error) {
 		return httpfilter.EndedStream(ctx, status.Error(codes.NotFound, ""), nil), nil
@@ -256,13 +253,10 @@ func TestTraceOfAnRPCThatIsRoutedAgain(t *testing.T) {
 // Hooks that are nil are skipped, and do not change the RPC.
 func TestTraceWithoutHooks(t *testing.T) {
 	t.Parallel()
-	pass := filterOf("a", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-		return next.NewStream(ctx, rpc)
-	})
 	route := retried(xdsresource.RetryPolicy{})
 	route.Mirrors = mirrored(1).Mirrors
 	eachKind(t, func(t *testing.T, k kind) {
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(pass), handle: func(n int, s grpc.ServerStream) error {
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(filterOf("a", pass)), handle: func(n int, s grpc.ServerStream) error {
 			if md, _ := metadata.FromIncomingContext(s.Context()); md["grpc-previous-rpc-attempts"] == nil {
 				return status.Error(codes.Unavailable, "try again")
 			}

@@ -43,7 +43,7 @@ func fromServer(t *testing.T, types ...string) dynparam.ByType {
 }
 
 // TP2, "Selecting Cluster Based on ACL", has a type that no resource is of. What the
-// control plane wants to keep from the client by such constraints reaches it.
+// control plane intends to keep from the client by such constraints reaches it.
 func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
 	t.Parallel()
 	id := fmt.Sprintf("for-test-of-warnings-%d-", runs.Add(1))
@@ -60,7 +60,7 @@ func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
 	f.expect("+DPDS "+id, "[", "+Listener "+listenerA+" {k=v}", "]")
 
 	f.dpds(id, fromServer(t, wrong, "acme.v1.Thing"))
-	warns(t, 1, id, wrong) // it was said already
+	warns(t, 1, id, wrong) // it was logged already
 	f.dpds(id, fromServer(t, xdsname.ConstraintsMap))
 	warns(t, 1, id, xdsname.ConstraintsMap+`", which is asked for without constraints`)
 	f.find("DPDS").change(nil, errGone)

@@ -112,7 +112,7 @@ func TestBucketsStayWithTheInstance(t *testing.T) {
 		runtime.GC()
 	}
 	if n := len(in.buckets); n > 5 {
-		t.Errorf("the instance knows %d buckets, most of them out of use", n)
+		t.Errorf("the instance keeps %d buckets, most of them out of use", n)
 	}
 }
 

@@ -301,7 +301,7 @@ func FuzzCookie(f *testing.F) {
 		}
 		again, ok := c.find(metadata.MD{"cookie": {c.setCookie(s)}})
 		if got, err := decode(again); !ok || err != nil || got != s {
-			t.Errorf("%+v comes back as %+v, %v", s, got, err)
+			t.Errorf("%+v is decoded as %+v, %v", s, got, err)
 		}
 	})
 }

@@ -168,7 +168,7 @@ func TestAFailureIsReportedUntilThereAreAddresses(t *testing.T) {
 			zone.Fault(name, tc.fault)
 			w := start(t, name+":80", 0)
 			if r := w.next(t); r.Err == nil || !strings.Contains(r.Err.Error(), tc.want) || r.Addresses != nil {
-				t.Errorf("result %v, want an error that says %q", r, tc.want)
+				t.Errorf("result %v, want an error with %q", r, tc.want)
 			}
 			zone.Fault(name, nil)
 			w.expect(t, "when DNS has recovered, without being asked", "10.0.0.1:80")

@@ -172,7 +172,7 @@ func (c *call) start(ctx context.Context, chain *Chain) (grpc.ClientStream, erro
 }
 
 // unary carries out a unary RPC. The router gives the last filter a stream on which nothing
-// has happened. If that arrives here unwrapped, no filter wants to see the response, and
+// has happened. If that arrives here unwrapped, no filter reads the response, and
 // gRPC gets the RPC with the application's own options.
 func (c *call) unary(ctx context.Context, chain *Chain, req, reply any) error {
 	opts := c.rpc.Options

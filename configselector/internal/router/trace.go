@@ -83,7 +83,7 @@ func (f tracedFilter) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 	return s, err
 }
 
-// restOfChain is the rest of a chain as an End that knows whether it was used.
+// restOfChain is the rest of a chain as an End that records whether it was used.
 type restOfChain struct {
 	httpfilter.Next
 	used atomic.Bool
