@@ -7,12 +7,12 @@ import (
 	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -22,29 +22,23 @@ var selectKinds = []struct {
 	name  string
 	route func(i int) *routepb.Route
 }{
-	{"exact", func(i int) *routepb.Route {
-		return routeFor(&routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Path{Path: methodOf(i)}})
-	}},
-	{"prefix", func(i int) *routepb.Route { return toCluster(serviceOf(i)+"/", "c") }},
-	{"regex", func(i int) *routepb.Route { return routeFor(regexOf(serviceOf(i) + "/(Me|Ve).*")) }},
+	{"exact", func(i int) *routepb.Route { return xdsmsg.PathRoute(methodOf(i), "c") }},
+	{"prefix", func(i int) *routepb.Route { return xdsmsg.PrefixRoute(serviceOf(i)+"/", "c") }},
+	{"regex", func(i int) *routepb.Route { return regexRoute(serviceOf(i) + "/(Me|Ve).*") }},
 	{"headers", func(i int) *routepb.Route {
-		return routeFor(&routepb.RouteMatch{
-			PathSpecifier: &routepb.RouteMatch_Prefix{Prefix: "/"},
-			Headers: []*routepb.HeaderMatcher{{Name: "tenant", HeaderMatchSpecifier: &routepb.HeaderMatcher_StringMatch{
-				StringMatch: &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: fmt.Sprint(i)}},
-			}}},
-		})
+		match := fmt.Sprintf(`prefix: "/" headers { name: "tenant" string_match { exact: "%d" } }`, i)
+		return xdsmsg.Route(parsed(new(routepb.RouteMatch), match), xdsmsg.ToCluster("c"))
 	}},
 	{"mix", func(i int) *routepb.Route {
 		switch i % 4 {
 		case 0:
-			return routeFor(&routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Path{Path: methodOf(i)}})
+			return xdsmsg.PathRoute(methodOf(i), "c")
 		case 1:
-			return toCluster(serviceOf(i)+"/", "c")
+			return xdsmsg.PrefixRoute(serviceOf(i)+"/", "c")
 		case 2:
-			return routeFor(regexOf(serviceOf(i) + "/(Me|Ve).*"))
+			return regexRoute(serviceOf(i) + "/(Me|Ve).*")
 		default:
-			return routeFor(regexOf(".*Service" + fmt.Sprint(i) + "/Method"))
+			return regexRoute(fmt.Sprintf(".*Service%d/Method", i))
 		}
 	}},
 }
@@ -52,14 +46,9 @@ var selectKinds = []struct {
 func serviceOf(i int) string { return fmt.Sprintf("/package.Service%d", i) }
 func methodOf(i int) string  { return serviceOf(i) + "/Method" }
 
-func routeFor(m *routepb.RouteMatch) *routepb.Route {
-	route := toCluster("", "c")
-	route.Match = m
-	return route
-}
-
-func regexOf(pattern string) *routepb.RouteMatch {
-	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: pattern}}}
+func regexRoute(pattern string) *routepb.Route {
+	match := parsed(new(routepb.RouteMatch), fmt.Sprintf("safe_regex { regex: %q }", pattern))
+	return xdsmsg.Route(match, xdsmsg.ToCluster("c"))
 }
 
 // BenchmarkSelect is what an RPC costs between the application and gRPC: the route,
@@ -101,7 +90,7 @@ func BenchmarkNotRetried(b *testing.B) {
 		"previous hosts": {RetryOn: "unavailable", RetryHostPredicate: []*routepb.RetryPolicy_RetryHostPredicate{{Name: "envoy.retry_host_predicates.previous_hosts"}}},
 	} {
 		b.Run(name, func(b *testing.B) {
-			route := toCluster("/", "c")
+			route := xdsmsg.PrefixRoute("/", "c")
 			route.GetRoute().RetryPolicy = policy
 			s := newSelector(b, &xdsresource.Listener{}, route)
 			ctx := context.Background()

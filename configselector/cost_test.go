@@ -11,15 +11,14 @@ import (
 
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 func passing(n int) xdsresource.Listener {
 	var filters []httpfilter.Instance
 	for i := range n {
-		filters = append(filters, filterOf(fmt.Sprint("f", i), func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-			return next.NewStream(ctx, rpc)
-		}))
+		filters = append(filters, filterOf(fmt.Sprint("f", i), pass))
 	}
 	return chainOf(filters...)
 }
@@ -39,7 +38,7 @@ func allocations(s *configselector.Selector, opts ...grpc.CallOption) float64 {
 func TestAllocationsOfFilters(t *testing.T) {
 	for _, n := range []int{0, 1, 5} {
 		l := passing(n)
-		if got := allocations(newSelector(t, &l, toCluster("/other", "other"), toCluster("/", "c"))); got != 1 {
+		if got := allocations(newSelector(t, &l, xdsmsg.PrefixRoute("/other", "other"), xdsmsg.PrefixRoute("/", "c"))); got != 1 {
 			t.Errorf("%d filters: %v allocations, want 1", n, got)
 		}
 	}
@@ -48,7 +47,7 @@ func TestAllocationsOfFilters(t *testing.T) {
 // A retry policy adds no allocation to a unary RPC that succeeds at once.
 func TestAllocationsOfARetryPolicy(t *testing.T) {
 	for name, policy := range map[string]*routepb.RetryPolicy{"no policy": nil, "policy": {RetryOn: "unavailable"}} {
-		route := toCluster("/", "c")
+		route := xdsmsg.PrefixRoute("/", "c")
 		route.GetRoute().RetryPolicy = policy
 		var header metadata.MD
 		if got := allocations(newSelector(t, &xdsresource.Listener{}, route), grpc.Header(&header), grpc.WaitForReady(true)); got != 1 {
@@ -61,7 +60,7 @@ func BenchmarkFilters(b *testing.B) {
 	for _, n := range []int{0, 1, 5} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			l := passing(n)
-			s := newSelector(b, &l, toCluster("/", "c"))
+			s := newSelector(b, &l, xdsmsg.PrefixRoute("/", "c"))
 			ctx := context.Background()
 			b.ReportAllocs()
 			for b.Loop() {
@@ -72,7 +71,7 @@ func BenchmarkFilters(b *testing.B) {
 	b.Run("5, counted", func(b *testing.B) {
 		l := passing(5)
 		l.Filters = append([]httpfilter.Instance{new(closing).entryPassing("closing")}, l.Filters...)
-		s := newSelector(b, &l, toCluster("/", "c"))
+		s := newSelector(b, &l, xdsmsg.PrefixRoute("/", "c"))
 		ctx := context.Background()
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {

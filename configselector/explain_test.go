@@ -13,17 +13,14 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/decision"
@@ -42,169 +39,131 @@ func (r tables) one(of int) bool { return r.IntN(of) == 0 }
 
 func oneOf[T any](r tables, from ...T) T { return from[r.IntN(len(from))] }
 
-func (r tables) duration() *durationpb.Duration {
-	return durationpb.New(oneOf(r, 0, time.Hour, 90*time.Minute))
+// maybe returns a text in one of so many cases, or else "".
+func (r tables) maybe(of int, text string) string {
+	if r.one(of) {
+		return text
+	}
+	return ""
 }
 
-func (r tables) streamDuration() *routepb.RouteAction_MaxStreamDuration {
-	d := new(routepb.RouteAction_MaxStreamDuration)
-	if r.one(2) {
-		d.MaxStreamDuration = r.duration()
-	}
-	if r.one(3) {
-		d.GrpcTimeoutHeaderMax = r.duration()
-	}
-	return d
-}
+// The following return text protos.
 
-func (r tables) text() *matcherpb.StringMatcher {
-	m := &matcherpb.StringMatcher{IgnoreCase: r.one(3)}
-	switch r.IntN(5) {
-	case 0:
-		m.MatchPattern = &matcherpb.StringMatcher_Prefix{Prefix: oneOf(r, "a", "A")}
-	case 1:
-		m.MatchPattern = &matcherpb.StringMatcher_Suffix{Suffix: oneOf(r, "b", "B")}
-	case 2:
-		m.MatchPattern = &matcherpb.StringMatcher_Contains{Contains: oneOf(r, "a", "b", "7")}
-	case 3:
-		m.IgnoreCase = false
-		m.MatchPattern = &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: oneOf(r, "a+b?", ".*", "[0-9]")}}
-	default:
-		m.MatchPattern = &matcherpb.StringMatcher_Exact{Exact: oneOf(r, "a", "ab", "7", "")}
+func (r tables) duration() string { return oneOf(r, "{}", "{ seconds: 3600 }", "{ seconds: 5400 }") }
+
+func (r tables) stringMatcher() string {
+	if r.one(5) {
+		return fmt.Sprintf("string_match { safe_regex { regex: %q } }", oneOf(r, "a+b?", ".*", "[0-9]"))
 	}
-	return m
+	return fmt.Sprintf("string_match { %s ignore_case: %t }", oneOf(r, `prefix: "a"`, `prefix: "A"`, `suffix: "b"`, `suffix: "B"`,
+		`contains: "a"`, `contains: "b"`, `contains: "7"`, `exact: "a"`, `exact: "ab"`, `exact: "7"`, `exact: ""`), r.one(3))
 }
 
 var headerNames = []string{"x-a", "x-b", "x-bin", "content-type", ":path", ":authority", ":method", "host", "user-agent", "te"}
 
-func (r tables) header() *routepb.HeaderMatcher {
-	h := &routepb.HeaderMatcher{Name: oneOf(r, headerNames...), InvertMatch: r.one(4), TreatMissingHeaderAsEmpty: r.one(6)}
-	switch r.IntN(4) {
-	case 0:
-		h.HeaderMatchSpecifier = &routepb.HeaderMatcher_PresentMatch{PresentMatch: r.one(2)}
-	case 1:
-		h.HeaderMatchSpecifier = &routepb.HeaderMatcher_RangeMatch{RangeMatch: &typepb.Int64Range{Start: 5, End: 9}}
-	default:
-		h.HeaderMatchSpecifier = &routepb.HeaderMatcher_StringMatch{StringMatch: r.text()}
-	}
-	return h
+func (r tables) header() string {
+	return fmt.Sprintf("headers { name: %q invert_match: %t treat_missing_header_as_empty: %t %s } ",
+		oneOf(r, headerNames...), r.one(4), r.one(6),
+		oneOf(r, "present_match: true", "present_match: false", "range_match { start: 5 end: 9 }", r.stringMatcher(), r.stringMatcher()))
 }
 
-func (r tables) match() *routepb.RouteMatch {
-	m := new(routepb.RouteMatch)
+func (r tables) match() string {
+	prefix := fmt.Sprintf("prefix: %q", oneOf(r, "", "/", "/p", "/p.S/", "/x"))
+	text := "match { " + oneOf(r, prefix, prefix, prefix,
+		fmt.Sprintf("path: %q", oneOf(r, "/p.S/M", "/P.s/m", "/p.S/N")),
+		fmt.Sprintf("path_separated_prefix: %q", oneOf(r, "/p.S", "/p")),
+		fmt.Sprintf("safe_regex { regex: %q }", oneOf(r, "/p.S/.", "/p.*", "/q"))) +
+		r.maybe(4, fmt.Sprintf(" case_sensitive { value: %t }", r.one(2)))
+	for range max(r.IntN(4)-2, 0) {
+		text += " " + r.header()
+	}
+	text += r.maybe(5, fmt.Sprintf(" query_parameters { name: %q %s }", oneOf(r, "q", "r"), r.maybe(2, r.stringMatcher())))
+	return text + r.maybe(5, fmt.Sprintf(" runtime_fraction { default_value { numerator: %d } }", oneOf(r, 0, 100, 100))) + " }"
+}
+
+// abort is a fault filter's configuration, which is identified by its status.
+func (r tables) abort() string {
+	return fmt.Sprintf("abort { grpc_status: %d percentage { numerator: 100 } }", 1+r.IntN(16))
+}
+
+func (r tables) overrides() string {
+	const filterConfig = "[type.googleapis.com/envoy.config.route.v3.FilterConfig]"
+	config := "[type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault] { " + r.maybe(2, r.abort()) + " }"
+	switch r.IntN(12) {
+	case 0:
+	case 1:
+		config = fmt.Sprintf("%s { config { %s } disabled: %t }", filterConfig, config, r.one(2))
+	case 2:
+		config = filterConfig + " { disabled: true }"
+	default:
+		return ""
+	}
+	return `typed_per_filter_config { key: "fault" value { ` + config + " } } "
+}
+
+func (r tables) action() string {
+	var text string
 	switch r.IntN(6) {
 	case 0:
-		m.PathSpecifier = &routepb.RouteMatch_Path{Path: oneOf(r, "/p.S/M", "/P.s/m", "/p.S/N")}
+		text = oneOf(r, `cluster_header: "x-a"`, `cluster_header: "x-c"`)
 	case 1:
-		m.PathSpecifier = &routepb.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: oneOf(r, "/p.S", "/p")}
+		text = `cluster_specifier_plugin: ""`
 	case 2:
-		m.PathSpecifier = &routepb.RouteMatch_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: oneOf(r, "/p.S/.", "/p.*", "/q")}}
+		text = `weighted_clusters { clusters { name: "w" weight { value: 1 } ` + r.overrides() + "} "
+		for i := range 1 + r.IntN(3) {
+			text += fmt.Sprintf(`clusters { name: "w%d" weight { value: %d } %s} `, i, oneOf(r, 0, 0, 1), r.overrides())
+		}
+		text += "}"
 	default:
-		m.PathSpecifier = &routepb.RouteMatch_Prefix{Prefix: oneOf(r, "", "/", "/p", "/p.S/", "/x")}
+		text = fmt.Sprintf("cluster: %q", oneOf(r, "a", "ab", "c"))
 	}
-	if r.one(4) {
-		m.CaseSensitive = wrapperspb.Bool(r.one(2))
+	text += r.maybe(3, " max_stream_duration { "+r.maybe(2, "max_stream_duration "+r.duration())+
+		r.maybe(3, " grpc_timeout_header_max "+r.duration())+" }")
+	switch r.IntN(8) {
+	case 0:
+		text += fmt.Sprintf(" prefix_rewrite: %q", oneOf(r, "/new", "/", "no"))
+	case 1:
+		text += fmt.Sprintf(` regex_rewrite { pattern { regex: "p" } substitution: %q }`, oneOf(r, "z", " "))
 	}
-	for range max(r.IntN(4)-2, 0) {
-		m.Headers = append(m.Headers, r.header())
+	return text
+}
+
+func (r tables) route() string {
+	text := "routes { " + r.match() + " " + r.overrides()
+	switch r.IntN(10) {
+	case 0:
+		text += fmt.Sprintf("direct_response { status: %d }", oneOf(r, 200, 404, 503, 429))
+	case 1:
+		text += `redirect { path_redirect: "/x" }`
+	case 2:
+		text += "non_forwarding_action {}"
+	default:
+		text += "route { " + r.action() + " }"
 	}
-	if r.one(5) {
-		q := &routepb.QueryParameterMatcher{Name: oneOf(r, "q", "r")}
-		if r.one(2) {
-			q.QueryParameterMatchSpecifier = &routepb.QueryParameterMatcher_StringMatch{StringMatch: r.text()}
-		}
-		m.QueryParameters = []*routepb.QueryParameterMatcher{q}
+	return text + " } "
+}
+
+func (r tables) routes() *routepb.RouteConfiguration {
+	var routes string
+	for range r.IntN(8) {
+		routes += r.route()
 	}
-	if r.one(5) {
-		m.RuntimeFraction = &corepb.RuntimeFractionalPercent{
-			DefaultValue: &typepb.FractionalPercent{Numerator: oneOf[uint32](r, 0, 100, 100)},
-		}
+	domain := oneOf(r, "*", "*", "*", "backend", "back*", "*end", "BACKEND", "no")
+	return parsed(new(routepb.RouteConfiguration), fmt.Sprintf(
+		`name: "r" virtual_hosts { name: "other" domains: "other" %s } virtual_hosts { name: "v" domains: %q %s %s }`,
+		routes, domain, routes, r.overrides()))
+}
+
+// parsed fills a message in from a text proto.
+func parsed[M proto.Message](m M, text string) M {
+	if err := prototext.Unmarshal([]byte(text), m); err != nil {
+		panic(fmt.Sprintf("%v in %s", err, text))
 	}
 	return m
 }
 
-// abort is a fault filter's configuration, which tells by the status which one is in force.
-func (r tables) abort() *faultpb.HTTPFault {
-	return &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{
-		ErrorType:  &faultpb.FaultAbort_GrpcStatus{GrpcStatus: 1 + r.Uint32N(16)},
-		Percentage: &typepb.FractionalPercent{Numerator: 100},
-	}}
-}
-
-func (r tables) overrides() map[string]*anypb.Any {
-	config := xdsmsg.Any(oneOf(r, &faultpb.HTTPFault{}, r.abort()))
-	switch r.IntN(12) {
-	case 0:
-		return map[string]*anypb.Any{"fault": config}
-	case 1:
-		return map[string]*anypb.Any{"fault": xdsmsg.Any(&routepb.FilterConfig{Config: config, Disabled: r.one(2)})}
-	case 2:
-		return map[string]*anypb.Any{"fault": xdsmsg.Any(&routepb.FilterConfig{Disabled: true})}
-	default:
-		return nil
-	}
-}
-
-func (r tables) action() *routepb.RouteAction {
-	a := new(routepb.RouteAction)
-	switch r.IntN(6) {
-	case 0:
-		a.ClusterSpecifier = &routepb.RouteAction_ClusterHeader{ClusterHeader: oneOf(r, "x-a", "x-c")}
-	case 1:
-		a.ClusterSpecifier = &routepb.RouteAction_ClusterSpecifierPlugin{}
-	case 2:
-		w := new(routepb.WeightedCluster)
-		for i := range 1 + r.IntN(3) {
-			w.Clusters = append(w.Clusters, &routepb.WeightedCluster_ClusterWeight{
-				Name: fmt.Sprint("w", i), Weight: wrapperspb.UInt32(oneOf[uint32](r, 0, 0, 1)), TypedPerFilterConfig: r.overrides(),
-			})
-		}
-		w.Clusters = append(w.Clusters, &routepb.WeightedCluster_ClusterWeight{Name: "w", Weight: wrapperspb.UInt32(1), TypedPerFilterConfig: r.overrides()})
-		a.ClusterSpecifier = &routepb.RouteAction_WeightedClusters{WeightedClusters: w}
-	default:
-		a.ClusterSpecifier = &routepb.RouteAction_Cluster{Cluster: oneOf(r, "a", "ab", "c")}
-	}
-	if r.one(3) {
-		a.MaxStreamDuration = r.streamDuration()
-	}
-	switch r.IntN(8) {
-	case 0:
-		a.PrefixRewrite = oneOf(r, "/new", "/", "no")
-	case 1:
-		a.RegexRewrite = &matcherpb.RegexMatchAndSubstitute{Pattern: &matcherpb.RegexMatcher{Regex: "p"}, Substitution: oneOf(r, "z", " ")}
-	}
-	return a
-}
-
-func (r tables) route() *routepb.Route {
-	route := &routepb.Route{Match: r.match(), TypedPerFilterConfig: r.overrides()}
-	switch r.IntN(10) {
-	case 0:
-		route.Action = &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{Status: oneOf[uint32](r, 200, 404, 503, 429)}}
-	case 1:
-		route.Action = &routepb.Route_Redirect{Redirect: &routepb.RedirectAction{PathRewriteSpecifier: &routepb.RedirectAction_PathRedirect{PathRedirect: "/x"}}}
-	case 2:
-		route.Action = &routepb.Route_NonForwardingAction{NonForwardingAction: &routepb.NonForwardingAction{}}
-	default:
-		route.Action = &routepb.Route_Route{Route: r.action()}
-	}
-	return route
-}
-
-func (r tables) routes() *routepb.RouteConfiguration {
-	var routes []*routepb.Route
-	for range r.IntN(8) {
-		routes = append(routes, r.route())
-	}
-	config := xdsmsg.RouteConfig("r", "other", routes...)
-	host := xdsmsg.VirtualHost("v", []string{oneOf(r, "*", "*", "*", "backend", "back*", "*end", "BACKEND", "no")}, routes...)
-	host.TypedPerFilterConfig = r.overrides()
-	config.VirtualHosts = append(config.VirtualHosts, host)
-	return config
-}
-
 func (r tables) listener() proto.Message {
-	fault := xdsmsg.Filter("fault", oneOf(r, &faultpb.HTTPFault{}, &faultpb.HTTPFault{}, r.abort()))
+	fault := xdsmsg.Filter("fault", parsed(new(faultpb.HTTPFault), r.maybe(3, r.abort())))
 	fault.Disabled = r.one(5)
 	l := xdsmsg.DefaultListener("backend", "r", fault)
 	manager := new(hcmpb.HttpConnectionManager)
@@ -230,7 +189,7 @@ func (r tables) rpc() explain.Request {
 	}
 }
 
-// what becomes of an RPC.
+// fate is the outcome of an RPC.
 type fate struct {
 	// code is the status with which it fails, OK if it gets to a cluster.
 	code    codes.Code

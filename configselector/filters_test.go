@@ -197,8 +197,8 @@ func TestAFilterChoosesTheCluster(t *testing.T) {
 			continue
 		}
 		d := decision.FromContext(given)
-		xdstest.Equal(t, "the Decision says", "d", d.Cluster)
-		// Another version keeps to it, though its route says "c".
+		xdstest.Equal(t, "cluster of the Decision", "d", d.Cluster)
+		// Another version keeps the cluster, though its route names "c".
 		if got, err := w.s.Reselect(d); got != "d" || err != nil {
 			t.Errorf("Reselect: %q, %v", got, err)
 		}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"testing"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -24,32 +22,31 @@ import (
 )
 
 // everyAction is a RouteConfiguration with a route for each action.
-func everyAction() *routepb.RouteConfiguration {
-	add := []*corepb.HeaderValueOption{{Header: &corepb.HeaderValue{Key: "k", Value: "v"}}}
-	rewritten := toCluster("/r", "c")
-	rewritten.RequestHeadersToAdd, rewritten.ResponseHeadersToAdd = add, add
-	a := rewritten.GetRoute()
-	a.RegexRewrite = &matcherpb.RegexMatchAndSubstitute{Pattern: &matcherpb.RegexMatcher{Regex: "/(.*)"}, Substitution: `/x\1`}
-	a.HostRewriteSpecifier = &routepb.RouteAction_HostRewriteHeader{HostRewriteHeader: "h"}
-	a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
-	a.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "c"}}
-	a.HashPolicy = []*routepb.RouteAction_HashPolicy{{PolicySpecifier: &routepb.RouteAction_HashPolicy_Header_{
-		Header: &routepb.RouteAction_HashPolicy_Header{HeaderName: "h"},
-	}}}
-	byHeader := toCluster("/h", "")
-	byHeader.GetRoute().ClusterSpecifier = &routepb.RouteAction_ClusterHeader{ClusterHeader: "to"}
-	respond, redirect := toCluster("/d", ""), toCluster("/e", "")
-	respond.Action = &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{Status: 503}}
-	redirect.Action = &routepb.Route_Redirect{Redirect: &routepb.RedirectAction{HostRedirect: "x"}}
-	return &routepb.RouteConfiguration{Name: "r", VirtualHosts: []*routepb.VirtualHost{{
-		Domains: []string{"*"}, Routes: []*routepb.Route{rewritten, byHeader, respond, redirect, toCluster("/", "c")},
-	}}}
-}
+const everyAction = `name: "r" virtual_hosts {
+	domains: "*"
+	routes {
+		match { prefix: "/r" }
+		request_headers_to_add { header { key: "k" value: "v" } }
+		response_headers_to_add { header { key: "k" value: "v" } }
+		route {
+			cluster: "c"
+			regex_rewrite { pattern { regex: "/(.*)" } substitution: "/x\\1" }
+			host_rewrite_header: "h"
+			retry_policy { retry_on: "unavailable" }
+			request_mirror_policies { cluster: "c" }
+			hash_policy { header { header_name: "h" } }
+		}
+	}
+	routes { match { prefix: "/h" } route { cluster_header: "to" } }
+	routes { match { prefix: "/d" } direct_response { status: 503 } }
+	routes { match { prefix: "/e" } redirect { host_redirect: "x" } }
+	routes { match { prefix: "/" } route { cluster: "c" } }
+}`
 
 // FuzzSelect: whatever bytes a control plane sends, an RPC of any kind gets either to
 // gRPC, with a path and a cluster, or a status.
 func FuzzSelect(f *testing.F) {
-	seed, err := proto.Marshal(everyAction())
+	seed, err := proto.Marshal(parsed(new(routepb.RouteConfiguration), everyAction))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -301,8 +301,8 @@ func TestAnAnswerBesideAFullBuffer(t *testing.T) {
 	})
 }
 
-// TestAStreamThatNobodyReads: the end of its context ends all attempts of a hedged stream.
-func TestAStreamThatNobodyReads(t *testing.T) {
+// TestAStreamThatIsNotRead: the end of its context ends all attempts of a hedged stream.
+func TestAStreamThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	for name, answers := range map[string][]answer{"not answered": {hangs}, "waiting": {{code: codes.Unavailable, pushback: "100000"}}} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
@@ -377,7 +377,7 @@ func TestRetryThrottlingOfHedges(t *testing.T) {
 		seen := new(attempts)
 		fails, ok := answer{code: codes.Unavailable}, answer{}
 		fatal, never := answer{code: codes.NotFound}, answer{code: codes.NotFound, pushback: "-1"}
-		// 4 tokens, of which a hedge needs more than 2; a success gives 1.
+		// There are 4 tokens. A hedge needs more than 2, and a success gives 1.
 		answers := []answer{fails, fails, fails, fatal, ok, ok, fails, ok, never, never, fails}
 		w := newWorld(t, worldConfig{
 			routes: []*xdsresource.Route{hedged(time.Second, 2)}, handle: seen.handle(answers),

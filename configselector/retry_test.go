@@ -73,11 +73,11 @@ func TestRetry(t *testing.T) {
 			handle: failing(9, codes.Internal), dial: []grpc.DialOption{grpc.WithMaxCallAttempts(2)}, want: codes.Internal, attempts: 2},
 		{name: "not if the application disabled retries", handle: failing(9, codes.Internal),
 			dial: []grpc.DialOption{grpc.WithDisableRetry()}, want: codes.Internal, attempts: 1},
-		{name: "pushback says when", policy: xdsresource.RetryPolicy{BaseBackoff: time.Hour, MaxBackoff: time.Hour},
+		{name: "pushback sets the delay", policy: xdsresource.RetryPolicy{BaseBackoff: time.Hour, MaxBackoff: time.Hour},
 			handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "1"), attempts: 3},
-		{name: "pushback says never", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "-1"), want: codes.Unavailable, attempts: 1},
-		{name: "pushback that cannot be read says never", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "soon"), want: codes.Unavailable, attempts: 1},
-		{name: "two pushbacks say never", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "1", "grpc-retry-pushback-ms", "1"), want: codes.Unavailable, attempts: 1},
+		{name: "pushback forbids retries", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "-1"), want: codes.Unavailable, attempts: 1},
+		{name: "pushback that cannot be parsed forbids retries", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "soon"), want: codes.Unavailable, attempts: 1},
+		{name: "two pushbacks forbid retries", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "1", "grpc-retry-pushback-ms", "1"), want: codes.Unavailable, attempts: 1},
 		{name: "pushback does not make a code retryable", handle: failing(2, codes.NotFound, "grpc-retry-pushback-ms", "1"), want: codes.NotFound, attempts: 1},
 		{name: "response headers commit", handle: func(n int, s grpc.ServerStream) error {
 			_ = s.SendHeader(metadata.Pairs("attempt", fmt.Sprint(n)))
@@ -165,42 +165,50 @@ func TestRetriableHeaders(t *testing.T) {
 	}
 }
 
-// TestRetryOnConnectFailure: Envoy, retry_on connect-failure: no endpoint could be reached. The RPC
-// that was sent and failed is none.
-func TestRetryOnConnectFailure(t *testing.T) {
+// TestRetriesOfPicksThatFail: gRFC A6, "Transparent Retries": a failure of load balancing is a matter for
+// the policy, but an RPC that the load-balancing policy drops fails at once. Envoy, retry_on
+// connect-failure: no endpoint could be reached, which does not include an RPC that was sent and failed.
+func TestRetriesOfPicksThatFail(t *testing.T) {
 	t.Parallel()
-	for _, sent := range []bool{false, true} {
-		route := retried(xdsresource.RetryPolicy{ConnectFailure: true})
-		route.Retry.Codes = 0
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
-		attempts := 0
-		fail := func(ctx context.Context) error {
-			attempts++
-			d := decision.FromContext(ctx)
-			if d.Fail(rpctrace.Unreachable); sent {
-				d.Sent("endpoint")
-			}
-			return status.Error(codes.Unavailable, "no endpoint")
-		}
-		want := 3
-		if sent {
-			want = 1
-		}
-		err := w.s.Unary(t.Context(), "/s/m", bytesOf("x"), bytesOf(""), w.cc,
-			func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-				return fail(ctx)
-			}, nil)
-		if attempts != want || status.Code(err) != codes.Unavailable {
-			t.Errorf("unary, sent=%v: %d attempts, want %d: %v", sent, attempts, want, err)
-		}
-		attempts = 0
-		_, err = w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m",
-			func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-				return nil, fail(ctx)
-			}, nil)
-		if attempts != want || status.Code(err) != codes.Unavailable {
-			t.Errorf("streaming, sent=%v: %d attempts, want %d: %v", sent, attempts, want, err)
-		}
+	onCodes, onConnectFailure := retried(xdsresource.RetryPolicy{}), retried(xdsresource.RetryPolicy{ConnectFailure: true})
+	onConnectFailure.Retry.Codes = 0
+	for _, test := range []struct {
+		name     string
+		route    *xdsresource.Route
+		fail     func(*decision.Decision)
+		failures int
+		attempts int
+	}{
+		{"once", onCodes, func(*decision.Decision) {}, 1, 2},
+		{"twice", onCodes, func(*decision.Decision) {}, 2, 3},
+		{"always", onCodes, func(*decision.Decision) {}, 9, 3},
+		{"dropped", onCodes, func(d *decision.Decision) { d.Fail(rpctrace.Dropped) }, 9, 1},
+		{"no endpoint could be reached", onConnectFailure, func(d *decision.Decision) { d.Fail(rpctrace.Unreachable) }, 9, 3},
+		{"after the RPC was sent", onConnectFailure, func(d *decision.Decision) {
+			d.Fail(rpctrace.Unreachable)
+			d.Sent("endpoint")
+		}, 9, 1},
+	} {
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, k kind) {
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{test.route}})
+				attempts := 0
+				w.pick = func(ctx context.Context) error {
+					if attempts++; attempts > test.failures {
+						return nil
+					}
+					test.fail(decision.FromContext(ctx))
+					return status.Error(codes.Unavailable, "no endpoint")
+				}
+				r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+				xdstest.Equal(t, "attempts", test.attempts, attempts)
+				if failed := test.failures >= test.attempts; !failed {
+					xdstest.NoError(t, r.err)
+				} else if status.Code(r.err) != codes.Unavailable || !strings.Contains(r.err.Error(), "no endpoint") {
+					t.Errorf("got %v, want UNAVAILABLE: no endpoint", r.err)
+				}
+			})
+		})
 	}
 }
 
@@ -223,34 +231,6 @@ func TestFiltersDoNotNoticeRetries(t *testing.T) {
 			t.Errorf("error %v, the filter ran %d times, attempts %v", r.err, runs, w.seen())
 		}
 	})
-}
-
-// TestADropIsNotRetried: gRFC A6, "Transparent Retries": an RPC that the load
-// balancing policy drops fails at once.
-func TestADropIsNotRetried(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}})
-	attempts := 0
-	dropped := status.Error(codes.Unavailable, "dropped")
-	drop := func(ctx context.Context) error {
-		attempts++
-		decision.FromContext(ctx).Fail(rpctrace.Dropped)
-		return dropped
-	}
-	err := w.s.Unary(t.Context(), "/s/m", bytesOf("x"), bytesOf(""), w.cc,
-		func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-			return drop(ctx)
-		}, nil)
-	if attempts != 1 || status.Code(err) != codes.Unavailable {
-		t.Errorf("unary: %d attempts, %v", attempts, err)
-	}
-	_, err = w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m",
-		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-			return nil, drop(ctx)
-		}, nil)
-	if attempts != 2 || status.Code(err) != codes.Unavailable {
-		t.Errorf("streaming: %d attempts, %v", attempts-1, err)
-	}
 }
 
 // A retry that the picker refuses, for a limit of the cluster, leaves the RPC with what its last
@@ -282,37 +262,6 @@ func TestARetryThatThePickerRefuses(t *testing.T) {
 			t.Errorf("OnFinish got %v, want once %v", r.finished, r.err)
 		}
 	})
-}
-
-// TestRetriesWhenNoStreamCanBeHad: gRFC A6, "Transparent Retries": a failure of
-// load balancing is a matter for the policy.
-func TestRetriesWhenNoStreamCanBeHad(t *testing.T) {
-	t.Parallel()
-	for _, times := range []int{1, 2, 5} {
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}})
-		attempts := 0
-		s, err := w.s.Stream(testutils.Context(t), kinds[3].desc, w.cc, "/s/m",
-			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				if attempts++; attempts <= times {
-					return nil, status.Error(codes.Unavailable, "no endpoint")
-				}
-				return plainStreamer(ctx, desc, cc, method, opts...)
-			}, nil)
-		xdstest.Equal(t, fmt.Sprintf("attempts with %d failures", times), min(times+1, 3), attempts)
-		if times >= 3 {
-			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no endpoint") {
-				t.Errorf("%d failures: %v", times, err)
-			}
-			continue
-		}
-		xdstest.NoError(t, err)
-		_ = s.CloseSend()
-		for ; err == nil; err = s.RecvMsg(bytesOf("")) {
-		}
-		if err != io.EOF {
-			t.Error(err)
-		}
-	}
 }
 
 func TestTheDeadlineEndsTheWaitForARetry(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -53,13 +54,6 @@ func newSelector(t testing.TB, listener *xdsresource.Listener, routes ...*routep
 	})
 }
 
-func toCluster(prefix, cluster string) *routepb.Route {
-	return &routepb.Route{
-		Match:  &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Prefix{Prefix: prefix}},
-		Action: &routepb.Route_Route{Route: &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: cluster}}},
-	}
-}
-
 // unary runs a unary RPC and returns the context that gRPC would get.
 func unary(ctx context.Context, s *configselector.Selector, method string, opts ...grpc.CallOption) (given context.Context, err error) {
 	err = s.Unary(ctx, method, nil, nil, nil,
@@ -80,7 +74,7 @@ func mustUnary(t testing.TB, ctx context.Context, s *configselector.Selector, me
 
 func TestTheDecisionTravelsAsTheContext(t *testing.T) {
 	t.Parallel()
-	s := newSelector(t, &xdsresource.Listener{}, toCluster("/a", "alpha"), toCluster("/", "beta"))
+	s := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/a", "alpha"), xdsmsg.PrefixRoute("/", "beta"))
 	type key struct{}
 	ctx := metadata.AppendToOutgoingContext(context.WithValue(t.Context(), key{}, "mine"), "k", "v")
 	for method, cluster := range map[string]string{"/a.S/M": "alpha", "/b.S/M": "beta"} {
@@ -100,9 +94,9 @@ func TestTheDecisionTravelsAsTheContext(t *testing.T) {
 
 func TestAnRPCWithoutRouteFailsAndFinishes(t *testing.T) {
 	t.Parallel()
-	unroutable := toCluster("/redirected", "")
+	unroutable := xdsmsg.PrefixRoute("/redirected", "")
 	unroutable.Action = &routepb.Route_NonForwardingAction{NonForwardingAction: &routepb.NonForwardingAction{}}
-	s := newSelector(t, &xdsresource.Listener{}, unroutable, toCluster("/only", "c"))
+	s := newSelector(t, &xdsresource.Listener{}, unroutable, xdsmsg.PrefixRoute("/only", "c"))
 	for method, reason := range map[string]string{"/other/M": "no route", "/redirected/M": "non_forwarding_action"} {
 		var finished error
 		_, err := unary(t.Context(), s, method, grpc.OnFinish(func(err error) { finished = err }))
@@ -125,8 +119,8 @@ func TestAnRPCWithoutRouteFailsAndFinishes(t *testing.T) {
 
 func TestReselectRoutesAnOlderDecisionAgain(t *testing.T) {
 	t.Parallel()
-	before := newSelector(t, &xdsresource.Listener{}, toCluster("/", "old"))
-	after := newSelector(t, &xdsresource.Listener{}, toCluster("/S", "new"))
+	before := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "old"))
+	after := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/S", "new"))
 	given := mustUnary(t, t.Context(), before, "/S/M")
 	if cluster, err := after.Reselect(decision.FromContext(given)); err != nil || cluster != "new" {
 		t.Errorf("Reselect: %q, %v, want %q", cluster, err, "new")
@@ -141,7 +135,7 @@ func TestReselectRoutesAnOlderDecisionAgain(t *testing.T) {
 // or else the Listener's; 0 on the route lifts the Listener's.
 func TestMaxStreamDuration(t *testing.T) {
 	t.Parallel()
-	unbounded, bounded, inherited := toCluster("/unbounded", "c"), toCluster("/bounded", "c"), toCluster("/", "c")
+	unbounded, bounded, inherited := xdsmsg.PrefixRoute("/unbounded", "c"), xdsmsg.PrefixRoute("/bounded", "c"), xdsmsg.PrefixRoute("/", "c")
 	zero, hour := durationpb.New(0), durationpb.New(time.Hour)
 	unbounded.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: zero}
 	bounded.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: hour}

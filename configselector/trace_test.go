@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/rpctrace"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -83,9 +84,6 @@ var traceHost = xdsresource.VirtualHost{Name: "host"}
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	ends := errors.New("ends")
-	pass := func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-		return next.NewStream(ctx, rpc)
-	}
 	end := func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) { return nil, ends }
 	answer := func(ctx context.Context, _ *httpfilter.RPC, _ httpfilter.Next) (grpc.ClientStream, error) {
 		return httpfilter.EndedStream(ctx, status.Error(codes.NotFound, ""), nil), nil
@@ -243,8 +241,8 @@ func TestConcurrentRPCsShareATrace(t *testing.T) {
 func TestTraceOfAnRPCThatIsRoutedAgain(t *testing.T) {
 	t.Parallel()
 	var log traceLog
-	before := newSelector(t, &xdsresource.Listener{}, toCluster("/", "old"))
-	after := newSelector(t, &xdsresource.Listener{}, toCluster("/", "new"))
+	before := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "old"))
+	after := newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "new"))
 	d := decision.FromContext(mustUnary(t, rpctrace.With(t.Context(), log.trace()), before, "/s/m"))
 	if cluster, err := after.Reselect(d); err != nil || cluster != "new" {
 		t.Errorf("Reselect: %q, %v", cluster, err)
@@ -255,13 +253,10 @@ func TestTraceOfAnRPCThatIsRoutedAgain(t *testing.T) {
 // Hooks that are nil are skipped, and do not change the RPC.
 func TestTraceWithoutHooks(t *testing.T) {
 	t.Parallel()
-	pass := filterOf("a", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-		return next.NewStream(ctx, rpc)
-	})
 	route := retried(xdsresource.RetryPolicy{})
 	route.Mirrors = mirrored(1).Mirrors
 	eachKind(t, func(t *testing.T, k kind) {
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(pass), handle: func(n int, s grpc.ServerStream) error {
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(filterOf("a", pass)), handle: func(n int, s grpc.ServerStream) error {
 			if md, _ := metadata.FromIncomingContext(s.Context()); md["grpc-previous-rpc-attempts"] == nil {
 				return status.Error(codes.Unavailable, "try again")
 			}

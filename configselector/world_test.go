@@ -304,6 +304,11 @@ func filterOf(name string, i httpfilter.InterceptorFunc) httpfilter.Instance {
 	}}
 }
 
+// pass is an interceptor that does nothing.
+func pass(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+	return next.NewStream(ctx, rpc)
+}
+
 func chainOf(filters ...httpfilter.Instance) xdsresource.Listener {
 	return xdsresource.Listener{Filters: append(filters, routerEntry)}
 }

@@ -84,7 +84,7 @@ func TestSeveralRecordsWithTheAttributeAreAnErrorThatNamesThem(t *testing.T) {
 	}
 	for _, text := range []string{"2 TXT records", `"grpc_config=[1]"`, `"Grpc_Config=[2]"`, "remove all but one"} {
 		if !strings.Contains(err.Error(), text) {
-			t.Errorf("%v does not say %s", err, text)
+			t.Errorf("got %v, want an error with %s", err, text)
 		}
 	}
 	if strings.Contains(err.Error(), "x=y") {

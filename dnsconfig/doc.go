@@ -12,7 +12,7 @@
 // Find, Parse and List.Choose are the steps by themselves: the attribute of TXT records, the
 // list in it, and the choice.
 //
-// It knows nothing of xDS and does not resolve addresses itself. gRPC-Go's "dns" resolver
+// It does not depend on xDS and does not resolve addresses itself. gRPC-Go's "dns" resolver
 // reads these records too, by other rules: there, a faulty choice voids the whole list, and
 // the percentage is drawn again for each look-up.
 package dnsconfig

@@ -10,7 +10,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// TestManual: the zone file of the manual means what the manual says.
+// TestManual: the zone file of the manual has the effect that the manual describes.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../docs/dns.md")

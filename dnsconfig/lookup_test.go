@@ -204,8 +204,8 @@ func answerTXT(records ...string) dnsserver.Handler {
 	}
 }
 
-// TestAddressesDoNotWaitForEverForTheConfig: DNS says nothing of the TXT
-// records, so the channel starts without, and has them when DNS speaks again.
+// TestAddressesDoNotWaitForEverForTheConfig: DNS does not answer for the TXT
+// records, so the channel starts without them, and gets them when DNS answers.
 func TestAddressesDoNotWaitForEverForTheConfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -316,7 +316,7 @@ type hedgingChannel struct{ *fakeChannel }
 
 func (hedgingChannel) Hedges() {}
 
-// gRFC A6: gRPC-Go does not hedge, and the log says so where nothing else does.
+// gRFC A6: gRPC-Go does not hedge, which is logged unless something else hedges.
 func TestHedgingPolicyIsReported(t *testing.T) {
 	t.Parallel()
 	for endpoint, test := range map[string]struct {

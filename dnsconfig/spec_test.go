@@ -13,8 +13,7 @@ import (
 // The tests here are the sentences of gRFC A2 (2017-11-10) about the list of
 // choices. Those about DNS are in lookup_test.go.
 
-// here is the client that choices are matched against unless a test says
-// otherwise.
+// here is the client that choices are matched against by default.
 var here = Client{Language: "go", Hostname: "host-1", Draw: 40}
 
 // choice is a choice for a service config with the given name, with fields in
@@ -62,7 +61,7 @@ func expectVoid(t *testing.T, entry string, texts ...string) {
 	}
 	for _, text := range texts {
 		if !strings.Contains(l.Void[0].Reason.Error(), text) {
-			t.Errorf("%s is void since %v, which does not say %s", entry, l.Void[0].Reason, text)
+			t.Errorf("%s is void because of %v, want a reason with %s", entry, l.Void[0].Reason, text)
 		}
 	}
 }

@@ -18,7 +18,7 @@ type collectionWatch struct {
 	watch
 	watcher xdsclient.CollectionWatcher
 
-	// Guarded by Wrapper.mu.
+	// Guarded by wrapper.mu.
 	round   int                      // number of the running leg
 	whole   int                      // the leg of the last CollectionChanged, 0 if that was an error
 	members map[memberKey]heldMember // of the layer above
@@ -141,7 +141,7 @@ func (l *collectionLeg) judge(err error) (verdict passage, left []xdsclient.Memb
 	}
 }
 
-// expel removes the members that the running leg does not have. The caller holds Wrapper.mu.
+// expel removes the members that the running leg does not have. The caller holds wrapper.mu.
 func (x *collectionWatch) expel() (left []xdsclient.Member) {
 	for key, held := range x.members {
 		if held.round != x.round {

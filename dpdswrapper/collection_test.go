@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -117,8 +118,7 @@ func TestErrorsOfANewCollection(t *testing.T) {
 		{errUnreachable, "ambient: unreachable", false},
 		{errTimeout, "ambient: timeout", false},
 	} {
-		t.Run(text(test.err), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, text(test.err), func(t *testing.T) {
 			_, above, _, running := collected(t, "x")
 			running.whole(test.err)
 			above.expect(t, test.want)

@@ -1,6 +1,6 @@
-// Package dpdswrapper attaches dynamic parameter constraints to watches (xRFC TP2). Its
-// Wrapper gives each target an xdsclient.Client over that of package xdsclient: the layers
-// above watch resources by name, and the client below gets the constraints.
+// Package dpdswrapper attaches dynamic parameter constraints to watches (xRFC TP2). Acquire
+// gives each target an xdsclient.Client over that of package xdsclient: the layers above watch
+// resources by name, and the client below gets the constraints.
 //
 // It does not choose among variants (control planes and xdsclient do), and knows neither the
 // wire nor the meaning of constraints (dynparam).
@@ -61,7 +61,7 @@
 //
 // # Concurrency
 //
-// A Wrapper has one mutex, which is held while the client below is called, but not while a
+// A wrapper has one mutex, which is held while the client below is called, but not while a
 // watcher is. It has no goroutine. Calls of a watcher are serial, also while its watch moves.
 // The done that it gets is that of the client below, which settles what a watch still owes
 // when it stops, and so when it moves.

@@ -9,7 +9,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// The bootstrap of the manual asks for what the manual says.
+// The bootstrap of the manual has the effect that the manual describes.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	manual := string(must(os.ReadFile("../docs/dynamic-parameters.md")))

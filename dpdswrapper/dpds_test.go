@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -25,7 +26,7 @@ func TestDPDSComesBeforeAnyOtherWatchOfTheAuthority(t *testing.T) {
 	f.Watch(xdsresource.ClusterType, clusterA, new(above))
 	// then only the DPDS resource is asked for, once and without constraints,
 	f.expect("+DPDS for-a")
-	// and when it comes, the others follow in one batch, with its constraints.
+	// and when it arrives, the others follow in one batch, with its constraints.
 	f.dpds("for-a", only(listenerType, "listener_type", "direct"))
 	f.expect("[", "+Listener "+listenerA+" {listener_type=direct}", "+Cluster "+clusterA, "]")
 }
@@ -58,15 +59,14 @@ func TestTP2ExampleOfDPDS(t *testing.T) {
 func TestDPDSThatCannotBeObtainedMeansNoConstraints(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{errGone, errNotFound, errDenied, errInternal, errInvalid, errUnreachable, errTimeout, errRefused} {
-		t.Run(text(err), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, text(err), func(t *testing.T) {
 			f := newFixture(t, authorities, `"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"constraints": [{"value": "prod"}]}}}}`)
 			f.Watch(xdsresource.ListenerType, listenerA, new(above))
 			f.expect("+DPDS for-a")
 			f.find("DPDS").change(nil, err)
 			// No additional constraints: those of the client's own stay.
 			f.expect("[", "+Listener "+listenerA+" {env=prod}", "]")
-			// When DPDS can be obtained later, what it says counts.
+			// When DPDS can be obtained later, its constraints apply.
 			f.dpds("for-a", only(listenerType, "v", "1"))
 			f.expect("[", "+Listener "+listenerA+" {env=prod, v=1}", "-Listener "+listenerA+" {env=prod}", "]")
 		})
@@ -185,7 +185,7 @@ func TestStopsWhileDPDSIsAwaited(t *testing.T) {
 	// Given that one of two waiting watches stops, then it never starts.
 	stopOne()
 	f.expect()
-	// With the last one the DPDS watch ends, and its answer comes too late.
+	// With the last one the DPDS watch ends, and its answer is too late.
 	dpds := f.find("DPDS")
 	stopTwo()
 	stopTwo()
@@ -230,7 +230,7 @@ func TestPrecedenceOfConstraints(t *testing.T) {
 	f.expect("[", "+Cluster "+clusterA+" {env=prod, program=p, shard=2, zone=z2}", "-Cluster "+clusterA+" {env=prod, shard=1, zone=z2}", "]")
 	f.dpds("for-a", only(clusterType, "shard", "3"))
 	f.expect("[", "+Cluster "+clusterA+" {env=prod, program=p, shard=3, zone=z2}", "-Cluster "+clusterA+" {env=prod, program=p, shard=2, zone=z2}", "]")
-	// What DPDS says of the same key hides changes below.
+	// DPDS hides changes of the same key below it.
 	f.wrapper.SetConstraints(only(dynparam.AnyType, "shard", "4", "program", "p"))
 	f.expect()
 	// The zero value removes what the program set.

@@ -5,11 +5,16 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
+type Wrapper = wrapper
+
 // New returns a wrapper that is not shared.
 var New = newWrapper
 
+// AcquireWrapper returns a shared wrapper.
+var AcquireWrapper = acquireWrapper
+
 // OwnConstraints returns the client's own constraints.
-func (w *Wrapper) OwnConstraints() dynparam.ByType {
+func (w *wrapper) OwnConstraints() dynparam.ByType {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.own
@@ -24,4 +29,4 @@ func Remembered(cfg *bootstrap.Config) bool {
 }
 
 // SetConstraints sets the constraints of the program for one wrapper.
-func (w *Wrapper) SetConstraints(constraints dynparam.ByType) { w.setConstraints(constraints) }
+func (w *wrapper) SetConstraints(constraints dynparam.ByType) { w.setConstraints(constraints) }

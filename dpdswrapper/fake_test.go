@@ -251,7 +251,7 @@ func (a *above) ResourceChanged(value any, err error, done func()) {
 
 func (a *above) AmbientError(err error, done func()) { a.add("~"+text(err), done) }
 
-// Errors of the transport, by what they say.
+// Errors of the transport, by kind.
 func fault(kind xdsclient.ErrorKind, code codes.Code) error {
 	return &xdsclient.Error{Kind: kind, Code: code, Err: errors.New("the reason")}
 }

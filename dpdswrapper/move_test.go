@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // moved returns a fixture with a watch that has a resource, "old", and has been
@@ -43,8 +44,7 @@ func TestAnswerOfTheNewVariant(t *testing.T) {
 		{"refused by the client below: ambient", nil, errRefused, "~configuration"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tt.name, func(t *testing.T) {
 			f, w, _ := moved(t)
 			f.find("Cluster").change(tt.value, tt.err)
 			w.expect(t, tt.want)
@@ -174,22 +174,19 @@ func TestDoneIsPassedDown(t *testing.T) {
 // A watcher may stop or start watches, and set constraints, while it is called.
 func TestWatchersMayCallBack(t *testing.T) {
 	t.Parallel()
-	t.Run("stop", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "stop", func(t *testing.T) {
 		f, w, stop := moved(t)
 		w.after = stop
 		f.find("Cluster").change("new", nil)
 		f.expect("-Cluster "+clusterA+" {v=2}", "-DPDS for-a")
 	})
-	t.Run("watch", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "watch", func(t *testing.T) {
 		f, w, _ := moved(t)
 		w.after = func() { f.Watch(xdsresource.ClusterType, clusterA+"2", new(above)) }
 		f.find("Cluster").change("new", nil)
 		f.expect("+Cluster " + clusterA + "2 {v=2}")
 	})
-	t.Run("set constraints", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "set constraints", func(t *testing.T) {
 		f, w, _ := moved(t)
 		w.after = func() { f.wrapper.SetConstraints(only(clusterType, "shard", "7")) }
 		f.find("Cluster").change("new", nil)

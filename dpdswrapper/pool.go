@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync"
 
+	estats "google.golang.org/grpc/experimental/stats"
+
 	"github.com/dynxds/dynxds/internal/refpool"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -11,7 +13,7 @@ import (
 )
 
 // pool has the shared wrappers of the process, by the fingerprint of their bootstrap.
-var pool refpool.Pool[string, *Wrapper]
+var pool refpool.Pool[string, *wrapper]
 
 // program has the constraints that the program has set. Its lock is taken while the pool's is
 // held, not the other way round.
@@ -21,15 +23,27 @@ var program = struct {
 	only       map[string]dynparam.ByType // by fingerprint
 }{only: make(map[string]dynparam.ByType)}
 
-// Acquire returns the wrapper that the process shares for bootstraps with this fingerprint,
-// over the client of xdsclient.Acquire, with which it ends. The constraints that the program
-// has set apply from the first watch on. release may be called repeatedly, from any
+// Acquire returns the client of the channels with the given target, over the client of
+// xdsclient.Acquire, which the process shares for bootstraps with this fingerprint. recorder, which
+// may be nil, gets the metrics of that client; see xdsclient.XDSClient.Attach. The constraints that
+// the program has set apply from the first watch on. release may be called repeatedly, from any
 // goroutine.
-func Acquire(cfg *bootstrap.Config) (w *Wrapper, release func(), err error) {
+func Acquire(cfg *bootstrap.Config, target string, recorder estats.MetricsRecorder) (c xdsclient.Client, release func(), err error) {
+	w, leave, err := acquireWrapper(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	detach := w.below.Attach(target, recorder)
+	return w.ForTarget(target), func() { detach(); leave() }, nil
+}
+
+// acquireWrapper returns the wrapper that the process shares for bootstraps with this fingerprint.
+// release may be called repeatedly.
+func acquireWrapper(cfg *bootstrap.Config) (w *wrapper, release func(), err error) {
 	if cfg == nil {
 		return nil, nil, errors.New("dpdswrapper: a client needs a bootstrap")
 	}
-	return pool.Acquire(cfg.Fingerprint(), func() (*Wrapper, func(), error) {
+	return pool.Acquire(cfg.Fingerprint(), func() (*wrapper, func(), error) {
 		client, release, err := xdsclient.Acquire(cfg)
 		if err != nil {
 			return nil, nil, err
@@ -56,7 +70,7 @@ func SetConstraints(cfg *bootstrap.Config, constraints dynparam.ByType) {
 	}
 	program.Unlock()
 	// Of two concurrent calls, the second one here finds what both have set.
-	pool.Each(func(fingerprint string, w *Wrapper) {
+	pool.Each(func(fingerprint string, w *wrapper) {
 		if cfg == nil || cfg.Fingerprint() == fingerprint {
 			w.setConstraints(constraintsFor(fingerprint))
 		}

@@ -10,7 +10,7 @@ import (
 // acquire returns the shared wrapper of the bootstrap of a node.
 func acquire(t *testing.T, node string) (*dpdswrapper.Wrapper, func()) {
 	t.Helper()
-	w, release, err := dpdswrapper.Acquire(config(`"node": {"id": "` + node + `"}`))
+	w, release, err := dpdswrapper.AcquireWrapper(config(`"node": {"id": "` + node + `"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +45,19 @@ func TestOneWrapperPerFingerprint(t *testing.T) {
 	}
 }
 
-func TestAcquireNeedsABootstrap(t *testing.T) {
+func TestAcquire(t *testing.T) {
 	t.Parallel()
-	if _, _, err := dpdswrapper.Acquire(nil); err == nil {
+	cfg := config(`"node": {"id": "acquire"}`)
+	client, release, err := dpdswrapper.Acquire(cfg, "xds:///s", nil)
+	if err != nil || client.Bootstrap() != cfg || !dpdswrapper.Remembered(cfg) {
+		t.Fatalf("the client of the bootstrap is not acquired: %v", err)
+	}
+	release()
+	release()
+	if dpdswrapper.Remembered(cfg) {
+		t.Error("the client is not released")
+	}
+	if _, _, err := dpdswrapper.Acquire(nil, "", nil); err == nil {
 		t.Error("no error without a bootstrap")
 	}
 }

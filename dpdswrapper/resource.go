@@ -15,7 +15,7 @@ const (
 type resourceWatch struct {
 	watch
 	watcher xdsclient.Watcher
-	holds   holding // guarded by Wrapper.mu
+	holds   holding // guarded by wrapper.mu
 }
 
 func (x *resourceWatch) open(l *leg) (stop func()) {

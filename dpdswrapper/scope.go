@@ -22,9 +22,9 @@ const (
 )
 
 // scope has the watches that depend on one DPDS resource, or on none. It is the watcher of
-// that resource. Guarded by Wrapper.mu.
+// that resource. Guarded by wrapper.mu.
 type scope struct {
-	wrapper     *Wrapper
+	wrapper     *wrapper
 	resource    string // the name of the DPDS resource, or ""
 	phase       scopePhase
 	constraints dynparam.ByType // of the DPDS resource
@@ -35,7 +35,7 @@ type scope struct {
 }
 
 // group is the watches of one type in a scope, which share their constraints. Guarded by
-// Wrapper.mu.
+// wrapper.mu.
 type group struct {
 	scope       *scope
 	typ         *xdsclient.ResourceType
@@ -43,7 +43,7 @@ type group struct {
 	watches     []*watch
 }
 
-func newScope(w *Wrapper, resource string) *scope {
+func newScope(w *wrapper, resource string) *scope {
 	s := &scope{wrapper: w, resource: resource}
 	s.leave = w.below.ForTarget(resource).Watch(xdsresource.DynamicParameterConstraintsType, resource, s)
 	return s

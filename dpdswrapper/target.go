@@ -8,12 +8,12 @@ import (
 // ForTarget returns the client of the channels with the given target; see
 // xdsclient.XDSClient.ForTarget. Constraints are the same for all targets. DPDS resources are
 // not watched for any target, and fall back to other servers by themselves.
-func (w *Wrapper) ForTarget(target string) xdsclient.Client {
+func (w *wrapper) ForTarget(target string) xdsclient.Client {
 	return &targetClient{w, w.below.ForTarget(target)}
 }
 
 type targetClient struct {
-	wrapper *Wrapper
+	wrapper *wrapper
 	below   xdsclient.LocatorClient
 }
 

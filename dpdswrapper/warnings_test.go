@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -42,7 +43,7 @@ func fromServer(t *testing.T, types ...string) dynparam.ByType {
 }
 
 // TP2, "Selecting Cluster Based on ACL", has a type that no resource is of. What the
-// control plane wants to keep from the client by such constraints reaches it.
+// control plane intends to keep from the client by such constraints reaches it.
 func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
 	t.Parallel()
 	id := fmt.Sprintf("for-test-of-warnings-%d-", runs.Add(1))
@@ -59,7 +60,7 @@ func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
 	f.expect("+DPDS "+id, "[", "+Listener "+listenerA+" {k=v}", "]")
 
 	f.dpds(id, fromServer(t, wrong, "acme.v1.Thing"))
-	warns(t, 1, id, wrong) // it was said already
+	warns(t, 1, id, wrong) // it was logged already
 	f.dpds(id, fromServer(t, xdsname.ConstraintsMap))
 	warns(t, 1, id, xdsname.ConstraintsMap+`", which is asked for without constraints`)
 	f.find("DPDS").change(nil, errGone)
@@ -96,8 +97,7 @@ func TestWarningOfServersWithoutConstraints(t *testing.T) {
 		{"a type that may be the program's", `{"xds_servers": [` + able + `], "dynamic_parameter_constraints": {"acme.v1.Thing": {"key_constraints": {"k": {"constraints": [{"value": "v"}]}}}}}`,
 			[]string{`"acme.v1.Thing"`, "ResourceType"}},
 	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			source := fmt.Sprintf("%s-%d", t.Name(), runs.Add(1))
 			dpdswrapper.New(newFakeClient(t, must(bootstrap.Parse(source, []byte(test.text)))))
 			n := min(len(test.want), 1)

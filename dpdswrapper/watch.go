@@ -27,7 +27,7 @@ type watch struct {
 	// the first of the next one. Nothing that a watcher calls takes it.
 	serial sync.Mutex
 
-	// Guarded by Wrapper.mu.
+	// Guarded by wrapper.mu.
 	group *group
 	index int // in group.watches
 	state watchState
@@ -36,7 +36,7 @@ type watch struct {
 }
 
 // kind is what differs between watches of resources and of collections. The caller holds
-// Wrapper.mu.
+// wrapper.mu.
 type kind interface {
 	// open starts the watch below for a leg.
 	open(l *leg) (stop func())
@@ -51,7 +51,7 @@ type leg struct {
 }
 
 // start starts a leg with the constraints of the group, and ends the old one. The caller holds
-// Wrapper.mu.
+// wrapper.mu.
 func (x *watch) start() {
 	if x.state == watchWaiting {
 		x.state = watchRunning
@@ -84,7 +84,7 @@ func (x *watch) stop() {
 	x.group.scope.remove(x)
 }
 
-// mu is Wrapper.mu.
+// mu is wrapper.mu.
 func (x *watch) mu() *sync.Mutex { return &x.group.scope.wrapper.mu }
 
 // running reports whether the calls of the leg are passed on.
@@ -95,7 +95,7 @@ func (l *leg) running() bool {
 	return l.isRunning()
 }
 
-// isRunning is running for a caller that holds Wrapper.mu.
+// isRunning is running for a caller that holds wrapper.mu.
 func (l *leg) isRunning() bool { return l.watch.leg == l && l.watch.state == watchRunning }
 
 // passage is how a change is passed on to the layer above.

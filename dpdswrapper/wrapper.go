@@ -5,16 +5,14 @@ import (
 	"slices"
 	"sync"
 
-	estats "google.golang.org/grpc/experimental/stats"
-
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Wrapper attaches constraints to watches, see ForTarget. It is safe for concurrent use. It
+// wrapper attaches constraints to watches, see ForTarget. It is safe for concurrent use. It
 // need not be closed: it ends with the client below and its watches.
-type Wrapper struct {
+type wrapper struct {
 	below      xdsclient.LocatorClient
 	configured dynparam.ByType   // by the bootstrap
 	dpds       map[string]string // names of the DPDS resources by authority
@@ -25,10 +23,10 @@ type Wrapper struct {
 	scopes map[string]*scope // by DPDS resource, while they have watches
 }
 
-// newWrapper returns a Wrapper that is not shared; see Acquire.
-func newWrapper(below xdsclient.LocatorClient) *Wrapper {
+// newWrapper returns a wrapper that is not shared; see acquireWrapper.
+func newWrapper(below xdsclient.LocatorClient) *wrapper {
 	configured := below.Bootstrap().Constraints
-	w := &Wrapper{
+	w := &wrapper{
 		below:      below,
 		configured: configured,
 		dpds:       make(map[string]string),
@@ -48,14 +46,8 @@ func newWrapper(below xdsclient.LocatorClient) *Wrapper {
 	return w
 }
 
-// Attach registers the channel with the given target as a user of the client below; see
-// xdsclient.XDSClient.Attach.
-func (w *Wrapper) Attach(target string, recorder estats.MetricsRecorder) (detach func()) {
-	return w.below.Attach(target, recorder)
-}
-
 // add starts a watch.
-func (w *Wrapper) add(t *xdsclient.ResourceType, x *watch) (stop func()) {
+func (w *wrapper) add(t *xdsclient.ResourceType, x *watch) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scopeOf(x.name).add(t, x)
@@ -65,7 +57,7 @@ func (w *Wrapper) add(t *xdsclient.ResourceType, x *watch) (stop func()) {
 // setConstraints replaces the constraints of the program; the zero value removes them. It
 // moves the watches of the types whose constraints change before it returns. It does not
 // wait for servers and may be called from a watcher.
-func (w *Wrapper) setConstraints(constraints dynparam.ByType) {
+func (w *wrapper) setConstraints(constraints dynparam.ByType) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.own = w.configured.Merge(constraints)
@@ -77,7 +69,7 @@ func (w *Wrapper) setConstraints(constraints dynparam.ByType) {
 }
 
 // apply starts or moves the watches of groups, in one batch. The caller holds mu.
-func (w *Wrapper) apply(groups []*group) {
+func (w *wrapper) apply(groups []*group) {
 	if len(groups) == 0 {
 		return
 	}
@@ -91,7 +83,7 @@ func (w *Wrapper) apply(groups []*group) {
 }
 
 // scopeOf returns the scope of a name, which it creates if needed. The caller holds mu.
-func (w *Wrapper) scopeOf(name string) *scope {
+func (w *wrapper) scopeOf(name string) *scope {
 	if len(w.dpds) == 0 {
 		return w.free
 	}

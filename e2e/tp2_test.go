@@ -204,7 +204,7 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 	}
 	cfg, err := bootstrap.Parse("the test", m.bootstrap(testutils.Authority(tp2, "", nil)))
 	xdstest.NoError(t, err)
-	w, release, err := dpdswrapper.Acquire(cfg)
+	client, release, err := dpdswrapper.Acquire(cfg, "", nil)
 	xdstest.NoError(t, err)
 	defer release()
 	defer dpdswrapper.SetConstraints(cfg, dynparam.ByType{})
@@ -213,7 +213,7 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 	}
 	dpdswrapper.SetConstraints(cfg, shards(dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15}, dynparam.Range{Min: 46, Max: 90}))
 	seen := &members{have: map[string]bool{}}
-	defer w.ForTarget("").WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "shards/*"), seen)()
+	defer client.WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "shards/*"), seen)()
 	seen.await(t, "c15{shards=15}", "c4{shards=4}", "c6{shards=6}", "c60{shards=60}", "c90{shards=90}")
 
 	// The program has other shards, and a cluster moves into one of them.

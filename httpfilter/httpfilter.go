@@ -87,7 +87,7 @@ type ClientFilter interface {
 	NewClientInstance(ClientInstanceInfo) ClientInstance
 }
 
-// ClientInstanceInfo says whom an instance is for.
+// ClientInstanceInfo identifies an instance.
 type ClientInstanceInfo struct {
 	// Name is the instance name, HttpFilter.name.
 	Name string

@@ -40,12 +40,6 @@ func adding(types ...string) httpfilter.HeaderFilter[config] {
 	}
 }
 
-func packed(t *testing.T, m proto.Message) *anypb.Any {
-	t.Helper()
-	a := xdsmsg.Any(m)
-	return a
-}
-
 func fields(t *testing.T, m map[string]any) *structpb.Struct {
 	t.Helper()
 	s, err := structpb.NewStruct(m)
@@ -91,7 +85,7 @@ func TestHeaderFilter(t *testing.T) {
 	t.Parallel()
 	f := adding("type.googleapis.com/test.Adding")
 	parse := func(name, value string) httpfilter.Config {
-		c, err := f.ParseConfig(packed(t, &xdspb.TypedStruct{TypeUrl: f.Types[0], Value: fields(t, map[string]any{"name": name, "value": value})}))
+		c, err := f.ParseConfig(xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: f.Types[0], Value: fields(t, map[string]any{"name": name, "value": value})}))
 		xdstest.NoError(t, err)
 		return c
 	}
@@ -138,7 +132,7 @@ func TestTypedStruct(t *testing.T) {
 		{"with a field of another type", &xdspb.TypedStruct{TypeUrl: url, Value: fields(t, map[string]any{"name": 1})}, "name"},
 		{"another message", new(faultpb.HTTPFault), "must be a TypedStruct"},
 	} {
-		c, err := httpfilter.ParseStruct[config](packed(t, test.config))
+		c, err := httpfilter.ParseStruct[config](xdsmsg.Any(test.config))
 		switch {
 		case test.fault == "" && err != nil:
 			t.Errorf("%s: %v", test.name, err)
@@ -159,9 +153,9 @@ func TestUnmarshalConfig(t *testing.T) {
 	want := &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{ErrorType: &faultpb.FaultAbort_GrpcStatus{GrpcStatus: 3}}}
 	value := fields(t, map[string]any{"abort": map[string]any{"grpc_status": 3}})
 	for name, a := range map[string]*anypb.Any{
-		"the message":       packed(t, want),
-		"a TypedStruct":     packed(t, &xdspb.TypedStruct{TypeUrl: url, Value: value}),
-		"an old TypedStuct": packed(t, &udpapb.TypedStruct{TypeUrl: url, Value: value}),
+		"the message":       xdsmsg.Any(want),
+		"a TypedStruct":     xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: url, Value: value}),
+		"an old TypedStuct": xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: url, Value: value}),
 	} {
 		got := new(faultpb.HTTPFault)
 		if err := httpfilter.UnmarshalConfig(a, got); err != nil || !proto.Equal(got, want) {
@@ -169,9 +163,9 @@ func TestUnmarshalConfig(t *testing.T) {
 		}
 	}
 	for name, a := range map[string]*anypb.Any{
-		"another message":              packed(t, new(structpb.Struct)),
-		"a TypedStruct of another one": packed(t, &xdspb.TypedStruct{TypeUrl: "type.googleapis.com/other", Value: value}),
-		"an unknown field":             packed(t, &xdspb.TypedStruct{TypeUrl: url, Value: fields(t, map[string]any{"aboort": 1})}),
+		"another message":              xdsmsg.Any(new(structpb.Struct)),
+		"a TypedStruct of another one": xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: "type.googleapis.com/other", Value: value}),
+		"an unknown field":             xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: url, Value: fields(t, map[string]any{"aboort": 1})}),
 		"bytes":                        {TypeUrl: url, Value: []byte{0xff}},
 	} {
 		if err := httpfilter.UnmarshalConfig(a, new(faultpb.HTTPFault)); err == nil {
@@ -200,7 +194,7 @@ func TestFaultsOfTypedStructsHavePaths(t *testing.T) {
 		"two of one choice": {map[string]any{"abort": map[string]any{"http_status": 503, "grpc_status": 3}}, []string{"error_type"}},
 		"one field twice":   {map[string]any{"max_active_faults": 1, "maxActiveFaults": 2}, []string{"max_active_faults"}},
 	} {
-		err := httpfilter.UnmarshalConfig(packed(t, &xdspb.TypedStruct{TypeUrl: url, Value: fields(t, test.value)}), new(faultpb.HTTPFault))
+		err := httpfilter.UnmarshalConfig(xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: url, Value: fields(t, test.value)}), new(faultpb.HTTPFault))
 		if err == nil {
 			t.Errorf("%s is accepted", name)
 			continue
@@ -220,7 +214,7 @@ func TestFaultsOfTypedStructsHavePaths(t *testing.T) {
 	for i := range 1000 {
 		many[fmt.Sprint("unknown", i)] = true
 	}
-	err := httpfilter.UnmarshalConfig(packed(t, &xdspb.TypedStruct{TypeUrl: url, Value: fields(t, many)}), new(faultpb.HTTPFault))
+	err := httpfilter.UnmarshalConfig(xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: url, Value: fields(t, many)}), new(faultpb.HTTPFault))
 	if err == nil || len(err.Error()) > 4000 || !strings.Contains(err.Error(), "and 980 more") {
 		t.Errorf("1000 unknown fields: %v", err)
 	}
@@ -231,7 +225,7 @@ func TestTypeOfTypedStructWithoutPrefix(t *testing.T) {
 	t.Parallel()
 	const name = "envoy.extensions.filters.http.fault.v3.HTTPFault"
 	for _, url := range []string{name, "type.googleapis.com/" + name} {
-		got, _, err := httpfilter.TypedStruct(packed(t, &xdspb.TypedStruct{TypeUrl: url}))
+		got, _, err := httpfilter.TypedStruct(xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: url}))
 		if want := "type.googleapis.com/" + name; err != nil || got != want {
 			t.Errorf("%s: type %q, %v, want %q", url, got, err, want)
 		}

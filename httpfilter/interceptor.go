@@ -38,7 +38,8 @@ func (f InterceptorFunc) NewStream(ctx context.Context, rpc *RPC, next Next) (gr
 }
 
 // End is what a chain ends in: it sends the RPC. It is safe for concurrent
-// use, as filters may send several.
+// use, as filters may send several. One that knows the RPC's route has a method
+// RouteHas like that of [Next].
 type End interface {
 	Send(ctx context.Context, rpc *RPC) (grpc.ClientStream, error)
 }
@@ -55,18 +56,11 @@ func NewNext(end End, interceptors ...Interceptor) Next {
 	return Next{rest: interceptors, end: end}
 }
 
-// RouteEnd is an End that knows the RPC's route.
-type RouteEnd interface {
-	End
-	// RouteHas reports whether the route sends RPCs to the cluster, all of
-	// them or some by weight.
-	RouteHas(cluster string) bool
-}
-
 // RouteHas reports whether the RPC's route sends RPCs to the cluster, all
-// of them or some by weight. It is false if the chain's End is no RouteEnd.
+// of them or some by weight. It is false if the chain's End does not know the
+// route.
 func (n Next) RouteHas(cluster string) bool {
-	end, ok := n.end.(RouteEnd)
+	end, ok := n.end.(interface{ RouteHas(cluster string) bool })
 	return ok && end.RouteHas(cluster)
 }
 

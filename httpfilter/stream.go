@@ -71,31 +71,33 @@ func (s *editedStream) Trailer() metadata.MD {
 	return md
 }
 
-// UnaryFunc is called with each unary RPC of a UnaryInterceptor. invoke sends
-// the RPC and fills reply. It may be called any number of times, none
-// included, one after the other.
-type UnaryFunc func(ctx context.Context, rpc *RPC, req, reply any, invoke func(context.Context) error) error
-
-// UnaryInterceptor returns an Interceptor that is about unary RPCs only. It
-// lets streaming RPCs pass.
-func UnaryInterceptor(f UnaryFunc) Interceptor {
+// UnaryInterceptor returns an Interceptor that calls f with each unary RPC. It
+// lets streaming RPCs pass. invoke sends the RPC and fills reply. It may be
+// called any number of times, none included, one after the other.
+func UnaryInterceptor(
+	f func(ctx context.Context, rpc *RPC, req, reply any, invoke func(context.Context) error) error,
+) Interceptor {
 	return InterceptorFunc(func(ctx context.Context, rpc *RPC, next Next) (grpc.ClientStream, error) {
 		if rpc.StreamDesc != nil {
 			return next.NewStream(ctx, rpc)
 		}
-		return &unaryStream{ctx: ctx, rpc: rpc, next: next, f: f}, nil
+		s := &unaryStream{ctx: ctx, rpc: rpc, next: next}
+		s.receive = func(reply any) error {
+			return f(ctx, rpc, s.req, reply, func(ctx context.Context) error { return s.invoke(ctx, reply) })
+		}
+		return s, nil
 	})
 }
 
-// unaryStream puts off starting the RPC until all that UnaryFunc needs is
-// known.
+// unaryStream starts the RPC in RecvMsg, when all that the function of a
+// UnaryInterceptor needs is known.
 type unaryStream struct {
-	ctx  context.Context
-	rpc  *RPC
-	next Next
-	f    UnaryFunc
-	req  any
-	last grpc.ClientStream // the one that answered last
+	ctx     context.Context
+	rpc     *RPC
+	next    Next
+	receive func(reply any) error
+	req     any
+	last    grpc.ClientStream // the one that answered last
 }
 
 func (s *unaryStream) Context() context.Context { return s.ctx }
@@ -106,15 +108,15 @@ func (s *unaryStream) SendMsg(m any) error {
 	return nil
 }
 
-func (s *unaryStream) RecvMsg(reply any) error {
-	return s.f(s.ctx, s.rpc, s.req, reply, func(ctx context.Context) error {
-		stream, err := s.next.NewStream(ctx, s.rpc.Clone())
-		if err != nil {
-			return err
-		}
-		s.last = stream
-		return Exchange(stream, s.req, reply)
-	})
+func (s *unaryStream) RecvMsg(reply any) error { return s.receive(reply) }
+
+func (s *unaryStream) invoke(ctx context.Context, reply any) error {
+	stream, err := s.next.NewStream(ctx, s.rpc.Clone())
+	if err != nil {
+		return err
+	}
+	s.last = stream
+	return Exchange(stream, s.req, reply)
 }
 
 func (s *unaryStream) Header() (metadata.MD, error) {

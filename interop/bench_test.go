@@ -17,7 +17,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
-	"github.com/dynxds/dynxds/resolver"
 )
 
 // routeCounts are the lengths of the route tables that are measured. The route
@@ -170,7 +169,7 @@ func TestPassingThroughAllocatesNothing(t *testing.T) {
 	under := func(scheme string) float64 {
 		return allocations(t, dial(t, renamed{grpcGoBuilder(t, control), scheme}, scheme+":///"+service))
 	}
-	without, with := under("untouched"), under(resolver.AliasScheme)
+	without, with := under("untouched"), under("dynxds")
 	if with > without {
 		t.Errorf("an RPC makes %v allocations, without the interceptors of dynxds %v", with, without)
 	}

@@ -24,7 +24,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -183,9 +182,9 @@ func (p *benchProgram) obey(o order) (usage, error) {
 }
 
 func (p *benchProgram) dial(o order) (usage, error) {
-	scheme := resolver.AliasScheme
+	scheme := "dynxds"
 	if o.Peer == grpcGo {
-		scheme = resolver.Scheme // Go initializes gRPC-Go's xds after dynxds.
+		scheme = "xds" // Go initializes gRPC-Go's xds after dynxds.
 	}
 	if o.DNS != "" {
 		useDNS(o.DNS)

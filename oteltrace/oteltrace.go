@@ -27,7 +27,7 @@
 //   - dynxds.routed: rpc.method, dynxds.route, dynxds.virtual_host, dynxds.cluster,
 //   - dynxds.picked: grpc.lb.backend_service, grpc.lb.locality, dynxds.priority, dynxds.endpoint,
 //   - dynxds.not_picked: grpc.lb.backend_service, dynxds.reason (see dynxds.TracePick),
-//   - dynxds.retried: dynxds.attempt, the number of the attempt to come; dynxds.delay, in seconds,
+//   - dynxds.retried: dynxds.attempt, the number of the next attempt; dynxds.delay, in seconds,
 //   - dynxds.mirrored: dynxds.cluster, dynxds.dropped.
 //
 // All but the last have dynxds.error if something failed. The events are those of dynxds.Trace, so

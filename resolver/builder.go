@@ -18,16 +18,16 @@ import (
 
 // The schemes of targets that dynxds resolves.
 const (
-	// Scheme is the scheme of xDS targets in every gRPC language.
-	Scheme = "xds"
-	// AliasScheme means the same. It is for a process that also links gRPC-Go's own xds
-	// package, which registers Scheme too: the one that is registered last gets it, see
+	// scheme is the scheme of xDS targets in every gRPC language.
+	scheme = "xds"
+	// aliasScheme means the same. It is for a process that also links gRPC-Go's own xds
+	// package, which registers "xds" too: the one that is registered last gets it, see
 	// Register.
-	AliasScheme = "dynxds"
+	aliasScheme = "dynxds"
 )
 
 func init() {
-	grpcbridge.Install(Scheme, AliasScheme)
+	grpcbridge.Install(scheme, aliasScheme)
 	grpcbridge.RegisterMetrics(xdsclient.Metrics()...)
 }
 
@@ -57,7 +57,7 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 		return nil, err
 	}
 	grpcbridge.ResolvePerChannel()
-	return &builder{scheme: Scheme, config: func() (*bootstrap.Config, error) { return config, nil }}, nil
+	return &builder{scheme: scheme, config: func() (*bootstrap.Config, error) { return config, nil }}, nil
 }
 
 // Builders returns the builders of both schemes, for a bootstrap in memory or, if it is nil,
@@ -69,8 +69,8 @@ func Builders(bootstrapJSON []byte) []grpcresolver.Builder {
 	}
 	environment := bootstrapJSON == nil
 	return []grpcresolver.Builder{
-		&builder{scheme: Scheme, config: config, environment: environment},
-		&builder{scheme: AliasScheme, config: config, environment: environment},
+		&builder{scheme: scheme, config: config, environment: environment},
+		&builder{scheme: aliasScheme, config: config, environment: environment},
 	}
 }
 
@@ -166,16 +166,15 @@ func (q *request) resolve() (*xdsResolver, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, release, err := dpdswrapper.Acquire(config)
+	client, release, err := dpdswrapper.Acquire(config, q.target.String(), q.opts.MetricsRecorder)
 	if err != nil {
 		return nil, err
 	}
-	detach := client.Attach(q.target.String(), q.opts.MetricsRecorder)
 	usesXDS := grpcbridge.UsesXDS(q.opts.DialCreds, q.opts.CredsBundle)
 	return newResolver(resolverConfig{
 		request:  q,
-		client:   client.ForTarget(q.target.String()),
-		release:  func() { detach(); release() },
+		client:   client,
+		release:  release,
 		listener: listener,
 		usesXDS:  usesXDS,
 		policy:   config.DNSFallback,

@@ -98,7 +98,7 @@ func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
 }
 
 // served returns the version of a member's Cluster that the node's state has, or nil. An error
-// that the state does not have may have come after it.
+// that the state does not have may have followed it.
 func (n *clusterNode) served(m *member) *xdsresource.Cluster {
 	if m.name == n.name {
 		return n.state.Cluster

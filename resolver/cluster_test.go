@@ -206,9 +206,9 @@ func TestSameConnections(t *testing.T) {
 	}{
 		{"the first version", nil, proxied, true, true},
 		{"the same", proxied, proxied, true, true},
-		{"proxies come", plain, proxied, false, false},
-		{"proxies go", proxied, plain, false, false},
-		{"TLS comes", plain, secure, false, true},
+		{"proxies are added", plain, proxied, false, false},
+		{"proxies are removed", proxied, plain, false, false},
+		{"TLS is added", plain, secure, false, true},
 	} {
 		for _, usesXDS := range []bool{true, false} {
 			want := tc.otherwise

@@ -84,8 +84,8 @@ func TestOnceAListenerWasAcceptedThereIsNoDNS(t *testing.T) {
 	}
 }
 
-// TestAcceptedListenerWithoutRoutes: the Listener says that the target is one of
-// the mesh, though it cannot be used.
+// TestAcceptedListenerWithoutRoutes: with a Listener the target is one of the
+// mesh, though it cannot be used.
 func TestAcceptedListenerWithoutRoutes(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, unavailable)
@@ -241,7 +241,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 		since, lines := s.status().Since, logged.Count(s.cc.Target(), "resolved by DNS")
 		for range 3 {
 			awaitIdle(t, s.cc)
-			// The control plane has not spoken again.
+			// The control plane has not answered again.
 			s.expect("after an idle period", s.dns, channels.DNS)
 		}
 		if got := s.status().Since; got != since {

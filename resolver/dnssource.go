@@ -157,7 +157,7 @@ var errNoAddress = errors.New("DNS has no address for the target")
 // dnsClientConn is the resolver.ClientConn of the DNS resolver.
 type dnsClientConn struct{ d *dnsSource }
 
-// Hedges tells package dnsconfig that hedging policies take effect.
+// Hedges marks, for package dnsconfig, that hedging policies take effect.
 func (dnsClientConn) Hedges() {}
 
 // UpdateState implements resolver.ClientConn.

@@ -211,7 +211,7 @@ func doesNotExist(err error) bool {
 	return errors.As(err, &e) && e.Kind == xdsclient.KindDoesNotExist
 }
 
-// isTransient reports whether err only says that the server of the Listener's authority is
+// isTransient reports whether err only means that the server of the Listener's authority is
 // unreachable, so that what is in use waits for it. The servers of other authorities are not
 // waited for: an outage of one delays its own resources, but not routes that use them among
 // others.

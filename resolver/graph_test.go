@@ -115,7 +115,7 @@ func (f *fixture) route(clusters ...string) {
 	f.answer("RouteConfiguration R", routes("R", clusters...))
 }
 
-// serve answers a cluster and its endpoints, of which there is one.
+// serve answers a cluster and its only endpoint.
 func (f *fixture) serve(cluster, address string) {
 	f.t.Helper()
 	f.answer("Cluster "+cluster, eds(cluster))
@@ -328,8 +328,8 @@ func TestANewRouteConfigurationThatDoesNotExistWithdrawsTheRoutes(t *testing.T) 
 	t.Parallel()
 	f := configured(t)
 	f.answer("Listener L", toRDS("R2"))
-	gone := failure(xdsclient.KindDoesNotExist, "R2 does not exist")
-	f.change("RouteConfiguration R2", gone, "!"+gone.Error()+", 0 clusters")
+	missing := failure(xdsclient.KindDoesNotExist, "R2 does not exist")
+	f.change("RouteConfiguration R2", missing, "!"+missing.Error()+", 0 clusters")
 	f.expectWatches("Listener L", "RouteConfiguration R2")
 }
 

@@ -49,7 +49,7 @@ func TestInspectFollowsTheGraph(t *testing.T) {
 	want.Routes.Ambient = f.graph.rds.watch.ambient.Load().fault.Error()
 	expect("a newer version is invalid")
 	if want.Routes.Ambient == "" {
-		t.Error("it does not say why")
+		t.Error("the reason is missing")
 	}
 	f.answer("Listener L", toRDS("R2"))
 	want.NextRoutes = &inspect.Resource{Type: "RouteConfiguration", Name: "R2"}

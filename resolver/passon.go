@@ -16,9 +16,10 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// passOn passes the RPCs of a channel that DNS configures on to gRPC, which follows the
-// service config, but for its hedgingPolicy (gRFC A6), which gRPC-Go does not have. Each carries a Decision without a cluster and with an old version: if xDS
-// takes over while it waits for a connection, the root picker routes it again.
+// passOn passes the RPCs of a channel that DNS configures on to gRPC, which follows the service
+// config, except for its hedgingPolicy (gRFC A6), which gRPC-Go does not have. Each RPC carries a
+// Decision without a cluster and with an old version: if xDS takes over while it waits for a
+// connection, the root picker routes it again.
 type passOn struct {
 	channel *grpc.ClientConn
 	version uint64

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // scripted is a Runner that counts its RPCs.
@@ -72,8 +73,7 @@ func TestPassOnStopWaitsForTheRPCsInside(t *testing.T) {
 		"one that outlasts the wait":   {[]time.Duration{10 * time.Millisecond, time.Hour}, patience},
 		"one that ends with the other": {[]time.Duration{time.Millisecond, time.Millisecond}, time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := new(passOn)
 				for _, d := range test.rpcs {

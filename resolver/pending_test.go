@@ -21,7 +21,7 @@ func TestTheEnvironmentIsReadRepeatedly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
-		b := &builder{scheme: Scheme, environment: true, config: func() (*bootstrap.Config, error) {
+		b := &builder{scheme: scheme, environment: true, config: func() (*bootstrap.Config, error) {
 			reads.Add(1)
 			return nil, errors.New("no such file")
 		}}

@@ -34,7 +34,7 @@ type resolverConfig struct {
 	listener string // the name of the Listener
 	usesXDS  bool   // the channel leaves the security of connections to the control plane
 	policy   bootstrap.DNSFallback
-	noDNS    bool // DNS may not be used, whatever policy says: errCredentials
+	noDNS    bool // DNS may not be used under any policy: errCredentials
 }
 
 // xdsResolver is the resolver of one channel, between idle periods. It publishes the

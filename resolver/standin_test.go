@@ -46,7 +46,7 @@ type channelBuilder struct {
 	latest *xdsResolver
 }
 
-func (*channelBuilder) Scheme() string { return Scheme }
+func (*channelBuilder) Scheme() string { return scheme }
 
 func (*channelBuilder) BridgedToDynxds() {}
 
@@ -109,7 +109,7 @@ func (s *standIn) give(key string, value any, err error) {
 	s.settle()
 }
 
-// settle waits until the resolver has published what it knows.
+// settle waits until the resolver has published its last change.
 func (s *standIn) settle() {
 	s.channelBuilder.mu.Lock()
 	r := s.latest
@@ -191,7 +191,7 @@ func (s *standIn) expectError(when string, mode channels.Mode, texts ...string) 
 	}
 	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {
-			s.t.Errorf("%s: error %v does not say %q", when, err, text)
+			s.t.Errorf("%s: got error %v, want one with %q", when, err, text)
 		}
 	}
 	s.expectMode(when, mode)

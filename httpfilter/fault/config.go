@@ -28,13 +28,13 @@ type config struct {
 type delay struct {
 	share  fraction.Fraction
 	fixed  time.Duration
-	header bool // the RPC's metadata say how long
+	header bool // the RPC's metadata sets the duration
 }
 
 type abort struct {
 	share  fraction.Fraction
 	code   codes.Code
-	header bool // the RPC's metadata say with what code
+	header bool // the RPC's metadata sets the code
 }
 
 func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) { return parse(a) }

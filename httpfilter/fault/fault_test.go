@@ -49,8 +49,7 @@ func grpcAbort(n uint32) *faultpb.FaultAbort {
 
 func parsed(t *testing.T, pb *faultpb.HTTPFault) httpfilter.Config {
 	t.Helper()
-	a := xdsmsg.Any(pb)
-	c, err := filter{}.ParseConfig(a)
+	c, err := filter{}.ParseConfig(xdsmsg.Any(pb))
 	xdstest.NoError(t, err)
 	return c
 }

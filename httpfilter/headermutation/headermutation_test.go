@@ -8,18 +8,10 @@ import (
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
-
-func packed(t *testing.T, m proto.Message) *anypb.Any {
-	t.Helper()
-	a := xdsmsg.Any(m)
-	return a
-}
 
 func removeOn(m *matcherpb.StringMatcher) *mutationpb.HeaderMutation {
 	return &mutationpb.HeaderMutation{Action: &mutationpb.HeaderMutation_RemoveOnMatch_{RemoveOnMatch: &mutationpb.HeaderMutation_RemoveOnMatch{KeyMatcher: m}}}
@@ -35,11 +27,11 @@ func set(name, value string) *mutationpb.HeaderMutation {
 // their order.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	top, err := filter{}.ParseConfig(packed(t, &filterpb.HeaderMutation{Mutations: &filterpb.Mutations{
+	top, err := filter{}.ParseConfig(xdsmsg.Any(&filterpb.HeaderMutation{Mutations: &filterpb.Mutations{
 		RequestMutations: []*mutationpb.HeaderMutation{set("a", "top"), set("b", "top"), set("b", "top again")},
 	}}))
 	xdstest.NoError(t, err)
-	override, err := filter{}.ParseOverride(packed(t, &filterpb.HeaderMutationPerRoute{Mutations: &filterpb.Mutations{
+	override, err := filter{}.ParseOverride(xdsmsg.Any(&filterpb.HeaderMutationPerRoute{Mutations: &filterpb.Mutations{
 		RequestMutations: []*mutationpb.HeaderMutation{set("a", "route"), set(":path", "/ignored")},
 	}}))
 	xdstest.NoError(t, err)
@@ -61,7 +53,7 @@ func TestOrder(t *testing.T) {
 
 func TestNothingToDoLeavesTheFilterOut(t *testing.T) {
 	t.Parallel()
-	top, err := filter{}.ParseConfig(packed(t, new(filterpb.HeaderMutation)))
+	top, err := filter{}.ParseConfig(xdsmsg.Any(new(filterpb.HeaderMutation)))
 	xdstest.NoError(t, err)
 	if i, err := (filter{}).ClientInterceptor(top, nil); i != nil || err != nil {
 		t.Errorf("%v, %v", i, err)
@@ -70,10 +62,10 @@ func TestNothingToDoLeavesTheFilterOut(t *testing.T) {
 
 func TestEachConfigurationHasItsType(t *testing.T) {
 	t.Parallel()
-	if _, err := (filter{}).ParseConfig(packed(t, new(filterpb.HeaderMutationPerRoute))); err == nil {
+	if _, err := (filter{}).ParseConfig(xdsmsg.Any(new(filterpb.HeaderMutationPerRoute))); err == nil {
 		t.Error("HeaderMutationPerRoute is accepted as a top-level configuration")
 	}
-	if _, err := (filter{}).ParseOverride(packed(t, new(filterpb.HeaderMutation))); err == nil {
+	if _, err := (filter{}).ParseOverride(xdsmsg.Any(new(filterpb.HeaderMutation))); err == nil {
 		t.Error("HeaderMutation is accepted as an override")
 	}
 }
@@ -92,7 +84,7 @@ func TestRemoveOnMatch(t *testing.T) {
 		"not set":    {new(matcherpb.StringMatcher), []string{"grpc-x-a", "x-a", "x-ab", "y-x-a"}},
 		"broken":     {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "("}}}, []string{"grpc-x-a", "x-a", "x-ab", "y-x-a"}},
 	} {
-		c, err := filter{}.ParseConfig(packed(t, &filterpb.HeaderMutation{Mutations: &filterpb.Mutations{
+		c, err := filter{}.ParseConfig(xdsmsg.Any(&filterpb.HeaderMutation{Mutations: &filterpb.Mutations{
 			ResponseMutations: []*mutationpb.HeaderMutation{removeOn(test.matcher)},
 		}}))
 		xdstest.NoError(t, err)

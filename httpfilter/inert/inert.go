@@ -22,57 +22,34 @@ func init() {
 	}
 }
 
-const prefix = "type.googleapis.com/"
+const (
+	prefix = "type.googleapis.com/"
+	envoy  = prefix + "envoy.extensions.filters.http."
 
-const envoy = prefix + "envoy.extensions.filters.http."
+	istioStats = prefix + "stats.PluginConfig"
+	istioPeers = prefix + "io.istio.http.peer_metadata.Config"
+	istioALPN  = prefix + "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig"
+)
 
 // filters are the inert filters. Their configurations are not read, except those for CORS.
 var filters = []filter{
-	{
-		reason: "CORS is for browsers; a gRPC client does nothing for it",
-		config: envoy + "cors.v3.Cors", override: envoy + "cors.v3.CorsPolicy",
-		message: &corspb.Cors{}, overrideMessage: &corspb.CorsPolicy{},
-	},
-	{
-		reason: "gRPC-Web is for browsers; a gRPC client does nothing for it",
-		config: envoy + "grpc_web.v3.GrpcWeb",
-	},
-	{
-		reason: "the filter translates HTTP/1.1 to gRPC, which a gRPC client speaks",
-		config: envoy + "grpc_http1_bridge.v3.Config",
-	},
-	{
-		reason: "the filter translates Connect to gRPC, which a gRPC client speaks",
-		config: envoy + "connect_grpc_bridge.v3.FilterConfig",
-	},
-	{
-		reason: "the application chooses the compression of its messages",
-		config: envoy + "compressor.v3.Compressor", override: envoy + "compressor.v3.CompressorPerRoute",
-	},
-	{
-		reason: "gRPC decompresses the messages that it gets",
-		config: envoy + "decompressor.v3.Decompressor",
-	},
-	{
-		reason: "the filter counts RPCs in a proxy; gRPC has metrics of its own",
-		config: envoy + "grpc_stats.v3.FilterConfig",
-	},
-	{
-		reason: "the filter counts RPCs in a proxy; gRPC has metrics of its own",
-		config: prefix + "stats.PluginConfig", // Istio
-	},
-	{
-		reason: "the filter observes RPCs in a proxy",
-		config: envoy + "tap.v3.Tap",
-	},
-	{
-		reason: "the filter tells proxies of each other for their metrics",
-		config: prefix + "io.istio.http.peer_metadata.Config",
-	},
-	{
-		reason: "gRPC always negotiates HTTP/2",
-		config: prefix + "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig",
-	},
+	{config: envoy + "cors.v3.Cors", override: envoy + "cors.v3.CorsPolicy",
+		reason:  "CORS is for browsers; a gRPC client does nothing for it",
+		message: &corspb.Cors{}, overrideMessage: &corspb.CorsPolicy{}},
+	{config: envoy + "grpc_web.v3.GrpcWeb", reason: "gRPC-Web is for browsers; a gRPC client does nothing for it"},
+	{config: envoy + "grpc_http1_bridge.v3.Config",
+		reason: "the filter translates HTTP/1.1 to gRPC, which a gRPC client speaks"},
+	{config: envoy + "connect_grpc_bridge.v3.FilterConfig",
+		reason: "the filter translates Connect to gRPC, which a gRPC client speaks"},
+	{config: envoy + "compressor.v3.Compressor", override: envoy + "compressor.v3.CompressorPerRoute",
+		reason: "the application chooses the compression of its messages"},
+	{config: envoy + "decompressor.v3.Decompressor", reason: "gRPC decompresses the messages that it gets"},
+	{config: envoy + "grpc_stats.v3.FilterConfig",
+		reason: "the filter counts RPCs in a proxy; gRPC has metrics of its own"},
+	{config: istioStats, reason: "the filter counts RPCs in a proxy; gRPC has metrics of its own"},
+	{config: envoy + "tap.v3.Tap", reason: "the filter observes RPCs in a proxy"},
+	{config: istioPeers, reason: "the filter tells proxies of each other for their metrics"},
+	{config: istioALPN, reason: "gRPC always negotiates HTTP/2"},
 }
 
 // filter is known on both sides and does nothing.

@@ -75,8 +75,7 @@ func valid() *limitpb.LocalRateLimit {
 
 func parsed(t *testing.T, pb *limitpb.LocalRateLimit) httpfilter.Config {
 	t.Helper()
-	a := xdsmsg.Any(pb)
-	c, err := filter{}.ParseConfig(a)
+	c, err := filter{}.ParseConfig(xdsmsg.Any(pb))
 	xdstest.NoError(t, err)
 	return c
 }
@@ -113,7 +112,7 @@ func TestBucketsStayWithTheInstance(t *testing.T) {
 		runtime.GC()
 	}
 	if n := len(in.buckets); n > 5 {
-		t.Errorf("the instance knows %d buckets, most of them out of use", n)
+		t.Errorf("the instance keeps %d buckets, most of them out of use", n)
 	}
 }
 

@@ -22,8 +22,7 @@ func TestTypesOfConfigurations(t *testing.T) {
 		t.Error("RBAC is for servers")
 	}
 	typedStruct := func(typeURL string) *anypb.Any {
-		config := xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: typeURL, Value: new(structpb.Struct)})
-		return config
+		return xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: typeURL, Value: new(structpb.Struct)})
 	}
 	for _, test := range []struct {
 		name               string

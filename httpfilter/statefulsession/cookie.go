@@ -16,7 +16,7 @@ import (
 // names for the targets of routes have it (gRFC A60).
 const clusterPrefix = "cluster:"
 
-// session is what a cookie or a header says: "ADDRESS,ADDRESS…;cluster:NAME" in base64
+// session is the content of a cookie or a header: "ADDRESS,ADDRESS…;cluster:NAME" in base64
 // (gRFCs A55, A60, A61).
 type session struct {
 	// addresses are those of one endpoint, the one in use first.

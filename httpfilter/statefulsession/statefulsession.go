@@ -105,8 +105,8 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 	}), nil
 }
 
-// session returns what the RPC's cookie or header says. It reports false if there is none that can
-// be read.
+// session returns the session in the RPC's cookie or header. It reports false if there is none that
+// can be read.
 func (i *interceptor) session(ctx context.Context) (session, bool) {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	value, ok := i.find(md)

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -197,42 +196,46 @@ func TestSessions(t *testing.T) {
 		{name: "another path", method: "/p.T/M", cookie: addr, backend: backend{host: addr}, skipped: true},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			i, _ := (&instance{}).ClientInterceptor(conf, nil)
-			ctx := t.Context()
+			var md, set []string
 			if tc.cookie != "" {
-				ctx = metadata.AppendToOutgoingContext(ctx, "cookie", "other=1; n="+encoded(tc.cookie))
+				md = []string{"cookie", "other=1; n=" + encoded(tc.cookie)}
 			}
-			rpc := &httpfilter.RPC{Method: "/p.S/M", Cluster: "a"}
-			if tc.method != "" {
-				rpc.Method = tc.method
+			if tc.set != "" {
+				set = []string{conf.setCookie(sessionOf(t, tc.set))}
 			}
-			s, err := httpfilter.NewNext(&tc.backend, i).NewStream(ctx, rpc)
-			xdstest.NoError(t, err)
-			if err := s.RecvMsg(nil); err != io.EOF {
-				t.Fatal(err)
-			}
+			carryOut(t, conf, metadata.Pairs(md...), cmp.Or(tc.method, "/p.S/M"), &tc.backend, metadata.MD{"set-cookie": set})
 			override := tc.backend.got.HostOverride
 			if tc.skipped != (override == nil) || override != nil && !slices.Equal(override.Addresses, tc.want) {
 				t.Fatalf("the picker is asked for %+v, want %q", override, tc.want)
 			}
-			xdstest.Equal(t, "the RPC goes to cluster",
-				cmp.Or(tc.cluster, "a"), tc.backend.got.Cluster)
-			var want []string
-			if tc.set != "" {
-				want = []string{conf.setCookie(sessionOf(t, tc.set))}
-			}
-			header, _ := s.Header()
-			trailer := s.Trailer()
-			if tc.backend.trailers {
-				header, trailer = trailer, header
-			}
-			if !slices.Equal(header["set-cookie"], want) || trailer["set-cookie"] != nil {
-				t.Errorf("set-cookie %q, want %q", header["set-cookie"], want)
-			}
-			if !slices.Equal(header["from"], []string{"backend"}) {
-				t.Errorf("the backend's own metadata is %v", header)
-			}
+			xdstest.Equal(t, "the RPC goes to cluster", cmp.Or(tc.cluster, "a"), tc.backend.got.Cluster)
 		})
+	}
+}
+
+// carryOut sends an RPC with the given metadata through the filter, and checks the headers of the
+// response, or the trailer of one without headers, for those of the session.
+func carryOut(t *testing.T, conf *config, md metadata.MD, method string, b *backend, want metadata.MD) {
+	t.Helper()
+	i, _ := (&instance{}).ClientInterceptor(conf, nil)
+	rpc := &httpfilter.RPC{Method: method, Cluster: "a"}
+	s, err := httpfilter.NewNext(b, i).NewStream(metadata.NewOutgoingContext(t.Context(), md), rpc)
+	xdstest.NoError(t, err)
+	if err := s.RecvMsg(nil); err != io.EOF {
+		t.Fatal(err)
+	}
+	header, _ := s.Header()
+	trailer := s.Trailer()
+	if b.trailers {
+		header, trailer = trailer, header
+	}
+	for _, name := range []string{"set-cookie", "x-session"} {
+		if !slices.Equal(header[name], want[name]) || trailer[name] != nil {
+			t.Errorf("%s %q, want %q", name, header[name], want[name])
+		}
+	}
+	if !slices.Equal(header["from"], []string{"backend"}) {
+		t.Errorf("the backend's own metadata is %v", header)
 	}
 }
 
@@ -263,28 +266,14 @@ func TestSessionsByHeader(t *testing.T) {
 		{name: "a header that cannot be read", header: []string{"what"}, backend: backend{host: addr}, set: addr + ";cluster:a"},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			i, _ := (&instance{}).ClientInterceptor(&config{header: "x-session"}, nil)
-			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{"x-session": tc.header, "cookie": {"x-session=" + encoded("10.0.0.9:80")}})
-			rpc := &httpfilter.RPC{Method: "/p.S/M", Cluster: "a"}
-			s, err := httpfilter.NewNext(&tc.backend, i).NewStream(ctx, rpc)
-			xdstest.NoError(t, err)
-			if err := s.RecvMsg(nil); err != io.EOF {
-				t.Fatal(err)
+			md := metadata.MD{"x-session": tc.header, "cookie": {"x-session=" + encoded("10.0.0.9:80")}}
+			var set []string
+			if tc.set != "" {
+				set = []string{encoded(tc.set)}
 			}
+			carryOut(t, &config{header: "x-session"}, md, "/p.S/M", &tc.backend, metadata.MD{"x-session": set})
 			xdstest.Equal(t, "addresses", tc.want, tc.backend.got.HostOverride.Addresses)
 			xdstest.Equal(t, "cluster", cmp.Or(tc.cluster, "a"), tc.backend.got.Cluster)
-			var want []string
-			if tc.set != "" {
-				want = []string{encoded(tc.set)}
-			}
-			header, _ := s.Header()
-			trailer := s.Trailer()
-			if tc.backend.trailers {
-				header, trailer = trailer, header
-			}
-			if !slices.Equal(header["x-session"], want) || trailer["x-session"] != nil || header["set-cookie"] != nil {
-				t.Errorf("the response has %v and %v, want x-session %q", header, trailer, want)
-			}
 		})
 	}
 }
@@ -312,28 +301,22 @@ func FuzzCookie(f *testing.F) {
 		}
 		again, ok := c.find(metadata.MD{"cookie": {c.setCookie(s)}})
 		if got, err := decode(again); !ok || err != nil || got != s {
-			t.Errorf("%+v comes back as %+v, %v", s, got, err)
+			t.Errorf("%+v is decoded as %+v, %v", s, got, err)
 		}
 	})
 }
 
-func packed(t testing.TB, m proto.Message) *anypb.Any {
-	t.Helper()
-	a := xdsmsg.Any(m)
-	return a
-}
-
 // by is a configuration with a state of the given type.
-func by(t testing.TB, state proto.Message) *sessionpb.StatefulSession {
+func by(state proto.Message) *sessionpb.StatefulSession {
 	pb := &sessionpb.StatefulSession{SessionState: &corepb.TypedExtensionConfig{Name: "s"}}
 	if state != nil {
-		pb.SessionState.TypedConfig = packed(t, state)
+		pb.SessionState.TypedConfig = xdsmsg.Any(state)
 	}
 	return pb
 }
 
-func byCookie(t testing.TB, c *httppb.Cookie) *sessionpb.StatefulSession {
-	return by(t, &cookiepb.CookieBasedSessionState{Cookie: c})
+func byCookie(c *httppb.Cookie) *sessionpb.StatefulSession {
+	return by(&cookiepb.CookieBasedSessionState{Cookie: c})
 }
 
 // gRFC A55, "Listener and Route Configuration through xDS".
@@ -348,46 +331,46 @@ func TestConfig(t *testing.T) {
 		faults []string
 	}{
 		{given: "no session state", config: &sessionpb.StatefulSession{}},
-		{given: "a name alone", config: byCookie(t, &httppb.Cookie{Name: "n"}), want: config{name: "n", path: "/"}},
+		{given: "a name alone", config: byCookie(&httppb.Cookie{Name: "n"}), want: config{name: "n", path: "/"}},
 		{
-			given: "everything", config: byCookie(t, &httppb.Cookie{Name: "n", Path: "/p.S", Ttl: durationpb.New(2 * time.Minute)}),
+			given: "everything", config: byCookie(&httppb.Cookie{Name: "n", Path: "/p.S", Ttl: durationpb.New(2 * time.Minute)}),
 			want: config{name: "n", path: "/p.S", ttl: 2 * time.Minute},
 		},
-		{given: "a ttl of 0", config: byCookie(t, &httppb.Cookie{Name: "n", Ttl: &durationpb.Duration{}}), want: config{name: "n", path: "/"}},
+		{given: "a ttl of 0", config: byCookie(&httppb.Cookie{Name: "n", Ttl: &durationpb.Duration{}}), want: config{name: "n", path: "/"}},
 		{
 			given: "what is ignored",
 			config: func() *sessionpb.StatefulSession {
-				pb := byCookie(t, &httppb.Cookie{Name: "n", Attributes: []*httppb.CookieAttribute{{Name: "SameSite", Value: "None"}}})
+				pb := byCookie(&httppb.Cookie{Name: "n", Attributes: []*httppb.CookieAttribute{{Name: "SameSite", Value: "None"}}})
 				pb.Strict = true
 				return pb
 			}(),
 			want: config{name: "n", path: "/"},
 		},
-		{given: "no typed_config", config: by(t, nil), faults: []string{at + ": must be a CookieBasedSessionState or a HeaderBasedSessionState"}},
-		{given: "another kind of state", config: by(t, &httppb.Cookie{Name: "n"}), faults: []string{at + ": must be a CookieBasedSessionState or a HeaderBasedSessionState"}},
-		{given: "a header", config: by(t, &headerpb.HeaderBasedSessionState{Name: "X-Session"}), want: config{header: "x-session"}},
-		{given: "a header without a name", config: by(t, &headerpb.HeaderBasedSessionState{}), faults: []string{at + ".name: "}},
-		{given: "a header that is gRPC's", config: by(t, &headerpb.HeaderBasedSessionState{Name: "grpc-status"}), faults: []string{at + ".name: "}},
-		{given: "a pseudo header", config: by(t, &headerpb.HeaderBasedSessionState{Name: ":path"}), faults: []string{at + ".name: "}},
-		{given: "no cookie", config: byCookie(t, nil), faults: []string{cookie + ": must be set"}},
-		{given: "an empty name", config: byCookie(t, &httppb.Cookie{}), faults: []string{cookie + ".name: must not be empty"}},
+		{given: "no typed_config", config: by(nil), faults: []string{at + ": must be a CookieBasedSessionState or a HeaderBasedSessionState"}},
+		{given: "another kind of state", config: by(&httppb.Cookie{Name: "n"}), faults: []string{at + ": must be a CookieBasedSessionState or a HeaderBasedSessionState"}},
+		{given: "a header", config: by(&headerpb.HeaderBasedSessionState{Name: "X-Session"}), want: config{header: "x-session"}},
+		{given: "a header without a name", config: by(&headerpb.HeaderBasedSessionState{}), faults: []string{at + ".name: "}},
+		{given: "a header that is gRPC's", config: by(&headerpb.HeaderBasedSessionState{Name: "grpc-status"}), faults: []string{at + ".name: "}},
+		{given: "a pseudo header", config: by(&headerpb.HeaderBasedSessionState{Name: ":path"}), faults: []string{at + ".name: "}},
+		{given: "no cookie", config: byCookie(nil), faults: []string{cookie + ": must be set"}},
+		{given: "an empty name", config: byCookie(&httppb.Cookie{}), faults: []string{cookie + ".name: must not be empty"}},
 		{
 			given:  "several faults",
-			config: byCookie(t, &httppb.Cookie{Name: "a=b", Path: "/;x", Ttl: durationpb.New(-1)}),
+			config: byCookie(&httppb.Cookie{Name: "a=b", Path: "/;x", Ttl: durationpb.New(-1)}),
 			faults: []string{cookie + `.name: "a=b" cannot`, cookie + `.path: "/;x" cannot`, cookie + ".ttl: must be a valid duration of at least 0"},
 		},
 		{
 			given:  "a ttl out of range",
-			config: byCookie(t, &httppb.Cookie{Name: "n", Ttl: &durationpb.Duration{Nanos: -1, Seconds: 1}}),
+			config: byCookie(&httppb.Cookie{Name: "n", Ttl: &durationpb.Duration{Nanos: -1, Seconds: 1}}),
 			faults: []string{cookie + ".ttl: must be a valid duration"},
 		},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
-			got, err := filter{}.ParseConfig(packed(t, tc.config))
+			got, err := filter{}.ParseConfig(xdsmsg.Any(tc.config))
 			checkConfig(t, got, err, tc.want, tc.faults)
 
 			override := &sessionpb.StatefulSessionPerRoute{Override: &sessionpb.StatefulSessionPerRoute_StatefulSession{StatefulSession: tc.config}}
-			got, err = filter{}.ParseOverride(packed(t, override))
+			got, err = filter{}.ParseOverride(xdsmsg.Any(override))
 			for i := range tc.faults {
 				tc.faults[i] = "stateful_session." + tc.faults[i]
 			}
@@ -425,7 +408,7 @@ func TestOverride(t *testing.T) {
 	disabled := func(b bool) *sessionpb.StatefulSessionPerRoute {
 		return &sessionpb.StatefulSessionPerRoute{Override: &sessionpb.StatefulSessionPerRoute_Disabled{Disabled: b}}
 	}
-	got, err := filter{}.ParseOverride(packed(t, disabled(true)))
+	got, err := filter{}.ParseOverride(xdsmsg.Any(disabled(true)))
 	checkConfig(t, got, err, config{}, nil)
 	for _, tc := range []struct {
 		given string
@@ -434,13 +417,13 @@ func TestOverride(t *testing.T) {
 	}{
 		{"disabled: false", disabled(false), "disabled: must be true"},
 		{"nothing", &sessionpb.StatefulSessionPerRoute{}, "override must be disabled or stateful_session"},
-		{"a top-level configuration", byCookie(t, &httppb.Cookie{Name: "n"}), "mismatched message type"},
+		{"a top-level configuration", byCookie(&httppb.Cookie{Name: "n"}), "mismatched message type"},
 	} {
-		if _, err := (filter{}).ParseOverride(packed(t, tc.pb)); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := (filter{}).ParseOverride(xdsmsg.Any(tc.pb)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.given, err, tc.want)
 		}
 	}
-	if _, err := (filter{}).ParseConfig(packed(t, disabled(true))); err == nil {
+	if _, err := (filter{}).ParseConfig(xdsmsg.Any(disabled(true))); err == nil {
 		t.Error("an override is taken for a top-level configuration")
 	}
 }

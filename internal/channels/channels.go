@@ -1,9 +1,9 @@
 // Package channels keeps the status of every xDS channel of the process: whether its
-// configuration comes from the control plane or from DNS, and why. For details it knows whom to
-// ask.
+// configuration comes from the control plane or from DNS, and why. A Source has the
+// details.
 //
 // The resolver writes the records, diagnostics read them. A record outlives the
-// channel's idle periods, in which there is no resolver, and goes with the channel.
+// channel's idle periods, in which there is no resolver, and is removed with the channel.
 package channels
 
 import (
@@ -25,7 +25,7 @@ import (
 
 var logger = grpclog.Component("dynxds")
 
-// Mode says where a channel's configuration comes from; see dynxds.Mode.
+// Mode is the source of a channel's configuration; see dynxds.Mode.
 type Mode string
 
 // The values of Mode, as logs name them.
@@ -39,7 +39,7 @@ const (
 type Status struct {
 	// Target is the channel's target as it was dialled.
 	Target string
-	// Mode is where its configuration comes from.
+	// Mode is the source of its configuration.
 	Mode Mode
 	// Reason is why the channel is in this mode.
 	Reason string
@@ -181,8 +181,8 @@ func (r *Record) SetMode(m Mode, reason string) {
 	}
 }
 
-// SetReason replaces the reason of a channel that is undecided: it is the last thing
-// that the control plane said.
+// SetReason replaces the reason of a channel that is undecided: the last
+// answer of the control plane.
 func (r *Record) SetReason(reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Attempt is the context of an attempt of which the picker has to know more than where it goes:
-// each retry, and each attempt of a route with per-try timeouts or hedging. It is the Context of the
+// Attempt is the context of an attempt for which the picker needs more than its cluster: each retry, and each attempt of a route with per-try timeouts or hedging. It is the Context of the
 // attempt's Decision, so that a Decision is no larger for it. The fields are set before gRPC
 // gets the attempt.
 type Attempt struct {
@@ -19,7 +18,7 @@ type Attempt struct {
 	// Picked, if not nil, is called when the picker has found an endpoint for the attempt,
 	// again if gRPC picks for it again.
 	Picked func()
-	// Hedged says that attempts of the RPC are under way at the same time, so that the failure to
+	// Hedged reports that attempts of the RPC are under way at the same time, so that the failure to
 	// find an endpoint for one is its own, and the endpoint is that of the RPC only if it wins.
 	Hedged bool
 

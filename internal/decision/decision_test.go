@@ -133,7 +133,7 @@ func TestHostOfHedgedAttempts(t *testing.T) {
 	}
 	first.SetHost(&hosts[0])
 	second.SetHost(&hosts[1])
-	expect("nobody has won", "")
+	expect("before one has won", "")
 	first.Won()
 	second.SetHost(&hosts[1])
 	expect("the first has won", "first")

@@ -62,7 +62,7 @@ type Watch struct {
 	limits  Limits
 }
 
-// Limits say how often a name is looked up.
+// Limits bound how often a name is looked up.
 type Limits struct {
 	// Least is the minimum interval of look-ups (gRPC's dns.SetMinResolutionInterval).
 	Least time.Duration
@@ -146,7 +146,7 @@ func (l *lookup) end() {
 }
 
 // answer handles an answer of DNS. After a failure the old addresses stay in use: if they
-// are outdated, connections fail and say so; if DNS is at fault, they are all there is.
+// are outdated, connections fail with an error; if DNS is at fault, there is nothing better.
 func (l *lookup) answer(addresses []string, err error) {
 	if err == nil && len(addresses) == 0 {
 		err = errNoAddress

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/internal/lookup"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -161,14 +162,13 @@ func TestAFailureIsReportedUntilThereAreAddresses(t *testing.T) {
 		{"no such name", dnsserver.Code(dns.RcodeNameError), "DNS has no address"},
 		{"a server that fails", dnsserver.Code(dns.RcodeServerFailure), "server misbehaving"},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			name := strings.ReplaceAll(nameOf(t), "#", "")
 			zone.SetA(name, "10.0.0.1")
 			zone.Fault(name, tc.fault)
 			w := start(t, name+":80", 0)
 			if r := w.next(t); r.Err == nil || !strings.Contains(r.Err.Error(), tc.want) || r.Addresses != nil {
-				t.Errorf("result %v, want an error that says %q", r, tc.want)
+				t.Errorf("result %v, want an error with %q", r, tc.want)
 			}
 			zone.Fault(name, nil)
 			w.expect(t, "when DNS has recovered, without being asked", "10.0.0.1:80")

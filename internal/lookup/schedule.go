@@ -48,7 +48,7 @@ const (
 	jitter     = 0.2
 )
 
-// limitLocked sets the limits to the shortest ones of the watches, of which there are some.
+// limitLocked sets the limits to the shortest ones of the watches. There is at least one.
 func (l *lookup) limitLocked() {
 	l.limits = Limits{Least: math.MaxInt64}
 	for w := range l.watches {

@@ -37,7 +37,7 @@ const Million = 1_000_000
 func (m *Route) Paths() string {
 	switch m.PathKind {
 	case PathRegex:
-		return "~" + strings.TrimSuffix(strings.TrimPrefix(m.Regex.String(), `\A(?:`), `)\z`)
+		return "~" + Pattern(m.Regex.Regexp)
 	case PathExact:
 		return m.Path
 	case PathSeparatedPrefix:
@@ -55,18 +55,8 @@ func (m *Route) onlyPath() bool {
 // MatchesRest reports whether a Route whose path matches an RPC matches it altogether. The
 // fraction comes last, so that a random number is drawn only if it decides.
 func (m *Route) MatchesRest(rpc *RPC, headers *Headers) bool {
-	if len(m.Query) > 0 {
-		_, query := SplitQuery(rpc.Method)
-		for i := range m.Query {
-			if !m.Query[i].matches(query) {
-				return false
-			}
-		}
-	}
-	for i := range m.Headers {
-		if !m.Headers[i].matches(headers) {
-			return false
-		}
+	if kind, _ := m.unmetRest(rpc, headers); kind != ConditionNone {
+		return false
 	}
 	return m.FractionPerMillion == nil || rpc.Draw() < *m.FractionPerMillion
 }

@@ -19,20 +19,27 @@ const (
 
 // Unmet returns the first condition that an RPC does not meet: its kind, and its index in Query or
 // Headers. The kind is ConditionNone if the RPC meets all of them, so that only FractionPerMillion
-// decides. It is for explanations; RPCs are routed by Table.Find, which agrees with it.
+// decides. It is for explanations; RPCs are routed by Table.Find.
 func (m *Route) Unmet(rpc *RPC) (kind ConditionKind, index int) {
-	path, query := SplitQuery(rpc.Method)
-	if !m.MatchesPath(path) {
+	if path, _ := SplitQuery(rpc.Method); !m.MatchesPath(path) {
 		return ConditionPath, 0
 	}
-	for i := range m.Query {
-		if !m.Query[i].matches(query) {
-			return ConditionQuery, i
+	headers := rpc.Headers()
+	return m.unmetRest(rpc, &headers)
+}
+
+// unmetRest is Unmet for a Route whose path matches.
+func (m *Route) unmetRest(rpc *RPC, headers *Headers) (kind ConditionKind, index int) {
+	if len(m.Query) > 0 {
+		_, query := SplitQuery(rpc.Method)
+		for i := range m.Query {
+			if !m.Query[i].matches(query) {
+				return ConditionQuery, i
+			}
 		}
 	}
-	headers := rpc.Headers()
 	for i := range m.Headers {
-		if !m.Headers[i].matches(&headers) {
+		if !m.Headers[i].matches(headers) {
 			return ConditionHeader, i
 		}
 	}

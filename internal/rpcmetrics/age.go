@@ -9,7 +9,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 )
 
-// age is what a Recorder knows of the configuration of its channel.
+// age is the age of the configuration of a Recorder's channel.
 type age struct {
 	since      atomic.Pointer[time.Time] // when it came into use; nil: there is none
 	unregister func()
@@ -52,14 +52,14 @@ func (m *Recorder) Configured(ok bool) {
 }
 
 func (m *Recorder) reportAge(to estats.AsyncMetricsRecorder) error {
-	if since := m.age.since.Load(); since != nil && m.speaks() {
+	if since := m.age.since.Load(); since != nil && m.reportsFirst() {
 		m.handles.age.Record(to, int64(time.Since(*since).Seconds()), m.target)
 	}
 	return nil
 }
 
-// speaks reports whether m is the first Recorder of its target that has a configuration.
-func (m *Recorder) speaks() bool {
+// reportsFirst reports whether m is the first Recorder of its target that has a configuration.
+func (m *Recorder) reportsFirst() bool {
 	reporters.Lock()
 	defer reporters.Unlock()
 	for _, x := range reporters.byTarget[m.target] {

@@ -2,10 +2,10 @@
 // the endpoint, by the reason of picks without an endpoint, and the age of the configuration.
 //
 // It is on for channels with a stats plugin that takes metrics, in programs that link the module's
-// package metrics, which registers the Descriptors with gRPC: plugins do not say which metrics
-// they are going to record, so that nobody else could tell. A Recorder then stands between the
+// package metrics, which registers the Descriptors with gRPC: plugins do not report which metrics
+// they are going to record. A Recorder then stands between the
 // channel's interceptors and its Selector and observes RPCs by the hooks of package rpctrace;
-// nothing else on the way of an RPC knows of it. It sums up nothing: plugins do.
+// nothing else on the way of an RPC depends on it. Plugins do the aggregation.
 package rpcmetrics
 
 import (

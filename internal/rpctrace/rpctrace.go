@@ -1,7 +1,7 @@
 // Package rpctrace carries a caller's hooks in the context of an RPC; see dynxds.Trace.
 //
-// The interceptors, the configuration selector, the router and the pickers call the hooks. The
-// package itself knows nothing of RPCs.
+// The interceptors, the configuration selector, the router and the pickers call the hooks; the
+// package itself calls none.
 package rpctrace
 
 import (
@@ -24,7 +24,7 @@ type Trace struct {
 	filters bool
 }
 
-// SeesFilters reports whether a Trace of a context wants to know of HTTP filters, which are
+// SeesFilters reports whether a Trace of a context has hooks for HTTP filters, which are
 // otherwise left as they are.
 func SeesFilters(t *Trace) bool { return t.filters }
 
@@ -88,7 +88,7 @@ type Attempt struct {
 
 // Retry is a retry that is about to begin.
 type Retry struct {
-	Attempt int           // the number of the attempt to come; 2 is the first retry
+	Attempt int           // the number of the next attempt; 2 is the first retry
 	Delay   time.Duration // until it begins
 	Err     error         // the status of the attempt before
 }

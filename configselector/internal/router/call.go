@@ -54,8 +54,6 @@ type streaming struct {
 	ended    sync.Once
 }
 
-var _ httpfilter.RouteEnd = (*call)(nil)
-
 // newCall returns the call of an RPC, without its invoker or streamer. desc is nil for a
 // unary RPC.
 func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
@@ -138,7 +136,7 @@ func (c *call) entry(cluster string) *xdsresource.WeightedCluster {
 	return nil
 }
 
-// RouteHas implements httpfilter.RouteEnd.
+// RouteHas is for httpfilter.Next.RouteHas.
 func (c *call) RouteHas(cluster string) bool { return cluster != "" && c.entry(cluster) != nil }
 
 // Origin implements decision.RPC.
@@ -174,7 +172,7 @@ func (c *call) start(ctx context.Context, chain *Chain) (grpc.ClientStream, erro
 }
 
 // unary carries out a unary RPC. The router gives the last filter a stream on which nothing
-// has happened. If that arrives here unwrapped, no filter wants to see the response, and
+// has happened. If that arrives here unwrapped, no filter reads the response, and
 // gRPC gets the RPC with the application's own options.
 func (c *call) unary(ctx context.Context, chain *Chain, req, reply any) error {
 	opts := c.rpc.Options

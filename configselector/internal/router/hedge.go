@@ -10,7 +10,7 @@ import (
 
 // hedging decides when one RPC is sent again while attempts of it are under way (gRFC A6, "Hedging
 // Policy"; Envoy's hedge_on_per_try_timeout), and which attempt is the RPC. It runs on one
-// goroutine, and knows neither messages nor streams.
+// goroutine, and handles neither messages nor streams.
 type hedging struct {
 	request *request
 	retry   retrier

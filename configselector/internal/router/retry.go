@@ -48,7 +48,7 @@ type retrier struct {
 	delay  time.Duration            // before the next attempt
 	sent   int                      // retries that were sent
 	waited time.Duration            // for them, so far
-	hosts  *decision.Hosts          // to which attempts were sent; nil: nobody asks
+	hosts  *decision.Hosts          // to which attempts were sent; nil: not needed
 }
 
 func (r *request) newRetrier() retrier {
@@ -74,7 +74,7 @@ func (r *request) newRetrier() retrier {
 }
 
 // hedgePicks is how often the pick for a hedge is repeated while it finds an endpoint that the RPC
-// was sent to, if the policy does not say. Another attempt there would wait behind the first.
+// was sent to, if the policy does not set it. Another attempt there would wait behind the first.
 const hedgePicks = 3
 
 // hedges reports whether attempts are sent beside others.
@@ -149,7 +149,7 @@ func hasAny(headers []matching.Header, err error, trailer metadata.MD) bool {
 var unanswered = xdsresource.NewCodeSet(codes.Unavailable, codes.Internal, codes.Canceled, codes.DeadlineExceeded)
 
 // reset returns how long the response asks to wait, with up to half of that added, as Envoy does,
-// so that clients do not come back together. It reports false if the response does not say.
+// so that clients do not return all at once. It reports false if the response does not ask.
 func (r *retrier) reset(trailer metadata.MD) (delay time.Duration, ok bool) {
 	for _, h := range r.policy.ResetHeaders {
 		values := trailer[h.Name]

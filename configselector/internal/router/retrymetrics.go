@@ -11,7 +11,7 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// The metrics of gRFC A96 that can be known above gRPC, which does not tell of its transparent
+// The metrics of gRFC A96 that can be known above gRPC, which does not report its transparent
 // retries.
 const (
 	metricRetries    = "grpc.client.call.retries"

@@ -85,13 +85,13 @@ func (a *attempt) finish(err error) {
 // attempt begin.
 func (a *attempt) requestSent() {
 	if a.timer.start() && a.timer.policy.PerTryTimeout > 0 && a.timer.policy.Hedging == nil {
-		// It ends with the attempt. Only headers tell when the response starts, and the
-		// application may be late to look.
+		// It ends with the attempt. The response starts with its headers, for which the
+		// application may not ask in time.
 		go func() { _, _ = a.Header() }()
 	}
 }
 
-// Header tells the timer of response headers.
+// Header reports response headers to the timer.
 func (a *attempt) Header() (metadata.MD, error) {
 	md, err := a.ClientStream.Header()
 	if md != nil {
@@ -100,7 +100,7 @@ func (a *attempt) Header() (metadata.MD, error) {
 	return md, err
 }
 
-// RecvMsg tells the timer of messages, and returns its error if it has ended the attempt.
+// RecvMsg reports messages to the timer, and returns its error if it has ended the attempt.
 func (a *attempt) RecvMsg(m any) error {
 	err := a.ClientStream.RecvMsg(m)
 	switch {

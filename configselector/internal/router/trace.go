@@ -83,13 +83,11 @@ func (f tracedFilter) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 	return s, err
 }
 
-// restOfChain is the rest of a chain as an End that knows whether it was used.
+// restOfChain is the rest of a chain as an End that records whether it was used.
 type restOfChain struct {
 	httpfilter.Next
 	used atomic.Bool
 }
-
-var _ httpfilter.RouteEnd = (*restOfChain)(nil)
 
 func (r *restOfChain) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
 	r.used.Store(true)

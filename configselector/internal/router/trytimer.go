@@ -53,7 +53,7 @@ func (t *tryTimer) start() bool {
 	return true
 }
 
-// received is called when response headers or a message have come.
+// received is called when response headers or a message have arrived.
 func (t *tryTimer) received() {
 	if t == nil {
 		return
