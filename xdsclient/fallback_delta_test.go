@@ -124,14 +124,6 @@ var (
 	speaksDelta = []string{"delta"}
 )
 
-// protocolsOfTwo are the protocols that a higher and a lower server may speak.
-var protocolsOfTwo = map[string][][]string{
-	"SotW, then SotW":   {speaksSotW, speaksSotW},
-	"SotW, then delta":  {speaksSotW, speaksDelta},
-	"delta, then SotW":  {speaksDelta, speaksSotW},
-	"delta, then delta": {speaksDelta, speaksDelta},
-}
-
 // peer waits for the next stream of the protocol, and for what the client has to say
 // on it.
 func (s *script) peer(features []string) peer {

@@ -73,8 +73,6 @@ func (s *script) opened(want int) {
 // gone checks that the client has left a stream.
 func (s *scriptStream) gone() { s.t.Helper(); mustEnd(s.t, s.wire.Context()) }
 
-func (s *deltaStream) gone() { s.t.Helper(); mustEnd(s.t, s.wire.Context()) }
-
 func mustEnd(t *testing.T, stream context.Context) {
 	t.Helper()
 	synctest.Wait()

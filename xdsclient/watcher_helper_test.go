@@ -219,7 +219,7 @@ func (e *ear) error(kind ErrorKind, ambient bool) *Error {
 	return h.err
 }
 
-// allSilent, allHear, allAmbient and allFault check the same of several watchers, one after the other.
+// allSilent, allHear and allAmbient check the same of several watchers, one after the other.
 func allSilent(ears ...*ear) {
 	for _, e := range ears {
 		e.t.Helper()
@@ -238,13 +238,6 @@ func allAmbient(kind ErrorKind, ears ...*ear) {
 	for _, e := range ears {
 		e.t.Helper()
 		e.ambient(kind)
-	}
-}
-
-func allFault(kind ErrorKind, ears ...*ear) {
-	for _, e := range ears {
-		e.t.Helper()
-		e.fault(kind)
 	}
 }
 
