@@ -69,7 +69,7 @@ func TestTP2_ComputedForEachNameAndConstraints(t *testing.T) {
 			t.Errorf("%d calls for two different constraints", got)
 		}
 		f.next()
-		s.store.Recompute(eds, "b") // nobody asks for it
+		s.store.Recompute(eds, "b") // has no subscriber
 		s.store.Recompute(cds, "")  // is not computed
 		s.store.Recompute(eds, "a")
 		until(t, one, a, "a of {shard=1}, generation 1")
@@ -110,7 +110,7 @@ func until(t *testing.T, c *tp2Client, h *holding, want string) {
 	}
 }
 
-// A DPDS resource, and any that says so, is computed for each client.
+// A DPDS resource, and any other that must not be cached, is computed for each client.
 func TestTP2_ComputedForEachClientIfNotCacheable(t *testing.T) {
 	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
 		compute := func(_ context.Context, d *controlplane.Demand) (*controlplane.Resource, error) {
@@ -144,7 +144,7 @@ func TestStore_ComputeLeavesCollections(t *testing.T) {
 	}
 }
 
-// The context ends when the last client has gone, and a result that comes later is dropped.
+// The context ends when the last client has left, and a later result is dropped.
 func TestStore_ComputeEndsWithTheLastClient(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -162,7 +162,7 @@ func TestStore_ComputeEndsWithTheLastClient(t *testing.T) {
 	receive(t, left)
 }
 
-// One client asks for very many names, and goes. The server keeps nothing of them.
+// One client subscribes to very many names, and leaves. The server keeps nothing of them.
 func TestStore_ComputedResourcesGoWithTheirClients(t *testing.T) {
 	const names = 20_000
 	s, f := startServer(t), new(shards)

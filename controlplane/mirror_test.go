@@ -10,7 +10,7 @@ import (
 )
 
 // mirror is a source that answers from another store: half of the demands at once, the others when it
-// is told of the next.
+// is notified of the next.
 type mirror struct {
 	t           *testing.T
 	front, back *controlplane.Store

@@ -61,12 +61,12 @@ func TestNumbers(t *testing.T) {
 	for range 3_000 {
 		number := firstHigh - 500 + rng.Uint32N(1_000)
 		if _, in := want[number]; n.insert(number) == in {
-			t.Fatalf("insert of %d, which is in the set: %t, said otherwise", number, in)
+			t.Fatalf("insert(%d) = %t, want %t", number, in, !in)
 		}
 		want[number] = true
 		if number = firstHigh - 500 + rng.Uint32N(1_000); rng.IntN(2) == 0 {
 			if n.remove(number) != want[number] {
-				t.Fatalf("remove of %d, which is in the set: %t, said otherwise", number, want[number])
+				t.Fatalf("remove(%d) = %t, want %t", number, !want[number], want[number])
 			}
 			delete(want, number)
 		}

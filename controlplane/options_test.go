@@ -211,7 +211,7 @@ func TestNACKHandlerIsCalledForEachRejection(t *testing.T) {
 				t.Errorf("the handler was not sent which client: %+v", r)
 			}
 		default:
-			t.Fatalf("the handler was not sent of %q", want.message)
+			t.Fatalf("the handler was not called for %q", want.message)
 		}
 	}
 	select {
@@ -223,7 +223,7 @@ func TestNACKHandlerIsCalledForEachRejection(t *testing.T) {
 
 // An ACK of a change has the time of the change, and one of the answer to a request has none. It is
 // reported once, however often its nonce is repeated.
-func TestACKHandlerIsToldOfChanges(t *testing.T) {
+func TestACKHandlerIsCalledWithTheTimeOfTheChange(t *testing.T) {
 	t.Parallel()
 	acks := make(chan time.Time, 10)
 	s := startServer(t, controlplane.Options{OnACK: func(typeURL string, changed time.Time) {

@@ -6,7 +6,7 @@ import (
 	"github.com/dynxds/dynxds/controlplane"
 )
 
-// A program that goes by what all subscribers say is told when they have become others.
+// A program that depends on all subscribers is notified when they change.
 func TestOnDemand_SubscribedOnlyBy(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		s := startServer(t)
@@ -42,7 +42,7 @@ func TestOnDemand_SubscribedOnlyBy(t *testing.T) {
 		receive(t, told)
 		only(true, first)
 		if len(told) > 0 {
-			t.Error("the program was told more than once")
+			t.Error("the function was called more than once")
 		}
 	})
 }

@@ -51,7 +51,7 @@ func streamTo(t *testing.T, r *rig, addr string, creds credentials.TransportCred
 }
 
 // A client gets the names that the rules for its certificate or its token give it, and a denial for
-// others, of which the control plane hears nothing.
+// others, which do not reach the control plane.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)

@@ -18,7 +18,7 @@ import (
 )
 
 // A member of a collection that must not be cached is the relay's alone: its clients, whose nodes may
-// differ, are told to ask for it by its name.
+// differ, get an error that asks them to subscribe to it by its name.
 func TestMembersThatMustNotBeCached(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil, "delta", variants)
@@ -127,7 +127,7 @@ func TestHeartbeatsOfMembers(t *testing.T) {
 }
 
 // A wildcard cannot be had from a server that speaks SotW only, also if its bootstrap entry promises
-// delta. The client is told, and the log.
+// delta. The client gets an error, and the log a line.
 func TestWildcardsNeedDeltaUpstream(t *testing.T) {
 	t.Parallel()
 	xdstest.Parallel(t, "SotW upstream", func(t *testing.T) { wildcardsAreRefused(t) })

@@ -56,8 +56,8 @@ func sendNACK(d *deltaStream, nonce, text string) {
 	})
 }
 
-// The control plane is told of a NACK once all who have the resource reject it. Until then the relay
-// only counts, and reports who.
+// A resource is rejected upstream once all subscribers have rejected it. Until then the relay only counts
+// the NACKs, and reports their clients.
 func TestRejections(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
@@ -94,7 +94,7 @@ func TestRejections(t *testing.T) {
 		reject(2, `invalid: "c"`)
 		nack := r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
 		if got := nack.Err.Message(); got != `Cluster "c": rejected by all clients of the relay: invalid: "c"` {
-			t.Errorf("the control plane was told %q", got)
+			t.Errorf("the control plane was sent the NACK %q", got)
 		}
 		if got := r.Stats().Rejections; got != 3 {
 			t.Errorf("%d rejections were counted, want 3", got)
@@ -102,7 +102,7 @@ func TestRejections(t *testing.T) {
 	})
 }
 
-// A NACK is for the version that the client has got, and says nothing of one that has replaced it.
+// A NACK is for the version that the client has, and not for one that has replaced it.
 func TestRejectionOfAReplacedVersion(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
@@ -120,7 +120,7 @@ func TestRejectionOfAReplacedVersion(t *testing.T) {
 		}
 		nack := r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
 		if !strings.Contains(nack.Err.Message(), "no use 1") {
-			t.Errorf("the control plane was told %q, of a version that it has replaced", nack.Err.Message())
+			t.Errorf("the control plane was sent the NACK %q, of a version that it has replaced", nack.Err.Message())
 		}
 	})
 }
@@ -195,12 +195,12 @@ func TestRejectionsOfThoseWhoStay(t *testing.T) {
 		}
 		accepts.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesUnsubscribe: []string{"c"}})
 		r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
-		// What comes again is rejected again, while there is nobody else.
+		// What is sent again is rejected again, while there is no other client.
 		r.up.Stop()
 		xdstest.NoError(t, r.up.Restart())
 		r.up.MustWait(r.ctx, t, xdstest.NACKOf(clusterType))
 		young := r.subscriber("young", "c")
-		subscribe(young, nil, clusterType, "d") // as the relay hears of it, it has heard of the first
+		subscribe(young, nil, clusterType, "d") // shows that the relay has processed the first
 		wantOnly(young, "d")
 		before := r.nacks()
 		r.up.Stop()
@@ -234,7 +234,7 @@ func TestRejectionOutlivesTheStream(t *testing.T) {
 	})
 }
 
-// A control plane that sends a resource again is told again, on each stream, that all reject it; and if it
+// A control plane that sends a resource again gets the NACK again, on each stream, if all reject it; and if it
 // corrects it without another version, the clients get that. Over SotW too, if all resources are sent.
 func TestRejectionsOutliveTheStream(t *testing.T) {
 	t.Parallel()
@@ -260,7 +260,7 @@ func TestRejectionsOutliveTheStream(t *testing.T) {
 				return req.Stream > uint64(before) && xdstest.NACKOf(clusterType)(req)
 			})
 			if got := nack.Err.Message(); got != `Cluster "c": rejected by all clients of the relay: "c": no use` {
-				t.Errorf("the control plane was told %q", got)
+				t.Errorf("the control plane was sent the NACK %q", got)
 			}
 		}
 		r.respoil(nil)

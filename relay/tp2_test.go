@@ -22,7 +22,7 @@ import (
 
 const variants = "dynamic_parameter_constraints"
 
-// shard makes a cluster whose content tells the shard.
+// shard makes a cluster whose content has the shard.
 func shard(n int) *clusterpb.Cluster {
 	c := xdsmsg.EDSCluster("c", "")
 	c.AltStatName = fmt.Sprint("shard ", n)
@@ -131,7 +131,7 @@ func TestVariantThatIsSpelledOutIsSentAtOnce(t *testing.T) {
 		resume := r.up.StallReads()
 		b := r.shardClient("b", "shard=5", 5)
 		resume()
-		// Upstream's word is asked for all the same, and counts.
+		// Upstream is asked all the same, and its answer replaces that.
 		r.up.Update(t, func(tx *controlplane.Tx) {
 			tx.SetVariantError(clusterType, "c", map[string]string{"shard": "5"}, status.New(codes.Internal, "broken"))
 		})
@@ -209,7 +209,7 @@ func TestDoNotCache(t *testing.T) {
 	r.await("nothing of it is kept", func(s relay.Stats) bool { return s.Subscriptions == 0 })
 }
 
-// A denial is for a node, and not for others: each client is told its own.
+// A denial is for one node: each client is asked for by its own.
 func TestDenialsAreNotShared(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
