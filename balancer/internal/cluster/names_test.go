@@ -145,3 +145,13 @@ func TestWeightsAcrossLocalities(t *testing.T) {
 		})
 	}
 }
+
+// Lists of clusters are compared by identity, as equal ones are the same slice.
+func TestSameUnderlying(t *testing.T) {
+	t.Parallel()
+	var none *Underlying
+	a := &Underlying{Names: []string{"a"}}
+	for other, want := range map[*Underlying]bool{a: true, {Names: a.Names}: true, {Names: []string{"a"}}: false, none: false} {
+		xdstest.Equal(t, "same", want, a.Same(other))
+	}
+}
