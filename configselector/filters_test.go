@@ -33,7 +33,7 @@ func TestFiltersRunInTheOrderOfTheChain(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
 		w := newWorld(t, worldConfig{listener: chainOf(marking("a"), marking("b"), marking("c"))})
-		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
 			t.Errorf("replies %q, error %v", r.replies, r.err)
 		}
@@ -63,7 +63,7 @@ func TestAFilterEndsAnRPC(t *testing.T) {
 						return nil, test.err
 					})),
 				})
-				r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 				if status.Code(r.err) != test.want {
 					t.Errorf("%v, want %v", r.err, test.want)
 				}
@@ -96,7 +96,7 @@ func TestAFilterEndsAnRPCAsABackendWould(t *testing.T) {
 						return httpfilter.EndedStream(ctx, test.err, trailer), nil
 					})),
 				})
-				r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 				want, ok := test.want[k.name]
 				if !ok {
 					want = test.want[""]
@@ -128,7 +128,7 @@ func TestAFilterChangesTheRPC(t *testing.T) {
 			})),
 		})
 		for want, opts := range map[string][]grpc.CallOption{"other": nil, "mine": {grpc.CallAuthority("mine")}} {
-			xdstest.NoError(t, w.do(testutils.Context(t), k, "/s/m", []string{"x"}, opts...).err)
+			xdstest.NoError(t, w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"}, opts...).err)
 			rpcs := w.seen()
 			if got := rpcs[len(rpcs)-1]; got.method != "/t/n" || got.authority != want {
 				t.Errorf("the server saw %s at %s, want authority %s", got.method, got.authority, want)
@@ -166,7 +166,7 @@ func TestAFilterSendsFurtherRPCs(t *testing.T) {
 				return next.NewStream(ctx, rpc)
 			}), marking("later")),
 		})
-		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
 			t.Errorf("replies %q, error %v", r.replies, r.err)
 		}
@@ -254,11 +254,11 @@ func TestAFilterEditsTheResponse(t *testing.T) {
 				return echo(s)
 			},
 		})
-		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || r.header.Get("h")[0] != "edited" || r.header.Get("i")[0] != "original" || r.trailer.Get("t")[0] != "edited false" {
 			t.Errorf("header %v, trailer %v, error %v", r.header, r.trailer, r.err)
 		}
-		r = w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+		r = w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 		if status.Code(r.err) != codes.Aborted || r.header != nil || r.trailer.Get("t")[0] != "edited true" {
 			t.Errorf("without headers: header %v, trailer %v, error %v", r.header, r.trailer, r.err)
 		}
@@ -279,11 +279,11 @@ func TestAUnaryInterceptorSeesMessages(t *testing.T) {
 		_ = s.SetHeader(metadata.Pairs("n", fmt.Sprint(n)))
 		return echo(s)
 	}})
-	r := w.do(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
+	r := w.makeRPC(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
 	if r.err != nil || r.replies[0] != "x" || len(w.seen()) != 2 || r.header.Get("n")[0] != "1" {
 		t.Errorf("result %+v, the server saw %v", r, w.seen())
 	}
-	if r := w.do(testutils.Context(t), kinds[3], "/s/m", []string{"x"}); r.err != nil || calls != 1 {
+	if r := w.makeRPC(testutils.Context(t), kinds[3], "/s/m", []string{"x"}); r.err != nil || calls != 1 {
 		t.Errorf("streaming: %v, %d calls of the function", r.err, calls)
 	}
 }
@@ -386,7 +386,7 @@ func TestRPCsOfAChainThatCannotBeBuiltFail(t *testing.T) {
 	route.Overrides = xdsresource.FilterOverrides{"a": override("broken")}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(c.entry("a", "A", false))})
 	eachKind(t, func(t *testing.T, k kind) {
-		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 		if status.Code(r.err) != codes.Unavailable || !strings.Contains(r.err.Error(), `"a" cannot be configured: cannot be merged`) {
 			t.Errorf("got %v", r.err)
 		}

@@ -182,7 +182,7 @@ func TestHedging(t *testing.T) {
 				}
 				defer cancel()
 				begin := time.Now()
-				r := w.do(ctx, k, "/s/m", []string{"request"}, test.opts...)
+				r := w.makeRPC(ctx, k, "/s/m", []string{"request"}, test.opts...)
 				if took := time.Since(begin); took.Round(50*ms) != test.at {
 					t.Errorf("ended after %v, want %v", took, test.at)
 				}
@@ -355,7 +355,7 @@ func TestAHedgeThatIsRefused(t *testing.T) {
 					d.Fail(rpctrace.MaxRetries)
 					return status.Error(codes.Unavailable, "over the limit")
 				}
-				r := w.do(t.Context(), k, "/s/m", []string{"request"})
+				r := w.makeRPC(t.Context(), k, "/s/m", []string{"request"})
 				if got := fmt.Sprint(r.replies, r.err); !strings.Contains(got, test.want) {
 					t.Errorf("%s, want %s", got, test.want)
 				}
@@ -398,7 +398,7 @@ func TestRetryThrottlingOfHedges(t *testing.T) {
 			{10, codes.NotFound},   // 1
 			{11, codes.Unavailable},
 		} {
-			r := w.do(t.Context(), k, "/s/m", []string{"request"})
+			r := w.makeRPC(t.Context(), k, "/s/m", []string{"request"})
 			synctest.Wait()
 			if status.Code(r.err) != want.code || len(seen.begins) != want.attempts {
 				t.Fatalf("RPC %d: %v and %d attempts, want %v and %d", i, r.err, len(seen.begins), want.code, want.attempts)
@@ -433,7 +433,7 @@ func TestHedgingUnderLoad(t *testing.T) {
 				if i%7 == 0 || len(request) >= 480 { // The latter may hang: they are sent once.
 					time.AfterFunc(time.Duration(i)*time.Millisecond/7, cancel)
 				}
-				r := w.do(ctx, k, "/s/m", []string{request}, grpc.MaxRetryRPCBufferSize(500))
+				r := w.makeRPC(ctx, k, "/s/m", []string{request}, grpc.MaxRetryRPCBufferSize(500))
 				fits := len(request) < 480
 				switch code := status.Code(r.err); {
 				case code == codes.OK && r.replies[0] != request:
@@ -466,7 +466,7 @@ func TestTraceOfHedges(t *testing.T) {
 			Retried:      func(r rpctrace.Retry) { add("retry %d, %v, %v", r.Attempt, r.Delay, r.Err) },
 			AttemptEnded: func(a rpctrace.Attempt) { add("attempt %d: %v", a.Number, status.Code(a.Err)) },
 		})
-		xdstest.NoError(t, w.do(ctx, k, "/s/m", []string{"request"}).err)
+		xdstest.NoError(t, w.makeRPC(ctx, k, "/s/m", []string{"request"}).err)
 		mu.Lock()
 		defer mu.Unlock()
 		slices.Sort(log)

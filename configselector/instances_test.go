@@ -113,7 +113,7 @@ func TestCloseWaitsForTheLastRPC(t *testing.T) {
 		})
 		ctx := testutils.Context(t)
 		done := make(chan *result)
-		go func() { done <- w.do(ctx, k, "/s/m", []string{"x"}) }()
+		go func() { done <- w.makeRPC(ctx, k, "/s/m", []string{"x"}) }()
 		w.await(t, 1)
 		before := w.replace(t, chainOf())
 		before.Retire()
@@ -183,7 +183,7 @@ func TestConfigurationsChangeUnderRPCs(t *testing.T) {
 				}
 				// As the interceptors do.
 				one := &world{cc: w.cc, s: current.Load()}
-				if r := one.do(context.Background(), k, "/s/m", []string{"x"}); r.err != nil && r.err != grpcbridge.ErrRetired {
+				if r := one.makeRPC(context.Background(), k, "/s/m", []string{"x"}); r.err != nil && r.err != grpcbridge.ErrRetired {
 					t.Errorf("%s: %v", k.name, r.err)
 					return
 				}

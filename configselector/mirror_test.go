@@ -75,7 +75,7 @@ func TestAMirrorHasNoLabelCallbacksOfTheApplication(t *testing.T) {
 		}))
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle, dial: []grpc.DialOption{observe}})
 		ctx := telemetry.NewContextWithLabelCallback(testutils.Context(t), func(map[string]string) {})
-		xdstest.NoError(t, w.do(ctx, k, "/s/m", []string{"x"}).err)
+		xdstest.NoError(t, w.makeRPC(ctx, k, "/s/m", []string{"x"}).err)
 		m.await(t, 1)
 		if with := []bool{<-seen, <-seen}; with[0] == with[1] {
 			t.Errorf("contexts of the RPC and its mirror have the application's callbacks: %v, want one of them", with)
@@ -102,7 +102,7 @@ func TestMirrorsGetMessagesAndMetadata(t *testing.T) {
 		var m mirrorServer
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(2)}, handle: m.handle})
 		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v")
-		r := w.do(ctx, k, "/s/m", []string{"one ", "two"})
+		r := w.makeRPC(ctx, k, "/s/m", []string{"one ", "two"})
 		want := "one two"
 		if k.desc == nil || !k.desc.ClientStreams {
 			want = "one "
@@ -126,7 +126,7 @@ func TestMirrorFraction(t *testing.T) {
 	route.Mirrors[0].FractionPerMillion = &none
 	var m mirrorServer
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: m.handle})
-	w.do(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
+	w.makeRPC(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
 	m.await(t, 1)
 	xdstest.Equal(t, "RPCs (the RPC and one mirror)", 2, len(w.seen()))
 }
@@ -178,7 +178,7 @@ func TestAMirrorDoesNotAffectTheRPC(t *testing.T) {
 				for range 200 {
 					requests = append(requests, strings.Repeat("y", 10000))
 				}
-				r := w.do(testutils.Context(t), k, "/s/m", requests)
+				r := w.makeRPC(testutils.Context(t), k, "/s/m", requests)
 				if r.err != nil || len(r.finished) != 1 {
 					t.Errorf("the RPC: %v, OnFinish %v", r.err, r.finished)
 				}
@@ -197,7 +197,7 @@ func TestMirrorsInFlightAreBounded(t *testing.T) {
 	ctx := testutils.Context(t)
 	const n = 300
 	for range n {
-		xdstest.NoError(t, w.do(ctx, kinds[0], "/s/m", []string{"x"}).err)
+		xdstest.NoError(t, w.makeRPC(ctx, kinds[0], "/s/m", []string{"x"}).err)
 	}
 	const bound = 256
 	xdstest.Equal(t, "mirrors dropped", n-bound, w.ch.MirrorsDropped())
@@ -229,7 +229,7 @@ func TestAMirrorEndsWithTheDeadline(t *testing.T) {
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		deadline, _ := ctx.Deadline()
-		xdstest.NoError(t, w.do(ctx, k, "/s/m", []string{"x"}).err)
+		xdstest.NoError(t, w.makeRPC(ctx, k, "/s/m", []string{"x"}).err)
 		w.await(t, 2)
 		cancel()
 		await(t, ended)
@@ -249,7 +249,7 @@ func TestMirrorsEndWithTheChannel(t *testing.T) {
 	}}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
 	for _, k := range kinds {
-		xdstest.NoError(t, w.do(context.Background(), k, "/s/m", []string{"x"}).err)
+		xdstest.NoError(t, w.makeRPC(context.Background(), k, "/s/m", []string{"x"}).err)
 	}
 	w.await(t, 2*len(kinds))
 	w.ch.Close()
@@ -268,7 +268,7 @@ func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
 		if to != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "to", to)
 		}
-		xdstest.NoError(t, w.do(ctx, kinds[0], "/s/m", []string{"x"}).err)
+		xdstest.NoError(t, w.makeRPC(ctx, kinds[0], "/s/m", []string{"x"}).err)
 	}
 	w.await(t, 4)
 	xdstest.Equal(t, "mirrors dropped (the one to an unknown cluster)",

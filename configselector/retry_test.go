@@ -93,7 +93,7 @@ func TestRetry(t *testing.T) {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle, dial: test.dial})
-				r := w.do(testutils.Context(t), k, "/s/m", []string{"one ", "two ", "three"}, test.opts...)
+				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"one ", "two ", "three"}, test.opts...)
 				if status.Code(r.err) != test.want {
 					t.Errorf("%v, want %v", r.err, test.want)
 				}
@@ -156,7 +156,7 @@ func TestRetriableHeaders(t *testing.T) {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle})
-				r := w.do(metadata.AppendToOutgoingContext(testutils.Context(t), "idempotent", "yes"), k, "/s/m", []string{"x"})
+				r := w.makeRPC(metadata.AppendToOutgoingContext(testutils.Context(t), "idempotent", "yes"), k, "/s/m", []string{"x"})
 				if got := len(w.seen()); got != test.attempts || (r.err == nil) != (got == 3) {
 					t.Errorf("%d attempts, want %d: %v", got, test.attempts, r.err)
 				}
@@ -200,7 +200,7 @@ func TestRetriesOfPicksThatFail(t *testing.T) {
 					test.fail(decision.FromContext(ctx))
 					return status.Error(codes.Unavailable, "no endpoint")
 				}
-				r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 				xdstest.Equal(t, "attempts", test.attempts, attempts)
 				if failed := test.failures >= test.attempts; !failed {
 					xdstest.NoError(t, r.err)
@@ -226,7 +226,7 @@ func TestFiltersDoNotNoticeRetries(t *testing.T) {
 			})),
 			handle: failing(2, codes.Unavailable),
 		})
-		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || runs != 1 || !slices.Equal(w.seen()[2].md["via"], []string{"f"}) {
 			t.Errorf("error %v, the filter ran %d times, attempts %v", r.err, runs, w.seen())
 		}
@@ -251,7 +251,7 @@ func TestARetryThatThePickerRefuses(t *testing.T) {
 			d.Fail(rpctrace.MaxRetries)
 			return status.Error(codes.Unavailable, "too many retries")
 		}
-		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 		if attempts != 2 || status.Code(r.err) != codes.Internal || status.Convert(r.err).Message() != "try again; not retried: too many retries" {
 			t.Errorf("%d attempts: %v", attempts, r.err)
 		}
@@ -273,7 +273,7 @@ func TestTheDeadlineEndsTheWaitForARetry(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		if r := w.do(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.DeadlineExceeded || len(r.finished) != 1 {
+		if r := w.makeRPC(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.DeadlineExceeded || len(r.finished) != 1 {
 			t.Errorf("%v, OnFinish got %v", r.err, r.finished)
 		}
 	})

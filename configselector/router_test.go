@@ -37,13 +37,13 @@ func TestHeaderEditsOfRoutes(t *testing.T) {
 			return echo(s)
 		}})
 		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "q", "application")
-		r := w.do(ctx, k, "/s/m", []string{"x"})
+		r := w.makeRPC(ctx, k, "/s/m", []string{"x"})
 		xdstest.NoError(t, r.err)
 		xdstest.Equal(t, "request header", []string{"application", "route"}, w.seen()[0].md["q"])
 		if got := r.header["r"]; !slices.Equal(got, []string{"route"}) || len(r.trailer["r"]) != 0 {
 			t.Errorf("response header %q, trailer %q", got, r.trailer["r"])
 		}
-		if r = w.do(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.NotFound || !slices.Equal(r.trailer["r"], []string{"route"}) {
+		if r = w.makeRPC(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.NotFound || !slices.Equal(r.trailer["r"], []string{"route"}) {
 			t.Errorf("without headers: %v, trailer %v", r.err, r.trailer)
 		}
 		if md, _ := metadata.FromOutgoingContext(ctx); !slices.Equal(md["q"], []string{"application"}) {
@@ -76,7 +76,7 @@ func TestRewritesOfRoutes(t *testing.T) {
 				route.Rewrite = &test.rewrite
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
 				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), test.md...)
-				xdstest.NoError(t, w.do(ctx, k, "/s/m", []string{"x"}, test.opts...).err)
+				xdstest.NoError(t, w.makeRPC(ctx, k, "/s/m", []string{"x"}, test.opts...).err)
 				if got := w.seen()[0]; got.method != test.method || got.authority != test.host {
 					t.Errorf("the server saw %s at %s", got.method, got.authority)
 				}
@@ -135,7 +135,7 @@ func TestDirectResponseAndRedirect(t *testing.T) {
 					routes:   []*xdsresource.Route{{Action: test.action, Headers: &xdsresource.HeaderMutations{Response: edits("r", false, "route")}}},
 					listener: chainOf(marking("f")),
 				})
-				r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 				if status.Code(r.err) != test.code || !strings.Contains(r.err.Error(), test.message) {
 					t.Errorf("got %v, want %v %q", r.err, test.code, test.message)
 				}
@@ -214,7 +214,7 @@ func TestRouteWithEverythingStillFinishesOnce(t *testing.T) {
 		route.Rewrite = &xdsresource.Rewrite{Prefix: "/t", Authority: "other"}
 		route.Match.Path = "/s"
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(marking("f")), handle: failing(2, codes.Unavailable)})
-		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
+		r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
 		last := w.seen()[2]
 		got := fmt.Sprintln(r.err, r.replies, r.header["r"], r.header["attempt"], len(r.finished), last.method, last.authority, last.md["q"], last.md["via"])
 		if want := "<nil> [x] [route] [2] 1 /t/m other [route] [f]\n"; got != want {

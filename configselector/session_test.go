@@ -55,7 +55,7 @@ func TestAFilterChoosesAmongTheClustersOfTheRoute(t *testing.T) {
 		} {
 			o := new(httpfilter.HostOverride)
 			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{split()}, listener: chainOf(binding(tc.wanted, o))})
-			if r := w.do(testutils.Context(t), k, "/s/m", []string{"x"}); r.err != nil {
+			if r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"}); r.err != nil {
 				t.Fatal(r.err)
 			}
 			if got := o.Cluster(); got != tc.want {
@@ -140,7 +140,7 @@ func TestTheHostOfTheAnswer(t *testing.T) {
 					d.SetHost(&host)
 					return nil
 				}
-				if r := w.do(t.Context(), k, "/s/m", []string{"request"}, test.opts...); r.err != nil || o.Host() != test.want {
+				if r := w.makeRPC(t.Context(), k, "/s/m", []string{"request"}, test.opts...); r.err != nil || o.Host() != test.want {
 					t.Errorf("%v, with host %q, want %q", r.err, o.Host(), test.want)
 				}
 			})

@@ -120,7 +120,7 @@ func TestTrace(t *testing.T) {
 				c.vh = traceHost
 				var log traceLog
 				w := newWorld(t, c)
-				r := w.do(rpctrace.With(testutils.Context(t), log.trace()), k, "/s/m", []string{"x"})
+				r := w.makeRPC(rpctrace.With(testutils.Context(t), log.trace()), k, "/s/m", []string{"x"})
 				if status.Code(r.err) != test.code {
 					t.Errorf("the RPC: %v, want %v", r.err, test.code)
 				}
@@ -140,7 +140,7 @@ func TestTraceOfMirrors(t *testing.T) {
 		w := newWorld(t, worldConfig{routes: named(route), vh: traceHost, handle: m.handle})
 		var log traceLog
 		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "to", "unheard-of")
-		xdstest.NoError(t, w.do(rpctrace.With(ctx, log.trace()), k, "/s/m", []string{"x"}).err)
+		xdstest.NoError(t, w.makeRPC(rpctrace.With(ctx, log.trace()), k, "/s/m", []string{"x"}).err)
 		m.await(t, 1)
 		want := []string{routedToC, "mirror to unheard-of, dropped true", "mirror to m0, dropped false", "attempt 1 to c: OK"}
 		log.expect(t, want...)
@@ -203,7 +203,7 @@ func TestTraceOfFurtherRPCs(t *testing.T) {
 	w := newWorld(t, worldConfig{routes: named(toC()), vh: traceHost, listener: chainOf(hedge)})
 	var log traceLog
 	xdstest.NoError(t,
-		(w.do(rpctrace.With(testutils.Context(t), log.trace()), kinds[0], "/s/m", []string{"x"})).err)
+		(w.makeRPC(rpctrace.With(testutils.Context(t), log.trace()), kinds[0], "/s/m", []string{"x"})).err)
 	want := []string{routedToC, "hedge started"}
 	for range further {
 		want = append(want, "attempt 1 to c: OK")
@@ -220,7 +220,7 @@ func TestConcurrentRPCsShareATrace(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range rpcs {
 		all.Go(func() {
-			if r := w.do(ctx, kinds[i%len(kinds)], "/s/m", []string{"x"}); r.err != nil {
+			if r := w.makeRPC(ctx, kinds[i%len(kinds)], "/s/m", []string{"x"}); r.err != nil {
 				t.Error(r.err)
 			}
 		})
@@ -262,7 +262,7 @@ func TestTraceWithoutHooks(t *testing.T) {
 			}
 			return echo(s)
 		}})
-		r := w.do(rpctrace.With(testutils.Context(t), new(rpctrace.Trace)), k, "/s/m", []string{"x"})
+		r := w.makeRPC(rpctrace.With(testutils.Context(t), new(rpctrace.Trace)), k, "/s/m", []string{"x"})
 		if r.err != nil || len(r.finished) != 1 || !slices.Equal(r.replies, []string{"x"}) {
 			t.Errorf("%q, %v, OnFinish got %v", r.replies, r.err, r.finished)
 		}

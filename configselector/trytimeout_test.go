@@ -84,7 +84,7 @@ func TestPerTryTimeout(t *testing.T) {
 				}
 				defer cancel()
 				begin := time.Now()
-				r := w.do(ctx, k, "/s/m", []string{"one"})
+				r := w.makeRPC(ctx, k, "/s/m", []string{"one"})
 				if status.Code(r.err) != test.want || r.err != nil && !strings.Contains(r.err.Error(), test.message) {
 					t.Errorf("%v, want %v: %s", r.err, test.want, test.message)
 				}
@@ -122,7 +122,7 @@ func TestPerTryTimeoutEndsWithTheResponseHeaders(t *testing.T) {
 						return echo(s)
 					},
 				})
-				if r := w.do(t.Context(), k, "/s/m", []string{"one"}); r.err != nil || r.replies[0] != "one" {
+				if r := w.makeRPC(t.Context(), k, "/s/m", []string{"one"}); r.err != nil || r.replies[0] != "one" {
 					t.Errorf("replies %q, %v", r.replies, r.err)
 				}
 			})
@@ -192,7 +192,7 @@ func TestPerTryIdleTimeout(t *testing.T) {
 				return nil
 			},
 		})
-		r := w.do(t.Context(), kinds[1], "/s/m", []string{"one"})
+		r := w.makeRPC(t.Context(), kinds[1], "/s/m", []string{"one"})
 		if len(r.replies) != 4 || status.Code(r.err) != codes.DeadlineExceeded || !strings.Contains(r.err.Error(), "received nothing for 3s, the per_try_idle_timeout") {
 			t.Errorf("replies %q, %v", r.replies, r.err)
 		}
@@ -251,7 +251,7 @@ func TestRetryWithoutResponse(t *testing.T) {
 					return test.handle(w, n, s)
 				}})
 				close(ready)
-				r := w.do(t.Context(), k, "/s/m", []string{"one"}, grpc.WaitForReady(true))
+				r := w.makeRPC(t.Context(), k, "/s/m", []string{"one"}, grpc.WaitForReady(true))
 				if status.Code(r.err) != test.want || len(w.seen()) != test.attempts {
 					t.Errorf("%v after %d attempts, want %v after %d", r.err, len(w.seen()), test.want, test.attempts)
 				}

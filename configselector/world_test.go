@@ -32,7 +32,7 @@ type world struct {
 	ch *configselector.Channel
 	s  *configselector.Selector
 
-	pick func(ctx context.Context) error // what the picker does, or nil; see do
+	pick func(ctx context.Context) error // what the picker does, or nil; see makeRPC
 
 	xdstest.State
 	rpcs  []seen
@@ -191,8 +191,8 @@ type result struct {
 	err      error
 }
 
-// do makes an RPC of the kind, with one request, or all of them if the client streams.
-func (w *world) do(ctx context.Context, k kind, method string, requests []string, opts ...grpc.CallOption) *result {
+// makeRPC makes an RPC of the kind, with one request, or all of them if the client streams.
+func (w *world) makeRPC(ctx context.Context, k kind, method string, requests []string, opts ...grpc.CallOption) *result {
 	r := new(result)
 	opts = append(opts, grpc.Header(&r.header), grpc.Trailer(&r.trailer), grpc.OnFinish(func(err error) {
 		r.mu.Lock()

@@ -57,9 +57,9 @@ func collected(t *testing.T, members ...string) (f *fixture, above *crowd, old, 
 	f.expect("[", "+Cluster "+clustersOfA+" {v=1}", "]")
 	old = f.find("Cluster")
 	for _, id := range members {
-		old.tell(member(id, "v", "1"), "first", nil)
+		old.memberChanged(member(id, "v", "1"), "first", nil)
 	}
-	old.whole(nil)
+	old.collectionChanged(nil)
 	above.calls = nil
 	f.dpds("for-a", only(clusterType, "v", "2"))
 	f.expect("[", "+Cluster "+clustersOfA+" {v=2}", "-Cluster "+clustersOfA+" {v=1}", "]")
@@ -67,12 +67,12 @@ func collected(t *testing.T, members ...string) (f *fixture, above *crowd, old, 
 	return f, above, old, f.find("Cluster")
 }
 
-func (w *fakeWatch) tell(m xdsclient.Member, value any, err error) {
+func (w *fakeWatch) memberChanged(m xdsclient.Member, value any, err error) {
 	w.client.t.Helper()
 	w.once(func(done func()) { w.collection.MemberChanged(m, value, err, done) })
 }
 
-func (w *fakeWatch) whole(err error) {
+func (w *fakeWatch) collectionChanged(err error) {
 	w.client.t.Helper()
 	w.once(func(done func()) { w.collection.CollectionChanged(err, done) })
 }
@@ -82,15 +82,15 @@ func (w *fakeWatch) whole(err error) {
 func TestCollectionMovesWithoutAGap(t *testing.T) {
 	t.Parallel()
 	_, above, _, running := collected(t, "x", "y")
-	running.tell(member("x", "v", "2"), "second", nil)
+	running.memberChanged(member("x", "v", "2"), "second", nil)
 	above.expect(t, "member x{v=2} = second")
-	running.tell(member("z"), "second", nil)
+	running.memberChanged(member("z"), "second", nil)
 	above.expect(t, "member z{} = second")
-	running.whole(nil)
+	running.collectionChanged(nil)
 	above.expect(t, "member x{v=1}: does not exist", "member y{v=1}: does not exist", "whole")
-	running.tell(member("x", "v", "2"), nil, errGone)
+	running.memberChanged(member("x", "v", "2"), nil, errDoesNotExist)
 	above.expect(t, "member x{v=2}: does not exist")
-	running.whole(nil)
+	running.collectionChanged(nil)
 	above.expect(t, "whole")
 }
 
@@ -98,8 +98,8 @@ func TestCollectionMovesWithoutAGap(t *testing.T) {
 func TestMemberOfBothCollectionsStays(t *testing.T) {
 	t.Parallel()
 	_, above, _, running := collected(t, "x")
-	running.tell(member("x", "v", "1"), "again", nil)
-	running.whole(nil)
+	running.memberChanged(member("x", "v", "1"), "again", nil)
+	running.collectionChanged(nil)
 	above.expect(t, "member x{v=1} = again", "whole")
 }
 
@@ -111,7 +111,7 @@ func TestErrorsOfANewCollection(t *testing.T) {
 		want string
 		void bool
 	}{
-		{errGone, "whole: does not exist", true},
+		{errDoesNotExist, "whole: does not exist", true},
 		{errNotFound, "whole: NotFound", true},
 		{errDenied, "whole: PermissionDenied", true},
 		{errInternal, "ambient: Internal", false},
@@ -120,9 +120,9 @@ func TestErrorsOfANewCollection(t *testing.T) {
 	} {
 		xdstest.Parallel(t, text(test.err), func(t *testing.T) {
 			_, above, _, running := collected(t, "x")
-			running.whole(test.err)
+			running.collectionChanged(test.err)
 			above.expect(t, test.want)
-			running.whole(nil)
+			running.collectionChanged(nil)
 			if test.void { // it withdrew the members
 				above.expect(t, "whole")
 			} else {
@@ -137,20 +137,20 @@ func TestErrorsOfANewCollection(t *testing.T) {
 func TestErrorsOfAMemberDuringAMove(t *testing.T) {
 	t.Parallel()
 	_, above, _, running := collected(t, "x", "y")
-	running.tell(member("x", "v", "1"), nil, errInvalid)
-	running.tell(member("y", "v", "1"), nil, errDenied)
-	running.tell(member("z"), nil, errInvalid)
+	running.memberChanged(member("x", "v", "1"), nil, errInvalid)
+	running.memberChanged(member("y", "v", "1"), nil, errDenied)
+	running.memberChanged(member("z"), nil, errInvalid)
 	running.collection.AmbientError(member("x", "v", "1"), errUnreachable, func() {})
 	above.expect(t, "ambient x{v=1}: invalid", "member y{v=1}: PermissionDenied", "member z{}: invalid", "ambient x{v=1}: unreachable")
-	running.whole(nil) // the leg has x, if an invalid one
+	running.collectionChanged(nil) // the leg has x, if an invalid one
 	above.expect(t, "whole")
 }
 
 func TestLateCallsForAnOldCollectionAreDropped(t *testing.T) {
 	t.Parallel()
 	_, above, old, _ := collected(t, "x")
-	old.tell(member("x", "v", "1"), "late", nil)
-	old.whole(errGone)
+	old.memberChanged(member("x", "v", "1"), "late", nil)
+	old.collectionChanged(errDoesNotExist)
 	old.collection.AmbientError(member("x"), errInternal, func() {})
 	above.expect(t)
 }
@@ -187,6 +187,6 @@ func TestCollectionWatchStops(t *testing.T) {
 	stop()
 	stop()
 	f.expect("-Cluster " + clustersOfA)
-	below.whole(nil)
+	below.collectionChanged(nil)
 	above.expect(t)
 }

@@ -68,7 +68,7 @@ func TestCallsAreSerialUnderConcurrentMovesAndStops(t *testing.T) {
 		work(seed, func(r *rand.Rand) {
 			if b := f.pick(r); b != nil {
 				calls.Add(1)
-				b.say(r, func() { dones.Add(1) })
+				b.randomCall(r, func() { dones.Add(1) })
 			}
 		})
 	}
@@ -148,8 +148,8 @@ func (f *fixture) pick(r *rand.Rand) *fakeWatch {
 	return f.live[r.IntN(len(f.live))]
 }
 
-// say calls the watcher with something.
-func (w *fakeWatch) say(r *rand.Rand, done func()) {
+// randomCall calls the watcher with a resource or an error.
+func (w *fakeWatch) randomCall(r *rand.Rand, done func()) {
 	var value any = w.String()
 	if w.typ == xdsresource.DynamicParameterConstraintsType {
 		value = &xdsresource.DynamicParameterConstraintsMap{Constraints: dynparam.ByType{}}

@@ -58,7 +58,7 @@ func TestTP2ExampleOfDPDS(t *testing.T) {
 // resources with no additional constraints."
 func TestDPDSThatCannotBeObtainedMeansNoConstraints(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{errGone, errNotFound, errDenied, errInternal, errInvalid, errUnreachable, errTimeout, errRefused} {
+	for _, err := range []error{errDoesNotExist, errNotFound, errDenied, errInternal, errInvalid, errUnreachable, errTimeout, errRefused} {
 		xdstest.Parallel(t, text(err), func(t *testing.T) {
 			f := newFixture(t, authorities, `"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"constraints": [{"value": "prod"}]}}}}`)
 			f.Watch(xdsresource.ListenerType, listenerA, new(above))
@@ -80,7 +80,7 @@ func TestAnotherDPDSErrorMovesNothing(t *testing.T) {
 	f.Watch(xdsresource.ListenerType, listenerA, new(above))
 	f.find("DPDS").change(nil, errUnreachable)
 	f.expect("+DPDS for-a", "[", "+Listener "+listenerA, "]")
-	f.find("DPDS").change(nil, errGone)
+	f.find("DPDS").change(nil, errDoesNotExist)
 	f.expect()
 }
 
@@ -105,7 +105,7 @@ func TestDPDSThatIsWithdrawnTakesItsConstraintsWithIt(t *testing.T) {
 	f.Watch(xdsresource.ListenerType, listenerA, new(above))
 	f.dpds("for-a", only(listenerType, "v", "1"))
 	f.log = nil
-	f.find("DPDS").change(nil, errGone)
+	f.find("DPDS").change(nil, errDoesNotExist)
 	f.expect("[", "+Listener "+listenerA, "-Listener "+listenerA+" {v=1}", "]")
 }
 
@@ -224,7 +224,7 @@ func TestPrecedenceOfConstraints(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, authorities, ownConstraints)
 	f.Watch(xdsresource.ClusterType, clusterA, new(above))
-	f.find("DPDS").change(nil, errGone)
+	f.find("DPDS").change(nil, errDoesNotExist)
 	f.expect("+DPDS for-a", "[", "+Cluster "+clusterA+" {env=prod, shard=1, zone=z2}", "]")
 	f.wrapper.SetConstraints(only(dynparam.AnyType, "shard", "2", "program", "p"))
 	f.expect("[", "+Cluster "+clusterA+" {env=prod, program=p, shard=2, zone=z2}", "-Cluster "+clusterA+" {env=prod, shard=1, zone=z2}", "]")

@@ -257,14 +257,14 @@ func fault(kind xdsclient.ErrorKind, code codes.Code) error {
 }
 
 var (
-	errGone        = fault(xdsclient.KindDoesNotExist, codes.NotFound)
-	errNotFound    = fault(xdsclient.KindServer, codes.NotFound)
-	errDenied      = fault(xdsclient.KindServer, codes.PermissionDenied)
-	errInternal    = fault(xdsclient.KindServer, codes.Internal)
-	errInvalid     = fault(xdsclient.KindInvalid, codes.Unavailable)
-	errUnreachable = fault(xdsclient.KindUnreachable, codes.Unavailable)
-	errTimeout     = fault(xdsclient.KindTimeout, codes.Unavailable)
-	errRefused     = fault(xdsclient.KindConfiguration, codes.Unavailable)
+	errDoesNotExist = fault(xdsclient.KindDoesNotExist, codes.NotFound)
+	errNotFound     = fault(xdsclient.KindServer, codes.NotFound)
+	errDenied       = fault(xdsclient.KindServer, codes.PermissionDenied)
+	errInternal     = fault(xdsclient.KindServer, codes.Internal)
+	errInvalid      = fault(xdsclient.KindInvalid, codes.Unavailable)
+	errUnreachable  = fault(xdsclient.KindUnreachable, codes.Unavailable)
+	errTimeout      = fault(xdsclient.KindTimeout, codes.Unavailable)
+	errRefused      = fault(xdsclient.KindConfiguration, codes.Unavailable)
 )
 
 func text(err error) string {

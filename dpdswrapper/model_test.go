@@ -42,7 +42,7 @@ type oracleWatch struct {
 
 var (
 	oracleTypes = []*xdsclient.ResourceType{xdsresource.ListenerType, xdsresource.ClusterType}
-	oracleErrs  = []error{errGone, errNotFound, errDenied, errInternal, errInvalid, errUnreachable, errTimeout}
+	oracleErrs  = []error{errDoesNotExist, errNotFound, errDenied, errInternal, errInvalid, errUnreachable, errTimeout}
 )
 
 // TestModel takes random steps. After each it compares the watches below, and the calls to the
@@ -167,8 +167,8 @@ func (o *oracle) answer() {
 		w.holds, w.old = true, false
 		below.change(want, nil)
 	case k < 9:
-		gone := err == errGone || err == errNotFound || err == errDenied
-		if w.holds && w.old && !gone {
+		withdrawn := err == errDoesNotExist || err == errNotFound || err == errDenied
+		if w.holds && w.old && !withdrawn {
 			want = "~" + text(err)
 		} else {
 			want = "!" + text(err)

@@ -34,7 +34,7 @@ func TestAnswerOfTheNewVariant(t *testing.T) {
 		want  string
 	}{
 		{"a resource replaces the old one", "new", nil, "new"},
-		{"does not exist: withdrawn", nil, errGone, "!does not exist"},
+		{"does not exist: withdrawn", nil, errDoesNotExist, "!does not exist"},
 		{"NOT_FOUND: withdrawn", nil, errNotFound, "!NotFound"},
 		{"PERMISSION_DENIED: withdrawn", nil, errDenied, "!PermissionDenied"},
 		{"another code: ambient", nil, errInternal, "~Internal"},
@@ -106,7 +106,7 @@ func TestLateCallsForAnOldVariantAreDropped(t *testing.T) {
 	old := f.find("Cluster")
 	f.dpds("for-a", only(clusterType, "v", "2"))
 	old.change("old", nil)
-	old.change(nil, errGone)
+	old.change(nil, errDoesNotExist)
 	old.ambient(errInvalid)
 	w.expect(t)
 	f.find("Cluster").change("new", nil)

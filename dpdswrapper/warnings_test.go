@@ -63,7 +63,7 @@ func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
 	warns(t, 1, id, wrong) // it was logged already
 	f.dpds(id, fromServer(t, xdsname.ConstraintsMap))
 	warns(t, 1, id, xdsname.ConstraintsMap+`", which is asked for without constraints`)
-	f.find("DPDS").change(nil, errGone)
+	f.find("DPDS").change(nil, errDoesNotExist)
 	f.dpds(id, fromServer(t, wrong, "acme.v1.Thing"))
 	warns(t, 2, id, wrong)
 }

@@ -27,8 +27,8 @@ func newBucket(l limits) *bucket {
 	return b
 }
 
-// take takes a token and reports whether there was one.
-func (b *bucket) take() bool {
+// takeToken takes a token and reports whether there was one.
+func (b *bucket) takeToken() bool {
 	fill := uint32(time.Since(b.start) / b.interval)
 	for {
 		old := b.state.Load()

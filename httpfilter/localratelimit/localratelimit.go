@@ -160,7 +160,7 @@ type interceptor struct {
 }
 
 func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-	if !i.enabled.Draw() || i.bucket.take() {
+	if !i.enabled.Draw() || i.bucket.takeToken() {
 		return next.NewStream(ctx, rpc)
 	}
 	if i.enforced.Draw() {

@@ -26,7 +26,7 @@ func TestBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(limits{max: 5, perFill: 2, interval: time.Second})
 		takeAll := func() (n int) {
-			for b.take() {
+			for b.takeToken() {
 				n++
 			}
 			return n
@@ -57,7 +57,7 @@ func TestABucketGivesNoTokenTwice(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			for b.take() {
+			for b.takeToken() {
 				taken.Add(1)
 			}
 		})

@@ -43,8 +43,8 @@ func (c *config) applies(method string) bool {
 	return ok && (rest == "" || rest[0] == '/' || c.path[len(c.path)-1] == '/')
 }
 
-// find returns the value of the header, or of the cookie: the first one of its name.
-func (c *config) find(md metadata.MD) (value string, ok bool) {
+// sessionValue returns the value of the header, or of the cookie: the first one of its name.
+func (c *config) sessionValue(md metadata.MD) (value string, ok bool) {
 	if c.header != "" {
 		if values := md[c.header]; len(values) > 0 {
 			return values[0], true

@@ -109,7 +109,7 @@ func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next h
 // can be read.
 func (i *interceptor) session(ctx context.Context) (session, bool) {
 	md, _ := metadata.FromOutgoingContext(ctx)
-	value, ok := i.find(md)
+	value, ok := i.sessionValue(md)
 	if !ok {
 		return session{}, false
 	}

@@ -70,7 +70,7 @@ func TestFindCookie(t *testing.T) {
 		{"no value", []string{"n"}, "", true},
 		{"the name in a value", []string{"m=n=1"}, "", false},
 	} {
-		if got, ok := c.find(metadata.MD{"cookie": tc.lines}); got != tc.want || ok != tc.ok {
+		if got, ok := c.sessionValue(metadata.MD{"cookie": tc.lines}); got != tc.want || ok != tc.ok {
 			t.Errorf("%s: %q, %v; want %q, %v", tc.given, got, ok, tc.want, tc.ok)
 		}
 	}
@@ -291,7 +291,7 @@ func FuzzCookie(f *testing.F) {
 	}
 	c := &config{name: "n", path: "/"}
 	f.Fuzz(func(t *testing.T, line string) {
-		value, ok := c.find(metadata.MD{"cookie": {line}})
+		value, ok := c.sessionValue(metadata.MD{"cookie": {line}})
 		if !ok {
 			return
 		}
@@ -299,7 +299,7 @@ func FuzzCookie(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, ok := c.find(metadata.MD{"cookie": {c.setCookie(s)}})
+		again, ok := c.sessionValue(metadata.MD{"cookie": {c.setCookie(s)}})
 		if got, err := decode(again); !ok || err != nil || got != s {
 			t.Errorf("%+v is decoded as %+v, %v", s, got, err)
 		}
