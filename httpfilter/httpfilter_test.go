@@ -264,3 +264,20 @@ func TestEndedStream(t *testing.T) {
 		t.Error("trailer or context is lost")
 	}
 }
+
+// The function of a UnaryInterceptor gets the error of an RPC that ends without a message.
+func TestUnaryInterceptor(t *testing.T) {
+	t.Parallel()
+	var end sent
+	i := httpfilter.UnaryInterceptor(func(ctx context.Context, _ *httpfilter.RPC, _, _ any, invoke func(context.Context) error) error {
+		return invoke(metadata.AppendToOutgoingContext(ctx, "k", "v"))
+	})
+	s, err := httpfilter.NewNext(&end, i).NewStream(t.Context(), new(httpfilter.RPC))
+	xdstest.NoError(t, err)
+	if err := httpfilter.Exchange(s, nil, nil); err == nil || !strings.Contains(err.Error(), "no response message") {
+		t.Errorf("got %v, want an error: no response message", err)
+	}
+	if md, _ := metadata.FromOutgoingContext(end.ctx); !slices.Equal(md["k"], []string{"v"}) {
+		t.Errorf("got metadata %v, want that of the function", md)
+	}
+}
