@@ -69,14 +69,18 @@ func (o *Options) relayOptions() (relay.Options, error) {
 			faults = append(faults, fmt.Errorf("--access %s: %w", o.Access, err))
 		}
 	}
-	for name, d := range map[string]time.Duration{"--linger": o.Linger, "--removal-delay": o.RemovalDelay, "--away-delay": o.AwayDelay} {
-		if d < 0 {
-			faults = append(faults, fmt.Errorf("%s is negative", name))
-		}
-	}
-	for name, n := range map[string]int{"--max-upstreams": o.MaxUpstreams, "--max-subscriptions": o.MaxSubscriptions} {
-		if n <= 0 {
-			faults = append(faults, fmt.Errorf("%s is not positive", name))
+	for _, check := range []struct {
+		faulty bool
+		text   string
+	}{
+		{o.AwayDelay < 0, "--away-delay is negative"},
+		{o.Linger < 0, "--linger is negative"},
+		{o.RemovalDelay < 0, "--removal-delay is negative"},
+		{o.MaxUpstreams <= 0, "--max-upstreams is not positive"},
+		{o.MaxSubscriptions <= 0, "--max-subscriptions is not positive"},
+	} {
+		if check.faulty {
+			faults = append(faults, errors.New(check.text))
 		}
 	}
 	return relay.Options{

@@ -123,6 +123,20 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
+// Several faults are all named, in the same order each time.
+func TestRunNamesAllFaults(t *testing.T) {
+	t.Parallel()
+	opts := options(t, testutils.Bootstrap("relay", "localhost:1"))
+	opts.AwayDelay, opts.Linger, opts.RemovalDelay, opts.MaxUpstreams, opts.MaxSubscriptions = -1, -1, -1, 0, 0
+	const want = "--away-delay is negative\n--linger is negative\n--removal-delay is negative\n" +
+		"--max-upstreams is not positive\n--max-subscriptions is not positive"
+	for range 10 {
+		if err := relaying.Run(t.Context(), opts); err == nil || err.Error() != want {
+			t.Fatalf("got %v, want %s", err, want)
+		}
+	}
+}
+
 // The pages of a relay have its metrics, and its clients.
 func TestPages(t *testing.T) {
 	t.Parallel()
