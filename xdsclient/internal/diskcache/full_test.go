@@ -23,7 +23,13 @@ func TestFullDisk(t *testing.T) {
 	if dir := os.Getenv(fullDir); dir != "" {
 		signal.Ignore(syscall.SIGXFSZ)
 		f := New(dir, fingerprint, time.Hour)
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1, Max: 1}); err != nil {
+		var old syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+			fmt.Println("no limit: ", err)
+			return
+		}
+		defer syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old) // for the file of "go test -cover"
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1, Max: old.Max}); err != nil {
 			fmt.Println("no limit: ", err)
 			return
 		}
