@@ -104,8 +104,12 @@ func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *Ro
 	switch {
 	case !ok:
 		return nil
-	case provenance.Same(typeurl.RouteConfiguration, raw, resource.GetValue()):
-		return last
+	case len(last.Ignored) > 0:
+		// A patch does not find what is ignored.
+		if provenance.Same(typeurl.RouteConfiguration, raw, resource.GetValue()) {
+			return last
+		}
+		return nil
 	}
 	v := newValidator(o)
 	v.overlay.findOverrides(o, typeurl.RouteConfiguration, last.Name)

@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"bytes"
+	"slices"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -35,15 +36,15 @@ type routePatch struct {
 }
 
 // patch returns what raw is decoded to, or nil if the whole has to be decoded. rc is what
-// last means, by way of the same server.
+// last was decoded to, from the same server, with nothing ignored. It is returned if at most places differ.
 func (rc *RouteConfiguration) patch(v *validator, last, raw []byte) *RouteConfiguration {
-	if len(rc.Ignored) > 0 {
-		return nil
-	}
 	p := routePatch{v: v, regexCost: rc.regexCost}
 	hosts, ok := p.hosts(rc, last, raw)
 	if !ok {
 		return nil
+	}
+	if slices.Equal(hosts, rc.VirtualHosts) {
+		return rc
 	}
 	patched := *rc
 	patched.VirtualHosts = hosts
@@ -98,7 +99,8 @@ func (p *routePatch) above(raw []byte) *routeDecoder {
 }
 
 // host returns the virtual host in updated, given the one in old, which was decoded to
-// host. It returns nil if more than routes differs, and the whole has to be decoded.
+// host. It returns host if at most places differ, and nil if more than routes differs and the whole
+// has to be decoded.
 func (p *routePatch) host(host *VirtualHost, old, updated []byte) *VirtualHost {
 	oldRest, before := without(old, fieldRoutes)
 	rest, after := without(updated, fieldRoutes)
@@ -110,6 +112,9 @@ func (p *routePatch) host(host *VirtualHost, old, updated []byte) *VirtualHost {
 	e := routeEdit{p: p, old: host.Routes, routes: make([]*Route, 0, after), sameMatches: before == after}
 	if !e.run(fields(old), fields(updated), after-before) || p.v.failed() || len(p.v.ignored.found) > 0 {
 		return nil
+	}
+	if len(e.added)+len(e.removed) == 0 {
+		return host
 	}
 	patched := *host
 	patched.Routes = e.routes
