@@ -8,11 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -125,6 +127,40 @@ func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
 			xdstest.Equal(t, "routes are those before", tc.routes, kept)
 			xdstest.Equal(t, "SameClusters",
 				tc.clusters, SameClusters(got.VirtualHosts[0], last.VirtualHosts[0]))
+		})
+	}
+}
+
+// A RouteConfiguration of which something is ignored is decoded as a whole, as a patch does not find
+// what is ignored, unless at most places differ.
+func TestIgnoredPartsAreFoundAgain(t *testing.T) {
+	t.Parallel()
+	withIgnored := func() *routepb.RouteConfiguration {
+		pb := twoHosts()
+		pb.VirtualHosts[0].Routes[3].RequestHeadersToAdd = []*corepb.HeaderValueOption{
+			{Header: &corepb.HeaderValue{Key: "x", Value: "%REQ(y)%"}},
+		}
+		return pb
+	}
+	last := mustDecode[RouteConfiguration](t, RouteConfigurationType, withIgnored())
+	for name, tc := range map[string]struct {
+		edit    func(pb *routepb.RouteConfiguration)
+		ignored int
+		same    bool
+	}{
+		"the part is removed": {func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[0].Routes[3].RequestHeadersToAdd = nil }, 0, false},
+		"another route":       {func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[0].Routes[7].Name = "new" }, 1, false},
+		"places": {func(pb *routepb.RouteConfiguration) {
+			pb.VirtualHosts[0].Routes[7].Metadata = provenance.Metadata(map[string]string{"matches": "a.yaml:1"})
+		}, 1, true},
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			pb := withIgnored()
+			tc.edit(pb)
+			got, err := decodeAfter(t, last, withIgnored(), pb)
+			xdstest.NoError(t, err)
+			xdstest.Equal(t, "parts ignored", tc.ignored, len(got.Ignored))
+			xdstest.Equal(t, "the value is the one before", tc.same, got == last)
 		})
 	}
 }
