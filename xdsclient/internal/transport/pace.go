@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// The cost of reading a message: at most 640 messages and 10 MB are read in a second.
+// The cost of reading a message: at most 400 messages and 10 MB are read in a second.
 const (
-	readCost     = time.Second / 640
+	readCost     = time.Second / 400
 	readByteCost = time.Second / 10e6
 	// readBurst is the cost that may be outstanding: 64 small messages are read at once.
 	readBurst = 64 * readCost
