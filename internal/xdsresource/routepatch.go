@@ -102,20 +102,30 @@ func (p *routePatch) above(raw []byte) *routeDecoder {
 // host. It returns host if at most places differ, and nil if more than routes differs and the whole
 // has to be decoded.
 func (p *routePatch) host(host *VirtualHost, old, updated []byte) *VirtualHost {
-	oldRest, before := without(old, fieldRoutes)
-	rest, after := without(updated, fieldRoutes)
+	start, end := equalEnds(old, updated)
+	oldPart, part := old[start:len(old)-end], updated[start:len(updated)-end]
+	restBefore, routesBefore := without(updated[:start], fieldRoutes)
+	restAfter, routesAfter := without(updated[len(updated)-end:], fieldRoutes)
+	oldRest, removed := without(oldPart, fieldRoutes)
+	rest, added := without(part, fieldRoutes)
 	pb := new(routepb.VirtualHost)
-	if p.routes == nil || before != len(host.Routes) || after < 0 || !bytes.Equal(oldRest, rest) || !unmarshal(pb, rest) {
+	switch {
+	case p.routes == nil || min(routesBefore, routesAfter, removed, added) < 0,
+		routesBefore+removed+routesAfter != len(host.Routes) || !bytes.Equal(oldRest, rest),
+		!unmarshal(pb, slices.Concat(restBefore, rest, restAfter)):
 		return nil
 	}
 	p.routes.enter(nil, pb)
-	e := routeEdit{p: p, old: host.Routes, routes: make([]*Route, 0, after), sameMatches: before == after}
-	if !e.run(fields(old), fields(updated), after-before) || p.v.failed() || len(p.v.ignored.found) > 0 {
+	before, after := host.Routes[:routesBefore], host.Routes[routesBefore+removed:]
+	e := routeEdit{p: p, old: host.Routes[routesBefore : routesBefore+removed], sameMatches: removed == added}
+	e.routes = append(make([]*Route, 0, routesBefore+added+routesAfter), before...)
+	if !e.run(fields(oldPart), fields(part), added-removed) || p.v.failed() || len(p.v.ignored.found) > 0 {
 		return nil
 	}
 	if len(e.added)+len(e.removed) == 0 {
 		return host
 	}
+	e.routes = append(e.routes, after...)
 	patched := *host
 	patched.Routes = e.routes
 	patched.compiled = host.compiled.with(&patched, &e)
@@ -208,6 +218,58 @@ func equalMatches(a, b []byte) bool {
 	a, aOK := only(a, fieldMatch)
 	b, bOK := only(b, fieldMatch)
 	return aOK && bOK && bytes.Equal(a, b)
+}
+
+// equalEnds returns how many bytes at the start and at the end of two messages are the same
+// fields in both. What is between them, which is little after most updates, is all that has
+// to be compared field by field.
+func equalEnds(a, b []byte) (start, end int) {
+	equal := equalBytes(a, b)
+	before := fields(b)
+	for before.next().number != 0 && len(b)-len(before.rest) <= equal {
+		start = len(b) - len(before.rest)
+	}
+	a, b = a[start:], b[start:]
+	equal = equalBytesAtEnd(a, b)
+	// From where both have a field, and equal bytes, on, they have equal fields.
+	afterA, afterB := fields(a), fields(b)
+	for len(afterA.rest) != len(afterB.rest) || len(afterA.rest) > equal {
+		if len(afterA.rest) >= len(afterB.rest) {
+			afterA.next()
+		} else {
+			afterB.next()
+		}
+	}
+	return start, len(afterA.rest)
+}
+
+// chunk is how many bytes are compared at once.
+const chunk = 1 << 10
+
+// equalBytes returns how many bytes at the start of a and b are the same.
+func equalBytes(a, b []byte) int {
+	n, shorter := 0, min(len(a), len(b))
+	for n+chunk <= shorter && bytes.Equal(a[n:n+chunk], b[n:n+chunk]) {
+		n += chunk
+	}
+	for n < shorter && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// equalBytesAtEnd returns how many bytes at the end of a and b are the same.
+func equalBytesAtEnd(a, b []byte) int {
+	shorter := min(len(a), len(b))
+	a, b = a[len(a)-shorter:], b[len(b)-shorter:]
+	n := shorter
+	for n >= chunk && bytes.Equal(a[n-chunk:n], b[n-chunk:n]) {
+		n -= chunk
+	}
+	for n > 0 && a[n-1] == b[n-1] {
+		n--
+	}
+	return shorter - n
 }
 
 // fieldsOf goes through the fields of a message on the wire.

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -312,6 +314,43 @@ func checkSameRoutes(t *testing.T, r *rand.Rand, vh *VirtualHost, routes []*rout
 		rpc := linearRPC{method: randomPath(r), authority: oneOf(r, "a", "b"), md: randomMetadata(r)}
 		if got, want := rpc.bothWays(r.Uint64(), vh, routes); got != want {
 			t.Errorf("%s at %s with %v: got %+v, want %+v", rpc.method, rpc.authority, rpc.md, got, want)
+		}
+	}
+}
+
+// What an update leaves as it is, before and after the change, is not compared field by field. A
+// letter stands for a route.
+func TestOnlyTheFieldsBetweenEqualEndsAreCompared(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("abcdefghij", 300) // more than is compared at once
+	for _, test := range []struct{ old, updated, wantOld, wantUpdated string }{
+		{"", "", "", ""},
+		{"abc", "abc", "", ""},
+		{"abc", "axc", "b", "x"},
+		{"abc", "abxc", "", "x"},
+		{"abc", "ac", "b", ""},
+		{"aab", "ab", "a", ""},
+		{"ab", "aab", "", "a"},
+		{"abc", "", "abc", ""},
+		{"", "abc", "", "abc"},
+		{"abc", "cba", "abc", "cba"},
+		{long + "x" + long, long + "y" + long, "x", "y"},
+		{long + long, long + "y" + long, "", "y"},
+		{"x" + long, long + "y", "x" + long, long + "y"},
+	} {
+		message := func(letters string) (b []byte) {
+			for _, letter := range letters {
+				b = protowire.AppendTag(b, fieldRoutes, protowire.BytesType)
+				b = protowire.AppendString(b, "route "+string(letter)) // The last byte differs.
+			}
+			return b
+		}
+		old, updated := message(test.old), message(test.updated)
+		start, end := equalEnds(old, updated)
+		gotOld, gotUpdated := old[start:len(old)-end], updated[start:len(updated)-end]
+		if !bytes.Equal(gotOld, message(test.wantOld)) || !bytes.Equal(gotUpdated, message(test.wantUpdated)) {
+			t.Errorf("%.20q and %.20q: compared are %q and %q, want %q and %q",
+				test.old, test.updated, gotOld, gotUpdated, test.wantOld, test.wantUpdated)
 		}
 	}
 }
