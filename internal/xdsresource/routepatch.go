@@ -104,22 +104,22 @@ func (p *routePatch) above(raw []byte) *routeDecoder {
 func (p *routePatch) host(host *VirtualHost, old, updated []byte) *VirtualHost {
 	start, end := equalEnds(old, updated)
 	oldPart, part := old[start:len(old)-end], updated[start:len(updated)-end]
-	restBefore, routesBefore := without(updated[:start], fieldRoutes)
-	restAfter, routesAfter := without(updated[len(updated)-end:], fieldRoutes)
-	oldRest, removed := without(oldPart, fieldRoutes)
-	rest, added := without(part, fieldRoutes)
+	restBefore, countBefore := without(updated[:start], fieldRoutes)
+	restAfter, countAfter := without(updated[len(updated)-end:], fieldRoutes)
+	oldRest, oldCount := without(oldPart, fieldRoutes)
+	rest, count := without(part, fieldRoutes)
 	pb := new(routepb.VirtualHost)
 	switch {
-	case p.routes == nil || min(routesBefore, routesAfter, removed, added) < 0,
-		routesBefore+removed+routesAfter != len(host.Routes) || !bytes.Equal(oldRest, rest),
+	case p.routes == nil || min(countBefore, countAfter, oldCount, count) < 0,
+		countBefore+oldCount+countAfter != len(host.Routes) || !bytes.Equal(oldRest, rest),
 		!unmarshal(pb, slices.Concat(restBefore, rest, restAfter)):
 		return nil
 	}
 	p.routes.enter(nil, pb)
-	before, after := host.Routes[:routesBefore], host.Routes[routesBefore+removed:]
-	e := routeEdit{p: p, old: host.Routes[routesBefore : routesBefore+removed], sameMatches: removed == added}
-	e.routes = append(make([]*Route, 0, routesBefore+added+routesAfter), before...)
-	if !e.run(fields(oldPart), fields(part), added-removed) || p.v.failed() || len(p.v.ignored.found) > 0 {
+	before, after := host.Routes[:countBefore], host.Routes[countBefore+oldCount:]
+	e := routeEdit{p: p, old: host.Routes[countBefore : countBefore+oldCount], sameMatches: oldCount == count}
+	e.routes = append(make([]*Route, 0, countBefore+count+countAfter), before...)
+	if !e.run(fields(oldPart), fields(part), count-oldCount) || p.v.failed() || len(p.v.ignored.found) > 0 {
 		return nil
 	}
 	if len(e.added)+len(e.removed) == 0 {
@@ -220,9 +220,9 @@ func equalMatches(a, b []byte) bool {
 	return aOK && bOK && bytes.Equal(a, b)
 }
 
-// equalEnds returns how many bytes at the start and at the end of two messages are the same
-// fields in both. What is between them, which is little after most updates, is all that has
-// to be compared field by field.
+// equalEnds returns the lengths, in bytes, of the fields that two messages both start with and
+// of those that both end with. Only what is between them, which is little after most updates,
+// has to be compared field by field.
 func equalEnds(a, b []byte) (start, end int) {
 	equal := equalBytes(a, b)
 	before := fields(b)
@@ -231,7 +231,7 @@ func equalEnds(a, b []byte) (start, end int) {
 	}
 	a, b = a[start:], b[start:]
 	equal = equalBytesAtEnd(a, b)
-	// From where both have a field, and equal bytes, on, they have equal fields.
+	// As soon as a field starts in both and the remaining bytes are equal, so are the remaining fields.
 	afterA, afterB := fields(a), fields(b)
 	for len(afterA.rest) != len(afterB.rest) || len(afterA.rest) > equal {
 		if len(afterA.rest) >= len(afterB.rest) {
