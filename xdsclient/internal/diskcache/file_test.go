@@ -196,6 +196,19 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
+// A file that other users have access to says so.
+func TestAccessOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []fs.FileMode{0o640, 0o620, 0o604, 0o602} {
+		f := New(t.TempDir(), fingerprint, time.Hour)
+		merge(t, f, now, resource("a", now))
+		xdstest.NoError(t, os.Chmod(f.Path(), mode))
+		if c, err := f.Load(now); err == nil || !strings.Contains(err.Error(), "lets others read or write it; expected a file of this user with mode 0600") || len(c.Records) > 0 {
+			t.Errorf("with mode %o: got %v, %v", mode, c, err)
+		}
+	}
+}
+
 // A named pipe in the place of the file is not waited for.
 func TestNamedPipe(t *testing.T) {
 	t.Parallel()
