@@ -6,6 +6,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
@@ -65,7 +66,9 @@ func (u *update) heartbeat(found []*subscription, it *item) {
 func (u *update) stampOf(s *subscription, it *item) stamp {
 	st := u.stamp
 	st.parameters = it.parameters
-	st.volatile = it.TTL > 0 || it.DoNotCache
+	// A DPDS resource is "always non-cacheable", even if the server forgets to say so (xRFC TP2,
+	// "Non-Cacheability of DPDS").
+	st.volatile = it.TTL > 0 || it.DoNotCache || u.types.typ.TypeURL == dynparam.MapTypeURL
 	if u.types.typ.Decode == nil {
 		st.envelope = newEnvelope(s, it)
 		u.timed = u.timed || st.envelope.ttl > 0
