@@ -38,27 +38,31 @@ func strangeTypes(constraints dynparam.ByType) string {
 	return strings.Join(list, "; ")
 }
 
-// warnOfServers warns of management servers that do not support the constraints configured
-// for their resources.
-func warnOfServers(cfg *bootstrap.Config, configured dynparam.ByType) {
-	own := len(configured.Types()) > 0
-	warnOfOwn := func(whose string, servers []*bootstrap.Server) {
-		if plain := without(servers); own && len(plain) == len(servers) {
-			logger.Warningf("xDS bootstrap %s: no management server of %s (%s) has %s in server_features: dynamic_parameter_constraints and node_metadata_constraints have no effect there",
-				cfg.Source, whose, strings.Join(plain, ", "), bootstrap.FeatureDynamicParameterConstraints)
-		}
-	}
-	warnOfOwn("old-style names", cfg.Servers)
+// warnOfServers warns of management servers that do not support the constraints of DPDS for
+// their resources.
+func warnOfServers(cfg *bootstrap.Config) {
 	for _, name := range slices.Sorted(maps.Keys(cfg.Authorities)) {
 		a := cfg.Authorities[name]
-		whose := "authority " + xdsname.Quote(name)
-		plain := without(a.Servers)
-		switch {
-		case a.DynamicParameterConstraintsResource != "" && len(plain) > 0:
-			logger.Warningf("xDS bootstrap %s: %s has DPDS resource %q, but not all of its management servers have %s in server_features: resources are requested without its constraints while one of these is in use: %s",
-				cfg.Source, whose, a.DynamicParameterConstraintsResource, bootstrap.FeatureDynamicParameterConstraints, strings.Join(plain, ", "))
-		case !slices.Equal(a.Servers, cfg.Servers):
-			warnOfOwn(whose, a.Servers)
+		if plain := without(a.Servers); a.DynamicParameterConstraintsResource != "" && len(plain) > 0 {
+			logger.Warningf("xDS bootstrap %s: authority %s has DPDS resource %q, but not all of its management servers have %s in server_features: resources are requested without its constraints while one of these is in use: %s",
+				cfg.Source, xdsname.Quote(name), a.DynamicParameterConstraintsResource, bootstrap.FeatureDynamicParameterConstraints, strings.Join(plain, ", "))
+		}
+	}
+}
+
+// warnOfOwn warns of management servers that do not support the client's own constraints. what names
+// these. Authorities of which warnOfServers warns are left out.
+func warnOfOwn(cfg *bootstrap.Config, what string) {
+	warn := func(whose string, servers []*bootstrap.Server) {
+		if plain := without(servers); len(plain) == len(servers) {
+			logger.Warningf("xDS bootstrap %s: no management server of %s (%s) has %s in server_features: %s have no effect there",
+				cfg.Source, whose, strings.Join(plain, ", "), bootstrap.FeatureDynamicParameterConstraints, what)
+		}
+	}
+	warn("old-style names", cfg.Servers)
+	for _, name := range slices.Sorted(maps.Keys(cfg.Authorities)) {
+		if a := cfg.Authorities[name]; a.DynamicParameterConstraintsResource == "" && !slices.Equal(a.Servers, cfg.Servers) {
+			warn("authority "+xdsname.Quote(name), a.Servers)
 		}
 	}
 }

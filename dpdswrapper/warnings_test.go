@@ -106,3 +106,30 @@ func TestWarningOfServersWithoutConstraints(t *testing.T) {
 		})
 	}
 }
+
+// Constraints that the program sets, and no server takes, are worth a warning too: the first time, and not for
+// each new set of shards.
+func TestWarningOfConstraintsOfTheProgram(t *testing.T) {
+	t.Parallel()
+	able, plain := serverEntry("able", "dynamic_parameter_constraints"), serverEntry("plain")
+	for given, test := range map[string]struct {
+		text string
+		want []string
+	}{
+		"a server takes them":         {`{"xds_servers": [` + plain + `, ` + able + `]}`, nil},
+		"none does":                   {`{"xds_servers": [` + plain + `]}`, []string{"old-style names", "plain", "server_features", "SetConstraints"}},
+		"none does, of one authority": {`{"xds_servers": [` + able + `], "authorities": {"b": {"xds_servers": [` + plain + `]}}}`, []string{`authority "b"`, "SetConstraints"}},
+	} {
+		xdstest.Parallel(t, given, func(t *testing.T) {
+			source := fmt.Sprintf("%s-%d:", t.Name(), runs.Add(1))
+			w := dpdswrapper.New(newFakeClient(t, must(bootstrap.Parse(source, []byte(test.text)))))
+			w.SetConstraints(dynparam.ByType{})
+			warns(t, 0, source)
+			for _, shard := range []string{"1", "2"} {
+				w.SetConstraints(only(clusterType, "shard", shard))
+				warns(t, min(len(test.want), 1), append(test.want, source)...)
+				warns(t, min(len(test.want), 1), source)
+			}
+		})
+	}
+}

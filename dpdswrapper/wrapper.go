@@ -19,6 +19,7 @@ type wrapper struct {
 
 	mu     sync.Mutex        // guards what follows and everything that is reached from it
 	own    dynparam.ByType   // configured, merged with those set at run time
+	warned bool              // whether some were set at run time, and servers checked for them
 	free   *scope            // of the names without DPDS
 	scopes map[string]*scope // by DPDS resource, while they have watches
 }
@@ -39,7 +40,10 @@ func newWrapper(below xdsclient.LocatorClient) *wrapper {
 		}
 	}
 	w.free = &scope{wrapper: w, phase: scopeAnswered}
-	warnOfServers(below.Bootstrap(), configured)
+	warnOfServers(below.Bootstrap())
+	if !configured.Equal(dynparam.ByType{}) {
+		warnOfOwn(below.Bootstrap(), "dynamic_parameter_constraints and node_metadata_constraints")
+	}
 	if strange := strangeTypes(configured); strange != "" {
 		logger.Warningf("xDS bootstrap %s: dynamic_parameter_constraints: %s", below.Bootstrap().Source, strange)
 	}
@@ -58,14 +62,24 @@ func (w *wrapper) add(t *xdsclient.ResourceType, x *watch) (stop func()) {
 // moves the watches of the types whose constraints change before it returns. It does not
 // wait for servers and may be called from a watcher.
 func (w *wrapper) setConstraints(constraints dynparam.ByType) {
+	if w.exchangeConstraints(constraints) {
+		warnOfOwn(w.below.Bootstrap(), "the constraints of the program (SetConstraints)")
+	}
+}
+
+// exchangeConstraints does that, and reports whether there are constraints for the first time.
+func (w *wrapper) exchangeConstraints(constraints dynparam.ByType) (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	first = !w.warned && !constraints.Equal(dynparam.ByType{})
+	w.warned = w.warned || first
 	w.own = w.configured.Merge(constraints)
 	changed := w.free.review()
 	for _, resource := range slices.Sorted(maps.Keys(w.scopes)) {
 		changed = append(changed, w.scopes[resource].review()...)
 	}
 	w.apply(changed)
+	return first
 }
 
 // apply starts or moves the watches of groups, in one batch. The caller holds mu.

@@ -138,12 +138,9 @@ func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter boo
 		if !a.types.Asked(s) {
 			continue
 		}
-		c, known := s.resource.glob, false
-		for m := range c.sent[name].siblings() {
-			if sc.coversMember(m) {
-				a.found, known = append(a.found, m), true
-			}
-		}
+		c, before := s.resource.glob, len(a.found)
+		a.found = sc.appendMembers(a.found, c, name)
+		known := len(a.found) > before
 		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
 		if !meant || !answers {
 			continue
@@ -358,14 +355,18 @@ func (sc *scope) covers(s *subscription) bool {
 	return sc.all || s.resource.key.variant == sc.constraints.Key()
 }
 
-// coversMember reports whether the server means a member of a collection.
-func (sc *scope) coversMember(m *subscription) bool {
-	switch {
-	case sc.all:
-		return true
-	case sc.exact:
-		return m.resource.key.variant == sc.parameters.Key()
-	default:
-		return m.resource.collection.entry.key.variant == sc.constraints.Key()
+// appendMembers appends the members of a name that the server means of a collection.
+func (sc *scope) appendMembers(found []*subscription, c *collection, name string) []*subscription {
+	if sc.exact {
+		if m := c.sentMember(resourceKey{c.entry.key.typ, name, sc.parameters.Key()}); m != nil {
+			found = append(found, m)
+		}
+		return found
 	}
+	if sc.all || c.entry.key.variant == sc.constraints.Key() {
+		for m := range c.sent[name].siblings() {
+			found = append(found, m)
+		}
+	}
+	return found
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
@@ -65,7 +66,9 @@ func (u *update) heartbeat(found []*subscription, it *item) {
 func (u *update) stampOf(s *subscription, it *item) stamp {
 	st := u.stamp
 	st.parameters = it.parameters
-	st.volatile = it.TTL > 0 || it.DoNotCache
+	// A DPDS resource is "always non-cacheable", even if the server forgets to say so (xRFC TP2,
+	// "Non-Cacheability of DPDS").
+	st.volatile = it.TTL > 0 || it.DoNotCache || u.types.typ.TypeURL == dynparam.MapTypeURL
 	if u.types.typ.Decode == nil {
 		st.envelope = newEnvelope(s, it)
 		u.timed = u.timed || st.envelope.ttl > 0
@@ -167,7 +170,8 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 	return fault
 }
 
-// answerCollection notes that the server answered for a collection.
+// answerCollection notes that the server answered for a collection. The collection as a whole is
+// reported at the end, as more of its members may come.
 func (u *update) answerCollection(c *collection) {
 	s := c.sub
 	if s.Seen == u.number {
@@ -175,11 +179,23 @@ func (u *update) answerCollection(c *collection) {
 	}
 	s.Seen, s.State = u.number, ads.Received
 	u.answered = append(u.answered, c)
-	whole := s.payload
-	if whole == nil {
-		whole = &payload{server: u.ch.server}
+}
+
+// reportAnswered reports the collections that the response answered for, without the members that it
+// does not have.
+func (u *update) reportAnswered() {
+	for _, c := range u.answered {
+		s := c.sub
+		if s.State == ads.Dropped {
+			continue
+		}
+		whole := s.payload
+		if whole == nil {
+			whole = &payload{server: u.ch.server}
+		}
+		u.ch.acceptResource(s, whole, u.stamp, u.delivery)
+		c.cullMembers(u.ch, u.delivery)
 	}
-	u.ch.acceptResource(s, whole, u.stamp, u.delivery)
 }
 
 // acceptResource notes that the server sent a valid version, even if it is the one in use.

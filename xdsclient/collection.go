@@ -21,14 +21,21 @@ type collection struct {
 	sub   *subscription
 	// cached are the entries of the members.
 	cached map[resourceKey]*resource
-	// sent has a subscription for each member that the server has sent or has an error for,
-	// and size is how many there are. These subscriptions are in no request.
-	sent subscriptions
-	size int
+	// sent has a subscription for each member that the server has sent or has an error for, variants
+	// finds those with parameters, of which a name may have many, and size is how many members there
+	// are. These subscriptions are in no request.
+	sent     subscriptions
+	variants map[resourceKey]*subscription
+	size     int
 }
 
 func newCollection(entry *resource) *collection {
-	return &collection{entry: entry, cached: make(map[resourceKey]*resource), sent: make(subscriptions)}
+	return &collection{
+		entry:    entry,
+		cached:   make(map[resourceKey]*resource),
+		sent:     make(subscriptions),
+		variants: make(map[resourceKey]*subscription),
+	}
 }
 
 // wildcard is the collection of all resources of a type with old-style names (Envoy, xDS protocol, "How
@@ -68,13 +75,28 @@ func (c *collection) addMember(name string, parameters dynparam.Parameters) *sub
 	}
 	m := &subscription{resource: r}
 	c.sent.add(m)
+	if key.variant != "" {
+		c.variants[key] = m
+	}
 	c.size++
 	return m
+}
+
+// sentMember returns the subscription of a member that the server has sent, or nil.
+func (c *collection) sentMember(key resourceKey) *subscription {
+	if key.variant != "" {
+		return c.variants[key]
+	}
+	if first := c.sent[key.name]; first != nil && first.resource.key.variant == "" {
+		return first
+	}
+	return nil
 }
 
 // removeMember removes a member that the server has sent.
 func (c *collection) removeMember(m *subscription) {
 	c.sent.remove(m)
+	delete(c.variants, m.resource.key)
 	c.size--
 }
 
@@ -117,7 +139,7 @@ func (c *collection) cullMembers(ch *serverChannel, d *delivery) {
 		return
 	}
 	for key, m := range c.cached {
-		if c.sent.get(key) == nil {
+		if c.sentMember(key) == nil {
 			c.expel(m, StateDoesNotExist, ch.fault(KindDoesNotExist, m, errLeft), d)
 		}
 	}
@@ -131,14 +153,14 @@ func (c *collection) inherit(from *collection) {
 			mine = c.newEntry(key, m.parameters)
 			c.cached[key] = mine
 		}
-		mine.inheritLastAnswer(c.sent.get(key), m)
+		mine.inheritLastAnswer(c.sentMember(key), m)
 	}
 }
 
 // keepOnly removes from the cache the members that neither the server nor another level has.
 func (c *collection) keepOnly(other *collection) {
 	for key, m := range c.entries() {
-		if other.entries()[key] == nil && c.sent.get(key) == nil {
+		if other.entries()[key] == nil && c.sentMember(key) == nil {
 			c.forget(m)
 		}
 	}

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -408,4 +410,32 @@ func TestErrorsForMembersAtAServerAboveTheOneInUse(t *testing.T) {
 		`, code, follows)})
 	}
 	runTranscripts(t, tests)
+}
+
+// What a server has in a collection is reported before the collection as a whole, however long the work on
+// the response takes: a layer above that moves to other constraints removes then what was not reported.
+func TestMembersComeBeforeTheirCollection(t *testing.T) {
+	const n = 3 * batchSize
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+		decode := types.clusters.Decode
+		types.clusters.Decode = func(a *anypb.Any, o DecodeOptions) (string, any, error) {
+			time.Sleep(time.Second) // watchers are called meanwhile
+			return decode(a, o)
+		}
+		e, _ := watchCollection(t, c, types.clusters, collectionName)
+		s := server.delta()
+		s.request()
+		var parts []part
+		for i := range n {
+			parts = append(parts, member(fmt.Sprint(i), "1", "x"))
+		}
+		s.send(types.clusters, "n1", parts...)
+		s.request()
+		for i := range n {
+			if got := <-e.calls; !strings.HasPrefix(got, "member ") {
+				t.Fatalf("call %d of %d is %q", i, n, got)
+			}
+		}
+		e.heard("collection")
+	})
 }

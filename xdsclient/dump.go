@@ -52,7 +52,7 @@ const (
 	// it does not exist (xRFC TP3).
 	StateReceivedError CacheState = "RECEIVED_ERROR"
 	// StateTimeout: the server did not send the resource in time, and that is no
-	// sign that it does not exist (resource_timer_is_transient_error).
+	// sign that it does not exist; see KindTimeout.
 	StateTimeout CacheState = "TIMEOUT"
 )
 

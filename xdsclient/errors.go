@@ -32,9 +32,10 @@ const (
 	// it answered (gRFC A57). Or it is a relay, and says so of its own servers
 	// with UNAVAILABLE (xRFC TP3) and the detail that Error.Status has.
 	KindUnreachable ErrorKind = "unreachable"
-	// KindTimeout: the server did not send the resource in time, and its
-	// bootstrap entry says that this is no sign that the resource does not
-	// exist (resource_timer_is_transient_error, gRFC A88).
+	// KindTimeout: the server did not send the resource in time, and that is no
+	// sign that the resource does not exist: its bootstrap entry says so
+	// (resource_timer_is_transient_error, gRFC A88), or it speaks delta and has
+	// answered for the type, so that it would have said so itself.
 	KindTimeout ErrorKind = "timeout"
 	// KindConfiguration: the watch cannot be served with this bootstrap, for
 	// example because the resource's authority is unknown.

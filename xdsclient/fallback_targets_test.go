@@ -73,7 +73,7 @@ func TestFallbackOfTargets(t *testing.T) {
 		{name: "repetition for one that stands by", over: "SotW", servers: ofTwo, steps: splitSteps("") + `
 			watch e:c=C>e:c            -> low: stream; low: e.req c
 			high: accept
-			wait 2s                    -> high: stream; high: req a s @1; high: e.req c
+			wait 2s                    -> high: stream; high: req a s; high: e.req c
 			high: send 1 a=high s=high -> high: ack 1 a s
 			high: send 1 a=high s=high -> high: ack 1 a s
 			watch s=C>s                -> low: req s

@@ -20,7 +20,7 @@ const (
 	writePause = 10 * time.Second
 	// A file is written again after an eighth of max_age, and within these limits, as its resources are
 	// current while their server is connected.
-	minRefresh, maxRefresh = time.Minute, time.Hour
+	minRefresh, maxRefresh = writePause, time.Hour
 	// lockRetry is the time until the next attempt to write while another process does. It doubles up to
 	// writePause with each further attempt, and after lockPatience of them that is worth a warning.
 	lockRetry    = 20 * time.Millisecond

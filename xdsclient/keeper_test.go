@@ -13,10 +13,12 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // cacheIn has a client keep its resources in a directory for an hour.
@@ -187,6 +189,51 @@ func TestAgeOnDisk(t *testing.T) {
 		again := server.cachingClient(dir)
 		a, _ := listen(t, again, types.clusters, "a")
 		a.fault(KindUnreachable)
+	})
+}
+
+// "The DPDS resource itself is always non-cacheable" (xRFC TP2), also if the server does not say so.
+func TestDPDSIsNotKept(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		dpds := &ResourceType{TypeURL: dynparam.MapTypeURL, Name: "DPDS", Decode: func(a *anypb.Any, _ DecodeOptions) (string, any, error) {
+			return "", string(a.GetValue()), nil
+		}}
+		c := server.cachingClient(dir)
+		d, _ := listen(t, c, dpds, "d")
+		s := server.delta()
+		s.request()
+		listen(t, c, types.clusters, "a")
+		s.request()
+		s.send(dpds, "n1", func(r *discoveryv3.DeltaDiscoveryResponse) {
+			r.Resources = append(r.Resources, &discoveryv3.Resource{Name: "d", Version: "1", Resource: &anypb.Any{TypeUrl: dpds.TypeURL}})
+		})
+		d.value()
+		s.send(types.clusters, "n2", has("a", "1", cluster("a", "x")))
+		s.request()
+		s.request()
+		c.Close()
+		if got := recordNames(t, c); got != "a " {
+			t.Errorf("the file has %q", got)
+		}
+	})
+}
+
+// Resources of a connected server do not become too old between two writings, however short max_age is.
+func TestShortMaxAge(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		c := server.client(testutils.ServerFeatures("delta"), testutils.TopLevel("resource_cache", map[string]any{"directory": dir, "max_age": "20s"}))
+		listen(t, c, types.clusters, "a")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
+		s.request()
+		pass(writePause)
+		for range 60 {
+			pass(time.Second)
+			if got := recordNames(t, c); got != "a " {
+				t.Fatalf("the file has %q", got)
+			}
+		}
 	})
 }
 

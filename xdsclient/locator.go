@@ -41,8 +41,8 @@ func (ts *typeState) adoptAnswer(s *subscription) {
 	if ts.Dialect.Locators() {
 		return
 	}
-	for other := range s.next.siblings() {
-		if other.hasAnswer() {
+	for other := range ts.subs.first(s).siblings() {
+		if other != s && other.hasAnswer() {
 			ts.copyAnswer(s, other)
 			return
 		}

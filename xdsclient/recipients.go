@@ -69,7 +69,7 @@ func (to *recipients) addMembers(it *item) {
 		if !to.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
-		if m := s.resource.glob.sent.get(resourceKey{name: name, variant: it.parameters.Key()}); m != nil {
+		if m := s.resource.glob.sentMember(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()}); m != nil {
 			to.found = append(to.found, m)
 		} else {
 			to.entering = append(to.entering, newcomer{s.resource.glob, Member{name, it.parameters}})
@@ -177,7 +177,7 @@ func (to *recipients) causeInCollections(it *item) choice.Cause {
 		if !to.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
-		m := s.resource.glob.sent.get(resourceKey{name: name, variant: it.parameters.Key()})
+		m := s.resource.glob.sentMember(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()})
 		if m == nil {
 			found = max(found, choice.News)
 			continue

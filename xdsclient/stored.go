@@ -67,9 +67,6 @@ func (k *keeper) load() {
 	}
 	for i := range contents.Records {
 		r := &contents.Records[i]
-		if r.Refused {
-			continue
-		}
 		var key authorityKey
 		if n, err := xdsname.Parse(r.Name); err == nil {
 			key = authorityOf(n)
@@ -172,31 +169,39 @@ func (k *keeper) restore(r *resource) bool {
 // find returns the records of an entry: one for a resource; for a collection that as a whole and its
 // members, none of which count if the server has refused the whole. Without a record for the constraints of the
 // entry it is that of the variant which these choose among the latest: others that match may be of constraints
-// that were in use before.
+// that were in use before, and if a refusal is later, all are.
 func (k *keeper) find(r *resource) (found []*diskcache.Record) {
 	var parameters []dynparam.Parameters
 	var latest []*diskcache.Record
-	whole := false
+	var refused time.Time
 	for _, rec := range k.stored[r.level.authority.key][storedName{r.key.typ.TypeURL, r.key.name}] {
-		if rec.Constraints == r.key.variant {
-			found, whole = append(found, rec), whole || rec.Member == ""
+		switch {
+		case rec.Constraints == r.key.variant:
+			found = append(found, rec)
+			continue
+		case rec.Member != "":
+			continue
+		case rec.Refused:
+			refused = later(refused, rec.Time)
 			continue
 		}
 		res := wire.ParseWrapper(rec.Resource, rec.TypeURL)
-		p, err := dynwire.UnmarshalParameters(res.Parameters)
-		if err != nil || res.Err != nil || rec.Member != "" || !r.constraints.Match(p) || len(latest) > 0 && rec.Time.Before(latest[0].Time) {
-			continue
+		switch p, err := dynwire.UnmarshalParameters(res.Parameters); {
+		case err != nil || res.Err != nil || !r.constraints.Match(p) || len(latest) > 0 && rec.Time.Before(latest[0].Time):
+		case len(latest) > 0 && rec.Time.Equal(latest[0].Time):
+			parameters, latest = append(parameters, p), append(latest, rec)
+		default:
+			parameters, latest = []dynparam.Parameters{p}, []*diskcache.Record{rec}
 		}
-		if len(latest) > 0 && rec.Time.After(latest[0].Time) {
-			parameters, latest = nil, nil
-		}
-		parameters, latest = append(parameters, p), append(latest, rec)
 	}
+	whole := slices.IndexFunc(found, func(rec *diskcache.Record) bool { return rec.Member == "" })
 	switch {
-	case r.glob != nil && !whole:
+	case whole >= 0 && found[whole].Refused, whole < 0 && r.glob != nil:
 		return nil
-	case r.glob != nil || whole || len(latest) == 0:
-		return found
+	case whole >= 0:
+		return slices.DeleteFunc(found, func(rec *diskcache.Record) bool { return rec.Refused })
+	case len(latest) == 0 || refused.After(latest[0].Time):
+		return nil
 	}
 	return latest[r.constraints.Choose(parameters).Index:][:1]
 }

@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -235,6 +236,51 @@ func TestVariantsAndCollectionsOnDisk(t *testing.T) {
 		d.says(variantOf(collectionDir+"y", "", "new"))
 		all.told("collection, member x: does not exist, member y = new")
 	})
+}
+
+// A resource that the server has denied for certain constraints is not used for them from what was kept for
+// others, even if that matches. Nor is what was kept before the denial used for constraints that are new, as
+// those of a client that starts without DPDS are.
+func TestDeniedVariantOnDisk(t *testing.T) {
+	for _, delta := range []bool{false, true} {
+		t.Run(fmt.Sprintf("delta %t", delta), func(t *testing.T) {
+			overCache(t, func(t *testing.T, types *testTypes, _ *script, dir string) {
+				features := []string{"dynamic_parameter_constraints"}
+				if delta {
+					features = append(features, "delta")
+				}
+				desk := func() *desk {
+					return &desk{t: t, k: newCoreWith(t, cacheIn(dir), testutils.ServerFeatures(features...)), types: types, delta: delta, asked: make(map[string]bool)}
+				}
+				d := desk()
+				stays, _ := d.watch("a", "shard=1")
+				one, stop := d.watch("b", "shard=1")
+				d.listens()
+				d.says(variantOf("a", "", "x"), variantOf("b", "", "x"))
+				allHear("x", stays, one)
+				pass(time.Minute)
+				denied, _ := d.watch("a", "shard=2")
+				moved, _ := d.watch("b", "shard=2")
+				stop()
+				d.listens()
+				d.says(variantOf("a", "", "x"), refuses(codes.PermissionDenied, "a", "shard=2"), refuses(codes.PermissionDenied, "b", "shard=2"))
+				denied.fault(KindServer)
+				moved.fault(KindServer)
+				pass(time.Minute)
+				d.k.c.Close()
+
+				d = desk()
+				stays, _ = d.watch("a", "shard=1")
+				other, _ := d.watch("a", "shard=3")
+				denied, _ = d.watch("a", "shard=2")
+				fresh, _ := d.watch("b")
+				d.loses()
+				allHear("x", stays, other)
+				denied.fault(KindUnreachable)
+				fresh.fault(KindUnreachable)
+			})
+		})
+	}
 }
 
 // told checks what the watcher heard, in the order of the alphabet. The beginning and the end of an error

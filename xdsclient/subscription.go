@@ -11,10 +11,8 @@ import (
 type subscription struct {
 	ads.Progress
 	resource *resource
-	// next is another subscription to the same name, and behind says that this is the next
-	// of another one.
-	next   *subscription
-	behind bool
+	// next and prev are other subscriptions to the same name.
+	next, prev *subscription
 	// claimed says that the server was sent the version on this stream, as one that the client has, and has
 	// not sent the resource since.
 	claimed bool

@@ -8,7 +8,8 @@ import (
 )
 
 // subscriptions finds subscriptions by name. Those to one name, which differ in their
-// constraints, or in the variant that a member is, are chained; most often there is one.
+// constraints, or in the variant that a member is, are chained; most often there is one. One without
+// constraints or parameters is the first of its chain.
 type subscriptions map[string]*subscription
 
 // get returns the subscription with the key, or nil.
@@ -31,15 +32,22 @@ func (m subscriptions) named(name []byte) *subscription {
 
 // add adds a subscription. There is none with its key.
 func (m subscriptions) add(s *subscription) {
-	if s.next = m[s.resource.key.name]; s.next != nil {
-		s.next.behind = true
+	first := m[s.resource.key.name]
+	if first != nil && first.resource.key.variant == "" {
+		s.prev, s.next = first, first.next
+		first.next = s
+	} else {
+		s.next = first
+		m[s.resource.key.name] = s
 	}
-	m[s.resource.key.name] = s
+	if s.next != nil {
+		s.next.prev = s
+	}
 }
 
 // first returns the first of the subscriptions to the name that s is to.
 func (m subscriptions) first(s *subscription) *subscription {
-	if s.behind {
+	if s.prev != nil {
 		return m[s.resource.key.name]
 	}
 	return s
@@ -47,21 +55,18 @@ func (m subscriptions) first(s *subscription) *subscription {
 
 // remove takes a subscription out.
 func (m subscriptions) remove(s *subscription) {
-	name := s.resource.key.name
-	first := m[name]
-	switch {
-	case first != s:
-		for first.next != s {
-			first = first.next
-		}
-		first.next = s.next
+	switch name := s.resource.key.name; {
+	case s.prev != nil:
+		s.prev.next = s.next
 	case s.next == nil:
 		delete(m, name)
 	default:
 		m[name] = s.next
-		s.next.behind = false
 	}
-	s.next, s.behind = nil, false
+	if s.next != nil {
+		s.next.prev = s.prev
+	}
+	s.next, s.prev = nil, nil
 }
 
 // all iterates the subscriptions. The one that was yielded may be removed.

@@ -131,7 +131,7 @@ func TestSwitchesBetweenServers(t *testing.T) {
 			high: break
 			wait 1s
 			high: accept
-			wait 2s               -> high: stream; high: req a @1
+			wait 2s               -> high: stream; high: req a
 			watch b               -> high: req a b @1
 			low: streams 0
 			` + then})

@@ -235,7 +235,7 @@ func (ts *typeState) collectionLacks(name string, parameters dynparam.Parameters
 		if !c.resource.constraints.Match(parameters) {
 			continue
 		}
-		m := c.resource.glob.sent.get(resourceKey{name: canonical, variant: parameters.Key()})
+		m := c.resource.glob.sentMember(resourceKey{typ: ts.typ, name: canonical, variant: parameters.Key()})
 		if m == nil || m.payload == nil {
 			return true
 		}

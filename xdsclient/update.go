@@ -139,10 +139,8 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
 	absent.finish()
+	u.reportAnswered()
 	u.ch.restored()
-	for _, c := range u.answered {
-		c.cullMembers(u.ch, u.delivery)
-	}
 	for r := range u.useful {
 		r.endStandby(u.delivery)
 	}

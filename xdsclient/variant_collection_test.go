@@ -1,7 +1,11 @@
 package xdsclient
 
 import (
+	"fmt"
 	"testing"
+	"time"
+
+	"github.com/dynxds/dynxds/testutils"
 )
 
 func TestCollectionsOfVariants(t *testing.T) {
@@ -99,3 +103,54 @@ func memberOf(name, params, text string) func(*answer) {
 }
 
 func newCollectionDesk(t *testing.T) *desk { return newDesk(t, true) }
+
+// The work for a collection grows with its members, and not with the square of the variants that one name has.
+func TestManyVariantsOfOneMember(t *testing.T) {
+	t.Parallel()
+	cost := func(n int) time.Duration {
+		types := newTestTypes()
+		k := newCoreWith(t, testutils.ServerFeatures("delta", "dynamic_parameter_constraints"), testutils.Authority("auth", "", nil))
+		d := &desk{t: t, k: k, types: types, delta: true, asked: make(map[string]bool)}
+		const name = collectionDir + "x"
+		var has, lacks []func(*answer)
+		for i := range n {
+			shard := fmt.Sprint("shard=", i)
+			has, lacks = append(has, variantOf(name, shard, "")), append(lacks, gone(name, shard))
+		}
+		messages := [][]byte{d.response(has...), d.response(has...), d.response(lacks...)}
+		heard := new(memberCounter)
+		k.c.WatchCollection(types.clusters, collectionDir+"*", heard)
+		d.listens()
+		began := time.Now()
+		for _, message := range messages {
+			k.push(message)
+			d.listens()
+		}
+		took := time.Since(began)
+		if heard.values != n || heard.errors != n {
+			t.Errorf("of %d variants, %d came and %d went", n, heard.values, heard.errors)
+		}
+		return took
+	}
+	const factor, tolerance = 20, 8 // the square is 20 times as much
+	small := max(cost(1000), 20*time.Millisecond)
+	large := cost(1000 * factor)
+	t.Logf("1,000 variants took %v, and %d times as many %v", small, factor, large)
+	if large > tolerance*factor*small {
+		t.Errorf("%d times as many variants took %v, want about %d times %v", factor, large, factor, small)
+	}
+}
+
+// memberCounter counts what it hears of members.
+type memberCounter struct{ values, errors int }
+
+func (c *memberCounter) MemberChanged(_ Member, _ any, err error, done func()) {
+	if err == nil {
+		c.values++
+	} else {
+		c.errors++
+	}
+	done()
+}
+func (c *memberCounter) CollectionChanged(_ error, done func())      { done() }
+func (c *memberCounter) AmbientError(_ Member, _ error, done func()) { done() }

@@ -68,8 +68,8 @@ type Requests[S Subscriber] struct {
 	announced bool
 	// answered says that the server sent a response for the type.
 	answered bool
-	// probe has the first request keep one version to itself, so that the server has
-	// something to answer.
+	// probe has the first request leave out one version, that of the type in SotW, so that the
+	// server has something to answer.
 	probe bool
 	// listed is what the last request listed, or will list. It is replaced, not changed. Delta
 	// does not need it.
@@ -107,8 +107,8 @@ func (q *Requests[S]) Begin() {
 	q.Repetition, q.Replies, q.crossings = Repetition{}, Replies{}, crossings{}
 }
 
-// Probe has the first request of the stream ask for one resource even if the client has it, as
-// an answer is wanted of a server that was unreachable.
+// Probe has the first request of the stream ask for one resource, or in SotW for all of the type,
+// even if the client has it, as an answer is wanted of a server that was unreachable.
 func (q *Requests[S]) Probe() { q.probe = true }
 
 // Touch notes that a subscription became wanted or unwanted, or has to be asked for again.
@@ -264,6 +264,9 @@ func (q *Requests[S]) nextSotW(r *wire.Request, reply, held bool) (fresh []S, du
 		return nil, false
 	}
 	r.Version, r.Nonce, r.All = q.Version, q.Replies.nonce, q.listed
+	if q.probe && !q.announced {
+		r.Version = ""
+	}
 	q.Replies.moveTo(r)
 	q.noteSending(fresh)
 	return fresh, true

@@ -101,7 +101,7 @@ func (f *File) read(now time.Time) (Contents, error) {
 	case !info.Mode().IsRegular():
 		return Contents{}, errors.New("it is not a regular file")
 	case runtime.GOOS != "windows" && (info.Mode().Perm()&0o077 != 0 || !ownFile(info)):
-		return Contents{}, fmt.Errorf("its owner or its mode, %v, lets others write it; expected a file of this user with mode 0600", info.Mode())
+		return Contents{}, fmt.Errorf("its owner or its mode, %v, lets others read or write it; expected a file of this user with mode 0600", info.Mode())
 	case info.Size() > MaxBytes:
 		return Contents{}, fmt.Errorf("it has %d bytes, and the limit is %d", info.Size(), MaxBytes)
 	}
@@ -169,7 +169,8 @@ func earlier(a, b time.Time) time.Time {
 func (f *File) MakeDir() error { return os.MkdirAll(f.dir, 0o700) }
 
 // Merge puts records into the file, over older ones of the same keys. One that is Refused only takes
-// the place of another. left is how many records did not fit. The error may be ErrLocked. If it is
+// the place of another, unless there may be other variants
+// of the name. left is how many records did not fit. The error may be ErrLocked. If it is
 // ErrRemoved, there is no file: what is refused must not be found, whatever else is lost with it.
 func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
 	unlock, err := lock(f.dir)
@@ -191,12 +192,25 @@ func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
 		}
 		merged[r.Key] = r
 	}
+	others := make(map[Key]bool) // names with resources, in any variant
+	for _, list := range [...][]Record{old.Records, records} {
+		for i := range list {
+			if r := &list[i]; !r.Refused {
+				others[r.name()] = true
+			}
+		}
+	}
 	refuses := false
 	for i := range records {
 		r := &records[i]
+		known := merged[r.Key]
 		_, unknown := ahead[r.Key]
-		if known := merged[r.Key]; known == nil && !r.Refused || known != nil && (unknown || r.supersedes(known)) {
+		switch {
+		case known != nil && (unknown || r.supersedes(known)):
 			refuses = refuses || r.Refused && !known.Refused
+			merged[r.Key] = r
+		case known == nil && (!r.Refused || r.Constraints != "" || others[r.name()]):
+			refuses = refuses || r.Refused && others[r.name()]
 			merged[r.Key] = r
 		}
 	}

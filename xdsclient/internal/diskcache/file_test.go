@@ -72,7 +72,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// The newer record counts, a refusal takes the place of a resource only, and what is too old goes.
+// The newer record counts, a refusal takes the place of a resource only, unless the name has variants, and
+// what is too old goes.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	refused := func(name string, at time.Time) Record {
@@ -81,6 +82,10 @@ func TestMerge(t *testing.T) {
 	changed := func(name string, at time.Time) Record {
 		r := resource(name, at)
 		r.Resource = []byte("changed")
+		return r
+	}
+	variant := func(r Record, constraints string) Record {
+		r.Constraints = constraints
 		return r
 	}
 	later := now.Add(time.Minute)
@@ -92,6 +97,8 @@ func TestMerge(t *testing.T) {
 		"older":                  {[]Record{resource("a", later)}, []Record{changed("a", now)}, []Record{resource("a", later)}},
 		"refused":                {[]Record{resource("a", now)}, []Record{refused("a", later)}, []Record{refused("a", later)}},
 		"refused, unknown":       {[]Record{resource("b", now)}, []Record{refused("a", later)}, []Record{resource("b", now)}},
+		"refused, a variant":     {nil, []Record{variant(refused("a", later), "c")}, []Record{variant(refused("a", later), "c")}},
+		"refused, for others":    {[]Record{variant(resource("a", now), "c")}, []Record{refused("a", later)}, []Record{refused("a", later), variant(resource("a", now), "c")}},
 		"old after refusal":      {[]Record{refused("a", later), resource("a", later)}, []Record{changed("a", now)}, []Record{resource("a", later)}},
 		"too old":                {[]Record{resource("a", now.Add(-2*time.Hour)), resource("b", now)}, nil, []Record{resource("b", now)}},
 		"a clock ahead":          {[]Record{resource("a", now.Add(24*time.Hour))}, []Record{changed("a", later)}, []Record{changed("a", later)}},
@@ -185,6 +192,19 @@ func TestUnusable(t *testing.T) {
 		merge(t, f, now, resource("b", now))
 		if c := load(t, f, now); test.later == 0 && len(c.Records) != 1 {
 			t.Errorf("%s: the file was not replaced: %v", name, c)
+		}
+	}
+}
+
+// A file that other users have access to says so.
+func TestAccessOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []fs.FileMode{0o640, 0o620, 0o604, 0o602} {
+		f := New(t.TempDir(), fingerprint, time.Hour)
+		merge(t, f, now, resource("a", now))
+		xdstest.NoError(t, os.Chmod(f.Path(), mode))
+		if c, err := f.Load(now); err == nil || !strings.Contains(err.Error(), "lets others read or write it; expected a file of this user with mode 0600") || len(c.Records) > 0 {
+			t.Errorf("with mode %o: got %v, %v", mode, c, err)
 		}
 	}
 }

@@ -23,7 +23,12 @@ func lock(dir string) (unlock func(), err error) {
 		d.Close()
 		return nil, ErrLocked
 	}
-	return func() { d.Close() }, nil
+	return func() {
+		// A process that the program starts at this moment has the directory open until it executes its
+		// file, and closing alone would leave the lock to it.
+		syscall.Flock(int(d.Fd()), syscall.LOCK_UN)
+		d.Close()
+	}, nil
 }
 
 // ownFile reports whether a file belongs to the user of the process.

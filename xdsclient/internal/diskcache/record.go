@@ -37,6 +37,9 @@ type Record struct {
 	Resource []byte
 }
 
+// name is the key of a record without what distinguishes variants.
+func (k Key) name() Key { return Key{TypeURL: k.TypeURL, Name: k.Name} }
+
 // supersedes reports whether the record counts, and not the other one of the same key.
 func (r *Record) supersedes(other *Record) bool { return !r.Time.Before(other.Time) }
 
