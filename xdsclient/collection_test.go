@@ -24,13 +24,13 @@ const (
 
 // collectionEar is a watcher of a collection that writes down what it hears.
 type collectionEar struct {
-	t     *testing.T
+	t     testing.TB
 	calls chan string
 	// keep holds the done callbacks if the test calls them.
 	keep chan func()
 }
 
-func newCollectionEar(t *testing.T) *collectionEar {
+func newCollectionEar(t testing.TB) *collectionEar {
 	return &collectionEar{t: t, calls: make(chan string, 1000)}
 }
 

@@ -23,7 +23,7 @@ import (
 // desk is a server of variants (xRFC TP2) that a test speaks for, at a core: it takes
 // requests and hands over responses of either protocol.
 type desk struct {
-	t     *testing.T
+	t     testing.TB
 	k     *core
 	types *testTypes
 	delta bool

@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -104,44 +103,40 @@ func memberOf(name, params, text string) func(*answer) {
 
 func newCollectionDesk(t *testing.T) *desk { return newDesk(t, true) }
 
-// The work for a collection grows with its members, and not with the square of the variants that one name has.
-func TestManyVariantsOfOneMember(t *testing.T) {
-	t.Parallel()
-	cost := func(n int) time.Duration {
-		types := newTestTypes()
-		k := newCoreWith(t, testutils.ServerFeatures("delta", "dynamic_parameter_constraints"), testutils.Authority("auth", "", nil))
-		d := &desk{t: t, k: k, types: types, delta: true, asked: make(map[string]bool)}
-		const name = collectionDir + "x"
-		var has, lacks []func(*answer)
-		for i := range n {
-			shard := fmt.Sprint("shard=", i)
-			has, lacks = append(has, variantOf(name, shard, "")), append(lacks, gone(name, shard))
-		}
-		messages := [][]byte{d.response(has...), d.response(has...), d.response(lacks...)}
-		heard := new(memberCounter)
-		k.c.WatchCollection(types.clusters, collectionDir+"*", heard)
-		d.listens()
-		began := time.Now()
-		for _, message := range messages {
-			k.push(message)
+// The work for a collection grows with its members, and not with the square of the variants that one name
+// has: ns/variant is about the same.
+func BenchmarkVariantsOfOneMember(b *testing.B) {
+	for _, n := range []int{1_000, 20_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			types := newTestTypes()
+			k := newCoreWith(b, testutils.ServerFeatures("delta", "dynamic_parameter_constraints"), testutils.Authority("auth", "", nil))
+			d := &desk{t: b, k: k, types: types, delta: true, asked: make(map[string]bool)}
+			const name = collectionDir + "x"
+			var has, lacks []func(*answer)
+			for i := range n {
+				shard := fmt.Sprint("shard=", i)
+				has, lacks = append(has, variantOf(name, shard, "")), append(lacks, gone(name, shard))
+			}
+			messages := [][]byte{d.response(has...), d.response(has...), d.response(lacks...)}
+			counter := new(memberCounter)
+			k.c.WatchCollection(types.clusters, collectionDir+"*", counter)
 			d.listens()
-		}
-		took := time.Since(began)
-		if heard.values != n || heard.errors != n {
-			t.Errorf("of %d variants, %d came and %d went", n, heard.values, heard.errors)
-		}
-		return took
-	}
-	const factor, tolerance = 20, 8 // the square is 20 times as much
-	small := max(cost(1000), 20*time.Millisecond)
-	large := cost(1000 * factor)
-	t.Logf("1,000 variants took %v, and %d times as many %v", small, factor, large)
-	if large > tolerance*factor*small {
-		t.Errorf("%d times as many variants took %v, want about %d times %v", factor, large, factor, small)
+			rounds := 0
+			for ; b.Loop(); rounds++ {
+				for _, message := range messages {
+					k.push(message)
+					d.listens()
+				}
+			}
+			if counter.values < n*rounds || counter.errors != n*rounds {
+				b.Errorf("in %d rounds of %d variants, %d were added and %d removed", rounds, n, counter.values, counter.errors)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(rounds*n), "ns/variant")
+		})
 	}
 }
 
-// memberCounter counts what it hears of members.
+// memberCounter counts the members that are added and removed.
 type memberCounter struct{ values, errors int }
 
 func (c *memberCounter) MemberChanged(_ Member, _ any, err error, done func()) {

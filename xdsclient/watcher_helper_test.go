@@ -109,7 +109,7 @@ func (h heard) String() string {
 
 // ear is a watcher that writes down what it hears.
 type ear struct {
-	t *testing.T
+	t testing.TB
 	// name is that of the resource, for messages.
 	name  string
 	calls chan heard
@@ -119,7 +119,7 @@ type ear struct {
 	on func(heard)
 }
 
-func newEar(t *testing.T) *ear { return &ear{t: t, calls: make(chan heard, 1000)} }
+func newEar(t testing.TB) *ear { return &ear{t: t, calls: make(chan heard, 1000)} }
 
 func (e *ear) ResourceChanged(value any, err error, done func()) {
 	e.hear(heard{value: value, err: asError(e.t, err), done: done})
@@ -129,7 +129,7 @@ func (e *ear) AmbientError(err error, done func()) {
 	e.hear(heard{err: asError(e.t, err), ambient: true, done: done})
 }
 
-func asError(t *testing.T, err error) *Error {
+func asError(t testing.TB, err error) *Error {
 	if err == nil {
 		return nil
 	}
