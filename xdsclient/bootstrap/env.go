@@ -36,7 +36,7 @@ var ErrNotConfigured = errors.New("no xDS bootstrap is configured: set " + envFi
 // names have the feature trusted_xds_server.
 func FromEnv() (*Config, error) {
 	if path := os.Getenv(envFile); path != "" {
-		data, err := document.ReadFile(path, maxSize)
+		data, err := readFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w", envFile, err)
 		}
@@ -46,6 +46,15 @@ func FromEnv() (*Config, error) {
 		return parse(envInline, []byte(inline), trustedServers())
 	}
 	return nil, ErrNotConfigured
+}
+
+// readFile reads a regular file. Opening a named pipe might never return, and the channel would not
+// close while it waits; and the file is read again for later channels, when a pipe is empty.
+func readFile(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file; what another program writes can be the content of %s", path, envInline)
+	}
+	return document.ReadFile(path, maxSize)
 }
 
 func trustedServers() []string {
