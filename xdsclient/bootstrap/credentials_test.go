@@ -47,6 +47,9 @@ func init() {
 	RegisterCredentials(fakeBuilder{"test-nothing", func(json.RawMessage) (BuildCredentials, error) {
 		return func() (credentials.Bundle, func(), error) { return nil, nil, nil }, nil
 	}})
+	RegisterCredentials(fakeBuilder{"test-hollow", func(json.RawMessage) (BuildCredentials, error) {
+		return func() (credentials.Bundle, func(), error) { return tlsBundle{}, nil, nil }, nil
+	}})
 	// Its credentials have a call credential and count how often they were
 	// released.
 	RegisterCredentials(fakeBuilder{"test-token", func(config json.RawMessage) (BuildCredentials, error) {
@@ -166,6 +169,10 @@ func TestCredentialsThatCannotBeBuilt(t *testing.T) {
 	}
 	_, _, err = serverWith(t, `[{"type": "test-nothing"}]`).DialOptions()
 	if want := "test-nothing credentials for management server a:1: their builder made none"; err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %q", err, want)
+	}
+	_, _, err = serverWith(t, `[{"type": "test-hollow"}], "call_creds": [{"type": "jwt_token_file", "config": {"jwt_token_file": "/token"}}]`).DialOptions()
+	if want := "test-hollow credentials for management server a:1: their bundle has no transport credentials"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %q", err, want)
 	}
 }

@@ -104,6 +104,9 @@ func (s *Server) dialOptions(releases *[]func()) ([]grpc.DialOption, error) {
 	if err != nil {
 		return nil, err
 	}
+	if bundle.TransportCredentials() == nil {
+		return nil, fmt.Errorf("%s credentials for management server %s: their bundle has no transport credentials", s.CredentialsType, s.URI)
+	}
 	options := []grpc.DialOption{grpc.WithCredentialsBundle(bundle)}
 	for _, c := range s.call {
 		creds, err := build(s, c.name, c.build, releases)
