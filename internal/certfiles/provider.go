@@ -121,6 +121,9 @@ func parseBundleMap(data []byte) (map[string]*spiffebundle.Bundle, error) {
 		if err != nil {
 			return nil, fmt.Errorf("trust domain %q: %w", name, err)
 		}
+		if bundles[domain.Name()] != nil {
+			return nil, fmt.Errorf("trust domain %q has two bundles, under different spellings of its name", domain.Name())
+		}
 		if bundles[domain.Name()], err = spiffebundle.Parse(domain, text); err != nil {
 			return nil, fmt.Errorf("trust domain %q: %w", name, err)
 		}

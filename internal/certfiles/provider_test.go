@@ -251,6 +251,8 @@ func TestBundleMapFiles(t *testing.T) {
 		{"no trust domains", `{"keys": []}`, "expected an object with the key trust_domains, found none"},
 		{"a bad name", `{"trust_domains": {"Example!": {"keys": []}}}`,
 			`trust domain "Example!": trust domain characters are limited to lowercase letters, numbers, dots, dashes, and underscores`},
+		{"two bundles of one domain", `{"trust_domains": {"example.org": {"keys": []}, "spiffe://example.org/any": {"keys": []}}}`,
+			`trust domain "example.org" has two bundles, under different spellings of its name`},
 		{"a bundle without keys", `{"trust_domains": {"good.org": {"keys": []}, "example.org": {}}}`, `trust domain "example.org": spiffebundle: no authorities found`},
 	} {
 		t.Run(test.given, func(t *testing.T) {
