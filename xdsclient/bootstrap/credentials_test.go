@@ -125,6 +125,35 @@ func TestFirstSupportedCredentialsWin(t *testing.T) {
 	}
 }
 
+// A program that lacks the credentials which the document prefers does not go on in plaintext
+// unnoticed.
+func TestPlaintextInPlaceOfOtherCredentialsIsLogged(t *testing.T) {
+	t.Parallel()
+	for uri, tc := range map[string]struct{ creds, want string }{
+		"google.example": {`[{"type": "other"}, {"type": "google_default"}, {"type": "insecure"}, {"type": "tls"}]`,
+			`xds_servers[0].channel_creds has "other", "google_default" before insecure, which this program does not support; ` +
+				`import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault" for google_default`},
+		"other.example": {`[{"type": "other"}, {"type": "insecure"}]`,
+			`xds_servers[0].channel_creds has "other" before insecure, which this program does not support; add a type with bootstrap.RegisterCredentials`},
+		"insecure.example": {`[{"type": "insecure"}, {"type": "other"}]`, ""},
+		"tls.example":      {`[{"type": "other"}, {"type": "tls"}]`, ""},
+	} {
+		warnings := func() []string { return logged.After("management server " + uri + " is reached in plaintext: ") }
+		before := len(warnings()) // of another run of the test
+		s := mustParse(t, `{"xds_servers": [{"server_uri": "`+uri+`", "channel_creds": `+tc.creds+`}]}`).Servers[0]
+		for range 2 {
+			_, release, err := s.DialOptions()
+			xdstest.NoError(t, err)
+			release()
+		}
+		want := []string{}
+		if tc.want != "" {
+			want = append(want, tc.want)
+		}
+		xdstest.Equal(t, uri+": warnings", want, append([]string{}, warnings()[before:]...))
+	}
+}
+
 func TestRegisteredCredentialsBelongToTheCaller(t *testing.T) {
 	t.Parallel()
 	made := make(chan *tokenBundle, 2)
