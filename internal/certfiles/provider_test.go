@@ -208,6 +208,22 @@ func TestFilesThatAreBeingWritten(t *testing.T) {
 	}
 }
 
+// Wherever the second of two certificates is cut, the first one alone is not taken for the whole.
+func TestFilesCutAnywhere(t *testing.T) {
+	t.Parallel()
+	dir := testca.NewFiles(t)
+	first, roots := testca.New(t).PEM(), testca.New(t).PEM()
+	roots = slices.Concat(first, roots)
+	end := len(bytes.TrimRight(roots, "\n"))
+	for n := len(first) + 1; n <= end; n++ {
+		dir.Write(dir.CA, roots[:n])
+		_, err := (Config{CA: dir.CA}).load()
+		if whole := n == end; whole != (err == nil) || !whole && !strings.Contains(err.Error(), "the file may be being written") {
+			t.Errorf("%d bytes, which end with %q: got error %v", n, roots[max(0, n-20):n], err)
+		}
+	}
+}
+
 func TestBuildableReadsOnlyWhatIsWanted(t *testing.T) {
 	t.Parallel()
 	dir := testca.NewFiles(t)
