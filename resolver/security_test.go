@@ -57,6 +57,20 @@ func TestNothingStaysInUseWithoutSecurity(t *testing.T) {
 		f.serve("b", "2")
 		f.expect("R: b=2")
 	})
+	xdstest.Parallel(t, "under a deleted aggregate cluster, while new routes wait", func(t *testing.T) {
+		f := routed(t, "top")
+		f.graph.usesXDS = true
+		f.answer("Cluster top", aggregate("b"))
+		f.serve("b", "1")
+		f.expect("R: top=[b=1]")
+		f.answer("RouteConfiguration R", routes("R", "b", "c"))
+		f.keep("Cluster top", errors.New("deleted"))
+		f.keep("Cluster b", eds("b"))
+		f.change("Cluster b", securedEDS("b"), "R: top=!deleted")
+		f.keep("ClusterLoadAssignment b", endpoints("b", "1"))
+		f.serve("c", "2")
+		f.expect("R: b=1 c=2")
+	})
 	xdstest.Parallel(t, "a channel that does not obey", func(t *testing.T) {
 		f := configured(t)
 		t.Cleanup(f.graph.close)
