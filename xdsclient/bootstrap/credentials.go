@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/jwt"
 
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
 )
@@ -153,6 +154,9 @@ func parseChannelCreds(v document.Value) (chosen creds[BuildCredentials], unsupp
 		}
 	}
 	if chosen.builder != nil {
+		if chosen.name == (tlsBuilder{}).Type() {
+			document.Know(chosen.config.Value, certfiles.Keys()...)
+		}
 		chosen.parseConfig()
 		return chosen, nil
 	}
