@@ -285,6 +285,11 @@ func TestFromEnv(t *testing.T) {
 		{given: "a pipe without a writer", file: pipe, inline: inline,
 			wantErr: "cannot read the xDS bootstrap that GRPC_XDS_BOOTSTRAP names: " + pipe +
 				" is not a regular file; what another program writes can be the content of GRPC_XDS_BOOTSTRAP_CONFIG"},
+		{given: "content in place of a path", file: " " + inline,
+			wantErr: "GRPC_XDS_BOOTSTRAP has a bootstrap itself, where the path of a file is expected; set GRPC_XDS_BOOTSTRAP_CONFIG to it instead"},
+		{given: "a path in place of content", inline: path,
+			wantErr: "xDS bootstrap GRPC_XDS_BOOTSTRAP_CONFIG: not JSON: line 1, column 1: invalid character '/' looking for beginning of value; " +
+				"the path of a file belongs in GRPC_XDS_BOOTSTRAP"},
 		{given: "wrong text inline", inline: "{}",
 			wantErr: "xDS bootstrap GRPC_XDS_BOOTSTRAP_CONFIG: xds_servers: expected a list with at least one management server, found nothing"},
 	} {
