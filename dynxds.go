@@ -164,7 +164,11 @@ func apply(opts []Option) (o options) {
 }
 
 // WithBootstrap sets a bootstrap in memory, in place of that of the environment. The faults of
-// one fail the channel's RPCs, like those of a file; NewBuilder returns them at once.
+// one fail the channel's RPCs, like those of a file; NewBuilder returns them at once. An empty
+// one, nil or not, is faulty.
 func WithBootstrap(json []byte) Option {
+	if json == nil {
+		json = []byte{} // as nil stands for the environment
+	}
 	return func(o *options) { o.bootstrap = json }
 }

@@ -82,6 +82,7 @@ func (g *graph) isKnown(s *balancer.ClusterState) bool {
 // many members there are: the graph is walked again only if the clusters under a member
 // have changed.
 func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
+	n.graph.endPlaintext(before.Cluster, m.state.Cluster)
 	urgent := n.graph.beginsToAsk(n.served(m), m.state.Cluster)
 	if m.name == n.name || !slices.Equal(under(before), under(m.state)) {
 		n.rebuild(m, urgent)
@@ -117,19 +118,6 @@ func under(s *balancer.ClusterState) []string {
 		return nil
 	}
 	return s.Cluster.Underlying
-}
-
-// beginsToAsk reports whether a Cluster, which may be nil, asks for security and did not
-// before, on a channel that obeys it. The old connections are less secure, and must not serve
-// until the new ones can.
-func (g *graph) beginsToAsk(before, now *xdsresource.Cluster) bool {
-	return g.usesXDS && before != nil && before.Security == nil && now != nil && now.Security != nil
-}
-
-// sameConnections reports whether the connections of two versions of a Cluster are made in the
-// same way: with the same security, and with or without proxies. before may be nil.
-func (g *graph) sameConnections(before, now *xdsresource.Cluster) bool {
-	return before == nil || before.HTTPConnect == now.HTTPConnect && (!g.usesXDS || before.Security.Key() == now.Security.Key())
 }
 
 // rebuild walks the clusters again because those under m have changed. The old list stays in

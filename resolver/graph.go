@@ -328,7 +328,7 @@ func (g *graph) clusterChanged(n *clusterNode) {
 		return
 	}
 	published, ok := g.edit().Get(n.name)
-	if !ok || g.outgoing(n) && published.Err == nil && n.state.Err != nil {
+	if !ok || g.outgoing(n) && published.Err == nil && n.state.Err != nil && !g.inPlaintext(n.name, published) {
 		return
 	}
 	g.edit().Set(n.name, n.state)
@@ -337,7 +337,7 @@ func (g *graph) clusterChanged(n *clusterNode) {
 
 // outgoing reports whether a cluster is in use only until next replaces current. If a control
 // plane deletes the cluster along with its last route, RPCs still go there until the clusters
-// of the new routes have answered.
+// of the new routes have answered, unless that is in plaintext where security is asked for.
 func (g *graph) outgoing(n *clusterNode) bool {
 	return g.next != nil && n.generation != g.next.generation
 }

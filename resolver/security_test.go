@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -47,6 +48,28 @@ func TestNothingStaysInUseWithoutSecurity(t *testing.T) {
 		f.keep("Cluster a", unreachable("a"))
 		f.change("Cluster a", securedEDS("a"), "R: top=[a=? b=2]")
 		f.change("ClusterLoadAssignment a", endpoints("a", "3"), "R: top=[a=3 b=2]")
+	})
+	xdstest.Parallel(t, "without endpoints, while new routes wait for another cluster", func(t *testing.T) {
+		f := secure(t)
+		f.answer("RouteConfiguration R", routes("R", "b"))
+		f.keep("ClusterLoadAssignment a", errors.New("deleted"))
+		f.change("Cluster a", securedEDS("a"), "R: a=!deleted")
+		f.serve("b", "2")
+		f.expect("R: b=2")
+	})
+	xdstest.Parallel(t, "under a deleted aggregate cluster, while new routes wait", func(t *testing.T) {
+		f := routed(t, "top")
+		f.graph.usesXDS = true
+		f.answer("Cluster top", aggregate("b"))
+		f.serve("b", "1")
+		f.expect("R: top=[b=1]")
+		f.answer("RouteConfiguration R", routes("R", "b", "c"))
+		f.keep("Cluster top", errors.New("deleted"))
+		f.keep("Cluster b", eds("b"))
+		f.change("Cluster b", securedEDS("b"), "R: top=!deleted")
+		f.keep("ClusterLoadAssignment b", endpoints("b", "1"))
+		f.serve("c", "2")
+		f.expect("R: b=1 c=2")
 	})
 	xdstest.Parallel(t, "a channel that does not obey", func(t *testing.T) {
 		f := configured(t)

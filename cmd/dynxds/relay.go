@@ -53,7 +53,7 @@ func newRelay() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (needed)")
 	f.StringVar(&opts.FoldBy, "fold-by", relay.Fold{}.String(), "which clients are one node for the control plane")
-	f.StringVar(&opts.Access, "access", "", "JSON file with the names that each client may subscribe to; without it everybody may have everything")
+	fileVar(cmd, &opts.Access, "access", "JSON file with the names that each client may subscribe to; without it everybody may have everything")
 	f.DurationVar(&opts.AwayDelay, "away-delay", relay.DefaultAwayDelay, "how long the relay waits for an unreachable control plane before clients for which it has nothing get an error")
 	f.DurationVar(&opts.Linger, "linger", relay.DefaultLinger, "how long the relay stays subscribed to what no client wants any more")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", time.Duration(0),

@@ -79,7 +79,7 @@ func newServe() *cobra.Command {
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay,
 		"how long clients keep what was deleted, unless they let go of it before")
 	storeFlags(cmd, &stored.Options)
-	f.StringVar(&stored.LastGood, "last-good", "", "with --store: file for what was published last, to start from while etcd does not answer")
+	fileVar(cmd, &stored.LastGood, "last-good", "with --store: file for what was published last, to start from while etcd does not answer")
 	pageFlag(cmd, &opts.Page)
 	logFlags(cmd, &format, &level)
 	return cmd
@@ -104,9 +104,9 @@ func folderOrStore(cmd *cobra.Command, args []string, stored *site.Stored) (dir 
 func serverFlags(cmd *cobra.Command, opts *serve.Options, listen string) {
 	f := cmd.Flags()
 	f.StringVar(&opts.Listen, "listen", listen, "TCP address to listen on, or unix:PATH")
-	f.StringVar(&opts.Cert, "tls-cert", "", "PEM file with the server's certificate; without it there is no TLS")
-	f.StringVar(&opts.Key, "tls-key", "", "PEM file with the key of the certificate")
-	f.StringVar(&opts.ClientCA, "client-ca", "", "PEM file with the authorities that clients need a certificate of")
+	fileVar(cmd, &opts.Cert, "tls-cert", "PEM file with the server's certificate; without it there is no TLS")
+	fileVar(cmd, &opts.Key, "tls-key", "PEM file with the key of the certificate")
+	fileVar(cmd, &opts.ClientCA, "client-ca", "PEM file with the authorities that clients need a certificate of")
 	f.StringVar(&opts.Admin, "admin", "", "show what clients hold and refuse (dynxds clients), metrics and health at this address (--admin=HOST:PORT); without it, on "+serve.DefaultAdmin)
 	f.Lookup("admin").NoOptDefVal = serve.DefaultAdmin
 	f.StringVar(&opts.MetricsAddress, "metrics", "", "show metrics for Prometheus, and health, at this address, HOST:PORT")

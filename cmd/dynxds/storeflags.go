@@ -16,10 +16,10 @@ func storeFlags(cmd *cobra.Command, opts *store.Options) {
 	f := cmd.Flags()
 	f.StringVar(&opts.URL, "store", os.Getenv(storeEnv), "etcd://HOST:2379,HOST2:2379/PREFIX, or etcds:// for TLS; by default "+storeEnv+" of the environment")
 	f.Lookup("store").DefValue = "" // help need not show what the environment has
-	f.StringVar(&opts.CA, "store-ca", "", "PEM file with the authorities of etcd's certificates; by default those of the system")
-	f.StringVar(&opts.Cert, "store-cert", "", "PEM file with the certificate for etcd, which is read again for each connection")
-	f.StringVar(&opts.Key, "store-key", "", "PEM file with the key of that certificate")
+	fileVar(cmd, &opts.CA, "store-ca", "PEM file with the authorities of etcd's certificates; by default those of the system")
+	fileVar(cmd, &opts.Cert, "store-cert", "PEM file with the certificate for etcd, which is read again for each connection")
+	fileVar(cmd, &opts.Key, "store-key", "PEM file with the key of that certificate")
 	f.StringVar(&opts.User, "store-user", "", "user of etcd's authentication")
-	f.StringVar(&opts.PasswordFile, "store-password-file", "", "file with that user's password; by default it is "+store.PasswordEnv+" of the environment")
+	fileVar(cmd, &opts.PasswordFile, "store-password-file", "file with that user's password; by default it is "+store.PasswordEnv+" of the environment")
 	f.DurationVar(&opts.Timeout, "store-timeout", store.DefaultTimeout, "how long a request to etcd may take")
 }

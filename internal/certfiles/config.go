@@ -43,6 +43,11 @@ type Config struct {
 	Refresh time.Duration
 }
 
+// Keys returns the keys of a configuration.
+func Keys() []string {
+	return []string{"ca_certificate_file", "spiffe_trust_bundle_map_file", "certificate_file", "private_key_file", "refresh_interval"}
+}
+
 // Parse reads a configuration, a JSON object. The error is a *faults.Faults with paths
 // relative to it, which repeats no values: they may be secrets that were pasted in place
 // of paths.
@@ -53,7 +58,7 @@ func Parse(config json.RawMessage) (Config, error) {
 		return Config{}, err
 	}
 	c := Config{Refresh: defaultRefresh}
-	if o := v.Object("ca_certificate_file", "spiffe_trust_bundle_map_file", "certificate_file", "private_key_file", "refresh_interval"); o.IsObject() {
+	if o := v.Object(Keys()...); o.IsObject() {
 		c.parse(o)
 	}
 	return c, found.Err()

@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -121,12 +122,18 @@ func parseBundleMap(data []byte) (map[string]*spiffebundle.Bundle, error) {
 		if err != nil {
 			return nil, fmt.Errorf("trust domain %q: %w", name, err)
 		}
+		if bundles[domain.Name()] != nil {
+			return nil, fmt.Errorf("trust domain %q has two bundles, under different spellings of its name", domain.Name())
+		}
 		if bundles[domain.Name()], err = spiffebundle.Parse(domain, text); err != nil {
 			return nil, fmt.Errorf("trust domain %q: %w", name, err)
 		}
 	}
 	return bundles, nil
 }
+
+// beginPEM is how a block begins.
+const beginPEM = "-----BEGIN "
 
 // readPEM reads a file with certificates. One that ends within a block is being written: what
 // it has is a part, which the parsers of certificates would take for the whole.
@@ -139,7 +146,8 @@ func readPEM(key, path string) ([]byte, error) {
 	for block, after := pem.Decode(rest); block != nil; block, after = pem.Decode(rest) {
 		rest = after
 	}
-	if bytes.Contains(rest, []byte("-----BEGIN ")) {
+	lastLine := rest[bytes.LastIndexByte(rest, '\n')+1:]
+	if bytes.Contains(rest, []byte(beginPEM)) || len(lastLine) > 0 && strings.HasPrefix(beginPEM, string(lastLine)) {
 		return nil, fmt.Errorf("%s %s: the last certificate is not complete; the file may be being written", key, path)
 	}
 	return data, nil

@@ -208,6 +208,22 @@ func TestFilesThatAreBeingWritten(t *testing.T) {
 	}
 }
 
+// Wherever the second of two certificates is cut, the first one alone is not taken for the whole.
+func TestFilesCutAnywhere(t *testing.T) {
+	t.Parallel()
+	dir := testca.NewFiles(t)
+	first, roots := testca.New(t).PEM(), testca.New(t).PEM()
+	roots = slices.Concat(first, roots)
+	end := len(bytes.TrimRight(roots, "\n"))
+	for n := len(first) + 1; n <= end; n++ {
+		dir.Write(dir.CA, roots[:n])
+		_, err := (Config{CA: dir.CA}).load()
+		if whole := n == end; whole != (err == nil) || !whole && !strings.Contains(err.Error(), "the file may be being written") {
+			t.Errorf("%d bytes, which end with %q: got error %v", n, roots[max(0, n-20):n], err)
+		}
+	}
+}
+
 func TestBuildableReadsOnlyWhatIsWanted(t *testing.T) {
 	t.Parallel()
 	dir := testca.NewFiles(t)
@@ -251,6 +267,8 @@ func TestBundleMapFiles(t *testing.T) {
 		{"no trust domains", `{"keys": []}`, "expected an object with the key trust_domains, found none"},
 		{"a bad name", `{"trust_domains": {"Example!": {"keys": []}}}`,
 			`trust domain "Example!": trust domain characters are limited to lowercase letters, numbers, dots, dashes, and underscores`},
+		{"two bundles of one domain", `{"trust_domains": {"example.org": {"keys": []}, "spiffe://example.org/any": {"keys": []}}}`,
+			`trust domain "example.org" has two bundles, under different spellings of its name`},
 		{"a bundle without keys", `{"trust_domains": {"good.org": {"keys": []}, "example.org": {}}}`, `trust domain "example.org": spiffebundle: no authorities found`},
 	} {
 		t.Run(test.given, func(t *testing.T) {

@@ -135,6 +135,11 @@ func (v Value) Expected(what string) {
 	if what == "a string" && !lenient && scalar && kind != KindNull {
 		suggestion = fmt.Sprintf("put it in quotes: %q", v.node.Value)
 	}
+	if lenient && v.node == nil && !v.file.faults.Full() {
+		if name := v.file.misspelt(v.path); name != "" {
+			suggestion = fmt.Sprintf("the key %s is ignored", faults.Quote(name))
+		}
+	}
 	v.Fault(suggestion, "expected %s, found %s", what, found)
 }
 

@@ -31,7 +31,9 @@ func (v Value) Object(known ...string) Object {
 		case key.Kind != yaml.ScalarNode:
 			Value{key, v.path, v.file}.Fault("", "the name of a field must be text")
 		case len(known) > 0 && !slices.Contains(known, name):
-			if !v.file.lenient {
+			if v.file.lenient {
+				v.file.ignore(v.path, name, known)
+			} else {
 				Value{key, v.path, v.file}.Fault(DidYouMean(name, known), "unknown field %s", faults.Quote(name))
 			}
 		case twice:
@@ -42,6 +44,31 @@ func (v Value) Object(known ...string) Object {
 		}
 	}
 	return o
+}
+
+// Know is for an object of a document of ParseJSON whose fields another reader reads: Ignored then has
+// those of its keys that look like known ones.
+func Know(v Value, known ...string) {
+	for key := range pairs(v.node) {
+		if !slices.Contains(known, key.Value) {
+			v.file.ignore(v.path, key.Value, known)
+		}
+	}
+}
+
+// Ignored returns the keys that were ignored so far in the document of ParseJSON although they look
+// like known ones, a line each with the suggestion. Only the first 100 unknown keys are looked at.
+func (v Value) Ignored() (lines []string) {
+	if v.file == nil {
+		return nil
+	}
+	for _, i := range v.file.ignored {
+		if i.like != "" {
+			lines = append(lines, Fault{Path: i.path, Problem: "the key " + faults.Quote(i.name) + " is ignored",
+				Suggestion: fmt.Sprintf("did you mean %q?", i.like)}.String())
+		}
+	}
+	return lines
 }
 
 // Field returns the value of a field.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/jwt"
 
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
 )
@@ -102,6 +103,9 @@ type creds[Build any] struct {
 	config  pluginConfig
 	builder builder[Build] // nil if the type is not registered
 	build   Build
+	// preferred are the first types of channel_creds before this one, in quotes. This program does not
+	// support them.
+	preferred []string
 }
 
 // parseEntry checks the shape of an entry. It does not parse the configuration: one of an
@@ -143,24 +147,32 @@ func parseChannelCreds(v document.Value) (chosen creds[BuildCredentials], unsupp
 			continue
 		case c.builder != nil && chosen.builder == nil:
 			chosen = c
+			chosen.preferred = slices.Clone(offered)
 		}
 		if len(offered) < maxListed {
 			offered = append(offered, faults.Quote(c.name))
 		}
 	}
 	if chosen.builder != nil {
+		if chosen.name == (tlsBuilder{}).Type() {
+			document.Know(chosen.config.Value, certfiles.Keys()...)
+		}
 		chosen.parseConfig()
 		return chosen, nil
 	}
 	if unreadable || len(offered) == 0 {
 		return chosen, nil
 	}
-	wayOut := "add a type with bootstrap.RegisterCredentials"
-	if slices.Contains(offered, `"google_default"`) {
-		wayOut = `import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault" for google_default`
-	}
 	return chosen, fmt.Errorf("expected a type that this program supports (%s), found only %s; %s",
-		channelTypes.types(), strings.Join(offered, ", "), wayOut)
+		channelTypes.types(), strings.Join(offered, ", "), support(offered))
+}
+
+// support says how a program comes to support one of the types, which are in quotes.
+func support(types []string) string {
+	if slices.Contains(types, `"google_default"`) {
+		return `import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault" for google_default`
+	}
+	return "add a type with bootstrap.RegisterCredentials"
 }
 
 // parseCallCreds returns all credentials of the list whose type is supported (gRFC A97).
@@ -201,10 +213,12 @@ func parsePluginConfig(v document.Value) (config pluginConfig, ok bool) {
 	}
 }
 
+const insecureType = "insecure"
+
 // insecureBuilder is the type "insecure": plain text, no authentication.
 type insecureBuilder struct{}
 
-func (insecureBuilder) Type() string { return "insecure" }
+func (insecureBuilder) Type() string { return insecureType }
 
 func (insecureBuilder) ParseConfig(json.RawMessage) (BuildCredentials, error) {
 	return func() (credentials.Bundle, func(), error) { return insecure.NewBundle(), nil, nil }, nil

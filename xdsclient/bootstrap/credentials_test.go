@@ -47,6 +47,9 @@ func init() {
 	RegisterCredentials(fakeBuilder{"test-nothing", func(json.RawMessage) (BuildCredentials, error) {
 		return func() (credentials.Bundle, func(), error) { return nil, nil, nil }, nil
 	}})
+	RegisterCredentials(fakeBuilder{"test-hollow", func(json.RawMessage) (BuildCredentials, error) {
+		return func() (credentials.Bundle, func(), error) { return tlsBundle{}, nil, nil }, nil
+	}})
 	// Its credentials have a call credential and count how often they were
 	// released.
 	RegisterCredentials(fakeBuilder{"test-token", func(config json.RawMessage) (BuildCredentials, error) {
@@ -122,6 +125,35 @@ func TestFirstSupportedCredentialsWin(t *testing.T) {
 	}
 }
 
+// A program that lacks the credentials which the document prefers does not go on in plaintext
+// unnoticed.
+func TestPlaintextInPlaceOfOtherCredentialsIsLogged(t *testing.T) {
+	t.Parallel()
+	for uri, tc := range map[string]struct{ creds, want string }{
+		"google.example": {`[{"type": "other"}, {"type": "google_default"}, {"type": "insecure"}, {"type": "tls"}]`,
+			`xds_servers[0].channel_creds has "other", "google_default" before insecure, which this program does not support; ` +
+				`import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault" for google_default`},
+		"other.example": {`[{"type": "other"}, {"type": "insecure"}]`,
+			`xds_servers[0].channel_creds has "other" before insecure, which this program does not support; add a type with bootstrap.RegisterCredentials`},
+		"insecure.example": {`[{"type": "insecure"}, {"type": "other"}]`, ""},
+		"tls.example":      {`[{"type": "other"}, {"type": "tls"}]`, ""},
+	} {
+		warnings := func() []string { return logged.After("management server " + uri + " is reached in plaintext: ") }
+		before := len(warnings()) // of another run of the test
+		s := mustParse(t, `{"xds_servers": [{"server_uri": "`+uri+`", "channel_creds": `+tc.creds+`}]}`).Servers[0]
+		for range 2 {
+			_, release, err := s.DialOptions()
+			xdstest.NoError(t, err)
+			release()
+		}
+		want := []string{}
+		if tc.want != "" {
+			want = append(want, tc.want)
+		}
+		xdstest.Equal(t, uri+": warnings", want, append([]string{}, warnings()[before:]...))
+	}
+}
+
 func TestRegisteredCredentialsBelongToTheCaller(t *testing.T) {
 	t.Parallel()
 	made := make(chan *tokenBundle, 2)
@@ -166,6 +198,10 @@ func TestCredentialsThatCannotBeBuilt(t *testing.T) {
 	}
 	_, _, err = serverWith(t, `[{"type": "test-nothing"}]`).DialOptions()
 	if want := "test-nothing credentials for management server a:1: their builder made none"; err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %q", err, want)
+	}
+	_, _, err = serverWith(t, `[{"type": "test-hollow"}], "call_creds": [{"type": "jwt_token_file", "config": {"jwt_token_file": "/token"}}]`).DialOptions()
+	if want := "test-hollow credentials for management server a:1: their bundle has no transport credentials"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %q", err, want)
 	}
 }

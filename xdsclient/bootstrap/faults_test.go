@@ -47,6 +47,11 @@ func TestFaultMessages(t *testing.T) {
 		{"null", `null`, []string{"expected an object, found null"}},
 
 		{"no servers", `{}`, []string{"xds_servers: expected a list with at least one management server, found nothing"}},
+		{"misspelt keys", `{"xdsServers": [], "node": {"ids": 1}}`, []string{
+			`xds_servers: expected a list with at least one management server, found nothing; the key "xdsServers" is ignored`}},
+		{"misspelt keys of a server", `{"xds_servers": [{"serverUri": "a", "channel_cred": []}]}`, []string{
+			"xds_servers[0].server_uri: expected " + target + `, found nothing; the key "serverUri" is ignored`,
+			`xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing; the key "channel_cred" is ignored`}},
 		{"servers of a wrong type", `{"xds_servers": "a"}`, []string{"xds_servers: expected a list with at least one management server, found a string"}},
 		{"an empty list of servers", `{"xds_servers": []}`, []string{"xds_servers: expected a list with at least one management server, found an empty list"}},
 		{"a server of a wrong type", `{"xds_servers": [null, 1]}`, []string{
@@ -229,6 +234,28 @@ func TestFaultMessages(t *testing.T) {
 			}
 			xdstest.Equal(t, "faults", test.want, got)
 		})
+	}
+}
+
+// Unknown keys are ignored, but the log has those that look like known ones, once: a channel meant
+// to stay away from DNS, or to trust one authority alone, does not go astray unnoticed.
+func TestMisspeltKeysAreLogged(t *testing.T) {
+	t.Parallel()
+	const text = `{"xds_servers": [{"server_uri": "a", "other_key": 1, "channel_creds": [
+			{"type": "tls", "config": {"ca_certficate_file": "/ca"}}, {"type": "insecure", "config": {"ca_certificate": 1}}], "server_feature": []}],
+		"certificate_providers": {"p": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/ca", "refreshInterval": "1s"}}},
+		"authorities": {"node": {}}, "dns_falback": "never", "fallback_policy": {}}`
+	for _, source := range []string{"misspelt 1", "misspelt 2"} {
+		for range 2 {
+			_, err := Parse(source, []byte(text))
+			xdstest.NoError(t, err)
+		}
+		xdstest.Equal(t, "warnings of "+source, []string{
+			`the key "dns_falback" is ignored; did you mean "dns_fallback"?`,
+			`xds_servers[0]: the key "server_feature" is ignored; did you mean "server_features"?`,
+			`xds_servers[0].channel_creds[0].config: the key "ca_certficate_file" is ignored; did you mean "ca_certificate_file"?`,
+			`certificate_providers["p"].config: the key "refreshInterval" is ignored; did you mean "refresh_interval"?`,
+		}, logged.After("xDS bootstrap "+source+": "))
 	}
 }
 

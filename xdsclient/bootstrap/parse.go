@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
@@ -26,6 +27,7 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 		source = inMemory
 	}
 	c, found := &Config{Source: source}, &Faults{Source: "xDS bootstrap " + source}
+	var ignored []string
 	if len(data) > maxSize {
 		found.Addf(nil, "expected at most %d bytes, found %d", maxSize, len(data))
 	} else if top, err := document.ParseJSON(data, found); err != nil {
@@ -34,12 +36,40 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 		c.parse(trusted, top.Object("xds_servers", "node", "authorities", "certificate_providers",
 			"client_default_listener_resource_name_template", "server_listener_resource_name_template",
 			"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback", "overrides", "resource_cache"))
+		ignored = top.Ignored()
 	}
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
+	warnOfIgnored(found.Source, ignored)
 	c.fingerprint = fingerprintOf(c)
 	return c, nil
+}
+
+// warned has the warnings of ignored keys that were logged: a bootstrap is read for each channel.
+var warned = struct {
+	mu    sync.Mutex
+	texts map[string]bool
+}{texts: make(map[string]bool)}
+
+// maxWarned bounds warned. Warnings are repeated when it has been exceeded.
+const maxWarned = 1000
+
+// warnOfIgnored logs each text once.
+func warnOfIgnored(source string, ignored []string) {
+	warned.mu.Lock()
+	defer warned.mu.Unlock()
+	for _, text := range ignored {
+		text = source + ": " + text
+		if warned.texts[text] {
+			continue
+		}
+		if len(warned.texts) >= maxWarned {
+			clear(warned.texts)
+		}
+		warned.texts[text] = true
+		logger.Warning(text)
+	}
 }
 
 func (c *Config) parse(trusted []string, top document.Object) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -263,6 +264,8 @@ func TestFromEnv(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large.json")
 	xdstest.NoError(t, os.WriteFile(large, make([]byte, maxSize+1), 0o600))
 	missing := filepath.Join(t.TempDir(), "missing.json")
+	pipe := filepath.Join(t.TempDir(), "pipe.json")
+	xdstest.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	inline := "{" + servers + "}"
 
 	for _, test := range []struct {
@@ -279,6 +282,14 @@ func TestFromEnv(t *testing.T) {
 			wantErr: "cannot read the xDS bootstrap that GRPC_XDS_BOOTSTRAP names: open " + missing + ": no such file or directory"},
 		{given: "a file that is too large", file: large,
 			wantErr: "cannot read the xDS bootstrap that GRPC_XDS_BOOTSTRAP names: " + large + " has more than the 4194304 bytes that are allowed"},
+		{given: "a pipe without a writer", file: pipe, inline: inline,
+			wantErr: "cannot read the xDS bootstrap that GRPC_XDS_BOOTSTRAP names: " + pipe +
+				" is not a regular file; what another program writes can be the content of GRPC_XDS_BOOTSTRAP_CONFIG"},
+		{given: "content in place of a path", file: " " + inline,
+			wantErr: "GRPC_XDS_BOOTSTRAP has a bootstrap itself, where the path of a file is expected; set GRPC_XDS_BOOTSTRAP_CONFIG to it instead"},
+		{given: "a path in place of content", inline: path,
+			wantErr: "xDS bootstrap GRPC_XDS_BOOTSTRAP_CONFIG: not JSON: line 1, column 1: invalid character '/' looking for beginning of value; " +
+				"the path of a file belongs in GRPC_XDS_BOOTSTRAP"},
 		{given: "wrong text inline", inline: "{}",
 			wantErr: "xDS bootstrap GRPC_XDS_BOOTSTRAP_CONFIG: xds_servers: expected a list with at least one management server, found nothing"},
 	} {

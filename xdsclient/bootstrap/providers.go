@@ -60,6 +60,7 @@ func parseProvider(plugin string, config pluginConfig) *certprovider.BuildableCo
 }
 
 func parseFileWatcher(config pluginConfig) *certprovider.BuildableConfig {
+	document.Know(config.Value, certfiles.Keys()...)
 	files, err := certfiles.Parse(config.raw)
 	switch {
 	case err != nil:

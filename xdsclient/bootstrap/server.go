@@ -10,10 +10,13 @@ import (
 	"unicode"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/grpclog"
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
 )
+
+var logger = grpclog.Component("dynxds")
 
 // Feature is an entry of server_features: what the server can do, or how the client treats
 // it.
@@ -63,6 +66,9 @@ type Server struct {
 	call     []creds[BuildCallCredentials]
 	unusable error // why DialOptions fails, if that is known already
 	key      string
+	// warn warns, once, that the server is reached in plaintext where the document prefers other
+	// credentials; nil if it is not.
+	warn func()
 }
 
 // HasFeature reports whether the server has the feature.
@@ -100,9 +106,15 @@ func (s *Server) dialOptions(releases *[]func()) ([]grpc.DialOption, error) {
 	if s.unusable != nil {
 		return nil, s.unusable
 	}
+	if s.warn != nil {
+		s.warn()
+	}
 	bundle, err := build(s, s.CredentialsType, s.channel, releases)
 	if err != nil {
 		return nil, err
+	}
+	if bundle.TransportCredentials() == nil {
+		return nil, fmt.Errorf("%s credentials for management server %s: their bundle has no transport credentials", s.CredentialsType, s.URI)
 	}
 	options := []grpc.DialOption{grpc.WithCredentialsBundle(bundle)}
 	for _, c := range s.call {
@@ -164,6 +176,9 @@ func (l serverList) parseServer(v document.Value) *Server {
 	switch {
 	case channel.builder != nil:
 		s.CredentialsType, s.channel = channel.name, channel.build
+		if channel.name == insecureType && len(channel.preferred) > 0 {
+			s.warn = plaintextWarning(s.URI, channelCreds.Position().Path, channel.preferred)
+		}
 	case unsupported != nil && l.topLevel:
 		channelCreds.Fault("", "%v", unsupported)
 	case unsupported != nil:
@@ -181,6 +196,13 @@ func (l serverList) parseServer(v document.Value) *Server {
 	}
 	s.key = digest(identity)
 	return s
+}
+
+func plaintextWarning(uri, path string, preferred []string) func() {
+	return sync.OnceFunc(func() {
+		logger.Warningf("management server %s is reached in plaintext: %s has %s before insecure, which this program does not support; %s",
+			uri, path, strings.Join(preferred, ", "), support(preferred))
+	})
 }
 
 // parseServerURI reads a gRPC target. It rejects those that could not be dialled, as gRPC's

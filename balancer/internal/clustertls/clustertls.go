@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc/attributes"
@@ -279,12 +280,12 @@ func (b *Bundle) serverName(ctx context.Context) string {
 	return dnsName(b.security.SNI)
 }
 
-// dnsName returns a name without its port, and "" if it is an IP address.
+// dnsName returns a name without its port, and "" if it is an IP address, which may be in brackets.
 func dnsName(name string) string {
 	if host, _, err := net.SplitHostPort(name); err == nil {
 		name = host
 	}
-	if _, err := netip.ParseAddr(name); err == nil {
+	if _, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")); err == nil {
 		return ""
 	}
 	return name

@@ -347,6 +347,7 @@ func TestServerNameIndication(t *testing.T) {
 		{name: "a host name that is not asked for", hostname: "a.example.com"},
 		{name: "an IP address cannot be sent", auto: true, hostname: "127.0.0.1:80"},
 		{name: "an IPv6 address cannot be sent", sni: "::1"},
+		{name: "no IPv6 address to validate, but SANs", auto: true, hostname: "[::1]", validate: true, sans: []string{"c.example.com"}},
 		{name: "the name is not validated", sni: "x.example.org", sends: "x.example.org", sans: []string{"a.example.com"}},
 		{name: "the name is validated", sni: "a.example.com", validate: true, sends: "a.example.com", sans: []string{"replaced"}},
 		{name: "the name is validated, and wrong", sni: "x.example.org", validate: true, sends: "x.example.org", fails: true},
