@@ -25,8 +25,8 @@ type picker struct {
 	cluster string
 	// endpoints are those of the cluster, for errors and traces.
 	endpoints *xdsresource.Endpoints
-	// gate is for RPCs that are about to be sent. While the priorities are not READY, RPCs wait
-	// and are picked for repeatedly; each must be subject to drops only once.
+	// gate is for RPCs that are about to be sent. RPCs that wait are picked for repeatedly, and each
+	// must be subject to drops only once.
 	gate  *gate
 	ready bool
 	// sessions has the endpoints that RPCs may ask for.
@@ -37,7 +37,7 @@ type picker struct {
 	notes fmt.Stringer
 }
 
-// gate is what an RPC has to pass before an endpoint is picked. It is immutable except for its
+// gate is what an RPC has to pass before it is sent to the endpoint that was picked. It is immutable except for its
 // counters.
 type gate struct {
 	drops   []drop
@@ -122,26 +122,24 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision, observed
 }
 
 // pick picks by child, and also returns the SubConn that it has picked. gated says that the RPC
-// is sent if child finds an endpoint.
+// is sent if child finds an endpoint and the gate lets it pass.
 func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
-	retry := false
-	if gated {
-		var err error
-		if retry, err = p.enter(d); err != nil {
-			return balancer.PickResult{}, nil, err
-		}
-	}
 	result, err := child.Pick(info)
 	if err != nil {
-		if gated {
-			p.gate.leave(retry)
-		}
 		if err == balancer.ErrNoSubConnAvailable {
 			return result, nil, err
 		}
 		d.Fail(rpctrace.Unreachable)
 		return result, nil, tree.Explain(err, fmt.Sprintf(
 			"dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", p.cluster, p.endpoints.Name), p.notes)
+	}
+	retry := false
+	if gated {
+		// Only now: child may have the RPC wait, as a ring does for the endpoint of its hash.
+		if retry, err = p.enter(d); err != nil {
+			giveBack(result)
+			return balancer.PickResult{}, nil, err
+		}
 	}
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
@@ -168,6 +166,13 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		result.Done = end
 	}
 	return result, sc, nil
+}
+
+// giveBack ends a pick that no RPC is sent for, as gRPC does if the connection was closed.
+func giveBack(result balancer.PickResult) {
+	if result.Done != nil {
+		result.Done(balancer.DoneInfo{})
+	}
 }
 
 // enter returns a status error, which ends any RPC, if this one is dropped. Such an RPC is not
