@@ -241,7 +241,7 @@ func (p *Policy) refreshState() {
 	}
 	picker := &picker{
 		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints, labels: p.labels,
-		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions,
+		gate: p.gate, sessions: p.sessions,
 		notes: p.config.Notes,
 	}
 	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}

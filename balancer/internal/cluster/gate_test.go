@@ -258,6 +258,36 @@ func TestRPCsThatWaitForTheEndpointOfTheirHash(t *testing.T) {
 	}
 }
 
+// A ring's picker finds an endpoint as soon as that is connected, which may be before the cluster has a
+// picker that is READY. Such RPCs count as any other.
+func TestRPCsOfAnOlderPickerAreCounted(t *testing.T) {
+	for _, policy := range []string{xdsresource.PolicyRingHash, xdsresource.PolicyMaglev} {
+		t.Run(policy, func(t *testing.T) {
+			test(t, func(t *testing.T, f *fixture) {
+				config := limited(t.Name(), 1)
+				config.Cluster.LBPolicy, config.Cluster.AcrossLocalities = policy, true
+				f.update(config)
+				older := f.CC.State()
+				info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background()}}
+				if _, err := older.Picker.Pick(info); err != balancer.ErrNoSubConnAvailable || older.ConnectivityState != connectivity.Idle {
+					t.Fatalf("the first RPC ended with %v, in state %v", err, older.ConnectivityState)
+				}
+				synctest.Wait()
+				result, err := older.Picker.Pick(info)
+				xdstest.NoError(t, err)
+				xdstest.Equal(t, "RPCs in flight", 1, reportOf(t.Name()).InFlight)
+				if _, err := older.Picker.Pick(info); status.Code(err) != codes.Unavailable {
+					t.Errorf("an RPC over the limit ended with %v", err)
+				}
+				if result.Done != nil {
+					result.Done(balancer.DoneInfo{})
+				}
+				xdstest.Equal(t, "RPCs in flight at the end", 0, reportOf(t.Name()).InFlight)
+			})
+		})
+	}
+}
+
 // gRFC A32: exactly max_requests, over all channels of the process.
 func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 	t.Parallel()

@@ -27,8 +27,7 @@ type picker struct {
 	endpoints *xdsresource.Endpoints
 	// gate is for RPCs that are about to be sent. RPCs that wait are picked for repeatedly, and each
 	// must be subject to drops only once.
-	gate  *gate
-	ready bool
+	gate *gate
 	// sessions has the endpoints that RPCs may ask for.
 	sessions *sessions
 	// labels are the telemetry labels of all its RPCs.
@@ -87,7 +86,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if a := d.Attempt(); a != nil && a.Retry && a.Hosts != nil {
 		child = otherHost{child, a.Hosts}
 	}
-	result, sc, err := p.pick(info, d, child, p.ready)
+	result, sc, err := p.pick(info, d, child)
 	if observed {
 		setLocality(info.Ctx, sc)
 	}
@@ -100,14 +99,14 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision, observed
 	if !p.sessions.ready() {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	child, ready := p.child, p.ready
+	child := p.child
 	switch sc, wait := p.sessions.connFor(override.Addresses); {
 	case wait:
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	case sc != nil:
-		child, ready = chosen{sc}, true
+		child = chosen{sc}
 	}
-	result, sc, err := p.pick(info, d, child, ready)
+	result, sc, err := p.pick(info, d, child)
 	if observed {
 		setLocality(info.Ctx, sc)
 	}
@@ -121,9 +120,9 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision, observed
 	return result, nil
 }
 
-// pick picks by child, and also returns the SubConn that it has picked. gated says that the RPC
-// is sent if child finds an endpoint and the gate lets it pass.
-func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
+// pick picks by child, and also returns the SubConn that it has picked. The gate comes second, as child may
+// have the RPC wait: a ring does, for the endpoint of its hash.
+func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker) (balancer.PickResult, *leaf.SubConn, error) {
 	result, err := child.Pick(info)
 	if err != nil {
 		if err == balancer.ErrNoSubConnAvailable {
@@ -133,13 +132,10 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		return result, nil, tree.Explain(err, fmt.Sprintf(
 			"dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", p.cluster, p.endpoints.Name), p.notes)
 	}
-	retry := false
-	if gated {
-		// Only now: child may have the RPC wait, as a ring does for the endpoint of its hash.
-		if retry, err = p.enter(d); err != nil {
-			giveBack(result)
-			return balancer.PickResult{}, nil, err
-		}
+	retry, err := p.enter(d)
+	if err != nil {
+		giveBack(result)
+		return balancer.PickResult{}, nil, err
 	}
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
@@ -149,9 +145,6 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		if t := d.Trace(); t != nil {
 			p.picked(t, sc)
 		}
-	}
-	if !gated {
-		return result, sc, nil
 	}
 	end := p.gate.end
 	if ok {
