@@ -62,6 +62,7 @@ func flattened(endpoints []resolver.Endpoint) []resolver.Address {
 	addresses := make([]resolver.Address, 0, len(endpoints))
 	for _, e := range endpoints {
 		for _, a := range e.Addresses {
+			//lint:ignore SA1019 It is where policies look that do not know endpoints.
 			a.BalancerAttributes = e.Attributes
 			addresses = append(addresses, a)
 		}

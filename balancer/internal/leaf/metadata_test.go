@@ -69,6 +69,7 @@ func TestPolicyGetsAddresses(t *testing.T) {
 	}
 	var got []seen
 	for _, a := range f.spy.updates[0].ResolverState.Addresses {
+		//lint:ignore SA1019 It is where policies look that do not know endpoints.
 		e := resolver.Endpoint{Attributes: a.BalancerAttributes}
 		version := xdsresource.MetadataOf(e).GetFilterMetadata()["envoy.lb"].GetFields()["version"].GetStringValue()
 		got = append(got, seen{a.Addr, version, weight.FromEndpoint(e).Weight})
