@@ -68,6 +68,32 @@ func TestClusterChangesItsKind(t *testing.T) {
 	})
 }
 
+// What served a cluster of another kind does not go on if the cluster has no endpoint now.
+func TestClusterChangesItsKindAndHasNoEndpoint(t *testing.T) {
+	t.Parallel()
+	empty := serving("a:1")
+	empty.Endpoints = &xdsresource.Endpoints{Name: "none"}
+	for _, tc := range []struct {
+		to           string
+		before, then *balancer.ClusterState
+	}{
+		{"an aggregate cluster", serving("a:1"), over(underlying{"B", empty}, underlying{"C", &balancer.ClusterState{Err: errors.New("withdrawn")}})},
+		{"a cluster with endpoints", over(under("B", "a:1")), empty},
+	} {
+		t.Run(tc.to, subtest(func(t *testing.T, tr *tree) {
+			tr.update(states{"A": tc.before})
+			tr.reach("A", "a:1")
+			tr.update(states{"A": tc.then})
+			synctest.Wait()
+			if addr, err := tr.pick("A"); err == nil {
+				t.Errorf("a pick goes to %q, which is no endpoint of the cluster any more", addr)
+			}
+			time.Sleep(balancer.Linger)
+			tr.ExpectOpen("the cluster has no endpoint")
+		}))
+	}
+}
+
 // An error ends everything that has served the cluster, of either kind.
 func TestErrorClosesClusterOfAnyKind(t *testing.T) {
 	t.Parallel()

@@ -118,8 +118,9 @@ func (c *cell) apply() {
 		c.policy = c.newPolicy()
 	}
 	c.policy.Update(config)
-	if c.root.usesXDS && c.policy.Switching() && secured(config) {
-		// Nothing that serves it without security, or with other security, may go on.
+	if c.policy.Switching() && (!config.Usable() || c.root.usesXDS && secured(config)) {
+		// There is no endpoint whose connection could be waited for; or nothing that serves the
+		// cluster without security, or with other security, may go on.
 		c.policy.Finish()
 	}
 	c.publish()

@@ -24,6 +24,8 @@ type Cluster struct {
 	// drops are by category, those without one under the empty name.
 	drops      map[string]*Drops
 	localities map[LocalityID]*Locality
+	// left counts the localities without users.
+	left int
 	// unsent is what was put back, or nil.
 	unsent *Report
 }
@@ -79,9 +81,12 @@ func (c *Cluster) Locality(id LocalityID) *Locality {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	l := c.localities[id]
-	if l == nil {
+	switch {
+	case l == nil:
 		l = newLocality(id)
 		c.localities[id] = l
+	case l.users == 0:
+		c.left--
 	}
 	l.users++
 	l.quiet = 0
@@ -95,10 +100,32 @@ func (c *Cluster) ReleaseLocality(l *Locality) {
 	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	l.users--
+	if l.users--; l.users == 0 {
+		c.left++
+		c.evict()
+	}
 }
 
 // The following is called with Store.mu held.
+
+// evict removes a locality without users if there are too many. Those with RPCs in flight stay.
+func (c *Cluster) evict() {
+	if c.left <= maxLeft {
+		return
+	}
+	for id, l := range c.localities {
+		if l.users == 0 && l.counts().InProgress == 0 {
+			c.drop(id)
+			return
+		}
+	}
+}
+
+// drop removes a locality without users.
+func (c *Cluster) drop(id LocalityID) {
+	delete(c.localities, id)
+	c.left--
+}
 
 // inProgress reports whether there are RPCs in flight.
 func (c *Cluster) inProgress() bool {
@@ -124,7 +151,7 @@ func (c *Cluster) takeReport(now time.Time) *Report {
 		case lr != nil:
 			r.Localities = append(r.Localities, lr)
 		case l.users == 0 && l.quiet >= quietEnough:
-			delete(c.localities, id)
+			c.drop(id)
 		}
 	}
 	if c.unsent != nil {

@@ -19,9 +19,9 @@
 // # Bounds
 //
 // Clusters and localities that are no longer used stay until their last RPC has ended and has
-// been reported, but while reports cannot be sent there are at most 1,000 such clusters. Drops
-// of a cluster beyond 100 categories are in its total only. Named metrics of a locality beyond
-// 1,000 in a Report are omitted, and counted as such.
+// been reported, but while reports cannot be sent there are at most 1,000 such clusters, and 1,000
+// such localities of a cluster. Drops of a cluster beyond 100 categories are in its total only.
+// Named metrics of a locality beyond 1,000 in a Report are omitted, and counted as such.
 package load
 
 import (
@@ -166,7 +166,8 @@ func (s *Store) PutBack(reports []*Report) {
 	}
 }
 
-// maxLeft is how many clusters without users are kept while reports cannot be sent.
+// maxLeft is how many clusters without users, and localities of each cluster, are kept while reports
+// cannot be sent.
 const maxLeft = 1000
 
 // evict removes a cluster without users if there are too many. Those with RPCs in flight stay:

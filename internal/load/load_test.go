@@ -3,6 +3,7 @@ package load_test
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -294,6 +295,34 @@ func TestUnusedClustersAreBounded(t *testing.T) {
 		s.PutBack(s.Take(nil))
 		if n := len(takeAfter(s, time.Second)); n != 1000 {
 			t.Errorf("%d clusters are remembered, want 1000", n)
+		}
+	})
+}
+
+// So is the number of unused localities of a cluster. Those with RPCs in flight stay.
+func TestUnusedLocalitiesAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		c := s.Use(blue)
+		for i := range 3000 {
+			l := c.Locality(load.LocalityID{Zone: fmt.Sprint(i)})
+			l.Start()
+			if i != 0 {
+				l.End(end(nil), nil)
+			}
+			c.ReleaseLocality(l)
+		}
+		used := c.Locality(load.LocalityID{Zone: "2999"}) // is in use again
+		for i := range 1500 {
+			c.ReleaseLocality(c.Locality(load.LocalityID{Zone: fmt.Sprint("more", i)}))
+		}
+		used.Start()
+		localities := takeAfter(s, time.Second)[0].Localities
+		inProgress := 0
+		for _, l := range localities {
+			inProgress += int(l.InProgress)
+		}
+		if n := len(localities); n > 1001 || inProgress != 2 {
+			t.Errorf("%d localities are remembered, with %d RPCs in flight; want at most 1001, and 2", n, inProgress)
 		}
 	})
 }

@@ -46,14 +46,19 @@ type sum struct {
 	bits  atomic.Uint64 // of the float64
 }
 
+// add adds v, unless the sum would be no finite number any more, whatever follows.
 func (s *sum) add(v float64) {
 	for {
 		old := s.bits.Load()
-		if s.bits.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+v)) {
-			break
+		total := math.Float64frombits(old) + v
+		if math.IsNaN(total) || math.IsInf(total, 0) {
+			return
+		}
+		if s.bits.CompareAndSwap(old, math.Float64bits(total)) {
+			s.count.Add(1)
+			return
 		}
 	}
-	s.count.Add(1)
 }
 
 // takeMetric must not be called while values are added.

@@ -2,6 +2,7 @@ package load_test
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func named(keys ...string) *load.Metrics {
@@ -56,6 +58,21 @@ func TestBackendMetrics(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A single backend must not make the sums of a locality, or of a management server, meaningless.
+func TestValuesThatAreNoFiniteNumberAreNotCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		l := s.Use(blue).Locality(east)
+		for _, v := range []float64{1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.MaxFloat64, -math.MaxFloat64, 2} {
+			l.Start()
+			l.End(end(&orcapb.OrcaLoadReport{CpuUtilization: v, NamedMetrics: map[string]float64{"key": v}}), &load.Metrics{CPU: true, AllNamed: true})
+		}
+		got := takeAfter(s, time.Second)[0].Localities[0]
+		want := load.Metric{Count: 4, Sum: 2} // 1 is lost beside the largest number, which is taken back
+		xdstest.Equal(t, "cpu_utilization", want, got.CPU)
+		xdstest.Equal(t, "the named metric", want, got.Named["key"])
+	})
 }
 
 // gRFC A64, "LRS Load Report": a report has the metrics since the last one.

@@ -203,7 +203,21 @@ func builder(env *tree.Env) func(name string, changed func()) tree.Configured[lo
 		return locality.New(env, changed)
 	}
 	return func(_ string, changed func()) tree.Configured[locality.Config] {
-		return switchover.New(kindOf, build, changed)
+		return switching{switchover.New(kindOf, build, changed)}
+	}
+}
+
+// switching is the policy of a priority. While a new one connects, the one before serves.
+type switching struct {
+	*switchover.Policy[locality.Config, kind]
+}
+
+// Update sets the configuration. If no endpoint is usable, there is nothing that the policy before could
+// wait for: the next priority takes over.
+func (s switching) Update(c locality.Config) {
+	s.Policy.Update(c)
+	if !usable(c.Localities) {
+		s.Finish()
 	}
 }
 
@@ -227,7 +241,7 @@ func (p *Policy) refreshState() {
 	}
 	picker := &picker{
 		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints, labels: p.labels,
-		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions,
+		gate: p.gate, sessions: p.sessions,
 		notes: p.config.Notes,
 	}
 	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}

@@ -26,6 +26,24 @@ type Config struct {
 	Err error
 }
 
+// Usable reports whether an endpoint of the cluster may get RPCs, as far as is known: not whether it can
+// be reached.
+func (c *Config) Usable() bool {
+	switch {
+	case c.Err != nil:
+		return false
+	case c.Underlying != nil && len(c.Underlying.Names) > 0:
+		for _, u := range c.Underlying.States.All {
+			if u.Usable() {
+				return true
+			}
+		}
+		return false
+	default:
+		return c.Endpoints == nil || usable(c.Endpoints.Localities)
+	}
+}
+
 // Underlying is the clusters under an aggregate cluster. It is immutable, and shares with the
 // old one what has not changed.
 type Underlying struct {

@@ -194,6 +194,100 @@ func TestRPCsThatWaitAreNotDropped(t *testing.T) {
 	})
 }
 
+// atHash is a place on the ring.
+type atHash uint64
+
+func (atHash) Origin() (context.Context, string, string) { return context.Background(), "", "" }
+func (h atHash) Hash() (uint64, bool)                    { return uint64(h), true }
+
+// An RPC also waits while the cluster is READY, if the endpoint of its hash is connecting, and is picked
+// for with each new picker. It is dropped, or counted in a retry budget, only when it is sent.
+func TestRPCsThatWaitForTheEndpointOfTheirHash(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		drops []xdsresource.Drop
+		// sent is the result of the picks for the endpoint that is connected, retry that of a retry.
+		sent, retry codes.Code
+	}{
+		{"drops", []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}, codes.Unavailable, codes.Unavailable},
+		{"a retry budget", nil, codes.OK, codes.Unavailable},
+	} {
+		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
+			config := limited(t.Name(), 10, tc.drops...)
+			config.Endpoints.Localities = []xdsresource.Locality{at("a", 0, "a:1", "b:1")}
+			config.Cluster.LBPolicy, config.Cluster.AcrossLocalities = xdsresource.PolicyRingHash, true
+			config.Cluster.Retries = &xdsresource.RetryLimit{Percent: 5, Budget: true, Interval: time.Minute}
+			f.Network.Set("b:1", lbtest.Silent)
+			f.update(config)
+			pick := func(i int, retry bool) error {
+				d := &decision.Decision{
+					Context: &decision.Attempt{Context: context.Background(), Retry: retry},
+					Extra:   &decision.Extra{RPC: atHash(uint64(i) << 60)},
+				}
+				result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+				if err == nil {
+					result.Done(balancer.DoneInfo{})
+				}
+				return err
+			}
+			for i := range 16 {
+				pick(i, false) // has the endpoints connected
+			}
+			synctest.Wait()
+			f.ExpectState("with a:1 connected", connectivity.Ready)
+			waiting, sent := -1, -1
+			for i := range 16 {
+				if err := pick(i, false); err == balancer.ErrNoSubConnAvailable {
+					waiting = i
+				} else {
+					sent = i
+					xdstest.Equal(t, "the status of an RPC to a:1", tc.sent, status.Code(err))
+				}
+			}
+			if waiting < 0 || sent < 0 {
+				t.Fatalf("RPC %d waits, and RPC %d was sent; want both", waiting, sent)
+			}
+			for range 100 {
+				if err := pick(waiting, false); err != balancer.ErrNoSubConnAvailable {
+					t.Fatalf("an RPC to b:1, which is connecting, ended with %v", err)
+				}
+			}
+			xdstest.Equal(t, "the status of a retry to a:1", tc.retry, status.Code(pick(sent, true)))
+		}))
+	}
+}
+
+// A ring's picker finds an endpoint as soon as that is connected, which may be before the cluster has a
+// picker that is READY. Such RPCs count as any other.
+func TestRPCsOfAnOlderPickerAreCounted(t *testing.T) {
+	for _, policy := range []string{xdsresource.PolicyRingHash, xdsresource.PolicyMaglev} {
+		t.Run(policy, func(t *testing.T) {
+			test(t, func(t *testing.T, f *fixture) {
+				config := limited(t.Name(), 1)
+				config.Cluster.LBPolicy, config.Cluster.AcrossLocalities = policy, true
+				f.update(config)
+				older := f.CC.State()
+				info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background()}}
+				if _, err := older.Picker.Pick(info); err != balancer.ErrNoSubConnAvailable || older.ConnectivityState != connectivity.Idle {
+					t.Fatalf("the first RPC ended with %v, in state %v", err, older.ConnectivityState)
+				}
+				synctest.Wait()
+				result, err := older.Picker.Pick(info)
+				xdstest.NoError(t, err)
+				xdstest.Equal(t, "RPCs in flight", 1, reportOf(t.Name()).InFlight)
+				if _, err := older.Picker.Pick(info); status.Code(err) != codes.Unavailable {
+					t.Errorf("an RPC over the limit ended with %v", err)
+				}
+				if result.Done != nil {
+					result.Done(balancer.DoneInfo{})
+				}
+				xdstest.Equal(t, "RPCs in flight at the end", 0, reportOf(t.Name()).InFlight)
+			})
+		})
+	}
+}
+
 // gRFC A32: exactly max_requests, over all channels of the process.
 func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 	t.Parallel()

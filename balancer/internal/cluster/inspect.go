@@ -7,7 +7,6 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/locality"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
-	"github.com/dynxds/dynxds/balancer/internal/switchover"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -117,11 +116,11 @@ var notStarted = inspect.Use{Status: inspect.StatusNotStarted, Why: "not started
 
 // localityPolicy returns the policy that serves a priority, or nil.
 func localityPolicy(child tree.Configured[locality.Config]) *locality.Policy {
-	switching, ok := child.(*switchover.Policy[locality.Config, kind])
+	s, ok := child.(switching)
 	if !ok {
 		return nil
 	}
-	serving, _ := switching.Serving().(*locality.Policy)
+	serving, _ := s.Serving().(*locality.Policy)
 	return serving
 }
 

@@ -31,7 +31,7 @@ type names struct {
 // entries returns the configurations of the priorities in order of preference, none if no
 // endpoint is usable.
 func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []priority.Entry[locality.Config] {
-	if !slices.ContainsFunc(e.Localities, func(l xdsresource.Locality) bool { return leaf.Usable(l.Endpoints) }) {
+	if !usable(e.Localities) {
 		return nil
 	}
 	of := make(map[xdsresource.LocalityID][]string, len(e.Localities))
@@ -68,6 +68,11 @@ func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []prio
 	}
 	n.of = of
 	return entries
+}
+
+// usable reports whether any of the localities has an endpoint that may get RPCs.
+func usable(localities []xdsresource.Locality) bool {
+	return slices.ContainsFunc(localities, func(l xdsresource.Locality) bool { return leaf.Usable(l.Endpoints) })
 }
 
 func sameLocalities(a, b map[xdsresource.LocalityID][]string) bool {

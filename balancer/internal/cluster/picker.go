@@ -25,10 +25,9 @@ type picker struct {
 	cluster string
 	// endpoints are those of the cluster, for errors and traces.
 	endpoints *xdsresource.Endpoints
-	// gate is for RPCs that are about to be sent. While the priorities are not READY, RPCs wait
-	// and are picked for repeatedly; each must be subject to drops only once.
-	gate  *gate
-	ready bool
+	// gate is for RPCs that are about to be sent. RPCs that wait are picked for repeatedly, and each
+	// must be subject to drops only once.
+	gate *gate
 	// sessions has the endpoints that RPCs may ask for.
 	sessions *sessions
 	// labels are the telemetry labels of all its RPCs.
@@ -37,7 +36,7 @@ type picker struct {
 	notes fmt.Stringer
 }
 
-// gate is what an RPC has to pass before an endpoint is picked. It is immutable except for its
+// gate is what an RPC has to pass before it is sent to the endpoint that was picked. It is immutable except for its
 // counters.
 type gate struct {
 	drops   []drop
@@ -87,7 +86,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if a := d.Attempt(); a != nil && a.Retry && a.Hosts != nil {
 		child = otherHost{child, a.Hosts}
 	}
-	result, sc, err := p.pick(info, d, child, p.ready)
+	result, sc, err := p.pick(info, d, child)
 	if observed {
 		setLocality(info.Ctx, sc)
 	}
@@ -100,14 +99,14 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision, observed
 	if !p.sessions.ready() {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	child, ready := p.child, p.ready
+	child := p.child
 	switch sc, wait := p.sessions.connFor(override.Addresses); {
 	case wait:
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	case sc != nil:
-		child, ready = chosen{sc}, true
+		child = chosen{sc}
 	}
-	result, sc, err := p.pick(info, d, child, ready)
+	result, sc, err := p.pick(info, d, child)
 	if observed {
 		setLocality(info.Ctx, sc)
 	}
@@ -121,27 +120,22 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision, observed
 	return result, nil
 }
 
-// pick picks by child, and also returns the SubConn that it has picked. gated says that the RPC
-// is sent if child finds an endpoint.
-func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
-	retry := false
-	if gated {
-		var err error
-		if retry, err = p.enter(d); err != nil {
-			return balancer.PickResult{}, nil, err
-		}
-	}
+// pick picks by child, and also returns the SubConn that it has picked. The gate comes second, as child may
+// have the RPC wait: a ring does, for the endpoint of its hash.
+func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker) (balancer.PickResult, *leaf.SubConn, error) {
 	result, err := child.Pick(info)
 	if err != nil {
-		if gated {
-			p.gate.leave(retry)
-		}
 		if err == balancer.ErrNoSubConnAvailable {
 			return result, nil, err
 		}
 		d.Fail(rpctrace.Unreachable)
 		return result, nil, tree.Explain(err, fmt.Sprintf(
 			"dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", p.cluster, p.endpoints.Name), p.notes)
+	}
+	retry, err := p.enter(d)
+	if err != nil {
+		giveBack(result)
+		return balancer.PickResult{}, nil, err
 	}
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
@@ -151,9 +145,6 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		if t := d.Trace(); t != nil {
 			p.picked(t, sc)
 		}
-	}
-	if !gated {
-		return result, sc, nil
 	}
 	end := p.gate.end
 	if ok {
@@ -168,6 +159,13 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		result.Done = end
 	}
 	return result, sc, nil
+}
+
+// giveBack ends a pick that no RPC is sent for, as gRPC does if the connection was closed.
+func giveBack(result balancer.PickResult) {
+	if result.Done != nil {
+		result.Done(balancer.DoneInfo{})
+	}
 }
 
 // enter returns a status error, which ends any RPC, if this one is dropped. Such an RPC is not

@@ -28,14 +28,6 @@ func (p *picker) enterRetry(d *decision.Decision) (retry bool, err error) {
 		"dynxds: this process has as many retries to cluster %q in flight as circuit_breakers.%s allows", p.cluster, field)
 }
 
-// leave ends the count of an RPC that finds no endpoint.
-func (g *gate) leave(retry bool) {
-	if retry {
-		g.counter.EndRetry()
-	}
-	g.counter.Cancel()
-}
-
 // endRetry returns what gRPC is to call when a retry ends, where end is for any RPC.
 func (g *gate) endRetry(end func(balancer.DoneInfo)) func(balancer.DoneInfo) {
 	return func(info balancer.DoneInfo) {
@@ -64,10 +56,7 @@ func (o otherHost) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		if err != nil {
 			break
 		}
-		if result.Done != nil {
-			// As gRPC gives back a pick whose connection was closed.
-			result.Done(balancer.DoneInfo{})
-		}
+		giveBack(result)
 		result = next
 	}
 	return result, nil

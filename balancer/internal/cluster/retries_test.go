@@ -24,24 +24,7 @@ type lent struct{ picks, given int }
 type lentKey struct{}
 
 func init() {
-	balancer.Register(flattening{base.NewBalancerBuilder(borrowing, borrowingBuilder{}, base.Config{})})
-}
-
-// flattening gives a policy the addresses of the endpoints.
-type flattening struct{ balancer.Builder }
-
-func (f flattening) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	return flattened{f.Builder.Build(cc, opts)}
-}
-
-type flattened struct{ balancer.Balancer }
-
-func (f flattened) UpdateClientConnState(s balancer.ClientConnState) error {
-	s.ResolverState.Addresses = nil
-	for _, e := range s.ResolverState.Endpoints {
-		s.ResolverState.Addresses = append(s.ResolverState.Addresses, e.Addresses...)
-	}
-	return f.Balancer.UpdateClientConnState(s)
+	balancer.Register(base.NewBalancerBuilder(borrowing, borrowingBuilder{}, base.Config{}))
 }
 
 type borrowingBuilder struct{}

@@ -56,6 +56,20 @@ func resolverEndpoints(endpoints []xdsresource.Endpoint, bundle *clustertls.Bund
 	return result
 }
 
+// flattened returns the addresses of the endpoints with their attributes, for policies that do not know
+// endpoints: gRPC fills in only the endpoints of resolvers that have addresses, not the converse.
+func flattened(endpoints []resolver.Endpoint) []resolver.Address {
+	addresses := make([]resolver.Address, 0, len(endpoints))
+	for _, e := range endpoints {
+		for _, a := range e.Addresses {
+			//lint:ignore SA1019 It is where policies look that do not know endpoints.
+			a.BalancerAttributes = e.Attributes
+			addresses = append(addresses, a)
+		}
+	}
+	return addresses
+}
+
 func countAddresses(endpoints []xdsresource.Endpoint) int {
 	n := len(endpoints)
 	for i := range endpoints {

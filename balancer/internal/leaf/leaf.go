@@ -138,7 +138,11 @@ func (p *Policy) updatePolicy() {
 		p.state = tree.Failing(p.configErr)
 		return
 	}
-	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.conn.env.Bundle, !xdsresource.IsKnownPolicy(p.name)), Attributes: p.labels}
+	custom := !xdsresource.IsKnownPolicy(p.name)
+	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.conn.env.Bundle, custom), Attributes: p.labels}
+	if custom {
+		state.Addresses = flattened(state.Endpoints)
+	}
 	if p.kind == ForEndpoint {
 		state = pickfirst.EnableHealthListener(state)
 	}

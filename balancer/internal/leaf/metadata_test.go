@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/experimental/balancer/weight"
+	"google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -52,4 +54,26 @@ func TestPolicyGetsMetadata(t *testing.T) {
 			t.Error("endpoints with equal metadata have attributes of their own")
 		}
 	}
+}
+
+// A policy that does not know endpoints, such as one that is made with gRPC's package base, gets the
+// addresses of them all, with the attributes of the endpoints.
+func TestPolicyGetsAddresses(t *testing.T) {
+	f := newSpied(t)
+	endpoints := versioned(t, "v1", "v2")
+	endpoints[0].Weight, endpoints[1].Additional = 3, []string{"2.2.2.2:2"}
+	f.Loop.Do(func() { f.leaf.Update(endpoints, "") })
+	type seen struct {
+		Addr, Version string
+		Weight        uint32
+	}
+	var got []seen
+	for _, a := range f.spy.updates[0].ResolverState.Addresses {
+		//lint:ignore SA1019 It is where policies look that do not know endpoints.
+		e := resolver.Endpoint{Attributes: a.BalancerAttributes}
+		version := xdsresource.MetadataOf(e).GetFilterMetadata()["envoy.lb"].GetFields()["version"].GetStringValue()
+		got = append(got, seen{a.Addr, version, weight.FromEndpoint(e).Weight})
+	}
+	xdstest.Equal(t, "addresses that the policy got",
+		[]seen{{"1.1.1.1:0", "v1", 3}, {"1.1.1.1:1", "v2", 1}, {"2.2.2.2:2", "v2", 1}}, got)
 }

@@ -34,7 +34,7 @@ var counters = struct {
 // allocate nothing.
 type Counter struct {
 	key Key
-	// started and ended count RPCs; the difference is in flight. ended only grows.
+	// started and ended count RPCs; the difference is in flight. They only grow.
 	started, ended atomic.Uint64
 	retries        atomic.Int64 // in flight
 	users          atomic.Int64 // written with counters locked
@@ -101,16 +101,6 @@ func (c *Counter) Start(limit uint32) bool {
 // End ends an RPC for which Start returned true.
 func (c *Counter) End() {
 	c.ended.Add(1)
-	c.collectLast()
-}
-
-// Cancel undoes a Start that returned true, of an RPC that was not sent.
-func (c *Counter) Cancel() {
-	c.started.Add(^uint64(0))
-	c.collectLast()
-}
-
-func (c *Counter) collectLast() {
 	if c.users.Load() == 0 && c.idle() {
 		c.collect()
 	}
