@@ -30,6 +30,13 @@ const (
 	UserAgentEnvoy  = "envoy"
 )
 
+// UnreachableReason and UnreachableDomain are those of the google.rpc.ErrorInfo by which a relay of dynxds says, in
+// place of a resource, that its management servers are unreachable. Other clients do not know it.
+const (
+	UnreachableReason = "MANAGEMENT_SERVER_UNREACHABLE"
+	UnreachableDomain = "github.com/dynxds/dynxds"
+)
+
 // Of returns the implementation that has a user agent.
 func Of(userAgent string) Client {
 	switch userAgent {
