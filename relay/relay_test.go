@@ -219,6 +219,27 @@ func TestControlPlaneRestarts(t *testing.T) {
 	wantError(d, "c", codes.Unavailable)
 }
 
+// That a client leaves is not taken for an answer of the control plane, by the log either.
+func TestClientLeavesWhileTheControlPlaneIsAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, "delta")
+	r.up.Stop()
+	d := r.client(node("a"), "c")
+	wantError(d, "c", codes.Unavailable)
+	d.stop()
+	r.await("the subscription has ended", func(s relay.Stats) bool { return s.Subscriptions == 0 && s.Unreachable == 0 })
+	xdstest.NoError(t, r.log.Wait(r.ctx, "no longer asked"))
+	if r.log.Count("answers again") != 0 {
+		t.Errorf("the control plane never answered, and the log says: %s", r.log.String())
+	}
+	again := r.client(node("a"), "c")
+	wantError(again, "c", codes.Unavailable)
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	xdstest.NoError(t, r.up.Restart())
+	wantOnly(again, "c")
+	xdstest.NoError(t, r.log.Wait(r.ctx, "answers again"))
+}
+
 // Behind another relay it is the same: that its control plane is away is what it says by UNAVAILABLE, with the
 // detail of xdsclient.Error.Status.
 func TestControlPlaneIsAwayBehindAnotherRelay(t *testing.T) {
