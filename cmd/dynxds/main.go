@@ -24,8 +24,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"google.golang.org/grpc/grpclog"
-
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 	"github.com/dynxds/dynxds/internal/faults"
 )
@@ -36,13 +34,6 @@ func main() {
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr, demo.Run))
-}
-
-// quietGRPC discards gRPC's log unless the environment enables it.
-func quietGRPC() {
-	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
-		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
-	}
 }
 
 // execute runs the command line and returns the exit status.

@@ -46,6 +46,7 @@ func newRelay() *cobra.Command {
 				return err
 			}
 			opts.Serve.Log = log
+			defer xdsLog.passTo(log)()
 			return relaying.Run(cmd.Context(), opts)
 		},
 	}

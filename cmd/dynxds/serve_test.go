@@ -37,7 +37,7 @@ func runOK(t *testing.T, args ...string) (stdout string) {
 	return stdout
 }
 
-// process is "dynxds serve" as a process of its own.
+// process is "dynxds serve" or "dynxds relay" as a process of its own.
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -47,8 +47,13 @@ type process struct {
 // startServe serves a folder until the test ends it.
 func startServe(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	args = append([]string{"serve", dir, "--listen", "localhost:0", "--poll", "1h", "--log-format", "json"}, args...)
-	cmd := command(t, args...)
+	return start(t, append([]string{"serve", dir, "--poll", "1h"}, args...)...)
+}
+
+// start starts a server, which the test ends.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	cmd := command(t, append(args, "--listen", "localhost:0", "--log-format", "json")...)
 	stderr, err := cmd.StderrPipe()
 	xdstest.NoError(t, err)
 	xdstest.NoError(t, cmd.Start())
@@ -75,7 +80,7 @@ func (p *process) logged(texts ...string) string {
 func (p *process) address() string {
 	p.t.Helper()
 	var serving struct{ Address string }
-	xdstest.NoError(p.t, json.Unmarshal([]byte(p.logged(`"msg":"serving"`)), &serving))
+	xdstest.NoError(p.t, json.Unmarshal([]byte(p.logged(`ing","address":`)), &serving))
 	_, port, err := net.SplitHostPort(serving.Address)
 	xdstest.NoError(p.t, err)
 	return net.JoinHostPort("localhost", port)
