@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +35,9 @@ func newClients() *cobra.Command {
 		Example: "  dynxds clients\n  dynxds clients --nacks --admin 10.0.0.1:18002,10.0.0.2:18002",
 		Args:    noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(addresses) == 0 || slices.Contains(addresses, "") {
+				return errors.New("--admin is empty: want HOST:PORT")
+			}
 			var replicas []clients.Replica
 			for _, address := range addresses {
 				replicas = append(replicas, clients.Replica{Admin: address})

@@ -42,6 +42,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer, run r
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	checkNames(root)
 	if err := root.ExecuteContext(ctx); err != nil {
 		exit := &exitError{code: 1, error: err}
 		if errors.As(err, &exit); exit.error == nil {

@@ -45,7 +45,7 @@ func newRelay() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			opts.Serve.Log = log
+			opts.Serve.Log, opts.Serve.Grace = log, graceOf(opts.Serve.Grace)
 			defer xdsLog.passTo(log)()
 			return relaying.Run(cmd.Context(), opts)
 		},

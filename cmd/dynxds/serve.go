@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,6 +66,10 @@ func newServe() *cobra.Command {
 			if opts.Dir, opts.Store, err = folderOrStore(cmd, args, &stored); err != nil {
 				return err
 			}
+			if opts.Poll == 0 {
+				return errors.New("--poll is 0: want how often to look at the folder; SIGHUP looks at once")
+			}
+			opts.Serve.Grace = graceOf(opts.Serve.Grace)
 			hangups := make(chan os.Signal, 1)
 			signal.Notify(hangups, syscall.SIGHUP)
 			defer signal.Stop(hangups)
@@ -112,6 +118,9 @@ func serverFlags(cmd *cobra.Command, opts *serve.Options, listen string) {
 	f.StringVar(&opts.MetricsAddress, "metrics", "", "show metrics for Prometheus, and health, at this address, HOST:PORT")
 	f.DurationVar(&opts.Grace, "grace", serve.DefaultGrace, "how long a drain waits for what is in flight")
 }
+
+// graceOf returns the option for --grace. 0 is no time at all there, and the default here.
+func graceOf(flag time.Duration) time.Duration { return cmp.Or(flag, time.Nanosecond) }
 
 // logFlags adds the flags of a log.
 func logFlags(cmd *cobra.Command, format, level *string) {

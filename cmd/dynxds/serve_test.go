@@ -11,9 +11,12 @@ import (
 	"syscall"
 	"testing"
 
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // exampleMesh is the folder that examples/mesh/README.md serves.
@@ -118,6 +121,21 @@ func TestServe(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	p.logged(`"level":"ERROR"`, `b.yaml:2`, "did you mean")
 	p.drain()
+}
+
+// With --grace 0, what is in flight is cut off at once: here, a watch of the health service.
+func TestServeWithoutGrace(t *testing.T) {
+	t.Parallel()
+	p := startServe(t, exampleMesh, "--grace", "0s")
+	watch, err := healthpb.NewHealthClient(cmdtest.Dial(t, p.address())).Watch(testutils.Context(t), &healthpb.HealthCheckRequest{})
+	xdstest.NoError(t, err)
+	_, err = watch.Recv()
+	xdstest.NoError(t, err)
+	p.signal(syscall.SIGTERM)
+	p.logged("cutting off what is left", `"after":1}`)
+	for p.log.Scan() {
+	}
+	xdstest.NoError(t, p.cmd.Wait())
 }
 
 // raw is a document with a resource of a type of Envoy's configuration.
