@@ -101,7 +101,7 @@ func (f *File) read(now time.Time) (Contents, error) {
 	case !info.Mode().IsRegular():
 		return Contents{}, errors.New("it is not a regular file")
 	case runtime.GOOS != "windows" && (info.Mode().Perm()&0o077 != 0 || !ownFile(info)):
-		return Contents{}, fmt.Errorf("its owner or its mode, %v, lets others write it; expected a file of this user with mode 0600", info.Mode())
+		return Contents{}, fmt.Errorf("its owner or its mode, %v, lets others read or write it; expected a file of this user with mode 0600", info.Mode())
 	case info.Size() > MaxBytes:
 		return Contents{}, fmt.Errorf("it has %d bytes, and the limit is %d", info.Size(), MaxBytes)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -186,6 +187,20 @@ func TestUnusable(t *testing.T) {
 		if c := load(t, f, now); test.later == 0 && len(c.Records) != 1 {
 			t.Errorf("%s: the file was not replaced: %v", name, c)
 		}
+	}
+}
+
+// A file that others can read is not used either, and the error does not claim that they can write it.
+func TestReadableByOthers(t *testing.T) {
+	t.Parallel()
+	f := New(t.TempDir(), fingerprint, time.Hour)
+	merge(t, f, now, resource("a", now))
+	xdstest.NoError(t, os.Chmod(f.Path(), 0o640))
+	if runtime.GOOS == "windows" {
+		t.Skip("no modes")
+	}
+	if _, err := f.Load(now); err == nil || !strings.Contains(err.Error(), "-rw-r-----, lets others read or write it") {
+		t.Errorf("got %v", err)
 	}
 }
 
