@@ -136,6 +136,7 @@ func (g *group) close() {
 	g.closed = true
 	for _, s := range g.subs {
 		s.close()
+		g.forgetReach(s)
 	}
 	for _, e := range g.members {
 		e.expiry.stop()
