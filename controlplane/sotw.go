@@ -69,7 +69,8 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 func (p *sotw) resumes(sub *subscription) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sub.resumes = implementation.Of(p.node.GetUserAgentName()) != implementation.Dynxds
+	sub.resumes = implementation.Of(p.node.GetUserAgentName()) != implementation.Dynxds &&
+		!slices.Contains(p.node.GetClientFeatures(), implementation.RelayFeature)
 }
 
 // stale records the request's ACK or NACK. It reports whether the request answers an older

@@ -24,6 +24,9 @@ func TestClientsThatComeBackKeepWhatTheyHave(t *testing.T) {
 		request := func(s *sotwStream, userAgent, version, typeURL string, names ...string) {
 			n := node("a")
 			n.UserAgentName = userAgent
+			if userAgent == "relay" {
+				n.ClientFeatures = relay.Fold{}.Node(n, n).GetClientFeatures()
+			}
 			s.send(&discoverypb.DiscoveryRequest{Node: n, TypeUrl: typeURL, VersionInfo: version, ResourceNames: names})
 		}
 		young := r.sotw()
@@ -33,10 +36,12 @@ func TestClientsThatComeBackKeepWhatTheyHave(t *testing.T) {
 				t.Errorf("a new client got %v, want the Cluster that the relay has", got)
 			}
 		}
-		aware := r.sotw()
-		request(aware, "dynxds", "7", clusterType, "lost")
-		if got := aware.receive(); len(got.GetResourceErrors()) != 1 {
-			t.Errorf("a client that knows the error got %v, want it", got)
+		for _, userAgent := range []string{"dynxds", "relay"} {
+			aware := r.sotw()
+			request(aware, userAgent, "7", clusterType, "lost")
+			if got := aware.receive(); len(got.GetResourceErrors()) != 1 {
+				t.Errorf("%s, which knows the error, got %v, want it", userAgent, got)
+			}
 		}
 		old := r.sotw()
 		request(old, "client", "7", clusterType, "cached", "lost")

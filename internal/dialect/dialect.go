@@ -37,6 +37,10 @@ const (
 	UnreachableDomain = "github.com/dynxds/dynxds"
 )
 
+// RelayFeature in Node.client_features marks a relay of dynxds, whose node is otherwise that of its clients: it
+// understands errors in place of resources, whatever they do.
+const RelayFeature = "dynxds.relay"
+
 // Of returns the implementation that has a user agent.
 func Of(userAgent string) Client {
 	switch userAgent {
