@@ -1,6 +1,10 @@
 package main
 
 import (
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,6 +52,9 @@ func newRelay() *cobra.Command {
 			}
 			opts.Serve.Log, opts.Serve.Grace = log, graceOf(opts.Serve.Grace)
 			defer xdsLog.passTo(log)()
+			defer onHangup(func() {
+				log.Warn("SIGHUP is ignored: the relay reads --bootstrap and --access when it starts, and certificates every minute")
+			})()
 			return relaying.Run(cmd.Context(), opts)
 		},
 	}
@@ -65,4 +72,21 @@ func newRelay() *cobra.Command {
 	logFlags(cmd, &format, &level)
 	completeWith(cmd, "fold-by", "all-but-id", "everything", "none")
 	return cmd
+}
+
+// onHangup calls f for each SIGHUP, which would end the process otherwise, until stop is called.
+func onHangup(f func()) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		for range hangups {
+			f()
+		}
+	})
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		waiting.Wait()
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -27,5 +28,17 @@ func TestRelayLogsWhatItsClientsSay(t *testing.T) {
 		Node: &corepb.Node{Id: "client"}, TypeUrl: typeurl.Cluster, ResourceNamesSubscribe: []string{"c"},
 	})
 	relay.logged(`"level":"WARN"`, "the xDS client says", noFolder)
+	relay.drain()
+}
+
+// SIGHUP, with which "dynxds serve" reads its folder, does not end a relay.
+func TestRelayOutlivesSIGHUP(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bootstrap.json")
+	xdstest.NoError(t, os.WriteFile(path, testutils.Bootstrap("relay", "localhost:1"), 0o600))
+	relay := start(t, "relay", "--bootstrap", path)
+	relay.address()
+	relay.signal(syscall.SIGHUP)
+	relay.logged("SIGHUP is ignored")
 	relay.drain()
 }
