@@ -5,12 +5,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	implementation "github.com/dynxds/dynxds/internal/dialect"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -102,6 +105,8 @@ type resourceError struct {
 	status     *status.Status
 	detail     *statuspb.Status
 	version    string
+	// unreachable is set if a relay says by the error that its management servers are unreachable.
+	unreachable bool
 }
 
 // newResourceError returns an error if st cannot be sent.
@@ -115,7 +120,17 @@ func newResourceError(name string, st *status.Status) (*resourceError, error) {
 		return nil, fmt.Errorf("serializing the status: %w", err)
 	}
 	sum := sha256.Sum256(wire)
-	return &resourceError{name: name, status: st, detail: detail, version: hex.EncodeToString(sum[:8])}, nil
+	return &resourceError{
+		name: name, status: st, detail: detail, version: hex.EncodeToString(sum[:8]), unreachable: saysUnreachable(st),
+	}, nil
+}
+
+// saysUnreachable reports whether an error is that of a relay whose management servers are unreachable.
+func saysUnreachable(st *status.Status) bool {
+	return st.Code() == codes.Unavailable && slices.ContainsFunc(st.Details(), func(detail any) bool {
+		info, _ := detail.(*errdetails.ErrorInfo)
+		return info.GetReason() == implementation.UnreachableReason && info.GetDomain() == implementation.UnreachableDomain
+	})
 }
 
 // notFound is the error for a name that does not exist.

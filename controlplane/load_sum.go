@@ -3,6 +3,7 @@ package controlplane
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -121,9 +122,11 @@ func (l *localityLoad) measure(name string, s metricStats) {
 	if !known && len(l.metrics) == maxLoadNames {
 		return
 	}
-	m.RPCs += s.GetNumRequestsFinishedWithMetric()
-	m.Sum += s.GetTotalMetricValue()
-	l.metrics[name] = m
+	sum := m.Sum + s.GetTotalMetricValue()
+	if math.IsNaN(sum) || math.IsInf(sum, 0) { // it would stay so, whatever other clients report
+		return
+	}
+	l.metrics[name] = MetricLoad{RPCs: m.RPCs + s.GetNumRequestsFinishedWithMetric(), Sum: sum}
 }
 
 func (c *clusterLoad) load(key loadKey) ClusterLoad {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	implementation "github.com/dynxds/dynxds/internal/dialect"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -46,6 +47,9 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if err != nil {
 		return err
 	}
+	if sub.interest == interestUnknown && req.GetVersionInfo() != "" {
+		p.resumes(sub)
+	}
 	names := hashOf(req.GetResourceNames())
 	// Most ACKs have the names of the previous request.
 	again := sub.dialect == byNames && sub.interest != interestUnknown && sub.listed == names
@@ -59,6 +63,14 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	}
 	sub.listed = names
 	return nil
+}
+
+// resumes notes that the client has a version of an earlier stream.
+func (p *sotw) resumes(sub *subscription) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sub.resumes = implementation.Of(p.node.GetUserAgentName()) != implementation.Dynxds &&
+		!slices.Contains(p.node.GetClientFeatures(), implementation.RelayFeature)
 }
 
 // stale records the request's ACK or NACK. It reports whether the request answers an older
@@ -161,8 +173,9 @@ func (p *sotw) withhold(due dueChanges) bool {
 }
 
 // withholds reports whether a complete SotW response has to wait for a source: for the wildcard, or
-// in the type's first response for any name, since clients take what it lacks for deleted. The
-// caller holds Store.mu and stream.mu.
+// in the type's first response for any name, since clients take what it lacks for deleted. That the
+// source is a relay whose management servers are unreachable is no answer for a client that may have
+// the resource and does not know the error. The caller holds Store.mu and stream.mu.
 func withholds(sub *subscription, t *table) bool {
 	if t.source == nil || sub.mode != pushAll {
 		return false
@@ -174,7 +187,7 @@ func withholds(sub *subscription, t *table) bool {
 		return false
 	}
 	for a := range sub.asks() {
-		if a.entryOf(sub) == awaited {
+		if e := a.entryOf(sub); e == awaited || sub.resumes && e != nil && e.err != nil && e.err.unreachable {
 			return true
 		}
 	}

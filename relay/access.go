@@ -3,9 +3,7 @@ package relay
 import (
 	"context"
 	"crypto/subtle"
-	"encoding/json"
-	"errors"
-	"fmt"
+	"slices"
 	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -15,6 +13,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
@@ -25,12 +25,12 @@ type Access struct{ rules []accessRule }
 
 // accessRule is one entry of an Access.
 type accessRule struct {
-	// SAN is a DNS name or URI of the client's certificate; one that ends in "*" is a prefix.
-	SAN string `json:"san"`
-	// Token is a bearer token (call credentials, the metadata "authorization").
-	Token string `json:"token"`
-	// Names are the prefixes of the names. None is nil, which JSON has as null.
-	Names []*string `json:"names"`
+	// san is a DNS name or URI of the client's certificate; one that ends in "*" is a prefix.
+	san string
+	// token is a bearer token (call credentials, the metadata "authorization").
+	token string
+	// names are the prefixes of the names.
+	names []string
 }
 
 // ParseAccess reads an Access from JSON: a list of rules, each with a subject, which is "san" or
@@ -41,38 +41,51 @@ type accessRule struct {
 //	 {"token": "s3cr3t", "names": [""]}]
 func ParseAccess(data []byte) (Access, error) {
 	var a Access
-	decoder := json.NewDecoder(strings.NewReader(string(data)))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&a.rules); err != nil {
-		return Access{}, fmt.Errorf("access: %w", err)
-	}
-	var faults []error
-	if decoder.More() {
-		faults = append(faults, errors.New("there is something behind the list"))
-	}
-	for i, r := range a.rules {
-		if (r.SAN == "") == (r.Token == "") {
-			faults = append(faults, fmt.Errorf("[%d]: needs either san or token", i))
+	found := &faults.Faults{Source: "access"}
+	if list, err := document.ParseJSON(data, found); err != nil {
+		found.Addf(nil, "%v", err)
+	} else {
+		rules := list.Elements("a list of rules")
+		for _, rule := range rules {
+			a.rules = append(a.rules, parseRule(rule))
 		}
-		if r.SAN == "*" {
-			faults = append(faults, fmt.Errorf(`[%d].san: "*" is every certificate; name what they have in common`, i))
-		}
-		if len(r.Names) == 0 {
-			faults = append(faults, fmt.Errorf(`[%d].names: empty; a prefix "" stands for all names`, i))
-		}
-		for j, prefix := range r.Names {
-			if err := checkPrefix(prefix); err != nil {
-				faults = append(faults, fmt.Errorf("[%d].names[%d]: %w", i, j, err))
-			}
+		if list.IsList() && len(rules) == 0 {
+			list.Fault("", "there is no rule, so no client may subscribe to anything")
 		}
 	}
-	if len(a.rules) == 0 {
-		faults = append(faults, errors.New("there is no rule, so no client may subscribe to anything"))
-	}
-	if err := errors.Join(faults...); err != nil {
-		return Access{}, fmt.Errorf("access: %w", err)
+	if err := found.Err(); err != nil {
+		return Access{}, err
 	}
 	return a, nil
+}
+
+func parseRule(v document.Value) (r accessRule) {
+	o := v.Object()
+	if !o.IsObject() {
+		return r
+	}
+	for _, name := range o.Names() {
+		if name != "san" && name != "token" && name != "names" {
+			v.Fault("the fields are san, token and names", "unknown field %s", faults.Quote(name))
+		}
+	}
+	r.san, r.token = o.Field("san").Text(), o.Field("token").Text()
+	if o.Field("san").Absent() == o.Field("token").Absent() || r.san == "" && o.Field("san").IsText() || r.token == "" && o.Field("token").IsText() {
+		v.Fault("", "needs either san or token")
+	}
+	if r.san == "*" {
+		o.Field("san").Fault("name what they have in common", `"*" is every certificate`)
+	}
+	for _, item := range o.Field("names").Items() {
+		if prefix, ok := item.RequiredText(`a prefix ("" stands for all names)`); ok {
+			checkPrefix(item, prefix)
+			r.names = append(r.names, prefix)
+		}
+	}
+	if names := o.Field("names"); names.Absent() || names.IsList() && len(names.Items()) == 0 {
+		names.Fault(`a prefix "" stands for all names`, "empty")
+	}
+	return r
 }
 
 // authorize is the controlplane's Options.Authorize.
@@ -87,33 +100,27 @@ func (a Access) authorize(ctx context.Context, _ *corepb.Node, _, name string) e
 }
 
 func (r *accessRule) covers(name string) bool {
-	for _, prefix := range r.Names {
-		if strings.HasPrefix(name, *prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.names, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// checkPrefix returns an error for a prefix that covers more names than its author can mean.
-func checkPrefix(prefix *string) error {
-	if prefix == nil {
-		return errors.New(`null; a prefix "" stands for all names`)
+// checkPrefix reports a prefix that covers other names than its author can mean.
+func checkPrefix(v document.Value, prefix string) {
+	authority, newStyle := strings.CutPrefix(prefix, xdsname.Prefix+"//")
+	switch {
+	case newStyle && authority != "" && !strings.Contains(authority, "/"):
+		v.Fault("", `%q needs "/" behind the authority, without which it is also the prefix of other authorities`, prefix)
+	case strings.HasSuffix(prefix, "*"):
+		v.Fault(`leave it out; a prefix "" stands for all names`, `%q ends with "*", but names are prefixes`, prefix)
 	}
-	authority, ok := strings.CutPrefix(*prefix, xdsname.Prefix+"//")
-	if ok && authority != "" && !strings.Contains(authority, "/") {
-		return fmt.Errorf(`%q needs "/" behind the authority, without which it is also the prefix of other authorities`, *prefix)
-	}
-	return nil
 }
 
 func (r *accessRule) isOf(names []string, token string) bool {
-	if r.Token != "" {
-		return subtle.ConstantTimeCompare([]byte(r.Token), []byte(token)) == 1
+	if r.token != "" {
+		return subtle.ConstantTimeCompare([]byte(r.token), []byte(token)) == 1
 	}
-	prefix, isPrefix := strings.CutSuffix(r.SAN, "*")
+	prefix, isPrefix := strings.CutSuffix(r.san, "*")
 	for _, name := range names {
-		if name == r.SAN || isPrefix && strings.HasPrefix(name, prefix) {
+		if name == r.san || isPrefix && strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/internal/dialect"
 )
 
 // Fold decides which clients share a node upstream: those whose nodes are equal in the fields that it
@@ -165,7 +167,7 @@ const wrappedInSotW = "xds.config.resource-in-sotw"
 
 // features returns client features in order, with those of the relay's own end of the stream.
 func features(of []string) []string {
-	all := append([]string{wrappedInSotW}, of...)
+	all := append([]string{wrappedInSotW, dialect.RelayFeature}, of...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }

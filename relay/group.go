@@ -51,12 +51,6 @@ type group struct {
 	away     away
 }
 
-// away counts the subscriptions whose management servers are unreachable, since the first became so.
-type away struct {
-	subs  int
-	since time.Time
-}
-
 // use counts the streams of a group; idle runs while there is none, since idleSince.
 type use struct {
 	clients   int
@@ -142,6 +136,7 @@ func (g *group) close() {
 	g.closed = true
 	for _, s := range g.subs {
 		s.close()
+		g.forgetReach(s)
 	}
 	for _, e := range g.members {
 		e.expiry.stop()
@@ -471,26 +466,5 @@ func (g *group) update(changes []func(*controlplane.Tx)) {
 	}
 	for _, change := range changes {
 		g.update([]func(*controlplane.Tx){change})
-	}
-}
-
-// noteReach notes for a subscription whether its management servers can be reached. It logs
-// the first one that cannot, and when all can again. The caller holds g.mu.
-func (g *group) noteReach(s *subscription, err *xdsclient.Error) {
-	away := err != nil && err.Kind == xdsclient.KindUnreachable
-	if away == s.away {
-		return
-	}
-	s.away = away
-	switch {
-	case away:
-		if g.away.subs++; g.away.subs == 1 {
-			g.away.since = time.Now()
-			g.relay.log.Warn("the control plane is unreachable: clients get what the relay has", "server", err.Server, "error", err.Err)
-		}
-	default:
-		if g.away.subs--; g.away.subs == 0 {
-			g.relay.log.Info("the control plane answers again")
-		}
 	}
 }

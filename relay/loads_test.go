@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -96,6 +97,32 @@ func TestLoadReports(t *testing.T) {
 		controlplane.LocalityLoad{Zone: "b", Issued: 5, Succeeded: 1, Failed: 4, InProgress: 2}, 5)
 	if _, opened := loads.Streams(); opened > 3 {
 		t.Errorf("%d streams of reports were opened, want one at a time", opened)
+	}
+}
+
+// A metric that is no number is not added to those of other clients, whose sum it would be for good.
+func TestLoadsThatAreNoNumbers(t *testing.T) {
+	t.Parallel()
+	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
+	r := newRigOver(t, xdstest.StartServer(t, testutils.CollectLoads(loads)), nil)
+	t.Cleanup(loads.Close)
+	stream := r.reportLoads("one")
+	for _, value := range []float64{0.5, math.NaN(), math.Inf(1), math.Inf(-1), 0.25} {
+		xdstest.NoError(t, stream.Send(&loadpb.LoadStatsRequest{ClusterStats: []*endpointpb.ClusterStats{{
+			ClusterName: "c",
+			UpstreamLocalityStats: []*endpointpb.UpstreamLocalityStats{{
+				TotalIssuedRequests: 1,
+				CpuUtilization:      &endpointpb.UnnamedEndpointLoadMetricStats{NumRequestsFinishedWithMetric: 1, TotalMetricValue: value},
+			}},
+		}}}))
+	}
+	_, err := loads.Await(r.ctx, func(all []controlplane.ClusterLoad) bool {
+		return len(all) == 1 && len(all[0].Localities) == 1 && all[0].Localities[0].Issued == 5
+	})
+	xdstest.NoError(t, err)
+	want := controlplane.MetricLoad{RPCs: 2, Sum: 0.75}
+	if got := loads.Snapshot()[0].Localities[0].Metrics["cpu_utilization"]; got != want {
+		t.Errorf("the control plane has %+v, want %+v", got, want)
 	}
 }
 

@@ -103,6 +103,8 @@ type Relay struct {
 	waiting   map[uint64]waiting
 	// rejections counts the responses that clients rejected.
 	rejections uint64
+	// awayGroups counts the groups with management servers that are unreachable.
+	awayGroups int
 	// warnWildcards makes a log of one line.
 	warnWildcards sync.Once
 	// private numbers the groups of one client.

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"testing"
 	"time"
@@ -218,6 +219,50 @@ func TestControlPlaneRestarts(t *testing.T) {
 	d := late.delta()
 	subscribe(d, node("a"), clusterType, "c")
 	wantError(d, "c", codes.Unavailable)
+}
+
+// That a client leaves is not taken for an answer of the control plane, by the log either.
+func TestClientLeavesWhileTheControlPlaneIsAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.AwayDelay = -1 }, "delta")
+	r.up.Stop()
+	d := r.client(node("a"), "c")
+	wantError(d, "c", codes.Unavailable)
+	d.stop()
+	r.await("the subscription has ended", func(s relay.Stats) bool { return s.Subscriptions == 0 && s.Unreachable == 0 })
+	xdstest.NoError(t, r.log.Wait(r.ctx, "no longer asked"))
+	if r.log.Count("answers again") != 0 {
+		t.Errorf("the control plane never answered, and the log says: %s", r.log.String())
+	}
+	again := r.client(node("a"), "c")
+	wantError(again, "c", codes.Unavailable)
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	xdstest.NoError(t, r.up.Restart())
+	wantOnly(again, "c")
+	xdstest.NoError(t, r.log.Wait(r.ctx, "answers again"))
+}
+
+// The control plane is one, however many groups of clients there are: it is lost once, and found once.
+func TestGroupsLoseTheControlPlaneOnce(t *testing.T) {
+	t.Parallel()
+	fold, err := relay.ParseFold("none")
+	xdstest.NoError(t, err)
+	r := newRig(t, func(o *relay.Options) { o.FoldBy = fold }, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	const groups = 5
+	for i := range groups {
+		r.subscriber(fmt.Sprint(i), "c")
+	}
+	r.up.Stop()
+	r.await("the control plane is gone", func(s relay.Stats) bool { return s.Unreachable == groups })
+	xdstest.NoError(t, r.up.Restart())
+	r.await("the control plane is back", func(s relay.Stats) bool { return s.Unreachable == 0 })
+	xdstest.NoError(t, r.log.Wait(r.ctx, "answers again"))
+	for _, line := range []string{"is unreachable", "answers again"} {
+		if got := r.log.Count(line); got != 1 {
+			t.Errorf("%d lines %q, want one: %s", got, line, r.log.String())
+		}
+	}
 }
 
 // Behind another relay it is the same: that its control plane is away is what it says by UNAVAILABLE, with the

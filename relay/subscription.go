@@ -137,7 +137,7 @@ func (s *subscription) drop() {
 	s.group.removeVariant(s)
 	delete(s.group.dirty, s)
 	s.collection.disband()
-	s.group.noteReach(s, nil)
+	s.group.forgetReach(s)
 	s.group.flushLater()
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -145,19 +146,12 @@ func (e *Error) Status() (st *status.Status, sent bool) {
 	}
 	st = status.New(e.Code, e.Err.Error())
 	if e.Kind == KindUnreachable {
-		if said, err := st.WithDetails(&errdetails.ErrorInfo{Reason: relayedReason, Domain: relayedDomain}); err == nil {
+		if said, err := st.WithDetails(&errdetails.ErrorInfo{Reason: dialect.UnreachableReason, Domain: dialect.UnreachableDomain}); err == nil {
 			st = said
 		}
 	}
 	return st, false
 }
-
-// relayedReason and relayedDomain are the ErrorInfo by which a relay says that its management servers are
-// unreachable.
-const (
-	relayedReason = "MANAGEMENT_SERVER_UNREACHABLE"
-	relayedDomain = "github.com/dynxds/dynxds"
-)
 
 // kindOf returns the kind of an error that a server sent in place of a resource, as a serialized
 // status with this code.
@@ -172,7 +166,7 @@ func kindOf(code codes.Code, sent []byte) ErrorKind {
 		}
 		for _, detail := range m.GetDetails() {
 			info := new(errdetails.ErrorInfo)
-			if detail.MessageIs(info) && detail.UnmarshalTo(info) == nil && info.GetReason() == relayedReason && info.GetDomain() == relayedDomain {
+			if detail.MessageIs(info) && detail.UnmarshalTo(info) == nil && info.GetReason() == dialect.UnreachableReason && info.GetDomain() == dialect.UnreachableDomain {
 				return KindUnreachable
 			}
 		}

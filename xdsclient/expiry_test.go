@@ -73,7 +73,7 @@ func heardAt(e *ear, start time.Time, kind ErrorKind) time.Duration {
 func TestTimerDoesNotRunWithoutConnection(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		pass(18 * time.Second) // the dial has 20 s
+		pass(9 * time.Second) // the dial has 10 s
 		a.silent()
 		start := time.Now()
 		server.stream()

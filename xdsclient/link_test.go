@@ -1,7 +1,10 @@
 package xdsclient
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -244,6 +247,28 @@ func TestGarbageEndsTheStream(t *testing.T) {
 		s = server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
+	})
+}
+
+// A server that accepts connections and then says nothing is unreachable before those who wait for a relay
+// in between take their resources not to exist.
+func TestServerThatSaysNothingAtAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types := newTestTypes()
+		c, err := New(parseBootstrap(t, "passthrough:///silent"), WithDialOptions(
+			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				go io.Copy(io.Discard, theirs)
+				return ours, nil
+			})))
+		xdstest.NoError(t, err)
+		t.Cleanup(c.Close)
+		began := time.Now()
+		a, _ := listen(t, c, types.clusters, "a")
+		a.fault(KindUnreachable)
+		if waited := time.Since(began); waited >= defaultResourceTimeout {
+			t.Errorf("the server is unreachable after %v, want less than %v", waited, defaultResourceTimeout)
+		}
 	})
 }
 

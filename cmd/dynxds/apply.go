@@ -146,7 +146,7 @@ type revision struct {
 func (r *revision) flags(cmd *cobra.Command) {
 	storeFlags(cmd, &r.store)
 	f := cmd.Flags()
-	f.StringVar(&r.authority, "authority", "", "as of serve")
+	f.StringVar(&r.authority, "authority", "", "as for dynxds serve")
 	f.BoolVar(&r.asJSON, "json", false, "print JSON")
 }
 

@@ -9,16 +9,16 @@ import (
 )
 
 const bootstrapHelp = `Prints the bootstrap with which a client finds a control plane. Write it to a
-file and let GRPC_XDS_BOOTSTRAP name that:
+file, and set GRPC_XDS_BOOTSTRAP to its path:
 
   dynxds bootstrap --server localhost:18000 --id frontend-1 --cluster frontend > bootstrap.json
   GRPC_XDS_BOOTSTRAP=bootstrap.json ./frontend
 
-With --authority, as "dynxds serve" has it too, the client dials
+With --authority, which has to be that of "dynxds serve", the client dials
 xds://AUTHORITY/service, and gets dynamic parameter constraints by DPDS.
 
 --ca, --cert and --key are for the connection to the control plane; --mesh-ca,
---mesh-cert and --mesh-key for those between services whose documents say tls.
+--mesh-cert and --mesh-key for those between services whose documents have tls.
 With --mesh-cert the bootstrap is also good for such a service's xDS server.`
 
 // tlsNote is a warning about clients without credentials of type tls, which do not start.

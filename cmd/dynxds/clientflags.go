@@ -24,7 +24,7 @@ func (c *clientFlags) add(cmd *cobra.Command) {
 	f.Var(pairs{&c.of.Tags}, "client", "the client's service and tags")
 	f.StringVar(&c.kind, "kind", "dynxds", "whose xDS client it is: dynxds, grpc-go, grpc (another language) or envoy")
 	completeWith(cmd, "kind", "dynxds", "grpc-go", "grpc", "envoy")
-	f.StringVar(&c.of.Authority, "authority", "", "under xdstp: names of this authority, as of serve")
+	f.StringVar(&c.of.Authority, "authority", "", "use xdstp: names under this authority, as for dynxds serve")
 }
 
 // view returns what the flags say, for a folder.

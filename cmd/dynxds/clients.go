@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -13,10 +14,10 @@ import (
 
 const clientsHelp = `Asks replicas of a control plane, or relays, that run with --admin, which clients
 they have: their nodes and addresses, since when, what they subscribe to, the
-version of each type that they have accepted, whether they are behind with an
-answer, and what they have rejected, in their own words. The list has the errors
-too that clients were sent in place of resources. With --store it asks all replicas
-that serve from that store.
+version of each type that they have accepted, whether they still have to answer,
+and what they have rejected, in their own words. The list also has the errors that
+clients were sent in place of resources. With --store it asks all replicas that
+serve from that store.
 
 A replica that does not answer is named, the others are shown, and the exit status
 is 1.`
@@ -34,6 +35,9 @@ func newClients() *cobra.Command {
 		Example: "  dynxds clients\n  dynxds clients --nacks --admin 10.0.0.1:18002,10.0.0.2:18002",
 		Args:    noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(addresses) == 0 || slices.Contains(addresses, "") {
+				return errors.New("--admin is empty: want HOST:PORT")
+			}
 			var replicas []clients.Replica
 			for _, address := range addresses {
 				replicas = append(replicas, clients.Replica{Admin: address})

@@ -42,7 +42,12 @@ func newExplain() *cobra.Command {
 		Long:  explainHelp,
 		Example: "  dynxds explain examples/mesh/config --client service=frontend --service backend /pkg.Service/Method -H 'x-user: 7'\n" +
 			"  dynxds explain localhost:50051 xds:///backend /pkg.Service/Method",
-		Args:              cobra.RangeArgs(2, 3),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 || len(args) > 3 {
+				return fmt.Errorf("want two or three arguments, got %d: %s", len(args), cmd.UseLine())
+			}
+			return nil
+		},
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error

@@ -24,8 +24,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"google.golang.org/grpc/grpclog"
-
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 	"github.com/dynxds/dynxds/internal/faults"
 )
@@ -38,19 +36,13 @@ func main() {
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr, demo.Run))
 }
 
-// quietGRPC discards gRPC's log unless the environment enables it.
-func quietGRPC() {
-	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
-		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
-	}
-}
-
 // execute runs the command line and returns the exit status.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer, run runDemo) int {
 	root := newRoot(run)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	checkNames(root)
 	if err := root.ExecuteContext(ctx); err != nil {
 		exit := &exitError{code: 1, error: err}
 		if errors.As(err, &exit); exit.error == nil {

@@ -141,7 +141,7 @@ func TestExitStatus(t *testing.T) {
 		{"demo --duration 1s", demo.Run, 1, "dynxds: --duration 1s is too short: the 5 steps need 2s or more\n"},
 		{"demo --duration soon", demo.Run, 1, "dynxds: invalid argument \"soon\" for \"--duration\" flag: time: invalid duration \"soon\"; see dynxds demo --help\n"},
 		{"demo extra", demo.Run, 1, "dynxds: unexpected argument \"extra\"; see dynxds demo --help\n"},
-		{"nonsense", demo.Run, 1, "dynxds: there is no command \"nonsense\"; see dynxds help\n"},
+		{"nonsense", demo.Run, 1, "dynxds: there is no command \"nonsense\"; see dynxds --help\n"},
 		{"", demo.Run, 0, ""},
 		{"version", demo.Run, 0, ""},
 		{"demo --help", demo.Run, 0, ""},

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,21 +14,22 @@ import (
 	"github.com/dynxds/dynxds/relay"
 )
 
-const relayHelp = `Runs a caching xDS proxy: clients of any language subscribe at it (state of the
-world or delta), and it subscribes once for all that want the same at the management
-servers of its bootstrap. docs/relay.md says how, and shows it in a pod.
+const relayHelp = `Runs a caching xDS proxy: clients in any language subscribe to it (state of the
+world or delta), and it subscribes to the management servers of its bootstrap, once
+for all clients that want the same resource. docs/relay.md describes it, and shows
+it in a pod.
 
 --fold-by says which clients are one node for the control plane:
 
-  all-but-id   those whose nodes differ in the id only (the default)
+  all-but-id   those whose nodes differ only in their ids (the default)
   everything   all, as in a pod
   none         each is a node of its own, with a stream of its own
   node.cluster,node.metadata.APP
                those that are equal in these fields; also node.id, node.locality
                and node.metadata
 
-While the control plane is away, clients get what the relay has. --admin and --metrics
-are those of "dynxds serve".
+While the control plane is unreachable, clients get what the relay has. --admin and
+--metrics are those of "dynxds serve".
 
 SIGTERM and SIGINT drain: health is NOT_SERVING, streams end so that clients use
 another server, and what is left after --grace is cut off.`
@@ -45,22 +50,43 @@ func newRelay() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			opts.Serve.Log = log
+			opts.Serve.Log, opts.Serve.Grace = log, graceOf(opts.Serve.Grace)
+			defer xdsLog.passTo(log)()
+			defer onHangup(func() {
+				log.Warn("SIGHUP is ignored: the relay reads --bootstrap and --access when it starts, and certificates every minute")
+			})()
 			return relaying.Run(cmd.Context(), opts)
 		},
 	}
 	serverFlags(cmd, &opts.Serve, "localhost:18001")
 	f := cmd.Flags()
-	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (needed)")
+	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (required)")
 	f.StringVar(&opts.FoldBy, "fold-by", relay.Fold{}.String(), "which clients are one node for the control plane")
-	fileVar(cmd, &opts.Access, "access", "JSON file with the names that each client may subscribe to; without it everybody may have everything")
-	f.DurationVar(&opts.AwayDelay, "away-delay", relay.DefaultAwayDelay, "how long the relay waits for an unreachable control plane before clients for which it has nothing get an error")
-	f.DurationVar(&opts.Linger, "linger", relay.DefaultLinger, "how long the relay stays subscribed to what no client wants any more")
+	fileVar(cmd, &opts.Access, "access", "JSON file with the names that each client may subscribe to; without it, all clients may subscribe to everything")
+	f.DurationVar(&opts.AwayDelay, "away-delay", relay.DefaultAwayDelay, "how long to wait for an unreachable control plane before sending errors for resources that the relay does not have")
+	f.DurationVar(&opts.Linger, "linger", relay.DefaultLinger, "how long to stay subscribed to a resource after its last client has left")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", time.Duration(0),
-		"how much longer than at the control plane clients keep what was deleted, unless they let go of it before")
+		"how long clients keep a resource after the control plane has deleted it, unless they unsubscribe")
 	f.IntVar(&opts.MaxUpstreams, "max-upstreams", relay.DefaultMaxGroups, "how many streams to the control plane there may be")
 	f.IntVar(&opts.MaxSubscriptions, "max-subscriptions", controlplane.DefaultMaxSubscriptions, "how many resources and types a client may subscribe to")
 	logFlags(cmd, &format, &level)
 	completeWith(cmd, "fold-by", "all-but-id", "everything", "none")
 	return cmd
+}
+
+// onHangup calls f for each SIGHUP, which would end the process otherwise, until stop is called.
+func onHangup(f func()) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		for range hangups {
+			f()
+		}
+	})
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		waiting.Wait()
+	}
 }

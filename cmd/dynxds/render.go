@@ -8,12 +8,12 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 )
 
-const renderHelp = `Prints the resources that a client with these tags would get of "dynxds serve",
-or, with --explain, which policies apply to its requests, and which of them each
-field of the merged rules comes from.
+const renderHelp = `Prints the resources that a client with these tags would get from "dynxds serve",
+or, with --explain, which policies apply to its requests, and from which of them each
+field of the merged rules comes.
 
-What is printed, YAML or JSON, is what a folder may have, but for errors: an xDS
-resource as it is, or an error in its place.`
+The output, YAML or JSON, has a document for each: an xDS resource as it is, which a
+folder may contain too, or the error in its place.`
 
 func newRender() *cobra.Command {
 	var (
@@ -23,7 +23,7 @@ func newRender() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "render DIR",
-		Short:   "Print what a client would get of a folder",
+		Short:   "Print what a client would get from a folder",
 		Long:    renderHelp,
 		Example: "  dynxds render examples/mesh/config --client service=frontend,version=v2 --explain",
 		Args:    oneArgument,

@@ -33,6 +33,27 @@ bootstraps of clients and looks into running ones; and it has a demonstration.`,
 	return root
 }
 
+// checkNames has the commands that cobra adds reject names that they do not know. It is called after SetOut.
+func checkNames(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				of, rest, err := root.Find(args)
+				if err != nil {
+					return err
+				}
+				return noCommand(of, rest)
+			}
+		case "completion":
+			cmd.SuggestionsMinimumDistance = root.SuggestionsMinimumDistance
+			cmd.Args, cmd.RunE = noCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
 // noCommand rejects arguments that are not a command.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -41,7 +62,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
 		return fmt.Errorf("there is no command %q; did you mean %s?", args[0], strings.Join(like, " or "))
 	}
-	return fmt.Errorf("there is no command %q; see %s help", args[0], cmd.CommandPath())
+	return fmt.Errorf("there is no command %q; see %s --help", args[0], cmd.CommandPath())
 }
 
 // noArgument is for commands without arguments.

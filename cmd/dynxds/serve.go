@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,23 +22,23 @@ const serveHelp = `Serves xDS (state of the world and delta) from a folder of YA
 services with their endpoints, MeshHTTPRoute policies, denials, and xDS resources
 as they are. docs/control-plane.md has their format.
 
-With --store the files are in etcd in the place of a folder, where any number of
-replicas of this command take them from (docs/store.md). A change is served as soon as
+With --store the files are in etcd instead of a folder, from where any number of
+replicas of this command read them (docs/store.md). A change is served as soon as
 it is there. A file that is faulty keeps its last good text, and the others go on.
 While etcd does not answer, clients are served what was read last; with --last-good,
-a replica even starts.
+a replica can even start.
 
-The folder is looked at again every --poll, and at once on SIGHUP. A change is
-checked as a whole and published at once, and only what changed is sent. A folder
-that has become faulty, or lost all its documents, changes nothing: the log says what
-is wrong where.
+The folder is checked for changes every --poll, and at once on SIGHUP. A change is
+validated as a whole and published at once, and only what changed is sent. A folder
+that has become faulty, or has lost all its documents, changes nothing: the log says
+what is wrong, and where.
 
 --page shows a status page (package statuspage) in a browser: the clients, what each of
 them has ACKed and NACKed, and the resources that are served. It is on loopback, unless
 the flag names another host, and has no login. --admin is the same for commands:
-"dynxds clients" asks there what clients have accepted and rejected. It has metrics for
-Prometheus too (/metrics), which --metrics offers alone, and /healthz, beside gRPC's
-health service.
+"dynxds clients" asks there what clients have accepted and rejected. It also has
+metrics for Prometheus (/metrics) and /healthz, which --metrics serves without the rest;
+gRPC's health service is on --listen.
 
 SIGTERM and SIGINT drain: health is NOT_SERVING, streams end so that clients use
 another server, and what is left after --grace is cut off.`
@@ -64,6 +66,10 @@ func newServe() *cobra.Command {
 			if opts.Dir, opts.Store, err = folderOrStore(cmd, args, &stored); err != nil {
 				return err
 			}
+			if opts.Poll == 0 {
+				return errors.New("--poll is 0: want how often to check the folder for changes; SIGHUP checks at once")
+			}
+			opts.Serve.Grace = graceOf(opts.Serve.Grace)
 			hangups := make(chan os.Signal, 1)
 			signal.Notify(hangups, syscall.SIGHUP)
 			defer signal.Stop(hangups)
@@ -74,12 +80,12 @@ func newServe() *cobra.Command {
 	f := cmd.Flags()
 	serverFlags(cmd, &opts.Serve, "localhost:18000")
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
-	f.BoolVar(&opts.NoSources, "no-sources", false, "leave out of resources the files and lines that they are made from")
-	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to look at a folder")
+	f.BoolVar(&opts.NoSources, "no-sources", false, "do not say in resources which files and lines they are made from")
+	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to check a folder for changes")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay,
-		"how long clients keep what was deleted, unless they let go of it before")
+		"how long clients keep a deleted resource, unless they unsubscribe")
 	storeFlags(cmd, &stored.Options)
-	fileVar(cmd, &stored.LastGood, "last-good", "with --store: file for what was published last, to start from while etcd does not answer")
+	fileVar(cmd, &stored.LastGood, "last-good", "with --store: file that keeps what was published last, to start from while etcd does not answer")
 	pageFlag(cmd, &opts.Page)
 	logFlags(cmd, &format, &level)
 	return cmd
@@ -106,12 +112,15 @@ func serverFlags(cmd *cobra.Command, opts *serve.Options, listen string) {
 	f.StringVar(&opts.Listen, "listen", listen, "TCP address to listen on, or unix:PATH")
 	fileVar(cmd, &opts.Cert, "tls-cert", "PEM file with the server's certificate; without it there is no TLS")
 	fileVar(cmd, &opts.Key, "tls-key", "PEM file with the key of the certificate")
-	fileVar(cmd, &opts.ClientCA, "client-ca", "PEM file with the authorities that clients need a certificate of")
-	f.StringVar(&opts.Admin, "admin", "", "show what clients hold and refuse (dynxds clients), metrics and health at this address (--admin=HOST:PORT); without it, on "+serve.DefaultAdmin)
+	fileVar(cmd, &opts.ClientCA, "client-ca", "PEM file with certificate authorities; clients then need a certificate from one of them")
+	f.StringVar(&opts.Admin, "admin", "", "serve pages with what clients hold and refuse (for dynxds clients), metrics and health, at --admin=HOST:PORT, or on "+serve.DefaultAdmin+" if no address is given")
 	f.Lookup("admin").NoOptDefVal = serve.DefaultAdmin
-	f.StringVar(&opts.MetricsAddress, "metrics", "", "show metrics for Prometheus, and health, at this address, HOST:PORT")
-	f.DurationVar(&opts.Grace, "grace", serve.DefaultGrace, "how long a drain waits for what is in flight")
+	f.StringVar(&opts.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and health, at this address, HOST:PORT")
+	f.DurationVar(&opts.Grace, "grace", serve.DefaultGrace, "how long a drain waits for RPCs in flight")
 }
+
+// graceOf returns the option for --grace. 0 is no time at all there, and the default here.
+func graceOf(flag time.Duration) time.Duration { return cmp.Or(flag, time.Nanosecond) }
 
 // logFlags adds the flags of a log.
 func logFlags(cmd *cobra.Command, format, level *string) {

@@ -11,9 +11,12 @@ import (
 	"syscall"
 	"testing"
 
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // exampleMesh is the folder that examples/mesh/README.md serves.
@@ -37,7 +40,7 @@ func runOK(t *testing.T, args ...string) (stdout string) {
 	return stdout
 }
 
-// process is "dynxds serve" as a process of its own.
+// process is "dynxds serve" or "dynxds relay" as a process of its own.
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -47,8 +50,13 @@ type process struct {
 // startServe serves a folder until the test ends it.
 func startServe(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	args = append([]string{"serve", dir, "--listen", "localhost:0", "--poll", "1h", "--log-format", "json"}, args...)
-	cmd := command(t, args...)
+	return start(t, append([]string{"serve", dir, "--poll", "1h"}, args...)...)
+}
+
+// start starts a server, which the test ends.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	cmd := command(t, append(args, "--listen", "localhost:0", "--log-format", "json")...)
 	stderr, err := cmd.StderrPipe()
 	xdstest.NoError(t, err)
 	xdstest.NoError(t, cmd.Start())
@@ -75,7 +83,7 @@ func (p *process) logged(texts ...string) string {
 func (p *process) address() string {
 	p.t.Helper()
 	var serving struct{ Address string }
-	xdstest.NoError(p.t, json.Unmarshal([]byte(p.logged(`"msg":"serving"`)), &serving))
+	xdstest.NoError(p.t, json.Unmarshal([]byte(p.logged(`ing","address":`)), &serving))
 	_, port, err := net.SplitHostPort(serving.Address)
 	xdstest.NoError(p.t, err)
 	return net.JoinHostPort("localhost", port)
@@ -113,6 +121,21 @@ func TestServe(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	p.logged(`"level":"ERROR"`, `b.yaml:2`, "did you mean")
 	p.drain()
+}
+
+// With --grace 0, what is in flight is cut off at once: here, a watch of the health service.
+func TestServeWithoutGrace(t *testing.T) {
+	t.Parallel()
+	p := startServe(t, exampleMesh, "--grace", "0s")
+	watch, err := healthpb.NewHealthClient(cmdtest.Dial(t, p.address())).Watch(testutils.Context(t), &healthpb.HealthCheckRequest{})
+	xdstest.NoError(t, err)
+	_, err = watch.Recv()
+	xdstest.NoError(t, err)
+	p.signal(syscall.SIGTERM)
+	p.logged("cutting off what is left", `"after":1}`)
+	for p.log.Scan() {
+	}
+	xdstest.NoError(t, p.cmd.Wait())
 }
 
 // raw is a document with a resource of a type of Envoy's configuration.

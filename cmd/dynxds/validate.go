@@ -13,10 +13,9 @@ func newValidate() *cobra.Command {
 	var authority string
 	cmd := &cobra.Command{
 		Use:   "validate DIR",
-		Short: "Check a folder that serve is to serve",
+		Short: "Check a folder before it is served",
 		Long: `Reads a folder as "dynxds serve" does, and prints what is wrong with it, each
-fault with its file and line, and what it says that clients cannot do, by kind of
-client. What would be served is decoded as clients of dynxds decode it. The exit
+fault with its file and line, and what in it clients cannot do, by kind of client. What would be served is decoded as clients of dynxds decode it. The exit
 status is 0 only if it could be served, no client would get an error in the place
 of a resource, and no client of dynxds would reject one.`,
 		Args:              oneArgument,
@@ -40,7 +39,7 @@ of a resource, and no client of dynxds would reject one.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&authority, "authority", "", "as of serve")
+	cmd.Flags().StringVar(&authority, "authority", "", "as for dynxds serve")
 	return cmd
 }
 

@@ -19,9 +19,11 @@ const (
 	// keepaliveTime is how often gRPC's xDS clients ping an idle management server, to
 	// notice a connection that died silently.
 	keepaliveTime = 5 * time.Minute
-	// keepaliveTimeout and minConnectTimeout are gRPC's defaults.
-	keepaliveTimeout  = 20 * time.Second
-	minConnectTimeout = 20 * time.Second
+	// keepaliveTimeout is gRPC's default.
+	keepaliveTimeout = 20 * time.Second
+	// minConnectTimeout is half of gRPC's default: less than the 15 s after which the clients of a relay, which
+	// wait for it, take a resource not to exist.
+	minConnectTimeout = 10 * time.Second
 	// maxMessageSize leaves room for SotW responses of some hundred thousand clusters, and bounds
 	// what a server can make the client hold.
 	maxMessageSize = 64 << 20

@@ -131,6 +131,11 @@ func (o *Options) check() error {
 	if len(o.Servers) == 0 {
 		faults = append(faults, errors.New("--server is missing; it is the gRPC target of the control plane, such as localhost:18000"))
 	}
+	for _, server := range o.Servers {
+		if server == "" {
+			faults = append(faults, errors.New(`--server "": want a gRPC target, such as localhost:18000`))
+		}
+	}
 	if !o.TLS && o.CA+o.Cert+o.Key != "" {
 		faults = append(faults, errors.New("--ca, --cert and --key are for TLS; add --tls"))
 	}

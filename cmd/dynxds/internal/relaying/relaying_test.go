@@ -110,7 +110,7 @@ func TestRunRefuses(t *testing.T) {
 		"--removal-delay is negative":  func(o *relaying.Options) { o.RemovalDelay = -time.Second },
 		"--away-delay is negative":     func(o *relaying.Options) { o.AwayDelay = -1 },
 		"--access /no/such/file":       func(o *relaying.Options) { o.Access = "/no/such/file" },
-		"access: json":                 func(o *relaying.Options) { o.Access = o.Bootstrap },
+		"a list of rules":              func(o *relaying.Options) { o.Access = o.Bootstrap },
 		"--max-upstreams is not":       func(o *relaying.Options) { o.MaxUpstreams = 0 },
 		"--max-subscriptions is not":   func(o *relaying.Options) { o.MaxSubscriptions = -1 },
 		"--tls-cert needs --tls-key":   func(o *relaying.Options) { o.Serve.Cert = "cert.pem" },

@@ -97,6 +97,9 @@ const unixPrefix = "unix:"
 // listen listens on a TCP address, or on a Unix domain socket.
 func listen(address string) (net.Listener, error) {
 	path, local := strings.CutPrefix(address, unixPrefix)
+	if address == "" || local && strings.TrimPrefix(path, "//") == "" {
+		return nil, fmt.Errorf("--listen %q: want HOST:PORT or unix:PATH", address)
+	}
 	network, way := "tcp", "use another port"
 	if local {
 		network, address, way = "unix", strings.TrimPrefix(path, "//"), "use another path"

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// What the relay's xDS clients have to say is in its log: here, that the cache on disk cannot be used.
+func TestRelayLogsWhatItsClientsSay(t *testing.T) {
+	t.Parallel()
+	plane := testutils.StartFakeServer(t)
+	noFolder := filepath.Join(t.TempDir(), "file")
+	xdstest.NoError(t, os.WriteFile(noFolder, nil, 0o600))
+	path := filepath.Join(t.TempDir(), "bootstrap.json")
+	xdstest.NoError(t, os.WriteFile(path, plane.Bootstrap("relay", testutils.TopLevel("resource_cache", map[string]any{"directory": noFolder})), 0o600))
+	relay := start(t, "relay", "--bootstrap", path)
+	cmdtest.Delta(t, cmdtest.Dial(t, relay.address())).Send(&discoverypb.DeltaDiscoveryRequest{
+		Node: &corepb.Node{Id: "client"}, TypeUrl: typeurl.Cluster, ResourceNamesSubscribe: []string{"c"},
+	})
+	relay.logged(`"level":"WARN"`, "the xDS client says", noFolder)
+	relay.drain()
+}
+
+// SIGHUP, with which "dynxds serve" reads its folder, does not end a relay.
+func TestRelayOutlivesSIGHUP(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bootstrap.json")
+	xdstest.NoError(t, os.WriteFile(path, testutils.Bootstrap("relay", "localhost:1"), 0o600))
+	relay := start(t, "relay", "--bootstrap", path)
+	relay.address()
+	relay.signal(syscall.SIGHUP)
+	relay.logged("SIGHUP is ignored")
+	relay.drain()
+}
