@@ -42,7 +42,7 @@ func newHedgeStream(r *request, retry retrier, opts []grpc.CallOption) *hedgeStr
 	codec := codecOf(opts)
 	s := &hedgeStream{
 		hedging:   newHedging(r, retry),
-		opts:      append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(resend{codec})),
+		opts:      append(opts[:len(opts):len(opts)], resending(opts, codec)),
 		codec:     codec,
 		limit:     bufferSize(opts),
 		committed: make(chan struct{}),
