@@ -209,6 +209,9 @@ func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) 
 	if err := s.route(&rpc); err != nil {
 		return "", err
 	}
+	if rpc.Weighted == nil {
+		return "", s.routes.Answer(&rpc)
+	}
 	if override != nil {
 		override.SetCluster(rpc.Cluster)
 	}
