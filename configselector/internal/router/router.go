@@ -99,7 +99,7 @@ func (c *call) reply(ctx context.Context, rpc *httpfilter.RPC) grpc.ClientStream
 func answer(route *xdsresource.Route, x *matching.RPC) (location string, err error) {
 	switch action := route.Action.(type) {
 	case *xdsresource.DirectResponse:
-		err = status.Error(action.Code, action.Body)
+		err = status.Error(action.Code, action.Message())
 	case *xdsresource.Redirect:
 		location = action.Location(&route.Match, x)
 		err = status.Errorf(action.Code, "redirected (%d) to %s", action.HTTPStatus, location)
