@@ -31,6 +31,9 @@ func (u *unaryStream) hedgeable(retry *retrier, req any) (message encoded, ok bo
 // hedge makes the RPC, with hedges.
 func (u *unaryStream) hedge(message encoded, reply any, retry retrier, opts []grpc.CallOption) error {
 	codec := codecOf(u.options())
+	var ofFilters outcome
+	opts = ofFilters.splitShared(opts)
+	defer ofFilters.report(u)
 	opts = append(slices.Clip(opts), resending(opts, codec))
 	h := newHedging(&u.request, retry)
 	h.begin = func(t *try) {
