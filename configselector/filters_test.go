@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -285,6 +286,52 @@ func TestAUnaryInterceptorSeesMessages(t *testing.T) {
 	}
 	if r := w.makeRPC(testutils.Context(t), kinds[3], "/s/m", []string{"x"}); r.err != nil || calls != 1 {
 		t.Errorf("streaming: %v, %d calls of the function", r.err, calls)
+	}
+}
+
+// The application gets the peer (grpc.Peer) whatever wraps the stream, and whether or not the RPC
+// succeeds.
+func TestPeer(t *testing.T) {
+	t.Parallel()
+	edit := func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+		s, err := next.NewStream(ctx, rpc)
+		return httpfilter.EditResponse(s, func(metadata.MD) {}, nil), err
+	}
+	call := httpfilter.UnaryInterceptor(func(ctx context.Context, _ *httpfilter.RPC, _, _ any, invoke func(context.Context) error) error {
+		return invoke(ctx)
+	}).NewStream
+	edited := toC()
+	edited.Headers = &xdsresource.HeaderMutations{Response: xdsresource.HeaderEdits{{{Name: "k", Absent: []string{"v"}}}}}
+	for _, test := range []struct {
+		name    string
+		filters []httpfilter.Instance
+		route   *xdsresource.Route
+		fail    int // attempts
+	}{
+		{name: "no filter"},
+		{name: "a filter without a stream", filters: []httpfilter.Instance{filterOf("f", pass)}},
+		{name: "EditResponse", filters: []httpfilter.Instance{filterOf("f", edit)}},
+		{name: "UnaryInterceptor", filters: []httpfilter.Instance{filterOf("f", call)}},
+		{name: "a failing RPC through a UnaryInterceptor", filters: []httpfilter.Instance{filterOf("f", call)}, fail: 1},
+		{name: "header edits", route: edited},
+		{name: "a retry", route: retried(xdsresource.RetryPolicy{}), fail: 1},
+		{name: "a retry behind a filter", route: retried(xdsresource.RetryPolicy{}), filters: []httpfilter.Instance{filterOf("f", edit)}, fail: 2},
+		{name: "all retries fail", route: retried(xdsresource.RetryPolicy{}), fail: 9},
+		{name: "hedging", route: retried(xdsresource.RetryPolicy{Hedging: &xdsresource.Hedging{}}), fail: 1},
+	} {
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, k kind) {
+				c := worldConfig{listener: chainOf(test.filters...), handle: failing(test.fail, codes.Unavailable)}
+				if test.route != nil {
+					c.routes = []*xdsresource.Route{test.route}
+				}
+				var p peer.Peer
+				r := newWorld(t, c).makeRPC(testutils.Context(t), k, "/s/m", []string{"x"}, grpc.Peer(&p))
+				if p.Addr == nil {
+					t.Errorf("the application gets no peer; the RPC ended with %v", r.err)
+				}
+			})
+		})
 	}
 }
 

@@ -7,19 +7,24 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 const ms = time.Millisecond
@@ -472,5 +477,33 @@ func TestTraceOfHedges(t *testing.T) {
 		slices.Sort(log)
 		want := []string{"attempt 1: Canceled", "attempt 2: Unavailable", "attempt 3: OK", "retry 2, 0s, <nil>", "retry 3, 0s, <nil>"}
 		xdstest.Equal(t, "log", want, log)
+	})
+}
+
+// A filter that asks for the outcome of what it sends gets that of the attempt which is the RPC. The
+// others, some of which end later, do not write to its variables.
+func TestHedgingReportsOneOutcomeToFilters(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		for range 10 {
+			var header, trailer metadata.MD
+			var p peer.Peer
+			var finished atomic.Int64
+			ask := filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+				rpc.AddOptions(grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&p), grpc.OnFinish(func(error) { finished.Add(1) }))
+				return next.NewStream(ctx, rpc)
+			})
+			w := newWorld(t, worldConfig{
+				routes:   []*xdsresource.Route{retried(xdsresource.RetryPolicy{MaxAttempts: 5, Hedging: &xdsresource.Hedging{}})},
+				listener: chainOf(ask), handle: failing(2, codes.Unavailable),
+			})
+			r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})
+			if r.err != nil || p.Addr == nil || finished.Load() == 0 {
+				t.Errorf("the RPC ended with %v; the filter sees peer %v, %d calls of OnFinish", r.err, p.Addr, finished.Load())
+			}
+			if diff := cmp.Diff([]metadata.MD{r.header, r.trailer}, []metadata.MD{header, trailer}); diff != "" {
+				t.Errorf("header and trailer (-of the application +of the filter):\n%s", diff)
+			}
+		}
 	})
 }

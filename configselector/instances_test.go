@@ -2,6 +2,7 @@ package configselector_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -161,6 +162,26 @@ func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An interceptor of the application below those of dynxds may refuse a stream before gRPC sees it.
+func TestCloseDoesNotWaitForARefusedStream(t *testing.T) {
+	t.Parallel()
+	for _, disabled := range []bool{false, true} { // where nothing else happens to the RPC
+		var c closing
+		w := newWorld(t, worldConfig{listener: chainOf(c.entry("a", "T")), vh: xdsresource.VirtualHost{
+			Overrides: xdsresource.FilterOverrides{"a": {Disabled: disabled}},
+		}})
+		refused := status.Error(codes.PermissionDenied, "refused")
+		_, err := w.s.Stream(testutils.Context(t), kinds[3].desc, w.cc, "/s/m", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+			return nil, refused
+		}, nil)
+		if err != refused {
+			t.Errorf("disabled: %v: error = %v, want %v", disabled, err, refused)
+		}
+		w.s.Retire()
+		xdstest.Equal(t, fmt.Sprintf("disabled: %v: how often the instance was closed", disabled), 1, c.closed.Load())
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -50,6 +52,91 @@ func failing(times int, code codes.Code, trailer ...string) func(int, grpc.Serve
 		_ = s.SetHeader(metadata.Pairs("attempt", fmt.Sprint(n)))
 		return echo(s)
 	}
+}
+
+// Attempts and mirrors go with the content-type that the RPC has without them.
+func TestContentTypeOfAttempts(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		route *xdsresource.Route
+		fail  int // attempts
+	}{
+		{"retry", retried(xdsresource.RetryPolicy{}), 1},
+		{"hedging", retried(xdsresource.RetryPolicy{Hedging: &xdsresource.Hedging{}}), 1},
+		{"mirror", mirrored(1), 0},
+	} {
+		for want, opts := range map[string][]grpc.CallOption{
+			"application/grpc":       nil,
+			"application/grpc+proto": {grpc.CallContentSubtype("Proto")},
+			"application/grpc+named": {grpc.ForceCodecV2(namedCodec{encoding.GetCodecV2("proto")})},
+		} {
+			xdstest.Parallel(t, test.name+" "+want, func(t *testing.T) {
+				eachKind(t, func(t *testing.T, k kind) {
+					w := newWorld(t, worldConfig{routes: []*xdsresource.Route{test.route}, handle: failing(test.fail, codes.Unavailable)})
+					xdstest.NoError(t, w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"}, opts...).err)
+					for i, rpc := range w.await(t, 2) {
+						xdstest.Equal(t, fmt.Sprint("content-type of RPC ", i), []string{want}, rpc.md["content-type"])
+					}
+				})
+			})
+		}
+	}
+}
+
+// namedCodec is a codec of another name.
+type namedCodec struct{ encoding.CodecV2 }
+
+func (namedCodec) Name() string { return "Named" }
+
+// Attempts and mirrors are encoded by the codec that a filter sets.
+func TestCodecOfAFilter(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		route *xdsresource.Route
+		fail  int // attempts
+	}{
+		{"retry", retried(xdsresource.RetryPolicy{}), 1},
+		{"hedging", retried(xdsresource.RetryPolicy{Hedging: &xdsresource.Hedging{}}), 1},
+		{"mirror", mirrored(1), 0},
+	} {
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, k kind) {
+				received := make(chan string, 5)
+				set := filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+					rpc.AddOptions(grpc.ForceCodecV2(doubling{encoding.GetCodecV2("proto")}))
+					return next.NewStream(ctx, rpc)
+				})
+				w := newWorld(t, worldConfig{
+					routes: []*xdsresource.Route{test.route}, listener: chainOf(set),
+					handle: func(n int, s grpc.ServerStream) error {
+						all, err := receiveAll(s)
+						received <- all
+						switch {
+						case err != nil:
+							return err
+						case n < test.fail:
+							return status.Error(codes.Unavailable, "try again")
+						}
+						return s.SendMsg(bytesOf(all))
+					},
+				})
+				xdstest.NoError(t, w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"}).err)
+				for i := range 2 {
+					xdstest.Equal(t, fmt.Sprint("request of RPC ", i), "xx", <-received)
+				}
+			})
+		})
+	}
+}
+
+// doubling is a codec that sends the value of a message twice.
+type doubling struct{ encoding.CodecV2 }
+
+func (c doubling) Marshal(m any) (mem.BufferSlice, error) {
+	value := m.(*wrapperspb.BytesValue).GetValue()
+	return c.CodecV2.Marshal(bytesOf(string(value) + string(value)))
 }
 
 // TestRetry: gRFC A6, "Summary of Retry and Hedging Logic", "Pushback",

@@ -127,6 +127,7 @@ func TestDirectResponseAndRedirect(t *testing.T) {
 		location string
 	}{
 		{"direct_response", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied, Body: "go away"}, codes.PermissionDenied, "go away", ""},
+		{"direct_response without a body", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied}, codes.PermissionDenied, "the route answers with HTTP status 403", ""},
 		{"redirect", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Host: "other"}, codes.Unknown, "http://other/s/m", "http://other/s/m"},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {

@@ -12,6 +12,7 @@ package configselector
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -163,16 +164,29 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	if !rpc.Plain() {
 		return s.routes.Stream(&rpc, desc, streamer, timeout, hold)
 	}
+	var release, cancel func() // not captured, so that they are not on the heap
 	if hold.Counts() {
-		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { hold.Release() }))
+		once := sync.OnceFunc(hold.Release)
+		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { once() }))
+		release = once
 	}
 	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		// gRPC calls OnFinish once for every stream, also if it cannot be created.
-		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { cancel() }))
+		limited, stop := context.WithTimeout(ctx, timeout)
+		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { stop() }))
+		ctx, cancel = limited, stop
 	}
-	return streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
+	stream, err := streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
+	if err != nil {
+		// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may
+		// have refused it.
+		if release != nil {
+			release()
+		}
+		if cancel != nil {
+			cancel()
+		}
+	}
+	return stream, err
 }
 
 func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) {
@@ -194,6 +208,9 @@ func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) 
 	}
 	if err := s.route(&rpc); err != nil {
 		return "", err
+	}
+	if rpc.Weighted == nil {
+		return "", s.routes.Answer(&rpc)
 	}
 	if override != nil {
 		override.SetCluster(rpc.Cluster)

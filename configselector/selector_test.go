@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -128,6 +129,28 @@ func TestReselectRoutesAnOlderDecisionAgain(t *testing.T) {
 	given = mustUnary(t, t.Context(), before, "/other/M")
 	if _, err := after.Reselect(decision.FromContext(given)); status.Code(err) != codes.Unavailable {
 		t.Errorf("Reselect of an RPC that no longer has a route: %v, want UNAVAILABLE", err)
+	}
+}
+
+// An RPC that waits for a cluster ends if its route now answers by itself.
+func TestReselectOfAnRPCThatItsRouteAnswers(t *testing.T) {
+	t.Parallel()
+	given := mustUnary(t, t.Context(), newSelector(t, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "old")), "/S/M")
+	for _, test := range []struct {
+		route string
+		code  codes.Code
+		text  string
+	}{
+		{`match{prefix:"/"} direct_response{status:403 body{inline_string:"not today"}}`, codes.PermissionDenied, "not today"},
+		{`match{prefix:"/"} redirect{host_redirect:"elsewhere"}`, codes.Unknown, "redirected (301) to http://elsewhere/S/M"},
+	} {
+		route := new(routepb.Route)
+		xdstest.NoError(t, prototext.Unmarshal([]byte(test.route), route))
+		after := newSelector(t, &xdsresource.Listener{}, route)
+		cluster, err := after.Reselect(decision.FromContext(given))
+		if s := status.Convert(err); s.Code() != test.code || s.Message() != test.text {
+			t.Errorf("%s: cluster %q, %v; want %v: %s", test.route, cluster, err, test.code, test.text)
+		}
 	}
 }
 

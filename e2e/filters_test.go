@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -52,9 +53,10 @@ func TestFaultEndToEnd(t *testing.T) {
 	t.Parallel()
 	byHeader := with(new(faultpb.HTTPFault),
 		`abort { header_abort {} percentage { numerator: 100 } } delay { header_delay {} percentage { numerator: 100 } }`)
+	enabled := &routepb.FilterConfig{Config: &anypb.Any{}}
 	for _, test := range []struct {
 		name      string
-		config    *faultpb.HTTPFault
+		config    proto.Message
 		disabled  bool // at the top
 		overrides map[string]proto.Message
 		md        []string
@@ -67,6 +69,9 @@ func TestFaultEndToEnd(t *testing.T) {
 		{name: "disabled by the route", config: abortWith(codes.DataLoss), overrides: map[string]proto.Message{"fault": &routepb.FilterConfig{Disabled: true}}, want: codes.OK},
 		{name: "disabled at the top", config: abortWith(codes.DataLoss), disabled: true, want: codes.OK},
 		{name: "disabled at the top, enabled by the route", config: abortWith(codes.DataLoss), disabled: true, overrides: map[string]proto.Message{"fault": abortWith(codes.Aborted)}, want: codes.Aborted},
+		{name: "disabled at the top, enabled as it is by the route", config: abortWith(codes.DataLoss), disabled: true, overrides: map[string]proto.Message{"fault": enabled}, want: codes.DataLoss},
+		{name: "unknown and disabled at the top", config: wrapperspb.String("unknown"), disabled: true, want: codes.OK},
+		{name: "unknown and disabled at the top, enabled as it is by the route", config: wrapperspb.String("unknown"), disabled: true, overrides: map[string]proto.Message{"fault": enabled}, want: codes.Unavailable},
 		{name: "override of another type of filter", config: abortWith(codes.DataLoss), overrides: map[string]proto.Message{"fault": &headerpb.HeaderMutationPerRoute{}}, want: codes.DataLoss},
 		{name: "headers ask for nothing", config: byHeader, want: codes.OK},
 		{name: "headers ask for an abort", config: byHeader, md: []string{"x-envoy-fault-abort-request", "404"}, want: codes.Unimplemented},

@@ -281,3 +281,20 @@ func TestUnaryInterceptor(t *testing.T) {
 		t.Errorf("got metadata %v, want that of the function", md)
 	}
 }
+
+// A HeaderFilter that its author has not completed does not end the program when the control plane
+// configures it.
+func TestIncompleteHeaderFilter(t *testing.T) {
+	t.Parallel()
+	var f httpfilter.HeaderFilter[string]
+	const want = "the HeaderFilter has no Parse"
+	if _, err := f.ParseConfig(new(anypb.Any)); err == nil || err.Error() != want {
+		t.Errorf("ParseConfig: %v, want %s", err, want)
+	}
+	if _, err := f.ParseOverride(new(anypb.Any)); err == nil || err.Error() != want {
+		t.Errorf("ParseOverride: %v, want %s", err, want)
+	}
+	if _, err := f.ClientInterceptor("config", nil); err == nil || err.Error() != "the HeaderFilter has no Start" {
+		t.Errorf("ClientInterceptor: %v", err)
+	}
+}

@@ -46,7 +46,8 @@ type RPC struct {
 }
 
 // AddOptions adds call options, which win over those of the application. They take effect
-// each time that the RPC is sent, so more than once if it is retried.
+// each time that the RPC is sent, so more than once if it is retried. Of attempts that are under way at
+// the same time (hedging), grpc.Header, grpc.Trailer and grpc.Peer report the one that becomes the RPC.
 func (r *RPC) AddOptions(opts ...grpc.CallOption) {
 	added := slices.Concat(r.AddedOptions(), opts)
 	r.added = &added

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -31,10 +32,17 @@ func (f HeaderFilter[C]) TypeURLs() []string { return f.Types }
 func (f HeaderFilter[C]) IsTerminal() bool { return false }
 
 // ParseConfig implements Filter.
-func (f HeaderFilter[C]) ParseConfig(config *anypb.Any) (Config, error) { return f.Parse(config) }
+func (f HeaderFilter[C]) ParseConfig(config *anypb.Any) (Config, error) {
+	if f.Parse == nil {
+		return nil, errors.New("the HeaderFilter has no Parse")
+	}
+	return f.Parse(config)
+}
 
 // ParseOverride implements OverrideParser.
-func (f HeaderFilter[C]) ParseOverride(override *anypb.Any) (Config, error) { return f.Parse(override) }
+func (f HeaderFilter[C]) ParseOverride(override *anypb.Any) (Config, error) {
+	return f.ParseConfig(override)
+}
 
 // NewClientInstance implements ClientFilter.
 func (f HeaderFilter[C]) NewClientInstance(ClientInstanceInfo) ClientInstance { return f }
@@ -47,6 +55,9 @@ func (f HeaderFilter[C]) ClientInterceptor(config, override Config) (Interceptor
 	c, ok := config.(C)
 	if !ok {
 		return nil, fmt.Errorf("the configuration is a %T", config)
+	}
+	if f.Start == nil {
+		return nil, errors.New("the HeaderFilter has no Start")
 	}
 	return headerInterceptor[C]{start: f.Start, config: c}, nil
 }

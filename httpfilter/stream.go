@@ -100,8 +100,15 @@ type unaryStream struct {
 	last    grpc.ClientStream // the one that answered last
 }
 
-func (s *unaryStream) Context() context.Context { return s.ctx }
-func (s *unaryStream) CloseSend() error         { return nil }
+func (s *unaryStream) CloseSend() error { return nil }
+
+// Context is that of the stream that answered, which has the peer.
+func (s *unaryStream) Context() context.Context {
+	if s.last == nil {
+		return s.ctx
+	}
+	return s.last.Context()
+}
 
 func (s *unaryStream) SendMsg(m any) error {
 	s.req = m

@@ -12,7 +12,6 @@ package headermutation
 import (
 	"context"
 	"fmt"
-	"regexp"
 
 	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
@@ -131,9 +130,11 @@ func matcher(pb *matcherpb.StringMatcher) (m matching.String, err error) {
 	case *matcherpb.StringMatcher_Contains:
 		return matching.NewString(matching.StringContains, pattern.Contains, fold), nil
 	case *matcherpb.StringMatcher_SafeRegex:
-		m.Kind = matching.StringRegex
-		m.Regex, err = regexp.Compile(`^(?:` + pattern.SafeRegex.GetRegex() + `)$`)
-		return m, err
+		re, _, err := matching.CompileRegex(pattern.SafeRegex.GetRegex(), true)
+		if err != nil {
+			return m, fmt.Errorf("key_matcher.safe_regex.regex %w", err)
+		}
+		return matching.String{Kind: matching.StringRegex, Regex: re.Regexp}, nil
 	default:
 		return m, fmt.Errorf("key_matcher must be set to a kind of match that this client knows")
 	}

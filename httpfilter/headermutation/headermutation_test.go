@@ -82,6 +82,8 @@ func TestRemoveOnMatch(t *testing.T) {
 		"contains":   {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Contains{Contains: "X-A"}, IgnoreCase: true}, []string{"grpc-x-a"}},
 		"safe_regex": {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "x-.*"}}}, []string{"grpc-x-a", "y-x-a"}},
 		"not set":    {new(matcherpb.StringMatcher), []string{"grpc-x-a", "x-a", "x-ab", "y-x-a"}},
+		"no regex":   {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "y)|(x"}}}, []string{"grpc-x-a", "x-a", "x-ab", "y-x-a"}},
+		"too large":  {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: `x-(a|\pL{100})`}}}, []string{"grpc-x-a", "x-a", "x-ab", "y-x-a"}},
 		"broken":     {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "("}}}, []string{"grpc-x-a", "x-a", "x-ab", "y-x-a"}},
 	} {
 		c, err := filter{}.ParseConfig(xdsmsg.Any(&filterpb.HeaderMutation{Mutations: &filterpb.Mutations{

@@ -9,6 +9,9 @@
 package inert
 
 import (
+	"cmp"
+	"fmt"
+
 	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -31,7 +34,7 @@ const (
 	istioALPN  = prefix + "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig"
 )
 
-// filters are the inert filters. Their configurations are not read, except those for CORS.
+// filters are the inert filters. Of their configurations only the types are checked, except those for CORS.
 var filters = []filter{
 	{config: envoy + "cors.v3.Cors", override: envoy + "cors.v3.CorsPolicy",
 		reason:  "CORS is for browsers; a gRPC client does nothing for it",
@@ -77,18 +80,27 @@ func (*filter) IsTerminal() bool { return false }
 func (*filter) RunsOnServers() {}
 
 func (f *filter) ParseConfig(config *anypb.Any) (httpfilter.Config, error) {
-	return nil, check(config, f.message)
+	return nil, check(config, f.config, f.message)
 }
 
 func (f *filter) ParseOverride(override *anypb.Any) (httpfilter.Config, error) {
-	return nil, check(override, f.overrideMessage)
+	return nil, check(override, cmp.Or(f.override, f.config), f.overrideMessage)
 }
 
-func check(config *anypb.Any, m proto.Message) error {
-	if m == nil {
-		return nil
+func check(config *anypb.Any, typeURL string, m proto.Message) error {
+	if m != nil {
+		return httpfilter.UnmarshalConfig(config, m.ProtoReflect().New().Interface())
 	}
-	return httpfilter.UnmarshalConfig(config, m.ProtoReflect().New().Interface())
+	got := config.GetTypeUrl()
+	if inner, fields, err := httpfilter.TypedStruct(config); err != nil {
+		return err
+	} else if fields != nil {
+		got = inner
+	}
+	if got != typeURL {
+		return fmt.Errorf("has type %q, want %q", got, typeURL)
+	}
+	return nil
 }
 
 func (f *filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return f }

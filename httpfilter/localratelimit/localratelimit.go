@@ -4,7 +4,7 @@
 // RESOURCE_EXHAUSTED, or, in shadow mode, goes on.
 //
 // Each instance of the filter on a channel has a bucket for its top-level
-// configuration and one for each different override; one that stays the same
+// configuration and one for each different token_bucket of overrides; one that stays the same
 // over an update keeps its tokens. Descriptors and everything that concerns
 // several connections or processes are ignored.
 package localratelimit
@@ -116,13 +116,18 @@ func share(field string, pb *corepb.RuntimeFractionalPercent) (fraction.Fraction
 }
 
 func (filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
-	return &instance{buckets: make(map[limits]weak.Pointer[bucket])}
+	return &instance{buckets: make(map[bucketKey]weak.Pointer[bucket])}
 }
 
 // instance has the buckets that interceptors still use.
 type instance struct {
 	mu      sync.Mutex
-	buckets map[limits]weak.Pointer[bucket]
+	buckets map[bucketKey]weak.Pointer[bucket]
+}
+
+type bucketKey struct {
+	limits
+	override bool // of overrides; otherwise of the top-level configuration
 }
 
 func (in *instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
@@ -133,24 +138,23 @@ func (in *instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter
 	if conf.enabled.Numerator == 0 {
 		return nil, nil
 	}
-	return &interceptor{config: conf, bucket: in.bucket(conf.limits)}, nil
+	return &interceptor{config: conf, bucket: in.bucket(bucketKey{conf.limits, override != nil})}, nil
 }
 
-// bucket returns the bucket with these limits, the one that is in use if there
-// is one.
-func (in *instance) bucket(l limits) *bucket {
+// bucket returns the bucket for a key, the one that is in use if there is one.
+func (in *instance) bucket(key bucketKey) *bucket {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for key, b := range in.buckets {
+	for old, b := range in.buckets {
 		if b.Value() == nil {
-			delete(in.buckets, key)
+			delete(in.buckets, old)
 		}
 	}
-	if b := in.buckets[l].Value(); b != nil {
+	if b := in.buckets[key].Value(); b != nil {
 		return b
 	}
-	b := newBucket(l)
-	in.buckets[l] = weak.Make(b)
+	b := newBucket(key.limits)
+	in.buckets[key] = weak.Make(b)
 	return b
 }
 

@@ -102,7 +102,15 @@ func TestBucketsStayWithTheInstance(t *testing.T) {
 	if bucketOf(valid(), other) == first {
 		t.Error("the override uses the bucket of the configuration")
 	}
-	if (filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}).(*instance)).bucket(first.limits) == first {
+	overridden := bucketOf(valid(), valid())
+	if overridden == first {
+		t.Error("an override with the limits of the configuration uses its bucket")
+	}
+	if bucketOf(valid(), valid()) != overridden {
+		t.Error("equal overrides have two buckets")
+	}
+	runtime.KeepAlive(overridden)
+	if (filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}).(*instance)).bucket(bucketKey{limits: first.limits}) == first {
 		t.Error("two instances share a bucket")
 	}
 	runtime.KeepAlive(first)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // clusterPrefix is before the name of the cluster in the cookie, as gRPC's own
@@ -39,7 +41,8 @@ func (c *config) applies(method string) bool {
 	if c.header != "" {
 		return true
 	}
-	rest, ok := strings.CutPrefix(method, c.path)
+	path, _ := matching.SplitQuery(method)
+	rest, ok := strings.CutPrefix(path, c.path)
 	return ok && (rest == "" || rest[0] == '/' || c.path[len(c.path)-1] == '/')
 }
 

@@ -43,6 +43,8 @@ func TestPathMatch(t *testing.T) {
 		{"/p.S/M/", "/p.S/M", false},
 		{"/Package1.Service2", "/Package2.Service1/Method3", false},
 		{"p.S", "/p.S/M", false},
+		{"/p.S/M", "/p.S/M?q=/x", true},
+		{"/p.S/M/q", "/p.S/M?q=/p.S/M/q", false},
 	} {
 		xdstest.Equal(t, fmt.Sprintf("path %q, method %q", tc.path, tc.method),
 			tc.want, (&config{path: tc.path}).applies(tc.method))

@@ -49,7 +49,7 @@ func (e routeExplainer) action() *Action {
 	a := &Action{}
 	switch action := e.route.Action.(type) {
 	case *xdsresource.DirectResponse:
-		a.Kind, a.Code, a.Message = kindDirectResponse, codeName(action.Code), action.Body
+		a.Kind, a.Code, a.Message = kindDirectResponse, codeName(action.Code), action.Message()
 	case *xdsresource.Redirect:
 		a.Kind, a.Code = kindRedirect, codeName(action.Code)
 		a.Message = "redirected to " + action.Location(&e.route.Match, &e.rpc)

@@ -6,6 +6,7 @@ package headeredit
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,10 +76,9 @@ func FromOption(side Side, pb *corepb.HeaderValueOption) (Edit, error) {
 	if err != nil {
 		return nil, err
 	}
-	action := pb.GetAppendAction()
-	//lint:ignore SA1019 Control planes still send it.
-	if old := pb.GetAppend(); old != nil && !old.GetValue() {
-		action = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
+	action, err := Action(pb)
+	if err != nil {
+		return nil, fmt.Errorf("header %q: %w", name, err)
 	}
 	if value == "" && !pb.GetKeepEmptyValue() {
 		return nil, fmt.Errorf("header %q: the value is empty, and keep_empty_value is not set", name)
@@ -103,6 +103,20 @@ func FromOption(side Side, pb *corepb.HeaderValueOption) (Edit, error) {
 	default:
 		return nil, fmt.Errorf("header %q: append_action %v is not known", name, action)
 	}
+}
+
+// Action returns append_action, or what the deprecated append stands for.
+func Action(pb *corepb.HeaderValueOption) (corepb.HeaderValueOption_HeaderAppendAction, error) {
+	action := pb.GetAppendAction()
+	//lint:ignore SA1019 Control planes still send it.
+	switch old := pb.GetAppend(); {
+	case old == nil:
+	case action != corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
+		return 0, errors.New("append and append_action are both set")
+	case !old.GetValue():
+		action = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
+	}
+	return action, nil
 }
 
 // Remove returns the edit that removes a header.

@@ -59,6 +59,19 @@ func TestAppendActions(t *testing.T) {
 	}
 }
 
+// Envoy rejects such an option; it is not clear what it asks for.
+func TestAppendBesideAppendAction(t *testing.T) {
+	t.Parallel()
+	for _, old := range []bool{true, false} {
+		o := option("k", "v", corepb.HeaderValueOption_ADD_IF_ABSENT)
+		//lint:ignore SA1019 Control planes still send it.
+		o.Append = wrapperspb.Bool(old)
+		if _, err := headeredit.FromOption(headeredit.Request, o); err == nil || err.Error() != `header "k": append and append_action are both set` {
+			t.Errorf("append: %v: error = %v", old, err)
+		}
+	}
+}
+
 func TestEditsThatGRPCCannotCarryOut(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -219,8 +219,8 @@ func (d clusterDecoder) edsServiceName(pb *clusterpb.Cluster) string {
 	return pb.GetName()
 }
 
-// inline decodes load_assignment. Unlike an EDS resource it may have localities without
-// names and weights, since Envoy, for which it is written, requires neither.
+// inline decodes load_assignment. Unlike in an EDS resource, its localities need no weights, since
+// Envoy, for which it is written, does not require them.
 func (d clusterDecoder) inline(pb *clusterpb.Cluster, c *Cluster) {
 	at, assignment := faults.Field("load_assignment"), pb.GetLoadAssignment()
 	switch {

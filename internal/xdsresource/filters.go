@@ -1,6 +1,8 @@
 package xdsresource
 
 import (
+	"fmt"
+
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -53,7 +55,7 @@ func (d listenerDecoder) httpFilters(at *faults.Path, s side, pbs []*hcmpb.HttpF
 		chain.add(at.Item("http_filters", i), i, pb)
 	}
 	chain.checkLast(at)
-	return chain.filters
+	return append(chain.leftOut, chain.filters...)
 }
 
 // filterChain collects the filters of one chain.
@@ -61,6 +63,8 @@ type filterChain struct {
 	*validator
 	side    side
 	filters []httpfilter.Instance
+	// leftOut are the disabled filters that this side does not have.
+	leftOut []httpfilter.Instance
 	byName  map[string]int
 	// last is the path of the last filter that was not ignored.
 	last *faults.Path
@@ -80,8 +84,8 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 		case pb.GetIsOptional():
 			why = "is_optional is set"
 		case pb.GetDisabled() && config != nil:
-			// An override that enables it has a type that is unknown, too, and is rejected.
 			why = "disabled is set"
+			c.leftOut = append(c.leftOut, httpfilter.Instance{Name: pb.GetName(), Filter: absentFilter{c.side, typeURL}, Disabled: true})
 		}
 		if why != "" {
 			c.ignore(at, "filter %s: this %s has no filter for type %s; %s", faults.Quote(pb.GetName()), c.side, faults.Quote(typeURL), why)
@@ -108,6 +112,33 @@ func (c *filterChain) add(at *faults.Path, i int, pb *hcmpb.HttpFilter) {
 		disabled = false
 	}
 	c.filters = append(c.filters, httpfilter.Instance{Name: pb.GetName(), Filter: filter, Config: parsed, Disabled: disabled})
+}
+
+// absentFilter stands for a disabled filter that a side does not have. An override of its type is
+// rejected, as that type is unknown, too. RPCs of a route that enables it as it is configured fail.
+type absentFilter struct {
+	side    side
+	typeURL string
+}
+
+func (f absentFilter) TypeURLs() []string { return []string{f.typeURL} }
+
+func (absentFilter) IsTerminal() bool { return false }
+
+func (f absentFilter) ParseConfig(*anypb.Any) (httpfilter.Config, error) {
+	return nil, f.err() // Not reached: it is not registered.
+}
+
+func (f absentFilter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
+	return f
+}
+
+func (f absentFilter) ClientInterceptor(_, _ httpfilter.Config) (httpfilter.Interceptor, error) {
+	return nil, f.err()
+}
+
+func (f absentFilter) err() error {
+	return fmt.Errorf("the route enables it, and this %s has no filter for type %s", f.side, faults.Quote(f.typeURL))
 }
 
 func (c *filterChain) unknown(at *faults.Path, pb *hcmpb.HttpFilter, typeURL string) {

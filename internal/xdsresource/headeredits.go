@@ -185,15 +185,10 @@ func (b *levelBuilder) add(at *faults.Path, field string, options []*corepb.Head
 }
 
 func (b *levelBuilder) addOne(at *faults.Path, pb *corepb.HeaderValueOption) {
-	action := pb.GetAppendAction()
-	if pb.GetAppend() != nil {
-		if action != corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD {
-			b.ignore(at, "append and append_action are both set")
-			return
-		}
-		if !pb.GetAppend().GetValue() {
-			action = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
-		}
+	action, err := headeredit.Action(pb)
+	if err != nil {
+		b.ignore(at, "%v", err)
+		return
 	}
 	name, ok := b.name(at.Field("header").Field("key"), pb.GetHeader().GetKey())
 	if !ok {

@@ -129,7 +129,14 @@ func sortIgnored(list []xdsclient.Ignored) {
 }
 
 // fieldWalk collects ignored fields.
-type fieldWalk struct{ ignored ignoredList }
+type fieldWalk struct {
+	ignored ignoredList
+	depth   int // of messages in an Any that are in an Any themselves
+}
+
+// maxPacked bounds that depth. The message in an Any is copied to be read, so that the cost of a
+// resource nested without bound would be quadratic in its size. No decoder goes that deep.
+const maxPacked = 2 * maxLBPolicyDepth
 
 // message goes through the fields of a message.
 func (w *fieldWalk) message(at *faults.Path, m protoreflect.Message) {
@@ -234,8 +241,14 @@ func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
 	if _, listed := usedFields[a.MessageName()]; !listed {
 		return
 	}
+	if w.depth == maxPacked {
+		w.ignored.add(at, xdsclient.SeverityInfo, "", "the message is too deep in others for its fields to be listed")
+		return
+	}
 	if m, err := a.UnmarshalNew(); err == nil {
+		w.depth++
 		w.message(at, m.ProtoReflect())
+		w.depth--
 	}
 }
 

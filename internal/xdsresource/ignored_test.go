@@ -270,6 +270,26 @@ func TestIgnoredFilters(t *testing.T) {
 	}
 }
 
+// An optional filter of an unknown type may have any configuration. One of a megabyte that consists of
+// messages within messages took minutes.
+func TestIgnoredFieldsOfNestedMessages(t *testing.T) {
+	t.Parallel()
+	config := xdsmsg.Any(&routepb.FilterConfig{Disabled: true})
+	for range 1000 {
+		config = xdsmsg.Any(&routepb.FilterConfig{Config: config})
+	}
+	hcm := validManager()
+	hcm.HttpFilters = append([]*hcmpb.HttpFilter{optional(httpFilter("f", config))}, hcm.HttpFilters...)
+	got, err := IgnoredFields(xdsmsg.Any(apiListener(hcm)))
+	want := []xdsclient.Ignored{{
+		Path:   hcmPath + ".http_filters[0].typed_config" + strings.Repeat(".config", 31),
+		Reason: "the message is too deep in others for its fields to be listed", Places: 1,
+	}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("Ignored (-want +got):\n%s, %v", diff, err)
+	}
+}
+
 func TestIgnoredUnknownFields(t *testing.T) {
 	t.Parallel()
 	resource := xdsmsg.Any(&clusterpb.Cluster{Name: "c"})

@@ -41,6 +41,10 @@ const (
 	PolicySlowStart = "dynxds_slow_start"
 )
 
+// internalPolicies starts the names of policies that are registered with gRPC only for dynxds
+// itself: such a policy never picks an endpoint of a Cluster.
+const internalPolicies = "dynxds_"
+
 // isOurs reports whether a policy is dynxds's own.
 func isOurs(name string) bool {
 	return name == PolicyRingHash || name == PolicyRandom || name == PolicyMaglev || name == PolicySlowStart
@@ -204,7 +208,7 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 // It reports false if there is no policy of that name.
 func (d policyDecoder) customPolicy(at *faults.Path, typeURL string, config *structpb.Struct) bool {
 	name := typeurl.Name(typeURL)
-	if !isOurs(name) && balancer.Get(name) == nil {
+	if !isOurs(name) && (balancer.Get(name) == nil || strings.HasPrefix(name, internalPolicies)) {
 		return false
 	}
 	d.setPolicy(at, name, config.AsMap())

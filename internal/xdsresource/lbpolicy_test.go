@@ -6,6 +6,7 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc/balancer"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -17,6 +18,15 @@ type policy struct {
 }
 
 func policyOf(c *Cluster) policy { return policy{c.LBPolicy, c.LBConfig, c.AcrossLocalities} }
+
+// channelPolicy is the name of a policy for dynxds itself, as package balancer registers one.
+const channelPolicy = "dynxds_test_experimental"
+
+func init() { balancer.Register(channelPolicyBuilder{balancer.Get("round_robin")}) }
+
+type channelPolicyBuilder struct{ balancer.Builder }
+
+func (channelPolicyBuilder) Name() string { return channelPolicy }
 
 // gRFC A52, "xDS LB Policy Registry".
 func TestLoadBalancingPolicy(t *testing.T) {
@@ -67,6 +77,8 @@ func TestLoadBalancingPolicy(t *testing.T) {
 			`[TypedStruct]{type_url:"/ring_hash_experimental" value{fields{key:"requestHashHeader" value{string_value:"user"}}}}`,
 			policy{PolicyRingHash, `{"requestHashHeader":"user"}`, true}},
 		{"a TypedStruct of a name that is not registered is skipped", custom("type.googleapis.com/myorg.Unknown"),
+			policy{"round_robin", "", true}},
+		{"a TypedStruct of the policy of whole channels is skipped", custom("type.googleapis.com/" + channelPolicy),
 			policy{"round_robin", "", true}},
 	} {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {

@@ -326,6 +326,25 @@ func TestHTTPFilterFaults(t *testing.T) {
 	})
 }
 
+// A disabled filter of an unknown type is left out, but not for routes that enable it.
+func TestDisabledFilterOfAnUnknownType(t *testing.T) {
+	t.Parallel()
+	hcm := validManager()
+	hcm.HttpFilters = append([]*hcmpb.HttpFilter{plain("a"), disabled(httpFilter("auth", &anypb.Any{TypeUrl: unknownURL}))}, hcm.HttpFilters...)
+	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
+	in := l.Filters[0]
+	if len(l.Filters) != 3 || in.Name != "auth" || !in.Disabled {
+		t.Fatalf("filters = %v, want one named auth that is disabled first", l.Filters)
+	}
+	if level, _, _ := OverrideOf(&in, []FilterOverrides{{"auth": {}}}); level != 0 {
+		t.Errorf("the route does not enable the filter")
+	}
+	_, err := in.Filter.(httpfilter.ClientFilter).NewClientInstance(httpfilter.ClientInstanceInfo{}).ClientInterceptor(nil, nil)
+	if want := `the route enables it, and this client has no filter for type "` + unknownURL + `"`; err == nil || err.Error() != want {
+		t.Errorf("error = %v, want %q", err, want)
+	}
+}
+
 func TestHTTPFilterOfATypedStruct(t *testing.T) {
 	t.Parallel()
 	fields := &structpb.Struct{Fields: map[string]*structpb.Value{"k": structpb.NewBoolValue(true)}}

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,8 +22,16 @@ type DirectResponse struct {
 	// Code is the status code the RPC ends with: the one that gRPC maps HTTPStatus
 	// to, which is never OK.
 	Code codes.Code
-	// Body is the message of the status. It may be empty.
+	// Body is what the route sends. It may be empty; see Message.
 	Body string
+}
+
+// Message returns the message of the status.
+func (r *DirectResponse) Message() string {
+	if r.Body != "" {
+		return r.Body
+	}
+	return fmt.Sprintf("the route answers with HTTP status %d", r.HTTPStatus)
 }
 
 // Redirect ends matching RPCs at once, as if a proxy had answered with a

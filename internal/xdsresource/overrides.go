@@ -23,7 +23,8 @@ type FilterOverrides map[string]FilterOverride
 // FilterOverride is one entry of FilterOverrides.
 type FilterOverride struct {
 	// Filter is the type of filter that the configuration is for. nil if the
-	// entry only disables the instance.
+	// entry only disables the instance, or enables it as it is configured (FilterConfig with
+	// an empty config).
 	Filter httpfilter.Filter
 	// Config is the override configuration as parsed by Filter. Entries of one
 	// resource with the same configuration share it.
@@ -111,6 +112,9 @@ func (d *overrideDecoder) newFilterOverride(at *faults.Path, name string, config
 			return FilterOverride{Disabled: true}, true
 		}
 		at, optional, config = at.Field("config"), wrapper.GetIsOptional(), wrapper.GetConfig()
+		if config != nil && config.GetTypeUrl() == "" {
+			return FilterOverride{}, true // As in Envoy, it enables the instance.
+		}
 	}
 	typeURL, ok := d.configType(at, name, config)
 	if !ok {

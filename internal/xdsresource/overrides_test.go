@@ -98,6 +98,7 @@ func TestFilterOverrides(t *testing.T) {
 			given: "a FilterConfig without config", value: xdsmsg.Any(&routepb.FilterConfig{}), field: ".config",
 			fault: `filter "f": there is no filter for type "", and is_optional is not set`,
 		},
+		{given: "a FilterConfig with an empty config", value: xdsmsg.Any(&routepb.FilterConfig{Config: &anypb.Any{}}), want: FilterOverrides{"f": {}}},
 		{
 			given: "a FilterConfig in a FilterConfig", value: xdsmsg.Any(&routepb.FilterConfig{Config: xdsmsg.Any(&routepb.FilterConfig{})}), field: ".config",
 			fault: `filter "f": there is no filter for type "` + filterConfigTypeURL + `", and is_optional is not set`,

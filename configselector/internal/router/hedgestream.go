@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -19,6 +20,8 @@ type hedgeStream struct {
 	opts  []grpc.CallOption
 	codec encoding.CodecV2
 	limit int // of the buffer, in bytes
+	// outcome is where filters asked for the outcome to be reported.
+	outcome outcome
 
 	mu        sync.Mutex
 	changed   sync.Cond     // of anything below, or of a streamTry
@@ -39,14 +42,14 @@ type streamTry struct {
 }
 
 func newHedgeStream(r *request, retry retrier, opts []grpc.CallOption) *hedgeStream {
-	codec := codecOf(opts)
 	s := &hedgeStream{
 		hedging:   newHedging(r, retry),
-		opts:      append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(resend{codec})),
-		codec:     codec,
+		codec:     codecOf(opts),
 		limit:     bufferSize(opts),
 		committed: make(chan struct{}),
 	}
+	opts = s.outcome.splitShared(opts)
+	s.opts = append(slices.Clip(opts), resending(opts, s.codec))
 	s.changed.L = &s.mu
 	s.hedging.begin = s.begin
 	go s.run()
@@ -221,7 +224,14 @@ func (s *hedgeStream) current() *try {
 	return s.winner
 }
 
-func (s *hedgeStream) RecvMsg(m any) error { return s.current().RecvMsg(m) }
+func (s *hedgeStream) RecvMsg(m any) error {
+	w := s.current()
+	err := w.RecvMsg(m)
+	if err != nil || !s.request.rpc.StreamDesc.ServerStreams {
+		s.outcome.report(w)
+	}
+	return err
+}
 
 func (s *hedgeStream) Header() (metadata.MD, error) { return s.current().Header() }
 

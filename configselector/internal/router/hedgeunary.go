@@ -21,7 +21,7 @@ func (u *unaryStream) hedgeable(retry *retrier, req any) (message encoded, ok bo
 	if !retry.hedges() {
 		return nil, false
 	}
-	if message, ok = encode(codecOf(u.rpc.Options), req); !ok || len(message)+frameHeader > bufferSize(u.rpc.Options) {
+	if message, ok = encode(codecOf(u.options()), req); !ok || len(message)+frameHeader > bufferSize(u.options()) {
 		retry.max = 1
 		return nil, false
 	}
@@ -30,8 +30,11 @@ func (u *unaryStream) hedgeable(retry *retrier, req any) (message encoded, ok bo
 
 // hedge makes the RPC, with hedges.
 func (u *unaryStream) hedge(message encoded, reply any, retry retrier, opts []grpc.CallOption) error {
-	codec := codecOf(u.rpc.Options)
-	opts = append(slices.Clip(opts), grpc.ForceCodecV2(resend{codec}))
+	codec := codecOf(u.options())
+	var ofFilters outcome
+	opts = ofFilters.splitShared(opts)
+	defer ofFilters.report(u)
+	opts = append(slices.Clip(opts), resending(opts, codec))
 	h := newHedging(&u.request, retry)
 	h.begin = func(t *try) {
 		x := &t.unary.exchange

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/internal/decision"
@@ -85,7 +86,7 @@ type mirror struct {
 
 // newMirrors returns the mirrors of the RPC.
 func (r *request) newMirrors() []*mirror {
-	if codecOf(r.rpc.Options) == nil {
+	if codecOf(r.options()) == nil {
 		return nil // gRPC is about to refuse the RPC.
 	}
 	var all []*mirror
@@ -136,7 +137,8 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 // mirrorOptions returns the call options of a mirror, whose messages are already encoded.
 func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
 	var o outcome
-	opts := append(o.split(r.options()), grpc.ForceCodecV2(resend{codecOf(r.rpc.Options)}))
+	opts := o.split(r.options())
+	opts = append(opts, resending(opts, codecOf(opts)))
 	authority := r.authority()
 	switch {
 	case m.Authority != "":
@@ -225,7 +227,7 @@ func (r *request) mirrorUnary(req any) {
 	if len(all) == 0 {
 		return
 	}
-	message, ok := encode(codecOf(r.rpc.Options), req)
+	message, ok := encode(codecOf(r.options()), req)
 	for _, c := range all {
 		if !ok {
 			c.mirrors.drop()
@@ -257,17 +259,17 @@ func (r *request) mirrorStream(s grpc.ClientStream) grpc.ClientStream {
 		c.queue = make(chan encoded, maxBacklog)
 		go c.run(r.call, r.extra.WireMethod)
 	}
-	return &mirroringStream{ClientStream: s, request: r, mirrors: all}
+	return &mirroringStream{ClientStream: s, codec: codecOf(r.options()), mirrors: all}
 }
 
 type mirroringStream struct {
 	grpc.ClientStream
-	request *request
+	codec   encoding.CodecV2
 	mirrors []*mirror
 }
 
 func (s *mirroringStream) SendMsg(m any) error {
-	message, ok := encode(codecOf(s.request.rpc.Options), m)
+	message, ok := encode(s.codec, m)
 	err := s.ClientStream.SendMsg(m)
 	for _, c := range s.mirrors {
 		switch {

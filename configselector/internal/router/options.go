@@ -93,6 +93,17 @@ func (o *outcome) split(opts []grpc.CallOption) []grpc.CallOption {
 	return rest
 }
 
+// splitShared is split for the options that concurrent attempts share, each of which would write what
+// they report. Options that each attempt calls stay.
+func (o *outcome) splitShared(opts []grpc.CallOption) []grpc.CallOption {
+	rest := o.split(opts)
+	for _, f := range o.finish {
+		rest = append(rest, grpc.OnFinish(f))
+	}
+	o.finish = nil
+	return rest
+}
+
 // report reports headers, trailers and peer of an RPC that has ended.
 func (o *outcome) report(s grpc.ClientStream) {
 	if len(o.headers) > 0 {

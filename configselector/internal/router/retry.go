@@ -234,8 +234,8 @@ func (r *request) fits(m any) bool {
 	size := 0
 	if pb, ok := m.(proto.Message); ok {
 		size = proto.Size(pb)
-	} else if e, ok := encode(codecOf(r.rpc.Options), m); ok {
+	} else if e, ok := encode(codecOf(r.options()), m); ok {
 		size = len(e)
 	}
-	return size+frameHeader <= bufferSize(r.rpc.Options)
+	return size+frameHeader <= bufferSize(r.options())
 }

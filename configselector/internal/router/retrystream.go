@@ -139,7 +139,7 @@ func (s *retryStream) open() (*attempt, error) {
 	a, n := new(attempt), s.retry.made
 	opts := s.opts
 	if n > 0 && s.codec != nil {
-		opts = append(opts, grpc.ForceCodecV2(resend{s.codec}))
+		opts = append(opts, resending(opts, s.codec))
 	}
 	opts = a.prepare(s.request, n, s.retry.hosts, opts)
 	return a, a.open(s.request, opts)

@@ -82,21 +82,29 @@ func editResponse(s grpc.ClientStream, edits xdsresource.HeaderEdits) grpc.Clien
 
 // reply ends an RPC that the route answers itself.
 func (c *call) reply(ctx context.Context, rpc *httpfilter.RPC) grpc.ClientStream {
-	var err error
+	x := c.matchable(ctx, rpc)
+	location, err := answer(c.route, &x)
 	trailer := metadata.MD{}
-	switch action := c.route.Action.(type) {
-	case *xdsresource.DirectResponse:
-		err = status.Error(action.Code, action.Body)
-	case *xdsresource.Redirect:
-		x := c.matchable(ctx, rpc)
-		location := action.Location(&c.route.Match, &x)
-		err = status.Errorf(action.Code, "redirected (%d) to %s", action.HTTPStatus, location)
+	if location != "" {
 		trailer.Set("location", location)
 	}
 	if h := c.route.HeadersFor(nil); h != nil {
 		h.Response.Apply(trailer)
 	}
 	return httpfilter.EndedStream(ctx, err, trailer)
+}
+
+// answer returns the status of an RPC that a route answers itself, and where it is redirected to, if
+// it is.
+func answer(route *xdsresource.Route, x *matching.RPC) (location string, err error) {
+	switch action := route.Action.(type) {
+	case *xdsresource.DirectResponse:
+		err = status.Error(action.Code, action.Message())
+	case *xdsresource.Redirect:
+		location = action.Location(&route.Match, x)
+		err = status.Errorf(action.Code, "redirected (%d) to %s", action.HTTPStatus, location)
+	}
+	return location, err
 }
 
 // matchable returns the RPC as the filters left it.

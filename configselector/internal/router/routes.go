@@ -132,6 +132,13 @@ func (r *Routes) Choose(rpc *RPC, x *matching.RPC, route *xdsresource.Route) err
 	}
 }
 
+// Answer returns the status of an RPC that its route answers itself.
+func (r *Routes) Answer(rpc *RPC) error {
+	x := r.Matchable(rpc.Origin, rpc.Method, &rpc.Headers)
+	_, err := answer(rpc.Route, &x)
+	return err
+}
+
 func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f *xdsresource.Forward) error {
 	rpc.Route, rpc.Index = route, f.Next()
 	rpc.Weighted = &f.Clusters[rpc.Index]
