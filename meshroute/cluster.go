@@ -263,13 +263,18 @@ func (s *Service) check() []document.Fault {
 	var total uint64
 	for i := range s.Endpoints {
 		e, at := &s.Endpoints[i], fmt.Sprintf("endpoints[%d]", i)
-		if _, _, ok := splitAddress(e.Address); !ok {
+		host, port, ok := splitAddress(e.Address)
+		if !ok {
 			fault(at+".address", "service %s: %q is not host:port", s.Name, e.Address)
 		}
-		if j, twice := first[e.Address]; twice {
+		address := e.Address
+		if ok { // the port may be written with zeros before it
+			address = net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
+		}
+		if j, twice := first[address]; twice {
 			fault(at+".address", "service %s: %q is already the address of endpoints[%d]", s.Name, e.Address, j)
 		}
-		first[e.Address] = i
+		first[address] = i
 		total += uint64(max(e.Weight, 1))
 		if _, known := corepb.HealthStatus_name[int32(e.Health)]; !known {
 			fault(at+".health", "service %s: %d is not a state of health", s.Name, e.Health)

@@ -2,6 +2,7 @@ package folder
 
 import (
 	"net"
+	"net/netip"
 	"strconv"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -104,7 +105,8 @@ func localityOf(o document.Object) meshroute.Locality {
 	}
 }
 
-// readAddress reads host:port.
+// readAddress reads host:port. An address has one form, however it is written: it identifies endpoints, and
+// servers name their Listener by it.
 func readAddress(v document.Value) string {
 	text := v.Text()
 	if !v.IsText() {
@@ -115,9 +117,13 @@ func readAddress(v document.Value) string {
 		v.Fault("write it as host:port, an IPv6 address in brackets", "%q is no address", text)
 		return ""
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
 		v.Fault("use a number from 1 to 65535", "%q is no port", port)
 		return ""
 	}
-	return text
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.String()
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10))
 }
