@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -247,7 +249,20 @@ func splitAddress(address string) (host string, port uint32, ok bool) {
 		return "", 0, false
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
-	return host, uint32(n), err == nil && n > 0
+	return host, uint32(n), err == nil && n > 0 && isHost(host)
+}
+
+// isHost reports whether clients accept the host of an address: as an IP address, or as a name.
+func isHost(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return isText(host) && !strings.ContainsAny(host, "[]:/%")
+}
+
+// isText reports whether a text has no blanks and control characters.
+func isText(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
 
 // check returns the faults of a service.
@@ -276,6 +291,9 @@ func (s *Service) check() []document.Fault {
 		}
 		first[address] = i
 		total += uint64(max(e.Weight, 1))
+		if !isText(e.Hostname) {
+			fault(at+".hostname", "service %s: %q has a blank or control character in it", s.Name, e.Hostname)
+		}
 		if _, known := corepb.HealthStatus_name[int32(e.Health)]; !known {
 			fault(at+".health", "service %s: %d is not a state of health", s.Name, e.Health)
 		}

@@ -270,6 +270,8 @@ func TestReportsEveryFault(t *testing.T) {
 		{"an address twice", frontend + "endpoints: [{address: 'a:1'}, {address: 'a:1'}]", "endpoints[1].address: the address is that of endpoints[0]"},
 		{"an address twice, spelled differently", frontend + "endpoints: [{address: '10.0.0.1:80'}, {address: '[0::1]:80'}, {address: '10.0.0.1:080'}, {address: '[::1]:80'}]", "endpoints[2].address: the address is that of endpoints[0]"},
 		{"an IPv6 address twice", frontend + "endpoints: [{address: '[0::1]:80'}, {address: '[::1]:80'}]", "endpoints[1].address: the address is that of endpoints[0]"},
+		{"a host with a blank", frontend + "endpoints: [{address: 'a b:1'}]", `endpoints[0].address: "a b" is neither an IP address nor a host name`},
+		{"a hostname with a blank", frontend + "endpoints: [{address: 'a:1', hostname: 'a b'}]", `endpoints[0].hostname: "a b" has a blank or control character in it`},
 		{"an unknown health", frontend + "endpoints: [{address: 'a:1', health: healthy}]", `endpoints[0].health: unknown value "healthy"; did you mean "Healthy"?`},
 		{"a weight of 0", frontend + "endpoints: [{address: 'a:1', weight: 0}]", "endpoints[0].weight: expected an integer from 1 to"},
 		{"a filter that is none", frontend + "filters: [{nme: a}]", `a.yaml:3: filters[0]: unknown field "nme"`},

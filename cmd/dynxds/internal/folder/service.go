@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
+	"unicode"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -80,7 +82,7 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 	o := v.Object("address", "hostname", "locality", "priority", "weight", "health", "tags")
 	e := meshroute.Endpoint{
 		Address:  readAddress(o.Require("address")),
-		Hostname: o.Field("hostname").Text(),
+		Hostname: readHostname(o.Field("hostname")),
 		Locality: readLocality(o.Field("locality")),
 		Priority: uint32(o.Field("priority").Uint(0, maxPriority)),
 		Weight:   uint32(o.Field("weight").Uint(1, maxWeight)),
@@ -93,6 +95,20 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 		e.Tags = meshpolicy.ReadTags(tags)
 	}
 	return e
+}
+
+// readHostname reads the hostname of an endpoint.
+func readHostname(v document.Value) string {
+	name := v.Text()
+	if v.IsText() && hasBlank(name) {
+		v.Fault("", "%q has a blank or control character in it", name)
+	}
+	return name
+}
+
+// hasBlank reports whether a text has characters that clients accept in no host.
+func hasBlank(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
 
 func readLocality(v document.Value) meshroute.Locality {
@@ -124,6 +140,9 @@ func readAddress(v document.Value) string {
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		host = ip.String()
+	} else if hasBlank(host) || strings.ContainsAny(host, "[]:/%") {
+		v.Fault("", "%q is neither an IP address nor a host name", host)
+		return ""
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10))
 }
