@@ -138,11 +138,20 @@ func readAddress(v document.Value) string {
 		v.Fault("use a number from 1 to 65535", "%q is no port", port)
 		return ""
 	}
-	if ip, err := netip.ParseAddr(host); err == nil {
-		host = ip.String()
-	} else if hasBlank(host) || strings.ContainsAny(host, "[]:/%") {
-		v.Fault("", "%q is neither an IP address nor a host name", host)
+	if host = hostOf(v, host); host == "" {
 		return ""
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10))
+}
+
+// hostOf returns the one form of a host, or "" if it is none, which is a fault.
+func hostOf(v document.Value, host string) string {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.String()
+	}
+	if host == "" || hasBlank(host) || strings.ContainsAny(host, "[]:/%") {
+		v.Fault("", "%q is neither an IP address nor a host name", host)
+		return ""
+	}
+	return host
 }
