@@ -102,7 +102,8 @@ func (c *computer) compute(demands []*Demand) {
 			j.again = true
 		}
 	}
-	for c.workers < min(runtime.GOMAXPROCS(0), len(c.queue)) {
+	// The workers that there are may be busy for long. One that finds nothing left ends.
+	for more := len(c.queue); more > 0 && c.workers < runtime.GOMAXPROCS(0); more-- {
 		c.workers++
 		go c.work()
 	}

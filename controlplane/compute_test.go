@@ -99,6 +99,31 @@ func TestTP2_ComputedForEachNameAndConstraints(t *testing.T) {
 	})
 }
 
+// A computation that takes its time is not in the way of the next one, which comes later.
+func TestComputationsRunConcurrently(t *testing.T) {
+	if runtime.GOMAXPROCS(0) < 2 {
+		t.Skip("there is one CPU, so there is one computation at a time")
+	}
+	eachVariant(t, controlplane.Options{}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		begun, done := make(chan struct{}), make(chan struct{})
+		s.store.Compute(eds, func(_ context.Context, d *controlplane.Demand) (*controlplane.Resource, error) {
+			if d.Name == "slow" {
+				close(begun)
+				<-done
+			}
+			return controlplane.NewResource(&discoverypb.Resource{Name: d.Name, Resource: variant(eds, d.Name)})
+		})
+		finish := sync.OnceFunc(func() { close(done) })
+		t.Cleanup(finish)
+		one, two := open("one"), open("two")
+		slow := one.subscribe(eds, "slow", unconstrained)
+		<-begun
+		until(t, two, two.subscribe(eds, "quick", unconstrained), "quick")
+		finish()
+		until(t, one, slow, "slow")
+	})
+}
+
 // until takes responses until the client has what it should.
 func until(t *testing.T, c *tp2Client, h *holding, want string) {
 	t.Helper()

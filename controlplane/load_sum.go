@@ -76,7 +76,7 @@ type localityLoad struct {
 func (c *clusterLoad) add(stats *endpointpb.ClusterStats, from *loadStream) {
 	c.totalDropped += stats.GetTotalDroppedRequests()
 	for _, d := range stats.GetDroppedRequests() {
-		if _, known := c.dropped[d.GetCategory()]; known || len(c.dropped) < maxLoadNames {
+		if _, known := c.dropped[d.GetCategory()]; known || len(c.dropped) < maxLoadNames && from.reports.take(d.GetCategory()) {
 			c.dropped[d.GetCategory()] += d.GetDroppedCount()
 		}
 	}
@@ -84,7 +84,7 @@ func (c *clusterLoad) add(stats *endpointpb.ClusterStats, from *loadStream) {
 		key := localityKey{s.GetLocality().GetRegion(), s.GetLocality().GetZone(), s.GetLocality().GetSubZone()}
 		l := c.localities[key]
 		if l == nil {
-			if len(c.localities) == maxLoadLocalities {
+			if len(c.localities) == maxLoadLocalities || !from.reports.take(key.region, key.zone, key.subZone) {
 				continue
 			}
 			l = &localityLoad{metrics: make(map[string]MetricLoad)}
@@ -100,11 +100,11 @@ func (l *localityLoad) add(s *endpointpb.UpstreamLocalityStats, from *loadStream
 	l.failed += s.GetTotalErrorRequests()
 	l.inProgress += s.GetTotalRequestsInProgress() - from.inProgress[l]
 	from.inProgress[l] = s.GetTotalRequestsInProgress()
-	l.measure("cpu_utilization", s.GetCpuUtilization())
-	l.measure("mem_utilization", s.GetMemUtilization())
-	l.measure("application_utilization", s.GetApplicationUtilization())
+	l.measure("cpu_utilization", s.GetCpuUtilization(), from)
+	l.measure("mem_utilization", s.GetMemUtilization(), from)
+	l.measure("application_utilization", s.GetApplicationUtilization(), from)
 	for _, m := range s.GetLoadMetricStats() {
-		l.measure(m.GetMetricName(), m)
+		l.measure(m.GetMetricName(), m, from)
 	}
 }
 
@@ -114,19 +114,19 @@ type metricStats interface {
 	GetTotalMetricValue() float64
 }
 
-func (l *localityLoad) measure(name string, s metricStats) {
-	if s.GetNumRequestsFinishedWithMetric() == 0 {
+func (l *localityLoad) measure(name string, s metricStats, from *loadStream) {
+	sum := l.metrics[name].Sum + s.GetTotalMetricValue()
+	// One report must not make the sum of all of them infinite, or no number.
+	if s.GetNumRequestsFinishedWithMetric() == 0 || math.IsNaN(sum) || math.IsInf(sum, 0) {
 		return
 	}
 	m, known := l.metrics[name]
-	if !known && len(l.metrics) == maxLoadNames {
+	if !known && (len(l.metrics) == maxLoadNames || !from.reports.take(name)) {
 		return
 	}
-	sum := m.Sum + s.GetTotalMetricValue()
-	if math.IsNaN(sum) || math.IsInf(sum, 0) { // it would stay so, whatever other clients report
-		return
-	}
-	l.metrics[name] = MetricLoad{RPCs: m.RPCs + s.GetNumRequestsFinishedWithMetric(), Sum: sum}
+	m.RPCs += s.GetNumRequestsFinishedWithMetric()
+	m.Sum = sum
+	l.metrics[name] = m
 }
 
 func (c *clusterLoad) load(key loadKey) ClusterLoad {

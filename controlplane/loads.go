@@ -23,6 +23,9 @@ const (
 	maxLoadClusters   = 100_000
 	maxLoadLocalities = 1_000 // of a cluster
 	maxLoadNames      = 1_000 // of categories, or of metrics, in one place
+	maxLoadBytes      = 256 << 20
+	// loadBytes is about what one of them takes, without its name.
+	loadBytes = 256
 )
 
 // LoadOptions configure [LoadReports]. The zero value has every default.
@@ -42,8 +45,8 @@ type LoadOptions struct {
 // from clients and adds it up. It keeps no history: for rates, compare Snapshots. It is safe for
 // concurrent use, independent of [Server], and may be registered with several gRPC servers.
 //
-// It ignores clusters beyond 100,000, localities beyond 1,000 of a cluster, and names of metrics or
-// of drop categories beyond 1,000 in one place.
+// It ignores clusters beyond 100,000, localities beyond 1,000 of a cluster, names of metrics or of drop
+// categories beyond 1,000 in one place, and all new ones when they take 256 MiB.
 type LoadReports struct {
 	opts LoadOptions
 	// stop ends every stream when it is closed.
@@ -55,6 +58,8 @@ type LoadReports struct {
 	streams int
 	opened  uint64
 	loads   map[loadKey]*clusterLoad
+	// room is what is left of maxLoadBytes.
+	room int
 	// changed is closed and replaced at every report, and at every begin and end of a
 	// stream.
 	changed chan struct{}
@@ -69,6 +74,7 @@ func NewLoadReports(opts LoadOptions) *LoadReports {
 		opts:    opts,
 		stop:    make(chan struct{}),
 		loads:   make(map[loadKey]*clusterLoad),
+		room:    maxLoadBytes,
 		changed: make(chan struct{}),
 	}
 }
@@ -226,11 +232,24 @@ func (st *loadStream) addReport(loads []*endpointpb.ClusterStats) {
 
 func (l *LoadReports) load(k loadKey) *clusterLoad {
 	c := l.loads[k]
-	if c == nil && len(l.loads) < maxLoadClusters {
+	if c == nil && len(l.loads) < maxLoadClusters && l.take(k.cluster, k.service) {
 		c = &clusterLoad{dropped: make(map[string]uint64), localities: make(map[localityKey]*localityLoad)}
 		l.loads[k] = c
 	}
 	return c
+}
+
+// take reports whether there is room for something with these names, and takes it. The caller holds mu.
+func (l *LoadReports) take(names ...string) bool {
+	need := loadBytes
+	for _, name := range names {
+		need += len(name)
+	}
+	if need > l.room {
+		return false
+	}
+	l.room -= need
+	return true
 }
 
 func (st *loadStream) end() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"testing"
 	"time"
 
@@ -178,6 +179,21 @@ func TestLoadReportsAreBounded(t *testing.T) {
 	if n, m, d := len(loads[0].Localities), len(loads[0].Localities[0].Metrics), len(loads[0].Dropped); n != 1000 || m != 1000 || d != 1000 {
 		t.Errorf("%d localities, %d metrics, %d categories; want 1000 each", n, m, d)
 	}
+}
+
+// A value that is no number does not spoil the sum of those of other clients.
+func TestLoadReportsStayNumbers(t *testing.T) {
+	t.Parallel()
+	w := newLoadWorld(t, controlplane.LoadOptions{})
+	measured := func(value float64) *endpointpb.ClusterStats {
+		l := locality("east", 1, 1, 0, 0)
+		l.CpuUtilization = &endpointpb.UnnamedEndpointLoadMetricStats{NumRequestsFinishedWithMetric: 1, TotalMetricValue: value}
+		return of("blue", l)
+	}
+	w.join().report(measured(2), measured(math.NaN()), measured(math.Inf(1)), measured(math.Inf(-1)), measured(0.5))
+	w.expect("after values of all kinds", controlplane.ClusterLoad{Cluster: "blue", Service: "eds", Localities: []controlplane.LocalityLoad{{
+		Zone: "east", Issued: 5, Succeeded: 5, Metrics: map[string]controlplane.MetricLoad{"cpu_utilization": {RPCs: 2, Sum: 2.5}},
+	}}})
 }
 
 func TestLoadStreamsEnd(t *testing.T) {

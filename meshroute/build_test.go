@@ -321,6 +321,7 @@ func TestBuild_Faults(t *testing.T) {
 	t.Parallel()
 	bad := &Service{Name: "a b", Source: Source{File: "s.yaml", Line: 4}, Endpoints: []Endpoint{
 		{Address: "host"}, {Address: "host:0"}, {Address: "10.0.0.1:80", Weight: 1 << 31}, {Address: "10.0.0.1:80", Weight: 1 << 31}, {Address: "x:1", Health: 7},
+		{Address: "10.0.0.1:0080"}, {Address: "a b:1"}, {Address: "[%]:1"}, {Address: "y:1", Hostname: "a b"},
 	}}
 	_, err := Build(Input{Services: []*Service{bad}}, nil)
 	want := []string{
@@ -329,7 +330,11 @@ func TestBuild_Faults(t *testing.T) {
 		`s.yaml:4: endpoints[1].address: service a b: "host:0" is not host:port`,
 		`s.yaml:4: endpoints[3].address: service a b: "10.0.0.1:80" is already the address of endpoints[2]`,
 		`s.yaml:4: endpoints[4].health: service a b: 7 is not a state of health`,
-		`s.yaml:4: endpoints: service a b: the weights add up to 4294967299, more than 4294967295`,
+		`s.yaml:4: endpoints[5].address: service a b: "10.0.0.1:0080" is already the address of endpoints[3]`,
+		`s.yaml:4: endpoints[6].address: service a b: "a b:1" is not host:port`,
+		`s.yaml:4: endpoints[7].address: service a b: "[%]:1" is not host:port`,
+		`s.yaml:4: endpoints[8].hostname: service a b: "a b" has a blank or control character in it`,
+		`s.yaml:4: endpoints: service a b: the weights add up to 4294967303, more than 4294967295`,
 	}
 	policytest.Equal(t, "faults", strings.Join(want, "\n"), fmt.Sprint(err))
 	p, q := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{})), policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{}))

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -247,7 +249,20 @@ func splitAddress(address string) (host string, port uint32, ok bool) {
 		return "", 0, false
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
-	return host, uint32(n), err == nil && n > 0
+	return host, uint32(n), err == nil && n > 0 && isHost(host)
+}
+
+// isHost reports whether clients accept the host of an address: as an IP address, or as a name.
+func isHost(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return isText(host) && !strings.ContainsAny(host, "[]:/%")
+}
+
+// isText reports whether a text has no blanks and control characters.
+func isText(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
 
 // check returns the faults of a service.
@@ -263,14 +278,22 @@ func (s *Service) check() []document.Fault {
 	var total uint64
 	for i := range s.Endpoints {
 		e, at := &s.Endpoints[i], fmt.Sprintf("endpoints[%d]", i)
-		if _, _, ok := splitAddress(e.Address); !ok {
+		host, port, ok := splitAddress(e.Address)
+		if !ok {
 			fault(at+".address", "service %s: %q is not host:port", s.Name, e.Address)
 		}
-		if j, twice := first[e.Address]; twice {
+		address := e.Address
+		if ok { // the port may be written with zeros before it
+			address = net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
+		}
+		if j, twice := first[address]; twice {
 			fault(at+".address", "service %s: %q is already the address of endpoints[%d]", s.Name, e.Address, j)
 		}
-		first[e.Address] = i
+		first[address] = i
 		total += uint64(max(e.Weight, 1))
+		if !isText(e.Hostname) {
+			fault(at+".hostname", "service %s: %q has a blank or control character in it", s.Name, e.Hostname)
+		}
 		if _, known := corepb.HealthStatus_name[int32(e.Health)]; !known {
 			fault(at+".health", "service %s: %d is not a state of health", s.Name, e.Health)
 		}

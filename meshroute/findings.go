@@ -150,7 +150,11 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 		reportMatch(&r.Matches[i], func(s Severity, clients, message string) { add(s, "matches", clients, message) })
 	}
 	for i := range r.Filters {
-		reportFilter(&r.Filters[i], func(s Severity, clients, message string) { add(s, fmt.Sprintf("filters[%d]", i), clients, message) })
+		field := fmt.Sprintf("filters[%d]", i)
+		reportFilter(&r.Filters[i], func(s Severity, clients, message string) { add(s, field, clients, message) })
+		if mirror := r.Filters[i].Mirror; mirror != nil {
+			b.reportSubset(mirror, "the copies of requests fail", func(message string) { add(Warning, field, "", message) })
+		}
 	}
 	differs := func(when bool, field string, f *dialect.Feature) {
 		if clients, note := f.Note(); when {
@@ -170,13 +174,14 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 				add(s, fmt.Sprintf("backendRefs[%d].filters[%d]", i, j), clients, message)
 			})
 		}
-		b.reportSubset(&r.BackendRefs[i], func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), "", message) })
+		b.reportSubset(&r.BackendRefs[i], "requests that go there fail", func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), "", message) })
 	}
 }
 
-func (b *builder) reportSubset(ref *meshpolicy.BackendRef, add func(message string)) {
+// reportSubset reports a destination without endpoints, and what comes of that.
+func (b *builder) reportSubset(ref *meshpolicy.BackendRef, effect string, add func(message string)) {
 	if r := b.mesh.resources[ref.Name]; r != nil && len(ref.Tags) > 0 && r.empty[ref.Subset().ID] {
-		add(fmt.Sprintf("no endpoint of service %s has the tags %s; requests that go there fail", ref.Name, meshpolicy.FormatTags(ref.Tags)))
+		add(fmt.Sprintf("no endpoint of service %s has the tags %s; %s", ref.Name, meshpolicy.FormatTags(ref.Tags), effect))
 	}
 }
 
@@ -238,13 +243,21 @@ func reportHeaders(f *meshpolicy.Filter, add func(s Severity, clients, message s
 	if f.Type == meshpolicy.ResponseHeaderModifier {
 		side = headeredit.Response
 	}
-	check := func(name string) {
-		if _, err := headeredit.Name(side, name); err != nil {
+	check := func(name string) bool {
+		_, err := headeredit.Name(side, name)
+		if err != nil {
 			add(Warning, "", "gRPC clients leave this out: "+err.Error())
 		}
+		return err == nil
 	}
-	for _, h := range slices.Concat(f.Headers.Set, f.Headers.Add) {
-		check(h.Name)
+	for _, option := range headerOptions(f.Headers) {
+		name := option.GetHeader().GetKey()
+		if !check(name) {
+			continue
+		}
+		if _, err := headeredit.Value(name, option.GetHeader()); err != nil {
+			add(Warning, "", "gRPC clients leave this out: "+err.Error())
+		}
 	}
 	for _, name := range f.Headers.Remove {
 		check(name)

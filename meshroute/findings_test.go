@@ -46,6 +46,12 @@ func TestReports(t *testing.T) {
 			`warning: ` + at + `filters[0]: gRPC clients leave this out: header "grpc-timeout": headers of the gRPC protocol cannot be edited`,
 			`warning: ` + at + `filters[0]: gRPC clients leave this out: header "user-agent": gRPC fills this header in`,
 			"note: " + at + "filters[1]: dynxds and Envoy edit headers; other gRPC clients ignore it"}},
+		{"binary header edits", "{filters: [{requestHeaderModifier: {set: [{name: a-bin, value: '!!'}, {name: b-bin, value: YWI}, {name: c, value: 5%}]}}]}", []string{
+			"note: " + at + "filters[0]: dynxds and Envoy edit headers; other gRPC clients ignore it",
+			`warning: ` + at + `filters[0]: gRPC clients leave this out: header "a-bin": the value of a -bin header must be in base64`}},
+		{"a mirror to a subset without endpoints", "{filters: [{requestMirror: {backendRef: {kind: MeshServiceSubset, name: s, tags: {v: x}}}}]}", []string{
+			"note: " + at + "filters[0]: dynxds and Envoy send copies; other gRPC clients ignore it",
+			"warning: " + at + "filters[0]: no endpoint of service s has the tags {v=x}; the copies of requests fail"}},
 		{"a subset without endpoints", "{backendRefs: [{kind: MeshServiceSubset, name: s, tags: {v: x}}]}", []string{
 			"warning: " + at + "backendRefs[0]: no endpoint of service s has the tags {v=x}; requests that go there fail"}},
 		{"services that do not exist", "{filters: [{requestMirror: {backendRef: {kind: MeshService, name: t}}}], backendRefs: [{kind: MeshService, name: u}]}", []string{

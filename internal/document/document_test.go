@@ -76,6 +76,11 @@ func TestEveryFaultHasItsLinePathAndSuggestion(t *testing.T) {
 		{"a key that is not text", "? [a]\n: b\n", []string{`f.yaml:1: the name of a field must be text`, `f.yaml:1: the field "name" is missing`}},
 		{"bytes that are not UTF-8", "name: a\nkind: \xff\n", []string{`f.yaml:2: the text is not UTF-8`}},
 		{"JSON", "{\n\t\"name\": \"a\\/b\",\n\t\"sizes\": [1,\n\t0]\n}\n", []string{`f.yaml:4: sizes[1]: expected an integer from 1 to 10, found the number "0"`}},
+		{"text after the end marker", "name: a\n...\nname: b\n", []string{`f.yaml:3: there is more text after the end of the document; write --- on a line between documents`}},
+		{"an end marker alone", "name: a\n...\n# a remark\n---\nname: b\n", nil},
+		{"two JSON objects", "{\"name\": \"a\"}\n{\"name\": \"b\"}\n", []string{`f.yaml:2: there is more text after the end of the document; write --- on a line between documents`}},
+		{"text after JSON, in the second document", "name: a\n---\n{\"name\": \"a\"}\n\nsizes: [1]\n", []string{`f.yaml:5: there is more text after the end of the document; write --- on a line between documents`}},
+		{"a bracket too many", "{name: a}}\n", []string{`f.yaml:1: there is more text after the end of the document; write --- on a line between documents`}},
 		{"almost JSON is YAML", "{name: a, sizes: [0]}\n", []string{`f.yaml:1: sizes[0]: expected an integer from 1 to 10, found the number "0"`}},
 	}
 	for _, test := range tests {
@@ -85,6 +90,18 @@ func TestEveryFaultHasItsLinePathAndSuggestion(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// YAML has three spellings of each boolean.
+func TestBool(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"true": true, "True": true, "TRUE": true, "false": false, "False": false, "FALSE": false} {
+		var faults document.Faults
+		v := document.Parse("f", []byte("on: "+text), &faults)[0].Peek("on")
+		if got := v.Bool(); got != want || faults.Err() != nil {
+			t.Errorf("%s: got %t, %v; want %t", text, got, faults.Err(), want)
+		}
 	}
 }
 
@@ -165,7 +182,7 @@ func TestSyntaxErrorsHaveTheirLine(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"name: a\nsizes: [1]\n", "{\"name\": \"a\"}", "a: &a [*a]", "---\n? {}\n: - 1\n", "a: !!str\n", "<<: {a: b}"} {
+	for _, seed := range []string{"name: a\nsizes: [1]\n", "{\"name\": \"a\"}", "a: &a [*a]", "---\n? {}\n: - 1\n", "a: !!str\n", "<<: {a: b}", "a: 1\n...\nb: 2\n", "{}\n{}"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

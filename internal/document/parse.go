@@ -3,6 +3,7 @@ package document
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"unicode/utf8"
 
@@ -136,15 +137,30 @@ func (s *source) parse(p part) *yaml.Node {
 		}
 	}
 	var document yaml.Node
-	if err := yaml.Unmarshal(p.text, &document); err != nil {
+	decoder := yaml.NewDecoder(bytes.NewReader(p.text))
+	if err := decoder.Decode(&document); err == io.EOF {
+		return nil
+	} else if err != nil {
 		line, problem, suggestion := s.syntaxError(p.text, err)
 		s.fault(p.before+max(line, 1), "", problem, suggestion)
 		return nil
 	}
-	if len(document.Content) == 0 {
+	// Decode stops at the end of the document, whatever comes then.
+	if err := decoder.Decode(new(yaml.Node)); err != io.EOF {
+		s.fault(p.before+lineOfMore(p.text, err), "", "there is more text after the end of the document", "write --- on a line between documents")
 		return nil
 	}
 	return document.Content[0]
+}
+
+// lineOfMore returns the line of what follows a document. err is the YAML library's, which counts these
+// lines from 0.
+func lineOfMore(text []byte, err error) int {
+	line := 0
+	if err != nil {
+		line, _ = yamlError(err)
+	}
+	return min(line, bytes.Count(text, []byte("\n"))) + 1
 }
 
 // shift adds the lines before the document to those of its nodes.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
 )
@@ -77,7 +78,7 @@ func (v Value) Number(low, high float64) float64 {
 	return 0
 }
 
-// Bool reads true or false.
+// Bool reads true or false, which YAML also takes as True and TRUE.
 func (v Value) Bool() bool {
 	if v.unset() {
 		return false
@@ -85,5 +86,5 @@ func (v Value) Bool() bool {
 	if v.Kind() != KindBool {
 		v.Expected("true or false")
 	}
-	return v.node.Value == "true"
+	return strings.EqualFold(v.node.Value, "true")
 }

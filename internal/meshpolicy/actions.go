@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/headeredit"
 )
 
 // FieldNames are the fields as they are written in routes.
@@ -125,12 +126,14 @@ func (r *routeReader) readSession(v document.Value, unique string) *Session {
 	if idle := o.Field("idleTimeout"); idle.Present() {
 		r.note(idle, "idleTimeout has no effect")
 	}
-	name := o.Field("sessionName").Text()
+	name := o.Field("sessionName")
 	if o.Field("type").OneOf("Cookie", "Header") == "Header" {
 		header := o.Field("header")
 		if field := header.Object("name").Field("name"); header.Present() && field.Present() {
-			s.Header = ReadHeaderName(field)
-		} else if s.Header = strings.ToLower(name); name == "" {
+			s.Header = ReadSessionHeader(field)
+		} else if name.Present() {
+			s.Header = ReadSessionHeader(name)
+		} else {
 			o.Fault("add header: {name: …}", "the header with the session has no name")
 		}
 		if absolute != nil {
@@ -144,22 +147,58 @@ func (r *routeReader) readSession(v document.Value, unique string) *Session {
 	}
 	c := cookie.Object("name", "path", "lifetimeType")
 	if field := c.Field("name"); field.Present() {
-		name, _ = field.NonEmptyText("the name of a cookie")
+		name = field
 	}
-	if s.Cookie = name; name == "" {
-		s.Cookie = unique
+	if s.Cookie = unique; name.Present() {
+		s.Cookie = ReadCookieName(name)
 	}
 	if path := c.Field("path"); path.Present() {
-		s.Path = path.Text()
+		s.Path = ReadCookiePath(path)
 	}
 	permanent := c.Field("lifetimeType").OneOf("Permanent", "Session") == "Permanent"
 	switch {
 	case permanent && absolute == nil:
 		o.Fault("add absoluteTimeout", "a permanent cookie needs an absoluteTimeout")
+	case permanent && *absolute == 0 && o.Field("absoluteTimeout").IsText():
+		o.Field("absoluteTimeout").Fault("", "a permanent cookie needs an absoluteTimeout above 0")
 	case permanent:
 		s.TTL = *absolute
 	case absolute != nil:
 		r.note(o.Field("absoluteTimeout"), "absoluteTimeout has no effect on a cookie whose lifetimeType is Session")
 	}
 	return s
+}
+
+// ReadSessionHeader reads the name of the header that a session is told by, in requests and responses, and
+// returns it in lower case. Clients reject routes and Listeners with one that gRPC does not pass on.
+func ReadSessionHeader(v document.Value) string {
+	if !v.IsText() {
+		return v.Text()
+	}
+	name, err := headeredit.Name(headeredit.Request, v.Text())
+	if err == nil {
+		_, err = headeredit.Name(headeredit.Response, name)
+	}
+	if err != nil {
+		v.Fault("use another name", "sessions cannot be told by the %v", err)
+	}
+	return name
+}
+
+// ReadCookieName reads the name of a cookie, a token.
+func ReadCookieName(v document.Value) string {
+	name, ok := v.NonEmptyText("the name of a cookie")
+	if ok && strings.ContainsFunc(strings.ToLower(name), notInHeaderNames) {
+		v.Fault("", "%q cannot be the name of a cookie (RFC 6265)", name)
+	}
+	return name
+}
+
+// ReadCookiePath reads the path of a cookie.
+func ReadCookiePath(v document.Value) string {
+	path := v.Text()
+	if v.IsText() && strings.ContainsFunc(path, func(r rune) bool { return r == ';' || r < ' ' || r > '~' }) {
+		v.Fault("", "%q cannot be the path of a cookie (RFC 6265)", path)
+	}
+	return path
 }

@@ -218,6 +218,9 @@ func readHTTPPath(v document.Value) PathMatch {
 // anySegment matches a service or a method.
 const anySegment = "[^/]+"
 
+// grpcName matches the name of a service, with its package, or of a method: a segment of a path.
+var grpcName = regexp.MustCompile(`^[!-.0->@-~]+$`)
+
 // readGRPCMethod reads a GRPCMethodMatch as a condition on the path, /service/method. It is zero for all
 // methods.
 func readGRPCMethod(v document.Value) PathMatch {
@@ -226,12 +229,16 @@ func readGRPCMethod(v document.Value) PathMatch {
 	}
 	o := v.Object("type", "service", "method")
 	service, method := o.Field("service"), o.Field("method")
-	for _, field := range []document.Value{service, method} {
-		if field.Present() && field.IsText() && field.Text() == "" {
+	expression := o.Field("type").OneOf("Exact", "RegularExpression") == RegularExpression.String()
+	for i, field := range []document.Value{service, method} {
+		switch name := field.Text(); {
+		case !field.Present() || !field.IsText():
+		case name == "":
 			field.Fault("leave it out to match all", "an empty name matches nothing")
+		case !expression && !grpcName.MatchString(name):
+			field.Fault("", "%q cannot be the name of a %s of gRPC", name, []string{"service", "method"}[i])
 		}
 	}
-	expression := o.Field("type").OneOf("Exact", "RegularExpression") == RegularExpression.String()
 	part := func(v document.Value) string {
 		switch {
 		case !v.Present():
@@ -248,7 +255,11 @@ func readGRPCMethod(v document.Value) PathMatch {
 		o.Fault("leave out the condition to match all", "service or method is needed")
 		return PathMatch{}
 	case expression || !service.Present():
-		return PathMatch{RegularExpression, "/" + part(service) + "/" + part(method)}
+		whole := "/" + part(service) + "/" + part(method)
+		if expression && service.Present() && method.Present() {
+			checkRegex(v, whole)
+		}
+		return PathMatch{RegularExpression, whole}
 	case !method.Present():
 		return PathMatch{Prefix, "/" + service.Text()}
 	default:

@@ -400,6 +400,7 @@ func TestLastGoodFile(t *testing.T) {
 		cmdtest.ErrorHas(t, what, err, text)
 	}
 	fails("without etcd and a last-good file", s, "", "with --last-good")
+	fails("without etcd and a last-good file that was written", s, filepath.Join(t.TempDir(), "new.json"), "new.json was not written yet")
 	f := follow(t, s, keeps)
 	f.has(map[string]string{"a": "a:1"})
 	f.logged("starting from the last-good file", saved)

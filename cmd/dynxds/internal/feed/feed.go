@@ -126,6 +126,8 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 		switch {
 		case broken != nil:
 			return nil, fmt.Errorf("%w; %w", err, broken)
+		case file == nil && opts.LastGood != "":
+			return nil, fmt.Errorf("%w; there is nothing to start from without it, as --last-good %s was not written yet", err, opts.LastGood)
 		case file == nil:
 			return nil, fmt.Errorf("%w; with --last-good this replica could have started without it", err)
 		}

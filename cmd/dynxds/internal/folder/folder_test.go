@@ -260,12 +260,18 @@ func TestReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, text, want string }{
 		{"no kind", "name: a", "a.yaml:1: the document does not say what it is; add kind"},
+		{"a list of documents", "- kind: Service\n  name: a", "a.yaml:1: expected an object, found a list"},
+		{"text", "kind Service", `a.yaml:1: expected an object, found the string "kind Service"`},
 		{"an unknown kind", "kind: Servce\nname: a", `a.yaml:1: kind: unknown value "Servce"; did you mean "Service"?`},
 		{"an unknown field", frontend + "endpoint: []", `a.yaml:3: unknown field "endpoint"; did you mean "endpoints"?`},
 		{"no name", "kind: Service", `the field "name" is missing`},
 		{"an address without a port", frontend + "endpoints: [{address: a}]", `endpoints[0].address: "a" is no address; write it as host:port`},
 		{"a port out of range", frontend + "endpoints: [{address: 'a:65536'}]", `"65536" is no port`},
 		{"an address twice", frontend + "endpoints: [{address: 'a:1'}, {address: 'a:1'}]", "endpoints[1].address: the address is that of endpoints[0]"},
+		{"an address twice, spelled differently", frontend + "endpoints: [{address: '10.0.0.1:80'}, {address: '[0::1]:80'}, {address: '10.0.0.1:080'}, {address: '[::1]:80'}]", "endpoints[2].address: the address is that of endpoints[0]"},
+		{"an IPv6 address twice", frontend + "endpoints: [{address: '[0::1]:80'}, {address: '[::1]:80'}]", "endpoints[1].address: the address is that of endpoints[0]"},
+		{"a host with a blank", frontend + "endpoints: [{address: 'a b:1'}]", `endpoints[0].address: "a b" is neither an IP address nor a host name`},
+		{"a hostname with a blank", frontend + "endpoints: [{address: 'a:1', hostname: 'a b'}]", `endpoints[0].hostname: "a b" has a blank or control character in it`},
 		{"an unknown health", frontend + "endpoints: [{address: 'a:1', health: healthy}]", `endpoints[0].health: unknown value "healthy"; did you mean "Healthy"?`},
 		{"a weight of 0", frontend + "endpoints: [{address: 'a:1', weight: 0}]", "endpoints[0].weight: expected an integer from 1 to"},
 		{"a filter that is none", frontend + "filters: [{nme: a}]", `a.yaml:3: filters[0]: unknown field "nme"`},

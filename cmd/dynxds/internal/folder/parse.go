@@ -29,6 +29,10 @@ func Parse(path string, data []byte) *File {
 
 // read adds one document to the file's content, or its faults.
 func (f *File) read(doc document.Value) {
+	if !doc.IsObject() {
+		doc.Expected("an object")
+		return
+	}
 	kind := doc.Peek("kind")
 	if !kind.Present() && faultOfBareResource(doc) {
 		return

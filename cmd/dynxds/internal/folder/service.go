@@ -2,7 +2,10 @@ package folder
 
 import (
 	"net"
+	"net/netip"
 	"strconv"
+	"strings"
+	"unicode"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -79,7 +82,7 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 	o := v.Object("address", "hostname", "locality", "priority", "weight", "health", "tags")
 	e := meshroute.Endpoint{
 		Address:  readAddress(o.Require("address")),
-		Hostname: o.Field("hostname").Text(),
+		Hostname: readHostname(o.Field("hostname")),
 		Locality: readLocality(o.Field("locality")),
 		Priority: uint32(o.Field("priority").Uint(0, maxPriority)),
 		Weight:   uint32(o.Field("weight").Uint(1, maxWeight)),
@@ -94,6 +97,20 @@ func readEndpoint(v document.Value) meshroute.Endpoint {
 	return e
 }
 
+// readHostname reads the hostname of an endpoint.
+func readHostname(v document.Value) string {
+	name := v.Text()
+	if v.IsText() && hasBlank(name) {
+		v.Fault("", "%q has a blank or control character in it", name)
+	}
+	return name
+}
+
+// hasBlank reports whether a text has characters that clients accept in no host.
+func hasBlank(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+}
+
 func readLocality(v document.Value) meshroute.Locality {
 	return localityOf(v.Object("region", "zone", "subZone"))
 }
@@ -104,7 +121,8 @@ func localityOf(o document.Object) meshroute.Locality {
 	}
 }
 
-// readAddress reads host:port.
+// readAddress reads host:port. An address has one form, however it is written: it identifies endpoints, and
+// servers name their Listener by it.
 func readAddress(v document.Value) string {
 	text := v.Text()
 	if !v.IsText() {
@@ -115,9 +133,25 @@ func readAddress(v document.Value) string {
 		v.Fault("write it as host:port, an IPv6 address in brackets", "%q is no address", text)
 		return ""
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
 		v.Fault("use a number from 1 to 65535", "%q is no port", port)
 		return ""
 	}
-	return text
+	if host = hostOf(v, host); host == "" {
+		return ""
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10))
+}
+
+// hostOf returns the one form of a host, or "" if it is none, which is a fault.
+func hostOf(v document.Value, host string) string {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.String()
+	}
+	if host == "" || hasBlank(host) || strings.ContainsAny(host, "[]:/%") {
+		v.Fault("", "%q is neither an IP address nor a host name", host)
+		return ""
+	}
+	return host
 }

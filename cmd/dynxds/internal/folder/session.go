@@ -42,10 +42,12 @@ func readSessionAffinity(v document.Value, s *meshroute.Service, cluster *cluste
 		return
 	case cookie.Present():
 		c := cookie.Object("name", "path", "ttl")
-		name, _ := c.Require("name").NonEmptyText("the name of a cookie")
-		state = &cookiepb.CookieBasedSessionState{Cookie: &httppb.Cookie{Name: name, Path: c.Field("path").Text(), Ttl: readDuration(c.Field("ttl"))}}
+		name := meshpolicy.ReadCookieName(c.Require("name"))
+		state = &cookiepb.CookieBasedSessionState{Cookie: &httppb.Cookie{
+			Name: name, Path: meshpolicy.ReadCookiePath(c.Field("path")), Ttl: readDuration(c.Field("ttl")),
+		}}
 	default:
-		state = &headerpb.HeaderBasedSessionState{Name: meshpolicy.ReadHeaderName(header)}
+		state = &headerpb.HeaderBasedSessionState{Name: meshpolicy.ReadSessionHeader(header)}
 	}
 	if len(s.Filters) == 0 {
 		s.FiltersSource = source(v)

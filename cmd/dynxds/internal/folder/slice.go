@@ -78,7 +78,9 @@ func readSliceEndpoint(v document.Value) meshroute.Endpoint {
 		o.Fault("", "an endpoint needs at least one address")
 		return e
 	}
-	e.Address = addresses[0].Text()
+	if text := addresses[0].Text(); addresses[0].IsText() {
+		e.Address = hostOf(addresses[0], text)
+	}
 	return e
 }
 

@@ -188,6 +188,8 @@ func TestFaultyEndpointSlices(t *testing.T) {
 		{slice("a", "{}") + "---" + slice("a", "{}"), `there are two of EndpointSlice a; the first is at`},
 		{slice("a", "{redy: true}"), `a.yaml:6: endpoints[0].conditions: unknown field "redy"; did you mean "ready"?`},
 		{slice("a", "{ready: maybe}"), `endpoints[0].conditions.ready: expected true or false`},
+		{strings.Replace(slice("a", "{}"), "[10.0.0.1]", "['10.0.0.1:80']", 1), `a.yaml:6: endpoints[0].addresses[0]: "10.0.0.1:80" is neither an IP address nor a host name`},
+		{strings.Replace(slice("a", "{}"), "[10.0.0.1]", "['']", 1), `a.yaml:6: endpoints[0].addresses[0]: "" is neither an IP address nor a host name`},
 		{strings.Replace(slice("a", "{}"), "[10.0.0.1]", "[]", 1), `endpoints[0]: an endpoint needs at least one address`},
 		{strings.Replace(slice("a", "{}"), ", labels: {kubernetes.io/service-name: backend}", "", 1), `metadata: the slice has no label kubernetes.io/service-name, so it is of no service`},
 		{"kind: List\nitems: [{kind: List, items: []}]", `a.yaml:2: items[0].kind: a list is in a list`},

@@ -158,12 +158,20 @@ func elementPath(path, name, key string, m proto.Message) string {
 func elementText(m proto.Message) string {
 	switch m := m.(type) {
 	case *routepb.Route:
-		if to := explain.Clusters(m); to != "" {
-			return "to " + to
-		}
+		to := explain.Clusters(m)
 		m = proto.CloneOf(m)
 		m.Match, m.Name, m.Metadata = nil, "", nil
-		return messageText(m)
+		if to == "" {
+			return messageText(m)
+		}
+		withoutWeights(m, &routepb.Route{})
+		if proto.Size(m.GetRoute()) == 0 {
+			m.Action = nil
+		}
+		if proto.Size(m) == 0 {
+			return "to " + to
+		}
+		return "to " + to + ", " + messageText(m)
 	case *endpointpb.LbEndpoint:
 		m = proto.CloneOf(m)
 		if e := m.GetEndpoint(); e != nil {
@@ -202,8 +210,8 @@ func (d *differ) element(path string, before, after proto.Message) {
 	d.message(path, a.ProtoReflect(), b.ProtoReflect())
 }
 
-// withoutWeights leaves of the clusters of two routes what both have, without the weights, which
-// explain.Clusters describes.
+// withoutWeights leaves of the clusters of two routes what both have, and what says more than a name, without the
+// weights, which explain.Clusters describes.
 func withoutWeights(a, b *routepb.Route) {
 	actions := []*routepb.RouteAction{a.GetRoute(), b.GetRoute()}
 	named := [2]map[string]bool{{}, {}}
@@ -213,19 +221,20 @@ func withoutWeights(a, b *routepb.Route) {
 		}
 	}
 	for i, action := range actions {
-		weighted := action.GetWeightedClusters()
-		if action == nil || len(named[0]) == 0 || len(named[1]) == 0 {
-			if action != nil {
-				action.ClusterSpecifier = nil
-			}
+		if action == nil {
 			continue
 		}
+		weighted := action.GetWeightedClusters()
 		var kept []*routepb.WeightedCluster_ClusterWeight
 		for _, c := range weighted.GetClusters() {
-			if named[1-i][c.GetName()] {
-				c.Weight = nil
+			c.Weight = nil
+			if named[1-i][c.GetName()] || proto.Size(c) > proto.Size(&routepb.WeightedCluster_ClusterWeight{Name: c.GetName()}) {
 				kept = append(kept, c)
 			}
+		}
+		if len(kept) == 0 {
+			action.ClusterSpecifier = nil
+			continue
 		}
 		weighted.Clusters = kept
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
@@ -153,18 +155,31 @@ func (s services) Close() {
 	s.loads.Close()
 }
 
-// knownLoads are the loads of clusters that there are.
+// knowsCluster returns an error for a cluster that there is not. Without it, what clients make up would leave no
+// room for what there is.
+func (p *plane) knowsCluster(_ context.Context, cluster string) error {
+	if !p.hasCluster(cluster) {
+		return status.Errorf(codes.NotFound, "there is no cluster %q", cluster)
+	}
+	return nil
+}
+
+// knownLoads are the loads of clusters that there are still.
 func (p *plane) knownLoads() []controlplane.ClusterLoad {
-	return slices.DeleteFunc(p.loads.Snapshot(), func(l controlplane.ClusterLoad) bool {
-		return p.store.Get(meshroute.ClusterType, l.Cluster) == nil
-	})
+	return slices.DeleteFunc(p.loads.Snapshot(), func(l controlplane.ClusterLoad) bool { return !p.hasCluster(l.Cluster) })
+}
+
+// hasCluster reports whether there is a cluster, perhaps only for some clients.
+func (p *plane) hasCluster(name string) bool {
+	return len(p.store.Variants(meshroute.ClusterType, name)) > 0
 }
 
 // newPlane needs the Serve.Log of the options. Its documents are those of the folder, until the reloader
 // opens a store.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
-	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), metrics: metrics.New(), loads: controlplane.NewLoadReports(controlplane.LoadOptions{Interval: opts.LoadInterval})}
+	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), metrics: metrics.New()}
+	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{Interval: opts.LoadInterval, Authorize: p.knowsCluster})
 	p.metrics.AddLoads(p.knownLoads)
 	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources}, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
