@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"slices"
-
 	"github.com/dynxds/dynxds/internal/inspect"
 )
 
@@ -51,9 +49,11 @@ func (e *explainer) live(c *Cluster, places map[string]string) {
 // setPhase sets what happens to RPCs. What follows from the resources alone counts only while the balancer
 // does not have the cluster.
 func (c *Cluster) setPhase(state *inspect.Cluster) {
-	dropped := c.Assignment != nil && slices.ContainsFunc(c.Assignment.Drops, func(d Drop) bool { return d.Percent >= 100 })
+	if state.Phase == inspect.PhaseDormant {
+		return
+	}
+	c.Unknown = ""
 	switch {
-	case dropped, state.Phase == inspect.PhaseDormant:
 	case state.Phase == inspect.PhaseFailed:
 		c.Error, c.Waits = state.Why, ""
 	case state.Phase == inspect.PhaseResolving:
@@ -62,8 +62,8 @@ func (c *Cluster) setPhase(state *inspect.Cluster) {
 		c.Error, c.Waits = state.Why, ""
 	case state.State == inspect.Connecting:
 		c.Error, c.Waits = "", state.Why
-	default:
-		c.Error, c.Waits = "", ""
+	default: // Only an RPC that has a connection is refused.
+		c.Error, c.Waits = c.refused, ""
 	}
 }
 
