@@ -33,10 +33,18 @@ func (e *explainer) live(c *Cluster, places map[string]string) {
 	if state.Switching {
 		e.note("cluster %q: what is described serves until the connections for a newer version of the Cluster are ready", c.Name)
 	}
-	if state.Priorities == nil {
+	a := c.Assignment
+	switch {
+	case state.Priorities == nil:
+		return
+	case state.Phase == inspect.PhaseDormant: // The first RPC goes where the resources say.
+		if a.InUse >= 0 {
+			p := &a.Priorities[a.InUse]
+			p.Reason += "; " + state.Why
+			a.Reason = p.Reason
+		}
 		return
 	}
-	a := c.Assignment
 	a.Live, a.InUse, a.Reason = true, -1, state.Why
 	a.Priorities = describePriorities(state.Priorities, c, places)
 	for i := range a.Priorities {
@@ -68,10 +76,10 @@ func (c *Cluster) setPhase(state *inspect.Cluster) {
 }
 
 // liveAggregate sets which member of an aggregate cluster is in use. It reports false if the source
-// does not know.
+// does not know, or if none is yet.
 func (e *explainer) liveAggregate(c *Cluster) bool {
 	state, ok := e.liveCluster(c.Name)
-	if !ok || len(state.Members) == 0 {
+	if !ok || len(state.Members) == 0 || state.Phase == inspect.PhaseDormant {
 		return false
 	}
 	c.setPhase(&state)
