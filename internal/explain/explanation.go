@@ -269,8 +269,8 @@ type Rewrite struct {
 type HeaderEdit struct {
 	// Side is "request" or "response".
 	Side string `json:"side"`
-	// Edit is the edit in words: `set x-a = "1"`, `remove x-b`.
-	Name    string `json:"name"`
+	Name string `json:"name"`
+	// Edit is the edit in words: `set to "1"`, `remove`.
 	Edit    string `json:"edit"`
 	Ignored string `json:"ignored,omitempty"`
 	At      string `json:"at,omitempty"`
