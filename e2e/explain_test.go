@@ -14,8 +14,10 @@ import (
 	"google.golang.org/grpc/connectivity"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -84,6 +86,64 @@ func explained(t *testing.T, method string, md metadata.MD) *dynxds.Explanation 
 	e, err := dynxds.Explain(testutils.Context(t), "xds:///"+explainedService, method, md)
 	xdstest.NoError(t, err)
 	return e
+}
+
+// While new routes wait for their clusters, RPCs take those of before, and the explanation says so.
+func TestExplainWhileRoutesWait(t *testing.T) {
+	t.Parallel()
+	m, service := newMesh(t), ownService(t)
+	before := testutils.StartBackend(t, "before")
+	m.keepSilent()
+	m.serve(service, "c-"+service, before)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, before)
+	explain := func() *dynxds.Explanation {
+		e, err := dynxds.Explain(testutils.Context(t), "xds:///"+service, unaryMethod, nil)
+		xdstest.NoError(t, err)
+		return e
+	}
+	silent := "silent-" + service
+	for resource, routes := range map[string]proto.Message{
+		"cluster":            xdsmsg.RouteConfig(service, service, toCluster(silent)),
+		"RouteConfiguration": xdsmsg.DefaultListener(service, silent),
+	} {
+		m.set(chain(service, toCluster("c-"+service)), routes)
+		want := fmt.Sprintf("RPCs take the routes of before until there is an answer for %s %q", resource, silent)
+		e := awaitInspect(t, want, explain, func(e *dynxds.Explanation) bool { return e.Pending != "" })
+		if e.Pending != want || !strings.HasPrefix(e.Outcome, want+"; then: ") || e.Code != "" || !strings.Contains(e.Text(), "outcome      "+want+"\nthen  ") {
+			t.Errorf("outcome %q with code %q:\n%s", e.Outcome, e.Code, e.Text())
+		}
+		m.set(chain(service, toCluster("c-"+service)))
+		awaitInspect(t, "no routes wait", explain, func(e *dynxds.Explanation) bool { return e.Pending == "" })
+		mustReach(t, cc, unary, before)
+	}
+}
+
+// If a cluster's policy changes together with its endpoints, and the new ones cannot be reached, RPCs go on to those of
+// before, and the explanation says so.
+func TestExplainWhileThePolicyChanges(t *testing.T) {
+	t.Parallel()
+	m, service := newMesh(t), ownService(t)
+	before, down := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "down")
+	down.Stop()
+	c := "c-" + service
+	m.serve(service, c, before)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, before)
+	m.set(with(xdsmsg.EDSCluster(c, ""), "lb_policy: LEAST_REQUEST"), endpointsOf(c, down))
+	awaitCluster(t, "the policy changes", service, c, func(c inspect.Cluster) bool {
+		return len(c.Priorities) == 1 && c.Priorities[0].Switching && c.Priorities[0].Localities[0].Endpoints[0].State == inspect.TransientFailure
+	})
+	mustReach(t, cc, unary, before)
+	e, err := dynxds.Explain(testutils.Context(t), "xds:///"+service, unaryMethod, nil)
+	xdstest.NoError(t, err)
+	if want := "RPCs go to the endpoints of before until the new policy has a connection"; !strings.Contains(e.Text(), want) {
+		t.Errorf("the explanation does not say %q:\n%s", want, e.Text())
+	}
+	m.set(endpointsOf(c, before))
+	awaitCluster(t, "the new policy serves", service, c, func(c inspect.Cluster) bool {
+		return len(c.Priorities) == 1 && !c.Priorities[0].Switching && c.Priorities[0].State == inspect.Ready
+	})
 }
 
 func TestExplainWithoutAChannel(t *testing.T) {

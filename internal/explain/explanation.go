@@ -15,6 +15,9 @@ type Explanation struct {
 	// example "UNAVAILABLE", or empty.
 	Outcome string `json:"outcome"`
 	Code    string `json:"code,omitempty"`
+	// Pending is set while the channel takes older routes than those described, and says until when. Code is
+	// empty then.
+	Pending string `json:"pending,omitempty"`
 	// Notes are what else there is to know, the most important first: servers that cannot be
 	// reached, resources that are missing.
 	Notes []string `json:"notes,omitempty"`

@@ -50,6 +50,9 @@ func (e *explainer) live(c *Cluster, places map[string]string) {
 	for i := range a.Priorities {
 		if p := &a.Priorities[i]; p.InUse {
 			a.InUse, a.Reason = i, p.Reason
+			if state.Priorities[i].Switching {
+				e.note("cluster %q: its policy has changed, and RPCs go to the endpoints of before until the new policy has a connection", c.Name)
+			}
 		}
 	}
 }

@@ -54,7 +54,14 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 		request.Authority = channel.Config.Authority
 	}
 	request.Secure = request.Secure || channel.Config.Secure
-	return Explain(s, request)
+	e, err := Explain(s, request)
+	if err != nil {
+		return nil, err
+	}
+	if e.Pending = pending(channel.Config); e.Pending != "" {
+		e.Outcome, e.Code = e.Pending+"; then: "+e.Outcome, ""
+	}
+	return e, nil
 }
 
 // thisProcess is the Client.Source of the process itself.
@@ -107,18 +114,26 @@ func clientOf(c *inspect.Config) *xdsclient.XDSClient {
 	return nil
 }
 
-// channelNotes lists which of the newest resources are not in use yet.
+// channelNotes says why the channel has no configuration.
 func channelNotes(c *inspect.Config) (notes []string) {
 	if c.Error != "" {
 		notes = append(notes, "the channel has no configuration: "+c.Error)
 	}
-	if c.Waits > 0 {
-		notes = append(notes, fmt.Sprintf("the channel uses its old routes until %d clusters have answered: %s", c.Waits, strings.Join(c.WaitsFor, ", ")))
-	}
-	if c.NextRoutes != nil {
-		notes = append(notes, fmt.Sprintf("the channel uses its old routes until RouteConfiguration %q has answered", c.NextRoutes.Name))
-	}
 	return notes
+}
+
+// pending says until when RPCs take older routes than those of the newest resources, if they do.
+func pending(c *inspect.Config) string {
+	switch {
+	case c.NextRoutes != nil:
+		return fmt.Sprintf("RPCs take the routes of before until there is an answer for RouteConfiguration %q", c.NextRoutes.Name)
+	case c.Waits == 0:
+		return ""
+	case c.Waits > len(c.WaitsFor):
+		return fmt.Sprintf("RPCs take the routes of before until there is an answer for %d clusters, such as %s", c.Waits, quotedList(c.WaitsFor))
+	default:
+		return "RPCs take the routes of before until there is an answer for cluster " + quotedList(c.WaitsFor)
+	}
 }
 
 // fromDump returns what a client of the process holds.
