@@ -72,7 +72,7 @@ func TestWhereRPCsEnd(t *testing.T) {
 		{"a header's unknown cluster", serving(byHeader), map[string][]string{"x-cluster": {"c"}}, "UNAVAILABLE", "which no route of the virtual host mentions"},
 		{"a header missing", serving(byHeader), nil, "UNAVAILABLE", `does not have the header "x-cluster"`},
 		{"no virtual host", sourceOf(xdsmsg.InlineListener("backend", xdsmsg.RouteConfig("", "other"))), nil, "UNAVAILABLE", `has no virtual host for authority "backend"`},
-		{"no Listener", &Source{Client: Client{Name: "dynxds"}, Resources: []*Resource{absentResource(xdsmsg.DefaultListener("backend", "r"), "DOES_NOT_EXIST", "gone")}},
+		{"no Listener", &Source{Client: Client{Name: "gRPC Go"}, Resources: []*Resource{absentResource(xdsmsg.DefaultListener("backend", "r"), "DOES_NOT_EXIST", "gone")}},
 			nil, "UNAVAILABLE", `the client has no Listener "backend": gone`},
 		{"a direct response", serving(&routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_DirectResponse{
 			DirectResponse: &routepb.DirectResponseAction{Status: 403, Body: &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: "no"}}}}}), nil,

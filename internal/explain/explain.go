@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -104,6 +105,7 @@ func (e *explainer) afford(n int) bool {
 func (e *explainer) explain(r *Resource) {
 	var ok bool
 	if e.listener, ok = use[*xdsresource.Listener](e, r, &e.out.Listener); !ok {
+		e.fallBack(r)
 		return
 	}
 	e.raw.setListener(r.Raw)
@@ -199,6 +201,18 @@ func (e *explainer) waits(status *ResourceStatus) {
 	} else {
 		e.out.Outcome = "RPCs wait: " + waits
 	}
+}
+
+// fallBack corrects the outcome of a channel of dynxds whose Listener does not exist: DNS may resolve it. Only
+// the process itself knows.
+func (e *explainer) fallBack(listener *Resource) {
+	if e.implementation.Client != dialect.Dynxds || e.source.Live != nil || listener.Raw != nil || listener.State != "DOES_NOT_EXIST" {
+		return
+	}
+	_, why := e.out.Listener.missing()
+	e.out.Code = ""
+	e.out.Outcome = fmt.Sprintf("RPCs go to the addresses in DNS, unless the channel has used xDS before, has xDS credentials, or dns_fallback is %q; "+
+		"then they fail with UNAVAILABLE: %s", "never", why)
 }
 
 // fail ends the explanation: all RPCs fail.

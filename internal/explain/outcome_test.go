@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
@@ -143,6 +144,33 @@ func TestOutcomeIsUnknown(t *testing.T) {
 		e := mustExplain(t, s, Request{})
 		if e.Code != "" || !strings.Contains(e.Outcome, "not known what becomes of them") || !strings.Contains(e.Outcome, "dynxds cannot use the ClusterLoadAssignment, although the client does") {
 			t.Errorf("outcome %q with code %q", e.Outcome, e.Code)
+		}
+	}
+}
+
+// DNS may resolve a channel of dynxds without a Listener, which its resources do not tell. Other clients fail, and
+// a channel of the process that is here says what it does.
+func TestOutcomeWithoutAListener(t *testing.T) {
+	t.Parallel()
+	const fails = `fail with UNAVAILABLE: the client has no Listener "backend": the management server does not have it`
+	for name, tc := range map[string]struct {
+		userAgent, state string
+		live             bool
+		outcome, code    string
+	}{
+		"dynxds":           {"dynxds", "DOES_NOT_EXIST", false, "RPCs go to the addresses in DNS, unless", ""},
+		"the channel here": {"dynxds", "DOES_NOT_EXIST", true, "RPCs " + fails, "UNAVAILABLE"},
+		"another client":   {"gRPC Go", "DOES_NOT_EXIST", false, "RPCs " + fails, "UNAVAILABLE"},
+		"no answer":        {"dynxds", "REQUESTED", false, "RPCs wait: ", ""},
+	} {
+		s := sourceOf(xdsmsg.DefaultListener("backend", "r"))
+		s.Resources[0].Raw, s.Resources[0].State, s.Client.Name = nil, tc.state, tc.userAgent
+		if tc.live {
+			s.Live = func(string) (inspect.Cluster, bool) { return inspect.Cluster{}, false }
+		}
+		e := mustExplain(t, s, Request{})
+		if !strings.HasPrefix(e.Outcome, tc.outcome) || e.Code != tc.code {
+			t.Errorf("%s: outcome %q with code %q; want %q with %q", name, e.Outcome, e.Code, tc.outcome, tc.code)
 		}
 	}
 }
