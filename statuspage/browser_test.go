@@ -136,6 +136,14 @@ func TestBrowserExplains(t *testing.T) {
 	if strings.Contains(text, "0.077s") {
 		t.Error("the page shows a configuration that an override replaces")
 	}
+
+	// A second channel has the same target: both are offered, by their numbers.
+	_, conn = startChannel(t, "another", oneCluster("another", backend)...)
+	xdstest.NoError(t, call(t, conn))
+	c.await(`document.querySelectorAll("#targets option").length === 2`)
+	c.eval(`document.querySelector('#explain [name="target"]').value = [...document.querySelectorAll("#targets option")].at(-1).value;
+		document.querySelector("#explain button").click()`, nil)
+	c.await(`document.querySelector("#explanation .outcome").innerText.includes('cluster "another"')`)
 	c.quiet()
 }
 

@@ -90,11 +90,15 @@ func channelOf(r *Request) (*inspect.Channel, []string, error) {
 		}
 	}
 	if len(found) == 0 {
+		what := fmt.Sprintf("the target %q", r.Target)
+		if r.Channel != 0 {
+			what += fmt.Sprintf(" and the number %d", r.Channel)
+		}
 		list := "none has been used"
 		if len(targets) > 0 {
 			list = "there are " + strings.Join(targets[:min(len(targets), maxListed)], ", ")
 		}
-		return nil, nil, fmt.Errorf("no xDS channel of the process has the target %q; %s", r.Target, list)
+		return nil, nil, fmt.Errorf("no xDS channel of the process has %s; %s", what, list)
 	}
 	best := slices.MaxFunc(found, func(a, b inspect.Channel) int { return compareBool(a.Config != nil, b.Config != nil) })
 	r.Target = best.Target

@@ -112,7 +112,9 @@ function endpointLine(b) {
 
 export async function explain(form) {
   const out = document.getElementById("explanation");
-  const query = new URLSearchParams({target: form.target.value.trim(), method: form.method.value.trim()});
+  const [, target, channel] = /^(.*?)(?:\s+#(\d+))?$/.exec(form.target.value.trim());
+  const query = new URLSearchParams({target, method: form.method.value.trim()});
+  if (channel) query.set("channel", channel);
   for (const line of form.elements.header.value.split("\n")) if (line.trim()) query.append("header", line.trim());
   try {
     const answer = await fetch(`explain?${query}`);
