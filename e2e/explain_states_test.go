@@ -37,6 +37,7 @@ type states struct {
 	down    string // an address that refuses connections
 	deleted map[string]bool
 	step    int
+	stopped bool // the control plane
 }
 
 func (s *states) name(of string) string { return of + "." + s.service }
@@ -68,9 +69,16 @@ func (s *states) endpoints(name string) *endpointpb.ClusterLoadAssignment {
 }
 
 func (s *states) cluster(name string) *clusterpb.Cluster {
-	return with(xdsmsg.EDSCluster(s.name(name), ""), "%s", anyOf(s.Rand, "", "", "", "lb_policy: LEAST_REQUEST", "lb_policy: RING_HASH",
+	c := with(xdsmsg.EDSCluster(s.name(name), ""), "%s", anyOf(s.Rand, "", "", "", "lb_policy: LEAST_REQUEST", "lb_policy: RING_HASH",
 		"lb_policy: CLUSTER_PROVIDED", // It is NACKed.
 		"circuit_breakers { thresholds { max_requests { value: 0 } } }"))
+	switch s.IntN(8) {
+	case 0: // The backends have no TLS: the handshake fails on channels with xDS credentials.
+		return withSocket(c, tlsSocket())
+	case 1: // NACKed, as the bootstrap does not have the provider.
+		return withSocket(c, xdsmsg.TLSSocket(xdsmsg.UpstreamTLS("", "missing")))
+	}
+	return c
 }
 
 func (s *states) route() *routepb.Route {
@@ -112,6 +120,12 @@ func (s *states) change() {
 	s.set(all)
 	switch {
 	case s.step == 1:
+	case s.IntN(6) == 0: // What follows arrives later.
+		s.Stop()
+		s.stopped = true
+	case s.stopped:
+		s.restart()
+		s.stopped = false
 	case s.IntN(4) == 0:
 		name := anyOf(s.Rand, "a", "b", "all")
 		s.Delete(s.t, typeurl.Cluster, s.name(name))
@@ -172,7 +186,11 @@ func TestExplanationsAgreeInEveryState(t *testing.T) {
 			s.down = stopped.Addr()
 			stopped.Stop()
 			s.change()
-			cc := s.dial("xds:///" + s.service)
+			var opts []grpc.DialOption
+			if seed%3 == 0 {
+				opts = append(opts, xdsCreds(t))
+			}
+			cc := s.dial("xds:///"+s.service, opts...)
 			call(testutils.Context(t), cc, unary) // A channel that was not used is not known.
 			for range steps {
 				for _, md := range []metadata.MD{nil, metadata.Pairs("x-user", "7")} {
