@@ -61,6 +61,9 @@ func (e *explainer) describeCluster(c Cluster) {
 	}
 	value := e.clusterValue(&c)
 	if value == nil {
+		if state, ok := e.liveCluster(c.Name); ok {
+			c.setPhase(&state)
+		}
 		e.add(c)
 		return
 	}

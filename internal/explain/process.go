@@ -41,7 +41,7 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	}
 	s := fromDump(client.Dump(), client.Bootstrap())
 	s.Client.Channel, s.UsesXDS = string(channel.State), &channel.Config.UsesXDS
-	s.Notes = append(notes, channelNotes(channel.Config)...)
+	s.Notes = notes
 	s.Live = func(name string) (inspect.Cluster, bool) { return channel.Cluster(ctx, name) }
 	request.Listener = channel.Config.Listener.Name
 	if !slices.ContainsFunc(s.Resources, func(r *Resource) bool {
@@ -60,6 +60,9 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	}
 	if e.Pending = pending(channel.Config); e.Pending != "" {
 		e.Outcome, e.Code = e.Pending+"; then: "+e.Outcome, ""
+	}
+	if why := channel.Config.Error; why != "" && len(e.Routes) == 0 {
+		e.Outcome, e.Code = "RPCs fail with UNAVAILABLE: "+why, unavailable
 	}
 	return e, nil
 }
@@ -116,14 +119,6 @@ func clientOf(c *inspect.Config) *xdsclient.XDSClient {
 		}
 	}
 	return nil
-}
-
-// channelNotes says why the channel has no configuration.
-func channelNotes(c *inspect.Config) (notes []string) {
-	if c.Error != "" {
-		notes = append(notes, "the channel has no configuration: "+c.Error)
-	}
-	return notes
 }
 
 // pending says until when RPCs take older routes than those of the newest resources, if they do.
