@@ -172,6 +172,7 @@ func differs(e *dynxds.Explanation, address string, err error) string {
 // In every state that a channel comes to, an explanation is soon what happens to RPCs, and stays so.
 func TestExplanationsAgreeInEveryState(t *testing.T) {
 	t.Parallel()
+	directly(t, "the control plane is stopped, which a relay hides")
 	const seeds, steps = 8, 10
 	for seed := range uint64(seeds) {
 		xdstest.Parallel(t, fmt.Sprint("seed", seed), func(t *testing.T) {

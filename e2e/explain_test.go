@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds"
-	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -156,33 +155,6 @@ func TestExplainWithoutAControlPlane(t *testing.T) {
 		m.Stop()
 		agree(t, service, cc, metadata.Pairs("x-user", "7"))
 		mustReach(t, cc, unary, b)
-	})
-}
-
-// If a cluster's policy changes together with its endpoints, and the new ones cannot be reached, RPCs go on to those of
-// before, and the explanation says so.
-func TestExplainWhileThePolicyChanges(t *testing.T) {
-	t.Parallel()
-	m, service := newMesh(t), ownService(t)
-	before, down := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "down")
-	down.Stop()
-	c := "c-" + service
-	m.serve(service, c, before)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, before)
-	m.set(with(xdsmsg.EDSCluster(c, ""), "lb_policy: LEAST_REQUEST"), endpointsOf(c, down))
-	awaitCluster(t, "the policy changes", service, c, func(c inspect.Cluster) bool {
-		return len(c.Priorities) == 1 && c.Priorities[0].Switching && c.Priorities[0].Localities[0].Endpoints[0].State == inspect.TransientFailure
-	})
-	mustReach(t, cc, unary, before)
-	e, err := dynxds.Explain(testutils.Context(t), "xds:///"+service, unaryMethod, nil)
-	xdstest.NoError(t, err)
-	if want := "RPCs go to the endpoints of before until the new policy has a connection"; !strings.Contains(e.Text(), want) {
-		t.Errorf("the explanation does not say %q:\n%s", want, e.Text())
-	}
-	m.set(endpointsOf(c, before))
-	awaitCluster(t, "the new policy serves", service, c, func(c inspect.Cluster) bool {
-		return len(c.Priorities) == 1 && !c.Priorities[0].Switching && c.Priorities[0].State == inspect.Ready
 	})
 }
 

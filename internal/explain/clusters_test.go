@@ -113,6 +113,15 @@ func TestLiveState(t *testing.T) {
 			t.Errorf("the text does not have %q:\n%s", want, text)
 		}
 	}
+	settled := s.Live
+	s.Live = func(name string) (inspect.Cluster, bool) {
+		c, ok := settled(name)
+		c.Priorities[0].Switching = true
+		return c, ok
+	}
+	if want := `cluster "a": its policy has changed, and RPCs go to the endpoints of before`; !strings.Contains(mustExplain(t, s, Request{}).Text(), want) {
+		t.Errorf("the text of a cluster whose policy changes does not have %q", want)
+	}
 	for phase, want := range map[inspect.Phase]string{inspect.PhaseFailed: "they fail with UNAVAILABLE: no such host", inspect.PhaseResolving: "they wait: no such host"} {
 		s.Live = func(name string) (inspect.Cluster, bool) {
 			return inspect.Cluster{Name: name, Phase: phase, State: inspect.TransientFailure, Why: "no such host"}, true
