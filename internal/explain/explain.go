@@ -105,7 +105,7 @@ func (e *explainer) afford(n int) bool {
 func (e *explainer) explain(r *Resource) {
 	var ok bool
 	if e.listener, ok = use[*xdsresource.Listener](e, r, &e.out.Listener); !ok {
-		e.fallBack(r)
+		fallBack(e, r)
 		return
 	}
 	e.raw.setListener(r.Raw)
@@ -205,7 +205,7 @@ func (e *explainer) waits(status *ResourceStatus) {
 
 // fallBack corrects the outcome of a channel of dynxds whose Listener does not exist: DNS may resolve it. Only
 // the process itself knows.
-func (e *explainer) fallBack(listener *Resource) {
+func fallBack(e *explainer, listener *Resource) {
 	if e.implementation.Client != dialect.Dynxds || e.source.Live != nil || listener.Raw != nil || listener.State != "DOES_NOT_EXIST" {
 		return
 	}

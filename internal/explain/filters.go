@@ -54,7 +54,7 @@ func (e routeExplainer) filters(n int) []Filter {
 			f.Ignored = ofServers(in.Filter)
 		}
 		if f.Ignored == "" && !f.Disabled {
-			f.Ends = e.filterEnd(config)
+			f.Ends = filterEnd(config, e.rpc.Metadata())
 		}
 		if !e.afford(filterDetails + len(f.Config) + len(f.Override)) {
 			return list
@@ -64,15 +64,15 @@ func (e routeExplainer) filters(n int) []Filter {
 	return list
 }
 
-// filterEnd returns which RPCs a filter with a configuration ends, or nil.
-func (e *explainer) filterEnd(config httpfilter.Config) *FilterEnd {
+// filterEnd returns which RPCs with these metadata a filter with a configuration ends, or nil.
+func filterEnd(config httpfilter.Config, md metadata.MD) *FilterEnd {
 	c, ok := config.(interface {
 		Ends(metadata.MD) (percent float64, code codes.Code)
 	})
 	if !ok {
 		return nil
 	}
-	share, code := c.Ends(e.rpc.Metadata())
+	share, code := c.Ends(md)
 	if share = percent(share); share == 0 {
 		return nil
 	}
