@@ -268,7 +268,7 @@ func explained(t *testing.T, e *explain.Explanation) (f fate, certain bool) {
 }
 
 // For every RPC whose way the resources determine, an explanation agrees with the Selector: on the
-// cluster, or the status it fails with; on the path on the wire; on the filters' configuration; and on the
+// cluster, or the status it fails with, which is also that of the outcome; on the path on the wire; on the filters' configuration; and on the
 // bound on its duration.
 func TestExplanationsAgreeWithRPCs(t *testing.T) {
 	t.Parallel()
@@ -304,6 +304,9 @@ func TestExplanationsAgreeWithRPCs(t *testing.T) {
 		}
 		if counts[got.code]++; got != want {
 			t.Fatalf("seed %d: the RPC has %+v, but is explained as %+v:\n%s", seed, got, want, e.Text())
+		}
+		if got.code == codes.OK != (e.Code == "") || got.code != codes.OK && codes.Code(code.Code_value[e.Code]) != got.code {
+			t.Fatalf("seed %d: the RPC has %+v, but is explained with code %q:\n%s", seed, got, e.Code, e.Text())
 		}
 	}
 	t.Logf("by status: %v", counts)

@@ -11,9 +11,12 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -84,6 +87,75 @@ func explained(t *testing.T, method string, md metadata.MD) *dynxds.Explanation 
 	e, err := dynxds.Explain(testutils.Context(t), "xds:///"+explainedService, method, md)
 	xdstest.NoError(t, err)
 	return e
+}
+
+// While new routes wait for their clusters, RPCs take those of before, and the explanation says so.
+func TestExplainWhileRoutesWait(t *testing.T) {
+	t.Parallel()
+	m, service := newMesh(t), ownService(t)
+	before := testutils.StartBackend(t, "before")
+	m.keepSilent()
+	m.serve(service, "c-"+service, before)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, before)
+	explain := func() *dynxds.Explanation {
+		e, err := dynxds.Explain(testutils.Context(t), "xds:///"+service, unaryMethod, nil)
+		xdstest.NoError(t, err)
+		return e
+	}
+	silent := "silent-" + service
+	for resource, routes := range map[string]proto.Message{
+		"cluster":            xdsmsg.RouteConfig(service, service, toCluster(silent)),
+		"RouteConfiguration": xdsmsg.DefaultListener(service, silent),
+	} {
+		m.set(chain(service, toCluster("c-"+service)), routes)
+		want := fmt.Sprintf("RPCs take the routes of before until there is an answer for %s %q", resource, silent)
+		e := awaitInspect(t, want, explain, func(e *dynxds.Explanation) bool { return e.Pending != "" })
+		if e.Pending != want || !strings.HasPrefix(e.Outcome, want+"; then: ") || e.Code != "" || !strings.Contains(e.Text(), "outcome      "+want+"\nthen  ") {
+			t.Errorf("outcome %q with code %q:\n%s", e.Outcome, e.Code, e.Text())
+		}
+		m.set(chain(service, toCluster("c-"+service)))
+		awaitInspect(t, "no routes wait", explain, func(e *dynxds.Explanation) bool { return e.Pending == "" })
+		mustReach(t, cc, unary, before)
+	}
+}
+
+// RPCs that want a resource of a control plane that is lost fail, and are explained so.
+func TestExplainWithoutAControlPlane(t *testing.T) {
+	t.Parallel()
+	directly(t, "the relay is not lost")
+	agree := func(t *testing.T, service string, cc *grpc.ClientConn, md metadata.MD) {
+		t.Helper()
+		e := awaitInspect(t, "the explanation is that RPCs fail", func() *dynxds.Explanation {
+			e, err := dynxds.Explain(testutils.Context(t), "xds:///"+service, unaryMethod, md)
+			xdstest.NoError(t, err)
+			return e
+		}, func(e *dynxds.Explanation) bool { return e.Code == "UNAVAILABLE" })
+		if _, err := call(metadata.NewOutgoingContext(testutils.Context(t), md), cc, unary); status.Code(err) != codes.Unavailable || !strings.Contains(e.Outcome, "unreachable") {
+			t.Errorf("the RPC ends with %v, but is explained as %q", err, e.Outcome)
+		}
+	}
+	t.Run("from the start", func(t *testing.T) {
+		t.Parallel()
+		m, service := newMesh(t), ownService(t)
+		m.Stop()
+		cc := m.dial("xds:///" + service)
+		cc.Connect()
+		mustFail(t, cc)
+		agree(t, service, cc, nil)
+	})
+	t.Run("before it answers for a cluster", func(t *testing.T) {
+		t.Parallel()
+		m, service := newMesh(t), ownService(t)
+		b := testutils.StartBackend(t, "b")
+		m.keepSilent()
+		m.set(chain(service, headerRoute("x-user", "7", "silent-"+service), toCluster("c-"+service)), clusterOf("c-"+service, b))
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, b)
+		m.Stop()
+		agree(t, service, cc, metadata.Pairs("x-user", "7"))
+		mustReach(t, cc, unary, b)
+	})
 }
 
 func TestExplainWithoutAChannel(t *testing.T) {

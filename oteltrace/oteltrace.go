@@ -38,6 +38,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -99,10 +100,11 @@ type writer struct {
 	mirrors atomic.Int64
 }
 
-// event adds an event, with the error if there is one.
+// event adds an event, with the error if there is one. Its text may be that of a server: an exporter loses all
+// spans of a batch for one that is not valid UTF-8.
 func (w *writer) event(name string, err error, attributes ...attribute.KeyValue) {
 	if err != nil {
-		attributes = append(attributes, keyError.String(err.Error()))
+		attributes = append(attributes, keyError.String(strings.ToValidUTF8(err.Error(), "\uFFFD")))
 	}
 	w.span.AddEvent(name, trace.WithAttributes(attributes...))
 }

@@ -86,6 +86,17 @@ func TestEveryEvent(t *testing.T) {
 	}
 }
 
+// A server's message need not be UTF-8, but an exporter refuses a batch with an attribute that is not.
+func TestErrorsAreUTF8(t *testing.T) {
+	t.Parallel()
+	s := new(span)
+	hooks := rpctrace.FromContext(observed(trace.ContextWithSpan(t.Context(), s)))
+	hooks.Retried(rpctrace.Retry{Attempt: 2, Err: errors.New("from a server: \xff")})
+	if want := []string{"dynxds.retried dynxds.attempt=2 dynxds.delay=0 dynxds.error=from a server: \uFFFD"}; !slices.Equal(s.events, want) {
+		t.Errorf("events %q, want %q", s.events, want)
+	}
+}
+
 func TestWithoutARecordingSpan(t *testing.T) {
 	for name, ctx := range map[string]context.Context{
 		"no span":    context.Background(),

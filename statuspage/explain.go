@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,8 +31,8 @@ type explanation struct {
 	EndpointsLeft map[string]int `json:"endpoints_left,omitempty"`
 }
 
-// explain answers what becomes of an RPC: of the parameters target and method, and of any number
-// named header, "name: value".
+// explain answers what becomes of an RPC: of the parameters target and method, channel if several have
+// the target, and of any number named header, "name: value".
 func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 	request, err := parseRequest(r)
 	if err != nil {
@@ -58,6 +59,12 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 func parseRequest(r *http.Request) (explain.Request, error) {
 	q := r.URL.Query()
 	request := explain.Request{Target: q.Get("target"), Method: q.Get("method"), Authority: q.Get("authority"), Headers: map[string][]string{}}
+	if text := q.Get("channel"); text != "" {
+		var err error
+		if request.Channel, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return request, fmt.Errorf("channel: %.60q is not a number", text)
+		}
+	}
 	if n := len(q["header"]); n > maxHeaders {
 		return request, fmt.Errorf("header: %d, more than %d", n, maxHeaders)
 	}

@@ -54,6 +54,30 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// Of channels with one target, the number chooses.
+func TestExplainOneOfSeveralChannels(t *testing.T) {
+	h, backend := Handler(), testutils.StartBackend(t, "b")
+	for _, cluster := range []string{"first", "second"} {
+		_, conn := startChannel(t, cluster, oneCluster(cluster, backend)...)
+		xdstest.NoError(t, call(t, conn))
+	}
+	var outcomes []string
+	for _, c := range section[list[channelView]](t, h, "channels").Items {
+		w := get(t, h, fmt.Sprintf("/explain?target=xds:///service&method=/a.B/C&channel=%d", c.Number))
+		var got struct{ Explanation explain.Explanation }
+		xdstest.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+		if outcomes = append(outcomes, got.Explanation.Outcome); len(got.Explanation.Notes) > 0 {
+			t.Errorf("channel %d has the notes %q", c.Number, got.Explanation.Notes)
+		}
+	}
+	xdstest.Equal(t, "outcomes", []string{`route 0 → cluster "first", priority 0, 1 endpoint`, `route 0 → cluster "second", priority 0, 1 endpoint`}, outcomes)
+	for channel, want := range map[string]string{"999999": `the target "xds:///service" and the number 999999`, "x": `channel: "x" is not a number`} {
+		if w := get(t, h, "/explain?target=xds:///service&method=/a.B/C&channel="+channel); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("channel %s: %d %s, want %q", channel, w.Code, w.Body, want)
+		}
+	}
+}
+
 // The overrides of the bootstrap are shown with its client, and in explanations.
 func TestOverridesAreShown(t *testing.T) {
 	plane, backend := testutils.StartFakeServer(t), testutils.StartBackend(t, "b")

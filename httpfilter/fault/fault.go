@@ -133,6 +133,24 @@ func (a *abort) draw(md metadata.MD) (codes.Code, bool) {
 	return code, ok && capped(a.share, md, abortShareHeader).Draw()
 }
 
+// Ends returns how many percent of the RPCs with these metadata the filter ends, and with which code.
+// Explanations of RPCs call it.
+func (c *config) Ends(md metadata.MD) (percent float64, code codes.Code) {
+	if c.abort == nil || c.maxActive == 0 {
+		return 0, codes.OK
+	}
+	share := c.abort.share
+	code, ok := c.abort.code, true
+	if c.abort.header {
+		code, ok = c.abort.requested(md)
+		share = capped(share, md, abortShareHeader)
+	}
+	if !ok {
+		return 0, codes.OK
+	}
+	return 100 * float64(share.Numerator) / float64(share.Denominator), code
+}
+
 // requested returns the code that the metadata ask for. As in Envoy, the HTTP
 // status goes before that of gRPC.
 func (*abort) requested(md metadata.MD) (codes.Code, bool) {

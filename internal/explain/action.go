@@ -46,7 +46,7 @@ func (e routeExplainer) at(parts ...string) string { return e.raw.routeAt(e.inde
 
 // action describes what happens to the RPCs that take the route.
 func (e routeExplainer) action() *Action {
-	a := &Action{}
+	a := &Action{Filters: e.filters(-1)}
 	switch action := e.route.Action.(type) {
 	case *xdsresource.DirectResponse:
 		a.Kind, a.Code, a.Message = kindDirectResponse, codeName(action.Code), action.Message()
@@ -62,7 +62,6 @@ func (e routeExplainer) action() *Action {
 	if a.Kind != kindForward && e.implementation.IsGRPC() {
 		a.Code, a.Message = "UNAVAILABLE", e.implementation.name+" does not carry out the action "+a.Kind
 	}
-	a.Filters = e.filters(-1)
 	a.Timeout = e.timeout()
 	if changes := e.route.Changes; changes != nil {
 		a.Changed = changesOf(*changes)
@@ -80,25 +79,25 @@ func (e routeExplainer) forward(a *Action, f *xdsresource.Forward) {
 	a.Authority = e.authorityRewrite()
 	total := f.TotalWeight()
 	for i := range f.Clusters {
-		a.Destinations = append(a.Destinations, e.destination(&f.Clusters[i], i, total))
+		a.Destinations = append(a.Destinations, e.destination(a, &f.Clusters[i], i, total))
 	}
 	for i := range e.route.Mirrors {
 		a.Mirrors = append(a.Mirrors, e.mirror(&e.route.Mirrors[i]))
 	}
 }
 
-// destination describes c, the i-th cluster of the route.
-func (e routeExplainer) destination(c *xdsresource.WeightedCluster, i int, total uint32) Destination {
+// destination describes c, the i-th cluster of the route, which a describes.
+func (e routeExplainer) destination(a *Action, c *xdsresource.WeightedCluster, i int, total uint32) Destination {
 	d := Destination{
 		Cluster: c.Cluster(&e.rpc), Header: c.Header, Weight: c.Weight,
 		Percent: percent(100 * float64(c.Weight) / float64(total)),
 		At:      e.at(provenance.BackendRefs),
 	}
-	if d.Error = e.misnamed(c.Header, d.Cluster); d.Error == "" {
-		e.clusters.add(d.Cluster, e.share*d.Percent/100)
-	}
 	if len(c.Overrides) > 0 {
 		d.Filters = e.filters(i)
+	}
+	if d.Error = e.misnamed(c.Header, d.Cluster); d.Error == "" {
+		e.clusters.add(d.Cluster, e.share*d.Percent/100*passed(a.filtersOf(&d)))
 	}
 	if c.Headers != nil {
 		d.Headers = e.headers(c.Headers)

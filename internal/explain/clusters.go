@@ -61,6 +61,9 @@ func (e *explainer) describeCluster(c Cluster) {
 	}
 	value := e.clusterValue(&c)
 	if value == nil {
+		if state, ok := e.liveCluster(c.Name); ok {
+			c.setPhase(&state)
+		}
 		e.add(c)
 		return
 	}
@@ -85,7 +88,7 @@ func (e *explainer) clusterValue(c *Cluster) *xdsresource.Cluster {
 }
 
 // valueFor sets where to the status of a resource that a cluster needs, and returns the resource with its value. Without
-// one it sets what the RPCs wait for, or why they fail.
+// one it sets what the RPCs wait for, why they fail, or why that is not known.
 func valueFor[T any](e *explainer, c *Cluster, typeURL, name string, where **ResourceStatus) (r *Resource, value T) {
 	if r = e.findResource(typeURL, name); r == nil {
 		*where = &ResourceStatus{Type: types[typeURL].Name, Name: name}
@@ -96,7 +99,7 @@ func valueFor[T any](e *explainer, c *Cluster, typeURL, name string, where **Res
 	*where = status
 	switch {
 	case err != nil:
-		c.Error = fmt.Sprintf("unknown: dynxds cannot use the %s, although the client does: %v", status.Type, err)
+		c.Unknown = fmt.Sprintf("dynxds cannot use the %s, although the client does: %v", status.Type, err)
 	case v == nil:
 		c.Waits, c.Error = status.missing()
 	default:
@@ -109,7 +112,7 @@ func valueFor[T any](e *explainer, c *Cluster, typeURL, name string, where **Res
 // are not in it.
 const (
 	memberDetails = 50
-	leftOut       = "unknown: the clusters under it are left out"
+	leftOut       = "the clusters under it are left out"
 )
 
 // describeAggregate adds an aggregate cluster, and those under it.
@@ -126,7 +129,7 @@ func (e *explainer) describeAggregate(c Cluster) {
 		return nil
 	}}
 	if !e.afford(0) {
-		c.Waits = leftOut
+		c.Unknown = leftOut
 		e.add(c)
 		return
 	}
@@ -136,7 +139,7 @@ func (e *explainer) describeAggregate(c Cluster) {
 		return
 	}
 	if !e.afford(edges * memberDetails) {
-		c.Waits = leftOut
+		c.Unknown = leftOut
 		e.add(c)
 		return
 	}
@@ -157,10 +160,13 @@ func (e *explainer) chooseMember(c *Cluster) {
 	var reasons, waits []string
 	for _, name := range c.Members {
 		switch m := &e.out.Clusters[e.described[name]]; {
-		case m.Error != "":
+		case m.Error != "" && m.refused == "":
 			reasons = append(reasons, fmt.Sprintf("%q: %s", name, m.Error))
 		case m.Waits != "":
 			waits = append(waits, fmt.Sprintf("%q: %s", name, m.Waits))
+		case m.Unknown != "":
+			c.Unknown = fmt.Sprintf("%q: %s", name, m.Unknown)
+			return
 		case len(reasons)+len(waits) == 0:
 			c.InUse, c.Reason = name, "it is the most preferred one"
 			return

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,7 @@ func TestWhereRPCsEnd(t *testing.T) {
 		{"a header's unknown cluster", serving(byHeader), map[string][]string{"x-cluster": {"c"}}, "UNAVAILABLE", "which no route of the virtual host mentions"},
 		{"a header missing", serving(byHeader), nil, "UNAVAILABLE", `does not have the header "x-cluster"`},
 		{"no virtual host", sourceOf(xdsmsg.InlineListener("backend", xdsmsg.RouteConfig("", "other"))), nil, "UNAVAILABLE", `has no virtual host for authority "backend"`},
-		{"no Listener", &Source{Client: Client{Name: "dynxds"}, Resources: []*Resource{absentResource(xdsmsg.DefaultListener("backend", "r"), "DOES_NOT_EXIST", "gone")}},
+		{"no Listener", &Source{Client: Client{Name: "gRPC Go"}, Resources: []*Resource{absentResource(xdsmsg.DefaultListener("backend", "r"), "DOES_NOT_EXIST", "gone")}},
 			nil, "UNAVAILABLE", `the client has no Listener "backend": gone`},
 		{"a direct response", serving(&routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_DirectResponse{
 			DirectResponse: &routepb.DirectResponseAction{Status: 403, Body: &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: "no"}}}}}), nil,
@@ -112,6 +113,15 @@ func TestLiveState(t *testing.T) {
 			t.Errorf("the text does not have %q:\n%s", want, text)
 		}
 	}
+	settled := s.Live
+	s.Live = func(name string) (inspect.Cluster, bool) {
+		c, ok := settled(name)
+		c.Priorities[0].Switching = true
+		return c, ok
+	}
+	if want := `cluster "a": its policy has changed, and RPCs go to the endpoints of before`; !strings.Contains(mustExplain(t, s, Request{}).Text(), want) {
+		t.Errorf("the text of a cluster whose policy changes does not have %q", want)
+	}
 	for phase, want := range map[inspect.Phase]string{inspect.PhaseFailed: "they fail with UNAVAILABLE: no such host", inspect.PhaseResolving: "they wait: no such host"} {
 		s.Live = func(name string) (inspect.Cluster, bool) {
 			return inspect.Cluster{Name: name, Phase: phase, State: inspect.TransientFailure, Why: "no such host"}, true
@@ -137,6 +147,39 @@ func TestLiveAggregate(t *testing.T) {
 	e := mustExplain(t, s, Request{})
 	if a := e.cluster("a"); a.InUse != "c" || a.Reason != "because of READY" || e.cluster("b").Error != "its endpoint is TRANSIENT_FAILURE" {
 		t.Errorf("the aggregate cluster is %+v, the first member %+v", a, e.cluster("b"))
+	}
+}
+
+// Where the first RPC to a cluster without connections goes follows from the resources.
+func TestDormant(t *testing.T) {
+	t.Parallel()
+	const why = "no RPC has needed the cluster yet"
+	dormant := func(name string) inspect.Cluster {
+		return inspect.Cluster{Name: name, Phase: inspect.PhaseDormant, State: inspect.Idle, Why: why, Priorities: []inspect.Priority{{
+			Localities: []inspect.Locality{{Endpoints: []inspect.Endpoint{{Addresses: []string{"10.0.0.2:80"}, Health: "HEALTHY"}}}},
+		}}}
+	}
+	members := []proto.Message{xdsmsg.AggregateCluster("a", "b", "c"), xdsmsg.EDSCluster("b", ""), xdsmsg.SimpleEndpoints("b"), xdsmsg.EDSCluster("c", "")}
+	for name, tc := range map[string]struct {
+		resources     []proto.Message
+		outcome, code string
+	}{
+		"endpoints":    {[]proto.Message{xdsmsg.EDSCluster("a", ""), xdsmsg.SimpleEndpoints("a", "10.0.0.2:80")}, ", priority 0, 1 endpoint", ""},
+		"a member":     {append(members, xdsmsg.SimpleEndpoints("c", "10.0.0.2:80")), `, of it "c", priority 0, 1 endpoint`, ""},
+		"no endpoints": {append(members, xdsmsg.SimpleEndpoints("c")), ", where they fail with UNAVAILABLE: no cluster under it can serve", "UNAVAILABLE"},
+	} {
+		s := clustersSource(slices.Clone(tc.resources)...)
+		s.Live = func(name string) (inspect.Cluster, bool) {
+			d := dormant(name)
+			if len(tc.resources) > 2 {
+				d.Priorities, d.Members = nil, []inspect.Member{{Cluster: dormant("b")}, {Cluster: dormant("c")}}
+			}
+			return d, true
+		}
+		e := mustExplain(t, s, Request{})
+		if !strings.HasPrefix(e.Outcome, `route 0 → cluster "a"`+tc.outcome) || e.Code != tc.code {
+			t.Errorf("%s: outcome %q with code %q; want %q with %q", name, e.Outcome, e.Code, tc.outcome, tc.code)
+		}
 	}
 }
 

@@ -31,9 +31,12 @@ func (e *explainer) describeEndpoints(c *Cluster, value *xdsresource.Cluster) {
 	}
 	for _, d := range endpoints.Drops {
 		a.Drops = append(a.Drops, Drop{Category: d.Category, Percent: percent(100 * float64(d.PerMillion) / xdsresource.Million)})
-		if d.PerMillion >= xdsresource.Million {
-			c.Error = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
+		if d.PerMillion >= xdsresource.Million && c.refused == "" {
+			c.refused = fmt.Sprintf("all RPCs are dropped (drop_overloads, category %q)", d.Category)
 		}
+	}
+	if value.MaxRequests == 0 && c.refused == "" {
+		c.refused = "circuit_breakers.max_requests is 0"
 	}
 	a.Priorities = describePriorities(Priorities(endpoints), c, places)
 	a.choose(c, value)
@@ -47,7 +50,7 @@ func (e *explainer) assignment(c *Cluster, name string) (*xdsresource.Endpoints,
 		return nil, nil
 	}
 	if !e.afford(endpointDetails*countEndpoints(endpoints) + len(r.Raw.GetValue())/10) {
-		c.Waits = "unknown: its endpoints are left out"
+		c.Unknown = "its endpoints are left out"
 		return nil, nil
 	}
 	return endpoints, placesOf(rawEndpoints(r.Raw))
@@ -186,14 +189,12 @@ func (a *ClusterAssignment) choose(c *Cluster, value *xdsresource.Cluster) {
 	}
 	switch {
 	case a.InUse >= 0:
-		a.Reason = a.Priorities[a.InUse].Reason
+		a.Reason, c.Error = a.Priorities[a.InUse].Reason, c.refused
 		return
 	case len(a.Priorities) == 0:
 		a.Reason = "there are no endpoints"
 	default:
 		a.Reason = "no endpoint is HEALTHY or UNKNOWN"
 	}
-	if c.Error == "" {
-		c.Error = a.Reason
-	}
+	c.Error, c.refused = a.Reason, ""
 }

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -104,6 +105,7 @@ func (e *explainer) afford(n int) bool {
 func (e *explainer) explain(r *Resource) {
 	var ok bool
 	if e.listener, ok = use[*xdsresource.Listener](e, r, &e.out.Listener); !ok {
+		fallBack(e, r)
 		return
 	}
 	e.raw.setListener(r.Raw)
@@ -201,6 +203,18 @@ func (e *explainer) waits(status *ResourceStatus) {
 	}
 }
 
+// fallBack corrects the outcome of a channel of dynxds whose Listener does not exist: DNS may resolve it. Only
+// the process itself knows.
+func fallBack(e *explainer, listener *Resource) {
+	if e.implementation.Client != dialect.Dynxds || e.source.Live != nil || listener.Raw != nil || listener.State != "DOES_NOT_EXIST" {
+		return
+	}
+	_, why := e.out.Listener.missing()
+	e.out.Code = ""
+	e.out.Outcome = fmt.Sprintf("RPCs go to the addresses in DNS, unless the channel has used xDS before, has xDS credentials, or dns_fallback is %q; "+
+		"then they fail with UNAVAILABLE: %s", "never", why)
+}
+
 // fail ends the explanation: all RPCs fail.
 func (e *explainer) fail(format string, args ...any) {
 	e.out.Code = "UNAVAILABLE"
@@ -237,125 +251,6 @@ func (e *explainer) conclude() {
 	e.out.Unrouted = max(percent(left), 0)
 	e.out.Outcome = strings.Join(e.out.outcomes(), "; ")
 	e.out.Code = e.out.commonCode()
-}
-
-// maxOutcomes bounds the routes, and the clusters of a route, in the outcome.
-const maxOutcomes = 20
-
-// outcomes describes, for each route that is taken, what happens to its RPCs.
-func (e *Explanation) outcomes() (parts []string) {
-	clusters, more := e.clustersByName(), 0
-	for i := range e.Routes {
-		r := &e.Routes[i]
-		switch {
-		case r.Action == nil:
-		case len(parts) < maxOutcomes:
-			parts = append(parts, withShare(r.Share, r.title()+" "+clusters.fate(r.Action)))
-		default:
-			more++
-		}
-	}
-	if more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d routes more", more))
-	}
-	if e.Unrouted > 0 {
-		parts = append(parts, withShare(e.Unrouted, "no route of the virtual host matches: RPCs fail with UNAVAILABLE"))
-	}
-	return parts
-}
-
-// commonCode returns the code with which all RPCs fail, or "".
-func (e *Explanation) commonCode() string {
-	clusters := e.clustersByName()
-	codes := make(map[string]bool)
-	if e.Unrouted > 0 {
-		codes["UNAVAILABLE"] = true
-	}
-	for i := range e.Routes {
-		switch a := e.Routes[i].Action; {
-		case a == nil:
-		case a.Kind != kindForward:
-			codes[a.Code] = true
-		default:
-			for j := range a.Destinations {
-				codes[clusters.codeOf(&a.Destinations[j])] = true
-			}
-		}
-	}
-	if len(codes) != 1 {
-		return ""
-	}
-	for code := range codes {
-		return code
-	}
-	return ""
-}
-
-// clustersByName has the clusters of an Explanation.
-type clustersByName map[string]*Cluster
-
-func (e *Explanation) clustersByName() clustersByName {
-	all := make(clustersByName, len(e.Clusters))
-	for i := range e.Clusters {
-		all[e.Clusters[i].Name] = &e.Clusters[i]
-	}
-	return all
-}
-
-// codeOf returns the code with which RPCs to a destination fail, or "".
-func (all clustersByName) codeOf(d *Destination) string {
-	c := all[d.Cluster]
-	if d.Error != "" || c != nil && c.Error != "" {
-		return "UNAVAILABLE"
-	}
-	return ""
-}
-
-// fate describes an action in the outcome.
-func (all clustersByName) fate(a *Action) string {
-	if a.Kind != kindForward {
-		text := "ends them with " + a.Code
-		if a.Message != "" {
-			text += ": " + a.Message
-		}
-		return text
-	}
-	var parts []string
-	for i := range a.Destinations {
-		if i == maxOutcomes && len(a.Destinations) > maxOutcomes+1 {
-			parts = append(parts, fmt.Sprintf("and %d clusters more", len(a.Destinations)-i))
-			break
-		}
-		d := &a.Destinations[i]
-		text := "UNAVAILABLE: " + d.Error
-		if d.Error == "" {
-			text = fmt.Sprintf("cluster %q%s", d.Cluster, all.reached(d.Cluster))
-		}
-		parts = append(parts, withShare(d.Percent, text))
-	}
-	return "→ " + strings.Join(parts, ", ")
-}
-
-// reached describes where RPCs to a cluster end up.
-func (all clustersByName) reached(name string) string {
-	c := all[name]
-	switch {
-	case c == nil:
-		return ""
-	case c.Error != "":
-		return ", where they fail with UNAVAILABLE: " + c.Error
-	case c.Waits != "":
-		return ", where they wait: " + c.Waits
-	case c.InUse != "":
-		return fmt.Sprintf(", of it %q%s", c.InUse, all.reached(c.InUse))
-	case c.Assignment == nil || c.Assignment.InUse < 0:
-		return ""
-	}
-	text := fmt.Sprintf(", priority %d, ", c.Assignment.InUse)
-	if n := c.Assignment.usable(); n != 1 {
-		return text + fmt.Sprintf("%d endpoints", n)
-	}
-	return text + "1 endpoint"
 }
 
 // withShare puts a share before a text, unless it is everything.

@@ -15,6 +15,9 @@ type Explanation struct {
 	// example "UNAVAILABLE", or empty.
 	Outcome string `json:"outcome"`
 	Code    string `json:"code,omitempty"`
+	// Pending is set while the channel takes older routes than those described, and says until when. Code is
+	// empty then.
+	Pending string `json:"pending,omitempty"`
 	// Notes are what else there is to know, the most important first: servers that cannot be
 	// reached, resources that are missing.
 	Notes []string `json:"notes,omitempty"`
@@ -147,7 +150,7 @@ type Condition struct {
 type Action struct {
 	// Kind is "forward", "direct_response", "redirect" or "unroutable".
 	Kind string `json:"kind"`
-	// Code and Message are the status of RPCs that are not forwarded.
+	// Code and Message are the status of RPCs that are not forwarded, unless a filter ends them before.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Destinations are the clusters to draw from, by weight.
@@ -208,9 +211,17 @@ type Filter struct {
 	Override json.RawMessage `json:"override,omitempty"`
 	// Level is the most specific level with a configuration of the filter: "Listener", "virtual
 	// host", "route" or "weighted cluster". At is its place.
-	Level   string `json:"level"`
-	Ignored string `json:"ignored,omitempty"`
-	At      string `json:"at,omitempty"`
+	Level string `json:"level"`
+	// Ends is which of the RPCs that reach the filter it ends, nil if none, or if that is not known.
+	Ends    *FilterEnd `json:"ends,omitempty"`
+	Ignored string     `json:"ignored,omitempty"`
+	At      string     `json:"at,omitempty"`
+}
+
+// FilterEnd is the share of RPCs that a filter ends, and the status that they end with.
+type FilterEnd struct {
+	Percent float64 `json:"percent"`
+	Code    string  `json:"code"`
 }
 
 // Setting is a value and the level that it is from.
@@ -261,8 +272,8 @@ type Rewrite struct {
 type HeaderEdit struct {
 	// Side is "request" or "response".
 	Side string `json:"side"`
-	// Edit is the edit in words: `set x-a = "1"`, `remove x-b`.
-	Name    string `json:"name"`
+	Name string `json:"name"`
+	// Edit is the edit in words: `set to "1"`, `remove`.
 	Edit    string `json:"edit"`
 	Ignored string `json:"ignored,omitempty"`
 	At      string `json:"at,omitempty"`
@@ -285,13 +296,19 @@ type Cluster struct {
 	Members []string `json:"members,omitempty"`
 	InUse   string   `json:"in_use,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
-	// Error is why RPCs to the cluster fail, and Waits what they wait for.
+	// Error is why RPCs to the cluster fail, Waits what they wait for, and Unknown why it cannot be
+	// told what becomes of them.
 	Error      string             `json:"error,omitempty"`
 	Waits      string             `json:"waits,omitempty"`
+	Unknown    string             `json:"unknown,omitempty"`
 	Settings   *ClusterSettings   `json:"settings,omitempty"`
 	Changed    []Change           `json:"changed,omitempty"`
 	Assignment *ClusterAssignment `json:"assignment,omitempty"`
 	At         string             `json:"at,omitempty"`
+
+	// refused is why its RPCs fail although it has endpoints, which is no reason for an aggregate
+	// cluster to use another member.
+	refused string
 }
 
 // ClusterSettings are the settings of a cluster that is not an aggregate one.

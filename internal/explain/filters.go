@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -36,11 +38,12 @@ func (e routeExplainer) filters(n int) []Filter {
 			Name: in.Name, Type: typeName(in.Filter), Disabled: in.Disabled, Level: levelListener,
 			Config: e.filterConfig(in.Name), At: place(e.raw.listener.GetMetadata(), provenance.Filters, provenance.Service),
 		}
+		config := in.Config
 		level, o, other := xdsresource.OverrideOf(in, levels)
 		if level >= 0 {
 			f.Level, f.At, f.Disabled = names[level], at[level], o.Disabled
 			if o.Config != nil {
-				f.Override = asJSON(overrideConfig(raw[level], in.Name))
+				f.Override, config = asJSON(overrideConfig(raw[level], in.Name)), o.Config
 			}
 		}
 		f.Ignored = e.implementation.filter(f.Type)
@@ -50,12 +53,30 @@ func (e routeExplainer) filters(n int) []Filter {
 		if f.Ignored == "" {
 			f.Ignored = ofServers(in.Filter)
 		}
+		if f.Ignored == "" && !f.Disabled {
+			f.Ends = filterEnd(config, e.rpc.Metadata())
+		}
 		if !e.afford(filterDetails + len(f.Config) + len(f.Override)) {
 			return list
 		}
 		list = append(list, f)
 	}
 	return list
+}
+
+// filterEnd returns which RPCs with these metadata a filter with a configuration ends, or nil.
+func filterEnd(config httpfilter.Config, md metadata.MD) *FilterEnd {
+	c, ok := config.(interface {
+		Ends(metadata.MD) (percent float64, code codes.Code)
+	})
+	if !ok {
+		return nil
+	}
+	share, code := c.Ends(md)
+	if share = percent(share); share == 0 {
+		return nil
+	}
+	return &FilterEnd{Percent: share, Code: codeName(code)}
 }
 
 // About what filters and header edits need in an explanation, beside their configuration and values.

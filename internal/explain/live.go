@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"slices"
-
 	"github.com/dynxds/dynxds/internal/inspect"
 )
 
@@ -35,15 +33,26 @@ func (e *explainer) live(c *Cluster, places map[string]string) {
 	if state.Switching {
 		e.note("cluster %q: what is described serves until the connections for a newer version of the Cluster are ready", c.Name)
 	}
-	if state.Priorities == nil {
+	a := c.Assignment
+	switch {
+	case state.Priorities == nil:
+		return
+	case state.Phase == inspect.PhaseDormant: // The first RPC goes where the resources say.
+		if a.InUse >= 0 {
+			p := &a.Priorities[a.InUse]
+			p.Reason += "; " + state.Why
+			a.Reason = p.Reason
+		}
 		return
 	}
-	a := c.Assignment
 	a.Live, a.InUse, a.Reason = true, -1, state.Why
 	a.Priorities = describePriorities(state.Priorities, c, places)
 	for i := range a.Priorities {
 		if p := &a.Priorities[i]; p.InUse {
 			a.InUse, a.Reason = i, p.Reason
+			if state.Priorities[i].Switching {
+				e.note("cluster %q: its policy has changed, and RPCs go to the endpoints of before until the new policy has a connection", c.Name)
+			}
 		}
 	}
 }
@@ -51,9 +60,11 @@ func (e *explainer) live(c *Cluster, places map[string]string) {
 // setPhase sets what happens to RPCs. What follows from the resources alone counts only while the balancer
 // does not have the cluster.
 func (c *Cluster) setPhase(state *inspect.Cluster) {
-	dropped := c.Assignment != nil && slices.ContainsFunc(c.Assignment.Drops, func(d Drop) bool { return d.Percent >= 100 })
+	if state.Phase == inspect.PhaseDormant {
+		return
+	}
+	c.Unknown = ""
 	switch {
-	case dropped, state.Phase == inspect.PhaseDormant:
 	case state.Phase == inspect.PhaseFailed:
 		c.Error, c.Waits = state.Why, ""
 	case state.Phase == inspect.PhaseResolving:
@@ -62,16 +73,16 @@ func (c *Cluster) setPhase(state *inspect.Cluster) {
 		c.Error, c.Waits = state.Why, ""
 	case state.State == inspect.Connecting:
 		c.Error, c.Waits = "", state.Why
-	default:
-		c.Error, c.Waits = "", ""
+	default: // Only an RPC that has a connection is refused.
+		c.Error, c.Waits = c.refused, ""
 	}
 }
 
 // liveAggregate sets which member of an aggregate cluster is in use. It reports false if the source
-// does not know.
+// does not know, or if none is yet.
 func (e *explainer) liveAggregate(c *Cluster) bool {
 	state, ok := e.liveCluster(c.Name)
-	if !ok || len(state.Members) == 0 {
+	if !ok || len(state.Members) == 0 || state.Phase == inspect.PhaseDormant {
 		return false
 	}
 	c.setPhase(&state)

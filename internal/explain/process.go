@@ -41,7 +41,7 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	}
 	s := fromDump(client.Dump(), client.Bootstrap())
 	s.Client.Channel, s.UsesXDS = string(channel.State), &channel.Config.UsesXDS
-	s.Notes = append(notes, channelNotes(channel.Config)...)
+	s.Notes = notes
 	s.Live = func(name string) (inspect.Cluster, bool) { return channel.Cluster(ctx, name) }
 	request.Listener = channel.Config.Listener.Name
 	if !slices.ContainsFunc(s.Resources, func(r *Resource) bool {
@@ -54,7 +54,17 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 		request.Authority = channel.Config.Authority
 	}
 	request.Secure = request.Secure || channel.Config.Secure
-	return Explain(s, request)
+	e, err := Explain(s, request)
+	if err != nil {
+		return nil, err
+	}
+	if e.Pending = pending(channel.Config); e.Pending != "" {
+		e.Outcome, e.Code = e.Pending+"; then: "+e.Outcome, ""
+	}
+	if why := channel.Config.Error; why != "" && len(e.Routes) == 0 {
+		e.Outcome, e.Code = "RPCs fail with UNAVAILABLE: "+why, unavailable
+	}
+	return e, nil
 }
 
 // thisProcess is the Client.Source of the process itself.
@@ -83,11 +93,15 @@ func channelOf(r *Request) (*inspect.Channel, []string, error) {
 		}
 	}
 	if len(found) == 0 {
+		what := fmt.Sprintf("the target %q", r.Target)
+		if r.Channel != 0 {
+			what += fmt.Sprintf(" and the number %d", r.Channel)
+		}
 		list := "none has been used"
 		if len(targets) > 0 {
 			list = "there are " + strings.Join(targets[:min(len(targets), maxListed)], ", ")
 		}
-		return nil, nil, fmt.Errorf("no xDS channel of the process has the target %q; %s", r.Target, list)
+		return nil, nil, fmt.Errorf("no xDS channel of the process has %s; %s", what, list)
 	}
 	best := slices.MaxFunc(found, func(a, b inspect.Channel) int { return compareBool(a.Config != nil, b.Config != nil) })
 	r.Target = best.Target
@@ -107,18 +121,18 @@ func clientOf(c *inspect.Config) *xdsclient.XDSClient {
 	return nil
 }
 
-// channelNotes lists which of the newest resources are not in use yet.
-func channelNotes(c *inspect.Config) (notes []string) {
-	if c.Error != "" {
-		notes = append(notes, "the channel has no configuration: "+c.Error)
+// pending says until when RPCs take older routes than those of the newest resources, if they do.
+func pending(c *inspect.Config) string {
+	switch {
+	case c.NextRoutes != nil:
+		return fmt.Sprintf("RPCs take the routes of before until there is an answer for RouteConfiguration %q", c.NextRoutes.Name)
+	case c.Waits == 0:
+		return ""
+	case c.Waits > len(c.WaitsFor):
+		return fmt.Sprintf("RPCs take the routes of before until there is an answer for %d clusters, such as %s", c.Waits, quotedList(c.WaitsFor))
+	default:
+		return "RPCs take the routes of before until there is an answer for cluster " + quotedList(c.WaitsFor)
 	}
-	if c.Waits > 0 {
-		notes = append(notes, fmt.Sprintf("the channel uses its old routes until %d clusters have answered: %s", c.Waits, strings.Join(c.WaitsFor, ", ")))
-	}
-	if c.NextRoutes != nil {
-		notes = append(notes, fmt.Sprintf("the channel uses its old routes until RouteConfiguration %q has answered", c.NextRoutes.Name))
-	}
-	return notes
 }
 
 // fromDump returns what a client of the process holds.

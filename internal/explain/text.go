@@ -131,10 +131,15 @@ func (t *text) head(e *Explanation) {
 		client += ", channel " + e.Client.Channel
 	}
 	t.field(0, "client", client)
+	name := "outcome"
+	if e.Pending != "" {
+		t.field(0, name, e.Pending)
+		name = "then"
+	}
 	if outcomes := e.outcomes(); len(outcomes) > 0 {
-		t.fields(0, "outcome", outcomes)
+		t.fields(0, name, outcomes)
 	} else {
-		t.field(0, "outcome", e.Outcome)
+		t.field(0, name, strings.TrimPrefix(e.Outcome, e.Pending+"; then: "))
 	}
 	if n := len(e.Notes) - maxNotes; n > 0 {
 		t.fields(0, "note", e.Notes[:maxNotes])

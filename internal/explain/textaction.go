@@ -149,6 +149,7 @@ func (t *text) cluster(c *Cluster) {
 	}
 	t.field(1, "fails", c.Error)
 	t.field(1, "waits", c.Waits)
+	t.field(1, "unknown", c.Unknown)
 	t.field(1, "type", c.Type)
 	for i, name := range c.Members {
 		if i == maxClusters && len(c.Members) > maxClusters+1 {

@@ -45,7 +45,7 @@ function routeLine(r) {
 }
 
 function condition(c) {
-  return c.reason || `${c.kind}${c.name ? ` ${c.name}` : ""}: want ${c.want}, have ${c.have || "nothing"}`;
+  return `${c.kind}${c.name ? ` ${c.name}` : ""}: want ${c.want}, have ${c.have || "nothing"}${c.reason ? `; ${c.reason}` : ""}`;
 }
 
 function actionList(a) {
@@ -56,7 +56,7 @@ function actionList(a) {
     (a.filters ?? []).map(filterLine),
     a.timeout && item("timeout", a.timeout.value, level(a.timeout.level), at(a.timeout.at), notActedOn(a.timeout.ignored)),
     a.retry && item("retry", `${a.retry.max_attempts} attempts on ${(a.retry.on ?? []).join(", ")}; backoff ${a.retry.base_backoff} to ${a.retry.max_backoff}`,
-      level(a.retry.level), at(a.retry.at), notActedOn(a.retry.ignored)),
+      a.retry.hedged && `; hedged after ${a.retry.hedged}`, level(a.retry.level), at(a.retry.at), notActedOn(a.retry.ignored)),
     (a.changed ?? []).map(changeLine),
     (a.hash_policies ?? []).map(p => item("hash", p.of, p.value && ` = ${p.value}`, p.reason && ` (${p.reason})`)),
     rewriteLine("path", a.path), rewriteLine("authority", a.authority), (a.headers ?? []).map(headerLine));
@@ -75,20 +75,22 @@ function destinationLine(label, d) {
 
 function filterLine(f) {
   return item("filter", name(f.name), f.disabled && " (disabled)", h("span.meta", null, ` ${f.type}`), level(f.level), at(f.at),
-    f.config && h("code", null, " ", json(f.config)), notActedOn(f.ignored));
+    f.ends && h("span.meta", null, ` ends ${percent(f.ends.percent)} with ${f.ends.code}`),
+    !f.disabled && (f.override ?? f.config) && h("code", null, " ", json(f.override ?? f.config)), notActedOn(f.ignored));
 }
 
 function rewriteLine(label, r) {
   return r && item(label, name(r.from), " → ", name(r.to, "depends on the endpoint"), level(r.by), at(r.at), error(r.error), notActedOn(r.ignored));
 }
 
-const headerLine = d => item(d.side, d.edit, notActedOn(d.ignored));
+const headerLine = d => item(`${d.side} header`, name(d.name), ` ${d.edit}`, at(d.at), notActedOn(d.ignored));
 
 function clusterLine(c, left) {
   const s = c.settings, a = c.assignment;
   const settings = s && [s.policy, s.policy_config && json(s.policy_config), s.tls, `at most ${plural(s.max_requests, "RPC")} at a time`, s.outliers];
   return h("li", null, name(c.name), c.mirror ? " mirror" : c.of ? [" member of ", name(c.of)] : ` ${percent(c.share)}`,
-    h("span.meta", null, " ", c.type, " ", c.reason), at(c.at), error(c.error), resourceLine(c.resource),
+    h("span.meta", null, " ", c.type), at(c.at), c.in_use && [" uses ", name(c.in_use), h("span.meta", null, " ", c.reason)],
+    error(c.error), notActedOn(c.waits), notActedOn(c.unknown), resourceLine(c.resource),
     s && h("p.meta", null, settings.filter(Boolean).join(" · ")),
     (s?.ignored ?? []).map(notActedOn),
     c.changed && h("ul.fields", null, c.changed.map(changeLine)),
@@ -110,7 +112,9 @@ function endpointLine(b) {
 
 export async function explain(form) {
   const out = document.getElementById("explanation");
-  const query = new URLSearchParams({target: form.target.value.trim(), method: form.method.value.trim()});
+  const [, target, channel] = /^(.*?)(?:\s+#(\d+))?$/.exec(form.target.value.trim());
+  const query = new URLSearchParams({target, method: form.method.value.trim()});
+  if (channel) query.set("channel", channel);
   for (const line of form.elements.header.value.split("\n")) if (line.trim()) query.append("header", line.trim());
   try {
     const answer = await fetch(`explain?${query}`);

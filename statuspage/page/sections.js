@@ -12,7 +12,9 @@ export const render = {
     tally("channels", list.total, list.total);
     const target = document.getElementById("explain").elements.target;
     if (!target.value && document.activeElement !== target) target.value = list.items[0]?.target ?? "";
-    document.getElementById("targets").replaceChildren(...[...new Set(list.items.map(c => c.target))].map(t => h("option", {value: t})));
+    // Of channels with one target, the number says which.
+    const same = c => list.items.filter(other => other.target === c.target).length > 1;
+    document.getElementById("targets").replaceChildren(...list.items.map(c => h("option", {value: same(c) ? `${c.target} #${c.number}` : c.target})));
     const row = c => ({key: `c${c.number}`, cells: [
       [set("graph.channel", c.number, name(c.target)), h("span.meta", null, ` #${c.number}`)],
       badge(c.state),

@@ -104,6 +104,9 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 	for i := range min(len(all), len(described)) {
 		d := &described[i]
 		all[i].Use, all[i].State = d.Use, inspect.State(d.State.String())
+		if child, ok := d.Policy.(*switchover.Policy[locality.Config, kind]); ok {
+			all[i].Switching = child.Switching()
+		}
 		if child := localityPolicy(d.Policy); child != nil {
 			setStates(all[i].Localities, child.States(), p.config.Cluster.AcrossLocalities)
 		}

@@ -1,0 +1,230 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+)
+
+// unavailable is the code of RPCs for which there is no way to an endpoint.
+const unavailable = "UNAVAILABLE"
+
+// maxOutcomes bounds the routes, and the clusters of a route, in the outcome.
+const maxOutcomes = 20
+
+// outcomes describes, for each route that is taken, what happens to its RPCs.
+func (e *Explanation) outcomes() (parts []string) {
+	clusters, more := e.clustersByName(), 0
+	for i := range e.Routes {
+		r := &e.Routes[i]
+		switch {
+		case r.Action == nil:
+		case len(parts) < maxOutcomes:
+			parts = append(parts, withShare(r.Share, r.title()+" "+clusters.fate(r.Action)))
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d routes more", more))
+	}
+	if e.Unrouted > 0 {
+		parts = append(parts, withShare(e.Unrouted, "no route of the virtual host matches: RPCs fail with UNAVAILABLE"))
+	}
+	return parts
+}
+
+// commonCode returns the code with which all RPCs fail, or "".
+func (e *Explanation) commonCode() string {
+	clusters := e.clustersByName()
+	codes := make(map[string]bool)
+	if e.Unrouted > 0 {
+		codes[unavailable] = true
+	}
+	for i := range e.Routes {
+		if a := e.Routes[i].Action; a != nil {
+			for _, end := range clusters.endings(a) {
+				codes[end.code] = true
+			}
+		}
+	}
+	if len(codes) != 1 {
+		return ""
+	}
+	for code := range codes {
+		if code != "OK" {
+			return code
+		}
+	}
+	return ""
+}
+
+// An ending is what becomes of a share of the RPCs of a route, in percent.
+type ending struct {
+	share float64
+	code  string // that they end with on the way, or ""
+	text  string
+}
+
+// endings returns what becomes of the RPCs of a route: first those that filters end.
+func (all clustersByName) endings(a *Action) []ending {
+	switch a.Kind {
+	case kindUnroutable: // They do not reach the filters.
+		return []ending{a.ending(100)}
+	case kindForward:
+		filtered, rest := []ending(nil), make([]ending, 0, len(a.Destinations))
+		for i := range a.Destinations {
+			d := &a.Destinations[i]
+			if d.Error != "" { // nor do these
+				rest = append(rest, ending{d.Percent, unavailable, unavailable + ": " + d.Error})
+				continue
+			}
+			filters := a.filtersOf(d)
+			filtered = endingsOf(filters, d.Percent, filtered)
+			end := ending{share: d.Percent * passed(filters)}
+			switch p := a.Path; {
+			case end.share == 0 && d.Percent > 0:
+				continue
+			case p != nil && p.Error != "" && p.Ignored == "":
+				end.code, end.text = unavailable, fmt.Sprintf("%s: %s turns the path into %q, which is not a path", unavailable, p.By, p.To)
+			default:
+				end.code, end.text = all.codeOf(d.Cluster), fmt.Sprintf("cluster %q%s", d.Cluster, all.reached(d.Cluster))
+			}
+			rest = append(rest, end)
+		}
+		return append(filtered, rest...)
+	default:
+		list := endingsOf(a.Filters, 100, nil)
+		if share := 100 * passed(a.Filters); share > 0 {
+			list = append(list, a.ending(share))
+		}
+		return list
+	}
+}
+
+// ending is that of RPCs which are not forwarded.
+func (a *Action) ending(share float64) ending {
+	return ending{share, a.Code, strings.TrimSuffix(a.Code+": "+a.Message, ": ")}
+}
+
+// filtersOf returns the filters of the RPCs to a destination.
+func (a *Action) filtersOf(d *Destination) []Filter {
+	if d.Filters != nil {
+		return d.Filters
+	}
+	return a.Filters
+}
+
+// passed returns the part of RPCs that filters let pass.
+func passed(filters []Filter) float64 {
+	part := 1.0
+	for i := range filters {
+		if end := filters[i].Ends; end != nil {
+			part *= 1 - end.Percent/100
+		}
+	}
+	return part
+}
+
+// endingsOf adds what filters do to a share of RPCs.
+func endingsOf(filters []Filter, share float64, list []ending) []ending {
+	for i := range filters {
+		f := &filters[i]
+		if f.Ends == nil || share == 0 {
+			continue
+		}
+		end := ending{share * f.Ends.Percent / 100, f.Ends.Code, fmt.Sprintf("%s by filter %q", f.Ends.Code, f.Name)}
+		share -= end.share
+		list = addEnding(list, end)
+	}
+	return list
+}
+
+// addEnding adds an ending, to the share of one that is there with the same text.
+func addEnding(list []ending, end ending) []ending {
+	for i := range list {
+		if list[i].text == end.text {
+			list[i].share += end.share
+			return list
+		}
+	}
+	return append(list, end)
+}
+
+// fate describes an action in the outcome.
+func (all clustersByName) fate(a *Action) string {
+	list := all.endings(a)
+	if len(list) == 1 && a.Kind != kindForward {
+		return "ends them with " + list[0].text
+	}
+	var parts []string
+	for i, end := range list {
+		if i == maxOutcomes && len(list) > maxOutcomes+1 {
+			parts = append(parts, fmt.Sprintf("and %d clusters more", len(list)-i))
+			break
+		}
+		parts = append(parts, withShare(end.share, end.text))
+	}
+	return "→ " + strings.Join(parts, ", ")
+}
+
+// codeOf returns the code with which RPCs to a cluster fail, or "".
+func (all clustersByName) codeOf(name string) string {
+	c := all[name]
+	switch {
+	case c == nil:
+		return ""
+	case c.Error != "":
+		return unavailable
+	case c.Waits != "" || c.Unknown != "" || c.InUse == "":
+		return ""
+	default:
+		return all.codeOf(c.InUse)
+	}
+}
+
+// clustersByName has the clusters of an Explanation.
+type clustersByName map[string]*Cluster
+
+func (e *Explanation) clustersByName() clustersByName {
+	all := make(clustersByName, len(e.Clusters))
+	for i := range e.Clusters {
+		all[e.Clusters[i].Name] = &e.Clusters[i]
+	}
+	return all
+}
+
+// reached describes where RPCs to a cluster end up.
+func (all clustersByName) reached(name string) string {
+	c := all[name]
+	switch {
+	case c == nil:
+		return ""
+	case c.Error != "":
+		return ", where they fail with UNAVAILABLE: " + c.Error
+	case c.Waits != "":
+		return ", where they wait: " + c.Waits
+	case c.Unknown != "":
+		return ", of which it is not known what becomes of them: " + c.Unknown
+	case c.InUse != "":
+		return fmt.Sprintf(", of it %q%s", c.InUse, all.reached(c.InUse))
+	case c.Assignment == nil || c.Assignment.InUse < 0:
+		return ""
+	}
+	text := fmt.Sprintf(", priority %d, 1 endpoint", c.Assignment.InUse)
+	if n := c.Assignment.usable(); n != 1 {
+		text = fmt.Sprintf(", priority %d, %d endpoints", c.Assignment.InUse, n)
+	}
+	if dropped := c.Assignment.dropped(); dropped > 0 {
+		text += fmt.Sprintf(", %s dropped with UNAVAILABLE", formatPercent(dropped))
+	}
+	return text
+}
+
+// dropped returns how many percent of the RPCs are dropped.
+func (a *ClusterAssignment) dropped() float64 {
+	part := 1.0
+	for _, d := range a.Drops {
+		part *= 1 - d.Percent/100
+	}
+	return percent(100 * (1 - part))
+}
