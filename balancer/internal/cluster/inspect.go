@@ -104,7 +104,7 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 	for i := range min(len(all), len(described)) {
 		d := &described[i]
 		all[i].Use, all[i].State = d.Use, inspect.State(d.State.String())
-		if child, ok := d.Policy.(*switchover.Policy[locality.Config, kind]); ok {
+		if child, ok := d.Policy.(switching); ok {
 			all[i].Switching = child.Switching()
 		}
 		if child := localityPolicy(d.Policy); child != nil {
