@@ -113,7 +113,9 @@ func TestChurnFailsNoRPC(t *testing.T) {
 		defer ticker.Stop()
 		all := slices.Concat(c.steady, c.passing)
 		unused := func(b *testutils.Backend) bool { return b.Count() == 0 }
-		goesOn := func(late time.Duration) bool { return late < 0 || late < 30*time.Second && slices.ContainsFunc(all, unused) }
+		goesOn := func(late time.Duration) bool {
+			return late < 0 || late < 30*time.Second && slices.ContainsFunc(all, unused)
+		}
 		for end := time.Now().Add(*churnFor); goesOn(time.Since(end)); updates++ {
 			<-ticker.C
 			m.set(c.draw(name))
