@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	grpcdns "google.golang.org/grpc/resolver/dns"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -350,6 +351,7 @@ func TestErrorsOfAChannelOnDNSSayWhy(t *testing.T) {
 	_, target := inZone(t, backend)
 	cc := dial(t, "xds:///"+target)
 	mustReach(t, cc, unary, backend)
+	awaitState(t, cc, connectivity.Ready) // RPCs may be a moment ahead of it.
 	backend.Fail(status.Error(codes.Unavailable, "not now"))
 	for _, k := range kinds {
 		_, err := call(testutils.Context(t), cc, k)

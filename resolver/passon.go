@@ -135,7 +135,8 @@ func (p *passOn) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 }
 
 // explained adds to the error of an RPC that got no connection that DNS is in use, and why.
-// gRPC does not mark such errors, but those of servers come over a connection.
+// gRPC does not mark such errors, but those of servers come over a connection: only in the moment in
+// which gRPC gives RPCs the first one, before the channel is READY, is one of those explained too.
 func (p *passOn) explained(err error) error {
 	if err == nil || p.channel.GetState() == connectivity.Ready {
 		return err
