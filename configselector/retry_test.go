@@ -54,18 +54,21 @@ func failing(times int, code codes.Code, trailer ...string) func(int, grpc.Serve
 	}
 }
 
+// sentTwice are routes whose RPCs are sent twice, with the attempts that fail.
+var sentTwice = []struct {
+	name  string
+	route *xdsresource.Route
+	fail  int
+}{
+	{"retry", retried(xdsresource.RetryPolicy{}), 1},
+	{"hedging", retried(xdsresource.RetryPolicy{Hedging: &xdsresource.Hedging{}}), 1},
+	{"mirror", mirrored(1), 0},
+}
+
 // Attempts and mirrors go with the content-type that the RPC has without them.
 func TestContentTypeOfAttempts(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		route *xdsresource.Route
-		fail  int // attempts
-	}{
-		{"retry", retried(xdsresource.RetryPolicy{}), 1},
-		{"hedging", retried(xdsresource.RetryPolicy{Hedging: &xdsresource.Hedging{}}), 1},
-		{"mirror", mirrored(1), 0},
-	} {
+	for _, test := range sentTwice {
 		for want, opts := range map[string][]grpc.CallOption{
 			"application/grpc":       nil,
 			"application/grpc+proto": {grpc.CallContentSubtype("Proto")},
@@ -92,15 +95,7 @@ func (namedCodec) Name() string { return "Named" }
 // Attempts and mirrors are encoded by the codec that a filter sets.
 func TestCodecOfAFilter(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		route *xdsresource.Route
-		fail  int // attempts
-	}{
-		{"retry", retried(xdsresource.RetryPolicy{}), 1},
-		{"hedging", retried(xdsresource.RetryPolicy{Hedging: &xdsresource.Hedging{}}), 1},
-		{"mirror", mirrored(1), 0},
-	} {
+	for _, test := range sentTwice {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				received := make(chan string, 5)
