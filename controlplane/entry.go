@@ -5,9 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -121,16 +119,8 @@ func newResourceError(name string, st *status.Status) (*resourceError, error) {
 	}
 	sum := sha256.Sum256(wire)
 	return &resourceError{
-		name: name, status: st, detail: detail, version: hex.EncodeToString(sum[:8]), unreachable: saysUnreachable(st),
+		name: name, status: st, detail: detail, version: hex.EncodeToString(sum[:8]), unreachable: implementation.SaysUnreachable(detail),
 	}, nil
-}
-
-// saysUnreachable reports whether an error is that of a relay whose management servers are unreachable.
-func saysUnreachable(st *status.Status) bool {
-	return st.Code() == codes.Unavailable && slices.ContainsFunc(st.Details(), func(detail any) bool {
-		info, _ := detail.(*errdetails.ErrorInfo)
-		return info.GetReason() == implementation.UnreachableReason && info.GetDomain() == implementation.UnreachableDomain
-	})
 }
 
 // notFound is the error for a name that does not exist.

@@ -19,8 +19,8 @@ type subscription struct {
 	pending pending
 	// deferred are claims that are accepted once the source has answered the collections.
 	deferred map[string]string
-	// resumes is set for a SotW client that has a version from an earlier stream, and would not be told by an
-	// error that the resource is to stay in use.
+	// resumes is set for a SotW client that has a version from an earlier stream, and does not understand an
+	// error after which the resource is to stay in use.
 	resumes bool
 	// queued is set while the subscription is in stream.dueSubs.
 	queued   bool

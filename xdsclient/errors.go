@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -146,7 +145,7 @@ func (e *Error) Status() (st *status.Status, sent bool) {
 	}
 	st = status.New(e.Code, e.Err.Error())
 	if e.Kind == KindUnreachable {
-		if said, err := st.WithDetails(&errdetails.ErrorInfo{Reason: dialect.UnreachableReason, Domain: dialect.UnreachableDomain}); err == nil {
+		if said, err := st.WithDetails(dialect.Unreachable()); err == nil {
 			st = said
 		}
 	}
@@ -160,15 +159,8 @@ func kindOf(code codes.Code, sent []byte) ErrorKind {
 	case codes.NotFound:
 		return KindDoesNotExist
 	case codes.Unavailable:
-		m := new(statuspb.Status)
-		if proto.Unmarshal(sent, m) != nil {
-			return KindServer
-		}
-		for _, detail := range m.GetDetails() {
-			info := new(errdetails.ErrorInfo)
-			if detail.MessageIs(info) && detail.UnmarshalTo(info) == nil && info.GetReason() == dialect.UnreachableReason && info.GetDomain() == dialect.UnreachableDomain {
-				return KindUnreachable
-			}
+		if m := new(statuspb.Status); proto.Unmarshal(sent, m) == nil && dialect.SaysUnreachable(m) {
+			return KindUnreachable
 		}
 	}
 	return KindServer

@@ -30,13 +30,6 @@ const (
 	UserAgentEnvoy  = "envoy"
 )
 
-// UnreachableReason and UnreachableDomain are those of the google.rpc.ErrorInfo by which a relay of dynxds says, in
-// place of a resource, that its management servers are unreachable. Other clients do not know it.
-const (
-	UnreachableReason = "MANAGEMENT_SERVER_UNREACHABLE"
-	UnreachableDomain = "github.com/dynxds/dynxds"
-)
-
 // RelayFeature in Node.client_features marks a relay of dynxds, whose node is otherwise that of its clients: it
 // understands errors in place of resources, whatever they do.
 const RelayFeature = "dynxds.relay"
