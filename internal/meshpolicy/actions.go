@@ -169,7 +169,7 @@ func (r *routeReader) readSession(v document.Value, unique string) *Session {
 	return s
 }
 
-// ReadSessionHeader reads the name of the header that a session is told by, in requests and responses, and
+// ReadSessionHeader reads the name of the header that a session is identified by, in requests and responses, and
 // returns it in lower case. Clients reject routes and Listeners with one that gRPC does not pass on.
 func ReadSessionHeader(v document.Value) string {
 	if !v.IsText() {
@@ -180,7 +180,7 @@ func ReadSessionHeader(v document.Value) string {
 		_, err = headeredit.Name(headeredit.Response, name)
 	}
 	if err != nil {
-		v.Fault("use another name", "sessions cannot be told by the %v", err)
+		v.Fault("use another name", "sessions cannot be identified by the %v", err)
 	}
 	return name
 }

@@ -287,8 +287,8 @@ func TestGateway_Faults(t *testing.T) {
 		{route("GRPCRoute", "  - {sessionPersistence: {sessionName: 'a b'}}\n"), `sessionPersistence.sessionName: "a b" cannot be the name of a cookie`},
 		{route("GRPCRoute", "  - {sessionPersistence: {cookie: {name: 'a=b'}}}\n"), `sessionPersistence.cookie.name: "a=b" cannot be the name of a cookie`},
 		{route("GRPCRoute", "  - {sessionPersistence: {cookie: {path: 'a;b'}}}\n"), `sessionPersistence.cookie.path: "a;b" cannot be the path of a cookie`},
-		{route("GRPCRoute", "  - {sessionPersistence: {type: Header, sessionName: 'X Session'}}\n"), `sessionPersistence.sessionName: sessions cannot be told by the header "X Session"`},
-		{route("GRPCRoute", "  - {sessionPersistence: {type: Header, header: {name: grpc-x}}}\n"), `sessionPersistence.header.name: sessions cannot be told by the header "grpc-x"`},
+		{route("GRPCRoute", "  - {sessionPersistence: {type: Header, sessionName: 'X Session'}}\n"), `sessionPersistence.sessionName: sessions cannot be identified by the header "X Session"`},
+		{route("GRPCRoute", "  - {sessionPersistence: {type: Header, header: {name: grpc-x}}}\n"), `sessionPersistence.header.name: sessions cannot be identified by the header "grpc-x"`},
 		{strings.Replace(route("HTTPRoute", "  - {}\n"), "kind: Service, ", "", 1), `f:5: spec.parentRefs: no parent is a Service; routes of gateways are not for the mesh`},
 		{"kind: GRPCRoute\n", `f:1: the field "spec" is missing`},
 	} {

@@ -37,7 +37,7 @@ func readSessionAffinity(v document.Value, s *meshroute.Service, cluster *cluste
 	switch {
 	case cookie.Present() == header.Present():
 		if o.IsObject() {
-			o.Fault("write {cookie: {name: NAME}} or {header: NAME}", "a session is told by a cookie or by a header")
+			o.Fault("write {cookie: {name: NAME}} or {header: NAME}", "a session is identified by a cookie or by a header")
 		}
 		return
 	case cookie.Present():
