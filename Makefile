@@ -86,12 +86,6 @@ api: ## Write the list of exported declarations, docs/api.txt, that CI compares
 floors: ## Write the table of import rules into docs/architecture.md, and check the imports
 	cd tools && $(GO) run ./floors -C .. -page ../docs/architecture.md
 
-.PHONY: typesize
-typesize: ## Check that no type has more than 20 fields or 30 methods
-	cd tools && $(GO) run ./typesize -C ..
-	cd tools && $(GO) run ./typesize -C ../interop
-	cd tools && $(GO) run ./typesize -C ../cmd/dynxds/etcdtest
-
 .PHONY: size
 size: ## Print the lines of Go by package: code, without generated code, and tests
 	@git ls-files '*.go' | grep -v '\.pb\.go$$' | xargs awk ' \

@@ -3,10 +3,10 @@ package configselector
 import (
 	"sync"
 
-	"google.golang.org/grpc/grpclog"
+	"github.com/dynxds/dynxds/internal/boundlog"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 // maxMismatches bounds what a channel logs, as the control plane chooses the names.
 const maxMismatches = 100

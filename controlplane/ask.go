@@ -26,6 +26,8 @@ type ask struct {
 	choice *entry
 	// subs are the subscriptions.
 	subs numbers
+	// payer is the peer of one of the subscriptions.
+	payer payer
 	// demand is what the type's source answers; nil if there is no source, or the ask is unshared.
 	demand *Demand
 	// unshared is set if the source answers each subscription by itself; own are its demands.
@@ -90,7 +92,6 @@ func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *
 		t.addAsk(a)
 	}
 	a.addSub(sub)
-	a.demand.subscribersChanged()
 	t.demanded(a, key, l.name, sub)
 	return a
 }
@@ -102,7 +103,6 @@ func (t *table) leave(sub *subscription, key nameKey, askKey string) {
 		return
 	}
 	a.removeSub(sub)
-	a.demand.subscribersChanged()
 	switch {
 	case a.unshared && a.own[sub] != nil:
 		a.own[sub].update()

@@ -7,17 +7,29 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
-// authorize calls Options.Authorize for the topics that a request subscribes to, and marks those that
+// mayHaveName returns the error of Options.Access or Options.Authorize for a name.
+func (s *stream) mayHaveName(typeURL, name string) error {
+	if s.hooks.grant != nil {
+		if err := s.grant.Check(name); err != nil {
+			return err
+		}
+	}
+	if s.hooks.allow != nil {
+		return s.hooks.allow(s.node, typeURL, name)
+	}
+	return nil
+}
+
+// authorize asks Options.Access and Options.Authorize for the topics that a request subscribes to, and marks those that
 // the client may not have. A wildcard ends the stream: TP3 has no errors for it, and without an answer
 // the client would wait for ever. legacy is set if a first request without names would subscribe to all
 // resources.
 func (s *stream) authorize(sub *subscription, asked map[topic]locator, legacy bool) error {
-	allow := s.hooks.allow
-	if allow == nil {
+	if s.hooks.allow == nil && (s.hooks.grant == nil || s.grant.Everything()) {
 		return nil
 	}
 	if legacy && hasWildcard(sub.typeURL) && sub.interest == interestUnknown {
-		if err := allow(s.node, sub.typeURL, wildcardName); err != nil {
+		if err := s.mayHaveName(sub.typeURL, wildcardName); err != nil {
 			return statusOf(err).Err()
 		}
 	}
@@ -25,7 +37,7 @@ func (s *stream) authorize(sub *subscription, asked map[topic]locator, legacy bo
 		if l.refused != nil || s.mayHave(sub, tp) {
 			continue
 		}
-		err := allow(s.node, sub.typeURL, xdsname.Canonical(l.name))
+		err := s.mayHaveName(sub.typeURL, xdsname.Canonical(l.name))
 		switch {
 		case err == nil:
 		case sub.isWildcard(tp):

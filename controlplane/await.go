@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,7 +56,7 @@ func (w *waiting) check(st *stream) {
 	w.mu.Lock()
 	_, waited := w.left[st]
 	w.mu.Unlock()
-	if waited && w.ok(st.status()) {
+	if waited && w.ok(st.status(math.MaxInt)) {
 		w.drop(st)
 	}
 }

@@ -1,9 +1,5 @@
 package controlplane
 
-import (
-	"maps"
-)
-
 // subscriptionChange is the difference that one request makes.
 type subscriptionChange struct {
 	// added are new topics, with the client's locators.
@@ -64,20 +60,69 @@ func isIn(set map[topic]locator, tp topic) bool {
 	return ok
 }
 
-// sotwChange compares the names of a SotW request with the subscription. The caller holds Store.mu.
-func (s *selection) sotwChange(wanted map[topic]locator) subscriptionChange {
-	change := subscriptionChange{interest: s.nextSotWInterest(wanted), added: wanted, removed: map[topic]locator{}}
-	change.askedForAll = change.interest.wildcard() && !s.interest.wildcard()
+// comparison compares a request with what is subscribed. Only the stream's reader, which alone changes that, does so. It
+// holds no lock, but Store.mu in turns.
+type comparison struct{ *subscription }
+
+// sotwChange compares the names of a SotW request with the subscription.
+func (sub comparison) sotwChange(wanted map[topic]locator) subscriptionChange {
+	change := subscriptionChange{interest: sub.nextSotWInterest(wanted), added: wanted}
+	change.askedForAll = change.interest.wildcard() && !sub.interest.wildcard()
 	if change.interest == interestWildcard {
 		delete(wanted, wildcardTopic)
 	}
-	for a := range s.asks() {
-		if tp := s.topicOf(a); !isIn(wanted, tp) {
-			change.removed[tp] = s.locator(a)
+	change.removed = sub.unwanted(wanted)
+	sub.deleteNamed(wanted, nil)
+	return change
+}
+
+// unwanted returns what is subscribed and not among wanted.
+func (sub comparison) unwanted(wanted map[topic]locator) map[topic]locator {
+	for {
+		unwanted := map[topic]locator{}
+		whole := sub.eachAsk(func(a *ask) {
+			if tp := sub.topicOf(a); !isIn(wanted, tp) {
+				unwanted[tp] = sub.locator(a)
+			}
+		})
+		if whole {
+			return unwanted
 		}
 	}
-	maps.DeleteFunc(wanted, func(tp topic, _ locator) bool { return s.named(tp) })
-	return change
+}
+
+// eachAsk calls f with each ask that is subscribed by name, with Store.mu held for reading, in turns. It returns
+// false if the asks changed meanwhile.
+func (sub comparison) eachAsk(f func(*ask)) (whole bool) {
+	turn := sub.stream.store.reading()
+	turn.lock()
+	defer turn.unlock()
+	names, version := sub.names.numbers, sub.namesVersion
+	turn.resume = func() bool { return sub.namesVersion == version }
+	for i := range names.len() {
+		if !turn.next() {
+			return false
+		}
+		f(sub.table.index.asks.get(names.at(i)))
+	}
+	return true
+}
+
+// deleteNamed deletes what is subscribed by name from a set, and appends it to the list, unless that is nil.
+func (sub comparison) deleteNamed(set map[topic]locator, to *[]topic) {
+	turn := sub.stream.store.reading()
+	turn.lock()
+	defer turn.unlock()
+	for tp := range set {
+		turn.next()
+		if !sub.named(tp) {
+			continue
+		}
+		delete(set, tp)
+		if to != nil {
+			*to = append(*to, tp)
+		}
+	}
 }
 
 // nextSotWInterest follows "How the client specifies what resources to return" in Envoy's
@@ -96,37 +141,35 @@ func (s *selection) nextSotWInterest(wanted map[topic]locator) interest {
 }
 
 // deltaChange is the change of a delta request. A topic in both sets stays subscribed, and is sent
-// again. The caller holds Store.mu and stream.mu.
-func (s *selection) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
-	change := subscriptionChange{interest: s.nextDeltaInterest(asked, dropped), removed: map[topic]locator{}}
-	if hasWildcard(s.typeURL) {
+// again.
+func (sub comparison) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
+	change := subscriptionChange{interest: sub.nextDeltaInterest(asked, dropped), removed: map[topic]locator{}}
+	if hasWildcard(sub.typeURL) {
 		change.askedForAll = asksForWildcard(asked)
-		change.askedForAll = change.askedForAll || change.interest == interestLegacyWildcard && s.interest == interestUnknown
+		change.askedForAll = change.askedForAll || change.interest == interestLegacyWildcard && sub.interest == interestUnknown
 		delete(asked, wildcardTopic)
 		delete(dropped, wildcardTopic)
 	}
+	turn := sub.stream.store.reading()
+	turn.lock()
 	for tp := range dropped {
-		if a := s.askOf(tp); a != nil && !isIn(asked, tp) {
-			change.removed[tp] = s.locator(a)
+		turn.next()
+		if a := sub.askOf(tp); a != nil && !isIn(asked, tp) {
+			change.removed[tp] = sub.locator(a)
 		}
 	}
-	maps.DeleteFunc(asked, func(tp topic, _ locator) bool {
-		named := s.named(tp)
-		if named {
-			change.repeated = append(change.repeated, tp)
-		}
-		return named
-	})
+	turn.unlock()
+	sub.deleteNamed(asked, &change.repeated)
 	change.added = asked
-	if s.interest == interestUnknown {
-		change.known = s.relevantVersions(change, versions)
+	if sub.interest == interestUnknown {
+		change.known = sub.relevantVersions(change, versions)
 	}
 	return change
 }
 
 // nextDeltaInterest is nextSotWInterest for delta, where the legacy wildcard lasts until the client
 // unsubscribes from "*".
-func (s *selection) nextDeltaInterest(asked, dropped map[topic]locator) interest {
+func (s comparison) nextDeltaInterest(asked, dropped map[topic]locator) interest {
 	switch {
 	case !hasWildcard(s.typeURL):
 		return interestNamed
@@ -146,10 +189,12 @@ func (s *selection) nextDeltaInterest(asked, dropped map[topic]locator) interest
 }
 
 // nextLocatorInterest is for locators, several of which may be the wildcard.
-func (s *selection) nextLocatorInterest(asked, dropped map[topic]locator) interest {
+func (s comparison) nextLocatorInterest(asked, dropped map[topic]locator) interest {
 	if asksForWildcard(asked) {
 		return interestWildcard
 	}
+	s.stream.store.mu.RLock()
+	defer s.stream.store.mu.RUnlock()
 	for a := range s.asksFor(wildcardKey) {
 		if !isIn(dropped, s.topicOf(a)) {
 			return interestWildcard

@@ -93,8 +93,15 @@ func (sub *subscription) acceptDeferred(t *table) {
 	if len(sub.closed) > 0 {
 		return
 	}
-	for name, version := range sub.deferred {
-		sub.acceptClaim(t, name, version)
-	}
+	deferred := sub.deferred
 	sub.deferred = nil
+	for name, version := range deferred {
+		sub.claims--
+		sub.stream.tab.give(ofVersions, 1)
+		if err := sub.acceptClaim(t, name, version); err != nil {
+			sub.stream.failure = err
+			sub.stream.signal()
+			return
+		}
+	}
 }

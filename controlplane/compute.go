@@ -8,11 +8,12 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/boundlog"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 // Compute makes f compute the resources of a type, one for each name and constraints that clients
 // subscribe to (xRFC TP2, "Dynamically Generated Cacheable xDS Resources"). It is a [Source]; see

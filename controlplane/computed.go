@@ -119,9 +119,10 @@ func (s *stream) computations() []computation {
 	var todo []computation
 	for _, sub := range s.dueSubs {
 		t := s.store.tables[sub.typeURL]
-		if t == nil || !t.computes {
+		if t == nil || !t.computes || sub.settling {
 			continue
 		}
+		sub.pending.promote(s.store.pace.due)
 		for tp := range sub.pending.topics {
 			if !sub.named(tp) {
 				continue

@@ -38,7 +38,7 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 		return nil // as most ACKs are
 	}
 	return p.resubscribe(sub, asked, silent, func() subscriptionChange {
-		return sub.deltaChange(asked, dropped, req.GetInitialResourceVersions())
+		return comparison{sub}.deltaChange(asked, dropped, req.GetInitialResourceVersions())
 	})
 }
 

@@ -45,6 +45,7 @@ func composeDelta(due dueChanges) deltaBatch {
 	w.addHeartbeats(due.pending.renewed)
 	w.remove()
 	w.batch.sort()
+	sub.compareClaims()
 	return w.batch
 }
 

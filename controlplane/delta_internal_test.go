@@ -74,8 +74,8 @@ func TestDelta_PendingChangesAreBounded(t *testing.T) {
 		handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesUnsubscribe: []string{"e"}})
 	}
 	clusters, routes := p.subs[typeurl.Cluster], p.subs[typeurl.RouteConfiguration]
-	if len(clusters.pending.topics) != 1 || len(routes.pending.topics) != 0 || len(p.dueSubs) > 3 {
-		t.Errorf("pending: %d Clusters, %d routes, in %d subscriptions", len(clusters.pending.topics), len(routes.pending.topics), len(p.dueSubs))
+	if clusters.pending.count() != 1 || routes.pending.count() != 0 || len(p.dueSubs) > 3 {
+		t.Errorf("pending: %d Clusters, %d routes, in %d subscriptions", clusters.pending.count(), routes.pending.count(), len(p.dueSubs))
 	}
 	if known(clusters) != 2 || known(routes) != 1 {
 		t.Errorf("sent %d Clusters and %d routes", known(clusters), known(routes))

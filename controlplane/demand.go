@@ -3,8 +3,11 @@ package controlplane
 import (
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -15,7 +18,8 @@ import (
 // as it likes, by [Tx.Answer] and [Tx.AnswerError].
 //
 // Calls are sequential. A demand that begins and ends between two calls is in neither, as is one that
-// ends and begins again, which keeps its answer. The order within a slice is not defined. Source is
+// ends and begins again, which keeps its answer. One that is answered with RESOURCE_EXHAUSTED is replaced by
+// another, with another First, when a client joins the subscribers: there may be room for that one. The order within a slice is not defined. Source is
 // called by a goroutine of the store, without locks, and may update the store. While it runs it is not
 // notified of other demands; it should be quick.
 type Source func(begun, ended []*Demand)
@@ -39,6 +43,8 @@ type Demand struct {
 	// subscribers are those of the streams that [Options.StoreFor] gave the store.
 	Stream uint64
 	Node   *corepb.Node
+	// First is the ID of the stream that subscribed first.
+	First uint64
 
 	// The rest is guarded by Store.mu.
 
@@ -48,10 +54,10 @@ type Demand struct {
 	ask   *ask
 	// sub is the only subscriber, nil if the demand is shared.
 	sub *subscription
+	// payer is the peer of sub.
+	payer payer
 	// answer is what the subscribers get; awaited before there is one.
 	answer *entry
-	// changed is called once when the subscribers have changed; see SubscribedOnlyBy.
-	changed func()
 	// begun is set when the source was notified of the begin.
 	begun bool
 	// over is set when the demand is finished: the source was notified of the end, or of neither.
@@ -61,58 +67,6 @@ type Demand struct {
 // Collection reports whether the demand is for a glob collection or, if its Name is "*", for a wildcard.
 func (d *Demand) Collection() bool {
 	return d.key.isGlob() || d.key == wildcardKey && hasWildcard(d.TypeURL)
-}
-
-// SubscribedOnlyBy reports whether all subscribers are among the streams with these IDs. It is false
-// if there is none. If there are more streams than subscribers, those that are none are removed, so that
-// a set that is only added to does not grow beyond them.
-//
-// changed, unless it is nil, is called once, soon, after a subscriber has joined or left, in place of that
-// of an earlier call; and perhaps after the demand has ended. It is called as a [Source] is.
-func (d *Demand) SubscribedOnlyBy(streams map[uint64]struct{}, changed func()) bool {
-	d.store.mu.Lock()
-	defer d.store.mu.Unlock()
-	if !d.live() {
-		return false
-	}
-	if d.sub != nil { // ends with its only subscriber
-		_, ok := streams[d.Stream]
-		return ok
-	}
-	d.changed = changed
-	if len(streams) > d.ask.subs.len() {
-		d.keepSubscribers(streams)
-	}
-	if len(streams) < d.ask.subs.len() {
-		return false
-	}
-	for sub := range d.ask.subscriptions() {
-		if _, ok := streams[sub.stream.id]; !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// keepSubscribers removes the streams that are not subscribed. The caller holds Store.mu.
-func (d *Demand) keepSubscribers(streams map[uint64]struct{}) {
-	all := make(map[uint64]struct{}, d.ask.subs.len())
-	for sub := range d.ask.subscriptions() {
-		all[sub.stream.id] = struct{}{}
-	}
-	maps.DeleteFunc(streams, func(id uint64, _ struct{}) bool { _, ok := all[id]; return !ok })
-}
-
-// subscribersChanged has the function of SubscribedOnlyBy called, if there is one. A nil demand has
-// none. The caller holds Store.mu.
-func (d *Demand) subscribersChanged() {
-	if d == nil || d.changed == nil {
-		return
-	}
-	s := d.store
-	s.demands.calls = append(s.demands.calls, d.changed)
-	d.changed = nil
-	s.demands.notifyLater(s)
 }
 
 // awaited stands for the answer that a source has not given yet.
@@ -146,8 +100,6 @@ type demands struct {
 	sources map[string]*sourceOf
 	// pending are the demands whose begin or end the source is still to be notified of, by source.
 	pending map[*sourceOf]map[*Demand]struct{}
-	// calls are those of functions of SubscribedOnlyBy that are due.
-	calls []func()
 	// notifying is set while a goroutine notifies the sources.
 	notifying bool
 }
@@ -161,6 +113,11 @@ func (d *demands) sourceOf(typeURL string) *sourceOf {
 		return source
 	}
 	return d.sources[""]
+}
+
+// exhausted reports whether the source has no room for what the demand asks for.
+func (d *Demand) exhausted() bool {
+	return d.answer != nil && d.answer.err != nil && d.answer.err.status.Code() == codes.ResourceExhausted
 }
 
 // live reports whether the demand has a subscriber. The caller holds Store.mu.
@@ -198,7 +155,8 @@ func (d *demands) notifyLater(s *Store) {
 // drop removes the demand from its ask, and the ask from the table if nothing is left of it. The
 // caller holds Store.mu.
 func (d *Demand) drop() {
-	d.over, d.changed = true, nil
+	d.over = true
+	d.payer.charge(nil, 1)
 	a := d.ask
 	if d.sub != nil {
 		if a.own[d.sub] == d {
@@ -215,23 +173,12 @@ func (s *Store) notifySources() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() { s.demands.notifying = false }()
-	for len(s.demands.pending)+len(s.demands.calls) > 0 {
-		calls := s.demands.calls
-		s.demands.calls = nil
-		s.callAll(calls)
+	for len(s.demands.pending) > 0 {
 		for source, pending := range maps.Clone(s.demands.pending) {
 			delete(s.demands.pending, source)
 			begun, ended := s.divide(pending)
 			s.callSource(source, begun, ended)
 		}
-	}
-}
-
-func (s *Store) callAll(calls []func()) {
-	s.mu.Unlock()
-	defer s.mu.Lock()
-	for _, f := range calls {
-		f()
 	}
 }
 
@@ -241,17 +188,22 @@ func (s *Store) callSource(source *sourceOf, begun, ended []*Demand) {
 	source.notify(begun, ended)
 }
 
-// divide records that the source is notified of demands. Those that ended are dropped.
+// divide records that the source is notified of demands. Those that ended are dropped. The caller holds Store.mu,
+// which is held in turns: a demand may begin, end or be dropped meanwhile.
 func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
+	turn := turns{locks: []sync.Locker{&s.mu}, pace: s.pace, began: time.Now()}
 	for d := range pending {
-		if d.live() {
+		turn.next()
+		switch {
+		case d.over || d.live() == d.begun:
+		case d.live():
 			d.begun = true
 			begun = append(begun, d)
-			continue
+		default:
+			ended = append(ended, d)
+			d.drop()
+			s.dropIfUnused(d.table)
 		}
-		ended = append(ended, d)
-		d.drop()
-		s.dropIfUnused(d.table)
 	}
 	return begun, ended
 }
@@ -272,11 +224,18 @@ func (t *table) demanded(a *ask, key nameKey, name string, sub *subscription) {
 	}
 	if d == nil {
 		d = t.newDemand(a, key, name)
+		d.First = sub.stream.id
 		if a.unshared {
 			d.only(sub)
 		} else {
 			a.demand, a.choice = d, awaited
 		}
+	} else if !a.unshared && d.First != sub.stream.id && d.exhausted() {
+		other := t.newDemand(a, key, name)
+		other.First, other.answer = sub.stream.id, d.answer
+		a.demand = other
+		d.update()
+		d = other
 	}
 	d.update()
 }
@@ -293,7 +252,8 @@ func (t *table) newDemand(a *ask, key nameKey, name string) *Demand {
 
 // only makes the demand that of one subscription.
 func (d *Demand) only(sub *subscription) {
-	d.sub, d.Stream, d.Node = sub, sub.stream.id, sub.stream.node
+	d.sub, d.Stream, d.Node, d.First = sub, sub.stream.id, sub.stream.node, sub.stream.id
+	d.payer.charge(sub.stream.tab.names(), 1)
 	if d.ask.own == nil {
 		d.ask.own = map[*subscription]*Demand{}
 	}

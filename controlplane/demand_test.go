@@ -49,6 +49,35 @@ func TestOnDemand_FirstAndLastSubscriber(t *testing.T) {
 	})
 }
 
+// A source that has no room for a demand is asked again for each client that joins, which may have room of its
+// own. All subscribers get the answer.
+func TestOnDemand_IsAskedAgainForOthersWhenExhausted(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
+		s := startServer(t)
+		src := newSource(t, s.store, eds)
+		one, two, three := open(s), open(s), open(s)
+		one.subscribe(eds, "a")
+		d := src.wantBegun("a")[0]
+		src.fail(d, codes.ResourceExhausted, "full")
+		one.want(eds, "!a: ResourceExhausted")
+
+		two.subscribe(eds, "a")
+		again := src.wantBegun("a")[0]
+		src.wantEnded(d)
+		if again.First == d.First {
+			t.Errorf("both demands began with stream %d, want that of the client that joined", d.First)
+		}
+		two.want(eds, "!a: ResourceExhausted")
+		src.answer(d, given(t, "7", "a", assignment("late"))) // is over
+		src.answer(again, given(t, "8", "a", assignment("a")))
+		one.want(eds, "a")
+		two.want(eds, "a")
+		three.subscribe(eds, "a")
+		three.want(eds, "a")
+		src.wantNone()
+	})
+}
+
 func TestOnDemand_EndsAndBeginsBetweenTwoCalls(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
 		s := startServer(t)

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -34,6 +35,10 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 		return nil, err
 	}
 	defer s.end(st)
+	if most := st.store.pace.due; len(req.GetResourceNames())+len(req.GetResourceLocators()) > most {
+		return nil, st.refused("stream_names", status.Errorf(codes.ResourceExhausted,
+			"a request has more than %d names: use StreamDynamicParameterConstraints", most))
+	}
 	req.ResponseNonce, req.ErrorDetail = "", nil
 	p := newSotW(st, s.opts.WrapResources, true)
 	if err := p.handleRequest(req); err != nil {

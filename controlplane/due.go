@@ -16,19 +16,67 @@ type pending struct {
 	// topics has for each topic whether it is due even if the client knows it, as the
 	// client subscribed again.
 	topics map[topic]bool
+	// later is the same for what the client has just subscribed to, of which a part is sent at a time. What
+	// an update changes is in topics.
+	later map[topic]bool
 	// renewed are the topics whose resources' TTLs begin again.
 	renewed map[topic]struct{}
 	// changed is the time of the first update that made something due, zero if none did.
 	changed time.Time
 }
 
-func (p *pending) empty() bool { return !p.all && len(p.topics) == 0 && len(p.renewed) == 0 }
+func (p *pending) empty() bool {
+	return !p.all && len(p.topics) == 0 && len(p.later) == 0 && len(p.renewed) == 0
+}
 
 func (p *pending) add(tp topic, again bool) {
 	if p.topics == nil {
 		p.topics = map[topic]bool{}
 	}
-	p.topics[tp] = p.topics[tp] || again
+	p.topics[tp] = p.topics[tp] || p.later[tp] || again
+	delete(p.later, tp)
+}
+
+// addLater is add for what the client has just subscribed to.
+func (p *pending) addLater(tp topic, again bool) {
+	if was, ok := p.topics[tp]; ok {
+		p.topics[tp] = was || again
+		return
+	}
+	if p.later == nil {
+		p.later = map[topic]bool{}
+	}
+	p.later[tp] = p.later[tp] || again
+}
+
+func (p *pending) drop(tp topic) {
+	delete(p.topics, tp)
+	delete(p.later, tp)
+}
+
+// requested reports whether the topic is due even if the client knows it.
+func (p *pending) requested(tp topic) bool { return p.topics[tp] || p.later[tp] }
+
+// promote moves some of later to topics, so that these are at least some, if there are as many.
+func (p *pending) promote(some int) {
+	for tp, again := range p.later {
+		if len(p.topics) >= some {
+			return
+		}
+		p.add(tp, again)
+	}
+}
+
+// take removes all that is to be sent next: everything, but of later only so much that topics are some.
+func (p *pending) take(some int) pending {
+	p.promote(some)
+	taken, rest := *p, p.later
+	taken.later = nil
+	*p = pending{}
+	if len(rest) > 0 {
+		p.later = rest
+	}
+	return taken
 }
 
 // updated notes the time of the update that makes something due, zero if it is none.
@@ -65,7 +113,7 @@ func (d dueChanges) onlyRenewed() bool { return !d.pending.all && len(d.pending.
 
 // markDue queues sub if something of it is due. The caller holds mu.
 func (s *stream) markDue(sub *subscription) {
-	if sub.queued || sub.pending.empty() {
+	if sub.queued || sub.settling || sub.pending.empty() {
 		return
 	}
 	sub.queued = true
@@ -91,14 +139,21 @@ func (s *stream) takeDue() []dueChanges {
 	defer s.mu.Unlock()
 	due := make([]dueChanges, 0, len(s.dueSubs))
 	for _, sub := range s.dueSubs {
-		p := sub.pending
-		sub.pending, sub.queued = pending{}, false
+		sub.queued = false
+		if sub.settling {
+			continue // due again when it is settled
+		}
+		p := sub.pending.take(s.store.pace.due)
 		sub.delivery.sending = p.changed
 		if t := s.store.tables[sub.typeURL]; t != nil && !p.empty() {
 			due = append(due, dueChanges{sub, t, p})
 		}
 	}
-	s.dueSubs = nil
+	s.dueSubs = slices.DeleteFunc(s.dueSubs, func(sub *subscription) bool { return sub.pending.empty() || sub.settling })
+	for _, sub := range s.dueSubs {
+		sub.queued = true
+		s.signal()
+	}
 	slices.SortStableFunc(due, func(a, b dueChanges) int {
 		return pushRank(a.sub.typeURL) - pushRank(b.sub.typeURL)
 	})
@@ -109,82 +164,6 @@ func (s *stream) takeDue() []dueChanges {
 func (sub *subscription) postpone(tp topic, again bool) {
 	sub.pending.add(tp, again)
 	sub.stream.markDue(sub)
-}
-
-// due records what a change of the subscription makes due. t is its table; the caller holds
-// Store.mu.
-func (sub *subscription) due(t *table, change subscriptionChange, before interest) {
-	s := sub.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for tp := range change.removed {
-		sub.answers.forget(tp.name)
-		sub.sent.forget(tp)
-		delete(sub.pending.topics, tp)
-		sub.kept.restore(tp)
-	}
-	maps.DeleteFunc(sub.kept, func(tp topic, old *entry) bool { return !sub.wants(tp, old) })
-	if sub.mode == pushDifference {
-		sub.dueForDelta(t, change, before)
-	} else {
-		sub.dueForSotW(change)
-	}
-	s.markDue(sub)
-}
-
-// dueForSotW makes every new name due, even if the client may know it from before, and all if the
-// client could take what it unsubscribed from for a resource that its wildcard covers.
-func (sub *subscription) dueForSotW(change subscriptionChange) {
-	if sub.mode == pushAll {
-		sub.pending.all = sub.pending.all || change.askedForAll || len(change.added) > 0
-	}
-	for tp := range change.added {
-		sub.requestedAgain(tp)
-		sub.pending.add(tp, true)
-	}
-	for tp := range change.removed {
-		sub.pending.all = sub.pending.all || sub.interest.wildcard() && !sub.table.inWildcard(tp.name)
-	}
-}
-
-// dueForDelta makes due what a delta request changed or subscribed to again. The caller holds
-// stream.mu.
-func (sub *subscription) dueForDelta(t *table, change subscriptionChange, before interest) {
-	forget := before.wildcard() && !sub.interest.wildcard()
-	for tp, l := range change.removed {
-		forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
-		sub.dueStillCovered(t, tp, l.name, change.had[tp])
-	}
-	if forget {
-		sub.forgetUnwanted()
-	}
-	for name, version := range change.known {
-		sub.acceptClaim(t, name, version)
-	}
-	// The client may have dropped what it subscribes to again: only its first request
-	// lists what it has.
-	again := before != interestUnknown
-	for tp := range change.added {
-		sub.dueNamed(tp, again)
-	}
-	for _, tp := range change.repeated {
-		sub.dueNamed(tp, true)
-	}
-	if change.askedForAll {
-		sub.pending.all = true
-		sub.pending.allAgain = sub.pending.allAgain || again
-		sub.requestedAgain(wildcardTopic)
-	}
-}
-
-// dueNamed makes a topic that is subscribed by name due. The wildcard is due as a whole.
-func (sub *subscription) dueNamed(tp topic, again bool) {
-	if again {
-		sub.requestedAgain(tp)
-	}
-	if !sub.isWildcard(tp) {
-		sub.pending.add(tp, again)
-	}
 }
 
 // dueStillCovered makes due what the wildcard or a glob covers of a name that the client
@@ -221,31 +200,42 @@ func besideWildcard(s *selection, tp topic, had *entry) bool {
 
 // acceptClaim records a version that the client claims to have as sent. A client that subscribes
 // by locators cannot name the variant or the subscription: the claim counts where these are
-// unambiguous, and elsewhere the resource is sent again.
-func (sub *subscription) acceptClaim(t *table, name, version string) {
+// unambiguous, and elsewhere the resource is sent again. If too many claims are kept, those for
+// names are forgotten, and those for members of collections are an error, as the client would keep what no
+// longer exists. The caller holds Store.mu for reading, and stream.mu.
+func (sub *subscription) acceptClaim(t *table, name, version string) error {
 	key := keyOf(name)
 	if sub.dialect == byNames {
 		tp := topic{name: key}
-		sub.sent.set(tp, claim(name, version))
+		a := sub.askOf(tp)
+		if now := sub.currentOf(t, tp, a); now.asResource() != nil && now.resource.version == version {
+			sub.sent.setOf(tp, a, now)
+		} else if err := sub.keepClaim(tp, name, version); err != nil && a == nil {
+			return err
+		}
 		if !sub.wants(tp, nil) {
 			sub.pending.add(tp, true) // the client may take it for one that the wildcard covers
 		}
-		return
+		return nil
 	}
 	if n := sub.count(key); n > 0 {
 		for a := range sub.asksFor(key) {
 			if n == 1 {
-				sub.sent.set(sub.topicOf(a), claim(name, version))
+				_ = sub.keepClaim(sub.topicOf(a), name, version)
 			}
 		}
-		return
+		return nil
 	}
 	if len(sub.closed) > 0 {
+		if err := sub.stream.tab.take(ofVersions, 1); err != nil {
+			return err
+		}
 		if sub.deferred == nil {
 			sub.deferred = map[string]string{}
 		}
+		sub.claims++
 		sub.deferred[name] = version
-		return
+		return nil
 	}
 	covered := false
 	for _, e := range t.entries(key) {
@@ -261,28 +251,29 @@ func (sub *subscription) acceptClaim(t *table, name, version string) {
 	if !covered {
 		// The variant, whichever it was, no longer exists.
 		tp := topic{key, markVariant}
-		sub.sent.set(tp, claim(name, version))
+		if err := sub.keepClaim(tp, name, version); err != nil {
+			return err
+		}
 		sub.pending.add(tp, true)
 	}
+	return nil
 }
 
-// forgetUnwanted drops the state of what is no longer subscribed. While there is a wildcard, the
-// removal of what that does not cover is due, as the client cannot know.
-func (sub *subscription) forgetUnwanted() {
-	if !sub.interest.wildcard() {
-		sub.pending.all, sub.pending.allAgain = false, false
+// keepClaim records a claim, unless there are too many.
+func (sub *subscription) keepClaim(tp topic, name, version string) error {
+	if err := sub.stream.tab.take(ofVersions, 1); err != nil {
+		return err
 	}
-	maps.DeleteFunc(sub.sent.entries, func(tp topic, e *entry) bool {
-		if sub.wants(tp, e) {
-			return false
-		}
-		if besideWildcard(&sub.selection, tp, e) {
-			sub.pending.add(tp, true)
-			return false
-		}
-		return true
-	})
-	if sub.dialect == byNames && !sub.interest.wildcard() {
-		maps.DeleteFunc(sub.pending.topics, func(tp topic, _ bool) bool { return !sub.wants(tp, nil) })
+	sub.claims++
+	sub.sent.set(tp, claim(name, version))
+	return nil
+}
+
+// compareClaims is called when all that was due has been compared with what the client claims to have. The caller
+// holds stream.mu.
+func (sub *subscription) compareClaims() {
+	if sub.claims > 0 && sub.pending.empty() && len(sub.deferred) == 0 {
+		sub.stream.tab.give(ofVersions, sub.claims)
+		sub.claims = 0
 	}
 }

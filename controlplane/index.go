@@ -2,8 +2,11 @@ package controlplane
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // The index of a type connects subscriptions and asks, which many streams share. A stream with 1,000
@@ -61,6 +64,7 @@ func (t *table) addAsk(a *ask) {
 	i, _ := searchAsk(asks, a.key)
 	t.asks[a.name] = slices.Insert(asks, i, a)
 	a.number = t.index.asks.add(a)
+	t.mostAsks = max(t.mostAsks, len(t.asks))
 }
 
 func (t *table) removeAsk(a *ask) {
@@ -75,9 +79,16 @@ func (t *table) removeAsk(a *ask) {
 		return
 	}
 	delete(t.asks, a.name)
-	if len(t.asks) == 0 {
-		t.asks = map[nameKey][]*ask{} // a map does not shrink
+	if len(t.asks) <= t.mostAsks/8 {
+		t.shrinkAsks()
 	}
+}
+
+// shrinkAsks makes the map again, as a map does not shrink.
+func (t *table) shrinkAsks() {
+	asks := make(map[nameKey][]*ask, len(t.asks))
+	maps.Copy(asks, t.asks)
+	t.asks, t.mostAsks = asks, len(asks)
 }
 
 // addSub adds a subscription to an ask.
@@ -88,16 +99,32 @@ func (a *ask) addSub(sub *subscription) {
 	if a.subs.insert(sub.number) {
 		sub.joined++
 	}
+	if a.payer.share == nil {
+		a.payer.charge(sub.stream.tab.names(), a.weight())
+	}
 }
+
+func (a *ask) weight() int64 { return nameWeight(a.spelling, a.key) }
 
 func (a *ask) removeSub(sub *subscription) {
 	if sub.number == 0 || !a.subs.remove(sub.number) {
 		return
 	}
+	if a.payer.share == sub.stream.tab.names() {
+		a.payer.charge(a.nextPayer(), a.weight())
+	}
 	if sub.joined--; sub.joined == 0 {
 		a.table.index.subs.remove(sub.number)
 		sub.number = 0
 	}
+}
+
+// nextPayer returns the share of the peer of a remaining subscription, nil if there is none.
+func (a *ask) nextPayer() *bounds.Share {
+	if a.subs.len() == 0 {
+		return nil
+	}
+	return a.table.index.subs.get(a.subs.at(0)).stream.tab.names()
 }
 
 func (a *ask) hasSub(sub *subscription) bool {

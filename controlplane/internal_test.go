@@ -80,8 +80,8 @@ func TestStream_PendingChangesAreBounded(t *testing.T) {
 		mustHandle(t, p, request(typeurl.RouteConfiguration))
 	}
 	mustHandle(t, p, request(typeurl.RouteConfiguration, "1"))
-	if sub := p.subs[typeurl.RouteConfiguration]; len(sub.pending.topics) != 1 || sub.names.len() != 1 {
-		t.Errorf("%d names pending, %d subscribed, want 1 each", len(sub.pending.topics), sub.names.len())
+	if sub := p.subs[typeurl.RouteConfiguration]; sub.pending.count() != 1 || sub.names.len() != 1 {
+		t.Errorf("%d names pending, %d subscribed, want 1 each", sub.pending.count(), sub.names.len())
 	}
 	if len(p.dueSubs) > 2 {
 		t.Errorf("%d subscriptions are due, there are 2", len(p.dueSubs))

@@ -16,6 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/access"
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // Bounds of what LoadReports remembers, so that no client can fill the memory.
@@ -35,6 +38,10 @@ type LoadOptions struct {
 	Interval time.Duration
 	// Clusters are the names of the clusters to report; the default is all.
 	Clusters []string
+	// Access decides which node a client may be, and of which clusters it may report the load. OnDenied, unless it is
+	// nil, is called for the load of another one, which is not counted, by the goroutines of the streams.
+	Access   Access
+	OnDenied func(cluster string)
 	// Authorize decides whether a client may report the load of a cluster; with an error, the load
 	// is not counted. ctx is that of the client's stream, with its peer and metadata. It is called
 	// for every cluster in a report, by the goroutines of the streams. nil: it may.
@@ -177,6 +184,8 @@ func (l *LoadReports) begin() bool {
 // loadStream is one client.
 type loadStream struct {
 	reports *LoadReports
+	// grant is what LoadOptions.Access gives the client. Only the reader uses it.
+	grant access.Grant
 	// inProgress is the client's last report for each locality, which is subtracted when the
 	// stream ends; nil after that. Guarded by LoadReports.mu.
 	inProgress map[*localityLoad]uint64
@@ -196,6 +205,10 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 			if r.GetNode() == nil {
 				return status.Error(codes.InvalidArgument, "the first LoadStatsRequest of a stream has no node")
 			}
+			var err error
+			if st.grant, _, err = st.reports.opts.Access.Grant(wire.Context(), r.GetNode()); err != nil {
+				return err
+			}
 			if err := wire.Send(st.reports.order()); err != nil {
 				return err
 			}
@@ -206,12 +219,18 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 
 // authorized returns the load that the client may report.
 func (st *loadStream) authorized(ctx context.Context, r *loadpb.LoadStatsRequest) []*endpointpb.ClusterStats {
-	allow := st.reports.opts.Authorize
-	if allow == nil {
+	opts := &st.reports.opts
+	if opts.Authorize == nil && st.grant.Everything() {
 		return r.GetClusterStats()
 	}
 	return slices.DeleteFunc(r.GetClusterStats(), func(c *endpointpb.ClusterStats) bool {
-		return allow(ctx, c.GetClusterName()) != nil
+		if st.grant.Check(xdsname.Canonical(c.GetClusterName())) != nil {
+			if opts.OnDenied != nil {
+				opts.OnDenied(c.GetClusterName())
+			}
+			return true
+		}
+		return opts.Authorize != nil && opts.Authorize(ctx, c.GetClusterName()) != nil
 	})
 }
 

@@ -69,6 +69,7 @@ func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
 	}
 	st.mu.Lock()
 	st.implicit = implicit
+	st.last.changes.Add(1)
 	subs := slices.Collect(maps.Values(st.subs))
 	st.mu.Unlock()
 	for _, sub := range subs {
@@ -116,8 +117,9 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	for _, old := range left {
 		t.leave(sub, old.name, old.key)
 	}
-	sub.names = new(askedSet).change(nil, names)
-	sub.implicit, sub.inOrder = now, nil
+	sub.names = askedSet{}
+	sub.changeNames(nil, names)
+	sub.implicit = now
 	sub.stream.mu.Lock()
 	sub.sent.share()
 	sub.stream.mu.Unlock()

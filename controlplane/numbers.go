@@ -90,6 +90,14 @@ func deleteTight[T any](list []T, i int) []T {
 	return list
 }
 
+// tight returns a list without room for more.
+func tight[T any](list []T) []T {
+	if len(list) == cap(list) {
+		return list
+	}
+	return append(make([]T, 0, len(list)), list...)
+}
+
 // askedSet are the asks that a subscription has joined, by number, and for each whether the client knows
 // what is there, which is its entry (or, if that is nil, that there is none). Only delta streams
 // record the latter; see subscription.known. Store.mu guards the numbers, and stream.mu, beside Store.mu
@@ -120,32 +128,71 @@ func (s *askedSet) setKnown(number uint32, known bool) {
 	s.bits[i/64] ^= 1 << (i % 64)
 }
 
-// change returns the set without removed and with added, which are not ordered.
+// pop removes one of the numbers, if there are any. What is known is not kept.
+func (s *askedSet) pop() (uint32, bool) {
+	if last := len(s.high) - 1; last >= 0 {
+		number := s.high[last]
+		s.high = s.high[:last]
+		return number, true
+	}
+	if last := len(s.low) - 1; last >= 0 {
+		number := s.low[last]
+		s.low = s.low[:last]
+		return uint32(number), true
+	}
+	return 0, false
+}
+
+// at returns the number at a position.
+func (n *numbers) at(i int) uint32 {
+	if i < len(n.low) {
+		return uint32(n.low[i])
+	}
+	return n.high[i-len(n.low)]
+}
+
+// change returns the set without removed and with added, which it sorts.
 func (s *askedSet) change(removed, added []uint32) askedSet {
 	if len(removed) == 0 && len(added) == 0 {
 		return *s
 	}
 	slices.Sort(removed)
-	all := make([]uint32, 0, s.len()+len(added))
-	var known []uint32
+	slices.Sort(added)
+	var next askedSet
+	next.low = make([]uint16, 0, min(len(s.low)+len(added), firstHigh))
+	if n := len(s.high) + len(added); len(s.high) > 0 || len(added) > 0 && added[len(added)-1] >= firstHigh {
+		next.high = make([]uint32, 0, n)
+	}
+	if s.bits != nil {
+		next.bits = make([]uint64, (s.len()+len(added)+63)/64)
+	}
+	put := func(number uint32, known bool) {
+		if known {
+			i := next.len()
+			next.bits[i/64] |= 1 << (i % 64)
+		}
+		if number < firstHigh {
+			next.low = append(next.low, uint16(number))
+		} else {
+			next.high = append(next.high, number)
+		}
+	}
 	for i, number := range s.all() {
-		if _, drop := slices.BinarySearch(removed, number); drop {
+		for len(removed) > 0 && removed[0] < number {
+			removed = removed[1:]
+		}
+		if len(removed) > 0 && removed[0] == number {
 			continue // the number may be that of another ask now, in added
 		}
-		all = append(all, number)
-		if s.knownAt(i) {
-			known = append(known, number)
+		for len(added) > 0 && added[0] < number {
+			put(added[0], false)
+			added = added[1:]
 		}
+		put(number, s.knownAt(i))
 	}
-	all = append(all, added...)
-	slices.Sort(all)
-	lows, _ := slices.BinarySearch(all, firstHigh)
-	next := askedSet{numbers: numbers{low: make([]uint16, lows), high: slices.Clone(all[lows:])}}
-	for i, number := range all[:lows] {
-		next.low[i] = uint16(number)
+	for _, number := range added {
+		put(number, false)
 	}
-	for _, number := range known {
-		next.setKnown(number, true)
-	}
+	next.low, next.high = tight(next.low), tight(next.high)
 	return next
 }

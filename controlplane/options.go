@@ -20,10 +20,8 @@ const DefaultMaxSubscriptions = 200_000
 
 // Options configure a [Server]. The zero value has every default.
 type Options struct {
-	// MaxStreams bounds the streams at a time: what the server keeps for all clients is bounded by
-	// it and the limits of each stream. More streams end with RESOURCE_EXHAUSTED. The default is
-	// no limit. The streams of one connection are limited by grpc.MaxConcurrentStreams.
-	MaxStreams int
+	// Limits bound what all clients hold together.
+	Limits Limits
 
 	// MaxSubscriptions bounds how many names (each type counts as one more) a stream may
 	// subscribe to at a time. A stream that asks for more ends with RESOURCE_EXHAUSTED.
@@ -68,8 +66,11 @@ type Options struct {
 	// by DPDS ([Tx.SetDPDS]).
 	NodeConstraints func(node *corepb.Node) dynparam.ByType
 
-	// Authorize decides whether a client may have a resource; without it, everybody may have
-	// everything. It is called when a client subscribes to a name, or to a glob collection by its
+	// Access decides which node a client may be, and which names it may subscribe to, before any other function
+	// is called for it.
+	Access Access
+
+	// Authorize decides whether a client may have a resource that Access gives it; without it, it may. It is called when a client subscribes to a name, or to a glob collection by its
 	// name; "*" is the wildcard. What a collection covers is not asked for beside it. The arguments
 	// are those of StoreFor, the type of the resources, and the name in canonical form (xRFC TP1),
 	// whatever the client's spelling. It is called without locks, by several

@@ -14,10 +14,8 @@ type Rejection struct {
 	// Stream is the ID of the stream, as in ClientStatus.
 	Stream uint64
 	// Node and Peer are the client, each nil if unknown. They must not be changed.
-	Node *corepb.Node
-	Peer net.Addr
-	// Store is what the client is served from ([Options.StoreFor]).
-	Store   *Store
+	Node    *corepb.Node
+	Peer    net.Addr
 	TypeURL string
 	// NACK has the whole error message of the client.
 	NACK NACK
@@ -31,7 +29,7 @@ func (s *stream) report(sub *subscription, got verdict, detail *statuspb.Status)
 	if got.reply != ReplyNACK || s.hooks.rejected == nil {
 		return
 	}
-	r := Rejection{Stream: s.id, Node: s.node, Store: s.servedFrom(), TypeURL: sub.typeURL, NACK: *got.nack}
+	r := Rejection{Stream: s.id, Node: s.node, TypeURL: sub.typeURL, NACK: *got.nack}
 	r.NACK.Err = status.New(codes.Code(detail.GetCode()), detail.GetMessage())
 	if s.peer != nil {
 		r.Peer = s.peer.Addr

@@ -1,10 +1,8 @@
 package controlplane
 
 import (
-	"cmp"
 	"hash/maphash"
 	"iter"
-	"slices"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -61,7 +59,9 @@ type selection struct {
 	// names are the asks that the client's names, or locators, have joined. The wildcard of a
 	// client that subscribes by names is not among them.
 	names askedSet
-	// inOrder caches asksInOrder. The stream's sender sets it with Store.mu held for reading; it
+	// namesVersion counts the changes of names.
+	namesVersion uint64
+	// inOrder caches asksInOrder, or is nil. The stream's sender sets it with Store.mu held for reading; it
 	// is cleared with Store.mu held for writing.
 	inOrder []*ask
 	// spellings are the client's names, where they differ from those of the asks, by number.
@@ -80,20 +80,10 @@ type selection struct {
 	implicit dynparam.Constraints
 }
 
-// asksInOrder returns the asks for names other than the wildcard, ordered by name. The stream's
-// sender calls it, with Store.mu held for reading.
-func (s *selection) asksInOrder() []*ask {
-	if s.inOrder != nil {
-		return s.inOrder
-	}
-	s.inOrder = make([]*ask, 0, s.names.len())
-	for a := range s.asks() {
-		if !s.isWildcard(s.topicOf(a)) {
-			s.inOrder = append(s.inOrder, a)
-		}
-	}
-	slices.SortFunc(s.inOrder, func(a, b *ask) int { return cmp.Compare(s.locator(a).name, s.locator(b).name) })
-	return s.inOrder
+// changeNames changes names. The caller holds Store.mu.
+func (s *selection) changeNames(removed, added []uint32) {
+	s.names, s.inOrder = s.names.change(removed, added), nil
+	s.namesVersion++
 }
 
 // askOf returns the ask of a topic that is subscribed by name, nil for any other topic.
@@ -308,32 +298,4 @@ func (s *selection) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
 		return &discoverypb.ResourceName{Name: e.name()}
 	}
 	return variantName(e.name(), e.parameters())
-}
-
-// sortedNames returns the subscribed names in order. The caller holds Store.mu.
-func (s *selection) sortedNames() []string {
-	names := make([]string, 0, s.names.len())
-	for a := range s.asks() {
-		if !s.isWildcard(s.topicOf(a)) {
-			names = append(names, s.locator(a).name)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// locators returns the subscribed locators in order. The caller holds Store.mu.
-func (s *selection) locators() []Locator {
-	if s.dialect == byNames {
-		return nil
-	}
-	locators := make([]Locator, 0, s.names.len())
-	for a := range s.asks() {
-		l := s.locator(a)
-		locators = append(locators, Locator{l.name, l.constraints})
-	}
-	slices.SortFunc(locators, func(a, b Locator) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
-	})
-	return locators
 }

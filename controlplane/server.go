@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/access"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 )
@@ -33,6 +34,7 @@ type Server struct {
 	// running counts the goroutines of all streams.
 	running sync.WaitGroup
 	waits   waits
+	quotas  *quotas
 
 	mu      sync.Mutex
 	closed  bool
@@ -47,6 +49,7 @@ func NewServer(store *Store, opts Options) *Server {
 		opts:        opts.withDefaults(),
 		constraints: nodeConstraints{of: opts.NodeConstraints},
 		stop:        make(chan struct{}),
+		quotas:      newQuotas(opts.Limits),
 		streams:     map[uint64]*stream{},
 	}
 }
@@ -55,6 +58,9 @@ func NewServer(store *Store, opts Options) *Server {
 // its methods, and envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService
 // (DPDS), with all three, to a gRPC server. Clients may send long lists of names:
 // consider grpc.MaxRecvMsgSize.
+//
+// Requests are inspected before they are decoded, so that interceptors and stats handlers see messages that have the
+// methods of the requests, but are not of their types. These are m.ProtoReflect().Interface().
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	// The messages are copies of the published ones under other names; the services have the
 	// published names.
@@ -116,25 +122,27 @@ func (s *Server) serveDelta(wire grpc.BidiStreamingServer[discoverypb.DeltaDisco
 	return exchange(st, newDelta(st, s.opts.MaxResponseSize), wire, &s.running, s.stop)
 }
 
-// begin adds a stream, unless the server is closed or has too many.
+// begin adds a stream, unless the server is closed or its peers have too many.
 func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) (*stream, error) {
+	from, _ := peer.FromContext(ctx)
+	tab, err := s.quotas.open(from)
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
+		tab.close()
 		return nil, errClosed
-	}
-	if most := s.opts.MaxStreams; most > 0 && len(s.streams) >= most {
-		return nil, status.Errorf(codes.ResourceExhausted,
-			"the xDS server has %d streams, and allows no more: use another server, or raise the limit (Options.MaxStreams)", most)
 	}
 	s.running.Add(1)
 	s.lastID++
 	limits := limits{names: s.opts.MaxSubscriptions, bytes: s.opts.MaxNameBytes}
-	from, _ := peer.FromContext(ctx)
 	st := newStream(s.lastID, protocol, s.store, &s.constraints, limits, from)
-	st.onlyType, st.waits = onlyType, &s.waits
+	st.onlyType, st.waits, st.tab = onlyType, &s.waits, tab
 	st.hooks.accepted, st.hooks.rejected = s.opts.OnACK, s.opts.OnNACK
 	st.withdrawals.delay = s.opts.RemovalDelay
+	st.hooks.grant = func(node *corepb.Node) (access.Grant, *corepb.Node, error) { return s.opts.Access.Grant(ctx, node) }
 	if allow := s.opts.Authorize; allow != nil {
 		st.hooks.allow = func(node *corepb.Node, typeURL, name string) error { return allow(ctx, node, typeURL, name) }
 	}
@@ -150,6 +158,7 @@ func (s *Server) end(st *stream) {
 	delete(s.streams, st.id)
 	s.mu.Unlock()
 	st.end().release(st)
+	st.tab.close()
 	s.waits.drop(st)
 	s.running.Done()
 }

@@ -57,7 +57,7 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 		return nil
 	}
 	wanted := requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators())
-	err = p.resubscribe(sub, wanted, len(wanted) == 0, func() subscriptionChange { return sub.sotwChange(wanted) })
+	err = p.resubscribe(sub, wanted, len(wanted) == 0, func() subscriptionChange { return comparison{sub}.sotwChange(wanted) })
 	if err != nil {
 		return err
 	}
@@ -91,6 +91,7 @@ func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool 
 // push sends everything that is due, from one state of the store.
 func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 	var batches []sotwBatch
+	p.sortNames()
 	p.collectComputed(func() { batches = p.collect() })
 	for _, b := range batches {
 		if err := send(p.response(b)); err != nil {
@@ -113,8 +114,11 @@ func (p *sotw) collect() []sotwBatch {
 			if due.onlyRenewed() && !p.wraps(due.sub) {
 				continue // the client does not know of the TTL
 			}
-			b.resources = p.withKept(due.sub, subscribed(t, due.sub))
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.topics))
+			if !due.pending.all && len(due.pending.renewed) == 0 && len(b.errors) == 0 {
+				continue // the rest of many names, which the last response had
+			}
+			b.resources = p.withKept(due.sub, subscribed(t, due.sub))
 			p.addRivals(t, &b)
 		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 && len(b.heartbeats) == 0 {
 			continue // names that do not exist, which SotW cannot report but by errors

@@ -3,8 +3,11 @@ package controlplane
 import (
 	"cmp"
 	"maps"
+	"math"
 	"net"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -54,8 +57,10 @@ type TypeStatus struct {
 	TypeURL string
 	// Wildcard is set if the client subscribed to all resources of the type.
 	Wildcard bool
-	// Names are the subscribed names, those of glob collections included, in order, each once.
-	Names []string
+	// Names are the subscribed names, those of glob collections included, in order, each once. NameCount is
+	// the number of subscriptions to them, several of which may be to one name with different constraints.
+	Names     []string
+	NameCount int
 	// Locators are the names with their constraints, ordered by name, if the
 	// client subscribes by locators (xRFC TP2), wildcards included. A locator
 	// whose constraints cannot be used is among Errors, and here without them.
@@ -63,6 +68,8 @@ type TypeStatus struct {
 	// Errors are the errors (xRFC TP3) in effect, ordered by name: the client is still
 	// subscribed, and neither another error nor the resource was sent since.
 	Errors []ErrorStatus
+	// ErrorCount is their number, of which Server.Overview lists some.
+	ErrorCount int
 	// Kept are the names of deleted resources that the client still has, as the removal was
 	// not sent yet (Options.RemovalDelay), in order, each once.
 	Kept []string
@@ -105,44 +112,111 @@ type ErrorStatus struct {
 func (s *Server) AmbiguousChoices() uint64 { return s.store.ambiguous.Load() }
 
 // Clients returns the present streams in the order they began. Each entry is consistent in
-// itself. The cost grows with all names of all streams.
+// itself. The cost grows with all names of all streams; see [Server.Overview].
 func (s *Server) Clients() []ClientStatus {
-	s.mu.Lock()
-	streams := slices.Collect(maps.Values(s.streams))
-	s.mu.Unlock()
-	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+	streams := s.present()
 	clients := make([]ClientStatus, len(streams))
 	for i, st := range streams {
-		clients[i] = st.status()
+		clients[i] = st.status(math.MaxInt)
 	}
 	return clients
 }
 
-func (s *stream) status() ClientStatus {
-	store := s.servedFrom()
-	store.mu.RLock()
-	defer store.mu.RUnlock()
+// Overview returns the present streams as Clients does, for people who watch them: with at most 20 of the names,
+// locators, errors and kept resources of a type, whichever. A stream that has not changed since the last call costs
+// almost nothing. The values are shared between callers, and must not be changed.
+func (s *Server) Overview() []ClientStatus {
+	streams := s.present()
+	clients := make([]ClientStatus, len(streams))
+	for i, st := range streams {
+		clients[i] = st.overview()
+	}
+	return clients
+}
+
+// overviewed is how many elements of its lists Overview has.
+const overviewed = 20
+
+// present returns the streams in the order they began.
+func (s *Server) present() []*stream {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	streams := slices.Collect(maps.Values(s.streams))
+	s.mu.Unlock()
+	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+	return streams
+}
+
+// lastOverview is what Server.Overview returned last of a stream.
+type lastOverview struct {
+	// changes counts what may have changed the status of the stream.
+	changes atomic.Uint64
+
+	mu sync.Mutex
+	// at is changes when the status was taken.
+	at     uint64
+	status *ClientStatus
+}
+
+func (s *stream) overview() ClientStatus {
+	o := &s.last
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if at := o.changes.Load(); o.status == nil || o.at != at {
+		status := s.status(overviewed)
+		o.at, o.status = at, &status
+	}
+	return *o.status
+}
+
+// status returns the status, with at most so many elements of each list. Under the locks it only collects them.
+func (s *stream) status(most int) ClientStatus {
+	c := s.unsorted(most)
+	for i := range c.Types {
+		c.Types[i].sort()
+	}
+	return c
+}
+
+// lockToRead locks the store that the stream is served from, and the stream. A stream moves once, from the
+// server's store to that of its node:
+//
+//	status      reads the stream's store, a
+//	the stream  moves to store b, and subscribes there
+//	status      locks a, which does not guard the subscriptions: it tries again
+func (s *stream) lockToRead() (unlock func()) {
+	for {
+		store := s.servedFrom()
+		store.mu.RLock()
+		s.mu.Lock()
+		unlock = func() {
+			s.mu.Unlock()
+			store.mu.RUnlock()
+		}
+		if s.store == store {
+			return unlock
+		}
+		unlock()
+	}
+}
+
+func (s *stream) unsorted(most int) ClientStatus {
+	defer s.lockToRead()()
 	c := ClientStatus{ID: s.id, Since: s.began, Protocol: s.protocol, Node: s.node}
 	if s.peer != nil {
 		c.Peer = s.peer.Addr
 	}
 	for _, typeURL := range slices.Sorted(maps.Keys(s.subs)) {
-		c.Types = append(c.Types, s.subs[typeURL].status())
+		c.Types = append(c.Types, s.subs[typeURL].status(most))
 	}
 	return c
 }
 
-func (sub *subscription) status() TypeStatus {
+func (sub *subscription) status(most int) TypeStatus {
 	d := sub.delivery
-	return TypeStatus{
+	t := TypeStatus{
 		TypeURL:      sub.typeURL,
 		Wildcard:     sub.interest.wildcard(),
-		Names:        sub.sortedNames(),
-		Locators:     sub.locators(),
-		Errors:       sub.standingErrors(),
-		Kept:         sub.kept.names(&sub.selection),
+		Kept:         sub.kept.names(&sub.selection, most),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
 		SentAt:       d.sentAt,
@@ -151,35 +225,76 @@ func (sub *subscription) status() TypeStatus {
 		NACK:         d.nack,
 		Refusing:     d.refusing,
 	}
+	sub.addNames(&t, most)
+	sub.addErrors(&t, most)
+	return t
 }
 
-// standingErrors returns TypeStatus.Errors. The caller holds Store.mu and stream.mu.
-func (sub *subscription) standingErrors() []ErrorStatus {
-	var errs []ErrorStatus
+// addNames adds the subscribed names and locators. The caller holds Store.mu.
+func (s *selection) addNames(t *TypeStatus, most int) {
+	t.NameCount = s.names.len()
+	if hasWildcard(s.typeURL) {
+		t.NameCount -= s.count(wildcardKey)
+	}
+	some := min(s.names.len(), most)
+	t.Names = make([]string, 0, some)
+	for a := range s.asks() {
+		if some--; some < 0 {
+			return
+		}
+		l := s.locator(a)
+		if !s.isWildcard(s.topicOf(a)) {
+			t.Names = append(t.Names, l.name)
+		}
+		if s.dialect == byLocators {
+			t.Locators = append(t.Locators, Locator{l.name, l.constraints})
+		}
+	}
+}
+
+// addErrors adds the standing errors. The caller holds Store.mu and stream.mu.
+func (sub *subscription) addErrors(t *TypeStatus, most int) {
 	for tp, e := range sub.sent.all {
+		missing := e == absence && sub.mode != pushDifference
+		if e.err == nil && !missing {
+			continue
+		}
+		if t.ErrorCount++; t.ErrorCount > most {
+			continue
+		}
 		var l locator
 		if a := sub.askOf(tp); a != nil {
 			l = sub.locator(a)
 		}
-		switch {
-		case e.err != nil:
-			errs = append(errs, ErrorStatus{sub.spelling(tp, e), l.constraints, e.err.status})
-		case e == absence && sub.mode != pushDifference:
-			errs = append(errs, ErrorStatus{l.name, l.constraints, notFound(sub.typeURL, l.name).status})
+		if missing {
+			t.Errors = append(t.Errors, ErrorStatus{l.name, l.constraints, notFound(sub.typeURL, l.name).status})
+		} else {
+			t.Errors = append(t.Errors, ErrorStatus{sub.spelling(tp, e), l.constraints, e.err.status})
 		}
 	}
-	slices.SortFunc(errs, func(a, b ErrorStatus) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
-	})
-	return errs
 }
 
-// names returns the names as the client spells them. The caller holds Store.mu and stream.mu.
-func (kept keptEntries) names(s *selection) []string {
-	var names []string
+// sort puts the lists in order.
+func (t *TypeStatus) sort() {
+	slices.Sort(t.Names)
+	t.Names = slices.Compact(t.Names)
+	slices.SortFunc(t.Locators, func(a, b Locator) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
+	})
+	slices.SortFunc(t.Errors, func(a, b ErrorStatus) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
+	})
+	slices.Sort(t.Kept)
+	t.Kept = slices.Compact(t.Kept)
+}
+
+// names returns at most so many of the names, as the client spells them. The caller holds Store.mu and stream.mu.
+func (kept keptEntries) names(s *selection, most int) (names []string) {
 	for tp, old := range kept {
+		if len(names) >= most {
+			break
+		}
 		names = append(names, s.spelling(tp, old))
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return names
 }

@@ -34,12 +34,17 @@ type Store struct {
 
 	demands demands
 
+	// pace is constant.
+	pace pace
+
 	// ambiguous counts the choices between variants that TP2 leaves open.
 	ambiguous atomic.Uint64
 }
 
 // NewStore returns an empty store, of version 0.
-func NewStore() *Store { return &Store{tables: map[string]*table{}, demands: newDemands()} }
+func NewStore() *Store {
+	return &Store{tables: map[string]*table{}, demands: newDemands(), pace: usualPace}
+}
 
 // Update applies the changes that f collects, all of them or, if any is invalid, none. It returns
 // the store's version, which is new only if a resource or an error was added, removed, or changed
@@ -164,81 +169,6 @@ func (s *Store) table(typeURL string) *table {
 		s.tables[typeURL] = t
 	}
 	return t
-}
-
-// resubscribe changes a subscription, and records what that makes due.
-func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sub.stream.released {
-		return
-	}
-	t := s.table(sub.typeURL)
-	removed, added := make([]uint32, 0, len(change.removed)), make([]uint32, 0, len(change.added))
-	for tp := range change.removed {
-		a := sub.askOf(tp)
-		sub.noteHad(&change, tp, a)
-		removed = append(removed, a.number)
-		delete(sub.spellings, a.number)
-		delete(sub.closed, tp)
-	}
-	for tp := range change.removed {
-		t.leave(sub, tp.name, sub.askKey(tp))
-		delete(sub.denied, tp)
-	}
-	for tp, l := range change.added {
-		sub.deny(tp, &l)
-		a := t.join(sub, tp.name, sub.askKey(tp), sub.withConstraints(l))
-		added = append(added, a.number)
-		sub.spell(a, l.name)
-		sub.closeUnanswered(tp, a)
-	}
-	sub.table, sub.inOrder = t, nil
-	sub.names = sub.names.change(removed, added)
-	before := sub.interest
-	sub.interest = change.interest
-	t.setWildcard(sub, change.interest.wildcard())
-	sub.due(t, change, before)
-	s.dropIfUnused(t)
-}
-
-// noteHad notes what the client has for a subscription that ends, if that may stay
-// covered; see dueStillCovered. The caller holds Store.mu.
-func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
-	if sub.dialect != byLocators || !change.interest.wildcard() || sub.table.inWildcard(tp.name) {
-		return
-	}
-	sub.stream.mu.Lock()
-	defer sub.stream.mu.Unlock()
-	if had, _ := sub.sent.lastOf(tp, a); had.asResource() != nil {
-		if change.had == nil {
-			change.had = map[topic]*entry{}
-		}
-		change.had[tp] = had
-	}
-}
-
-// release removes all subscriptions of a stream that has ended.
-func (s *Store) release(st *stream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st.released = true
-	st.mu.Lock()
-	subs := slices.Collect(maps.Values(st.subs))
-	st.dropWithdrawals()
-	st.mu.Unlock()
-	for _, sub := range subs {
-		t := s.tables[sub.typeURL]
-		if t == nil {
-			continue
-		}
-		for _, a := range slices.Collect(sub.asks()) {
-			t.leave(sub, a.name, a.key)
-		}
-		sub.names = askedSet{}
-		t.setWildcard(sub, false)
-		s.dropIfUnused(t)
-	}
 }
 
 // dropIfUnused drops the table of a type without resources or subscriptions: clients may request any

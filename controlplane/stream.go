@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/access"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -24,11 +25,14 @@ import (
 // subscriptions, and which of them are due.
 type stream struct {
 	origin
-	of     *nodeConstraints
-	limits limits
+	of *nodeConstraints
+	allowance
+	last lastOverview
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
 	onlyType string
 	hooks    hooks
+	// grant is what Options.Access gives the client. Only the reader uses it.
+	grant access.Grant
 	// waits are notified of each request that was processed.
 	waits *waits
 	// wake holds a token while something may be due.
@@ -37,8 +41,6 @@ type stream struct {
 	// constraining lets one constrain run at a time. It is locked before Store.mu.
 	constraining sync.Mutex
 
-	// used counts against limits. Only the reader uses it.
-	used usage
 	// released is set, under Store.mu, when the stream has ended; the reader may still be
 	// processing a last request.
 	released bool
@@ -76,6 +78,7 @@ type hooks struct {
 	rejected func(Rejection)
 	storeFor func(node *corepb.Node) (*Store, error)
 	allow    func(node *corepb.Node, typeURL, name string) error
+	grant    func(node *corepb.Node) (access.Grant, *corepb.Node, error)
 }
 
 // phase is how far a stream has come. It is 0 before the first request.
@@ -88,18 +91,10 @@ const (
 	phaseOver
 )
 
-// limits bound what one client may make the server remember.
-type limits struct {
-	names int
-	bytes int
-}
-
-type usage struct{ names, bytes int }
-
 func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, l limits, p *peer.Peer) *stream {
 	return &stream{
 		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: p},
-		store:  store, of: of, limits: l,
+		store:  store, of: of, allowance: allowance{limits: l},
 		wake: make(chan struct{}, 1),
 		subs: map[string]*subscription{}, withdrawals: newWithdrawals(),
 	}
@@ -113,6 +108,9 @@ func (s *stream) greet(node *corepb.Node) error {
 	if err := s.use(usage{bytes: proto.Size(node)}); err != nil {
 		return err
 	}
+	if err := s.tab.take(ofNodes, nodeWeight(node)); err != nil {
+		return err
+	}
 	return onOtherStack(func() error {
 		if err := s.move(node); err != nil {
 			return err
@@ -124,6 +122,12 @@ func (s *stream) greet(node *corepb.Node) error {
 
 // move stores the node, and the store for it.
 func (s *stream) move(node *corepb.Node) error {
+	if s.hooks.grant != nil {
+		var err error
+		if s.grant, node, err = s.hooks.grant(node); err != nil {
+			return err
+		}
+	}
 	to := s.store
 	if s.hooks.storeFor != nil {
 		var err error
@@ -171,23 +175,6 @@ func (s *stream) servedFrom() *Store {
 	return s.store
 }
 
-// use adds to the client's usage, or returns RESOURCE_EXHAUSTED.
-func (s *stream) use(more usage) error {
-	next := usage{names: s.used.names + more.names, bytes: s.used.bytes + more.bytes}
-	if next.names > s.limits.names {
-		return status.Errorf(codes.ResourceExhausted,
-			"the stream subscribes to %d types and resources, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (Options.MaxSubscriptions)",
-			next.names, s.limits.names)
-	}
-	if next.bytes > s.limits.bytes {
-		return status.Errorf(codes.ResourceExhausted,
-			"the stream's node, types and resource names have %d bytes, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (Options.MaxNameBytes)",
-			next.bytes, s.limits.bytes)
-	}
-	s.used = next
-	return nil
-}
-
 // subscription returns the stream's subscription to the type of a request with these locators, which is
 // made with mode if there was none. Only the reader calls it.
 func (s *stream) subscription(typeURL string, mode pushMode, locators []*discoverypb.ResourceLocator) (*subscription, error) {
@@ -228,15 +215,14 @@ func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, legacy 
 		if err := s.authorize(sub, asked, legacy); err != nil {
 			return err
 		}
-		change := s.compare(compare)
+		change := compare()
 		if change.isNone(sub.interest) {
 			return nil
 		}
 		if err := s.use(change.usage()); err != nil {
 			return err
 		}
-		s.store.resubscribe(sub, change)
-		return nil
+		return s.store.resubscribe(sub, change)
 	})
 }
 
@@ -251,17 +237,10 @@ func onOtherStack(f func() error) error {
 	return <-done
 }
 
-// compare compares a request with the subscription.
-func (s *stream) compare(f func() subscriptionChange) subscriptionChange {
-	s.store.mu.RLock()
-	defer s.store.mu.RUnlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return f()
-}
-
 // protocolHandler is a protocol, SotW or delta, on one stream.
 type protocolHandler[Req, Resp any] interface {
+	// receive returns the next request, if it is within the limits.
+	receive(grpc.ServerStream) (*Req, error)
 	// handleRequest processes one request. Calls are sequential.
 	handleRequest(*Req) error
 	// push sends what is due. Calls are sequential, but concurrent with handleRequest. send
@@ -282,7 +261,7 @@ func exchange[Req, Resp any](
 	stop <-chan struct{},
 ) error {
 	received := make(chan error, 1)
-	group.Go(func() { received <- receiveAll(s, wire, v.handleRequest) })
+	group.Go(func() { received <- receiveAll(s, wire, v) })
 	wake, pushed := s.wake, make(chan error, 1)
 	for {
 		select {
@@ -296,9 +275,15 @@ func exchange[Req, Resp any](
 			if err := s.failed(); err != nil {
 				return err
 			}
-			group.Go(func() { pushed <- v.push(wire.Send) })
+			group.Go(func() {
+				pushed <- v.push(func(r *Resp) error {
+					s.last.changes.Add(1)
+					return s.send(wire, any(r).(reply))
+				})
+			})
 			wake = nil
 		case err := <-pushed:
+			s.last.changes.Add(1)
 			if err != nil {
 				return err
 			}
@@ -307,18 +292,20 @@ func exchange[Req, Resp any](
 	}
 }
 
-func receiveAll[Req, Resp any](s *stream, wire grpc.BidiStreamingServer[Req, Resp], handle func(*Req) error) error {
+func receiveAll[Req, Resp any](s *stream, wire grpc.ServerStream, v protocolHandler[Req, Resp]) error {
 	for {
-		req, err := wire.Recv()
+		req, err := v.receive(wire)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := handle(req); err != nil {
+		s.replies.answered(s.tab, any(req).(interface{ GetResponseNonce() string }).GetResponseNonce())
+		if err := v.handleRequest(req); err != nil {
 			return err
 		}
+		s.last.changes.Add(1)
 		s.waits.check(s)
 	}
 }

@@ -17,6 +17,10 @@ type subscription struct {
 	// Guarded by stream.mu.
 
 	pending pending
+	// settling is set while a change of what is subscribed is under way; nothing is sent meanwhile.
+	settling bool
+	// claims counts the claims that are kept, and not compared yet.
+	claims int64
 	// deferred are claims that are accepted once the source has answered the collections.
 	deferred map[string]string
 	// resumes is set for a SotW client that has a version from an earlier stream, and does not understand an
@@ -94,6 +98,7 @@ func (sub *subscription) changed(tp topic, exists bool, deleted *entry) {
 // differs is changed with stream.mu held.
 func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 	s := sub.stream
+	s.last.changes.Add(1)
 	if exists {
 		sub.kept.restore(tp)
 	} else if sub.withdraw(tp, deleted) {
@@ -110,7 +115,7 @@ func (sub *subscription) differs(tp topic, exists bool, deleted *entry) {
 	default:
 		// It was created and deleted before anything was sent. Keeping such topics would
 		// not be bounded.
-		delete(sub.pending.topics, tp)
+		sub.pending.drop(tp)
 	}
 	sub.pending.updated(s.store.updating)
 	s.markDue(sub)

@@ -23,6 +23,8 @@ type table struct {
 	// collection) and to the wildcard, ordered by the keys of their constraints.
 	asks  map[nameKey][]*ask
 	index index
+	// mostAsks is the largest number of names in asks since the map was made.
+	mostAsks int
 	// computes is set if the type ever had a computed resource.
 	computes bool
 	// store has the table. source answers the subscriptions, nil if the slots do.

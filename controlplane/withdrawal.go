@@ -90,7 +90,7 @@ func (sub *subscription) withdraw(tp topic, old *entry) bool {
 // hasResource reports whether the client was sent a resource under the topic, and has not
 // subscribed to it again. In SotW what a wildcard covers counts as sent; dropUnsent corrects that.
 func (sub *subscription) hasResource(tp topic) bool {
-	if sub.pending.topics[tp] || sub.pending.allAgain {
+	if sub.pending.requested(tp) || sub.pending.allAgain {
 		return false
 	}
 	sent, _ := sub.sent.last(tp)
@@ -119,6 +119,7 @@ func (sub *subscription) endWithdrawal(tp topic) {
 // endFirst removes the oldest withdrawal from the queue, and ends it unless it is over. The caller
 // holds stream.mu.
 func (s *stream) endFirst() {
+	s.last.changes.Add(1)
 	q := &s.withdrawals
 	first := q.queue[0]
 	q.queue[0] = withdrawal{}

@@ -7,10 +7,13 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/overlay"
+	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -55,7 +58,7 @@ func resourceConfig(r *xdsclient.ResourceDump, contents bool) *statusv3.ClientCo
 		config.VersionInfo = valid(r.Version)
 		config.LastUpdated = timestamppb.New(r.LastUpdated)
 		if contents {
-			config.XdsConfig = r.Any()
+			config.XdsConfig = content(r)
 		}
 	}
 	if f := r.Failure; f != nil {
@@ -66,6 +69,25 @@ func resourceConfig(r *xdsclient.ResourceDump, contents bool) *statusv3.ClientCo
 		}
 	}
 	return config
+}
+
+// maxDepth is how many messages may be within each other in a resource that is shown as it is. No resource
+// that means anything comes near it.
+const maxDepth = 100
+
+// content returns the resource for an entry. One with messages in messages without end is a BytesValue of its
+// bytes: whoever prints an answer as JSON copies a message in an Any once for each Any that it is in,
+// so that a resource of a megabyte takes a gigabyte to print.
+func content(r *xdsclient.ResourceDump) *anypb.Any {
+	a := r.Any()
+	if !protofield.Deeper(a.GetValue(), maxDepth) {
+		return a
+	}
+	opaque, err := anypb.New(wrapperspb.Bytes(a.GetValue()))
+	if err != nil {
+		return a // Not reached: bytes can always be marshalled.
+	}
+	return opaque
 }
 
 // entryName returns the name of an entry. Entries of one name differ in the constraints

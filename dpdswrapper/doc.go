@@ -51,8 +51,8 @@
 //
 //   - with a resource, which replaces the old one;
 //   - that it does not exist, or is not for this client (KindDoesNotExist, NOT_FOUND,
-//     PERMISSION_DENIED): the old one is withdrawn. A silent server does so by the resource
-//     timer (gRFC A57), unless that is only a timeout (xdsclient.KindTimeout);
+//     PERMISSION_DENIED): the old one is withdrawn. A server that is silent is only late
+//     (xdsclient.KindTimeout);
 //   - with another error, which is ambient: the old resource stays.
 //
 // A collection moves likewise. The layer above keeps the old members. Those of the new watch

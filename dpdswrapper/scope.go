@@ -3,14 +3,13 @@ package dpdswrapper
 import (
 	"strings"
 
-	"google.golang.org/grpc/grpclog"
-
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 // scopePhase is the state of a scope, see the package documentation.
 type scopePhase int

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"github.com/miekg/dns"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -156,7 +158,8 @@ func TestLogicalDNSIsDualStack(t *testing.T) {
 }
 
 // A name that DNS cannot resolve fails the RPCs to its cluster, and no others. Once it is resolved, they
-// succeed, also if it later has no address.
+// succeed. If it later has no address, a STRICT_DNS cluster loses its endpoints, and a LOGICAL_DNS cluster
+// keeps its one, as in Envoy. A failure of DNS takes nothing away.
 func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []clusterpb.Cluster_DiscoveryType{strictDNS, logicalDNS} {
@@ -165,13 +168,29 @@ func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 			backend, other := testutils.StartBackend(t, "b"), testutils.StartBackend(t, "other")
 			name, target := inZone(t, backend)
 			zone.SetA(name) // no address
-			cc := m.dialServing(chain(service, xdsmsg.PathRoute(unaryMethod, "c"), toCluster("other")),
-				clusterOf("other", other), xdsmsg.InlineCluster("c", kind, xdsmsg.In("z", target)))
+			c := xdsmsg.InlineCluster("c", kind, xdsmsg.In("z", target))
+			if kind == strictDNS {
+				with(c, `dns_refresh_rate { seconds: 1 }`)
+			}
+			cc := m.dialServing(chain(service, xdsmsg.PathRoute(unaryMethod, "c"), toCluster("other")), clusterOf("other", other), c)
 			mustReach(t, cc, bidiStreaming, other)
 			mustFail(t, cc, `cluster "c"`, kind.String(), target, "DNS has no address")
 			zone.SetA(name, "127.0.0.1")
 			mustReach(t, cc, unary, backend)
+			asked := zone.Queries(name, dns.TypeA, "")
+			zone.Fault(name, dnsserver.Code(dns.RcodeRefused))
 			zone.SetA(name)
+			if kind == strictDNS {
+				zone.Wait(testutils.Context(t), t, name, dns.TypeA, asked+2)
+				mustReach(t, cc, unary, backend)
+				zone.Fault(name, nil)
+				untilFailed(t, cc, `cluster "c"`, kind.String(), target, "DNS has no address")
+				mustReach(t, cc, bidiStreaming, other)
+				zone.SetA(name, "127.0.0.1")
+				untilReached(t, cc, backend)
+				return
+			}
+			zone.Fault(name, nil)
 			mustReach(t, cc, unary, backend)
 			backend.Stop()
 			if _, err := call(testutils.Context(t), cc, unary); status.Code(err) != codes.Unavailable {

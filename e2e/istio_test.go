@@ -211,14 +211,14 @@ func TestIstioBootstrap(t *testing.T) {
 
 	for _, test := range []struct {
 		name      string
-		uri       string // Istio writes "unix:///" before a path, whether it is absolute or starts with "./"
+		uri       string // Istio writes "unix:///etc/istio/proxy/XDS"; before 1.10 it was relative
 		trusted   string
 		authority string
 	}{
-		{"absolute path", "unix:///" + socket, "", istioService},
+		{"absolute path", "unix://" + socket, "", istioService},
 		{"relative path", "unix:///." + socket, "", istioService},
-		{"trusted", "unix:///." + socket, "istiod.istio-system.svc:15010, unix:///." + socket, "rewritten"},
-		{"another server trusted", "unix:///." + socket, "unix:///" + socket, istioService},
+		{"trusted", "unix://" + socket, "istiod.istio-system.svc:15010, unix://" + socket, "rewritten"},
+		{"another server trusted", "unix://" + socket, "unix:///." + socket, istioService},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "grpc-bootstrap.json")
@@ -236,7 +236,7 @@ func TestIstioBootstrap(t *testing.T) {
 	}
 
 	putIstioCerts(t, dir, testca.New(t))
-	config, err := bootstrap.Parse("istio", fmt.Appendf(nil, istioBootstrap, "unix:///"+socket, dir))
+	config, err := bootstrap.Parse("istio", fmt.Appendf(nil, istioBootstrap, "unix://"+socket, dir))
 	xdstest.NoError(t, err)
 	provider, err := config.CertificateProviders["default"].Buildable.Build(certprovider.BuildOptions{WantRoot: true, WantIdentity: true})
 	xdstest.NoError(t, err)

@@ -154,6 +154,7 @@ func TestOverriddenSubsetSize(t *testing.T) {
 // Overrides change neither ACKs nor the client status, which have what the server sent. An override that does not fit a
 // new version leaves the received setting; and an invalid version is NACKed even if an override replaces the fault.
 func TestOverridesAreNotSeenByTheServer(t *testing.T) {
+	directly(t, "a relay does not pass NACKs on")
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	const name = "unseen.example.com" // by which this client is found

@@ -194,6 +194,49 @@ func TestClusterFromDiskThatAsksForTLS(t *testing.T) {
 	}
 }
 
+// A file from before a cluster asked for TLS that is put back, from a backup for example, is not used.
+func TestOlderFileFromBeforeTLS(t *testing.T) {
+	t.Parallel()
+	c := newCacheTest(t)
+	backend := testutils.StartBackend(t, "b")
+	c.serve(c.service, "cluster", backend)
+	c.run(backend)
+	path := c.path()
+	old, err := os.ReadFile(path)
+	xdstest.NoError(t, err)
+	c.set(chain(c.service, toCluster("cluster")), askForTLS(clusterOf("cluster", backend)))
+	cc := c.dial() // a channel that did not opt in
+	mustReach(t, cc, unary, backend)
+	cc.Close()
+	var since []byte
+	c.awaitFile(func([]byte) bool {
+		since, err = os.ReadFile(path + ".tls")
+		return err == nil
+	})
+	count := backend.Count()
+	c.Stop()
+	c.dir = cacheDir(t) // another one, as a client that was closed may still write
+	path = filepath.Join(c.dir, filepath.Base(path))
+	xdstest.NoError(t, os.WriteFile(path, old, 0o600))
+	xdstest.NoError(t, os.WriteFile(path+".tls", since, 0o600))
+	mustFail(t, c.dial(), "connection refused")
+	if n := backend.Count(); n != count {
+		t.Errorf("%d RPCs reached the backend in plaintext", n-count)
+	}
+}
+
+// A directory in which other users can write is not used, as they could put back an older file.
+func TestCacheDirectoryOfOthers(t *testing.T) {
+	t.Parallel()
+	c := newCacheTest(t)
+	backend := testutils.StartBackend(t, "b")
+	c.serve(c.service, "cluster", backend)
+	c.run(backend)
+	xdstest.NoError(t, os.Chmod(c.dir, 0o777))
+	c.Stop()
+	mustFail(t, c.dial(), "connection refused")
+}
+
 // A client whose constraints come by DPDS, which must not be cached (xRFC TP2), starts with the variants that it
 // used last, not with others of before.
 func TestVariantsByDPDSFromDisk(t *testing.T) {

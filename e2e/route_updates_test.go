@@ -125,17 +125,48 @@ func TestWeightedClusters(t *testing.T) {
 	m.set(chain(service, xdsmsg.WeightedRoute("",
 		xdsmsg.Weighted{Cluster: "a", Weight: 9}, xdsmsg.Weighted{Cluster: "b", Weight: 1}, xdsmsg.Weighted{Cluster: "never", Weight: 0})))
 	cc := m.dialServing(clusterOf("a", a), clusterOf("b", b), clusterOf("never", never))
-	const n = 2000
-	for range n {
+	for range 2000 {
 		backendFor(testutils.Context(t), t, cc, unary)
 	}
-	// The number of RPCs to b is binomial with mean 200 and standard
-	// deviation 13.4; five of them leave a false alarm in two million runs.
-	if got := b.Count(); got < 133 || got > 267 {
-		t.Errorf("%d of %d RPCs went to the cluster with 10%% of the weight", got, n)
-	}
-	if never.Count() != 0 {
-		t.Errorf("%d RPCs went to the cluster of weight 0", never.Count())
+	xdstest.Shares(t, "RPCs by cluster", map[string]float64{"a": 9, "b": 1},
+		map[string]int{"a": a.Count(), "b": b.Count(), "never": never.Count()})
+}
+
+// An application that alternates two methods has each of them spread by weight: the choice for one RPC does
+// not depend on that for another.
+func TestAlternatingMethodsAreSpreadAlike(t *testing.T) {
+	t.Parallel()
+	for name, resources := range map[string]func(a, b *testutils.Backend) []any{
+		"weighted clusters": func(a, b *testutils.Backend) []any {
+			return []any{chain(service, xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "a", Weight: 50}, xdsmsg.Weighted{Cluster: "b", Weight: 50})),
+				clusterOf("a", a), clusterOf("b", b)}
+		},
+		"localities": func(a, b *testutils.Backend) []any {
+			return []any{chain(service, toCluster("c")), xdsmsg.EDSCluster("c", "c"),
+				xdsmsg.Endpoints("c", xdsmsg.In("here", a.Addr()), xdsmsg.In("there", b.Addr()))}
+		},
+		"slow start": func(a, b *testutils.Backend) []any {
+			return []any{chain(service, toCluster("c")),
+				with(xdsmsg.EDSCluster("c", "c"), `round_robin_lb_config { slow_start_config { slow_start_window { seconds: 1 } } }`),
+				xdsmsg.Endpoints("c", xdsmsg.In("here", a.Addr(), b.Addr()))}
+		},
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			m := newMesh(t)
+			a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
+			cc := m.dialServing(resources(a, b)...)
+			reachAll(t, cc, a, b)
+			methods := []kind{unary, bidiStreaming}
+			counts := map[kind]map[string]int{unary: {}, bidiStreaming: {}}
+			for range 1000 {
+				for _, k := range methods {
+					counts[k][backendFor(testutils.Context(t), t, cc, k)]++
+				}
+			}
+			for _, k := range methods {
+				xdstest.Shares(t, string(k), map[string]float64{"a": 1, "b": 1}, counts[k])
+			}
+		})
 	}
 }
 
@@ -150,18 +181,14 @@ func TestLocalitiesByWeightEndpointsByRoundRobin(t *testing.T) {
 	// Until all three are connected the shares are others.
 	ctx := testutils.Context(t)
 	reachAll(t, cc, near1, near2, far)
-	before := []int{near1.Count(), near2.Count(), far.Count()}
-	const n = 400
-	for range n {
-		backendFor(ctx, t, cc, unary)
+	counts := map[string]int{}
+	for range 1000 {
+		counts[backendFor(ctx, t, cc, unary)]++
 	}
-	for i, want := range []struct {
-		backend *testutils.Backend
-		rpcs    int
-	}{{near1, 150}, {near2, 150}, {far, 100}} {
-		if got := want.backend.Count() - before[i]; got < want.rpcs-4 || got > want.rpcs+4 {
-			t.Errorf("backend %s answered %d of %d RPCs, want %d", want.backend.ID(), got, n, want.rpcs)
-		}
+	xdstest.Shares(t, "RPCs by locality", map[string]float64{"near": 3, "far": 1},
+		map[string]int{"near": counts["near1"] + counts["near2"], "far": counts["far"]})
+	if off := counts["near1"] - counts["near2"]; off < -4 || off > 4 {
+		t.Errorf("the two endpoints of a locality answered %d and %d RPCs, want as many", counts["near1"], counts["near2"])
 	}
 }
 

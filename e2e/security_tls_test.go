@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,58 @@ func TestModesOfSecurity(t *testing.T) {
 			}
 			if n := seen.n.Load(); n != 1 {
 				t.Errorf("%d connections, want 1", n)
+			}
+		})
+	}
+}
+
+// auto_sni_san_validation holds for a server that is known by its IP address, too, wherever the address comes from:
+// the certificate has to be for it. A server without a name is refused.
+func TestServersKnownByTheirAddress(t *testing.T) {
+	t.Parallel()
+	byName := forNames("localhost", "127.0.0.1")
+	byAddress := &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	eds := func(hostname string) func(*testutils.Backend) []proto.Message {
+		return func(b *testutils.Backend) []proto.Message {
+			return []proto.Message{xdsmsg.EDSCluster("c", ""), named("c", hostname, b)}
+		}
+	}
+	dns := func(b *testutils.Backend) []proto.Message {
+		return []proto.Message{xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", b.Addr()))}
+	}
+	const hosts = `auto_host_sni: true`
+	for _, tc := range []struct {
+		name    string
+		context string // beside auto_sni_san_validation
+		cluster func(*testutils.Backend) []proto.Message
+		cert    *x509.Certificate
+		want    string // the reason why RPCs fail; empty: they do not
+	}{
+		{"sni", `sni: "127.0.0.1"`, eds(""), byAddress, ""},
+		{"sni, another certificate", `sni: "127.0.0.1"`, eds(""), byName, `is not for the server name "127.0.0.1"`},
+		{"EDS", hosts, eds("127.0.0.1"), byAddress, ""},
+		{"EDS, another certificate", hosts, eds("127.0.0.1"), byName, `is not for the server name "127.0.0.1"`},
+		{"LOGICAL_DNS", hosts, dns, byAddress, ""},
+		{"LOGICAL_DNS, another certificate", hosts, dns, byName, `is not for the server name "127.0.0.1"`},
+		{"no name", hosts, eds(""), byName, "neither a server name nor a SAN matcher"},
+	} {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
+			m := newSecureMesh(t)
+			template := *tc.cert
+			backend := secureBackend(t, "b", m.ca, false, &template)
+			m.set(chain(service, toCluster("c")),
+				withTLS(tc.cluster(backend), with(xdsmsg.UpstreamTLS("", "default"), `auto_sni_san_validation: true %s`, tc.context)))
+			cc := m.dial()
+			if tc.want == "" {
+				mustReachByEachKind(t, cc, backend)
+				return
+			}
+			for _, k := range kinds {
+				_, err := call(testutils.Context(t), cc, k)
+				checkReason(t, err, tc.want)
+			}
+			if n := backend.Count(); n != 0 {
+				t.Errorf("%d RPCs reached the backend", n)
 			}
 		})
 	}
@@ -401,4 +454,17 @@ func TestChannelsThatDidNotOptIn(t *testing.T) {
 	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("default", "default", "a"), backend))
 	cc := m.dial(dialInsecure)
 	mustReachByEachKind(t, cc, backend)
+}
+
+// A server that wants TLS closes a connection in plaintext without a word. The error of RPCs says so, and who can mend it.
+func TestErrorOfPlaintextToAServerWithTLS(t *testing.T) {
+	t.Parallel()
+	m, ca := newMesh(t), testca.New(t)
+	backend := secureBackend(t, "b", ca, true, forNames("plain"))
+	m.serve("plain", "c", backend)
+	const wants = "as one does that wants TLS or mTLS"
+	untilError(t, m.dial("xds:///plain"), []string{wants, "dial with credentials of google.golang.org/grpc/credentials/xds"})
+	untilError(t, dialWith(t, "xds:///plain", m.bootstrap(), xdsCreds(t)), []string{wants, "the Cluster asks for no TLS", "ISTIO_MUTUAL"})
+	tlsOnly := grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "plain"}))
+	untilError(t, m.dial("xds:///plain", tlsOnly), []string{"the server wants a certificate of the client (mTLS)"})
 }

@@ -13,46 +13,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/relay"
 )
-
-func TestParseAccess(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		`[]`:                                          "there is no rule",
-		`[{"names": ["a"]}]`:                          "either san or token",
-		`[{"san": "a", "token": "b"}]`:                "either san or token",
-		`[{"san": "a"}]`:                              "[0].names: empty",
-		`[{"san": "*", "names": ["a"]}]`:              "every certificate",
-		`[{"san": "a", "names": ["a"]}, {}]`:          "[1]",
-		`[{"token": "t", "names": ["a", null]}]`:      `[0].names[1]: expected a prefix ("" stands for all names), found null`,
-		`[{"token": "t", "names": ["xdstp://shop"]}]`: `needs "/" behind the authority`,
-		`[{"token": "t", "names": [""]}] trail`:       "not JSON: line 1, column 33: ",
-		`[{"token": "t", "names": [""]}]]`:            "not JSON: line 1, column 32: ",
-		"[\n{\"token\": \"t\" \"names\": [\"\"]}]":    "not JSON: line 2, column 15: ",
-		``:                                              "not JSON: line 1, column 1: ",
-		`{"token": "t", "names": ["a"]}`:                "expected a list of rules, found an object",
-		`[1, {"token": 2, "names": ["a"]}]`:             "[0]: expected an object, found a number\n  [1].token: expected a string, found a number",
-		`[{"token": "t", "names": "a b"}]`:              "[0].names: expected a list, found a string",
-		`[{"token": "t", "names": [["a"]]}]`:            `[0].names[0]: expected a prefix ("" stands for all names), found a list`,
-		`[{"name": "t"}, {"x": 1}]`:                     `[0]: unknown field "name"; the fields are san, token and names` + "\n  [0]: needs",
-		`[{"token": "t", "names": ["shop.*"]}]`:         `[0].names[0]: "shop.*" ends with "*", but names are prefixes; leave it out`,
-		`[{"token": "t", "names": ["*"]}]`:              `[0].names[0]: "*" ends with`,
-		`[{"token": "t", "token": "u", "names": [""]}]`: "[0].token: expected the key once, found it again",
-	} {
-		_, err := relay.ParseAccess([]byte(text))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q in it", text, err, want)
-		}
-		if err != nil && strings.Contains(err.Error(), "relay.") {
-			t.Errorf("%s: %v names what is not the user's", text, err)
-		}
-	}
-}
 
 // streamTo opens a delta stream with credentials and metadata.
 func streamTo(t *testing.T, r *rig, addr string, creds credentials.TransportCredentials, md ...string) *deltaStream {
@@ -66,7 +33,7 @@ func streamTo(t *testing.T, r *rig, addr string, creds credentials.TransportCred
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)
-	access, err := relay.ParseAccess([]byte(`[
+	access, err := controlplane.ParseAccess([]byte(`[
 		{"san": "spiffe://mesh/shop/*", "names": ["shop."]},
 		{"token": "secret", "names": ["bank.", "shop."]}]`))
 	xdstest.NoError(t, err)

@@ -44,41 +44,36 @@ type members map[memberKey]*member
 
 // MemberChanged implements xdsclient.CollectionWatcher.
 func (c *collection) MemberChanged(m xdsclient.Member, value any, err error, done func()) {
-	g := c.sub.group
-	g.mu.Lock()
-	raw, _ := value.(*xdsclient.Raw)
-	c.change(m, raw, asError(err))
-	g.mu.Unlock()
-	g.changed(c.sub, done)
+	c.sub.noted(done, func() {
+		raw, _ := value.(*xdsclient.Raw)
+		c.change(m, raw, asError(err))
+	})
 }
 
 // AmbientError implements xdsclient.CollectionWatcher. An error for a member in use replaces it, as
 // it would at the control plane: clients decide themselves what becomes of it (gRFC A88).
 func (c *collection) AmbientError(m xdsclient.Member, err error, done func()) {
-	g, e := c.sub.group, asError(err)
-	g.mu.Lock()
-	if m.Name == "" {
-		c.sub.err = e
-	} else if _, sent := e.Status(); sent || e.Kind == xdsclient.KindDoesNotExist {
-		c.change(m, nil, e)
-	}
-	g.noteReach(c.sub, e)
-	g.mu.Unlock()
-	g.changed(c.sub, done)
+	c.sub.noted(done, func() {
+		e := asError(err)
+		if m.Name == "" {
+			c.sub.err = e
+		} else if _, sent := e.Status(); sent || e.Kind == xdsclient.KindDoesNotExist {
+			c.change(m, nil, e)
+		}
+		c.sub.group.noteReach(c.sub, e)
+	})
 }
 
 // CollectionChanged implements xdsclient.CollectionWatcher.
 func (c *collection) CollectionChanged(err error, done func()) {
-	g := c.sub.group
-	g.mu.Lock()
-	c.sub.err = asError(err)
-	c.complete = err == nil
-	if err != nil { // what was reported of members is void
-		c.disband()
-	}
-	g.noteReach(c.sub, c.sub.err)
-	g.mu.Unlock()
-	g.changed(c.sub, done)
+	c.sub.noted(done, func() {
+		c.sub.err = asError(err)
+		c.complete = err == nil
+		if err != nil { // what was reported of members is void
+			c.disband()
+		}
+		c.sub.group.noteReach(c.sub, c.sub.err)
+	})
 }
 
 // change notes the state of a member: raw, or err.

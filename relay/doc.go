@@ -5,8 +5,8 @@
 //
 // A relay passes resources on: their bytes, versions, parameters, aliases and TTLs are those of the
 // control plane, so a client may move to another relay, or to the control plane itself, and is not
-// sent again what it has. It decodes no resource, and rejects none but bytes that are no message. It
-// is not a control plane: it makes no resource of its own, and has no services or routes.
+// sent again what it has. It is not a control plane: it makes no resource of its own, and has no
+// services or routes.
 //
 // Data comes from the management servers of a bootstrap, by package xdsclient, and goes to clients by
 // package controlplane, over a grpc.Server that the caller has:
@@ -25,8 +25,14 @@
 //
 // A resource that must not be cached (Resource.cache_control.do_not_cache, and that of DPDS: xRFC
 // TP2, "Non-Cacheability of DPDS") is asked for under the client's own node, on a stream of its own
-// that ends with the client's. So is one that the control plane denies with PERMISSION_DENIED, as it
-// may be for another client.
+// that ends with the client's. Errors are shared, PERMISSION_DENIED too: a group is one identity
+// upstream, and if the control plane denies it a resource, it denies it to all clients of the group.
+//
+// # Rejections
+//
+// A relay decodes no resource, and rejects none but bytes that are no message. The NACKs of its clients are
+// counted ([Stats]), reported to OnNACK of [Options].Server, and not sent to the control plane: a
+// resource that one client cannot use may be fine for others.
 //
 // # When the control plane is away
 //

@@ -12,13 +12,18 @@ func errInvalidNode(err error) error {
 	return status.Errorf(codes.InvalidArgument, "the node of the first request is invalid: %v", err)
 }
 
-func errTooMany(limit int) error {
+func errTooMany(err error) error {
 	return status.Errorf(codes.ResourceExhausted,
-		"the xDS relay has %d streams to its control plane, which is its limit: fold more clients into one node (--fold-by), or raise the limit (--max-upstreams)", limit)
+		"the xDS relay has %v: fold more clients into one node (--fold-by), or raise the limit (--max-upstreams)", err)
 }
 
-func errTooManyTypes() *status.Status {
-	return status.Newf(codes.ResourceExhausted, "the xDS relay passes on resources of %d types beside those of xDS, which is its limit", maxTypes)
+func errTooManyNames(err error) error {
+	return status.Errorf(codes.ResourceExhausted,
+		"the xDS relay has %v: unsubscribe from others, or raise the limit if the control plane allows more on a stream (--max-group-subscriptions)", err)
+}
+
+func errTooManyTypes() error {
+	return status.Errorf(codes.ResourceExhausted, "the xDS relay passes on resources of %d types beside those of xDS, which is its limit for a client", maxTypes)
 }
 
 // errNotShared is in place of a member of a collection that must not be cached. The collection is

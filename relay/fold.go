@@ -18,8 +18,8 @@ import (
 //
 // Clients that share a node share a cache, so a control plane that distinguishes them by other fields
 // must do so by dynamic parameters (xRFC TP2) or by resources that must not be cached. What a client
-// can understand, its user agent and client features, is always kept, as a control plane must not
-// send one what another does not understand.
+// can understand, its user agent and client features, is kept, as a control plane must not send one
+// what another does not understand; but for "everything", which announces what all gRPC clients understand.
 type Fold struct {
 	mode   foldMode
 	fields []string
@@ -49,7 +49,8 @@ var nodeFields = map[string]func(to, from *corepb.Node){
 //
 //   - "all-but-id", the default: all of the node but its id;
 //   - "none": each client is a node of its own, with a stream of its own;
-//   - "everything": all clients are the node of the relay's bootstrap, as in a pod;
+//   - "everything": all clients are the node of the relay's bootstrap and have one stream, whatever their
+//     user agents and features: for agents that serve one stream in a pod, as Istio's;
 //   - a list such as "node.cluster,node.metadata.APP": these fields of the client's node, and the
 //     rest from the relay's bootstrap. The fields are node.id, node.cluster, node.locality,
 //     node.metadata and node.metadata.KEY, where KEY is one key of the metadata, dots included.
@@ -131,6 +132,9 @@ func (f Fold) node(client, own *corepb.Node) *corepb.Node {
 	case foldAllButID:
 		n = clone(client)
 		n.Id = own.GetId()
+	case foldEverything: // whoever asks
+		n = clone(own)
+		n.UserAgentName, n.ClientFeatures = dialect.UserAgentRelay, slices.Clone(commonFeatures)
 	default:
 		n = clone(own)
 		for _, field := range f.fields {
@@ -171,6 +175,9 @@ func features(of []string) []string {
 	slices.Sort(all)
 	return slices.Compact(all)
 }
+
+// commonFeatures are the features of every gRPC client.
+var commonFeatures = []string{"envoy.lb.does_not_support_overprovisioning"}
 
 // copyKey copies one key of the metadata, or removes it.
 func copyKey(to, from *corepb.Node, key string) {

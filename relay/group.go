@@ -5,8 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -17,10 +16,12 @@ import (
 // served from, a client of the management servers, and a subscription for each demand of the
 // store.
 type group struct {
-	relay  *Relay
-	key    string
-	store  *controlplane.Store
-	shared *xdsclient.XDSClient
+	relay *Relay
+	key   string
+	store *controlplane.Store
+	node  *corepb.Node
+	// shared is the upstream for what clients share.
+	shared *upstream
 
 	// use is guarded by Relay.mu.
 	use
@@ -28,15 +29,13 @@ type group struct {
 	mu     sync.Mutex
 	closed bool
 	subs   map[subscriptionKey]*subscription
-	// variants has the subscriptions to resources by type and name.
-	variants map[resourceName][]*subscription
 	// found has subscriptions by the variant that they have, if it is shared.
 	found map[memberKey]*subscription
-	// own has the clients of the management servers for what single streams subscribe to, by
-	// the ID of the stream.
-	own map[uint64]*ownClient
-	// lingering counts the subscriptions without a demand.
-	lingering int
+	// own has the upstreams that the group does not share.
+	own map[ownKey]*upstream
+	shares
+	// lingering are the subscriptions without a demand.
+	lingering map[*subscription]struct{}
 	members   members
 	// dirty are the subscriptions whose last change is not in the store yet, and done the callbacks
 	// that the client of the management servers waits for until it is.
@@ -44,25 +43,18 @@ type group struct {
 	done  []func()
 	// stale is set if the store is behind for members too.
 	stale bool
-	// flushing is set while a goroutine updates the store. Only that uses version, which is the
-	// store's.
+	// flushing is set while a goroutine updates the store.
 	flushing bool
-	version  uint64
 	away     away
 }
 
-// use counts the streams of a group; idle runs while there is none, since idleSince.
+// use counts the streams of a group. idle runs while there is none, since idleSince.
 type use struct {
 	clients   int
 	idle      *time.Timer
 	idleSince time.Time
-}
-
-// ownClient is the client of the management servers for one stream.
-type ownClient struct {
-	client *xdsclient.XDSClient
-	// users counts the subscriptions.
-	users int
+	// by is who joined first.
+	by *groupPeer
 }
 
 // subscriptionKey identifies a subscription upstream.
@@ -72,28 +64,34 @@ type subscriptionKey struct {
 	stream uint64
 }
 
-// resourceName identifies a resource with all its variants.
-type resourceName struct{ typeURL, name string }
-
-func (k subscriptionKey) resource() resourceName { return resourceName{k.typeURL, k.name} }
-
 func keyOf(d *controlplane.Demand) subscriptionKey {
 	return subscriptionKey{d.TypeURL, xdsname.Canonical(d.Name), d.Constraints.Key(), d.Stream}
 }
 
-func newGroup(r *Relay, key string, shared *xdsclient.XDSClient) *group {
+// newGroup makes a group for a client of a peer. The caller holds r.mu.
+func (r *Relay) newGroup(key string, node *corepb.Node, by *groupPeer) (*group, error) {
 	g := &group{
-		relay: r, key: key, shared: shared, store: controlplane.NewStore(),
-		subs:    make(map[subscriptionKey]*subscription),
-		own:     make(map[uint64]*ownClient),
-		members: make(members),
-
-		variants: make(map[resourceName][]*subscription),
-		found:    make(map[memberKey]*subscription),
-		dirty:    make(map[*subscription]struct{}),
+		relay: r, key: key, node: node, store: controlplane.NewStore(),
+		shares: newShares(r), use: use{by: by},
+		subs:      make(map[subscriptionKey]*subscription),
+		own:       make(map[ownKey]*upstream),
+		lingering: make(map[*subscription]struct{}),
+		members:   make(members),
+		found:     make(map[memberKey]*subscription),
+		dirty:     make(map[*subscription]struct{}),
+	}
+	if err := by.share.Take(1); err != nil {
+		r.forgetPeer(by)
+		return nil, errTooMany(err)
+	}
+	var err error
+	if g.shared, err = r.newUpstream(g.upstreams, node, !r.opts.FoldBy.private()); err != nil {
+		by.share.Give(1)
+		r.forgetPeer(by)
+		return nil, err
 	}
 	g.store.OnDemand("", g.demand)
-	return g
+	return g, nil
 }
 
 // leave removes a client. With the last one, the group ends after a while.
@@ -118,7 +116,9 @@ func (g *group) end() {
 	ended := g.clients == 0 && r.groups[g.key] == g
 	if ended {
 		delete(r.groups, g.key)
-		delete(r.byStore, g.store)
+		delete(r.waiting, g)
+		g.by.share.Give(1)
+		r.forgetPeer(g.by)
 		g.idle.Stop()
 		r.running.Add(1)
 	}
@@ -141,10 +141,7 @@ func (g *group) close() {
 	for _, e := range g.members {
 		e.expiry.stop()
 	}
-	for _, o := range g.own {
-		g.relay.closeClient(o.client)
-	}
-	g.relay.closeClient(g.shared)
+	g.relay.closeUpstream(g, g.shared)
 	for _, done := range g.done {
 		done()
 	}
@@ -155,10 +152,14 @@ func (g *group) close() {
 func (g *group) addTo(s *Stats) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s.Subscriptions += len(g.subs)
-	s.Lingering += g.lingering
+	s.Lingering += len(g.lingering)
 	s.Cached += len(g.members)
 	for _, sub := range g.subs {
+		if sub.refused {
+			s.Refused++
+		} else {
+			s.Subscriptions++
+		}
 		if sub.raw != nil {
 			s.Cached++
 		}
@@ -181,7 +182,7 @@ func (g *group) isAway() bool {
 // demand is the store's controlplane.Source.
 func (g *group) demand(begun, ended []*controlplane.Demand) {
 	// The requests of one call go out together, those to unsubscribe after the others.
-	g.shared.Batch(func() {
+	g.shared.client.Batch(func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if g.closed {
@@ -193,6 +194,7 @@ func (g *group) demand(begun, ended []*controlplane.Demand) {
 		for _, d := range ended {
 			g.endDemand(d)
 		}
+		g.retryNames()
 		g.flushLater()
 	})
 }
@@ -204,52 +206,36 @@ func (g *group) begin(d *controlplane.Demand) {
 	if s == nil {
 		s = g.newSubscription(key, d)
 		g.subs[key] = s
-		g.addVariant(s, d)
+		s.borrow(d)
 	} else if s.demand == nil {
 		stopTimer(&s.linger)
-		g.lingering--
+		delete(g.lingering, s)
 	}
 	s.demand = d
+	if s.refused { // there may be room for this client
+		g.retry(s)
+	}
 	if s.isKnown() {
 		g.dirty[s] = struct{}{}
 	}
 }
 
-// addVariant makes a subscription to a resource found by its name. If the relay already has the
-// very variant that the constraints spell out, the subscribers get it at once: no other one can be
-// preferred. Else upstream has to be asked first, as a larger value would be preferred (xRFC TP2,
-// "Matching Behavior and Best Practices").
-func (g *group) addVariant(s *subscription, d *controlplane.Demand) {
-	if d.Collection() || s.err != nil {
+// borrow has a subscription start with the very variant that its constraints spell out, if the relay has that:
+// no other one can be preferred. Else upstream has to be asked first, as a larger value would be
+// preferred (xRFC TP2, "Matching Behavior and Best Practices").
+func (s *subscription) borrow(d *controlplane.Demand) {
+	if d.Collection() || s.err != nil || s.key.stream != 0 || d.Constraints.IsZero() {
 		return
 	}
-	if p, ok := d.Constraints.Parameters(); ok && !d.Constraints.IsZero() && s.key.stream == 0 {
-		other := g.found[memberKey{s.key.typeURL, s.key.name, p.Key()}]
-		if other != nil && other.err == nil && !other.expiry.expired {
-			s.raw = other.raw
-			s.restartExpiry()
-		}
-	}
-	of := append(g.variants[s.key.resource()], s)
-	g.variants[s.key.resource()], s.place = of, len(of)
-}
-
-// removeVariant undoes addVariant.
-func (g *group) removeVariant(s *subscription) {
-	g.noteVariant(s, nil)
-	if s.place == 0 {
+	p, ok := d.Constraints.Parameters()
+	if !ok {
 		return
 	}
-	name := s.key.resource()
-	of := g.variants[name]
-	last := of[len(of)-1]
-	of[s.place-1], last.place = last, s.place
-	of[len(of)-1], s.place = nil, 0
-	if of = of[:len(of)-1]; len(of) == 0 {
-		delete(g.variants, name)
-		return
+	other := s.group.found[memberKey{s.key.typeURL, s.key.name, p.Key()}]
+	if other != nil && other.err == nil && !other.expiry.expired {
+		s.raw = other.raw
+		s.restartExpiry()
 	}
-	g.variants[name] = of
 }
 
 // noteVariant makes the resource of a subscription found by its parameters, if others may get it, in
@@ -275,129 +261,31 @@ func (g *group) endDemand(d *controlplane.Demand) {
 	if s == nil || s.demand != d {
 		return
 	}
-	s.demand, s.rejections = nil, rejections{}
+	s.demand = nil
 	delete(g.dirty, s)
 	wait := g.relay.opts.Linger
-	if wait < 0 || !s.worthKeeping() || g.lingering >= maxLingering {
+	if wait < 0 || !s.worthKeeping() || len(g.lingering) >= maxLingering {
 		s.drop()
 		return
 	}
-	g.lingering++
+	g.lingering[s] = struct{}{}
 	g.after(&s.linger, wait, func() {
-		g.lingering--
 		s.drop()
+		g.retryNames()
 	})
 }
 
-// clientFor returns the client of the management servers for a demand.
-func (g *group) clientFor(d *controlplane.Demand) (*xdsclient.XDSClient, error) {
-	if !g.apart(d) {
-		return g.shared, nil
-	}
-	o := g.own[d.Stream]
-	if o == nil {
-		c, err := g.relay.newOwnClient(g, d)
-		if err != nil {
-			return nil, err
-		}
-		o = &ownClient{client: c}
-		g.own[d.Stream] = o
-	}
-	o.users++
-	return o.client, nil
-}
-
-// apart reports whether a demand is asked for under the client's own node, on a stream of its own.
-// A client that is alone in its group has these anyway.
-func (g *group) apart(d *controlplane.Demand) bool {
-	return d.Stream != 0 && !g.relay.opts.FoldBy.private()
-}
-
-// releaseClient releases what clientFor returned.
-func (g *group) releaseClient(stream uint64) {
-	o := g.own[stream]
-	if o == nil {
-		return
-	}
-	if o.users--; o.users == 0 {
-		delete(g.own, stream)
-		g.relay.closeClient(o.client)
-	}
-}
-
-// newOwnClient makes a client of the management servers for a single stream. If there are too many, the
-// stream gets one when another has ended.
-func (r *Relay) newOwnClient(g *group, d *controlplane.Demand) (*xdsclient.XDSClient, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c, err := r.newClient(ownNode(d.Node), false)
-	if status.Code(err) == codes.ResourceExhausted && !r.closed {
-		w := r.waiting[d.Stream]
-		w.group, w.subscriptions = g, w.subscriptions+1
-		r.waiting[d.Stream] = w
-		r.running.Go(func() { r.endIdlest() })
-	}
-	return c, err
-}
-
-// admit lets a stream that waits for a client of its own try again. The caller holds r.mu.
-func (r *Relay) admit() {
-	for stream, w := range r.waiting {
-		delete(r.waiting, stream)
-		if !r.closed {
-			r.running.Go(func() { w.group.retry(stream) })
-		}
-		return
-	}
-}
-
-// waiting is a stream that waits for a client of the management servers of its own, for some
-// subscriptions.
-type waiting struct {
-	group         *group
-	subscriptions int
-}
-
-// waitsNoMore is for a subscription that ended.
-func (r *Relay) waitsNoMore(s *subscription) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w, ok := r.waiting[s.key.stream]
-	if w.subscriptions--; ok && w.subscriptions > 0 {
-		r.waiting[s.key.stream] = w
-		return
-	}
-	delete(r.waiting, s.key.stream)
-}
-
-// retry subscribes upstream to what a stream was refused for want of a client of its own.
-func (g *group) retry(stream uint64) {
+// noted is the call of a watcher: it notes a change of a subscription, unless the watch has ended. The management
+// server is not read further until the store has the change, and done is called.
+func (s *subscription) noted(done func(), note func()) {
+	g := s.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	tried := false
-	for key, s := range g.subs {
-		if key.stream == stream && s.refused && s.demand != nil && !g.closed {
-			tried = true
-			s.subscribe(s.demand)
-			g.addVariant(s, s.demand)
-		}
-	}
-	if !tried { // it has left
-		g.relay.mu.Lock()
-		g.relay.admit()
-		g.relay.mu.Unlock()
-	}
-}
-
-// changed records a change of a subscription. The management server is not read further until the store
-// has it, and done is called.
-func (g *group) changed(s *subscription, done func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
+	if s.stopped {
 		done()
 		return
 	}
+	note()
 	g.done = append(g.done, done)
 	g.dirty[s] = struct{}{}
 	g.flushLater()
@@ -429,7 +317,6 @@ func (g *group) flush() {
 		for s := range g.dirty {
 			if change := s.answer(); change != nil {
 				changes = append(changes, change)
-				s.notePassed(g.version)
 			}
 			s.renewed = false
 		}
@@ -455,9 +342,8 @@ func (g *group) update(changes []func(*controlplane.Tx)) {
 			change(tx)
 		}
 	}
-	version, err := g.store.Update(all)
+	_, err := g.store.Update(all)
 	if err == nil {
-		g.version = version
 		return
 	}
 	if len(changes) == 1 {

@@ -1,18 +1,25 @@
 package relay_test
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // A client that never reads holds up neither the others nor the control plane.
@@ -40,7 +47,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	}
 }
 
-// What clients may make the relay keep has limits: subscriptions, types, streams upstream.
+// What clients may make the relay keep has limits: subscriptions, streams upstream.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *relay.Options) {
@@ -56,19 +63,7 @@ func TestLimits(t *testing.T) {
 	if _, err := greedy.Recv(); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("got %v, want RESOURCE_EXHAUSTED", err)
 	}
-	inventive := r.delta()
-	for i := range 270 {
-		subscribe(inventive, node("inventive"), fmt.Sprintf("type.googleapis.com/t%d", i), "x")
-	}
-	for refused := false; !refused; {
-		for _, e := range inventive.receive().GetResourceErrors() {
-			refused = refused || codes.Code(e.GetErrorDetail().GetCode()) == codes.ResourceExhausted
-		}
-	}
-	subscribe(inventive, nil, xdsmsg.RouteType, "x") // is no invention
-	for known := false; !known; {
-		known = len(inventive.receive().GetRemovedResources()) > 0
-	}
+	r.subscriber("c", "c")
 	stranger := r.client(node("stranger", "ENV", "other"), "c")
 	if _, err := stranger.Recv(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "--fold-by") {
 		t.Errorf("got %v, want RESOURCE_EXHAUSTED and the way out", err)
@@ -80,7 +75,7 @@ func TestLimits(t *testing.T) {
 // A client whose own stream upstream was refused gets it when another one has left.
 func TestOwnStreamsMakeRoom(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *relay.Options) { o.MaxGroups = 2 }, "delta", variants)
+	r := newRig(t, func(o *relay.Options) { o.MaxGroups = 4 }, "delta", variants)
 	r.rewrap(func(m *discoverypb.Resource) { m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true} })
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""), xdsmsg.EDSCluster("d", ""))
 	first, second := r.delta(), r.delta()
@@ -122,25 +117,191 @@ func TestLyingNonces(t *testing.T) {
 	r.up.MustWait(r.ctx, t, xdstest.ACKOf(clusterType))
 }
 
-// Types that differ from those of xDS in the prefix of their URL are inventions too.
-func TestInventedPrefixesOfTypes(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, nil, "delta")
-	d := r.delta()
-	for i := range 270 {
-		subscribe(d, node("inventive"), fmt.Sprintf("p%d/envoy.config.cluster.v3.Cluster", i), "x")
+// invent subscribes to a resource of each of n types that a client invents. It returns how many of them are
+// refused, once all are answered.
+func (r *rig) invent(d *deltaStream, id, format string, n int) (refused int) {
+	r.t.Helper()
+	for i := range n {
+		subscribe(d, node(id), fmt.Sprintf(format, i), "x")
 	}
-	for refused := false; !refused; {
-		for _, e := range d.receive().GetResourceErrors() {
-			refused = refused || codes.Code(e.GetErrorDetail().GetCode()) == codes.ResourceExhausted
+	for answers := 0; answers < n; {
+		resp := d.receive()
+		answers += len(resp.GetRemovedResources()) + len(resp.GetResourceErrors())
+		for _, e := range resp.GetResourceErrors() {
+			if code := codes.Code(e.GetErrorDetail().GetCode()); code != codes.ResourceExhausted {
+				r.t.Fatalf("got %v, want RESOURCE_EXHAUSTED", e)
+			}
+			refused++
 		}
 	}
+	return refused
+}
+
+// A client that invents types of resources is refused more than a number of them, and does not use up those of
+// others. Types that differ from those of xDS in the prefix of their URL are inventions too. Of a client
+// that has left nothing is left.
+func TestInventedTypes(t *testing.T) {
+	t.Parallel()
+	for name, format := range map[string]string{"names": "type.googleapis.com/t%d", "prefixes": "p%d/envoy.config.cluster.v3.Cluster"} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			r := newRig(t, nil, "delta")
+			r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+			stays := r.subscriber("stays", "c")
+			inventive := r.delta()
+			if refused := r.invent(inventive, "inventive", format, 300); refused != 300-2*128 {
+				t.Errorf("%d types were refused, want %d", refused, 300-2*128)
+			}
+			subscribe(inventive, nil, xdsmsg.RouteType, "x") // is no invention
+			for known := false; !known; {
+				known = len(inventive.receive().GetRemovedResources()) > 0
+			}
+			for round := range 3 {
+				other := r.delta()
+				if refused := r.invent(other, "other", fmt.Sprint("type.googleapis.com/other", round, ".%d"), 100); refused != 0 {
+					t.Errorf("%d types of another client were refused, want none", refused)
+				}
+				other.stop()
+				r.await("nothing of the other client is left", func(s relay.Stats) bool { return s.Upstreams == 2 })
+			}
+			inventive.stop()
+			r.await("nothing of the client is left", func(s relay.Stats) bool { return s.Upstreams == 1 && s.Subscriptions == 1 })
+			r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
+			wantOnly(stays, "c")
+		})
+	}
+}
+
+// many returns n names.
+func many(prefix string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint(prefix, i)
+	}
+	return names
+}
+
+// answers receives until so many names are answered, and returns how many of them were refused.
+func answers(d *deltaStream, n int) (refused int) {
+	d.t.Helper()
+	for got := 0; got < n; {
+		resp := d.receive()
+		got += len(resp.GetResources()) + len(resp.GetResourceErrors())
+		for _, e := range resp.GetResourceErrors() {
+			if code := codes.Code(e.GetErrorDetail().GetCode()); code != codes.ResourceExhausted || !strings.Contains(e.GetErrorDetail().GetMessage(), "--max-group-subscriptions") {
+				d.t.Fatalf("got %v, want RESOURCE_EXHAUSTED and the way out", e)
+			}
+			refused++
+		}
+	}
+	return refused
+}
+
+// The clients of a group share a stream upstream, which the control plane ends if they subscribe to too much
+// together. Each has a share, so that greedy ones neither end the stream nor use it up: others get new names and
+// changes, also names that a greedy one was refused. When one leaves, the next gets what it was refused.
+func TestClientsShareTheSubscriptionsOfAGroup(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, features ...string) {
+		up := xdstest.StartServer(t, testutils.ControlPlaneOptions(controlplane.Options{MaxSubscriptions: 100}))
+		r := newRigOver(t, up, func(o *relay.Options) {
+			o.Linger, o.MaxGroupSubscriptions, o.Server.MaxSubscriptions = -1, 90, 1000
+		}, features...)
+		clusters := []proto.Message{xdsmsg.EDSCluster("c", "")}
+		for _, name := range append(many("first", 60), many("second", 60)...) {
+			clusters = append(clusters, xdsmsg.EDSCluster(name, ""))
+		}
+		r.up.Set(t, clusters...)
+		stays := r.subscriber("stays", "c")
+		first, second := r.client(node("first"), many("first", 60)...), r.delta()
+		if refused := answers(first, 60); refused != 60-44 {
+			t.Errorf("a greedy client was refused %d names, want %d", refused, 60-44)
+		}
+		subscribe(second, node("second"), clusterType, many("second", 60)...)
+		if refused := answers(second, 60); refused != 60-22 {
+			t.Errorf("another greedy client was refused %d names, want %d", refused, 60-22)
+		}
+		if s := r.Stats(); s.Refused != 16+38 || s.Subscriptions > 90 {
+			t.Errorf("got %+v, want at most 90 subscriptions upstream", s)
+		}
+		third := r.client(node("third"), many("first", 60)[50:]...)
+		for got := 0; got < 10; { // of some it may get first what the greedy one got
+			got += len(third.receive().GetResources())
+		}
+		r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
+		wantOnly(stays, "c")
+		first.stop()
+		third.stop()
+		if refused := answers(second, 22); refused != 0 { // its share is 44 now
+			t.Errorf("%d names were refused again", refused)
+		}
+		if s := r.Stats(); s.Refused != 60-44 {
+			t.Errorf("got %+v, want %d refused names", s, 60-44)
+		}
+		if n := r.up.Attempts(); n != 1 {
+			t.Errorf("the stream upstream was opened %d times, want once", n)
+		}
+	})
+}
+
+// A group whose clients have streams upstream of their own leaves room for other groups.
+func TestGroupsShareTheUpstreams(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.MaxGroups = 20 }, "delta")
+	r.rewrap(func(m *discoverypb.Resource) { m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true} })
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	clients, served := make([]*deltaStream, 22), 0
+	for i := range clients {
+		clients[i] = r.client(node(fmt.Sprint(i)), "c")
+		served += len(clients[i].receive().GetResources())
+	}
+	if served != 9 { // and one stream that the group shares
+		t.Errorf("%d clients of a group have a stream of their own, want 9 of 20", served)
+	}
+	// When one leaves, the next has its turn.
+	before := r.Stats().Refused
+	clients[0].stop()
+	r.await("another one has its turn", func(s relay.Stats) bool { return s.Refused == before-1 })
+	for i := range 3 {
+		wantOnly(r.client(node("other", "ENV", fmt.Sprint(i)), "c"), "c")
+	}
+}
+
+// A peer that claims many nodes leaves room for the groups of others.
+func TestPeersShareTheGroups(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.MaxGroups = 20 }, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	refused := 0
+	for i := range 22 {
+		d := r.client(node("a", "ENV", fmt.Sprint(i)), "c")
+		switch resp, err := d.Recv(); {
+		case err == nil:
+			only(t, resp, "c")
+		case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "--fold-by"):
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if refused != 22-10 {
+		t.Errorf("%d groups of a peer were refused, want all but half of 20", refused)
+	}
+	elsewhere := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return elsewhere.DialContext(ctx, "tcp", addr)
+		}))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	d := openOn[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](r.ctx, t, conn, "DeltaAggregatedResources")
+	subscribe(d, node("b", "ENV", "b"), clusterType, "c")
+	wantOnly(d, "c")
 }
 
 // A group without clients makes room for others, rather than keep them out until it has lingered.
 func TestGroupsThatLingerMakeRoom(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *relay.Options) { o.Linger, o.MaxGroups = time.Hour, 2 }, "delta")
+	r := newRig(t, func(o *relay.Options) { o.Linger, o.MaxGroups = time.Hour, 4 }, "delta")
 	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
 	stays := r.client(node("stays", "ENV", "stays"), "c")
 	wantOnly(stays, "c")

@@ -37,18 +37,13 @@ type relayedLoad struct {
 
 func newLoads(r *Relay) *loads {
 	opts := r.opts.Loads
-	if r.opts.Access.rules != nil {
-		warn := sync.OnceFunc(func() {
-			r.log.Warn("a client reports the load of clusters that it may not subscribe to, which is not counted, nor is that of others that do")
-		})
-		opts.Authorize = func(ctx context.Context, cluster string) error {
-			err := r.opts.Access.authorize(ctx, nil, "", xdsname.Canonical(cluster))
-			if err != nil {
-				warn()
-			}
-			return err
-		}
+	if !r.opts.Access.IsZero() {
+		opts.Access = r.opts.Access
 	}
+	warn := sync.OnceFunc(func() {
+		r.log.Warn("a client reports the load of clusters that it may not subscribe to, which is not counted, nor is that of others that do")
+	})
+	opts.OnDenied = func(string) { warn() }
 	return &loads{relay: r, reports: controlplane.NewLoadReports(opts), clusters: make(map[load.Key]*relayedLoad)}
 }
 

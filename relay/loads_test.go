@@ -162,7 +162,7 @@ func TestLoadsOfAuthorities(t *testing.T) {
 	}
 	loads, server := collect()
 	otherLoads, otherServer := collect()
-	access, err := relay.ParseAccess([]byte(`[{"token": "shop", "names": ["shop.", "xdstp://other/"]}]`))
+	access, err := controlplane.ParseAccess([]byte(`[{"token": "shop", "names": ["shop.", "xdstp://other/"]}]`))
 	xdstest.NoError(t, err)
 	r := newRigOver(t, server, func(o *relay.Options) {
 		other, err := bootstrap.Parse("test", otherServer.Bootstrap("relay"))

@@ -138,6 +138,11 @@ func openWith[Req, Resp any](
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
 	xdstest.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
+	return openOn[Req, Resp](ctx, t, conn, method)
+}
+
+func openOn[Req, Resp any](ctx context.Context, t *testing.T, conn *grpc.ClientConn, method string) *downstream[Req, Resp] {
+	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	t.Cleanup(cancel)
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, adsMethods+method)

@@ -1,10 +1,13 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,8 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/internal/typeurl"
-	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -29,11 +31,15 @@ const (
 	DefaultAwayDelay = 5 * time.Second
 	// DefaultMaxGroups is the default of Options.MaxGroups.
 	DefaultMaxGroups = 10_000
+	// defaultMaxGroupSubscriptions is the default of Options.MaxGroupSubscriptions: what package
+	// controlplane allows on a stream.
+	defaultMaxGroupSubscriptions = controlplane.DefaultMaxSubscriptions
 	// maxLingering bounds the resources of a group without a subscriber: a client
 	// may subscribe to one name after the other.
 	maxLingering = 10_000
-	// maxTypes bounds the types of resources that are not those of xDS: clients may invent them.
-	maxTypes = 256
+	// maxTypes bounds the types of resources on a stream upstream that are not those of xDS: clients may
+	// invent them.
+	maxTypes = 128
 )
 
 // Options configure a Relay. Bootstrap is needed; the zero value of all else is the default.
@@ -44,9 +50,9 @@ type Options struct {
 	Bootstrap *bootstrap.Config
 	// FoldBy decides which clients share a node upstream. The default is all of the node but its id.
 	FoldBy Fold
-	// Access decides which client may subscribe to what, in place of Server.Authorize. The default is
-	// everything.
-	Access Access
+	// Access decides which node a client may be and what it may subscribe to, and of which clusters it may report the
+	// load, in place of Server.Access and Loads.Access. The default is everything, as any node.
+	Access controlplane.Access
 	// Linger is how long a resource stays subscribed to upstream after its last subscriber has
 	// left, and the cache of a group after its last client. The default is [DefaultLinger];
 	// negative: not at all. What must not be cached never lingers.
@@ -58,17 +64,24 @@ type Options struct {
 	AwayDelay time.Duration
 	// MaxGroups bounds how many streams there may be upstream: one for each group of clients, and
 	// one for each client that subscribes to what is not shared. Groups that linger end first;
-	// clients beyond that are refused, with RESOURCE_EXHAUSTED, until others have left. The default
-	// is [DefaultMaxGroups].
+	// clients beyond that are refused, with RESOURCE_EXHAUSTED, until others have left. A group has at
+	// most as many as are left for all others, and so has a peer of the groups that it began: the
+	// clients at one address with one certificate. The default is [DefaultMaxGroups].
 	MaxGroups int
+	// MaxGroupSubscriptions bounds how many names and constraints the clients of a group subscribe to
+	// together, as they share a stream upstream: a control plane that allows fewer on a stream would
+	// end it. A client that is the first to subscribe to something gets RESOURCE_EXHAUSTED in its place
+	// (xRFC TP3) while it has more of the limit than is left for all others; what others subscribe to
+	// already it gets. The default is 200,000, which package controlplane allows.
+	MaxGroupSubscriptions int
 	// Server are the options of the relay's side that faces clients: limits for each client, and
-	// whether to wrap resources in SotW. StoreFor and NodeConstraints are the relay's own. Unless
+	// whether to wrap resources in SotW. The default of MaxSubscriptions is half of
+	// MaxGroupSubscriptions. StoreFor and NodeConstraints are the relay's own. Unless
 	// RemovalDelay is set, removals are passed on at once, as the control plane has
 	// decided when.
 	Server controlplane.Options
 	// Loads configures the load reports that clients are asked for, which the relay sums up and
-	// sends to the first management server of the cluster's authority, under its own node. If there
-	// is Access, it is in place of Loads.Authorize: clients report the clusters that they may have.
+	// sends to the first management server of the cluster's authority, under its own node.
 	Loads controlplane.LoadOptions
 	// Client are options of the clients of the management servers.
 	Client []xdsclient.Option
@@ -84,25 +97,25 @@ type Relay struct {
 	loads  *loads
 	// servedAway is Stats.ServedAway.
 	servedAway atomic.Uint64
+	// rejections is Stats.Rejections.
+	rejections atomic.Uint64
 	// stop ends the goroutine of loads.
 	stop context.CancelFunc
 	// running has the goroutines.
 	running sync.WaitGroup
 
+	// upstreams limits the clients of the management servers, with a share for each group, and perPeer the
+	// groups, with a share for each peer. warned is when the log last said that a limit is reached.
+	upstreams, perPeer *bounds.Quota
+	warned             atomic.Pointer[time.Time]
+
 	mu     sync.Mutex
 	closed bool
 	groups map[string]*group
-	// byStore finds the groups by their stores.
-	byStore map[*controlplane.Store]*group
-	types   map[string]*xdsclient.ResourceType
-	// invented counts the types that are not those of xDS.
-	invented int
-	// upstreams counts the clients of the management servers, and waiting has the streams that wait
-	// for one of their own, with their groups.
-	upstreams int
-	waiting   map[uint64]waiting
-	// rejections counts the responses that clients rejected.
-	rejections uint64
+	// waiting are the groups with subscriptions that wait for an upstream, and peers those that have begun
+	// groups.
+	waiting map[*group]struct{}
+	peers   map[string]*groupPeer
 	// awayGroups counts the groups with management servers that are unreachable.
 	awayGroups int
 	// warnWildcards makes a log of one line.
@@ -120,8 +133,10 @@ func New(opts Options) (*Relay, error) {
 	if err := opts.FoldBy.check(opts.Bootstrap.Node); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	if opts.MaxGroups < 0 {
-		return nil, fmt.Errorf("relay: MaxGroups is %d, expected a positive number", opts.MaxGroups)
+	for name, limit := range map[string]int{"MaxGroups": opts.MaxGroups, "MaxGroupSubscriptions": opts.MaxGroupSubscriptions} {
+		if limit < 0 {
+			return nil, fmt.Errorf("relay: %s is %d, expected a positive number", name, limit)
+		}
 	}
 	// The options of the clients are checked now, and not with the first of them.
 	without := *opts.Bootstrap
@@ -134,15 +149,16 @@ func New(opts Options) (*Relay, error) {
 	opts.setDefaults()
 	r := &Relay{
 		opts: opts, log: opts.Log,
-		groups:  make(map[string]*group),
-		byStore: make(map[*controlplane.Store]*group),
-		waiting: make(map[uint64]waiting),
-		types:   make(map[string]*xdsclient.ResourceType),
+		groups:    make(map[string]*group),
+		waiting:   make(map[*group]struct{}),
+		peers:     make(map[string]*groupPeer),
+		upstreams: fair("streams to its control plane", opts.MaxGroups),
+		perPeer:   fair("groups of clients", opts.MaxGroups),
 	}
 	down := opts.Server
 	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil
-	if opts.Access.rules != nil {
-		down.Authorize = opts.Access.authorize
+	if !opts.Access.IsZero() {
+		down.Access = opts.Access
 	}
 	r.server = controlplane.NewServer(controlplane.NewStore(), down)
 	r.loads = newLoads(r)
@@ -162,6 +178,8 @@ func (o *Options) setDefaults() {
 	if o.MaxGroups == 0 {
 		o.MaxGroups = DefaultMaxGroups
 	}
+	o.MaxGroupSubscriptions = cmp.Or(o.MaxGroupSubscriptions, defaultMaxGroupSubscriptions)
+	o.Server.MaxSubscriptions = cmp.Or(o.Server.MaxSubscriptions, (o.MaxGroupSubscriptions+1)/2)
 	if o.Server.RemovalDelay == 0 {
 		o.Server.RemovalDelay = -1
 	}
@@ -181,6 +199,9 @@ func (r *Relay) Register(s grpc.ServiceRegistrar) {
 // Clients returns the status of the clients' streams.
 func (r *Relay) Clients() []controlplane.ClientStatus { return r.server.Clients() }
 
+// Overview is controlplane.Server.Overview of the clients' streams: what people watch, at little cost.
+func (r *Relay) Overview() []controlplane.ClientStatus { return r.server.Overview() }
+
 // Close ends the streams of all clients and those to the management servers, and waits for the
 // goroutines of the relay. It may be called again.
 func (r *Relay) Close() {
@@ -189,10 +210,7 @@ func (r *Relay) Close() {
 	r.stop()
 	r.mu.Lock()
 	r.closed = true
-	groups := make([]*group, 0, len(r.groups))
-	for _, g := range r.groups {
-		groups = append(groups, g)
-	}
+	groups := slices.Collect(maps.Values(r.groups))
 	clear(r.groups)
 	r.mu.Unlock()
 	for _, g := range groups {
@@ -209,6 +227,9 @@ type Stats struct {
 	// Subscriptions is the number of subscriptions upstream, and Lingering how many of them have
 	// no subscriber any more.
 	Subscriptions, Lingering int
+	// Refused is the number of subscriptions that clients have, and that the relay does not ask for, as a
+	// limit is reached.
+	Refused int
 	// Cached is the number of resources that the relay has, members of collections included.
 	Cached int
 	// Rejections counts the responses that clients have rejected since the relay was made.
@@ -225,16 +246,22 @@ type Stats struct {
 // Stats returns what the relay has.
 func (r *Relay) Stats() Stats {
 	r.mu.Lock()
-	groups := make([]*group, 0, len(r.groups))
-	for _, g := range r.groups {
-		groups = append(groups, g)
-	}
-	s := Stats{Groups: len(groups), Upstreams: r.upstreams, Rejections: r.rejections, ServedAway: r.servedAway.Load()}
+	groups := slices.Collect(maps.Values(r.groups))
+	s := Stats{Groups: len(groups), Upstreams: int(r.upstreams.Used()), Rejections: r.rejections.Load(), ServedAway: r.servedAway.Load()}
 	r.mu.Unlock()
 	for _, g := range groups {
 		g.addTo(&s)
 	}
 	return s
+}
+
+// rejected is the controlplane's Options.OnNACK. A NACK is counted and goes no further: a resource that one
+// client cannot use may be fine for others.
+func (r *Relay) rejected(n controlplane.Rejection) {
+	r.rejections.Add(1)
+	if of := r.opts.Server.OnNACK; of != nil {
+		of(n)
+	}
 }
 
 // storeFor is the controlplane's Options.StoreFor: the store of the client's group.
@@ -244,9 +271,9 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 	if err != nil {
 		return nil, errInvalidNode(err)
 	}
-	g, err := r.join(string(key), folded)
+	g, err := r.join(ctx, string(key), folded)
 	for status.Code(err) == codes.ResourceExhausted && r.endIdlest() {
-		g, err = r.join(string(key), folded)
+		g, err = r.join(ctx, string(key), folded)
 	}
 	if err != nil {
 		return nil, err
@@ -259,7 +286,7 @@ func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.
 }
 
 // join adds a client to a group.
-func (r *Relay) join(key string, node *corepb.Node) (*group, error) {
+func (r *Relay) join(ctx context.Context, key string, node *corepb.Node) (*group, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -271,12 +298,11 @@ func (r *Relay) join(key string, node *corepb.Node) (*group, error) {
 	}
 	g := r.groups[key]
 	if g == nil {
-		client, err := r.newClient(node, !r.opts.FoldBy.private())
-		if err != nil {
+		var err error
+		if g, err = r.newGroup(key, node, r.peerOf(ctx)); err != nil {
 			return nil, err
 		}
-		g = newGroup(r, key, client)
-		r.groups[key], r.byStore[g.store] = g, g
+		r.groups[key] = g
 	}
 	g.clients++
 	if g.idle != nil {
@@ -302,51 +328,4 @@ func (r *Relay) endIdlest() bool {
 	}
 	idlest.end()
 	return true
-}
-
-// newClient makes a client of the management servers. If cached is set, its resources are kept on disk, if
-// the bootstrap has a resource_cache: those of single clients are not. The caller holds r.mu.
-func (r *Relay) newClient(node *corepb.Node, cached bool) (*xdsclient.XDSClient, error) {
-	if r.upstreams >= r.opts.MaxGroups {
-		return nil, errTooMany(r.opts.MaxGroups)
-	}
-	cfg := r.opts.Bootstrap.WithNode(node)
-	if !cached {
-		cfg.ResourceCache.Directory = ""
-	}
-	client, err := xdsclient.New(cfg, r.opts.Client...)
-	if err != nil {
-		return nil, err
-	}
-	r.upstreams++
-	return client, nil
-}
-
-// closeClient closes a client of the management servers, without waiting for it.
-func (r *Relay) closeClient(c *xdsclient.XDSClient) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.upstreams--
-	r.running.Go(c.Close)
-	r.admit()
-}
-
-// typeOf returns the type of resources that are passed on, or nil if clients have invented too many.
-func (r *Relay) typeOf(typeURL string) *xdsclient.ResourceType {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := r.types[typeURL]
-	if t != nil {
-		return t
-	}
-	known, _ := xdsname.CheckType(typeurl.Name(typeURL))
-	if !known || typeURL != typeurl.Prefix+typeurl.Name(typeURL) {
-		if r.invented == maxTypes {
-			return nil
-		}
-		r.invented++
-	}
-	t = newType(typeURL)
-	r.types[typeURL] = t
-	return t
 }

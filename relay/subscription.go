@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/controlplane"
@@ -44,10 +43,12 @@ type subscription struct {
 	err *xdsclient.Error
 	// expiry is the TTL of raw.
 	expiry expiry
-	// place is that among group.variants, from 1 on; 0 if it is not there.
-	place int
-	// refused is set if there was no client of the management servers for the subscription.
+	// refused is set if a limit was reached, so that upstream is not asked. free gives back what the
+	// subscription has of the limits, or stops it from waiting for that.
 	refused bool
+	free    func()
+	// stopped is set when the watch has ended, though it may still be called.
+	stopped bool
 	// collection has the members of a collection, or is nil.
 	collection *collection
 	// begun is when the relay subscribed, and late fires when it has waited long enough for
@@ -58,47 +59,33 @@ type subscription struct {
 	renewed bool
 	// away is set while the management servers are unreachable.
 	away bool
-	// passed is the resource that the store got last; since is the first version of the store with it.
-	passed *xdsclient.Raw
-	since  uint64
-	rejections
 }
 
 // newSubscription subscribes to what a demand is for. One that cannot be asked for has an error.
 // The caller holds g.mu.
 func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *subscription {
-	s := &subscription{group: g, key: key, stop: func() {}, begun: time.Now()}
+	s := &subscription{group: g, key: key, stop: func() {}, free: func() {}, begun: time.Now()}
 	s.subscribe(d)
 	return s
 }
 
-// subscribe is for newSubscription, and again for one that was refused.
+// subscribe is for newSubscription, and for retry.
 func (s *subscription) subscribe(d *controlplane.Demand) {
 	g := s.group
-	typ := g.relay.typeOf(d.TypeURL)
-	if typ == nil {
-		s.refuse(errTooManyTypes())
-		return
-	}
-	client, err := g.clientFor(d)
+	s.free = func() {}
+	up, typ, err := g.upstreamFor(s, d)
 	if s.refused = err != nil; s.refused {
 		s.refuse(status.Convert(err))
+		g.relay.warnRefused(err)
 		return
 	}
 	s.err = nil
-	release := func() {}
-	if g.apart(d) {
-		release = func() { g.releaseClient(d.Stream) }
-	}
-	var stop func()
-	switch {
-	case d.Collection():
+	if d.Collection() {
 		s.collection = newCollection(s)
-		stop = client.WatchCollectionLocator(typ, d.Name, d.Constraints, s.collection)
-	default:
-		stop = client.WatchLocator(typ, d.Name, d.Constraints, s)
+		s.stop = up.client.WatchCollectionLocator(typ, d.Name, d.Constraints, s.collection)
+		return
 	}
-	s.stop = func() { stop(); release() }
+	s.stop = up.client.WatchLocator(typ, d.Name, d.Constraints, s)
 }
 
 // refuse has the subscribers get an error without upstream being asked.
@@ -124,17 +111,17 @@ func (s *subscription) close() {
 	stopTimer(&s.linger)
 	stopTimer(&s.late)
 	s.expiry.stop()
+	s.stopped = true
 	s.stop()
+	s.free()
 }
 
 // drop ends the subscription.
 func (s *subscription) drop() {
 	s.close()
 	delete(s.group.subs, s.key)
-	if s.refused {
-		s.group.relay.waitsNoMore(s)
-	}
-	s.group.removeVariant(s)
+	delete(s.group.lingering, s)
+	s.group.noteVariant(s, nil)
 	delete(s.group.dirty, s)
 	s.collection.disband()
 	s.group.forgetReach(s)
@@ -143,30 +130,29 @@ func (s *subscription) drop() {
 
 // ResourceChanged implements xdsclient.Watcher.
 func (s *subscription) ResourceChanged(value any, err error, done func()) {
-	s.group.mu.Lock()
-	e := asError(err)
-	s.group.noteReach(s, e)
-	if !s.away || s.err == nil { // otherwise the last answer still holds
+	s.noted(done, func() {
+		e := asError(err)
+		s.group.noteReach(s, e)
+		if s.away && s.err != nil { // the last answer still holds
+			return
+		}
 		raw, _ := value.(*xdsclient.Raw)
 		s.renewed = s.err == nil && !s.expiry.expired && repeats(raw, s.raw)
 		s.group.noteVariant(s, raw)
 		s.raw, s.err = raw, e
 		s.restartExpiry()
-	}
-	s.group.mu.Unlock()
-	s.group.changed(s, done)
+	})
 }
 
 // AmbientError implements xdsclient.Watcher.
 func (s *subscription) AmbientError(err error, done func()) {
-	s.group.mu.Lock()
-	e := asError(err)
-	s.group.noteReach(s, e)
-	if !s.away {
-		s.err = e
-	}
-	s.group.mu.Unlock()
-	s.group.changed(s, done)
+	s.noted(done, func() {
+		e := asError(err)
+		s.group.noteReach(s, e)
+		if !s.away {
+			s.err = e
+		}
+	})
 }
 
 func asError(err error) *xdsclient.Error {
@@ -190,17 +176,10 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 		return nil
 	}
 	st := s.errorToPass()
-	if st != nil && d.Collection() && d.Name == "*" {
+	if st != nil && d.Collection() && d.Name == "*" && !s.refused {
 		return s.refuseWildcard(d)
 	}
 	switch {
-	case st != nil && st.Code() == codes.PermissionDenied && s.err.Kind == xdsclient.KindServer && d.Stream == 0 &&
-		!s.group.relay.opts.FoldBy.private() && !d.Collection():
-		// It may be for other nodes than that of the group: each client asks for itself.
-		return s.resourceAnswer(d, &discoverypb.Resource{
-			Name: d.Name, Resource: &anypb.Any{TypeUrl: d.TypeURL},
-			CacheControl: &discoverypb.Resource_CacheControl{DoNotCache: true},
-		})
 	case st != nil:
 		return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
 	case s.expiry.expired, s.raw == nil && s.err != nil, s.raw != nil && s.removed():
@@ -232,13 +211,6 @@ func (s *subscription) refuseWildcard(d *controlplane.Demand) func(*controlplane
 		s.group.relay.log.Warn("a client asks for a wildcard, and its stream is ended, as are those of others that do", "error", st.Err())
 	})
 	return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
-}
-
-// notePassed records that the store gets what there is now, after the given version.
-func (s *subscription) notePassed(version uint64) {
-	if !repeats(s.raw, s.passed) {
-		s.passed, s.since, s.rejections = s.raw, version+1, rejections{}
-	}
 }
 
 // waits reports whether the error that the management servers are unreachable is withheld from the

@@ -209,28 +209,36 @@ func TestDoNotCache(t *testing.T) {
 	r.await("nothing of it is kept", func(s relay.Stats) bool { return s.Subscriptions == 0 })
 }
 
-// A denial is for one node: each client is asked for by its own.
-func TestDenialsAreNotShared(t *testing.T) {
+// A group is one identity upstream, so a denial is for all its clients: however many subscribe, there is one
+// subscription on one stream. All get the resource when the control plane changes its mind.
+func TestDenialsAreShared(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, features ...string) {
 		r := newRig(t, nil, append(features, variants)...)
-		r.up.Update(t, func(tx *controlplane.Tx) {
-			tx.SetError(clusterType, "c", status.New(codes.PermissionDenied, "not for you"))
-		})
-		for _, id := range []string{"a", "b"} {
-			d := r.client(node(id), "c")
-			if got := wantError(d, "c", codes.PermissionDenied).GetMessage(); got != "not for you" {
-				t.Fatalf("%s got %q, want the denial", id, got)
-			}
-			if !r.sawNode(id) {
-				t.Errorf("%s was not asked for by its own node", id)
+		deny := func() {
+			r.up.Update(t, func(tx *controlplane.Tx) {
+				tx.SetError(clusterType, "c", status.New(codes.PermissionDenied, "not for you"))
+			})
+		}
+		deny()
+		clients := make([]*deltaStream, 20)
+		for i := range clients {
+			clients[i] = r.client(node(fmt.Sprint(i)), "c")
+			if got := wantError(clients[i], "c", codes.PermissionDenied).GetMessage(); got != "not for you" {
+				t.Fatalf("client %d got %q, want the denial", i, got)
 			}
 		}
-		// One that is let in has it, also after it was denied.
-		d := r.client(node("late"), "c")
-		d.receive()
+		if got := r.Stats(); got.Upstreams != 1 || got.Subscriptions != 1 || r.up.Attempts() != 1 {
+			t.Errorf("got %+v and %d streams upstream, want one of each", got, r.up.Attempts())
+		}
 		r.up.Set(t, xdsmsg.EDSCluster("c", ""))
-		wantOnly(d, "c")
+		for _, d := range clients {
+			wantOnly(d, "c")
+		}
+		deny()
+		for _, d := range clients {
+			wantError(d, "c", codes.PermissionDenied)
+		}
 	})
 }
 

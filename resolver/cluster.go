@@ -27,6 +27,8 @@ type clusterNode struct {
 	// replaces it when all of its clusters have answered.
 	list, next *leaves
 	partial    bool // some of list have not answered since it is in use
+	// stale are the members under which the clusters have changed since the last walk. See relist.
+	stale []*member
 
 	state *balancer.ClusterState // for the balancer
 }
@@ -82,10 +84,21 @@ func (g *graph) isKnown(s *balancer.ClusterState) bool {
 // many members there are: the graph is walked again only if the clusters under a member
 // have changed.
 func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
-	n.graph.endPlaintext(before.Cluster, m.state.Cluster)
-	urgent := n.graph.beginsToAsk(n.served(m), m.state.Cluster)
+	n.graph.endTooLax(before.Cluster, m.state.Cluster)
+	urgent := n.graph.getsStricter(n.served(m), m.state.Cluster)
 	if m.name == n.name || !slices.Equal(under(before), under(m.state)) {
-		n.rebuild(m, urgent)
+		n.stale = append(n.stale, m)
+		if m.name == n.name || urgent {
+			n.relist(urgent)
+			return
+		}
+		// The requests for what is new under m leave at once. The list is made when the next
+		// snapshot is: a thousand aggregate clusters under another one come one by one, and a walk
+		// for each of them would cost the square of their number.
+		for _, name := range under(m.state) {
+			n.startedMember(name)
+		}
+		n.graph.relistLater(n)
 		return
 	}
 	known := n.graph.isKnown(m.state)
@@ -120,11 +133,14 @@ func under(s *balancer.ClusterState) []string {
 	return s.Cluster.Underlying
 }
 
-// rebuild walks the clusters again because those under m have changed. The old list stays in
+// relist walks the clusters again if those under a member have changed. The old list stays in
 // use, and up to date, until all clusters of the new one have answered. The first list does
 // not wait, as its first cluster may do without the last one, nor does an urgent change.
-func (n *clusterNode) rebuild(m *member, urgent bool) {
-	root := n.self.state
+func (n *clusterNode) relist(urgent bool) {
+	stale, root := n.stale, n.self.state
+	if n.stale = nil; len(stale) == 0 {
+		return
+	}
 	if under(root) == nil {
 		if n.inUse() && !n.graph.isKnown(root) && !urgent {
 			n.next = nil
@@ -144,7 +160,11 @@ func (n *clusterNode) rebuild(m *member, urgent bool) {
 	l := n.leavesOf(w)
 	if n.inUse() && !l.complete() && !urgent {
 		n.next = l
-		n.refresh(m, urgent)
+		for _, m := range stale {
+			if n.member(m.name) == m {
+				n.refresh(m, urgent)
+			}
+		}
 		return
 	}
 	n.use(l)

@@ -141,7 +141,7 @@ func TestDNSThatFails(t *testing.T) {
 		`"fails2.fake:80": the server is down b=1`)
 	names.answer(t, "fails2.fake:80", "10.0.0.1:80")
 	f.expect("R: a=10.0.0.1:80 b=1")
-	// A failure keeps the last addresses.
+	// A failure keeps the last addresses, and so does an empty answer that DNS does not confirm.
 	names.watcher(t, "fails2.fake:80").ReportError(errors.New("the server is down"))
 	names.answer(t, "fails2.fake:80")
 	f.expectNothing()

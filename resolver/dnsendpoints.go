@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/lookup"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // dnsEndpoints are those of a cluster with names that DNS resolves. Its fields but watches and
@@ -52,6 +53,7 @@ func (d *dnsEndpoints) follow(c *xdsresource.Cluster) bool {
 	d.cluster, d.names = c, make(map[string]*dnsName)
 	for _, name := range c.DNSNames() {
 		if n := before[name]; n != nil && !refreshed {
+			n.result = d.accept(n.result)
 			d.names[name] = n
 			delete(before, name)
 		} else if d.names[name] == nil {
@@ -80,7 +82,8 @@ func (d *dnsEndpoints) follow(c *xdsresource.Cluster) bool {
 func (d *dnsEndpoints) start(name string) *dnsName {
 	n := &dnsName{}
 	limits := lookup.Limits{Least: grpcbridge.MinResolutionInterval(), Refresh: d.cluster.RefreshRate}
-	n.watch, n.result = lookup.Start(name, limits, func(r lookup.Result) {
+	turns := sharesTurns{d.member.graph.client, d.cluster.Name}
+	n.watch, n.result = lookup.Start(name, turns, limits, func(r lookup.Result) {
 		d.member.graph.mu.Lock()
 		defer d.member.graph.mu.Unlock()
 		// A result may arrive while the watch is being stopped.
@@ -91,6 +94,21 @@ func (d *dnsEndpoints) start(name string) *dnsName {
 	return n
 }
 
+// sharesTurns is what look-ups of names share their turns by: all channels' look-ups for one cluster.
+type sharesTurns struct {
+	client  xdsclient.Client
+	cluster string
+}
+
+// accept returns what counts of a result. A STRICT_DNS cluster loses addresses that are gone; the one
+// endpoint of a LOGICAL_DNS cluster keeps them, as in Envoy.
+func (d *dnsEndpoints) accept(r lookup.Result) lookup.Result {
+	if d.cluster.Kind == xdsresource.ClusterStrictDNS {
+		return r.Latest()
+	}
+	return r
+}
+
 // answered handles an answer of DNS. Computing endpoints costs time for each name, so that
 // answers for a cluster with many names are batched, except the first with addresses and
 // the last.
@@ -98,7 +116,7 @@ func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 	if !n.result.Answered() {
 		d.silent--
 	}
-	n.result = r
+	n.result = d.accept(r)
 	wait := d.spacing() - time.Since(d.resolved)
 	switch {
 	case wait <= 0 || d.silent == 0 || d.endpoints == nil && r.Err == nil:

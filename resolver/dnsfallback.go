@@ -13,8 +13,9 @@ import (
 )
 
 // permits reports whether a policy permits DNS after err in place of the channel's Listener:
-// the control plane does not know the target or, with "unavailable", does not answer. One
-// that denies access, or whose Listener is invalid, knows the target.
+// the control plane has said that it does not know the target; with "timeout", it does not answer for it;
+// with "unavailable", it cannot be reached either. One that denies access, or whose Listener is invalid,
+// knows the target.
 func permits(policy bootstrap.DNSFallback, err error) bool {
 	var e *xdsclient.Error
 	if policy == bootstrap.DNSFallbackNever || !errors.As(err, &e) {
@@ -25,7 +26,9 @@ func permits(policy bootstrap.DNSFallback, err error) bool {
 		return true
 	case xdsclient.KindServer:
 		return e.Code == codes.NotFound
-	case xdsclient.KindUnreachable, xdsclient.KindTimeout:
+	case xdsclient.KindTimeout:
+		return policy == bootstrap.DNSFallbackTimeout || policy == bootstrap.DNSFallbackUnavailable
+	case xdsclient.KindUnreachable:
 		return policy == bootstrap.DNSFallbackUnavailable
 	default:
 		return false

@@ -24,6 +24,7 @@ import (
 const (
 	never       = bootstrap.DNSFallbackNever
 	notFound    = bootstrap.DNSFallbackNotFound
+	timeout     = bootstrap.DNSFallbackTimeout
 	unavailable = bootstrap.DNSFallbackUnavailable
 )
 
@@ -34,10 +35,10 @@ var answers = []struct {
 	// permitting are the policies that permit DNS.
 	permitting []bootstrap.DNSFallback
 }{
-	{"does not exist", failure(xdsclient.KindDoesNotExist, "answer"), []bootstrap.DNSFallback{notFound, unavailable}},
-	{"NOT_FOUND", &xdsclient.Error{Kind: xdsclient.KindServer, Code: codes.NotFound, Err: errOfNoKind}, []bootstrap.DNSFallback{notFound, unavailable}},
+	{"does not exist", failure(xdsclient.KindDoesNotExist, "answer"), []bootstrap.DNSFallback{notFound, timeout, unavailable}},
+	{"NOT_FOUND", &xdsclient.Error{Kind: xdsclient.KindServer, Code: codes.NotFound, Err: errOfNoKind}, []bootstrap.DNSFallback{notFound, timeout, unavailable}},
 	{"unreachable", failure(xdsclient.KindUnreachable, "answer"), []bootstrap.DNSFallback{unavailable}},
-	{"timeout", failure(xdsclient.KindTimeout, "answer"), []bootstrap.DNSFallback{unavailable}},
+	{"timeout", failure(xdsclient.KindTimeout, "answer"), []bootstrap.DNSFallback{timeout, unavailable}},
 	{"PERMISSION_DENIED", &xdsclient.Error{Kind: xdsclient.KindServer, Code: codes.PermissionDenied, Err: errOfNoKind}, nil},
 	{"UNAVAILABLE from the server", &xdsclient.Error{Kind: xdsclient.KindServer, Code: codes.Unavailable, Err: errOfNoKind}, nil},
 	{"NACK", failure(xdsclient.KindInvalid, "answer"), nil},
@@ -47,7 +48,7 @@ var answers = []struct {
 
 func TestPolicyDecidesByTheAnswer(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []bootstrap.DNSFallback{never, notFound, unavailable} {
+	for _, policy := range []bootstrap.DNSFallback{never, notFound, timeout, unavailable} {
 		for _, answer := range answers {
 			xdstest.Parallel(t, fmt.Sprintf("%s, %s", policy, answer.name), func(t *testing.T) {
 				s := newStandIn(t, policy)

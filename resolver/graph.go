@@ -49,6 +49,7 @@ type graph struct {
 	// clusters has the clusters of current and next, table their states as last published,
 	// edits the changes since.
 	clusters   map[string]*clusterNode
+	stale      []*clusterNode // whose lists of clusters the next snapshot makes again
 	table      pmap.Map[*balancer.ClusterState]
 	edits      *pmap.Builder[*balancer.ClusterState]
 	generation uint64 // of the latest config
@@ -61,7 +62,7 @@ type config struct {
 	routes          *xdsresource.RouteConfiguration
 	virtualHost     *xdsresource.VirtualHost
 	defaultClusters []string
-	unanswered      int // clusters that have not answered yet
+	unanswered      int // clusters that it waits for
 
 	selector *configselector.Selector // made by the publisher
 }
@@ -126,6 +127,7 @@ func (g *graph) setPatient(patient bool) {
 func (g *graph) snapshot() *snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.relistAll()
 	if g.edits != nil {
 		g.table = g.edits.Map()
 		g.edits = nil
@@ -223,7 +225,12 @@ func (g *graph) isTransient(err error) bool {
 // route configures the graph by the Listener and the given routes.
 func (g *graph) route(rc *xdsresource.RouteConfiguration) { g.configure(g.listener, rc) }
 
-// configure prepares a configuration and uses it once its clusters have answered.
+// configure prepares a configuration and uses it once the clusters that it adds have answered. It does
+// not wait for those that RPCs are sent to already:
+//
+//	in use: /a → x (answered), / → y (DNS is silent)
+//	new:    /a → z,            / → y
+//	The new routes wait for z and not for y, whose RPCs wait under either.
 func (g *graph) configure(l *xdsresource.Listener, rc *xdsresource.RouteConfiguration) {
 	vh := rc.VirtualHost(g.authority)
 	if vh == nil {
@@ -250,7 +257,8 @@ func (g *graph) configure(l *xdsresource.Listener, rc *xdsresource.RouteConfigur
 			n.start()
 		}
 		n.generation = g.generation
-		n.awaited = !n.answered()
+		_, inUse := g.edit().Get(name)
+		n.awaited = !inUse && !n.answered()
 		if n.awaited {
 			g.next.unanswered++
 		}
@@ -314,6 +322,28 @@ func (g *graph) edit() *pmap.Builder[*balancer.ClusterState] {
 	return g.edits
 }
 
+// relistLater has the next snapshot make the list of clusters under an aggregate one again.
+func (g *graph) relistLater(n *clusterNode) {
+	if len(n.stale) == 1 { // else it is in g.stale already
+		g.stale = append(g.stale, n)
+	}
+	g.changed()
+}
+
+// relistAll does that, before a snapshot is made.
+func (g *graph) relistAll() {
+	stale := g.stale
+	g.stale = nil
+	changed := g.changed
+	g.changed = func() {} // The snapshot has what changes here.
+	defer func() { g.changed = changed }()
+	for _, n := range stale {
+		if !g.closed && g.clusters[n.name] == n {
+			n.relist(false)
+		}
+	}
+}
+
 // clusterChanged is called when the state of a cluster has changed.
 func (g *graph) clusterChanged(n *clusterNode) {
 	if n.awaited && n.answered() {
@@ -328,7 +358,7 @@ func (g *graph) clusterChanged(n *clusterNode) {
 		return
 	}
 	published, ok := g.edit().Get(n.name)
-	if !ok || g.outgoing(n) && published.Err == nil && n.state.Err != nil && !g.inPlaintext(n.name, published) {
+	if !ok || g.outgoing(n) && published.Err == nil && n.state.Err != nil && !g.tooLax(n.name, published) {
 		return
 	}
 	g.edit().Set(n.name, n.state)
@@ -337,7 +367,7 @@ func (g *graph) clusterChanged(n *clusterNode) {
 
 // outgoing reports whether a cluster is in use only until next replaces current. If a control
 // plane deletes the cluster along with its last route, RPCs still go there until the clusters
-// of the new routes have answered, unless that is in plaintext where security is asked for.
+// of the new routes have answered, unless the cluster asks for stricter security than its connections have.
 func (g *graph) outgoing(n *clusterNode) bool {
 	return g.next != nil && n.generation != g.next.generation
 }

@@ -423,3 +423,23 @@ func TestAnAmbientErrorChangesNothing(t *testing.T) {
 	f.ambient("Cluster a", errors.New("the server is down"))
 	f.expectNothing()
 }
+
+// New routes wait for the clusters that they add, and not for those that RPCs are sent to already.
+func TestNewRoutesDoNotWaitForAClusterInUse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.route("a", "silent")
+	f.serve("a", "1")
+	f.expect("R: a=1 silent=?")
+	f.answer("RouteConfiguration R", routes("R", "b", "silent"))
+	f.expectNothing()
+	// Routes that replace them before b has answered wait for b, too.
+	f.keep("RouteConfiguration R", routes("R", "b", "c", "silent"))
+	f.answer("Cluster c", errors.New("no c"))
+	f.expectNothing()
+	f.serve("b", "2")
+	f.expect("R: b=2 c=!no c silent=?")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster b", "ClusterLoadAssignment b", "Cluster c", "Cluster silent")
+	f.serve("silent", "3")
+	f.expect("R: b=2 c=!no c silent=3")
+}

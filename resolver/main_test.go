@@ -1,7 +1,10 @@
 package resolver
 
 import (
+	"context"
+	"errors"
 	"io"
+	"net"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,13 +12,18 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/dns"
 
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) {
+	boundlog.LiftLimits()
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(logged, io.Discard, io.Discard))
 	grpcresolver.Register(names)
 	dns.SetMinResolutionInterval(0)
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("there is no DNS")
+	}}
 	goleak.VerifyTestMain(m)
 }
 

@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/grpclog"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -21,7 +21,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 // versions numbers the snapshots of all channels of the process: numbers per channel would
 // start again after an idle period, while older RPCs may still be in flight.

@@ -260,3 +260,32 @@ func TestAnAnswerUnderAnAggregateCostsWhatChanged(t *testing.T) {
 		t.Errorf("the last answer is %s", describeCluster("m7", u))
 	}
 }
+
+// Aggregate clusters under an aggregate one become known one by one. All of them together cost what one
+// costs, times their number.
+func TestAggregatesUnderAnAggregateCostWhatTheyAre(t *testing.T) {
+	cost := func(n int) uint64 {
+		f := routed(t, "A")
+		var names, answers []string
+		for i := range n {
+			names = append(names, fmt.Sprint("a", i))
+			answers = append(answers, fmt.Sprint("b", i), fmt.Sprint("c", i))
+		}
+		f.answer("Cluster A", aggregate(names...))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i, name := range names {
+			f.answer("Cluster "+name, aggregate(answers[2*i], answers[2*i+1]))
+		}
+		f.graph.snapshot()
+		runtime.ReadMemStats(&after)
+		f.give(answers...)
+		s, _ := f.graph.snapshot().clusters.Get("A")
+		xdstest.Equal(t, "the list", answers, s.Underlying.Names)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	few, many := cost(100), cost(1000)
+	if many > 20*few { // The square would be 100 times as much.
+		t.Errorf("10 times as many aggregate clusters cost %d instead of %d bytes", many, few)
+	}
+}

@@ -43,17 +43,19 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	select {
 	case h.asking <- struct{}{}:
-		defer func() { <-h.asking }()
 	case <-ctx.Done():
 		refuse(w, http.StatusServiceUnavailable, "other RPCs are being explained; try again")
 		return
 	}
-	e, err := explain.InProcess(ctx, request)
+	e, err := func() (*explain.Explanation, error) {
+		defer func() { <-h.asking }() // others do not wait for this browser to read
+		return explain.InProcess(ctx, request)
+	}()
 	if err != nil {
 		refuse(w, http.StatusBadRequest, errorText(err))
 		return
 	}
-	writeJSON(w, shorten(e))
+	h.writeJSON(w, shorten(e))
 }
 
 func parseRequest(r *http.Request) (explain.Request, error) {

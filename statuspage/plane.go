@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -19,6 +20,22 @@ type plane struct {
 	// resources is what the store has at a version.
 	version   uint64
 	resources []*controlplane.Resource
+	// clients is what the server said of its clients last, and counted when. All viewers share it.
+	clients []controlplane.ClientStatus
+	counted time.Time
+}
+
+// overview returns the clients, asked for again after a while.
+func (p *plane) overview(refresh time.Duration) []controlplane.ClientStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clients == nil || time.Since(p.counted) >= refresh {
+		began := time.Now()
+		p.clients = p.server.Overview()
+		// As with snapshots, asking takes at most a part of the time.
+		p.counted = time.Now().Add(max(0, maxShare*time.Since(began)-refresh))
+	}
+	return p.clients
 }
 
 // planeTypes are the types whose resources are listed, in order.
@@ -130,8 +147,9 @@ type fault struct {
 }
 
 const (
-	peersShown      = 25
-	peerTypesShown  = 20
+	peersShown     = 25
+	peerTypesShown = 20
+	// These two are fewer than controlplane.Server.Overview has.
 	peerNamesShown  = 10
 	peerErrorsShown = 10
 )
@@ -142,7 +160,7 @@ func (v *view) peers() any {
 	if p == nil || p.server == nil {
 		return peersView{list: list[peerView]{Items: []peerView{}}}
 	}
-	all := p.server.Clients()
+	all := p.overview(v.handler.refresh)
 	find, nacked := v.query.search(section), v.query.get(section, "state") == "trouble"
 	view := peersView{}
 	var found []*controlplane.ClientStatus
@@ -177,7 +195,7 @@ func viewPeer(c *controlplane.ClientStatus) peerView {
 
 func viewPeerType(t *controlplane.TypeStatus) peerType {
 	view := peerType{
-		Type: clip(typeurl.ShortName(t.TypeURL), maxName), Wildcard: t.Wildcard, Total: len(t.Names), Names: names(t.Names, peerNamesShown),
+		Type: clip(typeurl.ShortName(t.TypeURL), maxName), Wildcard: t.Wildcard, Total: t.NameCount, Names: names(t.Names, peerNamesShown),
 		Reply: t.Reply.String(), Sent: name(t.SentVersion), ACKed: name(t.ACKedVersion),
 	}
 	if t.Reply == controlplane.ReplyNACK && t.NACK != nil {

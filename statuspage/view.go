@@ -54,15 +54,17 @@ func (h *handler) data(w http.ResponseWriter, r *http.Request) {
 	for _, name := range q.sections {
 		answer[name] = sections[name](v)
 	}
-	writeJSON(w, answer)
+	h.writeJSON(w, answer)
 }
 
-func writeJSON(w http.ResponseWriter, value any) {
+// writeJSON writes an answer, for at most as long as a browser may take to read.
+func (h *handler) writeJSON(w http.ResponseWriter, value any) {
 	content, err := json.Marshal(value)
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.patience))
 	_, _ = w.Write(content)
 }

@@ -60,9 +60,15 @@ func (a *absence) finish() {
 // "Protocol Behavior").
 func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
-		// The timer of a resource from disk says nothing, so that this is the first answer.
-		had := s.State == ads.Received || s.Disputed() || s.State == ads.Missing && s.resource.taken.stored
-		if had && s.Seen != a.number && s.Listed() && !a.types.KeepsOmitted(s) {
+		// After a timer that said nothing this is the first answer.
+		late := s.State == ads.Missing && (s.resource.taken.stored || s.lastError != nil && s.lastError.state == StateTimeout)
+		had := s.State == ads.Received || s.Disputed()
+		if !had && !late || s.Seen == a.number || !s.Listed() || a.types.KeepsOmitted(s) {
+			continue
+		}
+		if late && s.payload == nil && !s.resource.taken.stored {
+			a.delete(s, errMissing)
+		} else {
 			a.delete(s, errDeleted)
 		}
 	}
@@ -76,7 +82,7 @@ func (a *absence) delete(s *subscription, reason error) {
 	}
 	s.State = ads.Missing
 	fault := a.fault(KindDoesNotExist, s.resource, reason)
-	a.ch.client.infof("%v", fault)
+	a.ch.client.infof("a management server deleted a resource: %v", fault)
 	a.dataError(s, StateDoesNotExist, fault)
 }
 
@@ -298,7 +304,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 	fault := a.fault(kindOf(code, sent), s.resource, reason)
 	fault.Code, fault.status = code, sent
 	if s.lastError == nil || !s.lastError.fault.same(fault) {
-		a.ch.client.warningf("%v", fault)
+		a.ch.client.warningf("a management server sent an error: %v", fault)
 	}
 	switch {
 	case s.resource.collection != nil && code == codes.NotFound:

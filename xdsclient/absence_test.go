@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 func TestErrorsInPlaceOfResources(t *testing.T) {
@@ -165,7 +165,7 @@ func TestErrorTextIsCut(t *testing.T) {
 		v.connect().say(v.types.clusters, "1", nil,
 			resourceError("long", codes.Internal, strings.Repeat("é", 3000)), resourceError("none", codes.Internal, ""))
 		xdstest.Equal(t, "the reason",
-			strings.Repeat("é", transport.MaxServerText/2)+"…", long.fault(KindServer).Err.Error())
+			bounds.Text(strings.Repeat("é", 3000), bounds.ErrorText), long.fault(KindServer).Err.Error())
 		const text = `xDS Cluster "none": error Internal from the management server: the server gives no reason ` +
 			`(management server passthrough:///script, node id "node-1"); the control plane knows why`
 		if got := none.fault(KindServer).Error(); got != text {

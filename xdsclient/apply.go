@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -30,7 +32,6 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 	}
 	u.received(s, it)
 	u.ch.acceptResource(s, p, u.stampOf(s, it), u.delivery)
-	u.rejectAgain(s.resource)
 	u.markUseful(s.resource)
 }
 
@@ -55,7 +56,6 @@ func (u *update) heartbeat(found []*subscription, it *item) {
 		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.Version) && s.taken.parameters.Equal(it.parameters) {
 			u.received(s, it)
 			u.ch.acceptResource(s, s.payload, u.stampOf(s, it), u.delivery)
-			u.rejectAgain(s.resource)
 			u.markUseful(s.resource)
 		}
 	}
@@ -112,7 +112,9 @@ func (u *update) received(s *subscription, it *item) {
 }
 
 // where names the resource of a fault.
-func (u *update) where(it *item) string { return fmt.Sprintf("%s %q", u.types.typ.Name, it.Name) }
+func (u *update) where(it *item) string {
+	return fmt.Sprintf("%s %q", u.types.typ.Name, faults.Shorten(string(it.Name), bounds.ErrorText))
+}
 
 // blame notes a fault of a resource.
 func (u *update) blame(it *item, where string, err error) {
@@ -129,6 +131,7 @@ func (u *update) reject(s *subscription, it *item, err error) {
 	if u.types.Dialect.Locators() && !it.parameters.IsZero() {
 		where += " " + it.parameters.String()
 	}
+	err = bounds.Error(err, bounds.FaultText) // it is kept
 	u.blame(it, where, err)
 	u.dataError(s, StateNACKed, u.fault(KindInvalid, s.resource, err))
 }
@@ -200,7 +203,7 @@ func (u *update) reportAnswered() {
 
 // acceptResource notes that the server sent a valid version, even if it is the one in use.
 func (ch *serverChannel) acceptResource(s *subscription, p *payload, taken stamp, d *delivery) {
-	s.payload, s.taken, s.lastError, s.claimed = p.from(ch.server), taken, nil, false
+	s.payload, s.taken, s.lastError, s.disclaimed = p.from(ch.server), taken, nil, false
 	s.admit()
 	s.resource.accept(s.payload, taken, d)
 }

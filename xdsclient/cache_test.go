@@ -25,6 +25,7 @@ func TestCacheOverSotW(t *testing.T) {
 		decoded 1
 		# What never was there has nothing to stay in use.
 		watch never  -> ack 4 a never
+		send 5 a=x   -> ack 5 a never
 		wait 15s     -> never: does not exist
 	`
 	runTranscripts(t, []transcriptTest{

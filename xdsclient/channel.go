@@ -17,7 +17,7 @@ type serverChannel struct {
 	loads *load.Store
 	// stream calls the methods of ads.Handler.
 	stream *ads.Stream
-	// protocol changes between two streams only, so the stream reads it without the lock.
+	// protocol changes in Protocol only, between two streams, so the stream reads it without the lock.
 	protocol wire.Protocol
 	link     ads.Link
 
@@ -40,6 +40,10 @@ type serverChannel struct {
 	responses, finds uint64
 	// ignored is the type of the last response that was ignored.
 	ignored string
+	// unavailable counts the last streams that ended with UNAVAILABLE and were not answered.
+	unavailable int
+	// saidSoon: there was a warning that the server ends streams soon (ads.EndSoon).
+	saidSoon bool
 }
 
 func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {

@@ -180,7 +180,7 @@ func TestCollections(t *testing.T) {
 		{name: "timer", over: "delta", steps: `
 			watch c=dir/* -> stream; req +dir/*
 			wait 14999ms
-			wait 1ms      -> c collection: does not exist
+			wait 1ms      -> c collection: timeout
 		`},
 		// Only delta has collections.
 		{name: "server without delta", over: "SotW", steps: `
@@ -256,7 +256,7 @@ func TestCollectionOverSotW(t *testing.T) {
 			late.heard("collection: configuration")
 			other, _ := watchCollection(t, c, types.clusters, collectionDir+"below/*")
 			other.heard("collection: configuration")
-			a.fault(KindDoesNotExist)
+			a.fault(KindTimeout)
 			e.heard()
 		})
 	})
@@ -365,7 +365,7 @@ func TestErrorsForMembers(t *testing.T) {
 		// An error for a member ends what the resource timer said of its collection.
 		{name: "after the timer of the collection", over: "delta", steps: `
 			watch c=dir/*         -> stream; req +dir/*
-			wait 15s              -> c collection: does not exist
+			wait 15s              -> c collection: timeout
 			send 1 dir/a?Internal -> ack 1; c member a: server error; c collection
 		`},
 		{name: "before one for the collection", over: "delta", steps: fmt.Sprintf(wins, "dir/a?Internal dir/*?PermissionDenied")},

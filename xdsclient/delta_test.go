@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -113,13 +111,12 @@ func TestDeltaTranscripts(t *testing.T) {
 			xdstest.Equal(x.t, "subscriptions known by the resource's own name", 1, len(types[0].byOwn["own"]))
 		}},
 		// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist" (incremental): clients are
-		// "still encouraged to use a timeout". Until the server has answered for the type on the stream,
-		// silence is absence as in SotW. After that the server names what does not exist, and silence is
-		// delay.
+		// "still encouraged to use a timeout". A delta server names what does not exist,
+		// and silence is delay.
 		{name: "resource timer", over: "delta", steps: `
 			watch a e:e   -> stream; req +a; e.req +e
 			wait 14999ms
-			wait 1ms      -> a: does not exist; e:e: does not exist
+			wait 1ms      -> a: timeout; e:e: timeout
 			send 1 a=x    -> ack 1; a = x
 			watch late    -> req +late
 			wait 5s
@@ -129,12 +126,12 @@ func TestDeltaTranscripts(t *testing.T) {
 			wait 1ms      -> late: timeout
 			# The server has not answered for this type.
 			watch e:other -> e.req +other
-			wait 15s      -> e:other: does not exist
+			wait 15s      -> e:other: timeout
 			wait 1h
 			# On the next stream it has not answered yet.
 			break         -> stream; req +a +late +soon has a@1 soon@2; e.req +e +other
 			watch fresh   -> req +fresh
-			wait 15s      -> fresh: does not exist
+			wait 15s      -> fresh: timeout
 		`},
 		// No request of the first subscription of a type may be empty, which would ask for every resource
 		// (Envoy, xDS protocol, "Incremental xDS").
@@ -147,7 +144,7 @@ func TestDeltaTranscripts(t *testing.T) {
 			wait 1s       -> stream; e.req +e
 			# Nothing is subscribed to, so there is nothing to answer.
 			send 1 a=x
-			wait 15s      -> e:e: does not exist
+			wait 15s      -> e:e: timeout
 		`},
 	})
 }
@@ -231,13 +228,14 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 	k := newDeltaCore(t)
 	k.c.Watch(types.clusters, "a", &counter{})
 	k.answer()
-	nonce := strings.Repeat("n", ads.MaxBacklog/4)
-	for i := range 10 {
+	const replies = 64 // fill the backlog
+	nonce := strings.Repeat("n", ads.MaxBacklog/replies-64)
+	for i := range 2 * replies {
 		_, d, err := k.channel.Receive(k.delta(types.clusters, nonce, lacks(fmt.Sprint("x", i))))
 		switch {
-		case i < 3 && err != nil:
+		case i < replies && err != nil:
 			t.Fatalf("response %d: %v", i, err)
-		case i >= 3 && (!errors.Is(err, ads.ErrUnread) || d != nil):
+		case i >= replies && (!errors.Is(err, ads.ErrUnread) || d != nil):
 			t.Fatalf("response %d: got error %v, want %v", i, err, ads.ErrUnread)
 		}
 		if d != nil {
@@ -245,34 +243,6 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 			k.channel.Delivered()
 		}
 	}
-}
-
-// A server that does not implement delta is spoken to in SotW,
-// at once and from then on.
-func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		server.sotwOnly = true
-		c := server.deltaClient()
-		a, stop := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
-		xdstest.Equal(t, "streams began at", []time.Duration{0, 0}, server.attempts())
-		a.silent()
-		s.send(types.clusters, "1", "n1", cluster("a", "x"))
-		a.cluster("x")
-		// It is remembered when the stream breaks, and when the channel is gone.
-		s.breakOff()
-		s = server.stream()
-		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", node: true})
-		stop()
-		synctest.Wait()
-		a, _ = listen(t, c, types.clusters, "a")
-		s = server.stream()
-		s.send(types.clusters, "1", "n1", cluster("a", "x"))
-		a.cluster("x")
-		server.opened(4)
-	})
 }
 
 // UNIMPLEMENTED from a server that has answered is an error like any other, and so
@@ -298,21 +268,17 @@ func TestVersionsOfNamesBesideTheirCollection(t *testing.T) {
 	// A subscription that began while the server was away, to a member of a collection that the client has, or
 	// to the collection of a resource that it has, has the server asked for all again.
 	for first, second := range map[string]string{"dir/a": "dir/*", "dir/*": "dir/a"} {
-		got, reported := "dir/a = x", "dir/a ambient: unreachable"
+		got := "dir/a = x"
 		if first == "dir/*" {
-			got, reported = "dir/* member dir/a = x; dir/* collection", "dir/* ambient: unreachable"
+			got = "dir/* member dir/a = x; dir/* collection"
 		}
 		tests = append(tests, transcriptTest{name: first + " first", over: "delta", steps: strings.NewReplacer(
-			"FIRST", first, "SECOND", second, "GOT", strings.ReplaceAll(got, "member dir/", "member "), "REPORTED", reported).Replace(`
-			# The others are asked for again in any case.
+			"FIRST", first, "SECOND", second, "GOT", strings.ReplaceAll(got, "member dir/", "member ")).Replace(`
 			watch FIRST a b        -> stream; req +a +b +FIRST
 			send 1 dir/a=x a=x b=x -> ack 1; GOT; a = x; b = x
-			refuse
 			break
-			wait 1m                -> a ambient: unreachable; b ambient: unreachable; REPORTED
-			watch second=SECOND    -> ` + map[string]string{"dir/a": "second: unreachable", "dir/*": "second collection: unreachable"}[second] + `
-			accept
-			wait 8s                -> stream; req +a +b +dir/* +dir/a has a@ b@1 dir/a@
+			watch second=SECOND
+			wait 1s                -> stream; req +a +b +dir/* +dir/a has a@1 b@1 dir/a@
 		`)})
 	}
 	// A delta response does not say what it answers. One to a name that comes after the wildcard was asked for

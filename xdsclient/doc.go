@@ -63,11 +63,11 @@
 // stays, beside an ambient error, unless the error is one of the data and the server has the
 // feature fail_on_data_errors.
 //
-// A resource that has not arrived after 15 s of connected time is taken not to exist. The
-// exception is delta, once the server has answered for the type on the stream: such a server
-// names resources that do not exist, so this one is only late (KindTimeout). The timer runs over
-// delta too, as Envoy's description of the protocol advises, because some servers,
-// go-control-plane's among them, name only resources that they had before.
+// A resource that has not arrived after 15 s of connected time does not exist only if the server's
+// answers say so: in SotW a full state without it, or others of a type that has no full state
+// (typeState.saysAbsent). Otherwise the server is silent, and the resource late (KindTimeout). The timer runs over delta too, as
+// Envoy's description of the protocol advises, because some servers, go-control-plane's among them,
+// name only resources that they had before.
 //
 // # Collections
 //

@@ -1,10 +1,12 @@
 package xdsclient
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -12,15 +14,17 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // ErrorKind says what kind of fault an Error reports, as logs name it.
 type ErrorKind string
 
 const (
-	// KindDoesNotExist: the server does not have the resource. It deleted it,
-	// said so with the code NOT_FOUND (xRFC TP3), or did not send it in time
-	// (gRFC A57, "Handling Resources That Do Not Exist").
+	// KindDoesNotExist: the server said that it does not have the resource: it deleted it,
+	// sent the code NOT_FOUND (xRFC TP3), named it as removed (delta), or sent its full state without
+	// it (SotW). For a SotW type without a full state, such as RouteConfiguration, it is enough that the
+	// server sent others, and not this one in time (gRFC A57, "Handling Resources That Do Not Exist").
 	KindDoesNotExist ErrorKind = "does not exist"
 	// KindInvalid: the resource that the server sent does not validate and was
 	// NACKed (gRFC A46). Error.Err lists the faults.
@@ -32,10 +36,10 @@ const (
 	// it answered (gRFC A57). Or it is a relay, and says so of its own servers
 	// with UNAVAILABLE (xRFC TP3) and the detail that Error.Status has.
 	KindUnreachable ErrorKind = "unreachable"
-	// KindTimeout: the server did not send the resource in time, and that is no
-	// sign that the resource does not exist: its bootstrap entry says so
-	// (resource_timer_is_transient_error, gRFC A88), or it speaks delta and has
-	// answered for the type, so that it would have said so itself.
+	// KindTimeout: the server did not send the resource in time, nor did it say that the
+	// resource does not exist. Or its bootstrap entry has
+	// resource_timer_is_transient_error (gRFC A88), by which a timer never means that. Or it is a
+	// relay, and says so of its own server with UNAVAILABLE (xRFC TP3) and the detail that Error.Status has.
 	KindTimeout ErrorKind = "timeout"
 	// KindConfiguration: the watch cannot be served with this bootstrap, for
 	// example because the resource's authority is unknown.
@@ -54,7 +58,7 @@ func (k ErrorKind) wayOut() string {
 	case KindUnreachable:
 		return "check that the server runs, and server_uri and channel_creds in the xDS bootstrap"
 	case KindTimeout:
-		return "check that the control plane is not overloaded"
+		return "check that the control plane is not overloaded, and that it has the resource: some never say that they do not"
 	default:
 		return "check the xDS bootstrap"
 	}
@@ -126,16 +130,27 @@ func (e *Error) Error() string {
 	case e.Server != "":
 		fmt.Fprintf(&b, " (management server %s, node id %q)", e.Server, e.NodeID)
 	}
-	fmt.Fprintf(&b, "; %s", e.Kind.wayOut())
+	fmt.Fprintf(&b, "; %s", e.wayOut())
 	return b.String()
 }
+
+// wayOut is what a reader of the error can do about it.
+func (e *Error) wayOut() string {
+	if e.Kind == KindUnreachable && errors.Is(e.Err, transport.ErrNoAnswer) {
+		return streamTaken
+	}
+	return e.Kind.wayOut()
+}
+
+// streamTaken is the way out where a server ends streams without an error right after they were opened.
+const streamTaken = "another xDS client of this pod may have taken the server's only stream, as Istio's agent has one: have the clients share a stream by a relay (docs/relay.md)"
 
 // Time is when the server said what the error is about, or when the fault was found.
 func (e *Error) Time() time.Time { return e.stamp.time() }
 
 // Status is the error as a server says it in place of a resource (xRFC TP3): what the management
 // server sent, with its details, if sent is true, or else Code and the reason. That of
-// KindUnreachable has a google.rpc.ErrorInfo, by which a client of a relay knows the kind.
+// KindUnreachable or KindTimeout has a google.rpc.ErrorInfo, by which a client of a relay knows the kind.
 func (e *Error) Status() (st *status.Status, sent bool) {
 	if e.status != nil {
 		m := new(statuspb.Status)
@@ -144,12 +159,21 @@ func (e *Error) Status() (st *status.Status, sent bool) {
 		}
 	}
 	st = status.New(e.Code, e.Err.Error())
-	if e.Kind == KindUnreachable {
-		if said, err := st.WithDetails(dialect.Unreachable()); err == nil {
-			st = said
-		}
+	switch e.Kind {
+	case KindUnreachable:
+		st = withDetail(st, dialect.Unreachable())
+	case KindTimeout:
+		st = withDetail(st, dialect.Silent())
 	}
 	return st, false
+}
+
+// withDetail adds a detail to a status, if it can have one.
+func withDetail(st *status.Status, detail *errdetails.ErrorInfo) *status.Status {
+	if said, err := st.WithDetails(detail); err == nil {
+		return said
+	}
+	return st
 }
 
 // kindOf returns the kind of an error that a server sent in place of a resource, as a serialized
@@ -159,8 +183,13 @@ func kindOf(code codes.Code, sent []byte) ErrorKind {
 	case codes.NotFound:
 		return KindDoesNotExist
 	case codes.Unavailable:
-		if m := new(statuspb.Status); proto.Unmarshal(sent, m) == nil && dialect.SaysUnreachable(m) {
+		m := new(statuspb.Status)
+		switch err := proto.Unmarshal(sent, m); {
+		case err != nil:
+		case dialect.SaysUnreachable(m):
 			return KindUnreachable
+		case dialect.SaysSilent(m):
+			return KindTimeout
 		}
 	}
 	return KindServer

@@ -18,7 +18,7 @@ func TestResourceTimer(t *testing.T) {
 			watch e:d    -> e.req b d
 			send e:1 b   -> e.ack 1 b d; e:b =
 			wait 4999ms
-			wait 1ms     -> a: does not exist
+			wait 1ms     -> a: timeout
 			wait 9999ms
 			wait 1ms     -> e:d: does not exist
 			wait 1m
@@ -49,13 +49,12 @@ func TestResourceTimer(t *testing.T) {
 			break
 			wait 1h      -> stream; req a @1
 		`},
-		// A server that is back and sends nothing is one that lacks the resource. What the watcher got last
-		// stays true when the server does answer.
+		// A server that is back and sends nothing is late. What the watcher got last stays true when the server does answer.
 		{name: "stream without an answer", over: "SotW", steps: `
 			watch a      -> stream; req a
 			break        -> a: unreachable
 			wait 1s      -> stream; req a
-			wait 15s     -> a: does not exist
+			wait 15s     -> a: timeout
 			send e:1
 		`},
 	})
@@ -78,7 +77,7 @@ func TestTimerDoesNotRunWithoutConnection(t *testing.T) {
 		start := time.Now()
 		server.stream()
 		xdstest.Equal(t, "given up after the stream was open",
-			15*time.Second, heardAt(a, start, KindDoesNotExist))
+			15*time.Second, heardAt(a, start, KindTimeout))
 	})
 }
 
@@ -98,7 +97,7 @@ func TestTimerStopsWithTheStream(t *testing.T) {
 		server.stream()
 		start := time.Now()
 		for {
-			if h := a.next(); h.err.Kind == KindDoesNotExist {
+			if h := a.next(); h.err.Kind == KindTimeout {
 				break
 			}
 		}

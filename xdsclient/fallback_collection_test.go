@@ -46,7 +46,8 @@ func TestFallbackOfCollections(t *testing.T) {
 			    -> late collection
 			stop late
 			high: break
-			wait 1s                          -> high: stream; high: req +dir/* has dir/b@1 dir/c@1 dir/new@1; high: e.req +` + missing + `
+			# The other type had no answer on the stream, so the backoff goes on.
+			wait 4s                          -> high: stream; high: req +dir/* has dir/b@1 dir/c@1 dir/new@1; high: e.req +` + missing + `
 			high: send 1 -dir/b              -> high: ack 1; c member b: does not exist
 		`, then: func(x *transcript) {
 			if d := x.c.Dump(); len(d.Resources) != 4 { // the collection, its members, and what is missing

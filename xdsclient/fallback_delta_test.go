@@ -89,14 +89,14 @@ func TestAnswersOfServersOverDelta(t *testing.T) {
 		`},
 		// A server that was unreachable, while all was cached, is given the versions that are in use, except
 		// one: its answer to that ends the unreachability.
-		{name: "versions after an outage", over: "delta", servers: ofTwo, steps: `
+		{name: "answer after an outage", over: "delta", servers: ofTwo, steps: `
 			watch a b                      -> high: stream; high: req +a +b
 			high: send 1 a=x b=x           -> high: ack 1; a = x; b = x
 			high: refuse
 			high: break
 			wait 10s
 			high: accept
-			wait 8s                        -> high: stream; high: req +a +b has a@ b@1
+			wait 8s                        -> high: stream; high: req +a +b
 			high: send 1 a=x               -> high: ack 1
 			low: streams 0
 		`, then: func(x *transcript) {
@@ -164,8 +164,8 @@ func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 				synctest.Wait()
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				if _, ok := c.unimplemented[unimplemented{c.config.Servers[sotwOnly].Key(), wire.Delta{}.Method()}]; !ok || len(c.unimplemented) != 1 {
-					t.Errorf("the client remembers %v, want %s", c.unimplemented, uri(sotwOnly))
+				if _, ok := c.refusals[attempted{c.config.Servers[sotwOnly].Key(), wire.Delta{}.Method()}]; !ok || len(c.refusals) != 1 {
+					t.Errorf("the client remembers %v, want %s", c.refusals, uri(sotwOnly))
 				}
 			})
 		})

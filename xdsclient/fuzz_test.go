@@ -6,6 +6,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
@@ -58,7 +59,7 @@ func FuzzHandle(f *testing.F) {
 			if v == ads.VerdictNone {
 				t.Fatal("a response was neither accepted nor rejected")
 			}
-			if sent := k.answer(); sent == 0 || sent > maxFaultText+4<<10 {
+			if sent := k.answer(); sent == 0 || sent > bounds.NACKText+4<<10 {
 				t.Fatalf("the answer has %d bytes", sent)
 			}
 		}

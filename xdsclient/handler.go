@@ -1,13 +1,13 @@
 package xdsclient
 
 import (
+	"errors"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/changes"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
@@ -18,7 +18,14 @@ import (
 var _ ads.Handler = (*serverChannel)(nil)
 
 // Protocol implements ads.Handler.
-func (ch *serverChannel) Protocol() wire.Protocol { return ch.protocol }
+func (ch *serverChannel) Protocol() wire.Protocol {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	if !ch.link.Closed() {
+		ch.speak(ch.client.protocolFor(ch.server))
+	}
+	return ch.protocol
+}
 
 // Opened implements ads.Handler. Everything is subscribed to again, with the last accepted
 // versions where the cache still has them. Types without watches are forgotten.
@@ -111,6 +118,9 @@ func (ch *serverChannel) Sent() {
 // watchers are notified by restored: the answer may have another version of what is in use.
 func (ch *serverChannel) answered() {
 	ch.client.keeper.answered(ch.server)
+	if ch.link.Unanswered() {
+		ch.implements()
+	}
 	if ch.link.Closed() || !ch.link.Answered() {
 		return
 	}
@@ -145,14 +155,55 @@ func (ch *serverChannel) Delivered() {
 }
 
 // Ended implements ads.Handler.
-func (ch *serverChannel) Ended(err error) (again bool) {
-	if status.Code(err) == codes.Unimplemented && ch.changeProtocol() {
-		return true
+func (ch *serverChannel) Ended(err error) ads.Next {
+	switch {
+	case status.Code(err) == codes.Unimplemented && ch.downgrade():
+		return ads.NextAtOnce
+	case errors.Is(err, ads.ErrBetter) && ch.upgrade():
+		return ads.NextAtOnce
 	}
+	refused := ch.disclaimRefused(err)
 	if ch.noteEnd(err) == ads.EndUnreachable {
 		ch.client.attached.serverFailed(ch.server.URI)
 	}
-	return false
+	if refused {
+		return ads.NextAfterRefusal
+	}
+	return ads.NextAfterEnd
+}
+
+// maxUnavailable is how many streams in a row have to end with UNAVAILABLE, unanswered, to count as refused.
+const maxUnavailable = 3
+
+// disclaimRefused reports whether the stream seems to have ended because of what was requested, and has the next one
+// claim nothing of these types: a request may have been too large for the server because of the versions in it.
+//
+// UNAVAILABLE is most often an outage behind a proxy, after which a server would have to send everything. So only
+// the third such end in a row counts, as that of a server that resets the connection may be.
+func (ch *serverChannel) disclaimRefused(err error) (refused bool) {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	if ch.link.Closed() {
+		return false
+	}
+	switch {
+	case status.Code(err) != codes.Unavailable:
+		ch.unavailable = 0
+	case !ch.link.Unanswered(): // It has taken requests of the same size.
+		ch.unavailable = 0
+		return false
+	default:
+		if ch.unavailable++; ch.unavailable < maxUnavailable {
+			return false
+		}
+	}
+	for _, ts := range ch.types {
+		if ts.Refused(ch.client.options.resourceTimeout) {
+			refused = true
+			ts.disclaim()
+		}
+	}
+	return refused
 }
 
 // noteEnd notes that a stream ended, and why.
@@ -171,6 +222,13 @@ func (ch *serverChannel) noteEnd(err error) ads.End {
 	case ads.EndAfterAnswer:
 		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, transport.Reason(err))
 		return end
+	case ads.EndSoon:
+		write := ch.client.infof
+		if !ch.saidSoon {
+			ch.saidSoon, write = true, ch.client.warningf
+		}
+		write("xDS management server %s ended a stream without an error soon after it was opened: %s", ch.server, streamTaken)
+		return end
 	case ads.EndUnreachable, ads.EndOtherReason:
 		ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, ch.link.Failure())
 	}
@@ -188,49 +246,4 @@ func (ch *serverChannel) reset() {
 	for _, ts := range ch.types {
 		ts.begin()
 	}
-}
-
-// unimplemented is a protocol that a server does not implement, whatever its bootstrap entry
-// says.
-type unimplemented struct{ server, method string }
-
-// protocolFor returns the best protocol for a server. The caller holds XDSClient.mu.
-func (c *XDSClient) protocolFor(server *bootstrap.Server) wire.Protocol {
-	for _, p := range wire.Protocols {
-		if _, known := c.unimplemented[unimplemented{server.Key(), p.Method()}]; !known && p.OfferedBy(server) {
-			return p
-		}
-	}
-	return wire.Protocols[len(wire.Protocols)-1]
-}
-
-// changeProtocol changes to the next protocol after the server said that it does not implement
-// the one in use, if there is one. The client remembers that. It is no error that a watcher
-// needs to know of, and no reason to wait.
-func (ch *serverChannel) changeProtocol() bool {
-	ch.client.mu.Lock()
-	defer ch.client.unlock()
-	if !ch.link.Unanswered() {
-		return false
-	}
-	method := ch.protocol.Method()
-	ch.client.unimplemented[unimplemented{ch.server.Key(), method}] = struct{}{}
-	next := ch.client.protocolFor(ch.server)
-	if next.Method() == method {
-		return false
-	}
-	ch.client.warningf("xDS management server %s does not implement %s, which its server_features promise; using %s from now on",
-		ch.server, method, next.Method())
-	ch.protocol = next
-	ch.link.Restart()
-	ch.reset()
-	for _, ts := range ch.types {
-		ts.Dialect = next.Dialect(ch.server)
-		for s := range ts.subs.all() {
-			if !ts.Serves(s) {
-				ts.refuse(s)
-			}
-		}
-	}
-	return true
 }

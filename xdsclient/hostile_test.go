@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -57,7 +58,7 @@ func TestNACKIsBounded(t *testing.T) {
 		}
 		s.send(types.clusters, "1", "n1", resources...)
 		text := s.request().GetErrorDetail().GetMessage()
-		if len(text) > maxFaultText+1000 {
+		if len(text) > bounds.NACKText+1000 {
 			t.Errorf("the NACK has %d bytes", len(text))
 		}
 		if !strings.HasPrefix(text, "1000 of 1000 Cluster resources are invalid; resources[0]: ") || !strings.Contains(text, " more") {

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Ignored is a part of a resource that this client does not use: a populated field that it
@@ -73,13 +71,9 @@ func (t *ResourceType) ignoredIn(raw []byte, value any) (list []Ignored) {
 	return t.Ignored(&anypb.Any{TypeUrl: t.TypeURL, Value: raw}, value)
 }
 
-const (
-	// ignoredRest is the least time between two examinations of new versions, so that the
-	// cost does not grow with the rate of pushes.
-	ignoredRest = 10 * time.Second
-	// maxIgnoredText bounds what a log line says of one resource, in bytes.
-	maxIgnoredText = 2 << 10
-)
+// ignoredRest is the least time between two examinations of new versions, so that the
+// cost does not grow with the rate of pushes.
+const ignoredRest = 10 * time.Second
 
 // ignoredLog logs which fields of the resources in use are ignored: at warning level those
 // that matter, at info level the rest; once for each resource, when it is first accepted,
@@ -213,11 +207,16 @@ func (l *ignoredLog) markSaid(r *resource, said uint32) bool {
 }
 
 func (g *ignoredGroup) log() {
+	const format = "xDS %s %q%s is in use without: %s"
+	others := ""
+	if g.count > 1 {
+		others = fmt.Sprintf(" (and %d more likewise)", g.count-1)
+	}
 	if text := g.text(SeverityWarning); text != "" {
-		logger.Warning(text)
+		logger.Warningf(format, g.typ.Name, g.first, others, text)
 	}
 	if text := g.text(SeverityInfo); text != "" {
-		logger.Info(text)
+		logger.Infof(format, g.typ.Name, g.first, others, text)
 	}
 }
 
@@ -229,14 +228,7 @@ func (g *ignoredGroup) text(severity Severity) string {
 			parts = append(parts, part.String())
 		}
 	}
-	if len(parts) == 0 {
-		return ""
-	}
-	others := ""
-	if g.count > 1 {
-		others = fmt.Sprintf(" (and %d more likewise)", g.count-1)
-	}
-	return fmt.Sprintf("xDS %s %q%s is in use without: %s", g.typ.Name, g.first, others, faults.Shorten(strings.Join(parts, "; "), maxIgnoredText))
+	return strings.Join(parts, "; ")
 }
 
 // index is a position in a list, in a path.

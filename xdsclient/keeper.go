@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/diskcache"
@@ -41,8 +43,17 @@ type keeper struct {
 	wake chan struct{}
 
 	storedResources
-	// news is what is to be written beside the resources in use: what was refused, and what was in use.
-	news map[diskcache.Key]kept
+	// news is what is to be written beside the resources in use: what was refused, and what was in use. Its
+	// cost is bounded (bounds.UnwrittenCache).
+	news     map[diskcache.Key]kept
+	newsCost int
+	// discard says that the next writing takes the place of the file, as more was refused than news holds.
+	discard bool
+	// last is what was in use when the client was closed, or nil.
+	last map[diskcache.Key]kept
+	// failed says that the last writing failed, and not because another process was writing. Nothing is then
+	// kept that is not in use.
+	failed bool
 	// unwritten says that something has changed since the last writing. The next one is at due, and
 	// not before rest because of new versions. The last one ended at wrote.
 	unwritten        bool
@@ -162,7 +173,7 @@ func (k *keeper) refused(r *resource, e *lastError) {
 	if k == nil || !e.refusal() || !r.inUse() {
 		return
 	}
-	k.news[storedKey(r)] = kept{server: e.fault.Server, at: e.fault.Time(), refused: true}
+	k.keep(storedKey(r), kept{server: e.fault.Server, at: e.fault.Time(), refused: true})
 	k.schedule(k.wrote.Add(writeDelay))
 }
 
@@ -177,31 +188,79 @@ func (k *keeper) leaves(r *resource) {
 	if k == nil || !k.unwritten {
 		return
 	}
-	k.add(r, time.Now())
+	k.keepUsed(r)
 	for _, m := range r.glob.entries() {
-		k.add(m, time.Now())
+		k.keepUsed(m)
 	}
 }
 
-// collect adds all that is in use to the news.
+// keepUsed keeps an entry that is about to be no longer in use.
+func (k *keeper) keepUsed(r *resource) {
+	if n, ok := k.used(r, time.Now()); ok && (n.refused || !k.failed) {
+		k.keep(storedKey(r), n)
+	}
+}
+
+// keep adds to the news, as far as they are allowed to grow.
+func (k *keeper) keep(key diskcache.Key, n kept) {
+	before, known := k.news[key]
+	if known {
+		k.newsCost -= before.cost(&key)
+		delete(k.news, key)
+	}
+	switch cost := n.cost(&key); {
+	case k.discard && n.refused: // what is refused is in the old file alone
+	case k.newsCost+cost <= bounds.UnwrittenCache:
+		k.news[key] = n
+		k.newsCost += cost
+	case n.refused || before.refused:
+		k.discard = true
+		maps.DeleteFunc(k.news, func(key diskcache.Key, n kept) bool {
+			if n.refused {
+				k.newsCost -= n.cost(&key)
+			}
+			return n.refused
+		})
+	}
+}
+
+// cost is about the memory that is held for the resource, in bytes.
+func (n *kept) cost(key *diskcache.Key) int {
+	cost := 400 + len(key.TypeURL) + len(key.Name) + len(key.Constraints) + len(key.Member) + len(key.Parameters)
+	if n.payload != nil {
+		cost += len(n.payload.raw)
+	}
+	return cost
+}
+
+// collect has what is in use by now kept for the last writing of a client that is about to be closed.
 func (k *keeper) collect() {
 	if k == nil || !k.unwritten && time.Now().Before(k.due) {
 		return
 	}
-	now := time.Now()
-	for r := range k.client.entries() {
-		k.add(r, now)
-	}
+	k.last = k.inUse()
 }
 
-// add adds an entry to the news. A resource that was last sent under a TTL or must not be cached is not
-// kept, and neither is an older version of it.
-func (k *keeper) add(r *resource, now time.Time) {
-	n := kept{server: r.level.server.URI, payload: r.payload, taken: r.taken, at: r.taken.time(), name: r.key.name}
+// inUse returns all that is in use.
+func (k *keeper) inUse() map[diskcache.Key]kept {
+	all := make(map[diskcache.Key]kept)
+	now := time.Now()
+	for r := range k.client.entries() {
+		if n, ok := k.used(r, now); ok {
+			all[storedKey(r)] = n
+		}
+	}
+	return all
+}
+
+// used returns what is written of an entry, if something is. A resource that was last sent under a TTL or must not
+// be cached is not kept, and neither is an older version of it.
+func (k *keeper) used(r *resource, now time.Time) (n kept, ok bool) {
+	n = kept{server: r.level.server.URI, payload: r.payload, taken: r.taken, at: r.taken.time(), name: r.key.name}
 	e := lastError{r.state, r.fault, false}
 	switch {
 	case r.taken.stored, r.payload == nil, r.fault != nil && e.refusal(): // refused has noted it
-		return
+		return kept{}, false
 	case r.taken.volatile:
 		n.payload, n.refused = nil, true
 	case r.glob != nil:
@@ -212,7 +271,7 @@ func (k *keeper) add(r *resource, now time.Time) {
 	if ch := r.level.channel; ch != nil && ch.link.Connected() && r.state == StateACKed {
 		n.at = now
 	}
-	k.news[storedKey(r)] = n
+	return n, true
 }
 
 // storedKey is the key of an entry in the file.
@@ -223,34 +282,70 @@ func storedKey(r *resource) diskcache.Key {
 	return diskcache.Key{TypeURL: r.key.typ.TypeURL, Name: r.key.name, Constraints: r.key.variant}
 }
 
+// secured is a resource that may ask for security of connections.
+type secured interface{ Secured() bool }
+
 // record returns what is written.
-func (n *kept) record(key diskcache.Key) diskcache.Record {
-	r := diskcache.Record{Key: key, Server: n.server, Time: n.at, Refused: n.refused}
+func (n kept) record(key diskcache.Key) diskcache.News {
+	r := diskcache.News{Record: diskcache.Record{Key: key, Server: n.server, Time: n.at, Refused: n.refused}}
 	if n.payload == nil {
 		return r
 	}
-	w := wire.Wrapper{Name: n.name, Version: n.taken.version, TypeURL: key.TypeURL, Value: n.payload.raw, Parameters: n.taken.parameters.Key()}
-	if e := n.taken.envelope; e != nil {
-		w.Name, w.Aliases, r.Versioned = e.name, e.aliases, e.versioned
+	if s, ok := n.payload.value.(secured); ok {
+		r.Secured = s.Secured()
 	}
-	r.Resource = w.Append(nil)
+	if e := n.taken.envelope; e != nil {
+		r.Versioned = e.versioned
+	}
+	r.Encode = func(b []byte) []byte {
+		w := wire.Wrapper{Name: n.name, Version: n.taken.version, TypeURL: key.TypeURL, Value: n.payload.raw, Parameters: n.taken.parameters.Key()}
+		if e := n.taken.envelope; e != nil {
+			w.Name, w.Aliases = e.name, e.aliases
+		}
+		return w.Append(b)
+	}
 	return r
+}
+
+// takeNews takes what is to be written.
+func (k *keeper) takeNews() (used, news map[diskcache.Key]kept, discard bool) {
+	k.client.mu.Lock()
+	defer k.client.mu.Unlock()
+	if used = k.last; used == nil && (k.unwritten || !time.Now().Before(k.due)) {
+		used = k.inUse()
+	}
+	news, discard = k.news, k.discard
+	k.news, k.newsCost, k.discard = make(map[diskcache.Key]kept), 0, false
+	k.unwritten, k.due = false, time.Time{}
+	return used, news, discard
+}
+
+// giveBack takes back what could not be written: what was refused, and what was in use if it is tried again soon.
+// What was refused meanwhile is newer.
+func (k *keeper) giveBack(news map[diskcache.Key]kept, discard, soon bool) {
+	k.discard = k.discard || discard
+	for key, n := range news {
+		if _, known := k.news[key]; !known && (n.refused || soon) {
+			k.keep(key, n)
+		}
+	}
 }
 
 // write writes what has changed. It reports false if another process is writing.
 func (k *keeper) write() bool {
 	c := k.client
-	c.mu.Lock()
-	k.collect()
-	news := k.news
-	k.news, k.unwritten, k.due = make(map[diskcache.Key]kept), false, time.Time{}
-	c.mu.Unlock()
-	if len(news) == 0 {
+	used, news, discard := k.takeNews()
+	if len(used)+len(news) == 0 && !discard {
 		return true
 	}
-	records := make([]diskcache.Record, 0, len(news))
-	for key, n := range news {
+	records := make([]diskcache.News, 0, len(used)+len(news))
+	for key, n := range used {
 		records = append(records, n.record(key))
+	}
+	for key, n := range news {
+		if _, known := used[key]; !known {
+			records = append(records, n.record(key))
+		}
 	}
 	began := time.Now()
 	var left int
@@ -259,7 +354,7 @@ func (k *keeper) write() bool {
 		err = k.file.MakeDir()
 	}
 	if err == nil {
-		left, err = k.file.Merge(records, began)
+		left, err = k.file.Merge(records, discard, began)
 	}
 	c.mu.Lock()
 	defer c.unlock()
@@ -267,12 +362,9 @@ func (k *keeper) write() bool {
 	k.wrote = time.Now()
 	k.rest = k.wrote.Add(pause)
 	locked := errors.Is(err, diskcache.ErrLocked)
-	if err != nil { // what was refused meanwhile is newer
-		for key, n := range news {
-			if _, known := k.news[key]; !known {
-				k.news[key] = n
-			}
-		}
+	k.failed = err != nil && !locked
+	if err != nil {
+		k.giveBack(news, discard, locked)
 		k.unwritten, k.due = true, k.rest
 		if locked {
 			k.due = time.Now().Add(min(lockRetry<<min(k.locked, lockPatience), writePause))

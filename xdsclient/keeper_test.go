@@ -16,9 +16,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/diskcache"
 )
 
 // cacheIn has a client keep its resources in a directory for an hour.
@@ -287,6 +289,95 @@ func TestClientsShareAFile(t *testing.T) {
 		}
 		if !strings.Contains(got, "-shared ") {
 			t.Errorf("the file has %q, want without %q", got, "shared")
+		}
+	})
+}
+
+// While the file cannot be written, nothing is kept in memory that is not in use, but for the names of what was
+// refused; and when it can be written, it has what is in use by then, and nothing that was refused.
+func TestMemoryWhileTheFileCannotBeWritten(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		below := filepath.Join(dir, "cache")
+		keep(t, types, server, below, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "old")))
+		noError(t, os.Rename(below, below+".away"))
+		noError(t, os.WriteFile(below, nil, 0o600))
+		c := server.cachingClient(below)
+		listen(t, c, types.clusters, "used")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n", has("used", "1", cluster("used", "x")))
+		s.request()
+		const n = 300
+		big := strings.Repeat("x", 10_000)
+		for i := range n {
+			name := fmt.Sprint("c", i)
+			_, stop := listen(t, c, types.clusters, name)
+			s.request()
+			s.send(types.clusters, fmt.Sprint("n", i), has(name, "1", cluster(name, big)))
+			s.request()
+			synctest.Wait()
+			stop()
+			s.request()
+			pass(100 * time.Millisecond)
+		}
+		_, stop := listen(t, c, types.clusters, "a")
+		s.request()
+		s.send(types.clusters, "refusal", has("a", "1", cluster("a", "x")))
+		s.request()
+		s.send(types.clusters, "refusal 2", lacks("a"))
+		s.request()
+		synctest.Wait()
+		stop()
+		pass(2 * writePause)
+		c.mu.Lock()
+		for key, n := range c.keeper.news {
+			if !n.refused || n.payload != nil {
+				t.Errorf("%s is kept", key.Name)
+			}
+		}
+		if cost := c.keeper.newsCost; cost > 1000 {
+			t.Errorf("news of %d bytes", cost)
+		}
+		c.mu.Unlock()
+		noError(t, os.Remove(below))
+		noError(t, os.Rename(below+".away", below))
+		pass(2 * writePause)
+		if got := sortedWords(recordNames(t, c)); got != "-a b used" {
+			t.Errorf("the file has %q", got)
+		}
+	})
+}
+
+// If more is refused than is remembered until the next writing, that takes the place of the file as a whole.
+func TestMoreRefusalsThanAreRemembered(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		keep(t, types, server, dir, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "old")))
+		c := server.cachingClient(dir)
+		listen(t, c, types.clusters, "used")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n", has("used", "1", cluster("used", "x")))
+		s.request()
+		pass(2 * writePause)
+		if got := sortedWords(recordNames(t, c)); got != "a b used" {
+			t.Errorf("before, the file has %q", got)
+		}
+		name := strings.Repeat("n", 8000)
+		c.mu.Lock()
+		most := 0
+		for i := range 1000 {
+			c.keeper.keep(diskcache.Key{TypeURL: types.clusters.TypeURL, Name: fmt.Sprint(name, i)}, kept{refused: true, at: time.Now()})
+			most = max(most, c.keeper.newsCost)
+		}
+		cost, left := c.keeper.newsCost, len(c.keeper.news)
+		c.keeper.schedule(time.Now())
+		c.unlock()
+		if most > bounds.UnwrittenCache || cost != 0 || left != 0 {
+			t.Errorf("news of %d bytes, and %d of %d in the end", most, left, cost)
+		}
+		pass(writeDelay)
+		if got := sortedWords(recordNames(t, c)); got != "used" {
+			t.Errorf("the file has %q", got)
 		}
 	})
 }

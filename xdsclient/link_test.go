@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -55,6 +57,7 @@ func TestLostServer(t *testing.T) {
 			break             -> a ambient: unreachable; e:e ambient: unreachable
 			wait 2s           -> stream; req a; e.req e @1
 			send 1 a=x        -> ack 1 a; a = x; e:e =
+			send e:1 e        -> e.ack 1 e
 			decoded 2
 			break
 			wait 1s           -> stream; req a @1; e.req e @1
@@ -64,11 +67,11 @@ func TestLostServer(t *testing.T) {
 			watch bad cached e:gone     -> stream; req bad cached; e.req gone
 			send 1 bad!no cached=x      -> nack 1 bad cached @; bad: invalid; cached = x
 			send 2 bad!no cached!no     -> nack 2 bad cached @; cached ambient: invalid
-			wait 15s                    -> e:gone: does not exist
+			wait 15s                    -> e:gone: timeout
 			break                       -> stream; req bad cached; e.req gone
 			break                       -> bad: unreachable; cached ambient: unreachable; e:gone: unreachable
 			wait 2s                     -> stream; req bad cached; e.req gone
-			send e:1 -> e.ack 1 gone; bad: invalid; cached ambient: invalid; e:gone: does not exist
+			send e:1 -> e.ack 1 gone; bad: invalid; cached ambient: invalid; e:gone: timeout
 		`},
 	})
 }
@@ -125,7 +128,7 @@ func TestServerTextIsCut(t *testing.T) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream().end <- status.Error(codes.PermissionDenied, strings.Repeat("é", 3000))
 		err := a.fault(KindUnreachable)
-		want := "PermissionDenied: " + strings.Repeat("é", transport.MaxServerText/2) + "…"
+		want := "PermissionDenied: " + bounds.Text(strings.Repeat("é", 3000), bounds.ErrorText)
 		if err.Err.Error() != want {
 			t.Errorf("the reason is %q, want %q", err.Err, want)
 		}
@@ -137,8 +140,47 @@ func TestStreamEndedWithOK(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream().end <- nil
-		if err := a.fault(KindUnreachable); !errors.Is(err, transport.ErrNoAnswer) && err.Err.Error() != transport.ErrNoAnswer.Error() {
+		err := a.fault(KindUnreachable)
+		if !errors.Is(err, transport.ErrNoAnswer) {
 			t.Errorf("the reason is %v, want %v", err.Err, transport.ErrNoAnswer)
+		}
+		if text := err.Error(); !strings.Contains(text, "may have taken the server's only stream") || strings.Contains(text, "check that the server runs") {
+			t.Errorf("the error reads %s", text)
+		}
+	})
+}
+
+// A server that answers and ends the stream soon after, without an error, may serve another client now (Istio's agent has
+// one stream). The log says so once; an error, and a long life, are no sign of that.
+func TestStreamTakenByAnotherClient(t *testing.T) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+		a, _ := listen(t, c, types.clusters, "a")
+		said := func() bool { // the warning is there
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for _, ch := range c.channels {
+				return ch.saidSoon
+			}
+			return false
+		}
+		for i, end := range []struct {
+			after time.Duration
+			err   error
+			said  bool
+		}{{time.Minute, nil, false}, {time.Second, status.Error(codes.Unavailable, "restart"), false}, {time.Second, nil, true}, {time.Second, nil, true}} {
+			s := server.asked()
+			s.send(types.clusters, fmt.Sprint(i), "n", cluster("a", fmt.Sprint(i)))
+			s.request()
+			a.cluster(fmt.Sprint(i))
+			pass(end.after)
+			s.end <- end.err
+			synctest.Wait()
+			if got := said(); got != end.said {
+				t.Errorf("after end %d: said is %v, want %v", i, got, end.said)
+			}
+		}
+		if len(logged.After("ended a stream without an error soon after it was opened: another xDS client of this pod")) == 0 {
+			t.Error("the log does not say that the stream may have been taken")
 		}
 	})
 }

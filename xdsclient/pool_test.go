@@ -172,7 +172,7 @@ func TestErrorText(t *testing.T) {
 		{KindInvalid, `xDS Cluster "c" is invalid: the reason (management server s, node id "n"); correct it in the control plane`},
 		{KindServer, `xDS Cluster "c": error PermissionDenied from the management server: the reason (management server s, node id "n"); the control plane knows why`},
 		{KindUnreachable, `xDS Cluster "c": the management server is unreachable: the reason (management server s, node id "n"); check that the server runs, and server_uri and channel_creds in the xDS bootstrap`},
-		{KindTimeout, `xDS Cluster "c": the reason (management server s, node id "n"); check that the control plane is not overloaded`},
+		{KindTimeout, `xDS Cluster "c": the reason (management server s, node id "n"); check that the control plane is not overloaded, and that it has the resource: some never say that they do not`},
 		{KindConfiguration, `xDS Cluster "c": the reason (management server s, node id "n"); check the xDS bootstrap`},
 		{"", `xDS Cluster "c": the reason (management server s, node id "n"); check the xDS bootstrap`},
 	} {

@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,10 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // Raw is a resource as its server sent it, for programs that pass resources on without knowing
@@ -47,109 +44,7 @@ type Raw struct {
 	Aliases []string
 	// Time is when the server last sent the resource, or said that it is still valid.
 	Time time.Time
-
-	// entry is the cache entry that the resource is from.
-	entry *resource
 }
-
-// Reject says that the resource is of no use to those whom the watcher passed it on to. The server gets
-// a NACK with the reason, of the last response of the type, although that was accepted, at most every
-// few seconds. Each later response with the same version gets one too, on later streams as well, until
-// Reject is called with nil, which says that the resource is of use after all. If the client has claimed
-// the version on this stream, so that the server has not sent it, the server is asked for it first.
-//
-// Reject does nothing if the server has sent another version since, or an error, or has removed the
-// resource. The resource stays in the cache. Reject may be called from anywhere.
-func (r *Raw) Reject(reason error) {
-	c := r.entry.client()
-	c.mu.Lock()
-	defer c.unlock()
-	if !r.current() {
-		return
-	}
-	ch := r.entry.level.channel
-	ts := ch.typeState(r.entry.key.typ)
-	if reason == nil {
-		r.entry.rejected = nil
-		ts.Disturb()
-		return
-	}
-	n := rejection{r, reason}
-	r.entry.rejected = &n
-	switch s := r.subscription(); {
-	case !ch.link.Streaming(): // the next stream gets it
-	case s != nil && s.claimed: // as does the answer
-		s.claimed, s.State = false, ads.Doubted
-		ts.Touch(s)
-		ch.stream.Notify()
-	case ts.working:
-		ts.rejected = append(ts.rejected, n)
-	default:
-		ts.nack(n)
-	}
-}
-
-// current reports whether the resource is the last that its server said of it. The caller holds
-// XDSClient.mu.
-func (r *Raw) current() bool {
-	ch, p := r.entry.level.channel, r.entry.payload
-	return ch != nil && r.entry.state == StateACKed && p != nil && bytes.Equal(p.raw, r.Resource.GetValue())
-}
-
-// subscription returns that of the resource, or nil if it is a member of a collection, which is not
-// asked for by itself.
-func (r *Raw) subscription() *subscription {
-	if r.entry.collection != nil {
-		return nil
-	}
-	return r.entry.level.channel.subscriptionTo(r.entry)
-}
-
-// rejectAgain notes that the response has a resource. If that is rejected, so is the response.
-func (u *update) rejectAgain(r *resource) {
-	if r.rejected == nil || len(u.rejected) > maxRejection {
-		return
-	}
-	if u.rejected != "" {
-		u.rejected += "; "
-	}
-	u.rejected += r.rejected.text()
-}
-
-// rejection is a call of Raw.Reject.
-type rejection struct {
-	raw    *Raw
-	reason error
-}
-
-// text is the text of the NACK.
-func (n rejection) text() string {
-	return faults.Shorten(fmt.Sprintf("%s %q: %v", n.raw.entry.key.typ.Name, n.raw.Name, n.reason), maxRejection)
-}
-
-// answerRejections follows the reply to a response: it makes the rejections since the work on the
-// response began NACKs of it, unless the response has ended what they are for.
-func (ts *typeState) answerRejections() {
-	rejected := ts.rejected
-	ts.rejected = nil
-	for _, n := range rejected {
-		if n.raw.current() {
-			ts.nack(n)
-		}
-	}
-}
-
-// nack sends a NACK for a resource that was accepted.
-func (ts *typeState) nack(n rejection) {
-	ch, text := ts.channel, n.text()
-	ch.client.warningf("xDS resource from %s is rejected by those it was passed on to: %s", ch.server, text)
-	if ts.Reject(text) {
-		ch.stream.Notify()
-	}
-}
-
-// maxRejection bounds the text of a rejection in a NACK, in bytes.
-const maxRejection = 4 << 10
 
 // envelope is what is known of a resource of a type without a decoder beside its bytes and its
 // stamp. It is immutable.
@@ -195,12 +90,7 @@ func (s stamp) repeats(old stamp) bool {
 	if s.envelope == nil || old.envelope == nil {
 		return s.envelope == old.envelope
 	}
-	return s.envelope.ttl == 0 && s.says(old)
-}
-
-// says reports whether a resource with the stamp and the bytes of an earlier one says the same.
-func (s stamp) says(old stamp) bool {
-	return s.envelope.same(old.envelope) && s.parameters.Equal(old.parameters) && (!s.envelope.versioned || s.version == old.version)
+	return s.envelope.ttl == 0 && s.envelope.same(old.envelope) && s.parameters.Equal(old.parameters) && (!s.envelope.versioned || s.version == old.version)
 }
 
 // expired reports whether a TTL is over: those whom the resource was passed on to no longer have it.
@@ -222,7 +112,6 @@ func (r *resource) value() any {
 		DoNotCache: e.doNotCache,
 		Aliases:    e.aliases,
 		Time:       r.taken.time(),
-		entry:      r,
 	}
 	if e.versioned {
 		raw.Version = r.taken.version

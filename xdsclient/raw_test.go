@@ -3,7 +3,6 @@ package xdsclient
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +11,6 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	estats "google.golang.org/grpc/experimental/stats"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -124,10 +121,9 @@ func TestRawResourcesExpireWhileTheServerIsAway(t *testing.T) {
 				s.request()
 				a.raw("x")
 				b.raw("x")
-				server.setRefuse(status.Error(codes.Unavailable, "off for lunch"))
-				s.breakOff()
+				server.stop()
 				pass(test.away)
-				server.setRefuse(nil)
+				server.start()
 				had := 0
 				for _, version := range server.delta().request().GetInitialResourceVersions() {
 					had += len(version)
@@ -150,67 +146,6 @@ func TestRawResources(t *testing.T) {
 			send 2 a=x b@7=y  -> ack 2 a b; b = y v7
 			send 3 =z         -> nack 3 a b @2
 		`},
-		// What those reject to whom a resource was passed on is a NACK of the last response, once.
-		{name: "rejected over delta", over: "delta", raw: true, steps: `
-			watch a           -> stream; req +a
-			send 1 a=x        -> ack 1; a = x v1
-			reject a
-			wait 5s           -> nack 1
-			send 2 a=y        -> ack 2; a = y v2
-		`},
-		{name: "rejected over SotW", over: "SotW", raw: true, steps: `
-			watch a           -> stream; req a
-			send 1 a=x        -> ack 1 a; a = x
-			reject a
-			wait 5s           -> nack 1 a
-		`},
-		// A rejected version is rejected again when it comes again on another stream, as is one that was
-		// rejected while there was none, or whose NACK was still on its way when the stream ended: over delta
-		// the server is asked for it. It is not once it is of use after all.
-		{name: "rejected again over delta", over: "delta", raw: true, steps: `
-			watch a           -> stream; req +a
-			send 1 a=x        -> ack 1; a = x v1
-			break
-			reject a
-			wait 1s           -> stream; req +a has a@
-			send 2 a@1=x      -> nack 2
-			unreject a
-			send 3 a@1=x      -> ack 3
-			break
-			wait 1s           -> stream; req +a has a@1
-			# Before the server has answered.
-			reject a          -> req +a
-			send 4 a@1=x      -> nack 4
-			send 5 a@2=x      -> ack 5; a = x v2
-		`},
-		// In SotW the responses of a type have all its resources.
-		{name: "rejected again over SotW", over: "SotW", raw: true, steps: `
-			watch a b         -> stream; req a b
-			send 1 a=x b=x    -> ack 1 a b; a = x; b = x
-			reject a
-			wait 5s           -> nack 1 a b
-			send 2 a=x b=y    -> nack 2 a b @1; b = y
-			break             -> stream; req a b
-			send 3 a=x b=y    -> nack 3 a b @
-			send 4 a=z b=y    -> ack 4 a b; a = z
-		`},
-	})
-}
-
-// A rejection of a version that the server has replaced says nothing.
-func TestRejectionOfAnOldVersion(t *testing.T) {
-	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-		clusters := rawClusters()
-		ear, _ := listen(t, c, clusters, "a")
-		s := server.askedDelta()
-		s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
-		first := ear.raw("x")
-		s.request()
-		s.send(clusters, "n2", has("a", "2", cluster("a", "y")))
-		ear.raw("y")
-		s.request()
-		first.Reject(errors.New("late"))
-		s.quiet()
 	})
 }
 
@@ -243,83 +178,6 @@ func TestRawResourceThatIsNoMessage(t *testing.T) {
 		if r := ear.value().(*Raw); !bytes.Equal(r.Resource.GetValue(), unknown) {
 			t.Errorf("got the bytes %x, want %x", r.Resource.GetValue(), unknown)
 		}
-	})
-}
-
-// during is a recorder that calls a function once, while a response is worked on: its resources have
-// been applied, and what is absent has not.
-type during struct {
-	estats.UnimplementedMetricsRecorder
-	next func()
-}
-
-func (d *during) RecordInt64Count(*estats.Int64CountHandle, int64, ...string) {
-	if call := d.next; call != nil {
-		d.next = nil
-		call()
-	}
-}
-
-// Watchers get a resource before its response is answered. A NACK is then of that response, and not
-// of the one before.
-func TestRawResourceIsRejectedBeforeItsResponseIsAnswered(t *testing.T) {
-	rejectDuring := func(d *during, ear *ear) {
-		d.next = func() { (<-ear.calls).value.(*Raw).Reject(errors.New("no use")) }
-	}
-	t.Run("SotW", func(t *testing.T) {
-		overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-			clusters, d := rawClusters(), new(during)
-			t.Cleanup(c.Attach("xds:///t", d))
-			ear, _ := listen(t, c, clusters, "a")
-			s := server.stream()
-			s.request()
-			s.send(clusters, "1", "n1", cluster("a", "x"))
-			s.request()
-			ear.raw("x")
-			rejectDuring(d, ear)
-			s.send(clusters, "2", "n2", cluster("a", "y"))
-			check(t, s.request(), want{typ: clusters, version: "2", nonce: "n2", names: []string{"a"}, nack: true})
-			s.quiet()
-		})
-	})
-	t.Run("delta", func(t *testing.T) {
-		overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-			clusters, d := rawClusters(), new(during)
-			t.Cleanup(c.Attach("xds:///t", d))
-			ear, _ := listen(t, c, clusters, "a")
-			s := server.delta()
-			s.request()
-			s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
-			s.request()
-			ear.raw("x")
-			rejectDuring(d, ear)
-			s.send(clusters, "n2", has("a", "2", cluster("a", "y")))
-			s.expect(deltaWant{typ: clusters, nonce: "n2"})
-			s.expect(deltaWant{typ: clusters, nonce: "n2", nack: `Cluster "a": no use`})
-			s.quiet()
-		})
-	})
-}
-
-// A response that removes the resource is not NACKed for the version that it ends.
-func TestRawResourceIsRejectedWhileItIsRemoved(t *testing.T) {
-	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-		clusters, d := rawClusters(), new(during)
-		t.Cleanup(c.Attach("xds:///t", d))
-		a := newEar(t)
-		c.Batch(func() {
-			c.Watch(clusters, "a", a)
-			c.Watch(clusters, "b", newEar(t))
-		})
-		s := server.stream()
-		s.request()
-		s.send(clusters, "1", "n1", cluster("a", "x"), cluster("b", "x"))
-		s.request()
-		first := a.raw("x")
-		d.next = func() { first.Reject(errors.New("no use")) }
-		s.send(clusters, "2", "n2", cluster("b", "y"))
-		check(t, s.request(), want{typ: clusters, version: "2", nonce: "n2", names: []string{"a", "b"}})
-		s.quiet()
 	})
 }
 
@@ -368,29 +226,5 @@ func TestARelayWhoseServersAreUnreachable(t *testing.T) {
 		}
 		plain.fault(KindServer)
 		other.fault(KindServer)
-	})
-}
-
-// A server that answers each NACK at once with what was NACKed is slowed down, also if that has a TTL.
-func TestRawResourceIsRejectedAgainAndAgain(t *testing.T) {
-	overSotW(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-		clusters := rawClusters()
-		ear, _ := listen(t, c, clusters, "a")
-		s := server.stream()
-		s.request()
-		timed := &discoveryv3.Resource{Name: "a", Version: "7", Resource: pack(t, cluster("a", "x")), Ttl: durationpb.New(time.Hour)}
-		s.send(clusters, "1", "n", timed)
-		s.request()
-		ear.raw("x").Reject(errors.New("no use"))
-		check(t, s.request(), want{typ: clusters, version: "1", nonce: "n", names: []string{"a"}, nack: true})
-		began := time.Now()
-		for i := range 10 {
-			nonce := fmt.Sprint("n", i)
-			s.send(clusters, "1", nonce, timed)
-			check(t, s.request(), want{typ: clusters, version: "1", nonce: nonce, names: []string{"a"}, nack: true})
-		}
-		if took := time.Since(began); took < 5*time.Second || took > time.Minute {
-			t.Errorf("ten responses were rejected within %v, want some seconds", took)
-		}
 	})
 }

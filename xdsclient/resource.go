@@ -102,8 +102,6 @@ type resource struct {
 	// collection is that which the resource is a member of, or nil. A member is
 	// watched by the watches of its collection, and by no others.
 	collection *collection
-	// rejected is the last call of Raw.Reject for the version in use, or nil.
-	rejected *rejection
 }
 
 func newResource(l *level, key resourceKey, constraints dynparam.Constraints) *resource {
@@ -201,9 +199,6 @@ func (r *resource) accept(p *payload, taken stamp, d *delivery) {
 	if !same || r.state != StateACKed || taken.volatile != r.taken.volatile {
 		r.client().keeper.changed(taken)
 	}
-	if r.rejected != nil && !(r.payload.same(p) && taken.says(r.taken)) {
-		r.rejected = nil
-	}
 	r.payload, r.taken = p, taken
 	if !same {
 		r.client().ignored.add(r)
@@ -233,7 +228,7 @@ func (r *resource) fail(e lastError, d *delivery) {
 	r.state, r.fault, r.link = e.state, e.fault, nil
 	r.client().keeper.refused(r, &e)
 	if e.drop {
-		r.payload, r.taken, r.rejected = nil, stamp{}, nil
+		r.payload, r.taken = nil, stamp{}
 	}
 	if !known || withdrawn {
 		r.reportError(e.fault, d)

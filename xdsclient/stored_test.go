@@ -325,7 +325,7 @@ func TestSilentServerAndUnusableResource(t *testing.T) {
 		server.open()
 		a, _ := listen(t, server.cachingClient(dir), types.clusters, "a")
 		pass(2 * defaultResourceTimeout)
-		a.fault(KindDoesNotExist)
+		a.fault(KindTimeout)
 	})
 }
 
@@ -344,7 +344,7 @@ func TestFullStateWithoutAResourceFromDisk(t *testing.T) {
 		b, _ := listen(t, c, types.clusters, "b")
 		s = server.asked()
 		a.cluster("old")
-		b.fault(KindDoesNotExist)
+		b.fault(KindTimeout)
 		s.send(types.clusters, "2", "n2", cluster("b", "new"))
 		b.cluster("new")
 		a.ambient(KindDoesNotExist)

@@ -13,9 +13,9 @@ type subscription struct {
 	resource *resource
 	// next and prev are other subscriptions to the same name.
 	next, prev *subscription
-	// claimed says that the server was sent the version on this stream, as one that the client has, and has
-	// not sent the resource since.
-	claimed bool
+	// disclaimed says that the version is not to be claimed: it is of another protocol, or claims were
+	// of no use.
+	disclaimed bool
 	// payload is the last valid version that this server sent, or nil, and lastError what it
 	// said since if that is an error. The cache has both too.
 	payload   *payload

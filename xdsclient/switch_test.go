@@ -59,14 +59,15 @@ func TestSwitchesBetweenServers(t *testing.T) {
 			wait 10s
 			high: accept
 			wait 4999ms
-			wait 1ms              -> n: does not exist of low; high: stream; high: req a b n
+			wait 1ms              -> n: timeout of low; high: stream; high: req a b n
 			wait 1m
 			watch e:m             -> high: e.req m; low: e.req m
 			wait 1s
 			high: send 1 a=high b=low -> high: ack 1 a b n; low: closed; a = high
 			wait 13999ms
-			wait 1ms              -> e:m: does not exist of high
-			wait 1m
+			wait 1ms              -> e:m: timeout of high
+			# Its full state does not have n either.
+			wait 1m               -> n: does not exist of high
 			low: streams 1
 		`},
 		// What bytes mean may depend on the features of the server that sent them.

@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -41,7 +40,6 @@ import (
 //	batch stop a, watch b  does the steps while requests are held back
 //	send 1 a=x b!no        sends a response with version 1 and nonce n1
 //	send e:1 a             sends one of endpoints
-//	reject a, unreject a   calls Raw.Reject of the last value
 //	break                  ends the stream with UNAVAILABLE
 //	refuse, accept         refuses streams from now on, and accepts them again
 //	wait 15s               lets time pass
@@ -284,12 +282,6 @@ func (x *transcript) do(c LocatorClient, step string) {
 			w.owed[0]()
 			w.owed = w.owed[1:]
 		}
-	case "reject", "unreject":
-		var reason error
-		if verb == "reject" {
-			reason = errors.New("no use")
-		}
-		x.watches[words[0]].value.(*Raw).Reject(reason)
 	case "send":
 		s.send(x, words[0], words[1:])
 	case "break":

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
@@ -31,10 +32,6 @@ type typeState struct {
 	byOwn map[string][]*subscription
 	// last is what came of the last response.
 	last outcome
-	// working is set while a response is worked on, and rejected has the rejections that wait
-	// until it is answered: watchers may have got what is in it.
-	working  bool
-	rejected []rejection
 }
 
 func newTypeState(t *ResourceType, ch *serverChannel) *typeState {
@@ -87,17 +84,16 @@ func (ts *typeState) refuse(s *subscription) {
 // That says nothing of a resource that is cached (gRFC A57), unless the server was asked for it
 // again and sent its full state without it, or while all its watches follow another server.
 //
-// A delta server that has answered for the type on this stream says what does not exist, so its
-// silence only means that the resource is late. It must not go unnoticed all the same: there are
-// servers that say so only of what they had before, and clients are "encouraged to use a timeout"
-// (Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist").
+// Otherwise it says that the resource does not exist only if the server's answers do (saysAbsent). The timer
+// runs over delta too: there are servers that name what does not exist only if they had it before, and clients
+// are "encouraged to use a timeout" (Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist").
 //
 // If the server has sent a variant of the name that matches, its silence may mean that variant: a
 // server that goes by names does not see that it was asked again.
 func (ts *typeState) expire(s *subscription) {
 	ts.Disturb()
 	ch := ts.channel
-	s.State = ads.Missing
+	ts.Expire(s)
 	deleted := s.payload != nil && ts.Omits(s)
 	if s.resource.aside() || s.resource.cached() && !deleted {
 		return
@@ -106,6 +102,7 @@ func (ts *typeState) expire(s *subscription) {
 		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
 			s.State = ads.Received
 			ch.acceptResource(s, other.payload, other.taken, nil)
+			s.disclaimed = other.disclaimed
 			return
 		}
 	}
@@ -115,15 +112,39 @@ func (ts *typeState) expire(s *subscription) {
 	if s.resource.level.useOtherVariant(s.resource) {
 		return
 	}
-	kind, state := KindDoesNotExist, StateDoesNotExist
-	text := "does not exist: the server did not send it within %v"
-	if !deleted && (ts.Dialect.Incremental() && ts.Answered() || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError)) {
-		kind, state = KindTimeout, StateTimeout
-		text = "the server did not send it within %v"
+	kind, state := KindTimeout, StateTimeout
+	text := "the server did not send it within %v"
+	switch {
+	case deleted || ts.saysAbsent(s):
+		kind, state = KindDoesNotExist, StateDoesNotExist
+		text = "does not exist: the server did not send it within %v"
+	case !ts.Answered():
+		text += ", nor anything else of its type"
 	}
 	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
-	ch.client.warningf("%v", fault)
+	ch.client.warningf("a management server did not answer in time: %v", fault)
 	ch.failResource(s, lastError{state, fault, deleted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)}, nil)
+}
+
+// saysAbsent reports whether the server's answers for the type, without the resource, say that it does not
+// exist when the resource timer fires:
+//
+//	the server has sent                          the resource
+//	nothing for the type on this stream          is late: the server is silent, whatever the protocol
+//	delta responses                              is late: the server would name it as removed
+//	SotW: the full state without it              does not exist
+//	SotW: the full state, before it was asked    is late
+//	SotW: other resources, if the type has none  does not exist (gRFC A57): there is no way to say so
+//	                                             but an error (xRFC TP3)
+func (ts *typeState) saysAbsent(s *subscription) bool {
+	switch {
+	case !ts.Answered(), ts.Dialect.Incremental(), ts.channel.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError):
+		return false
+	case ts.typ.FullStateInSotW:
+		return ts.SaysAbsent(s)
+	default:
+		return true
+	}
 }
 
 // forgetAnswers forgets what the server has said of a resource or a collection.
@@ -132,6 +153,27 @@ func (ts *typeState) forgetAnswers(s *subscription) {
 	ts.dropMembers(s)
 	s.State, s.payload, s.taken, s.lastError = ads.Unsent, nil, stamp{}, nil
 	ts.Version = ""
+}
+
+// disclaim has the next stream claim nothing of what the server has sent: neither versions, nor that the client
+// has the members of collections, as no server would remove one whose version it was not told.
+func (ts *typeState) disclaim() {
+	ts.Version = ""
+	for s := range ts.subs.all() {
+		ts.Disclaim(s)
+	}
+}
+
+// Disclaim implements ads.Subscriptions.
+func (ts *typeState) Disclaim(s *subscription) {
+	if s.resource.glob == nil {
+		s.disclaimed = true
+		return
+	}
+	version := ts.Version
+	ts.forgetAnswers(s)
+	ts.prepare(s)
+	ts.Version = version
 }
 
 // dropMembers forgets the members of a collection.
@@ -178,9 +220,7 @@ func (ts *typeState) Drop(s *subscription) {
 //
 // A version is left empty if the server would send nothing because of it, but should: if its last
 // answer was an error, it may have returned to the version in use, which clears
-// the error; if the version is rejected (Raw.Reject), the server needs the NACK, in answer to a
-// response that has it, and may have corrected the resource without another version; if its TTL is
-// over, it is no longer in use; and of several subscriptions that a resource is for, by its name or by
+// the error; if its TTL is over, it is no longer in use; and of several subscriptions that a resource is for, by its name or by
 // its collection, only those that all have the same version need no answer, as there is one version
 // by name.
 func (ts *typeState) Versions() map[string]string {
@@ -188,11 +228,17 @@ func (ts *typeState) Versions() map[string]string {
 	var apart []string // have a subscription without a version
 	for s := range ts.subs.all() {
 		name := s.resource.key.name
-		if s.payload == nil {
+		if s.payload == nil || s.disclaimed || !s.Listed() {
 			apart = append(apart, name)
+		}
+		if !s.Listed() {
+			continue
 		}
 		if own := ts.own[s]; own != "" {
 			name = own
+			if s.disclaimed {
+				apart = append(apart, own)
+			}
 		}
 		ts.addVersion(versions, s, name)
 		for m := range s.resource.glob.members().all() {
@@ -207,17 +253,36 @@ func (ts *typeState) Versions() map[string]string {
 	return versions
 }
 
+// VersionsSize implements ads.Subscriptions.
+func (ts *typeState) VersionsSize(s *subscription) (size int) {
+	const overhead = 10 // of tags and lengths
+	if s.payload != nil && s.resource.glob == nil {
+		size = max(len(s.resource.key.name), len(ts.own[s])) + len(echo(s.taken.version)) + overhead
+	}
+	for m := range s.resource.glob.members().all() {
+		size += len(m.resource.key.name) + len(echo(m.taken.version)) + overhead
+	}
+	return size
+}
+
+// echo returns a version as the server is told that the client has it. A very long one is not.
+func echo(version string) string {
+	if len(version) > bounds.EchoedVersion {
+		return ""
+	}
+	return version
+}
+
 // addVersion adds the version that a subscription has from the server to those of other resources.
 func (ts *typeState) addVersion(versions map[string]string, s *subscription, name string) {
-	if s.resource.glob != nil || s.payload == nil {
+	if s.resource.glob != nil || s.payload == nil || s.disclaimed {
 		return
 	}
-	version := s.taken.version
-	if other, ok := versions[name]; s.lastError != nil || s.resource.rejected != nil || s.taken.expired() || ok && other != version ||
+	version := echo(s.taken.version)
+	if other, ok := versions[name]; s.lastError != nil || s.taken.expired() || ok && other != version ||
 		ts.collectionLacks(name, s.taken.parameters) {
 		version = ""
 	}
-	s.claimed = version != ""
 	versions[name] = version
 }
 
@@ -300,13 +365,8 @@ func (ts *typeState) forgetVersion() {
 	}
 }
 
-// begin prepares for a new stream. A SotW server must not take what is rejected for known either.
+// begin prepares for a new stream.
 func (ts *typeState) begin() {
-	for s := range ts.subs.all() {
-		if s.claimed = false; s.resource.rejected != nil {
-			ts.Version = ""
-		}
-	}
 	if ts.Dialect.Locators() { // the server may have other variants to offer
 		for s := range ts.subs.all() {
 			if s.offer != nil {

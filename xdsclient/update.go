@@ -5,10 +5,9 @@ import (
 	"iter"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // A response takes this way, from its bytes to the watchers:
@@ -32,6 +31,9 @@ func (ch *serverChannel) Receive(message []byte) (ads.Verdict, <-chan struct{}, 
 	resp, err := ch.protocol.Decode(message)
 	if err != nil {
 		return ads.VerdictNone, nil, err
+	}
+	if n := len(resp.Nonce); n > bounds.Nonce {
+		return ads.VerdictNone, nil, fmt.Errorf("a response has a nonce of %d bytes, which every reply would have to repeat; the limit is %d", n, bounds.Nonce)
 	}
 	hash := ch.identify(resp)
 	if v, ok, err := ch.repeated(resp, hash); ok {
@@ -77,8 +79,6 @@ type update struct {
 	late bool
 	// timed is outcome.timed.
 	timed bool
-	// rejected is the text of the NACK for resources in the response that Raw.Reject is for, or "".
-	rejected string
 }
 
 // beginUpdate starts to work on a response. It returns nil if nothing is subscribed to its type,
@@ -91,7 +91,7 @@ func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 	if ts == nil {
 		ch.restored()
 		ch.client.stats.Ignored++
-		if name := faults.Shorten(resp.TypeURL, transport.MaxServerText); ch.ignored != name {
+		if name := bounds.Text(resp.TypeURL, bounds.ErrorText); ch.ignored != name {
 			ch.ignored = name
 			ch.client.warningf("xDS management server %s sends responses for type %s, which nothing is subscribed to", ch.server, name)
 		}
@@ -101,7 +101,6 @@ func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
 	ts.BeginResponse(resp, hash)
-	ts.working = true
 	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version)}
 }
 
@@ -150,34 +149,23 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	absent.logContradictions()
 	result, answer := ads.VerdictAccepted, ads.Reply{Nonce: u.resp.Nonce}
 	switch {
-	case u.invalid == 0 && u.rejected == "":
-		u.types.Version = u.resp.Version
 	case u.invalid == 0:
-		answer.Fault = u.rejected
-		u.ch.client.warningf("xDS response from %s, version %q, is rejected by those it was passed on to: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.Fault)
+		u.types.Version = echo(u.resp.Version)
 	default:
 		answer.Fault = u.faults.text(u.types.typ, u.invalid, u.total)
-		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.Fault)
+		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, u.resp.Version, answer.Fault)
 		result = ads.VerdictRejected
 	}
 	u.ch.client.stats.add(&u.tally, answer.Fault)
 	u.types.last = outcome{answer.Fault, u.tally, u.metered, u.timed}
 	u.delivery.release()
 	u.ch.stream.Notify()
-	// A server may answer a NACK at once with what was NACKed. If that has a TTL, it is no repetition.
-	held := u.timed && u.rejected != ""
-	err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late, held)
-	u.types.working = false
-	u.types.answerRejections()
+	err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late)
 	if err != nil {
 		return result, nil, err
 	}
 	return result, u.delivery.finished, nil
 }
-
-// maxFaultText bounds the text of a NACK. Servers commonly accept requests of 4
-// MiB.
-const maxFaultText = 256 << 10
 
 // faultList collects the faults of a response.
 type faultList struct {
@@ -186,8 +174,8 @@ type faultList struct {
 }
 
 func (l *faultList) add(where string, err error) {
-	text := faults.Shorten(err.Error(), maxFaultText/4)
-	if l.b.Len()+len(where)+len(text) > maxFaultText {
+	text := bounds.Error(err, bounds.FaultText).Error()
+	if l.b.Len()+len(where)+len(text) > bounds.NACKText {
 		l.omitted++
 		return
 	}

@@ -68,9 +68,9 @@ func TestAbsenceOfVariants(t *testing.T) {
 			watch prod=a{env=prod}   -> stream; req +a{env=prod}
 			wait 7s
 			watch test=a{env=test}   -> req +a{env=test}
-			wait 8s                  -> prod: does not exist
-			wait 7s                  -> test: does not exist
-			send 1 a{env=prod}=late  -> ack 1; prod = late
+			wait 8s                  -> prod: timeout
+			wait 7s                  -> test: timeout
+			send 1 a{env=prod}=late  -> ack 1; prod = late; sotw test: does not exist
 		`},
 		// A heartbeat (Envoy, xDS protocol, "TTL") is for the variant that it names.
 		{name: "heartbeat", over: "delta", servers: variants, steps: `

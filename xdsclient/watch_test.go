@@ -20,8 +20,8 @@ func TestLateWatchers(t *testing.T) {
 		`},
 		{name: "standing error without a value", over: "SotW", steps: `
 			watch a       -> stream; req a
-			wait 15s      -> a: does not exist
-			watch late=a  -> late: does not exist
+			wait 15s      -> a: timeout
+			watch late=a  -> late: timeout
 		`},
 	})
 }

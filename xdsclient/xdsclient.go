@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/grpclog"
 
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -42,13 +42,13 @@ type XDSClient struct {
 	// types holds the types that were watched, by type URL. It grows with the program, not with
 	// what a server sends.
 	types map[string]*ResourceType
-	// unimplemented holds the protocols that servers turned out not to implement.
-	unimplemented map[unimplemented]struct{}
+	// refusals holds the protocols that servers turned out not to implement. The bootstrap bounds it.
+	refusals map[attempted]*refusal
 	// batches counts the calls to Batch that are under way.
 	batches int
 	stats   Stats
 	// log holds what unlock writes.
-	log     []logLine
+	log     []boundlog.Line
 	census  census
 	ignored ignoredLog
 	// keeper is nil without a resource_cache.
@@ -77,15 +77,15 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		return nil, fmt.Errorf("xdsclient: %w", err)
 	}
 	c := &XDSClient{
-		config:        cfg,
-		options:       o,
-		seed:          maphash.MakeSeed(),
-		authorities:   make(map[authorityKey]*authority),
-		channels:      make(map[string]*serverChannel),
-		conns:         transport.NewConns(o.backoff, o.dial),
-		reporters:     make(map[string]*lrs.Reporter),
-		types:         make(map[string]*ResourceType),
-		unimplemented: make(map[unimplemented]struct{}),
+		config:      cfg,
+		options:     o,
+		seed:        maphash.MakeSeed(),
+		authorities: make(map[authorityKey]*authority),
+		channels:    make(map[string]*serverChannel),
+		conns:       transport.NewConns(o.backoff, o.dial),
+		reporters:   make(map[string]*lrs.Reporter),
+		types:       make(map[string]*ResourceType),
+		refusals:    make(map[attempted]*refusal),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.ignored.client = c
@@ -291,23 +291,16 @@ func (c *XDSClient) Stats() Stats {
 	return c.stats
 }
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
-// logLine is a line of the log that waits until the lock is released, because
-// writing it may block.
-type logLine struct {
-	write func(...any)
-	text  string
-}
-
-// infof and warningf add a line to the log. The caller holds the lock and
-// releases it with unlock.
+// infof and warningf add a line to the log. It waits until the lock is released, because writing it may
+// block. The caller holds the lock and releases it with unlock.
 func (c *XDSClient) infof(format string, args ...any) {
-	c.log = append(c.log, logLine{logger.Info, fmt.Sprintf(format, args...)})
+	c.log = append(c.log, logger.Info(format, args...))
 }
 
 func (c *XDSClient) warningf(format string, args ...any) {
-	c.log = append(c.log, logLine{logger.Warning, fmt.Sprintf(format, args...)})
+	c.log = append(c.log, logger.Warning(format, args...))
 }
 
 // unlock releases the lock after a change and then writes the log.
@@ -317,7 +310,7 @@ func (c *XDSClient) unlock() {
 	c.census.changes++
 	c.mu.Unlock()
 	for _, l := range lines {
-		l.write(l.text)
+		l.Write()
 	}
 }
 

@@ -20,9 +20,10 @@ has under other names stays, unless --prune is given.
 
 Before that, all documents that would be there are checked together, as "dynxds validate" does;
 nothing is written if one has a fault, or if clients would get errors or reject what they
-get. Then it says which documents change, and which clients get what differently. All is written
+get; and if more than a third of the services would be withdrawn, only with --withdraw. Then it says which documents change, and which clients get what differently. All is written
 in one transaction, as a revision that "dynxds history" shows and "dynxds rollback" undoes. If
-the store has changed in between, nothing is written.`
+others have written other documents in between, all is checked again with these; if they have
+written the same ones, nothing is written.`
 
 func newApply() *cobra.Command {
 	var (
@@ -139,6 +140,7 @@ type revision struct {
 	authority string
 	author    revise.Author
 	keep      int
+	withdraw  bool
 	dryRun    bool
 	asJSON    bool
 }
@@ -153,6 +155,7 @@ func (r *revision) flags(cmd *cobra.Command) {
 // writeFlags adds the flags of commands that write.
 func (r *revision) writeFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
+	f.BoolVar(&r.withdraw, "withdraw", false, "also write what withdraws more than a third of the services")
 	f.BoolVar(&r.dryRun, "dry-run", false, "check and show, but write nothing")
 	f.StringVarP(&r.author.Message, "message", "m", "", "what the change is for, for the history")
 	f.StringVar(&r.author.Name, "author", "", "who makes it, for the history; by default user@host")
@@ -177,19 +180,32 @@ func (r *revision) run(cmd *cobra.Command, plan func(context.Context, *store.Sto
 	if err := p.Err(); err != nil {
 		return false, err
 	}
+	large := p.Withdraws()
+	if large != nil && r.dryRun {
+		p.Notes = append(p.Notes, large.Error())
+	}
 	result := newOutcome(p.Edits, p.Changes, p.Notes)
 	if len(p.Edits) > 0 && !r.dryRun {
 		// Shown before it is written: the commit may fail.
 		if !r.asJSON {
 			result.print(out)
 		}
+		if large != nil && !r.withdraw {
+			return true, fmt.Errorf("nothing was written: %w", large)
+		}
 		if r.author.Name == "" {
 			r.author.Name = revise.DefaultAuthor()
 		}
 		r.author.Time = time.Now().UTC()
+		shown := meshdiff.Text(p.Changes)
 		record, err := p.Commit(cmd.Context(), r.author, r.keep)
 		if err != nil {
 			return true, err
+		}
+		result = newOutcome(p.Edits, p.Changes, p.Notes)
+		if !r.asJSON && meshdiff.Text(p.Changes) != shown {
+			fmt.Fprintln(out, "others have written meanwhile; with their changes it is:")
+			result.print(out)
 		}
 		if result.Revision = record.Number; !r.asJSON {
 			_, err = fmt.Fprintf(out, "written as revision %d\n", record.Number)

@@ -60,7 +60,7 @@ func newBootstrap() *cobra.Command {
 	f.Var(pairs{&opts.Metadata}, "metadata", "the node's metadata: the tags of the client")
 	f.StringSliceVar(&opts.Constrained, "constrain", nil, "keys of the metadata that become constraints")
 	f.StringVar(&opts.Authority, "authority", "", "authority whose resources the client subscribes to, with constraints by DPDS")
-	f.Var(nonEmpty{&opts.DNSFallback, "never, not_found or unavailable"}, "dns-fallback", "when to resolve targets by DNS: never, not_found or unavailable (default not_found)")
+	f.Var(nonEmpty{&opts.DNSFallback, "never, not_found, timeout or unavailable"}, "dns-fallback", "when to resolve targets by DNS: never, not_found, timeout or unavailable (default not_found)")
 	completeWith(cmd, "dns-fallback", "never", "not_found", "unavailable")
 	return cmd
 }

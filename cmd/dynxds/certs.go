@@ -32,8 +32,8 @@ func newCerts() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, names := args[0], args[1:]
 			for _, name := range names {
-				if name == "ca" {
-					return fmt.Errorf("the name %q is that of the authority", name)
+				if err := certs.CheckFile(name); err != nil {
+					return err
 				}
 				if _, err := certs.ID(domain, name); err != nil {
 					return err

@@ -15,7 +15,7 @@ func TestFlagsThatMayNotBeEmpty(t *testing.T) {
 			"store-key": file, "store-password-file": file, "last-good": file},
 		"relay --bootstrap b.json": {"tls-cert": file, "tls-key": file, "client-ca": file, "access": file},
 		"bootstrap --server xds.example.com": {"ca": file, "cert": file, "key": file, "mesh-ca": file, "mesh-cert": file, "mesh-key": file,
-			"dns-fallback": "never, not_found or unavailable"},
+			"dns-fallback": "never, not_found, timeout or unavailable"},
 	} {
 		for flag, want := range flags {
 			args := append(strings.Fields(command), "--"+flag+"=")

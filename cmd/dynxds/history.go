@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -218,13 +221,43 @@ func writeFolder(dir string, s *store.Snapshot, names []string) error {
 			return fmt.Errorf("%s has %s, which is not one of these documents; choose another folder, or delete it", dir, e.Name())
 		}
 	}
+	// All are written beside their places before the first one is renamed: a full disk changes nothing.
+	beside := make(map[string]string) // by name
+	defer func() {
+		for _, path := range beside {
+			os.Remove(path) // what was renamed is not there
+		}
+	}()
 	for _, name := range names {
 		if !filepath.IsLocal(name) || filepath.Base(name) != name {
 			return fmt.Errorf("the document %q cannot be a file here", name)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), s.Documents[name].Data, 0o666); err != nil {
+		data := s.Documents[name].Data
+		if now, err := os.ReadFile(filepath.Join(dir, name)); err == nil && bytes.Equal(now, data) {
+			continue
+		}
+		beside[name] = filepath.Join(dir, fmt.Sprintf(".%s.%d.next", name, os.Getpid()))
+		if err := writeNew(beside[name], data); err != nil {
+			return fmt.Errorf("nothing was written into %s: %w", dir, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(beside)) {
+		if err := os.Rename(beside[name], filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeNew writes a file that is on the disk when it returns.
+func writeNew(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Sync() // some file systems say only here that the disk is full
+	}
+	return errors.Join(err, file.Close())
 }

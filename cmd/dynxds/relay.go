@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -22,7 +23,7 @@ it in a pod.
 --fold-by says which clients are one node for the control plane:
 
   all-but-id   those whose nodes differ only in their ids (the default)
-  everything   all, as in a pod
+  everything   all, as in a pod: one stream, whoever asks
   none         each is a node of its own, with a stream of its own
   node.cluster,node.metadata.APP
                those that are equal in these fields; also node.id, node.locality
@@ -50,6 +51,9 @@ func newRelay() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := checkLimits(cmd); err != nil {
+				return err
+			}
 			opts.Serve.Log, opts.Serve.Grace = log, graceOf(opts.Serve.Grace)
 			defer xdsLog.passTo(log)()
 			defer onHangup(func() {
@@ -62,13 +66,16 @@ func newRelay() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (required)")
 	f.StringVar(&opts.FoldBy, "fold-by", relay.Fold{}.String(), "which clients are one node for the control plane")
-	fileVar(cmd, &opts.Access, "access", "JSON file with the names that each client may subscribe to; without it, all clients may subscribe to everything")
 	f.DurationVar(&opts.AwayDelay, "away-delay", relay.DefaultAwayDelay, "how long to wait for an unreachable control plane before sending errors for resources that the relay does not have")
 	f.DurationVar(&opts.Linger, "linger", relay.DefaultLinger, "how long to stay subscribed to a resource after its last client has left")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", time.Duration(0),
 		"how long clients keep a resource after the control plane has deleted it, unless they unsubscribe")
 	f.IntVar(&opts.MaxUpstreams, "max-upstreams", relay.DefaultMaxGroups, "how many streams to the control plane there may be")
-	f.IntVar(&opts.MaxSubscriptions, "max-subscriptions", controlplane.DefaultMaxSubscriptions, "how many resources and types a client may subscribe to")
+	f.IntVar(&opts.MaxGroupSubscriptions, "max-group-subscriptions", controlplane.DefaultMaxSubscriptions,
+		"how many resources the relay may subscribe to on a stream to the control plane, for all clients that share it")
+	// A client has half of what its group has, so that no client uses up what the control plane allows the relay.
+	opts.Serve.MaxSubscriptions = controlplane.DefaultMaxSubscriptions / 2
+	f.Lookup("max-subscriptions").DefValue = strconv.Itoa(opts.Serve.MaxSubscriptions)
 	logFlags(cmd, &format, &level)
 	completeWith(cmd, "fold-by", "all-but-id", "everything", "none")
 	return cmd

@@ -13,9 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 const serveHelp = `Serves xDS (state of the world and delta) from a folder of YAML or JSON files:
@@ -69,6 +71,9 @@ func newServe() *cobra.Command {
 			if opts.Poll == 0 {
 				return errors.New("--poll is 0: want how often to check the folder for changes; SIGHUP checks at once")
 			}
+			if err := checkLimits(cmd); err != nil {
+				return err
+			}
 			opts.Serve.Grace = graceOf(opts.Serve.Grace)
 			hangups := make(chan os.Signal, 1)
 			signal.Notify(hangups, syscall.SIGHUP)
@@ -84,6 +89,8 @@ func newServe() *cobra.Command {
 	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to check a folder for changes")
 	f.DurationVar(&opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay,
 		"how long clients keep a deleted resource, unless they unsubscribe")
+	f.DurationVar(&opts.WithdrawalDelay, "withdrawal-delay", site.DefaultWithdrawalDelay,
+		"how long a change waits that withdraws more than a third of the services, in case it is half of one; 0: not at all")
 	storeFlags(cmd, &stored.Options)
 	fileVar(cmd, &stored.LastGood, "last-good", "with --store: file that keeps what was published last, to start from while etcd does not answer")
 	pageFlag(cmd, &opts.Page)
@@ -117,6 +124,39 @@ func serverFlags(cmd *cobra.Command, opts *serve.Options, listen string) {
 	f.Lookup("admin").NoOptDefVal = serve.DefaultAdmin
 	f.StringVar(&opts.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and health, at this address, HOST:PORT")
 	f.DurationVar(&opts.Grace, "grace", serve.DefaultGrace, "how long a drain waits for RPCs in flight")
+	limitFlags(cmd, opts)
+}
+
+// limitFlags adds the flags of what clients may have, and make the server hold.
+func limitFlags(cmd *cobra.Command, opts *serve.Options) {
+	f := cmd.Flags()
+	fileVar(cmd, &opts.AccessFile, "access", "JSON file with the names that each client may subscribe to, and the nodes that it may be; without it, all clients may subscribe to everything, as any node")
+	l := &opts.Limits
+	f.IntVar(&l.Streams, "max-streams", bounds.Streams, "how many streams clients may have together")
+	f.IntVar(&opts.StreamsPerConnection, "max-streams-per-connection", bounds.StreamsPerConnection, "how many streams a connection may have")
+	f.IntVar(&opts.MaxSubscriptions, "max-subscriptions", controlplane.DefaultMaxSubscriptions, "how many resources and types a stream may subscribe to")
+	f.IntVar(&l.Subscriptions, "max-total-subscriptions", bounds.Subscriptions, "how many resources all streams may subscribe to together, each counted for each stream")
+	f.IntVar(&l.Names, "max-names", bounds.Names, "how many distinct resources all streams may subscribe to together")
+	f.IntVar(&l.NodeBytes, "max-node-bytes", bounds.NodeBytes, "how much memory the nodes of all clients may take")
+	f.IntVar(&l.Versions, "max-versions", bounds.Versions, "how many versions that delta clients have from before, and that are not the server's, may wait to be compared")
+	f.IntVar(&l.ReplyBytes, "max-reply-bytes", bounds.ReplyBytes, "how many bytes of responses may wait for clients to read them")
+	f.IntVar(&opts.RequestBytes, "max-request-bytes", bounds.RequestBytes, "how large a request may be")
+	f.Float64Var(&l.PeerShare, "peer-share", bounds.PeerShare, "the part of each limit that the clients of one host with one certificate identity may have, at most; 1 for all of it")
+	f.BoolVar(&opts.NoChannelz, "no-channelz", false, "do not serve channelz")
+	f.BoolVar(&opts.NoReflection, "no-reflection", false, "do not serve reflection")
+}
+
+// checkLimits returns an error for a limit of 0, which would be the default.
+func checkLimits(cmd *cobra.Command) (err error) {
+	for _, name := range []string{
+		"max-streams", "max-streams-per-connection", "max-subscriptions", "max-total-subscriptions", "max-names",
+		"max-node-bytes", "max-versions", "max-reply-bytes", "max-request-bytes", "peer-share",
+	} {
+		if f := cmd.Flag(name); f.Value.String() == "0" {
+			err = errors.Join(err, fmt.Errorf("--%s is 0: want a positive number", name))
+		}
+	}
+	return err
 }
 
 // graceOf returns the option for --grace. 0 is no time at all there, and the default here.
@@ -139,9 +179,9 @@ func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
 	opts := &slog.HandlerOptions{Level: least}
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, opts)), nil
+		return slog.New(repeatlog.NewHandler(slog.NewTextHandler(w, opts))), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, opts)), nil
+		return slog.New(repeatlog.NewHandler(slog.NewJSONHandler(w, opts))), nil
 	default:
 		return nil, fmt.Errorf("--log-format %q: want text or json", format)
 	}

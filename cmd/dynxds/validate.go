@@ -21,7 +21,7 @@ of a resource, and no client of dynxds would reject one.`,
 		Args:              oneArgument,
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			v, err := site.Validate(args[0], authority)
+			v, err := site.Validate(cmd.Context(), args[0], authority)
 			if err != nil {
 				return err
 			}

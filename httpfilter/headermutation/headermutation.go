@@ -17,11 +17,12 @@ import (
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/boundlog"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/matching"
 )
@@ -32,7 +33,7 @@ const (
 	overrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 func init() { httpfilter.Register(filter{}) }
 
@@ -73,6 +74,9 @@ func parse(pb *filterpb.Mutations) (httpfilter.Config, error) {
 		{"response_mutations", pb.GetResponseMutations(), headeredit.Response, &c.response},
 		{"response_trailers_mutations", pb.GetResponseTrailersMutations(), headeredit.Response, &c.trailer},
 	} {
+		if n := len(list.pbs); n > bounds.HeaderEdits {
+			return nil, fmt.Errorf("mutations.%s has %d entries, more than the %d that this client takes, as each RPC goes through them", list.name, n, bounds.HeaderEdits)
+		}
 		for i, pb := range list.pbs {
 			edit, err := mutation(list.side, pb)
 			if err != nil {

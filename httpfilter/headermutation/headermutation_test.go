@@ -1,6 +1,7 @@
 package headermutation
 
 import (
+	"strings"
 	"testing"
 
 	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
@@ -9,6 +10,7 @@ import (
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -97,5 +99,22 @@ func TestRemoveOnMatch(t *testing.T) {
 			want.Set(k, "")
 		}
 		xdstest.Equal(t, name, want, md)
+	}
+}
+
+// Each RPC goes through the mutations.
+func TestMutationsAreLimited(t *testing.T) {
+	t.Parallel()
+	parse := func(n int) error {
+		mutations := make([]*mutationpb.HeaderMutation, n)
+		for i := range mutations {
+			mutations[i] = set("a", "b")
+		}
+		_, err := filter{}.ParseConfig(xdsmsg.Any(&filterpb.HeaderMutation{Mutations: &filterpb.Mutations{ResponseMutations: mutations}}))
+		return err
+	}
+	xdstest.NoError(t, parse(bounds.HeaderEdits))
+	if err := parse(bounds.HeaderEdits + 1); err == nil || !strings.Contains(err.Error(), "mutations.response_mutations has 1001 entries, more than the 1000") {
+		t.Errorf("got error %v", err)
 	}
 }

@@ -21,12 +21,12 @@ import (
 	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/fraction"
 	"github.com/dynxds/dynxds/internal/headeredit"
 )
@@ -37,7 +37,7 @@ const typeURL = "type.googleapis.com/envoy.extensions.filters.http.local_ratelim
 // minInterval is the shortest fill_interval that Envoy takes.
 const minInterval = 50 * time.Millisecond
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 func init() { httpfilter.Register(filter{}) }
 

@@ -20,10 +20,10 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/boundlog"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 	setCookieHeader = "set-cookie"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 func init() { httpfilter.Register(filter{}) }
 

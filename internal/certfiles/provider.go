@@ -7,8 +7,10 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,12 +18,12 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc/credentials/tls/certprovider"
-	"google.golang.org/grpc/grpclog"
 
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-var logger = grpclog.Component("dynxds-certificates")
+var logger = boundlog.Component("dynxds-certificates")
 
 // maxFile bounds each file, in bytes. A bundle of all public roots has a quarter of it.
 const maxFile = 1 << 20
@@ -30,141 +32,230 @@ const maxFile = 1 << 20
 // the last reading is older than the refresh interval. A handshake never gets older
 // material than from a goroutine that polls, its error names the file that cannot be
 // used, and there is nothing to stop. It is safe for concurrent use.
+//
+// The roots and the identity rotate apart: a root that was removed is not trusted any longer because the
+// client's key is unreadable, nor does a faulty file of roots keep an old certificate in use.
 type Provider struct {
-	files Config
+	refresh time.Duration
 
-	mu       sync.Mutex
-	material *certprovider.KeyMaterial // nil until all files were good once
-	loaded   time.Time
+	mu              sync.Mutex
+	roots, identity part
+	material        *certprovider.KeyMaterial // of both parts, as they were last read
 }
 
+// part is material that is read, and kept, by itself.
+type part struct {
+	files []file
+	parse func(texts [][]byte, into *certprovider.KeyMaterial) error
+	// texts are those of the files when they were last good, at loaded, which is zero before.
+	texts  [][]byte
+	loaded time.Time
+}
+
+// file is a file by the key of the configuration that names it.
+type file struct{ key, path string }
+
+func (f file) String() string { return f.key + " " + f.path }
+
 // NewProvider returns a provider of what the files hold. It reads nothing yet.
-func NewProvider(files Config) *Provider { return &Provider{files: files} }
+func NewProvider(files Config) *Provider {
+	return &Provider{refresh: files.Refresh, roots: files.roots(), identity: files.identity(), material: new(certprovider.KeyMaterial)}
+}
 
 // KeyMaterial implements certprovider.Provider. Files that have become unusable do not
 // replace good material: most likely they are being replaced at this moment.
 func (p *Provider) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.material != nil && time.Since(p.loaded) < p.files.Refresh {
-		return p.material, nil
+	err := p.update(&p.roots)
+	if identityErr := p.update(&p.identity); err == nil {
+		err = identityErr
 	}
-	material, err := p.files.load()
-	switch {
-	case err == nil:
-		p.material, p.loaded = material, time.Now()
-	case p.material == nil:
+	if err != nil {
 		return nil, err
-	default:
-		logger.Warningf("keeping the certificates read at %v: %v", p.loaded.Format(time.RFC3339), err)
 	}
 	return p.material, nil
+}
+
+// update reads a part again if that is due. It returns an error if the part was never good.
+func (p *Provider) update(part *part) error {
+	if !part.loaded.IsZero() && time.Since(part.loaded) < p.refresh {
+		return nil
+	}
+	material, err := part.read(p.material)
+	switch {
+	case err == nil:
+		part.loaded, p.material = time.Now(), material
+	case part.loaded.IsZero():
+		return err
+	default:
+		logger.Warningf("keeping what was read at %v: %v", part.loaded.Format(time.RFC3339), err)
+	}
+	return nil
+}
+
+// read returns the material with what the part's files hold now: the same material if they have not changed.
+func (p *part) read(before *certprovider.KeyMaterial) (*certprovider.KeyMaterial, error) {
+	texts := make([][]byte, len(p.files))
+	for i, f := range p.files {
+		var err error
+		if texts[i], err = f.read(); err != nil {
+			return nil, err
+		}
+	}
+	if !p.loaded.IsZero() && slices.EqualFunc(texts, p.texts, bytes.Equal) {
+		return before, nil
+	}
+	next := *before
+	if err := p.parse(texts, &next); err != nil {
+		return nil, err
+	}
+	p.texts = texts
+	return &next, nil
 }
 
 // Close implements certprovider.Provider. It does nothing.
 func (p *Provider) Close() {}
 
-// load returns what the files hold now, or the first error.
-func (c Config) load() (*certprovider.KeyMaterial, error) {
-	var m certprovider.KeyMaterial
+// roots returns the part that servers are verified against, which has no files if the configuration has none.
+func (c Config) roots() part {
 	switch {
 	case c.SPIFFEBundleMap != "":
-		data, err := read("spiffe_trust_bundle_map_file", c.SPIFFEBundleMap)
-		if err != nil {
-			return nil, err
-		}
-		if m.SPIFFEBundleMap, err = parseBundleMap(data); err != nil {
-			return nil, fmt.Errorf("spiffe_trust_bundle_map_file %s: %w", c.SPIFFEBundleMap, err)
-		}
+		f := file{"spiffe_trust_bundle_map_file", c.SPIFFEBundleMap}
+		return part{files: []file{f}, parse: func(texts [][]byte, m *certprovider.KeyMaterial) (err error) {
+			if m.SPIFFEBundleMap, err = parseBundleMap(texts[0]); err != nil {
+				return fmt.Errorf("%v: %w", f, err)
+			}
+			return nil
+		}}
 	case c.CA != "":
-		roots, err := readPEM("ca_certificate_file", c.CA)
-		if err != nil {
-			return nil, err
-		}
-		m.Roots = x509.NewCertPool()
-		if !m.Roots.AppendCertsFromPEM(roots) {
-			return nil, fmt.Errorf("ca_certificate_file %s: expected certificates in PEM form, found none", c.CA)
-		}
+		f := file{"ca_certificate_file", c.CA}
+		return part{files: []file{f}, parse: func(texts [][]byte, m *certprovider.KeyMaterial) error {
+			if err := f.complete(texts[0]); err != nil {
+				return err
+			}
+			m.Roots = x509.NewCertPool()
+			if !m.Roots.AppendCertsFromPEM(texts[0]) {
+				return fmt.Errorf("%v: expected certificates in PEM form, found none", f)
+			}
+			return nil
+		}}
 	}
-	if c.Certificate != "" {
-		certificate, err := readPEM("certificate_file", c.Certificate)
-		if err != nil {
-			return nil, err
+	return part{parse: func([][]byte, *certprovider.KeyMaterial) error { return nil }}
+}
+
+// identity returns the part with the client's certificate, which has no files if the configuration has none.
+func (c Config) identity() part {
+	if c.Certificate == "" {
+		return part{parse: func([][]byte, *certprovider.KeyMaterial) error { return nil }}
+	}
+	certificate, key := file{"certificate_file", c.Certificate}, file{"private_key_file", c.Key}
+	return part{files: []file{certificate, key}, parse: func(texts [][]byte, m *certprovider.KeyMaterial) error {
+		if err := certificate.complete(texts[0]); err != nil {
+			return err
 		}
-		key, err := read("private_key_file", c.Key)
+		pair, err := tls.X509KeyPair(texts[0], texts[1])
 		if err != nil {
-			return nil, err
-		}
-		pair, err := tls.X509KeyPair(certificate, key)
-		if err != nil {
-			return nil, fmt.Errorf("certificate_file %s with private_key_file %s: %w", c.Certificate, c.Key, err)
+			return fmt.Errorf("%v with %v: %w", certificate, key, err)
 		}
 		m.Certs = []tls.Certificate{pair}
-	}
-	return &m, nil
+		return nil
+	}}
 }
 
 // parseBundleMap reads a SPIFFE trust bundle map. One faulty bundle makes the map
 // faulty, and a map without bundles is valid (gRFC A87).
 func parseBundleMap(data []byte) (map[string]*spiffebundle.Bundle, error) {
-	var found struct {
-		TrustDomains map[string]json.RawMessage `json:"trust_domains"`
-	}
-	if err := json.Unmarshal(data, &found); err != nil {
+	fields, err := entries(data)
+	if err != nil {
 		return nil, err
 	}
-	if found.TrustDomains == nil {
-		return nil, fmt.Errorf("expected an object with the key trust_domains, found none")
+	fields = slices.DeleteFunc(fields, func(f entry) bool { return f.name != "trust_domains" || string(f.value) == "null" })
+	switch len(fields) {
+	case 0:
+		return nil, errors.New("expected an object with the key trust_domains, found none")
+	case 1:
+	default:
+		return nil, errors.New("the key trust_domains is there twice")
 	}
-	bundles := make(map[string]*spiffebundle.Bundle, len(found.TrustDomains))
-	for name, text := range found.TrustDomains {
-		domain, err := spiffeid.TrustDomainFromString(name)
+	domains, err := entries(fields[0].value)
+	if err != nil {
+		return nil, fmt.Errorf("trust_domains: %w", err)
+	}
+	bundles := make(map[string]*spiffebundle.Bundle, len(domains))
+	for _, d := range domains {
+		domain, err := spiffeid.TrustDomainFromString(d.name)
 		if err != nil {
-			return nil, fmt.Errorf("trust domain %q: %w", name, err)
+			return nil, fmt.Errorf("trust domain %q: %w", d.name, err)
 		}
 		if bundles[domain.Name()] != nil {
-			return nil, fmt.Errorf("trust domain %q has two bundles, under different spellings of its name", domain.Name())
+			return nil, fmt.Errorf("trust domain %q has two bundles", domain.Name())
 		}
-		if bundles[domain.Name()], err = spiffebundle.Parse(domain, text); err != nil {
-			return nil, fmt.Errorf("trust domain %q: %w", name, err)
+		if bundles[domain.Name()], err = spiffebundle.Parse(domain, d.value); err != nil {
+			return nil, fmt.Errorf("trust domain %q: %w", d.name, err)
 		}
 	}
 	return bundles, nil
 }
 
+// entry is a key of a JSON object with its value.
+type entry struct {
+	name  string
+	value json.RawMessage
+}
+
+// entries returns all entries of a JSON object. Package json would only keep the last one of a key.
+func entries(data []byte) (all []entry, err error) {
+	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return nil, errors.New("expected an object")
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		e := entry{name: name.(string)}
+		if err := d.Decode(&e.value); err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
 // beginPEM is how a block begins.
 const beginPEM = "-----BEGIN "
 
-// readPEM reads a file with certificates. One that ends within a block is being written: what
-// it has is a part, which the parsers of certificates would take for the whole.
-func readPEM(key, path string) ([]byte, error) {
-	data, err := read(key, path)
-	if err != nil {
-		return nil, err
-	}
-	rest := data
+// complete returns an error for a file with certificates that ends within a block, which is being written: it
+// has only a part, which the parsers of certificates would take for the whole.
+func (f file) complete(text []byte) error {
+	rest := text
 	for block, after := pem.Decode(rest); block != nil; block, after = pem.Decode(rest) {
 		rest = after
 	}
 	lastLine := rest[bytes.LastIndexByte(rest, '\n')+1:]
 	if bytes.Contains(rest, []byte(beginPEM)) || len(lastLine) > 0 && strings.HasPrefix(beginPEM, string(lastLine)) {
-		return nil, fmt.Errorf("%s %s: the last certificate is not complete; the file may be being written", key, path)
+		return fmt.Errorf("%v: the last certificate is not complete; the file may be being written", f)
 	}
-	return data, nil
+	return nil
 }
 
 // read reads a regular file: opening a named pipe might never return.
-func read(key, path string) ([]byte, error) {
-	info, err := os.Stat(path)
+func (f file) read() ([]byte, error) {
+	info, err := os.Stat(f.path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
+		err = fmt.Errorf("%s is not a regular file", f.path)
 	}
 	var data []byte
 	if err == nil {
-		data, err = document.ReadFile(path, maxFile)
+		data, err = document.ReadFile(f.path, maxFile)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return nil, fmt.Errorf("%s: %w", f.key, err)
 	}
 	return data, nil
 }

@@ -165,6 +165,43 @@ func TestMaterialRotatesAndGoodMaterialStays(t *testing.T) {
 	})
 }
 
+// What is wrong with one of the files does not keep the others in use: a root that was removed is no longer trusted
+// although the key is unreadable, and a certificate is replaced although the roots are.
+func TestRootsAndIdentityRotateApart(t *testing.T) {
+	t.Parallel()
+	dir := testca.NewFiles(t)
+	synctest.Test(t, func(t *testing.T) {
+		dir.Issue(testca.New(t))
+		p := NewProvider(configOf(dir))
+		first := material(t, p)
+
+		newCA := testca.New(t)
+		dir.Write(dir.CA, newCA.PEM())
+		os.Remove(dir.Key)
+		time.Sleep(time.Minute)
+		second := material(t, p)
+		if !second.Roots.Equal(newCA.Pool()) {
+			t.Error("a removed root is still trusted while the key is missing")
+		}
+		if !bytes.Equal(second.Certs[0].Certificate[0], first.Certs[0].Certificate[0]) {
+			t.Error("the certificate was replaced without its key")
+		}
+
+		crt, key := newCA.Leaf()
+		dir.Write(dir.Cert, crt)
+		dir.Write(dir.Key, key)
+		os.Remove(dir.CA)
+		time.Sleep(time.Minute)
+		third := material(t, p)
+		if bytes.Equal(third.Certs[0].Certificate[0], first.Certs[0].Certificate[0]) {
+			t.Error("the old certificate stays in use while the roots are missing")
+		}
+		if !third.Roots.Equal(newCA.Pool()) {
+			t.Error("the last good roots are gone")
+		}
+	})
+}
+
 // A program that does not replace files at once, such as cp, leaves files that end too soon for
 // a moment. They must not stay in use for an interval.
 func TestFilesThatAreBeingWritten(t *testing.T) {
@@ -217,7 +254,7 @@ func TestFilesCutAnywhere(t *testing.T) {
 	end := len(bytes.TrimRight(roots, "\n"))
 	for n := len(first) + 1; n <= end; n++ {
 		dir.Write(dir.CA, roots[:n])
-		_, err := (Config{CA: dir.CA}).load()
+		_, err := NewProvider(Config{CA: dir.CA}).KeyMaterial(t.Context())
 		if whole := n == end; whole != (err == nil) || !whole && !strings.Contains(err.Error(), "the file may be being written") {
 			t.Errorf("%d bytes, which end with %q: got error %v", n, roots[max(0, n-20):n], err)
 		}
@@ -268,7 +305,12 @@ func TestBundleMapFiles(t *testing.T) {
 		{"a bad name", `{"trust_domains": {"Example!": {"keys": []}}}`,
 			`trust domain "Example!": trust domain characters are limited to lowercase letters, numbers, dots, dashes, and underscores`},
 		{"two bundles of one domain", `{"trust_domains": {"example.org": {"keys": []}, "spiffe://example.org/any": {"keys": []}}}`,
-			`trust domain "example.org" has two bundles, under different spellings of its name`},
+			`trust domain "example.org" has two bundles`},
+		{"a domain twice", `{"trust_domains": {"example.org": {"keys": []}, "good.org": {"keys": []}, "example.org": {"keys": []}}}`,
+			`trust domain "example.org" has two bundles`},
+		{"all domains twice", `{"trust_domains": {"example.org": {"keys": []}}, "trust_domains": {}}`, "the key trust_domains is there twice"},
+		{"a list", `[]`, "expected an object"},
+		{"a list of domains", `{"trust_domains": []}`, "trust_domains: expected an object"},
 		{"a bundle without keys", `{"trust_domains": {"good.org": {"keys": []}, "example.org": {}}}`, `trust domain "example.org": spiffebundle: no authorities found`},
 	} {
 		t.Run(test.given, func(t *testing.T) {

@@ -16,14 +16,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/grpclog"
 
 	"github.com/dynxds/dynxds/dnsconfig"
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/inspect"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 // Mode is the source of a channel's configuration; see dynxds.Mode.
 type Mode string

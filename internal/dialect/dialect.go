@@ -28,6 +28,9 @@ const (
 	UserAgentGo     = "gRPC Go"
 	UserAgentJS     = "gRPC Node Pure JS"
 	UserAgentEnvoy  = "envoy"
+	// UserAgentRelay is that of a relay for clients of several implementations, which counts as the least
+	// capable of them.
+	UserAgentRelay = "dynxds relay"
 )
 
 // RelayFeature in Node.client_features marks a relay of dynxds, whose node is otherwise that of its clients: it

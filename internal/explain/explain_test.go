@@ -144,7 +144,7 @@ func shop() *Source {
 			}, xdsmsg.ToCluster("v1")),
 			canary, main, xdsmsg.PrefixRoute("/", "v1"), xdsmsg.PrefixRoute("/pkg", "v1")))
 	v1 := xdsmsg.EDSCluster("v1", "v1-endpoints")
-	v1.Metadata, v1.AltStatName = places(provenance.Service, "services.yaml:3"), "v1"
+	v1.Metadata, v1.ConnectTimeout = places(provenance.Service, "services.yaml:3"), durationpb.New(time.Second)
 	shadow := held(xdsmsg.EDSCluster("shadow", ""))
 	shadow.Raw, shadow.State, shadow.Version, shadow.Error = nil, "DOES_NOT_EXIST", "", "it has been deleted"
 	stale := held(v1)

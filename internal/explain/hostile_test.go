@@ -12,6 +12,7 @@ import (
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -121,7 +122,7 @@ func TestExplanationsAreBounded(t *testing.T) {
 	shared := sourceOf(xdsmsg.DefaultListener("backend", "r"), xdsmsg.RouteConfig("r", "*", toAll), xdsmsg.SimpleEndpoints("shared", addresses...))
 	for _, name := range names {
 		cluster := xdsmsg.EDSCluster(name, "shared")
-		cluster.AltStatName = "ignored"
+		cluster.ConnectTimeout = durationpb.New(1)
 		shared.Resources = append(shared.Resources, held(cluster))
 	}
 	for name, s := range map[string]*Source{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -127,13 +129,18 @@ func overrideConfig(configs map[string]*anypb.Any, name string) *anypb.Any {
 }
 
 // asJSON returns the message in an Any as JSON, nil if there is none. Of one of a type that is not
-// linked in it returns the type and the bytes.
+// linked in, or of one with messages in messages without end, it returns the type and the bytes: protojson
+// copies a message in an Any once for each Any that it is in.
 func asJSON(a *anypb.Any) json.RawMessage {
 	if a == nil {
 		return nil
 	}
 	var text []byte
-	m, err := a.UnmarshalNew()
+	var m proto.Message
+	err := errTooDeep
+	if !protofield.Deeper(a.GetValue(), maxDepth) {
+		m, err = a.UnmarshalNew()
+	}
 	if err == nil {
 		text, err = protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	}
@@ -144,6 +151,11 @@ func asJSON(a *anypb.Any) json.RawMessage {
 	}
 	return compact(text)
 }
+
+// maxDepth is how many messages may be within each other in one that is shown as JSON.
+const maxDepth = 100
+
+var errTooDeep = errors.New("the message is too deep")
 
 // settingJSON returns a setting that may be a nil message as JSON.
 func settingJSON(m proto.Message) json.RawMessage {

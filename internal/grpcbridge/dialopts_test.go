@@ -2,7 +2,11 @@ package grpcbridge_test
 
 import (
 	"context"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
+	"weak"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -66,4 +70,66 @@ func TestRPCMovesOnFromARetiredRunner(t *testing.T) {
 			t.Errorf("%v, the next runner ran %v", err, runner.ran())
 		}
 	})
+}
+
+// ending is a Runner that ends each RPC.
+type ending struct{}
+
+func (ending) Unary(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, []grpc.CallOption) error {
+	return nil
+}
+
+func (ending) Stream(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, []grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, nil
+}
+
+// A program may keep its dial options for as long as it runs.
+func TestOptionsKeepNoClosedChannel(t *testing.T) {
+	t.Parallel()
+	shared := append(grpcbridge.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	dialAndClose := func(t *testing.T, target string, b *fakeBuilder) weak.Pointer[grpc.ClientConn] {
+		opts := append([]grpc.DialOption{grpc.WithResolvers(b)}, shared...)
+		cc, err := grpc.NewClient(target, opts...)
+		xdstest.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			select {
+			case r := <-b.built:
+				r.Publish(ending{})
+			case <-ctx.Done():
+			}
+		}()
+		for range 2 { // The first one waits for the resolver.
+			if err := call(ctx, cc, false); (err == nil) != (b.scheme != "other") {
+				t.Errorf("an RPC to %s: %v", target, err)
+			}
+		}
+		cancel()
+		<-served
+		cc.Close()
+		return weak.Make(cc)
+	}
+	for name, target := range map[string]string{
+		"served by the options":          "bridgeoptions:///x",
+		"served by the installed ones":   scheme + ":///x",
+		"of a resolver that is not ours": "passthrough:///127.0.0.1:1",
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			b := newFakeBuilder()
+			b.scheme, _, _ = strings.Cut(target, ":")
+			if b.scheme == "passthrough" {
+				b.scheme = "other"
+			}
+			channel := dialAndClose(t, target, b)
+			for deadline := time.Now().Add(patience); channel.Value() != nil; time.Sleep(time.Millisecond) {
+				if runtime.GC(); time.Now().After(deadline) {
+					t.Fatal("the closed channel is still in memory")
+				}
+			}
+			runtime.KeepAlive(shared)
+		})
+	}
 }

@@ -20,7 +20,7 @@ func WithoutRegistry(f func()) {
 // LabelFunctions returns UpdateLabels and WithoutLabelCallbacks for a gRPC that registers
 // callbacks by register.
 func LabelFunctions[C ~func(map[string]string)](register func(context.Context, C) context.Context) (
-	update func(context.Context, map[string]string) bool, remove func(context.Context) context.Context,
+	update func(context.Context, ...map[string]string) bool, remove func(context.Context) context.Context,
 ) {
 	c := findLabelCallbacks(register)
 	return c.update, c.remove

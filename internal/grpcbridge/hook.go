@@ -5,10 +5,11 @@ import (
 	_ "unsafe" // for go:linkname
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/grpclog"
+
+	"github.com/dynxds/dynxds/internal/boundlog"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 // The two hooks of google.golang.org/grpc/internal that gRPC's own plug-ins
 // use (stats/opentelemetry/csm does). A hook that a future gRPC drops is nil

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+	"weak"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -40,11 +41,24 @@ func explicitInterceptors() *interceptors {
 	return &interceptors{deferring: true, bindings: make([]atomic.Pointer[binding], sharedBindings)}
 }
 
-// binding is what these interceptors are to a channel: nothing (ch is nil),
-// or the ones that run its RPCs.
+// binding is what these interceptors are to a channel: nothing (through is set),
+// or the ones that run its RPCs (ch is set). It keeps neither in memory, as
+// options that are kept would keep the channels that were dialled with them.
 type binding struct {
-	cc *grpc.ClientConn
-	ch *Channel
+	through weak.Pointer[grpc.ClientConn]
+	ch      weak.Pointer[Channel]
+}
+
+// of returns what the binding says of a channel. It reports false if it is that
+// of another one or of none. ch is nil if the interceptors are nothing to it.
+func (b *binding) of(cc *grpc.ClientConn) (ch *Channel, ok bool) {
+	if b == nil {
+		return nil, false
+	}
+	if ch := b.ch.Value(); ch != nil {
+		return ch, ch.cc == cc
+	}
+	return nil, b.through.Value() == cc
 }
 
 func (i *interceptors) slot(cc *grpc.ClientConn) *atomic.Pointer[binding] {
@@ -100,25 +114,29 @@ func Finish(opts []grpc.CallOption, err error) {
 func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption) (Runner, error) {
 	slot := i.slot(cc)
 	b := slot.Load()
-	if b == nil || b.cc != cc {
-		b = &binding{cc: cc}
+	ch, ok := b.of(cc)
+	if !ok {
+		b = new(binding)
 		if i.serves(cc) {
-			b.ch = lookup(cc)
-			if b.ch == nil {
+			if ch = lookup(cc); ch == nil {
 				return i.await(ctx, cc, opts)
 			}
-		} else if !bridged(cc) {
-			claimed.used(cc)
+			b.ch = weak.Make(ch)
+		} else {
+			if ch = nil; !bridged(cc) {
+				claimed.used(cc)
+			}
+			b.through = weak.Make(cc)
 		}
 		slot.Store(b)
 	}
-	if b.ch == nil {
+	if ch == nil {
 		return nil, nil
 	}
 	if decided(ctx, cc, method) {
 		return nil, nil
 	}
-	if s := b.ch.state.Load(); s.phase == configured {
+	if s := ch.state.Load(); s.phase == configured {
 		return s.runner, nil
 	}
 	slot.CompareAndSwap(b, nil) // The Channel may be detached by now.

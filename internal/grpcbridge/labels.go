@@ -7,15 +7,16 @@ import (
 	"google.golang.org/grpc/experimental/stats/telemetry"
 )
 
-// UpdateLabels gives labels to the callbacks for telemetry labels in the context of an RPC
+// UpdateLabels gives all labels together to the callbacks for telemetry labels in the context of an RPC
 // (telemetry.NewContextWithLabelCallback), such as that of gRPC's OpenTelemetry plugin, in the
-// order of their registration. It reports whether there are any. It does not keep or change
-// labels. Without callbacks it allocates nothing.
+// order of their registration. It reports whether there are any. Later labels replace earlier ones. As gRPC calls the callbacks, a pick does
+// so once: a callback may keep the labels of the last call only. UpdateLabels does not keep or change
+// labels. A caller that must not allocate without callbacks asks TakesLabels first.
 //
 // gRPC lets only its own packages call the callbacks. If a future gRPC keeps them elsewhere,
 // UpdateLabels does nothing.
-func UpdateLabels(ctx context.Context, labels map[string]string) bool {
-	return inContext.update(ctx, labels)
+func UpdateLabels(ctx context.Context, labels ...map[string]string) bool {
+	return inContext.update(ctx, labels...)
 }
 
 // TakesLabels reports whether there are callbacks for UpdateLabels. It allocates nothing.
@@ -52,14 +53,17 @@ func (l labelCallbacks[C]) in(ctx context.Context) []C {
 	return callbacks
 }
 
-func (l labelCallbacks[C]) update(ctx context.Context, labels map[string]string) bool {
+func (l labelCallbacks[C]) update(ctx context.Context, labels ...map[string]string) bool {
 	callbacks := l.in(ctx)
 	if len(callbacks) == 0 {
 		return false
 	}
-	labels = maps.Clone(labels) // Callbacks may keep and change theirs.
+	all := make(map[string]string) // Callbacks may keep and change theirs.
+	for _, some := range labels {
+		maps.Copy(all, some)
+	}
 	for _, callback := range callbacks {
-		callback(labels)
+		callback(all)
 	}
 	return true
 }

@@ -24,8 +24,11 @@ func (l *lookup) run() bool {
 	defer r.Close()
 	select {
 	case <-a.done:
+		if a.empty {
+			l.emptied()
+		}
 		return a.ok
-	case <-l.over:
+	case <-l.ctx.Done():
 		return false
 	}
 }
@@ -36,12 +39,13 @@ type attempt struct {
 	lookup *lookup
 	once   sync.Once
 	done   chan struct{}
-	ok     bool
+	// ok says that the first report had addresses, empty that it was an answer without any.
+	ok, empty bool
 }
 
-func (a *attempt) end(ok bool) {
+func (a *attempt) end(ok, empty bool) {
 	a.once.Do(func() {
-		a.ok = ok
+		a.ok, a.empty = ok, empty
 		close(a.done)
 	})
 }
@@ -60,7 +64,7 @@ func (a *attempt) UpdateState(s resolver.State) error {
 		}
 	}
 	a.lookup.answer(addresses, nil)
-	a.end(len(addresses) > 0)
+	a.end(len(addresses) > 0, len(addresses) == 0)
 	if len(addresses) == 0 {
 		return balancer.ErrBadResolverState
 	}
@@ -70,7 +74,7 @@ func (a *attempt) UpdateState(s resolver.State) error {
 // ReportError implements resolver.ClientConn.
 func (a *attempt) ReportError(err error) {
 	a.lookup.answer(nil, err)
-	a.end(false)
+	a.end(false, false)
 }
 
 // NewAddress implements resolver.ClientConn.

@@ -2,14 +2,16 @@
 // name in the process, while the name is watched.
 //
 // Each look-up builds gRPC's resolver "dns", from gRPC's registry, takes its first answer
-// and closes it, so that a name costs no goroutine between its look-ups. At most MaxLookups
-// run at a time. As in gRPC, a name is looked up again on demand, but not before the minimum
+// and closes it, so that a name costs no goroutine between its look-ups. At most bounds.Lookups
+// run at a time, and groups of names get them by turns: names that DNS does not answer delay
+// those of their own group. As in gRPC, a name is looked up again on demand, but not before the minimum
 // interval is over, and after a failure with growing intervals. The addresses go to the
 // resolver's graph. This package does not know clusters, nor does it read a service config
 // from DNS, as package dnsconfig does.
 package lookup
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -17,19 +19,29 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/grpclog"
-
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/refpool"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 // Result is the state of a name. It is immutable.
 type Result struct {
 	// Addresses are those of the last answer that had any, as "ip:port".
 	Addresses []string
+	// Gone says that DNS has answered since that the name does not exist or has no address. Failures
+	// of DNS do not count: see absent.
+	Gone bool
 	// Err is the reason for the lack of addresses; nil if DNS has not answered yet.
 	Err error
+}
+
+// Latest returns r without addresses that are gone.
+func (r Result) Latest() Result {
+	if r.Gone {
+		return Result{Err: errNoAddress}
+	}
+	return r
 }
 
 // Answered reports whether DNS has answered at all.
@@ -45,7 +57,8 @@ var lookups refpool.Pool[string, *lookup]
 // lookup is one name.
 type lookup struct {
 	name string
-	over chan struct{} // closed when the last watch ends
+	ctx  context.Context // ends with the last watch
+	stop context.CancelFunc
 
 	mu      sync.Mutex // not held for calls
 	result  Result
@@ -59,6 +72,7 @@ type Watch struct {
 	lookup  *lookup // nil if the name is an address
 	release func()
 	changed func(Result)
+	group   any
 	limits  Limits
 }
 
@@ -74,22 +88,24 @@ type Limits struct {
 // minRefresh is the minimum of Limits.Refresh.
 const minRefresh = time.Second
 
-// Start looks up a name, "host:port", until Stop, and returns what is known already. changed
-// is called when the set of addresses or the error changes, one call at a time and with no
+// Start looks up a name, "host:port", until Stop, and returns the addresses that are known already. changed
+// is called when the set of addresses, Gone or the error changes, one call at a time and with no
 // lock held, maybe once more while Stop runs. The shortest limits of all watches of a name
-// apply.
-func Start(name string, limits Limits, changed func(Result)) (*Watch, Result) {
+// apply. group is any value that can be compared: groups get look-ups by turns, and a name
+// in several groups has the turns of all.
+func Start(name string, group any, limits Limits, changed func(Result)) (*Watch, Result) {
 	if limits.Refresh > 0 {
 		limits.Refresh = max(limits.Refresh, minRefresh)
 	}
-	w := &Watch{changed: changed, limits: limits}
+	w := &Watch{changed: changed, group: group, limits: limits}
 	if host, _, err := net.SplitHostPort(name); err == nil {
 		if _, err := netip.ParseAddr(host); err == nil {
 			return w, Result{Addresses: []string{name}}
 		}
 	}
 	l, release, _ := lookups.Acquire(name, func() (*lookup, func(), error) {
-		l := &lookup{name: name, over: make(chan struct{}), watches: make(map[*Watch]struct{})}
+		l := &lookup{name: name, watches: make(map[*Watch]struct{})}
+		l.ctx, l.stop = context.WithCancel(context.Background())
 		return l, l.end, nil
 	})
 	w.lookup, w.release = l, release
@@ -97,12 +113,15 @@ func Start(name string, limits Limits, changed func(Result)) (*Watch, Result) {
 	defer l.mu.Unlock()
 	l.watches[w] = struct{}{}
 	l.limitLocked()
-	if l.phase == fresh {
+	switch l.phase {
+	case fresh:
 		l.enqueueLocked()
-	} else {
+	case queued:
+		l.moveTo(l.groupsLocked())
+	default:
 		l.planLocked()
 	}
-	return w, l.result
+	return w, l.result.Latest()
 }
 
 // Watched reports whether the name is watched, for tests.
@@ -133,6 +152,9 @@ func (l *lookup) remove(w *Watch) {
 	delete(l.watches, w)
 	if len(l.watches) > 0 { // else it ends, or another watch is about to start
 		l.limitLocked()
+		if l.phase == queued {
+			l.moveTo(l.groupsLocked())
+		}
 		l.planLocked()
 	}
 }
@@ -142,7 +164,7 @@ func (l *lookup) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.endLocked()
-	close(l.over)
+	l.stop()
 }
 
 // answer handles an answer of DNS. After a failure the old addresses stay in use: if they
@@ -151,15 +173,36 @@ func (l *lookup) answer(addresses []string, err error) {
 	if err == nil && len(addresses) == 0 {
 		err = errNoAddress
 	}
-	l.mu.Lock()
-	before := l.result
-	now := Result{Addresses: addresses, Err: err}
-	switch {
-	case err != nil && before.Addresses != nil:
-		l.mu.Unlock()
+	if err != nil && l.hasAddresses() {
 		logger.Warningf("%q keeps its addresses: %v", l.name, err)
 		return
-	case before.same(now):
+	}
+	l.set(Result{Addresses: addresses, Err: err})
+}
+
+func (l *lookup) hasAddresses() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.result.Addresses != nil
+}
+
+// emptied handles an answer without an address: if DNS means it, the addresses are gone.
+func (l *lookup) emptied() {
+	l.mu.Lock()
+	gone := l.result
+	l.mu.Unlock()
+	if gone.Addresses == nil || gone.Gone || !absent(l.ctx, l.name) {
+		return
+	}
+	logger.Warningf("%q has no address any more", l.name)
+	gone.Gone = true
+	l.set(gone)
+}
+
+// set makes now the result, and tells the watches if it differs.
+func (l *lookup) set(now Result) {
+	l.mu.Lock()
+	if l.result.same(now) {
 		l.mu.Unlock()
 		return
 	}
@@ -183,5 +226,5 @@ func (r Result) same(o Result) bool {
 	a, b := slices.Clone(r.Addresses), slices.Clone(o.Addresses)
 	slices.Sort(a)
 	slices.Sort(b)
-	return r.Answered() && (r.Err == nil) == (o.Err == nil) && slices.Equal(a, b)
+	return r.Answered() && (r.Err == nil) == (o.Err == nil) && r.Gone == o.Gone && slices.Equal(a, b)
 }

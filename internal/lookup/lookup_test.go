@@ -49,7 +49,7 @@ func start(t *testing.T, name string, refresh time.Duration) watched {
 	t.Helper()
 	w := watched{results: make(chan lookup.Result, 100)}
 	var known lookup.Result
-	w.Watch, known = lookup.Start(name, lookup.Limits{Least: time.Millisecond, Refresh: refresh}, func(r lookup.Result) { w.results <- r })
+	w.Watch, known = lookup.Start(name, t.Name(), lookup.Limits{Least: time.Millisecond, Refresh: refresh}, func(r lookup.Result) { w.results <- r })
 	t.Cleanup(w.Stop)
 	if known.Answered() {
 		w.results <- known
@@ -172,9 +172,63 @@ func TestAFailureIsReportedUntilThereAreAddresses(t *testing.T) {
 			}
 			zone.Fault(name, nil)
 			w.expect(t, "when DNS has recovered, without being asked", "10.0.0.1:80")
+		})
+	}
+}
+
+// Which answers mean that a name has lost its addresses: those that say so, for both families of
+// addresses. Failures do not, also if Go's resolver, and with it gRPC's, makes an empty answer of them.
+func TestAnswersThatTakeAddressesAway(t *testing.T) {
+	t.Parallel()
+	onlyFor := func(qtype uint16, fault dnsserver.Handler) dnsserver.Handler {
+		return func(w dns.ResponseWriter, query *dns.Msg) {
+			if query.Question[0].Qtype == qtype {
+				fault(w, query)
+				return
+			}
+			_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeNameError))
+		}
+	}
+	noData := func(w dns.ResponseWriter, query *dns.Msg) {
+		answer := new(dns.Msg).SetReply(query)
+		answer.RecursionAvailable = true
+		_ = w.WriteMsg(answer)
+	}
+	for _, tc := range []struct {
+		given string
+		fault dnsserver.Handler
+		gone  bool
+	}{
+		{"NXDOMAIN", dnsserver.Code(dns.RcodeNameError), true},
+		{"NODATA", noData, true},
+		{"SERVFAIL", dnsserver.Code(dns.RcodeServerFailure), false},
+		{"REFUSED", dnsserver.Code(dns.RcodeRefused), false},
+		{"NOTIMP", dnsserver.Code(dns.RcodeNotImplemented), false},
+		{"NXDOMAIN for IPv4, SERVFAIL for IPv6", onlyFor(dns.TypeAAAA, dnsserver.Code(dns.RcodeServerFailure)), false},
+		{"SERVFAIL for IPv4, NXDOMAIN for IPv6", onlyFor(dns.TypeA, dnsserver.Code(dns.RcodeServerFailure)), false},
+	} {
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			name := strings.NewReplacer(",", "", "#", "").Replace(nameOf(t))
+			zone.SetA(name, "10.0.0.1")
+			w := start(t, name+":80", 0)
+			w.expect(t, "at first", "10.0.0.1:80")
 			zone.Fault(name, tc.fault)
 			seen := zone.Queries(name, dns.TypeA, "")
 			w.ResolveNow()
+			if tc.gone {
+				r := w.next(t)
+				if !r.Gone || !slices.Equal(r.Addresses, []string{"10.0.0.1:80"}) || r.Latest().Addresses != nil || r.Latest().Err == nil {
+					t.Errorf("result %+v, want that 10.0.0.1 is gone", r)
+				}
+				other, known := lookup.Start(name+":80", "another", lookup.Limits{}, ignore)
+				if known.Addresses != nil {
+					t.Errorf("a watch that starts now gets %v", known)
+				}
+				other.Stop()
+				zone.Fault(name, nil)
+				w.expect(t, "when the name has the address again, without being asked", "10.0.0.1:80")
+				return
+			}
 			zone.Wait(testutils.Context(t), t, name, dns.TypeA, seen+1)
 			zone.SetA(name, "10.0.0.2")
 			zone.Fault(name, nil)

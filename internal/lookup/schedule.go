@@ -1,22 +1,10 @@
 package lookup
 
 import (
-	"container/list"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"time"
 )
-
-// MaxLookups is the number of look-ups that run at a time. Others are queued.
-const MaxLookups = 100
-
-// queue holds the names that wait for a look-up. Its goroutines end when it is empty.
-var queue struct {
-	mu      sync.Mutex
-	waiting list.List // of *lookup
-	workers int
-}
 
 // schedule is when a name is looked up. Guarded by lookup.mu.
 type schedule struct {
@@ -26,8 +14,8 @@ type schedule struct {
 	last     time.Time // end of the last look-up
 	retry    time.Time // start of the next look-up after failures
 	failures int
-	timer    *time.Timer   // until the next look-up, if one is planned
-	place    *list.Element // in the queue; guarded by queue.mu
+	timer    *time.Timer // until the next look-up, if one is planned
+	places   []place     // in the queue; guarded by queue.mu
 }
 
 type phase int
@@ -112,38 +100,19 @@ func (l *lookup) due() {
 func (l *lookup) enqueueLocked() {
 	l.stopTimerLocked()
 	l.phase, l.asked = queued, false
-	queue.mu.Lock()
-	defer queue.mu.Unlock()
-	l.place = queue.waiting.PushBack(l)
-	if queue.workers < MaxLookups {
-		queue.workers++
-		go work()
-	}
+	l.wait(l.groupsLocked())
 }
 
-// work looks up names until the queue is empty.
-func work() {
-	for l := next(); l != nil; l = next() {
-		if l.begin() {
-			l.finish(l.run())
-		}
+// groupsLocked returns the groups of the watches.
+func (l *lookup) groupsLocked() map[any]bool {
+	groups := make(map[any]bool, 1)
+	for w := range l.watches {
+		groups[w.group] = true
 	}
+	return groups
 }
 
-// next removes the first name from the queue; nil ends the worker.
-func next() *lookup {
-	queue.mu.Lock()
-	defer queue.mu.Unlock()
-	first := queue.waiting.Front()
-	if first == nil {
-		queue.workers--
-		return nil
-	}
-	l := queue.waiting.Remove(first).(*lookup)
-	l.place = nil
-	return l
-}
-
+// begin reports whether the name is still wanted.
 func (l *lookup) begin() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,8 +153,5 @@ func (l *lookup) endLocked() {
 	l.stopTimerLocked()
 	queue.mu.Lock()
 	defer queue.mu.Unlock()
-	if l.place != nil {
-		queue.waiting.Remove(l.place)
-		l.place = nil
-	}
+	l.unqueueLocked()
 }

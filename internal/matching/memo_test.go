@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/metadata"
@@ -139,12 +140,99 @@ func TestWhatIsRememberedPerMethodIsBounded(t *testing.T) {
 			}
 		}
 	}
-	if room := table.memo.Load().room.Load(); room < 0 {
+	if room := table.memo.Load().room; room < 0 {
 		t.Errorf("room = %d, want no overdraft", room)
 	}
 	if paths, lists := remembers(table); paths != services || lists > memoRoutes/(tenants*keyedCost)+1 {
 		t.Errorf("%d methods with %d shortlists are remembered", paths, lists)
 	}
+}
+
+// A path without a shortlist gets one when others are not called any more.
+func TestRoomThatIsNotUsedIsGivenToOthers(t *testing.T) {
+	t.Parallel()
+	var routes []Route
+	const services, tenants = 40, 2_000
+	for i := range services {
+		for n := range tenants {
+			routes = append(routes, byTenant(fmt.Sprintf("/s%d/", i), fmt.Sprint(n)))
+		}
+	}
+	table := newTable(routes...)
+	for i := range services {
+		table.find(RPC{Method: fmt.Sprintf("/s%d/m", i)})
+	}
+	const last = services - 1
+	remembered := func() bool {
+		l := table.recall(fmt.Sprintf("/s%d/m", last))
+		return l != nil
+	}
+	if remembered() {
+		t.Fatalf("there is room for %d services, which this test does not expect", services)
+	}
+	for range 2 * memoRetry {
+		table.find(RPC{Method: fmt.Sprintf("/s%d/m", last)})
+	}
+	if !remembered() {
+		t.Error("a method that is called has no room beside others that are not")
+	}
+	if room := table.memo.Load().room; room < 0 {
+		t.Errorf("room = %d, want no overdraft", room)
+	}
+}
+
+// counted counts how often the conditions of its routes are looked at.
+type counted struct {
+	testRoutes
+	looks *atomic.Int64
+}
+
+func (c counted) Matching(i int32) *Route {
+	c.looks.Add(1)
+	return c.testRoutes.Matching(i)
+}
+
+// Methods that are called once, such as those of a scan, do not keep the places of others.
+func TestJunkDoesNotKeepMethodsFromBeingRemembered(t *testing.T) {
+	t.Parallel()
+	var routes []Route
+	for range 50 {
+		routes = append(routes, regex(".*(Me|Ve)thod"))
+	}
+	routes = append(routes, Route{Path: "/"})
+	var looks atomic.Int64
+	table := new(Table)
+	table.Compile(counted{routes, &looks})
+	cost := func(method string) int64 {
+		before := looks.Load()
+		if table.Find(&RPC{Method: method}) != 50 {
+			t.Fatalf("%s: no route", method)
+		}
+		return looks.Load() - before
+	}
+	junk := 0
+	scan := func(n int) {
+		for range n {
+			junk++
+			cost(fmt.Sprint("/junk", junk))
+		}
+	}
+	scan(2000)
+	if first, second := cost("/late"), cost("/late"); first < 50 || second > 1 {
+		t.Errorf("a method that was called first after 2,000 others looks at %d routes and then at %d, want at none or one then", first, second)
+	}
+	t.Run("and it stays remembered while a scan goes on", func(t *testing.T) {
+		forgotten := 0
+		for range 300 {
+			scan(5)
+			if cost("/late") > 1 {
+				forgotten++
+			}
+		}
+		if forgotten > 5 {
+			t.Errorf("it was forgotten %d times within 1,500 other methods", forgotten)
+		}
+	})
 }
 
 func TestMethodsShareLongShortlists(t *testing.T) {

@@ -7,8 +7,11 @@ package peercert
 
 import (
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
@@ -27,8 +30,8 @@ type Requirements struct {
 	// MaxDepth, unless nil, bounds the number of CA certificates in the chain, the root among
 	// them (CertificateValidationContext.max_verify_depth).
 	MaxDepth *uint32
-	// ServerName, unless empty, is the DNS name that the certificate has to be for. SANs are
-	// not looked at then (gRFC A101).
+	// ServerName, unless empty, is the DNS name or the IP address that the certificate has to be
+	// for. SANs are not looked at then (gRFC A101).
 	ServerName string
 	// SANs are matched against the SANs of the certificate: one has to match. Empty: any
 	// certificate will do, even one without SANs.
@@ -59,7 +62,30 @@ func (r *Requirements) Verify(chain []*x509.Certificate) error {
 	if err := r.checkDepth(chains); err != nil {
 		return err
 	}
+	if !maySign(leaf) {
+		return fmt.Errorf("the server's certificate (%s) is not for TLS: its key usage lacks digitalSignature", describe(leaf))
+	}
 	return r.checkNames(leaf)
+}
+
+// maySign reports whether the key of a leaf may sign handshakes, as it does in TLS 1.3 and with all cipher suites of
+// TLS 1.2 that package tls offers (RFC 8446, section 4.4.2.2). Package x509 does not look at the key usage of leaves.
+func maySign(leaf *x509.Certificate) bool {
+	return leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0 || extension(leaf, oidKeyUsage) == nil
+}
+
+var (
+	oidKeyUsage = asn1.ObjectIdentifier{2, 5, 29, 15}
+	oidSANs     = asn1.ObjectIdentifier{2, 5, 29, 17}
+)
+
+// extension returns the extension of a certificate, or nil.
+func extension(c *x509.Certificate, id asn1.ObjectIdentifier) *pkix.Extension {
+	i := slices.IndexFunc(c.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(id) })
+	if i < 0 {
+		return nil
+	}
+	return &c.Extensions[i]
 }
 
 func (r *Requirements) checkDepth(chains [][]*x509.Certificate) error {
@@ -99,23 +125,22 @@ func (r *Requirements) rootsFor(leaf *x509.Certificate) (*x509.CertPool, error) 
 // spiffeID returns the SPIFFE ID of a leaf certificate, which has to be well-formed: one URI
 // SAN, and no rights of a CA (X509-SVID, "Leaf Validation").
 func spiffeID(leaf *x509.Certificate) (spiffeid.ID, error) {
+	found := uris(leaf)
 	switch {
-	case len(leaf.URIs) != 1:
-		return spiffeid.ID{}, fmt.Errorf("it has %d URI SANs, want one", len(leaf.URIs))
+	case len(found) != 1:
+		return spiffeid.ID{}, fmt.Errorf("it has %d URI SANs, want one", len(found))
 	case leaf.IsCA:
 		return spiffeid.ID{}, errors.New("it is the certificate of a CA")
 	case leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0:
 		return spiffeid.ID{}, errors.New("its key usage has keyCertSign or cRLSign")
 	}
-	return spiffeid.FromURI(leaf.URIs[0])
+	return spiffeid.FromString(found[0])
 }
 
 func (r *Requirements) checkNames(leaf *x509.Certificate) error {
 	if r.ServerName != "" {
-		for _, name := range leaf.DNSNames {
-			if dnsMatches(r.ServerName, name) {
-				return nil
-			}
+		if isFor(leaf, r.ServerName) {
+			return nil
 		}
 		return fmt.Errorf("the server's certificate (%s) is not for the server name %s (auto_sni_san_validation)", describe(leaf), faults.Quote(r.ServerName))
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"math/big"
 	"net"
@@ -99,6 +100,71 @@ func TestChain(t *testing.T) {
 			t.Parallel()
 			check(t, (&Requirements{Roots: ca.Pool(), MaxDepth: tc.depth}).Verify(tc.chain), tc.want...)
 		})
+	}
+}
+
+// A leaf signs in the handshake, so that a key usage without digitalSignature forbids it to be a server's (RFC 8446, section
+// 4.4.2.2).
+func TestKeyUsageOfTheLeaf(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	withUsage := func(usage x509.KeyUsage) *x509.Certificate {
+		return leaf(t, ca, func(c *template) { c.KeyUsage = usage })
+	}
+	empty := leaf(t, ca, func(c *template) {
+		c.ExtraExtensions = []pkix.Extension{{Id: oidKeyUsage, Value: []byte{3, 2, 7, 0}}}
+	})
+	const refused = "its key usage lacks digitalSignature"
+	for _, tc := range []struct {
+		name string
+		cert *x509.Certificate
+		want []string
+	}{
+		{"none", withUsage(0), nil},
+		{"digitalSignature", withUsage(x509.KeyUsageDigitalSignature), nil},
+		{"digitalSignature and another", withUsage(x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment), nil},
+		{"keyEncipherment", withUsage(x509.KeyUsageKeyEncipherment), []string{refused, `DNS "localhost"`}},
+		{"cRLSign", withUsage(x509.KeyUsageCRLSign), []string{refused}},
+		{"an empty one", empty, []string{refused}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			check(t, (&Requirements{Roots: ca.Pool()}).Verify([]*x509.Certificate{tc.cert}), tc.want...)
+		})
+	}
+}
+
+// A URI SAN is compared as the certificate has it. Package url drops what it takes for empty.
+func TestURIsAreComparedAsTheyAre(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	with := func(san string) *x509.Certificate {
+		return leaf(t, ca, func(c *template) {
+			name, err := asn1.Marshal(asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tagURI, Bytes: []byte(san)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sans, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.DNSNames, c.ExtraExtensions = nil, []pkix.Extension{{Id: oidSANs, Value: sans}}
+		})
+	}
+	const id = "spiffe://domain/a"
+	for _, san := range []string{id, id + "#", "SPIFFE://domain/a", id + "?", "spiffe://@domain/a", "spiffe://domain/%61"} {
+		cert := with(san)
+		if got := cert.URIs; len(got) != 1 {
+			t.Fatalf("%q: package x509 reads %v", san, got)
+		}
+		want := []string{"certificate check failure", strings.ReplaceAll(san, `"`, "")}
+		spiffeWant := []string{"not a SPIFFE certificate"}
+		if san == id {
+			want, spiffeWant = nil, nil
+		}
+		check(t, (&Requirements{Roots: ca.Pool(), SANs: []Matcher{exact(id)}}).Verify([]*x509.Certificate{cert}), want...)
+		check(t, (&Requirements{Bundles: bundle(t, "domain", ca)}).Verify([]*x509.Certificate{cert}), spiffeWant...)
+		check(t, (&Requirements{Roots: ca.Pool(), SANs: []Matcher{exact(san)}}).Verify([]*x509.Certificate{cert}))
 	}
 }
 
@@ -203,18 +269,27 @@ func TestWildcards(t *testing.T) {
 	}
 }
 
-// gRFC A101, "SAN SNI validation": by exact DNS names, instead of the SAN matchers.
+// gRFC A101, "SAN SNI validation": by exact DNS names, instead of the SAN matchers. A server whose name is
+// an IP address is known by the SANs that are IP addresses.
 func TestServerName(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)
 	cert := leaf(t, ca, func(c *template) {
-		c.DNSNames = []string{"*.example.com"}
-		c.URIs = []*url.URL{{Scheme: "https", Host: "uri.example.org"}}
+		c.DNSNames = []string{"*.example.com", "10.0.0.9"}
+		c.URIs = []*url.URL{{Scheme: "https", Host: "uri.example.org"}, uri(t, "https://10.0.0.9")}
+		c.IPAddresses = []net.IP{net.ParseIP("10.0.0.1"), net.ParseIP("2001:db8::1")}
 	})
 	for name, want := range map[string][]string{
 		"a.example.com":           nil,
 		"b.example.org":           {`DNS "*.example.com"`, `"b.example.org"`, "auto_sni_san_validation"},
 		"https://uri.example.org": {"auto_sni_san_validation"},
+		"10.0.0.1":                nil,
+		"::ffff:10.0.0.1":         nil,
+		"2001:DB8:0::01":          nil,
+		"2001:db8::1%eth0":        nil,
+		"10.0.0.2":                {`IP address "10.0.0.1"`, `"10.0.0.2"`},
+		"2001:db8::2":             {`"2001:db8::2"`},
+		"10.0.0.9":                {`DNS "10.0.0.9"`, "not for the server name"}, // no IP address is a DNS name
 	} {
 		r := &Requirements{Roots: ca.Pool(), ServerName: name, SANs: []Matcher{exact("no such SAN")}}
 		check(t, r.Verify([]*x509.Certificate{cert}), want...)

@@ -2,8 +2,12 @@ package peercert
 
 import (
 	"crypto/x509"
+	"encoding/asn1"
 	"iter"
+	"net"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -52,6 +56,18 @@ func (m Matcher) String() string {
 	return text
 }
 
+// Equal reports whether two matchers accept the same SANs, as far as their texts show.
+func (m Matcher) Equal(o Matcher) bool {
+	regex := func(r *regexp.Regexp) string {
+		if r == nil {
+			return ""
+		}
+		return r.String()
+	}
+	a, b := m.Value, o.Value
+	return m.Type == o.Type && a.Kind == b.Kind && a.Value == b.Value && a.IgnoreCase == b.IgnoreCase && regex(a.Regex) == regex(b.Regex)
+}
+
 // matches reports whether a SAN fits. An empty one never does. An exact value is compared
 // with a DNS name by the rules of DNS, wildcards included.
 func (m *Matcher) matches(kind SANType, san string) bool {
@@ -72,8 +88,8 @@ func names(c *x509.Certificate) iter.Seq2[SANType, string] {
 				return
 			}
 		}
-		for _, uri := range c.URIs {
-			if !yield(URI, uri.String()) {
+		for _, uri := range uris(c) {
+			if !yield(URI, uri) {
 				return
 			}
 		}
@@ -88,6 +104,47 @@ func names(c *x509.Certificate) iter.Seq2[SANType, string] {
 			}
 		}
 	}
+}
+
+// tagURI is the tag of a URI among the SANs (RFC 5280, section 4.2.1.6).
+const tagURI = 6
+
+// uris returns the SANs that are URIs as the certificate has them. A url.URL loses what makes two of them
+// differ: the "#" of "spiffe://domain/a#", and capitals in "SPIFFE:".
+func uris(c *x509.Certificate) (all []string) {
+	if len(c.URIs) == 0 {
+		return nil
+	}
+	var sans asn1.RawValue
+	if e := extension(c, oidSANs); e == nil {
+		return nil
+	} else if _, err := asn1.Unmarshal(e.Value, &sans); err != nil {
+		return nil
+	}
+	for rest := sans.Bytes; len(rest) > 0; {
+		var san asn1.RawValue
+		var err error
+		if rest, err = asn1.Unmarshal(rest, &san); err != nil {
+			return nil
+		}
+		if san.Class == asn1.ClassContextSpecific && san.Tag == tagURI {
+			all = append(all, string(san.Bytes))
+		}
+	}
+	return all
+}
+
+// isFor reports whether a certificate is for a host: an IP address is compared with the SANs that
+// are IP addresses, any other name with DNS SANs (RFC 9525, section 6).
+func isFor(c *x509.Certificate, host string) bool {
+	if address, err := netip.ParseAddr(host); err == nil {
+		address = address.Unmap().WithZone("")
+		return slices.ContainsFunc(c.IPAddresses, func(ip net.IP) bool {
+			san, ok := netip.AddrFromSlice(ip)
+			return ok && san.Unmap() == address
+		})
+	}
+	return slices.ContainsFunc(c.DNSNames, func(san string) bool { return dnsMatches(host, san) })
 }
 
 // dnsMatches reports whether a DNS SAN is for a host (RFC 6125, section 6.4): a wildcard has to

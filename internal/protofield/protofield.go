@@ -40,3 +40,20 @@ func Next(b []byte) (f Field, rest []byte, err error) {
 	}
 	return f, b[n:], nil
 }
+
+// Deeper reports whether a message has messages within each other on more than some levels. Of a
+// message without any it is false for 0. As bytes do not say whether they are a message, a text or
+// something else, the answer may be too deep by a level or two. The cost is linear in the fields.
+func Deeper(b []byte, levels int) bool {
+	for len(b) > 0 {
+		f, rest, err := Next(b)
+		if err != nil {
+			return false
+		}
+		if levels < 0 || f.Kind == protowire.BytesType && Deeper(f.Value, levels-1) {
+			return true
+		}
+		b = rest
+	}
+	return false
+}

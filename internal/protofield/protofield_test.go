@@ -49,3 +49,19 @@ func TestNext(t *testing.T) {
 		})
 	}
 }
+
+func TestDeeper(t *testing.T) {
+	t.Parallel()
+	message := []byte(nil) // with as many messages within it as the loop has run
+	for depth := range 50 {
+		wrapped := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "some text")
+		message = protowire.AppendBytes(protowire.AppendTag(wrapped, 2, protowire.BytesType), message)
+		if !protofield.Deeper(message, depth-1) || protofield.Deeper(message, depth) {
+			t.Errorf("a message with %d levels: deeper than %d: %v, than %d: %v", depth,
+				depth-1, protofield.Deeper(message, depth-1), depth, protofield.Deeper(message, depth))
+		}
+	}
+	if protofield.Deeper(nil, 0) || protofield.Deeper([]byte{0x80}, 0) {
+		t.Error("an empty or a broken message is deep")
+	}
+}

@@ -125,6 +125,9 @@ func clusterOf(v *validator, pb *clusterpb.Cluster) *Cluster {
 	return clusterDecoder{v}.cluster(pb)
 }
 
+// Secured reports whether connections to the endpoints are secured, for the cache on disk.
+func (c *Cluster) Secured() bool { return c.Security != nil }
+
 // clusterDecoder decodes a Cluster.
 type clusterDecoder struct{ *validator }
 

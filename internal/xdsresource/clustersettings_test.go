@@ -142,6 +142,8 @@ func TestOutlierDetection(t *testing.T) {
 		{"local-origin failures need the split", only + `consecutive_local_origin_failure{value:9}`, nil},
 		{"a base time above the greatest", `base_ejection_time{seconds:400}`,
 			edited(func(o *OutlierDetection) { o.BaseEjectionTime, o.MaxEjectionTime = 400*time.Second, 400*time.Second })},
+		{"an interval that is too short", `interval{nanos:99000000}`,
+			edited(func(o *OutlierDetection) { o.Interval = 100 * time.Millisecond })},
 		{"everything", `interval{seconds:1} base_ejection_time{seconds:2} max_ejection_time{seconds:3}
 			max_ejection_percent{value:4} success_rate_stdev_factor{value:5} enforcing_success_rate{value:6}
 			success_rate_minimum_hosts{value:7} success_rate_request_volume{value:8}
@@ -156,6 +158,8 @@ func TestOutlierDetection(t *testing.T) {
 				FailurePercentage: &FailurePercentageEjection{Threshold: 9, EnforcementPercentage: 10, MinimumHosts: 11, RequestVolume: 12},
 			}},
 	})
+	checkIgnored(t, ignoredOf(t, ClusterType, blue(t, `outlier_detection{interval{nanos:99000000}}`)),
+		note{"outlier_detection.interval", "is 99ms, so endpoints are evaluated every 100ms, the least that this client permits"})
 	const negative, percent = ": is negative: -1ns; @.", ": must be at most 100, is 101; @."
 	checkTextFaults(t, ClusterType, "outlier_detection", blue, []textCase{{"faults of all fields", `outlier_detection{
 		interval{nanos:-1} base_ejection_time{nanos:-1} max_ejection_time{nanos:-1} max_ejection_percent{value:101}

@@ -3,6 +3,7 @@ package xdsresource
 import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
@@ -22,6 +23,9 @@ type Drop struct {
 // drops decodes drop_overloads, in their order. A share above 100% is
 // 100% (gRFC A27).
 func (v *validator) drops(at *faults.Path, pbs []*endpointpb.ClusterLoadAssignment_Policy_DropOverload) []Drop {
+	if !v.atMost(at.Field("drop_overloads"), len(pbs), bounds.Conditions) {
+		return nil
+	}
 	var drops []Drop
 	for i, pb := range pbs {
 		at := at.Item("drop_overloads", i)

@@ -43,6 +43,15 @@ func (r *report) leaveOut(p *faults.Path, severity xdsclient.Severity, format st
 	r.ignored.add(p, severity, reason, reason)
 }
 
+// atMost notes a fault if a list has more entries than a limit, and reports whether it has not. Each RPC
+// goes through such a list.
+func (r *report) atMost(p *faults.Path, n, limit int) bool {
+	if n > limit {
+		r.fault(p, "has %d entries, more than the %d that this client takes, as each RPC goes through them", n, limit)
+	}
+	return n <= limit
+}
+
 // failed reports whether the resource has a fault.
 func (r *report) failed() bool { return r.faults.Total() > 0 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
@@ -48,6 +49,9 @@ func (s side) filter(typeURL string) httpfilter.Filter {
 func (d listenerDecoder) httpFilters(at *faults.Path, s side, pbs []*hcmpb.HttpFilter) []httpfilter.Instance {
 	if len(pbs) == 0 {
 		d.fault(at.Field("http_filters"), "must have at least one filter")
+		return nil
+	}
+	if !d.atMost(at.Field("http_filters"), len(pbs), bounds.HTTPFilters) {
 		return nil
 	}
 	chain := filterChain{validator: d.validator, side: s, byName: make(map[string]int, len(pbs))}

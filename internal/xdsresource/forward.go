@@ -3,14 +3,12 @@ package xdsresource
 import (
 	"cmp"
 	"math"
-	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/dynxds/dynxds/internal/draw"
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/interleave"
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
@@ -30,26 +28,16 @@ type Forward struct {
 	// fits 32 bits. RouteAction.cluster and cluster_header are one entry of weight 1.
 	Clusters []WeightedCluster
 
-	// turns interleaves the RPCs of the clusters. It is nil if there is only one.
-	turns *turns
+	// weights are those of Clusters. It is nil if there is only one.
+	weights *draw.Weights
 }
 
-// turns counts the RPCs of a Forward. It is all that changes in a decoded value.
-type turns struct {
-	weights *interleave.Weights
-	next    atomic.Uint64
-}
-
-// newTurns starts at random: clients that start at the same time must not all start with the same
-// cluster.
-func newTurns(clusters []WeightedCluster) *turns {
+func newWeights(clusters []WeightedCluster) *draw.Weights {
 	weights := make([]uint32, len(clusters))
 	for i := range clusters {
 		weights[i] = clusters[i].Weight
 	}
-	t := &turns{weights: interleave.New(weights)}
-	t.next.Store(rand.Uint64() >> 1)
-	return t
+	return draw.New(weights)
 }
 
 // TotalWeight returns the sum of the weights.
@@ -60,17 +48,17 @@ func (f *Forward) TotalWeight() (total uint32) {
 	return total
 }
 
-// Next returns the index of the cluster of the next RPC. The RPCs of all channels that use the
-// resource are interleaved by weight. It takes no lock and, on a decoded value, allocates nothing.
-func (f *Forward) Next() int {
+// Draw returns the index of the cluster of an RPC, at random by weight. It takes no lock and, on a
+// decoded value, allocates nothing.
+func (f *Forward) Draw() int {
 	if len(f.Clusters) == 1 {
 		return 0
 	}
-	t := f.turns
-	if t == nil {
-		t = newTurns(f.Clusters)
+	w := f.weights
+	if w == nil {
+		w = newWeights(f.Clusters)
 	}
-	return t.weights.At(t.next.Add(1))
+	return w.Pick()
 }
 
 // WeightedCluster is one destination of a Forward. Entries of weight 0 are
@@ -224,7 +212,7 @@ func (d *routeDecoder) weightedClusters(at *faults.Path, pb *routepb.WeightedClu
 	case total > math.MaxUint32:
 		d.fault(at.Field("clusters"), "the weights add up to %d, more than %d", total, uint32(math.MaxUint32))
 	case len(f.Clusters) > 1:
-		f.turns = newTurns(f.Clusters)
+		f.weights = newWeights(f.Clusters)
 	}
 	return f
 }

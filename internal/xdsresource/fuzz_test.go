@@ -123,8 +123,8 @@ func useRoute(t *testing.T, route *Route, rpc *matching.RPC) {
 	}
 	switch action := route.Action.(type) {
 	case *Forward:
-		if next := action.Next(); next < 0 || next >= len(action.Clusters) {
-			t.Errorf("Next() = %d of %+v", next, action)
+		if next := action.Draw(); next < 0 || next >= len(action.Clusters) {
+			t.Errorf("Draw() = %d of %+v", next, action)
 		}
 		for i := range action.Clusters {
 			action.Clusters[i].Cluster(rpc)

@@ -6,6 +6,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
@@ -80,6 +81,9 @@ const channelIDKey = "io.grpc.channel_id"
 // hashPolicies decodes RouteAction.hash_policy. Policies that can have no
 // effect are left out.
 func (d *routeDecoder) hashPolicies(at *faults.Path, pbs []*routepb.RouteAction_HashPolicy) []HashPolicy {
+	if !d.atMost(at.Field("hash_policy"), len(pbs), bounds.Conditions) {
+		return nil
+	}
 	var policies []HashPolicy
 	for i, pb := range pbs {
 		at := at.Item("hash_policy", i)
@@ -95,7 +99,7 @@ func (d *routeDecoder) hashPolicies(at *faults.Path, pbs []*routepb.RouteAction_
 			}
 		}
 		if p.Kind == HashNothing {
-			d.ignore(at, "gives no hash: a gRPC client knows header, and filter_state with the key %q", channelIDKey)
+			d.warn(at.Field(whichOneof(pb, "policy_specifier")), "gives no hash: a gRPC client knows header, and filter_state with the key %q", channelIDKey)
 		}
 		if p.Kind != HashNothing || p.Terminal {
 			policies = append(policies, p)

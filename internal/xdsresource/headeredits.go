@@ -9,6 +9,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/headeredit"
 )
@@ -127,6 +128,9 @@ func (d *routeDecoder) order(level HeaderLevel, above HeaderEdits) HeaderEdits {
 
 // mirrorMutations decodes edits that are applied one after the other.
 func (d *routeDecoder) mirrorMutations(at *faults.Path, pbs []*mutationpb.HeaderMutation) HeaderEdits {
+	if !d.atMost(at.Field("request_headers_mutations"), len(pbs), bounds.HeaderEdits) {
+		return nil
+	}
 	var edits HeaderEdits
 	for i, pb := range pbs {
 		at := at.Item("request_headers_mutations", i)
@@ -167,6 +171,9 @@ type pendingEdit struct {
 }
 
 func (b *levelBuilder) remove(at *faults.Path, field string, names []string) {
+	if !b.atMost(at.Field(field), len(names), bounds.HeaderEdits) {
+		return
+	}
 	for i, name := range names {
 		b.removeOne(at.Item(field, i), name)
 	}
@@ -179,6 +186,9 @@ func (b *levelBuilder) removeOne(at *faults.Path, name string) {
 }
 
 func (b *levelBuilder) add(at *faults.Path, field string, options []*corepb.HeaderValueOption) {
+	if !b.atMost(at.Field(field), len(options), bounds.HeaderEdits) {
+		return
+	}
 	for i, option := range options {
 		b.addOne(at.Item(field, i), option)
 	}

@@ -43,11 +43,17 @@ func IgnoredFields(resource *anypb.Any) ([]xdsclient.Ignored, error) {
 	if m == nil {
 		return nil, fmt.Errorf("no resource type with type URL %s", faults.Quote(resource.GetTypeUrl()))
 	}
-	if err := proto.Unmarshal(resource.GetValue(), m); err != nil {
-		return nil, fmt.Errorf("cannot be read as %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
-	}
 	var w fieldWalk
-	w.message(nil, m.ProtoReflect())
+	raw := resource.GetValue()
+	if head, hosts := without(raw, fieldVirtualHosts); resource.GetTypeUrl() == typeurl.RouteConfiguration && hosts >= 0 {
+		if err := w.hosts(raw); err != nil {
+			return nil, err
+		}
+		raw = head
+	}
+	if err := w.read(nil, raw, m); err != nil {
+		return nil, err
+	}
 	return w.ignored.list(), nil
 }
 
@@ -153,7 +159,8 @@ func (w *fieldWalk) message(at *faults.Path, m protoreflect.Message) {
 		case !m.Has(f):
 		case used.has(string(f.Name())):
 			w.value(at, f, m.Get(f))
-		case !twinApplied(m, f):
+		case asksForNothing(f, m.Get(f)), twinApplied(m, f):
+		default:
 			w.unused(at, m, f)
 		}
 	}
@@ -171,16 +178,12 @@ func (w *fieldWalk) unused(at *faults.Path, m protoreflect.Message, f protorefle
 	})
 	if ok && name == "transport_socket" && !isPlaintext(holder.GetTransportSocket()) {
 		cluster, _ := holder.(*clusterpb.Cluster) // or Http11ProxyUpstreamTransport
-		switch isAggregate := cluster.GetClusterType() != nil; {
-		case isAggregate:
-			reason = ofUnderlying
-		case isHTTPConnect(holder.GetTransportSocket()):
+		if cluster.GetClusterType() == nil {
+			// Channels that do not obey it say so themselves (clustertls.Pool.Key, package explain).
 			w.value(at, f, m.Get(f))
-			return // All channels act on it.
-		default:
-			reason = othersIgnore
-			w.value(at, f, m.Get(f))
+			return
 		}
+		reason = ofUnderlying
 	}
 	w.ignored.add(at.Field(name), severity, "", reason)
 }
@@ -188,9 +191,14 @@ func (w *fieldWalk) unused(at *faults.Path, m protoreflect.Message, f protorefle
 const (
 	notActedOn   = "this client does not act on the field"
 	ofUnderlying = "an aggregate cluster has no connections: give transport_socket to the clusters under it"
-	othersIgnore = "channels whose credentials are not of google.golang.org/grpc/credentials/xds ignore the field and use their own " +
-		"credentials (gRFC A29); dial with credentials of that package to have connections secured as the Cluster asks"
 )
+
+// asksForNothing reports whether a field has the value by which a control plane asks for what gRPC does without the
+// field.
+func asksForNothing(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+	is, listed := gRPCDoes[f.FullName()]
+	return listed && is(v)
+}
 
 // twinApplied reports whether another field does the job of f.
 func twinApplied(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
@@ -252,12 +260,11 @@ func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
 	}
 }
 
-// entries goes through a map of configurations, or one with only some keys
-// used.
+// entries goes through a map of configurations. The keys of metadata are for whoever knows them, and ask for
+// nothing.
 func (w *fieldWalk) entries(at *faults.Path, f protoreflect.FieldDescriptor, m protoreflect.Map) {
-	used, listed := usedKeys[f.FullName()]
 	ofAny := f.MapValue().Message() != nil && f.MapValue().Message().FullName() == "google.protobuf.Any"
-	if !listed && !ofAny {
+	if !ofAny || f.ContainingMessage().FullName() == "envoy.config.core.v3.Metadata" {
 		return
 	}
 	var keys []protoreflect.MapKey
@@ -267,13 +274,7 @@ func (w *fieldWalk) entries(at *faults.Path, f protoreflect.FieldDescriptor, m p
 	})
 	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
 	for _, k := range keys {
-		entry := at.Field(string(f.Name())).Key(k.String())
-		switch {
-		case listed && !used.has(k.String()):
-			w.ignored.add(entry, xdsclient.SeverityInfo, "", notActedOn)
-		case ofAny:
-			w.packed(entry, m.Get(k).Message().Interface().(*anypb.Any))
-		}
+		w.packed(at.Field(string(f.Name())).Key(k.String()), m.Get(k).Message().Interface().(*anypb.Any))
 	}
 }
 

@@ -56,6 +56,7 @@ func TestIgnoredFields(t *testing.T) {
 			"fields of a listener and its manager",
 			listener(func(l *listenerpb.Listener, m *hcmpb.HttpConnectionManager) {
 				l.TrafficDirection = corepb.TrafficDirection_OUTBOUND
+				l.ConnectionBalanceConfig = &listenerpb.Listener_ConnectionBalanceConfig{}
 				m.StatPrefix = "x"
 				m.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{
 					MaxStreamDuration: durationpb.New(1), IdleTimeout: durationpb.New(1),
@@ -65,9 +66,9 @@ func TestIgnoredFields(t *testing.T) {
 				m.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: config}
 			}),
 			[]note{
-				{"traffic_direction", is},
 				{hcmPath + ".route_config.validate_clusters", is},
 				{hcmPath + ".common_http_protocol_options.idle_timeout", is},
+				{"connection_balance_config", is},
 			},
 		}, {
 			"one field in many routes",
@@ -80,7 +81,6 @@ func TestIgnoredFields(t *testing.T) {
 			[]note{
 				{"virtual_hosts[0].routes[3].match.cookies", is},
 				{"virtual_hosts[0].routes[1].route.timeout", is},
-				{"virtual_hosts[0].routes[3].stat_prefix", is},
 			},
 		}, {
 			"a policy's runtime_key", routeConfig(&routepb.Route{Match: &routepb.RouteMatch{RuntimeFraction: runtimeFraction(1, 0)}}),
@@ -118,7 +118,7 @@ func TestIgnoredFields(t *testing.T) {
 				endpoints{proximity{value:1} lb_endpoints{metadata{
 					filter_metadata{key:"envoy.lb" value{}} filter_metadata{key:"other" value{}}}}}`),
 			[]note{
-				{`endpoints[0].lb_endpoints[0].metadata.filter_metadata["other"]`, is}, {"endpoints[0].proximity", is},
+				{"endpoints[0].proximity", is},
 				{"policy.overprovisioning_factor", is},
 			},
 		},
@@ -148,7 +148,7 @@ func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	var routes []*routepb.Route
 	for i := range 117 {
-		conditions := "unavailable,retriable-4xx" + strings.Repeat(",reset", i%2)
+		conditions := "unavailable,retriable-4xx,refused-stream,retriable-status-codes" + strings.Repeat(",reset", i%2)
 		routes = append(routes, withText(t, xdsmsg.PrefixRoute(fmt.Sprint("/", i), "a"),
 			`route{retry_policy{retry_on:"`+conditions+`" retriable_status_codes:503}}`))
 	}
@@ -156,7 +156,7 @@ func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 	got := ignoredOf(t, RouteConfigurationType, routeConfig(routes...))
 	want := []xdsclient.Ignored{
 		{Path: firstRoute + ".route.retry_policy.retriable_status_codes", Reason: "this client does not act on the field", Places: 117},
-		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `"unavailable,retriable-4xx": this client does not support 1 of the conditions`, Places: 117},
+		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `this client does not support "retriable-4xx,retriable-status-codes"`, Places: 117},
 		{
 			Path: "virtual_hosts[0].routes[116].request_headers_to_remove[0]", Places: 1,
 			Reason: `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`,
@@ -191,6 +191,39 @@ func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 	}
 }
 
+// Values that ask for what gRPC does without them are not listed; other values of the same fields are.
+func TestFieldsThatAskForNothing(t *testing.T) {
+	t.Parallel()
+	for action, want := range map[string][]string{
+		`timeout{} max_grpc_timeout{}`:                                                                      {},
+		`timeout{seconds:1} max_grpc_timeout{nanos:1}`:                                                      {firstRoute + ".route.timeout", firstRoute + ".route.max_grpc_timeout"},
+		`retry_policy{retry_on:"refused-stream,retriable-status-codes,unavailable"}`:                        {},
+		`retry_policy{retry_on:"unavailable,retriable-status-codes" retriable_status_codes:503}`:            {firstRoute + ".route.retry_policy.retriable_status_codes", firstRoute + ".route.retry_policy.retry_on"},
+		`request_mirror_policies{cluster:"b" trace_sampled{} runtime_fraction{default_value{numerator:1}}}`: {},
+	} {
+		got := []string{}
+		for _, i := range ignoredOf(t, RouteConfigurationType, acting(t, action)) {
+			got = append(got, i.Path)
+		}
+		xdstest.Equal(t, action, want, got)
+	}
+}
+
+// A rewrite of the authority that the server is not trusted with, and a hash policy that gives no hash, are warnings:
+// servers get another authority, and RPCs that belong together part.
+func TestIgnoredRewritesAndHashesAreWarnings(t *testing.T) {
+	t.Parallel()
+	for _, action := range []string{
+		`host_rewrite_literal:"a"`, `host_rewrite_header:"a"`, `auto_host_rewrite{value:true}`,
+		`hash_policy{cookie{name:"c"}}`, `hash_policy{query_parameter{name:"c"}}`,
+	} {
+		got := ignoredOf(t, RouteConfigurationType, acting(t, action))
+		if len(got) != 1 || got[0].Severity != xdsclient.SeverityWarning {
+			t.Errorf("%s: %v, want one warning", action, got)
+		}
+	}
+}
+
 // Fields that affect security or routing come first, as warnings, and the order is stable.
 func TestIgnoredFieldsThatMatter(t *testing.T) {
 	t.Parallel()
@@ -208,10 +241,10 @@ func TestIgnoredFieldsThatMatter(t *testing.T) {
 		warnings []string
 		infos    []string
 	}{
-		{ClusterType, blue(t, `alt_stat_name:"x" connect_timeout{nanos:1} lb_subset_config{}`), []string{"lb_subset_config"}, []string{"alt_stat_name", "connect_timeout"}},
+		{ClusterType, blue(t, `max_requests_per_connection{value:1} connect_timeout{nanos:1} lb_subset_config{}`), []string{"lb_subset_config"}, []string{"connect_timeout", "max_requests_per_connection"}},
 		{RouteConfigurationType, plugin,
 			[]string{firstRoute + ".match.cookies", firstRoute + ".route.metadata_match", "virtual_hosts[0].routes[1].route"},
-			[]string{firstRoute + ".route.timeout", firstRoute + ".stat_prefix", firstRoute + `.typed_per_filter_config["a"].config`, firstRoute + `.typed_per_filter_config["b"].config`}},
+			[]string{firstRoute + ".route.timeout", firstRoute + `.typed_per_filter_config["a"].config`, firstRoute + `.typed_per_filter_config["b"].config`}},
 	} {
 		for range 20 {
 			var warnings, infos []string
@@ -335,12 +368,12 @@ func TestResourceTypesListIgnoredFields(t *testing.T) {
 			{hcmPath + ".http_filters[0]", `filter "f": this client has no filter for type "` + unknownURL + `"; is_optional is set`},
 		}},
 		{RouteConfigurationType, hashed, []note{
+			{"virtual_hosts[0].routes[0].route.hash_policy[0].filter_state", `gives no hash: a gRPC client knows header, and filter_state with the key "io.grpc.channel_id"`},
 			{"virtual_hosts[0].routes[0].route.timeout", is},
-			{"virtual_hosts[0].routes[0].route.hash_policy[0]", `gives no hash: a gRPC client knows header, and filter_state with the key "io.grpc.channel_id"`},
 		}},
 		{
-			ClusterType, withText(t, picking(t, unknownMessage, `[RingHash]{}`), `alt_stat_name:"x"`),
-			[]note{{"alt_stat_name", is}, note{passedOver(0, unknownURL).Path, passedOver(0, unknownURL).Reason}},
+			ClusterType, withText(t, picking(t, unknownMessage, `[RingHash]{}`), `connect_timeout{nanos:1}`),
+			[]note{{"connect_timeout", is}, note{passedOver(0, unknownURL).Path, passedOver(0, unknownURL).Reason}},
 		},
 		{EndpointsType, withText(t, assignment(), `policy{overprovisioning_factor{value:1}}`), []note{{"policy.overprovisioning_factor", is}}},
 	} {
@@ -376,10 +409,10 @@ func TestTablesOfFields(t *testing.T) {
 			check(message, field, twin)
 		}
 	}
-	for field := range usedKeys {
-		d, err := protoregistry.GlobalFiles.FindDescriptorByName(field)
-		if err != nil || !d.(protoreflect.FieldDescriptor).IsMap() {
-			t.Errorf("%s: no such map: %v", field, err)
+	for field := range gRPCDoes {
+		if _, listed := usedFields[field.Parent()]; !listed {
+			t.Errorf("%s: all fields of the message are used", field)
 		}
+		check(field.Parent(), string(field.Name()))
 	}
 }

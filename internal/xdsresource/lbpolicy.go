@@ -3,6 +3,8 @@ package xdsresource
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -41,9 +43,12 @@ const (
 	PolicySlowStart = "dynxds_slow_start"
 )
 
-// internalPolicies starts the names of policies that are registered with gRPC only for dynxds
-// itself: such a policy never picks an endpoint of a Cluster.
+// internalPolicies starts the names of dynxds's own policies. Some are registered with gRPC, but only
+// for dynxds itself: such a policy never picks an endpoint of a Cluster.
 const internalPolicies = "dynxds_"
+
+// isInternal reports whether a policy has a name of dynxds's own. gRPC's registry ignores case.
+func isInternal(name string) bool { return strings.HasPrefix(strings.ToLower(name), internalPolicies) }
 
 // isOurs reports whether a policy is dynxds's own.
 func isOurs(name string) bool {
@@ -208,11 +213,50 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 // It reports false if there is no policy of that name.
 func (d policyDecoder) customPolicy(at *faults.Path, typeURL string, config *structpb.Struct) bool {
 	name := typeurl.Name(typeURL)
-	if !isOurs(name) && (balancer.Get(name) == nil || strings.HasPrefix(name, internalPolicies)) {
+	if !isOurs(name) && (balancer.Get(name) == nil || isInternal(name)) {
 		return false
+	}
+	before := d.faults.Total()
+	if d.innerPolicies(at, structpb.NewStructValue(config), 1); d.faults.Total() > before {
+		return true
 	}
 	d.setPolicy(at, name, config.AsMap())
 	return true
+}
+
+// maxConfigDepth bounds values within values in the configuration of a policy.
+const maxConfigDepth = 100
+
+// innerPolicies reports policies of dynxds in the configuration of another policy, such as weighted_target,
+// which would take the policy of that name from gRPC's registry. There it is none, or one with which no RPC
+// would ever be sent. A policy in a configuration is an object with one field, its name, in a list.
+func (d policyDecoder) innerPolicies(at *faults.Path, v *structpb.Value, depth int) {
+	if depth > maxConfigDepth {
+		d.fault(at, "has more than %d values within each other", maxConfigDepth)
+		return
+	}
+	fields := v.GetStructValue().GetFields()
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		d.innerPolicies(at.Key(key), fields[key], depth+1)
+	}
+	for _, item := range v.GetListValue().GetValues() {
+		if object := item.GetStructValue().GetFields(); len(object) == 1 {
+			for name, config := range object {
+				d.innerPolicy(at, name, config)
+			}
+		}
+		d.innerPolicies(at, item, depth+1)
+	}
+}
+
+func (d policyDecoder) innerPolicy(at *faults.Path, name string, config *structpb.Value) {
+	_, hasHeader := config.GetStructValue().GetFields()["requestHashHeader"]
+	switch {
+	case isInternal(name):
+		d.fault(at, "load balancing policy %s is dynxds's own and cannot be within another policy; a Cluster names it itself, or under WrrLocality or RandomSubsetting", faults.Quote(name))
+	case strings.EqualFold(name, PolicyRingHash) && !hasHeader:
+		d.fault(at, "load balancing policy %s within another policy has no hash of RPCs: set requestHashHeader (gRFC A76), or have the Cluster name RingHash itself", faults.Quote(name))
+	}
 }
 
 // roundRobin is gRPC's policy, unless endpoints start slowly.

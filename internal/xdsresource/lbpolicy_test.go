@@ -2,13 +2,19 @@ package xdsresource
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc/balancer"
+	_ "google.golang.org/grpc/balancer/weightedtarget" // registers weighted_target_experimental
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // policy is the part of a Cluster that lb_policy and load_balancing_policy make.
@@ -86,6 +92,47 @@ func TestLoadBalancingPolicy(t *testing.T) {
 			tc.want.Across = false
 			within := picking(t, wrrLocality(tc.message, `[RoundRobin]{}`))
 			xdstest.Equal(t, "policy in WrrLocality", tc.want, policyOf(mustDecode[Cluster](t, ClusterType, within)))
+		})
+	}
+}
+
+// Policies such as weighted_target take those in their configuration from gRPC's registry, where dynxds's own
+// are none, or send no RPC.
+func TestPoliciesOfOursWithinOthers(t *testing.T) {
+	t.Parallel()
+	targets := func(policies string) string {
+		text := `{"targets":{"a":{"weight":1,"childPolicy":[` + policies + `]}}}`
+		config := new(structpb.Struct)
+		xdstest.NoError(t, config.UnmarshalJSON([]byte(text)))
+		value, err := prototext.Marshal(config)
+		xdstest.NoError(t, err)
+		return `[TypedStruct]{type_url:"/weighted_target_experimental" value{` + string(value) + `}}`
+	}
+	const at = `load_balancing_policy.policies[0].typed_extension_config.typed_config.value["targets"]["a"]["childPolicy"]`
+	nested := func(policy string) string {
+		return `{"weighted_target_experimental":{"targets":{"b":{"weight":1,"childPolicy":[` + policy + `]}}}}`
+	}
+	deep := `{"round_robin":{}}`
+	for range 30 {
+		deep = nested(deep)
+	}
+	for _, tc := range []struct{ given, policies, fault string }{
+		{"gRPC's", `{"round_robin":{}}`, ""},
+		{"the policy of whole channels", `{"` + channelPolicy + `":{}}`, at + `: load balancing policy "dynxds_test_experimental" is dynxds's own`},
+		{"in capital letters", `{"DYNXDS_Test_Experimental":{}}`, at + `: load balancing policy "DYNXDS_Test_Experimental" is dynxds's own`},
+		{"as second choice", `{"` + PolicyRandom + `":{}},{"` + PolicyMaglev + `":{}},{"round_robin":{}}`, at + `: load balancing policy "dynxds_random" is dynxds's own`},
+		{"deeper", nested(`{"` + PolicySlowStart + `":{}}`), at + `["weighted_target_experimental"]["targets"]["b"]["childPolicy"]: load balancing policy "dynxds_slow_start" is`},
+		{"ring hash without a header", `{"ring_hash_experimental":{}}`, at + `: load balancing policy "ring_hash_experimental" within another policy has no hash`},
+		{"too deep", deep, `has more than 100 values within each other`},
+	} {
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			_, _, err := ClusterType.Decode(xdsmsg.Any(picking(t, targets(tc.policies))), xdsclient.DecodeOptions{})
+			switch {
+			case tc.fault == "":
+				xdstest.NoError(t, err)
+			case err == nil || !strings.Contains(err.Error(), tc.fault):
+				t.Errorf("got error %v, want %q", err, tc.fault)
+			}
 		})
 	}
 }

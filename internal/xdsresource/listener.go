@@ -98,7 +98,8 @@ func (d listenerDecoder) connectionManager(at *faults.Path, pb *hcmpb.HttpConnec
 			d.fault(rds.Field("route_config_name"), "must not be empty")
 		}
 	case *hcmpb.HttpConnectionManager_RouteConfig:
-		l.RouteConfig = routeConfigurationAt(d.validator, at.Field("route_config"), routes.RouteConfig)
+		l.RouteConfig = routeConfigurationAt(d.validator, at.Field("route_config"), routes.RouteConfig,
+			len(routes.RouteConfig.GetVirtualHosts()), hostsOf(routes.RouteConfig))
 	default:
 		d.fault(at, "route_specifier must be rds or route_config, is %s", whichOneof(pb, "route_specifier"))
 	}

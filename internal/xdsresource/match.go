@@ -8,6 +8,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
@@ -38,7 +39,7 @@ func (d *matchDecoder) routeMatch(at *faults.Path, pb *routepb.RouteMatch) match
 	default:
 		d.fault(at, "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is %s", whichOneof(pb, "path_specifier"))
 	}
-	if params := pb.GetQueryParameters(); len(params) > 0 {
+	if params := pb.GetQueryParameters(); len(params) > 0 && d.atMost(at.Field("query_parameters"), len(params), bounds.Conditions) {
 		m.Query = make([]matching.Query, len(params))
 		for i, q := range params {
 			m.Query[i] = d.queryMatcher(at.Item("query_parameters", i), q)
@@ -52,7 +53,7 @@ func (d *matchDecoder) routeMatch(at *faults.Path, pb *routepb.RouteMatch) match
 }
 
 func (d *matchDecoder) headerMatchers(at *faults.Path, field string, pbs []*routepb.HeaderMatcher) []matching.Header {
-	if len(pbs) == 0 {
+	if len(pbs) == 0 || !d.atMost(at.Field(field), len(pbs), bounds.Conditions) {
 		return nil
 	}
 	matchers := make([]matching.Header, len(pbs))

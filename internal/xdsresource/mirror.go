@@ -3,6 +3,7 @@ package xdsresource
 import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
@@ -52,6 +53,9 @@ func (m *Mirror) Draw(rpc *matching.RPC) bool {
 func (d *routeDecoder) mirrors(at *faults.Path, pbs []*routepb.RouteAction_RequestMirrorPolicy, above []Mirror) []Mirror {
 	if len(pbs) == 0 {
 		return above
+	}
+	if !d.atMost(at.Field("request_mirror_policies"), len(pbs), bounds.Mirrors) {
+		return nil
 	}
 	mirrors := make([]Mirror, len(pbs))
 	for i, pb := range pbs {

@@ -6,13 +6,14 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // OutlierDetection says when endpoints that fail RPCs are ejected (gRFC A50, Envoy). At least
 // one of the algorithms is set.
 type OutlierDetection struct {
-	// Interval is the time between two evaluations of the endpoints.
+	// Interval is the time between two evaluations of the endpoints, at least bounds.MinOutlierInterval.
 	Interval time.Duration
 	// BaseEjectionTime times the number of ejections is how long an endpoint is
 	// ejected, but not longer than MaxEjectionTime.
@@ -99,8 +100,9 @@ func (d clusterDecoder) outlierDetection(at *faults.Path, pb *clusterpb.OutlierD
 		o.ConsecutiveGatewayFailure == nil && o.ConsecutiveLocalOriginFailure == nil {
 		return nil
 	}
-	if o.Interval < minOutlierInterval {
-		o.Interval = minOutlierInterval
+	if o.Interval < bounds.MinOutlierInterval {
+		d.warn(at.Field("interval"), "is %v, so endpoints are evaluated every %v, the least that this client permits", o.Interval, bounds.MinOutlierInterval)
+		o.Interval = bounds.MinOutlierInterval
 	}
 	return o
 }
@@ -125,7 +127,3 @@ func (d clusterDecoder) consecutive(at *faults.Path, pb *clusterpb.OutlierDetect
 		o.ConsecutiveLocalOriginFailure = local
 	}
 }
-
-// minOutlierInterval keeps a control plane from making clients evaluate their endpoints all
-// the time. gRFC A50 sets no bound; Envoy's is 1 ms.
-const minOutlierInterval = time.Millisecond

@@ -117,13 +117,14 @@ func checkOverride(o *overlay.Override) *faults.Faults {
 		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
 		EdsClusterConfig:     &clusterpb.Cluster_EdsClusterConfig{EdsConfig: ads},
 	})
-	routeConfigurationOf(v, &routepb.RouteConfiguration{Name: "any", VirtualHosts: []*routepb.VirtualHost{{
+	routes := &routepb.RouteConfiguration{Name: "any", VirtualHosts: []*routepb.VirtualHost{{
 		Domains: []string{"*"},
 		Routes: []*routepb.Route{{
 			Match:  &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Prefix{}},
 			Action: &routepb.Route_Route{Route: &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: "any"}}},
 		}},
-	}}})
+	}}}
+	routeConfigurationAt(v, nil, routes, 1, hostsOf(routes))
 	return v.overlay.refused
 }
 

@@ -369,7 +369,7 @@ func TestFaultsOfOverrides(t *testing.T) {
 		{`[{"routes": "a", "retry_policy": {"num_retries": 0, "retry_on": "nothing", "retry_back_off": {"base_interval": "2s", "max_interval": "1s"}}}]`, []string{
 			`overrides[0].retry_policy.num_retries: must be at least 1`,
 			`overrides[0].retry_policy.retry_back_off.max_interval: 1s is below base_interval, 2s`,
-			`overrides[0].retry_policy.retry_on: "nothing": this client does not support 1 of the conditions`}},
+			`overrides[0].retry_policy.retry_on: this client does not support "nothing"`}},
 		{`[{"routes": "a", "hedge_policy": {"hedge_on_per_try_timeout": 1, "hedge": true}}, {"routes": "a", "hedge_policy": {"initial_requests": 2}}]`, []string{
 			`overrides[0].hedge_policy.hedge_on_per_try_timeout: expected true or false, found a number`,
 			`overrides[0].hedge_policy.hedge: HedgePolicy has no such field; it can be initial_requests, additional_request_chance, hedge_on_per_try_timeout`,

@@ -34,8 +34,6 @@ func TestHTTPConnect(t *testing.T) {
 		{"no transport socket", blue(t, ""), false, false},
 		{"TLS without a proxy", secured(t, mutual), false, true},
 		{"nothing inside", proxied(t, ""), true, false},
-		{"plaintext inside", proxied(t, `transport_socket{name:"mine" typed_config{[RawBuffer]{}}}`), true, false},
-		{"plaintext inside, by name", proxied(t, `transport_socket{name:"`+rawBufferName+`"}`), true, false},
 		{"TLS inside", proxied(t, tlsSocket(mutual)), true, true},
 		{"an aggregate, which has no connections", aggregate, false, false},
 	} {
@@ -64,6 +62,10 @@ func TestHTTPConnectFaults(t *testing.T) {
 			"@.common_tls_context.validation_context.ca_certificate_provider_instance: must be set, unless system_root_certs is"},
 		{"an unknown transport socket", `transport_socket{typed_config{[DownstreamTlsContext]{}}}`,
 			`@: has type "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext", want "` + tlsTypeURL + `"`},
+		// "may be either unset or may contain an UpstreamTlsContext ... any other type in this field, we will NACK".
+		{"plaintext", `transport_socket{name:"mine" typed_config{[RawBuffer]{}}}`,
+			`@: has type "type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer", want "` + tlsTypeURL + `"`},
+		{"plaintext by name", `transport_socket{name:"` + rawBufferName + `"}`, `@: has type "", want "` + tlsTypeURL + `"`},
 		{"a wrapper in a wrapper", proxySocket(""), `@: has type "` + proxyTypeURL + `", want "` + tlsTypeURL + `"`},
 	})
 	xdstest.Parallel(t, "by transport_socket_matches", func(t *testing.T) {
@@ -163,16 +165,15 @@ func TestProxyFaults(t *testing.T) {
 }
 
 // A86-xds-http-connect.md, "Proposal": the wrapper is obeyed "regardless of whether XdsCredentials
-// is used", and what is inside is not.
+// is used". Metadata of others asks for nothing.
 func TestIgnoredFieldsOfHTTPConnect(t *testing.T) {
 	t.Parallel()
 	checkIgnored(t, ignoredOf(t, ClusterType, proxied(t, "")))
-	checkIgnored(t, ignoredOf(t, ClusterType, proxied(t, tlsSocket(mutual))), note{tlsPath + ".transport_socket", othersIgnore})
+	checkIgnored(t, ignoredOf(t, ClusterType, proxied(t, tlsSocket(mutual))))
 	withDefault := proxied(t, `default_proxy_address{socket_address{address:"10.9.9.1" port_value:1}}`)
 	checkIgnored(t, ignoredOf(t, ClusterType, withDefault), note{tlsPath + ".default_proxy_address", notActedOn})
 	l := via(t, underKey(proxyKey, address("10.9.9.1", 1)), underKey("other", `[StringValue]{}`))
-	checkIgnored(t, ignoredOf(t, EndpointsType, assignment(l)),
-		note{"endpoints[0].lb_endpoints[0].metadata.typed_filter_metadata[\"other\"]", notActedOn})
+	checkIgnored(t, ignoredOf(t, EndpointsType, assignment(l)))
 	aggregate := withText(t, xdsmsg.AggregateCluster("blue", "under"), proxySocket(""))
 	checkIgnored(t, ignoredOf(t, ClusterType, aggregate), note{"transport_socket", ofUnderlying})
 }

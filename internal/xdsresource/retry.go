@@ -2,12 +2,14 @@ package xdsresource
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -185,8 +187,8 @@ func (p *RetryPolicy) hedgedOnTimeout() *RetryPolicy {
 }
 
 func (d *routeDecoder) retryOn(at *faults.Path, pb *routepb.RetryPolicy, p *RetryPolicy) {
-	conditions, unknown := pb.GetRetryOn(), 0
-	for condition := range strings.SplitSeq(conditions, ",") {
+	var unknown []string
+	for condition := range strings.SplitSeq(pb.GetRetryOn(), ",") {
 		condition = strings.ToLower(strings.TrimSpace(condition))
 		code, isCode := retryConditions[condition]
 		switch {
@@ -200,14 +202,15 @@ func (d *routeDecoder) retryOn(at *faults.Path, pb *routepb.RetryPolicy, p *Retr
 			p.ConnectFailure = true
 		case condition == "retriable-headers":
 			p.RetriableHeaders = d.match.headerMatchers(at, "retriable_headers", pb.GetRetriableHeaders())
-		case condition != "":
-			unknown++
+		case condition == "refused-stream": // gRPC retries a stream that the server refuses by itself (gRFC A6).
+		case condition == "retriable-status-codes" && len(pb.GetRetriableStatusCodes()) == 0:
+		case condition != "" && !slices.Contains(unknown, condition) && len(unknown) < maxListed:
+			unknown = append(unknown, condition)
 		}
 	}
-	if unknown > 0 {
-		// Routes list different conditions, but are reported as one.
-		d.ignored.add(at.Field("retry_on"), xdsclient.SeverityInfo, "",
-			fmt.Sprintf("%s: this client does not support %d of the conditions", faults.Quote(conditions), unknown))
+	if len(unknown) > 0 {
+		list := faults.Quote(strings.Join(unknown, ","))
+		d.ignored.add(at.Field("retry_on"), xdsclient.SeverityInfo, list, "this client does not support "+list)
 	}
 }
 
@@ -236,6 +239,9 @@ func (d *routeDecoder) hostPredicates(at *faults.Path, pb *routepb.RetryPolicy, 
 }
 
 func (d *routeDecoder) rateLimitedBackoff(at *faults.Path, pb *routepb.RetryPolicy_RateLimitedRetryBackOff, p *RetryPolicy) {
+	if !d.atMost(at.Field("reset_headers"), len(pb.GetResetHeaders()), bounds.Conditions) {
+		return
+	}
 	for i, h := range pb.GetResetHeaders() {
 		at := at.Item("reset_headers", i)
 		p.ResetHeaders = append(p.ResetHeaders, ResetHeader{

@@ -140,7 +140,7 @@ func (d *routeDecoder) authority(at *faults.Path, authority string) string {
 // A81).
 func (d *routeDecoder) mayRewriteAuthority(at *faults.Path) bool {
 	if !d.trusted {
-		d.ignore(at, "the authority is rewritten only if server_features of the server in the bootstrap configuration has trusted_xds_server (gRFC A81)")
+		d.warn(at, "the authority is rewritten only if server_features of the server in the bootstrap configuration has trusted_xds_server (gRFC A81)")
 	}
 	return d.trusted
 }

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"iter"
 	"strings"
 	"time"
 
@@ -89,8 +90,17 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (s
 		return rc.Name, rc, nil
 	}
 	o.Last = nil // Nothing of it can be reused.
-	return decode(resource, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
-		(*routepb.RouteConfiguration).GetName, routeConfigurationOf)
+	raw := resource.GetValue()
+	head, hosts := without(raw, fieldVirtualHosts)
+	if hosts < 0 {
+		head, hosts = raw, 0 // It cannot be read, which is found there.
+	}
+	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
+		(*routepb.RouteConfiguration).GetName, func(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
+			rc := routeConfigurationAt(v, nil, pb, hosts, v.hostsOnWire(raw))
+			rc.Ignored = v.ignored.list()
+			return rc
+		})
 }
 
 // patchRouteConfiguration decodes only what differs from the last version of the resource. It
@@ -116,22 +126,17 @@ func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *Ro
 	return last.patch(v, raw, resource.GetValue())
 }
 
-func routeConfigurationOf(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
-	rc := routeConfigurationAt(v, nil, pb)
-	rc.Ignored = v.ignored.list()
-	return rc
-}
-
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
-// own (at is nil) or part of a Listener.
-func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfiguration) *RouteConfiguration {
+// own (at is nil) or part of a Listener, with count virtual hosts.
+func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfiguration, count int, hosts iter.Seq[hostPart]) *RouteConfiguration {
 	rc := &RouteConfiguration{
 		Name:         pb.GetName(),
-		VirtualHosts: make([]*VirtualHost, 0, len(pb.GetVirtualHosts())),
+		VirtualHosts: make([]*VirtualHost, 0, count),
 	}
 	d := newRouteDecoder(v, at, pb)
-	for i, vh := range pb.GetVirtualHosts() {
-		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at.Item("virtual_hosts", i), i, vh))
+	for host := range hosts {
+		i := len(rc.VirtualHosts)
+		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at.Item("virtual_hosts", i), i, host))
 	}
 	if !v.failed() {
 		rc.compiled = newDomainTable(rc.VirtualHosts)
@@ -155,6 +160,8 @@ type routeDecoder struct {
 	mostSpecificWins bool
 	// maxBody bounds the body of a DirectResponse.
 	maxBody int
+	// wire reads routes on the wire.
+	wire wireDecoder
 	// all applies to all routes, host to those of the current virtual host.
 	all, host defaults
 }
@@ -203,21 +210,24 @@ func (d *routeDecoder) clusterSpecifierPlugins(at *faults.Path, pbs []*routepb.C
 	return optional
 }
 
-func (d *routeDecoder) virtualHost(at *faults.Path, i int, pb *routepb.VirtualHost) *VirtualHost {
+func (d *routeDecoder) virtualHost(at *faults.Path, i int, part hostPart) *VirtualHost {
+	pb := part.pb
 	d.checkDomains(at, i, pb.GetDomains())
 	vh := &VirtualHost{
 		Name:      pb.GetName(),
 		Domains:   pb.GetDomains(),
-		Routes:    make([]*Route, 0, len(pb.GetRoutes())),
+		Routes:    make([]*Route, 0, part.count),
 		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
 	}
 	d.enter(at, pb)
 	// One allocation for all routes, since they have the same lifetime.
-	all := make([]Route, len(pb.GetRoutes()))
-	for i, route := range pb.GetRoutes() {
-		if d.route(at.Item("routes", i), route, &all[i]) {
-			vh.Routes = append(vh.Routes, &all[i])
+	all := make([]Route, part.count)
+	next := 0
+	for route := range part.routes {
+		if d.routePart(at.Item("routes", next), route, &all[next]) {
+			vh.Routes = append(vh.Routes, &all[next])
 		}
+		next++
 	}
 	if !d.failed() {
 		vh.compiled = newRouteTable(vh, clustersOf(vh.Routes))
@@ -227,6 +237,7 @@ func (d *routeDecoder) virtualHost(at *faults.Path, i int, pb *routepb.VirtualHo
 
 // enter decodes the fields of a virtual host that apply to all its routes.
 func (d *routeDecoder) enter(at *faults.Path, pb *routepb.VirtualHost) {
+	clear(d.wire.shared)
 	d.host = defaults{
 		headers: d.headerMutations(at, pb, d.all.headers),
 		mirrors: d.mirrors(at, pb.GetRequestMirrorPolicies(), d.all.mirrors),

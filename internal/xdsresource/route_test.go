@@ -337,28 +337,14 @@ func TestClusters(t *testing.T) {
 	xdstest.Equal(t, "RouteConfiguration.Clusters", []string{"b", "a", "c"}, rc.Clusters())
 }
 
-// RouteAction.weighted_clusters: each cluster gets exactly its share of a cycle, and clusters of
-// equal weight alternate. gRFC A28 asks for the shares only.
-func TestWeightedClustersAreInterleaved(t *testing.T) {
+// RouteAction.weighted_clusters: RPCs are drawn by weight (gRFC A28).
+func TestWeightedClustersAreDrawn(t *testing.T) {
 	t.Parallel()
 	vh := decodeRoutes(t,
-		xdsmsg.Route(xdsmsg.Prefix("/even"), weightedAction(weighted{"a", 499_884}, weighted{"b", 500_115})),
 		xdsmsg.Route(xdsmsg.Prefix("/"), weightedAction(weighted{"a", 70}, weighted{"none", 0}, weighted{"b", 20}, weighted{"c", 10})))
-	even := vh.Routes[0].Action.(*Forward)
-	last, repeats := even.Next(), 0
-	for range 1000 {
-		next := even.Next()
-		if next == last {
-			repeats++
-		}
-		last = next
+	forward, rpcs := vh.Routes[0].Action.(*Forward), map[string]int{}
+	for range 10_000 {
+		rpcs[forward.Clusters[forward.Draw()].Name]++
 	}
-	if repeats > 1 {
-		t.Errorf("%d of 1000 RPCs went where the one before went, want them to alternate", repeats)
-	}
-	var rpcs [3]int
-	for range 100 {
-		rpcs[vh.Routes[1].Action.(*Forward).Next()]++
-	}
-	xdstest.Equal(t, "RPCs by cluster", [3]int{70, 20, 10}, rpcs)
+	xdstest.Shares(t, "RPCs by cluster", map[string]float64{"a": 70, "b": 20, "c": 10}, rpcs)
 }

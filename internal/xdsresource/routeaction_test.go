@@ -175,7 +175,7 @@ func TestUnsupportedRetryConditions(t *testing.T) {
 	config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
 	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "retriable-4xx,unavailable,refused-stream"}
 	checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
-		note{"virtual_hosts[0].retry_policy.retry_on", `"retriable-4xx,unavailable,refused-stream": this client does not support 2 of the conditions`})
+		note{"virtual_hosts[0].retry_policy.retry_on", `this client does not support "retriable-4xx"`})
 }
 
 // TestHedgePolicy: Envoy, HedgePolicy: "For this to have effect, you must have a RetryPolicy that retries

@@ -282,6 +282,7 @@ type fieldsOf struct {
 // one.
 type field struct {
 	number       protowire.Number
+	kind         protowire.Type
 	whole, value []byte
 }
 
@@ -298,24 +299,24 @@ func (f *fieldsOf) next() field {
 	}
 	whole := f.rest[:len(f.rest)-len(rest)]
 	f.rest = rest
-	return field{number: found.Number, whole: whole, value: found.Value}
+	return field{number: found.Number, kind: found.Kind, whole: whole, value: found.Value}
 }
 
-// nextOf returns the next field of a number.
+// nextOf returns the next field of a number that may be a message.
 func (f *fieldsOf) nextOf(number protowire.Number) field {
 	found := f.next()
-	for found.number != 0 && found.number != number {
+	for found.number != 0 && (found.number != number || found.kind != protowire.BytesType) {
 		found = f.next()
 	}
 	return found
 }
 
-// without returns a message without the fields of a number, and how many those are. The
+// without returns a message without the messages in the fields of a number, and how many those are. The
 // count is below 0 if the message is broken.
 func without(b []byte, number protowire.Number) (rest []byte, n int) {
 	f := fields(b)
 	for found := f.next(); found.number != 0; found = f.next() {
-		if found.number == number {
+		if found.number == number && found.kind == protowire.BytesType {
 			n++
 		} else {
 			rest = append(rest, found.whole...)

@@ -75,6 +75,44 @@ func (s *Security) Key() SecurityKey {
 	return key
 }
 
+// SatisfiedBy reports whether all connections made as before asked are as s asks. If not, s is stricter, or
+// differs in a way that cannot be compared. Either may be nil.
+func (s *Security) SatisfiedBy(before *Security) bool {
+	switch {
+	case s == nil || s == before:
+		return true
+	case before == nil:
+		return false
+	}
+	return s.Identity.equal(before.Identity) && s.Roots.equal(before.Roots) &&
+		(s.MaxDepth == nil || before.MaxDepth != nil && *before.MaxDepth <= *s.MaxDepth) &&
+		s.namesSatisfiedBy(before)
+}
+
+// namesSatisfiedBy is SatisfiedBy for the names in the server's certificate.
+func (s *Security) namesSatisfiedBy(before *Security) bool {
+	switch {
+	case s.AutoSNISANValidation:
+		return before.AutoSNISANValidation && s.SNI == before.SNI && s.AutoHostSNI == before.AutoHostSNI &&
+			slices.EqualFunc(s.SANs, before.SANs, peercert.Matcher.Equal)
+	case len(s.SANs) == 0:
+		return true
+	case before.AutoSNISANValidation || len(before.SANs) == 0:
+		return false
+	}
+	for _, m := range before.SANs {
+		if !slices.ContainsFunc(s.SANs, m.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+// equal compares what two instances provide. Either may be nil.
+func (c *CertificateInstance) equal(o *CertificateInstance) bool {
+	return c == o || c != nil && o != nil && *c == *o
+}
+
 // The type of the one transport socket that secures connections, that of the one that makes
 // them through proxies (gRFC A86), and that of the one that is plaintext, which also goes by
 // its name alone.
@@ -114,7 +152,8 @@ func (d clusterDecoder) transportSocket(pb *clusterpb.Cluster) (security *Securi
 		d.unmarshal(at, s.GetTypedConfig(), proxyTypeURL, wrapper)
 		at, s = at.Field("transport_socket"), wrapper.GetTransportSocket()
 	}
-	if s != nil && !isPlaintext(s) {
+	// Inside the wrapper plaintext is no transport socket at all (gRFC A86, "Proposal").
+	if s != nil && (httpConnect || !isPlaintext(s)) {
 		security = securityDecoder{d.validator, matchDecoder{validator: d.validator}}.transportSocket(at, s)
 	}
 	return security, httpConnect
@@ -181,14 +220,11 @@ func (d securityDecoder) common(at *faults.Path, pb *tlspb.CommonTlsContext, s *
 	}
 }
 
-// identity decodes where the client's certificate comes from.
+// identity decodes where the client's certificate comes from. Without tls_certificate_provider_instance any
+// other kind of certificate is a fault, also beside the deprecated instance (gRFC A29, "CDS for Client Side Security").
 func (d securityDecoder) identity(at *faults.Path, pb *tlspb.CommonTlsContext, s *Security) {
 	if i := pb.GetTlsCertificateProviderInstance(); i != nil {
 		s.Identity = d.instance(at.Field("tls_certificate_provider_instance"), i.GetInstanceName(), i.GetCertificateName())
-		return
-	}
-	if i := pb.GetTlsCertificateCertificateProviderInstance(); i != nil {
-		s.Identity = d.instance(at.Field("tls_certificate_certificate_provider_instance"), i.GetInstanceName(), i.GetCertificateName())
 		return
 	}
 	const instead = "is not supported; use tls_certificate_provider_instance"
@@ -198,7 +234,9 @@ func (d securityDecoder) identity(at *faults.Path, pb *tlspb.CommonTlsContext, s
 	if len(pb.GetTlsCertificateSdsSecretConfigs()) > 0 {
 		d.fault(at.Field("tls_certificate_sds_secret_configs"), instead)
 	}
-	if pb.GetTlsCertificateCertificateProvider() != nil {
+	if i := pb.GetTlsCertificateCertificateProviderInstance(); i != nil {
+		s.Identity = d.instance(at.Field("tls_certificate_certificate_provider_instance"), i.GetInstanceName(), i.GetCertificateName())
+	} else if pb.GetTlsCertificateCertificateProvider() != nil {
 		d.fault(at.Field("tls_certificate_certificate_provider"), instead)
 	}
 }

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -161,6 +162,9 @@ func TestSecurityFaults(t *testing.T) {
 			"@.tls_certificates" + instead},
 		{"certificates by SDS", `common_tls_context{tls_certificate_sds_secret_configs{name:"x"} validation_context{$ca}}`,
 			"@.tls_certificate_sds_secret_configs" + instead},
+		{"certificates beside the deprecated instance", `common_tls_context{tls_certificate_certificate_provider_instance{$i}
+			tls_certificates{} tls_certificate_sds_secret_configs{name:"x"} validation_context{$ca}}`,
+			"@.tls_certificates" + instead + "; @.tls_certificate_sds_secret_configs" + instead},
 		{"certificates by a provider that is not an instance",
 			`common_tls_context{tls_certificate_certificate_provider{name:"x"} validation_context{$ca}}`,
 			"@.tls_certificate_certificate_provider" + instead},
@@ -255,7 +259,7 @@ func TestSecurityKey(t *testing.T) {
 	}
 }
 
-// Only what no channel obeys, and that other channels do not obey it, is listed.
+// Only the fields that no channel obeys are listed.
 func TestIgnoredFieldsOfTLS(t *testing.T) {
 	t.Parallel()
 	const common = tlsPath + ".common_tls_context"
@@ -265,8 +269,56 @@ func TestIgnoredFieldsOfTLS(t *testing.T) {
 		note{common + ".validation_context.allow_expired_certificate", notActedOn},
 		note{common + ".alpn_protocols", notActedOn},
 		note{tlsPath + ".allow_renegotiation", notActedOn},
-		note{"transport_socket", othersIgnore},
 	)
 	aggregate := withText(t, xdsmsg.AggregateCluster("blue", "under"), tlsSocket(mutual))
 	checkIgnored(t, ignoredOf(t, ClusterType, aggregate), note{"transport_socket", ofUnderlying})
+}
+
+// Connections of one Security are good enough for another one only if it asks for nothing more.
+func TestSecuritySatisfiedBy(t *testing.T) {
+	t.Parallel()
+	const (
+		none    = ""
+		plain   = `common_tls_context{validation_context{$ca}}`
+		sansA   = `common_tls_context{validation_context{$ca match_subject_alt_names{exact:"a"}}}`
+		sansAB  = `common_tls_context{validation_context{$ca match_subject_alt_names{exact:"b"} match_subject_alt_names{exact:"a"}}}`
+		regex   = `common_tls_context{validation_context{$ca match_subject_alt_names{safe_regex{regex:"a"}}}}`
+		regexAB = `common_tls_context{validation_context{$ca match_subject_alt_names{safe_regex{regex:"b"}} match_subject_alt_names{safe_regex{regex:"a"}}}}`
+		typed   = `common_tls_context{validation_context{$ca match_typed_subject_alt_names{san_type:DNS matcher{exact:"a"}}}}`
+		depth1  = `common_tls_context{validation_context{$ca max_verify_depth{value:1}}}`
+		depth2  = `common_tls_context{validation_context{$ca max_verify_depth{value:2}}}`
+		system  = `common_tls_context{validation_context{system_root_certs{}}}`
+		other   = `common_tls_context{validation_context{ca_certificate_provider_instance{instance_name:"identity"}}}`
+		sni     = `sni:"a" ` + plain
+		checked = `auto_sni_san_validation:true sni:"a" ` + plain
+		elsehow = `auto_sni_san_validation:true sni:"b" ` + plain
+		byHost  = `auto_sni_san_validation:true auto_host_sni:true sni:"a" ` + plain
+	)
+	opts := withProviders()
+	decode := func(fields string) *Security {
+		if fields == none {
+			return nil
+		}
+		_, value, err := ClusterType.Decode(xdsmsg.Any(secured(t, fields)), opts)
+		xdstest.NoError(t, err)
+		return value.(*Cluster).Security
+	}
+	all := []string{none, plain, sansA, sansAB, regex, regexAB, typed, depth1, depth2, system, other, sni, checked, elsehow, byHost, mutual}
+	// satisfied lists, for each Security, those whose connections are good enough for it, beside its own.
+	satisfied := map[string][]string{
+		none:    all,
+		plain:   {sansA, sansAB, regex, regexAB, typed, depth1, depth2, sni, checked, elsehow, byHost},
+		sni:     {plain, sansA, sansAB, regex, regexAB, typed, depth1, depth2, checked, elsehow, byHost},
+		sansAB:  {sansA},
+		regexAB: {regex},
+		depth2:  {depth1},
+	}
+	for _, now := range all {
+		for _, before := range all {
+			want := now == before || slices.Contains(satisfied[now], before)
+			if got := decode(now).SatisfiedBy(decode(before)); got != want {
+				t.Errorf("%q after %q: satisfied %t, want %t", now, before, got, want)
+			}
+		}
+	}
 }

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/dynxds/dynxds/internal/provenance"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // fieldNames is a set of names of fields of one message.
@@ -53,20 +53,43 @@ const proxyMessage = "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11
 // tlsMessages starts the names of the messages for TLS.
 const tlsMessages = "envoy.extensions.transport_sockets.tls.v3."
 
-// usedKeys has the keys that the decoders of this package look up, for each map in
-// which they do not look at all. That of package provenance is for tools, and asks for nothing.
-var usedKeys = map[protoreflect.FullName]fieldNames{
-	"envoy.config.core.v3.Metadata.filter_metadata":       {"envoy.lb", telemetryMetadata, provenance.Key},
-	"envoy.config.core.v3.Metadata.typed_filter_metadata": {proxyKey},
+// gRPCDoes has fields that control planes fill in with a value that asks for what gRPC does anyway.
+var gRPCDoes = map[protoreflect.FullName]func(protoreflect.Value) bool{
+	// No timeout but the RPC's own deadline.
+	"envoy.config.route.v3.RouteAction.timeout":          isZeroDuration,
+	"envoy.config.route.v3.RouteAction.max_grpc_timeout": isZeroDuration,
+	// Retries have the header grpc-previous-rpc-attempts.
+	"envoy.config.route.v3.VirtualHost.include_request_attempt_count": always,
+	"envoy.config.route.v3.RouteConfiguration.validate_clusters":      isFalse,
+	// Envoy's default.
+	"envoy.config.endpoint.v3.ClusterLoadAssignment.Policy.overprovisioning_factor": isUint32(140),
+}
+
+func always(protoreflect.Value) bool { return true }
+
+func isZeroDuration(v protoreflect.Value) bool {
+	return v.Message().Interface().(*durationpb.Duration).AsDuration() == 0
+}
+
+func isFalse(v protoreflect.Value) bool {
+	return !v.Message().Interface().(*wrapperspb.BoolValue).GetValue()
+}
+
+func isUint32(n uint32) func(protoreflect.Value) bool {
+	return func(v protoreflect.Value) bool {
+		return v.Message().Interface().(*wrapperspb.UInt32Value).GetValue() == n
+	}
 }
 
 // usedFields has the fields that the decoders of this package read, for each
 // message in which they do not read all. Those that only lead to a fault or to
 // a failing RPC are read as well.
 var usedFields = map[protoreflect.FullName]fieldNames{
-	"envoy.config.listener.v3.Listener":    {"name", "api_listener", "metadata"},
+	//
+	// Names for statistics and spans ask a client for nothing, and so do the addresses of a Listener for clients,
+	// which is not listened on.
+	"envoy.config.listener.v3.Listener":    {"name", "api_listener", "metadata", "address", "additional_addresses", "traffic_direction", "stat_prefix"},
 	"envoy.config.listener.v3.ApiListener": {"api_listener"},
-	// Envoy requires a name for statistics; it asks for nothing.
 	"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": {
 		"stat_prefix", "rds", "route_config", "common_http_protocol_options", "http_filters",
 		"xff_num_trusted_hops", "original_ip_detection_extensions",
@@ -87,7 +110,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	}, headerEditFields...),
 	"envoy.config.route.v3.Route": append(fieldNames{
 		"name", "match", "route", "redirect", "direct_response", "filter_action", "non_forwarding_action",
-		"typed_per_filter_config", "metadata",
+		"typed_per_filter_config", "metadata", "decorator", "stat_prefix",
 	}, headerEditFields...),
 	// Every RPC is a gRPC request, so grpc always holds.
 	"envoy.config.route.v3.RouteMatch": {
@@ -102,8 +125,8 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"retry_policy", "hedge_policy", "request_mirror_policies", "hash_policy", "max_stream_duration",
 	},
 	"envoy.config.route.v3.RouteAction.MaxStreamDuration":   {"max_stream_duration", "grpc_timeout_header_max"},
-	"envoy.config.route.v3.RouteAction.HashPolicy":          {"header", "filter_state", "terminal"},
-	"envoy.config.route.v3.RouteAction.RequestMirrorPolicy": {"cluster", "cluster_header", "runtime_fraction", "disable_shadow_host_suffix_append", "request_headers_mutations", "host_rewrite_literal"},
+	"envoy.config.route.v3.RouteAction.HashPolicy":          {"header", "filter_state", "terminal", "cookie", "query_parameter", "connection_properties"},
+	"envoy.config.route.v3.RouteAction.RequestMirrorPolicy": {"cluster", "cluster_header", "runtime_fraction", "disable_shadow_host_suffix_append", "request_headers_mutations", "host_rewrite_literal", "trace_sampled"},
 	"envoy.config.route.v3.RetryPolicy": {
 		"retry_on", "num_retries", "retry_back_off", "per_try_timeout", "per_try_idle_timeout",
 		"rate_limited_retry_back_off", "retriable_headers", "retriable_request_headers",
@@ -127,7 +150,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.cluster.v3.Cluster": {
 		"http2_protocol_options", "name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
 		"circuit_breakers", "outlier_detection", "health_checks", "ring_hash_lb_config", "maglev_lb_config", "round_robin_lb_config", "least_request_lb_config",
-		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config", "metadata",
+		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config", "metadata", "alt_stat_name",
 	},
 	"envoy.config.core.v3.TransportSocket": {"name", "typed_config"},
 	proxyMessage:                           {}, // transport_socket is as that of a Cluster.

@@ -75,7 +75,7 @@ func (s *stream) receive(m any) error {
 		return err
 	}
 	var recorded Request
-	switch req := m.(type) {
+	switch req := concrete(m).(type) {
 	case *discoverypb.DiscoveryRequest:
 		recorded = newRequest(s.id, proto.CloneOf(req))
 	case *discoverypb.DeltaDiscoveryRequest:
@@ -90,9 +90,17 @@ func (s *stream) receive(m any) error {
 	return nil
 }
 
+// concrete returns the message that the control plane receives into; see controlplane.Server.Register.
+func concrete(m any) any {
+	if message, ok := m.(proto.Message); ok {
+		return message.ProtoReflect().Interface()
+	}
+	return m
+}
+
 // dropped reports whether Faults.DropStaleRequests hides a request from the control plane.
 func (s *stream) dropped(m any) bool {
-	req, ok := m.(*discoverypb.DeltaDiscoveryRequest)
+	req, ok := concrete(m).(*discoverypb.DeltaDiscoveryRequest)
 	if !ok || !s.faults.current().dropStale {
 		return false
 	}
@@ -107,7 +115,7 @@ func (s *stream) dropped(m any) bool {
 func (s *stream) hideInjected(m any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch req := m.(type) {
+	switch req := concrete(m).(type) {
 	case *discoverypb.DiscoveryRequest:
 		if _, ok := s.injected[req.GetResponseNonce()]; ok {
 			req.ResponseNonce = s.nonces[req.GetTypeUrl()]

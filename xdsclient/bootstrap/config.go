@@ -59,6 +59,7 @@ type Config struct {
 	Overrides *overlay.Overrides
 
 	fingerprint string
+	document    []byte
 }
 
 // Authority is the configuration of one authority (gRFC A47).
@@ -87,6 +88,10 @@ const (
 	// DNSFallbackNotFound, the default, falls back when the control plane says that the
 	// target does not exist.
 	DNSFallbackNotFound DNSFallback = "not_found"
+	// DNSFallbackTimeout also falls back when the control plane does not answer for the target in
+	// time, as a control plane that hangs or starts slowly does not either. It is for control planes
+	// that never say that a Listener does not exist.
+	DNSFallbackTimeout DNSFallback = "timeout"
 	// DNSFallbackUnavailable also falls back when the control plane cannot be reached.
 	DNSFallbackUnavailable DNSFallback = "unavailable"
 )

@@ -155,7 +155,7 @@ func parseChannelCreds(v document.Value) (chosen creds[BuildCredentials], unsupp
 	}
 	if chosen.builder != nil {
 		if chosen.name == (tlsBuilder{}).Type() {
-			document.Know(chosen.config.Value, certfiles.Keys()...)
+			document.Know(chosen.config.Value, append(certfiles.Keys(), serverIDs)...)
 		}
 		chosen.parseConfig()
 		return chosen, nil

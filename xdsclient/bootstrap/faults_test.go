@@ -205,8 +205,8 @@ func TestFaultMessages(t *testing.T) {
 			"node_metadata_constraints[4]: expected a key of node.metadata, found an empty string",
 			"node_metadata_constraints[5]: expected a key of node.metadata, found a number"}},
 
-		{"a DNS fallback of a wrong type", with(`"dns_fallback": true`), []string{`dns_fallback: expected one of "never", "not_found" and "unavailable", found a boolean`}},
-		{"an unknown DNS fallback", with(`"dns_fallback": "always"`), []string{`dns_fallback: expected one of "never", "not_found" and "unavailable", found "always"`}},
+		{"a DNS fallback of a wrong type", with(`"dns_fallback": true`), []string{`dns_fallback: expected one of "never", "not_found", "timeout" and "unavailable", found a boolean`}},
+		{"an unknown DNS fallback", with(`"dns_fallback": "always"`), []string{`dns_fallback: expected one of "never", "not_found", "timeout" and "unavailable", found "always"`}},
 
 		{"a resource cache of a wrong type", with(`"resource_cache": "/tmp"`), []string{"resource_cache: expected an object, found a string"}},
 		{"a resource cache nowhere", with(`"resource_cache": {"max_age": "0s"}`), []string{
@@ -220,7 +220,7 @@ func TestFaultMessages(t *testing.T) {
 			"xds_servers[0].server_uri: expected " + target + ", found nothing",
 			"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing",
 			"node: expected an object, found a number",
-			`dns_fallback: expected one of "never", "not_found" and "unavailable", found "x"`}},
+			`dns_fallback: expected one of "never", "not_found", "timeout" and "unavailable", found "x"`}},
 	} {
 		xdstest.Parallel(t, test.given, func(t *testing.T) {
 			_, err := Parse("b.json", []byte(test.text))
@@ -257,6 +257,24 @@ func TestMisspeltKeysAreLogged(t *testing.T) {
 			`certificate_providers["p"].config: the key "refreshInterval" is ignored; did you mean "refresh_interval"?`,
 		}, logged.After("xDS bootstrap "+source+": "))
 	}
+}
+
+// An entry of DYNXDS_TRUSTED_XDS_SERVERS that is no server of the bootstrap trusts nobody, which is said once, with the
+// servers that there are.
+func TestTrustedServersThatAreNoneAreLogged(t *testing.T) {
+	const server = `[{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]`
+	text := `{"xds_servers": ` + fmt.Sprintf(server, "unix:///etc/istio/proxy/XDS") + `, "authorities": {"a": {"xds_servers": ` + fmt.Sprintf(server, "dns:///a:443") + `}}}`
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", text)
+	t.Setenv("DYNXDS_TRUSTED_XDS_SERVERS", " dns:///a:443 , unix:///./etc/istio/proxy/XDS,")
+	for range 2 {
+		_, err := FromEnv()
+		xdstest.NoError(t, err)
+	}
+	xdstest.Equal(t, "warnings", []string{
+		`DYNXDS_TRUSTED_XDS_SERVERS names "unix:///./etc/istio/proxy/XDS", which is no server_uri of the bootstrap, so no server is trusted by that entry; ` +
+			`the bootstrap has "unix:///etc/istio/proxy/XDS", "dns:///a:443"`,
+	}, logged.After("xDS bootstrap GRPC_XDS_BOOTSTRAP_CONFIG: "))
 }
 
 func TestFaultsErrorNamesTheSource(t *testing.T) {

@@ -1,9 +1,11 @@
 package bootstrap
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +20,7 @@ import (
 const inMemory = "in-memory bootstrap"
 
 // Parse reads a bootstrap. source is what errors call it; the default is "in-memory
-// bootstrap". data is not kept. The error is a *Faults with everything that is wrong.
+// bootstrap". The error is a *Faults with everything that is wrong.
 func Parse(source string, data []byte) (*Config, error) { return parse(source, data, nil) }
 
 // parse is Parse with the URIs of servers that are trusted whatever the document says.
@@ -41,12 +43,52 @@ func parse(source string, data []byte, trusted []string) (*Config, error) {
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	warnOfIgnored(found.Source, ignored)
-	c.fingerprint = fingerprintOf(c)
+	warnOnce(found.Source, append(ignored, c.untrusted(trusted)...))
+	c.fingerprint, c.document = fingerprintOf(c), bytes.Clone(data)
 	return c, nil
 }
 
-// warned has the warnings of ignored keys that were logged: a bootstrap is read for each channel.
+// untrusted returns a warning for each entry of trusted that is the URI of no server: whoever wrote the entry takes a
+// server for trusted that is not.
+func (c *Config) untrusted(trusted []string) []string {
+	var uris []string
+	add := func(servers []*Server) {
+		for _, s := range servers {
+			if !slices.Contains(uris, s.URI) {
+				uris = append(uris, s.URI)
+			}
+		}
+	}
+	add(c.Servers)
+	for _, name := range slices.Sorted(maps.Keys(c.Authorities)) {
+		add(c.Authorities[name].Servers)
+	}
+	var texts []string
+	for _, uri := range trusted {
+		if uri != "" && !slices.Contains(uris, uri) {
+			texts = append(texts, fmt.Sprintf("%s names %s, which is no server_uri of the bootstrap, so no server is trusted by that entry; the bootstrap has %s",
+				envTrusted, faults.Quote(uri), quoteList(uris)))
+		}
+	}
+	return texts
+}
+
+// maxURIs bounds the server URIs in a warning.
+const maxURIs = 5
+
+func quoteList(uris []string) string {
+	var quoted []string
+	for _, uri := range uris[:min(len(uris), maxURIs)] {
+		quoted = append(quoted, faults.Quote(uri))
+	}
+	text := strings.Join(quoted, ", ")
+	if n := len(uris) - maxURIs; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}
+
+// warned has the warnings that were logged: a bootstrap is read for each channel.
 var warned = struct {
 	mu    sync.Mutex
 	texts map[string]bool
@@ -55,20 +97,19 @@ var warned = struct {
 // maxWarned bounds warned. Warnings are repeated when it has been exceeded.
 const maxWarned = 1000
 
-// warnOfIgnored logs each text once.
-func warnOfIgnored(source string, ignored []string) {
+// warnOnce logs each text once.
+func warnOnce(source string, texts []string) {
 	warned.mu.Lock()
 	defer warned.mu.Unlock()
-	for _, text := range ignored {
-		text = source + ": " + text
-		if warned.texts[text] {
+	for _, text := range texts {
+		if warned.texts[source+": "+text] {
 			continue
 		}
 		if len(warned.texts) >= maxWarned {
 			clear(warned.texts)
 		}
-		warned.texts[text] = true
-		logger.Warning(text)
+		warned.texts[source+": "+text] = true
+		logger.Warningf("%s: %s", source, text)
 	}
 }
 
@@ -163,8 +204,8 @@ func parseDNSFallback(v document.Value) DNSFallback {
 	if v.Absent() {
 		return DNSFallbackNotFound
 	}
-	allowed := []DNSFallback{DNSFallbackNever, DNSFallbackNotFound, DNSFallbackUnavailable}
-	what := fmt.Sprintf("one of %q, %q and %q", allowed[0], allowed[1], allowed[2])
+	allowed := []DNSFallback{DNSFallbackNever, DNSFallbackNotFound, DNSFallbackTimeout, DNSFallbackUnavailable}
+	what := fmt.Sprintf("one of %q, %q, %q and %q", allowed[0], allowed[1], allowed[2], allowed[3])
 	s, ok := v.RequiredText(what)
 	if ok && !slices.Contains(allowed, DNSFallback(s)) {
 		v.Fault("", "expected %s, found %s", what, faults.Quote(s))

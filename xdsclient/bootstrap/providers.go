@@ -62,6 +62,9 @@ func parseProvider(plugin string, config pluginConfig) *certprovider.BuildableCo
 func parseFileWatcher(config pluginConfig) *certprovider.BuildableConfig {
 	document.Know(config.Value, certfiles.Keys()...)
 	files, err := certfiles.Parse(config.raw)
+	if ids := config.Peek(serverIDs); ids.Present() {
+		ids.Fault("", "is for the credentials of a management server; which servers of a Cluster are accepted is up to match_typed_subject_alt_names in the Cluster")
+	}
 	switch {
 	case err != nil:
 		config.fail(err)

@@ -10,13 +10,13 @@ import (
 	"unicode"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/grpclog"
 
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 // Feature is an entry of server_features: what the server can do, or how the client treats
 // it.
@@ -67,7 +67,7 @@ type Server struct {
 	unusable error // why DialOptions fails, if that is known already
 	key      string
 	// warn warns, once, that the server is reached in plaintext where the document prefers other
-	// credentials; nil if it is not.
+	// credentials, or that others can pose as it; nil if neither is so.
 	warn func()
 }
 
@@ -176,8 +176,11 @@ func (l serverList) parseServer(v document.Value) *Server {
 	switch {
 	case channel.builder != nil:
 		s.CredentialsType, s.channel = channel.name, channel.build
-		if channel.name == insecureType && len(channel.preferred) > 0 {
+		switch {
+		case channel.name == insecureType && len(channel.preferred) > 0:
 			s.warn = plaintextWarning(s.URI, channelCreds.Position().Path, channel.preferred)
+		case channel.name == (tlsBuilder{}).Type():
+			s.warn = impostorWarning(s.URI, channel.config.Value)
 		}
 	case unsupported != nil && l.topLevel:
 		channelCreds.Fault("", "%v", unsupported)

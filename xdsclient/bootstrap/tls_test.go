@@ -212,6 +212,83 @@ func TestTLSWithSPIFFERoots(t *testing.T) {
 	}
 }
 
+// A trust bundle map alone says nothing of which workload the management server is: server_spiffe_ids does, and
+// without the key the log warns.
+func TestServerSPIFFEIDs(t *testing.T) {
+	t.Parallel()
+	ca, dir := testca.New(t), testca.NewFiles(t)
+	dir.Issue(ca)
+	domain := spiffeid.RequireTrustDomainFromString("example.org")
+	bundle, err := spiffebundle.FromX509Authorities(domain, []*x509.Certificate{ca.Cert()}).Marshal()
+	xdstest.NoError(t, err)
+	dir.Write(dir.CA, fmt.Appendf(nil, `{"trust_domains": {"example.org": %s}}`, bundle))
+	for _, test := range []struct {
+		given, ids, id string
+		accepted       bool
+	}{
+		{"the ID", `["spiffe://example.org/xds"]`, "spiffe://example.org/xds", true},
+		{"one of several", `["spiffe://example.org/other", "spiffe://example.org/xds"]`, "spiffe://example.org/xds", true},
+		{"another workload", `["spiffe://example.org/xds"]`, "spiffe://example.org/shop", false},
+		{"an ID below", `["spiffe://example.org/xds"]`, "spiffe://example.org/xds/a", false},
+		{"all below", `["spiffe://example.org/ns/mesh/*"]`, "spiffe://example.org/ns/mesh/xds/1", true},
+		{"not below", `["spiffe://example.org/ns/mesh/*"]`, "spiffe://example.org/ns/meshes/xds", false},
+		{"not below, but above", `["spiffe://example.org/ns/mesh/*"]`, "spiffe://example.org/ns/mesh", false},
+		{"no IDs", ``, "spiffe://example.org/shop", true},
+	} {
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
+			config := ca.ServerConfig()
+			uri, err := url.Parse(test.id)
+			xdstest.NoError(t, err)
+			config.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{URIs: []*url.URL{uri}})}
+			keys := fmt.Sprintf(`"spiffe_trust_bundle_map_file": %q, "certificate_file": %q, "private_key_file": %q`, dir.CA, dir.Cert, dir.Key)
+			if test.ids != "" {
+				keys += `, "server_spiffe_ids": ` + test.ids
+			}
+			target := fmt.Sprintf("dns:///localhost:%d", serveTLS(t, config))
+			// Another run of the test may have had the same port.
+			warnings := func() []string { return logged.After("management server " + target + " can be any workload") }
+			before := len(warnings())
+			s := mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "tls", "config": {%s}}]}]}`, target, keys)).Servers[0]
+			switch err := check(t, s); {
+			case test.accepted:
+				xdstest.NoError(t, err)
+			case err == nil || !strings.Contains(err.Error(), "certificate check failure"):
+				t.Errorf("got error %v, want a certificate check failure", err)
+			}
+			got := warnings()[before:]
+			if want := test.ids == ""; want != (len(got) == 1) || want && !strings.Contains(got[0], "xds_servers[0].channel_creds[0].config.server_spiffe_ids") {
+				t.Errorf("logged %q", got)
+			}
+		})
+	}
+}
+
+func TestFaultsOfServerSPIFFEIDs(t *testing.T) {
+	t.Parallel()
+	const bundles = `"spiffe_trust_bundle_map_file": "/map", `
+	for _, test := range []struct{ given, config, want string }{
+		{"without bundles", `"server_spiffe_ids": ["spiffe://example.org/a"]`,
+			"server_spiffe_ids: expected spiffe_trust_bundle_map_file beside it"},
+		{"an empty list", bundles + `"server_spiffe_ids": []`, "server_spiffe_ids: expected a list with at least one SPIFFE ID"},
+		{"a string", bundles + `"server_spiffe_ids": "spiffe://example.org/a"`, "server_spiffe_ids: expected a list with at least one SPIFFE ID"},
+		{"a host name", bundles + `"server_spiffe_ids": ["spiffe://example.org/a", "example.org"]`, `server_spiffe_ids[1]: expected a SPIFFE ID such as "spiffe://example.org/control-plane"`},
+		{"another wildcard", bundles + `"server_spiffe_ids": ["spiffe://example.org/*/a"]`, "server_spiffe_ids[0]: expected a SPIFFE ID"},
+		{"any domain", bundles + `"server_spiffe_ids": ["spiffe://*"]`, "server_spiffe_ids[0]: expected a SPIFFE ID"},
+	} {
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
+			_, err := tlsBuilder{}.ParseConfig(json.RawMessage("{" + test.config + "}"))
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want %q", err, test.want)
+			}
+		})
+	}
+	_, err := Parse("b.json", []byte(`{"xds_servers": [{"server_uri": "a:1", "channel_creds": [{"type": "insecure"}]}],
+		"certificate_providers": {"a": {"plugin_name": "file_watcher", "config": {`+bundles+`"server_spiffe_ids": ["spiffe://example.org/a"]}}}}`))
+	if want := `certificate_providers["a"].config.server_spiffe_ids: is for the credentials of a management server`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
 // serveTLS runs a gRPC server on localhost until the test ends.
 func serveTLS(t *testing.T, config *tls.Config, opts ...grpc.ServerOption) (port int) {
 	t.Helper()

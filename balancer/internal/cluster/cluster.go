@@ -152,7 +152,7 @@ func (p *Policy) serve(c *Config) {
 	// abandon are kept for sessions.
 	p.part.Endpoints.Update(endpoints.Config{
 		Localities: c.Endpoints.Localities,
-		Health:     p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities),
+		Health:     p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities, usedOf(c.Cluster, entries)),
 		Loads:      p.counting.loads,
 		Sessions:   c.Cluster.Sessions,
 

@@ -73,7 +73,7 @@ func TestDropsInOrderByShare(t *testing.T) {
 		if counts[0]+counts[1]+counts[2] != n {
 			t.Fatalf("drops and RPCs %v do not make %d", counts, n)
 		}
-		lbtest.CheckShares(t, "lb, throttle, through", counts, 0.2, 0.4, 0.4)
+		xdstest.CheckShares(t, "lb, throttle, through", counts, 0.2, 0.4, 0.4)
 	})
 }
 

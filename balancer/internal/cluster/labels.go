@@ -26,14 +26,17 @@ func LabelsOf(name string, c *xdsresource.Cluster) map[string]string {
 	}
 }
 
-// setLocality sets the label of the endpoint that a pick has found, if it has.
-func setLocality(ctx context.Context, sc *leaf.SubConn) {
-	if sc == nil {
+// setLabels sets the labels of an RPC after a pick, together with that of the endpoint that the pick has found,
+// if it has.
+func setLabels(ctx context.Context, labels map[string]string, sc *leaf.SubConn) {
+	if !grpcbridge.TakesLabels(ctx) {
 		return
 	}
-	if labels := sc.LocalityLabels(); labels != nil {
-		grpcbridge.UpdateLabels(ctx, labels)
+	var locality map[string]string
+	if sc != nil {
+		locality = sc.LocalityLabels()
 	}
+	grpcbridge.UpdateLabels(ctx, labels, locality)
 }
 
 // labelled is the picker of a cluster without endpoints. It sets the labels.

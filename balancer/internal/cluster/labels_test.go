@@ -2,7 +2,6 @@ package cluster_test
 
 import (
 	"context"
-	"maps"
 	"testing"
 	"testing/synctest"
 
@@ -14,11 +13,13 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// labelsOfPick returns the telemetry labels of an RPC after one pick, and its result. The RPC is of
-// a session, if there are addresses that it asks for.
+// labelsOfPick returns the telemetry labels of an RPC after one pick, and its result. The callback gets them in
+// one call. The RPC is of a session, if there are addresses that it asks for.
 func labelsOfPick(f *fixture, addrs ...string) (map[string]string, balancer.PickResult, error) {
-	got := make(map[string]string)
-	ctx := telemetry.NewContextWithLabelCallback(context.Background(), func(l map[string]string) { maps.Copy(got, l) })
+	f.T.Helper()
+	var got map[string]string
+	calls := 0
+	ctx := telemetry.NewContextWithLabelCallback(context.Background(), func(l map[string]string) { got = l; calls++ })
 	d := &decision.Decision{Context: ctx}
 	if len(addrs) > 0 {
 		d.Extra = rpcFor(addrs...).Extra
@@ -27,6 +28,7 @@ func labelsOfPick(f *fixture, addrs ...string) (map[string]string, balancer.Pick
 	if err == nil {
 		result.Done(balancer.DoneInfo{})
 	}
+	xdstest.Equal(f.T, "calls of the callback for one pick", 1, calls)
 	return got, result, err
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -77,47 +76,50 @@ func newGate(counter *traffic.Counter, c *xdsresource.Cluster, drops []xdsresour
 // Pick takes no lock. It allocates only for an error, for an authority, for telemetry that
 // takes labels, or to combine the child's Done with its own.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	observed := grpcbridge.UpdateLabels(info.Ctx, p.labels)
 	d := decision.FromContext(info.Ctx)
+	var result balancer.PickResult
+	var sc *leaf.SubConn
+	var err error
 	if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
-		return p.pickHost(info, d, observed)
+		result, sc, err = p.pickHost(info, d)
+	} else {
+		result, sc, err = p.pickAny(info, d)
 	}
+	setLabels(info.Ctx, p.labels, sc)
+	return result, err
+}
+
+// pickAny picks for an RPC without a session.
+func (p *picker) pickAny(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, *leaf.SubConn, error) {
 	child := p.child
 	if a := d.Attempt(); a != nil && a.Retry && a.Hosts != nil {
 		child = otherHost{child, a.Hosts}
 	}
-	result, sc, err := p.pick(info, d, child)
-	if observed {
-		setLocality(info.Ctx, sc)
-	}
-	return result, err
+	return p.pick(info, d, child)
 }
 
 // pickHost picks for an RPC of a session, and reports the endpoint to the RPC's filter.
-func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision, observed bool) (balancer.PickResult, error) {
+func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, *leaf.SubConn, error) {
 	override := d.Extra.HostOverride
 	if !p.sessions.ready() {
-		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+		return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
 	}
 	child := p.child
 	switch sc, wait := p.sessions.connFor(override.Addresses); {
 	case wait:
-		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+		return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
 	case sc != nil:
 		child = chosen{sc}
 	}
 	result, sc, err := p.pick(info, d, child)
-	if observed {
-		setLocality(info.Ctx, sc)
-	}
 	if err != nil || sc == nil {
-		return result, err
+		return result, nil, err
 	}
 	if s := sc.Session(); s != nil {
 		s.Use()
 		d.SetHost(&s.Endpoint().Addresses)
 	}
-	return result, nil
+	return result, sc, nil
 }
 
 // pick picks by child, and also returns the SubConn that it has picked. The gate comes second, as child may

@@ -14,10 +14,14 @@ import (
 // Secured serves one cluster over connections that are secured as its Cluster asks (gRFC A29),
 // and made through proxies if it asks for that (gRFC A86).
 //
-// When that changes, another Policy with connections of its own takes over. The one before
-// serves until the new one can, so that no RPC fails, but not for longer than connections
-// linger; and not at all if its connections have only the channel's credentials, since the
-// Cluster asks for more.
+// When that changes, another Policy with connections of its own takes over. If the Cluster gets stricter, no
+// RPC goes over the old connections any more, and streams that are open end with these, after the time for
+// which connections linger. Otherwise the Policy before serves until the new one can, so that no RPC waits, but
+// not for longer than connections linger:
+//
+//	the Cluster accepted servers "a" and "b", now only "a": RPCs wait for new connections
+//	the Cluster accepted servers "a", now "a" and "b": RPCs go over the old connections until the new ones are ready
+//	the Cluster sends another server name that is not verified: likewise
 type Secured struct {
 	env     *tree.Env
 	name    string
@@ -39,38 +43,54 @@ func NewSecured(env *tree.Env, name string, changed func()) *Secured {
 	return s
 }
 
-// securedPolicy holds the credentials of its connections.
+// securedPolicy is a Policy with connections of its own.
 type securedPolicy struct {
 	*Policy
-	release func() // nil: they have the credentials of the channel
+	secured  *Secured
+	security *xdsresource.Security // of its connections
+	bundle   *clustertls.Bundle    // nil: they have the credentials of the channel
+	release  func()
 }
 
 func (p securedPolicy) Close() {
-	p.Policy.Close()
-	if p.release != nil {
-		p.release()
+	if p.secured.stricterThan(p.security) {
+		p.bundle.Outdate()
 	}
+	p.Policy.Close()
+	p.release()
 }
 
 func (s *Secured) build(_ *Config, changed func()) tree.Configured[*Config] {
-	if s.key == (clustertls.Key{}) {
-		return securedPolicy{Policy: New(s.env, s.name, changed)}
-	}
+	p := securedPolicy{secured: s, security: s.security()}
 	env := *s.env
-	bundle, release := s.env.TLS.Acquire(s.name, s.cluster)
-	env.Bundle = bundle
-	return securedPolicy{New(&env, s.name, changed), release}
+	p.bundle, p.release = s.env.TLS.Acquire(s.name, s.cluster)
+	env.Bundle = p.bundle
+	p.Policy = New(&env, s.name, changed)
+	return p
+}
+
+// security returns what the Cluster asks for, as far as it is known.
+func (s *Secured) security() *xdsresource.Security {
+	if s.cluster == nil {
+		return nil
+	}
+	return s.cluster.Security
+}
+
+// stricterThan reports whether the Cluster asks for more than connections of another version may have.
+func (s *Secured) stricterThan(before *xdsresource.Security) bool {
+	return s.env.TLS.Stricter(before, s.security())
 }
 
 // Update takes over what is now known of the cluster.
 func (s *Secured) Update(c *Config) {
-	before := s.key
+	before := s.security()
 	if c.Cluster != nil {
 		s.cluster, s.key = c.Cluster, s.env.TLS.Key(s.name, c.Cluster)
 	}
 	s.policies.Update(c)
 	serves := c.Err == nil && c.Cluster != nil && c.Endpoints != nil
-	if !serves || !before.Secure() && s.key.Secure() {
+	if !serves || s.stricterThan(before) {
 		s.policies.Finish()
 	}
 	s.setDeadline()

@@ -42,17 +42,19 @@ func newSecuredFixture(obeys bool) func(testing.TB) *securedFixture {
 		})
 		provider := &bootstrap.CertificateProvider{Buildable: certprovider.NewBuildableConfig(t.Name(), nil,
 			func(certprovider.BuildOptions) certprovider.Provider { return &countedProvider{closed: &f.closed} })}
-		for _, name := range []string{"old", "new"} {
-			f.securities[name] = decodeSecurity(t, name, provider)
-		}
+		// Each of "old" and "new" does for the other; they differ in the server name that is sent.
+		f.securities["old"] = decodeSecurity(t, `sni: "old"`, provider)
+		f.securities["new"] = decodeSecurity(t, `sni: "new"`, provider)
+		f.securities["strict"] = decodeSecurity(t, `sni: "old"`, provider, "san")
 		f.CC.Tag = func(b credentials.Bundle) string {
 			for name, s := range f.securities {
-				if s == nil {
-					continue
-				}
 				of, release := f.Env.TLS.Acquire("backend", &xdsresource.Cluster{Security: s})
 				release()
-				if of == b {
+				switch {
+				case of != b:
+				case s == nil:
+					return ""
+				default:
 					return " " + name
 				}
 			}
@@ -70,10 +72,10 @@ func (*countedProvider) KeyMaterial(context.Context) (*certprovider.KeyMaterial,
 
 func (p *countedProvider) Close() { p.closed.Add(1) }
 
-func decodeSecurity(t testing.TB, san string, provider *bootstrap.CertificateProvider) *xdsresource.Security {
+func decodeSecurity(t testing.TB, fields string, provider *bootstrap.CertificateProvider, sans ...string) *xdsresource.Security {
 	t.Helper()
 	c := xdsmsg.EDSCluster("backend", "")
-	c.TransportSocket = xdsmsg.TLSSocket(xdsmsg.UpstreamTLS("", "roots", san))
+	c.TransportSocket = xdsmsg.TLSSocket(xdsmsg.With(xdsmsg.UpstreamTLS("", "roots", sans...), "%s", fields))
 	_, value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{
 		CertificateProviders: map[string]*bootstrap.CertificateProvider{"roots": provider},
 	}})
@@ -158,6 +160,42 @@ func TestSecured(t *testing.T) {
 		f.Expect("while the new connection is made", lbtest.Waits)
 		f.Network.Set("a:1 new", lbtest.Up)
 		f.Expect("when it is made", "a:1 new")
+	}))
+	t.Run("nothing goes on when the Cluster gets stricter", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.Expect("at first", "a:1 old")
+		f.Network.Set("a:1 strict", lbtest.Silent)
+		f.secure("strict")
+		f.Expect("while the new connection is made", lbtest.Waits)
+		f.Network.Set("a:1 strict", lbtest.Refused)
+		f.Expect("when it fails", "connection refused")
+		f.Network.Set("a:1 strict", lbtest.Up)
+		f.sleep(time.Minute) // gRPC's backoff
+		f.Expect("when it is made", "a:1 strict")
+	}))
+	t.Run("nothing goes on when the Cluster gets stricter in the middle of a change", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.Network.Set("a:1 new", lbtest.Silent)
+		f.secure("new")
+		f.Network.Set("a:1 strict", lbtest.Silent)
+		f.Expect("before", "a:1 old")
+		f.secure("strict")
+		f.Expect("afterwards", lbtest.Waits)
+	}))
+	t.Run("nothing goes on while the endpoints of a stricter Cluster are not known", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		c := lbtest.Cluster("backend")
+		c.Security = f.securities["strict"]
+		f.update(cluster.Config{Cluster: c})
+		f.Expect("before there are endpoints", lbtest.Waits)
+		f.secure("strict")
+		f.Expect("with endpoints", "a:1 strict")
+	}))
+	t.Run("no longer so strict", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("strict")
+		f.Network.Set("a:1 old", lbtest.Silent)
+		f.secure("old")
+		f.Expect("while the new connection is made", "a:1 strict")
 	}))
 	t.Run("no longer secured", testSecured(true, func(t *testing.T, f *securedFixture) {
 		f.secure("old")

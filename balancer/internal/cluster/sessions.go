@@ -6,18 +6,18 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/grpclog"
 
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/boundlog"
 )
 
 // minSweep is the minimum time between two sweeps of connections that no session uses any more
 // (gRFC A75).
 const minSweep = 5 * time.Second
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 // sessions finds the endpoints that RPCs ask for, in all priorities of the cluster (gRFCs A55,
 // A61 and A75, "Changes in xds_override_host LB Policy"). It is not active before the first

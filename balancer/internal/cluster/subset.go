@@ -6,6 +6,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/locality"
+	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -47,4 +50,20 @@ func subset(localities []xdsresource.Locality, size uint32, seed uint64) []xdsre
 		l.Endpoints = append(l.Endpoints, localities[c.locality].Endpoints[c.endpoint])
 	}
 	return result
+}
+
+// usedOf returns the endpoints.Key of the endpoints in the subsets, nil for a cluster that uses all.
+func usedOf(c *xdsresource.Cluster, entries []priority.Entry[locality.Config]) map[string]bool {
+	if c.Subsets == (xdsresource.Subsets{}) || c.Outliers == nil {
+		return nil
+	}
+	used := make(map[string]bool)
+	for _, entry := range entries {
+		for _, l := range entry.Config.Localities {
+			for i := range l.Endpoints {
+				used[endpoints.Key(&l.Endpoints[i])] = true
+			}
+		}
+	}
+	return used
 }

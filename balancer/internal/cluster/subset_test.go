@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // zone is a locality of n endpoints.
@@ -50,8 +50,8 @@ func TestSubsetsAreUniform(t *testing.T) {
 	for _, a := range addresses(zone(n)) {
 		counts[0], counts[1], weights = append(counts[0], in[a]), append(counts[1], first[a]), append(weights, 1)
 	}
-	lbtest.CheckShares(t, "in subsets", counts[0], weights...)
-	lbtest.CheckShares(t, "first", counts[1], weights...)
+	xdstest.CheckShares(t, "in subsets", counts[0], weights...)
+	xdstest.CheckShares(t, "first", counts[1], weights...)
 }
 
 // gRFC A68, "Low connection churn during server rollouts".

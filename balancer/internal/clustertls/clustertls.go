@@ -24,16 +24,16 @@ import (
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/peercert"
 	"github.com/dynxds/dynxds/internal/refpool"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-var logger = grpclog.Component("dynxds-tls")
+var logger = boundlog.Component("dynxds-tls")
 
 // Pool shares the Bundles of one balancer tree. It is safe for concurrent use.
 type Pool struct {
@@ -97,15 +97,32 @@ func (p *Pool) Key(cluster string, c *xdsresource.Cluster) Key {
 	return k
 }
 
+// Stricter reports whether connections that were made as a Cluster asked before may be less secure than it
+// asks for now, on a channel that obeys it.
+func (p *Pool) Stricter(before, now *xdsresource.Security) bool {
+	return p != nil && p.obeys && !now.SatisfiedBy(before)
+}
+
 // Acquire returns the Bundle for a cluster: the same one as long as it is held, so that
 // connections made in the same way have the same Bundle. If it cannot be made, its handshakes fail. The
-// certificate providers are closed after the last release.
+// certificate providers are closed after the last release. The Bundle is nil if the channel's own
+// credentials make the connections and always will: if the channel does not obey the Cluster, and that asks
+// for no proxies.
 func (p *Pool) Acquire(cluster string, c *xdsresource.Cluster) (b *Bundle, release func()) {
-	k := key{cluster, p.Key(cluster, c)}
-	if k.way.Secure() {
-		return p.acquire(k, c.Security)
+	k := key{cluster: cluster}
+	var s *xdsresource.Security
+	if c != nil {
+		k.way = p.Key(cluster, c)
 	}
-	return p.acquire(k, nil)
+	if k.way.Secure() {
+		s = c.Security
+	}
+	if k.way == (Key{}) && (p == nil || !p.obeys) {
+		return nil, func() {}
+	}
+	b, release = p.acquire(k, s)
+	b.open.setOutdated(false)
+	return b, release
 }
 
 func (p *Pool) acquire(k key, s *xdsresource.Security) (b *Bundle, release func()) {
@@ -116,7 +133,8 @@ func (p *Pool) acquire(k key, s *xdsresource.Security) (b *Bundle, release func(
 	return b, release
 }
 
-// Bundle is a credentials.Bundle for the connections to one cluster. It is immutable.
+// Bundle is a credentials.Bundle for the connections to one cluster. Nothing but the set of its open
+// connections changes.
 type Bundle struct {
 	pool *Pool
 	key  key
@@ -125,6 +143,7 @@ type Bundle struct {
 	// identity is nil if the client has no certificate, and roots is if those of the system
 	// are used.
 	identity, roots *source
+	open            connections
 }
 
 func newBundle(p *Pool, k key, s *xdsresource.Security) *Bundle {
@@ -142,8 +161,17 @@ func newBundle(p *Pool, k key, s *xdsresource.Security) *Bundle {
 }
 
 func (b *Bundle) close() {
+	b.open.close()
 	b.identity.close()
 	b.roots.close()
+}
+
+// Outdate has the connections of the Bundle end when it is released for the last time, with all of their streams, unless
+// it is acquired again before. Otherwise streams that are open stay. The Bundle may be nil.
+func (b *Bundle) Outdate() {
+	if b != nil {
+		b.open.setOutdated(true)
+	}
 }
 
 // Hold keeps the Bundle usable until release, for a connection that may outlive what acquired it.
@@ -199,24 +227,30 @@ func (t transport) clientHandshake(ctx context.Context, way tunnel, authority st
 			return nil, nil, fmt.Errorf("cluster %s: %w", faults.Quote(t.key.cluster), err)
 		}
 	}
+	var info credentials.AuthInfo
+	c := &connection{raw: raw, bundle: t.Bundle}
+	var err error
 	if t.security == nil {
-		return t.pool.channel.ClientHandshake(ctx, authority, conn)
-	}
-	secured, info, err := t.handshake(ctx, conn)
-	if err != nil {
+		if c.Conn, info, err = t.pool.channel.ClientHandshake(ctx, authority, conn); err != nil {
+			return nil, nil, err
+		}
+	} else if c.Conn, info, err = t.handshake(ctx, conn); err != nil {
 		raw.Close()
 		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.key.cluster), peercert.Bounded(err))
 	}
-	return &secureConn{Conn: secured, bundle: t.Bundle}, info, nil
+	if err := t.open.add(c); err != nil {
+		raw.Close()
+		return nil, nil, fmt.Errorf("cluster %s: %w", faults.Quote(t.key.cluster), err)
+	}
+	return c, info, nil
 }
 
 func (b *Bundle) handshake(ctx context.Context, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	serverName := b.serverName(ctx)
-	config, err := b.config(ctx, serverName)
+	config, err := b.config(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	secured, info, err := credentials.NewTLS(config).ClientHandshake(ctx, serverName, conn)
+	secured, info, err := credentials.NewTLS(config).ClientHandshake(ctx, config.ServerName, conn)
 	var notTLS tls.RecordHeaderError
 	switch {
 	case errors.As(err, &notTLS):
@@ -228,10 +262,19 @@ func (b *Bundle) handshake(ctx context.Context, conn net.Conn) (net.Conn, creden
 }
 
 // config makes the configuration of one handshake.
-func (b *Bundle) config(ctx context.Context, serverName string) (*tls.Config, error) {
+func (b *Bundle) config(ctx context.Context) (*tls.Config, error) {
+	sni, address := b.serverName(ctx)
 	required := peercert.Requirements{SANs: b.security.SANs, MaxDepth: b.security.MaxDepth}
 	if b.security.AutoSNISANValidation {
-		required.ServerName = serverName
+		switch {
+		case sni != "":
+			required.ServerName = sni
+		case len(required.SANs) > 0:
+		case address != "":
+			required.ServerName = address
+		default:
+			return nil, errNoName
+		}
 	}
 	if b.roots != nil {
 		m, err := b.roots.material(ctx)
@@ -241,7 +284,7 @@ func (b *Bundle) config(ctx context.Context, serverName string) (*tls.Config, er
 		required.Roots, required.Bundles = m.Roots, m.SPIFFEBundleMap
 	}
 	config := &tls.Config{
-		ServerName: serverName,
+		ServerName: sni,
 		// The standard library would verify the host name; VerifyConnection does not.
 		InsecureSkipVerify: true,
 		VerifyConnection:   func(s tls.ConnectionState) error { return required.Verify(s.PeerCertificates) },
@@ -269,26 +312,41 @@ func chooser(certificates []tls.Certificate) func(*tls.CertificateRequestInfo) (
 	}
 }
 
-// serverName returns the name for SNI; empty: none is sent (gRFC A101, "Setting SNI during Tls
-// handshake"). An IP address cannot be sent (RFC 6066).
-func (b *Bundle) serverName(ctx context.Context) string {
+// errNoName is for servers whose certificate would not be compared with anything: the Cluster asks for
+// the server's name in the certificate, and there is none.
+var errNoName = errors.New("the Cluster has auto_sni_san_validation, and there is neither a server name nor a SAN matcher, so that any certificate of the " +
+	"trusted roots would do; the control plane has to set sni, auto_host_sni with a hostname of the endpoint, or match_typed_subject_alt_names")
+
+// serverName returns the name of the server (gRFC A101, "Setting SNI during Tls handshake"): sni is
+// sent, and empty if there is none. An IP address cannot be sent (RFC 6066); the first one is returned
+// if no other name is known.
+func (b *Bundle) serverName(ctx context.Context) (sni, address string) {
+	names := []string{b.security.SNI}
 	if b.security.AutoHostSNI {
-		if name := dnsName(hostname(credentials.ClientHandshakeInfoFromContext(ctx).Attributes)); name != "" {
-			return name
+		names = []string{hostname(credentials.ClientHandshakeInfoFromContext(ctx).Attributes), b.security.SNI}
+	}
+	for _, name := range names {
+		name, isAddress := hostOf(name)
+		switch {
+		case name != "" && !isAddress:
+			return name, ""
+		case address == "":
+			address = name
 		}
 	}
-	return dnsName(b.security.SNI)
+	return "", address
 }
 
-// dnsName returns a name without its port, and "" if it is an IP address, which may be in brackets.
-func dnsName(name string) string {
-	if host, _, err := net.SplitHostPort(name); err == nil {
-		name = host
+// hostOf returns a name without its port, and whether it is an IP address, which may be in brackets.
+func hostOf(name string) (host string, isAddress bool) {
+	if h, _, err := net.SplitHostPort(name); err == nil {
+		name = h
 	}
-	if _, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")); err == nil {
-		return ""
+	bare := strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	if _, err := netip.ParseAddr(bare); err == nil {
+		return bare, true
 	}
-	return name
+	return name, false
 }
 
 type hostnameKey struct{}

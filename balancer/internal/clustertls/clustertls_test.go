@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -27,6 +28,7 @@ import (
 	"google.golang.org/grpc/credentials/tls/certprovider"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/testca"
@@ -202,6 +204,129 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 	})
 }
 
+// A provider that panics fails the handshakes of its cluster, whatever it was asked to do.
+func TestProvidersThatPanic(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	good := of(&certprovider.KeyMaterial{Roots: ca.Pool(), Certs: identityMaterial(ca)})
+	asked := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) { panic("out of order") }}
+	for name, tc := range map[string]struct {
+		identity, roots *bootstrap.CertificateProvider
+	}{
+		"when it is asked for roots":       {good.instance("i"), asked.instance("r")},
+		"when it is asked for an identity": {asked.instance("i"), good.instance("r")},
+		"when it is built":                 {good.instance("i"), panics("x", func() { panic("out of order") })},
+		"with much text":                   {good.instance("i"), panics("y", func() { panic("out of order" + strings.Repeat("x", 1<<20)) })},
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), instances{"identity": tc.identity, "roots": tc.roots})
+			_, err := serve(t, withNames(ca, "a")).handshake(t, b)
+			if check(t, err, "it panicked: out of order", "certificate provider instance"); len(err.Error()) > 5000 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+	xdstest.Parallel(t, "when it is closed", func(t *testing.T) {
+		s := newSource(&xdsresource.CertificateInstance{Instance: "x", Provider: (&closePanics{}).instance()}, wantRoots)
+		_, err := s.material(t.Context())
+		xdstest.NoError(t, err)
+		s.close()
+	})
+}
+
+// panics is an entry of the bootstrap whose plugin calls f to build a provider.
+func panics(name string, f func()) *bootstrap.CertificateProvider {
+	return &bootstrap.CertificateProvider{PluginName: name, Buildable: certprovider.NewBuildableConfig(
+		"test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider {
+			f()
+			return nil
+		})}
+}
+
+type closePanics struct{}
+
+func (*closePanics) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error) {
+	return &certprovider.KeyMaterial{Roots: x509.NewCertPool()}, nil
+}
+
+func (*closePanics) Close() { panic("out of order") }
+
+func (p *closePanics) instance() *bootstrap.CertificateProvider {
+	return &bootstrap.CertificateProvider{Buildable: certprovider.NewBuildableConfig(
+		"test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider { return p })}
+}
+
+// A provider that could not be built is built again by a later handshake, and not by every one.
+func TestAProviderIsBuiltAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		attempts, works := 0, false
+		p := of(&certprovider.KeyMaterial{Roots: x509.NewCertPool()})
+		s := newSource(&xdsresource.CertificateInstance{Instance: "x", Provider: &bootstrap.CertificateProvider{
+			PluginName: "moody",
+			Buildable: certprovider.NewBuildableConfig("test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider {
+				if attempts++; works {
+					return p
+				}
+				return nil
+			}),
+		}}, wantRoots)
+		fails := func() {
+			t.Helper()
+			if _, err := s.material(t.Context()); err == nil || !strings.Contains(err.Error(), `"x" (moody)`) || !strings.Contains(err.Error(), "did not start") {
+				t.Errorf("got error %v", err)
+			}
+		}
+		for range 100 {
+			fails()
+		}
+		xdstest.Equal(t, "attempts at once", 1, attempts)
+		time.Sleep(rebuildAfter)
+		fails()
+		fails()
+		xdstest.Equal(t, "attempts later", 2, attempts)
+		works = true
+		time.Sleep(rebuildAfter)
+		for range 3 {
+			_, err := s.material(t.Context())
+			xdstest.NoError(t, err)
+		}
+		xdstest.Equal(t, "attempts in the end", 3, attempts)
+		s.close()
+		xdstest.Equal(t, "closed", 1, p.closed.Load())
+		s.built()
+		xdstest.Equal(t, "attempts after the end", 3, attempts)
+	})
+	// A provider that is ready only after its cluster is gone is closed.
+	synctest.Test(t, func(t *testing.T) {
+		p := of(&certprovider.KeyMaterial{Roots: x509.NewCertPool()})
+		first, ready := true, make(chan struct{})
+		s := newSource(&xdsresource.CertificateInstance{Provider: &bootstrap.CertificateProvider{
+			Buildable: certprovider.NewBuildableConfig("test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider {
+				if first {
+					first = false
+					return nil
+				}
+				<-ready
+				return p
+			}),
+		}}, wantRoots)
+		time.Sleep(rebuildAfter)
+		failed := make(chan error)
+		go func() {
+			_, err := s.material(t.Context())
+			failed <- err
+		}()
+		synctest.Wait()
+		s.close()
+		close(ready)
+		if err := <-failed; !errors.Is(err, errClosed) {
+			t.Errorf("got error %v, want %v", err, errClosed)
+		}
+		xdstest.Equal(t, "closed", 1, p.closed.Load())
+	})
+}
+
 func identityMaterial(ca *testca.CA) []tls.Certificate {
 	return []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"client"}})}
 }
@@ -360,23 +485,91 @@ func TestServerNameIndication(t *testing.T) {
 			pb := xdsmsg.UpstreamTLS("", "roots", tc.sans...)
 			pb.Sni, pb.AutoHostSni, pb.AutoSniSanValidation = tc.sni, tc.auto, tc.validate
 			b, s := bundle(t, pb, in), serve(t, withNames(ca, "*.example.com"))
-			// Through gRPC, which hands the attributes of the address to the handshake.
-			r := manual.NewBuilderWithScheme("test")
-			r.InitialState(resolver.State{Addresses: []resolver.Address{b.Address(s.addr, tc.hostname, "")}})
-			cc, err := grpc.NewClient("test:///authority.example.com", grpc.WithResolvers(r), grpc.WithCredentialsBundle(b))
-			xdstest.NoError(t, err)
-			defer cc.Close()
-			cc.Connect()
+			cc := s.channel(t, b, tc.hostname)
 			xdstest.Equal(t, "server name", tc.sends, <-s.hello)
-			if !tc.fails {
+			if tc.fails {
+				failure(t, cc)
+			} else {
 				<-s.peers
+			}
+		})
+	}
+}
+
+// channel connects through gRPC, which hands the attributes of the address to the handshake.
+func (s *server) channel(t *testing.T, b *Bundle, hostname string) *grpc.ClientConn {
+	t.Helper()
+	r := manual.NewBuilderWithScheme("test")
+	r.InitialState(resolver.State{Addresses: []resolver.Address{b.Address(s.addr, hostname, "")}})
+	cc, err := grpc.NewClient("test:///authority.example.com", grpc.WithResolvers(r), grpc.WithCredentialsBundle(b))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { cc.Close() })
+	cc.Connect()
+	return cc
+}
+
+// failure waits until a channel cannot connect, and returns the reason.
+func failure(t *testing.T, cc *grpc.ClientConn) error {
+	t.Helper()
+	for state := cc.GetState(); state != connectivity.TransientFailure; state = cc.GetState() {
+		if !cc.WaitForStateChange(t.Context(), state) {
+			t.Fatal("the test ends before the handshake fails")
+		}
+	}
+	err := cc.Invoke(t.Context(), "/a/b", &emptypb.Empty{}, &emptypb.Empty{})
+	if err == nil {
+		t.Fatal("an RPC succeeds without a connection")
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), `\"`, `"`))
+}
+
+// auto_sni_san_validation never stands for no validation: an IP address, which is not sent as a server
+// name, has to be in the certificate unless SAN matchers say who is accepted, and without a name and
+// matchers nobody is.
+func TestValidationWithoutServerName(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	in := instances{"roots": rootsOf(ca).instance("roots")}
+	byName := &x509.Certificate{DNSNames: []string{"*.example.com", "127.0.0.1"}}
+	byAddress := &x509.Certificate{IPAddresses: []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP("::1")}}
+	const wrong = "is not for the server name"
+	for _, tc := range []struct {
+		name     string
+		sni      string
+		auto     bool
+		hostname string
+		sans     []string
+		cert     *x509.Certificate
+		want     string // the reason of the failure; empty: there is none
+	}{
+		{name: "sni is an IP address", sni: "127.0.0.1", cert: byAddress},
+		{name: "sni is an IP address, the certificate is for names", sni: "127.0.0.1", cert: byName, want: wrong},
+		{name: "sni is an IPv6 address", sni: "::1", cert: byAddress},
+		{name: "sni is another IP address", sni: "127.0.0.2", cert: byAddress, want: wrong},
+		{name: "the host name is an IP address", auto: true, hostname: "127.0.0.1", cert: byAddress},
+		{name: "the host name is an IP address with a port", auto: true, hostname: "127.0.0.1:443", cert: byAddress},
+		{name: "the host name is an IPv6 address with a port", auto: true, hostname: "[::1]:443", cert: byAddress},
+		{name: "the host name is an IP address, the certificate is for names", auto: true, hostname: "127.0.0.1:443", cert: byName, want: wrong},
+		{name: "the host name takes precedence", sni: "127.0.0.1", auto: true, hostname: "127.0.0.2", cert: byAddress, want: wrong},
+		{name: "matchers replace an address that is not sent", sni: "127.0.0.2", sans: []string{"a.example.com"}, cert: byName},
+		{name: "matchers that do not match", sni: "127.0.0.1", sans: []string{"a.example.org"}, cert: byAddress, want: "certificate check failure"},
+		{name: "neither a name nor matchers", cert: byName, want: "neither a server name nor a SAN matcher"},
+		{name: "no host name and no matchers", auto: true, cert: byName, want: "neither a server name nor a SAN matcher"},
+		{name: "a host name that is only a port", auto: true, hostname: ":443", cert: byName, want: "neither a server name nor a SAN matcher"},
+	} {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
+			pb := xdsmsg.UpstreamTLS("", "roots", tc.sans...)
+			pb.Sni, pb.AutoHostSni, pb.AutoSniSanValidation = tc.sni, tc.auto, true
+			template := *tc.cert
+			b := bundle(t, pb, in)
+			s := serve(t, &tls.Config{Certificates: []tls.Certificate{ca.Pair(&template)}})
+			cc := s.channel(t, b, tc.hostname)
+			if tc.want != "" {
+				check(t, failure(t, cc), tc.want)
 				return
 			}
-			for state := cc.GetState(); state != connectivity.TransientFailure; state = cc.GetState() {
-				if !cc.WaitForStateChange(t.Context(), state) {
-					t.Fatal("the test ends before the handshake fails")
-				}
-			}
+			xdstest.Equal(t, "server name", "", <-s.hello)
+			<-s.peers
 		})
 	}
 }
@@ -437,6 +630,93 @@ func TestBundlesAreShared(t *testing.T) {
 	// Its handshakes fail from now on.
 	_, err := serve(t, withNames(ca, "a")).handshake(t, one)
 	check(t, err, `"roots"`)
+}
+
+// What is open when a Bundle is released for the last time stays, unless the Bundle is outdated.
+func TestConnectionsOfAnOutdatedBundleEnd(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	in := instances{"roots": rootsOf(ca).instance("roots")}
+	secure := &xdsresource.Cluster{Security: security(t, xdsmsg.UpstreamTLS("", "roots"), in)}
+	for name, c := range map[string]*xdsresource.Cluster{"TLS": secure, "plaintext": {}} {
+		s := serve(t, withNames(ca, "a"))
+		if c.Security == nil {
+			s = serveEcho(t)
+		}
+		pool := NewPool(true, insecure.NewCredentials(), nil)
+		// connect returns a connection of a Bundle that a SubConn holds.
+		connect := func(t *testing.T) (b *Bundle, conn net.Conn, release, held func()) {
+			b, release = pool.Acquire("c", c)
+			held = b.Hold()
+			conn, _, err := b.TransportCredentials().ClientHandshake(t.Context(), "", s.dial(t))
+			xdstest.NoError(t, err)
+			echo(t, conn)
+			return b, conn, release, held
+		}
+		t.Run(name+" outdated", func(t *testing.T) {
+			b, conn, release, held := connect(t)
+			b.Outdate()
+			release()
+			echo(t, conn)
+			read := make(chan error)
+			go func() {
+				_, err := conn.Read(make([]byte, 1))
+				read <- err
+			}()
+			held()
+			if err := <-read; err == nil || !strings.Contains(err.Error(), `cluster "c" asks for stricter security than this connection has`) {
+				t.Errorf("a read fails with %v", err)
+			}
+			conn.Close()
+			// A handshake that was under way.
+			_, _, err := b.TransportCredentials().ClientHandshake(t.Context(), "", s.dial(t))
+			if err == nil {
+				t.Error("a handshake succeeds afterwards")
+			}
+		})
+		t.Run(name+" in use again", func(t *testing.T) {
+			b, conn, release, held := connect(t)
+			b.Outdate()
+			release()
+			_, again := pool.Acquire("c", c)
+			held()
+			again()
+			echo(t, conn)
+			conn.Close()
+		})
+		t.Run(name+" not outdated", func(t *testing.T) {
+			_, conn, release, held := connect(t)
+			release()
+			held()
+			echo(t, conn)
+			conn.Close()
+		})
+	}
+}
+
+// serveEcho is serve for plaintext.
+func serveEcho(t *testing.T) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	xdstest.NoError(t, err)
+	s := &server{addr: l.Addr().String()}
+	s.wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.wg.Go(func() {
+				defer conn.Close()
+				io.Copy(conn, conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		s.wg.Wait()
+	})
+	return s
 }
 
 type token struct{ credentials.PerRPCCredentials }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -72,10 +73,13 @@ func identityOf(ca *testca.CA) *provider {
 
 var plugins atomic.Int64
 
+// anotherConfig is the configuration of a provider that gRPC shares with no other one.
+func anotherConfig() []byte { return fmt.Append(nil, plugins.Add(1)) }
+
 // instance registers a plugin that builds a provider, and returns the entry of the bootstrap.
 func (p *provider) instance(name string) *bootstrap.CertificateProvider {
 	return &bootstrap.CertificateProvider{PluginName: "plugin of " + name, Buildable: certprovider.NewBuildableConfig(
-		"test", []byte{byte(plugins.Add(1))}, func(certprovider.BuildOptions) certprovider.Provider { return p },
+		"test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider { return p },
 	)}
 }
 

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -20,14 +23,24 @@ const materialTimeout = 5 * time.Second
 // its context holds a goroutine for each. The others wait.
 const maxFetches = 16
 
+// rebuildAfter is how long a provider that could not be built is not built again.
+const rebuildAfter = time.Second
+
 // source is a certificate provider in the role that it has for a cluster. gRPC shares providers
-// of the same plugin, configuration, certificate and role, over the whole process.
+// of the same plugin, configuration, certificate and role, over the whole process. A provider that panics
+// fails what asked for it.
 type source struct {
 	role     role
 	of       *xdsresource.CertificateInstance
-	provider certprovider.Provider
-	err      error         // why there is no provider
 	fetches  chan struct{} // has an element for each call of the provider
+	panicked sync.Once
+
+	mu       sync.Mutex
+	provider certprovider.Provider // nil: it could not be built yet
+	err      error                 // why not
+	next     time.Time             // when it may be built again
+	building bool
+	closed   bool
 }
 
 // role is what a provider is for.
@@ -47,25 +60,76 @@ func (r role) String() string {
 
 func newSource(of *xdsresource.CertificateInstance, r role) *source {
 	s := &source{role: r, of: of, fetches: make(chan struct{}, maxFetches)}
-	if of.Provider == nil || of.Provider.Buildable == nil {
-		s.err = errors.New("there is no such provider in the bootstrap")
-		return s
-	}
-	provider, err := of.Provider.Buildable.Build(certprovider.BuildOptions{
-		CertName: of.Certificate, WantRoot: r == wantRoots, WantIdentity: r == wantIdentity,
-	})
-	if err != nil {
-		// gRPC's error says no more than this, but for the configuration, which may hold secrets.
-		s.err = errors.New("its plugin did not start it")
-		return s
-	}
-	s.provider = provider
+	s.built() // So that the provider has its material ready for the first handshake.
 	return s
 }
 
+// built returns the provider. If the first attempts to build it have failed, it is built again. mu is not held then: the
+// plugin may take its time.
+func (s *source) built() (certprovider.Provider, error) {
+	s.mu.Lock()
+	if s.provider != nil || s.closed || s.building || time.Now().Before(s.next) {
+		defer s.mu.Unlock()
+		return s.provider, s.err
+	}
+	s.building = true
+	s.mu.Unlock()
+	provider, err := s.build()
+	s.mu.Lock()
+	s.building, s.next = false, time.Now().Add(rebuildAfter)
+	closed := s.closed
+	if !closed {
+		s.provider, s.err = provider, err
+	}
+	s.mu.Unlock()
+	if closed {
+		s.closeProvider(provider)
+		return nil, errClosed
+	}
+	return provider, err
+}
+
+var errClosed = errors.New("the cluster does not use it any more")
+
+func (s *source) build() (provider certprovider.Provider, err error) {
+	if s.of.Provider == nil || s.of.Provider.Buildable == nil {
+		return nil, errors.New("there is no such provider in the bootstrap")
+	}
+	defer s.recovered(&err)
+	provider, err = s.of.Provider.Buildable.Build(certprovider.BuildOptions{
+		CertName: s.of.Certificate, WantRoot: s.role == wantRoots, WantIdentity: s.role == wantIdentity,
+	})
+	if err != nil {
+		// gRPC's error says no more than this, but for the configuration, which may hold secrets.
+		return nil, errors.New("its plugin did not start it")
+	}
+	return provider, nil
+}
+
+// recovered makes a panic of the plugin the error. The first one is logged.
+func (s *source) recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("it panicked: %s", bounds.Text(fmt.Sprint(p), bounds.ErrorText))
+		s.panicked.Do(func() { logger.Errorf("%s: %v\n%s", s, *err, debug.Stack()) })
+	}
+}
+
 func (s *source) close() {
-	if s != nil && s.provider != nil {
-		s.provider.Close()
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	s.closed = true
+	provider := s.provider
+	s.mu.Unlock()
+	s.closeProvider(provider)
+}
+
+func (s *source) closeProvider(provider certprovider.Provider) {
+	var err error
+	defer s.recovered(&err)
+	if provider != nil {
+		provider.Close()
 	}
 }
 
@@ -83,9 +147,6 @@ func (s *source) material(ctx context.Context) (*certprovider.KeyMaterial, error
 }
 
 func (s *source) fetch(ctx context.Context) (*certprovider.KeyMaterial, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, materialTimeout, errTooLate)
 	defer cancel()
 	select {
@@ -100,7 +161,7 @@ func (s *source) fetch(ctx context.Context) (*certprovider.KeyMaterial, error) {
 	answer := make(chan result, 1)
 	// The goroutine ends with the call, which may be later than ctx does.
 	go func() {
-		m, err := s.provider.KeyMaterial(ctx)
+		m, err := s.call(ctx)
 		<-s.fetches
 		answer <- result{m, err}
 	}()
@@ -113,6 +174,16 @@ func (s *source) fetch(ctx context.Context) (*certprovider.KeyMaterial, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// call asks the provider, which may take longer than ctx allows.
+func (s *source) call(ctx context.Context) (m *certprovider.KeyMaterial, err error) {
+	provider, err := s.built()
+	if err != nil {
+		return nil, err
+	}
+	defer s.recovered(&err)
+	return provider.KeyMaterial(ctx)
 }
 
 var errTooLate = fmt.Errorf("it did not answer within %v", materialTimeout)

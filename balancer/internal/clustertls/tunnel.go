@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
@@ -77,22 +79,48 @@ func (t tunnel) connect(conn net.Conn) (net.Conn, error) {
 	}
 	limited := &io.LimitedReader{R: conn, N: maxAnswer}
 	r := bufio.NewReader(limited)
-	response, err := http.ReadResponse(r, request)
+	status, err := readAnswer(r)
 	switch {
 	case err != nil && limited.N == 0:
 		return nil, fmt.Errorf("the headers of the proxy's answer have more than %d bytes", maxAnswer)
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, errors.New("the proxy closed the connection without an answer")
 	case err != nil:
-		return nil, fmt.Errorf("the answer of the proxy cannot be read: %s", faults.Shorten(err.Error(), faults.MaxQuoted))
-	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("the proxy answered %s", faults.Quote(response.Status))
+		return nil, fmt.Errorf("the answer of the proxy cannot be read: %s", bounds.Text(err.Error(), faults.MaxQuoted))
+	case !strings.HasPrefix(status, statusOK):
+		return nil, fmt.Errorf("the proxy answered %s", faults.Quote(status))
 	}
 	if r.Buffered() == 0 {
 		return conn, nil
 	}
 	early, _ := r.Peek(r.Buffered())
 	return &earlyConn{conn, io.MultiReader(bytes.NewReader(early), conn)}, nil
+}
+
+const statusOK = "200"
+
+// readAnswer returns the status of the final answer to CONNECT, such as "200 OK". It passes over interim answers
+// (RFC 9110, section 15.2), and over headers: an answer that opens a tunnel has no body, whatever Content-Length
+// and Transfer-Encoding say (RFC 9110, section 9.3.6), and of another one only the status counts.
+func readAnswer(r *bufio.Reader) (status string, err error) {
+	text := textproto.NewReader(r)
+	for {
+		line, err := text.ReadLine()
+		if err != nil {
+			return "", err
+		}
+		version, status, _ := strings.Cut(line, " ")
+		code, _, _ := strings.Cut(status, " ")
+		if _, _, ok := http.ParseHTTPVersion(version); !ok || len(code) != 3 || strings.Trim(code, "0123456789") != "" {
+			return "", fmt.Errorf("%s is no status line of HTTP", faults.Quote(line))
+		}
+		if _, err := text.ReadMIMEHeader(); err != nil {
+			return "", err
+		}
+		if code[0] != '1' || code == "101" {
+			return status, nil
+		}
+	}
 }
 
 // earlyConn is a connection whose first bytes came together with the answer of the proxy.

@@ -117,6 +117,11 @@ func TestProxiesThatRefuse(t *testing.T) {
 		{"a refusal", "HTTP/1.1 403 Forbidden\r\nContent-Length: 3\r\n\r\nno!", `the proxy answered "403 Forbidden"`},
 		{"a password is wanted", "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\n\r\n", `"407 Proxy Authentication Required"`},
 		{"success of another kind", "HTTP/1.1 204 No Content\r\n\r\n", `"204 No Content"`},
+		{"another protocol", "HTTP/1.1 101 Switching Protocols\r\n\r\n", `"101 Switching Protocols"`},
+		{"a refusal after an interim answer", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 502 Bad Gateway\r\n\r\n", `the proxy answered "502 Bad Gateway"`},
+		{"interim answers without end", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", maxAnswer/10), "more than 65536 bytes"},
+		{"only an interim answer", "HTTP/1.1 100 Continue\r\n\r\n", "the proxy closed the connection without an answer"},
+		{"a status that begins like success", "HTTP/1.1 2000 OK\r\n\r\n", "cannot be read"},
 		{"closed", "", "the proxy closed the connection without an answer"},
 		{"closed in the middle", "HTTP/1.1 200 OK\r\nX:", "the proxy closed the connection without an answer"},
 		{"garbage", "SSH-2.0-x\r\n\r\n", "cannot be read"},
@@ -194,6 +199,32 @@ func TestConnectRequestAndEarlyBytes(t *testing.T) {
 		if _, err := io.ReadFull(conn, got); err != nil || string(got) != "early" {
 			t.Errorf("%q and error %v, want the bytes that came with the answer", got, err)
 		}
+	}
+}
+
+// What a proxy may say beside that it has connected.
+func TestAnswersThatOpenATunnel(t *testing.T) {
+	t.Parallel()
+	const interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+	for name, text := range map[string]string{
+		"plain":                      "HTTP/1.1 200 OK\r\n\r\n",
+		"without a reason":           "HTTP/1.0 200\r\n\r\n",
+		"after interim answers":      interim + "HTTP/1.1 200 OK\r\n\r\n",
+		"chunked":                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"an unknown encoding":        "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity, mine\r\n\r\n",
+		"lengths":                    "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+		"a length that is no number": "HTTP/1.1 200 OK\r\nContent-Length: -\r\n\r\n",
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			b := tunnelling(t, true, insecure.NewCredentials(), nil)
+			client, _ := answer(t, text+"early")
+			conn, _, err := through(t.Context(), b, client, "10.9.9.1:3128", "10.0.0.1:80")
+			xdstest.NoError(t, err)
+			got := make([]byte, 5)
+			if _, err := io.ReadFull(conn, got); err != nil || string(got) != "early" {
+				t.Errorf("%q and error %v, want the bytes after the answer", got, err)
+			}
+		})
 	}
 }
 

@@ -8,7 +8,12 @@
 // open (gRPC-Go 1.85). And a control plane may flap: a policy that connects to the same
 // address in the same way within that time gets the connection that is there. However
 // often routes, clusters or endpoints change, an address has no more connections than were
-// in use at one time; two more if connections have labels for metrics (gRFC A94).
+// in use at one time; two more if connections have labels for metrics (gRFC A94). And as many connections
+// linger as were in use at one time in the last second, or bounds.LingeringConnections; beyond that
+// the oldest ones stay only as long as an RPC may be between its pick and its stream:
+//
+//	a cluster of 1,000 endpoints is replaced:  1,000 connections linger for a second
+//	21 endpoints are replaced every 1 ms:      100 do; the others are shut down after 50 ms
 //
 // The package knows nothing of policies, or of what a connection is for: package leaf
 // does. A Pool may be used from any goroutine. It calls nothing outside while it holds
@@ -16,6 +21,7 @@
 package conns
 
 import (
+	"container/list"
 	"reflect"
 	"slices"
 	"sync"
@@ -26,6 +32,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
@@ -39,6 +46,11 @@ type Pool struct {
 	closed bool
 	// lingering has the connections without a user.
 	lingering map[key][]*link
+	// patient has those of them that linger for the whole time, the oldest first.
+	patient list.List // of *link
+	// inUse is the number of connections with a user, peak the greatest since peakAt.
+	inUse, peak int
+	peakAt      time.Time
 }
 
 // key is what connections must have in common for one to be used in place of another. It
@@ -73,6 +85,8 @@ type link struct {
 	// expiry runs while it lingers, and is otherwise nil. uses counts the users.
 	expiry *time.Timer
 	uses   int
+	since  time.Time     // when it began to linger
+	turn   *list.Element // in Pool.patient, or nil
 	// reports are to be delivered to users. delivering is set while a goroutine does that.
 	reports    []report
 	delivering bool
@@ -119,6 +133,9 @@ func (p *Pool) Open(addresses []resolver.Address, labels grpcbridge.SubchannelLa
 	}
 	l.sc = sc
 	c.SubConn, c.link = sc, l
+	p.mu.Lock()
+	p.inUse++
+	p.mu.Unlock()
 	return c, nil
 }
 
@@ -179,6 +196,7 @@ func (p *Pool) reuse(c *Conn, wanted *link) bool {
 func (p *Pool) useLocked(l *link, c *Conn) {
 	p.removeLocked(l)
 	l.uses++
+	p.inUse++
 	l.user = c
 	c.SubConn, c.link, c.quiet = l.sc, l, true
 }
@@ -186,6 +204,7 @@ func (p *Pool) useLocked(l *link, c *Conn) {
 func (p *Pool) removeLocked(l *link) {
 	l.expiry.Stop()
 	l.expiry = nil
+	p.hastenLocked(l)
 	rest := slices.DeleteFunc(p.lingering[l.key], func(other *link) bool { return other == l })
 	if len(rest) == 0 {
 		delete(p.lingering, l.key)
@@ -241,6 +260,7 @@ func (c *Conn) Shutdown() {
 		return
 	}
 	l.user = nil
+	p.releasedLocked()
 	l.reports = append(l.reports, report{c, balancer.SubConnState{ConnectivityState: connectivity.Shutdown}})
 	lingers := !p.closed && p.linger > 0 && l.alive()
 	if lingers {
@@ -259,8 +279,23 @@ func (l *link) alive() bool {
 	return s == connectivity.Ready || s == connectivity.Connecting
 }
 
+// releasedLocked counts a connection that lost its user, of those in use at one time.
+func (p *Pool) releasedLocked() {
+	if now := time.Now(); p.inUse >= p.peak || now.Sub(p.peakAt) > p.linger {
+		p.peak, p.peakAt = p.inUse, now
+	}
+	p.inUse--
+}
+
+// keepLocked makes l linger, and the oldest one for a shorter time if there are too many.
 func (p *Pool) keepLocked(l *link) {
 	p.lingering[l.key] = append(p.lingering[l.key], l)
+	l.since, l.turn = time.Now(), p.patient.PushBack(l)
+	if p.patient.Len() > max(p.peak, bounds.LingeringConnections) {
+		oldest := p.patient.Front().Value.(*link)
+		p.hastenLocked(oldest)
+		oldest.expiry.Reset(max(0, bounds.MinLinger-time.Since(oldest.since)))
+	}
 	uses := l.uses
 	l.expiry = time.AfterFunc(p.linger, func() {
 		p.mu.Lock()
@@ -273,6 +308,14 @@ func (p *Pool) keepLocked(l *link) {
 			l.shutdown()
 		}
 	})
+}
+
+// hastenLocked removes l from those that linger for the whole time, if it is one.
+func (p *Pool) hastenLocked(l *link) {
+	if l.turn != nil {
+		p.patient.Remove(l.turn)
+		l.turn = nil
+	}
 }
 
 // changed is called by gRPC with a new state.

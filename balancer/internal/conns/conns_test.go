@@ -3,6 +3,8 @@
 package conns_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -118,5 +121,65 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 		}
 		pool.Close()
 		synctest.Wait()
+	})
+}
+
+// Connections that linger are bounded: the oldest ones are shut down early, though not at once, since an RPC
+// may be between its pick and its stream.
+func TestLingeringConnectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
+		pool := conns.New(cc, loop.Post, time.Minute)
+		opened := 0
+		open := func(n int) (all []*conns.Conn) {
+			for range n {
+				opened++
+				to := []resolver.Address{{Addr: fmt.Sprintf("%d:1", opened)}}
+				c, err := pool.Open(to, grpcbridge.SubchannelLabels{}, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
+				xdstest.NoError(t, err)
+				c.Connect()
+				all = append(all, c)
+			}
+			synctest.Wait()
+			return all
+		}
+		release := func(all []*conns.Conn) {
+			for _, c := range all {
+				c.Shutdown()
+			}
+			synctest.Wait()
+		}
+		const most = bounds.LingeringConnections
+		var used []*conns.Conn
+		for range 100 {
+			before := used
+			used = open(21)
+			release(before)
+		}
+		xdstest.Equal(t, "connections after 100 changes in no time", opened, len(cc.Open()))
+		time.Sleep(bounds.MinLinger)
+		synctest.Wait()
+		lingering := cc.Open()
+		xdstest.Equal(t, "connections a moment later", most+len(used), len(lingering))
+		if slices.Contains(lingering, fmt.Sprintf("%d:1", opened-most-len(used))) || !slices.Contains(lingering, fmt.Sprintf("%d:1", opened-most-len(used)+1)) {
+			t.Errorf("not the newest connections linger: %v", lingering)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		xdstest.Equal(t, "connections after the whole time", len(used), len(cc.Open()))
+
+		// As many linger as were in use together.
+		many := open(5 * most)
+		release(many)
+		time.Sleep(time.Minute - time.Second)
+		synctest.Wait()
+		xdstest.Equal(t, "connections of a large cluster that was removed", len(many)+len(used), len(cc.Open()))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		xdstest.Equal(t, "in the end", len(used), len(cc.Open()))
+		release(used)
+		pool.Close()
+		synctest.Wait()
+		xdstest.Equal(t, "after Close", 0, len(cc.Open()))
 	})
 }

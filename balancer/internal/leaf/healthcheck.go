@@ -11,12 +11,13 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/grpclog"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/boundlog"
 )
 
-var logger = grpclog.Component("dynxds")
+var logger = boundlog.Component("dynxds")
 
 // Health is what sessions know of the health of a server: they do not use the health that is
 // reported to the policy.

@@ -7,8 +7,7 @@ package locality
 
 import (
 	"errors"
-	"math/rand/v2"
-	"sync/atomic"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -34,15 +33,20 @@ type Config struct {
 // errEmpty is for RPCs to a priority without usable endpoints.
 var errEmpty = errors.New("no locality of the priority has a usable endpoint")
 
+// states are the connectivity states of localities. The first one that a locality has is that of the
+// priority. So if all have failed, RPCs see the errors of the localities in proportion to their weights.
+var states = [...]connectivity.State{
+	connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure,
+}
+
 // Policy balances over the localities of one priority.
 type Policy struct {
 	env     *tree.Env
 	changed func()
 	members []*member
+	// byState has the localities in each of states.
+	byState [len(states)]*shares
 	state   balancer.State
-	// next counts the picks. New pickers continue with it, so that the shares stay exact over
-	// an update that does not change them.
-	next *atomic.Uint64
 }
 
 // member is one locality.
@@ -53,37 +57,47 @@ type member struct {
 	leaf       endpointPolicy
 	// place is where the endpoints are, for telemetry.
 	place *tree.Locality
+	// index is that of the locality in Policy.members, and state that of its state in states.
+	index, state int
 }
 
 // New returns a Policy without localities, which fails RPCs until Update.
 func New(env *tree.Env, changed func()) *Policy {
-	p := &Policy{env: env, changed: changed, state: tree.Failing(errEmpty), next: new(atomic.Uint64)}
-	// Clients that start at the same time must not all start with the same locality.
-	p.next.Store(rand.Uint64() >> 1)
-	return p
+	return &Policy{env: env, changed: changed, state: tree.Failing(errEmpty)}
 }
 
 // Update sets the configuration. A locality with the same ID as before keeps its connections.
 func (p *Policy) Update(c Config) {
-	before := p.members
+	before := make(map[xdsresource.LocalityID]*member, len(p.members))
+	for _, m := range p.members {
+		before[m.id] = m
+	}
 	p.members = make([]*member, 0, len(c.Localities))
 	for i := range c.Localities {
 		l := &c.Localities[i]
 		if !leaf.Usable(l.Endpoints) {
 			continue
 		}
-		var m *member
-		if m, before = takeMember(before, l.ID, c.LeafPolicy); m == nil {
+		m := before[l.ID]
+		if m == nil || m.leafPolicy != c.LeafPolicy {
 			m = p.newMember(l.ID, c)
+		} else {
+			delete(before, l.ID)
 		}
 		if c.AcrossLocalities {
 			m.place.Set(c.Merged)
 		}
-		m.weight = l.Weight
+		m.weight, m.index = l.Weight, len(p.members)
 		m.leaf.Update(l.Endpoints, c.LeafConfig)
 		p.members = append(p.members, m)
 	}
-	p.wakeIdle()
+	for _, m := range p.members {
+		p.wakeIdle(m)
+		m.observe()
+	}
+	for i := range states {
+		p.byState[i] = sharesOf(p.members, func(m *member) *shares { return m.share(i) })
+	}
 	p.state = p.aggregate()
 	for _, m := range before {
 		m.leaf.Close()
@@ -95,20 +109,21 @@ func (p *Policy) newMember(id xdsresource.LocalityID, c Config) *member {
 	if !c.AcrossLocalities {
 		m.place = tree.NewLocality(id)
 	}
-	m.leaf = newEndpointPolicy(p.env.ForLocality(m.place), c.LeafPolicy, p.leafChanged)
+	m.leaf = newEndpointPolicy(p.env.ForLocality(m.place), c.LeafPolicy, func() { p.leafChanged(m) })
 	return m
 }
 
-// takeMember removes the matching member from members, and returns it.
-func takeMember(members []*member, id xdsresource.LocalityID, leafPolicy string) (*member, []*member) {
-	for i, m := range members {
-		if m.id == id && m.leafPolicy == leafPolicy {
-			last := len(members) - 1
-			members[i] = members[last]
-			return m, members[:last]
-		}
+// observe reads the state of the locality.
+func (m *member) observe() {
+	m.state = slices.Index(states[:], m.leaf.State().ConnectivityState)
+}
+
+// share returns the locality's leaf of the shares of a state, or nil if it has another state.
+func (m *member) share(state int) *shares {
+	if m.state != state {
+		return nil
 	}
-	return nil, members
+	return &shares{weight: uint64(m.weight), count: 1, picker: m.leaf.State().Picker}
 }
 
 func (p *Policy) State() balancer.State { return p.state }
@@ -126,51 +141,41 @@ func (p *Policy) Close() {
 	p.members = nil
 }
 
-func (p *Policy) leafChanged() {
-	p.wakeIdle()
+// leafChanged takes in the state of one locality. The cost is the logarithm of their number.
+func (p *Policy) leafChanged(m *member) {
+	if m.index >= len(p.members) || p.members[m.index] != m {
+		return // It is not in use yet, or no longer.
+	}
+	before := m.state
+	p.wakeIdle(m)
+	m.observe()
+	for _, i := range [...]int{before, m.state} {
+		if i >= 0 {
+			p.byState[i] = p.byState[i].with(len(p.members), m.index, m.share(i))
+		}
+	}
 	p.state = p.aggregate()
 	p.changed()
 }
 
-// wakeIdle connects idle localities if there are several: while another one is READY, no pick
+// wakeIdle connects an idle locality if there are several: while another one is READY, no pick
 // would.
-func (p *Policy) wakeIdle() {
-	if len(p.members) < 2 {
-		return
-	}
-	for _, m := range p.members {
-		if m.leaf.State().ConnectivityState == connectivity.Idle {
-			m.leaf.ExitIdle()
-		}
+func (p *Policy) wakeIdle(m *member) {
+	if len(p.members) > 1 && m.leaf.State().ConnectivityState == connectivity.Idle {
+		m.leaf.ExitIdle()
 	}
 }
 
-// aggregate returns the state that is first in the order READY, CONNECTING, IDLE,
-// TRANSIENT_FAILURE, with a picker over the localities in that state. So if all have failed,
-// RPCs see the errors of the localities in proportion to their weights.
+// aggregate returns the first of states that a locality has, with a picker over the localities in it.
 func (p *Policy) aggregate() balancer.State {
-	for _, s := range [...]connectivity.State{
-		connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure,
-	} {
-		shares := p.shares(s)
+	for i, s := range states {
 		switch {
-		case len(shares) == 0:
+		case p.byState[i] == nil:
 		case s == connectivity.Connecting:
 			return tree.Waiting(s)
 		default:
-			return balancer.State{ConnectivityState: s, Picker: newPicker(shares, p.next)}
+			return balancer.State{ConnectivityState: s, Picker: p.byState[i].best()}
 		}
 	}
 	return tree.Failing(errEmpty)
-}
-
-// shares returns the localities in state s.
-func (p *Policy) shares(s connectivity.State) []share {
-	var shares []share
-	for _, m := range p.members {
-		if state := m.leaf.State(); state.ConnectivityState == s {
-			shares = append(shares, share{weight: m.weight, picker: state.Picker})
-		}
-	}
-	return shares
 }

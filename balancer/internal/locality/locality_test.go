@@ -3,6 +3,10 @@ package locality_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -49,8 +53,12 @@ func at(zone string, weight uint32, addrs ...string) xdsresource.Locality {
 func TestPicksByWeightThenRoundRobin(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update(at("a", 90, "a1:1", "a2:1", "a3:1"), at("b", 10, "b1:1"))
-		want := map[string]int{"a1:1": 30, "a2:1": 30, "a3:1": 30, "b1:1": 10}
-		f.ExpectCounts("100 picks", 100, want)
+		counts := f.Counts(10_000)
+		a := []int{counts["a1:1"], counts["a2:1"], counts["a3:1"]}
+		xdstest.CheckShares(t, "picks of both localities", []int{a[0] + a[1] + a[2], counts["b1:1"]}, 90, 10)
+		if slices.Max(a)-slices.Min(a) > 1 {
+			t.Errorf("the endpoints of a locality get %v picks, want round robin", a)
+		}
 	})
 }
 
@@ -59,15 +67,15 @@ func TestStateOfTheLocalitiesTogether(t *testing.T) {
 		name  string
 		a, b  lbtest.Reach
 		state connectivity.State
-		picks map[string]int // of 10
-		fails string         // if picks is nil
+		picks []string // where they go
+		fails string   // if picks is nil
 	}{
 		{name: "both ready", a: lbtest.Up, b: lbtest.Up, state: connectivity.Ready,
-			picks: map[string]int{"a:1": 9, "b:1": 1}},
+			picks: []string{"a:1", "b:1"}},
 		{name: "one ready, one failed: the ready one gets all", a: lbtest.Refused, b: lbtest.Up,
-			state: connectivity.Ready, picks: map[string]int{"b:1": 10}},
+			state: connectivity.Ready, picks: []string{"b:1"}},
 		{name: "one ready, one connecting: the ready one gets all", a: lbtest.Silent, b: lbtest.Up,
-			state: connectivity.Ready, picks: map[string]int{"b:1": 10}},
+			state: connectivity.Ready, picks: []string{"b:1"}},
 		{name: "one connecting, one failed: RPCs wait", a: lbtest.Silent, b: lbtest.Refused,
 			state: connectivity.Connecting, fails: balancer.ErrNoSubConnAvailable.Error()},
 		{name: "both failed: RPCs fail", a: lbtest.Refused, b: lbtest.Refused,
@@ -78,9 +86,9 @@ func TestStateOfTheLocalitiesTogether(t *testing.T) {
 			f.Network.Set("b:1", tc.b)
 			f.update(at("a", 9, "a:1"), at("b", 1, "b:1"))
 			f.ExpectState(tc.name, tc.state)
-			got := f.Counts(10)
+			got := f.Counts(300)
 			if tc.picks != nil {
-				xdstest.Equal(t, "10 picks", tc.picks, got)
+				xdstest.Equal(t, "300 picks", tc.picks, slices.Sorted(maps.Keys(got)))
 			}
 			for outcome := range got {
 				if tc.picks == nil && !strings.Contains(outcome, tc.fails) {
@@ -104,7 +112,8 @@ func TestLocalityKeepsItsConnectionsOverUpdates(t *testing.T) {
 			t.Error("the locality was connected again")
 		}
 		f.ExpectOpen("open connections", "a:1", "c:1")
-		f.ExpectCounts("10 picks by the new weights", 10, map[string]int{"a:1": 8, "c:1": 2})
+		counts := f.Counts(10_000)
+		xdstest.CheckShares(t, "picks by the new weights", []int{counts["a:1"], counts["c:1"]}, 8, 2)
 	})
 }
 
@@ -162,11 +171,44 @@ func TestLocalitiesThatConnectOnDemandAllGetTheirShare(t *testing.T) {
 		f.updateTo(locality.Config{LeafPolicy: xdsresource.PolicyRingHash,
 			Localities: []xdsresource.Locality{at("a", 3, "a:1"), at("b", 1, "b:1")}})
 		counts := make(map[string]int)
-		for range 8 {
+		for range 10_000 {
 			addr, err := f.CC.Pick(&decision.Decision{Context: context.Background()})
 			xdstest.NoError(t, err)
 			counts[addr]++
 		}
-		xdstest.Equal(t, "8 picks", map[string]int{"a:1": 6, "b:1": 2}, counts)
+		xdstest.CheckShares(t, "picks", []int{counts["a:1"], counts["b:1"]}, 3, 1)
 	})
+}
+
+// Localities that connect one after the other cost what one costs, times their number. It runs alone, as
+// it counts the bytes that the process allocates.
+func TestCostOfConnectingIsLinearInTheLocalities(t *testing.T) {
+	allocated := func(n int) (bytes uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t)
+			var localities []xdsresource.Locality
+			for i := range n {
+				addr := fmt.Sprintf("a%d:1", i)
+				f.Network.Set(addr, lbtest.Silent)
+				localities = append(localities, at(fmt.Sprint(i), 1, addr))
+			}
+			f.update(localities...)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for i := range n {
+				f.Network.Set(fmt.Sprintf("a%d:1", i), lbtest.Up)
+				synctest.Wait()
+			}
+			runtime.ReadMemStats(&after)
+			bytes = after.TotalAlloc - before.TotalAlloc
+			if got := len(f.Counts(100 * n)); got != n {
+				t.Errorf("%d of %d localities are picked", got, n)
+			}
+		})
+		return bytes
+	}
+	few, many := allocated(50), allocated(500)
+	if many > 20*few { // The square would be 100 times as much.
+		t.Errorf("10 times as many localities cost %d instead of %d bytes", many, few)
+	}
 }

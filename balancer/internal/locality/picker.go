@@ -1,40 +1,96 @@
 package locality
 
 import (
-	"sync/atomic"
+	"math/rand/v2"
 
 	"google.golang.org/grpc/balancer"
-
-	"github.com/dynxds/dynxds/internal/interleave"
 )
 
-// share is one locality's picker and its weight.
-type share struct {
-	weight uint32
-	picker balancer.Picker
+// shares are the pickers of the localities in one state, by their weights: a binary tree over the
+// localities of the priority, which has leaves only for those in the state. It is immutable and a picker
+// itself. A locality that changes costs as many nodes as the tree is deep, so that ten thousand
+// localities that connect one after the other do not cost the square of their number.
+//
+// A nil *shares has no locality.
+type shares struct {
+	// weight is that of all localities below, count their number.
+	weight uint64
+	count  int
+	// picker is that of the locality if this is a leaf.
+	picker      balancer.Picker
+	left, right *shares
 }
 
-// picker interleaves the picks of the shares by weight.
-type picker struct {
-	next    *atomic.Uint64
-	weights *interleave.Weights
-	pickers []balancer.Picker
-}
-
-// newPicker returns a picker over at least one share. next counts the picks.
-func newPicker(shares []share, next *atomic.Uint64) balancer.Picker {
-	if len(shares) == 1 {
-		return shares[0].picker
+// with returns the shares of n localities with another leaf, which may be nil, for locality i.
+func (s *shares) with(n, i int, leaf *shares) *shares {
+	if n == 1 {
+		return leaf
 	}
-	weights, pickers := make([]uint32, len(shares)), make([]balancer.Picker, len(shares))
-	for i, s := range shares {
-		weights[i], pickers[i] = s.weight, s.picker
+	var left, right *shares
+	if s != nil {
+		left, right = s.left, s.right
 	}
-	// The weights of a priority fit 32 bits together: the decoder has seen to it.
-	return &picker{next: next, weights: interleave.New(weights), pickers: pickers}
+	if half := n / 2; i < half {
+		left = left.with(half, i, leaf)
+	} else {
+		right = right.with(n-half, i-half, leaf)
+	}
+	return join(left, right)
 }
 
-// Pick takes no lock and allocates nothing.
-func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	return p.pickers[p.weights.At(p.next.Add(1))].Pick(info)
+// join returns a node over two sides, each of which may be nil.
+func join(left, right *shares) *shares {
+	s := &shares{left: left, right: right}
+	for _, side := range [...]*shares{left, right} {
+		if side != nil {
+			s.weight += side.weight
+			s.count += side.count
+		}
+	}
+	if s.count == 0 {
+		return nil
+	}
+	return s
+}
+
+// sharesOf returns the shares of localities, given a function that returns the leaf of one or nil.
+func sharesOf(members []*member, leafOf func(*member) *shares) *shares {
+	switch n := len(members); n {
+	case 0:
+		return nil
+	case 1:
+		return leafOf(members[0])
+	default:
+		return join(sharesOf(members[:n/2], leafOf), sharesOf(members[n/2:], leafOf))
+	}
+}
+
+// best returns the picker without the tree if there is only one locality to pick.
+func (s *shares) best() balancer.Picker {
+	if s.count > 1 {
+		return s
+	}
+	return s.at(0).picker
+}
+
+// Pick draws a locality by weight (gRFCs A27, A28). It takes no lock and allocates nothing.
+func (s *shares) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	return s.at(rand.Uint64N(s.weight)).picker.Pick(info)
+}
+
+// at returns the leaf at a place from 0 to weight-1, where the leaves stand side by side, as wide as
+// their weights.
+func (s *shares) at(place uint64) *shares {
+	for s.picker == nil {
+		switch {
+		case s.left == nil:
+			s = s.right
+		case place < s.left.weight || s.right == nil:
+			s = s.left
+		default:
+			place -= s.left.weight
+			s = s.right
+		}
+	}
+	return s
 }

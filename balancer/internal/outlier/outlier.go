@@ -27,8 +27,8 @@ type Detector struct {
 	// endpoints are in the order of the resource. byKey has the same ones.
 	endpoints []*endpoint
 	byKey     map[string]*endpoint
-	// ejected is the number of endpoints that are ejected.
-	ejected int
+	// used is the number of endpoints in use, ejected how many of these are ejected.
+	used, ejected int
 
 	// timer runs since started. It is nil, and started is zero, while config is nil.
 	timer   *tree.Timer
@@ -39,6 +39,8 @@ type Detector struct {
 type endpoint struct {
 	*endpoints.Health
 	key string // in byKey
+	// used is false if the endpoint gets RPCs of sessions only, as it is not in the subset (gRFC A68).
+	used bool
 	// ejectedAt is when it was last ejected, and ejectedBy why. jitter is added to the duration.
 	ejectedAt time.Time
 	ejectedBy method
@@ -53,16 +55,17 @@ func New(env *tree.Env) *Detector {
 	return &Detector{loop: env.Loop, registry: env.Endpoints, metrics: newMetrics(env)}
 }
 
-// Update sets the configuration, nil for none, and the endpoints of the cluster. It
+// Update sets the configuration, nil for none, and the endpoints of the cluster. used has the endpoints.Key of
+// those in use, of which MaxEjectionPercent is; nil: all are. Update
 // returns what the Registry is to have as endpoints.Config.Health. Endpoints with the same
 // addresses as before keep their Health.
-func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xdsresource.Locality) []*endpoints.Health {
+func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xdsresource.Locality, used map[string]bool) []*endpoints.Health {
 	d.config = config
 	if config == nil {
 		d.stop()
 		return nil
 	}
-	all := d.setEndpoints(localities)
+	all := d.setEndpoints(localities, used)
 	wait := config.Interval
 	if d.started.IsZero() {
 		d.started = time.Now()
@@ -76,9 +79,9 @@ func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xds
 }
 
 // setEndpoints returns the Health of every endpoint, nil for those that get no RPCs.
-func (d *Detector) setEndpoints(localities []xdsresource.Locality) []*endpoints.Health {
+func (d *Detector) setEndpoints(localities []xdsresource.Locality, used map[string]bool) []*endpoints.Health {
 	old := d.byKey
-	d.byKey, d.endpoints, d.ejected = make(map[string]*endpoint, len(old)), nil, 0
+	d.byKey, d.endpoints, d.used, d.ejected = make(map[string]*endpoint, len(old)), nil, 0, 0
 	limits := runLimits(d.config)
 	all := []*endpoints.Health{}
 	for i := range localities {
@@ -96,8 +99,12 @@ func (d *Detector) setEndpoints(localities []xdsresource.Locality) []*endpoints.
 				one.WatchRuns(limits, func(r endpoints.Run) { d.loop.PostFromPick(func() { d.ranTooLong(one, r) }) })
 				d.byKey[key] = one
 				d.endpoints = append(d.endpoints, one)
+				one.used = used == nil || used[key]
+				if one.used {
+					d.used++
+				}
 				if one.Ejected() {
-					d.ejected++
+					d.countEjected(one, 1)
 				}
 			}
 			all = append(all, one.Health)
@@ -114,7 +121,7 @@ func (d *Detector) stop() {
 	}
 	d.timer.Stop()
 	d.timer, d.started = nil, time.Time{}
-	d.endpoints, d.byKey, d.ejected = nil, nil, 0
+	d.endpoints, d.byKey, d.used, d.ejected = nil, nil, 0, 0
 }
 
 // Ejection describes the ejection of an endpoint, or returns nil if it is not ejected.
@@ -158,7 +165,7 @@ func (d *Detector) sweep() {
 		case !e.Ejected():
 			e.multiplier = max(0, e.multiplier-1)
 		case d.started.After(e.ejectedAt.Add(d.ejectionTime(e))):
-			d.ejected--
+			d.countEjected(e, -1)
 			e.RestartRuns()
 			d.registry.Eject(e.Health, false)
 		}
@@ -234,9 +241,16 @@ func (e *endpoint) successRate() float64 {
 	return float64(e.succeeded) / float64(e.succeeded+e.failed)
 }
 
-// full reports whether the maximum number of endpoints is ejected.
+// full reports whether the maximum number of endpoints in use is ejected.
 func (d *Detector) full() bool {
-	return d.ejected*100 >= int(d.config.MaxEjectionPercent)*len(d.endpoints)
+	return d.ejected*100 >= int(d.config.MaxEjectionPercent)*d.used
+}
+
+// countEjected counts an ejection or, with -1, its end.
+func (d *Detector) countEjected(e *endpoint, n int) {
+	if e.used {
+		d.ejected += n
+	}
 }
 
 // detected ejects an outlier, unless too many are ejected already, with the probability
@@ -250,7 +264,7 @@ func (d *Detector) detected(e *endpoint, at time.Time, by method, percentage uin
 		d.metrics.spared(by, enforcement)
 	default:
 		d.metrics.ejected(by)
-		d.ejected++
+		d.countEjected(e, 1)
 		e.ejectedAt, e.ejectedBy = at, by
 		e.jitter = rand.N(min(d.config.MaxEjectionTimeJitter, math.MaxInt64-1) + 1)
 		e.multiplier++

@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/outlier"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,8 +69,13 @@ func (f *fixture) update(c *xdsresource.OutlierDetection) {
 }
 
 func (f *fixture) updateTo(c *xdsresource.OutlierDetection, l []xdsresource.Locality) {
+	f.use(c, l, nil)
+}
+
+// use is updateTo with a subset of the endpoints in use.
+func (f *fixture) use(c *xdsresource.OutlierDetection, l []xdsresource.Locality, used map[string]bool) {
 	f.loop.Do(func() {
-		f.registry.Update(endpoints.Config{Localities: l, Health: f.detector.Update(c, l)})
+		f.registry.Update(endpoints.Config{Localities: l, Health: f.detector.Update(c, l, used)})
 	})
 }
 
@@ -210,7 +216,7 @@ func TestEnforcementPercentage(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		ejected := len(f.ejected())
-		lbtest.CheckShares(t, "ejected, not ejected", []int{ejected, n - ejected}, 0.3, 0.7)
+		xdstest.CheckShares(t, "ejected, not ejected", []int{ejected, n - ejected}, 0.3, 0.7)
 	})
 }
 
@@ -334,5 +340,33 @@ func TestRemovedEndpointIsForgotten(t *testing.T) {
 		if !late.Ejected() {
 			t.Error("a connection made later does not know that its endpoint is ejected")
 		}
+	})
+}
+
+// max_ejection_percent is of the endpoints in use: of ten, of which a subset of four is used, 50% are two.
+func TestMaxEjectionPercentIsOfTheSubset(t *testing.T) {
+	test(t, 10, func(f *fixture) {
+		c := failurePercentage()
+		c.FailurePercentage.MinimumHosts = 1
+		interval := func() {
+			for i := range f.conns {
+				if i < 4 || i == 9 { // Endpoint 9 has RPCs of a session.
+					f.rpcs(i, 0, 100)
+				}
+			}
+			time.Sleep(10 * time.Second)
+		}
+		used := map[string]bool{"0": true, "1": true, "2": true, "3": true}
+		f.use(c, numbered(10), used)
+		interval()
+		f.expect("in a subset of 4 of 10", 0, 1)
+		// The subset becomes larger, and then all endpoints are in use.
+		used["4"], used["5"] = true, true
+		f.use(c, numbered(10), used)
+		interval()
+		f.expect("in a subset of 6 of 10", 0, 1, 2)
+		f.use(c, numbered(10), nil)
+		interval()
+		f.expect("all are in use", 0, 1, 2, 3, 9)
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/random"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,7 +48,7 @@ func TestRandom(t *testing.T) {
 		update()
 		expectFailure("no endpoint", "no usable endpoint", connectivity.TransientFailure)
 		update("a:1", "b:1", "c:1", "d:1")
-		lbtest.CheckShares(t, "picks", expectOnly(40000, "a:1", "b:1", "c:1", "d:1"), 1, 1, 1, 1)
+		xdstest.CheckShares(t, "picks", expectOnly(40000, "a:1", "b:1", "c:1", "d:1"), 1, 1, 1, 1)
 
 		f.Network.Set("a:1", lbtest.Refused)
 		f.Network.Set("b:1", lbtest.Silent)

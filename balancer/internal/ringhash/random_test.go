@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // noPolicy is an RPC of a route whose hash policies give no hash.
@@ -41,7 +41,7 @@ func TestRandomHashes(t *testing.T) {
 			if len(seen) != rpcs {
 				t.Errorf("%d RPCs have %d distinct hashes", rpcs, len(seen))
 			}
-			lbtest.CheckShares(t, "places on the ring", places, weights...)
+			xdstest.CheckShares(t, "places on the ring", places, weights...)
 		})
 	}
 }

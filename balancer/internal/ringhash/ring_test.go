@@ -8,8 +8,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func endpoints(weights ...uint32) []xdsresource.Endpoint {
@@ -128,7 +128,7 @@ func TestOnlyHashesOfTheRemovedEndpointMove(t *testing.T) {
 			share += float64(r.hash-before[(i+len(before)-1)%len(before)].hash) / (1 << 63) / 2
 		}
 	}
-	lbtest.CheckShares(t, "moved, stayed", []int{moved, hashes - moved}, share, 1-share)
+	xdstest.CheckShares(t, "moved, stayed", []int{moved, hashes - moved}, share, 1-share)
 }
 
 func BenchmarkNewRing(b *testing.B) {

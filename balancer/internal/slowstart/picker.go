@@ -6,45 +6,36 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
-	"github.com/dynxds/dynxds/internal/interleave"
+	"github.com/dynxds/dynxds/internal/draw"
 )
-
-// randomStart is where the picks of a client begin, so that clients that start together do not all begin
-// with the same endpoint.
-func randomStart() uint64 { return rand.Uint64() >> 1 }
 
 // weights are those of a list of endpoints. They change while endpoints start.
 type weights struct {
-	atomic.Pointer[interleave.Weights]
+	atomic.Pointer[draw.Weights]
 }
 
-// set sets the weights of at least one endpoint. Of 4 million or more they are equal, as the weights
-// have to fit 32 bits together.
+// set sets the weights of at least one endpoint.
 func (w *weights) set(endpoints []*endpoint) {
 	if len(endpoints) == 0 {
 		return
 	}
 	all := make([]uint32, len(endpoints))
 	for i, e := range endpoints {
-		all[i] = 1
-		if len(endpoints) < 4_000_000 {
-			all[i] = max(1, e.permille.Load())
-		}
+		all[i] = max(1, e.permille.Load())
 	}
-	w.Store(interleave.New(all))
+	w.Store(draw.New(all))
 }
 
-// roundRobin picks endpoints in turn, by their weights. An RPC that gets an endpoint that is not
+// byWeight draws an endpoint for each pick, by the weights. An RPC that gets an endpoint that is not
 // connected any more waits for the next picker.
-type roundRobin struct {
+type byWeight struct {
 	endpoints []*endpoint
 	weights   *weights
-	next      *atomic.Uint64
 }
 
 // Pick takes no lock and allocates nothing.
-func (p *roundRobin) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	return p.endpoints[p.weights.Load().At(p.next.Add(1))].State().Picker.Pick(info)
+func (p *byWeight) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	return p.endpoints[p.weights.Load().Pick()].State().Picker.Pick(info)
 }
 
 // leastRequest picks, of some endpoints drawn at random, the one with fewest RPCs in flight for what it

@@ -1,5 +1,6 @@
 // Package slowstart is round robin and least request for clusters whose endpoints begin with a part
 // of their share of the RPCs (Envoy's slow_start_config). Clusters without that have gRPC's policies.
+// Its round robin draws endpoints at random, by the parts.
 //
 // An endpoint starts when its connection is READY for the first time, and again when it is after a
 // failure to connect or an ejection, but not when a lost connection is replaced at once.
@@ -33,10 +34,8 @@ type Policy struct {
 	configErr error
 	endpoints map[*shard.Member]*endpoint
 	ready     []*endpoint
-	// weights are those of ready, for the picker of round robin. New pickers go on counting with
-	// next.
+	// weights are those of ready, for the picker of round robin.
 	weights *weights
-	next    *atomic.Uint64
 	state   balancer.State
 	// pending says that a refresh is posted.
 	pending bool
@@ -59,10 +58,9 @@ type endpoint struct {
 // New returns a Policy without endpoints, which fails RPCs until Update.
 func New(env *tree.Env, changed func()) *Policy {
 	p := &Policy{
-		env: env, changed: changed, endpoints: make(map[*shard.Member]*endpoint), next: new(atomic.Uint64),
+		env: env, changed: changed, endpoints: make(map[*shard.Member]*endpoint),
 		state: tree.Failing(errEmpty),
 	}
-	p.next.Store(randomStart())
 	p.config, p.configErr = xdsresource.ParseSlowStart("")
 	p.set = shard.New(env, p.memberChanged)
 	return p
@@ -159,11 +157,11 @@ func (p *Policy) refresh() {
 	case len(p.ready) > 0 && p.config.ChoiceCount > 0:
 		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: &leastRequest{p.ready, int(p.config.ChoiceCount)}}
 	case len(p.ready) > 0:
-		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: &roundRobin{p.ready, p.weights, p.next}}
+		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: &byWeight{p.ready, p.weights}}
 	case len(failed) == members:
 		equal := new(weights)
 		equal.set(failed)
-		p.state = balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: &roundRobin{failed, equal, p.next}}
+		p.state = balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: &byWeight{failed, equal}}
 	default:
 		p.state = tree.Waiting(connectivity.Connecting)
 	}

@@ -53,18 +53,13 @@ const minute = `{"windowNanos":100000000000}`
 // Envoy's formula: the weight is the part of the window that is over, but no less than 10%.
 func TestSharesGrow(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
-		share := func(when string, wait time.Duration, want float64) {
+		// c's part, beside a and b with 1 each.
+		share := func(when string, wait time.Duration, c float64) {
 			t.Helper()
-			// Of the weights 1, 1 and want, c's part.
-			got := float64(f.after(wait, 30000)["c:1"]) / 30000
-			if want = want / (2 + want); got < want-0.01 || got > want+0.01 {
-				t.Errorf("%s: c gets %.3f of the RPCs, want %.3f", when, got, want)
-			}
+			xdstest.Shares(t, when, map[string]float64{"a:1": 1, "b:1": 1, "c:1": c}, f.after(wait, 10_000))
 		}
 		f.update(minute, "a:1", "b:1")
-		if got := f.after(0, 1000); got["a:1"] != 500 || got["b:1"] != 500 {
-			t.Errorf("a client that starts makes %v, want 500 each: all start alike", got)
-		}
+		xdstest.Shares(t, "a client starts, and all its endpoints alike", map[string]float64{"a:1": 1, "b:1": 1}, f.after(0, 1000))
 		time.Sleep(100 * time.Second)
 		f.update(minute, "a:1", "b:1", "c:1")
 		share("at first", 0, 0.1)
@@ -80,9 +75,7 @@ func TestSharesGrow(t *testing.T) {
 		f.Network.Set("c:1", lbtest.Up)
 		share("the connection was replaced", 0, 1)
 		f.Network.Set("c:1", lbtest.Refused)
-		if got := f.after(0, 100); got["a:1"] != 50 || got["b:1"] != 50 {
-			t.Errorf("c is down: %v", got)
-		}
+		xdstest.Shares(t, "c is down", map[string]float64{"a:1": 1, "b:1": 1}, f.after(0, 1000))
 		f.Network.Set("c:1", lbtest.Up)
 		time.Sleep(2 * lbtest.Backoff)
 		if got := f.after(0, 1000)["c:1"]; got == 0 || got > 150 {
@@ -91,9 +84,8 @@ func TestSharesGrow(t *testing.T) {
 		time.Sleep(100 * time.Second)
 		share("up again for long", 0, 1)
 		f.update("", "a:1", "b:1", "c:1", "d:1")
-		if got := f.after(0, 400); got["d:1"] != 100 {
-			t.Errorf("without a window a new endpoint gets %d of 400 RPCs", got["d:1"])
-		}
+		xdstest.Shares(t, "a new endpoint without a window",
+			map[string]float64{"a:1": 1, "b:1": 1, "c:1": 1, "d:1": 1}, f.after(0, 1000))
 	})
 }
 
@@ -111,10 +103,7 @@ func TestAggressionAndMinimum(t *testing.T) {
 				f.update(tc.config, "a:1")
 				time.Sleep(100 * time.Second)
 				f.update(tc.config, "a:1", "b:1")
-				got, want := float64(f.after(25*time.Second, 10000)["b:1"])/10000, tc.want/(1+tc.want)
-				if got < want-0.01 || got > want+0.01 {
-					t.Errorf("b gets %.3f of the RPCs, want %.3f", got, want)
-				}
+				xdstest.Shares(t, "RPCs", map[string]float64{"a:1": 1, "b:1": tc.want}, f.after(25*time.Second, 10_000))
 			})
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -240,7 +241,8 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: d
 	})
 }
 
-// Of two that read the same, one writes, and the other one is told who.
+// Those that write different documents at the same time all write; of those that write the same one, one does, and the
+// others are told who.
 func TestConflicts(t *testing.T) {
 	t.Parallel()
 	etcd := newCluster(t, 1)
@@ -248,18 +250,17 @@ func TestConflicts(t *testing.T) {
 	start := map[string]string{"a.yaml": a, "b.yaml": b}
 	edit := map[string]string{"a.yaml": service("a", "10.0.0.9:80")}
 
-	t.Run("a race", func(t *testing.T) {
-		t.Parallel()
-		m := newWriter(t, etcd)
+	// race has several writers commit plans that were made of the same revision.
+	race := func(t *testing.T, file func(i int) (name, text string)) (m *writer, errs []error) {
+		m = newWriter(t, etcd)
 		m.apply(start)
 		const writers = 8
-		var plans [writers]*revise.Plan
+		plans := make([]*revise.Plan, writers)
 		for i := range plans {
-			// Each writes a document of its own: only the guard of the whole makes them collide.
-			name := fmt.Sprintf("s%d", i)
-			plans[i] = m.plan(false, map[string]string{name + ".yaml": service(name, "10.0.1.1:80")})
+			name, text := file(i)
+			plans[i] = m.plan(false, map[string]string{name: text})
 		}
-		var errs [writers]error
+		errs = make([]error, writers)
 		var running sync.WaitGroup
 		for i, p := range plans {
 			running.Go(func() {
@@ -267,6 +268,32 @@ func TestConflicts(t *testing.T) {
 			})
 		}
 		running.Wait()
+		return m, errs
+	}
+
+	t.Run("different documents", func(t *testing.T) {
+		t.Parallel()
+		text := func(i int) (name, text string) {
+			name = fmt.Sprintf("s%d", i)
+			return name + ".yaml", service(name, "10.0.1.1:80")
+		}
+		m, errs := race(t, text)
+		want := maps.Clone(start)
+		for i, err := range errs {
+			xdstest.NoError(t, err)
+			name, text := text(i)
+			want[name] = text
+		}
+		m.has(want)
+		records, err := m.History(t.Context(), 0)
+		if err != nil || len(records) != 1+len(errs) {
+			t.Errorf("got %d records, %v; want one for each writer", len(records), err)
+		}
+	})
+
+	t.Run("the same document", func(t *testing.T) {
+		t.Parallel()
+		_, errs := race(t, func(i int) (name, text string) { return "a.yaml", service("a", fmt.Sprintf("10.0.1.%d:80", i+1)) })
 		winner := -1
 		for i, err := range errs {
 			if err == nil {
@@ -288,16 +315,51 @@ func TestConflicts(t *testing.T) {
 		}
 	})
 
+	// What is good with the documents that were read need not be with those that are there now.
+	t.Run("documents that contradict each other", func(t *testing.T) {
+		t.Parallel()
+		m, errs := race(t, func(i int) (name, text string) { return fmt.Sprintf("s%d.yaml", i), service("one", "10.0.1.1:80") })
+		failed := 0
+		for _, err := range errs {
+			if err != nil {
+				failed++
+				cmdtest.ErrorHas(t, "a second document with the service", err, "cannot be applied", "there are two of service one")
+			}
+		}
+		if failed != len(errs)-1 {
+			t.Errorf("%d of %d writers failed, want all but one", failed, len(errs))
+		}
+		snapshot, err := m.Load(t.Context())
+		if err != nil || len(snapshot.Documents) != 3 {
+			t.Errorf("got %v, %v, want three documents", snapshot, err)
+		}
+	})
+
+	// Compaction while a plan waits makes no difference.
+	t.Run("compaction", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t, 1)
+		m := newWriter(t, c)
+		m.apply(start)
+		p := m.plan(false, edit)
+		r, err := m.client().Put(t.Context(), "/other", "")
+		xdstest.NoError(t, err)
+		_, err = m.client().Compact(t.Context(), r.Header.Revision)
+		xdstest.NoError(t, err)
+		m.commit(p, "ada@host")
+		m.has(map[string]string{"a.yaml": edit["a.yaml"], "b.yaml": b})
+	})
+
 	for _, test := range []struct {
 		name  string
 		other func(*writer)
 		want  string
 	}{
-		{"another document changed by etcdctl", func(m *writer) { m.put("b.yaml", b+"#") }, "by other means than dynxds: b.yaml"},
-		{"a document created by etcdctl", func(m *writer) { m.put("c.yaml", "") }, "by other means than dynxds: c.yaml"},
+		{"the same document changed by etcdctl", func(m *writer) { m.put("a.yaml", a+"#") }, "by other means than dynxds: a.yaml"},
+		{"a document created by etcdctl that is faulty", func(m *writer) { m.put("c.yaml", "kind: Nonsense") }, "by other means than dynxds: c.yaml"},
 		{"the same document deleted by etcdctl", func(m *writer) { m.remove("a.yaml") }, "by other means than dynxds: a.yaml"},
-		{"another one deleted by dynxds", func(m *writer) {
-			m.commit(m.plan(true, map[string]string{"a.yaml": a}), "eve@host")
+		{"the same document written by dynxds", func(m *writer) {
+			m.commit(m.plan(false, map[string]string{"a.yaml": a + "# eve\n"}), "eve@host")
 		}, "eve@host wrote revision 2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -81,7 +81,7 @@ func TestClientsOfReplicas(t *testing.T) {
 	first.metrics("dynxds_controlplane_documents 1", "dynxds_controlplane_document_faults 0",
 		"dynxds_controlplane_store_lag_seconds 0", "dynxds_controlplane_store_gone_seconds 0")
 	c.put(key("b.yaml"), "kind: Service\nnme: b\n")
-	first.metrics("dynxds_controlplane_documents 1", "dynxds_controlplane_document_faults 1")
+	first.metrics("dynxds_controlplane_documents 1", "dynxds_controlplane_document_faults 2") // the unknown key, and the name that lacks
 	c.delete(key("b.yaml"))
 	first.metrics("dynxds_controlplane_document_faults 0", "dynxds_controlplane_store_lag_seconds 0")
 	second.drain()

@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/feed"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
@@ -84,7 +85,7 @@ func BenchmarkDocuments(b *testing.B) {
 			for b.Loop() {
 				port++
 				name, text := document(0, port)
-				xdstest.NoError(b, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+				cmdtest.Write(b, dir, name, text)
 				content, err := reader.Read()
 				p.publish(content, err, 1)
 			}
@@ -108,7 +109,7 @@ func BenchmarkDocuments(b *testing.B) {
 			xdstest.NoError(b, err)
 			content, err := f.Read(ctx)
 			p.publish(content, err, resources)
-			f.Published()
+			f.Published(ctx, content)
 			return f
 		}
 		b.Run("load", func(b *testing.B) {
@@ -120,6 +121,8 @@ func BenchmarkDocuments(b *testing.B) {
 			p := newPlane(b)
 			f := open(b, p)
 			defer f.Close()
+			content, err := f.Read(ctx)
+			xdstest.NoError(b, err)
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			port := 1
@@ -127,12 +130,19 @@ func BenchmarkDocuments(b *testing.B) {
 				port++
 				name, text := document(0, port)
 				c.put(key(name), text)
-				if !f.Wait(ctx) {
-					b.Fatal("the watch has ended")
+				for changed := content; ; {
+					if _, ok := f.Wait(ctx, time.Time{}); !ok {
+						b.Fatal("the watch has ended")
+					}
+					changed, err = f.Read(ctx)
+					xdstest.NoError(b, err)
+					if changed != content {
+						content = changed
+						break
+					}
 				}
-				content, err := f.Read(ctx)
 				p.publish(content, err, 1)
-				f.Published()
+				f.Published(ctx, content)
 			}
 		})
 	})

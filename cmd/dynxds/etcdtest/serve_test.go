@@ -79,34 +79,48 @@ func TestMembersAndReplicasDie(t *testing.T) {
 	}
 }
 
-// A faulty document that is written past "dynxds apply" is named by every replica, and has no effect on
-// clients or on other documents.
-func TestFaultyDocumentIsNamedByEveryReplica(t *testing.T) {
+// Faulty documents that are written past "dynxds apply" are named by every replica, and have no effect on clients; no
+// other change has, until they are mended.
+func TestFaultyDocumentsAreNamedByEveryReplica(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t, 1)
 	one, two := newReplica(t, m.cluster), newReplica(t, m.cluster)
+	replicas := []*replica{one, two}
 	c := newClient(t, one.address)
-	c.reaches(m.backends[m.at])
+	served := m.backends[m.at]
+	c.reaches(served)
 	stop := c.load()
 	defer stop()
 	m.put(key("policy.yaml"), "kind: MeshHTTPRoute\nmetadata: {name: p}\nspec: {to: [{targetRef: {kind: Nothing}}]}\n")
 	m.put(key("other.yaml"), service("backend", "another:1"))
-	for _, r := range []*replica{one, two} {
-		r.logged("a document is faulty", "policy.yaml", "Nothing")
-		r.logged("a document is faulty", "document=other.yaml", "there are two of service backend")
+	for _, r := range replicas {
+		r.logged("the store is faulty; clients keep the last good state", "policy.yaml", "Nothing")
+		r.logged("the store is faulty; clients keep the last good state", "other.yaml", "there are two of service backend")
 	}
-	c.reaches(m.move())
+	moved := m.move()
+	// A replica that starts serves the same, and says so.
+	two.drain()
+	two.start()
+	two.logged("the last good documents are served")
+	two.logged("the store is faulty; clients keep the last good state", "policy.yaml")
+	newClient(t, two.address).reaches(served)
+	c.reaches(served)
 	m.delete(key("policy.yaml"))
-	m.put(key("other.yaml"), service("other", "another:1"))
-	one.logged("a document is right again", "other.yaml")
-
-	// Everything is lost, as after "etcdctl del" with too short a prefix.
 	m.delete(key("other.yaml"))
+	for _, r := range replicas {
+		r.logged("the store is right again")
+	}
+	c.reaches(moved)
+
+	// Everything is lost, as after "etcdctl del" with too short a prefix. Restarts make no difference.
 	m.delete(key("backend.yaml"))
 	one.logged("the store is faulty; clients keep the last good state", "no documents any more")
-	newClient(t, one.address).reaches(m.backends[m.at])
+	two.drain()
+	two.start()
+	for _, r := range replicas {
+		newClient(t, r.address).reaches(moved)
+	}
 	c.reaches(m.move())
-	one.logged("the store is right again")
 }
 
 // A client over delta that comes to another replica by the name of all of them, or to the same one after

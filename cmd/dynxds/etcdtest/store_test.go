@@ -54,12 +54,14 @@ func TestLoad(t *testing.T) {
 	}
 	xdstest.Equal(t, "unknown keys", []string{key(".hidden.yaml")}, now.Unknown)
 
-	if d, ok, err := s.Before(ctx, "00001.yaml", changed); err != nil || !ok || string(d.Data) != "old" {
-		t.Errorf("before its change a document was %q, %t, %v", d.Data, ok, err)
+	old, err := s.LoadAt(ctx, changed-1)
+	xdstest.NoError(t, err)
+	if len(old.Documents) != documents || string(old.Documents["00001.yaml"].Data) != "old" || old.Digest() != before.Digest() || old.Digest() == now.Digest() {
+		t.Errorf("before its change there were %d documents, and one was %q", len(old.Documents), old.Documents["00001.yaml"].Data)
 	}
 	_, err = c.client.Compact(ctx, now.Revision)
 	xdstest.NoError(t, err)
-	if _, _, err := s.Before(ctx, "00001.yaml", changed); !errors.Is(err, store.ErrCompacted) {
+	if _, err := s.LoadAt(ctx, changed-1); !errors.Is(err, store.ErrCompacted) {
 		t.Errorf("of a compacted revision: got error %v, want ErrCompacted", err)
 	}
 	watch, err := s.Watch(ctx, before.Revision)

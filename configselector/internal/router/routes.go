@@ -140,7 +140,7 @@ func (r *Routes) Answer(rpc *RPC) error {
 }
 
 func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f *xdsresource.Forward) error {
-	rpc.Route, rpc.Index = route, f.Next()
+	rpc.Route, rpc.Index = route, f.Draw()
 	rpc.Weighted = &f.Clusters[rpc.Index]
 	if rpc.Cluster = rpc.Weighted.Name; rpc.Weighted.Header == "" {
 		return nil

@@ -87,10 +87,17 @@ func (c *crossings) forgetLeftOut() {
 	}
 }
 
-// noteLeft remembers what a request gives up.
-func (c *crossings) noteLeft(l wire.Locator) {
-	c.left = noteNumber(c.left, l.Name, c.number)
-	c.leftLocators = noteNumber(c.leftLocators, keyOf(l), c.number)
+// noteAllLeft remembers what a request gives up.
+func (q *Requests[S]) noteAllLeft(left []S) {
+	if !q.Dialect.Locators() || len(left) == 0 {
+		return
+	}
+	q.forgetRead()
+	for _, s := range left {
+		l := s.Locator()
+		q.left = noteNumber(q.left, l.Name, q.number)
+		q.leftLocators = noteNumber(q.leftLocators, keyOf(l), q.number)
+	}
 }
 
 func noteNumber[K comparable](numbers map[K]uint64, key K, number uint64) map[K]uint64 {
@@ -125,6 +132,26 @@ func (q *Requests[S]) crossed(number uint64) {
 	q.forgetLeftOut()
 	q.left, q.leftLocators = nil, nil
 	q.lastResponse = number
+}
+
+// SaysAbsent reports whether the server has said that it does not have a resource, by a full state
+// without it that answers the request for it. The first response after several requests is taken for
+// the answer to the first of them:
+//
+//	client asks for a
+//	client asks for a and b
+//	server sends a           answers the first request
+//	server sends a           says that there is no b
+func (q *Requests[S]) SaysAbsent(s S) bool {
+	p := s.progress()
+	return q.fullState && !q.Dialect.Incremental() && p.older < q.responses && p.Seen <= p.asked
+}
+
+// Expire notes that the server did not send what a subscription is for in time. It has read the request
+// by the time of its next response.
+func (q *Requests[S]) Expire(s S) {
+	p := s.progress()
+	p.State, p.older = Missing, min(p.older, q.responses)
 }
 
 // KeepsOmitted reports whether a resource that a full state omits, and that the server has sent,

@@ -1,12 +1,19 @@
 package ads
 
-import "github.com/dynxds/dynxds/xdsclient/internal/transport"
+import (
+	"errors"
+	"time"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+)
 
 // Link is how a client stands with a server. The zero value is one that was not tried yet.
 type Link struct {
 	state linkState
 	// failure is why the server counts as unreachable, or nil.
 	failure error
+	// opened is when the last stream was opened.
+	opened time.Time
 }
 
 type linkState int
@@ -27,7 +34,7 @@ const (
 )
 
 // Opened notes that a stream is open.
-func (l *Link) Opened() { l.state = linkOpen }
+func (l *Link) Opened() { l.state, l.opened = linkOpen, time.Now() }
 
 // Answered notes that the server answered on the stream, which ends a connectivity error. It
 // reports whether there was one.
@@ -43,6 +50,13 @@ type End int
 const (
 	// EndAfterAnswer: the server had answered, so nothing is wrong.
 	EndAfterAnswer End = iota
+	// EndSoon: the server had answered, and ended the stream without an error soon after it was opened. So do servers
+	// that serve one stream, when another client opens one, and two clients take it from each other:
+	//
+	//	client A opens a stream and is answered
+	//	client B opens a stream: the server ends that of A
+	//	client A opens a stream: the server ends that of B
+	EndSoon
 	// EndUnreachable: the server became unreachable.
 	EndUnreachable
 	// EndOtherReason: the server is still unreachable, now for another reason.
@@ -51,11 +65,17 @@ const (
 	EndSameReason
 )
 
+// soon is the life of a stream below which its end is EndSoon.
+const soon = 10 * time.Second
+
 // Ended notes that a stream ended, or could not be opened. That is a connectivity error only
 // if the server did not answer on it (gRFC A57, "Handling ADS Stream Termination").
 func (l *Link) Ended(err error) End {
 	if l.state == linkAnswered {
 		l.state = linkConnecting
+		if errors.Is(err, transport.ErrNoAnswer) && time.Since(l.opened) < soon {
+			return EndSoon
+		}
 		return EndAfterAnswer
 	}
 	last := l.failure

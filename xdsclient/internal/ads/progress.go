@@ -34,6 +34,9 @@ type Progress struct {
 	again   bool
 	repeats uint8
 	asked   uint64
+	// older is how many responses of the stream for the type the server may have sent before it
+	// read the request for the subscription. See Requests.SaysAbsent.
+	older uint64
 	// Seen is the number of the last response that has something to say of the resource.
 	Seen uint64
 	// request is the number of the first request of the stream that listed the subscription,

@@ -5,7 +5,9 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -37,8 +39,13 @@ type Subscriptions[S Subscriber] interface {
 	// Drop ends a subscription, and calls Requests.Forget.
 	Drop(s S)
 	// Versions returns the versions of the resources that the client has from this server, by
-	// name. A resource that the server has to send again has an empty one.
+	// name, as far as the request that is made lists their subscriptions. A resource that the server
+	// has to send again has an empty one.
 	Versions() map[string]string
+	// VersionsSize is the size of what Versions returns for a subscription, in bytes, and Disclaim has
+	// that be nothing.
+	VersionsSize(s S) int
+	Disclaim(s S)
 }
 
 // Requests decides which requests for one type are due, for both protocols. It compares the
@@ -50,6 +57,8 @@ type Requests[S Subscriber] struct {
 	// Version is the last that was accepted as a whole. It outlives the stream.
 	Version string
 	Replies Replies
+	// Limit is the size from which delta requests are split, in bytes.
+	Limit int
 
 	typeURL string
 	// fullState says that a SotW response has all resources of the type.
@@ -66,8 +75,13 @@ type Requests[S Subscriber] struct {
 	// before, it would ask for every resource (Envoy, xDS protocol, "How the client
 	// specifies what resources to return").
 	announced bool
-	// answered says that the server sent a response for the type.
-	answered bool
+	// began is when the first request was made, and rest what did not fit into the last one.
+	began time.Time
+	rest  rest[S]
+	// responses counts those that the server sent for the type, and asking says that a request since the
+	// last one asked for something new.
+	responses uint64
+	asking    bool
 	// probe has the first request leave out one version, that of the type in SotW, so that the
 	// server has something to answer.
 	probe bool
@@ -87,7 +101,7 @@ type Requests[S Subscriber] struct {
 // NewRequests returns the requests for a type. fullState says that a SotW response carries all
 // subscribed resources of the type.
 func NewRequests[S Subscriber](typeURL string, fullState bool, d wire.Dialect, subs Subscriptions[S]) Requests[S] {
-	return Requests[S]{typeURL: typeURL, fullState: fullState, Dialect: d, subs: subs, touched: make(map[S]struct{})}
+	return Requests[S]{typeURL: typeURL, fullState: fullState, Dialect: d, subs: subs, touched: make(map[S]struct{}), Limit: bounds.Request}
 }
 
 // Begin prepares for a new stream, on which nothing was said yet. It drops the subscriptions
@@ -103,7 +117,8 @@ func (q *Requests[S]) Begin() {
 	if q.subs.Len() == 0 {
 		q.Version = ""
 	}
-	q.announced, q.answered, q.probe, q.relist, q.relisted = false, false, false, false, false
+	q.announced, q.probe, q.relist, q.relisted = false, false, false, false
+	q.responses, q.asking, q.rest = 0, false, rest[S]{}
 	q.Repetition, q.Replies, q.crossings = Repetition{}, Replies{}, crossings{}
 }
 
@@ -136,49 +151,36 @@ func (q *Requests[S]) Asked(s S) bool {
 // BeginResponse notes that the work on a response begins. hash is that of the response if it
 // resembles the last one, or 0.
 func (q *Requests[S]) BeginResponse(r *wire.Response, hash uint64) {
-	q.answered = true
+	q.countResponse()
 	q.Repetition = Repetition{version: r.Version, size: r.Size(), hash: hash, settled: true}
 }
 
+func (q *Requests[S]) countResponse() {
+	q.responses++
+	q.asking = false
+}
+
 // Answered reports whether the server sent a response for the type on this stream.
-func (q *Requests[S]) Answered() bool { return q.answered }
+func (q *Requests[S]) Answered() bool { return q.responses > 0 }
 
 // EndResponse adds the reply to a response. number counts the responses of the stream's owner.
 // relist says that the response had something that was not subscribed to, so that the reply
-// must not list what was subscribed to since. held says that the reply is held back as one to a
-// repetition is.
-func (q *Requests[S]) EndResponse(number uint64, r Reply, relist, held bool) error {
+// must not list what was subscribed to since.
+func (q *Requests[S]) EndResponse(number uint64, r Reply, relist bool) error {
 	// The reply to an earlier response may still be due, and have to list the same.
 	q.relist = q.relist || relist
 	if !q.Dialect.Incremental() {
 		q.crossed(number)
 	}
 	q.relisted = q.relist
-	if held {
-		_, err := q.Replies.addAgain(r, q.Dialect)
-		return err
-	}
 	return q.Replies.add(r, q.Dialect)
 }
 
 // ReplyAgain adds the reply to a repetition. It reports whether a request is due earlier.
 func (q *Requests[S]) ReplyAgain(r Reply) (due bool, err error) {
+	q.countResponse()
 	q.relist = q.relist || q.relisted
 	return q.Replies.addAgain(r, q.Dialect)
-}
-
-// Reject adds a NACK of the last response after the reply to it, as if the response were repeated.
-// It reports whether a request is due earlier.
-func (q *Requests[S]) Reject(fault string) (due bool) {
-	if !q.answered || !q.announced {
-		return false
-	}
-	q.Disturb()
-	if len(q.Replies.queue) > 0 && q.Replies.until.IsZero() { // replies are on their way
-		return q.Replies.enqueue(Reply{Nonce: q.Replies.nonce, Fault: fault}, q.Dialect) == nil
-	}
-	due, _ = q.Replies.addAgain(Reply{Nonce: q.Replies.nonce, Fault: fault}, q.Dialect)
-	return due
 }
 
 // Next returns the request that is due, or nil, and the subscriptions that it makes known to
@@ -207,29 +209,28 @@ func (q *Requests[S]) nextDelta(r *wire.Request, reply, held bool) (fresh []S, d
 		q.Replies.moveTo(r)
 		return nil, true
 	}
-	if q.announced && len(q.touched) == 0 || held {
+	switch {
+	case held, q.announced && len(q.touched) == 0 && q.rest.isEmpty():
 		return nil, false
+	case q.rest.isEmpty():
+		fresh, left := q.settle()
+		q.rest = rest[S]{subscribe: fresh, leave: left}
+		if !q.announced {
+			q.rest = rest[S]{subscribe: q.served()}
+		}
 	}
 	q.number++
 	first := !q.announced
-	fresh, left := q.settle()
+	fresh = q.nextPart(r)
+	if first && r.Subscribe.IsEmpty() {
+		q.Replies.clear()
+		return nil, false
+	}
+	if r.Subscribe.IsEmpty() && r.Unsubscribe.IsEmpty() {
+		return nil, false
+	}
 	if first {
-		if r.Subscribe = q.everything(); r.Subscribe.IsEmpty() {
-			q.Replies.clear()
-			return nil, false
-		}
 		r.Cached = q.cached()
-	} else {
-		r.Subscribe, r.Unsubscribe = targetsOf(fresh, q.Dialect), targetsOf(left, q.Dialect)
-		// A server that goes by names does not know that there is more than one subscription
-		// to a name, and need not know that one of them has ended.
-		r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, func(name string) bool {
-			var none S
-			return q.subs.First(name) != none
-		})
-		if r.Subscribe.IsEmpty() && r.Unsubscribe.IsEmpty() {
-			return nil, false
-		}
 	}
 	q.Disturb()
 	q.noteSending(fresh)
@@ -275,7 +276,15 @@ func (q *Requests[S]) nextSotW(r *wire.Request, reply, held bool) (fresh []S, du
 // noteSending notes that a request is about to be sent.
 func (q *Requests[S]) noteSending(fresh []S) {
 	for _, s := range fresh {
-		s.progress().noteSending(q.lastResponse)
+		p := s.progress()
+		p.noteSending(q.lastResponse)
+		if p.older = q.responses; q.asking {
+			p.older++
+		}
+	}
+	q.asking = q.asking || len(fresh) > 0
+	if !q.announced {
+		q.began = time.Now()
 	}
 	q.announced, q.relist = true, false
 }
@@ -290,7 +299,7 @@ func (q *Requests[S]) settle() (fresh, left []S) {
 	}
 	for s := range touched {
 		p, serves := s.progress(), q.Serves(s)
-		if p.request == 0 && serves {
+		if p.request == 0 && serves && !q.Dialect.Incremental() {
 			p.request = q.number
 		}
 		switch {
@@ -308,11 +317,8 @@ func (q *Requests[S]) settle() (fresh, left []S) {
 	}
 	slices.SortFunc(fresh, byLocator[S])
 	slices.SortFunc(left, byLocator[S])
-	if q.Dialect.Locators() && len(left) > 0 {
-		q.forgetRead()
-		for _, s := range left {
-			q.noteLeft(s.Locator())
-		}
+	if !q.Dialect.Incremental() {
+		q.noteAllLeft(left)
 	}
 	return fresh, left
 }
@@ -344,14 +350,6 @@ func (q *Requests[S]) listAll() (fresh []S, news bool) {
 	}
 	q.listed = list
 	return fresh, news
-}
-
-// everything is all there is to subscribe to.
-func (q *Requests[S]) everything() wire.Targets {
-	if q.Dialect.Locators() {
-		return targetsOf(q.served(), q.Dialect)
-	}
-	return wire.Targets{Names: q.names(func(S) bool { return false })}
 }
 
 // served returns the subscriptions that the server can serve, in order.

@@ -40,6 +40,8 @@ func newFakeType(d wire.Dialect) *fakeType {
 func (t *fakeType) Len() int                    { return len(t.subs) }
 func (t *fakeType) All() iter.Seq[*fakeSub]     { return slices.Values(slices.Clone(t.subs)) }
 func (t *fakeType) Versions() map[string]string { return nil }
+func (t *fakeType) VersionsSize(*fakeSub) int   { return 0 }
+func (t *fakeType) Disclaim(*fakeSub)           {}
 func (t *fakeType) Drop(s *fakeSub) {
 	t.Forget(s)
 	t.subs = slices.DeleteFunc(t.subs, func(x *fakeSub) bool { return x == s })
@@ -90,7 +92,7 @@ func TestReplyDoesNotListWhatTheResponseHadTooEarly(t *testing.T) {
 				t.Fatalf("first requests (-want +got):\n%s", diff)
 			}
 			f.Version = "1"
-			if err := f.EndResponse(1, Reply{Nonce: "n1"}, test.unasked, false); err != nil {
+			if err := f.EndResponse(1, Reply{Nonce: "n1"}, test.unasked); err != nil {
 				t.Fatal(err)
 			}
 			f.subscribe("b")
@@ -141,7 +143,7 @@ func TestBacklogIsBounded(t *testing.T) {
 			if again {
 				_, err = f.ReplyAgain(Reply{Nonce: nonce})
 			} else {
-				err = f.EndResponse(uint64(i), Reply{Nonce: nonce}, false, false)
+				err = f.EndResponse(uint64(i), Reply{Nonce: nonce}, false)
 			}
 		}
 		if !errors.Is(err, ErrUnread) || i != 4 {

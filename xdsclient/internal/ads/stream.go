@@ -27,7 +27,8 @@ const (
 )
 
 // A Handler decides what a Stream sends, and works on what it receives. NextRequest and Sent
-// are called from one goroutine, while a stream is open, and the other methods from another.
+// are called from one goroutine, while a stream is open, Better and Tried from a second, and the other
+// methods from a third.
 type Handler interface {
 	// Protocol is that of the next stream.
 	Protocol() wire.Protocol
@@ -44,10 +45,28 @@ type Handler interface {
 	Receive(message []byte) (v Verdict, done <-chan struct{}, err error)
 	// Delivered is called when the channel that Receive returned has been closed.
 	Delivered()
-	// Ended is called when a stream has ended, or could not be opened. It reports whether
-	// to open the next one at once.
-	Ended(err error) (again bool)
+	// Better returns a better protocol than that of the stream, which the server did not implement when
+	// it was tried last, and when to try it again; nil if there is none.
+	Better() (p wire.Protocol, at time.Time)
+	// Tried is called when a better protocol was tried. If the server implements it, the stream ends with
+	// ErrBetter.
+	Tried(implemented bool)
+	// Ended is called when a stream has ended, or could not be opened.
+	Ended(err error) Next
 }
+
+// Next says when the next stream is opened.
+type Next int
+
+const (
+	// NextAfterEnd: with backoff, which starts anew after a stream on which a response was accepted.
+	NextAfterEnd Next = iota
+	// NextAfterRefusal: with backoff that grows, whatever was accepted, as something that the client
+	// requested seems to end the streams.
+	NextAfterRefusal
+	// NextAtOnce: without backoff.
+	NextAtOnce
+)
 
 // Config is what a Stream needs.
 type Config struct {
@@ -57,7 +76,7 @@ type Config struct {
 }
 
 // Stream keeps an ADS stream to a server open: it opens another whenever one ends. It reads on
-// one goroutine, and writes on another.
+// one goroutine, writes on another, and tries a better protocol on a third if there is one.
 type Stream struct {
 	handler Handler
 	config  Config
@@ -87,7 +106,7 @@ func (s *Stream) Notify() {
 func (s *Stream) Close() { s.cancel() }
 
 // Run keeps a stream open on the connection, which it releases when it returns. It waits longer
-// with every attempt on which the server accepted nothing. The wait counts from the start of
+// with every attempt on which nothing was accepted, or that ended soon after an unanswered request. The wait counts from the start of
 // the attempt: a stream that ends after a long life is replaced at once, one that ends right
 // after its first answer is not.
 func (s *Stream) Run(conn *transport.Conn) {
@@ -99,10 +118,11 @@ func (s *Stream) Run(conn *transport.Conn) {
 		if s.ctx.Err() != nil {
 			return
 		}
-		if s.handler.Ended(err) {
+		next := s.handler.Ended(err)
+		if next == NextAtOnce {
 			continue
 		}
-		if best == VerdictAccepted {
+		if best == VerdictAccepted && next != NextAfterRefusal {
 			tries.Reset()
 		}
 		conn.Pause(s.ctx, tries.Next()-time.Since(started))
@@ -131,12 +151,14 @@ func (s *Stream) attempt(conn *transport.Conn) (Verdict, error) {
 			cancel(err)
 		}
 	}()
+	tried := s.goTryBetter(ctx, cc, cancel)
 	best, err := s.read(ctx, stream)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	cancel(nil)
 	<-written
+	<-tried
 	return best, err
 }
 

@@ -10,6 +10,7 @@
 //	message Header {
 //	  string bootstrap = 1;      // the fingerprint of the bootstrap
 //	  int64 written = 2;         // in nanoseconds since 1970
+//	  int64 secured_since = 3;   // when the last resource came that asks for security, see secured.go
 //	}
 //	message Record {
 //	  string type_url = 1;
@@ -22,6 +23,7 @@
 //	  bool refused = 8;          // the server does not have it, or not for this client
 //	  bool versioned = 9;        // the version is the resource's own
 //	  bytes resource = 10;       // envoy.service.discovery.v3.Resource
+//	  bool secured = 11;         // connections need security because of it
 //	}
 //
 // # Several processes
@@ -29,6 +31,7 @@
 // A writer reads the file, merges what it has with it, the newer record of each key, and puts a new
 // file in the place of the old one. So a reader sees one or the other. Writers hold a lock on the
 // directory where the platform has one; elsewhere, or on a file system without locks, one of two
-// that write at the same time may be lost until it writes again. A record that says that a resource
+// that write at the same time may be lost until it writes again. Merging copies one record at a time, so
+// that the memory for it does not grow with the file. A record that says that a resource
 // was refused stays, so that a process that was not notified of it does not put the resource back.
 package diskcache

@@ -1,12 +1,10 @@
 package diskcache
 
 import (
-	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
+	"hash/maphash"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Magic is the first line of a file. The number is that of the format.
@@ -72,15 +68,12 @@ type Contents struct {
 // Load reads the file. It returns no contents if there is no file. An error says that the file
 // cannot be used, and names it. Times that a clock ahead of this one has written count as now.
 func (f *File) Load(now time.Time) (Contents, error) {
-	c, err := f.read(now)
+	c, err := f.load(now)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Contents{}, nil
 	case err != nil:
 		return Contents{}, fmt.Errorf("resource cache %s: %w", f.path, err)
-	}
-	for i := range c.Records {
-		c.Records[i].Time = earlier(c.Records[i].Time, now)
 	}
 	if len(c.Records) == 0 && c.Old > 0 {
 		return Contents{}, fmt.Errorf("resource cache %s: it is too old: written %v ago, and max_age is %v", f.path, now.Sub(c.Written).Round(time.Second), f.maxAge)
@@ -88,74 +81,80 @@ func (f *File) Load(now time.Time) (Contents, error) {
 	return c, nil
 }
 
-func (f *File) read(now time.Time) (Contents, error) {
-	file, err := os.OpenFile(f.path, os.O_RDONLY|withoutWaiting, 0)
+func (f *File) load(now time.Time) (c Contents, err error) {
+	file, err := f.open()
 	if err != nil {
 		return Contents{}, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	switch {
-	case err != nil:
-		return Contents{}, err
-	case !info.Mode().IsRegular():
-		return Contents{}, errors.New("it is not a regular file")
-	case runtime.GOOS != "windows" && (info.Mode().Perm()&0o077 != 0 || !ownFile(info)):
-		return Contents{}, fmt.Errorf("its owner or its mode, %v, lets others read or write it; expected a file of this user with mode 0600", info.Mode())
-	case info.Size() > MaxBytes:
-		return Contents{}, fmt.Errorf("it has %d bytes, and the limit is %d", info.Size(), MaxBytes)
-	}
-	b, err := io.ReadAll(io.LimitReader(file, MaxBytes+1))
-	if err != nil {
-		return Contents{}, err
-	}
-	return f.parse(b, now)
-}
-
-// parse reads the contents of a file.
-func (f *File) parse(b []byte, now time.Time) (Contents, error) {
-	if !bytes.HasPrefix(b, []byte(Magic)) {
-		return Contents{}, errors.New("it is of another format or version")
-	}
-	if len(b) < len(Magic)+sha256.Size {
-		return Contents{}, errors.New("it is corrupt: it is cut short")
-	}
-	body, sum := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
-	if found := sha256.Sum256(body); !bytes.Equal(found[:], sum) {
-		return Contents{}, errors.New("it is corrupt: its checksum is wrong")
-	}
-	body = body[len(Magic):]
-	first, n := protowire.ConsumeBytes(body)
-	var h header
-	if n < 0 {
-		return Contents{}, fmt.Errorf("it is corrupt: %w", protowire.ParseError(n))
-	}
-	if err := h.parse(first); err != nil {
-		return Contents{}, fmt.Errorf("it is corrupt: %w", err)
-	}
-	if h.bootstrap != f.bootstrap {
-		return Contents{}, errors.New("it is of another bootstrap or node")
-	}
-	c := Contents{Written: earlier(h.written, now)}
-	for body = body[n:]; len(body) > 0; body = body[n:] {
-		var message []byte
-		if message, n = protowire.ConsumeBytes(body); n < 0 {
-			return Contents{}, fmt.Errorf("it is corrupt: %w", protowire.ParseError(n))
-		}
-		if len(c.Records)+c.Old == MaxRecords {
-			return Contents{}, fmt.Errorf("it has more than %d resources", MaxRecords)
-		}
+	h, err := f.scan(file, func(message []byte, _ int64) error {
 		var r Record
-		if err := r.parse(message); err != nil {
-			return Contents{}, fmt.Errorf("it is corrupt: %w", err)
+		if err := r.parse(message, true); err != nil {
+			return err
 		}
 		if now.Sub(r.Time) > f.maxAge {
 			c.Old++
-			continue
+		} else {
+			r.Time = earlier(r.Time, now)
+			c.Records = append(c.Records, r)
 		}
-		c.Records = append(c.Records, r)
+		return nil
+	})
+	if err == nil {
+		err = f.checkSecured(h)
 	}
+	if err != nil {
+		return Contents{}, err
+	}
+	c.Written = earlier(h.written, now)
 	return c, nil
+}
+
+// open opens the file, if nobody else can have written it.
+func (f *File) open() (_ *os.File, err error) {
+	if err := f.checkDir(); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(f.path, os.O_RDONLY|withoutWaiting, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case runtime.GOOS != "windows" && (info.Mode().Perm()&0o077 != 0 || !ownedBy(info, os.Geteuid())):
+		return nil, fmt.Errorf("its owner or its mode, %v, lets others read or write it; expected a file of this user with mode 0600", info.Mode())
+	case info.Size() > MaxBytes:
+		return nil, fmt.Errorf("it has %d bytes, and the limit is %d", info.Size(), MaxBytes)
+	}
+	return file, nil
+}
+
+// checkDir checks that no other user can write in the directory: who can, puts an older file of this user in the
+// place of the newest one, whatever its mode.
+func (f *File) checkDir() error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	info, err := os.Stat(f.dir)
+	switch {
+	case err != nil:
+		return err
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("other users can write in the directory, whose mode is %v, and could bring back an older file: make it writable for this user alone (chmod go-w %s), or name a directory below it, which is then made so",
+			info.Mode(), f.dir)
+	case !ownedBy(info, os.Geteuid()) && !ownedBy(info, 0):
+		return fmt.Errorf("the directory belongs to another user, who could bring back an older file: give it to this user (chown %d %s), or name another one", os.Geteuid(), f.dir)
+	}
+	return nil
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -168,11 +167,24 @@ func earlier(a, b time.Time) time.Time {
 // MakeDir makes the directory if it is not there.
 func (f *File) MakeDir() error { return os.MkdirAll(f.dir, 0o700) }
 
-// Merge puts records into the file, over older ones of the same keys. One that is Refused only takes
-// the place of another, unless there may be other variants
+// News is a record to be merged into the file.
+type News struct {
+	Record
+	// Encode returns Record.Resource, which is then not set. It may use the memory that it is given. The
+	// resources are needed one after the other, and not kept.
+	Encode func(b []byte) []byte
+}
+
+// Merge puts records into the file, over older ones of the same keys; or, if discard is set, in its place. One
+// that is Refused only takes the place of another, unless there may be other variants
 // of the name. left is how many records did not fit. The error may be ErrLocked. If it is
 // ErrRemoved, there is no file: what is refused must not be found, whatever else is lost with it.
-func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
+//
+// The resources go from one file to the other one by one. Merge remembers some 50 bytes of each.
+func (f *File) Merge(news []News, discard bool, now time.Time) (left int, err error) {
+	if err := f.checkDir(); err != nil {
+		return 0, err
+	}
 	unlock, err := lock(f.dir)
 	if err != nil {
 		return 0, err
@@ -182,92 +194,126 @@ func (f *File) Merge(records []Record, now time.Time) (left int, err error) {
 		f.pruned = true
 		f.prune(now)
 	}
-	old, _ := f.read(now) // what cannot be read is replaced
-	merged := make(map[Key]*Record, len(old.Records)+len(records))
-	ahead := make(map[Key]struct{}) // written by a clock ahead of this one, at an unknown time
-	for i := range old.Records {
-		r := &old.Records[i]
-		if r.Time.After(now) {
-			r.Time, ahead[r.Key] = now, struct{}{}
+	var m merger
+	if !discard {
+		file, err := f.open()
+		if err == nil {
+			defer file.Close()
+			m, err = f.index(file, now)
 		}
-		merged[r.Key] = r
-	}
-	others := make(map[Key]bool) // names with resources, in any variant
-	for _, list := range [...][]Record{old.Records, records} {
-		for i := range list {
-			if r := &list[i]; !r.Refused {
-				others[r.name()] = true
-			}
+		if err != nil {
+			m = merger{} // what cannot be read is replaced
 		}
 	}
-	refuses := false
-	for i := range records {
-		r := &records[i]
-		known := merged[r.Key]
-		_, unknown := ahead[r.Key]
-		switch {
-		case known != nil && (unknown || r.supersedes(known)):
-			refuses = refuses || r.Refused && !known.Refused
-			merged[r.Key] = r
-		case known == nil && (!r.Refused || r.Constraints != "" || others[r.name()]):
-			refuses = refuses || r.Refused && others[r.name()]
-			merged[r.Key] = r
-		}
+	if since, err := f.markedSince(); err != nil {
+		m.securedSince = now
+	} else if since.After(m.securedSince) {
+		m.securedSince = since
 	}
-	list := make([]*Record, 0, len(merged))
-	for _, r := range merged {
-		list = append(list, r)
-	}
-	slices.SortFunc(list, func(a, b *Record) int {
-		return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.TypeURL, b.TypeURL), strings.Compare(a.Name, b.Name), strings.Compare(a.Member, b.Member))
-	})
-	b, left := f.encode(list, now)
-	if err = f.replace(b); err == nil {
+	m.add(news, now)
+	err = f.write(&m, now, &left)
+	if err == nil {
 		return left, f.syncDir(f.dir)
 	}
-	if refuses && os.Remove(f.path) == nil {
+	if (m.refuses || discard) && os.Remove(f.path) == nil {
 		err = fmt.Errorf("%w; %w", errors.Join(err, f.syncDir(f.dir)), ErrRemoved)
 	}
 	return left, err
 }
 
-// encode returns the contents of a file with the records, as far as they fit.
-func (f *File) encode(records []*Record, now time.Time) (b []byte, left int) {
-	h := header{f.bootstrap, now}
-	b = protowire.AppendBytes([]byte(Magic), h.append(nil))
-	var message []byte
-	kept := 0
-	for _, r := range records {
-		message = r.append(message[:0])
-		if kept == MaxRecords || len(b)+len(message)+protowire.SizeVarint(uint64(len(message)))+sha256.Size > MaxBytes {
-			continue
-		}
-		b = protowire.AppendBytes(b, message)
-		kept++
-	}
-	sum := sha256.Sum256(b)
-	return append(b, sum[:]...), len(records) - kept
+// merger is the list of what a new file has.
+type merger struct {
+	old *os.File
+	// securedSince is that of the header.
+	securedSince time.Time
+	entries      []entry
+	// byKey has the places in entries, and withResource the names with resources, in any variant.
+	byKey        map[uint64]int
+	withResource map[uint64]bool
+	// refuses says that something is refused that the old file has.
+	refuses bool
 }
 
-// replace puts a new file in the place of the old one, or leaves the old one as it is.
-func (f *File) replace(b []byte) (err error) {
-	file, err := os.CreateTemp(f.dir, filepath.Base(f.path)+".*.tmp") // with mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(file.Name())
+// entry is a record of a new file: the message at a place in the old one, or news. Its key is a hash, as a
+// file has the keys of more than a hundred thousand records.
+type entry struct {
+	key    uint64
+	at     int64 // nanoseconds since 1970
+	offset int64
+	size   int32
+	// ahead says that a clock ahead of this one has written the record, at an unknown time.
+	ahead, refused, secured bool
+	news                    *News
+}
+
+var seed = maphash.MakeSeed()
+
+// index reads what a file has.
+func (f *File) index(file *os.File, now time.Time) (merger, error) {
+	m := merger{old: file, byKey: make(map[uint64]int), withResource: make(map[uint64]bool)}
+	h, err := f.scan(file, func(message []byte, offset int64) error {
+		var r Record
+		if err := r.parse(message, false); err != nil {
+			return err
 		}
-	}()
-	_, err = file.Write(b)
+		if now.Sub(r.Time) > f.maxAge {
+			return nil
+		}
+		e := entry{key: maphash.Comparable(seed, r.Key), at: r.Time.UnixNano(), offset: offset, size: int32(len(message)), refused: r.Refused, secured: r.Secured}
+		if r.Time.After(now) {
+			e.at, e.ahead = now.UnixNano(), true
+		}
+		m.byKey[e.key] = len(m.entries)
+		m.entries = append(m.entries, e)
+		m.noteName(&r)
+		return nil
+	})
 	if err == nil {
-		err = file.Sync()
+		err = f.checkSecured(h)
 	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
+	m.securedSince = h.securedSince
+	return m, err
+}
+
+func (m *merger) noteName(r *Record) {
+	if !r.Refused {
+		m.withResource[maphash.Comparable(seed, r.name())] = true
 	}
-	return os.Rename(file.Name(), f.path)
+}
+
+// add adds news.
+func (m *merger) add(news []News, now time.Time) {
+	if m.byKey == nil {
+		m.byKey, m.withResource = make(map[uint64]int, len(news)), make(map[uint64]bool, len(news))
+	}
+	for i := range news {
+		m.noteName(&news[i].Record)
+	}
+	for i := range news {
+		r := &news[i]
+		e := entry{key: maphash.Comparable(seed, r.Key), at: r.Time.UnixNano(), refused: r.Refused, secured: r.Secured, news: r}
+		others := m.withResource[maphash.Comparable(seed, r.name())]
+		place, known := m.byKey[e.key]
+		switch {
+		case known && (m.entries[place].ahead || e.at >= m.entries[place].at):
+			m.refuses = m.refuses || e.refused && !m.entries[place].refused
+			m.noteSecured(&e, m.entries[place].secured, now)
+			m.entries[place] = e
+		case !known && (!r.Refused || r.Constraints != "" || others):
+			m.refuses = m.refuses || r.Refused && others
+			m.noteSecured(&e, false, now)
+			m.byKey[e.key] = len(m.entries)
+			m.entries = append(m.entries, e)
+		}
+	}
+	slices.SortStableFunc(m.entries, func(a, b entry) int { return cmp.Compare(b.at, a.at) })
+}
+
+// noteSecured notes that a resource asks for security which the file did not know of.
+func (m *merger) noteSecured(e *entry, before bool, now time.Time) {
+	if e.secured && !before && m.securedSince.Before(now) {
+		m.securedSince = now
+	}
 }
 
 // prune removes the files of the directory that were not written for long, temporary ones of processes
@@ -276,7 +322,7 @@ func (f *File) prune(now time.Time) {
 	entries, _ := os.ReadDir(f.dir)
 	var files []fs.FileInfo
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), prefix) || !strings.Contains(e.Name(), suffix) || e.Name() == filepath.Base(f.path) {
+		if !strings.HasPrefix(e.Name(), prefix) || !strings.Contains(e.Name(), suffix) || strings.HasSuffix(e.Name(), suffix+securedSuffix) || e.Name() == filepath.Base(f.path) {
 			continue
 		}
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
@@ -287,7 +333,9 @@ func (f *File) prune(now time.Time) {
 	for i, info := range files {
 		temporary := strings.HasSuffix(info.Name(), ".tmp") && now.Sub(info.ModTime()) > time.Hour
 		if temporary || i >= maxFiles-1 || now.Sub(info.ModTime()) > max(f.maxAge, abandoned) {
-			os.Remove(filepath.Join(f.dir, info.Name()))
+			path := filepath.Join(f.dir, info.Name())
+			os.Remove(path)
+			os.Remove(path + securedSuffix)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package diskcache
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -27,9 +28,17 @@ func resource(name string, at time.Time) Record {
 	return Record{Key: Key{TypeURL: "type", Name: name}, Server: "server", Time: at, Resource: []byte("resource " + name)}
 }
 
+func news(records []Record) []News {
+	list := make([]News, len(records))
+	for i, r := range records {
+		list[i].Record = r
+	}
+	return list
+}
+
 func merge(t *testing.T, f *File, at time.Time, records ...Record) {
 	t.Helper()
-	if left, err := f.Merge(records, at); err != nil || left != 0 {
+	if left, err := f.Merge(news(records), false, at); err != nil || left != 0 {
 		t.Fatalf("got %d records left out, %v", left, err)
 	}
 }
@@ -45,7 +54,7 @@ func load(t *testing.T, f *File, at time.Time) Contents {
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	f := New(filepath.Join(t.TempDir(), "new"), fingerprint, time.Hour)
-	if _, err := f.Merge(nil, now); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := f.Merge(nil, false, now); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a directory, merging gives %v", err)
 	}
 	xdstest.NoError(t, f.MakeDir())
@@ -140,7 +149,7 @@ func TestDirectoryIsSynchronized(t *testing.T) {
 		return broken
 	}
 	for _, name := range []string{"a", "b"} {
-		if _, err := f.Merge([]Record{resource(name, now.Add(time.Duration(len(synced))))}, now); !errors.Is(err, broken) {
+		if _, err := f.Merge(news([]Record{resource(name, now.Add(time.Duration(len(synced))))}), false, now); !errors.Is(err, broken) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -159,11 +168,7 @@ func TestUnusable(t *testing.T) {
 	merge(t, f, now, resource("a", now))
 	good, err := os.ReadFile(f.Path())
 	xdstest.NoError(t, err)
-	sealed := func(body string) []byte {
-		sum := sha256.Sum256([]byte(body))
-		return append([]byte(body), sum[:]...)
-	}
-	head := Magic + string(protowire.AppendBytes(nil, (&header{fingerprint, now}).append(nil)))
+	head := string(protowire.AppendBytes(nil, (&header{bootstrap: fingerprint, written: now}).append(nil)))
 	for name, test := range map[string]struct {
 		content []byte
 		later   time.Duration
@@ -174,9 +179,9 @@ func TestUnusable(t *testing.T) {
 		"only the magic":    {[]byte(Magic), 0, "cut short"},
 		"cut":               {good[:len(good)-1], 0, "checksum"},
 		"changed":           {[]byte(strings.Replace(string(good), "resource a", "resource b", 1)), 0, "checksum"},
-		"no header":         {sealed(Magic), 0, "corrupt"},
-		"a bad header":      {sealed(Magic + "\x01\xff"), 0, "corrupt"},
-		"another bootstrap": {sealed(Magic + string(protowire.AppendBytes(nil, (&header{"other", now}).append(nil)))), 0, "another bootstrap or node"},
+		"no header":         {sealed(""), 0, "corrupt"},
+		"a bad header":      {sealed("\x01\xff"), 0, "corrupt"},
+		"another bootstrap": {sealed(string(protowire.AppendBytes(nil, (&header{bootstrap: "other", written: now}).append(nil)))), 0, "another bootstrap or node"},
 		"a length":          {sealed(head + "\xff\xff\xff\xff\x0f"), 0, "corrupt"},
 		"a record":          {sealed(head + "\x01\xff"), 0, "corrupt"},
 		"a nameless record": {sealed(head + "\x00"), 0, "no type or no name"},
@@ -240,7 +245,7 @@ func TestBounds(t *testing.T) {
 		r.Resource = big
 		records = append(records, r)
 	}
-	left, err := f.Merge(records, now)
+	left, err := f.Merge(news(records), false, now)
 	if err != nil || left != 2 {
 		t.Fatalf("got %d records left out, %v", left, err)
 	}
@@ -283,7 +288,7 @@ func TestProcesses(t *testing.T) {
 		f := New(dir, fingerprint, time.Hour)
 		for i := range writes {
 			for {
-				_, err := f.Merge([]Record{resource(fmt.Sprint(os.Getpid(), "-", i), now)}, now)
+				_, err := f.Merge(news([]Record{resource(fmt.Sprint(os.Getpid(), "-", i), now)}), false, now)
 				if err == nil {
 					break
 				}
@@ -324,29 +329,162 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
+// sealed returns the contents of a file with that between Magic and the checksum.
+func sealed(body string) []byte {
+	b := []byte(Magic + body)
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...)
+}
+
 // FuzzParse reads whatever a file may have, behind a right checksum: no panic, and what is read is
 // written and read again.
 func FuzzParse(f *testing.F) {
 	file := New("", fingerprint, time.Hour)
-	r := resource("a", now)
-	whole, _ := file.encode([]*Record{&r, {Key: Key{TypeURL: "t", Name: "n"}, Time: now, Refused: true}}, now)
-	f.Add(whole[len(Magic) : len(whole)-sha256.Size])
+	parse := func(b []byte) (records []Record, err error) {
+		_, err = file.scan(bytes.NewReader(b), func(message []byte, _ int64) error {
+			var r Record
+			err := r.parse(message, true)
+			records = append(records, r)
+			return err
+		})
+		return records, err
+	}
+	var whole bytes.Buffer
+	var m merger
+	m.add(news([]Record{resource("a", now), resource("n", now), {Key: Key{TypeURL: "type", Name: "n"}, Time: now, Refused: true}}), now)
+	if _, err := file.encode(&whole, &m, now); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole.Bytes()[len(Magic) : whole.Len()-sha256.Size])
 	f.Add([]byte("\x02\x0a\x00\x05\x0a\x01t\x12\x01"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		b := append([]byte(Magic), body...)
-		sum := sha256.Sum256(b)
-		c, err := file.parse(append(b, sum[:]...), now)
+		records, err := parse(sealed(string(body)))
 		if err != nil {
 			return
 		}
-		records := make([]*Record, len(c.Records))
-		for i := range c.Records {
-			records[i] = &c.Records[i]
+		var m merger
+		for i := range records {
+			m.entries = append(m.entries, entry{news: &News{Record: records[i]}})
 		}
-		again, left := file.encode(records, now)
-		read, err := file.parse(again, now)
-		if diff := cmp.Diff(c.Records, read.Records); err != nil || left > 0 || diff != "" {
-			t.Errorf("%d records left out, %v; they differ (-want +got):\n%s", left, err, diff)
+		var b bytes.Buffer
+		left, err := file.encode(&b, &m, now)
+		if err != nil || left > 0 {
+			t.Fatalf("%d records left out, %v", left, err)
+		}
+		read, err := parse(b.Bytes())
+		if diff := cmp.Diff(records, read); err != nil || diff != "" {
+			t.Errorf("%v; they differ (-want +got):\n%s", err, diff)
 		}
 	})
+}
+
+// A merge needs little memory beside what it is given, however large the file is.
+func TestMergeIsAStream(t *testing.T) {
+	f := New(t.TempDir(), fingerprint, time.Hour)
+	const n, size = 400, 100 << 10
+	payload := bytes.Repeat([]byte("x"), size)
+	var list []News
+	for i := range n {
+		list = append(list, News{
+			Record: Record{Key: Key{TypeURL: "type", Name: fmt.Sprint("old-", i)}, Server: "server", Time: now},
+			Encode: func(b []byte) []byte { return append(b, payload...) },
+		})
+	}
+	allocated := func(list []News) uint64 {
+		t.Helper()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if left, err := f.Merge(list, false, now); err != nil || left > 0 {
+			t.Fatalf("%d records left out, %v", left, err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	const limit = 16 * size
+	if got := allocated(list); got > limit {
+		t.Errorf("writing %d bytes allocated %d, want %d at most", n*size, got, limit)
+	}
+	if got := allocated(news([]Record{resource("new", now.Add(time.Second))})); got > limit {
+		t.Errorf("merging into %d bytes allocated %d, want %d at most", n*size, got, limit)
+	}
+	c := load(t, f, now.Add(time.Minute))
+	if len(c.Records) != n+1 || c.Records[0].Name != "new" || !bytes.Equal(c.Records[n].Resource, payload) {
+		t.Errorf("the file has %d records", len(c.Records))
+	}
+}
+
+// What is discarded is gone, and if a new file cannot be written, so is the old one.
+func TestDiscard(t *testing.T) {
+	t.Parallel()
+	f := New(t.TempDir(), fingerprint, time.Hour)
+	merge(t, f, now, resource("a", now))
+	if _, err := f.Merge(news([]Record{resource("b", now)}), true, now); err != nil {
+		t.Fatal(err)
+	}
+	xdstest.Equal(t, "the records", []Record{resource("b", now)}, load(t, f, now).Records)
+}
+
+// A directory in which others can write is refused, for reading and for writing, with the mend.
+func TestDirectoryOfOthers(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("no modes")
+	}
+	for _, mode := range []fs.FileMode{0o770, 0o702, 0o777 | fs.ModeSticky} {
+		f := New(t.TempDir(), fingerprint, time.Hour)
+		merge(t, f, now, resource("a", now))
+		xdstest.NoError(t, os.Chmod(f.dir, mode))
+		_, reading := f.Load(now)
+		_, writing := f.Merge(nil, false, now)
+		for _, err := range []error{reading, writing} {
+			if err == nil || !strings.Contains(err.Error(), "chmod go-w "+f.dir) {
+				t.Errorf("with mode %v: got %v", mode, err)
+			}
+		}
+		xdstest.NoError(t, os.Chmod(f.dir, 0o755))
+		if c := load(t, f, now); len(c.Records) != 1 {
+			t.Errorf("after chmod: got %v", c)
+		}
+	}
+}
+
+// An older file that is put back, from before a cluster asked for TLS, is not used: not by a client that starts,
+// and not by one that merges.
+func TestOlderFileDoesNotBringPlaintextBack(t *testing.T) {
+	t.Parallel()
+	f := New(t.TempDir(), fingerprint, time.Hour)
+	secured := resource("a", now.Add(time.Minute))
+	secured.Secured = true
+	later := now.Add(2 * time.Minute)
+	keep := func(path string) (putBack func()) {
+		b, err := os.ReadFile(path)
+		xdstest.NoError(t, err)
+		return func() { xdstest.NoError(t, os.WriteFile(path, b, 0o600)) }
+	}
+	merge(t, f, now, resource("a", now))
+	putPlaintextBack := keep(f.Path())
+	merge(t, f, now.Add(time.Minute), secured)
+	putSecuredBack := keep(f.Path())
+	putPlaintextBack()
+	if c, err := f.Load(later); err == nil || !strings.Contains(err.Error(), "older file") || len(c.Records) > 0 {
+		t.Errorf("got %v, %v", c, err)
+	}
+	merge(t, f, later, resource("b", later))
+	xdstest.Equal(t, "after a merge, the records", []Record{resource("b", later)}, load(t, f, later).Records)
+
+	// An older file that has the TLS is used, and a server may end it: then there is no newer time.
+	merge(t, f, later, resource("c", later))
+	putSecuredBack()
+	xdstest.Equal(t, "the records", []Record{secured}, load(t, f, later).Records)
+	merge(t, f, later, resource("a", later))
+	xdstest.Equal(t, "the records after the end of TLS", []Record{resource("a", later)}, load(t, f, later).Records)
+
+	xdstest.NoError(t, os.WriteFile(f.Path()+securedSuffix, []byte("nonsense"), 0o600))
+	if _, err := f.Load(later); err == nil || !strings.Contains(err.Error(), "remove both files") {
+		t.Errorf("with nonsense for a time: %v", err)
+	}
+	merge(t, f, later, secured)
+	if c := load(t, f, later); len(c.Records) != 1 {
+		t.Errorf("a merge does not replace nonsense: %v", c)
+	}
 }

@@ -33,9 +33,9 @@ func TestFullDisk(t *testing.T) {
 			fmt.Println("no limit: ", err)
 			return
 		}
-		_, added := f.Merge([]Record{resource("b", now)}, now)
+		_, added := f.Merge(news([]Record{resource("b", now)}), false, now)
 		_, left := os.Stat(f.Path())
-		_, refused := f.Merge([]Record{{Key: resource("a", now).Key, Time: now, Refused: true}}, now)
+		_, refused := f.Merge(news([]Record{{Key: resource("a", now).Key, Time: now, Refused: true}}), false, now)
 		_, gone := os.Stat(f.Path())
 		entries, _ := os.ReadDir(dir)
 		fmt.Println("added:", added != nil, errors.Is(added, ErrRemoved), left)

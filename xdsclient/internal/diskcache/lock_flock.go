@@ -31,10 +31,10 @@ func lock(dir string) (unlock func(), err error) {
 	}, nil
 }
 
-// ownFile reports whether a file belongs to the user of the process.
-func ownFile(info fs.FileInfo) bool {
+// ownedBy reports whether a file belongs to a user.
+func ownedBy(info fs.FileInfo, user int) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
-	return !ok || int(s.Uid) == os.Geteuid()
+	return !ok || int(s.Uid) == user
 }
 
 // syncDir makes renaming and removing in a directory durable. A file system that cannot do that does it

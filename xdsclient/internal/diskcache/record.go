@@ -32,6 +32,8 @@ type Record struct {
 	Refused bool
 	// Versioned says that the version is the resource's own.
 	Versioned bool
+	// Secured says that connections need security because of the resource.
+	Secured bool
 	// Resource is an envoy.service.discovery.v3.Resource, serialized. It is empty for a collection
 	// as a whole, which may have no members.
 	Resource []byte
@@ -40,17 +42,20 @@ type Record struct {
 // name is the key of a record without what distinguishes variants.
 func (k Key) name() Key { return Key{TypeURL: k.TypeURL, Name: k.Name} }
 
-// supersedes reports whether the record counts, and not the other one of the same key.
-func (r *Record) supersedes(other *Record) bool { return !r.Time.Before(other.Time) }
-
 // header is the first message of a file.
 type header struct {
 	bootstrap string
 	written   time.Time
+	// securedSince is when the file last got a resource that is Secured and was not before, or zero.
+	securedSince time.Time
 }
 
 func (h *header) append(b []byte) []byte {
-	return appendInt(appendText(b, 1, h.bootstrap), 2, h.written.UnixNano())
+	b = appendInt(appendText(b, 1, h.bootstrap), 2, h.written.UnixNano())
+	if h.securedSince.IsZero() {
+		return b
+	}
+	return appendInt(b, 3, h.securedSince.UnixNano())
 }
 
 func (h *header) parse(b []byte) error {
@@ -60,6 +65,8 @@ func (h *header) parse(b []byte) error {
 			return setText(&h.bootstrap, f)
 		case 2:
 			h.written = time.Unix(0, int64(f.Varint))
+		case 3:
+			h.securedSince = time.Unix(0, int64(f.Varint))
 		}
 		return nil
 	})
@@ -72,11 +79,14 @@ func (r *Record) append(b []byte) []byte {
 	b = appendInt(b, 7, r.Time.UnixNano())
 	b = appendInt(b, 8, int64(protowire.EncodeBool(r.Refused)))
 	b = appendInt(b, 9, int64(protowire.EncodeBool(r.Versioned)))
-	return appendText(b, 10, string(r.Resource))
+	if len(r.Resource) > 0 {
+		b = protowire.AppendBytes(protowire.AppendTag(b, 10, protowire.BytesType), r.Resource)
+	}
+	return appendInt(b, 11, int64(protowire.EncodeBool(r.Secured)))
 }
 
-// parse reads a record. It shares no memory with b.
-func (r *Record) parse(b []byte) error {
+// parse reads a record, with its resource or without. It shares no memory with b.
+func (r *Record) parse(b []byte, resource bool) error {
 	err := eachField(b, func(f protofield.Field) error {
 		switch f.Number {
 		case 1:
@@ -98,7 +108,11 @@ func (r *Record) parse(b []byte) error {
 		case 9:
 			r.Versioned = protowire.DecodeBool(f.Varint)
 		case 10:
-			r.Resource = append([]byte(nil), f.Value...)
+			if resource {
+				r.Resource = append([]byte(nil), f.Value...)
+			}
+		case 11:
+			r.Secured = protowire.DecodeBool(f.Varint)
 		}
 		return nil
 	})

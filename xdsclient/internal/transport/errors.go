@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // StreamDesc describes the streams to a management server, which are bidirectional.
@@ -16,14 +16,14 @@ var StreamDesc = &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 // ErrNoAnswer is the reason for the end of a stream that the server ended with OK.
 var ErrNoAnswer = errors.New("the server ended the stream without an error")
 
-// MaxServerText bounds a server's status message in errors, in bytes.
-const MaxServerText = 1 << 10
-
-// Reason says why a stream failed: code and message of the status, without the decoration
-// that gRPC adds. The message is shortened to MaxServerText.
+// Reason says why a stream failed: ErrNoAnswer, or code and message of the status, without the decoration
+// that gRPC adds. The message is cut (bounds.ErrorText).
 func Reason(err error) error {
-	if s, ok := status.FromError(err); ok {
-		return fmt.Errorf("%s: %s", s.Code(), faults.Shorten(s.Message(), MaxServerText))
+	if errors.Is(err, ErrNoAnswer) {
+		return ErrNoAnswer
 	}
-	return errors.New(faults.Shorten(err.Error(), MaxServerText))
+	if s, ok := status.FromError(err); ok {
+		return fmt.Errorf("%s: %s", s.Code(), bounds.Text(s.Message(), bounds.ErrorText))
+	}
+	return errors.New(bounds.Text(err.Error(), bounds.ErrorText))
 }

@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -64,7 +65,7 @@ func parse(pair Pair) (*Authority, error) {
 // The files of an authority in a folder.
 const (
 	caFile  = "ca.pem"
-	keyFile = "ca-key.pem"
+	keyFile = "ca" + keySuffix + ".pem"
 )
 
 // Open returns the authority of a folder, which it makes if there is none: the files ca.pem and
@@ -118,6 +119,21 @@ func (a *Authority) Issue(domain, name string) (Pair, error) {
 	})
 }
 
+// CheckFile returns an error for the name of a service whose files would replace others: the certificate or the key of the
+// authority, or the key of another service. File systems may not tell "CA" from "ca".
+func CheckFile(name string) error {
+	switch lower := strings.ToLower(name); {
+	case lower == "ca":
+		return fmt.Errorf("the name %q is that of the authority", name)
+	case strings.HasSuffix(lower, keySuffix):
+		return fmt.Errorf("the name %q ends with %s, as the names of keys do: its certificate would replace the key of %q", name, keySuffix, name[:len(name)-len(keySuffix)])
+	}
+	return nil
+}
+
+// keySuffix ends the names of keys, before ".pem".
+const keySuffix = "-key"
+
 // ID is the SPIFFE ID of a certificate that Issue makes.
 func ID(domain, name string) (spiffeid.ID, error) {
 	trust, err := spiffeid.TrustDomainFromString(domain)
@@ -133,11 +149,14 @@ func ID(domain, name string) (spiffeid.ID, error) {
 
 // Write issues a certificate, and writes the files NAME.pem and NAME-key.pem of a folder.
 func (a *Authority) Write(dir, domain, name string) error {
+	if err := CheckFile(name); err != nil {
+		return err
+	}
 	pair, err := a.Issue(domain, name)
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(dir, name+"-key.pem", pair.Key, 0o600), write(dir, name+".pem", pair.Cert, 0o644))
+	return errors.Join(write(dir, name+keySuffix+".pem", pair.Key, 0o600), write(dir, name+".pem", pair.Cert, 0o644))
 }
 
 // sign makes a key and a certificate, which an authority without a key signs by itself.

@@ -54,6 +54,35 @@ func TestAuthorityOfAFolder(t *testing.T) {
 	}
 }
 
+// No name of a service stands for a file that is not its own: the authority's key stays what it was.
+func TestNamesThatAreFilesOfOthers(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "certs")
+	a, err := certs.Open(dir)
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, a.Write(dir, "mesh", "backend"))
+	files := func() map[string]string {
+		texts := map[string]string{}
+		entries, err := os.ReadDir(dir)
+		xdstest.NoError(t, err)
+		for _, e := range entries {
+			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			xdstest.NoError(t, err)
+			texts[e.Name()] = string(text)
+		}
+		return texts
+	}
+	before := files()
+	for _, name := range []string{"ca", "CA", "ca-key", "Ca-Key", "backend-key", "-key"} {
+		if err := a.Write(dir, "mesh", name); err == nil {
+			t.Errorf("the name %q was accepted", name)
+		}
+	}
+	xdstest.Equal(t, "files", before, files())
+	_, err = certs.Open(dir)
+	xdstest.NoError(t, err)
+}
+
 func TestFaultyFolders(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dynxds/dynxds/controlplane"
@@ -21,32 +22,70 @@ type Answer struct {
 // onlyNACKs is the parameter of the query that leaves out what no client refuses.
 const onlyNACKs = "nacks"
 
-// Handler serves the Answer of a replica about its streams, those of controlplane.Server.Clients or
-// relay.Relay.Clients. As these cost work for each client, few requests are served at a time.
+const (
+	// fresh is how long an answer is given to others that ask.
+	fresh = time.Second
+	// readTime bounds how long an asker takes to read an answer.
+	readTime = 30 * time.Second
+)
+
+// Handler serves the Answer of a replica about its streams, those of controlplane.Server.Overview or
+// relay.Relay.Overview. One that was made in the last second is given to all that ask, so that the cost does not
+// depend on their number; and nobody waits for others to read theirs.
 func Handler(id string, streams func() []controlplane.ClientStatus) http.Handler {
-	busy := make(chan struct{}, 2)
+	var all, nacks answers
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case busy <- struct{}{}:
-			defer func() { <-busy }()
-		default:
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "others are asking for the clients: try again", http.StatusServiceUnavailable)
+		of := &all
+		if r.URL.Query().Has(onlyNACKs) {
+			of = &nacks
+		}
+		content, err := of.get(func() ([]byte, error) { return answer(id, streams(), of == &nacks) })
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		answer := Answer{Replica: id, Time: time.Now(), Clients: []Client{}}
-		all := streams()
-		for i := range all {
-			c := viewOf(&all[i])
-			if r.URL.Query().Has(onlyNACKs) {
-				if !c.refuses() {
-					continue
-				}
-				c.Types = slices.DeleteFunc(c.Types, func(t Type) bool { return !t.Refuses() })
-			}
-			answer.Clients = append(answer.Clients, c)
-		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer) // an error is that of the connection
+		// Not supported by all servers, which then have timeouts of their own.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTime))
+		_, _ = w.Write(content) // an error is that of the connection
 	})
+}
+
+// answers has the last answer.
+type answers struct {
+	mu      sync.Mutex
+	content []byte
+	made    time.Time
+}
+
+// get returns the last answer if it is fresh, or what make makes. Others wait meanwhile, and share it.
+func (a *answers) get(make func() ([]byte, error)) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.content != nil && time.Since(a.made) < fresh {
+		return a.content, nil
+	}
+	content, err := make()
+	if err != nil {
+		return nil, err
+	}
+	a.content, a.made = content, time.Now()
+	return content, nil
+}
+
+// answer returns the Answer as JSON.
+func answer(id string, all []controlplane.ClientStatus, onlyNACKs bool) ([]byte, error) {
+	answer := Answer{Replica: id, Time: time.Now(), Clients: make([]Client, 0, len(all))}
+	for i := range all {
+		c := viewOf(&all[i])
+		if onlyNACKs {
+			if !c.refuses() {
+				continue
+			}
+			c.Types = slices.DeleteFunc(c.Types, func(t Type) bool { return !t.Refuses() })
+		}
+		answer.Clients = append(answer.Clients, c)
+	}
+	content, err := json.Marshal(answer)
+	return append(content, '\n'), err
 }

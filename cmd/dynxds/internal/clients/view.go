@@ -124,8 +124,8 @@ var states = map[controlplane.Reply]string{
 
 func typeOf(s *controlplane.TypeStatus) Type {
 	t := Type{
-		Type: faults.Shorten(typeurl.ShortName(s.TypeURL), maxName), Names: len(s.Names), Wildcard: s.Wildcard,
-		State: states[s.Reply], ACKed: s.ACKedVersion, Sent: s.SentVersion, MoreErrors: max(0, len(s.Errors)-maxErrors),
+		Type: faults.Shorten(typeurl.ShortName(s.TypeURL), maxName), Names: max(s.NameCount, len(s.Names)), Wildcard: s.Wildcard,
+		State: states[s.Reply], ACKed: s.ACKedVersion, Sent: s.SentVersion, MoreErrors: max(s.ErrorCount, len(s.Errors)) - min(len(s.Errors), maxErrors),
 	}
 	if !s.SentAt.IsZero() {
 		t.SentAt = &s.SentAt

@@ -21,10 +21,15 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// Write writes a file of a folder.
+// Write writes a file of a folder beside its place and renames it, so that it counts at the next look.
 func Write(t testing.TB, dir, name, text string) {
 	t.Helper()
-	xdstest.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	beside := filepath.Join(dir, "."+name+".next")
+	xdstest.NoError(t, os.WriteFile(beside, []byte(text), 0o600))
+	// A rename within a tick of the file system's clock could not be told from writing.
+	written := time.Now().Add(-time.Second)
+	xdstest.NoError(t, os.Chtimes(beside, written, written))
+	xdstest.NoError(t, os.Rename(beside, filepath.Join(dir, name)))
 }
 
 // Dial returns a connection, in plaintext unless an option says otherwise.

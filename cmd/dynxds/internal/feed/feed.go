@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,16 +52,6 @@ type Status struct {
 	Revision, Newest int64
 	// GoneSince is when the store ceased to answer, zero if it answers.
 	GoneSince time.Time
-	// Refused are documents whose newest version is faulty, ordered by name.
-	Refused []Refused
-}
-
-// Refused is a document whose newest version is faulty.
-type Refused struct {
-	Name string
-	// Revision is that of the faulty version, Good that of the one that is published, zero for none.
-	Revision, Good int64
-	Fault          string
 }
 
 // Feed follows the documents of a store. Status is safe for concurrent use; the other methods are for one
@@ -72,15 +60,20 @@ type Feed struct {
 	opts  Options
 	log   *slog.Logger
 	shelf *shelf
+	good  lastGood
+	// fromFile says that the documents are those of the last-good file: the store has not answered yet.
+	fromFile bool
+	// wake says that Wait is to return, though the documents are the same.
+	wake bool
 	// revision is that of the documents, newest the last known one of the store.
 	revision, newest int64
 	// head is the last answer to a pulse.
 	head store.Head
 	// watcher is nil if there is none; then due says that it is time to open one, as it is some time after
-	// the last attempt, by retry. missed: it would miss changes, so that all documents are to be read before.
+	// the last attempt, by retryWatch. missed: it would miss changes, so that all documents are to be read before.
 	watcher     *store.Watcher
 	due, missed bool
-	retry       *time.Timer
+	retryWatch  *time.Timer
 	// late counts the pulses since the store had a revision that the watch has not reached: behind.
 	late   int
 	behind int64
@@ -114,14 +107,14 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 		opts.Pulse = defaultPulse
 	}
 	f := &Feed{
-		opts: opts, log: opts.Log, shelf: newShelf(opts.Store.Dir(), opts.Log), due: true, missed: true,
+		opts: opts, log: opts.Log, shelf: newShelf(opts.Store.Dir()), due: true, missed: true,
 		answers: make(chan answer, 1), foreign: map[string]bool{}, saved: saved{path: opts.LastGood},
 	}
 	file, broken := f.saved.load(opts.Store.Dir())
 	if broken != nil && !errors.Is(broken, errBroken) {
 		return nil, broken
 	}
-	f.shelf.older = file.older(f.before)
+	f.good.take(file)
 	if err := f.readAll(ctx); err != nil {
 		switch {
 		case broken != nil:
@@ -133,13 +126,14 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 		}
 		f.noteOutage(err)
 		f.shelf.replace(&file.snapshot)
-		f.revision = file.snapshot.Revision
+		f.revision, f.fromFile = file.snapshot.Revision, true
 		f.log.Warn("starting from the last-good file", "file", opts.LastGood, "written", file.written, "revision", f.revision)
 	} else if broken != nil {
 		f.log.Error("the last-good file is broken; the store answers, so it is written again", "error", broken)
 	}
 	f.pulse = time.NewTicker(opts.Pulse)
-	f.retry = time.NewTimer(retryAfter)
+	f.retryWatch = time.NewTimer(retryAfter)
+	f.wake = false // the caller reads
 	f.report()
 	return f, nil
 }
@@ -148,56 +142,30 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 func (f *Feed) Close() {
 	f.unwatch()
 	f.pulse.Stop()
-	f.retry.Stop()
+	f.retryWatch.Stop()
 	f.asks.Wait()
 	f.save(true)
 }
 
-// before is shelf.older by the revisions that the store has.
-func (f *Feed) before(ctx context.Context, name string, revision int64) *store.Document {
-	d, ok, err := f.opts.Store.Before(ctx, name, revision)
-	if err != nil && !errors.Is(err, store.ErrCompacted) {
-		f.log.Warn("cannot look for an older version of a document", "document", name, "error", err)
-	}
-	if err != nil || !ok {
-		return nil
-	}
-	return &d
-}
-
-// Read returns the present content; the same pointers if nothing changed.
-func (f *Feed) Read(ctx context.Context) (*folder.Content, error) { return f.shelf.read(ctx) }
-
-// Without leaves out documents that an error of publishing is about: Read then has their last good
-// versions. It returns false if there is nothing to leave out.
-func (f *Feed) Without(ctx context.Context, err error) bool { return f.shelf.without(ctx, err) }
-
-// Published says that the content that was read last is in use.
-func (f *Feed) Published() {
-	f.shelf.published()
-	f.saved.due = true
-	f.report()
-}
+// Read returns the content of the newest documents; the same pointers if nothing changed.
+func (f *Feed) Read(context.Context) (*folder.Content, error) { return f.shelf.read() }
 
 // Status returns the state of the feed.
 func (f *Feed) Status() Status { return *f.status.Load() }
 
 func (f *Feed) report() {
-	s := Status{Revision: f.revision, Newest: max(f.newest, f.revision), GoneSince: f.outage.since}
-	for _, name := range slices.Sorted(maps.Keys(f.shelf.pending)) {
-		if e := f.shelf.pending[name]; e.held {
-			r := Refused{Name: name, Revision: e.newest.ModRevision, Fault: e.fault}
-			if e.good != nil {
-				r.Good = e.good.ModRevision
-			}
-			s.Refused = append(s.Refused, r)
-		}
-	}
-	f.status.Store(&s)
+	f.status.Store(&Status{Revision: f.revision, Newest: max(f.newest, f.revision), GoneSince: f.outage.since})
 }
 
-// Wait waits until Read may return something else. It returns false when the context has ended.
-func (f *Feed) Wait(ctx context.Context) bool {
+// Wait waits until Read or Good may return something else, or until a time, if it is not zero. asked says that somebody
+// asked to read the store, by Options.Hurry. ok is false when the context has ended.
+func (f *Feed) Wait(ctx context.Context, until time.Time) (asked, ok bool) {
+	var timeout <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		timeout = timer.C
+	}
 	for {
 		// connect may take some time while the store does not answer, which Status must show meanwhile.
 		select {
@@ -207,23 +175,28 @@ func (f *Feed) Wait(ctx context.Context) bool {
 		}
 		f.connect(ctx)
 		f.report()
-		if f.shelf.stale {
-			return true
+		if f.shelf.stale || f.wake || asked {
+			f.wake = false
+			return asked, true
 		}
 		select {
 		case <-ctx.Done():
-			return false
+			return false, false
+		case <-timeout:
+			return false, true
 		case <-f.opts.Hurry:
+			asked = true
 			f.readAllAgain()
 		case r, ok := <-f.responses():
-			f.applyResponse(r, ok)
+			f.applyResponse(ctx, r, ok)
 		case a := <-f.answers:
 			f.evaluatePulse(a)
-		case <-f.retry.C:
+		case <-f.retryWatch.C:
 			f.due = true
 		case <-f.pulse.C:
 			f.sendPulse(ctx)
 			f.save(false)
+			f.retry(ctx)
 		}
 	}
 }
@@ -234,7 +207,7 @@ func (f *Feed) connect(ctx context.Context) {
 		return
 	}
 	f.due = false
-	defer f.retry.Reset(min(retryAfter, f.opts.Pulse)) // pulses may be rare
+	defer f.retryWatch.Reset(min(retryAfter, f.opts.Pulse)) // pulses may be rare
 	if f.missed {
 		if err := f.readAll(ctx); err != nil {
 			f.noteOutage(err)
@@ -256,9 +229,10 @@ func (f *Feed) readAll(ctx context.Context) error {
 		return err
 	}
 	f.noteAnswer()
-	f.shelf.replace(snapshot)
+	f.shelf.replace(snapshot, f.good.published, f.good.found)
 	f.ignore(snapshot.Unknown)
-	f.revision, f.newest, f.missed = snapshot.Revision, snapshot.Revision, false
+	f.revision, f.newest, f.missed, f.fromFile = snapshot.Revision, snapshot.Revision, false, false
+	f.setGood(ctx, snapshot.Good)
 	return nil
 }
 
@@ -303,7 +277,7 @@ func (f *Feed) readAllAgain() {
 }
 
 // applyResponse applies the changes of a response of the watch; !ok is the end of the watch.
-func (f *Feed) applyResponse(r clientv3.WatchResponse, ok bool) {
+func (f *Feed) applyResponse(ctx context.Context, r clientv3.WatchResponse, ok bool) {
 	if !ok {
 		f.unwatch()
 		return
@@ -318,10 +292,17 @@ func (f *Feed) applyResponse(r clientv3.WatchResponse, ok bool) {
 		f.unwatch()
 	default:
 		for name, d := range batch.Changes {
-			f.shelf.set(name, d, batch.Revision)
+			var data []byte
+			if d != nil {
+				data = nonNil(d.Data)
+			}
+			f.shelf.set(name, data, f.good.published, f.good.found)
 		}
 		f.ignore(batch.Unknown)
 		f.revision = max(f.revision, batch.Revision)
+		if batch.Good != nil {
+			f.setGood(ctx, *batch.Good)
+		}
 	}
 }
 

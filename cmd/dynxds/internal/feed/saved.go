@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,13 +30,11 @@ type savedFile struct {
 }
 
 type savedDocument struct {
-	Revision int64  `json:"revision"`
-	Created  int64  `json:"created"`
-	Text     string `json:"text"`
+	Text string `json:"text"`
 }
 
-// lastGood is what a last-good file has.
-type lastGood struct {
+// lastGoodFile is what a last-good file has.
+type lastGoodFile struct {
 	snapshot store.Snapshot
 	written  time.Time
 }
@@ -47,7 +44,7 @@ var errBroken = errors.New("it is not a last-good file")
 
 // load reads the file of a store. It returns nil if there is none yet. The error is errBroken if the file is
 // not one, which does not matter while the store answers.
-func (s *saved) load(dir string) (*lastGood, error) {
+func (s *saved) load(dir string) (*lastGoodFile, error) {
 	if s.path == "" {
 		return nil, nil
 	}
@@ -75,23 +72,21 @@ func (s *saved) load(dir string) (*lastGood, error) {
 	if file.Store != dir {
 		return nil, fmt.Errorf("--last-good: %s is of the store %s, not of %s; use another file", s.path, file.Store, dir)
 	}
-	good := &lastGood{snapshot: store.Snapshot{Revision: file.Revision, Documents: map[string]store.Document{}}, written: info.ModTime()}
+	good := &lastGoodFile{snapshot: store.Snapshot{Revision: file.Revision, Documents: map[string]store.Document{}}, written: info.ModTime()}
 	for name, d := range file.Documents {
-		good.snapshot.Documents[name] = store.Document{Data: []byte(d.Text), ModRevision: d.Revision, CreateRevision: d.Created}
+		good.snapshot.Documents[name] = store.Document{Data: []byte(d.Text)}
 	}
 	return good, nil
 }
 
-// older returns shelf.older by the file, or else by another function.
-func (g *lastGood) older(otherwise func(context.Context, string, int64) *store.Document) func(context.Context, string, int64) *store.Document {
-	if g == nil {
-		return otherwise
+// take takes in the last-good file.
+func (g *lastGood) take(file *lastGoodFile) {
+	if file == nil {
+		return
 	}
-	return func(ctx context.Context, name string, revision int64) *store.Document {
-		if d, ok := g.snapshot.Documents[name]; ok && d.ModRevision < revision {
-			return &d
-		}
-		return otherwise(ctx, name, revision)
+	g.file, g.fileDigest = make(map[string][]byte), file.snapshot.Digest()
+	for name, d := range file.snapshot.Documents {
+		g.file[name] = d.Data
 	}
 }
 
@@ -102,11 +97,10 @@ func (f *Feed) save(last bool) {
 		return
 	}
 	s.at = time.Now()
-	file := savedFile{Store: f.shelf.dir, Revision: f.revision, Documents: make(map[string]savedDocument, len(f.shelf.entries))}
-	for name, e := range f.shelf.entries {
-		if e.good != nil && e.good.file != nil {
-			file.Documents[name] = savedDocument{e.good.ModRevision, e.good.CreateRevision, string(e.good.Data)}
-		}
+	texts := f.good.published.texts()
+	file := savedFile{Store: f.shelf.dir, Revision: f.revision, Documents: make(map[string]savedDocument, len(texts))}
+	for name, text := range texts {
+		file.Documents[name] = savedDocument{text}
 	}
 	err := file.write(s.path)
 	if s.due = err != nil; s.due && !s.failed {

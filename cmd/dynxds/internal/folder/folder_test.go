@@ -200,7 +200,6 @@ func TestIgnoresOtherFiles(t *testing.T) {
 	d.write("notes.txt", "kind: nonsense")
 	d.write(".hidden.yaml", "kind: nonsense")
 	xdstest.NoError(t, os.Mkdir(filepath.Join(d.path, "folder.yaml"), 0o700))
-	xdstest.NoError(t, os.Symlink(filepath.Join(d.path, "nowhere"), filepath.Join(d.path, "dangling.yaml")))
 	c := d.content()
 	if len(c.Services) != 3 || c.Files != 3 {
 		t.Errorf("got %d services of %d files, want 3 of 3", len(c.Services), c.Files)
@@ -232,8 +231,8 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 		t.Error("the service of the file that did not change is another one")
 	}
 	d.remove("b.yaml")
-	if c := read(t, r); len(c.Services) != 1 {
-		t.Errorf("got %d services after the deletion of a file, want 1", len(c.Services))
+	if c, err := r.Settled(t.Context()); err != nil || len(c.Services) != 1 {
+		t.Errorf("got %v, %v after the deletion of a file, want 1 service", c, err)
 	}
 }
 
@@ -241,10 +240,10 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
-	path, now := filepath.Join(d.path, "a.yaml"), time.Now()
+	path, written := filepath.Join(d.path, "a.yaml"), time.Now().Add(-time.Second)
 	write := func(name string) {
-		d.write("a.yaml", "kind: Service\nname: "+name+"\n")
-		xdstest.NoError(t, os.Chtimes(path, now, now))
+		d.inPlace("a.yaml", "kind: Service\nname: "+name+"\n")
+		xdstest.NoError(t, os.Chtimes(path, written, written))
 	}
 	r := folder.New(d.path)
 	for _, name := range []string{"aa", "bb", "cc"} {
@@ -324,8 +323,8 @@ func TestReportsEveryFault(t *testing.T) {
 			}
 			d.write("a.yaml", frontend)
 			d.remove("b.yaml")
-			if c := read(t, r); len(c.Services) != 1 {
-				t.Errorf("got %d services of the repaired folder, want 1", len(c.Services))
+			if c, err := r.Settled(t.Context()); err != nil || len(c.Services) != 1 {
+				t.Errorf("got %v, %v of the repaired folder, want 1 service", c, err)
 			}
 		})
 	}
@@ -369,8 +368,8 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 	_, err := r.Read()
 	cmdtest.ErrorHas(t, "Read", err, "b.yaml is not a regular file")
 	d.remove("b.yaml")
-	if c := read(t, r); len(c.Services) != 1 {
-		t.Errorf("got %d services, want 1", len(c.Services))
+	if c, err := r.Settled(t.Context()); err != nil || len(c.Services) != 1 {
+		t.Errorf("got %v, %v, want 1 service", c, err)
 	}
 }
 

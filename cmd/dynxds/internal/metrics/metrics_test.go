@@ -133,12 +133,13 @@ func TestStreams(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	of := metrics.New()
-	of.AddSource(func() int { return 0 }, func() time.Time { return time.Time{} })
+	of.AddSource(func() time.Time { return time.Time{} })
 	of.AddRelay(func() relay.Stats { return relay.Stats{} })
 	of.AddLoads(func() []controlplane.ClusterLoad { return []controlplane.ClusterLoad{{Cluster: "c"}} })
 	// Metrics with labels exist once they have a value.
 	of.ACKed(xdsmsg.ClusterType, time.Time{})
 	of.NACKed(controlplane.Rejection{TypeURL: xdsmsg.ClusterType})
+	of.Limited("streams")
 	h := of.StatsHandler()
 	ctx := h.TagRPC(t.Context(), &stats.RPCTagInfo{FullMethodName: "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"})
 	h.HandleRPC(ctx, &stats.Begin{})
@@ -176,9 +177,8 @@ func TestSource(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		of := metrics.New()
-		var held int
 		var goneSince time.Time
-		of.AddSource(func() int { return held }, func() time.Time { return goneSince })
+		of.AddSource(func() time.Time { return goneSince })
 		const lag, gone = "dynxds_controlplane_store_lag_seconds ", "dynxds_controlplane_store_gone_seconds "
 		const documents, faults = "dynxds_controlplane_documents ", "dynxds_controlplane_document_faults "
 		want := func(step string, lines ...string) {
@@ -200,12 +200,11 @@ func TestSource(t *testing.T) {
 		of.Seen()
 		want("nothing new is served", lag+"1", documents+"5", faults+"3")
 		of.Published(time.Second, 4)
-		held = 1
-		want("one document is held back", lag+"0", documents+"4", faults+"1")
+		want("all is served", lag+"0", documents+"4", faults+"0")
 		goneSince = time.Now()
 		time.Sleep(time.Second)
-		want("the store is gone meanwhile", lag+"1", faults+"1", gone+"1")
-		held, goneSince = 0, time.Time{}
+		want("the store is gone", lag+"0", faults+"0", gone+"1")
+		goneSince = time.Time{}
 		want("all is well", lag+"0", faults+"0", gone+"0")
 
 		// The time of the last change is that of the client that took longest.
@@ -228,13 +227,13 @@ func TestRelay(t *testing.T) {
 	of := metrics.New()
 	of.AddRelay(func() relay.Stats {
 		return relay.Stats{
-			Groups: 1, Upstreams: 2, Subscriptions: 3, Lingering: 4, Cached: 5, Unreachable: 7,
+			Groups: 1, Upstreams: 2, Subscriptions: 3, Lingering: 4, Refused: 6, Cached: 5, Unreachable: 7,
 			UnreachableSince: time.UnixMilli(1500), ServedAway: 8,
 		}
 	})
 	got := scrape(of)
 	for name, want := range map[string]string{
-		"groups": "1", "upstream_streams": "2", "subscriptions": "3", "lingering_subscriptions": "4", "cached_resources": "5",
+		"groups": "1", "upstream_streams": "2", "subscriptions": "3", "lingering_subscriptions": "4", "refused_subscriptions": "6", "cached_resources": "5",
 		"upstream_unavailable_groups": "7", "upstream_unavailable_since_timestamp_seconds": "1.5",
 		"streams_served_while_unavailable_total": "8",
 	} {

@@ -28,7 +28,7 @@ type Plane struct {
 
 	streams, refusing          *prometheus.GaugeVec
 	pushes, bytes, acks, nacks *prometheus.CounterVec
-	resourceErrors             *prometheus.CounterVec
+	resourceErrors, refused    *prometheus.CounterVec
 	build, changeToACK         prometheus.Histogram
 	documents                  prometheus.Gauge
 	source                     source
@@ -55,6 +55,7 @@ func New() *Plane {
 		acks:           counters("acks_total", "Responses that clients have accepted.", byType),
 		nacks:          counters("nacks_total", "Responses that clients have rejected.", byType),
 		resourceErrors: counters("resource_errors_total", "Errors sent to clients in place of resources (xRFC TP3).", byType),
+		refused:        counters("refused_total", "What clients were refused because a limit is reached.", []string{"limit"}),
 		build: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "build_seconds",
 			Help:    "Time from reading the documents to their resources being stored, of updates that were published.",
@@ -69,7 +70,7 @@ func New() *Plane {
 		nodes:     nodes{streams: make(map[uint64]int)},
 	}
 	p.registry.MustRegister(
-		p.streams, p.refusing, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.changeToACK,
+		p.streams, p.refusing, p.pushes, p.bytes, p.acks, p.nacks, p.resourceErrors, p.refused, p.changeToACK,
 		gaugeFunc("clients", "Distinct node ids among the streams of clients.", func() float64 { return float64(p.nodes.count()) }),
 		gaugeFunc("last_change_ack_seconds", "Longest time from the last change of the resources to an ACK of it so far.", p.lastChange.seconds),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -77,11 +78,10 @@ func New() *Plane {
 	return p
 }
 
-// AddSource adds the metrics of a source of documents, whose changes Seen, Published and Refused report. held
-// counts documents that are served in an older version, and goneSince is when the source ceased to answer, zero
-// if it answers; both are called at any time.
-func (p *Plane) AddSource(held func() int, goneSince func() time.Time) {
-	p.source.held, p.source.goneSince = held, goneSince
+// AddSource adds the metrics of a source of documents, whose changes Seen, Published and Refused report. goneSince is
+// when the source ceased to answer, zero if it answers; it is called at any time.
+func (p *Plane) AddSource(goneSince func() time.Time) {
+	p.source.goneSince = goneSince
 	p.registry.MustRegister(
 		p.build, p.documents,
 		gaugeFunc("document_faults", "Faults in the newest documents, for which an older state of them is served.", p.source.countFaults),
@@ -137,3 +137,6 @@ func (l *lastChange) seconds() float64 {
 
 // NACKed is a controlplane.Options.OnNACK.
 func (p *Plane) NACKed(r controlplane.Rejection) { p.nacks.WithLabelValues(label(r.TypeURL)).Inc() }
+
+// Limited is a controlplane.Limits.OnRefused.
+func (p *Plane) Limited(limit string) { p.refused.WithLabelValues(limit).Inc() }

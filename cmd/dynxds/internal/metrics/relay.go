@@ -30,6 +30,8 @@ func (p *Plane) AddRelay(stats func() relay.Stats) {
 		field("subscriptions", "Subscriptions at the control plane.", gauge, func(s *relay.Stats) float64 { return float64(s.Subscriptions) }),
 		field("lingering_subscriptions", "Subscriptions at the control plane for which no client is left.", gauge,
 			func(s *relay.Stats) float64 { return float64(s.Lingering) }),
+		field("refused_subscriptions", "Subscriptions of clients that the control plane is not asked for, as a limit is reached.", gauge,
+			func(s *relay.Stats) float64 { return float64(s.Refused) }),
 		field("cached_resources", "Variants of resources in the cache, members of collections included.", gauge,
 			func(s *relay.Stats) float64 { return float64(s.Cached) }),
 		field("upstream_unavailable_groups", "Groups whose control plane is unreachable.", gauge,

@@ -7,13 +7,11 @@ import (
 
 // source is how far the documents are known and served.
 type source struct {
-	held      func() int
 	goneSince func() time.Time
 
 	mu sync.Mutex
-	// unserved is when documents were seen that are not served yet, heldSince when some of them were
-	// seen to be held back; zero: there are none.
-	unserved, heldSince time.Time
+	// unserved is when documents were seen that are not served yet, zero if there are none.
+	unserved time.Time
 	// faults are those for which nothing is served of what was seen last.
 	faults int
 }
@@ -28,7 +26,7 @@ func (p *Plane) Seen() {
 	}
 }
 
-// Published notes that all documents that were seen are served, but for those that are held back.
+// Published notes that all documents that were seen are served.
 func (p *Plane) Published(took time.Duration, documents int) {
 	p.build.Observe(took.Seconds())
 	p.documents.Set(float64(documents))
@@ -46,23 +44,15 @@ func (p *Plane) Refused(faults int) {
 }
 
 func (s *source) countFaults() float64 {
-	held := s.held()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return float64(s.faults + held)
+	return float64(s.faults)
 }
 
 func (s *source) lag() float64 {
-	held := s.held()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case held == 0:
-		s.heldSince = time.Time{}
-	case s.heldSince.IsZero():
-		s.heldSince = time.Now()
-	}
-	return max(age(s.unserved), age(s.heldSince))
+	return age(s.unserved)
 }
 
 func (s *source) gone() float64 { return age(s.goneSince()) }

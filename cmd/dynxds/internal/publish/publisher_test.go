@@ -74,7 +74,7 @@ func (s *site) change(files ...string) publish.Summary {
 // tryPublish publishes the folder as it is.
 func (s *site) tryPublish() (publish.Summary, error) {
 	s.t.Helper()
-	content, err := s.reader.Read()
+	content, err := s.reader.Settled(s.t.Context())
 	xdstest.NoError(s.t, err)
 	return s.publisher.Publish(s.t.Context(), content)
 }

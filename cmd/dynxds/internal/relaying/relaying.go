@@ -26,15 +26,12 @@ type Options struct {
 	Bootstrap string
 	// FoldBy is read by relay.ParseFold.
 	FoldBy string
-	// Access is the path of a file that relay.ParseAccess reads; empty: everybody may have
-	// everything.
-	Access string
 	// AwayDelay is relay.Options.AwayDelay, but zero is not at all.
 	AwayDelay time.Duration
 	// Linger and RemovalDelay are zero for not at all.
 	Linger, RemovalDelay time.Duration
-	// MaxUpstreams and MaxSubscriptions are positive.
-	MaxUpstreams, MaxSubscriptions int
+	// MaxUpstreams and MaxGroupSubscriptions are positive.
+	MaxUpstreams, MaxGroupSubscriptions int
 	// Serve configures the server. Its Log is used for everything.
 	Serve serve.Options
 	// Ready is called with the address when the server is ready. It may be nil.
@@ -59,15 +56,9 @@ func (o *Options) relayOptions() (relay.Options, error) {
 	if err != nil {
 		faults = append(faults, fmt.Errorf("--fold-by: %w", err))
 	}
-	var access relay.Access
-	if o.Access != "" {
-		rules, err := os.ReadFile(o.Access)
-		if err == nil {
-			access, err = relay.ParseAccess(rules)
-		}
-		if err != nil {
-			faults = append(faults, fmt.Errorf("--access %s: %w", o.Access, err))
-		}
+	access, err := o.Serve.Access()
+	if err != nil {
+		faults = append(faults, err)
 	}
 	for _, check := range []struct {
 		faulty bool
@@ -77,18 +68,19 @@ func (o *Options) relayOptions() (relay.Options, error) {
 		{o.Linger < 0, "--linger is negative"},
 		{o.RemovalDelay < 0, "--removal-delay is negative"},
 		{o.MaxUpstreams <= 0, "--max-upstreams is not positive"},
-		{o.MaxSubscriptions <= 0, "--max-subscriptions is not positive"},
+		{o.MaxGroupSubscriptions <= 0, "--max-group-subscriptions is not positive"},
 	} {
 		if check.faulty {
 			faults = append(faults, errors.New(check.text))
 		}
 	}
 	return relay.Options{
-		Bootstrap: cfg, FoldBy: fold, MaxGroups: o.MaxUpstreams, Log: o.Serve.Log,
+		Bootstrap: cfg, FoldBy: fold, MaxGroups: o.MaxUpstreams, MaxGroupSubscriptions: o.MaxGroupSubscriptions, Log: o.Serve.Log,
 		Access: access, AwayDelay: cmp.Or(o.AwayDelay, -1),
 		Linger: cmp.Or(o.Linger, -1), // zero means the default there, as with the other durations
 		Server: controlplane.Options{
-			WrapResources: true, MaxSubscriptions: o.MaxSubscriptions, RemovalDelay: cmp.Or(o.RemovalDelay, -1),
+			WrapResources: true, RemovalDelay: cmp.Or(o.RemovalDelay, -1),
+			MaxSubscriptions: o.Serve.MaxSubscriptions, Limits: o.Serve.Limits,
 		},
 	}, errors.Join(faults...)
 }
@@ -105,7 +97,7 @@ func Run(ctx context.Context, opts Options) error {
 	rejections := repeatlog.New(opts.Serve.Log)
 	defer rejections.Close()
 	plane := metrics.New()
-	o.Server.OnACK = plane.ACKed
+	o.Server.OnACK, o.Server.Limits.OnRefused = plane.ACKed, plane.Limited
 	o.Server.OnNACK = func(r controlplane.Rejection) {
 		rejections.Add(serve.RejectionEvent(r))
 		plane.NACKed(r)

@@ -30,8 +30,8 @@ func options(t *testing.T, content []byte) relaying.Options {
 	path := filepath.Join(t.TempDir(), "bootstrap.json")
 	xdstest.NoError(t, os.WriteFile(path, content, 0o600))
 	return relaying.Options{
-		Bootstrap: path, FoldBy: "everything", MaxUpstreams: 10, MaxSubscriptions: 10,
-		Serve: serve.Options{Listen: "localhost:0"},
+		Bootstrap: path, FoldBy: "everything", MaxUpstreams: 10, MaxGroupSubscriptions: 10,
+		Serve: serve.Options{Listen: "localhost:0", MaxSubscriptions: 10},
 	}
 }
 
@@ -109,10 +109,11 @@ func TestRunRefuses(t *testing.T) {
 		"--linger is negative":         func(o *relaying.Options) { o.Linger = -time.Second },
 		"--removal-delay is negative":  func(o *relaying.Options) { o.RemovalDelay = -time.Second },
 		"--away-delay is negative":     func(o *relaying.Options) { o.AwayDelay = -1 },
-		"--access /no/such/file":       func(o *relaying.Options) { o.Access = "/no/such/file" },
-		"a list of rules":              func(o *relaying.Options) { o.Access = o.Bootstrap },
+		"--access: open /no/such/file": func(o *relaying.Options) { o.Serve.AccessFile = "/no/such/file" },
+		"a list of rules":              func(o *relaying.Options) { o.Serve.AccessFile = o.Bootstrap },
 		"--max-upstreams is not":       func(o *relaying.Options) { o.MaxUpstreams = 0 },
-		"--max-subscriptions is not":   func(o *relaying.Options) { o.MaxSubscriptions = -1 },
+		"--max-group-subscriptions is": func(o *relaying.Options) { o.MaxGroupSubscriptions = -1 },
+		"--max-subscriptions is neg":   func(o *relaying.Options) { o.Serve.MaxSubscriptions = -1 },
 		"--tls-cert needs --tls-key":   func(o *relaying.Options) { o.Serve.Cert = "cert.pem" },
 		"node.id of its bootstrap":     func(o *relaying.Options) { o.Bootstrap = options(t, testutils.Bootstrap("", "localhost:1")).Bootstrap },
 		"--listen /no/such/relay.sock": func(o *relaying.Options) { o.Serve.Listen = "unix:/no/such/relay.sock" },
@@ -127,9 +128,9 @@ func TestRunRefuses(t *testing.T) {
 func TestRunNamesAllFaults(t *testing.T) {
 	t.Parallel()
 	opts := options(t, testutils.Bootstrap("relay", "localhost:1"))
-	opts.AwayDelay, opts.Linger, opts.RemovalDelay, opts.MaxUpstreams, opts.MaxSubscriptions = -1, -1, -1, 0, 0
+	opts.AwayDelay, opts.Linger, opts.RemovalDelay, opts.MaxUpstreams, opts.MaxGroupSubscriptions = -1, -1, -1, 0, 0
 	const want = "--away-delay is negative\n--linger is negative\n--removal-delay is negative\n" +
-		"--max-upstreams is not positive\n--max-subscriptions is not positive"
+		"--max-upstreams is not positive\n--max-group-subscriptions is not positive"
 	for range 10 {
 		if err := relaying.Run(t.Context(), opts); err == nil || err.Error() != want {
 			t.Fatalf("got %v, want %s", err, want)

@@ -1,18 +1,21 @@
 // Package repeatlog logs events that a client can cause at any rate, such as repeated NACKs or streams
-// opened in a loop. The first event of a kind is logged at once and in full; repetitions are counted,
-// and their number is logged at growing intervals. Its memory is bounded, whatever clients do.
+// opened in a loop, within a budget of lines and bytes. The first of several equal events is logged at once;
+// repetitions are counted, and their number is logged at growing intervals. Events that clients make different,
+// by nodes, types or texts that they invent, are limited by the budget of the process
+// (bounds.ServerLines), of which no host has more than a share: lines beyond it are counted, and the count is
+// logged. A text of a client is cut, with its length and hash. Memory is bounded, whatever clients do.
 package repeatlog
 
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 const (
@@ -26,8 +29,6 @@ const (
 	maxTexts = 8
 	// maxEvents bounds the counts of all clients. Further events are counted by message.
 	maxEvents = 4096
-	// maxKept bounds the strings that are kept for the line with the count, in bytes.
-	maxKept = 256
 )
 
 // Event is something to log.
@@ -38,10 +39,12 @@ type Event struct {
 	// resource. They are not logged; events with equal Message, Client, Subject and Text are
 	// repetitions.
 	Client, Subject string
+	// Peer is the host of the client, which has a share of the lines. It is not logged. It may be empty.
+	Peer string
 	// Text is logged as "error"; it may be empty.
 	Text string
-	// Attrs are logged too. They may differ among repetitions; the line with the count has the
-	// last ones.
+	// Attrs are logged too. They may differ among repetitions; the line with the count has those of the
+	// first of these.
 	Attrs []slog.Attr
 }
 
@@ -53,38 +56,37 @@ func (e *Event) attrs() []slog.Attr {
 	return append(slices.Clip(e.Attrs), slog.String("error", e.Text))
 }
 
-// short returns a copy to keep, with its strings cut.
+// short returns a copy to log and to keep, with its strings cut: a line has about bounds.LogText bytes.
 func (e *Event) short() Event {
-	s := Event{Level: e.Level, Message: e.Message, Text: cut(e.Text), Attrs: slices.Clone(e.Attrs)}
+	s := Event{Level: e.Level, Message: e.Message, Peer: e.Peer, Text: cut(e.Text, bounds.ErrorText), Attrs: slices.Clone(e.Attrs)}
 	for i, a := range s.Attrs {
 		if a.Value.Kind() == slog.KindString {
-			s.Attrs[i].Value = slog.StringValue(cut(a.Value.String()))
+			s.Attrs[i].Value = slog.StringValue(cut(a.Value.String(), bounds.LogName))
 		}
 	}
 	return s
 }
 
-func cut(text string) string {
-	if len(text) <= maxKept {
-		return text
-	}
-	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:maxKept], ""), len(text))
-}
-
 // hash identifies a list of strings.
-type hash [sha256.Size]byte
+type hash uint64
+
+// seed makes it impossible to choose strings with equal hashes.
+var seed = maphash.MakeSeed()
 
 func hashOf(parts ...string) hash {
-	h := sha256.New()
+	var h maphash.Hash
+	h.SetSeed(seed)
 	for _, part := range parts {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
+		h.WriteString(part)
+		maphash.WriteComparable(&h, len(part))
 	}
-	return hash(h.Sum(nil))
+	return hash(h.Sum64())
 }
 
 // Log is a log of events. It is safe for concurrent use.
 type Log struct {
-	log *slog.Logger
+	log   *slog.Logger
+	lines *bounds.Lines
 
 	// flushing serializes flush; it is locked before mu.
 	flushing sync.Mutex
@@ -104,24 +106,39 @@ type Log struct {
 type count struct {
 	began uint64
 	of    hash
-	// more is the number of repetitions since the last line, and last the last of them.
-	more int
-	last Event
+	// more is the number of repetitions since the last line, and repeated the first of them.
+	more     int
+	repeated Event
 	// next is the earliest time of the next line, wait after the previous one.
 	next time.Time
 	wait time.Duration
 }
 
-// New returns a Log over a log. Close ends it.
+// New returns a Log over a log. All Logs over a log with one [Handler] share its budget. Close ends the Log.
 func New(log *slog.Logger) *Log {
-	return &Log{log: log, counts: map[hash]*count{}, texts: map[hash]int{}}
+	h, ok := log.Handler().(*Handler)
+	if !ok {
+		h = NewHandler(log.Handler())
+	}
+	return &Log{log: slog.New(h.inner), lines: h.clients, counts: map[hash]*count{}, texts: map[hash]int{}}
 }
 
-// Add logs an event, or counts it if it is a repetition.
+// Add logs an event, or counts it if it is a repetition or beyond the budget.
 func (l *Log) Add(e Event) {
-	if l.isNew(&e) {
-		l.log.LogAttrs(context.Background(), e.Level, e.Message, e.attrs()...)
+	if !l.log.Enabled(context.Background(), e.Level) || !l.isNew(&e) {
+		return
 	}
+	if omitted, ok := l.lines.Take(e.Message, e.Peer); ok {
+		s := e.short()
+		l.write(&s, omitted)
+	} else {
+		l.lines.Omit(e.Message)
+	}
+}
+
+// write logs an event, and how many lines of its kind were left out before.
+func (l *Log) write(e *Event, omitted int, more ...slog.Attr) {
+	l.log.LogAttrs(context.Background(), e.Level, e.Message, leftOut(append(e.attrs(), more...), omitted)...)
 }
 
 // isNew counts an event, and reports whether it is the first of its kind.
@@ -141,8 +158,9 @@ func (l *Log) isNew(e *Event) bool {
 		of = id
 	}
 	if c := l.counts[id]; c != nil {
-		c.more++
-		c.last = e.short()
+		if c.more++; c.more == 1 {
+			c.repeated = e.short()
+		}
 		return false
 	}
 	l.began++
@@ -194,7 +212,11 @@ func (l *Log) flush(due func(*count) bool) {
 	l.mu.Unlock()
 	slices.SortFunc(ready, func(a, b count) int { return cmp.Compare(a.began, b.began) })
 	for _, c := range ready {
-		l.log.LogAttrs(context.Background(), c.last.Level, c.last.Message, append(c.last.attrs(), slog.Int("repeated", c.more))...)
+		if omitted, ok := l.lines.Take(c.repeated.Message, c.repeated.Peer); ok {
+			l.write(&c.repeated, omitted, slog.Int("repeated", c.more))
+		} else {
+			l.lines.Omit(c.repeated.Message)
+		}
 	}
 }
 
@@ -207,4 +229,5 @@ func (l *Log) Close() {
 	}
 	l.mu.Unlock()
 	l.flush(func(*count) bool { return true })
+	l.lines.Flush()
 }

@@ -2,6 +2,7 @@ package repeatlog
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -18,20 +21,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // recorder is a Log and the lines that it wrote.
 type recorder struct {
 	*Log
-	mu   sync.Mutex
-	text bytes.Buffer
+	handler *Handler
+	mu      sync.Mutex
+	text    bytes.Buffer
 }
 
 func record(t *testing.T) *recorder {
 	r := new(recorder)
-	r.Log = New(slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{
+	r.handler = NewHandler(slog.NewTextHandler(r, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 				return slog.Attr{}
 			}
 			return a
 		},
-	})))
+	}))
+	r.Log = New(slog.New(r.handler))
 	t.Cleanup(r.Close)
 	return r
 }
@@ -46,6 +51,15 @@ func (r *recorder) lines() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return strings.Count(r.text.String(), "\n")
+}
+
+// since returns the lines since the last call.
+func (r *recorder) since() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := r.text.String()
+	r.text.Reset()
+	return text
 }
 
 // remembered returns how much is.
@@ -130,9 +144,8 @@ func TestEventsAreDistinguished(t *testing.T) {
 	})
 }
 
-// A long text is logged whole, and kept in part; the line with the count has the last
-// attributes.
-func TestLongTextsAreLoggedWhole(t *testing.T) {
+// A line has no more than about 2 KiB, whatever clients send, and says how long the texts are.
+func TestLinesAreShort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := record(t)
@@ -140,10 +153,13 @@ func TestLongTextsAreLoggedWhole(t *testing.T) {
 		for version := range 3 {
 			r.Add(nack("a", long, slog.Int("version", version), slog.String("node", long)))
 		}
-		r.wants(t, fmt.Sprintf(`msg=NACK version=0 node=%s error=%s`, long, long))
+		node, text := bounds.Text(long, bounds.LogName), bounds.Text(long, bounds.ErrorText)
+		r.wants(t, fmt.Sprintf(`msg=NACK version=0 node=%q error=%q`, node, text))
 		r.Close()
-		part := fmt.Sprintf(`"%s... (1048576 bytes)"`, long[:maxKept])
-		r.wants(t, fmt.Sprintf(`msg=NACK version=2 node=%s error=%s repeated=2`, part, part))
+		r.wants(t, fmt.Sprintf(`msg=NACK version=1 node=%q error=%q repeated=2`, node, text))
+		if line := len(node) + len(text); line > bounds.LogText || !strings.Contains(text, "(1048576 bytes, sha256 ") {
+			t.Errorf("a line has %d bytes: %s", line, text)
+		}
 	})
 }
 
@@ -160,13 +176,84 @@ func TestMemoryAndLinesAreBounded(t *testing.T) {
 		for i := range 10_000 {
 			r.Add(nack(fmt.Sprint(i), "bad"))
 		}
-		if lines, n := r.lines(), r.remembered(); lines > maxEvents+1 || n > 2*(maxEvents+1) {
+		if lines, n := r.lines(), r.remembered(); lines != int(bounds.ServerLines.Kind.Burst) || n > 2*(maxEvents+1) {
 			t.Errorf("%d lines, and %d events and texts are remembered; want %d at most", lines, n, 2*(maxEvents+1))
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := r.remembered(); n > 0 {
 			t.Errorf("%d events and texts are left after an hour", n)
+		}
+	})
+}
+
+// A host that invents nodes, types and texts has its share of the lines, and all hosts together have the budget
+// of the process, which all Logs share; the rest is counted.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := record(t)
+		second := New(slog.New(r.handler))
+		defer second.Close()
+		const seconds, each = 20, 500
+		invent := func(host string, n int) {
+			for i := range n {
+				text := fmt.Sprint("node ", i, " of ", time.Now().UnixNano(), " at ", host)
+				r.Add(Event{Message: "NACK", Client: text, Peer: host, Text: text})
+				second.Add(Event{Message: "end", Client: text, Peer: host, Subject: text})
+			}
+		}
+		for range seconds {
+			invent("hostile", each)
+			time.Sleep(time.Second)
+		}
+		peer := bounds.ServerLines.Peer
+		if lines, most := r.lines(), 2*(int(peer.Burst)+(seconds+1)*int(peer.PerSecond)); lines > most || lines < most/2 {
+			t.Errorf("one host made %d lines, want %d", lines, most)
+		}
+		r.Add(Event{Message: "NACK", Client: "good", Peer: "good", Text: "honest"})
+		if text := r.since(); !strings.Contains(text, "error=honest") || !strings.Contains(text, "left_out=") {
+			t.Errorf("another host is not heard, or nothing is said to be left out:\n%s", text)
+		}
+		for i := range 1000 {
+			invent(fmt.Sprint("host ", i), 10)
+		}
+		if lines, all := r.lines(), int(bounds.ServerLines.All.Burst); lines > all {
+			t.Errorf("all hosts made %d lines, want %d", lines, all)
+		}
+		r.since()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if text := r.since(); !strings.Contains(text, "left_out=") {
+			t.Errorf("the log does not say how many lines were left out:\n%s", text)
+		}
+	})
+}
+
+// The handler cuts what others log, and has a budget for each message.
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := record(t)
+		long := strings.Repeat("x", 1<<20)
+		log := slog.New(r.handler).With("node", long)
+		log.Warn("a", "error", errors.New(long), slog.Group("g", "text", long), "list", []string{long}, "n", 7)
+		if text := r.since(); len(text) > 5*(bounds.LogText+100) || strings.Count(text, "(1048576 bytes, sha256 ") != 3 || !strings.Contains(text, " n=7") {
+			t.Errorf("the line has %d bytes: %.300s", len(text), text)
+		}
+		log = slog.New(r.handler)
+		for range 10_000 {
+			log.Error("fault")
+		}
+		if lines := r.lines(); lines != int(bounds.OtherLines.Kind.Burst) {
+			t.Errorf("%d lines of one message", lines)
+		}
+		log.Info("b")
+		r.since()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if text := r.since(); !strings.Contains(text, "message=fault left_out=9500") {
+			t.Errorf("the log says %q", text)
 		}
 	})
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
@@ -25,6 +27,11 @@ type Plan struct {
 	Changes []meshdiff.Change
 	// Notes are what Changes cannot express.
 	Notes []string
+	// Withdrawal is what clients will no longer reach.
+	Withdrawal site.Withdrawal
+
+	// again makes the plan from what the store has by now.
+	again func(context.Context) (*Plan, error)
 
 	store      *store.Store
 	snapshot   *store.Snapshot
@@ -36,15 +43,20 @@ type Plan struct {
 // Apply plans to write the documents of a folder and, with prune, to delete all others. The error has every
 // fault of the documents that would be there.
 func Apply(ctx context.Context, s *store.Store, dir string, prune bool, authority string) (*Plan, error) {
-	files, err := readFolder(dir)
+	files, err := readFolder(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
+	return apply(ctx, s, dir, files, prune, authority)
+}
+
+func apply(ctx context.Context, s *store.Store, dir string, files texts, prune bool, authority string) (*Plan, error) {
 	snapshot, err := s.Load(ctx)
 	if err != nil {
 		return nil, err
 	}
 	p := &Plan{store: s, snapshot: snapshot, command: "apply", paths: make(map[string]string, len(files))}
+	p.again = func(ctx context.Context) (*Plan, error) { return apply(ctx, s, dir, files, prune, authority) }
 	if prune {
 		p.command = "apply --prune"
 	}
@@ -73,6 +85,7 @@ func Rollback(ctx context.Context, s *store.Store, number int64, authority strin
 		return nil, err
 	}
 	p := &Plan{store: s, snapshot: snapshot, command: fmt.Sprintf("rollback %d", number)}
+	p.again = func(ctx context.Context) (*Plan, error) { return Rollback(ctx, s, number, authority) }
 	return p, p.to(after, authority)
 }
 
@@ -105,6 +118,7 @@ func (p *Plan) compare(before texts, after *folder.Content) ([]meshdiff.Change, 
 	if err != nil {
 		return nil, nil, err
 	}
+	p.Withdrawal = site.Withdrawn(old, after)
 	changes, notes, err := site.Compare(old, after)
 	if len(dropped) > 0 {
 		notes = append(notes, "faulty documents count as absent before, though replicas may serve the last good ones: "+strings.Join(dropped, ", "))
@@ -179,9 +193,64 @@ func (p *Plan) Validation() *site.Validation {
 	return &v
 }
 
+// Withdraws returns an error if the plan withdraws more than a third of the services. Commit does not ask for it.
+func (p *Plan) Withdraws() error {
+	if !p.Withdrawal.IsLarge() {
+		return nil
+	}
+	return fmt.Errorf("%s would be withdrawn, which is more than a third; if that is meant, say --withdraw", p.Withdrawal)
+}
+
 // Commit writes the plan as one revision. author and message are those of its record; of all records it leaves
-// at most keep. The error is a *store.Conflict if the store has changed since the plan was made.
+// at most keep.
+//
+// If the store has changed since the plan was made, Commit makes it again, which checks all documents again, and writes
+// it if it still changes the same documents in the same way. Changes are then those of the new plan. Otherwise the error is a
+// *store.Conflict.
+//
+//	ada and bob read revision 7
+//	ada writes a.yaml             revision 8
+//	bob writes b.yaml             is refused; makes the plan again from revision 8, and writes revision 9
+//	bob writes a.yaml             would be a conflict
 func (p *Plan) Commit(ctx context.Context, author Author, keep int) (store.Record, error) {
+	began := time.Now()
+	for {
+		r, err := p.commit(ctx, author, keep)
+		if _, ok := errors.AsType[*store.Conflict](err); !ok || time.Since(began) > patience {
+			return r, err
+		}
+		next, failed := p.again(ctx)
+		if failed == nil {
+			failed = next.Err()
+		}
+		switch {
+		case failed != nil:
+			return r, fmt.Errorf("%w. With what was written meanwhile this cannot be applied: %w", err, failed)
+		case !slices.EqualFunc(p.Edits, next.Edits, sameEdit), next.Withdrawal.IsLarge() && !p.Withdrawal.IsLarge():
+			return r, err
+		}
+		*p = *next
+		// Those that write at the same time do not meet again.
+		select {
+		case <-ctx.Done():
+			return r, err
+		case <-time.After(rand.N(maxPause)):
+		}
+	}
+}
+
+const (
+	// patience is how long Commit tries to write while others do.
+	patience = 30 * time.Second
+	// maxPause bounds the pause between two attempts.
+	maxPause = 50 * time.Millisecond
+)
+
+func sameEdit(a, b store.Edit) bool {
+	return a.Name == b.Name && equal(a.Before, b.Before) && equal(a.After, b.After)
+}
+
+func (p *Plan) commit(ctx context.Context, author Author, keep int) (store.Record, error) {
 	if err := p.Err(); err != nil {
 		return store.Record{}, err
 	}

@@ -2,6 +2,7 @@ package revise
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -66,9 +67,9 @@ func edits(before, after texts) []store.Edit {
 func equal(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // readFolder returns the documents of a folder.
-func readFolder(dir string) (texts, error) {
+func readFolder(ctx context.Context, dir string) (texts, error) {
 	reader := folder.New(dir)
-	if _, err := reader.Read(); err != nil {
+	if _, err := reader.Settled(ctx); err != nil {
 		if _, ok := err.(*document.Faults); !ok { // those are looked for in the whole that is to result
 			return nil, err
 		}

@@ -23,18 +23,26 @@ func ClientKey(node string, peer net.Addr) string {
 	if peer == nil {
 		return node
 	}
+	return node + " at " + host(peer)
+}
+
+// host returns the host of a client, which unlike its node it cannot invent.
+func host(peer net.Addr) string {
+	if peer == nil {
+		return ""
+	}
 	host, _, err := net.SplitHostPort(peer.String())
 	if err != nil {
-		host = peer.String()
+		return peer.String()
 	}
-	return node + " at " + host
+	return host
 }
 
 // RejectionEvent is a NACK, for a log.
 func RejectionEvent(r controlplane.Rejection) repeatlog.Event {
 	return repeatlog.Event{
 		Level: slog.LevelWarn, Message: "a client rejects a response",
-		Client: ClientKey(r.Node.GetId(), r.Peer), Subject: r.TypeURL, Text: r.NACK.Err.Message(),
+		Client: ClientKey(r.Node.GetId(), r.Peer), Peer: host(r.Peer), Subject: r.TypeURL, Text: r.NACK.Err.Message(),
 		Attrs: []slog.Attr{
 			slog.String("node", r.Node.GetId()), slog.String("peer", fmt.Sprint(r.Peer)),
 			slog.String("type", r.TypeURL), slog.String("version", r.NACK.Version),
@@ -64,7 +72,7 @@ func (s *Server) logged(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	code := status.Code(err)
 	end := repeatlog.Event{
 		Level: slog.LevelInfo, Message: "stream ended",
-		Client: ClientKey(id, addr), Subject: info.FullMethod + " " + code.String(),
+		Client: ClientKey(id, addr), Peer: host(addr), Subject: info.FullMethod + " " + code.String(),
 		Attrs: append(attrs, slog.Duration("lasted", time.Since(began).Round(time.Millisecond)), slog.String("status", code.String())),
 	}
 	if code != codes.OK && code != codes.Canceled {

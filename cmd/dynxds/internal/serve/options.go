@@ -1,11 +1,17 @@
 package serve
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
+	"os"
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // DefaultGrace is the default of Options.Grace.
@@ -22,6 +28,18 @@ type Options struct {
 	// ClientCA is a PEM file with the authorities of client certificates, which are then
 	// required. It needs Cert and Key.
 	ClientCA string
+	// Limits are those of the control plane or relay, and of the streams of other services. Its OnRefused is
+	// replaced by the metric.
+	Limits controlplane.Limits
+	// MaxSubscriptions is controlplane.Options.MaxSubscriptions.
+	MaxSubscriptions int
+	// StreamsPerConnection bounds the streams of a connection, and RequestBytes the size of a request. Zero stands
+	// for the defaults of package bounds.
+	StreamsPerConnection, RequestBytes int
+	// AccessFile is the path of a file that controlplane.ParseAccess reads; empty: there are no rules.
+	AccessFile string
+	// NoChannelz and NoReflection leave out these services.
+	NoChannelz, NoReflection bool
 	// Grace bounds how long a drain waits for RPCs in flight, zero for DefaultGrace.
 	Grace time.Duration
 	// Admin is the address of the admin pages: /clients, /metrics and /healthz; see webpage.Open.
@@ -48,7 +66,49 @@ func (o *Options) check() error {
 	if o.Grace < 0 {
 		faults = append(faults, errors.New("--grace is negative"))
 	}
+	faults = append(faults, o.checkLimits()...)
 	return errors.Join(faults...)
+}
+
+// checkLimits reports limits that are none, by the names of their flags.
+func (o *Options) checkLimits() (faults []error) {
+	for _, limit := range []struct {
+		flag  string
+		value int
+	}{
+		{"--max-streams", o.Limits.Streams}, {"--max-total-subscriptions", o.Limits.Subscriptions}, {"--max-names", o.Limits.Names},
+		{"--max-node-bytes", o.Limits.NodeBytes}, {"--max-versions", o.Limits.Versions}, {"--max-reply-bytes", o.Limits.ReplyBytes},
+		{"--max-subscriptions", o.MaxSubscriptions}, {"--max-streams-per-connection", o.StreamsPerConnection},
+		{"--max-request-bytes", o.RequestBytes},
+	} {
+		if limit.value < 0 {
+			faults = append(faults, fmt.Errorf("%s is negative", limit.flag))
+		}
+	}
+	if share := o.Limits.PeerShare; share < 0 || share > 1 || math.IsNaN(share) {
+		faults = append(faults, errors.New("--peer-share: want a number above 0, and 1 for no share"))
+	}
+	return faults
+}
+
+// Access reads the access rules.
+func (o *Options) Access() (controlplane.Access, error) {
+	if o.AccessFile == "" {
+		return controlplane.Access{}, nil
+	}
+	content, err := os.ReadFile(o.AccessFile)
+	if err != nil {
+		return controlplane.Access{}, fmt.Errorf("--access: %w", err)
+	}
+	rules, err := controlplane.ParseAccess(content)
+	if err != nil {
+		return controlplane.Access{}, fmt.Errorf("--access %s: %w", o.AccessFile, err)
+	}
+	if rules.NeedCertificates() && o.ClientCA == "" {
+		return controlplane.Access{}, fmt.Errorf(
+			"--access %s: it has rules by certificate (san), and without --client-ca no certificate is verified, so that they would apply to nobody: add --client-ca, or use rules by token", o.AccessFile)
+	}
+	return rules, nil
 }
 
 // withDefaults returns the options with defaults for zero values.
@@ -59,5 +119,7 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.StreamsPerConnection = cmp.Or(o.StreamsPerConnection, bounds.StreamsPerConnection)
+	o.RequestBytes = cmp.Or(o.RequestBytes, bounds.RequestBytes)
 	return o
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"strings"
@@ -25,14 +26,10 @@ import (
 // ADSService is the service name of health checks, beside "" for the server as a whole.
 const ADSService = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
-// Requests have lists of names, which grow with the mesh; gRPC's default of 4 MiB is about 40,000
-// names.
-const maxRequest = 32 << 20
-
 // Service is what a Server serves: a controlplane.Server, for one. Close ends its streams.
 type Service interface {
 	Register(grpc.ServiceRegistrar)
-	Clients() []controlplane.ClientStatus
+	Overview() []controlplane.ClientStatus
 	Close()
 }
 
@@ -46,6 +43,8 @@ type Server struct {
 	health   *health.Server
 	// ends logs the ends of streams.
 	ends *repeatlog.Log
+	// others are the streams of other services than ADS.
+	others *others
 	// release releases the credentials.
 	release func()
 	// open are the pages for operators; admin is one of them, or nil.
@@ -70,6 +69,7 @@ func New(ads Service, opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: opts, id: newID(), listener: listener, ads: ads, health: health.NewServer(), ends: repeatlog.New(opts.Log), release: release}
+	s.others = newOthers(opts)
 	if err := s.openPages(); err != nil {
 		listener.Close()
 		release()
@@ -81,8 +81,10 @@ func New(ads Service, opts Options) (*Server, error) {
 	}
 	s.grpc = grpc.NewServer(append(watched,
 		grpc.Creds(creds),
-		grpc.MaxRecvMsgSize(maxRequest),
-		grpc.ChainStreamInterceptor(s.logged),
+		// Requests have lists of names, which grow with the mesh; gRPC's default of 4 MiB is about 40,000 names.
+		grpc.MaxRecvMsgSize(opts.RequestBytes),
+		grpc.MaxConcurrentStreams(uint32(min(opts.StreamsPerConnection, math.MaxUint32))),
+		grpc.ChainStreamInterceptor(s.logged, s.others.intercept),
 		// Detect clients that vanish, and tolerate clients that ping more often than most.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
@@ -134,8 +136,12 @@ func removeDeadSocket(path string) {
 func (s *Server) register() {
 	s.ads.Register(s.grpc)
 	healthpb.RegisterHealthServer(s.grpc, s.health)
-	channelz.RegisterChannelzServiceToServer(s.grpc)
-	reflection.Register(s.grpc)
+	if !s.opts.NoChannelz {
+		channelz.RegisterChannelzServiceToServer(s.grpc)
+	}
+	if !s.opts.NoReflection {
+		reflection.Register(s.grpc)
+	}
 	s.SetReady(false)
 }
 

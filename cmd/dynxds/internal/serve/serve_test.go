@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -274,4 +276,36 @@ func TestAFlappingClientIsLoggedOnce(t *testing.T) {
 	if ends != streams || lines < 2 || lines > 20 {
 		t.Errorf("the log has %d streams in %d lines, want %d in a few:\n%s", ends, lines, streams, log.String())
 	}
+}
+
+// Channelz and reflection can be left out.
+func TestWithoutReflectionAndChannelz(t *testing.T) {
+	t.Parallel()
+	conn := start(t, serve.Options{NoChannelz: true, NoReflection: true}).dial(insecure.NewCredentials())
+	_, err := channelzpb.NewChannelzClient(conn).GetServers(testutils.Context(t), &channelzpb.GetServersRequest{})
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("channelz: %v", err)
+	}
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(testutils.Context(t))
+	xdstest.NoError(t, err)
+	if _, err := stream.Recv(); status.Code(err) != codes.Unimplemented {
+		t.Errorf("reflection: %v", err)
+	}
+}
+
+// Rules by certificate are refused where no certificate is verified.
+func TestAccessNeedsClientCA(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "access.json")
+	xdstest.NoError(t, os.WriteFile(file, []byte(`[{"san": "spiffe://a/b", "names": [""]}]`), 0o600))
+	opts := serve.Options{AccessFile: file}
+	_, err := opts.Access()
+	cmdtest.ErrorHas(t, "Access", err, "without --client-ca no certificate is verified")
+	opts.ClientCA = "ca.pem"
+	_, err = opts.Access()
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, os.WriteFile(file, []byte(`[{"token": "t", "names": [""]}]`), 0o600))
+	opts.ClientCA = ""
+	_, err = opts.Access()
+	xdstest.NoError(t, err)
 }

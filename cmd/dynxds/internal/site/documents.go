@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"time"
 
@@ -15,32 +16,68 @@ type files struct {
 	reader *folder.Reader
 	poll   *time.Ticker
 	hurry  <-chan os.Signal
+	log    *slog.Logger
+	// looked says that this is not the first look; named are the files of which the log says that they change all
+	// the time.
+	looked bool
+	named  map[string]bool
 }
 
-func newFiles(dir string, poll time.Duration, hurry <-chan os.Signal) *files {
-	return &files{reader: folder.New(dir), poll: time.NewTicker(poll), hurry: hurry}
+func newFiles(dir string, poll time.Duration, hurry <-chan os.Signal, log *slog.Logger) *files {
+	return &files{reader: folder.New(dir), poll: time.NewTicker(poll), hurry: hurry, log: log}
 }
 
-func (f *files) Read(context.Context) (*folder.Content, error) { return f.reader.Read() }
+// Read waits for files that are being written only at the first look: without them there is nothing to serve.
+func (f *files) Read(ctx context.Context) (*folder.Content, error) {
+	if !f.looked {
+		f.looked = true
+		return f.reader.Settled(ctx)
+	}
+	content, err := f.reader.Read()
+	busy := make(map[string]bool)
+	for _, name := range f.reader.Busy() {
+		if busy[name] = true; !f.named[name] {
+			f.log.Warn("a file is being written all the time; its last text stays. Write it beside its place, and rename it", "file", name)
+		}
+	}
+	f.named = busy
+	return content, err
+}
 
-// Without is false: the author of a folder repairs the faulty file.
-func (f *files) Without(context.Context, error) bool { return false }
+// Good is nil: what was published stays.
+func (f *files) Good(context.Context) *folder.Content { return nil }
 
-func (f *files) Published() {}
+func (f *files) Confirmed() bool { return false }
 
-func (f *files) Wait(ctx context.Context) bool {
+func (f *files) WereThere() bool { return false }
+
+func (f *files) ToServeNothing() string { return "restart the server" }
+
+func (f *files) Published(context.Context, *folder.Content) {}
+
+// Wait also ends when it is time for the second look at a changed file.
+func (f *files) Wait(ctx context.Context, until time.Time) (asked, ok bool) {
+	if at, ok := f.reader.Again(); ok && (until.IsZero() || at.Before(until)) {
+		until = at
+	}
+	var timeout <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		timeout = timer.C
+	}
 	select {
 	case <-ctx.Done():
-		return false
+		return false, false
 	case <-f.poll.C:
+	case <-timeout:
 	case <-f.hurry:
+		return true, true
 	}
-	return true
+	return false, true
 }
 
 func (f *files) Close() { f.poll.Stop() }
-
-func (f *files) Held() int { return 0 }
 
 // GoneSince is zero: a folder that cannot be read is faulty.
 func (f *files) GoneSince() time.Time { return time.Time{} }
@@ -54,7 +91,7 @@ func (r *reloader) open(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	followed, err := feed.Open(ctx, feed.Options{Store: s, LastGood: opts.Store.LastGood, Hurry: opts.Hurry, Log: r.log})
+	followed, err := feed.Open(ctx, feed.Options{Store: s, LastGood: opts.Store.LastGood, Pulse: opts.Store.Pulse, Hurry: opts.Hurry, Log: r.log})
 	if err != nil {
 		s.Close()
 		return err
@@ -69,7 +106,9 @@ type stored struct {
 	store *store.Store
 }
 
-func (s *stored) Held() int { return len(s.Status().Refused) }
+func (s *stored) ToServeNothing() string {
+	return "stop all replicas, delete the key " + s.store.GoodKey() + ", and start them"
+}
 
 func (s *stored) GoneSince() time.Time { return s.Status().GoneSince }
 

@@ -49,13 +49,6 @@ func (r *running) write(name, text string) {
 	cmdtest.Write(r.t, r.dir, name, text)
 }
 
-// replace writes a file of the folder, whose old text is there until then.
-func (r *running) replace(name, text string) {
-	r.t.Helper()
-	r.write(".next", text)
-	xdstest.NoError(r.t, os.Rename(filepath.Join(r.dir, ".next"), filepath.Join(r.dir, name)))
-}
-
 // remove deletes a file of the folder.
 func (r *running) remove(name string) {
 	r.t.Helper()

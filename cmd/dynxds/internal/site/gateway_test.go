@@ -42,7 +42,7 @@ func TestAGRPCRouteTakesEffectOnRPCs(t *testing.T) {
 func reportsOn(t *testing.T, text string) []string {
 	t.Helper()
 	dir := folderOf(t, text)
-	v, err := site.Validate(dir, "")
+	v, err := site.Validate(t.Context(), dir, "")
 	xdstest.NoError(t, err)
 	var got []string
 	for _, r := range v.Reports {

@@ -22,18 +22,22 @@ type documents interface {
 	// Read returns the present content; if nothing changed, the same pointers. The context bounds
 	// requests to a store.
 	Read(context.Context) (*folder.Content, error)
-	// Without leaves out of the content what an error of it is about, if something else can stand
-	// in its place; false: the error is that of the whole.
-	Without(context.Context, error) bool
-	// Published says that the content that was read last is in use.
-	Published()
-	// Wait waits until it is time to read again; false: the context has ended.
-	Wait(context.Context) bool
+	// Good returns the content to serve while what Read returns is not served: the last one that was good, as all
+	// replicas of a store know it. nil: that is what is served already, or it is not known.
+	Good(context.Context) *folder.Content
+	// Confirmed reports whether what was read last is meant, whatever it withdraws.
+	Confirmed() bool
+	// WereThere reports whether there were documents before this process started, and ToServeNothing says to people how
+	// to serve none.
+	WereThere() bool
+	ToServeNothing() string
+	// Published says that a content of Read or Good is in use.
+	Published(context.Context, *folder.Content)
+	// Wait waits until it is time to read again, at the latest until a time that is not zero. asked says that somebody
+	// has asked for it; ok is false when the context has ended.
+	Wait(ctx context.Context, until time.Time) (asked, ok bool)
 	Close()
-	// Held counts documents that do not count with their newest version, as that is faulty, and
-	// GoneSince is when they could be read no more, zero if they can. Both are safe for concurrent
-	// use.
-	Held() int
+	// GoneSince is when they could be read no more, zero if they can. It is safe for concurrent use.
 	GoneSince() time.Time
 }
 
@@ -53,60 +57,102 @@ type reloader struct {
 	readErr error
 	// err is the error of reading or publishing it.
 	err error
-	// reports are those of the last content, which were logged.
+	// withdrawal is that of the content, if it waits; delay is how long it waits.
+	withdrawal *withdrawal
+	delay      time.Duration
+	// faults are those of the last content, and reports those of the last published one, which were logged.
+	faults  map[string]bool
 	reports map[meshroute.Report]bool
 }
 
-// load reads the folder and, if it changed and is valid, publishes it. It logs the outcome unless that is
-// the same as last time. The error is that of the present folder; until something was published, the
-// caller reports it. The context bounds the wait for clients.
-func (r *reloader) load(ctx context.Context) error {
+// load reads the documents and, if they changed and are valid, publishes them; otherwise it publishes the last good
+// ones, if these are not served already. It logs the outcome unless that is the same as last time. asked says that
+// somebody asked for it. The error is why nothing is published at all. The context bounds the wait for clients.
+func (r *reloader) load(ctx context.Context, asked bool) error {
 	began := time.Now()
 	content, err := r.documents.Read(ctx)
-	if content == r.content && err == r.readErr {
+	if r.published == nil {
+		r.fallBack(ctx)
+	}
+	if content != r.content || err != r.readErr || r.withdrawal != nil {
+		r.take(ctx, content, err, asked, began)
+	}
+	if r.err != nil {
+		r.fallBack(ctx)
+	}
+	if r.published == nil {
 		return r.err
 	}
-	r.metrics.Seen()
-	wasFaulty := r.err != nil
-	summary, err := r.publish(ctx, content, err)
-	for err != nil && r.documents.Without(ctx, err) {
-		content, err = r.documents.Read(ctx)
-		summary, err = r.publish(ctx, content, err)
-	}
-	if r.err = err; err != nil {
-		r.metrics.Refused(faultsIn(err))
-		if r.published != nil {
-			r.refuse(r.err)
-		}
-		return r.err
-	}
-	r.published = r.content
-	r.documents.Published()
-	r.metrics.Published(time.Since(began), r.content.Documents())
-	if wasFaulty {
-		r.log.Info("the " + r.place + " is right again")
-	}
-	r.logPublished(r.content, &summary, time.Since(began))
 	return nil
 }
 
-// publish publishes what was read, or returns the error of reading.
-func (r *reloader) publish(ctx context.Context, content *folder.Content, err error) (publish.Summary, error) {
+// take publishes what was read, or notes why not.
+func (r *reloader) take(ctx context.Context, content *folder.Content, err error, asked bool, began time.Time) {
+	r.metrics.Seen()
+	wasFaulty := r.err != nil && r.withdrawal == nil
 	r.content, r.readErr = content, err
-	switch {
-	case err != nil:
-		return publish.Summary{}, err
-	case content.Documents() == 0 && r.published.Documents() > 0:
-		return publish.Summary{}, r.emptied()
+	var summary publish.Summary
+	if err != nil {
+		r.withdrawal = nil
+	} else if err = r.check(content, asked); err == nil {
+		summary, err = r.publisher.Publish(ctx, content)
 	}
-	return r.publisher.Publish(ctx, content)
+	r.err = err
+	switch {
+	case r.withdrawal != nil:
+		return
+	case err != nil:
+		r.metrics.Refused(faultsIn(err))
+		if r.published != nil {
+			r.refuse(err)
+		}
+		return
+	}
+	r.faults = nil
+	r.documents.Published(ctx, content)
+	r.metrics.Published(time.Since(began), content.Documents())
+	if wasFaulty {
+		r.log.Info("the " + r.place + " is right again")
+	}
+	r.publishes(content, &summary, began)
+}
+
+// fallBack publishes the last good content, if it is known and not served.
+func (r *reloader) fallBack(ctx context.Context) {
+	began := time.Now()
+	good := r.documents.Good(ctx)
+	if good == nil || good == r.published {
+		return
+	}
+	summary, err := r.publisher.Publish(ctx, good)
+	if err != nil {
+		r.log.Error("the last good documents cannot be served", "error", err)
+		return
+	}
+	r.documents.Published(ctx, good)
+	r.log.Warn("the last good documents are served, as the newest ones are faulty or wait")
+	r.publishes(good, &summary, began)
+}
+
+// publishes notes and logs what was published.
+func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, began time.Time) {
+	r.published = content
+	r.logPublished(content, summary, time.Since(began))
+}
+
+// check returns why a valid content is not to be published.
+func (r *reloader) check(content *folder.Content, asked bool) error {
+	if content.Documents() == 0 && (r.published.Documents() > 0 || r.documents.WereThere()) {
+		r.withdrawal = nil
+		return r.emptied()
+	}
+	return r.hold(content, asked)
 }
 
 // emptied is the error of a folder or store that lost all its documents: it is more likely that a mount
 // failed or a deployment is incomplete than that nothing should be served.
 func (r *reloader) emptied() error {
-	return fmt.Errorf("the %s %s has no documents any more, and had %d: put them back, or restart the server to serve nothing",
-		r.place, r.dir, r.published.Documents())
+	return fmt.Errorf("the %s %s has no documents any more, and had some: put them back; to serve nothing, %s", r.place, r.dir, r.documents.ToServeNothing())
 }
 
 // nothingToRead is the warning about a folder that may be the wrong one.
@@ -127,20 +173,27 @@ func (r *reloader) logPublished(content *folder.Content, summary *publish.Summar
 	r.logReports(slices.Concat(summary.Reports, r.decoder.written(content, r.publisher.Mesh())))
 }
 
-// refuse logs each fault of a folder that is not published.
+// refuse logs each new fault of documents that are not published.
 func (r *reloader) refuse(err error) {
 	refused := "the " + r.place + " is faulty; clients keep the last good state"
+	now := make(map[string]bool)
+	log := func(key string, args ...any) {
+		if now[key] = true; !r.faults[key] {
+			r.log.Error(refused, args...)
+		}
+	}
 	var faults *document.Faults
-	if !errors.As(err, &faults) {
-		r.log.Error(refused, "error", err)
-		return
+	if errors.As(err, &faults) {
+		for _, fault := range faults.List {
+			log(fault.String(), "error", fault.String())
+		}
+		if faults.Omitted > 0 {
+			log("omitted", "omitted", faults.Omitted)
+		}
+	} else {
+		log(err.Error(), "error", err)
 	}
-	for _, fault := range faults.List {
-		r.log.Error(refused, "error", fault.String())
-	}
-	if faults.Omitted > 0 {
-		r.log.Error(refused, "omitted", faults.Omitted)
-	}
+	r.faults = now
 }
 
 // faultsIn counts the faults in an error, 1 for any other error.
@@ -171,7 +224,11 @@ func (r *reloader) logReports(reports []meshroute.Report) {
 
 // run loads the documents whenever they may have changed, until the context ends.
 func (r *reloader) run(ctx context.Context) {
-	for r.documents.Wait(ctx) {
-		_ = r.load(ctx) // which logs errors
+	for {
+		asked, ok := r.documents.Wait(ctx, r.waitsUntil())
+		if !ok {
+			return
+		}
+		_ = r.load(ctx, asked) // which logs errors
 	}
 }

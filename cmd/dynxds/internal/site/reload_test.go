@@ -1,11 +1,16 @@
 package site_test
 
 import (
-	"cmp"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -96,14 +101,14 @@ func TestAMissingBackendFailsOnlyItsShare(t *testing.T) {
 		r := start(t, kind.authority, map[string]string{"services.yaml": m.services(), "owner.yaml": policy})
 		r.logged("level=WARN", "owner.yaml", "nobody", "requests are not mirrored")
 		frontend := r.dial(kind, "frontend", "v1")
-		for i := range 10 {
-			first, _, err1 := frontend.call()
-			second, _, err2 := frontend.call()
-			if first+second != "v1" {
-				t.Fatalf("RPCs %d and %d reach %q and %q, want one of them to reach v1", 2*i, 2*i+1, first, second)
+		reached := map[string]int{}
+		for range 200 {
+			backend, _, err := frontend.call()
+			if reached[backend]++; err != nil {
+				unavailable(t, err, "policy owner", `"lost"`)
 			}
-			unavailable(t, cmp.Or(err1, err2), "policy owner", `"lost"`)
 		}
+		xdstest.Shares(t, "RPCs, without a backend those that fail", map[string]float64{"v1": 1, "": 1}, reached)
 	})
 }
 
@@ -167,5 +172,58 @@ filters: [{name: f, typed_config: {"@type": type.googleapis.com/xds.type.v3.Type
 		if n := r.log.Count("Cluster c: clients reject it"); n != 1 {
 			t.Errorf("the log says %d times what clients reject, want once", n)
 		}
+	}
+}
+
+// A file is written in place, bit by bit, and looked at after each bit: no RPC fails of a service that is at its end,
+// and what other files say counts meanwhile.
+func TestAFileWrittenInPlaceWithdrawsNothing(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	others := ""
+	for i := range 50 {
+		others += fmt.Sprintf("kind: Service\nname: other-%d\n---\n", i)
+	}
+	r := start(t, "", map[string]string{"all.yaml": others + m.services(), "z.yaml": "kind: Service\nname: z\n"})
+	client := r.dial(plain, "frontend", "v1")
+	client.reaches("v1")
+	file, err := os.OpenFile(filepath.Join(r.dir, "all.yaml"), os.O_WRONLY|os.O_TRUNC, 0)
+	xdstest.NoError(t, err)
+	defer file.Close()
+	text := others + "kind: Service\nname: new\n---\n" + m.services()
+	port := 0
+	for part := range slices.Chunk([]byte(text), len(text)/20) {
+		_, err := file.Write(part)
+		xdstest.NoError(t, err)
+		r.reload()
+		port++
+		r.write("z.yaml", fmt.Sprintf("kind: Service\nname: z\nendpoints: [{address: '10.0.0.1:%d'}]\n", port))
+		client.reaches("v1")
+		r.dial(plain, "batch", "v1").reaches("v1")
+	}
+	r.logged("msg=published", "services=54")
+	if strings.Contains(r.log.String(), "level=ERROR") || strings.Contains(r.log.String(), "level=WARN") {
+		t.Errorf("the log has faults of a half-written file:\n%s", r.log)
+	}
+}
+
+// A file that a link leads to is deleted: its services stay, and the log and "dynxds validate" say why nothing changes.
+func TestADanglingLinkWithdrawsNothing(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	r := start(t, "", map[string]string{"services.yaml": m.services(), "target": "kind: Service\nname: linked\n"})
+	xdstest.NoError(t, os.Symlink("target", filepath.Join(r.dir, "link.yaml")))
+	r.reload()
+	r.logged("msg=published", "services=3")
+	r.remove("target")
+	r.reload()
+	r.logged("level=ERROR", "the folder is faulty; clients keep the last good state", "link.yaml is a link to target, which does not exist")
+	_, err := site.Validate(t.Context(), r.dir, "")
+	cmdtest.ErrorHas(t, "validate", err, "link.yaml is a link to target")
+	r.write("target", "kind: Service\nname: linked\n")
+	r.reload()
+	r.logged("the folder is right again")
+	if r.log.Count("services=2") != 1 {
+		t.Errorf("a service was withdrawn:\n%s", r.log)
 	}
 }

@@ -56,10 +56,10 @@ spec:
 		for i := range 6 {
 			last, next := fmt.Sprintf("s%d", i), fmt.Sprintf("s%d", i+1)
 			if i%2 == 0 {
-				r.replace("mesh.yaml", mesh(next, last, next))
+				r.write("mesh.yaml", mesh(next, last, next))
 				r.reload()
 			}
-			r.replace("mesh.yaml", mesh(next, next))
+			r.write("mesh.yaml", mesh(next, next))
 			r.reload()
 			client.reaches(next)
 			for _, name := range first {

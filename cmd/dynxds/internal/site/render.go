@@ -1,6 +1,7 @@
 package site
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -114,7 +115,7 @@ func indent(text string) string {
 
 // loadView loads the folder of a view, which must have the service of the view.
 func loadView(v View) (*loaded, error) {
-	content, err := folder.New(v.Dir).Read()
+	content, err := folder.New(v.Dir).Settled(context.Background()) // which takes ten seconds at most
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,9 @@ type Options struct {
 	Hurry <-chan os.Signal
 	// RemovalDelay is controlplane.Options.RemovalDelay, but zero means no delay.
 	RemovalDelay time.Duration
+	// WithdrawalDelay is how long a change waits that withdraws more than a third of the services; zero or less: it does
+	// not.
+	WithdrawalDelay time.Duration
 	// Page is the address of a status page, see package webpage; empty: there is none.
 	Page string
 	// LoadInterval is the interval of load reports; zero means 10 s.
@@ -53,13 +56,16 @@ type Options struct {
 	Serve serve.Options
 	// Ready is called with the address when the server is ready. It may be nil.
 	Ready func(net.Addr)
+	// access are the rules of Serve.AccessFile.
+	access controlplane.Access
 }
 
 // Stored is where the documents are if there is no folder.
 type Stored struct {
 	store.Options
-	// LastGood is feed.Options.LastGood.
+	// LastGood is feed.Options.LastGood, and Pulse feed.Options.Pulse.
 	LastGood string
+	Pulse    time.Duration
 }
 
 // Run runs a control plane until the context ends, and then drains. It fails if the folder is faulty at
@@ -77,19 +83,23 @@ func Run(ctx context.Context, opts Options) error {
 	if opts.Serve.Log == nil {
 		opts.Serve.Log = slog.New(slog.DiscardHandler)
 	}
+	var err error
+	if opts.access, err = opts.Serve.Access(); err != nil {
+		return err
+	}
 	plane := newPlane(opts)
 	defer plane.rejections.Close()
 	if err := plane.reload.open(ctx, opts); err != nil {
 		return err
 	}
 	defer plane.reload.documents.Close()
-	plane.metrics.AddSource(plane.reload.documents.Held, plane.reload.documents.GoneSince)
+	plane.metrics.AddSource(plane.reload.documents.GoneSince)
 	opts.Serve.Metrics = plane.metrics
 	server, err := serve.New(services{plane.ads, plane.loads}, opts.Serve)
 	if err != nil {
 		return err
 	}
-	if err := plane.reload.load(ctx); err != nil {
+	if err := plane.reload.load(ctx, false); err != nil {
 		server.Close()
 		return err
 	}
@@ -179,13 +189,17 @@ func (p *plane) hasCluster(name string) bool {
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
 	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), metrics: metrics.New()}
-	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{Interval: opts.LoadInterval, Authorize: p.knowsCluster})
+	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{Interval: opts.LoadInterval, Access: opts.access, Authorize: p.knowsCluster})
+	limits := opts.Serve.Limits
+	limits.OnRefused = p.metrics.Limited
 	p.metrics.AddLoads(p.knownLoads)
 	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources}, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
 	})
 	p.ads = controlplane.NewServer(p.store, controlplane.Options{
+		Limits: limits, MaxSubscriptions: opts.Serve.MaxSubscriptions,
+		Access:          opts.access,
 		NodeConstraints: publisher.NodeConstraints,
 		NotFoundErrors:  true,
 		WrapResources:   true,
@@ -194,8 +208,8 @@ func newPlane(opts Options) *plane {
 		OnACK:           p.metrics.ACKed,
 	})
 	p.reload = &reloader{
-		documents: newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Hurry), place: "folder", dir: opts.Dir,
-		publisher: publisher, decoder: decoder{store: p.store}, metrics: p.metrics, log: log,
+		documents: newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Hurry, log), place: "folder", dir: opts.Dir,
+		publisher: publisher, decoder: decoder{store: p.store}, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay,
 	}
 	return p
 }

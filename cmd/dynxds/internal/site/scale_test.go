@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/meshroute"
@@ -86,7 +87,7 @@ spec:
 
 func writeFile(tb testing.TB, dir, name, text string) {
 	tb.Helper()
-	xdstest.NoError(tb, os.WriteFile(filepath.Join(dir, name), []byte(strings.TrimSpace(text)), 0o600))
+	cmdtest.Write(tb, dir, name, strings.TrimSpace(text))
 }
 
 // crowd are clients of a control plane, on streams in memory.
@@ -218,7 +219,7 @@ func TestOnlyClientsWhoseVariantChangedReceive(t *testing.T) {
 			p := quietPlane(dir, test.authority)
 			reload := func() {
 				t.Helper()
-				xdstest.NoError(t, p.reload.load(t.Context()))
+				xdstest.NoError(t, p.reload.load(t.Context(), false))
 			}
 			reload()
 			c := newCrowd(t, p, small, test.join)
@@ -264,7 +265,7 @@ func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	for b.Loop() {
-		xdstest.NoError(b, quietPlane(dir, "").reload.load(b.Context()))
+		xdstest.NoError(b, quietPlane(dir, "").reload.load(b.Context(), false))
 	}
 }
 
@@ -273,9 +274,9 @@ func BenchmarkReloadOfNothing(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	p := quietPlane(dir, "")
-	xdstest.NoError(b, p.reload.load(b.Context()))
+	xdstest.NoError(b, p.reload.load(b.Context(), false))
 	for b.Loop() {
-		xdstest.NoError(b, p.reload.load(b.Context()))
+		xdstest.NoError(b, p.reload.load(b.Context(), false))
 	}
 }
 
@@ -291,7 +292,7 @@ func benchmarkReload(b *testing.B, authority string, join joining) {
 	full.write(b, dir)
 	empty := heap()
 	p := quietPlane(dir, authority)
-	xdstest.NoError(b, p.reload.load(b.Context()))
+	xdstest.NoError(b, p.reload.load(b.Context(), false))
 	before := heap()
 	began := time.Now()
 	c := newCrowd(b, p, full, join)
@@ -303,7 +304,7 @@ func benchmarkReload(b *testing.B, authority string, join joining) {
 	for b.Loop() {
 		had := c.received.Load()
 		full.writePolicy(b, dir, full.services+7, versions[round%2])
-		xdstest.NoError(b, p.reload.load(b.Context()))
+		xdstest.NoError(b, p.reload.load(b.Context(), false))
 		c.wait(b, had+perClient)
 		round++
 	}

@@ -35,7 +35,7 @@ func TestEndpointSlicesTakeEffectOnRPCs(t *testing.T) {
 		frontend := r.dial(kind, "frontend", "v1")
 		frontend.reaches("v1")
 		frontend.reaches("v2")
-		r.replace("slices.yaml", both("{ready: false, serving: true, terminating: true}"))
+		r.write("slices.yaml", both("{ready: false, serving: true, terminating: true}"))
 		r.reload()
 		for inARow := 0; inARow < 10; {
 			backend, _, err := frontend.call()

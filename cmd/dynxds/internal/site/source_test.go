@@ -135,7 +135,7 @@ func TestSourceOfAFaultyFolder(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(t, "kind: Service\nnam: backend\n")
 	_, _, err := site.Source(site.View{Dir: dir})
-	_, want := site.Validate(dir, "")
+	_, want := site.Validate(t.Context(), dir, "")
 	if err == nil || want == nil || err.Error() != want.Error() || !strings.Contains(err.Error(), "mesh.yaml:") {
 		t.Errorf("the error is %v, want that of validate, %v", err, want)
 	}

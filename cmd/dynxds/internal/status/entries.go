@@ -7,6 +7,7 @@ import (
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // entry is one resource of a client.
@@ -16,6 +17,12 @@ type entry = statuspb.ClientConfig_GenericXdsConfig
 // for each type.
 func entries(c *statuspb.ClientConfig) []*entry {
 	all := append([]*entry(nil), c.GetGenericXdsConfigs()...)
+	for _, e := range all {
+		// dynxds gives a resource that would be too expensive to print as bytes.
+		if opaque := new(wrapperspb.BytesValue); e.GetXdsConfig().MessageIs(opaque) && e.GetXdsConfig().UnmarshalTo(opaque) == nil {
+			e.XdsConfig = &anypb.Any{TypeUrl: e.GetTypeUrl(), Value: opaque.GetValue()}
+		}
+	}
 	for _, old := range c.GetXdsConfig() {
 		for _, l := range old.GetListenerConfig().GetDynamicListeners() {
 			active := l.GetActiveState()

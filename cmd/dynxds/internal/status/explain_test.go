@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/explain"
@@ -236,6 +237,11 @@ func TestExplainOddStatus(t *testing.T) {
 			c[1].XdsConfig, c[1].ClientStatus = nil, adminpb.ClientResourceStatus_NACKED
 			c[1].ErrorState = &adminpb.UpdateFailureState{Details: "no domains"}
 		}), "RPCs fail with UNAVAILABLE: the client has no RouteConfiguration \"r\": no domains", ""},
+		{"as bytes", change(func(c []*entry) {
+			for _, e := range c {
+				e.XdsConfig = xdsmsg.Any(wrapperspb.Bytes(e.GetXdsConfig().GetValue()))
+			}
+		}), `route 1 → cluster "c"`, ""},
 		{"no Cluster", change(func(c []*entry) { c[2].Name = "another"; c[2].XdsConfig = nil }), "the client has not asked for Cluster", ""},
 	} {
 		t.Run(tc.given, func(t *testing.T) {

@@ -85,7 +85,6 @@ func TestShow(t *testing.T) {
     error: type: is none
     ignored: connect_timeout: this client does not act on the field
     ignored: outlier_detection.enforcing_local_origin_success_rate: this client does not act on the field
-    ignored: transport_socket: channels whose credentials are not of google.golang.org/grpc/credentials/xds ignore the field and use their own credentials (gRFC A29); dial with credentials of that package to have connections secured as the Cluster asks
   DynamicParameterConstraintsMap dpds: ACKED, version "8" of 2026-01-02 03:04:05
     warning: ignored: resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]: found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?
   Type foreign: ACKED, version "8" of 2026-01-02 03:04:05

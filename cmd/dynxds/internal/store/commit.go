@@ -46,8 +46,8 @@ func (r *Record) title() string {
 	return r.Command + ": " + r.Message
 }
 
-// Commit writes edits, which are by name, one for each document, and a record of them under the next number, in one
-// transaction, and removes records so that at most keep are left. It returns the record as it was written.
+// Commit writes edits, which are by name, one for each document, a record of them under the next number, and a Good of the
+// documents that result, in one transaction, and removes records so that at most keep are left. It returns the record as it was written.
 //
 // The error is a *Conflict if, since the snapshot, a document was created or changed, one of the edited ones
 // was deleted, or a record was written. The deletion of another document by other means than Commit is
@@ -57,7 +57,7 @@ func (s *Store) Commit(ctx context.Context, from *Snapshot, r Record, edits []Ed
 	if err != nil {
 		return r, err
 	}
-	if r.Number, err = s.nextNumber(ctx, client, from.Revision); err != nil {
+	if r.Number, err = s.nextNumber(ctx, client); err != nil {
 		return r, err
 	}
 	if r, err = r.With(edits); err != nil {
@@ -75,6 +75,21 @@ func (s *Store) Commit(ctx context.Context, from *Snapshot, r Record, edits []Ed
 	if oldest := r.Number - int64(keep) + 1; oldest > 1 {
 		writes = append(writes, clientv3.OpDelete(s.recordKey(0), clientv3.WithRange(s.recordKey(oldest))))
 	}
+	// What is written was checked together with what is there.
+	digest := from.Digest()
+	for _, e := range edits {
+		if e.Before != nil {
+			digest.Toggle(DigestOf(e.Name, []byte(*e.Before)))
+		}
+		if e.After != nil {
+			digest.Toggle(DigestOf(e.Name, []byte(*e.After)))
+		}
+	}
+	marker, err := (&Good{Digest: digest}).encode()
+	if err != nil {
+		return r, err
+	}
+	writes = append(writes, clientv3.OpPut(s.prefix+good, marker))
 	for _, e := range edits {
 		key := s.Key(e.Name)
 		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(key), "=", from.Documents[e.Name].ModRevision))
@@ -97,11 +112,12 @@ func (s *Store) Commit(ctx context.Context, from *Snapshot, r Record, edits []Ed
 	return r, nil
 }
 
-// nextNumber returns the number after the last record of a revision.
-func (s *Store) nextNumber(ctx context.Context, client *clientv3.Client, revision int64) (int64, error) {
+// nextNumber returns the number after the last record. If that is newer than what a Commit is based on, etcd refuses the
+// Commit.
+func (s *Store) nextNumber(ctx context.Context, client *clientv3.Client) (int64, error) {
 	ctx, cancel := s.Timeout(ctx)
 	defer cancel()
-	response, err := client.Get(ctx, s.prefix+history, append(clientv3.WithLastKey(), clientv3.WithRev(revision))...)
+	response, err := client.Get(ctx, s.prefix+history, clientv3.WithLastKey()...)
 	if err != nil {
 		return 0, s.fault("read the history of", err)
 	}
@@ -118,18 +134,23 @@ func (s *Store) nextNumber(ctx context.Context, client *clientv3.Client, revisio
 // refused explains the error of a transaction.
 func (s *Store) refused(err error, documents, operations int) error {
 	const oneFile = "or keep several documents in one file"
-	st, _ := status.FromError(err)
 	switch {
 	case errors.Is(err, rpctypes.ErrTooManyOps):
 		return fmt.Errorf("nothing was written: %d documents are changed at once, which takes a transaction of %d operations; "+
 			"raise etcd's --max-txn-ops, which is 128 by default, %s", documents, operations, oneFile)
-	case errors.Is(err, rpctypes.ErrRequestTooLarge), st.Code() == codes.ResourceExhausted && strings.Contains(st.Message(), "larger than max"):
+	case tooLarge(err):
 		return fmt.Errorf("nothing was written: what is changed at once, old and new, is larger than a request to etcd may be; "+
 			"raise etcd's --max-request-bytes, which is 1.5 MiB by default, or apply fewer documents at once: %w", err)
 	case errors.Is(err, rpctypes.ErrNoSpace), errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty):
 		return s.fault("write to", err)
 	}
 	return fmt.Errorf("%w; it is not known whether it was written, which \"dynxds history\" tells", s.fault("write to", err))
+}
+
+// tooLarge reports whether a request was larger than etcd takes.
+func tooLarge(err error) bool {
+	st, _ := status.FromError(err)
+	return errors.Is(err, rpctypes.ErrRequestTooLarge) || st.Code() == codes.ResourceExhausted && strings.Contains(st.Message(), "larger than max")
 }
 
 // conflict finds out who wrote after a snapshot.

@@ -49,6 +49,7 @@ type Snapshot struct {
 	Revision int64
 	// Documents are by name, as in a folder.
 	Documents map[string]Document
+	Good      Good
 	// Unknown are the keys below docs that are no documents, in order.
 	Unknown []string
 }
@@ -168,9 +169,21 @@ const documentPage = 1000
 
 // Load returns the present documents.
 func (s *Store) Load(ctx context.Context) (*Snapshot, error) {
+	snapshot, err := s.LoadAt(ctx, 0)
+	if err == nil {
+		snapshot.Good, err = s.goodAt(ctx, snapshot.Revision)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return snapshot, nil
+}
+
+// LoadAt returns the documents of a revision, without Good. The error is ErrCompacted if etcd no longer has it.
+func (s *Store) LoadAt(ctx context.Context, revision int64) (*Snapshot, error) {
 	snapshot := &Snapshot{Documents: map[string]Document{}}
 	var err error
-	snapshot.Revision, err = s.pages(ctx, docs, 0, documentPage, func(kv *mvccpb.KeyValue) error {
+	snapshot.Revision, err = s.pages(ctx, docs, revision, documentPage, func(kv *mvccpb.KeyValue) error {
 		if name, ok := s.name(kv.Key); ok {
 			snapshot.Documents[name] = documentOf(kv)
 		} else {
@@ -182,19 +195,6 @@ func (s *Store) Load(ctx context.Context) (*Snapshot, error) {
 		return nil, err
 	}
 	return snapshot, nil
-}
-
-// Before returns a document as it was before a revision; ok is false if it was not there. The error is
-// ErrCompacted if etcd no longer has that revision.
-func (s *Store) Before(ctx context.Context, name string, revision int64) (d Document, ok bool, err error) {
-	response, err := s.get(ctx, s.Key(name), clientv3.WithRev(revision-1))
-	if err != nil {
-		return d, false, err
-	}
-	if len(response.Kvs) == 0 {
-		return d, false, nil
-	}
-	return documentOf(response.Kvs[0]), true, nil
 }
 
 // Head is how far etcd is, and which etcd it is.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -15,11 +16,13 @@ type Batch struct {
 	Revision int64
 	// Changes are by name, nil for a document that was deleted.
 	Changes map[string]*Document
+	// Good is nil if it did not change.
+	Good *Good
 	// Unknown are new keys below docs that are no documents.
 	Unknown []string
 }
 
-// Watcher follows the changes of documents.
+// Watcher follows the changes of documents and of Good.
 type Watcher struct {
 	store   *Store
 	client  *clientv3.Client
@@ -41,7 +44,8 @@ func (s *Store) Watch(ctx context.Context, after int64) (*Watcher, error) {
 	// the next member, as a watch that is opened after another one failed should.
 	ctx = metadata.AppendToOutgoingContext(ctx, "dynxds-watch", strconv.FormatUint(s.watches.Add(1), 10))
 	late := time.AfterFunc(s.share(), cancel)
-	changes := client.Watch(ctx, s.prefix+docs, clientv3.WithPrefix(), clientv3.WithRev(after+1), clientv3.WithProgressNotify())
+	// From the first document to Good: a watch of its own would not say in which order they changed.
+	changes := client.Watch(ctx, s.prefix+docs, clientv3.WithRange(s.prefix+good+"\x00"), clientv3.WithRev(after+1), clientv3.WithProgressNotify())
 	if !late.Stop() {
 		cancel()
 		return nil, s.fault("watch", context.DeadlineExceeded)
@@ -77,10 +81,17 @@ func (w *Watcher) Batch(r clientv3.WatchResponse) (Batch, error) {
 	b := Batch{Revision: r.Header.Revision}
 	for _, event := range r.Events {
 		name, ok := w.store.name(event.Kv.Key)
-		if !ok {
+		switch {
+		case string(event.Kv.Key) == w.store.prefix+good:
+			b.Good = &Good{}
 			if event.Type != clientv3.EventTypeDelete {
-				b.Unknown = append(b.Unknown, string(event.Kv.Key))
+				*b.Good = goodOf(event.Kv)
 			}
+			continue
+		case !ok && strings.HasPrefix(string(event.Kv.Key), w.store.prefix+docs) && event.Type != clientv3.EventTypeDelete:
+			b.Unknown = append(b.Unknown, string(event.Kv.Key))
+			continue
+		case !ok:
 			continue
 		}
 		if b.Changes == nil {

@@ -19,6 +19,9 @@ import (
 // DefaultAddress is what the flag --page means without an address: a free port on loopback.
 const DefaultAddress = "127.0.0.1:0"
 
+// writeTime bounds how long an answer takes, and with it the memory of those that nobody reads.
+const writeTime = time.Minute
+
 // Page is a page that is served until Close is called.
 type Page struct {
 	// URL is its address.
@@ -65,7 +68,11 @@ func Open(flag, address string, handler func(hosts []string, open bool) http.Han
 		hosts = append(hosts, strings.ToLower(host))
 	}
 	p.URL = "http://" + p.Addr + "/"
-	p.server = &http.Server{Handler: handler(hosts, p.Open), ReadHeaderTimeout: 10 * time.Second}
+	// A page that changes sets its deadlines itself, for each part that it writes.
+	p.server = &http.Server{
+		Handler: handler(hosts, p.Open), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: writeTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+	}
 	p.serving.Go(func() {
 		if err := p.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			_ = p.server.Close() // The listener failed: the page cannot be opened any more.

@@ -27,6 +27,15 @@ func (l Locator) Compare(other Locator) int {
 	return cmp.Or(strings.Compare(l.Name, other.Name), strings.Compare(l.Constraints.Key(), other.Constraints.Key()))
 }
 
+// Size is roughly the size of a locator in a request, in bytes.
+func (l Locator) Size(d Dialect) int {
+	const overhead = 4 // of tags and lengths
+	if !d.locators {
+		return len(l.Name) + overhead
+	}
+	return 2*(len(l.Name)+overhead) + len(l.Constraints.Key()) + 2*overhead
+}
+
 // Targets are what a request subscribes to, or unsubscribes from, in order. Names has each
 // name once. Locators is nil if the server goes by names.
 type Targets struct {

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/protofield"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // ResourceName is how a server names a subscription in a response. It refers to the bytes
@@ -154,8 +152,7 @@ const maxStatus = 8 << 10
 // Reason returns the code and the text of the error. A code that gRPC does not have, and OK,
 // which is no error, become UNKNOWN.
 func (e *ResourceError) Reason() (codes.Code, error) {
-	code, text := codes.Code(e.code), string(e.message[:min(len(e.message), transport.MaxServerText+1)])
-	text = strings.ToValidUTF8(faults.Shorten(text, transport.MaxServerText), "\uFFFD")
+	code, text := codes.Code(e.code), bounds.Text(string(e.message), bounds.ErrorText)
 	if text == "" {
 		text = "the server gives no reason"
 	}

@@ -9,9 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/protofield"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // Resource is a resource of a response. It refers to the bytes of the message.
@@ -253,6 +252,6 @@ func (r *Resource) setValue(a anyMessage, typeURL string) {
 	case len(a.typeURL) == 0:
 		r.Err = errors.New("there is no resource in the google.protobuf.Any")
 	default:
-		r.Err = fmt.Errorf("its type is %q in a response for %q", faults.Shorten(string(a.typeURL), transport.MaxServerText), typeURL)
+		r.Err = fmt.Errorf("its type is %q in a response for %q", bounds.Text(string(a.typeURL), bounds.ErrorText), typeURL)
 	}
 }

@@ -1,0 +1,128 @@
+package clustertls
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// connection is a connection after the handshake, as gRPC has it.
+type connection struct {
+	net.Conn
+	raw    net.Conn // what the handshake was on
+	bundle *Bundle
+	// accepted is set when the server has sent something, and ended by end.
+	accepted, ended atomic.Bool
+}
+
+// Read implements net.Conn.
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && !c.accepted.Load() {
+		c.accepted.Store(true)
+	}
+	return n, c.explain(err)
+}
+
+// Write implements net.Conn.
+func (c *connection) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	return n, c.explain(err)
+}
+
+// explain adds to an error why it occurs. In TLS 1.3 the client has finished before the
+// server has looked at the client's certificate, so that a refusal is an error of the first
+// reads and writes, and often one that does not say so.
+func (c *connection) explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case c.ended.Load():
+		return fmt.Errorf("cluster %s asks for stricter security than this connection has, which ends with its streams: %w",
+			faults.Quote(c.bundle.key.cluster), err)
+	case c.bundle.security == nil || c.accepted.Load():
+		return err
+	}
+	has := "has no certificate"
+	if c.bundle.identity != nil {
+		has = "has the certificate of " + c.bundle.identity.String()
+	}
+	return fmt.Errorf("TLS of cluster %s: the connection ended right after the handshake; the server may have refused the client, which %s: %w",
+		faults.Quote(c.bundle.key.cluster), has, err)
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.bundle.open.remove(c)
+	return c.Conn.Close()
+}
+
+// end fails reads and writes at once, also those under way. gRPC then calls Close.
+func (c *connection) end() {
+	c.ended.Store(true)
+	c.raw.Close()
+}
+
+// SyscallConn implements syscall.Conn, for channelz.
+func (c *connection) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, fmt.Errorf("a %T is no socket", c.Conn)
+}
+
+// connections are those of a Bundle that are open. gRPC leaves a connection open as long as it has
+// streams, which may be for ever, although the SubConn has been shut down.
+type connections struct {
+	mu       sync.Mutex
+	all      map[*connection]struct{}
+	outdated bool // they end with the Bundle
+	closed   bool
+}
+
+var errOutdated = errors.New("the Cluster asks for stricter security by now")
+
+// add takes over a connection, or reports why that may not be used any more.
+func (s *connections) add(c *connection) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed && s.outdated {
+		return errOutdated
+	}
+	if s.all == nil {
+		s.all = make(map[*connection]struct{})
+	}
+	s.all[c] = struct{}{}
+	return nil
+}
+
+func (s *connections) remove(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, c)
+}
+
+func (s *connections) setOutdated(outdated bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outdated = outdated
+}
+
+// close is called when no SubConn has the Bundle any more. What is open then are connections with
+// streams. They end if they are outdated.
+func (s *connections) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if !s.outdated {
+		return
+	}
+	for c := range s.all {
+		c.end()
+	}
+}

@@ -1,0 +1,146 @@
+package controlplane
+
+import (
+	"maps"
+	"sync"
+)
+
+// makeDue records what the change makes due. It reports whether the stream goes on.
+func (r *resubscription) makeDue(before interest) (bool, error) {
+	// Store.mu for reading is enough: others may read meanwhile.
+	r.turns = turns{
+		locks: []sync.Locker{r.store.mu.RLocker(), &r.sub.stream.mu}, pace: r.store.pace,
+		resume: func() bool { return !r.sub.stream.released },
+	}
+	r.lock()
+	defer r.unlock()
+	if r.sub.stream.released {
+		return false, nil
+	}
+	sub := r.sub
+	for tp := range r.change.removed {
+		if !r.next() {
+			return false, nil
+		}
+		sub.answers.forget(tp.name)
+		sub.sent.forget(tp)
+		sub.pending.drop(tp)
+		sub.kept.restore(tp)
+	}
+	maps.DeleteFunc(sub.kept, func(tp topic, old *entry) bool { return !sub.wants(tp, old) })
+	if sub.mode == pushDifference {
+		return r.dueForDelta(before)
+	}
+	return r.dueForSotW(), nil
+}
+
+// dueForSotW makes every new name due, even if the client may know it from before, and all if the
+// client could take what it unsubscribed from for a resource that its wildcard covers.
+func (r *resubscription) dueForSotW() bool {
+	sub, change := r.sub, r.change
+	for tp := range change.added {
+		if !r.next() {
+			return false
+		}
+		sub.requestedAgain(tp)
+		sub.pending.addLater(tp, true)
+	}
+	for tp := range change.removed {
+		sub.pending.all = sub.pending.all || sub.interest.wildcard() && !sub.table.inWildcard(tp.name)
+	}
+	if sub.mode == pushAll {
+		sub.pending.all = sub.pending.all || change.askedForAll || len(change.added) > 0
+	}
+	return true
+}
+
+// dueForDelta makes due what a delta request changed or subscribed to again. The caller holds
+// stream.mu.
+func (r *resubscription) dueForDelta(before interest) (bool, error) {
+	sub, change := r.sub, r.change
+	forget := before.wildcard() && !sub.interest.wildcard()
+	for tp, l := range change.removed {
+		if !r.next() {
+			return false, nil
+		}
+		forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
+		sub.dueStillCovered(sub.table, tp, l.name, change.had[tp])
+	}
+	if forget && !r.forgetUnwanted() {
+		return false, nil
+	}
+	for name, version := range change.known {
+		if !r.next() {
+			return false, nil
+		}
+		if err := sub.acceptClaim(sub.table, name, version); err != nil {
+			return false, err
+		}
+	}
+	// The client may have dropped what it subscribes to again: only its first request
+	// lists what it has.
+	again := before != interestUnknown
+	for tp := range change.added {
+		if !r.next() {
+			return false, nil
+		}
+		sub.dueNamed(tp, again)
+	}
+	for _, tp := range change.repeated {
+		if !r.next() {
+			return false, nil
+		}
+		sub.dueNamed(tp, true)
+	}
+	if change.askedForAll {
+		sub.pending.all = true
+		sub.pending.allAgain = sub.pending.allAgain || again
+		sub.requestedAgain(wildcardTopic)
+	}
+	return true, nil
+}
+
+// dueNamed makes a topic that is subscribed by name due. The wildcard is due as a whole.
+func (sub *subscription) dueNamed(tp topic, again bool) {
+	if again {
+		sub.requestedAgain(tp)
+	}
+	if !sub.isWildcard(tp) {
+		sub.pending.addLater(tp, again)
+	}
+}
+
+// forgetUnwanted drops the state of what is no longer subscribed. While there is a wildcard, the
+// removal of what that does not cover is due, as the client cannot know.
+func (r *resubscription) forgetUnwanted() bool {
+	sub := r.sub
+	if !sub.interest.wildcard() {
+		sub.pending.all, sub.pending.allAgain = false, false
+	}
+	for tp, e := range sub.sent.entries {
+		if !r.next() {
+			return false
+		}
+		switch {
+		case sub.wants(tp, e):
+		case besideWildcard(&sub.selection, tp, e):
+			sub.pending.add(tp, true)
+		default:
+			delete(sub.sent.entries, tp)
+		}
+	}
+	if sub.dialect != byNames || sub.interest.wildcard() {
+		return true
+	}
+	for _, topics := range []map[topic]bool{sub.pending.topics, sub.pending.later} {
+		for tp := range topics {
+			if !r.next() {
+				return false
+			}
+			if !sub.wants(tp, nil) {
+				delete(topics, tp)
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,16 @@
+package controlplane
+
+// SetPace makes a store give others their turn before each item, and send a client's own subscriptions in small
+// pieces.
+func SetPace(s *Store, due int) { s.pace = pace{due: due} }
+
+// Held returns how much all clients hold of the limits for all, added up.
+func (s *Server) Held() (held int64) {
+	for _, quota := range s.quotas.of {
+		held += quota.Used()
+	}
+	return held
+}
+
+// count returns the number of topics that are due.
+func (p *pending) count() int { return len(p.topics) + len(p.later) }

@@ -1,0 +1,151 @@
+package controlplane
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc/peer"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+)
+
+// limited returns a delta stream of a peer that has an account.
+func limited(t *testing.T, store *Store, q *quotas, host byte) *delta {
+	t.Helper()
+	tab, err := q.open(&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, host), Port: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := newStream(1, ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil)
+	st.tab = tab
+	return newDelta(st, 1<<20)
+}
+
+// Each distinct name is paid for by one peer that subscribes to it, and nothing is when all have left.
+func TestNamesArePaidForOnce(t *testing.T) {
+	t.Parallel()
+	for _, onDemand := range []bool{false, true} {
+		store, q := NewStore(), newQuotas(Limits{})
+		if onDemand {
+			store.OnDemand("", func(_, _ []*Demand) {})
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		var streams []*delta
+		end := func(i int) {
+			store.release(streams[i].stream)
+			streams[i].tab.close()
+			streams = append(streams[:i], streams[i+1:]...)
+		}
+		for range 2000 {
+			switch n := len(streams); {
+			case n == 0 || n < 8 && rng.IntN(10) == 0:
+				streams = append(streams, limited(t, store, q, byte(rng.IntN(3))))
+			case rng.IntN(20) == 0:
+				end(rng.IntN(n))
+			default:
+				req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints}
+				if name := fmt.Sprint(rng.IntN(20)); rng.IntN(2) == 0 {
+					req.ResourceNamesSubscribe = []string{name}
+				} else {
+					req.ResourceNamesUnsubscribe = []string{name}
+				}
+				if err := streams[rng.IntN(n)].handleRequest(req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkPayers(t, store, q)
+		}
+		for len(streams) > 0 {
+			end(0)
+		}
+		for of := range kinds {
+			if used := q.of[of].Used(); used != 0 {
+				t.Errorf("%d of %s are used after all have left", used, limitTexts[of].name)
+			}
+		}
+		if len(q.peers) > 0 {
+			t.Errorf("%d peers are left", len(q.peers))
+		}
+	}
+}
+
+func checkPayers(t *testing.T, store *Store, q *quotas) {
+	t.Helper()
+	store.mu.RLock()
+	defer store.mu.RUnlock()
+	var names int64
+	for _, table := range store.tables {
+		for _, asks := range table.asks {
+			for _, a := range asks {
+				pays := a.payer.share == nil
+				for sub := range a.subscriptions() {
+					pays = pays || a.payer.share == sub.stream.tab.names()
+				}
+				if !pays || (a.payer.share == nil) != (a.subs.len() == 0) {
+					t.Fatalf("%q, with %d subscriptions, is not paid for by one of them", a.spelling, a.subs.len())
+				}
+				if a.payer.share != nil {
+					names += a.weight()
+				}
+			}
+		}
+	}
+	if used := q.of[ofNames].Used(); used != names {
+		t.Fatalf("%d names are counted, there are %d", used, names)
+	}
+}
+
+// While a client's request of many names is carried out, and while its stream is released, others have the
+// store again and again.
+func TestOthersHaveTurns(t *testing.T) {
+	t.Parallel()
+	const names = 2000
+	store := NewStore()
+	store.pace.turn = 0
+	all := make([]string, names)
+	versions := make(map[string]string, names)
+	for i := range all {
+		all[i] = fmt.Sprint(i)
+		versions[all[i]] = "1"
+	}
+	st := newStream(1, ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil)
+	p := newDelta(st, 1<<20)
+	sotw := newSotW(newStream(2, ProtocolSotW, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), true, true)
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"subscribes over delta", func() error {
+			return p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: all, InitialResourceVersions: versions})
+		}},
+		{"subscribes again over delta", func() error {
+			return p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: all})
+		}},
+		{"subscribes over SotW", func() error { return sotw.handleRequest(request(typeurl.Cluster, all...)) }},
+		{"subscribes to one less over SotW", func() error { return sotw.handleRequest(request(typeurl.Cluster, all[1:]...)) }},
+		{"unsubscribes over delta", func() error {
+			return p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesUnsubscribe: all[1:]})
+		}},
+		{"ends", func() error { store.release(sotw.stream); return nil }},
+	} {
+		turns := 0
+		store.pace.between = func() {
+			if !store.mu.TryLock() {
+				t.Errorf("a client %s: the store is locked in the turn of others", step.name)
+				return
+			}
+			defer store.mu.Unlock()
+			turns++
+		}
+		err := step.do()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if turns < names-1 {
+			t.Errorf("a client %s: others had %d turns", step.name, turns)
+		}
+	}
+}

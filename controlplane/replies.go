@@ -1,0 +1,83 @@
+package controlplane
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// patience is how long a response waits for others to be read, if they have reached Limits.ReplyBytes.
+const patience = 15 * time.Second
+
+// replies are the responses of a stream that the client may not have read yet: the last one, and the one that is
+// being sent. gRPC takes the next one when the one before has left, and not before, if they are large. So the client
+// has read a response if it answers it, or is sent another one after the next.
+type replies struct {
+	mu sync.Mutex
+	// nonce and size are those of the last response that was sent; size is 0 if it was read.
+	nonce string
+	size  int64
+}
+
+// sent replaces the last response.
+func (r *replies) sent(t *tab, nonce string, size int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.give(ofReplies, r.size)
+	r.nonce, r.size = nonce, size
+}
+
+// answered ends the last response if the client has read it.
+func (r *replies) answered(t *tab, nonce string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.size > 0 && nonce == r.nonce {
+		t.give(ofReplies, r.size)
+		r.size = 0
+	}
+}
+
+// reply is a response of either protocol.
+type reply interface {
+	proto.Message
+	GetNonce() string
+}
+
+// send sends a response when there is room for it.
+func (s *allowance) send(wire grpc.ServerStream, r reply) error {
+	if s.tab == nil {
+		return wire.SendMsg(r)
+	}
+	// One response must be possible, whatever its size.
+	size := min(int64(proto.Size(r)), max(s.tab.quotas.of[ofReplies].Limit()/16, 1))
+	if s.tab.quotas.of[ofReplies].Limit() == 0 {
+		size = 0
+	}
+	if err := s.awaitRoom(wire.Context(), size); err != nil {
+		return err
+	}
+	err := wire.SendMsg(r)
+	s.replies.sent(s.tab, r.GetNonce(), size)
+	return err
+}
+
+// awaitRoom waits until the responses that others have not read leave room. It looks at growing intervals: if it
+// were told, all that wait would be told each time, and one would have the room.
+func (s *allowance) awaitRoom(ctx context.Context, size int64) error {
+	tried := s.tab.try(ofReplies, size)
+	for wait, began := time.Millisecond, time.Now(); !tried && time.Since(began) < patience; wait = min(2*wait, 500*time.Millisecond) {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		tried = s.tab.try(ofReplies, size)
+	}
+	if tried {
+		return nil
+	}
+	return s.tab.take(ofReplies, size)
+}

@@ -1,0 +1,173 @@
+package controlplane
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// resubscription carries out a change of a subscription. Its size is the client's choice, so that Store.mu is
+// held in turns. The client is sent nothing of the type until the change is complete (subscription.settling).
+//
+// Between two turns a topic may be subscribed and not due yet. An update of the store then makes it due as usual,
+// and the rest of the change does so in any case.
+type resubscription struct {
+	turns
+	store  *Store
+	sub    *subscription
+	change *subscriptionChange
+	t      *table
+	// removed and added are the numbers of the asks that were left and joined in this turn, and are not
+	// in subscription.names yet.
+	removed, added []uint32
+}
+
+// resubscribe changes a subscription, and records what that makes due. It returns RESOURCE_EXHAUSTED if the
+// client's peer subscribes to too many names, and the stream is to end with it. Only the stream's reader calls it.
+func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error {
+	r := &resubscription{store: s, sub: sub, change: &change}
+	r.turns = turns{locks: []sync.Locker{&s.mu}, pace: s.pace, pause: r.note, resume: r.resume}
+	before := sub.interest
+	goesOn, err := r.choose()
+	if !goesOn || err != nil {
+		return err
+	}
+	if goesOn, err = r.makeDue(before); !goesOn || err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tables[sub.typeURL]; t != nil {
+		s.dropIfUnused(t)
+	}
+	r.settle(false)
+	return nil
+}
+
+// choose changes what the client has selected. It reports whether the stream goes on.
+func (r *resubscription) choose() (bool, error) {
+	r.lock()
+	defer r.unlock()
+	if !r.resume() {
+		return false, nil
+	}
+	r.settle(true)
+	for tp := range r.change.removed {
+		if !r.next() {
+			return false, nil
+		}
+		r.leave(tp)
+	}
+	r.note()
+	for tp, l := range r.change.added {
+		if !r.next() {
+			return false, nil
+		}
+		if err := r.join(tp, l); err != nil {
+			r.note()
+			return false, err
+		}
+	}
+	r.note()
+	r.sub.interest = r.change.interest
+	r.t.setWildcard(r.sub, r.change.interest.wildcard())
+	return true, nil
+}
+
+// resume finds the table, which may be another one while nothing is subscribed, and reports whether the stream
+// goes on.
+func (r *resubscription) resume() bool {
+	if r.sub.stream.released {
+		return false
+	}
+	r.t = r.store.table(r.sub.typeURL)
+	r.sub.table = r.t
+	return true
+}
+
+// note records what was left and joined in this turn.
+func (r *resubscription) note() {
+	if len(r.removed)+len(r.added) > 0 {
+		r.sub.changeNames(r.removed, r.added)
+		r.removed, r.added = r.removed[:0], r.added[:0]
+	}
+}
+
+func (r *resubscription) leave(tp topic) {
+	sub := r.sub
+	a := sub.askOf(tp)
+	if a == nil {
+		return
+	}
+	sub.noteHad(r.change, tp, a)
+	r.removed = append(r.removed, a.number)
+	delete(sub.spellings, a.number)
+	delete(sub.closed, tp)
+	r.t.leave(sub, tp.name, sub.askKey(tp))
+	delete(sub.denied, tp)
+}
+
+func (r *resubscription) join(tp topic, l locator) error {
+	sub := r.sub
+	sub.deny(tp, &l)
+	key := sub.askKey(tp)
+	if a := r.t.ask(tp.name, key); a == nil || a.unshared {
+		if err := sub.stream.tab.mayName(nameWeight(l.name, key)); err != nil {
+			return err
+		}
+	}
+	a := r.t.join(sub, tp.name, key, sub.withConstraints(l))
+	r.added = append(r.added, a.number)
+	sub.spell(a, l.name)
+	sub.closeUnanswered(tp, a)
+	return nil
+}
+
+// noteHad notes what the client has for a subscription that ends, if that may stay
+// covered; see dueStillCovered. The caller holds Store.mu.
+func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
+	if sub.dialect != byLocators || !change.interest.wildcard() || sub.table.inWildcard(tp.name) {
+		return
+	}
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	if had, _ := sub.sent.lastOf(tp, a); had.asResource() != nil {
+		if change.had == nil {
+			change.had = map[topic]*entry{}
+		}
+		change.had[tp] = had
+	}
+}
+
+// settle says whether the change is under way, so that nothing is sent.
+func (r *resubscription) settle(settling bool) {
+	s := r.sub.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.sub.settling = settling
+	s.markDue(r.sub)
+}
+
+// release removes all subscriptions of a stream that has ended.
+func (s *Store) release(st *stream) {
+	turn := turns{locks: []sync.Locker{&s.mu}, pace: s.pace}
+	turn.lock()
+	defer turn.unlock()
+	st.released = true
+	st.mu.Lock()
+	subs := slices.Collect(maps.Values(st.subs))
+	st.dropWithdrawals()
+	st.mu.Unlock()
+	for _, sub := range subs {
+		turn.next()
+		for number, ok := sub.names.pop(); ok; number, ok = sub.names.pop() {
+			a := sub.table.index.asks.get(number)
+			sub.table.leave(sub, a.name, a.key)
+			turn.next()
+		}
+		if t := s.tables[sub.typeURL]; t != nil {
+			t.setWildcard(sub, false)
+			s.dropIfUnused(t)
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package controlplane
+
+import (
+	"runtime"
+	"testing"
+)
+
+// A stream that moves to another store while its status is asked for is read under the lock of that one.
+func TestStatusLocksTheStoreOfTheStream(t *testing.T) {
+	t.Parallel()
+	for range 500 {
+		first, second := NewStore(), NewStore()
+		st := newStream(1, ProtocolSotW, first, nil, limits{}, nil)
+		first.mu.Lock()
+		locked := make(chan func())
+		go func() { locked <- st.lockToRead() }()
+		runtime.Gosched()
+		st.mu.Lock()
+		st.store = second
+		st.mu.Unlock()
+		first.mu.Unlock()
+		unlock := <-locked
+		if second.mu.TryLock() {
+			t.Fatal("the store that the stream has moved to is not locked")
+		}
+		if !first.mu.TryLock() {
+			t.Fatal("the store that the stream has left is locked")
+		}
+		first.mu.Unlock()
+		unlock()
+		if !second.mu.TryLock() {
+			t.Fatal("the store stays locked")
+		}
+	}
+}

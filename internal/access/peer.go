@@ -1,0 +1,63 @@
+package access
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// Peer returns which clients count as one for limits: those with the same verified certificate identity and the same
+// host. So neither the many connections of one machine count as many peers, nor all machines behind one
+// address, or all instances of one workload, as one. p may be nil.
+//
+// The identity is the first URI of the client's certificate, or else its first DNS name, and empty if no
+// certificate was verified. The host is the IP address, of IPv6 the first 64 bits, as one machine has all
+// addresses of these. On a Unix domain socket each connection is a peer.
+func Peer(p *peer.Peer) string {
+	if p == nil {
+		return ""
+	}
+	return identity(p) + " " + host(p.Addr)
+}
+
+func identity(p *peer.Peer) string {
+	if names := sans(p); len(names) > 0 {
+		return names[0]
+	}
+	return ""
+}
+
+// sans returns the URIs and DNS names of a client's verified certificate.
+func sans(p *peer.Peer) (names []string) {
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return nil
+	}
+	cert := info.State.VerifiedChains[0][0]
+	for _, uri := range cert.URIs {
+		names = append(names, uri.String())
+	}
+	return append(names, cert.DNSNames...)
+}
+
+func host(addr net.Addr) string {
+	switch addr := addr.(type) {
+	case nil:
+		return ""
+	case *net.UnixAddr:
+		return fmt.Sprintf("%p", addr) // all clients have the same name, and each connection an address of its own
+	}
+	at, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	ip := at.Addr().Unmap()
+	if !ip.Is6() {
+		return ip.String()
+	}
+	network, _ := ip.WithZone("").Prefix(64)
+	return network.String()
+}

@@ -1,0 +1,205 @@
+package bounds
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	q := NewQuota("names", 10, 6)
+	a, b := q.Share(), q.Share()
+	if err := a.Take(6); err != nil {
+		t.Fatal(err)
+	}
+	var exceeded *Exceeded
+	if err := a.Take(1); !errors.As(err, &exceeded) || !exceeded.Peer || exceeded.Limit != 6 {
+		t.Errorf("a peer beyond its share: %v", err)
+	}
+	if err := b.Take(5); !errors.As(err, &exceeded) || exceeded.Peer || exceeded.Limit != 10 {
+		t.Errorf("a peer beyond the limit of all: %v", err)
+	}
+	if err := b.Take(4); err != nil {
+		t.Errorf("a peer within both, after refusals: %v", err)
+	}
+	if q.Used() != 10 || q.Refused() != 2 {
+		t.Errorf("used %d, refused %d, want 10 and 2", q.Used(), q.Refused())
+	}
+	a.GiveAll()
+	a.GiveAll()
+	b.Give(1)
+	if q.Used() != 3 || a.Held() != 0 || b.Held() != 3 {
+		t.Errorf("used %d, held %d and %d, want 3, 0 and 3", q.Used(), a.Held(), b.Held())
+	}
+}
+
+func TestQuotaWithoutLimits(t *testing.T) {
+	t.Parallel()
+	s := NewQuota("names", 0, 0).Share()
+	if err := s.Take(1 << 40); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestQuotaFromManyGoroutines(t *testing.T) {
+	t.Parallel()
+	q := NewQuota("names", 50, 20)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			s := q.Share()
+			for range 1000 {
+				if s.Take(3) == nil {
+					if q.Used() < 3 {
+						t.Error("an amount that was taken is not counted")
+					}
+					s.Give(3)
+				}
+			}
+			s.GiveAll()
+		})
+	}
+	wg.Wait()
+	if q.Used() != 0 {
+		t.Errorf("%d is still used", q.Used())
+	}
+}
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	if got, want := Text("a\nb\x1b[31m\xff", 100), `a\nb\x1b[31m`+"\uFFFD"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	a, b := strings.Repeat("x", 5000)+"a", strings.Repeat("x", 5000)+"b"
+	cut := Text(a, 100)
+	if len(cut) > 160 || !strings.Contains(cut, "5001 bytes") {
+		t.Errorf("a long text: %q", cut)
+	}
+	if cut == Text(b, 100) {
+		t.Error("two texts that differ beyond the cut look alike")
+	}
+}
+
+// counts is what a Lines said of the lines that it left out.
+type counts struct {
+	mu   sync.Mutex
+	said map[string]int
+}
+
+func (c *counts) say(kind string, omitted int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.said == nil {
+		c.said = make(map[string]int)
+	}
+	c.said[kind] += omitted
+}
+
+// flood asks for n lines, and returns how many may be logged and how many these say were left out.
+func flood(l *Lines, n int, kind, peer string) (logged, omitted int) {
+	for range n {
+		if left, ok := l.Take(kind, peer); ok {
+			logged, omitted = logged+1, omitted+left
+		} else {
+			l.Omit(kind)
+		}
+	}
+	return logged, omitted
+}
+
+// A kind has its burst and its rate; what is left out is said by the next line of the kind, or after a while.
+func TestLinesOfAKind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c counts
+		l := NewLines(LineLimits{Kind: Rate{Burst: 20, PerSecond: 1}}, c.say)
+		if logged, omitted := flood(l, 1000, "a", ""); logged != 20 || omitted != 0 {
+			t.Errorf("%d lines at once, which say %d", logged, omitted)
+		}
+		time.Sleep(time.Second)
+		if logged, omitted := flood(l, 10, "a", ""); logged != 1 || omitted != 980 {
+			t.Errorf("%d lines after a second, which say %d", logged, omitted)
+		}
+		if logged, _ := flood(l, 1, "b", ""); logged != 1 {
+			t.Error("another kind has no line")
+		}
+		time.Sleep(sayAfter)
+		synctest.Wait()
+		if len(c.said) != 1 || c.said["a"] != 9 {
+			t.Errorf("said %v", c.said)
+		}
+		time.Sleep(time.Hour)
+		if logged, omitted := flood(l, 20, "a", ""); logged != 20 || omitted != 0 {
+			t.Errorf("%d lines after an hour, which say %d", logged, omitted)
+		}
+	})
+}
+
+// A peer does not use up the lines of others, and all lines together are limited, whatever kinds and peers there are.
+func TestLinesOfPeers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c counts
+		l := NewLines(LineLimits{Peer: Rate{10, 1}, Kind: Rate{50, 5}, All: Rate{100, 20}}, c.say)
+		if logged, _ := flood(l, 1000, "a", "hostile"); logged != 10 {
+			t.Errorf("one peer has %d lines", logged)
+		}
+		if logged, omitted := flood(l, 1, "a", "other"); logged != 1 || omitted != 990 {
+			t.Errorf("another peer has %d lines, which say %d", logged, omitted)
+		}
+		logged, asked := 0, 0
+		for i := range 10_000 {
+			n, _ := flood(l, 1, fmt.Sprint("kind ", i), fmt.Sprint("peer ", i))
+			logged, asked = logged+n, asked+1
+		}
+		if logged != 100-11 {
+			t.Errorf("all together have %d more lines", logged)
+		}
+		time.Sleep(sayAfter)
+		synctest.Wait()
+		omitted := 0
+		for _, n := range c.said {
+			omitted += n
+		}
+		if want := asked - logged; omitted != want || len(c.said) > maxLineKinds+1 {
+			t.Errorf("%d lines of %d kinds were said to be left out, want %d", omitted, len(c.said), want)
+		}
+		for i := range 10_000 {
+			flood(l, 1, "a", fmt.Sprint("peer ", i))
+			time.Sleep(time.Millisecond)
+		}
+		if len(l.peers) > maxLinePeers+1 || len(l.kinds) > maxLineKinds+1 {
+			t.Errorf("%d peers and %d kinds are remembered", len(l.peers), len(l.kinds))
+		}
+	})
+}
+
+// A budget that bubbles share goes on when a bubble, with its clock and its timers, has ended.
+func TestLinesAcrossBubbles(t *testing.T) {
+	t.Parallel()
+	var c counts
+	l := NewLines(LineLimits{Kind: Rate{1, 1}}, c.say)
+	flood(l, 3, "a", "")
+	for i := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Duration(i+1) * time.Minute)
+			if logged, _ := flood(l, 3, "a", ""); logged != 1 {
+				t.Errorf("%d lines in a bubble", logged)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Hour)
+		flood(l, 3, "a", "")
+		time.Sleep(sayAfter)
+		synctest.Wait()
+		if c.said["a"] != 2 {
+			t.Errorf("said %v", c.said)
+		}
+	})
+}

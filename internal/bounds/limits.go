@@ -1,0 +1,111 @@
+package bounds
+
+import "time"
+
+// Limits of an ADS stream of the client, in bytes.
+const (
+	// EchoedVersion is the limit of a version that the client sends back to the server that chose it.
+	// Those of servers are numbers, times or hashes.
+	EchoedVersion = 4 << 10
+	// Nonce is the limit of the nonce of a response, which every reply has to repeat.
+	Nonce = 64 << 10
+	// Request is the size from which requests are split where the protocol has a way (delta). Servers
+	// commonly accept 4 MiB.
+	Request = 2 << 20
+)
+
+// Limits of texts, in bytes.
+const (
+	// ErrorText is the limit of a text of a peer in an error of the client: an error of a
+	// resource, a detail of a NACK, a name, a method, a body.
+	ErrorText = 1 << 10
+	// FaultText is the limit of the faults of one resource or document, in an error and in a NACK.
+	FaultText = 8 << 10
+	// NACKText is the limit of the reason of a NACK, with the faults of all its resources.
+	NACKText = 32 << 10
+	// LogText is the limit of a text of a peer in a line of the log of a server.
+	LogText = 2 << 10
+	// LogName is the limit of a name in a line of the log of a server: of a node, a type, a version.
+	LogName = 200
+	// ClientLine is the limit of a line of the log of the client.
+	ClientLine = 4 << 10
+)
+
+// UnwrittenCache is the limit of what the client holds of resources that are no longer in use until they are
+// written to disk, in bytes.
+const UnwrittenCache = 4 << 20
+
+// Budgets of lines. The client's are for each severity.
+var (
+	ClientLines = LineLimits{Kind: Rate{Burst: 20, PerSecond: 1}, All: Rate{Burst: 100, PerSecond: 10}}
+	// ServerLines are for the lines that clients of serve and relay cause.
+	ServerLines = LineLimits{Peer: Rate{Burst: 20, PerSecond: 1}, Kind: Rate{Burst: 60, PerSecond: 5}, All: Rate{Burst: 200, PerSecond: 20}}
+	// OtherLines are for the lines of serve and relay that others cause, such as faults of a folder.
+	OtherLines = LineLimits{Kind: Rate{Burst: 500, PerSecond: 20}}
+)
+
+// Limits of lists in resources that each RPC goes through, so that what an RPC costs does not grow with
+// the size of a resource. A resource with a longer list is rejected.
+const (
+	// HTTPFilters is the limit of the HTTP filters of a chain. Each has an interceptor.
+	HTTPFilters = 100
+	// HeaderEdits is the limit of a list of header edits, which is that of Envoy.
+	HeaderEdits = 1000
+	// Mirrors is the limit of the mirrors of a route. Each is an RPC of its own.
+	Mirrors = 16
+	// Conditions is the limit of the header and query matchers of a route or retry policy, of its hash
+	// policies, and of the drop categories of a cluster.
+	Conditions = 100
+)
+
+// Limits of look-ups of host names that run at the same time.
+const (
+	// Lookups is how many run for all clusters of the process.
+	Lookups = 100
+	// LookupsReserve is how many more may run, one for each cluster that has none.
+	LookupsReserve = 100
+)
+
+// MinOutlierInterval is the shortest interval of outlier detection, which looks at every endpoint of
+// its cluster then. gRFC A50 sets no bound; Envoy's is 1 ms.
+const MinOutlierInterval = 100 * time.Millisecond
+
+// Defaults of what all clients of a control plane or a relay hold together, for 10,000 clients in 2 GiB. All but
+// the last two are flags of the commands.
+const (
+	// Streams is the number of streams.
+	Streams = 20_000
+	// StreamsPerConnection is that of one connection. A proxy may have the streams of many clients on one.
+	StreamsPerConnection = 1_000
+	// Subscriptions is the number of names that streams subscribe to, each counted for each stream.
+	// One takes 8 bytes as long as the resource exists, and about 100 otherwise.
+	Subscriptions = 16_000_000
+	// Names is the number of distinct names and constraints that are subscribed to. One takes about 600
+	// bytes.
+	Names = 1_000_000
+	// NodeBytes is the size of the nodes in memory.
+	NodeBytes = 256 << 20
+	// Versions is the number of versions that delta clients say they have (initial_resource_versions) and
+	// that have not been compared yet. One takes about 400 bytes.
+	Versions = 500_000
+	// ReplyBytes is the size of the responses that clients have not read yet.
+	ReplyBytes = 512 << 20
+	// RequestBytes is the size of one request, 16 MiB being about 200,000 names.
+	RequestBytes = 16 << 20
+	// PeerShare is the part of each of these that one peer may hold alone.
+	PeerShare = 0.5
+
+	// NodeSize is the size of one node on the wire.
+	NodeSize = 512 << 10
+	// NodeValue is what a value in the metadata of a node takes in memory, beside its bytes.
+	NodeValue = 128
+)
+
+// Limits of connections that stay open for a moment after their last use.
+const (
+	// LingeringConnections is how many a channel keeps for the whole time, if it did not have more
+	// in use lately.
+	LingeringConnections = 100
+	// MinLinger is how long the others stay open, for RPCs between their pick and their stream.
+	MinLinger = 50 * time.Millisecond
+)

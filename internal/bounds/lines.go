@@ -1,0 +1,175 @@
+package bounds
+
+import (
+	"sync"
+	"time"
+)
+
+// Rate is how often something may happen: Burst times at once, and PerSecond times a second in the long
+// run. The zero value stands for no limit.
+type Rate struct {
+	Burst, PerSecond float64
+}
+
+// LineLimits are the limits of [Lines]: for each peer within a kind, for each kind, and for all lines
+// together.
+type LineLimits struct {
+	Peer, Kind, All Rate
+}
+
+// Lines is the budget of the lines of a log that peers can cause. A line has a kind, which the program
+// chooses and no peer can invent, such as the format of the line; and a peer, which may be empty. Lines
+// that the budget does not allow are counted by their kind, and the counts are said:
+//
+//	now    a peer causes 1,000 lines of a kind: the first 20 are logged
+//	+1 s   it causes another one, which is logged, and says that 980 lines were left out
+//	+10 s  what is left out by then is said in a line of its own
+//
+// It is safe for concurrent use, and may be shared by bubbles of testing/synctest.
+type Lines struct {
+	limits LineLimits
+	say    func(kind string, omitted int)
+
+	mu    sync.Mutex
+	all   bucket
+	kinds map[string]*lineKind
+	peers map[linePeer]*bucket
+	// due is when the counts are said. It is zero if there are none.
+	due time.Time
+}
+
+type lineKind struct {
+	bucket
+	omitted int
+}
+
+type linePeer struct{ kind, peer string }
+
+const (
+	// maxLineKinds and maxLinePeers bound the memory of a Lines. Further kinds share a bucket, as do
+	// further peers of a kind.
+	maxLineKinds, maxLinePeers = 128, 1024
+	// otherKinds is the kind of all beyond maxLineKinds.
+	otherKinds = "lines of other kinds"
+	// sayAfter is how long a count waits for a line of its kind that says it.
+	sayAfter = 10 * time.Second
+)
+
+// NewLines returns a budget. The lines of a kind that were left out, and that no later line of the kind has
+// said, are said by a call of say, which may log a line. It is not called concurrently with itself.
+func NewLines(limits LineLimits, say func(kind string, omitted int)) *Lines {
+	return &Lines{limits: limits, say: say, kinds: make(map[string]*lineKind), peers: make(map[linePeer]*bucket)}
+}
+
+// Take asks for a line. If ok is true it may be logged, and omitted is how many lines of its kind were left
+// out before, which the line has to say unless it is 0.
+func (l *Lines) Take(kind, peer string) (omitted int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	k := l.kind(kind)
+	buckets := [...]*bucket{&l.all, &k.bucket, l.peer(kind, peer, now)}
+	rates := [...]Rate{l.limits.All, l.limits.Kind, l.limits.Peer}
+	for i, b := range buckets {
+		if !b.has(rates[i], now) {
+			return 0, false
+		}
+	}
+	for _, b := range buckets {
+		b.used++
+	}
+	omitted, k.omitted = k.omitted, 0
+	return omitted, true
+}
+
+// Omit counts a line that Take did not allow.
+func (l *Lines) Omit(kind string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kind(kind).omitted++
+	// A timer of a bubble of testing/synctest that has ended never fires. Then the clock is far from due.
+	if now := time.Now(); l.due.IsZero() || now.Sub(l.due).Abs() > 2*sayAfter {
+		l.due = now.Add(sayAfter)
+		time.AfterFunc(sayAfter, l.Flush)
+	}
+}
+
+// Flush says the counts that are outstanding.
+func (l *Lines) Flush() {
+	type count struct {
+		kind    string
+		omitted int
+	}
+	var counts []count
+	l.mu.Lock()
+	l.due = time.Time{}
+	for name, k := range l.kinds {
+		if k.omitted > 0 {
+			counts = append(counts, count{name, k.omitted})
+			k.omitted = 0
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range counts {
+		l.say(c.kind, c.omitted)
+	}
+}
+
+func (l *Lines) kind(name string) *lineKind {
+	k := l.kinds[name]
+	if k == nil && len(l.kinds) >= maxLineKinds {
+		name = otherKinds
+		k = l.kinds[name]
+	}
+	if k == nil {
+		k = new(lineKind)
+		l.kinds[name] = k
+	}
+	return k
+}
+
+// peer returns the bucket of a peer. That of no peer is always full.
+func (l *Lines) peer(kind, peer string, now time.Time) *bucket {
+	if peer == "" || l.limits.Peer == (Rate{}) {
+		return new(bucket)
+	}
+	key := linePeer{kind, peer}
+	b := l.peers[key]
+	if b == nil && len(l.peers) >= maxLinePeers {
+		for key, b := range l.peers {
+			if b.refill(l.limits.Peer, now); b.used == 0 {
+				delete(l.peers, key)
+			}
+		}
+		if len(l.peers) >= maxLinePeers {
+			key.peer = ""
+			b = l.peers[key]
+		}
+	}
+	if b == nil {
+		b = new(bucket)
+		l.peers[key] = b
+	}
+	return b
+}
+
+// bucket counts what was used of a Rate and has not come back yet.
+type bucket struct {
+	used float64
+	at   time.Time
+}
+
+func (b *bucket) refill(r Rate, now time.Time) {
+	passed := now.Sub(b.at)
+	if b.at = now; passed < 0 { // the clock of a bubble of testing/synctest has ended
+		b.used = 0
+		return
+	}
+	b.used = max(0, b.used-passed.Seconds()*r.PerSecond)
+}
+
+// has reports whether one more fits.
+func (b *bucket) has(r Rate, now time.Time) bool {
+	b.refill(r, now)
+	return r == Rate{} || b.used+1 <= r.Burst
+}

@@ -1,0 +1,127 @@
+package bounds
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// Quota limits an amount that all peers of the process hold together, such as streams, names or
+// bytes. Each peer takes from it through a [Share] of its own. It is safe for concurrent use.
+type Quota struct {
+	what         string
+	limit, share int64
+	// fair is set if a peer's share shrinks as the limit is approached.
+	fair    bool
+	used    atomic.Int64
+	refused atomic.Int64
+}
+
+// NewQuota returns a Quota over what, a plural for errors such as "streams" or "bytes of nodes". All peers
+// together hold at most limit, and each peer at most share. A limit or share of 0 stands for none.
+func NewQuota(what string, limit, share int64) *Quota {
+	return &Quota{what: what, limit: limit, share: share}
+}
+
+// NewFairQuota is NewQuota with shares that shrink as the limit is approached, so that there is room for one
+// more peer whatever the present ones take: a peer may hold share of limit while it is alone, and otherwise the
+// same proportion to what is free. With a limit of 100 and a share of 50 a peer may hold as much as is free:
+//
+//	one peer that takes all it gets has 50, and 50 are free
+//	two such peers have 33 each, and 33 are free
+//	three have 25 each, and 25 are free
+//
+// A limit of 0 stands for none, and a share of limit or more for one that does not shrink.
+func NewFairQuota(what string, limit, share int64) *Quota {
+	return &Quota{what: what, limit: limit, share: min(share, limit), fair: true}
+}
+
+// Used returns the amount that all peers hold.
+func (q *Quota) Used() int64 { return q.used.Load() }
+
+// Limit returns the limit for all peers together, 0 for none.
+func (q *Quota) Limit() int64 { return q.limit }
+
+// Refused returns how often Take has refused an amount, for metrics.
+func (q *Quota) Refused() int64 { return q.refused.Load() }
+
+// Share returns the share of one more peer, which holds nothing yet.
+func (q *Quota) Share() *Share { return &Share{quota: q} }
+
+// Share is the amount that one peer holds of a Quota. It is safe for concurrent use.
+type Share struct {
+	quota *Quota
+	held  atomic.Int64
+}
+
+// Held returns the amount that the peer holds.
+func (s *Share) Held() int64 { return s.held.Load() }
+
+// Take adds n to the amount that the peer holds. If the peer's share or the limit of the process does not
+// allow that, Take changes nothing and returns an [*Exceeded].
+func (s *Share) Take(n int64) error {
+	s.Add(n)
+	if err := s.check(s.held.Load(), s.quota.used.Load()); err != nil {
+		s.Give(n)
+		return err
+	}
+	return nil
+}
+
+// Check returns the error of Take, and takes nothing.
+func (s *Share) Check(n int64) error { return s.check(s.held.Load()+n, s.quota.used.Load()+n) }
+
+// Add adds n to the amount that the peer holds, also beyond the limits: for an amount that exists already and
+// was another peer's, or was checked before.
+func (s *Share) Add(n int64) {
+	s.held.Add(n)
+	s.quota.used.Add(n)
+}
+
+// check returns an error if the peer may not hold as much while all together hold used.
+func (s *Share) check(held, used int64) error {
+	q := s.quota
+	switch free := q.limit - used; {
+	case q.limit > 0 && free < 0:
+		q.refused.Add(1)
+		return &Exceeded{What: q.what, Limit: q.limit}
+	case q.share > 0 && held > q.share:
+		q.refused.Add(1)
+		return &Exceeded{What: q.what, Limit: q.share, Peer: true}
+	case q.fair && float64(held)*float64(q.limit-q.share) > float64(free)*float64(q.share):
+		q.refused.Add(1)
+		return &Exceeded{What: q.what, Limit: q.limit, Peer: true, Free: free}
+	}
+	return nil
+}
+
+// Give returns n of the amount that the peer holds.
+func (s *Share) Give(n int64) {
+	s.held.Add(-n)
+	s.quota.used.Add(-n)
+}
+
+// GiveAll returns all that the peer holds, when it leaves.
+func (s *Share) GiveAll() { s.quota.used.Add(-s.held.Swap(0)) }
+
+// Exceeded is the error of an amount that a Quota refuses.
+type Exceeded struct {
+	// What is the amount's plural, such as "streams".
+	What string
+	// Limit is the limit that was reached.
+	Limit int64
+	// Peer says that the limit is that of one peer. Otherwise it is that of the process.
+	Peer bool
+	// Free is set if the share of one peer has shrunk, as all together have nearly reached Limit: it is
+	// what would be left.
+	Free int64
+}
+
+func (e *Exceeded) Error() string {
+	switch {
+	case e.Free > 0:
+		return fmt.Sprintf("too many %s for one peer: only %d of %d are left for all", e.What, e.Free, e.Limit)
+	case e.Peer:
+		return fmt.Sprintf("too many %s: one peer may have %d", e.What, e.Limit)
+	}
+	return fmt.Sprintf("too many %s: all peers together may have %d", e.What, e.Limit)
+}

@@ -1,0 +1,38 @@
+package bounds
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// Text returns a text of a peer as one printable line of about limit bytes. A longer text is cut, and
+// its length and the start of its SHA-256 hash follow, so that two long texts can be told apart:
+//
+//	no such cluster: aaaaaaaa... (5000000 bytes, sha256 0f8fb1cd)
+//
+// The cost depends on limit, but for the hash, which is as fast as the text is read.
+func Text(text string, limit int) string {
+	return cut(text, limit, "")
+}
+
+// Error returns an error with text of a peer whose text has about limit bytes at most, for errors that are
+// kept. One that is longer is replaced by an error without a chain, so that nothing of it stays in memory. Line
+// breaks stay, as they separate faults.
+func Error(err error, limit int) error {
+	text := err.Error()
+	if len(text) <= limit {
+		return err
+	}
+	return errors.New(cut(text, limit, "\n"))
+}
+
+func cut(text string, limit int, keep string) string {
+	if len(text) <= limit {
+		return faults.Printable(text, keep)
+	}
+	sum := sha256.Sum256([]byte(text))
+	return fmt.Sprintf("%s (%d bytes, sha256 %x)", faults.Printable(faults.Shorten(text, limit), keep), len(text), sum[:4])
+}

@@ -1,0 +1,205 @@
+package xdsresource
+
+import (
+	"fmt"
+	"iter"
+	"unicode/utf8"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/matching"
+)
+
+// A RouteConfiguration is read in parts. As a message of its own it takes ten times the memory of its
+// bytes, which for forty megabytes is more than a program can spare; a route at a time takes that of a route.
+
+// hostPart is a virtual host without its routes, and the routes.
+type hostPart struct {
+	pb     *routepb.VirtualHost
+	count  int
+	routes iter.Seq[routePart]
+}
+
+// routePart is a route, as a message or on the wire.
+type routePart struct {
+	pb *routepb.Route
+	// raw is used if pb is nil.
+	raw []byte
+}
+
+// hostsOf returns the virtual hosts of a RouteConfiguration that is a part of another message.
+func hostsOf(pb *routepb.RouteConfiguration) iter.Seq[hostPart] {
+	return func(yield func(hostPart) bool) {
+		for _, vh := range pb.GetVirtualHosts() {
+			routes := func(yield func(routePart) bool) {
+				for _, route := range vh.GetRoutes() {
+					if !yield(routePart{pb: route}) {
+						return
+					}
+				}
+			}
+			if !yield(hostPart{vh, len(vh.GetRoutes()), routes}) {
+				return
+			}
+		}
+	}
+}
+
+// hostsOnWire returns the virtual hosts of a RouteConfiguration. One that is malformed is a fault, and is
+// yielded without its routes.
+func (v *validator) hostsOnWire(raw []byte) iter.Seq[hostPart] {
+	return func(yield func(hostPart) bool) {
+		hosts := fields(raw)
+		for i := 0; ; i++ {
+			host := hosts.nextOf(fieldVirtualHosts)
+			if host.number == 0 {
+				return
+			}
+			rest, count := without(host.value, fieldRoutes)
+			part := hostPart{pb: new(routepb.VirtualHost), count: max(count, 0)}
+			v.readPart(faults.Item("virtual_hosts", i), rest, count >= 0, part.pb)
+			part.routes = func(yield func(routePart) bool) {
+				routes := fields(host.value)
+				for range part.count {
+					if !yield(routePart{raw: routes.nextOf(fieldRoutes).value}) {
+						return
+					}
+				}
+			}
+			if !yield(part) {
+				return
+			}
+		}
+	}
+}
+
+// readPart reads a part of a resource. What cannot be read is a fault.
+func (v *validator) readPart(at *faults.Path, b []byte, wellFormed bool, pb proto.Message) bool {
+	if !wellFormed || !unmarshal(pb, b) {
+		v.fault(at, "cannot be read as %s", pb.ProtoReflect().Descriptor().FullName())
+		return false
+	}
+	return true
+}
+
+// maxSharedRoutes bounds the routes that a wireDecoder remembers.
+const maxSharedRoutes = 1 << 10
+
+// wireDecoder reads routes on the wire. Those of a virtual host that differ only in name and match, as
+// routes to one cluster do, share all else, which is decoded once.
+type wireDecoder struct {
+	// shared has routes by all their fields but name and match.
+	shared map[string]Route
+	others []byte // these fields of a route, for the time of a call
+	match  routepb.RouteMatch
+	route  routepb.Route
+}
+
+// Numbers of fields in proto messages.
+const (
+	fieldRouteName   = 14 // Route.name
+	fieldMatchPrefix = 1  // RouteMatch.prefix
+	fieldMatchPath   = 2  // RouteMatch.path
+)
+
+// routePart decodes one route. It reports false if gRPC ignores the route (gRFC A28).
+func (d *routeDecoder) routePart(at *faults.Path, part routePart, route *Route) bool {
+	if part.pb != nil {
+		return d.route(at, part.pb, route)
+	}
+	name, match, ok := d.wire.split(part.raw)
+	if shared, known := d.wire.shared[string(d.wire.others)]; ok && known {
+		*route = shared
+		route.Name, route.Match = string(name), d.wireMatch(at.Field("match"), match)
+		return true
+	}
+	if !d.readPart(at, part.raw, true, &d.wire.route) {
+		return true
+	}
+	isUsed := d.route(at, &d.wire.route, route)
+	// What is reported of a route is reported of each.
+	if ok && isUsed && !d.failed() && len(d.ignored.found) == 0 && len(d.wire.shared) < maxSharedRoutes {
+		if d.wire.shared == nil {
+			d.wire.shared = make(map[string]Route)
+		}
+		d.wire.shared[string(d.wire.others)] = *route
+	}
+	return isUsed
+}
+
+// split finds the name and the match of a route, and sets others. It reports false if the route has to be read as
+// a message.
+func (w *wireDecoder) split(raw []byte) (name, match []byte, ok bool) {
+	w.others = w.others[:0]
+	matches := 0
+	f := fields(raw)
+	for found := f.next(); found.number != 0; found = f.next() {
+		switch isBytes := found.kind == protowire.BytesType; {
+		case isBytes && found.number == fieldRouteName:
+			name = found.value
+		case isBytes && found.number == fieldMatch:
+			match = found.value
+			matches++
+		default:
+			w.others = append(w.others, found.whole...)
+		}
+	}
+	return name, match, !f.broken && matches == 1 && utf8.Valid(name)
+}
+
+// wireMatch decodes a match. That of a path or a prefix alone needs no message.
+func (d *routeDecoder) wireMatch(at *faults.Path, raw []byte) matching.Route {
+	f := fields(raw)
+	only := f.next()
+	if len(f.rest) == 0 && !f.broken && only.kind == protowire.BytesType && utf8.Valid(only.value) {
+		switch only.number {
+		case fieldMatchPrefix:
+			return matching.Route{Path: string(only.value)}
+		case fieldMatchPath:
+			return matching.Route{PathKind: matching.PathExact, Path: string(only.value)}
+		}
+	}
+	if !d.readPart(at, raw, true, &d.wire.match) {
+		return matching.Route{}
+	}
+	return d.match.routeMatch(at, &d.wire.match)
+}
+
+// read goes through the fields of a message on the wire.
+func (w *fieldWalk) read(at *faults.Path, raw []byte, m proto.Message) error {
+	if err := proto.Unmarshal(raw, m); err != nil {
+		return fmt.Errorf("cannot be read as %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
+	}
+	w.message(at, m.ProtoReflect())
+	return nil
+}
+
+// hosts goes through the virtual hosts of a RouteConfiguration, a route at a time.
+func (w *fieldWalk) hosts(raw []byte) error {
+	var vh routepb.VirtualHost
+	var route routepb.Route
+	hosts := fields(raw)
+	for i := 0; ; i++ {
+		host := hosts.nextOf(fieldVirtualHosts)
+		if host.number == 0 {
+			return nil
+		}
+		at := faults.Item("virtual_hosts", i)
+		head, count := without(host.value, fieldRoutes)
+		if count < 0 {
+			head = host.value // It cannot be read, which is found there.
+		}
+		if err := w.read(at, head, &vh); err != nil {
+			return err
+		}
+		routes := fields(host.value)
+		for j := range count {
+			if err := w.read(at.Item("routes", j), routes.nextOf(fieldRoutes).value, &route); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package interop_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/xds"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// agent is a control plane that serves one stream and closes the former, as Istio's agent does in a pod.
+type agent struct {
+	*ourServer
+
+	mu sync.Mutex
+	// last ends the present stream; opened counts the streams, and evicted those that others ended.
+	last            context.CancelFunc
+	opened, evicted int
+}
+
+func startAgent(t *testing.T) *agent {
+	t.Helper()
+	a := &agent{ourServer: &ourServer{world: world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")}}}
+	a.Server = xdstest.StartServer(t, testutils.GRPCOptions(grpc.StreamInterceptor(a.serve)))
+	a.addr = a.Server.Addr()
+	return a
+}
+
+// serve is a grpc.StreamServerInterceptor.
+func (a *agent) serve(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	a.mu.Lock()
+	a.opened++
+	if a.last != nil {
+		a.last()
+	}
+	a.last = cancel
+	a.mu.Unlock()
+	ended := make(chan error, 1)
+	go func() { ended <- handler(srv, stream) }() // ends with the stream, soon after this
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	if stream.Context().Err() == nil {
+		a.mu.Lock()
+		a.evicted++
+		a.mu.Unlock()
+	}
+	return status.Error(codes.Unavailable, "another stream has begun")
+}
+
+// streams returns how many streams there were, and how many of them others ended.
+func (a *agent) streams() (opened, evicted int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.opened, a.evicted
+}
+
+// bootstrap is that of the pod.
+func (a *agent) bootstrap() []byte {
+	return a.Bootstrap("pod", testutils.NodeField("locality", map[string]any{}),
+		testutils.TopLevel("server_listener_resource_name_template", serverTemplate))
+}
+
+// startProcess starts what a process has: an xDS server of gRPC-Go, which is the service's endpoint, and channels to
+// the service, of dynxds and of gRPC-Go.
+func (a *agent) startProcess(t *testing.T, config []byte) (modes <-chan xds.ServingModeChangeArgs, channels map[string]testpb.TestServiceClient) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	xdstest.NoError(t, err)
+	a.Set(t, a.initial()...)
+	a.Set(t, serverListener(l.Addr().(*net.TCPAddr), nil))
+	modes = startXDSServer(t, config, l, whoCalls{})
+	theirs, err := xds.NewXDSResolverWithConfigForTesting(config)
+	xdstest.NoError(t, err)
+	ours, err := dynxds.NewBuilder(config)
+	xdstest.NoError(t, err)
+	return modes, map[string]testpb.TestServiceClient{
+		"gRPC-Go": testpb.NewTestServiceClient(dial(t, theirs, "xds:///"+service)),
+		"dynxds":  testpb.NewTestServiceClient(dial(t, ours, "xds:///"+service)),
+		"itself":  testpb.NewTestServiceClient(dial(t, nil, "passthrough:///"+l.Addr().String())),
+	}
+}
+
+// An agent that serves one stream serves a process with an xDS server, and with channels of both packages, if the
+// process has a relay between them and the agent: all updates arrive, and no stream is evicted.
+func TestInProcessRelayBehindAnAgentOfOneStream(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t)
+	cfg, err := bootstrap.Parse("the pod's", a.bootstrap())
+	xdstest.NoError(t, err)
+	config, stop, err := relay.InProcess(relay.Options{Bootstrap: cfg})
+	xdstest.NoError(t, err)
+	t.Cleanup(stop)
+	modes, channels := a.startProcess(t, config)
+	ctx := testutils.Context(t)
+	select {
+	case args := <-modes:
+		if args.Mode != connectivity.ServingModeServing {
+			t.Fatalf("the server is in mode %v: %v", args.Mode, args.Err)
+		}
+	case <-ctx.Done():
+		t.Fatal("the server does not serve")
+	}
+	if answer, err := channels["itself"].UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.WaitForReady(true)); err != nil || answer.GetHostname() != "unknown" {
+		t.Errorf("the server answers %v, %v", answer, err)
+	}
+	for i := range 10 {
+		want := []string{"blue", "green"}[i%2]
+		a.Set(t, cluster(want, want), a.endpoints("blue", a.blue), a.endpoints("green", a.green), routes("routes", want))
+		for _, name := range []string{"dynxds", "gRPC-Go"} {
+			for got := ""; got != want; {
+				answer, err := channels[name].UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.WaitForReady(true))
+				if err != nil && (name == "dynxds" || ctx.Err() != nil) { // gRPC-Go fails RPCs when a route moves
+					t.Fatalf("%s, update %d: %v", name, i, err)
+				}
+				got = answer.GetHostname()
+			}
+		}
+	}
+	if opened, evicted := a.streams(); opened != 1 || evicted != 0 {
+		t.Errorf("%d streams were opened and %d of them evicted, want one for the process", opened, evicted)
+	}
+	for _, r := range a.Requests() {
+		if n := r.Node; n != nil && (n.GetId() != "pod" || n.GetUserAgentName() == grpcUserAgent) {
+			t.Errorf("the agent was asked by the node %v, want the pod's", n)
+		}
+	}
+}
+
+// Without the relay the process has three streams, which evict each other.
+func TestAgentOfOneStreamEvicts(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t)
+	_, channels := a.startProcess(t, a.bootstrap())
+	ctx, cancel := context.WithCancel(testutils.Context(t))
+	var calls sync.WaitGroup
+	for _, name := range []string{"dynxds", "gRPC-Go"} {
+		calls.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = channels[name].UnaryCall(ctx, &testpb.SimpleRequest{}) // the channel is in use
+			}
+		})
+	}
+	defer calls.Wait()
+	defer cancel()
+	for evicted := 0; evicted < 3; _, evicted = a.streams() {
+		if err := a.WaitAttempts(ctx, a.Attempts()+1); err != nil {
+			t.Fatalf("%v: %d streams were evicted", err, evicted)
+		}
+	}
+}
+
+// A relay for several processes of a pod has one stream too, whoever they are.
+func TestRelayOfEverythingHasOneStream(t *testing.T) {
+	t.Parallel()
+	for _, features := range [][]string{nil, {"delta"}} {
+		xdstest.Parallel(t, fmt.Sprint("upstream with ", features), func(t *testing.T) {
+			a := startAgent(t)
+			everything, err := relay.ParseFold("everything")
+			xdstest.NoError(t, err)
+			cfg, err := bootstrap.Parse("the pod's", a.Bootstrap("pod", testutils.ServerFeatures(features...)))
+			xdstest.NoError(t, err)
+			r, err := relay.New(relay.Options{Bootstrap: cfg, FoldBy: everything})
+			xdstest.NoError(t, err)
+			addr := serveUntilEnd(t, r.Register, r.Close)
+			_, channels := a.startProcess(t, testutils.Bootstrap("process", addr, testutils.NodeField("locality", map[string]any{}),
+				testutils.TopLevel("server_listener_resource_name_template", serverTemplate)))
+			for name, want := range map[string]string{"dynxds": "blue", "gRPC-Go": "blue", "itself": "unknown"} {
+				answer, err := channels[name].UnaryCall(testutils.Context(t), &testpb.SimpleRequest{}, grpc.WaitForReady(true))
+				if err != nil || answer.GetHostname() != want {
+					t.Errorf("%s: got %v, %v, want an answer of %s", name, answer, err, want)
+				}
+			}
+			if opened, evicted := a.streams(); opened != 1 || evicted != 0 {
+				t.Errorf("%d streams were opened and %d of them evicted, want one", opened, evicted)
+			}
+		})
+	}
+}

@@ -1,0 +1,235 @@
+package relay
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/peer"
+
+	"github.com/dynxds/dynxds/internal/access"
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// Three limits have a share for each of those who use them up, which shrinks as the limit is approached
+// (bounds.NewFairQuota), so that there is room for one more whatever the present ones take:
+//
+//   - a client, of the subscriptions on the upstream that its group shares;
+//   - a group, of the upstreams;
+//   - a peer, which is an address or a certificate, of the groups.
+//
+// What is refused is an error for the clients that asked for it. It is asked for when there is room.
+
+// fair returns a quota of which one user gets at most half.
+func fair(what string, limit int) *bounds.Quota {
+	return bounds.NewFairQuota(what, int64(limit), int64(limit+1)/2)
+}
+
+// shares are what a group has of the limits. Guarded by group.mu.
+type shares struct {
+	upstreams *bounds.Share
+	// names limits the subscriptions on the upstream that the group shares, and payers are the clients that
+	// pay for them, by the ID of their stream.
+	names  *bounds.Quota
+	payers map[uint64]*payer
+	// short are the payers for some of whose subscriptions there was no room.
+	short map[*payer]struct{}
+	// waiting are the subscriptions for which there was no upstream.
+	waiting map[*subscription]struct{}
+}
+
+func newShares(r *Relay) shares {
+	return shares{
+		upstreams: r.upstreams.Share(),
+		names:     fair("subscriptions of a group of clients", r.opts.MaxGroupSubscriptions),
+		payers:    make(map[uint64]*payer),
+		short:     make(map[*payer]struct{}),
+		waiting:   make(map[*subscription]struct{}),
+	}
+}
+
+// payer is what a client has of the subscriptions on the upstream that its group shares: those that the client
+// was the first to subscribe to. Guarded by group.mu.
+type payer struct {
+	stream uint64
+	names  *bounds.Share
+	// refused are the subscriptions for which there was no room.
+	refused map[*subscription]struct{}
+}
+
+// charge has a client pay for a subscription. If there is no room, those that linger make room. The caller
+// holds g.mu.
+func (g *group) charge(s *subscription, stream uint64) error {
+	p := g.payers[stream]
+	if p == nil {
+		p = &payer{stream: stream, names: g.names.Share(), refused: make(map[*subscription]struct{})}
+		g.payers[stream] = p
+	}
+	err := p.names.Take(1)
+	for idle := range g.lingering {
+		if err == nil {
+			break
+		}
+		idle.drop()
+		err = p.names.Take(1)
+	}
+	if err != nil {
+		p.refused[s], g.short[p] = struct{}{}, struct{}{}
+		s.free = func() { delete(p.refused, s); g.paid(p) }
+		return errTooManyNames(err)
+	}
+	s.free = func() { p.names.Give(1); g.paid(p) }
+	return nil
+}
+
+// paid forgets a client that pays for nothing.
+func (g *group) paid(p *payer) {
+	if len(p.refused) > 0 {
+		return
+	}
+	if delete(g.short, p); p.names.Held() == 0 && g.payers[p.stream] == p {
+		delete(g.payers, p.stream)
+	}
+}
+
+// retryNames subscribes to what was refused, as far as there is room now. The caller holds g.mu.
+func (g *group) retryNames() {
+	for _, p := range slices.Collect(maps.Keys(g.short)) {
+		for s := range p.refused {
+			if !g.retry(s) {
+				break
+			}
+		}
+	}
+}
+
+// retry subscribes to what was refused. It reports whether there was room. The caller holds g.mu.
+func (g *group) retry(s *subscription) bool {
+	s.free()
+	s.subscribe(s.demand)
+	s.borrow(s.demand)
+	if s.refused {
+		return false
+	}
+	if s.isKnown() {
+		g.dirty[s] = struct{}{}
+	}
+	return true
+}
+
+// newUpstream makes an upstream. If cached is set, its resources are kept on disk, if the bootstrap has a
+// resource_cache: those of single clients are not. The caller holds r.mu.
+func (r *Relay) newUpstream(share *bounds.Share, node *corepb.Node, cached bool) (*upstream, error) {
+	if err := share.Take(1); err != nil {
+		return nil, errTooMany(err)
+	}
+	cfg := r.opts.Bootstrap.WithNode(node)
+	if !cached {
+		cfg.ResourceCache.Directory = ""
+	}
+	client, err := xdsclient.New(cfg, r.opts.Client...)
+	if err != nil {
+		share.Give(1)
+		return nil, err
+	}
+	return &upstream{client: client, types: make(map[string]*xdsclient.ResourceType)}, nil
+}
+
+// newOwnUpstream makes an upstream that the group does not share. If there are too many, the group is called
+// when others have ended.
+func (r *Relay) newOwnUpstream(g *group, node *corepb.Node) (*upstream, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errClosed
+	}
+	u, err := r.newUpstream(g.upstreams, node, false)
+	if err != nil {
+		r.waiting[g] = struct{}{}
+		r.running.Go(func() { r.endIdlest() })
+	}
+	return u, err
+}
+
+// closeUpstream closes an upstream, without waiting for it.
+func (r *Relay) closeUpstream(g *group, u *upstream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.upstreams.Give(1)
+	r.running.Go(u.client.Close)
+	r.admit()
+}
+
+// admit has the group with the fewest upstreams try again, of those that wait for more. The caller holds r.mu.
+func (r *Relay) admit() {
+	var next *group
+	for g := range r.waiting {
+		if next == nil || g.upstreams.Held() < next.upstreams.Held() {
+			next = g
+		}
+	}
+	if next == nil || r.closed {
+		return
+	}
+	delete(r.waiting, next)
+	r.running.Go(next.retryUpstreams)
+}
+
+// retryUpstreams subscribes to what waits for an upstream. If there is still room, it is the next group's turn.
+func (g *group) retryUpstreams() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	refused := false
+	for s := range g.waiting {
+		if g.closed {
+			break
+		}
+		refused = !g.retry(s) || refused
+	}
+	g.flushLater()
+	if !refused {
+		g.relay.mu.Lock()
+		defer g.relay.mu.Unlock()
+		g.relay.admit()
+	}
+}
+
+// groupPeer is what a peer has of the groups: those that it was the first to join. Guarded by Relay.mu.
+type groupPeer struct {
+	key   string
+	share *bounds.Share
+}
+
+// peerOf returns the peer of a client. The caller holds r.mu.
+func (r *Relay) peerOf(ctx context.Context) *groupPeer {
+	from, _ := peer.FromContext(ctx)
+	key := access.Peer(from)
+	p := r.peers[key]
+	if p == nil {
+		p = &groupPeer{key, r.perPeer.Share()}
+		r.peers[key] = p
+	}
+	return p
+}
+
+// forgetPeer forgets a peer that has no group. The caller holds r.mu.
+func (r *Relay) forgetPeer(p *groupPeer) {
+	if p.share.Held() == 0 {
+		delete(r.peers, p.key)
+	}
+}
+
+// warnEvery is the least time between two lines about refused subscriptions.
+const warnEvery = time.Minute
+
+// warnRefused logs that a limit is reached.
+func (r *Relay) warnRefused(err error) {
+	now := time.Now()
+	last := r.warned.Load()
+	if (last == nil || now.Sub(*last) > warnEvery) && r.warned.CompareAndSwap(last, &now) {
+		r.log.Warn("clients are refused what they subscribe to, as a limit is reached", "error", err)
+	}
+}

@@ -1,0 +1,62 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// A watcher may still be called after its watch was stopped. Such calls count nothing as unreachable and bring
+// no member back, and are done.
+func TestCallsAfterTheEndOfAWatch(t *testing.T) {
+	t.Parallel()
+	cfg, err := bootstrap.Parse("test", []byte(`{
+		"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}], "server_features": ["delta"]}],
+		"node": {"id": "relay"}
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(Options{Bootstrap: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	g, err := r.join(context.Background(), "g", new(corepb.Node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := &controlplane.Demand{TypeURL: typeurl.Cluster, Name: "c", First: 1}
+	g.demand([]*controlplane.Demand{one}, nil)
+	s := g.subs[keyOf(one)]
+	all := newCollection(s)
+	g.demand(nil, []*controlplane.Demand{one})
+
+	calls := 0
+	done := func() { calls++ }
+	away := &xdsclient.Error{Kind: xdsclient.KindUnreachable, Err: errors.New("away")}
+	raw := &xdsclient.Raw{Name: "m", Version: "1", Resource: &anypb.Any{TypeUrl: typeurl.Cluster}}
+	s.AmbientError(away, done)
+	s.ResourceChanged(nil, away, done)
+	s.ResourceChanged(raw, nil, done)
+	all.AmbientError(xdsclient.Member{}, away, done)
+	all.MemberChanged(xdsclient.Member{Name: "m"}, raw, nil, done)
+	all.CollectionChanged(nil, done)
+	if calls != 6 {
+		t.Errorf("%d of 6 calls are done", calls)
+	}
+	if got, want := r.Stats(), (Stats{Groups: 1, Upstreams: 1}); got != want {
+		t.Errorf("the relay has %+v, want %+v", got, want)
+	}
+	if len(g.members)+len(g.dirty) > 0 || r.countAway(0) != 0 {
+		t.Errorf("%d members, %d changes and %d groups that are away are left", len(g.members), len(g.dirty), r.countAway(0))
+	}
+}

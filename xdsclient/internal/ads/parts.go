@@ -1,0 +1,83 @@
+package ads
+
+import (
+	"slices"
+	"time"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+)
+
+// A delta request that would be larger than servers accept is made in parts. The first request of a
+// stream is the only one that can claim versions, so what does not fit into it is sent by the server again.
+
+// rest is what is still to be requested, in order. Changes of the subscriptions wait until it is empty.
+type rest[S comparable] struct{ subscribe, leave []S }
+
+func (r *rest[S]) isEmpty() bool { return len(r.subscribe) == 0 && len(r.leave) == 0 }
+
+// nextPart has a request carry as much of the rest as fits. It returns the subscriptions that the server
+// does not know of.
+func (q *Requests[S]) nextPart(r *wire.Request) (fresh []S) {
+	size := 0
+	fits := func(s S, more int) bool {
+		more += s.Locator().Size(q.Dialect)
+		if size > 0 && size+more > q.Limit {
+			return false
+		}
+		size += more
+		return true
+	}
+	var none S
+	n := 0
+	for n < len(q.rest.leave) && fits(q.rest.leave[n], 0) {
+		r.Unsubscribe.Add(q.rest.leave[n].Locator(), q.Dialect)
+		n++
+	}
+	q.noteAllLeft(q.rest.leave[:n])
+	q.rest.leave = q.rest.leave[n:]
+	// A server that goes by names does not know that there is more than one subscription
+	// to a name, and need not know that one of them has ended.
+	r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, func(name string) bool { return q.subs.First(name) != none })
+	for len(q.rest.leave) == 0 && len(q.rest.subscribe) > 0 {
+		s := q.rest.subscribe[0]
+		p := s.progress()
+		if p.State != Dropped && s.Wanted() {
+			if !fits(s, q.claims(s)) {
+				break
+			}
+			r.Subscribe.Add(s.Locator(), q.Dialect)
+			if p.request == 0 {
+				p.request = q.number
+			}
+			if p.State == Unsent || p.inDoubt() {
+				fresh = append(fresh, s)
+			}
+		}
+		q.rest.subscribe[0] = none
+		q.rest.subscribe = q.rest.subscribe[1:]
+	}
+	if q.rest.isEmpty() {
+		q.rest = rest[S]{}
+	}
+	return fresh
+}
+
+// claims returns the size of what the first request claims for a subscription. If that is too much for one
+// request, it claims nothing.
+func (q *Requests[S]) claims(s S) int {
+	if q.announced {
+		return 0
+	}
+	size := q.subs.VersionsSize(s)
+	if size > q.Limit {
+		q.subs.Disclaim(s)
+		return 0
+	}
+	return size
+}
+
+// Refused reports whether the stream seems to have ended because of the first request for the type: it
+// was not answered, and that was not long ago. A server that has nothing to say is silent for longer.
+func (q *Requests[S]) Refused(within time.Duration) bool {
+	return q.announced && !q.Answered() && time.Since(q.began) < within
+}

@@ -1,0 +1,76 @@
+package diskcache
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An older copy of the file is a valid file, and may be from before a cluster asked for TLS. So the header says
+// when the file last got a resource that asks for security and did not before, and a second file says so too.
+// A file that has an earlier time is older than the second file:
+//
+//	9:00   the file has a cluster without TLS, and no time
+//	10:00  the cluster asks for TLS: both files have 10:00
+//	11:00  someone puts back the file of 9:00 from a backup: it is not used
+
+// securedSuffix is that of the second file, behind the name of the first.
+const securedSuffix = ".tls"
+
+// checkSecured checks that the file is not older than the second one.
+func (f *File) checkSecured(h header) error {
+	switch since, err := f.markedSince(); {
+	case err != nil:
+		return fmt.Errorf("%s cannot be read, which says since when its clusters ask for TLS: %w; remove both files", f.path+securedSuffix, err)
+	case h.securedSince.Before(since):
+		return fmt.Errorf("it is an older file that was put back, from before its clusters asked for TLS (since %s, as %s says); remove both files",
+			since.UTC().Format(time.RFC3339), f.path+securedSuffix)
+	}
+	return nil
+}
+
+// markedSince returns the time in the second file, zero if there is none.
+func (f *File) markedSince() (time.Time, error) {
+	text, err := os.ReadFile(f.path + securedSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	nanos, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return time.Unix(0, nanos), err
+}
+
+// markSecured writes the second file, unless it says so already or there is nothing to say. It comes first: a crash
+// in between leaves a file that is not used.
+func (f *File) markSecured(since time.Time) error {
+	path := f.path + securedSuffix
+	if since.IsZero() {
+		return nil
+	}
+	text := strconv.FormatInt(since.UnixNano(), 10) + "\n"
+	if known, err := os.ReadFile(path); err == nil && string(known) == text {
+		return nil
+	}
+	file, err := os.CreateTemp(f.dir, filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		os.Remove(file.Name())
+	}
+	return err
+}
