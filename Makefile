@@ -43,11 +43,12 @@ BENCHOUT := bin/bench
 .PHONY: bench
 bench: ## Run the benchmarks beside the peers, and make docs/benchmarks.md
 	@mkdir -p $(BENCHOUT)
-	cd interop && $(GO) test -run '^$$' -bench . -skip '$(FLEET)|Relay' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m . | tee ../$(BENCHOUT)/rpcs.txt
+	cd interop && $(GO) test -run '^$$' -bench . -skip '$(FLEET)|Relay|Hostile' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m . | tee ../$(BENCHOUT)/rpcs.txt
 	cd interop && $(GO) test -run '^$$' -bench '$(FLEET)' -benchtime 3x -count $(BENCHCOUNT) -timeout 30m . | tee ../$(BENCHOUT)/fleet.txt
 	cd interop && $(GO) test -run '^$$' -bench Relay -benchtime 10x -relay.clients $(RELAYCLIENTS) -timeout 30m . | tee ../$(BENCHOUT)/relay.txt
+	cd interop && $(GO) test -run '^$$' -bench Hostile -benchtime 1x -timeout 30m . | tee ../$(BENCHOUT)/hostile.txt
 	$(GO) test -run '^$$' -bench '$(PARTS)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) $(PARTSOF) | tee $(BENCHOUT)/parts.txt
-	cd tools && $(GO) run ./benchdoc -interop ../interop -o ../docs/benchmarks.md ../$(BENCHOUT)/rpcs.txt ../$(BENCHOUT)/fleet.txt ../$(BENCHOUT)/relay.txt ../$(BENCHOUT)/parts.txt
+	cd tools && $(GO) run ./benchdoc -interop ../interop -o ../docs/benchmarks.md ../$(BENCHOUT)/rpcs.txt ../$(BENCHOUT)/fleet.txt ../$(BENCHOUT)/relay.txt ../$(BENCHOUT)/hostile.txt ../$(BENCHOUT)/parts.txt
 
 .PHONY: benchstat
 benchstat: ## Print the benchmarks of the last "make bench" as benchstat sees them

@@ -43,6 +43,8 @@ type order struct {
 	DNS string
 	// Method is the RPC; Want is who has to answer it, for "await".
 	Method, Want string
+	// For is how long "load" makes RPCs.
+	For time.Duration
 }
 
 // usage is what the process of a benchClient has used so far, and what it
@@ -53,7 +55,12 @@ type usage struct {
 	Heap, Stacks                 uint64
 	Goroutines, MostGoroutines   int   // MostGoroutines since a dial with DNS
 	ElapsedUntilAnswer, Answered int64 // nanoseconds; nanoseconds since 1970
-	Err                          string
+	// Of "load": RPCs, and how many of them failed; the most file descriptors that were
+	// open, and the most memory in bytes.
+	RPCs, Failed    int
+	MostDescriptors int
+	Peak            int64
+	Err             string
 }
 
 // benchClient is such a process.
@@ -70,12 +77,30 @@ const benchChild = "bench"
 // a user's does.
 func startBenchClient(t testing.TB, bootstrap []byte) *benchClient {
 	t.Helper()
+	// No level is called none, so nothing is logged.
+	return startBenchProcess(t, bootstrap, "none", os.Stderr)
+}
+
+// startLoggingBenchClient starts a client whose log at warning level is counted, in bytes.
+func startLoggingBenchClient(t testing.TB, bootstrap []byte, log *atomic.Int64) *benchClient {
+	t.Helper()
+	return startBenchProcess(t, bootstrap, "warning", countWritten{log})
+}
+
+// countWritten counts bytes.
+type countWritten struct{ n *atomic.Int64 }
+
+func (c countWritten) Write(p []byte) (int, error) {
+	c.n.Add(int64(len(p)))
+	return len(p), nil
+}
+
+func startBenchProcess(t testing.TB, bootstrap []byte, severity string, log io.Writer) *benchClient {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	// A line of gRPC's log in the middle of a line of results would spoil it. No level is
-	// called none, so nothing is logged.
-	cmd.Env = append(os.Environ(), childVariable+"="+benchChild, "GRPC_GO_LOG_SEVERITY_LEVEL=none",
+	cmd.Env = append(os.Environ(), childVariable+"="+benchChild, "GRPC_GO_LOG_SEVERITY_LEVEL="+severity,
 		"GRPC_XDS_BOOTSTRAP_CONFIG="+string(bootstrap))
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = log
 	stdin, err := cmd.StdinPipe()
 	xdstest.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -177,15 +202,26 @@ func (p *benchProgram) obey(o order) (usage, error) {
 			return usage{}, err
 		}
 		return p.await(o)
+	case "load":
+		return p.load(o)
 	}
 	return usage{}, fmt.Errorf("order %q is unknown", o.Op)
 }
 
-func (p *benchProgram) dial(o order) (usage, error) {
+// channel opens a channel with the xds of a peer.
+func (p *benchProgram) channel(peer string) (*grpc.ClientConn, error) {
 	scheme := "dynxds"
-	if o.Peer == grpcGo {
+	if peer == grpcGo {
 		scheme = "xds" // Go initializes gRPC-Go's xds after dynxds.
 	}
+	cc, err := grpc.NewClient(scheme+":///"+service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err == nil {
+		p.channels = append(p.channels, cc)
+	}
+	return cc, err
+}
+
+func (p *benchProgram) dial(o order) (usage, error) {
 	if o.DNS != "" {
 		useDNS(o.DNS)
 		go p.watchGoroutines()
@@ -194,11 +230,10 @@ func (p *benchProgram) dial(o order) (usage, error) {
 	errs := make([]error, o.Channels)
 	var all sync.WaitGroup
 	for i := range errs {
-		cc, err := grpc.NewClient(scheme+":///"+service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		cc, err := p.channel(o.Peer)
 		if err != nil {
 			return usage{}, err
 		}
-		p.channels = append(p.channels, cc)
 		all.Go(func() { _, errs[i] = who(cc, o.Method) })
 	}
 	all.Wait()
