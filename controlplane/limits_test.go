@@ -255,7 +255,7 @@ func TestLimits_Replies(t *testing.T) {
 			open(attacker).subscribe(custom, "big")
 		}
 		c := open(s)
-		for range 100 { // is more than the limit, all in all
+		for range 20 { // is more than the limit, all in all
 			c.subscribe(custom, "big")
 			c.ack(c.next(), "big")
 			c.drop(custom, nil, "big")
