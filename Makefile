@@ -65,6 +65,13 @@ soak: ## Keep clients under load for DURATION (10m) while everything around them
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	.ci/fuzz $(FUZZTIME)
 
+PKG ?= ./xdsclient/dynparam
+TESTS ?=
+
+.PHONY: mutate
+mutate: ## Change the code of the package PKG in one place at a time, and tell which changes its tests, and those of TESTS, do not notice
+	cd tools && $(GO) run ./mutate -C .. -tests '$(TESTS)' $(PKG)
+
 .PHONY: grpc-version
 grpc-version: ## Run the tests with another gRPC, GRPC=v1.90.0; the newest tested one by default
 	.ci/grpc-version $(GRPC)
