@@ -28,10 +28,16 @@ var logger = boundlog.Component("dynxds-certificates")
 // maxFile bounds each file, in bytes. A bundle of all public roots has a quarter of it.
 const maxFile = 1 << 20
 
+// soon is how long the files are not read again while their material is in doubt.
+const soon = time.Second
+
 // Provider is a certprovider.Provider that reads its files when material is asked for and
 // the last reading is older than the refresh interval. A handshake never gets older
 // material than from a goroutine that polls, its error names the file that cannot be
 // used, and there is nothing to stop. It is safe for concurrent use.
+//
+// Material in doubt is read again before the interval is over: a certificate that is not valid now, and everything
+// after a handshake has failed ([Doubt]).
 //
 // The roots and the identity rotate apart: a root that was removed is not trusted any longer because the
 // client's key is unreadable, nor does a faulty file of roots keep an old certificate in use.
@@ -50,6 +56,9 @@ type part struct {
 	// texts are those of the files when they were last good, at loaded, which is zero before.
 	texts  [][]byte
 	loaded time.Time
+	// looked is when the files were last read, with any result.
+	looked  time.Time
+	doubted bool
 }
 
 // file is a file by the key of the configuration that names it.
@@ -64,9 +73,15 @@ func NewProvider(files Config) *Provider {
 
 // KeyMaterial implements certprovider.Provider. Files that have become unusable do not
 // replace good material: most likely they are being replaced at this moment.
-func (p *Provider) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error) {
+func (p *Provider) KeyMaterial(ctx context.Context) (*certprovider.KeyMaterial, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if ctx.Value(doubtKey{}) != nil {
+		p.roots.doubted, p.identity.doubted = true, true
+	}
+	if certs := p.material.Certs; len(certs) > 0 && Invalid(&certs[0]) != "" {
+		p.identity.doubted = true
+	}
 	err := p.update(&p.roots)
 	if identityErr := p.update(&p.identity); err == nil {
 		err = identityErr
@@ -79,13 +94,15 @@ func (p *Provider) KeyMaterial(context.Context) (*certprovider.KeyMaterial, erro
 
 // update reads a part again if that is due. It returns an error if the part was never good.
 func (p *Provider) update(part *part) error {
-	if !part.loaded.IsZero() && time.Since(part.loaded) < p.refresh {
+	isDue := part.loaded.IsZero() || time.Since(part.loaded) >= p.refresh || part.doubted && time.Since(part.looked) >= soon
+	if !isDue {
 		return nil
 	}
 	material, err := part.read(p.material)
+	part.looked = time.Now()
 	switch {
 	case err == nil:
-		part.loaded, p.material = time.Now(), material
+		part.loaded, part.doubted, p.material = part.looked, false, material
 	case part.loaded.IsZero():
 		return err
 	default:

@@ -2,6 +2,8 @@ package certfiles
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -163,6 +165,98 @@ func TestMaterialRotatesAndGoodMaterialStays(t *testing.T) {
 			t.Error("the files were not read again after a failed attempt")
 		}
 	})
+}
+
+// A certificate that is not valid now, or its issuer's, is read again soon; everything is after a handshake has failed. Neither is for every handshake.
+func TestMaterialInDoubtIsReadAgainSoon(t *testing.T) {
+	t.Parallel()
+	authority, stranger := testca.New(t), testca.New(t)
+	valid := func(from, to time.Duration) func() *x509.Certificate {
+		return func() *x509.Certificate {
+			return &x509.Certificate{NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(to)}
+		}
+	}
+	good := valid(-time.Hour, time.Hour)
+	for _, test := range []struct {
+		given    string
+		template func() *x509.Certificate
+		ctx      func(context.Context) context.Context
+		isSoon   bool
+	}{
+		{"an expired certificate", testca.Expired, nil, true},
+		{"a certificate that is not valid yet", valid(time.Hour, 2*time.Hour), nil, true},
+		{"a good certificate", good, nil, false},
+		{"a good certificate after a failed handshake", good, Doubt, true},
+	} {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			dir := testca.NewFiles(t)
+			synctest.Test(t, func(t *testing.T) {
+				dir.IssueFor(authority, test.template())
+				p := NewProvider(configOf(dir))
+				first := material(t, p)
+				dir.IssueFor(stranger, good())
+				ctx := t.Context()
+				if test.ctx != nil {
+					ctx = test.ctx(ctx)
+				}
+				ask := func() *certprovider.KeyMaterial {
+					t.Helper()
+					m, err := p.KeyMaterial(ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return m
+				}
+				if ask() != first {
+					t.Error("the files were read again at once")
+				}
+				ctx = t.Context() // A doubt is not forgotten.
+				time.Sleep(soon)
+				if m := ask(); (m != first) != test.isSoon {
+					t.Errorf("read again: %t, want %t", m != first, test.isSoon)
+				} else if test.isSoon && bytes.Equal(m.Certs[0].Certificate[0], first.Certs[0].Certificate[0]) {
+					t.Error("the certificate is the same")
+				}
+				if test.ctx == nil {
+					return
+				}
+				second := ask()
+				dir.IssueFor(authority, good())
+				time.Sleep(soon)
+				if ask() != second {
+					t.Error("the doubt outlives the reading")
+				}
+			})
+		})
+	}
+}
+
+// Invalid names the certificate of a chain that is not valid.
+func TestInvalid(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	at := func(template *x509.Certificate, chain ...[]byte) string {
+		pair := ca.Pair(template)
+		pair.Certificate = append(pair.Certificate, chain...)
+		return Invalid(&pair)
+	}
+	expired, early := testca.Expired(), testca.Expired()
+	early.NotBefore, early.NotAfter = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
+	issuer := testca.Expired()
+	issuer.Subject.CommonName = "an issuer"
+	for _, test := range []struct{ got, want string }{
+		{at(&x509.Certificate{}, ca.Cert().Raw), ""},
+		{at(&x509.Certificate{}, []byte("no certificate")), ""},
+		{at(expired), "expired at " + expired.NotAfter.UTC().Format(time.RFC3339)},
+		{at(early), "is not valid before " + early.NotBefore.UTC().Format(time.RFC3339)},
+		{at(&x509.Certificate{}, ca.Pair(issuer).Certificate[0]), `has an issuer, "CN=an issuer", that expired at ` + issuer.NotAfter.UTC().Format(time.RFC3339)},
+		{Invalid(&tls.Certificate{}), ""},
+	} {
+		if test.got != test.want {
+			t.Errorf("got %q, want %q", test.got, test.want)
+		}
+	}
 }
 
 // What is wrong with one of the files does not keep the others in use: a root that was removed is no longer trusted

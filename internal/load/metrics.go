@@ -17,8 +17,13 @@ type Metrics struct {
 	Named    map[string]struct{}
 }
 
-// MaxNamed is how many named metrics of a locality a Report has.
-const MaxNamed = 1000
+// Backends invent the names of metrics.
+const (
+	// MaxNamed is how many named metrics of a locality a Report has.
+	MaxNamed = 1000
+	// MaxName is how many bytes such a name has.
+	MaxName = 256
+)
 
 // metrics sums up the metrics that backends send at the end of RPCs. Writers add to one of two
 // cells, without a lock. The reader directs writers to the other cell, and waits the moment
@@ -36,7 +41,7 @@ type cell struct {
 	writers                  atomic.Int64
 	cpu, memory, application sum
 	named                    atomic.Pointer[map[string]*sum]
-	// omitted counts the values beyond MaxNamed.
+	// omitted counts the values beyond MaxNamed and MaxName.
 	omitted atomic.Uint64
 }
 
@@ -117,7 +122,7 @@ func (c *cell) addNamed(name string, v float64) {
 			s.add(v)
 			return
 		}
-		if len(named) >= MaxNamed {
+		if len(named) >= MaxNamed || len(name) > MaxName {
 			c.omitted.Add(1)
 			return
 		}

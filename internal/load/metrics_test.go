@@ -3,6 +3,7 @@ package load_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -107,6 +108,20 @@ func TestNamedMetricsAreBounded(t *testing.T) {
 		r := takeAfter(s, time.Second)[0].Localities[0]
 		if len(r.Named) != load.MaxNamed || r.OmittedMetrics != 20 {
 			t.Errorf("%d names and %d values omitted, want %d and 20", len(r.Named), r.OmittedMetrics, load.MaxNamed)
+		}
+	})
+}
+
+// So is the length of such a name.
+func TestNamesOfMetricsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		l := s.Use(blue).Locality(east)
+		longest := strings.Repeat("x", load.MaxName)
+		l.Start()
+		l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{longest: 1, longest + "x": 1}}), &load.Metrics{AllNamed: true})
+		r := takeAfter(s, time.Second)[0].Localities[0]
+		if _, ok := r.Named[longest]; !ok || len(r.Named) != 1 || r.OmittedMetrics != 1 {
+			t.Errorf("%d names and %d values omitted, want the shorter name alone", len(r.Named), r.OmittedMetrics)
 		}
 	})
 }

@@ -25,7 +25,7 @@ type LocalityReport struct {
 	CPU, Memory, Application Metric
 	// Named has the keys of named_metrics in the backends' reports.
 	Named map[string]Metric
-	// OmittedMetrics is the number of values of named metrics beyond MaxNamed.
+	// OmittedMetrics is the number of values of named metrics beyond MaxNamed and MaxName.
 	OmittedMetrics uint64
 }
 

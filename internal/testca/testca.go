@@ -82,6 +82,11 @@ func (ca *CA) Intermediate() *CA {
 // Cert is the authority's own certificate, parsed.
 func (ca *CA) Cert() *x509.Certificate { return ca.cert }
 
+// Expired is the template of a certificate for localhost that was valid until an hour ago.
+func Expired() *x509.Certificate {
+	return &x509.Certificate{DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
+}
+
 // Leaf makes a certificate for localhost, usable by clients and servers, and its
 // key, both in PEM.
 func (ca *CA) Leaf() (cert, key []byte) {
@@ -93,13 +98,14 @@ func (ca *CA) Leaf() (cert, key []byte) {
 // the extended key usage open.
 func (ca *CA) Sign(template *x509.Certificate) (cert, key []byte) {
 	ca.t.Helper()
-	if template.Subject.CommonName == "" {
-		template.Subject = pkix.Name{CommonName: "test leaf"}
+	leaf := *template
+	if leaf.Subject.CommonName == "" {
+		leaf.Subject = pkix.Name{CommonName: "test leaf"}
 	}
-	if template.ExtKeyUsage == nil {
-		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	if leaf.ExtKeyUsage == nil {
+		leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
 	}
-	_, private, cert := ca.sign(template)
+	_, private, cert := ca.sign(&leaf)
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		ca.t.Fatal(err)
@@ -160,7 +166,13 @@ func NewFiles(t testing.TB) Files {
 // Issue writes the CA's certificate, and a new leaf of it with its key.
 func (f Files) Issue(ca *CA) {
 	f.t.Helper()
-	cert, key := ca.Leaf()
+	f.IssueFor(ca, &x509.Certificate{DNSNames: []string{"localhost"}})
+}
+
+// IssueFor is Issue for a leaf of a template.
+func (f Files) IssueFor(ca *CA, template *x509.Certificate) {
+	f.t.Helper()
+	cert, key := ca.Sign(template)
 	f.Write(f.CA, ca.PEM())
 	f.Write(f.Cert, cert)
 	f.Write(f.Key, key)

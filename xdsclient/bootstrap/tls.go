@@ -5,9 +5,12 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc/credentials"
@@ -35,7 +38,7 @@ func (tlsBuilder) ParseConfig(config json.RawMessage) (BuildCredentials, error) 
 		return nil, err
 	}
 	return func() (credentials.Bundle, func(), error) {
-		return tlsBundle{&reloadingTLS{certfiles.NewProvider(files), accepted}}, nil, nil
+		return tlsBundle{&reloadingTLS{provider: certfiles.NewProvider(files), certificate: files.Certificate, accepted: accepted}}, nil, nil
 	}, nil
 }
 
@@ -105,12 +108,18 @@ func (tlsBundle) NewWithMode(string) (credentials.Bundle, error) {
 
 // reloadingTLS shakes hands with the material that its provider has at that time.
 type reloadingTLS struct {
-	provider certprovider.Provider
-	accepted []peercert.Matcher // of servers whose certificates SPIFFE bundles verify; empty: any
+	provider    certprovider.Provider
+	certificate string             // the file with the client's
+	accepted    []peercert.Matcher // of servers whose certificates SPIFFE bundles verify; empty: any
+	doubted     atomic.Bool        // a handshake has failed since the provider was last asked
 }
 
 func (c *reloadingTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	material, err := c.provider.KeyMaterial(ctx)
+	asking := ctx
+	if c.doubted.Swap(false) {
+		asking = certfiles.Doubt(ctx)
+	}
+	material, err := c.provider.KeyMaterial(asking)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,9 +131,63 @@ func (c *reloadingTLS) ClientHandshake(ctx context.Context, authority string, co
 	}
 	secured, info, err := credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
 	if err != nil {
-		return nil, nil, peercert.Bounded(err)
+		return nil, nil, peercert.Bounded(c.failed(material, err))
 	}
-	return secured, info, nil
+	if len(material.Certs) == 0 {
+		return secured, info, nil
+	}
+	return &unconfirmed{Conn: secured, failed: func(err error) error {
+		return fmt.Errorf("the connection ended right after the TLS handshake; the server may have refused the client's certificate: %w", c.failed(material, err))
+	}}, info, nil
+}
+
+// failed notes that material did not do in a handshake. The error that it returns says so if the client's certificate is not valid.
+func (c *reloadingTLS) failed(material *certprovider.KeyMaterial, err error) error {
+	c.doubted.Store(true)
+	if len(material.Certs) > 0 {
+		if why := certfiles.Invalid(&material.Certs[0]); why != "" {
+			return fmt.Errorf("%w; the client's certificate, certificate_file %s, %s: replace it", err, c.certificate, why)
+		}
+	}
+	return err
+}
+
+// unconfirmed is a connection of a client with a certificate. In TLS 1.3 the client has finished before the server has
+// looked at the certificate, so that a refusal is an error of the first reads and writes.
+type unconfirmed struct {
+	net.Conn
+	failed    func(error) error // of errors before the server has sent something
+	confirmed atomic.Bool
+}
+
+// Read implements net.Conn.
+func (c *unconfirmed) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && !c.confirmed.Load() {
+		c.confirmed.Store(true)
+	}
+	return n, c.explain(err)
+}
+
+// Write implements net.Conn.
+func (c *unconfirmed) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	return n, c.explain(err)
+}
+
+func (c *unconfirmed) explain(err error) error {
+	if err == nil || c.confirmed.Load() {
+		return err
+	}
+	return c.failed(err)
+}
+
+// SyscallConn implements syscall.Conn, for channelz.
+func (c *unconfirmed) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, fmt.Errorf("a %T is no socket", c.Conn)
 }
 
 func (c *reloadingTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -136,7 +199,7 @@ func (c *reloadingTLS) Info() credentials.ProtocolInfo {
 }
 
 func (c *reloadingTLS) Clone() credentials.TransportCredentials {
-	return &reloadingTLS{c.provider, c.accepted}
+	return &reloadingTLS{provider: c.provider, certificate: c.certificate, accepted: c.accepted}
 }
 
 // OverrideServerName is part of the interface; gRPC has no use for it any more.

@@ -166,6 +166,56 @@ func TestTLSOverGRPC(t *testing.T) {
 	}
 }
 
+// Certificates that do not do are read again soon, and an expired one of the client is named.
+func TestTLSFilesAreReadAgainSoon(t *testing.T) {
+	t.Parallel()
+	expired := testca.Expired()
+	for _, test := range []struct {
+		given   string
+		stale   func(testca.Files, *testca.CA)
+		version uint16
+		want    []string
+	}{
+		{"an expired certificate", func(f testca.Files, ca *testca.CA) { f.IssueFor(ca, expired) }, tls.VersionTLS13, []string{"expired at " + expired.NotAfter.UTC().Format(time.RFC3339), "CERT"}},
+		{"an expired certificate in TLS 1.2", func(f testca.Files, ca *testca.CA) { f.IssueFor(ca, expired) }, tls.VersionTLS12, []string{"expired at", "CERT"}},
+		{"a certificate of another authority", func(f testca.Files, ca *testca.CA) {
+			f.Issue(testca.New(t))
+			f.Write(f.CA, ca.PEM())
+		}, tls.VersionTLS13, []string{"may have refused the client's certificate"}},
+		{"other roots", func(f testca.Files, ca *testca.CA) { f.Write(f.CA, testca.New(t).PEM()) }, tls.VersionTLS13, []string{"unknown authority"}},
+	} {
+		xdstest.Parallel(t, test.given, func(t *testing.T) {
+			ca, dir := testca.New(t), testca.NewFiles(t)
+			dir.Issue(ca)
+			test.stale(dir, ca)
+			server := ca.ServerConfig()
+			server.MaxVersion = test.version
+			s := mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "tls", "config": %s}]}]}`,
+				serveTLS(t, server), config(dir, "600s"))).Servers[0]
+			credentials, release, err := s.DialOptions()
+			xdstest.NoError(t, err)
+			defer release()
+			err = checkWith(t, s, credentials)
+			if err == nil {
+				t.Fatal("the first connection succeeded")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), strings.ReplaceAll(want, "CERT", "certificate_file "+dir.Cert)) {
+					t.Errorf("got error %v, want it to contain %s", err, want)
+				}
+			}
+			dir.Issue(ca)
+			deadline := time.Now().Add(testTimeout)
+			for err = checkWith(t, s, credentials); err != nil && time.Now().Before(deadline); err = checkWith(t, s, credentials) {
+				time.Sleep(50 * time.Millisecond)
+			}
+			if err != nil {
+				t.Errorf("the last connection failed: %v", err)
+			}
+		})
+	}
+}
+
 // gRFC A87: with a bundle map the server is known by its SPIFFE ID instead of its host
 // name, and ca_certificate_file is ignored.
 func TestTLSWithSPIFFERoots(t *testing.T) {

@@ -234,7 +234,7 @@ func (t transport) clientHandshake(ctx context.Context, way tunnel, authority st
 		if c.Conn, info, err = t.pool.channel.ClientHandshake(ctx, authority, conn); err != nil {
 			return nil, nil, err
 		}
-	} else if c.Conn, info, err = t.handshake(ctx, conn); err != nil {
+	} else if c.Conn, info, err = t.handshake(ctx, conn, &c.sent); err != nil {
 		raw.Close()
 		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.key.cluster), peercert.Bounded(err))
 	}
@@ -245,24 +245,33 @@ func (t transport) clientHandshake(ctx context.Context, way tunnel, authority st
 	return c, info, nil
 }
 
-func (b *Bundle) handshake(ctx context.Context, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	config, err := b.config(ctx)
+// handshake sets sent to the client's certificate if the server asks for it.
+func (b *Bundle) handshake(ctx context.Context, conn net.Conn, sent **tls.Certificate) (net.Conn, credentials.AuthInfo, error) {
+	config, err := b.config(ctx, sent)
 	if err != nil {
 		return nil, nil, err
 	}
 	secured, info, err := credentials.NewTLS(config).ClientHandshake(ctx, config.ServerName, conn)
+	if err == nil {
+		return secured, info, nil
+	}
+	b.roots.doubt()
+	b.identity.doubt()
 	var notTLS tls.RecordHeaderError
 	switch {
 	case errors.As(err, &notTLS):
-		err = fmt.Errorf("the server does not speak TLS (%w); it may be in plaintext", err)
-	case err != nil && ctx.Err() != nil:
-		err = fmt.Errorf("the server did not answer in time: %w", err)
+		return nil, nil, fmt.Errorf("the server does not speak TLS (%w); it may be in plaintext", err)
+	case ctx.Err() != nil: // The handshake may still be under way, and set sent.
+		return nil, nil, fmt.Errorf("the server did not answer in time: %w", err)
 	}
-	return secured, info, err
+	if invalid := b.invalid(*sent); invalid != "" {
+		err = fmt.Errorf("%w; the client has the certificate of %s%s", err, b.identity, invalid)
+	}
+	return nil, nil, err
 }
 
-// config makes the configuration of one handshake.
-func (b *Bundle) config(ctx context.Context) (*tls.Config, error) {
+// config makes the configuration of one handshake, which sets sent.
+func (b *Bundle) config(ctx context.Context, sent **tls.Certificate) (*tls.Config, error) {
 	sni, address := b.serverName(ctx)
 	required := peercert.Requirements{SANs: b.security.SANs, MaxDepth: b.security.MaxDepth}
 	if b.security.AutoSNISANValidation {
@@ -294,22 +303,23 @@ func (b *Bundle) config(ctx context.Context) (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		config.GetClientCertificate = chooser(m.Certs)
+		config.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			*sent = choose(m.Certs, request)
+			return *sent, nil
+		}
 	}
 	return config, nil
 }
 
-// chooser sends a certificate whenever the server asks for one (gRFC A29, "CDS for Client Side
+// choose returns a certificate whenever the server asks for one (gRFC A29, "CDS for Client Side
 // Security"), also if the server does not list its issuer.
-func chooser(certificates []tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	return func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		for i := range certificates {
-			if request.SupportsCertificate(&certificates[i]) == nil {
-				return &certificates[i], nil
-			}
+func choose(certificates []tls.Certificate, request *tls.CertificateRequestInfo) *tls.Certificate {
+	for i := range certificates {
+		if request.SupportsCertificate(&certificates[i]) == nil {
+			return &certificates[i]
 		}
-		return &certificates[0], nil
 	}
+	return &certificates[0]
 }
 
 // errNoName is for servers whose certificate would not be compared with anything: the Cluster asks for

@@ -1,6 +1,7 @@
 package clustertls
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +17,8 @@ type connection struct {
 	net.Conn
 	raw    net.Conn // what the handshake was on
 	bundle *Bundle
+	// sent is the client's certificate; nil: the server did not ask for it, or there is none.
+	sent *tls.Certificate
 	// accepted is set when the server has sent something, and ended by end.
 	accepted, ended atomic.Bool
 }
@@ -49,11 +52,23 @@ func (c *connection) explain(err error) error {
 		return err
 	}
 	has := "has no certificate"
-	if c.bundle.identity != nil {
-		has = "has the certificate of " + c.bundle.identity.String()
+	if identity := c.bundle.identity; identity != nil {
+		identity.doubt()
+		has = "has the certificate of " + identity.String() + c.bundle.invalid(c.sent)
 	}
 	return fmt.Errorf("TLS of cluster %s: the connection ended right after the handshake; the server may have refused the client, which %s: %w",
 		faults.Quote(c.bundle.key.cluster), has, err)
+}
+
+// invalid returns a clause on the client's certificate, or "" if nothing is wrong with it.
+func (b *Bundle) invalid(sent *tls.Certificate) string {
+	if sent == nil {
+		return ""
+	}
+	if why := b.identity.invalid(sent); why != "" {
+		return ", which " + why
+	}
+	return ""
 }
 
 // Close implements net.Conn.

@@ -2,15 +2,18 @@ package clustertls
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -34,6 +37,7 @@ type source struct {
 	of       *xdsresource.CertificateInstance
 	fetches  chan struct{} // has an element for each call of the provider
 	panicked sync.Once
+	doubted  atomic.Bool // a handshake has failed since the provider was last asked
 
 	mu       sync.Mutex
 	provider certprovider.Provider // nil: it could not be built yet
@@ -183,7 +187,27 @@ func (s *source) call(ctx context.Context) (m *certprovider.KeyMaterial, err err
 		return nil, err
 	}
 	defer s.recovered(&err)
+	if s.doubted.Swap(false) {
+		ctx = certfiles.Doubt(ctx)
+	}
 	return provider.KeyMaterial(ctx)
+}
+
+// doubt is called when a handshake with the material has failed. The source may be nil.
+func (s *source) doubt() {
+	if s != nil {
+		s.doubted.Store(true)
+	}
+}
+
+// invalid returns what is wrong with a certificate of the provider at this time, as a clause after its name, or "".
+func (s *source) invalid(c *tls.Certificate) string {
+	why := certfiles.Invalid(c)
+	if why == "" || s.of.Provider == nil || s.of.Provider.PluginName != certfiles.PluginName {
+		return why
+	}
+	files, _ := certfiles.Parse(s.of.Provider.Config)
+	return why + " (replace certificate_file " + files.Certificate + ")"
 }
 
 var errTooLate = fmt.Errorf("it did not answer within %v", materialTimeout)

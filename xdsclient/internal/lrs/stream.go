@@ -191,8 +191,8 @@ func (s *stream) noteOmitted(reports []*load.Report) {
 	for _, r := range reports {
 		for _, l := range r.Localities {
 			if l.OmittedMetrics > 0 {
-				logger.Warningf("load reports to xDS management server %s: %d values of named metrics of cluster %q are left out, as its backends report more than %d different ones",
-					s.reporter.Server, l.OmittedMetrics, r.Cluster, load.MaxNamed)
+				logger.Warningf("load reports to xDS management server %s: %d values of named metrics of cluster %q are left out, as its backends report more than %d different ones, or names of more than %d bytes",
+					s.reporter.Server, l.OmittedMetrics, r.Cluster, load.MaxNamed, load.MaxName)
 			}
 		}
 	}
