@@ -2,11 +2,12 @@ package controlplane
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // ClusterLoad is the load of one cluster: the sum of all reports of all clients.
@@ -57,55 +58,126 @@ func (l *LoadReports) snapshot() []ClusterLoad {
 	return loads
 }
 
-// clusterLoad is the sum of the reports of one cluster. Guarded by LoadReports.mu.
+// clusterLoad is the sum of the reports of one cluster. Guarded by LoadReports.mu, as the following types are.
 type clusterLoad struct {
-	dropped      map[string]uint64
+	kept
+	dropped      map[string]*categoryLoad
 	totalDropped uint64
 	localities   map[localityKey]*localityLoad
 }
 
+// categoryLoad is the number of the dropped RPCs of one category.
+type categoryLoad struct {
+	kept
+	dropped uint64
+}
+
 type localityKey struct{ region, zone, subZone string }
 
-// localityLoad is the sum of the reports of one locality. Guarded by LoadReports.mu.
+// localityLoad is the sum of the reports of one locality.
 type localityLoad struct {
+	kept
 	issued, succeeded, failed, inProgress uint64
-	metrics                               map[string]MetricLoad
+	metrics                               map[string]*metricLoad
 }
 
-// add adds a client's report.
-func (c *clusterLoad) add(stats *endpointpb.ClusterStats, from *loadStream) {
-	c.totalDropped += stats.GetTotalDroppedRequests()
-	for _, d := range stats.GetDroppedRequests() {
-		if _, known := c.dropped[d.GetCategory()]; known || len(c.dropped) < maxLoadNames && from.reports.take(d.GetCategory()) {
-			c.dropped[d.GetCategory()] += d.GetDroppedCount()
+type metricLoad struct {
+	kept
+	MetricLoad
+}
+
+// report is a report of a client that is being added. Its methods return whether a sum has changed.
+type report struct {
+	stream *loadStream
+	// at is when it was received.
+	at age
+}
+
+func (r *report) add(stats *endpointpb.ClusterStats) (news bool) {
+	l := r.stream.reports
+	key := loadKey{stats.GetClusterName(), stats.GetClusterServiceName()}
+	c := l.loads[key]
+	if c == nil {
+		k, ok := r.keep(clusterBytes+len(key.cluster)+len(key.service), func() bool { return true })
+		if !ok {
+			return false
 		}
+		c = &clusterLoad{kept: k, dropped: make(map[string]*categoryLoad), localities: make(map[localityKey]*localityLoad)}
+		l.loads[key] = c
+		news = true
+	}
+	c.at = r.at
+	c.totalDropped += stats.GetTotalDroppedRequests()
+	news = news || stats.GetTotalDroppedRequests() > 0
+	for _, d := range stats.GetDroppedRequests() {
+		news = r.addDropped(c, d) || news
 	}
 	for _, s := range stats.GetUpstreamLocalityStats() {
-		key := localityKey{s.GetLocality().GetRegion(), s.GetLocality().GetZone(), s.GetLocality().GetSubZone()}
-		l := c.localities[key]
-		if l == nil {
-			if len(c.localities) == maxLoadLocalities || !from.reports.take(key.region, key.zone, key.subZone) {
-				continue
-			}
-			l = &localityLoad{metrics: make(map[string]MetricLoad)}
-			c.localities[key] = l
-		}
-		l.add(s, from)
+		news = r.addLocality(c, s) || news
 	}
+	return news
 }
 
-func (l *localityLoad) add(s *endpointpb.UpstreamLocalityStats, from *loadStream) {
+func (r *report) addDropped(c *clusterLoad, d *endpointpb.ClusterStats_DroppedRequests) (news bool) {
+	n := c.dropped[d.GetCategory()]
+	if n == nil {
+		k, ok := r.keep(loadBytes+len(d.GetCategory()), func() bool { return len(c.dropped) < bounds.LoadNames })
+		if !ok {
+			return false
+		}
+		n = &categoryLoad{kept: k}
+		c.dropped[d.GetCategory()] = n
+		news = true
+	}
+	n.at = r.at
+	n.dropped += d.GetDroppedCount()
+	return news || d.GetDroppedCount() > 0
+}
+
+func (r *report) addLocality(c *clusterLoad, s *endpointpb.UpstreamLocalityStats) (news bool) {
+	key := localityKey{s.GetLocality().GetRegion(), s.GetLocality().GetZone(), s.GetLocality().GetSubZone()}
+	l := c.localities[key]
+	if l == nil {
+		k, ok := r.keep(loadBytes+len(key.region)+len(key.zone)+len(key.subZone), func() bool { return len(c.localities) < bounds.LoadLocalities })
+		if !ok {
+			return false
+		}
+		l = &localityLoad{kept: k, metrics: make(map[string]*metricLoad)}
+		c.localities[key] = l
+		news = true
+	}
+	l.at = r.at
 	l.issued += s.GetTotalIssuedRequests()
 	l.succeeded += s.GetTotalSuccessfulRequests()
 	l.failed += s.GetTotalErrorRequests()
-	l.inProgress += s.GetTotalRequestsInProgress() - from.inProgress[l]
-	from.inProgress[l] = s.GetTotalRequestsInProgress()
-	l.measure("cpu_utilization", s.GetCpuUtilization(), from)
-	l.measure("mem_utilization", s.GetMemUtilization(), from)
-	l.measure("application_utilization", s.GetApplicationUtilization(), from)
+	news = news || s.GetTotalIssuedRequests()+s.GetTotalSuccessfulRequests()+s.GetTotalErrorRequests() > 0
+	news = r.stream.setInProgress(l, s.GetTotalRequestsInProgress()) || news
+	news = r.measure(l, "cpu_utilization", s.GetCpuUtilization()) || news
+	news = r.measure(l, "mem_utilization", s.GetMemUtilization()) || news
+	news = r.measure(l, "application_utilization", s.GetApplicationUtilization()) || news
 	for _, m := range s.GetLoadMetricStats() {
-		l.measure(m.GetMetricName(), m, from)
+		news = r.measure(l, m.GetMetricName(), m) || news
 	}
+	return news
+}
+
+// setInProgress replaces the number of RPCs that the client has in progress in a locality. It returns whether that
+// differs. One for which there is no room is not counted.
+func (st *loadStream) setInProgress(l *localityLoad, n uint64) (news bool) {
+	last, known := st.inProgress[l]
+	switch {
+	case n == last:
+		return false
+	case !known && st.peer.Take(inProgressBytes) != nil:
+		return false
+	case n == 0:
+		delete(st.inProgress, l)
+		st.peer.Give(inProgressBytes)
+	default:
+		st.inProgress[l] = n
+	}
+	l.inProgress += n - last
+	return true
 }
 
 // metricStats is common to both kinds of metrics in a report.
@@ -114,32 +186,52 @@ type metricStats interface {
 	GetTotalMetricValue() float64
 }
 
-func (l *localityLoad) measure(name string, s metricStats, from *loadStream) {
-	sum := l.metrics[name].Sum + s.GetTotalMetricValue()
+func (r *report) measure(l *localityLoad, name string, s metricStats) (news bool) {
+	if s.GetNumRequestsFinishedWithMetric() == 0 {
+		return false
+	}
+	m := l.metrics[name]
+	sum := s.GetTotalMetricValue()
+	if m != nil {
+		sum += m.Sum
+	}
 	// One report must not make the sum of all of them infinite, or no number.
-	if s.GetNumRequestsFinishedWithMetric() == 0 || math.IsNaN(sum) || math.IsInf(sum, 0) {
-		return
+	if math.IsNaN(sum) || math.IsInf(sum, 0) {
+		return false
 	}
-	m, known := l.metrics[name]
-	if !known && (len(l.metrics) == maxLoadNames || !from.reports.take(name)) {
-		return
+	if m == nil {
+		k, ok := r.keep(loadBytes+len(name), func() bool { return len(l.metrics) < bounds.LoadNames })
+		if !ok {
+			return false
+		}
+		m = &metricLoad{kept: k}
+		l.metrics[name] = m
 	}
+	m.at = r.at
 	m.RPCs += s.GetNumRequestsFinishedWithMetric()
 	m.Sum = sum
-	l.metrics[name] = m
+	return true
 }
 
 func (c *clusterLoad) load(key loadKey) ClusterLoad {
 	load := ClusterLoad{
 		Cluster: key.cluster, Service: key.service,
-		Dropped: maps.Clone(c.dropped), TotalDropped: c.totalDropped,
+		Dropped: make(map[string]uint64, len(c.dropped)), TotalDropped: c.totalDropped,
+		Localities: make([]LocalityLoad, 0, len(c.localities)),
+	}
+	for category, n := range c.dropped {
+		load.Dropped[category] = n.dropped
 	}
 	for k, l := range c.localities {
-		load.Localities = append(load.Localities, LocalityLoad{
+		at := LocalityLoad{
 			Region: k.region, Zone: k.zone, SubZone: k.subZone,
 			Issued: l.issued, Succeeded: l.succeeded, Failed: l.failed, InProgress: l.inProgress,
-			Metrics: maps.Clone(l.metrics),
-		})
+			Metrics: make(map[string]MetricLoad, len(l.metrics)),
+		}
+		for name, m := range l.metrics {
+			at.Metrics[name] = m.MetricLoad
+		}
+		load.Localities = append(load.Localities, at)
 	}
 	slices.SortFunc(load.Localities, func(a, b LocalityLoad) int {
 		return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.SubZone, b.SubZone))

@@ -14,21 +14,13 @@ import (
 	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/access"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdsname"
-)
-
-// Bounds of what LoadReports remembers, so that no client can fill the memory.
-const (
-	maxLoadClusters   = 100_000
-	maxLoadLocalities = 1_000 // of a cluster
-	maxLoadNames      = 1_000 // of categories, or of metrics, in one place
-	maxLoadBytes      = 256 << 20
-	// loadBytes is about what one of them takes, without its name.
-	loadBytes = 256
 )
 
 // LoadOptions configure [LoadReports]. The zero value has every default.
@@ -52,8 +44,10 @@ type LoadOptions struct {
 // from clients and adds it up. It keeps no history: for rates, compare Snapshots. It is safe for
 // concurrent use, independent of [Server], and may be registered with several gRPC servers.
 //
-// It ignores clusters beyond 100,000, localities beyond 1,000 of a cluster, names of metrics or of drop
-// categories beyond 1,000 in one place, and all new ones when they take 256 MiB.
+// It ignores localities beyond 1,000 of a cluster, names of metrics or of drop categories beyond 1,000 in one place,
+// and all new clusters, localities and names when they take 256 MiB, or when the client's address and certificate take half of
+// what is left for all. Where there is no room, a sum that no client has added to for three intervals is forgotten: when
+// clients report it again, it begins with 0.
 type LoadReports struct {
 	opts LoadOptions
 	// stop ends every stream when it is closed.
@@ -62,12 +56,11 @@ type LoadReports struct {
 
 	mu      sync.Mutex
 	closed  bool
-	streams int
+	streams map[*loadStream]struct{}
 	opened  uint64
 	loads   map[loadKey]*clusterLoad
-	// room is what is left of maxLoadBytes.
-	room int
-	// changed is closed and replaced at every report, and at every begin and end of a
+	room    loadRoom
+	// changed is closed and replaced at every report that changes a sum, and at every begin and end of a
 	// stream.
 	changed chan struct{}
 }
@@ -80,8 +73,9 @@ func NewLoadReports(opts LoadOptions) *LoadReports {
 	return &LoadReports{
 		opts:    opts,
 		stop:    make(chan struct{}),
+		streams: make(map[*loadStream]struct{}),
 		loads:   make(map[loadKey]*clusterLoad),
-		room:    maxLoadBytes,
+		room:    newLoadRoom(bounds.LoadBytes),
 		changed: make(chan struct{}),
 	}
 }
@@ -108,11 +102,11 @@ func (l *LoadReports) Close() {
 func (l *LoadReports) Streams() (open int, opened uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.streams, l.opened
+	return len(l.streams), l.opened
 }
 
 // Await waits until a Snapshot satisfies until, and returns it, or the context's error. until is
-// called at once, and after every report, begin or end of a stream, without locks.
+// called at once, after every report that changes a sum, and after every begin and end of a stream, without locks.
 func (l *LoadReports) Await(ctx context.Context, until func([]ClusterLoad) bool) ([]ClusterLoad, error) {
 	for {
 		l.mu.Lock()
@@ -143,10 +137,11 @@ type lrs struct {
 
 func (s *lrs) StreamLoadStats(wire loadpb.LoadReportingService_StreamLoadStatsServer) error {
 	l := s.reports
-	if !l.begin() {
+	from, _ := peer.FromContext(wire.Context())
+	st := l.begin(access.Peer(from))
+	if st == nil {
 		return errClosed
 	}
-	st := &loadStream{reports: l, inProgress: make(map[*localityLoad]uint64)}
 	defer st.end()
 	received := make(chan error, 1)
 	// It ends with the stream, at the latest when this handler has returned.
@@ -167,18 +162,19 @@ func (l *LoadReports) order() *loadpb.LoadStatsResponse {
 	}
 }
 
-// begin counts a stream, unless the reports are closed.
-func (l *LoadReports) begin() bool {
+// begin counts a stream of a peer. It returns nil if the reports are closed.
+func (l *LoadReports) begin(peer string) *loadStream {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return false
+		return nil
 	}
 	l.running.Add(1)
-	l.streams++
+	st := &loadStream{reports: l, peer: l.room.join(peer), inProgress: make(map[*localityLoad]uint64)}
+	l.streams[st] = struct{}{}
 	l.opened++
 	l.notify()
-	return true
+	return st
 }
 
 // loadStream is one client.
@@ -186,9 +182,14 @@ type loadStream struct {
 	reports *LoadReports
 	// grant is what LoadOptions.Access gives the client. Only the reader uses it.
 	grant access.Grant
-	// inProgress is the client's last report for each locality, which is subtracted when the
-	// stream ends; nil after that. Guarded by LoadReports.mu.
+
+	// The following is guarded by LoadReports.mu.
+
+	peer *loadPeer
+	// inProgress is the client's last report for each locality that has RPCs in progress, which is subtracted
+	// when the stream ends.
 	inProgress map[*localityLoad]uint64
+	ended      bool
 }
 
 // receive adds reports until the client closes the stream.
@@ -235,50 +236,34 @@ func (st *loadStream) authorized(ctx context.Context, r *loadpb.LoadStatsRequest
 }
 
 func (st *loadStream) addReport(loads []*endpointpb.ClusterStats) {
+	if len(loads) == 0 {
+		return
+	}
 	l := st.reports
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if st.inProgress == nil {
+	if st.ended {
 		return
 	}
+	news := false
+	r := &report{stream: st, at: l.room.age()}
 	for _, stats := range loads {
-		if c := l.load(loadKey{stats.GetClusterName(), stats.GetClusterServiceName()}); c != nil {
-			c.add(stats, st)
-		}
+		news = r.add(stats) || news
 	}
-	l.notify()
-}
-
-func (l *LoadReports) load(k loadKey) *clusterLoad {
-	c := l.loads[k]
-	if c == nil && len(l.loads) < maxLoadClusters && l.take(k.cluster, k.service) {
-		c = &clusterLoad{dropped: make(map[string]uint64), localities: make(map[localityKey]*localityLoad)}
-		l.loads[k] = c
+	if news {
+		l.notify()
 	}
-	return c
-}
-
-// take reports whether there is room for something with these names, and takes it. The caller holds mu.
-func (l *LoadReports) take(names ...string) bool {
-	need := loadBytes
-	for _, name := range names {
-		need += len(name)
-	}
-	if need > l.room {
-		return false
-	}
-	l.room -= need
-	return true
 }
 
 func (st *loadStream) end() {
 	l := st.reports
 	l.mu.Lock()
-	for locality, n := range st.inProgress {
-		locality.inProgress -= n
+	for locality := range st.inProgress {
+		st.setInProgress(locality, 0)
 	}
-	st.inProgress = nil
-	l.streams--
+	st.ended = true
+	delete(l.streams, st)
+	l.room.leave(st.peer)
 	l.notify()
 	l.mu.Unlock()
 	l.running.Done()

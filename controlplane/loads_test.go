@@ -157,6 +157,35 @@ func TestLoadReportsAddUp(t *testing.T) {
 	}
 }
 
+// A report without news wakes nobody: that of a client without RPCs, or with as many in progress as before.
+func TestReportsWithoutNewsWakeNobody(t *testing.T) {
+	t.Parallel()
+	w := newLoadWorld(t, controlplane.LoadOptions{})
+	c := w.join()
+	c.report(of("blue", locality("east", 1, 0, 0, 1)))
+	calls := 0
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := w.Await(ctx, func(l []controlplane.ClusterLoad) bool {
+		if len(l) == 0 {
+			return false
+		}
+		if calls++; calls == 1 {
+			for range 100 {
+				c.report()
+				c.report(of("blue"))
+				c.report(of("blue", locality("east", 0, 0, 0, 1)))
+			}
+			c.report(of("blue", locality("east", 0, 1, 0, 0)))
+		}
+		return l[0].Localities[0].Succeeded == 1
+	})
+	xdstest.NoError(t, err)
+	if calls != 2 {
+		t.Errorf("it was called %d times, want for the first and for the last report", calls)
+	}
+}
+
 // What clients make up does not fill the memory.
 func TestLoadReportsAreBounded(t *testing.T) {
 	t.Parallel()

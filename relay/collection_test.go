@@ -12,9 +12,16 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"google.golang.org/grpc/backoff"
+
+	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // A member of a collection that must not be cached is the relay's alone: its clients, whose nodes may
@@ -152,4 +159,93 @@ func wildcardsAreRefused(t *testing.T, features ...string) {
 		t.Errorf("the log has it %d times, want once: %s", got, r.log.String())
 	}
 	r.subscriber("n", "c")
+}
+
+// memberNames are the members of a collection that a client has, in order.
+type memberNames struct {
+	xdstest.State
+	have map[string]bool
+	err  error
+	// left counts the members that left.
+	left int
+}
+
+func (m *memberNames) MemberChanged(member xdsclient.Member, _ any, err error, done func()) {
+	m.Change(func() {
+		if m.have[member.Name] && err != nil {
+			m.left++
+		}
+		m.have[member.Name] = err == nil
+	})
+	done()
+}
+
+func (m *memberNames) CollectionChanged(err error, done func()) {
+	m.Change(func() {
+		if m.err = err; err != nil {
+			clear(m.have)
+		}
+	})
+	done()
+}
+
+func (m *memberNames) AmbientError(_ xdsclient.Member, _ error, done func()) { done() }
+
+// await waits until the client has these members.
+func (m *memberNames) await(t *testing.T, what string, names ...string) {
+	t.Helper()
+	m.Await(t, what, func() bool {
+		var have []string
+		for name, is := range m.have {
+			if is {
+				have = append(have, name)
+			}
+		}
+		slices.Sort(have)
+		return m.err == nil && slices.Equal(have, names)
+	})
+}
+
+// UNIMPLEMENTED of upstream's delta, be it an ingress's that has lost the way or that of a control plane that was
+// downgraded, ends collections for as long as it lasts. Neither relay nor clients have to be restarted.
+func TestCollectionsComeBackWithDelta(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, "delta", variants)
+	r.up.RefuseDelta(true)
+	r.up.Set(t, xdsmsg.EDSCluster(member("a"), "e"), xdsmsg.EDSCluster("old", ""))
+	cfg, err := bootstrap.Parse("test", testutils.Bootstrap("client", r.addr, testutils.ServerFeatures("delta", variants), testutils.Authority("authority", "", nil)))
+	xdstest.NoError(t, err)
+	client, err := xdsclient.New(cfg, xdsclient.WithBackoff(backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}))
+	xdstest.NoError(t, err)
+	t.Cleanup(client.Close)
+	glob, wildcard := &memberNames{have: make(map[string]bool)}, &memberNames{have: make(map[string]bool)}
+	defer client.WatchCollection(xdsresource.ClusterType, member("*"), glob)()
+	glob.Await(t, "the error in place of the collection", func() bool { return glob.err != nil })
+
+	r.up.RefuseDelta(false)
+	glob.await(t, "the members, once the control plane implements delta", member("a"))
+	defer client.WatchCollection(xdsresource.ClusterType, "*", wildcard)()
+	wildcard.await(t, "the members of the wildcard", "old")
+
+	// The control plane is downgraded for a while. What clients have stays in use.
+	r.subscriber("named", "old")
+	wild := r.client(node("wild"), "*")
+	wantOnly(wild, "old")
+	r.up.RefuseDelta(true)
+	r.up.BreakStreams(status.Error(codes.Unavailable, "restart"))
+	r.up.MustWait(r.ctx, t, func(req xdstest.Request) bool {
+		return req.Protocol == controlplane.ProtocolSotW && xdstest.ForNames(clusterType, "old")(req)
+	})
+	r.up.RefuseDelta(false)
+	r.up.Set(t, xdsmsg.EDSCluster(member("b"), "e"), xdsmsg.EDSCluster("new", ""))
+	glob.await(t, "a member that is new since then", member("a"), member("b"))
+	wildcard.await(t, "a member of the wildcard that is new since then", "new", "old")
+	wantOnly(wild, "new")
+	for _, m := range []*memberNames{glob, wildcard} {
+		m.Change(func() {
+			if m.left > 0 {
+				t.Errorf("%d members left, want all to stay", m.left)
+			}
+		})
+	}
 }

@@ -171,6 +171,38 @@ func TestInventedTypes(t *testing.T) {
 	}
 }
 
+// A client that has invented all types that the stream of a group may have, and has left, does not make each other client
+// have a stream of its own for a new type: they share one, which ends with the last of them.
+func TestInventedTypesOfAClientThatHasLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.Linger = -1 }, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	r.subscriber("stays", "c")
+	inventive := r.delta()
+	r.invent(inventive, "inventive", "type.googleapis.com/t%d", 300)
+	inventive.stop()
+	r.await("nothing of the client is left", func(s relay.Stats) bool { return s.Upstreams == 1 && s.Subscriptions == 1 })
+	for range 2 {
+		others := make([]*deltaStream, 3)
+		for i := range others {
+			others[i] = r.delta()
+			subscribe(others[i], node("other"), "type.googleapis.com/new", fmt.Sprint(i))
+			wantRemoved(others[i], fmt.Sprint(i))
+		}
+		if got := r.Stats(); got.Upstreams != 2 || got.Subscriptions != 4 {
+			t.Errorf("got %+v, want one more stream upstream", got)
+		}
+		for _, d := range others {
+			d.stop()
+		}
+		r.await("the stream that they shared ends", func(s relay.Stats) bool { return s.Upstreams == 1 && s.Subscriptions == 1 })
+	}
+	second := r.delta()
+	if refused := r.invent(second, "second", "type.googleapis.com/second%d", 300); refused != 300-2*128 {
+		t.Errorf("%d types of the next client were refused, want %d", refused, 300-2*128)
+	}
+}
+
 // many returns n names.
 func many(prefix string, n int) []string {
 	names := make([]string, n)

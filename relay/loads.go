@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +32,7 @@ type relayedLoad struct {
 	// sent is what was passed on.
 	sent    controlplane.ClusterLoad
 	cluster *load.Cluster
-	// localities are in use as long as the relay runs, as the cluster is.
+	// localities are those with RPCs in progress.
 	localities map[load.LocalityID]*load.Locality
 }
 
@@ -49,40 +50,47 @@ func newLoads(r *Relay) *loads {
 
 // run passes reports on until the context ends, and then what is left.
 func (l *loads) run(ctx context.Context) {
-	for {
-		if _, err := l.reports.Await(ctx, l.forward); err != nil {
-			break
-		}
+	l.reports.Await(ctx, func(all []controlplane.ClusterLoad) bool {
+		l.forward(all)
 		select {
 		case <-time.After(forwardEvery):
 		case <-ctx.Done():
 		}
-	}
+		return false
+	})
 	l.forward(l.reports.Snapshot())
 	if l.client != nil {
 		l.client.Close() // after the last report
 	}
 }
 
-// forward passes on what was reported since it was last called, and reports whether there was anything.
-func (l *loads) forward(all []controlplane.ClusterLoad) (news bool) {
+// forward passes on what was reported since it was last called. What the relay no longer remembers, as it is not
+// reported any more, it no longer passes on either.
+func (l *loads) forward(all []controlplane.ClusterLoad) {
+	known := make(map[load.Key]bool, len(all))
 	for _, now := range all {
 		key := load.Key{Cluster: now.Cluster, Service: now.Service}
+		known[key] = true
 		c := l.clusters[key]
 		if c == nil {
 			store, err := l.storeFor(now.Cluster)
 			if err != nil { // New of the relay has made such a client
 				l.relay.log.Error("load reports cannot be passed on", "error", err)
-				return false
+				return
 			}
 			c = &relayedLoad{store: store, cluster: store.Use(key), localities: make(map[load.LocalityID]*load.Locality)}
 			l.clusters[key] = c
 		}
-		if c.forward(key, now) {
-			news = true
-		}
+		c.forward(key, now)
 	}
-	return news
+	maps.DeleteFunc(l.clusters, func(key load.Key, c *relayedLoad) bool {
+		if known[key] {
+			return false
+		}
+		c.release(nil)
+		c.cluster.Release()
+		return true
+	})
 }
 
 // storeFor returns what is reported to the management server of a cluster.
@@ -106,49 +114,74 @@ func (l *loads) storeFor(cluster string) (*load.Store, error) {
 
 // forward is loads.forward for one cluster. RPCs in progress are those that clients reported last: they
 // are no sum over time.
-func (c *relayedLoad) forward(key load.Key, now controlplane.ClusterLoad) (news bool) {
+func (c *relayedLoad) forward(key load.Key, now controlplane.ClusterLoad) {
 	was := make(map[load.LocalityID]controlplane.LocalityLoad, len(c.sent.Localities))
 	for _, at := range c.sent.Localities {
 		was[idOf(at)] = at
 	}
-	r := &load.Report{Key: key, TotalDropped: now.TotalDropped - c.sent.TotalDropped, Dropped: make(map[string]uint64)}
+	r := &load.Report{Key: key, TotalDropped: now.TotalDropped, Dropped: make(map[string]uint64)}
+	if now.TotalDropped >= c.sent.TotalDropped {
+		r.TotalDropped -= c.sent.TotalDropped
+	}
 	for category, n := range now.Dropped {
-		if more := n - c.sent.Dropped[category]; more > 0 {
-			r.Dropped[category] = more
+		if last := c.sent.Dropped[category]; n >= last {
+			n -= last
+		}
+		if n > 0 {
+			r.Dropped[category] = n
 		}
 	}
+	inProgress := make(map[load.LocalityID]bool, len(c.localities))
 	for _, at := range now.Localities {
 		id := idOf(at)
-		if at.InProgress != was[id].InProgress {
+		if at.InProgress > 0 {
+			inProgress[id] = true
 			if c.localities[id] == nil {
 				c.localities[id] = c.cluster.Locality(id)
 			}
 			c.localities[id].SetElsewhere(at.InProgress)
-			news = true
 		}
 		if added := difference(was[id], at); added != nil {
 			r.Localities = append(r.Localities, added)
 		}
 	}
+	c.release(inProgress)
 	c.sent = now
-	if r.TotalDropped == 0 && len(r.Localities) == 0 {
-		return news
+	if r.TotalDropped > 0 || len(r.Localities) > 0 {
+		c.store.PutBack([]*load.Report{r})
 	}
-	c.store.PutBack([]*load.Report{r})
-	return true
+}
+
+// release ends the use of the localities without RPCs in progress.
+func (c *relayedLoad) release(inProgress map[load.LocalityID]bool) {
+	maps.DeleteFunc(c.localities, func(id load.LocalityID, l *load.Locality) bool {
+		if inProgress[id] {
+			return false
+		}
+		l.SetElsewhere(0)
+		c.cluster.ReleaseLocality(l)
+		return true
+	})
 }
 
 func idOf(l controlplane.LocalityLoad) load.LocalityID {
 	return load.LocalityID{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}
 }
 
-// difference is the load of a locality that was added, or nil.
+// difference is the load of a locality that was added, or nil. A sum that is less than before was forgotten
+// (controlplane.LoadReports), and has begun with 0 again.
 func difference(old, now controlplane.LocalityLoad) *load.LocalityReport {
+	if now.Issued < old.Issued || now.Succeeded < old.Succeeded || now.Failed < old.Failed {
+		old.Issued, old.Succeeded, old.Failed = 0, 0, 0
+	}
 	r := &load.LocalityReport{ID: idOf(now), Named: make(map[string]load.Metric)}
 	r.Counts = load.Counts{Issued: now.Issued - old.Issued, Succeeded: now.Succeeded - old.Succeeded, Failed: now.Failed - old.Failed}
 	news := r.Counts != load.Counts{}
 	for name, m := range now.Metrics {
 		before := old.Metrics[name]
+		if m.RPCs < before.RPCs {
+			before = controlplane.MetricLoad{}
+		}
 		if m.RPCs == before.RPCs {
 			continue
 		}

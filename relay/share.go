@@ -135,7 +135,7 @@ func (r *Relay) newUpstream(share *bounds.Share, node *corepb.Node, cached bool)
 		share.Give(1)
 		return nil, err
 	}
-	return &upstream{client: client, types: make(map[string]*xdsclient.ResourceType)}, nil
+	return &upstream{client: client, types: make(map[string]*upstreamType)}, nil
 }
 
 // newOwnUpstream makes an upstream that the group does not share. If there are too many, the group is called

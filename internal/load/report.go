@@ -1,9 +1,6 @@
 package load
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // Report is the load of one cluster over an interval.
 type Report struct {
@@ -65,16 +62,19 @@ func (r *Report) merge(earlier *Report) {
 		r.TotalDropped -= n // it is in the total below
 	}
 	r.TotalDropped += earlier.TotalDropped
+	known := make(map[LocalityID]*LocalityReport, len(r.Localities))
+	for _, l := range r.Localities {
+		known[l.ID] = l
+	}
 	for _, e := range earlier.Localities {
-		i := slices.IndexFunc(r.Localities, func(l *LocalityReport) bool { return l.ID == e.ID })
-		if i < 0 {
-			// If it still had RPCs in flight, it would be in r.
-			if e.InProgress = 0; !e.empty() {
-				r.Localities = append(r.Localities, e)
-			}
+		if l := known[e.ID]; l != nil {
+			l.merge(e)
 			continue
 		}
-		r.Localities[i].merge(e)
+		// If it still had RPCs in flight, it would be in r.
+		if e.InProgress = 0; !e.empty() {
+			r.Localities = append(r.Localities, e)
+		}
 	}
 }
 
