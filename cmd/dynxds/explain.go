@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf16"
 
@@ -73,6 +75,7 @@ func newExplain() *cobra.Command {
 	f.StringVar(&of.request.Authority, "channel-authority", "", "the channel's authority, if grpc.WithAuthority sets it")
 	f.StringVar(&of.request.Listener, "listener", "", "the name of the Listener, if the target does not give it")
 	f.BoolVar(&of.request.Secure, "secure", false, "the channel has TLS, so that the scheme is https")
+	timeoutFlag(cmd, &of.timeout, waitForAnswer)
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -106,6 +109,8 @@ func writeJSON(out io.Writer, value any) error {
 type explained struct {
 	request explain.Request
 	service string
+	// timeout is for a process.
+	timeout time.Duration
 }
 
 // explain explains an RPC of a folder's client, or of a process.
@@ -130,7 +135,9 @@ func (x *explained) explain(cmd *cobra.Command, client *clientFlags, args []stri
 				return nil, fmt.Errorf("--%s is for a folder; the process at %s says itself who it is", name, args[0])
 			}
 		}
-		return status.Explain(cmd.Context(), args[0], x.request)
+		ctx, cancel := context.WithTimeout(cmd.Context(), x.timeout)
+		defer cancel()
+		return status.Explain(ctx, args[0], x.request)
 	}
 	view, err := client.view(args[0])
 	if err != nil {

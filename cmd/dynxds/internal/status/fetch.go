@@ -16,8 +16,8 @@ import (
 // maxAnswer bounds the response, in bytes: it has every resource of the process.
 const maxAnswer = 256 << 20
 
-// fetch asks the process at a gRPC target for the status of its xDS clients, without encryption. The error
-// names the target.
+// fetch asks the process at a gRPC target for the status of its xDS clients, without encryption, until the deadline
+// of the context, which is that of the flag --timeout. The error names the target.
 func fetch(ctx context.Context, target string) ([]*statuspb.ClientConfig, error) {
 	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
@@ -38,6 +38,8 @@ func fetch(ctx context.Context, target string) ([]*statuspb.ClientConfig, error)
 		return nil, fmt.Errorf("%s has no Client Status Discovery Service to ask: %w; does the process call csds.Register?", target, err)
 	case codes.Unavailable:
 		return nil, fmt.Errorf("cannot reach %s: %w; is it the address of a gRPC server without TLS?", target, err)
+	case codes.DeadlineExceeded:
+		return nil, fmt.Errorf("%s did not answer in time: %w; is it the address of a gRPC server without TLS? --timeout allows more time", target, err)
 	default:
 		return nil, fmt.Errorf("%s does not say what its xDS clients hold: %w", target, err)
 	}
