@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,8 +9,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
@@ -80,29 +77,12 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-// writeJSON writes indented JSON with escapes for all that is not printable: the standard library
-// leaves some of what terminals act on.
+// writeJSON writes indented JSON.
 func writeJSON(out io.Writer, value any) error {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
+	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	for _, c := range text.String() {
-		switch {
-		case c == '\n' || unicode.IsPrint(c):
-			b.WriteRune(c)
-		default: // It is in a string.
-			for _, unit := range utf16.AppendRune(nil, c) {
-				fmt.Fprintf(&b, "\\u%04x", unit)
-			}
-		}
-	}
-	_, err := out.Write(b.Bytes())
-	return err
+	return encoder.Encode(value)
 }
 
 // explained is what to explain.

@@ -84,7 +84,7 @@ func (f *Fleet) Err() error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d replicas did not answer:", len(f.Unreachable), f.Replicas)
 	for _, u := range f.Unreachable {
-		fmt.Fprintf(&b, "\n\t%s: %s", u.Replica, u.Error)
+		b.WriteString("\n\t" + faults.Printable(u.Replica+": "+u.Error, ""))
 	}
 	return errors.New(b.String())
 }
