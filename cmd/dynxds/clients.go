@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,7 @@ func newClients() *cobra.Command {
 		addresses     []string
 		stored        store.Options
 		asJSON, nacks bool
+		timeout       time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:     "clients [--admin HOST:PORT,... | --store URL]",
@@ -48,7 +50,7 @@ func newClients() *cobra.Command {
 					return err
 				}
 			}
-			fleet := clients.Ask(cmd.Context(), replicas, nacks)
+			fleet := clients.Ask(cmd.Context(), replicas, nacks, timeout)
 			out := cmd.OutOrStdout()
 			if asJSON {
 				return errors.Join(writeJSON(out, fleet), fleet.Err())
@@ -60,6 +62,7 @@ func newClients() *cobra.Command {
 	f.StringSliceVar(&addresses, "admin", []string{serve.DefaultAdmin}, "where the replicas have their admin pages")
 	storeFlags(cmd, &stored)
 	cmd.MarkFlagsMutuallyExclusive("admin", "store")
+	timeoutFlag(cmd, &timeout, "how long to wait for the answer of a replica")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.BoolVar(&nacks, "nacks", false, "only clients that refuse something, and what they refuse")
 	return cmd

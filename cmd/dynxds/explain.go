@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"strings"
-	"unicode"
-	"unicode/utf16"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -73,39 +72,25 @@ func newExplain() *cobra.Command {
 	f.StringVar(&of.request.Authority, "channel-authority", "", "the channel's authority, if grpc.WithAuthority sets it")
 	f.StringVar(&of.request.Listener, "listener", "", "the name of the Listener, if the target does not give it")
 	f.BoolVar(&of.request.Secure, "secure", false, "the channel has TLS, so that the scheme is https")
+	timeoutFlag(cmd, &of.timeout, waitForAnswer)
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// writeJSON writes indented JSON with escapes for all that is not printable: the standard library
-// leaves some of what terminals act on.
+// writeJSON writes indented JSON.
 func writeJSON(out io.Writer, value any) error {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
+	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	for _, c := range text.String() {
-		switch {
-		case c == '\n' || unicode.IsPrint(c):
-			b.WriteRune(c)
-		default: // It is in a string.
-			for _, unit := range utf16.AppendRune(nil, c) {
-				fmt.Fprintf(&b, "\\u%04x", unit)
-			}
-		}
-	}
-	_, err := out.Write(b.Bytes())
-	return err
+	return encoder.Encode(value)
 }
 
 // explained is what to explain.
 type explained struct {
 	request explain.Request
 	service string
+	// timeout is for a process.
+	timeout time.Duration
 }
 
 // explain explains an RPC of a folder's client, or of a process.
@@ -130,7 +115,9 @@ func (x *explained) explain(cmd *cobra.Command, client *clientFlags, args []stri
 				return nil, fmt.Errorf("--%s is for a folder; the process at %s says itself who it is", name, args[0])
 			}
 		}
-		return status.Explain(cmd.Context(), args[0], x.request)
+		ctx, cancel := context.WithTimeout(cmd.Context(), x.timeout)
+		defer cancel()
+		return status.Explain(ctx, args[0], x.request)
 	}
 	view, err := client.view(args[0])
 	if err != nil {

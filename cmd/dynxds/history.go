@@ -112,7 +112,8 @@ func showRevision(cmd *cobra.Command, s *store.Store, number int64, asJSON bool)
 	fmt.Fprintf(out, "revision %d, %s, by %s: %s\n", entry.Number, entry.Time.Format(time.RFC3339), faults.Printable(entry.Author, ""),
 		faults.Printable(entry.Command, ""))
 	if entry.Message != "" {
-		fmt.Fprintf(out, "    %s\n", faults.Printable(entry.Message, "\n"))
+		// Each line of it is indented, as others would pass for those below.
+		fmt.Fprintf(out, "    %s\n", strings.ReplaceAll(faults.Printable(entry.Message, "\n"), "\n", "\n    "))
 	}
 	for i, e := range entry.Edits {
 		result.Documents[i].lines = revise.Lines(e.Before, e.After)
@@ -162,8 +163,7 @@ func newGet() *cobra.Command {
 				if len(names) > 1 {
 					fmt.Fprintf(out, "%s# %s\n", separator(i), faults.Printable(name, ""))
 				}
-				// Documents are arbitrary text, which must not control the terminal.
-				text := faults.Printable(string(data), "\n\t")
+				text := string(data)
 				if text != "" && !strings.HasSuffix(text, "\n") {
 					text += "\n"
 				}
@@ -200,7 +200,7 @@ func namesOf(s *store.Snapshot, wanted []string) ([]string, error) {
 	}
 	for _, name := range wanted {
 		if _, ok := s.Documents[name]; !ok {
-			return nil, fmt.Errorf("the store has no document %s; it has %d: %s", name, len(all), faults.Shorten(strings.Join(all, ", "), 1000))
+			return nil, fmt.Errorf("the store has no document %s; it has %d: %s", faults.Printable(name, ""), len(all), faults.Printable(faults.Shorten(strings.Join(all, ", "), 1000), ""))
 		}
 	}
 	return wanted, nil
@@ -218,7 +218,7 @@ func writeFolder(dir string, s *store.Snapshot, names []string) error {
 	}
 	for _, e := range entries {
 		if folder.IsName(e.Name()) && !slices.Contains(names, e.Name()) {
-			return fmt.Errorf("%s has %s, which is not one of these documents; choose another folder, or delete it", dir, e.Name())
+			return fmt.Errorf("%s has %s, which is not one of these documents; choose another folder, or delete it", dir, faults.Printable(e.Name(), ""))
 		}
 	}
 	// All are written beside their places before the first one is renamed: a full disk changes nothing.

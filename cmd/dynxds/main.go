@@ -25,7 +25,6 @@ import (
 	"syscall"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
-	"github.com/dynxds/dynxds/internal/faults"
 )
 
 func main() {
@@ -38,18 +37,20 @@ func main() {
 
 // execute runs the command line and returns the exit status.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer, run runDemo) int {
+	out, errs := &visible{to: stdout}, &visible{to: stderr}
+	defer out.Close() // who reads the output may have gone
+	defer errs.Close()
 	root := newRoot(run)
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(out)
+	root.SetErr(errs)
 	checkNames(root)
 	if err := root.ExecuteContext(ctx); err != nil {
 		exit := &exitError{code: 1, error: err}
 		if errors.As(err, &exit); exit.error == nil {
 			return exit.code
 		}
-		// Part of it may be from a peer or a file: it gets no control of the terminal.
-		fmt.Fprintf(stderr, "dynxds: %s\n", faults.Printable(err.Error(), "\n\t"))
+		fmt.Fprintf(errs, "dynxds: %s\n", err)
 		return exit.code
 	}
 	return 0

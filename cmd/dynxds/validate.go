@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 func newValidate() *cobra.Command {
@@ -53,7 +54,7 @@ func printReports(out io.Writer, v *site.Validation) {
 			indent = "  "
 		}
 		for _, report := range reports[kind] {
-			fmt.Fprintf(out, "%s%s\n", indent, report)
+			fmt.Fprintf(out, "%s%s\n", indent, faults.Printable(report.String(), ""))
 		}
 	}
 }

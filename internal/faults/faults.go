@@ -42,7 +42,7 @@ type Fault struct {
 }
 
 // String returns what is known of the fault on one line, in the form
-// "file:line: path: problem; suggestion".
+// "file:line: path: problem; suggestion". Names of files are arbitrary, and have no control of it.
 func (f Fault) String() string {
 	var b strings.Builder
 	if f.File != "" {
@@ -61,7 +61,7 @@ func (f Fault) String() string {
 	if f.Suggestion != "" {
 		b.WriteString("; " + f.Suggestion)
 	}
-	return b.String()
+	return Printable(b.String(), "")
 }
 
 // Faults is a list of faults, and the error that consists of them. Several readers may

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Source is a place in a file.
@@ -18,8 +20,9 @@ type Source struct {
 	Line int
 }
 
-// String returns "file:line".
+// String returns "file:line" as one printable line.
 func (s Source) String() string {
+	s.File = faults.Printable(s.File, "")
 	switch {
 	case s.Line == 0:
 		return s.File

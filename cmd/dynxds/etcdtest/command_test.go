@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 )
@@ -126,4 +128,53 @@ func TestApplyReachesReplicas(t *testing.T) {
 		t.Fatalf("apply exits with %d: %s%s", status, stdout, stderr)
 	}
 	running.logged("msg=published", "services=2")
+}
+
+// Names of documents, and what is in them, reach a terminal only in a visible form, and add no lines.
+func TestHostileDocuments(t *testing.T) {
+	t.Parallel()
+	etcd := newCluster(t, 1)
+	m := newWriter(t, etcd)
+	dynxds := commandFor(t, etcd)
+	const nasty = "x\x1b[2J\u009b2J\u202e\r\nFORGED\x07.yaml"
+	text := "# 2J \u202e\u200b\n" + service("a", "10.0.0.1:80")
+	exported := filepath.Join(t.TempDir(), "exported")
+	for _, step := range []struct {
+		text string
+		args []string
+	}{
+		{text, []string{"diff", m.dir}},
+		{"", []string{"apply", m.dir, "-m", nasty, "--author", nasty}},
+		{"", []string{"get"}},
+		{"", []string{"get", nasty}},
+		{"", []string{"get", nasty + "2.yaml"}},
+		{"", []string{"get", "-o", exported}},
+		{"", []string{"history"}},
+		{"", []string{"history", "1"}},
+		{"", []string{"history", "1", "--json"}},
+		{strings.Replace(text, "name", "nme", 1), []string{"diff", m.dir}},
+		{"", []string{"apply", m.dir}},
+		{service("b", "10.0.0.1:80"), []string{"apply", m.dir, "--prune", "--withdraw"}},
+		{"", []string{"rollback", "1", "--withdraw"}},
+	} {
+		if step.text != "" {
+			m.folder(map[string]string{nasty: step.text})
+		}
+		stdout, stderr, _ := dynxds(step.args...)
+		for i, c := range stdout + stderr {
+			if c != '\n' && c != '\t' && !unicode.IsPrint(c) {
+				t.Errorf("%q prints %U at byte %d: %q", step.args, c, i, stdout+stderr)
+				break
+			}
+		}
+		if strings.Contains("\n"+stdout+stderr, "\nFORGED") {
+			t.Errorf("%q prints a line of the name:\n%s%s", step.args, stdout, stderr)
+		}
+		if step.args[len(step.args)-1] != exported && !strings.Contains(stdout+stderr, `2J`) {
+			t.Errorf("%q does not print what is tested:\n%s%s", step.args, stdout, stderr)
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(exported, nasty)); err != nil || string(data) != text {
+		t.Errorf("get -o wrote %q, %v; want each byte as it is", data, err)
+	}
 }

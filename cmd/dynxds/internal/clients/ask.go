@@ -18,8 +18,6 @@ import (
 )
 
 const (
-	// patience bounds the wait for a replica.
-	patience = 10 * time.Second
 	// maxAnswer bounds the answer of a replica, in bytes.
 	maxAnswer = 256 << 20
 	// maxAsked bounds the replicas that are asked at a time.
@@ -51,8 +49,8 @@ type Unreachable struct {
 	Error   string `json:"error"`
 }
 
-// Ask asks every replica for its clients, or only for those that refuse something.
-func Ask(ctx context.Context, replicas []Replica, nacks bool) Fleet {
+// Ask asks every replica for its clients, or only for those that refuse something. timeout is for one of them.
+func Ask(ctx context.Context, replicas []Replica, nacks bool, timeout time.Duration) Fleet {
 	answers, errs := make([]Answer, len(replicas)), make([]error, len(replicas))
 	var asking sync.WaitGroup
 	turn := make(chan struct{}, maxAsked)
@@ -60,7 +58,7 @@ func Ask(ctx context.Context, replicas []Replica, nacks bool) Fleet {
 		asking.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			answers[i], errs[i] = ask(ctx, r, nacks)
+			answers[i], errs[i] = ask(ctx, r, nacks, timeout)
 		})
 	}
 	asking.Wait()
@@ -86,12 +84,12 @@ func (f *Fleet) Err() error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d replicas did not answer:", len(f.Unreachable), f.Replicas)
 	for _, u := range f.Unreachable {
-		fmt.Fprintf(&b, "\n\t%s: %s", u.Replica, u.Error)
+		b.WriteString("\n\t" + faults.Printable(u.Replica+": "+u.Error, ""))
 	}
 	return errors.New(b.String())
 }
 
-func ask(ctx context.Context, replica Replica, nacks bool) (Answer, error) {
+func ask(ctx context.Context, replica Replica, nacks bool, timeout time.Duration) (Answer, error) {
 	if replica.Fault != nil {
 		return Answer{}, replica.Fault
 	}
@@ -101,7 +99,7 @@ func ask(ctx context.Context, replica Replica, nacks bool) (Answer, error) {
 	if _, _, err := net.SplitHostPort(replica.Admin); err != nil {
 		return Answer{}, fmt.Errorf("want HOST:PORT: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	// The address may be from a store, with any text: it is a host, and no other part of a URL.
 	page := &url.URL{Scheme: "http", Host: replica.Admin, Path: "/clients"}
@@ -115,6 +113,9 @@ func ask(ctx context.Context, replica Replica, nacks bool) (Answer, error) {
 	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(r)
 	if err != nil {
+		if ctx.Err() != nil {
+			return Answer{}, unanswered(timeout, err)
+		}
 		return Answer{}, fmt.Errorf("%w; is it the address that \"dynxds serve --admin\" logs?", err)
 	}
 	defer resp.Body.Close()
@@ -124,10 +125,18 @@ func ask(ctx context.Context, replica Replica, nacks bool) (Answer, error) {
 	}
 	var answer Answer
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&answer); err != nil {
+		if ctx.Err() != nil {
+			return Answer{}, unanswered(timeout, err)
+		}
 		return Answer{}, fmt.Errorf("not the answer of a replica: %w", err)
 	}
 	if replica.ID != "" && answer.Replica != replica.ID {
 		return Answer{}, fmt.Errorf("the replica %s is not there, but %q; run replicas with an address in --admin that they have for each other", replica.ID, answer.Replica)
 	}
 	return answer, nil
+}
+
+// unanswered is the error of a replica whose time is up.
+func unanswered(timeout time.Duration, err error) error {
+	return fmt.Errorf("there is no whole answer after %s: %w; is it the address of --admin? --timeout allows more time", timeout, err)
 }

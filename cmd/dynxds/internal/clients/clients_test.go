@@ -87,7 +87,7 @@ func TestFleet(t *testing.T) {
 	first, second, third := replica(t, "first", delta), replica(t, "second", refusing, client("silent")), gone(t)
 	ctx := testutils.Context(t)
 
-	fleet := Ask(ctx, []Replica{first, third, second, {ID: "shy"}}, false)
+	fleet := Ask(ctx, []Replica{first, third, second, {ID: "shy"}}, false, time.Minute)
 	var text bytes.Buffer
 	xdstest.NoError(t, fleet.Print(&text))
 	var got []string
@@ -110,7 +110,7 @@ func TestFleet(t *testing.T) {
 	}, got)
 	cmdtest.ErrorHas(t, "the fleet", fleet.Err(), "2 of 4 replicas did not answer", third.Admin+": dial tcp", "shy: it runs without --admin")
 
-	refusals := Ask(ctx, []Replica{first, second}, true)
+	refusals := Ask(ctx, []Replica{first, second}, true, time.Minute)
 	if err := refusals.Err(); err != nil || len(refusals.Clients) != 1 || len(refusals.Clients[0].Types) != 1 || refusals.Clients[0].Types[0].Error == "" {
 		t.Errorf("what is refused: %+v, %v; want the routes alone", refusals, err)
 	}
@@ -131,7 +131,7 @@ func TestAnotherReplica(t *testing.T) {
 		"want HOST:PORT":              {Admin: "localhost"},
 		"no such host":                {Admin: strings.TrimPrefix(strings.Replace(at.Admin, ":", "/other?x=:", 1), "http://")},
 	} {
-		fleet := Ask(testutils.Context(t), []Replica{r}, false)
+		fleet := Ask(testutils.Context(t), []Replica{r}, false, time.Minute)
 		cmdtest.ErrorHas(t, fmt.Sprintf("%+v", r), fleet.Err(), want)
 	}
 }

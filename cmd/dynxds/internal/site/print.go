@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -45,13 +47,33 @@ func PrintYAML(w io.Writer, items []Item) error {
 		d, err := manifestOf(item)
 		if err == nil {
 			d.Resource, _ = plain(d.Resource).(map[string]any)
-			err = encoder.Encode(d)
+			err = encode(encoder, d)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return encoder.Close()
+}
+
+// encode writes a document. Texts that are not printable are in double quotes, so that escapes can take the place of
+// their characters.
+func encode(encoder *yaml.Encoder, d manifest) error {
+	var node yaml.Node
+	if err := node.Encode(d); err != nil {
+		return err
+	}
+	quote(&node)
+	return encoder.Encode(&node)
+}
+
+func quote(node *yaml.Node) {
+	if node.Kind == yaml.ScalarNode && strings.ContainsFunc(node.Value, func(c rune) bool { return !unicode.IsPrint(c) && c != '\n' }) {
+		node.Style = yaml.DoubleQuotedStyle
+	}
+	for _, child := range node.Content {
+		quote(child)
+	}
 }
 
 // plain converts JSON's numbers for the YAML library.

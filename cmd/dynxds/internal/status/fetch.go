@@ -11,13 +11,15 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // maxAnswer bounds the response, in bytes: it has every resource of the process.
 const maxAnswer = 256 << 20
 
-// fetch asks the process at a gRPC target for the status of its xDS clients, without encryption. The error
-// names the target.
+// fetch asks the process at a gRPC target for the status of its xDS clients, without encryption, until the deadline
+// of the context, which is that of the flag --timeout. The error names the target.
 func fetch(ctx context.Context, target string) ([]*statuspb.ClientConfig, error) {
 	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
@@ -31,15 +33,19 @@ func fetch(ctx context.Context, target string) ([]*statuspb.ClientConfig, error)
 		// Some servers have only the other of the two methods.
 		answer, err = fetchByStream(ctx, client)
 	}
-	switch grpcstatus.Code(err) {
-	case codes.OK:
+	if err == nil {
 		return answer.GetConfig(), nil
+	}
+	said := bounds.Text(err.Error(), bounds.ErrorText)
+	switch grpcstatus.Code(err) {
 	case codes.Unimplemented:
-		return nil, fmt.Errorf("%s has no Client Status Discovery Service to ask: %w; does the process call csds.Register?", target, err)
+		return nil, fmt.Errorf("%s has no Client Status Discovery Service to ask: %s; does the process call csds.Register?", target, said)
 	case codes.Unavailable:
-		return nil, fmt.Errorf("cannot reach %s: %w; is it the address of a gRPC server without TLS?", target, err)
+		return nil, fmt.Errorf("cannot reach %s: %s; is it the address of a gRPC server without TLS?", target, said)
+	case codes.DeadlineExceeded:
+		return nil, fmt.Errorf("%s did not answer in time: %s; is it the address of a gRPC server without TLS? --timeout allows more time", target, said)
 	default:
-		return nil, fmt.Errorf("%s does not say what its xDS clients hold: %w", target, err)
+		return nil, fmt.Errorf("%s does not say what its xDS clients hold: %s", target, said)
 	}
 }
 

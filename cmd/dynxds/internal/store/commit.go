@@ -33,7 +33,7 @@ func (c *Conflict) Error() string {
 			r.Time.Format(time.RFC3339), faults.Printable(r.title(), ""))
 	}
 	if len(c.Documents) > 0 {
-		text += "; changed by other means than dynxds: " + strings.Join(c.Documents, ", ")
+		text += "; changed by other means than dynxds: " + faults.Printable(strings.Join(c.Documents, ", "), "")
 	}
 	return text + ". Try again, on what is there now"
 }

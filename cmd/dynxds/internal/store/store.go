@@ -225,6 +225,8 @@ func (s *Store) fault(do string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		if why := s.reach(); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
+		} else {
+			err = fmt.Errorf("%w: it accepts connections, and did not answer in %s; is it etcd, and has it a quorum? --store-timeout allows more time", err, s.timeout)
 		}
 	}
 	return fmt.Errorf("cannot %s the store at %s: %w", do, strings.Join(s.config.Endpoints, ", "), err)
