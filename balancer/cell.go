@@ -6,11 +6,13 @@ import (
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/switchover"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -57,7 +59,8 @@ func newCell(r *root, name string, config *ClusterState) *cell {
 func (c *cell) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
 	if p := c.picker.Load(); p != nil {
 		result, err := (*p).Pick(info)
-		if err != nil {
+		if err != nil && err != grpcbalancer.ErrNoSubConnAvailable {
+			err = bounded(err)
 			traceClusterFailure(info.Ctx, c.name, err)
 		}
 		return result, err
@@ -67,6 +70,20 @@ func (c *cell) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error)
 		c.root.loop.PostFromPick(c.activate)
 	}
 	return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
+}
+
+// bounded returns the error of a pick with at most bounds.RPCText of text. gRPC's own policies make some, of
+// texts of peers. A status error stays one.
+func bounded(err error) error {
+	s, isStatus := status.FromError(err)
+	switch {
+	case !isStatus:
+		return bounds.Error(err, bounds.RPCText)
+	case len(s.Message()) <= bounds.RPCText:
+		return err
+	default:
+		return status.Error(s.Code(), bounds.Text(s.Message(), bounds.RPCText))
+	}
 }
 
 // label sets the labels of an RPC that waits for the cluster to become active, as far as they are

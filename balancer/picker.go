@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -61,7 +62,7 @@ func (p *picker) pickAgain(info grpcbalancer.PickInfo, d *decision.Decision) (gr
 		return c.pick(info)
 	}
 	err := fmt.Errorf(
-		"dynxds: the RPC's route names cluster %q, which the configuration (version %d) does not have", name, p.version)
+		"dynxds: the RPC's route names cluster %s, which the configuration (version %d) does not have", bounds.Quote(name), p.version)
 	traceFailure(info.Ctx, name, rpctrace.NoCluster, err)
 	return grpcbalancer.PickResult{}, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/inspect"
@@ -203,5 +204,5 @@ func (r *root) push() {
 }
 
 // plain returns the text of err as an error without a gRPC status, which would end even RPCs
-// that wait for ready.
-func plain(err error) error { return errors.New(err.Error()) }
+// that wait for ready. It is no longer than bounds.RPCText.
+func plain(err error) error { return errors.New(bounds.Error(err, bounds.RPCText).Error()) }

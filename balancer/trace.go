@@ -3,8 +3,6 @@ package balancer
 import (
 	"context"
 
-	grpcbalancer "google.golang.org/grpc/balancer"
-
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
@@ -20,9 +18,6 @@ func traceFailure(ctx context.Context, cluster string, why rpctrace.Reason, err 
 // traceClusterFailure is traceFailure for a pick by the policy of a cluster, which has set the
 // reason in the Decision.
 func traceClusterFailure(ctx context.Context, cluster string, err error) {
-	if err == grpcbalancer.ErrNoSubConnAvailable {
-		return // The RPC waits.
-	}
 	if d := decision.FromContext(ctx); d.Trace() != nil {
 		traceFailure(ctx, cluster, d.Failure(), err)
 	}

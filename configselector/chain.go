@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -92,7 +93,8 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 	if _, out := key.(disabled); !out {
 		one.impl, one.err = c.instances[i].impl.ClientInterceptor(c.entries[i].Config, override)
 		if one.err != nil {
-			one.err = status.Errorf(codes.Unavailable, "xds: HTTP filter %q cannot be configured: %v", c.entries[i].Name, one.err)
+			one.err = status.Errorf(codes.Unavailable, "xds: HTTP filter %s cannot be configured: %s",
+				bounds.Quote(c.entries[i].Name), bounds.Text(one.err.Error(), bounds.ErrorText))
 		}
 	}
 	c.built[i][key] = one

@@ -20,6 +20,7 @@ import (
 	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -199,7 +200,7 @@ func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) 
 			case s.routes.Has(old.Cluster):
 				return old.Cluster, nil
 			case override == nil:
-				return "", s.routes.Failure(old.Method, fmt.Sprintf("the configuration no longer has cluster %q", old.Cluster))
+				return "", s.routes.Failure(old.Method, fmt.Sprintf("the configuration no longer has cluster %s", bounds.Quote(old.Cluster)))
 			}
 			// A session whose endpoint was removed continues on another endpoint.
 		}

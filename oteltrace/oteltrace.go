@@ -45,6 +45,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
@@ -106,11 +107,22 @@ func (w *writer) event(name string, err error, attributes ...attribute.KeyValue)
 	if err != nil {
 		attributes = append(attributes, keyError.String(strings.ToValidUTF8(err.Error(), "\uFFFD")))
 	}
+	cut(attributes)
 	w.span.AddEvent(name, trace.WithAttributes(attributes...))
+}
+
+// cut cuts the texts of the attributes, which the caller or the control plane chose.
+func cut(attributes []attribute.KeyValue) {
+	for i, a := range attributes {
+		if text := a.Value.AsString(); len(text) > bounds.ErrorText {
+			attributes[i] = a.Key.String(bounds.Text(text, bounds.ErrorText))
+		}
+	}
 }
 
 // both adds an event and sets the span's attributes to the first n of it.
 func (w *writer) both(n int, name string, err error, attributes ...attribute.KeyValue) {
+	cut(attributes[:n])
 	w.span.SetAttributes(attributes[:n]...)
 	w.event(name, err, attributes...)
 }

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
@@ -94,6 +95,23 @@ func TestErrorsAreUTF8(t *testing.T) {
 	hooks.Retried(rpctrace.Retry{Attempt: 2, Err: errors.New("from a server: \xff")})
 	if want := []string{"dynxds.retried dynxds.attempt=2 dynxds.delay=0 dynxds.error=from a server: \uFFFD"}; !slices.Equal(s.events, want) {
 		t.Errorf("events %q, want %q", s.events, want)
+	}
+}
+
+// A method or a name of a cluster may have any length.
+func TestLongTextsAreCut(t *testing.T) {
+	t.Parallel()
+	s := new(span)
+	hooks := rpctrace.FromContext(observed(trace.ContextWithSpan(t.Context(), s)))
+	long := strings.Repeat("x", 100_000)
+	hooks.Routed(rpctrace.Route{Method: long, VirtualHost: long, Name: long, Cluster: long, Err: errors.New(long)})
+	for key, value := range s.attributes {
+		if len(value) > bounds.ErrorText+100 {
+			t.Errorf("%s has %d bytes", key, len(value))
+		}
+	}
+	if len(s.attributes) != 3 || len(s.events) != 1 || len(s.events[0]) > 5*(bounds.ErrorText+100) {
+		t.Errorf("%d attributes, and events of %d bytes", len(s.attributes), len(strings.Join(s.events, "")))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/dpdswrapper"
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -149,7 +150,7 @@ func newRequest(config func() (*bootstrap.Config, error), target grpcresolver.Ta
 
 // failure returns the error of RPCs because of err.
 func (q *request) failure(err error) error {
-	return fmt.Errorf("dynxds: cannot resolve %q: %w", q.target.String(), err)
+	return fmt.Errorf("dynxds: cannot resolve %s: %w", bounds.Quote(q.target.String()), err)
 }
 
 // resolve builds the resolver for the current bootstrap. The error is

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/lookup"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -187,9 +188,9 @@ func (d *dnsEndpoints) failure() error {
 		if err == nil {
 			err = errors.New("no address has the family that dns_lookup_family asks for")
 		}
-		causes = append(causes, fmt.Sprintf("%q: %v", name, err))
+		causes = append(causes, bounds.Quote(name)+": "+bounds.Text(err.Error(), bounds.ErrorText))
 	}
-	return fmt.Errorf("cluster %q of type %v has no endpoint: %s", d.cluster.Name, d.cluster.Kind, strings.Join(causes, "; "))
+	return fmt.Errorf("cluster %s of type %v has no endpoint: %s", bounds.Quote(d.cluster.Name), d.cluster.Kind, strings.Join(causes, "; "))
 }
 
 // known implements endpointSource.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/dnsconfig"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -149,7 +150,7 @@ func (d *dnsSource) explain(err error) error {
 
 // askedDNS returns the suffix of errors of a channel that DNS resolves.
 func askedDNS(endpoint, reason string) string {
-	return fmt.Sprintf("; DNS was asked for %q because: %s", endpoint, reason)
+	return fmt.Sprintf("; DNS was asked for %s because: %s", bounds.Quote(endpoint), reason)
 }
 
 var errNoAddress = errors.New("DNS has no address for the target")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -234,8 +235,9 @@ func (g *graph) route(rc *xdsresource.RouteConfiguration) { g.configure(g.listen
 func (g *graph) configure(l *xdsresource.Listener, rc *xdsresource.RouteConfiguration) {
 	vh := rc.VirtualHost(g.authority)
 	if vh == nil {
-		g.withdraw(fmt.Errorf("RouteConfiguration %q of Listener %q has no virtual host for authority %q (node id %q); "+
-			"add the authority to the domains of one, or dial with grpc.WithAuthority", rc.Name, l.Name, g.authority, g.client.Bootstrap().Node.GetId()))
+		g.withdraw(fmt.Errorf("RouteConfiguration %s of Listener %s has no virtual host for authority %s (node id %q); "+
+			"add the authority to the domains of one, or dial with grpc.WithAuthority",
+			bounds.Quote(rc.Name), bounds.Quote(l.Name), bounds.Quote(g.authority), g.client.Bootstrap().Node.GetId()))
 		return
 	}
 	g.err = nil

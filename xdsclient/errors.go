@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
@@ -107,7 +108,7 @@ type Error struct {
 // out.
 func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "xDS %s %q", e.TypeName, e.Resource)
+	fmt.Fprintf(&b, "xDS %s %s", e.TypeName, bounds.Quote(e.Resource))
 	if !e.Constraints.IsZero() {
 		fmt.Fprintf(&b, " with %v", e.Constraints)
 	}

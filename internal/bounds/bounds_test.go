@@ -85,6 +85,21 @@ func TestText(t *testing.T) {
 	}
 }
 
+func TestQuote(t *testing.T) {
+	t.Parallel()
+	whole := strings.Repeat("x", ErrorText)
+	for name, want := range map[string]string{
+		"":          `""`,
+		"a\"\x1bé":  `"a\"\x1bé"`,
+		whole:       `"` + whole + `"`,
+		whole + "y": `"` + whole + `…" (1025 bytes, sha256 1fd11f58)`,
+	} {
+		if got := Quote(name); got != want {
+			t.Errorf("Quote(%.20q) is %s, want %s", name, got, want)
+		}
+	}
+}
+
 // counts is what a Lines said of the lines that it left out.
 type counts struct {
 	mu   sync.Mutex

@@ -21,6 +21,9 @@ const (
 	ErrorText = 1 << 10
 	// FaultText is the limit of the faults of one resource or document, in an error and in a NACK.
 	FaultText = 8 << 10
+	// RPCText is the limit of a message with which the client ends an RPC. It has several names, each of
+	// ErrorText, and the faults of resources.
+	RPCText = 8 << 10
 	// NACKText is the limit of the reason of a NACK, with the faults of all its resources.
 	NACKText = 32 << 10
 	// LogText is the limit of a text of a peer in a line of the log of a server.
@@ -30,6 +33,10 @@ const (
 	// ClientLine is the limit of a line of the log of the client.
 	ClientLine = 4 << 10
 )
+
+// Authority is the limit of an authority that an RPC is given in place of that of its channel, in bytes. gRPC
+// repeats the authority in an error if the server's certificate is not for it. Names in DNS have 253 bytes at most.
+const Authority = 1 << 10
 
 // UnwrittenCache is the limit of what the client holds of resources that are no longer in use until they are
 // written to disk, in bytes.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/dynxds/dynxds/internal/faults"
 )
@@ -16,6 +17,15 @@ import (
 // The cost depends on limit, but for the hash, which is as fast as the text is read.
 func Text(text string, limit int) string {
 	return cut(text, limit, "")
+}
+
+// Quote returns a name that a peer or the user chose, in quotes, for an error. A name of more than ErrorText is
+// cut as Text cuts it.
+func Quote(name string) string {
+	if len(name) <= ErrorText {
+		return strconv.Quote(name)
+	}
+	return strconv.Quote(faults.Shorten(name, ErrorText)) + identity(name)
 }
 
 // Error returns an error with text of a peer whose text has about limit bytes at most, for errors that are
@@ -33,6 +43,11 @@ func cut(text string, limit int, keep string) string {
 	if len(text) <= limit {
 		return faults.Printable(text, keep)
 	}
+	return faults.Printable(faults.Shorten(text, limit), keep) + identity(text)
+}
+
+// identity is what follows a text that was cut.
+func identity(text string) string {
 	sum := sha256.Sum256([]byte(text))
-	return fmt.Sprintf("%s (%d bytes, sha256 %x)", faults.Printable(faults.Shorten(text, limit), keep), len(text), sum[:4])
+	return fmt.Sprintf(" (%d bytes, sha256 %x)", len(text), sum[:4])
 }

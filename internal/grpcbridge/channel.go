@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // Runner carries out the RPCs of a channel by one configuration. It is
@@ -136,8 +138,10 @@ func (ch *Channel) Awaited() bool {
 func (ch *Channel) Publish(r Runner) { ch.replace(&state{phase: configured, runner: r}) }
 
 // Fail makes RPCs fail with UNAVAILABLE and the text of err, including those that wait,
-// unless they are wait-for-ready RPCs.
-func (ch *Channel) Fail(err error) { ch.replace(&state{phase: failed, err: err}) }
+// unless they are wait-for-ready RPCs. The text is cut at bounds.RPCText.
+func (ch *Channel) Fail(err error) {
+	ch.replace(&state{phase: failed, err: bounds.Error(err, bounds.RPCText)})
+}
 
 // Detach ends the Channel. RPCs that wait go on to wait for the channel's
 // next resolver, or end if the channel was closed.

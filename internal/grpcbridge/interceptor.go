@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
@@ -235,9 +236,9 @@ func (ch *Channel) await(ctx context.Context, failFast bool) (r Runner, again bo
 func (ch *Channel) gaveUp(ctx context.Context, reason error) error {
 	code := status.FromContextError(ctx.Err()).Code()
 	if reason != nil {
-		return status.Errorf(code, "%v while waiting for the xDS configuration of %q; last error: %v", ctx.Err(), ch.cc.Target(), reason)
+		return status.Errorf(code, "%v while waiting for the xDS configuration of %s; last error: %v", ctx.Err(), bounds.Quote(ch.cc.Target()), reason)
 	}
-	return status.Errorf(code, "%v while waiting for the xDS configuration of %q", ctx.Err(), ch.cc.Target())
+	return status.Errorf(code, "%v while waiting for the xDS configuration of %s", ctx.Err(), bounds.Quote(ch.cc.Target()))
 }
 
 // failsFast reports whether an RPC with these options fails while there is no

@@ -18,6 +18,8 @@ const (
 	other = "other"
 	// maxRoute bounds the label of a route, in bytes.
 	maxRoute = 128
+	// maxCluster bounds the label of a cluster, in bytes. A header of an RPC may name one that does not exist.
+	maxCluster = 1 << 10
 )
 
 type labelKey struct{ target, route, cluster, priority string }
@@ -65,6 +67,9 @@ func (s *labelSets) get(k labelKey) *labelSet {
 
 // labels returns the labelSet for an RPC of the channel.
 func (m *Recorder) labels(route, cluster, priority string) *labelSet {
+	if len(cluster) > maxCluster {
+		cluster = other
+	}
 	if l := known.get(labelKey{m.target, route, cluster, priority}); l != nil {
 		return l
 	}

@@ -210,6 +210,19 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
+// A header of an RPC may name a cluster of any length, which is no label then.
+func TestLongNameOfACluster(t *testing.T) {
+	t.Parallel()
+	m := &Recorder{target: t.Name()}
+	long := strings.Repeat("x", maxCluster+1)
+	if l := m.labels("r", long, ""); l.key.cluster != other {
+		t.Errorf("the label has %d bytes", len(l.key.cluster))
+	}
+	if l := m.labels("r", long[1:], ""); l.key.cluster != long[1:] {
+		t.Errorf("the label is %.100q", l.key.cluster)
+	}
+}
+
 // discard is a plugin that drops what it is given.
 type discard struct {
 	estats.UnimplementedMetricsRecorder

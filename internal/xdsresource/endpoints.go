@@ -15,6 +15,7 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -269,6 +270,8 @@ func (d *endpointDecoder) endpoint(at *faults.Path, pos position, pb *endpointpb
 	}
 	if e.Hostname = pb.GetEndpoint().GetHostname(); !isVisible(e.Hostname) {
 		d.fault(at.Field("endpoint").Field("hostname"), "%s has a blank or control character in it", faults.Quote(e.Hostname))
+	} else if n := len(e.Hostname); n > bounds.Authority {
+		d.fault(at.Field("endpoint").Field("hostname"), "has %d bytes, more than the %d of an authority", n, bounds.Authority)
 	}
 	e.Metadata = d.metadata(pb.GetMetadata())
 	e.HashKey = pb.GetMetadata().GetFilterMetadata()["envoy.lb"].GetFields()["hash_key"].GetStringValue()

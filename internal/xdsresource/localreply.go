@@ -10,6 +10,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/httpstatus"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -22,7 +23,8 @@ type DirectResponse struct {
 	// Code is the status code the RPC ends with: the one that gRPC maps HTTPStatus
 	// to, which is never OK.
 	Code codes.Code
-	// Body is what the route sends. It may be empty; see Message.
+	// Body is what the route sends, cut by bounds.Text if it is longer than bounds.ErrorText. It may be
+	// empty; see Message.
 	Body string
 }
 
@@ -131,6 +133,9 @@ func (d *routeDecoder) directResponse(at *faults.Path, pb *routepb.DirectRespons
 	}
 	if len(reply.Body) > d.maxBody {
 		d.fault(at, "has %d bytes, more than max_direct_response_body_size_bytes, %d", len(reply.Body), d.maxBody)
+	}
+	if len(reply.Body) > bounds.ErrorText {
+		reply.Body = bounds.Text(reply.Body, bounds.ErrorText)
 	}
 	return reply
 }

@@ -8,6 +8,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
@@ -25,7 +26,7 @@ type Rewrite struct {
 	// Authority replaces the authority (host_rewrite_literal), unless it is empty.
 	Authority string
 	// AuthorityHeader is the request header, in lower case, whose value
-	// replaces the authority, if the RPC has it (host_rewrite_header).
+	// replaces the authority, if the RPC has it (host_rewrite_header) and it is no longer than bounds.Authority.
 	AuthorityHeader string
 	// AutoHost replaces the authority by the hostname of the picked endpoint, if it
 	// has one (auto_host_rewrite, gRFC A81).
@@ -77,7 +78,7 @@ func (r *Route) RewriteAuthority(rpc *matching.RPC, c *WeightedCluster) string {
 			return r.Rewrite.Authority
 		}
 		if r.Rewrite.AuthorityHeader != "" {
-			if value := rpc.FirstHeader(r.Rewrite.AuthorityHeader); value != "" && isVisible(value) {
+			if value := rpc.FirstHeader(r.Rewrite.AuthorityHeader); value != "" && len(value) <= bounds.Authority && isVisible(value) {
 				return value
 			}
 		}
@@ -130,6 +131,9 @@ func (d *routeDecoder) authority(at *faults.Path, authority string) string {
 		return ""
 	case !isVisible(authority):
 		d.fault(at, "%s is not an authority", faults.Quote(authority))
+		return ""
+	case len(authority) > bounds.Authority:
+		d.fault(at, "has %d bytes, more than the %d of an authority", len(authority), bounds.Authority)
 		return ""
 	default:
 		return authority

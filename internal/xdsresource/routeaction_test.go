@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -297,11 +298,12 @@ func TestDirectResponseBody(t *testing.T) {
 		{given: "bytes", body: `body{inline_bytes:"a\xffb"}`, want: "a\uFFFDb"},
 		{given: "of a file", body: `body{filename:"/etc/passwd"}`,
 			ignored: []note{{at, "the body must be inline_string or inline_bytes, is filename"}}},
-		{given: "4096 bytes", body: `body{inline_string:"` + long[1:] + `"}`, want: long[1:]},
+		{given: "1024 bytes", body: `body{inline_string:"` + long[:1024] + `"}`, want: long[:1024]},
+		{given: "4096 bytes", body: `body{inline_string:"` + long[1:] + `"}`, want: bounds.Text(long[1:], bounds.ErrorText)},
 		{given: "4097 bytes", body: `body{inline_string:"` + long + `"}`,
 			faults: at + ": has 4097 bytes, more than max_direct_response_body_size_bytes, 4096"},
 		{given: "4097 bytes, which are allowed", body: `body{inline_string:"` + long + `"}`,
-			limit: `max_direct_response_body_size_bytes{value:5000}`, want: long},
+			limit: `max_direct_response_body_size_bytes{value:5000}`, want: bounds.Text(long, bounds.ErrorText)},
 		{given: "none allowed", body: `body{inline_string:"x"}`, limit: `max_direct_response_body_size_bytes{}`,
 			faults: at + ": has 1 bytes, more than max_direct_response_body_size_bytes, 0"},
 	} {

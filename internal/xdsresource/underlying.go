@@ -3,8 +3,9 @@ package xdsresource
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // maxClusterDepth bounds the path from an aggregate cluster to one with endpoints, both
@@ -31,9 +32,9 @@ func (w *UnderlyingWalk) Visit(name string) *UnderlyingError {
 	height, visited := w.Heights[name]
 	switch {
 	case slices.Contains(w.path, name):
-		return w.fault(name, fmt.Sprintf("leads back to cluster %q", name), "take that out of the clusters of %q")
+		return w.fault(name, "leads back to cluster "+bounds.Quote(name), "take that out of the clusters of %s")
 	case len(w.path)+max(height, 1) > maxClusterDepth:
-		return w.fault(name, fmt.Sprintf("has more than %d clusters below each other", maxClusterDepth), "have %q name clusters with endpoints")
+		return w.fault(name, fmt.Sprintf("has more than %d clusters below each other", maxClusterDepth), "have %s name clusters with endpoints")
 	case visited:
 		return nil
 	}
@@ -72,14 +73,14 @@ func (e *UnderlyingError) Error() string { return e.ErrorFor("") }
 func (e *UnderlyingError) ErrorFor(context string) string {
 	quoted := make([]string, len(e.Path))
 	for i, name := range e.Path {
-		quoted[i] = strconv.Quote(name)
+		quoted[i] = bounds.Quote(name)
 	}
-	return fmt.Sprintf("aggregate cluster %q %s: %s%s; %s", e.Path[0], e.What, strings.Join(quoted, " → "), context, e.Remedy)
+	return fmt.Sprintf("aggregate cluster %s %s: %s%s; %s", bounds.Quote(e.Path[0]), e.What, strings.Join(quoted, " → "), context, e.Remedy)
 }
 
 // fault returns an error of the way from the start of path to the cluster last.
 func (w *UnderlyingWalk) fault(last, what, remedy string) *UnderlyingError {
 	return &UnderlyingError{
-		Path: append(slices.Clone(w.path), last), What: what, Remedy: fmt.Sprintf(remedy, w.path[len(w.path)-1]),
+		Path: append(slices.Clone(w.path), last), What: what, Remedy: fmt.Sprintf(remedy, bounds.Quote(w.path[len(w.path)-1])),
 	}
 }

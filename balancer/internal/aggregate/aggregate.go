@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // Policy serves one aggregate cluster.
@@ -131,5 +132,5 @@ func (f failing) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if err == nil || err == balancer.ErrNoSubConnAvailable {
 		return result, err
 	}
-	return result, tree.Explain(err, fmt.Sprintf("dynxds: no cluster of aggregate cluster %q works; of the last one: ", f.aggregate), f.notes)
+	return result, tree.Explain(err, fmt.Sprintf("dynxds: no cluster of aggregate cluster %s works; of the last one: ", bounds.Quote(f.aggregate)), f.notes)
 }

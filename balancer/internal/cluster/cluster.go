@@ -22,6 +22,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/switchover"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // Policy serves one cluster.
@@ -138,8 +139,8 @@ func (p *Policy) fail(err error) {
 func (p *Policy) serve(c *Config) {
 	entries := p.names.entries(c.Cluster, c.Endpoints)
 	if len(entries) == 0 && !keepsSessions(c) {
-		p.fail(fmt.Errorf("dynxds: cluster %q has no endpoint to send RPCs to: "+
-			"ClusterLoadAssignment %q has none that is HEALTHY or UNKNOWN", p.name, c.Endpoints.Name))
+		p.fail(fmt.Errorf("dynxds: cluster %s has no endpoint to send RPCs to: "+
+			"ClusterLoadAssignment %s has none that is HEALTHY or UNKNOWN", bounds.Quote(p.name), bounds.Quote(c.Endpoints.Name)))
 		return
 	}
 	if p.part == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -132,7 +133,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		}
 		d.Fail(rpctrace.Unreachable)
 		return result, nil, tree.Explain(err, fmt.Sprintf(
-			"dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", p.cluster, p.endpoints.Name), p.notes)
+			"dynxds: no endpoint of cluster %s (ClusterLoadAssignment %s) can be reached: ", bounds.Quote(p.cluster), bounds.Quote(p.endpoints.Name)), p.notes)
 	}
 	retry, err := p.enter(d)
 	if err != nil {
@@ -178,7 +179,7 @@ func (p *picker) enter(d *decision.Decision) (retry bool, err error) {
 		if rand.Uint32N(xdsresource.Million) < share.perMillion {
 			share.count.Add(1)
 			share.reported.Count()
-			return false, p.refuse(d, rpctrace.Dropped, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", share.perMillion, share.category))
+			return false, p.refuse(d, rpctrace.Dropped, fmt.Sprintf("the control plane drops %d of a million RPCs for %s", share.perMillion, bounds.Quote(share.category)))
 		}
 	}
 	if p.gate.retries != nil {
@@ -199,5 +200,5 @@ func (p *picker) enter(d *decision.Decision) (retry bool, err error) {
 
 func (p *picker) refuse(d *decision.Decision, reason rpctrace.Reason, why string) error {
 	d.Fail(reason)
-	return status.Errorf(codes.Unavailable, "dynxds: RPC to cluster %q dropped: %s", p.cluster, why)
+	return status.Errorf(codes.Unavailable, "dynxds: RPC to cluster %s dropped: %s", bounds.Quote(p.cluster), why)
 }

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
@@ -25,7 +26,7 @@ func (p *picker) enterRetry(d *decision.Decision) (retry bool, err error) {
 		field = "retry_budget"
 	}
 	return false, status.Errorf(codes.Unavailable,
-		"dynxds: this process has as many retries to cluster %q in flight as circuit_breakers.%s allows", p.cluster, field)
+		"dynxds: this process has as many retries to cluster %s in flight as circuit_breakers.%s allows", bounds.Quote(p.cluster), field)
 }
 
 // endRetry returns what gRPC is to call when a retry ends, where end is for any RPC.

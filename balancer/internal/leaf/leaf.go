@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -67,7 +68,7 @@ func New(env *tree.Env, name string, kind Kind, changed func()) *Policy {
 	p.conn = newClientConn(env, p)
 	builder := balancer.Get(name)
 	if builder == nil {
-		p.state = tree.Failing(fmt.Errorf("load-balancing policy %q is not registered with gRPC", name))
+		p.state = tree.Failing(fmt.Errorf("load-balancing policy %s is not registered with gRPC", bounds.Quote(name)))
 		return p
 	}
 	p.parser, _ = builder.(balancer.ConfigParser)
@@ -103,7 +104,8 @@ func (p *Policy) parse(text string) {
 		text = "{}"
 	}
 	if p.config, p.configErr = p.parser.ParseConfig(json.RawMessage(text)); p.configErr != nil {
-		p.configErr = fmt.Errorf("load-balancing policy %q does not take the configuration %s: %v", p.name, text, p.configErr)
+		p.configErr = fmt.Errorf("load-balancing policy %q does not take the configuration %s: %s",
+			p.name, bounds.Text(text, bounds.ErrorText), bounds.Text(p.configErr.Error(), bounds.ErrorText))
 	}
 }
 

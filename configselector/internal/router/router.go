@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/headeredit"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -102,7 +103,7 @@ func answer(route *xdsresource.Route, x *matching.RPC) (location string, err err
 		err = status.Error(action.Code, action.Message())
 	case *xdsresource.Redirect:
 		location = action.Location(&route.Match, x)
-		err = status.Errorf(action.Code, "redirected (%d) to %s", action.HTTPStatus, location)
+		err = status.Errorf(action.Code, "redirected (%d) to %s", action.HTTPStatus, bounds.Text(location, bounds.ErrorText))
 	}
 	return location, err
 }
@@ -121,11 +122,11 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 	route := c.route
 	pinned := rpc.Cluster != c.cluster()
 	if pinned && !c.routes.Has(rpc.Cluster) {
-		return c.routes.Failure(rpc.Method, fmt.Sprintf("an HTTP filter sends the RPC to cluster %q, which no route of the virtual host mentions", rpc.Cluster))
+		return c.routes.Failure(rpc.Method, fmt.Sprintf("an HTTP filter sends the RPC to cluster %s, which no route of the virtual host mentions", bounds.Quote(rpc.Cluster)))
 	}
 	method, ok := route.RewritePath(rpc.Method)
 	if !ok {
-		return c.routes.Failure(rpc.Method, fmt.Sprintf("route %q rewrites the method to %q, which is not a path", route.Name, method))
+		return c.routes.Failure(rpc.Method, fmt.Sprintf("route %s rewrites the method to %s, which is not a path", bounds.Quote(route.Name), bounds.Quote(method)))
 	}
 	if h := route.HeadersFor(to); h != nil {
 		ctx = headeredit.Outgoing(ctx, h.Request)

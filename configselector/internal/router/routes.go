@@ -20,6 +20,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/rpctrace"
@@ -93,10 +94,11 @@ func (r *Routes) Has(cluster string) bool {
 	return ok
 }
 
-// Failure returns the status of an RPC that fails for a reason in the routes.
+// Failure returns the status of an RPC that fails for a reason in the routes. Names in the reason are those of
+// bounds.Quote.
 func (r *Routes) Failure(method, reason string) error {
-	return status.Errorf(codes.Unavailable, "xds: %s: RPC %s to %q, virtual host %q of RouteConfiguration %q",
-		reason, method, r.Channel.Target(), r.VirtualHost.Name, r.RouteConfigName)
+	return status.Errorf(codes.Unavailable, "xds: %s: RPC %s to %s, virtual host %s of RouteConfiguration %s", reason,
+		bounds.Text(method, bounds.ErrorText), bounds.Quote(r.Channel.Target()), bounds.Quote(r.VirtualHost.Name), bounds.Quote(r.RouteConfigName))
 }
 
 // Matchable returns an RPC in the form in which routes match it.
@@ -128,7 +130,7 @@ func (r *Routes) Choose(rpc *RPC, x *matching.RPC, route *xdsresource.Route) err
 	case *xdsresource.Unroutable:
 		return r.Failure(x.Method, action.Reason)
 	default:
-		return r.Failure(x.Method, fmt.Sprintf("route %q has an action of unknown type %T", route.Name, action))
+		return r.Failure(x.Method, fmt.Sprintf("route %s has an action of unknown type %T", bounds.Quote(route.Name), action))
 	}
 }
 
@@ -142,14 +144,18 @@ func (r *Routes) Answer(rpc *RPC) error {
 func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f *xdsresource.Forward) error {
 	rpc.Route, rpc.Index = route, f.Draw()
 	rpc.Weighted = &f.Clusters[rpc.Index]
+	if n := len(rpc.Headers.authority); rpc.Headers.chosen && n > bounds.Authority {
+		return r.Failure(x.Method, fmt.Sprintf("grpc.CallAuthority of %d bytes, more than %d", n, bounds.Authority))
+	}
 	if rpc.Cluster = rpc.Weighted.Name; rpc.Weighted.Header == "" {
 		return nil
 	}
 	switch rpc.Cluster = rpc.Weighted.Cluster(x); {
 	case rpc.Cluster == "":
-		return r.Failure(x.Method, fmt.Sprintf("the RPC does not have the header %q, which names the cluster", rpc.Weighted.Header))
+		return r.Failure(x.Method, fmt.Sprintf("the RPC does not have the header %s, which names the cluster", bounds.Quote(rpc.Weighted.Header)))
 	case !r.Has(rpc.Cluster):
-		return r.Failure(x.Method, fmt.Sprintf("header %q names cluster %q, which no route of the virtual host mentions", rpc.Weighted.Header, rpc.Cluster))
+		return r.Failure(x.Method, fmt.Sprintf("header %s names cluster %s, which no route of the virtual host mentions",
+			bounds.Quote(rpc.Weighted.Header), bounds.Quote(rpc.Cluster)))
 	}
 	return nil
 }
