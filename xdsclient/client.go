@@ -108,4 +108,7 @@ type DecodeOptions struct {
 	// that a small change to a large resource costs little. If it returns the same pointer, since
 	// only what it ignores has changed, watchers are not called. nil: there is none.
 	Last func(name string) (value any, raw []byte)
+	// Done is closed when the client is. Nobody takes the value from then on, so that the decoder of a
+	// large resource may end with any error. nil: the client stays open.
+	Done <-chan struct{}
 }

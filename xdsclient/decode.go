@@ -38,7 +38,8 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 		return decoded
 	}
 	it.decodedName, p.value, it.Err = d.types.typ.Decode(
-		&anypb.Any{TypeUrl: d.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: d.ch.server, Loads: d.ch.loads, Bootstrap: d.ch.client.config, Last: d.lastValue})
+		&anypb.Any{TypeUrl: d.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: d.ch.server, Loads: d.ch.loads,
+			Bootstrap: d.ch.client.config, Last: d.lastValue, Done: d.ch.client.ctx.Done()})
 	switch {
 	case it.Err != nil:
 	case p.value == nil:

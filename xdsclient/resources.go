@@ -54,27 +54,34 @@ func (u *update) applyResources() {
 	}
 	for r := range u.resp.Resources {
 		rs.batch = append(rs.batch, item{Resource: r, bare: len(r.Name) == 0})
-		if len(rs.batch) == batchSize {
-			rs.applyBatch()
+		if len(rs.batch) == batchSize && !rs.applyBatch() {
+			return
 		}
 	}
-	rs.applyBatch()
+	if !rs.applyBatch() {
+		return
+	}
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
 	rs.recognizer.finish()
 }
 
 // applyBatch delivers what the client knows already, then decodes the others without the lock
-// and delivers them.
-func (rs *resources) applyBatch() {
+// and delivers them. It reports false, and delivers nothing more, if the client has been closed: a decoder may
+// have ended for that reason.
+func (rs *resources) applyBatch() bool {
 	rs.total += len(rs.batch)
 	unknown := rs.deliverAll(rs.batch)
 	for i := range unknown {
 		rs.decoded += rs.decoder.decode(&unknown[i])
+		if rs.ch.client.ctx.Err() != nil {
+			return false
+		}
 	}
 	rs.deliverAll(unknown)
 	clear(rs.batch)
 	rs.batch = rs.batch[:0]
+	return true
 }
 
 // deliverAll delivers items, and returns those that have to be examined first, in the same

@@ -45,6 +45,9 @@ func (ch *serverChannel) Receive(message []byte) (ads.Verdict, <-chan struct{}, 
 	}
 	u.compareOffers()
 	u.applyResources()
+	if err := ch.client.ctx.Err(); err != nil {
+		return ads.VerdictNone, nil, err
+	}
 	u.meterResources()
 	absent := u.applyAbsence()
 	return u.finish(absent)

@@ -215,7 +215,7 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 func (c *XDSClient) DecodeOptions(server *bootstrap.Server) DecodeOptions {
 	c.mu.Lock()
 	defer c.unlock()
-	return DecodeOptions{Server: server, Loads: c.loadsFor(server), Bootstrap: c.config}
+	return DecodeOptions{Server: server, Loads: c.loadsFor(server), Bootstrap: c.config, Done: c.ctx.Done()}
 }
 
 // start runs f on a goroutine that Close waits for. It reports false if the client is closed. The

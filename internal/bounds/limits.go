@@ -127,3 +127,11 @@ const (
 	// MinLinger is how long the others stay open, for RPCs between their pick and their stream.
 	MinLinger = 50 * time.Millisecond
 )
+
+// Connections of a channel that begin.
+const (
+	// Connecting is how many are made at a time.
+	Connecting = 100
+	// ConnectingSlice is how long they are waited for: within it as many more begin, whatever became of the others.
+	ConnectingSlice = 100 * time.Millisecond
+)

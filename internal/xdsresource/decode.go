@@ -27,6 +27,8 @@ type validator struct {
 	bootstrap *bootstrap.Config
 	// overlay is what the bootstrap changes in the resource.
 	overlay overlaying
+	// done is DecodeOptions.Done.
+	done <-chan struct{}
 	// strings has the strings that intern keeps.
 	strings map[string]string
 }
@@ -36,6 +38,19 @@ func newValidator(o xdsclient.DecodeOptions) *validator {
 		trusted:   o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer),
 		loads:     o.Loads,
 		bootstrap: o.Bootstrap,
+		done:      o.Done,
+	}
+}
+
+// abandoned reports whether nobody waits for the value any more, which it notes as a fault. It is called for
+// each of the parts that a resource may have a lot of.
+func (v *validator) abandoned() bool {
+	select {
+	case <-v.done:
+		v.fault(nil, "the client was closed while the resource was decoded")
+		return true
+	default:
+		return false
 	}
 }
 

@@ -130,6 +130,9 @@ func assignmentOf(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssig
 		localities: make([]Locality, 0, len(pb.GetEndpoints())),
 	}
 	for i, locality := range pb.GetEndpoints() {
+		if v.abandoned() {
+			break
+		}
 		d.add(i, locality)
 	}
 	d.checkPriorities()
@@ -241,6 +244,9 @@ func (d *endpointDecoder) endpoints(at *faults.Path, n int, locality *endpointpb
 	proxy := d.proxy(at, locality)
 	endpoints := make([]Endpoint, 0, len(locality.GetLbEndpoints()))
 	for i, pb := range locality.GetLbEndpoints() {
+		if d.abandoned() {
+			break
+		}
 		endpoints = append(endpoints, d.endpoint(at.Item("lb_endpoints", i), position{n, i}, pb, proxy))
 	}
 	if total := totalWeight(endpoints); total > math.MaxUint32 {

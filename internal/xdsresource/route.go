@@ -135,6 +135,9 @@ func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfig
 	}
 	d := newRouteDecoder(v, at, pb)
 	for host := range hosts {
+		if v.abandoned() {
+			break
+		}
 		i := len(rc.VirtualHosts)
 		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at.Item("virtual_hosts", i), i, host))
 	}
@@ -224,6 +227,9 @@ func (d *routeDecoder) virtualHost(at *faults.Path, i int, part hostPart) *Virtu
 	all := make([]Route, part.count)
 	next := 0
 	for route := range part.routes {
+		if d.abandoned() {
+			break
+		}
 		if d.routePart(at.Item("routes", next), route, &all[next]) {
 			vh.Routes = append(vh.Routes, &all[next])
 		}

@@ -15,6 +15,8 @@
 //	a cluster of 1,000 endpoints is replaced:  1,000 connections linger for a second
 //	21 endpoints are replaced every 1 ms:      100 do; the others are shut down after 50 ms
 //
+// Connections are made a number at a time, see starts.
+//
 // The package knows nothing of policies, or of what a connection is for: package leaf
 // does. A Pool may be used from any goroutine. It calls nothing outside while it holds
 // its lock.
@@ -51,6 +53,7 @@ type Pool struct {
 	// inUse is the number of connections with a user, peak the greatest since peakAt.
 	inUse, peak int
 	peakAt      time.Time
+	starts      starts
 }
 
 // key is what connections must have in common for one to be used in place of another. It
@@ -63,7 +66,7 @@ type key struct {
 // New returns a Pool that opens connections on cc. After the last use they linger for the
 // given time. post runs a function soon, without waiting for it.
 func New(cc balancer.ClientConn, post func(func()), linger time.Duration) *Pool {
-	return &Pool{cc: cc, post: post, linger: linger, lingering: make(map[key][]*link)}
+	return &Pool{cc: cc, post: post, linger: linger, lingering: make(map[key][]*link), starts: starts{period: 1}}
 }
 
 // link is one SubConn of gRPC's, which may have several users, one after the other. It is
@@ -78,6 +81,11 @@ type link struct {
 	opts    balancer.NewSubConnOptions
 	state   balancer.SubConnState // what gRPC last reported
 
+	// cluster is the one that it was opened for. queued says that it waits for its turn to connect. begun is the
+	// period in which it began to, 0 if it does not connect.
+	cluster string
+	queued  bool
+	begun   uint64
 	// release gives up the credentials. nil: they are the channel's.
 	release func()
 
@@ -109,13 +117,13 @@ type Conn struct {
 	quiet bool
 }
 
-// Open returns a connection to the addresses, whose metrics have the labels. It is a lingering one
+// Open returns a connection to the addresses for a cluster, whose metrics have the labels. It is a lingering one
 // if there is one to the same address with the same opts.CredsBundle, and with the same labels or
 // instead of too many others. Its states go to opts.StateListener, one at a time, as gRPC's would.
-func (p *Pool) Open(addresses []resolver.Address, labels grpcbridge.SubchannelLabels, opts balancer.NewSubConnOptions) (*Conn, error) {
+func (p *Pool) Open(cluster string, addresses []resolver.Address, labels grpcbridge.SubchannelLabels, opts balancer.NewSubConnOptions) (*Conn, error) {
 	c := &Conn{listener: opts.StateListener}
 	opts.StateListener = nil
-	l := &link{pool: p, labels: labels, opts: opts, user: c, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
+	l := &link{pool: p, cluster: cluster, labels: labels, opts: opts, user: c, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
 	if len(addresses) == 1 && (opts.CredsBundle == nil || reflect.TypeOf(opts.CredsBundle).Comparable()) {
 		l.address, l.key = addresses[0], key{addresses[0].Addr, opts.CredsBundle}
 		if p.reuse(c, l) {
@@ -233,8 +241,11 @@ func (c *Conn) Connect() {
 		l.pool.post(l.deliver)
 		return
 	}
+	may := l.state.ConnectivityState != connectivity.Idle || l.pool.mayStartLocked(c)
 	l.pool.mu.Unlock()
-	c.SubConn.Connect()
+	if may {
+		c.SubConn.Connect()
+	}
 }
 
 // UpdateAddresses implements balancer.SubConn. The connection is not used again.
@@ -335,6 +346,9 @@ func (l *link) changed(s balancer.SubConnState) {
 		l.shutdown()
 	}
 	l.deliver()
+	if s.ConnectivityState != connectivity.Connecting {
+		p.settled(l)
+	}
 }
 
 // deliver calls the listeners of the reports, in order.

@@ -64,7 +64,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 				}{{tc.first, tc.with}, {tc.again, tc.then}} {
 					var last balancer.SubConnState
 					open.opts.StateListener = func(s balancer.SubConnState) { last = s }
-					c, err := pool.Open(open.addresses, grpcbridge.SubchannelLabels{}, open.opts)
+					c, err := pool.Open("c", open.addresses, grpcbridge.SubchannelLabels{}, open.opts)
 					xdstest.NoError(t, err)
 					c.Connect()
 					synctest.Wait()
@@ -106,7 +106,7 @@ func TestConnectionIsUsedAgainByItsLabels(t *testing.T) {
 			{"b", 2, "b"}, {"a", 2, "a"},
 		} {
 			to, labels := []resolver.Address{{Addr: "a:1"}}, grpcbridge.SubchannelLabels{BackendService: tc.cluster, Locality: "here"}
-			c, err := pool.Open(to, labels, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
+			c, err := pool.Open("c", to, labels, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
 			xdstest.NoError(t, err)
 			c.Connect()
 			synctest.Wait()
@@ -135,7 +135,7 @@ func TestLingeringConnectionsAreBounded(t *testing.T) {
 			for range n {
 				opened++
 				to := []resolver.Address{{Addr: fmt.Sprintf("%d:1", opened)}}
-				c, err := pool.Open(to, grpcbridge.SubchannelLabels{}, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
+				c, err := pool.Open("c", to, grpcbridge.SubchannelLabels{}, balancer.NewSubConnOptions{StateListener: func(balancer.SubConnState) {}})
 				xdstest.NoError(t, err)
 				c.Connect()
 				all = append(all, c)

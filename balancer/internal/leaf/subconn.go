@@ -78,7 +78,7 @@ func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOpt
 	if s.env.Bundle != nil {
 		opts = grpcbridge.WithCredentials(opts, s.env.Bundle)
 	}
-	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(addresses), s.labels(), opts)
+	s.Conn, err = s.env.Conns.Open(s.env.Cluster, s.env.Bundle.Dial(addresses), s.labels(), opts)
 	return err
 }
 

@@ -1,0 +1,67 @@
+package xdsresource
+
+import (
+	"strings"
+	"testing"
+
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// A client that is closed while a table of routes is decoded does not wait for the rest of it.
+func TestDecodingOfRoutesEndsWhenTheClientIsClosed(t *testing.T) {
+	t.Parallel()
+	const n = 1000
+	pb := manyRoutes(n, func(int) *routepb.RouteMatch { return xdsmsg.Path("/a") })
+	for name, closeAt := range map[string]int{"before": 0, "in the middle": 10} {
+		done := make(chan struct{})
+		if closeAt == 0 {
+			close(done)
+		}
+		read := 0
+		hosts := func(yield func(hostPart) bool) {
+			for host := range hostsOf(pb) {
+				routes := host.routes
+				host.routes = func(yield func(routePart) bool) {
+					for route := range routes {
+						if read++; read == closeAt {
+							close(done)
+						}
+						if !yield(route) {
+							return
+						}
+					}
+				}
+				if !yield(host) {
+					return
+				}
+			}
+		}
+		v := newValidator(xdsclient.DecodeOptions{Done: done})
+		routeConfigurationAt(v, nil, pb, len(pb.GetVirtualHosts()), hosts)
+		if err := v.err(); err == nil || !strings.Contains(err.Error(), "the client was closed") {
+			t.Errorf("%s: got error %v", name, err)
+		}
+		if read != closeAt {
+			t.Errorf("%s: %d of %d routes were read, want %d", name, read, n, closeAt)
+		}
+	}
+}
+
+// Likewise for endpoints. Each of these is a fault if it is decoded.
+func TestDecodingOfEndpointsEndsWhenTheClientIsClosed(t *testing.T) {
+	t.Parallel()
+	faulty := xdsmsg.SimpleEndpoints("c", "10.0.0.1:80")
+	for range 10 {
+		faulty.Endpoints[0].LbEndpoints = append(faulty.Endpoints[0].LbEndpoints, new(endpointpb.LbEndpoint))
+	}
+	done := make(chan struct{})
+	close(done)
+	_, _, err := EndpointsType.Decode(xdsmsg.Any(faulty), xdsclient.DecodeOptions{Done: done})
+	if err == nil || err.Error() != "the client was closed while the resource was decoded" {
+		t.Errorf("got error %v", err)
+	}
+}
