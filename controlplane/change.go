@@ -94,7 +94,7 @@ func (sub comparison) unwanted(wanted map[topic]locator) map[topic]locator {
 // eachAsk calls f with each ask that is subscribed by name, with Store.mu held for reading, in turns. It returns
 // false if the asks changed meanwhile.
 func (sub comparison) eachAsk(f func(*ask)) (whole bool) {
-	turn := sub.stream.store.reading()
+	turn := sub.stream.store.reading(sub.stream)
 	turn.lock()
 	defer turn.unlock()
 	names, version := sub.names.numbers, sub.namesVersion
@@ -110,7 +110,7 @@ func (sub comparison) eachAsk(f func(*ask)) (whole bool) {
 
 // deleteNamed deletes what is subscribed by name from a set, and appends it to the list, unless that is nil.
 func (sub comparison) deleteNamed(set map[topic]locator, to *[]topic) {
-	turn := sub.stream.store.reading()
+	turn := sub.stream.store.reading(sub.stream)
 	turn.lock()
 	defer turn.unlock()
 	for tp := range set {
@@ -150,7 +150,7 @@ func (sub comparison) deltaChange(asked, dropped map[topic]locator, versions map
 		delete(asked, wildcardTopic)
 		delete(dropped, wildcardTopic)
 	}
-	turn := sub.stream.store.reading()
+	turn := sub.stream.store.reading(sub.stream)
 	turn.lock()
 	for tp := range dropped {
 		turn.next()

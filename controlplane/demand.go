@@ -191,7 +191,7 @@ func (s *Store) callSource(source *sourceOf, begun, ended []*Demand) {
 // divide records that the source is notified of demands. Those that ended are dropped. The caller holds Store.mu,
 // which is held in turns: a demand may begin, end or be dropped meanwhile.
 func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
-	turn := turns{locks: []sync.Locker{&s.mu}, pace: s.pace, began: time.Now()}
+	turn := turns{locks: []sync.Locker{&s.mu}, pace: s.pace, queues: []sync.Locker{&s.queue}, began: time.Now()}
 	for d := range pending {
 		turn.next()
 		switch {
@@ -205,6 +205,7 @@ func (s *Store) divide(pending map[*Demand]struct{}) (begun, ended []*Demand) {
 			s.dropIfUnused(d.table)
 		}
 	}
+	turn.leaveQueues()
 	return begun, ended
 }
 

@@ -1,17 +1,10 @@
 package controlplane
 
-import (
-	"maps"
-	"sync"
-)
+import "maps"
 
 // makeDue records what the change makes due. It reports whether the stream goes on.
 func (r *resubscription) makeDue(before interest) (bool, error) {
-	// Store.mu for reading is enough: others may read meanwhile.
-	r.turns = turns{
-		locks: []sync.Locker{r.store.mu.RLocker(), &r.sub.stream.mu}, pace: r.store.pace,
-		resume: func() bool { return !r.sub.stream.released },
-	}
+	r.turns = r.store.recording(r.sub.stream)
 	r.lock()
 	defer r.unlock()
 	if r.sub.stream.released {

@@ -84,6 +84,8 @@ type quotas struct {
 // account is what one peer holds.
 type account struct {
 	shares [kinds]*bounds.Share
+	// queue lets the peer have one turn at a time for work of a size that it chose.
+	queue sync.Mutex
 	// streams counts the users; quotas.mu guards it.
 	streams int
 }
@@ -189,6 +191,14 @@ func (t *tab) give(of kind, n int64) {
 		t.account.shares[of].Give(n)
 		t.held[of] -= n
 	}
+}
+
+// queue returns the queue of the peer.
+func (t *tab) queue() []sync.Locker {
+	if t == nil {
+		return nil
+	}
+	return []sync.Locker{&t.account.queue}
 }
 
 // names returns the share that pays for distinct names; nil: there is no limit.

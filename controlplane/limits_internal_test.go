@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // limited returns a delta stream of a peer that has an account.
@@ -113,6 +117,14 @@ func TestOthersHaveTurns(t *testing.T) {
 	}
 	st := newStream(1, ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil)
 	p := newDelta(st, 1<<20)
+	env, err := dynparam.New(dynparam.Require("env", dynparam.Value("test")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": env})
+	if err != nil {
+		t.Fatal(err)
+	}
 	sotw := newSotW(newStream(2, ProtocolSotW, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), true, true)
 	for _, step := range []struct {
 		name string
@@ -124,6 +136,7 @@ func TestOthersHaveTurns(t *testing.T) {
 		{"subscribes again over delta", func() error {
 			return p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: all})
 		}},
+		{"gets other constraints", func() error { store.constrain(st, others); return nil }},
 		{"subscribes over SotW", func() error { return sotw.handleRequest(request(typeurl.Cluster, all...)) }},
 		{"subscribes to one less over SotW", func() error { return sotw.handleRequest(request(typeurl.Cluster, all[1:]...)) }},
 		{"unsubscribes over delta", func() error {
@@ -147,5 +160,75 @@ func TestOthersHaveTurns(t *testing.T) {
 		if turns < names-1 {
 			t.Errorf("a client %s: others had %d turns", step.name, turns)
 		}
+	}
+}
+
+// Of many clients that make the server work long, one at a time waits for the store, so that others wait for one only.
+func TestOneLongWorkAtATime(t *testing.T) {
+	t.Parallel()
+	store, q := NewStore(), newQuotas(Limits{})
+	store.pace = pace{turn: time.Nanosecond, alone: 1}
+	var waiting, most atomic.Int64
+	var all sync.WaitGroup
+	for i := range byte(8) {
+		turn := store.writing(limited(t, store, q, i%2).stream)
+		turn.locks = []sync.Locker{&waiter{of: turn.locks[0], waiting: &waiting, most: &most}}
+		all.Go(func() {
+			turn.lock()
+			defer turn.unlock()
+			for range 500 {
+				turn.next()
+			}
+		})
+	}
+	all.Wait()
+	if n := most.Load(); n != 1 {
+		t.Errorf("%d works waited for the store at a time", n)
+	}
+}
+
+// waiter counts how many wait for a lock or have it, but for the first time that each has it.
+type waiter struct {
+	of            sync.Locker
+	waiting, most *atomic.Int64
+	taken         int
+}
+
+func (w *waiter) Lock() {
+	if w.taken++; w.taken > 1 {
+		if n := w.waiting.Add(1); n > w.most.Load() {
+			w.most.Store(n)
+		}
+	}
+	w.of.Lock()
+}
+
+func (w *waiter) Unlock() {
+	if w.taken > 1 {
+		w.waiting.Add(-1)
+	}
+	w.of.Unlock()
+}
+
+// A stream may end while its reader compares a last request with what is subscribed.
+func TestRelease_WhileTheReaderCompares(t *testing.T) {
+	t.Parallel()
+	store := NewStore()
+	store.pace.turn = 0
+	p := newTestSotW(store)
+	mustHandle(t, p, request(typeurl.Endpoints, "a", "b", "c"))
+	turns := 0
+	store.pace.between = func() {
+		if turns++; turns == 2 {
+			store.pace.between = nil
+			store.release(p.stream)
+		}
+	}
+	mustHandle(t, p, request(typeurl.Endpoints, "a", "d"))
+	if turns < 2 {
+		t.Fatal("the stream did not end during the comparison")
+	}
+	if len(store.tables) > 0 {
+		t.Errorf("%d tables are left", len(store.tables))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -89,15 +91,16 @@ func everyClientConverges(t *testing.T, start func(controlplane.Options) *testSe
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			s := start(controlplane.Options{NotFoundErrors: true, WrapResources: true, MaxResponseSize: 200})
-			rng := rand.New(rand.NewPCG(seed, 7))
+			implicit := newImplicit(t)
+			s := start(controlplane.Options{NotFoundErrors: true, WrapResources: true, MaxResponseSize: 200, NodeConstraints: implicit.of})
+			rng, nodes := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 			var clients []modelClient
 			for i := range uint64(2) {
 				for j, wire := range []func(testing.TB, *testServer, string) tp2Wire{newTP2SotW, newTP2Delta} {
 					c := &variantClient{connection: newConnection(s, seed, 2*i+uint64(j)), wire: wire, constraints: variantConstraints(t)}
 					c.connect(t)
 					clients = append(clients, c)
-					p := &plainClient{connection: newConnection(s, seed+100, 2*i+uint64(j)), delta: j == 1, facts: facts{cds: {}, rds: {}}}
+					p := &plainClient{connection: newConnection(s, seed+100, 2*i+uint64(j)), delta: j == 1, facts: facts{cds: {}, rds: {}}, implicit: implicit}
 					p.connect(t)
 					clients = append(clients, p)
 				}
@@ -112,6 +115,12 @@ func everyClientConverges(t *testing.T, start func(controlplane.Options) *testSe
 						s.changeModel(t, rng)
 					}
 				})
+				actors.Go(func() {
+					for range nodes.IntN(3) {
+						implicit.now.Store(int64(nodes.IntN(len(implicit.all))))
+						s.control.RefreshNodeConstraints(nil)
+					}
+				})
 				actors.Wait()
 				for _, c := range clients {
 					c.check(t)
@@ -120,6 +129,24 @@ func everyClientConverges(t *testing.T, start func(controlplane.Options) *testSe
 		})
 	}
 }
+
+// implicit are the constraints of clients that send none. They change all the time.
+type implicit struct {
+	all []dynparam.ByType
+	now atomic.Int64
+}
+
+func newImplicit(t *testing.T) *implicit {
+	i := &implicit{all: []dynparam.ByType{{}}}
+	for _, c := range variantConstraints(t)[1:4] {
+		byType, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": c})
+		xdstest.NoError(t, err)
+		i.all = append(i.all, byType)
+	}
+	return i
+}
+
+func (i *implicit) of(*corepb.Node) dynparam.ByType { return i.all[i.now.Load()] }
 
 func (s *testServer) changeModel(t *testing.T, rng *rand.Rand) {
 	var changes []func(*controlplane.Tx)
@@ -344,8 +371,9 @@ func chosen(r *controlplane.Resource, st *status.Status) string {
 // plainClient subscribes by names. Its facts survive its streams.
 type plainClient struct {
 	connection
-	delta bool
-	facts facts
+	delta    bool
+	facts    facts
+	implicit *implicit
 }
 
 // facts are the resources and errors that a plainClient knows, by type and name.
@@ -425,7 +453,7 @@ func (c *plainClient) check(t *testing.T) {
 			}
 		}
 		for _, name := range modelNames {
-			r, st := c.server.store.Choose(typeURL, name, unconstrained)
+			r, st := c.server.store.Choose(typeURL, name, c.implicit.of(nil).For(typeURL))
 			inGlob := c.inGlob(typeURL, name, func(glob string) bool { return c.server.store.Error(typeURL, glob) == nil })
 			if (r != nil || st != nil) && (c.subscribes(typeURL, name) || inGlob || c.subscribes(typeURL, "*") && c.server.inWildcard(name) && r != nil) {
 				want[name] = chosen(r, st)

@@ -49,8 +49,8 @@ func (s *stream) constrain() {
 	if s.of == nil || s.of.of == nil {
 		return
 	}
-	s.constraining.Lock()
-	defer s.constraining.Unlock()
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	for {
 		epoch := s.of.epoch.Load()
 		s.store.constrain(s, s.of.of(s.node))
@@ -60,133 +60,143 @@ func (s *stream) constrain() {
 	}
 }
 
-// constrain changes the constraints of a stream's subscriptions by names.
+// constrain changes the constraints of a stream's subscriptions by names. The caller holds stream.changing.
 func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if st.released {
-		return
-	}
 	st.mu.Lock()
 	st.implicit = implicit
 	st.last.changes.Add(1)
 	subs := slices.Collect(maps.Values(st.subs))
 	st.mu.Unlock()
 	for _, sub := range subs {
-		if sub.dialect == byNames && sub.typeURL != dynparam.MapTypeURL {
-			s.table(sub.typeURL).constrain(sub, implicit.For(sub.typeURL))
+		if now := implicit.For(sub.typeURL); sub.dialect == byNames && sub.typeURL != dynparam.MapTypeURL && !sub.implicit.Equal(now) {
+			s.resubscription(sub).constrain(now)
 		}
 	}
 }
 
 // constrain moves a subscription to other constraints, and records what that changes.
-func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
-	before := sub.implicit
-	if before.Equal(now) {
+func (r *resubscription) constrain(now dynparam.Constraints) {
+	var asks []*ask
+	comparison{r.sub}.eachAsk(func(a *ask) { asks = append(asks, a) })
+	if !r.move(asks, now) {
 		return
 	}
-	old := t.answersTo(sub)
-	left := slices.Collect(sub.asks())
-	if sub.interest.wildcard() {
-		left = append(left, t.ask(wildcardKey, before.Key()))
+	// What the client has of the new asks is only marked.
+	r.turns = r.store.recording(r.sub.stream)
+	r.lock()
+	defer r.unlock()
+	for tp, e := range r.sub.sent.entries {
+		if !r.next() {
+			return
+		}
+		r.sub.sent.set(tp, e)
 	}
-	sub.stream.mu.Lock()
-	sub.sent.keep()
-	sub.stream.mu.Unlock()
-	names, spellings := make([]uint32, 0, len(left)), sub.spellings
-	sub.spellings = nil
-	// Join before leaving: a subscription without any ask is dropped from the index.
-	left = slices.DeleteFunc(left, func(a *ask) bool {
-		if a.refused == nil {
+	r.sub.settling = false
+	r.sub.stream.markDue(r.sub)
+}
+
+// move moves all asks. It reports whether the stream goes on. Between two turns some names have moved, and others not.
+func (r *resubscription) move(asks []*ask, now dynparam.Constraints) bool {
+	r.lock()
+	defer r.unlock()
+	if !r.find() {
+		return false
+	}
+	sub := r.sub
+	sub.former, sub.implicit, sub.moving = sub.implicit, now, true
+	r.settle(true)
+	r.moveWildcard()
+	for _, a := range asks {
+		if !r.next() {
 			return false
 		}
-		names = append(names, a.number) // stays denied
-		if spelled, ok := spellings[a.number]; ok {
-			sub.spell(a, spelled)
-		}
-		return true
-	})
-	for _, old := range left {
-		a := t.join(sub, old.name, now.Key(), locator{name: old.spelling, constraints: now})
-		sub.closeUnanswered(topic{name: old.name}, a)
-		if sub.names.has(old.number) {
-			names = append(names, a.number)
-			sub.spell(a, cmp.Or(spellings[old.number], old.spelling))
-		}
+		r.moveAsk(a)
 	}
-	for _, old := range left {
-		t.leave(sub, old.name, old.key)
-	}
-	sub.names = askedSet{}
-	sub.changeNames(nil, names)
-	sub.implicit = now
-	sub.stream.mu.Lock()
-	sub.sent.share()
-	sub.stream.mu.Unlock()
-	if t.source != nil {
-		t.constrainAnswers(sub, old)
-		return
-	}
-	sub.stream.mu.Lock()
-	sub.endWithdrawalsIf(func(_ topic, old *entry) bool { return !now.Match(old.parameters()) })
-	sub.stream.mu.Unlock()
-	for _, key := range t.covered(sub) {
-		s := t.slots[key]
-		old, _ := s.choose(before)
-		if is := t.choose(s, now); is != old {
-			sub.changed(topic{name: key}, is != nil, nil)
-		}
-	}
-}
-
-// covered returns the names of the resources that a subscription by names covers.
-func (t *table) covered(sub *subscription) []nameKey {
-	if sub.interest.wildcard() {
-		return slices.Collect(maps.Keys(t.slots))
-	}
-	var covered []nameKey
-	for a := range sub.asks() {
-		if !a.name.isGlob() {
-			covered = append(covered, a.name)
-			continue
-		}
-		for key := range t.members[a.name.collection] {
-			covered = append(covered, key)
-		}
-	}
-	return covered
-}
-
-// answersTo returns what a type's source has answered a subscription by names.
-func (t *table) answersTo(sub *subscription) map[topic]*entry {
-	if t.source == nil {
-		return nil
-	}
-	answers := make(map[topic]*entry, sub.names.len())
-	for a := range sub.asks() {
-		answers[sub.topicOf(a)] = a.entryOf(sub)
-	}
-	return answers
-}
-
-// constrainAnswers makes due what the source answers differently for the new constraints. What it has
-// not answered yet is due when it does.
-func (t *table) constrainAnswers(sub *subscription, old map[topic]*entry) {
-	for a := range sub.asks() {
-		tp, now := sub.topicOf(a), a.entryOf(sub)
-		if now != awaited && now != old[tp] && !tp.name.isGlob() {
-			sub.changed(tp, now != nil, nil)
-		}
-	}
+	r.note()
+	sub.former, sub.moving = dynparam.Constraints{}, false
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	sub.endWithdrawalsIf(func(topic, *entry) bool { return true })
-	// What the new constraints do not cover is removed once the collections are answered.
-	sub.pending.all = sub.interest.wildcard()
-	for a := range sub.asks() {
-		if a.name.isGlob() {
-			sub.pending.add(sub.topicOf(a), false)
+	sub.endWithdrawalsIf(func(_ topic, old *entry) bool { return r.t.source != nil || !now.Match(old.parameters()) })
+	r.store.dropIfUnused(r.t)
+	return true
+}
+
+func (r *resubscription) moveWildcard() {
+	sub, t := r.sub, r.t
+	if !sub.interest.wildcard() {
+		return
+	}
+	a := t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
+	sub.closeUnanswered(wildcardTopic, a)
+	t.leave(sub, wildcardKey, sub.former.Key())
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	if t.source != nil {
+		// What the new constraints do not cover is removed once the collection is answered.
+		sub.pending.all = true
+		return
+	}
+	for key := range t.slots {
+		r.compareMember(key)
+	}
+}
+
+// compareMember makes a name due of which the client gets another variant. The caller holds stream.mu.
+func (r *resubscription) compareMember(key nameKey) {
+	s := r.t.slots[key]
+	old, _ := s.choose(r.sub.former)
+	if is := r.t.choose(s, r.sub.implicit); is != old {
+		r.differs(topic{name: key}, is != nil, r.sub.mode != pushAll)
+	}
+}
+
+// differs makes a topic due that exists, or does not. The caller holds stream.mu.
+func (r *resubscription) differs(tp topic, exists, byName bool) {
+	sub := r.sub
+	if exists {
+		sub.kept.restore(tp)
+	}
+	sub.pending.all = sub.pending.all || sub.mode == pushAll
+	if byName {
+		sub.pending.add(tp, false)
+	}
+}
+
+// moveAsk moves one name from its ask to that with the new constraints.
+func (r *resubscription) moveAsk(old *ask) {
+	if old.refused != nil {
+		return // stays denied
+	}
+	sub, t, tp := r.sub, r.t, r.sub.topicOf(old)
+	was, spelled := old.entryOf(sub), cmp.Or(sub.spellings[old.number], old.spelling)
+	sub.stream.mu.Lock()
+	sub.sent.replaced(old, was)
+	sub.stream.mu.Unlock()
+	// Join before leaving: a subscription without any ask is dropped from the index.
+	a := t.join(sub, old.name, sub.implicit.Key(), locator{name: old.spelling, constraints: sub.implicit})
+	sub.closeUnanswered(tp, a)
+	r.removed, r.added = append(r.removed, old.number), append(r.added, a.number)
+	delete(sub.spellings, old.number)
+	t.leave(sub, old.name, old.key)
+	sub.spell(a, spelled)
+
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	now := a.entryOf(sub)
+	switch {
+	case !old.name.isGlob():
+		if now != awaited && now != was {
+			r.differs(tp, now != nil, true)
+		}
+	case t.source != nil:
+		// The members are compared when the collection is answered.
+		if had, _ := sub.sent.last(tp); had == absence {
+			sub.sent.forget(tp)
+		}
+		sub.pending.add(tp, false)
+	case sub.mode == pushDifference:
+		for key := range t.members[old.name.collection] {
+			r.compareMember(key)
 		}
 	}
-	sub.stream.markDue(sub)
 }

@@ -3,7 +3,6 @@ package controlplane
 import (
 	"maps"
 	"slices"
-	"sync"
 )
 
 // resubscription carries out a change of a subscription. Its size is the client's choice, so that Store.mu is
@@ -22,11 +21,18 @@ type resubscription struct {
 	removed, added []uint32
 }
 
+// resubscription returns a change of a subscription.
+func (s *Store) resubscription(sub *subscription) *resubscription {
+	r := &resubscription{turns: s.writing(sub.stream), store: s, sub: sub}
+	r.pause, r.resume = r.note, r.find
+	return r
+}
+
 // resubscribe changes a subscription, and records what that makes due. It returns RESOURCE_EXHAUSTED if the
 // client's peer subscribes to too many names, and the stream is to end with it. Only the stream's reader calls it.
 func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error {
-	r := &resubscription{store: s, sub: sub, change: &change}
-	r.turns = turns{locks: []sync.Locker{&s.mu}, pace: s.pace, pause: r.note, resume: r.resume}
+	r := s.resubscription(sub)
+	r.change = &change
 	before := sub.interest
 	goesOn, err := r.choose()
 	if !goesOn || err != nil {
@@ -48,7 +54,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error 
 func (r *resubscription) choose() (bool, error) {
 	r.lock()
 	defer r.unlock()
-	if !r.resume() {
+	if !r.find() {
 		return false, nil
 	}
 	r.settle(true)
@@ -74,9 +80,9 @@ func (r *resubscription) choose() (bool, error) {
 	return true, nil
 }
 
-// resume finds the table, which may be another one while nothing is subscribed, and reports whether the stream
+// find finds the table, which may be another one while nothing is subscribed, and reports whether the stream
 // goes on.
-func (r *resubscription) resume() bool {
+func (r *resubscription) find() bool {
 	if r.sub.stream.released {
 		return false
 	}
@@ -150,7 +156,7 @@ func (r *resubscription) settle(settling bool) {
 
 // release removes all subscriptions of a stream that has ended.
 func (s *Store) release(st *stream) {
-	turn := turns{locks: []sync.Locker{&s.mu}, pace: s.pace}
+	turn := s.writing(st)
 	turn.lock()
 	defer turn.unlock()
 	st.released = true
@@ -160,7 +166,10 @@ func (s *Store) release(st *stream) {
 	st.mu.Unlock()
 	for _, sub := range subs {
 		turn.next()
-		for number, ok := sub.names.pop(); ok; number, ok = sub.names.pop() {
+		// The reader, which may be comparing a last request with them, learns that they have changed.
+		left := sub.names
+		sub.dropNames()
+		for number, ok := left.pop(); ok; number, ok = left.pop() {
 			a := sub.table.index.asks.get(number)
 			sub.table.leave(sub, a.name, a.key)
 			turn.next()

@@ -78,11 +78,20 @@ type selection struct {
 
 	// implicit are the constraints of a client that sends none.
 	implicit dynparam.Constraints
+	// former were those before, while the names move from these to implicit.
+	former dynparam.Constraints
+	moving bool
 }
 
 // changeNames changes names. The caller holds Store.mu.
 func (s *selection) changeNames(removed, added []uint32) {
 	s.names, s.inOrder = s.names.change(removed, added), nil
+	s.namesVersion++
+}
+
+// dropNames removes all names. The caller holds Store.mu.
+func (s *selection) dropNames() {
+	s.names, s.inOrder = askedSet{}, nil
 	s.namesVersion++
 }
 
@@ -96,6 +105,11 @@ func (s *selection) askOf(tp topic) *ask {
 	}
 	if a := s.table.ask(tp.name, s.askKey(tp)); a != nil && s.names.has(a.number) {
 		return a
+	}
+	if s.moving {
+		if a := s.table.ask(tp.name, s.former.Key()); a != nil && s.names.has(a.number) {
+			return a
+		}
 	}
 	return nil
 }

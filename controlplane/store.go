@@ -26,7 +26,9 @@ type Store struct {
 
 	// mu guards the fields below, each table, and the selections of subscriptions. It is
 	// locked before any stream's mu, never after.
-	mu      sync.RWMutex
+	mu sync.RWMutex
+	// queue lets one turn of work of a size that clients chose wait for mu at a time. It is locked before mu.
+	queue   sync.Mutex
 	version uint64
 	// updating is when the update began that is being applied, zero between updates.
 	updating time.Time

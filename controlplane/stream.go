@@ -38,8 +38,8 @@ type stream struct {
 	// wake holds a token while something may be due.
 	wake chan struct{}
 
-	// constraining lets one constrain run at a time. It is locked before Store.mu.
-	constraining sync.Mutex
+	// changing lets one change of the subscriptions run at a time: a request's, or constrain. It is locked before Store.mu.
+	changing sync.Mutex
 
 	// released is set, under Store.mu, when the stream has ended; the reader may still be
 	// processing a last request.
@@ -215,6 +215,8 @@ func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, legacy 
 		if err := s.authorize(sub, asked, legacy); err != nil {
 			return err
 		}
+		s.changing.Lock()
+		defer s.changing.Unlock()
 		change := compare()
 		if change.isNone(sub.interest) {
 			return nil

@@ -9,30 +9,38 @@ import (
 type pace struct {
 	// turn is how long Store.mu is held at a time for work of a size that a client chose.
 	turn time.Duration
+	// alone is how many items of such work are done before it waits for its turn behind other such work.
+	alone int
 	// due is how many topics of a client's own subscriptions are sent, or looked up, at a time.
 	due int
 	// between is called, for tests, when others have their turn; it may be nil.
 	between func()
 }
 
-var usualPace = pace{turn: 2 * time.Millisecond, due: 1000}
+var usualPace = pace{turn: 2 * time.Millisecond, alone: 64, due: 1000}
 
 // turns holds locks for such work in pieces, between which others have their turn:
 //
 //	a client subscribes to 200,000 names     Store.mu is held for 2 ms
 //	another client subscribes to one         it has Store.mu
 //	the next of the 200,000                  Store.mu is held for 2 ms
+//
+// Many such works would all wait for Store.mu, and others behind them. So they wait in queues first: those of one
+// peer for each other, and then its first one for those of other peers.
 type turns struct {
 	// locks are taken in this order.
 	locks []sync.Locker
 	pace  pace
+	// queues are locked before the locks, in this order, but for the first items of the work.
+	queues []sync.Locker
 	// pause is called before the locks are released between two pieces; it may be nil.
 	pause func()
 	// resume is called after they are taken again, and reports whether the work is to go on; it may be nil.
 	resume func() bool
 
-	began time.Time
-	items int
+	began  time.Time
+	items  int
+	queued bool
 }
 
 func (t *turns) lock() {
@@ -46,12 +54,26 @@ func (t *turns) unlock() {
 	for i := len(t.locks) - 1; i >= 0; i-- {
 		t.locks[i].Unlock()
 	}
+	t.leaveQueues()
+}
+
+// leaveQueues lets the next work wait for the locks.
+func (t *turns) leaveQueues() {
+	for i := len(t.queues) - 1; t.queued && i >= 0; i-- {
+		t.queues[i].Unlock()
+	}
+	t.queued = false
+}
+
+// isOver reports whether the present turn is.
+func (t *turns) isOver() bool {
+	return t.pace.turn == 0 || t.items == t.pace.alone || t.items%16 == 0 && time.Since(t.began) >= t.pace.turn
 }
 
 // next is called before each item of the work. It gives others their turn if it is due, and reports whether the
 // work is to go on.
 func (t *turns) next() bool {
-	if t.items++; t.pace.turn > 0 && (t.items%16 != 0 || time.Since(t.began) < t.pace.turn) {
+	if t.items++; !t.isOver() {
 		return true
 	}
 	if t.pause != nil {
@@ -61,11 +83,29 @@ func (t *turns) next() bool {
 	if t.pace.between != nil {
 		t.pace.between()
 	}
+	for _, q := range t.queues {
+		q.Lock()
+	}
+	t.queued = true
 	t.lock()
 	return t.resume == nil || t.resume()
 }
 
-// reading returns turns of Store.mu, held for reading.
-func (s *Store) reading() *turns {
-	return &turns{locks: []sync.Locker{s.mu.RLocker()}, pace: s.pace}
+// reading returns turns of Store.mu, held for reading, for work of a stream.
+func (s *Store) reading(st *stream) *turns {
+	return &turns{locks: []sync.Locker{s.mu.RLocker()}, pace: s.pace, queues: st.tab.queue()}
+}
+
+// writing returns turns of Store.mu for work of a stream.
+func (s *Store) writing(st *stream) turns {
+	return turns{locks: []sync.Locker{&s.mu}, pace: s.pace, queues: append(st.tab.queue(), &s.queue)}
+}
+
+// recording returns turns for work on what is due to a stream and what it was sent, for which Store.mu is held for
+// reading: others may read meanwhile. The work ends with the stream.
+func (s *Store) recording(st *stream) turns {
+	return turns{
+		locks: []sync.Locker{s.mu.RLocker(), &st.mu}, pace: s.pace, queues: st.tab.queue(),
+		resume: func() bool { return !st.released },
+	}
 }
