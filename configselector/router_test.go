@@ -133,7 +133,7 @@ func TestDirectResponseAndRedirect(t *testing.T) {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
-					routes:   []*xdsresource.Route{{Action: test.action, Headers: &xdsresource.HeaderMutations{Response: edits("r", false, "route")}}},
+					routes:   []*xdsresource.Route{{Settings: &xdsresource.Settings{Action: test.action, Headers: &xdsresource.HeaderMutations{Response: edits("r", false, "route")}}}},
 					listener: chainOf(marking("f")),
 				})
 				r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})

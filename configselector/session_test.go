@@ -32,12 +32,12 @@ func binding(cluster string, o *httpfilter.HostOverride) httpfilter.Instance {
 // split is a route with nearly all of its weight on one of its clusters, and
 // header edits on the other.
 func split() *xdsresource.Route {
-	return &xdsresource.Route{Action: &xdsresource.Forward{
+	return &xdsresource.Route{Settings: &xdsresource.Settings{Action: &xdsresource.Forward{
 		Clusters: []xdsresource.WeightedCluster{
 			{Name: "old", Weight: 1, Headers: &xdsresource.HeaderMutations{Request: edits("edit", false, "old")}},
 			{Name: "new", Weight: 1<<32 - 2},
 		},
-	}}
+	}}}
 }
 
 // gRFC A60, "Request Side Processing": a filter can override the cluster by another one of the

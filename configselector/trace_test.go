@@ -110,7 +110,7 @@ func TestTrace(t *testing.T) {
 		{"retried without success", worldConfig{routes: retry(), handle: failing(3, codes.Unavailable)}, codes.Unavailable,
 			[]string{routedToC, "attempt 1 to c: Unavailable", "retry 2 after Unavailable", "attempt 2 to c: Unavailable",
 				"retry 3 after Unavailable", "attempt 3 to c: Unavailable"}},
-		{"answered by the route", worldConfig{routes: named(&xdsresource.Route{Action: &xdsresource.DirectResponse{Code: codes.NotFound}})}, codes.NotFound,
+		{"answered by the route", worldConfig{routes: named(&xdsresource.Route{Settings: &xdsresource.Settings{Action: &xdsresource.DirectResponse{Code: codes.NotFound}}})}, codes.NotFound,
 			[]string{`routed /s/m routes/host/r to "": OK`}},
 		{"no route", worldConfig{routes: []*xdsresource.Route{}}, codes.Unavailable, []string{`routed /s/m routes/host/ to "": Unavailable`}},
 	} {

@@ -269,7 +269,7 @@ func echoAll(_ int, s grpc.ServerStream) error { return echo(s) }
 
 // toC is a route of all methods to cluster "c".
 func toC() *xdsresource.Route {
-	return &xdsresource.Route{Action: &xdsresource.Forward{Clusters: []xdsresource.WeightedCluster{{Name: "c", Weight: 1}}}}
+	return &xdsresource.Route{Settings: &xdsresource.Settings{Action: &xdsresource.Forward{Clusters: []xdsresource.WeightedCluster{{Name: "c", Weight: 1}}}}}
 }
 
 // testFilter is a filter for tests.

@@ -212,9 +212,9 @@ func toRDS(name string) *xdsresource.Listener {
 func routes(name string, clusters ...string) *xdsresource.RouteConfiguration {
 	vh := &xdsresource.VirtualHost{Name: "host", Domains: []string{"authority"}}
 	for _, c := range clusters {
-		vh.Routes = append(vh.Routes, &xdsresource.Route{Action: &xdsresource.Forward{
+		vh.Routes = append(vh.Routes, &xdsresource.Route{Settings: &xdsresource.Settings{Action: &xdsresource.Forward{
 			Clusters: []xdsresource.WeightedCluster{{Name: c, Weight: 1}},
-		}})
+		}}})
 	}
 	return &xdsresource.RouteConfiguration{Name: name, VirtualHosts: []*xdsresource.VirtualHost{vh}}
 }

@@ -14,8 +14,9 @@ const (
 	memoPaths      = 1 << 10 // number of paths
 	memoProbes     = 8       // number of slots that a path may be in
 	memoPathLength = 1 << 10 // length of the longest path
-	memoRoutes     = 1 << 20 // number of routes in all shortlists: 4 MiB
+	memoRoutes     = 1 << 20 // number of routes in all shortlists: 4 MiB; more if an index of all routes needs that
 	memoRetry      = 1 << 8  // number of RPCs of a path without a shortlist after which it may get one
+	memoOneByOne   = 1 << 12 // number of routes of a Table from which one shortlist is made at a time
 )
 
 // memo has the shortlist of each path. With 10,000 routes that differ by a header, or by a
@@ -36,6 +37,8 @@ type memo struct {
 	// mu is taken by the first RPC of a path, to store what it has found out. It is held for a moment,
 	// and not while routes are matched.
 	mu sync.Mutex
+	// making is held while a shortlist of a large Table is made. RPCs do not wait for it.
+	making sync.Mutex
 	// room is the number of routes that may still be remembered.
 	room int64
 	// shared has long shortlists by their hash: where headers distinguish routes, all paths have
@@ -58,7 +61,7 @@ type remembered struct {
 func (t *Table) recall(path string) *shortlist {
 	m := t.memo.Load()
 	if m == nil {
-		fresh := &memo{seed: maphash.MakeSeed(), room: memoRoutes, shared: make(map[uint64]*shortlist)}
+		fresh := &memo{seed: maphash.MakeSeed(), room: max(memoRoutes, keyedCost*int64(len(t.next))), shared: make(map[uint64]*shortlist)}
 		t.memo.CompareAndSwap(nil, fresh)
 		m = t.memo.Load()
 	}
@@ -87,10 +90,17 @@ func (m *memo) slot(home, probe uint64) *atomic.Pointer[remembered] {
 // first RPC of a method.
 func (t *Table) Forget() { t.memo.Store(nil) }
 
-// remember makes the shortlist of a path, stores it and returns it, or nil if it would be too long.
+// remember makes the shortlist of a path, stores it and returns it, or nil if it would be too long. In a large Table it
+// takes long, and is not done by several RPCs at a time: the others do without, as the method may be the same.
 func (t *Table) remember(m *memo, home uint64, path string) *shortlist {
 	if len(path) > memoPathLength {
 		return nil
+	}
+	if len(t.next) >= memoOneByOne {
+		if !m.making.TryLock() {
+			return nil
+		}
+		defer m.making.Unlock()
 	}
 	var l *shortlist
 	if all, ok := t.inQuestion(path, memoRoutes); ok {

@@ -96,6 +96,38 @@ func TestMethodsAreRememberedWithinBounds(t *testing.T) {
 	}
 }
 
+// Where only headers distinguish the routes of a large table, each of them is indexed, and once: however many RPCs
+// begin together, one of them does it.
+func TestALargeTableIsIndexedOnce(t *testing.T) {
+	t.Parallel()
+	const tenants = 100_000
+	var routes []Route
+	for i := range tenants {
+		routes = append(routes, byTenant("/", fmt.Sprint(i)))
+	}
+	table := newTable(routes...)
+	last := RPC{Method: "/s/m", Metadata: tenantOf(fmt.Sprint(tenants - 1))}
+	table.find(last)
+	m := table.memo.Load()
+	if paths, lists := remembers(table); paths != 1 || lists != 1 || len(m.shared) != 1 || m.room < 0 {
+		t.Errorf("after the first RPC %d methods and %d lists are remembered, %d of them with an index; room for %d", paths, lists, len(m.shared), m.room)
+	}
+	other := last
+	other.Method = "/s/other"
+	m.making.Lock() // as an RPC of another method does
+	if got := table.find(other); got != tenants-1 {
+		t.Errorf("got route %d", got)
+	}
+	m.making.Unlock()
+	if paths, _ := remembers(table); paths != 1 {
+		t.Errorf("%d methods are remembered, want only the first", paths)
+	}
+	table.find(other)
+	if paths, lists := remembers(table); paths != 2 || lists != 1 {
+		t.Errorf("then %d methods and %d lists are remembered", paths, lists)
+	}
+}
+
 func TestLongMethodsAreNotRemembered(t *testing.T) {
 	t.Parallel()
 	table := newTable(Route{Path: "/"})
@@ -122,10 +154,13 @@ func TestQueriesAreNotRemembered(t *testing.T) {
 
 func TestWhatIsRememberedPerMethodIsBounded(t *testing.T) {
 	t.Parallel()
-	// Given 2,000 routes that differ by a header in each of 40 services, more than there is
-	// room for; then RPCs of all of them still get their route.
+	// Given 2,000 routes that differ by a header in each of 40 services, and as many for all services, more than there
+	// is room for; then RPCs of all of them still get their route.
 	var routes []Route
 	const services, tenants = 40, 2_000
+	for n := range tenants {
+		routes = append(routes, byTenant("/s", fmt.Sprint("none", n)))
+	}
 	for i := range services {
 		for n := range tenants {
 			routes = append(routes, byTenant(fmt.Sprintf("/s%d/", i), fmt.Sprint(n)))
@@ -135,7 +170,7 @@ func TestWhatIsRememberedPerMethodIsBounded(t *testing.T) {
 	for range 2 {
 		for i := range services {
 			got := table.find(RPC{Method: fmt.Sprintf("/s%d/m", i), Metadata: tenantOf("1999")})
-			if want := i*tenants + 1999; got != want {
+			if want := (1+i)*tenants + 1999; got != want {
 				t.Fatalf("service %d: wrong route", i)
 			}
 		}
@@ -143,7 +178,7 @@ func TestWhatIsRememberedPerMethodIsBounded(t *testing.T) {
 	if room := table.memo.Load().room; room < 0 {
 		t.Errorf("room = %d, want no overdraft", room)
 	}
-	if paths, lists := remembers(table); paths != services || lists > memoRoutes/(tenants*keyedCost)+1 {
+	if paths, lists := remembers(table); paths != services || lists > len(routes)/(2*tenants)+1 {
 		t.Errorf("%d methods with %d shortlists are remembered", paths, lists)
 	}
 }
@@ -153,6 +188,9 @@ func TestRoomThatIsNotUsedIsGivenToOthers(t *testing.T) {
 	t.Parallel()
 	var routes []Route
 	const services, tenants = 40, 2_000
+	for n := range tenants {
+		routes = append(routes, byTenant("/s", fmt.Sprint("none", n)))
+	}
 	for i := range services {
 		for n := range tenants {
 			routes = append(routes, byTenant(fmt.Sprintf("/s%d/", i), fmt.Sprint(n)))

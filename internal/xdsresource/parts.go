@@ -91,8 +91,8 @@ const maxSharedRoutes = 1 << 10
 // wireDecoder reads routes on the wire. Those of a virtual host that differ only in name and match, as
 // routes to one cluster do, share all else, which is decoded once.
 type wireDecoder struct {
-	// shared has routes by all their fields but name and match.
-	shared map[string]Route
+	// shared has the settings of routes by all their fields but name and match.
+	shared map[string]*Settings
 	others []byte // these fields of a route, for the time of a call
 	match  routepb.RouteMatch
 	route  routepb.Route
@@ -111,9 +111,8 @@ func (d *routeDecoder) routePart(at *faults.Path, part routePart, route *Route) 
 		return d.route(at, part.pb, route)
 	}
 	name, match, ok := d.wire.split(part.raw)
-	if shared, known := d.wire.shared[string(d.wire.others)]; ok && known {
-		*route = shared
-		route.Name, route.Match = string(name), d.wireMatch(at.Field("match"), match)
+	if shared := d.wire.shared[string(d.wire.others)]; ok && shared != nil {
+		*route = Route{string(name), d.wireMatch(at.Field("match"), match), shared}
 		return true
 	}
 	if !d.readPart(at, part.raw, true, &d.wire.route) {
@@ -123,9 +122,9 @@ func (d *routeDecoder) routePart(at *faults.Path, part routePart, route *Route) 
 	// What is reported of a route is reported of each.
 	if ok && isUsed && !d.failed() && len(d.ignored.found) == 0 && len(d.wire.shared) < maxSharedRoutes {
 		if d.wire.shared == nil {
-			d.wire.shared = make(map[string]Route)
+			d.wire.shared = make(map[string]*Settings)
 		}
-		d.wire.shared[string(d.wire.others)] = *route
+		d.wire.shared[string(d.wire.others)] = route.Settings
 	}
 	return isUsed
 }

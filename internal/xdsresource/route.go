@@ -56,6 +56,12 @@ type Route struct {
 	// Name is Route.name, for logs; often empty.
 	Name  string
 	Match matching.Route
+	*Settings
+}
+
+// Settings are what a Route has besides its name and match. There may be many routes, few of which
+// differ in these, so equal ones share them.
+type Settings struct {
 	// Action is what a matching RPC does.
 	Action Action
 	// MaxStreamDuration bounds matching RPCs. nil: the Listener's bound
@@ -81,7 +87,7 @@ type Route struct {
 	// Overrides is Route.typed_per_filter_config.
 	Overrides FilterOverrides
 	// Changes are the settings above that are not as received, but as the bootstrap overrides them.
-	// nil: all are as received. There may be many routes, so this is a pointer.
+	// nil: all are as received.
 	Changes *Changes
 }
 
@@ -272,7 +278,7 @@ func (d *routeDecoder) checkDomains(at *faults.Path, i int, domains []string) {
 
 // route decodes one route. It reports false if gRPC ignores the route (gRFC A28).
 func (d *routeDecoder) route(at *faults.Path, pb *routepb.Route, route *Route) bool {
-	route.Name = pb.GetName()
+	route.Name, route.Settings = pb.GetName(), new(Settings)
 	if pb.GetMatch() == nil {
 		d.fault(at.Field("match"), "must be set")
 	} else {

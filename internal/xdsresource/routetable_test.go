@@ -188,7 +188,7 @@ func TestFirstMatchWins(t *testing.T) {
 
 func TestVirtualHostThatWasNotDecoded(t *testing.T) {
 	t.Parallel()
-	route := &Route{Action: &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}}}
+	route := &Route{Settings: &Settings{Action: &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}}}}
 	rc := &RouteConfiguration{VirtualHosts: []*VirtualHost{{Domains: []string{"a.b"}, Routes: []*Route{route}}}}
 	if got := rc.VirtualHost("A.b").Route(matching.RPC{Method: "/m"}); got != route {
 		t.Errorf("Route = %v, want the one there is", got)

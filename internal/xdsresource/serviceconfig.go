@@ -40,7 +40,7 @@ func HedgingOf(serviceConfig string) (*VirtualHost, error) {
 		}
 		hedged = hedged || retry != nil
 		for _, name := range m.Name {
-			route := &Route{Action: &Forward{Clusters: []WeightedCluster{{Weight: 1}}}, Retry: retry}
+			route := &Route{Settings: &Settings{Action: &Forward{Clusters: []WeightedCluster{{Weight: 1}}}, Retry: retry}}
 			if retry != nil && m.Timeout != nil {
 				// For all attempts together; gRPC applies it to each.
 				route.MaxStreamDuration = (*time.Duration)(m.Timeout)
@@ -60,7 +60,7 @@ func HedgingOf(serviceConfig string) (*VirtualHost, error) {
 	if !hedged {
 		return nil, nil
 	}
-	all = append(all, &Route{Action: &Forward{Clusters: []WeightedCluster{{Weight: 1}}}})
+	all = append(all, &Route{Settings: &Settings{Action: &Forward{Clusters: []WeightedCluster{{Weight: 1}}}}})
 	vh := &VirtualHost{Name: "service config", Routes: append(append(methods, services...), all...)}
 	if t := config.RetryThrottling; t != nil {
 		vh.HedgeThrottling = &RetryThrottling{MaxTokens: t.MaxTokens, TokenRatio: math.Floor(t.TokenRatio*1000) / 1000}
