@@ -55,6 +55,7 @@ func (k *core) push(message []byte) ads.Verdict {
 	if d != nil {
 		<-d
 		k.channel.Delivered()
+		k.channel.Reading()
 	}
 	return v
 }

@@ -241,6 +241,7 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 		if d != nil {
 			<-d
 			k.channel.Delivered()
+			k.channel.Reading()
 		}
 	}
 }

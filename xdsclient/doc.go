@@ -55,6 +55,14 @@
 // A response that only repeats the last one costs a comparison, and its reply waits, up to 3 s,
 // so that a server that answers each NACK or ACK at once is slowed down; see package ads.
 //
+// # What a server can cost
+//
+// The work on the responses of a server takes at most a quarter of the time, after a burst of 5 s (bounds.ResponseShare).
+// Then the client rests, with a response that it does not read, and flow control holds the server back. Resource timers do not
+// run meanwhile. Every response is read in the end: none is passed over for a later one, not even in SotW, where one with the
+// full state makes those before it obsolete. What was in the one that is passed over says which requests the server had read
+// (package ads, crossing.go), and a server that sent a resource does not send it again.
+//
 // # What a server can answer for a resource
 //
 // It can send the resource, valid or not; report that it does not have it, by omitting it from the

@@ -10,7 +10,7 @@ import (
 type stopwatchTime time.Duration
 
 // stopwatch measures the time in which a channel could receive an answer: while a
-// stream is open and no watcher holds back the next read. Resource timers run on
+// stream is open and neither a watcher nor a rest (transport.Work) holds back the next read. Resource timers run on
 // it, so that neither a broken stream nor a slow watcher makes a resource
 // disappear (gRFC A57, "Handling Resources That Do Not Exist"). The zero value
 // is stopped at 0.

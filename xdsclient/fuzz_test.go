@@ -56,6 +56,7 @@ func FuzzHandle(f *testing.F) {
 			}
 			<-d
 			k.channel.Delivered()
+			k.channel.Reading()
 			if v == ads.VerdictNone {
 				t.Fatal("a response was neither accepted nor rejected")
 			}

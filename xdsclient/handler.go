@@ -146,12 +146,20 @@ func (ch *serverChannel) Delivered() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.delivery = nil
+	if !ch.link.Closed() {
+		ch.stream.Notify()
+	}
+}
+
+// Reading implements ads.Handler: resource timers run again.
+func (ch *serverChannel) Reading() {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
 	if ch.link.Closed() {
 		return
 	}
 	ch.expiry.start()
 	ch.expiry.arm()
-	ch.stream.Notify()
 }
 
 // Ended implements ads.Handler.

@@ -70,6 +70,7 @@ func FuzzVariants(f *testing.F) {
 			}
 			<-d
 			k.channel.Delivered()
+			k.channel.Reading()
 			checkIdempotent(t, k, message)
 			k.answer()
 			checkMatches(t, k)

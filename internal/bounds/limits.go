@@ -14,6 +14,16 @@ const (
 	Request = 2 << 20
 )
 
+// Limits of the work on the responses of one management server.
+const (
+	// ResponseShare is the divisor of the time that is spent on it, as soon as ResponseBurst is used up: one
+	// part in four. The start of a large mesh takes less than the burst.
+	ResponseShare = 4
+	ResponseBurst = 5 * time.Second
+	// ResponseRest is the longest rest after one response.
+	ResponseRest = 30 * time.Second
+)
+
 // Limits of texts, in bytes.
 const (
 	// ErrorText is the limit of a text of a peer in an error of the client: an error of a

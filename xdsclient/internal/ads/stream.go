@@ -43,8 +43,10 @@ type Handler interface {
 	// read before done is closed; done is nil if the response says nothing new. An error
 	// ends the stream.
 	Receive(message []byte) (v Verdict, done <-chan struct{}, err error)
-	// Delivered is called when the channel that Receive returned has been closed.
+	// Delivered is called when the channel that Receive returned has been closed, and Reading when the next
+	// response is read then, maybe after a rest.
 	Delivered()
+	Reading()
 	// Better returns a better protocol than that of the stream, which the server did not implement when
 	// it was tried last, and when to try it again; nil if there is none.
 	Better() (p wire.Protocol, at time.Time)
@@ -85,6 +87,8 @@ type Stream struct {
 	// wake wakes the writer when a request may be due. It has room for one, so that a
 	// wake-up is never lost.
 	wake chan struct{}
+	// work limits the work on responses, those of all streams.
+	work transport.Work
 }
 
 // NewStream returns a stream that ends with the context.
@@ -163,8 +167,9 @@ func (s *Stream) attempt(conn *transport.Conn) (Verdict, error) {
 }
 
 // read receives responses until the stream ends. It reads the next only when the watchers are
-// done with the last (gRFC A88's flow control), and responses that say nothing new not faster
-// than transport.Pace allows. The verdict is the best of all responses.
+// done with the last (gRFC A88's flow control), and after a rest if there was a lot of work
+// (transport.Work); responses that say nothing new are read not faster than transport.Pace allows.
+// The verdict is the best of all responses.
 func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (best Verdict, err error) {
 	var pace transport.Pace
 	for {
@@ -176,7 +181,9 @@ func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (best Verdi
 			return best, err
 		}
 		size := len(f.Bytes())
+		began := time.Now()
 		v, done, err := s.handler.Receive(f.Bytes())
+		rest := s.work.Done(began)
 		f.Free()
 		if err != nil {
 			return best, err
@@ -192,6 +199,10 @@ func (s *Stream) read(ctx context.Context, stream grpc.ClientStream) (best Verdi
 		case <-ctx.Done():
 			return best, ctx.Err()
 		}
+		if rest > 0 {
+			transport.Rest(ctx, rest)
+		}
+		s.handler.Reading()
 	}
 }
 

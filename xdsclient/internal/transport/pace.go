@@ -33,10 +33,5 @@ func (p *Pace) Wait(ctx context.Context, size int) {
 	if rest <= readBurst {
 		return
 	}
-	timer := time.NewTimer(rest)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	Rest(ctx, rest)
 }
