@@ -126,6 +126,7 @@ func TestOthersHaveTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var turns int
 	sotw := newSotW(newStream(2, ProtocolSotW, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), true, true)
 	for _, step := range []struct {
 		name string
@@ -137,6 +138,17 @@ func TestOthersHaveTurns(t *testing.T) {
 		{"subscribes again over delta", func() error {
 			return p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: all})
 		}},
+		{"is shown", func() error {
+			for p.stream.subs[typeurl.Endpoints].queued {
+				_ = p.push(func(*discoverypb.DeltaDiscoveryResponse) error { return nil })
+			}
+			between := turns
+			if errs := st.status(overviewed).Types[0].ErrorCount; errs != 0 {
+				t.Errorf("%d errors", errs)
+			}
+			turns -= between
+			return nil
+		}},
 		{"gets other constraints", func() error { store.constrain(st, others); return nil }},
 		{"subscribes over SotW", func() error { return sotw.handleRequest(request(typeurl.Cluster, all...)) }},
 		{"subscribes to one less over SotW", func() error { return sotw.handleRequest(request(typeurl.Cluster, all[1:]...)) }},
@@ -145,7 +157,7 @@ func TestOthersHaveTurns(t *testing.T) {
 		}},
 		{"ends", func() error { store.release(sotw.stream); return nil }},
 	} {
-		turns := 0
+		turns = 0
 		store.pace.between = func() {
 			if !store.mu.TryLock() {
 				t.Errorf("a client %s: the store is locked in the turn of others", step.name)
