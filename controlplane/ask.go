@@ -14,7 +14,9 @@ type ask struct {
 	table *table
 	// number is that in the table's index.
 	number uint32
-	name   nameKey
+	// at is the position in table.asks.
+	at   int
+	name nameKey
 	// spelling is that of the first subscriber.
 	spelling string
 	// key is that of the constraints, and which the rest of the topic of a client that subscribes

@@ -1,5 +1,7 @@
 package controlplane
 
+import "slices"
+
 // A collection, a glob or a wildcard, is closed to a subscription while its source has not answered
 // that the members are there, or has answered an error. Until then the members are not the
 // client's: it would take an incomplete collection for a complete one.
@@ -61,7 +63,7 @@ func (c closedSet) openLater(tp topic, again bool) { c[tp] = c[tp] || again }
 
 // collectionAnswered opens or closes a collection that its source has answered. The caller holds
 // Store.mu.
-func (sub *subscription) collectionAnswered(t *table, a *ask, old, answer *entry) {
+func (sub *subscription) collectionAnswered(a *ask, old, answer *entry) {
 	s, tp := sub.stream, sub.topicOf(a)
 	sub.refuseWildcard(tp, answer)
 	s.mu.Lock()
@@ -70,7 +72,6 @@ func (sub *subscription) collectionAnswered(t *table, a *ask, old, answer *entry
 	again := sub.closed[tp]
 	if answer == nil {
 		delete(sub.closed, tp)
-		sub.acceptDeferred(t)
 	} else {
 		if sub.closed == nil {
 			sub.closed = closedSet{}
@@ -87,21 +88,32 @@ func (sub *subscription) collectionAnswered(t *table, a *ask, old, answer *entry
 	s.markDue(sub)
 }
 
-// acceptDeferred accepts the claims that waited for the members of a collection. The caller holds
-// Store.mu and stream.mu.
-func (sub *subscription) acceptDeferred(t *table) {
-	if len(sub.closed) > 0 {
-		return
-	}
-	deferred := sub.deferred
-	sub.deferred = nil
-	for name, version := range deferred {
-		sub.claims--
-		sub.stream.tab.give(ofVersions, 1)
-		if err := sub.acceptClaim(t, name, version); err != nil {
-			sub.stream.failure = err
-			sub.stream.signal()
-			return
+// acceptDeferred accepts the claims that waited for the members of the collections. Only the stream's sender calls it.
+func (p *delta) acceptDeferred() error {
+	turn := p.store.recording(p.stream)
+	turn.lock()
+	defer turn.unlock()
+	for _, sub := range slices.Clone(p.dueSubs) {
+		for name, version := range sub.deferred {
+			if !turn.next() {
+				return nil
+			}
+			if p.released || !sub.acceptsDeferred() {
+				break
+			}
+			delete(sub.deferred, name)
+			sub.claims--
+			sub.stream.tab.give(ofVersions, 1)
+			if err := sub.acceptClaim(sub.table, name, version); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
+}
+
+// acceptsDeferred reports whether there are claims that wait for nothing any more. The caller holds Store.mu for
+// reading, and stream.mu.
+func (sub *subscription) acceptsDeferred() bool {
+	return len(sub.deferred) > 0 && len(sub.closed) == 0 && !sub.settling
 }

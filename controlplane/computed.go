@@ -2,6 +2,8 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -91,12 +93,17 @@ type computation struct {
 // change may reach the client before the constraints that it must subscribe with.
 func (s *stream) collectComputed(collect func()) {
 	for {
-		s.store.mu.RLock()
+		locks := s.toCollect()
+		for _, l := range locks {
+			l.Lock()
+		}
 		todo := s.computations()
 		if len(todo) == 0 {
 			collect()
 		}
-		s.store.mu.RUnlock()
+		for _, l := range slices.Backward(locks) {
+			l.Unlock()
+		}
 		if len(todo) == 0 {
 			return
 		}
@@ -107,6 +114,21 @@ func (s *stream) collectComputed(collect func()) {
 			s.mu.Unlock()
 		}
 	}
+}
+
+// toCollect returns the locks for collecting what is due: of streams of one peer with many topics, one collects at a time.
+func (s *stream) toCollect() []sync.Locker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due := 0
+	for _, sub := range s.dueSubs {
+		due += len(sub.pending.topics) + len(sub.pending.later)
+	}
+	reading := s.store.mu.RLocker()
+	if due < s.store.pace.alone {
+		return []sync.Locker{reading}
+	}
+	return append(s.tab.queue(), reading)
 }
 
 // computations returns what is due and not computed yet. The caller holds Store.mu.

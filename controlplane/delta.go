@@ -46,6 +46,9 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error {
 	var all []deltaBatch
 	var version string
+	if err := p.acceptDeferred(); err != nil {
+		return err
+	}
 	p.collectComputed(func() { all, version = p.collect() })
 	for _, n := range all {
 		for !n.empty() {

@@ -28,6 +28,11 @@ func composeDelta(due dueChanges) deltaBatch {
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
 	w := &composer{t: due.table, sub: sub, due: due.pending.topics, batch: deltaBatch{sub: sub}}
+	if sub.acceptsDeferred() { // the collection was answered meanwhile
+		sub.pending.merge(due.pending)
+		sub.stream.markDue(sub)
+		return w.batch
+	}
 	switch {
 	case due.pending.all && sub.wildcardClosed():
 		sub.pending.merge(pending{all: true, allAgain: due.pending.allAgain}) // due when it opens
@@ -65,9 +70,23 @@ func (w *composer) addAll(again bool) {
 	}
 	for tp, old := range w.sub.sent.all {
 		if old != absence && !tp.name.isGlob() && w.isMember(tp) {
-			w.add(tp, again)
+			w.addKnown(tp, old, again)
 		}
 	}
+}
+
+// addKnown makes what the client knows of a collection due: claims of what does not exist, if there are many, with later
+// responses.
+func (w *composer) addKnown(tp topic, old *entry, again bool) {
+	if _, later := w.sub.pending.later[tp]; later {
+		return
+	}
+	if old.claimed() && len(w.due) >= w.sub.stream.store.pace.due && w.t.slots[tp.name] == nil {
+		w.sub.pending.addLater(tp, again)
+		w.sub.stream.markDue(w.sub)
+		return
+	}
+	w.add(tp, again)
 }
 
 // addMember makes a member of a collection due: of its variants, those that covered accepts.
@@ -113,7 +132,7 @@ func (w *composer) openGlobs() {
 		}
 		for _, glob := range w.globsOf(tp.name) {
 			if again, ok := opened[glob]; ok && w.inOne(glob, old) {
-				w.add(tp, again)
+				w.addKnown(tp, old, again)
 			}
 		}
 	}

@@ -319,7 +319,7 @@ func (d *Demand) answered(e *entry, version uint64) bool {
 // notify makes the answer due for one subscriber.
 func (d *Demand) notify(sub *subscription, old *entry) {
 	if d.Collection() {
-		sub.collectionAnswered(d.table, d.ask, old, d.answer)
+		sub.collectionAnswered(d.ask, old, d.answer)
 		return
 	}
 	sub.entryChanged(d.ask, old, d.answer)

@@ -212,9 +212,11 @@ func (sub *subscription) acceptClaim(t *table, name, version string) error {
 			sub.sent.setOf(tp, a, now)
 		} else if err := sub.keepClaim(tp, name, version); err != nil && a == nil {
 			return err
+		} else if now == nil && (sub.inWildcard(tp, nil, true) || sub.inGlob(tp, nil, true)) {
+			sub.pending.addLater(tp, false)
 		}
 		if !sub.wants(tp, nil) {
-			sub.pending.add(tp, true) // the client may take it for one that the wildcard covers
+			sub.pending.addLater(tp, true) // the client may take it for one that the wildcard covers
 		}
 		return nil
 	}
@@ -254,7 +256,7 @@ func (sub *subscription) acceptClaim(t *table, name, version string) error {
 		if err := sub.keepClaim(tp, name, version); err != nil {
 			return err
 		}
-		sub.pending.add(tp, true)
+		sub.pending.addLater(tp, true)
 	}
 	return nil
 }

@@ -3,8 +3,6 @@ package controlplane
 import (
 	"iter"
 	"maps"
-	"slices"
-	"strings"
 
 	"github.com/dynxds/dynxds/internal/bounds"
 )
@@ -46,35 +44,56 @@ func (n *numbered[T]) remove(number uint32) {
 	}
 }
 
+// crowd is the number of asks for one name beyond which they are found by a map.
+const crowd = 16
+
 // ask returns the ask for a name with the constraints, nil if there is none.
 func (t *table) ask(key nameKey, constraints string) *ask {
 	asks := t.asks[key]
-	if i, ok := searchAsk(asks, constraints); ok {
-		return asks[i]
+	if len(asks) > crowd {
+		return t.crowds[key][constraints]
+	}
+	for _, a := range asks {
+		if a.key == constraints {
+			return a
+		}
 	}
 	return nil
 }
 
-func searchAsk(asks []*ask, constraints string) (int, bool) {
-	return slices.BinarySearchFunc(asks, constraints, func(a *ask, key string) int { return strings.Compare(a.key, key) })
-}
-
 func (t *table) addAsk(a *ask) {
-	asks := t.asks[a.name]
-	i, _ := searchAsk(asks, a.key)
-	t.asks[a.name] = slices.Insert(asks, i, a)
+	a.at = len(t.asks[a.name])
+	asks := append(t.asks[a.name], a)
+	t.asks[a.name] = asks
 	a.number = t.index.asks.add(a)
 	t.mostAsks = max(t.mostAsks, len(t.asks))
+	switch {
+	case len(asks) == crowd+1:
+		all := make(map[string]*ask, len(asks))
+		for _, one := range asks {
+			all[one.key] = one
+		}
+		t.crowds[a.name] = all
+	case len(asks) > crowd:
+		t.crowds[a.name][a.key] = a
+	}
 }
 
 func (t *table) removeAsk(a *ask) {
-	asks := t.asks[a.name]
-	i, found := searchAsk(asks, a.key)
-	if !found || asks[i] != a {
+	if t.ask(a.name, a.key) != a {
 		return
 	}
 	t.index.asks.remove(a.number)
-	if asks = slices.Delete(asks, i, i+1); len(asks) > 0 {
+	asks := t.asks[a.name]
+	last := len(asks) - 1
+	asks[a.at], asks[last].at = asks[last], a.at
+	asks[last] = nil
+	if asks = asks[:last]; len(asks) <= crowd {
+		delete(t.crowds, a.name)
+	} else {
+		delete(t.crowds[a.name], a.key)
+	}
+	if len(asks) > 0 {
 		t.asks[a.name] = asks
 		return
 	}

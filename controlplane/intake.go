@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"sync"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -128,6 +130,10 @@ func (m *inspected) ProtoMethods() *protoiface.Methods {
 				// Not decoded, and no error here: gRPC would end the stream with INTERNAL.
 				return protoiface.UnmarshalOutput{Flags: protoiface.UnmarshalInitialized}, nil
 			}
+			for _, l := range m.of.stream.queueFor(len(in.Buf)) {
+				l.Lock()
+				defer l.Unlock()
+			}
 			in.Message = m.Message
 			return own.Unmarshal(in)
 		},
@@ -136,4 +142,14 @@ func (m *inspected) ProtoMethods() *protoiface.Methods {
 			return own.CheckInitialized(in)
 		},
 	}
+}
+
+// largeRequest is the size of requests of which one peer's are decoded one at a time.
+const largeRequest = 64 << 10
+
+func (s *stream) queueFor(size int) []sync.Locker {
+	if size < largeRequest {
+		return nil
+	}
+	return s.tab.queue()
 }

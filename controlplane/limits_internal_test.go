@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -125,6 +126,7 @@ func TestOthersHaveTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var turns int
 	sotw := newSotW(newStream(2, ProtocolSotW, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), true, true)
 	for _, step := range []struct {
 		name string
@@ -136,6 +138,17 @@ func TestOthersHaveTurns(t *testing.T) {
 		{"subscribes again over delta", func() error {
 			return p.handleRequest(&discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: all})
 		}},
+		{"is shown", func() error {
+			for p.stream.subs[typeurl.Endpoints].queued {
+				_ = p.push(func(*discoverypb.DeltaDiscoveryResponse) error { return nil })
+			}
+			between := turns
+			if errs := st.status(overviewed).Types[0].ErrorCount; errs != 0 {
+				t.Errorf("%d errors", errs)
+			}
+			turns -= between
+			return nil
+		}},
 		{"gets other constraints", func() error { store.constrain(st, others); return nil }},
 		{"subscribes over SotW", func() error { return sotw.handleRequest(request(typeurl.Cluster, all...)) }},
 		{"subscribes to one less over SotW", func() error { return sotw.handleRequest(request(typeurl.Cluster, all[1:]...)) }},
@@ -144,7 +157,7 @@ func TestOthersHaveTurns(t *testing.T) {
 		}},
 		{"ends", func() error { store.release(sotw.stream); return nil }},
 	} {
-		turns := 0
+		turns = 0
 		store.pace.between = func() {
 			if !store.mu.TryLock() {
 				t.Errorf("a client %s: the store is locked in the turn of others", step.name)
@@ -230,5 +243,67 @@ func TestRelease_WhileTheReaderCompares(t *testing.T) {
 	}
 	if len(store.tables) > 0 {
 		t.Errorf("%d tables are left", len(store.tables))
+	}
+}
+
+// What a client claims to have, and does not exist, is compared in pieces, and in turns if the claims waited for a
+// collection.
+func TestManyClaimsAreComparedInPieces(t *testing.T) {
+	t.Parallel()
+	const claims = 2000
+	for _, test := range []struct {
+		name     string
+		onDemand bool
+		request  *discoverypb.DeltaDiscoveryRequest
+	}{
+		{"by names", false, &discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"*"}}},
+		{"by locators", false, &discoverypb.DeltaDiscoveryRequest{ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{{Name: "*"}}}},
+		{"by names, on demand", true, &discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"*"}}},
+		{"by locators, on demand", true, &discoverypb.DeltaDiscoveryRequest{ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{{Name: "*"}}}},
+	} {
+		store := NewStore()
+		answered := make(chan []*Demand, 1)
+		if test.onDemand {
+			store.OnDemand("", func(begun, _ []*Demand) { answered <- begun })
+		}
+		update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "there"}) })
+		store.pace = pace{due: 100}
+		p := newDelta(newStream(1, ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), 1<<20)
+		test.request.TypeUrl = typeurl.Cluster
+		test.request.InitialResourceVersions = map[string]string{}
+		for i := range claims {
+			test.request.InitialResourceVersions[fmt.Sprint(i)] = "1"
+		}
+		if err := p.handleRequest(test.request); err != nil {
+			t.Fatal(err)
+		}
+		if test.onDemand {
+			begun := <-answered
+			turns := 0
+			store.pace.between = func() { turns++ }
+			update(t, store, func(tx *Tx) { tx.Answer(begun[0], nil) })
+			if turns > 0 {
+				t.Fatalf("%s: an update waited for others", test.name)
+			}
+			if due := p.subs[typeurl.Cluster].pending.count(); due > 10 {
+				t.Errorf("%s: the answer made %d topics due at once", test.name, due)
+			}
+		}
+		var removed, resources int
+		for p.subs[typeurl.Cluster].queued {
+			if err := p.push(func(resp *discoverypb.DeltaDiscoveryResponse) error {
+				if n := len(resp.GetRemovedResources()) + len(resp.GetRemovedResourceNames()); n > 110 {
+					t.Errorf("%s: a response has %d removals", test.name, n)
+				}
+				removed += len(resp.GetRemovedResources()) + len(resp.GetRemovedResourceNames())
+				resources += len(resp.GetResources())
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if removed != claims || resources != 1 {
+			t.Errorf("%s: the client was sent %d removals and %d resources, want %d and 1", test.name, removed, resources, claims)
+		}
 	}
 }

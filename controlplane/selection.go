@@ -3,6 +3,7 @@ package controlplane
 import (
 	"hash/maphash"
 	"iter"
+	"sync/atomic"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -64,6 +65,8 @@ type selection struct {
 	// inOrder caches asksInOrder, or is nil. The stream's sender sets it with Store.mu held for reading; it
 	// is cleared with Store.mu held for writing.
 	inOrder []*ask
+	// byName caches grouped, or is nil. It is set with Store.mu held for reading, and cleared as inOrder is.
+	byName atomic.Pointer[map[nameKey][]*ask]
 	// spellings are the client's names, where they differ from those of the asks, by number.
 	spellings map[uint32]string
 	// listed is the hash of the names of the last SotW request. Only the reader uses it.
@@ -86,12 +89,14 @@ type selection struct {
 // changeNames changes names. The caller holds Store.mu.
 func (s *selection) changeNames(removed, added []uint32) {
 	s.names, s.inOrder = s.names.change(removed, added), nil
+	s.byName.Store(nil)
 	s.namesVersion++
 }
 
 // dropNames removes all names. The caller holds Store.mu.
 func (s *selection) dropNames() {
 	s.names, s.inOrder = askedSet{}, nil
+	s.byName.Store(nil)
 	s.namesVersion++
 }
 
@@ -135,9 +140,9 @@ func (s *selection) asksFor(key nameKey) iter.Seq[*ask] {
 			return
 		}
 		all := s.table.asks[key]
-		if len(all) > s.names.len() {
-			for a := range s.asks() {
-				if a.name == key && !yield(a) {
+		if len(all) > crowd {
+			for _, a := range s.grouped()[key] {
+				if !yield(a) {
 					return
 				}
 			}
@@ -149,6 +154,20 @@ func (s *selection) asksFor(key nameKey) iter.Seq[*ask] {
 			}
 		}
 	}
+}
+
+// grouped returns the asks by name, and keeps them until the names change: the asks of other clients, and those for
+// other names, may be many.
+func (s *selection) grouped() map[nameKey][]*ask {
+	if p := s.byName.Load(); p != nil {
+		return *p
+	}
+	byName := map[nameKey][]*ask{}
+	for a := range s.asks() {
+		byName[a.name] = append(byName[a.name], a)
+	}
+	s.byName.Store(&byName)
+	return byName
 }
 
 // count returns the number of asks for a name.

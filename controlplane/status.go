@@ -183,35 +183,32 @@ func (s *stream) status(most int) ClientStatus {
 //	status      reads the stream's store, a
 //	the stream  moves to store b, and subscribes there
 //	status      locks a, which does not guard the subscriptions: it tries again
-func (s *stream) lockToRead() (unlock func()) {
+func (s *stream) lockToRead() *turns {
 	for {
 		store := s.servedFrom()
-		store.mu.RLock()
-		s.mu.Lock()
-		unlock = func() {
-			s.mu.Unlock()
-			store.mu.RUnlock()
-		}
+		turn := &turns{locks: []sync.Locker{store.mu.RLocker(), &s.mu}, pace: store.pace}
+		turn.lock()
 		if s.store == store {
-			return unlock
+			return turn
 		}
-		unlock()
+		turn.unlock()
 	}
 }
 
 func (s *stream) unsorted(most int) ClientStatus {
-	defer s.lockToRead()()
+	turn := s.lockToRead()
+	defer turn.unlock()
 	c := ClientStatus{ID: s.id, Since: s.began, Protocol: s.protocol, Node: s.node}
 	if s.peer != nil {
 		c.Peer = s.peer.Addr
 	}
 	for _, typeURL := range slices.Sorted(maps.Keys(s.subs)) {
-		c.Types = append(c.Types, s.subs[typeURL].status(most))
+		c.Types = append(c.Types, s.subs[typeURL].status(most, turn))
 	}
 	return c
 }
 
-func (sub *subscription) status(most int) TypeStatus {
+func (sub *subscription) status(most int, turn *turns) TypeStatus {
 	d := sub.delivery
 	t := TypeStatus{
 		TypeURL:      sub.typeURL,
@@ -226,7 +223,7 @@ func (sub *subscription) status(most int) TypeStatus {
 		Refusing:     d.refusing,
 	}
 	sub.addNames(&t, most)
-	sub.addErrors(&t, most)
+	sub.addErrors(&t, most, turn)
 	return t
 }
 
@@ -252,9 +249,15 @@ func (s *selection) addNames(t *TypeStatus, most int) {
 	}
 }
 
-// addErrors adds the standing errors. The caller holds Store.mu and stream.mu.
-func (sub *subscription) addErrors(t *TypeStatus, most int) {
+// addErrors adds the standing errors. It looks through all that the client was sent, in turns, or until the names
+// change meanwhile.
+func (sub *subscription) addErrors(t *TypeStatus, most int, turn *turns) {
+	version := sub.namesVersion
+	turn.resume = func() bool { return sub.namesVersion == version }
 	for tp, e := range sub.sent.all {
+		if !turn.next() {
+			return
+		}
 		missing := e == absence && sub.mode != pushDifference
 		if e.err == nil && !missing {
 			continue

@@ -12,14 +12,14 @@ func TestStatusLocksTheStoreOfTheStream(t *testing.T) {
 		first, second := NewStore(), NewStore()
 		st := newStream(1, ProtocolSotW, first, nil, limits{}, nil)
 		first.mu.Lock()
-		locked := make(chan func())
+		locked := make(chan *turns)
 		go func() { locked <- st.lockToRead() }()
 		runtime.Gosched()
 		st.mu.Lock()
 		st.store = second
 		st.mu.Unlock()
 		first.mu.Unlock()
-		unlock := <-locked
+		reading := <-locked
 		if second.mu.TryLock() {
 			t.Fatal("the store that the stream has moved to is not locked")
 		}
@@ -27,7 +27,7 @@ func TestStatusLocksTheStoreOfTheStream(t *testing.T) {
 			t.Fatal("the store that the stream has left is locked")
 		}
 		first.mu.Unlock()
-		unlock()
+		reading.unlock()
 		if !second.mu.TryLock() {
 			t.Fatal("the store stays locked")
 		}

@@ -20,9 +20,11 @@ type table struct {
 	// listings computes what a wildcard gets, once per change and constraints.
 	listings *listings
 	// asks has the subscriptions to each name (of a resource, existing or not, or of a glob
-	// collection) and to the wildcard, ordered by the keys of their constraints.
-	asks  map[nameKey][]*ask
-	index index
+	// collection) and to the wildcard, one for each constraints, in no order. crowds has the same by the keys
+	// of the constraints, for names with many.
+	asks   map[nameKey][]*ask
+	crowds map[nameKey]map[string]*ask
+	index  index
 	// mostAsks is the largest number of names in asks since the map was made.
 	mostAsks int
 	// computes is set if the type ever had a computed resource.
@@ -41,6 +43,7 @@ func newTable(s *Store, typeURL string) *table {
 		members:  map[string]map[nameKey]struct{}{},
 		listings: new(listings),
 		asks:     map[nameKey][]*ask{},
+		crowds:   map[nameKey]map[string]*ask{},
 	}
 }
 

@@ -1,0 +1,104 @@
+package controlplane
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+)
+
+// shardLocator is a locator of one shard of a name.
+func shardLocator(name string, shard int) *discoverypb.ResourceLocator {
+	return &discoverypb.ResourceLocator{
+		Name: name,
+		DynamicParameterConstraints: &discoverypb.DynamicParameterConstraints{
+			KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{
+				"shard": {Constraints: []*discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint{{
+					Constraint: &discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint_Value{Value: fmt.Sprint(shard)},
+				}}},
+			},
+		},
+	}
+}
+
+// The asks for a name are found whether it has few or many, as clients come and go.
+func TestAsks_OfFewAndManyConstraints(t *testing.T) {
+	t.Parallel()
+	store, rng := NewStore(), rand.New(rand.NewPCG(1, 2))
+	clients := make([]*delta, 3)
+	for i := range clients {
+		clients[i] = newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), 1<<20)
+	}
+	want := make([]map[int]bool, len(clients))
+	grows, most := true, 0
+	for range 3000 {
+		i, shard := rng.IntN(len(clients)), rng.IntN(3*crowd)
+		if want[i] == nil {
+			want[i] = map[int]bool{}
+		}
+		if grows = rng.IntN(100) > 0 == grows; grows {
+			shard = rng.IntN(2 * crowd)
+		}
+		req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints}
+		if one := []*discoverypb.ResourceLocator{shardLocator("n", shard)}; rng.IntN(10) < 7 == grows || len(want[i]) == 0 {
+			req.ResourceLocatorsSubscribe, want[i][shard] = one, true
+		} else {
+			req.ResourceLocatorsUnsubscribe = one
+			delete(want[i], shard)
+		}
+		if err := clients[i].handleRequest(req); err != nil {
+			t.Fatal(err)
+		}
+		table := store.tables[typeurl.Endpoints]
+		if table == nil {
+			continue
+		}
+		all := table.asks[keyOf("n")]
+		most = max(most, len(all))
+		for at, a := range all {
+			if a.at != at || table.ask(a.name, a.key) != a {
+				t.Fatalf("%v is not found among %d", a.constraints, len(all))
+			}
+		}
+		if (len(all) > crowd) != (table.crowds[keyOf("n")] != nil) || len(all) > crowd && len(table.crowds[keyOf("n")]) != len(all) {
+			t.Fatalf("%d of %d asks are in the map", len(table.crowds[keyOf("n")]), len(all))
+		}
+		for i, p := range clients {
+			if sub := p.subs[typeurl.Endpoints]; sub != nil && sub.count(keyOf("n")) != len(want[i]) {
+				t.Fatalf("a client has %d asks, want %d", sub.count(keyOf("n")), len(want[i]))
+			}
+		}
+	}
+	if most <= crowd {
+		t.Errorf("there were at most %d asks for the name", most)
+	}
+	for _, p := range clients {
+		store.release(p.stream)
+	}
+	if len(store.tables) > 0 {
+		t.Errorf("%d tables are left", len(store.tables))
+	}
+}
+
+// A client subscribes to one name with many constraints, and ends.
+func BenchmarkManyLocatorsOfOneName(b *testing.B) {
+	for _, n := range []int{10_000, 40_000} {
+		b.Run(fmt.Sprint("locators=", n), func(b *testing.B) {
+			req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints}
+			for i := range n {
+				req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, shardLocator("n", i))
+			}
+			for b.Loop() {
+				store := NewStore()
+				p := newDelta(newStream(1, ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), 1<<20)
+				if err := p.handleRequest(req); err != nil {
+					b.Fatal(err)
+				}
+				store.release(p.stream)
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*n), "us/locator")
+		})
+	}
+}
