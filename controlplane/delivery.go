@@ -1,18 +1,17 @@
 package controlplane
 
 import (
+	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
-)
 
-// maxNACKMessage bounds what is kept of a client's error, in bytes.
-const maxNACKMessage = 4 << 10
+	"github.com/dynxds/dynxds/internal/bounds"
+)
 
 // Reply is a client's answer to the last response of a type.
 type Reply int
@@ -42,7 +41,7 @@ type NACK struct {
 	// Version and Nonce are the rejected response's.
 	Version, Nonce string
 	// Err is the client's error_detail without details; in a ClientStatus its message is
-	// cut at 4 KiB.
+	// cut at about 4 KiB.
 	Err *status.Status
 }
 
@@ -143,10 +142,7 @@ func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) verdict {
 	return got
 }
 
+// shortStatus returns a client's error, of which no more than the beginning stays in memory.
 func shortStatus(s *statuspb.Status) *status.Status {
-	message := s.GetMessage()
-	if len(message) > maxNACKMessage {
-		message = strings.ToValidUTF8(message[:maxNACKMessage], "")
-	}
-	return status.New(codes.Code(s.GetCode()), message)
+	return status.New(codes.Code(s.GetCode()), bounds.Error(errors.New(s.GetMessage()), bounds.KeptNACK).Error())
 }

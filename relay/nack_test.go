@@ -99,7 +99,9 @@ func TestRejectionOfManyResourcesKeepsNothing(t *testing.T) {
 	}
 	heap := func() uint64 {
 		var m runtime.MemStats
-		runtime.GC()
+		for range 3 { // gRPC's buffers are in a pool, which the second one empties
+			runtime.GC()
+		}
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
@@ -108,7 +110,7 @@ func TestRejectionOfManyResourcesKeepsNothing(t *testing.T) {
 	r.await("the NACK is counted", func(s relay.Stats) bool { return s.Rejections == 1 })
 	subscribe(d, nil, clusterType, "unknown") // shows that the relay is done with the NACK
 	d.receive()
-	if after := heap(); after > before+5*size {
-		t.Errorf("the heap grew from %d to %d bytes, want at most a few times the text of %d bytes", before, after, size)
+	if after := heap(); after > before+size/4 {
+		t.Errorf("the heap grew from %d to %d bytes, want a small part of the text of %d bytes", before, after, size)
 	}
 }

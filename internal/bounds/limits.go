@@ -36,6 +36,8 @@ const (
 	RPCText = 8 << 10
 	// NACKText is the limit of the reason of a NACK, with the faults of all its resources.
 	NACKText = 32 << 10
+	// KeptNACK is the limit of what a server keeps of the error of a client's last NACK.
+	KeptNACK = 4 << 10
 	// LogText is the limit of a text of a peer in a line of the log of a server.
 	LogText = 2 << 10
 	// LogName is the limit of a name in a line of the log of a server: of a node, a type, a version.
