@@ -26,14 +26,16 @@ as they are. docs/control-plane.md has their format.
 
 With --store the files are in etcd instead of a folder, from where any number of
 replicas of this command read them (docs/store.md). A change is served as soon as
-it is there. A file that is faulty keeps its last good text, and the others go on.
-While etcd does not answer, clients are served what was read last; with --last-good,
-a replica can even start.
+it is there. While a file is faulty, all replicas serve what was good last, and no
+change takes effect. While etcd does not answer, clients are served what was read
+last; with --last-good, a replica can even start.
 
 The folder is checked for changes every --poll, and at once on SIGHUP. A change is
 validated as a whole and published at once, and only what changed is sent. A folder
 that has become faulty, or has lost all its documents, changes nothing: the log says
-what is wrong, and where.
+what is wrong, and where. What withdraws more than a third of the services waits for
+--withdrawal-delay. A server that starts has nothing to compare with: it serves what
+the folder has.
 
 --page shows a status page (package statuspage) in a browser: the clients, what each of
 them has ACKed and NACKed, and the resources that are served. It is on loopback, unless
