@@ -59,7 +59,7 @@ func newClients() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&addresses, "admin", []string{serve.DefaultAdmin}, "where the replicas have their admin pages")
+	f.StringSliceVar(&addresses, "admin", []string{serve.DefaultAdmin}, "where the replicas have their admin pages; those of a relay are on "+serve.DefaultRelayAdmin)
 	storeFlags(cmd, &stored)
 	cmd.MarkFlagsMutuallyExclusive("admin", "store")
 	timeoutFlag(cmd, &timeout, "how long to wait for the answer of a replica")

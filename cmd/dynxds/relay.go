@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/relaying"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/relay"
 )
@@ -62,7 +63,7 @@ func newRelay() *cobra.Command {
 			return relaying.Run(cmd.Context(), opts)
 		},
 	}
-	serverFlags(cmd, &opts.Serve, "localhost:18001")
+	serverFlags(cmd, &opts.Serve, "localhost:18001", serve.DefaultRelayAdmin)
 	f := cmd.Flags()
 	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (required)")
 	f.StringVar(&opts.FoldBy, "fold-by", relay.Fold{}.String(), "which clients are one node for the control plane")

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/typeurl"
@@ -29,6 +31,23 @@ func TestRelayLogsWhatItsClientsSay(t *testing.T) {
 	})
 	relay.logged(`"level":"WARN"`, "the xDS client says", noFolder)
 	relay.drain()
+}
+
+// serve and relay may run on one machine as they are.
+func TestDefaultAddressesDiffer(t *testing.T) {
+	t.Parallel()
+	owner := make(map[string]string)
+	for _, cmd := range []*cobra.Command{newServe(), newRelay()} {
+		for flag, address := range map[string]string{"--listen": cmd.Flag("listen").DefValue, "--admin": cmd.Flag("admin").NoOptDefVal} {
+			_, port, err := net.SplitHostPort(address)
+			xdstest.NoError(t, err)
+			what := cmd.Name() + " " + flag
+			if other := owner[port]; other != "" {
+				t.Errorf("%s and %s have the port %s by default", other, what, port)
+			}
+			owner[port] = what
+		}
+	}
 }
 
 // SIGHUP, with which "dynxds serve" reads its folder, does not end a relay.

@@ -26,14 +26,16 @@ as they are. docs/control-plane.md has their format.
 
 With --store the files are in etcd instead of a folder, from where any number of
 replicas of this command read them (docs/store.md). A change is served as soon as
-it is there. A file that is faulty keeps its last good text, and the others go on.
-While etcd does not answer, clients are served what was read last; with --last-good,
-a replica can even start.
+it is there. While a file is faulty, all replicas serve what was good last, and no
+change takes effect. While etcd does not answer, clients are served what was read
+last; with --last-good, a replica can even start.
 
 The folder is checked for changes every --poll, and at once on SIGHUP. A change is
 validated as a whole and published at once, and only what changed is sent. A folder
 that has become faulty, or has lost all its documents, changes nothing: the log says
-what is wrong, and where.
+what is wrong, and where. What withdraws more than a third of the services waits for
+--withdrawal-delay. A server that starts has nothing to compare with: it serves what
+the folder has.
 
 --page shows a status page (package statuspage) in a browser: the clients, what each of
 them has ACKed and NACKed, and the resources that are served. It is on loopback, unless
@@ -83,7 +85,7 @@ func newServe() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	serverFlags(cmd, &opts.Serve, "localhost:18000")
+	serverFlags(cmd, &opts.Serve, "localhost:18000", serve.DefaultAdmin)
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
 	f.BoolVar(&opts.NoSources, "no-sources", false, "do not say in resources which files and lines they are made from")
 	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to check a folder for changes")
@@ -113,15 +115,15 @@ func folderOrStore(cmd *cobra.Command, args []string, stored *site.Stored) (dir 
 	}
 }
 
-// serverFlags adds the flags of a server.
-func serverFlags(cmd *cobra.Command, opts *serve.Options, listen string) {
+// serverFlags adds the flags of a server. listen and admin are defaults.
+func serverFlags(cmd *cobra.Command, opts *serve.Options, listen, admin string) {
 	f := cmd.Flags()
 	f.StringVar(&opts.Listen, "listen", listen, "TCP address to listen on, or unix:PATH")
 	fileVar(cmd, &opts.Cert, "tls-cert", "PEM file with the server's certificate; without it there is no TLS")
 	fileVar(cmd, &opts.Key, "tls-key", "PEM file with the key of the certificate")
 	fileVar(cmd, &opts.ClientCA, "client-ca", "PEM file with certificate authorities; clients then need a certificate from one of them")
-	f.StringVar(&opts.Admin, "admin", "", "serve pages with what clients hold and refuse (for dynxds clients), metrics and health, at --admin=HOST:PORT, or on "+serve.DefaultAdmin+" if no address is given")
-	f.Lookup("admin").NoOptDefVal = serve.DefaultAdmin
+	f.StringVar(&opts.Admin, "admin", "", "serve pages with what clients hold and refuse (for dynxds clients), metrics and health, at --admin=HOST:PORT, or on "+admin+" if no address is given")
+	f.Lookup("admin").NoOptDefVal = admin
 	f.StringVar(&opts.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and health, at this address, HOST:PORT")
 	f.DurationVar(&opts.Grace, "grace", serve.DefaultGrace, "how long a drain waits for RPCs in flight")
 	limitFlags(cmd, opts)

@@ -61,6 +61,7 @@ func newClusterWith(t testing.TB, members int, client *tls.Config, server transp
 		config.ListenClientUrls, config.AdvertiseClientUrls = urls(c.scheme+"://"+address), urls(c.scheme+"://"+address)
 		config.ClientTLSInfo = server
 		config.UnsafeNoFsync = true
+		config.BcryptCost = 4 // the least: the default takes seconds of CPU time under the race detector
 		config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 		// Elections are quick for a test, and late enough for a busy machine.
 		config.TickMs, config.ElectionMs = 100, 1500

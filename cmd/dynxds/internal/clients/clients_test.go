@@ -106,13 +106,29 @@ func TestFleet(t *testing.T) {
 		`b\x1b[2J (10.1.0.7:40112): RouteConfiguration, version 17: bad\x1b[31m route\nfake: line`,
 		"", "Errors in place of resources:",
 		`a (10.1.0.7:40112): Cluster "d" with {env=prod}: NotFound: none`,
-		"", "3 client streams at 2 replicas: 1 refusing something, 1 behind",
+		"", "3 client streams at 2 replicas: 1 refusing something, 1 behind; 2 replicas did not answer",
 	}, got)
 	cmdtest.ErrorHas(t, "the fleet", fleet.Err(), "2 of 4 replicas did not answer", third.Admin+": dial tcp", "shy: it runs without --admin")
 
 	refusals := Ask(ctx, []Replica{first, second}, true, time.Minute)
 	if err := refusals.Err(); err != nil || len(refusals.Clients) != 1 || len(refusals.Clients[0].Types) != 1 || refusals.Clients[0].Types[0].Error == "" {
 		t.Errorf("what is refused: %+v, %v; want the routes alone", refusals, err)
+	}
+}
+
+// Without an answer nothing is known of clients, which is not the same as that there are none.
+func TestNoReplicaAnswers(t *testing.T) {
+	t.Parallel()
+	for want, replicas := range map[string][]Replica{
+		"no replica runs\n": nil,
+		"1 replica did not answer: nothing is known of clients\n":                                   {gone(t)},
+		"2 replicas did not answer: nothing is known of clients\n":                                  {gone(t), {ID: "shy"}},
+		"0 client streams at 1 replica: 0 refusing something, 0 behind; 1 replica did not answer\n": {gone(t), replica(t, "there")},
+	} {
+		fleet := Ask(testutils.Context(t), replicas, false, time.Minute)
+		var text bytes.Buffer
+		xdstest.NoError(t, fleet.Print(&text))
+		xdstest.Equal(t, "the summary", want, text.String())
 	}
 }
 

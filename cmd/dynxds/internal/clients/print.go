@@ -42,8 +42,18 @@ func (f *Fleet) Print(w io.Writer) error {
 	if table.Len() > 0 {
 		table.WriteByte('\n')
 	}
-	fmt.Fprintf(&table, "%s at %s: %d refusing something, %d behind\n",
-		number(len(f.Clients), "client stream"), number(f.Replicas-len(f.Unreachable), "replica"), refusing, behind)
+	switch answered := f.Replicas - len(f.Unreachable); {
+	case f.Replicas == 0:
+		table.WriteString("no replica runs\n")
+	case answered == 0:
+		fmt.Fprintf(&table, "%s did not answer: nothing is known of clients\n", number(f.Replicas, "replica"))
+	default:
+		fmt.Fprintf(&table, "%s at %s: %d refusing something, %d behind", number(len(f.Clients), "client stream"), number(answered, "replica"), refusing, behind)
+		if n := len(f.Unreachable); n > 0 {
+			fmt.Fprintf(&table, "; %s did not answer", number(n, "replica"))
+		}
+		table.WriteByte('\n')
+	}
 	_, err := w.Write(table.Bytes())
 	return err
 }

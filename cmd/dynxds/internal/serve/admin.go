@@ -14,8 +14,12 @@ import (
 	"github.com/dynxds/dynxds/internal/webguard"
 )
 
-// DefaultAdmin is the address that the flag --admin means without one, and that dynxds clients asks.
-const DefaultAdmin = "127.0.0.1:18002"
+// The addresses that the flag --admin means without one. Both commands may run on one machine. dynxds clients asks
+// that of dynxds serve.
+const (
+	DefaultAdmin      = "127.0.0.1:18002"
+	DefaultRelayAdmin = "127.0.0.1:18003"
+)
 
 // openPages serves the pages for operators and for Prometheus, where the options want any.
 func (s *Server) openPages() error {

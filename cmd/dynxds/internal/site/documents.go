@@ -107,7 +107,7 @@ type stored struct {
 }
 
 func (s *stored) ToServeNothing() string {
-	return "stop all replicas, delete the key " + s.store.GoodKey() + ", and start them"
+	return "stop all replicas, delete the key " + s.store.GoodKey() + " and the files of --last-good, and start them"
 }
 
 func (s *stored) GoneSince() time.Time { return s.Status().GoneSince }

@@ -1,5 +1,5 @@
 // Package store keeps the documents of a mesh in etcd, from where any number of replicas of "dynxds
-// serve" take them. There is no leader: replicas only read, and "dynxds apply" writes.
+// serve" take them. There is no leader: "dynxds apply" writes the documents, and replicas read them.
 //
 // # Layout
 //
@@ -9,6 +9,8 @@
 //	                      read there (folder.IsName): backend.yaml
 //	PREFIX/history/N      a Record: what was changed, when and by whom, which Commit writes in the
 //	                      same transaction
+//	PREFIX/good           a Good, which Commit writes in the same transaction, and replicas after changes by
+//	                      other means (KeepGood)
 //	PREFIX/replicas/ID    a replica that runs, under a lease (Announce)
 //
 // Other keys are not read. Replicas name those below PREFIX/docs in their log.

@@ -39,7 +39,7 @@ type Options struct {
 	// User is that of etcd's authentication; empty: there is none.
 	User string
 	// PasswordFile has the User's password, in its first line; without a file it is in the environment,
-	// in PasswordEnv.
+	// in PasswordEnv. It is read again when etcd refuses the login.
 	PasswordFile string
 	// Timeout bounds each request, zero for DefaultTimeout.
 	Timeout time.Duration

@@ -62,7 +62,7 @@ func (s *Store) Announce(ctx context.Context, r Replica) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("the lease of replica %s has expired: etcd was not reached for %s", r.ID, leaseTTL)
+	return fmt.Errorf("the lease of replica %s has ended: etcd was not reached for %s, or the password has changed", r.ID, leaseTTL)
 }
 
 func (s *Store) grant(ctx context.Context, client *clientv3.Client) (clientv3.LeaseID, error) {

@@ -19,6 +19,7 @@ import (
 
 // Store is a store in etcd. Its methods are safe for concurrent use.
 type Store struct {
+	options Options
 	config  clientv3.Config
 	prefix  string
 	timeout time.Duration
@@ -27,7 +28,7 @@ type Store struct {
 	watches atomic.Uint64
 
 	mu sync.Mutex
-	// client is nil before the first use, and after a login that failed.
+	// client is nil before the first use, and after a login that failed. Its password is that of config.
 	client *clientv3.Client
 	closed bool
 }
@@ -63,7 +64,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{config: config, prefix: prefix, timeout: o.timeout()}, nil
+	return &Store{options: o, config: config, prefix: prefix, timeout: o.timeout()}, nil
 }
 
 // Close ends the connections, and Watches.
@@ -78,20 +79,40 @@ func (s *Store) Close() {
 
 // Client returns the client of etcd, for those who write. It logs in if need be.
 func (s *Store) Client() (*clientv3.Client, error) {
+	client, err := s.login()
+	if err != nil {
+		return nil, s.fault("connect to", err)
+	}
+	return client, nil
+}
+
+func (s *Store) login() (*clientv3.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return nil, errors.New("the store is closed")
+		return nil, errors.New("this store was closed")
 	case s.client != nil:
 		return s.client, nil
 	}
-	client, err := clientv3.New(s.config)
+	_, password, err := s.options.login() // it may have changed since the last attempt
 	if err != nil {
-		return nil, s.fault("connect to", err)
+		return nil, err
 	}
-	s.client = client
-	return client, nil
+	s.config.Password = password
+	s.client, err = clientv3.New(s.config)
+	return s.client, err
+}
+
+// forgetLogin ends the client if the password has changed since it logged in: etcd's client never takes another one.
+// What it did fails, and is done again, as in any outage.
+func (s *Store) forgetLogin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, password, err := s.options.login(); s.client != nil && !s.closed && err == nil && password != s.config.Password {
+		s.client.Close()
+		s.client = nil
+	}
 }
 
 // Prefix returns the prefix of all keys, without a slash at its end.
@@ -222,6 +243,10 @@ func (s *Store) fault(do string, err error) error {
 		err = ErrCompacted
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		err = fmt.Errorf("%w: compact and defragment etcd, or raise its --quota-backend-bytes, and then \"etcdctl alarm disarm\"", err)
+	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
+		s.forgetLogin()
+		err = fmt.Errorf("%w: is the password, of --store-password-file or %s, that of the user %s? The file is read again when it has changed",
+			err, PasswordEnv, s.options.User)
 	case errors.Is(err, context.DeadlineExceeded):
 		if why := s.reach(); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
