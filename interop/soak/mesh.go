@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -39,6 +40,7 @@ type mesh struct {
 	links    []*testutils.Link
 	backends []*backend
 	channels []*channel
+	surroundings
 }
 
 // backend is a backend, and when it broke its connections.
@@ -57,14 +59,34 @@ type channel struct {
 	client
 	cc *grpc.ClientConn
 	traffic
+	// stop ends the traffic.
+	stop context.CancelFunc
 }
 
-func newMesh(t testing.TB) *mesh {
-	store, m := controlplane.NewStore(), new(mesh)
+// begin opens the channel and starts its traffic.
+func (c *channel) begin(r *run) {
+	var ctx context.Context
+	ctx, c.stop = context.WithCancel(context.Background())
+	c.cc = r.mesh.dial(r.t, c.client)
+	c.start(ctx, r.mesh, &r.history)
+}
+
+// end ends the traffic, and closes the channel.
+func (c *channel) end() {
+	c.stop()
+	c.work.Wait()
+	c.cc.Close()
+}
+
+func newMesh(t testing.TB, in surroundings) *mesh {
+	store, m := controlplane.NewStore(), &mesh{surroundings: in}
 	start := func() *xdstest.Server {
-		link := new(testutils.Link)
-		m.links = append(m.links, link)
-		server := xdstest.StartServer(t, testutils.OverStore(store), testutils.OverLink(link))
+		opts := []testutils.FakeServerOption{testutils.OverStore(store)}
+		if link := in.link(); link != nil {
+			m.links = append(m.links, link)
+			opts = append(opts, testutils.OverLink(link))
+		}
+		server := xdstest.StartServer(t, opts...)
 		server.Keep(100)
 		return server
 	}
@@ -83,9 +105,10 @@ func (m *mesh) dial(t testing.TB, who client) *grpc.ClientConn {
 	b, err := resolver.NewBuilder(who.bootstrap(m))
 	xdstest.NoError(t, err)
 	quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
-	cc, err := grpc.NewClient(who.target(), grpc.WithResolvers(b),
+	opts := append(m.surroundings.dial(who.name), grpc.WithResolvers(b),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: patience}))
+	cc, err := grpc.NewClient(who.target(), opts...)
 	xdstest.NoError(t, err)
 	return cc
 }

@@ -145,6 +145,8 @@ type draw struct {
 	// count is the number of backends, sure those that are known to be up.
 	count int
 	sure  []int
+	// clients are those of the mesh, at least one of which uses DPDS.
+	clients []client
 }
 
 // cluster draws a cluster that has at least one backend that is up in every lane.

@@ -114,20 +114,14 @@ func (c *channel) start(ctx context.Context, m *mesh, h *history) {
 		held := 0
 		c.repeat(ctx, func(rpc context.Context, opts ...grpc.CallOption) outcome {
 			held++
-			d := 50 * time.Millisecond
-			if held%8 == 0 {
-				// Longer than policies keep an unused connection.
-				d = 1500 * time.Millisecond
-			}
-			header, err := load.Hold(rpc, client, d, opts...)
+			whole, every := m.hold(held%8 == 0)
+			header, err := load.Hold(rpc, client, whole, every, opts...)
 			return outcome{method: load.HeldMethod, header: header, err: err}
 		}, m, h)
 	})
 }
 
 func (c *channel) repeat(ctx context.Context, do func(context.Context, ...grpc.CallOption) outcome, m *mesh, h *history) {
-	ticker := time.NewTicker(pace)
-	defer ticker.Stop()
 	for ctx.Err() == nil {
 		rpc, cancel := context.WithTimeout(context.Background(), patience)
 		var p peer.Peer
@@ -139,10 +133,7 @@ func (c *channel) repeat(ctx context.Context, do func(context.Context, ...grpc.C
 			o.peer = p.Addr.String()
 		}
 		c.judge(o, m, h)
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-		}
+		m.rest(ctx.Done())
 	}
 }
 
