@@ -57,6 +57,7 @@ type backend struct {
 // channel is a channel, named by its client.
 type channel struct {
 	client
+	// cc is nil while the client is down.
 	cc *grpc.ClientConn
 	traffic
 	// stop ends the traffic.
@@ -76,6 +77,7 @@ func (c *channel) end() {
 	c.stop()
 	c.work.Wait()
 	c.cc.Close()
+	c.cc = nil
 }
 
 func newMesh(t testing.TB, in surroundings) *mesh {
@@ -115,10 +117,15 @@ func (m *mesh) dial(t testing.TB, who client) *grpc.ClientConn {
 
 // crash breaks every connection of the backend and refuses new ones.
 func (b *backend) crash() {
-	b.mu.Lock()
-	b.crashes = append(b.crashes, time.Now())
-	b.mu.Unlock()
+	b.note()
 	b.Stop()
+}
+
+// note notes that connections of the backend break now.
+func (b *backend) note() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.crashes = append(b.crashes, time.Now())
 }
 
 // brokeIn reports whether a crash may have failed an RPC to the backend. A client does not

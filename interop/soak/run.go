@@ -28,6 +28,8 @@ const (
 type run struct {
 	disruptor
 	figures
+	// steps counts the operations.
+	steps int64
 	// trace is the operations of the round.
 	trace []string
 	// polling is how often the settling is looked at, and within is how long it may take.
@@ -44,6 +46,8 @@ func newRun(t testing.TB, in surroundings, random *rand.Rand, who []client) *run
 		figures: figures{done: map[string]int{}},
 		polling: 10 * time.Millisecond, within: 2 * patience,
 	}
+	r.clock = func() int64 { return r.steps }
+	r.lasts = func() int64 { return 1 + r.Int64N(longestUndo) }
 	for _, c := range who {
 		r.channels = append(r.channels, &channel{client: c})
 	}
@@ -118,22 +122,37 @@ func (r *run) drawLatencies() {
 
 // step does one operation, ends the disruptions that are due, and pauses.
 func (r *run) step() {
+	r.lookForSure()
+	for {
+		o := r.op()
+		if r.try(o) {
+			break
+		}
+	}
+	r.steps++
+	r.undoDue()
+	<-time.After(time.Duration(r.Int64N(int64(maxPause))))
+}
+
+// try does an operation, if it can be done.
+func (r *run) try(o op) bool {
+	if !o.do(r) {
+		return false
+	}
+	r.done[o.name]++
+	r.trace = append(r.trace, fmt.Sprintf("%s %s; %v", time.Now().Format("15:04:05.000"), o.name, r.newest))
+	r.stir()
+	return true
+}
+
+// lookForSure notes which backends have been up since the mesh settled.
+func (r *run) lookForSure() {
 	r.sure = nil
 	for i, b := range r.backends {
 		if b.sure {
 			r.sure = append(r.sure, i)
 		}
 	}
-	for {
-		o := r.op()
-		if o.do(r) {
-			r.done[o.name]++
-			r.trace = append(r.trace, fmt.Sprintf("%s %s; %v", time.Now().Format("15:04:05.000"), o.name, r.newest))
-			break
-		}
-	}
-	r.undoDue()
-	<-time.After(time.Duration(r.Int64N(int64(maxPause))))
 }
 
 // settle ends all disruptions, and waits until every client holds the newest
@@ -155,6 +174,7 @@ func (r *run) settle() {
 	for _, c := range r.channels {
 		c.expect(next)
 	}
+	r.stir()
 	r.await("RPCs to follow the newest configuration", func() error {
 		var errs []error
 		for _, c := range r.channels {

@@ -61,6 +61,9 @@ type traffic struct {
 	work sync.WaitGroup
 
 	mu sync.Mutex
+	// fresh says that the client has started and may not have had a configuration yet: RPCs
+	// that fail are excused.
+	fresh bool
 	// succeeded and excused count RPCs by method.
 	succeeded, excused map[string]int
 	faults             []string
@@ -100,7 +103,10 @@ type recent struct {
 // start keeps RPCs of every kind running until the context ends. RPCs in progress then
 // finish.
 func (c *channel) start(ctx context.Context, m *mesh, h *history) {
-	c.succeeded, c.excused, c.newest = map[string]int{}, map[string]int{}, map[orderKey]seen{}
+	if c.succeeded == nil {
+		c.succeeded, c.excused = map[string]int{}, map[string]int{}
+	}
+	c.newest = map[orderKey]seen{}
 	client := testpb.NewTestServiceClient(c.cc)
 	for _, kind := range load.Kinds {
 		c.work.Go(func() {
@@ -142,6 +148,9 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 	err := m.verdict(c.client, o, h)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if o.err != nil && c.fresh {
+		err = nil
+	}
 	if err == nil && o.err == nil {
 		err = c.inOrder(o, h.routes(o.version()))
 	}
@@ -189,6 +198,13 @@ func (c *channel) inOrder(o outcome, routes key) error {
 		c.newest[k] = seen{o.version(), o.ended}
 	}
 	return nil
+}
+
+// startAfresh excuses RPCs that fail, or no longer does.
+func (c *channel) startAfresh(fresh bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fresh = fresh
 }
 
 // judgeOrder turns the check of the order of versions on, from its start, or off.
