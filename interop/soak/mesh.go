@@ -135,7 +135,7 @@ func (b *backend) brokeIn(began, ended time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.crashes, func(crash time.Time) bool {
-		return crash.Before(ended) && crash.Add(unnoticed).After(began)
+		return !crash.After(ended) && crash.Add(unnoticed).After(began)
 	})
 }
 
@@ -178,7 +178,7 @@ func (m *mesh) differenceOf(who client, c *config, held []xdsclient.ResourceDump
 			return fmt.Sprintf("%v is that of lane %q, want %q", k, of, c.lane(who, k.typeURL))
 		}
 		stored, _ := m.control.Store().Choose(k.typeURL, k.name, r.Constraints)
-		if !bytes.Equal(stored.Any().GetValue(), r.Any().GetValue()) {
+		if stored == nil || !bytes.Equal(stored.Any().GetValue(), r.Any().GetValue()) {
 			return fmt.Sprintf("%v is not what the control plane has", k)
 		}
 	}

@@ -40,8 +40,8 @@ type result struct {
 	settling time.Duration
 }
 
-// simulate runs a plan.
-func simulate(t *testing.T, p plan) (res result) {
+// simulate runs a plan, whose events may be further operations.
+func simulate(t *testing.T, p plan, further ...op) (res result) {
 	dialVirtually()
 	loopback.Simulate(&network)
 	defer loopback.Simulate(nil)
@@ -58,7 +58,7 @@ func simulate(t *testing.T, p plan) (res result) {
 	defer os.RemoveAll(caches)
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		s := &simulation{plan: p, TB: t, result: &res, caches: caches}
+		s := &simulation{plan: p, TB: t, result: &res, caches: caches, ops: slices.Concat(ops, virtualOps, further)}
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -81,6 +81,7 @@ type simulation struct {
 	testing.TB
 	plan   plan
 	caches string
+	ops    []op
 	*result
 
 	mu       sync.Mutex
@@ -188,7 +189,7 @@ func (s *simulation) round(r *run, of round, events []event) {
 		r.Rand = rand.New(rand.NewPCG(e.seed, 0))
 		r.lasts = func() int64 { return int64(e.lasts) }
 		r.lookForSure()
-		o := opNamed(e.op)
+		o := s.ops[slices.IndexFunc(s.ops, func(o op) bool { return o.name == e.op })]
 		if !r.try(o) {
 			r.trace = append(r.trace, "not done: "+o.name)
 		}
@@ -235,16 +236,6 @@ func (r *run) welcome() {
 			c.startAfresh(false)
 		}
 	}
-}
-
-// opNamed returns the operation with a name.
-func opNamed(name string) op {
-	for _, o := range slices.Concat(ops, virtualOps) {
-		if o.name == name {
-			return o
-		}
-	}
-	panic("no operation is called " + name)
 }
 
 var bubbleOf = regexp.MustCompile(`synctest bubble \d+`)
