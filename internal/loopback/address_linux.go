@@ -14,6 +14,8 @@ import (
 type Address struct {
 	text string
 	fd   int
+	// network has the address if it is not nil.
+	network Network
 }
 
 // Reserve returns an Address that is reserved until Release is called.
@@ -22,6 +24,9 @@ type Address struct {
 // and listen, as both have SO_REUSEADDR (net.Listen sets it); while none listens,
 // connections are refused.
 func Reserve() (*Address, error) {
+	if n := simulated.Load(); n != nil {
+		return &Address{text: (*n).Reserve(), network: *n}, nil
+	}
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("reserving a port: socket: %w", err)
@@ -57,7 +62,16 @@ func (a *Address) bind() error {
 func (a *Address) String() string { return a.text }
 
 // Listen listens on the address.
-func (a *Address) Listen() (net.Listener, error) { return net.Listen("tcp", a.text) }
+func (a *Address) Listen() (net.Listener, error) {
+	if a.network != nil {
+		return a.network.Listen(a.text)
+	}
+	return net.Listen("tcp", a.text)
+}
 
 // Release gives the address up.
-func (a *Address) Release() { syscall.Close(a.fd) }
+func (a *Address) Release() {
+	if a.network == nil {
+		syscall.Close(a.fd)
+	}
+}

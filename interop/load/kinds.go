@@ -114,13 +114,13 @@ func bidirectional(ctx context.Context, client testpb.TestServiceClient, opts ..
 }
 
 // Hold keeps a bidirectional stream open for a time, in which it exchanges
-// messages, and ends it. It returns its response headers.
-func Hold(ctx context.Context, client testpb.TestServiceClient, d time.Duration, opts ...grpc.CallOption) (metadata.MD, error) {
+// messages, one every so often, and ends it. It returns its response headers.
+func Hold(ctx context.Context, client testpb.TestServiceClient, d, every time.Duration, opts ...grpc.CallOption) (metadata.MD, error) {
 	stream, err := client.FullDuplexCall(ctx, opts...)
 	if err != nil {
 		return nil, err
 	}
-	ticker := time.NewTicker(pace)
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for end := time.Now().Add(d); time.Now().Before(end); <-ticker.C {
 		if err := exchange(stream); err != nil {

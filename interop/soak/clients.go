@@ -16,6 +16,8 @@ type client struct {
 	further  bool
 	// via is the relay that the client has in place of the first control plane.
 	via through
+	// cache is the directory in which the client keeps its resources, if it does.
+	cache string
 }
 
 var clients = []client{
@@ -35,8 +37,18 @@ var clients = []client{
 // constrains is the feature of servers that support constraints.
 const constrains = "dynamic_parameter_constraints"
 
-// lanedClients are those that use DPDS.
-var lanedClients = slices.DeleteFunc(slices.Clone(clients), func(c client) bool { return c.dpds == noDPDS })
+// laned are the clients that use DPDS.
+func laned(all []client) []client {
+	return slices.DeleteFunc(slices.Clone(all), func(c client) bool { return c.dpds == noDPDS })
+}
+
+// front is the address of the control plane that the client prefers, or of the relay in its place.
+func (m *mesh) front(c client) string {
+	if c.via != noRelay {
+		return m.relays[c.via].addr.String()
+	}
+	return m.control.Addr()
+}
 
 func (c client) target() string { return "xds://" + string(c.dpds.names()) + "/" + service }
 
@@ -46,7 +58,7 @@ func (c client) bootstrap(m *mesh) []byte {
 		opts = append(opts, testutils.ServerFeatures(c.features...))
 	}
 	if c.further {
-		opts = append(opts, testutils.FurtherServer(m.second.Addr(), c.features...))
+		opts = append(opts, testutils.FurtherServer(m.uri(c.name, m.second.Addr()), c.features...))
 	}
 	if c.dpds != noDPDS {
 		opts = append(opts, testutils.Authority(string(lanedNames), "", map[string]any{
@@ -56,14 +68,14 @@ func (c client) bootstrap(m *mesh) []byte {
 	if c.dpds == dropsDPDS {
 		opts = append(opts, testutils.Authority(string(policyAuthority), "", map[string]any{
 			"xds_servers": []map[string]any{{
-				"server_uri":      m.policy.Addr(),
+				"server_uri":      m.uri(c.name, m.policy.Addr()),
 				"channel_creds":   []map[string]any{{"type": "insecure"}},
 				"server_features": append([]string{"fail_on_data_errors"}, c.features...),
 			}},
 		}))
 	}
-	if c.via != noRelay {
-		return testutils.Bootstrap(c.name, m.relays[c.via].addr.String(), opts...)
+	if c.cache != "" {
+		opts = append(opts, testutils.TopLevel("resource_cache", map[string]any{"directory": c.cache}))
 	}
-	return m.control.Bootstrap(c.name, opts...)
+	return testutils.Bootstrap(c.name, m.uri(c.name, m.front(c)), opts...)
 }

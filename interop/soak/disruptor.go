@@ -24,38 +24,47 @@ type disruptor struct {
 	publisher
 	// faulty has the control planes that are disrupted.
 	faulty map[*xdstest.Server]bool
-	// undo has what ends the disruptions, and after how many more operations.
+	// undo has what ends the disruptions.
 	undo []pending
+	// clock is the number of operations so far, or the time: whatever disruptions last.
+	clock func() int64
+	// lasts draws how long a disruption lasts.
+	lasts func() int64
 }
 
+// pending ends a disruption when the clock has reached due.
 type pending struct {
-	after int
-	do    func()
+	due int64
+	do  func()
 }
 
-// later ends a disruption after some more operations.
+// later ends a disruption after a while.
 func (d *disruptor) later(undo func()) {
-	d.undo = append(d.undo, pending{1 + d.IntN(longestUndo), undo})
+	d.undo = append(d.undo, pending{d.clock() + d.lasts(), undo})
 }
 
-// undoDue counts an operation, and ends the disruptions that are due.
+// undoDue ends the disruptions that are due.
 func (d *disruptor) undoDue() {
-	for i := range d.undo {
-		d.undo[i].after--
-	}
+	now := d.clock()
+	var due []pending
 	d.undo = slices.DeleteFunc(d.undo, func(p pending) bool {
-		if p.after <= 0 {
-			p.do()
+		if p.due > now {
+			return false
 		}
-		return p.after <= 0
+		due = append(due, p)
+		return true
 	})
+	for _, p := range due {
+		p.do()
+	}
 }
 
 func (d *disruptor) undoAll() {
-	for _, p := range d.undo {
+	all := d.undo
+	d.undo = nil
+	for _, p := range all {
 		p.do()
 	}
-	d.undo = nil
 }
 
 // stopBackend stops a backend for a while, unless a client may have a cluster that

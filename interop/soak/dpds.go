@@ -67,7 +67,10 @@ var dpdsOps = []op{
 	{"DPDS sends no resources", 2, dpdsLie(nothingLeft)},
 }
 
-func (d draw) drawClient() client { return lanedClients[d.IntN(len(lanedClients))] }
+func (d draw) drawClient() client {
+	all := laned(d.clients)
+	return all[d.IntN(len(all))]
+}
 
 func (d draw) drawUse() dpdsUse { return []dpdsUse{keepsDPDS, dropsDPDS}[d.IntN(2)] }
 

@@ -165,7 +165,7 @@ func TestOrderOfVersions(t *testing.T) {
 func TestSameSeedSameOperations(t *testing.T) {
 	t.Parallel()
 	drawn := func(seed uint64) string {
-		d := draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends, sure: []int{0, 3}}
+		d := draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends, sure: []int{0, 3}, clients: clients}
 		var b strings.Builder
 		for range 50 {
 			fmt.Fprintln(&b, d.op().name, d.cluster("blue"), d.drawLanes(), d.drawClient().name)

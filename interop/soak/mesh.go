@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -39,6 +40,7 @@ type mesh struct {
 	links    []*testutils.Link
 	backends []*backend
 	channels []*channel
+	surroundings
 }
 
 // backend is a backend, and when it broke its connections.
@@ -55,16 +57,38 @@ type backend struct {
 // channel is a channel, named by its client.
 type channel struct {
 	client
+	// cc is nil while the client is down.
 	cc *grpc.ClientConn
 	traffic
+	// stop ends the traffic.
+	stop context.CancelFunc
 }
 
-func newMesh(t testing.TB) *mesh {
-	store, m := controlplane.NewStore(), new(mesh)
+// begin opens the channel and starts its traffic.
+func (c *channel) begin(r *run) {
+	var ctx context.Context
+	ctx, c.stop = context.WithCancel(context.Background())
+	c.cc = r.mesh.dial(r.t, c.client)
+	c.start(ctx, r.mesh, &r.history)
+}
+
+// end ends the traffic, and closes the channel.
+func (c *channel) end() {
+	c.stop()
+	c.work.Wait()
+	c.cc.Close()
+	c.cc = nil
+}
+
+func newMesh(t testing.TB, in surroundings) *mesh {
+	store, m := controlplane.NewStore(), &mesh{surroundings: in}
 	start := func() *xdstest.Server {
-		link := new(testutils.Link)
-		m.links = append(m.links, link)
-		server := xdstest.StartServer(t, testutils.OverStore(store), testutils.OverLink(link))
+		opts := []testutils.FakeServerOption{testutils.OverStore(store)}
+		if link := in.link(); link != nil {
+			m.links = append(m.links, link)
+			opts = append(opts, testutils.OverLink(link))
+		}
+		server := xdstest.StartServer(t, opts...)
 		server.Keep(100)
 		return server
 	}
@@ -83,19 +107,25 @@ func (m *mesh) dial(t testing.TB, who client) *grpc.ClientConn {
 	b, err := resolver.NewBuilder(who.bootstrap(m))
 	xdstest.NoError(t, err)
 	quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
-	cc, err := grpc.NewClient(who.target(), grpc.WithResolvers(b),
+	opts := append(m.surroundings.dial(who.name), grpc.WithResolvers(b),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: patience}))
+	cc, err := grpc.NewClient(who.target(), opts...)
 	xdstest.NoError(t, err)
 	return cc
 }
 
 // crash breaks every connection of the backend and refuses new ones.
 func (b *backend) crash() {
-	b.mu.Lock()
-	b.crashes = append(b.crashes, time.Now())
-	b.mu.Unlock()
+	b.note()
 	b.Stop()
+}
+
+// note notes that connections of the backend break now.
+func (b *backend) note() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.crashes = append(b.crashes, time.Now())
 }
 
 // brokeIn reports whether a crash may have failed an RPC to the backend. A client does not
@@ -105,7 +135,7 @@ func (b *backend) brokeIn(began, ended time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.crashes, func(crash time.Time) bool {
-		return crash.Before(ended) && crash.Add(unnoticed).After(began)
+		return !crash.After(ended) && crash.Add(unnoticed).After(began)
 	})
 }
 
@@ -148,7 +178,7 @@ func (m *mesh) differenceOf(who client, c *config, held []xdsclient.ResourceDump
 			return fmt.Sprintf("%v is that of lane %q, want %q", k, of, c.lane(who, k.typeURL))
 		}
 		stored, _ := m.control.Store().Choose(k.typeURL, k.name, r.Constraints)
-		if !bytes.Equal(stored.Any().GetValue(), r.Any().GetValue()) {
+		if stored == nil || !bytes.Equal(stored.Any().GetValue(), r.Any().GetValue()) {
 			return fmt.Sprintf("%v is not what the control plane has", k)
 		}
 	}

@@ -145,6 +145,8 @@ type draw struct {
 	// count is the number of backends, sure those that are known to be up.
 	count int
 	sure  []int
+	// clients are those of the mesh, at least one of which uses DPDS.
+	clients []client
 }
 
 // cluster draws a cluster that has at least one backend that is up in every lane.
@@ -208,13 +210,15 @@ func (d draw) routes(c *config, has func(lane) []string) {
 }
 
 // op draws an operation by weight.
-func (d draw) op() op {
+func (d draw) op() op { return pick(d.Rand, ops) }
+
+func pick(d *rand.Rand, from []op) op {
 	total := 0
-	for _, o := range ops {
+	for _, o := range from {
 		total += o.weight
 	}
 	n := d.IntN(total)
-	for _, o := range ops {
+	for _, o := range from {
 		if n -= o.weight; n < 0 {
 			return o
 		}

@@ -103,7 +103,7 @@ var ops = slices.Concat([]op{
 // passingChannel opens a channel, makes an RPC and closes it. It needs a control plane
 // that works, since it waits for the same resources as the other channels.
 func (r *run) passingChannel() bool {
-	who := clients[r.IntN(len(clients))]
+	who := r.clients[r.IntN(len(r.clients))]
 	if r.faulty[r.control] || r.faulty[r.dpdsServer(who.dpds)] || who.via != noRelay && r.relays[who.via].stop == nil {
 		return false
 	}

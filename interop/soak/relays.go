@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -34,11 +35,15 @@ func (v through) features() []string {
 	return []string{constrains}
 }
 
+// host is the name of the relay's host.
+func (v through) host() string { return fmt.Sprint("relay ", int(v)) }
+
 // relaying is a relay in front of the first control plane, which is killed and started again
 // on the same address, without what it had.
 type relaying struct {
 	t    testing.TB
 	addr *loopback.Address
+	// link is nil if the network has the latency.
 	link *testutils.Link
 	cfg  *bootstrap.Config
 	// stop ends the present run; nil while the relay is down. Only the goroutine of the
@@ -50,14 +55,19 @@ type relaying struct {
 func (m *mesh) startRelay(t testing.TB, v through) *relaying {
 	addr, err := loopback.Reserve()
 	xdstest.NoError(t, err)
-	cfg, err := bootstrap.Parse("relay", m.control.Bootstrap("relay", testutils.ServerFeatures(v.features()...), testutils.Authority(string(lanedNames), "", nil)))
+	cfg, err := bootstrap.Parse("relay", testutils.Bootstrap("relay", m.uri(v.host(), m.control.Addr()),
+		testutils.ServerFeatures(v.features()...), testutils.Authority(string(lanedNames), "", nil)))
 	xdstest.NoError(t, err)
-	r := &relaying{t: t, addr: addr, link: new(testutils.Link), cfg: cfg}
-	m.links = append(m.links, r.link)
+	r := &relaying{t: t, addr: addr, link: m.link(), cfg: cfg}
+	if r.link != nil {
+		m.links = append(m.links, r.link)
+	}
 	r.start()
 	t.Cleanup(func() {
 		r.kill()
-		r.link.Wait()
+		if r.link != nil {
+			r.link.Wait()
+		}
 		addr.Release()
 	})
 	return r
@@ -69,10 +79,13 @@ func (r *relaying) start() {
 	xdstest.NoError(r.t, err)
 	listener, err := r.addr.Listen()
 	xdstest.NoError(r.t, err)
+	if r.link != nil {
+		listener = r.link.Listener(listener)
+	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	relayed.Register(server)
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(r.link.Listener(listener)) })
+	serving.Go(func() { _ = server.Serve(listener) })
 	r.stop = func() {
 		server.Stop() // breaks the connections first, as a crash does
 		relayed.Close()

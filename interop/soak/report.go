@@ -39,8 +39,8 @@ type figures struct {
 
 // measure goes back to a plain configuration and checks that the process has not
 // grown since the first round.
-func (r *run) measure(methods []string) {
-	r.publish(plain(r.newest.version+1, methods))
+func (r *run) measure() {
+	r.publish(plain(r.newest.version+1, methods()))
 	r.settle()
 	r.sample(r.t)
 }

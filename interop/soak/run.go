@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -29,38 +28,52 @@ const (
 type run struct {
 	disruptor
 	figures
+	// steps counts the operations.
+	steps int64
 	// trace is the operations of the round.
 	trace []string
+	// polling is how often the settling is looked at, and within is how long it may take.
+	polling, within time.Duration
+}
+
+// newRun makes a mesh with a first configuration.
+func newRun(t testing.TB, in surroundings, random *rand.Rand, who []client) *run {
+	r := &run{
+		disruptor: disruptor{
+			publisher: publisher{mesh: newMesh(t, in), t: t, draw: draw{Rand: random, count: backends, clients: who}},
+			faulty:    map[*xdstest.Server]bool{},
+		},
+		figures: figures{done: map[string]int{}},
+		polling: 10 * time.Millisecond, within: 2 * patience,
+	}
+	r.clock = func() int64 { return r.steps }
+	r.lasts = func() int64 { return 1 + r.Int64N(longestUndo) }
+	for _, c := range who {
+		r.channels = append(r.channels, &channel{client: c})
+	}
+	r.publish(plain(1, methods()))
+	return r
+}
+
+// methods are those of the RPCs.
+func methods() (all []string) {
+	for _, kind := range load.Kinds {
+		all = append(all, kind.Method)
+	}
+	return all
 }
 
 // Run disrupts a mesh for at least the duration, and fails the test for each violated
 // invariant.
 func Run(t testing.TB, seed uint64, duration time.Duration) {
-	r := &run{
-		disruptor: disruptor{
-			publisher: publisher{mesh: newMesh(t), t: t, draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends}},
-			faulty:    map[*xdstest.Server]bool{},
-		},
-		figures: figures{done: map[string]int{}},
-	}
-	var methods []string
-	for _, kind := range load.Kinds {
-		methods = append(methods, kind.Method)
-	}
-	r.publish(plain(1, methods))
-	ctx, stop := context.WithCancel(context.Background())
-	for _, who := range clients {
-		r.channels = append(r.channels, &channel{client: who, cc: r.dial(t, who)})
-	}
+	r := newRun(t, sockets{}, rand.New(rand.NewPCG(seed, 0)), clients)
 	for _, c := range r.channels {
-		c.start(ctx, r.mesh, &r.history)
+		c.begin(r)
 	}
 	defer func() {
 		r.undoAll()
-		stop()
 		for _, c := range r.channels {
-			c.work.Wait()
-			c.cc.Close()
+			c.end()
 		}
 		r.report(seed)
 	}()
@@ -69,10 +82,10 @@ func Run(t testing.TB, seed uint64, duration time.Duration) {
 	for r.rounds == 0 || time.Since(begin) < duration && !t.Failed() {
 		r.round()
 		if r.rounds%roundsPerMeasure == 1 {
-			r.measure(methods)
+			r.measure()
 		}
 	}
-	r.measure(methods)
+	r.measure()
 }
 
 // round draws latencies, does operations and lets the mesh settle. In every other round
@@ -109,22 +122,37 @@ func (r *run) drawLatencies() {
 
 // step does one operation, ends the disruptions that are due, and pauses.
 func (r *run) step() {
+	r.lookForSure()
+	for {
+		o := r.op()
+		if r.try(o) {
+			break
+		}
+	}
+	r.steps++
+	r.undoDue()
+	<-time.After(time.Duration(r.Int64N(int64(maxPause))))
+}
+
+// try does an operation, if it can be done.
+func (r *run) try(o op) bool {
+	if !o.do(r) {
+		return false
+	}
+	r.done[o.name]++
+	r.trace = append(r.trace, fmt.Sprintf("%s %s; %v", time.Now().Format("15:04:05.000"), o.name, r.newest))
+	r.stir()
+	return true
+}
+
+// lookForSure notes which backends have been up since the mesh settled.
+func (r *run) lookForSure() {
 	r.sure = nil
 	for i, b := range r.backends {
 		if b.sure {
 			r.sure = append(r.sure, i)
 		}
 	}
-	for {
-		o := r.op()
-		if o.do(r) {
-			r.done[o.name]++
-			r.trace = append(r.trace, fmt.Sprintf("%s %s; %v", time.Now().Format("15:04:05.000"), o.name, r.newest))
-			break
-		}
-	}
-	r.undoDue()
-	<-time.After(time.Duration(r.Int64N(int64(maxPause))))
 }
 
 // settle ends all disruptions, and waits until every client holds the newest
@@ -146,6 +174,7 @@ func (r *run) settle() {
 	for _, c := range r.channels {
 		c.expect(next)
 	}
+	r.stir()
 	r.await("RPCs to follow the newest configuration", func() error {
 		var errs []error
 		for _, c := range r.channels {
@@ -170,9 +199,9 @@ func (r *run) settle() {
 
 // await returns when check returns nil.
 func (r *run) await(what string, check func() error) {
-	ticker := time.NewTicker(10 * time.Millisecond)
+	ticker := time.NewTicker(r.polling)
 	defer ticker.Stop()
-	timeout := time.NewTimer(2 * patience)
+	timeout := time.NewTimer(r.within)
 	defer timeout.Stop()
 	for {
 		err := check()

@@ -61,6 +61,9 @@ type traffic struct {
 	work sync.WaitGroup
 
 	mu sync.Mutex
+	// fresh says that the client has started and may not have had a configuration yet: RPCs
+	// that fail are excused.
+	fresh bool
 	// succeeded and excused count RPCs by method.
 	succeeded, excused map[string]int
 	faults             []string
@@ -100,7 +103,10 @@ type recent struct {
 // start keeps RPCs of every kind running until the context ends. RPCs in progress then
 // finish.
 func (c *channel) start(ctx context.Context, m *mesh, h *history) {
-	c.succeeded, c.excused, c.newest = map[string]int{}, map[string]int{}, map[orderKey]seen{}
+	if c.succeeded == nil {
+		c.succeeded, c.excused = map[string]int{}, map[string]int{}
+	}
+	c.newest = map[orderKey]seen{}
 	client := testpb.NewTestServiceClient(c.cc)
 	for _, kind := range load.Kinds {
 		c.work.Go(func() {
@@ -114,20 +120,14 @@ func (c *channel) start(ctx context.Context, m *mesh, h *history) {
 		held := 0
 		c.repeat(ctx, func(rpc context.Context, opts ...grpc.CallOption) outcome {
 			held++
-			d := 50 * time.Millisecond
-			if held%8 == 0 {
-				// Longer than policies keep an unused connection.
-				d = 1500 * time.Millisecond
-			}
-			header, err := load.Hold(rpc, client, d, opts...)
+			whole, every := m.hold(held%8 == 0)
+			header, err := load.Hold(rpc, client, whole, every, opts...)
 			return outcome{method: load.HeldMethod, header: header, err: err}
 		}, m, h)
 	})
 }
 
 func (c *channel) repeat(ctx context.Context, do func(context.Context, ...grpc.CallOption) outcome, m *mesh, h *history) {
-	ticker := time.NewTicker(pace)
-	defer ticker.Stop()
 	for ctx.Err() == nil {
 		rpc, cancel := context.WithTimeout(context.Background(), patience)
 		var p peer.Peer
@@ -139,10 +139,7 @@ func (c *channel) repeat(ctx context.Context, do func(context.Context, ...grpc.C
 			o.peer = p.Addr.String()
 		}
 		c.judge(o, m, h)
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-		}
+		m.rest(ctx.Done())
 	}
 }
 
@@ -151,6 +148,9 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 	err := m.verdict(c.client, o, h)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if o.err != nil && c.fresh {
+		err = nil
+	}
 	if err == nil && o.err == nil {
 		err = c.inOrder(o, h.routes(o.version()))
 	}
@@ -198,6 +198,13 @@ func (c *channel) inOrder(o outcome, routes key) error {
 		c.newest[k] = seen{o.version(), o.ended}
 	}
 	return nil
+}
+
+// startAfresh excuses RPCs that fail, or no longer does.
+func (c *channel) startAfresh(fresh bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fresh = fresh
 }
 
 // judgeOrder turns the check of the order of versions on, from its start, or off.

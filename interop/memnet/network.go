@@ -1,0 +1,291 @@
+// Package memnet is a network in memory, for simulations on virtual time (testing/synctest).
+//
+// Hosts are names, and servers listen on addresses "IP:port". A connection carries bytes from host
+// to host, complete and in order, with a latency for each direction, as TCP does. The paths
+// between hosts can be cut: what is sent is kept and arrives once the path is whole again, and
+// dialling waits. Connections can be reset, and a server that has stopped refuses them.
+//
+// All waiting is on channels and timers that are made by those who wait, so that the
+// goroutines of a bubble that wait for the network are durably blocked. A process has one
+// network for all of its bubbles: an address is given out once.
+package memnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Network is a network. The zero Network is ready for use. It is safe for concurrent use.
+type Network struct {
+	mu        sync.Mutex
+	addresses uint32
+	listeners map[string]*listener
+	paths     map[pathKey]*path
+}
+
+// pathKey names a path by the dialling host and the address.
+type pathKey struct{ from, to string }
+
+// path is what lies between a host and an address.
+type path struct {
+	// there and back are the latencies.
+	there, back time.Duration
+	// cut is not nil while the path is cut; it is closed when it is whole again.
+	cut   chan struct{}
+	conns map[*conn]struct{}
+}
+
+// firstAddress is 10.0.0.1.
+const firstAddress = 10<<24 + 1
+
+// Reserve returns an address that no other call returns.
+func (n *Network) Reserve() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	a := firstAddress + n.addresses
+	n.addresses++
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8), byte(a)}), 443).String()
+}
+
+// Listen listens on an address.
+func (n *Network) Listen(addr string) (net.Listener, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listeners[addr] != nil {
+		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: address(addr), Err: syscall.EADDRINUSE}
+	}
+	l := &listener{network: n, addr: addr, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	if n.listeners == nil {
+		n.listeners = map[string]*listener{}
+	}
+	n.listeners[addr] = l
+	return l, nil
+}
+
+// Reaches reports whether the address is one of the network.
+func (n *Network) Reaches(addr string) bool {
+	a, err := netip.ParseAddrPort(addr)
+	if err != nil || !a.Addr().Is4() {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	four := a.Addr().As4()
+	at := uint32(four[0])<<24 + uint32(four[1])<<16 + uint32(four[2])<<8 + uint32(four[3])
+	return at >= firstAddress && at < firstAddress+n.addresses
+}
+
+// pathOf returns a path. The caller holds mu.
+func (n *Network) pathOf(from, to string) *path {
+	k := pathKey{from, to}
+	p := n.paths[k]
+	if p == nil {
+		p = &path{conns: map[*conn]struct{}{}}
+		if n.paths == nil {
+			n.paths = map[pathKey]*path{}
+		}
+		n.paths[k] = p
+	}
+	return p
+}
+
+// SetLatency changes the latencies of what is sent from now on.
+func (n *Network) SetLatency(from, to string, there, back time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.pathOf(from, to)
+	p.there, p.back = there, back
+}
+
+// Cut cuts a path, until it is mended.
+func (n *Network) Cut(from, to string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p := n.pathOf(from, to); p.cut == nil {
+		p.cut = make(chan struct{})
+	}
+}
+
+// Mend makes a path whole again. What was sent meanwhile arrives.
+func (n *Network) Mend(from, to string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.pathOf(from, to)
+	if p.cut != nil {
+		close(p.cut)
+		p.cut = nil
+	}
+}
+
+// Reset resets the connections of a path, for both ends at once, and returns how many there were.
+func (n *Network) Reset(from, to string) int {
+	n.mu.Lock()
+	p := n.pathOf(from, to)
+	var conns []*conn
+	for c := range p.conns {
+		conns = append(conns, c)
+	}
+	n.mu.Unlock()
+	for _, c := range conns {
+		c.reset()
+	}
+	return len(conns)
+}
+
+// Forget forgets the paths from a host or to an address, which have no connections any more.
+func (n *Network) Forget(end string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for k := range n.paths {
+		if k.from == end || k.to == end {
+			delete(n.paths, k)
+		}
+	}
+}
+
+// Connections returns the number of open connections to an address.
+func (n *Network) Connections(to string) (open int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for k, p := range n.paths {
+		if k.to == to {
+			open += len(p.conns)
+		}
+	}
+	return open
+}
+
+// Dial connects a host to an address. It takes a round trip, and waits while the path is cut.
+func (n *Network) Dial(ctx context.Context, from, to string) (net.Conn, error) {
+	fail := func(err error) error {
+		return &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: err}
+	}
+	for waited := false; ; {
+		n.mu.Lock()
+		p := n.pathOf(from, to)
+		cut, trip := p.cut, p.there+p.back
+		n.mu.Unlock()
+		switch {
+		case cut != nil:
+			select {
+			case <-cut:
+			case <-ctx.Done():
+				return nil, fail(ctx.Err())
+			}
+		case !waited && trip > 0:
+			timer := time.NewTimer(trip)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return nil, fail(ctx.Err())
+			}
+			waited = true
+		default:
+			c, err := n.connect(from, to)
+			if err != nil {
+				return nil, fail(err)
+			}
+			return c, nil
+		}
+	}
+}
+
+// connect makes the two ends of a connection.
+func (n *Network) connect(from, to string) (*conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.listeners[to]
+	if l == nil {
+		return nil, syscall.ECONNREFUSED
+	}
+	p := n.pathOf(from, to)
+	client := &conn{network: n, path: p, local: address(from), remote: address(to), in: newHalf()}
+	server := &conn{network: n, path: p, local: address(to), remote: address(from), in: newHalf(), accepted: true}
+	client.peer, server.peer = server, client
+	p.conns[client] = struct{}{}
+	l.queue(server)
+	return client, nil
+}
+
+// address is the address of an end of a connection.
+type address string
+
+// Network implements net.Addr.
+func (address) Network() string { return "tcp" }
+
+// String implements net.Addr.
+func (a address) String() string { return string(a) }
+
+// listener is a net.Listener.
+type listener struct {
+	network *Network
+	addr    string
+
+	mu      sync.Mutex
+	waiting []*conn
+	ended   bool
+	wake    chan struct{}
+	closed  chan struct{}
+}
+
+// queue adds a connection to be accepted.
+func (l *listener) queue(c *conn) {
+	l.mu.Lock()
+	l.waiting = append(l.waiting, c)
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		l.mu.Lock()
+		if l.ended {
+			l.mu.Unlock()
+			return nil, fmt.Errorf("accept %s: %w", l.addr, net.ErrClosed)
+		}
+		if len(l.waiting) > 0 {
+			c := l.waiting[0]
+			l.waiting = l.waiting[1:]
+			l.mu.Unlock()
+			return c, nil
+		}
+		l.mu.Unlock()
+		select {
+		case <-l.wake:
+		case <-l.closed:
+		}
+	}
+}
+
+// Close implements net.Listener. Connections that were not accepted are reset.
+func (l *listener) Close() error {
+	l.network.mu.Lock()
+	if l.network.listeners[l.addr] == l {
+		delete(l.network.listeners, l.addr)
+	}
+	l.network.mu.Unlock()
+	l.mu.Lock()
+	waiting, first := l.waiting, !l.ended
+	l.waiting, l.ended = nil, true
+	if first {
+		close(l.closed)
+	}
+	l.mu.Unlock()
+	for _, c := range waiting {
+		c.reset()
+	}
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *listener) Addr() net.Addr { return address(l.addr) }

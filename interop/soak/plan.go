@@ -1,0 +1,113 @@
+package soak
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A plan is what happens in a simulation. It is drawn from a seed, and can be shrunk: each event
+// draws from a seed of its own, so that the others stay what they are without it.
+type plan struct {
+	seed uint64
+	// clients are those of the mesh, cached those of them that keep their resources on disk.
+	clients []int
+	cached  map[int]bool
+	rounds  []round
+	// events are in order.
+	events []event
+}
+
+// round is events in a row, after which the mesh settles.
+type round struct {
+	// lying says that the control plane lies at times.
+	lying bool
+	// quiet is the time until the next round.
+	quiet time.Duration
+}
+
+// event is an operation at a time.
+type event struct {
+	round int
+	// at is when it is done, since the begin of the round.
+	at   time.Duration
+	op   string
+	seed uint64
+	// lasts is how long it lasts if it is a disruption.
+	lasts time.Duration
+}
+
+// String is a line of a report.
+func (e event) String() string {
+	return fmt.Sprintf("round %d, %v: %s (for %v; seed %d)", e.round, e.at, e.op, e.lasts, e.seed)
+}
+
+// String is for reports.
+func (p plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, clients", p.seed)
+	for _, i := range p.clients {
+		fmt.Fprintf(&b, " %q", clients[i].name)
+		if p.cached[i] {
+			b.WriteString(" with a disk cache")
+		}
+	}
+	for i, r := range p.rounds {
+		if slices.ContainsFunc(p.events, func(e event) bool { return e.round == i }) {
+			fmt.Fprintf(&b, "\nround %d: lies %v, then %v of quiet", i, r.lying, r.quiet)
+		}
+	}
+	for _, e := range p.events {
+		fmt.Fprintf(&b, "\n%v", e)
+	}
+	return b.String()
+}
+
+const (
+	// maxClients, maxRounds and maxEvents bound a plan; there are at most maxEvents in a round.
+	maxClients, maxRounds, maxEvents = 3, 4, 14
+	// maxQuiet is the longest time between two rounds.
+	maxQuiet = time.Hour
+)
+
+// scales are the lengths that times are drawn from: shorter than a round trip, as long as timers, longer than any backoff.
+var scales = []time.Duration{20 * time.Millisecond, time.Second, 20 * time.Second, 3 * time.Minute}
+
+// newPlan draws a plan.
+func newPlan(seed uint64) plan {
+	d := rand.New(rand.NewPCG(seed, 1))
+	p := plan{seed: seed, cached: map[int]bool{}}
+	all := d.Perm(len(clients))
+	// Operations on DPDS need a client that uses it.
+	first := slices.IndexFunc(all, func(i int) bool { return clients[i].dpds != noDPDS })
+	p.clients = append(p.clients, all[first])
+	for _, i := range slices.Delete(all, first, first+1)[:d.IntN(maxClients)] {
+		p.clients = append(p.clients, i)
+	}
+	for _, i := range p.clients {
+		if d.IntN(3) == 0 {
+			p.cached[i] = true
+		}
+	}
+	for i := range 1 + d.IntN(maxRounds) {
+		p.rounds = append(p.rounds, round{lying: d.IntN(3) == 0, quiet: time.Duration(d.Int64N(int64(maxQuiet)))})
+		at := time.Duration(0)
+		for range 1 + d.IntN(maxEvents) {
+			at += drawTime(d)
+			p.events = append(p.events, event{i, at, drawOp(d).name, d.Uint64(), drawTime(d)})
+		}
+	}
+	return p
+}
+
+// drawTime draws a time of any scale.
+func drawTime(d *rand.Rand) time.Duration {
+	return time.Duration(d.Int64N(int64(scales[d.IntN(len(scales))])))
+}
+
+// drawOp draws one of all operations, by weight.
+func drawOp(d *rand.Rand) op {
+	return pick(d, slices.Concat(ops, virtualOps))
+}

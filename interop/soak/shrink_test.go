@@ -1,0 +1,87 @@
+package soak
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
+
+// The same seed gives the same plan, and another seed another one.
+func TestSameSeedSamePlan(t *testing.T) {
+	t.Parallel()
+	if newPlan(1).String() != newPlan(1).String() {
+		t.Error("the same seed gives another plan")
+	}
+	if newPlan(1).String() == newPlan(2).String() {
+		t.Error("another seed gives the same plan")
+	}
+}
+
+// A plan shrinks to the events, clients and caches that its failure needs.
+func TestShrink(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		p := newPlan(seed)
+		// It fails with the last event, and one in the middle.
+		needed := []event{p.events[len(p.events)/2], p.events[len(p.events)-1]}
+		needed = slices.Compact(needed)
+		tries := 0
+		small := shrink(p, func(p plan) bool {
+			tries++
+			for _, e := range needed {
+				if !slices.Contains(p.events, e) {
+					return false
+				}
+			}
+			return true
+		})
+		xdstest.Equal(t, "the names of the events", opNames(needed), opNames(small.events))
+		if len(small.clients) != 1 || len(small.cached) != 0 {
+			t.Errorf("seed %d: clients %v are left, caches of %v", seed, small.clients, small.cached)
+		}
+		if tries > 400 {
+			t.Errorf("seed %d: %d events took %d tries", seed, len(p.events), tries)
+		}
+	}
+}
+
+func opNames(events []event) (names []string) {
+	for _, e := range events {
+		names = append(names, e.op)
+	}
+	return names
+}
+
+// sabotage stops all backends, and nobody knows.
+var sabotage = op{"all backends stop unnoticed", 0, func(r *run) bool {
+	for _, b := range r.backends {
+		b.Stop()
+	}
+	r.later(func() {
+		for _, b := range r.backends {
+			r.must(b.Restart())
+		}
+	})
+	return true
+}}
+
+// A violation of the invariants is found, and shrunk to the event that causes it.
+func TestSimulationFindsAFault(t *testing.T) {
+	planted := event{round: 0, at: time.Second, op: sabotage.name, lasts: 5 * time.Second}
+	p := newPlan(5)
+	for i, e := range p.events {
+		if e.round == 0 && e.at > planted.at {
+			p.events = slices.Insert(p.events, i, planted)
+			break
+		}
+	}
+	if !slices.Contains(p.events, planted) {
+		t.Fatal("the plan has no room for the event")
+	}
+	small := shrink(p, func(p plan) bool { return len(simulate(t, p, sabotage).faults) > 0 })
+	if !slices.Equal(small.events, []event{planted}) {
+		t.Errorf("it was shrunk to %v", small)
+	}
+}

@@ -1,0 +1,264 @@
+package soak
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/loopback"
+)
+
+const (
+	// virtualPolling is how often a simulation looks whether the mesh has settled, and virtualPatience how long that may
+	// take: longer than the longest backoff, 144 s, of a client and a relay in a row.
+	virtualPolling  = 250 * time.Millisecond
+	virtualPatience = 10 * time.Minute
+	// cooling is how long goroutines may outlive what they worked for: longer than any timeout of a connection.
+	cooling = 5 * time.Minute
+)
+
+// result is what a simulation came to.
+type result struct {
+	// faults are the invariants that were violated.
+	faults []string
+	// lasted is in virtual time.
+	lasted   time.Duration
+	rpcs     int
+	excused  int
+	done     map[string]int
+	log      []string
+	settling time.Duration
+}
+
+// simulate runs a plan, whose events may be further operations.
+func simulate(t *testing.T, p plan, further ...op) (res result) {
+	dialVirtually()
+	loopback.Simulate(&network)
+	defer loopback.Simulate(nil)
+	defer func() {
+		// Goroutines are left that wait for nothing, or all of them do.
+		if r := recover(); r != nil {
+			res.faults = append(res.faults, fmt.Sprint(r))
+		}
+	}()
+	caches, err := os.MkdirTemp("", "simulation")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(caches)
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		s := &simulation{plan: p, TB: t, result: &res, caches: caches, ops: slices.Concat(ops, virtualOps, further)}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer s.cleanUp()
+			s.run()
+		}()
+		<-ended
+		res.lasted = time.Since(begin)
+		time.Sleep(cooling)
+		synctest.Wait()
+		if left := othersOfTheBubble(); left != "" {
+			res.faults = append(res.faults, "goroutines are left:\n"+left)
+		}
+	})
+	return res
+}
+
+// simulation is a run of a plan. It is the testing.TB of the run: what fails it is a fault of the plan.
+type simulation struct {
+	testing.TB
+	plan   plan
+	caches string
+	ops    []op
+	*result
+
+	mu       sync.Mutex
+	cleanups []func()
+}
+
+func (s *simulation) Cleanup(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cleanups = append(s.cleanups, f)
+}
+
+func (s *simulation) cleanUp() {
+	for _, f := range slices.Backward(s.cleanups) {
+		f()
+	}
+}
+
+func (s *simulation) Errorf(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, fmt.Sprintf(format, args...))
+}
+
+func (s *simulation) Failed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.faults) > 0
+}
+
+func (s *simulation) Error(args ...any) { s.Errorf("%s", fmt.Sprint(args...)) }
+
+func (s *simulation) Fatal(args ...any) {
+	s.Error(args...)
+	runtime.Goexit()
+}
+
+func (s *simulation) Fatalf(format string, args ...any) {
+	s.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (s *simulation) run() {
+	var who []client
+	for _, i := range s.plan.clients {
+		c := clients[i]
+		if s.plan.cached[i] {
+			c.cache = fmt.Sprintf("%s/%d", s.caches, i)
+		}
+		who = append(who, c)
+	}
+	r := newRun(s, newVirtual(), rand.New(rand.NewPCG(s.plan.seed, 0)), who)
+	r.polling, r.within = virtualPolling, virtualPatience
+	r.clock = func() int64 { return time.Now().UnixNano() }
+	for _, c := range r.channels {
+		c.startAfresh(true)
+		c.begin(r)
+	}
+	defer func() {
+		for _, p := range r.undo {
+			p.do()
+		}
+		for _, c := range r.channels {
+			if c.cc != nil {
+				c.end()
+			}
+			for _, n := range c.succeeded {
+				s.rpcs += n
+			}
+			for _, n := range c.excused {
+				s.excused += n
+			}
+		}
+		s.done, s.settling = r.done, r.settling
+		for _, host := range r.hosts() {
+			network.Forget(host)
+		}
+	}()
+	r.lookForSure()
+	for range 2 {
+		r.addCluster()
+	}
+	r.settle()
+	for i, of := range s.plan.rounds {
+		var events []event
+		for _, e := range s.plan.events {
+			if e.round == i {
+				events = append(events, e)
+			}
+		}
+		if len(events) > 0 && !s.Failed() {
+			s.round(r, of, events)
+		}
+	}
+}
+
+// round does the events of a round, and lets the mesh settle.
+func (s *simulation) round(r *run, of round, events []event) {
+	r.rounds++
+	r.lying, r.trace = of.lying, nil
+	r.judgeOrder(!r.lying)
+	begin := time.Now()
+	for _, e := range events {
+		r.sleepUntil(begin.Add(e.at))
+		r.Rand = rand.New(rand.NewPCG(e.seed, 0))
+		r.lasts = func() int64 { return int64(e.lasts) }
+		r.lookForSure()
+		o := s.ops[slices.IndexFunc(s.ops, func(o op) bool { return o.name == e.op })]
+		if !r.try(o) {
+			r.trace = append(r.trace, "not done: "+o.name)
+		}
+		r.welcome()
+	}
+	r.settle()
+	r.welcome()
+	for _, c := range r.channels {
+		if err := c.faulty(); err != nil {
+			s.Errorf("round %d: %v", r.rounds, err)
+		}
+	}
+	s.log = r.trace
+	time.Sleep(of.quiet)
+}
+
+// sleepUntil ends the disruptions that are due until then.
+func (r *run) sleepUntil(then time.Time) {
+	for {
+		next := then.UnixNano()
+		for _, p := range r.undo {
+			next = min(next, p.due)
+		}
+		time.Sleep(time.Until(time.Unix(0, next)))
+		before := len(r.undo)
+		r.undoDue()
+		if len(r.undo) != before {
+			r.trace = append(r.trace, time.Now().Format("15:04:05.000")+" a disruption ends")
+			r.stir()
+		}
+		if !time.Now().Before(then) {
+			return
+		}
+	}
+}
+
+// welcome no longer excuses the failures of clients that have started and have the newest configuration.
+func (r *run) welcome() {
+	for _, c := range r.channels {
+		c.mu.Lock()
+		fresh := c.fresh
+		c.mu.Unlock()
+		if fresh && c.cc != nil && r.difference(c.client, r.newest) == "" {
+			c.startAfresh(false)
+		}
+	}
+}
+
+var bubbleOf = regexp.MustCompile(`synctest bubble \d+`)
+
+// othersOfTheBubble returns the stacks of the goroutines of the caller's bubble but for the caller's own and those of package testing.
+func othersOfTheBubble() string {
+	all := bytes.Split(stacks(), []byte("\n\n"))
+	mine := bubbleOf.Find(all[0])
+	var left []string
+	for _, stack := range all[1:] {
+		head, _, _ := bytes.Cut(stack, []byte("\n"))
+		if bytes.Contains(head, append(mine, ']')) && !bytes.Contains(stack, []byte("testingSynctestTest")) && !bytes.Contains(stack, []byte("testing/synctest.Test(")) {
+			left = append(left, string(stack))
+		}
+	}
+	return strings.Join(left, "\n\n")
+}
+
+// fault is the first line of the first fault, for comparison: numbers and times differ from run to run.
+func (res result) fault() string {
+	if len(res.faults) == 0 {
+		return ""
+	}
+	first, _, _ := strings.Cut(res.faults[0], "\n")
+	return cmp.Or(first, "?")
+}

@@ -1,0 +1,101 @@
+package soak
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// farthest is the longest latency to a control plane or relay, near that to a backend.
+	farthest = 400 * time.Millisecond
+	near     = 40 * time.Millisecond
+)
+
+// virtualOps are the operations that only a simulation has.
+var virtualOps = []op{
+	{"latencies change", 6, (*run).changeLatencies},
+	{"a host is cut off from control planes", 8, (*run).cutOff},
+	{"connections to control planes are reset", 6, func(r *run) bool {
+		host := r.drawHost()
+		for _, addr := range r.controls() {
+			network.Reset(host, addr)
+		}
+		return true
+	}},
+	{"connections to a backend are reset", 4, func(r *run) bool {
+		b := r.backends[r.IntN(len(r.backends))]
+		b.note()
+		for _, c := range r.channels {
+			network.Reset(hostID(c.name), b.Addr())
+		}
+		return true
+	}},
+	{"a client ends, and starts again", 8, (*run).restartClient},
+}
+
+// controls are the addresses of control planes and relays.
+func (m *mesh) controls() []string {
+	all := []string{m.control.Addr(), m.second.Addr(), m.policy.Addr()}
+	for _, v := range []through{sotwRelay, deltaRelay} {
+		all = append(all, m.relays[v].addr.String())
+	}
+	return all
+}
+
+// hosts are those of clients and relays.
+func (m *mesh) hosts() (all []string) {
+	for _, c := range m.channels {
+		all = append(all, hostID(c.name))
+	}
+	return append(all, hostID(sotwRelay.host()), hostID(deltaRelay.host()))
+}
+
+func (r *run) drawHost() string {
+	all := r.hosts()
+	return all[r.IntN(len(all))]
+}
+
+func (r *run) changeLatencies() bool {
+	longest := int64(farthest) >> r.IntN(6)
+	draw := func(most int64) time.Duration { return time.Duration(r.Int64N(most)) }
+	for _, host := range r.hosts() {
+		for _, addr := range r.controls() {
+			network.SetLatency(host, addr, draw(longest), draw(longest))
+		}
+		for _, b := range r.backends {
+			network.SetLatency(host, b.Addr(), draw(int64(near)), draw(int64(near)))
+		}
+	}
+	return true
+}
+
+// cutOff cuts the paths from a host to some of the control planes for a while.
+func (r *run) cutOff() bool {
+	host, all := r.drawHost(), r.controls()
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	cut := slices.Clone(all[:1+r.IntN(len(all))])
+	for _, addr := range cut {
+		network.Cut(host, addr)
+	}
+	r.later(func() {
+		for _, addr := range cut {
+			network.Mend(host, addr)
+		}
+	})
+	return true
+}
+
+// restartClient ends a client for a while. In a round with lies it would start with them.
+func (r *run) restartClient() bool {
+	c := r.channels[r.IntN(len(r.channels))]
+	if c.cc == nil || r.lying {
+		return false
+	}
+	c.end()
+	r.later(func() {
+		c.startAfresh(true)
+		c.judgeOrder(false)
+		c.begin(r)
+	})
+	return true
+}
