@@ -89,7 +89,7 @@ func TestRewritesOfRoutes(t *testing.T) {
 func TestARewrittenRPCIsRoutedAgainAsBefore(t *testing.T) {
 	t.Parallel()
 	route := toC()
-	route.Match = matching.Route{Path: "/s", Headers: []matching.Header{{Name: "k", Kind: matching.HeaderPresent, Present: true}}}
+	route.Match = matching.Route{Path: "/s", Further: &matching.Conditions{Headers: []matching.Header{{Name: "k", Kind: matching.HeaderPresent, Present: true}}}}
 	route.Rewrite = &xdsresource.Rewrite{Prefix: "/elsewhere"}
 	route.Headers = &xdsresource.HeaderMutations{Request: edits("k", true)}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})

@@ -16,13 +16,14 @@ func quote(text string) string { return faults.Quote(text) }
 // DescribeMatch describes the conditions of a route.
 func DescribeMatch(m *matching.Route) string {
 	parts := []string{describePath(m)}
-	for i := range m.Query {
-		parts = append(parts, "query "+m.Query[i].Name+" "+describeQuery(&m.Query[i]))
+	c := m.Conditions()
+	for i := range c.Query {
+		parts = append(parts, "query "+c.Query[i].Name+" "+describeQuery(&c.Query[i]))
 	}
-	for i := range m.Headers {
-		parts = append(parts, "header "+m.Headers[i].Name+" "+describeHeader(&m.Headers[i]))
+	for i := range c.Headers {
+		parts = append(parts, "header "+c.Headers[i].Name+" "+describeHeader(&c.Headers[i]))
 	}
-	if f := m.FractionPerMillion; f != nil {
+	if f := c.FractionPerMillion; f != nil {
 		parts = append(parts, formatPercent(float64(*f)*100/matching.Million)+" of the RPCs")
 	}
 	return strings.Join(parts, " and ")
@@ -34,7 +35,7 @@ func describePath(m *matching.Route) string {
 	case matching.PathExact:
 		text = "path " + quote(m.Path)
 	case matching.PathRegex:
-		return "path ~ " + quote(matching.Pattern(m.Regex.Regexp))
+		return "path ~ " + quote(matching.Pattern(m.Conditions().Regex.Regexp))
 	case matching.PathSeparatedPrefix:
 		text = "path-separated prefix " + quote(m.Path)
 	default:

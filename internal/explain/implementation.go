@@ -30,7 +30,7 @@ func (s implementation) about(f *dialect.Feature) string { return f.About(s.Clie
 
 // leavesOut returns why the client does not have a route, or "".
 func (s implementation) leavesOut(r *xdsresource.Route) string {
-	if len(r.Match.Query) > 0 && dialect.QueryParameters.On(s.Client) == dialect.LeavesOut {
+	if len(r.Match.Conditions().Query) > 0 && dialect.QueryParameters.On(s.Client) == dialect.LeavesOut {
 		return s.about(dialect.QueryParameters)
 	}
 	if f, ok := r.Action.(*xdsresource.Forward); ok {
@@ -45,11 +45,11 @@ func (s implementation) leavesOut(r *xdsresource.Route) string {
 
 // ofClient returns the conditions of a route that the client knows, and which it does not check.
 func (s implementation) ofClient(m *matching.Route) (known *matching.Route, unchecked string) {
-	if len(m.Query) == 0 || dialect.QueryParameters.On(s.Client) != dialect.Ignores {
+	if len(m.Conditions().Query) == 0 || dialect.QueryParameters.On(s.Client) != dialect.Ignores {
 		return m, ""
 	}
-	without := *m
-	without.Query = nil
+	without, further := *m, *m.Conditions()
+	further.Query, without.Further = nil, &further
 	return &without, s.about(dialect.QueryParameters)
 }
 

@@ -99,7 +99,7 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 // the part of those that reach it that take it.
 func (e *explainer) takeRoute(r *Route, route *xdsresource.Route, left float64) float64 {
 	fraction := 1.0
-	if f := route.Match.FractionPerMillion; f != nil {
+	if f := route.Match.Conditions().FractionPerMillion; f != nil {
 		fraction = min(float64(*f)/matching.Million, 1)
 		share := percent(100 * fraction)
 		r.Fraction = &share
@@ -116,24 +116,25 @@ func (e *explainer) takeRoute(r *Route, route *xdsresource.Route, left float64) 
 // unmet returns the first condition that the RPCs do not meet, or nil.
 func (e *explainer) unmet(m *matching.Route) *Condition {
 	kind, i := m.Unmet(&e.rpc)
+	conditions := m.Conditions()
 	switch kind {
 	case matching.ConditionPath:
 		path, _ := matching.SplitQuery(e.request.Method)
 		return &Condition{Kind: "path", Want: describePath(m), Have: path}
 	case matching.ConditionQuery:
-		c := &Condition{Kind: "query", Name: m.Query[i].Name, Want: describeQuery(&m.Query[i]), Have: absent}
-		if value, present := matching.QueryParameter(e.request.Method, m.Query[i].Name); present {
+		c := &Condition{Kind: "query", Name: conditions.Query[i].Name, Want: describeQuery(&conditions.Query[i]), Have: absent}
+		if value, present := matching.QueryParameter(e.request.Method, conditions.Query[i].Name); present {
 			c.Have = quote(value)
 		} else if !strings.Contains(e.request.Method, "?") {
 			c.Reason = "a method without a query meets no condition on it (gRFC A28)"
 		}
 		return c
 	case matching.ConditionHeader:
-		return e.unmetHeader(&m.Headers[i])
+		return e.unmetHeader(&conditions.Headers[i])
 	}
-	for i := range m.Headers {
-		if reason := e.implementation.neverMatches(&m.Headers[i]); reason != "" {
-			c := e.unmetHeader(&m.Headers[i])
+	for i := range conditions.Headers {
+		if reason := e.implementation.neverMatches(&conditions.Headers[i]); reason != "" {
+			c := e.unmetHeader(&conditions.Headers[i])
 			c.Reason = reason
 			return c
 		}

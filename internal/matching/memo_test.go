@@ -34,7 +34,7 @@ func regex(pattern string) Route {
 	if err != nil {
 		panic(err)
 	}
-	return Route{PathKind: PathRegex, Regex: re}
+	return Route{PathKind: PathRegex, Further: &Conditions{Regex: re}}
 }
 
 func exact(name, value string) Header {
@@ -51,7 +51,7 @@ func inverted(h Header) Header {
 }
 
 func byTenant(prefix, tenant string) Route {
-	return Route{Path: prefix, Headers: []Header{exact("tenant", tenant)}}
+	return Route{Path: prefix, Further: &Conditions{Headers: []Header{exact("tenant", tenant)}}}
 }
 
 func tenantOf(tenant string) func() metadata.MD {
@@ -296,7 +296,7 @@ func TestRoutesByHeaderValueKeepTheirOrder(t *testing.T) {
 	// Given more headers than there are indexes, routes with several headers,
 	// and others between them; then the first match wins.
 	match := func(h ...Header) Route {
-		return Route{Path: "/", Headers: h}
+		return Route{Path: "/", Further: &Conditions{Headers: h}}
 	}
 	routes := []Route{
 		match(present("first", true)),

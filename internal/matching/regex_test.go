@@ -23,7 +23,7 @@ func TestLiteralPrefix(t *testing.T) {
 		"/\\p{Greek}":   "/",
 		"\\b/a":         "",
 	} {
-		if got := regex(pattern).Regex.prefix; got != want {
+		if got := regex(pattern).Further.Regex.prefix; got != want {
 			t.Errorf("prefix of %q = %q, want %q", pattern, got, want)
 		}
 	}

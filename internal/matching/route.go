@@ -3,7 +3,7 @@ package matching
 import "strings"
 
 // PathKind is how a Route matches the path.
-type PathKind int
+type PathKind uint8
 
 // The kinds of Route.path_specifier.
 const (
@@ -16,16 +16,33 @@ const (
 // A Route says which RPCs a route matches: those for which path, query, headers and fraction
 // all do. The zero Route matches every RPC.
 type Route struct {
-	PathKind PathKind
 	Path     string // the path or prefix as configured
-	Regex    Regex  // for PathRegex; it matches only a whole path
+	PathKind PathKind
 	// CaseInsensitive ignores the case of ASCII letters in Path (case_sensitive: false).
 	CaseInsensitive bool
-	Headers         []Header
-	Query           []Query
+	// Further is nil if the above is all, as for most routes of a large table.
+	Further *Conditions
+}
+
+// Conditions are what a Route has besides its path.
+type Conditions struct {
+	Regex   Regex // for PathRegex; it matches only a whole path
+	Headers []Header
+	Query   []Query
 	// FractionPerMillion is the share of otherwise matching RPCs that match
 	// (runtime_fraction.default_value; runtime_key is ignored, gRFC A28). nil: all.
 	FractionPerMillion *uint32
+}
+
+// noConditions is never changed.
+var noConditions Conditions
+
+// Conditions returns what is in Further. The caller must not change it.
+func (m *Route) Conditions() *Conditions {
+	if m.Further == nil {
+		return &noConditions
+	}
+	return m.Further
 }
 
 // Million is the denominator of fractions.
@@ -37,7 +54,7 @@ const Million = 1_000_000
 func (m *Route) Paths() string {
 	switch m.PathKind {
 	case PathRegex:
-		return "~" + Pattern(m.Regex.Regexp)
+		return "~" + Pattern(m.Conditions().Regex.Regexp)
 	case PathExact:
 		return m.Path
 	case PathSeparatedPrefix:
@@ -49,7 +66,8 @@ func (m *Route) Paths() string {
 
 // onlyPath reports whether the path alone decides.
 func (m *Route) onlyPath() bool {
-	return len(m.Headers) == 0 && len(m.Query) == 0 && m.FractionPerMillion == nil
+	c := m.Further
+	return c == nil || len(c.Headers) == 0 && len(c.Query) == 0 && c.FractionPerMillion == nil
 }
 
 // MatchesRest reports whether a Route whose path matches an RPC matches it altogether. The
@@ -58,14 +76,15 @@ func (m *Route) MatchesRest(rpc *RPC, headers *Headers) bool {
 	if kind, _ := m.unmetRest(rpc, headers); kind != ConditionNone {
 		return false
 	}
-	return m.FractionPerMillion == nil || rpc.Draw() < *m.FractionPerMillion
+	fraction := m.Conditions().FractionPerMillion
+	return fraction == nil || rpc.Draw() < *fraction
 }
 
 // MatchesPath reports whether a path, which is a method without its query, matches.
 func (m *Route) MatchesPath(path string) bool {
 	switch m.PathKind {
 	case PathRegex:
-		return m.Regex.MatchString(path)
+		return m.Conditions().Regex.MatchString(path)
 	case PathExact:
 		return len(path) == len(m.Path) && m.hasPrefix(path)
 	case PathSeparatedPrefix:

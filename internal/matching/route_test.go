@@ -15,7 +15,7 @@ func TestPaths(t *testing.T) {
 		"/a/*":      {Path: "/a/"},
 		"/a/B":      {PathKind: PathExact, Path: "/a/B"},
 		"/a{,/*}":   {PathKind: PathSeparatedPrefix, Path: "/a"},
-		"~/a/(B|C)": {PathKind: PathRegex, Regex: regex},
+		"~/a/(B|C)": {PathKind: PathRegex, Further: &Conditions{Regex: regex}},
 	} {
 		xdstest.Equal(t, "route.Paths()", want, route.Paths())
 	}

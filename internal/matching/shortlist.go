@@ -66,8 +66,9 @@ func newShortlist(t *Table, all []entry) *shortlist {
 
 // key adds a route to the index if it requires one value of a header.
 func (l *shortlist) key(route int32, m *Route) bool {
-	for h := range m.Headers {
-		matcher := &m.Headers[h]
+	c := m.Conditions()
+	for h := range c.Headers {
+		matcher := &c.Headers[h]
 		if !matcher.isExact() {
 			continue
 		}
@@ -79,7 +80,7 @@ func (l *shortlist) key(route int32, m *Route) bool {
 			k = len(l.keyed)
 			l.keyed = append(l.keyed, keyedRoutes{header: matcher.Name, byValue: make(map[string][]entry)})
 		}
-		e := newEntry(route, len(m.Headers) == 1 && len(m.Query) == 0 && m.FractionPerMillion == nil)
+		e := newEntry(route, len(c.Headers) == 1 && len(c.Query) == 0 && c.FractionPerMillion == nil)
 		l.firstKeyed = min(l.firstKeyed, e)
 		value := matcher.String.Value
 		l.keyed[k].byValue[value] = append(l.keyed[k].byValue[value], e)

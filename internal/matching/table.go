@@ -65,7 +65,7 @@ func (t *Table) add(i int32, m *Route) {
 	}
 	switch {
 	case m.PathKind == PathRegex:
-		t.link(i, m, t.prefixes.slot(m.Regex.prefix))
+		t.link(i, m, t.prefixes.slot(m.Conditions().Regex.prefix))
 	case m.CaseInsensitive:
 		t.link(i, m, t.folded.slot(lowerASCII(m.Path)))
 	default:

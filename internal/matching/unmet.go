@@ -30,16 +30,17 @@ func (m *Route) Unmet(rpc *RPC) (kind ConditionKind, index int) {
 
 // unmetRest is Unmet for a Route whose path matches.
 func (m *Route) unmetRest(rpc *RPC, headers *Headers) (kind ConditionKind, index int) {
-	if len(m.Query) > 0 {
+	c := m.Conditions()
+	if len(c.Query) > 0 {
 		_, query := SplitQuery(rpc.Method)
-		for i := range m.Query {
-			if !m.Query[i].matches(query) {
+		for i := range c.Query {
+			if !c.Query[i].matches(query) {
 				return ConditionQuery, i
 			}
 		}
 	}
-	for i := range m.Headers {
-		if !m.Headers[i].matches(headers) {
+	for i := range c.Headers {
+		if !c.Headers[i].matches(headers) {
 			return ConditionHeader, i
 		}
 	}

@@ -52,7 +52,7 @@ func (rpc *linearRPC) firstMet(seed uint64, vh *VirtualHost) *Route {
 		if kind, _ := route.Match.Unmet(&x); kind != matching.ConditionNone {
 			continue
 		}
-		if fraction := route.Match.FractionPerMillion; fraction == nil || x.Draw() < *fraction {
+		if fraction := route.Match.Conditions().FractionPerMillion; fraction == nil || x.Draw() < *fraction {
 			return route
 		}
 	}

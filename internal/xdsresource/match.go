@@ -23,6 +23,7 @@ type matchDecoder struct {
 }
 
 func (d *matchDecoder) routeMatch(at *faults.Path, pb *routepb.RouteMatch) matching.Route {
+	var c matching.Conditions
 	m := matching.Route{CaseInsensitive: pb.GetCaseSensitive() != nil && !pb.GetCaseSensitive().GetValue()}
 	switch specifier := pb.GetPathSpecifier().(type) {
 	case *routepb.RouteMatch_Prefix:
@@ -30,7 +31,7 @@ func (d *matchDecoder) routeMatch(at *faults.Path, pb *routepb.RouteMatch) match
 	case *routepb.RouteMatch_Path:
 		m.PathKind, m.Path = matching.PathExact, specifier.Path
 	case *routepb.RouteMatch_SafeRegex:
-		m.PathKind, m.Regex = matching.PathRegex, d.regex(at.Field("safe_regex"), specifier.SafeRegex)
+		m.PathKind, c.Regex = matching.PathRegex, d.regex(at.Field("safe_regex"), specifier.SafeRegex)
 	case *routepb.RouteMatch_PathSeparatedPrefix:
 		m.PathKind, m.Path = matching.PathSeparatedPrefix, specifier.PathSeparatedPrefix
 		if m.Path == "" || strings.HasSuffix(m.Path, "/") || strings.ContainsAny(m.Path, "?#") {
@@ -40,14 +41,18 @@ func (d *matchDecoder) routeMatch(at *faults.Path, pb *routepb.RouteMatch) match
 		d.fault(at, "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is %s", whichOneof(pb, "path_specifier"))
 	}
 	if params := pb.GetQueryParameters(); len(params) > 0 && d.atMost(at.Field("query_parameters"), len(params), bounds.Conditions) {
-		m.Query = make([]matching.Query, len(params))
+		c.Query = make([]matching.Query, len(params))
 		for i, q := range params {
-			m.Query[i] = d.queryMatcher(at.Item("query_parameters", i), q)
+			c.Query[i] = d.queryMatcher(at.Item("query_parameters", i), q)
 		}
 	}
-	m.Headers = d.headerMatchers(at, "headers", pb.GetHeaders())
+	c.Headers = d.headerMatchers(at, "headers", pb.GetHeaders())
 	if fraction := pb.GetRuntimeFraction(); fraction != nil {
-		m.FractionPerMillion = d.runtimeFraction(at.Field("runtime_fraction"), fraction)
+		c.FractionPerMillion = d.runtimeFraction(at.Field("runtime_fraction"), fraction)
+	}
+	if c.Regex.Regexp != nil || c.Headers != nil || c.Query != nil || c.FractionPerMillion != nil {
+		further := c // so that c is not on the heap
+		m.Further = &further
 	}
 	return m
 }

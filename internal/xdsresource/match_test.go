@@ -287,7 +287,7 @@ func TestRuntimeFraction(t *testing.T) {
 		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			some := matchedBy(t, `runtime_fraction{runtime_key:"ignored" default_value{`+tc.fraction+`}}`)
 			vh := decodeRoutes(t, some, xdsmsg.PrefixRoute("/", "rest"))
-			if got := *vh.Routes[0].Match.FractionPerMillion; got != tc.want {
+			if got := *vh.Routes[0].Match.Conditions().FractionPerMillion; got != tc.want {
 				t.Fatalf("FractionPerMillion = %d, want %d", got, tc.want)
 			}
 			for _, draw := range []uint32{0, 24, 25, 249_999, 250_000, matching.Million - 1} {
