@@ -57,7 +57,7 @@
 //
 // # What a server can cost
 //
-// The work on the responses of a server takes at most a quarter of the time, after a burst of 5 s (bounds.ResponseShare).
+// The work on the responses of a server takes at most a quarter of the time, after a burst of 10 s (bounds.ResponseShare).
 // Then the client rests, with a response that it does not read, and flow control holds the server back. Resource timers do not
 // run meanwhile. Every response is read in the end: none is passed over for a later one, not even in SotW, where one with the
 // full state makes those before it obsolete. What was in the one that is passed over says which requests the server had read

@@ -99,7 +99,7 @@ func TestResourceTimersWaitWhileTheClientRests(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.asked()
-		works(types.clusters, 12*time.Second)
+		works(types.clusters, 20*time.Second)
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", nonce: "n1"})
@@ -109,7 +109,7 @@ func TestResourceTimersWaitWhileTheClientRests(t *testing.T) {
 		s.send(types.endpoints, "1", "e1", endpoints("e"))
 		e.value()
 		if rested := time.Since(asked); rested < 20*time.Second || rested > bounds.ResponseRest {
-			t.Errorf("the client rested for %v, want some 24 s", rested)
+			t.Errorf("the client rested for %v, want 20 to 30 s", rested)
 		}
 	})
 }
@@ -130,8 +130,8 @@ func TestWorkIsCountedAcrossStreams(t *testing.T) {
 			}
 			s.breakOff()
 		}
-		if n > 25 {
-			t.Errorf("%d s of work in a minute, want some 20", n)
+		if n > 35 {
+			t.Errorf("%d s of work in a minute, want some 25", n)
 		}
 	})
 }

@@ -17,9 +17,9 @@ const (
 // Limits of the work on the responses of one management server.
 const (
 	// ResponseShare is the divisor of the time that is spent on it, as soon as ResponseBurst is used up: one
-	// part in four. The start of a large mesh takes less than the burst.
+	// part in four. The start of a large mesh takes less than the burst, even on a machine that has far too much to do.
 	ResponseShare = 4
-	ResponseBurst = 5 * time.Second
+	ResponseBurst = 10 * time.Second
 	// ResponseRest is the longest rest after one response.
 	ResponseRest = 30 * time.Second
 )

@@ -12,13 +12,14 @@ import (
 // for use.
 //
 // Time is what is counted, not responses or bytes: it is what an attack costs, and thousands of small changes are
-// no reason to wait.
+// no reason to wait. It is not the time of a CPU, which cannot be had of a goroutine: where the process has to wait for
+// a CPU, the client works less.
 //
-//	work     5 s, as the burst allows
+//	work     10 s, as the burst allows
 //	work     0.1 s, rest 0.3 s
 //	work     0.1 s, rest 0.3 s
-//	nothing  for 20 s
-//	work     5 s
+//	nothing  for 40 s
+//	work     10 s
 type Work struct {
 	// used is the work that is not made up for, at the given time.
 	used time.Duration
