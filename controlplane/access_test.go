@@ -21,6 +21,7 @@ import (
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	twin "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -29,19 +30,22 @@ import (
 func TestOptions_Access(t *testing.T) {
 	t.Parallel()
 	rules, err := controlplane.ParseAccess([]byte(`[
-		{"san": "spiffe://mesh/sa/{service}", "names": ["shop."], "node": {"metadata": {"service": "{service}"}}}]`))
+		{"san": "spiffe://mesh/sa/{service}", "names": ["shop.", "` + dpdsName + `"], "node": {"metadata": {"service": "{service}"}}}]`))
 	xdstest.NoError(t, err)
 	var mu sync.Mutex
 	var decided []string
-	control := controlplane.NewServer(controlplane.NewStore(), controlplane.Options{
-		Access: rules,
-		NodeConstraints: func(node *corepb.Node) dynparam.ByType {
-			mu.Lock()
-			defer mu.Unlock()
-			decided = append(decided, node.GetMetadata().GetFields()["service"].GetStringValue())
-			return dynparam.ByType{}
-		},
+	decide := func(node *corepb.Node) dynparam.ByType {
+		mu.Lock()
+		defer mu.Unlock()
+		decided = append(decided, node.GetMetadata().GetFields()["service"].GetStringValue())
+		return dynparam.ByType{}
+	}
+	store := controlplane.NewStore()
+	_, err = store.Update(func(tx *controlplane.Tx) {
+		tx.SetDPDS(dpdsName, func(node *corepb.Node) (dynparam.ByType, error) { return decide(node), nil })
 	})
+	xdstest.NoError(t, err)
+	control := controlplane.NewServer(store, controlplane.Options{Access: rules, NodeConstraints: decide})
 	ca := testca.New(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
@@ -69,6 +73,30 @@ func TestOptions_Access(t *testing.T) {
 		xdstest.NoError(t, stream.Send(&deltaRequest{Node: node, TypeUrl: eds, ResourceNamesSubscribe: []string{name}}))
 		return stream.Recv()
 	}
+	// dpds asks for the constraints of DPDS: on the aggregated stream, on a stream of its own, or by Fetch.
+	dpds := []func(*corepb.Node) error{
+		func(node *corepb.Node) error {
+			stream := newRawClient(t, openTwin[twin.DeltaDiscoveryRequest, twin.DeltaDiscoveryResponse](conn, "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"))
+			stream.send(&twin.DeltaDiscoveryRequest{Node: node, TypeUrl: dynparam.MapTypeURL, ResourceNamesSubscribe: []string{dpdsName}})
+			_, err := stream.stream.Recv()
+			return err
+		},
+		func(node *corepb.Node) error {
+			stream := newRawClient(t, openTwin[twin.DiscoveryRequest, twin.DiscoveryResponse](conn, dpdsService+"StreamDynamicParameterConstraints"))
+			stream.send(&twin.DiscoveryRequest{Node: node, ResourceNames: []string{dpdsName}})
+			_, err := stream.stream.Recv()
+			return err
+		},
+		func(node *corepb.Node) error {
+			req, resp := &twin.DiscoveryRequest{Node: node, ResourceNames: []string{dpdsName}}, new(twin.DiscoveryResponse)
+			return conn.Invoke(testContext(t), dpdsService+"FetchDynamicParameterConstraints", req, resp, grpc.WaitForReady(true))
+		},
+	}
+	for i, get := range dpds {
+		if err := get(nodeOfService("bank")); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "node.metadata.service") {
+			t.Errorf("DPDS by way %d, with another's node: %v", i, err)
+		}
+	}
 	if _, err := ask(nodeOfService("bank"), "shop.a"); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "node.metadata.service") {
 		t.Errorf("with another's node: %v", err)
 	}
@@ -76,6 +104,12 @@ func TestOptions_Access(t *testing.T) {
 		t.Errorf("variants were chosen for %q, a claim that is refused", decided)
 	}
 	for _, node := range []*corepb.Node{nodeOfService("cart"), {Id: "any"}, nil} {
+		for i, get := range dpds {
+			before := len(decided)
+			if err := get(node); err != nil || len(decided) < before+2 { // variants, and DPDS
+				t.Errorf("DPDS by way %d, as %v: %v, decided %d times", i, node, err, len(decided)-before)
+			}
+		}
 		resp, err := ask(node, "shop.a")
 		if err != nil || len(resp.GetRemovedResources()) != 1 {
 			t.Errorf("as %v: %v, %v", node, resp, err)

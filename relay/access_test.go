@@ -7,11 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/testca"
@@ -79,5 +82,46 @@ func TestAccess(t *testing.T) {
 	}
 	if got := r.up.Attempts(); got != 1 {
 		t.Errorf("got %d streams upstream, want one", got)
+	}
+}
+
+// The group of a client is that of the node that its certificate lets it be: one that claims to be another is refused,
+// and no stream upstream begins for the claim.
+func TestAccess_GroupsByVerifiedNode(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	access, err := controlplane.ParseAccess([]byte(`[
+		{"san": "spiffe://mesh/sa/{service}", "names": [""], "node": {"metadata": {"service": "{service}"}}}]`))
+	xdstest.NoError(t, err)
+	r := newRig(t, func(o *relay.Options) { o.Access = access }, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	secure := r.serve(r.Relay, grpc.Creds(credentials.NewTLS(ca.ServerConfig())))
+	uri, err := url.Parse("spiffe://mesh/sa/cart")
+	xdstest.NoError(t, err)
+	config := ca.ClientConfig(false)
+	config.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{URIs: []*url.URL{uri}})}
+	cart := credentials.NewTLS(config)
+	nodeOf := func(service string) *corepb.Node {
+		return &corepb.Node{Id: "n", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"service": structpb.NewStringValue(service)}}}
+	}
+
+	bank := streamTo(t, r, secure, cart)
+	subscribe(bank, nodeOf("bank"), clusterType, "c")
+	if _, err := bank.Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "node.metadata.service") {
+		t.Errorf("a client that claims to be another: %v", err)
+	}
+	if n := r.up.Attempts(); n != 0 {
+		t.Errorf("%d streams upstream for a claim that is refused", n)
+	}
+	for _, node := range []*corepb.Node{nodeOf("cart"), {Id: "m"}} {
+		stream := streamTo(t, r, secure, cart)
+		subscribe(stream, node, clusterType, "c")
+		wantOnly(stream, "c")
+	}
+	if n := r.up.Attempts(); n != 1 {
+		t.Errorf("%d streams upstream for one service", n)
+	}
+	if service := r.up.Requests()[0].Node.GetMetadata().GetFields()["service"].GetStringValue(); service != "cart" {
+		t.Errorf("the node upstream is of the service %q", service)
 	}
 }
