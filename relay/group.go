@@ -183,20 +183,32 @@ func (g *group) isAway() bool {
 func (g *group) demand(begun, ended []*controlplane.Demand) {
 	// The requests of one call go out together, those to unsubscribe after the others.
 	g.shared.client.Batch(func() {
+		inPieces(g, begun, g.begin)
+		inPieces(g, ended, g.endDemand)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if g.closed {
-			return
+		if !g.closed {
+			g.retryNames()
+			g.flushLater()
 		}
-		for _, d := range begun {
-			g.begin(d)
-		}
-		for _, d := range ended {
-			g.endDemand(d)
-		}
-		g.retryNames()
-		g.flushLater()
 	})
+}
+
+// piece is for how many demands g.mu is held at a time: a client may subscribe to 100,000 names in one request, and
+// others wait for g.mu.
+const piece = 100
+
+// inPieces calls f for all elements, with g.mu held.
+func inPieces[E any](g *group, all []E, f func(E)) {
+	for some := range slices.Chunk(all, piece) {
+		g.mu.Lock()
+		for _, e := range some {
+			if !g.closed {
+				f(e)
+			}
+		}
+		g.mu.Unlock()
+	}
 }
 
 // begin subscribes upstream to what a demand is for, unless the relay still is.
