@@ -8,6 +8,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -53,8 +54,9 @@ type use struct {
 	clients   int
 	idle      *time.Timer
 	idleSince time.Time
-	// by is who joined first.
-	by *groupPeer
+	// by is who joined first, and pays nodeBytes for the node.
+	by        *groupPeer
+	nodeBytes int64
 }
 
 // subscriptionKey identifies a subscription upstream.
@@ -72,7 +74,7 @@ func keyOf(d *controlplane.Demand) subscriptionKey {
 func (r *Relay) newGroup(key string, node *corepb.Node, by *groupPeer) (*group, error) {
 	g := &group{
 		relay: r, key: key, node: node, store: controlplane.NewStore(),
-		shares: newShares(r), use: use{by: by},
+		shares: newShares(r), use: use{by: by, nodeBytes: int64(len(key)) + bounds.NodeWeight(node)},
 		subs:      make(map[subscriptionKey]*subscription),
 		own:       make(map[ownKey]*upstream),
 		lingering: make(map[*subscription]struct{}),
@@ -80,13 +82,13 @@ func (r *Relay) newGroup(key string, node *corepb.Node, by *groupPeer) (*group, 
 		found:     make(map[memberKey]*subscription),
 		dirty:     make(map[*subscription]struct{}),
 	}
-	if err := by.share.Take(1); err != nil {
+	if err := by.take(g.nodeBytes); err != nil {
 		r.forgetPeer(by)
-		return nil, errTooMany(err)
+		return nil, err
 	}
 	var err error
 	if g.shared, err = r.newUpstream(g.upstreams, node, !r.opts.FoldBy.private()); err != nil {
-		by.share.Give(1)
+		by.give(g.nodeBytes)
 		r.forgetPeer(by)
 		return nil, err
 	}
@@ -117,7 +119,7 @@ func (g *group) end() {
 	if ended {
 		delete(r.groups, g.key)
 		delete(r.waiting, g)
-		g.by.share.Give(1)
+		g.by.give(g.nodeBytes)
 		r.forgetPeer(g.by)
 		g.idle.Stop()
 		r.running.Add(1)
