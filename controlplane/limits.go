@@ -5,12 +5,9 @@ import (
 	"math"
 	"sync"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/access"
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -241,27 +238,6 @@ func (t *tab) close() {
 	if t.account.streams--; t.account.streams == 0 {
 		delete(q.peers, t.key)
 	}
-}
-
-// nodeWeight is about what a node takes in memory.
-func nodeWeight(node *corepb.Node) int64 {
-	return int64(proto.Size(node)) + bounds.NodeValue*values(node.GetMetadata())
-}
-
-// values counts the values in a struct.
-func values(s *structpb.Struct) (n int64) {
-	for _, v := range s.GetFields() {
-		n += valuesIn(v)
-	}
-	return n
-}
-
-func valuesIn(v *structpb.Value) (n int64) {
-	n = 1 + values(v.GetStructValue())
-	for _, item := range v.GetListValue().GetValues() {
-		n += valuesIn(item)
-	}
-	return n
 }
 
 // payer is who pays for something that is counted as one of Limits.Names or more: an ask, or a demand that is

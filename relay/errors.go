@@ -17,6 +17,11 @@ func errTooMany(err error) error {
 		"the xDS relay has %v: fold more clients into one node (--fold-by), or raise the limit (--max-upstreams)", err)
 }
 
+func errTooManyNodes(err error) error {
+	return status.Errorf(codes.ResourceExhausted,
+		"the xDS relay has %v: leave something out of the metadata of the node, or raise the limit (--max-node-bytes)", err)
+}
+
 func errTooManyNames(err error) error {
 	return status.Errorf(codes.ResourceExhausted,
 		"the xDS relay has %v: unsubscribe from others, or raise the limit if the control plane allows more on a stream (--max-group-subscriptions)", err)

@@ -8,6 +8,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -53,8 +54,9 @@ type use struct {
 	clients   int
 	idle      *time.Timer
 	idleSince time.Time
-	// by is who joined first.
-	by *groupPeer
+	// by is who joined first, and pays nodeBytes for the node.
+	by        *groupPeer
+	nodeBytes int64
 }
 
 // subscriptionKey identifies a subscription upstream.
@@ -72,7 +74,7 @@ func keyOf(d *controlplane.Demand) subscriptionKey {
 func (r *Relay) newGroup(key string, node *corepb.Node, by *groupPeer) (*group, error) {
 	g := &group{
 		relay: r, key: key, node: node, store: controlplane.NewStore(),
-		shares: newShares(r), use: use{by: by},
+		shares: newShares(r), use: use{by: by, nodeBytes: int64(len(key)) + bounds.NodeWeight(node)},
 		subs:      make(map[subscriptionKey]*subscription),
 		own:       make(map[ownKey]*upstream),
 		lingering: make(map[*subscription]struct{}),
@@ -80,13 +82,13 @@ func (r *Relay) newGroup(key string, node *corepb.Node, by *groupPeer) (*group, 
 		found:     make(map[memberKey]*subscription),
 		dirty:     make(map[*subscription]struct{}),
 	}
-	if err := by.share.Take(1); err != nil {
+	if err := by.take(g.nodeBytes); err != nil {
 		r.forgetPeer(by)
-		return nil, errTooMany(err)
+		return nil, err
 	}
 	var err error
 	if g.shared, err = r.newUpstream(g.upstreams, node, !r.opts.FoldBy.private()); err != nil {
-		by.share.Give(1)
+		by.give(g.nodeBytes)
 		r.forgetPeer(by)
 		return nil, err
 	}
@@ -117,7 +119,7 @@ func (g *group) end() {
 	if ended {
 		delete(r.groups, g.key)
 		delete(r.waiting, g)
-		g.by.share.Give(1)
+		g.by.give(g.nodeBytes)
 		r.forgetPeer(g.by)
 		g.idle.Stop()
 		r.running.Add(1)
@@ -183,20 +185,32 @@ func (g *group) isAway() bool {
 func (g *group) demand(begun, ended []*controlplane.Demand) {
 	// The requests of one call go out together, those to unsubscribe after the others.
 	g.shared.client.Batch(func() {
+		inPieces(g, begun, g.begin)
+		inPieces(g, ended, g.endDemand)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if g.closed {
-			return
+		if !g.closed {
+			g.retryNames()
+			g.flushLater()
 		}
-		for _, d := range begun {
-			g.begin(d)
-		}
-		for _, d := range ended {
-			g.endDemand(d)
-		}
-		g.retryNames()
-		g.flushLater()
 	})
+}
+
+// piece is for how many demands g.mu is held at a time: a client may subscribe to 100,000 names in one request, and
+// others wait for g.mu.
+const piece = 100
+
+// inPieces calls f for all elements, with g.mu held.
+func inPieces[E any](g *group, all []E, f func(E)) {
+	for some := range slices.Chunk(all, piece) {
+		g.mu.Lock()
+		for _, e := range some {
+			if !g.closed {
+				f(e)
+			}
+		}
+		g.mu.Unlock()
+	}
 }
 
 // begin subscribes upstream to what a demand is for, unless the relay still is.

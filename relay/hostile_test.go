@@ -357,3 +357,20 @@ func TestGroupsThatLingerMakeRoom(t *testing.T) {
 	r.up.Set(t, xdsmsg.EDSCluster("c", "changed"))
 	wantOnly(stays, "c")
 }
+
+// Groups that linger keep their nodes, which may be large. They make room for others.
+func TestNodesOfGroupsThatLingerAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *relay.Options) { o.Linger, o.Server.Limits.NodeBytes = time.Hour, 2<<20 }, "delta")
+	r.up.Set(t, xdsmsg.EDSCluster("c", ""))
+	large := strings.Repeat("x", 100<<10)
+	for i := range 20 {
+		d := r.client(node("a", "ENV", fmt.Sprint(i), "PAD", large), "c")
+		wantOnly(d, "c")
+		d.stop()
+		r.await("the client has left", func(relay.Stats) bool { return len(r.Clients()) == 0 })
+	}
+	if got := r.Stats(); got.Groups == 0 || got.Groups > 5 { // half of 2 MiB, of twice 100 KiB each
+		t.Errorf("got %+v, want at most 5 groups", got)
+	}
+}

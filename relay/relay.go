@@ -104,10 +104,10 @@ type Relay struct {
 	// running has the goroutines.
 	running sync.WaitGroup
 
-	// upstreams limits the clients of the management servers, with a share for each group, and perPeer the
-	// groups, with a share for each peer. warned is when the log last said that a limit is reached.
-	upstreams, perPeer *bounds.Quota
-	warned             atomic.Pointer[time.Time]
+	// upstreams limits the clients of the management servers, with a share for each group, and perPeer and nodes the
+	// groups and the bytes of their nodes, with a share for each peer. warned is when the log last said that a limit is reached.
+	upstreams, perPeer, nodes *bounds.Quota
+	warned                    atomic.Pointer[time.Time]
 
 	mu     sync.Mutex
 	closed bool
@@ -154,6 +154,7 @@ func New(opts Options) (*Relay, error) {
 		peers:     make(map[string]*groupPeer),
 		upstreams: fair("streams to its control plane", opts.MaxGroups),
 		perPeer:   fair("groups of clients", opts.MaxGroups),
+		nodes:     fair("bytes of nodes of groups", max(cmp.Or(opts.Server.Limits.NodeBytes, bounds.NodeBytes), 0)),
 	}
 	down := opts.Server
 	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil

@@ -14,12 +14,13 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// Three limits have a share for each of those who use them up, which shrinks as the limit is approached
+// Four limits have a share for each of those who use them up, which shrinks as the limit is approached
 // (bounds.NewFairQuota), so that there is room for one more whatever the present ones take:
 //
 //   - a client, of the subscriptions on the upstream that its group shares;
 //   - a group, of the upstreams;
-//   - a peer, which is an address or a certificate, of the groups.
+//   - a peer, which is an address or a certificate, of the groups, and of the memory of their nodes, which
+//     linger as groups do.
 //
 // What is refused is an error for the clients that asked for it. It is asked for when there is room.
 
@@ -199,8 +200,25 @@ func (g *group) retryUpstreams() {
 
 // groupPeer is what a peer has of the groups: those that it was the first to join. Guarded by Relay.mu.
 type groupPeer struct {
-	key   string
-	share *bounds.Share
+	key           string
+	groups, nodes *bounds.Share
+}
+
+// take takes what a group needs. give gives it back.
+func (p *groupPeer) take(nodeBytes int64) error {
+	if err := p.groups.Take(1); err != nil {
+		return errTooMany(err)
+	}
+	if err := p.nodes.Take(nodeBytes); err != nil {
+		p.groups.Give(1)
+		return errTooManyNodes(err)
+	}
+	return nil
+}
+
+func (p *groupPeer) give(nodeBytes int64) {
+	p.groups.Give(1)
+	p.nodes.Give(nodeBytes)
 }
 
 // peerOf returns the peer of a client. The caller holds r.mu.
@@ -209,7 +227,7 @@ func (r *Relay) peerOf(ctx context.Context) *groupPeer {
 	key := access.Peer(from)
 	p := r.peers[key]
 	if p == nil {
-		p = &groupPeer{key, r.perPeer.Share()}
+		p = &groupPeer{key, r.perPeer.Share(), r.nodes.Share()}
 		r.peers[key] = p
 	}
 	return p
@@ -217,7 +235,7 @@ func (r *Relay) peerOf(ctx context.Context) *groupPeer {
 
 // forgetPeer forgets a peer that has no group. The caller holds r.mu.
 func (r *Relay) forgetPeer(p *groupPeer) {
-	if p.share.Held() == 0 {
+	if p.groups.Held() == 0 {
 		delete(r.peers, p.key)
 	}
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -18,22 +19,7 @@ import (
 // no member back, and are done.
 func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 	t.Parallel()
-	cfg, err := bootstrap.Parse("test", []byte(`{
-		"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}], "server_features": ["delta"]}],
-		"node": {"id": "relay"}
-	}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := New(Options{Bootstrap: cfg})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	g, err := r.join(context.Background(), "g", new(corepb.Node))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, g := newTestGroup(t)
 	one := &controlplane.Demand{TypeURL: typeurl.Cluster, Name: "c", First: 1}
 	g.demand([]*controlplane.Demand{one}, nil)
 	s := g.subs[keyOf(one)]
@@ -58,5 +44,56 @@ func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 	}
 	if len(g.members)+len(g.dirty) > 0 || r.countAway(0) != 0 {
 		t.Errorf("%d members, %d changes and %d groups that are away are left", len(g.members), len(g.dirty), r.countAway(0))
+	}
+}
+
+// newTestGroup returns a relay whose management server is unreachable, with one group.
+func newTestGroup(t *testing.T) (*Relay, *group) {
+	t.Helper()
+	cfg, err := bootstrap.Parse("test", []byte(`{
+		"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}], "server_features": ["delta"]}],
+		"node": {"id": "relay"}
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(Options{Bootstrap: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	g, err := r.join(context.Background(), "g", new(corepb.Node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, g
+}
+
+// Others get at the group while a client subscribes to many names at once. (A client cannot see when the lock is held.)
+func TestManyDemandsLeaveTurnsToOthers(t *testing.T) {
+	t.Parallel()
+	const n = 30_000
+	_, g := newTestGroup(t)
+	all := make([]*controlplane.Demand, n)
+	for i := range all {
+		all[i] = &controlplane.Demand{TypeURL: typeurl.Cluster, Name: fmt.Sprint(i), First: 1}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.demand(all, nil)
+	}()
+	turns := 0
+	for seen := 0; seen < n; {
+		g.mu.Lock()
+		seen = len(g.subs)
+		g.mu.Unlock()
+		if 0 < seen && seen < n {
+			turns++
+		}
+	}
+	<-done
+	if turns == 0 {
+		t.Errorf("nobody else had a turn before there were %d subscriptions", n)
 	}
 }
