@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"crypto/tls"
+	"net"
 	"testing"
 	"time"
 
@@ -58,4 +59,26 @@ func TestStaleFilesAreReadAgainSoon(t *testing.T) {
 			mustReachByEachKind(t, cc, backend)
 		})
 	}
+}
+
+// So it is with the certificate for a control plane.
+func TestAnExpiredCertificateForTheControlPlane(t *testing.T) {
+	t.Parallel()
+	directly(t, "the control plane is dialled with TLS")
+	ca, files, expired := testca.New(t), testca.NewFiles(t), testca.Expired()
+	files.IssueFor(ca, expired)
+	m := &mesh{t: t, features: withFeature(nil, protocol), Server: xdstest.StartServer(t,
+		testutils.GRPCOptions(grpc.Creds(credentials.NewTLS(ca.ServerConfig()))))}
+	backend := testutils.StartBackend(t, "b")
+	m.serve(service, "cluster", backend)
+	_, port, err := net.SplitHostPort(m.Addr())
+	xdstest.NoError(t, err)
+	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.TopLevel("xds_servers", []any{map[string]any{
+		"server_uri": "dns:///localhost:" + port, "server_features": m.features,
+		"channel_creds": []any{map[string]any{"type": "tls", "config": map[string]any{
+			"ca_certificate_file": files.CA, "certificate_file": files.Cert, "private_key_file": files.Key, "refresh_interval": "600s"}}},
+	}})))
+	mustFail(t, cc, "Unavailable", "certificate_file "+files.Cert+", expired at "+expired.NotAfter.UTC().Format(time.RFC3339))
+	files.Issue(ca)
+	mustReach(t, cc, unary, backend)
 }

@@ -57,7 +57,7 @@ func (r *Requirements) Verify(chain []*x509.Certificate) error {
 		Roots: roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {
-		return fmt.Errorf("the server's certificate (%s) is not valid: %w", describe(leaf), err)
+		return fmt.Errorf("the server's certificate (%s) is not valid: %w%s", describe(leaf), err, issuerIn(err, leaf))
 	}
 	if err := r.checkDepth(chains); err != nil {
 		return err
@@ -66,6 +66,15 @@ func (r *Requirements) Verify(chain []*x509.Certificate) error {
 		return fmt.Errorf("the server's certificate (%s) is not for TLS: its key usage lacks digitalSignature", describe(leaf))
 	}
 	return r.checkNames(leaf)
+}
+
+// issuerIn names the certificate that an error of package x509 is about, if it is not the leaf: an authority's may have expired.
+func issuerIn(err error, leaf *x509.Certificate) string {
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Cert == nil || invalid.Cert.Equal(leaf) {
+		return ""
+	}
+	return fmt.Sprintf(" (this is about the certificate of its issuer, %s)", faults.Quote(invalid.Cert.Subject.String()))
 }
 
 // maySign reports whether the key of a leaf may sign handshakes, as it does in TLS 1.3 and with all cipher suites of

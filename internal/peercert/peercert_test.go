@@ -1,6 +1,8 @@
 package peercert
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -101,6 +103,34 @@ func TestChain(t *testing.T) {
 			check(t, (&Requirements{Roots: ca.Pool(), MaxDepth: tc.depth}).Verify(tc.chain), tc.want...)
 		})
 	}
+}
+
+// The certificate of an authority that has expired is named, with the time.
+func TestExpiredAuthority(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	template := testca.Expired()
+	template.Subject.CommonName, template.IsCA, template.BasicConstraintsValid, template.KeyUsage = "old authority", true, true, x509.KeyUsageCertSign
+	pair := ca.Pair(template)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"a"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}, pair.Leaf, key.Public(), pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(pair.Leaf)
+	want := []string{`DNS "a"`, "old authority", "expired", pair.Leaf.NotAfter.UTC().Format(time.RFC3339)}
+	check(t, (&Requirements{Roots: roots}).Verify([]*x509.Certificate{signed}), want...)
+	check(t, (&Requirements{Roots: ca.Pool()}).Verify([]*x509.Certificate{signed, pair.Leaf}), want...)
 }
 
 // A leaf signs in the handshake, so that a key usage without digitalSignature forbids it to be a server's (RFC 8446, section

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/certfiles"
 	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/peercert"
 )
@@ -144,6 +146,11 @@ func (c *reloadingTLS) ClientHandshake(ctx context.Context, authority string, co
 // failed notes that material did not do in a handshake. The error that it returns says so if the client's certificate is not valid.
 func (c *reloadingTLS) failed(material *certprovider.KeyMaterial, err error) error {
 	c.doubted.Store(true)
+	var unverified *tls.CertificateVerificationError
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &unverified) && errors.As(err, &invalid) && invalid.Cert != nil {
+		err = fmt.Errorf("%w (the certificate of %s)", err, faults.Quote(invalid.Cert.Subject.String()))
+	}
 	if len(material.Certs) > 0 {
 		if why := certfiles.Invalid(&material.Certs[0]); why != "" {
 			return fmt.Errorf("%w; the client's certificate, certificate_file %s, %s: replace it", err, c.certificate, why)

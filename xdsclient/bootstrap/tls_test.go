@@ -101,6 +101,22 @@ func TestTLSChecksTheServerName(t *testing.T) {
 	}
 }
 
+// An expired certificate of the server is named, with the time.
+func TestTLSNamesTheServersExpiredCertificate(t *testing.T) {
+	t.Parallel()
+	ca, dir := testca.New(t), testca.NewFiles(t)
+	dir.Issue(ca)
+	server, expired := ca.ServerConfig(), testca.Expired()
+	expired.Subject.CommonName = "old"
+	server.Certificates = []tls.Certificate{ca.Pair(expired)}
+	err := handshake(t, buildTLS(t, config(dir, "60s")), "localhost", server)
+	for _, want := range []string{"expired", "is after " + expired.NotAfter.UTC().Format(time.RFC3339), `(the certificate of "CN=old")`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want it to contain %s", err, want)
+		}
+	}
+}
+
 // A server fills no logs and no statuses with what it sends.
 func TestTLSErrorsAreBounded(t *testing.T) {
 	t.Parallel()
