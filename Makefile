@@ -61,6 +61,19 @@ SEED ?= 0
 soak: ## Keep clients under load for DURATION (10m) while everything around them misbehaves; SEED repeats a run
 	cd interop && $(GO) test -race -v -run '^TestSoak$$' -timeout 0 ./soak -duration $(DURATION) -seed $(SEED)
 
+SEEDS ?= 1000
+FIRST ?= 1
+
+.PHONY: sim
+sim: ## Simulate the mesh on virtual time by SEEDS (1000) from FIRST (1) on, half of them on each of two cores; shrinks what fails
+	@mkdir -p bin
+	cd interop && $(GO) test -c -o ../bin/sim.test ./soak
+	@half=$$(( ($(SEEDS) + 1) / 2 )); \
+	run() { GOMAXPROCS=1 bin/sim.test -test.run '^TestSimulations$$' -test.v -test.timeout 0 -first "$$1" -seeds "$$2"; }; \
+	run $(FIRST) $$half & first=$$!; \
+	run $$(( $(FIRST) + half )) $$(( $(SEEDS) - half )); second=$$?; \
+	wait $$first && exit $$second
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	.ci/fuzz $(FUZZTIME)

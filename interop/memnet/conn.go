@@ -29,6 +29,8 @@ type half struct {
 	chunks []chunk
 	// failed ends reading and writing at once.
 	failed error
+	// lost says that nothing arrives any more.
+	lost bool
 	// deadline is that of reading.
 	deadline time.Time
 	// wake has a token if the state may have changed since the reader looked.
@@ -61,12 +63,22 @@ func (h *half) fail(err error) {
 	h.notify()
 }
 
+// lose drops what is under way, and all that is sent later.
+func (h *half) lose() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.chunks, h.lost = nil, true
+}
+
 // send adds a chunk that arrives after the latency, and after those before it.
 func (h *half) send(b []byte, latency time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.failed != nil {
 		return h.failed
+	}
+	if h.lost {
+		return nil
 	}
 	due := time.Now().Add(latency)
 	if n := len(h.chunks); n > 0 && h.chunks[n-1].due.After(due) {

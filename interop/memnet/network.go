@@ -3,7 +3,7 @@
 // Hosts are names, and servers listen on addresses "IP:port". A connection carries bytes from host
 // to host, complete and in order, with a latency for each direction, as TCP does. The paths
 // between hosts can be cut: what is sent is kept and arrives once the path is whole again, and
-// dialling waits. Connections can be reset, and a server that has stopped refuses them.
+// dialling waits. Connections can be reset or lost without a word, and a server that has stopped refuses them.
 //
 // All waiting is on channels and timers that are made by those who wait, so that the
 // goroutines of a bubble that wait for the network are durably blocked. A process has one
@@ -13,8 +13,10 @@ package memnet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -124,17 +126,28 @@ func (n *Network) Mend(from, to string) {
 
 // Reset resets the connections of a path, for both ends at once, and returns how many there were.
 func (n *Network) Reset(from, to string) int {
-	n.mu.Lock()
-	p := n.pathOf(from, to)
-	var conns []*conn
-	for c := range p.conns {
-		conns = append(conns, c)
-	}
-	n.mu.Unlock()
+	conns := n.connections(from, to)
 	for _, c := range conns {
 		c.reset()
 	}
 	return len(conns)
+}
+
+// Lose makes the connections of a path carry nothing any more, as if a router had forgotten them: no end hears of
+// it. It returns how many there were. New connections are not affected.
+func (n *Network) Lose(from, to string) int {
+	conns := n.connections(from, to)
+	for _, c := range conns {
+		c.in.lose()
+		c.peer.in.lose()
+	}
+	return len(conns)
+}
+
+func (n *Network) connections(from, to string) []*conn {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Keys(n.pathOf(from, to).conns))
 }
 
 // Forget forgets the paths from a host or to an address, which have no connections any more.

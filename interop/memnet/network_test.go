@@ -112,6 +112,30 @@ func TestReset(t *testing.T) {
 	})
 }
 
+// A lost connection carries nothing, and nobody hears of that. New ones do.
+func TestLose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := new(Network)
+		client, server, addr := pair(t, n)
+		client.Write([]byte("under way"))
+		if open := n.Lose(here, addr); open != 1 {
+			t.Errorf("%d connections were lost, want 1", open)
+		}
+		if _, err := client.Write([]byte("more")); err != nil {
+			t.Errorf("writing: %v", err)
+		}
+		client.Close()
+		server.SetReadDeadline(time.Now().Add(time.Hour))
+		if _, err := server.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("reading: %v", err)
+		}
+		if _, err := n.Dial(t.Context(), here, addr); err != nil {
+			t.Errorf("dialling: %v", err)
+		}
+	})
+}
+
 // A read ends at its deadline.
 func TestDeadline(t *testing.T) {
 	t.Parallel()

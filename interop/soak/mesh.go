@@ -41,6 +41,8 @@ type mesh struct {
 	backends []*backend
 	channels []*channel
 	surroundings
+	// cut counts, for each host, the disruptions that cut it off.
+	cut map[string]int
 }
 
 // backend is a backend, and when it broke its connections.
@@ -81,7 +83,7 @@ func (c *channel) end() {
 }
 
 func newMesh(t testing.TB, in surroundings) *mesh {
-	store, m := controlplane.NewStore(), &mesh{surroundings: in}
+	store, m := controlplane.NewStore(), &mesh{surroundings: in, cut: map[string]int{}}
 	start := func() *xdstest.Server {
 		opts := []testutils.FakeServerOption{testutils.OverStore(store)}
 		if link := in.link(); link != nil {

@@ -23,7 +23,18 @@ type op struct {
 }
 
 // ops are all operations. Weights are relative.
-var ops = slices.Concat([]op{
+var ops = slices.Concat(honestOps, spoilingOps, lies, dpdsOps)
+
+// spoilingOps spoil resources in the store, in rounds with lies.
+var spoilingOps = []op{
+	{"resources are deleted", 3, func(r *run) bool {
+		return r.spoil(func(tx *controlplane.Tx, k key) { tx.Delete(k.typeURL, k.name) })
+	}},
+	{"resources are replaced by errors", 4, (*run).putErrors},
+}
+
+// honestOps are those of every round.
+var honestOps = []op{
 	{"routes change", 10, func(r *run) bool {
 		return r.change(func(c *config) { c.version++; r.reroute(c) })
 	}},
@@ -93,18 +104,14 @@ var ops = slices.Concat([]op{
 		return r.fault(func(f *xdstest.Server) { resume = f.StallReads() }, func(*xdstest.Server) { resume() })
 	}},
 	{"a relay is killed, and restarts", 6, func(r *run) bool { return r.killRelay() }},
-	{"resources are deleted", 3, func(r *run) bool {
-		return r.spoil(func(tx *controlplane.Tx, k key) { tx.Delete(k.typeURL, k.name) })
-	}},
-	{"resources are replaced by errors", 4, (*run).putErrors},
 	{"a channel is opened and closed", 2, (*run).passingChannel},
-}, lies, dpdsOps)
+}
 
 // passingChannel opens a channel, makes an RPC and closes it. It needs a control plane
 // that works, since it waits for the same resources as the other channels.
 func (r *run) passingChannel() bool {
 	who := r.clients[r.IntN(len(r.clients))]
-	if r.faulty[r.control] || r.faulty[r.dpdsServer(who.dpds)] || who.via != noRelay && r.relays[who.via].stop == nil {
+	if r.cut[hostID(who.name)] > 0 || r.cut[hostID(who.via.host())] > 0 || r.faulty[r.control] || r.faulty[r.dpdsServer(who.dpds)] || who.via != noRelay && r.relays[who.via].stop == nil {
 		return false
 	}
 	cc := r.dial(r.t, who)

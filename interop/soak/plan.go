@@ -92,22 +92,50 @@ func newPlan(seed uint64) plan {
 		}
 	}
 	for i := range 1 + d.IntN(maxRounds) {
-		p.rounds = append(p.rounds, round{lying: d.IntN(3) == 0, quiet: time.Duration(d.Int64N(int64(maxQuiet)))})
+		lying := d.IntN(3) == 0
+		from := slices.Concat(honestOps, virtualOps, dpdsOps)
+		if lying {
+			from = slices.Concat(honestOps, virtualOps, spoilingOps, lies)
+		}
+		p.rounds = append(p.rounds, round{lying, time.Duration(d.Int64N(int64(maxQuiet)))})
 		at := time.Duration(0)
 		for range 1 + d.IntN(maxEvents) {
 			at += drawTime(d)
-			p.events = append(p.events, event{i, at, drawOp(d).name, d.Uint64(), drawTime(d)})
+			e := event{i, at, pick(d, from).name, d.Uint64(), drawTime(d)}
+			switch {
+			case p.saysAbsence():
+			case silencing[e.op]:
+				e.lasts = min(e.lasts, shortSilence)
+			case e.op == loses:
+				continue // the silence would last for as long as the keepalive takes
+			}
+			p.events = append(p.events, e)
 		}
 	}
 	return p
 }
 
+// silencing are the operations that leave streams open on which no response comes.
+var silencing = map[string]bool{
+	"the control plane stops sending":       true,
+	"the control plane stops reading":       true,
+	"the control plane drops responses":     true,
+	"DPDS responses are dropped":            true,
+	"a host is cut off from control planes": true,
+}
+
+// shortSilence is less than half of the 15 s after which a SotW client takes what it asked for not to exist, as the protocol
+// wants it. RPCs that need it then fail, rightly. Two silences may follow each other.
+const shortSilence = 6 * time.Second
+
+// saysAbsence reports whether all clients speak delta with all of their servers, in which absence is said.
+func (p plan) saysAbsence() bool {
+	return !slices.ContainsFunc(p.clients, func(i int) bool {
+		return clients[i].via != noRelay || !slices.Contains(clients[i].features, "delta")
+	})
+}
+
 // drawTime draws a time of any scale.
 func drawTime(d *rand.Rand) time.Duration {
 	return time.Duration(d.Int64N(int64(scales[d.IntN(len(scales))])))
-}
-
-// drawOp draws one of all operations, by weight.
-func drawOp(d *rand.Rand) op {
-	return pick(d, slices.Concat(ops, virtualOps))
 }

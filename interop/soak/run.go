@@ -174,8 +174,8 @@ func (r *run) settle() {
 	for _, c := range r.channels {
 		c.expect(next)
 	}
-	r.stir()
 	r.await("RPCs to follow the newest configuration", func() error {
+		r.stir()
 		var errs []error
 		for _, c := range r.channels {
 			if err := c.arrived(); err != nil {

@@ -20,9 +20,11 @@ import (
 
 const (
 	// virtualPolling is how often a simulation looks whether the mesh has settled, and virtualPatience how long that may
-	// take: longer than the longest backoff, 144 s, of a client and a relay in a row.
+	// take: the longest backoff, 144 s, and something. noticing is how long a client takes to notice that a
+	// connection was lost: its keepalive, 5 min 20 s, and something.
 	virtualPolling  = 250 * time.Millisecond
-	virtualPatience = 10 * time.Minute
+	virtualPatience = 3 * time.Minute
+	noticing        = 6 * time.Minute
 	// cooling is how long goroutines may outlive what they worked for: longer than any timeout of a connection.
 	cooling = 5 * time.Minute
 )
@@ -185,6 +187,9 @@ func (s *simulation) round(r *run, of round, events []event) {
 	r.judgeOrder(!r.lying)
 	begin := time.Now()
 	for _, e := range events {
+		if e.op == loses {
+			r.within = virtualPatience + noticing
+		}
 		r.sleepUntil(begin.Add(e.at))
 		r.Rand = rand.New(rand.NewPCG(e.seed, 0))
 		r.lasts = func() int64 { return int64(e.lasts) }
@@ -196,6 +201,7 @@ func (s *simulation) round(r *run, of round, events []event) {
 		r.welcome()
 	}
 	r.settle()
+	r.within = virtualPatience
 	r.welcome()
 	for _, c := range r.channels {
 		if err := c.faulty(); err != nil {
@@ -229,10 +235,7 @@ func (r *run) sleepUntil(then time.Time) {
 // welcome no longer excuses the failures of clients that have started and have the newest configuration.
 func (r *run) welcome() {
 	for _, c := range r.channels {
-		c.mu.Lock()
-		fresh := c.fresh
-		c.mu.Unlock()
-		if fresh && c.cc != nil && r.difference(c.client, r.newest) == "" {
+		if c.isFresh() && c.cc != nil && r.difference(c.client, r.newest) == "" {
 			c.startAfresh(false)
 		}
 	}

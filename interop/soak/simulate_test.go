@@ -2,25 +2,76 @@ package soak
 
 import (
 	"flag"
+	"fmt"
+	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 )
 
 var (
-	first = flag.Uint64("first", 1, "the first seed of the simulations")
-	seeds = flag.Int("seeds", 8, "the number of simulations")
+	firstSeed = flag.Uint64("first", 1, "the seed of the first simulation")
+	seeds     = flag.Int("seeds", 15, "the number of simulations")
+	shrinking = flag.Int("shrink", 3, "how often a smaller plan is tried, as schedules differ from run to run; 0 to shrink none")
 )
 
-// TestSimulations runs the mesh on virtual time, by seeds.
+// stuck is how long a simulation may take in real time. One in which goroutines wait for each other's locks never ends.
+const stuck = 5 * time.Minute
+
+// TestSimulations runs the mesh on virtual time. Each seed gives a plan of events. A plan that fails is shrunk to the
+// fewest events that fail.
 func TestSimulations(t *testing.T) {
+	total, events := result{done: map[string]int{}}, 0
+	begin := time.Now()
 	for i := range uint64(*seeds) {
-		p := newPlan(*first + i)
-		begin := time.Now()
-		res := simulate(t, p)
-		t.Logf("seed %d: %v in %v, %d RPCs, %d excused, %d events, settling %v", p.seed, res.lasted.Round(time.Second), time.Since(begin).Round(time.Millisecond), res.rpcs, res.excused, len(p.events), res.settling)
+		p := newPlan(*firstSeed + i)
+		res := within(t, p)
+		if testing.Verbose() {
+			fmt.Fprintf(os.Stderr, "seed %d: %v, %d RPCs\n", p.seed, res.lasted.Round(time.Second), res.rpcs)
+		}
+		total.lasted, total.rpcs, total.excused = total.lasted+res.lasted, total.rpcs+res.rpcs, total.excused+res.excused
+		total.settling = max(total.settling, res.settling)
+		for op, n := range res.done {
+			total.done[op] += n
+			events += n
+		}
 		if len(res.faults) > 0 {
 			t.Errorf("%v\n%s\n\n%s", p, strings.Join(res.faults, "\n"), strings.Join(res.log, "\n"))
+			report(t, p)
 		}
 	}
+	t.Logf("seeds %d to %d: %v of virtual time in %v, %d events, %d RPCs; %d more failed as their backend broke the connection, or their client had just started; settling took %v at most",
+		*firstSeed, *firstSeed+uint64(*seeds)-1, total.lasted.Round(time.Minute), time.Since(begin).Round(time.Second), events, total.rpcs, total.excused, total.settling)
+	if testing.Verbose() {
+		t.Log(total.done)
+	}
+}
+
+// within simulates a plan, and ends the process if that is stuck.
+func within(t *testing.T, p plan) result {
+	watchdog := time.AfterFunc(stuck, func() {
+		debug.SetTraceback("all")
+		panic(fmt.Sprintf("the simulation is stuck: %v", p))
+	})
+	defer watchdog.Stop()
+	return simulate(t, p)
+}
+
+// report shrinks a plan that fails.
+func report(t *testing.T, p plan) {
+	if *shrinking == 0 {
+		return
+	}
+	var last result
+	small := shrink(p, func(p plan) bool {
+		for range *shrinking {
+			if res := within(t, p); len(res.faults) > 0 {
+				last = res
+				return true
+			}
+		}
+		return false
+	})
+	t.Errorf("shrunk: %v\n%s\n\n%s", small, strings.Join(last.faults, "\n"), strings.Join(last.log, "\n"))
 }

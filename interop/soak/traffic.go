@@ -200,6 +200,12 @@ func (c *channel) inOrder(o outcome, routes key) error {
 	return nil
 }
 
+func (c *channel) isFresh() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fresh
+}
+
 // startAfresh excuses RPCs that fail, or no longer does.
 func (c *channel) startAfresh(fresh bool) {
 	c.mu.Lock()

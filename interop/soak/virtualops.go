@@ -22,6 +22,13 @@ var virtualOps = []op{
 		}
 		return true
 	}},
+	{loses, 6, func(r *run) bool {
+		host := r.drawHost()
+		for _, addr := range r.controls() {
+			network.Lose(host, addr)
+		}
+		return true
+	}},
 	{"connections to a backend are reset", 4, func(r *run) bool {
 		b := r.backends[r.IntN(len(r.backends))]
 		b.note()
@@ -32,6 +39,9 @@ var virtualOps = []op{
 	}},
 	{"a client ends, and starts again", 8, (*run).restartClient},
 }
+
+// loses is the operation that only a keepalive notices.
+const loses = "connections to control planes are lost without a word"
 
 // controls are the addresses of control planes and relays.
 func (m *mesh) controls() []string {
@@ -77,7 +87,9 @@ func (r *run) cutOff() bool {
 	for _, addr := range cut {
 		network.Cut(host, addr)
 	}
+	r.cut[host]++
 	r.later(func() {
+		r.cut[host]--
 		for _, addr := range cut {
 			network.Mend(host, addr)
 		}
@@ -91,9 +103,11 @@ func (r *run) restartClient() bool {
 	if c.cc == nil || r.lying {
 		return false
 	}
+	fresh := c.isFresh()
 	c.end()
 	r.later(func() {
-		c.startAfresh(true)
+		// With its resources on disk it goes on with those.
+		c.startAfresh(fresh || c.cache == "")
 		c.judgeOrder(false)
 		c.begin(r)
 	})
