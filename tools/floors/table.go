@@ -165,7 +165,7 @@ var rooms = []room{
 		never: "record anything"},
 	{floor: 7, folders: []string{"oteltrace"},
 		holds: "writes the events of a trace into the RPC's OpenTelemetry span",
-		never: "import OpenTelemetry's SDK", imports: []string{"go.opentelemetry.io/otel/sdk/..."}, only: []string{"internal/rpctrace"}},
+		never: "import OpenTelemetry's SDK", imports: []string{"go.opentelemetry.io/otel/sdk/..."}, only: []string{"internal/bounds", "internal/rpctrace"}},
 	{floor: 7, folders: []string{"statuspage"},
 		holds: "a web page that shows channels, resources and a control plane of the process",
 		never: "change anything"},
