@@ -79,7 +79,8 @@ type ResourceType struct {
 	FullStateInSotW bool
 	// Decode validates a resource and makes the immutable value of it that watchers get. It
 	// returns the resource's name, if that can be read also with an error, so that the error
-	// reaches the resource's watchers. Without it watchers get a *Raw, and nothing is validated
+	// reaches the resource's watchers. The resource is never changed, and the value may refer to
+	// its bytes, which the client keeps. Without it watchers get a *Raw, and nothing is validated
 	// but what wraps the resources.
 	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
 	// Ignored lists what the program ignores of a resource that Decode made value of. It may

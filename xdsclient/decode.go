@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // resourceDecoder has the type decode the resources of a response. The lock is not held.
 type resourceDecoder struct {
 	ch    *serverChannel
 	types *typeState
+	// size is that of the response, in bytes.
+	size int
 	// panics counts the panics of the type's decoder.
 	panics int
 }
@@ -32,7 +37,7 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 			}
 		}
 	}()
-	p := &payload{raw: bytes.Clone(it.Value), server: d.ch.server}
+	p := &payload{raw: d.kept(it.Value), server: d.ch.server}
 	if d.types.typ.Decode == nil {
 		d.admitRaw(it, p)
 		return decoded
@@ -52,6 +57,15 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 		it.payload = p
 	}
 	return decoded
+}
+
+// kept returns the bytes of a resource to be kept: those of the response if they are the most of it and their
+// memory is not used again, and otherwise a copy.
+func (d *resourceDecoder) kept(b []byte) []byte {
+	if d.size > transport.MaxPooled && 2*len(b) > d.size {
+		return slices.Clip(b)
+	}
+	return bytes.Clone(b)
 }
 
 // lastValue returns the value that the client has of a resource from the server and its bytes, or nil.

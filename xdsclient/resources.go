@@ -50,7 +50,7 @@ func (u *update) applyResources() {
 		update:     u,
 		recognizer: recognizer{ch: u.ch, types: u.types},
 		recipients: recipients{update: u},
-		decoder:    resourceDecoder{ch: u.ch, types: u.types},
+		decoder:    resourceDecoder{ch: u.ch, types: u.types, size: u.size},
 	}
 	for r := range u.resp.Resources {
 		rs.batch = append(rs.batch, item{Resource: r, bare: len(r.Name) == 0})

@@ -43,6 +43,7 @@ func (ch *serverChannel) Receive(message []byte) (ads.Verdict, <-chan struct{}, 
 	if u == nil {
 		return ads.VerdictNone, nil, nil
 	}
+	u.size = len(message)
 	u.compareOffers()
 	u.applyResources()
 	if err := ch.client.ctx.Err(); err != nil {
@@ -59,6 +60,7 @@ type update struct {
 	ch       *serverChannel
 	types    *typeState
 	resp     *wire.Response
+	size     int // of the response, in bytes
 	delivery *delivery
 	// number is that of the response among those of the channel.
 	number uint64

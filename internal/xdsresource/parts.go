@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"unicode/utf8"
+	"unsafe"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -112,7 +113,7 @@ func (d *routeDecoder) routePart(at *faults.Path, part routePart, route *Route) 
 	}
 	name, match, ok := d.wire.split(part.raw)
 	if shared := d.wire.shared[string(d.wire.others)]; ok && shared != nil {
-		*route = Route{string(name), d.wireMatch(at.Field("match"), match), shared}
+		*route = Route{textIn(name), d.wireMatch(at.Field("match"), match), shared}
 		return true
 	}
 	if !d.readPart(at, part.raw, true, &d.wire.route) {
@@ -156,9 +157,9 @@ func (d *routeDecoder) wireMatch(at *faults.Path, raw []byte) matching.Route {
 	if len(f.rest) == 0 && !f.broken && only.kind == protowire.BytesType && utf8.Valid(only.value) {
 		switch only.number {
 		case fieldMatchPrefix:
-			return matching.Route{Path: string(only.value)}
+			return matching.Route{Path: textIn(only.value)}
 		case fieldMatchPath:
-			return matching.Route{PathKind: matching.PathExact, Path: string(only.value)}
+			return matching.Route{PathKind: matching.PathExact, Path: textIn(only.value)}
 		}
 	}
 	if !d.readPart(at, raw, true, &d.wire.match) {
@@ -166,6 +167,10 @@ func (d *routeDecoder) wireMatch(at *faults.Path, raw []byte) matching.Route {
 	}
 	return d.match.routeMatch(at, &d.wire.match)
 }
+
+// textIn returns bytes of a resource, which do not change, as text that shares their memory: the bytes are
+// kept together with the value anyway.
+func textIn(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // read goes through the fields of a message on the wire.
 func (w *fieldWalk) read(at *faults.Path, raw []byte, m proto.Message) error {

@@ -36,7 +36,7 @@ func TestDecodingRoutesTakesAFewTimesTheirBytes(t *testing.T) {
 		if got := len(value.(*RouteConfiguration).VirtualHosts[0].Routes); got != n+1 {
 			t.Errorf("got %d routes", got)
 		}
-	}); times > 7 {
+	}); times > 3 {
 		t.Errorf("decoding allocates %.1f times the bytes of the resource", times)
 	}
 	// What is allocated here is not kept.

@@ -39,7 +39,7 @@ type Handler interface {
 	NextRequest() (r *wire.Request, at time.Time)
 	// Sent is called when the request that NextRequest returned last has been sent.
 	Sent()
-	// Receive works on a response, whose bytes it does not keep. The next response is not
+	// Receive works on a response, whose bytes it does not keep unless they are more than transport.MaxPooled. The next response is not
 	// read before done is closed; done is nil if the response says nothing new. An error
 	// ends the stream.
 	Receive(message []byte) (v Verdict, done <-chan struct{}, err error)

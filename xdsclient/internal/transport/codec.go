@@ -9,12 +9,16 @@ import (
 
 // buffers has buffers for messages. gRPC's own pool has none between 32 KiB and 1 MiB, which
 // is the size of responses with hundreds of resources.
-var buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20)
+var buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 64<<10, 128<<10, 256<<10, 512<<10, MaxPooled)
+
+// MaxPooled is the size of the largest messages whose memory is used again. The receiver of a larger one may keep
+// its bytes.
+const MaxPooled = 1 << 20
 
 // A Frame is a received message, serialized.
 type Frame struct{ buffer mem.Buffer }
 
-// Bytes returns the message. It is valid until Free.
+// Bytes returns the message. It is valid until Free, or for good if it is larger than MaxPooled.
 func (f *Frame) Bytes() []byte { return f.buffer.ReadOnlyData() }
 
 // Free returns the memory of the message to the pool.
@@ -49,6 +53,10 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return fmt.Errorf("xdsclient: cannot receive a %T", v)
 	}
-	f.buffer = data.MaterializeToBuffer(buffers)
+	if data.Len() > MaxPooled {
+		f.buffer = mem.SliceBuffer(data.Materialize())
+	} else {
+		f.buffer = data.MaterializeToBuffer(buffers)
+	}
 	return nil
 }
