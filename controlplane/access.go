@@ -7,7 +7,8 @@ import "github.com/dynxds/dynxds/internal/access"
 //
 // Without rules for nodes, a node is what the client says it is, verified or not: so is all that follows from it,
 // [Options.NodeConstraints], [Tx.SetDPDS] and [Options.StoreFor]. With them, these get a node that the client's certificate
-// or token allows, with the fields that the client left out.
+// or token allows, with the fields that the client left out. The constraints of a client that subscribes by locators stay
+// what the client says: rules limit the names that it may have, not the variants.
 type Access = access.Rules
 
 // ParseAccess reads an Access from JSON: a list of rules, each with a subject, which is "san" or "token", and the

@@ -124,7 +124,7 @@ func (s *Server) Clients() []ClientStatus {
 
 // Overview returns the present streams as Clients does, for people who watch them: with at most 20 of the names,
 // locators, errors and kept resources of a type, whichever. A stream that has not changed since the last call costs
-// almost nothing. The values are shared between callers, and must not be changed.
+// almost nothing; the errors of one whose names change meanwhile may be incomplete. The values are shared between callers, and must not be changed.
 func (s *Server) Overview() []ClientStatus {
 	streams := s.present()
 	clients := make([]ClientStatus, len(streams))

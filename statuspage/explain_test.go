@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -124,5 +127,75 @@ func TestLongExplanationsAreShortened(t *testing.T) {
 	p := s.Clusters[0].Assignment.Priorities
 	if len(p[0].Localities[0].Endpoints) != 40 || len(p[0].Localities[1].Endpoints) != 10 || len(p[1].Localities[0].Endpoints) != 0 || s.EndpointsLeft["c"] != 35 {
 		t.Errorf("endpoints left %v", s.EndpointsLeft)
+	}
+}
+
+// Browsers that read nothing keep nobody else from an answer, and are given up after a while.
+func TestBrowsersThatReadNothing(t *testing.T) {
+	_, conn := startChannel(t, "deaf", oneCluster("c", testutils.StartBackend(t, "b"))...)
+	xdstest.NoError(t, call(t, conn))
+	h := Handler()
+	for _, target := range []string{"/explain?target=xds:///service&method=/a.B/C", "/data?show=overview"} {
+		blocked := make(chan struct{})
+		var writing sync.WaitGroup
+		for range 2 * cap(h.(*handler).asking) {
+			w := &deafWriter{ResponseRecorder: httptest.NewRecorder(), writes: make(chan time.Time, 1), blocked: blocked}
+			writing.Go(func() {
+				r := httptest.NewRequest(http.MethodGet, target, nil)
+				r.Host = "127.0.0.1"
+				h.ServeHTTP(w, r)
+			})
+			if deadline := <-w.writes; deadline.IsZero() || time.Until(deadline) > h.(*handler).patience {
+				t.Errorf("%s: a browser has until %v to read", target, deadline)
+			}
+		}
+		if w := get(t, h, target); w.Code != http.StatusOK {
+			t.Errorf("%s: another browser got %d: %s", target, w.Code, w.Body)
+		}
+		close(blocked)
+		writing.Wait()
+	}
+}
+
+// deafWriter is the connection of a browser that does not read.
+type deafWriter struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	writes   chan time.Time
+	blocked  chan struct{}
+}
+
+// SetWriteDeadline is for http.ResponseController.
+func (w *deafWriter) SetWriteDeadline(at time.Time) error {
+	w.deadline = at
+	return nil
+}
+
+func (w *deafWriter) Write(p []byte) (int, error) {
+	w.writes <- w.deadline
+	<-w.blocked
+	return len(p), nil
+}
+
+// What a control plane says of its clients is asked for once for all viewers.
+func TestViewersShareAnOverview(t *testing.T) {
+	server, conn := startChannel(t, "shared", oneCluster("c", testutils.StartBackend(t, "b"))...)
+	xdstest.NoError(t, call(t, conn))
+	p := &plane{server: server.Control(), store: server.Store()}
+	first := p.overview(time.Hour)
+	if len(first) == 0 {
+		t.Fatal("the control plane has no client")
+	}
+	var viewers sync.WaitGroup
+	for range 50 {
+		viewers.Go(func() {
+			if next := p.overview(time.Hour); &next[0] != &first[0] {
+				t.Error("a viewer has another overview")
+			}
+		})
+	}
+	viewers.Wait()
+	if next := p.overview(0); len(next) == 0 || &next[0] == &first[0] {
+		t.Error("the overview is not made again")
 	}
 }
