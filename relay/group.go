@@ -143,6 +143,7 @@ func (g *group) close() {
 	for _, e := range g.members {
 		e.expiry.stop()
 	}
+	g.lingers.GiveAll()
 	g.relay.closeUpstream(g, g.shared)
 	for _, done := range g.done {
 		done()
@@ -223,7 +224,7 @@ func (g *group) begin(d *controlplane.Demand) {
 		s.borrow(d)
 	} else if s.demand == nil {
 		stopTimer(&s.linger)
-		delete(g.lingering, s)
+		s.endLinger()
 	}
 	s.demand = d
 	if s.refused { // there may be room for this client
@@ -278,7 +279,7 @@ func (g *group) endDemand(d *controlplane.Demand) {
 	s.demand = nil
 	delete(g.dirty, s)
 	wait := g.relay.opts.Linger
-	if wait < 0 || !s.worthKeeping() || len(g.lingering) >= maxLingering {
+	if wait < 0 || !s.worthKeeping() || len(g.lingering) >= maxLingering || g.lingers.Take(1) != nil {
 		s.drop()
 		return
 	}

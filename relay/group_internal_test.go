@@ -97,3 +97,40 @@ func TestManyDemandsLeaveTurnsToOthers(t *testing.T) {
 		t.Errorf("nobody else had a turn before there were %d subscriptions", n)
 	}
 }
+
+// What lingers is limited for all groups together, with a share for each, and given back. (The limit is fixed.)
+func TestAllThatLingersIsBounded(t *testing.T) {
+	t.Parallel()
+	r, _ := newTestGroup(t)
+	r.lingers = fair("subscriptions that linger", 30)
+	demands := make([]*controlplane.Demand, 30)
+	for i := range demands {
+		demands[i] = &controlplane.Demand{TypeURL: typeurl.Cluster, Name: fmt.Sprint(i), First: 1}
+	}
+	groups := make([]*group, 2)
+	for i, want := range []int{15, 7} {
+		g, err := r.join(context.Background(), fmt.Sprint("lingers", i), new(corepb.Node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups[i] = g
+		g.demand(demands, nil)
+		g.mu.Lock()
+		for _, d := range demands {
+			g.subs[keyOf(d)].raw = &xdsclient.Raw{Name: d.Name, Version: "1", Resource: &anypb.Any{TypeUrl: typeurl.Cluster}}
+			g.endDemand(d)
+		}
+		if len(g.lingering) != want {
+			t.Errorf("%d subscriptions of group %d linger, want %d", len(g.lingering), i, want)
+		}
+		g.mu.Unlock()
+	}
+	groups[0].demand(demands, nil)
+	if used := r.lingers.Used(); used != 7 {
+		t.Errorf("%d subscriptions linger after those of one group are in use again, want 7", used)
+	}
+	r.Close()
+	if used := r.lingers.Used(); used != 0 {
+		t.Errorf("%d subscriptions linger after the group has ended, want none", used)
+	}
+}

@@ -34,9 +34,10 @@ const (
 	// defaultMaxGroupSubscriptions is the default of Options.MaxGroupSubscriptions: what package
 	// controlplane allows on a stream.
 	defaultMaxGroupSubscriptions = controlplane.DefaultMaxSubscriptions
-	// maxLingering bounds the resources of a group without a subscriber: a client
-	// may subscribe to one name after the other.
-	maxLingering = 10_000
+	// maxLingering bounds the resources of a group without a subscriber, and maxAllLingering those of all groups: a
+	// client may subscribe to one name after the other.
+	maxLingering    = 10_000
+	maxAllLingering = 100_000
 	// maxTypes bounds the types of resources on a stream upstream that are not those of xDS: clients may
 	// invent them.
 	maxTypes = 128
@@ -104,10 +105,10 @@ type Relay struct {
 	// running has the goroutines.
 	running sync.WaitGroup
 
-	// upstreams limits the clients of the management servers, with a share for each group, and perPeer and nodes the
-	// groups and the bytes of their nodes, with a share for each peer. warned is when the log last said that a limit is reached.
-	upstreams, perPeer, nodes *bounds.Quota
-	warned                    atomic.Pointer[time.Time]
+	// upstreams limits the clients of the management servers and lingers the subscriptions that linger, with a share for
+	// each group, and perPeer and nodes the groups and the bytes of their nodes, with a share for each peer. warned is when the log last said that a limit is reached.
+	upstreams, lingers, perPeer, nodes *bounds.Quota
+	warned                             atomic.Pointer[time.Time]
 
 	mu     sync.Mutex
 	closed bool
@@ -153,6 +154,7 @@ func New(opts Options) (*Relay, error) {
 		waiting:   make(map[*group]struct{}),
 		peers:     make(map[string]*groupPeer),
 		upstreams: fair("streams to its control plane", opts.MaxGroups),
+		lingers:   fair("subscriptions that linger", maxAllLingering),
 		perPeer:   fair("groups of clients", opts.MaxGroups),
 		nodes:     fair("bytes of nodes of groups", max(cmp.Or(opts.Server.Limits.NodeBytes, bounds.NodeBytes), 0)),
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// Four limits have a share for each of those who use them up, which shrinks as the limit is approached
+// Five limits have a share for each of those who use them up, which shrinks as the limit is approached
 // (bounds.NewFairQuota), so that there is room for one more whatever the present ones take:
 //
 //   - a client, of the subscriptions on the upstream that its group shares;
-//   - a group, of the upstreams;
+//   - a group, of the upstreams, and of the subscriptions that linger;
 //   - a peer, which is an address or a certificate, of the groups, and of the memory of their nodes, which
 //     linger as groups do.
 //
@@ -31,7 +31,7 @@ func fair(what string, limit int) *bounds.Quota {
 
 // shares are what a group has of the limits. Guarded by group.mu.
 type shares struct {
-	upstreams *bounds.Share
+	upstreams, lingers *bounds.Share
 	// names limits the subscriptions on the upstream that the group shares, and payers are the clients that
 	// pay for them, by the ID of their stream.
 	names  *bounds.Quota
@@ -45,6 +45,7 @@ type shares struct {
 func newShares(r *Relay) shares {
 	return shares{
 		upstreams: r.upstreams.Share(),
+		lingers:   r.lingers.Share(),
 		names:     fair("subscriptions of a group of clients", r.opts.MaxGroupSubscriptions),
 		payers:    make(map[uint64]*payer),
 		short:     make(map[*payer]struct{}),

@@ -116,11 +116,20 @@ func (s *subscription) close() {
 	s.free()
 }
 
+// endLinger notes that the subscription does not linger any more.
+func (s *subscription) endLinger() {
+	g := s.group
+	if _, lingers := g.lingering[s]; lingers {
+		delete(g.lingering, s)
+		g.lingers.Give(1)
+	}
+}
+
 // drop ends the subscription.
 func (s *subscription) drop() {
 	s.close()
 	delete(s.group.subs, s.key)
-	delete(s.group.lingering, s)
+	s.endLinger()
 	s.group.noteVariant(s, nil)
 	delete(s.group.dirty, s)
 	s.collection.disband()
