@@ -339,6 +339,7 @@ func TestMemoryWhileTheFileCannotBeWritten(t *testing.T) {
 			t.Errorf("news of %d bytes", cost)
 		}
 		c.mu.Unlock()
+		synctest.Wait() // It must not make the directory between the two.
 		noError(t, os.Remove(below))
 		noError(t, os.Rename(below+".away", below))
 		pass(2 * writePause)
