@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/access"
-	"github.com/dynxds/dynxds/internal/bounds"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -109,7 +108,7 @@ func (s *stream) greet(node *corepb.Node) error {
 	if err := s.use(usage{bytes: proto.Size(node)}); err != nil {
 		return err
 	}
-	if err := s.tab.take(ofNodes, bounds.NodeWeight(node)); err != nil {
+	if err := s.tab.take(ofNodes, access.NodeWeight(node)); err != nil {
 		return err
 	}
 	return onOtherStack(func() error {

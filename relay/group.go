@@ -8,7 +8,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/access"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -74,7 +74,7 @@ func keyOf(d *controlplane.Demand) subscriptionKey {
 func (r *Relay) newGroup(key string, node *corepb.Node, by *groupPeer) (*group, error) {
 	g := &group{
 		relay: r, key: key, node: node, store: controlplane.NewStore(),
-		shares: newShares(r), use: use{by: by, nodeBytes: int64(len(key)) + bounds.NodeWeight(node)},
+		shares: newShares(r), use: use{by: by, nodeBytes: int64(len(key)) + access.NodeWeight(node)},
 		subs:      make(map[subscriptionKey]*subscription),
 		own:       make(map[ownKey]*upstream),
 		lingering: make(map[*subscription]struct{}),

@@ -1,14 +1,16 @@
-package bounds
+package access
 
 import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/internal/bounds"
 )
 
 // NodeWeight is about what the node of a client takes in memory.
 func NodeWeight(node *corepb.Node) int64 {
-	return int64(proto.Size(node)) + NodeValue*values(node.GetMetadata())
+	return int64(proto.Size(node)) + bounds.NodeValue*values(node.GetMetadata())
 }
 
 // values counts the values in a struct.
