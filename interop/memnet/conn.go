@@ -90,29 +90,29 @@ func (h *half) send(b []byte, latency time.Duration) error {
 }
 
 // take reads what has arrived. If there is nothing, wait is when something is due, or zero.
-func (h *half) take(b []byte, cut bool) (n int, err error, wait time.Time) {
+func (h *half) take(b []byte, cut bool) (n int, wait time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	switch {
 	case h.failed != nil:
-		return 0, h.failed, wait
+		return 0, wait, h.failed
 	case !h.deadline.IsZero() && !h.deadline.After(now):
-		return 0, os.ErrDeadlineExceeded, wait
+		return 0, wait, os.ErrDeadlineExceeded
 	}
 	wait = h.deadline
 	if cut || len(h.chunks) == 0 {
-		return 0, nil, wait
+		return 0, wait, nil
 	}
 	first := &h.chunks[0]
 	if first.due.After(now) {
 		if wait.IsZero() || first.due.Before(wait) {
 			wait = first.due
 		}
-		return 0, nil, wait
+		return 0, wait, nil
 	}
 	if len(first.bytes) == 0 {
-		return 0, io.EOF, wait
+		return 0, wait, io.EOF
 	}
 	for len(h.chunks) > 0 && n < len(b) {
 		next := &h.chunks[0]
@@ -126,7 +126,7 @@ func (h *half) take(b []byte, cut bool) (n int, err error, wait time.Time) {
 			h.chunks = h.chunks[1:]
 		}
 	}
-	return n, nil, wait
+	return n, wait, nil
 }
 
 // wait returns when something may have changed: at a time, unless it is zero, when the path is
@@ -154,7 +154,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.network.mu.Lock()
 		cut := c.path.cut
 		c.network.mu.Unlock()
-		n, err, wait := c.in.take(b, cut != nil)
+		n, wait, err := c.in.take(b, cut != nil)
 		if n > 0 || err != nil {
 			return n, err
 		}

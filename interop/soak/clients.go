@@ -18,6 +18,8 @@ type client struct {
 	via through
 	// cache is the directory in which the client keeps its resources, if it does.
 	cache string
+	// starting says that it has started, and may not have had DPDS yet.
+	starting bool
 }
 
 var clients = []client{

@@ -17,7 +17,7 @@
 //   - memory and goroutines level off.
 //
 // It is a test, and not a tool to load other systems with: client, control plane
-// and backends are in one process, on loopback.
+// and backends are in one process, on loopback or on a network in memory.
 //
 // Some clients use old-style names. The others use names of an authority with
 // DPDS (xRFC TP2, "Server-Specified Constraints"): Listeners, RouteConfigurations
@@ -52,6 +52,16 @@
 //	lies.go       the distortions of a control plane's responses
 //	run.go        rounds of operations, the settling after each
 //	report.go     memory, goroutines, and the report of a run
+//
+//	surroundings.go what a mesh runs in: sockets and real time, or a network in memory and virtual time
+//	virtual.go    the latter
+//	virtualops.go the operations that are possible only there
+//	plan.go       what happens in a simulation, by its seed
+//	simulate.go   simulations
+//	shrink.go     how a plan that fails is shrunk
+//
+// A simulation (make sim) is the same mesh under the same checks on virtual time, where hours take seconds.
+// Its operations last for other times, so it does not show what needs many RPCs at once, real sockets or processors.
 //
 // One goroutine draws the operations of a run, which depend only on the seed; their
 // timing against the RPCs depends on the machine. A failed run prints its seed.

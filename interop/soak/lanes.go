@@ -184,6 +184,9 @@ func (c *config) lanes(who client, typeURL string) []lane {
 	if h := c.handouts[who.name]; c.dpds[who.dpds.resource()] == dpdsDoubtful && !h.withdrawn() {
 		all = append(all, who.served(typeURL, h.lanes[typeURL]))
 	}
+	if who.starting {
+		all = append(all, who.served(typeURL, unlaned))
+	}
 	return all
 }
 

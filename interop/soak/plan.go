@@ -83,9 +83,7 @@ func newPlan(seed uint64) plan {
 	// Operations on DPDS need a client that uses it.
 	first := slices.IndexFunc(all, func(i int) bool { return clients[i].dpds != noDPDS })
 	p.clients = append(p.clients, all[first])
-	for _, i := range slices.Delete(all, first, first+1)[:d.IntN(maxClients)] {
-		p.clients = append(p.clients, i)
-	}
+	p.clients = append(p.clients, slices.Delete(all, first, first+1)[:d.IntN(maxClients)]...)
 	for _, i := range p.clients {
 		if d.IntN(3) == 0 {
 			p.cached[i] = true

@@ -2,7 +2,6 @@ package soak
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -255,13 +254,4 @@ func othersOfTheBubble() string {
 		}
 	}
 	return strings.Join(left, "\n\n")
-}
-
-// fault is the first line of the first fault, for comparison: numbers and times differ from run to run.
-func (res result) fault() string {
-	if len(res.faults) == 0 {
-		return ""
-	}
-	first, _, _ := strings.Cut(res.faults[0], "\n")
-	return cmp.Or(first, "?")
 }

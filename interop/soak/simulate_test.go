@@ -12,7 +12,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("first", 1, "the seed of the first simulation")
-	seeds     = flag.Int("seeds", 15, "the number of simulations")
+	seeds     = flag.Int("seeds", 6, "the number of simulations")
 	shrinking = flag.Int("shrink", 3, "how often a smaller plan is tried, as schedules differ from run to run; 0 to shrink none")
 )
 

@@ -61,9 +61,10 @@ type traffic struct {
 	work sync.WaitGroup
 
 	mu sync.Mutex
-	// fresh says that the client has started and may not have had a configuration yet: RPCs
-	// that fail are excused.
-	fresh bool
+	// fresh says that the client has started and may not have had a configuration yet, and welcomed is when that
+	// was over: RPCs that fail are excused, and may go where they go without DPDS.
+	fresh    bool
+	welcomed time.Time
 	// succeeded and excused count RPCs by method.
 	succeeded, excused map[string]int
 	faults             []string
@@ -145,10 +146,12 @@ func (c *channel) repeat(ctx context.Context, do func(context.Context, ...grpc.C
 
 // judge checks and counts one RPC.
 func (c *channel) judge(o outcome, m *mesh, h *history) {
-	err := m.verdict(c.client, o, h)
+	who := c.client
+	who.starting = c.wasFresh(o.began)
+	err := m.verdict(who, o, h)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o.err != nil && c.fresh {
+	if o.err != nil && who.starting {
 		err = nil
 	}
 	if err == nil && o.err == nil {
@@ -210,7 +213,17 @@ func (c *channel) isFresh() bool {
 func (c *channel) startAfresh(fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.fresh && !fresh {
+		c.welcomed = time.Now()
+	}
 	c.fresh = fresh
+}
+
+// wasFresh reports whether an RPC began while the client was fresh.
+func (c *channel) wasFresh(began time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fresh || !began.After(c.welcomed)
 }
 
 // judgeOrder turns the check of the order of versions on, from its start, or off.
