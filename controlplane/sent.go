@@ -83,19 +83,6 @@ func (s *sent) replaced(a *ask, old *entry) {
 	}
 }
 
-// keep prepares for other asks for all names, and share ends it.
-func (s *sent) keep() {
-	for a := range s.of.asks() {
-		s.replaced(a, a.entryOf(s.of))
-	}
-}
-
-func (s *sent) share() {
-	for tp, e := range s.entries {
-		s.set(tp, e)
-	}
-}
-
 // all calls yield with everything that the client was sent.
 func (s *sent) all(yield func(topic, *entry) bool) {
 	for tp, e := range s.entries {
