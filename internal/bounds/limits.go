@@ -146,4 +146,6 @@ const (
 	Connecting = 100
 	// ConnectingSlice is how long they are waited for: within it as many more begin, whatever became of the others.
 	ConnectingSlice = 100 * time.Millisecond
+	// ManyEndpoints is how many a policy may connect to without a warning.
+	ManyEndpoints = 10_000
 )

@@ -39,6 +39,8 @@ type Policy struct {
 	phase   phase
 	err     error // why the cluster is unusable
 	names   names
+	// warned says that the cluster has too many endpoints, which is logged once.
+	warned bool
 	// part is the part of the tree that serves the cluster. It is nil until there are
 	// endpoints, and after an error.
 	part *tree.Env
@@ -142,6 +144,11 @@ func (p *Policy) serve(c *Config) {
 		p.fail(fmt.Errorf("dynxds: cluster %s has no endpoint to send RPCs to: "+
 			"ClusterLoadAssignment %s has none that is HEALTHY or UNKNOWN", bounds.Quote(p.name), bounds.Quote(c.Endpoints.Name)))
 		return
+	}
+	if n := tooMany(c.Cluster.LBPolicy, entries); n > 0 && !p.warned {
+		p.warned = true
+		logger.Warningf("a priority of cluster %s has %d endpoints, and its policy %s connects to each: let a client use some of them, "+
+			"by RandomSubsetting (gRFC A68) around the policy, or use ring hash or Maglev", p.name, n, c.Cluster.LBPolicy)
 	}
 	if p.part == nil {
 		p.part = p.env.ForCluster(p.name, p.resolveNow)

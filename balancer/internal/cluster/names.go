@@ -9,6 +9,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/locality"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -149,4 +150,23 @@ func byPriority(localities []xdsresource.Locality) [][]xdsresource.Locality {
 		sorted = sorted[end:]
 	}
 	return groups
+}
+
+// tooMany is the number of endpoints of the first priority that has more than bounds.ManyEndpoints, or 0. A policy that
+// connects only to the endpoints that RPCs are for may have any number.
+func tooMany(policy string, entries []priority.Entry[locality.Config]) int {
+	switch policy {
+	case xdsresource.PolicyRingHash, xdsresource.PolicyMaglev, "pick_first":
+		return 0
+	}
+	for _, e := range entries {
+		n := 0
+		for _, l := range e.Config.Localities {
+			n += len(l.Endpoints)
+		}
+		if n > bounds.ManyEndpoints {
+			return n
+		}
+	}
+	return 0
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -153,5 +154,37 @@ func TestSameUnderlying(t *testing.T) {
 	a := &Underlying{Names: []string{"a"}}
 	for other, want := range map[*Underlying]bool{a: true, {Names: a.Names}: true, {Names: []string{"a"}}: false, none: false} {
 		xdstest.Equal(t, "same", want, a.Same(other))
+	}
+}
+
+// A policy that connects to every endpoint should not have more than bounds.ManyEndpoints.
+func TestTooManyEndpoints(t *testing.T) {
+	t.Parallel()
+	most := make([]xdsresource.Endpoint, bounds.ManyEndpoints)
+	for i := range most {
+		most[i] = xdsresource.Endpoint{Address: fmt.Sprint("backend:", i), Weight: 1}
+	}
+	few := most[:1]
+	in := func(p uint32, zone string, all []xdsresource.Endpoint) xdsresource.Locality {
+		return xdsresource.Locality{ID: xdsresource.LocalityID{Zone: zone}, Priority: p, Weight: 1, Endpoints: all}
+	}
+	for _, tc := range []struct {
+		name       string
+		cluster    xdsresource.Cluster
+		localities []xdsresource.Locality
+		want       int
+	}{
+		{"as many as may be", xdsresource.Cluster{LBPolicy: "round_robin"}, []xdsresource.Locality{in(0, "a", most)}, 0},
+		{"one more", xdsresource.Cluster{LBPolicy: "round_robin"}, []xdsresource.Locality{in(0, "a", most), in(0, "b", few)}, bounds.ManyEndpoints + 1},
+		{"one more, of another priority", xdsresource.Cluster{LBPolicy: "round_robin"}, []xdsresource.Locality{in(0, "a", most), in(1, "b", few)}, 0},
+		{"ring hash", xdsresource.Cluster{LBPolicy: xdsresource.PolicyRingHash}, []xdsresource.Locality{in(0, "a", most), in(0, "b", few)}, 0},
+		{"a subset", xdsresource.Cluster{LBPolicy: "round_robin", Subsets: xdsresource.Subsets{OfPriority: 20}},
+			[]xdsresource.Locality{in(0, "a", most), in(0, "b", few)}, 0},
+	} {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
+			var n names
+			entries := n.entries(&tc.cluster, &xdsresource.Endpoints{Localities: tc.localities})
+			xdstest.Equal(t, "too many", tc.want, tooMany(tc.cluster.LBPolicy, entries))
+		})
 	}
 }
