@@ -166,6 +166,7 @@ func (s *simulation) run() {
 		r.addCluster()
 	}
 	r.settle()
+	r.welcome()
 	for i, of := range s.plan.rounds {
 		var events []event
 		for _, e := range s.plan.events {
