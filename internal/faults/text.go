@@ -27,9 +27,11 @@ func Shorten(s string, limit int) string {
 
 // Printable returns text for a terminal or a log: characters that are not printable, such as those that
 // move a cursor or change the direction of writing, appear as Go would write them in quotes. The
-// characters in keep stay.
+// characters in keep stay, and spaces of all kinds: errors of protobuf have one that does not break, in some builds.
 func Printable(text, keep string) string {
-	bad := func(c rune) bool { return !unicode.IsPrint(c) && !strings.ContainsRune(keep, c) }
+	bad := func(c rune) bool {
+		return !unicode.IsPrint(c) && !unicode.Is(unicode.Zs, c) && !strings.ContainsRune(keep, c)
+	}
 	if !strings.ContainsFunc(text, bad) {
 		return strings.ToValidUTF8(text, "\uFFFD")
 	}
