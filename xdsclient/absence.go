@@ -62,8 +62,9 @@ func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
 		// After a timer that said nothing this is the first answer.
 		late := s.State == ads.Missing && (s.resource.taken.stored || s.lastError != nil && s.lastError.state == StateTimeout)
-		had := s.State == ads.Received || s.Disputed()
-		if !had && !late || s.Seen == a.number || !s.Listed() || a.types.KeepsOmitted(s) {
+		unsure := s.State == ads.Missing && s.payload != nil && s.lastError == nil // it was asked for again in vain
+		had := s.State == ads.Received || s.Disputed() || unsure
+		if !had && !late || s.Seen == a.number || !s.Listed() || a.types.KeepsOmitted(s, s.taken.parameters) {
 			continue
 		}
 		if late && s.payload == nil && !s.resource.taken.stored {

@@ -99,7 +99,7 @@ func (u *update) once(s *subscription, it *item) bool {
 // unless it is faulty and those who watch the collection follow another server: like
 // any faulty resource, it does not bring them back to this one.
 func (u *update) received(s *subscription, it *item) {
-	u.types.NoteRead(s)
+	u.types.NoteRead(s, it.parameters, u.collected(it))
 	s.State = ads.Received
 	switch c := s.resource.collection; {
 	case c == nil:
@@ -171,6 +171,20 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 	fault := u.ch.fault(kind, r, err)
 	fault.stamp = u.stamp
 	return fault
+}
+
+// collected reports whether a resource may be in a response for a collection.
+func (u *update) collected(it *item) bool {
+	if d := u.types.Dialect; !d.Incremental() || !d.Locators() {
+		return false
+	}
+	first, _ := u.types.collectionsOf(it.Name)
+	for s := range first.siblings() {
+		if u.types.Asked(s) && s.resource.constraints.Match(it.parameters) {
+			return true
+		}
+	}
+	return u.types.GaveUpAny() && u.types.GaveUp(collectionOf(it.Name), it.parameters)
 }
 
 // answerCollection notes that the server answered for a collection. The collection as a whole is

@@ -109,10 +109,11 @@ func TestChoiceOfVariants(t *testing.T) {
 			# It is for the other one, as it turns out when this one asks again.
 			send 2 a{shard=3}=3 -> ack 2; again a{shard=0-5}; narrow = 3
 			send 3 a{shard=5}=5 -> ack 3
-			# The other one has it, so it is for this one.
-			send 4 a{shard=3}=3 -> ack 4; wide = 3
+			# The other one has it, so it may be for this one.
+			send 4 a{shard=3}=3 -> ack 4; again a{shard=0-5}
+			send 5 a{shard=3}=3 -> ack 5; wide = 3
 			# And a better one is better at once.
-			send 5 a{shard=4}=4 -> ack 5; wide = 4
+			send 6 a{shard=4}=4 -> ack 6; wide = 4
 		`},
 		// The full state has all that there is.
 		{name: "full state without the preferred variant", over: "SotW", servers: variants, steps: `

@@ -188,6 +188,14 @@ func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical 
 	return ts.subs[xdsname.CollectionOf(canonical)], canonical
 }
 
+// collectionOf returns the name of the collection that has resources of a name as a server writes it.
+func collectionOf(name []byte) string {
+	if !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+		return wildcard
+	}
+	return xdsname.CollectionOf(xdsname.Canonical(string(name)))
+}
+
 // newcomer is a member that the server has sent and that is not in the collection yet.
 type newcomer struct {
 	collection *collection

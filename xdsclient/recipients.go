@@ -129,7 +129,7 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 	if o := s.offer; o != nil {
 		c.Denied = o.denied == to.number
 		complete := to.resp.FullState && to.types.typ.FullStateInSotW
-		stands := s.State == ads.Received || s.State == ads.Doubted
+		stands := s.State == ads.Received || s.State == ads.Doubted || s.Pending() && !o.doubt.Open
 		if s.payload != nil && !complete && stands && o.retracted != to.number {
 			c.Holds, c.Held = true, s.taken.parameters
 		}
@@ -139,7 +139,10 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 	case choice.Late:
 		to.late = true
 	case choice.Contested:
-		if outcome, s.offer.doubt = s.offer.doubt.Settle(to.causeBeside(s, it)); outcome == choice.Doubted {
+		if !to.types.MayBeForAnother(s, it.parameters) && !to.collected(it) {
+			return choice.Taken
+		}
+		if outcome, s.offer.doubt = s.offer.doubt.Settle(to.answersAnother(s, it)); outcome == choice.Doubted {
 			s.State = ads.Doubted
 			to.types.Touch(s)
 		}
@@ -147,55 +150,43 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 	return outcome
 }
 
-// causeBeside finds out why a resource may be in the response for others than a subscription.
-func (to *recipients) causeBeside(s *subscription, it *item) choice.Cause {
-	found := max(to.causeAmong(to.types.named(it.Name), s, it), to.causeInCollections(it))
+// answersAnother reports whether a resource may be the answer to the question whether another subscription
+// still has what it prefers.
+func (to *recipients) answersAnother(s *subscription, it *item) bool {
+	if to.answersAmong(to.types.named(it.Name), s, it) || to.answersCollection(it) {
+		return true
+	}
 	if it.HasAliases() {
 		for alias := range it.Aliases() {
-			found = max(found, to.causeAmong(to.types.named(alias), s, it))
+			if to.answersAmong(to.types.named(alias), s, it) {
+				return true
+			}
 		}
 	}
-	return found
+	return false
 }
 
-// causeAmong finds out about the other subscriptions to a name.
-func (to *recipients) causeAmong(first, s *subscription, it *item) choice.Cause {
-	found := choice.NoCause
+// answersAmong does so among the other subscriptions to a name.
+func (to *recipients) answersAmong(first, s *subscription, it *item) bool {
 	for other := range first.siblings() {
-		if c := other.offer.in(to.number); other != s && c.Made && c.Index == it.Index && to.types.Asked(other) {
-			found = max(found, to.causeFor(other, other, it))
+		if c := other.offer.in(to.number); other != s && c.Made && c.Index == it.Index && other.Pending() && other.payload != nil {
+			return true
 		}
 	}
-	return found
+	return false
 }
 
-// causeInCollections finds out about the collections that have a resource.
-func (to *recipients) causeInCollections(it *item) choice.Cause {
-	found := choice.NoCause
+// answersCollection does so among the collections that have a resource.
+func (to *recipients) answersCollection(it *item) bool {
 	first, name := to.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
-		if !to.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
+		if !s.Pending() || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
 		m := s.resource.glob.sentMember(resourceKey{typ: to.types.typ, name: name, variant: it.parameters.Key()})
-		if m == nil {
-			found = max(found, choice.News)
-			continue
+		if m != nil && m.payload != nil {
+			return true
 		}
-		found = max(found, to.causeFor(m, s, it))
 	}
-	return found
-}
-
-// causeFor finds out about one that a resource is for. asked is what the server was
-// asked for: the subscription itself, or the collection of the member.
-func (to *recipients) causeFor(other, asked *subscription, it *item) choice.Cause {
-	switch {
-	case asked.Pending() && other.payload != nil:
-		return choice.Answer
-	case other.payload == nil, other.lastError != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.Value, to.ch.server) == nil:
-		return choice.News
-	default:
-		return choice.NoCause
-	}
+	return false
 }

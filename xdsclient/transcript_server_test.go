@@ -205,19 +205,23 @@ func (s *transcriptServer) send(x *transcript, version string, words []string) {
 	if rest, ok := strings.CutPrefix(version, "e:"); ok {
 		version, typ = rest, x.types.endpoints
 	}
-	r := &answer{TypeUrl: typ.TypeURL, SystemVersionInfo: version, Nonce: "n" + version}
+	if s.stream == nil {
+		x.t.Fatalf("there is no stream to send %q on", words)
+	}
+	s.stream.sendMessage(s.response(x, typ, version, "n"+version, words))
+}
+
+// response makes a response of what the words of a step say.
+func (s *transcriptServer) response(x *transcript, typ *ResourceType, version, nonce string, words []string) proto.Message {
+	r := &answer{TypeUrl: typ.TypeURL, SystemVersionInfo: version, Nonce: nonce}
 	bare := make(map[*discoverypb.Resource]bool)
 	for _, word := range words {
 		if s.item(x, r, typ, word); len(r.Resources) > 0 && !strings.ContainsAny(word, "@~{?-") {
 			bare[r.Resources[len(r.Resources)-1]] = true
 		}
 	}
-	if s.stream == nil {
-		x.t.Fatalf("there is no stream to send %q on", words)
-	}
 	if s.delta {
-		s.stream.sendMessage(r)
-		return
+		return r
 	}
 	m := inSotW(x.t, r)
 	for i, w := range r.Resources {
@@ -225,7 +229,7 @@ func (s *transcriptServer) send(x *transcript, version string, words []string) {
 			m.Resources[i] = w.Resource
 		}
 	}
-	s.stream.sendMessage(m)
+	return m
 }
 
 // item adds what a word says to a response.

@@ -1,8 +1,9 @@
 package ads
 
 import (
-	"maps"
+	"slices"
 
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -43,94 +44,100 @@ const MaxLeftOut = 4096
 type crossings struct {
 	// lastResponse is the number of the last response.
 	lastResponse uint64
-	// leftOut is what requests did not list any more, with the number of responses since.
-	leftOut map[locatorKey]int
 	// number counts the requests that changed subscriptions, and read is the last of them that
-	// a delta server is known to have read. left has the names that a subscription was given
-	// up of, and leftLocators the locators, with the number of the request.
+	// a delta server is known to have read.
 	number, read uint64
-	left         map[string]uint64
-	leftLocators map[locatorKey]uint64
+	// left has what requests gave up or left out, by name, and lefts counts it.
+	left  map[string][]leftLocator
+	lefts int
 }
 
-// locatorKey is what a SotW request lists: a name, or a locator if the server goes by those.
-type locatorKey struct{ name, constraints string }
-
-func keyOf(l wire.Locator) locatorKey { return locatorKey{l.Name, l.Constraints.Key()} }
-
-// noteLeftOut remembers what a request does not list any more.
-func (c *crossings) noteLeftOut(l wire.Locator) {
-	if c.leftOut == nil {
-		c.leftOut = make(map[locatorKey]int)
-	}
-	if len(c.leftOut) < MaxLeftOut {
-		c.leftOut[keyOf(l)] = 0
-	}
+// leftLocator is what a request gave up or left out, with the number of the request, and of the responses for the
+// type before it. It has constraints if the server goes by locators.
+type leftLocator struct {
+	constraints        dynparam.Constraints
+	request, responses uint64
 }
 
-// wasLeftOut reports whether a request may have left out a subscription.
-func (c *crossings) wasLeftOut(l wire.Locator, d wire.Dialect) bool {
-	key := locatorKey{name: l.Name}
-	if d.Locators() {
-		key.constraints = l.Constraints.Key()
+// noteLeft remembers what a request does not list any more, or gives up.
+func (q *Requests[S]) noteLeft(l wire.Locator) {
+	if !q.Dialect.Locators() {
+		l.Constraints = dynparam.Constraints{}
 	}
-	_, ok := c.leftOut[key]
-	return ok || len(c.leftOut) == MaxLeftOut
-}
-
-// forgetLeftOut forgets what was left out long ago, after a response.
-func (c *crossings) forgetLeftOut() {
-	for key := range c.leftOut {
-		if c.leftOut[key]++; c.leftOut[key] == maxCrossings {
-			delete(c.leftOut, key)
-		}
+	left := leftLocator{l.Constraints, q.number, q.responses}
+	if q.left == nil {
+		q.left = make(map[string][]leftLocator)
+	}
+	list := q.left[l.Name]
+	if i := slices.IndexFunc(list, left.same); i >= 0 {
+		list[i] = left
+	} else if q.lefts < MaxLeftOut {
+		q.left[l.Name] = append(list, left)
+		q.lefts++
 	}
 }
 
-// noteAllLeft remembers what a request gives up.
+func (l *leftLocator) same(other leftLocator) bool { return l.constraints.Equal(other.constraints) }
+
+// noteAllLeft remembers what a delta request gives up.
 func (q *Requests[S]) noteAllLeft(left []S) {
 	if !q.Dialect.Locators() || len(left) == 0 {
 		return
 	}
-	q.forgetRead()
+	q.forgetLeft()
 	for _, s := range left {
-		l := s.Locator()
-		q.left = noteNumber(q.left, l.Name, q.number)
-		q.leftLocators = noteNumber(q.leftLocators, keyOf(l), q.number)
+		q.noteLeft(s.Locator())
 	}
 }
 
-func noteNumber[K comparable](numbers map[K]uint64, key K, number uint64) map[K]uint64 {
-	if numbers == nil {
-		numbers = make(map[K]uint64)
+// wasLeft reports whether requests that the server may not have read when it sent the last response gave up or
+// left out a locator of a name that is like this.
+func (q *Requests[S]) wasLeft(name string, like func(*leftLocator) bool) bool {
+	for i := range q.left[name] {
+		if l := &q.left[name][i]; l.request > q.read && like(l) {
+			return true
+		}
 	}
-	if len(numbers) < MaxLeftOut {
-		numbers[key] = number
-	}
-	return numbers
+	return q.lefts == MaxLeftOut
 }
 
-// forgetRead forgets what was given up by requests that the server has read.
-func (c *crossings) forgetRead() {
-	maps.DeleteFunc(c.left, func(_ string, number uint64) bool { return number <= c.read })
-	maps.DeleteFunc(c.leftLocators, func(_ locatorKey, number uint64) bool { return number <= c.read })
+// wasLeftOut reports the same of the locator of a subscription.
+func (q *Requests[S]) wasLeftOut(s S) bool {
+	l := s.Locator()
+	return q.wasLeft(l.Name, func(left *leftLocator) bool { return !q.Dialect.Locators() || l.Constraints.Equal(left.constraints) })
+}
+
+// forgetLeft forgets what was given up or left out by requests that the server has read: those that a delta
+// server is known to have read, and in SotW those of long ago.
+func (q *Requests[S]) forgetLeft() {
+	read := func(l leftLocator) bool {
+		return l.request <= q.read || !q.Dialect.Incremental() && l.responses+maxCrossings <= q.responses
+	}
+	q.lefts = 0
+	for name, list := range q.left {
+		if list = slices.DeleteFunc(list, read); len(list) == 0 {
+			delete(q.left, name)
+			continue
+		}
+		q.left[name] = list
+		q.lefts += len(list)
+	}
 }
 
 // crossed notes that a response came, before its reply is added.
 func (q *Requests[S]) crossed(number uint64) {
-	if len(q.leftOut) > 0 && (!q.fullState || q.Dialect.Locators()) {
+	if len(q.left) > 0 && (!q.fullState || q.Dialect.Locators()) {
 		q.relist = true
 		for s := range q.subs.All() {
 			p := s.progress()
-			if p.Pending() && p.asked == q.lastResponse && p.Seen != number && p.repeats < MaxRepeats && q.wasLeftOut(s.Locator(), q.Dialect) {
+			if p.Pending() && p.asked == q.lastResponse && p.Seen != number && p.repeats < MaxRepeats && q.wasLeftOut(s) {
 				p.repeats++
 				p.again = true
 				q.Touch(s)
 			}
 		}
 	}
-	q.forgetLeftOut()
-	q.left, q.leftLocators = nil, nil
+	q.forgetLeft()
 	q.lastResponse = number
 }
 
@@ -155,11 +162,13 @@ func (q *Requests[S]) Expire(s S) {
 }
 
 // KeepsOmitted reports whether a resource that a full state omits, and that the server has sent,
-// is not deleted: the server may not have read yet that it was asked for again. The reply lists
-// it, and the resource timer starts again.
-func (q *Requests[S]) KeepsOmitted(s S) bool {
+// is not deleted. parameters are those of the resource. The server may not have read yet that it was asked for again, or at all, if it has sent the
+// resource for another subscription. The reply lists it, and the resource timer starts again.
+func (q *Requests[S]) KeepsOmitted(s S, parameters dynparam.Parameters) bool {
 	p := s.progress()
-	if !q.wasLeftOut(s.Locator(), q.Dialect) {
+	unread := q.Dialect.Locators() && q.responses <= p.listed+maxCrossings && (p.State == Received || p.Disputed()) &&
+		q.knew(s, func(c dynparam.Constraints) bool { return c.Match(parameters) })
+	if !unread && !q.wasLeftOut(s) {
 		return false
 	}
 	if !p.Disputed() {
@@ -218,7 +227,7 @@ func (q *Requests[S]) Omits(s S) bool {
 // a subscription at a server that is asked for locators. scoped says that it names constraints.
 func (q *Requests[S]) Doubts(s S, number uint64, scoped bool) bool {
 	p := s.progress()
-	older := scoped && q.knewEarlier(p, s.Locator(), q.Dialect) || !scoped && q.knewOther(s)
+	older := scoped && q.knewEarlier(s) || !scoped && q.knewOther(s)
 	switch {
 	case p.doubted == number:
 		return true // it said so before
@@ -228,7 +237,7 @@ func (q *Requests[S]) Doubts(s S, number uint64, scoped bool) bool {
 		return false
 	case p.Pending():
 		p.again = true
-	case scoped && p.State == Received:
+	case p.State == Received:
 		p.State, p.disputed = Doubted, true
 	default:
 		return false
@@ -239,43 +248,76 @@ func (q *Requests[S]) Doubts(s S, number uint64, scoped bool) bool {
 }
 
 // knewEarlier reports whether the server may have known of an earlier subscription to a locator
-// when it had not read the request for the present one, whose progress p is.
-func (c *crossings) knewEarlier(p *Progress, l wire.Locator, d wire.Dialect) bool {
-	switch {
-	case !d.Incremental():
-		return c.wasLeftOut(l, d)
-	case p.request > 0 && p.request <= c.read:
-		return false
-	default:
-		return c.leftLocators[keyOf(l)] > c.read || len(c.leftLocators) == MaxLeftOut
-	}
-}
+// when it had not read the request for the present one.
+func (q *Requests[S]) knewEarlier(s S) bool { return !q.hasRead(s.progress()) && q.wasLeftOut(s) }
+
+// hasRead reports whether the server is known to have read the request for a subscription.
+func (q *Requests[S]) hasRead(p *Progress) bool { return p.request > 0 && p.request <= q.read }
 
 // knewOther reports whether the server may have known of another subscription to the name when
 // it had not read the request for this one.
 func (q *Requests[S]) knewOther(s S) bool {
+	return q.knew(s, func(dynparam.Constraints) bool { return true })
+}
+
+// knew does so for another subscription with constraints that are like this.
+func (q *Requests[S]) knew(s S, like func(dynparam.Constraints) bool) bool {
 	p, name := s.progress(), s.Locator().Name
-	if p.request > 0 && p.request <= q.read {
+	if q.hasRead(p) {
 		return false
 	}
-	if q.left[name] > q.read || len(q.left) == MaxLeftOut {
+	own := s.Locator().Constraints
+	if q.wasLeft(name, func(l *leftLocator) bool {
+		askedAgain := p.request > 0 && p.request < l.request && l.constraints.Equal(own)
+		return !askedAgain && like(l.constraints)
+	}) {
 		return true
 	}
 	var none S
 	for other := q.subs.First(name); other != none; other = q.subs.Sibling(other) {
-		if o := other.progress(); o.request > 0 && (p.request == 0 || o.request < p.request) {
+		if o := other.progress(); o.request > 0 && (p.request == 0 || o.request < p.request) && like(other.Locator().Constraints) {
 			return true
 		}
 	}
 	return false
 }
 
-// NoteRead notes that the server has sent what a subscription is for. Unless that can be for
-// another one, the server has read the request, and those before it.
-func (q *Requests[S]) NoteRead(s S) {
+// GaveUpAny reports whether the server may not know yet that some subscription has ended.
+func (q *Requests[S]) GaveUpAny() bool { return q.lefts > 0 }
+
+// GaveUp reports whether the server may not know yet that a subscription to a name has ended that a resource with
+// these parameters is for.
+func (q *Requests[S]) GaveUp(name string, parameters dynparam.Parameters) bool {
+	return q.wasLeft(name, func(l *leftLocator) bool { return l.constraints.Match(parameters) })
+}
+
+// MayBeForAnother reports whether a resource with these parameters may be in a response for another subscription to
+// the name, or for one that the server may not know to have ended.
+func (q *Requests[S]) MayBeForAnother(s S, parameters dynparam.Parameters) bool {
+	own := s.Locator()
+	if q.wasLeft(own.Name, func(l *leftLocator) bool {
+		return !l.constraints.Equal(own.Constraints) && l.constraints.Match(parameters)
+	}) {
+		return true
+	}
+	var none S
+	for other := q.subs.First(own.Name); other != none; other = q.subs.Sibling(other) {
+		if other != s && other.Locator().Constraints.Match(parameters) {
+			return true
+		}
+	}
+	return false
+}
+
+// NoteRead notes that the server has sent what a subscription is for, a resource with these parameters. Unless that
+// can be for another subscription, or is in a collection, the server has read the request, and those before it.
+func (q *Requests[S]) NoteRead(s S, parameters dynparam.Parameters, collected bool) {
 	p := s.progress()
 	p.disputed, p.doubted = false, 0
-	if q.Dialect.Locators() && q.Dialect.Incremental() && p.Pending() && !q.knewOther(s) {
+	if !q.Dialect.Locators() || collected {
+		return
+	}
+	if !q.knew(s, func(c dynparam.Constraints) bool { return c.Match(parameters) }) {
 		q.read = max(q.read, p.request)
 	}
 }

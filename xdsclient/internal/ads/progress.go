@@ -43,6 +43,8 @@ type Progress struct {
 	// or 0, and doubted that of the response whose denial was not believed, or 0. See
 	// Requests.Doubts.
 	request, doubted uint64
+	// listed is how many responses of the stream came for the type before that request.
+	listed uint64
 	// disputed says that the server has omitted or denied the resource since it sent it, in a
 	// response that may have crossed a request. See Requests.KeepsOmitted and Doubts.
 	disputed bool
@@ -70,7 +72,7 @@ func (p *Progress) beginStream() {
 	p.again, p.doubted, p.request = false, 0, 0
 	if p.Disputed() { // the first full state of the new stream settles it
 		p.State = Received
-	} else if p.Pending() {
+	} else if p.Pending() || p.State == Doubted {
 		p.State = Unsent
 	}
 	p.disputed = false

@@ -265,7 +265,7 @@ func (q *Requests[S]) nextSotW(r *wire.Request, reply, held bool) (fresh []S, du
 		return nil, false
 	}
 	r.Version, r.Nonce, r.All = q.Version, q.Replies.nonce, q.listed
-	if q.probe && !q.announced {
+	if !q.announced && (q.probe || len(fresh) > 0) { // the server may take it for the version of all that is listed
 		r.Version = ""
 	}
 	q.Replies.moveTo(r)
@@ -300,7 +300,7 @@ func (q *Requests[S]) settle() (fresh, left []S) {
 	for s := range touched {
 		p, serves := s.progress(), q.Serves(s)
 		if p.request == 0 && serves && !q.Dialect.Incremental() {
-			p.request = q.number
+			p.request, p.listed = q.number, q.responses
 		}
 		switch {
 		case !s.Wanted():
@@ -317,9 +317,6 @@ func (q *Requests[S]) settle() (fresh, left []S) {
 	}
 	slices.SortFunc(fresh, byLocator[S])
 	slices.SortFunc(left, byLocator[S])
-	if !q.Dialect.Incremental() {
-		q.noteAllLeft(left)
-	}
 	return fresh, left
 }
 
@@ -346,7 +343,7 @@ func (q *Requests[S]) listAll() (fresh []S, news bool) {
 	}
 	news = !q.announced || len(fresh) > 0 || !list.Equal(&q.listed)
 	if q.announced {
-		list.Missing(&q.listed, q.Dialect, q.noteLeftOut)
+		list.Missing(&q.listed, q.Dialect, q.noteLeft)
 	}
 	q.listed = list
 	return fresh, news

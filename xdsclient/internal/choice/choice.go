@@ -135,19 +135,6 @@ func (c *Case) prefersHeld() bool {
 	return c.Constraints.Choose([]dynparam.Parameters{c.Parameters, c.Held}).Index == 1
 }
 
-// Cause says why a resource that one subscription takes may be in a response for another
-// one, from the weakest reason to the strongest.
-type Cause int
-
-const (
-	// NoCause: the other one has it.
-	NoCause Cause = iota
-	// News: it is not what the other one has.
-	News
-	// Answer: the server was asked again for the other one.
-	Answer
-)
-
 // Doubt is how a subscription stands that was contested.
 type Doubt struct {
 	// Open says that the server is asked whether it still has the variant in use.
@@ -161,24 +148,19 @@ type Doubt struct {
 // subscriptions that match what the other one prefers.
 const MaxRefuted = 4
 
-// Settle decides a contested case. cause is the strongest one that any other subscription is
-// for the resource to be in the response.
+// Settle decides a contested case. answer says that the resource may be the answer to such a
+// question about another subscription.
 //
-// The response has what is news for some subscription, and this one may only match it as
-// well. If it is there for no other one, the server has sent it because of this one, which
-// has lost the variant that it prefers. If it is news to another one, that may be so or not:
-// the server is asked, and what it then says counts. So it is if it may be the answer to
-// such a question about another one, but only until MaxRefuted.
-func (d Doubt) Settle(cause Cause) (Outcome, Doubt) {
-	switch {
-	case cause == NoCause:
-		return Taken, d
-	case cause == Answer && d.Refuted == MaxRefuted:
+// The response has what is news for some subscription, perhaps one that the client has given up
+// since, and this one may only match it as well; or the server has sent it because of this one,
+// which has lost the variant that it prefers. So the server is asked, and what it then says counts.
+// If it may be the answer to a question about another one, that ends with MaxRefuted.
+func (d Doubt) Settle(answer bool) (Outcome, Doubt) {
+	if answer && d.Refuted == MaxRefuted {
 		return Kept, d
-	default:
-		d.Open = true
-		return Doubted, d
 	}
+	d.Open = true
+	return Doubted, d
 }
 
 // Answered returns the doubt after the subscription has taken a resource. same says that it

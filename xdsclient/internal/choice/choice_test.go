@@ -195,19 +195,18 @@ func TestSettle(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		doubt  Doubt
-		cause  Cause
+		answer bool
 		want   Outcome
 		become Doubt
 	}{
-		{"sent because of this subscription", Doubt{}, NoCause, Taken, Doubt{}},
-		{"news to another one", Doubt{}, News, Doubted, Doubt{Open: true}},
-		{"may answer another one", Doubt{}, Answer, Doubted, Doubt{Open: true}},
-		{"may answer another one, for the last time", Doubt{Refuted: MaxRefuted - 1}, Answer, Doubted, Doubt{Open: true, Refuted: MaxRefuted - 1}},
-		{"may answer another one, too often", exhausted, Answer, Kept, exhausted},
-		{"news is always a reason to ask", exhausted, News, Doubted, Doubt{Open: true, Refuted: MaxRefuted}},
+		{"of this subscription or another one", Doubt{}, false, Doubted, Doubt{Open: true}},
+		{"may answer another one", Doubt{}, true, Doubted, Doubt{Open: true}},
+		{"may answer another one, for the last time", Doubt{Refuted: MaxRefuted - 1}, true, Doubted, Doubt{Open: true, Refuted: MaxRefuted - 1}},
+		{"may answer another one, too often", exhausted, true, Kept, exhausted},
+		{"news is always a reason to ask", exhausted, false, Doubted, Doubt{Open: true, Refuted: MaxRefuted}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got, become := test.doubt.Settle(test.cause); got != test.want || become != test.become {
+			if got, become := test.doubt.Settle(test.answer); got != test.want || become != test.become {
 				t.Errorf("got %s, %+v, want %s, %+v", letters[got], become, letters[test.want], test.become)
 			}
 		})

@@ -1,0 +1,5 @@
+//go:build !race
+
+package xdsclient
+
+const raceDetector = false

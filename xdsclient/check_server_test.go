@@ -1,0 +1,410 @@
+package xdsclient
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// checkServer is what the modelled server knows of a stream.
+type checkServer struct {
+	// begun says that it has read a request.
+	begun bool
+	// subs has the locators that the client is subscribed to as far as the server has read, as bits.
+	subs uint
+	// nonce is that of the last response.
+	nonce uint32
+	// told is what it has told of each locator, and members what of each member of a collection.
+	told    [maxCheckLocators]checkValue
+	members [maxCheckLocators][maxCheckItems]checkValue
+}
+
+// checkMemory is what a SotW server knows of a client from an earlier stream: what it acknowledged.
+type checkMemory struct {
+	version string
+	told    [maxCheckLocators]checkValue
+}
+
+// checkRequest is a request on its way.
+type checkRequest struct {
+	nonce   uint32
+	version string
+	// subs are what it lists or subscribes to, and leaves what it unsubscribes from, as bits.
+	subs, leaves uint
+	// claims are the versions that the client says it has.
+	claims []checkValue
+}
+
+// checkResponse is a response on its way.
+type checkResponse struct {
+	nonce   uint32
+	version string
+	words   string
+	// there has the locators for which the server had a resource when it sent the response, and denied those
+	// for which it had an error; members has the members that it had of each collection. All are bits.
+	there, denied uint
+	members       [maxCheckLocators]uint
+}
+
+// checkTold is what a response tells of a locator, or, if item is not negative, of a member of it.
+type checkTold struct {
+	locator, item int
+	value         checkValue
+}
+
+// checkAnswer is a response that the server may send.
+type checkAnswer struct {
+	words []string
+	told  []checkTold
+	// spare says that the server has no reason for it.
+	spare bool
+}
+
+// read has the server read a request. It ignores one that answers an older response than its last one.
+func (x *trial) read(r *checkRequest) {
+	s := &x.server
+	if !x.way.delta {
+		if s.nonce != r.nonce {
+			return
+		}
+		if s.nonce != 0 {
+			x.memory = checkMemory{version: x.sentVersion}
+			for l := range x.way.locators_ {
+				if s.subs&(1<<l) != 0 {
+					x.memory.told[l] = s.told[l]
+				}
+			}
+		}
+		for l := range x.way.locators_ {
+			if r.subs&(1<<l) == 0 {
+				s.told[l] = checkUnsaid
+			} else if !s.begun && r.version != "" && r.version == x.memory.version {
+				s.told[l] = x.memory.told[l]
+			}
+		}
+		s.begun, s.subs = true, r.subs
+		return
+	}
+	for l := range x.way.locators_ {
+		if (r.subs|r.leaves)&(1<<l) != 0 {
+			s.told[l], s.members[l] = checkUnsaid, [maxCheckItems]checkValue{}
+		}
+		if r.subs&(1<<l) == 0 {
+			continue
+		}
+		for _, v := range r.claims {
+			switch it := &x.way.things[v.item()]; {
+			case x.way.locators_[l].name == it.name:
+				s.told[l] = v
+			case it.collections&(1<<l) != 0:
+				s.members[l][v.item()] = v
+			}
+		}
+	}
+	s.begun, s.subs = true, s.subs&^r.leaves|r.subs
+	// Who unsubscribes from a name that is in a collection is told what becomes of it (Envoy, xDS protocol,
+	// "Unsubscribing From Resources").
+	for i := range x.way.things {
+		it := &x.way.things[i]
+		if r.leaves&it.singles == 0 {
+			continue
+		}
+		for l := range x.way.locators_ {
+			if s.subs&it.collections&(1<<l) != 0 {
+				s.members[l][i] = checkValueOf(i, checkDenied)
+			}
+		}
+	}
+}
+
+// answers returns the responses that the server may send. The first one, unless it is spare, tells all that
+// the server has to tell.
+func (x *trial) answers() (list []checkAnswer) {
+	switch {
+	case !x.server.begun || x.server.subs == 0:
+		return nil
+	case x.way.delta:
+		list = x.deltaAnswers()
+	case x.way.full:
+		list = x.fullAnswers()
+	default:
+		list = x.partialAnswers()
+	}
+	return list
+}
+
+func (x *trial) subscribed(f func(l int, want checkValue)) {
+	for l := range x.way.locators_ {
+		if x.server.subs&(1<<l) != 0 {
+			f(l, x.world.of(x.way, l))
+		}
+	}
+}
+
+// resource is the word of a resource.
+func (x *trial) resource(item int) string {
+	it, text := &x.way.things[item], x.way.text(item, x.world[item])
+	if x.way.delta {
+		return it.text + "@" + text + "=" + text
+	}
+	return it.text + "=" + text
+}
+
+// scoped is the word for a locator in an error or removal.
+func (x *trial) scoped(l int) string {
+	text := x.way.locators_[l].text
+	if x.way.locators && !strings.Contains(text, "{") {
+		text += "{}"
+	}
+	return text
+}
+
+// fullAnswers returns the responses with the full state: without errors for what there is not, and with.
+func (x *trial) fullAnswers() []checkAnswer {
+	var plain, errors []string
+	var told []checkTold
+	due, news := false, false
+	x.subscribed(func(l int, want checkValue) {
+		had := x.server.told[l]
+		told = append(told, checkTold{l, -1, want})
+		switch {
+		case want.isThere():
+			plain = append(plain, x.resource(want.item()))
+			due = due || had != want
+		case want == checkNothing:
+			due = due || had.isThere()
+			if had != want {
+				errors = append(errors, x.scoped(l)+"?NotFound")
+			}
+		case had != want:
+			due = true
+			plain = append(plain, x.scoped(l)+"?PermissionDenied")
+		}
+		news = news || had != want
+	})
+	slices.Sort(plain)
+	plain = slices.Compact(plain)
+	list := []checkAnswer{{words: plain, told: told, spare: !due}}
+	if len(errors) > 0 {
+		list = append(list, checkAnswer{words: slices.Concat(plain, errors), told: told, spare: !news})
+	}
+	return append(list, x.unscoped(list[0])...)
+}
+
+// unscoped returns an answer with errors and removals of a name in place of those of each locator, if that is
+// possible and different: a server may name no constraints if it means all subscriptions that it knows.
+func (x *trial) unscoped(a checkAnswer) []checkAnswer {
+	if !x.way.locators || a.spare {
+		return nil
+	}
+	changed := false
+	words := slices.Clone(a.words)
+	for i, word := range words {
+		rest, removed := strings.CutPrefix(word, "-")
+		name, rest, ok := strings.Cut(rest, "{")
+		_, code, isError := strings.Cut(rest, "}?")
+		if !ok || !removed && !isError {
+			continue
+		}
+		same := true
+		var all string
+		x.subscribed(func(l int, want checkValue) {
+			if x.way.locators_[l].text != name && !strings.HasPrefix(x.way.locators_[l].text, name+"{") {
+				return
+			}
+			if all = x.scoped(l) + "?" + code; removed {
+				all = "-" + x.scoped(l)
+			}
+			same = same && slices.Contains(a.words, all)
+		})
+		if !isError && slices.ContainsFunc(x.way.things, func(it checkItem) bool { return "-"+it.text == word }) {
+			// It is for a member: there must be no other variant that a subscription may have.
+			for i := range x.way.things {
+				same = same && (x.world[i] == checkAbsent || !strings.HasPrefix(x.way.things[i].text, name+"{"))
+			}
+		}
+		if !same {
+			continue
+		}
+		changed = true
+		if words[i] = name + "{*}?" + code; removed {
+			words[i] = "-" + name + "{*}"
+		}
+	}
+	if !changed {
+		return nil
+	}
+	slices.Sort(words)
+	return []checkAnswer{{slices.Compact(words), a.told, a.spare}}
+}
+
+// say adds to an answer what there is for a locator.
+func (x *trial) say(a *checkAnswer, l int) {
+	want := x.world.of(x.way, l)
+	switch {
+	case want.isThere():
+		x.sayItem(a, want.item(), l)
+		return
+	case want != checkNothing:
+		a.words = append(a.words, x.scoped(l)+"?PermissionDenied")
+	case x.way.delta && x.way.locators:
+		a.words = append(a.words, "-"+x.scoped(l))
+	case x.way.delta:
+		a.words = append(a.words, "-"+x.way.locators_[l].text)
+	default:
+		a.words = append(a.words, x.scoped(l)+"?NotFound")
+	}
+	a.told = append(a.told, checkTold{l, -1, want})
+}
+
+// sayItem adds a resource. It is for all whose choice it is, and, with variantsRepeat, those that match and
+// have another get theirs.
+func (x *trial) sayItem(a *checkAnswer, item, unless int) {
+	word := x.resource(item)
+	if slices.Contains(a.words, word) {
+		return
+	}
+	a.words = append(a.words, word)
+	x.subscribed(func(l int, want checkValue) {
+		switch {
+		case x.way.locators_[l].collection:
+			if v := x.world.member(x.way, l, item); v.isThere() {
+				a.told = append(a.told, checkTold{l, item, v}, checkTold{l, -1, checkFirst})
+			}
+		case want.isThere() && want.item() == item:
+			a.told = append(a.told, checkTold{l, -1, want})
+		case want.content() == checkDenied && x.way.things[item].singles&(1<<l) != 0:
+			if word := x.scoped(l) + "?PermissionDenied"; !slices.Contains(a.words, word) {
+				a.words, a.told = append(a.words, word), append(a.told, checkTold{l, -1, want})
+			}
+		case x.way.variantsRepeat && l != unless && want.isThere() && x.way.things[item].singles&(1<<l) != 0:
+			x.sayItem(a, want.item(), l)
+		}
+	})
+}
+
+// partialAnswers returns the SotW responses of a type without full state.
+func (x *trial) partialAnswers() []checkAnswer { return x.changes(nil) }
+
+// deltaAnswers returns the delta responses.
+func (x *trial) deltaAnswers() []checkAnswer { return x.changes(x.collectionChanges) }
+
+// changes returns the responses with all that is new, and each alone, and spare ones that repeat one.
+func (x *trial) changes(more func(all *checkAnswer) (each []checkAnswer)) (list []checkAnswer) {
+	var all checkAnswer
+	var each []checkAnswer
+	x.subscribed(func(l int, want checkValue) {
+		if x.way.locators_[l].collection {
+			return
+		}
+		one := checkAnswer{}
+		x.say(&one, l)
+		one.spare = x.server.told[l] == want
+		each = append(each, one)
+		if !one.spare {
+			x.say(&all, l)
+		}
+	})
+	if more != nil {
+		each = append(each, more(&all)...)
+	}
+	if len(all.words) == 0 {
+		all.spare = true
+	} else {
+		list = append(list, all)
+		list = append(list, x.unscoped(all)...)
+	}
+	for _, a := range each {
+		for _, a := range append(x.unscoped(a), a) {
+			if !slices.ContainsFunc(list, func(b checkAnswer) bool { return slices.Equal(a.words, b.words) }) {
+				list = append(list, a)
+			}
+		}
+	}
+	return list
+}
+
+// collectionChanges adds what is new of collections.
+func (x *trial) collectionChanges(all *checkAnswer) (each []checkAnswer) {
+	add := func(a checkAnswer) {
+		each = append(each, a)
+		all.told = append(all.told, a.told...)
+		for _, w := range a.words {
+			if !slices.Contains(all.words, w) {
+				all.words = append(all.words, w)
+			}
+		}
+	}
+	x.subscribed(func(l int, _ checkValue) {
+		loc := &x.way.locators_[l]
+		if !loc.collection {
+			return
+		}
+		empty := true
+		for i := range x.way.things {
+			want, had := x.world.member(x.way, l, i), x.server.members[l][i]
+			empty = empty && want == checkNothing
+			switch {
+			case want == had || want == checkNothing && had == checkUnsaid:
+			case want.isThere():
+				one := checkAnswer{}
+				x.sayItem(&one, i, l)
+				add(one)
+			default:
+				text := x.way.things[i].text
+				one := checkAnswer{words: []string{"-" + text}, told: []checkTold{{l, i, want}}}
+				x.subscribed(func(other int, want checkValue) {
+					if !x.way.locators && x.way.locators_[other].name == x.way.things[i].name {
+						one.told = append(one.told, checkTold{other, -1, checkNothing})
+					}
+				})
+				add(one)
+			}
+		}
+		if empty && loc.name != wildcard && x.server.told[l] == checkUnsaid {
+			add(checkAnswer{words: []string{"-" + x.scoped(l)}, told: []checkTold{{l, -1, checkNothing}}})
+		}
+	})
+	return each
+}
+
+// send has the server send an answer.
+func (x *trial) send(a *checkAnswer) {
+	s := &x.server
+	s.nonce++
+	r := &checkResponse{nonce: s.nonce, version: x.worldVersion(), words: strings.Join(a.words, " ")}
+	for l := range x.way.locators_ {
+		want := x.world.of(x.way, l)
+		switch {
+		case want.isThere():
+			r.there |= 1 << l
+		case want != checkNothing:
+			r.denied |= 1 << l
+		}
+		for i := range x.way.things {
+			if x.world.member(x.way, l, i).isThere() {
+				r.members[l] |= 1 << i
+			}
+		}
+	}
+	x.sentVersion = r.version
+	x.tell("the server sends %d: %s @%s", r.nonce, r.words, r.version)
+	for _, t := range a.told {
+		if t.item < 0 {
+			s.told[t.locator] = t.value
+		} else {
+			s.members[t.locator][t.item] = t.value
+		}
+	}
+	if !x.way.delta && x.way.full {
+		for _, t := range a.told { // the full state says of all
+			s.told[t.locator] = t.value
+		}
+	}
+	x.down = append(x.down, r)
+}
+
+// worldVersion is the version of all that there is.
+func (x *trial) worldVersion() string {
+	return fmt.Sprintf("w%d%d%d%d", x.world[0], x.world[1], x.world[2], x.world[3])
+}

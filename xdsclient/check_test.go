@@ -1,0 +1,355 @@
+package xdsclient
+
+import (
+	"flag"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	checkOnly  = flag.String("check.way", "", "the ways that TestCheck goes, as a regular expression")
+	checkMore  = flag.String("check.scope", "", `the scope of TestCheck, such as "user=4 world=2 breaks=1 extra=1 timers=0 flight=3"`)
+	checkLimit = flag.Duration("check.time", 0, "how long TestCheck follows one way at most; 0: until the scope is exhausted")
+)
+
+// checkSilent drops what is logged while TestCheck runs.
+var checkSilent atomic.Bool
+
+// TestCheck follows every path of events within a scope, and checks each state; see docs/protocol-check.md.
+func TestCheck(t *testing.T) {
+	checkSilent.Store(true)
+	defer checkSilent.Store(false)
+	only := regexp.MustCompile(*checkOnly)
+	for _, way := range checkWays() {
+		if !only.MatchString(way.name) {
+			continue
+		}
+		t.Run(way.name, func(t *testing.T) {
+			scopes := checkScopes()
+			if *checkMore != "" {
+				scopes = scopes[:1]
+				scopes[0].override(*checkMore)
+			}
+			way.prepare(t)
+			for _, scope := range scopes {
+				if way.scope = scope; way.wide && scope.breaks > 0 && *checkMore == "" {
+					continue
+				}
+				synctest.Test(t, func(t *testing.T) { explore(t, way) })
+			}
+		})
+	}
+}
+
+func explore(t *testing.T, way *checkWay) {
+	e := &exploration{env: newCheckEnv(t, way), visited: make(map[[2]uint64]struct{})}
+	started := processTime()
+	if found := e.run(); found != nil {
+		t.Errorf("%s\n\tafter %d states:\n%s", found.fault, len(e.visited), e.describe(found.path))
+	}
+	t.Logf("%+v: %d states, %d paths, %d events and %d responses until silence at most, exhausted: %v, %.1f s",
+		way.scope, len(e.visited), e.paths, e.deepest, e.rounds, !e.cut, (processTime() - started).Seconds())
+}
+
+// override replaces parts of the scope.
+func (s *checkScope) override(text string) {
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		n := 0
+		fmt.Sscan(value, &n)
+		switch key {
+		case "user":
+			s.user = n
+		case "world":
+			s.world = n
+		case "breaks":
+			s.breaks = n
+		case "extra":
+			s.extra = n
+		case "timers":
+			s.timers = n
+		case "flight":
+			s.flight = n
+		case "held":
+			s.held = value
+		case "start":
+			s.start = nil
+			for _, c := range value {
+				s.start = append(s.start, int(c-'0'))
+			}
+		}
+	}
+}
+
+// checkAction is an event: what happens, and of which of several.
+type checkAction struct {
+	verb checkVerb
+	n    int8
+	to   checkContent
+}
+
+type checkVerb uint8
+
+const (
+	verbWatch checkVerb = iota
+	verbStop
+	// verbFlush has the client send what is due, and verbDeliver has it read a response.
+	verbFlush
+	verbDeliver
+	// verbRead has the server read a request, and verbSend send one of the responses that it may send.
+	verbRead
+	verbSend
+	// verbPut changes what there is.
+	verbPut
+	verbBreak
+	verbOpen
+	// verbTimer lets the resource timers expire.
+	verbTimer
+)
+
+// isServers reports whether an event is one of the server, which a client does not see.
+func (v checkVerb) isServers() bool { return v == verbRead || v == verbSend || v == verbPut }
+
+// checkPath is a path in reverse.
+type checkPath struct {
+	action checkAction
+	before *checkPath
+}
+
+func (p *checkPath) actions() (list []checkAction) {
+	for ; p != nil; p = p.before {
+		list = append(list, p.action)
+	}
+	for i := range len(list) / 2 {
+		list[i], list[len(list)-1-i] = list[len(list)-1-i], list[i]
+	}
+	return list
+}
+
+// exploration goes breadth-first through all states, so that the first fault is one of the shortest.
+type exploration struct {
+	env     *checkEnv
+	visited map[[2]uint64]struct{}
+	encoder stateEncoder
+	// paths counts those that were followed, and cut says that there was no time for more.
+	paths           int
+	cut             bool
+	deepest, rounds int
+}
+
+type checkFault struct {
+	fault string
+	path  *checkPath
+}
+
+func (e *exploration) run() *checkFault {
+	started := processTime()
+	next, f := []*checkPath(nil), (*checkFault)(nil)
+	frontier := []*checkPath{nil}
+	for depth := 0; len(frontier) > 0; depth++ {
+		e.deepest = depth
+		for _, path := range frontier {
+			if next, f = e.follow(path, next); f != nil {
+				return f
+			}
+			if *checkLimit > 0 && e.paths%256 == 0 && processTime()-started > *checkLimit {
+				e.cut = true
+				return nil
+			}
+		}
+		frontier, next = next, nil
+	}
+	return nil
+}
+
+// follow goes a path, and appends those that go on from its end, unless the state there was visited.
+func (e *exploration) follow(path *checkPath, next []*checkPath) ([]*checkPath, *checkFault) {
+	e.paths++
+	x := e.env.newTrial()
+	defer x.end()
+	for _, a := range path.actions() {
+		x.do(a)
+		if x.fault != "" {
+			return nil, &checkFault{x.fault, path}
+		}
+	}
+	hash := x.stateHash(&e.encoder)
+	if _, ok := e.visited[hash]; ok {
+		return next, nil
+	}
+	e.visited[hash] = struct{}{}
+	follows := x.next(x.last)
+	e.rounds = max(e.rounds, x.settle())
+	if x.fault != "" {
+		return nil, &checkFault{x.fault, path}
+	}
+	for _, a := range follows {
+		next = append(next, &checkPath{a, path})
+	}
+	return next, nil
+}
+
+// checkLast is the last event, and what was there before it.
+type checkLast struct {
+	verb     checkVerb
+	up, down int
+}
+
+// do does what an action says.
+func (x *trial) do(a checkAction) {
+	x.last = &checkLast{verb: a.verb, up: len(x.up), down: len(x.down)}
+	switch a.verb {
+	case verbWatch:
+		x.used.user++
+		x.watch(int(a.n))
+	case verbStop:
+		x.used.user++
+		x.unwatch(int(a.n))
+	case verbFlush:
+		x.flush()
+	case verbDeliver:
+		x.deliver()
+	case verbRead:
+		r := x.up[0]
+		x.up = x.up[1:]
+		x.read(r)
+	case verbSend:
+		answer := x.answers()[a.n]
+		if answer.spare {
+			x.used.extra++
+		}
+		x.send(&answer)
+	case verbPut:
+		x.used.world++
+		x.world[a.n] = a.to
+	case verbBreak:
+		x.used.breaks++
+		x.breakOff()
+	case verbOpen:
+		x.open()
+	case verbTimer:
+		x.used.timers++
+		x.timing = true
+		x.sleep(defaultResourceTimeout + time.Second)
+		x.timing = false
+	}
+}
+
+// maxUp is how many requests may be under way.
+const maxUp = 3
+
+// next returns the events that may come next. After an event of the server those of the client are left out that
+// were possible before it: neither sees the other's, so that the other order leads to the same state.
+func (x *trial) next(last *checkLast) (list []checkAction) {
+	scope := &x.way.scope
+	servers := last != nil && last.verb.isServers()
+	streaming := x.ch.link.Streaming()
+	if streaming && x.dirty && len(x.up) < maxUp && (!servers || last.up >= maxUp) {
+		list = append(list, checkAction{verb: verbFlush})
+	}
+	if len(x.down) > 0 && (!servers || last.down == 0) {
+		list = append(list, checkAction{verb: verbDeliver})
+	}
+	if x.used.user < scope.user && !servers {
+		for l := range x.way.locators_ {
+			verb := verbWatch
+			if x.watches[l] != nil {
+				verb = verbStop
+			}
+			list = append(list, checkAction{verb: verb, n: int8(l)})
+		}
+	}
+	if len(x.up) > 0 {
+		list = append(list, checkAction{verb: verbRead})
+	}
+	if len(x.down) < scope.flight {
+		for i, a := range x.answers() {
+			if !a.spare || x.used.extra < scope.extra {
+				list = append(list, checkAction{verb: verbSend, n: int8(i)})
+			}
+		}
+	}
+	if x.used.world < scope.world {
+		list = x.puts(list)
+	}
+	watched := false
+	for _, w := range x.watches {
+		watched = watched || w != nil
+	}
+	switch {
+	case !watched:
+	case !streaming:
+		list = append(list, checkAction{verb: verbOpen})
+	default:
+		if x.used.breaks < scope.breaks {
+			list = append(list, checkAction{verb: verbBreak})
+		}
+		if x.used.timers < scope.timers {
+			list = append(list, checkAction{verb: verbTimer})
+		}
+	}
+	return list
+}
+
+// puts appends the changes of what there is.
+func (x *trial) puts(list []checkAction) []checkAction {
+	for i := range x.way.things {
+		to := []checkContent{checkX}
+		switch x.world[i] {
+		case checkX:
+			to = []checkContent{checkAbsent, checkY}
+		case checkY:
+			to = []checkContent{checkAbsent, checkX}
+		}
+		if x.way.errors && x.world[i] != checkDenied {
+			to = append(to, checkDenied)
+		}
+		for _, c := range to {
+			list = append(list, checkAction{verbPut, int8(i), c})
+		}
+	}
+	return list
+}
+
+func (e *exploration) describe(path *checkPath) string {
+	x := e.env.newTrial()
+	defer x.end()
+	var lines []string
+	say := func(format string, args ...any) { lines = append(lines, "\t"+fmt.Sprintf(format, args...)) }
+	x.trace = say
+	for _, a := range path.actions() {
+		switch a.verb {
+		case verbWatch:
+			say("watch %s", x.way.locators_[a.n].text)
+		case verbStop:
+			say("stop %s", x.way.locators_[a.n].text)
+		case verbRead:
+			say("the server reads a request")
+		case verbPut:
+			say("%s is %s", x.way.things[a.n].text, x.way.text(int(a.n), a.to))
+		case verbBreak:
+			say("break")
+		case verbTimer:
+			say("wait 15s")
+		}
+		x.do(a)
+	}
+	if x.fault == "" {
+		say("until silence:")
+		x.settle()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// processTime is the CPU time of the process: in a bubble there is no other that passes.
+func processTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,490 @@
+package xdsclient
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+)
+
+// checkEnv is what the trials of one way share.
+type checkEnv struct {
+	t      testing.TB
+	way    *checkWay
+	config *bootstrap.Config
+	types  *testTypes
+	// messages are responses by their words, version and nonce.
+	messages map[string][]byte
+}
+
+// checkSeed has equal bytes have equal hashes in all trials.
+var checkSeed = maphash.MakeSeed()
+
+func newCheckEnv(t testing.TB, way *checkWay) *checkEnv {
+	features := []string{"fail_on_data_errors"}
+	if way.locators {
+		features = append(features, "dynamic_parameter_constraints")
+	}
+	if way.delta {
+		features = append(features, "delta")
+	}
+	env := &checkEnv{t: t, way: way, types: newTestTypes(), messages: make(map[string][]byte)}
+	env.types.clusters.FullStateInSotW = way.full
+	env.config = parseBootstrap(t, "passthrough:///nowhere", testutils.ServerFeatures(features...), testutils.Authority("auth", "", nil))
+	return env
+}
+
+// trial is one path: a client without goroutines but those that do nothing, and a server, and what is under way
+// between them.
+type trial struct {
+	*checkEnv
+	c       *XDSClient
+	ch      *serverChannel
+	world   checkWorld
+	watches [maxCheckLocators]*trialWatch
+	server  checkServer
+	memory  checkMemory
+	// sentVersion is that of the last response.
+	sentVersion string
+	// up has the requests that the server has not read, and down the responses that the client has not.
+	up   []*checkRequest
+	down []*checkResponse
+	// dirty says that requests may be due.
+	dirty bool
+	used  checkScope
+	// reading is the response that the client works on, or nil, and lastRead the last one of the stream.
+	reading, lastRead *checkResponse
+	timing            bool
+	// trace, if not nil, is told of each message.
+	trace func(format string, args ...any)
+	last  *checkLast
+	fault string
+}
+
+// trialWatch is a watch of the locator with the index, and what it has.
+type trialWatch struct {
+	x       *trial
+	locator int
+	stop    func()
+	value   checkValue
+	members [maxCheckItems]checkValue
+}
+
+func (env *checkEnv) newTrial() *trial {
+	x := &trial{checkEnv: env}
+	for i, c := range env.way.scope.held {
+		if c == 'x' {
+			x.world[i] = checkX
+		}
+	}
+	c, err := New(env.config)
+	xdstest.NoError(env.t, err)
+	c.seed = checkSeed
+	synctest.Wait()
+	// The goroutine that calls watchers waits for ever; they are called by pump.
+	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
+	x.c = c
+	x.connect()
+	for _, l := range env.way.scope.start {
+		x.watch(l)
+	}
+	if len(env.way.scope.start) > 0 {
+		x.talk()
+	}
+	return x
+}
+
+// connect gives the client a channel without a stream.
+func (x *trial) connect() {
+	server := x.c.config.Servers[0]
+	x.c.mu.Lock()
+	x.ch = newServerChannel(x.c, server)
+	x.c.channels[server.Key()] = x.ch
+	x.c.mu.Unlock()
+	x.lose()
+	x.ch.Opened()
+}
+
+// lose loses what is under way, and what the server knows of the stream.
+func (x *trial) lose() {
+	x.up, x.down, x.server, x.lastRead, x.dirty = nil, nil, checkServer{}, nil, true
+}
+
+func (x *trial) watch(l int) {
+	if x.ch.link.Closed() {
+		x.connect()
+	}
+	w, loc := &trialWatch{x: x, locator: l}, &x.way.locators_[l]
+	x.watches[l] = w
+	if loc.collection {
+		w.stop = x.c.WatchCollectionLocator(x.types.clusters, loc.name, loc.constraints, trialCollection{w})
+	} else {
+		w.stop = x.c.WatchLocator(x.types.clusters, loc.name, loc.constraints, w)
+	}
+	x.pump()
+}
+
+func (x *trial) unwatch(l int) {
+	x.watches[l].stop()
+	x.watches[l] = nil
+	x.pump()
+	if x.ch.link.Closed() {
+		x.lose()
+	}
+}
+
+// pump calls the watchers.
+func (x *trial) pump() {
+	x.dirty = true
+	d := x.c.dispatcher
+	for e := d.next(); e != nil; e = d.next() {
+		e.call(func() { d.done(e) })
+	}
+}
+
+// flush has the client send what is due. It reports whether it sent something.
+func (x *trial) flush() (sent bool) {
+	x.dirty = false
+	if !x.ch.link.Streaming() {
+		return false
+	}
+	for {
+		r, at := x.ch.NextRequest()
+		if r == nil && at.IsZero() {
+			return sent
+		}
+		if r == nil {
+			if sent {
+				x.dirty = true
+				return true
+			}
+			x.sleep(time.Until(at))
+			continue
+		}
+		x.ch.Sent()
+		sent = true
+		if q := x.request(r); q != nil {
+			x.up = append(x.up, q)
+			x.tell("  -> %s", x.requestText(q))
+		}
+	}
+}
+
+func (x *trial) sleep(d time.Duration) {
+	if d > defaultResourceTimeout {
+		x.tell("wait %v", d)
+	}
+	time.Sleep(d)
+	synctest.Wait()
+	x.pump()
+}
+
+// request returns a request as the model sees it, or nil if it says nothing to a server.
+func (x *trial) request(r *wire.Request) *checkRequest {
+	q := &checkRequest{version: r.Version}
+	if r.Fault != "" {
+		x.fail("the client rejects a response: %s", r.Fault)
+	}
+	if !x.way.delta {
+		n, _ := strconv.Atoi(r.Nonce)
+		q.nonce, q.subs = uint32(n), x.bits(&r.All)
+		return q
+	}
+	q.subs, q.leaves = x.bits(&r.Subscribe), x.bits(&r.Unsubscribe)
+	if q.subs == 0 && q.leaves == 0 {
+		return nil
+	}
+	for _, version := range r.Cached {
+		if v := x.way.valueOfText(version); v != checkUnsaid {
+			q.claims = append(q.claims, v)
+		}
+	}
+	if len(q.claims) == 2 && q.claims[0] > q.claims[1] {
+		q.claims[0], q.claims[1] = q.claims[1], q.claims[0]
+	}
+	return q
+}
+
+func (x *trial) bits(t *wire.Targets) (bits uint) {
+	list := t.Locators
+	if !x.way.locators {
+		list = nil
+		for _, name := range t.Names {
+			list = append(list, wire.Locator{Name: name})
+		}
+	}
+	for _, l := range list {
+		i := x.way.locatorOf(l.Name, l.Constraints)
+		if i < 0 {
+			x.fail("the client asks for %q", l.Name)
+			continue
+		}
+		bits |= 1 << i
+	}
+	return bits
+}
+
+// deliver has the client read a response.
+func (x *trial) deliver() {
+	r := x.down[0]
+	x.down = x.down[1:]
+	x.reading, x.lastRead = r, r
+	x.tell("the client reads %d: %s", r.nonce, r.words)
+	_, done, err := x.ch.Receive(x.message(r))
+	if err != nil {
+		x.fail("the client does not understand a response: %v", err)
+		return
+	}
+	x.pump()
+	if done != nil {
+		select {
+		case <-done:
+			x.ch.Delivered()
+		default:
+			x.fail("a response is not released")
+		}
+	}
+	x.reading = nil
+}
+
+func (env *checkEnv) message(r *checkResponse) []byte {
+	key := fmt.Sprint(r.words, "/", r.version, "/", r.nonce)
+	m := env.messages[key]
+	if m == nil {
+		server := &transcriptServer{delta: env.way.delta}
+		x := &transcript{types: env.types}
+		x.t, _ = env.t.(*testing.T)
+		m = mustMarshal(env.t, server.response(x, env.types.clusters, r.version, strconv.Itoa(int(r.nonce)), strings.Fields(r.words)))
+		env.messages[key] = m
+	}
+	return m
+}
+
+// end closes the client.
+func (x *trial) end() { x.c.Close() }
+
+func (x *trial) fail(format string, args ...any) {
+	if x.fault == "" {
+		x.fault = fmt.Sprintf(format, args...)
+	}
+}
+
+// ResourceChanged implements Watcher.
+func (w *trialWatch) ResourceChanged(value any, err error, done func()) {
+	defer done()
+	if err != nil {
+		w.x.tell("  -> %s: %v", w.x.way.locators_[w.locator].text, err.(*Error).Kind)
+		w.value = checkUnsaid
+		w.hearError(err, -1)
+		return
+	}
+	w.value = w.x.way.valueOfText(value.(*clusterv3.Cluster).GetAltStatName())
+	it := &w.x.way.things[w.value.item()]
+	w.x.tell("  -> %s = %s", w.x.way.locators_[w.locator].text, w.x.describe(w.value))
+	if it.singles&(1<<w.locator) == 0 {
+		w.x.fail("the watch of %s has %s", w.x.way.locators_[w.locator].text, it.text)
+	}
+}
+
+// AmbientError implements Watcher.
+func (w *trialWatch) AmbientError(err error, done func()) {
+	w.hearError(err, -1)
+	done()
+}
+
+// trialCollection is the watcher of a collection.
+type trialCollection struct{ *trialWatch }
+
+func (w trialCollection) MemberChanged(m Member, value any, err error, done func()) {
+	defer done()
+	for i := range w.x.way.things {
+		it := &w.x.way.things[i]
+		if it.name != m.Name || !it.parameters.Equal(m.Parameters) {
+			continue
+		}
+		if w.members[i] = checkUnsaid; err != nil {
+			w.hearError(err, i)
+			return
+		}
+		w.members[i] = w.x.way.valueOfText(value.(*clusterv3.Cluster).GetAltStatName())
+		if it.collections&(1<<w.locator) == 0 {
+			w.x.fail("the watch of %s has %s", w.x.way.locators_[w.locator].text, it.text)
+		}
+		return
+	}
+	w.x.fail("a collection has the member %v", m)
+}
+
+func (w trialCollection) CollectionChanged(err error, done func()) {
+	var e *Error
+	if errors.As(err, &e) && e.Kind != KindUnreachable && w.x.reading != nil && w.x.reading.members[w.locator] != 0 {
+		w.x.fail("the watch of %s heard %v, though the server had members", w.x.way.locators_[w.locator].text, e.Kind)
+	}
+	done()
+}
+
+func (w trialCollection) AmbientError(_ Member, _ error, done func()) { done() }
+
+// hearError checks an error of a watch, or of a member.
+func (w *trialWatch) hearError(err error, item int) {
+	var e *Error
+	if !errors.As(err, &e) {
+		w.x.fail("an error is no *Error: %v", err)
+		return
+	}
+	x, text := w.x, w.x.way.locators_[w.locator].text
+	if item >= 0 {
+		text += " has the member " + x.way.things[item].text + ", which"
+	}
+	r := x.reading
+	if r == nil && x.timing && (x.way.delta || x.way.full) {
+		r = x.lastRead
+	}
+	switch {
+	case r == nil || e.Kind == KindUnreachable || x.reading == nil && e.Kind != KindDoesNotExist:
+	case item < 0 && r.there&(1<<w.locator) != 0, item >= 0 && r.members[w.locator]&(1<<item) != 0:
+		x.fail("the watch of %s heard %q, though the server had it when it sent response %d", text, e.Kind, r.nonce)
+	case item < 0 && e.Code == codes.PermissionDenied && r.denied&(1<<w.locator) == 0:
+		x.fail("the watch of %s heard an error that was for another", text)
+	}
+}
+
+// talk has client and server talk, with all that is new in each response, until both are silent. It returns the
+// number of responses that took.
+func (x *trial) talk() (responses int) {
+	for range 40 {
+		more := x.flush()
+		for len(x.up) > 0 {
+			x.tell("the server reads a request")
+			x.read(x.up[0])
+			x.up, more = x.up[1:], true
+		}
+		if len(x.down) > 0 {
+			x.deliver()
+			responses++
+			continue
+		}
+		if list := x.answers(); len(list) > 0 && !list[0].spare {
+			x.send(&list[0])
+			continue
+		}
+		if !more {
+			return responses
+		}
+	}
+	x.fail("client and server do not come to an end")
+	return responses
+}
+
+func (x *trial) tell(format string, args ...any) {
+	if x.trace != nil {
+		x.trace(format, args...)
+	}
+}
+
+// requestText describes a request.
+func (x *trial) requestText(q *checkRequest) string {
+	text := "req"
+	if q.nonce != 0 {
+		text = fmt.Sprint("ack ", q.nonce)
+	}
+	for l := range x.way.locators_ {
+		sign := ""
+		if x.way.delta {
+			sign = "+"
+		}
+		if q.subs&(1<<l) != 0 {
+			text += " " + sign + x.way.locators_[l].text
+		}
+		if q.leaves&(1<<l) != 0 {
+			text += " -" + x.way.locators_[l].text
+		}
+	}
+	if q.version != "" {
+		text += " @" + q.version
+	}
+	return text
+}
+
+// settle has client and server talk until both are silent, and then checks what each watch has. It returns the
+// number of responses that took. SotW has no way to say that something is not there but to leave it out: if that crosses
+// a request, it is the resource timer that tells.
+func (x *trial) settle() (responses int) {
+	if !x.ch.link.Streaming() && !x.ch.link.Closed() {
+		x.open()
+	}
+	responses = x.talk()
+	if x.compare(true); x.fault == "" && !x.way.delta && x.way.full && x.compare(false) {
+		x.timing = true
+		x.sleep(defaultResourceTimeout + time.Second)
+		x.talk()
+		for n := 0; n < 2 && x.compare(false) && len(x.answers()) > 0; n++ { // or a later full state
+			x.send(&x.answers()[0])
+			x.talk()
+			x.sleep(defaultResourceTimeout + time.Second)
+			x.talk()
+		}
+	}
+	if x.fault == "" && x.compare(false) {
+		x.fail("in the end a watch has what is not there")
+	}
+	return responses
+}
+
+// compare checks that each watch has what the server has, and reports whether one has what is not there.
+func (x *trial) compare(fail bool) (more bool) {
+	check := func(l int, has, want checkValue) {
+		switch {
+		case want.isThere() && has != want:
+			if fail {
+				x.fail("in the end the watch of %s has %s, not %s", x.way.locators_[l].text, x.describe(has), x.describe(want))
+			}
+		case !want.isThere() && has != checkUnsaid:
+			more = true
+		}
+	}
+	for l, w := range x.watches {
+		switch {
+		case w == nil:
+		case x.way.locators_[l].collection:
+			for i := range x.way.things {
+				check(l, w.members[i], x.world.member(x.way, l, i))
+			}
+		default:
+			check(l, w.value, x.world.of(x.way, l))
+		}
+	}
+	return more
+}
+
+func (x *trial) describe(v checkValue) string {
+	if v < checkFirst {
+		return "nothing"
+	}
+	return x.way.things[v.item()].text + "=" + x.way.text(v.item(), v.content())
+}
+
+func (x *trial) breakOff() {
+	x.ch.Ended(transport.ErrNoAnswer)
+	x.lose()
+	x.pump()
+}
+
+func (x *trial) open() {
+	x.tell("a stream opens")
+	x.ch.Opened()
+	x.pump()
+}
