@@ -69,7 +69,7 @@ sim: ## Simulate the mesh on virtual time by SEEDS (1000) from FIRST (1) on, hal
 	@mkdir -p bin
 	cd interop && $(GO) test -c -o ../bin/sim.test ./soak
 	@half=$$(( ($(SEEDS) + 1) / 2 )); \
-	run() { GOMAXPROCS=1 bin/sim.test -test.run '^TestSimulations$$' -test.v -test.timeout 0 -first "$$1" -seeds "$$2"; }; \
+	run() { GOGC=400 GOMAXPROCS=1 bin/sim.test -test.run '^TestSimulations$$' -test.v -test.timeout 0 -first "$$1" -seeds "$$2"; }; \
 	run $(FIRST) $$half & first=$$!; \
 	run $$(( $(FIRST) + half )) $$(( $(SEEDS) - half )); second=$$?; \
 	wait $$first && exit $$second

@@ -70,7 +70,8 @@ func stopDistorting(f *xdstest.Server) {
 
 func silence(*discoverypb.DiscoveryResponse, *discoverypb.DeltaDiscoveryResponse) bool { return false }
 
-// eachResource spoils every resource.
+// eachResource spoils every resource. Over delta it gets a version of its own: a relay, which decodes nothing, keeps what it
+// has of a version, and a server that has two contents for one of them never sends the other.
 func eachResource(spoil func(*anypb.Any)) distortion {
 	return func(sotw *discoverypb.DiscoveryResponse, delta *discoverypb.DeltaDiscoveryResponse) bool {
 		for _, a := range sotw.Resources {
@@ -79,6 +80,7 @@ func eachResource(spoil func(*anypb.Any)) distortion {
 		for _, resource := range delta.Resources {
 			if resource.GetResource() != nil {
 				spoil(resource.Resource)
+				resource.Version += "-spoilt"
 			}
 		}
 		return true

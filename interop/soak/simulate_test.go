@@ -17,7 +17,7 @@ var (
 )
 
 // stuck is how long a simulation may take in real time. One in which goroutines wait for each other's locks never ends.
-const stuck = 5 * time.Minute
+const stuck = 15 * time.Minute
 
 // TestSimulations runs the mesh on virtual time. Each seed gives a plan of events. A plan that fails is shrunk to the
 // fewest events that fail.
