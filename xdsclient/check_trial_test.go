@@ -253,6 +253,7 @@ func (x *trial) deliver() {
 		select {
 		case <-done:
 			x.ch.Delivered()
+			x.ch.Reading()
 		default:
 			x.fail("a response is not released")
 		}
