@@ -60,6 +60,16 @@ SEED ?= 0
 soak: ## Keep clients under load for DURATION (10m) while everything around them misbehaves; SEED repeats a run
 	cd interop && $(GO) test -race -v -run '^TestSoak$$' -timeout 0 ./soak -duration $(DURATION) -seed $(SEED)
 
+# The scope of "make check"; RULES=1 checks the rules too.
+CHECK ?= user=3 world=1 breaks=1 extra=1 start=01
+CHECKTIME ?= 10m
+RULES ?=
+
+.PHONY: check
+check: ## Follow the client's protocol through a larger scope than CI (CHECK, CHECKTIME for each way); RULES=1 switches off its rules
+	$(GO) test ./xdsclient -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECK)' -check.time $(CHECKTIME)
+	$(if $(RULES),cd tools && $(GO) run ./checkrules -C ..)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	.ci/fuzz $(FUZZTIME)
