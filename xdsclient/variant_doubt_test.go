@@ -66,6 +66,14 @@ func TestDoubtOfTheVariantInUse(t *testing.T) {
 			send last a{shard=3}=last -> ack last; again a{shard=0-5}; three = last
 			send new a{shard=5}=new   -> ack new; wide = new
 		`},
+		{name: "variant for a watch that has stopped", over: "delta", servers: variants, steps: `
+			watch wide=a{shard=0-5} three=a{shard=3}  -> stream; req +a{shard=0-5} +a{shard=3}
+			send 1 a{shard=5}=5 a{shard=3}=3          -> ack 1; wide = 5; three = 3
+			stop three                                -> req -a{shard=3}
+			# The server has not read that.
+			send 2 a{shard=3}=4                       -> ack 2; req +a{shard=0-5}
+			send 3 a{shard=5}=5                       -> ack 3
+		`},
 		// The answer to a question about one subscription may be the only sign that the preferred variant of
 		// another one was removed as well.
 		{name: "answer for one that makes another one ask", servers: variants, changes: true, steps: `
