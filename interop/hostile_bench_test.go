@@ -125,8 +125,8 @@ var attacks = []attack{
 		}
 		return append(w.honest(), xdsmsg.Endpoints("cluster", localities...))
 	}, nil},
-	{"100,000 endpoints", func(w *hostileWorld) []proto.Message {
-		addrs := make([]string, 100_000)
+	{"15,000 endpoints", func(w *hostileWorld) []proto.Message {
+		addrs := make([]string, 15_000)
 		for i := range addrs {
 			addrs[i] = w.at(i)
 		}
