@@ -328,7 +328,7 @@ func TestRecoveryWithoutPulses(t *testing.T) {
 // got as far as it was, before replicas saw it.
 func TestRestoredStore(t *testing.T) {
 	t.Parallel()
-	for name, later := range map[string]int{"older revision": 0, "newer revision": 20} {
+	for name, later := range map[string]int{"older revision": 0, "newer revision": 100} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, backup := newCluster(t, 1), newCluster(t, 1)
