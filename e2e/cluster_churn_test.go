@@ -12,9 +12,9 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/testutils"
 )
 

@@ -20,7 +20,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/metrics"
+	"github.com/dynxds/dynxds/observe/metrics"
 	"github.com/dynxds/dynxds/testutils"
 )
 

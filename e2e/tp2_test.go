@@ -12,12 +12,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds"
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"

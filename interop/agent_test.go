@@ -16,7 +16,7 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )

@@ -32,11 +32,11 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/dynxds/dynxds"
-	"github.com/dynxds/dynxds/csds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )

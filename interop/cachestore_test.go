@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/cachestore"
 	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"

@@ -16,10 +16,10 @@ import (
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/testutils"
 )
 

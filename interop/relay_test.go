@@ -10,12 +10,12 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/xds"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
-	"github.com/dynxds/dynxds/oteltrace"
+	"github.com/dynxds/dynxds/observe/oteltrace"
 	"github.com/dynxds/dynxds/testutils"
 )
 

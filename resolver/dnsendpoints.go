@@ -10,8 +10,8 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
-	"github.com/dynxds/dynxds/internal/lookup"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/resolver/internal/lookup"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	grpcresolver "google.golang.org/grpc/resolver"
 
-	"github.com/dynxds/dynxds/internal/lookup"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/resolver/internal/lookup"
 )
 
 // names resolves names that end in ".fake:80"; gRPC's resolver resolves the others. Tests give

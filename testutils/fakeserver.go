@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/loopback"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // FakeServer is a control plane on a real loopback port: package controlplane over a

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // clientFlags describe a client of a folder, for the commands that say what it would get.

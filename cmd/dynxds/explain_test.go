@@ -13,9 +13,9 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
-	"github.com/dynxds/dynxds/csds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/testutils"
 )
 

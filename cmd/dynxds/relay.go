@@ -12,8 +12,8 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/relaying"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
-	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/relay"
 )
 
 const relayHelp = `Runs a caching xDS proxy: clients in any language subscribe to it (state of the

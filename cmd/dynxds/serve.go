@@ -16,8 +16,8 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 const serveHelp = `Serves xDS (state of the world and delta) from a folder of YAML or JSON files:

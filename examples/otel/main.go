@@ -30,8 +30,8 @@ import (
 	"google.golang.org/grpc/stats/opentelemetry"
 
 	_ "github.com/dynxds/dynxds"
-	"github.com/dynxds/dynxds/metrics"
-	"github.com/dynxds/dynxds/oteltrace"
+	"github.com/dynxds/dynxds/observe/metrics"
+	"github.com/dynxds/dynxds/observe/oteltrace"
 )
 
 func main() {

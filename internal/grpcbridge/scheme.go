@@ -64,6 +64,6 @@ func (c *claims) check(scheme, target string, registered reflect.Type) {
 	}
 	logger.Errorf("dynxds does not serve the channel to %q: package %s, which is linked too, has registered a resolver for the scheme %q after it. "+
 		"For dynxds, dial the scheme \"dynxds\", pass dynxds.DialOptions() to grpc.NewClient, or call Register of github.com/dynxds/dynxds/resolver in main. "+
-		"If the program has an xDS server of gRPC-Go and its control plane is an agent that serves one stream, as Istio's, call InProcess of github.com/dynxds/dynxds/relay too. "+
+		"If the program has an xDS server of gRPC-Go and its control plane is an agent that serves one stream, as Istio's, call InProcess of github.com/dynxds/dynxds/mesh/relay too. "+
 		"Further channels are not reported.", target, from.PkgPath(), scheme)
 }

@@ -3,8 +3,8 @@ package xdstest_test
 import (
 	"testing"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 func TestMatches_TellTheProtocolsApart(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	tp2pb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 

@@ -9,8 +9,8 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/testutils"
 )
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // publisher draws and publishes the configurations of a run.

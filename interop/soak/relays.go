@@ -11,7 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"

@@ -16,10 +16,10 @@ import (
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // key names a resource.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 const (

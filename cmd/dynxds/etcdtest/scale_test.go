@@ -15,8 +15,8 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/feed"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // documents is the number of documents of BenchmarkDocuments, half of them services and half policies.

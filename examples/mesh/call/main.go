@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	_ "github.com/dynxds/dynxds"
-	"github.com/dynxds/dynxds/csds"
+	"github.com/dynxds/dynxds/observe/csds"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // Answer is what one replica says.

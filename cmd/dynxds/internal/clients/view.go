@@ -8,9 +8,9 @@ package clients
 import (
 	"time"
 
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // Bounds of what is shown of a client: of its texts, in bytes, and its lists.

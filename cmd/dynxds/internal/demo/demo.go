@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
-	"github.com/dynxds/dynxds/statuspage"
+	"github.com/dynxds/dynxds/observe/statuspage"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds" // the scheme "xds"
-	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/testutils"
 )
 

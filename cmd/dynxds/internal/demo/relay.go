@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
-	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )

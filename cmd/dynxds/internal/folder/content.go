@@ -3,7 +3,7 @@ package folder
 import (
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // Kinds of documents, beside meshpolicy.DocumentKind.

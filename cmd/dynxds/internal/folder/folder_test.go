@@ -20,7 +20,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // dir is a folder of a test.

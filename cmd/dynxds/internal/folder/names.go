@@ -8,7 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // checkNames reports names that are used twice.

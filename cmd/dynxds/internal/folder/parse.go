@@ -3,7 +3,7 @@ package folder
 import (
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // File is what one file says. It does not change.

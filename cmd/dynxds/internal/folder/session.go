@@ -12,7 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // statuses are those of endpoints that sessions may stay with.

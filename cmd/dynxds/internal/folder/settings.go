@@ -15,7 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/xdsresource"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // endpointSlice is an EndpointSlice of Kubernetes (discovery.k8s.io/v1): some endpoints of a service.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // sliceList is what kubectl get endpointslices -o yaml prints, shortened.

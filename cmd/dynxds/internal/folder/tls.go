@@ -6,7 +6,7 @@ import (
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
 	"github.com/dynxds/dynxds/internal/document"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // tlsModes are the modes of TLS by their names.

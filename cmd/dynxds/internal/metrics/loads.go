@@ -3,7 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // loads collects what clients report (LRS), by cluster.

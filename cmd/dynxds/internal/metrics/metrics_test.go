@@ -21,11 +21,11 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/relay"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/relay"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

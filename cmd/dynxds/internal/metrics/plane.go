@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 const namespace = "dynxds_controlplane"

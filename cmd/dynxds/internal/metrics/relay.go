@@ -3,7 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/mesh/relay"
 )
 
 // relayStats collects what a relay has.

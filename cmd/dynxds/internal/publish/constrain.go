@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/testutils"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/internal/document"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 

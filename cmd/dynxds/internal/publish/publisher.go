@@ -10,8 +10,8 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
-	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 

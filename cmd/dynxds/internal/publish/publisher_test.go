@@ -16,9 +16,9 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder/foldertest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 

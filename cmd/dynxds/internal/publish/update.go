@@ -9,11 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )

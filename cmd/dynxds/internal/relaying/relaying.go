@@ -15,8 +15,8 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
-	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/relay"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 

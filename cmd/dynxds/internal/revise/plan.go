@@ -16,7 +16,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/internal/document"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // Plan is a change of documents that was not written yet.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
-	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // ClientKey identifies a client in the log by its node and its host; its port differs with each

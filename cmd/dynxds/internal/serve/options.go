@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // DefaultGrace is the default of Options.Grace.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
-	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
 // ADSService is the service name of health checks, beside "" for the server as a whole.

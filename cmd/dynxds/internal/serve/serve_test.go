@@ -26,9 +26,9 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 )

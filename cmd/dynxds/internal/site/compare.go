@@ -12,7 +12,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/typeurl"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 

@@ -10,10 +10,10 @@ import (
 
 	_ "github.com/dynxds/dynxds" // the filters and policies that a client has
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
-	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )

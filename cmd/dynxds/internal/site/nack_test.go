@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 

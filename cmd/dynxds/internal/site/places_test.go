@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/internal/provenance"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // What is served names files relative to the folder, and no path of the machine; without sources it

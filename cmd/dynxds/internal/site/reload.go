@@ -13,7 +13,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/internal/document"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // documents are where a control plane gets its content from: a folder (files), or a store (feed.Feed). They

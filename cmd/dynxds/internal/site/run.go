@@ -21,9 +21,9 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
-	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/meshroute"
-	"github.com/dynxds/dynxds/statuspage"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+	"github.com/dynxds/dynxds/observe/statuspage"
 )
 
 // DefaultPoll is the default polling interval.

@@ -23,7 +23,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/explain"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // Source returns what a client would hold of a server of the folder, to explain its RPCs by. Errors are

@@ -10,7 +10,7 @@ import (
 	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 const twoKindsOfClients = `

@@ -10,8 +10,8 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
-	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // Validation is the result of validating a folder that Run would serve.

@@ -11,7 +11,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // folderOf is a folder with one file.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 // DefaultWithdrawalDelay is the default of Options.WithdrawalDelay.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dynxds/dynxds/statuspage"
+	"github.com/dynxds/dynxds/observe/statuspage"
 )
 
 // DefaultAddress is what the flag --page means without an address: a free port on loopback.

@@ -1,0 +1,448 @@
+package controlplane_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/google/go-cmp/cmp"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+)
+
+const (
+	lds = xdsmsg.ListenerType
+	rds = xdsmsg.RouteType
+	cds = xdsmsg.ClusterType
+	eds = xdsmsg.EndpointType
+	// custom is a type that the control plane knows nothing of.
+	custom = "type.googleapis.com/google.protobuf.StringValue"
+)
+
+// testTimeout ends a test that hangs.
+const testTimeout = 30 * time.Second
+
+// testServer is a control plane on loopback.
+type testServer struct {
+	store   *controlplane.Store
+	control *controlplane.Server
+	conn    *grpc.ClientConn
+	// mirror is set if clients are served from another store, on demand.
+	mirror *mirror
+}
+
+// startServer starts a server with the last of the options, if there are any. Removals are sent at
+// once unless the options have a delay.
+func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
+	t.Helper()
+	store := controlplane.NewStore()
+	var options controlplane.Options
+	if len(opts) > 0 {
+		options = opts[len(opts)-1]
+	}
+	if options.RemovalDelay == 0 {
+		options.RemovalDelay = -1
+	}
+	control := controlplane.NewServer(store, options)
+	return &testServer{store: store, control: control, conn: serve(t, control)}
+}
+
+// serve starts a gRPC server with a service on loopback, and returns a connection to it.
+func serve(t testing.TB, service interface {
+	Register(grpc.ServiceRegistrar)
+	Close()
+}) *grpc.ClientConn {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	xdstest.NoError(t, err)
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	service.Register(server)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	conn, err := grpc.NewClient(listener.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStaticStreamWindowSize(64<<10))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() {
+		conn.Close()
+		service.Close()
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return conn
+}
+
+// startSotW starts a parallel test with a server that has resources and a SotW client.
+func startSotW(t *testing.T, resources ...proto.Message) (*testServer, *client) {
+	t.Helper()
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, resources...)
+	return s, s.open(t)
+}
+
+// startDelta is startSotW with a delta client.
+func startDelta(t *testing.T, resources ...proto.Message) (*testServer, *client) {
+	t.Helper()
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, resources...)
+	return s, s.openDelta(t)
+}
+
+// eachProtocol runs a test over SotW and delta.
+func eachProtocol(t *testing.T, test func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client)) {
+	t.Parallel()
+	xdstest.Parallel(t, "SotW", func(t *testing.T) {
+		test(t, controlplane.ProtocolSotW, func(s *testServer) *client { return s.open(t) })
+	})
+	xdstest.Parallel(t, "delta", func(t *testing.T) {
+		test(t, controlplane.ProtocolDelta, func(s *testServer) *client { return s.openDelta(t) })
+	})
+}
+
+func (s *testServer) update(t testing.TB, change func(*controlplane.Tx)) uint64 {
+	t.Helper()
+	version, err := s.store.Update(change)
+	xdstest.NoError(t, err)
+	return version
+}
+
+func (s *testServer) set(t testing.TB, messages ...proto.Message) uint64 {
+	t.Helper()
+	return s.update(t, func(tx *controlplane.Tx) { tx.Set(messages...) })
+}
+
+func (s *testServer) delete(t testing.TB, typeURL string, names ...string) {
+	t.Helper()
+	s.update(t, func(tx *controlplane.Tx) {
+		for _, name := range names {
+			tx.Delete(typeURL, name)
+		}
+	})
+}
+
+// rawClient is a stream that sends only what the test sends.
+type rawClient[Req, Resp any] struct {
+	t      testing.TB
+	stream grpc.BidiStreamingClient[Req, Resp]
+	stop   context.CancelFunc
+}
+
+func newRawClient[Req, Resp any](
+	t testing.TB,
+	open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Req, Resp], error),
+) *rawClient[Req, Resp] {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	t.Cleanup(cancel)
+	stream, err := open(ctx)
+	xdstest.NoError(t, err)
+	return &rawClient[Req, Resp]{t: t, stream: stream, stop: cancel}
+}
+
+func (c *rawClient[Req, Resp]) send(req *Req) {
+	c.t.Helper()
+	if err := c.stream.Send(req); err != nil {
+		c.t.Fatalf("Send: %v", err)
+	}
+}
+
+func (c *rawClient[Req, Resp]) recv() *Resp {
+	c.t.Helper()
+	resp, err := c.stream.Recv()
+	if err != nil {
+		c.t.Fatalf("Recv: %v", err)
+	}
+	return resp
+}
+
+// end waits for the stream's status.
+func (c *rawClient[Req, Resp]) end() error {
+	for {
+		if _, err := c.stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *rawClient[Req, Resp]) closeSend() error { return c.stream.CloseSend() }
+
+func (c *rawClient[Req, Resp]) cancel() { c.stop() }
+
+type (
+	sotwRequest   = discoverypb.DiscoveryRequest
+	sotwResponse  = discoverypb.DiscoveryResponse
+	deltaRequest  = discoverypb.DeltaDiscoveryRequest
+	deltaResponse = discoverypb.DeltaDiscoveryResponse
+)
+
+// client is a client of the published service, of either protocol.
+type client struct {
+	wire
+	t      testing.TB
+	store  *controlplane.Store
+	fences int
+}
+
+// wire is the difference between SotW and delta.
+type wire interface {
+	request(request)
+	next() reply
+	end() error
+	closeSend() error
+	cancel()
+}
+
+// request is a request of either protocol.
+type request struct {
+	node, typeURL string
+	// names are all (SotW), or those to add (delta).
+	names, unsubscribe []string
+	// has are the initial_resource_versions (delta).
+	has map[string]string
+	// answers is the response that is accepted or, with rejected, not.
+	answers  reply
+	rejected string
+}
+
+// reply is a response of either protocol.
+type reply struct {
+	typeURL, version, nonce string
+	// content has, in order, "a" for a resource, "-a" for a removed one and "!a: CODE" for an error.
+	content []string
+	// values are the bytes of the resources, and versions the versions of those of delta, by name.
+	values   []string
+	versions map[string]string
+	errors   []*discoverypb.ResourceError
+	message  proto.Message
+}
+
+type (
+	sotwWire struct {
+		*rawClient[sotwRequest, sotwResponse]
+	}
+	deltaWire struct {
+		*rawClient[deltaRequest, deltaResponse]
+	}
+)
+
+// open opens a SotW stream.
+func (s *testServer) open(t testing.TB) *client {
+	t.Helper()
+	w := newRawClient(t, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).StreamAggregatedResources)
+	return &client{wire: sotwWire{w}, t: t, store: s.store}
+}
+
+// openDelta opens a delta stream.
+func (s *testServer) openDelta(t testing.TB) *client {
+	t.Helper()
+	w := newRawClient(t, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).DeltaAggregatedResources)
+	return &client{wire: deltaWire{w}, t: t, store: s.store}
+}
+
+func (w sotwWire) request(r request) {
+	w.t.Helper()
+	w.send(&sotwRequest{
+		Node: nodeOf(r.node), TypeUrl: r.typeURL, ResourceNames: r.names,
+		VersionInfo: r.answers.version, ResponseNonce: r.answers.nonce, ErrorDetail: rejection(r.rejected),
+	})
+}
+
+func (w deltaWire) request(r request) {
+	w.t.Helper()
+	w.send(&deltaRequest{
+		Node: nodeOf(r.node), TypeUrl: r.typeURL,
+		ResourceNamesSubscribe: r.names, ResourceNamesUnsubscribe: r.unsubscribe, InitialResourceVersions: r.has,
+		ResponseNonce: r.answers.nonce, ErrorDetail: rejection(r.rejected),
+	})
+}
+
+func nodeOf(id string) *corepb.Node {
+	if id == "" {
+		return nil
+	}
+	return &corepb.Node{Id: id}
+}
+
+// rejection is an error_detail, nil without a message.
+func rejection(message string) *statuspb.Status {
+	if message == "" {
+		return nil
+	}
+	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: message}
+}
+
+func (w sotwWire) next() reply {
+	w.t.Helper()
+	resp := w.recv()
+	r := reply{typeURL: resp.GetTypeUrl(), version: resp.GetVersionInfo(), nonce: resp.GetNonce(), message: resp}
+	for _, packed := range resp.GetResources() {
+		r.content = append(r.content, nameIn(w.t, packed))
+		r.values = append(r.values, string(packed.GetValue()))
+	}
+	return r.withErrors(resp.GetResourceErrors())
+}
+
+func (w deltaWire) next() reply {
+	w.t.Helper()
+	resp := w.recv()
+	r := reply{
+		typeURL: resp.GetTypeUrl(), version: resp.GetSystemVersionInfo(), nonce: resp.GetNonce(),
+		message: resp, versions: map[string]string{},
+	}
+	for _, resource := range resp.GetResources() {
+		r.content = append(r.content, resource.GetName())
+		r.values = append(r.values, string(resource.GetResource().GetValue()))
+		r.versions[resource.GetName()] = resource.GetVersion()
+	}
+	for _, name := range resp.GetRemovedResources() {
+		r.content = append(r.content, "-"+name)
+	}
+	return r.withErrors(resp.GetResourceErrors())
+}
+
+func (r reply) withErrors(errs []*discoverypb.ResourceError) reply {
+	r.errors = errs
+	for _, e := range errs {
+		r.content = append(r.content, fmt.Sprintf("!%s: %v", e.GetResourceName().GetName(), codes.Code(e.GetErrorDetail().GetCode())))
+	}
+	slices.Sort(r.content)
+	return r
+}
+
+// nameIn returns the name in a resource, or the bytes of one that cannot be decoded.
+func nameIn(t testing.TB, packed *anypb.Any) string {
+	t.Helper()
+	m, err := packed.UnmarshalNew()
+	if err != nil {
+		return string(packed.GetValue())
+	}
+	switch m := m.(type) {
+	case interface{ GetName() string }:
+		return m.GetName()
+	case interface{ GetClusterName() string }:
+		return m.GetClusterName()
+	case *wrapperspb.StringValue:
+		return m.GetValue()
+	}
+	t.Fatalf("a resource of type %T has no name", m)
+	return ""
+}
+
+// subscribe sends a request that answers nothing.
+func (c *client) subscribe(typeURL string, names ...string) { c.identify("node", typeURL, names...) }
+
+// identify is subscribe with a node of its own.
+func (c *client) identify(node, typeURL string, names ...string) {
+	c.t.Helper()
+	c.request(request{node: node, typeURL: typeURL, names: names})
+}
+
+// unsubscribe is for delta.
+func (c *client) unsubscribe(typeURL string, names ...string) {
+	c.t.Helper()
+	c.request(request{typeURL: typeURL, unsubscribe: names})
+}
+
+// drop unsubscribes from names over either protocol, so that only rest are subscribed.
+func (c *client) drop(typeURL string, rest []string, names ...string) {
+	c.t.Helper()
+	if isDeltaWire(c) {
+		c.unsubscribe(typeURL, names...)
+	} else {
+		c.subscribe(typeURL, rest...)
+	}
+}
+
+func isDeltaWire(c *client) bool { _, ok := c.wire.(deltaWire); return ok }
+
+// resume is the first request for a type on a new delta stream of a client that has resources from before.
+func (c *client) resume(typeURL string, versions map[string]string, names ...string) {
+	c.t.Helper()
+	c.request(request{typeURL: typeURL, names: names, has: versions})
+}
+
+// ack accepts a response. Over SotW, names are those that are wanted from then on.
+func (c *client) ack(r reply, names ...string) {
+	c.t.Helper()
+	c.answer(request{typeURL: r.typeURL, names: names, answers: r})
+}
+
+// nack rejects a response. The client has accepted none before.
+func (c *client) nack(r reply, message string, names ...string) {
+	c.t.Helper()
+	r.version = ""
+	c.answer(request{typeURL: r.typeURL, names: names, answers: r, rejected: message})
+}
+
+func (c *client) answer(r request) {
+	c.t.Helper()
+	if isDeltaWire(c) {
+		r.names = nil
+	}
+	c.request(r)
+}
+
+// want receives a response and compares its type and content, which may be in any order.
+func (c *client) want(typeURL string, content ...string) reply {
+	c.t.Helper()
+	r := c.next()
+	if r.typeURL != typeURL {
+		c.t.Fatalf("got a response of type %s with %q, want type %s with %q", r.typeURL, r.content, typeURL, content)
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(content)), r.content); diff != "" {
+		c.t.Fatalf("content of the %s response (-want +got):\n%s", typeURL, diff)
+	}
+	return r
+}
+
+// fence checks that nothing is due: it subscribes to a resource of a type that is pushed after all others,
+// and expects its response to be the next.
+func (c *client) fence() {
+	c.t.Helper()
+	c.fences++
+	name := fmt.Sprintf("fence-%p-%d", c, c.fences)
+	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.SetNamed(name, nil, wrapperspb.String(name)) }); err != nil {
+		c.t.Fatal(err)
+	}
+	c.subscribe(custom, name)
+	c.ack(c.want(custom, name))
+}
+
+// typeStatus returns what the server reports of a type of the newest client, once the server has processed
+// all requests so far. The stream of an earlier client may still be present.
+func (c *client) typeStatus(control *controlplane.Server, typeURL string) controlplane.TypeStatus {
+	c.t.Helper()
+	c.fence()
+	return statusOf(c.t, control, typeURL)
+}
+
+func statusOf(t testing.TB, control *controlplane.Server, typeURL string) controlplane.TypeStatus {
+	t.Helper()
+	for _, cl := range slices.Backward(control.Clients()) {
+		for _, ts := range cl.Types {
+			if ts.TypeURL == typeURL {
+				return ts
+			}
+		}
+	}
+	t.Fatalf("no client has asked for %s", typeURL)
+	return controlplane.TypeStatus{}
+}

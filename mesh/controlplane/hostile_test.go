@@ -1,0 +1,149 @@
+package controlplane_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+)
+
+func TestOptions_MaxStreams(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
+		s := startServer(t, controlplane.Options{Limits: controlplane.Limits{Streams: 2, PeerShare: 1}})
+		first, second := open(s), open(s)
+		first.fence()
+		second.fence()
+		if err := open(s).end(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "Limits.Streams") {
+			t.Errorf("a third stream ended with %v", err)
+		}
+		xdstest.NoError(t, first.closeSend())
+		if err := first.end(); err == nil {
+			t.Fatal("no end")
+		}
+		for ctx := testContext(t); len(s.control.Clients()) > 1; {
+			if ctx.Err() != nil {
+				t.Fatal("the stream has not ended")
+			}
+		}
+		open(s).fence()
+	})
+}
+
+// Clients that never read, subscribe to far too much, reject everything, lie about nonces and change
+// their minds all the time. Another one is served as ever, and nothing is left of them.
+func TestHostileClientsHarmNobody(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
+		const limit = 500
+		s := startServer(t, controlplane.Options{MaxSubscriptions: limit})
+		var demands atomic.Int64
+		s.store.OnDemand(eds, func(begun, ended []*controlplane.Demand) {
+			demands.Add(int64(len(begun) - len(ended)))
+			_, err := s.store.Update(func(tx *controlplane.Tx) {
+				for _, d := range begun {
+					tx.Answer(d, given(t, "1", d.Name, assignment(d.Name)))
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		big := strings.Repeat("x", 1<<20)
+		s.update(t, func(tx *controlplane.Tx) {
+			for i := range 8 {
+				tx.SetNamed(fmt.Sprintf("big-%d", i), nil, wrapperspb.String(big))
+			}
+			tx.SetNamed("version", nil, wrapperspb.String("0"))
+		})
+		honest := open(s)
+		honest.identify("honest", custom, "version")
+		honest.next()
+
+		// A client that does not read may not learn that the server has ended its stream, and then it
+		// waits in Send.
+		ctx, stop := context.WithCancel(t.Context())
+		var hostile sync.WaitGroup
+		loop := func(act func(i int) error) {
+			hostile.Go(func() {
+				for i := 0; ctx.Err() == nil && act(i) == nil; i++ {
+				}
+			})
+		}
+		nonces, flapper, greedy, deaf := s.rawOpen(ctx, t, protocol), s.rawOpen(ctx, t, protocol), s.rawOpen(ctx, t, protocol), s.rawOpen(ctx, t, protocol)
+		loop(func(i int) error { return nonces("version", fmt.Sprintf("nonce-%d", i), "no") })
+		loop(func(i int) error { return flapper(fmt.Sprintf("flap-%d", i%50), "", "") })
+		loop(func(i int) error { return greedy(fmt.Sprintf("greedy-%d", i), "", "") })
+		loop(func(i int) error { return deaf(fmt.Sprintf("big-%d", i%8), "", "") })
+
+		for i := 1; i <= 50; i++ {
+			s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("version", nil, wrapperspb.String(fmt.Sprint(i))) })
+			for r := honest.next(); !strings.HasSuffix(r.values[0], fmt.Sprint(i)); r = honest.next() {
+			}
+		}
+		for _, c := range s.control.Clients() {
+			n := 0
+			for _, ts := range c.Types {
+				n += len(ts.Names)
+			}
+			if n > limit {
+				t.Errorf("client %d subscribes to %d names", c.ID, n)
+			}
+		}
+		stop()
+		hostile.Wait()
+		s.conn.Close()
+		for ctx := testContext(t); len(s.control.Clients()) > 0 || demands.Load() > 0; {
+			if ctx.Err() != nil {
+				t.Fatalf("%d streams and %d demands are left", len(s.control.Clients()), demands.Load())
+			}
+		}
+	})
+}
+
+// rawOpen opens a stream of a client that never reads, and returns a function that adds a name (of a
+// type whose resources are big if its own is) or, with a nonce, rejects.
+func (s *testServer) rawOpen(ctx context.Context, t *testing.T, protocol controlplane.Protocol) func(name, nonce, rejected string) error {
+	t.Helper()
+	ads := discoverypb.NewAggregatedDiscoveryServiceClient(s.conn)
+	typeOf := func(name string) string {
+		if strings.HasPrefix(name, "big") || name == "version" {
+			return custom
+		}
+		return eds
+	}
+	node := &corepb.Node{Id: "hostile"}
+	if protocol == controlplane.ProtocolSotW {
+		stream, err := ads.StreamAggregatedResources(ctx)
+		xdstest.NoError(t, err)
+		var names []string
+		return func(name, nonce, rejected string) error {
+			req := &sotwRequest{Node: node, TypeUrl: typeOf(name), ResponseNonce: nonce, ErrorDetail: rejection(rejected)}
+			if names = append(names, name); nonce != "" || strings.HasPrefix(name, "flap") {
+				names = []string{name}
+			}
+			req.ResourceNames = names
+			return stream.Send(req)
+		}
+	}
+	stream, err := ads.DeltaAggregatedResources(ctx)
+	xdstest.NoError(t, err)
+	last := ""
+	return func(name, nonce, rejected string) error {
+		req := &deltaRequest{Node: node, TypeUrl: typeOf(name), ResponseNonce: nonce, ResourceNamesSubscribe: []string{name}, ErrorDetail: rejection(rejected)}
+		if strings.HasPrefix(name, "flap") && last != name {
+			req.ResourceNamesUnsubscribe = []string{last}
+		}
+		last = name
+		return stream.Send(req)
+	}
+}

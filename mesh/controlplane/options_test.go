@@ -1,0 +1,295 @@
+package controlplane_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// byPrefix lets clients have names that begin with the ID of their node, or have it as a folder.
+func byPrefix(ctx context.Context, node *corepb.Node, _, name string) error {
+	if md, _ := metadata.FromIncomingContext(ctx); len(md.Get("content-type")) == 0 {
+		return status.Error(codes.Internal, "the context is not the stream's")
+	}
+	if id := node.GetId(); strings.HasPrefix(name, "fence") || strings.HasPrefix(name, id+"-") || strings.Contains(name, "/"+id+"/") {
+		return nil
+	}
+	return status.Errorf(codes.PermissionDenied, "not for %s", node.GetId())
+}
+
+// TP3: an error in place of the resource, for one client and not for another.
+func TestOptions_Authorize(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
+		var version atomic.Pointer[dynparam.ByType]
+		version.Store(new(dynparam.ByType))
+		s := startServer(t, controlplane.Options{
+			Authorize:       byPrefix,
+			NodeConstraints: func(*corepb.Node) dynparam.ByType { return *version.Load() },
+		})
+		s.set(t, xdsmsg.RouteConfig("a-1", "*"), xdsmsg.RouteConfig("b-1", "*"))
+		a, b := open(s), open(s)
+		a.identify("a", rds, "a-1", "b-1")
+		a.want(rds, "!b-1: PermissionDenied", "a-1")
+		b.identify("b", rds, "b-1", "a-1")
+		b.want(rds, "!a-1: PermissionDenied", "b-1")
+
+		// Changes do not leak, nor do other constraints of the node.
+		s.set(t, xdsmsg.RouteConfig("a-1", "x"), xdsmsg.RouteConfig("b-1", "x"))
+		a.want(rds, "a-1")
+		b.want(rds, "b-1")
+		v1, err := dynparam.NewByType(map[string]dynparam.Constraints{"*": exactly(t, "v", "1")})
+		xdstest.NoError(t, err)
+		version.Store(&v1)
+		s.control.RefreshNodeConstraints(nil)
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.SetVariant(parameters("v", "1"), xdsmsg.RouteConfig("a-1", "y"), xdsmsg.RouteConfig("b-1", "y"))
+			tx.DeleteVariant(rds, "a-1", nil)
+			tx.DeleteVariant(rds, "b-1", nil)
+		})
+		a.want(rds, "a-1")
+		b.want(rds, "b-1")
+		a.fence()
+
+		a.drop(rds, []string{"a-1"}, "b-1")
+		a.fence()
+		a.subscribe(rds, "a-1", "b-1")
+		if protocol == controlplane.ProtocolSotW {
+			a.want(rds, "!b-1: PermissionDenied")
+		} else {
+			a.want(rds, "!b-1: PermissionDenied", "a-1")
+		}
+		if n := len(a.typeStatus(s.control, rds).Errors); n != 1 {
+			t.Errorf("%d errors are in effect", n)
+		}
+	})
+}
+
+// A collection is asked for by its name, a wildcard ends the stream: TP3 has no errors for it.
+func TestOptions_AuthorizeCollections(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) *client) {
+		const folder = "xdstp://x/envoy.config.cluster.v3.Cluster/"
+		s := startServer(t, controlplane.Options{Authorize: byPrefix})
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.SetNamed(folder+"a/m", nil, cluster("a"))
+			tx.SetNamed(folder+"b/m", nil, cluster("b"))
+		})
+		if protocol == controlplane.ProtocolDelta {
+			c := open(s)
+			c.identify("a", cds, folder+"a/*", folder+"b/*")
+			c.want(cds, "!"+folder+"b/*: PermissionDenied", folder+"a/m")
+			s.update(t, func(tx *controlplane.Tx) { tx.SetNamed(folder+"b/m2", nil, cluster("b2")) })
+			c.fence()
+		}
+		for _, names := range [][]string{nil, {"*"}} {
+			c := open(s)
+			c.identify("a", cds, names...)
+			if err := c.end(); status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != "not for a" {
+				t.Errorf("the stream ended with %v", err)
+			}
+		}
+	})
+}
+
+func TestOptions_AuthorizeLocators(t *testing.T) {
+	eachVariant(t, controlplane.Options{Authorize: byPrefix}, func(t *testing.T, s *testServer, open func(node string) *tp2Client) {
+		src := newSource(t, s.store, eds)
+		c := open("a")
+		mine, other := c.subscribe(eds, "a-1", exactly(t, "k", "v")), c.subscribe(eds, "b-1", exactly(t, "k", "v"))
+		src.answer(src.wantBegun("a-1")[0], given(t, "1", "a-1", variant(eds, "mine"), "k", "v"))
+		c.wants(other, "PermissionDenied: not for a")
+		c.wants(mine, "mine")
+		c.unsubscribe(other)
+		c.settle()
+		src.wantNone() // what is denied is not demanded
+	})
+}
+
+// Names are authorized as they are compared, so that no spelling gets round a rule.
+func TestOptions_AuthorizeSpellings(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
+		const secret = "xdstp://a!b/envoy.config.route.v3.RouteConfiguration/secret?k=v&x=y"
+		s := startServer(t, controlplane.Options{Authorize: func(_ context.Context, _ *corepb.Node, _, name string) error {
+			if name == secret {
+				return status.Error(codes.PermissionDenied, "secret")
+			}
+			return nil
+		}})
+		s.update(t, func(tx *controlplane.Tx) { tx.SetNamed(secret, nil, xdsmsg.RouteConfig("secret", "*")) })
+		for _, spelling := range []string{
+			secret,
+			"xdstp://a%21b/envoy.config.route.v3.RouteConfiguration/secret?k=v&x=y",
+			"xdstp://a!b/envoy.config.route.v3.RouteConfiguration/%73ecret?x=y&k=v",
+		} {
+			c := open(s)
+			c.identify("a", rds, spelling)
+			c.want(rds, "!"+spelling+": PermissionDenied")
+		}
+	})
+}
+
+func TestOptions_StoreFor(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) *client) {
+		stores := map[string]*controlplane.Store{"a": controlplane.NewStore(), "b": controlplane.NewStore()}
+		ended := make(chan string, 1)
+		s := startServer(t, controlplane.Options{
+			StoreFor: func(ctx context.Context, node *corepb.Node) (*controlplane.Store, error) {
+				if node.GetId() == "stranger" {
+					return nil, status.Error(codes.PermissionDenied, "who are you?")
+				}
+				if md, _ := metadata.FromIncomingContext(ctx); len(md.Get("content-type")) == 0 {
+					return nil, status.Error(codes.Internal, "the context is not the stream's")
+				}
+				if node.GetId() == "a" {
+					context.AfterFunc(ctx, func() { ended <- "a" })
+				}
+				return stores[node.GetId()], nil
+			},
+		})
+		for id, store := range stores {
+			if _, err := store.Update(func(tx *controlplane.Tx) { tx.Set(cluster("of-" + id)) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.set(t, cluster("of-all"))
+		for node, want := range map[string]string{"a": "of-a", "b": "of-b", "other": "of-all"} {
+			c := open(s)
+			c.identify(node, cds)
+			c.want(cds, want)
+			xdstest.NoError(t, c.closeSend())
+		}
+		receive(t, ended)
+		c := open(s)
+		c.identify("stranger", cds)
+		if err := c.end(); status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != "who are you?" {
+			t.Errorf("the stream ended with %v", err)
+		}
+	})
+}
+
+// The handler is called once per NACK, with the client's message, and never for an ACK.
+func TestNACKHandlerIsCalledForEachRejection(t *testing.T) {
+	t.Parallel()
+	sent := make(chan controlplane.Rejection, 10)
+	s := startServer(t, controlplane.Options{OnNACK: func(r controlplane.Rejection) { sent <- r }})
+	s.set(t, xdsmsg.RouteConfig("a", "*"))
+
+	sotw := s.open(t)
+	sotw.subscribe(rds, "a")
+	response := sotw.want(rds, "a")
+	// The handler gets the whole message, of which ClientStatus keeps 4 KiB.
+	bad := strings.Repeat("bad domain; ", 1000)
+	sotw.nack(response, bad, "a")
+	sotw.fence()
+	delta := s.openDelta(t)
+	delta.subscribe(rds, "a")
+	deltaResponse := delta.want(rds, "a")
+	delta.nack(deltaResponse, "worse domain")
+	delta.fence()
+
+	for _, want := range []struct{ message, nonce string }{
+		{bad, response.nonce}, {"worse domain", deltaResponse.nonce},
+	} {
+		select {
+		case r := <-sent:
+			if r.TypeURL != rds || r.NACK.Nonce != want.nonce || r.NACK.Err.Message() != want.message || r.NACK.Err.Code() != codes.InvalidArgument {
+				t.Errorf("the handler was sent %+v, want %q for %s", r, want.message, want.nonce)
+			}
+			if r.Peer == nil || r.Stream == 0 {
+				t.Errorf("the handler was not sent which client: %+v", r)
+			}
+		default:
+			t.Fatalf("the handler was not called for %q", want.message)
+		}
+	}
+	select {
+	case r := <-sent:
+		t.Errorf("the handler was sent %+v too", r)
+	default:
+	}
+}
+
+// An ACK of a change has the time of the change, and one of the answer to a request has none. It is
+// reported once, however often its nonce is repeated.
+func TestACKHandlerIsCalledWithTheTimeOfTheChange(t *testing.T) {
+	t.Parallel()
+	acks := make(chan time.Time, 10)
+	s := startServer(t, controlplane.Options{OnACK: func(typeURL string, changed time.Time) {
+		if typeURL == rds {
+			acks <- changed
+		}
+	}})
+	s.set(t, xdsmsg.RouteConfig("a", "*"))
+	began := time.Now()
+	sotw, delta := s.open(t), s.openDelta(t)
+	sotw.subscribe(rds, "a")
+	response := sotw.want(rds, "a")
+	sotw.ack(response, "a")
+	sotw.ack(response, "a", "b") // another subscription with the same nonce
+	sotw.fence()
+	delta.subscribe(rds, "a")
+	delta.ack(delta.want(rds, "a"))
+	delta.fence()
+	want := func(isChange bool) {
+		t.Helper()
+		select {
+		case changed := <-acks:
+			if changed.IsZero() == isChange || isChange && (changed.Before(began) || changed.After(time.Now())) {
+				t.Errorf("an ACK of what changed at %v, since %v; want a change: %v", changed, began, isChange)
+			}
+		default:
+			t.Error("the handler was not called")
+		}
+	}
+	want(false)
+	want(false)
+
+	s.set(t, xdsmsg.RouteConfig("a", "new.example.com"))
+	response = sotw.want(rds, "a")
+	deltaResponse := delta.want(rds, "a")
+	sotw.nack(response, "bad", "a")
+	delta.ack(deltaResponse)
+	sotw.fence()
+	delta.fence()
+	want(true)
+	if len(acks) > 0 {
+		t.Errorf("the handler was called for what changed at %v too", <-acks)
+	}
+
+	// What the client refused is known until it accepts something, not only until it is sent something.
+	refusing := func(p controlplane.Protocol) bool {
+		all := s.control.Clients()
+		return all[slices.IndexFunc(all, func(c controlplane.ClientStatus) bool { return c.Protocol == p })].Types[0].Refusing
+	}
+	if !refusing(controlplane.ProtocolSotW) || refusing(controlplane.ProtocolDelta) {
+		t.Error("only the client that rejected the change should refuse something")
+	}
+	s.set(t, xdsmsg.RouteConfig("a", "newer.example.com"))
+	response = sotw.want(rds, "a")
+	if !refusing(controlplane.ProtocolSotW) {
+		t.Error("the client refuses nothing before it has accepted the next change")
+	}
+	sotw.ack(response, "a")
+	sotw.fence()
+	if refusing(controlplane.ProtocolSotW) {
+		t.Error("the client refuses something although it has accepted the next change")
+	}
+
+	for _, c := range s.control.Clients() {
+		if sent := c.Types[len(c.Types)-1].SentAt; c.Since.Before(began) || sent.Before(c.Since) || sent.After(time.Now()) {
+			t.Errorf("a stream since %v was sent something at %v", c.Since, sent)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package controlplane_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+)
+
+func mustUpdate(t *testing.T, s *controlplane.Store, change func(*controlplane.Tx)) uint64 {
+	t.Helper()
+	version, err := s.Update(change)
+	xdstest.NoError(t, err)
+	return version
+}
+
+func names(resources []*controlplane.Resource) []string {
+	var out []string
+	for _, r := range resources {
+		out = append(out, r.Name())
+	}
+	return out
+}
+
+func TestStore_NameIsTakenFromTheMessage(t *testing.T) {
+	t.Parallel()
+	s := controlplane.NewStore()
+	secret := &tlspb.Secret{Name: "secret"}
+	mustUpdate(t, s, func(tx *controlplane.Tx) {
+		tx.Set(xdsmsg.DefaultListener("l", "r"), xdsmsg.RouteConfig("r", "*"), cluster("c"), xdsmsg.SimpleEndpoints("e"), secret)
+	})
+	for _, want := range []struct{ typeURL, name string }{
+		{lds, "l"}, {rds, "r"}, {cds, "c"}, {eds, "e"}, {string(xdsmsg.Any(secret).TypeUrl), "secret"},
+	} {
+		r := s.Get(want.typeURL, want.name)
+		if r == nil || r.Name() != want.name || r.Any().GetTypeUrl() != want.typeURL {
+			t.Errorf("Get(%q, %q) = %+v", want.typeURL, want.name, r)
+		}
+	}
+}
+
+func TestStore_FaultyUpdateChangesNothingAndNamesAllFaults(t *testing.T) {
+	t.Parallel()
+	s := controlplane.NewStore()
+	before := mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(cluster("a")) })
+	version, err := s.Update(func(tx *controlplane.Tx) {
+		tx.Set(cluster("b"), wrapperspb.String("x"), cluster(""), nil, (*clusterpb.Cluster)(nil))
+		tx.SetNamed("", nil, cluster("c"))
+		tx.SetNamed("*", nil, cluster("c"))
+		tx.SetNamed("\xff", nil, cluster("c"))
+		tx.SetNamed("nil", nil, nil)
+		tx.SetNamed("untyped", nil, &anypb.Any{})
+		tx.SetNamed("badutf8", nil, wrapperspb.String("\xff"))
+		tx.Delete(cds, "a")
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"*wrapperspb.StringValue has no name field", "name of the *clusterv3.Cluster is empty", "set: the message is nil",
+		"set: the name of a *clusterv3.Cluster is empty", `the name "*" is reserved`, `"\xff"`, `"nil"`, `"untyped": the Any has no type URL`, `"badutf8": serializing`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not contain %q:\n%v", want, err)
+		}
+	}
+	if got := strings.Count(err.Error(), "the message is nil"); got != 3 {
+		t.Errorf("%d nil messages are named, want 3:\n%v", got, err)
+	}
+	if version != before || s.Version() != before || !slices.Equal(names(s.Resources(cds)), []string{"a"}) {
+		t.Errorf("version %d → %d, Clusters %q", before, version, names(s.Resources(cds)))
+	}
+}
+
+func TestStore_VersionsChangeOnlyWithTheBytes(t *testing.T) {
+	t.Parallel()
+	s := controlplane.NewStore()
+	metadata := func() *corepb.Metadata {
+		fields := map[string]*structpb.Value{}
+		for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+			fields[key] = structpb.NewStringValue(key)
+		}
+		return &corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{"x": {Fields: fields}}}
+	}
+	build := func(alt string) *clusterpb.Cluster {
+		c := changed("c", alt)
+		c.Metadata = metadata()
+		return c
+	}
+	v1 := mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(build("1"), cluster("other")) })
+	first, other := s.Get(cds, "c"), s.Get(cds, "other")
+	for range 20 { // a map has another order each time
+		if v := mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(build("1")) }); v != v1 {
+			t.Fatalf("setting the same bytes made version %d of %d", v, v1)
+		}
+	}
+	if s.Get(cds, "c") != first {
+		t.Error("setting the same bytes replaced the resource")
+	}
+	v2 := mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(build("2")) })
+	second := s.Get(cds, "c")
+	if v2 != v1+1 || second.Version() == first.Version() {
+		t.Errorf("store %d → %d, resource %q → %q", v1, v2, first.Version(), second.Version())
+	}
+	if s.Get(cds, "other") != other {
+		t.Error("another resource was replaced")
+	}
+	mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(build("1")) })
+	if got := s.Get(cds, "c").Version(); got != first.Version() {
+		t.Errorf("the same bytes have version %q, and had %q", got, first.Version())
+	}
+}
+
+func TestStore_NoChangeIsNoVersion(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		when func(tx *controlplane.Tx)
+	}{
+		{"nothing", func(*controlplane.Tx) {}},
+		{"delete what is not there", func(tx *controlplane.Tx) { tx.Delete(cds, "x"); tx.Delete("no.such/Type", "x") }},
+		{"set and delete", func(tx *controlplane.Tx) { tx.Set(cluster("x")); tx.Delete(cds, "x") }},
+		{"delete and set", func(tx *controlplane.Tx) { tx.Delete(cds, "a"); tx.Set(cluster("a")) }},
+		{"replace all by the same", func(tx *controlplane.Tx) { tx.DeleteAll(cds); tx.Set(cluster("b"), cluster("a")) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := controlplane.NewStore()
+			before := mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(cluster("a"), cluster("b")) })
+			if after := mustUpdate(t, s, tt.when); after != before {
+				t.Errorf("version %d → %d", before, after)
+			}
+		})
+	}
+}
+
+func TestTx_ChangesApplyInOrder(t *testing.T) {
+	t.Parallel()
+	s := controlplane.NewStore()
+	mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(cluster("a"), cluster("b")) })
+	mustUpdate(t, s, func(tx *controlplane.Tx) {
+		tx.Set(cluster("c"))
+		tx.DeleteAll(cds)
+		tx.Set(cluster("d"))
+	})
+	if got := names(s.Resources(cds)); !slices.Equal(got, []string{"d"}) {
+		t.Errorf("Clusters: %q", got)
+	}
+	if got := s.Resources("no.such/Type"); got != nil {
+		t.Errorf("resources of an unknown type: %v", got)
+	}
+}
+
+func TestTx_MessagesMayBeReused(t *testing.T) {
+	t.Parallel()
+	s := controlplane.NewStore()
+	c := cluster("c")
+	raw := &anypb.Any{TypeUrl: "example.com/raw", Value: []byte("raw")}
+	mustUpdate(t, s, func(tx *controlplane.Tx) {
+		tx.Set(c)
+		tx.SetNamed("raw", nil, raw)
+		c.AltStatName = "edited"
+		raw.Value[0] = 'X'
+	})
+	if got := s.Get("example.com/raw", "raw").Any().GetValue(); string(got) != "raw" {
+		t.Errorf("raw resource: %q", got)
+	}
+	var stored clusterpb.Cluster
+	xdstest.NoError(t, s.Get(cds, "c").Any().UnmarshalTo(&stored))
+	if !proto.Equal(&stored, cluster("c")) {
+		t.Errorf("stored: %v", &stored)
+	}
+}

@@ -1,0 +1,55 @@
+package meshroute
+
+import (
+	"os"
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
+)
+
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"by-matches", "owner", "consumer"} {
+		text, err := os.ReadFile("../../internal/meshpolicy/testdata/madr/" + name + ".yaml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(policytest.Text("    - matches: [{methods: [GET, POST], path: {regularExpression: \"/a|b\"}, headers: [{name: a, type: Present}], queryParams: [{name: a, value: \"\"}]}]\n" +
+		"      filters: [{requestRedirect: {scheme: https, path: /a}}, {requestMirror: {backendRef: {kind: MeshService, name: s, tags: {a: b}}}}]\n")))
+	f.Add([]byte(policytest.Text("    - filters: [{urlRewrite: {hostname: a, path: {replacePrefixMatch: /x%}}}, {responseHeader: {set: [{name: a, value: \"%a\"}], remove: [b]}}]\n")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		policies, err := Parse("f", data)
+		if err == nil && len(policies) == 0 {
+			return
+		}
+		in := Input{Authority: "example.com"}
+		seen, services := make(map[string]bool), make(map[string]bool)
+		for _, p := range policies {
+			if !seen[p.Name] {
+				in.Policies = append(in.Policies, p)
+			}
+			seen[p.Name] = true
+			for _, to := range p.To {
+				for _, name := range append(to.Services(), to.TargetRef.Name) {
+					if name != "" && !services[name] {
+						in.Services = append(in.Services, service(name))
+					}
+					services[name] = true
+				}
+			}
+		}
+		m := accepted(t, in, nil)
+		for _, p := range in.Policies {
+			c := meshpolicy.Client{Service: p.TargetRef.Name, Tags: p.TargetRef.Tags}
+			for name := range services {
+				merged, _ := m.Merged(c, name)
+				_ = merged.String()
+			}
+			if _, err := ConstraintsFor(c, m.Keys()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// A watcher may still be called after its watch was stopped. Such calls count nothing as unreachable and bring
+// no member back, and are done.
+func TestCallsAfterTheEndOfAWatch(t *testing.T) {
+	t.Parallel()
+	r, g := newTestGroup(t)
+	one := &controlplane.Demand{TypeURL: typeurl.Cluster, Name: "c", First: 1}
+	g.demand([]*controlplane.Demand{one}, nil)
+	s := g.subs[keyOf(one)]
+	all := newCollection(s)
+	g.demand(nil, []*controlplane.Demand{one})
+
+	calls := 0
+	done := func() { calls++ }
+	away := &xdsclient.Error{Kind: xdsclient.KindUnreachable, Err: errors.New("away")}
+	raw := &xdsclient.Raw{Name: "m", Version: "1", Resource: &anypb.Any{TypeUrl: typeurl.Cluster}}
+	s.AmbientError(away, done)
+	s.ResourceChanged(nil, away, done)
+	s.ResourceChanged(raw, nil, done)
+	all.AmbientError(xdsclient.Member{}, away, done)
+	all.MemberChanged(xdsclient.Member{Name: "m"}, raw, nil, done)
+	all.CollectionChanged(nil, done)
+	if calls != 6 {
+		t.Errorf("%d of 6 calls are done", calls)
+	}
+	if got, want := r.Stats(), (Stats{Groups: 1, Upstreams: 1}); got != want {
+		t.Errorf("the relay has %+v, want %+v", got, want)
+	}
+	if len(g.members)+len(g.dirty) > 0 || r.countAway(0) != 0 {
+		t.Errorf("%d members, %d changes and %d groups that are away are left", len(g.members), len(g.dirty), r.countAway(0))
+	}
+}
+
+// newTestGroup returns a relay whose management server is unreachable, with one group.
+func newTestGroup(t *testing.T) (*Relay, *group) {
+	t.Helper()
+	cfg, err := bootstrap.Parse("test", []byte(`{
+		"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}], "server_features": ["delta"]}],
+		"node": {"id": "relay"}
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(Options{Bootstrap: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	g, err := r.join(context.Background(), "g", new(corepb.Node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, g
+}
+
+// Others get at the group while a client subscribes to many names at once. (A client cannot see when the lock is held.)
+func TestManyDemandsLeaveTurnsToOthers(t *testing.T) {
+	t.Parallel()
+	const n = 30_000
+	_, g := newTestGroup(t)
+	all := make([]*controlplane.Demand, n)
+	for i := range all {
+		all[i] = &controlplane.Demand{TypeURL: typeurl.Cluster, Name: fmt.Sprint(i), First: 1}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.demand(all, nil)
+	}()
+	turns := 0
+	for seen := 0; seen < n; {
+		g.mu.Lock()
+		seen = len(g.subs)
+		g.mu.Unlock()
+		if 0 < seen && seen < n {
+			turns++
+		}
+	}
+	<-done
+	if turns == 0 {
+		t.Errorf("nobody else had a turn before there were %d subscriptions", n)
+	}
+}
+
+// What lingers is limited for all groups together, with a share for each, and given back. (The limit is fixed.)
+func TestAllThatLingersIsBounded(t *testing.T) {
+	t.Parallel()
+	r, _ := newTestGroup(t)
+	r.lingers = fair("subscriptions that linger", 30)
+	demands := make([]*controlplane.Demand, 30)
+	for i := range demands {
+		demands[i] = &controlplane.Demand{TypeURL: typeurl.Cluster, Name: fmt.Sprint(i), First: 1}
+	}
+	groups := make([]*group, 2)
+	for i, want := range []int{15, 7} {
+		g, err := r.join(context.Background(), fmt.Sprint("lingers", i), new(corepb.Node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups[i] = g
+		g.demand(demands, nil)
+		g.mu.Lock()
+		for _, d := range demands {
+			g.subs[keyOf(d)].raw = &xdsclient.Raw{Name: d.Name, Version: "1", Resource: &anypb.Any{TypeUrl: typeurl.Cluster}}
+			g.endDemand(d)
+		}
+		if len(g.lingering) != want {
+			t.Errorf("%d subscriptions of group %d linger, want %d", len(g.lingering), i, want)
+		}
+		g.mu.Unlock()
+	}
+	groups[0].demand(demands, nil)
+	if used := r.lingers.Used(); used != 7 {
+		t.Errorf("%d subscriptions linger after those of one group are in use again, want 7", used)
+	}
+	r.Close()
+	if used := r.lingers.Used(); used != 0 {
+		t.Errorf("%d subscriptions linger after the group has ended, want none", used)
+	}
+}

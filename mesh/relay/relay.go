@@ -1,0 +1,334 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+const (
+	// DefaultLinger is the default of Options.Linger.
+	DefaultLinger = time.Minute
+	// DefaultAwayDelay is the default of Options.AwayDelay.
+	DefaultAwayDelay = 5 * time.Second
+	// DefaultMaxGroups is the default of Options.MaxGroups.
+	DefaultMaxGroups = 10_000
+	// defaultMaxGroupSubscriptions is the default of Options.MaxGroupSubscriptions: what package
+	// controlplane allows on a stream.
+	defaultMaxGroupSubscriptions = controlplane.DefaultMaxSubscriptions
+	// maxLingering bounds the resources of a group without a subscriber, and maxAllLingering those of all groups: a
+	// client may subscribe to one name after the other.
+	maxLingering    = 10_000
+	maxAllLingering = 100_000
+	// maxTypes bounds the types of resources on a stream upstream that are not those of xDS: clients may
+	// invent them.
+	maxTypes = 128
+)
+
+// Options configure a Relay. Bootstrap is needed; the zero value of all else is the default.
+type Options struct {
+	// Bootstrap has the management servers, with their features and credentials, and the node of
+	// the relay. With its resource_cache, a relay that starts while they are away serves what it had,
+	// but for single clients.
+	Bootstrap *bootstrap.Config
+	// FoldBy decides which clients share a node upstream. The default is all of the node but its id.
+	FoldBy Fold
+	// Access decides which node a client may be and what it may subscribe to, and of which clusters it may report the
+	// load, in place of Server.Access and Loads.Access. The default is everything, as any node.
+	Access controlplane.Access
+	// Linger is how long a resource stays subscribed to upstream after its last subscriber has
+	// left, and the cache of a group after its last client. The default is [DefaultLinger];
+	// negative: not at all. What must not be cached never lingers.
+	Linger time.Duration
+	// AwayDelay is how long the relay waits for management servers that are unreachable before it sends
+	// UNAVAILABLE for what it does not have. A short absence, as for a restart, is then no error for
+	// clients. It should be less than the 15 s after which these take a resource not to exist. The
+	// default is [DefaultAwayDelay]; negative: not at all.
+	AwayDelay time.Duration
+	// MaxGroups bounds how many streams there may be upstream: one for each group of clients, and
+	// one for each client that subscribes to what is not shared. Groups that linger end first;
+	// clients beyond that are refused, with RESOURCE_EXHAUSTED, until others have left. A group has at
+	// most as many as are left for all others, and so has a peer of the groups that it began: the
+	// clients at one address with one certificate. The default is [DefaultMaxGroups].
+	MaxGroups int
+	// MaxGroupSubscriptions bounds how many names and constraints the clients of a group subscribe to
+	// together, as they share a stream upstream: a control plane that allows fewer on a stream would
+	// end it. A client that is the first to subscribe to something gets RESOURCE_EXHAUSTED in its place
+	// (xRFC TP3) while it has more of the limit than is left for all others; what others subscribe to
+	// already it gets. The default is 200,000, which package controlplane allows.
+	MaxGroupSubscriptions int
+	// Server are the options of the relay's side that faces clients: limits for each client, and
+	// whether to wrap resources in SotW. The default of MaxSubscriptions is half of
+	// MaxGroupSubscriptions. StoreFor and NodeConstraints are the relay's own. Unless
+	// RemovalDelay is set, removals are passed on at once, as the control plane has
+	// decided when.
+	Server controlplane.Options
+	// Loads configures the load reports that clients are asked for, which the relay sums up and
+	// sends to the first management server of the cluster's authority, under its own node.
+	Loads controlplane.LoadOptions
+	// Client are options of the clients of the management servers.
+	Client []xdsclient.Option
+	// Log gets a line when upstream becomes unreachable and reachable again. nil: nothing.
+	Log *slog.Logger
+}
+
+// Relay is a caching xDS proxy. It is safe for concurrent use.
+type Relay struct {
+	opts   Options
+	log    *slog.Logger
+	server *controlplane.Server
+	loads  *loads
+	// servedAway is Stats.ServedAway.
+	servedAway atomic.Uint64
+	// rejections is Stats.Rejections.
+	rejections atomic.Uint64
+	// stop ends the goroutine of loads.
+	stop context.CancelFunc
+	// running has the goroutines.
+	running sync.WaitGroup
+
+	// upstreams limits the clients of the management servers and lingers the subscriptions that linger, with a share for
+	// each group, and perPeer and nodes the groups and the bytes of their nodes, with a share for each peer. warned is when the log last said that a limit is reached.
+	upstreams, lingers, perPeer, nodes *bounds.Quota
+	warned                             atomic.Pointer[time.Time]
+
+	mu     sync.Mutex
+	closed bool
+	groups map[string]*group
+	// waiting are the groups with subscriptions that wait for an upstream, and peers those that have begun
+	// groups.
+	waiting map[*group]struct{}
+	peers   map[string]*groupPeer
+	// awayGroups counts the groups with management servers that are unreachable.
+	awayGroups int
+	// warnWildcards makes a log of one line.
+	warnWildcards sync.Once
+	// private numbers the groups of one client.
+	private uint64
+}
+
+// New returns a relay. It connects to the management servers when clients subscribe. The caller
+// registers it with a gRPC server, and closes it.
+func New(opts Options) (*Relay, error) {
+	if opts.Bootstrap == nil {
+		return nil, errors.New("relay: it needs a bootstrap")
+	}
+	if err := opts.FoldBy.check(opts.Bootstrap.Node); err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	for name, limit := range map[string]int{"MaxGroups": opts.MaxGroups, "MaxGroupSubscriptions": opts.MaxGroupSubscriptions} {
+		if limit < 0 {
+			return nil, fmt.Errorf("relay: %s is %d, expected a positive number", name, limit)
+		}
+	}
+	// The options of the clients are checked now, and not with the first of them.
+	without := *opts.Bootstrap
+	without.ResourceCache.Directory = ""
+	trial, err := xdsclient.New(&without, opts.Client...)
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	trial.Close()
+	opts.setDefaults()
+	r := &Relay{
+		opts: opts, log: opts.Log,
+		groups:    make(map[string]*group),
+		waiting:   make(map[*group]struct{}),
+		peers:     make(map[string]*groupPeer),
+		upstreams: fair("streams to its control plane", opts.MaxGroups),
+		lingers:   fair("subscriptions that linger", maxAllLingering),
+		perPeer:   fair("groups of clients", opts.MaxGroups),
+		nodes:     fair("bytes of nodes of groups", max(cmp.Or(opts.Server.Limits.NodeBytes, bounds.NodeBytes), 0)),
+	}
+	down := opts.Server
+	down.StoreFor, down.OnNACK, down.NodeConstraints = r.storeFor, r.rejected, nil
+	if !opts.Access.IsZero() {
+		down.Access = opts.Access
+	}
+	r.server = controlplane.NewServer(controlplane.NewStore(), down)
+	r.loads = newLoads(r)
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.running.Go(func() { r.loads.run(ctx) })
+	return r, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Linger == 0 {
+		o.Linger = DefaultLinger
+	}
+	if o.AwayDelay == 0 {
+		o.AwayDelay = DefaultAwayDelay
+	}
+	if o.MaxGroups == 0 {
+		o.MaxGroups = DefaultMaxGroups
+	}
+	o.MaxGroupSubscriptions = cmp.Or(o.MaxGroupSubscriptions, defaultMaxGroupSubscriptions)
+	o.Server.MaxSubscriptions = cmp.Or(o.Server.MaxSubscriptions, (o.MaxGroupSubscriptions+1)/2)
+	if o.Server.RemovalDelay == 0 {
+		o.Server.RemovalDelay = -1
+	}
+	o.Server.NotFoundErrors = true
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Register adds the services that clients use to a gRPC server: those of controlplane.Server, and the
+// Load Reporting Service.
+func (r *Relay) Register(s grpc.ServiceRegistrar) {
+	r.server.Register(s)
+	r.loads.reports.Register(s)
+}
+
+// Clients returns the status of the clients' streams.
+func (r *Relay) Clients() []controlplane.ClientStatus { return r.server.Clients() }
+
+// Overview is controlplane.Server.Overview of the clients' streams: what people watch, at little cost.
+func (r *Relay) Overview() []controlplane.ClientStatus { return r.server.Overview() }
+
+// Close ends the streams of all clients and those to the management servers, and waits for the
+// goroutines of the relay. It may be called again.
+func (r *Relay) Close() {
+	r.server.Close()
+	r.loads.reports.Close()
+	r.stop()
+	r.mu.Lock()
+	r.closed = true
+	groups := slices.Collect(maps.Values(r.groups))
+	clear(r.groups)
+	r.mu.Unlock()
+	for _, g := range groups {
+		g.close()
+	}
+	r.running.Wait()
+}
+
+// Stats are what a relay has at one moment.
+type Stats struct {
+	// Groups is the number of groups of clients, and Upstreams that of streams to management
+	// servers, those of single clients included.
+	Groups, Upstreams int
+	// Subscriptions is the number of subscriptions upstream, and Lingering how many of them have
+	// no subscriber any more.
+	Subscriptions, Lingering int
+	// Refused is the number of subscriptions that clients have, and that the relay does not ask for, as a
+	// limit is reached.
+	Refused int
+	// Cached is the number of resources that the relay has, members of collections included.
+	Cached int
+	// Rejections counts the responses that clients have rejected since the relay was made.
+	Rejections uint64
+	// Unreachable is the number of groups whose management servers are unreachable, and
+	// UnreachableSince when the first of them became so, zero if there are none.
+	Unreachable      int
+	UnreachableSince time.Time
+	// ServedAway counts the streams of clients that began while the management servers of their
+	// group were unreachable, so that they were served what the relay had.
+	ServedAway uint64
+}
+
+// Stats returns what the relay has.
+func (r *Relay) Stats() Stats {
+	r.mu.Lock()
+	groups := slices.Collect(maps.Values(r.groups))
+	s := Stats{Groups: len(groups), Upstreams: int(r.upstreams.Used()), Rejections: r.rejections.Load(), ServedAway: r.servedAway.Load()}
+	r.mu.Unlock()
+	for _, g := range groups {
+		g.addTo(&s)
+	}
+	return s
+}
+
+// rejected is the controlplane's Options.OnNACK. A NACK is counted and goes no further: a resource that one
+// client cannot use may be fine for others.
+func (r *Relay) rejected(n controlplane.Rejection) {
+	r.rejections.Add(1)
+	if of := r.opts.Server.OnNACK; of != nil {
+		of(n)
+	}
+}
+
+// storeFor is the controlplane's Options.StoreFor: the store of the client's group.
+func (r *Relay) storeFor(ctx context.Context, node *corepb.Node) (*controlplane.Store, error) {
+	folded := r.opts.FoldBy.node(node, r.opts.Bootstrap.Node)
+	key, err := proto.MarshalOptions{Deterministic: true}.Marshal(folded)
+	if err != nil {
+		return nil, errInvalidNode(err)
+	}
+	g, err := r.join(ctx, string(key), folded)
+	for status.Code(err) == codes.ResourceExhausted && r.endIdlest() {
+		g, err = r.join(ctx, string(key), folded)
+	}
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, g.leave)
+	if g.isAway() {
+		r.servedAway.Add(1)
+	}
+	return g.store, nil
+}
+
+// join adds a client to a group.
+func (r *Relay) join(ctx context.Context, key string, node *corepb.Node) (*group, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errClosed
+	}
+	if r.opts.FoldBy.private() {
+		r.private++
+		key = fmt.Sprint(r.private)
+	}
+	g := r.groups[key]
+	if g == nil {
+		var err error
+		if g, err = r.newGroup(key, node, r.peerOf(ctx)); err != nil {
+			return nil, err
+		}
+		r.groups[key] = g
+	}
+	g.clients++
+	if g.idle != nil {
+		g.idle.Stop()
+		g.idle = nil
+	}
+	return g, nil
+}
+
+// endIdlest ends the group that has been without clients for longest, so that those that linger do
+// not keep others out. It reports whether there was one.
+func (r *Relay) endIdlest() bool {
+	r.mu.Lock()
+	var idlest *group
+	for _, g := range r.groups {
+		if g.clients == 0 && (idlest == nil || g.idleSince.Before(idlest.idleSince)) {
+			idlest = g
+		}
+	}
+	r.mu.Unlock()
+	if idlest == nil {
+		return false
+	}
+	idlest.end()
+	return true
+}

@@ -1,0 +1,308 @@
+package relay
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// newType is a type of resources that are passed on as they are.
+func newType(typeURL string) *xdsclient.ResourceType {
+	name := typeurl.Name(typeURL)
+	return &xdsclient.ResourceType{
+		TypeURL: typeURL,
+		Name:    name[strings.LastIndexByte(name, '.')+1:],
+		// Envoy, xDS protocol, "Deleting Resources".
+		FullStateInSotW: typeURL == typeurl.Listener || typeURL == typeurl.Cluster,
+	}
+}
+
+// subscription is one subscription upstream, to a resource or to a collection, and the last that
+// upstream sent. It implements xdsclient.Watcher. Guarded by group.mu.
+type subscription struct {
+	group *group
+	key   subscriptionKey
+	// stop ends the watch.
+	stop func()
+	// demand is what the subscription is for; nil while it lingers.
+	demand *controlplane.Demand
+	linger *time.Timer
+
+	// raw is the resource, and err why there is none, or the last error for the resource in
+	// use.
+	raw *xdsclient.Raw
+	err *xdsclient.Error
+	// expiry is the TTL of raw.
+	expiry expiry
+	// refused is set if a limit was reached, so that upstream is not asked. free gives back what the
+	// subscription has of the limits, or stops it from waiting for that.
+	refused bool
+	free    func()
+	// stopped is set when the watch has ended, though it may still be called.
+	stopped bool
+	// collection has the members of a collection, or is nil.
+	collection *collection
+	// begun is when the relay subscribed, and late fires when it has waited long enough for
+	// management servers that are unreachable.
+	begun time.Time
+	late  *time.Timer
+	// renewed is set if upstream has sent the same resource again, and nothing else.
+	renewed bool
+	// away is set while the management servers are unreachable.
+	away bool
+}
+
+// newSubscription subscribes to what a demand is for. One that cannot be asked for has an error.
+// The caller holds g.mu.
+func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *subscription {
+	s := &subscription{group: g, key: key, stop: func() {}, free: func() {}, begun: time.Now()}
+	s.subscribe(d)
+	return s
+}
+
+// subscribe is for newSubscription, and for retry.
+func (s *subscription) subscribe(d *controlplane.Demand) {
+	g := s.group
+	s.free = func() {}
+	up, typ, err := g.upstreamFor(s, d)
+	if s.refused = err != nil; s.refused {
+		s.refuse(status.Convert(err))
+		g.relay.warnRefused(err)
+		return
+	}
+	s.err = nil
+	if d.Collection() {
+		s.collection = newCollection(s)
+		s.stop = up.client.WatchCollectionLocator(typ, d.Name, d.Constraints, s.collection)
+		return
+	}
+	s.stop = up.client.WatchLocator(typ, d.Name, d.Constraints, s)
+}
+
+// refuse has the subscribers get an error without upstream being asked.
+func (s *subscription) refuse(st *status.Status) {
+	s.err = &xdsclient.Error{Kind: xdsclient.KindConfiguration, Code: st.Code(), Resource: s.key.name, Err: st.Err()}
+}
+
+// isKnown reports whether upstream has answered.
+func (s *subscription) isKnown() bool {
+	return s.raw != nil || s.err != nil || s.collection != nil && s.collection.complete
+}
+
+// worthKeeping reports whether the subscription may linger: it has something, that others may get.
+func (s *subscription) worthKeeping() bool {
+	if s.key.stream != 0 {
+		return false
+	}
+	return s.raw != nil && !s.raw.DoNotCache || s.collection != nil && s.collection.complete
+}
+
+// close ends the watch.
+func (s *subscription) close() {
+	stopTimer(&s.linger)
+	stopTimer(&s.late)
+	s.expiry.stop()
+	s.stopped = true
+	s.stop()
+	s.free()
+}
+
+// endLinger notes that the subscription does not linger any more.
+func (s *subscription) endLinger() {
+	g := s.group
+	if _, lingers := g.lingering[s]; lingers {
+		delete(g.lingering, s)
+		g.lingers.Give(1)
+	}
+}
+
+// drop ends the subscription.
+func (s *subscription) drop() {
+	s.close()
+	delete(s.group.subs, s.key)
+	s.endLinger()
+	s.group.noteVariant(s, nil)
+	delete(s.group.dirty, s)
+	s.collection.disband()
+	s.group.forgetReach(s)
+	s.group.flushLater()
+}
+
+// ResourceChanged implements xdsclient.Watcher.
+func (s *subscription) ResourceChanged(value any, err error, done func()) {
+	s.noted(done, func() {
+		e := asError(err)
+		s.group.noteReach(s, e)
+		if s.away && s.err != nil { // the last answer still holds
+			return
+		}
+		raw, _ := value.(*xdsclient.Raw)
+		s.renewed = s.err == nil && !s.expiry.expired && repeats(raw, s.raw)
+		s.group.noteVariant(s, raw)
+		s.raw, s.err = raw, e
+		s.restartExpiry()
+	})
+}
+
+// AmbientError implements xdsclient.Watcher.
+func (s *subscription) AmbientError(err error, done func()) {
+	s.noted(done, func() {
+		e := asError(err)
+		s.group.noteReach(s, e)
+		if !s.away {
+			s.err = e
+		}
+	})
+}
+
+func asError(err error) *xdsclient.Error {
+	e, _ := err.(*xdsclient.Error) // as xdsclient.Watcher promises
+	return e
+}
+
+// restartExpiry starts the TTL of raw.
+func (s *subscription) restartExpiry() {
+	s.expiry.restart(s.group, s.raw, func() { s.group.dirty[s] = struct{}{} })
+}
+
+// answer returns the change of the store that answers the demand, or nil if nothing is known. The
+// caller holds g.mu; the change is made without it.
+func (s *subscription) answer() func(*controlplane.Tx) {
+	d := s.demand
+	if d == nil {
+		return nil
+	}
+	if s.waits() {
+		return nil
+	}
+	st := s.errorToPass()
+	if st != nil && d.Collection() && d.Name == "*" && !s.refused {
+		return s.refuseWildcard(d)
+	}
+	switch {
+	case st != nil:
+		return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
+	case s.expiry.expired, s.raw == nil && s.err != nil, s.raw != nil && s.removed():
+		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
+	case s.collection != nil && s.collection.complete:
+		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
+	case s.renewed && s.raw.TTL > 0:
+		parameters := s.raw.Parameters.Map()
+		answer := s.resourceAnswer(d, envelope(s.raw, d.Name))
+		return func(tx *controlplane.Tx) {
+			answer(tx)
+			tx.Renew(d.TypeURL, d.Name, parameters)
+		}
+	case s.raw != nil:
+		return s.resourceAnswer(d, envelope(s.raw, d.Name))
+	default:
+		return nil
+	}
+}
+
+// refuseWildcard answers the demand for a wildcard that upstream cannot have. Clients wait while it only
+// is away.
+func (s *subscription) refuseWildcard(d *controlplane.Demand) func(*controlplane.Tx) {
+	if s.err.Kind != xdsclient.KindConfiguration {
+		return nil
+	}
+	st := errNoWildcards(s.err)
+	s.group.relay.warnWildcards.Do(func() {
+		s.group.relay.log.Warn("a client asks for a wildcard, and its stream is ended, as are those of others that do", "error", st.Err())
+	})
+	return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
+}
+
+// waits reports whether the error that the management servers are unreachable is withheld from the
+// subscribers for now. A client that gets it goes on without the resource; one that does not keeps the
+// configuration that it has.
+func (s *subscription) waits() bool {
+	if s.raw != nil || s.err == nil || s.err.Kind != xdsclient.KindUnreachable {
+		return false
+	}
+	left := s.group.relay.opts.AwayDelay - time.Since(s.begun)
+	if left <= 0 {
+		return false
+	}
+	if s.late == nil {
+		s.group.after(&s.late, left, func() {
+			s.group.dirty[s] = struct{}{}
+			s.group.flushLater()
+		})
+	}
+	return true
+}
+
+// repeats reports whether a resource is what was there before.
+func repeats(r, old *xdsclient.Raw) bool {
+	return r != nil && old != nil && r.Version == old.Version && r.TTL == old.TTL && r.Parameters.Equal(old.Parameters) &&
+		bytes.Equal(r.Resource.GetValue(), old.Resource.GetValue())
+}
+
+// removed reports whether upstream no longer has the resource that is still in use. Clients decide
+// themselves what becomes of it (gRFC A88).
+func (s *subscription) removed() bool {
+	return s.err != nil && s.err.Kind == xdsclient.KindDoesNotExist
+}
+
+// errorToPass returns the error that the subscribers get in place of a resource, or nil. An error
+// of the server is passed on as it is. That it is unreachable, is late or has sent something that is no
+// resource concerns only subscribers of what the relay does not have.
+func (s *subscription) errorToPass() *status.Status {
+	if s.err == nil {
+		return nil
+	}
+	st, sent := s.err.Status()
+	switch {
+	case sent:
+		return st
+	case s.err.Kind == xdsclient.KindDoesNotExist, s.raw != nil, s.collection != nil && s.collection.complete:
+		return nil
+	case s.err.Kind == xdsclient.KindConfiguration && s.err.Server == "" && s.err.TypeName == "":
+		return status.Convert(s.err.Err) // of refuse
+	default:
+		m := st.Proto()
+		m.Message = "the xDS relay has nothing for this: " + s.err.Error()
+		return status.FromProto(m)
+	}
+}
+
+// envelope is a resource as it was received, under the name that clients use.
+func envelope(raw *xdsclient.Raw, name string) *discoverypb.Resource {
+	m := &discoverypb.Resource{
+		Name: name, Version: raw.Version, Resource: raw.Resource, Aliases: raw.Aliases,
+		DynamicParameters: raw.Parameters.Map(),
+	}
+	if raw.TTL > 0 {
+		m.Ttl = durationpb.New(raw.TTL)
+	}
+	if raw.DoNotCache {
+		m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
+	}
+	return m
+}
+
+// resourceAnswer answers a demand with a resource. One that the store cannot hold is an error for
+// the subscribers.
+func (s *subscription) resourceAnswer(d *controlplane.Demand, m *discoverypb.Resource) func(*controlplane.Tx) {
+	return func(tx *controlplane.Tx) {
+		r, err := controlplane.NewResource(m)
+		if err == nil && !d.Constraints.Match(r.Parameters()) {
+			err = status.Errorf(codes.Internal, "the parameters %v do not match the constraints %v", r.Parameters(), d.Constraints)
+		}
+		if err != nil {
+			tx.AnswerError(d, status.Newf(codes.Internal, "the xDS relay cannot pass on what its control plane sent: %v", err))
+			return
+		}
+		tx.Answer(d, r)
+	}
+}

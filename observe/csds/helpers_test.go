@@ -1,0 +1,190 @@
+package csds_test
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/observe/csds"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+const clusterURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
+// clusters validates clusters by their alt_stat_name.
+var clusters = &xdsclient.ResourceType{
+	TypeURL:         clusterURL,
+	Name:            "Cluster",
+	FullStateInSotW: true,
+	Decode: func(a *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
+		m := &clusterv3.Cluster{}
+		if err := a.UnmarshalTo(m); err != nil {
+			return "", nil, err
+		}
+		if fault, bad := strings.CutPrefix(m.GetAltStatName(), "bad: "); bad {
+			return m.GetName(), nil, errors.New(fault)
+		}
+		return m.GetName(), m, nil
+	},
+}
+
+func cluster(name, text string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{Name: name, AltStatName: text}
+}
+
+// watcher sends its events, as texts, to a channel.
+type watcher struct {
+	t      *testing.T
+	events chan string
+}
+
+func (w *watcher) record(text string, done func()) {
+	w.events <- text
+	done()
+}
+
+func (w *watcher) ResourceChanged(value any, err error, done func()) {
+	if err != nil {
+		w.record(kindOf(err), done)
+		return
+	}
+	w.record(value.(*clusterv3.Cluster).GetAltStatName(), done)
+}
+
+func (w *watcher) AmbientError(err error, done func()) { w.record("ambient "+kindOf(err), done) }
+
+func kindOf(err error) string {
+	var fault *xdsclient.Error
+	if !errors.As(err, &fault) {
+		return err.Error()
+	}
+	return string(fault.Kind)
+}
+
+// until waits for an event and ignores others before it.
+func (w *watcher) until(text string) {
+	w.t.Helper()
+	ctx := testutils.Context(w.t)
+	for {
+		select {
+		case got := <-w.events:
+			if got == text {
+				return
+			}
+		case <-ctx.Done():
+			w.t.Fatalf("the watcher got no event %q", text)
+		}
+	}
+}
+
+func newWatcher(t *testing.T) *watcher { return &watcher{t: t, events: make(chan string, 64)} }
+
+func watch(t *testing.T, c *xdsclient.XDSClient, name string) *watcher {
+	w := newWatcher(t)
+	t.Cleanup(c.Watch(clusters, name, w))
+	return w
+}
+
+// constrain makes constraints on the key "shard".
+func constrain(t *testing.T, shards dynparam.Range) dynparam.Constraints {
+	t.Helper()
+	c, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(shards)))
+	xdstest.NoError(t, err)
+	return c
+}
+
+func watchVariant(t *testing.T, c *xdsclient.XDSClient, name string, constraints dynparam.Constraints) *watcher {
+	w := newWatcher(t)
+	t.Cleanup(c.WatchLocator(clusters, name, constraints, w))
+	return w
+}
+
+// collectionWatcher is a watcher for a collection, with an event "answered".
+type collectionWatcher struct{ *watcher }
+
+func (w *collectionWatcher) MemberChanged(_ xdsclient.Member, value any, err error, done func()) {
+	w.ResourceChanged(value, err, done)
+}
+
+func (w *collectionWatcher) CollectionChanged(err error, done func()) {
+	if err != nil {
+		w.record(kindOf(err), done)
+		return
+	}
+	w.record("answered", done)
+}
+
+func (w *collectionWatcher) AmbientError(_ xdsclient.Member, err error, done func()) {
+	w.watcher.AmbientError(err, done)
+}
+
+// newClient makes a client whose node id is the test's name.
+func newClient(t *testing.T, server *xdstest.Server, timeout time.Duration, opts ...testutils.BootstrapOption) *xdsclient.XDSClient {
+	t.Helper()
+	config, err := bootstrap.Parse("the test", server.Bootstrap(t.Name(), opts...))
+	xdstest.NoError(t, err)
+	c, err := xdsclient.New(config, xdsclient.WithResourceTimeout(timeout),
+		xdsclient.WithBackoff(backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}))
+	xdstest.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// start starts CSDS, a control plane, and a client of it that waits for resources for
+// hours.
+func start(t *testing.T, opts ...testutils.BootstrapOption) (statusv3.ClientStatusDiscoveryServiceClient, *xdstest.Server, *xdsclient.XDSClient) {
+	t.Helper()
+	server := xdstest.StartServer(t)
+	return serve(t), server, newClient(t, server, time.Hour, opts...)
+}
+
+// serve starts a gRPC server with CSDS on loopback and returns a client of it.
+func serve(t *testing.T) statusv3.ClientStatusDiscoveryServiceClient {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	xdstest.NoError(t, err)
+	s := grpc.NewServer(grpc.WaitForHandlers(true))
+	xdstest.NoError(t, csds.Register(s))
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(listener) })
+	cc, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() {
+		cc.Close()
+		s.Stop()
+		serving.Wait()
+	})
+	return statusv3.NewClientStatusDiscoveryServiceClient(cc)
+}
+
+func fetch(t *testing.T, service statusv3.ClientStatusDiscoveryServiceClient, req *statusv3.ClientStatusRequest) *statusv3.ClientStatusResponse {
+	t.Helper()
+	resp, err := service.FetchClientStatus(testutils.Context(t), req)
+	xdstest.NoError(t, err)
+	return resp
+}
+
+// of returns the part of an answer that is about the client of a node id, or nil.
+// Other tests of the process have clients too.
+func of(resp *statusv3.ClientStatusResponse, nodeID string) *statusv3.ClientConfig {
+	for _, c := range resp.GetConfig() {
+		if c.GetNode().GetId() == nodeID {
+			return c
+		}
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package statuspage
+
+import (
+	"embed"
+	"fmt"
+	"hash/maphash"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/webguard"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+)
+
+// An Option changes what Handler returns.
+type Option func(*handler)
+
+// AllowHosts allows requests whose Host is one of the given DNS names, without port, beside IP
+// addresses and "localhost". It is for pages that have a name, such as one behind a proxy.
+// Names are compared without regard to case; "*" allows every Host, for a server that
+// authenticates all requests.
+func AllowHosts(names ...string) Option {
+	return func(h *handler) {
+		for _, name := range names {
+			h.hosts = append(h.hosts, strings.ToLower(name))
+		}
+	}
+}
+
+// WithControlPlane adds a control plane that runs in the process: its clients, with what each
+// of them has ACKed and NACKed, and the resources it serves. Either may be nil.
+func WithControlPlane(server *controlplane.Server, store *controlplane.Store) Option {
+	return func(h *handler) { h.plane = &plane{server: server, store: store} }
+}
+
+// Handler returns the status page of the process. It is safe for concurrent use, and starts no
+// goroutine.
+//
+// At most 32 browsers follow changes at a time; further ones get the status 503 and try
+// again. What they follow ends with the request's context, and when the http.Server
+// that serves them shuts down.
+func Handler(opts ...Option) http.Handler {
+	h := &handler{
+		refresh:   time.Second,
+		heartbeat: 15 * time.Second,
+		patience:  30 * time.Second,
+		streams:   make(chan struct{}, 32),
+		asking:    make(chan struct{}, 2),
+		seed:      maphash.MakeSeed(),
+		servers:   make(map[*http.Server]chan struct{}),
+	}
+	for _, opt := range opts {
+		opt(h)
+	}
+	return h
+}
+
+// handler is the page. It keeps nothing but the last snapshot and what is known of its resources.
+type handler struct {
+	hosts []string
+	plane *plane // nil: none
+
+	refresh   time.Duration // the least time between two snapshots
+	heartbeat time.Duration // the longest silence of a stream
+	patience  time.Duration // the longest time that a browser takes to read
+	// streams has an element for each stream that is open.
+	streams chan struct{}
+	// asking has an element for each explanation that is made.
+	asking chan struct{}
+	seed   maphash.Seed
+
+	snapshots snapshots
+	meter     meter
+
+	mu sync.Mutex
+	// servers has, for each server that a stream was opened on, what is closed when it shuts
+	// down.
+	servers map[*http.Server]chan struct{}
+}
+
+// contentTypes are those of the files, by extension.
+var contentTypes = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+}
+
+//go:embed page
+var files embed.FS
+
+// policy is the content security policy.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// ServeHTTP implements http.Handler. Only the last part of the path counts, so that
+// the prefix that the handler is mounted under does not matter.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "only GET and HEAD: the page changes nothing")
+		return
+	}
+	if len(r.URL.RawQuery) > maxQuery {
+		refuse(w, http.StatusRequestURITooLong, fmt.Sprintf("the query has more than %d bytes", maxQuery))
+		return
+	}
+	if fault := webguard.Fault(r, h.hosts, "allow the name (statuspage.AllowHosts)"); fault != "" {
+		refuse(w, http.StatusForbidden, fault)
+		return
+	}
+	switch name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]; name {
+	case "":
+		index(w, r)
+	case "favicon.ico":
+		w.WriteHeader(http.StatusNoContent)
+	case "data":
+		h.data(w, r)
+	case "events":
+		h.events(w, r)
+	case "explain":
+		h.explain(w, r)
+	case "index.html":
+		notFound(w)
+	default:
+		file(w, name)
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	http.Error(w, "statuspage: "+text, status)
+}
+
+func notFound(w http.ResponseWriter) {
+	refuse(w, http.StatusNotFound, "no such part of the page; its address ends in /")
+}
+
+// index serves the page. Its relative links need an address that ends in "/", which
+// http.StripPrefix may have removed.
+func index(w http.ResponseWriter, r *http.Request) {
+	asked, _, _ := strings.Cut(r.RequestURI, "?")
+	if last := path.Base(asked); r.URL.Path == "" && !strings.HasSuffix(asked, "/") && last != "." {
+		w.Header().Set("Location", "./"+last+"/")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return
+	}
+	file(w, "index.html")
+}
+
+// file serves an embedded file.
+func file(w http.ResponseWriter, name string) {
+	content, err := files.ReadFile("page/" + name)
+	if err != nil {
+		notFound(w)
+		return
+	}
+	w.Header().Set("Content-Type", contentTypes[path.Ext(name)])
+	_, _ = w.Write(content)
+}

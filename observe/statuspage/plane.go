@@ -1,0 +1,208 @@
+package statuspage
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+)
+
+// plane is a control plane of the process.
+type plane struct {
+	server *controlplane.Server
+	store  *controlplane.Store
+
+	mu sync.Mutex
+	// resources is what the store has at a version.
+	version   uint64
+	resources []*controlplane.Resource
+	// clients is what the server said of its clients last, and counted when. All viewers share it.
+	clients []controlplane.ClientStatus
+	counted time.Time
+}
+
+// overview returns the clients, asked for again after a while.
+func (p *plane) overview(refresh time.Duration) []controlplane.ClientStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clients == nil || time.Since(p.counted) >= refresh {
+		began := time.Now()
+		p.clients = p.server.Overview()
+		// As with snapshots, asking takes at most a part of the time.
+		p.counted = time.Now().Add(max(0, maxShare*time.Since(began)-refresh))
+	}
+	return p.clients
+}
+
+// planeTypes are the types whose resources are listed, in order.
+var planeTypes = []string{
+	typeurl.Listener, typeurl.RouteConfiguration, typeurl.Cluster, typeurl.Endpoints,
+	typeurl.Prefix + "envoy.config.route.v3.ScopedRouteConfiguration",
+	typeurl.Prefix + "envoy.extensions.transport_sockets.tls.v3.Secret",
+}
+
+// listing returns the resources of the store. They are listed again when it has changed.
+func (p *plane) listing() (version uint64, resources []*controlplane.Resource) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if version := p.store.Version(); p.resources == nil || version != p.version {
+		p.version, p.resources = version, []*controlplane.Resource{}
+		for _, t := range planeTypes {
+			p.resources = append(p.resources, p.store.Resources(t)...)
+		}
+	}
+	return p.version, p.resources
+}
+
+// servedView is the resources of a control plane.
+type servedView struct {
+	list[servedResource]
+	// StoreVersion counts the changes of the store.
+	StoreVersion uint64  `json:"store_version"`
+	Types        []count `json:"types"`
+	// Ambiguous is controlplane.Server.AmbiguousChoices.
+	Ambiguous uint64 `json:"ambiguous,omitempty"`
+}
+
+type servedResource struct {
+	Type    string `json:"type"`
+	Name    string `json:"name"`
+	Variant string `json:"variant,omitempty"`
+	Version string `json:"version"`
+	Bytes   int    `json:"bytes"`
+}
+
+func (v *view) served() any {
+	const section = "served"
+	p := v.handler.plane
+	if p == nil || p.store == nil {
+		return servedView{list: list[servedResource]{Items: []servedResource{}}}
+	}
+	version, all := p.listing()
+	find, typ := v.query.search(section), v.query.get(section, "type")
+	types := make(map[string]int)
+	var found []*controlplane.Resource
+	for _, r := range all {
+		short := typeurl.ShortName(r.Any().GetTypeUrl())
+		types[short]++
+		if (typ == "" || typ == short) && find.in(r.Name(), r.Version()) {
+			found = append(found, r)
+		}
+	}
+	view := servedView{StoreVersion: version, Types: counts(types)}
+	if p.server != nil {
+		view.Ambiguous = p.server.AmbiguousChoices()
+	}
+	view.list = listOf(len(all), found, v.query.from(section), resourcesShown, viewServed)
+	return view
+}
+
+func viewServed(r *controlplane.Resource) servedResource {
+	view := servedResource{Type: typeurl.ShortName(r.Any().GetTypeUrl()), Name: name(r.Name()), Version: name(r.Version()), Bytes: len(r.Any().GetValue())}
+	if p := r.Parameters(); !p.IsZero() {
+		view.Variant = name(p.String())
+	}
+	return view
+}
+
+// peersView is the clients of a control plane.
+type peersView struct {
+	list[peerView]
+	// NACKs is the number of clients whose last answer of some type was a NACK.
+	NACKs int `json:"nacks"`
+}
+
+type peerView struct {
+	ID       uint64     `json:"id"`
+	Node     string     `json:"node"`
+	Cluster  string     `json:"cluster,omitempty"`
+	Agent    string     `json:"agent,omitempty"`
+	Peer     string     `json:"peer"`
+	Protocol string     `json:"protocol"`
+	Types    []peerType `json:"types"`
+}
+
+// peerType is what a client has of a type.
+type peerType struct {
+	Type     string   `json:"type"`
+	Wildcard bool     `json:"wildcard,omitempty"`
+	Names    []string `json:"names"`
+	Total    int      `json:"total"` // names
+	Reply    string   `json:"reply"`
+	Sent     string   `json:"sent,omitempty"`
+	ACKed    string   `json:"acked,omitempty"`
+	// NACK is the error of the last NACK if it is the last reply.
+	NACK   string  `json:"nack,omitempty"`
+	Errors []fault `json:"errors,omitempty"`
+}
+
+// fault is an error that a client was sent in place of a resource.
+type fault struct {
+	Name  string `json:"name"`
+	Error string `json:"error"`
+}
+
+const (
+	peersShown     = 25
+	peerTypesShown = 20
+	// These two are fewer than controlplane.Server.Overview has.
+	peerNamesShown  = 10
+	peerErrorsShown = 10
+)
+
+func (v *view) peers() any {
+	const section = "peers"
+	p := v.handler.plane
+	if p == nil || p.server == nil {
+		return peersView{list: list[peerView]{Items: []peerView{}}}
+	}
+	all := p.overview(v.handler.refresh)
+	find, nacked := v.query.search(section), v.query.get(section, "state") == "trouble"
+	view := peersView{}
+	var found []*controlplane.ClientStatus
+	for i := range all {
+		c := &all[i]
+		isNACK := func(t controlplane.TypeStatus) bool { return t.Reply == controlplane.ReplyNACK }
+		bad := slices.ContainsFunc(c.Types, isNACK)
+		if bad {
+			view.NACKs++
+		}
+		if (bad || !nacked) && find.in(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer)) {
+			found = append(found, c)
+		}
+	}
+	view.list = listOf(len(all), found, v.query.from(section), peersShown, viewPeer)
+	return view
+}
+
+func viewPeer(c *controlplane.ClientStatus) peerView {
+	view := peerView{
+		ID: c.ID, Node: name(c.Node.GetId()), Cluster: name(c.Node.GetCluster()), Protocol: c.Protocol.String(), Types: []peerType{},
+		Agent: name(strings.TrimSpace(c.Node.GetUserAgentName() + " " + c.Node.GetUserAgentVersion())),
+	}
+	if c.Peer != nil {
+		view.Peer = name(c.Peer.String())
+	}
+	for i := range c.Types[:min(len(c.Types), peerTypesShown)] {
+		view.Types = append(view.Types, viewPeerType(&c.Types[i]))
+	}
+	return view
+}
+
+func viewPeerType(t *controlplane.TypeStatus) peerType {
+	view := peerType{
+		Type: clip(typeurl.ShortName(t.TypeURL), maxName), Wildcard: t.Wildcard, Total: t.NameCount, Names: names(t.Names, peerNamesShown),
+		Reply: t.Reply.String(), Sent: name(t.SentVersion), ACKed: name(t.ACKedVersion),
+	}
+	if t.Reply == controlplane.ReplyNACK && t.NACK != nil {
+		view.NACK = clip(t.NACK.Version+": "+t.NACK.Err.Message(), maxError)
+	}
+	for _, e := range t.Errors[:min(len(t.Errors), peerErrorsShown)] {
+		view.Errors = append(view.Errors, fault{name(e.Name), clip(e.Err.Message(), maxError)})
+	}
+	return view
+}
