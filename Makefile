@@ -90,10 +90,11 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 
 PKG ?= ./xdsclient/dynparam
 TESTS ?=
+FILES ?=
 
 .PHONY: mutate
-mutate: ## Change the code of the package PKG in one place at a time, and tell which changes its tests, and those of TESTS, do not notice
-	cd tools && $(GO) run ./mutate -C .. -tests '$(TESTS)' $(PKG)
+mutate: ## Change the code of the package PKG (only "file.go:line" that match FILES) in one place at a time, and tell which changes its tests, and those of TESTS, do not notice
+	cd tools && $(GO) run ./mutate -C .. -tests '$(TESTS)' -files '$(FILES)' $(PKG)
 
 .PHONY: grpc-version
 grpc-version: ## Run the tests with another gRPC, GRPC=v1.90.0; the newest tested one by default

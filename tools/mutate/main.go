@@ -2,16 +2,20 @@
 // the code in one place at a time, and runs the tests for each of these mutants: a mutant that
 // passes them has survived.
 //
-//	go run ./mutate -C .. ./internal/dynparam             # the package's own tests
-//	go run ./mutate -C .. -tests ./xdsclient ./internal/ads   # and those of another package
+//	go run ./mutate -C .. ./xdsclient/dynparam               # with the package's own tests
+//	go run ./mutate -C .. -tests ./e2e,./xdsclient ./internal/ads # and the tests of others
+//	go run ./mutate -C .. -files '^(call|retry)\.go:' ./resolver  # two files of a package
+//	go run ./mutate -C .. -files '^call\.go:1[0-4].$' ./resolver  # lines 100 to 149 of one
 //
 // All mutants of a package are in one program, which the environment variable MUTANT switches
-// on one by one: the tests are compiled once, and mutants that no test reaches are not run.
-// The changes are: a condition is always true, or always false; a comparison includes or
-// excludes equality; a statement is left out.
+// on one by one: the tests are compiled once. Each test is run once without a mutant to see
+// which mutants it reaches. For a mutant only the tests that reach it are run, the quickest one
+// first. Tests that take more than three times their usual time and 5 s are ended, and their
+// mutant counts as dead. The changes are: a condition is always true, or always false; a
+// comparison includes or excludes equality; a statement is left out.
 //
-// It prints the survivors with their places, and the score: mutants that died, in percent. Some
-// survivors are equivalent to the code as it is; which, the reader has to judge.
+// It prints the survivors with their places as it finds them, then the score: mutants that died,
+// in percent. Some survivors are equivalent to the code as it is; which, the reader has to judge.
 package main
 
 import (
@@ -20,6 +24,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 )
 
@@ -28,16 +33,23 @@ func main() {
 	flag.StringVar(&o.dir, "C", ".", "the `folder` of the module")
 	tests := flag.String("tests", "", "`packages`, separated by commas, whose tests are run besides those of the package")
 	flag.StringVar(&o.run, "run", "", "run the tests that match this `pattern` only, as in go test")
-	flag.IntVar(&o.parallel, "p", 2, "how many tests run at a time")
+	files := flag.String("files", "", "change only code whose \"file.go:line\" matches this `pattern`")
+	flag.IntVar(&o.parallel, "p", 2, "how many programs run at a time")
+	flag.IntVar(&o.procs, "procs", 1, "GOMAXPROCS of each program")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: mutate [flags] package")
 		os.Exit(2)
 	}
+	var err error
+	if o.files, err = regexp.Compile(*files); err != nil {
+		fmt.Fprintln(os.Stderr, "mutate: -files:", err)
+		os.Exit(2)
+	}
 	o.pkg = flag.Arg(0)
-	o.tests = append(o.tests, o.pkg)
+	o.packages = append(o.packages, o.pkg)
 	if *tests != "" {
-		o.tests = append(o.tests, strings.Split(*tests, ",")...)
+		o.packages = append(o.packages, strings.Split(*tests, ",")...)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

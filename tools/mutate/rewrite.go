@@ -24,8 +24,8 @@ type rewriter struct {
 	fset    *token.FileSet
 	path    string
 	source  []byte
-	next    int          // the number of the next mutant
-	without map[int]bool // lines that are left as they are, since they did not compile
+	next    int // the number of the next mutant
+	wanted  func(from, to int) bool
 	mutants []mutant
 	edits   []edit
 }
@@ -40,9 +40,9 @@ type edit struct {
 	text   string
 }
 
-// rewrite returns the file with its mutants, whose numbers begin with first.
-func rewrite(path string, source []byte, first int, without map[int]bool) (string, []mutant, error) {
-	r := &rewriter{fset: token.NewFileSet(), path: path, source: source, next: first, without: without}
+// rewrite returns the file with mutants of the code whose lines, from first to last, are wanted, whose numbers begin with first.
+func rewrite(path string, source []byte, first int, wanted func(from, to int) bool) (string, []mutant, error) {
+	r := &rewriter{fset: token.NewFileSet(), path: path, source: source, next: first, wanted: wanted}
 	file, err := parser.ParseFile(r.fset, path, source, parser.SkipObjectResolution)
 	if err != nil {
 		return "", nil, err
@@ -167,6 +167,9 @@ func (r *rewriter) leaveOut(n ast.Node) {
 			if isLock(s.X) {
 				continue // Only the race detector would see it.
 			}
+			if isPanic(s.X) {
+				continue // A function that ends without a return would not compile.
+			}
 		case *ast.IncDecStmt, *ast.SendStmt, *ast.DeferStmt:
 			if d, ok := s.(*ast.DeferStmt); ok && isLock(d.Call) {
 				continue
@@ -184,13 +187,11 @@ func (r *rewriter) leaveOut(n ast.Node) {
 	}
 }
 
-// add takes note of a mutant, unless its line is left as it is.
+// add takes note of a mutant, unless its lines are not wanted.
 func (r *rewriter) add(n ast.Node, what string) (number int, ok bool) {
 	line := r.fset.Position(n.Pos()).Line
-	for l := line; l <= r.fset.Position(n.End()).Line; l++ {
-		if r.without[l] {
-			return 0, false
-		}
+	if !r.wanted(line, r.fset.Position(n.End()).Line) {
+		return 0, false
 	}
 	first, _, more := strings.Cut(what, "\n")
 	if more {
@@ -238,6 +239,15 @@ func isLock(e ast.Expr) bool {
 	}
 	s, ok := call.Fun.(*ast.SelectorExpr)
 	return ok && slices.Contains([]string{"Lock", "Unlock", "RLock", "RUnlock"}, s.Sel.Name)
+}
+
+func isPanic(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	id, ok := call.Fun.(*ast.Ident)
+	return ok && id.Name == "panic"
 }
 
 // switchFile is the file that mutants call, in a package with so many of them. The program notes

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,17 +23,23 @@ import (
 type options struct {
 	dir      string
 	pkg      string
-	tests    []string
+	packages []string // whose tests are run
 	run      string
+	files    *regexp.Regexp // of "file.go:line", the first line of the code to change
 	parallel int
+	procs    int
 	out      io.Writer
 }
 
 // program is the tests of a package, compiled with all mutants.
-type program struct {
-	binary, dir string
-	reached     map[int]bool
-	took        time.Duration
+type program struct{ binary, dir string }
+
+// test is one test of a program.
+type test struct {
+	program *program
+	name    string
+	reached map[int]bool
+	took    time.Duration
 }
 
 func mutate(ctx context.Context, o options) error {
@@ -40,20 +48,28 @@ func mutate(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	pkg, err := list(ctx, o.dir, o.pkg)
-	if err != nil {
+	m := &mutation{options: o, scratch: scratch, without: map[string]map[int]bool{}}
+	if m.pkg, err = m.list(ctx, o.pkg); err != nil {
 		return err
 	}
-	m := &mutation{options: o, scratch: scratch, pkg: pkg, without: map[string]map[int]bool{}}
 	if err := m.build(ctx); err != nil {
 		return err
 	}
-	for _, p := range m.programs {
-		if err := m.baseline(ctx, p); err != nil {
-			return err
-		}
+	if err := m.baseline(ctx); err != nil {
+		return err
 	}
 	return m.try(ctx)
+}
+
+// mutation is a run of the command.
+type mutation struct {
+	options
+	scratch  string
+	pkg      listed
+	without  map[string]map[int]bool // lines whose mutants do not compile, by path
+	mutants  []mutant
+	programs []*program
+	tests    []*test // the quickest first
 }
 
 // listed is what "go list" says of a package.
@@ -62,25 +78,21 @@ type listed struct {
 	GoFiles               []string
 }
 
-func list(ctx context.Context, dir, pkg string) (listed, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-json=Dir,Name,ImportPath,GoFiles", pkg)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
+func (m *mutation) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = m.dir, append(os.Environ(), fmt.Sprint("GOMAXPROCS=", m.procs))
+	return cmd
+}
+
+func (m *mutation) list(ctx context.Context, pkg string) (listed, error) {
+	cmd := m.command(ctx, "go", "list", "-json=Dir,Name,ImportPath,GoFiles", pkg)
+	cmd.Stderr = os.Stderr
 	text, err := cmd.Output()
 	if err != nil {
 		return listed{}, fmt.Errorf("go list %s: %w", pkg, err)
 	}
 	var l listed
 	return l, json.Unmarshal(text, &l)
-}
-
-// mutation is a run of the command.
-type mutation struct {
-	options
-	scratch  string
-	pkg      listed
-	without  map[string]map[int]bool // by path
-	mutants  []mutant
-	programs []*program
 }
 
 // build compiles the tests with all mutants. Lines whose mutants do not compile are left as
@@ -117,7 +129,15 @@ func (m *mutation) write() (overlay string, err error) {
 		if err != nil {
 			return "", err
 		}
-		text, mutants, err := rewrite(path, source, len(m.mutants)+1, m.without[path])
+		wanted := func(from, to int) bool {
+			for line := from; line <= to; line++ {
+				if m.without[path][line] {
+					return false
+				}
+			}
+			return m.files.MatchString(fmt.Sprint(name, ":", from))
+		}
+		text, mutants, err := rewrite(path, source, len(m.mutants)+1, wanted)
 		if err != nil {
 			return "", err
 		}
@@ -139,15 +159,13 @@ func (m *mutation) write() (overlay string, err error) {
 
 func (m *mutation) compile(ctx context.Context, overlay string) ([]byte, error) {
 	m.programs = nil
-	for i, tests := range m.tests {
-		l, err := list(ctx, m.dir, tests)
+	for i, pkg := range m.packages {
+		l, err := m.list(ctx, pkg)
 		if err != nil {
 			return nil, err
 		}
 		p := &program{binary: filepath.Join(m.scratch, fmt.Sprint("tests", i)), dir: l.Dir}
-		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-gcflags="+m.pkg.ImportPath+"=-e", "-overlay", overlay, "-o", p.binary, tests)
-		cmd.Dir = m.dir
-		if output, err := cmd.CombinedOutput(); err != nil {
+		if output, err := m.command(ctx, "go", "test", "-c", "-vet=off", "-gcflags="+m.pkg.ImportPath+"=-e", "-overlay", overlay, "-o", p.binary, pkg).CombinedOutput(); err != nil {
 			return output, err
 		}
 		if _, err := os.Stat(p.binary); err == nil { // Without tests there is none.
@@ -177,87 +195,177 @@ func (m *mutation) leave(output []byte) bool {
 	return found
 }
 
-// baseline runs the tests without a mutant, to see which mutants they reach.
-func (m *mutation) baseline(ctx context.Context, p *program) error {
-	file := filepath.Join(m.scratch, "reached")
+// baseline runs each test without a mutant, to see which mutants it reaches. Tests that fail on
+// their own are not used.
+func (m *mutation) baseline(ctx context.Context) error {
+	for _, p := range m.programs {
+		cmd := m.command(ctx, p.binary, "-test.list="+cmp.Or(m.run, "."))
+		cmd.Dir = p.dir
+		names, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("the tests in %s: %w", p.dir, err)
+		}
+		for name := range strings.Lines(string(names)) {
+			m.tests = append(m.tests, &test{program: p, name: strings.TrimSpace(name)})
+		}
+	}
+	failed := make([]error, len(m.tests))
+	m.each(len(m.tests), func(i int) { failed[i] = m.reach(ctx, m.tests[i], fmt.Sprint("reached", i)) })
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	used := m.tests[:0]
+	for i, t := range m.tests {
+		if failed[i] != nil {
+			fmt.Fprintf(m.out, "not used, since it fails without a mutant: %s in %s: %v\n", t.name, t.program.dir, failed[i])
+			continue
+		}
+		used = append(used, t)
+	}
+	m.tests = used
+	slices.SortStableFunc(m.tests, func(a, b *test) int { return cmp.Compare(a.took, b.took) })
+	return nil
+}
+
+func (m *mutation) reach(ctx context.Context, t *test, name string) error {
+	file := filepath.Join(m.scratch, name)
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		return err
 	}
 	begin := time.Now()
-	if output, err := m.execute(ctx, p, 10*time.Minute, "MUTANTS_REACHED="+file); err != nil {
-		return fmt.Errorf("the tests in %s fail without a mutant: %w\n%s", p.dir, err, output)
+	if output, err := m.execute(ctx, []*test{t}, 10*time.Minute, "MUTANTS_REACHED="+file); err != nil {
+		return fmt.Errorf("%w\n%s", err, output)
 	}
-	p.took = time.Since(begin)
+	t.took = time.Since(begin)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	p.reached = map[int]bool{}
+	t.reached = map[int]bool{}
 	for _, word := range strings.Fields(string(text)) {
 		if n, err := strconv.Atoi(word); err == nil {
-			p.reached[n] = true
+			t.reached[n] = true
 		}
 	}
 	return nil
 }
 
-// execute runs the tests of a program until one fails.
-func (m *mutation) execute(ctx context.Context, p *program, limit time.Duration, env ...string) ([]byte, error) {
+// execute runs tests of one program until one fails. A mutant that allocates without an end
+// fails at 8 GiB.
+func (m *mutation) execute(ctx context.Context, tests []*test, limit time.Duration, env ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.binary, "-test.failfast", "-test.timeout="+limit.String(), "-test.run="+m.run)
-	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), env...)
+	var names []string
+	for _, t := range tests {
+		names = append(names, regexp.QuoteMeta(t.name))
+	}
+	p := tests[0].program
+	cmd := m.command(ctx, "sh", "-c", `ulimit -v 8388608; exec "$0" "$@"`,
+		p.binary, "-test.failfast", "-test.timeout="+limit.String(), "-test.run=^("+strings.Join(names, "|")+")$")
+	cmd.Dir, cmd.Env = p.dir, append(cmd.Env, env...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &output, &output, time.Second
 	err := cmd.Run()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
 	return output.Bytes(), err
 }
 
-// try runs the tests for each mutant and prints the survivors.
-func (m *mutation) try(ctx context.Context) error {
-	slots := make(chan struct{}, m.parallel)
-	survived := make([]string, len(m.mutants))
+// each calls f for 0 to n-1, as many at a time as programs may run.
+func (m *mutation) each(n int, f func(int)) {
+	slots := make(chan struct{}, max(m.parallel, 1))
 	var all sync.WaitGroup
-	for i, x := range m.mutants {
+	for i := range n {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			survived[i] = m.fate(ctx, x)
+			f(i)
 		})
 	}
 	all.Wait()
+}
+
+// try runs the tests for each mutant, prints the survivors in order, and then the score.
+func (m *mutation) try(ctx context.Context) error {
+	var (
+		mu            sync.Mutex
+		fates         = make([]fate, len(m.mutants))
+		printed, dead int
+		timed         int
+	)
+	m.each(len(m.mutants), func(i int) {
+		f := m.fate(ctx, m.mutants[i])
+		mu.Lock()
+		defer mu.Unlock()
+		fates[i] = f
+		for ; printed < len(fates) && fates[printed] != "" && ctx.Err() == nil; printed++ {
+			x := m.mutants[printed]
+			switch f := fates[printed]; f {
+			case died:
+				dead++
+			case timedOut:
+				dead++
+				timed++
+			default:
+				fmt.Fprintf(m.out, "%s:%d: %s: %s\n", filepath.Base(x.file), x.line, f, x.what)
+			}
+		}
+	})
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	dead := 0
-	for i, x := range m.mutants {
-		if survived[i] == "" {
-			dead++
-			continue
-		}
-		path, err := filepath.Rel(m.pkg.Dir, x.file)
-		if err != nil {
-			path = x.file
-		}
-		fmt.Fprintf(m.out, "%s:%d: %s: %s\n", path, x.line, survived[i], x.what)
+	for _, path := range slices.Sorted(maps.Keys(m.without)) {
+		fmt.Fprintf(m.out, "%s: no mutants of lines %v, since one does not compile\n", filepath.Base(path), slices.Sorted(maps.Keys(m.without[path])))
 	}
-	fmt.Fprintf(m.out, "%s: %d of %d mutants died, %.1f %%\n", m.pkg.ImportPath, dead, len(m.mutants), 100*float64(dead)/float64(max(len(m.mutants), 1)))
+	fmt.Fprintf(m.out, "%s: %d of %d mutants died (%d by the time limit), %.1f %%\n",
+		m.pkg.ImportPath, dead, len(m.mutants), timed, 100*float64(dead)/float64(max(len(m.mutants), 1)))
 	return nil
 }
 
-// fate is how a mutant survived, or "".
-func (m *mutation) fate(ctx context.Context, x mutant) string {
-	how := "not reached"
-	programs := slices.Clone(m.programs)
-	slices.SortFunc(programs, func(a, b *program) int { return int(a.took - b.took) })
-	for _, p := range programs {
-		if !p.reached[x.n] {
-			continue
+// fate is what became of a mutant.
+type fate string
+
+const (
+	died       fate = "died"
+	timedOut   fate = "timed out"
+	survived   fate = "survived"
+	notReached fate = "not reached"
+)
+
+// fate runs the tests that reach a mutant: the quickest one of each program, then the others.
+func (m *mutation) fate(ctx context.Context, x mutant) fate {
+	var first, others [][]*test
+	for _, p := range m.programs {
+		var tests []*test
+		for _, t := range m.tests {
+			if t.program == p && t.reached[x.n] {
+				tests = append(tests, t)
+			}
 		}
-		how = "survived"
-		if _, err := m.execute(ctx, p, 3*p.took+5*time.Second, "MUTANT="+strconv.Itoa(x.n)); err != nil {
-			return ""
+		if len(tests) > 0 {
+			first = append(first, tests[:1])
+		}
+		if len(tests) > 1 {
+			others = append(others, tests[1:])
 		}
 	}
-	return how
+	if len(first) == 0 {
+		return notReached
+	}
+	for _, tests := range append(first, others...) {
+		limit := 5 * time.Second
+		for _, t := range tests {
+			limit += 3 * t.took
+		}
+		output, err := m.execute(ctx, tests, limit, "MUTANT="+strconv.Itoa(x.n))
+		switch {
+		case err == nil:
+		case bytes.Contains(output, []byte("panic: test timed out after")), errors.Is(err, context.DeadlineExceeded):
+			return timedOut
+		default:
+			return died
+		}
+	}
+	return survived
 }
