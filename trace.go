@@ -45,9 +45,7 @@ func WithTrace(ctx context.Context, t *Trace) context.Context { return rpctrace.
 // its hooks. They run in the path of the RPC: they must not block, and must not use the RPC's
 // stream.
 //
-// RPCs on channels that DNS resolves report WaitedForConfig and, if a hedgingPolicy is in their
-// service config, also Routed, AttemptEnded and Retried; those on channels of other
-// schemes nothing.
+// RPCs on channels that DNS resolves report WaitedForConfig, those on channels of other schemes nothing.
 type Trace = rpctrace.Trace
 
 // TraceConfigWait is an RPC's wait for the first configuration of its channel.

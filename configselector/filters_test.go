@@ -317,7 +317,7 @@ func TestPeer(t *testing.T) {
 		{name: "a retry", route: retried(xdsresource.RetryPolicy{}), fail: 1},
 		{name: "a retry behind a filter", route: retried(xdsresource.RetryPolicy{}), filters: []httpfilter.Instance{filterOf("f", edit)}, fail: 2},
 		{name: "all retries fail", route: retried(xdsresource.RetryPolicy{}), fail: 9},
-		{name: "hedging", route: retried(xdsresource.RetryPolicy{Hedging: &xdsresource.Hedging{}}), fail: 1},
+		{name: "hedging", route: hedged(3), fail: 1},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {

@@ -85,20 +85,9 @@ func (a *attempts) handle(answers []answer) func(int, grpc.ServerStream) error {
 	}
 }
 
-// hedged is a route whose RPCs are hedged as gRFC A6 says.
-func hedged(delay time.Duration, max int) *xdsresource.Route {
-	route := toC()
-	route.Retry = &xdsresource.RetryPolicy{
-		Codes: xdsresource.NewCodeSet(codes.Unavailable), MaxAttempts: max, Hedging: &xdsresource.Hedging{Delay: delay},
-	}
-	return route
-}
-
-// onTimeout is a route with Envoy's hedge_on_per_try_timeout and no wait for retries.
-func onTimeout(max int) *xdsresource.Route {
-	return retried(xdsresource.RetryPolicy{
-		MaxAttempts: max, PerTryTimeout: time.Second, Hedging: &xdsresource.Hedging{OnPerTryTimeout: true},
-	})
+// hedged is a route with hedge_on_per_try_timeout, and next to no wait for retries.
+func hedged(max int) *xdsresource.Route {
+	return retried(xdsresource.RetryPolicy{MaxAttempts: max, PerTryTimeout: time.Second, Hedges: true})
 }
 
 // TestHedging has the rules for hedging, each with its source.
@@ -107,7 +96,6 @@ func TestHedging(t *testing.T) {
 	ok, fails, fatal := answer{}, answer{code: codes.Unavailable}, answer{code: codes.NotFound}
 	after := func(d time.Duration, a answer) answer { a.after = d; return a }
 	pushback := func(s string) answer { return answer{code: codes.Unavailable, pushback: s} }
-	second := hedged(time.Second, 4)
 	for _, test := range []struct {
 		name    string
 		route   *xdsresource.Route
@@ -121,58 +109,53 @@ func TestHedging(t *testing.T) {
 		at      time.Duration
 		streams bool // streaming RPCs only
 	}{
-		{name: `A6: "the original RPC is sent immediately"`, route: second,
+		{name: "the first attempt is answered in time", route: hedged(4),
 			answers: []answer{after(900*ms, ok)}, by: "0", begins: []string{"0s "}, at: 900 * ms},
-		{name: `A6: "After hedgingDelay has elapsed without a successful response, the second RPC will be issued", up to maxAttempts`, route: second,
-			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2", "3s 3"}, at: 9 * time.Second},
-		{name: `A6: "When a non-error response is received, all outstanding hedged requests are canceled"`, route: second,
+		{name: `Envoy: "a hedged request should be sent when the per-try timeout is hit", once for each attempt`, route: hedged(3),
+			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
+		{name: `Envoy: per_try_idle_timeout does not end an attempt either`, route: retried(xdsresource.RetryPolicy{PerTryIdleTimeout: time.Second, Hedges: true}),
+			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
+		{name: `Envoy: "The first request to complete successfully will be the one returned", and the others are cancelled`, route: hedged(4),
 			answers: []answer{hangs, hangs, after(500*ms, ok)}, by: "2", begins: []string{"0s ", "1s 1", "2s 2"}, at: 2500 * ms},
-		{name: `A6: after a non-fatal status "the next hedged request in line is sent immediately"; "subsequent ones will resume at hedgingDelay"`, route: second,
+		{name: `Envoy: "Before per-try timeout, an error response would be retried"`, route: hedged(4),
 			answers: []answer{after(200*ms, fails), hangs, after(100*ms, ok)}, by: "2", begins: []string{"0s ", "200ms 1", "1.2s 2"}, at: 1300 * ms},
-		{name: `A6: after any other status "all outstanding RPCs are canceled and the error is returned"`, route: second,
-			answers: []answer{hangs, fatal}, want: codes.NotFound, by: "1", begins: []string{"0s ", "1s 1"}, at: time.Second},
-		{name: `A6: "If all instances of a hedged RPC fail, there are no additional retry attempts"`, route: second,
-			answers: []answer{fails}, want: codes.Unavailable, by: "3", begins: []string{"0s ", "0s 1", "0s 2", "0s 3"}},
-		{name: `A6: a late failure of an early attempt is returned if it is the last`, route: hedged(time.Second, 2),
+		{name: `Envoy: "or returned to the client if there are no more retries left"`, route: hedged(2),
+			answers: []answer{fails}, want: codes.Unavailable, by: "1", begins: []string{"0s ", "0s 1"}},
+		{name: `Envoy: "After per-try timeout, an error response would be discarded"`, route: hedged(4),
+			answers: []answer{after(1500*ms, fails), after(1800*ms, ok)}, by: "1", begins: []string{"0s ", "1s 1", "2s 2"}, at: 2800 * ms},
+		{name: "a late failure of an early attempt is returned if it is the last", route: hedged(2),
 			answers: []answer{after(5*time.Second, fails), fails}, want: codes.Unavailable, by: "0", begins: []string{"0s ", "1s 1"}, at: 5 * time.Second},
-		{name: `A6: "If the pushback says not to retry, no further hedged requests will be sent"`, route: second,
+		{name: "a late failure of the latest attempt is returned if it is the last", route: hedged(2),
+			answers: []answer{after(1500*ms, fails), after(5*time.Second, fails)}, want: codes.Unavailable, by: "1", begins: []string{"0s ", "1s 1"}, at: 6 * time.Second},
+		{name: `Envoy: an error that triggers no retry is returned`, route: hedged(4),
+			answers: []answer{hangs, fatal}, want: codes.NotFound, by: "1", begins: []string{"0s ", "1s 1"}, at: time.Second},
+		{name: "such an error of the first attempt", route: hedged(4),
+			answers: []answer{after(1500*ms, fatal), hangs}, want: codes.NotFound, by: "0", begins: []string{"0s ", "1s 1"}, at: 1500 * ms},
+		{name: `A6: "If the pushback says not to retry, no further hedged requests will be sent"`, route: hedged(4),
 			answers: []answer{pushback("-1")}, want: codes.Unavailable, by: "0", begins: []string{"0s "}},
-		{name: `A6: those that are under way go on after such a pushback`, route: second,
+		{name: `A6: those that are under way go on after such a pushback`, route: hedged(4),
 			answers: []answer{after(3*time.Second, ok), pushback("-1")}, by: "0", begins: []string{"0s ", "1s 1"}, at: 3 * time.Second},
-		{name: `A6: "If the value for pushback is negative or unparseble" it says not to retry`, route: second,
-			answers: []answer{pushback("soon")}, want: codes.Unavailable, by: "0", begins: []string{"0s "}},
-		{name: `A6: "Send next hedged request in n ms. Subsequent hedged requests will resume at n + hedgingDelay"`, route: second,
+		{name: `A6: no further ones are sent after it either`, route: hedged(4),
+			answers: []answer{{after: 1500 * ms, code: codes.Unavailable, pushback: "-1"}, after(4*time.Second, ok)}, by: "1",
+			begins: []string{"0s ", "1s 1"}, at: 5 * time.Second},
+		{name: `A6: "Send next hedged request in n ms"`, route: hedged(4),
 			answers: []answer{pushback("5000"), hangs, ok}, by: "2", begins: []string{"0s ", "5s 1", "6s 2"}, at: 6 * time.Second},
-		{name: `A6: "Once a deadline has passed, the operation fails regardless of in-flight RPCs"`, route: second,
+		{name: "an answer in the wait for the next attempt", route: retried(xdsresource.RetryPolicy{
+			BaseBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second, PerTryTimeout: time.Second, Hedges: true,
+		}), answers: []answer{after(1500*ms, ok)}, by: "0", begins: []string{"0s "}, at: 1500 * ms},
+		{name: `A6: "Once a deadline has passed, the operation fails regardless of in-flight RPCs"`, route: hedged(4),
 			answers: []answer{hangs}, timeout: 1500 * ms, want: codes.DeadlineExceeded, begins: []string{"0s ", "1s 1"}, at: 1500 * ms},
-		{name: `A6: the deadline holds while nothing is under way`, route: second,
+		{name: `A6: the deadline holds while nothing is under way`, route: hedged(4),
 			answers: []answer{pushback("5000")}, timeout: 1500 * ms, want: codes.DeadlineExceeded, begins: []string{"0s "}, at: 1500 * ms},
-		{name: `A6: a hedgingDelay of 0 sends all at once`, route: hedged(0, 3),
-			answers: []answer{hangs, hangs, after(100*ms, ok)}, by: "2", begins: []string{"0s ", "0s 1", "0s 2"}, at: 100 * ms},
-		{name: `A6, "Limits on Retries and Hedges": the channel's limit`, route: second, dial: []grpc.DialOption{grpc.WithMaxCallAttempts(2)},
+		{name: `A6, "Limits on Retries and Hedges": the channel's limit`, route: hedged(4), dial: []grpc.DialOption{grpc.WithMaxCallAttempts(2)},
 			answers: []answer{after(4*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1"}, at: 4 * time.Second},
-		{name: `A6, "Disabling Retries"`, route: second, dial: []grpc.DialOption{grpc.WithDisableRetry()},
+		{name: `A6, "Disabling Retries"`, route: hedged(4), dial: []grpc.DialOption{grpc.WithDisableRetry()},
 			answers: []answer{after(4*time.Second, ok), hangs}, by: "0", begins: []string{"0s "}, at: 4 * time.Second},
-		{name: `A6, "Memory Management": an RPC that does not fit the buffer is sent once`, route: second, opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)},
+		{name: `A6, "Memory Management": an RPC that does not fit the buffer is sent once`, route: hedged(4), opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)},
 			answers: []answer{after(4*time.Second, ok), hangs}, by: "0", begins: []string{"0s "}, at: 4 * time.Second},
-		{name: `A6: "An RPC becomes committed" by response headers`, route: second, streams: true,
+		{name: `A6: "An RPC becomes committed" by response headers`, route: hedged(4), streams: true,
 			answers: []answer{hangs, {after: 3 * time.Second, code: codes.Unavailable, header: true}}, want: codes.Unavailable, by: "1",
 			begins: []string{"0s ", "1s 1"}, at: 4 * time.Second},
-		{name: `Envoy: "a hedged request should be sent when the per-try timeout is hit", once for each attempt`, route: onTimeout(3),
-			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
-		{name: `Envoy: per_try_idle_timeout does not end an attempt either`, route: retried(xdsresource.RetryPolicy{
-			PerTryIdleTimeout: time.Second, Hedging: &xdsresource.Hedging{OnPerTryTimeout: true},
-		}), answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
-		{name: `Envoy: "The first request to complete successfully will be the one returned"`, route: onTimeout(3),
-			answers: []answer{hangs, after(100*ms, ok)}, by: "1", begins: []string{"0s ", "1s 1"}, at: 1100 * ms},
-		{name: `Envoy: "Before per-try timeout, an error response would be retried"`, route: onTimeout(3),
-			answers: []answer{after(200*ms, fails), ok}, by: "1", begins: []string{"0s ", "200ms 1"}, at: 200 * ms},
-		{name: `Envoy: "or returned to the client if there are no more retries left"`, route: onTimeout(2),
-			answers: []answer{fails}, want: codes.Unavailable, by: "1", begins: []string{"0s ", "0s 1"}},
-		{name: `Envoy: "After per-try timeout, an error response would be discarded"`, route: onTimeout(4),
-			answers: []answer{after(1500*ms, fails), after(1800*ms, ok)}, by: "1", begins: []string{"0s ", "1s 1", "2s 2"}, at: 2800 * ms},
-		{name: `Envoy: an error that triggers no retry is returned`, route: onTimeout(4),
-			answers: []answer{hangs, fatal}, want: codes.NotFound, by: "1", begins: []string{"0s ", "1s 1"}, at: time.Second},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
@@ -216,94 +199,43 @@ func TestHedging(t *testing.T) {
 	}
 }
 
-// TestHedgesOfAStream: gRFC A6, "Hedging Policy": the client's messages go to all attempts; "Memory
-// Management": the RPC is committed to the attempt that was sent most.
+// TestHedgesOfAStream: the timeouts of an attempt begin with the end of the request; each hedge is sent all of
+// it.
 func TestHedgesOfAStream(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		got := make(chan string, 100)
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: func(n int, s grpc.ServerStream) error {
-			for {
+	for name, test := range map[string]struct {
+		last string // message
+		want string // attempts that are answered
+	}{"the request fits the buffer": {"c", "abc by 1"}, "it does not": {strings.Repeat("c", 200), "by 0"}} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(2)}, handle: func(n int, s grpc.ServerStream) error {
+					all, err := receiveAll(s)
+					if err != nil {
+						return err
+					}
+					if n == 0 {
+						select {
+						case <-time.After(time.Minute):
+						case <-s.Context().Done():
+						}
+					}
+					return s.SendMsg(bytesOf(fmt.Sprint(all, " by ", n)))
+				}})
+				s, err := w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m", w.streamer, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(100)})
+				xdstest.NoError(t, err)
+				for _, m := range []string{"a", "b", test.last} {
+					xdstest.NoError(t, s.SendMsg(bytesOf(m)))
+					time.Sleep(time.Hour)
+				}
+				xdstest.NoError(t, s.CloseSend())
 				m := bytesOf("")
-				if err := s.RecvMsg(m); err != nil {
-					got <- fmt.Sprint(n, " ", err == io.EOF)
-					return s.SendMsg(bytesOf(fmt.Sprint("by ", n)))
+				if err := s.RecvMsg(m); err != nil || !strings.HasSuffix(string(m.GetValue()), test.want) || s.RecvMsg(bytesOf("")) != io.EOF {
+					t.Errorf("%v, answer %q, want %q", err, m.GetValue(), test.want)
 				}
-				got <- fmt.Sprint(n, " ", string(m.GetValue()[:1]))
-			}
-		}})
-		receive := func(want ...string) {
-			t.Helper()
-			synctest.Wait()
-			var all []string
-			for range len(got) {
-				all = append(all, <-got)
-			}
-			slices.Sort(all)
-			xdstest.Equal(t, "servers", want, all)
-		}
-		s, err := w.s.Stream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, w.cc, "/s/m", w.streamer, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(100)})
-		xdstest.NoError(t, err)
-		send := func(text string) {
-			t.Helper()
-			xdstest.NoError(t, s.SendMsg(bytesOf(text)))
-		}
-		send("a")
-		receive("0 a")
-		time.Sleep(1500 * ms)
-		receive("1 a")
-		send("b")
-		receive("0 b", "1 b")
-		big := strings.Repeat("c", 200)
-		send(big) // commits
-		send("d")
-		synctest.Wait()
-		time.Sleep(time.Minute) // There are no further attempts.
-		xdstest.NoError(t, s.CloseSend())
-		m := bytesOf("")
-		if err := s.RecvMsg(m); err != nil || s.RecvMsg(m) != io.EOF {
-			t.Fatal(err)
-		}
-		winner, loser := string(m.GetValue())[3:], "1"
-		if winner == "1" {
-			loser = "0"
-		}
-		want := []string{winner + " c", winner + " d", winner + " true", loser + " false"}
-		slices.Sort(want)
-		receive(want...)
-	})
-}
-
-// TestAnAnswerBesideAFullBuffer: an RPC that is committed by the response headers of one attempt and by a
-// message that does not fit the buffer at the same time goes on with one attempt.
-func TestAnAnswerBesideAFullBuffer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 2)}, handle: func(n int, s grpc.ServerStream) error {
-			if n%2 == 1 {
-				time.Sleep(time.Second)
-				return s.SendHeader(nil)
-			}
-			for m := bytesOf(""); ; {
-				if err := s.RecvMsg(m); err != nil {
-					return nil
-				}
-			}
-		}})
-		for range 100 {
-			s, err := w.s.Stream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, w.cc, "/s/m", w.streamer, []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)})
-			xdstest.NoError(t, err)
-			time.Sleep(2 * time.Second)
-			if err := s.SendMsg(bytesOf("does not fit")); err != nil && err != io.EOF {
-				t.Fatal(err)
-			}
-			xdstest.NoError(t, s.CloseSend())
-			if err := s.RecvMsg(bytesOf("")); err != io.EOF {
-				t.Fatalf("%v, want the end of one attempt", err)
-			}
-			synctest.Wait()
-		}
-	})
+			})
+		})
+	}
 }
 
 // TestAStreamThatIsNotRead: the end of its context ends all attempts of a hedged stream.
@@ -313,17 +245,16 @@ func TestAStreamThatIsNotRead(t *testing.T) {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := new(attempts)
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: seen.handle(answers)})
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(3)}, handle: seen.handle(answers)})
 				ctx, cancel := context.WithCancel(t.Context())
 				s, err := w.s.Stream(ctx, kinds[3].desc, w.cc, "/s/m", w.streamer, nil)
 				xdstest.NoError(t, err)
-				sent := make(chan error)
-				go func() { sent <- s.SendMsg(bytesOf(strings.Repeat("x", 1<<20))) }()
+				xdstest.NoError(t, s.SendMsg(bytesOf("x")))
+				xdstest.NoError(t, s.CloseSend())
 				time.Sleep(1500 * ms)
 				cancel()
-				<-sent
 				synctest.Wait()
-				if err := s.RecvMsg(bytesOf("")); status.Code(err) != codes.Canceled && status.Code(err) != codes.Unavailable {
+				if err := s.RecvMsg(bytesOf("")); status.Code(err) != codes.Canceled {
 					t.Error(err)
 				}
 				seen.mu.Lock()
@@ -351,7 +282,7 @@ func TestAHedgeThatIsRefused(t *testing.T) {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
 				seen := new(attempts)
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: seen.handle([]answer{test.answer})})
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(3)}, handle: seen.handle([]answer{test.answer})})
 				w.pick = func(ctx context.Context) error {
 					d := decision.FromContext(ctx)
 					if !d.Attempt().Retry {
@@ -373,51 +304,14 @@ func TestAHedgeThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestRetryThrottlingOfHedges: gRFC A6, "Throttling Retry Attempts and Hedged RPCs": "The first outgoing
-// RPC will always be sent, but subsequent hedged RPCs will only be sent if token_count is greater
-// than the threshold".
-func TestRetryThrottlingOfHedges(t *testing.T) {
-	t.Parallel()
-	eachKindInABubble(t, func(t *testing.T, k kind) {
-		seen := new(attempts)
-		fails, ok := answer{code: codes.Unavailable}, answer{}
-		fatal, never := answer{code: codes.NotFound}, answer{code: codes.NotFound, pushback: "-1"}
-		// There are 4 tokens. A hedge needs more than 2, and a success gives 1.
-		answers := []answer{fails, fails, fails, fatal, ok, ok, fails, ok, never, never, fails}
-		w := newWorld(t, worldConfig{
-			routes: []*xdsresource.Route{hedged(time.Second, 2)}, handle: seen.handle(answers),
-			vh: xdsresource.VirtualHost{HedgeThrottling: &xdsresource.RetryThrottling{MaxTokens: 4, TokenRatio: 1}},
-		})
-		for i, want := range []struct {
-			attempts int
-			code     codes.Code
-		}{
-			{2, codes.Unavailable}, // 4 tokens: 2 fail; 2 are left
-			{3, codes.Unavailable}, // at the threshold: no hedge; 1
-			{4, codes.NotFound},    // a fatal status does not count
-			{5, codes.OK},          // 2
-			{6, codes.OK},          // 3
-			{7, codes.Unavailable}, // 2: no hedge
-			{8, codes.OK},          // 3
-			{9, codes.NotFound},    // "or that receive a pushback response indicating not to retry"
-			{10, codes.NotFound},   // 1
-			{11, codes.Unavailable},
-		} {
-			r := w.makeRPC(t.Context(), k, "/s/m", []string{"request"})
-			synctest.Wait()
-			if status.Code(r.err) != want.code || len(seen.begins) != want.attempts {
-				t.Fatalf("RPC %d: %v and %d attempts, want %v and %d", i, r.err, len(seen.begins), want.code, want.attempts)
-			}
-		}
-	})
-}
-
 // TestHedgingUnderLoad: each RPC ends once, with the reply to its own request or an error, while attempts
 // fail, hang and are cancelled at the same time.
 func TestHedgingUnderLoad(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Millisecond, 5)}, handle: func(n int, s grpc.ServerStream) error {
+		route := hedged(5)
+		route.Retry.PerTryTimeout = time.Millisecond
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: func(n int, s grpc.ServerStream) error {
 			md, _ := metadata.FromIncomingContext(s.Context())
 			last := slices.Equal(md["grpc-previous-rpc-attempts"], []string{"4"})
 			switch {
@@ -459,7 +353,7 @@ func TestTraceOfHedges(t *testing.T) {
 	t.Parallel()
 	eachKindInABubble(t, func(t *testing.T, k kind) {
 		seen := new(attempts)
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(time.Second, 3)}, handle: seen.handle([]answer{hangs, {code: codes.Unavailable}, {}})})
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{hedged(3)}, handle: seen.handle([]answer{hangs, {code: codes.Unavailable}, {}})})
 		var mu sync.Mutex
 		var log []string
 		add := func(format string, args ...any) {
@@ -494,7 +388,7 @@ func TestHedgingReportsOneOutcomeToFilters(t *testing.T) {
 				return next.NewStream(ctx, rpc)
 			})
 			w := newWorld(t, worldConfig{
-				routes:   []*xdsresource.Route{retried(xdsresource.RetryPolicy{MaxAttempts: 5, Hedging: &xdsresource.Hedging{}})},
+				routes:   []*xdsresource.Route{hedged(5)},
 				listener: chainOf(ask), handle: failing(2, codes.Unavailable),
 			})
 			r := w.makeRPC(testutils.Context(t), k, "/s/m", []string{"x"})

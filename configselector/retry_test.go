@@ -61,7 +61,7 @@ var sentTwice = []struct {
 	fail  int
 }{
 	{"retry", retried(xdsresource.RetryPolicy{}), 1},
-	{"hedging", retried(xdsresource.RetryPolicy{Hedging: &xdsresource.Hedging{}}), 1},
+	{"hedging", hedged(3), 1},
 	{"mirror", mirrored(1), 0},
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -128,7 +127,7 @@ func TestTheHostOfTheAnswer(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
 				o := new(httpfilter.HostOverride)
 				w := newWorld(t, worldConfig{
-					routes: []*xdsresource.Route{hedged(time.Second, 2)}, listener: chainOf(binding("c", o)),
+					routes: []*xdsresource.Route{hedged(2)}, listener: chainOf(binding("c", o)),
 					handle: new(attempts).handle(test.answers),
 				})
 				w.pick = func(ctx context.Context) error {

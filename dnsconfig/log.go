@@ -19,9 +19,8 @@ func (j *joint) log(r *Result) {
 	switch r.Outcome {
 	case OutcomeChosen:
 		logger.Infof("%s: choice [%d] is the service config (draw %d, hostname %q)", r.Name, r.Choice.Index, r.Client.Draw, r.Client.Hostname)
-		if _, ok := j.cc.(hedger); !ok && hedges(r.Choice.ServiceConfig) {
-			logger.Warningf("%s: choice [%d] has a hedgingPolicy, which gRPC-Go ignores: RPCs to %q are sent once. "+
-				"Channels of the scheme \"xds\" of github.com/dynxds/dynxds, with or without a bootstrap, hedge", r.Name, r.Choice.Index, j.target.String())
+		if hedges(r.Choice.ServiceConfig) {
+			logger.Warningf("%s: choice [%d] has a hedgingPolicy, which gRPC-Go ignores: RPCs to %q are sent once", r.Name, r.Choice.Index, j.target.String())
 		}
 	case OutcomeNoMatch:
 		logger.Infof("%s: no choice matches (language %q, draw %d, hostname %q)%s", r.Name, r.Client.Language, r.Client.Draw, r.Client.Hostname, j.kept())
@@ -34,10 +33,7 @@ func (j *joint) log(r *Result) {
 	}
 }
 
-// hedger is implemented by a resolver.ClientConn that sends hedges itself (gRFC A6).
-type hedger interface{ Hedges() }
-
-// hedges reports whether a service config has a hedging policy.
+// hedges reports whether a service config has a hedging policy (gRFC A6).
 func hedges(serviceConfig string) bool {
 	var config struct {
 		MethodConfig []struct{ HedgingPolicy any }

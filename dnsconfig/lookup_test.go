@@ -311,34 +311,23 @@ func TestSearchListHidesNoFailure(t *testing.T) {
 	}
 }
 
-// hedgingChannel sends hedges itself.
-type hedgingChannel struct{ *fakeChannel }
-
-func (hedgingChannel) Hedges() {}
-
-// gRFC A6: gRPC-Go does not hedge, which is logged unless something else hedges.
+// gRFC A6: gRPC-Go does not hedge, which is logged.
 func TestHedgingPolicyIsReported(t *testing.T) {
 	t.Parallel()
 	for endpoint, test := range map[string]struct {
 		serviceConfig string
-		hedges        bool
 		want          int
 	}{
-		"hedged.test":  {`{"methodConfig":[{"name":[{}]},{"name":[{"service":"s"}],"hedgingPolicy":{"maxAttempts":2}}]}`, false, 1},
-		"itself.test":  {`{"methodConfig":[{"name":[{}],"hedgingPolicy":{"maxAttempts":2}}]}`, true, 0},
-		"none.test":    {`{"methodConfig":[{"name":[{}],"hedgingPolicy":null}]}`, false, 0},
-		"retried.test": {`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":2,"initialBackoff":"1s","maxBackoff":"1s","backoffMultiplier":1,"retryableStatusCodes":["INTERNAL"]}}]}`, false, 0},
+		"hedged.test":  {`{"methodConfig":[{"name":[{}]},{"name":[{"service":"s"}],"hedgingPolicy":{"maxAttempts":2}}]}`, 1},
+		"none.test":    {`{"methodConfig":[{"name":[{}],"hedgingPolicy":null}]}`, 0},
+		"retried.test": {`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":2,"initialBackoff":"1s","maxBackoff":"1s","backoffMultiplier":1,"retryableStatusCodes":["INTERNAL"]}}]}`, 0},
 	} {
 		w := newWorld(t)
 		w.SetA(endpoint, "127.0.0.1")
 		w.SetTXT(Prefix+endpoint, dnsserver.Strings(`grpc_config=[{"serviceConfig":`+test.serviceConfig+`}]`, 255))
 		before := warnings.Count("hedgingPolicy", endpoint)
 		fake := new(fakeChannel)
-		var cc resolver.ClientConn = fake
-		if test.hedges {
-			cc = hedgingChannel{fake}
-		}
-		r, err := NewBuilder(fast).Build(targetOf(w.Addr(), endpoint), cc, resolver.BuildOptions{})
+		r, err := NewBuilder(fast).Build(targetOf(w.Addr(), endpoint), fake, resolver.BuildOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

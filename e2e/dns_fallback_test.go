@@ -133,36 +133,6 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 		_, target := inZone(t, backend)
 		mustReach(t, dial(t, "xds:///"+target, grpc.WithDefaultServiceConfig(retryAndRoundRobin)), unary, backend)
 	})
-	t.Run("hedging", func(t *testing.T) { // gRFC A6; gRPC-Go itself does not know the hedgingPolicy.
-		backend := testutils.StartBackend(t, "b1")
-		var n atomic.Int32
-		canceled := make(chan bool, 10)
-		backend.SetBehaviour(func(ctx context.Context, _ testutils.RPC) error {
-			if n.Add(1)%2 == 1 {
-				<-ctx.Done()
-				canceled <- true
-			}
-			return nil
-		})
-		name, target := inZone(t, backend)
-		const hedging = `{"methodConfig":[{"name":[{}],"hedgingPolicy":{"maxAttempts":2,"hedgingDelay":"0.1s"}}]}`
-		publish(name, `[{"serviceConfig":{"methodConfig":[{"name":[{}],"hedgingPolicy":{"maxAttempts":1}}]}},
-			{"serviceConfig":`+hedging+`}]`)
-		reachHedged := func(opts ...grpc.DialOption) {
-			cc := dial(t, "xds:///"+target, opts...)
-			for _, k := range kinds {
-				mustReach(t, cc, k, backend)
-				<-canceled
-			}
-		}
-		reachHedged()
-		if got := statusOf(t, "xds:///"+target); got.DNS.Choice.Index != 1 {
-			t.Errorf("look-up %+v, want the invalid hedgingPolicy skipped", got.DNS)
-		}
-
-		zone.SetTXT("_grpc_config." + name)
-		reachHedged(grpc.WithDefaultServiceConfig(hedging))
-	})
 	t.Run("authority of the target", func(t *testing.T) {
 		backend := testutils.StartBackend(t, "b1")
 		_, target := inZone(t, backend)

@@ -4,20 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"runtime"
 	"sync"
-	"weak"
 
 	"google.golang.org/grpc/balancer"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
-	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/dnsconfig"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // dnsSource configures a channel by DNS: addresses and the service config of gRFC A2. It and
@@ -26,7 +22,7 @@ import (
 type dnsSource struct {
 	*request
 	target grpcresolver.Target // of the scheme "dnsconfig"
-	runner *passOn
+	runner *dnsRunner
 
 	// mu is held while gRPC takes an update of DNS, or the first of xDS, during which it
 	// does not call back.
@@ -34,15 +30,7 @@ type dnsSource struct {
 	phase    dnsPhase
 	reason   string
 	child    grpcresolver.Resolver
-	resolved bool                    // gRPC has got addresses
-	rpcs     *configselector.Channel // for RPCs of a service config that hedges, or nil
-	// using is the service config that RPCs use: nil, once configured, is that of the application.
-	using      *serviceconfig.ParseResult
-	configured bool
-
-	// hedging has the *xdsresource.VirtualHost of each service config that hedges, by its
-	// weak.Pointer[serviceconfig.ParseResult]: many are parsed, and few are used.
-	hedging sync.Map
+	resolved bool // gRPC has got addresses
 }
 
 type dnsPhase int
@@ -59,7 +47,7 @@ func newDNSSource(q *request) *dnsSource {
 	target := grpcresolver.Target{URL: url.URL{Scheme: dnsconfig.Scheme, Path: "/" + q.target.Endpoint()}}
 	return &dnsSource{
 		request: q, target: target,
-		runner: &passOn{channel: q.channel.ClientConn(), version: versions.Add(1), endpoint: target.Endpoint()},
+		runner: &dnsRunner{channel: q.channel.ClientConn(), version: versions.Add(1), endpoint: target.Endpoint()},
 	}
 }
 
@@ -94,7 +82,7 @@ func (d *dnsSource) handOver(reason string, update func() grpcbridge.Runner) {
 	d.runner.stop()
 	d.end(func() {
 		d.record.SetMode(channels.XDS, reason)
-		d.runner.succeed(update())
+		d.runner.handOverTo(update())
 	})
 }
 
@@ -102,13 +90,10 @@ func (d *dnsSource) close() { d.end(func() {}) }
 
 func (d *dnsSource) end(last func()) {
 	d.mu.Lock()
-	child, rpcs := d.child, d.rpcs
-	d.child, d.rpcs, d.phase = nil, nil, dnsOver
+	child := d.child
+	d.child, d.phase = nil, dnsOver
 	last()
 	d.mu.Unlock()
-	if rpcs != nil {
-		rpcs.Close()
-	}
 	// Without the lock, for which a concurrent update may wait.
 	if child != nil {
 		child.Close()
@@ -158,9 +143,6 @@ var errNoAddress = errors.New("DNS has no address for the target")
 // dnsClientConn is the resolver.ClientConn of the DNS resolver.
 type dnsClientConn struct{ d *dnsSource }
 
-// Hedges marks, for package dnsconfig, that hedging policies take effect.
-func (dnsClientConn) Hedges() {}
-
 // UpdateState implements resolver.ClientConn.
 func (c dnsClientConn) UpdateState(s grpcresolver.State) error {
 	c.d.mu.Lock()
@@ -169,7 +151,6 @@ func (c dnsClientConn) UpdateState(s grpcresolver.State) error {
 		return nil
 	}
 	defer c.d.serve()
-	c.d.hedge(s.ServiceConfig)
 	if len(s.Addresses)+len(s.Endpoints) > 0 {
 		c.d.resolved = true
 		return c.d.cc.UpdateState(s)
@@ -203,54 +184,5 @@ func (c dnsClientConn) NewAddress(addresses []grpcresolver.Address) {
 
 // ParseServiceConfig implements resolver.ClientConn.
 func (c dnsClientConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
-	result := c.d.cc.ParseServiceConfig(text)
-	if result.Err != nil {
-		return result
-	}
-	host, err := xdsresource.HedgingOf(text)
-	switch {
-	case err != nil:
-		return &serviceconfig.ParseResult{Err: err}
-	case host != nil:
-		key := weak.Make(result)
-		c.d.hedging.Store(key, host)
-		runtime.AddCleanup(result, func(key weak.Pointer[serviceconfig.ParseResult]) { c.d.hedging.Delete(key) }, key)
-	}
-	return result
-}
-
-// hedge makes RPCs follow the hedging policies of a service config. nil: that in use stays so, or
-// grpc.WithDefaultServiceConfig applies if there was none. The caller holds d.mu.
-func (d *dnsSource) hedge(config *serviceconfig.ParseResult) {
-	var host *xdsresource.VirtualHost
-	switch {
-	case d.configured && (config == nil || config == d.using):
-		return
-	case config == nil:
-		host = d.hedgingByDefault()
-	default:
-		if h, ok := d.hedging.Load(weak.Make(config)); ok {
-			host = h.(*xdsresource.VirtualHost)
-		}
-	}
-	d.configured, d.using = true, config
-	if host == nil {
-		d.runner.hedging.Store(nil)
-		return
-	}
-	if d.rpcs == nil {
-		d.rpcs = configselector.NewChannel(d.channel.ClientConn(), d.opts.Authority, secure(d.opts), d.opts.MetricsRecorder)
-	}
-	d.runner.hedging.Store(d.rpcs.NewSelector(configselector.Config{
-		Version: d.runner.version, Listener: new(xdsresource.Listener), VirtualHost: host, RouteConfigName: "service config",
-	}))
-}
-
-// hedgingByDefault returns the hedging policies of grpc.WithDefaultServiceConfig, or nil.
-func (d *dnsSource) hedgingByDefault() *xdsresource.VirtualHost {
-	host, err := xdsresource.HedgingOf(grpcbridge.DefaultServiceConfig(d.channel.ClientConn()))
-	if err != nil {
-		logger.Errorf("%s: no RPC is hedged, as grpc.WithDefaultServiceConfig was given a policy that is not valid: %v", d.channel.ClientConn().Target(), err)
-	}
-	return host
+	return c.d.cc.ParseServiceConfig(text)
 }

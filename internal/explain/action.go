@@ -192,7 +192,7 @@ func (e routeExplainer) retry() *Retry {
 			r.On = append(r.On, codeName(c))
 		}
 	}
-	if p.Hedging != nil {
+	if p.Hedges {
 		r.Hedged = cmp.Or(p.PerTryTimeout, p.PerTryIdleTimeout).String()
 	}
 	if e.rawRoute().GetRoute().GetRetryPolicy() != nil {

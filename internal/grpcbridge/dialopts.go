@@ -32,16 +32,6 @@ func DisablesHealthChecks(cc *grpc.ClientConn) bool {
 	return f.Kind() == reflect.Bool && f.Bool()
 }
 
-// DefaultServiceConfig returns the JSON given to grpc.WithDefaultServiceConfig, which is read in the same
-// way, or "".
-func DefaultServiceConfig(cc *grpc.ClientConn) string {
-	f := dialOption(cc, "defaultServiceConfigRawJSON")
-	if f.Kind() != reflect.Pointer || f.IsNil() || f.Elem().Kind() != reflect.String {
-		return ""
-	}
-	return f.Elem().String()
-}
-
 // dialOption returns a field of gRPC's options of a channel, or the zero Value.
 func dialOption(cc *grpc.ClientConn, name string) reflect.Value {
 	if cc == nil {

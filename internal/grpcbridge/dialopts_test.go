@@ -29,16 +29,12 @@ func TestDialOptions(t *testing.T) {
 		{"more", []grpc.DialOption{grpc.WithMaxCallAttempts(9)}, 9},
 		{"less", []grpc.DialOption{grpc.WithMaxCallAttempts(2)}, 2},
 		{"disabled", []grpc.DialOption{grpc.WithDisableRetry(), grpc.WithDisableHealthCheck()}, 1},
-		{"service config", []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"methodConfig": []}`)}, 5},
 	} {
 		cc, err := grpc.NewClient("passthrough:///x", append(test.opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 		xdstest.NoError(t, err)
 		xdstest.Equal(t, test.name, test.want, grpcbridge.MaxAttempts(cc))
 		if got, want := grpcbridge.DisablesHealthChecks(cc), test.name == "disabled"; got != want {
 			t.Errorf("%s: health checks disabled: %v", test.name, got)
-		}
-		if got := grpcbridge.DefaultServiceConfig(cc); (got == `{"methodConfig": []}`) != (test.name == "service config") {
-			t.Errorf("%s: default service config %q", test.name, got)
 		}
 		cc.Close()
 	}

@@ -274,7 +274,7 @@ func TestOverridesOfHedging(t *testing.T) {
 			host := xdsmsg.VirtualHost("v", []string{"*"}, route)
 			host.HedgePolicy = test.host
 			r := decodeWith[RouteConfiguration](t, RouteConfigurationType, xdsmsg.RouteConfigOf("routes", host), overriding(t, test.overrides)).VirtualHosts[0].Routes[0]
-			if hedged := r.Retry.Hedging != nil; hedged != test.hedged {
+			if hedged := r.Retry.Hedges; hedged != test.hedged {
 				t.Errorf("hedged: %v", hedged)
 			}
 			xdstest.Equal(t, "Changes", test.changes, describeChanges(changesOf(r)))

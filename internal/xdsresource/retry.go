@@ -52,24 +52,9 @@ type RetryPolicy struct {
 	// PerTryIdleTimeout bounds the time in which an attempt whose request has ended receives
 	// nothing, also after its response has started (per_try_idle_timeout). 0: no bound.
 	PerTryIdleTimeout time.Duration
-	// Hedging, if not nil, sends attempts beside those that have not been answered yet.
-	Hedging *Hedging
-}
-
-// Hedging says when another attempt is sent while others are under way. One that fails with a
-// status that the RetryPolicy retries does not end the others; any other end is that of the RPC.
-type Hedging struct {
-	// OnPerTryTimeout sends it when the latest attempt has taken PerTryTimeout or PerTryIdleTimeout,
-	// which end no attempt, and after a backoff (Envoy's hedge_on_per_try_timeout). Otherwise it is sent Delay after
-	// the latest attempt, and at once when one fails (gRFC A6, "Hedging Policy").
-	OnPerTryTimeout bool
-	Delay           time.Duration
-}
-
-// RetryThrottling stops hedges while at most half of MaxTokens are left: a failure takes one, a
-// success gives TokenRatio (gRFC A6, "Throttling Retry Attempts and Hedged RPCs").
-type RetryThrottling struct {
-	MaxTokens, TokenRatio float64 // above 0; MaxTokens at most 1000
+	// Hedges says that the timeouts end no attempt: another one is sent beside it, after a backoff
+	// (hedge_policy with hedge_on_per_try_timeout).
+	Hedges bool
 }
 
 // ResetHeader is a header of a response that says when to retry.
@@ -79,11 +64,8 @@ type ResetHeader struct {
 	Timestamp bool
 }
 
-// LimitsTries reports whether something beside the RPC's deadline may end an attempt: a timeout,
-// or the success of another attempt.
-func (p *RetryPolicy) LimitsTries() bool {
-	return p.PerTryTimeout > 0 || p.PerTryIdleTimeout > 0 || p.Hedging != nil
-}
+// LimitsTries reports whether attempts have timeouts of their own.
+func (p *RetryPolicy) LimitsTries() bool { return p.PerTryTimeout > 0 || p.PerTryIdleTimeout > 0 }
 
 // CodeSet is a set of the 17 gRPC status codes.
 type CodeSet uint32
@@ -182,7 +164,7 @@ func (p *RetryPolicy) hedgedOnTimeout() *RetryPolicy {
 		return nil
 	}
 	q := *p
-	q.Hedging = &Hedging{OnPerTryTimeout: true}
+	q.Hedges = true
 	return &q
 }
 

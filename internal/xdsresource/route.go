@@ -43,9 +43,6 @@ type VirtualHost struct {
 	// Overrides is VirtualHost.typed_per_filter_config, the least specific of
 	// the three levels.
 	Overrides FilterOverrides
-	// HedgeThrottling limits hedges by the failures of the host's RPCs. nil: no limit. No
-	// RouteConfiguration has it; see HedgingOf.
-	HedgeThrottling *RetryThrottling
 
 	compiled *routeTable
 }

@@ -202,7 +202,7 @@ func TestHedgePolicy(t *testing.T) {
 		for level, config := range map[string]*routepb.RouteConfiguration{"route": ofRoute, "virtual host": ofHost} {
 			got := "none"
 			if p := mustDecodeRoutes(t, config).VirtualHosts[0].Routes[0].Retry; p != nil {
-				if got = p.PerTryTimeout.String(); p.Hedging != nil && p.Hedging.OnPerTryTimeout {
+				if got = p.PerTryTimeout.String(); p.Hedges {
 					got += " hedged"
 				}
 			}

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// hedging decides when one RPC is sent again while attempts of it are under way (gRFC A6, "Hedging
-// Policy"; Envoy's hedge_on_per_try_timeout), and which attempt is the RPC. It runs on one
+// hedging decides when one RPC is sent again while attempts of it are under way (Envoy's
+// hedge_on_per_try_timeout), and which attempt is the RPC. It runs on one
 // goroutine, and handles neither messages nor streams.
 type hedging struct {
 	request *request
@@ -83,10 +83,8 @@ func (h *hedging) run(committed <-chan struct{}) (winner *try, err error) {
 					return h.failed, notRetried(h.failed.status, e.try.status)
 				}
 			case !h.tolerates(e.try):
-				h.count(e.try)
 				return e.try, nil
 			default:
-				h.count(e.try)
 				h.fail(e.try)
 			}
 		}
@@ -105,10 +103,6 @@ func (h *hedging) launch() {
 	h.due = false
 	t := &try{number: len(h.tries)}
 	if t.number > 0 {
-		if !h.request.call.routes.throttle.permits() {
-			h.stopped = true
-			return
-		}
 		h.retry.made, h.retry.delay = t.number, 0
 		var why error
 		if h.running == 0 {
@@ -121,9 +115,6 @@ func (h *hedging) launch() {
 	h.tries = append(h.tries, t)
 	h.running++
 	h.begin(t)
-	if policy := h.retry.policy.Hedging; !policy.OnPerTryTimeout {
-		h.schedule(policy.Delay)
-	}
 }
 
 // schedule sends the next attempt, if there is one, after a delay.
@@ -157,29 +148,12 @@ func (h *hedging) tolerates(t *try) bool {
 		h.retry.retriable(t.decision, t.status, t.trailer)
 }
 
-// count counts the outcome of an attempt for retryThrottling: failures that leave hope, or whose
-// server asks for no further attempt (gRFC A6, "Throttling Retry Attempts and Hedged RPCs").
-func (h *hedging) count(t *try) {
-	throttle := h.request.call.routes.throttle
-	wait, asked := pushback(t.trailer)
-	switch {
-	case t.status == nil:
-		throttle.succeeded()
-	case h.tolerates(t), asked && wait < 0:
-		throttle.failed()
-	}
-}
-
 // fail is called when t has ended with a status that leaves hope.
 func (h *hedging) fail(t *try) {
 	h.failed = t
-	wait, asked := pushback(t.trailer)
-	switch {
-	case asked && wait < 0:
+	if wait, asked := pushback(t.trailer); asked && wait < 0 {
 		h.stop()
-	case !h.retry.policy.Hedging.OnPerTryTimeout:
-		h.schedule(wait)
-	case h.latest(t):
+	} else if h.latest(t) {
 		h.retry.after(t.trailer)
 		h.schedule(h.retry.delay)
 	}

@@ -64,7 +64,7 @@ func (r *request) newRetrier() retrier {
 		}
 	}
 	picks := policy.PreviousHosts
-	if policy.Hedging != nil {
+	if policy.Hedges {
 		picks = cmp.Or(picks, hedgePicks)
 	}
 	if picks > 0 && retry.max > 1 {
@@ -78,7 +78,7 @@ func (r *request) newRetrier() retrier {
 const hedgePicks = 3
 
 // hedges reports whether attempts are sent beside others.
-func (r *retrier) hedges() bool { return r.max > 1 && r.policy.Hedging != nil }
+func (r *retrier) hedges() bool { return r.max > 1 && r.policy.Hedges }
 
 // again reports whether an attempt that ended with err and trailer, without response
 // headers, is followed by another one. If so, the caller calls wait.

@@ -84,7 +84,7 @@ func (a *attempt) finish(err error) {
 // requestSent is called when all messages of the request have been sent. The timeouts of the
 // attempt begin.
 func (a *attempt) requestSent() {
-	if a.timer.start() && a.timer.policy.PerTryTimeout > 0 && a.timer.policy.Hedging == nil {
+	if a.timer.start() && a.timer.policy.PerTryTimeout > 0 && !a.timer.policy.Hedges {
 		// It ends with the attempt. The response starts with its headers, for which the
 		// application may not ask in time.
 		go func() { _, _ = a.Header() }()

@@ -69,7 +69,6 @@ type Routes struct {
 	RouteConfigName string // for errors
 
 	clusters func() map[string]struct{} // those that an RPC may select by name
-	throttle *throttle                  // of hedges; nil: none
 }
 
 // NewRoutes returns the Routes of a version.
@@ -84,7 +83,6 @@ func NewRoutes(ch *Channel, version uint64, host *xdsresource.VirtualHost, route
 			}
 			return set
 		}),
-		throttle: newThrottle(host.HedgeThrottling),
 	}
 }
 

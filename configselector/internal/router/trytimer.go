@@ -88,7 +88,7 @@ func (t *tryTimer) idled() {
 }
 
 func (t *tryTimer) expireLocked(what string, d time.Duration, field string) {
-	if t.policy.Hedging != nil {
+	if t.policy.Hedges {
 		if t.late != nil {
 			t.late()
 		}

@@ -28,24 +28,24 @@ func (r *scripted) Stream(context.Context, *grpc.StreamDesc, *grpc.ClientConn, s
 }
 
 // unaryRPC runs an RPC that takes as long as given.
-func unaryRPC(ctx context.Context, p *passOn, d time.Duration, opts ...grpc.CallOption) error {
+func unaryRPC(ctx context.Context, p *dnsRunner, d time.Duration, opts ...grpc.CallOption) error {
 	return p.Unary(ctx, "/s/m", nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 		time.Sleep(d)
 		return nil
 	}, opts)
 }
 
-func streamingRPC(ctx context.Context, p *passOn) error {
+func streamingRPC(ctx context.Context, p *dnsRunner) error {
 	_, err := p.Stream(ctx, nil, nil, "/s/m", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 		return nil, nil
 	}, nil)
 	return err
 }
 
-func TestPassOnGivesEachRPCADecisionForNoCluster(t *testing.T) {
+func TestDNSRunnerGivesEachRPCADecisionForNoCluster(t *testing.T) {
 	t.Parallel()
 	cc := new(grpc.ClientConn)
-	p := &passOn{channel: cc, version: 7}
+	p := &dnsRunner{channel: cc, version: 7}
 	check := func(ctx context.Context) {
 		d := decision.FromContext(ctx)
 		if d == nil || d.Channel != cc || d.Version != 7 || d.Method != "/s/m" || d.Cluster != "" {
@@ -62,7 +62,7 @@ func TestPassOnGivesEachRPCADecisionForNoCluster(t *testing.T) {
 	}, nil)
 }
 
-func TestPassOnStopWaitsForTheRPCsInside(t *testing.T) {
+func TestDNSRunnerStopWaitsForTheRPCsInside(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		rpcs []time.Duration
@@ -75,7 +75,7 @@ func TestPassOnStopWaitsForTheRPCsInside(t *testing.T) {
 	} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := new(passOn)
+				p := new(dnsRunner)
 				for _, d := range test.rpcs {
 					go func() { _ = unaryRPC(t.Context(), p, d) }()
 				}
@@ -91,10 +91,10 @@ func TestPassOnStopWaitsForTheRPCsInside(t *testing.T) {
 	}
 }
 
-func TestPassOnHandsRPCsToItsSuccessor(t *testing.T) {
+func TestDNSRunnerHandsRPCsToItsSuccessor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, next := new(passOn), new(scripted)
+		p, next := new(dnsRunner), new(scripted)
 		p.stop()
 		done := make(chan error, 2)
 		go func() { done <- unaryRPC(t.Context(), p, 0); done <- streamingRPC(t.Context(), p) }()
@@ -102,7 +102,7 @@ func TestPassOnHandsRPCsToItsSuccessor(t *testing.T) {
 		if next.unary+len(done) > 0 {
 			t.Error("an RPC ran between two Runners")
 		}
-		p.succeed(next)
+		p.handOverTo(next)
 		for range 2 {
 			if err := <-done; err != nil {
 				t.Error(err)
@@ -114,10 +114,10 @@ func TestPassOnHandsRPCsToItsSuccessor(t *testing.T) {
 	})
 }
 
-func TestPassOnEndsRPCsWhoseContextEnds(t *testing.T) {
+func TestDNSRunnerEndsRPCsWhoseContextEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := new(passOn)
+		p := new(dnsRunner)
 		p.stop()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
