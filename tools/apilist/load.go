@@ -21,11 +21,12 @@ type api struct {
 	unusable []string // the lines of those that need an internal type
 }
 
-// load reads the packages of the module in dir.
+// load reads the packages of the module in dir: their types from what the compiler exports, which
+// Go's build cache has.
 func load(dir string) (api, error) {
 	loaded, err := packages.Load(&packages.Config{
 		Dir:  dir,
-		Mode: packages.NeedName | packages.NeedModule | packages.NeedTypes | packages.NeedImports | packages.NeedDeps | packages.NeedSyntax | packages.NeedTypesInfo,
+		Mode: packages.NeedName | packages.NeedModule | packages.NeedTypes | packages.NeedImports | packages.NeedExportFile,
 	}, "./...")
 	if err != nil {
 		return api{}, err

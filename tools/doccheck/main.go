@@ -7,6 +7,8 @@
 // repository is copied to an empty folder, as a reader's fresh clone is: what Git does not track, and what
 // is ignored, is not there. For each file all its commands run in one shell, in
 // the order of the text, from the top of that copy; the first that fails ends it.
+// The copies have the same place, one after the other, as what Go compiles in one
+// folder is of no use in another. Programs that commands build in the folder bin stay.
 //
 // Commands are the code blocks marked sh, and the lines of blocks marked console
 // that begin with "$ ", continued by those that begin with "> "; what console
@@ -44,37 +46,58 @@ func main() {
 	timeout := flag.Duration("timeout", 5*time.Minute, "how long the commands of one file may take")
 	onlyLinks := flag.Bool("links", false, "follow the links, and run no commands")
 	flag.Parse()
-	failed := false
-	for _, file := range flag.Args() {
-		faults, err := links(file)
-		if err != nil {
-			faults = append(faults, err.Error())
-		}
-		for _, fault := range faults {
-			log.Print(fault)
-			failed = true
-		}
-		if *onlyLinks {
-			continue
-		}
-		if err := check(file, *timeout); err != nil {
-			log.Printf("%s: %v", file, err)
-			failed = true
-		}
-	}
-	if failed {
+	if err := checkAll(flag.Args(), *timeout, *onlyLinks); err != nil {
+		log.Print(err)
 		os.Exit(1)
 	}
 }
 
-// check carries out one file.
-func check(file string, timeout time.Duration) error {
+// checkAll carries out all files, and prints what is wrong with each.
+func checkAll(files []string, timeout time.Duration, onlyLinks bool) error {
+	clone, err := os.MkdirTemp("", "doccheck-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(clone)
+	faulty := 0
+	for _, file := range files {
+		faults, err := links(file)
+		if err != nil {
+			faults = append(faults, err.Error())
+		}
+		if !onlyLinks {
+			if err := check(file, clone, timeout); err != nil {
+				faults = append(faults, fmt.Sprintf("%s: %v", file, err))
+			}
+		}
+		for _, fault := range faults {
+			log.Print(fault)
+		}
+		if len(faults) > 0 {
+			faulty++
+		}
+	}
+	if faulty > 0 {
+		return fmt.Errorf("%d of %d files are faulty", faulty, len(files))
+	}
+	return nil
+}
+
+// built is the folder of the clone where commands of the documentation put what they build. Programs in it stay
+// when the next file is carried out, so that Go does not link them again.
+const built = "bin"
+
+// check carries out one file in a folder, which it fills anew.
+func check(file, clone string, timeout time.Duration) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
 	steps, err := parse(string(text))
 	if err != nil {
+		return err
+	}
+	if err := uses(steps); err != nil {
 		return err
 	}
 	commands := 0
@@ -88,18 +111,48 @@ func check(file string, timeout time.Duration) error {
 	if commands == 0 {
 		return nil
 	}
-	clone, err := os.MkdirTemp("", "doccheck-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(clone)
-	if err := copyTracked(clone); err != nil {
+	if err := fill(clone); err != nil {
 		return err
 	}
 	fmt.Printf("%s: %d blocks with commands\n", file, commands)
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return run(ctx, clone, script(file, steps))
+}
+
+// uses returns an error if the steps of a file use a program that they have not built: only an earlier file
+// may have.
+func uses(steps []step) error {
+	builds := false
+	for _, s := range steps {
+		builds = builds || strings.Contains(s.script, "go build -o ")
+		if strings.Contains(s.script, built+"/") && !builds {
+			return fmt.Errorf("line %d needs %s/, and no command before it builds anything there", s.line, built)
+		}
+	}
+	return nil
+}
+
+// fill makes a folder the copy of the working tree, without what an earlier file left there but for the
+// programs that it built.
+func fill(clone string) error {
+	programs := filepath.Join(clone, built)
+	err := filepath.WalkDir(clone, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || path == clone || path == programs {
+			return err
+		}
+		if info, err := entry.Info(); err != nil || filepath.Dir(path) == programs && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return err
+		}
+		if err := os.RemoveAll(path); err != nil || !entry.IsDir() {
+			return err
+		}
+		return filepath.SkipDir
+	})
+	if err != nil {
+		return err
+	}
+	return copyTracked(clone)
 }
 
 // run runs a script in a folder and ends what it leaves behind.
