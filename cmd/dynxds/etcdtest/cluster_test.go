@@ -201,6 +201,7 @@ type cable struct {
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
 	cut      bool
+	ended    int           // how often all connections were ended
 	stalled  chan struct{} // nil, or closed when they go on
 }
 
@@ -225,12 +226,12 @@ func (c *cable) accept() {
 		if err != nil {
 			return
 		}
-		server := c.dial()
+		server, ended := c.dial()
 		if server == nil {
 			conn.Close()
 			continue
 		}
-		if !c.add(conn, server) {
+		if !c.add(ended, conn, server) {
 			conn.Close()
 			server.Close()
 			continue
@@ -240,31 +241,30 @@ func (c *cable) accept() {
 	}
 }
 
-// dial returns nil if no address answers.
-func (c *cable) dial() net.Conn {
+// dial returns nil if no address answers, and how often connections were ended before.
+func (c *cable) dial() (conn net.Conn, ended int) {
 	c.mu.Lock()
-	to := c.to
+	to, ended := c.to, c.ended
 	c.mu.Unlock()
 	for _, address := range to {
 		if conn, err := net.Dial("tcp", address); err == nil {
-			return conn
+			return conn, ended
 		}
 	}
-	return nil
+	return nil, ended
 }
 
-func (c *cable) add(conns ...net.Conn) bool {
+// add reports false if the connections are to end, as all have been ended since they were begun.
+func (c *cable) add(ended int, conns ...net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.cut || c.ended != ended {
+		return false
+	}
 	for _, conn := range conns {
 		c.conns[conn] = true
 	}
-	if c.cut {
-		for _, conn := range conns {
-			delete(c.conns, conn)
-		}
-	}
-	return !c.cut
+	return true
 }
 
 // carry carries what one side sends until one of them ends.
@@ -293,19 +293,25 @@ func (c *cable) carry(to, from net.Conn) {
 func (c *cable) setCut(cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cut = cut
-	if cut {
-		for conn := range c.conns {
-			conn.Close()
-		}
+	if c.cut = cut; cut {
+		c.end()
 	}
 }
 
-// setTo carries new connections to other addresses.
+// setTo ends all connections, and carries new ones to other addresses.
 func (c *cable) setTo(to ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.to = to
+	c.end()
+}
+
+// end ends all connections, and those that are being made.
+func (c *cable) end() {
+	c.ended++
+	for conn := range c.conns {
+		conn.Close()
+	}
 }
 
 // setStalled keeps back all bytes, or carries them again.

@@ -138,8 +138,6 @@ func TestNothingIsResent(t *testing.T) {
 	}
 	endpoints := []string{"ClusterLoadAssignment backend"}
 	name.setTo(second.address)
-	name.setCut(true)
-	name.setCut(false)
 	second.asked(t)
 	c.reaches(m.move())
 	xdstest.Equal(t, "sent by the second replica", endpoints, second.take())

@@ -65,9 +65,9 @@ type Feed struct {
 	fromFile bool
 	// wake says that Wait is to return, though the documents are the same.
 	wake bool
-	// revision is that of the documents, newest the last known one of the store.
-	revision, newest int64
-	// head is the last answer to a pulse.
+	// revision is that of the documents.
+	revision int64
+	// head is the newest known head of the store that the documents were read from.
 	head store.Head
 	// watcher is nil if there is none; then due says that it is time to open one, as it is some time after
 	// the last attempt, by retryWatch. missed: it would miss changes, so that all documents are to be read before.
@@ -94,10 +94,9 @@ type outage struct{ since, logged time.Time }
 
 // answer is that of the store to a pulse.
 type answer struct {
-	// asked is the revision of the documents when it was asked.
-	asked int64
-	head  store.Head
-	err   error
+	// asked is what the store had to continue when it was asked.
+	asked, head store.Head
+	err         error
 }
 
 // Open reads the documents. If the store does not answer, they are those of the last-good file; without
@@ -154,7 +153,7 @@ func (f *Feed) Read(context.Context) (*folder.Content, error) { return f.shelf.r
 func (f *Feed) Status() Status { return *f.status.Load() }
 
 func (f *Feed) report() {
-	f.status.Store(&Status{Revision: f.revision, Newest: max(f.newest, f.revision), GoneSince: f.outage.since})
+	f.status.Store(&Status{Revision: f.revision, Newest: max(f.head.Revision, f.revision), GoneSince: f.outage.since})
 }
 
 // Wait waits until Read or Good may return something else, or until a time, if it is not zero. asked says that somebody
@@ -231,7 +230,7 @@ func (f *Feed) readAll(ctx context.Context) error {
 	f.noteAnswer()
 	f.shelf.replace(snapshot, f.good.published, f.good.found)
 	f.ignore(snapshot.Unknown)
-	f.revision, f.newest, f.missed, f.fromFile = snapshot.Revision, snapshot.Revision, false, false
+	f.revision, f.head, f.missed, f.fromFile = snapshot.Revision, snapshot.Head, false, false
 	f.setGood(ctx, snapshot.Good)
 	return nil
 }
@@ -312,10 +311,11 @@ func (f *Feed) sendPulse(ctx context.Context) {
 		return
 	}
 	f.asking = true
-	watcher, asked := f.watcher, f.revision
+	watcher, revision, asked := f.watcher, f.revision, f.head
+	asked.Revision = max(revision, f.head.Revision)
 	f.asks.Go(func() {
 		head, err := f.opts.Store.Head(ctx)
-		if err == nil && head.Revision > asked && watcher != nil {
+		if err == nil && head.Revision > revision && watcher != nil {
 			_ = watcher.Ask() // without an answer the watch is behind
 		}
 		f.answers <- answer{asked, head, err}
@@ -332,21 +332,19 @@ func (f *Feed) evaluatePulse(a answer) {
 	}
 	wasOut := !f.outage.since.IsZero()
 	f.noteAnswer()
-	last, newest := f.head, a.head.Revision
-	f.head, f.newest = a.head, newest
+	f.head = a.head
 	switch {
-	case newest < a.asked, last.Cluster != 0 && last.Cluster != a.head.Cluster, a.head.Term < last.Term:
-		f.log.Warn("the store went back, as one does that is restored from a backup; reading all documents",
-			"revision", newest, "had", a.asked)
+	case !a.head.Continues(a.asked):
+		f.log.Warn("the store was restored from a backup; reading all documents", "revision", a.head.Revision, "had", a.asked.Revision)
 		f.readAllAgain()
 	case wasOut:
-		// It may have been restored, and be past the revision by now: a watch would miss the differences.
+		// It may have been restored, and have passed the revision since: a watch would miss the differences.
 		f.readAllAgain()
 	case f.revision >= f.behind:
-		f.late, f.behind = 0, newest
+		f.late, f.behind = 0, a.head.Revision
 	default:
 		if f.late++; f.late >= patience {
-			f.log.Warn("the watch does not keep up with the store; reading all documents", "revision", f.revision, "newest", newest)
+			f.log.Warn("the watch does not keep up with the store; reading all documents", "revision", f.revision, "newest", f.behind)
 			f.readAllAgain()
 		}
 	}

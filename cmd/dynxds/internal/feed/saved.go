@@ -72,7 +72,7 @@ func (s *saved) load(dir string) (*lastGoodFile, error) {
 	if file.Store != dir {
 		return nil, fmt.Errorf("--last-good: %s is of the store %s, not of %s; use another file", s.path, file.Store, dir)
 	}
-	good := &lastGoodFile{snapshot: store.Snapshot{Revision: file.Revision, Documents: map[string]store.Document{}}, written: info.ModTime()}
+	good := &lastGoodFile{snapshot: store.Snapshot{Head: store.Head{Revision: file.Revision}, Documents: map[string]store.Document{}}, written: info.ModTime()}
 	for name, d := range file.Documents {
 		good.snapshot.Documents[name] = store.Document{Data: []byte(d.Text)}
 	}

@@ -54,7 +54,7 @@ func (w *world) put(t *testing.T, byUs bool, documents ...string) {
 }
 
 func (w *world) snapshot() *store.Snapshot {
-	s := &store.Snapshot{Revision: w.now, Documents: map[string]store.Document{}}
+	s := &store.Snapshot{Head: store.Head{Revision: w.now}, Documents: map[string]store.Document{}}
 	for name, text := range w.texts {
 		s.Documents[name] = store.Document{Data: []byte(text), ModRevision: w.revision[name]}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -45,9 +46,9 @@ func documentOf(kv *mvccpb.KeyValue) Document {
 	return Document{Data: kv.Value, ModRevision: kv.ModRevision, CreateRevision: kv.CreateRevision}
 }
 
-// Snapshot is what a revision has.
+// Snapshot is what a revision has, and which etcd it was read from.
 type Snapshot struct {
-	Revision int64
+	Head
 	// Documents are by name, as in a folder.
 	Documents map[string]Document
 	Good      Good
@@ -163,23 +164,27 @@ func (s *Store) get(ctx context.Context, key string, options ...clientv3.OpOptio
 	}
 }
 
-// pages reads all keys below a part of the store, as of a revision, zero for the present one, which it returns. size
-// bounds the keys in one response of etcd.
-func (s *Store) pages(ctx context.Context, below string, revision, size int64, each func(*mvccpb.KeyValue) error) (int64, error) {
+// pages reads all keys below a part of the store, as of a revision, zero for the present one. It returns the revision,
+// and which etcd answered first. size bounds the keys in one response of etcd.
+func (s *Store) pages(ctx context.Context, below string, revision, size int64, each func(*mvccpb.KeyValue) error) (head Head, err error) {
 	begin, end := s.prefix+below, clientv3.GetPrefixRangeEnd(s.prefix+below)
 	for {
 		page, err := s.get(ctx, begin, clientv3.WithRange(end), clientv3.WithLimit(size), clientv3.WithRev(revision))
 		if err != nil {
-			return 0, err
+			return Head{}, err
 		}
-		revision = cmp.Or(revision, page.Header.Revision) // all pages are of that of the first one
+		if head.Revision == 0 {
+			head = headOf(page.Header)
+			head.Revision = cmp.Or(revision, head.Revision)
+			revision = head.Revision // all pages are of one revision
+		}
 		for _, kv := range page.Kvs {
 			if err := each(kv); err != nil {
-				return 0, err
+				return Head{}, err
 			}
 		}
 		if !page.More {
-			return revision, nil
+			return head, nil
 		}
 		begin = string(append(page.Kvs[len(page.Kvs)-1].Key, 0))
 	}
@@ -204,7 +209,7 @@ func (s *Store) Load(ctx context.Context) (*Snapshot, error) {
 func (s *Store) LoadAt(ctx context.Context, revision int64) (*Snapshot, error) {
 	snapshot := &Snapshot{Documents: map[string]Document{}}
 	var err error
-	snapshot.Revision, err = s.pages(ctx, docs, revision, documentPage, func(kv *mvccpb.KeyValue) error {
+	snapshot.Head, err = s.pages(ctx, docs, revision, documentPage, func(kv *mvccpb.KeyValue) error {
 		if name, ok := s.name(kv.Key); ok {
 			snapshot.Documents[name] = documentOf(kv)
 		} else {
@@ -232,8 +237,15 @@ func (s *Store) Head(ctx context.Context) (Head, error) {
 	if err != nil {
 		return Head{}, err
 	}
-	h := response.Header
-	return Head{h.Revision, h.ClusterId, h.RaftTerm}, nil
+	return headOf(response.Header), nil
+}
+
+func headOf(h *etcdserverpb.ResponseHeader) Head { return Head{h.Revision, h.ClusterId, h.RaftTerm} }
+
+// Continues reports whether an etcd with this head may have had another one before: its revisions and terms only
+// grow, unless it is restored from a backup. The cluster of the other one may be unknown, zero.
+func (h Head) Continues(before Head) bool {
+	return (h.Cluster == before.Cluster || before.Cluster == 0) && h.Term >= before.Term && h.Revision >= before.Revision
 }
 
 // fault says what could not be done with the store.
