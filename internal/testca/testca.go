@@ -1,7 +1,7 @@
 // Package testca makes certificates for tests: an authority, and what it signs
 // for both sides of a connection to localhost.
 //
-// Everything is made afresh in memory and valid for an hour; Files puts it where
+// Everything is made afresh in memory; authorities are valid for a year, and what they sign for an hour. Files puts it where
 // code under test reads files.
 package testca
 
@@ -48,7 +48,11 @@ func (ca *CA) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.Privat
 	}
 	template.SerialNumber = big.NewInt(1)
 	if template.NotAfter.IsZero() {
-		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		lifetime := time.Hour
+		if template.IsCA {
+			lifetime = 365 * 24 * time.Hour
+		}
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(lifetime)
 	}
 	parent, signer := ca.cert, ca.key
 	if parent == nil {

@@ -14,6 +14,8 @@ type client struct {
 	// one to fall back to.
 	features []string
 	further  bool
+	// secured says that it speaks mTLS to all of them.
+	secured bool
 	// via is the relay that the client has in place of the first control plane.
 	via through
 	// cache is the directory in which the client keeps its resources, if it does.
@@ -25,15 +27,15 @@ type client struct {
 var clients = []client{
 	{name: "SotW"},
 	{name: "delta", features: []string{"delta"}},
-	{name: "delta with another server to fall back to", features: []string{"delta"}, further: true},
-	{name: "SotW through a relay", via: deltaRelay},
+	{name: "delta with another server to fall back to", features: []string{"delta"}, further: true, secured: true},
+	{name: "SotW through a relay", via: deltaRelay, secured: true},
 	{name: "delta through a relay", features: []string{"delta"}, via: sotwRelay},
-	{name: "SotW with DPDS", dpds: keepsDPDS, features: []string{constrains}},
+	{name: "SotW with DPDS", dpds: keepsDPDS, features: []string{constrains}, secured: true},
 	{name: "delta with DPDS", dpds: keepsDPDS, features: []string{"delta", constrains}},
 	{name: "SotW with DPDS through a relay", dpds: keepsDPDS, features: []string{constrains}, via: deltaRelay},
 	{name: "delta with DPDS through a relay", dpds: keepsDPDS, features: []string{"delta", constrains}, via: sotwRelay},
 	{name: "SotW with DPDS of another server", dpds: dropsDPDS, features: []string{constrains}},
-	{name: "delta with DPDS of another server", dpds: dropsDPDS, features: []string{"delta", constrains}},
+	{name: "delta with DPDS of another server", dpds: dropsDPDS, features: []string{"delta", constrains}, secured: true},
 }
 
 // constrains is the feature of servers that support constraints.
@@ -55,12 +57,15 @@ func (m *mesh) front(c client) string {
 func (c client) target() string { return "xds://" + string(c.dpds.names()) + "/" + service }
 
 func (c client) bootstrap(m *mesh) []byte {
-	var opts []testutils.BootstrapOption
-	if len(c.features) > 0 {
-		opts = append(opts, testutils.ServerFeatures(c.features...))
-	}
+	servers := []any{m.server(c.name, m.front(c), c.secured, c.features...)}
 	if c.further {
-		opts = append(opts, testutils.FurtherServer(m.uri(c.name, m.second.Addr()), c.features...))
+		servers = append(servers, m.server(c.name, m.second.Addr(), c.secured, c.features...))
+	}
+	opts := []testutils.BootstrapOption{
+		testutils.TopLevel("xds_servers", servers),
+		testutils.TopLevel("certificate_providers", map[string]any{
+			provider: map[string]any{"plugin_name": "file_watcher", "config": m.certificates.bootstrap()},
+		}),
 	}
 	if c.dpds != noDPDS {
 		opts = append(opts, testutils.Authority(string(lanedNames), "", map[string]any{
@@ -68,16 +73,22 @@ func (c client) bootstrap(m *mesh) []byte {
 		}))
 	}
 	if c.dpds == dropsDPDS {
+		features := append([]string{"fail_on_data_errors"}, c.features...)
 		opts = append(opts, testutils.Authority(string(policyAuthority), "", map[string]any{
-			"xds_servers": []map[string]any{{
-				"server_uri":      m.uri(c.name, m.policy.Addr()),
-				"channel_creds":   []map[string]any{{"type": "insecure"}},
-				"server_features": append([]string{"fail_on_data_errors"}, c.features...),
-			}},
+			"xds_servers": []any{m.server(c.name, m.policy.Addr(), c.secured, features...)},
 		}))
 	}
 	if c.cache != "" {
 		opts = append(opts, testutils.TopLevel("resource_cache", map[string]any{"directory": c.cache}))
 	}
-	return testutils.Bootstrap(c.name, m.uri(c.name, m.front(c)), opts...)
+	return testutils.Bootstrap(c.name, "", opts...)
+}
+
+// server is a control plane, by its address, in the bootstrap of a host.
+func (m *mesh) server(host, addr string, secured bool, features ...string) map[string]any {
+	creds := map[string]any{"type": "insecure"}
+	if secured {
+		creds = map[string]any{"type": "tls", "config": m.certificates.bootstrap()}
+	}
+	return map[string]any{"server_uri": m.uri(host, addr), "channel_creds": []any{creds}, "server_features": features}
 }

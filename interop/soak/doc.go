@@ -8,6 +8,8 @@
 //   - no RPC fails that had a healthy endpoint by the last good configuration;
 //   - an RPC follows a configuration that was published and that some client may
 //     still have, and reaches an endpoint of this configuration;
+//   - it is secured as its cluster is in such a configuration, and no certificate that expires, is renewed or is signed
+//     by another authority fails it;
 //   - once an RPC followed the routes of a configuration, none that begins later on
 //     the same channel follows an older version of the resource with these routes,
 //     if one server sends it;
@@ -44,6 +46,8 @@
 //	traffic.go    the RPCs, and the checks of each
 //	mesh.go       the control plane, backends and channels that a run is made of
 //	relays.go     the relays
+//	policies.go   its routes, as MeshHTTPRoute policies make them
+//	certificates.go the certificates of clients and servers, and their rotation
 //	publisher.go  the changes of configuration
 //	disruptor.go  the disruptions, none of which takes the last healthy endpoint
 //	              from an RPC

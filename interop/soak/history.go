@@ -81,7 +81,7 @@ func (h *history) routes(version int) key {
 // the newer routes choose another one, while the response headers are still those of the
 // older.
 func allowed(live []*config, who client, o outcome) error {
-	version, backend := o.version(), o.backend()
+	version, to := o.version(), o.end()
 	lanes := func(c *config) []lane { return lanesOf(live, who, c.routesType()) }
 	if !slices.ContainsFunc(live, func(c *config) bool { return c.version == version }) {
 		return fmt.Errorf("it followed version %d, which no client may have: %v", version, live)
@@ -95,24 +95,38 @@ func allowed(live []*config, who client, o outcome) error {
 			continue
 		}
 		for _, l := range lanes(routing) {
-			if leads(routing.routes[l][o.method], live, endpoints, backend) {
+			if leads(routing.routes[l][o.method], live, endpoints, to) {
 				return nil
 			}
 		}
 	}
-	return fmt.Errorf("it followed version %d, which does not lead to backend %d: %v", version, backend, live)
+	return fmt.Errorf("it followed version %d, which does not lead to backend %d (TLS: %v): %v", version, to.backend, to.secured, live)
 }
 
-// leads reports whether any of the clusters has the backend in one of the lanes
-// in any of the configurations.
-func leads(clusters []string, live []*config, lanes []lane, backend int) bool {
-	for _, cluster := range clusters {
-		for _, c := range live {
-			for _, l := range lanes {
-				if slices.Contains(c.clusters[cluster].placements[l].backends(), backend) {
-					return true
-				}
+// leads reports whether any of the clusters has the backend in one of the lanes in any of the configurations, and the
+// security in any of them.
+func leads(clusters []string, live []*config, lanes []lane, to end) bool {
+	return slices.ContainsFunc(clusters, func(cluster string) bool {
+		return slices.ContainsFunc(live, func(c *config) bool {
+			s, ok := c.clusters[cluster]
+			return ok && s.security.secured() == to.secured
+		}) && slices.ContainsFunc(live, func(c *config) bool {
+			return slices.ContainsFunc(lanes, func(l lane) bool {
+				return slices.Contains(c.clusters[cluster].placements[l].backends(), to.backend)
+			})
+		})
+	})
+}
+
+// tightened reports whether a cluster of a configuration asks for stricter security than in an earlier one.
+func tightened(live []*config) bool {
+	last := map[string]security{}
+	for _, c := range live {
+		for name, s := range c.clusters {
+			if was, ok := last[name]; ok && s.security > was {
+				return true
 			}
+			last[name] = s.security
 		}
 	}
 	return false

@@ -63,6 +63,61 @@ func TestWhereAnRPCMayGo(t *testing.T) {
 	}
 }
 
+// An RPC may be secured as its cluster was in any of the configurations, and in no other way.
+func TestWhetherAnRPCMayBeSecured(t *testing.T) {
+	t.Parallel()
+	secured := func(s security, version int, cluster string) *config {
+		c := lead(version, cluster, 0)
+		c.clusters[cluster] = clusterSpec{security: s, placements: c.clusters[cluster].placements}
+		return c
+	}
+	rpc := answered(2, unlaned, 0)
+	for _, test := range []struct {
+		name           string
+		live           []*config
+		plain, overTLS string
+	}{
+		{"plaintext", []*config{secured(plaintext, 2, "blue")}, "", "does not lead to backend 0 (TLS: true)"},
+		{"mTLS", []*config{secured(mutual, 2, "blue")}, "does not lead to backend 0 (TLS: false)", ""},
+		{"first the one, then the other", []*config{secured(plaintext, 2, "blue"), secured(named, 2, "blue")}, "", ""},
+		{"another cluster", []*config{secured(plaintext, 1, "amber"), secured(named, 2, "blue")}, "does not lead to backend 0 (TLS: false)", ""},
+	} {
+		rpc.secured = false
+		checkFault(t, allowed(test.live, client{}, rpc), test.plain)
+		rpc.secured = true
+		checkFault(t, allowed(test.live, client{}, rpc), test.overTLS)
+	}
+}
+
+// A stream may end a while after its cluster has begun to ask for stricter security, if it is on a connection.
+func TestExcusedByStricterSecurity(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	for _, test := range []struct {
+		name       string
+		securities []security
+		peer       string
+		lasted     time.Duration
+		fault      string
+	}{
+		{"stricter", []security{mutual, named}, "10.0.0.1:443", time.Second, ""},
+		{"too soon", []security{mutual, named}, "10.0.0.1:443", time.Second - 1, "broken"},
+		{"on no connection", []security{mutual, named}, "", time.Second, "broken"},
+		{"looser", []security{mutual, plaintext}, "10.0.0.1:443", time.Second, "broken"},
+		{"looser and back", []security{mutual, plaintext, mutual}, "10.0.0.1:443", time.Second, ""},
+	} {
+		var h history
+		for version, s := range test.securities {
+			h.publish(&config{version: version, clusters: map[string]clusterSpec{"blue": {security: s}}})
+		}
+		err := new(mesh).verdict(client{}, outcome{
+			method: method, began: began, ended: began.Add(test.lasted), peer: test.peer, err: status.Error(codes.Unavailable, "broken"),
+		}, &h)
+		t.Log(test.name)
+		checkFault(t, err, test.fault)
+	}
+}
+
 // A configuration counts until every client is known to have a newer one, and for RPCs that began before.
 func TestHistory(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	xdscreds "google.golang.org/grpc/credentials/xds"
 
 	_ "github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -37,9 +38,10 @@ type mesh struct {
 	// relays are in front of the first control plane.
 	relays map[through]*relaying
 	// links are those between the control planes and the clients.
-	links    []*testutils.Link
-	backends []*backend
-	channels []*channel
+	links        []*testutils.Link
+	backends     []*backend
+	channels     []*channel
+	certificates *certificates
 	surroundings
 	// cut counts, for each host, the disruptions that cut it off.
 	cut map[string]int
@@ -83,9 +85,10 @@ func (c *channel) end() {
 }
 
 func newMesh(t testing.TB, in surroundings) *mesh {
-	store, m := controlplane.NewStore(), &mesh{surroundings: in, cut: map[string]int{}}
+	store, m := controlplane.NewStore(), &mesh{surroundings: in, certificates: newCertificates(t, in), cut: map[string]int{}}
+	secure := grpc.Creds(m.certificates.server())
 	start := func() *xdstest.Server {
-		opts := []testutils.FakeServerOption{testutils.OverStore(store)}
+		opts := []testutils.FakeServerOption{testutils.OverStore(store), testutils.GRPCOptions(secure)}
 		if link := in.link(); link != nil {
 			m.links = append(m.links, link)
 			opts = append(opts, testutils.OverLink(link))
@@ -97,7 +100,7 @@ func newMesh(t testing.TB, in surroundings) *mesh {
 	m.control, m.second, m.policy = start(), start(), start()
 	m.relays = map[through]*relaying{sotwRelay: m.startRelay(t, sotwRelay), deltaRelay: m.startRelay(t, deltaRelay)}
 	for i := range backends {
-		m.backends = append(m.backends, &backend{Backend: testutils.StartBackend(t, fmt.Sprint(i)), sure: true})
+		m.backends = append(m.backends, &backend{Backend: testutils.StartBackend(t, fmt.Sprint(i), secure), sure: true})
 	}
 	return m
 }
@@ -108,9 +111,11 @@ func (m *mesh) addr(i int) string { return m.backends[i].Addr() }
 func (m *mesh) dial(t testing.TB, who client) *grpc.ClientConn {
 	b, err := resolver.NewBuilder(who.bootstrap(m))
 	xdstest.NoError(t, err)
+	creds, err := xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
+	xdstest.NoError(t, err)
 	quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 	opts := append(m.surroundings.dial(who.name), grpc.WithResolvers(b),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(creds),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: patience}))
 	cc, err := grpc.NewClient(who.target(), opts...)
 	xdstest.NoError(t, err)

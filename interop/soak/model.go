@@ -38,6 +38,8 @@ type config struct {
 	inline    bool
 	routeName string
 	retry     bool
+	// byPolicy says that policies make the routes.
+	byPolicy bool
 	// filters are the names of the HTTP filters, in order.
 	filters []string
 	// routes has, for each lane, the clusters of each method, by equal weights.
@@ -52,8 +54,9 @@ type config struct {
 // clusterSpec is a cluster and its endpoints.
 type clusterSpec struct {
 	// service is eds_cluster_config.service_name, empty for the cluster's name.
-	service string
-	policy  clusterpb.Cluster_LbPolicy
+	service  string
+	policy   clusterpb.Cluster_LbPolicy
+	security security
 	// placements are the endpoints of each lane.
 	placements map[lane]placement
 }
@@ -112,7 +115,7 @@ func (c *config) String() string {
 	fmt.Fprintf(&b, "version %d", c.version)
 	for _, name := range slices.Sorted(maps.Keys(c.clusters)) {
 		s := c.clusters[name]
-		fmt.Fprintf(&b, ", %s (%v, endpoints %s)", name, s.policy, s.endpoints(name))
+		fmt.Fprintf(&b, ", %s (%v, security %d, endpoints %s)", name, s.policy, s.security, s.endpoints(name))
 		for _, l := range allLanes {
 			fmt.Fprintf(&b, " %s%v", l, s.placements[l].priorities)
 		}
@@ -151,7 +154,7 @@ type draw struct {
 
 // cluster draws a cluster that has at least one backend that is up in every lane.
 func (d draw) cluster(name string) clusterSpec {
-	s := clusterSpec{policy: policies[d.IntN(len(policies))]}
+	s := clusterSpec{policy: policies[d.IntN(len(policies))], security: d.security()}
 	if suffix := edsSuffixes[d.IntN(len(edsSuffixes))]; suffix != "" {
 		s.service = name + suffix
 	}

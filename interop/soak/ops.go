@@ -23,7 +23,7 @@ type op struct {
 }
 
 // ops are all operations. Weights are relative.
-var ops = slices.Concat(honestOps, spoilingOps, lies, dpdsOps)
+var ops = slices.Concat(honestOps, policyOps, certificateOps, spoilingOps, lies, dpdsOps)
 
 // spoilingOps spoil resources in the store, in rounds with lies.
 var spoilingOps = []op{

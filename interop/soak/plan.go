@@ -91,19 +91,21 @@ func newPlan(seed uint64) plan {
 	}
 	for i := range 1 + d.IntN(maxRounds) {
 		lying := d.IntN(3) == 0
-		from := slices.Concat(honestOps, virtualOps, dpdsOps)
+		from := slices.Concat(honestOps, policyOps, certificateOps, virtualOps, dpdsOps)
 		if lying {
-			from = slices.Concat(honestOps, virtualOps, spoilingOps, lies)
+			from = slices.Concat(honestOps, policyOps, certificateOps, virtualOps, spoilingOps, lies)
 		}
 		p.rounds = append(p.rounds, round{lying, time.Duration(d.Int64N(int64(maxQuiet)))})
-		at := time.Duration(0)
+		at, last := time.Duration(0), silent{}
 		for range 1 + d.IntN(maxEvents) {
 			at += drawTime(d)
 			e := event{i, at, pick(d, from).name, d.Uint64(), drawTime(d)}
 			switch {
 			case p.saysAbsence():
 			case silencing[e.op]:
-				e.lasts = min(e.lasts, shortSilence)
+				if e.lasts = last.add(at, e.lasts); e.lasts <= 0 {
+					continue
+				}
 			case e.op == loses:
 				continue // the silence would last for as long as the keepalive takes
 			}
@@ -122,9 +124,25 @@ var silencing = map[string]bool{
 	"a host is cut off from control planes": true,
 }
 
-// shortSilence is less than half of the 15 s after which a SotW client takes what it asked for not to exist, as the protocol
-// wants it. RPCs that need it then fail, rightly. Two silences may follow each other.
-const shortSilence = 6 * time.Second
+// silent is a time in which a stream may be silent. Where absence is not said, it ends before a SotW client takes what it
+// asked for not to exist, after 15 s. RPCs that need it then fail, rightly.
+type silent struct{ since, until time.Duration }
+
+const (
+	// longestSilence is the longest time of silence, and answering is how long the answers take that come after it.
+	longestSilence = 10 * time.Second
+	answering      = 4 * time.Second
+)
+
+// add returns how long another silence may last; it is added to the one that is not over.
+func (s *silent) add(at, lasts time.Duration) time.Duration {
+	if at > s.until+answering {
+		*s = silent{at, at}
+	}
+	lasts = min(lasts, s.since+longestSilence-at)
+	s.until = max(s.until, at+lasts)
+	return lasts
+}
 
 // saysAbsence reports whether all clients speak delta with all of their servers, in which absence is said.
 func (p plan) saysAbsence() bool {

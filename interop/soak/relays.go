@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -44,8 +45,9 @@ type relaying struct {
 	t    testing.TB
 	addr *loopback.Address
 	// link is nil if the network has the latency.
-	link *testutils.Link
-	cfg  *bootstrap.Config
+	link  *testutils.Link
+	cfg   *bootstrap.Config
+	creds credentials.TransportCredentials
 	// stop ends the present run; nil while the relay is down. Only the goroutine of the
 	// run uses it.
 	stop func()
@@ -55,10 +57,10 @@ type relaying struct {
 func (m *mesh) startRelay(t testing.TB, v through) *relaying {
 	addr, err := loopback.Reserve()
 	xdstest.NoError(t, err)
-	cfg, err := bootstrap.Parse("relay", testutils.Bootstrap("relay", m.uri(v.host(), m.control.Addr()),
-		testutils.ServerFeatures(v.features()...), testutils.Authority(string(lanedNames), "", nil)))
+	servers := testutils.TopLevel("xds_servers", []any{m.server(v.host(), m.control.Addr(), v == deltaRelay, v.features()...)})
+	cfg, err := bootstrap.Parse("relay", testutils.Bootstrap("relay", "", servers, testutils.Authority(string(lanedNames), "", nil)))
 	xdstest.NoError(t, err)
-	r := &relaying{t: t, addr: addr, link: m.link(), cfg: cfg}
+	r := &relaying{t: t, addr: addr, link: m.link(), cfg: cfg, creds: m.certificates.server()}
 	if r.link != nil {
 		m.links = append(m.links, r.link)
 	}
@@ -82,7 +84,7 @@ func (r *relaying) start() {
 	if r.link != nil {
 		listener = r.link.Listener(listener)
 	}
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.Creds(r.creds))
 	relayed.Register(server)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) })

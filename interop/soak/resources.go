@@ -103,7 +103,7 @@ func (s clusterSpec) cluster(n naming, name string) *clusterpb.Cluster {
 		service = n.endpoints(s, name)
 	}
 	cluster := xdsmsg.EDSCluster(n.name(xdsmsg.ClusterType, name), service)
-	cluster.LbPolicy = s.policy
+	cluster.LbPolicy, cluster.TransportSocket = s.policy, s.security.socket()
 	return cluster
 }
 
@@ -130,6 +130,10 @@ func filter(name string, version int) *hcmpb.HttpFilter {
 
 func (c *config) routeConfig(l lane) *routepb.RouteConfiguration {
 	n := l.names()
+	name := n.name(xdsmsg.RouteType, c.routeName)
+	if c.byPolicy {
+		return xdsmsg.RouteConfig(name, "*", c.byPolicies(l)...)
+	}
 	var table []*routepb.Route
 	for _, method := range slices.Sorted(maps.Keys(c.routes[l])) {
 		var split []xdsmsg.Weighted
@@ -141,17 +145,20 @@ func (c *config) routeConfig(l lane) *routepb.RouteConfiguration {
 			action = xdsmsg.ToCluster(split[0].Cluster)
 		}
 		if c.retry {
-			xdsmsg.With(action, `retry_policy {
-				retry_on: "unavailable" num_retries { value: 3 } retry_back_off { base_interval { nanos: 1000000 } } }`)
+			action.RetryPolicy = retries()
 		}
 		table = append(table, xdsmsg.Route(xdsmsg.Path(method), action))
 	}
-	rc := xdsmsg.RouteConfig(n.name(xdsmsg.RouteType, c.routeName), "*", table...)
+	rc := xdsmsg.RouteConfig(name, "*", table...)
 	xdsmsg.With(rc, `response_headers_to_add { `+setHeader+` }`, versionHeader, strconv.Itoa(c.version))
 	if l != unlaned {
 		xdsmsg.With(rc, `response_headers_to_add { `+setHeader+` }`, laneHeader, string(l))
 	}
 	return rc
+}
+
+func retries() *routepb.RetryPolicy {
+	return xdsmsg.With(new(routepb.RetryPolicy), `retry_on: "unavailable" num_retries { value: 3 } retry_back_off { base_interval { nanos: 1000000 } }`)
 }
 
 // setHeader is a HeaderValueOption that overwrites.

@@ -24,6 +24,9 @@ func TestShrink(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		p := newPlan(seed)
+		if len(p.events) == 0 {
+			continue // all that was drawn would last for too long
+		}
 		// It fails with the last event, and one in the middle.
 		needed := []event{p.events[len(p.events)/2], p.events[len(p.events)-1]}
 		needed = slices.Compact(needed)

@@ -22,6 +22,8 @@ type surroundings interface {
 	// hold says for how long a stream is held, and the time between two messages of it. long is longer than
 	// policies keep an unused connection.
 	hold(long bool) (whole, every time.Duration)
+	// refresh is how often clients read their certificates again.
+	refresh() time.Duration
 	// stir says that something has happened, so that RPCs are worth their while.
 	stir()
 }
@@ -38,6 +40,8 @@ func (sockets) link() *testutils.Link { return new(testutils.Link) }
 func (sockets) rest(done <-chan struct{}) { restFor(pace, done) }
 
 func (sockets) stir() {}
+
+func (sockets) refresh() time.Duration { return 100 * time.Millisecond }
 
 func (sockets) hold(long bool) (whole, every time.Duration) {
 	if long {

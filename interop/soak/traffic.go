@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -34,8 +35,10 @@ type outcome struct {
 	method       string
 	began, ended time.Time
 	peer         string
-	header       metadata.MD
-	err          error
+	// secured says that it was over TLS.
+	secured bool
+	header  metadata.MD
+	err     error
 }
 
 // version and backend are from the response headers, or -1.
@@ -96,10 +99,19 @@ type recent struct {
 	// client, whose routes are those of the lane.
 	version  int
 	lane     lane
-	expected map[int]bool
+	expected map[end]bool
 	inARow   int
-	from     map[int]bool
+	from     map[end]bool
 }
+
+// end is a backend, and whether RPCs reach it over TLS.
+type end struct {
+	backend int
+	secured bool
+}
+
+// end is where the RPC went.
+func (o outcome) end() end { return end{o.backend(), o.secured} }
 
 // start keeps RPCs of every kind running until the context ends. RPCs in progress then
 // finish.
@@ -139,6 +151,7 @@ func (c *channel) repeat(ctx context.Context, do func(context.Context, ...grpc.C
 		if p.Addr != nil {
 			o.peer = p.Addr.String()
 		}
+		_, o.secured = p.AuthInfo.(credentials.TLSInfo)
 		c.judge(o, m, h)
 		m.rest(ctx.Done())
 	}
@@ -171,10 +184,16 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 	}
 }
 
-// verdict returns the fault of an RPC. One may fail if its backend broke the connection.
+// verdict returns the fault of an RPC. One may fail if its backend broke the connection, or if its connection was kept for
+// the linger after a cluster had begun to ask for stricter security.
 func (m *mesh) verdict(who client, o outcome, h *history) error {
+	live := h.since(o.began)
 	if o.err == nil {
-		return allowed(h.since(o.began), who, o)
+		return allowed(live, who, o)
+	}
+	const linger = time.Second
+	if status.Code(o.err) == codes.Unavailable && o.peer != "" && o.ended.Sub(o.began) >= linger && tightened(live) {
+		return nil
 	}
 	for _, b := range m.backends {
 		if b.Addr() == o.peer && status.Code(o.err) == codes.Unavailable && b.brokeIn(o.began, o.ended) {
@@ -244,13 +263,13 @@ func (r *recent) observe(o outcome) {
 	if o.began.Before(r.since) {
 		return
 	}
-	if o.version() != r.version || o.lane() != r.lane || !r.expected[o.backend()] {
+	if o.version() != r.version || o.lane() != r.lane || !r.expected[o.end()] {
 		r.inARow = 0
 		clear(r.from)
 		return
 	}
 	r.inARow++
-	r.from[o.backend()] = true
+	r.from[o.end()] = true
 }
 
 // expect begins to watch for RPCs that follow the configuration, whose backends are up.
@@ -260,10 +279,11 @@ func (c *channel) expect(cfg *config) {
 	c.recent = map[string]*recent{}
 	routes, endpoints := cfg.lane(c.client, cfg.routesType()), cfg.lane(c.client, xdsmsg.EndpointType)
 	for method, clusters := range cfg.routes[routes] {
-		r := &recent{since: time.Now(), version: cfg.version, lane: routes, expected: map[int]bool{}, from: map[int]bool{}}
+		r := &recent{since: time.Now(), version: cfg.version, lane: routes, expected: map[end]bool{}, from: map[end]bool{}}
 		for _, cluster := range clusters {
-			for _, b := range cfg.clusters[cluster].placements[endpoints].priorities[0] {
-				r.expected[b] = true
+			spec := cfg.clusters[cluster]
+			for _, b := range spec.placements[endpoints].priorities[0] {
+				r.expected[end{b, spec.security.secured()}] = true
 			}
 		}
 		c.recent[method] = r

@@ -57,6 +57,8 @@ func (*virtual) dial(host string) []grpc.DialOption {
 
 func (*virtual) link() *testutils.Link { return nil }
 
+func (*virtual) refresh() time.Duration { return 2 * time.Second }
+
 const (
 	// briskest and slowest bound the time between two RPCs of a kind.
 	briskest = 40 * time.Millisecond
