@@ -63,7 +63,7 @@ func (a *absence) deleteOmitted() {
 		// After a timer that said nothing this is the first answer.
 		late := s.State == ads.Missing && (s.resource.taken.stored || s.lastError != nil && s.lastError.state == StateTimeout)
 		unsure := s.State == ads.Missing && s.payload != nil && s.lastError == nil // it was asked for again in vain
-		had := s.State == ads.Received || s.Disputed() || unsure
+		had := s.State == ads.Received || s.KeptDespiteDenial() || unsure
 		if !had && !late || s.Seen == a.number || !s.Listed() || a.types.KeepsOmitted(s, s.taken.parameters) {
 			continue
 		}
@@ -103,7 +103,7 @@ func (a *absence) applyRemoval(n wire.ResourceName) {
 			continue
 		case s.Seen == a.number:
 			a.noteContradiction(s)
-		case a.doubts(s, &sc):
+		case a.ignores(s, &sc):
 			continue
 		case s.resource.collection != nil:
 			a.removeMember(s, StateDoesNotExist, a.fault(KindDoesNotExist, s.resource, errLeft))
@@ -230,7 +230,7 @@ func (a *absence) applyError(e wire.ResourceError) {
 			a.noteContradiction(s)
 			continue
 		}
-		if a.doubts(s, &sc) {
+		if a.ignores(s, &sc) {
 			continue
 		}
 		s.Seen = a.number
@@ -268,7 +268,7 @@ func (a *absence) forgetUnwatched(s *subscription) bool {
 		return false
 	}
 	a.types.unindex(s)
-	s.State, s.payload, s.taken, s.lastError = ads.Doubted, nil, stamp{}, nil
+	s.State, s.payload, s.taken, s.lastError = ads.Reask, nil, stamp{}, nil
 	r.state, r.payload, r.taken, r.fault = StateRequested, nil, stamp{}, nil
 	return true
 }
@@ -317,9 +317,9 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 	}
 }
 
-// doubts reports whether a denial in the response is not to be believed of a subscription.
-func (a *absence) doubts(s *subscription, sc *scope) bool {
-	return a.types.Dialect.Locators() && s.resource.collection == nil && a.types.Doubts(s, a.number, !sc.all)
+// ignores reports whether a denial in the response does not count for a subscription.
+func (a *absence) ignores(s *subscription, sc *scope) bool {
+	return a.types.Dialect.Locators() && s.resource.collection == nil && a.types.IgnoresDenial(s, a.number, !sc.all)
 }
 
 // scope is which subscriptions to a name a server means.

@@ -28,7 +28,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 	}
 	u.logAmbiguity(s)
 	if s.offer != nil {
-		s.offer.doubt = s.offer.doubt.Answered(s.taken.parameters.Equal(it.parameters), s.Pending())
+		s.offer.question = s.offer.question.Answered(s.taken.parameters.Equal(it.parameters), s.Pending())
 	}
 	u.received(s, it)
 	u.ch.acceptResource(s, p, u.stampOf(s, it), u.delivery)

@@ -45,12 +45,12 @@ const (
 
 // rankedFields are the counters, by type and field. Those in maps are of the kind of their field.
 var rankedFields = map[string]rankKind{
-	"Progress.asked": rankResponse, "Progress.Seen": rankResponse, "Progress.doubted": rankResponse,
+	"Progress.asked": rankResponse, "Progress.Seen": rankResponse, "Progress.ignoredDenialIn": rankResponse,
 	"crossings.lastResponse": rankResponse, "serverChannel.responses": rankResponse,
 	"offer.response": rankResponse, "offer.retracted": rankResponse, "offer.denied": rankResponse,
 	"Requests[*].responses": rankOfType, "Progress.older": rankOfType,
 	"Progress.request": rankRequest, "crossings.number": rankRequest, "crossings.read": rankRequest,
-	"leftLocator.request": rankRequest, "leftLocator.responses": rankOfType, "Progress.listed": rankOfType,
+	"unsubscription.request": rankRequest, "unsubscription.responses": rankOfType, "Progress.listed": rankOfType,
 	"Replies.nonce": rankNonce, "Reply.Nonce": rankNonce,
 	"subscription.deadline": rankDeadline, "expecting.deadline": rankDeadline,
 }

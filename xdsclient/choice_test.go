@@ -97,7 +97,7 @@ func TestChoiceOfVariants(t *testing.T) {
 			# The server may also say at once that the better one was removed.
 			send 4 a{shard=5}=5                -> ack 4; wide = 5
 			send 5 -a{shard=0-5} a{shard=3}=newer -> ack 5; wide = newer; narrow = newer
-			# A doubt is no reason to forget that the server knows of the subscription.
+			# A question is no reason to forget that the server knows of the subscription.
 			send 6 a{shard=5}=5                -> ack 6; wide = 5
 			batch send 7 a{shard=3}=newest, stop wide -> ack 7; req -a{shard=0-5}; narrow = newest
 		`},

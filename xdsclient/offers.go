@@ -21,7 +21,7 @@ type offer struct {
 	// retracted is the last one in which what the subscription had was removed, and denied
 	// the last one that has an error for this very subscription.
 	retracted, denied uint64
-	doubt             choice.Doubt
+	question          choice.Question
 }
 
 // in returns the choice among what a response offers.

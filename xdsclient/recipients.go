@@ -129,7 +129,7 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 	if o := s.offer; o != nil {
 		c.Denied = o.denied == to.number
 		complete := to.resp.FullState && to.types.typ.FullStateInSotW
-		stands := s.State == ads.Received || s.State == ads.Doubted || s.Pending() && !o.doubt.Open
+		stands := s.State == ads.Received || s.State == ads.Reask || s.Pending() && !o.question.Open
 		if s.payload != nil && !complete && stands && o.retracted != to.number {
 			c.Holds, c.Held = true, s.taken.parameters
 		}
@@ -142,8 +142,8 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 		if !to.types.MayBeForAnother(s, it.parameters) && !to.collected(it) {
 			return choice.Taken
 		}
-		if outcome, s.offer.doubt = s.offer.doubt.Settle(to.answersAnother(s, it)); outcome == choice.Doubted {
-			s.State = ads.Doubted
+		if outcome, s.offer.question = s.offer.question.Settle(to.answersAnother(s, it)); outcome == choice.KeptAsking {
+			s.State = ads.Reask
 			to.types.Touch(s)
 		}
 	}

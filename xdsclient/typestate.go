@@ -370,7 +370,7 @@ func (ts *typeState) begin() {
 	if ts.Dialect.Locators() { // the server may have other variants to offer
 		for s := range ts.subs.all() {
 			if s.offer != nil {
-				s.offer.doubt = choice.Doubt{}
+				s.offer.question = choice.Question{}
 			}
 		}
 	}

@@ -173,7 +173,7 @@ func TestDenialThatCrossesARequest(t *testing.T) {
 		watch b{env=prod}             -> req +b{env=prod}
 		send 2 b{env=prod}=p          -> ack 2; b{env=prod} = p
 		send 3 -a{*}                  -> ack 3; a{env=late}: does not exist
-		# Nor is it doubted because of a name that was given up long ago.
+		# Nor is it ignored because of a name that was unsubscribed from long ago.
 		watch c{env=prod}             -> req +c{env=prod}
 		stop c{env=prod}              -> req -c{env=prod}
 		watch d{env=prod}             -> req +d{env=prod}
@@ -216,7 +216,7 @@ func TestDenialOfAnEarlierSubscription(t *testing.T) {
 					prod.cluster("2")
 					d.listens()
 
-					// A denial after the doubt is believed at the latest when it is repeated.
+					// A denial after the one that was ignored counts at the latest when it is repeated.
 					d.says(deny, kept)
 					d.listens()
 					d.says(deny, kept)
@@ -237,7 +237,7 @@ func TestManyNamesThatWereGivenUp(t *testing.T) {
 		d := newDesk(t, true)
 		d.watch("kept")
 		var stops []func()
-		for i := range ads.MaxLeftOut + 10 {
+		for i := range ads.MaxUnsubscribed + 10 {
 			_, stop := d.watch(fmt.Sprint("c", i))
 			stops = append(stops, stop)
 		}

@@ -7,24 +7,28 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// In SotW a server ignores requests that answer an older response than its last one ("stale"
-// ones: Envoy, xDS protocol, "ACK and NACK", "When to send an update"): the client will answer
-// the last one too, and says then what it wants. So what happened in between is lost on the
-// server. It does not notice that something was left out and asked for again, does not send it,
-// and the client would wait until the resource timer.
+// Requests and responses cross. A SotW server ignores a request that answers an older response than its
+// last one ("stale": Envoy, xDS protocol, "ACK and NACK", "When to send an update"): the client will answer the last
+// one too, and says then what it wants. What happened in between is lost on the server:
 //
-// A response that comes after a request which left something out may have crossed it. Then the
-// reply first repeats the last list, so that the server notices what was left out; and what was
-// asked for again meanwhile, and is not in the response, is left out and asked for once more.
-// The reply may be crossed by the next response, so that goes on for maxCrossings responses.
-// Types whose responses have the full state, and are asked for by name, need none of this: what
-// a response has, and was left out, shows that it crossed a request. With locators it may be for
-// a subscription that goes on, too.
+//	client omits b from its list     server sends response 2, before it reads that
+//	client lists b again             server ignores both requests: they do not answer response 2
+//	client answers 2, with b listed  server sees no change, and sends no b
 //
-// A full state that omits a resource deletes it. If the resource was left out and asked for again,
-// the full state may be that of the list without it, and have crossed the last request: the
-// resource is kept, and the reply lists it. If the server does not send it then, a later full state
-// or the resource timer deletes it.
+// So the answer to response 2 repeats the previous list, without b (repeatPreviousList), and the request after it
+// lists b. What was asked for again before, and is not in the response, is omitted from a list and asked for once
+// more (mustReask). The answer may cross the next response, so that goes on for maxCrossings responses. Types whose
+// responses have the full state, and are asked for by name, need none of this: a response that has what was omitted
+// shows that it crossed a request. With locators it may be for another subscription.
+//
+// A full state that omits a resource deletes it, unless it may be that of a list without the resource:
+//
+//	client omits b, then lists it again  server sends response 2 with b, before it reads either
+//	                                     server reads the first, sends response 3 without b
+//	client takes b from 2, keeps it though 3 omits it (keptDespiteDenial), and answers 3, with b listed
+//	                                     server sends b, if there is one
+//
+// If the server does not send it then, a later full state or the resource timer deletes it.
 
 // MaxRepeats bounds how often a subscription is asked for again for this reason. The client
 // cannot tell a response that crossed its request from one that has nothing to do with it, and
@@ -35,9 +39,9 @@ const MaxRepeats = 4
 // request.
 const maxCrossings = 4
 
-// MaxLeftOut bounds what is remembered of requests that left something out. If there is more,
+// MaxUnsubscribed bounds what is remembered of requests that unsubscribed. If there is more,
 // all that is asked for counts as asked for again.
-const MaxLeftOut = 4096
+const MaxUnsubscribed = 4096
 
 // crossings is what is remembered of the requests and responses of a stream that may have
 // crossed each other.
@@ -47,97 +51,102 @@ type crossings struct {
 	// number counts the requests that changed subscriptions, and read is the last of them that
 	// a delta server is known to have read.
 	number, read uint64
-	// left has what requests gave up or left out, by name, and lefts counts it.
-	left  map[string][]leftLocator
-	lefts int
+	// unsubscribed has by name what requests unsubscribed from, and unsubscriptions counts it.
+	unsubscribed    map[string][]unsubscription
+	unsubscriptions int
 }
 
-// leftLocator is what a request gave up or left out, with the number of the request, and of the responses for the
-// type before it. It has constraints if the server goes by locators.
-type leftLocator struct {
+// unsubscription is a locator that a delta request unsubscribed from, or that a SotW request omitted from its list,
+// with the number of the request, and of the responses for the type before it. Without constraints, the server goes
+// by names.
+type unsubscription struct {
 	constraints        dynparam.Constraints
 	request, responses uint64
 }
 
-// noteLeft remembers what a request does not list any more, or gives up.
-func (q *Requests[S]) noteLeft(l wire.Locator) {
+// noteUnsubscribed remembers what a request unsubscribes from.
+func (q *Requests[S]) noteUnsubscribed(l wire.Locator) {
 	if !q.Dialect.Locators() {
 		l.Constraints = dynparam.Constraints{}
 	}
-	left := leftLocator{l.Constraints, q.number, q.responses}
-	if q.left == nil {
-		q.left = make(map[string][]leftLocator)
+	gone := unsubscription{l.Constraints, q.number, q.responses}
+	if q.unsubscribed == nil {
+		q.unsubscribed = make(map[string][]unsubscription)
 	}
-	list := q.left[l.Name]
-	if i := slices.IndexFunc(list, left.same); i >= 0 {
-		list[i] = left
-	} else if q.lefts < MaxLeftOut {
-		q.left[l.Name] = append(list, left)
-		q.lefts++
+	list := q.unsubscribed[l.Name]
+	if i := slices.IndexFunc(list, gone.same); i >= 0 {
+		list[i] = gone
+	} else if q.unsubscriptions < MaxUnsubscribed {
+		q.unsubscribed[l.Name] = append(list, gone)
+		q.unsubscriptions++
 	}
 }
 
-func (l *leftLocator) same(other leftLocator) bool { return l.constraints.Equal(other.constraints) }
+func (u *unsubscription) same(other unsubscription) bool {
+	return u.constraints.Equal(other.constraints)
+}
 
-// noteAllLeft remembers what a delta request gives up.
-func (q *Requests[S]) noteAllLeft(left []S) {
-	if !q.Dialect.Locators() || len(left) == 0 {
+// noteAllUnsubscribed remembers what a delta request unsubscribes from.
+func (q *Requests[S]) noteAllUnsubscribed(subs []S) {
+	if !q.Dialect.Locators() || len(subs) == 0 {
 		return
 	}
-	q.forgetLeft()
-	for _, s := range left {
-		q.noteLeft(s.Locator())
+	q.forgetUnsubscribed()
+	for _, s := range subs {
+		q.noteUnsubscribed(s.Locator())
 	}
 }
 
-// wasLeft reports whether requests that the server may not have read when it sent the last response gave up or
-// left out a locator of a name that is like this.
-func (q *Requests[S]) wasLeft(name string, like func(*leftLocator) bool) bool {
-	for i := range q.left[name] {
-		if l := &q.left[name][i]; l.request > q.read && like(l) {
+// wasUnsubscribedLike reports whether requests that the server may not have read when it sent the last response
+// unsubscribed from a locator of a name that is like this.
+func (q *Requests[S]) wasUnsubscribedLike(name string, like func(*unsubscription) bool) bool {
+	for i := range q.unsubscribed[name] {
+		if l := &q.unsubscribed[name][i]; l.request > q.read && like(l) {
 			return true
 		}
 	}
-	return q.lefts == MaxLeftOut
+	return q.unsubscriptions == MaxUnsubscribed
 }
 
-// wasLeftOut reports the same of the locator of a subscription.
-func (q *Requests[S]) wasLeftOut(s S) bool {
+// wasUnsubscribed reports the same of the locator of a subscription.
+func (q *Requests[S]) wasUnsubscribed(s S) bool {
 	l := s.Locator()
-	return q.wasLeft(l.Name, func(left *leftLocator) bool { return !q.Dialect.Locators() || l.Constraints.Equal(left.constraints) })
+	return q.wasUnsubscribedLike(l.Name, func(u *unsubscription) bool {
+		return !q.Dialect.Locators() || l.Constraints.Equal(u.constraints)
+	})
 }
 
-// forgetLeft forgets what was given up or left out by requests that the server has read: those that a delta
+// forgetUnsubscribed forgets the unsubscriptions of requests that the server has read: those that a delta
 // server is known to have read, and in SotW those of long ago.
-func (q *Requests[S]) forgetLeft() {
-	read := func(l leftLocator) bool {
+func (q *Requests[S]) forgetUnsubscribed() {
+	read := func(l unsubscription) bool {
 		return l.request <= q.read || !q.Dialect.Incremental() && l.responses+maxCrossings <= q.responses
 	}
-	q.lefts = 0
-	for name, list := range q.left {
+	q.unsubscriptions = 0
+	for name, list := range q.unsubscribed {
 		if list = slices.DeleteFunc(list, read); len(list) == 0 {
-			delete(q.left, name)
+			delete(q.unsubscribed, name)
 			continue
 		}
-		q.left[name] = list
-		q.lefts += len(list)
+		q.unsubscribed[name] = list
+		q.unsubscriptions += len(list)
 	}
 }
 
 // crossed notes that a response came, before its reply is added.
 func (q *Requests[S]) crossed(number uint64) {
-	if len(q.left) > 0 && (!q.fullState || q.Dialect.Locators()) {
-		q.relist = true
+	if len(q.unsubscribed) > 0 && (!q.fullState || q.Dialect.Locators()) {
+		q.repeatPreviousList = true
 		for s := range q.subs.All() {
 			p := s.progress()
-			if p.Pending() && p.asked == q.lastResponse && p.Seen != number && p.repeats < MaxRepeats && q.wasLeftOut(s) {
+			if p.Pending() && p.asked == q.lastResponse && p.Seen != number && p.repeats < MaxRepeats && q.wasUnsubscribed(s) {
 				p.repeats++
-				p.again = true
+				p.mustReask = true
 				q.Touch(s)
 			}
 		}
 	}
-	q.forgetLeft()
+	q.forgetUnsubscribed()
 	q.lastResponse = number
 }
 
@@ -161,33 +170,33 @@ func (q *Requests[S]) Expire(s S) {
 	p.State, p.older = Missing, min(p.older, q.responses)
 }
 
-// KeepsOmitted reports whether a resource that a full state omits, and that the server has sent,
-// is not deleted. parameters are those of the resource. The server may not have read yet that it was asked for again, or at all, if it has sent the
-// resource for another subscription. The reply lists it, and the resource timer starts again.
+// KeepsOmitted reports whether a resource that a full state omits, and that the server has sent, is not deleted.
+// parameters are those of the resource. The server may not have read yet that it was asked for again, or at all, if
+// it has sent the resource for another subscription. The reply lists it, and the resource timer starts again.
 func (q *Requests[S]) KeepsOmitted(s S, parameters dynparam.Parameters) bool {
 	p := s.progress()
-	unread := q.Dialect.Locators() && q.responses <= p.listed+maxCrossings && (p.State == Received || p.Disputed()) &&
+	unread := q.Dialect.Locators() && q.responses <= p.listed+maxCrossings && (p.State == Received || p.KeptDespiteDenial()) &&
 		q.knew(s, func(c dynparam.Constraints) bool { return c.Match(parameters) })
-	if !unread && !q.wasLeftOut(s) {
+	if !unread && !q.wasUnsubscribed(s) {
 		return false
 	}
-	if !p.Disputed() {
-		p.State, p.disputed = Unsent, true
+	if !p.KeptDespiteDenial() {
+		p.State, p.keptDespiteDenial = Unsent, true
 		q.Touch(s)
 	}
 	return true
 }
 
-// askAgain reports whether a subscription has to be left out of a request, so that the next one
+// leaveOutToReask reports whether a subscription has to be omitted from a request, so that the next one
 // asks for it again. A delta server "must still provide" what it is asked for again, a SotW
 // server keeps silent (Envoy, xDS protocol, "How the client specifies what resources to
 // return").
-func (q *Requests[S]) askAgain(s S) bool {
+func (q *Requests[S]) leaveOutToReask(s S) bool {
 	switch p := s.progress(); {
-	case p.State == Doubted:
+	case p.State == Reask:
 		p.State = Unsent
-	case p.again: // its resource timer goes on
-		p.again, p.asked = false, q.lastResponse
+	case p.mustReask: // its resource timer goes on
+		p.mustReask, p.asked = false, q.lastResponse
 	default:
 		return false
 	}
@@ -207,12 +216,12 @@ func (q *Requests[S]) unlist() {
 }
 
 // Omits reports whether the server has said that it does not have a resource: by a denial that
-// was doubted, or by a full state without it since it was asked for the subscription or shortly
+// was ignored, or by a full state without it since it was asked for the subscription or shortly
 // before.
 func (q *Requests[S]) Omits(s S) bool {
 	p := s.progress()
 	full := q.fullState && !q.Dialect.Incremental()
-	return p.disputed || full && p.asked < q.lastResponse && p.Seen <= p.asked
+	return p.keptDespiteDenial || full && p.asked < q.lastResponse && p.Seen <= p.asked
 }
 
 // A removal or an error that names no constraints is for all subscriptions to a name that the
@@ -220,36 +229,39 @@ func (q *Requests[S]) Omits(s S) bool {
 // the others only: a client that moves from one variant to another would take what ends the old
 // one for the answer to the new one. One that names constraints may likewise be for an earlier
 // subscription with the same ones: a client that moves away and back would lose what is there
-// again. So such a denial is doubted, once, if the server may have known of another subscription:
-// it is asked again, and what it says next counts.
+// again. So such a denial is ignored, once, if the server may have known of another subscription:
+// it is asked again, and what it says next counts:
+//
+//	client moves from a{env=prod} to a{env=test}  server reads nothing, and sends "there is no a"
+//	client ignores that for a{env=test}           server reads the requests, and sends a{env=test}
 
-// Doubts reports whether a denial, in the response of the given number, is not to be believed of
+// IgnoresDenial reports whether a denial, in the response of the given number, does not count for
 // a subscription at a server that is asked for locators. scoped says that it names constraints.
-func (q *Requests[S]) Doubts(s S, number uint64, scoped bool) bool {
+func (q *Requests[S]) IgnoresDenial(s S, number uint64, scoped bool) bool {
 	p := s.progress()
 	older := scoped && q.knewEarlier(s) || !scoped && q.knewOther(s)
 	switch {
-	case p.doubted == number:
+	case p.ignoredDenialIn == number:
 		return true // it said so before
 	case p.State == Unsent && older:
 		return true // it has yet to be asked for
-	case p.doubted != 0 || !older:
+	case p.ignoredDenialIn != 0 || !older:
 		return false
 	case p.Pending():
-		p.again = true
+		p.mustReask = true
 	case p.State == Received:
-		p.State, p.disputed = Doubted, true
+		p.State, p.keptDespiteDenial = Reask, true
 	default:
 		return false
 	}
-	p.doubted = number
+	p.ignoredDenialIn = number
 	q.Touch(s)
 	return true
 }
 
 // knewEarlier reports whether the server may have known of an earlier subscription to a locator
 // when it had not read the request for the present one.
-func (q *Requests[S]) knewEarlier(s S) bool { return !q.hasRead(s.progress()) && q.wasLeftOut(s) }
+func (q *Requests[S]) knewEarlier(s S) bool { return !q.hasRead(s.progress()) && q.wasUnsubscribed(s) }
 
 // hasRead reports whether the server is known to have read the request for a subscription.
 func (q *Requests[S]) hasRead(p *Progress) bool { return p.request > 0 && p.request <= q.read }
@@ -267,7 +279,7 @@ func (q *Requests[S]) knew(s S, like func(dynparam.Constraints) bool) bool {
 		return false
 	}
 	own := s.Locator().Constraints
-	if q.wasLeft(name, func(l *leftLocator) bool {
+	if q.wasUnsubscribedLike(name, func(l *unsubscription) bool {
 		askedAgain := p.request > 0 && p.request < l.request && l.constraints.Equal(own)
 		return !askedAgain && like(l.constraints)
 	}) {
@@ -283,19 +295,19 @@ func (q *Requests[S]) knew(s S, like func(dynparam.Constraints) bool) bool {
 }
 
 // GaveUpAny reports whether the server may not know yet that some subscription has ended.
-func (q *Requests[S]) GaveUpAny() bool { return q.lefts > 0 }
+func (q *Requests[S]) GaveUpAny() bool { return q.unsubscriptions > 0 }
 
 // GaveUp reports whether the server may not know yet that a subscription to a name has ended that a resource with
 // these parameters is for.
 func (q *Requests[S]) GaveUp(name string, parameters dynparam.Parameters) bool {
-	return q.wasLeft(name, func(l *leftLocator) bool { return l.constraints.Match(parameters) })
+	return q.wasUnsubscribedLike(name, func(l *unsubscription) bool { return l.constraints.Match(parameters) })
 }
 
 // MayBeForAnother reports whether a resource with these parameters may be in a response for another subscription to
 // the name, or for one that the server may not know to have ended.
 func (q *Requests[S]) MayBeForAnother(s S, parameters dynparam.Parameters) bool {
 	own := s.Locator()
-	if q.wasLeft(own.Name, func(l *leftLocator) bool {
+	if q.wasUnsubscribedLike(own.Name, func(l *unsubscription) bool {
 		return !l.constraints.Equal(own.Constraints) && l.constraints.Match(parameters)
 	}) {
 		return true
@@ -313,7 +325,7 @@ func (q *Requests[S]) MayBeForAnother(s S, parameters dynparam.Parameters) bool 
 // can be for another subscription, or is in a collection, the server has read the request, and those before it.
 func (q *Requests[S]) NoteRead(s S, parameters dynparam.Parameters, collected bool) {
 	p := s.progress()
-	p.disputed, p.doubted = false, 0
+	p.keptDespiteDenial, p.ignoredDenialIn = false, 0
 	if !q.Dialect.Locators() || collected {
 		return
 	}

@@ -11,9 +11,9 @@ import (
 // stream is the only one that can claim versions, so what does not fit into it is sent by the server again.
 
 // rest is what is still to be requested, in order. Changes of the subscriptions wait until it is empty.
-type rest[S comparable] struct{ subscribe, leave []S }
+type rest[S comparable] struct{ subscribe, unsubscribe []S }
 
-func (r *rest[S]) isEmpty() bool { return len(r.subscribe) == 0 && len(r.leave) == 0 }
+func (r *rest[S]) isEmpty() bool { return len(r.subscribe) == 0 && len(r.unsubscribe) == 0 }
 
 // nextPart has a request carry as much of the rest as fits. It returns the subscriptions that the server
 // does not know of.
@@ -29,16 +29,16 @@ func (q *Requests[S]) nextPart(r *wire.Request) (fresh []S) {
 	}
 	var none S
 	n := 0
-	for n < len(q.rest.leave) && fits(q.rest.leave[n], 0) {
-		r.Unsubscribe.Add(q.rest.leave[n].Locator(), q.Dialect)
+	for n < len(q.rest.unsubscribe) && fits(q.rest.unsubscribe[n], 0) {
+		r.Unsubscribe.Add(q.rest.unsubscribe[n].Locator(), q.Dialect)
 		n++
 	}
-	q.noteAllLeft(q.rest.leave[:n])
-	q.rest.leave = q.rest.leave[n:]
+	q.noteAllUnsubscribed(q.rest.unsubscribe[:n])
+	q.rest.unsubscribe = q.rest.unsubscribe[n:]
 	// A server that goes by names does not know that there is more than one subscription
 	// to a name, and need not know that one of them has ended.
 	r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, func(name string) bool { return q.subs.First(name) != none })
-	for len(q.rest.leave) == 0 && len(q.rest.subscribe) > 0 {
+	for len(q.rest.unsubscribe) == 0 && len(q.rest.subscribe) > 0 {
 		s := q.rest.subscribe[0]
 		p := s.progress()
 		if p.State != Dropped && s.Wanted() {
@@ -49,7 +49,7 @@ func (q *Requests[S]) nextPart(r *wire.Request) (fresh []S) {
 			if p.request == 0 {
 				p.request = q.number
 			}
-			if p.State == Unsent || p.inDoubt() {
+			if p.State == Unsent || p.isToBeAsked() {
 				fresh = append(fresh, s)
 			}
 		}

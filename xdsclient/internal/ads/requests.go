@@ -88,13 +88,13 @@ type Requests[S Subscriber] struct {
 	// listed is what the last request listed, or will list. It is replaced, not changed. Delta
 	// does not need it.
 	listed wire.Targets
-	// relist says that the next request has to list what the last one did, and not what was
+	// repeatPreviousList says that the next request has to list what the last one did, and not what was
 	// subscribed to since: the response that it answers has resources that were not watched,
 	// which were dropped, and a SotW server takes what it has sent and the request names for
 	// known; or the response may have crossed a request.
-	relist bool
-	// relisted is what relist was after the last response, for its repetitions.
-	relisted bool
+	repeatPreviousList bool
+	// repeatedPreviousList is what repeatPreviousList was after the last response, for its repetitions.
+	repeatedPreviousList bool
 	crossings
 }
 
@@ -117,7 +117,7 @@ func (q *Requests[S]) Begin() {
 	if q.subs.Len() == 0 {
 		q.Version = ""
 	}
-	q.announced, q.probe, q.relist, q.relisted = false, false, false, false
+	q.announced, q.probe, q.repeatPreviousList, q.repeatedPreviousList = false, false, false, false
 	q.responses, q.asking, q.rest = 0, false, rest[S]{}
 	q.Repetition, q.Replies, q.crossings = Repetition{}, Replies{}, crossings{}
 }
@@ -164,22 +164,22 @@ func (q *Requests[S]) countResponse() {
 func (q *Requests[S]) Answered() bool { return q.responses > 0 }
 
 // EndResponse adds the reply to a response. number counts the responses of the stream's owner.
-// relist says that the response had something that was not subscribed to, so that the reply
+// unasked says that the response had something that was not subscribed to, so that the reply
 // must not list what was subscribed to since.
-func (q *Requests[S]) EndResponse(number uint64, r Reply, relist bool) error {
+func (q *Requests[S]) EndResponse(number uint64, r Reply, unasked bool) error {
 	// The reply to an earlier response may still be due, and have to list the same.
-	q.relist = q.relist || relist
+	q.repeatPreviousList = q.repeatPreviousList || unasked
 	if !q.Dialect.Incremental() {
 		q.crossed(number)
 	}
-	q.relisted = q.relist
+	q.repeatedPreviousList = q.repeatPreviousList
 	return q.Replies.add(r, q.Dialect)
 }
 
 // ReplyAgain adds the reply to a repetition. It reports whether a request is due earlier.
 func (q *Requests[S]) ReplyAgain(r Reply) (due bool, err error) {
 	q.countResponse()
-	q.relist = q.relist || q.relisted
+	q.repeatPreviousList = q.repeatPreviousList || q.repeatedPreviousList
 	return q.Replies.addAgain(r, q.Dialect)
 }
 
@@ -213,8 +213,8 @@ func (q *Requests[S]) nextDelta(r *wire.Request, reply, held bool) (fresh []S, d
 	case held, q.announced && len(q.touched) == 0 && q.rest.isEmpty():
 		return nil, false
 	case q.rest.isEmpty():
-		fresh, left := q.settle()
-		q.rest = rest[S]{subscribe: fresh, leave: left}
+		fresh, unwanted := q.settle()
+		q.rest = rest[S]{subscribe: fresh, unsubscribe: unwanted}
 		if !q.announced {
 			q.rest = rest[S]{subscribe: q.served()}
 		}
@@ -237,28 +237,57 @@ func (q *Requests[S]) nextDelta(r *wire.Request, reply, held bool) (fresh []S, d
 	return fresh, true
 }
 
-// nextSotW fills in the request that is due. It answers the last response, and lists all that is
-// subscribed to, or, if relist is set, what the last request listed.
+// sotwList is which list the SotW request has that is due.
+type sotwList uint8
+
+const (
+	// noList: no request is due.
+	noList sotwList = iota
+	// previousList: the request repeats the list of the last one.
+	previousList
+	// presentList: the request lists all that is subscribed to.
+	presentList
+)
+
+// listDue returns which list is due. reply says that a reply is due, and held that changes of the subscriptions are
+// held back:
+//
+//	list before             changes     reply   due
+//	none                    any, held   any     none
+//	none                    any         any     present
+//	any                     none, held  none    none
+//	any                     none, held  due     previous
+//	any                     some        any     present
+//	any, to be repeated     some        any     previous: the changes wait for the reply, which waits no longer
+func (q *Requests[S]) listDue(reply, held bool) sotwList {
+	switch changes := !held && (!q.announced || len(q.touched) > 0); {
+	case changes && q.announced && q.repeatPreviousList:
+		return previousList
+	case changes:
+		return presentList
+	case q.announced && reply:
+		return previousList
+	default:
+		return noList
+	}
+}
+
+// nextSotW fills in the request that is due. It answers the last response.
 func (q *Requests[S]) nextSotW(r *wire.Request, reply, held bool) (fresh []S, due bool) {
-	early := q.relist && q.announced
-	touched := (!q.announced || len(q.touched) > 0) && !held
-	if early && touched { // the changes wait for the reply
-		reply = reply || len(q.Replies.queue) > 0
-	}
-	changed := touched && !early
-	if !changed && !(reply && q.announced) {
+	switch q.listDue(reply, held) {
+	case noList:
 		return nil, false
-	}
-	q.number++
-	if changed {
+	case previousList:
+		q.number++
+		q.unlist()
+	case presentList:
+		q.number++
 		var news bool
 		if fresh, news = q.listAll(); news {
 			q.Disturb()
 		} else if !reply {
 			return nil, false
 		}
-	} else {
-		q.unlist()
 	}
 	if !q.announced && q.listed.IsEmpty() {
 		q.Replies.clear()
@@ -286,13 +315,13 @@ func (q *Requests[S]) noteSending(fresh []S) {
 	if !q.announced {
 		q.began = time.Now()
 	}
-	q.announced, q.relist = true, false
+	q.announced, q.repeatPreviousList = true, false
 }
 
 // settle goes through the subscriptions that changed since the last request, or through all
 // before the first. It drops those that are not wanted any more, and returns them if the server
 // knows of them, and the subscriptions that it does not know of.
-func (q *Requests[S]) settle() (fresh, left []S) {
+func (q *Requests[S]) settle() (fresh, unwanted []S) {
 	touched := maps.Keys(q.touched)
 	if !q.announced {
 		touched = q.subs.All()
@@ -305,10 +334,10 @@ func (q *Requests[S]) settle() (fresh, left []S) {
 		switch {
 		case !s.Wanted():
 			if p.State != Unsent {
-				left = append(left, s)
+				unwanted = append(unwanted, s)
 			}
 			q.subs.Drop(s)
-		case (p.State == Unsent || q.Dialect.Incremental() && p.inDoubt()) && serves:
+		case (p.State == Unsent || q.Dialect.Incremental() && p.isToBeAsked()) && serves:
 			fresh = append(fresh, s)
 		}
 	}
@@ -316,8 +345,8 @@ func (q *Requests[S]) settle() (fresh, left []S) {
 		q.touched = make(map[S]struct{})
 	}
 	slices.SortFunc(fresh, byLocator[S])
-	slices.SortFunc(left, byLocator[S])
-	return fresh, left
+	slices.SortFunc(unwanted, byLocator[S])
+	return fresh, unwanted
 }
 
 // byLocator is the order of subscriptions in requests.
@@ -337,13 +366,13 @@ func (q *Requests[S]) listAll() (fresh []S, news bool) {
 	fresh, _ = q.settle()
 	var list wire.Targets
 	if q.Dialect.Locators() {
-		list = targetsOf(slices.DeleteFunc(q.served(), q.askAgain), q.Dialect)
+		list = targetsOf(slices.DeleteFunc(q.served(), q.leaveOutToReask), q.Dialect)
 	} else {
-		list.Names = q.names(q.askAgain)
+		list.Names = q.names(q.leaveOutToReask)
 	}
 	news = !q.announced || len(fresh) > 0 || !list.Equal(&q.listed)
 	if q.announced {
-		list.Missing(&q.listed, q.Dialect, q.noteLeft)
+		list.Missing(&q.listed, q.Dialect, q.noteUnsubscribed)
 	}
 	q.listed = list
 	return fresh, news
@@ -399,5 +428,5 @@ func (q *Requests[S]) cached() map[string]string {
 
 // String describes what is due.
 func (q *Requests[S]) String() string {
-	return fmt.Sprintf("version %q, %d changes, relist %t", q.Version, len(q.touched), q.relist)
+	return fmt.Sprintf("version %q, %d changes, repeats the previous list: %t", q.Version, len(q.touched), q.repeatPreviousList)
 }

@@ -110,7 +110,7 @@ func TestNamesThatWereGivenUpAreBounded(t *testing.T) {
 	for name, p := range map[string]wire.Protocol{"SotW": wire.SotW{}, "delta": wire.Delta{}} {
 		f := newFakeType(p.Dialect(server))
 		f.subscribe("kept")
-		for i := range MaxLeftOut + 10 {
+		for i := range MaxUnsubscribed + 10 {
 			f.subscribe(fmt.Sprint("c", i))
 		}
 		f.due()
@@ -119,8 +119,8 @@ func TestNamesThatWereGivenUpAreBounded(t *testing.T) {
 			f.Touch(s)
 		}
 		f.due()
-		if len(f.subs) != 1 || f.lefts != MaxLeftOut || len(f.left) != MaxLeftOut {
-			t.Errorf("%s: %d subscriptions, and %d names that were given up, want 1 and %d", name, len(f.subs), len(f.left), MaxLeftOut)
+		if len(f.subs) != 1 || f.unsubscriptions != MaxUnsubscribed || len(f.unsubscribed) != MaxUnsubscribed {
+			t.Errorf("%s: %d subscriptions, and %d names that were given up, want 1 and %d", name, len(f.subs), len(f.unsubscribed), MaxUnsubscribed)
 		}
 	}
 }

@@ -74,16 +74,16 @@ const (
 	Contested
 	// Kept: the subscription keeps the variant that it prefers.
 	Kept
-	// Doubted: the subscription keeps the variant that it prefers, and the server has to be
+	// KeptAsking: the subscription keeps the variant that it prefers, and the server has to be
 	// asked whether it still has that.
-	Doubted
+	KeptAsking
 	// Taken: the subscription takes it.
 	Taken
 )
 
 // Passed reports whether the resource matches and is not taken because of something better.
 func (o Outcome) Passed() bool {
-	return o == Outranked || o == Denied || o == Kept || o == Doubted
+	return o == Outranked || o == Denied || o == Kept || o == KeptAsking
 }
 
 // Case is a resource of a response and a subscription to its name.
@@ -135,43 +135,46 @@ func (c *Case) prefersHeld() bool {
 	return c.Constraints.Choose([]dynparam.Parameters{c.Parameters, c.Held}).Index == 1
 }
 
-// Doubt is how a subscription stands that was contested.
-type Doubt struct {
+// Question is how a subscription stands that was contested.
+type Question struct {
 	// Open says that the server is asked whether it still has the variant in use.
 	Open bool
-	// Refuted is how often in a row it then had it.
-	Refuted int
+	// Confirmed is how often in a row it then had it.
+	Confirmed int
 }
 
-// MaxRefuted bounds how often in a row answers to questions about others are reason enough to
+// MaxConfirmed bounds how often in a row answers to questions about others are reason enough to
 // ask again. A server that answers each question by itself could be asked for ever by two
 // subscriptions that match what the other one prefers.
-const MaxRefuted = 4
+const MaxConfirmed = 4
 
 // Settle decides a contested case. answer says that the resource may be the answer to such a
 // question about another subscription.
 //
-// The response has what is news for some subscription, perhaps one that the client has given up
-// since, and this one may only match it as well; or the server has sent it because of this one,
-// which has lost the variant that it prefers. So the server is asked, and what it then says counts.
-// If it may be the answer to a question about another one, that ends with MaxRefuted.
-func (d Doubt) Settle(answer bool) (Outcome, Doubt) {
-	if answer && d.Refuted == MaxRefuted {
-		return Kept, d
+// The response has news for some subscription, perhaps one that the client has ended since, and this one may only
+// match the resource as well; or the server has sent it because of this one, which has lost the variant that it
+// prefers. So the server is asked, and its answer counts. If the resource may be the answer to a question about
+// another one, the asking ends with MaxConfirmed:
+//
+//	a{shard=0-5} has shard=5            server sends shard=3, which a{shard=0-3} was waiting for
+//	client asks again for a{shard=0-5}  server sends shard=5 again: Confirmed is 1
+func (q Question) Settle(answer bool) (Outcome, Question) {
+	if answer && q.Confirmed == MaxConfirmed {
+		return Kept, q
 	}
-	d.Open = true
-	return Doubted, d
+	q.Open = true
+	return KeptAsking, q
 }
 
-// Answered returns the doubt after the subscription has taken a resource. same says that it
+// Answered returns the question after the subscription has taken a resource. same says that it
 // is the variant that it had, and pending that the server was asked and had not answered.
-func (d Doubt) Answered(same, pending bool) Doubt {
+func (q Question) Answered(same, pending bool) Question {
 	switch {
 	case !same:
-		return Doubt{}
-	case pending && d.Open:
-		return Doubt{Refuted: min(d.Refuted+1, MaxRefuted)}
+		return Question{}
+	case pending && q.Open:
+		return Question{Confirmed: min(q.Confirmed+1, MaxConfirmed)}
 	default:
-		return d
+		return q
 	}
 }

@@ -47,7 +47,7 @@ func choiceOf(c dynparam.Constraints, offers []Offer) (choice Choice) {
 
 var letters = map[Outcome]string{
 	Unmatched: "unmatched", Outranked: "outranked", Denied: "denied", Late: "late",
-	Contested: "contested", Kept: "kept", Doubted: "doubted", Taken: "taken",
+	Contested: "contested", Kept: "kept", KeptAsking: "kept, and asks", Taken: "taken",
 }
 
 // Each row is a response, in its order, and a subscription. want is what becomes of each
@@ -191,43 +191,43 @@ func TestOutcome(t *testing.T) {
 // value even if" it has a smaller one. Of a smaller one that comes while the larger one is in
 // use, the cause decides.
 func TestSettle(t *testing.T) {
-	exhausted := Doubt{Refuted: MaxRefuted}
+	exhausted := Question{Confirmed: MaxConfirmed}
 	for _, test := range []struct {
-		name   string
-		doubt  Doubt
-		answer bool
-		want   Outcome
-		become Doubt
+		name     string
+		question Question
+		answer   bool
+		want     Outcome
+		become   Question
 	}{
-		{"of this subscription or another one", Doubt{}, false, Doubted, Doubt{Open: true}},
-		{"may answer another one", Doubt{}, true, Doubted, Doubt{Open: true}},
-		{"may answer another one, for the last time", Doubt{Refuted: MaxRefuted - 1}, true, Doubted, Doubt{Open: true, Refuted: MaxRefuted - 1}},
+		{"of this subscription or another one", Question{}, false, KeptAsking, Question{Open: true}},
+		{"may answer another one", Question{}, true, KeptAsking, Question{Open: true}},
+		{"may answer another one, for the last time", Question{Confirmed: MaxConfirmed - 1}, true, KeptAsking, Question{Open: true, Confirmed: MaxConfirmed - 1}},
 		{"may answer another one, too often", exhausted, true, Kept, exhausted},
-		{"news is always a reason to ask", exhausted, false, Doubted, Doubt{Open: true, Refuted: MaxRefuted}},
+		{"news is always a reason to ask", exhausted, false, KeptAsking, Question{Open: true, Confirmed: MaxConfirmed}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got, become := test.doubt.Settle(test.answer); got != test.want || become != test.become {
+			if got, become := test.question.Settle(test.answer); got != test.want || become != test.become {
 				t.Errorf("got %s, %+v, want %s, %+v", letters[got], become, letters[test.want], test.become)
 			}
 		})
 	}
 }
 
-func TestDoubtAnswered(t *testing.T) {
+func TestQuestionAnswered(t *testing.T) {
 	for _, test := range []struct {
 		name          string
-		doubt         Doubt
+		question      Question
 		same, pending bool
-		want          Doubt
+		want          Question
 	}{
-		{"another variant", Doubt{Open: true, Refuted: 2}, false, true, Doubt{}},
-		{"the same, as asked", Doubt{Open: true, Refuted: 2}, true, true, Doubt{Refuted: 3}},
-		{"the same, as asked, at the bound", Doubt{Open: true, Refuted: MaxRefuted}, true, true, Doubt{Refuted: MaxRefuted}},
-		{"the same, before the server was asked", Doubt{Open: true}, true, false, Doubt{Open: true}},
-		{"the same, unasked", Doubt{Refuted: 1}, true, true, Doubt{Refuted: 1}},
+		{"another variant", Question{Open: true, Confirmed: 2}, false, true, Question{}},
+		{"the same, as asked", Question{Open: true, Confirmed: 2}, true, true, Question{Confirmed: 3}},
+		{"the same, as asked, at the bound", Question{Open: true, Confirmed: MaxConfirmed}, true, true, Question{Confirmed: MaxConfirmed}},
+		{"the same, before the server was asked", Question{Open: true}, true, false, Question{Open: true}},
+		{"the same, unasked", Question{Confirmed: 1}, true, true, Question{Confirmed: 1}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := test.doubt.Answered(test.same, test.pending); got != test.want {
+			if got := test.question.Answered(test.same, test.pending); got != test.want {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})
