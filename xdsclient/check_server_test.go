@@ -388,7 +388,6 @@ func (x *trial) send(a *checkAnswer) {
 		}
 	}
 	x.sentVersion = r.version
-	x.tell("the server sends %d: %s @%s", r.nonce, r.words, r.version)
 	for _, t := range a.told {
 		if t.item < 0 {
 			s.told[t.locator] = t.value

@@ -51,7 +51,7 @@ func explore(t *testing.T, way *checkWay) {
 	e := &exploration{env: newCheckEnv(t, way), visited: make(map[[2]uint64]struct{})}
 	started := processTime()
 	if found := e.run(); found != nil {
-		t.Errorf("%s\n\tafter %d states:\n%s", found.fault, len(e.visited), e.describe(found.path))
+		t.Errorf("%s\nafter %d states, path %q:\n%s", found.fault, len(e.visited), way.pathText(found.path), e.env.transcriptOf(found.path))
 	}
 	t.Logf("%+v: %d states, %d paths, %d events and %d responses until silence at most, exhausted: %v, %.1f s",
 		way.scope, len(e.visited), e.paths, e.deepest, e.rounds, !e.cut, (processTime() - started).Seconds())
@@ -171,7 +171,7 @@ func (e *exploration) run() *checkFault {
 // follow goes a path, and appends those that go on from its end, unless the state there was visited.
 func (e *exploration) follow(path *checkPath, next []*checkPath) ([]*checkPath, *checkFault) {
 	e.paths++
-	x := e.env.newTrial()
+	x := e.env.newTrial(nil)
 	defer x.end()
 	for _, a := range path.actions() {
 		x.do(a)
@@ -315,36 +315,6 @@ func (x *trial) puts(list []checkAction) []checkAction {
 		}
 	}
 	return list
-}
-
-func (e *exploration) describe(path *checkPath) string {
-	x := e.env.newTrial()
-	defer x.end()
-	var lines []string
-	say := func(format string, args ...any) { lines = append(lines, "\t"+fmt.Sprintf(format, args...)) }
-	x.trace = say
-	for _, a := range path.actions() {
-		switch a.verb {
-		case verbWatch:
-			say("watch %s", x.way.locators_[a.n].text)
-		case verbStop:
-			say("stop %s", x.way.locators_[a.n].text)
-		case verbRead:
-			say("the server reads a request")
-		case verbPut:
-			say("%s is %s", x.way.things[a.n].text, x.way.text(int(a.n), a.to))
-		case verbBreak:
-			say("break")
-		case verbTimer:
-			say("wait 15s")
-		}
-		x.do(a)
-	}
-	if x.fault == "" {
-		say("until silence:")
-		x.settle()
-	}
-	return strings.Join(lines, "\n")
 }
 
 // processTime is the CPU time of the process: in a bubble there is no other that passes.

@@ -68,8 +68,8 @@ type trial struct {
 	// reading is the response that the client works on, or nil, and lastRead the last one of the stream.
 	reading, lastRead *checkResponse
 	timing            bool
-	// trace, if not nil, is told of each message.
-	trace func(format string, args ...any)
+	// steps, if not nil, collects what the client sees.
+	steps *stepList
 	last  *checkLast
 	fault string
 }
@@ -83,7 +83,20 @@ type trialWatch struct {
 	members [maxCheckItems]checkValue
 }
 
-func (env *checkEnv) newTrial() *trial {
+// newTrial returns a trial at the start of the scope. steps may be nil.
+func (env *checkEnv) newTrial(steps *stepList) *trial {
+	x := env.newBareTrial()
+	x.steps = steps
+	for _, l := range env.way.scope.start {
+		x.watch(l)
+	}
+	if len(env.way.scope.start) > 0 {
+		x.talk()
+	}
+	return x
+}
+
+func (env *checkEnv) newBareTrial() *trial {
 	x := &trial{checkEnv: env}
 	for i, c := range env.way.scope.held {
 		if c == 'x' {
@@ -98,12 +111,6 @@ func (env *checkEnv) newTrial() *trial {
 	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
 	x.c = c
 	x.connect()
-	for _, l := range env.way.scope.start {
-		x.watch(l)
-	}
-	if len(env.way.scope.start) > 0 {
-		x.talk()
-	}
 	return x
 }
 
@@ -128,6 +135,7 @@ func (x *trial) watch(l int) {
 		x.connect()
 	}
 	w, loc := &trialWatch{x: x, locator: l}, &x.way.locators_[l]
+	x.steps.add("watch " + loc.text)
 	x.watches[l] = w
 	if loc.collection {
 		w.stop = x.c.WatchCollectionLocator(x.types.clusters, loc.name, loc.constraints, trialCollection{w})
@@ -138,6 +146,7 @@ func (x *trial) watch(l int) {
 }
 
 func (x *trial) unwatch(l int) {
+	x.steps.add("stop " + x.way.locators_[l].text)
 	x.watches[l].stop()
 	x.watches[l] = nil
 	x.pump()
@@ -161,6 +170,7 @@ func (x *trial) flush() (sent bool) {
 	if !x.ch.link.Streaming() {
 		return false
 	}
+	x.steps.wrote()
 	for {
 		r, at := x.ch.NextRequest()
 		if r == nil && at.IsZero() {
@@ -171,22 +181,19 @@ func (x *trial) flush() (sent bool) {
 				x.dirty = true
 				return true
 			}
-			x.sleep(time.Until(at))
+			x.sleep(2 * time.Until(at)) // more than it can be by chance
 			continue
 		}
 		x.ch.Sent()
 		sent = true
 		if q := x.request(r); q != nil {
 			x.up = append(x.up, q)
-			x.tell("  -> %s", x.requestText(q))
 		}
 	}
 }
 
 func (x *trial) sleep(d time.Duration) {
-	if d > defaultResourceTimeout {
-		x.tell("wait %v", d)
-	}
+	x.steps.add("wait " + d.String())
 	time.Sleep(d)
 	synctest.Wait()
 	x.pump()
@@ -242,8 +249,14 @@ func (x *trial) deliver() {
 	r := x.down[0]
 	x.down = x.down[1:]
 	x.reading, x.lastRead = r, r
-	x.tell("the client reads %d: %s", r.nonce, r.words)
-	_, done, err := x.ch.Receive(x.message(r))
+	x.steps.send(r)
+	x.receive(x.message(r))
+	x.reading = nil
+}
+
+// receive hands over a response.
+func (x *trial) receive(message []byte) {
+	_, done, err := x.ch.Receive(message)
 	if err != nil {
 		x.fail("the client does not understand a response: %v", err)
 		return
@@ -258,7 +271,6 @@ func (x *trial) deliver() {
 			x.fail("a response is not released")
 		}
 	}
-	x.reading = nil
 }
 
 func (env *checkEnv) message(r *checkResponse) []byte {
@@ -287,14 +299,12 @@ func (x *trial) fail(format string, args ...any) {
 func (w *trialWatch) ResourceChanged(value any, err error, done func()) {
 	defer done()
 	if err != nil {
-		w.x.tell("  -> %s: %v", w.x.way.locators_[w.locator].text, err.(*Error).Kind)
 		w.value = checkUnsaid
 		w.hearError(err, -1)
 		return
 	}
 	w.value = w.x.way.valueOfText(value.(*clusterv3.Cluster).GetAltStatName())
 	it := &w.x.way.things[w.value.item()]
-	w.x.tell("  -> %s = %s", w.x.way.locators_[w.locator].text, w.x.describe(w.value))
 	if it.singles&(1<<w.locator) == 0 {
 		w.x.fail("the watch of %s has %s", w.x.way.locators_[w.locator].text, it.text)
 	}
@@ -354,8 +364,9 @@ func (w *trialWatch) hearError(err error, item int) {
 	if r == nil && x.timing && (x.way.delta || x.way.full) {
 		r = x.lastRead
 	}
+	gone := x.reading == nil && item < 0 && !x.world.of(x.way, w.locator).isThere()
 	switch {
-	case r == nil || e.Kind == KindUnreachable || x.reading == nil && e.Kind != KindDoesNotExist:
+	case r == nil || gone || e.Kind == KindUnreachable || x.reading == nil && e.Kind != KindDoesNotExist:
 	case item < 0 && r.there&(1<<w.locator) != 0, item >= 0 && r.members[w.locator]&(1<<item) != 0:
 		x.fail("the watch of %s heard %q, though the server had it when it sent response %d", text, e.Kind, r.nonce)
 	case item < 0 && e.Code == codes.PermissionDenied && r.denied&(1<<w.locator) == 0:
@@ -369,7 +380,6 @@ func (x *trial) talk() (responses int) {
 	for range 40 {
 		more := x.flush()
 		for len(x.up) > 0 {
-			x.tell("the server reads a request")
 			x.read(x.up[0])
 			x.up, more = x.up[1:], true
 		}
@@ -388,36 +398,6 @@ func (x *trial) talk() (responses int) {
 	}
 	x.fail("client and server do not come to an end")
 	return responses
-}
-
-func (x *trial) tell(format string, args ...any) {
-	if x.trace != nil {
-		x.trace(format, args...)
-	}
-}
-
-// requestText describes a request.
-func (x *trial) requestText(q *checkRequest) string {
-	text := "req"
-	if q.nonce != 0 {
-		text = fmt.Sprint("ack ", q.nonce)
-	}
-	for l := range x.way.locators_ {
-		sign := ""
-		if x.way.delta {
-			sign = "+"
-		}
-		if q.subs&(1<<l) != 0 {
-			text += " " + sign + x.way.locators_[l].text
-		}
-		if q.leaves&(1<<l) != 0 {
-			text += " -" + x.way.locators_[l].text
-		}
-	}
-	if q.version != "" {
-		text += " @" + q.version
-	}
-	return text
 }
 
 // settle has client and server talk until both are silent, and then checks what each watch has. It returns the
@@ -479,13 +459,14 @@ func (x *trial) describe(v checkValue) string {
 }
 
 func (x *trial) breakOff() {
+	x.steps.add("break")
 	x.ch.Ended(transport.ErrNoAnswer)
 	x.lose()
 	x.pump()
 }
 
 func (x *trial) open() {
-	x.tell("a stream opens")
+	x.steps.add("open")
 	x.ch.Opened()
 	x.pump()
 }

@@ -66,10 +66,13 @@ func hasNode(r interface{ GetNode() *corev3.Node }) bool {
 }
 
 func (s *scriptStream) next() *transcriptRequest {
-	r := s.poll()
-	if r == nil {
-		return nil
+	if r := s.poll(); r != nil {
+		return sotwRequestOf(r)
 	}
+	return nil
+}
+
+func sotwRequestOf(r *discoverypb.DiscoveryRequest) *transcriptRequest {
 	return &transcriptRequest{
 		typeURL: r.GetTypeUrl(), version: r.GetVersionInfo(), nonce: r.GetResponseNonce(), node: hasNode(r),
 		nack: r.GetErrorDetail() != nil, names: locatorsOr(r.GetResourceLocators(), r.GetResourceNames()),
@@ -77,10 +80,13 @@ func (s *scriptStream) next() *transcriptRequest {
 }
 
 func (s *deltaStream) next() *transcriptRequest {
-	r := s.poll()
-	if r == nil {
-		return nil
+	if r := s.poll(); r != nil {
+		return deltaRequestOf(r)
 	}
+	return nil
+}
+
+func deltaRequestOf(r *discoverypb.DeltaDiscoveryRequest) *transcriptRequest {
 	return &transcriptRequest{
 		typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(), node: hasNode(r), nack: r.GetErrorDetail() != nil,
 		names:       locatorsOr(r.GetResourceLocatorsSubscribe(), r.GetResourceNamesSubscribe()),
@@ -208,7 +214,11 @@ func (s *transcriptServer) send(x *transcript, version string, words []string) {
 	if s.stream == nil {
 		x.t.Fatalf("there is no stream to send %q on", words)
 	}
-	s.stream.sendMessage(s.response(x, typ, version, "n"+version, words))
+	number, version, versioned := strings.Cut(version, "@")
+	if !versioned {
+		version = number
+	}
+	s.stream.sendMessage(s.response(x, typ, version, "n"+number, words))
 }
 
 // response makes a response of what the words of a step say.

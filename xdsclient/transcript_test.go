@@ -38,7 +38,7 @@ import (
 //	                       watch c=B>b starts one for the target B
 //	stop c                 stops watches together
 //	batch stop a, watch b  does the steps while requests are held back
-//	send 1 a=x b!no        sends a response with version 1 and nonce n1
+//	send 1 a=x b!no        sends a response with version 1 and nonce n1; send 2@1 has nonce n2
 //	send e:1 a             sends one of endpoints
 //	break                  ends the stream with UNAVAILABLE
 //	refuse, accept         refuses streams from now on, and accepts them again
@@ -47,6 +47,8 @@ import (
 //	servers a high low     checks which servers the versions in use of a resource are from
 //	decoded 3              checks how many resources were decoded
 //	streams 1              checks how many streams were opened
+//	late stop c, send 1 a  (TestRules) the client writes requests after all of the steps
+//	open                   (TestRules) opens a stream after break
 //
 // What follows:
 //
@@ -77,6 +79,8 @@ type transcript struct {
 	// both says that the test runs over both protocols, and protocol is that of the first server.
 	both     bool
 	protocol string
+	// direct is the client if it has no connection.
+	direct *trial
 }
 
 // transcriptTest is one test.
@@ -276,6 +280,14 @@ func (x *transcript) do(c LocatorClient, step string) {
 				synctest.Wait()
 			}
 		})
+	case "late":
+		for step := range strings.SplitSeq(rest, ", ") {
+			x.do(c, step)
+			synctest.Wait()
+		}
+	case "open":
+		x.direct.open()
+		x.opened()
 	case "done":
 		for _, name := range words {
 			w := x.watches[name]
@@ -336,6 +348,10 @@ func (x *transcript) watch(c LocatorClient, word string) {
 	if target, rest, ok := strings.Cut(name, ">"); ok {
 		name, c = rest, c.ForTarget(target)
 	}
+	if d := x.direct; d != nil && d.ch.link.Closed() {
+		d.connect()
+		x.opened()
+	}
 	w, typ := &transcriptWatch{}, x.types.clusters
 	if rest, ok := strings.CutPrefix(name, "e:"); ok {
 		name, typ = rest, x.types.endpoints
@@ -357,6 +373,9 @@ func (x *transcript) watch(c LocatorClient, word string) {
 
 // events takes what has happened since it was last called.
 func (x *transcript) events() (events []string) {
+	if x.direct != nil {
+		x.direct.pump()
+	}
 	for i, s := range x.servers {
 		for _, text := range s.events(x) {
 			if len(x.servers) > 1 {

@@ -1,7 +1,11 @@
-// Command checkrules switches off one rule of the xDS client's protocol at a time, and reports whether the exhaustive
-// checker of xdsclient (TestCheck) then finds a fault. A rule without one has to be explained on the checker's page.
+// Command checkrules switches off one rule of the xDS client's protocol at a time (rules.txt), and reports whether the
+// client then fails the transcript that is named after the rule (xdsclient/testdata/rules).
 //
-//	cd tools && go run ./checkrules -C .. [-rule REGEXP] [-v]
+//	cd tools && go run ./checkrules -C .. [-rule REGEXP]
+//	cd tools && go run ./checkrules -C .. -write [-rule REGEXP]   # searches for the counterexamples, writes the transcripts
+//
+// With -write the exhaustive checker (TestCheck) looks for a fault of the client without the rule, and the path of the
+// fault is written as what the client with the rule does.
 package main
 
 import (
@@ -13,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -26,27 +31,21 @@ type rule struct {
 func main() {
 	dir := flag.String("C", ".", "the module's folder")
 	only := flag.String("rule", "", "the rules to check, as a regular expression")
-	verbose := flag.Bool("v", false, "print the counterexamples")
+	write := flag.Bool("write", false, "search for counterexamples, and write them as transcripts")
 	flag.Parse()
-	wanted, missing := regexp.MustCompile(*only), 0
+	wanted, failed := regexp.MustCompile(*only), 0
 	for _, r := range parse(table) {
 		if !wanted.MatchString(r.name) {
 			continue
 		}
-		output, found, err := r.check(*dir)
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n", r.name, err)
-		}
-		if !found {
-			missing++
-		}
-		fmt.Printf("%-40s counterexample: %v\n", r.name, found)
-		if *verbose {
-			fmt.Println(output)
+		if err := r.check(*dir, *write); err != nil {
+			failed++
+			fmt.Printf("%s: %v\n", r.name, err)
+		} else {
+			fmt.Printf("%s: its transcript needs it\n", r.name)
 		}
 	}
-	if missing > 0 {
-		fmt.Printf("%d rules without a counterexample\n", missing)
+	if failed > 0 {
 		os.Exit(1)
 	}
 }
@@ -78,41 +77,100 @@ func parse(text string) (rules []rule) {
 	return rules
 }
 
-// check runs the checker without the rule.
-func (r *rule) check(dir string) (output string, found bool, err error) {
+// path is what TestCheck prints of a fault.
+var path = regexp.MustCompile(`check_test.go:\d+: (.*)\n.*path (".*"):`)
+
+// check checks one rule.
+func (r *rule) check(dir string, write bool) error {
+	temp, err := os.MkdirTemp("", "checkrules")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	overlay, err := r.overlay(dir, temp)
+	if err != nil {
+		return err
+	}
+	program := filepath.Join(temp, "without.test")
+	if out, err := command(dir, "go", "test", "-c", "-vet=off", "-o", program, "-overlay", overlay, "./xdsclient"); err != nil {
+		return fmt.Errorf("without the rule the code does not build:\n%s", out)
+	}
+	tests := filepath.Join(dir, "xdsclient")
+	if write {
+		out, _ := command(tests, program, "-test.run", "^TestCheck$", "-check.way", "^"+r.way+"$", "-check.scope", r.scope, "-check.time", "30s")
+		found := path.FindStringSubmatch(out)
+		if found == nil {
+			return fmt.Errorf("no counterexample:\n%s", out)
+		}
+		text, err := strconv.Unquote(found[2])
+		if err != nil {
+			return err
+		}
+		out, err = command(dir, "go", "test", "./xdsclient", "-run", "^TestCheckPath$", "-v", "-check.path", text)
+		if err != nil {
+			return fmt.Errorf("with the rule the path is faulty, too: %s\n%s", text, out)
+		}
+		if err := os.WriteFile(r.transcript(dir), []byte(transcriptIn(out, found[1])), 0o644); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(r.transcript(dir)); err != nil {
+		return err
+	}
+	out, err := command(tests, program, "-test.run", "^TestRules$/^"+strings.ReplaceAll(r.name, " ", "_")+"$")
+	if err == nil || !strings.Contains(out, "--- FAIL") {
+		return fmt.Errorf("the client keeps to the transcript without the rule:\n%s", out)
+	}
+	return nil
+}
+
+func (r *rule) transcript(dir string) string {
+	return filepath.Join(dir, "xdsclient/testdata/rules", r.name+".txt")
+}
+
+// transcriptIn returns the transcript that a test printed, and what goes wrong without the rule.
+func transcriptIn(out, fault string) string {
+	var lines []string
+	for line := range strings.Lines(out) {
+		switch {
+		case strings.HasPrefix(line, "# over"):
+			lines = []string{line, "# Without the rule: " + fault + ".\n"}
+		case strings.HasPrefix(line, "---"):
+			return strings.Join(lines, "")
+		case len(lines) > 0:
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// overlay writes the files with which the rule is switched off.
+func (r *rule) overlay(dir, temp string) (file string, err error) {
 	path, err := filepath.Abs(filepath.Join(dir, "xdsclient", r.file))
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
 	code, err := os.ReadFile(path)
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
 	if n := strings.Count(string(code), r.before); n != 1 {
-		return "", false, fmt.Errorf("%s has %q %d times, want once", r.file, r.before, n)
+		return "", fmt.Errorf("%s has %q %d times, want once", r.file, r.before, n)
 	}
-	temp, err := os.MkdirTemp("", "checkrules")
-	if err != nil {
-		return "", false, err
-	}
-	defer os.RemoveAll(temp)
 	changed, overlay := filepath.Join(temp, "changed.go"), filepath.Join(temp, "overlay.json")
 	if err := os.WriteFile(changed, []byte(strings.Replace(string(code), r.before, r.after, 1)), 0o600); err != nil {
-		return "", false, err
+		return "", err
 	}
 	list, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
-	if err := os.WriteFile(overlay, list, 0o600); err != nil {
-		return "", false, err
-	}
-	test := exec.Command("go", "test", "-vet=off", "-overlay", overlay, "-run", "^TestCheck$", "./xdsclient",
-		"-check.way", "^("+r.way+")", "-check.scope", r.scope, "-check.time", "20s")
-	test.Dir = dir
-	out, err := test.CombinedOutput()
-	if strings.Contains(string(out), "build failed") {
-		return "", false, fmt.Errorf("without the rule the code does not build:\n%s", out)
-	}
-	return string(out), err != nil && strings.Contains(string(out), "--- FAIL"), nil
+	return overlay, os.WriteFile(overlay, list, 0o600)
+}
+
+func command(dir string, args ...string) (out string, err error) {
+	c := exec.Command(args[0], args[1:]...)
+	c.Dir = dir
+	text, err := c.CombinedOutput()
+	return string(text), err
 }

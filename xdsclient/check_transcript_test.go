@@ -1,0 +1,262 @@
+package xdsclient
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+)
+
+var checkPathText = flag.String("check.path", "", "a path that TestCheck printed: TestCheckPath writes it as a transcript of what the client does now")
+
+// rulesDir has a transcript for each rule of the protocol, which a client without the rule does not keep to. The
+// first line says how the client speaks, and the next ones what happens without the rule.
+const rulesDir = "testdata/rules"
+
+// TestRules follows the transcripts of tools/checkrules.
+func TestRules(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(rulesDir, "*.txt"))
+	xdstest.NoError(t, err)
+	if len(files) == 0 {
+		t.Fatal("there are no transcripts of rules")
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			xdstest.NoError(t, err)
+			over, steps, _ := strings.Cut(string(text), "\n")
+			way := &checkWay{}
+			way.speak(over)
+			bubble(t, func(t *testing.T) { newDirectTranscript(t, way).run(steps) })
+		})
+	}
+}
+
+// TestCheckPath prints the path of -check.path.
+func TestCheckPath(t *testing.T) {
+	if *checkPathText == "" {
+		t.Skip("needs -check.path")
+	}
+	checkSilent.Store(true)
+	defer checkSilent.Store(false)
+	name, rest, _ := strings.Cut(*checkPathText, ": ")
+	scope, text, _ := strings.Cut(rest, ": ")
+	for _, way := range checkWays() {
+		if way.name != name {
+			continue
+		}
+		way.prepare(t)
+		way.scope = checkScopes()[0]
+		way.scope.override(scope)
+		synctest.Test(t, func(t *testing.T) {
+			fault, transcript := newCheckEnv(t, way).retell(parseActions(text))
+			fmt.Print(transcript)
+			if fault != "" {
+				t.Error(fault)
+			}
+		})
+	}
+}
+
+// over is the line of a transcript that says how a client speaks, and speak reads it.
+func (way *checkWay) over() string {
+	text := "# over SotW"
+	if way.delta {
+		text = "# over delta"
+	}
+	if way.locators {
+		text += " with locators"
+	}
+	if !way.delta && !way.full {
+		text += ", with changes only"
+	}
+	return text
+}
+
+func (way *checkWay) speak(over string) {
+	way.delta, way.locators = strings.Contains(over, "delta"), strings.Contains(over, "locators")
+	way.full = !strings.Contains(over, "changes only")
+}
+
+// pathText is what -check.path reads.
+func (way *checkWay) pathText(path *checkPath) string {
+	s := &way.scope
+	text := fmt.Sprintf("%s: held=%s start=", way.name, s.held)
+	for _, l := range s.start {
+		text += strconv.Itoa(l)
+	}
+	text += ":"
+	for _, a := range path.actions() {
+		text += " " + a.text()
+	}
+	return text
+}
+
+// transcriptOf returns a path as a transcript.
+func (env *checkEnv) transcriptOf(path *checkPath) string {
+	_, text := env.retell(path.actions())
+	return text
+}
+
+// text writes an action in short, and parseActions reads several.
+func (a checkAction) text() string { return fmt.Sprintf("%d.%d.%d", a.verb, a.n, a.to) }
+
+func parseActions(text string) (list []checkAction) {
+	for _, word := range strings.Fields(text) {
+		part := strings.Split(word, ".")
+		number := func(i int) int { n, _ := strconv.Atoi(part[i]); return n }
+		list = append(list, checkAction{checkVerb(number(0)), int8(number(1)), checkContent(number(2))})
+	}
+	return list
+}
+
+// retell goes a path until silence. It returns what is wrong with it, or "", and the path as a transcript: what the
+// client sees of it, and what it does.
+func (env *checkEnv) retell(actions []checkAction) (fault, text string) {
+	x := env.newTrial(new(stepList))
+	for _, a := range actions {
+		if x.do(a); x.fault != "" {
+			break
+		}
+	}
+	if x.fault == "" {
+		x.settle()
+	}
+	x.end()
+	lines := []string{env.way.over()}
+	if x.fault != "" {
+		lines = append(lines, "# "+x.fault)
+	}
+	again := newDirectTranscript(env.t.(*testing.T), env.way)
+	for _, step := range x.steps.lines() {
+		again.do(again.c, step)
+		synctest.Wait()
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s -> %s", step, strings.Join(again.events(), "; "))))
+	}
+	return x.fault, strings.Join(lines, "\n") + "\n"
+}
+
+// stepList collects the steps of a transcript. Those between which the client wrote no requests are one.
+type stepList struct {
+	steps []string
+	// joined says that the client has not written since the last step.
+	joined bool
+	// responses counts, and versions has the first response with each version of a server.
+	responses int
+	versions  map[string]int
+}
+
+func (l *stepList) add(step string) {
+	if l == nil {
+		return
+	}
+	if n := len(l.steps); l.joined && n > 0 {
+		l.steps[n-1] += ", " + step
+	} else {
+		l.steps = append(l.steps, step)
+	}
+	l.joined = true
+}
+
+// wrote notes that the client has written what was due.
+func (l *stepList) wrote() {
+	if l != nil {
+		l.joined = false
+	}
+}
+
+// send adds that the client reads a response.
+func (l *stepList) send(r *checkResponse) {
+	if l == nil {
+		return
+	}
+	l.responses++
+	if l.versions == nil {
+		l.versions = make(map[string]int)
+	}
+	number := strconv.Itoa(l.responses)
+	if first := l.versions[r.version]; first == 0 {
+		l.versions[r.version] = l.responses
+	} else {
+		number += "@" + strconv.Itoa(first)
+	}
+	l.add(strings.TrimSpace("send " + number + " " + r.words))
+}
+
+func (l *stepList) lines() (lines []string) {
+	for _, step := range l.steps {
+		if strings.Contains(step, ", ") {
+			step = "late " + step
+		}
+		lines = append(lines, step)
+	}
+	return lines
+}
+
+// directStream is a stream of a transcript without a connection: the client writes its requests when the
+// transcript asks for them, so that they may be late.
+type directStream struct {
+	*trial
+	began bool
+}
+
+func (s *directStream) context() context.Context { return context.Background() }
+func (s *directStream) endWith(error)            { s.breakOff() }
+func (s *directStream) sendMessage(m proto.Message) {
+	s.receive(mustMarshal(s.t, m))
+	if s.fault != "" {
+		s.t.Fatal(s.fault)
+	}
+}
+
+// next implements transcriptStream.
+func (s *directStream) next() *transcriptRequest {
+	r, _ := s.ch.NextRequest()
+	if r == nil {
+		return nil
+	}
+	if !s.began {
+		s.began, r.Node = true, s.config.Node
+	}
+	message, err := s.ch.protocol.Encode(r)
+	xdstest.NoError(s.t, err)
+	s.ch.Sent()
+	if s.way.delta {
+		m := new(discoverypb.DeltaDiscoveryRequest)
+		xdstest.NoError(s.t, proto.Unmarshal(message, m))
+		return deltaRequestOf(m)
+	}
+	m := new(discoverypb.DiscoveryRequest)
+	xdstest.NoError(s.t, proto.Unmarshal(message, m))
+	return sotwRequestOf(m)
+}
+
+// newDirectTranscript returns a transcript of a client without a connection.
+func newDirectTranscript(t *testing.T, way *checkWay) *transcript {
+	d := newCheckEnv(t, way).newBareTrial()
+	t.Cleanup(d.end)
+	x := &transcript{t: t, types: d.types, c: d.c, protocol: "sotw", direct: d}
+	if way.delta {
+		x.protocol = "delta"
+	}
+	x.watches, x.locators = make(map[string]*transcriptWatch), make(map[string]string)
+	x.servers = []*transcriptServer{{script: &script{}, delta: way.delta}}
+	x.opened()
+	return x
+}
+
+// opened notes that there is a new stream.
+func (x *transcript) opened() {
+	s := x.servers[0]
+	s.stream, s.last = &directStream{trial: x.direct}, make(map[string]*transcriptRequest)
+}
