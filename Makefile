@@ -142,3 +142,7 @@ lint: ## gofmt, go vet, staticcheck and the direction of imports
 .PHONY: ci
 ci: ## Everything that has to pass before a change lands
 	.ci/run
+
+.PHONY: nightly
+nightly: ## That, and what takes hours: all ways of e2e, larger scopes, 1,000 seeds, fuzzing for minutes, mutants
+	.ci/nightly

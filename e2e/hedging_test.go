@@ -16,6 +16,7 @@ import (
 // the hedges are counted (gRFC A96, grpc.client.call.hedges).
 func TestHedgingEndToEnd(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "attempts are hedged at the backend")
 	m, recorder := newMesh(t), newPolicyMeter()
 	hangs, answers := testutils.StartBackend(t, "hangs"), testutils.StartBackend(t, "answers")
 	m.set(chain(service, with(retriedRoute("c", `retry_on: "unavailable" num_retries { value: 2 } per_try_timeout { nanos: 100000000 }`),

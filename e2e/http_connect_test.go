@@ -125,6 +125,7 @@ func TestWhereTheProxyComesFrom(t *testing.T) {
 // directly.
 func TestProxyThatRefusesEndToEnd(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the proxy is asked on the way to the backend")
 	for _, context := range []*tlspb.UpstreamTlsContext{nil, xdsmsg.UpstreamTLS("default", "default", "a")} {
 		m, proxy, seen := newSecureMesh(t), xdstest.StartProxy(t), new(connections)
 		proxy.Refuse("403 Forbidden")

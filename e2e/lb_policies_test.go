@@ -259,6 +259,7 @@ func keyedEndpoints(name string, backends ...*testutils.Backend) *endpointpb.Clu
 // endpoint, whatever their kind, from the first one on.
 func TestHashPoliciesMakeRPCsSticky(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "RPCs are spread over the same endpoints")
 	sequence := func(format string) (all [][]string) {
 		for i := range 24 {
 			all = append(all, []string{"user", fmt.Sprintf(format, i)})
@@ -312,6 +313,7 @@ func TestHashPoliciesMakeRPCsSticky(t *testing.T) {
 // gRFC A42, "filter_state": the hash is that of the channel, so that channels spread.
 func TestChannelsSpreadByTheirIDs(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "channels are spread over the same endpoints")
 	m := newMesh(t)
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 	m.set(chain(service, hashed("c", hashOfChannel)), onRing("c", 64, a, b))

@@ -107,6 +107,7 @@ func checkShort(t *testing.T, err error, want string) {
 // The body of a direct response is the message of the RPC's error as it stands, if it has 1 KiB at most.
 func TestBodyOfDirectResponseIsUnchanged(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the routes stay the same")
 	m := newMesh(t)
 	body := "closed\nfor \x1b[1mtoday\x1b[0m"
 	body += strings.Repeat(".", bounds.ErrorText-len(body))

@@ -127,6 +127,7 @@ func TestRetriesOverTheLimitEndToEnd(t *testing.T) {
 // was not sent to yet.
 func TestRetriesAvoidPreviousHostsEndToEnd(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "attempts are spread over the same endpoints")
 	m := newMesh(t)
 	all := backends(t, "b0", "b1", "b2")
 	m.set(chain(service, retriedRoute("c", `retry_on: "unavailable" num_retries { value: 2 } host_selection_retry_max_attempts: 20

@@ -21,6 +21,7 @@ import (
 // real RPCs. RPCs that match go to one cluster, the others to another.
 func TestMatchesEndToEnd(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the routes stay the same")
 	type md = []string
 	const h = `prefix: "" headers { name: "h" `
 	for _, tc := range []struct {
@@ -87,6 +88,7 @@ func TestMatchesEndToEnd(t *testing.T) {
 // Envoy, RouteMatch.query_parameters: a gRPC method may carry a query.
 func TestQueryMatchesEndToEnd(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the routes stay the same")
 	m := newMesh(t)
 	m.serveRoutes([]*routepb.Route{
 		routeOf(`match { path: "/s/m" query_parameters { name: "v" string_match { exact: "2" } } } direct_response { status: 401 }`),

@@ -21,6 +21,7 @@ import (
 // another method.
 func TestPathRewritesEndToEnd(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the routes stay the same")
 	for _, tc := range []struct{ name, match, rewrite, called string }{
 		{"prefix_rewrite of a prefix", `prefix: "/v2."`, `prefix_rewrite: "/grpc."`, "/v2.testing.TestService/EmptyCall"},
 		{"prefix_rewrite of a path", `path: "/a/b"`, `prefix_rewrite: "/grpc.testing.TestService/EmptyCall"`, "/a/b"},

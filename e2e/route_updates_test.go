@@ -120,6 +120,7 @@ func comesBack(m *mesh, l *load, from, to *testutils.Backend) {
 
 func TestWeightedClusters(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "it is of the share of RPCs by cluster")
 	m := newMesh(t)
 	a, b, never := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "never")
 	m.set(chain(service, xdsmsg.WeightedRoute("",
@@ -136,6 +137,7 @@ func TestWeightedClusters(t *testing.T) {
 // not depend on that for another.
 func TestAlternatingMethodsAreSpreadAlike(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "it is of the shares of RPCs by method")
 	for name, resources := range map[string]func(a, b *testutils.Backend) []any{
 		"weighted clusters": func(a, b *testutils.Backend) []any {
 			return []any{chain(service, xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "a", Weight: 50}, xdsmsg.Weighted{Cluster: "b", Weight: 50})),

@@ -23,7 +23,7 @@ import (
 func TestDamagedResources(t *testing.T) {
 	t.Parallel()
 	explained := 0
-	for seed := range uint64(2000) {
+	for seed := range uint64(600) {
 		r := rand.New(rand.NewPCG(5, seed))
 		s := shop()
 		for range 1 + r.IntN(3) {
@@ -42,8 +42,8 @@ func TestDamagedResources(t *testing.T) {
 		}
 		e.Text()
 	}
-	if explained < 1000 {
-		t.Errorf("got %d explanations, want at least 1000", explained)
+	if explained < 300 {
+		t.Errorf("got %d explanations, want at least 300", explained)
 	}
 }
 
