@@ -85,8 +85,9 @@ type ResourceType struct {
 	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
 	// Ignored lists what the program ignores of a resource that Decode made value of. It may
 	// be slow: it is called for dumps and, apart from updates and at most every 10 s for a
-	// resource, for the log. nil: it is not known.
-	Ignored func(resource *anypb.Any, value any) []Ignored
+	// resource, for the log. Nobody takes the list once done is closed, so that a long one need not be finished; done
+	// may be nil. nil: it is not known.
+	Ignored func(resource *anypb.Any, value any, done <-chan struct{}) []Ignored
 }
 
 // DecodeOptions is what a decoder may need besides the bytes.

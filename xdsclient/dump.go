@@ -169,7 +169,7 @@ func (r *ResourceDump) Ignored() []Ignored {
 	if !r.Cached() || r.collection {
 		return nil
 	}
-	return r.typ.ignoredIn(r.raw, r.value)
+	return r.typ.ignoredIn(r.raw, r.value, nil)
 }
 
 // Dump returns what the client holds at one moment. The client is locked while its entries are

@@ -58,7 +58,7 @@ func (s Severity) String() string {
 }
 
 // ignoredIn asks the type what of a resource is ignored. It recovers from a panic of the type.
-func (t *ResourceType) ignoredIn(raw []byte, value any) (list []Ignored) {
+func (t *ResourceType) ignoredIn(raw []byte, value any, done <-chan struct{}) (list []Ignored) {
 	if t.Ignored == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (t *ResourceType) ignoredIn(raw []byte, value any) (list []Ignored) {
 			list = nil
 		}
 	}()
-	return t.Ignored(&anypb.Any{TypeUrl: t.TypeURL, Value: raw}, value)
+	return t.Ignored(&anypb.Any{TypeUrl: t.TypeURL, Value: raw}, value, done)
 }
 
 // ignoredRest is the least time between two examinations of new versions, so that the
@@ -174,11 +174,14 @@ func (l *ignoredLog) report(batch []examined) {
 	groups := make(map[key]*ignoredGroup)
 	var order []*ignoredGroup
 	for _, version := range batch {
-		if version.payload == nil || l.client.ctx.Err() != nil {
-			continue // The resource was removed, or the client is closed.
+		if version.payload == nil {
+			continue // The resource was removed.
 		}
 		typ := version.resource.key.typ
-		list := typ.ignoredIn(version.payload.raw, version.payload.value)
+		list := typ.ignoredIn(version.payload.raw, version.payload.value, l.client.ctx.Done())
+		if l.client.ctx.Err() != nil {
+			return // The list may not be complete.
+		}
 		said := l.fieldsOf(list)
 		if !l.markSaid(version.resource, said) {
 			continue

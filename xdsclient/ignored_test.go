@@ -20,7 +20,7 @@ import (
 // counts the times that it was asked what that is.
 func ignoringTypes(asked *int) *testTypes {
 	types := newTestTypes()
-	types.clusters.Ignored = func(_ *anypb.Any, value any) []Ignored {
+	types.clusters.Ignored = func(_ *anypb.Any, value any, _ <-chan struct{}) []Ignored {
 		*asked++
 		text := value.(*clusterv3.Cluster).GetAltStatName()
 		if text == "mad" {
@@ -131,7 +131,7 @@ func TestOrderOfTheLogOfWhatIsIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		asked, before := 0, len(logged.After("] xDS "))
 		types, server := ignoringTypes(&asked), newScript(t)
-		types.endpoints.Ignored = func(_ *anypb.Any, value any) []Ignored {
+		types.endpoints.Ignored = func(_ *anypb.Any, value any, _ <-chan struct{}) []Ignored {
 			return []Ignored{{Path: value.(*endpointv3.ClusterLoadAssignment).GetClusterName(), Reason: "why not"}}
 		}
 		c := server.client()

@@ -153,7 +153,7 @@ func outcomeOf(t *testing.T, c *controlPlaneCase) (refused, ignored []string) {
 			}
 			return refused, nil
 		}
-		for _, i := range rt.Ignored(resource, value) {
+		for _, i := range rt.Ignored(resource, value, nil) {
 			ignored = append(ignored, i.Severity.String()+" "+i.String())
 		}
 		return nil, ignored

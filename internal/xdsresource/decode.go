@@ -45,9 +45,16 @@ func newValidator(o xdsclient.DecodeOptions) *validator {
 // abandoned reports whether nobody waits for the value any more, which it notes as a fault. It is called for
 // each of the parts that a resource may have a lot of.
 func (v *validator) abandoned() bool {
+	if !isClosed(v.done) {
+		return false
+	}
+	v.fault(nil, "the client was closed while the resource was decoded")
+	return true
+}
+
+func isClosed(done <-chan struct{}) bool {
 	select {
-	case <-v.done:
-		v.fault(nil, "the client was closed while the resource was decoded")
+	case <-done:
 		return true
 	default:
 		return false

@@ -36,6 +36,11 @@ import (
 // It is an error if the resource is of none of the types of this package or cannot be
 // read.
 func IgnoredFields(resource *anypb.Any) ([]xdsclient.Ignored, error) {
+	return ignoredFields(resource, nil)
+}
+
+// ignoredFields is IgnoredFields. Once done is closed it ends soon, with an error or with a part of the list.
+func ignoredFields(resource *anypb.Any, done <-chan struct{}) ([]xdsclient.Ignored, error) {
 	if resource.GetTypeUrl() == DynamicParameterConstraintsTypeURL {
 		return ignoredConstraints(resource)
 	}
@@ -43,13 +48,15 @@ func IgnoredFields(resource *anypb.Any) ([]xdsclient.Ignored, error) {
 	if m == nil {
 		return nil, fmt.Errorf("no resource type with type URL %s", faults.Quote(resource.GetTypeUrl()))
 	}
-	var w fieldWalk
+	w := fieldWalk{done: done}
 	raw := resource.GetValue()
-	if head, hosts := without(raw, fieldVirtualHosts); resource.GetTypeUrl() == typeurl.RouteConfiguration && hosts >= 0 {
-		if err := w.hosts(raw); err != nil {
-			return nil, err
+	if of, ok := nestings[resource.GetTypeUrl()]; ok {
+		if head, parts := without(raw, of.outer); parts >= 0 {
+			if err := w.parts(raw, of); err != nil {
+				return nil, err
+			}
+			raw = head
 		}
-		raw = head
 	}
 	if err := w.read(nil, raw, m); err != nil {
 		return nil, err
@@ -59,10 +66,10 @@ func IgnoredFields(resource *anypb.Any) ([]xdsclient.Ignored, error) {
 
 // ignoredIn is ResourceType.Ignored: what IgnoredFields lists, and what the decoder left
 // out of the value.
-func ignoredIn(resource *anypb.Any, value any) []xdsclient.Ignored {
-	list, err := IgnoredFields(resource)
+func ignoredIn(resource *anypb.Any, value any, done <-chan struct{}) []xdsclient.Ignored {
+	list, err := ignoredFields(resource, done)
 	if err != nil {
-		return nil // Not reached: the resource was decoded.
+		return nil // The client was closed: the resource was decoded.
 	}
 	switch value := value.(type) {
 	case *Listener:
@@ -137,7 +144,9 @@ func sortIgnored(list []xdsclient.Ignored) {
 // fieldWalk collects ignored fields.
 type fieldWalk struct {
 	ignored ignoredList
-	depth   int // of messages in an Any that are in an Any themselves
+	// done is closed when the walk need not go on.
+	done  <-chan struct{}
+	depth int // of messages in an Any that are in an Any themselves
 }
 
 // maxPacked bounds that depth. The message in an Any is copied to be read, so that the cost of a
@@ -146,6 +155,9 @@ const maxPacked = 2 * maxLBPolicyDepth
 
 // message goes through the fields of a message.
 func (w *fieldWalk) message(at *faults.Path, m protoreflect.Message) {
+	if isClosed(w.done) {
+		return
+	}
 	w.unknown(at, m.GetUnknown())
 	name := m.Descriptor().FullName()
 	used, listed := usedFields[name]

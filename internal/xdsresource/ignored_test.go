@@ -137,7 +137,7 @@ func ignoredOf(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) []xds
 	resource := xdsmsg.Any(m)
 	_, value, err := typ.Decode(resource, xdsclient.DecodeOptions{})
 	xdstest.NoError(t, err)
-	return typ.Ignored(resource, value)
+	return typ.Ignored(resource, value, nil)
 }
 
 const firstRoute = "virtual_hosts[0].routes[0]"

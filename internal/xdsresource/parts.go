@@ -1,17 +1,20 @@
 package xdsresource
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"unicode/utf8"
 	"unsafe"
 
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // A RouteConfiguration is read in parts. As a message of its own it takes ten times the memory of its
@@ -174,6 +177,9 @@ func textIn(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b))
 
 // read goes through the fields of a message on the wire.
 func (w *fieldWalk) read(at *faults.Path, raw []byte, m proto.Message) error {
+	if isClosed(w.done) {
+		return errors.New("the list is no longer needed")
+	}
 	if err := proto.Unmarshal(raw, m); err != nil {
 		return fmt.Errorf("cannot be read as %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
 	}
@@ -181,27 +187,39 @@ func (w *fieldWalk) read(at *faults.Path, raw []byte, m proto.Message) error {
 	return nil
 }
 
-// hosts goes through the virtual hosts of a RouteConfiguration, a route at a time.
-func (w *fieldWalk) hosts(raw []byte) error {
-	var vh routepb.VirtualHost
-	var route routepb.Route
-	hosts := fields(raw)
+// nesting is where a message has most of its bytes: in a list of messages that each have a list of their own.
+type nesting struct {
+	outer, inner               protowire.Number
+	outerName, innerName       string
+	outerMessage, innerMessage proto.Message
+}
+
+// nestings are those of the types that can be large.
+var nestings = map[string]nesting{
+	typeurl.RouteConfiguration: {fieldVirtualHosts, fieldRoutes, "virtual_hosts", "routes", (*routepb.VirtualHost)(nil), (*routepb.Route)(nil)},
+	typeurl.Endpoints:          {fieldLocalities, fieldEndpoints, "endpoints", "lb_endpoints", (*endpointpb.LocalityLbEndpoints)(nil), (*endpointpb.LbEndpoint)(nil)},
+}
+
+// parts goes through the lists of a message, an inner message at a time.
+func (w *fieldWalk) parts(raw []byte, of nesting) error {
+	outer, inner := of.outerMessage.ProtoReflect().New().Interface(), of.innerMessage.ProtoReflect().New().Interface()
+	list := fields(raw)
 	for i := 0; ; i++ {
-		host := hosts.nextOf(fieldVirtualHosts)
-		if host.number == 0 {
+		part := list.nextOf(of.outer)
+		if part.number == 0 {
 			return nil
 		}
-		at := faults.Item("virtual_hosts", i)
-		head, count := without(host.value, fieldRoutes)
+		at := faults.Item(of.outerName, i)
+		head, count := without(part.value, of.inner)
 		if count < 0 {
-			head = host.value // It cannot be read, which is found there.
+			head = part.value // It cannot be read, which is found there.
 		}
-		if err := w.read(at, head, &vh); err != nil {
+		if err := w.read(at, head, outer); err != nil {
 			return err
 		}
-		routes := fields(host.value)
+		members := fields(part.value)
 		for j := range count {
-			if err := w.read(at.Item("routes", j), routes.nextOf(fieldRoutes).value, &route); err != nil {
+			if err := w.read(at.Item(of.innerName, j), members.nextOf(of.inner).value, inner); err != nil {
 				return err
 			}
 		}

@@ -20,6 +20,8 @@ import (
 // Numbers of fields in proto messages.
 const (
 	fieldVirtualHosts = 2 // RouteConfiguration.virtual_hosts
+	fieldLocalities   = 2 // ClusterLoadAssignment.endpoints
+	fieldEndpoints    = 2 // LocalityLbEndpoints.lb_endpoints
 	fieldRoutes       = 3 // VirtualHost.routes
 	fieldMatch        = 1 // Route.match
 )
