@@ -362,14 +362,14 @@ func TestTraceOfHedges(t *testing.T) {
 			log = append(log, fmt.Sprintf(format, args...))
 		}
 		ctx := rpctrace.With(t.Context(), &rpctrace.Trace{
-			Retried:      func(r rpctrace.Retry) { add("retry %d, %v, %v", r.Attempt, r.Delay, r.Err) },
+			Retried:      func(r rpctrace.Retry) { add("retry %d after %v", r.Attempt, status.Code(r.Err)) },
 			AttemptEnded: func(a rpctrace.Attempt) { add("attempt %d: %v", a.Number, status.Code(a.Err)) },
 		})
 		xdstest.NoError(t, w.makeRPC(ctx, k, "/s/m", []string{"request"}).err)
 		mu.Lock()
 		defer mu.Unlock()
 		slices.Sort(log)
-		want := []string{"attempt 1: Canceled", "attempt 2: Unavailable", "attempt 3: OK", "retry 2, 0s, <nil>", "retry 3, 0s, <nil>"}
+		want := []string{"attempt 1: Canceled", "attempt 2: Unavailable", "attempt 3: OK", "retry 2 after OK", "retry 3 after Unavailable"}
 		xdstest.Equal(t, "log", want, log)
 	})
 }

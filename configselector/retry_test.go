@@ -209,6 +209,19 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestAnEmptyRequestIsSentAgain: a message of no bytes is one too.
+func TestAnEmptyRequestIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, route := range map[string]*xdsresource.Route{"retried": retried(xdsresource.RetryPolicy{}), "hedged": hedged(3)} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, k kind) {
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: failing(2, codes.Unavailable)})
+				xdstest.NoError(t, w.makeRPC(testutils.Context(t), k, "/s/m", []string{""}).err)
+			})
+		})
+	}
+}
+
 // TestRetriableHeaders: Envoy, RetryPolicy.retriable_headers and retriable_request_headers.
 func TestRetriableHeaders(t *testing.T) {
 	t.Parallel()

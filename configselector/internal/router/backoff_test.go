@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -45,16 +44,16 @@ func TestBackoff(t *testing.T) {
 				if step.pushback != "" {
 					trailer.Set(retryPushback, step.pushback)
 				}
-				if !r.again(d, status.Error(codes.Unavailable, ""), trailer) {
+				if !r.decideRetry(trailer) {
 					t.Fatalf("retry %d does not happen", i)
 				}
 				start := time.Now()
-				xdstest.NoError(t, r.wait(d))
+				xdstest.NoError(t, r.wait(d, nil))
 				if got := time.Since(start); got < step.from || got > step.to {
 					t.Errorf("retry %d after %v, want %v to %v", i, got, step.from, step.to)
 				}
 			}
-			if r.again(d, status.Error(codes.Unavailable, ""), nil) {
+			if r.decideRetry(nil) {
 				t.Error("a tenth attempt")
 			}
 		})
@@ -94,8 +93,7 @@ func TestRateLimitedBackoff(t *testing.T) {
 				Codes: xdsresource.NewCodeSet(codes.Unavailable), BaseBackoff: s / 10, MaxBackoff: s / 10,
 				ResetHeaders: []xdsresource.ResetHeader{{Name: "retry-after"}, {Name: "x-reset", Timestamp: true}}, MaxReset: 30 * s,
 			}}
-			d := &decision.Decision{Context: t.Context()}
-			if !r.again(d, status.Error(codes.Unavailable, ""), metadata.Pairs(test.trailer...)) || r.delay < test.from || r.delay > test.to {
+			if !r.decideRetry(metadata.Pairs(test.trailer...)) || r.delay < test.from || r.delay > test.to {
 				t.Errorf("%s: retry after %v, want %v to %v", name, r.delay, test.from, test.to)
 			}
 		}

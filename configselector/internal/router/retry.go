@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/matching"
@@ -77,25 +76,32 @@ func (r *request) newRetrier() retrier {
 // was sent to, if the policy does not set it. Another attempt there would wait behind the first.
 const hedgePicks = 3
 
+// resends reports whether the RPC has several attempts, or attempts with limits of their own.
+func (r *retrier) resends(c *call) bool { return r.max > 1 || c.limitsTries() }
+
 // hedges reports whether attempts are sent beside others.
 func (r *retrier) hedges() bool { return r.max > 1 && r.policy.Hedges }
 
-// again reports whether an attempt that ended with err and trailer, without response
-// headers, is followed by another one. If so, the caller calls wait.
-func (r *retrier) again(d *decision.Decision, err error, trailer metadata.MD) bool {
-	if r.policy == nil || r.made+1 >= r.max || d.Dropped() || d.Err() != nil || !r.retriable(d, err, trailer) {
+// decideRetry reports whether there is another attempt after one that ended with trailer, and sets the delay
+// before it.
+func (r *retrier) decideRetry(trailer metadata.MD) bool {
+	if r.made+1 >= r.max {
 		return false
 	}
-	if r.after(trailer); r.delay < 0 {
+	if r.setDelay(trailer); r.delay < 0 {
+		r.stop()
 		return false
 	}
 	r.made++
 	return true
 }
 
-// after sets the delay after an attempt that ended with trailer: below 0 if the server asks for no
+// stop prevents further attempts.
+func (r *retrier) stop() { r.max = r.made + 1 }
+
+// setDelay sets the delay after an attempt that ended with trailer: below 0 if the server asks for no
 // further one.
-func (r *retrier) after(trailer metadata.MD) {
+func (r *retrier) setDelay(trailer metadata.MD) {
 	if delay, ok := pushback(trailer); ok {
 		r.delay, r.steps = delay, 0
 	} else if delay, ok := r.reset(trailer); ok {
@@ -190,16 +196,15 @@ func (r *retrier) backoff() time.Duration {
 	return time.Duration(float64(backoff) * (0.8 + 0.4*rand.Float64()))
 }
 
-// wait returns nil when it is time for the next attempt, or the status if the RPC ends
+// wait returns nil when it is time for the next attempt or the RPC is decided, or the status if the RPC ends
 // before.
-func (r *retrier) wait(d *decision.Decision) error {
-	begin := time.Now()
-	defer func() { r.waited += time.Since(begin) }()
+func (r *retrier) wait(d *decision.Decision, decided <-chan struct{}) error {
 	t := time.NewTimer(r.delay)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		r.sent++
+		return nil
+	case <-decided:
 		return nil
 	case <-d.Done():
 		return status.FromContextError(d.Err()).Err()
@@ -227,15 +232,3 @@ func bufferSize(opts []grpc.CallOption) int {
 
 // frameHeader is the size of what gRPC sends before each message.
 const frameHeader = 5
-
-// fits reports whether the message of a unary RPC may be sent again. It is called only when
-// an attempt has failed.
-func (r *request) fits(m any) bool {
-	size := 0
-	if pb, ok := m.(proto.Message); ok {
-		size = proto.Size(pb)
-	} else if e, ok := encode(codecOf(r.options()), m); ok {
-		size = len(e)
-	}
-	return size+frameHeader <= bufferSize(r.options())
-}

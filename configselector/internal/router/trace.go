@@ -33,16 +33,23 @@ func (r *request) attemptEnded(n int, err error) {
 	r.extra.Trace.AttemptEnded(rpctrace.Attempt{Number: n, Cluster: r.decision.Cluster, Err: err})
 }
 
-// reporting returns the options for the n-th attempt of a streaming RPC: opts, with one that
-// reports the end of the attempt if the RPC has a trace. ended is for a stream that cannot be
-// created, as an interceptor below may have refused it. timer is that of the attempt, or nil.
-func (r *request) reporting(n int, opts []grpc.CallOption, timer *tryTimer) (_ []grpc.CallOption, ended func(error)) {
+// endReporter returns what reports the end of the n-th attempt, once, if the RPC has a trace. timer is that of
+// the attempt, or nil.
+func (r *request) endReporter(n int, timer *tryTimer) func(error) {
 	if r.extra.Trace == nil {
-		return opts, func(error) {}
+		return func(error) {}
 	}
 	var once sync.Once
-	ended = func(err error) { once.Do(func() { r.attemptEnded(n, timer.explain(err)) }) }
-	return append(slices.Clip(opts), grpc.OnFinish(ended)), ended
+	return func(err error) { once.Do(func() { r.attemptEnded(n, timer.explain(err)) }) }
+}
+
+// reporting returns the options for an attempt whose stream reports its end with ended. If the stream cannot be
+// created, as an interceptor below may have refused it, the caller reports that.
+func (r *request) reporting(opts []grpc.CallOption, ended func(error)) []grpc.CallOption {
+	if r.extra.Trace == nil {
+		return opts
+	}
+	return append(slices.Clip(opts), grpc.OnFinish(ended))
 }
 
 // retried is called before the wait for a retry of an attempt that ended with err.

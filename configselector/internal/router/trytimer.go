@@ -19,8 +19,8 @@ type tryTimer struct {
 	policy *xdsresource.RetryPolicy
 	number int // of the attempt; 1 is the first
 	cancel context.CancelFunc
-	// late, if not nil, is called when a timeout has passed that does not end the attempt. It must
-	// not block.
+	// late, if not nil, is called when a timeout has passed that does not end the attempt. It takes
+	// replay.mu, which comes before mu.
 	late func()
 
 	mu       sync.Mutex
@@ -68,35 +68,38 @@ func (t *tryTimer) received() {
 
 func (t *tryTimer) unanswered() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.response != nil {
-		t.expireLocked("was not answered", t.policy.PerTryTimeout, "per_try_timeout")
+	late := t.response != nil && t.expireLocked("was not answered", t.policy.PerTryTimeout, "per_try_timeout")
+	t.mu.Unlock()
+	if late {
+		t.late()
 	}
 }
 
 func (t *tryTimer) idled() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.idle == nil {
-		return
+	late := false
+	if t.idle != nil {
+		if rest := t.policy.PerTryIdleTimeout - time.Since(t.last); rest > 0 {
+			t.idle.Reset(rest)
+		} else {
+			late = t.expireLocked("received nothing", t.policy.PerTryIdleTimeout, "per_try_idle_timeout")
+		}
 	}
-	if rest := t.policy.PerTryIdleTimeout - time.Since(t.last); rest > 0 {
-		t.idle.Reset(rest)
-		return
+	t.mu.Unlock()
+	if late {
+		t.late()
 	}
-	t.expireLocked("received nothing", t.policy.PerTryIdleTimeout, "per_try_idle_timeout")
 }
 
-func (t *tryTimer) expireLocked(what string, d time.Duration, field string) {
+// expireLocked ends the attempt, or reports that the caller has to call late, without t.mu.
+func (t *tryTimer) expireLocked(what string, d time.Duration, field string) bool {
 	if t.policy.Hedges {
-		if t.late != nil {
-			t.late()
-		}
-		return
+		return t.late != nil
 	}
 	t.err = status.Error(codes.DeadlineExceeded, fmt.Sprintf(
 		"dynxds: attempt %d of the RPC %s for %v, the %s of the route's retry_policy", t.number, what, d, field))
 	t.endLocked()
+	return false
 }
 
 // abandon ends an attempt that is not needed any more, and returns the error that it ends with.

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
-	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 // unaryStream presents a unary RPC as a stream, so that filters only deal with streams.
@@ -67,53 +67,23 @@ func (u *unaryStream) RecvMsg(reply any) error {
 	var o outcome
 	opts := append(o.split(u.rpc.Options), u.rpc.AddedOptions()...)
 	retry := u.newRetrier()
-	if message, ok := u.hedgeable(&retry, u.last.req); ok {
-		return u.hedge(message, reply, retry, opts)
+	if !retry.resends(u.call) {
+		return u.sendOnce(u.last.req, reply, u.last.reporting(opts))
 	}
-	err := u.send(reply, &retry, opts)
-	return u.again(reply, opts, &retry, err)
+	return u.replayed(&attempt{exchange: u.last}, retry, reply, opts)
 }
 
-// again retries the RPC after an attempt that ended with err, as often as the policy
-// permits, and returns the error of the last attempt.
-func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, err error) error {
-	defer u.call.recordRetries(retry)
-	for err != nil && u.last.header == nil && retry.again(&u.decision, err, u.last.trailer) && u.fits(u.last.req) {
-		u.retried(retry, err)
-		if err := retry.wait(&u.decision); err != nil {
-			return err
-		}
-		last, failure := u.last, err
-		if err = u.send(reply, retry, opts); u.decision.Failure() == rpctrace.MaxRetries {
-			u.last = last
-			retry.sent--
-			return notRetried(failure, err)
-		}
-	}
-	return err
+// reporting returns the options with which gRPC reports an attempt to x.
+func (x *exchange) reporting(opts []grpc.CallOption) []grpc.CallOption {
+	x.sent = true
+	return append(slices.Clip(opts), grpc.Header(&x.header), grpc.Trailer(&x.trailer), grpc.Peer(&x.peer))
 }
 
-// send makes an attempt, and keeps what gRPC reports of it.
-func (u *unaryStream) send(reply any, retry *retrier, opts []grpc.CallOption) error {
-	if u.last.sent {
-		u.last = &exchange{req: u.last.req}
-	}
-	a := u.last
-	a.sent = true
-	opts = append(slices.Clip(opts), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
-	return u.try(retry, a.req, reply, opts)
-}
-
-// try makes an attempt.
-func (u *unaryStream) try(retry *retrier, req, reply any, opts []grpc.CallOption) error {
-	d, timer := u.attempt(retry.made, retry.hosts)
-	err := u.call.invoker(d, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, opts...)
-	if timer != nil {
-		timer.end()
-		err = timer.explain(err)
-	}
+// sendOnce makes the RPC, which has a single attempt without limits of its own.
+func (u *unaryStream) sendOnce(req, reply any, opts []grpc.CallOption) error {
+	err := u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, opts...)
 	if u.extra.Trace != nil {
-		u.attemptEnded(retry.made+1, err)
+		u.attemptEnded(1, err)
 	}
 	return err
 }
@@ -122,21 +92,21 @@ func (u *unaryStream) try(retry *retrier, req, reply any, opts []grpc.CallOption
 func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	u.mirrorUnary(req)
 	retry := u.newRetrier()
-	if message, ok := u.hedgeable(&retry, req); ok {
+	switch {
+	case retry.hedges():
 		var o outcome
 		u.last = &exchange{req: req}
-		err := u.hedge(message, reply, retry, append(o.split(opts), u.rpc.AddedOptions()...))
+		err := u.replayed(&attempt{exchange: u.last}, retry, reply, append(o.split(opts), u.rpc.AddedOptions()...))
 		o.report(u)
 		o.finished(err)
 		return err
-	}
-	if retry.max > 1 || u.call.limitsTries() {
-		return u.invokeRetried(req, reply, opts, &retry)
+	case retry.resends(u.call):
+		return u.invokeRetried(req, reply, opts, retry)
 	}
 	if added := u.rpc.AddedOptions(); len(added) > 0 {
 		opts = slices.Concat(opts, added)
 	}
-	return u.try(&retry, req, reply, opts)
+	return u.sendOnce(req, reply, opts)
 }
 
 // firstTry is what the first attempt of a unary RPC with a retry policy needs.
@@ -148,27 +118,38 @@ type firstTry struct {
 // invokeRetried is invoke for an RPC that may be retried. gRPC reports the first attempt to
 // the application and to the router, but its end to neither, so that an RPC that is not
 // retried costs next to nothing more.
-func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retry *retrier) error {
+func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retry retrier) error {
 	try := u.call.more.firstTry
 	u.last = &try.exchange
 	u.last.req, u.last.sent = req, true
-	first := try.options[:0]
+	options := try.options[:0]
 	for _, o := range opts {
 		if _, ok := o.(grpc.OnFinishCallOption); !ok {
-			first = append(first, o)
+			options = append(options, o)
 		}
 	}
-	first = append(append(first, u.rpc.AddedOptions()...), grpc.Header(&try.exchange.header), grpc.Trailer(&try.exchange.trailer))
-	err := u.try(retry, req, reply, first)
+	options = append(append(options, u.rpc.AddedOptions()...), grpc.Header(&u.last.header), grpc.Trailer(&u.last.trailer))
+	d, timer := u.attempt(0, retry.hosts)
+	ended := u.endReporter(1, timer)
+	err := u.send(d, timer, ended, req, reply, options)
 	if err == nil {
 		grpcbridge.Finish(opts, nil)
 		return nil
 	}
 	var o outcome
-	err = u.again(reply, append(o.split(opts), u.rpc.AddedOptions()...), retry, err)
+	first := &attempt{decision: d, timer: timer, ended: ended, err: err, exchange: u.last}
+	err = u.replayed(first, retry, reply, append(o.split(opts), u.rpc.AddedOptions()...))
 	if u.last != &try.exchange { // which gRPC has reported
 		o.report(u)
 	}
 	o.finished(err)
+	return err
+}
+
+// send makes an attempt.
+func (u *unaryStream) send(d *decision.Decision, timer *tryTimer, ended func(error), message, reply any, opts []grpc.CallOption) error {
+	err := timer.explain(u.call.invoker(d, u.extra.WireMethod, message, reply, u.call.routes.Channel.ClientConn, opts...))
+	timer.end()
+	ended(err)
 	return err
 }
