@@ -60,14 +60,15 @@ type checkAnswer struct {
 	spare bool
 }
 
-// read has the server read a request. It ignores one that answers an older response than its last one.
+// read has the server read a request. It ignores one that answers an older response than its last one, unless it
+// obeys stale requests.
 func (x *trial) read(r *checkRequest) {
 	s := &x.server
 	if !x.way.delta {
-		if s.nonce != r.nonce {
+		if s.nonce != r.nonce && !x.way.obeysStale {
 			return
 		}
-		if s.nonce != 0 {
+		if s.nonce != 0 && s.nonce == r.nonce {
 			x.memory = checkMemory{version: x.sentVersion}
 			for l := range x.way.locators_ {
 				if s.subs&(1<<l) != 0 {

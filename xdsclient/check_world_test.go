@@ -17,6 +17,8 @@ type checkWay struct {
 	// delta, locators and full are the protocol: incremental, by locators (xRFC TP2), and with the full state
 	// in SotW responses.
 	delta, locators, full bool
+	// obeysStale says that a SotW server takes the list of a request that answers an older response.
+	obeysStale bool
 	// errors says that the server has errors in place of resources (xRFC TP3), and variantsRepeat that with a
 	// resource that matches another subscription it repeats what that one has.
 	errors, variantsRepeat bool
@@ -237,6 +239,9 @@ func checkWays() []*checkWay {
 		{name: "SotW shards", full: true, locators: true, watches: overlap, items: shards},
 		{name: "SotW partial names", errors: true, watches: names, items: names},
 		{name: "SotW partial shards", wide: true, errors: true, variantsRepeat: true, locators: true, watches: overlap, items: shards},
+		{name: "SotW stale names", obeysStale: true, full: true, watches: names, items: names},
+		{name: "SotW stale locators", obeysStale: true, full: true, locators: true, watches: disjoint, items: envs},
+		{name: "SotW stale partial names", obeysStale: true, errors: true, watches: names, items: names},
 		{name: "delta names", delta: true, watches: names, items: names},
 		{name: "delta locators", delta: true, locators: true, watches: disjoint, items: envs},
 		{name: "delta shards", wide: true, delta: true, locators: true, watches: overlap, items: shards},

@@ -90,6 +90,7 @@ func TestWhoGetsWhich(t *testing.T) {
 		{heading: "Matching Behavior and Best Practices", name: "largest matching value", variants: []string{"shard=3", "shard=5", "shard=6"}, constraints: "shard=0-5", want: "outranked taken unmatched"},
 		{heading: "Matching Behavior and Best Practices", name: "largest value by number, not by text", variants: []string{"shard=10", "shard=9"}, constraints: "shard=0-20", want: "taken outranked"},
 		{heading: "Matching Behavior and Best Practices", name: "two ranges that disagree", variants: []string{"a=1 b=2", "a=2 b=1"}, constraints: "a=0-5 b=0-5", want: "outranked taken", ambiguous: true},
+		{heading: "Matching Behavior and Best Practices", name: "a variant that is better than one of two that disagree", variants: []string{"a=1 b=3", "a=2 b=2", "a=3 b=2"}, constraints: "a=0-5 b=0-5", want: "outranked outranked taken", ambiguous: true},
 		{heading: "Matching Behavior and Best Practices", name: "a variant that decides between two others", variants: []string{"a=1 b=2", "a=2 b=1", "a=2 b=2"}, constraints: "a=0-5 b=0-5", want: "outranked outranked taken"},
 		// The examples of the document.
 		{heading: "DPDS Example", name: "direct", variants: []string{"listener_type=direct", "listener_type=via_proxy"}, constraints: "listener_type=direct", want: "taken unmatched"},
@@ -210,6 +211,16 @@ func TestSettle(t *testing.T) {
 				t.Errorf("got %s, %+v, want %s, %+v", letters[got], become, letters[test.want], test.become)
 			}
 		})
+	}
+}
+
+// A resource that matches is passed over for something better, or not at all.
+func TestPassed(t *testing.T) {
+	for outcome, name := range letters {
+		want := slices.Contains([]Outcome{Outranked, Denied, Kept, KeptAsking}, outcome)
+		if got := outcome.Passed(); got != want {
+			t.Errorf("%s: Passed() is %v", name, got)
+		}
 	}
 }
 
