@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -37,25 +36,24 @@ func TestServePage(t *testing.T) {
 // "demo --page" shows both ends.
 func TestDemoPage(t *testing.T) {
 	t.Parallel()
-	cmd := command(t, "demo", "--page", "--duration", "2s", "--json")
+	cmd := command(t, "demo", "--page", "--duration", "2s")
 	stdout, err := cmd.StdoutPipe()
 	xdstest.NoError(t, err)
 	xdstest.NoError(t, cmd.Start())
-	out := bufio.NewScanner(stdout)
-	if !out.Scan() {
-		t.Fatal("no output")
-	}
-	var setup struct{ Page string }
-	if err := json.Unmarshal(out.Bytes(), &setup); err != nil || !strings.HasPrefix(setup.Page, "http://127.0.0.1:") {
-		t.Fatalf("%v: %s, want a page on loopback", err, out.Text())
-	}
-	for !strings.Contains(out.Text(), `"event":"observed"`) { // RPCs are made
+	page, out := "", bufio.NewScanner(stdout)
+	for !strings.HasPrefix(out.Text(), "Observed: ") { // RPCs are made
 		if !out.Scan() {
 			t.Fatal("no steps")
 		}
+		if fields := strings.Fields(out.Text()); len(fields) == 3 && fields[0] == "status" {
+			page = fields[2]
+		}
+	}
+	if !strings.HasPrefix(page, "http://127.0.0.1:") {
+		t.Fatalf("the page is at %q, want it on loopback", page)
 	}
 	for _, want := range []string{`"target":"xds:///echo.example.com"`, `"cluster":"stable"`, `"node":"dynxds-demo"`} {
-		if body := cmdtest.Get(t, setup.Page+"data?show=channels&show=traffic&show=peers"); !strings.Contains(body, want) {
+		if body := cmdtest.Get(t, page+"data?show=channels&show=traffic&show=peers"); !strings.Contains(body, want) {
 			t.Errorf("the page does not have %s: %s", want, body)
 		}
 	}

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -25,51 +24,41 @@ const (
 
 // Options are what a user chooses.
 type Options struct {
-	// Duration of the demo, at least MinDuration. It is divided evenly among the steps; a
-	// slow machine may take longer.
+	// Duration of the demo, at least MinDuration. It is divided evenly among the steps; a slow machine may
+	// take longer.
 	Duration time.Duration
-	// JSON prints one object per line instead of text.
-	JSON bool
-	// TLS makes the connections between clients and backends mTLS, as the control plane's
-	// Clusters ask for, with certificates of the demo's own.
-	TLS bool
 	// Page is the address of the status page, see package webpage; empty: there is none.
 	Page string
-	// Relay puts a relay between the clients and the control plane.
-	Relay bool
 }
 
-// Run runs the demo and prints it to out. It returns nil only if every step was
-// observed and no RPC failed that should not have. It sets the process's
-// GRPC_XDS_BOOTSTRAP while it runs, so only one may run at a time.
+// Run runs the demo and prints it to out. It returns nil only if every step was observed and no RPC failed that
+// should not have. It sets the process's GRPC_XDS_BOOTSTRAP while it runs, so only one may run at a time.
 func Run(ctx context.Context, opts Options, out io.Writer) error {
 	if opts.Duration < MinDuration {
 		return fmt.Errorf("--duration %v is too short: the %d steps need %v or more", opts.Duration, stepCount, MinDuration)
 	}
-	return runMesh(ctx, opts, patience, printer(out, opts.JSON), steps)
+	return runMesh(ctx, opts, patience, out, steps)
 }
 
 // runMesh starts a mesh and runs the steps in it.
-func runMesh(ctx context.Context, opts Options, patience time.Duration, report func(event), list func(*mesh) []step) error {
-	m, err := startMesh(opts)
+func runMesh(ctx context.Context, opts Options, patience time.Duration, out io.Writer, list func(*mesh) []step) error {
+	m, err := startMesh()
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	defer m.close()
-	opening := m.describe(opts.Duration)
+	printLines(out, m.describe(opts.Duration)...)
 	if opts.Page != "" {
 		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(m.plane.Control(), m.plane.Store()))
 		if err != nil {
 			return err
 		}
 		defer page.Close()
-		opening.Page = page.URL
+		printLines(out, "  status page    "+page.URL)
 	}
-	report(opening)
-
-	rec := &recorder{mesh: opening}
+	rec := new(recorder)
 	m.traffic = newTraffic(ctx, rec.record)
-	r := &run{steps: list(m), recorder: rec, patience: patience, every: time.Second, report: report, stop: m.traffic.stop}
+	r := &run{steps: list(m), recorder: rec, columns: m.columns(), patience: patience, out: out, stop: m.traffic.stop}
 	r.stepTime = opts.Duration / time.Duration(len(r.steps))
 	err = r.run(ctx)
 	if rejections := m.rejections(); err != nil && len(rejections) > 0 {
@@ -92,10 +81,10 @@ type step struct {
 type run struct {
 	steps    []step
 	recorder *recorder
+	columns  columns
 	stepTime time.Duration // the minimum duration of a step
 	patience time.Duration // how much longer a step may take if RPCs are missing
-	every    time.Duration // the interval of progress events
-	report   func(event)
+	out      io.Writer
 	// stop ends the traffic. It returns when all RPCs have ended and were recorded.
 	stop func()
 
@@ -103,59 +92,54 @@ type run struct {
 	observed, excused int
 }
 
-// run returns nil only if every step was observed and no RPC failed but those that a
-// step excuses. If ctx ends early, the error wraps its cause.
+// run returns nil only if every step was observed and no RPC failed but those that a step excuses. If ctx ends
+// early, the error wraps its cause.
 func (r *run) run(ctx context.Context) error {
 	r.start = time.Now()
 	var err error
 	for i := range r.steps {
-		id := stepID{Step: i + 1, Steps: len(r.steps), Name: r.steps[i].name}
-		if err = r.step(ctx, id, &r.steps[i]); err != nil {
-			err = fmt.Errorf("step %d of %d (%s) %w", id.Step, id.Steps, id.Name, err)
+		s := &r.steps[i]
+		printLines(r.out, append([]string{"", fmt.Sprintf("Step %d of %d: %s", i+1, len(r.steps), s.name)}, wrap(s.text, "")...)...)
+		if err = r.step(ctx, s); err != nil {
+			err = fmt.Errorf("step %d of %d (%s) %w", i+1, len(r.steps), s.name, err)
 			break
 		}
 		r.observed++
 	}
 	r.stop()
-	if late := r.recorder.failed - r.excused; err == nil && late > 0 {
-		_, _, first := r.recorder.tally.excused()
-		err = errors.New(describeFailures(late, first) + " (after the step was judged)")
+	answered, failed := r.recorder.totals()
+	if late := failed - r.excused; err == nil && late > 0 {
+		err = fmt.Errorf("%s after the steps were judged", plural(late, "RPC failed", "RPCs failed"))
 	}
-	end := &summary{
-		Event: "summary", OK: err == nil, Observed: r.observed, Steps: len(r.steps), Answered: r.recorder.answered,
-		Failed: r.recorder.failed, InFlight: r.excused, Elapsed: millis(time.Since(r.start)),
-	}
-	if err != nil {
-		end.Error = err.Error()
-	}
-	r.report(end)
+	printLines(r.out, r.summary(answered, failed, err)...)
 	return err
 }
 
 // step makes one change, waits, and judges the RPCs since.
-func (r *run) step(ctx context.Context, id stepID, s *step) error {
-	r.report(&announcement{stepID: id.as("announced"), Text: s.text})
+func (r *run) step(ctx context.Context, s *step) error {
 	ready := r.recorder.begin(s.expect)
 	if err := s.do(ctx); err != nil {
 		return fmt.Errorf("could not be done: %w", err)
 	}
-	if err := r.wait(ctx, id, ready); err != nil {
+	if err := r.wait(ctx, ready); err != nil {
 		return err
 	}
-	var result *result
-	r.recorder.read(func(t *tally) { result = t.judge(id) })
-	r.report(result)
-	r.excused += result.InFlight
-	if len(result.Faults) > 0 {
-		return fmt.Errorf("was not observed: %s", strings.Join(result.Faults, "; "))
+	var faults []string
+	r.recorder.read(func(t *tally) {
+		faults = t.faults()
+		excused, _, _ := t.excused()
+		r.excused += excused
+		printLines(r.out, r.columns.verdict(t, faults)...)
+	})
+	if len(faults) > 0 {
+		return fmt.Errorf("was not observed: %s", strings.Join(faults, "; "))
 	}
 	return nil
 }
 
-// wait returns when the step's time has passed and there are enough RPCs to judge it, or
-// when patience ends.
-func (r *run) wait(ctx context.Context, id stepID, ready <-chan struct{}) error {
-	ticks := time.NewTicker(r.every)
+// wait returns when the step's time has passed and there are enough RPCs to judge it, or when patience ends.
+func (r *run) wait(ctx context.Context, ready <-chan struct{}) error {
+	ticks := time.NewTicker(time.Second)
 	defer ticks.Stop()
 	planned, deadline := time.After(r.stepTime), time.After(r.stepTime+r.patience)
 	var judge <-chan struct{} // nil, which blocks, until the planned time has passed
@@ -168,9 +152,25 @@ func (r *run) wait(ctx context.Context, id stepID, ready <-chan struct{}) error 
 		case <-deadline:
 			return nil
 		case <-ticks.C:
-			r.recorder.read(func(t *tally) { r.report(t.progress(id, time.Since(r.start))) })
+			r.recorder.read(func(t *tally) { printLines(r.out, r.columns.progress(t, time.Since(r.start))) })
 		case <-ctx.Done():
 			return fmt.Errorf("was cut short: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// summary is printed last.
+func (r *run) summary(answered, failed int, err error) []string {
+	opening := fmt.Sprintf("All %d steps observed", len(r.steps))
+	if r.observed < len(r.steps) {
+		opening = fmt.Sprintf("Only %d of %d steps observed", r.observed, len(r.steps))
+	} else if err != nil {
+		opening = "All steps observed, but RPCs failed"
+	}
+	text := fmt.Sprintf("%s, in %.1f s. %s answered, %s failed", opening, time.Since(r.start).Seconds(),
+		plural(answered, "RPC", "RPCs"), thousands(failed))
+	if r.excused > 0 {
+		text += fmt.Sprintf(" (%s in flight when the backend stopped)", thousands(r.excused))
+	}
+	return append([]string{""}, wrap(text+".", "")...)
 }

@@ -5,7 +5,7 @@
 // while RPCs run, and each has to show in the RPCs themselves.
 //
 // A mesh is what runs; traffic makes the RPCs; a step is one change and its expected effect;
-// a tally judges the step by the RPCs; events are the output.
+// a tally judges the step by the RPCs.
 //
 // # Which configuration routed an RPC
 //

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds" // the scheme "xds"
@@ -26,14 +26,11 @@ const target = "xds:///" + serviceName
 
 // mesh is everything that runs: control plane, backends and clients.
 type mesh struct {
-	plane      *testutils.FakeServer
-	backends   map[string]*testutils.Backend
-	folder     string     // of the files
-	identities identities // nil without TLS
-	relay      string     // the address of the relay, if there is one
-	bootstrap  string     // the path of the file
-	channel    *grpc.ClientConn
-	traffic    *traffic
+	plane     *testutils.FakeServer
+	backends  map[string]*testutils.Backend
+	bootstrap string // the path of the file
+	channel   *grpc.ClientConn
+	traffic   *traffic
 
 	// aliceIsDirect decides which variant alice gets by DPDS.
 	aliceIsDirect atomic.Bool
@@ -42,25 +39,14 @@ type mesh struct {
 	undo []func()
 }
 
-// startMesh starts all parts, with mTLS between clients and backends, and with a relay between clients
-// and control plane, if the options say so. The control plane has no resource and the client makes
-// no RPC yet.
-func startMesh(opts Options) (_ *mesh, err error) {
+// startMesh starts all parts. The control plane has no resource and the client makes no RPC yet.
+func startMesh() (_ *mesh, err error) {
 	m := &mesh{backends: map[string]*testutils.Backend{}}
 	defer func() {
 		if err != nil {
 			m.close()
 		}
 	}()
-	if m.folder, err = os.MkdirTemp("", "dynxds-demo-"); err != nil {
-		return nil, err
-	}
-	m.undo = append(m.undo, func() { os.RemoveAll(m.folder) })
-	if opts.TLS {
-		if m.identities, err = makeCertificates(m.folder); err != nil {
-			return nil, fmt.Errorf("certificates: %w", err)
-		}
-	}
 	if err := m.startBackends(); err != nil {
 		return nil, err
 	}
@@ -69,11 +55,6 @@ func startMesh(opts Options) (_ *mesh, err error) {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
 	m.undo = append(m.undo, m.plane.Close)
-	if opts.Relay {
-		if err := m.startRelay(); err != nil {
-			return nil, fmt.Errorf("relay: %w", err)
-		}
-	}
 	if err := m.writeBootstrap(); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
@@ -91,7 +72,7 @@ func (m *mesh) close() {
 func (m *mesh) startBackends() error {
 	for _, c := range clusters {
 		for _, id := range c.backends {
-			b, err := testutils.NewBackend(id, m.identities.serverOptions(id)...)
+			b, err := testutils.NewBackend(id)
 			if err != nil {
 				return err
 			}
@@ -106,8 +87,13 @@ func (m *mesh) startBackends() error {
 // writeBootstrap writes the client's bootstrap file and sets the environment variable, as
 // a user's shell would.
 func (m *mesh) writeBootstrap() error {
-	m.bootstrap = filepath.Join(m.folder, "bootstrap.json")
-	content := m.bootstrapOf("dynxds-demo", testutils.NodeField("cluster", "demo"))
+	folder, err := os.MkdirTemp("", "dynxds-demo-")
+	if err != nil {
+		return err
+	}
+	m.undo = append(m.undo, func() { os.RemoveAll(folder) })
+	m.bootstrap = filepath.Join(folder, "bootstrap.json")
+	content := m.plane.Bootstrap("dynxds-demo", testutils.NodeField("cluster", "demo"))
 	if err := os.WriteFile(m.bootstrap, content, 0o600); err != nil {
 		return err
 	}
@@ -122,21 +108,9 @@ func (m *mesh) writeBootstrap() error {
 	return os.Setenv(bootstrapEnv, m.bootstrap)
 }
 
-// bootstrapOf returns the bootstrap of a client.
-func (m *mesh) bootstrapOf(nodeID string, opts ...testutils.BootstrapOption) []byte {
-	if m.identities != nil {
-		opts = append(opts, testutils.TopLevel("certificate_providers", certificateProviders(m.folder)))
-	}
-	return testutils.Bootstrap(nodeID, cmp.Or(m.relay, m.plane.Addr()), opts...)
-}
-
 // newChannel returns a channel that close closes.
 func (m *mesh) newChannel(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	creds, err := m.credentials()
-	if err != nil {
-		return nil, err
-	}
-	channel, err := grpc.NewClient(target, append(opts, grpc.WithTransportCredentials(creds))...)
+	channel, err := grpc.NewClient(target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", target, err)
 	}
@@ -155,18 +129,32 @@ func (m *mesh) pushes(resources ...proto.Message) func(context.Context) error {
 	return func(context.Context) error { return m.push(resources...) }
 }
 
-// describe lists what runs.
-func (m *mesh) describe(duration time.Duration) *setUp {
-	s := &setUp{
-		Event: "setup", Target: target, Bootstrap: m.bootstrap, ControlPlane: m.plane.Addr(), Relay: m.relay,
-		Methods: []string{unaryCall, emptyCall, fullDuplexCall, alice, bob}, Duration: millis(duration), TLS: m.identities != nil,
-	}
+// columns are those of the demo's tables.
+func (m *mesh) columns() columns {
+	cols := columns{methods: []string{unaryCall, emptyCall, fullDuplexCall, alice, bob}}
 	for _, c := range clusters {
 		for _, b := range c.backends {
-			s.Backends = append(s.Backends, backendInfo{Name: b, Cluster: c.name, Address: m.backends[b].Addr()})
+			cols.backends = append(cols.backends, [2]string{b, c.name})
 		}
 	}
-	return s
+	return cols
+}
+
+// describe lists what runs.
+func (m *mesh) describe(duration time.Duration) []string {
+	lines := []string{
+		fmt.Sprintf("A control plane, %d backends and a client, all in this process, for %v.", len(m.backends), duration),
+		"",
+		"  client         " + target,
+		"  bootstrap      GRPC_XDS_BOOTSTRAP=" + m.bootstrap,
+		"  control plane  " + m.plane.Addr(),
+	}
+	label := "backends"
+	for _, b := range m.columns().backends {
+		lines = append(lines, fmt.Sprintf("  %-15s%s   %s   cluster %q", label, m.backends[b[0]].Addr(), b[0], b[1]))
+		label = ""
+	}
+	return lines
 }
 
 // rejections describes what the clients have rejected, as seen by the control plane.

@@ -41,9 +41,7 @@ func (m *mesh) fixedResources() []proto.Message {
 		for _, b := range c.backends {
 			addresses = append(addresses, m.backends[b].Addr())
 		}
-		cluster := xdsmsg.EDSCluster(c.name, "")
-		cluster.TransportSocket = m.identities.socket(c.backends)
-		all = append(all, cluster, xdsmsg.SimpleEndpoints(c.name, addresses...))
+		all = append(all, xdsmsg.EDSCluster(c.name, ""), xdsmsg.SimpleEndpoints(c.name, addresses...))
 	}
 	return all
 }

@@ -71,7 +71,7 @@ func (t *traffic) start(channel grpc.ClientConnInterface) {
 	}
 	for range streamWorkers {
 		t.workers.Go(func() {
-			t.work(0, 0, func() { t.call(rpc{method: fullDuplexCall, paced: true}, exchange(channel)) })
+			t.work(0, 0, func() { t.call(rpc{method: fullDuplexCall}, exchange(channel)) })
 		})
 	}
 }

@@ -76,7 +76,7 @@ func (m *mesh) moveAlice(ctx context.Context) error {
 // startVariantClient dials the authority, expects the proxy to answer the first RPC, and
 // starts the client's traffic. The bootstrap is in memory: the environment has only one.
 func (m *mesh) startVariantClient(ctx context.Context, name string) error {
-	content := m.bootstrapOf(name, testutils.ServerFeatures("dynamic_parameter_constraints"),
+	content := m.plane.Bootstrap(name, testutils.ServerFeatures("dynamic_parameter_constraints"),
 		testutils.Authority(authority, "", map[string]any{"dynamic_parameter_constraints_resource": dpdsName}))
 	channel, err := m.newChannel("xds://"+authority+"/"+serviceName, dynxds.DialOptions(dynxds.WithBootstrap(content))...)
 	if err != nil {
