@@ -204,7 +204,7 @@ func (r *revision) run(cmd *cobra.Command, plan func(context.Context, *store.Sto
 		}
 		result = newOutcome(p.Edits, p.Changes, p.Notes)
 		if !r.asJSON && meshdiff.Text(p.Changes) != shown {
-			fmt.Fprintln(out, "others have written meanwhile; with their changes it is:")
+			fmt.Fprintln(out, "the store has changed meanwhile; the plan is now:")
 			result.print(out)
 		}
 		if result.Revision = record.Number; !r.asJSON {
@@ -265,14 +265,14 @@ const maxLines = 100
 
 func (o *outcome) print(out io.Writer) error {
 	if len(o.Documents) == 0 {
-		_, err := fmt.Fprintln(out, "nothing to do: the store has these documents")
+		_, err := fmt.Fprintln(out, "no changes")
 		return err
 	}
 	for _, d := range o.Documents {
 		fmt.Fprintf(out, "%s document %s\n", d.Op.Sign(), faults.Printable(d.Name, ""))
 		for i, line := range d.lines {
 			if i == maxLines && len(d.lines) > maxLines+1 {
-				fmt.Fprintf(out, "    … %d more lines; --json has all\n", len(d.lines)-i)
+				fmt.Fprintf(out, "    … %s; --json has all\n", faults.Count(len(d.lines)-i, "more line"))
 				break
 			}
 			fmt.Fprintf(out, "    %s\n", faults.Printable(line, "\t"))
@@ -280,7 +280,7 @@ func (o *outcome) print(out io.Writer) error {
 	}
 	text := meshdiff.Text(o.Changes)
 	if text == "" {
-		text = "no client gets anything else\n"
+		text = "no client is affected\n"
 	}
 	for _, note := range o.Notes {
 		text += "note: " + faults.Printable(note, "\n\t") + "\n"

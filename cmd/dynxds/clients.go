@@ -64,7 +64,7 @@ func newClients() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("admin", "store")
 	timeoutFlag(cmd, &timeout, "how long to wait for the answer of a replica")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	f.BoolVar(&nacks, "nacks", false, "only clients that refuse something, and what they refuse")
+	f.BoolVar(&nacks, "nacks", false, "only clients that reject something, and what they reject")
 	return cmd
 }
 

@@ -83,7 +83,7 @@ func listHistory(cmd *cobra.Command, s *store.Store, asJSON bool) error {
 		return writeJSON(cmd.OutOrStdout(), list)
 	}
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "nothing was applied yet")
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "no revisions yet")
 		return err
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -138,7 +138,7 @@ func newGet() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range args {
 				if !folder.IsName(name) {
-					return fmt.Errorf("%q is no document's name: it ends in .yaml, .yml or .json, and has no slash", name)
+					return fmt.Errorf("%q is not a valid document name; names end in .yaml, .yml or .json and have no slash", name)
 				}
 			}
 			s, err := openStore(opts)

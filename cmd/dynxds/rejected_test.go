@@ -27,7 +27,7 @@ func TestRejectedCommandLines(t *testing.T) {
 		{"serve " + exampleMesh + " --listen=", `--listen "": want HOST:PORT or unix:PATH`},
 		{"serve " + exampleMesh + " --poll 0", "--poll is 0: want how often to check"},
 		{"serve no-such-folder --listen localhost:0", "dynxds: there is no folder no-such-folder\n"},
-		{"serve " + exampleMesh + "/owner.yaml --listen localhost:0", "owner.yaml is no folder; name the one that the files are in"},
+		{"serve " + exampleMesh + "/owner.yaml --listen localhost:0", "owner.yaml is not a folder; name the folder that has the files"},
 		{"serve " + exampleMesh + " --lisen localhost:0", "unknown flag: --lisen; see dynxds serve --help"},
 		{"srve " + exampleMesh, `there is no command "srve"; did you mean serve?`},
 		{"publish " + exampleMesh, `there is no command "publish"; see dynxds --help`},

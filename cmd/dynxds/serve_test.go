@@ -132,7 +132,7 @@ func TestServeWithoutGrace(t *testing.T) {
 	_, err = watch.Recv()
 	xdstest.NoError(t, err)
 	p.signal(syscall.SIGTERM)
-	p.logged("cutting off what is left", `"after":1}`)
+	p.logged("closing the remaining streams", `"after":1}`)
 	for p.log.Scan() {
 	}
 	xdstest.NoError(t, p.cmd.Wait())
@@ -150,7 +150,7 @@ func TestValidate(t *testing.T) {
 		exit       int
 		want       string
 	}{
-		{"a valid one", "kind: Service\nname: a\n", 0, "is valid: 1 services, 0 policies, 0 denials, 0 resources in 1 files"},
+		{"a valid one", "kind: Service\nname: a\n", 0, "is valid: 1 service, 0 policies, 0 denials, 0 resources in 1 file"},
 		{"a faulty one", "kind: Service\nnam: a\n", 1, `a.yaml:2: unknown field "nam"; did you mean "name"?`},
 		{"one without a file", "", 0, "warning: the folder has no .yaml, .yml or .json file"},
 		{"one that leads nowhere", `
@@ -160,7 +160,7 @@ spec: {to: [{targetRef: {kind: MeshService, name: nobody}, rules: [{backendRefs:
 ---
 kind: Service
 name: a
-`, 1, "clients would get errors in place of resources"},
+`, 1, "clients would reject this configuration"},
 		{"a Listener without a router", raw("listener.v3.Listener", `name: l
   api_listener: {api_listener: {"@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, rds: {route_config_name: r, config_source: {ads: {}}}}}`),
 			1, "a.yaml:2: error: Listener l: clients reject it: api_listener.api_listener.http_filters"},

@@ -35,8 +35,9 @@ of a resource, and no client of dynxds would reject one.`,
 				return err
 			}
 			c := v.Content
-			_, err = fmt.Fprintf(out, "%s is valid: %d services, %d policies, %d denials, %d resources in %d files\n",
-				args[0], len(c.Services), len(c.Policies), len(c.Denials), len(c.Resources), c.Files)
+			_, err = fmt.Fprintf(out, "%s is valid: %s, %s, %s, %s in %s\n", args[0], faults.Count(len(c.Services), "service"),
+				faults.Count(len(c.Policies), "policy"), faults.Count(len(c.Denials), "denial"), faults.Count(len(c.Resources), "resource"),
+				faults.Count(c.Files, "file"))
 			return err
 		},
 	}

@@ -288,7 +288,7 @@ func (t *text) routes(e *Explanation) {
 	}
 	t.table(1, rows)
 	if e.RoutesLeft > 0 {
-		t.line(1, "%d more, which no RPC reaches", e.RoutesLeft)
+		t.line(1, "%s, not tried", faults.Count(e.RoutesLeft, "later route"))
 	}
 }
 

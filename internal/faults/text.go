@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -45,4 +46,16 @@ func Printable(text, keep string) string {
 		}
 	}
 	return b.String()
+}
+
+// Count returns a number with its noun, which agrees with it: "1 policy", "2 policies".
+func Count(n int, noun string) string {
+	switch stem, isY := strings.CutSuffix(noun, "y"); {
+	case n == 1:
+		return "1 " + noun
+	case isY:
+		return fmt.Sprintf("%d %sies", n, stem)
+	default:
+		return fmt.Sprintf("%d %ss", n, noun)
+	}
 }

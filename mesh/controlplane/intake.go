@@ -94,7 +94,7 @@ func (i *inspection) inspect(data []byte) error {
 		}
 		switch {
 		case number == i.fields.node && size > bounds.NodeSize:
-			i.err = status.Errorf(codes.ResourceExhausted, "the node has %d bytes, the xDS server accepts %d: leave something out of its metadata", size, bounds.NodeSize)
+			i.err = status.Errorf(codes.ResourceExhausted, "the node has %d bytes, the xDS server accepts %d: shorten its metadata", size, bounds.NodeSize)
 			return i.err
 		case number == i.fields.versions:
 			versions++

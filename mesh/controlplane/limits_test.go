@@ -221,7 +221,7 @@ func TestLimits_OfARequest(t *testing.T) {
 		"versions":     {&deltaRequest{TypeUrl: cds, InitialResourceVersions: versions(11, "v")}, "allows 10 per stream"},
 		"names":        {&deltaRequest{TypeUrl: cds, ResourceNamesSubscribe: many(11, "n")}, "allows 10 per stream"},
 		"unsubscribed": {&deltaRequest{TypeUrl: cds, ResourceNamesUnsubscribe: many(11, "n")}, "allows 10 per stream"},
-		"a node":       {&deltaRequest{TypeUrl: cds, Node: largeNode()}, "leave something out of its metadata"},
+		"a node":       {&deltaRequest{TypeUrl: cds, Node: largeNode()}, "shorten its metadata"},
 	} {
 		xdstest.Parallel(t, name, func(t *testing.T) {
 			s := startServer(t, controlplane.Options{MaxSubscriptions: 10})

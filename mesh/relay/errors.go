@@ -19,7 +19,7 @@ func errTooMany(err error) error {
 
 func errTooManyNodes(err error) error {
 	return status.Errorf(codes.ResourceExhausted,
-		"the xDS relay has %v: leave something out of the metadata of the node, or raise the limit (--max-node-bytes)", err)
+		"the xDS relay has %v: shorten the metadata of the node, or raise the limit (--max-node-bytes)", err)
 }
 
 func errTooManyNames(err error) error {
@@ -28,7 +28,7 @@ func errTooManyNames(err error) error {
 }
 
 func errTooManyTypes() error {
-	return status.Errorf(codes.ResourceExhausted, "the xDS relay passes on resources of %d types beside those of xDS, which is its limit for a client", maxTypes)
+	return status.Errorf(codes.ResourceExhausted, "the xDS relay forwards at most %d types of resources beside those of xDS for a client", maxTypes)
 }
 
 // errNotShared is in place of a member of a collection that must not be cached. The collection is

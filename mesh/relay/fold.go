@@ -70,7 +70,7 @@ func ParseFold(text string) (Fold, error) {
 			faults = append(faults, err)
 		}
 		if slices.Contains(f.fields[:i], field) {
-			faults = append(faults, fmt.Errorf("%q is there twice", field))
+			faults = append(faults, fmt.Errorf("duplicate %q", field))
 		}
 	}
 	if slices.Contains(f.fields, "node.metadata") && slices.ContainsFunc(f.fields, isMetadataKey) {
@@ -89,11 +89,11 @@ func checkField(field string) error {
 	case field == "":
 		return errors.New("a field is empty")
 	case field == "all-but-id", field == "none", field == "everything":
-		return fmt.Errorf("%q stands alone, without other fields", field)
+		return fmt.Errorf("%q cannot be combined with other fields", field)
 	case field == metadataField:
 		return errors.New(`"node.metadata." needs a key, as in node.metadata.APP`)
 	case !known && !isMetadataKey(field):
-		return fmt.Errorf("%q is no field of a node to fold by; known are node.id, node.cluster, node.locality, node.metadata, node.metadata.KEY", field)
+		return fmt.Errorf("%q is not a field of a node to fold by; known are node.id, node.cluster, node.locality, node.metadata, node.metadata.KEY", field)
 	}
 	return nil
 }

@@ -20,9 +20,9 @@ func TestParseFold(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                "a field is empty",
 		"node.cluster,":                   "a field is empty",
-		"none,node.id":                    `"none" stands alone`,
-		"node.cluster,node.cluster":       "twice",
-		"cluster":                         "no field of a node",
+		"none,node.id":                    `"none" cannot be combined`,
+		"node.cluster,node.cluster":       "duplicate",
+		"cluster":                         "not a field of a node",
 		"node.metadata.":                  "needs a key",
 		"node.metadata.A,node.metadata":   "has all keys",
 		"node.client_features":            "known are node.id",

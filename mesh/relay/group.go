@@ -362,7 +362,7 @@ func (g *group) update(changes []func(*controlplane.Tx)) {
 		return
 	}
 	if len(changes) == 1 {
-		g.relay.log.Error("a resource cannot be passed on", "error", err)
+		g.relay.log.Error("cannot forward a resource", "error", err)
 		return
 	}
 	for _, change := range changes {

@@ -48,7 +48,7 @@ func InProcess(opts Options) (clientBootstrap []byte, stop func(), err error) {
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(listener); err != nil {
-			r.log.Error("the relay for this process ends", "error", err)
+			r.log.Error("the relay for this process has failed", "error", err)
 		}
 	})
 	stop = sync.OnceFunc(func() {
@@ -56,7 +56,7 @@ func InProcess(opts Options) (clientBootstrap []byte, stop func(), err error) {
 		server.Stop()
 		serving.Wait()
 		if err := os.RemoveAll(dir); err != nil {
-			r.log.Warn("the socket of the relay for this process is left", "error", err)
+			r.log.Warn("cannot remove the socket of the relay for this process", "error", err)
 		}
 	})
 	return opts.Bootstrap.Through("unix://" + listener.Addr().String()), stop, nil

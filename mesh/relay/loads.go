@@ -42,7 +42,7 @@ func newLoads(r *Relay) *loads {
 		opts.Access = r.opts.Access
 	}
 	warn := sync.OnceFunc(func() {
-		r.log.Warn("a client reports the load of clusters that it may not subscribe to, which is not counted, nor is that of others that do")
+		r.log.Warn("ignoring load reports for clusters that the client may not subscribe to")
 	})
 	opts.OnDenied = func(string) { warn() }
 	return &loads{relay: r, reports: controlplane.NewLoadReports(opts), clusters: make(map[load.Key]*relayedLoad)}
@@ -75,7 +75,7 @@ func (l *loads) forward(all []controlplane.ClusterLoad) {
 		if c == nil {
 			store, err := l.storeFor(now.Cluster)
 			if err != nil { // New of the relay has made such a client
-				l.relay.log.Error("load reports cannot be passed on", "error", err)
+				l.relay.log.Error("cannot forward load reports", "error", err)
 				return
 			}
 			c = &relayedLoad{store: store, cluster: store.Use(key), localities: make(map[load.LocalityID]*load.Locality)}

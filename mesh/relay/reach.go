@@ -28,7 +28,7 @@ func (g *group) noteReach(s *subscription, err *xdsclient.Error) {
 	}
 	g.away.since = time.Now()
 	if r := g.relay; r.countAway(1) == 1 {
-		r.log.Warn("the control plane is unreachable: clients get what the relay has", "server", err.Server, "error", err.Err)
+		r.log.Warn("the control plane is unreachable; serving clients from the cache", "server", err.Server, "error", err.Err)
 	}
 }
 
@@ -40,7 +40,7 @@ func (g *group) forgetReach(s *subscription) {
 	}
 }
 
-const noLongerAsked = "the unreachable control plane is no longer asked: the clients that waited for it have left"
+const noLongerAsked = "no subscriptions left on the unreachable control plane: the clients that waited for it have gone"
 
 // isBack counts a subscription less whose management servers are unreachable. If there is none left in the
 // relay, its log says why.

@@ -249,6 +249,6 @@ func (r *Relay) warnRefused(err error) {
 	now := time.Now()
 	last := r.warned.Load()
 	if (last == nil || now.Sub(*last) > warnEvery) && r.warned.CompareAndSwap(last, &now) {
-		r.log.Warn("clients are refused what they subscribe to, as a limit is reached", "error", err)
+		r.log.Warn("subscriptions refused: limit reached", "error", err)
 	}
 }

@@ -217,7 +217,7 @@ func (s *subscription) refuseWildcard(d *controlplane.Demand) func(*controlplane
 	}
 	st := errNoWildcards(s.err)
 	s.group.relay.warnWildcards.Do(func() {
-		s.group.relay.log.Warn("a client asks for a wildcard, and its stream is ended, as are those of others that do", "error", st.Err())
+		s.group.relay.log.Warn("ending the stream of a client that subscribes to a wildcard, which the relay does not serve", "error", st.Err())
 	})
 	return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
 }
@@ -300,7 +300,7 @@ func (s *subscription) resourceAnswer(d *controlplane.Demand, m *discoverypb.Res
 			err = status.Errorf(codes.Internal, "the parameters %v do not match the constraints %v", r.Parameters(), d.Constraints)
 		}
 		if err != nil {
-			tx.AnswerError(d, status.Newf(codes.Internal, "the xDS relay cannot pass on what its control plane sent: %v", err))
+			tx.AnswerError(d, status.Newf(codes.Internal, "the xDS relay cannot forward the response of its control plane: %v", err))
 			return
 		}
 		tx.Answer(d, r)

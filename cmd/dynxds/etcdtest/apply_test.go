@@ -175,7 +175,7 @@ func TestApply(t *testing.T) {
 		m.apply(first)
 		for _, test := range []struct{ file, text, want string }{
 			{"c.yaml", "kind: Service\nname: c\nendpoint: []\n", m.dir + `/c.yaml:3: unknown field "endpoint"`},
-			{"c.yaml", "# twice\n" + a, m.dir + "/c.yaml:2: there are two of service a; the first is at etcd:" + m.Prefix() + "/docs/a.yaml:1"},
+			{"c.yaml", "# twice\n" + a, m.dir + "/c.yaml:2: duplicate service a; the first is at etcd:" + m.Prefix() + "/docs/a.yaml:1"},
 		} {
 			m.folder(map[string]string{test.file: test.text, "b.yaml": b2})
 			_, err := revise.Apply(t.Context(), m.Store, m.dir, false, "")
@@ -323,7 +323,7 @@ func TestConflicts(t *testing.T) {
 		for _, err := range errs {
 			if err != nil {
 				failed++
-				cmdtest.ErrorHas(t, "a second document with the service", err, "cannot be applied", "there are two of service one")
+				cmdtest.ErrorHas(t, "a second document with the service", err, "cannot be applied", "duplicate service one")
 			}
 		}
 		if failed != len(errs)-1 {
@@ -355,9 +355,9 @@ func TestConflicts(t *testing.T) {
 		other func(*writer)
 		want  string
 	}{
-		{"the same document changed by etcdctl", func(m *writer) { m.put("a.yaml", a+"#") }, "by other means than dynxds: a.yaml"},
-		{"a document created by etcdctl that is faulty", func(m *writer) { m.put("c.yaml", "kind: Nonsense") }, "by other means than dynxds: c.yaml"},
-		{"the same document deleted by etcdctl", func(m *writer) { m.remove("a.yaml") }, "by other means than dynxds: a.yaml"},
+		{"the same document changed by etcdctl", func(m *writer) { m.put("a.yaml", a+"#") }, "modified outside dynxds: a.yaml"},
+		{"a document created by etcdctl that is faulty", func(m *writer) { m.put("c.yaml", "kind: Nonsense") }, "modified outside dynxds: c.yaml"},
+		{"the same document deleted by etcdctl", func(m *writer) { m.remove("a.yaml") }, "modified outside dynxds: a.yaml"},
 		{"the same document written by dynxds", func(m *writer) {
 			m.commit(m.plan(false, map[string]string{"a.yaml": a + "# eve\n"}), "eve@host")
 		}, "eve@host wrote revision 2"},
@@ -417,7 +417,7 @@ func TestRollback(t *testing.T) {
 	}
 
 	m.put("b.yaml", b+"# by hand\n")
-	m.notRolledBack("b.yaml was changed by hand", 1, "by other means than dynxds")
+	m.notRolledBack("b.yaml was changed by hand", 1, "modified outside dynxds")
 	if entry, err = revise.Look(t.Context(), m.Store, 2); err != nil || len(entry.Notes) != 1 || !strings.Contains(entry.Notes[0], "b.yaml") {
 		t.Errorf("revision 2 was %+v, error %v; want a note about b.yaml", entry, err)
 	}
@@ -508,7 +508,7 @@ func TestFullEtcd(t *testing.T) {
 	p := m.plan(false, map[string]string{"b.yaml": service("b", "10.0.0.2:80")})
 	_, err := p.Commit(t.Context(), revise.Author{Name: "x"}, 100)
 	cmdtest.ErrorHas(t, "a write into a full etcd", err, "--quota-backend-bytes")
-	if strings.Contains(fmt.Sprint(err), "not known whether") {
+	if strings.Contains(fmt.Sprint(err), "may have been written") {
 		t.Errorf("a write into a full etcd: the error %v leaves open whether it was written", err)
 	}
 	m.has(first)

@@ -54,7 +54,7 @@ func TestMembersAndReplicasDie(t *testing.T) {
 	for i := range m.members {
 		m.kill(i)
 	}
-	one.logged("the store does not answer; clients are served what was read last", "since=")
+	one.logged("the store does not answer; serving the last known documents", "since=")
 	newClient(t, two.address).reaches(m.backends[m.at])
 	one.drain()
 	one.start()
@@ -95,26 +95,26 @@ func TestFaultyDocumentsAreNamedByEveryReplica(t *testing.T) {
 	m.put(key("other.yaml"), service("backend", "another:1"))
 	for _, r := range replicas {
 		r.logged("the store is faulty; clients keep the last good state", "policy.yaml", "Nothing")
-		r.logged("the store is faulty; clients keep the last good state", "other.yaml", "there are two of service backend")
+		r.logged("the store is faulty; clients keep the last good state", "other.yaml", "duplicate service backend")
 	}
 	moved := m.move()
 	// A replica that starts serves the same, and says so.
 	two.drain()
 	two.start()
-	two.logged("the last good documents are served")
+	two.logged("serving the last good documents")
 	two.logged("the store is faulty; clients keep the last good state", "policy.yaml")
 	newClient(t, two.address).reaches(served)
 	c.reaches(served)
 	m.delete(key("policy.yaml"))
 	m.delete(key("other.yaml"))
 	for _, r := range replicas {
-		r.logged("the store is right again")
+		r.logged("the store is valid again")
 	}
 	c.reaches(moved)
 
 	// Everything is lost, as after "etcdctl del" with too short a prefix. Restarts make no difference.
 	m.delete(key("backend.yaml"))
-	one.logged("the store is faulty; clients keep the last good state", "no documents any more")
+	one.logged("the store is faulty; clients keep the last good state", "lost all its documents")
 	two.drain()
 	two.start()
 	for _, r := range replicas {

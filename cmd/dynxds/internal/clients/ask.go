@@ -82,7 +82,7 @@ func (f *Fleet) Err() error {
 		return nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d replicas did not answer:", len(f.Unreachable), f.Replicas)
+	fmt.Fprintf(&b, "%d of %s did not answer:", len(f.Unreachable), faults.Count(f.Replicas, "replica"))
 	for _, u := range f.Unreachable {
 		b.WriteString("\n\t" + faults.Printable(u.Replica+": "+u.Error, ""))
 	}
@@ -128,15 +128,15 @@ func ask(ctx context.Context, replica Replica, nacks bool, timeout time.Duration
 		if ctx.Err() != nil {
 			return Answer{}, unanswered(timeout, err)
 		}
-		return Answer{}, fmt.Errorf("not the answer of a replica: %w", err)
+		return Answer{}, fmt.Errorf("unexpected answer: %w", err)
 	}
 	if replica.ID != "" && answer.Replica != replica.ID {
-		return Answer{}, fmt.Errorf("the replica %s is not there, but %q; run replicas with an address in --admin that they have for each other", replica.ID, answer.Replica)
+		return Answer{}, fmt.Errorf("expected replica %s there, found %q; give each replica an --admin address of its own that other hosts reach", replica.ID, answer.Replica)
 	}
 	return answer, nil
 }
 
 // unanswered is the error of a replica whose time is up.
 func unanswered(timeout time.Duration, err error) error {
-	return fmt.Errorf("there is no whole answer after %s: %w; is it the address of --admin? --timeout allows more time", timeout, err)
+	return fmt.Errorf("no complete answer after %s: %w; is it the address of --admin? --timeout allows more time", timeout, err)
 }

@@ -106,7 +106,7 @@ func TestFleet(t *testing.T) {
 		`b\x1b[2J (10.1.0.7:40112): RouteConfiguration, version 17: bad\x1b[31m route\nfake: line`,
 		"", "Errors in place of resources:",
 		`a (10.1.0.7:40112): Cluster "d" with {env=prod}: NotFound: none`,
-		"", "3 client streams at 2 replicas: 1 refusing something, 1 behind; 2 replicas did not answer",
+		"", "3 client streams at 2 replicas: 1 rejecting, 1 behind; 2 replicas did not answer",
 	}, got)
 	cmdtest.ErrorHas(t, "the fleet", fleet.Err(), "2 of 4 replicas did not answer", third.Admin+": dial tcp", "shy: it runs without --admin")
 
@@ -120,10 +120,10 @@ func TestFleet(t *testing.T) {
 func TestNoReplicaAnswers(t *testing.T) {
 	t.Parallel()
 	for want, replicas := range map[string][]Replica{
-		"no replica runs\n": nil,
-		"1 replica did not answer: nothing is known of clients\n":                                   {gone(t)},
-		"2 replicas did not answer: nothing is known of clients\n":                                  {gone(t), {ID: "shy"}},
-		"0 client streams at 1 replica: 0 refusing something, 0 behind; 1 replica did not answer\n": {gone(t), replica(t, "there")},
+		"no replica is running\n":                                                          nil,
+		"1 replica did not answer: its clients are unknown\n":                              {gone(t)},
+		"2 replicas did not answer: its clients are unknown\n":                             {gone(t), {ID: "shy"}},
+		"0 client streams at 1 replica: 0 rejecting, 0 behind; 1 replica did not answer\n": {gone(t), replica(t, "there")},
 	} {
 		fleet := Ask(testutils.Context(t), replicas, false, time.Minute)
 		var text bytes.Buffer
@@ -141,11 +141,11 @@ func TestAnotherReplica(t *testing.T) {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
 	defer page.Close()
 	for want, r := range map[string]Replica{
-		`the replica that is not there, but "this"`: {Admin: at.Admin, ID: "that"},
-		"404":                         {Admin: strings.TrimPrefix(other.URL, "http://")},
-		"not the answer of a replica": {Admin: strings.TrimPrefix(page.URL, "http://")},
-		"want HOST:PORT":              {Admin: "localhost"},
-		"no such host":                {Admin: strings.TrimPrefix(strings.Replace(at.Admin, ":", "/other?x=:", 1), "http://")},
+		`expected replica that there, found "this"`: {Admin: at.Admin, ID: "that"},
+		"404":               {Admin: strings.TrimPrefix(other.URL, "http://")},
+		"unexpected answer": {Admin: strings.TrimPrefix(page.URL, "http://")},
+		"want HOST:PORT":    {Admin: "localhost"},
+		"no such host":      {Admin: strings.TrimPrefix(strings.Replace(at.Admin, ":", "/other?x=:", 1), "http://")},
 	} {
 		fleet := Ask(testutils.Context(t), []Replica{r}, false, time.Minute)
 		cmdtest.ErrorHas(t, fmt.Sprintf("%+v", r), fleet.Err(), want)

@@ -44,25 +44,18 @@ func (f *Fleet) Print(w io.Writer) error {
 	}
 	switch answered := f.Replicas - len(f.Unreachable); {
 	case f.Replicas == 0:
-		table.WriteString("no replica runs\n")
+		table.WriteString("no replica is running\n")
 	case answered == 0:
-		fmt.Fprintf(&table, "%s did not answer: nothing is known of clients\n", number(f.Replicas, "replica"))
+		fmt.Fprintf(&table, "%s did not answer: its clients are unknown\n", faults.Count(f.Replicas, "replica"))
 	default:
-		fmt.Fprintf(&table, "%s at %s: %d refusing something, %d behind", number(len(f.Clients), "client stream"), number(answered, "replica"), refusing, behind)
+		fmt.Fprintf(&table, "%s at %s: %d rejecting, %d behind", faults.Count(len(f.Clients), "client stream"), faults.Count(answered, "replica"), refusing, behind)
 		if n := len(f.Unreachable); n > 0 {
-			fmt.Fprintf(&table, "; %s did not answer", number(n, "replica"))
+			fmt.Fprintf(&table, "; %s did not answer", faults.Count(n, "replica"))
 		}
 		table.WriteByte('\n')
 	}
 	_, err := w.Write(table.Bytes())
 	return err
-}
-
-func number(n int, of string) string {
-	if n == 1 {
-		return "1 " + of
-	}
-	return fmt.Sprintf("%d %ss", n, of)
 }
 
 func section(b *bytes.Buffer, title, lines string) {
@@ -91,7 +84,7 @@ func (c *Client) rows(t *tabwriter.Writer) {
 		cells = make([]string, len(cells))
 	}
 	if c.MoreTypes > 0 {
-		row(t, append(cells, number(c.MoreTypes, "more type"), "", "", "")...)
+		row(t, append(cells, faults.Count(c.MoreTypes, "more type"), "", "", "")...)
 	}
 }
 
@@ -134,7 +127,7 @@ func (c *Client) texts(nacks, errs *bytes.Buffer) {
 			line(errs, "%s: %s %s: %s", who, of.Type, name, e.Error)
 		}
 		if of.MoreErrors > 0 {
-			line(errs, "%s: %s: and %s", who, of.Type, number(of.MoreErrors, "more error"))
+			line(errs, "%s: %s: and %s", who, of.Type, faults.Count(of.MoreErrors, "more error"))
 		}
 	}
 }

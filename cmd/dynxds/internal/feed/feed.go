@@ -119,7 +119,7 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 		case broken != nil:
 			return nil, fmt.Errorf("%w; %w", err, broken)
 		case file == nil && opts.LastGood != "":
-			return nil, fmt.Errorf("%w; there is nothing to start from without it, as --last-good %s was not written yet", err, opts.LastGood)
+			return nil, fmt.Errorf("%w; cannot start without it, as --last-good %s does not exist yet", err, opts.LastGood)
 		case file == nil:
 			return nil, fmt.Errorf("%w; with --last-good this replica could have started without it", err)
 		}
@@ -128,7 +128,7 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 		f.revision, f.fromFile = file.snapshot.Revision, true
 		f.log.Warn("starting from the last-good file", "file", opts.LastGood, "written", file.written, "revision", f.revision)
 	} else if broken != nil {
-		f.log.Error("the last-good file is broken; the store answers, so it is written again", "error", broken)
+		f.log.Error("the last-good file is damaged; it is written again, as the store answers", "error", broken)
 	}
 	f.pulse = time.NewTicker(opts.Pulse)
 	f.retryWatch = time.NewTimer(retryAfter)
@@ -216,7 +216,7 @@ func (f *Feed) connect(ctx context.Context) {
 	watcher, err := f.opts.Store.Watch(ctx, f.revision)
 	if err != nil {
 		// Reading shows whether the store as a whole does not answer.
-		f.log.Debug("cannot open a watch; the next member is asked", "error", err)
+		f.log.Debug("cannot open a watch; trying the next member of etcd", "error", err)
 		return
 	}
 	f.watcher = watcher
@@ -246,10 +246,10 @@ func (f *Feed) ignore(keys []string) {
 		}
 		f.foreign[key] = true
 		if len(f.foreign) > maxForeign {
-			f.log.Warn("more keys of the store are not documents; they are ignored, and no longer named", "named", maxForeign)
+			f.log.Warn("more keys of the store are not documents; ignoring them without further messages", "named", maxForeign)
 			return
 		}
-		f.log.Warn("a key of the store is not a document, whose name ends in .yaml, .yml or .json; it is ignored", "key", key)
+		f.log.Warn("ignoring a key of the store that is not a document: names of documents end in .yaml, .yml or .json", "key", key)
 	}
 }
 
@@ -287,7 +287,7 @@ func (f *Feed) applyResponse(ctx context.Context, r clientv3.WatchResponse, ok b
 		f.log.Info("etcd has compacted changes that were not seen; reading all documents", "revision", f.revision)
 		f.readAllAgain()
 	case err != nil:
-		f.log.Warn("the watch has ended; it is opened again", "error", err)
+		f.log.Warn("the watch has ended; reopening it", "error", err)
 		f.unwatch()
 	default:
 		for name, d := range batch.Changes {
@@ -344,7 +344,7 @@ func (f *Feed) evaluatePulse(a answer) {
 		f.late, f.behind = 0, a.head.Revision
 	default:
 		if f.late++; f.late >= patience {
-			f.log.Warn("the watch does not keep up with the store; reading all documents", "revision", f.revision, "newest", f.behind)
+			f.log.Warn("the watch lags behind the store; reading all documents", "revision", f.revision, "newest", f.behind)
 			f.readAllAgain()
 		}
 	}
@@ -361,7 +361,7 @@ func (f *Feed) noteOutage(err error) {
 		return
 	}
 	f.outage.logged = now
-	f.log.Error("the store does not answer; clients are served what was read last", "since", f.outage.since.UTC().Format(time.RFC3339),
+	f.log.Error("the store does not answer; serving the last known documents", "since", f.outage.since.UTC().Format(time.RFC3339),
 		"revision", f.revision, "error", err)
 }
 

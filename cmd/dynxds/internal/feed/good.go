@@ -60,7 +60,7 @@ func (f *Feed) Good(ctx context.Context) *folder.Content {
 	if g.found == nil || g.found.digest != w.digest {
 		content, err := w.join(folder.NewJoiner(f.shelf.dir), w.names())
 		if err != nil {
-			f.log.Error("the last good documents of the store are faulty here; is this an older version of dynxds?", "error", err)
+			f.log.Error("the last good documents of the store are faulty for this replica; is it an older version of dynxds?", "error", err)
 			return nil
 		}
 		g.found, g.content = w, content
@@ -93,15 +93,15 @@ func (f *Feed) find(ctx context.Context) *whole {
 		g.lost = time.Time{}
 	case err != nil:
 		g.due = true
-		f.log.Warn("cannot read the last good documents; it is tried again", "error", err)
+		f.log.Warn("cannot read the last good documents; retrying", "error", err)
 	case g.lost.IsZero():
 		g.lost, g.due = time.Now(), true
-		f.log.Warn("the store does not have the last good documents any more; another replica may", "digest", g.key.Digest)
+		f.log.Warn("the store has lost the last good documents; waiting for a replica that has them", "digest", g.key.Digest)
 	case g.published == nil || time.Since(g.lost) < patience*f.opts.Pulse:
 		g.due = true
 	default:
 		// No replica that has them brings them back.
-		f.log.Warn("nobody has the last good documents; those that are served here take their place", "digest", g.key.Digest)
+		f.log.Warn("no replica has the last good documents; the documents that this replica serves replace them", "digest", g.key.Digest)
 		return g.published
 	}
 	return w
@@ -191,14 +191,14 @@ func (f *Feed) keep(ctx context.Context, next store.Good) {
 	if err != nil {
 		g.due = true
 		if !g.failed {
-			f.log.Error("the store does not know which documents were good last: replicas that start while the newest ones are faulty may not have them; it is tried again",
+			f.log.Error("cannot record the last good documents in the store: replicas that start while the newest documents are faulty may not find them; retrying",
 				"error", err)
 		}
 		g.failed = true
 		return
 	}
 	if g.failed {
-		f.log.Info("the store knows again which documents were good last")
+		f.log.Info("the last good documents are recorded in the store again")
 	}
 	g.failed = false
 	if now.ModRevision > 0 {

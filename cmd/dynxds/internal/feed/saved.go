@@ -104,7 +104,7 @@ func (f *Feed) save(last bool) {
 	}
 	err := file.write(s.path)
 	if s.due = err != nil; s.due && !s.failed {
-		f.log.Error("cannot write the last-good file; it is tried again", "file", s.path, "error", err)
+		f.log.Error("cannot write the last-good file; retrying", "file", s.path, "error", err)
 	}
 	s.failed = err != nil
 }

@@ -199,7 +199,7 @@ func readHashPolicy(v document.Value) *routepb.RouteAction_HashPolicy {
 	o := v.Object("header", "channel")
 	header, channel := o.Field("header"), o.Field("channel")
 	if header.Present() == channel.Present() && o.IsObject() || channel.Present() && !channel.Bool() {
-		o.Fault("write {header: NAME} or {channel: true}", "this is not what requests can be hashed by")
+		o.Fault("write {header: NAME} or {channel: true}", "requests cannot be hashed by this")
 	}
 	if header.Present() {
 		return &routepb.RouteAction_HashPolicy{PolicySpecifier: &routepb.RouteAction_HashPolicy_Header_{

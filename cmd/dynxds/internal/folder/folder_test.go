@@ -258,14 +258,14 @@ func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
 func TestReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, text, want string }{
-		{"no kind", "name: a", "a.yaml:1: the document does not say what it is; add kind"},
+		{"no kind", "name: a", "a.yaml:1: the document has no kind; add kind"},
 		{"a list of documents", "- kind: Service\n  name: a", "a.yaml:1: expected an object, found a list"},
 		{"text", "kind Service", `a.yaml:1: expected an object, found the string "kind Service"`},
 		{"an unknown kind", "kind: Servce\nname: a", `a.yaml:1: kind: unknown value "Servce"; did you mean "Service"?`},
 		{"an unknown field", frontend + "endpoint: []", `a.yaml:3: unknown field "endpoint"; did you mean "endpoints"?`},
 		{"no name", "kind: Service", `the field "name" is missing`},
-		{"an address without a port", frontend + "endpoints: [{address: a}]", `endpoints[0].address: "a" is no address; write it as host:port`},
-		{"a port out of range", frontend + "endpoints: [{address: 'a:65536'}]", `"65536" is no port`},
+		{"an address without a port", frontend + "endpoints: [{address: a}]", `endpoints[0].address: "a" is not an address; write it as host:port`},
+		{"a port out of range", frontend + "endpoints: [{address: 'a:65536'}]", `"65536" is not a port`},
 		{"an address twice", frontend + "endpoints: [{address: 'a:1'}, {address: 'a:1'}]", "endpoints[1].address: the address is that of endpoints[0]"},
 		{"an address twice, spelled differently", frontend + "endpoints: [{address: '10.0.0.1:80'}, {address: '[0::1]:80'}, {address: '10.0.0.1:080'}, {address: '[::1]:80'}]", "endpoints[2].address: the address is that of endpoints[0]"},
 		{"an IPv6 address twice", frontend + "endpoints: [{address: '[0::1]:80'}, {address: '[::1]:80'}]", "endpoints[1].address: the address is that of endpoints[0]"},
@@ -300,10 +300,10 @@ func TestReportsEveryFault(t *testing.T) {
 		{"a discovery response of Envoy", "resources:\n- '@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: a", `a.yaml:1: the document is a list of xDS resources without kind; write {kind: Resource, resource: {"@type": its type, …}}, a document for each`},
 		{"a denial of nobody", "kind: Denial\nto: {kind: Mesh}", `the field "clients" is missing`},
 		{"a faulty policy", strings.Replace(policy, "Prefix", "Prefx", 1), `did you mean "Prefix"?`},
-		{"a service twice", frontend + "---\n" + frontend, "there are two of service frontend; the first is at"},
-		{"a resource twice", resource + "---\n" + resource, `there are two of resource payments of type type.googleapis.com/envoy.config.cluster.v3.Cluster with env="prod"`},
+		{"a service twice", frontend + "---\n" + frontend, "duplicate service frontend; the first is at"},
+		{"a resource twice", resource + "---\n" + resource, `duplicate resource payments of type type.googleapis.com/envoy.config.cluster.v3.Cluster with env="prod"`},
 		{"a resource twice, in two spellings", namedResource("xdstp://a/envoy.config.cluster.v3.Cluster/x?b=2&a=1") + "---\n" + namedResource("xdstp://a/envoy.config.cluster.v3.Cluster/x?a=1&b=2"),
-			"there are two of resource xdstp://a/envoy.config.cluster.v3.Cluster/x?a=1&b=2 of type"},
+			"duplicate resource xdstp://a/envoy.config.cluster.v3.Cluster/x?a=1&b=2 of type"},
 		{"no YAML", "kind: [", "this is not YAML"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

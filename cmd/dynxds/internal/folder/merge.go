@@ -135,7 +135,7 @@ func (m *merged) port(s *endpointSlice, wanted string) (number uint64, ok bool) 
 		return grpc[0].number, true
 	default:
 		m.fault(s.source, fmt.Sprintf("add a document {kind: Service, name: %s, port: …}", s.service),
-			"EndpointSlice %s has the ports %s, and it is not clear which one is for gRPC", s.name, list)
+			"EndpointSlice %s has the ports %s, and it is unclear which is for gRPC", s.name, list)
 	}
 	return 0, false
 }

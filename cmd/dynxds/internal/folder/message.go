@@ -40,7 +40,7 @@ func messageError(err error) (column int, problem, suggestion string) {
 	problem = parts[2]
 	if typeURL, ok := strings.CutPrefix(problem, "unable to resolve "); ok {
 		typeURL = strings.TrimSuffix(typeURL, `: "not found"`)
-		return column, "unknown type " + typeURL, "check its spelling; there are the types of Envoy's API that gRPC clients have a use for"
+		return column, "unknown type " + typeURL, "check its spelling; known are the types of Envoy's API that gRPC clients use"
 	}
 	return column, problem, ""
 }

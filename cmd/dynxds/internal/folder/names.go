@@ -53,7 +53,7 @@ func (n names) add(what string, at meshroute.Source) {
 	if first, twice := n.at[what]; twice {
 		n.faults.Add(document.Fault{
 			File: at.File, Line: at.Line, Other: first.File,
-			Problem:    fmt.Sprintf("there are two of %s; the first is at %s", what, first),
+			Problem:    fmt.Sprintf("duplicate %s; the first is at %s", what, first),
 			Suggestion: "rename or delete one",
 		})
 		return

@@ -47,7 +47,7 @@ func (f *File) read(doc document.Value) {
 	}
 	if !kind.Present() {
 		doc.Fault("add kind: "+kindService+", "+meshpolicy.DocumentKind+", "+kindDenial+" or "+kindResource,
-			"the document does not say what it is")
+			"the document has no kind")
 		return
 	}
 	before := f.faults.Total()

@@ -102,7 +102,7 @@ func (r *Reader) list() ([]string, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("there is no folder %s", r.dir)
 	case errors.Is(err, syscall.ENOTDIR):
-		return nil, fmt.Errorf("%s is no folder; name the one that the files are in", r.dir)
+		return nil, fmt.Errorf("%s is not a folder; name the folder that has the files", r.dir)
 	case err != nil:
 		return nil, err
 	}

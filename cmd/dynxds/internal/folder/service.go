@@ -130,12 +130,12 @@ func readAddress(v document.Value) string {
 	}
 	host, port, err := net.SplitHostPort(text)
 	if err != nil || host == "" {
-		v.Fault("write it as host:port, an IPv6 address in brackets", "%q is no address", text)
+		v.Fault("write it as host:port, an IPv6 address in brackets", "%q is not an address", text)
 		return ""
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
-		v.Fault("use a number from 1 to 65535", "%q is no port", port)
+		v.Fault("use a number from 1 to 65535", "%q is not a port", port)
 		return ""
 	}
 	if host = hostOf(v, host); host == "" {

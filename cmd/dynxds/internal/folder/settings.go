@@ -176,7 +176,7 @@ func readRetry(v document.Value) *routepb.RetryPolicy {
 			"reset", "connect-failure", "gateway-error", "5xx"))
 	}
 	if field.IsList() && len(on) == 0 {
-		field.Fault("", "RPCs are retried for no status")
+		field.Fault("", "no status is retried")
 	}
 	p.RetryOn = strings.Join(on, ",")
 	if n := o.Field("hostSelectionAttempts"); n.Present() {
@@ -206,7 +206,7 @@ func readDuration(v document.Value) *durationpb.Duration {
 	}
 	d, err := time.ParseDuration(v.Text())
 	if v.IsText() && (err != nil || d <= 0) {
-		v.Fault("write it like 1.5s or 250ms", "%q is no duration above 0", v.Text())
+		v.Fault("write it like 1.5s or 250ms", "%q is not a duration above 0", v.Text())
 	}
 	return durationpb.New(d)
 }

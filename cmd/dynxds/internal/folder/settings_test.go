@@ -114,8 +114,8 @@ func TestFaultySettings(t *testing.T) {
 		"loadBalancing: {}":                                                       `the field "policy" is missing`,
 		"loadBalancing: {policy: RoundRobin, choiceCount: 2}":                     `loadBalancing.choiceCount: this is for the policy LeastRequest`,
 		"loadBalancing: {policy: RingHash, minRingSize: 2, maxRingSize: 1}":       `loadBalancing.maxRingSize: the largest ring is smaller than the smallest`,
-		"loadBalancing: {policy: RingHash, hashOn: [{}]}":                         `loadBalancing.hashOn[0]: this is not what requests can be hashed by`,
-		"loadBalancing: {policy: RingHash, hashOn: [{header: a, channel: true}]}": `this is not what requests can be hashed by`,
+		"loadBalancing: {policy: RingHash, hashOn: [{}]}":                         `loadBalancing.hashOn[0]: requests cannot be hashed by this`,
+		"loadBalancing: {policy: RingHash, hashOn: [{header: a, channel: true}]}": `requests cannot be hashed by this`,
 		"outlierDetection: {intervall: 5s}":                                       `a.yaml:3: outlierDetection: unknown field "intervall"`,
 		"circuitBreakers: {}":                                                     `circuitBreakers: there is no limit; add maxRequests, maxRetries or retryBudget`,
 		"loadBalancing: {policy: Maglev, tableSize: 10}":                          `loadBalancing: clients would reject it`,
@@ -145,9 +145,9 @@ func TestFaultySettings(t *testing.T) {
 		"retry: {on: [unavailable], hostSelectionAttempts: 101}":                  `retry.hostSelectionAttempts: expected an integer from 1 to 100`,
 		"retry: {attempts: 2}":                                                    `retry: the field "on" is missing`,
 		"retry: {on: [UNAVAILABLE]}":                                              `retry.on[0]: unknown value "UNAVAILABLE"`,
-		"retry: {on: []}":                                                         `retry.on: RPCs are retried for no status`,
+		"retry: {on: []}":                                                         `retry.on: no status is retried`,
 		"retry: {on: [internal], backoff: {base: 2s, max: 1s}}":                   `retry.backoff.max: max is shorter than base`,
-		"timeout: -1s": `a.yaml:3: timeout: "-1s" is no duration above 0; write it like 1.5s or 250ms`,
+		"timeout: -1s": `a.yaml:3: timeout: "-1s" is not a duration above 0; write it like 1.5s or 250ms`,
 		"timeout: 5":   `timeout: expected a string, found the number "5"`,
 	} {
 		newDir(t, "a.yaml", frontend+text+"\n").rejected(text, want)

@@ -137,7 +137,7 @@ func (r *Reader) Settled(ctx context.Context) (*Content, error) {
 			return content, err
 		}
 		if busy := r.Busy(); len(busy) > 0 {
-			return nil, fmt.Errorf("%s is being written all the time: write it beside its place, and rename it", filepath.Join(r.dir, busy[0]))
+			return nil, fmt.Errorf("%s never stops changing: write a temporary file and rename it", filepath.Join(r.dir, busy[0]))
 		}
 		wait := time.NewTimer(next.Sub(r.now()))
 		select {

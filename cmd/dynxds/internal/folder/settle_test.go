@@ -179,5 +179,5 @@ func TestSettled(t *testing.T) {
 		t.Errorf("got error %v, want that of the context", err)
 	}
 	_, err = folder.New(d.path).Settled(t.Context())
-	cmdtest.ErrorHas(t, "a file that changes all the time", err, "b.yaml is being written all the time: write it beside its place, and rename it")
+	cmdtest.ErrorHas(t, "a file that changes all the time", err, "b.yaml never stops changing: write a temporary file and rename it")
 }

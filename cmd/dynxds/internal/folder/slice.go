@@ -43,7 +43,7 @@ func readSlice(doc document.Value) *endpointSlice {
 	if label := metadata.Field("labels").Peek(serviceNameLabel); label.Present() {
 		s.service = meshpolicy.KubernetesName(meshpolicy.ReadServiceName(label), namespace)
 	} else if metadata.IsObject() {
-		metadata.Fault("delete the document if it is not used", "the slice has no label %s, so it is of no service", serviceNameLabel)
+		metadata.Fault("delete the document if it is not used", "the slice has no label %s, so it belongs to no service", serviceNameLabel)
 	}
 	for _, item := range itemsOf(o.Field("ports")) {
 		p := item.Object("name", "protocol", "port", "appProtocol")

@@ -181,17 +181,17 @@ func TestOnlyChangedSlicesMakeNewServices(t *testing.T) {
 func TestFaultyEndpointSlices(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, want string }{
-		{slice("a", "{}"), `a.yaml:2: EndpointSlice a has the ports "http", "other", and it is not clear which one is for gRPC; add a document {kind: Service, name: backend, port: …}`},
+		{slice("a", "{}"), `a.yaml:2: EndpointSlice a has the ports "http", "other", and it is unclear which is for gRPC; add a document {kind: Service, name: backend, port: …}`},
 		{slice("a", "{}") + "---\nkind: Service\nname: backend\nport: grpc\n", `a.yaml:2: EndpointSlice a has no port "grpc", which service backend uses; it has "http", "other"`},
 		{"kind: Service\nname: backend\nport: grpc\n", `a.yaml:1: the service has a port, which selects one of EndpointSlices, and none; leave out port`},
 		{strings.Replace(slice("a", "{}"), "ports: [{name: http, port: 80}, {name: other, port: 81}]", "ports: []", 1), `EndpointSlice a has endpoints, and no TCP port`},
-		{slice("a", "{}") + "---" + slice("a", "{}"), `there are two of EndpointSlice a; the first is at`},
+		{slice("a", "{}") + "---" + slice("a", "{}"), `duplicate EndpointSlice a; the first is at`},
 		{slice("a", "{redy: true}"), `a.yaml:6: endpoints[0].conditions: unknown field "redy"; did you mean "ready"?`},
 		{slice("a", "{ready: maybe}"), `endpoints[0].conditions.ready: expected true or false`},
 		{strings.Replace(slice("a", "{}"), "[10.0.0.1]", "['10.0.0.1:80']", 1), `a.yaml:6: endpoints[0].addresses[0]: "10.0.0.1:80" is neither an IP address nor a host name`},
 		{strings.Replace(slice("a", "{}"), "[10.0.0.1]", "['']", 1), `a.yaml:6: endpoints[0].addresses[0]: "" is neither an IP address nor a host name`},
 		{strings.Replace(slice("a", "{}"), "[10.0.0.1]", "[]", 1), `endpoints[0]: an endpoint needs at least one address`},
-		{strings.Replace(slice("a", "{}"), ", labels: {kubernetes.io/service-name: backend}", "", 1), `metadata: the slice has no label kubernetes.io/service-name, so it is of no service`},
+		{strings.Replace(slice("a", "{}"), ", labels: {kubernetes.io/service-name: backend}", "", 1), `metadata: the slice has no label kubernetes.io/service-name, so it belongs to no service`},
 		{"kind: List\nitems: [{kind: List, items: []}]", `a.yaml:2: items[0].kind: a list is in a list`},
 		{"kind: List\n", `a.yaml:1: the field "items" is missing`},
 		{"kind: List\nitems:\n- kind: Servic\n", `a.yaml:3: items[0].kind: unknown value "Servic"; did you mean "Service"?`},

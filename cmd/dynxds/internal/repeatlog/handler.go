@@ -20,7 +20,7 @@ type Handler struct {
 func NewHandler(inner slog.Handler) *Handler {
 	say := func(message string, omitted int) {
 		log := slog.New(inner)
-		log.Warn("lines were left out of the log", "message", cut(message, bounds.LogName), "left_out", omitted)
+		log.Warn("log lines suppressed", "message", cut(message, bounds.LogName), "left_out", omitted)
 	}
 	return &Handler{inner, bounds.NewLines(bounds.ServerLines, say), bounds.NewLines(bounds.OtherLines, say)}
 }

@@ -97,7 +97,7 @@ func (p *Plan) to(after texts, authority string) error {
 	case len(after) == 0 && len(before) == 0:
 		return nil
 	case len(after) == 0:
-		return errors.New("no document would be left, which replicas take for an accident and do not serve; keep one")
+		return errors.New("no document would be left, and replicas do not serve an empty store; keep one")
 	}
 	content, err := p.content(after, p.paths)
 	if err != nil {
@@ -149,7 +149,7 @@ func (p *Plan) usable(all texts) (content *folder.Content, dropped []string, err
 			}
 		}
 		if len(all) == before { // no document is at fault
-			return nil, nil, fmt.Errorf("what is in the store now cannot be read: %w", err)
+			return nil, nil, fmt.Errorf("cannot read the current documents of the store: %w", err)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (p *Plan) Withdraws() error {
 	if !p.Withdrawal.IsLarge() {
 		return nil
 	}
-	return fmt.Errorf("%s would be withdrawn, which is more than a third; if that is meant, say --withdraw", p.Withdrawal)
+	return fmt.Errorf("this would withdraw %s, more than a third; to confirm, add --withdraw", p.Withdrawal)
 }
 
 // Commit writes the plan as one revision. author and message are those of its record; of all records it leaves
@@ -225,7 +225,7 @@ func (p *Plan) Commit(ctx context.Context, author Author, keep int) (store.Recor
 		}
 		switch {
 		case failed != nil:
-			return r, fmt.Errorf("%w. With what was written meanwhile this cannot be applied: %w", err, failed)
+			return r, fmt.Errorf("%w. It conflicts with what was written meanwhile: %w", err, failed)
 		case !slices.EqualFunc(p.Edits, next.Edits, sameEdit), next.Withdrawal.IsLarge() && !p.Withdrawal.IsLarge():
 			return r, err
 		}

@@ -53,8 +53,8 @@ func restore(snapshot *store.Snapshot, records []store.Record, number int64) (te
 		strange[name] = true
 	}
 	if len(strange) > 0 {
-		return nil, fmt.Errorf("these documents were changed since revision %d by other means than dynxds, so that it is not known "+
-			"what they were: %s; \"dynxds get\" them, and apply what is right", number, strings.Join(slices.Sorted(maps.Keys(strange)), ", "))
+		return nil, fmt.Errorf("these documents were modified outside dynxds since revision %d, so that their texts of that time are unknown: "+
+			"%s; correct what \"dynxds get\" prints, and apply it", number, strings.Join(slices.Sorted(maps.Keys(strange)), ", "))
 	}
 	return state, nil
 }
@@ -69,11 +69,11 @@ func reaches(records []store.Record, number int64) error {
 	case number < 0, number > last:
 		return fmt.Errorf("there is no revision %d: the last one is %d", number, last)
 	case number < first && (number > 0 || first > 1):
-		return fmt.Errorf("the history does not reach revision %d: it begins with %d, as those who write keep a limited number (--keep)", number, first)
+		return fmt.Errorf("revision %d is no longer in the history, which begins with %d (--keep limits it)", number, first)
 	}
 	for i, r := range records {
 		if i > 0 && r.Number > number && r.Number != records[i-1].Number+1 {
-			return fmt.Errorf("revision %d is missing in the history: it was deleted by other means than dynxds", r.Number-1)
+			return fmt.Errorf("revision %d is missing in the history: it was deleted outside dynxds", r.Number-1)
 		}
 	}
 	return nil
@@ -154,7 +154,7 @@ func Look(ctx context.Context, s *store.Store, number int64) (*Entry, error) {
 		return nil, err
 	}
 	if len(strange) > 0 {
-		e.Notes = append(e.Notes, "changed since by other means than dynxds, so that it is not known what they were: "+
+		e.Notes = append(e.Notes, "modified outside dynxds since, so that their texts of that time are unknown: "+
 			strings.Join(slices.Sorted(maps.Keys(strange)), ", "))
 	}
 	p := &Plan{store: s}
@@ -168,7 +168,7 @@ func Look(ctx context.Context, s *store.Store, number int64) (*Entry, error) {
 		e.Notes = append(e.Notes, "faulty documents count as absent: "+strings.Join(dropped, ", "))
 	}
 	if err != nil {
-		e.Notes = append(e.Notes, "what it meant to clients cannot be found out: "+err.Error())
+		e.Notes = append(e.Notes, "could not determine the effect on clients: "+err.Error())
 	}
 	return e, nil
 }

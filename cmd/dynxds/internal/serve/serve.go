@@ -192,7 +192,7 @@ func (s *Server) drain() {
 	s.health.Shutdown()
 	s.ads.Close()
 	cut := time.AfterFunc(s.opts.Grace, func() {
-		s.opts.Log.Warn("drain: cutting off what is left", "after", s.opts.Grace)
+		s.opts.Log.Warn("drain: closing the remaining streams", "after", s.opts.Grace)
 		s.grpc.Stop()
 	})
 	defer cut.Stop()

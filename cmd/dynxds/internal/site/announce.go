@@ -22,7 +22,7 @@ func (s *stored) announce(ctx context.Context, r store.Replica, log *slog.Logger
 			return
 		}
 		if !failed || time.Since(began) > announceAgain {
-			log.Warn("dynxds clients cannot find this replica by the store until it answers", "replica", r.ID, "error", err)
+			log.Warn("\"dynxds clients --store\" does not find this replica until the store answers", "replica", r.ID, "error", err)
 		}
 		failed = true
 		select {

@@ -49,7 +49,7 @@ func compare(before, after *loaded) (changes []meshdiff.Change, notes []string) 
 			list, all := kinds(old[name], now[name])
 			changes = append(changes, changesOf(typeURL, name, before, after, list)...)
 			if !all {
-				notes = append(notes, fmt.Sprintf("%s %s: %d kinds of clients were compared; there are more, which may get something else too",
+				notes = append(notes, fmt.Sprintf("%s %s: compared for %d kinds of clients; more kinds may be affected",
 					typeurl.ShortName(typeURL), name, len(list)))
 			}
 		}

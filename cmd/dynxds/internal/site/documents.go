@@ -37,7 +37,7 @@ func (f *files) Read(ctx context.Context) (*folder.Content, error) {
 	busy := make(map[string]bool)
 	for _, name := range f.reader.Busy() {
 		if busy[name] = true; !f.named[name] {
-			f.log.Warn("a file is being written all the time; its last text stays. Write it beside its place, and rename it", "file", name)
+			f.log.Warn("a file never stops changing; its former text stays in use. Write a temporary file and rename it", "file", name)
 		}
 	}
 	f.named = busy

@@ -315,7 +315,7 @@ func TestHotReload(t *testing.T) {
 		r.write("consumer.yaml", strings.Replace(consumer, "VERSION", "v1", 1))
 		r.reload()
 		frontend.reaches("v1")
-		r.logged("the folder is right again")
+		r.logged("the folder is valid again")
 	})
 }
 

@@ -112,7 +112,7 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 	r.documents.Published(ctx, content)
 	r.metrics.Published(time.Since(began), content.Documents())
 	if wasFaulty {
-		r.log.Info("the " + r.place + " is right again")
+		r.log.Info("the " + r.place + " is valid again")
 	}
 	r.publishes(content, &summary, began)
 }
@@ -126,11 +126,11 @@ func (r *reloader) fallBack(ctx context.Context) {
 	}
 	summary, err := r.publisher.Publish(ctx, good)
 	if err != nil {
-		r.log.Error("the last good documents cannot be served", "error", err)
+		r.log.Error("cannot serve the last good documents", "error", err)
 		return
 	}
 	r.documents.Published(ctx, good)
-	r.log.Warn("the last good documents are served, as the newest ones are faulty or wait")
+	r.log.Warn("serving the last good documents: the newest are faulty, or wait for confirmation")
 	r.publishes(good, &summary, began)
 }
 
@@ -152,7 +152,7 @@ func (r *reloader) check(content *folder.Content, asked bool) error {
 // emptied is the error of a folder or store that lost all its documents: it is more likely that a mount
 // failed or a deployment is incomplete than that nothing should be served.
 func (r *reloader) emptied() error {
-	return fmt.Errorf("the %s %s has no documents any more, and had some: put them back; to serve nothing, %s", r.place, r.dir, r.documents.ToServeNothing())
+	return fmt.Errorf("the %s %s has lost all its documents: restore them; to serve nothing, %s", r.place, r.dir, r.documents.ToServeNothing())
 }
 
 // nothingToRead is the warning about a folder that may be the wrong one.
@@ -167,7 +167,7 @@ func (r *reloader) logPublished(content *folder.Content, summary *publish.Summar
 		r.log.Warn(strings.Replace(nothingToRead, "folder", r.place, 1))
 	}
 	if summary.Late > 0 {
-		r.log.Warn("clients did not take new constraints in time; they may see other clients' routes until they do",
+		r.log.Warn("clients did not apply new constraints in time; until they do, they may get the routes of other clients",
 			"clients", summary.Late)
 	}
 	r.logReports(slices.Concat(summary.Reports, r.decoder.written(content, r.publisher.Mesh())))

@@ -28,8 +28,8 @@ func TestAFaultyFolderIsLoggedOnce(t *testing.T) {
 		{"a folder that cannot be built", func(r *running) {
 			r.write("other.yaml", "kind: Resource\nresource: {\"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: backend}\n")
 		}, []string{"other.yaml", "a service has this resource already"}},
-		{"files deleted", func(r *running) { r.remove("services.yaml") }, []string{"no documents any more"}},
-		{"files emptied", func(r *running) { r.write("services.yaml", "# nothing\n") }, []string{"no documents any more"}},
+		{"files deleted", func(r *running) { r.remove("services.yaml") }, []string{"lost all its documents"}},
+		{"files emptied", func(r *running) { r.write("services.yaml", "# nothing\n") }, []string{"lost all its documents"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +53,7 @@ func TestAFaultyFolderIsLoggedOnce(t *testing.T) {
 			r.write("other.yaml", "")
 			r.write("services.yaml", m.services()+"---\nkind: Service\nname: third\n")
 			r.reload()
-			r.logged("the folder is right again")
+			r.logged("the folder is valid again")
 			r.logged("published", "version=2", "services=3", "removed=0")
 		})
 	}
@@ -222,7 +222,7 @@ func TestADanglingLinkWithdrawsNothing(t *testing.T) {
 	cmdtest.ErrorHas(t, "validate", err, "link.yaml is a link to target")
 	r.write("target", "kind: Service\nname: linked\n")
 	r.reload()
-	r.logged("the folder is right again")
+	r.logged("the folder is valid again")
 	if r.log.Count("services=2") != 1 {
 		t.Errorf("a service was withdrawn:\n%s", r.log)
 	}

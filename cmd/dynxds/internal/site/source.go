@@ -102,12 +102,12 @@ func (l *loaded) doubts(c meshroute.Client) []string {
 	delete(services, "")
 	var notes []string
 	if c.Service != "" && !services[c.Service] {
-		notes = append(notes, fmt.Sprintf("no service and no policy of the folder has the name of the client's service, %q; there are %s",
+		notes = append(notes, fmt.Sprintf("no service or policy of the folder is named %q, as the client's service is; known are %s",
 			c.Service, oneOf(services)))
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.Tags)) {
 		if !tags[key] {
-			notes = append(notes, fmt.Sprintf("no policy of the folder asks for the client's tag %q; there are %s", key, oneOf(tags)))
+			notes = append(notes, fmt.Sprintf("no policy of the folder uses the client's tag %q; known are %s", key, oneOf(tags)))
 		}
 	}
 	return notes

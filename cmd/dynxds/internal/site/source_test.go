@@ -119,8 +119,8 @@ func TestNotesOnAnUnknownClient(t *testing.T) {
 		{map[string]string{"service": "stranger"}, nil},
 		{nil, nil},
 		{map[string]string{"service": "frontent", "versoin": "v2"}, []string{
-			`no service and no policy of the folder has the name of the client's service, "frontent"; there are backend, frontend, stranger`,
-			`no policy of the folder asks for the client's tag "versoin"; there are version`,
+			`no service or policy of the folder is named "frontent", as the client's service is; known are backend, frontend, stranger`,
+			`no policy of the folder uses the client's tag "versoin"; known are version`,
 		}},
 	} {
 		_, notes, err := site.Source(site.View{Dir: dir, Tags: tc.tags})

@@ -10,6 +10,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
@@ -49,7 +50,7 @@ func (v *Validation) Err() error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("clients would get errors in place of resources, or reject what they get, for %d reasons", n)
+	return fmt.Errorf("%s: clients would reject this configuration, or get errors in place of resources", faults.Count(n, "fault"))
 }
 
 // Validate reads a folder, builds what Run would serve, and decodes it as clients do. The error has every

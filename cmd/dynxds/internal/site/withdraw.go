@@ -72,7 +72,7 @@ const maxNamed = 500
 
 // String says what is withdrawn, for example "2 of 3 services (a, b)".
 func (w Withdrawal) String() string {
-	return fmt.Sprintf("%d of %d services (%s)", len(w.Services), w.Of, faults.Shorten(strings.Join(w.Services, ", "), maxNamed))
+	return fmt.Sprintf("%d of %s (%s)", len(w.Services), faults.Count(w.Of, "service"), faults.Shorten(strings.Join(w.Services, ", "), maxNamed))
 }
 
 // withdrawal is a content that waits, because it withdraws much.
@@ -88,7 +88,7 @@ type withdrawal struct {
 }
 
 // errWaits is the error of a content that waits.
-var errWaits = errors.New("the change waits, as it withdraws more than a third of the services")
+var errWaits = errors.New("the change withdraws more than a third of the services; waiting for confirmation")
 
 // hold returns errWaits for a content that is not to be published yet.
 func (r *reloader) hold(content *folder.Content, asked bool) error {
@@ -97,13 +97,13 @@ func (r *reloader) hold(content *folder.Content, asked bool) error {
 	r.withdrawal = nil
 	if !w.IsLarge() || r.delay <= 0 || r.documents.Confirmed() {
 		if last != nil {
-			r.log.Info("the change that waited is replaced or confirmed")
+			r.log.Info("the waiting change was replaced or confirmed")
 		}
 		return nil
 	}
 	if last == nil || !slices.Equal(last.services, w.Services) {
 		last = &withdrawal{w.Services, time.Now().Add(r.delay)}
-		r.log.Warn("the "+r.place+" withdraws more than a third of the services; that waits, in case it is half of a change. SIGHUP does it at once",
+		r.log.Warn("the "+r.place+" withdraws more than a third of the services; waiting, as the change may be incomplete. SIGHUP confirms it",
 			"withdrawn", len(w.Services), "of", w.Of, "services", faults.Shorten(strings.Join(w.Services, ", "), maxNamed), "after", r.delay)
 	} else if asked || !time.Now().Before(last.until) {
 		r.log.Warn("withdrawing services", "withdrawn", len(w.Services), "of", w.Of, "asked", asked)

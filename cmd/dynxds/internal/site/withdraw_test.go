@@ -35,7 +35,7 @@ func TestAFolderThatIsFilledAgainWithdrawsNothing(t *testing.T) {
 	r.write("a.yaml", named("a"))
 	r.write("d.yaml", named("d"))
 	r.reload()
-	r.logged("the change that waited is replaced or confirmed")
+	r.logged("the waiting change was replaced or confirmed")
 	r.logged("msg=published", "version=2", "files=4")
 	client.reaches("v1")
 }
@@ -63,7 +63,7 @@ func TestALargeWithdrawalIsConfirmed(t *testing.T) {
 			test.yes(r)
 			r.logged("level=WARN", "withdrawing services", "withdrawn=2")
 			r.logged("msg=published", "version=2", "removed=")
-			if n := r.log.Count("that waits, in case it is half of a change"); n != 1 {
+			if n := r.log.Count("waiting, as the change may be incomplete"); n != 1 {
 				t.Errorf("the log says %d times that the change waits, want once", n)
 			}
 		})
@@ -103,7 +103,7 @@ func TestWithdrawn(t *testing.T) {
 		{abc, named("c") + "---\n" + named("b") + "---\n" + named("d"), "1 of 3 services (a)", false},
 		{abc, named("a"), "2 of 3 services (b, c)", true},
 		{named("a") + "---\n" + listener, named("a"), "1 of 2 services (l)", true},
-		{named("a"), empty, "1 of 1 services (a)", true},
+		{named("a"), empty, "1 of 1 service (a)", true},
 		{empty, "", "0 of 0 services ()", false},
 	} {
 		w := site.Withdrawn(content(test.before), content(test.after))

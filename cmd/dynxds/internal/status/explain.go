@@ -98,7 +98,7 @@ func sourceOf(address string, c *statuspb.ClientConfig) (*explain.Source, error)
 	for _, one := range entries(c) {
 		r, err := resourceOf(one)
 		if err != nil {
-			return nil, fmt.Errorf("the status of %s is not usable: %w", address, err)
+			return nil, fmt.Errorf("cannot use the status of %s: %w", address, err)
 		}
 		s.Resources = append(s.Resources, r)
 	}
@@ -127,7 +127,7 @@ func resourceOf(c *entry) (*explain.Resource, error) {
 	if f := c.GetErrorState(); f != nil {
 		r.Error, r.ErrorVersion = f.GetDetails(), f.GetVersionInfo()
 		if r.Error == "" {
-			r.Error = "the client does not say what is wrong"
+			r.Error = "the client gives no reason"
 		}
 		r.ErrorTime = timeOf(f.GetLastUpdateAttempt())
 	}

@@ -45,7 +45,7 @@ func fetch(ctx context.Context, target string) ([]*statuspb.ClientConfig, error)
 	case codes.DeadlineExceeded:
 		return nil, fmt.Errorf("%s did not answer in time: %s; is it the address of a gRPC server without TLS? --timeout allows more time", target, said)
 	default:
-		return nil, fmt.Errorf("%s does not say what its xDS clients hold: %s", target, said)
+		return nil, fmt.Errorf("%s does not report the state of its xDS clients: %s", target, said)
 	}
 }
 

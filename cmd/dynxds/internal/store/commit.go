@@ -33,9 +33,9 @@ func (c *Conflict) Error() string {
 			r.Time.Format(time.RFC3339), faults.Printable(r.title(), ""))
 	}
 	if len(c.Documents) > 0 {
-		text += "; changed by other means than dynxds: " + faults.Printable(strings.Join(c.Documents, ", "), "")
+		text += "; modified outside dynxds: " + faults.Printable(strings.Join(c.Documents, ", "), "")
 	}
-	return text + ". Try again, on what is there now"
+	return text + "; try again"
 }
 
 // title is what was done, and why if that is known.
@@ -144,7 +144,7 @@ func (s *Store) refused(err error, documents, operations int) error {
 	case errors.Is(err, rpctypes.ErrNoSpace), errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty):
 		return s.fault("write to", err)
 	}
-	return fmt.Errorf("%w; it is not known whether it was written, which \"dynxds history\" tells", s.fault("write to", err))
+	return fmt.Errorf("%w; the change may have been written: see \"dynxds history\"", s.fault("write to", err))
 }
 
 // tooLarge reports whether a request was larger than etcd takes.
@@ -157,11 +157,11 @@ func tooLarge(err error) bool {
 func (s *Store) conflict(ctx context.Context, from *Snapshot, edits []Edit) error {
 	now, err := s.Load(ctx)
 	if err != nil {
-		return fmt.Errorf("nothing was written, as the store has changed since it was read; who did it cannot be found out: %w", err)
+		return fmt.Errorf("nothing was written, as the store has changed since it was read; could not determine by whom: %w", err)
 	}
 	records, err := s.History(ctx, now.Revision)
 	if err != nil {
-		return fmt.Errorf("nothing was written, as the store has changed since it was read; who did it cannot be found out: %w", err)
+		return fmt.Errorf("nothing was written, as the store has changed since it was read; could not determine by whom: %w", err)
 	}
 	c := &Conflict{}
 	recorded := make(map[int64]bool)

@@ -63,7 +63,7 @@ func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 // UnmarshalText is for JSON.
 func (d *Digest) UnmarshalText(text []byte) error {
 	if len(text) != hex.EncodedLen(len(d)) {
-		return fmt.Errorf("%s is no digest", faults.Quote(string(text)))
+		return fmt.Errorf("%s is not a digest", faults.Quote(string(text)))
 	}
 	_, err := hex.Decode(d[:], text)
 	return err
@@ -119,7 +119,7 @@ func (g *Good) unpack() (texts map[string]string, err error) {
 	}
 	for name := range texts {
 		if !folder.IsName(name) {
-			return nil, fmt.Errorf("%s is no document's name", faults.Quote(name))
+			return nil, fmt.Errorf("%s is not a valid document name", faults.Quote(name))
 		}
 	}
 	return texts, nil

@@ -143,7 +143,7 @@ func unpack(packed []byte) (edits []Edit, err error) {
 	for i, e := range edits {
 		switch {
 		case !folder.IsName(e.Name):
-			return nil, fmt.Errorf("%s is no document's name", faults.Quote(e.Name))
+			return nil, fmt.Errorf("%s is not a valid document name", faults.Quote(e.Name))
 		case i > 0 && e.Name <= edits[i-1].Name:
 			return nil, fmt.Errorf("%s is not in order", faults.Quote(e.Name))
 		case e.Before == nil && e.After == nil:

@@ -90,7 +90,7 @@ func TestFaultyRecords(t *testing.T) {
 		{"another spelling of the number", "/p/history/12", text, "ten digits"},
 		{"a number that is not in order", "/p/history/99999999999", tooLate, "ten digits"},
 		{"more than can be a record", key, bomb(maxEdits), "more than 64 MiB"},
-		{"a key that is no document", key, with(Edit{Name: "../replicas/x", After: &a}), `"../replicas/x" is no document's name`},
+		{"a key that is no document", key, with(Edit{Name: "../replicas/x", After: &a}), `"../replicas/x" is not a valid document name`},
 		{"a document twice", key, with(Edit{Name: "a.yaml", After: &a}, Edit{Name: "a.yaml", Before: &a}), `"a.yaml" is not in order`},
 		{"an edit of nothing", key, with(Edit{Name: "a.yaml"}), `does not change "a.yaml"`},
 	} {
