@@ -34,16 +34,13 @@ func (r *root) inspect(ctx context.Context, name string) (inspect.Cluster, bool)
 	return d, known
 }
 
-// dormantBecause is why a cell is dormant.
-const dormantBecause = "no RPC has needed the cluster yet"
-
 func (c *cell) inspect() inspect.Cluster {
 	if c.phase != active {
 		config := c.config.Load()
 		if known := config.Cluster; known != nil && known.Kind == xdsresource.ClusterAggregate {
-			return aggregate.Describe(c.name, config, dormantBecause)
+			return aggregate.Describe(c.name, config)
 		}
-		return cluster.Describe(c.name, config, dormantBecause)
+		return cluster.Describe(c.name, config)
 	}
 	d := c.policy.Serving().(interface{ Inspect() inspect.Cluster }).Inspect()
 	d.Switching = d.Switching || c.policy.Switching()

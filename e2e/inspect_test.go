@@ -17,6 +17,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/changes"
 	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -158,13 +159,13 @@ func TestInspectFailover(t *testing.T) {
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, primary)
 	c := awaitCluster(t, "priority 0 is in use", service, name, inUse(0, inspect.Ready))
-	if c.Phase != inspect.PhaseServing || c.Kind != "EDS" || c.Policy == "" || c.Service != name || c.Why != "priority 0 is in use: ready" {
+	if c.Phase != inspect.PhaseServing || c.Kind != "EDS" || c.Policy == "" || c.Service != name || explain.Why(&c) != "priority 0 is in use: ready" {
 		t.Errorf("the cluster is %+v", c)
 	}
 	if len(c.Resources) != 2 || !c.Resources[0].Known || !c.Resources[1].Known {
 		t.Errorf("it comes from %+v", c.Resources)
 	}
-	if use := c.Priorities[1].Use; use.Status != inspect.StatusNotStarted || use.Why != "not started: priority 0 is ready" {
+	if use := c.Priorities[1].Use; use.Status != inspect.StatusNotStarted || use.InUse {
 		t.Errorf("priority 1: %+v", use)
 	}
 	e := c.Priorities[0].Localities[0].Endpoints[0]
@@ -176,7 +177,7 @@ func TestInspectFailover(t *testing.T) {
 	c = awaitCluster(t, "priority 1 is in use as priority 0 is refused", service, name, func(c inspect.Cluster) bool {
 		return inUse(1, inspect.Ready)(c) && c.Priorities[0].Use.Status == inspect.StatusFailed
 	})
-	for _, text := range []string{c.Priorities[0].Use.Error, c.Priorities[0].Use.Why, c.Priorities[0].Localities[0].Endpoints[0].Error} {
+	for _, text := range []string{c.Priorities[0].Use.Error, explain.PriorityReasons(c.Priorities)[0], c.Priorities[0].Localities[0].Endpoints[0].Error} {
 		if !containsAll(text, primary.Addr(), "connection refused") {
 			t.Errorf("the failed priority says %q, want the refused connection", text)
 		}
@@ -186,7 +187,7 @@ func TestInspectFailover(t *testing.T) {
 	}
 	xdstest.NoError(t, primary.Restart())
 	c = awaitCluster(t, "priority 0 is in use again", service, name, inUse(0, inspect.Ready))
-	if use := c.Priorities[1].Use; use.Deactivated.IsZero() || !strings.Contains(use.Why, "because priority 0 is ready") {
+	if use := c.Priorities[1].Use; use.Deactivated.IsZero() || use.RetentionEnd.IsZero() {
 		t.Errorf("afterwards priority 1 is %+v", use)
 	}
 }
@@ -199,8 +200,8 @@ func TestInspectUnreachableEndpoints(t *testing.T) {
 	backend.Stop()
 	mustFail(t, m.dial("xds:///"+service), "connection refused")
 	c := awaitCluster(t, "the endpoint is refused", service, name, inUse(0, inspect.TransientFailure))
-	if !containsAll(c.Why, "priority 0 is in use: failed", "connection refused", "there is no other") || c.State != inspect.TransientFailure {
-		t.Errorf("the cluster is %s: %q", c.State, c.Why)
+	if !containsAll(explain.Why(&c), "priority 0 is in use: failed", "connection refused", "there is no other") || c.State != inspect.TransientFailure {
+		t.Errorf("the cluster is %s: %q", c.State, explain.Why(&c))
 	}
 }
 
@@ -263,8 +264,8 @@ func TestInspectAggregateAndDNS(t *testing.T) {
 	c := awaitCluster(t, "the first member is in use, and the addresses of the second known", service, agg, func(c inspect.Cluster) bool {
 		return using(0)(c) && c.Members[1].Cluster.Phase == inspect.PhaseDormant
 	})
-	if c.Kind != "aggregate" || c.Why != fmt.Sprintf("cluster %q is in use: ready", eds) ||
-		c.Members[1].Use.Why != fmt.Sprintf("not started: cluster %q is ready", eds) {
+	if c.Kind != "aggregate" || explain.Why(&c) != fmt.Sprintf("cluster %q is in use: ready", eds) ||
+		explain.MemberReasons(c.Members)[1] != fmt.Sprintf("not started: cluster %q is ready", eds) {
 		t.Errorf("the aggregate cluster is %+v", c)
 	}
 	primary.Stop()
@@ -272,7 +273,7 @@ func TestInspectAggregateAndDNS(t *testing.T) {
 	c = awaitCluster(t, "the second member is in use", service, agg, func(c inspect.Cluster) bool {
 		return using(1)(c) && c.Members[0].Use.Status == inspect.StatusFailed
 	})
-	if use := c.Members[0].Use; !containsAll(use.Why, "failed", "connection refused") {
+	if use := c.Members[0].Use; !containsAll(use.Error, "connection refused") {
 		t.Errorf("the first member is %+v", use)
 	}
 	if d := c.Members[1].Cluster; d.Kind != "LOGICAL_DNS" || d.Priorities[0].Localities[0].Endpoints[0].Hostname != target {

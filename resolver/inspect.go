@@ -43,7 +43,7 @@ func (r *xdsResolver) Cluster(ctx context.Context, name string) (inspect.Cluster
 	if !served {
 		c = unserved(name, state)
 		if err := ctx.Err(); err != nil {
-			c.Why = "the load-balancing policy did not answer: " + err.Error()
+			c.Error = "the load-balancing policy did not answer: " + err.Error()
 		}
 	}
 	c.Resources = resources
@@ -52,12 +52,12 @@ func (r *xdsResolver) Cluster(ctx context.Context, name string) (inspect.Cluster
 
 // unserved describes a cluster that the balancer does not have, at least not yet.
 func unserved(name string, s *balancer.ClusterState) inspect.Cluster {
-	c := inspect.Cluster{Name: name, State: inspect.Idle, Phase: inspect.PhaseResolving, Why: "the routes to it are not in use yet"}
+	c := inspect.Cluster{Name: name, State: inspect.Idle, Phase: inspect.PhaseResolving, Unserved: true}
 	if s.Cluster != nil {
 		c.Kind, c.Policy = s.Cluster.Kind.String(), s.Cluster.LBPolicy
 	}
 	if s.Err != nil {
-		c.Phase, c.State, c.Why = inspect.PhaseFailed, inspect.TransientFailure, s.Err.Error()
+		c.Phase, c.State, c.Error = inspect.PhaseFailed, inspect.TransientFailure, s.Err.Error()
 	}
 	return c
 }

@@ -96,8 +96,8 @@ func TestLiveState(t *testing.T) {
 	until := received.Add(time.Minute)
 	s.Live = func(name string) (inspect.Cluster, bool) {
 		return inspect.Cluster{
-			Name: name, Phase: inspect.PhaseServing, State: inspect.Ready, Why: "serving", Traffic: &inspect.Traffic{InFlight: 3},
-			Priorities: []inspect.Priority{{Use: inspect.Use{InUse: true, Why: "ready"}, State: inspect.Ready, Localities: []inspect.Locality{{
+			Name: name, Phase: inspect.PhaseServing, State: inspect.Ready, Traffic: &inspect.Traffic{InFlight: 3},
+			Priorities: []inspect.Priority{{Use: inspect.Use{InUse: true, Status: inspect.StatusReady}, State: inspect.Ready, Localities: []inspect.Locality{{
 				Zone: "zone", Weight: 1, State: inspect.Ready, Endpoints: []inspect.Endpoint{
 					{Addresses: []string{"10.0.0.1:80"}, Health: "HEALTHY", Weight: 1, State: inspect.Ready, Ejection: &inspect.Ejection{Until: until}},
 					{Addresses: []string{"10.0.0.2:80"}, Health: "HEALTHY", Weight: 1, State: inspect.TransientFailure, Error: "connection refused", HealthCheck: "NOT_SERVING"},
@@ -124,7 +124,7 @@ func TestLiveState(t *testing.T) {
 	}
 	for phase, want := range map[inspect.Phase]string{inspect.PhaseFailed: "they fail with UNAVAILABLE: no such host", inspect.PhaseResolving: "they wait: no such host"} {
 		s.Live = func(name string) (inspect.Cluster, bool) {
-			return inspect.Cluster{Name: name, Phase: phase, State: inspect.TransientFailure, Why: "no such host"}, true
+			return inspect.Cluster{Name: name, Phase: phase, State: inspect.TransientFailure, Unserved: phase == inspect.PhaseResolving, Error: "no such host"}, true
 		}
 		if e := mustExplain(t, s, Request{}); !strings.Contains(e.Outcome, want) {
 			t.Errorf("%s: %s, want %s", phase, e.Outcome, want)
@@ -137,15 +137,15 @@ func TestLiveAggregate(t *testing.T) {
 	s := clustersSource(xdsmsg.AggregateCluster("a", "b", "c"), xdsmsg.EDSCluster("b", ""), xdsmsg.SimpleEndpoints("b", "10.0.0.1:80"),
 		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", "10.0.0.2:80"))
 	member := func(name string, inUse bool, state inspect.State) inspect.Member {
-		return inspect.Member{Use: inspect.Use{InUse: inUse, Why: "because of " + string(state)}, Cluster: inspect.Cluster{
-			Name: name, Phase: inspect.PhaseServing, State: state, Why: "its endpoint is " + string(state)}}
+		return inspect.Member{Use: inspect.Use{InUse: inUse, Status: inspect.StatusReady}, Cluster: inspect.Cluster{
+			Name: name, Phase: inspect.PhaseServing, State: state, Error: "its endpoint is " + string(state)}}
 	}
 	s.Live = func(name string) (inspect.Cluster, bool) {
 		return inspect.Cluster{Name: name, Phase: inspect.PhaseServing, State: inspect.Ready, Members: []inspect.Member{
 			member("b", false, inspect.TransientFailure), member("c", true, inspect.Ready)}}, name == "a"
 	}
 	e := mustExplain(t, s, Request{})
-	if a := e.cluster("a"); a.InUse != "c" || a.Reason != "because of READY" || e.cluster("b").Error != "its endpoint is TRANSIENT_FAILURE" {
+	if a := e.cluster("a"); a.InUse != "c" || a.Reason != "ready" || e.cluster("b").Error != "its endpoint is TRANSIENT_FAILURE" {
 		t.Errorf("the aggregate cluster is %+v, the first member %+v", a, e.cluster("b"))
 	}
 }
@@ -153,9 +153,8 @@ func TestLiveAggregate(t *testing.T) {
 // Where the first RPC to a cluster without connections goes follows from the resources.
 func TestDormant(t *testing.T) {
 	t.Parallel()
-	const why = "no RPC has needed the cluster yet"
 	dormant := func(name string) inspect.Cluster {
-		return inspect.Cluster{Name: name, Phase: inspect.PhaseDormant, State: inspect.Idle, Why: why, Priorities: []inspect.Priority{{
+		return inspect.Cluster{Name: name, Phase: inspect.PhaseDormant, State: inspect.Idle, Priorities: []inspect.Priority{{
 			Localities: []inspect.Locality{{Endpoints: []inspect.Endpoint{{Addresses: []string{"10.0.0.2:80"}, Health: "HEALTHY"}}}},
 		}}}
 	}

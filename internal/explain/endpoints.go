@@ -107,8 +107,8 @@ func Priorities(endpoints *xdsresource.Endpoints) (all []inspect.Priority) {
 
 // describePriorities describes the endpoints by priority, with the shares of localities.
 func describePriorities(all []inspect.Priority, c *Cluster, places map[string]string) (list []Priority) {
-	for i := range all {
-		p := priorityOf(&all[i], places)
+	for i, why := range PriorityReasons(all) {
+		p := priorityOf(&all[i], why, places)
 		share(p.Localities, c.Settings.AcrossLocalities)
 		list = append(list, p)
 	}

@@ -40,12 +40,12 @@ func (e *explainer) live(c *Cluster, places map[string]string) {
 	case state.Phase == inspect.PhaseDormant: // The first RPC goes where the resources say.
 		if a.InUse >= 0 {
 			p := &a.Priorities[a.InUse]
-			p.Reason += "; " + state.Why
+			p.Reason += "; " + Why(&state)
 			a.Reason = p.Reason
 		}
 		return
 	}
-	a.Live, a.InUse, a.Reason = true, -1, state.Why
+	a.Live, a.InUse, a.Reason = true, -1, Why(&state)
 	a.Priorities = describePriorities(state.Priorities, c, places)
 	for i := range a.Priorities {
 		if p := &a.Priorities[i]; p.InUse {
@@ -66,13 +66,13 @@ func (c *Cluster) setPhase(state *inspect.Cluster) {
 	c.Unknown = ""
 	switch {
 	case state.Phase == inspect.PhaseFailed:
-		c.Error, c.Waits = state.Why, ""
+		c.Error, c.Waits = Why(state), ""
 	case state.Phase == inspect.PhaseResolving:
-		c.Error, c.Waits = "", state.Why
+		c.Error, c.Waits = "", Why(state)
 	case state.State == inspect.TransientFailure:
-		c.Error, c.Waits = state.Why, ""
+		c.Error, c.Waits = Why(state), ""
 	case state.State == inspect.Connecting:
-		c.Error, c.Waits = "", state.Why
+		c.Error, c.Waits = "", Why(state)
 	default: // Only an RPC that has a connection is refused.
 		c.Error, c.Waits = c.refused, ""
 	}
@@ -88,14 +88,14 @@ func (e *explainer) liveAggregate(c *Cluster) bool {
 	c.setPhase(&state)
 	for i := range state.Members {
 		if m := &state.Members[i]; m.Use.InUse {
-			c.InUse, c.Reason = m.Cluster.Name, m.Use.Why
+			c.InUse, c.Reason = m.Cluster.Name, MemberReasons(state.Members)[i]
 		}
 	}
 	return true
 }
 
-func priorityOf(p *inspect.Priority, places map[string]string) Priority {
-	d := Priority{Priority: uint32(p.Number), InUse: p.Use.InUse, State: string(p.State), Reason: p.Use.Why}
+func priorityOf(p *inspect.Priority, why string, places map[string]string) Priority {
+	d := Priority{Priority: uint32(p.Number), InUse: p.Use.InUse, State: string(p.State), Reason: why}
 	for i := range p.Localities {
 		l := &p.Localities[i]
 		locality := Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone, Weight: l.Weight, State: string(l.State), Endpoints: make([]Endpoint, len(l.Endpoints))}

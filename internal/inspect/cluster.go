@@ -16,9 +16,13 @@ type Cluster struct {
 	// locality, the policy gets (gRFC A68). 0: all. The others are IDLE.
 	SubsetOfPriority uint32 `json:"subset_of_priority,omitempty"`
 	SubsetOfLocality uint32 `json:"subset_of_locality,omitempty"`
-	// Phase is what happens to RPCs of the cluster, and Why says more.
-	Phase Phase  `json:"phase"`
-	Why   string `json:"why"`
+	// Phase is the fate of the cluster's RPCs.
+	Phase Phase `json:"phase"`
+	// Error is the error of RPCs in PhaseFailed, or of RPCs without a session where all endpoints
+	// are for sessions only. With Unserved it says that the balancer did not answer.
+	Error string `json:"error,omitempty"`
+	// Unserved says that the balancer does not have the cluster, at least not yet.
+	Unserved bool `json:"unserved,omitempty"`
 	// State is the cluster's connectivity.
 	State State `json:"state"`
 	// Resources are what the resolver watches for the cluster: the Cluster, those under it if
@@ -44,7 +48,7 @@ type Cluster struct {
 // MaxResources bounds Cluster.Resources.
 const MaxResources = 100
 
-// Phase is what happens to RPCs of a cluster.
+// Phase is the fate of a cluster's RPCs.
 type Phase string
 
 // The values of Phase.
@@ -54,7 +58,7 @@ const (
 	// PhaseDormant: the first one will have the cluster connected. Until then there are no
 	// connections.
 	PhaseDormant Phase = "dormant"
-	// PhaseFailed: they fail. Cluster.Why is their error.
+	// PhaseFailed: they fail. Cluster.Error is their error.
 	PhaseFailed Phase = "failed"
 	// PhaseServing: they go to the endpoints, or to the members of an aggregate cluster.
 	PhaseServing Phase = "serving"
@@ -66,22 +70,21 @@ type Member struct {
 	Cluster Cluster `json:"cluster"`
 }
 
-// Use says whether one of several, priorities or members of an aggregate cluster, is in use,
-// and why (gRFC A56).
+// Use says whether a priority, or a member of an aggregate cluster, is in use (gRFC A56).
 type Use struct {
 	// InUse says that RPCs go there, or wait for it.
 	InUse  bool   `json:"in_use"`
 	Status Status `json:"status"`
-	// Why says all of it in words, for example "connecting, failover timer running since …".
-	Why string `json:"why"`
 	// Since is when Status began. It is zero if Status is StatusNotStarted.
 	Since time.Time `json:"since,omitzero"`
-	// Until is when the failover timer (StatusConnecting) or the retention timer (Deactivated)
-	// ends. It is zero if that does not run.
-	Until time.Time `json:"until,omitzero"`
-	// Deactivated is when a more preferred one took over. The connections are kept for a while.
-	// It is zero otherwise.
-	Deactivated time.Time `json:"deactivated,omitzero"`
+	// FailoverEnd is when the failover timer of StatusConnecting ends, or ended if TimedOut. It is
+	// zero if there is none because the connections failed before.
+	FailoverEnd time.Time `json:"failover_end,omitzero"`
+	TimedOut    bool      `json:"timed_out,omitempty"`
+	// Deactivated is when a more preferred one took over. The connections are kept until
+	// RetentionEnd. Both are zero otherwise.
+	Deactivated  time.Time `json:"deactivated,omitzero"`
+	RetentionEnd time.Time `json:"retention_end,omitzero"`
 	// Error is the last error of a connection, or why there is none. It is set with
 	// StatusFailed, and otherwise if there was one.
 	Error string `json:"error,omitempty"`

@@ -33,10 +33,22 @@ type clusterView struct {
 	Chosen   bool `json:"chosen,omitempty"`
 	Unfolded bool `json:"unfolded,omitempty"`
 	// Live is what the balancer does with the cluster, without what Members and Priorities have.
-	Live *inspect.Cluster `json:"live,omitempty"`
+	Live *liveView `json:"live,omitempty"`
 	// Priorities has the endpoints; More is how many are not shown.
-	Priorities []inspect.Priority `json:"priorities,omitempty"`
-	More       int                `json:"more,omitempty"`
+	Priorities []priorityView `json:"priorities,omitempty"`
+	More       int            `json:"more,omitempty"`
+}
+
+// liveView is the state of a cluster, with the reason in words.
+type liveView struct {
+	inspect.Cluster
+	Why string `json:"why"`
+}
+
+// priorityView is a priority, with the reason of its use in words.
+type priorityView struct {
+	inspect.Priority
+	Why string `json:"why,omitempty"`
 }
 
 // memberView is a member of an aggregate cluster.
@@ -126,17 +138,19 @@ func (v *view) cluster(client *xdsclient.Dump, c *clusterView) *xdsresource.Clus
 // clusters of the graph.
 func (v *view) members(ctx context.Context, g *graphView, i int, channel *inspect.Channel, value *xdsresource.Cluster, seen map[string]bool) {
 	c := &g.Clusters[i]
-	uses := make(map[string]inspect.Use)
+	uses := make(map[string]memberView)
 	if live, ok := channel.Cluster(ctx, c.full); ok {
 		c.Live = viewLive(&live)
-		for _, m := range live.Members {
-			uses[m.Cluster.Name] = m.Use
+		for i, why := range explain.MemberReasons(live.Members) {
+			m := &live.Members[i]
+			uses[m.Cluster.Name] = memberView{InUse: m.Use.InUse, Why: clip(why, maxError)}
 		}
 	}
 	root, of := cmp.Or(c.root, c.full), c.Name
 	for _, member := range value.Underlying[:min(len(value.Underlying), membersShown)] {
-		use := uses[member]
-		g.Clusters[i].Members = append(g.Clusters[i].Members, memberView{clusterID(member), name(member), use.InUse, clip(use.Why, maxError)})
+		m := uses[member]
+		m.ID, m.Name = clusterID(member), name(member)
+		g.Clusters[i].Members = append(g.Clusters[i].Members, m)
 		if !seen[member] && len(g.Clusters) < 2*graphClusters {
 			seen[member] = true
 			g.Clusters = append(g.Clusters, clusterView{ID: clusterID(member), full: member, root: root, Name: name(member), Of: of})
@@ -180,16 +194,20 @@ func memberOf(live *inspect.Cluster, member string) (inspect.Cluster, bool) {
 }
 
 // viewLive shortens the state of a cluster.
-func viewLive(c *inspect.Cluster) *inspect.Cluster {
-	return &inspect.Cluster{Phase: c.Phase, Why: clip(c.Why, maxError), State: c.State, Notes: clip(c.Notes, maxError), Switching: c.Switching}
+func viewLive(c *inspect.Cluster) *liveView {
+	return &liveView{
+		Cluster: inspect.Cluster{Phase: c.Phase, State: c.State, Notes: clip(c.Notes, maxError), Switching: c.Switching},
+		Why:     clip(explain.Why(c), maxError),
+	}
 }
 
 // priorities fills in the endpoints, up to a limit, with short names and texts.
 func (c *clusterView) priorities(all []inspect.Priority, limit int) {
-	for _, p := range all {
+	for i, why := range explain.PriorityReasons(all) {
+		p := priorityView{all[i], clip(why, maxError)}
 		localities := p.Localities
 		p.Localities = []inspect.Locality{}
-		p.Use.Why, p.Use.Error = clip(p.Use.Why, maxError), clip(p.Use.Error, maxError)
+		p.Use.Error = clip(p.Use.Error, maxError)
 		for _, l := range localities {
 			shown := min(len(l.Endpoints), limit)
 			limit -= shown

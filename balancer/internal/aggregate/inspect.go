@@ -1,27 +1,22 @@
 package aggregate
 
 import (
-	"fmt"
-
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
-	"github.com/dynxds/dynxds/balancer/internal/priority"
-	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Describe describes an aggregate cluster that has no Policy, because nothing has needed it yet for
-// the given reason.
-func Describe(name string, c *cluster.Config, why string) inspect.Cluster {
+// Describe describes an aggregate cluster that has no Policy, because no RPC has needed it yet.
+func Describe(name string, c *cluster.Config) inspect.Cluster {
 	d := describe(name, c)
 	if d.Phase != inspect.PhaseServing {
 		return d
 	}
-	d.Phase, d.Why = inspect.PhaseDormant, why
+	d.Phase = inspect.PhaseDormant
 	for _, e := range entries(c.Underlying) {
 		d.Members = append(d.Members, inspect.Member{
-			Use:     inspect.Use{Status: inspect.StatusNotStarted, Why: "not started: " + why},
-			Cluster: cluster.Describe(e.Name, e.Config, why),
+			Use:     inspect.Use{Status: inspect.StatusNotStarted},
+			Cluster: cluster.Describe(e.Name, e.Config),
 		})
 	}
 	return d
@@ -35,9 +30,9 @@ func describe(name string, c *cluster.Config) inspect.Cluster {
 	}
 	switch {
 	case c.Err != nil:
-		d.Phase, d.Why, d.State = inspect.PhaseFailed, c.Err.Error(), inspect.TransientFailure
+		d.Phase, d.Error, d.State = inspect.PhaseFailed, c.Err.Error(), inspect.TransientFailure
 	case c.Underlying == nil || len(c.Underlying.Names) == 0:
-		d.Phase, d.Why = inspect.PhaseResolving, "RPCs wait for the clusters under it"
+		d.Phase = inspect.PhaseResolving
 	}
 	return d
 }
@@ -49,23 +44,16 @@ func (p *Policy) Inspect() inspect.Cluster {
 	if !p.serving {
 		return d
 	}
-	label := func(_ int, name string) string { return fmt.Sprintf("cluster %q", name) }
-	d.Members = make([]inspect.Member, len(p.config.Underlying.Names))
-	described := p.clusters.Inspect(priority.Words[*cluster.Config]{
-		Label: label,
-		Error: func(i int, child tree.Configured[*cluster.Config]) string {
-			d.Members[i].Cluster = child.(*cluster.Secured).Inspect()
-			return failure(&d.Members[i].Cluster)
-		},
-	})
+	described := p.clusters.Inspect()
+	d.Members = make([]inspect.Member, len(described))
 	for i := range described {
 		m, entry := &d.Members[i], described[i].Entry
 		m.Use = described[i].Use
-		if described[i].Policy == nil {
-			m.Cluster = cluster.Describe(entry.Name, entry.Config, m.Use.Why)
-		}
-		if m.Use.InUse {
-			d.Why = fmt.Sprintf("%s is in use: %s", label(i, entry.Name), m.Use.Why)
+		if secured, ok := described[i].Policy.(*cluster.Secured); ok {
+			m.Cluster = secured.Inspect()
+			m.Use.Error = failure(&m.Cluster)
+		} else {
+			m.Cluster = cluster.Describe(entry.Name, entry.Config)
 		}
 	}
 	return d
@@ -74,7 +62,7 @@ func (p *Policy) Inspect() inspect.Cluster {
 // failure returns the last error of a cluster.
 func failure(c *inspect.Cluster) string {
 	if c.Phase == inspect.PhaseFailed {
-		return c.Why
+		return c.Error
 	}
 	for i := range c.Priorities {
 		if use := &c.Priorities[i].Use; use.InUse {

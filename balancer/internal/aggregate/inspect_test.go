@@ -10,6 +10,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
@@ -25,15 +26,16 @@ func (f *fixture) expectMembers(when, why string, want ...string) {
 	f.T.Helper()
 	d := f.inspect()
 	var got []string
-	for _, m := range d.Members {
-		text := fmt.Sprintf("%s %s (%s, %s, %s)", m.Cluster.Name, m.Use.Why, m.Use.Status, m.Cluster.State, m.Cluster.Phase)
+	for i, why := range explain.MemberReasons(d.Members) {
+		m := &d.Members[i]
+		text := fmt.Sprintf("%s %s (%s, %s, %s)", m.Cluster.Name, why, m.Use.Status, m.Cluster.State, m.Cluster.Phase)
 		if m.Use.InUse {
 			text = "* " + text
 		}
 		got = append(got, text)
 	}
 	xdstest.Equal(f.T, when+": the members", want, got)
-	xdstest.Equal(f.T, when+": the aggregate cluster says", why, d.Why)
+	xdstest.Equal(f.T, when+": the aggregate cluster says", why, explain.Why(&d))
 }
 
 func TestInspectSaysWhichMemberIsInUse(t *testing.T) {
@@ -84,10 +86,10 @@ func TestDescribeBeforeTheFirstRPC(t *testing.T) {
 	}{
 		{new(cluster.Config), 0, inspect.PhaseResolving, "RPCs wait for the clusters under it"},
 		{&cluster.Config{Err: errors.New("a cycle")}, 0, inspect.PhaseFailed, "a cycle"},
-		{over(in("B", "b:1")), 1, inspect.PhaseDormant, "nobody asked"},
+		{over(in("B", "b:1")), 1, inspect.PhaseDormant, "no RPC has needed the cluster yet"},
 	} {
-		d := aggregate.Describe("A", tc.config, "nobody asked")
-		if d.Phase != tc.phase || d.Why != tc.why || len(d.Members) != tc.members {
+		d := aggregate.Describe("A", tc.config)
+		if d.Phase != tc.phase || explain.Why(&d) != tc.why || len(d.Members) != tc.members {
 			t.Errorf("%+v is described as %+v", tc.config, d)
 		}
 	}

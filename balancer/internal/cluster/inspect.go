@@ -6,18 +6,16 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/locality"
-	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Describe describes a cluster that has no Policy, because nothing has needed it yet for the
-// given reason.
-func Describe(name string, c *Config, why string) inspect.Cluster {
+// Describe describes a cluster that has no Policy, because no RPC has needed it yet.
+func Describe(name string, c *Config) inspect.Cluster {
 	d := describe(name, c)
 	if d.Phase == inspect.PhaseServing {
-		d.Phase, d.Why = inspect.PhaseDormant, why
+		d.Phase = inspect.PhaseDormant
 		d.Priorities = (*Policy)(nil).inspectPriorities(c.Endpoints)
 	}
 	return d
@@ -32,16 +30,13 @@ func describe(name string, c *Config) inspect.Cluster {
 	if c.Cluster != nil {
 		d.Kind, d.Policy = c.Cluster.Kind.String(), c.Cluster.LBPolicy
 		d.SubsetOfPriority, d.SubsetOfLocality = c.Cluster.Subsets.OfPriority, c.Cluster.Subsets.OfLocality
+		d.Service = c.Cluster.EDSServiceName
 	}
 	switch {
 	case c.Err != nil:
-		d.Phase, d.Why, d.State = inspect.PhaseFailed, c.Err.Error(), inspect.TransientFailure
-	case c.Cluster == nil:
-		d.Phase, d.Why = inspect.PhaseResolving, "RPCs wait for the Cluster"
-	case c.Endpoints == nil && c.Cluster.Kind.DNS():
-		d.Phase, d.Why = inspect.PhaseResolving, "RPCs wait for the addresses from DNS"
-	case c.Endpoints == nil:
-		d.Phase, d.Why = inspect.PhaseResolving, fmt.Sprintf("RPCs wait for ClusterLoadAssignment %q", c.Cluster.EDSServiceName)
+		d.Phase, d.Error, d.State = inspect.PhaseFailed, c.Err.Error(), inspect.TransientFailure
+	case c.Cluster == nil, c.Endpoints == nil:
+		d.Phase = inspect.PhaseResolving
 	default:
 		d.Phase, d.Service = inspect.PhaseServing, c.Endpoints.Name
 	}
@@ -70,14 +65,9 @@ func (p *Policy) Inspect() inspect.Cluster {
 	}
 	d.Priorities = p.inspectPriorities(p.config.Endpoints)
 	if p.phase == unusable { // no endpoint is usable
-		d.Phase, d.Why = inspect.PhaseFailed, p.err.Error()
-		return d
-	}
-	d.Why = errOnlySessions.Error()
-	for _, priority := range d.Priorities {
-		if priority.Use.InUse {
-			d.Why = fmt.Sprintf("priority %d is in use: %s", priority.Number, priority.Use.Why)
-		}
+		d.Phase, d.Error = inspect.PhaseFailed, p.err.Error()
+	} else if p.priorities == nil {
+		d.Error = errOnlySessions.Error()
 	}
 	return d
 }
@@ -88,7 +78,7 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 	groups := byPriority(e.Localities)
 	all := make([]inspect.Priority, len(groups))
 	for i, localities := range groups {
-		all[i] = inspect.Priority{Number: i, State: inspect.Idle, Use: notStarted}
+		all[i] = inspect.Priority{Number: i, State: inspect.Idle, Use: inspect.Use{Status: inspect.StatusNotStarted}}
 		all[i].Localities = make([]inspect.Locality, len(localities))
 		for j := range localities {
 			all[i].Localities[j] = p.inspectLocality(&localities[j])
@@ -97,13 +87,13 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 	if p == nil || p.priorities == nil {
 		return all
 	}
-	described := p.priorities.Inspect(priority.Words[locality.Config]{
-		Label: func(i int, _ string) string { return fmt.Sprintf("priority %d", i) },
-		Error: func(i int, child tree.Configured[locality.Config]) string { return lastError(all[i].Localities, child) },
-	})
+	described := p.priorities.Inspect()
 	for i := range min(len(all), len(described)) {
 		d := &described[i]
 		all[i].Use, all[i].State = d.Use, inspect.State(d.State.String())
+		if d.Policy != nil {
+			all[i].Use.Error = lastError(all[i].Localities, d.Policy)
+		}
 		if child, ok := d.Policy.(switching); ok {
 			all[i].Switching = child.Switching()
 		}
@@ -113,9 +103,6 @@ func (p *Policy) inspectPriorities(e *xdsresource.Endpoints) []inspect.Priority 
 	}
 	return all
 }
-
-// notStarted is the use of priorities while nothing chooses among them.
-var notStarted = inspect.Use{Status: inspect.StatusNotStarted, Why: "not started: no RPC has needed the cluster"}
 
 // localityPolicy returns the policy that serves a priority, or nil.
 func localityPolicy(child tree.Configured[locality.Config]) *locality.Policy {

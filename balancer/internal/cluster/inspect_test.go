@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -30,8 +31,9 @@ func (f *fixture) inspect() (d inspect.Cluster) {
 func (f *fixture) expectUses(when string, want ...string) {
 	f.T.Helper()
 	var got []string
-	for _, p := range f.inspect().Priorities {
-		text := p.Use.Why
+	priorities := f.inspect().Priorities
+	for i, text := range explain.PriorityReasons(priorities) {
+		p := &priorities[i]
 		if p.Use.InUse {
 			text = "* " + text
 		}
@@ -78,8 +80,8 @@ func TestInspectSaysWhyAPriorityIsInUse(t *testing.T) {
 			"1 ready; deactivated since "+clock(11)+" because priority 0 is ready; connected until "+clock(11+15*60)+" (ready, READY)",
 			"2 not started: priority 0 is ready (not started, IDLE)")
 		use := f.inspect().Priorities[1].Use
-		if use.Deactivated.IsZero() || use.Until.Sub(use.Deactivated) != priority.RetentionTime {
-			t.Errorf("priority 1 is deactivated since %v until %v, want %v in between", use.Deactivated, use.Until, priority.RetentionTime)
+		if use.Deactivated.IsZero() || use.RetentionEnd.Sub(use.Deactivated) != priority.RetentionTime {
+			t.Errorf("priority 1 is deactivated since %v until %v, want %v in between", use.Deactivated, use.RetentionEnd, priority.RetentionTime)
 		}
 		time.Sleep(priority.RetentionTime)
 		f.expectUses("15 min later",
@@ -109,7 +111,7 @@ func TestInspectSaysWhyNoPriorityWorks(t *testing.T) {
 			t.Errorf("the last priority: %+v, want the error %q, in use", use, want)
 		}
 		want := "priority 2 is in use: failed: no locality of the priority has a usable endpoint; in use because none works and this is the last"
-		xdstest.Equal(t, "the cluster says", want, d.Why)
+		xdstest.Equal(t, "the cluster says", want, explain.Why(&d))
 	})
 }
 
@@ -142,19 +144,19 @@ func TestInspectPhases(t *testing.T) {
 		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
 			f.update(tc.config)
 			d := f.inspect()
-			if d.Phase != tc.phase || d.State != tc.state || d.Why != tc.why {
-				t.Errorf("the cluster is %s and %s: %q; want %s and %s: %q", d.Phase, d.State, d.Why, tc.phase, tc.state, tc.why)
+			if d.Phase != tc.phase || d.State != tc.state || explain.Why(&d) != tc.why {
+				t.Errorf("the cluster is %s and %s: %q; want %s and %s: %q", d.Phase, d.State, explain.Why(&d), tc.phase, tc.state, tc.why)
 			}
 			// The same cluster, not needed yet, has no connections.
-			before := cluster.Describe("backend", &tc.config, "nobody asked")
+			before := cluster.Describe("backend", &tc.config)
 			if tc.phase != inspect.PhaseServing {
-				if tc.name != "no usable endpoint" && (before.Phase != tc.phase || before.Why != tc.why) {
-					t.Errorf("before it is needed it is %s: %q; want %s: %q", before.Phase, before.Why, tc.phase, tc.why)
+				if tc.name != "no usable endpoint" && (before.Phase != tc.phase || explain.Why(&before) != tc.why) {
+					t.Errorf("before it is needed it is %s: %q; want %s: %q", before.Phase, explain.Why(&before), tc.phase, tc.why)
 				}
 				return
 			}
-			if before.Phase != inspect.PhaseDormant || before.Why != "nobody asked" || before.State != inspect.Idle {
-				t.Errorf("before it is needed it is %s and %s: %q", before.Phase, before.State, before.Why)
+			if before.Phase != inspect.PhaseDormant || before.State != inspect.Idle {
+				t.Errorf("before it is needed it is %s and %s", before.Phase, before.State)
 			}
 			if p := before.Priorities; len(p) != 1 || p[0].Use.Status != inspect.StatusNotStarted || p[0].Localities[0].Endpoints[0].State != inspect.Idle {
 				t.Errorf("before it is needed it has the priorities %+v", p)

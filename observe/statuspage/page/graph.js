@@ -72,7 +72,7 @@ function places(c, localities, endpoints, several) {
       h(".head", null, locality(l), l.state && badge(l.state)),
       h(".meta", null, several && [name(c.name), " · "],
         (c.priorities.length > 1 || p.number > 0) && `priority ${p.number}${p.use.in_use ? ", in use" : ""} · `, `weight ${l.weight}`),
-      i === 0 && p.use.why && c.priorities.length > 1 && h(".meta", null, p.use.why),
+      i === 0 && p.why && c.priorities.length > 1 && h(".meta", null, p.why),
       i === 0 && !p.localities.some(l => l.endpoints.some(e => e.error)) && error(p.use.error)));
     for (const [j, e] of l.endpoints.entries()) {
       const id = `${key}.${j}`;

@@ -1,0 +1,154 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// Why gives the reason of a cluster's phase in words.
+func Why(c *inspect.Cluster) string {
+	switch c.Phase {
+	case inspect.PhaseFailed:
+		return c.Error
+	case inspect.PhaseResolving:
+		return waits(c)
+	case inspect.PhaseDormant:
+		return "no RPC has needed the cluster yet"
+	}
+	if members := membersOf(c.Members); members.inUse >= 0 {
+		return members.label(members.inUse) + " is in use: " + members.why(members.inUse)
+	}
+	if priorities := prioritiesOf(c.Priorities); priorities.inUse >= 0 {
+		return priorities.label(priorities.inUse) + " is in use: " + priorities.why(priorities.inUse)
+	}
+	return c.Error
+}
+
+// waits says for what RPCs of a cluster wait.
+func waits(c *inspect.Cluster) string {
+	switch {
+	case c.Unserved:
+		return cmp.Or(c.Error, "the routes to it are not in use yet")
+	case c.Kind == "":
+		return "RPCs wait for the Cluster"
+	case c.Kind == xdsresource.ClusterAggregate.String():
+		return "RPCs wait for the clusters under it"
+	case c.Kind == xdsresource.ClusterStrictDNS.String(), c.Kind == xdsresource.ClusterLogicalDNS.String():
+		return "RPCs wait for the addresses from DNS"
+	default:
+		return fmt.Sprintf("RPCs wait for ClusterLoadAssignment %q", c.Service)
+	}
+}
+
+// PriorityReasons says in words why each priority is in use, or is not. Reasons are empty for
+// priorities that only their resource describes.
+func PriorityReasons(all []inspect.Priority) []string { return prioritiesOf(all).reasons() }
+
+// MemberReasons says in words why each member of an aggregate cluster is in use, or is not.
+func MemberReasons(all []inspect.Member) []string { return membersOf(all).reasons() }
+
+// alternatives are priorities or clusters, the most preferred first (gRFC A56).
+type alternatives struct {
+	n     int
+	use   func(int) *inspect.Use
+	label func(int) string
+	inUse int // -1: none
+}
+
+func prioritiesOf(all []inspect.Priority) *alternatives {
+	return newAlternatives(len(all),
+		func(i int) *inspect.Use { return &all[i].Use },
+		func(i int) string { return fmt.Sprintf("priority %d", all[i].Number) })
+}
+
+func membersOf(all []inspect.Member) *alternatives {
+	return newAlternatives(len(all),
+		func(i int) *inspect.Use { return &all[i].Use },
+		func(i int) string { return fmt.Sprintf("cluster %q", all[i].Cluster.Name) })
+}
+
+func newAlternatives(n int, use func(int) *inspect.Use, label func(int) string) *alternatives {
+	a := &alternatives{n: n, use: use, label: label, inUse: -1}
+	for i := range n {
+		if use(i).InUse {
+			a.inUse = i
+			break
+		}
+	}
+	return a
+}
+
+func (a *alternatives) reasons() []string {
+	all := make([]string, a.n)
+	for i := range all {
+		all[i] = a.why(i)
+	}
+	return all
+}
+
+// why says whether the i-th alternative works, and why it is in use or another is.
+func (a *alternatives) why(i int) string {
+	u := a.use(i)
+	switch {
+	case u.Status == "":
+		return ""
+	case a.inUse < 0:
+		return "not started: no RPC has needed the cluster yet"
+	case i == a.inUse:
+		return status(u) + lastError(u) + lastResort(u, a.n)
+	}
+	preferred, its := a.label(a.inUse), status(a.use(a.inUse))
+	switch {
+	case u.Status == inspect.StatusNotStarted:
+		return "not started: " + preferred + " is " + its
+	case !u.Deactivated.IsZero():
+		return fmt.Sprintf("%s%s; deactivated since %s because %s is %s; connected until %s",
+			status(u), lastError(u), second(u.Deactivated), preferred, its, second(u.RetentionEnd))
+	default:
+		return status(u) + lastError(u) + "; " + preferred + " is in use"
+	}
+}
+
+// status describes an alternative without regard to the others.
+func status(u *inspect.Use) string {
+	switch {
+	case u.Status == inspect.StatusIdle:
+		return "idle: the next RPC connects it"
+	case u.Status != inspect.StatusConnecting:
+		return string(u.Status)
+	case u.FailoverEnd.IsZero():
+		return "connecting again after it failed"
+	case u.TimedOut:
+		return fmt.Sprintf("connecting, failover timer ran out at %s (%v)", second(u.FailoverEnd), u.FailoverEnd.Sub(u.Since))
+	default:
+		return "connecting, failover timer running since " + second(u.Since)
+	}
+}
+
+func lastError(u *inspect.Use) string {
+	if u.Status == inspect.StatusReady || u.Error == "" {
+		return ""
+	}
+	return ": " + u.Error
+}
+
+// lastResort says why an alternative is in use that does not work.
+func lastResort(u *inspect.Use, alternatives int) string {
+	switch {
+	case u.Status == inspect.StatusReady, u.Status == inspect.StatusIdle,
+		u.Status == inspect.StatusConnecting && !u.FailoverEnd.IsZero() && !u.TimedOut:
+		return ""
+	case alternatives == 1:
+		return "; there is no other"
+	case u.Status == inspect.StatusConnecting:
+		return "; in use because none works and this is the first that is connecting"
+	default:
+		return "; in use because none works and this is the last"
+	}
+}
+
+func second(t time.Time) string { return t.UTC().Format(time.RFC3339) }
