@@ -3,6 +3,7 @@ package xdsresource
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"net"
@@ -107,18 +108,33 @@ func (e Endpoint) Equal(o Endpoint) bool {
 }
 
 func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, o, typeurl.Endpoints, new(endpointpb.ClusterLoadAssignment), "cluster_name",
-		(*endpointpb.ClusterLoadAssignment).GetClusterName, endpointsOf)
+	if o.Last != nil {
+		name := nameOnWire(resource.GetValue())
+		if last, ok := unchanged[Endpoints](resource, o, typeurl.Endpoints, name); ok {
+			return name, last, nil
+		}
+		o.Last = nil
+	}
+	raw := resource.GetValue()
+	head, count := without(raw, fieldLocalities)
+	if count < 0 {
+		head, count = raw, 0 // It cannot be read, which is found there.
+	}
+	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.Endpoints, new(endpointpb.ClusterLoadAssignment), "cluster_name",
+		(*endpointpb.ClusterLoadAssignment).GetClusterName, func(v *validator, pb *endpointpb.ClusterLoadAssignment) *Endpoints {
+			e := assignmentAt(v, nil, pb, ClusterEDS, count, v.localitiesOnWire(raw))
+			e.Ignored = v.ignored.list()
+			return e
+		})
 }
 
-func endpointsOf(v *validator, pb *endpointpb.ClusterLoadAssignment) *Endpoints {
-	e := assignmentOf(v, nil, pb, ClusterEDS)
-	e.Ignored = v.ignored.list()
-	return e
-}
-
-// assignmentOf decodes the ClusterLoadAssignment of a cluster of the given type.
+// assignmentOf decodes the ClusterLoadAssignment in a cluster of the given type.
 func assignmentOf(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssignment, kind ClusterKind) *Endpoints {
+	return assignmentAt(v, at, pb, kind, len(pb.GetEndpoints()), localitiesOf(pb))
+}
+
+// assignmentAt decodes a ClusterLoadAssignment with count localities.
+func assignmentAt(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssignment, kind ClusterKind, count int, localities iter.Seq[localityPart]) *Endpoints {
 	d := endpointDecoder{
 		validator:  v,
 		at:         at,
@@ -127,13 +143,15 @@ func assignmentOf(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssig
 		weights:    make(map[uint32]uint64),
 		ids:        make(map[localityKey]int),
 		addresses:  make(map[string]position),
-		localities: make([]Locality, 0, len(pb.GetEndpoints())),
+		localities: make([]Locality, 0, count),
 	}
-	for i, locality := range pb.GetEndpoints() {
+	i := 0
+	for locality := range localities {
 		if v.abandoned() {
 			break
 		}
 		d.add(i, locality)
+		i++
 	}
 	d.checkPriorities()
 	closeGaps(d.localities)
@@ -170,13 +188,16 @@ type position struct{ locality, endpoint int }
 
 func hasWeight(pb *endpointpb.LocalityLbEndpoints) bool { return pb.GetLoadBalancingWeight() != nil }
 
-func (d *endpointDecoder) add(i int, pb *endpointpb.LocalityLbEndpoints) {
-	at := d.at.Item("endpoints", i)
+func (d *endpointDecoder) add(i int, part localityPart) {
+	at, pb := d.at.Item("endpoints", i), part.pb
 	weight, priority := pb.GetLoadBalancingWeight().GetValue(), pb.GetPriority()
 	if weight == 0 && !d.weightless {
 		// The locality is not used, and so not validated (gRFC A27).
-		if !hasWeight(pb) && len(pb.GetLbEndpoints()) > 0 {
+		if !hasWeight(pb) && part.count > 0 {
 			d.warn(at.Field("load_balancing_weight"), "is not set, so the locality is not used (gRFC A27)")
+		}
+		for range part.endpoints {
+			continue // They have to be readable nevertheless.
 		}
 		return
 	}
@@ -188,7 +209,7 @@ func (d *endpointDecoder) add(i int, pb *endpointpb.LocalityLbEndpoints) {
 	} else {
 		d.ids[key] = i
 	}
-	endpoints := d.endpoints(at, i, pb)
+	endpoints := d.endpoints(at, i, part)
 	if d.weightless && d.kind == ClusterStatic {
 		weight = uint32(min(totalWeight(endpoints), math.MaxUint32))
 		d.checkWeight(at, priority, weight)
@@ -240,10 +261,10 @@ func closeGaps(localities []Locality) {
 	}
 }
 
-func (d *endpointDecoder) endpoints(at *faults.Path, n int, locality *endpointpb.LocalityLbEndpoints) []Endpoint {
-	proxy := d.proxy(at, locality)
-	endpoints := make([]Endpoint, 0, len(locality.GetLbEndpoints()))
-	for i, pb := range locality.GetLbEndpoints() {
+func (d *endpointDecoder) endpoints(at *faults.Path, n int, locality localityPart) []Endpoint {
+	proxy := d.proxy(at, locality.pb)
+	endpoints := make([]Endpoint, 0, locality.count)
+	for i, pb := range locality.endpoints {
 		if d.abandoned() {
 			break
 		}

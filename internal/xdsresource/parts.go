@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"unicode/utf8"
 	"unsafe"
 
@@ -17,8 +18,9 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
-// A RouteConfiguration is read in parts. As a message of its own it takes ten times the memory of its
-// bytes, which for forty megabytes is more than a program can spare; a route at a time takes that of a route.
+// A RouteConfiguration and a ClusterLoadAssignment are read in parts. As a message of its own each takes ten times the
+// memory of its bytes, which for forty megabytes is more than a program can spare; a route or an endpoint at a time takes
+// that of its own.
 
 // hostPart is a virtual host without its routes, and the routes.
 type hostPart struct {
@@ -69,6 +71,55 @@ func (v *validator) hostsOnWire(raw []byte) iter.Seq[hostPart] {
 				routes := fields(host.value)
 				for range part.count {
 					if !yield(routePart{raw: routes.nextOf(fieldRoutes).value}) {
+						return
+					}
+				}
+			}
+			if !yield(part) {
+				return
+			}
+		}
+	}
+}
+
+// localityPart is a locality without its endpoints, and the endpoints by index. An endpoint is for the time of its turn
+// alone.
+type localityPart struct {
+	pb        *endpointpb.LocalityLbEndpoints
+	count     int
+	endpoints iter.Seq2[int, *endpointpb.LbEndpoint]
+}
+
+// localitiesOf returns the localities of a ClusterLoadAssignment that is a part of another message.
+func localitiesOf(pb *endpointpb.ClusterLoadAssignment) iter.Seq[localityPart] {
+	return func(yield func(localityPart) bool) {
+		for _, l := range pb.GetEndpoints() {
+			if !yield(localityPart{l, len(l.GetLbEndpoints()), slices.All(l.GetLbEndpoints())}) {
+				return
+			}
+		}
+	}
+}
+
+// localitiesOnWire returns the localities of a ClusterLoadAssignment. What is malformed is a fault; a locality is yielded
+// without its endpoints then, and an endpoint is not.
+func (v *validator) localitiesOnWire(raw []byte) iter.Seq[localityPart] {
+	return func(yield func(localityPart) bool) {
+		localities := fields(raw)
+		for i := 0; ; i++ {
+			locality := localities.nextOf(fieldLocalities)
+			if locality.number == 0 {
+				return
+			}
+			at := faults.Item("endpoints", i)
+			rest, count := without(locality.value, fieldEndpoints)
+			part := localityPart{pb: new(endpointpb.LocalityLbEndpoints), count: max(count, 0)}
+			v.readPart(at, rest, count >= 0, part.pb)
+			part.endpoints = func(yield func(int, *endpointpb.LbEndpoint) bool) {
+				endpoints := fields(locality.value)
+				var pb endpointpb.LbEndpoint
+				for i := range part.count {
+					if v.readPart(at.Item("lb_endpoints", i), endpoints.nextOf(fieldEndpoints).value, true, &pb) && !yield(i, &pb) {
 						return
 					}
 				}
