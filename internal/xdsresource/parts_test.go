@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -103,6 +104,51 @@ func TestMalformedPartsOfARouteConfiguration(t *testing.T) {
 		}
 		if _, err := IgnoredFields(a); err == nil {
 			t.Errorf("%s: its ignored fields are listed", name)
+		}
+	}
+}
+
+// Endpoints that are read one by one are what they are in a message.
+func TestEndpointsInPartsAreAsInAMessage(t *testing.T) {
+	t.Parallel()
+	pb := withText(t, &endpointpb.ClusterLoadAssignment{ClusterName: "c"}, `
+		endpoints { locality { zone: "a" } load_balancing_weight { value: 1 }
+			lb_endpoints { load_balancing_weight { value: 3 } health_status: DRAINING endpoint {
+				hostname: "h" address { socket_address { address: "10.0.0.1" port_value: 1 } }
+				additional_addresses { address { socket_address { address: "10.0.0.2" port_value: 1 } } } }
+				metadata { filter_metadata { key: "envoy.lb" value { fields { key: "hash_key" value { string_value: "k" } } } } } }
+			lb_endpoints { endpoint { address { socket_address { address: "10.0.0.3" port_value: 1 } } } } }
+		endpoints { locality { zone: "b" } lb_endpoints { endpoint { address { socket_address { address: "10.0.0.4" port_value: 1 } } } } }
+		endpoints { locality { zone: "c" } load_balancing_weight { value: 2 } priority: 1
+			lb_endpoints { endpoint { address { socket_address { address: "10.0.0.5" port_value: 1 } } } } }`)
+	v := newValidator(xdsclient.DecodeOptions{})
+	want := assignmentOf(v, nil, pb, ClusterEDS)
+	want.Ignored = v.ignored.list()
+	xdstest.NoError(t, v.err())
+	xdstest.Equal(t, "the endpoints", want, mustDecode[Endpoints](t, EndpointsType, pb))
+}
+
+// A locality or an endpoint that cannot be read is a fault, also where it is not used.
+func TestMalformedPartsOfAClusterLoadAssignment(t *testing.T) {
+	t.Parallel()
+	field := func(number protowire.Number, value ...byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
+	}
+	for name, tc := range map[string]struct {
+		more []byte
+		want string
+	}{
+		"a broken locality":  {field(fieldLocalities, 0xff), "endpoints[1]: cannot be read as envoy.config.endpoint.v3.LocalityLbEndpoints"},
+		"a broken endpoint":  {field(fieldLocalities, field(fieldEndpoints, 0xff)...), "endpoints[1].lb_endpoints[0]: cannot be read as envoy.config.endpoint.v3.LbEndpoint"},
+		"a broken end":       {[]byte{0xff}, "cannot be read as envoy.config.endpoint.v3.ClusterLoadAssignment"},
+		"another kind":       {[]byte{fieldLocalities << 3, 1}, ""},
+		"no endpoints in it": {field(fieldLocalities), ""},
+	} {
+		a := xdsmsg.Any(xdsmsg.SimpleEndpoints("c", "10.0.0.1:80"))
+		a.Value = append(a.Value, tc.more...)
+		_, _, err := EndpointsType.Decode(a, xdsclient.DecodeOptions{})
+		if got := fmt.Sprint(err); tc.want != "" && !strings.Contains(got, tc.want) || tc.want == "" && err != nil {
+			t.Errorf("%s: got error %v, want %q", name, err, tc.want)
 		}
 	}
 }
