@@ -60,10 +60,16 @@ func (c *cacheTest) run(backend *testutils.Backend) {
 	c.awaitFile(func(content []byte) bool { return bytes.Contains(content, []byte(typeurl.Endpoints)) })
 }
 
-// path returns the path of the file, or "".
-func (c *cacheTest) path() string {
-	names, _ := filepath.Glob(filepath.Join(c.dir, "*.resources"))
-	return strings.Join(names, " ")
+// path returns the path of the file that was written last, or "". A client that was closed may still hold another.
+func (c *cacheTest) path() (newest string) {
+	var written time.Time
+	paths, _ := filepath.Glob(filepath.Join(c.dir, "*.resources"))
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && info.Size() > 0 && info.ModTime().After(written) {
+			newest, written = path, info.ModTime()
+		}
+	}
+	return newest
 }
 
 // awaitFile waits until the content of the file is as it should be.
@@ -141,8 +147,7 @@ func TestRemovedResourcesAreNotReadFromDisk(t *testing.T) {
 		load := loadOn(t, cc, backend)
 		c.Delete(t, typeurl.Cluster, "cluster")
 		c.restart()
-		// The file has the type of a resource twice, in its record and in the resource.
-		c.awaitFile(func(content []byte) bool { return bytes.Count(content, []byte(typeurl.Cluster)) == 1 })
+		c.awaitFile(func(content []byte) bool { return !bytes.Contains(content, []byte(typeurl.Cluster)) })
 		load.await(t, backend)
 		load.stop(t)
 		cc.Close()
@@ -208,17 +213,20 @@ func TestOlderFileFromBeforeTLS(t *testing.T) {
 	cc := c.dial() // a channel that did not opt in
 	mustReach(t, cc, unary, backend)
 	cc.Close()
-	var since []byte
+	var mark string
 	c.awaitFile(func([]byte) bool {
-		since, err = os.ReadFile(path + ".tls")
-		return err == nil
+		marks, _ := filepath.Glob(filepath.Join(c.dir, "*.tls"))
+		mark = strings.Join(marks, "")
+		return mark != ""
 	})
+	since, err := os.ReadFile(mark)
+	xdstest.NoError(t, err)
 	count := backend.Count()
 	c.Stop()
 	c.dir = cacheDir(t) // another one, as a client that was closed may still write
 	path = filepath.Join(c.dir, filepath.Base(path))
 	xdstest.NoError(t, os.WriteFile(path, old, 0o600))
-	xdstest.NoError(t, os.WriteFile(path+".tls", since, 0o600))
+	xdstest.NoError(t, os.WriteFile(filepath.Join(c.dir, filepath.Base(mark)), since, 0o600))
 	mustFail(t, c.dial(), "connection refused")
 	if n := backend.Count(); n != count {
 		t.Errorf("%d RPCs reached the backend in plaintext", n-count)

@@ -2,13 +2,16 @@ package xdsclient
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
+	"hash/maphash"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/diskcache"
@@ -23,52 +26,49 @@ const (
 	// A file is written again after an eighth of max_age, and within these limits, as its resources are
 	// current while their server is connected.
 	minRefresh, maxRefresh = writePause, time.Hour
-	// lockRetry is the time until the next attempt to write while another process does. It doubles up to
-	// writePause with each further attempt, and after lockPatience of them that is worth a warning.
-	lockRetry    = 20 * time.Millisecond
-	lockPatience = 10
+	// closingTime is the time between the end of the first watch of a client that is about to be closed and its
+	// Close, at most.
+	closingTime = 250 * time.Millisecond
 )
 
-// keeper keeps the resources in use on disk (resource_cache of the bootstrap), writing behind. What
-// it has read from there is in stored.go. A nil keeper does nothing. file belongs to its goroutine;
+// keeper keeps the resources in use on disk (resource_cache of the bootstrap), writing behind. What is written is
+// a view: all that is in use at one moment, and nothing else. It takes the place of the last view as soon as each
+// watch has had an answer: a client that is closed while it starts leaves the file as it is.
+//
+// What the keeper has read from disk is in stored.go. A nil keeper does nothing. file belongs to its goroutine;
 // what changes is guarded by XDSClient.mu.
 type keeper struct {
 	client *XDSClient
-	file   *diskcache.File
+	file   *diskcache.Cache
 	// lastError is the last error of writing that was logged.
 	lastError string
-	// locked counts the attempts to write since another process began to.
-	locked int
 	// wake has a buffer of one, so that a wake-up is never lost.
 	wake chan struct{}
 
 	storedResources
-	// news is what is to be written beside the resources in use: what was refused, and what was in use. Its
-	// cost is bounded (bounds.UnwrittenCache).
-	news     map[diskcache.Key]kept
-	newsCost int
-	// discard says that the next writing takes the place of the file, as more was refused than news holds.
-	discard bool
-	// last is what was in use when the client was closed, or nil.
-	last map[diskcache.Key]kept
-	// failed says that the last writing failed, and not because another process was writing. Nothing is then
-	// kept that is not in use.
-	failed bool
-	// unwritten says that something has changed since the last writing. The next one is at due, and
-	// not before rest because of new versions. The last one ended at wrote.
-	unwritten        bool
-	due, rest, wrote time.Time
+	// onDisk has the names in the file, and writing those in the one that is being written.
+	onDisk, writing nameSet
+	// last is what was in use when the client was closed or, before that, when a watch ended. Nothing has come
+	// since.
+	last *view
+	// unwritten says that something has changed since the last writing, refusing that something in the file
+	// is refused, and failed that the last writing failed.
+	unwritten, refusing, failed bool
+	// The next writing is at due, and not before rest because of new versions. Until patience it waits for
+	// watches that have no answer. The last one ended at wrote.
+	due, rest, patience, wrote time.Time
 }
 
-// kept is what is to be written of a resource.
-type kept struct {
-	server  string
-	at      time.Time
-	refused bool
-	// payload is nil for what is refused, and for a collection as a whole.
-	payload *payload
-	taken   stamp
-	name    string
+// nameSet is a set of hashes of names of resources with their types.
+type nameSet map[uint64]struct{}
+
+// view is what a file is to have.
+type view struct {
+	entries []diskcache.Entry
+	names   nameSet
+	// unanswered says that a watch has had no answer yet, and current that a resource is current.
+	unanswered, current bool
+	taken               time.Time
 }
 
 // newKeeper returns the keeper of a client, or nil if its bootstrap has no resource_cache.
@@ -81,17 +81,19 @@ func newKeeper(c *XDSClient) *keeper {
 	// overrides, dns_fallback.
 	identity := *c.config
 	identity.ResourceCache.Directory, identity.Overrides, identity.DNSFallback = "", nil, ""
+	// Another program with the same bootstrap uses other resources.
+	program := sha256.Sum256([]byte(identity.WithNode(identity.Node).Fingerprint() + " " + filepath.Base(os.Args[0])))
 	return &keeper{
 		client:          c,
-		file:            diskcache.New(cache.Directory, identity.WithNode(identity.Node).Fingerprint(), cache.MaxAge),
+		file:            diskcache.New(cache.Directory, hex.EncodeToString(program[:]), cache.MaxAge),
 		wake:            make(chan struct{}, 1),
 		storedResources: newStoredResources(),
-		news:            make(map[diskcache.Key]kept),
 	}
 }
 
 // run reads the file, and then writes and restores until the context ends.
 func (k *keeper) run(ctx context.Context) {
+	defer k.file.Close()
 	k.load()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -102,16 +104,11 @@ func (k *keeper) run(ctx context.Context) {
 		select {
 		case <-k.wake:
 		case <-timer.C:
-			if k.isDue() {
+			if k.untilDue() <= 0 {
 				k.write()
 			}
 		case <-ctx.Done():
-			for range 50 {
-				if k.write() {
-					return
-				}
-				<-time.After(lockRetry)
-			}
+			k.write()
 			return
 		}
 	}
@@ -130,8 +127,6 @@ func (k *keeper) untilDue() time.Duration {
 	return time.Until(k.due)
 }
 
-func (k *keeper) isDue() bool { return k.untilDue() <= 0 }
-
 // notify wakes the goroutine.
 func (k *keeper) notify() {
 	select {
@@ -142,20 +137,24 @@ func (k *keeper) notify() {
 
 // schedule has the file written at a time, or before.
 func (k *keeper) schedule(at time.Time) {
-	k.unwritten = true
+	if !k.unwritten {
+		k.unwritten, k.patience = true, time.Now().Add(2*k.client.options.resourceTimeout)
+	}
 	if k.due.IsZero() || at.Before(k.due) {
 		k.due = at
 		k.notify()
 	}
 }
 
-// changed notes that a version is in use from now on. One that must not be kept takes an older one
-// of itself out of the file.
-func (k *keeper) changed(taken stamp) {
+// changed notes that a version is in use from now on.
+func (k *keeper) changed(r *resource, taken stamp) {
+	if k == nil {
+		return
+	}
+	k.last = nil
 	switch {
-	case k == nil:
-	case taken.volatile:
-		k.schedule(time.Now().Add(writeDelay))
+	case taken.volatile: // an older version must not be kept either
+		k.takeOut(r)
 	default:
 		k.schedule(later(time.Now().Add(writeDelay), k.rest))
 	}
@@ -170,11 +169,9 @@ func later(a, b time.Time) time.Time {
 
 // refused notes that a server refuses a resource that it may have sent before.
 func (k *keeper) refused(r *resource, e *lastError) {
-	if k == nil || !e.refusal() || !r.inUse() {
-		return
+	if k != nil && e.refusal() && r.inUse() {
+		k.takeOut(r)
 	}
-	k.keep(storedKey(r), kept{server: e.fault.Server, at: e.fault.Time(), refused: true})
-	k.schedule(k.wrote.Add(writeDelay))
 }
 
 // refusal reports whether an error says that the versions before it are not to be used by a client
@@ -183,95 +180,110 @@ func (k *keeper) refused(r *resource, e *lastError) {
 // (xRFC TP3, "Protocol Behavior").
 func (e *lastError) refusal() bool { return e.state == StateNACKed || e.fault.final() }
 
-// leaves notes that a resource is about to be no longer watched.
-func (k *keeper) leaves(r *resource) {
-	if k == nil || !k.unwritten {
-		return
-	}
-	k.keepUsed(r)
-	for _, m := range r.glob.entries() {
-		k.keepUsed(m)
-	}
-}
-
-// keepUsed keeps an entry that is about to be no longer in use.
-func (k *keeper) keepUsed(r *resource) {
-	if n, ok := k.used(r, time.Now()); ok && (n.refused || !k.failed) {
-		k.keep(storedKey(r), n)
+// takeOut has a resource taken out of the file, if that has it or another variant of it.
+func (k *keeper) takeOut(r *resource) {
+	key := storedKey(r)
+	name := k.hash(&key)
+	_, kept := k.onDisk[name]
+	if _, written := k.writing[name]; kept || written {
+		k.refusing, k.last = true, nil
+		k.schedule(k.wrote.Add(writeDelay))
 	}
 }
 
-// keep adds to the news, as far as they are allowed to grow.
-func (k *keeper) keep(key diskcache.Key, n kept) {
-	before, known := k.news[key]
-	if known {
-		k.newsCost -= before.cost(&key)
-		delete(k.news, key)
-	}
-	switch cost := n.cost(&key); {
-	case k.discard && n.refused: // what is refused is in the old file alone
-	case k.newsCost+cost <= bounds.UnwrittenCache:
-		k.news[key] = n
-		k.newsCost += cost
-	case n.refused || before.refused:
-		k.discard = true
-		maps.DeleteFunc(k.news, func(key diskcache.Key, n kept) bool {
-			if n.refused {
-				k.newsCost -= n.cost(&key)
-			}
-			return n.refused
-		})
+func (k *keeper) hash(key *diskcache.Key) uint64 {
+	return maphash.Comparable(k.client.seed, storedName{key.TypeURL, key.Name})
+}
+
+// leaves notes that a resource is about to be no longer watched: perhaps the client is about to be closed, which
+// ends one watch after the other. While nothing can be written, nothing is remembered.
+func (k *keeper) leaves() {
+	if k != nil && k.unwritten && k.last == nil && !k.failed {
+		k.last = k.view()
 	}
 }
 
-// cost is about the memory that is held for the resource, in bytes.
-func (n *kept) cost(key *diskcache.Key) int {
-	cost := 400 + len(key.TypeURL) + len(key.Name) + len(key.Constraints) + len(key.Member) + len(key.Parameters)
-	if n.payload != nil {
-		cost += len(n.payload.raw)
-	}
-	return cost
-}
-
-// collect has what is in use by now kept for the last writing of a client that is about to be closed.
+// collect has what is in use remembered for the last writing of a client that is about to be closed.
 func (k *keeper) collect() {
-	if k == nil || !k.unwritten && time.Now().Before(k.due) {
-		return
+	if k != nil && k.unwritten && k.client.ctx.Err() == nil && (k.last == nil || time.Since(k.last.taken) > closingTime) {
+		k.last = k.view()
 	}
-	k.last = k.inUse()
 }
 
-// inUse returns all that is in use.
-func (k *keeper) inUse() map[diskcache.Key]kept {
-	all := make(map[diskcache.Key]kept)
-	now := time.Now()
+// view returns what is in use.
+func (k *keeper) view() *view {
+	v := &view{names: make(nameSet), taken: time.Now()}
 	for r := range k.client.entries() {
-		if n, ok := k.used(r, now); ok {
-			all[storedKey(r)] = n
+		switch e, s := k.entryOf(r, v.taken); s {
+		case unanswered:
+			v.unanswered = true
+		case keptOnDisk:
+			v.entries = append(v.entries, e)
+			v.current = v.current || e.Time.Equal(v.taken)
+			if !e.Refused {
+				v.names[k.hash(&e.Key)] = struct{}{}
+			}
 		}
 	}
-	return all
+	// What is refused is kept if another variant might be taken for it.
+	v.entries = slices.DeleteFunc(v.entries, func(e diskcache.Entry) bool {
+		_, variants := v.names[k.hash(&e.Key)]
+		return e.Refused && !variants
+	})
+	return v
 }
 
-// used returns what is written of an entry, if something is. A resource that was last sent under a TTL or must not
-// be cached is not kept, and neither is an older version of it.
-func (k *keeper) used(r *resource, now time.Time) (n kept, ok bool) {
-	n = kept{server: r.level.server.URI, payload: r.payload, taken: r.taken, at: r.taken.time(), name: r.key.name}
-	e := lastError{r.state, r.fault, false}
+// standing says what becomes of a resource in a view.
+type standing int
+
+const (
+	// nothingToKeep: an error is all that is known of the resource.
+	nothingToKeep standing = iota
+	// unanswered: the server has not answered for the resource yet, and may.
+	unanswered
+	// keptOnDisk: the resource is kept, or that it is refused.
+	keptOnDisk
+)
+
+// entryOf returns what is written of a resource. One that was last sent under a TTL or must not be cached is not
+// kept, and neither is an older version of it.
+func (k *keeper) entryOf(r *resource, now time.Time) (e diskcache.Entry, s standing) {
+	e.Key, e.Server, e.Time = storedKey(r), r.level.server.URI, r.taken.time()
+	last := lastError{r.state, r.fault, false}
 	switch {
-	case r.taken.stored, r.payload == nil, r.fault != nil && e.refusal(): // refused has noted it
-		return kept{}, false
+	case r.fault != nil && last.refusal():
+		e.Refused, e.Time = true, r.fault.Time()
 	case r.taken.volatile:
-		n.payload, n.refused = nil, true
-	case r.glob != nil:
-		n.payload = nil
-	default:
-		n.server = r.payload.server.URI
+		e.Refused = true
+	case r.payload == nil && r.fault == nil && r.link == nil:
+		return e, unanswered
+	case r.payload == nil:
+		return e, nothingToKeep
+	case r.glob == nil:
+		e.Server = r.payload.server.URI
+		e.Encode = encoder(r.key, r.payload, r.taken)
+		if s, ok := r.payload.value.(secured); ok {
+			e.Secured = s.Secured()
+		}
+		if x := r.taken.envelope; x != nil {
+			e.Versioned = x.versioned
+		}
 	}
 	if ch := r.level.channel; ch != nil && ch.link.Connected() && r.state == StateACKed {
-		n.at = now
+		e.Time = now
 	}
-	return n, true
+	return e, keptOnDisk
+}
+
+// encoder returns what encodes a version of a resource for the file.
+func encoder(key resourceKey, p *payload, taken stamp) func(b []byte) []byte {
+	return func(b []byte) []byte {
+		w := wire.Wrapper{Name: key.name, Version: taken.version, TypeURL: key.typ.TypeURL, Value: p.raw, Parameters: taken.parameters.Key()}
+		if e := taken.envelope; e != nil {
+			w.Name, w.Aliases = e.name, e.aliases
+		}
+		return w.Append(b)
+	}
 }
 
 // storedKey is the key of an entry in the file.
@@ -285,105 +297,72 @@ func storedKey(r *resource) diskcache.Key {
 // secured is a resource that may ask for security of connections.
 type secured interface{ Secured() bool }
 
-// record returns what is written.
-func (n kept) record(key diskcache.Key) diskcache.News {
-	r := diskcache.News{Record: diskcache.Record{Key: key, Server: n.server, Time: n.at, Refused: n.refused}}
-	if n.payload == nil {
-		return r
-	}
-	if s, ok := n.payload.value.(secured); ok {
-		r.Secured = s.Secured()
-	}
-	if e := n.taken.envelope; e != nil {
-		r.Versioned = e.versioned
-	}
-	r.Encode = func(b []byte) []byte {
-		w := wire.Wrapper{Name: n.name, Version: n.taken.version, TypeURL: key.TypeURL, Value: n.payload.raw, Parameters: n.taken.parameters.Key()}
-		if e := n.taken.envelope; e != nil {
-			w.Name, w.Aliases = e.name, e.aliases
-		}
-		return w.Append(b)
-	}
-	return r
-}
-
-// takeNews takes what is to be written.
-func (k *keeper) takeNews() (used, news map[diskcache.Key]kept, discard bool) {
+// takeView returns what is to be written, or nil if the file stays as it is for now.
+func (k *keeper) takeView() (v *view, refusing bool) {
 	k.client.mu.Lock()
 	defer k.client.mu.Unlock()
-	if used = k.last; used == nil && (k.unwritten || !time.Now().Before(k.due)) {
-		used = k.inUse()
+	closed := k.client.ctx.Err() != nil
+	if v = k.last; !closed {
+		v = k.view()
 	}
-	news, discard = k.news, k.discard
-	k.news, k.newsCost, k.discard = make(map[diskcache.Key]kept), 0, false
-	k.unwritten, k.due = false, time.Time{}
-	return used, news, discard
+	refusing, k.last = k.refusing, nil
+	switch now := time.Now(); {
+	case v == nil: // nothing was unwritten when the client was closed
+		return nil, false
+	case refusing: // whatever else is known
+	case v.unanswered && len(k.onDisk) > 0 && (closed || k.unwritten && now.Before(k.patience)):
+		k.due = now.Add(writeDelay)
+		return nil, false
+	case len(v.entries) == 0, !k.unwritten && !v.current: // the file has more, or is as current
+		k.unwritten, k.due = false, time.Time{}
+		return nil, false
+	}
+	k.unwritten, k.refusing, k.due, k.writing = false, false, time.Time{}, v.names
+	return v, refusing
 }
 
-// giveBack takes back what could not be written: what was refused, and what was in use if it is tried again soon.
-// What was refused meanwhile is newer.
-func (k *keeper) giveBack(news map[diskcache.Key]kept, discard, soon bool) {
-	k.discard = k.discard || discard
-	for key, n := range news {
-		if _, known := k.news[key]; !known && (n.refused || soon) {
-			k.keep(key, n)
-		}
+// write writes what is in use.
+func (k *keeper) write() {
+	v, refusing := k.takeView()
+	if v == nil {
+		return
 	}
-}
-
-// write writes what has changed. It reports false if another process is writing.
-func (k *keeper) write() bool {
 	c := k.client
-	used, news, discard := k.takeNews()
-	if len(used)+len(news) == 0 && !discard {
-		return true
-	}
-	records := make([]diskcache.News, 0, len(used)+len(news))
-	for key, n := range used {
-		records = append(records, n.record(key))
-	}
-	for key, n := range news {
-		if _, known := used[key]; !known {
-			records = append(records, n.record(key))
-		}
-	}
 	began := time.Now()
-	var left int
+	var omitted int
 	var err error
 	if c.ctx.Err() == nil { // who closes a client may remove the directory
 		err = k.file.MakeDir()
 	}
 	if err == nil {
-		left, err = k.file.Merge(records, discard, began)
+		omitted, err = k.file.Write(v.entries, refusing, began)
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	pause := max(writePause, 100*time.Since(began))
 	k.wrote = time.Now()
-	k.rest = k.wrote.Add(pause)
-	locked := errors.Is(err, diskcache.ErrLocked)
-	k.failed = err != nil && !locked
-	if err != nil {
-		k.giveBack(news, discard, locked)
-		k.unwritten, k.due = true, k.rest
-		if locked {
-			k.due = time.Now().Add(min(lockRetry<<min(k.locked, lockPatience), writePause))
-		}
+	k.rest = k.wrote.Add(max(writePause, 100*k.wrote.Sub(began)))
+	k.writing = nil
+	switch {
+	case err == nil:
+		k.onDisk = v.names
+	case errors.Is(err, diskcache.ErrRemoved):
+		k.onDisk = nil
+	default:
+		k.refusing = k.refusing || refusing
 	}
-	if k.locked++; !locked {
-		k.locked = 0
+	if k.failed = err != nil; k.failed {
+		k.schedule(k.rest)
 	}
 	switch {
-	case err == nil && left > 0:
-		k.complain("it is full, and %d resources were left out", left)
+	case err == nil && omitted > 0:
+		k.complain("it is full, and %d resources were left out", omitted)
 	case err == nil:
 		k.lastError = ""
 	case errors.Is(err, diskcache.ErrRemoved):
 		k.complain("it cannot be written: %v", err)
-	case !locked || k.locked > lockPatience:
+	default:
 		k.complain("it cannot be written, and a start without a control plane would use what is there: %v", err)
 	}
-	return !locked
 }
 
 // complain logs a problem of the file unless it is the last one.

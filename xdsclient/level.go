@@ -87,10 +87,12 @@ func (l *level) removeWatch(r *resource, w *watch) {
 	if w.resource != r {
 		r.standby--
 	}
+	if len(r.watches) == 1 {
+		l.authority.client.keeper.leaves()
+	}
 	if r.removeWatch(w); len(r.watches) > 0 {
 		return
 	}
-	l.authority.client.keeper.leaves(r)
 	ch := l.channel
 	if l.watched--; l.watched == 0 {
 		l.channel, l.lost = nil, false

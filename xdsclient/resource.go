@@ -197,7 +197,7 @@ func (r *resource) accept(p *payload, taken stamp, d *delivery) {
 		r.recordAccepted(taken)
 	}
 	if !same || r.state != StateACKed || taken.volatile != r.taken.volatile {
-		r.client().keeper.changed(taken)
+		r.client().keeper.changed(r, taken)
 	}
 	r.payload, r.taken = p, taken
 	if !same {

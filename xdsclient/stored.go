@@ -29,7 +29,9 @@ import (
 type storedResources struct {
 	// loading says that the file is being read. Until then no loss of servers is reported.
 	loading bool
-	stored  map[authorityKey]map[storedName][]*diskcache.Record
+	// path is the file that was read.
+	path   string
+	stored map[authorityKey]map[storedName][]*diskcache.Record
 	// answers are the servers that have answered, by bootstrap.Server.Key.
 	answers map[string]struct{}
 	// queue has the entries that are to be restored, and queued says which these are. They have no
@@ -52,19 +54,20 @@ func newStoredResources() storedResources {
 // load reads the file.
 func (k *keeper) load() {
 	dirErr := k.file.MakeDir()
-	contents, err := k.file.Load(time.Now())
+	contents, faults := k.file.Load(time.Now())
 	c := k.client
 	c.mu.Lock()
 	defer c.unlock()
 	if dirErr != nil {
 		k.complain("its directory cannot be made: %v", dirErr)
 	}
-	switch {
-	case err != nil:
+	for _, err := range faults {
 		c.warningf("xDS %v; it is ignored", err)
-	case contents.Old > 0:
-		c.warningf("xDS resource cache %s: %d resources in it are too old and ignored", k.file.Path(), contents.Old)
 	}
+	if contents.Old > 0 {
+		c.warningf("xDS resource cache %s: %d resources in it are too old and ignored", contents.Path, contents.Old)
+	}
+	k.path, k.onDisk = contents.Path, make(nameSet)
 	for i := range contents.Records {
 		r := &contents.Records[i]
 		var key authorityKey
@@ -76,6 +79,7 @@ func (k *keeper) load() {
 		}
 		name := storedName{r.TypeURL, r.Name}
 		k.stored[key][name] = append(k.stored[key][name], r)
+		k.onDisk[k.hash(&r.Key)] = struct{}{}
 	}
 	for _, a := range c.authorities {
 		if !k.usable(a) {
@@ -166,44 +170,65 @@ func (k *keeper) restore(r *resource) bool {
 	return true
 }
 
-// find returns the records of an entry: one for a resource; for a collection that as a whole and its
-// members, none of which count if the server has refused the whole. Without a record for the constraints of the
-// entry it is that of the variant which these choose among the latest: others that match may be of constraints
-// that were in use before, and if a refusal is later, all are.
-func (k *keeper) find(r *resource) (found []*diskcache.Record) {
+// find returns the records of an entry: one for a resource; for a collection that as a whole and its members.
+// Constraints for which nothing was said last time, as those of a client that starts without DPDS, choose among
+// what others have.
+func (k *keeper) find(r *resource) []*diskcache.Record {
+	all := k.stored[r.level.authority.key][storedName{r.key.typ.TypeURL, r.key.name}]
+	if found, answered := recordsFor(r.key.variant, all); answered {
+		return found
+	}
+	return chosenOf(r.constraints, all)
+}
+
+// recordsFor returns what the file has for constraints, which is nothing if the server refused the resource, or
+// the collection as a whole, for them. answered says whether the server has said anything for them.
+func recordsFor(constraints string, all []*diskcache.Record) (found []*diskcache.Record, answered bool) {
+	for _, rec := range all {
+		if rec.Constraints != constraints {
+			continue
+		}
+		if rec.Member == "" {
+			answered = true
+			if rec.Refused {
+				return nil, true
+			}
+		}
+		if !rec.Refused {
+			found = append(found, rec)
+		}
+	}
+	return found, answered
+}
+
+// chosenOf returns the variant that constraints choose among those that were current last. It returns none
+// if the name was refused after that, or is that of a collection.
+func chosenOf(constraints dynparam.Constraints, all []*diskcache.Record) []*diskcache.Record {
 	var parameters []dynparam.Parameters
 	var latest []*diskcache.Record
 	var refused time.Time
-	for _, rec := range k.stored[r.level.authority.key][storedName{r.key.typ.TypeURL, r.key.name}] {
-		switch {
-		case rec.Constraints == r.key.variant:
-			found = append(found, rec)
+	for _, rec := range all {
+		if rec.Member != "" || isCollection(rec.Name) {
 			continue
-		case rec.Member != "":
-			continue
-		case rec.Refused:
+		}
+		if rec.Refused {
 			refused = later(refused, rec.Time)
 			continue
 		}
 		res := wire.ParseWrapper(rec.Resource, rec.TypeURL)
-		switch p, err := dynwire.UnmarshalParameters(res.Parameters); {
-		case err != nil || res.Err != nil || !r.constraints.Match(p) || len(latest) > 0 && rec.Time.Before(latest[0].Time):
-		case len(latest) > 0 && rec.Time.Equal(latest[0].Time):
-			parameters, latest = append(parameters, p), append(latest, rec)
-		default:
-			parameters, latest = []dynparam.Parameters{p}, []*diskcache.Record{rec}
+		p, err := dynwire.UnmarshalParameters(res.Parameters)
+		if err != nil || res.Err != nil || !constraints.Match(p) || len(latest) > 0 && rec.Time.Before(latest[0].Time) {
+			continue
 		}
+		if len(latest) > 0 && rec.Time.After(latest[0].Time) {
+			parameters, latest = nil, nil
+		}
+		parameters, latest = append(parameters, p), append(latest, rec)
 	}
-	whole := slices.IndexFunc(found, func(rec *diskcache.Record) bool { return rec.Member == "" })
-	switch {
-	case whole >= 0 && found[whole].Refused, whole < 0 && r.glob != nil:
-		return nil
-	case whole >= 0:
-		return slices.DeleteFunc(found, func(rec *diskcache.Record) bool { return rec.Refused })
-	case len(latest) == 0 || refused.After(latest[0].Time):
+	if len(latest) == 0 || refused.After(latest[0].Time) {
 		return nil
 	}
-	return latest[r.constraints.Choose(parameters).Index:][:1]
+	return latest[constraints.Choose(parameters).Index:][:1]
 }
 
 // restored is what was made of a record.
@@ -304,7 +329,7 @@ func (k *keeper) apply(r *resource, all []restored, decoders []resourceDecoder) 
 		switch rec := x.record; {
 		case x.item.Err != nil:
 			k.drop(r, rec)
-			k.client.warningf("xDS %s %q in %s is ignored: %v", r.key.typ.Name, r.key.name, k.file.Path(), x.item.Err)
+			k.client.warningf("xDS %s %q in %s is ignored: %v", r.key.typ.Name, r.key.name, k.path, x.item.Err)
 		case rec.Member != "":
 			key := resourceKey{r.key.typ, rec.Member, x.item.parameters.Key()}
 			m := r.glob.newEntry(key, x.item.parameters)
@@ -332,7 +357,7 @@ func (k *keeper) use(r *resource, p *payload, taken stamp) {
 	age := taken.age()
 	if a := r.level.authority; !a.fromDisk {
 		a.fromDisk = true
-		k.client.warningf("xDS resources of %s are from disk, %s: no management server has answered (%s)", a, age, k.file.Path())
+		k.client.warningf("xDS resources of %s are from disk, %s: no management server has answered (%s)", a, age, k.path)
 	}
 	if r.glob == nil {
 		change := r.change(changes.Accepted, taken)

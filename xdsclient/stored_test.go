@@ -139,6 +139,14 @@ func TestNothingFromDiskAfterAnAnswer(t *testing.T) {
 	})
 }
 
+// filesIn returns the files of a directory with resources.
+func filesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.resources"))
+	noError(t, err)
+	return paths
+}
+
 // The file counts as none if it is corrupt or of another node, and what cannot be decoded is left out.
 func TestUnusableFiles(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, path, foreign string){
@@ -159,6 +167,7 @@ func TestUnusableFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
 				keep(t, types, server, dir, has("a", "1", cluster("a", "x")))
+				path := filesIn(t, dir)[0]
 				other := server.cachingClient(dir, testutils.NodeField("id", "other"))
 				listen(t, other, types.clusters, "a")
 				s := server.delta()
@@ -167,13 +176,12 @@ func TestUnusableFiles(t *testing.T) {
 				s.request()
 				other.Close()
 				server.stop()
+				foreign := slices.DeleteFunc(filesIn(t, dir), func(p string) bool { return p == path })
+				spoil(t, path, foreign[0])
 				c := server.cachingClient(dir)
-				c.Close()
-				spoil(t, c.keeper.file.Path(), other.keeper.file.Path())
 				if name == "not decodable" {
 					types.clusters.Decode = types.endpoints.Decode
 				}
-				c = server.cachingClient(dir)
 				a, _ := listen(t, c, types.clusters, "a")
 				a.fault(KindUnreachable)
 				a.silent()
@@ -283,6 +291,44 @@ func TestDeniedVariantOnDisk(t *testing.T) {
 	}
 }
 
+// A client that started without DPDS and then moved to the constraints that DPDS has: the next one that starts
+// without DPDS gets what the first one had last, not what it had under the same constraints before it moved.
+func TestStartWithoutDPDSAfterAMove(t *testing.T) {
+	for _, delta := range []bool{false, true} {
+		t.Run(fmt.Sprintf("delta %t", delta), func(t *testing.T) {
+			overCache(t, func(t *testing.T, types *testTypes, _ *script, dir string) {
+				features := []string{"dynamic_parameter_constraints"}
+				if delta {
+					features = append(features, "delta")
+				}
+				desk := func() *desk {
+					return &desk{t: t, k: newCoreWith(t, cacheIn(dir), testutils.ServerFeatures(features...)), types: types, delta: delta, asked: make(map[string]bool)}
+				}
+				d := desk()
+				before, stop := d.watch("a", "shard=1")
+				d.listens()
+				d.says(variantOf("a", "", "old"))
+				allHear("old", before)
+				pass(time.Minute)
+				moved, stopMoved := d.watch("a", "shard=1", "version=2")
+				d.listens()
+				d.says(variantOf("a", "version=2", "new"))
+				moved.becomes("new")
+				stop()
+				d.listens()
+				pass(time.Minute)
+				stopMoved()
+				d.k.c.Close()
+
+				d = desk()
+				fresh, _ := d.watch("a", "shard=1")
+				d.loses()
+				allHear("new", fresh)
+			})
+		})
+	}
+}
+
 // told checks what the watcher heard, in the order of the alphabet. The beginning and the end of an error
 // may be told once or twice.
 func (e *collectionEar) told(want string) {
@@ -349,7 +395,7 @@ func TestFullStateWithoutAResourceFromDisk(t *testing.T) {
 		b.cluster("new")
 		a.ambient(KindDoesNotExist)
 		c.Close()
-		if got := sortedWords(recordNames(t, c)); got != "-a b" {
+		if got := sortedWords(recordNames(t, c)); got != "b" {
 			t.Errorf("the file has %q", got)
 		}
 	})

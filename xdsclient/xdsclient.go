@@ -243,8 +243,8 @@ func (c *XDSClient) shutDown() {
 	removeClient(c)
 	c.mu.Lock()
 	defer c.unlock()
-	c.cancel()
 	c.keeper.collect()
+	c.cancel()
 	for _, a := range c.authorities {
 		a.abandon()
 	}

@@ -50,10 +50,6 @@ const (
 // repeats the authority in an error if the server's certificate is not for it. Names in DNS have 253 bytes at most.
 const Authority = 1 << 10
 
-// UnwrittenCache is the limit of what the client holds of resources that are no longer in use until they are
-// written to disk, in bytes.
-const UnwrittenCache = 4 << 20
-
 // Budgets of lines. The client's are for each severity.
 var (
 	ClientLines = LineLimits{Kind: Rate{Burst: 20, PerSecond: 1}, All: Rate{Burst: 100, PerSecond: 10}}

@@ -6,7 +6,11 @@
 // merge fields that occur more than once.
 package protofield
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
 
 // Field is one field of a message.
 type Field struct {
@@ -39,6 +43,22 @@ func Next(b []byte) (f Field, rest []byte, err error) {
 		return Field{}, nil, protowire.ParseError(n)
 	}
 	return f, b[n:], nil
+}
+
+// Each calls f with the fields of a message of the given name, which is for the error of a malformed one. It ends
+// with the first error of f.
+func Each(b []byte, message string, f func(Field) error) error {
+	for len(b) > 0 {
+		field, rest, err := Next(b)
+		if err != nil {
+			return fmt.Errorf("malformed %s: %w", message, err)
+		}
+		if err := f(field); err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
 }
 
 // Deeper reports whether a message has messages within each other on more than some levels. Of a

@@ -107,7 +107,7 @@ var rooms = []room{
 		holds: "the bootstrap file: parsed and validated, with the constraints in it",
 		never: "open connections", beside: []string{"xdsclient/dynparam", "internal/certfiles", "internal/overlay", "internal/peercert"}},
 	{floor: 1, folders: []string{"xdsclient/internal/diskcache"},
-		holds: "the file with the last resources of a bootstrap: read, merged, replaced",
+		holds: "the files with the resources that a program last used: read, and replaced as a whole",
 		never: "know types of resources, or when one counts", imports: []string{"google.golang.org/grpc", "github.com/envoyproxy/..."}},
 	{floor: 1, folders: []string{"xdsclient/internal/choice"},
 		holds: "which variant of a resource a subscription takes, as a pure function over offers",

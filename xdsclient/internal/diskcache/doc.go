@@ -1,6 +1,22 @@
-// Package diskcache is a file with the resources that xDS clients of one bootstrap last used, for a
-// start without a control plane. It reads, merges and replaces the file; what goes in, and when
-// something is taken out, the client decides. It knows no types of resources.
+// Package diskcache keeps the resources that a program last used in a file, for a start without a
+// control plane. Which resources these are, and when the file is written, the client decides. The package
+// knows no types of resources.
+//
+// # Several processes
+//
+// A program has MaxSlots slots in a directory: files that are each written by one process, always as a whole.
+// The process locks its slot (flock) and keeps it until it ends. A process that starts reads the slot that
+// was written last, by whichever process, and writes the first slot that is free. A process without
+// a connection does not write, as it knows nothing new. So what it starts
+// with is the view that one process had, never a mixture of several:
+//
+//	9:00   process 1 writes slot 0, process 2 writes slot 1; both have clusters a and b
+//	10:00  process 2 loses its connection, and ends at 11:00
+//	10:30  process 1 is told that b was deleted, and writes slot 0: a
+//	11:30  process 3 reads slot 0, which was written last
+//
+// A slot whose process has ended is emptied by the first write of another process, and whenever something is
+// refused. Where a platform or a file system has no locks, all processes write slot 0, each the whole file.
 //
 // # Format
 //
@@ -8,9 +24,8 @@
 // SHA-256 of all that. The first message is the header, the others are records:
 //
 //	message Header {
-//	  string bootstrap = 1;      // the fingerprint of the bootstrap
-//	  int64 written = 2;         // in nanoseconds since 1970
-//	  int64 secured_since = 3;   // when the last resource came that asks for security, see secured.go
+//	  string program = 1;        // the fingerprint of the program and its bootstrap
+//	  int64 secured_since = 2;   // when the last resource came that asks for security, see secured.go
 //	}
 //	message Record {
 //	  string type_url = 1;
@@ -19,19 +34,10 @@
 //	  string member = 4;         // the name of the member of that collection
 //	  bytes parameters = 5;      // those of the member
 //	  string server = 6;         // server_uri
-//	  int64 time = 7;            // when the resource was last known to be current
-//	  bool refused = 8;          // the server does not have it, or not for this client
+//	  int64 time = 7;            // when the resource was last known to be current, in nanoseconds since 1970
+//	  bool refused = 8;          // the server does not have it for these constraints
 //	  bool versioned = 9;        // the version is the resource's own
 //	  bytes resource = 10;       // envoy.service.discovery.v3.Resource
 //	  bool secured = 11;         // connections need security because of it
 //	}
-//
-// # Several processes
-//
-// A writer reads the file, merges what it has with it, the newer record of each key, and puts a new
-// file in the place of the old one. So a reader sees one or the other. Writers hold a lock on the
-// directory where the platform has one; elsewhere, or on a file system without locks, one of two
-// that write at the same time may be lost until it writes again. Merging copies one record at a time, so
-// that the memory for it does not grow with the file. A record that says that a resource
-// was refused stays, so that a process that was not notified of it does not put the resource back.
 package diskcache

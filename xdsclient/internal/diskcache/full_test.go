@@ -5,7 +5,6 @@ package diskcache
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -18,11 +17,11 @@ import (
 // fullDir has a process of TestFullDisk write in that directory, where it finds no room.
 const fullDir = "DISKCACHE_TEST_FULL_DIR"
 
-// On a full disk the file stays, unless it has something that was refused: then it goes.
+// On a full disk the file stays, unless it has something that was refused: then it is emptied.
 func TestFullDisk(t *testing.T) {
 	if dir := os.Getenv(fullDir); dir != "" {
 		signal.Ignore(syscall.SIGXFSZ)
-		f := New(dir, fingerprint, time.Hour)
+		c := New(dir, fingerprint, time.Hour)
 		var old syscall.Rlimit
 		if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
 			fmt.Println("no limit: ", err)
@@ -33,22 +32,22 @@ func TestFullDisk(t *testing.T) {
 			fmt.Println("no limit: ", err)
 			return
 		}
-		_, added := f.Merge(news([]Record{resource("b", now)}), false, now)
-		_, left := os.Stat(f.Path())
-		_, refused := f.Merge(news([]Record{{Key: resource("a", now).Key, Time: now, Refused: true}}), false, now)
-		_, gone := os.Stat(f.Path())
-		entries, _ := os.ReadDir(dir)
-		fmt.Println("added:", added != nil, errors.Is(added, ErrRemoved), left)
-		fmt.Println("refused:", refused != nil, errors.Is(refused, ErrRemoved), errors.Is(gone, fs.ErrNotExist), len(entries), strings.Count(refused.Error(), "\n"))
+		_, added := c.Write(entries([]Record{resource("b", now)}), false, now)
+		left, _ := c.Load(now)
+		_, refused := c.Write(nil, true, now)
+		gone, _ := c.Load(now)
+		files, _ := os.ReadDir(dir)
+		fmt.Println("added:", added != nil, errors.Is(added, ErrRemoved), len(left.Records))
+		fmt.Println("refused:", refused != nil, errors.Is(refused, ErrRemoved), len(gone.Records), len(files), strings.Count(refused.Error(), "\n"))
 		return
 	}
 	t.Parallel()
-	f := New(t.TempDir(), fingerprint, time.Hour)
-	merge(t, f, now, resource("a", now))
+	dir := t.TempDir()
+	write(t, dir, now, resource("a", now))
 	child := exec.Command(os.Args[0], "-test.run=^TestFullDisk$")
-	child.Env = append(os.Environ(), fullDir+"="+f.dir)
+	child.Env = append(os.Environ(), fullDir+"="+dir)
 	out, err := child.Output()
-	const want = "added: true false <nil>\nrefused: true true true 0 0\nPASS\n"
+	const want = "added: true false 1\nrefused: true true 0 1 0\nPASS\n"
 	if err != nil || !strings.HasPrefix(string(out), want) {
 		t.Errorf("the process said %q, %v, want %q", out, err, want)
 	}

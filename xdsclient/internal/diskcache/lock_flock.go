@@ -12,24 +12,14 @@ import (
 // withoutWaiting opens a named pipe at once, which is then found not to be a file.
 const withoutWaiting = syscall.O_NONBLOCK
 
-// lock locks a directory for writing in it, or returns ErrLocked. On a file system without locks it
-// does nothing.
-func lock(dir string) (unlock func(), err error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if errors.Is(syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
-		d.Close()
-		return nil, ErrLocked
-	}
-	return func() {
-		// A process that the program starts at this moment has the directory open until it executes its
-		// file, and closing alone would leave the lock to it.
-		syscall.Flock(int(d.Fd()), syscall.LOCK_UN)
-		d.Close()
-	}, nil
+// lock locks a file, and reports whether it did, or the file system has no locks.
+func lock(file *os.File) bool {
+	return !errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
+
+// unlock comes before the file is closed: a process that the program starts at this moment has the file open
+// until it executes its own, and closing alone would leave the lock to it.
+func unlock(file *os.File) { syscall.Flock(int(file.Fd()), syscall.LOCK_UN) }
 
 // ownedBy reports whether a file belongs to a user.
 func ownedBy(info fs.FileInfo, user int) bool {

@@ -28,7 +28,8 @@ type Record struct {
 	Server string
 	// Time is when the resource was last known to be current, or was refused.
 	Time time.Time
-	// Refused says that the server took the resource away. There is no Resource then.
+	// Refused says that the server does not have the resource for these constraints, or denies it. There is no
+	// Resource then.
 	Refused bool
 	// Versioned says that the version is the resource's own.
 	Versioned bool
@@ -39,33 +40,27 @@ type Record struct {
 	Resource []byte
 }
 
-// name is the key of a record without what distinguishes variants.
-func (k Key) name() Key { return Key{TypeURL: k.TypeURL, Name: k.Name} }
-
 // header is the first message of a file.
 type header struct {
-	bootstrap string
-	written   time.Time
+	program string
 	// securedSince is when the file last got a resource that is Secured and was not before, or zero.
 	securedSince time.Time
 }
 
 func (h *header) append(b []byte) []byte {
-	b = appendInt(appendText(b, 1, h.bootstrap), 2, h.written.UnixNano())
+	b = appendText(b, 1, h.program)
 	if h.securedSince.IsZero() {
 		return b
 	}
-	return appendInt(b, 3, h.securedSince.UnixNano())
+	return appendInt(b, 2, h.securedSince.UnixNano())
 }
 
 func (h *header) parse(b []byte) error {
-	return eachField(b, func(f protofield.Field) error {
+	return protofield.Each(b, "header", func(f protofield.Field) error {
 		switch f.Number {
 		case 1:
-			return setText(&h.bootstrap, f)
+			return setText(&h.program, f)
 		case 2:
-			h.written = time.Unix(0, int64(f.Varint))
-		case 3:
 			h.securedSince = time.Unix(0, int64(f.Varint))
 		}
 		return nil
@@ -85,9 +80,9 @@ func (r *Record) append(b []byte) []byte {
 	return appendInt(b, 11, int64(protowire.EncodeBool(r.Secured)))
 }
 
-// parse reads a record, with its resource or without. It shares no memory with b.
-func (r *Record) parse(b []byte, resource bool) error {
-	err := eachField(b, func(f protofield.Field) error {
+// parse reads a record. Its resource shares its memory with b.
+func (r *Record) parse(b []byte) error {
+	err := protofield.Each(b, "record", func(f protofield.Field) error {
 		switch f.Number {
 		case 1:
 			return setText(&r.TypeURL, f)
@@ -108,9 +103,7 @@ func (r *Record) parse(b []byte, resource bool) error {
 		case 9:
 			r.Versioned = protowire.DecodeBool(f.Varint)
 		case 10:
-			if resource {
-				r.Resource = append([]byte(nil), f.Value...)
-			}
+			r.Resource = f.Value
 		case 11:
 			r.Secured = protowire.DecodeBool(f.Varint)
 		}
@@ -120,21 +113,6 @@ func (r *Record) parse(b []byte, resource bool) error {
 		err = errors.New("a record has no type or no name")
 	}
 	return err
-}
-
-// eachField calls f for the fields of a message.
-func eachField(b []byte, f func(protofield.Field) error) error {
-	for len(b) > 0 {
-		field, rest, err := protofield.Next(b)
-		if err == nil {
-			err = f(field)
-		}
-		if err != nil {
-			return err
-		}
-		b = rest
-	}
-	return nil
 }
 
 func setText(to *string, f protofield.Field) error {

@@ -3,6 +3,7 @@ package diskcache
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,24 +20,24 @@ import (
 //	10:00  the cluster asks for TLS: both files have 10:00
 //	11:00  someone puts back the file of 9:00 from a backup: it is not used
 
-// securedSuffix is that of the second file, behind the name of the first.
+// securedSuffix is that of the second file, of which there is one for all slots of a program.
 const securedSuffix = ".tls"
 
 // checkSecured checks that the file is not older than the second one.
-func (f *File) checkSecured(h header) error {
-	switch since, err := f.markedSince(); {
+func (c *Cache) checkSecured(h header) error {
+	switch since, err := c.markedSince(); {
 	case err != nil:
-		return fmt.Errorf("%s cannot be read, which says since when its clusters ask for TLS: %w; remove both files", f.path+securedSuffix, err)
+		return fmt.Errorf("%s cannot be read, which says since when its clusters ask for TLS: %w; remove both files", c.base()+securedSuffix, err)
 	case h.securedSince.Before(since):
 		return fmt.Errorf("it is an older file that was put back, from before its clusters asked for TLS (since %s, as %s says); remove both files",
-			since.UTC().Format(time.RFC3339), f.path+securedSuffix)
+			since.UTC().Format(time.RFC3339), c.base()+securedSuffix)
 	}
 	return nil
 }
 
 // markedSince returns the time in the second file, zero if there is none.
-func (f *File) markedSince() (time.Time, error) {
-	text, err := os.ReadFile(f.path + securedSuffix)
+func (c *Cache) markedSince() (time.Time, error) {
+	text, err := os.ReadFile(c.base() + securedSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return time.Time{}, nil
 	}
@@ -49,16 +50,17 @@ func (f *File) markedSince() (time.Time, error) {
 
 // markSecured writes the second file, unless it says so already or there is nothing to say. It comes first: a crash
 // in between leaves a file that is not used.
-func (f *File) markSecured(since time.Time) error {
-	path := f.path + securedSuffix
+func (c *Cache) markSecured(since time.Time) error {
+	path := c.base() + securedSuffix
 	if since.IsZero() {
 		return nil
 	}
 	text := strconv.FormatInt(since.UnixNano(), 10) + "\n"
 	if known, err := os.ReadFile(path); err == nil && string(known) == text {
+		os.Chtimes(path, time.Time{}, time.Now()) // it is as old as the file: see prune
 		return nil
 	}
-	file, err := os.CreateTemp(f.dir, filepath.Base(path)+".*.tmp")
+	file, err := os.CreateTemp(c.dir, filepath.Base(path)+".*.tmp") // other processes may do the same
 	if err != nil {
 		return err
 	}
@@ -73,4 +75,25 @@ func (f *File) markSecured(since time.Time) error {
 		os.Remove(file.Name())
 	}
 	return err
+}
+
+// securedBy returns the time for the header of a new file: now if a resource asks for security that was not known
+// to, and otherwise what the second file says; and the hashes of the keys of resources that ask for security.
+func (c *Cache) securedBy(entries []Entry, now time.Time) (since time.Time, secured map[uint64]struct{}) {
+	since, err := c.markedSince()
+	if err != nil {
+		since = now
+	}
+	secured = make(map[uint64]struct{})
+	for i := range entries {
+		if !entries[i].Secured {
+			continue
+		}
+		hash := maphash.Comparable(seed, entries[i].Key)
+		secured[hash] = struct{}{}
+		if _, known := c.secured[hash]; !known && since.Before(now) {
+			since = now
+		}
+	}
+	return since, secured
 }

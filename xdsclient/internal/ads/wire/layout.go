@@ -99,18 +99,3 @@ func occurrences(message []byte, number protowire.Number) iter.Seq[[]byte] {
 		}
 	}
 }
-
-// eachField calls f with the fields of a message of the given name.
-func eachField(b []byte, message string, f func(protofield.Field) error) error {
-	for len(b) > 0 {
-		field, rest, err := protofield.Next(b)
-		if err != nil {
-			return fmt.Errorf("malformed %s: %w", message, err)
-		}
-		if err := f(field); err != nil {
-			return err
-		}
-		b = rest
-	}
-	return nil
-}

@@ -74,7 +74,7 @@ func ParseResourceName(b []byte) (n ResourceName, err error) {
 }
 
 func (n *ResourceName) merge(b []byte) error {
-	return eachField(b, "envoy.service.discovery.v3.ResourceName", func(f protofield.Field) error {
+	return protofield.Each(b, "envoy.service.discovery.v3.ResourceName", func(f protofield.Field) error {
 		switch {
 		case f.Kind != protowire.BytesType:
 		case f.Number == 1 && !utf8.Valid(f.Value):
@@ -107,7 +107,7 @@ func readErrors(message []byte, number protowire.Number) iter.Seq[ResourceError]
 
 // merge reads an envoy.service.discovery.v3.ResourceError.
 func (e *ResourceError) merge(b []byte) error {
-	return eachField(b, "envoy.service.discovery.v3.ResourceError", func(f protofield.Field) (err error) {
+	return protofield.Each(b, "envoy.service.discovery.v3.ResourceError", func(f protofield.Field) (err error) {
 		switch {
 		case f.Kind != protowire.BytesType:
 		case f.Number == 1:
@@ -126,7 +126,7 @@ func (e *ResourceError) merge(b []byte) error {
 
 // mergeStatus reads a google.rpc.Status.
 func (e *ResourceError) mergeStatus(b []byte) error {
-	return eachField(b, "google.rpc.Status", func(f protofield.Field) error {
+	return protofield.Each(b, "google.rpc.Status", func(f protofield.Field) error {
 		switch {
 		case f.Number == 1 && f.Kind == protowire.VarintType:
 			e.code = int32(f.Varint)

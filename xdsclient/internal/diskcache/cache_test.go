@@ -1,0 +1,531 @@
+package diskcache
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
+
+const fingerprint = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+var now = time.Unix(1_700_000_000, 0)
+
+func resource(name string, at time.Time) Record {
+	return Record{Key: Key{TypeURL: "type", Name: name}, Server: "server", Time: at, Resource: []byte("resource " + name)}
+}
+
+func entries(records []Record) []Entry {
+	list := make([]Entry, len(records))
+	for i, r := range records {
+		list[i].Record = r
+	}
+	return list
+}
+
+// write writes records, on behalf of a process of its own.
+func write(t *testing.T, dir string, at time.Time, records ...Record) {
+	t.Helper()
+	c := New(dir, fingerprint, time.Hour)
+	defer c.Close()
+	if omitted, err := c.Write(entries(records), false, at); err != nil || omitted != 0 {
+		t.Fatalf("got %d records left out, %v", omitted, err)
+	}
+}
+
+// load reads what a process that starts finds.
+func load(t *testing.T, dir string, at time.Time) []Record {
+	t.Helper()
+	contents, faults := New(dir, fingerprint, time.Hour).Load(at)
+	if len(faults) > 0 {
+		t.Error(faults)
+	}
+	return contents.Records
+}
+
+// only returns the one file of a directory with resources.
+func only(t *testing.T, dir string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("the directory has %v, %v", paths, err)
+	}
+	return paths[0]
+}
+
+// What is written is read, with mode 0600, and no other file stays.
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new")
+	c := New(dir, fingerprint, time.Hour)
+	if _, err := c.Write(nil, false, now); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a directory, writing gives %v", err)
+	}
+	if got := load(t, dir, now); len(got) != 0 {
+		t.Errorf("no directory has %v", got)
+	}
+	xdstest.NoError(t, c.MakeDir())
+	if got := load(t, dir, now); len(got) != 0 {
+		t.Errorf("no file has %v", got)
+	}
+	want := []Record{
+		{
+			Key:    Key{TypeURL: "t", Name: "n", Constraints: "\xff\x00", Member: "m", Parameters: "\xfe"},
+			Server: "s", Time: now, Versioned: true, Resource: []byte{1, 2, 3},
+		},
+		{Key: Key{TypeURL: "t", Name: "n"}, Server: "s", Time: now.Add(-time.Second), Refused: true},
+		resource("b", now.Add(-time.Minute)),
+	}
+	write(t, dir, now, want[2], want[0], want[1])
+	xdstest.Equal(t, "the records", want, load(t, dir, now))
+	info, err := os.Stat(only(t, dir))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has mode %v, %v", info.Mode(), err)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("the directory has %v", files)
+	}
+}
+
+// A file is replaced as a whole. Records that are too old do not count, and a time that a clock ahead of this one
+// has written is the present.
+func TestFileIsReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, now, resource("a", now), resource("b", now))
+	write(t, dir, now, resource("b", now), resource("old", now.Add(-time.Hour)), resource("ahead", now.Add(24*time.Hour)))
+	xdstest.Equal(t, "the records", []Record{resource("ahead", now), resource("b", now), resource("old", now.Add(-time.Hour))}, load(t, dir, now))
+	c := New(dir, fingerprint, time.Hour)
+	got, faults := c.Load(now.Add(1))
+	if len(faults) > 0 || got.Old != 1 || got.Path != only(t, dir) {
+		t.Errorf("got %d old ones in %q, %v", got.Old, got.Path, faults)
+	}
+	xdstest.Equal(t, "the records a moment later", []Record{resource("ahead", now.Add(1)), resource("b", now)}, got.Records)
+}
+
+// Each process has a file. One that starts reads the one that was written last and can be used, and takes one
+// whose process has ended.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var processes []*Cache
+	for i := range MaxSlots {
+		c := New(dir, fingerprint, time.Hour)
+		if _, err := c.Write(entries([]Record{resource(fmt.Sprint(i), now)}), false, now.Add(time.Duration(i))); err != nil {
+			t.Fatal(err)
+		}
+		xdstest.Equal(t, "the records", []Record{resource(fmt.Sprint(i), now)}, load(t, dir, now))
+		processes = append(processes, c)
+	}
+	further := New(dir, fingerprint, time.Hour)
+	if _, err := further.Write(nil, false, now); err == nil || !strings.Contains(err.Error(), "16 processes of the program") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := processes[3].Write(entries([]Record{resource("again", now)}), false, now.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	xdstest.Equal(t, "the records", []Record{resource("again", now)}, load(t, dir, now))
+	xdstest.NoError(t, os.WriteFile(processes[3].Path(), []byte("spoilt"), 0o600))
+	got, faults := New(dir, fingerprint, time.Hour).Load(now)
+	if len(faults) != 1 || !strings.Contains(faults[0].Error(), processes[3].Path()) || len(got.Records) != 1 || got.Records[0].Name != fmt.Sprint(MaxSlots-1) {
+		t.Errorf("beside a spoilt file: got %v, %v", got, faults)
+	}
+	processes[5].Close()
+	if _, err := further.Write(nil, false, now); err != nil || further.Path() != processes[5].slot.path {
+		t.Errorf("got %s, %v", further.Path(), err)
+	}
+	write(t, t.TempDir(), now, resource("a", now))
+}
+
+// What is refused is in no file of a process that has ended, and what such a process left goes with the first
+// writing of another one. The files of processes that run stay.
+func TestFreeSlotsAreEmptied(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var processes []*Cache
+	for range 4 {
+		c := New(dir, fingerprint, time.Hour)
+		if _, err := c.Write(entries([]Record{resource("a", now)}), false, now); err != nil {
+			t.Fatal(err)
+		}
+		processes = append(processes, c)
+	}
+	expect := func(when string, want ...bool) {
+		t.Helper()
+		for i, c := range processes {
+			info, err := os.Stat(c.path(i))
+			if err != nil || (info.Size() > 0) != want[i] {
+				t.Errorf("%s: process %d has a file of %d bytes, %v", when, i, info.Size(), err)
+			}
+		}
+	}
+	processes[1].Close()
+	if _, err := processes[0].Write(nil, false, now); err != nil {
+		t.Fatal(err)
+	}
+	expect("later", true, true, true, true)
+	if _, err := processes[0].Write(nil, true, now); err != nil {
+		t.Fatal(err)
+	}
+	expect("refused", true, false, true, true)
+	processes[2].Close()
+	processes[0].Close()
+	write(t, dir, now, resource("b", now))
+	expect("first", true, false, false, true)
+}
+
+// A slot whose file is replaced or removed by somebody else is taken again.
+func TestSlotIsTakenAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := New(dir, fingerprint, time.Hour)
+	for range 2 {
+		if _, err := c.Write(entries([]Record{resource("a", now)}), false, now); err != nil {
+			t.Fatal(err)
+		}
+		xdstest.NoError(t, os.Remove(only(t, dir)))
+	}
+	write(t, dir, now, resource("other", now))
+	if _, err := c.Write(entries([]Record{resource("b", now)}), false, now.Add(1)); err != nil {
+		t.Fatal(err)
+	}
+	xdstest.Equal(t, "the records", []Record{resource("b", now)}, load(t, dir, now))
+}
+
+// The directory is synchronized when the new file has its name: before that, a crash of the machine may
+// bring the old one back.
+func TestDirectoryIsSynchronized(t *testing.T) {
+	t.Parallel()
+	c := New(t.TempDir(), fingerprint, time.Hour)
+	broken := errors.New("broken")
+	var synced []string
+	c.syncDir = func(dir string) error {
+		synced = append(synced, load(t, dir, now)[0].Name)
+		return broken
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, err := c.Write(entries([]Record{resource(name, now)}), false, now); !errors.Is(err, broken) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, synced); diff != "" {
+		t.Errorf("the directory was synchronized with other files (-want +got):\n%s", diff)
+	}
+	xdstest.NoError(t, syncDir(c.dir))
+}
+
+// Every file that is not whole and of this program is an error that names it, and is replaced.
+func TestUnusable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, now, resource("a", now))
+	path := only(t, dir)
+	good, err := os.ReadFile(path)
+	xdstest.NoError(t, err)
+	head := string(protowire.AppendBytes(nil, (&header{program: fingerprint}).append(nil)))
+	for name, test := range map[string]struct {
+		content []byte
+		later   time.Duration
+		want    string
+	}{
+		"another version":   {[]byte(strings.Replace(string(good), "cache 2", "cache 1", 1)), 0, "another format or version"},
+		"only the magic":    {[]byte(Magic), 0, "corrupt"},
+		"cut":               {good[:len(good)-1], 0, "checksum"},
+		"changed":           {[]byte(strings.Replace(string(good), "resource a", "resource b", 1)), 0, "checksum"},
+		"no header":         {sealed(""), 0, "corrupt"},
+		"a bad header":      {sealed("\x01\xff"), 0, "corrupt"},
+		"another program":   {sealed(string(protowire.AppendBytes(nil, (&header{program: "other"}).append(nil)))), 0, "another program, bootstrap or node"},
+		"a length":          {sealed(head + "\xff\xff\xff\xff\x0f"), 0, "corrupt"},
+		"a record":          {sealed(head + "\x01\xff"), 0, "corrupt"},
+		"a nameless record": {sealed(head + "\x00"), 0, "no type or no name"},
+		"not UTF-8":         {sealed(head + "\x03\x0a\x01\xff"), 0, "not valid UTF-8"},
+		"too many records":  {sealed(head + strings.Repeat("\x06\x0a\x01t\x12\x01n", MaxRecords+1)), 0, "more than"},
+		"too large":         {append(good, make([]byte, MaxBytes)...), 0, "the limit is"},
+		"too old":           {good, 2 * time.Hour, "too old: current 2h0m0s ago, and max_age is 1h0m0s"},
+	} {
+		xdstest.NoError(t, os.WriteFile(path, test.content, 0o600))
+		got, faults := New(dir, fingerprint, time.Hour).Load(now.Add(test.later))
+		if len(faults) != 1 || !strings.Contains(faults[0].Error(), test.want) || !strings.Contains(faults[0].Error(), path) || len(got.Records) > 0 {
+			t.Errorf("%s: got %v, %v", name, got, faults)
+		}
+		write(t, dir, now, resource("b", now))
+		xdstest.Equal(t, name, []Record{resource("b", now)}, load(t, dir, now))
+	}
+	xdstest.NoError(t, os.Truncate(path, 0))
+	if got := load(t, dir, now); len(got) > 0 {
+		t.Errorf("an empty file has %v", got)
+	}
+}
+
+// A file that other users have access to is not used.
+func TestAccessOfOthers(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("no modes")
+	}
+	for _, mode := range []fs.FileMode{0o640, 0o620, 0o604, 0o602} {
+		dir := t.TempDir()
+		write(t, dir, now, resource("a", now))
+		xdstest.NoError(t, os.Chmod(only(t, dir), mode))
+		got, faults := New(dir, fingerprint, time.Hour).Load(now)
+		if len(faults) != 1 || !strings.Contains(faults[0].Error(), "lets others read or write it; expected a file of this user with mode 0600") || len(got.Records) > 0 {
+			t.Errorf("with mode %o: got %v, %v", mode, got, faults)
+		}
+	}
+}
+
+// A named pipe in the place of the file is not waited for.
+func TestNamedPipe(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := New(dir, fingerprint, time.Hour)
+	if err := exec.Command("mkfifo", "-m", "600", c.path(0)).Run(); err != nil {
+		t.Skip("no named pipes: ", err)
+	}
+	if _, faults := c.Load(now); len(faults) != 1 || !strings.Contains(faults[0].Error(), "not a regular file") {
+		t.Errorf("got %v", faults)
+	}
+	write(t, dir, now, resource("a", now))
+	if got := load(t, dir, now); len(got) != 1 {
+		t.Errorf("the pipe was not replaced: %v", got)
+	}
+}
+
+// What does not fit is left out, the oldest first.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	big := make([]byte, MaxBytes/3)
+	var records []Record
+	for i := range 4 {
+		r := resource(fmt.Sprint(i), now.Add(time.Duration(-i)*time.Minute))
+		r.Resource = big
+		records = append(records, r)
+	}
+	omitted, err := New(dir, fingerprint, time.Hour).Write(entries(records), false, now)
+	if err != nil || omitted != 2 {
+		t.Fatalf("got %d records left out, %v", omitted, err)
+	}
+	if got := load(t, dir, now); len(got) != 2 || got[0].Name != "0" || got[1].Name != "1" {
+		t.Errorf("the file has %d records", len(got))
+	}
+}
+
+// Files that nobody writes any more go, and nothing else.
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, age := range map[string]time.Duration{
+		"dynxds-old.0.resources": abandoned + time.Hour, "dynxds-old.tls": abandoned + time.Hour, "dynxds-new.0.resources": time.Hour,
+		"dynxds-" + fingerprint[:32] + ".tls": abandoned + time.Hour, "mine": 2 * abandoned,
+	} {
+		path := filepath.Join(dir, name)
+		xdstest.NoError(t, os.WriteFile(path, []byte("1\n"), 0o600))
+		xdstest.NoError(t, os.Chtimes(path, now.Add(-age), now.Add(-age)))
+	}
+	write(t, dir, now, resource("a", now))
+	files, _ := os.ReadDir(dir)
+	var got []string
+	for _, e := range files {
+		got = append(got, e.Name())
+	}
+	own := "dynxds-" + fingerprint[:32]
+	xdstest.Equal(t, "the files", []string{own + ".0.resources", own + ".tls", "dynxds-new.0.resources", "mine"}, got)
+}
+
+// childDir has a process of TestProcesses write in that directory.
+const childDir = "DISKCACHE_TEST_DIR"
+
+// Processes that write at the same time do not spoil each other's files: a reader always finds a whole view of
+// one of them.
+func TestProcesses(t *testing.T) {
+	const processes, writes = 4, 20
+	if dir := os.Getenv(childDir); dir != "" {
+		c := New(dir, fingerprint, time.Hour)
+		name := fmt.Sprint(os.Getpid())
+		for range writes {
+			if _, err := c.Write(entries([]Record{resource(name, now), resource(name+"-too", now)}), false, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
+	}
+	dir := t.TempDir()
+	write(t, dir, now, resource("a", now), resource("a-too", now))
+	done := make(chan error, processes)
+	for range processes {
+		child := exec.Command(os.Args[0], "-test.run=^TestProcesses$")
+		child.Env = append(os.Environ(), childDir+"="+dir)
+		go func() {
+			out, err := child.CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("%w: %s", err, out)
+			}
+			done <- err
+		}()
+	}
+	for left := processes; left > 0; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			left--
+		default:
+			if got := load(t, dir, now); len(got) != 2 || got[1].Name != got[0].Name+"-too" {
+				t.Fatalf("got %v", got)
+			}
+		}
+	}
+}
+
+// sealed returns the contents of a file with that between Magic and the checksum.
+func sealed(body string) []byte {
+	b := []byte(Magic + body)
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...)
+}
+
+// FuzzParse reads whatever a file may have, behind a right checksum: no panic, and what is read is
+// written and read again.
+func FuzzParse(f *testing.F) {
+	var whole bytes.Buffer
+	if _, err := encode(&whole, header{program: fingerprint}, entries([]Record{resource("a", now), resource("n", now), {Key: Key{TypeURL: "type", Name: "n"}, Time: now, Refused: true}})); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole.Bytes()[len(Magic) : whole.Len()-sha256.Size])
+	f.Add([]byte("\x02\x0a\x00\x05\x0a\x01t\x12\x01"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		h, records, err := decode(sealed(string(body)))
+		if err != nil {
+			return
+		}
+		var b bytes.Buffer
+		list := entries(records)
+		omitted, err := encode(&b, h, list)
+		if err != nil || omitted > 0 {
+			t.Fatalf("%d records left out, %v", omitted, err)
+		}
+		for i := range list { // in the order in which they were written
+			records[i] = list[i].Record
+		}
+		_, read, err := decode(b.Bytes())
+		if diff := cmp.Diff(records, read); err != nil || diff != "" {
+			t.Errorf("%v; they differ (-want +got):\n%s", err, diff)
+		}
+	})
+}
+
+// Writing needs little memory beside what it is given.
+func TestWritingIsAStream(t *testing.T) {
+	const n, size = 400, 100 << 10
+	payload := bytes.Repeat([]byte("x"), size)
+	var list []Entry
+	for i := range n {
+		list = append(list, Entry{
+			Record: Record{Key: Key{TypeURL: "type", Name: fmt.Sprint(i)}, Server: "server", Time: now},
+			Encode: func(b []byte) []byte { return append(b, payload...) },
+		})
+	}
+	dir := t.TempDir()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if omitted, err := New(dir, fingerprint, time.Hour).Write(list, false, now); err != nil || omitted > 0 {
+		t.Fatalf("%d records left out, %v", omitted, err)
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 16*size {
+		t.Errorf("writing %d bytes allocated %d, want %d at most", n*size, got, 16*size)
+	}
+	if got := load(t, dir, now); len(got) != n || !bytes.Equal(got[n-1].Resource, payload) {
+		t.Errorf("the file has %d records", len(got))
+	}
+}
+
+// A directory in which others can write is refused, for reading and for writing, with the mend.
+func TestDirectoryOfOthers(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("no modes")
+	}
+	for _, mode := range []fs.FileMode{0o770, 0o702, 0o777 | fs.ModeSticky} {
+		dir := t.TempDir()
+		write(t, dir, now, resource("a", now))
+		xdstest.NoError(t, os.Chmod(dir, mode))
+		c := New(dir, fingerprint, time.Hour)
+		_, reading := c.Load(now)
+		_, writing := c.Write(nil, false, now)
+		for _, err := range append(reading, writing) {
+			if len(reading) != 1 || err == nil || !strings.Contains(err.Error(), "chmod go-w "+dir) {
+				t.Errorf("with mode %v: got %v", mode, err)
+			}
+		}
+		xdstest.NoError(t, os.Chmod(dir, 0o755))
+		if got := load(t, dir, now); len(got) != 1 {
+			t.Errorf("after chmod: got %v", got)
+		}
+	}
+}
+
+// An older file that is put back, from before a cluster asked for TLS, is not used.
+func TestOlderFileDoesNotBringPlaintextBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	secured := resource("a", now.Add(time.Minute))
+	secured.Secured = true
+	later := now.Add(2 * time.Minute)
+	keep := func() (putBack func()) {
+		path := only(t, dir)
+		b, err := os.ReadFile(path)
+		xdstest.NoError(t, err)
+		return func() { xdstest.NoError(t, os.WriteFile(path, b, 0o600)) }
+	}
+	write(t, dir, now, resource("a", now))
+	putPlaintextBack := keep()
+	write(t, dir, now.Add(time.Minute), secured)
+	putSecuredBack := keep()
+	putPlaintextBack()
+	if got, faults := New(dir, fingerprint, time.Hour).Load(later); len(faults) != 1 || !strings.Contains(faults[0].Error(), "older file") || len(got.Records) > 0 {
+		t.Errorf("got %v, %v", got, faults)
+	}
+	write(t, dir, later, resource("b", later))
+	xdstest.Equal(t, "after writing, the records", []Record{resource("b", later)}, load(t, dir, later))
+
+	// An older file that has the TLS is used, and a server may end it: then there is no newer time.
+	putSecuredBack()
+	c := New(dir, fingerprint, time.Hour)
+	got, faults := c.Load(later)
+	xdstest.Equal(t, "the records", []Record{secured}, got.Records)
+	if _, err := c.Write(entries([]Record{secured}), false, later); err != nil || len(faults) > 0 {
+		t.Error(err, faults)
+	}
+	if _, err := c.Write(entries([]Record{resource("a", later)}), false, later); err != nil {
+		t.Error(err)
+	}
+	c.Close()
+	xdstest.Equal(t, "the records after the end of TLS", []Record{resource("a", later)}, load(t, dir, later))
+	putSecuredBack()
+	xdstest.Equal(t, "the records from before the end of TLS", []Record{secured}, load(t, dir, later))
+
+	xdstest.NoError(t, os.WriteFile(c.base()+securedSuffix, []byte("nonsense"), 0o600))
+	if _, faults := c.Load(later); len(faults) != 1 || !strings.Contains(faults[0].Error(), "remove both files") {
+		t.Errorf("with nonsense for a time: %v", faults)
+	}
+	write(t, dir, later, secured)
+	if got := load(t, dir, later); len(got) != 1 {
+		t.Errorf("writing does not replace nonsense: %v", got)
+	}
+}
