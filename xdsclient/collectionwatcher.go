@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // CollectionWatcher receives the state of a glob collection (xRFC TP1, "Glob"): all resources
@@ -32,18 +31,6 @@ type Member struct {
 	Name string
 	// Parameters identify the variant. Compare them with Equal.
 	Parameters dynparam.Parameters
-}
-
-// WatchCollection implements Client. Members are added and removed as the server says, with any
-// server features: the members are the content of a collection, and that
-// one left is no data error in the sense of gRFC A88. An error for the
-// collection as a whole is: it withdraws the members if the server has
-// fail_on_data_errors.
-//
-// Only delta has collections. With a server
-// that does not speak it, the watcher gets an *Error of KindConfiguration.
-func (c *XDSClient) WatchCollection(t *ResourceType, name string, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, wire.Locator{Name: name}, newCollectionWatch(watcher), "")
 }
 
 func newCollectionWatch(to CollectionWatcher) *watch {

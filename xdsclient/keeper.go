@@ -73,22 +73,21 @@ type view struct {
 
 // newKeeper returns the keeper of a client, or nil if its bootstrap has no resource_cache.
 func newKeeper(c *XDSClient) *keeper {
-	cache := c.config.ResourceCache
-	if cache.Directory == "" {
+	if c.config.ResourceCache.Directory == "" {
 		return nil
 	}
-	// What changes nothing of what servers send does not make the file foreign: its place, max_age, the
+	return &keeper{client: c, file: cacheOf(c.config), wake: make(chan struct{}, 1), storedResources: newStoredResources()}
+}
+
+// cacheOf returns the files of the process for a bootstrap.
+func cacheOf(cfg *bootstrap.Config) *diskcache.Cache {
+	// What changes nothing of what servers send does not make a file foreign: its place, max_age, the
 	// overrides, dns_fallback.
-	identity := *c.config
+	identity := *cfg
 	identity.ResourceCache.Directory, identity.Overrides, identity.DNSFallback = "", nil, ""
 	// Another program with the same bootstrap uses other resources.
 	program := sha256.Sum256([]byte(identity.WithNode(identity.Node).Fingerprint() + " " + filepath.Base(os.Args[0])))
-	return &keeper{
-		client:          c,
-		file:            diskcache.New(cache.Directory, hex.EncodeToString(program[:]), cache.MaxAge),
-		wake:            make(chan struct{}, 1),
-		storedResources: newStoredResources(),
-	}
+	return diskcache.New(cfg.ResourceCache.Directory, hex.EncodeToString(program[:]), cfg.ResourceCache.MaxAge)
 }
 
 // run reads the file, and then writes and restores until the context ends.

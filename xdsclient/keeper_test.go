@@ -55,7 +55,7 @@ func (s *script) cachingClient(dir string, opts ...testutils.BootstrapOption) *X
 // recordNames lists what a start would find, with a minus before what is refused.
 func recordNames(t *testing.T, c *XDSClient) (names string) {
 	t.Helper()
-	contents, faults := c.keeper.file.Load(time.Now())
+	contents, faults := cacheOf(c.config).Load(time.Now())
 	if len(faults) > 0 {
 		t.Error(faults)
 	}
@@ -185,7 +185,7 @@ func TestAgeOnDisk(t *testing.T) {
 		s.breakOff()
 		pass(2 * time.Hour)
 		c.Close()
-		if _, faults := c.keeper.file.Load(time.Now()); len(faults) != 1 || !strings.Contains(faults[0].Error(), "too old") {
+		if _, faults := cacheOf(c.config).Load(time.Now()); len(faults) != 1 || !strings.Contains(faults[0].Error(), "too old") {
 			t.Errorf("after 2 h without a server, loading gives %v", faults)
 		}
 		again := server.cachingClient(dir)
@@ -315,7 +315,7 @@ func TestViewsAreWhole(t *testing.T) {
 			if got := sortedWords(recordNames(t, c)); got != "a b" {
 				t.Errorf("without %q, a start finds %q", late, got)
 			}
-			contents, _ := c.keeper.file.Load(time.Now())
+			contents, _ := cacheOf(c.config).Load(time.Now())
 			for _, r := range contents.Records {
 				if got := bytes.Contains(r.Resource, []byte("fresh")); got != (late == "") {
 					t.Errorf("without %q, %s is new: %t", late, r.Name, got)

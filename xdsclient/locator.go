@@ -4,27 +4,12 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
-	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // knowsVariants reports whether a server can be asked for variants of resources
 // (xRFC TP2).
 func knowsVariants(server *bootstrap.Server) bool {
 	return server.HasFeature(bootstrap.FeatureDynamicParameterConstraints)
-}
-
-// WatchLocator implements LocatorClient. If none of the servers of the name's authority has the
-// feature dynamic_parameter_constraints, it is Watch: the constraints choose nothing. If only some
-// have, a watch gets what the server that its target follows has: without the feature, whatever
-// that has under the name.
-func (c *XDSClient) WatchLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher Watcher) (stop func()) {
-	return c.watch(t, wire.Locator{Name: name, Constraints: constraints}, &watch{watcher: watcher}, "")
-}
-
-// WatchCollectionLocator implements LocatorClient. The features of servers count as with
-// WatchLocator.
-func (c *XDSClient) WatchCollectionLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, wire.Locator{Name: name, Constraints: constraints}, newCollectionWatch(watcher), "")
 }
 
 // chosenBy returns the constraints that choose the variant.

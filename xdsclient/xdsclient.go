@@ -22,6 +22,7 @@ import (
 // XDSClient is the Client over real management servers. It has one ADS stream
 // per server, while something from it is watched. It is safe for concurrent use.
 type XDSClient struct {
+	watches
 	config     *bootstrap.Config
 	options    options
 	seed       maphash.Seed
@@ -87,6 +88,7 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		types:       make(map[string]*ResourceType),
 		refusals:    make(map[attempted]*refusal),
 	}
+	c.watches.client = c
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.ignored.client = c
 	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
@@ -100,16 +102,6 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 
 // Bootstrap implements Client.
 func (c *XDSClient) Bootstrap() *bootstrap.Config { return c.config }
-
-// Watch implements Client. All watchers of the client are called from one
-// goroutine, so a watcher must not block in a call; it may keep done for later.
-//
-// A watch that can never be served, for example because the authority of the name is unknown,
-// gets one ResourceChanged with an Error of KindConfiguration. After Close, Watch does nothing
-// and the watcher is never called.
-func (c *XDSClient) Watch(t *ResourceType, name string, watcher Watcher) (stop func()) {
-	return c.watch(t, wire.Locator{Name: name}, &watch{watcher: watcher}, "")
-}
 
 // watch starts a watch of a resource or a collection for a target.
 func (c *XDSClient) watch(t *ResourceType, l wire.Locator, w *watch, target string) (stop func()) {
