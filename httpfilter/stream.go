@@ -81,7 +81,7 @@ func UnaryInterceptor(
 		if rpc.StreamDesc != nil {
 			return next.NewStream(ctx, rpc)
 		}
-		s := &unaryStream{ctx: ctx, rpc: rpc, next: next}
+		s := &interceptedUnary{ctx: ctx, rpc: rpc, next: next}
 		s.receive = func(reply any) error {
 			return f(ctx, rpc, s.req, reply, func(ctx context.Context) error { return s.invoke(ctx, reply) })
 		}
@@ -89,9 +89,9 @@ func UnaryInterceptor(
 	})
 }
 
-// unaryStream starts the RPC in RecvMsg, when all that the function of a
+// interceptedUnary starts the RPC in RecvMsg, when all that the function of a
 // UnaryInterceptor needs is known.
-type unaryStream struct {
+type interceptedUnary struct {
 	ctx     context.Context
 	rpc     *RPC
 	next    Next
@@ -100,24 +100,24 @@ type unaryStream struct {
 	last    grpc.ClientStream // the one that answered last
 }
 
-func (s *unaryStream) CloseSend() error { return nil }
+func (s *interceptedUnary) CloseSend() error { return nil }
 
 // Context is that of the stream that answered, which has the peer.
-func (s *unaryStream) Context() context.Context {
+func (s *interceptedUnary) Context() context.Context {
 	if s.last == nil {
 		return s.ctx
 	}
 	return s.last.Context()
 }
 
-func (s *unaryStream) SendMsg(m any) error {
+func (s *interceptedUnary) SendMsg(m any) error {
 	s.req = m
 	return nil
 }
 
-func (s *unaryStream) RecvMsg(reply any) error { return s.receive(reply) }
+func (s *interceptedUnary) RecvMsg(reply any) error { return s.receive(reply) }
 
-func (s *unaryStream) invoke(ctx context.Context, reply any) error {
+func (s *interceptedUnary) invoke(ctx context.Context, reply any) error {
 	stream, err := s.next.NewStream(ctx, s.rpc.Clone())
 	if err != nil {
 		return err
@@ -126,14 +126,14 @@ func (s *unaryStream) invoke(ctx context.Context, reply any) error {
 	return Exchange(stream, s.req, reply)
 }
 
-func (s *unaryStream) Header() (metadata.MD, error) {
+func (s *interceptedUnary) Header() (metadata.MD, error) {
 	if s.last == nil {
 		return nil, nil
 	}
 	return s.last.Header()
 }
 
-func (s *unaryStream) Trailer() metadata.MD {
+func (s *interceptedUnary) Trailer() metadata.MD {
 	if s.last == nil {
 		return nil
 	}

@@ -355,21 +355,30 @@ func (g *graph) clusterChanged(n *clusterNode) {
 		}
 		g.settle()
 	}
-	// A cluster of next alone is published with next.
-	if g.current == nil {
-		return
+	if g.current != nil && g.publishes(n) {
+		g.edit().Set(n.name, n.state)
+		g.changed()
 	}
-	published, ok := g.edit().Get(n.name)
-	if !ok || g.outgoing(n) && published.Err == nil && n.state.Err != nil && !g.tooLax(n.name, published) {
-		return
-	}
-	g.edit().Set(n.name, n.state)
-	g.changed()
 }
 
-// outgoing reports whether a cluster is in use only until next replaces current. If a control
-// plane deletes the cluster along with its last route, RPCs still go there until the clusters
-// of the new routes have answered, unless the cluster asks for stricter security than its connections have.
+// publishes reports whether the state of a cluster replaces the published one at once.
+func (g *graph) publishes(n *clusterNode) bool {
+	published, inUse := g.edit().Get(n.name)
+	lost := inUse && published.Err == nil && n.state.Err != nil
+	switch {
+	case !inUse:
+		return false // The cluster is published with next.
+	case lost && g.outgoing(n):
+		// The control plane has deleted the cluster along with its last route. RPCs still go there until the
+		// clusters of the new routes have answered, unless the cluster asks for stricter security than its
+		// connections have.
+		return g.tooLax(n.name, published)
+	default:
+		return true
+	}
+}
+
+// outgoing reports whether a cluster is in use only until next replaces current.
 func (g *graph) outgoing(n *clusterNode) bool {
 	return g.next != nil && n.generation != g.next.generation
 }

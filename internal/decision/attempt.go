@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// Attempt is the context of an attempt for which the picker needs more than its cluster: each retry, and each attempt of a route with per-try timeouts or hedging. It is the Context of the
-// attempt's Decision, so that a Decision is no larger for it. The fields are set before gRPC
-// gets the attempt.
+// Attempt is the context of an attempt for which the picker needs more than its cluster: each retry, and each
+// attempt of a route with per-try timeouts or hedging. It is the Context of the attempt's Decision, so that a
+// Decision is no larger for it. The fields are set before gRPC gets the attempt.
 type Attempt struct {
 	context.Context
 	Retry bool // the RPC has been attempted before

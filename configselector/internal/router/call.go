@@ -19,10 +19,20 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// call is an RPC that goes through filters, or that the router changes. It is the End of
-// its filter chain, and has room for all that an RPC needs if it is sent once, so that a
-// unary RPC costs one allocation however many filters there are. What few RPCs need is in
-// more, to keep it small.
+// call is an RPC of the application that goes through filters, or that the router changes. It is the End of its
+// filter chain. Each row is of one or several of the row below:
+//
+//	call      the RPC, as the application makes it
+//	request   the RPC, as the last filter has passed it on; a filter may do so several times
+//	attempt   a request, as gRPC gets it; several if the route has a retry policy
+//	exchange  the request message of a unary attempt, and what gRPC reports of the response
+//
+// A unary RPC costs one allocation, however many filters it meets, if it is sent once:
+//
+//	call { first }                              no retry policy
+//	call { first }, rare, retryRoom { exchange }    retry policy: three parts of one object
+//
+// A streaming RPC has a streaming besides, and if it has a retry policy, a replayStream and its attempts.
 type call struct {
 	routes    *Routes
 	route     *xdsresource.Route
@@ -30,19 +40,19 @@ type call struct {
 	origin    context.Context              // as the application gave it
 	invoker   grpc.UnaryInvoker            // unary RPCs
 	streaming *streaming                   // streaming RPCs
-	more      *more                        // nil: nothing
+	rare      *rare                        // nil: nothing
 	rpc       httpfilter.RPC               // for the first filter
 
-	first unaryStream // for rpc when it is sent
+	first unaryStream // the request that the last filter makes of rpc
 	taken bool        // first is in use
 }
 
-// more is what only few calls have.
-type more struct {
+// rare is what only few calls have.
+type rare struct {
 	headers    Headers     // if they are special
 	cluster    string      // the one drawn, if a header of the RPC names it
 	ownMirrors *ownMirrors // if the route has mirrors
-	firstTry   *firstTry   // unary RPCs of routes with a retry policy
+	retryRoom  *retryRoom  // unary RPCs of routes with a retry policy
 }
 
 // streaming is what a streaming RPC needs when it ends.
@@ -62,15 +72,15 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 	switch {
 	case desc == nil && rpc.Route.Retry != nil:
 		all := new(struct {
-			call  call
-			more  more
-			first firstTry
+			call call
+			rare rare
+			room retryRoom
 		})
 		c = &all.call
-		c.more = &all.more
-		c.more.firstTry = &all.first
+		c.rare = &all.rare
+		c.rare.retryRoom = &all.room
 	case rpc.Headers.special || byHeader || len(rpc.Route.Mirrors) > 0:
-		c = &call{more: new(more)}
+		c = &call{rare: new(rare)}
 	default:
 		c = new(call)
 	}
@@ -80,10 +90,10 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 	d := &c.first.decision
 	d.Channel, d.Version, d.Method = r.Channel.ClientConn, r.Version, rpc.Method
 	c.first.extra.Trace = rpc.Trace
-	if c.more != nil {
-		c.more.headers, c.more.cluster = rpc.Headers, rpc.Cluster
+	if c.rare != nil {
+		c.rare.headers, c.rare.cluster = rpc.Headers, rpc.Cluster
 		if len(rpc.Route.Mirrors) > 0 {
-			c.more.ownMirrors = new(ownMirrors)
+			c.rare.ownMirrors = new(ownMirrors)
 		}
 	}
 	return c
@@ -93,8 +103,8 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 func (c *call) method() string { return c.first.decision.Method }
 
 func (c *call) headers() Headers {
-	if c.more != nil {
-		return c.more.headers
+	if c.rare != nil {
+		return c.rare.headers
 	}
 	return Headers{authority: c.routes.Channel.Authority}
 }
@@ -102,17 +112,17 @@ func (c *call) headers() Headers {
 // cluster returns the cluster that was drawn.
 func (c *call) cluster() string {
 	if c.weighted.Header != "" {
-		return c.more.cluster
+		return c.rare.cluster
 	}
 	return c.weighted.Name
 }
 
 // ownMirrors returns nil if the route has no mirrors.
 func (c *call) ownMirrors() *ownMirrors {
-	if c.more == nil {
+	if c.rare == nil {
 		return nil
 	}
-	return c.more.ownMirrors
+	return c.rare.ownMirrors
 }
 
 // destination returns the route's entry for the cluster that the RPC goes to, or the one

@@ -109,8 +109,8 @@ func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	return u.sendOnce(req, reply, opts)
 }
 
-// firstTry is what the first attempt of a unary RPC with a retry policy needs.
-type firstTry struct {
+// retryRoom has room for what the first attempt of a unary RPC with a retry policy needs.
+type retryRoom struct {
 	exchange exchange
 	options  [8]grpc.CallOption
 }
@@ -119,7 +119,7 @@ type firstTry struct {
 // the application and to the router, but its end to neither, so that an RPC that is not
 // retried costs next to nothing more.
 func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retry retrier) error {
-	try := u.call.more.firstTry
+	try := u.call.rare.retryRoom
 	u.last = &try.exchange
 	u.last.req, u.last.sent = req, true
 	options := try.options[:0]
