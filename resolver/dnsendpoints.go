@@ -95,14 +95,14 @@ func (d *dnsEndpoints) start(name string) *dnsName {
 	return n
 }
 
-// sharesTurns is what look-ups of names share their turns by: all channels' look-ups for one cluster.
+// sharesTurns is the group of look-ups that share their turns: those of all channels for one cluster.
 type sharesTurns struct {
 	client  xdsclient.Client
 	cluster string
 }
 
-// accept returns what counts of a result. A STRICT_DNS cluster loses addresses that are gone; the one
-// endpoint of a LOGICAL_DNS cluster keeps them, as in Envoy.
+// accept returns the result that counts, which may have addresses of the one before. A STRICT_DNS cluster loses
+// addresses that are gone; the one endpoint of a LOGICAL_DNS cluster keeps them, as in Envoy.
 func (d *dnsEndpoints) accept(r lookup.Result) lookup.Result {
 	if d.cluster.Kind == xdsresource.ClusterStrictDNS {
 		return r.Latest()

@@ -21,7 +21,7 @@ import (
 type dnsRunner struct {
 	channel *grpc.ClientConn
 	version uint64
-	// endpoint is what DNS resolves, reason why it does. They are set before RPCs run.
+	// endpoint is the name that DNS resolves, reason why DNS does. They are set before RPCs run.
 	endpoint, reason string
 
 	// running counts unary RPCs until they end, and others until their stream is open.
@@ -123,9 +123,9 @@ func (r *dnsRunner) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.
 	return stream, r.explained(err)
 }
 
-// explained adds to the error of an RPC that got no connection that DNS is in use, and why.
-// gRPC does not mark such errors, but those of servers come over a connection: only in the moment in
-// which gRPC gives RPCs the first one, before the channel is READY, is one of those explained too.
+// explained adds to the error of an RPC that got no connection that DNS is in use, and the reason. gRPC does not
+// mark such errors, but servers' errors come over a connection, with which the channel is READY. The exception is
+// the moment between the first connection and READY, in which a server's error is explained too.
 func (r *dnsRunner) explained(err error) error {
 	if err == nil || r.channel.GetState() == connectivity.Ready {
 		return err

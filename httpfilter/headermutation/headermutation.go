@@ -105,8 +105,7 @@ func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (headeredit.E
 	}
 }
 
-// removeOnMatch removes all headers whose names match, those that cannot be
-// edited excepted.
+// removeOnMatch removes all headers whose names match and that can be edited.
 func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (headeredit.Edit, error) {
 	m, err := matcher(pb)
 	if err != nil {

@@ -8,7 +8,8 @@
 // the cluster's common_lb_config.override_host_status allows. Otherwise the
 // load-balancing policy picks, and the response sets another cookie.
 //
-// A header has what a cookie has as its value, in the metadata of the response and of the RPCs.
+// A session by header works likewise: the value of the header, in the metadata of the response and of further
+// RPCs, is the value that a cookie has.
 //
 // The filter does not keep cookies: the application does, one for each session.
 // It picks no endpoint either: the balancer does, by httpfilter.HostOverride.

@@ -123,8 +123,8 @@ func NormalizeMatches(matches []Match) []Match {
 	return slices.CompactFunc(matches, func(a, b Match) bool { return Key(a) == Key(b) })
 }
 
-// compareMatches orders matches as Kuma does (CompareMatch of its MeshHTTPRoute), which fills in what the
-// Gateway API leaves open (HTTPRouteRule.matches): an exact path, the longest prefix, the longest regular
+// compareMatches orders matches as Kuma does (CompareMatch of its MeshHTTPRoute), which decides the cases
+// that the Gateway API leaves open (HTTPRouteRule.matches): an exact path, the longest prefix, the longest regular
 // expression, no condition on the path; then a condition on the method; then the most conditions on
 // headers; then on query parameters.
 func compareMatches(a, b *Match) int {

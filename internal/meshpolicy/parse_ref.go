@@ -17,7 +17,7 @@ func ReadDestination(v document.Value) TargetRef {
 	return readRef(v, everything, meshService)
 }
 
-// refNames are the fields of references, those that only Kuma has included.
+// refNames are the fields of references, including the ones that only Kuma has.
 var refNames = []string{"kind", "name", "tags", "namespace", "labels", "sectionName"}
 
 func readRef(v document.Value, kinds ...kind) TargetRef {

@@ -157,8 +157,8 @@ func pairs(tags map[string]string) []string {
 
 // Rule forwards matching requests, and may change them.
 type Rule struct {
-	// Line is where the rule starts in its policy's file. Lines are where what the fields have starts, 0 if
-	// there is nothing.
+	// Line is the line of its policy's file on which the rule starts. Lines has the line on which the value of
+	// each field starts, 0 if the field has none.
 	Line  int
 	Lines [NumFields]int
 	// Matches are in canonical form: not empty, sorted, each once. A rule without matches has one

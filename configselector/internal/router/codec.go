@@ -23,20 +23,20 @@ func encode(codec encoding.CodecV2, m any) (e encoded, ok bool) {
 	return buffers.Materialize(), true
 }
 
-// resend is a codec that sends encoded messages as they are. Other messages, and those
-// received, are left to the wrapped codec.
+// resend is a codec that sends encoded messages as they are. It leaves other messages, and received ones, to the
+// wrapped codec.
 type resend struct {
 	encoding.CodecV2
 	subtype string // in the content-type of the RPC; empty: none
 }
 
-// resending returns the option with which encoded messages are sent for an RPC that has the options
-// and the codec of it.
+// resending returns the option for sending encoded messages on an RPC with the given options. codec is the codec
+// of that RPC.
 func resending(opts []grpc.CallOption, codec encoding.CodecV2) grpc.CallOption {
 	return grpc.ForceCodecV2(resend{codec, contentSubtype(opts)})
 }
 
-// Name implements encoding.CodecV2. gRPC makes the content-type of it.
+// Name implements encoding.CodecV2. gRPC makes the content-type of the name.
 func (c resend) Name() string { return c.subtype }
 
 // Marshal implements encoding.CodecV2.

@@ -93,8 +93,8 @@ func (o *outcome) split(opts []grpc.CallOption) []grpc.CallOption {
 	return rest
 }
 
-// splitShared is split for the options that concurrent attempts share, each of which would write what
-// they report. Options that each attempt calls stay.
+// splitShared is split for the options that concurrent attempts share: each attempt would write to the same
+// variables. Options that are callbacks stay.
 func (o *outcome) splitShared(opts []grpc.CallOption) []grpc.CallOption {
 	rest := o.split(opts)
 	for _, f := range o.finish {

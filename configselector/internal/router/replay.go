@@ -27,15 +27,15 @@ type replay struct {
 	// fits reports whether the RPC can be sent again; nil: always.
 	fits func() bool
 
-	mu      sync.Mutex
-	changed sync.Cond // of any field below
-	retry   retrier
-	latest  *attempt      // that has begun, or is about to
-	next    bool          // latest, or the attempt after it, is about to begin
-	failed  *attempt      // that failed last
-	refused error         // from the picker that refused an attempt
-	winner  *attempt      // that is the RPC; nil: not decided
-	decided chan struct{} // closed when there is a winner; nil unless the policy hedges
+	mu        sync.Mutex
+	changed   sync.Cond // of any field below
+	retry     retrier
+	latest    *attempt      // that has begun, or is about to
+	launching bool          // an attempt is about to begin
+	failed    *attempt      // that failed last
+	refused   error         // from the picker that refused an attempt
+	winner    *attempt      // that is the RPC; nil: not decided
+	decided   chan struct{} // closed when there is a winner; nil unless the policy hedges
 }
 
 // attempt is one attempt of an RPC that has a retry policy.
@@ -81,8 +81,8 @@ func (p *replay) add(a *attempt) {
 }
 
 // after is called when attempt a has ended with a.err, which is not nil, and without response headers. It waits
-// for the attempt that the RPC goes on with, which may have ended too. The RPC is decided if that is the winner.
-// launched reports that the attempt has begun for the caller.
+// until the RPC is decided, and returns the winner, or until another attempt has begun, and returns that. launched
+// reports that the attempt has begun on the caller's behalf, for the caller to follow.
 func (p *replay) after(a *attempt, trailer metadata.MD) (next *attempt, launched bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *replay) after(a *attempt, trailer metadata.MD) (next *attempt, launched
 	}
 	for p.winner == nil {
 		switch {
-		case p.next:
+		case p.launching:
 			p.changed.Wait()
 		case !p.latest.over:
 			return p.latest, false
@@ -123,7 +123,7 @@ func (p *replay) goesOn(a *attempt) bool {
 		return false
 	}
 	p.failed = a
-	if p.latest != a || p.next {
+	if p.latest != a || p.launching {
 		if delay, asked := pushback(a.trailer); asked && delay < 0 {
 			p.retry.stop()
 		}
@@ -136,7 +136,7 @@ func (p *replay) goesOn(a *attempt) bool {
 func (p *replay) late(a *attempt) {
 	p.mu.Lock()
 	var hedge *attempt
-	if p.winner == nil && p.latest == a && !a.over && !p.next && (p.fits == nil || p.fits()) && p.retry.decideRetry(nil) {
+	if p.winner == nil && p.latest == a && !a.over && !p.launching && (p.fits == nil || p.fits()) && p.retry.decideRetry(nil) {
 		hedge = p.launch(nil)
 	}
 	p.mu.Unlock()
@@ -148,9 +148,9 @@ func (p *replay) late(a *attempt) {
 // launch begins the next attempt after the delay, during which p.mu is not held, or returns nil if the RPC has
 // been decided, or its context has ended. cause is the error of the attempt before, or nil if that goes on.
 func (p *replay) launch(cause error) *attempt {
-	p.next = true
+	p.launching = true
 	defer func() {
-		p.next = false
+		p.launching = false
 		p.changed.Broadcast()
 	}()
 	p.request.retried(&p.retry, cause)

@@ -51,7 +51,7 @@ type replayStream struct {
 	complete bool      // the application sends no more messages
 }
 
-// stream is what an attempt of a streaming RPC has.
+// stream is the part of an attempt of a streaming RPC.
 type stream struct {
 	grpc.ClientStream
 	unopened bool // gRPC has no stream
@@ -137,8 +137,8 @@ func (s *replayStream) open(a *attempt) {
 	}
 }
 
-// resend opens a further attempt, and sends the buffer. If that fails, the attempt has ended, which
-// those who follow it find.
+// resend opens a further attempt, and sends the buffer. If that fails, the attempt has ended, which its followers
+// find.
 func (s *replayStream) resend(a *attempt) {
 	if s.open(a); a.unopened {
 		return
@@ -181,7 +181,7 @@ func (s *replayStream) current() (a *attempt, decided bool) {
 }
 
 func (s *replayStream) currentLocked() (a *attempt, decided bool) {
-	for s.winner == nil && s.next {
+	for s.winner == nil && s.launching {
 		if a := s.latest; a.begun && !a.over {
 			return a, false // A hedge is about to begin.
 		}

@@ -33,8 +33,8 @@ func (r *request) attemptEnded(n int, err error) {
 	r.extra.Trace.AttemptEnded(rpctrace.Attempt{Number: n, Cluster: r.decision.Cluster, Err: err})
 }
 
-// endReporter returns what reports the end of the n-th attempt, once, if the RPC has a trace. timer is that of
-// the attempt, or nil.
+// endReporter returns the function that reports the end of the n-th attempt, once, if the RPC has a trace. timer is
+// the attempt's, or nil.
 func (r *request) endReporter(n int, timer *tryTimer) func(error) {
 	if r.extra.Trace == nil {
 		return func(error) {}

@@ -46,7 +46,7 @@ func (l *lookup) wait(groups map[any]bool) {
 	startLocked()
 }
 
-// moveTo makes a name that waits do so in the given groups. It keeps its place in those that it is in.
+// moveTo moves a name that waits to the given groups. In groups that have the name already it keeps its place.
 func (l *lookup) moveTo(groups map[any]bool) {
 	queue.mu.Lock()
 	defer queue.mu.Unlock()
