@@ -4,7 +4,8 @@
 // package bootstrap has the list parsed; internal/xdsresource applies it while it decodes a
 // resource, after what the server sent was found valid. An Override has a pattern of resource
 // names and a Patch for each setting that it changes. This package knows the settings and their
-// messages, and nothing of what the settings mean: see SetCheck.
+// messages, and nothing of what the settings mean: internal/xdsresource checks that too, for the
+// channels of the process.
 package overlay
 
 import (
@@ -89,6 +90,14 @@ func (o *Overrides) For(typeURL, name string) (found []*Override) {
 	return found
 }
 
+// All returns all overrides.
+func (o *Overrides) All() []*Override {
+	if o == nil {
+		return nil
+	}
+	return o.list
+}
+
 // NodeKey is the key of the node's metadata under which the client status (CSDS) has the list. Servers
 // are not sent it.
 const NodeKey = "dynxds.overrides"
@@ -141,14 +150,6 @@ func (p pattern) matches(name string) bool {
 	return len(name) >= len(p.before)+len(p.behind) && strings.HasPrefix(name, p.before) && strings.HasSuffix(name, p.behind)
 }
 
-// check is set once, before any list is read.
-var check func(*Override) *faults.Faults
-
-// SetCheck sets how Parse finds values that no resource may have, and fields that the client does
-// not act on: by decoding a resource with the override. The paths of the faults begin with the key
-// of the setting. It is for the init function of the package that decodes resources.
-func SetCheck(f func(*Override) *faults.Faults) { check = f }
-
 // Parse reads the list, and reports what is wrong with it. hasAuthority reports whether the
 // bootstrap has an authority.
 func Parse(v document.Value, hasAuthority func(string) bool) *Overrides {
@@ -160,9 +161,6 @@ func Parse(v document.Value, hasAuthority func(string) bool) *Overrides {
 		if o := parseOverride(element, hasAuthority); o != nil {
 			o.Index = i
 			all.list = append(all.list, o)
-			if check != nil {
-				element.AddFaults(check(o))
-			}
 		}
 	}
 	if len(all.list) == 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/overlay"
 	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // A setting that the bootstrap overrides is decoded twice: as it was received, so that the server
@@ -106,9 +107,19 @@ func (v *validator) refuse(o *overlay.Override, setting string, changed proto.Me
 	}
 }
 
-func init() { overlay.SetCheck(checkOverride) }
+// CheckOverrides returns what is wrong with the overrides of a bootstrap, whatever they are applied to: values that
+// no resource may have, and fields that the client does not act on. The error is a *bootstrap.Faults.
+func CheckOverrides(config *bootstrap.Config) error {
+	found := &bootstrap.Faults{Source: "xDS bootstrap " + config.Source}
+	for _, o := range config.Overrides.All() {
+		for _, f := range checkOverride(o).List {
+			f.Path = faults.Item("overrides", o.Index).Field(f.Path).String()
+			found.Add(f)
+		}
+	}
+	return found.Err()
+}
 
-// checkOverride returns what is wrong with an override, whatever it is applied to.
 func checkOverride(o *overlay.Override) *faults.Faults {
 	v := &validator{overlay: overlaying{[]*overlay.Override{o}, &faults.Faults{}}}
 	ads := &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Ads{Ads: &corepb.AggregatedConfigSource{}}}

@@ -25,9 +25,13 @@ import (
 
 // parseOverrides parses a bootstrap with the overrides.
 func parseOverrides(overrides string) (*bootstrap.Config, error) {
-	return bootstrap.Parse("test", fmt.Appendf(nil, `{
+	config, err := bootstrap.Parse("test", fmt.Appendf(nil, `{
 		"xds_servers": [{"server_uri": "dns:///xds", "channel_creds": [{"type": "insecure"}]}],
 		"authorities": {"a": {}}, "overrides": %s}`, overrides))
+	if err == nil {
+		err = CheckOverrides(config)
+	}
+	return config, err
 }
 
 // overriding returns options to decode with the overrides.
@@ -370,9 +374,10 @@ func TestFaultsOfOverrides(t *testing.T) {
 			`overrides[0].retry_policy.num_retries: must be at least 1`,
 			`overrides[0].retry_policy.retry_back_off.max_interval: 1s is below base_interval, 2s`,
 			`overrides[0].retry_policy.retry_on: this client does not support "nothing"`}},
-		{`[{"routes": "a", "hedge_policy": {"hedge_on_per_try_timeout": 1, "hedge": true}}, {"routes": "a", "hedge_policy": {"initial_requests": 2}}]`, []string{
+		{`[{"routes": "a", "hedge_policy": {"hedge_on_per_try_timeout": 1, "hedge": true}}]`, []string{
 			`overrides[0].hedge_policy.hedge_on_per_try_timeout: expected true or false, found a number`,
-			`overrides[0].hedge_policy.hedge: HedgePolicy has no such field; it can be initial_requests, additional_request_chance, hedge_on_per_try_timeout`,
+			`overrides[0].hedge_policy.hedge: HedgePolicy has no such field; it can be initial_requests, additional_request_chance, hedge_on_per_try_timeout`}},
+		{`[{"routes": "b", "timeout": "1s"}, {"routes": "a", "hedge_policy": {"initial_requests": 2}}]`, []string{
 			`overrides[1].hedge_policy.initial_requests: this client does not act on the field`}},
 		{`[{"routes": "a", "retry_policy": {"rate_limited_retry_back_off": {"reset_headers": []}}}]`, []string{
 			`overrides[0].retry_policy.rate_limited_retry_back_off.reset_headers: must not be empty`}},

@@ -136,7 +136,7 @@ func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error
 	manager := &hcmpb.HttpConnectionManager{
 		StatPrefix: s.Name,
 		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{
-			ConfigSource: ads(), RouteConfigName: n.resource(routeConfigurationName, s.Name),
+			ConfigSource: ads(), RouteConfigName: n.resource(RouteConfigurationType, s.Name),
 		}},
 		HttpFilters: slices.Clone(s.Filters),
 	}
@@ -149,7 +149,7 @@ func (n naming) listener(s *Service, sessions bool) (*listenerpb.Listener, error
 		return nil, err
 	}
 	return &listenerpb.Listener{
-		Name:        n.resource(listenerName, s.Name),
+		Name:        n.resource(ListenerType, s.Name),
 		ApiListener: &listenerpb.ApiListener{ApiListener: packed},
 	}, nil
 }
@@ -160,10 +160,10 @@ func httpFilter(name string, optional bool, config proto.Message) *hcmpb.HttpFil
 
 func (n naming) cluster(s meshpolicy.Subset) *clusterpb.Cluster {
 	return &clusterpb.Cluster{
-		Name:                 n.resource(clusterName, s.ID),
+		Name:                 n.resource(ClusterType, s.ID),
 		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
 		EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{
-			EdsConfig: ads(), ServiceName: n.resource(endpointsName, s.ID),
+			EdsConfig: ads(), ServiceName: n.resource(EndpointsType, s.ID),
 		},
 		LbPolicy: clusterpb.Cluster_ROUND_ROBIN,
 		// Without it Envoy uses HTTP/1.1. Its successor, HttpProtocolOptions, is an extension
@@ -218,7 +218,7 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wan
 		g.LoadBalancingWeight.Value += max(e.Weight, 1)
 		g.LbEndpoints = append(g.LbEndpoints, e.message(places))
 	}
-	a := &endpointpb.ClusterLoadAssignment{ClusterName: n.resource(endpointsName, sub.ID)}
+	a := &endpointpb.ClusterLoadAssignment{ClusterName: n.resource(EndpointsType, sub.ID)}
 	priority, last := uint32(0), uint32(0)
 	for i, key := range slices.SortedFunc(maps.Keys(groups), group.compare) {
 		if i > 0 && key.priority != last {

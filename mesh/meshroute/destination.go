@@ -86,7 +86,7 @@ func (c *compiler) digest() [sha256.Size]byte {
 }
 
 func (c *compiler) compile() *compiled {
-	name := c.naming.resource(routeConfigurationName, c.service)
+	name := c.naming.resource(RouteConfigurationType, c.service)
 	if !c.exists {
 		return c.absent(name)
 	}
@@ -133,7 +133,7 @@ func (c *compiler) misses(r meshpolicy.Rule) bool {
 // absent is the result for a missing service.
 func (c *compiler) absent(name string) *compiled {
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, c.policyNames())
-	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(listenerName, c.service), Service: c.service, Err: err}}
+	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(ListenerType, c.service), Service: c.service, Err: err}}
 	r.variants, _ = unfold(name, c.service, &node{outcome: &outcome{err: err}})
 	for _, p := range c.named() {
 		r.findings = append(r.findings, finding{severity: Error, policy: p.Policy.Name, to: p.To, rule: -1,

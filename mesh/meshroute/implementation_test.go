@@ -59,7 +59,7 @@ func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 	for _, authority := range []string{"", "a"} {
 		m := accepted(t, Input{Policies: policies, Services: services("s", "other"), Authority: authority}, nil)
 		policytest.Equal(t, "keys", []string{meshpolicy.RoutesKey}, m.Keys())
-		dead := m.naming.resource(clusterName, "s;redirects-are-not-followed")
+		dead := m.naming.resource(ClusterType, "s;redirects-are-not-followed")
 		all := []string{"/p.S/Query other", "/p.S/Post other", "/p.S/Get other", "/p.S/Moved redirect", " s"}
 		few := []string{"/p.S/Post other", "/p.S/Moved " + dead, " s"}
 		for implementation, want := range map[Implementation][]string{Dynxds: all, Envoy: all, GRPCGo: few, OtherGRPC: few} {
@@ -73,7 +73,7 @@ func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 			for _, r := range got.Message.(*routepb.RouteConfiguration).VirtualHosts[0].Routes {
 				to := r.GetRoute().GetCluster()
 				for _, name := range []string{"s", "other"} {
-					if to == m.naming.resource(clusterName, name) {
+					if to == m.naming.resource(ClusterType, name) {
 						to = name
 					}
 				}
@@ -90,7 +90,7 @@ func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 			}
 		}
 		empty := slices.ContainsFunc(m.Resources(), func(r *Resource) bool {
-			return r.TypeURL == EndpointsType && r.Name == m.naming.resource(endpointsName, "s;redirects-are-not-followed") &&
+			return r.TypeURL == EndpointsType && r.Name == m.naming.resource(EndpointsType, "s;redirects-are-not-followed") &&
 				len(r.Message.(*endpointpb.ClusterLoadAssignment).GetEndpoints()) == 0
 		})
 		if !empty {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -132,10 +133,11 @@ func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	}
 	byType := make(map[string][]dynparam.KeyConstraints, 2)
 	for _, key := range keys {
-		name := routeConfigurationName
+		typeURL := RouteConfigurationType
 		if key == meshpolicy.AddressesKey {
-			name = endpointsName
+			typeURL = EndpointsType
 		}
+		name := typeurl.Name(typeURL)
 		byType[name] = append(byType[name], dynparam.Require(key, dynparam.Value(c.Tag(key))))
 	}
 	all := make(map[string]dynparam.Constraints, len(byType))
@@ -169,7 +171,7 @@ func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
 
 // ListenerName returns the name under which clients subscribe to a service.
 func (m *Mesh) ListenerName(service string) string {
-	return m.naming.resource(listenerName, service)
+	return m.naming.resource(ListenerType, service)
 }
 
 // Reports returns the reports for the authors of policies and services, ordered by file and line.

@@ -30,7 +30,7 @@ func (b *builder) compileMissing() {
 		cluster := n.cluster(meshpolicy.Subset{ID: missingID(id)})
 		assignment := cluster.GetEdsClusterConfig().GetServiceName()
 		service, _, _ := strings.Cut(id, ";")
-		b.addShared(&Resource{TypeURL: ClusterType, Name: n.resource(clusterName, id), Service: service, Err: status.Newf(codes.NotFound,
+		b.addShared(&Resource{TypeURL: ClusterType, Name: n.resource(ClusterType, id), Service: service, Err: status.Newf(codes.NotFound,
 			"the mesh has no service %q, to which requests are sent by %s", service, namesOf(policies))})
 		b.addShared(&Resource{TypeURL: ClusterType, Name: cluster.GetName(), Service: service, Message: cluster})
 		b.addShared(&Resource{TypeURL: EndpointsType, Name: assignment, Service: service, Message: &endpointpb.ClusterLoadAssignment{ClusterName: assignment}})

@@ -58,7 +58,7 @@ func (t routeTable) configuration(m Merged) (*routepb.RouteConfiguration, [][]ru
 		}
 	}
 	return &routepb.RouteConfiguration{
-		Name:         t.naming.resource(routeConfigurationName, t.service),
+		Name:         t.naming.resource(RouteConfigurationType, t.service),
 		VirtualHosts: []*routepb.VirtualHost{host},
 	}, rules
 }
@@ -230,7 +230,7 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 // no endpoints. Some clients support no action other than route.
 func (t routeTable) nowhere() *routepb.Route_Route {
 	return &routepb.Route_Route{Route: &routepb.RouteAction{
-		ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: t.naming.resource(clusterName, deadID(t.service))},
+		ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: t.naming.resource(ClusterType, deadID(t.service))},
 	}}
 }
 
@@ -239,7 +239,7 @@ func (t routeTable) cluster(ref *meshpolicy.BackendRef) string {
 	if t.grpc && !t.known(ref.Name) {
 		id = missingID(id)
 	}
-	return t.naming.resource(clusterName, id)
+	return t.naming.resource(ClusterType, id)
 }
 
 // destination sets the cluster or the clusters. r may be nil.

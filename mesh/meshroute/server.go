@@ -44,7 +44,7 @@ func (n naming) servers(s *Service) ([]server, error) {
 		if !e.isIP() {
 			continue
 		}
-		name := n.resource(listenerName, strings.Replace(ServerListenerTemplate, "%s", e.Address, 1))
+		name := n.resource(ListenerType, strings.Replace(ServerListenerTemplate, "%s", e.Address, 1))
 		list = append(list, server{i, &Resource{TypeURL: ListenerType, Name: name, Message: &listenerpb.Listener{
 			Name: name, Address: e.address(), FilterChains: []*listenerpb.FilterChain{chain},
 		}}})

@@ -21,7 +21,7 @@ import (
 func routesOf(m *Mesh, service string) []*Resource {
 	var list []*Resource
 	for _, r := range m.Resources() {
-		if r.TypeURL == RouteConfigurationType && r.Name == m.naming.resource(routeConfigurationName, service) {
+		if r.TypeURL == RouteConfigurationType && r.Name == m.naming.resource(RouteConfigurationType, service) {
 			list = append(list, r)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
@@ -14,7 +15,7 @@ import (
 const (
 	// MapTypeURL is the type URL of DPDS resources (DynamicParameterConstraintsMap).
 	// Their Go message is registered under a name of our own, so anypb has no use.
-	MapTypeURL = "type.googleapis.com/" + xdsname.ConstraintsMap
+	MapTypeURL = typeurl.Prefix + xdsname.ConstraintsMap
 
 	// AnyType stands for every resource type, in the client's own constraints.
 	AnyType = "*"

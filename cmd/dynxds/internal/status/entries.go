@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // entry is one resource of a client.
@@ -26,28 +28,20 @@ func entries(c *statuspb.ClientConfig) []*entry {
 	for _, old := range c.GetXdsConfig() {
 		for _, l := range old.GetListenerConfig().GetDynamicListeners() {
 			active := l.GetActiveState()
-			all = append(all, older(listenerURL, l.GetName(), active.GetVersionInfo(), active.GetListener(), active.GetLastUpdated(), l))
+			all = append(all, older(typeurl.Listener, l.GetName(), active.GetVersionInfo(), active.GetListener(), active.GetLastUpdated(), l))
 		}
 		for _, r := range old.GetRouteConfig().GetDynamicRouteConfigs() {
-			all = append(all, older(routesURL, "", r.GetVersionInfo(), r.GetRouteConfig(), r.GetLastUpdated(), r))
+			all = append(all, older(typeurl.RouteConfiguration, "", r.GetVersionInfo(), r.GetRouteConfig(), r.GetLastUpdated(), r))
 		}
 		for _, r := range old.GetClusterConfig().GetDynamicActiveClusters() {
-			all = append(all, older(clusterURL, "", r.GetVersionInfo(), r.GetCluster(), r.GetLastUpdated(), r))
+			all = append(all, older(typeurl.Cluster, "", r.GetVersionInfo(), r.GetCluster(), r.GetLastUpdated(), r))
 		}
 		for _, r := range old.GetEndpointConfig().GetDynamicEndpointConfigs() {
-			all = append(all, older(endpointsURL, "", r.GetVersionInfo(), r.GetEndpointConfig(), r.GetLastUpdated(), r))
+			all = append(all, older(typeurl.Endpoints, "", r.GetVersionInfo(), r.GetEndpointConfig(), r.GetLastUpdated(), r))
 		}
 	}
 	return all
 }
-
-// The types that the older form has.
-const (
-	listenerURL  = "type.googleapis.com/envoy.config.listener.v3.Listener"
-	routesURL    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
-	clusterURL   = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	endpointsURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-)
 
 // older returns an entry of the older form in the form of today. The name may be only in the resource.
 func older(typeURL, name, version string, resource *anypb.Any, updated *timestamppb.Timestamp, state interface {

@@ -140,7 +140,7 @@ func typeURLOf(c *entry, raw *anypb.Any) string {
 	case url == "":
 		return raw.GetTypeUrl()
 	case !strings.Contains(url, "/"):
-		return "type.googleapis.com/" + url
+		return typeurl.Prefix + url
 	default:
 		return url
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -47,10 +48,10 @@ func TestUnusualEncoding(t *testing.T) {
 	}
 	varint := func(number byte) string { return string([]byte{number << 3, 1}) }
 	inner := varint(1) + field(1, "x") + field(1, "t") + field(2, "value") + varint(9)
-	wrapped := field(1, wrapperType) + field(2, varint(3)+field(3, "old")+field(2, field(1, "t"))+field(2, field(2, "in parts"))+field(3, "name"))
+	wrapped := field(1, typeurl.Wrapper) + field(2, varint(3)+field(3, "old")+field(2, field(1, "t"))+field(2, field(2, "in parts"))+field(3, "name"))
 	message := field(byte(sotwLayout.typeURL), "other") + varint(byte(sotwLayout.typeURL)) + varint(byte(sotwLayout.resources)) +
 		field(byte(sotwLayout.resources), inner) + field(byte(sotwLayout.resources), wrapped) + field(byte(sotwLayout.typeURL), "t") +
-		field(byte(sotwLayout.resources), "\xff") + field(byte(sotwLayout.resources), field(1, wrapperType)+field(2, field(2, "\xff")))
+		field(byte(sotwLayout.resources), "\xff") + field(byte(sotwLayout.resources), field(1, typeurl.Wrapper)+field(2, field(2, "\xff")))
 	r, err := SotW{}.Decode([]byte(message))
 	xdstest.NoError(t, err)
 	var got []string

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -29,7 +30,7 @@ func FuzzSotWDecode(f *testing.F) {
 	f.Add([]byte{2<<3 | 2, 0, 4<<3 | 2, 1, 'x', 4 << 3, 1})
 	wrapped := marshal(f, &discoveryv3.Resource{Name: "w", Resource: &anypb.Any{TypeUrl: "t"}})
 	f.Add(marshal(f, &discoveryv3.DiscoveryResponse{TypeUrl: "x", Canary: true, Nonce: "n",
-		Resources: []*anypb.Any{{TypeUrl: wrapperType, Value: wrapped}}}))
+		Resources: []*anypb.Any{{TypeUrl: typeurl.Wrapper, Value: wrapped}}}))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		var want discoveryv3.DiscoveryResponse
 		if proto.Unmarshal(message, &want) != nil || want.GetTypeUrl() == "" {
@@ -112,7 +113,7 @@ func FuzzDeltaDecode(f *testing.F) {
 
 func checkResource(t *testing.T, got Resource, want *anypb.Any, typeURL string) {
 	t.Helper()
-	if want.GetTypeUrl() == wrapperType {
+	if want.GetTypeUrl() == typeurl.Wrapper {
 		var w discoveryv3.Resource
 		if proto.Unmarshal(want.GetValue(), &w) == nil {
 			checkWrapped(t, got, &w, typeURL)

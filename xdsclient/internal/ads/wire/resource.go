@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // Resource is a resource of a response. It refers to the bytes of the message.
@@ -148,9 +149,6 @@ func join(a, b []byte) []byte {
 	return append(a[:len(a):len(a)], b...)
 }
 
-// wrapperType is the type URL of the message that may wrap a resource.
-const wrapperType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
-
 // unpack reads the resource in an Any, bare or wrapped. typeURL is that of the response.
 func unpack(index int, b []byte, typeURL string) Resource {
 	r := Resource{Index: index}
@@ -158,7 +156,7 @@ func unpack(index int, b []byte, typeURL string) Resource {
 	if r.Err = a.merge(b); r.Err != nil {
 		return r
 	}
-	if string(a.typeURL) == wrapperType {
+	if string(a.typeURL) == typeurl.Wrapper {
 		return unwrap(index, a.value, typeURL)
 	}
 	r.setValue(a, typeURL)
