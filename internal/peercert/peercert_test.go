@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,6 +132,10 @@ func TestExpiredAuthority(t *testing.T) {
 	want := []string{`DNS "a"`, "old authority", "expired", pair.Leaf.NotAfter.UTC().Format(time.RFC3339)}
 	check(t, (&Requirements{Roots: roots}).Verify([]*x509.Certificate{signed}), want...)
 	check(t, (&Requirements{Roots: ca.Pool()}).Verify([]*x509.Certificate{signed, pair.Leaf}), want...)
+	expired := leaf(t, ca, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) })
+	if err := (&Requirements{Roots: ca.Pool()}).Verify([]*x509.Certificate{expired}); err == nil || strings.Contains(err.Error(), "issuer") {
+		t.Errorf("the error of a leaf that has expired names an authority: %v", err)
+	}
 }
 
 // A leaf signs in the handshake, so that a key usage without digitalSignature forbids it to be a server's (RFC 8446, section
@@ -170,11 +175,16 @@ func TestURIsAreComparedAsTheyAre(t *testing.T) {
 	ca := testca.New(t)
 	with := func(san string) *x509.Certificate {
 		return leaf(t, ca, func(c *template) {
-			name, err := asn1.Marshal(asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tagURI, Bytes: []byte(san)})
-			if err != nil {
-				t.Fatal(err)
+			var names []byte
+			// The second one has the number of URIs in another class of tags, and is none.
+			for _, class := range []int{asn1.ClassContextSpecific, asn1.ClassUniversal} {
+				name, err := asn1.Marshal(asn1.RawValue{Class: class, Tag: tagURI, Bytes: []byte(san)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				names = append(names, name...)
 			}
-			sans, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: name})
+			sans, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: names})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,6 +240,7 @@ func TestSANMatchers(t *testing.T) {
 		{"any one of many", all, []Matcher{exact("no"), exact("api.example.com")}, true},
 		{"none of many", all, []Matcher{exact("no"), exact("neither")}, false},
 		{"prefix", all, []Matcher{matcher(AnySAN, matching.StringPrefix, "spiffe://domain/")}, true},
+		{"prefix of a DNS name", all, []Matcher{matcher(DNS, matching.StringPrefix, "Plain.")}, true},
 		{"suffix", all, []Matcher{matcher(AnySAN, matching.StringSuffix, "/ns/a")}, true},
 		{"contains", all, []Matcher{matcher(AnySAN, matching.StringContains, "domain")}, true},
 		{"a prefix is not matched as a wildcard", all, []Matcher{matcher(AnySAN, matching.StringPrefix, "api.example")}, false},
@@ -280,6 +291,8 @@ func TestWildcards(t *testing.T) {
 		{"a.b.example.com", "a.*.example.com", false},
 		{"a.b.com", "*.*.com", false},
 		{"a", "*", false},
+		{"a", "*..", false},
+		{"a.*.com", "*.*.com", false},
 		{"a.", "*.", false},
 		{"*.example.com", "*.example.com", true},
 		{"a*.example.com", "a*.example.com", false},
@@ -387,6 +400,50 @@ func TestErrorsAreBounded(t *testing.T) {
 	err := (&Requirements{Roots: ca.Pool(), SANs: []Matcher{exact("a")}}).Verify([]*x509.Certificate{cert})
 	if check(t, err, "and more"); len(err.Error()) > 5000 {
 		t.Errorf("the error has %d characters", len(err.Error()))
+	}
+	for _, tc := range []struct {
+		names int
+		want  string
+	}{
+		{0, "without SANs"},
+		{1, `DNS "a"`},
+		{10, `DNS "a"` + strings.Repeat(`, DNS "a"`, 9)},
+		{11, `DNS "a"` + strings.Repeat(`, DNS "a"`, 9) + " and more"},
+		{13, `DNS "a"` + strings.Repeat(`, DNS "a"`, 9) + " and more"},
+	} {
+		if got := describe(&x509.Certificate{DNSNames: slices.Repeat([]string{"a"}, tc.names)}); got != tc.want {
+			t.Errorf("%d names: %s, want %s", tc.names, got, tc.want)
+		}
+	}
+}
+
+// Errors quote matchers, and a Cluster whose matchers are equal keeps its connections.
+func TestMatchersAsTextAndEqual(t *testing.T) {
+	t.Parallel()
+	regex := func(s string) Matcher {
+		return Matcher{AnySAN, matching.String{Kind: matching.StringRegex, Regex: regexp.MustCompile(s)}}
+	}
+	all := []struct {
+		matcher func() Matcher
+		text    string
+	}{
+		{func() Matcher { return exact("a") }, `exact "a"`},
+		{func() Matcher { return exact("b") }, `exact "b"`},
+		{func() Matcher { return matcher(DNS, matching.StringExact, "a") }, `DNS exact "a"`},
+		{func() Matcher { return matcher(AnySAN, matching.StringPrefix, "a") }, `prefix "a"`},
+		{func() Matcher { return Matcher{AnySAN, matching.String{Value: "a", IgnoreCase: true}} }, `exact "a" (ignore_case)`},
+		{func() Matcher { return regex("a") }, `safe_regex "a"`},
+		{func() Matcher { return regex("b") }, `safe_regex "b"`},
+	}
+	for i, a := range all {
+		if got := a.matcher().String(); got != a.text {
+			t.Errorf("matcher %d is %s, want %s", i, got, a.text)
+		}
+		for j, b := range all {
+			if got := a.matcher().Equal(b.matcher()); got != (i == j) {
+				t.Errorf("%s and %s are equal: %t", a.text, b.text, got)
+			}
+		}
 	}
 }
 

@@ -112,13 +112,12 @@ const tagURI = 6
 // uris returns the SANs that are URIs as the certificate has them. A url.URL loses what makes two of them
 // differ: the "#" of "spiffe://domain/a#", and capitals in "SPIFFE:".
 func uris(c *x509.Certificate) (all []string) {
-	if len(c.URIs) == 0 {
+	e := extension(c, oidSANs)
+	if e == nil {
 		return nil
 	}
 	var sans asn1.RawValue
-	if e := extension(c, oidSANs); e == nil {
-		return nil
-	} else if _, err := asn1.Unmarshal(e.Value, &sans); err != nil {
+	if _, err := asn1.Unmarshal(e.Value, &sans); err != nil {
 		return nil
 	}
 	for rest := sans.Bytes; len(rest) > 0; {
@@ -140,8 +139,8 @@ func isFor(c *x509.Certificate, host string) bool {
 	if address, err := netip.ParseAddr(host); err == nil {
 		address = address.Unmap().WithZone("")
 		return slices.ContainsFunc(c.IPAddresses, func(ip net.IP) bool {
-			san, ok := netip.AddrFromSlice(ip)
-			return ok && san.Unmap() == address
+			san, _ := netip.AddrFromSlice(ip)
+			return san.Unmap() == address
 		})
 	}
 	return slices.ContainsFunc(c.DNSNames, func(san string) bool { return dnsMatches(host, san) })
@@ -152,7 +151,7 @@ func isFor(c *x509.Certificate, host string) bool {
 // address, nor the email address or URI of a matcher that is for SANs of all types.
 func dnsMatches(host, san string) bool {
 	host, san = strings.ToLower(strings.TrimSuffix(host, ".")), strings.ToLower(strings.TrimSuffix(san, "."))
-	if host == "" || san == "" {
+	if host == "" {
 		return false
 	}
 	parent, wildcard := strings.CutPrefix(san, "*.")
