@@ -180,6 +180,52 @@ func TestLocalitiesThatConnectOnDemandAllGetTheirShare(t *testing.T) {
 	})
 }
 
+// A locality that is alone connects when it is picked, or asked to; one of several that loses its
+// connection connects again.
+func TestLocalitiesThatConnectOnDemandAreIdle(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		ring := func(localities ...xdsresource.Locality) {
+			f.updateTo(locality.Config{LeafPolicy: xdsresource.PolicyRingHash, Localities: localities})
+		}
+		ring(at("a", 1, "a:1"))
+		f.ExpectState("one locality", connectivity.Idle)
+		f.Loop.Do(f.Policy.ExitIdle)
+		synctest.Wait()
+		f.ExpectState("one locality that was asked to connect", connectivity.Ready)
+		ring(at("a", 1, "a:1"), at("b", 1, "b:1"))
+		f.ExpectOpen("two localities", "a:1", "b:1")
+		f.Network.Set("a:1", lbtest.Silent)
+		f.Network.Set("a:1", lbtest.Up)
+		f.ExpectOpen("after one lost its connection", "a:1", "b:1")
+		f.Close()
+		f.ExpectOpen("after Close")
+	})
+}
+
+// A locality whose policy changes gets a new one; States and Failure say how the localities are.
+func TestAnotherPolicyForTheSameLocality(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		expect := func(when string, want connectivity.State, failed bool) {
+			t.Helper()
+			synctest.Wait()
+			f.Loop.Do(func() {
+				states, err := f.Policy.States(), f.Policy.Failure()
+				xdstest.Equal(t, when+": the states", map[xdsresource.LocalityID]connectivity.State{{Zone: "a"}: want}, states)
+				if (err != nil) != failed {
+					t.Errorf("%s: the failure is %v", when, err)
+				}
+			})
+		}
+		f.update(at("a", 1, "a:1"))
+		expect("round robin", connectivity.Ready, false)
+		f.updateTo(locality.Config{LeafPolicy: "custom", Localities: []xdsresource.Locality{at("a", 1, "a:1")}})
+		expect("an unknown policy", connectivity.TransientFailure, true)
+		f.update(at("a", 1, "a:1"))
+		f.Network.Set("a:1", lbtest.Refused)
+		expect("a connection that is refused", connectivity.TransientFailure, false)
+	})
+}
+
 // Localities that connect one after the other cost what one costs, times their number. It runs alone, as
 // it counts the bytes that the process allocates.
 func TestCostOfConnectingIsLinearInTheLocalities(t *testing.T) {

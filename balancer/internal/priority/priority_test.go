@@ -356,3 +356,71 @@ func TestRefreshUpdatesOnlyExistingChildren(t *testing.T) {
 			1, f.children["b"].updates)
 	})
 }
+
+// uses describes the priorities: when times are, in seconds since the start of the bubble.
+func (f *fixture) uses() (all []string) {
+	start := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	f.loop.Do(func() {
+		for _, d := range f.policy.Inspect() {
+			u := d.Use
+			text := fmt.Sprintf("%s %s %v", d.Entry.Config, u.Status, d.State)
+			if u.InUse {
+				text = "* " + text
+			}
+			for _, at := range []struct {
+				name string
+				time time.Time
+			}{{"since", u.Since}, {"failover", u.FailoverEnd}, {"deactivated", u.Deactivated}, {"until", u.RetentionEnd}} {
+				if !at.time.IsZero() {
+					text += fmt.Sprintf(" %s %.0f", at.name, at.time.Sub(start).Seconds())
+				}
+			}
+			if u.TimedOut {
+				text += " timed out"
+			}
+			if (d.Policy == nil) != u.Since.IsZero() {
+				f.t.Errorf("%s: its policy is %v", text, d.Policy)
+			}
+			all = append(all, text)
+		}
+	})
+	return all
+}
+
+// The facts about each priority, through a failover and back (gRFC A56).
+func TestInspect(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		expect := func(when string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			xdstest.Equal(t, when, want, f.uses())
+		}
+		f.update("a", "b")
+		expect("at first", "* a connecting CONNECTING since 0 failover 10", "b not started IDLE")
+		time.Sleep(10 * time.Second)
+		expect("a timed out", "a connecting CONNECTING since 0 failover 10 timed out", "* b connecting CONNECTING since 10 failover 20")
+		time.Sleep(time.Second)
+		f.set("b", ready)
+		f.set("a", failed)
+		expect("a failed", "a failed TRANSIENT_FAILURE since 11", "* b ready READY since 11")
+		time.Sleep(time.Second)
+		f.set("a", connecting)
+		f.set("a", connecting)
+		expect("a connects again", "a connecting CONNECTING since 12", "* b ready READY since 11")
+		f.set("a", idle)
+		expect("a is idle", "* a idle IDLE since 12", "b ready READY since 11 deactivated 12 until 912")
+		time.Sleep(time.Second)
+		f.update("a", "b", "c")
+		expect("c is new", "* a idle IDLE since 12", "b ready READY since 11 deactivated 12 until 912", "c not started IDLE")
+		f.set("a", connecting)
+		expect("a that worked has time to connect again",
+			"* a connecting CONNECTING since 13 failover 23", "b ready READY since 11 deactivated 12 until 912", "c not started IDLE")
+		time.Sleep(10 * time.Second)
+		expect("b is activated", "a connecting CONNECTING since 13 failover 23 timed out", "* b ready READY since 11", "c not started IDLE")
+		f.set("a", ready)
+		time.Sleep(priority.RetentionTime)
+		expect("b is gone", "* a ready READY since 23", "b not started IDLE", "c not started IDLE")
+		f.loop.Do(func() { f.policy.Refresh([]priority.Entry[string]{{Name: "b", Config: "new"}}) })
+		expect("another configuration", "* a ready READY since 23", "new not started IDLE", "c not started IDLE")
+	})
+}
