@@ -96,7 +96,7 @@ func listHistory(cmd *cobra.Command, s *store.Store, asJSON bool) error {
 }
 
 func showRevision(cmd *cobra.Command, s *store.Store, number int64, asJSON bool) error {
-	entry, err := revise.Look(cmd.Context(), s, number)
+	entry, err := revise.Show(cmd.Context(), s, number)
 	if err != nil {
 		return err
 	}

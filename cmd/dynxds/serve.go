@@ -80,7 +80,7 @@ func newServe() *cobra.Command {
 			hangups := make(chan os.Signal, 1)
 			signal.Notify(hangups, syscall.SIGHUP)
 			defer signal.Stop(hangups)
-			opts.Serve.Log, opts.Hurry = log, hangups
+			opts.Serve.Log, opts.Reload = log, hangups
 			return site.Run(cmd.Context(), opts)
 		},
 	}

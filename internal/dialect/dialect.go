@@ -3,15 +3,18 @@
 // C-core 1.76, grpc-js 1.14 and Envoy 1.36.
 package dialect
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// Client is an implementation of xDS.
-type Client int
+// Implementation is the implementation of an xDS client.
+type Implementation int
 
 // The implementations that differ.
 const (
 	// Dynxds supports everything. Its clients announce that in Node.client_features.
-	Dynxds Client = iota
+	Dynxds Implementation = iota
 	// GRPCGo is the xds package of gRPC-Go.
 	GRPCGo
 	// OtherGRPC is gRPC in another language, or an unknown client, which counts as the least capable.
@@ -37,8 +40,15 @@ const (
 // understands errors in place of resources, whatever they do.
 const RelayFeature = "dynxds.relay"
 
-// Of returns the implementation that has a user agent.
-func Of(userAgent string) Client {
+// ClientFeature in Node.client_features marks a client of dynxds.
+const ClientFeature = "dynxds.client"
+
+// Of returns the implementation of a node with a user agent and client features. An unknown one counts as the least
+// capable.
+func Of(userAgent string, features []string) Implementation {
+	if slices.Contains(features, ClientFeature) {
+		return Dynxds
+	}
 	switch userAgent {
 	case UserAgentDynxds:
 		return Dynxds
@@ -54,7 +64,7 @@ func Of(userAgent string) Client {
 }
 
 // IsGRPC reports whether it is gRPC without dynxds: it has what the gRFCs have.
-func (c Client) IsGRPC() bool { return c == GRPCGo || c == OtherGRPC || c == GRPCJS }
+func (c Implementation) IsGRPC() bool { return c == GRPCGo || c == OtherGRPC || c == GRPCJS }
 
 // Effect is what a client does about a feature.
 type Effect int
@@ -83,7 +93,7 @@ type Feature struct {
 }
 
 // On returns what a client does about a feature.
-func (f *Feature) On(c Client) Effect { return f.effects[c] }
+func (f *Feature) On(c Implementation) Effect { return f.effects[c] }
 
 // Kinds of clients, for people: those that know only the routes of gRFC A28, and those that do not support host
 // names of endpoints.
@@ -109,7 +119,7 @@ func (f *Feature) Note() (clients, text string) {
 }
 
 // About says what the client called name does about a feature, "" for one that obeys it.
-func (f *Feature) About(c Client, name string) string {
+func (f *Feature) About(c Implementation, name string) string {
 	switch f.effects[c] {
 	case Ignores:
 		return fmt.Sprintf("%s ignores %s", name, f.name)

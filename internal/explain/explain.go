@@ -206,7 +206,7 @@ func (e *explainer) waits(status *ResourceStatus) {
 // fallBack corrects the outcome of a channel of dynxds whose Listener does not exist: DNS may resolve it. Only
 // the process itself knows.
 func fallBack(e *explainer, listener *Resource) {
-	if e.implementation.Client != dialect.Dynxds || e.source.Live != nil || listener.Raw != nil || listener.State != "DOES_NOT_EXIST" {
+	if e.implementation.Implementation != dialect.Dynxds || e.source.Live != nil || listener.Raw != nil || listener.State != "DOES_NOT_EXIST" {
 		return
 	}
 	_, why := e.out.Listener.missing()

@@ -15,22 +15,22 @@ import (
 type implementation struct {
 	// name is that of the client in texts.
 	name string
-	dialect.Client
+	dialect.Implementation
 }
 
 func implementationOf(userAgent string) implementation {
 	if userAgent == "" {
 		return implementation{"another gRPC client", dialect.OtherGRPC}
 	}
-	return implementation{userAgent, dialect.Of(userAgent)}
+	return implementation{userAgent, dialect.Of(userAgent, nil)}
 }
 
 // about returns why the client does not do what dynxds does about a feature, or "".
-func (s implementation) about(f *dialect.Feature) string { return f.About(s.Client, s.name) }
+func (s implementation) about(f *dialect.Feature) string { return f.About(s.Implementation, s.name) }
 
 // leavesOut returns why the client does not have a route, or "".
 func (s implementation) leavesOut(r *xdsresource.Route) string {
-	if len(r.Match.Conditions().Query) > 0 && dialect.QueryParameters.On(s.Client) == dialect.LeavesOut {
+	if len(r.Match.Conditions().Query) > 0 && dialect.QueryParameters.On(s.Implementation) == dialect.LeavesOut {
 		return s.about(dialect.QueryParameters)
 	}
 	if f, ok := r.Action.(*xdsresource.Forward); ok {
@@ -45,7 +45,7 @@ func (s implementation) leavesOut(r *xdsresource.Route) string {
 
 // ofClient returns the conditions of a route that the client knows, and which it does not check.
 func (s implementation) ofClient(m *matching.Route) (known *matching.Route, unchecked string) {
-	if len(m.Conditions().Query) == 0 || dialect.QueryParameters.On(s.Client) != dialect.Ignores {
+	if len(m.Conditions().Query) == 0 || dialect.QueryParameters.On(s.Implementation) != dialect.Ignores {
 		return m, ""
 	}
 	without, further := *m, *m.Conditions()
@@ -62,7 +62,7 @@ func (s implementation) neverMatches(h *matching.Header) string {
 	case !strings.HasPrefix(h.Name, ":") && h.Name != "host":
 		return ""
 	}
-	if of.On(s.Client) != dialect.Absent {
+	if of.On(s.Implementation) != dialect.Absent {
 		return ""
 	}
 	return fmt.Sprintf("for %s the header %s is absent", s.name, h.Name)
@@ -70,7 +70,7 @@ func (s implementation) neverMatches(h *matching.Header) string {
 
 // filter returns why a filter does nothing, or "".
 func (s implementation) filter(typeName string) string {
-	if dialect.Filters.On(s.Client) == dialect.Obeys || dialect.IsUniversal(typeName) {
+	if dialect.Filters.On(s.Implementation) == dialect.Obeys || dialect.IsUniversal(typeName) {
 		return ""
 	}
 	return fmt.Sprintf("%s may not have this filter, and does without it then if is_optional is set", s.name)
@@ -92,7 +92,7 @@ func (s implementation) rejects(value any, raw *anypb.Any) (faults []string) {
 			}
 		}
 	case *xdsresource.Cluster:
-		if dialect.StaticClusters.On(s.Client) == dialect.Rejects && (v.Kind == xdsresource.ClusterStatic || v.Kind == xdsresource.ClusterStrictDNS) {
+		if dialect.StaticClusters.On(s.Implementation) == dialect.Rejects && (v.Kind == xdsresource.ClusterStatic || v.Kind == xdsresource.ClusterStrictDNS) {
 			faults = append(faults, fmt.Sprintf("%s rejects clusters of type %s", s.name, v.Kind))
 		}
 		if c := rawCluster(raw); s.rejectsPolicy(c) {

@@ -28,14 +28,14 @@ var ownPolicies = map[string]*dialect.Feature{
 // rejectsPolicy reports whether the client rejects a Cluster for its lb_policy. Of clients that prefer
 // load_balancing_policy, only gRPC-Go looks at both.
 func (s implementation) rejectsPolicy(c *clusterpb.Cluster) bool {
-	if c.GetLoadBalancingPolicy() != nil && s.Client != dialect.GRPCGo {
+	if c.GetLoadBalancingPolicy() != nil && s.Implementation != dialect.GRPCGo {
 		return false
 	}
 	switch c.GetLbPolicy() {
 	case clusterpb.Cluster_RANDOM, clusterpb.Cluster_MAGLEV:
-		return dialect.OtherPolicies.On(s.Client) == dialect.Rejects
+		return dialect.OtherPolicies.On(s.Implementation) == dialect.Rejects
 	case clusterpb.Cluster_LEAST_REQUEST:
-		return dialect.LeastRequest.On(s.Client) != dialect.Obeys
+		return dialect.LeastRequest.On(s.Implementation) != dialect.Obeys
 	default:
 		return false
 	}
@@ -44,7 +44,7 @@ func (s implementation) rejectsPolicy(c *clusterpb.Cluster) bool {
 // cluster returns a Cluster without what the client ignores of its policies, raw itself if that is nothing, and the
 // fields that it ignores.
 func (s implementation) cluster(raw *anypb.Any) (*anypb.Any, []IgnoredField) {
-	if s.Client == dialect.Dynxds {
+	if s.Implementation == dialect.Dynxds {
 		return raw, nil
 	}
 	c, r := rawCluster(raw), policyReader{implementation: s}
@@ -91,7 +91,7 @@ func (r *policyReader) entry(at *faults.Path, config *anypb.Any, depth int) {
 	if of, _, err := httpfilter.TypedStruct(config); err == nil && of != "" {
 		name = typeurl.Name(of)
 	}
-	if f := cmp.Or(dialect.Policy(name), ownPolicies[name]); f != nil && f.On(r.Client) != dialect.Obeys {
+	if f := cmp.Or(dialect.Policy(name), ownPolicies[name]); f != nil && f.On(r.Implementation) != dialect.Obeys {
 		config.TypeUrl, r.changed = typeurl.Name(config.GetTypeUrl()), true
 		return
 	}
@@ -127,7 +127,7 @@ func (r *policyReader) replace(config *anypb.Any, m proto.Message) {
 // clearSlowStart removes the field slow_start_config of a message if the client ignores it.
 func clearSlowStart(r *policyReader, at *faults.Path, m proto.Message) {
 	field := m.ProtoReflect().Descriptor().Fields().ByName(dialect.SlowStartField)
-	if dialect.SlowStart.On(r.Client) == dialect.Obeys || !m.ProtoReflect().Has(field) {
+	if dialect.SlowStart.On(r.Implementation) == dialect.Obeys || !m.ProtoReflect().Has(field) {
 		return
 	}
 	m.ProtoReflect().Clear(field)

@@ -24,17 +24,6 @@ const (
 	IPAddresses = "ip"
 )
 
-// Implementation is the implementation of an xDS client.
-type Implementation = dialect.Client
-
-// The implementations that differ in what they can be sent.
-const (
-	Dynxds    = dialect.Dynxds
-	GRPCGo    = dialect.GRPCGo
-	OtherGRPC = dialect.OtherGRPC
-	Envoy     = dialect.Envoy
-)
-
 // Client describes an xDS client.
 type Client struct {
 	// Service is the client's own service. It may be empty.
@@ -42,7 +31,7 @@ type Client struct {
 	// Tags are its other properties. A tag with an empty value counts as none.
 	Tags map[string]string
 	// Implementation decides what the client can be sent.
-	Implementation Implementation
+	Implementation dialect.Implementation
 }
 
 // Tag returns the value of a tag, or "". ServiceKey, RoutesKey and AddressesKey are tags too; the latter

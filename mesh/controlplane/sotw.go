@@ -69,7 +69,7 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 func (p *sotw) resumes(sub *subscription) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sub.resumes = implementation.Of(p.node.GetUserAgentName()) != implementation.Dynxds &&
+	sub.resumes = implementation.Of(p.node.GetUserAgentName(), p.node.GetClientFeatures()) != implementation.Dynxds &&
 		!slices.Contains(p.node.GetClientFeatures(), implementation.RelayFeature)
 }
 

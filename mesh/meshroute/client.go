@@ -1,14 +1,11 @@
 package meshroute
 
 import (
-	"slices"
-
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // Client describes an xDS client. Policies select clients by Service, the name of the client's own
@@ -17,38 +14,25 @@ import (
 type Client = meshpolicy.Client
 
 // Implementation is the implementation of an xDS client. The zero value is [Dynxds].
-type Implementation = meshpolicy.Implementation
+type Implementation = dialect.Implementation
 
 // The implementations that differ in what they can be sent.
 const (
 	// Dynxds supports everything. Its clients announce that in Node.client_features.
-	Dynxds = meshpolicy.Dynxds
+	Dynxds = dialect.Dynxds
 	// GRPCGo is the xds package of gRPC-Go.
-	GRPCGo = meshpolicy.GRPCGo
+	GRPCGo = dialect.GRPCGo
 	// OtherGRPC is gRPC in another language, or an unknown client.
-	OtherGRPC = meshpolicy.OtherGRPC
+	OtherGRPC = dialect.OtherGRPC
 	// Envoy supports all routes.
-	Envoy = meshpolicy.Envoy
+	Envoy = dialect.Envoy
 )
-
-// implementationOf returns the implementation that a node announces. An unknown one counts as the
-// least capable.
-func implementationOf(node *corepb.Node) Implementation {
-	switch {
-	case slices.Contains(node.GetClientFeatures(), bootstrap.ClientFeature):
-		return Dynxds
-	case node.GetUserAgentName() == dialect.UserAgentGo, node.GetUserAgentName() == dialect.UserAgentEnvoy:
-		return dialect.Of(node.GetUserAgentName())
-	default:
-		return OtherGRPC
-	}
-}
 
 // ClientFromNode returns the client of a node: the strings in its metadata are the tags; the one named
 // "service", or else the cluster, is the service; client_features and the user agent are the
 // implementation.
 func ClientFromNode(node *corepb.Node) Client {
-	c := Client{Service: node.GetCluster(), Tags: make(map[string]string), Implementation: implementationOf(node)}
+	c := Client{Service: node.GetCluster(), Tags: make(map[string]string), Implementation: dialect.Of(node.GetUserAgentName(), node.GetClientFeatures())}
 	for key, value := range node.GetMetadata().GetFields() {
 		text, ok := value.GetKind().(*structpb.Value_StringValue)
 		switch {

@@ -11,6 +11,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -34,7 +35,7 @@ func TestImplementationOfANode(t *testing.T) {
 	}{
 		{parsed.Node, Dynxds, "", ""},
 		{&corepb.Node{UserAgentName: "gRPC Go", Metadata: lies}, GRPCGo, "grpc", ""},
-		{&corepb.Node{UserAgentName: "gRPC Node Pure JS", Metadata: lies}, OtherGRPC, "grpc", "ip"},
+		{&corepb.Node{UserAgentName: "gRPC Node Pure JS", Metadata: lies}, dialect.GRPCJS, "grpc", "ip"},
 		{&corepb.Node{UserAgentName: "envoy"}, Envoy, "", "ip"},
 		{nil, OtherGRPC, "grpc", "ip"},
 	} {

@@ -6,6 +6,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/document"
 )
 
@@ -28,7 +29,7 @@ var clientFeatures = []string{
 // (redirects, mirrors, rewrites, header edits), and resolves host names of endpoints. Other
 // gRPC clients reject some of that and ignore the rest, so "dynxds serve" does not send it
 // to clients without the feature.
-const ClientFeature = "dynxds.client"
+const ClientFeature = dialect.ClientFeature
 
 // userAgentName and UserAgentVersion identify the client's software in the node.
 const (

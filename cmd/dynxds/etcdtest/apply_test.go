@@ -411,14 +411,14 @@ func TestRollback(t *testing.T) {
 	m.rollback(3)
 	m.has(map[string]string{"b.yaml": b2})
 
-	entry, err := revise.Look(t.Context(), m.Store, 2)
+	entry, err := revise.Show(t.Context(), m.Store, 2)
 	if err != nil || len(entry.Notes) > 0 || !strings.HasPrefix(meshdiff.Text(entry.Changes), "+ Listener c: all clients\n") {
 		t.Errorf("revision 2 was %+v, error %v; want that it added c", entry, err)
 	}
 
 	m.put("b.yaml", b+"# by hand\n")
 	m.notRolledBack("b.yaml was changed by hand", 1, "modified outside dynxds")
-	if entry, err = revise.Look(t.Context(), m.Store, 2); err != nil || len(entry.Notes) != 1 || !strings.Contains(entry.Notes[0], "b.yaml") {
+	if entry, err = revise.Show(t.Context(), m.Store, 2); err != nil || len(entry.Notes) != 1 || !strings.Contains(entry.Notes[0], "b.yaml") {
 		t.Errorf("revision 2 was %+v, error %v; want a note about b.yaml", entry, err)
 	}
 }

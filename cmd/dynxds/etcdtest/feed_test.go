@@ -278,9 +278,9 @@ func TestRecoveryWithoutPulses(t *testing.T) {
 		fail func(*cluster, *follower, chan<- os.Signal)
 		mend func(*cluster)
 	}{
-		{"reading", func(c *cluster, f *follower, hurry chan<- os.Signal) {
+		{"reading", func(c *cluster, f *follower, reload chan<- os.Signal) {
 			c.members[0].cable.setCut(true)
-			hurry <- syscall.SIGHUP
+			reload <- syscall.SIGHUP
 			f.logged("the store does not answer")
 		}, func(c *cluster) { c.members[0].cable.setCut(false) }},
 		{"watch", func(c *cluster, f *follower, _ chan<- os.Signal) {
@@ -308,11 +308,11 @@ func TestRecoveryWithoutPulses(t *testing.T) {
 			c := newCluster(t, 1)
 			c.put(key("a.yaml"), service("a", "a:1"))
 			s := c.open(prefix, time.Second)
-			hurry := make(chan os.Signal)
-			f := follow(t, s, func(o *feed.Options) { o.Pulse, o.Hurry = time.Hour, hurry })
+			reload := make(chan os.Signal)
+			f := follow(t, s, func(o *feed.Options) { o.Pulse, o.Reload = time.Hour, reload })
 			c.put(key("a.yaml"), service("a", "a:2"))
 			f.has(map[string]string{"a": "a:2"}) // there is a watch
-			test.fail(c, f, hurry)
+			test.fail(c, f, reload)
 			test.mend(c)
 			direct, ctx := c.direct(0), testutils.Context(t)
 			written, err := direct.Put(ctx, key("a.yaml"), service("a", "a:3"))

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
@@ -137,7 +138,7 @@ func Clients() []meshpolicy.Client {
 		for _, env := range []string{"", "dev", "prod", "unheard"} {
 			for _, version := range []string{"", "v1", "v2", "v3", "unheard"} {
 				for _, zone := range []string{"", "x"} {
-					for _, implementation := range []meshpolicy.Implementation{meshpolicy.Dynxds, meshpolicy.OtherGRPC} {
+					for _, implementation := range []dialect.Implementation{dialect.Dynxds, dialect.OtherGRPC} {
 						clients = append(clients, meshpolicy.Client{
 							Service: s, Tags: map[string]string{"env": env, "version": version, "zone": zone, "more": "y"}, Implementation: implementation,
 						})

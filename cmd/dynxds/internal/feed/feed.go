@@ -23,8 +23,8 @@ type Options struct {
 	// LastGood is a file for the documents that were published last, to start from if the store does not
 	// answer; empty: there is none. Other replicas need one of their own.
 	LastGood string
-	// Hurry has signals that trigger a reading of the whole store. It may be nil.
-	Hurry <-chan os.Signal
+	// Reload has signals that trigger a reading of the whole store. It may be nil.
+	Reload <-chan os.Signal
 	// Pulse is the interval at which the store is asked for its revision, zero for a default.
 	Pulse time.Duration
 	Log   *slog.Logger
@@ -57,10 +57,10 @@ type Status struct {
 // Feed follows the documents of a store. Status is safe for concurrent use; the other methods are for one
 // goroutine.
 type Feed struct {
-	opts  Options
-	log   *slog.Logger
-	shelf *shelf
-	good  lastGood
+	opts   Options
+	log    *slog.Logger
+	newest *documents
+	good   lastGood
 	// fromFile says that the documents are those of the last-good file: the store has not answered yet.
 	fromFile bool
 	// wake says that Wait is to return, though the documents are the same.
@@ -106,7 +106,7 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 		opts.Pulse = defaultPulse
 	}
 	f := &Feed{
-		opts: opts, log: opts.Log, shelf: newShelf(opts.Store.Dir()), due: true, missed: true,
+		opts: opts, log: opts.Log, newest: newDocuments(opts.Store.Dir()), due: true, missed: true,
 		answers: make(chan answer, 1), foreign: map[string]bool{}, saved: saved{path: opts.LastGood},
 	}
 	file, broken := f.saved.load(opts.Store.Dir())
@@ -124,7 +124,7 @@ func Open(ctx context.Context, opts Options) (*Feed, error) {
 			return nil, fmt.Errorf("%w; with --last-good this replica could have started without it", err)
 		}
 		f.noteOutage(err)
-		f.shelf.replace(&file.snapshot)
+		f.newest.replace(&file.snapshot)
 		f.revision, f.fromFile = file.snapshot.Revision, true
 		f.log.Warn("starting from the last-good file", "file", opts.LastGood, "written", file.written, "revision", f.revision)
 	} else if broken != nil {
@@ -147,7 +147,7 @@ func (f *Feed) Close() {
 }
 
 // Read returns the content of the newest documents; the same pointers if nothing changed.
-func (f *Feed) Read(context.Context) (*folder.Content, error) { return f.shelf.read() }
+func (f *Feed) Read(context.Context) (*folder.Content, error) { return f.newest.read() }
 
 // Status returns the state of the feed.
 func (f *Feed) Status() Status { return *f.status.Load() }
@@ -157,7 +157,7 @@ func (f *Feed) report() {
 }
 
 // Wait waits until Read or Good may return something else, or until a time, if it is not zero. asked says that somebody
-// asked to read the store, by Options.Hurry. ok is false when the context has ended.
+// asked to read the store, by Options.Reload. ok is false when the context has ended.
 func (f *Feed) Wait(ctx context.Context, until time.Time) (asked, ok bool) {
 	var timeout <-chan time.Time
 	if !until.IsZero() {
@@ -174,7 +174,7 @@ func (f *Feed) Wait(ctx context.Context, until time.Time) (asked, ok bool) {
 		}
 		f.connect(ctx)
 		f.report()
-		if f.shelf.stale || f.wake || asked {
+		if f.newest.stale || f.wake || asked {
 			f.wake = false
 			return asked, true
 		}
@@ -183,7 +183,7 @@ func (f *Feed) Wait(ctx context.Context, until time.Time) (asked, ok bool) {
 			return false, false
 		case <-timeout:
 			return false, true
-		case <-f.opts.Hurry:
+		case <-f.opts.Reload:
 			asked = true
 			f.readAllAgain()
 		case r, ok := <-f.responses():
@@ -228,7 +228,7 @@ func (f *Feed) readAll(ctx context.Context) error {
 		return err
 	}
 	f.noteAnswer()
-	f.shelf.replace(snapshot, f.good.published, f.good.found)
+	f.newest.replace(snapshot, f.good.published, f.good.found)
 	f.ignore(snapshot.Unknown)
 	f.revision, f.head, f.missed, f.fromFile = snapshot.Revision, snapshot.Head, false, false
 	f.setGood(ctx, snapshot.Good)
@@ -295,7 +295,7 @@ func (f *Feed) applyResponse(ctx context.Context, r clientv3.WatchResponse, ok b
 			if d != nil {
 				data = nonNil(d.Data)
 			}
-			f.shelf.set(name, data, f.good.published, f.good.found)
+			f.newest.set(name, data, f.good.published, f.good.found)
 		}
 		f.ignore(batch.Unknown)
 		f.revision = max(f.revision, batch.Revision)

@@ -31,7 +31,7 @@ type lastGood struct {
 
 // Confirmed reports whether the newest documents are known to be good, and meant: "dynxds apply" has written them, or
 // another replica has published them.
-func (f *Feed) Confirmed() bool { return f.isGood(f.shelf.digest) }
+func (f *Feed) Confirmed() bool { return f.isGood(f.newest.digest) }
 
 func (f *Feed) isGood(d store.Digest) bool {
 	return f.good.key.ModRevision > 0 && f.good.key.Digest == d
@@ -50,7 +50,7 @@ func (f *Feed) Good(ctx context.Context) *folder.Content {
 		return nil
 	}
 	w := f.find(ctx)
-	if w == nil || w.digest == f.shelf.digest {
+	if w == nil || w.digest == f.newest.digest {
 		return nil
 	}
 	if g.published != nil && g.published.digest == w.digest {
@@ -58,7 +58,7 @@ func (f *Feed) Good(ctx context.Context) *folder.Content {
 		return nil
 	}
 	if g.found == nil || g.found.digest != w.digest {
-		content, err := w.join(folder.NewJoiner(f.shelf.dir), w.names())
+		content, err := w.join(folder.NewJoiner(f.newest.dir), w.names())
 		if err != nil {
 			f.log.Error("the last good documents of the store are faulty for this replica; is it an older version of dynxds?", "error", err)
 			return nil
@@ -82,7 +82,7 @@ func (f *Feed) find(ctx context.Context) *whole {
 		}
 	}
 	if g.file != nil && (g.fileDigest == g.key.Digest || g.key.ModRevision == 0) {
-		return wholeOf(f.shelf.dir, g.file, f.shelf.whole())
+		return wholeOf(f.newest.dir, g.file, f.newest.whole())
 	}
 	if g.key.ModRevision == 0 {
 		return nil
@@ -132,7 +132,7 @@ func (f *Feed) fetch(ctx context.Context) (*whole, error) {
 			texts[name] = d.Data
 		}
 	}
-	w := wholeOf(f.shelf.dir, texts, f.shelf.whole(), g.published)
+	w := wholeOf(f.newest.dir, texts, f.newest.whole(), g.published)
 	if w.digest != g.key.Digest {
 		return nil, nil
 	}
@@ -142,8 +142,8 @@ func (f *Feed) fetch(ctx context.Context) (*whole, error) {
 // Published says that a content is in use: that of the newest documents, or of the last good ones.
 func (f *Feed) Published(ctx context.Context, content *folder.Content) {
 	g := &f.good
-	if content == f.shelf.content {
-		g.published, g.found, g.content = f.shelf.whole(), nil, nil
+	if content == f.newest.content {
+		g.published, g.found, g.content = f.newest.whole(), nil, nil
 	} else {
 		g.published = g.found
 	}
@@ -157,16 +157,16 @@ func (f *Feed) Published(ctx context.Context, content *folder.Content) {
 
 // servesNewest reports whether the newest documents are in use.
 func (f *Feed) servesNewest() bool {
-	return f.good.published != nil && f.good.published.digest == f.shelf.digest
+	return f.good.published != nil && f.good.published.digest == f.newest.digest
 }
 
 // keepNewest writes into the store that the newest documents are good, once they are in use.
 func (f *Feed) keepNewest(ctx context.Context) {
-	nothing := f.good.key.ModRevision == 0 && f.shelf.digest == store.Digest{}
+	nothing := f.good.key.ModRevision == 0 && f.newest.digest == store.Digest{}
 	if f.fromFile || nothing || !f.servesNewest() || f.Confirmed() {
 		return
 	}
-	f.keep(ctx, store.Good{Digest: f.shelf.digest, At: f.revision})
+	f.keep(ctx, store.Good{Digest: f.newest.digest, At: f.revision})
 }
 
 // keepTexts writes the texts of the last good documents into the store, if it does not have them.

@@ -98,7 +98,7 @@ func (f *Feed) save(last bool) {
 	}
 	s.at = time.Now()
 	texts := f.good.published.texts()
-	file := savedFile{Store: f.shelf.dir, Revision: f.revision, Documents: make(map[string]savedDocument, len(texts))}
+	file := savedFile{Store: f.newest.dir, Revision: f.revision, Documents: make(map[string]savedDocument, len(texts))}
 	for name, text := range texts {
 		file.Documents[name] = savedDocument{text}
 	}

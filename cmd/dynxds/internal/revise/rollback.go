@@ -14,8 +14,8 @@ import (
 
 // undo undoes the records after a number, the last one first. It returns the documents that are not as the
 // records left them.
-func undo(state texts, records []store.Record, number int64) (strange map[string]bool, err error) {
-	strange = make(map[string]bool)
+func undo(state texts, records []store.Record, number int64) (modifiedOutside map[string]bool, err error) {
+	modifiedOutside = make(map[string]bool)
 	for _, r := range slices.Backward(records) {
 		if r.Number <= number {
 			break
@@ -26,12 +26,12 @@ func undo(state texts, records []store.Record, number int64) (strange map[string
 		}
 		for _, e := range edits {
 			if !equal(state.text(e.Name), e.After) {
-				strange[e.Name] = true
+				modifiedOutside[e.Name] = true
 			}
 			state.set(e.Name, e.Before)
 		}
 	}
-	return strange, nil
+	return modifiedOutside, nil
 }
 
 // restore returns the documents that were there after a record. It fails if the history does not reach back
@@ -41,7 +41,7 @@ func restore(snapshot *store.Snapshot, records []store.Record, number int64) (te
 		return nil, err
 	}
 	state := textsOf(snapshot)
-	strange, err := undo(state, records, number)
+	modifiedOutside, err := undo(state, records, number)
 	if err != nil {
 		return nil, err
 	}
@@ -50,11 +50,11 @@ func restore(snapshot *store.Snapshot, records []store.Record, number int64) (te
 		return nil, err
 	}
 	for _, name := range names {
-		strange[name] = true
+		modifiedOutside[name] = true
 	}
-	if len(strange) > 0 {
+	if len(modifiedOutside) > 0 {
 		return nil, fmt.Errorf("these documents were modified outside dynxds since revision %d, so that their texts of that time are unknown: "+
-			"%s; correct what \"dynxds get\" prints, and apply it", number, strings.Join(slices.Sorted(maps.Keys(strange)), ", "))
+			"%s; correct what \"dynxds get\" prints, and apply it", number, strings.Join(slices.Sorted(maps.Keys(modifiedOutside)), ", "))
 	}
 	return state, nil
 }
@@ -123,8 +123,8 @@ type Entry struct {
 	Notes []string
 }
 
-// Look returns a record of the history. What it meant to clients is found by undoing what came after it.
-func Look(ctx context.Context, s *store.Store, number int64) (*Entry, error) {
+// Show returns a record of the history. What it meant to clients is found by undoing what came after it.
+func Show(ctx context.Context, s *store.Store, number int64) (*Entry, error) {
 	snapshot, err := s.Load(ctx)
 	if err != nil {
 		return nil, err
@@ -146,16 +146,16 @@ func Look(ctx context.Context, s *store.Store, number int64) (*Entry, error) {
 		return e, nil
 	}
 	before, after := textsOf(snapshot), textsOf(snapshot)
-	strange, err := undo(after, records, number)
+	modifiedOutside, err := undo(after, records, number)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := undo(before, records, number-1); err != nil {
 		return nil, err
 	}
-	if len(strange) > 0 {
+	if len(modifiedOutside) > 0 {
 		e.Notes = append(e.Notes, "modified outside dynxds since, so that their texts of that time are unknown: "+
-			strings.Join(slices.Sorted(maps.Keys(strange)), ", "))
+			strings.Join(slices.Sorted(maps.Keys(modifiedOutside)), ", "))
 	}
 	p := &Plan{store: s}
 	content, dropped, err := p.usable(after)

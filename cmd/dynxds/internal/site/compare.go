@@ -80,7 +80,7 @@ func (l *loaded) variants(typeURL string) map[string]map[string]variant {
 	for _, r := range l.store.Resources(typeURL) {
 		add(r.Name(), r.Parameters(), variant{version: r.Version()})
 	}
-	for _, r := range l.reload.publisher.Errors(typeURL) {
+	for _, r := range l.publisher.Errors(typeURL) {
 		add(r.Name, r.Parameters, variant{err: r.Err.String()})
 	}
 	return all
@@ -96,33 +96,49 @@ const maxKinds = 1 << 13
 // the client does not match and that could be preferred to them. So the tags of every pair of variants that
 // do not contradict each other are enough. If these are more than maxKinds, pairs are left out, and all is false.
 func kinds(before, after map[string]variant) (list []map[string]string, all bool) {
-	list, seen := []map[string]string{{}}, map[string]bool{"": true}
-	add := func(tags map[string]string) {
-		if key := meshpolicy.FormatTags(tags); !seen[key] {
-			seen[key], list = true, append(list, tags)
-		}
-	}
-	for _, set := range []map[string]variant{before, after} {
-		for _, v := range set {
-			add(v.tags)
+	sets := tagSets{seen: make(map[string]bool)}
+	sets.add(map[string]string{})
+	for _, variants := range []map[string]variant{before, after} {
+		for _, v := range variants {
+			sets.add(v.tags)
 		}
 	}
 	if maps.EqualFunc(before, after, func(variant, variant) bool { return true }) {
-		return list, true // the pairs are of equal tags
+		return sets.list, true // the pairs are of equal tags
 	}
+	all = sets.addPairs(before, after)
+	return sets.list, all
+}
+
+// tagSets are sets of tags, each once.
+type tagSets struct {
+	list []map[string]string
+	seen map[string]bool // by meshpolicy.FormatTags
+}
+
+// add reports whether the set is new.
+func (s *tagSets) add(tags map[string]string) bool {
+	key := meshpolicy.FormatTags(tags)
+	if s.seen[key] {
+		return false
+	}
+	s.seen[key], s.list = true, append(s.list, tags)
+	return true
+}
+
+// addPairs adds the tags of every pair of variants that do not contradict each other. It reports false if there are
+// more than maxKinds sets.
+func (s *tagSets) addPairs(before, after map[string]variant) (all bool) {
 	for _, a := range slices.Sorted(maps.Keys(before)) {
 		for _, b := range slices.Sorted(maps.Keys(after)) {
 			both, ok := union(before[a].tags, after[b].tags)
-			switch {
-			case !ok || seen[meshpolicy.FormatTags(both)]:
-				continue
-			case len(list) >= maxKinds:
-				return list, false
+			if ok && s.add(both) && len(s.list) > maxKinds {
+				s.list = s.list[:maxKinds]
+				return false
 			}
-			add(both)
 		}
 	}
-	return list, true
+	return true
 }
 
 // union returns the tags of both, false if these contradict each other.
@@ -177,7 +193,7 @@ func changesOf(typeURL, name string, before, after *loaded, kinds []map[string]s
 
 // served returns what a client gets of a name, and a key that is equal for equal results.
 func (l *loaded) served(typeURL, name string, node *corepb.Node) (meshdiff.Version, string) {
-	constraints := l.reload.publisher.NodeConstraints(node)
+	constraints := l.publisher.NodeConstraints(node)
 	resource, st := l.store.Choose(typeURL, name, constraints.For(typeURL))
 	if resource != nil {
 		digest := sha256.Sum256(resource.Any().GetValue())

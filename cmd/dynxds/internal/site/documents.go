@@ -15,7 +15,7 @@ import (
 type files struct {
 	reader *folder.Reader
 	poll   *time.Ticker
-	hurry  <-chan os.Signal
+	reload <-chan os.Signal
 	log    *slog.Logger
 	// looked says that this is not the first look; named are the files of which the log says that they change all
 	// the time.
@@ -23,8 +23,8 @@ type files struct {
 	named  map[string]bool
 }
 
-func newFiles(dir string, poll time.Duration, hurry <-chan os.Signal, log *slog.Logger) *files {
-	return &files{reader: folder.New(dir), poll: time.NewTicker(poll), hurry: hurry, log: log}
+func newFiles(dir string, poll time.Duration, reload <-chan os.Signal, log *slog.Logger) *files {
+	return &files{reader: folder.New(dir), poll: time.NewTicker(poll), reload: reload, log: log}
 }
 
 // Read waits for files that are being written only at the first look: without them there is nothing to serve.
@@ -71,7 +71,7 @@ func (f *files) Wait(ctx context.Context, until time.Time) (asked, ok bool) {
 		return false, false
 	case <-f.poll.C:
 	case <-timeout:
-	case <-f.hurry:
+	case <-f.reload:
 		return true, true
 	}
 	return false, true
@@ -91,7 +91,7 @@ func (r *reloader) open(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	followed, err := feed.Open(ctx, feed.Options{Store: s, LastGood: opts.Store.LastGood, Pulse: opts.Store.Pulse, Hurry: opts.Hurry, Log: r.log})
+	followed, err := feed.Open(ctx, feed.Options{Store: s, LastGood: opts.Store.LastGood, Pulse: opts.Store.Pulse, Reload: opts.Reload, Log: r.log})
 	if err != nil {
 		s.Close()
 		return err

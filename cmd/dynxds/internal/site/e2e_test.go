@@ -30,11 +30,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // running is a control plane over a folder of the test.
 type running struct {
-	t     *testing.T
-	dir   string
-	addr  string
-	hurry chan os.Signal
-	log   *xdstest.Log
+	t       *testing.T
+	dir     string
+	addr    string
+	hangups chan os.Signal
+	log     *xdstest.Log
 }
 
 // logged waits until a line of the log has all of the texts.
@@ -59,7 +59,7 @@ func (r *running) remove(name string) {
 func (r *running) reload() {
 	r.t.Helper()
 	select {
-	case r.hurry <- syscall.SIGHUP:
+	case r.hangups <- syscall.SIGHUP:
 	case <-testutils.Context(r.t).Done():
 		r.t.Fatal("the control plane does not look at its folder")
 	}
@@ -68,14 +68,14 @@ func (r *running) reload() {
 // start runs a control plane over the files until the test ends.
 func start(t *testing.T, authority string, files map[string]string, change ...func(*site.Options)) *running {
 	t.Helper()
-	r := &running{t: t, dir: t.TempDir(), hurry: make(chan os.Signal), log: new(xdstest.Log)}
+	r := &running{t: t, dir: t.TempDir(), hangups: make(chan os.Signal), log: new(xdstest.Log)}
 	for name, text := range files {
 		r.write(name, text)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ready, ended := make(chan net.Addr, 1), make(chan error, 1)
 	opts := site.Options{
-		Dir: r.dir, Authority: authority, Poll: time.Hour, Hurry: r.hurry,
+		Dir: r.dir, Authority: authority, Poll: time.Hour, Reload: r.hangups,
 		Serve: serve.Options{Listen: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(r.log, nil))},
 		Ready: func(addr net.Addr) { ready <- addr },
 	}

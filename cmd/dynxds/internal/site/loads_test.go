@@ -23,7 +23,9 @@ func TestLoadsOfClustersThatThereAre(t *testing.T) {
 		"kind: Resource\ndynamicParameters: {env: prod}\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: legacy}\n"
 	content, err := folder.NewJoiner("").Join([]*folder.File{folder.Parse("a.yaml", []byte(text))})
 	xdstest.NoError(t, err)
-	p, err := loadContent(content, "")
+	p := quietPlane("", "")
+	t.Cleanup(p.rejections.Close)
+	_, err = p.reload.publisher.Publish(t.Context(), content)
 	xdstest.NoError(t, err)
 	t.Cleanup(p.loads.Close)
 	stream, err := loadpb.NewLoadReportingServiceClient(serving(t, p.loads)).StreamLoadStats(testutils.Context(t))

@@ -66,14 +66,14 @@ func Resources(v View) ([]Item, error) {
 	if v.Service == "" {
 		return items, nil
 	}
-	mesh := loaded.reload.publisher.Mesh()
+	mesh := loaded.publisher.Mesh()
 	routes := mesh.Routes(meshroute.ClientFromNode(v.node()), v.Service)
 	return reachable(items, mesh.ListenerName(v.Service), routes.Name), nil
 }
 
 // items returns what the client gets, Listeners first.
 func (l *loaded) items(v View) []Item {
-	constraints := l.reload.publisher.NodeConstraints(v.node())
+	constraints := l.publisher.NodeConstraints(v.node())
 	var items []Item
 	for _, typeURL := range l.types() {
 		for _, name := range l.names(typeURL) {
@@ -96,7 +96,7 @@ func Explain(w io.Writer, v View) error {
 	if err != nil {
 		return err
 	}
-	mesh, client := loaded.reload.publisher.Mesh(), meshroute.ClientFromNode(v.node())
+	mesh, client := loaded.publisher.Mesh(), meshroute.ClientFromNode(v.node())
 	for _, service := range loaded.services() {
 		if v.Service != "" && v.Service != service {
 			continue
@@ -164,7 +164,7 @@ func (l *loaded) names(typeURL string) []string {
 	for _, r := range l.store.Resources(typeURL) {
 		names = append(names, r.Name())
 	}
-	for _, r := range l.reload.publisher.Errors(typeURL) {
+	for _, r := range l.publisher.Errors(typeURL) {
 		names = append(names, r.Name)
 	}
 	slices.Sort(names)

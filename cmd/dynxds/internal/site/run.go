@@ -41,8 +41,8 @@ type Options struct {
 	NoSources bool
 	// Poll is the polling interval of a folder, zero for DefaultPoll. Each poll costs one stat per file.
 	Poll time.Duration
-	// Hurry has signals that trigger a poll at once, or the reading of a whole store. It may be nil.
-	Hurry <-chan os.Signal
+	// Reload has signals that trigger a poll at once, or the reading of a whole store. It may be nil.
+	Reload <-chan os.Signal
 	// RemovalDelay is controlplane.Options.RemovalDelay, but zero means no delay.
 	RemovalDelay time.Duration
 	// WithdrawalDelay is how long a change waits that withdraws more than a third of the services; zero or less: it does
@@ -208,7 +208,7 @@ func newPlane(opts Options) *plane {
 		OnACK:           p.metrics.ACKed,
 	})
 	p.reload = &reloader{
-		documents: newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Hurry, log), place: "folder", dir: opts.Dir,
+		documents: newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Reload, log), place: "folder", dir: opts.Dir,
 		publisher: publisher, decoder: decoder{store: p.store}, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay,
 	}
 	return p

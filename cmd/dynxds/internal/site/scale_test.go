@@ -3,6 +3,7 @@ package site
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,8 +22,10 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -98,6 +101,14 @@ type crowd struct {
 	conns      []*grpc.ClientConn
 	cancel     context.CancelFunc
 	running    sync.WaitGroup
+}
+
+// quietPlane is a plane of a folder that logs nothing.
+func quietPlane(dir, authority string) *plane {
+	return newPlane(Options{
+		Dir: dir, Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay,
+		Serve: serve.Options{Log: slog.New(slog.DiscardHandler)},
+	})
 }
 
 // newCrowd connects clients, each of one service and subscribed to the routes of the

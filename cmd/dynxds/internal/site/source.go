@@ -28,7 +28,7 @@ func Source(v View) (source *explain.Source, notes []string, err error) {
 	for _, item := range loaded.items(v) {
 		source.Resources = append(source.Resources, item.held())
 	}
-	return source, loaded.doubts(meshroute.ClientFromNode(node)), nil
+	return source, loaded.warnings(meshroute.ClientFromNode(node)), nil
 }
 
 // held returns the resource as its client has it.
@@ -57,7 +57,7 @@ func (l *loaded) listenerName(target string) (string, error) {
 	if err := l.checkService(service); err != nil {
 		return "", err
 	}
-	return l.reload.publisher.Mesh().ListenerName(service), nil
+	return l.publisher.Mesh().ListenerName(service), nil
 }
 
 // dialled returns what is dialled in a target of a channel.
@@ -75,9 +75,9 @@ func dialled(target string) (service string, err error) {
 	return target, nil
 }
 
-// doubts returns notes on a client whose service, or one of whose tags, is in no service, policy or denial.
+// warnings returns notes on a client whose service, or one of whose tags, is in no service, policy or denial.
 // Such a client gets what all clients get.
-func (l *loaded) doubts(c meshroute.Client) []string {
+func (l *loaded) warnings(c meshroute.Client) []string {
 	services, tags := make(map[string]bool), make(map[string]bool)
 	for _, s := range l.services() {
 		services[s] = true

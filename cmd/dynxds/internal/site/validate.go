@@ -3,13 +3,11 @@ package site
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/meshroute"
@@ -69,7 +67,8 @@ func ValidateContent(content *folder.Content, authority string) (*Validation, er
 	if err != nil {
 		return nil, err
 	}
-	rejected := loaded.reload.decoder.all(content, loaded.reload.publisher.Mesh())
+	decoder := decoder{store: loaded.store}
+	rejected := decoder.all(content, loaded.publisher.Mesh())
 	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, rejected)}, nil
 }
 
@@ -79,26 +78,18 @@ func Buildable(content *folder.Content) error {
 	return err
 }
 
-// loaded is a folder in a store without clients.
+// loaded is a content that was compiled into a store without a server.
 type loaded struct {
-	*plane
-	content *folder.Content
-	summary publish.Summary
-}
-
-// quietPlane is a plane of a folder that logs nothing.
-func quietPlane(dir, authority string) *plane {
-	return newPlane(Options{
-		Dir: dir, Authority: authority, RemovalDelay: controlplane.DefaultRemovalDelay,
-		Serve: serve.Options{Log: slog.New(slog.DiscardHandler)},
-	})
+	store     *controlplane.Store
+	publisher *publish.Publisher
+	content   *folder.Content
+	summary   publish.Summary
 }
 
 func loadContent(content *folder.Content, authority string) (*loaded, error) {
-	plane := quietPlane(content.Dir, authority)
-	summary, err := plane.reload.publisher.Publish(context.Background(), content)
-	if err != nil {
-		return nil, err
-	}
-	return &loaded{plane, content, summary}, nil
+	l := &loaded{store: controlplane.NewStore(), content: content}
+	l.publisher = publish.New(l.store, publish.Options{Authority: authority}, publish.Streams{})
+	var err error
+	l.summary, err = l.publisher.Publish(context.Background(), content)
+	return l, err
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/dynxds/dynxds/internal/pmap"
 )
 
-// shelf has the newest documents. It is for one goroutine.
-type shelf struct {
+// documents are the newest documents. They are for one goroutine.
+type documents struct {
 	dir    string
 	joiner *folder.Joiner
-	// documents are by name, and digest is theirs.
-	documents *pmap.Builder[*version]
-	digest    store.Digest
+	// byName are the documents, and digest is theirs.
+	byName *pmap.Builder[*version]
+	digest store.Digest
 	// names are those of the documents, in order; nil if they are to be listed.
 	names []string
 	// content and err are the last result of read, stale if something changed since.
@@ -38,33 +38,33 @@ type version struct {
 	file   *folder.File
 }
 
-func newShelf(dir string) *shelf {
-	return &shelf{dir: dir, joiner: folder.NewJoiner(dir), documents: pmap.Map[*version]{}.Edit(), stale: true}
+func newDocuments(dir string) *documents {
+	return &documents{dir: dir, joiner: folder.NewJoiner(dir), byName: pmap.Map[*version]{}.Edit(), stale: true}
 }
 
 // whole returns the present documents.
-func (s *shelf) whole() *whole { return &whole{s.documents.Map(), s.digest} }
+func (d *documents) whole() *whole { return &whole{d.byName.Map(), d.digest} }
 
 // set sets a document; nil: it was deleted. If it becomes again what another whole has, it is that version, so that
 // nothing is built for it.
-func (s *shelf) set(name string, data []byte, others ...*whole) {
-	old, had := s.documents.Get(name)
+func (d *documents) set(name string, data []byte, others ...*whole) {
+	old, had := d.byName.Get(name)
 	if had && data != nil && bytes.Equal(old.data, data) || !had && data == nil {
 		return
 	}
 	if had {
-		s.digest.Toggle(old.digest)
+		d.digest.Toggle(old.digest)
 	}
 	if data == nil {
-		s.documents.Delete(name)
+		d.byName.Delete(name)
 	} else {
-		v := versionOf(s.dir, name, data, others...)
-		s.digest.Toggle(v.digest)
-		s.documents.Set(name, v)
+		v := versionOf(d.dir, name, data, others...)
+		d.digest.Toggle(v.digest)
+		d.byName.Set(name, v)
 	}
-	s.stale = true
+	d.stale = true
 	if !had || data == nil {
-		s.names = nil
+		d.names = nil
 	}
 }
 
@@ -132,26 +132,26 @@ func (w *whole) join(joiner *folder.Joiner, names []string) (*folder.Content, er
 }
 
 // replace sets all documents to those of a snapshot.
-func (s *shelf) replace(snapshot *store.Snapshot, others ...*whole) {
+func (d *documents) replace(snapshot *store.Snapshot, others ...*whole) {
 	for _, name := range slices.Sorted(maps.Keys(snapshot.Documents)) {
-		s.set(name, nonNil(snapshot.Documents[name].Data), others...)
+		d.set(name, nonNil(snapshot.Documents[name].Data), others...)
 	}
-	for name := range s.documents.Map().All {
+	for name := range d.byName.Map().All {
 		if _, there := snapshot.Documents[name]; !there {
-			s.set(name, nil)
+			d.set(name, nil)
 		}
 	}
 }
 
 // read returns the content of the documents; the same pointers if nothing changed.
-func (s *shelf) read() (*folder.Content, error) {
-	if s.stale {
-		w := s.whole()
-		if s.names == nil {
-			s.names = w.names()
+func (d *documents) read() (*folder.Content, error) {
+	if d.stale {
+		w := d.whole()
+		if d.names == nil {
+			d.names = w.names()
 		}
-		s.stale = false
-		s.content, s.err = w.join(s.joiner, s.names)
+		d.stale = false
+		d.content, d.err = w.join(d.joiner, d.names)
 	}
-	return s.content, s.err
+	return d.content, d.err
 }
