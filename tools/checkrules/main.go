@@ -97,7 +97,7 @@ func (r *rule) check(dir string, write bool) error {
 	}
 	tests := filepath.Join(dir, "xdsclient")
 	if write {
-		out, _ := command(tests, program, "-test.run", "^TestCheck$", "-check.way", "^"+r.way+"$", "-check.scope", r.scope, "-check.time", "30s")
+		out, _ := command(tests, program, "-test.run", "^TestCheck$", "-check.way", "^"+r.way+"$", "-check.scope", r.scope, "-check.time", "60s")
 		found := path.FindStringSubmatch(out)
 		if found == nil {
 			return fmt.Errorf("no counterexample:\n%s", out)
