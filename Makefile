@@ -74,14 +74,16 @@ sim: ## Simulate the mesh on virtual time by SEEDS (1000) from FIRST (1) on, hal
 	run $$(( $(FIRST) + half )) $$(( $(SEEDS) - half )); second=$$?; \
 	wait $$first && exit $$second
 
-# The scope of "make check"; RULES=1 checks the rules too.
+# The scopes of "make check", of the client and of the server; RULES=1 checks the rules too.
 CHECK ?= user=3 world=1 breaks=1 extra=1 start=01
+CHECKSERVER ?= user=1 world=2 breaks=1 nacks=1 start=01
 CHECKTIME ?= 10m
 RULES ?=
 
 .PHONY: check
-check: ## Follow the client's protocol through a larger scope than CI (CHECK, CHECKTIME for each way); RULES=1 switches off its rules
+check: ## Follow the protocol of client and server through larger scopes than CI (CHECK, CHECKSERVER, CHECKTIME for each way); RULES=1 switches off the client's rules
 	$(GO) test ./xdsclient -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECK)' -check.time $(CHECKTIME)
+	$(GO) test ./mesh/controlplane -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECKSERVER)' -check.time $(CHECKTIME)
 	$(if $(RULES),cd tools && $(GO) run ./checkrules -C ..)
 
 .PHONY: fuzz

@@ -14,9 +14,11 @@
 package sharding
 
 import (
-	"context"
 	"fmt"
+	"log"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -43,11 +45,16 @@ type Catalog struct {
 
 	mu       sync.Mutex
 	services map[string][]netip.AddrPort
+	// demands are what clients ask for, by service.
+	demands map[string]map[*controlplane.Demand]struct{}
 }
 
 // NewCatalog makes a catalog the source of the endpoints in a store, which has not been served yet.
 func NewCatalog(store *controlplane.Store, shards int) (*Catalog, error) {
-	c := &Catalog{store: store, services: map[string][]netip.AddrPort{}}
+	c := &Catalog{
+		store: store, services: map[string][]netip.AddrPort{},
+		demands: map[string]map[*controlplane.Demand]struct{}{},
+	}
 	for i := range shards {
 		p, err := dynparam.NewParameters(map[string]string{"shard": strconv.Itoa(i)})
 		if err != nil {
@@ -55,25 +62,57 @@ func NewCatalog(store *controlplane.Store, shards int) (*Catalog, error) {
 		}
 		c.variants = append(c.variants, p)
 	}
-	store.Compute(assignmentType, c.compute)
+	store.OnDemand(assignmentType, c.demand)
 	return c, nil
 }
 
 // Set replaces the endpoints of a service. Only clients whose shard changed are sent anything.
 func (c *Catalog) Set(service string, endpoints ...netip.AddrPort) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.services[service] = endpoints
-	c.mu.Unlock()
-	c.store.Recompute(assignmentType, service)
+	c.answer(slices.Collect(maps.Keys(c.demands[service])))
 }
 
-// compute is called once for each shard that clients ask for, and again after each change of the service.
-func (c *Catalog) compute(_ context.Context, d *controlplane.Demand) (*controlplane.Resource, error) {
+// demand is called when clients begin to ask for shards, and when the last of them has left.
+func (c *Catalog) demand(begun, ended []*controlplane.Demand) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range begun {
+		if c.demands[d.Name] == nil {
+			c.demands[d.Name] = map[*controlplane.Demand]struct{}{}
+		}
+		c.demands[d.Name][d] = struct{}{}
+	}
+	for _, d := range ended {
+		if delete(c.demands[d.Name], d); len(c.demands[d.Name]) == 0 {
+			delete(c.demands, d.Name)
+		}
+	}
+	c.answer(begun)
+}
+
+// answer computes the shards for demands. The caller holds c.mu, so that no answer replaces a later one.
+func (c *Catalog) answer(demands []*controlplane.Demand) {
+	_, err := c.store.Update(func(tx *controlplane.Tx) {
+		for _, d := range demands {
+			if r, err := c.compute(d); err != nil {
+				tx.AnswerError(d, status.Convert(err))
+			} else {
+				tx.Answer(d, r)
+			}
+		}
+	})
+	if err != nil {
+		log.Printf("clients are not answered: %v", err)
+	}
+}
+
+// compute returns the shard that a demand is for, nil if there is none.
+func (c *Catalog) compute(d *controlplane.Demand) (*controlplane.Resource, error) {
 	endpoints, ok := c.services[d.Name]
-	c.mu.Unlock()
 	if !ok {
-		return nil, nil // there is no such service
+		return nil, nil
 	}
 	// Of several shards that match, TP2 prefers the largest.
 	choice := d.Constraints.Choose(c.variants)

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -89,11 +88,7 @@ func (s *Store) OnDemand(typeURL string, source Source) {
 }
 
 // sourceOf is a registered source; its address is its identity.
-type sourceOf struct {
-	notify Source
-	// recompute is set by Compute.
-	recompute func([]*Demand)
-}
+type sourceOf struct{ notify Source }
 
 // demands are the notifications that the sources of a store have not had yet. Store.mu guards them.
 type demands struct {
@@ -323,27 +318,4 @@ func (d *Demand) notify(sub *subscription, old *entry) {
 		return
 	}
 	sub.entryChanged(d.ask, old, d.answer)
-}
-
-// demandsOf returns the demands for a name, or for all names if it is empty.
-func (s *Store) demandsOf(typeURL string, name string) []*Demand {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.tables[typeURL]
-	if t == nil {
-		return nil
-	}
-	var found []*Demand
-	for key, asks := range t.asks {
-		if name != "" && key != keyOf(name) {
-			continue
-		}
-		for _, a := range asks {
-			if a.demand != nil {
-				found = append(found, a.demand)
-			}
-			found = slices.AppendSeq(found, maps.Values(a.own))
-		}
-	}
-	return found
 }

@@ -35,11 +35,10 @@
 //
 // # Resources on demand
 //
-// A program need not know all resources beforehand. [Store.Compute] computes those of a type for each
-// name and constraints that clients subscribe to; the package examples/sharding of this module
-// shards endpoints with it. [Store.OnDemand] notifies a program of the first and the last subscriber of each
-// ([Demand]), and lets it answer whenever it can ([Tx.Answer]): so a proxy subscribes to what its
-// clients subscribe to. What has no subscriber is not kept.
+// A program need not know all resources beforehand. [Store.OnDemand] notifies it of the first and the last
+// subscriber of each name and constraints ([Demand]), and lets it answer whenever it can ([Tx.Answer]): so a proxy
+// subscribes to what its clients subscribe to, and the package examples/sharding of this module computes shards of
+// endpoints. What has no subscriber is not kept.
 //
 // Clients with equal constraints share a demand, and its answer. A resource with
 // cache_control.do_not_cache is never shared ([NewResource]), nor is one of DPDS (TP2,

@@ -180,12 +180,15 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string, had *e
 		}
 		return
 	}
+	still := false
 	for _, e := range t.entries(tp.name) {
 		if covered := variantTopic(tp.name, e.parameters()); sub.wants(covered, e) {
 			sub.pending.add(covered, true)
+			still = true
 		}
 	}
-	if had != nil {
+	// A claim, which may be for a member of a collection, does not say of which variant. It no longer exists.
+	if had != nil && (!had.claimed() || !still && sub.count(tp.name) == 0) {
 		covered := variantTopic(tp.name, had.parameters())
 		sub.sent.set(covered, had)
 		sub.pending.add(covered, true)
@@ -198,46 +201,40 @@ func besideWildcard(s *selection, tp topic, had *entry) bool {
 	return s.interest.wildcard() && !s.table.inWildcard(tp.name) && had.asResource() != nil
 }
 
-// acceptClaim records a version that the client claims to have as sent. A client that subscribes
-// by locators cannot name the variant or the subscription: the claim counts where these are
-// unambiguous, and elsewhere the resource is sent again. If too many claims are kept, those for
+// acceptClaim records a version that the client claims to have as sent. If too many claims are kept, those for
 // names are forgotten, and those for members of collections are an error, as the client would keep what no
 // longer exists. The caller holds Store.mu for reading, and stream.mu.
 func (sub *subscription) acceptClaim(t *table, name, version string) error {
+	if sub.dialect == byLocators {
+		return sub.acceptVariantClaim(t, name, version)
+	}
+	tp := topic{name: keyOf(name)}
+	a := sub.askOf(tp)
+	if now := sub.currentOf(t, tp, a); now.asResource() != nil && now.resource.version == version {
+		sub.sent.setOf(tp, a, now)
+	} else if err := sub.keepClaim(tp, name, version); err != nil && a == nil {
+		return err
+	} else if now == nil && (sub.inWildcard(tp, nil, true) || sub.inGlob(tp, nil, true)) {
+		sub.pending.addLater(tp, false)
+	}
+	if !sub.wants(tp, nil) {
+		sub.pending.addLater(tp, true) // the client may take it for one that the wildcard covers
+	}
+	return nil
+}
+
+// acceptVariantClaim is acceptClaim for a client that subscribes by locators. It cannot name the variant or the
+// subscription: the claim counts where these are unambiguous, and elsewhere the resource is sent again.
+func (sub *subscription) acceptVariantClaim(t *table, name, version string) error {
 	key := keyOf(name)
-	if sub.dialect == byNames {
-		tp := topic{name: key}
-		a := sub.askOf(tp)
-		if now := sub.currentOf(t, tp, a); now.asResource() != nil && now.resource.version == version {
-			sub.sent.setOf(tp, a, now)
-		} else if err := sub.keepClaim(tp, name, version); err != nil && a == nil {
-			return err
-		} else if now == nil && (sub.inWildcard(tp, nil, true) || sub.inGlob(tp, nil, true)) {
-			sub.pending.addLater(tp, false)
-		}
-		if !sub.wants(tp, nil) {
-			sub.pending.addLater(tp, true) // the client may take it for one that the wildcard covers
-		}
-		return nil
-	}
-	if n := sub.count(key); n > 0 {
+	named := sub.count(key)
+	if named == 1 {
 		for a := range sub.asksFor(key) {
-			if n == 1 {
-				_ = sub.keepClaim(sub.topicOf(a), name, version)
-			}
+			_ = sub.keepClaim(sub.topicOf(a), name, version)
 		}
-		return nil
 	}
-	if len(sub.closed) > 0 {
-		if err := sub.stream.tab.take(ofVersions, 1); err != nil {
-			return err
-		}
-		if sub.deferred == nil {
-			sub.deferred = map[string]string{}
-		}
-		sub.claims++
-		sub.deferred[name] = version
-		return nil
+	if named == 0 && len(sub.closed) > 0 {
+		return sub.deferClaim(name, version)
 	}
 	covered := false
 	for _, e := range t.entries(key) {
@@ -246,18 +243,37 @@ func (sub *subscription) acceptClaim(t *table, name, version string) error {
 			continue
 		}
 		covered = true
-		if e.resource != nil && e.resource.version == version {
+		switch {
+		case e.resource == nil:
+			// The client has the variant from before the error, which is none for a wildcard.
+			sub.sent.set(tp, e)
+			sub.pending.addLater(tp, true)
+		case e.resource != nil && e.resource.version == version:
 			sub.sent.set(tp, e)
 		}
 	}
-	if !covered {
-		// The variant, whichever it was, no longer exists.
-		tp := topic{key, markVariant}
-		if err := sub.keepClaim(tp, name, version); err != nil {
-			return err
-		}
-		sub.pending.addLater(tp, true)
+	if named > 0 || covered {
+		return nil
 	}
+	// The variant, whichever it was, no longer exists.
+	tp := topic{key, markVariant}
+	if err := sub.keepClaim(tp, name, version); err != nil {
+		return err
+	}
+	sub.pending.addLater(tp, true)
+	return nil
+}
+
+// deferClaim keeps a claim until the source has answered the collections.
+func (sub *subscription) deferClaim(name, version string) error {
+	if err := sub.stream.tab.take(ofVersions, 1); err != nil {
+		return err
+	}
+	if sub.deferred == nil {
+		sub.deferred = map[string]string{}
+	}
+	sub.claims++
+	sub.deferred[name] = version
 	return nil
 }
 

@@ -18,11 +18,12 @@ func (r *resubscription) makeDue(before interest) (bool, error) {
 		sub.answers.forget(tp.name)
 		sub.sent.forget(tp)
 		sub.pending.drop(tp)
-		sub.kept.restore(tp)
 	}
 	maps.DeleteFunc(sub.kept, func(tp topic, old *entry) bool { return !sub.wants(tp, old) })
 	if sub.mode == pushDifference {
-		return r.dueForDelta(before)
+		goesOn, err := r.dueForDelta(before)
+		sub.compareClaims()
+		return goesOn, err
 	}
 	return r.dueForSotW(), nil
 }

@@ -123,6 +123,15 @@ func newResourceError(name string, st *status.Status) (*resourceError, error) {
 	}, nil
 }
 
+// statusOf returns the status to send for an error.
+func statusOf(err error) *status.Status {
+	st := status.Convert(err)
+	if st.Code() == codes.OK {
+		st = status.New(codes.Unknown, fmt.Sprint(err))
+	}
+	return st
+}
+
 // notFound is the error for a name that does not exist.
 func notFound(typeURL, name string) *resourceError {
 	st := status.Newf(codes.NotFound, "the control plane has no resource %q of type %s", name, typeURL)

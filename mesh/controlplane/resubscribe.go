@@ -132,12 +132,13 @@ func (r *resubscription) join(tp topic, l locator) error {
 // noteHad notes what the client has for a subscription that ends, if that may stay
 // covered; see dueStillCovered. The caller holds Store.mu.
 func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
-	if sub.dialect != byLocators || !change.interest.wildcard() || sub.table.inWildcard(tp.name) {
+	if sub.dialect != byLocators {
 		return
 	}
+	beside := change.interest.wildcard() && !sub.table.inWildcard(tp.name)
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	if had, _ := sub.sent.lastOf(tp, a); had.asResource() != nil {
+	if had, _ := sub.sent.lastOf(tp, a); had.asResource() != nil && (beside || had.claimed()) {
 		if change.had == nil {
 			change.had = map[topic]*entry{}
 		}

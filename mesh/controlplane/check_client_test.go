@@ -1,0 +1,584 @@
+package controlplane
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// checkClient is a client that does what the specifications say.
+type checkClient struct {
+	// has is what it has for each subscription, and members what of each collection.
+	has     [maxCheckSubs]checkValue
+	members [maxCheckSubs][maxCheckItems]checkValue
+	// refused are the subscriptions of which it has rejected a response, and was sent no other since.
+	refused uint
+	// wanted are all subscriptions that it ever had, as bits.
+	wanted uint
+	// begun says that it has sent a request on the stream, and named that it has sent a name.
+	begun, named bool
+	// nonce and version are of the last response that it read, and accepted.
+	nonce, version string
+	// rejected is the error for the next request, if it is a NACK.
+	rejected bool
+	// nacked counts the NACKs that the server has read, and rejections those that it reported.
+	nacked, rejections int
+}
+
+// checkResponse is a response as a client reads it.
+type checkResponse struct {
+	nonce, version, text string
+	full                 bool
+	// resources are values; removed and errors are of subscriptions and of members.
+	resources []checkValue
+	removed   []checkRemoval
+	errors    []checkRemoval
+}
+
+// checkRemoval is a removal, or an error, of subscriptions and of items, which are bits.
+type checkRemoval struct {
+	subs, items uint
+	value       checkValue
+	text        string
+}
+
+// begin is called when a stream begins.
+func (c *checkClient) begin(x *trial, forgotten bool) {
+	old := *c
+	*c = checkClient{nacked: old.nacked, rejections: old.rejections, wanted: old.wanted}
+	if forgotten {
+		return
+	}
+	c.version = old.version
+	for l := range x.way.subs_ {
+		if x.way.delta && x.wanted&(1<<l) == 0 {
+			continue
+		}
+		if c.members[l] = old.members[l]; old.has[l].isThere() {
+			c.has[l] = old.has[l]
+		}
+	}
+}
+
+// mayLeave reports whether the client can say that a subscription has ended.
+func (x *trial) mayLeave(l int) bool {
+	// A SotW client that has named nothing subscribes to everything without names.
+	return x.way.delta || !x.way.legacy || x.client.named || x.way.subs_[l].name != wildcardName
+}
+
+// change changes what the client subscribes to. A delta client says so at once, a SotW client when it sends its
+// next list.
+func (x *trial) change(verb checkVerb, l int) {
+	bit := uint(1) << l
+	if verb == verbLeave {
+		x.wanted &^= bit
+	} else {
+		x.wanted |= bit
+		x.client.wanted |= bit
+	}
+	if !x.way.delta {
+		x.dirty = true
+		return
+	}
+	if verb != verbAgain {
+		// Over delta a client drops what it unsubscribes from.
+		x.client.has[l], x.client.members[l] = checkUnsaid, [maxCheckItems]checkValue{}
+		x.client.refused &^= bit
+	}
+	if !x.streaming {
+		return
+	}
+	if !x.client.begun {
+		x.dirty = x.wanted != 0
+		return
+	}
+	if verb == verbLeave {
+		x.send(0, bit)
+	} else {
+		x.send(bit, 0)
+	}
+}
+
+// flush sends the request that is due: the first one of a stream or, over SotW, the list.
+func (x *trial) flush() {
+	x.dirty = false
+	if x.way.delta {
+		if !x.client.begun && x.wanted != 0 {
+			x.send(x.wanted, 0)
+		}
+		return
+	}
+	if x.wanted != 0 || x.client.begun {
+		x.send(x.wanted, 0)
+	}
+}
+
+// send sends a request.
+func (x *trial) send(subs, leaves uint) {
+	c := &x.client
+	names := x.names(subs)
+	if x.way.legacy && !c.begun && len(names) == 1 && names[0] == wildcardName {
+		names = nil
+	}
+	c.named = c.named || len(names) > 0
+	r := &checkRequest{subs: subs, leaves: leaves}
+	r.text = fmt.Sprintf("%s -%s", x.bits(subs), x.bits(leaves))
+	if !x.way.delta {
+		r.text = fmt.Sprintf("%s after %q", x.bits(subs), c.nonce)
+		r.sotw = &discoverypb.DiscoveryRequest{TypeUrl: x.way.typeURL, ResponseNonce: c.nonce, VersionInfo: c.version}
+		if x.way.locators {
+			r.sotw.ResourceLocators = x.locators(subs)
+		} else {
+			r.sotw.ResourceNames = names
+		}
+		if c.rejected {
+			r.text += ", a NACK"
+			r.sotw.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument)}
+			c.rejected = false
+		}
+	} else {
+		r.delta = &discoverypb.DeltaDiscoveryRequest{TypeUrl: x.way.typeURL}
+		if x.way.locators {
+			r.delta.ResourceLocatorsSubscribe, r.delta.ResourceLocatorsUnsubscribe = x.locators(subs), x.locators(leaves)
+		} else {
+			r.delta.ResourceNamesSubscribe, r.delta.ResourceNamesUnsubscribe = names, x.names(leaves)
+		}
+		if !c.begun {
+			r.delta.InitialResourceVersions = x.claims()
+			r.text += fmt.Sprint(" has ", len(r.delta.InitialResourceVersions))
+		}
+	}
+	c.begun = true
+	x.up = append(x.up, r)
+	x.tell("  -> %s", r.text)
+}
+
+func (x *trial) names(subs uint) (names []string) {
+	for l := range x.way.subs_ {
+		if subs&(1<<l) != 0 {
+			names = append(names, x.way.subs_[l].name)
+		}
+	}
+	return names
+}
+
+func (x *trial) locators(subs uint) (locators []*discoverypb.ResourceLocator) {
+	for l := range x.way.subs_ {
+		if subs&(1<<l) != 0 {
+			locators = append(locators, x.way.subs_[l].locator)
+		}
+	}
+	return locators
+}
+
+// claims are the versions of what a delta client has when a stream begins. Of several variants of one name it cannot say which
+// it has, so that it drops those that are members.
+func (x *trial) claims() map[string]string {
+	claims := map[string]string{}
+	add := func(v checkValue) {
+		if !v.isThere() {
+			return
+		}
+		name, version := x.way.things[v.item()].name, x.way.versions[v.item()][v.content()]
+		if other, ok := claims[name]; ok && other != version {
+			version = ""
+		}
+		claims[name] = version
+	}
+	c := &x.client
+	for l := range x.way.subs_ {
+		add(c.has[l])
+		for _, v := range c.members[l] {
+			add(v)
+		}
+	}
+	for l := range x.way.subs_ {
+		for i, v := range c.members[l] {
+			if v.isThere() && claims[x.way.things[i].name] == "" {
+				c.members[l][i] = checkUnsaid
+			}
+		}
+	}
+	return claims
+}
+
+// deliver has the client read a response.
+func (x *trial) deliver(answer int8) {
+	r := x.down[0]
+	x.down = x.down[1:]
+	c := &x.client
+	c.nonce = r.nonce
+	nack := answer == answerNACK
+	x.tell("the client reads, and %s: %s", [...]string{"accepts", "rejects", "accepts, and answers later"}[answer], r.text)
+	x.apply(r, nack)
+	if !nack {
+		c.version = r.version
+	}
+	switch {
+	case x.way.delta:
+		answer := &checkRequest{text: "an answer", delta: &discoverypb.DeltaDiscoveryRequest{TypeUrl: x.way.typeURL, ResponseNonce: r.nonce}}
+		if nack {
+			answer.delta.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument)}
+		}
+		x.up = append(x.up, answer)
+	case answer == answerLate:
+		x.dirty = true
+	default:
+		c.rejected = nack
+		x.dirty = false
+		x.send(x.wanted, 0)
+	}
+}
+
+// apply has the client take what a response has; of one that it rejects it takes no resource.
+func (x *trial) apply(r *checkResponse, nack bool) {
+	c := &x.client
+	for l := range x.way.subs_ {
+		bit := uint(1) << l
+		if x.way.delta && x.wanted&bit == 0 {
+			continue
+		}
+		if x.way.subs_[l].collection {
+			x.applyMembers(r, l, nack)
+		} else {
+			best := x.best(r, l)
+			switch {
+			case best == checkUnsaid && r.full && c.has[l].isThere() && !nack:
+				c.has[l] = checkNothing
+			case best == checkUnsaid:
+			case nack:
+				c.refused |= bit
+			default:
+				c.refused &^= bit
+				c.has[l] = best
+			}
+			if r.full && nack {
+				c.refused |= bit
+			}
+		}
+		for _, e := range slices.Concat(r.removed, r.errors) {
+			for i := range x.way.things {
+				if e.items&(1<<i) != 0 {
+					c.members[l][i] = checkUnsaid
+				}
+			}
+			if e.subs&bit != 0 {
+				c.has[l], c.members[l] = e.value, [maxCheckItems]checkValue{}
+				c.refused &^= bit
+			}
+		}
+	}
+}
+
+// best is the resource of a response that a subscription to a name takes.
+func (x *trial) best(r *checkResponse, l int) checkValue {
+	var of []dynparam.Parameters
+	var which []checkValue
+	for _, v := range r.resources {
+		if it := &x.way.things[v.item()]; it.name == x.way.subs_[l].name {
+			of, which = append(of, it.parameters), append(which, v)
+		}
+	}
+	if !x.way.locators {
+		if len(which) > 0 {
+			return which[0]
+		}
+		return checkUnsaid
+	}
+	if at := x.way.subs_[l].constraints.Choose(of).Index; at >= 0 {
+		return which[at]
+	}
+	return checkUnsaid
+}
+
+func (x *trial) applyMembers(r *checkResponse, l int, nack bool) {
+	c := &x.client
+	if nack {
+		c.refused |= 1 << l
+		return
+	}
+	if r.full {
+		c.members[l] = [maxCheckItems]checkValue{}
+		c.refused &^= 1 << l
+	}
+	for _, v := range r.resources {
+		it := &x.way.things[v.item()]
+		if !x.covers(l, v.item()) || x.way.locators && !x.way.subs_[l].constraints.Match(it.parameters) {
+			continue
+		}
+		for i := range x.way.things {
+			if !x.way.locators && x.way.things[i].name == it.name {
+				c.members[l][i] = checkUnsaid
+			}
+		}
+		c.members[l][v.item()] = v
+		c.has[l] = checkUnsaid
+	}
+}
+
+// compare checks that the client has what the store has.
+func (x *trial) compare() {
+	for l := range x.way.subs_ {
+		if x.wanted&(1<<l) == 0 || x.client.refused&(1<<l) != 0 {
+			continue
+		}
+		has, want, text := x.client.has[l], x.of(l), x.way.subs_[l].text
+		if x.way.subs_[l].collection {
+			inError := want.content() == checkError
+			if x.way.delta && inError && has != want && !x.mayBeMembers(l) {
+				x.fail("in the end %s is not in error", text)
+			}
+			for i := range x.way.things {
+				has, want := x.client.members[l][i], x.member(l, i)
+				if inError && x.isNamed(i) {
+					continue
+				}
+				if want.isThere() && has != want || !want.isThere() && has.isThere() {
+					x.fail("in the end %s has the member %s, not %s", text, x.show(has), x.show(want))
+				}
+			}
+			continue
+		}
+		switch {
+		case want != checkNothing && has != want:
+			x.fail("in the end %s has %s, not %s", text, x.show(has), x.show(want))
+		case want == checkNothing && (x.way.delta || x.way.reports) && has != checkNothing:
+			x.fail("in the end %s has %s, and was not told that there is nothing", text, x.show(has))
+		case want == checkNothing && !x.way.routes && has.isThere():
+			x.fail("in the end %s has %s, though there is nothing", text, x.show(has))
+		}
+	}
+}
+
+// isNamed reports whether the client subscribes, or did, to an item by its name. It cannot tell whether it is sent as a member,
+// too, so that the error of the collection has ended.
+func (x *trial) isNamed(item int) bool {
+	for l := range x.way.subs_ {
+		if x.client.wanted&(1<<l) != 0 && x.way.subs_[l].name == x.way.things[item].name {
+			return true
+		}
+	}
+	return false
+}
+
+func (x *trial) mayBeMembers(l int) bool {
+	for i := range x.way.things {
+		if x.covers(l, i) && x.isNamed(i) {
+			return true
+		}
+	}
+	return false
+}
+
+func (x *trial) show(v checkValue) string {
+	switch v {
+	case checkUnsaid:
+		return "no word"
+	case checkNothing:
+		return "nothing"
+	case checkDenied:
+		return "a denial"
+	}
+	return x.way.things[v.item()].text + "=" + x.way.text(v.item(), v.content())
+}
+
+// judge checks a response by what the server has read, and what the store has.
+func (x *trial) judge(r *checkResponse) {
+	seen := map[checkValue]bool{}
+	for _, v := range r.resources {
+		it := &x.way.things[v.item()]
+		if seen[v] {
+			x.fail("the server sends %s twice in a response", it.text)
+		}
+		seen[v] = true
+		now := x.world[v.item()]
+		if now != v.content() && !(x.way.keeps && x.latest[v.item()] == v.content()) {
+			x.fail("the server sends %s, which is not in the store", x.show(v))
+		}
+		if !x.asks(v.item()) {
+			x.fail("the server sends %s, which matches no subscription: %s", it.text, x.bits(x.subscribed))
+		}
+	}
+	for _, e := range r.removed {
+		x.judgeRemoval(e)
+	}
+	for _, e := range r.errors {
+		if e.subs&x.subscribed == 0 && !x.asksForAny(e.items) {
+			x.fail("the server sends an error for what is not subscribed: %s", e.text)
+		}
+		for l := range x.way.subs_ {
+			if e.subs&x.subscribed&(1<<l) != 0 && x.of(l) != e.value {
+				x.fail("the server sends %s the error %s, though it has %s", x.way.subs_[l].text, e.text, x.show(x.of(l)))
+			}
+		}
+	}
+}
+
+// judgeRemoval checks that nothing is said to be removed that a subscription has.
+func (x *trial) judgeRemoval(e checkRemoval) {
+	for l := range x.way.subs_ {
+		bit := uint(1) << l
+		if e.subs&x.subscribed&bit != 0 && x.of(l) != checkNothing && !x.repeats(l, e) {
+			x.fail("the server says that %s is removed, which has %s", x.way.subs_[l].text, x.show(x.of(l)))
+		}
+		if x.subscribed&bit == 0 {
+			continue
+		}
+		for i := range x.way.things {
+			if e.items&(1<<i) != 0 && x.member(l, i).isThere() {
+				x.fail("the server says that %s is removed, which %s has", x.way.things[i].text, x.way.subs_[l].text)
+			}
+		}
+	}
+	wildcard := slices.ContainsFunc(x.way.subs_, func(s checkSub) bool { return s.name == wildcardName })
+	if (e.subs|e.items) == 0 || e.subs&x.subscribed == 0 && !x.asksForAny(e.items) && !wildcard {
+		x.fail("the server says that something is removed that is not subscribed: %s", e.text)
+	}
+}
+
+// repeats reports whether a removal of a variant from a collection may be for a subscription of the same name and
+// constraints, which the server sends again at once.
+func (x *trial) repeats(l int, e checkRemoval) bool {
+	sub := x.st.subs[x.way.typeURL]
+	_, exact := x.way.subs_[l].constraints.Parameters()
+	again := sub.pending.requested(topic{keyOf(x.way.subs_[l].name), markConstraints + x.way.subs_[l].constraints.Key()})
+	return x.way.locators && exact && e.items != 0 && again
+}
+
+// asks reports whether a subscription that the server has read matches an item.
+func (x *trial) asks(item int) bool {
+	it := &x.way.things[item]
+	for l := range x.way.subs_ {
+		s := &x.way.subs_[l]
+		within := s.name == it.name && s.name != x.way.denied || x.covers(l, item)
+		if x.subscribed&(1<<l) != 0 && within && x.constraintsOf(l).Match(it.parameters) {
+			return true
+		}
+	}
+	return false
+}
+
+func (x *trial) asksForAny(items uint) bool {
+	for i := range x.way.things {
+		if items&(1<<i) == 0 {
+			continue
+		}
+		for l := range x.way.subs_ {
+			if x.subscribed&(1<<l) != 0 && x.covers(l, i) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// readSotW reads a response.
+func (x *trial) readSotW(m *discoverypb.DiscoveryResponse) *checkResponse {
+	r := &checkResponse{nonce: m.Nonce, version: m.VersionInfo, full: !x.way.routes}
+	for _, packed := range m.Resources {
+		name, parameters := "", map[string]string(nil)
+		if packed.TypeUrl == typeurl.Wrapper {
+			wrapper := new(discoverypb.Resource)
+			if err := proto.Unmarshal(packed.Value, wrapper); err != nil {
+				x.fail("%v", err)
+			}
+			packed, name, parameters = wrapper.Resource, wrapper.Name, wrapper.DynamicParameters
+		}
+		x.readResource(r, name, parameters, packed)
+	}
+	x.readErrors(r, m.ResourceErrors)
+	r.text = strings.TrimSpace(r.text)
+	return r
+}
+
+// readDelta reads a response.
+func (x *trial) readDelta(m *discoverypb.DeltaDiscoveryResponse) *checkResponse {
+	r := &checkResponse{nonce: m.Nonce, version: m.SystemVersionInfo}
+	for _, resource := range m.Resources {
+		x.readResource(r, resource.Name, resource.DynamicParameters, resource.Resource)
+	}
+	for _, name := range m.RemovedResources {
+		r.removed = append(r.removed, x.readRemoval(&discoverypb.ResourceName{Name: name}))
+	}
+	for _, name := range m.RemovedResourceNames {
+		r.removed = append(r.removed, x.readRemoval(name))
+	}
+	for _, e := range r.removed {
+		r.text += " -" + e.text
+	}
+	x.readErrors(r, m.ResourceErrors)
+	r.text = strings.TrimSpace(r.text)
+	return r
+}
+
+func (x *trial) readResource(r *checkResponse, name string, parameters map[string]string, packed *anypb.Any) {
+	v, ok := x.way.valueOfText(string(packed.GetValue()))
+	if !ok {
+		x.fail("the server sends %q", packed.GetValue())
+		return
+	}
+	it := &x.way.things[v.item()]
+	if name != "" && name != it.name || x.way.locators && !maps.Equal(parameters, it.values) && len(parameters)+len(it.values) > 0 {
+		x.fail("the server sends %s as %s %v", it.text, name, parameters)
+	}
+	r.resources = append(r.resources, v)
+	r.text += " " + x.show(v)
+}
+
+// readRemoval returns the subscriptions and the items that a name, with constraints or without, stands for.
+func (x *trial) readRemoval(of *discoverypb.ResourceName) (e checkRemoval) {
+	e.value, e.text = checkNothing, of.GetName()
+	m := of.GetDynamicParameterConstraints()
+	c, err := dynparam.FromProto(m)
+	if err != nil {
+		x.fail("the server sends invalid constraints: %v", err)
+	}
+	if m != nil {
+		e.text += "{" + c.String() + "}"
+	}
+	for l := range x.way.subs_ {
+		if s := &x.way.subs_[l]; s.name == of.GetName() && (m == nil || s.constraints.Equal(c)) {
+			e.subs |= 1 << l
+		}
+	}
+	p, exact := c.Parameters()
+	for i := range x.way.things {
+		if it := &x.way.things[i]; it.name == of.GetName() && (m == nil || exact && it.parameters.Equal(p)) {
+			e.items |= 1 << i
+		}
+	}
+	return e
+}
+
+func (x *trial) readErrors(r *checkResponse, errors []*discoverypb.ResourceError) {
+	for _, m := range errors {
+		e := x.readRemoval(m.GetResourceName())
+		switch code := codes.Code(m.GetErrorDetail().GetCode()); code {
+		case codes.NotFound:
+		case codes.PermissionDenied:
+			e.value = checkDenied
+		default:
+			v, ok := x.way.valueOfText(m.GetErrorDetail().GetMessage())
+			if e.value = v; !ok {
+				x.fail("the server sends the error %v", m)
+			}
+		}
+		if bits.OnesCount(e.subs|e.items) == 0 {
+			x.fail("the server sends an error for %s", e.text)
+		}
+		e.text += "?" + x.show(e.value)
+		r.errors = append(r.errors, e)
+		r.text += " " + e.text
+	}
+}

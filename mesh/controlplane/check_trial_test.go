@@ -1,0 +1,379 @@
+package controlplane
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// trial is one path: a store and a stream without goroutines, a client, and what is under way between them.
+type trial struct {
+	way   *checkWay
+	store *Store
+	// st is the stream, with its protocol, if streaming is set.
+	st        *stream
+	streaming bool
+	sotw      *sotw
+	delta     *delta
+	implicit  nodeConstraints
+	node      int
+	world     [maxCheckItems]checkContent
+	// latest has what each resource was when it was there last.
+	latest [maxCheckItems]checkContent
+	// live are the demands that the source knows.
+	live []*checkDemand
+	// subscribed are the subscriptions that the server has read, as bits, and lastNonce is that of its last response. left
+	// are those that ended since its last response.
+	subscribed, left uint
+	lastNonce        string
+	client           checkClient
+	up               []*checkRequest
+	down             []*checkResponse
+	// wanted are the subscriptions of the client as bits; dirty says that it has a request to send.
+	wanted uint
+	dirty  bool
+	used   checkScope
+	trace  func(format string, args ...any)
+	fault  string
+}
+
+// checkDemand is a demand, and whether the source has answered it.
+type checkDemand struct {
+	*Demand
+	answered bool
+}
+
+// checkRequest is a request on its way.
+type checkRequest struct {
+	sotw  *discoverypb.DiscoveryRequest
+	delta *discoverypb.DeltaDiscoveryRequest
+	// subs are what it lists or subscribes to, and leaves what it unsubscribes from, as bits.
+	subs, leaves uint
+	text         string
+}
+
+func newTrial(way *checkWay) *trial {
+	x := &trial{way: way, store: NewStore()}
+	x.implicit.of = func(*corepb.Node) dynparam.ByType {
+		if !way.implicit {
+			return dynparam.ByType{}
+		}
+		return way.nodes[x.node]
+	}
+	// Sources are notified by an event.
+	x.store.demands.notifying = true
+	if way.source {
+		x.store.OnDemand("", func(begun, ended []*Demand) {})
+	}
+	for i, it := range way.things {
+		if !it.glob {
+			x.put(i, checkX)
+		}
+	}
+	for _, c := range way.scope.start {
+		x.change(verbSubscribe, int(c-'0'))
+	}
+	if x.wanted != 0 {
+		x.open(false)
+		x.talk()
+		x.used = checkScope{}
+	}
+	return x
+}
+
+// open begins a stream. The client has forgotten all that it had, or not.
+func (x *trial) open(forgotten bool) {
+	x.tell("a stream begins%s", map[bool]string{true: ", the client has nothing"}[forgotten])
+	x.streaming, x.dirty, x.subscribed, x.left, x.lastNonce = true, true, 0, 0, ""
+	protocol := ProtocolSotW
+	if x.way.delta {
+		protocol = ProtocolDelta
+	}
+	x.st = newStream(1, protocol, x.store, &x.implicit, limits{names: 1000, bytes: 1 << 16}, nil)
+	if x.way.keeps {
+		x.st.withdrawals.delay = time.Hour
+	}
+	if x.way.denied != "" {
+		x.st.hooks.allow = func(_ *corepb.Node, _, name string) error {
+			if name == x.way.denied {
+				return status.Error(codes.PermissionDenied, "denied")
+			}
+			return nil
+		}
+	}
+	x.st.hooks.rejected = func(Rejection) { x.client.rejections++ }
+	if x.way.delta {
+		x.delta = newDelta(x.st, 1<<20)
+	} else {
+		x.sotw = newSotW(x.st, true, x.way.reports)
+	}
+	x.client.begin(x, forgotten)
+}
+
+// breakOff loses the stream, and what is under way.
+func (x *trial) breakOff() {
+	x.release()
+	x.up, x.down, x.streaming = nil, nil, false
+}
+
+// release ends the stream at the server, where nothing may be left of it.
+func (x *trial) release() {
+	x.st.end().release(x.st)
+	for _, t := range x.store.tables {
+		if len(t.index.subs.of) > 0 || !x.way.source && len(t.asks) > 0 {
+			x.fail("subscriptions are left when the stream has ended")
+		}
+	}
+}
+
+// End implements explore.Trial.
+func (x *trial) End() {
+	if x.st != nil {
+		x.st.dropWithdrawals()
+	}
+}
+
+// read has the server read a request. It ignores a SotW request that answers an older response than its last one.
+func (x *trial) read() {
+	r := x.up[0]
+	x.up = x.up[1:]
+	x.tell("the server reads: %s", r.text)
+	var err error
+	if x.way.delta {
+		if r.delta.ErrorDetail != nil {
+			x.client.nacked++
+		}
+		x.left |= x.subscribed & r.leaves
+		x.subscribed = x.subscribed&^r.leaves | r.subs
+		err = x.delta.handleRequest(r.delta)
+	} else {
+		if nonce := r.sotw.ResponseNonce; nonce == "" || x.lastNonce == "" || nonce == x.lastNonce {
+			if r.sotw.ErrorDetail != nil {
+				x.client.nacked++
+			}
+			x.left |= x.subscribed &^ r.subs
+			x.subscribed = r.subs
+		}
+		err = x.sotw.handleRequest(r.sotw)
+	}
+	if err != nil {
+		x.fail("the stream ends: %v", err)
+	}
+}
+
+// push has the server send what is due.
+func (x *trial) push() {
+	select {
+	case <-x.st.wake:
+	default:
+	}
+	var responses []*checkResponse
+	var err error
+	if x.way.delta {
+		err = x.delta.push(func(r *discoverypb.DeltaDiscoveryResponse) error {
+			responses = append(responses, x.readDelta(r))
+			return nil
+		})
+	} else {
+		err = x.sotw.push(func(r *discoverypb.DiscoveryResponse) error {
+			responses = append(responses, x.readSotW(r))
+			return nil
+		})
+	}
+	if err != nil {
+		x.fail("the stream ends: %v", err)
+	}
+	for _, r := range responses {
+		x.tell("the server sends: %s", r.text)
+		x.lastNonce, x.left = r.nonce, 0
+		x.judge(r)
+	}
+	x.down = append(x.down, responses...)
+}
+
+// endDelay lets the removal delay pass.
+func (x *trial) endDelay() {
+	for i := range x.st.withdrawals.queue {
+		x.st.withdrawals.queue[i].due = time.Time{}
+	}
+	x.st.endWithdrawals()
+}
+
+// move changes the constraints of the client's node.
+func (x *trial) move() {
+	x.node = 1 - x.node
+	x.tell("the node has the constraints %s", [...]string{"env=prod", "env=test"}[x.node])
+	x.implicit.epoch.Add(1)
+	if !x.streaming {
+		return
+	}
+	if _, greeted := x.st.greeting(); greeted {
+		x.st.constrain()
+	}
+}
+
+// notify tells the source of demands.
+func (x *trial) notify() {
+	s := x.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for source, pending := range maps.Clone(s.demands.pending) {
+		delete(s.demands.pending, source)
+		begun, ended := s.divide(pending)
+		slices.SortFunc(begun, func(a, b *Demand) int { return strings.Compare(a.Name+a.Constraints.Key(), b.Name+b.Constraints.Key()) })
+		for _, d := range begun {
+			x.tell("the source is asked for %s", d.Name)
+			x.live = append(x.live, &checkDemand{Demand: d})
+		}
+		for _, d := range ended {
+			x.live = slices.DeleteFunc(x.live, func(l *checkDemand) bool { return l.Demand == d })
+		}
+	}
+}
+
+// answer has the source answer a demand.
+func (x *trial) answer(i int) {
+	d := x.live[i]
+	d.answered = true
+	x.tell("the source answers for %s", d.Name)
+	x.update(func(tx *Tx) { x.say(tx, d.Demand) })
+}
+
+// say is what the source says of a demand.
+func (x *trial) say(tx *Tx, d *Demand) {
+	if !d.Collection() {
+		v := x.choice(d.Name, d.Constraints)
+		switch {
+		case v.content() == checkError:
+			tx.AnswerError(d, x.way.failure(v.item()))
+		case v.isThere():
+			it := &x.way.things[v.item()]
+			r, err := newResource(it.name, it.parameters, x.way.resource(v.item(), v.content()))
+			if err != nil {
+				x.fail("%v", err)
+			}
+			tx.Answer(d, r)
+		default:
+			tx.Answer(d, nil)
+		}
+		return
+	}
+	for i := range x.way.things {
+		it := &x.way.things[i]
+		if d.Name == wildcardName || strings.HasPrefix(it.name, strings.TrimSuffix(d.Name, "*")) {
+			x.set(tx, i)
+		}
+	}
+	tx.Answer(d, nil)
+}
+
+func (way *checkWay) resource(item int, c checkContent) *anypb.Any {
+	return &anypb.Any{TypeUrl: way.typeURL, Value: []byte(way.text(item, c))}
+}
+
+func (way *checkWay) failure(item int) *status.Status {
+	return status.New(codes.Internal, way.text(item, checkError))
+}
+
+// isAnswered reports whether the source has answered for a subscription.
+func (x *trial) isAnswered(l int) bool {
+	if !x.way.source {
+		return true
+	}
+	return slices.ContainsFunc(x.live, func(d *checkDemand) bool {
+		return d.answered && d.Name == x.way.subs_[l].name && d.Constraints.Equal(x.constraintsOf(l))
+	})
+}
+
+// talk has all that is due happen, until there is silence. It returns the number of responses that took.
+func (x *trial) talk() (responses int) {
+	for range 60 {
+		switch {
+		case x.fault != "":
+			return responses
+		case len(x.up) > 0:
+			x.read()
+		case len(x.down) > 0:
+			x.deliver(answerACK)
+			responses++
+		case x.dirty:
+			x.flush()
+		case len(x.store.demands.pending) > 0:
+			x.notify()
+		case slices.ContainsFunc(x.live, func(d *checkDemand) bool { return !d.answered }):
+			for i, d := range x.live {
+				if !d.answered {
+					x.answer(i)
+				}
+			}
+		case len(x.st.wake) > 0:
+			x.tell("push")
+			x.push()
+		case len(x.st.withdrawals.queue) > 0:
+			x.endDelay()
+		default:
+			return responses
+		}
+	}
+	x.fail("client and server do not come to an end")
+	return responses
+}
+
+// Settle implements explore.Trial: it lets all happen that is due, and checks what the client has, and that the
+// server keeps nothing that it needs no more.
+func (x *trial) Settle() (responses int) {
+	if !x.streaming {
+		if x.wanted == 0 {
+			return 0
+		}
+		x.open(false)
+	}
+	responses = x.talk()
+	if x.fault == "" {
+		x.compare()
+	}
+	if sub := x.st.subs[x.way.typeURL]; x.fault == "" && sub != nil {
+		x.checkState(sub)
+	}
+	x.release()
+	return responses
+}
+
+// checkState checks what is left on the server when all is silent.
+func (x *trial) checkState(sub *subscription) {
+	d := &sub.delivery
+	switch {
+	case !sub.pending.empty() || sub.queued || sub.settling || len(x.st.dueSubs) > 0:
+		x.fail("in the end something is due: %+v", sub.pending)
+	case len(sub.kept) > 0 || len(sub.deferred) > 0 || sub.claims != 0 || len(sub.closed) > 0:
+		x.fail("in the end something is kept: %d deleted resources, %d claims, %d collections", len(sub.kept), sub.claims, len(sub.closed))
+	case len(d.unanswered) > 0 || d.reply == ReplyAwaited:
+		x.fail("in the end %d responses are unanswered, the reply is %v", len(d.unanswered), d.reply)
+	case x.client.rejections != x.client.nacked:
+		x.fail("the client rejected %d responses, and %d were reported", x.client.nacked, x.client.rejections)
+	}
+	// What is sent is bounded by what is subscribed and what there is.
+	if n := known(sub); n > len(x.way.subs_)+len(x.way.things) {
+		x.fail("in the end %d topics are kept as sent", n)
+	}
+}
+
+func (x *trial) bits(list uint) string {
+	var texts []string
+	for l := range x.way.subs_ {
+		if list&(1<<l) != 0 {
+			texts = append(texts, x.way.subs_[l].text)
+		}
+	}
+	return fmt.Sprint(texts)
+}
