@@ -230,6 +230,37 @@ func (w *composer) isEmpty(glob topic) bool {
 	return true
 }
 
+// reach is the best of the subscriptions through which a client may get a topic.
+type reach int
+
+const (
+	// reachNone: there is none.
+	reachNone reach = iota
+	// reachClosed: collections that are closed, which make the topic due when they open.
+	reachClosed
+	reachWildcard
+	reachGlob
+	reachName
+)
+
+// reachOf returns the reach of a topic with its ask, nil if it is not subscribed by name. is is its present or last entry.
+func (w *composer) reachOf(tp topic, a *ask, is *entry) reach {
+	// Members of a collection in error are not sent as members.
+	inError := w.t.slots[tp.name.glob()] != nil
+	switch {
+	case a != nil:
+		return reachName
+	case !inError && w.sub.inGlob(tp, is, true):
+		return reachGlob
+	case w.sub.inWildcard(tp, is, true):
+		return reachWildcard
+	case !inError && w.sub.inGlob(tp, is, false), w.sub.inWildcard(tp, is, false):
+		return reachClosed
+	default:
+		return reachNone
+	}
+}
+
 // compose compares what is under a topic with what the client knows.
 func (w *composer) compose(tp topic, again bool) {
 	sub := w.sub
@@ -244,24 +275,23 @@ func (w *composer) compose(tp topic, again bool) {
 		sub.sent.awaits(tp, again)
 		return
 	}
-	named, is := a != nil, cmp.Or(now, old)
-	// Members of a collection in error are not sent as members.
-	inError := w.t.slots[tp.name.glob()] != nil
-	inGlob := !inError && sub.inGlob(tp, is, true)
-	if !named && !inGlob && !sub.inWildcard(tp, is, true) {
-		// What a closed collection covers is due when it opens.
-		closed := !inError && sub.inGlob(tp, is, false) || sub.inWildcard(tp, is, false)
-		if again && !closed {
-			w.composeRemoval(tp, old, named) // the client has just unsubscribed
+	reach := w.reachOf(tp, a, cmp.Or(now, old))
+	switch reach {
+	case reachNone:
+		if again {
+			w.composeRemoval(tp, old, false) // the client has just unsubscribed
 		}
 		return
-	}
-	if now != nil && now.err != nil && !named && !inGlob {
-		now = nil // TP3 has no errors for wildcard subscriptions
-	}
-	if named {
+	case reachClosed:
+		return
+	case reachWildcard:
+		if now != nil && now.err != nil {
+			now = nil // TP3 has no errors for wildcard subscriptions
+		}
+	case reachName:
 		w.withdrawReplaced(tp, old, now)
 	}
+	named := reach == reachName
 	switch {
 	case now == nil:
 		if again || named && old != absence || !named && known {

@@ -93,7 +93,7 @@ type report struct {
 	at age
 }
 
-func (r *report) add(stats *endpointpb.ClusterStats) (news bool) {
+func (r *report) add(stats *endpointpb.ClusterStats) (hasCounts bool) {
 	l := r.stream.reports
 	key := loadKey{stats.GetClusterName(), stats.GetClusterServiceName()}
 	c := l.loads[key]
@@ -104,21 +104,21 @@ func (r *report) add(stats *endpointpb.ClusterStats) (news bool) {
 		}
 		c = &clusterLoad{kept: k, dropped: make(map[string]*categoryLoad), localities: make(map[localityKey]*localityLoad)}
 		l.loads[key] = c
-		news = true
+		hasCounts = true
 	}
 	c.at = r.at
 	c.totalDropped += stats.GetTotalDroppedRequests()
-	news = news || stats.GetTotalDroppedRequests() > 0
+	hasCounts = hasCounts || stats.GetTotalDroppedRequests() > 0
 	for _, d := range stats.GetDroppedRequests() {
-		news = r.addDropped(c, d) || news
+		hasCounts = r.addDropped(c, d) || hasCounts
 	}
 	for _, s := range stats.GetUpstreamLocalityStats() {
-		news = r.addLocality(c, s) || news
+		hasCounts = r.addLocality(c, s) || hasCounts
 	}
-	return news
+	return hasCounts
 }
 
-func (r *report) addDropped(c *clusterLoad, d *endpointpb.ClusterStats_DroppedRequests) (news bool) {
+func (r *report) addDropped(c *clusterLoad, d *endpointpb.ClusterStats_DroppedRequests) (hasCounts bool) {
 	n := c.dropped[d.GetCategory()]
 	if n == nil {
 		k, ok := r.keep(loadBytes+len(d.GetCategory()), func() bool { return len(c.dropped) < bounds.LoadNames })
@@ -127,14 +127,14 @@ func (r *report) addDropped(c *clusterLoad, d *endpointpb.ClusterStats_DroppedRe
 		}
 		n = &categoryLoad{kept: k}
 		c.dropped[d.GetCategory()] = n
-		news = true
+		hasCounts = true
 	}
 	n.at = r.at
 	n.dropped += d.GetDroppedCount()
-	return news || d.GetDroppedCount() > 0
+	return hasCounts || d.GetDroppedCount() > 0
 }
 
-func (r *report) addLocality(c *clusterLoad, s *endpointpb.UpstreamLocalityStats) (news bool) {
+func (r *report) addLocality(c *clusterLoad, s *endpointpb.UpstreamLocalityStats) (hasCounts bool) {
 	key := localityKey{s.GetLocality().GetRegion(), s.GetLocality().GetZone(), s.GetLocality().GetSubZone()}
 	l := c.localities[key]
 	if l == nil {
@@ -144,26 +144,26 @@ func (r *report) addLocality(c *clusterLoad, s *endpointpb.UpstreamLocalityStats
 		}
 		l = &localityLoad{kept: k, metrics: make(map[string]*metricLoad)}
 		c.localities[key] = l
-		news = true
+		hasCounts = true
 	}
 	l.at = r.at
 	l.issued += s.GetTotalIssuedRequests()
 	l.succeeded += s.GetTotalSuccessfulRequests()
 	l.failed += s.GetTotalErrorRequests()
-	news = news || s.GetTotalIssuedRequests()+s.GetTotalSuccessfulRequests()+s.GetTotalErrorRequests() > 0
-	news = r.stream.setInProgress(l, s.GetTotalRequestsInProgress()) || news
-	news = r.measure(l, "cpu_utilization", s.GetCpuUtilization()) || news
-	news = r.measure(l, "mem_utilization", s.GetMemUtilization()) || news
-	news = r.measure(l, "application_utilization", s.GetApplicationUtilization()) || news
+	hasCounts = hasCounts || s.GetTotalIssuedRequests()+s.GetTotalSuccessfulRequests()+s.GetTotalErrorRequests() > 0
+	hasCounts = r.stream.setInProgress(l, s.GetTotalRequestsInProgress()) || hasCounts
+	hasCounts = r.measure(l, "cpu_utilization", s.GetCpuUtilization()) || hasCounts
+	hasCounts = r.measure(l, "mem_utilization", s.GetMemUtilization()) || hasCounts
+	hasCounts = r.measure(l, "application_utilization", s.GetApplicationUtilization()) || hasCounts
 	for _, m := range s.GetLoadMetricStats() {
-		news = r.measure(l, m.GetMetricName(), m) || news
+		hasCounts = r.measure(l, m.GetMetricName(), m) || hasCounts
 	}
-	return news
+	return hasCounts
 }
 
 // setInProgress replaces the number of RPCs that the client has in progress in a locality. It returns whether that
 // differs. One for which there is no room is not counted.
-func (st *loadStream) setInProgress(l *localityLoad, n uint64) (news bool) {
+func (st *loadStream) setInProgress(l *localityLoad, n uint64) (hasCounts bool) {
 	last, known := st.inProgress[l]
 	switch {
 	case n == last:
@@ -186,7 +186,7 @@ type metricStats interface {
 	GetTotalMetricValue() float64
 }
 
-func (r *report) measure(l *localityLoad, name string, s metricStats) (news bool) {
+func (r *report) measure(l *localityLoad, name string, s metricStats) (hasCounts bool) {
 	if s.GetNumRequestsFinishedWithMetric() == 0 {
 		return false
 	}

@@ -245,12 +245,12 @@ func (st *loadStream) addReport(loads []*endpointpb.ClusterStats) {
 	if st.ended {
 		return
 	}
-	news := false
+	hasCounts := false
 	r := &report{stream: st, at: l.room.age()}
 	for _, stats := range loads {
-		news = r.add(stats) || news
+		hasCounts = r.add(stats) || hasCounts
 	}
-	if news {
+	if hasCounts {
 		l.notify()
 	}
 }

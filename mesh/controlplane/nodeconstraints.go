@@ -19,6 +19,9 @@ type nodeConstraints struct {
 	epoch atomic.Uint64
 }
 
+// forNode returns the constraints of a client that sends none.
+func (c *nodeConstraints) forNode(node *corepb.Node) dynparam.ByType { return c.of(node) }
+
 // RefreshNodeConstraints calls [Options.NodeConstraints] again for the streams whose nodes affected
 // accepts or, if it is nil, for all. Clients are sent only resources of which they now get another
 // variant.
@@ -46,15 +49,15 @@ func (s *stream) greeting() (*corepb.Node, bool) {
 
 // constrain updates the constraints of the stream by its node. The caller holds no lock.
 func (s *stream) constrain() {
-	if s.of == nil || s.of.of == nil {
+	if s.constraints == nil || s.constraints.of == nil {
 		return
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	for {
-		epoch := s.of.epoch.Load()
-		s.store.constrain(s, s.of.of(s.node))
-		if epoch == s.of.epoch.Load() {
+		epoch := s.constraints.epoch.Load()
+		s.store.constrain(s, s.constraints.forNode(s.node))
+		if epoch == s.constraints.epoch.Load() {
 			return
 		}
 	}

@@ -25,7 +25,7 @@ import (
 // subscriptions, and which of them are due.
 type stream struct {
 	origin
-	of *nodeConstraints
+	constraints *nodeConstraints
 	allowance
 	last lastOverview
 	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
@@ -91,10 +91,10 @@ const (
 	phaseOver
 )
 
-func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, l limits, p *peer.Peer) *stream {
+func newStream(id uint64, protocol Protocol, store *Store, constraints *nodeConstraints, l limits, p *peer.Peer) *stream {
 	return &stream{
 		origin: origin{id: id, protocol: protocol, began: time.Now(), peer: p},
-		store:  store, of: of, allowance: allowance{limits: l},
+		store:  store, constraints: constraints, allowance: allowance{limits: l},
 		wake: make(chan struct{}, 1),
 		subs: map[string]*subscription{}, withdrawals: newWithdrawals(),
 	}
