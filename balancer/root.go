@@ -65,8 +65,8 @@ type root struct {
 	tally tally
 	// refused is why there is no state yet.
 	refused error
-	// news is set while the channel's picker is out of date.
-	news bool
+	// pickerOutdated is set while the channel's picker is out of date.
+	pickerOutdated bool
 
 	// live is where diagnostics find the policy, until unregister.
 	live       *inspect.Live
@@ -106,7 +106,7 @@ func (r *root) Close() {
 		for _, c := range r.cells.All {
 			c.close()
 		}
-		r.cells, r.news = pmap.Map[*cell]{}, false
+		r.cells, r.pickerOutdated = pmap.Map[*cell]{}, false
 		r.loop.Close()
 	})
 }
@@ -175,17 +175,17 @@ func (r *root) connectDefault() {
 
 // cellChanged records that a cell has a new picker. RPCs that wait are picked for again when
 // the channel's picker is replaced.
-func (r *root) cellChanged() { r.news = true }
+func (r *root) cellChanged() { r.pickerOutdated = true }
 
 // settle runs when the loop has worked off a burst of events.
 func (r *root) settle() {
-	if r.news {
+	if r.pickerOutdated {
 		r.push()
 	}
 }
 
 func (r *root) push() {
-	r.news = false
+	r.pickerOutdated = false
 	p := &picker{cells: r.cells}
 	switch {
 	case r.state == nil:

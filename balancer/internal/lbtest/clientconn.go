@@ -39,12 +39,12 @@ type ClientConn struct {
 	made     map[string]int // SubConns by address
 	most     map[string]int // the most at one time
 	states   []balancer.State
-	news     chan struct{} // closed at the next UpdateState
+	updated  chan struct{} // closed at the next UpdateState
 }
 
 // NewClientConn returns a ClientConn on n.
 func NewClientConn(n *Network) *ClientConn {
-	cc := &ClientConn{made: make(map[string]int), most: make(map[string]int), network: n, serializer: tree.NewLoop(func() {}), news: make(chan struct{})}
+	cc := &ClientConn{made: make(map[string]int), most: make(map[string]int), network: n, serializer: tree.NewLoop(func() {}), updated: make(chan struct{})}
 	n.join(cc)
 	return cc
 }
@@ -57,8 +57,8 @@ func (cc *ClientConn) UpdateState(s balancer.State) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	cc.states = append(cc.states, s)
-	close(cc.news)
-	cc.news = make(chan struct{})
+	close(cc.updated)
+	cc.updated = make(chan struct{})
 }
 
 // NewSubConn implements balancer.ClientConn.
@@ -111,22 +111,22 @@ func (cc *ClientConn) latest() (balancer.State, chan struct{}) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	if len(cc.states) == 0 {
-		return tree.Waiting(connectivity.Idle), cc.news
+		return tree.Waiting(connectivity.Idle), cc.updated
 	}
-	return cc.states[len(cc.states)-1], cc.news
+	return cc.states[len(cc.states)-1], cc.updated
 }
 
 // Await returns once the policy has reported s, or ctx is done.
 func (cc *ClientConn) Await(ctx context.Context, s connectivity.State) error {
 	for {
-		latest, news := cc.latest()
+		latest, updated := cc.latest()
 		if latest.ConnectivityState == s {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the policy is %v, not %v: %w", latest.ConnectivityState, s, ctx.Err())
-		case <-news:
+		case <-updated:
 		}
 	}
 }

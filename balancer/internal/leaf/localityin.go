@@ -6,8 +6,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// found is where a version of the cluster's endpoints has the endpoint of a SubConn.
-type found struct {
+// localityCache is where a version of the cluster's endpoints has the endpoint of a SubConn.
+type localityCache struct {
 	in       *xdsresource.Endpoints
 	locality *xdsresource.Locality // nil: nowhere
 }
@@ -17,10 +17,10 @@ type found struct {
 // RPCs with a trace, so that others do not pay for an index: the first call for in searches all
 // endpoints, later ones remember.
 func (s *SubConn) LocalityIn(in *xdsresource.Endpoints) *xdsresource.Locality {
-	p := s.found.Load()
+	p := s.locality.Load()
 	if p == nil || p.in != in {
-		p = &found{in, localityOf(in.Localities, s.Address())}
-		s.found.Store(p)
+		p = &localityCache{in, localityOf(in.Localities, s.Address())}
+		s.locality.Store(p)
 	}
 	return p.locality
 }

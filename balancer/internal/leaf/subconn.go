@@ -32,8 +32,8 @@ type SubConn struct {
 	kept atomic.Bool // for sessions, by env.Endpoints: the policy has no more use for it
 	// health is a Health.
 	health atomic.Int32
-	// found is what the last call of LocalityIn found, nil before the first.
-	found atomic.Pointer[found]
+	// locality is the answer of the last call of LocalityIn, nil before the first.
+	locality atomic.Pointer[localityCache]
 
 	// mu guards what follows. It is not held during any call.
 	mu sync.Mutex
