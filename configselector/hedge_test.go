@@ -115,6 +115,9 @@ func TestHedging(t *testing.T) {
 			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
 		{name: `Envoy: per_try_idle_timeout does not end an attempt either`, route: retried(xdsresource.RetryPolicy{PerTryIdleTimeout: time.Second, Hedges: true}),
 			answers: []answer{after(9*time.Second, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 9 * time.Second},
+		{name: "a timeout of an earlier attempt is not one of the latest", route: retried(xdsresource.RetryPolicy{
+			MaxAttempts: 5, PerTryTimeout: time.Second, PerTryIdleTimeout: 1500 * ms, Hedges: true,
+		}), answers: []answer{after(2200*ms, ok), hangs}, by: "0", begins: []string{"0s ", "1s 1", "2s 2"}, at: 2200 * ms},
 		{name: `Envoy: "The first request to complete successfully will be the one returned", and the others are cancelled`, route: hedged(4),
 			answers: []answer{hangs, hangs, after(500*ms, ok)}, by: "2", begins: []string{"0s ", "1s 1", "2s 2"}, at: 2500 * ms},
 		{name: `Envoy: "Before per-try timeout, an error response would be retried"`, route: hedged(4),
@@ -272,12 +275,14 @@ func TestAHedgeThatIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
+		why    rpctrace.Reason
 		answer answer
 		want   string
 	}{
-		{"the first attempt goes on", answer{after: 3 * time.Second}, "request by 0"},
-		{"the first attempt fails", answer{after: 3 * time.Second, code: codes.Unavailable}, "attempt 0"},
-		{"no attempt is left", answer{code: codes.Unavailable}, "attempt 0; not retried: over the limit"},
+		{"the first attempt goes on", rpctrace.MaxRetries, answer{after: 3 * time.Second}, "request by 0"},
+		{"the first attempt goes on beside a hedge that is dropped", rpctrace.Dropped, answer{after: 3 * time.Second}, "request by 0"},
+		{"the first attempt fails", rpctrace.MaxRetries, answer{after: 3 * time.Second, code: codes.Unavailable}, "attempt 0"},
+		{"no attempt is left", rpctrace.MaxRetries, answer{code: codes.Unavailable}, "attempt 0; not retried: over the limit"},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKindInABubble(t, func(t *testing.T, k kind) {
@@ -288,7 +293,7 @@ func TestAHedgeThatIsRefused(t *testing.T) {
 					if !d.Attempt().Retry {
 						return nil
 					}
-					d.Fail(rpctrace.MaxRetries)
+					d.Fail(test.why)
 					return status.Error(codes.Unavailable, "over the limit")
 				}
 				r := w.makeRPC(t.Context(), k, "/s/m", []string{"request"})

@@ -116,7 +116,6 @@ func (p *replay) goesOn(a *attempt) bool {
 	case a.number > 0 && (d.Failure() == rpctrace.MaxRetries || p.decided != nil && d.Dropped()):
 		p.refused = a.err
 		p.retry.sent--
-		p.retry.stop()
 		return false
 	case p.request.decision.Err() != nil || d.Dropped() || !p.retry.retriable(d, a.err, a.trailer):
 		p.decideLocked(a)
