@@ -73,8 +73,8 @@ func (p *Policy[C]) observe(c *child[C]) {
 	}
 }
 
+// startFailover gives a child time to connect. Its timer does not run.
 func (p *Policy[C]) startFailover(c *child[C]) {
-	c.failover.Stop()
 	c.started = time.Now()
 	c.failover = p.env.Loop.After(FailoverTimeout, func() {
 		c.failover = nil

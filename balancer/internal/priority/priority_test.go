@@ -424,3 +424,27 @@ func TestInspect(t *testing.T) {
 		expect("another configuration", "* a ready READY since 23", "new not started IDLE", "c not started IDLE")
 	})
 }
+
+// A child that worked in between has all of its time to connect again. What changes the choice is
+// passed on, whichever child it is about.
+func TestFailoverTimerBeginsAnew(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		f.update("a", "b")
+		time.Sleep(5 * time.Second)
+		f.set("a", ready)
+		time.Sleep(3 * time.Second)
+		f.set("a", connecting)
+		time.Sleep(9 * time.Second)
+		f.expect("17 s after the start", "a", connecting, "a")
+		changes := f.changes
+		time.Sleep(time.Second)
+		f.expect("10 s after it was connected", "b", connecting, "a", "b")
+		f.set("b", ready)
+		changed := f.changes
+		f.set("b", failed)
+		f.expect("b fails", "a", connecting, "a", "b")
+		if changed == changes || f.changes == changed {
+			t.Errorf("changes were passed on %d, %d and %d times", changes, changed, f.changes)
+		}
+	})
+}
