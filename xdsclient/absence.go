@@ -252,7 +252,7 @@ func (a *absence) answerFailing() {
 	for _, c := range a.failing {
 		failed := c.sub.State == ads.Failed || c.sub.State == ads.Dropped
 		_, useful := a.useful[c.entry]
-		if !failed && (useful || !c.entry.aside()) {
+		if !failed && (useful || !c.entry.onlyStandby()) {
 			a.answerCollection(c)
 		}
 	}

@@ -106,7 +106,7 @@ func (u *update) received(s *subscription, it *item) {
 		if len(it.Name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.Name)) {
 			u.types.setOwn(s, xdsname.Canonical(string(it.Name)))
 		}
-	case it.Err == nil || !c.entry.aside():
+	case it.Err == nil || !c.entry.onlyStandby():
 		u.answerCollection(c)
 	}
 }

@@ -19,38 +19,38 @@ import (
 //
 // # Fallback between servers (gRFC A71)
 //
-// A party, which is what one target watches, follows one server as a whole. What it
+// A target follows one server as a whole. What it
 // watches is subscribed to at that server and at those above it in the list, which were
-// unreachable and are still tried. Each party moves by itself, so that a target that needs
+// unreachable and are still tried. Each target moves by itself, so that a target that needs
 // something new does not take along others that have all they need. Parties that follow the same
 // server share its stream and its cache.
 //
-//	level   server      party A (has all)      party B (needs something new)
+//	level   server      target A (has all)      target B (needs something new)
 //	  0     primary     uses its cache         stands by at its cache
 //	  1     fallback    -                      uses its cache
 //
-// A party moves down one level when its server becomes unreachable and something that it
+// A target moves down one level when its server becomes unreachable and something that it
 // watches is not cached; if the next server is known to be unreachable, it moves on at once.
 // While all is cached it stays, and nothing is reported to its watchers. Unreachable is a
 // connectivity error as gRFC A57 defines it, and lasts until the next stream is open: whether
 // that stream brings an answer is not known before it ends. Once the server of the last
 // level and all above it are unreachable, that is reported to the watchers of the last level.
 //
-// A party moves up to any level above with the first answer of that server that is of use
+// A target moves up to any level above with the first answer of that server that is of use
 // to it: a valid resource that it watches, or that a resource does not exist, or not for this
-// client. Other answers are held in that server's cache until then. If the server that the party
+// client. Other answers are held in that server's cache until then. If the server that the target
 // follows is unreachable itself, any answer from above is enough.
 //
 // This does not flap: the way down needs a failed attempt and something that is missing, the
 // way up needs an answer, and backoff bounds the attempts to get one.
 //
-// For each resource that a server has answered for, the party that moves to its cache gets that
-// answer. The rest the cache inherits from what the party had, which is better than
+// For each resource that a server has answered for, the target that moves to its cache gets that
+// answer. The rest the cache inherits from what the target had, which is better than
 // nothing, until the server answers. Watchers are called for what is different. On a new stream
-// the resources that a party stands by for are requested without versions: the server would
-// not repeat what the party's cache has replaced since.
+// the resources that a target stands by for are requested without versions: the server would
+// not repeat what the target's cache has replaced since.
 //
-// Each step costs time in proportion to what the party watches, and backoff bounds the number
+// Each step costs time in proportion to what the target watches, and backoff bounds the number
 // of steps by bounding the failed attempts that lead to them.
 type authority struct {
 	client *XDSClient
@@ -61,8 +61,8 @@ type authority struct {
 	// (xRFC TP2). If none can, constraints choose nothing, and all watches of a name
 	// are of one resource.
 	variants bool
-	// parties has those that watch something, by target.
-	parties map[string]*party
+	// byTarget has the targets that watch something.
+	byTarget map[string]*targetWatches
 	// wait ends when what is on disk is to be used, and waited says that it has ended. fromDisk says
 	// that something is in use from there, and that no server has answered. See stored.go.
 	wait             *time.Timer
@@ -74,7 +74,7 @@ func newAuthority(c *XDSClient, key authorityKey, servers []*bootstrap.Server) *
 		client:   c,
 		key:      key,
 		variants: slices.ContainsFunc(servers, knowsVariants),
-		parties:  make(map[string]*party),
+		byTarget: make(map[string]*targetWatches),
 	}
 	for _, s := range servers {
 		a.addLevel(s)
@@ -86,12 +86,12 @@ func (a *authority) addLevel(server *bootstrap.Server) {
 	a.levels = append(a.levels, &level{authority: a, server: server, index: len(a.levels), resources: make(map[resourceKey]*resource)})
 }
 
-// partyOf returns the party of a target. A new one follows the preferred server.
-func (a *authority) partyOf(target string) *party {
-	p := a.parties[target]
+// watchesOf returns the watches of a target. A new one follows the preferred server.
+func (a *authority) watchesOf(target string) *targetWatches {
+	p := a.byTarget[target]
 	if p == nil {
-		p = &party{authority: a, target: target, level: a.levels[0]}
-		a.parties[target] = p
+		p = &targetWatches{authority: a, target: target, level: a.levels[0]}
+		a.byTarget[target] = p
 	}
 	return p
 }
@@ -101,12 +101,12 @@ func (a *authority) watch(t *ResourceType, l wire.Locator, w *watch, target stri
 	if !a.variants {
 		l.Constraints = dynparam.Constraints{}
 	}
-	a.partyOf(target).watch(resourceKey{t, l.Name, l.Constraints.Key()}, l.Constraints, w)
+	a.watchesOf(target).watch(resourceKey{t, l.Name, l.Constraints.Key()}, l.Constraints, w)
 }
 
 // abandon ends all watches, before the channels close.
 func (a *authority) abandon() {
-	for _, p := range a.parties {
+	for _, p := range a.byTarget {
 		for _, w := range p.watches {
 			w.abandon()
 		}

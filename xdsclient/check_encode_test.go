@@ -69,8 +69,8 @@ var unencodedFields = map[string]bool{
 	"level.server": true, "level.authority": true,
 	"payload.value": true, "payload.server": true, "stamp.at": true,
 	"Error.Server": true, "Error.NodeID": true, "Error.stamp": true, "Error.TypeName": true, "Error.status": true,
-	"watch.watcher": true, "watch.party": true, "watch.called": true, "party.authority": true, "party.level": true,
-	"membersNews.watcher": true, "expiry.fire": true, "expiry.timer": true, "expiry.stopwatch": true, "expiry.timeout": true,
+	"watch.watcher": true, "watch.ofTarget": true, "watch.called": true, "targetWatches.authority": true, "targetWatches.level": true,
+	"queuedOfMembers.watcher": true, "expiry.fire": true, "expiry.timer": true, "expiry.stopwatch": true, "expiry.timeout": true,
 	"Link.opened": true, "Link.failure": false,
 }
 

@@ -36,7 +36,7 @@ type Member struct {
 func newCollectionWatch(to CollectionWatcher) *watch {
 	return &watch{
 		watcher: wholeWatcher{to},
-		members: &membersNews{watcher: func(m Member) Watcher { return memberWatcher{to, m} }},
+		members: &queuedOfMembers{watcher: func(m Member) Watcher { return memberWatcher{to, m} }},
 	}
 }
 

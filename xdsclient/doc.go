@@ -18,7 +18,7 @@
 //	update             the work on one response: what it has for each subscription
 //	   ▼
 //	authority          one xDS authority: its ordered list of servers
-//	   ├─ party        what one target watches, and which server it follows
+//	   ├─ targetWatches  what one target watches, and which server it follows
 //	   └─ level        the cache of one server: its resources by type, name and constraints
 //	        └─ resource  one cache entry: the accepted version, the standing error
 //	             └─ watch  one watcher, and what is queued for it

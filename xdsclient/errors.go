@@ -209,7 +209,7 @@ func (e *Error) about(r *resource) *Error {
 	return &other
 }
 
-// same reports whether f after e would be no news to a watcher.
+// same reports whether f after e would tell a watcher nothing new.
 func (e *Error) same(f *Error) bool {
 	return e != nil && f != nil && e.Kind == f.Kind && e.Code == f.Code && e.Server == f.Server && e.Err.Error() == f.Err.Error()
 }

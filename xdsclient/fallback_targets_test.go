@@ -144,7 +144,7 @@ func TestFallbackOfTargets(t *testing.T) {
 func followed(c *XDSClient, target string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.authorities[authorityKey{}].parties[target]
+	p := c.authorities[authorityKey{}].byTarget[target]
 	if p == nil {
 		return -1
 	}

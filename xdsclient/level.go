@@ -113,24 +113,24 @@ func (l *level) forget(r *resource) {
 	}
 }
 
-// serverDown notes that an attempt to reach the server failed. news says that the reason
+// serverDown notes that an attempt to reach the server failed. newReason says that the reason
 // differs from that of the last attempt.
-func (l *level) serverDown(news bool) {
+func (l *level) serverDown(newReason bool) {
 	last := l.authority.levels[len(l.authority.levels)-1]
 	known := last.lost
-	for _, p := range l.authority.parties {
+	for _, p := range l.authority.byTarget {
 		if p.level == l {
 			p.reconsider()
 		}
 	}
-	if known && news {
+	if known && newReason {
 		last.reportLoss()
 	}
 }
 
 // serverUp notes that the server answered for the first time since it was unreachable.
 func (l *level) serverUp() {
-	for _, p := range l.authority.parties {
+	for _, p := range l.authority.byTarget {
 		if p.level.index > l.index && !p.level.channel.link.Healthy() {
 			p.moveUp(l, l.channel.delivery)
 		}
@@ -188,8 +188,8 @@ func (l *level) unreachable(r *resource, failure error) *Error {
 	return e
 }
 
-// inheritFrom takes over what a party that moves to the entry had from another level, as far
-// as the server has not answered for it. If other parties use the entry, it takes over only
+// inheritFrom takes over what a target that moves to the entry had from another level, as far
+// as the server has not answered for it. If other targets use the entry, it takes over only
 // a version, and only if it has none. d is the response that is being worked on, or nil.
 func (r *resource) inheritFrom(from *resource, d *delivery) {
 	ch := r.level.channel

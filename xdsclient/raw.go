@@ -85,7 +85,7 @@ func (e *envelope) same(other *envelope) bool {
 }
 
 // repeats reports whether a resource whose bytes are those of an earlier one with the stamp old is
-// no news to watchers.
+// nothing new to watchers.
 func (s stamp) repeats(old stamp) bool {
 	if s.envelope == nil || old.envelope == nil {
 		return s.envelope == old.envelope

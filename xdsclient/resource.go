@@ -131,8 +131,8 @@ func (r *resource) audience() iter.Seq[*watch] {
 // watched reports whether a watch uses the resource.
 func (r *resource) watched() bool { return len(r.watches) > int(r.standby) }
 
-// aside reports whether the resource is watched, but all watches stand by.
-func (r *resource) aside() bool { return r.standby > 0 && !r.watched() }
+// onlyStandby reports whether the resource is watched, but all watches stand by.
+func (r *resource) onlyStandby() bool { return r.standby > 0 && !r.watched() }
 
 // standBy notes that a watch of the resource stands by.
 func (r *resource) standBy() {

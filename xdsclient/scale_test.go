@@ -164,7 +164,7 @@ func BenchmarkSwitch(b *testing.B) {
 				if a.levels[1].channel != ch || ch.watched != n+1 {
 					b.Fatalf("%d of %d resources are subscribed to at the lower server", ch.watched, n+1)
 				}
-				a.parties[""].moveUp(a.levels[0], nil)
+				a.byTarget[""].moveUp(a.levels[0], nil)
 				if !ch.link.Closed() {
 					b.Fatal("the lower server was not left")
 				}

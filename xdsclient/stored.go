@@ -101,7 +101,7 @@ func (k *keeper) endLoading() {
 	}
 	k.loading = false
 	for _, a := range k.client.authorities {
-		for _, p := range a.parties {
+		for _, p := range a.byTarget {
 			p.reconsider()
 		}
 	}

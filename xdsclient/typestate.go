@@ -95,7 +95,7 @@ func (ts *typeState) expire(s *subscription) {
 	ch := ts.channel
 	deleted := s.payload != nil && s.KeptDespiteDenial()
 	ts.Expire(s)
-	if s.resource.aside() || s.resource.cached() && !deleted {
+	if s.resource.onlyStandby() || s.resource.cached() && !deleted {
 		return
 	}
 	if ts.Dialect.Locators() {

@@ -20,7 +20,7 @@ import (
 //	decode.go       decodes, without the lock, what is new,
 //	apply.go        and has the subscriptions accept or reject it
 //	absence.go      applies errors and removals, and what the full state omits
-//	finish          moves parties between servers, counts, and answers with an ACK or a NACK
+//	finish          moves targets between servers, counts, and answers with an ACK or a NACK
 //
 // From apply.go and absence.go it goes on to the cache entry (resource.go, collection.go), and from
 // there to the watchers (watch.go).

@@ -25,52 +25,52 @@ type watch struct {
 	watcher Watcher
 	// resource is the cache entry in use. It is nil if the watch was refused.
 	resource *resource
-	// party is that of the watch's target, and index the place in party.watches.
-	party *party
-	index int
-	state watchState
-	// news is what is queued of the resource, and members what is queued of the members of a
+	// ofTarget are the watches of its target, and index the place among them.
+	ofTarget *targetWatches
+	index    int
+	state    watchState
+	// queued is what is queued of the resource, and members what is queued of the members of a
 	// collection. The latter is nil for a resource.
-	news    news
-	members *membersNews
+	queued  queued
+	members *queuedOfMembers
 	// called has the events that were passed to the watcher and still hold back a response.
 	called []*event
 }
 
-// news is what is queued of one resource.
-type news struct{ change, ambient *event }
+// queued is what is queued of one resource.
+type queued struct{ change, ambient *event }
 
-// memberNews is what is queued of one member.
-type memberNews struct {
-	news
+// queuedOfMember is what is queued of one member.
+type queuedOfMember struct {
+	queued
 	key resourceKey
 }
 
-// membersNews is what is queued of the members of a collection.
-type membersNews struct {
+// queuedOfMembers is what is queued of the members of a collection.
+type queuedOfMembers struct {
 	// watcher makes the watcher of one member.
 	watcher func(m Member) Watcher
 	// queue is in the order of the calls, and byKey finds what is in it.
-	queue []*memberNews
-	byKey map[resourceKey]*memberNews
+	queue []*queuedOfMember
+	byKey map[resourceKey]*queuedOfMember
 }
 
-// of returns the news of a member.
-func (ms *membersNews) of(key resourceKey) *news {
+// of returns what is queued of a member.
+func (ms *queuedOfMembers) of(key resourceKey) *queued {
 	n := ms.byKey[key]
 	if n == nil {
-		n = &memberNews{key: key}
+		n = &queuedOfMember{key: key}
 		if ms.byKey == nil {
-			ms.byKey = make(map[resourceKey]*memberNews)
+			ms.byKey = make(map[resourceKey]*queuedOfMember)
 		}
 		ms.byKey[key] = n
 		ms.queue = append(ms.queue, n)
 	}
-	return &n.news
+	return &n.queued
 }
 
 // next removes and returns the next event, or returns nil.
-func (ms *membersNews) next() *event {
+func (ms *queuedOfMembers) next() *event {
 	if ms == nil || len(ms.queue) == 0 {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (ms *membersNews) next() *event {
 }
 
 // removeAll removes and returns all events.
-func (ms *membersNews) removeAll() (events []*event) {
+func (ms *queuedOfMembers) removeAll() (events []*event) {
 	if ms == nil {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (ms *membersNews) removeAll() (events []*event) {
 }
 
 // next removes and returns the next event, or returns nil.
-func (n *news) next() *event {
+func (n *queued) next() *event {
 	e := n.change
 	if e != nil {
 		n.change = nil
@@ -109,7 +109,7 @@ func (n *news) next() *event {
 	return e
 }
 
-func (n *news) empty() bool { return n.change == nil && n.ambient == nil }
+func (n *queued) empty() bool { return n.change == nil && n.ambient == nil }
 
 // event is one call to a watcher.
 type event struct {
@@ -161,8 +161,8 @@ func (w *watch) newEvent(call func(done func()), d *delivery, replaces ...*event
 	return e
 }
 
-// replaceNews replaces all that is queued of a resource by what it is now: value, or err.
-func (w *watch) replaceNews(n *news, to Watcher, value any, err *Error, d *delivery) {
+// replaceQueued replaces all that is queued of a resource by what it is now: value, or err.
+func (w *watch) replaceQueued(n *queued, to Watcher, value any, err *Error, d *delivery) {
 	call := func(done func()) { to.ResourceChanged(value, nil, done) }
 	if err != nil {
 		call = func(done func()) { to.ResourceChanged(nil, err, done) }
@@ -172,7 +172,7 @@ func (w *watch) replaceNews(n *news, to Watcher, value any, err *Error, d *deliv
 }
 
 // queueRefusal queues the only event of a watch that cannot be served.
-func (w *watch) queueRefusal(err *Error) { w.replaceNews(&w.news, w.watcher, nil, err, nil) }
+func (w *watch) queueRefusal(err *Error) { w.replaceQueued(&w.queued, w.watcher, nil, err, nil) }
 
 // queueChange queues what a resource is now: err, or the version in use.
 func (w *watch) queueChange(r *resource, err *Error, d *delivery) {
@@ -180,20 +180,20 @@ func (w *watch) queueChange(r *resource, err *Error, d *delivery) {
 	if err == nil {
 		value = r.value()
 	}
-	n, to := w.newsOf(r)
-	w.replaceNews(n, to, value, err, d)
+	n, to := w.queuedOf(r)
+	w.replaceQueued(n, to, value, err, d)
 }
 
 // queueAmbientError queues an error that leaves a resource in use.
 func (w *watch) queueAmbientError(r *resource, err *Error, d *delivery) {
-	n, to := w.newsOf(r)
+	n, to := w.queuedOf(r)
 	n.ambient = w.newEvent(func(done func()) { to.AmbientError(err, done) }, d, n.ambient)
 }
 
-// newsOf returns what is queued of a resource, and the watcher to call.
-func (w *watch) newsOf(r *resource) (*news, Watcher) {
+// queuedOf returns what is queued of a resource, and the watcher to call.
+func (w *watch) queuedOf(r *resource) (*queued, Watcher) {
 	if r.collection == nil {
-		return &w.news, w.watcher
+		return &w.queued, w.watcher
 	}
 	return w.members.of(r.key), w.members.watcher(Member{r.key.name, r.parameters})
 }
@@ -203,7 +203,7 @@ func (w *watch) newsOf(r *resource) (*news, Watcher) {
 func (w *watch) next() *event {
 	e := w.members.next()
 	if e == nil {
-		e = w.news.next()
+		e = w.queued.next()
 	}
 	if e != nil && len(e.holds) > 0 {
 		w.called = append(w.called, e)
@@ -214,8 +214,8 @@ func (w *watch) next() *event {
 // abandon ends the watch. Its watcher counts as done with all events.
 func (w *watch) abandon() {
 	w.state = watchStopped
-	events := slices.Concat(w.called, w.members.removeAll(), []*event{w.news.change, w.news.ambient})
-	w.called, w.news = nil, news{}
+	events := slices.Concat(w.called, w.members.removeAll(), []*event{w.queued.change, w.queued.ambient})
+	w.called, w.queued = nil, queued{}
 	for _, e := range events {
 		if e != nil {
 			e.release()

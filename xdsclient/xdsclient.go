@@ -127,7 +127,7 @@ func (c *XDSClient) stop(w *watch) {
 	}
 	w.abandon()
 	if w.resource != nil {
-		w.party.unwatch(w)
+		w.ofTarget.unwatch(w)
 	}
 }
 

@@ -46,8 +46,8 @@ type Reporter struct {
 	Config
 	ctx   context.Context // ends with the client
 	store *load.Store
-	// news wakes the goroutine when the Store is first used or no longer used.
-	news chan struct{}
+	// wake wakes the goroutine when the Store is first used or no longer used.
+	wake chan struct{}
 
 	// mu guards what follows. The goroutine that starts with reporterRunning has conn.
 	mu    sync.Mutex
@@ -61,7 +61,7 @@ type Reporter struct {
 // NewReporter returns a Reporter that is idle until its Store is used. The end of ctx
 // ends it after a last report.
 func NewReporter(ctx context.Context, c Config) *Reporter {
-	r := &Reporter{Config: c, ctx: ctx, news: make(chan struct{}, 1)}
+	r := &Reporter{Config: c, ctx: ctx, wake: make(chan struct{}, 1)}
 	r.store = load.NewStore(r.changed)
 	return r
 }
@@ -72,7 +72,7 @@ func (r *Reporter) Store() *load.Store { return r.store }
 // changed is called by the Store.
 func (r *Reporter) changed() {
 	select {
-	case r.news <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 	r.mu.Lock()

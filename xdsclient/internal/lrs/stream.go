@@ -64,7 +64,7 @@ func (s *stream) begin() (answered bool, err error) {
 			s.reported = time.Now()
 			s.obey(o)
 			return true, nil
-		case <-s.reporter.news:
+		case <-s.reporter.wake:
 		case err := <-s.ended:
 			return false, err
 		}
@@ -123,7 +123,7 @@ func (s *stream) serve() error {
 			if !s.reporter.store.Busy() {
 				return s.leave()
 			}
-		case <-s.reporter.news:
+		case <-s.reporter.wake:
 			if s.reporter.store.InUse() {
 				continue
 			}
@@ -157,7 +157,7 @@ func (s *stream) awaitDisuse() {
 	defer patience.Stop()
 	for s.reporter.store.InUse() {
 		select {
-		case <-s.reporter.news:
+		case <-s.reporter.wake:
 		case <-patience.C:
 			return
 		case <-s.ctx.Done():

@@ -2,9 +2,9 @@ package xdsclient
 
 import "github.com/dynxds/dynxds/xdsclient/dynparam"
 
-// party is what one target watches of one authority. It follows the server of its level;
+// targetWatches is what one target watches of one authority. It follows the server of its level;
 // see authority. It exists while it has a watch. Guarded by XDSClient.mu.
-type party struct {
+type targetWatches struct {
 	authority *authority
 	target    string
 	level     *level
@@ -13,8 +13,8 @@ type party struct {
 }
 
 // watch adds a watcher.
-func (p *party) watch(key resourceKey, constraints dynparam.Constraints, w *watch) {
-	w.party, w.index = p, len(p.watches)
+func (p *targetWatches) watch(key resourceKey, constraints dynparam.Constraints, w *watch) {
+	w.ofTarget, w.index = p, len(p.watches)
 	p.watches = append(p.watches, w)
 	for _, above := range p.authority.levels[:p.level.index] {
 		r := above.entryToWatch(key, constraints, nil)
@@ -30,8 +30,8 @@ func (p *party) watch(key resourceKey, constraints dynparam.Constraints, w *watc
 }
 
 // versionAbove returns the nearest entry above that has a version of a resource, if the server
-// that the party follows is unreachable, or nil.
-func (p *party) versionAbove(key resourceKey) *resource {
+// that the target follows is unreachable, or nil.
+func (p *targetWatches) versionAbove(key resourceKey) *resource {
 	if ch := p.level.channel; ch == nil || !ch.link.Unreachable() {
 		return nil
 	}
@@ -44,13 +44,13 @@ func (p *party) versionAbove(key resourceKey) *resource {
 }
 
 // unwatch removes a watcher.
-func (p *party) unwatch(w *watch) {
+func (p *targetWatches) unwatch(w *watch) {
 	last := len(p.watches) - 1
 	p.watches[w.index] = p.watches[last]
 	p.watches[w.index].index = w.index
 	p.watches[last] = nil
 	if p.watches = p.watches[:last]; last == 0 {
-		delete(p.authority.parties, p.target)
+		delete(p.authority.byTarget, p.target)
 	}
 	key := w.resource.key
 	for _, l := range p.authority.levels[:p.level.index+1] {
@@ -58,9 +58,9 @@ func (p *party) unwatch(w *watch) {
 	}
 }
 
-// reconsider moves the party on after its server became unreachable, or it watches something
+// reconsider moves the target on after its server became unreachable, or it watches something
 // that is not cached.
-func (p *party) reconsider() {
+func (p *targetWatches) reconsider() {
 	for p.level.channel.link.Unreachable() {
 		for _, above := range p.authority.levels[:p.level.index] {
 			if above.channel.link.Healthy() {
@@ -82,7 +82,7 @@ func (p *party) reconsider() {
 }
 
 // missesSomething reports whether something that is watched is not cached.
-func (p *party) missesSomething() bool {
+func (p *targetWatches) missesSomething() bool {
 	for _, w := range p.watches {
 		if !w.resource.cached() {
 			return true
@@ -91,8 +91,8 @@ func (p *party) missesSomething() bool {
 	return false
 }
 
-// moveDown has the party follow the next server.
-func (p *party) moveDown() {
+// moveDown has the target follow the next server.
+func (p *targetWatches) moveDown() {
 	from, to := p.level, p.authority.levels[p.level.index+1]
 	p.level = to
 	for _, ts := range from.channel.types { // the types in the order of their dependencies
@@ -110,9 +110,9 @@ func (p *party) moveDown() {
 		from.server, p.authority, p.forTarget(), to.server)
 }
 
-// moveUp has the party follow a server above, and unsubscribes from those below it. d is the
+// moveUp has the target follow a server above, and unsubscribes from those below it. d is the
 // response that is being worked on, or nil.
-func (p *party) moveUp(to *level, d *delivery) {
+func (p *targetWatches) moveUp(to *level, d *delivery) {
 	from := p.level
 	p.level = to
 	p.authority.client.infof("xDS management server %s takes over %s%s from %s", to.server, p.authority, p.forTarget(), from.server)
@@ -132,14 +132,14 @@ func (p *party) moveUp(to *level, d *delivery) {
 }
 
 // forTarget names the target in the log.
-func (p *party) forTarget() string {
+func (p *targetWatches) forTarget() string {
 	if p.target == "" {
 		return ""
 	}
 	return " for " + p.target
 }
 
-// endStandby has the parties that stand by at the resource follow its server, as its response
+// endStandby has the targets that stand by at the resource follow its server, as its response
 // d has something of use to them.
 func (r *resource) endStandby(d *delivery) {
 	if r.standby == 0 {
@@ -147,7 +147,7 @@ func (r *resource) endStandby(d *delivery) {
 	}
 	for _, w := range r.watches {
 		if w.resource != r {
-			w.party.moveUp(r.level, d)
+			w.ofTarget.moveUp(r.level, d)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func (w *watch) queueDifferences(old, current *resource, d *delivery) {
 		}
 	}
 	w.queueDifference(old, current, d)
-	w.party.authority.client.dispatcher.enqueue(w)
+	w.ofTarget.authority.client.dispatcher.enqueue(w)
 }
 
 // queueDifference does the same for one resource or member. old may be nil.
