@@ -19,9 +19,9 @@
 //	   ▼
 //	authority          one xDS authority: its ordered list of servers
 //	   ├─ targetWatches  what one target watches, and which server it follows
-//	   └─ level        the cache of one server: its resources by type, name and constraints
-//	        └─ resource  one cache entry: the accepted version, the standing error
-//	             └─ watch  one watcher, and what is queued for it
+//	   └─ level          the cache of one server: its resources by type, name and constraints
+//	        └─ resource    one cache entry: the accepted version, the standing error
+//	             └─ watch    one watcher, and what is queued for it
 //
 // Requests go the other way: a watch changes the subscriptions, which ads.Requests compares
 // with what was last requested.
