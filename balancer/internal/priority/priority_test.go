@@ -434,7 +434,9 @@ func TestFailoverTimerBeginsAnew(t *testing.T) {
 		f.set("a", ready)
 		time.Sleep(3 * time.Second)
 		f.set("a", connecting)
-		time.Sleep(9 * time.Second)
+		time.Sleep(5 * time.Second)
+		f.set("a", connecting) // It says so again, and gets no more time.
+		time.Sleep(4 * time.Second)
 		f.expect("17 s after the start", "a", connecting, "a")
 		changes := f.changes
 		time.Sleep(time.Second)
