@@ -130,6 +130,12 @@ func (f *fixture) expect(when, current string, state connectivity.State, exist .
 	})
 }
 
+// passedOn returns how many changes the policy has passed on.
+func (f *fixture) passedOn() (n int) {
+	f.loop.Do(func() { n = f.changes })
+	return n
+}
+
 func (f *fixture) close() { f.loop.Do(f.policy.Close) }
 
 // step is something that happens, and what is in use after it.
@@ -438,15 +444,15 @@ func TestFailoverTimerBeginsAnew(t *testing.T) {
 		f.set("a", connecting) // It says so again, and gets no more time.
 		time.Sleep(4 * time.Second)
 		f.expect("17 s after the start", "a", connecting, "a")
-		changes := f.changes
+		changes := f.passedOn()
 		time.Sleep(time.Second)
 		f.expect("10 s after it was connected", "b", connecting, "a", "b")
 		f.set("b", ready)
-		changed := f.changes
+		changed := f.passedOn()
 		f.set("b", failed)
 		f.expect("b fails", "a", connecting, "a", "b")
-		if changed == changes || f.changes == changed {
-			t.Errorf("changes were passed on %d, %d and %d times", changes, changed, f.changes)
+		if last := f.passedOn(); changed == changes || last == changed {
+			t.Errorf("changes were passed on %d, %d and %d times", changes, changed, last)
 		}
 	})
 }
