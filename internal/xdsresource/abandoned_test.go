@@ -8,7 +8,6 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -60,7 +59,7 @@ func TestListOfIgnoredFieldsEndsWhenTheClientIsClosed(t *testing.T) {
 	routes := manyRoutes(1000, func(int) *routepb.RouteMatch { return xdsmsg.Path("/a") })
 	n := len(routes.VirtualHosts[0].Routes)
 	for _, route := range routes.VirtualHosts[0].Routes {
-		route.PerRequestBufferLimitBytes = wrapperspb.UInt32(1)
+		route.Match.Cookies = []*routepb.CookieMatcher{{}}
 	}
 	resource := xdsmsg.Any(routes)
 	if list := ignoredIn(resource, nil, nil); len(list) != 1 || list[0].Places != n {

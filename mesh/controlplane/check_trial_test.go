@@ -285,16 +285,6 @@ func (way *checkWay) failure(item int) *status.Status {
 	return status.New(codes.Internal, way.text(item, checkError))
 }
 
-// isAnswered reports whether the source has answered for a subscription.
-func (x *trial) isAnswered(l int) bool {
-	if !x.way.source {
-		return true
-	}
-	return slices.ContainsFunc(x.live, func(d *checkDemand) bool {
-		return d.answered && d.Name == x.way.subs_[l].name && d.Constraints.Equal(x.constraintsOf(l))
-	})
-}
-
 // talk has all that is due happen, until there is silence. It returns the number of responses that took.
 func (x *trial) talk() (responses int) {
 	for range 60 {
