@@ -6,10 +6,11 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/explore"
 )
 
 var (
@@ -41,20 +42,20 @@ func TestCheck(t *testing.T) {
 				if way.scope = scope; way.wide && scope.breaks > 0 && *checkMore == "" {
 					continue
 				}
-				synctest.Test(t, func(t *testing.T) { explore(t, way) })
+				synctest.Test(t, func(t *testing.T) { followPaths(t, way) })
 			}
 		})
 	}
 }
 
-func explore(t *testing.T, way *checkWay) {
-	e := &exploration{env: newCheckEnv(t, way), visited: make(map[[2]uint64]struct{})}
-	started := processTime()
-	if found := e.run(); found != nil {
-		t.Errorf("%s\nafter %d states, path %q:\n%s", found.fault, len(e.visited), way.pathText(found.path), e.env.transcriptOf(found.path))
+func followPaths(t *testing.T, way *checkWay) {
+	env := newCheckEnv(t, way)
+	r := explore.Run(func() explore.Trial[checkAction] { return env.newTrial(nil) }, newCheckEncoder(), *checkLimit)
+	if r.Fault != "" {
+		t.Errorf("%s\nafter %d states, path %q:\n%s", r.Fault, r.States, way.pathText(r.Path), env.transcriptOf(r.Path))
 	}
 	t.Logf("%+v: %d states, %d paths, %d events and %d responses until silence at most, exhausted: %v, %.1f s",
-		way.scope, len(e.visited), e.paths, e.deepest, e.rounds, !e.cut, (processTime() - started).Seconds())
+		way.scope, r.States, r.Paths, r.Depth, r.Messages, !r.Cut, r.Time.Seconds())
 }
 
 // override replaces parts of the scope.
@@ -116,93 +117,14 @@ const (
 // isServers reports whether an event is one of the server, which a client does not see.
 func (v checkVerb) isServers() bool { return v == verbRead || v == verbSend || v == verbPut }
 
-// checkPath is a path in reverse.
-type checkPath struct {
-	action checkAction
-	before *checkPath
-}
-
-func (p *checkPath) actions() (list []checkAction) {
-	for ; p != nil; p = p.before {
-		list = append(list, p.action)
-	}
-	for i := range len(list) / 2 {
-		list[i], list[len(list)-1-i] = list[len(list)-1-i], list[i]
-	}
-	return list
-}
-
-// exploration goes breadth-first through all states, so that the first fault is one of the shortest.
-type exploration struct {
-	env     *checkEnv
-	visited map[[2]uint64]struct{}
-	encoder stateEncoder
-	// paths counts those that were followed, and cut says that there was no time for more.
-	paths           int
-	cut             bool
-	deepest, rounds int
-}
-
-type checkFault struct {
-	fault string
-	path  *checkPath
-}
-
-func (e *exploration) run() *checkFault {
-	started := processTime()
-	next, f := []*checkPath(nil), (*checkFault)(nil)
-	frontier := []*checkPath{nil}
-	for depth := 0; len(frontier) > 0; depth++ {
-		e.deepest = depth
-		for _, path := range frontier {
-			if next, f = e.follow(path, next); f != nil {
-				return f
-			}
-			if *checkLimit > 0 && e.paths%256 == 0 && processTime()-started > *checkLimit {
-				e.cut = true
-				return nil
-			}
-		}
-		frontier, next = next, nil
-	}
-	return nil
-}
-
-// follow goes a path, and appends those that go on from its end, unless the state there was visited.
-func (e *exploration) follow(path *checkPath, next []*checkPath) ([]*checkPath, *checkFault) {
-	e.paths++
-	x := e.env.newTrial(nil)
-	defer x.end()
-	for _, a := range path.actions() {
-		x.do(a)
-		if x.fault != "" {
-			return nil, &checkFault{x.fault, path}
-		}
-	}
-	hash := x.stateHash(&e.encoder)
-	if _, ok := e.visited[hash]; ok {
-		return next, nil
-	}
-	e.visited[hash] = struct{}{}
-	follows := x.next(x.last)
-	e.rounds = max(e.rounds, x.settle())
-	if x.fault != "" {
-		return nil, &checkFault{x.fault, path}
-	}
-	for _, a := range follows {
-		next = append(next, &checkPath{a, path})
-	}
-	return next, nil
-}
-
 // checkLast is the last event, and what was there before it.
 type checkLast struct {
 	verb     checkVerb
 	up, down int
 }
 
-// do does what an action says.
-func (x *trial) do(a checkAction) {
+// Do implements explore.Trial.
+func (x *trial) Do(a checkAction) {
 	x.last = &checkLast{verb: a.verb, up: len(x.up), down: len(x.down)}
 	switch a.verb {
 	case verbWatch:
@@ -244,10 +166,10 @@ func (x *trial) do(a checkAction) {
 // maxUp is how many requests may be under way.
 const maxUp = 3
 
-// next returns the events that may come next. After an event of the server those of the client are left out that
+// Next implements explore.Trial. After an event of the server those of the client are left out that
 // were possible before it: neither sees the other's, so that the other order leads to the same state.
-func (x *trial) next(last *checkLast) (list []checkAction) {
-	scope := &x.way.scope
+func (x *trial) Next() (list []checkAction) {
+	scope, last := &x.way.scope, x.last
 	servers := last != nil && last.verb.isServers()
 	streaming := x.ch.link.Streaming()
 	if streaming && x.dirty && len(x.up) < maxUp && (!servers || last.up >= maxUp) {
@@ -315,11 +237,4 @@ func (x *trial) puts(list []checkAction) []checkAction {
 		}
 	}
 	return list
-}
-
-// processTime is the CPU time of the process: in a bubble there is no other that passes.
-func processTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

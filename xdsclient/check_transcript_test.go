@@ -89,22 +89,22 @@ func (way *checkWay) speak(over string) {
 }
 
 // pathText is what -check.path reads.
-func (way *checkWay) pathText(path *checkPath) string {
+func (way *checkWay) pathText(path []checkAction) string {
 	s := &way.scope
 	text := fmt.Sprintf("%s: held=%s start=", way.name, s.held)
 	for _, l := range s.start {
 		text += strconv.Itoa(l)
 	}
 	text += ":"
-	for _, a := range path.actions() {
+	for _, a := range path {
 		text += " " + a.text()
 	}
 	return text
 }
 
 // transcriptOf returns a path as a transcript.
-func (env *checkEnv) transcriptOf(path *checkPath) string {
-	_, text := env.retell(path.actions())
+func (env *checkEnv) transcriptOf(path []checkAction) string {
+	_, text := env.retell(path)
 	return text
 }
 
@@ -125,14 +125,14 @@ func parseActions(text string) (list []checkAction) {
 func (env *checkEnv) retell(actions []checkAction) (fault, text string) {
 	x := env.newTrial(new(stepList))
 	for _, a := range actions {
-		if x.do(a); x.fault != "" {
+		if x.Do(a); x.fault != "" {
 			break
 		}
 	}
 	if x.fault == "" {
-		x.settle()
+		x.Settle()
 	}
-	x.end()
+	x.End()
 	lines := []string{env.way.over()}
 	if x.fault != "" {
 		lines = append(lines, "# "+x.fault)
@@ -244,7 +244,7 @@ func (s *directStream) next() *transcriptRequest {
 // newDirectTranscript returns a transcript of a client without a connection.
 func newDirectTranscript(t *testing.T, way *checkWay) *transcript {
 	d := newCheckEnv(t, way).newBareTrial()
-	t.Cleanup(d.end)
+	t.Cleanup(d.End)
 	x := &transcript{t: t, types: d.types, c: d.c, protocol: "sotw", direct: d}
 	if way.delta {
 		x.protocol = "delta"

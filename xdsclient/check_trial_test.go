@@ -286,8 +286,8 @@ func (env *checkEnv) message(r *checkResponse) []byte {
 	return m
 }
 
-// end closes the client.
-func (x *trial) end() { x.c.Close() }
+// End closes the client.
+func (x *trial) End() { x.c.Close() }
 
 func (x *trial) fail(format string, args ...any) {
 	if x.fault == "" {
@@ -400,10 +400,13 @@ func (x *trial) talk() (responses int) {
 	return responses
 }
 
-// settle has client and server talk until both are silent, and then checks what each watch has. It returns the
+// Fault implements explore.Trial.
+func (x *trial) Fault() string { return x.fault }
+
+// Settle implements explore.Trial: client and server talk until both are silent, and then each watch is checked. It returns the
 // number of responses that took. SotW has no way to say that something is not there but to leave it out: if that crosses
 // a request, it is the resource timer that tells.
-func (x *trial) settle() (responses int) {
+func (x *trial) Settle() (responses int) {
 	if !x.ch.link.Streaming() && !x.ch.link.Closed() {
 		x.open()
 	}

@@ -11,11 +11,15 @@ import (
 )
 
 // Encoder writes a state in a form that is the same for two states that behave alike: pointers are numbered in
-// the order in which they are met, and of counters only the order among those of one kind counts.
+// the order in which they are met, and of counters only the order among those of one kind counts, or how far they
+// are from the largest one.
 type Encoder struct {
 	// Counters are the fields that are counters, as "type.field" without type parameters, and their kinds. A text
 	// is a counter by the number after its last "-".
 	Counters map[string]string
+	// Distances are the kinds of counters that the system compares with a bound: what counts is how far they are from the
+	// largest one of their kind, up to this number.
+	Distances map[string]uint64
 	// Skipped are fields, or types, that change nothing of what the system does.
 	Skipped map[string]bool
 	// Texts has for types how they are encoded, in place of their fields.
@@ -44,8 +48,12 @@ func (e *Encoder) hash(encode func(*Encoder)) [2]uint64 {
 		e.ranked[kind] = e.ranked[kind][:0]
 	}
 	encode(e)
-	for _, list := range e.ranked {
-		e.writeRanks(list)
+	for kind, list := range e.ranked {
+		if most, ok := e.Distances[kind]; ok {
+			e.writeDistances(list, most)
+		} else {
+			e.writeRanks(list)
+		}
 	}
 	return [2]uint64{maphash.Bytes(seeds[0], e.b), maphash.Bytes(seeds[1], e.b)}
 }
@@ -61,6 +69,16 @@ func (e *Encoder) writeRanks(list []rankedNumber) {
 	for _, n := range list {
 		rank, _ := slices.BinarySearch(values, n.value)
 		e.b[n.at] = byte(rank)
+	}
+}
+
+func (e *Encoder) writeDistances(list []rankedNumber, most uint64) {
+	largest := uint64(0)
+	for _, n := range list {
+		largest = max(largest, n.value)
+	}
+	for _, n := range list {
+		e.b[n.at] = byte(min(largest-n.value, most))
 	}
 }
 
@@ -129,6 +147,10 @@ func (e *Encoder) value(v reflect.Value, kind string) {
 	case reflect.Interface:
 		if v.IsNil() {
 			e.Byte(0)
+			return
+		}
+		if text := e.Texts[v.Type()]; text != nil {
+			text(e, v)
 			return
 		}
 		e.Text(v.Elem().Type().String())

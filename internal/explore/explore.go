@@ -87,7 +87,8 @@ func Run[E any](begin func() Trial[E], encoder *Encoder, limit time.Duration) (r
 			next = append(next, &step[E]{e, path})
 		}
 	}
-	for ; len(frontier) > 0; r.Depth++ {
+	for depth := 0; len(frontier) > 0; depth++ {
+		r.Depth = depth
 		for _, path := range frontier {
 			if follow(path); r.Fault != "" {
 				return r
