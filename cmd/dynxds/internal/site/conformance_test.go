@@ -112,22 +112,25 @@ func TestGatewayRetriesAndTimeouts(t *testing.T) {
 		{"code-all-attempts-2, 503", "retry: {codes: [500, 502, 503, 504], attempts: 2, backoff: 1ms}", "", ends(codes.Unavailable), codes.Unavailable, 3},
 		{"code-all-attempts-2, 504", "retry: {codes: [500, 502, 503, 504], attempts: 2, backoff: 1ms}", "", ends(codes.DeadlineExceeded), codes.DeadlineExceeded, 3},
 		{"no retry", "timeouts: {request: 1h}", "", ends(codes.Unavailable), codes.Unavailable, 1},
-		{"backend-request-timeout-200ms", "retry: {attempts: 2, backoff: 1ms}\n    timeouts: {backendRequest: 200ms}", "", silent, codes.DeadlineExceeded, 3},
-		{"backend-request-timeout", "timeouts: {backendRequest: 50ms}", "", silent, codes.DeadlineExceeded, 1},
-		{"request-timeout", "timeouts: {request: 50ms}", "", silent, codes.DeadlineExceeded, 1},
-		{"disable-request-timeout", "timeouts: {request: 0s, backendRequest: 50ms}", "timeout: 1ns", silent, codes.DeadlineExceeded, 1},
+		{"backend-request-timeout, retried", "retry: {attempts: 2, backoff: 1ms}\n    timeouts: {backendRequest: 500ms}", "", silent, codes.DeadlineExceeded, 3},
+		{"backend-request-timeout", "timeouts: {backendRequest: 500ms}", "", silent, codes.DeadlineExceeded, 1},
+		{"request-timeout", "timeouts: {request: 1s}", "", silent, codes.DeadlineExceeded, 1},
+		{"disable-request-timeout", "timeouts: {request: 0s, backendRequest: 500ms}", "timeout: 1ns", silent, codes.DeadlineExceeded, 1},
 		{"a retry in place of the service's", "retry: {codes: [500], attempts: 1, backoff: 1ms}", "retry: {on: [unavailable], attempts: 3, backoff: {base: 1ms}}", ends(codes.Unavailable), codes.Unavailable, 1},
 		{"the service's retry", "timeouts: {request: 1h}", "retry: {on: [unavailable], attempts: 3, backoff: {base: 1ms}}", ends(codes.Unavailable), codes.Unavailable, 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			m := newMesh(t)
-			m.v1.SetBehaviour(test.behave)
 			files := m.gateway("HTTPRoute", "  - "+test.rule+"\n    backendRefs: [{name: backend-v1, port: 8080}]\n")
 			files["services.yaml"] = strings.Replace(files["services.yaml"], "name: backend\n", "name: backend\n"+test.service+"\n", 1)
-			_, _, err := start(t, "", files).dial(plain, "frontend", "v1").call()
-			if status.Code(err) != test.code || m.v1.Count() != test.calls {
-				t.Errorf("the RPC ends with %v after %d attempts, want %v after %d", err, m.v1.Count(), test.code, test.calls)
+			frontend := start(t, "", files).dial(plain, "frontend", "v1")
+			frontend.reaches("v1") // so that no timeout holds for connecting
+			m.v1.SetBehaviour(test.behave)
+			before := m.v1.Count()
+			_, _, err := frontend.call()
+			if calls := m.v1.Count() - before; status.Code(err) != test.code || calls != test.calls {
+				t.Errorf("the RPC ends with %v after %d attempts, want %v after %d", err, calls, test.code, test.calls)
 			}
 		})
 	}
