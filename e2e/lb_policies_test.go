@@ -341,8 +341,7 @@ func TestOnlyTheKeysOfARemovedEndpointMove(t *testing.T) {
 	m := newMesh(t)
 	all := backends(t, "backend-0", "backend-1", "backend-2", "backend-3", "backend-4", "backend-5", "backend-6", "backend-7")
 	cc := m.dialServing(chain(service, hashed("c", fmt.Sprintf(hashOfHeader, "key"))), onRing("c", size, all...))
-	ctx := testutils.Context(t)
-	ask := func(key int) string { return backendFor(ctx, t, cc, unary, "key", fmt.Sprint(key)) }
+	ask := func(key int) string { return backendFor(testutils.Context(t), t, cc, unary, "key", fmt.Sprint(key)) }
 	home := make([]string, keys)
 	keyOf := map[string]int{}
 	for key := range keys {

@@ -117,21 +117,15 @@ func (s *stream) serve() error {
 		case o := <-s.orders:
 			s.obey(o)
 		case <-timer.C:
-			if err := s.report(); err != nil {
+			if more, err := s.reportOrLeave(); err != nil || !more {
 				return err
-			}
-			if !s.reporter.store.Busy() {
-				return s.leave()
 			}
 		case <-s.reporter.wake:
 			if s.reporter.store.InUse() {
 				continue
 			}
-			if err := s.report(); err != nil {
+			if more, err := s.reportOrLeave(); err != nil || !more {
 				return err
-			}
-			if !s.reporter.store.Busy() {
-				return s.leave()
 			}
 		case <-s.reporter.ctx.Done():
 			s.awaitDisuse()
@@ -146,6 +140,16 @@ func (s *stream) serve() error {
 		// after the other neither hurries nor delays reports.
 		timer.Reset(time.Until(s.due()))
 	}
+}
+
+// reportOrLeave sends a report, and ends the stream if no later one can have anything. It asks for RPCs in flight first: one
+// that ends after the report is in the next.
+func (s *stream) reportOrLeave() (more bool, err error) {
+	more = s.reporter.store.Busy()
+	if err := s.report(); err != nil || more {
+		return more, err
+	}
+	return false, s.leave()
 }
 
 func (s *stream) due() time.Time { return s.reported.Add(s.order.interval) }
