@@ -74,16 +74,18 @@ sim: ## Simulate the mesh on virtual time by SEEDS (1000) from FIRST (1) on, hal
 	run $$(( $(FIRST) + half )) $$(( $(SEEDS) - half )); second=$$?; \
 	wait $$first && exit $$second
 
-# The scopes of "make check", of the client and of the server; RULES=1 checks the rules too.
+# The scopes of "make check", of the client, of the server and of the relay; RULES=1 checks the rules too.
 CHECK ?= user=3 world=1 breaks=1 extra=1 start=01
 CHECKSERVER ?= user=1 world=2 breaks=1 nacks=1 start=01
+CHECKRELAY ?= all=3 user=3 world=3 answered=1
 CHECKTIME ?= 10m
 RULES ?=
 
 .PHONY: check
-check: ## Follow the protocol of client and server through larger scopes than CI (CHECK, CHECKSERVER, CHECKTIME for each way); RULES=1 switches off the client's rules
+check: ## Follow the protocol of client, server and relay through larger scopes than CI (CHECK, CHECKSERVER, CHECKRELAY, CHECKTIME for each way); RULES=1 switches off the client's rules
 	$(GO) test ./xdsclient -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECK)' -check.time $(CHECKTIME)
 	$(GO) test ./mesh/controlplane -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECKSERVER)' -check.time $(CHECKTIME)
+	$(GO) test ./mesh/relay -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECKRELAY)' -check.time $(CHECKTIME)
 	$(if $(RULES),cd tools && $(GO) run ./checkrules -C ..)
 
 .PHONY: fuzz
