@@ -323,7 +323,7 @@ func TestConflicts(t *testing.T) {
 		for _, err := range errs {
 			if err != nil {
 				failed++
-				cmdtest.ErrorHas(t, "a second document with the service", err, "cannot be applied", "duplicate service one")
+				cmdtest.ErrorHas(t, "a second document with the service", err, "It conflicts with what was written meanwhile", "duplicate service one")
 			}
 		}
 		if failed != len(errs)-1 {

@@ -389,7 +389,7 @@ func TestLastGoodFile(t *testing.T) {
 		cmdtest.ErrorHas(t, what, err, text)
 	}
 	fails("without etcd and a last-good file", s, "", "with --last-good")
-	fails("without etcd and a last-good file that was written", s, filepath.Join(t.TempDir(), "new.json"), "new.json was not written yet")
+	fails("without etcd and a last-good file that was written", s, filepath.Join(t.TempDir(), "new.json"), "new.json does not exist yet")
 	f := follow(t, s, keeps)
 	f.has(map[string]string{"a": "a:1"})
 	f.logged("starting from the last-good file", saved)
@@ -406,10 +406,10 @@ func TestLastGoodFile(t *testing.T) {
 	xdstest.NoError(t, os.WriteFile(saved, []byte("{"), 0o600))
 	repaired := follow(t, s, keeps)
 	repaired.has(map[string]string{"a": "a:1", "b": "b:1"})
-	repaired.logged("the last-good file is broken", saved)
+	repaired.logged("the last-good file is damaged", saved)
 	repaired.stop()
 	if text, err := os.ReadFile(saved); err != nil || !strings.Contains(string(text), "b.yaml") {
-		t.Errorf("the broken file was not written again: it has %s (%v)", text, err)
+		t.Errorf("the damaged file was not written again: it has %s (%v)", text, err)
 	}
 	xdstest.NoError(t, os.WriteFile(saved, []byte("{"), 0o600))
 	c.members[0].cable.setCut(true)
