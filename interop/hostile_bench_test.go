@@ -217,7 +217,7 @@ func (w *hostileWorld) hundred() []proto.Message {
 	return append(all, xdsmsg.RouteConfig("routes", service, append(table, xdsmsg.PrefixRoute("/", "cluster"))...))
 }
 
-// manyRoutes is a RouteConfiguration of about 29 MB. Each differs from the others in every route.
+// manyRoutes is a RouteConfiguration of about 23 MB. Each differs from the others in every route.
 func manyRoutes(i int) proto.Message {
 	table := make([]*routepb.Route, 400_000)
 	for j := range table {

@@ -52,11 +52,18 @@ func ignoredFields(resource *anypb.Any, done <-chan struct{}) ([]xdsclient.Ignor
 	raw := resource.GetValue()
 	if of, ok := nestings[resource.GetTypeUrl()]; ok {
 		if head, parts := without(raw, of.outer); parts >= 0 {
-			if err := w.parts(raw, of); err != nil {
+			if err := w.parts(nil, raw, of); err != nil {
 				return nil, err
 			}
 			raw = head
 		}
+	}
+	if resource.GetTypeUrl() == typeurl.Listener {
+		head, routes := routesInListener(raw)
+		if err := w.parts(inListener.Field("route_config"), routes, nestings[typeurl.RouteConfiguration]); err != nil {
+			return nil, err
+		}
+		raw = head
 	}
 	if err := w.read(nil, raw, m); err != nil {
 		return nil, err
@@ -106,6 +113,8 @@ type ignoredList struct {
 	found []xdsclient.Ignored
 	// known has the index in found, by path without indexes and group.
 	known map[string]int
+	// added counts the calls of add.
+	added int
 }
 
 // maxIgnored bounds the list of what is left out of a resource.
@@ -114,6 +123,7 @@ const maxIgnored = 100
 // add notes that the field at a path is ignored. Entries of a field and group are counted
 // as one.
 func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, group, reason string) {
+	l.added++
 	key := at.WithoutIndexes() + "\x00" + group
 	if i, ok := l.known[key]; ok {
 		l.found[i].Places++
@@ -147,6 +157,9 @@ type fieldWalk struct {
 	// done is closed when the walk need not go on.
 	done  <-chan struct{}
 	depth int // of messages in an Any that are in an Any themselves
+	// routes takes routes apart. spotless has all fields but name and match of those in which nothing is ignored.
+	routes   routeSplitter
+	spotless map[string]bool
 }
 
 // maxPacked bounds that depth. The message in an Any is copied to be read, so that the cost of a

@@ -1,10 +1,12 @@
 package xdsresource
 
 import (
+	"slices"
 	"time"
 
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -33,29 +35,82 @@ type Listener struct {
 
 const httpConnectionManagerTypeURL = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 
+// inListener is the path of the HttpConnectionManager.
+var inListener = faults.Field("api_listener").Field("api_listener")
+
 func decodeListener(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, o, typeurl.Listener, new(listenerpb.Listener), "name",
-		(*listenerpb.Listener).GetName, listenerOf)
+	if o.Last != nil {
+		name := nameOnWire(resource.GetValue())
+		if last, ok := unchanged[Listener](resource, o, typeurl.Listener, name); ok {
+			return name, last, nil
+		}
+		o.Last = nil
+	}
+	head, routes := routesInListener(resource.GetValue())
+	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.Listener, new(listenerpb.Listener), "name",
+		(*listenerpb.Listener).GetName, func(v *validator, pb *listenerpb.Listener) *Listener {
+			return listenerDecoder{v, routes}.listener(pb)
+		})
 }
 
-func listenerOf(v *validator, pb *listenerpb.Listener) *Listener {
-	return listenerDecoder{v}.listener(pb)
+// Numbers of fields on the way from a Listener to the RouteConfiguration in it.
+const (
+	fieldAPIListener   = 19 // Listener.api_listener
+	fieldListenerInAPI = 1  // ApiListener.api_listener
+	fieldTypeURL       = 1  // Any.type_url
+	fieldAnyValue      = 2  // Any.value
+	fieldRDS           = 3  // HttpConnectionManager.rds
+	fieldRouteConfig   = 4  // HttpConnectionManager.route_config
+	fieldScopedRoutes  = 31 // HttpConnectionManager.scoped_routes
+)
+
+// routesInListener returns a Listener without the virtual hosts of the RouteConfiguration in it, and the
+// RouteConfiguration. There is none if it has to be read as a message, since fields on the way are there more than once.
+func routesInListener(listener []byte) (head, routes []byte) {
+	path := [...]protowire.Number{fieldAPIListener, fieldListenerInAPI, fieldAnyValue, fieldRouteConfig}
+	var around [len(path)][]byte
+	part := listener
+	for i, number := range path {
+		value, once := only(part, number)
+		if !once {
+			return listener, nil
+		}
+		around[i], part = part, value
+	}
+	typeURL, once := only(around[2], fieldTypeURL)
+	if !once || string(typeURL) != httpConnectionManagerTypeURL || has(around[3], fieldRDS) || has(around[3], fieldScopedRoutes) {
+		return listener, nil // Of the three, the last one on the wire counts.
+	}
+	head, hosts := without(part, fieldVirtualHosts)
+	if hosts < 0 {
+		return listener, nil
+	}
+	for i, number := range slices.Backward(path[:]) {
+		rest, n := without(around[i], number)
+		if n < 0 {
+			return listener, nil
+		}
+		head = protowire.AppendBytes(protowire.AppendTag(rest, number, protowire.BytesType), head)
+	}
+	return head, part
 }
 
 // listenerDecoder decodes a Listener and its chain of HTTP filters.
-type listenerDecoder struct{ *validator }
+type listenerDecoder struct {
+	*validator
+	// routes is the RouteConfiguration in the Listener, whose virtual hosts the message does not have. nil: it has them.
+	routes []byte
+}
 
 func (d listenerDecoder) listener(pb *listenerpb.Listener) *Listener {
 	l := &Listener{Name: pb.GetName()}
-	at := faults.Field("api_listener")
 	if pb.GetApiListener() == nil {
-		d.fault(at, "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers")
+		d.fault(faults.Field("api_listener"), "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers")
 		d.filterChains(pb)
 		return l
 	}
-	at = at.Field("api_listener")
-	if hcm := new(hcmpb.HttpConnectionManager); d.unmarshal(at, pb.GetApiListener().GetApiListener(), httpConnectionManagerTypeURL, hcm) {
-		d.connectionManager(at, hcm, l)
+	if hcm := new(hcmpb.HttpConnectionManager); d.unmarshal(inListener, pb.GetApiListener().GetApiListener(), httpConnectionManagerTypeURL, hcm) {
+		d.connectionManager(inListener, hcm, l)
 	}
 	l.Ignored = d.ignored.list()
 	return l
@@ -98,8 +153,13 @@ func (d listenerDecoder) connectionManager(at *faults.Path, pb *hcmpb.HttpConnec
 			d.fault(rds.Field("route_config_name"), "must not be empty")
 		}
 	case *hcmpb.HttpConnectionManager_RouteConfig:
-		l.RouteConfig = routeConfigurationAt(d.validator, at.Field("route_config"), routes.RouteConfig,
-			len(routes.RouteConfig.GetVirtualHosts()), hostsOf(routes.RouteConfig))
+		in := at.Field("route_config")
+		count, hosts := len(routes.RouteConfig.GetVirtualHosts()), hostsOf(routes.RouteConfig)
+		if d.routes != nil {
+			_, count = without(d.routes, fieldVirtualHosts)
+			hosts = d.hostsOnWire(in, d.routes)
+		}
+		l.RouteConfig = routeConfigurationAt(d.validator, in, routes.RouteConfig, count, hosts)
 	default:
 		d.fault(at, "route_specifier must be rds or route_config, is %s", whichOneof(pb, "route_specifier"))
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
-// A RouteConfiguration and a ClusterLoadAssignment are read in parts. As a message of its own each takes ten times the
+// A RouteConfiguration, also one in a Listener, and a ClusterLoadAssignment are read in parts. As a message of its own each takes ten times the
 // memory of its bytes, which for forty megabytes is more than a program can spare; a route or an endpoint at a time takes
 // that of its own.
 
@@ -36,7 +36,7 @@ type routePart struct {
 	raw []byte
 }
 
-// hostsOf returns the virtual hosts of a RouteConfiguration that is a part of another message.
+// hostsOf returns the virtual hosts of a RouteConfiguration that has been read as a message.
 func hostsOf(pb *routepb.RouteConfiguration) iter.Seq[hostPart] {
 	return func(yield func(hostPart) bool) {
 		for _, vh := range pb.GetVirtualHosts() {
@@ -56,7 +56,7 @@ func hostsOf(pb *routepb.RouteConfiguration) iter.Seq[hostPart] {
 
 // hostsOnWire returns the virtual hosts of a RouteConfiguration. One that is malformed is a fault, and is
 // yielded without its routes.
-func (v *validator) hostsOnWire(raw []byte) iter.Seq[hostPart] {
+func (v *validator) hostsOnWire(at *faults.Path, raw []byte) iter.Seq[hostPart] {
 	return func(yield func(hostPart) bool) {
 		hosts := fields(raw)
 		for i := 0; ; i++ {
@@ -66,7 +66,7 @@ func (v *validator) hostsOnWire(raw []byte) iter.Seq[hostPart] {
 			}
 			rest, count := without(host.value, fieldRoutes)
 			part := hostPart{pb: new(routepb.VirtualHost), count: max(count, 0)}
-			v.readPart(faults.Item("virtual_hosts", i), rest, count >= 0, part.pb)
+			v.readPart(at.Item("virtual_hosts", i), rest, count >= 0, part.pb)
 			part.routes = func(yield func(routePart) bool) {
 				routes := fields(host.value)
 				for range part.count {
@@ -146,11 +146,16 @@ const maxSharedRoutes = 1 << 10
 // wireDecoder reads routes on the wire. Those of a virtual host that differ only in name and match, as
 // routes to one cluster do, share all else, which is decoded once.
 type wireDecoder struct {
+	routeSplitter
 	// shared has the settings of routes by all their fields but name and match.
 	shared map[string]*Settings
-	others []byte // these fields of a route, for the time of a call
 	match  routepb.RouteMatch
 	route  routepb.Route
+}
+
+// routeSplitter takes routes on the wire apart.
+type routeSplitter struct {
+	others []byte // all fields of the last route but name and match
 }
 
 // Numbers of fields in proto messages.
@@ -186,8 +191,8 @@ func (d *routeDecoder) routePart(at *faults.Path, part routePart, route *Route) 
 
 // split finds the name and the match of a route, and sets others. It reports false if the route has to be read as
 // a message.
-func (w *wireDecoder) split(raw []byte) (name, match []byte, ok bool) {
-	w.others = w.others[:0]
+func (s *routeSplitter) split(raw []byte) (name, match []byte, ok bool) {
+	s.others = s.others[:0]
 	matches := 0
 	f := fields(raw)
 	for found := f.next(); found.number != 0; found = f.next() {
@@ -198,28 +203,45 @@ func (w *wireDecoder) split(raw []byte) (name, match []byte, ok bool) {
 			match = found.value
 			matches++
 		default:
-			w.others = append(w.others, found.whole...)
+			s.others = append(s.others, found.whole...)
 		}
 	}
 	return name, match, !f.broken && matches == 1 && utf8.Valid(name)
 }
 
-// wireMatch decodes a match. That of a path or a prefix alone needs no message.
+// isPlain is split for a route whose match is a path or a prefix alone. It reports false of other routes.
+func (s *routeSplitter) isPlain(raw []byte) bool {
+	_, match, ok := s.split(raw)
+	if ok {
+		_, ok = pathMatch(match)
+	}
+	return ok
+}
+
+// wireMatch decodes a match.
 func (d *routeDecoder) wireMatch(at *faults.Path, raw []byte) matching.Route {
-	f := fields(raw)
-	only := f.next()
-	if len(f.rest) == 0 && !f.broken && only.kind == protowire.BytesType && utf8.Valid(only.value) {
-		switch only.number {
-		case fieldMatchPrefix:
-			return matching.Route{Path: textIn(only.value)}
-		case fieldMatchPath:
-			return matching.Route{PathKind: matching.PathExact, Path: textIn(only.value)}
-		}
+	if match, ok := pathMatch(raw); ok {
+		return match
 	}
 	if !d.readPart(at, raw, true, &d.wire.match) {
 		return matching.Route{}
 	}
 	return d.match.routeMatch(at, &d.wire.match)
+}
+
+// pathMatch decodes the match of a path or a prefix alone, which needs no message. It reports false of another one.
+func pathMatch(raw []byte) (matching.Route, bool) {
+	f := fields(raw)
+	only := f.next()
+	if len(f.rest) == 0 && !f.broken && only.kind == protowire.BytesType && utf8.Valid(only.value) {
+		switch only.number {
+		case fieldMatchPrefix:
+			return matching.Route{Path: textIn(only.value)}, true
+		case fieldMatchPath:
+			return matching.Route{PathKind: matching.PathExact, Path: textIn(only.value)}, true
+		}
+	}
+	return matching.Route{}, false
 }
 
 // textIn returns bytes of a resource, which do not change, as text that shares their memory: the bytes are
@@ -251,8 +273,20 @@ var nestings = map[string]nesting{
 	typeurl.Endpoints:          {fieldLocalities, fieldEndpoints, "endpoints", "lb_endpoints", (*endpointpb.LocalityLbEndpoints)(nil), (*endpointpb.LbEndpoint)(nil)},
 }
 
-// parts goes through the lists of a message, an inner message at a time.
-func (w *fieldWalk) parts(raw []byte, of nesting) error {
+// noteSpotless notes that nothing is ignored in the route that was last taken apart.
+func (w *fieldWalk) noteSpotless() {
+	if len(w.spotless) >= maxSharedRoutes {
+		return
+	}
+	if w.spotless == nil {
+		w.spotless = make(map[string]bool)
+	}
+	w.spotless[string(w.routes.others)] = true
+}
+
+// parts goes through the lists of a message, an inner message at a time. A route that differs only in name and path
+// from one in which nothing is ignored, as most routes of a large table do, needs no look.
+func (w *fieldWalk) parts(at *faults.Path, raw []byte, of nesting) error {
 	outer, inner := of.outerMessage.ProtoReflect().New().Interface(), of.innerMessage.ProtoReflect().New().Interface()
 	list := fields(raw)
 	for i := 0; ; i++ {
@@ -260,7 +294,7 @@ func (w *fieldWalk) parts(raw []byte, of nesting) error {
 		if part.number == 0 {
 			return nil
 		}
-		at := faults.Item(of.outerName, i)
+		at := at.Item(of.outerName, i)
 		head, count := without(part.value, of.inner)
 		if count < 0 {
 			head = part.value // It cannot be read, which is found there.
@@ -270,8 +304,17 @@ func (w *fieldWalk) parts(raw []byte, of nesting) error {
 		}
 		members := fields(part.value)
 		for j := range count {
-			if err := w.read(at.Item(of.innerName, j), members.nextOf(of.inner).value, inner); err != nil {
+			member := members.nextOf(of.inner).value
+			isPlain := of.inner == fieldRoutes && w.routes.isPlain(member)
+			if isPlain && w.spotless[string(w.routes.others)] {
+				continue
+			}
+			before := w.ignored.added
+			if err := w.read(at.Item(of.innerName, j), member, inner); err != nil {
 				return err
+			}
+			if isPlain && w.ignored.added == before {
+				w.noteSpotless()
 			}
 		}
 	}

@@ -100,7 +100,7 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (s
 	}
 	return decode(&anypb.Any{TypeUrl: resource.GetTypeUrl(), Value: head}, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
 		(*routepb.RouteConfiguration).GetName, func(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
-			rc := routeConfigurationAt(v, nil, pb, hosts, v.hostsOnWire(raw))
+			rc := routeConfigurationAt(v, nil, pb, hosts, v.hostsOnWire(nil, raw))
 			rc.Ignored = v.ignored.list()
 			return rc
 		})

@@ -337,6 +337,16 @@ func only(b []byte, number protowire.Number) ([]byte, bool) {
 	return found.value, found.number != 0 && f.nextOf(number).number == 0
 }
 
+// has reports whether a message has a field.
+func has(b []byte, number protowire.Number) bool {
+	f := fields(b)
+	found := f.next()
+	for found.number != 0 && found.number != number {
+		found = f.next()
+	}
+	return found.number != 0
+}
+
 func unmarshal(pb proto.Message, b []byte) bool {
 	return (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, pb) == nil
 }
