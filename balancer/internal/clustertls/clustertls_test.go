@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -586,8 +587,8 @@ func TestServerRefusesTheClient(t *testing.T) {
 		xdstest.NoError(t, err)
 		_, err = conn.Read(make([]byte, 1))
 		check(t, err, "may have refused the client", want)
-		if _, ok := conn.(syscall.Conn); !ok {
-			t.Error("the connection is not a socket to channelz")
+		if _, err := conn.(syscall.Conn).SyscallConn(); err != nil {
+			t.Errorf("the connection is not a socket to channelz: %v", err)
 		}
 	}
 	// The end of a connection that was accepted is what it is.
@@ -598,6 +599,102 @@ func TestServerRefusesTheClient(t *testing.T) {
 	conn.Close()
 	if _, err := conn.Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "refused") {
 		t.Errorf("error %v, want that of the closed connection", err)
+	}
+}
+
+// A server of TLS 1.2 refuses the client during the handshake, which blames the client's certificate only for
+// what is wrong with it.
+func TestServerRefusesTheClientInTheHandshake(t *testing.T) {
+	t.Parallel()
+	ca, stranger := testca.New(t), testca.New(t)
+	expired := of(&certprovider.KeyMaterial{Certs: []tls.Certificate{ca.Pair(&x509.Certificate{
+		DNSNames: []string{"client"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
+	})}})
+	for name, tc := range map[string]struct {
+		identity *provider
+		blamed   bool
+	}{"expired": {expired, true}, "of another CA": {identityOf(stranger), false}} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			in := instances{"roots": rootsOf(ca).instance("roots"), "identity": tc.identity.instance("identity")}
+			config := withNames(ca, "a")
+			config.ClientAuth, config.ClientCAs, config.MaxVersion = tls.RequireAndVerifyClientCert, ca.Pool(), tls.VersionTLS12
+			_, err := serve(t, config).handshake(t, bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), in))
+			check(t, err, "remote error")
+			const blame = `the client has the certificate of certificate provider instance "identity" (plugin of identity), which expired at `
+			if got := strings.Contains(err.Error(), blame); got != tc.blamed {
+				t.Errorf("error %q: it blames the certificate: %t, want %t", err, got, tc.blamed)
+			} else if !tc.blamed && strings.Contains(err.Error(), "the client has") {
+				t.Errorf("error %q mentions a certificate that is valid", err)
+			}
+		})
+	}
+}
+
+// gRFC A29, "xDS credentials": security settings of the Cluster count only on channels that leave security to the
+// control plane. Then connections without them are no longer good enough when they are set.
+func TestOnlyChannelsThatObeyAreSecured(t *testing.T) {
+	t.Parallel()
+	asked := security(t, xdsmsg.UpstreamTLS("", "roots"), instances{"roots": rootsOf(testca.New(t)).instance("roots")})
+	obeys, ignores := NewPool(true, nil, nil), NewPool(false, nil, nil)
+	for _, tc := range []struct {
+		name            string
+		pool            *Pool
+		cluster         xdsresource.Cluster
+		secure, special bool // special: not made as those of any channel
+		stricter        bool // than connections without security
+	}{
+		{name: "obeys, no security", pool: obeys},
+		{name: "obeys, no security, a proxy", pool: obeys, cluster: xdsresource.Cluster{HTTPConnect: true}, special: true},
+		{name: "obeys, security", pool: obeys, cluster: xdsresource.Cluster{Security: asked}, secure: true, special: true, stricter: true},
+		{name: "ignores, security", pool: ignores, cluster: xdsresource.Cluster{Security: asked}},
+		{name: "ignores, security, a proxy", pool: ignores, cluster: xdsresource.Cluster{Security: asked, HTTPConnect: true}, special: true},
+		{name: "no Pool", cluster: xdsresource.Cluster{Security: asked, HTTPConnect: true}},
+	} {
+		key := tc.pool.Key("c", &tc.cluster)
+		xdstest.Equal(t, tc.name+": secure", tc.secure, key.Secure())
+		xdstest.Equal(t, tc.name+": special", tc.special, key != Key{})
+		xdstest.Equal(t, tc.name+": stricter than none", tc.stricter, tc.pool.Stricter(nil, tc.cluster.Security))
+		xdstest.Equal(t, tc.name+": stricter than the same", false, tc.pool.Stricter(tc.cluster.Security, tc.cluster.Security))
+	}
+}
+
+// Errors of a client that offers no TLS, or no certificate, to a server that seems to want it say who can act.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	const obey, ask = "dial with credentials of google.golang.org/grpc/credentials/xds", "the Cluster asks for no TLS"
+	ended := fmt.Errorf("error reading server preface: %w", io.EOF)
+	reset := fmt.Errorf("error reading server preface: %w", syscall.ECONNRESET)
+	timeout := fmt.Errorf("error reading server preface: %w", os.ErrDeadlineExceeded)
+	certificate := errors.New("remote error: tls: certificate required")
+	obeys, ignores := NewPool(true, nil, nil), NewPool(false, nil, nil)
+	secured := bundle(t, xdsmsg.UpstreamTLS("", ""), nil)
+	for _, tc := range []struct {
+		name   string
+		pool   *Pool
+		bundle *Bundle
+		err    error
+		want   []string // nothing: the error stays as it is
+	}{
+		{"ended, ignores", ignores, nil, ended, []string{"TLS or mTLS", obey}},
+		{"ended, obeys", obeys, nil, ended, []string{"TLS or mTLS", ask}},
+		{"reset", obeys, &Bundle{}, reset, []string{"TLS or mTLS", ask}},
+		{"a certificate, ignores", ignores, nil, certificate, []string{"the server wants a certificate of the client", obey}},
+		{"a certificate, obeys", obeys, &Bundle{}, certificate, []string{"the server wants a certificate of the client", ask}},
+		{"too late", obeys, nil, timeout, nil},
+		{"another end", obeys, nil, io.EOF, nil},
+		{"already secured", obeys, secured, certificate, nil},
+		{"no Pool", nil, nil, ended, nil},
+		{"no error", obeys, nil, nil, nil},
+	} {
+		err := tc.pool.Advise(tc.err, tc.bundle)
+		if !errors.Is(err, tc.err) || len(tc.want) == 0 && err != tc.err {
+			t.Errorf("%s: error %v became %v", tc.name, tc.err, err)
+		}
+		for _, part := range tc.want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: error %q, want it to contain %q", tc.name, err, part)
+			}
+		}
 	}
 }
 

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,6 +75,9 @@ func TestHandshakeThroughAProxy(t *testing.T) {
 			echo(t, secured)
 			if info.AuthType() != "tls" || b.TransportCredentials().Info().SecurityProtocol != "tls" {
 				t.Errorf("connection by %s, credentials of %s, want TLS", info.AuthType(), b.TransportCredentials().Info().SecurityProtocol)
+			}
+			if _, err := secured.(syscall.Conn).SyscallConn(); err != nil {
+				t.Errorf("the connection is not a socket to channelz: %v", err)
 			}
 			xdstest.Equal(t, "tunnels", map[string]int{s.addr: 1}, proxy.Tunnels())
 		})
@@ -148,6 +153,17 @@ func TestProxiesThatRefuse(t *testing.T) {
 				t.Error("the connection is open")
 			}
 		})
+	}
+}
+
+// A connection that breaks before the proxy has the request fails with its own error.
+func TestProxyThatIsGone(t *testing.T) {
+	t.Parallel()
+	client, server := net.Pipe()
+	server.Close()
+	_, _, err := through(t.Context(), tunnelling(t, true, insecure.NewCredentials(), nil), client, "10.9.9.1:3128", "10.0.0.1:80")
+	if !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("error %v, want that of the closed pipe", err)
 	}
 }
 
