@@ -228,10 +228,16 @@ func TestProvidersThatPanic(t *testing.T) {
 		})
 	}
 	xdstest.Parallel(t, "when it is closed", func(t *testing.T) {
-		s := newSource(&xdsresource.CertificateInstance{Instance: "x", Provider: (&closePanics{}).instance()}, wantRoots)
+		lines := func() int {
+			return logged.Count(`certificate provider instance "closing"`, "it panicked: out of order")
+		}
+		before := lines()
+		s := newSource(&xdsresource.CertificateInstance{Instance: "closing", Provider: (&closePanics{}).instance()}, wantRoots)
 		_, err := s.material(t.Context())
 		xdstest.NoError(t, err)
 		s.close()
+		s.close()
+		xdstest.Equal(t, "lines in the log, which has the first panic", 1, lines()-before)
 	})
 }
 

@@ -19,7 +19,9 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/tls/certprovider"
+	"google.golang.org/grpc/grpclog"
 
+	"github.com/dynxds/dynxds/internal/boundlog"
 	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -43,11 +45,16 @@ func TestMain(m *testing.M) {
 	systemRoots = filepath.Join(dir, "roots.pem")
 	os.Setenv("SSL_CERT_FILE", systemRoots)
 	os.Setenv("SSL_CERT_DIR", dir)
+	boundlog.LiftLimits()
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, logged))
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		os.RemoveAll(dir)
 		os.Exit(code)
 	}))
 }
+
+// logged is the errors that the process has logged.
+var logged = new(xdstest.Log)
 
 // provider is a certprovider.Provider of what a test says.
 type provider struct {

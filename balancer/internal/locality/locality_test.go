@@ -196,7 +196,12 @@ func TestLocalitiesThatConnectOnDemandAreIdle(t *testing.T) {
 		f.ExpectOpen("two localities", "a:1", "b:1")
 		f.Network.Set("a:1", lbtest.Silent)
 		f.Network.Set("a:1", lbtest.Up)
-		f.ExpectOpen("after one lost its connection", "a:1", "b:1")
+		synctest.Wait()
+		f.Loop.Do(func() {
+			xdstest.Equal(t, "the states after one lost its connection", map[xdsresource.LocalityID]connectivity.State{
+				{Zone: "a"}: connectivity.Ready, {Zone: "b"}: connectivity.Ready,
+			}, f.Policy.States())
+		})
 		f.Close()
 		f.ExpectOpen("after Close")
 	})
@@ -220,9 +225,36 @@ func TestAnotherPolicyForTheSameLocality(t *testing.T) {
 		expect("round robin", connectivity.Ready, false)
 		f.updateTo(locality.Config{LeafPolicy: "custom", Localities: []xdsresource.Locality{at("a", 1, "a:1")}})
 		expect("an unknown policy", connectivity.TransientFailure, true)
+		f.updateTo(locality.Config{LeafPolicy: "custom", Localities: []xdsresource.Locality{at("a", 1, "a:1"), at("b", 1, "b:1")}})
+		f.Loop.Do(func() {
+			if f.Policy.Failure() == nil {
+				t.Error("two localities with an unknown policy are no failure")
+			}
+		})
 		f.update(at("a", 1, "a:1"))
 		f.Network.Set("a:1", lbtest.Refused)
 		expect("a connection that is refused", connectivity.TransientFailure, false)
+	})
+}
+
+// gRFC A78, "Optional xDS Locality Label": connections have the label of the locality of their endpoint, also if
+// one policy picks across localities.
+func TestConnectionsHaveTheLabelOfTheirLocality(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		f.Loop.Do(func() { f.Record() })
+		expect := func(addr, zone string) {
+			t.Helper()
+			if want := fmt.Sprintf(`{region="", zone=%q, sub_zone=""}`, zone); !f.CC.Labelled(addr, "", want) {
+				t.Errorf("the connection to %s does not have the label %s", addr, want)
+			}
+		}
+		f.update(at("a", 1, "a:1"), at("b", 1, "b:1"))
+		expect("a:1", "a")
+		expect("b:1", "b")
+		f.updateTo(locality.Config{LeafPolicy: "round_robin", AcrossLocalities: true,
+			Merged: []xdsresource.Locality{at("a", 1, "a:2"), at("b", 1, "b:2")}, Localities: []xdsresource.Locality{at("", 1, "a:2", "b:2")}})
+		expect("a:2", "a")
+		expect("b:2", "b")
 	})
 }
 
