@@ -71,9 +71,13 @@ func TestNewByTypeFaults(t *testing.T) {
 	}
 	equal(t, "faults", want, problems(t, err))
 	many := map[string]Constraints{}
-	for i := range maxTypes + 1 {
+	for i := range maxTypes {
 		many[fmt.Sprint(i)] = Constraints{}
 	}
+	if none, err := NewByType(many); err != nil || len(none.Types()) > 0 {
+		t.Errorf("as many types as may be, without constraints, give %v, %v", none, err)
+	}
+	many["more"] = Constraints{}
 	_, err = NewByType(many)
 	equal(t, "faults", []string{"expected at most 128 types, found 129"}, problems(t, err))
 }
@@ -107,9 +111,13 @@ func TestByTypeFromProtoFaults(t *testing.T) {
 		t.Errorf("there are constraints beside the error: %v", b)
 	}
 	many := &dynamicparametersv3.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoveryv3.DynamicParameterConstraints{}}
-	for i := range maxTypes + 1 {
+	for i := range maxTypes {
 		many.ResourceTypeConstraints[fmt.Sprint(i)] = nil
 	}
+	if none, err := ByTypeFromProto(many); err != nil || len(none.Types()) > 0 {
+		t.Errorf("as many types as may be, without constraints, give %v, %v", none, err)
+	}
+	many.ResourceTypeConstraints["more"] = nil
 	_, err = ByTypeFromProto(many)
 	equal(t, "faults", []string{"resource_type_constraints: expected at most 128 types, found 129"}, problems(t, err))
 }

@@ -218,6 +218,9 @@ func TestParametersOfConstraints(t *testing.T) {
 				t.Fatalf("%v has the parameters %v, %v, want %q", c, p, ok, tt.want)
 			}
 			if ok {
+				if p.IsZero() != c.IsZero() {
+					t.Errorf("%v are zero: %t, %v are: %t", c, c.IsZero(), p, p.IsZero())
+				}
 				if !c.Match(p) {
 					t.Errorf("%v does not match %v", c, p)
 				}

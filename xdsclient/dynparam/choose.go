@@ -92,7 +92,8 @@ func (c Constraints) compare(a, b Parameters) (order int, decided bool) {
 	case one != 0:
 		return one, false
 	}
-	return c.compareOthers(b, a), false
+	// Here the variants differ in none of the constrained keys.
+	return compareLists(b.list(), a.list()), false
 }
 
 // matchesOne reports whether one value at most satisfies the constraints.
@@ -100,25 +101,16 @@ func (k *KeyConstraints) matchesOne() bool {
 	return !k.invert && slices.ContainsFunc(k.all, func(c Constraint) bool { return c.kind == exactly })
 }
 
-// compareOthers compares the first key without constraints in which the variants differ.
-func (c Constraints) compareOthers(a, b Parameters) int {
-	restA, restB := a.list(), b.list()
-	constrained := c.keys()
-	for len(restA) > 0 || len(restB) > 0 {
+// compareLists compares the first key in which the variants differ.
+func compareLists(a, b []parameter) int {
+	for len(a) > 0 || len(b) > 0 {
 		var inA, inB *parameter
-		order := compareHeads(restA, restB)
+		order := compareHeads(a, b)
 		if order <= 0 {
-			inA, restA = &restA[0], restA[1:]
+			inA, a = &a[0], a[1:]
 		}
 		if order >= 0 {
-			inB, restB = &restB[0], restB[1:]
-		}
-		key := cmp.Or(inA, inB).key
-		for len(constrained) > 0 && constrained[0].key < key {
-			constrained = constrained[1:]
-		}
-		if len(constrained) > 0 && constrained[0].key == key {
-			continue
+			inB, b = &b[0], b[1:]
 		}
 		if o := compareValues(inA, inB); o != 0 {
 			return o

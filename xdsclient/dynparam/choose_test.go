@@ -34,6 +34,7 @@ func TestChoose(t *testing.T) {
 		{"open: a key that was not asked for", nil, []string{"{k=2}", "{k=1}", "{k=10}"}, Choice{1, 0, 3}},
 		{"open: keys that were not asked for", nil, []string{"{j=1,k=1}", "{k=1}", "{j=1}"}, Choice{1, 0, 3}},
 		{"open: the variant without a key that was not asked for", nil, []string{"{k=2}", "{}", "{k=1}"}, Choice{1, 0, 3}},
+		{"the largest value that is not excluded, whatever a key with one possible value", []KeyConstraints{Exclude("j", Value("1")), Require("k", Value("1"))}, []string{"{j=2,k=1}", "{j=3}"}, Choice{1, -1, 2}},
 		{"a variant twice is no rival", []KeyConstraints{Require("k", all)}, []string{"{k=1}", "{k=1}"}, Choice{0, -1, 2}},
 		{"a rival is not one that the choice beats", []KeyConstraints{Require("k", all)}, []string{"{k=1}", "{a=1,k=2}", "{a=2,k=2}"}, Choice{1, 2, 3}},
 	}

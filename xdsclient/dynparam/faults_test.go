@@ -154,7 +154,7 @@ func TestFromProtoFaults(t *testing.T) {
 func TestNewFaults(t *testing.T) {
 	t.Parallel()
 	_, err := New(
-		Require("a"), Require("b", InRanges()), Require("b", Value("x")),
+		Require("a"), Require("b", InRanges()), Require("b", Value("\xff")),
 		Exclude("c", InRanges(Range{1, 2}, Range{9, 8}), Value("\xff")), Require("\xfe", Value("")),
 		Require("d", Constraint{}))
 	want := []string{
@@ -223,6 +223,11 @@ func TestLimits(t *testing.T) {
 			return err
 		}, []string{"expected at most 65536 bytes, found 90011"}},
 		{"a large value in JSON", func() error { _, err := fromJSON(hugeText); return err }, []string{"expected at most 65536 bytes, found 65555"}},
+		{"JSON as long as it may be", func() error {
+			_, err := fromJSON([]byte("{}" + strings.Repeat(" ", maxJSONSize-2)))
+			return err
+		}, []string{}},
+		{"a value as large as may be", func() error { _, err := Exact(map[string]string{"k": strings.Repeat("x", maxSize-19)}); return err }, []string{}},
 		{"a large parameter", func() error {
 			_, err := NewParameters(map[string]string{"k": strings.Repeat("x", maxSize)})
 			return err

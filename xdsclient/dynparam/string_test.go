@@ -23,6 +23,9 @@ func TestConstraintsString(t *testing.T) {
 		{[]KeyConstraints{Exclude("s", InRanges(AtMost(6)))}, `{s not in [0-6]}`},
 		{[]KeyConstraints{Require("s", InRanges(AtMost(6)), Value("4"))}, `{s=4 and s in [0-6]}`},
 		{[]KeyConstraints{Exclude("s", InRanges(AtMost(6)), Value(""))}, `{not (s="" and s in [0-6])}`},
+		{[]KeyConstraints{Require("azAZ09_-./:", Value(strings.Repeat("x", 200)))}, `{azAZ09_-./:=` + strings.Repeat("x", 200) + `}`},
+		{[]KeyConstraints{Require("a", Value(strings.Repeat("x", 201)))}, `{a="` + strings.Repeat("x", 200) + `…"}`},
+		{[]KeyConstraints{Require("a{", Value("b[")), Require("c;", Value("d"))}, `{"a{"="b[", "c;"=d}`},
 		{[]KeyConstraints{Require("a\nb", Value("=,{}"))}, `{"a\nb"="=,{}"}`},
 	} {
 		equal(t, "String", test.then, must(New(test.given...)).String())
