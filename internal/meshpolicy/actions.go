@@ -99,7 +99,7 @@ func (r *routeReader) readRetry(v document.Value) *Retry {
 	for _, item := range o.Field("codes").Items() {
 		code := int(item.Uint(400, 599))
 		retry.Codes = append(retry.Codes, code)
-		if _, ok := RetryStatuses[code]; !ok && code > 0 {
+		if _, ok := RetryStatuses[code]; !ok {
 			r.note(item, fmt.Sprintf("no status that gRPC retries corresponds to the HTTP status %d", code))
 		}
 	}
@@ -128,8 +128,7 @@ func (r *routeReader) readSession(v document.Value, unique string) *Session {
 	}
 	name := o.Field("sessionName")
 	if o.Field("type").OneOf("Cookie", "Header") == "Header" {
-		header := o.Field("header")
-		if field := header.Object("name").Field("name"); header.Present() && field.Present() {
+		if field := o.Field("header").Object("name").Field("name"); field.Present() {
 			s.Header = ReadSessionHeader(field)
 		} else if name.Present() {
 			s.Header = ReadSessionHeader(name)
@@ -187,8 +186,8 @@ func ReadSessionHeader(v document.Value) string {
 
 // ReadCookieName reads the name of a cookie, a token.
 func ReadCookieName(v document.Value) string {
-	name, ok := v.NonEmptyText("the name of a cookie")
-	if ok && strings.ContainsFunc(strings.ToLower(name), notInHeaderNames) {
+	name, _ := v.NonEmptyText("the name of a cookie")
+	if strings.ContainsFunc(strings.ToLower(name), notInHeaderNames) {
 		v.Fault("", "%q cannot be the name of a cookie (RFC 6265)", name)
 	}
 	return name
@@ -197,7 +196,7 @@ func ReadCookieName(v document.Value) string {
 // ReadCookiePath reads the path of a cookie.
 func ReadCookiePath(v document.Value) string {
 	path := v.Text()
-	if v.IsText() && strings.ContainsFunc(path, func(r rune) bool { return r == ';' || r < ' ' || r > '~' }) {
+	if strings.ContainsFunc(path, func(r rune) bool { return r == ';' || r < ' ' || r > '~' }) {
 		v.Fault("", "%q cannot be the path of a cookie (RFC 6265)", path)
 	}
 	return path

@@ -112,7 +112,7 @@ func (r *routeReader) parents(v document.Value, rules []Rule) (producer, consume
 // isService reports whether group and kind are those of a Service, or absent.
 func isService(o document.Object) bool {
 	group, kind := o.Field("group"), o.Field("kind")
-	return (!group.Present() || group.Text() == "" || group.Text() == "core") && (!kind.Present() || kind.Text() == "Service")
+	return (group.Text() == "" || group.Text() == "core") && (!kind.Present() || kind.Text() == "Service")
 }
 
 // rules reads the rules. Of several with the same matches the first one applies. No rules are one for all
@@ -231,8 +231,10 @@ func readGRPCMethod(v document.Value) PathMatch {
 	service, method := o.Field("service"), o.Field("method")
 	expression := o.Field("type").OneOf("Exact", "RegularExpression") == RegularExpression.String()
 	for i, field := range []document.Value{service, method} {
+		if !field.IsText() {
+			continue
+		}
 		switch name := field.Text(); {
-		case !field.Present() || !field.IsText():
 		case name == "":
 			field.Fault("leave it out to match all", "an empty name matches nothing")
 		case !expression && !grpcName.MatchString(name):
@@ -256,7 +258,7 @@ func readGRPCMethod(v document.Value) PathMatch {
 		return PathMatch{}
 	case expression || !service.Present():
 		whole := "/" + part(service) + "/" + part(method)
-		if expression && service.Present() && method.Present() {
+		if service.Present() && method.Present() {
 			checkRegex(v, whole)
 		}
 		return PathMatch{RegularExpression, whole}

@@ -98,6 +98,9 @@ any path
 	if notes := policies[0].Notes; len(notes) > 0 {
 		t.Errorf("the notes are %v", notes)
 	}
+	if mirror := policies[0].To[0].Rules[0].Filters[1].Mirror; mirror.Weight != 0 {
+		t.Errorf("the mirror has the weight %d", mirror.Weight)
+	}
 }
 
 // HTTPRoute v1: a match without a path has the prefix "/", the API's default, which Kubernetes writes into
@@ -143,7 +146,15 @@ spec:
   parentRefs: [{group: "", kind: Service, name: backend, namespace: shop}%s]
   rules: [{backendRefs: [{name: %[1]s, namespace: default}]}]
 ---`
+	var names []string
+	for _, p := range mustParseRoutes(t, fmt.Sprintf(text, "only", "web", "")) {
+		names = append(names, p.Name)
+	}
 	policies := mustParseRoutes(t, fmt.Sprintf(text, "producer", "shop", "")+fmt.Sprintf(text, "zconsumer", "web", ", {kind: Service, name: local}"))
+	for _, p := range policies {
+		names = append(names, p.Name)
+	}
+	policytest.Equal(t, "names", []string{"GRPCRoute/only.web", "GRPCRoute/producer.shop", "GRPCRoute/zconsumer.web", "GRPCRoute/zconsumer.web/consumer"}, names)
 	for namespace, want := range map[string]string{"web": "zconsumer", "shop": "producer", "": "producer"} {
 		merged := meshpolicy.Merge(policies, meshpolicy.Client{Tags: map[string]string{meshpolicy.NamespaceTag: namespace}}, "backend.shop")
 		if got := merged.Rules[0].BackendRefs[0].Name; len(merged.Rules) != 1 || got != want {
@@ -187,6 +198,9 @@ spec:
   - {name: gateway}
   - {kind: Service, name: s, port: 1}
   - {kind: Service, name: s, port: 2}
+  - {group: core, kind: Service, name: u}
+  - {group: gateway.networking.k8s.io, kind: Gateway, name: g}
+  - {group: networking.istio.io, kind: Service, name: v}
   rules:
   - timeouts: {request: 1s}
     retry: {attempts: 5, codes: [418, 503]}
@@ -195,22 +209,28 @@ spec:
     backendRefs:
     - {name: t, port: 1, filters: [{type: RequestMirror, requestMirror: {backendRef: {name: t}}}]}
   - {}
+  - matches: [{path: {value: /h}}]
+    sessionPersistence: {type: Header, sessionName: a, absoluteTimeout: 1h}
 `)
+	policytest.Equal(t, "the number of services", 2, len(policies[0].To))
 	var got []string
 	for _, n := range policies[0].Notes {
 		got = append(got, fmt.Sprintf("%d: %s: %s", n.Line, n.Path, n.Text))
 	}
 	policytest.Equal(t, "notes", []string{
 		"6: spec.hostnames: a route of the mesh is for its services under all names, so hostnames makes no difference",
-		"15: spec.rules[0].filters[0]: CORS is for browsers, and has no effect on RPCs",
-		"17: spec.rules[0].backendRefs[0].filters: a RequestMirror of a single backend has no effect; one of the rule does",
-		"13: spec.rules[0].retry.codes[0]: no status that gRPC retries corresponds to the HTTP status 418",
-		"13: spec.rules[0].retry.attempts: gRPC retries at most 4 times (gRFC A6)",
-		"14: spec.rules[0].sessionPersistence.idleTimeout: idleTimeout has no effect",
-		"14: spec.rules[0].sessionPersistence.absoluteTimeout: absoluteTimeout has no effect on a cookie whose lifetimeType is Session",
-		"18: spec.rules[1]: an earlier rule has the same matches, so this one has no effect",
+		"18: spec.rules[0].filters[0]: CORS is for browsers, and has no effect on RPCs",
+		"20: spec.rules[0].backendRefs[0].filters: a RequestMirror of a single backend has no effect; one of the rule does",
+		"16: spec.rules[0].retry.codes[0]: no status that gRPC retries corresponds to the HTTP status 418",
+		"16: spec.rules[0].retry.attempts: gRPC retries at most 4 times (gRFC A6)",
+		"17: spec.rules[0].sessionPersistence.idleTimeout: idleTimeout has no effect",
+		"17: spec.rules[0].sessionPersistence.absoluteTimeout: absoluteTimeout has no effect on a cookie whose lifetimeType is Session",
+		"21: spec.rules[1]: an earlier rule has the same matches, so this one has no effect",
+		"23: spec.rules[2].sessionPersistence.absoluteTimeout: absoluteTimeout has no effect on sessions by a header",
 		"8: spec.parentRefs[0]: the parent is no Service, so the route is not for the mesh",
 		"10: spec.parentRefs[2]: an earlier parent is the same service, and ports make no difference",
+		"12: spec.parentRefs[4]: the parent is no Service, so the route is not for the mesh",
+		"13: spec.parentRefs[5]: the parent is no Service, so the route is not for the mesh",
 	}, got)
 }
 
@@ -218,9 +238,20 @@ spec:
 func TestGateway_LimitsAndSessions(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"timeouts: {request: 10s, backendRequest: 2s}":            "timeouts     policy HTTPRoute/p (f:7)\n                 request 10s, backendRequest 2s\n",
-		"timeouts: {request: 0s}":                                 "timeouts     policy HTTPRoute/p (f:7)\n                 request 0s\n",
-		"retry: {}":                                               "retry        policy HTTPRoute/p (f:7)\n                 on []\n",
+		"timeouts: {request: 10s, backendRequest: 2s}":        "timeouts     policy HTTPRoute/p (f:7)\n                 request 10s, backendRequest 2s\n",
+		"timeouts: {request: 0s}":                             "timeouts     policy HTTPRoute/p (f:7)\n                 request 0s\n",
+		"timeouts: {request: 0s, backendRequest: 2s}":         "                 request 0s, backendRequest 2s\n",
+		"timeouts: {request: 2s, backendRequest: 2s}":         "                 request 2s, backendRequest 2s\n",
+		"timeouts: {backendRequest: 2s}":                      "                 backendRequest 2s\n",
+		"retry: {attempts: 4}":                                "                 on [], attempts 4\n",
+		"name: r,\n    retry: {}":                             "retry        policy HTTPRoute/p (f:8)\n",
+		"filters: [{requestMirror: {backendRef: {name: t}}}]": "RequestMirror t\n",
+		"filters: [{requestMirror: {fraction: {numerator: 5, denominator: 5}, backendRef: {name: t}}}]":                                 "RequestMirror t, 100%\n",
+		"backendRefs: [{group: core, kind: Service, name: t, filters: [{responseHeaderModifier: {remove: [a]}}]}]":                      "                 t, ResponseHeaderModifier remove a\n",
+		"matches: [{headers: [{name: a, value: '1'}, {name: A, value: '2'}], queryParams: [{name: q, value: x}, {name: q, value: y}]}]": "path Prefix /, header a Exact 1, query q Exact x\n",
+		"matches: [{path: {type: Exact, value: /a/}}]":                                                                                  "path Exact /a/\n",
+		"matches: [{path: {type: RegularExpression, value: /a/}}]":                                                                      "path RegularExpression /a/\n",
+		"retry: {}": "retry        policy HTTPRoute/p (f:7)\n                 on []\n",
 		"retry: {codes: [500, 503], attempts: 3, backoff: 100ms}": "retry        policy HTTPRoute/p (f:7)\n                 on [500 503], attempts 3, backoff 100ms\n",
 		"sessionPersistence: {}":                                  "sessionPersistence policy HTTPRoute/p (f:7)\n                 cookie session-p-0\n",
 		"sessionPersistence: {cookie: {name: a, path: /x, lifetimeType: Permanent}, absoluteTimeout: 1h}":          "                 cookie a\n",
@@ -238,6 +269,9 @@ func TestGateway_LimitsAndSessions(t *testing.T) {
 		if got := meshpolicy.Merge(policies, meshpolicy.Client{}, "s").String(); !strings.Contains(got, want) {
 			t.Errorf("%s is explained as\n%s\nwant\n%s", text, got, want)
 		}
+		if notes := policies[0].Notes; len(notes) > 0 {
+			t.Errorf("the notes on %s are %v", text, notes)
+		}
 	}
 	owner := mustParseRoutes(t, route("HTTPRoute", "  - {timeouts: {request: 1s}, retry: {attempts: 1}}\n"))
 	consumer := mustParseRoutes(t, strings.Replace(route("HTTPRoute", "  - {retry: {attempts: 2}, sessionPersistence: {}}\n"), "{name: p}", "{name: a}", 1))
@@ -254,6 +288,35 @@ func TestGateway_LimitsAndSessions(t *testing.T) {
 	}
 }
 
+// Fields of sessions, with their defaults and in the spelling of earlier versions of the API.
+func TestGateway_Sessions(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]meshpolicy.Session{
+		"{}":                        {Cookie: "session-p-0", Path: "/"},
+		"{cookie: {path: ' ~'}}":    {Cookie: "session-p-0", Path: " ~"},
+		"{cookieConfig: {name: c}}": {Cookie: "c", Path: "/"},
+		"{cookie: {name: a, path: /x, lifetimeType: Permanent}, absoluteTimeout: 1h}": {Cookie: "a", Path: "/x", TTL: time.Hour},
+		"{type: Header, sessionName: A, header: {}}":                                  {Header: "a", Path: "/"},
+	} {
+		policies := mustParseRoutes(t, route("GRPCRoute", "  - {sessionPersistence: "+text+"}\n"))
+		policytest.Equal(t, text, &want, policies[0].To[0].Rules[0].Session)
+	}
+}
+
+// A route without rules, or without matches, is for all requests.
+func TestGateway_EveryRequest(t *testing.T) {
+	t.Parallel()
+	for rules, want := range map[string]string{"GRPCRoute": "any path\n", "HTTPRoute": "path Prefix /\n"} {
+		for _, text := range []string{route(rules, "    []\n"), route(rules, "  - {}\n")} {
+			if got := meshpolicy.Merge(mustParseRoutes(t, text), meshpolicy.Client{}, "s").String(); !strings.HasPrefix(got, want+"    matches      policy") {
+				t.Errorf("%s\nis explained as\n%s", text, got)
+			}
+		}
+	}
+	policies := mustParseRoutes(t, route("GRPCRoute", "  - {matches: [{method: {type: RegularExpression, service: 'a?'}}]}\n"))
+	policytest.Equal(t, "the path", policytest.Regex("/(?:a?)/[^/]+"), policies[0].To[0].Rules[0].Matches[0].Path)
+}
+
 func TestGateway_Faults(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, want string }{
@@ -268,7 +331,7 @@ func TestGateway_Faults(t *testing.T) {
 			`f:7: spec.rules[0].matches[0].method: a regular expression has from 1 to 8192 bytes, this one has 10010`},
 		{route("GRPCRoute", "  - {matches: [{headers: [{name: a, type: Prefix, value: b}]}]}\n"), `unknown value "Prefix"; it can be Exact, RegularExpression`},
 		{route("GRPCRoute", "  - {filters: [{type: URLRewrite, urlRewrite: {hostname: h}}]}\n"), `f:7: spec.rules[0].filters[0].type: a GRPCRoute has no filter of type URLRewrite; write an HTTPRoute`},
-		{route("GRPCRoute", "  - {filters: [{type: ExtensionRef, extensionRef: {}}]}\n"), `f:7: spec.rules[0].filters[0].type: unknown value "ExtensionRef"`},
+		{route("GRPCRoute", "  - {filters: [{type: ExtensionRef}]}\n"), `f:7: spec.rules[0].filters[0].type: unknown value "ExtensionRef"`},
 		{route("GRPCRoute", "  - {timeouts: {request: 1s}}\n"), `f:7: spec.rules[0]: unknown field "timeouts"`},
 		{route("HTTPRoute", "  - {matches: [{methods: [GET]}]}\n"), `unknown field "methods"; did you mean "method"?`},
 		{route("HTTPRoute", "  - {matches: [{path: {type: Prefix, value: /}}]}\n"), `unknown value "Prefix"; it can be Exact, PathPrefix`},
@@ -290,10 +353,27 @@ func TestGateway_Faults(t *testing.T) {
 		{route("GRPCRoute", "  - {sessionPersistence: {type: Header, sessionName: 'X Session'}}\n"), `sessionPersistence.sessionName: sessions cannot be identified by the header "X Session"`},
 		{route("GRPCRoute", "  - {sessionPersistence: {type: Header, header: {name: grpc-x}}}\n"), `sessionPersistence.header.name: sessions cannot be identified by the header "grpc-x"`},
 		{strings.Replace(route("HTTPRoute", "  - {}\n"), "kind: Service, ", "", 1), `f:5: spec.parentRefs: no parent is a Service; routes of gateways are not for the mesh`},
-		{"kind: GRPCRoute\n", `f:1: the field "spec" is missing`},
+		{"kind: GRPCRoute\n", "f:1: the field \"apiVersion\" is missing\nf:1: the field \"metadata\" is missing\nf:1: the field \"spec\" is missing"},
+		{strings.Replace(route("HTTPRoute", "  - {}\n"), "io/v1", "io/v2", 1), `apiVersion: unknown value "gateway.networking.k8s.io/v2"`},
+		{strings.Replace(route("HTTPRoute", "  - {}\n"), "[{group: '', kind: Service, name: s}]", "1", 1), `f:5: spec.parentRefs: expected a list`},
+		{route("HTTPRoute", "  - {name: 1}\n"), `f:7: spec.rules[0].name: expected a string`},
+		{route("HTTPRoute", "  - {timeouts: {request: 5}}\n"), `timeouts.request: expected a string`},
+		{route("HTTPRoute", "  - {filters: [{requestRedirect: {hostname: a}}], backendRefs: [{name: t}]}\n"), `backendRefs: a request that is redirected (RequestRedirect) goes to no backend`},
+		{route("GRPCRoute", "  - {filters: [{type: RequestRedirect, requestRedirect: {hostname: h}}]}\n"), `a GRPCRoute has no filter of type RequestRedirect`},
+		{route("GRPCRoute", "  - {filters: [{type: 1}]}\n"), `filters[0].type: expected a string`},
+		{route("GRPCRoute", "  - {matches: [{method: {service: 1}}]}\n"), `method.service: expected a string`},
+		{route("GRPCRoute", "  - {matches: [{method: {type: RegularExpression, method: '('}}]}\n"), `method.method: "(" is not a regular expression of RE2`},
+		{route("HTTPRoute", "  - {backendRefs: [{group: storage, name: s}]}\n"), `backendRefs[0]: a backend of the mesh is a Service`},
+		{route("HTTPRoute", "  - {backendRefs: [{kind: Bucket, name: s}]}\n"), `backendRefs[0]: a backend of the mesh is a Service`},
+		{route("HTTPRoute", "  - {backendRefs: [{name: s, port: 0}]}\n"), `backendRefs[0].port: expected an integer from 1`},
+		{route("GRPCRoute", "  - {sessionPersistence: {type: Header, sessionName: user-agent}}\n"), `sessions cannot be identified by the header "user-agent"`},
+		{route("GRPCRoute", "  - {sessionPersistence: {type: Header, sessionName: 1}}\n"), `sessionPersistence.sessionName: expected a string`},
+		{route("GRPCRoute", "  - {sessionPersistence: {cookie: {lifetimeType: Permanent}, absoluteTimeout: 5}}\n"), `sessionPersistence.absoluteTimeout: expected a string`},
+		{route("GRPCRoute", "  - {sessionPersistence: {cookie: {path: \"\\t\"}}}\n"), `"\t" cannot be the path of a cookie`},
+		{route("GRPCRoute", "  - {sessionPersistence: {cookie: {path: \"\\x7f\"}}}\n"), `"\x7f" cannot be the path of a cookie`},
 	} {
 		policies, err := parseRoutes(test.text)
-		if err == nil || !strings.Contains(err.Error(), test.want) || len(policies) > 0 {
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Count(err.Error(), "\n") != strings.Count(test.want, "\n") || len(policies) > 0 {
 			t.Errorf("%s\ngives %v, %v, want %s", test.text, policies, err, test.want)
 		}
 	}

@@ -92,6 +92,14 @@ func TestKuma_ServiceTag(t *testing.T) {
 	t.Parallel()
 	policies := policytest.Parse(t, "f", "name: p\nspec:\n  targetRef: {kind: MeshSubset, tags: {kuma.io/service: frontend}}\n  to: [{targetRef: {kind: Mesh}, rules: [{}]}]\n")
 	policytest.Equal(t, "clients", meshpolicy.TargetRef{Name: "frontend"}, policies[0].TargetRef)
+	for ref, want := range map[string]meshpolicy.TargetRef{
+		"{kind: MeshSubset, tags: {kuma.io/service: frontend, version: v1}}":    {Name: "frontend", Tags: map[string]string{"version": "v1"}},
+		"{kind: MeshServiceSubset, name: a, tags: {kuma.io/service: frontend}}": {Name: "a", Tags: map[string]string{"kuma.io/service": "frontend"}},
+		"{kind: MeshSubset, namespace: n, tags: {version: v1}}":                 {Tags: map[string]string{"version": "v1"}},
+	} {
+		p := policytest.Parse(t, "f", "name: p\nspec:\n  targetRef: "+ref+"\n  to: [{targetRef: {kind: Mesh}, rules: [{}]}]\n")[0]
+		policytest.Equal(t, ref, want, p.TargetRef)
+	}
 }
 
 func TestKuma_Faults(t *testing.T) {

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/dynxds/dynxds/internal/dialect"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 )
@@ -182,7 +184,7 @@ func TestRoutes_Precedence(t *testing.T) {
 		{Path: exact, Headers: conditions(1)},
 		{Path: exact, Query: []meshpolicy.ValueMatch{{Name: "q"}, {Name: "r"}}},
 		{Path: exact, Query: []meshpolicy.ValueMatch{{Name: "q"}}},
-		{Path: exact},
+		{Path: policytest.Exact("/a/b")}, // its length makes no difference
 		{Path: long},
 		{Path: short, Methods: post, Headers: conditions(3)},
 		{Path: short, Methods: []string{"GET", "POST"}},
@@ -235,4 +237,102 @@ func TestRoutes_TiesByPolicy(t *testing.T) {
 		}
 	}
 	policytest.Equal(t, "the order of backends", []string{"1", "2", "3", "4"}, got)
+}
+
+// Merged rules have no lines, and are independent of those that are merged from the same layer.
+func TestMerge_LayersAreNotShared(t *testing.T) {
+	t.Parallel()
+	var layers []meshpolicy.Merged
+	for _, p := range policytest.Parse(t, "f", strings.Join(slices.Repeat([]string{policytest.Text("    - {filters: []}\n")}, 5), "---\n")) {
+		layers = append(layers, meshpolicy.PartsFor(p, "s")[0].Merged())
+	}
+	shared := meshpolicy.Join(layers[:3]...)
+	one, other := meshpolicy.Join(shared, layers[3]).Rules[0], meshpolicy.Join(shared, layers[4]).Rules[0]
+	policytest.Equal(t, "the last origins", []int{31, 39}, []int{one.MatchesFrom[3].Source().Line, other.MatchesFrom[3].Source().Line})
+	if one.Line != 0 || one.Lines != [meshpolicy.NumFields]int{} {
+		t.Errorf("the rule is at line %d, its fields at %v", one.Line, one.Lines)
+	}
+}
+
+// New normalizes rules that a program makes, and tells which are equal and to which services they lead.
+func TestNew(t *testing.T) {
+	t.Parallel()
+	refs := []meshpolicy.BackendRef{
+		{Name: "b", Tags: map[string]string{"z": "1", "y": "2"}, Weight: 1}, {Name: "a", Tags: map[string]string{"v": "1"}, Weight: 1},
+		{Name: "b", Weight: 1}, {Name: "a", Tags: map[string]string{"v": "1"}, Weight: 1},
+	}
+	mirror := meshpolicy.Filter{Type: meshpolicy.RequestMirror, Mirror: &meshpolicy.BackendRef{Name: "0"}}
+	build := func(target, to, backend, path string) *meshpolicy.Policy {
+		refs := slices.Clone(refs)
+		refs[2].Name = backend
+		return policytest.New("p", meshpolicy.TargetRef{Name: target}, policytest.To(to, meshpolicy.Rule{
+			Line: 1, Matches: []meshpolicy.Match{{Line: 2, Path: policytest.Prefix(path)}, {Line: 2, Path: policytest.Exact("/")}},
+			BackendRefs: refs, Filters: []meshpolicy.Filter{mirror, policytest.SetHeader("a", "b")},
+		}))
+	}
+	p := build("t", "s", "b", "/a/")
+	var subsets []string
+	for _, s := range p.To[0].Subsets() {
+		subsets = append(subsets, s.ID)
+	}
+	policytest.Equal(t, "services", []string{"0", "a", "b"}, p.To[0].Services())
+	policytest.Equal(t, "subsets", []string{"a;v=1", "b;y=2;z=1"}, subsets)
+	policytest.Equal(t, "a service without tags", "b", meshpolicy.NewSubset("b", nil).ID)
+	policytest.Equal(t, "an empty list of backends leads nowhere", false, (&meshpolicy.Rule{}).Nowhere())
+	for _, test := range []struct {
+		given                string
+		other                *meshpolicy.Policy
+		target, rules, match bool
+	}{
+		{"the same in other words", build("t", "s", "b", "/a"), true, true, true},
+		{"other clients", build("u", "s", "b", "/a"), false, true, true},
+		{"another destination", build("t", "r", "b", "/a"), true, false, true},
+		{"another backend", build("t", "s", "c", "/a"), true, false, true},
+		{"another match", build("t", "s", "b", "/b"), true, false, false},
+	} {
+		a, b := &p.To[0], &test.other.To[0]
+		policytest.Equal(t, test.given, []bool{test.target, test.rules, test.match},
+			[]bool{p.TargetKey() == test.other.TargetKey(), a.Digest() == b.Digest(), a.Rules[0].MatchesKey() == b.Rules[0].MatchesKey()})
+	}
+	for given, change := range map[string]func(*meshpolicy.Rule){
+		"the line of the rule": func(r *meshpolicy.Rule) { r.Line++ },
+		"the line of a field":  func(r *meshpolicy.Rule) { r.Lines[meshpolicy.FieldRetry]++ },
+		"the line of a match":  func(r *meshpolicy.Rule) { r.Matches[1].Line++ },
+	} {
+		rule, other := &p.To[0].Rules[0], build("t", "s", "b", "/a").To[0].Rules[0]
+		if !rule.SameLines(&other) {
+			t.Error("equal rules are not at the same lines")
+		}
+		if change(&other); rule.SameLines(&other) {
+			t.Errorf("%s makes no difference", given)
+		}
+	}
+}
+
+// Places in files and documents, in words.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	mesh, route := &meshpolicy.Policy{}, &meshpolicy.Policy{Kind: meshpolicy.HTTPRouteKind}
+	policytest.Equal(t, "places", []string{"f", "line 3", "f:3", "f\\n:3", "spec.to[1].targetRef", "spec.to[1].rules[0]", "spec.parentRefs", "spec.rules[0]"}, []string{
+		meshpolicy.Source{File: "f"}.String(), meshpolicy.Source{Line: 3}.String(), meshpolicy.Source{File: "f", Line: 3}.String(), meshpolicy.Source{File: "f\n", Line: 3}.String(),
+		mesh.Path(1, -1), mesh.Path(1, 0), route.Path(1, -1), route.Path(1, 0),
+	})
+}
+
+// Properties of clients that their implementation decides are tags too.
+func TestClient(t *testing.T) {
+	t.Parallel()
+	tags := map[string]string{"v": "1", meshpolicy.RoutesKey: "x", meshpolicy.AddressesKey: "x", meshpolicy.ServiceKey: "x"}
+	for implementation, want := range map[dialect.Implementation][]string{
+		dialect.Dynxds:    {"frontend", "1", "", ""},
+		dialect.GRPCGo:    {"frontend", "1", meshpolicy.GRPCRoutes, ""},
+		dialect.OtherGRPC: {"frontend", "1", meshpolicy.GRPCRoutes, meshpolicy.IPAddresses},
+		dialect.Envoy:     {"frontend", "1", "", meshpolicy.IPAddresses},
+	} {
+		c := meshpolicy.Client{Service: "frontend", Tags: tags, Implementation: implementation}
+		policytest.Equal(t, "tags", want, []string{c.Tag(meshpolicy.ServiceKey), c.Tag("v"), c.Tag(meshpolicy.RoutesKey), c.Tag(meshpolicy.AddressesKey)})
+	}
+	policytest.Equal(t, "clients", []string{"service=a,v=1", "v=1", "a client without tags"}, []string{
+		meshpolicy.Client{Service: "a", Tags: map[string]string{"v": "1"}}.String(), meshpolicy.Client{Tags: map[string]string{"v": "1"}}.String(), meshpolicy.Client{}.String(),
+	})
 }

@@ -99,7 +99,7 @@ func checkFilterType(o document.Object, found FilterType, configured bool) bool 
 		}
 	case !configured && !t.Present() && o.IsObject():
 		o.Fault("add one of requestHeaderModifier, responseHeaderModifier, requestMirror, requestRedirect, urlRewrite", "the filter does nothing")
-	case configured && name != "" && name != found.String():
+	case name != "" && name != found.String():
 		t.Fault("", "the type is %s, but the field is that of a %s", name, found)
 	}
 	return configured

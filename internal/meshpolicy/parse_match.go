@@ -149,9 +149,7 @@ func regexSize(re *syntax.Regexp) int {
 	for _, sub := range re.Sub {
 		size = min(size+regexSize(sub), maxRegexSize+1)
 	}
-	if re.Op == syntax.OpRepeat {
-		size *= max(re.Min, re.Max, 1)
-	}
+	size *= max(re.Min, re.Max, 1) // both are 0 if re is no repetition
 	return min(size, maxRegexSize+1)
 }
 

@@ -105,7 +105,7 @@ func readBackendRef(v document.Value, weighted bool) BackendRef {
 	o := v.Object(fields...)
 	o.Field("port").Uint(1, 65535)
 	ref, kind, ok := refFields(o, meshService, meshServiceSubset)
-	if kind == meshService && o.Field("tags").Present() {
+	if o.Field("tags").Present() {
 		kind = meshServiceSubset
 	}
 	if ok {

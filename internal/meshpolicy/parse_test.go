@@ -74,7 +74,7 @@ func TestParse_Faults(t *testing.T) {
 		{"a rule for everything twice", policytest.Text("    - {}\n    - {matches: [{}]}\n"), []string{
 			`f:8: spec.to[0].rules[1]: the matches are those of rules[0]; join the two`,
 		}},
-		{"paths", policytest.Text("    - matches:\n      - {path: {type: exact, value: /a}}\n      - {path: {type: Prefix, value: a}}\n      - {path: {type: Exact, value: \"/a?b\"}}\n      - {path: {type: RegularExpression, value: \"(\"}}\n      - {path: {prefix: /a, value: /b}}\n"), []string{
+		{"paths", policytest.Text("    - matches:\n      - {path: {type: exact, value: a}}\n      - {path: {type: Prefix, value: a}}\n      - {path: {type: Exact, value: \"/a?b\"}}\n      - {path: {type: RegularExpression, value: \"(\"}}\n      - {path: {prefix: /a, value: /b}}\n"), []string{
 			`f:8: ` + at + `.matches[0].path.type: unknown value "exact"; did you mean "Exact"?`,
 			`f:9: ` + at + `.matches[1].path.value: a path starts with /, and "a" does not; put a / before it`,
 			`f:10: ` + at + `.matches[2].path.value: the path "/a?b" has a character that paths do not have`,
@@ -183,9 +183,131 @@ func TestParse_Forms(t *testing.T) {
 		"apiVersion: kuma.io/v1alpha1\nkind: MeshHTTPRoute\nmetadata: {name: p, namespace: n, labels: {a: b}, annotations: {c: d}}\nspec:\n" +
 			"  to: [{targetRef: {kind: MeshService, name: s}, default: {rules: [{matches: [], backendRefs: [{kind: MeshService, name: a, weight: 1}]}]}}]\n",
 	}
+	if p := policytest.Parse(t, "f", "metadata: {name: p}\n"+forms[0])[0]; p.Name != "p" {
+		t.Errorf("with one name twice it is %q", p.Name)
+	}
 	first := policytest.Parse(t, "f", forms[0])[0]
 	second := policytest.Parse(t, "f", forms[1])[0]
 	if first.Name != second.Name || first.TargetKey() != second.TargetKey() || first.To[0].Digest() != second.To[0].Digest() {
 		t.Errorf("got %+v and %+v", first, second)
+	}
+}
+
+// A part of a document with one fault has one fault reported.
+func TestParse_OneFault(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 254)
+	const rest = "spec: {to: [{targetRef: {kind: Mesh}, rules: [{}]}]}\n"
+	to := func(to string) string { return "name: p\nspec: {to: " + to + "}\n" }
+	clients := func(ref string) string {
+		return "name: p\nspec: {targetRef: " + ref + ", to: [{targetRef: {kind: Mesh}, rules: [{}]}]}\n"
+	}
+	rule := func(rule string) string { return policytest.Text("    - " + rule + "\n") }
+	filter := func(filter string) string { return rule("{filters: [" + filter + "]}") }
+	match := func(match string) string { return rule("{matches: [" + match + "]}") }
+	for _, test := range []struct{ text, want string }{
+		{"- a\n", `expected an object`},
+		{"name: 1\n" + rest, `name: expected a string`},
+		{"name: " + long + "\n" + rest, `name: this has 254 bytes, and a name at most 253`},
+		{"name: p\nmesh: other\n" + rest, `mesh: unknown value "other"`},
+		{"name: p\napiVersion: kuma.io/v2\n" + rest, `apiVersion: unknown value "kuma.io/v2"`},
+		{"metadata: {name: p, namespace: 1}\n" + rest, `metadata.namespace: expected a string`},
+		{"metadata: {name: p, labels: {a: 1}}\n" + rest, `metadata.labels.a: expected a string`},
+		{"metadata: {name: p, annotations: {a: 1}}\n" + rest, `metadata.annotations.a: expected a string`},
+		{to("1"), `spec.to: expected a list`},
+		{to("[{targetRef: {kind: Mesh}, rules: 1}]"), `spec.to[0].rules: expected a list`},
+		{to("[{targetRef: {kind: Mesh}, rules: []}]"), `spec.to[0].rules: a destination needs at least one rule`},
+		{clients("{kind: Mesh, proxyTypes: [Car]}"), `targetRef.proxyTypes[0]: unknown value "Car"`},
+		{clients("{kind: Mesh, sectionName: 1}"), `targetRef.sectionName: expected a string`},
+		{clients("{kind: Mesh, labels: {a: b}}"), `targetRef.labels: a Mesh has no labels; use kind Dataplane`},
+		{clients("{kind: Dataplane, labels: {}}"), `targetRef.labels: a MeshSubset needs at least one tag`},
+		{clients("{kind: 1}"), `targetRef.kind: expected a string`},
+		{clients("{kind: Bad, name: a}"), `targetRef.kind: unknown value "Bad"`},
+		{clients("{kind: MeshService, name: a, tags: {}}"), `targetRef.tags: a MeshService has no tags`},
+		{clients("{kind: MeshSubset, tags: 1}"), `targetRef.tags: expected an object`},
+		{clients("{kind: MeshSubset, tags: {-a: b}}"), `"-a" cannot be the name of a tag`},
+		{clients("{kind: MeshSubset, tags: {" + long + ": b}}"), `cannot be the name of a tag`},
+		{match("{path: {type: Prefix, value: 1}}"), `path.value: expected a string`},
+		{match(`{path: {prefix: "/#"}}`), `the path "/#" has a character`},
+		{match(`{path: {prefix: "/a b"}}`), `the path "/a b" has a character`},
+		{match(`{path: {prefix: "/\x7f"}}`), `the path "/\x7f" has a character`},
+		{match("{methods: 1}"), `methods: expected a list`},
+		{match("{headers: [{name: '', type: Present}]}"), `"" cannot be the name of a header`},
+		{match("{headers: [{name: 'a{', type: Present}]}"), `"a{" cannot be the name of a header`},
+		{match("{headers: [{name: 'a/', type: Present}]}"), `"a/" cannot be the name of a header`},
+		{match("{headers: [{name: 'a:', type: Present}]}"), `"a:" cannot be the name of a header`},
+		{match("{headers: [{name: a, type: exact}]}"), `headers[0].type: unknown value "exact"`},
+		{match("{headers: [{name: a, type: Prefix, value: 1}]}"), `headers[0].value: expected a string`},
+		{match("{headers: [{name: a, type: RegularExpression, value: (}]}"), `"(" is not a regular expression`},
+		{match("{headers: [{name: a, type: RegularExpression, value: ''}]}"), `a regular expression has from 1 to 8192 bytes, this one has 0`},
+		{match("{headers: [{name: a, type: RegularExpression, value: '" + regex(1_999) + "'}]}"), `is too large`},
+		{match("{queryParams: [{name: 1, value: b}]}"), `queryParams[0].name: expected a string`},
+		{match("{queryParams: [{name: '', value: b}]}"), `"" cannot be the name of a query parameter`},
+		{match("{queryParams: [{name: 'a b', value: b}]}"), `"a b" cannot be the name of a query parameter`},
+		{match(`{queryParams: [{name: "\x7f", value: b}]}`), `"\x7f" cannot be the name of a query parameter`},
+		{filter("1"), `filters[0]: expected an object`},
+		{filter("{type: Bad}"), `filters[0].type: unknown value "Bad"`},
+		{filter("{type: Bad, urlRewrite: {hostname: a}}"), `filters[0].type: unknown value "Bad"`},
+		{filter("{requestHeaderModifier: {}}"), `requestHeaderModifier: the filter does nothing; add set, add or remove`},
+		{filter("{requestHeaderModifier: 1}"), `requestHeaderModifier: expected an object`},
+		{filter(`{requestHeaderModifier: {set: [{name: a, value: "\x7f"}]}}`), `"\x7f" has a character that values of headers do not have`},
+		{filter("{requestRedirect: 1}"), `requestRedirect: expected an object`},
+		{filter("{requestRedirect: {path: a}}"), `a path starts with /, and "a" does not`},
+		{filter("{urlRewrite: 1}"), `urlRewrite: expected an object`},
+		{filter("{urlRewrite: {hostname: 1}}"), `hostname: expected a string`},
+		{filter("{urlRewrite: {hostname: ''}}"), `"" is not a hostname`},
+		{filter("{urlRewrite: {hostname: 'a b'}}"), `"a b" is not a hostname`},
+		{filter(`{urlRewrite: {hostname: "\x7f"}}`), `"\x7f" is not a hostname`},
+		{filter("{urlRewrite: {path: 1}}"), `path: expected an object`},
+		{filter("{urlRewrite: {path: {replaceFullPath: 1}}}"), `replaceFullPath: expected a string`},
+		{filter("{urlRewrite: {path: {replaceFullPath: ''}}}"), `a path starts with /, and "" does not`},
+		{filter("{urlRewrite: {path: {replacePrefixMatch: a}}}"), `a path starts with /, and "a" does not`},
+		{filter("{urlRewrite: {path: {type: ReplacePrefixMatch, replaceFullPath: /}}}"), `the type is ReplacePrefixMatch, but the field is the other one`},
+		{filter("{requestMirror: {backendRef: {kind: MeshService, name: a, weight: 0}}}"), `unknown field "weight"`},
+		{rule("{matches: {path: {exact: /a}}, filters: [{requestRedirect: {path: {replacePrefixMatch: /b}}}]}"), `replacePrefixMatch needs matches by Prefix`},
+		{rule("{backendRefs: [{kind: MeshService, name: a, port: 0}]}"), `port: expected an integer from 1`},
+		{rule("{backendRefs: [{kind: Bad, tags: {a: b}}]}"), `kind: unknown value "Bad"`},
+	} {
+		policies, err := meshpolicy.Parse("f", []byte(test.text))
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") || len(policies) > 0 {
+			t.Errorf("%s\ngives %v, %v, want %s", test.text, policies, err, test.want)
+		}
+	}
+}
+
+// regex has 18,002 instructions and n more.
+func regex(n int) string { return strings.Repeat("a{1000}", 6) + strings.Repeat("b", n) }
+
+// What is at the edge of the rules is right.
+func TestParse_Edges(t *testing.T) {
+	t.Parallel()
+	for rule, want := range map[string]string{
+		"{matches: [{path: {prefix: '/!~'}}]}":                                                                                                  "path Prefix /!~\n",
+		"{matches: [{headers: [{name: a0Z9b, value: ''}]}]}":                                                                                    "header a0z9b Exact\n",
+		"{matches: [{headers: [{name: a, value: b}, {name: a, type: Prefix, value: c}]}]}":                                                      "header a Exact b, header a Prefix c\n",
+		"{matches: [{headers: [{name: a, type: Prefix, value: c}, {name: a, value: b}]}]}":                                                      "header a Exact b, header a Prefix c\n",
+		"{matches: [{queryParams: [{name: '!~', value: b}]}]}":                                                                                  "query !~ Exact b\n",
+		"{matches: [{headers: [{name: a, type: RegularExpression, value: '" + regex(1_998) + "'}]}]}":                                           "header a RegularExpression a{1000}",
+		"{matches: [{headers: [{name: a, type: RegularExpression, value: '" + strings.Repeat("c", 8192) + "'}]}]}":                              "header a RegularExpression ccc",
+		"{filters: [{requestHeaderModifier: {set: [{name: a, value: ' ~'}]}}]}":                                                                 `RequestHeaderModifier set a=" ~"` + "\n",
+		"{filters: [{requestMirror: {backendRef: {kind: MeshService, name: t}}}, {requestMirror: {backendRef: {kind: MeshService, name: u}}}]}": "RequestMirror u\n",
+		"{filters: [{requestRedirect: {hostname: '!~'}}], backendRefs: []}":                                                                     "RequestRedirect 302, hostname !~\n",
+		"{filters: [{requestRedirect: {scheme: http}}]}":                                                                                        "RequestRedirect 302, scheme http\n",
+		"{filters: [{requestRedirect: {port: 1}}]}":                                                                                             "RequestRedirect 302, port 1\n",
+		"{matches: {path: {exact: /a}}, filters: [{requestRedirect: {path: /b}}]}":                                                              `RequestRedirect 302, path replaceFullPath "/b"` + "\n",
+		"{matches: {path: {prefix: /a}}, filters: [{urlRewrite: {path: {replacePrefixMatch: ''}}}]}":                                            `URLRewrite, path replacePrefixMatch ""` + "\n",
+		"{filters: [{urlRewrite: {path: {type: ReplaceFullPath, replaceFullPath: /a}}}]}":                                                       `URLRewrite, path replaceFullPath "/a"` + "\n",
+		"{backendRefs: [{kind: MeshService, name: t, weight: 4294967295}]}":                                                                     "                 t\n",
+		"{backendRefs: [{kind: MeshServiceSubset, name: t, tags: {" + strings.Repeat("a", 253) + ": " + strings.Repeat("b", 253) + "}}]}":       "bbb}\n",
+		"{backendRefs: [{kind: MeshServiceSubset, name: t, tags: {kuma.io/service: u}}]}":                                                       "                 t{kuma.io/service=u}\n",
+	} {
+		policies, err := meshpolicy.Parse("f", []byte(policytest.Text("    - "+rule+"\n")))
+		if err != nil {
+			t.Errorf("%s gives %v", rule, err)
+			continue
+		}
+		if got := meshpolicy.Merge(policies, meshpolicy.Client{}, "s").String(); !strings.Contains(got, want) {
+			t.Errorf("%s is explained as\n%s\nwant\n%s", rule, got, want)
+		}
 	}
 }
