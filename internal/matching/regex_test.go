@@ -1,6 +1,10 @@
 package matching
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
 
 func TestLiteralPrefix(t *testing.T) {
 	t.Parallel()
@@ -25,6 +29,19 @@ func TestLiteralPrefix(t *testing.T) {
 	} {
 		if got := regex(pattern).Further.Regex.prefix; got != want {
 			t.Errorf("prefix of %q = %q, want %q", pattern, got, want)
+		}
+	}
+}
+
+// Pattern returns a pattern as it was, whether it has to match a whole string or a part, and also if it looks as if
+// it were framed.
+func TestPattern(t *testing.T) {
+	t.Parallel()
+	for _, pattern := range []string{"/a", `a(b)\z`, `\A(?:a)b`, `\A(?:a)\z|b`} {
+		for _, whole := range []bool{true, false} {
+			re, _, err := CompileRegex(pattern, whole)
+			xdstest.NoError(t, err)
+			xdstest.Equal(t, "pattern", pattern, Pattern(re.Regexp))
 		}
 	}
 }
