@@ -319,7 +319,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 
 // ignores reports whether a denial in the response does not count for a subscription.
 func (a *absence) ignores(s *subscription, sc *scope) bool {
-	return a.types.Dialect.Locators() && s.resource.collection == nil && sc.all && a.types.IgnoresDenial(s, a.number)
+	return a.types.Dialect.Locators() && s.resource.collection == nil && a.types.IgnoresDenial(s, a.number, !sc.all)
 }
 
 // scope is which subscriptions to a name a server means.

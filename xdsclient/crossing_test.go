@@ -100,7 +100,6 @@ func TestFullStateBeforeTheRequest(t *testing.T) {
 		prod.silent()
 		d.hears("+a{env=prod}")
 		d.says()
-		d.listens()
 		prod.fault(KindDoesNotExist)
 	})
 }

@@ -93,8 +93,8 @@ func (ts *typeState) refuse(s *subscription) {
 func (ts *typeState) expire(s *subscription) {
 	ts.Disturb()
 	ch := ts.channel
-	deleted := s.payload != nil && s.KeptDespiteDenial()
 	ts.Expire(s)
+	deleted := s.payload != nil && ts.Omits(s)
 	if s.resource.onlyStandby() || s.resource.cached() && !deleted {
 		return
 	}

@@ -139,7 +139,7 @@ func (q *Requests[S]) crossed(number uint64) {
 		q.repeatPreviousList = true
 		for s := range q.subs.All() {
 			p := s.progress()
-			if p.Pending() && p.Seen != number && p.repeats < MaxRepeats && q.wasUnsubscribed(s) {
+			if p.Pending() && p.asked == q.lastResponse && p.Seen != number && p.repeats < MaxRepeats && q.wasUnsubscribed(s) {
 				p.repeats++
 				p.mustReask = true
 				q.Touch(s)
@@ -196,7 +196,7 @@ func (q *Requests[S]) leaveOutToReask(s S) bool {
 	case p.State == Reask:
 		p.State = Unsent
 	case p.mustReask: // its resource timer goes on
-		p.mustReask = false
+		p.mustReask, p.asked = false, q.lastResponse
 	default:
 		return false
 	}
@@ -204,20 +204,42 @@ func (q *Requests[S]) leaveOutToReask(s S) bool {
 	return true
 }
 
+// unlist notes, before a reply that repeats the last list, that the server will take what was
+// sent for a subscription since as not subscribed to. It has to be asked for like any other,
+// and a full state without it says nothing.
+func (q *Requests[S]) unlist() {
+	for s := range q.touched {
+		if p := s.progress(); p.request == 0 && p.State == Received {
+			p.State = Unsent
+		}
+	}
+}
+
+// Omits reports whether the server has said that it does not have a resource: by a denial that
+// was ignored, or by a full state without it since it was asked for the subscription or shortly
+// before.
+func (q *Requests[S]) Omits(s S) bool {
+	p := s.progress()
+	full := q.fullState && !q.Dialect.Incremental()
+	return p.keptDespiteDenial || full && p.asked < q.lastResponse && p.Seen <= p.asked
+}
+
 // A removal or an error that names no constraints is for all subscriptions to a name that the
 // server knows of. If it was sent before the server read the request for one of them, it is for
 // the others only: a client that moves from one variant to another would take what ends the old
-// one for the answer to the new one. So such a denial is ignored, once, if the server may have known of another
-// subscription. It is asked again, and what it says next counts:
+// one for the answer to the new one. One that names constraints may likewise be for an earlier
+// subscription with the same ones: a client that moves away and back would lose what is there
+// again. So such a denial is ignored, once, if the server may have known of another subscription:
+// it is asked again, and what it says next counts:
 //
 //	client moves from a{env=prod} to a{env=test}  server reads nothing, and sends "there is no a"
 //	client ignores that for a{env=test}           server reads the requests, and sends a{env=test}
 
-// IgnoresDenial reports whether a denial without constraints, in the response of the given number, does not count for
-// a subscription at a server that is asked for locators.
-func (q *Requests[S]) IgnoresDenial(s S, number uint64) bool {
+// IgnoresDenial reports whether a denial, in the response of the given number, does not count for
+// a subscription at a server that is asked for locators. scoped says that it names constraints.
+func (q *Requests[S]) IgnoresDenial(s S, number uint64, scoped bool) bool {
 	p := s.progress()
-	older := q.knew(s, func(dynparam.Constraints) bool { return true })
+	older := scoped && q.knewEarlier(s) || !scoped && q.knewOther(s)
 	switch {
 	case p.ignoredDenialIn == number:
 		return true // it said so before
@@ -237,11 +259,20 @@ func (q *Requests[S]) IgnoresDenial(s S, number uint64) bool {
 	return true
 }
 
+// knewEarlier reports whether the server may have known of an earlier subscription to a locator
+// when it had not read the request for the present one.
+func (q *Requests[S]) knewEarlier(s S) bool { return !q.hasRead(s.progress()) && q.wasUnsubscribed(s) }
+
 // hasRead reports whether the server is known to have read the request for a subscription.
 func (q *Requests[S]) hasRead(p *Progress) bool { return p.request > 0 && p.request <= q.read }
 
-// knew reports whether the server may have known of another subscription to the name, with constraints that are
-// like this, when it had not read the request for this one.
+// knewOther reports whether the server may have known of another subscription to the name when
+// it had not read the request for this one.
+func (q *Requests[S]) knewOther(s S) bool {
+	return q.knew(s, func(dynparam.Constraints) bool { return true })
+}
+
+// knew does so for another subscription with constraints that are like this.
 func (q *Requests[S]) knew(s S, like func(dynparam.Constraints) bool) bool {
 	p, name := s.progress(), s.Locator().Name
 	if q.hasRead(p) {

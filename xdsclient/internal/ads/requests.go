@@ -279,6 +279,7 @@ func (q *Requests[S]) nextSotW(r *wire.Request, reply, held bool) (fresh []S, du
 		return nil, false
 	case previousList:
 		q.number++
+		q.unlist()
 	case presentList:
 		q.number++
 		var news bool
