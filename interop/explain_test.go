@@ -84,6 +84,7 @@ func serveExplained() error {
 // which parts of its routes gRPC-Go leaves out and ignores.
 func TestExplainGRPCGo(t *testing.T) {
 	t.Parallel()
+	command := buildCommand(t) // before the child, whose time is limited
 	w := newExplainedWorld(t)
 	file := filepath.Join(t.TempDir(), "bootstrap.json")
 	xdstest.NoError(t, os.WriteFile(file, w.control.Bootstrap(), 0o600))
@@ -104,7 +105,6 @@ func TestExplainGRPCGo(t *testing.T) {
 	if len(parts) != 3 || parts[0] == "error" {
 		t.Fatalf("the process says %q", line)
 	}
-	command := buildCommand(t)
 	for i, headers := range [][]string{nil, {"-H", explainedHeader + ": 7"}} {
 		e := checkExplained(t, command, parts[0], grpcUserAgent, parts[1+i], emptyCall.Method, headers...)
 		if e.Routes[0].LeftOut == "" {
