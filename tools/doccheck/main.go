@@ -87,7 +87,7 @@ func checkAll(files []string, timeout time.Duration, onlyLinks bool) error {
 // when the next file is carried out, so that Go does not link them again.
 const built = "bin"
 
-// check carries out one file in a folder, which it fills anew.
+// check carries out one file in a folder, which it empties and fills.
 func check(file, clone string, timeout time.Duration) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
