@@ -241,12 +241,13 @@ func readGRPCMethod(v document.Value) PathMatch {
 			field.Fault("", "%q cannot be the name of a %s of gRPC", name, []string{"service", "method"}[i])
 		}
 	}
+	valid := true
 	part := func(v document.Value) string {
 		switch {
 		case !v.Present():
 			return anySegment
 		case expression:
-			checkRegex(v, v.Text())
+			valid = checkRegex(v, v.Text()) && valid
 			return "(?:" + v.Text() + ")"
 		default:
 			return regexp.QuoteMeta(v.Text())
@@ -258,7 +259,7 @@ func readGRPCMethod(v document.Value) PathMatch {
 		return PathMatch{}
 	case expression || !service.Present():
 		whole := "/" + part(service) + "/" + part(method)
-		if service.Present() && method.Present() {
+		if valid {
 			checkRegex(v, whole)
 		}
 		return PathMatch{RegularExpression, whole}

@@ -129,19 +129,22 @@ const (
 	maxRegexSize   = 20_000
 )
 
-func checkRegex(v document.Value, pattern string) {
+// checkRegex reports a pattern that clients would reject, and returns whether they would take it.
+func checkRegex(v document.Value, pattern string) bool {
 	if pattern == "" || len(pattern) > maxRegexLength {
 		v.Fault("", "a regular expression has from 1 to %d bytes, this one has %d", maxRegexLength, len(pattern))
-		return
+		return false
 	}
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		v.Fault("see https://github.com/google/re2/wiki/Syntax", "%q is not a regular expression of RE2: %v", pattern, err)
-		return
+		return false
 	}
 	if regexSize(tree) > maxRegexSize {
 		v.Fault("", "the regular expression %q is too large; repetitions multiply", pattern)
+		return false
 	}
+	return true
 }
 
 func regexSize(re *syntax.Regexp) int {
