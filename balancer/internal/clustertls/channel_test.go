@@ -1,0 +1,267 @@
+package clustertls
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/tls/certprovider"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
+
+// gRFC A101, "Proposal", "Setting SNI during Tls handshake" and "SAN SNI validation".
+func TestServerNameIndication(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	in := instances{"roots": rootsOf(ca).instance("roots")}
+	for _, tc := range []struct {
+		name           string
+		sni            string
+		auto, validate bool
+		hostname       string
+		sans           []string
+		sends          string
+		fails          bool // the certificate is for *.example.com
+	}{
+		{name: "no name"},
+		{name: "sni", sni: "x.example.org", sends: "x.example.org"},
+		{name: "the host name takes precedence", sni: "x.example.org", auto: true, hostname: "a.example.com", sends: "a.example.com"},
+		{name: "a port is left out", auto: true, hostname: "a.example.com:443", sends: "a.example.com"},
+		{name: "no host name, but sni", sni: "x.example.org", auto: true, sends: "x.example.org"},
+		{name: "no host name and no sni", auto: true},
+		{name: "a host name that is not asked for", hostname: "a.example.com"},
+		{name: "an IP address cannot be sent", auto: true, hostname: "127.0.0.1:80"},
+		{name: "an IPv6 address cannot be sent", sni: "::1"},
+		{name: "no IPv6 address to validate, but SANs", auto: true, hostname: "[::1]", validate: true, sans: []string{"c.example.com"}},
+		{name: "the name is not validated", sni: "x.example.org", sends: "x.example.org", sans: []string{"a.example.com"}},
+		{name: "the name is validated", sni: "a.example.com", validate: true, sends: "a.example.com", sans: []string{"replaced"}},
+		{name: "the name is validated, and wrong", sni: "x.example.org", validate: true, sends: "x.example.org", fails: true},
+		{name: "the host name is validated", auto: true, hostname: "b.example.com:1", validate: true, sends: "b.example.com"},
+		{name: "the host name is validated, and wrong", auto: true, hostname: "example.com", validate: true, sends: "example.com", fails: true},
+		{name: "no name to validate, but SANs", auto: true, validate: true, sans: []string{"c.example.com"}},
+		{name: "no name to validate, and wrong SANs", validate: true, sans: []string{"c.example.org"}, fails: true},
+	} {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
+			pb := xdsmsg.UpstreamTLS("", "roots", tc.sans...)
+			pb.Sni, pb.AutoHostSni, pb.AutoSniSanValidation = tc.sni, tc.auto, tc.validate
+			b, s := bundle(t, pb, in), serve(t, withNames(ca, "*.example.com"))
+			cc := s.channel(t, b, tc.hostname)
+			xdstest.Equal(t, "server name", tc.sends, <-s.hello)
+			if tc.fails {
+				failure(t, cc)
+			} else {
+				<-s.peers
+			}
+		})
+	}
+}
+
+// channel connects through gRPC, which hands the attributes of the address to the handshake.
+func (s *server) channel(t *testing.T, b *Bundle, hostname string) *grpc.ClientConn {
+	t.Helper()
+	r := manual.NewBuilderWithScheme("test")
+	r.InitialState(resolver.State{Addresses: []resolver.Address{b.Address(s.addr, hostname, "")}})
+	cc, err := grpc.NewClient("test:///authority.example.com", grpc.WithResolvers(r), grpc.WithCredentialsBundle(b))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { cc.Close() })
+	cc.Connect()
+	return cc
+}
+
+// failure waits until a channel cannot connect, and returns the reason.
+func failure(t *testing.T, cc *grpc.ClientConn) error {
+	t.Helper()
+	for state := cc.GetState(); state != connectivity.TransientFailure; state = cc.GetState() {
+		if !cc.WaitForStateChange(t.Context(), state) {
+			t.Fatal("the test ends before the handshake fails")
+		}
+	}
+	err := cc.Invoke(t.Context(), "/a/b", &emptypb.Empty{}, &emptypb.Empty{})
+	if err == nil {
+		t.Fatal("an RPC succeeds without a connection")
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), `\"`, `"`))
+}
+
+// A server that refuses the client does so after the client's handshake.
+func TestServerRefusesTheClient(t *testing.T) {
+	t.Parallel()
+	ca, stranger := testca.New(t), testca.New(t)
+	in := instances{"roots": rootsOf(ca).instance("roots"), "identity": identityOf(stranger).instance("identity")}
+	for identity, want := range map[string]string{"": "has no certificate", "identity": `certificate provider instance "identity"`} {
+		config := withNames(ca, "a")
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
+		conn, _, err := bundle(t, xdsmsg.UpstreamTLS(identity, "roots"), in).TransportCredentials().ClientHandshake(t.Context(), "", serve(t, config).dial(t))
+		xdstest.NoError(t, err)
+		_, err = conn.Read(make([]byte, 1))
+		check(t, err, "may have refused the client", want)
+		if _, err := conn.(syscall.Conn).SyscallConn(); err != nil {
+			t.Errorf("the connection is not a socket to channelz: %v", err)
+		}
+	}
+	// The end of a connection that was accepted is what it is.
+	s := serve(t, withNames(ca, "a"))
+	conn, _, err := bundle(t, xdsmsg.UpstreamTLS("", "roots"), in).TransportCredentials().ClientHandshake(t.Context(), "", s.dial(t))
+	xdstest.NoError(t, err)
+	echo(t, conn)
+	conn.Close()
+	if _, err := conn.Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "refused") {
+		t.Errorf("error %v, want that of the closed connection", err)
+	}
+}
+
+// A server of TLS 1.2 refuses the client during the handshake, which blames the client's certificate only for
+// what is wrong with it.
+func TestServerRefusesTheClientInTheHandshake(t *testing.T) {
+	t.Parallel()
+	ca, stranger := testca.New(t), testca.New(t)
+	expired := of(&certprovider.KeyMaterial{Certs: []tls.Certificate{ca.Pair(&x509.Certificate{
+		DNSNames: []string{"client"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
+	})}})
+	for name, tc := range map[string]struct {
+		identity *provider
+		blamed   bool
+	}{"expired": {expired, true}, "of another CA": {identityOf(stranger), false}} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			in := instances{"roots": rootsOf(ca).instance("roots"), "identity": tc.identity.instance("identity")}
+			config := withNames(ca, "a")
+			config.ClientAuth, config.ClientCAs, config.MaxVersion = tls.RequireAndVerifyClientCert, ca.Pool(), tls.VersionTLS12
+			_, err := serve(t, config).handshake(t, bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), in))
+			check(t, err, "remote error")
+			const blame = `the client has the certificate of certificate provider instance "identity" (plugin of identity), which expired at `
+			if got := strings.Contains(err.Error(), blame); got != tc.blamed {
+				t.Errorf("error %q: it blames the certificate: %t, want %t", err, got, tc.blamed)
+			} else if !tc.blamed && strings.Contains(err.Error(), "the client has") {
+				t.Errorf("error %q mentions a certificate that is valid", err)
+			}
+		})
+	}
+}
+
+// gRFC A29, "xDS credentials": security settings of the Cluster count only on channels that leave security to the
+// control plane. Then connections without them are no longer good enough when they are set.
+func TestOnlyChannelsThatObeyAreSecured(t *testing.T) {
+	t.Parallel()
+	asked := security(t, xdsmsg.UpstreamTLS("", "roots"), instances{"roots": rootsOf(testca.New(t)).instance("roots")})
+	obeys, ignores := NewPool(true, nil, nil), NewPool(false, nil, nil)
+	for _, tc := range []struct {
+		name            string
+		pool            *Pool
+		cluster         xdsresource.Cluster
+		secure, special bool // special: not made as those of any channel
+		stricter        bool // than connections without security
+	}{
+		{name: "obeys, no security", pool: obeys},
+		{name: "obeys, no security, a proxy", pool: obeys, cluster: xdsresource.Cluster{HTTPConnect: true}, special: true},
+		{name: "obeys, security", pool: obeys, cluster: xdsresource.Cluster{Security: asked}, secure: true, special: true, stricter: true},
+		{name: "ignores, security", pool: ignores, cluster: xdsresource.Cluster{Security: asked}},
+		{name: "ignores, security, a proxy", pool: ignores, cluster: xdsresource.Cluster{Security: asked, HTTPConnect: true}, special: true},
+		{name: "no Pool", cluster: xdsresource.Cluster{Security: asked, HTTPConnect: true}},
+	} {
+		key := tc.pool.Key("c", &tc.cluster)
+		xdstest.Equal(t, tc.name+": secure", tc.secure, key.Secure())
+		xdstest.Equal(t, tc.name+": special", tc.special, key != Key{})
+		xdstest.Equal(t, tc.name+": stricter than none", tc.stricter, tc.pool.Stricter(nil, tc.cluster.Security))
+		xdstest.Equal(t, tc.name+": stricter than the same", false, tc.pool.Stricter(tc.cluster.Security, tc.cluster.Security))
+	}
+}
+
+// Errors of a client that offers no TLS, or no certificate, to a server that seems to want it say who can act.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	const obey, ask = "dial with credentials of google.golang.org/grpc/credentials/xds", "the Cluster asks for no TLS"
+	ended := fmt.Errorf("error reading server preface: %w", io.EOF)
+	reset := fmt.Errorf("error reading server preface: %w", syscall.ECONNRESET)
+	timeout := fmt.Errorf("error reading server preface: %w", os.ErrDeadlineExceeded)
+	certificate := errors.New("remote error: tls: certificate required")
+	obeys, ignores := NewPool(true, nil, nil), NewPool(false, nil, nil)
+	secured := bundle(t, xdsmsg.UpstreamTLS("", ""), nil)
+	for _, tc := range []struct {
+		name   string
+		pool   *Pool
+		bundle *Bundle
+		err    error
+		want   []string // nothing: the error stays as it is
+	}{
+		{"ended, ignores", ignores, nil, ended, []string{"TLS or mTLS", obey}},
+		{"ended, obeys", obeys, nil, ended, []string{"TLS or mTLS", ask}},
+		{"reset", obeys, &Bundle{}, reset, []string{"TLS or mTLS", ask}},
+		{"a certificate, ignores", ignores, nil, certificate, []string{"the server wants a certificate of the client", obey}},
+		{"a certificate, obeys", obeys, &Bundle{}, certificate, []string{"the server wants a certificate of the client", ask}},
+		{"too late", obeys, nil, timeout, nil},
+		{"another end", obeys, nil, io.EOF, nil},
+		{"already secured", obeys, secured, certificate, nil},
+		{"no Pool", nil, nil, ended, nil},
+		{"no error", obeys, nil, nil, nil},
+	} {
+		err := tc.pool.Advise(tc.err, tc.bundle)
+		if !errors.Is(err, tc.err) || len(tc.want) == 0 && err != tc.err {
+			t.Errorf("%s: error %v became %v", tc.name, tc.err, err)
+		}
+		for _, part := range tc.want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: error %q, want it to contain %q", tc.name, err, part)
+			}
+		}
+	}
+}
+
+type channelBundle struct {
+	credentials.Bundle
+	perRPC credentials.PerRPCCredentials
+}
+
+func (b channelBundle) PerRPCCredentials() credentials.PerRPCCredentials { return b.perRPC }
+
+// The Bundle of a connection replaces that of the channel, whose call credentials stay.
+func TestCallCredentialsOfTheChannelStay(t *testing.T) {
+	t.Parallel()
+	in := instances{"roots": rootsOf(testca.New(t)).instance("roots")}
+	want := &token{}
+	b, release := NewPool(true, nil, channelBundle{insecure.NewBundle(), want}).Acquire("c", &xdsresource.Cluster{Security: security(t, xdsmsg.UpstreamTLS("", "roots"), in)})
+	defer release()
+	if got := b.PerRPCCredentials(); got != want {
+		t.Errorf("call credentials %v, want %v", got, want)
+	}
+	if got := bundle(t, xdsmsg.UpstreamTLS("", "roots"), in).PerRPCCredentials(); got != nil {
+		t.Errorf("call credentials %v, want none", got)
+	}
+}
+
+// What is part of the interfaces and of no use to a client.
+func TestForClientsOnly(t *testing.T) {
+	t.Parallel()
+	b := bundle(t, xdsmsg.UpstreamTLS("", ""), nil)
+	creds := b.TransportCredentials()
+	if _, err := b.NewWithMode("x"); err == nil {
+		t.Error("NewWithMode works")
+	}
+	//lint:ignore SA1019 It is part of the interface.
+	if err := creds.OverrideServerName("x"); err == nil {
+		t.Error("OverrideServerName works")
+	}
+	if _, _, err := creds.ServerHandshake(nil); err == nil {
+		t.Error("ServerHandshake works")
+	}
+	if creds.Clone() != creds || creds.Info().SecurityProtocol != "tls" {
+		t.Errorf("clone %v, info %+v", creds.Clone(), creds.Info())
+	}
+}

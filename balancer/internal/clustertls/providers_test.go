@@ -1,0 +1,245 @@
+package clustertls
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/credentials/tls/certprovider"
+
+	"github.com/dynxds/dynxds/internal/certfiles"
+	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// Whatever is wrong with a provider fails the handshake, and names it.
+func TestProvidersThatDoNotProvide(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	good := of(&certprovider.KeyMaterial{Roots: ca.Pool(), Certs: identityMaterial(ca)})
+	failing := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) { return nil, errors.New("no such luck") }}
+	unbuildable := &bootstrap.CertificateProvider{PluginName: "broken", Buildable: certprovider.NewBuildableConfig(
+		"broken", []byte(`{"token": "secret"}`), func(certprovider.BuildOptions) certprovider.Provider { return nil })}
+	files := testca.NewFiles(t)
+	missing := &bootstrap.CertificateProvider{PluginName: "file_watcher",
+		Buildable: certfiles.Config{CA: files.CA, Certificate: files.Cert, Key: files.Key, Refresh: time.Hour}.Buildable()}
+	for name, tc := range map[string]struct {
+		identity, roots *bootstrap.CertificateProvider
+		want            []string
+	}{
+		"no roots":                   {good.instance("i"), of(&certprovider.KeyMaterial{}).instance("r"), []string{"no root certificates", `"roots" (plugin of r)`, "it has none"}},
+		"no identity":                {of(&certprovider.KeyMaterial{Roots: ca.Pool()}).instance("i"), good.instance("r"), []string{"no client certificate"}},
+		"nothing":                    {of(nil).instance("i"), good.instance("r"), []string{`"identity" (plugin of i)`, "it has none"}},
+		"an error":                   {good.instance("i"), failing.instance("r"), []string{`"roots" (plugin of r)`, "no such luck"}},
+		"one that cannot be built":   {good.instance("i"), unbuildable, []string{`"roots" (broken)`}},
+		"missing files for roots":    {good.instance("i"), missing, []string{"file_watcher", files.CA, "no such file"}},
+		"missing files for identity": {missing, good.instance("r"), []string{"file_watcher", files.Cert, "no such file"}},
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), instances{"identity": tc.identity, "roots": tc.roots})
+			_, err := serve(t, withNames(ca, "a")).handshake(t, b)
+			if check(t, err, tc.want...); strings.Contains(err.Error(), "secret") {
+				t.Errorf("the error has a value of the bootstrap: %v", err)
+			}
+		})
+	}
+	xdstest.Parallel(t, "not in a bootstrap", func(t *testing.T) {
+		b, release := NewPool(true, nil, nil).Acquire("c", &xdsresource.Cluster{
+			Security: &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Instance: "x"}},
+		})
+		defer release()
+		_, err := serve(t, withNames(ca, "a")).handshake(t, b)
+		check(t, err, `"x"`, "no such provider")
+	})
+}
+
+// A provider that panics fails the handshakes of its cluster, whatever it was asked to do.
+func TestProvidersThatPanic(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	good := of(&certprovider.KeyMaterial{Roots: ca.Pool(), Certs: identityMaterial(ca)})
+	asked := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) { panic("out of order") }}
+	for name, tc := range map[string]struct {
+		identity, roots *bootstrap.CertificateProvider
+	}{
+		"when it is asked for roots":       {good.instance("i"), asked.instance("r")},
+		"when it is asked for an identity": {asked.instance("i"), good.instance("r")},
+		"when it is built":                 {good.instance("i"), panics("x", func() { panic("out of order") })},
+		"with much text":                   {good.instance("i"), panics("y", func() { panic("out of order" + strings.Repeat("x", 1<<20)) })},
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
+			b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), instances{"identity": tc.identity, "roots": tc.roots})
+			_, err := serve(t, withNames(ca, "a")).handshake(t, b)
+			if check(t, err, "it panicked: out of order", "certificate provider instance"); len(err.Error()) > 5000 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+	xdstest.Parallel(t, "when it is closed", func(t *testing.T) {
+		lines := func() int {
+			return logged.Count(`certificate provider instance "closing"`, "it panicked: out of order")
+		}
+		before := lines()
+		s := newSource(&xdsresource.CertificateInstance{Instance: "closing", Provider: (&closePanics{}).instance()}, wantRoots)
+		_, err := s.material(t.Context())
+		xdstest.NoError(t, err)
+		s.close()
+		s.close()
+		xdstest.Equal(t, "lines in the log, which has the first panic", 1, lines()-before)
+	})
+}
+
+// panics is an entry of the bootstrap whose plugin calls f to build a provider.
+func panics(name string, f func()) *bootstrap.CertificateProvider {
+	return &bootstrap.CertificateProvider{PluginName: name, Buildable: certprovider.NewBuildableConfig(
+		"test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider {
+			f()
+			return nil
+		})}
+}
+
+type closePanics struct{}
+
+func (*closePanics) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error) {
+	return &certprovider.KeyMaterial{Roots: x509.NewCertPool()}, nil
+}
+
+func (*closePanics) Close() { panic("out of order") }
+
+func (p *closePanics) instance() *bootstrap.CertificateProvider {
+	return &bootstrap.CertificateProvider{Buildable: certprovider.NewBuildableConfig(
+		"test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider { return p })}
+}
+
+// A provider that could not be built is built again by a later handshake, and not by every one.
+func TestAProviderIsBuiltAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		attempts, works := 0, false
+		p := of(&certprovider.KeyMaterial{Roots: x509.NewCertPool()})
+		s := newSource(&xdsresource.CertificateInstance{Instance: "x", Provider: &bootstrap.CertificateProvider{
+			PluginName: "moody",
+			Buildable: certprovider.NewBuildableConfig("test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider {
+				if attempts++; works {
+					return p
+				}
+				return nil
+			}),
+		}}, wantRoots)
+		fails := func() {
+			t.Helper()
+			if _, err := s.material(t.Context()); err == nil || !strings.Contains(err.Error(), `"x" (moody)`) || !strings.Contains(err.Error(), "did not start") {
+				t.Errorf("got error %v", err)
+			}
+		}
+		for range 100 {
+			fails()
+		}
+		xdstest.Equal(t, "attempts at once", 1, attempts)
+		time.Sleep(rebuildAfter)
+		fails()
+		fails()
+		xdstest.Equal(t, "attempts later", 2, attempts)
+		works = true
+		time.Sleep(rebuildAfter)
+		for range 3 {
+			_, err := s.material(t.Context())
+			xdstest.NoError(t, err)
+		}
+		xdstest.Equal(t, "attempts in the end", 3, attempts)
+		s.close()
+		xdstest.Equal(t, "closed", 1, p.closed.Load())
+		s.built()
+		xdstest.Equal(t, "attempts after the end", 3, attempts)
+	})
+	// A provider that is ready only after its cluster is gone is closed.
+	synctest.Test(t, func(t *testing.T) {
+		p := of(&certprovider.KeyMaterial{Roots: x509.NewCertPool()})
+		first, ready := true, make(chan struct{})
+		s := newSource(&xdsresource.CertificateInstance{Provider: &bootstrap.CertificateProvider{
+			Buildable: certprovider.NewBuildableConfig("test", anotherConfig(), func(certprovider.BuildOptions) certprovider.Provider {
+				if first {
+					first = false
+					return nil
+				}
+				<-ready
+				return p
+			}),
+		}}, wantRoots)
+		time.Sleep(rebuildAfter)
+		failed := make(chan error)
+		go func() {
+			_, err := s.material(t.Context())
+			failed <- err
+		}()
+		synctest.Wait()
+		s.close()
+		close(ready)
+		if err := <-failed; !errors.Is(err, errClosed) {
+			t.Errorf("got error %v, want %v", err, errClosed)
+		}
+		xdstest.Equal(t, "closed", 1, p.closed.Load())
+	})
+}
+
+func identityMaterial(ca *testca.CA) []tls.Certificate {
+	return []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"client"}})}
+}
+
+// A server fills no logs and no statuses with what it sends.
+func TestErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	// Package x509 quotes a URI that is none.
+	pair := ca.Pair(&x509.Certificate{URIs: []*url.URL{{Scheme: "https", Host: strings.Repeat("long", 10_000)}}})
+	leaf := slices.Clone(pair.Certificate[0])
+	leaf[bytes.Index(leaf, []byte("longlong"))] = 1
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{leaf}, PrivateKey: pair.PrivateKey}}}
+	b := bundle(t, xdsmsg.UpstreamTLS("", "roots"), instances{"roots": rootsOf(ca).instance("r")})
+	_, err := serve(t, config).handshake(t, b)
+	if check(t, err, "parse", "longlong"); len(err.Error()) > 10_000 {
+		t.Errorf("the error has %d characters", len(err.Error()))
+	}
+}
+
+// New handshakes use what has rotated; connections that are there are not touched.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	oldCA, newCA := testca.New(t), testca.New(t)
+	var current atomic.Pointer[testca.CA]
+	rotating := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) {
+		ca := current.Load()
+		return &certprovider.KeyMaterial{Roots: ca.Pool(), Certs: identityMaterial(ca)}, nil
+	}}
+	config := func(ca *testca.CA) *tls.Config {
+		c := withNames(ca, "a")
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
+		return c
+	}
+	before, after := serve(t, config(oldCA)), serve(t, config(newCA))
+	b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots", "a"), instances{"identity": rotating.instance("i"), "roots": rotating.instance("r")})
+	current.Store(oldCA)
+	conn, _, err := b.TransportCredentials().ClientHandshake(t.Context(), "", before.dial(t))
+	xdstest.NoError(t, err)
+	_, err = after.handshake(t, b)
+	check(t, err, "x509")
+	current.Store(newCA)
+	if _, err := after.handshake(t, b); err != nil {
+		t.Error(err)
+	}
+	_, err = before.handshake(t, b)
+	check(t, err, "x509")
+	echo(t, conn)
+}
