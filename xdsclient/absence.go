@@ -129,8 +129,8 @@ func (a *absence) findMeant(n wire.ResourceName, sc *scope) {
 	for s := range a.types.named(n.Name).siblings() {
 		add(s)
 	}
-	if len(a.types.byOwn) > 0 {
-		for _, s := range a.types.byOwn[xdsname.Canonical(string(n.Name))] {
+	if len(a.types.byCanonicalName) > 0 {
+		for _, s := range a.types.byCanonicalName[xdsname.Canonical(string(n.Name))] {
 			add(s)
 		}
 	}

@@ -103,8 +103,8 @@ func (u *update) received(s *subscription, it *item) {
 	s.State = ads.Received
 	switch c := s.resource.collection; {
 	case c == nil:
-		if len(it.Name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.Name)) {
-			u.types.setOwn(s, xdsname.Canonical(string(it.Name)))
+		if len(it.Name) > 0 && (len(u.types.canonicalName) > 0 || s.resource.key.name != string(it.Name)) {
+			u.types.setCanonicalName(s, xdsname.Canonical(string(it.Name)))
 		}
 	case it.Err == nil || !c.entry.onlyStandby():
 		u.answerCollection(c)

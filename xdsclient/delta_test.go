@@ -108,7 +108,7 @@ func TestDeltaTranscripts(t *testing.T) {
 			x.c.mu.Lock()
 			defer x.c.mu.Unlock()
 			types := x.c.channels[x.c.config.Servers[0].Key()].types
-			xdstest.Equal(x.t, "subscriptions known by the resource's own name", 1, len(types[0].byOwn["own"]))
+			xdstest.Equal(x.t, "subscriptions known by the resource's canonical name", 1, len(types[0].byCanonicalName["own"]))
 		}},
 		// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist" (incremental): clients are
 		// "still encouraged to use a timeout". A delta server names what does not exist,

@@ -50,7 +50,7 @@ func (ts *typeState) copyAnswer(s, from *subscription) {
 	if b := from.lastError; b != nil {
 		s.lastError = &lastError{b.state, b.fault.about(s.resource), b.drop}
 	}
-	ts.setOwn(s, ts.own[from])
+	ts.setCanonicalName(s, ts.canonicalName[from])
 	for m := range from.resource.glob.members().all() {
 		ts.copyAnswer(s.resource.glob.addMember(m.resource.key.name, m.resource.parameters), m)
 	}

@@ -26,22 +26,22 @@ type typeState struct {
 	// byHash finds the subscription whose accepted bytes have a hash. Of two with the same
 	// hash it knows one; the other is decoded each time.
 	byHash map[uint64]*subscription
-	// own has the resources' own names of the subscriptions to aliases, and byOwn finds
-	// these by them.
-	own   map[*subscription]string
-	byOwn map[string][]*subscription
+	// canonicalName has, of subscriptions to aliases, the canonical names of their resources, and byCanonicalName
+	// finds the subscriptions by these names.
+	canonicalName   map[*subscription]string
+	byCanonicalName map[string][]*subscription
 	// last is what came of the last response.
 	last outcome
 }
 
 func newTypeState(t *ResourceType, ch *serverChannel) *typeState {
 	ts := &typeState{
-		channel: ch,
-		typ:     t,
-		subs:    make(subscriptions),
-		byHash:  make(map[uint64]*subscription),
-		own:     make(map[*subscription]string),
-		byOwn:   make(map[string][]*subscription),
+		channel:         ch,
+		typ:             t,
+		subs:            make(subscriptions),
+		byHash:          make(map[uint64]*subscription),
+		canonicalName:   make(map[*subscription]string),
+		byCanonicalName: make(map[string][]*subscription),
 	}
 	ts.Requests = ads.NewRequests(t.TypeURL, t.FullStateInSotW, ch.protocol.Dialect(ch.server), ads.Subscriptions[*subscription](ts))
 	return ts
@@ -208,7 +208,7 @@ func (ts *typeState) Drop(s *subscription) {
 	ts.Forget(s)
 	ts.unindex(s)
 	ts.dropMembers(s)
-	ts.setOwn(s, "")
+	ts.setCanonicalName(s, "")
 	ts.subs.remove(s)
 	if s.resource.glob != nil {
 		ts.collections--
@@ -234,10 +234,10 @@ func (ts *typeState) Versions() map[string]string {
 		if !s.Listed() {
 			continue
 		}
-		if own := ts.own[s]; own != "" {
-			name = own
+		if canonical := ts.canonicalName[s]; canonical != "" {
+			name = canonical
 			if s.disclaimed {
-				apart = append(apart, own)
+				apart = append(apart, name)
 			}
 		}
 		ts.addVersion(versions, s, name)
@@ -257,7 +257,7 @@ func (ts *typeState) Versions() map[string]string {
 func (ts *typeState) VersionsSize(s *subscription) (size int) {
 	const overhead = 10 // of tags and lengths
 	if s.payload != nil && s.resource.glob == nil {
-		size = max(len(s.resource.key.name), len(ts.own[s])) + len(echo(s.taken.version)) + overhead
+		size = max(len(s.resource.key.name), len(ts.canonicalName[s])) + len(echo(s.taken.version)) + overhead
 	}
 	for m := range s.resource.glob.members().all() {
 		size += len(m.resource.key.name) + len(echo(m.taken.version)) + overhead
@@ -331,25 +331,25 @@ func (ts *typeState) withBytes(raw []byte, hash uint64) *subscription {
 	return nil
 }
 
-// setOwn notes the own name of a resource that was subscribed to by an alias.
-func (ts *typeState) setOwn(s *subscription, own string) {
-	if own == s.resource.key.name {
-		own = ""
+// setCanonicalName notes the canonical name of a resource that was subscribed to by an alias.
+func (ts *typeState) setCanonicalName(s *subscription, name string) {
+	if name == s.resource.key.name {
+		name = ""
 	}
-	old := ts.own[s]
-	if old == own {
+	old := ts.canonicalName[s]
+	if old == name {
 		return
 	}
 	if old != "" {
-		delete(ts.own, s)
-		ts.byOwn[old] = slices.DeleteFunc(ts.byOwn[old], func(x *subscription) bool { return x == s })
-		if len(ts.byOwn[old]) == 0 {
-			delete(ts.byOwn, old)
+		delete(ts.canonicalName, s)
+		ts.byCanonicalName[old] = slices.DeleteFunc(ts.byCanonicalName[old], func(x *subscription) bool { return x == s })
+		if len(ts.byCanonicalName[old]) == 0 {
+			delete(ts.byCanonicalName, old)
 		}
 	}
-	if own != "" {
-		ts.own[s] = own
-		ts.byOwn[own] = append(ts.byOwn[own], s)
+	if name != "" {
+		ts.canonicalName[s] = name
+		ts.byCanonicalName[name] = append(ts.byCanonicalName[name], s)
 	}
 }
 
