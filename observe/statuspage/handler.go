@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/internal/webguard"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
@@ -33,6 +34,16 @@ func AllowHosts(names ...string) Option {
 // of them has ACKed and NACKed, and the resources it serves. Either may be nil.
 func WithControlPlane(server *controlplane.Server, store *controlplane.Store) Option {
 	return func(h *handler) { h.plane = &plane{server: server, store: store} }
+}
+
+// Configuration is what a control plane says about its own configuration: whether its documents are valid, since when
+// they are not and why, and what was published last.
+type Configuration = planestate.State
+
+// WithConfiguration adds the configuration of the control plane of [WithControlPlane]. The function is called for each
+// snapshot.
+func WithConfiguration(state func() Configuration) Option {
+	return func(h *handler) { h.configuration = state }
 }
 
 // Handler returns the status page of the process. It is safe for concurrent use, and starts no
@@ -61,6 +72,8 @@ func Handler(opts ...Option) http.Handler {
 type handler struct {
 	hosts []string
 	plane *plane // nil: none
+	// configuration is what the control plane says about its configuration; nil: nothing.
+	configuration func() Configuration
 
 	refresh   time.Duration // the least time between two snapshots
 	heartbeat time.Duration // the longest silence of a stream
