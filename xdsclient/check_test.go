@@ -1,22 +1,12 @@
 package xdsclient
 
 import (
-	"flag"
-	"fmt"
-	"regexp"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/explore"
-)
-
-var (
-	checkOnly  = flag.String("check.way", "", "the ways that TestCheck goes, as a regular expression")
-	checkMore  = flag.String("check.scope", "", `the scope of TestCheck, such as "user=4 world=2 breaks=1 extra=1 timers=0 flight=3"`)
-	checkLimit = flag.Duration("check.time", 0, "how long TestCheck follows one way at most; 0: until the scope is exhausted")
 )
 
 // checkSilent drops what is logged while TestCheck runs.
@@ -26,22 +16,14 @@ var checkSilent atomic.Bool
 func TestCheck(t *testing.T) {
 	checkSilent.Store(true)
 	defer checkSilent.Store(false)
-	only := regexp.MustCompile(*checkOnly)
 	for _, way := range checkWays() {
-		if !only.MatchString(way.name) {
+		if !explore.Selected(way.name) {
 			continue
 		}
 		t.Run(way.name, func(t *testing.T) {
-			scopes := checkScopes()
-			if *checkMore != "" {
-				scopes = scopes[:1]
-				scopes[0].override(*checkMore)
-			}
 			way.prepare(t)
-			for _, scope := range scopes {
-				if way.scope = scope; way.wide && scope.breaks > 0 && *checkMore == "" {
-					continue
-				}
+			for _, scope := range explore.ScopesOf(checkScopes(way)) {
+				way.scope = scope
 				synctest.Test(t, func(t *testing.T) { followPaths(t, way) })
 			}
 		})
@@ -50,7 +32,7 @@ func TestCheck(t *testing.T) {
 
 func followPaths(t *testing.T, way *checkWay) {
 	env := newCheckEnv(t, way)
-	r := explore.Run(func() explore.Trial[checkAction] { return env.newTrial(nil) }, newCheckEncoder(), *checkLimit)
+	r := explore.Run(func() explore.Trial[checkAction] { return env.newTrial(nil) }, newCheckEncoder(), explore.TimeLimit())
 	if r.Fault != "" {
 		t.Errorf("%s\nafter %d states, path %q:\n%s", r.Fault, r.States, way.pathText(r.Path), env.transcriptOf(r.Path))
 	}
@@ -58,34 +40,12 @@ func followPaths(t *testing.T, way *checkWay) {
 		way.scope, r.States, r.Paths, r.Depth, r.Messages, !r.Cut, r.Time.Seconds())
 }
 
-// override replaces parts of the scope.
-func (s *checkScope) override(text string) {
-	for _, word := range strings.Fields(text) {
-		key, value, _ := strings.Cut(word, "=")
-		n := 0
-		fmt.Sscan(value, &n)
-		switch key {
-		case "user":
-			s.user = n
-		case "world":
-			s.world = n
-		case "breaks":
-			s.breaks = n
-		case "extra":
-			s.extra = n
-		case "timers":
-			s.timers = n
-		case "flight":
-			s.flight = n
-		case "held":
-			s.held = value
-		case "start":
-			s.start = nil
-			for _, c := range value {
-				s.start = append(s.start, int(c-'0'))
-			}
-		}
-	}
+// Field implements explore.Scope.
+func (s *checkScope) Field(name string) any {
+	return map[string]any{
+		"user": &s.user, "world": &s.world, "breaks": &s.breaks, "extra": &s.extra, "timers": &s.timers, "flight": &s.flight,
+		"held": &s.held, "start": &s.start,
+	}[name]
 }
 
 // checkAction is an event: what happens, and of which of several.

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/explore"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -56,8 +57,8 @@ func TestCheckPath(t *testing.T) {
 			continue
 		}
 		way.prepare(t)
-		way.scope = checkScopes()[0]
-		way.scope.override(scope)
+		way.scope = checkScopes(way)[0]
+		explore.Override(&way.scope, scope)
 		synctest.Test(t, func(t *testing.T) {
 			fault, transcript := newCheckEnv(t, way).retell(parseActions(text))
 			fmt.Print(transcript)
@@ -91,11 +92,7 @@ func (way *checkWay) speak(over string) {
 // pathText is what -check.path reads.
 func (way *checkWay) pathText(path []checkAction) string {
 	s := &way.scope
-	text := fmt.Sprintf("%s: held=%s start=", way.name, s.held)
-	for _, l := range s.start {
-		text += strconv.Itoa(l)
-	}
-	text += ":"
+	text := fmt.Sprintf("%s: held=%s start=%s:", way.name, s.held, s.start)
 	for _, a := range path {
 		text += " " + a.text()
 	}
@@ -125,17 +122,17 @@ func parseActions(text string) (list []checkAction) {
 func (env *checkEnv) retell(actions []checkAction) (fault, text string) {
 	x := env.newTrial(new(stepList))
 	for _, a := range actions {
-		if x.Do(a); x.fault != "" {
+		if x.Do(a); x.Fault() != "" {
 			break
 		}
 	}
-	if x.fault == "" {
+	if x.Fault() == "" {
 		x.Settle()
 	}
 	x.End()
 	lines := []string{env.way.over()}
-	if x.fault != "" {
-		lines = append(lines, "# "+x.fault)
+	if x.Fault() != "" {
+		lines = append(lines, "# "+x.Fault())
 	}
 	again := newDirectTranscript(env.t.(*testing.T), env.way)
 	for _, step := range x.steps.lines() {
@@ -143,7 +140,7 @@ func (env *checkEnv) retell(actions []checkAction) (fault, text string) {
 		synctest.Wait()
 		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s -> %s", step, strings.Join(again.events(), "; "))))
 	}
-	return x.fault, strings.Join(lines, "\n") + "\n"
+	return x.Fault(), strings.Join(lines, "\n") + "\n"
 }
 
 // stepList collects the steps of a transcript. Those between which the client wrote no requests are one.
@@ -214,8 +211,8 @@ func (s *directStream) context() context.Context { return context.Background() }
 func (s *directStream) endWith(error)            { s.breakOff() }
 func (s *directStream) sendMessage(m proto.Message) {
 	s.receive(mustMarshal(s.t, m))
-	if s.fault != "" {
-		s.t.Fatal(s.fault)
+	if s.Fault() != "" {
+		s.t.Fatal(s.Fault())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/explore"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -71,7 +72,7 @@ type trial struct {
 	// steps, if not nil, collects what the client sees.
 	steps *stepList
 	last  *checkLast
-	fault string
+	explore.Tale
 }
 
 // trialWatch is a watch of the locator with the index, and what it has.
@@ -88,7 +89,7 @@ func (env *checkEnv) newTrial(steps *stepList) *trial {
 	x := env.newBareTrial()
 	x.steps = steps
 	for _, l := range env.way.scope.start {
-		x.watch(l)
+		x.watch(int(l - '0'))
 	}
 	if len(env.way.scope.start) > 0 {
 		x.talk()
@@ -203,7 +204,7 @@ func (x *trial) sleep(d time.Duration) {
 func (x *trial) request(r *wire.Request) *checkRequest {
 	q := &checkRequest{version: r.Version}
 	if r.Fault != "" {
-		x.fail("the client rejects a response: %s", r.Fault)
+		x.Fail("the client rejects a response: %s", r.Fault)
 	}
 	if !x.way.delta {
 		n, _ := strconv.Atoi(r.Nonce)
@@ -236,7 +237,7 @@ func (x *trial) bits(t *wire.Targets) (bits uint) {
 	for _, l := range list {
 		i := x.way.locatorOf(l.Name, l.Constraints)
 		if i < 0 {
-			x.fail("the client asks for %q", l.Name)
+			x.Fail("the client asks for %q", l.Name)
 			continue
 		}
 		bits |= 1 << i
@@ -258,7 +259,7 @@ func (x *trial) deliver() {
 func (x *trial) receive(message []byte) {
 	_, done, err := x.ch.Receive(message)
 	if err != nil {
-		x.fail("the client does not understand a response: %v", err)
+		x.Fail("the client does not understand a response: %v", err)
 		return
 	}
 	x.pump()
@@ -268,7 +269,7 @@ func (x *trial) receive(message []byte) {
 			x.ch.Delivered()
 			x.ch.Reading()
 		default:
-			x.fail("a response is not released")
+			x.Fail("a response is not released")
 		}
 	}
 }
@@ -289,12 +290,6 @@ func (env *checkEnv) message(r *checkResponse) []byte {
 // End closes the client.
 func (x *trial) End() { x.c.Close() }
 
-func (x *trial) fail(format string, args ...any) {
-	if x.fault == "" {
-		x.fault = fmt.Sprintf(format, args...)
-	}
-}
-
 // ResourceChanged implements Watcher.
 func (w *trialWatch) ResourceChanged(value any, err error, done func()) {
 	defer done()
@@ -306,7 +301,7 @@ func (w *trialWatch) ResourceChanged(value any, err error, done func()) {
 	w.value = w.x.way.valueOfText(value.(*clusterv3.Cluster).GetAltStatName())
 	it := &w.x.way.things[w.value.item()]
 	if it.singles&(1<<w.locator) == 0 {
-		w.x.fail("the watch of %s has %s", w.x.way.locators_[w.locator].text, it.text)
+		w.x.Fail("the watch of %s has %s", w.x.way.locators_[w.locator].text, it.text)
 	}
 }
 
@@ -332,17 +327,17 @@ func (w trialCollection) MemberChanged(m Member, value any, err error, done func
 		}
 		w.members[i] = w.x.way.valueOfText(value.(*clusterv3.Cluster).GetAltStatName())
 		if it.collections&(1<<w.locator) == 0 {
-			w.x.fail("the watch of %s has %s", w.x.way.locators_[w.locator].text, it.text)
+			w.x.Fail("the watch of %s has %s", w.x.way.locators_[w.locator].text, it.text)
 		}
 		return
 	}
-	w.x.fail("a collection has the member %v", m)
+	w.x.Fail("a collection has the member %v", m)
 }
 
 func (w trialCollection) CollectionChanged(err error, done func()) {
 	var e *Error
 	if errors.As(err, &e) && e.Kind != KindUnreachable && w.x.reading != nil && w.x.reading.members[w.locator] != 0 {
-		w.x.fail("the watch of %s heard %v, though the server had members", w.x.way.locators_[w.locator].text, e.Kind)
+		w.x.Fail("the watch of %s heard %v, though the server had members", w.x.way.locators_[w.locator].text, e.Kind)
 	}
 	done()
 }
@@ -353,7 +348,7 @@ func (w trialCollection) AmbientError(_ Member, _ error, done func()) { done() }
 func (w *trialWatch) hearError(err error, item int) {
 	var e *Error
 	if !errors.As(err, &e) {
-		w.x.fail("an error is no *Error: %v", err)
+		w.x.Fail("an error is no *Error: %v", err)
 		return
 	}
 	x, text := w.x, w.x.way.locators_[w.locator].text
@@ -368,9 +363,9 @@ func (w *trialWatch) hearError(err error, item int) {
 	switch {
 	case r == nil || gone || e.Kind == KindUnreachable || x.reading == nil && e.Kind != KindDoesNotExist:
 	case item < 0 && r.there&(1<<w.locator) != 0, item >= 0 && r.members[w.locator]&(1<<item) != 0:
-		x.fail("the watch of %s heard %q, though the server had it when it sent response %d", text, e.Kind, r.nonce)
+		x.Fail("the watch of %s heard %q, though the server had it when it sent response %d", text, e.Kind, r.nonce)
 	case item < 0 && e.Code == codes.PermissionDenied && r.denied&(1<<w.locator) == 0:
-		x.fail("the watch of %s heard an error that was for another", text)
+		x.Fail("the watch of %s heard an error that was for another", text)
 	}
 }
 
@@ -396,12 +391,9 @@ func (x *trial) talk() (responses int) {
 			return responses
 		}
 	}
-	x.fail("client and server do not come to an end")
+	x.Fail("client and server do not come to an end")
 	return responses
 }
-
-// Fault implements explore.Trial.
-func (x *trial) Fault() string { return x.fault }
 
 // Settle implements explore.Trial: client and server talk until both are silent, and then each watch is checked. It returns the
 // number of responses that took. SotW has no way to say that something is not there but to leave it out: if that crosses
@@ -411,7 +403,7 @@ func (x *trial) Settle() (responses int) {
 		x.open()
 	}
 	responses = x.talk()
-	if x.compare(true); x.fault == "" && !x.way.delta && x.way.full && x.compare(false) {
+	if x.compare(true); x.Fault() == "" && !x.way.delta && x.way.full && x.compare(false) {
 		x.timing = true
 		x.sleep(defaultResourceTimeout + time.Second)
 		x.talk()
@@ -422,8 +414,8 @@ func (x *trial) Settle() (responses int) {
 			x.talk()
 		}
 	}
-	if x.fault == "" && x.compare(false) {
-		x.fail("in the end a watch has what is not there")
+	if x.Fault() == "" && x.compare(false) {
+		x.Fail("in the end a watch has what is not there")
 	}
 	return responses
 }
@@ -434,7 +426,7 @@ func (x *trial) compare(fail bool) (more bool) {
 		switch {
 		case want.isThere() && has != want:
 			if fail {
-				x.fail("in the end the watch of %s has %s, not %s", x.way.locators_[l].text, x.describe(has), x.describe(want))
+				x.Fail("in the end the watch of %s has %s, not %s", x.way.locators_[l].text, x.describe(has), x.describe(want))
 			}
 		case !want.isThere() && has != checkUnsaid:
 			more = true

@@ -45,7 +45,7 @@ type checkScope struct {
 	flight int
 	// held is what there is at the start, by item, and start has the locators that are watched, and answered.
 	held  string
-	start []int
+	start string
 }
 
 // checkLocator is what may be watched.
@@ -214,16 +214,19 @@ func (way *checkWay) locatorOf(name string, c dynparam.Constraints) int {
 
 // checkScopes are followed one after the other: watches that start, watches that stop and start, streams that end.
 // With -race, which is for the rest of the code, they are smaller.
-func checkScopes() []checkScope {
+func checkScopes(way *checkWay) []checkScope {
 	if raceDetector {
-		return []checkScope{{user: 1, world: 1, flight: 2, held: "xx", start: []int{0, 1}}}
+		return []checkScope{{user: 1, world: 1, flight: 2, held: "xx", start: "01"}}
 	}
-	return []checkScope{
+	scopes := []checkScope{
 		{user: 2, world: 1, flight: 2, held: "xx"},
-		{user: 2, world: 1, flight: 2, held: "xx", start: []int{0, 1}},
-		{user: 1, world: 1, breaks: 1, flight: 2, held: "xx", start: []int{0, 1}},
-		{user: 1, world: 1, extra: 1, flight: 2, held: "xx", start: []int{0, 1}},
+		{user: 2, world: 1, flight: 2, held: "xx", start: "01"},
+		{user: 1, world: 1, extra: 1, flight: 2, held: "xx", start: "01"},
 	}
+	if !way.wide {
+		scopes = append(scopes, checkScope{user: 1, world: 1, breaks: 1, flight: 2, held: "xx", start: "01"})
+	}
+	return scopes
 }
 
 // checkWays are the ways that are checked.

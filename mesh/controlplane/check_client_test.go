@@ -161,7 +161,7 @@ func (x *trial) send(subs, leaves uint) {
 	}
 	c.begun = true
 	x.up = append(x.up, r)
-	x.tell("  -> %s", r.text)
+	x.Tell("  -> %s", r.text)
 }
 
 func (x *trial) names(subs uint) (names []string) {
@@ -220,7 +220,7 @@ func (x *trial) deliver(answer int8) {
 	c := &x.client
 	c.nonce = r.nonce
 	nack := answer == answerNACK
-	x.tell("the client reads, and %s: %s", [...]string{"accepts", "rejects", "accepts, and answers later"}[answer], r.text)
+	x.Tell("the client reads, and %s: %s", [...]string{"accepts", "rejects", "accepts, and answers later"}[answer], r.text)
 	x.apply(r, nack)
 	if !nack {
 		c.version = r.version
@@ -337,7 +337,7 @@ func (x *trial) compare() {
 		if x.way.subs_[l].collection {
 			inError := want.content() == checkError
 			if x.way.delta && inError && has != want && !x.mayBeMembers(l) {
-				x.fail("in the end %s is not in error", text)
+				x.Fail("in the end %s is not in error", text)
 			}
 			for i := range x.way.things {
 				has, want := x.client.members[l][i], x.member(l, i)
@@ -345,18 +345,18 @@ func (x *trial) compare() {
 					continue
 				}
 				if want.isThere() && has != want || !want.isThere() && has.isThere() {
-					x.fail("in the end %s has the member %s, not %s", text, x.show(has), x.show(want))
+					x.Fail("in the end %s has the member %s, not %s", text, x.show(has), x.show(want))
 				}
 			}
 			continue
 		}
 		switch {
 		case want != checkNothing && has != want:
-			x.fail("in the end %s has %s, not %s", text, x.show(has), x.show(want))
+			x.Fail("in the end %s has %s, not %s", text, x.show(has), x.show(want))
 		case want == checkNothing && (x.way.delta || x.way.reports) && has != checkNothing:
-			x.fail("in the end %s has %s, and was not told that there is nothing", text, x.show(has))
+			x.Fail("in the end %s has %s, and was not told that there is nothing", text, x.show(has))
 		case want == checkNothing && !x.way.routes && has.isThere():
-			x.fail("in the end %s has %s, though there is nothing", text, x.show(has))
+			x.Fail("in the end %s has %s, though there is nothing", text, x.show(has))
 		}
 	}
 }
@@ -399,15 +399,15 @@ func (x *trial) judge(r *checkResponse) {
 	for _, v := range r.resources {
 		it := &x.way.things[v.item()]
 		if seen[v] {
-			x.fail("the server sends %s twice in a response", it.text)
+			x.Fail("the server sends %s twice in a response", it.text)
 		}
 		seen[v] = true
 		now := x.world[v.item()]
 		if now != v.content() && !(x.way.keeps && x.latest[v.item()] == v.content()) {
-			x.fail("the server sends %s, which is not in the store", x.show(v))
+			x.Fail("the server sends %s, which is not in the store", x.show(v))
 		}
 		if !x.asks(v.item()) {
-			x.fail("the server sends %s, which matches no subscription: %s", it.text, x.bits(x.subscribed))
+			x.Fail("the server sends %s, which matches no subscription: %s", it.text, x.bits(x.subscribed))
 		}
 	}
 	for _, e := range r.removed {
@@ -415,11 +415,11 @@ func (x *trial) judge(r *checkResponse) {
 	}
 	for _, e := range r.errors {
 		if e.subs&x.subscribed == 0 && !x.asksForAny(e.items) {
-			x.fail("the server sends an error for what is not subscribed: %s", e.text)
+			x.Fail("the server sends an error for what is not subscribed: %s", e.text)
 		}
 		for l := range x.way.subs_ {
 			if e.subs&x.subscribed&(1<<l) != 0 && x.of(l) != e.value {
-				x.fail("the server sends %s the error %s, though it has %s", x.way.subs_[l].text, e.text, x.show(x.of(l)))
+				x.Fail("the server sends %s the error %s, though it has %s", x.way.subs_[l].text, e.text, x.show(x.of(l)))
 			}
 		}
 	}
@@ -430,20 +430,20 @@ func (x *trial) judgeRemoval(e checkRemoval) {
 	for l := range x.way.subs_ {
 		bit := uint(1) << l
 		if e.subs&x.subscribed&bit != 0 && x.of(l) != checkNothing && !x.repeats(l, e) {
-			x.fail("the server says that %s is removed, which has %s", x.way.subs_[l].text, x.show(x.of(l)))
+			x.Fail("the server says that %s is removed, which has %s", x.way.subs_[l].text, x.show(x.of(l)))
 		}
 		if x.subscribed&bit == 0 {
 			continue
 		}
 		for i := range x.way.things {
 			if e.items&(1<<i) != 0 && x.member(l, i).isThere() {
-				x.fail("the server says that %s is removed, which %s has", x.way.things[i].text, x.way.subs_[l].text)
+				x.Fail("the server says that %s is removed, which %s has", x.way.things[i].text, x.way.subs_[l].text)
 			}
 		}
 	}
 	wildcard := slices.ContainsFunc(x.way.subs_, func(s checkSub) bool { return s.name == wildcardName })
 	if (e.subs|e.items) == 0 || e.subs&x.subscribed == 0 && !x.asksForAny(e.items) && !wildcard {
-		x.fail("the server says that something is removed that is not subscribed: %s", e.text)
+		x.Fail("the server says that something is removed that is not subscribed: %s", e.text)
 	}
 }
 
@@ -491,7 +491,7 @@ func (x *trial) readSotW(m *discoverypb.DiscoveryResponse) *checkResponse {
 		if packed.TypeUrl == typeurl.Wrapper {
 			wrapper := new(discoverypb.Resource)
 			if err := proto.Unmarshal(packed.Value, wrapper); err != nil {
-				x.fail("%v", err)
+				x.Fail("%v", err)
 			}
 			packed, name, parameters = wrapper.Resource, wrapper.Name, wrapper.DynamicParameters
 		}
@@ -525,12 +525,12 @@ func (x *trial) readDelta(m *discoverypb.DeltaDiscoveryResponse) *checkResponse 
 func (x *trial) readResource(r *checkResponse, name string, parameters map[string]string, packed *anypb.Any) {
 	v, ok := x.way.valueOfText(string(packed.GetValue()))
 	if !ok {
-		x.fail("the server sends %q", packed.GetValue())
+		x.Fail("the server sends %q", packed.GetValue())
 		return
 	}
 	it := &x.way.things[v.item()]
 	if name != "" && name != it.name || x.way.locators && !maps.Equal(parameters, it.values) && len(parameters)+len(it.values) > 0 {
-		x.fail("the server sends %s as %s %v", it.text, name, parameters)
+		x.Fail("the server sends %s as %s %v", it.text, name, parameters)
 	}
 	r.resources = append(r.resources, v)
 	r.text += " " + x.show(v)
@@ -542,7 +542,7 @@ func (x *trial) readRemoval(of *discoverypb.ResourceName) (e checkRemoval) {
 	m := of.GetDynamicParameterConstraints()
 	c, err := dynparam.FromProto(m)
 	if err != nil {
-		x.fail("the server sends invalid constraints: %v", err)
+		x.Fail("the server sends invalid constraints: %v", err)
 	}
 	if m != nil {
 		e.text += "{" + c.String() + "}"
@@ -571,11 +571,11 @@ func (x *trial) readErrors(r *checkResponse, errors []*discoverypb.ResourceError
 		default:
 			v, ok := x.way.valueOfText(m.GetErrorDetail().GetMessage())
 			if e.value = v; !ok {
-				x.fail("the server sends the error %v", m)
+				x.Fail("the server sends the error %v", m)
 			}
 		}
 		if bits.OnesCount(e.subs|e.items) == 0 {
-			x.fail("the server sends an error for %s", e.text)
+			x.Fail("the server sends an error for %s", e.text)
 		}
 		e.text += "?" + x.show(e.value)
 		r.errors = append(r.errors, e)

@@ -1,41 +1,25 @@
 package controlplane
 
 import (
-	"flag"
-	"fmt"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/explore"
 )
 
-var (
-	checkOnly  = flag.String("check.way", "", "the ways that TestCheck goes, as a regular expression")
-	checkMore  = flag.String("check.scope", "", `the scope of TestCheck, such as "user=3 world=2 breaks=1 nacks=1 late=1 flight=2 start=01"`)
-	checkLimit = flag.Duration("check.time", 0, "how long TestCheck follows one way at most; 0: until the scope is exhausted")
-)
-
 // TestCheck follows every path of events within a scope, and checks each state; see docs/protocol-check.md.
 func TestCheck(t *testing.T) {
-	only := regexp.MustCompile(*checkOnly)
 	for _, way := range checkWays() {
-		if !only.MatchString(way.name) {
+		if !explore.Selected(way.name) {
 			continue
 		}
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			scopes := checkScopes(way)
-			if *checkMore != "" {
-				scopes = scopes[:1]
-				scopes[0].override(*checkMore)
-			}
 			way.prepare(t)
-			for _, scope := range scopes {
+			for _, scope := range explore.ScopesOf(checkScopes(way)) {
 				way.scope = scope
-				r := explore.Run(func() explore.Trial[checkEvent] { return newTrial(way) }, newCheckEncoder(), *checkLimit)
+				r := explore.Run(func() explore.Trial[checkEvent] { return newTrial(way) }, newCheckEncoder(), explore.TimeLimit())
 				if r.Fault != "" {
-					t.Errorf("%s\n\tafter %d states:\n%s", r.Fault, r.States, way.describe(r.Path))
+					t.Errorf("%s\n\tafter %d states:\n%s", r.Fault, r.States, explore.Describe(newTrial(way), r.Path))
 				}
 				t.Logf("%+v: %d states, %d paths, %d events and %d responses until silence at most, exhausted: %v",
 					way.scope, r.States, r.Paths, r.Depth, r.Messages, !r.Cut)
@@ -57,19 +41,12 @@ type checkScope struct {
 	start string
 }
 
-// override replaces parts of the scope.
-func (s *checkScope) override(text string) {
-	for _, word := range strings.Fields(text) {
-		key, value, _ := strings.Cut(word, "=")
-		if key == "start" {
-			s.start = value
-			continue
-		}
-		n := map[string]*int{
-			"user": &s.user, "world": &s.world, "breaks": &s.breaks, "nacks": &s.nacks, "late": &s.late, "moves": &s.moves, "flight": &s.flight,
-		}[key]
-		fmt.Sscan(value, n)
-	}
+// Field implements explore.Scope.
+func (s *checkScope) Field(name string) any {
+	return map[string]any{
+		"user": &s.user, "world": &s.world, "breaks": &s.breaks, "nacks": &s.nacks, "late": &s.late, "moves": &s.moves,
+		"flight": &s.flight, "start": &s.start,
+	}[name]
 }
 
 // checkScopes are followed one after the other.
@@ -138,7 +115,7 @@ func (x *trial) Do(e checkEvent) {
 	switch e.verb {
 	case verbSubscribe, verbAgain, verbLeave:
 		x.used.user++
-		x.tell("%s %s", [...]string{"subscribe to", "subscribe again to", "unsubscribe from"}[e.verb], x.way.subs_[n].text)
+		x.Tell("%s %s", [...]string{"subscribe to", "subscribe again to", "unsubscribe from"}[e.verb], x.way.subs_[n].text)
 		x.change(e.verb, n)
 	case verbFlush:
 		x.flush()
@@ -155,7 +132,7 @@ func (x *trial) Do(e checkEvent) {
 	case verbPush:
 		x.push()
 	case verbDelay:
-		x.tell("the removal delay passes")
+		x.Tell("the removal delay passes")
 		x.endDelay()
 	case verbPut:
 		x.used.world++
@@ -165,7 +142,7 @@ func (x *trial) Do(e checkEvent) {
 		x.move()
 	case verbBreak:
 		x.used.breaks++
-		x.tell("break")
+		x.Tell("break")
 		x.breakOff()
 	case verbOpen:
 		x.open(n == 1)
@@ -269,34 +246,3 @@ func (x *trial) puts(list []checkEvent) []checkEvent {
 	}
 	return list
 }
-
-// describe returns a path with all messages, until silence.
-func (way *checkWay) describe(path []checkEvent) string {
-	x := newTrial(way)
-	defer x.End()
-	var lines []string
-	x.trace = func(format string, args ...any) { lines = append(lines, "\t"+fmt.Sprintf(format, args...)) }
-	for _, e := range path {
-		x.Do(e)
-	}
-	if x.fault == "" {
-		x.tell("until silence:")
-		x.Settle()
-	}
-	return strings.Join(lines, "\n")
-}
-
-func (x *trial) tell(format string, args ...any) {
-	if x.trace != nil {
-		x.trace(format, args...)
-	}
-}
-
-func (x *trial) fail(format string, args ...any) {
-	if x.fault == "" {
-		x.fault = fmt.Sprintf(format, args...)
-	}
-}
-
-// Fault implements explore.Trial.
-func (x *trial) Fault() string { return x.fault }

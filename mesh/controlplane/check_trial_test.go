@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/explore"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -43,8 +44,7 @@ type trial struct {
 	wanted uint
 	dirty  bool
 	used   checkScope
-	trace  func(format string, args ...any)
-	fault  string
+	explore.Tale
 }
 
 // checkDemand is a demand, and whether the source has answered it.
@@ -93,7 +93,7 @@ func newTrial(way *checkWay) *trial {
 
 // open begins a stream. The client has forgotten all that it had, or not.
 func (x *trial) open(forgotten bool) {
-	x.tell("a stream begins%s", map[bool]string{true: ", the client has nothing"}[forgotten])
+	x.Tell("a stream begins%s", map[bool]string{true: ", the client has nothing"}[forgotten])
 	x.streaming, x.dirty, x.subscribed, x.left, x.lastNonce = true, true, 0, 0, ""
 	protocol := ProtocolSotW
 	if x.way.delta {
@@ -131,7 +131,7 @@ func (x *trial) release() {
 	x.st.end().release(x.st)
 	for _, t := range x.store.tables {
 		if len(t.index.subs.of) > 0 || !x.way.source && len(t.asks) > 0 {
-			x.fail("subscriptions are left when the stream has ended")
+			x.Fail("subscriptions are left when the stream has ended")
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (x *trial) End() {
 func (x *trial) read() {
 	r := x.up[0]
 	x.up = x.up[1:]
-	x.tell("the server reads: %s", r.text)
+	x.Tell("the server reads: %s", r.text)
 	var err error
 	if x.way.delta {
 		if r.delta.ErrorDetail != nil {
@@ -167,7 +167,7 @@ func (x *trial) read() {
 		err = x.sotw.handleRequest(r.sotw)
 	}
 	if err != nil {
-		x.fail("the stream ends: %v", err)
+		x.Fail("the stream ends: %v", err)
 	}
 }
 
@@ -191,10 +191,10 @@ func (x *trial) push() {
 		})
 	}
 	if err != nil {
-		x.fail("the stream ends: %v", err)
+		x.Fail("the stream ends: %v", err)
 	}
 	for _, r := range responses {
-		x.tell("the server sends: %s", r.text)
+		x.Tell("the server sends: %s", r.text)
 		x.lastNonce, x.left = r.nonce, 0
 		x.judge(r)
 	}
@@ -212,7 +212,7 @@ func (x *trial) endDelay() {
 // move changes the constraints of the client's node.
 func (x *trial) move() {
 	x.node = 1 - x.node
-	x.tell("the node has the constraints %s", [...]string{"env=prod", "env=test"}[x.node])
+	x.Tell("the node has the constraints %s", [...]string{"env=prod", "env=test"}[x.node])
 	x.implicit.epoch.Add(1)
 	if !x.streaming {
 		return
@@ -232,7 +232,7 @@ func (x *trial) notify() {
 		begun, ended := s.divide(pending)
 		slices.SortFunc(begun, func(a, b *Demand) int { return strings.Compare(a.Name+a.Constraints.Key(), b.Name+b.Constraints.Key()) })
 		for _, d := range begun {
-			x.tell("the source is asked for %s", d.Name)
+			x.Tell("the source is asked for %s", d.Name)
 			x.live = append(x.live, &checkDemand{Demand: d})
 		}
 		for _, d := range ended {
@@ -245,7 +245,7 @@ func (x *trial) notify() {
 func (x *trial) answer(i int) {
 	d := x.live[i]
 	d.answered = true
-	x.tell("the source answers for %s", d.Name)
+	x.Tell("the source answers for %s", d.Name)
 	x.update(func(tx *Tx) { x.say(tx, d.Demand) })
 }
 
@@ -260,7 +260,7 @@ func (x *trial) say(tx *Tx, d *Demand) {
 			it := &x.way.things[v.item()]
 			r, err := newResource(it.name, it.parameters, x.way.resource(v.item(), v.content()))
 			if err != nil {
-				x.fail("%v", err)
+				x.Fail("%v", err)
 			}
 			tx.Answer(d, r)
 		default:
@@ -289,7 +289,7 @@ func (way *checkWay) failure(item int) *status.Status {
 func (x *trial) talk() (responses int) {
 	for range 60 {
 		switch {
-		case x.fault != "":
+		case x.Fault() != "":
 			return responses
 		case len(x.up) > 0:
 			x.read()
@@ -307,7 +307,7 @@ func (x *trial) talk() (responses int) {
 				}
 			}
 		case len(x.st.wake) > 0:
-			x.tell("push")
+			x.Tell("push")
 			x.push()
 		case len(x.st.withdrawals.queue) > 0:
 			x.endDelay()
@@ -315,7 +315,7 @@ func (x *trial) talk() (responses int) {
 			return responses
 		}
 	}
-	x.fail("client and server do not come to an end")
+	x.Fail("client and server do not come to an end")
 	return responses
 }
 
@@ -329,10 +329,10 @@ func (x *trial) Settle() (responses int) {
 		x.open(false)
 	}
 	responses = x.talk()
-	if x.fault == "" {
+	if x.Fault() == "" {
 		x.compare()
 	}
-	if sub := x.st.subs[x.way.typeURL]; x.fault == "" && sub != nil {
+	if sub := x.st.subs[x.way.typeURL]; x.Fault() == "" && sub != nil {
 		x.checkState(sub)
 	}
 	x.release()
@@ -344,17 +344,17 @@ func (x *trial) checkState(sub *subscription) {
 	d := &sub.delivery
 	switch {
 	case !sub.pending.empty() || sub.queued || sub.settling || len(x.st.dueSubs) > 0:
-		x.fail("in the end something is due: %+v", sub.pending)
+		x.Fail("in the end something is due: %+v", sub.pending)
 	case len(sub.kept) > 0 || len(sub.deferred) > 0 || sub.claims != 0 || len(sub.closed) > 0:
-		x.fail("in the end something is kept: %d deleted resources, %d claims, %d collections", len(sub.kept), sub.claims, len(sub.closed))
+		x.Fail("in the end something is kept: %d deleted resources, %d claims, %d collections", len(sub.kept), sub.claims, len(sub.closed))
 	case len(d.unanswered) > 0 || d.reply == ReplyAwaited:
-		x.fail("in the end %d responses are unanswered, the reply is %v", len(d.unanswered), d.reply)
+		x.Fail("in the end %d responses are unanswered, the reply is %v", len(d.unanswered), d.reply)
 	case x.client.rejections != x.client.nacked:
-		x.fail("the client rejected %d responses, and %d were reported", x.client.nacked, x.client.rejections)
+		x.Fail("the client rejected %d responses, and %d were reported", x.client.nacked, x.client.rejections)
 	}
 	// What is sent is bounded by what is subscribed and what there is.
 	if n := known(sub); n > len(x.way.subs_)+len(x.way.things) {
-		x.fail("in the end %d topics are kept as sent", n)
+		x.Fail("in the end %d topics are kept as sent", n)
 	}
 }
 

@@ -240,7 +240,7 @@ func (x *trial) member(l, item int) checkValue {
 
 // put changes an item in the store.
 func (x *trial) put(i int, to checkContent) {
-	x.tell("%s is %s", x.way.things[i].text, x.way.text(i, to))
+	x.Tell("%s is %s", x.way.things[i].text, x.way.text(i, to))
 	x.world[i] = to
 	if to == checkX || to == checkY {
 		x.latest[i] = to
@@ -260,7 +260,7 @@ func (x *trial) put(i int, to checkContent) {
 
 func (x *trial) update(f func(tx *Tx)) {
 	if _, err := x.store.Update(f); err != nil {
-		x.fail("the store refuses an update: %v", err)
+		x.Fail("the store refuses an update: %v", err)
 	}
 }
 

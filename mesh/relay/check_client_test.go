@@ -66,7 +66,7 @@ func (c *client) stamp() {
 
 // connect opens a stream, and subscribes as before.
 func (x *trial) connect() {
-	x.tell("the client connects")
+	x.Tell("the client connects")
 	x.input(atRelay, "connect")
 	x.input(atClient, "connect")
 	method := "StreamAggregatedResources"
@@ -86,7 +86,7 @@ func (x *trial) connect() {
 
 // disconnect ends the stream.
 func (x *trial) disconnect() {
-	x.tell("the client loses the relay")
+	x.Tell("the client loses the relay")
 	x.input(atRelay, "disconnect")
 	x.input(atClient, "disconnect")
 	x.client.stop()
@@ -95,7 +95,7 @@ func (x *trial) disconnect() {
 
 // subscribe and unsubscribe change what the client wants.
 func (x *trial) subscribe(wants bool) {
-	x.tell("the client %s", map[bool]string{true: "subscribes", false: "unsubscribes"}[wants])
+	x.Tell("the client %s", map[bool]string{true: "subscribes", false: "unsubscribes"}[wants])
 	x.input(atClient, "wants %v", wants)
 	if x.wants = wants; x.way.deltaDown {
 		x.heard, x.resource = nothingHeard, nothingHeard
@@ -162,7 +162,7 @@ func (x *trial) askRelay() {
 		last = x.lastSent()
 	}
 	data := x.down.up.deliver()
-	x.tell("client to relay: %s", requestText(x.way.deltaDown, data))
+	x.Tell("client to relay: %s", requestText(x.way.deltaDown, data))
 	x.input(atRelay, "client %q", data)
 	r := x.requests[0]
 	x.requests = x.requests[1:]
@@ -187,7 +187,7 @@ func (x *trial) lastSent() string {
 func (x *trial) tellClient() {
 	data := x.down.down.take()
 	r := decodeResponse(x.way.deltaDown, data)
-	x.tell("relay to client: %v", r)
+	x.Tell("relay to client: %v", r)
 	x.input(atClient, "%q", data)
 	current := x.stamps[0] == x.lists
 	x.stamps = x.stamps[1:]
@@ -237,7 +237,7 @@ func (x *trial) believe(c content, current bool) {
 	if patience := x.silent || x.way.plain && x.used.lost > 0; patience && !x.answered && (c == absent || c == unavailable) {
 		return
 	}
-	x.fail("the client is told %v, and the server had only %v since then", c, x.had[from:])
+	x.Fail("the client is told %v, and the server had only %v since then", c, x.had[from:])
 }
 
 // response is a response of either protocol.

@@ -1,9 +1,7 @@
 package relay_test
 
 import (
-	"flag"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,12 +12,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-)
-
-var (
-	checkOnly  = flag.String("check.way", "", "the ways that TestCheck goes, as a regular expression")
-	checkMore  = flag.String("check.scope", "", `the scope of TestCheck, such as "all=3 user=2 world=2 lost=1 silent=1 answered=1"`)
-	checkLimit = flag.Duration("check.time", 0, "how long TestCheck follows one way at most; 0: until the scope is exhausted")
 )
 
 // checkWay is how client, relay and server speak.
@@ -68,17 +60,9 @@ type checkScope struct {
 	answered bool
 }
 
-// override replaces parts of the scope.
-func (s *checkScope) override(text string) {
-	for _, word := range strings.Fields(text) {
-		key, value, _ := strings.Cut(word, "=")
-		if key == "answered" {
-			s.answered = value == "1"
-			continue
-		}
-		n := map[string]*int{"all": &s.all, "user": &s.user, "world": &s.world, "lost": &s.lost, "silent": &s.silent}[key]
-		fmt.Sscan(value, n)
-	}
+// Field implements explore.Scope.
+func (s *checkScope) Field(name string) any {
+	return map[string]any{"all": &s.all, "user": &s.user, "world": &s.world, "lost": &s.lost, "silent": &s.silent, "answered": &s.answered}[name]
 }
 
 func checkScopes() []checkScope {
@@ -94,24 +78,18 @@ func checkScopes() []checkScope {
 // TestCheck follows every path of events of a client behind a relay behind a server, within a scope, and checks each
 // state; see docs/protocol-check.md.
 func TestCheck(t *testing.T) {
-	only := regexp.MustCompile(*checkOnly)
 	for _, way := range checkWays(t) {
-		if !only.MatchString(way.name) {
+		if !explore.Selected(way.name) {
 			continue
 		}
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				scopes := checkScopes()
-				if *checkMore != "" {
-					scopes = scopes[:1]
-					scopes[0].override(*checkMore)
-				}
-				for _, scope := range scopes {
+				for _, scope := range explore.ScopesOf(checkScopes()) {
 					way.scope = scope
-					r := explore.Run(func() explore.Trial[checkEvent] { return newTrial(way) }, new(explore.Encoder), *checkLimit)
+					r := explore.Run(func() explore.Trial[checkEvent] { return newTrial(way) }, new(explore.Encoder), explore.TimeLimit())
 					if r.Fault != "" {
-						t.Errorf("%s\n\tafter %d states:\n%s", r.Fault, r.States, way.describe(r.Path))
+						t.Errorf("%s\n\tafter %d states:\n%s", r.Fault, r.States, explore.Describe(newTrial(way), r.Path))
 					}
 					t.Logf("%+v: %d states, %d paths, %d events at most, exhausted: %v, %d events did not come again",
 						way.scope, r.States, r.Paths, r.Depth, !r.Cut, way.missed)
@@ -245,19 +223,4 @@ func (x *trial) Next() []checkEvent {
 		}
 	}
 	return list
-}
-
-// describe returns a path with all messages, until all is quiet.
-func (way *checkWay) describe(path []checkEvent) string {
-	x := newTrial(way)
-	defer x.End()
-	var lines []string
-	x.trace = func(format string, args ...any) { lines = append(lines, "\t"+fmt.Sprintf(format, args...)) }
-	for _, e := range path {
-		x.Do(e)
-	}
-	if x.fault == "" {
-		x.Settle()
-	}
-	return strings.Join(lines, "\n")
 }

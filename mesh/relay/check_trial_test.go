@@ -77,8 +77,7 @@ type trial struct {
 
 	// inputs are those of client, relay and server. They decide what these do.
 	inputs [3]strings.Builder
-	trace  func(format string, args ...any)
-	fault  string
+	explore.Tale
 }
 
 const (
@@ -174,7 +173,7 @@ func (x *trial) pass(d time.Duration) {
 
 // put has the server have something.
 func (x *trial) put(c content) {
-	x.tell("the server has %v", c)
+	x.Tell("the server has %v", c)
 	x.input(atServer, "put %v", c)
 	x.had = append(x.had, c)
 	_, err := x.store.Update(func(tx *controlplane.Tx) {
@@ -195,7 +194,7 @@ func (x *trial) put(c content) {
 
 // lose ends the stream upstream, and has the server be unreachable; restore ends that.
 func (x *trial) lose() {
-	x.tell("the relay loses the server")
+	x.Tell("the relay loses the server")
 	x.input(atRelay, "lose")
 	x.input(atServer, "lose")
 	x.mu.Lock()
@@ -208,7 +207,7 @@ func (x *trial) lose() {
 }
 
 func (x *trial) restore() {
-	x.tell("the server is reachable again")
+	x.Tell("the server is reachable again")
 	x.input(atRelay, "restore")
 	x.mu.Lock()
 	x.reachable = true
@@ -218,7 +217,7 @@ func (x *trial) restore() {
 
 // beSilent lets time pass without a message.
 func (x *trial) beSilent() {
-	x.tell("silence")
+	x.Tell("silence")
 	x.silent = true
 	x.pass(silence)
 }
@@ -226,7 +225,7 @@ func (x *trial) beSilent() {
 // askServer has the server read a request of the relay, and tellRelay has the relay read a response.
 func (x *trial) askServer() {
 	data := x.upstream().up.deliver()
-	x.tell("relay to server: %s", requestText(x.way.deltaUp, data))
+	x.Tell("relay to server: %s", requestText(x.way.deltaUp, data))
 	x.input(atServer, "%q", data)
 	x.wait()
 }
@@ -234,7 +233,7 @@ func (x *trial) askServer() {
 func (x *trial) tellRelay() {
 	data := x.upstream().down.deliver()
 	x.known, x.upStamps = x.upStamps[0], x.upStamps[1:]
-	x.tell("server to relay: %v", decodeResponse(x.way.deltaUp, data))
+	x.Tell("server to relay: %v", decodeResponse(x.way.deltaUp, data))
 	x.input(atRelay, "server %q", data)
 	x.wait()
 }
@@ -245,17 +244,17 @@ func (x *trial) Settle() (messages int) {
 	if len(x.deliveries()) > 0 || !x.reachable || !x.streaming() && x.wants {
 		return 0
 	}
-	x.tell("all is quiet")
+	x.Tell("all is quiet")
 	messages = x.settle()
 	for i, when := range []string{"once all is quiet", "long after all was quiet"} {
 		if now := x.had[len(x.had)-1]; x.wants && !x.agrees(now, i > 0) {
-			x.fail("%s, the server has %v, and the client has heard %v", when, now, x.heard)
+			x.Fail("%s, the server has %v, and the client has heard %v", when, now, x.heard)
 		}
 		x.pass(longAfter)
 		messages += x.settle()
 	}
 	if s := x.relay.Stats(); !x.wants && (s.Subscriptions != 0 || s.Lingering != 0) {
-		x.fail("long after all was quiet, nobody subscribes, and the relay has %+v", s)
+		x.Fail("long after all was quiet, nobody subscribes, and the relay has %+v", s)
 	}
 	return messages
 }
@@ -288,7 +287,7 @@ func (x *trial) settle() (messages int) {
 			return messages
 		}
 	}
-	x.fail("client, relay and server do not come to an end")
+	x.Fail("client, relay and server do not come to an end")
 	return messages
 }
 
@@ -306,19 +305,3 @@ func (x *trial) Encode(e *explore.Encoder) {
 		e.Byte(byte(c))
 	}
 }
-
-func (x *trial) tell(format string, args ...any) {
-	if x.trace != nil {
-		x.trace(format, args...)
-	}
-}
-
-func (x *trial) fail(format string, args ...any) {
-	if x.fault == "" {
-		x.fault = fmt.Sprintf(format, args...)
-		x.tell("fault: %s", x.fault)
-	}
-}
-
-// Fault implements explore.Trial.
-func (x *trial) Fault() string { return x.fault }
