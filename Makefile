@@ -3,7 +3,7 @@ GO ?= go
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 FUZZTIME ?= 30s
-DOCS := README.md $(wildcard docs/*.md) examples/mesh/README.md examples/otel/README.md interop/README.md
+DOCS := README.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md docs/*/*.md) examples/mesh/README.md examples/otel/README.md interop/README.md
 
 .PHONY: help
 help: ## Show this list
@@ -119,8 +119,8 @@ api: ## Write the list of exported declarations, docs/api.txt, that CI compares
 	cd tools && $(GO) run ./apilist -C .. -o ../docs/api.txt
 
 .PHONY: floors
-floors: ## Write the table of import rules into docs/architecture.md, and check the imports
-	cd tools && $(GO) run ./floors -C .. -page ../docs/architecture.md
+floors: ## Write the table of import rules into docs/internals/architecture.md, and check the imports
+	cd tools && $(GO) run ./floors -C .. -page ../docs/internals/architecture.md
 
 .PHONY: size
 size: ## Print the lines of Go by package: code, without generated code, and tests
@@ -141,7 +141,7 @@ lint: ## gofmt, go vet, staticcheck and the direction of imports
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	$(GO) vet work
 	$$(cd tools && $(GO) tool -n staticcheck) work
-	cd tools && $(GO) run ./floors -C .. -page ../docs/architecture.md -check
+	cd tools && $(GO) run ./floors -C .. -page ../docs/internals/architecture.md -check
 
 .PHONY: ci
 ci: ## Everything that has to pass before a change lands

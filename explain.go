@@ -25,7 +25,7 @@ func Explain(ctx context.Context, target, method string, md metadata.MD) (*Expla
 }
 
 // Explanation is the answer of Explain: a copy, which does not change. Its methods are Text, for a
-// terminal, and those of encoding/json; docs/explain.md describes the result of both.
+// terminal, and those of encoding/json; docs/tasks/explain.md describes the result of both.
 //
 //   - Outcome (string) is the answer on one line. Code (string) is the status that every such RPC
 //     fails with, such as "UNAVAILABLE", or empty. Notes ([]string) are what else there is to know.

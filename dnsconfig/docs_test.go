@@ -13,7 +13,7 @@ import (
 // TestManual: the zone file of the manual has the effect that the manual describes.
 func TestManual(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../docs/dns.md")
+	doc, err := os.ReadFile("../docs/tasks/dns.md")
 	xdstest.NoError(t, err)
 	_, rest, _ := strings.Cut(string(doc), "\n```zone\n")
 	zone, _, ok := strings.Cut(rest, "\n```")

@@ -233,10 +233,10 @@ func TestOverridesOfVariants(t *testing.T) {
 	}
 }
 
-// The example of docs/overrides.md works, and explanations say what that page says.
+// The example of docs/tasks/overrides.md works, and explanations say what that page says.
 func TestManualOfOverrides(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../docs/overrides.md")
+	doc, err := os.ReadFile("../docs/tasks/overrides.md")
 	xdstest.NoError(t, err)
 	_, rest, _ := strings.Cut(string(doc), "```json\n")
 	example, rest, _ := strings.Cut(rest, "```")

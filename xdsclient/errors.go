@@ -144,7 +144,7 @@ func (e *Error) wayOut() string {
 }
 
 // streamTaken is the way out where a server ends streams without an error right after they were opened.
-const streamTaken = "another xDS client of this pod may have taken the server's only stream, as Istio's agent has one: have the clients share a stream by a relay (docs/relay.md)"
+const streamTaken = "another xDS client of this pod may have taken the server's only stream, as Istio's agent has one: have the clients share a stream by a relay (docs/tasks/relay.md)"
 
 // Time is when the server said what the error is about, or when the fault was found.
 func (e *Error) Time() time.Time { return e.stamp.time() }

@@ -18,7 +18,7 @@ import (
 
 const relayHelp = `Runs a caching xDS proxy: clients in any language subscribe to it (state of the
 world or delta), and it subscribes to the management servers of its bootstrap, once
-for all clients that want the same resource. docs/relay.md describes it, and shows
+for all clients that want the same resource. docs/tasks/relay.md describes it, and shows
 it in a pod.
 
 --fold-by says which clients are one node for the control plane:

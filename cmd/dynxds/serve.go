@@ -22,10 +22,10 @@ import (
 
 const serveHelp = `Serves xDS (state of the world and delta) from a folder of YAML or JSON files:
 services with their endpoints, MeshHTTPRoute policies, denials, and xDS resources
-as they are. docs/control-plane.md has their format.
+as they are. docs/tasks/control-plane.md has their format.
 
 With --store the files are in etcd instead of a folder, from where any number of
-replicas of this command read them (docs/store.md). A change is served as soon as
+replicas of this command read them (docs/tasks/store.md). A change is served as soon as
 it is there. While a file is faulty, all replicas serve what was good last, and no
 change takes effect. While etcd does not answer, clients are served what was read
 last; with --last-good, a replica can even start.

@@ -107,7 +107,7 @@ func TestTheControlPlaneConfiguresTheFilter(t *testing.T) {
 	}
 }
 
-// The filter in docs/filters.md is that of customfilter.go.
+// The filter in docs/tasks/filters.md is that of customfilter.go.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	read := func(name string) string {
@@ -119,7 +119,7 @@ func TestDocs(t *testing.T) {
 	}
 	_, filter, _ := strings.Cut(read("customfilter.go"), "package customfilter\n")
 	_, filter, _ = strings.Cut(filter, "// Config is")
-	if !strings.Contains(read("../../docs/filters.md"), "// Config is"+filter) {
-		t.Error("docs/filters.md shows another filter than customfilter.go")
+	if !strings.Contains(read("../../docs/tasks/filters.md"), "// Config is"+filter) {
+		t.Error("docs/tasks/filters.md shows another filter than customfilter.go")
 	}
 }

@@ -51,11 +51,11 @@ type controlPlaneCase struct {
 
 // Istio, Kuma, Consul, Envoy Gateway and Traffic Director: what they send is accepted, with the
 // fields that a gRPC client cannot act on reported; what asks for security that this client cannot
-// give, or would send RPCs elsewhere, is refused with the reason (docs/other-control-planes.md).
+// give, or would send RPCs elsewhere, is refused with the reason (docs/reference/other-control-planes.md).
 func TestWhatControlPlanesSend(t *testing.T) {
 	files, err := filepath.Glob("testdata/controlplanes/*.json")
 	xdstest.NoError(t, err)
-	page, err := os.ReadFile("../../docs/other-control-planes.md")
+	page, err := os.ReadFile("../../docs/reference/other-control-planes.md")
 	xdstest.NoError(t, err)
 	if len(files) < 6 {
 		t.Fatalf("found %d files", len(files))

@@ -6,7 +6,7 @@ import (
 	"github.com/dynxds/dynxds/internal/explore"
 )
 
-// TestCheck follows every path of events within a scope, and checks each state; see docs/protocol-check.md.
+// TestCheck follows every path of events within a scope, and checks each state; see docs/internals/protocol-check.md.
 func TestCheck(t *testing.T) {
 	for _, way := range checkWays() {
 		if !explore.Selected(way.name) {

@@ -44,7 +44,7 @@ and keep none. Memory is heap and stacks of both ends: of a client with one subs
 with its first subscription, which for the relay includes the subscription at its control plane. A change is of one resource that all are subscribed to. CPU time is that of the process.`},
 	{"Hostile/", "A hostile control plane", `A client process of its own that makes 20 RPCs a second for 15 s, each with a deadline of a second, while its control
 plane does something hostile or careless. CPU time, peak memory (resident), bytes of log at warning level and the most file descriptors are those of the
-process. Measured once. [Bounds](bounds.md) has the limits.`},
+process. Measured once. [Bounds](reference/bounds.md) has the limits.`},
 	{"Select/", "Routing, without the RPC", `The cost of a unary RPC between the application and gRPC: the route, the cluster, and the Decision for the balancer, by
 the kind and number of routes.`},
 	{"Filters/", "HTTP filters, without the RPC", "The same with 0, 1 and 5 filters that do nothing; counted: one of them has a Close, on all cores."},

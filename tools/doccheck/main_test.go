@@ -29,7 +29,7 @@ func TestFill(t *testing.T) {
 			t.Errorf("%s is still there", name)
 		}
 	}
-	for _, name := range []string{"bin/program", "docs/architecture.md", "tools/doccheck/main.go"} {
+	for _, name := range []string{"bin/program", "docs/internals/architecture.md", "tools/doccheck/main.go"} {
 		if _, err := os.Stat(filepath.Join(clone, name)); err != nil {
 			t.Error(err)
 		}

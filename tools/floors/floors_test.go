@@ -18,7 +18,7 @@ func TestTheModuleKeepsTheRules(t *testing.T) {
 
 // TestThePageShowsTheTable holds the architecture page against the table.
 func TestThePageShowsTheTable(t *testing.T) {
-	if err := writeTable("../../docs/architecture.md", true); err != nil {
+	if err := writeTable("../../docs/internals/architecture.md", true); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,8 +1,8 @@
 // Command floors checks that the imports of a module, or of the modules of a workspace,
 // point down, as the table of rooms says, and writes that table into the architecture page:
 //
-//	go run ./floors -C .. -page ../docs/architecture.md          # write the table, check the imports
-//	go run ./floors -C .. -page ../docs/architecture.md -check   # compare the table, check the imports
+//	go run ./floors -C .. -page ../docs/internals/architecture.md          # write the table, check the imports
+//	go run ./floors -C .. -page ../docs/internals/architecture.md -check   # compare the table, check the imports
 //
 // In the page, the table stands between the lines "<!-- floors -->" and
 // "<!-- /floors -->". Imports of tests are not checked.

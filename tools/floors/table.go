@@ -16,7 +16,7 @@ type room struct {
 	only    []string // the folders of the module that it may import, if not all on lower floors
 }
 
-// rooms is the house from the ground up. The page docs/architecture.md shows it
+// rooms is the house from the ground up. The page docs/internals/architecture.md shows it
 // ("make floors" writes it there).
 var rooms = []room{
 	{floor: 0, folders: []string{"internal/protofield"},

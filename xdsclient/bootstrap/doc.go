@@ -5,7 +5,7 @@
 // The document comes from the file or text that the environment names (FromEnv) or from
 // memory (Parse). It goes, as an immutable Config, to xdsclient, which dials the servers,
 // and to the resolver, which names the resources. The format is gRPC's (gRFCs A27, A29, A30,
-// A47, A53, A65, A71, A81, A87, A88, A97) plus the keys of TP2; docs/bootstrap.md has all
+// A47, A53, A65, A71, A81, A87, A88, A97) plus the keys of TP2; docs/reference/bootstrap.md has all
 // keys.
 //
 // The package opens no connection, starts no goroutine and reads no file but the bootstrap

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-const docPath = "../../docs/bootstrap.md"
+const docPath = "../../docs/reference/bootstrap.md"
 
 // blocks returns the fenced blocks of a language.
 func blocks(doc, language string) []string {

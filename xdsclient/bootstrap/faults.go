@@ -13,7 +13,7 @@ import (
 type Fault = faults.Fault
 
 // Faults is the error for a bootstrap that was read and is wrong. Its List has the first
-// 100 faults in the order of the table in docs/bootstrap.md, and Omitted counts those
+// 100 faults in the order of the table in docs/reference/bootstrap.md, and Omitted counts those
 // beyond. A CredentialsBuilder may return one as well, with paths relative to its
 // configuration.
 type Faults = faults.Faults

@@ -35,7 +35,7 @@ func (c *cluster) withLogin(t *testing.T) (options []string, change func()) {
 	xdstest.NoError(t, err)
 	_, err = c.client.RoleAdd(ctx, "replica")
 	xdstest.NoError(t, err)
-	// What docs/store.md says that replicas need.
+	// What docs/tasks/store.md says that replicas need.
 	for _, grant := range []struct {
 		key, end   string
 		permission authpb.Permission_Type
