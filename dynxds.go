@@ -8,7 +8,7 @@
 //
 // The control plane then configures routing, HTTP filters and load balancing of the channel.
 // The scheme "dynxds" means the same, for processes that also link gRPC-Go's own xds package;
-// if that has taken the scheme "xds", one error in gRPC's log says so (docs/reference/bootstrap.md has
+// if that has taken the scheme "xds", one error in gRPC's log says so (docs/tasks/beside-grpc-go.md has
 // the ways to choose). Without a bootstrap, or if the control plane does not know the target,
 // DNS resolves it, but not on channels that leave their security to the control plane
 // (google.golang.org/grpc/credentials/xds). Those send no plaintext to a cluster that asks

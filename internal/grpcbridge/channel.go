@@ -90,7 +90,7 @@ func Attach(rcc resolver.ClientConn) (*Channel, error) {
 	cc := clientConnBehind(rcc)
 	if cc == nil {
 		return nil, fmt.Errorf("dynxds: found no *grpc.ClientConn behind the resolver.ClientConn of type %T that the resolver was built with (gRPC %s); "+
-			"dynxds routes RPCs in the channel's interceptors, and so resolves for channels of grpc.NewClient only (docs/reference/bootstrap.md, \"A resolver without a channel\")", rcc, grpc.Version)
+			"dynxds routes RPCs in the channel's interceptors, and so resolves for channels of grpc.NewClient only (docs/tasks/beside-grpc-go.md)", rcc, grpc.Version)
 	}
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
