@@ -146,7 +146,7 @@ func TestSessionsEndToEnd(t *testing.T) {
 	})
 }
 
-// keepingCookies is the interceptor that docs/tasks/filters.md proposes.
+// keepingCookies is the interceptor that docs/tasks/sessions.md proposes.
 func keepingCookies(jar http.CookieJar) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		u := &url.URL{Scheme: "https", Host: "session", Path: method}

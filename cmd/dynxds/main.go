@@ -11,7 +11,7 @@
 //   - "dynxds demo" runs a control plane, backends and a client in one process; with --page it
 //     shows a status page, as "dynxds serve" does.
 //
-// "dynxds help" lists the commands with their flags, docs/tasks/control-plane.md describes the folder. The
+// "dynxds help" lists the commands with their flags, docs/reference/folder.md describes the folder. The
 // logic is in the packages below internal.
 package main
 
