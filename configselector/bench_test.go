@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -104,4 +105,31 @@ func BenchmarkNotRetried(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkCounted is a unary RPC before anybody has looked at outcomes, and while they are counted. It comes last, as
+// counting goes on for a while.
+func BenchmarkCounted(b *testing.B) {
+	s := newSelector(b, &xdsresource.Listener{}, xdsmsg.PrefixRoute("/", "c"))
+	ctx := context.Background()
+	alone := func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := s.Unary(ctx, "/S/M", nil, nil, nil, doNothing, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	parallel := func(b *testing.B) {
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				_ = s.Unary(ctx, "/S/M", nil, nil, nil, doNothing, nil)
+			}
+		})
+	}
+	b.Run("off", alone)
+	b.Run("off, parallel", parallel)
+	outcomes.Look()
+	b.Run("on", alone)
+	b.Run("on, parallel", parallel)
 }

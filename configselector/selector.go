@@ -23,6 +23,7 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -133,7 +134,9 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 	defer hold.Release()
 	ctx, trace := rpctrace.Take(ctx)
 	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: trace}
-	if err := s.route(&rpc); err != nil {
+	err := s.begin(&rpc)
+	if err != nil {
+		rpc.Counted.End(err)
 		grpcbridge.Finish(opts, err)
 		return err
 	}
@@ -143,9 +146,12 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 		defer cancel()
 	}
 	if rpc.Plain() {
-		return invoker(s.decide(ctx, &rpc), method, req, reply, cc, opts...)
+		err = invoker(s.decide(ctx, &rpc), method, req, reply, cc, opts...)
+	} else {
+		err = s.routes.Unary(ctx, &rpc, req, reply, invoker)
 	}
-	return s.routes.Unary(ctx, &rpc, req, reply, invoker)
+	rpc.Counted.End(err)
+	return err
 }
 
 // Stream carries out a streaming RPC.
@@ -156,7 +162,8 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	}
 	ctx, trace := rpctrace.Take(ctx)
 	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx, Trace: trace}
-	if err := s.route(&rpc); err != nil {
+	if err := s.begin(&rpc); err != nil {
+		rpc.Counted.End(err)
 		hold.Release()
 		grpcbridge.Finish(opts, err)
 		return nil, err
@@ -166,6 +173,11 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 		return s.routes.Stream(&rpc, desc, streamer, timeout, hold)
 	}
 	var release, cancel func() // not captured, so that they are not on the heap
+	var counted func(error)
+	if rpc.Counted != (outcomes.RPC{}) {
+		counted = rpc.Counted.Once()
+		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(counted))
+	}
 	if hold.Counts() {
 		once := sync.OnceFunc(hold.Release)
 		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { once() }))
@@ -180,6 +192,9 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	if err != nil {
 		// gRPC calls OnFinish also for a stream that it cannot create, but an interceptor below may
 		// have refused it.
+		if counted != nil {
+			counted(err)
+		}
 		if release != nil {
 			release()
 		}
@@ -217,6 +232,15 @@ func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) 
 		override.SetCluster(rpc.Cluster)
 	}
 	return rpc.Cluster, nil
+}
+
+// begin routes an RPC of the application, and counts it if RPCs are counted.
+func (s *Selector) begin(rpc *router.RPC) error {
+	err := s.route(rpc)
+	if epoch := outcomes.Epoch(); epoch != 0 {
+		rpc.Counted = s.routes.Count(rpc, epoch, err)
+	}
+	return err
 }
 
 // route finds the first route that matches, draws a cluster from it and sets the chain of

@@ -145,3 +145,7 @@ const (
 	// ManyEndpoints is how many a policy may connect to without a warning.
 	ManyEndpoints = 10_000
 )
+
+// OutcomeKinds is how many combinations of channel, route and cluster have outcomes of RPCs of their own, while these
+// are counted. One takes 3 KiB. RPCs of further ones are counted together.
+const OutcomeKinds = 12_000

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
@@ -72,6 +73,7 @@ func (i *interceptors) unary(ctx context.Context, method string, req, reply any,
 		runner, err := i.runner(ctx, cc, method, opts)
 		switch {
 		case err != nil:
+			outcomes.Refused(cc.Target(), err)
 			Finish(opts, err)
 			return err
 		case runner == nil:
@@ -88,6 +90,7 @@ func (i *interceptors) stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 		runner, err := i.runner(ctx, cc, method, opts)
 		switch {
 		case err != nil:
+			outcomes.Refused(cc.Target(), err)
 			Finish(opts, err)
 			return nil, err
 		case runner == nil:

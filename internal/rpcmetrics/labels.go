@@ -1,13 +1,9 @@
 package rpcmetrics
 
 import (
-	"cmp"
 	"maps"
 	"sync"
 	"sync/atomic"
-	"unicode/utf8"
-
-	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
 const (
@@ -16,8 +12,6 @@ const (
 	maxLabelSets = 2000
 	// other stands for all further values.
 	other = "other"
-	// maxRoute bounds the label of a route, in bytes.
-	maxRoute = 128
 	// maxCluster bounds the label of a cluster, in bytes. A header of an RPC may name one that does not exist.
 	maxCluster = 1 << 10
 )
@@ -74,17 +68,4 @@ func (m *Recorder) labels(route, cluster, priority string) *labelSet {
 		return l
 	}
 	return m.others
-}
-
-// routeLabel returns the label of a route: its name, or else the paths that it matches.
-func routeLabel(r *rpctrace.Route) string {
-	label := cmp.Or(r.Name, r.Match)
-	if len(label) <= maxRoute {
-		return label
-	}
-	end := maxRoute
-	for !utf8.RuneStart(label[end]) {
-		end--
-	}
-	return label[:end]
 }

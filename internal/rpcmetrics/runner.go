@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 )
 
@@ -63,7 +64,7 @@ func (c *call) observe(ctx context.Context) context.Context {
 }
 
 func (c *call) routed(r rpctrace.Route) {
-	c.labels.Store(c.metrics.labels(routeLabel(&r), r.Cluster, ""))
+	c.labels.Store(c.metrics.labels(outcomes.RouteLabel(r.Name, r.Match), r.Cluster, ""))
 }
 
 func (c *call) picked(p rpctrace.Pick) {

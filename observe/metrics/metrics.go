@@ -25,11 +25,15 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpcmetrics"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-func init() { grpcbridge.RegisterMetrics(rpcmetrics.Descriptors()...) }
+func init() {
+	grpcbridge.RegisterMetrics(rpcmetrics.Descriptors()...)
+	outcomes.Keep()
+}
 
 // All returns the names of the metrics of RPCs, of those of xDS clients ("grpc.xds_client.…" of
 // gRFC A78, and "dynxds.xds_client.…") and of those of outlier detection (gRFC A91). All are off

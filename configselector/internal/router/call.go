@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -41,7 +42,8 @@ type call struct {
 	invoker   grpc.UnaryInvoker            // unary RPCs
 	streaming *streaming                   // streaming RPCs
 	rare      *rare                        // nil: nothing
-	rpc       httpfilter.RPC               // for the first filter
+	counted   outcomes.RPC
+	rpc       httpfilter.RPC // for the first filter
 
 	first unaryStream // the request that the last filter makes of rpc
 	taken bool        // first is in use
@@ -84,7 +86,7 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 	default:
 		c = new(call)
 	}
-	c.routes, c.route, c.weighted, c.origin = r, rpc.Route, rpc.Weighted, rpc.Origin
+	c.routes, c.route, c.weighted, c.origin, c.counted = r, rpc.Route, rpc.Weighted, rpc.Origin, rpc.Counted
 	own := &c.rpc
 	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Headers.authority, rpc.Cluster, desc, rpc.Options
 	d := &c.first.decision
@@ -231,6 +233,7 @@ func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) 
 func (c *call) end(err error) {
 	c.streaming.ended.Do(func() {
 		c.streaming.outcome.finished(err)
+		c.counted.End(err)
 		c.ownMirrors().originalEnded()
 		c.streaming.hold.Release()
 		c.streaming.cancel()

@@ -69,7 +69,11 @@ func retryMetric(name string, kind estats.MetricType) *estats.MetricDescriptor {
 // recordRetries records the retries or hedges of an RPC that is not sent again.
 func (c *call) recordRetries(retry *retrier) {
 	recorder := c.routes.Channel.Metrics
-	if retry.sent == 0 || recorder == nil {
+	if retry.sent == 0 {
+		return
+	}
+	c.counted.Resent(retry.sent, retry.hedges())
+	if recorder == nil {
 		return
 	}
 	// As in the other metrics of RPCs, only methods of generated code are named (gRFC A66).

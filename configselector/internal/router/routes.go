@@ -23,6 +23,7 @@ import (
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/rpctrace"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -69,6 +70,7 @@ type Routes struct {
 	RouteConfigName string // for errors
 
 	clusters func() map[string]struct{} // those that an RPC may select by name
+	counters counters
 }
 
 // NewRoutes returns the Routes of a version.
@@ -173,6 +175,7 @@ type RPC struct {
 	Options []grpc.CallOption
 	Origin  context.Context // as the application gave it
 	Trace   *rpctrace.Trace // nil: the RPC is not traced
+	Counted outcomes.RPC    // the zero value: it is not counted
 
 	// Choose sets these.
 	Route    *xdsresource.Route

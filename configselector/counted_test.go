@@ -1,0 +1,106 @@
+package configselector_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/outcomes"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// outcomesOf returns what is counted for a route, whatever its cluster.
+func outcomesOf(route string) *outcomes.Report {
+	all := new(outcomes.Report)
+	for _, r := range outcomes.Reports() {
+		if r.Route == route {
+			all.Key = r.Key
+			all.Add(r)
+		}
+	}
+	return all
+}
+
+// withName returns a route with a name of its own, by which the test finds what is counted: the table is that of the process.
+func withName(name string, r *xdsresource.Route) *xdsresource.Route {
+	r.Name = name
+	return r
+}
+
+// Each RPC is counted once, whatever its kind, whatever it meets and however it ends.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	outcomes.Look()
+	refuse := filterOf("refuse", func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) {
+		return nil, status.Error(codes.PermissionDenied, "by a filter")
+	})
+	answered := toC()
+	answered.Action = &xdsresource.DirectResponse{Code: codes.Unimplemented}
+	for _, tc := range []struct {
+		name    string
+		config  worldConfig
+		pick    error
+		code    string
+		retries uint64
+		cluster string
+	}{
+		{name: "plain", config: worldConfig{routes: []*xdsresource.Route{toC()}}, code: "OK", cluster: "c"},
+		{name: "filtered", config: worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(filterOf("pass", pass))}, code: "OK", cluster: "c"},
+		{name: "refused by a filter", config: worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(refuse)}, code: "PERMISSION_DENIED", cluster: "c"},
+		{name: "refused by the server", config: worldConfig{routes: []*xdsresource.Route{toC()},
+			handle: func(int, grpc.ServerStream) error { return status.Error(codes.Internal, "no") }}, code: "INTERNAL", cluster: "c"},
+		{name: "no endpoint", config: worldConfig{routes: []*xdsresource.Route{toC()}}, pick: status.Error(codes.Unavailable, "none"), code: "UNAVAILABLE", cluster: "c"},
+		{name: "retried", config: worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: failing(1, codes.Unavailable)},
+			code: "OK", retries: 1, cluster: "c"},
+		{name: "answered", config: worldConfig{routes: []*xdsresource.Route{answered}}, code: "UNIMPLEMENTED"},
+	} {
+		eachKind(t, func(t *testing.T, k kind) {
+			c := tc.config
+			route := fmt.Sprint(tc.name, " ", k.name)
+			copied := *c.routes[0]
+			c.routes = []*xdsresource.Route{withName(route, &copied)}
+			w := newWorld(t, c)
+			if tc.pick != nil {
+				w.pick = func(context.Context) error { return tc.pick }
+			}
+			for range 2 {
+				w.makeRPC(t.Context(), k, "/s/m", []string{"x"})
+			}
+			r := outcomesOf(route)
+			if len(r.Codes) != 1 || r.Codes[tc.code] != 2 || r.Started != 2 || r.Retries != tc.retries || r.Cluster != tc.cluster {
+				t.Errorf("route %q: %+v, want 2 of %s", route, r, tc.code)
+			}
+		})
+	}
+}
+
+// An RPC that no route takes is one of the channel; what a header of it says is no cluster.
+func TestOutcomesWithoutARoute(t *testing.T) {
+	t.Parallel()
+	outcomes.Look()
+	byHeader := withName("by header", toC())
+	byHeader.Match = matching.Route{PathKind: matching.PathExact, Path: "/s/header"}
+	byHeader.Action = &xdsresource.Forward{Clusters: []xdsresource.WeightedCluster{{Header: "cluster", Weight: 1}}}
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{byHeader}})
+	before := outcomesOf("").Codes["UNAVAILABLE"]
+	w.makeRPC(t.Context(), kinds[0], "/s/other", []string{"x"})
+	w.makeRPC(t.Context(), kinds[1], "/s/other", []string{"x"})
+	if n := outcomesOf("").Codes["UNAVAILABLE"] - before; n != 2 {
+		t.Errorf("%d RPCs without a route are counted, want 2", n)
+	}
+	w.makeRPC(metadata.AppendToOutgoingContext(t.Context(), "cluster", "invented"), kinds[0], "/s/header", []string{"x"})
+	if r := outcomesOf("by header"); r.Codes["UNAVAILABLE"] != 1 || r.Cluster != "" {
+		t.Errorf("an RPC to an invented cluster is counted as %+v", r)
+	}
+	if slices.ContainsFunc(outcomes.Reports(), func(r *outcomes.Report) bool { return r.Cluster == "invented" }) {
+		t.Error("headers make Counters")
+	}
+}

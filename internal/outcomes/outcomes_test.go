@@ -1,0 +1,297 @@
+package outcomes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/bounds"
+)
+
+// The tests share the table of the process, and therefore do not run in parallel.
+
+// looking runs a test on virtual time, a moment after somebody has looked for the first time.
+func looking(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(2 * linger) // until what an earlier test has left is over
+		turnOff()
+		Look()
+		time.Sleep(second / 2)
+		test(t)
+	})
+}
+
+// turnOff ends counting, as time does.
+func turnOff() {
+	table.mu.Lock()
+	table.until = time.Unix(0, 1)
+	chain := table.chain
+	table.mu.Unlock()
+	tick(chain)
+}
+
+// rpc counts an RPC that takes a while.
+func rpc(k Key, takes time.Duration, err error) {
+	r := Find(k).Begin()
+	time.Sleep(takes)
+	r.End(err)
+}
+
+// reportOf returns the Report of a Key.
+func reportOf(t *testing.T, k Key) *Report {
+	t.Helper()
+	for _, r := range Reports() {
+		if r.Key == k {
+			return r
+		}
+	}
+	t.Fatalf("nothing is counted for %+v", k)
+	return nil
+}
+
+func failure(code codes.Code) error { return status.Error(code, "because of "+code.String()) }
+
+func TestWhatIsCounted(t *testing.T) {
+	looking(t, func(t *testing.T) {
+		k := Key{"t", "r", "c"}
+		for range 8 {
+			rpc(k, 20*time.Millisecond, nil)
+		}
+		rpc(k, 0, failure(codes.Unavailable))
+		rpc(k, 0, failure(codes.NotFound))
+		rpc(k, 0, failure(codes.Code(99)))
+		rpc(k, 0, context.Canceled) // no status
+		Find(k).Begin()
+		retried := Find(k).Begin()
+		retried.Resent(2, false)
+		retried.Resent(3, true)
+		once := retried.Once()
+		once(nil)
+		once(nil)
+		RPC{}.End(nil)
+		RPC{}.Resent(1, true)
+		r := reportOf(t, k)
+		want := map[string]uint64{"OK": 9, "UNAVAILABLE": 1, "NOT_FOUND": 1, "other": 1, "UNKNOWN": 1}
+		if fmt.Sprint(r.Codes) != fmt.Sprint(want) || r.Started != 14 || r.InFlight != 1 || r.Retries != 2 || r.Hedges != 3 {
+			t.Errorf("the report is %+v, want codes %v, 14 started and 1 in flight", r, want)
+		}
+		// NOT_FOUND is an answer.
+		if r.Minute != (Sum{14, 13, 3}) {
+			t.Errorf("the last minute is %+v", r.Minute)
+		}
+		if r.Last == nil || r.Last.Code != "UNAVAILABLE" || r.Last.Text != "because of Unavailable" {
+			t.Errorf("the last error is %+v, want the first one of the second", r.Last)
+		}
+		time.Sleep(second)
+		rpc(k, 0, failure(codes.Internal))
+		if r = reportOf(t, k); r.Last.Code != "INTERNAL" || r.Measured != 1 || r.FailingSince.IsZero() {
+			t.Errorf("a second later the report is %+v with the error %+v", r, r.Last)
+		}
+	})
+}
+
+func TestTheLastMinute(t *testing.T) {
+	looking(t, func(t *testing.T) {
+		k, other := Key{"t", "r", "c"}, Key{"t", "r2", "c"}
+		rpc(k, 0, failure(codes.Unavailable))
+		Find(other)
+		time.Sleep(second)
+		for range 30 {
+			rpc(k, 0, nil)
+			rpc(other, 0, nil)
+			time.Sleep(second)
+		}
+		ofCluster := func(k Key) bool { return k.Cluster == "c" }
+		h := History(ofCluster)
+		if len(h) != 31 || h[0] != (Second{1, 1, 1}) || h[1] != (Second{2, 2, 0}) || h[30] != (Second{2, 2, 0}) {
+			t.Errorf("the history is %v", h)
+		}
+		r := reportOf(t, k)
+		if r.Minute != (Sum{31, 31, 1}) || r.Measured != 31 || r.FailingSince.IsZero() {
+			t.Errorf("the minute is %+v of %d seconds, failing since %v", r.Minute, r.Measured, r.FailingSince)
+		}
+		r.Add(reportOf(t, other))
+		if r.Minute != (Sum{61, 61, 1}) || r.Codes["OK"] != 60 || r.Codes["UNAVAILABLE"] != 1 {
+			t.Errorf("both are %+v", r)
+		}
+		time.Sleep(Seconds * second)
+		r = reportOf(t, k)
+		if _, ok := r.Quantile(0.5); ok || r.Minute != (Sum{}) || r.Measured != Seconds || !r.FailingSince.IsZero() || r.Started != 31 {
+			t.Errorf("a minute later: %+v", r)
+		}
+		if h := History(ofCluster); len(h) != Seconds || h[0] != (Second{}) {
+			t.Errorf("a minute later the history is %v", h)
+		}
+	})
+}
+
+// Latencies of a busy second are taken of a part of the RPCs, which changes the quantiles little.
+func TestQuantiles(t *testing.T) {
+	looking(t, func(t *testing.T) {
+		k := Key{Target: "quantiles"}
+		for range 20 {
+			for i := range 1000 {
+				r := Find(k).Begin()
+				if r.weight != 0 {
+					r.begin -= 10 * time.Millisecond
+					if i%50 == 49 || r.weight > 1 && i%400 == 7 { // 2 of 100
+						r.begin -= time.Second
+					}
+				}
+				r.End(nil)
+			}
+			time.Sleep(second)
+		}
+		r := reportOf(t, k)
+		for share, want := range map[float64]time.Duration{0.5: 10 * time.Millisecond, 0.99: time.Second} {
+			if got, ok := r.Quantile(share); !ok || got < want*2/3 || got > want*3/2 {
+				t.Errorf("quantile %v is %v, want about %v", share, got, want)
+			}
+		}
+		time.Sleep(45 * time.Second)
+		for range 200 {
+			rpc(k, 100*time.Microsecond, nil)
+		}
+		time.Sleep(20 * time.Second)
+		if got, _ := reportOf(t, k).Quantile(0.999); got > 200*time.Microsecond {
+			t.Errorf("the slow RPCs of over a minute ago still count: %v", got)
+		}
+	})
+}
+
+func TestBuckets(t *testing.T) {
+	for i := range buckets - 1 {
+		low, high := lowerBound(i), lowerBound(i+1)
+		if high <= low || bucketOf(low) != i || bucketOf(high-1) != i {
+			t.Errorf("bucket %d is from %v to %v; these are in buckets %d and %d", i, low, high, bucketOf(low), bucketOf(high-1))
+		}
+	}
+	if bucketOf(time.Hour) != buckets-1 || bucketOf(-1) != 0 {
+		t.Error("there is no bucket for everything")
+	}
+}
+
+func TestOnlyWhileSomebodyLooks(t *testing.T) {
+	looking(t, func(t *testing.T) {
+		k := Key{Target: "looks"}
+		c := Find(k)
+		for range 3 {
+			time.Sleep(linger / 2)
+			Look()
+		}
+		before := Epoch()
+		if before == 0 || !c.Of(before) {
+			t.Fatal("counting has ended although somebody looks")
+		}
+		time.Sleep(linger + 2*second)
+		Refused("looks", failure(codes.Unavailable))
+		if Epoch() != 0 || len(Reports()) > 0 {
+			t.Error("counting goes on although nobody looks")
+		}
+		r := Find(k).Begin() // as an RPC that has met the end
+		if since := Look(); since != time.Now() || Epoch() == before || c.Of(Epoch()) || len(Reports()) > 0 {
+			t.Error("counting does not begin anew")
+		}
+		r.End(nil)
+		Refused("looks", failure(codes.Unavailable))
+		if r := reportOf(t, k); r.Codes["UNAVAILABLE"] != 1 {
+			t.Errorf("an RPC without a configuration is not counted: %+v", r)
+		}
+		time.Sleep(5*second + second/2)
+		if r := reportOf(t, k); r.Measured != 5 {
+			t.Errorf("%d seconds are measured, want 5: more than one timer ticks, or none", r.Measured)
+		}
+	})
+}
+
+func TestKindsAreBounded(t *testing.T) {
+	looking(t, func(t *testing.T) {
+		kind := func(i int) Key { return Key{"t", fmt.Sprint(i), "c"} }
+		kept := Find(kind(0))
+		for i := range bounds.OutcomeKinds + 10 {
+			Find(kind(i)).Begin().End(nil)
+		}
+		late := Find(kind(bounds.OutcomeKinds + 1))
+		if late.key != others || len(Reports()) != bounds.OutcomeKinds+1 {
+			t.Errorf("%d kinds, the last one %+v", len(Reports()), late.key)
+		}
+		open := Find(kind(1)).Begin()
+		for range (forgetAfter + 60) / 300 {
+			time.Sleep(300 * second)
+			Look()
+			kept.Begin().End(nil)
+		}
+		time.Sleep(120 * second)
+		if n := len(Reports()); n != 2 || Find(kind(0)) != kept || !kept.Of(Epoch()) || late.Of(Epoch()) {
+			t.Errorf("%d kinds are left of which 2 are in use, the one in use is kept: %v", n, Find(kind(0)) == kept)
+		}
+		if again := Find(kind(bounds.OutcomeKinds + 1)); again.key == others {
+			t.Error("there is no room although most kinds are not in use any more")
+		}
+		open.End(nil)
+	})
+}
+
+func TestTextsAreBounded(t *testing.T) {
+	looking(t, func(t *testing.T) {
+		Refused("long", errors.New(strings.Repeat("x", 1<<20)))
+		if r := reportOf(t, Key{Target: "long"}); len(r.Last.Text) > bounds.ErrorText+100 {
+			t.Errorf("the last error has %d bytes", len(r.Last.Text))
+		}
+	})
+	for want, r := range map[string]struct{ name, paths string }{
+		"name":                                  {"name", "/s/m"},
+		"/s/m":                                  {"", "/s/m"},
+		strings.Repeat("x", maxRoute):           {strings.Repeat("x", 2*maxRoute), ""},
+		"x" + strings.Repeat("é", maxRoute/2-1): {"x" + strings.Repeat("é", maxRoute), ""},
+	} {
+		if got := RouteLabel(r.name, r.paths); got != want {
+			t.Errorf("route %+v has the label %q, want %q", r, got, want)
+		}
+	}
+}
+
+func TestCountingAllocatesNothing(t *testing.T) {
+	looking(t, func(t *testing.T) {
+		c, err := Find(Key{Target: "allocates"}), failure(codes.Unavailable)
+		c.Begin().End(err) // the text of this second
+		if n := testing.AllocsPerRun(1000, func() {
+			c.Begin().End(nil)
+			c.Begin().End(err)
+		}); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+	})
+}
+
+// BenchmarkCounter is what an RPC costs more, but for finding the Counter.
+func BenchmarkCounter(b *testing.B) {
+	Look()
+	c := Find(Key{Target: "bench"})
+	b.Run("alone", func(b *testing.B) {
+		for b.Loop() {
+			c.Begin().End(nil)
+		}
+	})
+	b.Run("exact", func(b *testing.B) { // the first of each second
+		for b.Loop() {
+			c.base.Store(c.started.Load())
+			c.Begin().End(nil)
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				c.Begin().End(nil)
+			}
+		})
+	})
+}
