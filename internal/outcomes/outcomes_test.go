@@ -213,14 +213,16 @@ func TestOnlyWhileSomebodyLooks(t *testing.T) {
 }
 
 func TestKindsAreBounded(t *testing.T) {
+	defer func(n int) { maxKinds = n }(maxKinds)
+	maxKinds = 100
 	looking(t, func(t *testing.T) {
 		kind := func(i int) Key { return Key{"t", fmt.Sprint(i), "c"} }
 		kept := Find(kind(0))
-		for i := range bounds.OutcomeKinds + 10 {
+		for i := range maxKinds + 10 {
 			Find(kind(i)).Begin().End(nil)
 		}
-		late := Find(kind(bounds.OutcomeKinds + 1))
-		if late.key != others || len(Reports()) != bounds.OutcomeKinds+1 {
+		late := Find(kind(maxKinds + 1))
+		if late.key != others || len(Reports()) != maxKinds+1 {
 			t.Errorf("%d kinds, the last one %+v", len(Reports()), late.key)
 		}
 		open := Find(kind(1)).Begin()
@@ -233,7 +235,7 @@ func TestKindsAreBounded(t *testing.T) {
 		if n := len(Reports()); n != 2 || Find(kind(0)) != kept || !kept.Of(Epoch()) || late.Of(Epoch()) {
 			t.Errorf("%d kinds are left of which 2 are in use, the one in use is kept: %v", n, Find(kind(0)) == kept)
 		}
-		if again := Find(kind(bounds.OutcomeKinds + 1)); again.key == others {
+		if again := Find(kind(maxKinds + 1)); again.key == others {
 			t.Error("there is no room although most kinds are not in use any more")
 		}
 		open.End(nil)

@@ -17,6 +17,9 @@ const (
 	forgetAfter = 600
 )
 
+// maxKinds is how many Counters there are. Tests have fewer.
+var maxKinds = bounds.OutcomeKinds
+
 // epoch is that of the table, or 0 while nothing is counted. ticks counts the seconds of counting.
 var (
 	epoch atomic.Uint32
@@ -86,7 +89,7 @@ func tick(chain uint64) {
 	}
 	table.ticked = now
 	n := ticks.Add(1)
-	forget := table.size > bounds.OutcomeKinds/2 && n%60 == 0
+	forget := table.size > maxKinds/2 && n%60 == 0
 	forgotten := 0
 	for k, v := range table.byKey.Range {
 		c := v.(*Counter)
@@ -122,7 +125,7 @@ func Find(k Key) *Counter {
 	}
 	table.mu.Lock()
 	defer table.mu.Unlock()
-	if table.size >= bounds.OutcomeKinds {
+	if table.size >= maxKinds {
 		k = others
 	}
 	if c, ok := table.byKey.Load(k); ok {
