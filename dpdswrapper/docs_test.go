@@ -12,7 +12,7 @@ import (
 // The bootstrap of the manual has the effect that the manual describes.
 func TestManual(t *testing.T) {
 	t.Parallel()
-	manual := string(must(os.ReadFile("../docs/concepts/dynamic-parameters.md")))
+	manual := string(must(os.ReadFile("../docs/tasks/dynamic-parameters.md")))
 	_, rest, _ := strings.Cut(manual, "```json\n")
 	document, _, _ := strings.Cut(rest, "```")
 	cfg := must(bootstrap.Parse("manual", []byte(document)))
