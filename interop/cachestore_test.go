@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/cachestore"
 	"github.com/dynxds/dynxds/interop/load"
@@ -146,15 +147,14 @@ func TestWildcardOverACacheOfGoControlPlane(t *testing.T) {
 	client, err := xdsclient.New(config)
 	xdstest.NoError(t, err)
 	t.Cleanup(client.Close)
-	clusters := &xdsclient.ResourceType{Name: "Cluster", TypeURL: resource.ClusterType}
 	all := &members{names: make(map[string]bool), changed: make(chan struct{}, 1)}
-	t.Cleanup(client.WatchCollection(clusters, "*", all))
+	t.Cleanup(client.WatchCollection(xdsresource.ClusterType, "*", all))
 	all.wait(t, "a", "b")
 	setSnapshot(t, cache, "2", cluster("b", "b"), cluster("c", "c"))
 	all.wait(t, "b", "c")
 
 	missing := make(chan error, 1)
-	t.Cleanup(client.Watch(clusters, "no-such-cluster", watcherFunc(func(err error) {
+	t.Cleanup(client.Watch(xdsresource.ClusterType, "no-such-cluster", watcherFunc(func(err error) {
 		select {
 		case missing <- err:
 		default:

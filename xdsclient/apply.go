@@ -20,7 +20,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 	if !u.once(s, it) {
 		return
 	}
-	if known := s.known(it.Value, u.ch.server); known != nil {
+	if known := s.known(it, u.ch.server); known != nil {
 		p = known
 	}
 	if it.payload != nil {
@@ -54,8 +54,12 @@ func (u *update) heartbeat(found []*subscription, it *item) {
 	u.unchanged++
 	for _, s := range found {
 		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.Version) && s.taken.parameters.Equal(it.parameters) {
+			p := s.payload
+			if renew := u.types.typ.Renew; renew != nil {
+				p = &payload{p.raw, p.enveloped, renew(p.value, it.TTL), p.server}
+			}
 			u.received(s, it)
-			u.ch.acceptResource(s, s.payload, u.stampOf(s, it), u.delivery)
+			u.ch.acceptResource(s, p, u.stampOf(s, it), u.delivery)
 			u.markUseful(s.resource)
 		}
 	}
@@ -68,10 +72,10 @@ func (u *update) stampOf(s *subscription, it *item) stamp {
 	st.parameters = it.parameters
 	// A DPDS resource is "always non-cacheable", even if the server forgets to say so (xRFC TP2,
 	// "Non-Cacheability of DPDS").
-	st.volatile = it.TTL > 0 || it.DoNotCache || u.types.typ.TypeURL == dynparam.MapTypeURL
-	if u.types.typ.Decode == nil {
-		st.envelope = newEnvelope(s, it)
-		u.timed = u.timed || st.envelope.ttl > 0
+	st.volatile = it.TTL > 0 || it.DoNotCache || it.Heartbeat && s.taken.volatile || u.types.typ.TypeURL == dynparam.MapTypeURL
+	if u.types.typ.Renew != nil {
+		st.ttl = it.TTL
+		u.timed = u.timed || it.TTL > 0
 	}
 	switch {
 	case !u.types.Dialect.Incremental() && len(it.Version) == 0:

@@ -1,6 +1,8 @@
 package xdsclient
 
 import (
+	"time"
+
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -80,14 +82,34 @@ type ResourceType struct {
 	// Decode validates a resource and makes the immutable value of it that watchers get. It
 	// returns the resource's name, if that can be read also with an error, so that the error
 	// reaches the resource's watchers. The resource is never changed, and the value may refer to
-	// its bytes, which the client keeps. Without it watchers get a *Raw, and nothing is validated
-	// but what wraps the resources.
+	// its bytes, which the client keeps.
 	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
+	// Renew is for programs that pass resources on together with their envelopes; otherwise it is nil. Values
+	// then have what DecodeOptions.Envelope says: watchers are called when anything in the envelope changes, and
+	// each time that the server extends a TTL. Of a heartbeat, which has a TTL (or zero) but no resource, Renew
+	// makes the value that takes the place of the one in use. It must not block.
+	Renew func(value any, ttl time.Duration) any
 	// Ignored lists what the program ignores of a resource that Decode made value of. It may
 	// be slow: it is called for dumps and, apart from updates and at most every 10 s for a
 	// resource, for the log. Nobody takes the list once done is closed, so that a long one need not be finished; done
 	// may be nil. nil: it is not known.
 	Ignored func(resource *anypb.Any, value any, done <-chan struct{}) []Ignored
+}
+
+// Envelope is what a server says of a resource beside its bytes (envoy.service.discovery.v3.Resource).
+type Envelope struct {
+	// Name is what the server calls the resource, which may be watched by an alias.
+	Name string
+	// Version is the resource's own version, which is not that of the response.
+	Version string
+	// Aliases are the other names of the resource, in the server's order.
+	Aliases []string
+	// Parameters are the dynamic parameters of the variant (xRFC TP2, Resource.dynamic_parameters).
+	Parameters dynparam.Parameters
+	// TTL is how long the resource is valid unless the server extends it. Zero: until the server says otherwise.
+	TTL time.Duration
+	// DoNotCache says that the resource is for this client alone (Resource.cache_control.do_not_cache).
+	DoNotCache bool
 }
 
 // DecodeOptions is what a decoder may need besides the bytes.
@@ -97,6 +119,9 @@ type DecodeOptions struct {
 	// server it is only if it has a method ServerBound() bool that returns true: other values are
 	// used again when a server with the same other features sends the same bytes.
 	Server *bootstrap.Server
+	// Envelope is what the server says of the resource beside its bytes. It is zero for a resource without an
+	// envelope (SotW), and for types without ResourceType.Renew.
+	Envelope Envelope
 	// Loads counts load for the load reports to that server (LRS). A value that keeps it depends
 	// on the server.
 	Loads *load.Store

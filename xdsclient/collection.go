@@ -204,13 +204,13 @@ type newcomer struct {
 
 // known returns the version with these very bytes that a cache of the authority has of the
 // member from another stream or server, or nil.
-func (n *newcomer) known(raw []byte, server *bootstrap.Server) *payload {
+func (n *newcomer) known(it *item, server *bootstrap.Server) *payload {
 	c := n.collection
 	key := resourceKey{c.entry.key.typ, n.member.Name, n.member.Parameters.Key()}
 	if m := c.cached[key]; m != nil {
-		return m.known(raw, server)
+		return m.known(it, server)
 	}
-	return c.newEntry(key, n.member.Parameters).known(raw, server)
+	return c.newEntry(key, n.member.Parameters).known(it, server)
 }
 
 // enter adds a member that nothing is known of yet. The server decides how many there

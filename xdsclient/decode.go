@@ -7,8 +7,6 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"google.golang.org/protobuf/types/known/anypb"
-
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -37,14 +35,9 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 			}
 		}
 	}()
-	p := &payload{raw: d.kept(it.Value), server: d.ch.server}
-	if d.types.typ.Decode == nil {
-		d.admitRaw(it, p)
-		return decoded
-	}
-	it.decodedName, p.value, it.Err = d.types.typ.Decode(
-		&anypb.Any{TypeUrl: d.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: d.ch.server, Loads: d.ch.loads,
-			Bootstrap: d.ch.client.config, Last: d.lastValue, Done: d.ch.client.ctx.Done()})
+	p := &payload{raw: d.kept(it.bytes()), enveloped: it.enveloped, server: d.ch.server}
+	it.decodedName, p.value, it.Err = d.types.typ.Decode(p.resource(d.types.typ), DecodeOptions{Server: d.ch.server,
+		Envelope: it.envelope(), Loads: d.ch.loads, Bootstrap: d.ch.client.config, Last: d.lastValue, Done: d.ch.client.ctx.Done()})
 	switch {
 	case it.Err != nil:
 	case p.value == nil:

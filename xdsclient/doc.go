@@ -8,7 +8,7 @@
 // # The way of a response
 //
 // The data comes from the ADS streams to the servers that a bootstrap names, and goes to the
-// watchers as the immutable values that ResourceType.Decode made, or as a Raw of a type without:
+// watchers as the immutable values that ResourceType.Decode made:
 //
 //	internal/ads/wire  the messages: SotW and delta behind one interface
 //	internal/ads       one stream: what is due to be sent, ACK and NACK, backoff, repetitions

@@ -22,8 +22,8 @@ type stamp struct {
 	at int64
 	// parameters are those of the variant that was sent.
 	parameters dynparam.Parameters
-	// envelope is what else is known of a resource of a type without a decoder, or nil.
-	envelope *envelope
+	// ttl is how long the resource is valid, if its type has ResourceType.Renew; zero: until the server says otherwise.
+	ttl time.Duration
 	// stored says that the resource is from disk. volatile says that it has a TTL or must not be
 	// cached, and is not kept there.
 	stored, volatile bool
@@ -32,6 +32,9 @@ type stamp struct {
 func stampNow(version string) stamp { return stamp{version: version, at: time.Now().UnixNano()} }
 
 func (s stamp) time() time.Time { return time.Unix(0, s.at) }
+
+// expired reports whether a TTL is over: those whom the resource was passed on to no longer have it.
+func (s stamp) expired() bool { return s.ttl > 0 && time.Since(s.time()) >= s.ttl }
 
 // CacheState is the state of a cache entry (gRFC A88, "Cache Entry States, CSDS,
 // and XdsClient Metrics"), as A88 and CSDS write it. Whether a resource is cached beside it is
@@ -128,10 +131,9 @@ type ResourceDump struct {
 	// requested from its server. Otherwise it is nil.
 	Failure *Failure
 
-	cached, collection bool
-	typ                *ResourceType
-	raw                []byte
-	value              any
+	collection bool
+	typ        *ResourceType
+	payload    *payload
 }
 
 // Failure is the last answer of a server for a resource if it is an error. That a
@@ -148,7 +150,7 @@ type Failure struct {
 }
 
 // Cached reports whether there is a resource in use.
-func (r *ResourceDump) Cached() bool { return r.cached }
+func (r *ResourceDump) Cached() bool { return r.payload != nil }
 
 // Any returns the resource in use as the server sent it, or nil. A collection is
 // none: its members have entries of their own. Value is shared with the client.
@@ -156,12 +158,17 @@ func (r *ResourceDump) Any() *anypb.Any {
 	if !r.Cached() || r.collection {
 		return nil
 	}
-	return &anypb.Any{TypeUrl: r.TypeURL, Value: r.raw}
+	return r.payload.resource(r.typ)
 }
 
 // Value returns the resource in use as ResourceType.Decode made it, or nil. A collection has
 // none. It is shared with the client and must not be changed.
-func (r *ResourceDump) Value() any { return r.value }
+func (r *ResourceDump) Value() any {
+	if !r.Cached() {
+		return nil
+	}
+	return r.payload.value
+}
 
 // Ignored lists the parts of the resource in use that the program does not use. The call takes
 // about as long as decoding the resource.
@@ -169,7 +176,7 @@ func (r *ResourceDump) Ignored() []Ignored {
 	if !r.Cached() || r.collection {
 		return nil
 	}
-	return r.typ.ignoredIn(r.raw, r.value, nil)
+	return r.typ.ignoredIn(r.payload.raw, r.payload.value, nil)
 }
 
 // Dump returns what the client holds at one moment. The client is locked while its entries are
@@ -252,6 +259,7 @@ func (r *resource) dump() ResourceDump {
 
 		collection: r.glob != nil,
 		typ:        r.key.typ,
+		payload:    r.payload,
 	}
 	if c := r.collection; c != nil {
 		d.Constraints, d.Member = c.entry.constraints, true
@@ -261,7 +269,7 @@ func (r *resource) dump() ResourceDump {
 		d.Failure = &Failure{Version: f.stamp.version, Time: f.stamp.time(), Err: f}
 	}
 	if p := r.payload; p != nil {
-		d.Server, d.cached, d.raw, d.value = p.server.URI, true, p.raw, p.value
+		d.Server = p.server.URI
 		d.Version, d.LastUpdated, d.Parameters = r.taken.version, r.taken.time(), r.taken.parameters
 		d.FromDisk = r.taken.stored
 	}

@@ -264,9 +264,7 @@ func (k *keeper) entryOf(r *resource, now time.Time) (e diskcache.Entry, s stand
 		if s, ok := r.payload.value.(secured); ok {
 			e.Secured = s.Secured()
 		}
-		if x := r.taken.envelope; x != nil {
-			e.Versioned = x.versioned
-		}
+		e.Enveloped = r.payload.enveloped
 	}
 	if ch := r.level.channel; ch != nil && ch.link.Connected() && r.state == StateACKed {
 		e.Time = now
@@ -277,10 +275,10 @@ func (k *keeper) entryOf(r *resource, now time.Time) (e diskcache.Entry, s stand
 // encoder returns what encodes a version of a resource for the file.
 func encoder(key resourceKey, p *payload, taken stamp) func(b []byte) []byte {
 	return func(b []byte) []byte {
-		w := wire.Wrapper{Name: key.name, Version: taken.version, TypeURL: key.typ.TypeURL, Value: p.raw, Parameters: taken.parameters.Key()}
-		if e := taken.envelope; e != nil {
-			w.Name, w.Aliases = e.name, e.aliases
+		if p.enveloped {
+			return append(b, p.raw...)
 		}
+		w := wire.Wrapper{Name: key.name, Version: taken.version, TypeURL: key.typ.TypeURL, Value: p.raw, Parameters: taken.parameters.Key()}
 		return w.Append(b)
 	}
 }

@@ -220,6 +220,25 @@ func TestDPDSIsNotKept(t *testing.T) {
 	})
 }
 
+// A resource with a TTL is not kept, and neither if a heartbeat without one follows.
+func TestTTLsAreNotKept(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		c := server.cachingClient(dir)
+		listenBoth(t, c, types.clusters, "a", "b")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has("b", "1", cluster("b", "x")), has("a", "1", cluster("a", "x")),
+			changed(func(r *discoveryv3.Resource) { r.Ttl = durationpb.New(time.Minute) }))
+		s.request()
+		s.send(types.clusters, "n2", has("a", "1", nil))
+		s.request()
+		c.Close()
+		if got := recordNames(t, c); got != "b " {
+			t.Errorf("the file has %q", got)
+		}
+	})
+}
+
 // Resources of a connected server do not become too old between two writings, however short max_age is.
 func TestShortMaxAge(t *testing.T) {
 	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {

@@ -94,12 +94,12 @@ func (to *recipients) enterMembers(it *item) {
 // or nil.
 func (to *recipients) knownVersion(it *item) *payload {
 	for _, s := range to.found {
-		if p := s.known(it.Value, to.ch.server); p != nil {
+		if p := s.known(it, to.ch.server); p != nil {
 			return p
 		}
 	}
 	for _, n := range to.entering {
-		if p := n.known(it.Value, to.ch.server); p != nil {
+		if p := n.known(it, to.ch.server); p != nil {
 			return p
 		}
 	}

@@ -10,8 +10,7 @@ type outcome struct {
 	fault   string
 	tally   tally
 	metered meterReading
-	// timed says that resources of a type without a decoder had a TTL, which a repetition
-	// extends.
+	// timed says that resources had a TTL, which a repetition extends, and that their type has Renew.
 	timed bool
 }
 

@@ -6,8 +6,11 @@ import (
 	"reflect"
 	"slices"
 
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // resourceKey identifies a cache entry within an authority.
@@ -21,9 +24,11 @@ type resourceKey struct {
 
 // payload is an accepted version of a resource. It is immutable.
 type payload struct {
-	// raw is what the server sent, the only copy that is kept.
-	raw   []byte
-	value any
+	// raw is what the server sent, the only copy that is kept. enveloped says that it is the resource in its
+	// envelope (ResourceType.Renew).
+	raw       []byte
+	enveloped bool
+	value     any
 	// server is the one that sent it.
 	server *bootstrap.Server
 }
@@ -56,6 +61,20 @@ func (p *payload) same(q *payload) bool {
 	return p.is(q.raw, q.server) || reflect.ValueOf(p.value).Kind() == reflect.Pointer && p.value == q.value && p.validFrom(q.server)
 }
 
+// resource returns the resource without its envelope.
+func (p *payload) resource(t *ResourceType) *anypb.Any {
+	raw := p.raw
+	if p.enveloped {
+		raw = wire.ParseWrapper(raw, t.TypeURL).Value
+	}
+	return &anypb.Any{TypeUrl: t.TypeURL, Value: raw}
+}
+
+// of reports whether the payload is what an item from a server means. It may be nil.
+func (p *payload) of(it *item, server *bootstrap.Server) bool {
+	return !it.renews() && p.is(it.bytes(), server)
+}
+
 // is reports whether the payload is what bytes from a server mean. It may be nil.
 func (p *payload) is(raw []byte, server *bootstrap.Server) bool {
 	return p != nil && p.validFrom(server) && bytes.Equal(p.raw, raw)
@@ -66,7 +85,7 @@ func (p *payload) from(server *bootstrap.Server) *payload {
 	if p.server == server {
 		return p
 	}
-	return &payload{raw: p.raw, value: p.value, server: server}
+	return &payload{p.raw, p.enveloped, p.value, server}
 }
 
 // resource is one cache entry: what is known of a resource, and who watches it.
@@ -190,9 +209,9 @@ func (r *resource) queueState(w *watch, d *delivery) bool {
 }
 
 // accept notes a valid version. If it is the one in use, even of another variant, it is
-// reported only if an error was reported since, which it clears.
+// reported only if an error was reported since, which it clears, or if there is a TTL.
 func (r *resource) accept(p *payload, taken stamp, d *delivery) {
-	same := r.payload.same(p) && taken.repeats(r.taken)
+	same := r.payload.same(p) && taken.ttl == 0 && r.taken.ttl == 0
 	if !same || r.state != StateACKed {
 		r.recordAccepted(taken)
 	}

@@ -20,6 +20,8 @@ type resources struct {
 // item is a resource of a response on its way into the cache.
 type item struct {
 	wire.Resource
+	// enveloped says that the resource is kept in its envelope: the type has Renew.
+	enveloped bool
 	// bare says that the resource's name is in its bytes. Their hash is made when it
 	// is needed.
 	bare bool
@@ -44,6 +46,31 @@ func (it *item) offer() choice.Offer {
 	return choice.Offer{Index: it.Index, Parameters: it.parameters, Unreadable: it.unreadable}
 }
 
+// bytes are those that are kept of the resource, and by which it is recognized.
+func (it *item) bytes() []byte {
+	if it.enveloped {
+		return it.Wrapper
+	}
+	return it.Value
+}
+
+// renews says that the resource extends a TTL, of which watchers are told even if its bytes are known.
+func (it *item) renews() bool { return it.enveloped && it.TTL > 0 }
+
+// envelope is DecodeOptions.Envelope.
+func (it *item) envelope() Envelope {
+	if !it.enveloped {
+		return Envelope{}
+	}
+	e := Envelope{Name: string(it.Name), Version: string(it.Version), Parameters: it.parameters, TTL: it.TTL, DoNotCache: it.DoNotCache}
+	if it.HasAliases() {
+		for alias := range it.Aliases() {
+			e.Aliases = append(e.Aliases, string(alias))
+		}
+	}
+	return e
+}
+
 // applyResources goes through the resources.
 func (u *update) applyResources() {
 	rs := resources{
@@ -53,7 +80,7 @@ func (u *update) applyResources() {
 		decoder:    resourceDecoder{ch: u.ch, types: u.types, size: u.size},
 	}
 	for r := range u.resp.Resources {
-		rs.batch = append(rs.batch, item{Resource: r, bare: len(r.Name) == 0})
+		rs.batch = append(rs.batch, item{Resource: r, bare: len(r.Name) == 0, enveloped: u.types.typ.Renew != nil && r.Wrapper != nil})
 		if len(rs.batch) == batchSize && !rs.applyBatch() {
 			return
 		}

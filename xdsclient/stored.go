@@ -304,8 +304,7 @@ func (a *authority) channelOf(uri string, otherwise *level) *serverChannel {
 func (x *restored) read(d *resourceDecoder) {
 	it := &x.item
 	it.Resource = wire.ParseWrapper(x.record.Resource, x.record.TypeURL)
-	name := string(it.Name)
-	if d.types.typ.Decode != nil {
+	if it.enveloped = x.record.Enveloped; !it.enveloped {
 		it.Name = nil // one that was watched by an alias calls itself otherwise
 	}
 	var err error
@@ -314,12 +313,6 @@ func (x *restored) read(d *resourceDecoder) {
 	}
 	d.decode(it)
 	x.taken = stamp{version: string(it.Version), at: x.record.Time.UnixNano(), parameters: it.parameters, stored: true}
-	if d.types.typ.Decode == nil {
-		x.taken.envelope = &envelope{name: name, versioned: x.record.Versioned}
-		for alias := range it.Aliases() {
-			x.taken.envelope.aliases = append(x.taken.envelope.aliases, string(alias))
-		}
-	}
 }
 
 // apply has an entry use what was read. What cannot be decoded is left out.

@@ -58,24 +58,24 @@ func (s *subscription) Locator() wire.Locator {
 // known returns what was decoded of these very bytes, or nil: the version that
 // the server sent last, or one in a cache of the authority, if it came from a server of
 // the same features, so that the bytes mean the same.
-func (s *subscription) known(raw []byte, server *bootstrap.Server) *payload {
-	if s.payload.is(raw, server) {
+func (s *subscription) known(it *item, server *bootstrap.Server) *payload {
+	if s.payload.of(it, server) {
 		return s.payload
 	}
-	return s.resource.known(raw, server)
+	return s.resource.known(it, server)
 }
 
 // known returns the version with these very bytes that a cache of the authority has, or
 // nil.
-func (r *resource) known(raw []byte, server *bootstrap.Server) *payload {
-	if r.payload.is(raw, server) {
+func (r *resource) known(it *item, server *bootstrap.Server) *payload {
+	if r.payload.of(it, server) {
 		return r.payload
 	}
 	for _, l := range r.level.authority.levels {
 		if l == r.level || l.channel == nil {
 			continue
 		}
-		if twin := l.entryLike(r); twin != nil && twin.payload.is(raw, server) {
+		if twin := l.entryLike(r); twin != nil && twin.payload.of(it, server) {
 			return twin.payload
 		}
 	}

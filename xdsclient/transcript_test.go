@@ -58,7 +58,7 @@ import (
 //	req +a -b              a delta request; ack 1 and nack 1 answer a response; has a@1 is initial_resource_versions
 //	e.req a                a request for endpoints
 //	again a                a is asked for again: req -a and then req +a over SotW, req +a over delta
-//	a = x                  the watcher of a got the text x; e:a = of endpoints, which have none; a = x v1 as a Raw
+//	a = x                  the watcher of a got the text x; e:a = of endpoints, which have none; a = x v1 with an envelope
 //	a: invalid             it got an error of that kind instead of a value
 //	a ambient: invalid     it got an error beside the value
 //	?a = x                 may happen before what follows
@@ -91,8 +91,8 @@ type transcriptTest struct {
 	over string
 	// servers has the features of each server; there is one without features if it is empty.
 	servers []string
-	// raw has the type of clusters not have a decoder.
-	raw bool
+	// enveloped has values of clusters have their envelopes.
+	enveloped bool
 	// changes has the SotW responses of clusters have changes only, in place of the full state.
 	changes bool
 	steps   string
@@ -107,8 +107,8 @@ func runTranscripts(t *testing.T, tests []transcriptTest) {
 			run := func(t *testing.T, protocols ...string) {
 				bubble(t, func(t *testing.T) {
 					x := newTranscript(t, protocols, test.servers)
-					if x.both = test.over == ""; test.raw {
-						x.types.clusters = rawClusters()
+					if x.both = test.over == ""; test.enveloped {
+						x.types.clusters = envelopedClusters()
 					}
 					x.types.clusters.FullStateInSotW = !test.changes
 					if x.run(test.steps); test.then != nil {
@@ -414,11 +414,11 @@ func (w *transcriptWatch) events(single bool) (events []string) {
 			events = append(events, ": "+errorText(h.err, single))
 		default:
 			c, _ := h.value.(*clusterv3.Cluster)
-			if raw, ok := h.value.(*Raw); ok {
+			if e, ok := h.value.(*enveloped); ok {
 				c = new(clusterv3.Cluster)
-				xdstest.NoError(w.ear.t, raw.Resource.UnmarshalTo(c))
-				if raw.Version != "" {
-					c.AltStatName += " v" + raw.Version
+				xdstest.NoError(w.ear.t, e.resource.UnmarshalTo(c))
+				if e.Version != "" {
+					c.AltStatName += " v" + e.Version
 				}
 			}
 			if last, _ := w.value.(*clusterv3.Cluster); single && last != c && proto.Equal(last, c) {

@@ -323,9 +323,9 @@ func (ts *typeState) unindex(s *subscription) {
 	}
 }
 
-// withBytes returns the subscription whose accepted bytes are these, or nil.
-func (ts *typeState) withBytes(raw []byte, hash uint64) *subscription {
-	if s := ts.byHash[hash]; s != nil && s.known(raw, ts.channel.server) != nil {
+// withBytesOf returns the subscription whose accepted bytes are those of an item, or nil.
+func (ts *typeState) withBytesOf(it *item) *subscription {
+	if s := ts.byHash[it.hash]; s != nil && s.known(it, ts.channel.server) != nil {
 		return s
 	}
 	return nil

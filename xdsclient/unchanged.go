@@ -19,13 +19,13 @@ func (rc *recognizer) subscriptionOf(it *item) *subscription {
 		return nil
 	}
 	if rc.last != nil {
-		if s := rc.last.after; s != nil && s.hash != 0 && s.known(it.Value, rc.ch.server) != nil {
+		if s := rc.last.after; s != nil && s.hash != 0 && s.known(it, rc.ch.server) != nil {
 			it.hash, rc.last = s.hash, s
 			return s
 		}
 	}
-	it.hash = maphash.Bytes(rc.ch.client.seed, it.Value)
-	s := rc.types.withBytes(it.Value, it.hash)
+	it.hash = maphash.Bytes(rc.ch.client.seed, it.bytes())
+	s := rc.types.withBytesOf(it)
 	if s == nil {
 		s = rc.findInOtherLevels(it)
 	}
@@ -51,7 +51,7 @@ func (rc *recognizer) findInOtherLevels(it *item) *subscription {
 				continue
 			}
 			s := rc.types.subs.get(ts.byHash[it.hash].resource.key)
-			if s != nil && s.known(it.Value, rc.ch.server) != nil {
+			if s != nil && s.known(it, rc.ch.server) != nil {
 				rc.types.index(s, it.hash)
 				return s
 			}

@@ -178,7 +178,7 @@ func (w *watch) queueRefusal(err *Error) { w.replaceQueued(&w.queued, w.watcher,
 func (w *watch) queueChange(r *resource, err *Error, d *delivery) {
 	var value any
 	if err == nil {
-		value = r.value()
+		value = r.payload.value
 	}
 	n, to := w.queuedOf(r)
 	w.replaceQueued(n, to, value, err, d)

@@ -143,6 +143,9 @@ func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) 
 	if err := checkName(n, t, collection); err != nil {
 		return nil, "", err
 	}
+	if t.Decode == nil {
+		return nil, "", fmt.Errorf("the ResourceType of %s has no Decode", t.TypeURL)
+	}
 	if known, ok := c.types[t.TypeURL]; ok && known != t {
 		return nil, "", fmt.Errorf("type %s is watched with two different ResourceTypes", t.TypeURL)
 	}
@@ -200,10 +203,9 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 	return r.Store()
 }
 
-// DecodeOptions returns what a decoder gets for a resource from a management server of the bootstrap,
-// but for Last. It is for programs that decode resources of a type without Decode themselves. What
-// DecodeOptions.Loads counts is reported to the server until Close; the stream of reports (LRS) is
-// open while a cluster is in use.
+// DecodeOptions returns what a decoder gets for any resource from a management server of the bootstrap. It is for
+// programs that decode resources themselves. What DecodeOptions.Loads counts is reported to the server until
+// Close; the stream of reports (LRS) is open while a cluster is in use.
 func (c *XDSClient) DecodeOptions(server *bootstrap.Server) DecodeOptions {
 	c.mu.Lock()
 	defer c.unlock()

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/clients"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
@@ -59,7 +60,7 @@ func TestClients(t *testing.T) {
 	client, err := xdsclient.New(cfg)
 	xdstest.NoError(t, err)
 	t.Cleanup(client.Close)
-	client.Watch(&xdsclient.ResourceType{TypeURL: typeurl.Listener, Name: "Listener", FullStateInSotW: true}, "backend", silentWatcher{})
+	client.Watch(xdsresource.ListenerType, "backend", silentWatcher{})
 
 	sotw := cmdtest.SotW(t, cmdtest.Dial(t, addresses[0]))
 	request := &discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "picky-1"}, TypeUrl: typeurl.Listener, ResourceNames: []string{"backend"}}

@@ -28,7 +28,7 @@ type memberKey struct{ typeURL, name, parameters string }
 // member is a resource in the store, which may be in several collections.
 type member struct {
 	xdsclient.Member
-	raw *xdsclient.Raw
+	raw *resource
 	// denial is the error in place of the resource, or nil.
 	denial *status.Status
 	// users counts the collections.
@@ -45,7 +45,7 @@ type members map[memberKey]*member
 // MemberChanged implements xdsclient.CollectionWatcher.
 func (c *collection) MemberChanged(m xdsclient.Member, value any, err error, done func()) {
 	c.sub.noted(done, func() {
-		raw, _ := value.(*xdsclient.Raw)
+		raw, _ := value.(*resource)
 		c.change(m, raw, asError(err))
 	})
 }
@@ -77,7 +77,7 @@ func (c *collection) CollectionChanged(err error, done func()) {
 }
 
 // change notes the state of a member: raw, or err.
-func (c *collection) change(m xdsclient.Member, raw *xdsclient.Raw, err *xdsclient.Error) {
+func (c *collection) change(m xdsclient.Member, raw *resource, err *xdsclient.Error) {
 	key := memberKey{c.sub.key.typeURL, xdsname.Canonical(m.Name), m.Parameters.Key()}
 	var denial *status.Status
 	if raw == nil && err != nil {
@@ -102,7 +102,7 @@ func (c *collection) change(m xdsclient.Member, raw *xdsclient.Raw, err *xdsclie
 		c.members[key] = struct{}{}
 		e.users++
 	}
-	e.renewed = e.denial == nil && !e.expiry.expired && repeats(raw, e.raw) && raw.TTL > 0
+	e.renewed = e.denial == nil && !e.expiry.expired && raw.repeats(e.raw) && raw.TTL > 0
 	e.raw, e.denial, e.dirty = raw, denial, true
 	c.sub.group.stale = true
 	e.expiry.restart(c.sub.group, raw, func() { e.dirty, c.sub.group.stale = true, true })
@@ -158,13 +158,13 @@ func (ms members) flush() (changes []func(*controlplane.Tx)) {
 }
 
 // memberChange sets a member in the store.
-func memberChange(typeURL string, m xdsclient.Member, raw *xdsclient.Raw, denial *status.Status) func(*controlplane.Tx) {
+func memberChange(typeURL string, m xdsclient.Member, raw *resource, denial *status.Status) func(*controlplane.Tx) {
 	return func(tx *controlplane.Tx) {
 		if denial != nil {
 			tx.SetVariantError(typeURL, m.Name, m.Parameters.Map(), denial)
 			return
 		}
-		if r, err := controlplane.NewResource(envelope(raw, m.Name)); err == nil {
+		if r, err := controlplane.NewResource(raw.as(m.Name)); err == nil {
 			tx.SetResource(r)
 		}
 	}

@@ -2,8 +2,6 @@ package relay
 
 import (
 	"time"
-
-	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // after calls f with g.mu held when d has passed, unless the timer was stopped or replaced before, or the
@@ -36,13 +34,13 @@ type expiry struct {
 
 // restart starts the TTL of a resource that upstream sent, or extended by a heartbeat. When it has passed,
 // expire records that, and the store is updated.
-func (e *expiry) restart(g *group, raw *xdsclient.Raw, expire func()) {
+func (e *expiry) restart(g *group, raw *resource, expire func()) {
 	e.stop()
 	e.expired = false
 	if raw == nil || raw.TTL == 0 {
 		return
 	}
-	g.after(&e.timer, time.Until(raw.Time.Add(raw.TTL)), func() {
+	g.after(&e.timer, time.Until(raw.time.Add(raw.TTL)), func() {
 		e.expired = true
 		expire()
 		g.flushLater()

@@ -10,7 +10,6 @@ import (
 	"github.com/dynxds/dynxds/internal/access"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
-	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // group is what a relay has for the clients that are one node upstream: a store that they are
@@ -255,7 +254,7 @@ func (s *subscription) borrow(d *controlplane.Demand) {
 
 // noteVariant makes the resource of a subscription found by its parameters, if others may get it, in
 // place of the one that it had. It is called before s.raw changes.
-func (g *group) noteVariant(s *subscription, raw *xdsclient.Raw) {
+func (g *group) noteVariant(s *subscription, raw *resource) {
 	if s.raw != nil {
 		if key := variantKey(s, s.raw); g.found[key] == s {
 			delete(g.found, key)
@@ -266,7 +265,7 @@ func (g *group) noteVariant(s *subscription, raw *xdsclient.Raw) {
 	}
 }
 
-func variantKey(s *subscription, raw *xdsclient.Raw) memberKey {
+func variantKey(s *subscription, raw *resource) memberKey {
 	return memberKey{s.key.typeURL, s.key.name, raw.Parameters.Key()}
 }
 

@@ -29,7 +29,7 @@ func TestCallsAfterTheEndOfAWatch(t *testing.T) {
 	calls := 0
 	done := func() { calls++ }
 	away := &xdsclient.Error{Kind: xdsclient.KindUnreachable, Err: errors.New("away")}
-	raw := &xdsclient.Raw{Name: "m", Version: "1", Resource: &anypb.Any{TypeUrl: typeurl.Cluster}}
+	raw := &resource{Envelope: xdsclient.Envelope{Name: "m", Version: "1"}, message: &anypb.Any{TypeUrl: typeurl.Cluster}}
 	s.AmbientError(away, done)
 	s.ResourceChanged(nil, away, done)
 	s.ResourceChanged(raw, nil, done)
@@ -117,7 +117,7 @@ func TestAllThatLingersIsBounded(t *testing.T) {
 		g.demand(demands, nil)
 		g.mu.Lock()
 		for _, d := range demands {
-			g.subs[keyOf(d)].raw = &xdsclient.Raw{Name: d.Name, Version: "1", Resource: &anypb.Any{TypeUrl: typeurl.Cluster}}
+			g.subs[keyOf(d)].raw = &resource{Envelope: xdsclient.Envelope{Name: d.Name, Version: "1"}, message: &anypb.Any{TypeUrl: typeurl.Cluster}}
 			g.endDemand(d)
 		}
 		if len(g.lingering) != want {

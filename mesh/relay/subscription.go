@@ -1,30 +1,15 @@
 package relay
 
 import (
-	"bytes"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient"
 )
-
-// newType is a type of resources that are passed on as they are.
-func newType(typeURL string) *xdsclient.ResourceType {
-	name := typeurl.Name(typeURL)
-	return &xdsclient.ResourceType{
-		TypeURL: typeURL,
-		Name:    name[strings.LastIndexByte(name, '.')+1:],
-		// Envoy, xDS protocol, "Deleting Resources".
-		FullStateInSotW: typeURL == typeurl.Listener || typeURL == typeurl.Cluster,
-	}
-}
 
 // subscription is one subscription upstream, to a resource or to a collection, and the last that
 // upstream sent. It implements xdsclient.Watcher. Guarded by group.mu.
@@ -39,7 +24,7 @@ type subscription struct {
 
 	// raw is the resource, and err why there is none, or the last error for the resource in
 	// use.
-	raw *xdsclient.Raw
+	raw *resource
 	err *xdsclient.Error
 	// expiry is the TTL of raw.
 	expiry expiry
@@ -145,8 +130,8 @@ func (s *subscription) ResourceChanged(value any, err error, done func()) {
 		if s.away && s.err != nil { // the last answer still holds
 			return
 		}
-		raw, _ := value.(*xdsclient.Raw)
-		s.renewed = s.err == nil && !s.expiry.expired && repeats(raw, s.raw)
+		raw, _ := value.(*resource)
+		s.renewed = s.err == nil && !s.expiry.expired && raw.repeats(s.raw)
 		s.group.noteVariant(s, raw)
 		s.raw, s.err = raw, e
 		s.restartExpiry()
@@ -197,13 +182,13 @@ func (s *subscription) answer() func(*controlplane.Tx) {
 		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
 	case s.renewed && s.raw.TTL > 0:
 		parameters := s.raw.Parameters.Map()
-		answer := s.resourceAnswer(d, envelope(s.raw, d.Name))
+		answer := s.resourceAnswer(d, s.raw.as(d.Name))
 		return func(tx *controlplane.Tx) {
 			answer(tx)
 			tx.Renew(d.TypeURL, d.Name, parameters)
 		}
 	case s.raw != nil:
-		return s.resourceAnswer(d, envelope(s.raw, d.Name))
+		return s.resourceAnswer(d, s.raw.as(d.Name))
 	default:
 		return nil
 	}
@@ -242,12 +227,6 @@ func (s *subscription) waits() bool {
 	return true
 }
 
-// repeats reports whether a resource is what was there before.
-func repeats(r, old *xdsclient.Raw) bool {
-	return r != nil && old != nil && r.Version == old.Version && r.TTL == old.TTL && r.Parameters.Equal(old.Parameters) &&
-		bytes.Equal(r.Resource.GetValue(), old.Resource.GetValue())
-}
-
 // removed reports whether upstream no longer has the resource that is still in use. Clients decide
 // themselves what becomes of it (gRFC A88).
 func (s *subscription) removed() bool {
@@ -274,21 +253,6 @@ func (s *subscription) errorToPass() *status.Status {
 		m.Message = "the xDS relay has nothing for this: " + s.err.Error()
 		return status.FromProto(m)
 	}
-}
-
-// envelope is a resource as it was received, under the name that clients use.
-func envelope(raw *xdsclient.Raw, name string) *discoverypb.Resource {
-	m := &discoverypb.Resource{
-		Name: name, Version: raw.Version, Resource: raw.Resource, Aliases: raw.Aliases,
-		DynamicParameters: raw.Parameters.Map(),
-	}
-	if raw.TTL > 0 {
-		m.Ttl = durationpb.New(raw.TTL)
-	}
-	if raw.DoNotCache {
-		m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
-	}
-	return m
 }
 
 // resourceAnswer answers a demand with a resource. One that the store cannot hold is an error for

@@ -11,7 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/clients"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
-	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -50,7 +50,7 @@ func TestClientsOfReplicas(t *testing.T) {
 		client, err := xdsclient.New(cfg)
 		xdstest.NoError(t, err)
 		t.Cleanup(client.Close)
-		client.Watch(&xdsclient.ResourceType{TypeURL: typeurl.Listener, Name: "Listener", FullStateInSotW: true}, "a", silent{})
+		client.Watch(xdsresource.ListenerType, "a", silent{})
 	}
 	// await waits until the clients with these nodes are those of all replicas, and have ACKed.
 	await := func(want ...string) {

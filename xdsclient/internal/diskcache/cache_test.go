@@ -84,7 +84,7 @@ func TestRoundTrip(t *testing.T) {
 	want := []Record{
 		{
 			Key:    Key{TypeURL: "t", Name: "n", Constraints: "\xff\x00", Member: "m", Parameters: "\xfe"},
-			Server: "s", Time: now, Versioned: true, Resource: []byte{1, 2, 3},
+			Server: "s", Time: now, Enveloped: true, Resource: []byte{1, 2, 3},
 		},
 		{Key: Key{TypeURL: "t", Name: "n"}, Server: "s", Time: now.Add(-time.Second), Refused: true},
 		resource("b", now.Add(-time.Minute)),

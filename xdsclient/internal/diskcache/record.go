@@ -31,8 +31,8 @@ type Record struct {
 	// Refused says that the server does not have the resource for these constraints, or denies it. There is no
 	// Resource then.
 	Refused bool
-	// Versioned says that the version is the resource's own.
-	Versioned bool
+	// Enveloped says that Resource is as the server sent it, envelope included.
+	Enveloped bool
 	// Secured says that connections need security because of the resource.
 	Secured bool
 	// Resource is an envoy.service.discovery.v3.Resource, serialized. It is empty for a collection
@@ -73,7 +73,7 @@ func (r *Record) append(b []byte) []byte {
 	}
 	b = appendInt(b, 7, r.Time.UnixNano())
 	b = appendInt(b, 8, int64(protowire.EncodeBool(r.Refused)))
-	b = appendInt(b, 9, int64(protowire.EncodeBool(r.Versioned)))
+	b = appendInt(b, 9, int64(protowire.EncodeBool(r.Enveloped)))
 	if len(r.Resource) > 0 {
 		b = protowire.AppendBytes(protowire.AppendTag(b, 10, protowire.BytesType), r.Resource)
 	}
@@ -101,7 +101,7 @@ func (r *Record) parse(b []byte) error {
 		case 8:
 			r.Refused = protowire.DecodeBool(f.Varint)
 		case 9:
-			r.Versioned = protowire.DecodeBool(f.Varint)
+			r.Enveloped = protowire.DecodeBool(f.Varint)
 		case 10:
 			r.Resource = f.Value
 		case 11:

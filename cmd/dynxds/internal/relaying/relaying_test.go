@@ -16,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/relaying"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -36,11 +37,11 @@ func options(t *testing.T, content []byte) relaying.Options {
 }
 
 // watcher passes on what it gets.
-type watcher chan *xdsclient.Raw
+type watcher chan any
 
 func (w watcher) ResourceChanged(value any, _ error, done func()) {
-	if raw, ok := value.(*xdsclient.Raw); ok {
-		w <- raw
+	if value != nil {
+		w <- value
 	}
 	done()
 }
@@ -85,7 +86,7 @@ func TestRun(t *testing.T) {
 		client, err := xdsclient.New(cfg)
 		xdstest.NoError(t, err)
 		got := make(watcher, 10)
-		client.Watch(&xdsclient.ResourceType{TypeURL: xdsmsg.ClusterType, Name: "Cluster", FullStateInSotW: true}, "c", got)
+		client.Watch(xdsresource.ClusterType, "c", got)
 		select {
 		case <-got:
 		case <-testutils.Context(t).Done():

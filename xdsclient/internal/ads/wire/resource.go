@@ -35,15 +35,16 @@ type Resource struct {
 	DoNotCache bool
 	// Err says why there is no value to decode.
 	Err error
-	// wrapper is the wrapper if it has aliases, or nil.
-	wrapper []byte
+	// Wrapper is the serialized wrapper, or nil for a bare resource.
+	Wrapper []byte
+	aliased bool
 }
 
 // HasAliases reports whether the resource goes by other names too.
-func (r *Resource) HasAliases() bool { return r.wrapper != nil }
+func (r *Resource) HasAliases() bool { return r.aliased }
 
 // Aliases iterates the other names that the resource goes by.
-func (r *Resource) Aliases() iter.Seq[[]byte] { return occurrences(r.wrapper, wrapperAliases) }
+func (r *Resource) Aliases() iter.Seq[[]byte] { return occurrences(r.Wrapper, wrapperAliases) }
 
 // anyMessage is a google.protobuf.Any.
 type anyMessage struct {
@@ -165,15 +166,12 @@ func unpack(index int, b []byte, typeURL string) Resource {
 
 // unwrap reads a resource in its wrapper.
 func unwrap(index int, b []byte, typeURL string) Resource {
-	r := Resource{Index: index}
+	r := Resource{Index: index, Wrapper: b}
 	var w wrapper
 	if r.Err = w.merge(b); r.Err != nil {
 		return r
 	}
-	r.Name, r.Version, r.Parameters = w.name, w.version, w.parameters
-	if w.aliased {
-		r.wrapper = b
-	}
+	r.Name, r.Version, r.Parameters, r.aliased = w.name, w.version, w.parameters, w.aliased
 	r.TTL, r.DoNotCache = readDuration(w.ttl), readNumbers(w.cacheControl)[1] != 0
 	if !w.full && len(w.name) > 0 && len(w.version) > 0 {
 		r.Heartbeat = true

@@ -1,9 +1,8 @@
 package xdsclient
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -19,9 +17,30 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// rawClusters is the type of clusters for a program that passes them on.
-func rawClusters() *ResourceType {
-	return &ResourceType{TypeURL: newTestTypes().clusters.TypeURL, Name: "Cluster", FullStateInSotW: true}
+// enveloped is a cluster with its envelope.
+type enveloped struct {
+	Envelope
+	resource *anypb.Any
+	time     time.Time
+}
+
+// envelopedClusters is the type of clusters for a program that passes them on.
+func envelopedClusters() *ResourceType {
+	return &ResourceType{
+		TypeURL: newTestTypes().clusters.TypeURL, Name: "Cluster", FullStateInSotW: true,
+		Decode: func(a *anypb.Any, opts DecodeOptions) (string, any, error) {
+			m := new(clusterv3.Cluster)
+			if err := a.UnmarshalTo(m); err != nil {
+				return opts.Envelope.Name, nil, err
+			}
+			return cmp.Or(opts.Envelope.Name, m.GetName()), &enveloped{opts.Envelope, a, time.Now()}, nil
+		},
+		Renew: func(value any, ttl time.Duration) any {
+			renewed := *value.(*enveloped)
+			renewed.TTL, renewed.time = ttl, time.Now()
+			return &renewed
+		},
+	}
 }
 
 // changed is the last resource of a response, with a change.
@@ -29,46 +48,46 @@ func changed(change func(*discoveryv3.Resource)) part {
 	return func(r *discoveryv3.DeltaDiscoveryResponse) { change(r.Resources[len(r.Resources)-1]) }
 }
 
-// raw waits for a resource and checks its text.
-func (e *ear) raw(text string) *Raw {
+// enveloped waits for a resource and checks its text.
+func (e *ear) enveloped(text string) *enveloped {
 	e.t.Helper()
-	r, ok := e.value().(*Raw)
+	r, ok := e.value().(*enveloped)
 	if !ok {
-		e.t.Fatal("the watcher got no *Raw")
+		e.t.Fatal("the watcher got a value of another type")
 	}
 	got := new(clusterv3.Cluster)
-	if err := r.Resource.UnmarshalTo(got); err != nil || got.GetAltStatName() != text {
+	if err := r.resource.UnmarshalTo(got); err != nil || got.GetAltStatName() != text {
 		e.t.Fatalf("got cluster %v, %v, want one with %q", got, err, text)
 	}
 	return r
 }
 
-// A type without a decoder gives its watchers what the server sent, and tells them of each change
-// of it: one of the version, of the cache control, and a TTL that is extended.
-func TestRawResourcesOverDelta(t *testing.T) {
+// A type with Renew gives its watchers resources with their envelopes, and tells them of each change
+// of these: one of the version, of the cache control, and a TTL that is extended.
+func TestEnvelopesOverDelta(t *testing.T) {
 	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-		clusters := rawClusters()
+		clusters := envelopedClusters()
 		ear, _ := listen(t, c, clusters, "alias")
 		s := server.delta()
 		s.request()
 		s.send(clusters, "n1", has("a", "1", cluster("a", "x"), "alias", "other"))
-		r := ear.raw("x")
+		r := ear.enveloped("x")
 		if r.Name != "a" || r.Version != "1" || len(r.Aliases) != 2 || r.Aliases[0] != "alias" || r.TTL != 0 || r.DoNotCache || !r.Parameters.IsZero() {
 			t.Errorf("got %+v", r)
 		}
-		if want := mustMarshal(t, cluster("a", "x")); string(r.Resource.GetValue()) != string(want) {
-			t.Errorf("got the bytes %q, want %q", r.Resource.GetValue(), want)
+		if want := mustMarshal(t, cluster("a", "x")); string(r.resource.GetValue()) != string(want) {
+			t.Errorf("got the bytes %q, want %q", r.resource.GetValue(), want)
 		}
 		s.send(clusters, "n2", has("a", "1", cluster("a", "x"), "alias", "other"))
 		ear.silent()
 		s.send(clusters, "n3", has("a", "2", cluster("a", "x"), "alias", "other"))
-		if r := ear.raw("x"); r.Version != "2" {
+		if r := ear.enveloped("x"); r.Version != "2" {
 			t.Errorf("got version %q, want 2", r.Version)
 		}
 		s.send(clusters, "n4", has("a", "2", cluster("a", "x"), "alias", "other"), changed(func(r *discoveryv3.Resource) {
 			r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true}
 		}))
-		if r := ear.raw("x"); !r.DoNotCache {
+		if r := ear.enveloped("x"); !r.DoNotCache {
 			t.Error("DoNotCache is false")
 		}
 		xdstest.Equal(t, "responses rejected", 0, c.Stats().Rejected)
@@ -76,28 +95,28 @@ func TestRawResourcesOverDelta(t *testing.T) {
 }
 
 // A heartbeat extends a TTL, even if the response repeats the last one.
-func TestRawResourcesHaveTTLs(t *testing.T) {
+func TestEnvelopesHaveTTLs(t *testing.T) {
 	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-		clusters := rawClusters()
+		clusters := envelopedClusters()
 		ear, _ := listen(t, c, clusters, "a")
 		ttl := changed(func(r *discoveryv3.Resource) { r.Ttl = durationpb.New(1500 * time.Millisecond) })
 		s := server.delta()
 		s.request()
 		s.send(clusters, "n1", has("a", "1", cluster("a", "x")), ttl)
-		first := ear.raw("x")
+		first := ear.enveloped("x")
 		xdstest.Equal(t, "TTL", 1500*time.Millisecond, first.TTL)
-		last := first.Time
+		last := first.time
 		for _, nonce := range []string{"n2", "n3", "n4"} {
 			pass(time.Second)
 			s.send(clusters, nonce, has("a", "1", nil), ttl)
-			r := ear.raw("x")
-			if r.TTL != first.TTL || r.Time.Sub(last) != time.Second {
-				t.Errorf("%s: got a TTL of %v from %v on, want %v from %v on", nonce, r.TTL, r.Time, first.TTL, last.Add(time.Second))
+			r := ear.enveloped("x")
+			if r.TTL != first.TTL || r.time.Sub(last) != time.Second {
+				t.Errorf("%s: got a TTL of %v from %v on, want %v from %v on", nonce, r.TTL, r.time, first.TTL, last.Add(time.Second))
 			}
-			last = r.Time
+			last = r.time
 		}
 		s.send(clusters, "n5", has("a", "1", nil))
-		if r := ear.raw("x"); r.TTL != 0 {
+		if r := ear.enveloped("x"); r.TTL != 0 {
 			t.Errorf("got a TTL of %v after one without, want none", r.TTL)
 		}
 	})
@@ -105,22 +124,22 @@ func TestRawResourcesHaveTTLs(t *testing.T) {
 
 // A resource whose TTL has passed while its server was away is asked for again, although its bytes are
 // known.
-func TestRawResourcesExpireWhileTheServerIsAway(t *testing.T) {
+func TestEnvelopesExpireWhileTheServerIsAway(t *testing.T) {
 	for _, test := range []struct {
 		away time.Duration
 		had  int // a server that was unreachable is asked for one resource again in any case
 	}{{30 * time.Second, 1}, {2 * time.Minute, 0}} {
 		t.Run(test.away.String(), func(t *testing.T) {
 			overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-				clusters := rawClusters()
+				clusters := envelopedClusters()
 				a, b := listenBoth(t, c, clusters, "a", "b")
 				ttl := changed(func(r *discoveryv3.Resource) { r.Ttl = durationpb.New(time.Minute) })
 				s := server.delta()
 				s.request()
 				s.send(clusters, "n1", has("a", "1", cluster("a", "x")), ttl, has("b", "1", cluster("b", "x")), ttl)
 				s.request()
-				a.raw("x")
-				b.raw("x")
+				a.enveloped("x")
+				b.enveloped("x")
 				server.stop()
 				pass(test.away)
 				server.start()
@@ -136,48 +155,16 @@ func TestRawResourcesExpireWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-func TestRawResources(t *testing.T) {
+func TestBareAndEnveloped(t *testing.T) {
 	runTranscripts(t, []transcriptTest{
 		// Resources that are not wrapped have their name in field 1, and no version of their own: that of the
 		// response says nothing of one of them. What has no name is rejected.
-		{name: "bare and wrapped", over: "SotW", raw: true, steps: `
+		{name: "bare and wrapped", over: "SotW", enveloped: true, steps: `
 			watch a b         -> stream; req a b
 			send 1 a=x b@7=x  -> ack 1 a b; a = x; b = x v7
 			send 2 a=x b@7=y  -> ack 2 a b; b = y v7
 			send 3 =z         -> nack 3 a b @2
 		`},
-	})
-}
-
-// Bytes that are no message are rejected here: those to whom they would be passed on in SotW could not
-// tell which resource they reject. What is in the fields of a message is their business.
-func TestRawResourceThatIsNoMessage(t *testing.T) {
-	overDelta(t, func(t *testing.T, _ *testTypes, server *script, c *XDSClient) {
-		clusters := rawClusters()
-		ear, _ := listen(t, c, clusters, "a")
-		s := server.delta()
-		s.request()
-		s.send(clusters, "n1", has("a", "1", cluster("a", "x")))
-		s.request()
-		ear.raw("x")
-		spoilt := func(spoil func([]byte) []byte) part {
-			return changed(func(r *discoveryv3.Resource) { r.Resource.Value = spoil(r.Resource.Value) })
-		}
-		s.send(clusters, "n2", has("a", "2", cluster("a", "y")), spoilt(func(b []byte) []byte { return b[:len(b)-1] }))
-		if nack := s.request().GetErrorDetail().GetMessage(); !strings.Contains(nack, `Cluster "a": it is no message: `) {
-			t.Errorf("got the NACK %q, want one that names the resource", nack)
-		}
-		ear.ambient(KindInvalid)
-		s.breakOff()
-
-		s = server.delta()
-		s.expect(deltaWant{typ: clusters, sub: []string{"a"}, initial: map[string]string{"a": ""}, node: true})
-		unknown := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7)
-		s.send(clusters, "n1", has("a", "2", cluster("a", "y")), spoilt(func([]byte) []byte { return unknown }))
-		s.expect(deltaWant{typ: clusters, nonce: "n1"})
-		if r := ear.value().(*Raw); !bytes.Equal(r.Resource.GetValue(), unknown) {
-			t.Errorf("got the bytes %x, want %x", r.Resource.GetValue(), unknown)
-		}
 	})
 }
 

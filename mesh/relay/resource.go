@@ -1,0 +1,100 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// resource is a resource as upstream sent it. It is immutable.
+type resource struct {
+	xdsclient.Envelope
+	// message has the type and the bytes, which are shared with the client.
+	message *anypb.Any
+	// time is when upstream last sent the resource or extended its TTL.
+	time time.Time
+}
+
+// newType is a type of resources that are passed on as they are. Their values are of type *resource.
+func newType(typeURL string) *xdsclient.ResourceType {
+	name := typeurl.Name(typeURL)
+	return &xdsclient.ResourceType{
+		TypeURL: typeURL,
+		Name:    name[strings.LastIndexByte(name, '.')+1:],
+		// Envoy, xDS protocol, "Deleting Resources".
+		FullStateInSotW: typeURL == typeurl.Listener || typeURL == typeurl.Cluster,
+		Decode:          decode,
+		Renew: func(value any, ttl time.Duration) any {
+			r := *value.(*resource)
+			r.TTL, r.time = ttl, time.Now()
+			return &r
+		},
+	}
+}
+
+// decode takes a resource as it is. The name of one without an envelope is in field 1 of its message, where Envoy's
+// types of resources have it. Bytes that are no message at all are of no use to any program: a client that
+// gets them from the relay may not even find a name in them by which to reject them.
+func decode(message *anypb.Any, opts xdsclient.DecodeOptions) (name string, value any, err error) {
+	r := &resource{Envelope: opts.Envelope, message: message, time: time.Now()}
+	inMessage, err := nameIn(message.GetValue())
+	switch {
+	case err != nil:
+		return r.Name, nil, fmt.Errorf("it is no message: %w", err)
+	case r.Name != "":
+		return r.Name, r, nil
+	case inMessage == "":
+		return "", nil, errors.New("it is not wrapped, and has no name in field 1")
+	default:
+		return inMessage, r, nil
+	}
+}
+
+// nameIn returns the text in field 1 of a message, or "". The error says that the fields of the
+// message cannot be told apart.
+func nameIn(message []byte) (name string, err error) {
+	for len(message) > 0 {
+		f, rest, err := protofield.Next(message)
+		if err != nil {
+			return "", err
+		}
+		if f.Number == 1 && f.Kind == protowire.BytesType && utf8.Valid(f.Value) {
+			name = string(f.Value)
+		}
+		message = rest
+	}
+	return name, nil
+}
+
+// repeats reports whether a resource is what was there before. Each may be nil.
+func (r *resource) repeats(old *resource) bool {
+	return r != nil && old != nil && r.Version == old.Version && r.TTL == old.TTL && r.Parameters.Equal(old.Parameters) &&
+		bytes.Equal(r.message.GetValue(), old.message.GetValue())
+}
+
+// as is the resource as it was received, under the name that clients use.
+func (r *resource) as(name string) *discoverypb.Resource {
+	m := &discoverypb.Resource{
+		Name: name, Version: r.Version, Resource: r.message, Aliases: r.Aliases,
+		DynamicParameters: r.Parameters.Map(),
+	}
+	if r.TTL > 0 {
+		m.Ttl = durationpb.New(r.TTL)
+	}
+	if r.DoNotCache {
+		m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
+	}
+	return m
+}
