@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/revise"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
@@ -54,8 +55,8 @@ func pruneFlag(cmd *cobra.Command, prune *bool) {
 }
 
 const diffHelp = `Says what "dynxds apply" would do, and writes nothing: which documents would change, and which
-clients would get what differently. The exit status is 0 if no document differs, 1 if one does, and 2
-if there are faults, or the store cannot be reached.`
+clients would get what differently. The exit status is 0 if no document differs, and 1 if one does, or
+if apply would refuse to write, which standard error then says.`
 
 func newDiff() *cobra.Command {
 	var (
@@ -66,34 +67,20 @@ func newDiff() *cobra.Command {
 		Use:   "diff DIR",
 		Short: "Say what apply would change, for which clients",
 		Long:  diffHelp,
-		Args: func(cmd *cobra.Command, args []string) error {
-			return failing(2, oneArgument(cmd, args))
-		},
-		ValidArgsFunction: oneFolder,
+		Args:  oneArgument, ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			differs, err := r.run(cmd, func(ctx context.Context, s *store.Store) (*revise.Plan, error) {
 				return revise.Apply(ctx, s, args[0], prune, r.authority)
 			})
 			if err == nil && differs {
-				return &exitError{code: 1}
+				return &exit.Error{Code: exit.No}
 			}
-			return failing(2, err)
+			return err
 		},
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return failing(2, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
-	})
 	r.flags(cmd)
 	pruneFlag(cmd, &prune)
 	return cmd
-}
-
-// failing gives an error an exit status.
-func failing(code int, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &exitError{code, err}
 }
 
 const rollbackHelp = `Writes the documents that were there after a revision of "dynxds history"; 0 is before the
@@ -129,7 +116,7 @@ func newRollback() *cobra.Command {
 func revisionOf(arg string) (int64, error) {
 	number, err := strconv.ParseInt(arg, 10, 64)
 	if err != nil || number < 0 {
-		return 0, fmt.Errorf("%q is not the number of a revision; \"dynxds history\" lists them", arg)
+		return 0, exit.Usagef("%q is not the number of a revision; \"dynxds history\" lists them", arg)
 	}
 	return number, nil
 }
@@ -142,14 +129,14 @@ type revision struct {
 	keep      int
 	withdraw  bool
 	dryRun    bool
-	asJSON    bool
+	format    string
 }
 
 func (r *revision) flags(cmd *cobra.Command) {
 	storeFlags(cmd, &r.store)
 	f := cmd.Flags()
 	f.StringVar(&r.authority, "authority", "", "as for dynxds serve")
-	f.BoolVar(&r.asJSON, "json", false, "print JSON")
+	textOrData(cmd, &r.format)
 }
 
 // writeFlags adds the flags of commands that write.
@@ -187,7 +174,7 @@ func (r *revision) run(cmd *cobra.Command, plan func(context.Context, *store.Sto
 	result := newOutcome(p.Edits, p.Changes, p.Notes)
 	if len(p.Edits) > 0 && !r.dryRun {
 		// Shown before it is written: the commit may fail.
-		if !r.asJSON {
+		if r.format == "text" {
 			result.print(out)
 		}
 		if large != nil && !r.withdraw {
@@ -203,17 +190,17 @@ func (r *revision) run(cmd *cobra.Command, plan func(context.Context, *store.Sto
 			return true, err
 		}
 		result = newOutcome(p.Edits, p.Changes, p.Notes)
-		if !r.asJSON && meshdiff.Text(p.Changes) != shown {
+		if r.format == "text" && meshdiff.Text(p.Changes) != shown {
 			fmt.Fprintln(out, "the store has changed meanwhile; the plan is now:")
 			result.print(out)
 		}
-		if result.Revision = record.Number; !r.asJSON {
+		if result.Revision = record.Number; r.format == "text" {
 			_, err = fmt.Fprintf(out, "written as revision %d\n", record.Number)
 			return true, err
 		}
 	}
-	if r.asJSON {
-		return len(p.Edits) > 0, writeJSON(out, result)
+	if r.format != "text" {
+		return len(p.Edits) > 0, writeData(out, r.format, result)
 	}
 	return len(p.Edits) > 0, result.print(out)
 }
@@ -221,7 +208,7 @@ func (r *revision) run(cmd *cobra.Command, plan func(context.Context, *store.Sto
 // openStore needs the URL, which the flag or the environment has.
 func openStore(opts store.Options) (*store.Store, error) {
 	if opts.URL == "" {
-		return nil, fmt.Errorf("which store? Use --store etcd://HOST:2379, or set %s", storeEnv)
+		return nil, exit.Usagef("which store? Use --store etcd://HOST:2379, or set %s", storeEnv)
 	}
 	return store.Open(opts)
 }
@@ -272,7 +259,7 @@ func (o *outcome) print(out io.Writer) error {
 		fmt.Fprintf(out, "%s document %s\n", d.Op.Sign(), faults.Printable(d.Name, ""))
 		for i, line := range d.lines {
 			if i == maxLines && len(d.lines) > maxLines+1 {
-				fmt.Fprintf(out, "    … %s; --json has all\n", faults.Count(len(d.lines)-i, "more line"))
+				fmt.Fprintf(out, "    … %s; -o json has all\n", faults.Count(len(d.lines)-i, "more line"))
 				break
 			}
 			fmt.Fprintf(out, "    %s\n", faults.Printable(line, "\t"))

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 )
 
 const bootstrapHelp = `Prints the bootstrap with which a client finds a control plane. Write it to a
@@ -35,7 +36,7 @@ func newBootstrap() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := opts.JSON()
 			if err != nil {
-				return err
+				return exit.With(exit.Usage, err)
 			}
 			if opts.TLS {
 				fmt.Fprintln(cmd.ErrOrStderr(), tlsNote)
@@ -57,10 +58,10 @@ func newBootstrap() *cobra.Command {
 	f.StringVar(&opts.NodeID, "id", "", "id of the node: this client")
 	f.StringVar(&opts.NodeCluster, "cluster", "", "cluster of the node: the service that the client is part of")
 	f.StringVar(&opts.Locality, "locality", "", "region/zone/sub-zone of the client")
-	f.Var(pairs{&opts.Metadata}, "metadata", "the node's metadata: the tags of the client")
+	pairsVar(cmd, &opts.Metadata, "metadata", "the node's metadata: the tags of the client")
 	f.StringSliceVar(&opts.Constrained, "constrain", nil, "keys of the metadata that become constraints")
 	f.StringVar(&opts.Authority, "authority", "", "authority whose resources the client subscribes to, with constraints by DPDS")
-	f.Var(nonEmpty{&opts.DNSFallback, "never, not_found, timeout or unavailable"}, "dns-fallback", "when to resolve targets by DNS: never, not_found, timeout or unavailable (default not_found)")
-	completeWith(cmd, "dns-fallback", "never", "not_found", "unavailable")
+	textVar(cmd, &opts.DNSFallback, "dns-fallback", "never, not_found, timeout or unavailable", "when to resolve targets by DNS: never, not_found, timeout or unavailable (default not_found)")
+	completeWith(cmd, "dns-fallback", "never", "not_found", "timeout", "unavailable")
 	return cmd
 }

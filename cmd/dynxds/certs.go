@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/certs"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 )
 
 const certsHelp = `Makes certificates for development and tests: DIR/NAME.pem with its key
@@ -33,10 +34,10 @@ func newCerts() *cobra.Command {
 			dir, names := args[0], args[1:]
 			for _, name := range names {
 				if err := certs.CheckFile(name); err != nil {
-					return err
+					return exit.With(exit.Usage, err)
 				}
 				if _, err := certs.ID(domain, name); err != nil {
-					return err
+					return exit.With(exit.Usage, err)
 				}
 			}
 			authority, err := certs.Open(dir)

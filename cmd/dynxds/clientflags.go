@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
@@ -21,18 +19,14 @@ var clientKinds = map[string]meshroute.Implementation{
 
 func (c *clientFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Var(pairs{&c.of.Tags}, "client", "the client's service and tags")
-	f.StringVar(&c.kind, "kind", "dynxds", "whose xDS client it is: dynxds, grpc-go, grpc (another language) or envoy")
-	completeWith(cmd, "kind", "dynxds", "grpc-go", "grpc", "envoy")
+	pairsVar(cmd, &c.of.Tags, "client", "the client's service and tags")
+	choiceVar(cmd, &c.kind, "kind", "", "dynxds", "whose xDS client it is (grpc: another language): ", "dynxds", "grpc-go", "grpc", "envoy")
 	f.StringVar(&c.of.Authority, "authority", "", "use xdstp: names under this authority, as for dynxds serve")
 }
 
 // view returns what the flags say, for a folder.
-func (c *clientFlags) view(dir string) (site.View, error) {
-	v, known := c.of, false
-	if v.Implementation, known = clientKinds[c.kind]; !known {
-		return v, fmt.Errorf("--kind %q: want dynxds, grpc-go, grpc or envoy", c.kind)
-	}
-	v.Dir = dir
-	return v, nil
+func (c *clientFlags) view(dir string) site.View {
+	v := c.of
+	v.Dir, v.Implementation = dir, clientKinds[c.kind]
+	return v
 }

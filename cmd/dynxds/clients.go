@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/clients"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 )
@@ -21,14 +22,15 @@ clients were sent in place of resources. With --store it asks all replicas that
 serve from that store.
 
 A replica that does not answer is named, the others are shown, and the exit status
-is 1.`
+is 3.`
 
 func newClients() *cobra.Command {
 	var (
-		addresses     []string
-		stored        store.Options
-		asJSON, nacks bool
-		timeout       time.Duration
+		addresses []string
+		stored    store.Options
+		format    string
+		nacks     bool
+		timeout   time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:     "clients [--admin HOST:PORT,... | --store URL]",
@@ -38,7 +40,7 @@ func newClients() *cobra.Command {
 		Args:    noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(addresses) == 0 || slices.Contains(addresses, "") {
-				return errors.New("--admin is empty: want HOST:PORT")
+				return exit.Usagef("--admin is empty: want HOST:PORT")
 			}
 			var replicas []clients.Replica
 			for _, address := range addresses {
@@ -52,8 +54,8 @@ func newClients() *cobra.Command {
 			}
 			fleet := clients.Ask(cmd.Context(), replicas, nacks, timeout)
 			out := cmd.OutOrStdout()
-			if asJSON {
-				return errors.Join(writeJSON(out, fleet), fleet.Err())
+			if format != "text" {
+				return errors.Join(writeData(out, format, fleet), fleet.Err())
 			}
 			return errors.Join(fleet.Print(out), fleet.Err())
 		},
@@ -63,7 +65,7 @@ func newClients() *cobra.Command {
 	storeFlags(cmd, &stored)
 	cmd.MarkFlagsMutuallyExclusive("admin", "store")
 	timeoutFlag(cmd, &timeout, "how long to wait for the answer of a replica")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	textOrData(cmd, &format)
 	f.BoolVar(&nacks, "nacks", false, "only clients that reject something, and what they reject")
 	return cmd
 }

@@ -80,7 +80,7 @@ func TestClients(t *testing.T) {
 		"delta-1 delta " + admin[1] + " ACK 1 ", "dynxds-1 SotW " + admin[0] + " ACK 1 ", "picky-1 SotW " + admin[0] + " NACK  1\n",
 	}, "\n")
 	cmdtest.Await(t, func() string {
-		stdout, stderr, exit := run(t, "clients", "--json", "--admin", both)
+		stdout, stderr, exit := run(t, "clients", "-o", "json", "--admin", both)
 		if exit != 0 || strings.ContainsAny(stdout, "\x1b\u202e") {
 			t.Fatalf("exit status %d: %s%s", exit, stderr, stdout)
 		}
@@ -118,7 +118,7 @@ func TestClients(t *testing.T) {
 
 	replicas[1].drain()
 	stdout, stderr, exit := run(t, "clients", "--admin", both)
-	if exit != 1 || !strings.Contains(stderr, "1 of 2 replicas did not answer:\n\t"+admin[1]) || !strings.Contains(stdout, "picky-1") {
+	if exit != 3 || !strings.Contains(stderr, "1 of 2 replicas did not answer:\n\t"+admin[1]) || !strings.Contains(stdout, "picky-1") {
 		t.Errorf("with one replica gone: exit status %d, %s\n%s", exit, stderr, stdout)
 	}
 	replicas[0].drain()

@@ -9,11 +9,3 @@ func oneFolder(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, c
 	}
 	return nil, cobra.ShellCompDirectiveFilterDirs
 }
-
-// completeWith completes a flag with its possible values.
-func completeWith(cmd *cobra.Command, flag string, values ...cobra.Completion) {
-	// It fails if there is no such flag, or it has completions already.
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err)
-	}
-}

@@ -98,8 +98,8 @@ func endsWithoutAnswer(t *testing.T, address, line string) {
 	if ctx.Err() != nil {
 		t.Fatal("it did not end in a minute")
 	}
-	if text := stderr.String(); exit == 0 || !strings.Contains(text, address) || !strings.Contains(text, flag+" ") {
-		t.Errorf("exit status %d, want an error that names %s and %s:\n%s", exit, address, flag, text)
+	if text := stderr.String(); exit != 3 || !strings.Contains(text, address) || !strings.Contains(text, flag+" ") {
+		t.Errorf("exit status %d, want 3 and an error that names %s and %s:\n%s", exit, address, flag, text)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestTimeoutOfNothing(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"status localhost:1", "explain localhost:1 xds:///a /s/m", "clients"} {
 		_, stderr, exit := run(t, append(strings.Fields(line), "--timeout", "0s")...)
-		if exit != 1 || !strings.Contains(stderr, "want a duration above 0") {
+		if exit != 2 || !strings.Contains(stderr, "want a duration above 0") {
 			t.Errorf("%s --timeout 0s: exit status %d, %s", line, exit, stderr)
 		}
 	}

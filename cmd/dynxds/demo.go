@@ -57,6 +57,6 @@ func newDemo(run runDemo) *cobra.Command {
 
 // pageFlag adds the flag --page, whose address may be left out.
 func pageFlag(cmd *cobra.Command, address *string) {
-	cmd.Flags().StringVar(address, "page", "", "show a status page at this address (--page=HOST:PORT), by default on a free port of loopback")
+	cmd.Flags().StringVar(address, "page", "", "show a status page at this address, HOST:PORT; without one, on a free port of loopback")
 	cmd.Flags().Lookup("page").NoOptDefVal = webpage.DefaultAddress
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/status"
 	"github.com/dynxds/dynxds/internal/explain"
@@ -33,7 +32,7 @@ func newExplain() *cobra.Command {
 		of      explained
 		client  clientFlags
 		headers []string
-		asJSON  bool
+		format  string
 	)
 	cmd := &cobra.Command{
 		Use:   "explain DIR|HOST:PORT [TARGET] METHOD",
@@ -58,8 +57,8 @@ func newExplain() *cobra.Command {
 				return err
 			}
 			out := cmd.OutOrStdout()
-			if asJSON {
-				return writeJSON(out, e)
+			if format != "text" {
+				return writeData(out, format, e)
 			}
 			_, err = fmt.Fprint(out, e.Text())
 			return err
@@ -73,16 +72,8 @@ func newExplain() *cobra.Command {
 	f.StringVar(&of.request.Listener, "listener", "", "the name of the Listener, if the target does not give it")
 	f.BoolVar(&of.request.Secure, "secure", false, "the channel has TLS, so that the scheme is https")
 	timeoutFlag(cmd, &of.timeout, waitForAnswer)
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	textOrData(cmd, &format)
 	return cmd
-}
-
-// writeJSON writes indented JSON.
-func writeJSON(out io.Writer, value any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
 }
 
 // explained is what to explain.
@@ -98,31 +89,31 @@ func (x *explained) explain(cmd *cobra.Command, client *clientFlags, args []stri
 	x.request.Method = args[len(args)-1]
 	switch {
 	case len(args) == 3 && x.service != "":
-		return nil, fmt.Errorf("both --service %s and the target %s are given", x.service, args[1])
+		return nil, exit.Usagef("both --service %s and the target %s are given", x.service, args[1])
 	case len(args) == 3:
 		x.request.Target = args[1]
 	case x.service != "":
 		x.request.Target = "xds:///" + x.service
 	default:
-		return nil, fmt.Errorf("which service is called? Add --service NAME or the target, xds:///NAME: %s", cmd.UseLine())
+		return nil, exit.Usagef("which service is called? Add --service NAME or the target, xds:///NAME: %s", cmd.UseLine())
+	}
+	if err := x.request.Check(); err != nil {
+		return nil, exit.With(exit.Usage, err)
 	}
 	if !isFolder(args[0]) {
 		if _, _, err := net.SplitHostPort(args[0]); err != nil {
-			return nil, fmt.Errorf("%q is neither a folder nor the address of a process: %w", args[0], err)
+			return nil, exit.Usagef("%q is neither a folder nor the address of a process: %w", args[0], err)
 		}
 		for _, name := range []string{"client", "kind", "authority"} {
 			if cmd.Flags().Changed(name) {
-				return nil, fmt.Errorf("--%s is for a folder; the process at %s says itself who it is", name, args[0])
+				return nil, exit.Usagef("--%s is for a folder; the process at %s says itself who it is", name, args[0])
 			}
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), x.timeout)
 		defer cancel()
 		return status.Explain(ctx, args[0], x.request)
 	}
-	view, err := client.view(args[0])
-	if err != nil {
-		return nil, err
-	}
+	view := client.view(args[0])
 	source, notes, err := site.Source(view)
 	if err != nil {
 		return nil, err
@@ -143,7 +134,7 @@ func headersOf(lines []string) (map[string][]string, error) {
 	for _, line := range lines {
 		name, value, ok := strings.Cut(line, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, fmt.Errorf("header %q: want 'name: value'", line)
+			return nil, exit.Usagef("header %q: want 'name: value'", line)
 		}
 		headers[name] = append(headers[name], strings.TrimSpace(value))
 	}

@@ -27,7 +27,7 @@ func TestExplainFolder(t *testing.T) {
 			t.Errorf("the output does not have %q:\n%s", want, out)
 		}
 	}
-	out = runOK(t, "explain", "--json", exampleMesh, "xds:///backend", "/pkg.Service/Method", "--kind", "grpc-go", "-H", "X-User: 7")
+	out = runOK(t, "explain", "-o", "json", exampleMesh, "xds:///backend", "/pkg.Service/Method", "--kind", "grpc-go", "-H", "X-User: 7")
 	var e dynxds.Explanation
 	xdstest.NoError(t, json.Unmarshal([]byte(out), &e))
 	if e.Client.Name != "gRPC Go" || e.Request.Headers["x-user"][0] != "7" || len(e.Clusters) == 0 {
@@ -68,7 +68,7 @@ func TestExplainGivesNoControlOfTheTerminal(t *testing.T) {
 		}}})
 	})
 
-	out, stderr, code := run(t, "explain", "--json", "--listener", evil, process, "xds:///a", "/a.B/C")
+	out, stderr, code := run(t, "explain", "-o", "json", "--listener", evil, process, "xds:///a", "/a.B/C")
 	var e dynxds.Explanation
 	if err := json.Unmarshal([]byte(out), &e); code != 0 || err != nil || len(e.Clusters) != 1 || e.Clusters[0].Name != evil {
 		t.Errorf("status %d, %s, error %v: %+v", code, stderr, err, e)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/revise"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
@@ -29,7 +30,7 @@ The numbers are of dynxds, not the revisions of etcd. What others write into etc
 func newHistory() *cobra.Command {
 	var (
 		opts   store.Options
-		asJSON bool
+		format string
 	)
 	cmd := &cobra.Command{
 		Use:   "history [REVISION]",
@@ -43,17 +44,17 @@ func newHistory() *cobra.Command {
 			}
 			defer s.Close()
 			if len(args) == 0 {
-				return listHistory(cmd, s, asJSON)
+				return listHistory(cmd, s, format)
 			}
 			number, err := revisionOf(args[0])
 			if err != nil {
 				return err
 			}
-			return showRevision(cmd, s, number, asJSON)
+			return showRevision(cmd, s, number, format)
 		},
 	}
 	storeFlags(cmd, &opts)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	textOrData(cmd, &format)
 	return cmd
 }
 
@@ -66,7 +67,7 @@ type recordJSON struct {
 // maxCell bounds a cell of the list: authors and messages are arbitrary text.
 const maxCell = 200
 
-func listHistory(cmd *cobra.Command, s *store.Store, asJSON bool) error {
+func listHistory(cmd *cobra.Command, s *store.Store, format string) error {
 	records, err := s.History(cmd.Context(), 0)
 	if err != nil {
 		return err
@@ -79,8 +80,8 @@ func listHistory(cmd *cobra.Command, s *store.Store, asJSON bool) error {
 		}
 		list = append(list, recordJSON{r, documentsOf(edits)})
 	}
-	if asJSON {
-		return writeJSON(cmd.OutOrStdout(), list)
+	if format != "text" {
+		return writeData(cmd.OutOrStdout(), format, list)
 	}
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "no revisions yet")
@@ -95,15 +96,15 @@ func listHistory(cmd *cobra.Command, s *store.Store, asJSON bool) error {
 	return w.Flush()
 }
 
-func showRevision(cmd *cobra.Command, s *store.Store, number int64, asJSON bool) error {
+func showRevision(cmd *cobra.Command, s *store.Store, number int64, format string) error {
 	entry, err := revise.Show(cmd.Context(), s, number)
 	if err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
 	result := newOutcome(entry.Edits, entry.Changes, entry.Notes)
-	if asJSON {
-		return writeJSON(out, struct {
+	if format != "text" {
+		return writeData(out, format, struct {
 			store.Record
 			Edits []store.Edit `json:"edits"`
 			outcome
@@ -122,7 +123,7 @@ func showRevision(cmd *cobra.Command, s *store.Store, number int64, asJSON bool)
 }
 
 const getHelp = `Prints documents of the store, all or those with these names, which are names of files as
-"dynxds apply" writes them. With -o they are written into a folder that "dynxds serve", "dynxds
+"dynxds apply" writes them. With --dir they are written into a folder that "dynxds serve", "dynxds
 validate" and "dynxds apply" take.`
 
 func newGet() *cobra.Command {
@@ -138,7 +139,7 @@ func newGet() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range args {
 				if !folder.IsName(name) {
-					return fmt.Errorf("%q is not a valid document name; names end in .yaml, .yml or .json and have no slash", name)
+					return exit.Usagef("%q is not a valid document name; names end in .yaml, .yml or .json and have no slash", name)
 				}
 			}
 			s, err := openStore(opts)
@@ -175,8 +176,8 @@ func newGet() *cobra.Command {
 		},
 	}
 	storeFlags(cmd, &opts)
-	cmd.Flags().StringVarP(&dir, "output", "o", "", "a folder to write them into, each byte as it is; it is created if need be")
-	_ = cmd.MarkFlagDirname("output") // the flag is there
+	cmd.Flags().StringVar(&dir, "dir", "", "a folder to write them into, each byte as it is; it is created if need be")
+	_ = cmd.MarkFlagDirname("dir") // the flag is there
 	return cmd
 }
 

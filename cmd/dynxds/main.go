@@ -17,14 +17,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 )
 
 func main() {
@@ -41,23 +45,56 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer, run r
 	defer out.Close() // who reads the output may have gone
 	defer errs.Close()
 	root := newRoot(run)
-	root.SetArgs(args)
+	root.SetArgs(withAddresses(args))
 	root.SetOut(out)
 	root.SetErr(errs)
 	checkNames(root)
-	if err := root.ExecuteContext(ctx); err != nil {
-		exit := &exitError{code: 1, error: err}
-		if errors.As(err, &exit); exit.error == nil {
-			return exit.code
-		}
-		fmt.Fprintf(errs, "dynxds: %s\n", err)
-		return exit.code
+	began := noteBegin(root)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !*began {
+		err = exit.With(exit.Usage, err)
 	}
-	return 0
+	if err != nil && !exit.Silent(err) {
+		fmt.Fprintf(errs, "dynxds: %s\n", err)
+	}
+	return exit.Code(err)
 }
 
-// exitError is an error with an exit status of its own. Without an error inside, nothing is printed.
-type exitError struct {
-	code int
-	error
+// noteBegin has the result say whether a command has begun, after which errors are not about its flags or arguments.
+func noteBegin(root *cobra.Command) *bool {
+	began := new(bool)
+	for _, cmd := range append(root.Commands(), root) {
+		if run := cmd.RunE; run != nil {
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				*began = true
+				return run(cmd, args)
+			}
+		}
+	}
+	return began
+}
+
+// withAddresses joins "--page" and "--admin", whose addresses may be left out, with an address that follows, as pflag
+// takes one only behind "=".
+func withAddresses(args []string) (joined []string) {
+	for i := 0; i < len(args); i++ {
+		if (args[i] == "--page" || args[i] == "--admin") && i+1 < len(args) && isAddress(args[i+1]) {
+			joined = append(joined, args[i]+"="+args[i+1])
+			i++
+			continue
+		}
+		joined = append(joined, args[i])
+	}
+	return joined
+}
+
+// isAddress reports whether an argument is HOST:PORT, and no file.
+func isAddress(arg string) bool {
+	_, port, err := net.SplitHostPort(arg)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	_, missing := os.Lstat(arg)
+	return err == nil && missing != nil
 }

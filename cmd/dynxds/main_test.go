@@ -82,7 +82,7 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// Errors give exit status 1 and one plain line.
+// Errors give one plain line, and an exit status that says whose fault it is.
 func TestExitStatus(t *testing.T) {
 	t.Parallel()
 	missed := func(context.Context, demo.Options, io.Writer) error {
@@ -95,15 +95,16 @@ func TestExitStatus(t *testing.T) {
 		stderr string
 	}{
 		{"demo", missed, 1, "dynxds: step 2 of 4 (shift) was not observed: no RPC has shown the change\n"},
-		{"demo --duration 1s", demo.Run, 1, "dynxds: --duration 1s is too short: the 5 steps need 2s or more\n"},
-		{"demo --duration soon", demo.Run, 1, "dynxds: invalid argument \"soon\" for \"--duration\" flag: time: invalid duration \"soon\"; see dynxds demo --help\n"},
-		{"demo extra", demo.Run, 1, "dynxds: unexpected argument \"extra\"; see dynxds demo --help\n"},
-		{"nonsense", demo.Run, 1, "dynxds: there is no command \"nonsense\"; see dynxds --help\n"},
+		{"demo --duration 1s", demo.Run, 2, "dynxds: --duration 1s is too short: the 5 steps need 2s or more\n"},
+		{"demo --duration soon", demo.Run, 2, "dynxds: invalid argument \"soon\" for \"--duration\" flag: time: invalid duration \"soon\"; see dynxds demo --help\n"},
+		{"demo extra", demo.Run, 2, "dynxds: unexpected argument \"extra\"; see dynxds demo --help\n"},
+		{"nonsense", demo.Run, 2, "dynxds: there is no command \"nonsense\"; see dynxds --help\n"},
 		{"", demo.Run, 0, ""},
 		{"version", demo.Run, 0, ""},
 		{"demo --help", demo.Run, 0, ""},
-		{"status", demo.Run, 1, "dynxds: want one argument, got 0: dynxds status HOST:PORT [flags]\n"},
+		{"status", demo.Run, 2, "dynxds: want one argument, got 0: dynxds status HOST:PORT [flags]\n"},
 		{"status --help", demo.Run, 0, ""},
+		{"--version", demo.Run, 0, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,7 +17,7 @@ import (
 // "serve --page" shows what is served; a browser that follows the page does not hold up the end.
 func TestServePage(t *testing.T) {
 	t.Parallel()
-	p := startServe(t, exampleMesh, "--page")
+	p := startServe(t, exampleMesh, "--page", ":0")
 	url := p.pages("--page")
 	p.logged(`"msg":"serving"`)
 	if body := cmdtest.Get(t, url+"data?show=overview&show=served&served.q=backend"); !strings.Contains(body, `"plane":true`) || !strings.Contains(body, `"type":"Listener","name":"backend`) {
@@ -61,5 +63,25 @@ func TestDemoPage(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// An address may follow --page and --admin with a space or with "=", and may be left out.
+func TestAddressesThatMayBeLeftOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	xdstest.NoError(t, os.WriteFile(filepath.Join(dir, "a:1"), nil, 0o600))
+	for line, want := range map[string]string{
+		"serve DIR --page :8080":              "serve DIR --page=:8080",
+		"serve --page localhost:8080 DIR":     "serve --page=localhost:8080 DIR",
+		"serve --admin [::1]:80 --page DIR":   "serve --admin=[::1]:80 --page DIR",
+		"serve --page=:80 DIR":                "serve --page=:80 DIR",
+		"serve --page DIR:x":                  "serve --page DIR:x",
+		"serve --page " + dir + "/a:1":        "serve --page " + dir + "/a:1",
+		"clients --admin a:1,b:2 -o json":     "clients --admin a:1,b:2 -o json",
+		"clients --admin a:1 --timeout 1s":    "clients --admin=a:1 --timeout 1s",
+		"serve DIR --listen :8080 --admin :1": "serve DIR --listen :8080 --admin=:1",
+	} {
+		xdstest.Equal(t, line, want, strings.Join(withAddresses(strings.Fields(line)), " "))
 	}
 }

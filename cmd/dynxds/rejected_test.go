@@ -6,32 +6,48 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// Mistakes on the command line are named, with exit status 1, and nothing is printed or written.
+// Mistakes on the command line are named, with exit status 2, and nothing is printed or written. What is wrong with a
+// folder or another process has other statuses.
 func TestRejectedCommandLines(t *testing.T) {
 	t.Parallel()
+	statuses := map[string]int{
+		"no-such-folder": exit.No, "nobody": exit.No, "owner.yaml": exit.No, "127.0.0.1:1 xds:///a /a.B/C\x00": exit.Unreachable,
+	}
 	for _, test := range []struct{ args, want string }{
 		{"serve", "want a folder or a store, one of them: dynxds serve {DIR | --store URL}"},
 		{"serve " + exampleMesh + " --store etcd://localhost:1", "want a folder or a store, one of them"},
 		{"serve " + exampleMesh + " --last-good a.json", "--last-good is for --store"},
 		{"serve --store localhost:1", `--store "localhost:1": want etcd://HOST:2379,HOST2:2379/PREFIX`},
 		{"serve " + exampleMesh + " --tls-cert a.pem", "--tls-cert needs --tls-key"},
-		{"serve " + exampleMesh + " --poll -1s", "--poll is negative"},
-		{"serve " + exampleMesh + " --removal-delay -1s", "--removal-delay is negative"},
-		{"serve " + exampleMesh + " --log-level loud", `--log-level "loud"`},
-		{"serve " + exampleMesh + " --log-format xml", `--log-format "xml"`},
+		{"serve " + exampleMesh + " --poll -1s", `invalid argument "-1s" for "--poll" flag: want a duration that is not negative; see dynxds serve --help`},
+		{"serve " + exampleMesh + " --removal-delay -1s", `"--removal-delay" flag: want a duration that is not negative`},
+		{"serve " + exampleMesh + " --log-level loud", `invalid argument "loud" for "--log-level" flag: want debug, info, warn or error`},
+		{"serve " + exampleMesh + " --log-format xml", `"--log-format" flag: want text or json`},
 		{"serve " + exampleMesh + " --listen nowhere", "--listen nowhere"},
 		{"serve " + exampleMesh + " --listen unix:", `--listen "unix:": want HOST:PORT or unix:PATH`},
 		{"serve " + exampleMesh + " --listen=", `--listen "": want HOST:PORT or unix:PATH`},
-		{"serve " + exampleMesh + " --poll 0", "--poll is 0: want how often to check"},
+		{"serve " + exampleMesh + " --poll 0", `"--poll" flag: want a duration above 0`},
+		{"serve " + exampleMesh + " --grace -1s", `"--grace" flag: want a duration that is not negative`},
+		{"serve " + exampleMesh + " --max-streams 0", `invalid argument "0" for "--max-streams" flag: want a positive number`},
+		{"serve " + exampleMesh + " --peer-share 1.5", `"--peer-share" flag: want a number above 0, and at most 1`},
+		{"relay", "--bootstrap is missing"},
+		{"relay --bootstrap b.json --fold-by nonsense", `for "--fold-by" flag: fold by "nonsense"`},
+		{"relay --bootstrap b.json --linger -1s", `"--linger" flag: want a duration that is not negative`},
+		{"relay --bootstrap b.json --max-upstreams -1", `"--max-upstreams" flag: want a positive number`},
+		{"diff", "want one argument, got 0: dynxds diff DIR [flags]"},
+		{"diff dir", "which store? Use --store etcd://HOST:2379"},
+		{"rollback last --store etcd://localhost:1", `"last" is not the number of a revision`},
+		{"history 1 2", "accepts at most 1 arg(s), received 2"},
 		{"serve no-such-folder --listen localhost:0", "dynxds: there is no folder no-such-folder\n"},
 		{"serve " + exampleMesh + "/owner.yaml --listen localhost:0", "owner.yaml is not a folder; name the folder that has the files"},
 		{"serve " + exampleMesh + " --lisen localhost:0", "unknown flag: --lisen; see dynxds serve --help"},
 		{"srve " + exampleMesh, `there is no command "srve"; did you mean serve?`},
 		{"publish " + exampleMesh, `there is no command "publish"; see dynxds --help`},
-		{"render " + exampleMesh + " --output xml", `--output "xml"`},
+		{"render " + exampleMesh + " --output xml", `invalid argument "xml" for "-o, --output" flag: want yaml or json`},
 		{"render " + exampleMesh + " --service nobody", `there is no service "nobody"; there are backend, frontend`},
 		{"render " + exampleMesh + " --explain --output json", "[explain output]"},
 		{"render " + exampleMesh + " --explain --service nobody", `there is no service "nobody"`},
@@ -39,7 +55,7 @@ func TestRejectedCommandLines(t *testing.T) {
 		{"bootstrap --server localhost:1 --metadata frontend", `"frontend" is not of the form key=value`},
 		{"validate no-such-folder", "no-such-folder"},
 		{"bootstrap", "--server is missing"},
-		{"render . --kind java", `--kind "java"`},
+		{"render . --kind java", `invalid argument "java" for "--kind" flag: want dynxds, grpc-go, grpc or envoy`},
 		{"bootstrap --server=", `--server "": want a gRPC target, such as localhost:18000`},
 		{"clients --admin=", "--admin is empty: want HOST:PORT"},
 		{"clients --admin localhost:1,", "--admin is empty: want HOST:PORT"},
@@ -56,7 +72,7 @@ func TestRejectedCommandLines(t *testing.T) {
 		{"explain " + exampleMesh + " /a.B/C --service backend -H x", `header "x": want 'name: value'`},
 		{"explain " + exampleMesh + " /a.B/C --service backend -H 'a b: c'", `"a b" is not the name of a header`},
 		{"explain " + exampleMesh + " /a.B/C --service backend -H 'host: c'", `header "host" is made by gRPC`},
-		{"explain " + exampleMesh + " /a.B/C --service backend --kind curl", `--kind "curl": want`},
+		{"explain " + exampleMesh + " /a.B/C --service backend --kind curl", `"--kind" flag: want dynxds, grpc-go`},
 		{"explain nowhere /a.B/C --service backend", `"nowhere" is neither a folder nor the address of a process`},
 		{"explain 127.0.0.1:1 xds:///a /a.B/C --client service=x", "--client is for a folder"},
 		{"explain 127.0.0.1:1 xds:///a /a.B/C", "cannot reach 127.0.0.1:1"},
@@ -71,9 +87,15 @@ func TestRejectedCommandLines(t *testing.T) {
 			words.Comma = ' '
 			args, err := words.Read()
 			xdstest.NoError(t, err)
-			stdout, stderr, exit := run(t, args...)
-			if exit != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
-				t.Errorf("exit status %d with %q and %q, want 1 with %q", exit, stdout, stderr, test.want)
+			want := exit.Usage
+			for part, status := range statuses {
+				if strings.Contains(test.args+"\x00", part) {
+					want = status
+				}
+			}
+			stdout, stderr, status := run(t, args...)
+			if status != want || stdout != "" || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit status %d with %q and %q, want %d with %q", status, stdout, stderr, want, test.want)
 			}
 			if _, err := os.Stat("dir"); !os.IsNotExist(err) {
 				t.Errorf("rejected arguments made the folder: %v", err)

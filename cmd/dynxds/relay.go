@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -48,14 +47,8 @@ func newRelay() *cobra.Command {
 		Example: "  dynxds relay --listen unix:/run/xds/relay.sock --bootstrap /etc/xds/bootstrap.json --fold-by everything",
 		Args:    noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := newLog(cmd.ErrOrStderr(), format, level)
-			if err != nil {
-				return err
-			}
-			if err := checkLimits(cmd); err != nil {
-				return err
-			}
-			opts.Serve.Log, opts.Serve.Grace = log, graceOf(opts.Serve.Grace)
+			log := newLog(cmd.ErrOrStderr(), format, level)
+			opts.Serve.Log = log
 			defer xdsLog.passTo(log)()
 			defer onHangup(func() {
 				log.Warn("SIGHUP is ignored: the relay reads --bootstrap and --access when it starts, and certificates every minute")
@@ -65,14 +58,19 @@ func newRelay() *cobra.Command {
 	}
 	serverFlags(cmd, &opts.Serve, "localhost:18001", serve.DefaultRelayAdmin)
 	f := cmd.Flags()
+	r := &opts.Relay
 	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (required)")
-	f.StringVar(&opts.FoldBy, "fold-by", relay.Fold{}.String(), "which clients are one node for the control plane")
-	f.DurationVar(&opts.AwayDelay, "away-delay", relay.DefaultAwayDelay, "how long to wait for an unreachable control plane before sending errors for resources that the relay does not have")
-	f.DurationVar(&opts.Linger, "linger", relay.DefaultLinger, "how long to stay subscribed to a resource after its last client has left")
-	f.DurationVar(&opts.RemovalDelay, "removal-delay", time.Duration(0),
-		"how long clients keep a resource after the control plane has deleted it, unless they unsubscribe")
-	f.IntVar(&opts.MaxUpstreams, "max-upstreams", relay.DefaultMaxGroups, "how many streams to the control plane there may be")
-	f.IntVar(&opts.MaxGroupSubscriptions, "max-group-subscriptions", controlplane.DefaultMaxSubscriptions,
+	f.Var(&flagValue{"string", func(text string) (err error) {
+		r.FoldBy, err = relay.ParseFold(text)
+		return err
+	}, func() string { return r.FoldBy.String() }}, "fold-by", "which clients are one node for the control plane")
+	// Zero means the default in the options, and less than zero none.
+	const none = -1
+	delayVar(cmd, &r.AwayDelay, "away-delay", relay.DefaultAwayDelay, none, "how long to wait for an unreachable control plane before sending errors for resources that the relay does not have")
+	delayVar(cmd, &r.Linger, "linger", relay.DefaultLinger, none, "how long to stay subscribed to a resource after its last client has left")
+	delayVar(cmd, &r.Server.RemovalDelay, "removal-delay", 0, none, "how long clients keep a resource after the control plane has deleted it, unless they unsubscribe")
+	limitVar(cmd, &r.MaxGroups, "max-upstreams", relay.DefaultMaxGroups, "how many streams to the control plane there may be")
+	limitVar(cmd, &r.MaxGroupSubscriptions, "max-group-subscriptions", controlplane.DefaultMaxSubscriptions,
 		"how many resources the relay may subscribe to on a stream to the control plane, for all clients that share it")
 	// A client has half of what its group has, so that no client uses up what the control plane allows the relay.
 	opts.Serve.MaxSubscriptions = controlplane.DefaultMaxSubscriptions / 2

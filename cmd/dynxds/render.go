@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
@@ -30,35 +28,26 @@ func newRender() *cobra.Command {
 
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			view, err := client.view(args[0])
-			if err != nil {
-				return err
-			}
+			view := client.view(args[0])
 			out := cmd.OutOrStdout()
 			if explain {
 				return site.Explain(out, view)
-			}
-			print := site.PrintYAML
-			switch format {
-			case "yaml":
-			case "json":
-				print = site.PrintJSON
-			default:
-				return fmt.Errorf("--output %q: want yaml or json", format)
 			}
 			items, err := site.Resources(view)
 			if err != nil {
 				return err
 			}
-			return print(out, items)
+			if format == "json" {
+				return site.PrintJSON(out, items)
+			}
+			return site.PrintYAML(out, items)
 		},
 	}
 	f := cmd.Flags()
 	client.add(cmd)
 	f.StringVar(&client.of.Service, "service", "", "only what a channel to this service gets")
 	f.BoolVar(&explain, "explain", false, "print the merged policies and where each field comes from")
-	f.StringVarP(&format, "output", "o", "yaml", "yaml or json (one resource a line)")
-	completeWith(cmd, "output", "yaml", "json")
+	outputFlag(cmd, &format, "print (JSON: one resource a line) ", "yaml", "json")
 	cmd.MarkFlagsMutuallyExclusive("explain", "output")
 	return cmd
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 )
 
 func newRoot(run runDemo) *cobra.Command {
@@ -25,11 +28,16 @@ bootstraps of clients and looks into running ones; and it has a demonstration.`,
 
 		SuggestionsMinimumDistance: 2,
 	}
+	root.Version = versionText()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(newDemo(run), newServe(), newRelay(), newApply(), newDiff(), newGet(), newHistory(), newRollback(), newValidate(),
 		newRender(), newBootstrap(), newCerts(), newClients(), newStatus(), newExplain(), newVersion())
+	for _, cmd := range root.Commands() {
+		cmd.Long = strings.TrimSuffix(cmp.Or(cmd.Long, cmd.Short+"."), "\n") + "\n\n" + exit.Help
+	}
 	return root
 }
 

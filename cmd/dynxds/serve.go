@@ -1,9 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -13,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
@@ -63,24 +61,14 @@ func newServe() *cobra.Command {
 
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log, err := newLog(cmd.ErrOrStderr(), format, level)
-			if err != nil {
-				return err
-			}
+			var err error
 			if opts.Dir, opts.Store, err = folderOrStore(cmd, args, &stored); err != nil {
 				return err
 			}
-			if opts.Poll == 0 {
-				return errors.New("--poll is 0: want how often to check the folder for changes; SIGHUP checks at once")
-			}
-			if err := checkLimits(cmd); err != nil {
-				return err
-			}
-			opts.Serve.Grace = graceOf(opts.Serve.Grace)
 			hangups := make(chan os.Signal, 1)
 			signal.Notify(hangups, syscall.SIGHUP)
 			defer signal.Stop(hangups)
-			opts.Serve.Log, opts.Reload = log, hangups
+			opts.Serve.Log, opts.Reload = newLog(cmd.ErrOrStderr(), format, level), hangups
 			return site.Run(cmd.Context(), opts)
 		},
 	}
@@ -88,10 +76,10 @@ func newServe() *cobra.Command {
 	serverFlags(cmd, &opts.Serve, "localhost:18000", serve.DefaultAdmin)
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
 	f.BoolVar(&opts.NoSources, "no-sources", false, "do not say in resources which files and lines they are made from")
-	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to check a folder for changes")
-	f.DurationVar(&opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay,
+	periodVar(cmd, &opts.Poll, "poll", site.DefaultPoll, "how often to check a folder for changes; SIGHUP checks at once")
+	delayVar(cmd, &opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay, 0,
 		"how long clients keep a deleted resource, unless they unsubscribe")
-	f.DurationVar(&opts.WithdrawalDelay, "withdrawal-delay", site.DefaultWithdrawalDelay,
+	delayVar(cmd, &opts.WithdrawalDelay, "withdrawal-delay", site.DefaultWithdrawalDelay, 0,
 		"how long a change waits that withdraws more than a third of the services, in case it is half of one; 0: not at all")
 	storeFlags(cmd, &stored.Options)
 	fileVar(cmd, &stored.LastGood, "last-good", "with --store: file that keeps what was published last, to start from while etcd does not answer")
@@ -105,13 +93,13 @@ func folderOrStore(cmd *cobra.Command, args []string, stored *site.Stored) (dir 
 	switch {
 	case len(args) == 1 && !cmd.Flags().Changed("store"):
 		if stored.LastGood != "" {
-			return "", nil, errors.New("--last-good is for --store")
+			return "", nil, exit.Usagef("--last-good is for --store")
 		}
 		return args[0], nil, nil
 	case len(args) == 0 && stored.URL != "":
 		return "", stored, nil
 	default:
-		return "", nil, fmt.Errorf("want a folder or a store, one of them: %s", cmd.UseLine())
+		return "", nil, exit.Usagef("want a folder or a store, one of them: %s", cmd.UseLine())
 	}
 }
 
@@ -122,10 +110,10 @@ func serverFlags(cmd *cobra.Command, opts *serve.Options, listen, admin string) 
 	fileVar(cmd, &opts.Cert, "tls-cert", "PEM file with the server's certificate; without it there is no TLS")
 	fileVar(cmd, &opts.Key, "tls-key", "PEM file with the key of the certificate")
 	fileVar(cmd, &opts.ClientCA, "client-ca", "PEM file with certificate authorities; clients then need a certificate from one of them")
-	f.StringVar(&opts.Admin, "admin", "", "serve pages with what clients hold and refuse (for dynxds clients), metrics and health, at --admin=HOST:PORT, or on "+admin+" if no address is given")
+	f.StringVar(&opts.Admin, "admin", "", "serve pages with what clients hold and refuse (for dynxds clients), metrics and health, at this address, HOST:PORT; without one, on "+admin)
 	f.Lookup("admin").NoOptDefVal = admin
 	f.StringVar(&opts.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and health, at this address, HOST:PORT")
-	f.DurationVar(&opts.Grace, "grace", serve.DefaultGrace, "how long a drain waits for RPCs in flight")
+	delayVar(cmd, &opts.Grace, "grace", serve.DefaultGrace, time.Nanosecond, "how long a drain waits for RPCs in flight")
 	limitFlags(cmd, opts)
 }
 
@@ -134,57 +122,33 @@ func limitFlags(cmd *cobra.Command, opts *serve.Options) {
 	f := cmd.Flags()
 	fileVar(cmd, &opts.AccessFile, "access", "JSON file with the names that each client may subscribe to, and the nodes that it may be; without it, all clients may subscribe to everything, as any node")
 	l := &opts.Limits
-	f.IntVar(&l.Streams, "max-streams", bounds.Streams, "how many streams clients may have together")
-	f.IntVar(&opts.StreamsPerConnection, "max-streams-per-connection", bounds.StreamsPerConnection, "how many streams a connection may have")
-	f.IntVar(&opts.MaxSubscriptions, "max-subscriptions", controlplane.DefaultMaxSubscriptions, "how many resources and types a stream may subscribe to")
-	f.IntVar(&l.Subscriptions, "max-total-subscriptions", bounds.Subscriptions, "how many resources all streams may subscribe to together, each counted for each stream")
-	f.IntVar(&l.Names, "max-names", bounds.Names, "how many distinct resources all streams may subscribe to together")
-	f.IntVar(&l.NodeBytes, "max-node-bytes", bounds.NodeBytes, "how much memory the nodes of all clients may take")
-	f.IntVar(&l.Versions, "max-versions", bounds.Versions, "how many versions that delta clients have from before, and that are not the server's, may wait to be compared")
-	f.IntVar(&l.ReplyBytes, "max-reply-bytes", bounds.ReplyBytes, "how many bytes of responses may wait for clients to read them")
-	f.IntVar(&opts.RequestBytes, "max-request-bytes", bounds.RequestBytes, "how large a request may be")
-	f.Float64Var(&l.PeerShare, "peer-share", bounds.PeerShare, "the part of each limit that the clients of one host with one certificate identity may have, at most; 1 for all of it")
+	limitVar(cmd, &l.Streams, "max-streams", bounds.Streams, "how many streams clients may have together")
+	limitVar(cmd, &opts.StreamsPerConnection, "max-streams-per-connection", bounds.StreamsPerConnection, "how many streams a connection may have")
+	limitVar(cmd, &opts.MaxSubscriptions, "max-subscriptions", controlplane.DefaultMaxSubscriptions, "how many resources and types a stream may subscribe to")
+	limitVar(cmd, &l.Subscriptions, "max-total-subscriptions", bounds.Subscriptions, "how many resources all streams may subscribe to together, each counted for each stream")
+	limitVar(cmd, &l.Names, "max-names", bounds.Names, "how many distinct resources all streams may subscribe to together")
+	limitVar(cmd, &l.NodeBytes, "max-node-bytes", bounds.NodeBytes, "how much memory the nodes of all clients may take")
+	limitVar(cmd, &l.Versions, "max-versions", bounds.Versions, "how many versions that delta clients have from before, and that are not the server's, may wait to be compared")
+	limitVar(cmd, &l.ReplyBytes, "max-reply-bytes", bounds.ReplyBytes, "how many bytes of responses may wait for clients to read them")
+	limitVar(cmd, &opts.RequestBytes, "max-request-bytes", bounds.RequestBytes, "how large a request may be")
+	shareVar(cmd, &l.PeerShare, "peer-share", bounds.PeerShare, "the part of each limit that the clients of one host with one certificate identity may have, at most; 1 for all of it")
 	f.BoolVar(&opts.NoChannelz, "no-channelz", false, "do not serve channelz")
 	f.BoolVar(&opts.NoReflection, "no-reflection", false, "do not serve reflection")
 }
 
-// checkLimits returns an error for a limit of 0, which would be the default.
-func checkLimits(cmd *cobra.Command) (err error) {
-	for _, name := range []string{
-		"max-streams", "max-streams-per-connection", "max-subscriptions", "max-total-subscriptions", "max-names",
-		"max-node-bytes", "max-versions", "max-reply-bytes", "max-request-bytes", "peer-share",
-	} {
-		if f := cmd.Flag(name); f.Value.String() == "0" {
-			err = errors.Join(err, fmt.Errorf("--%s is 0: want a positive number", name))
-		}
-	}
-	return err
-}
-
-// graceOf returns the option for --grace. 0 is no time at all there, and the default here.
-func graceOf(flag time.Duration) time.Duration { return cmp.Or(flag, time.Nanosecond) }
-
 // logFlags adds the flags of a log.
 func logFlags(cmd *cobra.Command, format, level *string) {
-	f := cmd.Flags()
-	f.StringVar(format, "log-format", "text", "text or json")
-	f.StringVar(level, "log-level", "info", "debug, info, warn or error")
-	completeWith(cmd, "log-format", "text", "json")
-	completeWith(cmd, "log-level", "debug", "info", "warn", "error")
+	choiceVar(cmd, format, "log-format", "", "text", "", "text", "json")
+	choiceVar(cmd, level, "log-level", "", "info", "", "debug", "info", "warn", "error")
 }
 
-func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
+// newLog returns the log of a command, by the values of its flags.
+func newLog(w io.Writer, format, level string) *slog.Logger {
 	var least slog.Level
-	if err := least.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
-	}
+	_ = least.UnmarshalText([]byte(level)) // the flag allows no other
 	opts := &slog.HandlerOptions{Level: least}
-	switch format {
-	case "text":
-		return slog.New(repeatlog.NewHandler(slog.NewTextHandler(w, opts))), nil
-	case "json":
-		return slog.New(repeatlog.NewHandler(slog.NewJSONHandler(w, opts))), nil
-	default:
-		return nil, fmt.Errorf("--log-format %q: want text or json", format)
+	if format == "json" {
+		return slog.New(repeatlog.NewHandler(slog.NewJSONHandler(w, opts)))
 	}
+	return slog.New(repeatlog.NewHandler(slog.NewTextHandler(w, opts)))
 }

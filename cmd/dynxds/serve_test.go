@@ -270,7 +270,10 @@ func TestCompletion(t *testing.T) {
 		{[]string{"serve", "dir", "--log-format", ""}, "text\njson\n" + nothing},
 		{[]string{"serve", "dir", "--log-level", ""}, "debug\ninfo\nwarn\nerror\n" + nothing},
 		{[]string{"render", "dir", "--output", ""}, "yaml\njson\n" + nothing},
-		{[]string{"bootstrap", "--dns-fallback", ""}, "never\nnot_found\nunavailable\n" + nothing},
+		{[]string{"render", "dir", "-o", ""}, "yaml\njson\n" + nothing},
+		{[]string{"clients", "--output", ""}, "text\njson\nyaml\n" + nothing},
+		{[]string{"render", "dir", "--kind", ""}, "dynxds\ngrpc-go\ngrpc\nenvoy\n" + nothing},
+		{[]string{"bootstrap", "--dns-fallback", ""}, "never\nnot_found\ntimeout\nunavailable\n" + nothing},
 	} {
 		stdout, stderr, exit := run(t, append([]string{"__complete"}, test.args...)...)
 		if exit != 0 || strings.TrimSpace(stdout) != test.want {

@@ -21,5 +21,5 @@ func storeFlags(cmd *cobra.Command, opts *store.Options) {
 	fileVar(cmd, &opts.Key, "store-key", "PEM file with the key of that certificate")
 	f.StringVar(&opts.User, "store-user", "", "user of etcd's authentication")
 	fileVar(cmd, &opts.PasswordFile, "store-password-file", "file with that user's password; by default it is "+store.PasswordEnv+" of the environment")
-	f.DurationVar(&opts.Timeout, "store-timeout", store.DefaultTimeout, "how long a request to etcd may take")
+	periodVar(cmd, &opts.Timeout, "store-timeout", store.DefaultTimeout, "how long a request to etcd may take")
 }

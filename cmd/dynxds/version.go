@@ -10,14 +10,18 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
+// versionText has the versions of the command and of its parts.
+func versionText() string {
+	return fmt.Sprintf("dynxds %s, gRPC-Go %s, %s %s/%s", bootstrap.UserAgentVersion, grpc.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of dynxds, gRPC and Go",
 		Args:  noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "dynxds %s, gRPC-Go %s, %s %s/%s\n",
-				bootstrap.UserAgentVersion, grpc.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
 			return err
 		},
 	}

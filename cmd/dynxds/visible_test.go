@@ -135,7 +135,7 @@ resource:
 		}
 	}
 	var explained any
-	if err := json.Unmarshal([]byte(runNasty(t, "explain", dir, "--json", "--service", "backend", "/s/m")), &explained); err != nil {
+	if err := json.Unmarshal([]byte(runNasty(t, "explain", dir, "-o", "json", "--service", "backend", "/s/m")), &explained); err != nil {
 		t.Error(err)
 	}
 
@@ -183,7 +183,7 @@ func TestHostileStatus(t *testing.T) {
 	runNasty(t, "status", address)
 	runNasty(t, "explain", address, "xds:///backend", "/s/m")
 	var explained any
-	if err := json.Unmarshal([]byte(runNasty(t, "explain", "--json", address, "xds:///backend", "/s/m")), &explained); err != nil {
+	if err := json.Unmarshal([]byte(runNasty(t, "explain", "-o", "json", address, "xds:///backend", "/s/m")), &explained); err != nil {
 		t.Error(err)
 	}
 	refusing := cmdtest.Serve(t, func(s *grpc.Server) {

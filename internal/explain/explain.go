@@ -266,6 +266,12 @@ func percent(share float64) float64 { return math.Round(share*10_000) / 10_000 }
 
 var errMethod = errors.New(`want the full method, "/package.Service/Method"`)
 
+// Check returns an error for a malformed request.
+func (r Request) Check() error {
+	_, err := r.normal()
+	return err
+}
+
 // normal checks a request, and completes it.
 func (r Request) normal() (Request, error) {
 	switch path, _ := matching.SplitQuery(r.Method); {

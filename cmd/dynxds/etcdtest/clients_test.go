@@ -57,7 +57,7 @@ func TestClientsOfReplicas(t *testing.T) {
 		t.Helper()
 		cmdtest.Await(t, func() string {
 			var stderr bytes.Buffer
-			cmd := exec.CommandContext(t.Context(), command, "clients", "--json", "--store", c.options(prefix).URL)
+			cmd := exec.CommandContext(t.Context(), command, "clients", "-o", "json", "--store", c.options(prefix).URL)
 			cmd.Stderr = &stderr
 			stdout, err := cmd.Output()
 			var fleet clients.Fleet

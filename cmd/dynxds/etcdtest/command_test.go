@@ -66,23 +66,23 @@ spec:
 		{"no diff", nil, "diff DIR", "no changes", "", 0},
 		{"apply again", nil, "apply DIR", "no changes", "", 0},
 		{"a canary", map[string]string{"canary.yaml": canary}, "diff DIR", denied, "", 1},
-		{"apply the canary", nil, "apply DIR --json", `"revision": 2`, "", 0},
+		{"apply the canary", nil, "apply DIR -o json", `"revision": 2`, "", 0},
 		{"a comment", map[string]string{"a.yaml": a + "# more\n"}, "apply DIR", "~ document a.yaml\nno client is affected\nwritten as revision 3\n", "", 0},
 		{"a fault", map[string]string{"a.yaml": "kind: Servce\n"}, "apply DIR", "", "/a.yaml:1: kind: unknown value", 1},
-		{"diff of a fault", nil, "diff DIR", "", "/a.yaml:1: kind: unknown value", 2},
+		{"diff of a fault", nil, "diff DIR", "", "/a.yaml:1: kind: unknown value", 1},
 		{"one document", nil, "get b.yaml", b, "", 0},
 		{"all documents", nil, "get", "# a.yaml\n" + a + "# more\n---\n# b.yaml\n" + b + "---\n# canary.yaml\n", "", 0},
 		{"no such document", nil, "get c.yaml", "", "no document c.yaml; it has 3: a.yaml, b.yaml, canary.yaml", 1},
-		{"a path", nil, "get ../b.yaml", "", `"../b.yaml" is not a valid document name`, 1},
-		{"documents as a folder", nil, "get -o " + exported, "", "", 0},
+		{"a path", nil, "get ../b.yaml", "", `"../b.yaml" is not a valid document name`, 2},
+		{"documents as a folder", nil, "get --dir " + exported, "", "", 0},
 		{"which is the same", nil, "diff " + exported + " --prune", "no changes", "", 0},
-		{"some into that folder", nil, "get a.yaml -o " + exported, "", "has b.yaml, which is not one of these documents", 1},
+		{"some into that folder", nil, "get a.yaml --dir " + exported, "", "has b.yaml, which is not one of these documents", 1},
 		{"prune", map[string]string{"a.yaml": a, "b.yaml": b}, "apply DIR --prune", "- document canary.yaml\n~ RouteConfiguration b: " + strings.ReplaceAll(denied, "+", "-") + "written as revision 4", "", 0},
 		{"rollback", nil, "rollback 2", "+ document canary.yaml\n~ RouteConfiguration b: " + denied + "written as revision 5\n", "", 0},
 		{"a revision", nil, "history 5", ": rollback 2\n+ document canary.yaml\n    + kind: MeshHTTPRoute\n", "", 0},
 		{"a revision with a comment", nil, "history 3", "~ document a.yaml\n    …\n      name: a\n      endpoints: [{address: '10.0.0.1:80'}]\n    + # more\n", "", 0},
 		{"rollback to nowhere", nil, "rollback 9", "", "the last one is 5", 1},
-		{"rollback to no number", nil, "rollback HEAD", "", `"HEAD" is not the number of a revision`, 1},
+		{"rollback to no number", nil, "rollback HEAD", "", `"HEAD" is not the number of a revision`, 2},
 		{"history", nil, "history", "  eve@host  ", "", 0},
 		{"a large withdrawal", map[string]string{"a.yaml": a}, "diff DIR --prune", "note: this would withdraw 1 of 2 services (b)", "", 1},
 		{"it is not applied", nil, "apply DIR --prune", "- document b.yaml", "nothing was written: this would withdraw 1 of 2 services (b), more than a third; to confirm, add --withdraw", 1},
@@ -101,7 +101,7 @@ spec:
 		}
 	}
 
-	stdout, _, _ := dynxds("history", "2", "--json")
+	stdout, _, _ := dynxds("history", "2", "-o", "json")
 	var entry struct {
 		Number    int64
 		Author    string
@@ -148,10 +148,10 @@ func TestHostileDocuments(t *testing.T) {
 		{"", []string{"get"}},
 		{"", []string{"get", nasty}},
 		{"", []string{"get", nasty + "2.yaml"}},
-		{"", []string{"get", "-o", exported}},
+		{"", []string{"get", "--dir", exported}},
 		{"", []string{"history"}},
 		{"", []string{"history", "1"}},
-		{"", []string{"history", "1", "--json"}},
+		{"", []string{"history", "1", "-o", "json"}},
 		{strings.Replace(text, "name", "nme", 1), []string{"diff", m.dir}},
 		{"", []string{"apply", m.dir}},
 		{service("b", "10.0.0.1:80"), []string{"apply", m.dir, "--prune", "--withdraw"}},
@@ -175,6 +175,6 @@ func TestHostileDocuments(t *testing.T) {
 		}
 	}
 	if data, err := os.ReadFile(filepath.Join(exported, nasty)); err != nil || string(data) != text {
-		t.Errorf("get -o wrote %q, %v; want each byte as it is", data, err)
+		t.Errorf("get --dir wrote %q, %v; want each byte as it is", data, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
@@ -86,7 +87,7 @@ func (f *Fleet) Err() error {
 	for _, u := range f.Unreachable {
 		b.WriteString("\n\t" + faults.Printable(u.Replica+": "+u.Error, ""))
 	}
-	return errors.New(b.String())
+	return exit.With(exit.Unreachable, errors.New(b.String()))
 }
 
 func ask(ctx context.Context, replica Replica, nacks bool, timeout time.Duration) (Answer, error) {

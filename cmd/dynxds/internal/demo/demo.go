@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
 	"github.com/dynxds/dynxds/observe/statuspage"
 )
@@ -35,7 +36,7 @@ type Options struct {
 // should not have. It sets the process's GRPC_XDS_BOOTSTRAP while it runs, so only one may run at a time.
 func Run(ctx context.Context, opts Options, out io.Writer) error {
 	if opts.Duration < MinDuration {
-		return fmt.Errorf("--duration %v is too short: the %d steps need %v or more", opts.Duration, stepCount, MinDuration)
+		return exit.Usagef("--duration %v is too short: the %d steps need %v or more", opts.Duration, stepCount, MinDuration)
 	}
 	return runMesh(ctx, opts, patience, out, steps)
 }

@@ -3,15 +3,14 @@
 package relaying
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
-	"time"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
@@ -20,69 +19,35 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// Options configure Run, by the flags of the command.
+// Options configure Run.
 type Options struct {
 	// Bootstrap is the path of the file.
 	Bootstrap string
-	// FoldBy is read by relay.ParseFold.
-	FoldBy string
-	// AwayDelay is relay.Options.AwayDelay, but zero is not at all.
-	AwayDelay time.Duration
-	// Linger and RemovalDelay are zero for not at all.
-	Linger, RemovalDelay time.Duration
-	// MaxUpstreams and MaxGroupSubscriptions are positive.
-	MaxUpstreams, MaxGroupSubscriptions int
+	// Relay configures the relay. Its Bootstrap, Access and Log, and of its Server the limits, are set by Run.
+	Relay relay.Options
 	// Serve configures the server. Its Log is used for everything.
 	Serve serve.Options
 	// Ready is called with the address when the server is ready. It may be nil.
 	Ready func(net.Addr)
 }
 
-// relayOptions reads the files and checks the flags.
+// relayOptions returns the options of the relay with what is in files, and in the options of the server.
 func (o *Options) relayOptions() (relay.Options, error) {
+	r := o.Relay
 	if o.Bootstrap == "" {
-		return relay.Options{}, errors.New("--bootstrap is missing: the file with the management servers, as clients have it; see dynxds bootstrap")
+		return r, errors.New("--bootstrap is missing: the file with the management servers, as clients have it; see dynxds bootstrap")
 	}
 	content, err := os.ReadFile(o.Bootstrap)
 	if err != nil {
-		return relay.Options{}, fmt.Errorf("--bootstrap: %w", err)
+		return r, fmt.Errorf("--bootstrap: %w", err)
 	}
-	cfg, err := bootstrap.Parse(o.Bootstrap, content)
-	if err != nil {
-		return relay.Options{}, fmt.Errorf("--bootstrap: %w", err)
+	if r.Bootstrap, err = bootstrap.Parse(o.Bootstrap, content); err != nil {
+		return r, fmt.Errorf("--bootstrap: %w", err)
 	}
-	fold, err := relay.ParseFold(o.FoldBy)
-	var faults []error
-	if err != nil {
-		faults = append(faults, fmt.Errorf("--fold-by: %w", err))
-	}
-	access, err := o.Serve.Access()
-	if err != nil {
-		faults = append(faults, err)
-	}
-	for _, check := range []struct {
-		faulty bool
-		text   string
-	}{
-		{o.AwayDelay < 0, "--away-delay is negative"},
-		{o.Linger < 0, "--linger is negative"},
-		{o.RemovalDelay < 0, "--removal-delay is negative"},
-		{o.MaxUpstreams <= 0, "--max-upstreams is not positive"},
-		{o.MaxGroupSubscriptions <= 0, "--max-group-subscriptions is not positive"},
-	} {
-		if check.faulty {
-			faults = append(faults, errors.New(check.text))
-		}
-	}
-	return relay.Options{
-		Bootstrap: cfg, FoldBy: fold, MaxGroups: o.MaxUpstreams, MaxGroupSubscriptions: o.MaxGroupSubscriptions, Log: o.Serve.Log,
-		Access: access, AwayDelay: cmp.Or(o.AwayDelay, -1),
-		Linger: cmp.Or(o.Linger, -1), // zero means the default there, as with the other durations
-		Server: controlplane.Options{
-			WrapResources: true, RemovalDelay: cmp.Or(o.RemovalDelay, -1),
-			MaxSubscriptions: o.Serve.MaxSubscriptions, Limits: o.Serve.Limits,
-		},
-	}, errors.Join(faults...)
+	r.Access, err = o.Serve.Access()
+	r.Log, r.Server.WrapResources = o.Serve.Log, true
+	r.Server.MaxSubscriptions, r.Server.Limits = o.Serve.MaxSubscriptions, o.Serve.Limits
+	return r, err
 }
 
 // Run runs a relay until the context ends, and then drains.
@@ -92,7 +57,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	o, err := opts.relayOptions()
 	if err != nil {
-		return err
+		return exit.With(exit.Usage, err)
 	}
 	rejections := repeatlog.New(opts.Serve.Log)
 	defer rejections.Close()

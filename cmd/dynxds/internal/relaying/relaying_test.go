@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/relay"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -30,8 +30,10 @@ func options(t *testing.T, content []byte) relaying.Options {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bootstrap.json")
 	xdstest.NoError(t, os.WriteFile(path, content, 0o600))
+	everything, err := relay.ParseFold("everything")
+	xdstest.NoError(t, err)
 	return relaying.Options{
-		Bootstrap: path, FoldBy: "everything", MaxUpstreams: 10, MaxGroupSubscriptions: 10,
+		Bootstrap: path, Relay: relay.Options{FoldBy: everything, MaxGroups: 10, MaxGroupSubscriptions: 10},
 		Serve: serve.Options{Listen: "localhost:0", MaxSubscriptions: 10},
 	}
 }
@@ -106,15 +108,8 @@ func TestRunRefuses(t *testing.T) {
 		"--bootstrap is missing":       func(o *relaying.Options) { o.Bootstrap = "" },
 		"--bootstrap: open":            func(o *relaying.Options) { o.Bootstrap += ".other" },
 		"--bootstrap: xDS bootstrap":   func(o *relaying.Options) { o.Bootstrap = options(t, []byte("{}")).Bootstrap },
-		"--fold-by: fold by":           func(o *relaying.Options) { o.FoldBy = "nonsense" },
-		"--linger is negative":         func(o *relaying.Options) { o.Linger = -time.Second },
-		"--removal-delay is negative":  func(o *relaying.Options) { o.RemovalDelay = -time.Second },
-		"--away-delay is negative":     func(o *relaying.Options) { o.AwayDelay = -1 },
 		"--access: open /no/such/file": func(o *relaying.Options) { o.Serve.AccessFile = "/no/such/file" },
 		"a list of rules":              func(o *relaying.Options) { o.Serve.AccessFile = o.Bootstrap },
-		"--max-upstreams is not":       func(o *relaying.Options) { o.MaxUpstreams = 0 },
-		"--max-group-subscriptions is": func(o *relaying.Options) { o.MaxGroupSubscriptions = -1 },
-		"--max-subscriptions is neg":   func(o *relaying.Options) { o.Serve.MaxSubscriptions = -1 },
 		"--tls-cert needs --tls-key":   func(o *relaying.Options) { o.Serve.Cert = "cert.pem" },
 		"node.id of its bootstrap":     func(o *relaying.Options) { o.Bootstrap = options(t, testutils.Bootstrap("", "localhost:1")).Bootstrap },
 		"--listen /no/such/relay.sock": func(o *relaying.Options) { o.Serve.Listen = "unix:/no/such/relay.sock" },
@@ -122,20 +117,6 @@ func TestRunRefuses(t *testing.T) {
 		opts := options(t, valid)
 		change(&opts)
 		cmdtest.ErrorHas(t, "Run", relaying.Run(testutils.Context(t), opts), want)
-	}
-}
-
-// Several faults are all named, in the same order each time.
-func TestRunNamesAllFaults(t *testing.T) {
-	t.Parallel()
-	opts := options(t, testutils.Bootstrap("relay", "localhost:1"))
-	opts.AwayDelay, opts.Linger, opts.RemovalDelay, opts.MaxUpstreams, opts.MaxGroupSubscriptions = -1, -1, -1, 0, 0
-	const want = "--away-delay is negative\n--linger is negative\n--removal-delay is negative\n" +
-		"--max-upstreams is not positive\n--max-group-subscriptions is not positive"
-	for range 10 {
-		if err := relaying.Run(t.Context(), opts); err == nil || err.Error() != want {
-			t.Fatalf("got %v, want %s", err, want)
-		}
 	}
 }
 

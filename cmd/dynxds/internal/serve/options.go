@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"time"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -63,32 +63,7 @@ func (o *Options) check() error {
 	if o.ClientCA != "" && o.Cert == "" {
 		faults = append(faults, errors.New("--client-ca needs --tls-cert and --tls-key"))
 	}
-	if o.Grace < 0 {
-		faults = append(faults, errors.New("--grace is negative"))
-	}
-	faults = append(faults, o.checkLimits()...)
-	return errors.Join(faults...)
-}
-
-// checkLimits reports limits that are none, by the names of their flags.
-func (o *Options) checkLimits() (faults []error) {
-	for _, limit := range []struct {
-		flag  string
-		value int
-	}{
-		{"--max-streams", o.Limits.Streams}, {"--max-total-subscriptions", o.Limits.Subscriptions}, {"--max-names", o.Limits.Names},
-		{"--max-node-bytes", o.Limits.NodeBytes}, {"--max-versions", o.Limits.Versions}, {"--max-reply-bytes", o.Limits.ReplyBytes},
-		{"--max-subscriptions", o.MaxSubscriptions}, {"--max-streams-per-connection", o.StreamsPerConnection},
-		{"--max-request-bytes", o.RequestBytes},
-	} {
-		if limit.value < 0 {
-			faults = append(faults, fmt.Errorf("%s is negative", limit.flag))
-		}
-	}
-	if share := o.Limits.PeerShare; share < 0 || share > 1 || math.IsNaN(share) {
-		faults = append(faults, errors.New("--peer-share: want a number above 0, and 1 for no share"))
-	}
-	return faults
+	return exit.With(exit.Usage, errors.Join(faults...))
 }
 
 // Access reads the access rules.

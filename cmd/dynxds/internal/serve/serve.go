@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -100,7 +101,7 @@ const unixPrefix = "unix:"
 func listen(address string) (net.Listener, error) {
 	path, local := strings.CutPrefix(address, unixPrefix)
 	if address == "" || local && strings.TrimPrefix(path, "//") == "" {
-		return nil, fmt.Errorf("--listen %q: want HOST:PORT or unix:PATH", address)
+		return nil, exit.Usagef("--listen %q: want HOST:PORT or unix:PATH", address)
 	}
 	network, way := "tcp", "use another port"
 	if local {
@@ -112,9 +113,12 @@ func listen(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("--listen %s: %w; end the process that has it, or %s", address, err, way)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--listen %s: %w", address, err)
+		err = fmt.Errorf("--listen %s: %w", address, err)
 	}
-	return l, nil
+	if malformed := (*net.AddrError)(nil); errors.As(err, &malformed) {
+		return nil, exit.With(exit.Usage, err)
+	}
+	return l, err
 }
 
 // removeDeadSocket removes the socket of a process that has ended without doing so.

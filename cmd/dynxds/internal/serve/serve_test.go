@@ -220,7 +220,7 @@ func TestFaultyOptions(t *testing.T) {
 	}{
 		{"a certificate without its key", serve.Options{Cert: files.Cert}, []string{"--tls-cert needs --tls-key"}},
 		{"a key without its certificate", serve.Options{Key: files.Key}, []string{"--tls-key needs --tls-cert"}},
-		{"several", serve.Options{ClientCA: files.CA, Grace: -1}, []string{"--client-ca needs --tls-cert", "--grace is negative"}},
+		{"several", serve.Options{ClientCA: files.CA, Key: files.Key}, []string{"--client-ca needs --tls-cert", "--tls-key needs --tls-cert"}},
 		{"no such certificate", serve.Options{Cert: "nowhere.pem", Key: files.Key}, []string{"nowhere.pem", "no such file"}},
 		{"a key in the place of the CA", serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: files.Key}, []string{"--client-ca " + files.Key, "no PEM certificate"}},
 		{"no such CA", serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: "nowhere.pem"}, []string{"--client-ca", "nowhere.pem"}},

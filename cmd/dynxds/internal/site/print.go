@@ -67,6 +67,34 @@ func encode(encoder *yaml.Encoder, d manifest) error {
 	return encoder.Encode(&node)
 }
 
+// WriteYAML writes a value as one document, with the names and the order of its JSON.
+func WriteYAML(w io.Writer, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	var node yaml.Node
+	if err := yaml.Unmarshal(text, &node); err != nil { // JSON is YAML
+		return err
+	}
+	block(&node)
+	quote(&node)
+	encoder := yaml.NewEncoder(w)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(&node); err != nil {
+		return err
+	}
+	return encoder.Close()
+}
+
+// block removes the style of JSON.
+func block(node *yaml.Node) {
+	node.Style = 0
+	for _, child := range node.Content {
+		block(child)
+	}
+}
+
 func quote(node *yaml.Node) {
 	if node.Kind == yaml.ScalarNode && strings.ContainsFunc(node.Value, func(c rune) bool { return !unicode.IsPrint(c) && c != '\n' }) {
 		node.Style = yaml.DoubleQuotedStyle

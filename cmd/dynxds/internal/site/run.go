@@ -3,7 +3,6 @@ package site
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
@@ -75,10 +75,10 @@ func Run(ctx context.Context, opts Options) error {
 		opts.Poll = DefaultPoll
 	}
 	if opts.Poll < 0 {
-		return errors.New("--poll is negative")
+		return exit.Usagef("--poll is negative")
 	}
 	if opts.RemovalDelay < 0 {
-		return errors.New("--removal-delay is negative")
+		return exit.Usagef("--removal-delay is negative")
 	}
 	if opts.Serve.Log == nil {
 		opts.Serve.Log = slog.New(slog.DiscardHandler)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/internal/bounds"
 )
 
@@ -24,7 +25,7 @@ func fetch(ctx context.Context, target string) ([]*statuspb.ClientConfig, error)
 	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
-		return nil, fmt.Errorf("cannot ask %q: %w", target, err)
+		return nil, exit.Usagef("cannot ask %q: %w", target, err)
 	}
 	defer cc.Close()
 	client := statuspb.NewClientStatusDiscoveryServiceClient(cc)
@@ -36,16 +37,21 @@ func fetch(ctx context.Context, target string) ([]*statuspb.ClientConfig, error)
 	if err == nil {
 		return answer.GetConfig(), nil
 	}
+	return nil, exit.With(exit.Unreachable, refusal(target, err))
+}
+
+// refusal is the error of a process that gave no answer.
+func refusal(target string, err error) error {
 	said := bounds.Text(err.Error(), bounds.ErrorText)
 	switch grpcstatus.Code(err) {
 	case codes.Unimplemented:
-		return nil, fmt.Errorf("%s has no Client Status Discovery Service to ask: %s; does the process call csds.Register?", target, said)
+		return fmt.Errorf("%s has no Client Status Discovery Service to ask: %s; does the process call csds.Register?", target, said)
 	case codes.Unavailable:
-		return nil, fmt.Errorf("cannot reach %s: %s; is it the address of a gRPC server without TLS?", target, said)
+		return fmt.Errorf("cannot reach %s: %s; is it the address of a gRPC server without TLS?", target, said)
 	case codes.DeadlineExceeded:
-		return nil, fmt.Errorf("%s did not answer in time: %s; is it the address of a gRPC server without TLS? --timeout allows more time", target, said)
+		return fmt.Errorf("%s did not answer in time: %s; is it the address of a gRPC server without TLS? --timeout allows more time", target, said)
 	default:
-		return nil, fmt.Errorf("%s does not report the state of its xDS clients: %s", target, said)
+		return fmt.Errorf("%s does not report the state of its xDS clients: %s", target, said)
 	}
 }
 

@@ -14,7 +14,10 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 )
 
@@ -63,7 +66,7 @@ var ErrCompacted = errors.New("etcd has compacted the revision")
 func Open(o Options) (*Store, error) {
 	config, prefix, err := o.config()
 	if err != nil {
-		return nil, err
+		return nil, exit.With(exit.Usage, err)
 	}
 	return &Store{options: o, config: config, prefix: prefix, timeout: o.timeout()}, nil
 }
@@ -266,5 +269,9 @@ func (s *Store) fault(do string, err error) error {
 			err = fmt.Errorf("%w: it accepts connections, and did not answer in %s; is it etcd, and has it a quorum? --store-timeout allows more time", err, s.timeout)
 		}
 	}
-	return fmt.Errorf("cannot %s the store at %s: %w", do, strings.Join(s.config.Endpoints, ", "), err)
+	fault := fmt.Errorf("cannot %s the store at %s: %w", do, strings.Join(s.config.Endpoints, ", "), err)
+	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable {
+		return exit.With(exit.Unreachable, fault)
+	}
+	return fault
 }

@@ -20,8 +20,8 @@ func TestFlagsThatMayNotBeEmpty(t *testing.T) {
 		for flag, want := range flags {
 			args := append(strings.Fields(command), "--"+flag+"=")
 			_, stderr, exit := run(t, args...)
-			if want = `invalid argument "" for "--` + flag + `" flag: want ` + want; exit != 1 || !strings.Contains(stderr, want) {
-				t.Errorf("%q: exit status %d, want 1: %s\nwant %s", args, exit, stderr, want)
+			if want = `invalid argument "" for "--` + flag + `" flag: want ` + want; exit != 2 || !strings.Contains(stderr, want) {
+				t.Errorf("%q: exit status %d, want 2: %s\nwant %s", args, exit, stderr, want)
 			}
 		}
 	}
