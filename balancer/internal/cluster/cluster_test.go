@@ -3,7 +3,9 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -121,6 +124,91 @@ func TestClusterThatLosesItsResources(t *testing.T) {
 		f.update(serving(at("a", 0, "a:1")))
 		f.Expect("back", "a:1")
 	})
+}
+
+// RPCs are failed by an error, but only while there is one: what was in use before serves again.
+func TestSameResourcesAfterAnErrorServe(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		c := serving(at("a", 0, "a:1"))
+		f.update(c)
+		failed := c
+		failed.Err = errors.New("withdrawn")
+		f.update(failed)
+		f.Expect("with an error", "withdrawn")
+		f.update(c)
+		f.Expect("without it", "a:1")
+	})
+}
+
+// note is what is wrong with a resource.
+type note string
+
+func (n note) String() string { return string(n) }
+
+// gRFC A88: errors of RPCs have the latest notes, although the resources in use stay the same.
+func TestNotesChange(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("a:1", lbtest.Refused)
+		c := serving(at("a", 0, "a:1"))
+		for _, n := range []note{"first", "second"} {
+			c.Notes = n
+			f.update(c)
+			f.Expect("with the note", string(n))
+		}
+	})
+}
+
+// A connection that is lost asks for the addresses once more, where the present configuration says.
+func TestLostConnectionsAskForAnotherLookUp(t *testing.T) {
+	test(t, func(t *testing.T, f *fixture) {
+		var asked [3]atomic.Int64
+		f.update(serving(at("a", 0, "a:1"))) // It has nobody to ask.
+		f.Network.Set("a:1", lbtest.Refused)
+		f.Expect("without a look-up", "connection refused")
+		for i := range asked {
+			c := serving(at("a", 0, fmt.Sprintf("a:%d", 2+i)))
+			c.ResolveNow = func() { asked[i].Add(1) }
+			f.update(c)
+			f.Network.Set(c.Endpoints.Localities[0].Endpoints[0].Address, lbtest.Refused)
+			f.Expect("refused", "connection refused")
+			for j := range asked {
+				if got := asked[j].Load() > 0; got != (j == i) {
+					t.Errorf("update %d: the look-up of update %d was asked for: %v", i, j, got)
+				}
+				asked[j].Store(0)
+			}
+		}
+	})
+}
+
+// gRFC A32: RPCs are counted by cluster and EDS service, as long as a Policy uses them.
+func TestCountersAreReleased(t *testing.T) {
+	newFixture := func(t testing.TB) *fixture {
+		return &fixture{lbtest.NewFixture(t, func(env *tree.Env, changed func()) *cluster.Policy { return cluster.New(env, t.Name(), changed) })}
+	}
+	lbtest.Subtest(newFixture, func(t *testing.T, f *fixture) {
+		for _, service := range []string{"one", "two", "two", ""} {
+			c := serving(at("a", 0, "a:1"))
+			of := *c.Cluster
+			of.EDSServiceName = service
+			c.Cluster = &of
+			if service == "" {
+				c = cluster.Config{Err: errors.New("withdrawn")}
+			}
+			f.update(c)
+			var got []string
+			for _, r := range traffic.Reports() {
+				if r.Cluster == t.Name() {
+					got = append(got, r.Service)
+				}
+			}
+			want := []string{service}
+			if service == "" {
+				want = nil
+			}
+			xdstest.Equal(t, "counted services", want, got)
+		}
+	})(t)
 }
 
 // gRFC A56: failover after 10 s or at TRANSIENT_FAILURE, return, deactivation

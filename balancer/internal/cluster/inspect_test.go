@@ -122,6 +122,8 @@ func TestInspectPhases(t *testing.T) {
 	dns.Kind = xdsresource.ClusterStrictDNS
 	eds := *backend
 	eds.EDSServiceName = "eds"
+	subset := *backend
+	subset.Subsets = xdsresource.Subsets{OfPriority: 5, OfLocality: 4}
 	unregistered := *backend
 	unregistered.LBPolicy = "custom"
 	for _, tc := range []struct {
@@ -140,10 +142,17 @@ func TestInspectPhases(t *testing.T) {
 		{"an unknown policy", cluster.Config{Cluster: &unregistered, Endpoints: endpoints(at("a", 0, "a:1"))}, inspect.PhaseServing, inspect.TransientFailure,
 			`priority 0 is in use: failed: load-balancing policy "custom" is not registered with gRPC; there is no other`},
 		{"endpoints", serving(at("a", 0, "a:1")), inspect.PhaseServing, inspect.Ready, "priority 0 is in use: ready"},
+		{"a subset of the endpoints", cluster.Config{Cluster: &subset, Endpoints: endpoints(at("a", 0, "a:1"))}, inspect.PhaseServing, inspect.Ready,
+			"priority 0 is in use: ready"},
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
+			tc.config.Notes = note("an update was rejected")
 			f.update(tc.config)
 			d := f.inspect()
+			xdstest.Equal(t, "notes", "an update was rejected", d.Notes)
+			if c := tc.config.Cluster; c != nil {
+				xdstest.Equal(t, "subsets", c.Subsets, xdsresource.Subsets{OfPriority: d.SubsetOfPriority, OfLocality: d.SubsetOfLocality})
+			}
 			if d.Phase != tc.phase || d.State != tc.state || explain.Why(&d) != tc.why {
 				t.Errorf("the cluster is %s and %s: %q; want %s and %s: %q", d.Phase, d.State, explain.Why(&d), tc.phase, tc.state, tc.why)
 			}

@@ -217,6 +217,36 @@ func TestSecured(t *testing.T) {
 		f.sleep(2 * time.Second)
 		f.ExpectOpen("later")
 	}))
+	for name, c := range map[string]cluster.Config{
+		"the Cluster goes":    {Endpoints: endpoints(at("a", 0, "a:1"))},
+		"its endpoints go":    {Cluster: lbtest.Cluster("backend")},
+		"an error beside all": {Cluster: lbtest.Cluster("backend"), Endpoints: endpoints(at("a", 0, "a:1")), Err: errors.New("withdrawn")},
+	} {
+		t.Run(name+" in the middle of a change", testSecured(true, func(t *testing.T, f *securedFixture) {
+			f.secure("old")
+			f.Network.Set("a:1 new", lbtest.Silent)
+			f.secure("new")
+			f.Expect("before", "a:1 old")
+			if c.Cluster != nil {
+				c.Cluster.Security = f.securities["new"]
+			}
+			f.update(c)
+			want := lbtest.Waits
+			if c.Err != nil {
+				want = "withdrawn"
+			}
+			f.Expect("afterwards", want)
+		}))
+	}
+	t.Run("closed in the middle of a change", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.Network.Set("a:1 new", lbtest.Silent)
+		f.secure("new")
+		f.Loop.Do(f.Policy.Close)
+		before := f.CC.Updates()
+		f.sleep(time.Minute)
+		xdstest.Equal(t, "updates after the end", before, f.CC.Updates())
+	}))
 	t.Run("a channel that does not obey", testSecured(false, func(t *testing.T, f *securedFixture) {
 		f.secure("none")
 		f.secure("new")
