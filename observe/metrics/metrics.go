@@ -18,7 +18,7 @@
 //   - dynxds.client.pick.failures: picks that found no endpoint, by reason,
 //   - dynxds.client.config.age: the time since a channel's configuration last changed.
 //
-// docs/tasks/telemetry.md has their labels and what they cost.
+// docs/reference/metrics.md has their labels and what they cost.
 package metrics
 
 import (

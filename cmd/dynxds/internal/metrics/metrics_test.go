@@ -147,7 +147,7 @@ func TestNames(t *testing.T) {
 	h.HandleRPC(ctx, &stats.OutPayload{Payload: &discoverypb.DiscoveryResponse{ResourceErrors: []*discoverypb.ResourceError{{}}}})
 	families, err := of.Gatherer().Gather()
 	xdstest.NoError(t, err)
-	page, err := os.ReadFile("../../../../docs/tasks/telemetry.md")
+	page, err := os.ReadFile("../../../../docs/reference/metrics.md")
 	xdstest.NoError(t, err)
 	documented := make(map[string]bool)
 	for _, name := range regexp.MustCompile("`(dynxds_(?:controlplane|relay)_[a-z_]+[a-z])`").FindAllStringSubmatch(string(page), -1) {
@@ -158,12 +158,12 @@ func TestNames(t *testing.T) {
 			continue
 		}
 		if !documented[f.GetName()] || f.GetHelp() == "" {
-			t.Errorf("%s is not in docs/tasks/telemetry.md, or has no HELP: %q", f.GetName(), f.GetHelp())
+			t.Errorf("%s is not in docs/reference/metrics.md, or has no HELP: %q", f.GetName(), f.GetHelp())
 		}
 		delete(documented, f.GetName())
 	}
 	for name := range documented {
-		t.Errorf("docs/tasks/telemetry.md has %s, which does not exist", name)
+		t.Errorf("docs/reference/metrics.md has %s, which does not exist", name)
 	}
 	problems, err := testutil.GatherAndLint(of.Gatherer())
 	xdstest.NoError(t, err)
