@@ -47,8 +47,8 @@ type Backend struct {
 	count  int
 	last   RPC
 	behave func(context.Context, RPC) error
-	// news is closed and replaced for every RPC.
-	news chan struct{}
+	// changed is closed and replaced for every RPC.
+	changed chan struct{}
 }
 
 // NewBackend starts a Backend. The options are gRPC's. The caller must Close it.
@@ -57,7 +57,7 @@ func NewBackend(id string, opts ...grpc.ServerOption) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", id, err)
 	}
-	b := &Backend{id: id, addr: addr, news: make(chan struct{})}
+	b := &Backend{id: id, addr: addr, changed: make(chan struct{})}
 	b.opts = append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(b.unary),
 		grpc.ChainStreamInterceptor(b.stream),
@@ -167,13 +167,13 @@ func (b *Backend) Last() RPC {
 func (b *Backend) Wait(ctx context.Context, n int) error {
 	for {
 		b.mu.Lock()
-		have, news := b.count, b.news
+		have, changed := b.count, b.changed
 		b.mu.Unlock()
 		if have >= n {
 			return nil
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-ctx.Done():
 			return fmt.Errorf("backend %s: waiting for %d RPCs, got %d: %w", b.id, n, have, ctx.Err())
 		}
@@ -195,8 +195,8 @@ func (b *Backend) begin(ctx context.Context, method string, setHeader func(metad
 	b.count++
 	b.last = rpc
 	behave := b.behave
-	close(b.news)
-	b.news = make(chan struct{})
+	close(b.changed)
+	b.changed = make(chan struct{})
 	b.mu.Unlock()
 
 	var err error

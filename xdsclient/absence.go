@@ -105,10 +105,10 @@ func (a *absence) applyRemoval(n wire.ResourceName) {
 			a.noteContradiction(s)
 		case a.ignores(s, &sc):
 			continue
-		case s.resource.collection != nil:
+		case s.resource.memberOf != nil:
 			a.removeMember(s, StateDoesNotExist, a.fault(KindDoesNotExist, s.resource, errLeft))
-		case s.resource.glob != nil:
-			a.emptyCollection(s.resource.glob)
+		case s.resource.asCollection != nil:
+			a.emptyCollection(s.resource.asCollection)
 		case s.payload != nil:
 			a.delete(s, errDeleted)
 		default:
@@ -145,7 +145,7 @@ func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter boo
 		if !a.types.Asked(s) {
 			continue
 		}
-		c, before := s.resource.glob, len(a.found)
+		c, before := s.resource.asCollection, len(a.found)
 		a.found = sc.appendMembers(a.found, c, name)
 		known := len(a.found) > before
 		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
@@ -167,7 +167,7 @@ func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter boo
 
 // removeMember notes that the server no longer has a member.
 func (a *absence) removeMember(m *subscription, state CacheState, fault *Error) {
-	c := m.resource.collection
+	c := m.resource.memberOf
 	a.types.dropMember(m)
 	c.entry.endStandby(a.delivery)
 	if r := c.cached[m.resource.key]; r != nil {
@@ -264,7 +264,7 @@ func (a *absence) answerFailing() {
 // to another variant and back, and the error may be older than the move back.
 func (a *absence) forgetUnwatched(s *subscription) bool {
 	r := s.resource
-	if !a.types.Dialect.Locators() || r.collection != nil || r.glob != nil || len(r.watches) > 0 {
+	if !a.types.Dialect.Locators() || r.memberOf != nil || r.asCollection != nil || len(r.watches) > 0 {
 		return false
 	}
 	a.types.unindex(s)
@@ -308,7 +308,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 		a.ch.client.warningf("a management server sent an error: %v", fault)
 	}
 	switch {
-	case s.resource.collection != nil && code == codes.NotFound:
+	case s.resource.memberOf != nil && code == codes.NotFound:
 		a.removeMember(s, StateReceivedError, fault)
 	case code == codes.NotFound, code == codes.PermissionDenied:
 		a.dataError(s, StateReceivedError, fault)
@@ -319,7 +319,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error, sent
 
 // ignores reports whether a denial in the response does not count for a subscription.
 func (a *absence) ignores(s *subscription, sc *scope) bool {
-	return a.types.Dialect.Locators() && s.resource.collection == nil && a.types.IgnoresDenial(s, a.number, !sc.all)
+	return a.types.Dialect.Locators() && s.resource.memberOf == nil && a.types.IgnoresDenial(s, a.number, !sc.all)
 }
 
 // scope is which subscriptions to a name a server means.

@@ -105,7 +105,7 @@ func (u *update) once(s *subscription, it *item) bool {
 func (u *update) received(s *subscription, it *item) {
 	u.types.NoteRead(s, it.parameters, u.collected(it))
 	s.State = ads.Received
-	switch c := s.resource.collection; {
+	switch c := s.resource.memberOf; {
 	case c == nil:
 		if len(it.Name) > 0 && (len(u.types.canonicalName) > 0 || s.resource.key.name != string(it.Name)) {
 			u.types.setCanonicalName(s, xdsname.Canonical(string(it.Name)))
@@ -158,10 +158,7 @@ func (u *update) dataError(s *subscription, state CacheState, fault *Error) {
 // resource, or at the collection of the member. They follow this server once all of the
 // response is applied.
 func (u *update) markUseful(r *resource) {
-	if r.collection != nil {
-		r = r.collection.entry
-	}
-	if r.standby == 0 {
+	if r = r.watchedEntry(); r.standby == 0 {
 		return
 	}
 	if u.useful == nil {
@@ -233,7 +230,7 @@ func (ch *serverChannel) failResource(s *subscription, e lastError, d *delivery)
 	if e.drop {
 		s.payload, s.taken = nil, stamp{}
 		ch.typeState(s.resource.key.typ).dropMembers(s)
-		s.resource.glob.disband(e, d)
+		s.resource.asCollection.disband(e, d)
 	}
 	s.resource.fail(e, d)
 }

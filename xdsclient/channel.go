@@ -142,7 +142,7 @@ func (ch *serverChannel) close() {
 func (ch *serverChannel) reinstate(r *resource) {
 	s := ch.subscriptionTo(r)
 	ch.restate(s)
-	for m := range s.resource.glob.members().all() {
+	for m := range s.resource.asCollection.members().all() {
 		ch.restate(m)
 	}
 	ch.follow(r)
@@ -164,7 +164,7 @@ func (ch *serverChannel) restate(s *subscription) {
 func (ch *serverChannel) follow(r *resource) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
 	ts.Disturb()
-	r.glob.cullMembers(ch, nil)
+	r.asCollection.cullMembers(ch, nil)
 	if s.State != ads.Missing || r.cached() {
 		return
 	}
@@ -194,7 +194,7 @@ func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
 		Code:        kind.code(),
 		TypeName:    r.key.typ.Name,
 		Resource:    r.key.name,
-		Constraints: r.chosenBy(),
+		Constraints: r.watchedEntry().constraints,
 		Server:      ch.server.URI,
 		NodeID:      ch.client.config.Node.GetId(),
 		Err:         err,

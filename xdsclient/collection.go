@@ -63,7 +63,7 @@ func (c *collection) entries() map[resourceKey]*resource {
 
 // newEntry makes the cache entry of a member, which is not in the cache yet.
 func (c *collection) newEntry(key resourceKey, parameters dynparam.Parameters) *resource {
-	return &resource{key: key, level: c.entry.level, parameters: parameters, collection: c, state: StateRequested}
+	return &resource{key: key, level: c.entry.level, parameters: parameters, memberOf: c, state: StateRequested}
 }
 
 // addMember adds a member that the server has sent.
@@ -102,7 +102,7 @@ func (c *collection) removeMember(m *subscription) {
 
 // admit adds a member of a collection to the cache, as the server has said something of it.
 func (m *subscription) admit() {
-	c := m.resource.collection
+	c := m.resource.memberOf
 	if c == nil {
 		return
 	}

@@ -229,7 +229,7 @@ func (c *XDSClient) entries() iter.Seq[*resource] {
 					if !yield(r) {
 						return
 					}
-					for _, m := range r.glob.entries() {
+					for _, m := range r.asCollection.entries() {
 						if !yield(m) {
 							return
 						}
@@ -252,17 +252,15 @@ func (r *resource) dump() ResourceDump {
 	d := ResourceDump{
 		TypeURL:     r.key.typ.TypeURL,
 		Name:        r.key.name,
-		Constraints: r.constraints,
+		Constraints: r.watchedEntry().constraints,
+		Member:      r.memberOf != nil,
 		Parameters:  r.parameters,
 		Authority:   r.level.authority.key.label(),
 		State:       r.state,
 
-		collection: r.glob != nil,
+		collection: r.asCollection != nil,
 		typ:        r.key.typ,
 		payload:    r.payload,
-	}
-	if c := r.collection; c != nil {
-		d.Constraints, d.Member = c.entry.constraints, true
 	}
 	if f := r.fault; f != nil {
 		d.Server = f.Server

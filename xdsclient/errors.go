@@ -205,7 +205,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // about returns the same error for another resource.
 func (e *Error) about(r *resource) *Error {
 	other := *e
-	other.Resource, other.Constraints = r.key.name, r.chosenBy()
+	other.Resource, other.Constraints = r.key.name, r.watchedEntry().constraints
 	return &other
 }
 

@@ -62,7 +62,7 @@ func (ch *serverChannel) Opened() {
 func (ch *serverChannel) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			if s.resource.standby == 0 && !(ts.Dialect.Locators() && s.resource.glob != nil) {
+			if s.resource.standby == 0 && !(ts.Dialect.Locators() && s.resource.asCollection != nil) {
 				continue
 			}
 			ts.forgetAnswers(s)

@@ -168,7 +168,7 @@ func later(a, b time.Time) time.Time {
 
 // refused notes that a server refuses a resource that it may have sent before.
 func (k *keeper) refused(r *resource, e *lastError) {
-	if k != nil && e.refusal() && r.inUse() {
+	if k != nil && e.refusal() && r.watchedEntry().watched() {
 		k.takeOut(r)
 	}
 }
@@ -258,7 +258,7 @@ func (k *keeper) entryOf(r *resource, now time.Time) (e diskcache.Entry, s stand
 		return e, unanswered
 	case r.payload == nil:
 		return e, nothingToKeep
-	case r.glob == nil:
+	case r.asCollection == nil:
 		e.Server = r.payload.server.URI
 		e.Encode = encoder(r.key, r.payload, r.taken)
 		if s, ok := r.payload.value.(secured); ok {
@@ -285,7 +285,7 @@ func encoder(key resourceKey, p *payload, taken stamp) func(b []byte) []byte {
 
 // storedKey is the key of an entry in the file.
 func storedKey(r *resource) diskcache.Key {
-	if c := r.collection; c != nil {
+	if c := r.memberOf; c != nil {
 		return diskcache.Key{TypeURL: r.key.typ.TypeURL, Name: c.entry.key.name, Constraints: c.entry.key.variant, Member: r.key.name, Parameters: r.key.variant}
 	}
 	return diskcache.Key{TypeURL: r.key.typ.TypeURL, Name: r.key.name, Constraints: r.key.variant}

@@ -34,7 +34,7 @@ func (l *level) last() bool { return l.index == len(l.authority.levels)-1 }
 
 // entryLike returns the entry for the same resource as that of another level, or nil.
 func (l *level) entryLike(r *resource) *resource {
-	c := r.collection
+	c := r.memberOf
 	if c == nil {
 		return l.resources[r.key]
 	}
@@ -42,7 +42,7 @@ func (l *level) entryLike(r *resource) *resource {
 	if whole == nil {
 		return nil
 	}
-	return whole.glob.cached[r.key]
+	return whole.asCollection.cached[r.key]
 }
 
 // entryToWatch returns the entry for a key, which is about to get one more watch. The first one
@@ -203,17 +203,17 @@ func (r *resource) inheritFrom(from *resource, d *delivery) {
 	if watched && !took {
 		return
 	}
-	if took && r.glob == nil {
+	if took && r.asCollection == nil {
 		ts.index(s, maphash.Bytes(r.client().seed, r.payload.raw))
 	}
-	r.glob.inherit(from.glob)
+	r.asCollection.inherit(from.asCollection)
 	if watched {
 		for w := range r.audience() {
 			r.queueAllStates(w, d)
 		}
 		return
 	}
-	r.glob.keepOnly(from.glob)
+	r.asCollection.keepOnly(from.asCollection)
 }
 
 // inheritLastAnswer takes over what another entry has of a resource, as far as the server has

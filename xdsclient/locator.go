@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
@@ -10,14 +9,6 @@ import (
 // (xRFC TP2).
 func knowsVariants(server *bootstrap.Server) bool {
 	return server.HasFeature(bootstrap.FeatureDynamicParameterConstraints)
-}
-
-// chosenBy returns the constraints that choose the variant.
-func (r *resource) chosenBy() dynparam.Constraints {
-	if r.collection != nil {
-		return r.collection.entry.constraints
-	}
-	return r.constraints
 }
 
 // adoptAnswer gives a new subscription what the server said of the name to another subscription,
@@ -51,7 +42,7 @@ func (ts *typeState) copyAnswer(s, from *subscription) {
 		s.lastError = &lastError{b.state, b.fault.about(s.resource), b.drop}
 	}
 	ts.setCanonicalName(s, ts.canonicalName[from])
-	for m := range from.resource.glob.members().all() {
-		ts.copyAnswer(s.resource.glob.addMember(m.resource.key.name, m.resource.parameters), m)
+	for m := range from.resource.asCollection.members().all() {
+		ts.copyAnswer(s.resource.asCollection.addMember(m.resource.key.name, m.resource.parameters), m)
 	}
 }

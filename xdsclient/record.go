@@ -10,7 +10,7 @@ import (
 
 // recordAccepted records a version that is about to replace the one in use, or an error.
 func (r *resource) recordAccepted(taken stamp) {
-	if r.glob != nil || !r.inUse() {
+	if r.asCollection != nil || !r.watchedEntry().watched() {
 		return
 	}
 	c := r.change(changes.Accepted, taken)
@@ -25,7 +25,7 @@ func (r *resource) recordAccepted(taken stamp) {
 
 // recordFailure records the last answer for the resource, which is an error.
 func (r *resource) recordFailure(e lastError) {
-	if !r.inUse() {
+	if !r.watchedEntry().watched() {
 		return
 	}
 	kind := changes.Failed
@@ -48,14 +48,6 @@ func (r *resource) change(kind changes.Kind, s stamp) changes.Change {
 		Time: s.time(), Kind: kind, Type: r.key.typ.Name, Name: r.key.name,
 		To: s.version, Server: r.level.server.URI,
 	}
-}
-
-// inUse reports whether a watch uses the resource, or the collection of the member.
-func (r *resource) inUse() bool {
-	if r.collection != nil {
-		r = r.collection.entry
-	}
-	return r.watched()
 }
 
 // recordServer records that a server became unreachable, for the given reason, or that it answers

@@ -116,28 +116,34 @@ type resource struct {
 	standby int32
 	// saidIgnored identifies what the ignoredLog last logged of it; 0 if nothing.
 	saidIgnored uint32
-	// glob is the collection that the entry stands for, or nil.
-	glob *collection
-	// collection is that which the resource is a member of, or nil. A member is
+	// asCollection is the collection that the entry stands for, or nil.
+	asCollection *collection
+	// memberOf is the collection that the resource is a member of, or nil. A member is
 	// watched by the watches of its collection, and by no others.
-	collection *collection
+	memberOf *collection
 }
 
 func newResource(l *level, key resourceKey, constraints dynparam.Constraints) *resource {
 	r := &resource{key: key, level: l, constraints: constraints, state: StateRequested}
 	if isCollection(key.name) {
-		r.glob = newCollection(r)
+		r.asCollection = newCollection(r)
 	}
 	return r
 }
 
 func (r *resource) client() *XDSClient { return r.level.authority.client }
 
+// watchedEntry returns the entry that has the watches of the resource: for a member, that of its collection.
+func (r *resource) watchedEntry() *resource {
+	if r.memberOf != nil {
+		return r.memberOf.entry
+	}
+	return r
+}
+
 // audience iterates the watches that use the resource.
 func (r *resource) audience() iter.Seq[*watch] {
-	if r.collection != nil {
-		r = r.collection.entry
-	}
+	r = r.watchedEntry()
 	return func(yield func(*watch) bool) {
 		for _, w := range r.watches {
 			if w.resource == r && !yield(w) {
@@ -175,7 +181,7 @@ func (r *resource) removeWatch(w *watch) {
 // queueAllStates queues the state of a resource and of its members for a watcher.
 func (r *resource) queueAllStates(w *watch, d *delivery) {
 	queued := r.queueState(w, d)
-	for _, m := range r.glob.entries() {
+	for _, m := range r.asCollection.entries() {
 		queued = m.queueState(w, d) || queued
 	}
 	if queued {

@@ -22,11 +22,11 @@ type sink struct {
 	// names counts the names in all requests, and last is how many the last one
 	// had.
 	names, last atomic.Int64
-	// news has room for one.
-	news chan struct{}
+	// changed has room for one.
+	changed chan struct{}
 }
 
-func newSink() *sink { return &sink{news: make(chan struct{}, 1)} }
+func newSink() *sink { return &sink{changed: make(chan struct{}, 1)} }
 
 func (s *sink) StreamAggregatedResources(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	for {
@@ -37,7 +37,7 @@ func (s *sink) StreamAggregatedResources(wire discoveryv3.AggregatedDiscoverySer
 		s.names.Add(int64(len(r.GetResourceNames())))
 		s.last.Store(int64(len(r.GetResourceNames())))
 		select {
-		case s.news <- struct{}{}:
+		case s.changed <- struct{}{}:
 		default:
 		}
 	}
@@ -71,7 +71,7 @@ func (s *sink) until(t testing.TB, n int) {
 	deadline := time.After(patience)
 	for s.last.Load() != int64(n) {
 		select {
-		case <-s.news:
+		case <-s.changed:
 		case <-deadline:
 			t.Fatalf("the last request has %d names, want %d", s.last.Load(), n)
 		}

@@ -254,7 +254,7 @@ type lastHeard struct {
 	text    string
 	err     *Error
 	ambient bool
-	news    chan struct{}
+	changed chan struct{}
 }
 
 func (w *lastHeard) ResourceChanged(value any, err error, done func()) {
@@ -280,7 +280,7 @@ func (w *lastHeard) AmbientError(err error, done func()) {
 
 func (w *lastHeard) tell() {
 	select {
-	case w.news <- struct{}{}:
+	case w.changed <- struct{}{}:
 	default:
 	}
 }
@@ -334,7 +334,7 @@ func runSoak(t *testing.T, features []string) {
 	}
 	watch := func(i int) {
 		stops[i]()
-		watchers[i] = &lastHeard{news: make(chan struct{}, 1)}
+		watchers[i] = &lastHeard{changed: make(chan struct{}, 1)}
 		stops[i] = c.Watch(types.clusters, fmt.Sprint("c", i), watchers[i])
 	}
 	for i := range watchers {
@@ -372,7 +372,7 @@ func runSoak(t *testing.T, features []string) {
 	for i, w := range watchers {
 		for name := fmt.Sprint("c", i); !w.final(world[name]); {
 			select {
-			case <-w.news:
+			case <-w.changed:
 			case <-deadline:
 				w.mu.Lock()
 				defer w.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 // otherVariant returns the subscription to the same name that has the preferred one of the
 // variants that match, or nil. has returns the parameters of what a subscription has.
 func (ts *typeState) otherVariant(s *subscription, has func(*subscription) (dynparam.Parameters, bool)) (best *subscription) {
-	if s.resource.glob != nil {
+	if s.resource.asCollection != nil {
 		return nil
 	}
 	var preferred choice.Choice

@@ -325,10 +325,10 @@ func (k *keeper) apply(r *resource, all []restored, decoders []resourceDecoder) 
 			k.client.warningf("xDS %s %q in %s is ignored: %v", r.key.typ.Name, r.key.name, k.path, x.item.Err)
 		case rec.Member != "":
 			key := resourceKey{r.key.typ, rec.Member, x.item.parameters.Key()}
-			m := r.glob.newEntry(key, x.item.parameters)
-			r.glob.cached[key] = m
+			m := r.asCollection.newEntry(key, x.item.parameters)
+			r.asCollection.cached[key] = m
 			k.use(m, x.item.payload, x.taken)
-		case r.glob != nil:
+		case r.asCollection != nil:
 			k.use(r, &payload{server: decoders[i].ch.server}, stamp{at: rec.Time.UnixNano(), stored: true})
 		case x.item.payload != nil:
 			k.use(r, x.item.payload, x.taken)
@@ -352,7 +352,7 @@ func (k *keeper) use(r *resource, p *payload, taken stamp) {
 		a.fromDisk = true
 		k.client.warningf("xDS resources of %s are from disk, %s: no management server has answered (%s)", a, age, k.path)
 	}
-	if r.glob == nil {
+	if r.asCollection == nil {
 		change := r.change(changes.Accepted, taken)
 		change.Detail = "from disk, " + age
 		changes.Add(change)

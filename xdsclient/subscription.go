@@ -38,8 +38,8 @@ type subscription struct {
 
 func newSubscription(r *resource) *subscription {
 	s := &subscription{resource: r}
-	if r.glob != nil {
-		r.glob.sub = s
+	if r.asCollection != nil {
+		r.asCollection.sub = s
 	}
 	return s
 }
@@ -48,7 +48,7 @@ func newSubscription(r *resource) *subscription {
 func (s *subscription) Wanted() bool { return len(s.resource.watches) > 0 }
 
 // IsCollection implements ads.Subscriber.
-func (s *subscription) IsCollection() bool { return s.resource.glob != nil }
+func (s *subscription) IsCollection() bool { return s.resource.asCollection != nil }
 
 // Locator implements ads.Subscriber.
 func (s *subscription) Locator() wire.Locator {

@@ -154,11 +154,11 @@ func (r *resource) endStandby(d *delivery) {
 
 // queueDifferences queues what is different for a watcher that moves from one entry to another.
 func (w *watch) queueDifferences(old, current *resource, d *delivery) {
-	for key, m := range current.glob.entries() {
-		w.queueDifference(old.glob.entries()[key], m, d)
+	for key, m := range current.asCollection.entries() {
+		w.queueDifference(old.asCollection.entries()[key], m, d)
 	}
-	for key, m := range old.glob.entries() {
-		if current.glob.entries()[key] == nil {
+	for key, m := range old.asCollection.entries() {
+		if current.asCollection.entries()[key] == nil {
 			w.queueChange(m, current.level.channel.fault(KindDoesNotExist, m, errLeft), d)
 		}
 	}

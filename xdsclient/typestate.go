@@ -51,7 +51,7 @@ func newTypeState(t *ResourceType, ch *serverChannel) *typeState {
 func (ts *typeState) add(r *resource) *subscription {
 	s := newSubscription(r)
 	ts.subs.add(s)
-	if s.resource.glob != nil {
+	if s.resource.asCollection != nil {
 		ts.collections++
 	}
 	ts.Touch(s)
@@ -64,7 +64,7 @@ func (ts *typeState) prepare(s *subscription) {
 	switch p := s.resource.payload; {
 	case !ts.Serves(s):
 		ts.refuse(s)
-	case p != nil && s.resource.glob == nil:
+	case p != nil && s.resource.asCollection == nil:
 		ts.index(s, maphash.Bytes(ts.channel.client.seed, p.raw))
 	}
 }
@@ -166,7 +166,7 @@ func (ts *typeState) disclaim() {
 
 // Disclaim implements ads.Subscriptions.
 func (ts *typeState) Disclaim(s *subscription) {
-	if s.resource.glob == nil {
+	if s.resource.asCollection == nil {
 		s.disclaimed = true
 		return
 	}
@@ -178,7 +178,7 @@ func (ts *typeState) Disclaim(s *subscription) {
 
 // dropMembers forgets the members of a collection.
 func (ts *typeState) dropMembers(s *subscription) {
-	for m := range s.resource.glob.members().all() {
+	for m := range s.resource.asCollection.members().all() {
 		ts.dropMember(m)
 	}
 }
@@ -188,7 +188,7 @@ func (ts *typeState) dropMember(m *subscription) {
 	ts.Disturb()
 	m.State = ads.Dropped
 	ts.unindex(m)
-	m.resource.collection.removeMember(m)
+	m.resource.memberOf.removeMember(m)
 }
 
 // Len implements ads.Subscriptions.
@@ -210,7 +210,7 @@ func (ts *typeState) Drop(s *subscription) {
 	ts.dropMembers(s)
 	ts.setCanonicalName(s, "")
 	ts.subs.remove(s)
-	if s.resource.glob != nil {
+	if s.resource.asCollection != nil {
 		ts.collections--
 	}
 	s.resource.level.forget(s.resource)
@@ -241,7 +241,7 @@ func (ts *typeState) Versions() map[string]string {
 			}
 		}
 		ts.addVersion(versions, s, name)
-		for m := range s.resource.glob.members().all() {
+		for m := range s.resource.asCollection.members().all() {
 			ts.addVersion(versions, m, m.resource.key.name)
 		}
 	}
@@ -256,10 +256,10 @@ func (ts *typeState) Versions() map[string]string {
 // VersionsSize implements ads.Subscriptions.
 func (ts *typeState) VersionsSize(s *subscription) (size int) {
 	const overhead = 10 // of tags and lengths
-	if s.payload != nil && s.resource.glob == nil {
+	if s.payload != nil && s.resource.asCollection == nil {
 		size = max(len(s.resource.key.name), len(ts.canonicalName[s])) + len(echo(s.taken.version)) + overhead
 	}
-	for m := range s.resource.glob.members().all() {
+	for m := range s.resource.asCollection.members().all() {
 		size += len(m.resource.key.name) + len(echo(m.taken.version)) + overhead
 	}
 	return size
@@ -275,7 +275,7 @@ func echo(version string) string {
 
 // addVersion adds the version that a subscription has from the server to those of other resources.
 func (ts *typeState) addVersion(versions map[string]string, s *subscription, name string) {
-	if s.resource.glob != nil || s.payload == nil || s.disclaimed {
+	if s.resource.asCollection != nil || s.payload == nil || s.disclaimed {
 		return
 	}
 	version := echo(s.taken.version)
@@ -300,7 +300,7 @@ func (ts *typeState) collectionLacks(name string, parameters dynparam.Parameters
 		if !c.resource.constraints.Match(parameters) {
 			continue
 		}
-		m := c.resource.glob.sentMember(resourceKey{typ: ts.typ, name: canonical, variant: parameters.Key()})
+		m := c.resource.asCollection.sentMember(resourceKey{typ: ts.typ, name: canonical, variant: parameters.Key()})
 		if m == nil || m.payload == nil {
 			return true
 		}

@@ -37,8 +37,8 @@ func TestModelOfVariantsEndToEnd(t *testing.T) {
 type modelEndToEnd struct {
 	*model
 	server *xdstest.Server
-	// news has something when a watch was told something.
-	news chan struct{}
+	// changed has something when a watch was told something.
+	changed chan struct{}
 }
 
 func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *modelEndToEnd {
@@ -58,13 +58,13 @@ func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *m
 	c, err := New(parseBootstrap(t, server.Addr(), testutils.Authority("auth", "", nil), testutils.ServerFeatures(features...)), WithBackoff(quick))
 	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
-	e := &modelEndToEnd{server: server, news: make(chan struct{}, 1)}
+	e := &modelEndToEnd{server: server, changed: make(chan struct{}, 1)}
 	e.model = &model{
 		t: t, r: r, client: c, types: newTestTypes(), collections: variant == "delta", errors: errors,
 		resources: modelResources(), world: make(map[string]map[string]worldVariant),
 		heard: func() {
 			select {
-			case e.news <- struct{}{}:
+			case e.changed <- struct{}{}:
 			default:
 			}
 		},
@@ -124,7 +124,7 @@ func (e *modelEndToEnd) await() {
 	deadline := time.After(30 * time.Second)
 	for fault := e.difference(); fault != ""; fault = e.difference() {
 		select {
-		case <-e.news:
+		case <-e.changed:
 		case <-deadline:
 			e.t.Fatalf("%s, after\n%s", fault, strings.Join(e.steps, "\n"))
 		}

@@ -192,7 +192,7 @@ func (w *watch) queueAmbientError(r *resource, err *Error, d *delivery) {
 
 // queuedOf returns what is queued of a resource, and the watcher to call.
 func (w *watch) queuedOf(r *resource) (*queued, Watcher) {
-	if r.collection == nil {
+	if r.memberOf == nil {
 		return &w.queued, w.watcher
 	}
 	return w.members.of(r.key), w.members.watcher(Member{r.key.name, r.parameters})

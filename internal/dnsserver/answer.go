@@ -16,8 +16,8 @@ func (s *Server) serve(w dns.ResponseWriter, query *dns.Msg) {
 	network := w.LocalAddr().Network()
 	s.mu.Lock()
 	s.queries = append(s.queries, Query{Name: key(q.Name), Type: q.Qtype, Network: network})
-	close(s.news)
-	s.news = make(chan struct{})
+	close(s.changed)
+	s.changed = make(chan struct{})
 	fault := s.faults[key(q.Name)]
 	s.mu.Unlock()
 	if fault != nil {

@@ -27,8 +27,8 @@ type Server struct {
 	records map[string][]dns.RR // by lower-case name
 	faults  map[string]Handler
 	queries []Query
-	// news is closed and replaced at every query.
-	news chan struct{}
+	// changed is closed and replaced at every query.
+	changed chan struct{}
 }
 
 // Handler answers a query in place of the Server. It may write any message,
@@ -66,7 +66,7 @@ func New() (*Server, error) {
 		addr:    listener.Addr().String(),
 		records: map[string][]dns.RR{},
 		faults:  map[string]Handler{},
-		news:    make(chan struct{}),
+		changed: make(chan struct{}),
 	}
 	s.servers = []*dns.Server{
 		{PacketConn: packets, Handler: dns.HandlerFunc(s.serve)},
@@ -245,13 +245,13 @@ func (s *Server) Wait(ctx context.Context, t testing.TB, name string, typ uint16
 	t.Helper()
 	for {
 		s.mu.Lock()
-		have, news := s.count(name, typ, ""), s.news
+		have, changed := s.count(name, typ, ""), s.changed
 		s.mu.Unlock()
 		if have >= n {
 			return
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-ctx.Done():
 			t.Fatalf("received %d queries for %s %s, waiting for %d: %v", have, dns.TypeToString[typ], name, n, ctx.Err())
 		}

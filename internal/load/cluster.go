@@ -161,7 +161,7 @@ func (c *Cluster) takeReport(now time.Time) *Report {
 	if r.empty() {
 		return nil
 	}
-	found := r // r itself stays on the stack, for the clusters without news
+	found := r // r itself stays on the stack, for the clusters without a report
 	return &found
 }
 

@@ -28,7 +28,7 @@ type Locality struct {
 	users, quiet int
 	reported     Counts
 	// reportedElsewhere says that there were RPCs elsewhere at the last report: that they have
-	// ended is news, too.
+	// ended has to be reported, too.
 	reportedElsewhere bool
 }
 
@@ -84,7 +84,7 @@ func (l *Locality) takeReport() *LocalityReport {
 	// A pick without an RPC may already have been reported as issued. The next RPC makes up for
 	// it.
 	now.Issued = max(now.Issued, l.reported.Issued)
-	news := Counts{
+	added := Counts{
 		Issued:     now.Issued - l.reported.Issued,
 		Succeeded:  now.Succeeded - l.reported.Succeeded,
 		Failed:     now.Failed - l.reported.Failed,
@@ -94,12 +94,12 @@ func (l *Locality) takeReport() *LocalityReport {
 	elsewhere := l.elsewhere.Load() > 0
 	ended := l.reportedElsewhere && !elsewhere
 	l.reportedElsewhere = elsewhere
-	if news == (Counts{}) && !measured && !ended {
+	if added == (Counts{}) && !measured && !ended {
 		l.quiet++
 		return nil
 	}
 	l.reported, l.quiet = now, 0
-	r := &LocalityReport{ID: l.id, Counts: news}
+	r := &LocalityReport{ID: l.id, Counts: added}
 	if measured {
 		l.metrics.moveTo(r)
 	}

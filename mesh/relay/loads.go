@@ -176,7 +176,7 @@ func difference(old, now controlplane.LocalityLoad) *load.LocalityReport {
 	}
 	r := &load.LocalityReport{ID: idOf(now), Named: make(map[string]load.Metric)}
 	r.Counts = load.Counts{Issued: now.Issued - old.Issued, Succeeded: now.Succeeded - old.Succeeded, Failed: now.Failed - old.Failed}
-	news := r.Counts != load.Counts{}
+	changed := r.Counts != load.Counts{}
 	for name, m := range now.Metrics {
 		before := old.Metrics[name]
 		if m.RPCs < before.RPCs {
@@ -185,7 +185,7 @@ func difference(old, now controlplane.LocalityLoad) *load.LocalityReport {
 		if m.RPCs == before.RPCs {
 			continue
 		}
-		news = true
+		changed = true
 		added := load.Metric{Count: m.RPCs - before.RPCs, Sum: m.Sum - before.Sum}
 		switch name {
 		case "cpu_utilization":
@@ -198,7 +198,7 @@ func difference(old, now controlplane.LocalityLoad) *load.LocalityReport {
 			r.Named[strings.TrimPrefix(name, "named_metrics.")] = added
 		}
 	}
-	if !news {
+	if !changed {
 		return nil
 	}
 	return r

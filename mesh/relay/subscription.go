@@ -159,52 +159,80 @@ func (s *subscription) restartExpiry() {
 	s.expiry.restart(s.group, s.raw, func() { s.group.dirty[s] = struct{}{} })
 }
 
-// answer returns the change of the store that answers the demand, or nil if nothing is known. The
+// outcome is what the subscribers of a demand are told.
+type outcome int
+
+const (
+	// undecided: nothing for now. Upstream has not answered, or is unreachable and may come back soon.
+	undecided outcome = iota
+	// failed: an error in place of the resource or the collection.
+	failed
+	// absent: there is no resource; or the collection has the members that it has.
+	absent
+	// renewed: upstream has extended the TTL of the resource, and changed nothing else.
+	renewed
+	// present: there is a resource.
+	present
+)
+
+// outcome returns what the subscribers are told now, with the error for failed.
+func (s *subscription) outcome() (outcome, *status.Status) {
+	if s.waits() {
+		return undecided, nil
+	}
+	if st := s.errorToPass(); st != nil {
+		if !s.demand.Collection() || s.demand.Name != "*" || s.refused {
+			return failed, st
+		}
+		return s.wildcardOutcome()
+	}
+	switch complete := s.collection != nil && s.collection.complete; {
+	case s.expiry.expired, s.raw == nil && s.err != nil, s.raw != nil && s.removed(), complete:
+		return absent, nil
+	case s.raw == nil:
+		return undecided, nil
+	case s.renewed && s.raw.TTL > 0:
+		return renewed, nil
+	default:
+		return present, nil
+	}
+}
+
+// wildcardOutcome is the outcome of a demand for a wildcard that upstream has an error for. Clients wait while
+// upstream only is away.
+func (s *subscription) wildcardOutcome() (outcome, *status.Status) {
+	if s.err.Kind != xdsclient.KindConfiguration {
+		return undecided, nil
+	}
+	st := errNoWildcards(s.err)
+	s.group.relay.warnWildcards.Do(func() {
+		s.group.relay.log.Warn("ending the stream of a client that subscribes to a wildcard, which the relay does not serve", "error", st.Err())
+	})
+	return failed, st
+}
+
+// answer returns the change of the store that answers the demand, or nil if there is none. The
 // caller holds g.mu; the change is made without it.
 func (s *subscription) answer() func(*controlplane.Tx) {
 	d := s.demand
 	if d == nil {
 		return nil
 	}
-	if s.waits() {
-		return nil
-	}
-	st := s.errorToPass()
-	if st != nil && d.Collection() && d.Name == "*" && !s.refused {
-		return s.refuseWildcard(d)
-	}
-	switch {
-	case st != nil:
+	switch what, st := s.outcome(); what {
+	case failed:
 		return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
-	case s.expiry.expired, s.raw == nil && s.err != nil, s.raw != nil && s.removed():
+	case absent:
 		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
-	case s.collection != nil && s.collection.complete:
-		return func(tx *controlplane.Tx) { tx.Answer(d, nil) }
-	case s.renewed && s.raw.TTL > 0:
-		parameters := s.raw.Parameters.Map()
-		answer := s.resourceAnswer(d, s.raw.as(d.Name))
+	case renewed, present:
+		m, parameters := s.raw.as(d.Name), s.raw.Parameters.Map()
 		return func(tx *controlplane.Tx) {
-			answer(tx)
-			tx.Renew(d.TypeURL, d.Name, parameters)
+			if answerResource(tx, d, m); what == renewed {
+				tx.Renew(d.TypeURL, d.Name, parameters)
+			}
 		}
-	case s.raw != nil:
-		return s.resourceAnswer(d, s.raw.as(d.Name))
 	default:
 		return nil
 	}
-}
-
-// refuseWildcard answers the demand for a wildcard that upstream cannot have. Clients wait while it only
-// is away.
-func (s *subscription) refuseWildcard(d *controlplane.Demand) func(*controlplane.Tx) {
-	if s.err.Kind != xdsclient.KindConfiguration {
-		return nil
-	}
-	st := errNoWildcards(s.err)
-	s.group.relay.warnWildcards.Do(func() {
-		s.group.relay.log.Warn("ending the stream of a client that subscribes to a wildcard, which the relay does not serve", "error", st.Err())
-	})
-	return func(tx *controlplane.Tx) { tx.AnswerError(d, st) }
 }
 
 // waits reports whether the error that the management servers are unreachable is withheld from the
@@ -255,18 +283,16 @@ func (s *subscription) errorToPass() *status.Status {
 	}
 }
 
-// resourceAnswer answers a demand with a resource. One that the store cannot hold is an error for
+// answerResource answers a demand with a resource. One that the store cannot hold is an error for
 // the subscribers.
-func (s *subscription) resourceAnswer(d *controlplane.Demand, m *discoverypb.Resource) func(*controlplane.Tx) {
-	return func(tx *controlplane.Tx) {
-		r, err := controlplane.NewResource(m)
-		if err == nil && !d.Constraints.Match(r.Parameters()) {
-			err = status.Errorf(codes.Internal, "the parameters %v do not match the constraints %v", r.Parameters(), d.Constraints)
-		}
-		if err != nil {
-			tx.AnswerError(d, status.Newf(codes.Internal, "the xDS relay cannot forward the response of its control plane: %v", err))
-			return
-		}
-		tx.Answer(d, r)
+func answerResource(tx *controlplane.Tx, d *controlplane.Demand, m *discoverypb.Resource) {
+	r, err := controlplane.NewResource(m)
+	if err == nil && !d.Constraints.Match(r.Parameters()) {
+		err = status.Errorf(codes.Internal, "the parameters %v do not match the constraints %v", r.Parameters(), d.Constraints)
 	}
+	if err != nil {
+		tx.AnswerError(d, status.Newf(codes.Internal, "the xDS relay cannot forward the response of its control plane: %v", err))
+		return
+	}
+	tx.Answer(d, r)
 }

@@ -282,8 +282,8 @@ func (q *Requests[S]) nextSotW(r *wire.Request, reply, held bool) (fresh []S, du
 		q.unlist()
 	case presentList:
 		q.number++
-		var news bool
-		if fresh, news = q.listAll(); news {
+		var differs bool
+		if fresh, differs = q.listAll(); differs {
 			q.Disturb()
 		} else if !reply {
 			return nil, false
@@ -361,8 +361,8 @@ func targetsOf[S Subscriber](subs []S, d wire.Dialect) (t wire.Targets) {
 }
 
 // listAll brings what is listed up to date. It returns the subscriptions that the server does
-// not know of, and whether there is any news for it.
-func (q *Requests[S]) listAll() (fresh []S, news bool) {
+// not know of, and whether the request tells it anything that the last one did not.
+func (q *Requests[S]) listAll() (fresh []S, differs bool) {
 	fresh, _ = q.settle()
 	var list wire.Targets
 	if q.Dialect.Locators() {
@@ -370,12 +370,12 @@ func (q *Requests[S]) listAll() (fresh []S, news bool) {
 	} else {
 		list.Names = q.names(q.leaveOutToReask)
 	}
-	news = !q.announced || len(fresh) > 0 || !list.Equal(&q.listed)
+	differs = !q.announced || len(fresh) > 0 || !list.Equal(&q.listed)
 	if q.announced {
 		list.Missing(&q.listed, q.Dialect, q.noteUnsubscribed)
 	}
 	q.listed = list
-	return fresh, news
+	return fresh, differs
 }
 
 // served returns the subscriptions that the server can serve, in order.

@@ -151,7 +151,7 @@ const MaxConfirmed = 4
 // Settle decides a contested case. answer says that the resource may be the answer to such a
 // question about another subscription.
 //
-// The response has news for some subscription, perhaps one that the client has ended since, and this one may only
+// The response has something new for some subscription, perhaps one that the client has ended since, and this one may only
 // match the resource as well; or the server has sent it because of this one, which has lost the variant that it
 // prefers. So the server is asked, and its answer counts. If the resource may be the answer to a question about
 // another one, the asking ends with MaxConfirmed:
