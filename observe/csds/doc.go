@@ -3,7 +3,8 @@
 // errors. grpcdebug reads it.
 //
 // It is not a control plane's CSDS, which reports on other nodes, and it changes
-// nothing. It holds no state: each answer is made from xdsclient.Clients and
+// nothing, but that RPCs are counted from the first request on (docs/tasks/statuspage.md). It
+// holds no state: each answer is made from xdsclient.Clients and
 // XDSClient.Dump when the request arrives. Every client of the gRPC server that it is
 // registered on can read it, and resources can be confidential, so that should be a
 // server for administrators.
@@ -24,6 +25,12 @@
 //	                TIMEOUT (gRFC A88)
 //	error_state     the error, its time, and the version of the response with
 //	                it; failed_configuration is not kept
+//
+// The last entry, with the name [StateName], is no resource: it has the live state of the
+// client and its channels as a google.protobuf.Struct, which every tool can print: a verdict,
+// problems, clusters with their connections, ejections and outcomes of RPCs, and servers. It
+// is there also if the request excludes contents, and bounded in size;
+// docs/reference/csds.md lists its keys.
 //
 // The answer has no field for the fields that the client ignores: see
 // xdsclient.ResourceDump.Ignored, and the command "dynxds status".

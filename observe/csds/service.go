@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
@@ -42,8 +43,8 @@ type service struct {
 }
 
 // FetchClientStatus answers one request.
-func (service) FetchClientStatus(_ context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
-	return answer(req)
+func (service) FetchClientStatus(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+	return answer(ctx, req)
 }
 
 // StreamClientStatus answers each request of the stream once. It does not watch
@@ -57,7 +58,7 @@ func (service) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 		if err != nil {
 			return err
 		}
-		resp, err := answer(req)
+		resp, err := answer(stream.Context(), req)
 		if err != nil {
 			return err
 		}
@@ -67,14 +68,23 @@ func (service) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 	}
 }
 
-func answer(req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+// askingTime bounds how long an answer takes because of balancers.
+const askingTime = 2 * time.Second
+
+func answer(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
 	// gRFC A40, "Node Matching".
 	if n := len(req.GetNodeMatchers()); n > 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "node_matchers: %d given, none supported: this process answers for itself only", n)
 	}
 	resp := &statusv3.ClientStatusResponse{}
+	// The balancers of many clusters are asked; what they do not say in that time is left out.
+	ctx, cancel := context.WithTimeout(ctx, askingTime)
+	defer cancel()
 	for _, c := range xdsclient.Clients() {
-		resp.Config = append(resp.Config, clientConfig(c.Dump(), !req.GetExcludeResourceContents()))
+		d := c.Dump()
+		config := clientConfig(d, !req.GetExcludeResourceContents())
+		config.GenericXdsConfigs = append(config.GenericXdsConfigs, stateConfig(ctx, d))
+		resp.Config = append(resp.Config, config)
 	}
 	return resp, nil
 }

@@ -1,0 +1,229 @@
+package livestate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/explain"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/outcomes"
+)
+
+// text is a text of a peer, cut.
+func text(s string) string { return bounds.Text(s, bounds.ErrorText) }
+
+// clusterOf describes a cluster. r is what was counted for it, nil if nothing was.
+func clusterOf(target string, c *inspect.Cluster, r *outcomes.Report) *Cluster {
+	d := &Cluster{
+		Name: text(c.Name), Target: text(target), Phase: string(c.Phase), State: string(c.State), Notes: notes(c.Notes), service: c.Service, RPCs: rpcsOf(r),
+	}
+	d.endpoints(c)
+	for _, x := range c.Resources {
+		d.covered = append(d.covered, resourceKey{x.Type, x.Name})
+	}
+	d.judge(c, r)
+	return d
+}
+
+// notes returns the notes of a cluster, nothing if they only name the node, as they do first (gRFC A88).
+func notes(all string) string {
+	if strings.HasPrefix(all, "node id ") {
+		_, all, _ = strings.Cut(all, "; ")
+	}
+	return text(all)
+}
+
+// judge sets the health, and the reason for it.
+func (d *Cluster) judge(c *inspect.Cluster, r *outcomes.Report) {
+	share, ended, succeeded := 0.0, uint64(0), false
+	if d.RPCs != nil {
+		m := &d.RPCs.Minute
+		share, ended, succeeded = m.Share(), m.Ended, m.Ended > m.Failed
+	}
+	switch {
+	case c.Phase == inspect.PhaseFailed, c.Phase == inspect.PhaseServing && c.State == inspect.TransientFailure:
+		d.Health, d.Error, d.Since = Failing, text(reason(c)), since(c)
+	case share >= manyErrors:
+		d.Health, d.Error = Failing, d.rpcError()
+	case share >= someErrors:
+		d.Health, d.Error = Degraded, d.rpcError()
+	case c.Phase == inspect.PhaseServing && d.Endpoints.Failing+d.Endpoints.Ejected > 0:
+		d.Health, d.Error, d.Since = Degraded, d.endpointError(), d.endpointSince()
+	case succeeded, c.Phase == inspect.PhaseServing && c.State == inspect.Ready:
+		d.Health = Well
+	case c.Phase == inspect.PhaseDormant, c.Phase == inspect.PhaseServing && c.State == inspect.Idle && ended == 0:
+		d.Health = Idle
+	default:
+		d.Health, d.Error = Unknown, text(explain.Why(c))
+	}
+	if share >= someErrors && d.Since.IsZero() {
+		d.Since = r.FailingSince
+	}
+}
+
+// reason says why a cluster fails.
+func reason(c *inspect.Cluster) string {
+	if c.Phase == inspect.PhaseFailed {
+		return c.Error
+	}
+	if u := inUse(c); u != nil && u.Error != "" {
+		return "no endpoint can be reached: " + u.Error
+	}
+	return cmp.Or(explain.Why(c), "no endpoint can be reached")
+}
+
+// inUse returns the priority in use, or that of the member in use.
+func inUse(c *inspect.Cluster) *inspect.Use {
+	for i := range c.Members {
+		if m := &c.Members[i]; m.Use.InUse {
+			return cmp.Or(inUse(&m.Cluster), &m.Use)
+		}
+	}
+	for i := range c.Priorities {
+		if u := &c.Priorities[i].Use; u.InUse {
+			return u
+		}
+	}
+	return nil
+}
+
+func since(c *inspect.Cluster) time.Time {
+	if u := inUse(c); u != nil && c.Phase != inspect.PhaseFailed {
+		return u.Since
+	}
+	return time.Time{}
+}
+
+// rpcError says how many RPCs fail, and how the last one failed.
+func (d *Cluster) rpcError() string {
+	e := fmt.Sprintf("%s of %s in the last minute failed", Percent(d.RPCs.Minute.Share()), plural(int(d.RPCs.Minute.Ended), "RPC"))
+	if last := d.RPCs.Last; last != nil {
+		e += "; the last error was " + last.Code + ": " + last.Text
+	}
+	return e
+}
+
+// endpoints counts the endpoints, those of all members and priorities, and lists those that do not work.
+func (d *Cluster) endpoints(c *inspect.Cluster) {
+	for i := range c.Members {
+		d.endpoints(&c.Members[i].Cluster)
+	}
+	for i := range c.Priorities {
+		for j := range c.Priorities[i].Localities {
+			for k := range c.Priorities[i].Localities[j].Endpoints {
+				d.endpoint(&c.Priorities[i].Localities[j].Endpoints[k])
+			}
+		}
+	}
+}
+
+func (d *Cluster) endpoint(e *inspect.Endpoint) {
+	n := &d.Endpoints
+	n.All++
+	usable := e.Health == "HEALTHY" || e.Health == "UNKNOWN"
+	bad := true
+	switch {
+	case e.Ejection != nil:
+		n.Ejected++
+	case !usable, e.HealthCheck == "NOT_SERVING":
+		n.Unhealthy++
+	case e.State == inspect.TransientFailure:
+		n.Failing++
+	case e.State == inspect.Ready:
+		n.Ready++
+		bad = false
+	case e.State == inspect.Connecting:
+		n.Connecting++
+		bad = e.Error != ""
+	default:
+		n.Idle++
+		bad = false
+	}
+	if !bad || len(d.BadEndpoints) == MaxEndpoints {
+		return
+	}
+	b := BadEndpoint{State: string(e.State), Since: e.Since, Error: text(e.Error), ErrorTime: e.ErrorTime}
+	if len(e.Addresses) > 0 {
+		b.Address = text(e.Addresses[0])
+	}
+	switch {
+	case !usable:
+		b.Health = e.Health
+	case e.HealthCheck == "NOT_SERVING":
+		b.Health = "health check: NOT_SERVING"
+	}
+	if x := e.Ejection; x != nil {
+		b.EjectedBy, b.EjectedUntil, b.Since = x.Method, x.Until, x.Since
+	}
+	d.BadEndpoints = append(d.BadEndpoints, b)
+}
+
+// endpointError says which endpoints do not work, and why the first of them does not.
+func (d *Cluster) endpointError() string {
+	n := &d.Endpoints
+	var e string
+	switch {
+	case n.Failing == 0:
+		e = fmt.Sprintf("outlier detection has ejected %s of %s", number(n.Ejected), plural(n.All, "endpoint"))
+	case n.Ejected == 0:
+		e = fmt.Sprintf("%s of %s cannot be reached", number(n.Failing), plural(n.All, "endpoint"))
+	default:
+		e = fmt.Sprintf("%s of %s cannot be reached, and outlier detection has ejected %s", number(n.Failing), plural(n.All, "endpoint"), number(n.Ejected))
+	}
+	for i := range d.BadEndpoints {
+		if b := &d.BadEndpoints[i]; b.Error != "" {
+			return e + "; " + b.Address + ": " + b.Error
+		}
+	}
+	return e
+}
+
+func (d *Cluster) endpointSince() time.Time {
+	for i := range d.BadEndpoints {
+		if b := &d.BadEndpoints[i]; b.Health == "" && !b.Since.IsZero() {
+			return b.Since
+		}
+	}
+	return time.Time{}
+}
+
+// rpcsOf returns what was counted, nil for nothing.
+func rpcsOf(r *outcomes.Report) *RPCs {
+	if r == nil || r.Started == 0 {
+		return nil
+	}
+	d := &RPCs{
+		Started: r.Started, InFlight: r.InFlight, Retries: r.Retries, Hedges: r.Hedges, Codes: r.Codes,
+		Minute: Minute{Seconds: r.Measured, Started: r.Minute.Started, Ended: r.Minute.Ended, Failed: r.Minute.Failed},
+	}
+	if r.Last != nil {
+		d.Last = &LastError{r.Last.Time, r.Last.Code, r.Last.Text}
+	}
+	for share, field := range map[float64]**float64{0.5: &d.Minute.P50, 0.99: &d.Minute.P99} {
+		if latency, ok := r.Quantile(share); ok {
+			ms := float64(latency.Microseconds()) / 1000
+			*field = &ms
+		}
+	}
+	return d
+}
+
+// compare orders clusters by trouble, and then by traffic.
+func compare(a, b *Cluster) int {
+	traffic := func(c *Cluster) (failed, started uint64) {
+		if c.RPCs != nil {
+			return c.RPCs.Minute.Failed, c.RPCs.Minute.Started
+		}
+		return 0, 0
+	}
+	failedA, startedA := traffic(a)
+	failedB, startedB := traffic(b)
+	return cmp.Or(cmp.Compare(a.Health.rank(), b.Health.rank()), cmp.Compare(failedB, failedA), cmp.Compare(startedB, startedA),
+		cmp.Compare(a.Name, b.Name), cmp.Compare(a.Target, b.Target))
+}
+
+func sortClusters(all []*Cluster) { slices.SortFunc(all, compare) }

@@ -1,0 +1,222 @@
+package livestate
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/outcomes"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// Source is what a State is made of.
+type Source struct {
+	Channels []inspect.Channel
+	Clients  []*xdsclient.Dump
+}
+
+// OfClient returns the Source of one client, and of the channels that use it.
+func OfClient(d *xdsclient.Dump) *Source {
+	s := &Source{Clients: []*xdsclient.Dump{d}}
+	for _, c := range channels.Inspect() {
+		// A channel that nothing runs for has no client; which one it had is not known.
+		if c.Config != nil && c.Config.Client == d.BootstrapFingerprint {
+			s.Channels = append(s.Channels, c)
+		}
+	}
+	return s
+}
+
+// resourceKey is the short name of a type, and a name.
+type resourceKey struct{ typ, name string }
+
+// clusterKey identifies a cluster of the process.
+type clusterKey struct{ target, cluster string }
+
+// gathering is a State that is being made.
+type gathering struct {
+	*State
+	source  *Source
+	recent  []changes.Change
+	counted map[clusterKey]*outcomes.Report
+	routes  map[clusterKey][]*outcomes.Report
+	index   map[clusterKey]int // of Clusters
+	facts   Facts
+	// covered are the resources whose faults are told as those of a channel or cluster.
+	covered map[resourceKey]bool
+}
+
+// Take returns the state of a Source. RPCs are counted from now on. Of clusters whose balancer does not answer before ctx
+// ends, only what is configured is known.
+func Take(ctx context.Context, s *Source) *State {
+	now := time.Now()
+	since := outcomes.Look()
+	g := &gathering{
+		State: &State{Time: now, Problems: []Problem{}, Servers: []Server{}, Channels: []Channel{}, Clusters: []*Cluster{}}, source: s, recent: changes.Recent(),
+		counted: make(map[clusterKey]*outcomes.Report), routes: make(map[clusterKey][]*outcomes.Report), covered: make(map[resourceKey]bool), index: make(map[clusterKey]int),
+	}
+	if since.Before(now) {
+		g.CountingSince = since
+	}
+	g.facts = Facts{Now: now, Clusters: make(map[Health]int)}
+	if !since.After(now) {
+		g.facts.Measured = int(min(now.Sub(since)/time.Second, outcomes.Seconds))
+	}
+	g.count()
+	g.servers()
+	for i := range s.Channels {
+		g.channel(ctx, &s.Channels[i])
+	}
+	sortClusters(g.Clusters)
+	for _, c := range g.Clusters {
+		g.facts.Clusters[c.Health]++
+		g.clusterProblem(c)
+	}
+	g.resourceProblems()
+	g.sortProblems()
+	g.facts.LastChange = g.lastChange()
+	g.Verdict = Judge(&g.facts)
+	return g.State
+}
+
+// count sums the outcomes up by cluster.
+func (g *gathering) count() {
+	targets := make(map[string]bool)
+	for i := range g.source.Channels {
+		targets[g.source.Channels[i].Target] = true
+	}
+	for _, r := range outcomes.Reports() {
+		if !targets[r.Target] {
+			continue
+		}
+		g.facts.Started += r.Minute.Started
+		g.facts.Ended += r.Minute.Ended
+		g.facts.Failed += r.Minute.Failed
+		k := clusterKey{r.Target, r.Cluster}
+		sum := g.counted[k]
+		if sum == nil {
+			sum = new(outcomes.Report)
+			g.counted[k] = sum
+		}
+		sum.Add(r)
+		g.routes[k] = append(g.routes[k], r)
+	}
+}
+
+func (g *gathering) servers() {
+	for _, d := range g.source.Clients {
+		for _, s := range d.Servers {
+			one := Server{URI: text(s.URI), Connected: s.Connected}
+			if s.Err != nil {
+				one.Error, one.Since = text(s.Err.Error()), g.lostSince(s.URI)
+				g.facts.Lost++
+				g.Problems = append(g.Problems, Problem{
+					Severity: Degraded, Kind: "server", Subject: "control plane " + one.URI, Text: one.Error, Since: one.Since, Server: one.URI,
+				})
+			}
+			if s.Connected {
+				g.facts.Connected++
+			}
+			g.facts.Servers++
+			g.Servers = append(g.Servers, one)
+		}
+	}
+}
+
+// lostSince returns when a server was lost, if that is remembered.
+func (g *gathering) lostSince(server string) time.Time {
+	for _, c := range g.recent { // the latest first
+		if c.Kind == changes.ServerLost && c.Server == server {
+			return c.Time
+		}
+	}
+	return time.Time{}
+}
+
+func (g *gathering) lastChange() time.Time {
+	if len(g.recent) == 0 {
+		return time.Time{}
+	}
+	return g.recent[0].Time
+}
+
+// channel adds a channel and its clusters.
+func (g *gathering) channel(ctx context.Context, c *inspect.Channel) {
+	d := Channel{
+		Number: c.Number, Target: text(c.Target), Mode: c.Mode, State: string(c.State), Health: Well, Since: c.Since,
+		RPCs: rpcsOf(g.counted[clusterKey{c.Target, ""}]),
+	}
+	g.facts.Channels++
+	switch config := c.Config; {
+	case c.Mode == string(channels.DNS):
+		d.Health = Unknown
+		g.facts.ByDNS++
+	case config == nil && c.State == inspect.Idle:
+		d.Health = Idle
+	case config == nil:
+		d.Health, d.Error = Failing, text(c.Why)
+	case config.Error != "":
+		d.Health, d.Error = Failing, text(config.Error)
+	case config.Version == 0 && g.facts.Lost > 0:
+		d.Health, d.Error = Failing, "RPCs wait for the first configuration: "+text(c.Reason)
+	case config.Version == 0:
+		d.Health, d.Error = Unknown, "RPCs wait for the first configuration: "+text(c.Reason)
+	}
+	if c.Config != nil {
+		d.Version, d.Clusters = c.Config.Version, c.Config.Clusters
+	}
+	if d.Health == Failing {
+		g.facts.Unconfigured++
+		g.channelProblem(&d, c)
+	} else if d.RPCs != nil && d.RPCs.Minute.Failed > 0 {
+		g.unroutedProblem(&d)
+	}
+	g.Channels = append(g.Channels, d)
+	for _, name := range c.ClusterNames() {
+		if live, ok := c.Cluster(ctx, name); ok {
+			g.cluster(c.Target, &live)
+		}
+	}
+}
+
+// cluster adds a cluster. Channels with the same target share its row, which has the state of the worse one: what is counted is
+// counted together.
+func (g *gathering) cluster(target string, live *inspect.Cluster) {
+	k := clusterKey{target, live.Name}
+	c := clusterOf(target, live, g.counted[k])
+	if routes := g.routes[k]; len(routes) > 1 {
+		slices.SortFunc(routes, func(a, b *outcomes.Report) int { return int(int64(b.Minute.Started) - int64(a.Minute.Started)) })
+		for _, r := range routes[:min(len(routes), MaxRoutes)] {
+			c.Routes = append(c.Routes, Route{text(r.Route), rpcsOf(r)})
+		}
+	}
+	if i, ok := g.index[k]; ok {
+		if compare(c, g.Clusters[i]) < 0 {
+			g.Clusters[i] = c
+		}
+		return
+	}
+	g.index[k] = len(g.Clusters)
+	g.Clusters = append(g.Clusters, c)
+}
+
+// entries returns the entries of a resource, in which the dumps are sorted.
+func (g *gathering) entries(typeURL, name string) (found []*xdsclient.ResourceDump) {
+	for _, d := range g.source.Clients {
+		i, _ := slices.BinarySearchFunc(d.Resources, resourceKey{typeURL, name}, func(r xdsclient.ResourceDump, k resourceKey) int {
+			return compareKeys(resourceKey{r.TypeURL, r.Name}, k)
+		})
+		for ; i < len(d.Resources) && d.Resources[i].TypeURL == typeURL && d.Resources[i].Name == name; i++ {
+			found = append(found, &d.Resources[i])
+		}
+	}
+	return found
+}
+
+func keyOf(r *xdsclient.ResourceDump) resourceKey {
+	return resourceKey{typeurl.ShortName(r.TypeURL), r.Name}
+}

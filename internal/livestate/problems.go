@@ -1,0 +1,198 @@
+package livestate
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/provenance"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+func compareKeys(a, b resourceKey) int {
+	return cmp.Or(strings.Compare(a.typ, b.typ), strings.Compare(a.name, b.name))
+}
+
+// channelProblem tells that a channel has no configuration.
+func (g *gathering) channelProblem(d *Channel, c *inspect.Channel) {
+	if config := c.Config; config != nil {
+		g.cover(resourceKey{config.Listener.Type, config.Listener.Name})
+		if config.Routes != nil {
+			g.cover(resourceKey{config.Routes.Type, config.Routes.Name})
+		}
+	}
+	p := Problem{Severity: Failing, Kind: "channel", Subject: "channel " + d.Target, Text: d.Error, Since: d.Since, Target: d.Target}
+	if d.RPCs != nil {
+		p.weight = d.RPCs.Minute.Failed
+	}
+	g.Problems = append(g.Problems, p)
+}
+
+// unroutedProblem tells that RPCs of a channel fail before they have a cluster.
+func (g *gathering) unroutedProblem(d *Channel) {
+	m := &d.RPCs.Minute
+	p := Problem{
+		Severity: Degraded, Kind: "rpcs", Subject: "RPCs of " + d.Target, Target: d.Target, weight: m.Failed,
+		Text: fmt.Sprintf("%s in the last minute failed without a cluster", plural(int(m.Failed), "RPC")),
+	}
+	if last := d.RPCs.Last; last != nil {
+		p.Text += "; the last error was " + last.Code + ": " + last.Text
+	}
+	g.Problems = append(g.Problems, p)
+}
+
+// clusterProblem tells what is wrong with a cluster, if something is.
+func (g *gathering) clusterProblem(c *Cluster) {
+	if c.Health != Failing && c.Health != Degraded {
+		return
+	}
+	p := Problem{
+		Severity: c.Health, Kind: "cluster", Subject: "cluster " + bounds.Quote(c.Name), Text: c.Error, Since: c.Since, Target: c.Target, Cluster: c.Name,
+	}
+	if c.RPCs != nil {
+		p.weight = c.RPCs.Minute.Failed
+		if p.weight > 0 && !strings.Contains(p.Text, "in the last minute failed") {
+			p.Text += fmt.Sprintf("; %s of %s in the last minute failed", Percent(c.RPCs.Minute.Share()), plural(int(c.RPCs.Minute.Ended), "RPC"))
+		}
+	}
+	if c.Health == Failing {
+		for _, k := range c.covered {
+			g.cover(k)
+		}
+	}
+	// The same cause is told once.
+	for i := range g.Problems {
+		if same := &g.Problems[i]; same.Kind == p.Kind && same.Severity == p.Severity && same.Text == p.Text {
+			same.same++
+			same.weight += p.weight
+			if !p.Since.IsZero() && (same.Since.IsZero() || p.Since.Before(same.Since)) {
+				same.Since = p.Since
+			}
+			return
+		}
+	}
+	// Only problems that are shown are worth reading their resources.
+	if len(g.Problems) < 2*MaxProblems {
+		p.Where = g.where(c)
+	}
+	g.Problems = append(g.Problems, p)
+}
+
+func (g *gathering) cover(k resourceKey) { g.covered[k] = true }
+
+// resourceProblems tells the faults of resources that are not told as those of a channel or cluster.
+func (g *gathering) resourceProblems() {
+	for _, d := range g.source.Clients {
+		for i := range d.Resources {
+			r := &d.Resources[i]
+			if r.Failure == nil || g.covered[keyOf(r)] {
+				continue
+			}
+			g.facts.Faults++
+			if len(g.Problems) >= 4*MaxProblems {
+				continue
+			}
+			p := Problem{
+				Severity: Degraded, Kind: "resource", Subject: keyOf(r).typ + " " + bounds.Quote(r.Name), Since: r.Failure.Time, Server: text(r.Server),
+				Text: string(r.State) + ": " + text(r.Failure.Err.Error()),
+			}
+			if r.Cached() {
+				p.Text += "; the version before it stays in use"
+				p.Where = placeOf(r)
+			}
+			g.Problems = append(g.Problems, p)
+		}
+	}
+}
+
+// kinds are the kinds of problems, the nearest to RPCs first.
+var kinds = []string{"channel", "cluster", "rpcs", "server", "resource"}
+
+func (g *gathering) sortProblems() {
+	slices.SortStableFunc(g.Problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(b.weight, a.weight),
+			cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), compareTimes(a.Since, b.Since))
+	})
+	for i := range g.Problems {
+		if p := &g.Problems[i]; p.same > 0 {
+			p.Subject += fmt.Sprintf(" and %s", plural(p.same, "other"))
+		}
+	}
+}
+
+// compareTimes orders times, those that are not known last.
+func compareTimes(a, b time.Time) int {
+	switch {
+	case a.IsZero() == b.IsZero():
+		return a.Compare(b)
+	case a.IsZero():
+		return 1
+	default:
+		return -1
+	}
+}
+
+// where returns the place of the first bad endpoint of a cluster, or else of the cluster, in the documents that
+// the resources were made of.
+func (g *gathering) where(c *Cluster) string {
+	for _, r := range g.entries(typeurl.Endpoints, c.service) {
+		for i := range c.BadEndpoints {
+			if at := endpointPlace(r, c.BadEndpoints[i].Address); at != "" {
+				return at
+			}
+		}
+	}
+	for _, r := range g.entries(typeurl.Cluster, c.Name) {
+		if at := placeOf(r); at != "" {
+			return at
+		}
+	}
+	return ""
+}
+
+// placeOf returns the place of a Cluster, or of the first virtual host of a RouteConfiguration.
+func placeOf(r *xdsclient.ResourceDump) string {
+	var m *corepb.Metadata
+	switch a := r.Any(); r.TypeURL {
+	case typeurl.Cluster:
+		c := new(clusterpb.Cluster)
+		if a.UnmarshalTo(c) == nil {
+			m = c.GetMetadata()
+		}
+	case typeurl.RouteConfiguration:
+		c := new(routepb.RouteConfiguration)
+		if a.UnmarshalTo(c) == nil && len(c.GetVirtualHosts()) > 0 {
+			m = c.GetVirtualHosts()[0].GetMetadata()
+		}
+	}
+	return provenance.Of(m)[provenance.Service]
+}
+
+// endpointPlace returns the place of an endpoint in a ClusterLoadAssignment.
+func endpointPlace(r *xdsclient.ResourceDump, address string) string {
+	e := new(endpointpb.ClusterLoadAssignment)
+	if r.Any().UnmarshalTo(e) != nil {
+		return ""
+	}
+	for _, l := range e.GetEndpoints() {
+		for _, x := range l.GetLbEndpoints() {
+			socket := x.GetEndpoint().GetAddress().GetSocketAddress()
+			if net.JoinHostPort(socket.GetAddress(), strconv.Itoa(int(socket.GetPortValue()))) == address {
+				return provenance.Of(x.GetMetadata())[provenance.Endpoint]
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,215 @@
+// Package livestate says how the process is: which clusters work and which do not, what becomes of their RPCs, how it
+// stands with its control planes, what is wrong, worst first, and in one line whether it is well.
+//
+// Claims are about RPCs and connections, not about what was ACKed; what cannot be known is called unknown. The
+// values are made on request, of what packages channels, xdsclient and outcomes know, and are what the
+// status page and CSDS show. The package keeps nothing and changes nothing, but that RPCs are counted from the first
+// request on (outcomes.Look). It explains no single RPC: package explain does.
+package livestate
+
+import "time"
+
+// Format is that of State as JSON. It grows when a key changes its meaning.
+const Format = "1"
+
+// Health is how a cluster, or the process, is.
+type Health string
+
+// The values of Health, the worst first.
+const (
+	// Failing: RPCs fail, most or all of them, or would.
+	Failing Health = "failing"
+	// Degraded: most RPCs work, but something is wrong.
+	Degraded Health = "degraded"
+	// Unknown: there is no sign either way.
+	Unknown Health = "unknown"
+	// Well: RPCs work, or there are connections to the endpoints.
+	Well Health = "well"
+	// Idle: a cluster that no RPC has needed lately, and that has no connection.
+	Idle Health = "idle"
+)
+
+// rank orders Healths, the worst first.
+func (h Health) rank() int {
+	for i, x := range [...]Health{Failing, Degraded, Unknown, Well} {
+		if h == x {
+			return i
+		}
+	}
+	return 4
+}
+
+// Bounds on a State that leaves the process. A page shows as much as it is asked for.
+const (
+	MaxProblems  = 50
+	MaxClusters  = 200
+	MaxEndpoints = 20 // bad ones, of a cluster
+	MaxRoutes    = 20 // of a cluster
+	maxChannels  = 100
+	maxServers   = 100
+)
+
+// State is how the process is, or the part of it that uses one xDS client. It encodes as JSON.
+type State struct {
+	Time     time.Time `json:"time"`
+	Verdict  Verdict   `json:"verdict"`
+	Problems []Problem `json:"problems"`
+	// ProblemsLeftOut and the fields like it count what is not in the list before.
+	ProblemsLeftOut int `json:"problems_left_out,omitempty"`
+	// CountingSince is since when RPCs are counted. It is zero if that began with this State.
+	CountingSince   time.Time  `json:"counting_since,omitzero"`
+	Servers         []Server   `json:"servers"`
+	ServersLeftOut  int        `json:"servers_left_out,omitempty"`
+	Channels        []Channel  `json:"channels"`
+	ChannelsLeftOut int        `json:"channels_left_out,omitempty"`
+	Clusters        []*Cluster `json:"clusters"`
+	ClustersLeftOut int        `json:"clusters_left_out,omitempty"`
+}
+
+// Problem is something that is wrong.
+type Problem struct {
+	Severity Health `json:"severity"` // Failing or Degraded
+	// Kind is what Subject is: "channel", "cluster", "endpoints" of a cluster, "rpcs" of a cluster or channel,
+	// "server" or "resource".
+	Kind string `json:"kind"`
+	// Subject says in words what has the problem, and Text what it is.
+	Subject string    `json:"subject"`
+	Text    string    `json:"text"`
+	Since   time.Time `json:"since,omitzero"`
+	// Where is the place in the control plane's documents, as "file:line".
+	Where string `json:"where,omitempty"`
+	// Target, Cluster and Server are what it is about, as far as they apply.
+	Target  string `json:"target,omitempty"`
+	Cluster string `json:"cluster,omitempty"`
+	Server  string `json:"server,omitempty"`
+
+	// same is how many others have the problem, and weight how many RPCs failed.
+	same   int
+	weight uint64
+}
+
+// Server is a management server.
+type Server struct {
+	URI       string `json:"uri"`
+	Connected bool   `json:"connected"`
+	// Error is why it is unreachable, and Since since when, if that is remembered.
+	Error string    `json:"error,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+}
+
+// Channel is an xDS channel.
+type Channel struct {
+	Number uint64    `json:"number"`
+	Target string    `json:"target"`
+	Mode   string    `json:"mode"`
+	State  string    `json:"state"`
+	Health Health    `json:"health"`
+	Since  time.Time `json:"since"`
+	// Error is why RPCs have no configuration.
+	Error    string `json:"error,omitempty"`
+	Version  uint64 `json:"version"`
+	Clusters int    `json:"clusters"`
+	// RPCs are those that no route has sent to a cluster.
+	RPCs *RPCs `json:"rpcs,omitempty"`
+}
+
+// Cluster is a cluster of the channels with one target.
+type Cluster struct {
+	Name   string `json:"name"`
+	Target string `json:"target"`
+	Health Health `json:"health"`
+	// Phase and State are those of inspect.Cluster.
+	Phase string `json:"phase"`
+	State string `json:"state"`
+	// Since is when its trouble began, if that is known.
+	Since time.Time `json:"since,omitzero"`
+	// Error is why it does not work, and Notes is what is wrong with resources in use.
+	Error        string        `json:"error,omitempty"`
+	Notes        string        `json:"notes,omitempty"`
+	Endpoints    Endpoints     `json:"endpoints"`
+	BadEndpoints []BadEndpoint `json:"bad_endpoints,omitempty"`
+	RPCs         *RPCs         `json:"rpcs,omitempty"`
+	Routes       []Route       `json:"routes,omitempty"`
+
+	service string // the ClusterLoadAssignment
+	covered []resourceKey
+}
+
+// Endpoints counts the endpoints of a cluster. Each is one of the latter.
+type Endpoints struct {
+	All        int `json:"all"`
+	Ready      int `json:"ready"`
+	Connecting int `json:"connecting"`
+	Idle       int `json:"idle"`
+	Failing    int `json:"failing"`
+	Ejected    int `json:"ejected"`
+	Unhealthy  int `json:"unhealthy"` // by the control plane, or by health checks
+}
+
+// BadEndpoint is one that is failing, ejected or unhealthy.
+type BadEndpoint struct {
+	Address      string    `json:"address"`
+	State        string    `json:"state"`
+	Since        time.Time `json:"since,omitzero"`
+	Error        string    `json:"error,omitempty"`
+	ErrorTime    time.Time `json:"error_time,omitzero"`
+	Health       string    `json:"health,omitempty"`
+	EjectedBy    string    `json:"ejected_by,omitempty"`
+	EjectedUntil time.Time `json:"ejected_until,omitzero"`
+}
+
+// Route is a route that has sent RPCs to a cluster.
+type Route struct {
+	Route string `json:"route"`
+	RPCs  *RPCs  `json:"rpcs"`
+}
+
+// RPCs is what was counted, see package outcomes.
+type RPCs struct {
+	Started  uint64            `json:"started"`
+	InFlight int64             `json:"in_flight"`
+	Retries  uint64            `json:"retries"`
+	Hedges   uint64            `json:"hedges"`
+	Codes    map[string]uint64 `json:"codes,omitempty"`
+	Minute   Minute            `json:"minute"`
+	Last     *LastError        `json:"last_error,omitempty"`
+}
+
+// Minute is the last minute, or what of it was counted.
+type Minute struct {
+	Seconds int    `json:"seconds"`
+	Started uint64 `json:"started"`
+	Ended   uint64 `json:"ended"`
+	// Failed is how many of Ended nobody has served, by their codes.
+	Failed uint64   `json:"failed"`
+	P50    *float64 `json:"p50_ms,omitempty"`
+	P99    *float64 `json:"p99_ms,omitempty"`
+}
+
+// Share is the share of RPCs that have failed, 0 if none has ended.
+func (m *Minute) Share() float64 {
+	if m.Ended == 0 {
+		return 0
+	}
+	return float64(m.Failed) / float64(m.Ended)
+}
+
+// LastError is the last error of an RPC.
+type LastError struct {
+	Time time.Time `json:"time"`
+	Code string    `json:"code"`
+	Text string    `json:"text"`
+}
+
+// Bound leaves out what is beyond the bounds of a State that leaves the process.
+func (s *State) Bound() {
+	s.Problems, s.ProblemsLeftOut = bound(s.Problems, MaxProblems)
+	s.Servers, s.ServersLeftOut = bound(s.Servers, maxServers)
+	s.Channels, s.ChannelsLeftOut = bound(s.Channels, maxChannels)
+	s.Clusters, s.ClustersLeftOut = bound(s.Clusters, MaxClusters)
+}
+
+func bound[T any](all []T, limit int) ([]T, int) {
+	n := min(len(all), limit)
+	return all[:n], len(all) - n
+}
