@@ -88,7 +88,7 @@ func apply(tx *controlplane.Tx, changes []func(*controlplane.Tx)) {
 }
 
 func everyClientConverges(t *testing.T, start func(controlplane.Options) *testServer) {
-	for seed := range uint64(8) {
+	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			implicit := newImplicit(t)
