@@ -46,6 +46,25 @@ func reportOf(service string) traffic.Report {
 	return traffic.Report{}
 }
 
+// A policy that counts requests in flight (gRFC A48) is told of the end of those that it picked for, also where the
+// RPC was dropped afterwards: its endpoint would look busy for good, and never be chosen.
+func TestPolicyIsToldOfTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, drop := range map[string]uint32{"dropped": 1_000_000, "sent": 0} {
+		t.Run(name, subtest(func(t *testing.T, f *fixture) {
+			c := by("least_request_experimental", `{"choiceCount":10}`, at("a", 0, "a:1"))
+			c.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: drop}}
+			f.update(c)
+			f.Counts(200)
+			c.Endpoints = endpoints(at("a", 0, "a:1", "b:1"))
+			f.update(c)
+			if got := f.Counts(200); got["a:1"] == 0 || got["b:1"] == 0 {
+				t.Errorf("with another endpoint the RPCs go to %v, want to both", got)
+			}
+		}))
+	}
+}
+
 // gRFC A27, "drop_overloads": each entry drops its share of what those before
 // it leave, in parts of a million.
 func TestDropsInOrderByShare(t *testing.T) {
