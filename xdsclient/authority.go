@@ -1,10 +1,7 @@
 package xdsclient
 
 import (
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
@@ -133,19 +130,11 @@ func (a *authority) forgetIfEmpty() {
 func serversFor(cfg *bootstrap.Config, key authorityKey) ([]*bootstrap.Server, error) {
 	servers := cfg.Servers
 	if key.newStyle {
-		a, ok := cfg.Authorities[key.name]
-		switch {
-		case ok:
-			servers = a.Servers
-		case key.name == "" && len(cfg.Authorities) > 0:
-			return nil, fmt.Errorf(`xDS bootstrap %s: the name has no authority; authorities has no entry "" for such names, only %s`,
-				cfg.Source, quoteNames(slices.Sorted(maps.Keys(cfg.Authorities))))
-		case key.name == "":
-			return nil, fmt.Errorf(`xDS bootstrap %s: the name has no authority; authorities has no entry "" for such names, it is empty`, cfg.Source)
-		default:
-			_, err := cfg.ServersFor(key.name)
+		a, err := cfg.Authority(key.name)
+		if err != nil {
 			return nil, err
 		}
+		servers = a.Servers
 	}
 	unique := make([]*bootstrap.Server, 0, len(servers))
 	for _, s := range servers {
@@ -154,20 +143,6 @@ func serversFor(cfg *bootstrap.Config, key authorityKey) ([]*bootstrap.Server, e
 		}
 	}
 	return unique, nil
-}
-
-// quoteNames lists names for an error.
-func quoteNames(names []string) string {
-	const limit = 10
-	more := ""
-	if extra := len(names) - limit; extra > 0 {
-		names, more = names[:limit], fmt.Sprintf(" and %d more", extra)
-	}
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = xdsname.Quote(name)
-	}
-	return strings.Join(quoted, ", ") + more
 }
 
 // String names the authority in the log.

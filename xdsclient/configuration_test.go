@@ -23,7 +23,7 @@ func TestRefusedWatches(t *testing.T) {
 			reason string
 		}{
 			"unknown authority": {types.clusters, "xdstp://nobody/envoy.config.cluster.v3.Cluster/a", `authority "nobody" is unknown; authorities has "known"`},
-			"no authority":      {types.clusters, "xdstp:///envoy.config.cluster.v3.Cluster/a", `authorities has no entry ""`},
+			"no authority":      {types.clusters, "xdstp:///envoy.config.cluster.v3.Cluster/a", `authority "", of names that start with "xdstp:///", is unknown`},
 			"opaque":            {types.clusters, "xdstp:a", "expected xdstp://AUTHORITY/TYPE/ID"},
 			"malformed":         {types.clusters, "xdstp://%zz/envoy.config.cluster.v3.Cluster/a", `authority: invalid URL escape "%zz"`},
 			"another type":      {types.clusters, "xdstp://known/envoy.config.route.v3.RouteConfiguration/a", `the type in the name is "envoy.config.route.v3.RouteConfiguration", want "envoy.config.cluster.v3.Cluster"`},

@@ -3,7 +3,6 @@ package relay
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -52,7 +51,7 @@ func decode(message *anypb.Any, opts xdsclient.DecodeOptions) (name string, valu
 	inMessage, err := nameIn(message.GetValue())
 	switch {
 	case err != nil:
-		return r.Name, nil, fmt.Errorf("it is no message: %w", err)
+		return r.Name, nil, err
 	case r.Name != "":
 		return r.Name, r, nil
 	case inMessage == "":
@@ -65,17 +64,13 @@ func decode(message *anypb.Any, opts xdsclient.DecodeOptions) (name string, valu
 // nameIn returns the text in field 1 of a message, or "". The error says that the fields of the
 // message cannot be told apart.
 func nameIn(message []byte) (name string, err error) {
-	for len(message) > 0 {
-		f, rest, err := protofield.Next(message)
-		if err != nil {
-			return "", err
-		}
+	err = protofield.Each(message, "message", func(f protofield.Field) error {
 		if f.Number == 1 && f.Kind == protowire.BytesType && utf8.Valid(f.Value) {
 			name = string(f.Value)
 		}
-		message = rest
-	}
-	return name, nil
+		return nil
+	})
+	return name, err
 }
 
 // repeats reports whether a resource is what was there before. Each may be nil.

@@ -26,7 +26,7 @@ func TestDecode(t *testing.T) {
 		{bytes: cluster, envelope: "other", name: "other"},
 		{bytes: number, envelope: "c", name: "c"},
 		{bytes: nil, envelope: "c", name: "c"},
-		{bytes: cluster[:len(cluster)-1], envelope: "c", name: "c", fault: "it is no message: unexpected EOF"},
+		{bytes: cluster[:len(cluster)-1], envelope: "c", name: "c", fault: "malformed message: unexpected EOF"},
 		{bytes: number, fault: "it is not wrapped, and has no name in field 1"},
 		{bytes: binary, fault: "it is not wrapped, and has no name in field 1"},
 	} {

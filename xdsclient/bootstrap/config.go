@@ -129,18 +129,15 @@ func expand(template, endpoint string) string {
 	return strings.ReplaceAll(template, "%s", endpoint)
 }
 
-// ServersFor returns the servers to ask for resources of an authority, the preferred one
-// first. The empty authority stands for resources without one, whose servers are
+// Authority returns the entry of authorities for an authority, which may be the empty one of "xdstp:///" names. An
+// error lists the authorities that there are. Names that do not start with "xdstp:" have no entry: their servers are
 // Config.Servers.
-func (c *Config) ServersFor(authority string) ([]*Server, error) {
-	if authority == "" {
-		return c.Servers, nil
+func (c *Config) Authority(name string) (*Authority, error) {
+	origin := ""
+	if name == "" {
+		origin = `, of names that start with "xdstp:///",`
 	}
-	a, err := c.authority(authority, "")
-	if err != nil {
-		return nil, err
-	}
-	return a.Servers, nil
+	return c.authority(name, origin)
 }
 
 // Fingerprint is equal for bootstraps of equal meaning, whatever their source, key order,

@@ -91,18 +91,20 @@ func TestListenerNameErrors(t *testing.T) {
 	}
 }
 
-func TestServersFor(t *testing.T) {
+func TestAuthority(t *testing.T) {
 	t.Parallel()
 	c := mustParse(t, federated)
-	for authority, want := range map[string]string{
-		"": "dns:///xds.example.com:443", "xds.authority.com": "dns:///xds.example.com:443", "xds.other.com": "xds-server.other.com",
-	} {
-		got, err := c.ServersFor(authority)
+	for name, want := range map[string]string{"xds.authority.com": "dns:///xds.example.com:443", "xds.other.com": "xds-server.other.com"} {
+		got, err := c.Authority(name)
 		xdstest.NoError(t, err)
-		xdstest.Equal(t, fmt.Sprintf("servers for %q", authority), []string{want}, uris(got))
+		xdstest.Equal(t, fmt.Sprintf("servers for %q", name), []string{want}, uris(got.Servers))
 	}
-	_, err := c.ServersFor("b")
-	if want := `xDS bootstrap test: authority "b" is unknown; authorities has "xds.authority.com", "xds.other.com"`; err == nil || err.Error() != want {
-		t.Errorf("got error %v, want %s", err, want)
+	for name, want := range map[string]string{
+		"b": `xDS bootstrap test: authority "b" is unknown; authorities has "xds.authority.com", "xds.other.com"`,
+		"":  `xDS bootstrap test: authority "", of names that start with "xdstp:///", is unknown; authorities has "xds.authority.com", "xds.other.com"`,
+	} {
+		if _, err := c.Authority(name); err == nil || err.Error() != want {
+			t.Errorf("got error %v, want %s", err, want)
+		}
 	}
 }

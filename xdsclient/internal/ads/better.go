@@ -30,9 +30,10 @@ func (s *Stream) goTryBetter(ctx context.Context, cc *grpc.ClientConn, end conte
 		defer close(ended)
 		for {
 			p, at := s.handler.Better()
-			if p == nil || !pause(ctx, time.Until(at)) {
+			if p == nil {
 				return
 			}
+			transport.Rest(ctx, time.Until(at))
 			implemented := try(ctx, cc, p)
 			if ctx.Err() != nil {
 				return
@@ -44,18 +45,6 @@ func (s *Stream) goTryBetter(ctx context.Context, cc *grpc.ClientConn, end conte
 		}
 	}()
 	return ended
-}
-
-// pause waits, and reports false if the context has ended.
-func pause(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // try reports whether a server keeps a stream of a protocol open. It asks for nothing.

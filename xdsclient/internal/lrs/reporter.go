@@ -17,16 +17,6 @@ import (
 
 var logger = boundlog.Component("dynxds")
 
-// reporterState says whether a Reporter has a goroutine.
-type reporterState int
-
-const (
-	// reporterIdle: no cluster's load is to be reported.
-	reporterIdle reporterState = iota
-	// reporterRunning: a goroutine keeps an LRS stream open.
-	reporterRunning
-)
-
 // Config is what a Reporter needs.
 type Config struct {
 	Server  *bootstrap.Server
@@ -49,10 +39,10 @@ type Reporter struct {
 	// wake wakes the goroutine when the Store is first used or no longer used.
 	wake chan struct{}
 
-	// mu guards what follows. The goroutine that starts with reporterRunning has conn.
-	mu    sync.Mutex
-	state reporterState
-	conn  *transport.Conn
+	// mu guards what follows. While running is set, a goroutine keeps a stream open on conn.
+	mu      sync.Mutex
+	running bool
+	conn    *transport.Conn
 	// failure is the text of the last failure, empty after an answer. Only the
 	// goroutine uses it.
 	failure string
@@ -77,7 +67,7 @@ func (r *Reporter) changed() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == reporterRunning || !r.store.InUse() {
+	if r.running || !r.store.InUse() {
 		return
 	}
 	r.conn = r.Conns.Use(r.Server)
@@ -85,7 +75,7 @@ func (r *Reporter) changed() {
 		r.conn.Release()
 		return
 	}
-	r.state = reporterRunning
+	r.running = true
 }
 
 // run keeps a stream open as long as there is something to report. It backs off as
@@ -122,7 +112,7 @@ func (r *Reporter) done() bool {
 	if r.ctx.Err() == nil && r.store.InUse() {
 		return false
 	}
-	r.state = reporterIdle
+	r.running = false
 	return true
 }
 

@@ -53,23 +53,16 @@ type anyMessage struct {
 
 // merge reads an Any. As in every message, the last occurrence of a field wins.
 func (a *anyMessage) merge(b []byte) error {
-	for len(b) > 0 {
-		f, rest, err := protofield.Next(b)
-		if err != nil {
-			return fmt.Errorf("malformed google.protobuf.Any: %w", err)
-		}
-		b = rest
-		if f.Kind != protowire.BytesType {
-			continue
-		}
-		switch f.Number {
-		case 1:
+	return protofield.Each(b, "google.protobuf.Any", func(f protofield.Field) error {
+		switch {
+		case f.Kind != protowire.BytesType:
+		case f.Number == 1:
 			a.typeURL = f.Value
-		case 2:
+		case f.Number == 2:
 			a.value = f.Value
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // The fields that are read of envoy.service.discovery.v3.Resource.
@@ -226,16 +219,12 @@ const maxTTL = 100 * 365 * 24 * time.Hour
 
 // readNumbers reads the varints of fields 1 and 2 of a message, as far as it is well-formed.
 func readNumbers(b []byte) (n [3]uint64) {
-	for len(b) > 0 {
-		f, rest, err := protofield.Next(b)
-		if err != nil {
-			return n
-		}
+	protofield.Each(b, "", func(f protofield.Field) error {
 		if f.Kind == protowire.VarintType && (f.Number == 1 || f.Number == 2) {
 			n[f.Number] = f.Varint
 		}
-		b = rest
-	}
+		return nil
+	})
 	return n
 }
 
