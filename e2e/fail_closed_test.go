@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/xds"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
@@ -211,6 +213,32 @@ func TestAClusterBeginsToAskForTLS(t *testing.T) {
 				t.Errorf("%d RPCs went out in plaintext after the change", n)
 			}
 			m.set(tc.before(backend, nil))
+			mustReach(t, cc, unary, backend)
+		})
+	}
+}
+
+// A Cluster that begins to ask for TLS and is rejected changes nothing, like any NACK (gRFC A88): RPCs go on in plaintext, unless the server
+// has fail_on_data_errors. docs/tasks/tls.md warns of this.
+func TestARejectedClusterDoesNotAddTLS(t *testing.T) {
+	t.Parallel()
+	for _, features := range [][]string{nil, {failOnDataErrors}} {
+		xdstest.Parallel(t, strings.Join(features, ""), func(t *testing.T) {
+			m, backend, after := newMesh(t, features...), testutils.StartBackend(t, "b1"), testutils.StartBackend(t, "b2")
+			m.set(chain(service, toCluster("c")), asking("c", nil, backend))
+			cc := m.dial("xds:///"+service, xdsCreds(t))
+			mustReach(t, cc, unary, backend)
+			m.set(asking("c", xdsmsg.UpstreamTLS("not-in-the-bootstrap", ""), backend))
+			if features != nil {
+				untilFailed(t, cc, `"c"`, "tls_certificate_provider_instance.instance_name")
+				return
+			}
+			// When a later update is in use, the Cluster has been rejected.
+			m.set(clusterOf("other", after))
+			m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PathRoute(emptyMethod, "other"), toCluster("c")))
+			for ctx := testutils.Context(t); after.Count() == 0; {
+				xdstest.NoError(t, cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)))
+			}
 			mustReach(t, cc, unary, backend)
 		})
 	}
