@@ -189,7 +189,7 @@ func newExplainedWorld(t *testing.T) *world {
 // checkExplained checks what "dynxds explain" says of an RPC of a client, which went to a backend.
 func checkExplained(t *testing.T, command, address, userAgent, backend, method string, headers ...string) *dynxds.Explanation {
 	t.Helper()
-	args := append([]string{"explain", address, "xds:///" + service, method, "--json"}, headers...)
+	args := append([]string{"explain", address, "xds:///" + service, method, "-o", "json"}, headers...)
 	var stderr strings.Builder
 	cmd := exec.CommandContext(testutils.Context(t), command, args...)
 	cmd.Stderr = &stderr
@@ -202,7 +202,7 @@ func checkExplained(t *testing.T, command, address, userAgent, backend, method s
 	if e.Client.Name != userAgent {
 		t.Errorf("the client is %+v, want %s", e.Client, userAgent)
 	}
-	if want := fmt.Sprintf("cluster %q, priority 0, 1 endpoint", backend); !strings.HasSuffix(e.Outcome, want) {
+	if want := fmt.Sprintf("cluster %q, priority 0, 1 endpoint, connection state unknown", backend); !strings.HasSuffix(e.Outcome, want) {
 		t.Errorf("with headers %q: %s, want %s", headers, e.Outcome, want)
 	}
 	ignored := false

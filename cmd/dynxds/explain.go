@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,24 +22,25 @@ odds, and what their priorities and endpoints are.
 
 With a folder it is the RPC of a client of "dynxds serve DIR", which need not run; --client and
 --kind describe the client. With HOST:PORT it asks a running process, of gRPC in any language, by
-the Client Status Discovery Service (csds.Register), without encryption. What the process holds is
-routed by dynxds, and what its own client would do otherwise is said.
+the Client Status Discovery Service (csds.Register). What the process holds is
+routed by dynxds, and what its own client would do otherwise is said. A process of dynxds also says
+which endpoints are connected; of others that is unknown.
+
+With --expect, the exit status is 1 unless all RPCs go to the clusters that it names, and each of these gets some.
 
 Where the control plane is "dynxds serve", what decided is followed by the file and line.`
 
 func newExplain() *cobra.Command {
 	var (
 		of      explained
-		client  clientFlags
 		headers []string
-		format  string
 	)
 	cmd := &cobra.Command{
 		Use:   "explain DIR|HOST:PORT [TARGET] METHOD",
 		Short: "Say where an RPC goes, and why",
 		Long:  explainHelp,
 		Example: "  dynxds explain examples/mesh/config --client service=frontend --service backend /pkg.Service/Method -H 'x-user: 7'\n" +
-			"  dynxds explain localhost:50051 xds:///backend /pkg.Service/Method",
+			"  dynxds explain localhost:50051 xds:///backend /pkg.Service/Method --expect 'backend;version=v1'",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
 				return fmt.Errorf("want two or three arguments, got %d: %s", len(args), cmd.UseLine())
@@ -52,74 +53,112 @@ func newExplain() *cobra.Command {
 			if of.request.Headers, err = headersOf(headers); err != nil {
 				return err
 			}
-			e, err := of.explain(cmd, &client, args)
-			if err != nil {
+			if err := of.check(cmd, args); err != nil {
 				return err
 			}
-			out := cmd.OutOrStdout()
-			if format != "text" {
-				return writeData(out, format, e)
-			}
-			_, err = fmt.Fprint(out, e.Text())
-			return err
+			return of.process.show(cmd, func(ctx context.Context) (answer, error) { return of.explain(ctx, args[0]) })
 		},
 	}
-	client.add(cmd)
+	of.client.add(cmd)
 	f := cmd.Flags()
 	f.StringVar(&of.service, "service", "", "the service that is called; short for the target xds:///SERVICE")
+	completeServices(cmd, "service")
 	f.StringArrayVarP(&headers, "header", "H", nil, "a header of the RPC, 'name: value'; may be repeated")
+	f.StringArrayVar(&of.expected, "expect", nil, "a cluster that RPCs have to go to; may be repeated")
 	f.StringVar(&of.request.Authority, "channel-authority", "", "the channel's authority, if grpc.WithAuthority sets it")
 	f.StringVar(&of.request.Listener, "listener", "", "the name of the Listener, if the target does not give it")
 	f.BoolVar(&of.request.Secure, "secure", false, "the channel has TLS, so that the scheme is https")
-	timeoutFlag(cmd, &of.timeout, waitForAnswer)
-	textOrData(cmd, &format)
+	of.process.add(cmd)
 	return cmd
 }
 
 // explained is what to explain.
 type explained struct {
-	request explain.Request
-	service string
-	// timeout is for a process.
-	timeout time.Duration
+	request  explain.Request
+	service  string
+	expected []string
+	// client is that of a folder, and process says how to ask a process and what to show of an explanation.
+	client  clientFlags
+	process processFlags
 }
 
-// explain explains an RPC of a folder's client, or of a process.
-func (x *explained) explain(cmd *cobra.Command, client *clientFlags, args []string) (*explain.Explanation, error) {
+// check checks the command line, and completes the request.
+func (x *explained) check(cmd *cobra.Command, args []string) error {
 	x.request.Method = args[len(args)-1]
 	switch {
 	case len(args) == 3 && x.service != "":
-		return nil, exit.Usagef("both --service %s and the target %s are given", x.service, args[1])
+		return exit.Usagef("both --service %s and the target %s are given", x.service, args[1])
 	case len(args) == 3:
 		x.request.Target = args[1]
 	case x.service != "":
 		x.request.Target = "xds:///" + x.service
 	default:
-		return nil, exit.Usagef("which service is called? Add --service NAME or the target, xds:///NAME: %s", cmd.UseLine())
+		return exit.Usagef("which service is called? Add --service NAME or the target, xds:///NAME: %s", cmd.UseLine())
 	}
-	if err := x.request.Check(); err != nil {
-		return nil, exit.With(exit.Usage, err)
+	if err := x.process.filter.Check(); err != nil {
+		return exit.Usagef("--name %q: %w", x.process.filter.Name, err)
 	}
-	if !isFolder(args[0]) {
-		if _, _, err := net.SplitHostPort(args[0]); err != nil {
-			return nil, exit.Usagef("%q is neither a folder nor the address of a process: %w", args[0], err)
+	if isFolder(args[0]) {
+		return exit.With(exit.Usage, x.request.Check())
+	}
+	if _, _, err := net.SplitHostPort(args[0]); err != nil {
+		return exit.Usagef("%q is neither a folder nor the address of a process: %w", args[0], err)
+	}
+	for _, name := range []string{"client", "kind", "authority"} {
+		if cmd.Flags().Changed(name) {
+			return exit.Usagef("--%s is for a folder; the process at %s says itself who it is", name, args[0])
 		}
-		for _, name := range []string{"client", "kind", "authority"} {
-			if cmd.Flags().Changed(name) {
-				return nil, exit.Usagef("--%s is for a folder; the process at %s says itself who it is", name, args[0])
-			}
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), x.timeout)
-		defer cancel()
-		return status.Explain(ctx, args[0], x.request)
 	}
-	view := client.view(args[0])
-	source, notes, err := site.Source(view)
+	x.process.process.Address = args[0]
+	return exit.With(exit.Usage, x.request.Check())
+}
+
+// explain explains an RPC of a folder's client, or of a process.
+func (x *explained) explain(ctx context.Context, of string) (answer, error) {
+	var (
+		e   *explain.Explanation
+		err error
+	)
+	if x.process.process.Address != "" {
+		e, err = status.Explain(ctx, x.process.process, x.request)
+	} else {
+		var source *explain.Source
+		var notes []string
+		if source, notes, err = site.Source(x.client.view(of)); err == nil {
+			source.Notes = append(source.Notes, notes...)
+			e, err = explain.Explain(source, x.request)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	source.Notes = append(source.Notes, notes...)
-	return explain.Explain(source, x.request)
+	if len(x.expected) > 0 {
+		if miss := e.Misses(x.expected); miss != "" {
+			err = fmt.Errorf("RPCs do not go as --expect says: %s", miss)
+		}
+	}
+	x.leaveOut(e)
+	return e, err
+}
+
+// leaveOut leaves out the clusters whose names, and the endpoints whose states, are not asked for.
+func (x *explained) leaveOut(e *explain.Explanation) {
+	f := x.process.filter
+	if f.State == "" && f.Name == "" {
+		return
+	}
+	byName, byState := status.Filter{Name: f.Name}, status.Filter{State: f.State}
+	e.Clusters = slices.DeleteFunc(e.Clusters, func(c explain.Cluster) bool { return !byName.Takes(c.Name) })
+	for i := range e.Clusters {
+		if a := e.Clusters[i].Assignment; a != nil {
+			for j := range a.Priorities {
+				for k := range a.Priorities[j].Localities {
+					l := &a.Priorities[j].Localities[k]
+					l.Endpoints = slices.DeleteFunc(l.Endpoints, func(e explain.Endpoint) bool { return !byState.Takes("", e.State, e.Health) })
+				}
+			}
+		}
+	}
 }
 
 // isFolder reports whether the first argument is a folder, not a process.

@@ -55,7 +55,7 @@ func timeoutFlag(cmd *cobra.Command, timeout *time.Duration, usage string) {
 	periodVar(cmd, timeout, "timeout", defaultTimeout, usage)
 }
 
-// periodVar defines a flag of a duration above 0.
+// periodVar defines a flag of a duration above 0. Its default may be 0, for none.
 func periodVar(cmd *cobra.Command, value *time.Duration, name string, byDefault time.Duration, usage string) {
 	*value = byDefault
 	cmd.Flags().Var(&flagValue{"duration", func(text string) error {
@@ -65,7 +65,12 @@ func periodVar(cmd *cobra.Command, value *time.Duration, name string, byDefault 
 		}
 		*value = d
 		return err
-	}, func() string { return value.String() }}, name, usage)
+	}, func() string {
+		if *value == 0 {
+			return ""
+		}
+		return value.String()
+	}}, name, usage)
 }
 
 // delayVar defines a flag of a duration that may be 0, which is stored as none.

@@ -29,6 +29,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
 )
 
 func main() {
@@ -41,7 +42,7 @@ func main() {
 
 // execute runs the command line and returns the exit status.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer, run runDemo) int {
-	out, errs := &visible{to: stdout}, &visible{to: stderr}
+	out, errs := terminal.New(stdout), terminal.New(stderr)
 	defer out.Close() // who reads the output may have gone
 	defer errs.Close()
 	root := newRoot(run)

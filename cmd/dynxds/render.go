@@ -46,6 +46,7 @@ func newRender() *cobra.Command {
 	f := cmd.Flags()
 	client.add(cmd)
 	f.StringVar(&client.of.Service, "service", "", "only what a channel to this service gets")
+	completeServices(cmd, "service")
 	f.BoolVar(&explain, "explain", false, "print the merged policies and where each field comes from")
 	outputFlag(cmd, &format, "print (JSON: one resource a line) ", "yaml", "json")
 	cmd.MarkFlagsMutuallyExclusive("explain", "output")

@@ -2,35 +2,48 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/status"
 )
 
-const statusHelp = `Asks the Client Status Discovery Service (csds.Register) of a running process which
-resources its xDS clients hold, and prints, for each, its state, its version, the
-control plane's or the client's error, and the populated fields that dynxds does
-not act on. The connection is not encrypted.`
+const statusHelp = `Asks the Client Status Discovery Service (csds.Register) of a running process how it is.
+
+A process of dynxds says whether its RPCs work, what is wrong, worst first, whether its control planes, channels and
+endpoints are connected, and what became of its RPCs in the last minute; the exit status is 1 if it is failing. Of other
+processes the state of connections is unknown.
+
+Then it prints, for each resource that the process's xDS clients hold, its state, its version, the control plane's or the
+client's error, and the populated fields that dynxds does not act on.`
 
 func newStatus() *cobra.Command {
-	var timeout time.Duration
+	var flags processFlags
 	cmd := &cobra.Command{
 		Use:     "status HOST:PORT",
-		Short:   "Show what the xDS clients of a process hold, and which fields they ignore",
+		Short:   "Say whether a process is well, what its xDS clients hold, and which fields they ignore",
 		Long:    statusHelp,
-		Example: "  dynxds status localhost:50051",
-		Args:    oneArgument,
+		Example: "  dynxds status localhost:50051\n  dynxds status localhost:50051 --state NACKED --watch",
+		Args:    oneArgument, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			return status.Show(ctx, args[0], cmd.OutOrStdout())
+			if err := flags.filter.Check(); err != nil {
+				return exit.Usagef("--name %q: %w", flags.filter.Name, err)
+			}
+			flags.process.Address = args[0]
+			return flags.show(cmd, func(ctx context.Context) (answer, error) {
+				report, err := status.Ask(ctx, flags.process)
+				if err != nil {
+					return nil, err
+				}
+				failing := report.Failing()
+				if report.Apply(flags.filter); failing {
+					err = &exit.Error{Code: exit.No}
+				}
+				return report, err
+			})
 		},
 	}
-	timeoutFlag(cmd, &timeout, waitForAnswer)
+	flags.add(cmd)
 	return cmd
 }
-
-// waitForAnswer is the usage of --timeout.
-const waitForAnswer = "how long to wait for the answer of the process"

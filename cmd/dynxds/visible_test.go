@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"go/ast"
@@ -26,7 +25,6 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // nasty clears a screen, in the two ways that terminals know, changes the direction of writing, begins a line that
@@ -60,35 +58,6 @@ func runNasty(t *testing.T, args ...string) (stdout string) {
 		t.Errorf("%q does not print what is tested:\n%s%s", args, stdout, stderr)
 	}
 	return stdout
-}
-
-func TestVisible(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ text, want string }{
-		{"plain\ttext\n", "plain\ttext\n"},
-		{"wörds\u00a0and 文字 €", "wörds\u00a0and 文字 €"},
-		{"\x1b[31m\x7f\u009b\u202e\u200b\r", `\u001b[31m\u007f\u009b\u202e\u200b\u000d`},
-		{"\U000e0041", `\udb40\udc41`},
-		{"a\xffb\xe2\x80", "a\ufffdb\ufffd"},
-		{"", ""},
-	} {
-		// It makes no difference how the text is divided.
-		for size := 1; size <= len(test.text)+1; size++ {
-			var out bytes.Buffer
-			v := &visible{to: &out}
-			for rest := test.text; rest != ""; {
-				n := min(size, len(rest))
-				if wrote, err := v.Write([]byte(rest[:n])); wrote != n || err != nil {
-					t.Fatalf("Write of %q: %d, %v", rest[:n], wrote, err)
-				}
-				rest = rest[n:]
-			}
-			xdstest.NoError(t, v.Close())
-			if got := strings.ReplaceAll(out.String(), "\ufffd\ufffd", "\ufffd"); got != test.want {
-				t.Errorf("%q by %d bytes: got %q, want %q", test.text, size, got, test.want)
-			}
-		}
-	}
 }
 
 // Names of files and texts in them reach a terminal only in a visible form.

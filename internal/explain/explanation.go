@@ -119,6 +119,9 @@ type Route struct {
 	Match string `json:"match"`
 	// Failed is the first condition that does not hold, nil if all do.
 	Failed *Condition `json:"failed,omitempty"`
+	// Later is set if it comes after one that takes all RPCs which reach it. Of these routes, only those are listed whose
+	// path matches.
+	Later bool `json:"later,omitempty"`
 	// LeftOut is why the client has no such route, or empty.
 	LeftOut string `json:"left_out,omitempty"`
 	// Unchecked lists which conditions the client does not check, or is empty.
@@ -304,7 +307,11 @@ type Cluster struct {
 	Settings   *ClusterSettings   `json:"settings,omitempty"`
 	Changed    []Change           `json:"changed,omitempty"`
 	Assignment *ClusterAssignment `json:"assignment,omitempty"`
-	At         string             `json:"at,omitempty"`
+	// Connections says how many endpoints of a process that was asked are connected, or that this is unknown, and RPCs what
+	// became of RPCs lately.
+	Connections string `json:"connections,omitempty"`
+	RPCs        string `json:"rpcs,omitempty"`
+	At          string `json:"at,omitempty"`
 
 	// refused is why its RPCs fail although it has endpoints, which is no reason for an aggregate
 	// cluster to use another member.

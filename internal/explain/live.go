@@ -24,6 +24,7 @@ func (e *explainer) liveCluster(name string) (inspect.Cluster, bool) {
 func (e *explainer) live(c *Cluster, places map[string]string) {
 	state, ok := e.liveCluster(c.Name)
 	if !ok {
+		e.reported(c)
 		return
 	}
 	c.setPhase(&state)

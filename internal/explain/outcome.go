@@ -63,6 +63,8 @@ type ending struct {
 	share float64
 	code  string // that they end with on the way, or ""
 	text  string
+	// cluster is where they go, or "".
+	cluster string
 }
 
 // endings returns what becomes of the RPCs of a route: first those that filters end.
@@ -75,12 +77,12 @@ func (all clustersByName) endings(a *Action) []ending {
 		for i := range a.Destinations {
 			d := &a.Destinations[i]
 			if d.Error != "" { // nor do these
-				rest = append(rest, ending{d.Percent, unavailable, unavailable + ": " + d.Error})
+				rest = append(rest, ending{share: d.Percent, code: unavailable, text: unavailable + ": " + d.Error})
 				continue
 			}
 			filters := a.filtersOf(d)
 			filtered = endingsOf(filters, d.Percent, filtered)
-			end := ending{share: d.Percent * passed(filters)}
+			end := ending{share: d.Percent * passed(filters), cluster: d.Cluster}
 			switch p := a.Path; {
 			case end.share == 0 && d.Percent > 0:
 				continue
@@ -103,7 +105,7 @@ func (all clustersByName) endings(a *Action) []ending {
 
 // ending is that of RPCs which are not forwarded.
 func (a *Action) ending(share float64) ending {
-	return ending{share, a.Code, strings.TrimSuffix(a.Code+": "+a.Message, ": ")}
+	return ending{share: share, code: a.Code, text: strings.TrimSuffix(a.Code+": "+a.Message, ": ")}
 }
 
 // filtersOf returns the filters of the RPCs to a destination.
@@ -132,7 +134,7 @@ func endingsOf(filters []Filter, share float64, list []ending) []ending {
 		if f.Ends == nil || share == 0 {
 			continue
 		}
-		end := ending{share * f.Ends.Percent / 100, f.Ends.Code, fmt.Sprintf("%s by filter %q", f.Ends.Code, f.Name)}
+		end := ending{share: share * f.Ends.Percent / 100, code: f.Ends.Code, text: fmt.Sprintf("%s by filter %q", f.Ends.Code, f.Name)}
 		share -= end.share
 		list = addEnding(list, end)
 	}
@@ -210,10 +212,7 @@ func (all clustersByName) reached(name string) string {
 	case c.Assignment == nil || c.Assignment.InUse < 0:
 		return ""
 	}
-	text := fmt.Sprintf(", priority %d, 1 endpoint", c.Assignment.InUse)
-	if n := c.Assignment.usable(); n != 1 {
-		text = fmt.Sprintf(", priority %d, %d endpoints", c.Assignment.InUse, n)
-	}
+	text := c.endpoints()
 	if dropped := c.Assignment.dropped(); dropped > 0 {
 		text += fmt.Sprintf(", %s dropped with UNAVAILABLE", formatPercent(dropped))
 	}

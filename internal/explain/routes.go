@@ -60,20 +60,16 @@ func quotedList(names []string) string {
 }
 
 // tryRoutes goes through the routes of the virtual host, up to one that every RPC takes that
-// reaches it.
+// reaches it. Behind it, routes count, and those that almost match are listed.
 func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 	left := 1.0 // the part of the RPCs that no route so far has taken
 	next := 0   // of vh.Routes
 	for i := range e.raw.routes() {
-		if left == 0 {
-			e.out.RoutesLeft++
-			continue
-		}
-		r := Route{Index: i, At: e.raw.routeAt(i, "matches")}
+		r := Route{Index: i, At: e.raw.routeAt(i, "matches"), Later: left == 0}
 		if e.raw.leftOut(i) {
 			r.Name, r.LeftOut = e.raw.routeName(i), "gRPC clients leave the route out: its cluster_specifier is not set or not supported (gRFC A28)"
 			r.Match = "not read"
-			e.out.Routes = append(e.out.Routes, r)
+			e.addRoute(r)
 			continue
 		}
 		route := vh.Routes[next]
@@ -87,12 +83,26 @@ func (e *explainer) tryRoutes(vh *xdsresource.VirtualHost) {
 				taken = e.takeRoute(&r, route, left)
 			}
 		}
-		e.out.Routes = append(e.out.Routes, r)
+		e.addRoute(r)
 		left -= left * taken
 		if taken == 1 {
 			left = 0
 		}
 	}
+}
+
+// addRoute lists a route, or counts it.
+func (e *explainer) addRoute(r Route) {
+	if r.Later && !r.almost() {
+		e.out.RoutesLeft++
+		return
+	}
+	e.out.Routes = append(e.out.Routes, r)
+}
+
+// almost reports whether a route that is not taken has the path of the RPC: another condition fails, or it comes later.
+func (r *Route) almost() bool {
+	return r.LeftOut == "" && r.Action == nil && (r.Failed == nil || r.Failed.Kind != "path")
 }
 
 // takeRoute sets the shares of a route whose conditions hold, and what becomes of the RPCs. It returns
@@ -106,6 +116,9 @@ func (e *explainer) takeRoute(r *Route, route *xdsresource.Route, left float64) 
 	}
 	if fraction == 0 {
 		r.Failed = &Condition{Kind: "fraction", Want: "0% of the RPCs", Have: "any RPC"}
+		return 0
+	}
+	if r.Later {
 		return 0
 	}
 	r.Share = percent(100 * left * fraction)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,10 +49,10 @@ func TestShares(t *testing.T) {
 		unrouted float64
 		code     string
 	}{
-		{"all", []*routepb.Route{xdsmsg.PrefixRoute("/", "a"), xdsmsg.PrefixRoute("/", "b")}, []float64{100}, 1, 0, ""},
+		{"all", []*routepb.Route{xdsmsg.PrefixRoute("/", "a"), xdsmsg.PrefixRoute("/", "b")}, []float64{100, 0}, 0, 0, ""},
 		{"halves", []*routepb.Route{some(50, "a"), some(50, "b"), xdsmsg.PrefixRoute("/", "c")}, []float64{50, 25, 25}, 0, 0, ""},
 		{"a rest without a route", []*routepb.Route{some(30, "a")}, []float64{30}, 0, 70, ""},
-		{"0% and 100%", []*routepb.Route{some(0, "a"), some(100, "b"), xdsmsg.PrefixRoute("/", "c")}, []float64{0, 100}, 1, 0, ""},
+		{"0% and 100%", []*routepb.Route{some(0, "a"), some(100, "b"), xdsmsg.PathRoute("/other/Method", "c")}, []float64{0, 100}, 1, 0, ""},
 		{"no route", []*routepb.Route{xdsmsg.PathRoute("/other/Method", "a")}, []float64{0}, 0, 100, "UNAVAILABLE"},
 		{"no route at all", nil, nil, 0, 100, "UNAVAILABLE"},
 	} {
@@ -101,10 +102,11 @@ func TestSharesAreThoseOfTheRouter(t *testing.T) {
 		}
 		for i, route := range vh.Routes {
 			got := 0.0
-			if i < len(e.Routes) {
-				got = e.Routes[i].Share
-				if (e.Routes[i].Failed == nil) != (got > 0) {
-					t.Errorf("table %d: route %d has a share of %v and fails for %v", table, i, got, e.Routes[i].Failed)
+			if at := slices.IndexFunc(e.Routes, func(r Route) bool { return r.Index == i }); at >= 0 {
+				found := &e.Routes[at]
+				got = found.Share
+				if (found.Failed == nil && !found.Later) != (got > 0) {
+					t.Errorf("table %d: route %d has a share of %v and fails for %v", table, i, got, found.Failed)
 				}
 			}
 			// Five standard deviations of a share that is not certain.
@@ -112,6 +114,57 @@ func TestSharesAreThoseOfTheRouter(t *testing.T) {
 			if want := float64(counts[route]) / draws; math.Abs(want-p) > 5*math.Sqrt(p*(1-p)/draws)+1e-9 {
 				t.Errorf("table %d: route %d has a share of %v%%, of the draws %v%%:\n%s", table, i, got, want*100, e.Text())
 			}
+		}
+	}
+}
+
+// Routes that almost match are listed wherever they are: with the first condition that fails, or behind a route that takes
+// all RPCs. A long list is shortened by those whose path differs.
+func TestRoutesThatAlmostMatch(t *testing.T) {
+	t.Parallel()
+	var routes []*routepb.Route
+	for i := range 30 {
+		routes = append(routes, xdsmsg.PathRoute(fmt.Sprintf("/other.Service/M%d", i), "c"))
+	}
+	almost := xdsmsg.PrefixRoute("/pkg", "c")
+	almost.Match.Headers = []*routepb.HeaderMatcher{{Name: "x-user", HeaderMatchSpecifier: &routepb.HeaderMatcher_ExactMatch{ExactMatch: "8"}}}
+	routes[20] = almost
+	routes = append(routes, xdsmsg.PathRoute(method, "c"), xdsmsg.PathRoute("/other.Service/Last", "c"), almost, xdsmsg.PrefixRoute("/", "c"))
+	e := mustExplain(t, serving(routes...), Request{Headers: map[string][]string{"x-user": {"7"}}})
+	for _, want := range []string{
+		"    20  prefix \"/pkg\" and header x-user = \"8\"  no: header x-user is \"7\"\n    …   21 more that do not match\n",
+		"    32  prefix \"/pkg\" and header x-user = \"8\"  no: header x-user is \"7\"\n",
+		"    33  prefix \"/\"                             matches too, but an earlier route takes all RPCs\n    1 later route with other paths\n",
+	} {
+		if !strings.Contains(e.Text(), want) {
+			t.Errorf("the text lacks %q:\n%s", want, e.Text())
+		}
+	}
+}
+
+// What is expected of RPCs, and how they miss it.
+func TestMisses(t *testing.T) {
+	t.Parallel()
+	split := serving(xdsmsg.WeightedRoute("/", xdsmsg.Weighted{Cluster: "a", Weight: 90}, xdsmsg.Weighted{Cluster: "b", Weight: 10}))
+	whole := append(split.Resources, serving(xdsmsg.PrefixRoute("/", "a")).Resources[2:]...)
+	split.Resources = append(whole, serving(xdsmsg.PrefixRoute("/", "b")).Resources[2:]...)
+	noEndpoints := serving(xdsmsg.PrefixRoute("/", "a"))
+	noEndpoints.Resources = noEndpoints.Resources[:3]
+	for _, tc := range []struct {
+		source   *Source
+		expected []string
+		want     string
+	}{
+		{serving(xdsmsg.PrefixRoute("/", "a")), []string{"a"}, ""},
+		{serving(xdsmsg.PrefixRoute("/", "a")), []string{"b"}, `route 0 → cluster "a", priority 0, 1 endpoint`},
+		{split, []string{"a", "b"}, ""},
+		{split, []string{"a"}, `route 0 → 10% cluster "b", priority 0, 1 endpoint`},
+		{serving(xdsmsg.PrefixRoute("/", "a")), []string{"a", "b"}, `no RPC goes to cluster "b"`},
+		{serving(some(30, "a")), []string{"a"}, "70% no route of the virtual host matches"},
+		{noEndpoints, []string{"a"}, `cluster "a", where they wait: the client has not asked for ClusterLoadAssignment "a"`},
+	} {
+		if got := mustExplain(t, tc.source, Request{}).Misses(tc.expected); got != tc.want {
+			t.Errorf("expecting %q: %q, want %q", tc.expected, got, tc.want)
 		}
 	}
 }

@@ -280,16 +280,39 @@ func (t *text) routes(e *Explanation) {
 			rows = append(rows, e.Routes[i].row())
 			continue
 		}
-		for j := i; j < i+maxRun-2; j++ {
-			rows = append(rows, e.Routes[j].row())
-		}
-		rows = append(rows, []string{"…", fmt.Sprintf("%d more that do not match", end-i-maxRun+1)}, e.Routes[end-1].row())
+		rows = append(rows, rowsOfRun(e.Routes[i:end-1])...)
+		rows = append(rows, e.Routes[end-1].row())
 		i = end - 1
 	}
 	t.table(1, rows)
 	if e.RoutesLeft > 0 {
-		t.line(1, "%s, not tried", faults.Count(e.RoutesLeft, "later route"))
+		t.line(1, "%s with other paths", faults.Count(e.RoutesLeft, "later route"))
 	}
+}
+
+// rowsOfRun are those of a long run of routes that are not taken: those that almost match, and the first others.
+func rowsOfRun(run []Route) (rows [][]string) {
+	const shown = maxRun - 2
+	almost := 0
+	for i := range run {
+		if run[i].almost() {
+			almost++
+		}
+	}
+	almost = min(almost, shown)
+	others := shown - almost
+	for i := range run {
+		if room := &others; len(rows) < shown {
+			if run[i].almost() {
+				room = &almost
+			}
+			if *room > 0 {
+				*room--
+				rows = append(rows, run[i].row())
+			}
+		}
+	}
+	return append(rows, []string{"…", fmt.Sprintf("%d more that do not match", len(run)-len(rows))})
 }
 
 // row is a route in the table of routes.
@@ -304,6 +327,8 @@ func (r *Route) row() []string {
 		result = "left out: " + r.LeftOut
 	case r.Failed != nil:
 		result = "no: " + r.Failed.String()
+	case r.Later:
+		result = "matches too, but an earlier route takes all RPCs"
 	default:
 		result = "taken by " + formatPercent(r.Share) + " of the RPCs" + behind(r.At)
 	}

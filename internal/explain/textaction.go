@@ -150,6 +150,8 @@ func (t *text) cluster(c *Cluster) {
 	t.field(1, "fails", c.Error)
 	t.field(1, "waits", c.Waits)
 	t.field(1, "unknown", c.Unknown)
+	t.field(1, "connections", c.Connections)
+	t.field(1, "RPCs", c.RPCs)
 	t.field(1, "type", c.Type)
 	for i, name := range c.Members {
 		if i == maxClusters && len(c.Members) > maxClusters+1 {

@@ -136,9 +136,21 @@ func (l *loaded) checkService(service string) error {
 }
 
 // services returns the names of the services in order.
-func (l *loaded) services() []string {
+func (l *loaded) services() []string { return servicesOf(l.content) }
+
+// Services returns the names of the services of a folder, none if it cannot be read: it is for the completion of
+// command lines.
+func Services(dir string) []string {
+	content, err := folder.New(dir).Read()
+	if err != nil {
+		return nil
+	}
+	return servicesOf(content)
+}
+
+func servicesOf(content *folder.Content) []string {
 	var names []string
-	for _, s := range l.content.Services {
+	for _, s := range content.Services {
 		names = append(names, s.Name)
 	}
 	slices.Sort(names)

@@ -9,16 +9,17 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // entry is one resource of a client.
 type entry = statuspb.ClientConfig_GenericXdsConfig
 
-// entries returns the resources of a client, those in the older form of the status too, which has a message
-// for each type.
-func entries(c *statuspb.ClientConfig) []*entry {
-	all := append([]*entry(nil), c.GetGenericXdsConfigs()...)
+// entries returns how the channels of a client are, nil if it does not say, and its resources, those in the older form of
+// the status too, which has a message for each type.
+func entries(c *statuspb.ClientConfig) (*livestate.State, []*entry) {
+	state, all := takeState(c.GetGenericXdsConfigs())
 	for _, e := range all {
 		// dynxds gives a resource that would be too expensive to print as bytes.
 		if opaque := new(wrapperspb.BytesValue); e.GetXdsConfig().MessageIs(opaque) && e.GetXdsConfig().UnmarshalTo(opaque) == nil {
@@ -40,7 +41,7 @@ func entries(c *statuspb.ClientConfig) []*entry {
 			all = append(all, older(typeurl.Endpoints, "", r.GetVersionInfo(), r.GetEndpointConfig(), r.GetLastUpdated(), r))
 		}
 	}
-	return all
+	return state, all
 }
 
 // older returns an entry of the older form in the form of today. The name may be only in the resource.

@@ -19,15 +19,14 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
-// Explain says what becomes of an RPC of the process at address, a gRPC target, by what its xDS clients
-// hold.
-func Explain(ctx context.Context, address string, request explain.Request) (*explain.Explanation, error) {
-	configs, err := fetch(ctx, address)
+// Explain says what becomes of an RPC of a process, by what its xDS clients hold, and by what it says of its connections.
+func Explain(ctx context.Context, p Process, request explain.Request) (*explain.Explanation, error) {
+	configs, err := p.fetch(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if len(configs) == 0 {
-		return nil, fmt.Errorf("%s has no xDS client in use: dial %s in the process first", address, request.Target)
+		return nil, fmt.Errorf("%s has no xDS client in use: dial %s in the process first", p.Address, request.Target)
 	}
 	// A process may have a client for each target, whose scope is the target.
 	slices.SortStableFunc(configs, func(a, b *statuspb.ClientConfig) int {
@@ -35,7 +34,7 @@ func Explain(ctx context.Context, address string, request explain.Request) (*exp
 	})
 	var errs []error
 	for _, c := range configs {
-		source, err := sourceOf(address, c)
+		source, err := sourceOf(p.Address, c, request.Target)
 		if err != nil {
 			return nil, err
 		}
@@ -65,13 +64,19 @@ func boolToInt(b bool) int {
 
 // inScope reports whether a client is for a target.
 func inScope(c *statuspb.ClientConfig, target string) bool {
-	authority, endpoint, err := explain.ParseTarget(target)
 	for one := range strings.SplitSeq(c.GetClientScope(), ", ") {
-		if a, e, wrong := explain.ParseTarget(one); err == nil && wrong == nil && a == authority && e == endpoint {
+		if sameTarget(one, target) {
 			return true
 		}
 	}
 	return false
+}
+
+// sameTarget reports whether two targets lead to the same resources.
+func sameTarget(one, other string) bool {
+	authority, endpoint, err := explain.ParseTarget(one)
+	a, e, wrong := explain.ParseTarget(other)
+	return err == nil && wrong == nil && a == authority && e == endpoint
 }
 
 func scope(c *statuspb.ClientConfig) string {
@@ -81,12 +86,16 @@ func scope(c *statuspb.ClientConfig) string {
 	return "unknown targets"
 }
 
-// sourceOf returns what a client holds.
-func sourceOf(address string, c *statuspb.ClientConfig) (*explain.Source, error) {
+// sourceOf returns what a client holds, and how its channels to a target are.
+func sourceOf(address string, c *statuspb.ClientConfig, target string) (*explain.Source, error) {
 	node := c.GetNode()
-	s := &explain.Source{Client: explain.Client{
+	s := &explain.Source{Running: true, Client: explain.Client{
 		Source: address, NodeID: node.GetId(), Name: node.GetUserAgentName(), Version: node.GetUserAgentVersion(),
 	}}
+	state, resources := entries(c)
+	if state != nil {
+		report(s, state, target)
+	}
 	if overrides := node.GetMetadata().GetFields()[overlay.NodeKey]; overrides != nil {
 		if text, err := overrides.MarshalJSON(); err == nil {
 			s.Overrides = overlay.FromJSON(text)
@@ -95,7 +104,7 @@ func sourceOf(address string, c *statuspb.ClientConfig) (*explain.Source, error)
 			s.Notes = append(s.Notes, "the client's bootstrap has overrides that this command cannot read: settings may not be those in use")
 		}
 	}
-	for _, one := range entries(c) {
+	for _, one := range resources {
 		r, err := resourceOf(one)
 		if err != nil {
 			return nil, fmt.Errorf("cannot use the status of %s: %w", address, err)

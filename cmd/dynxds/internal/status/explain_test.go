@@ -134,7 +134,7 @@ func TestExplainAProcess(t *testing.T) {
 				t.Parallel()
 				config := proto.Clone(config).(*statuspb.ClientConfig)
 				config.Node = node(tc.userAgent)
-				e, err := Explain(testutils.Context(t), serving(t, config), request())
+				e, err := Explain(testutils.Context(t), Process{Address: serving(t, config)}, request())
 				xdstest.NoError(t, err)
 				taken := slices.IndexFunc(e.Routes, func(r explain.Route) bool { return r.Action != nil })
 				if taken != tc.route {
@@ -143,7 +143,7 @@ func TestExplainAProcess(t *testing.T) {
 				if e.Client.NodeID != "n" || e.Client.Name != tc.userAgent {
 					t.Errorf("the client is %+v", e.Client)
 				}
-				if want := "cluster \"c\", priority 0, 1 endpoint"; !strings.HasSuffix(e.Outcome, want) {
+				if want := "cluster \"c\", priority 0, 1 endpoint, connection state unknown"; !strings.HasSuffix(e.Outcome, want) {
 					t.Errorf("the outcome is %q, want %q", e.Outcome, want)
 				}
 				if tc.mirrored && !strings.Contains(e.Text(), "NOT IN FORCE: "+tc.userAgent+" ignores request_mirror_policies") {
@@ -159,7 +159,7 @@ func TestExplainByStream(t *testing.T) {
 	addr := cmdtest.Serve(t, func(s *grpc.Server) {
 		statuspb.RegisterClientStatusDiscoveryServiceServer(s, streaming{answer: &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{genericConfig()}}})
 	})
-	e, err := Explain(testutils.Context(t), addr, request())
+	e, err := Explain(testutils.Context(t), Process{Address: addr}, request())
 	if err != nil || len(e.Clusters) != 1 {
 		t.Errorf("%+v, %v", e, err)
 	}
@@ -171,7 +171,7 @@ func TestExplainChoosesTheClientOfTheTarget(t *testing.T) {
 	other, own := genericConfig(), genericConfig()
 	other.Node, other.ClientScope = &corepb.Node{Id: "other"}, "xds:///another"
 	own.Node, own.ClientScope = &corepb.Node{Id: "own"}, "xds:///a, xds:///backend"
-	e, err := Explain(testutils.Context(t), serving(t, other, own), request())
+	e, err := Explain(testutils.Context(t), Process{Address: serving(t, other, own)}, request())
 	if err != nil || e.Client.NodeID != "own" {
 		t.Errorf("%+v, %v; want the client own", e, err)
 	}
@@ -189,7 +189,7 @@ func TestExplainOverrides(t *testing.T) {
 		c.Node = node("dynxds")
 		c.Node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{overlay.NodeKey: {}}}
 		xdstest.NoError(t, c.Node.Metadata.Fields[overlay.NodeKey].UnmarshalJSON([]byte(overrides)))
-		e, err := Explain(testutils.Context(t), serving(t, c), request())
+		e, err := Explain(testutils.Context(t), Process{Address: serving(t, c)}, request())
 		xdstest.NoError(t, err)
 		if text := e.Text(); !strings.Contains(text, want) {
 			t.Errorf("with %s there is no %q:\n%s", overrides, want, text)
@@ -203,7 +203,7 @@ func TestExplainVariants(t *testing.T) {
 	config := genericConfig()
 	config.Node = node("dynxds")
 	config.GenericXdsConfigs[1].Name = "r {version=v2}"
-	e, err := Explain(testutils.Context(t), serving(t, config), request())
+	e, err := Explain(testutils.Context(t), Process{Address: serving(t, config)}, request())
 	if err != nil || e.RouteConfig.Name != "r" || e.RouteConfig.Variant != "{version=v2}" {
 		t.Errorf("%+v, %v; want the RouteConfiguration r of its variant", e, err)
 	}
@@ -250,7 +250,7 @@ func TestExplainOddStatus(t *testing.T) {
 			if tc.config != nil {
 				configs = append(configs, tc.config)
 			}
-			e, err := Explain(testutils.Context(t), serving(t, configs...), request())
+			e, err := Explain(testutils.Context(t), Process{Address: serving(t, configs...)}, request())
 			switch {
 			case tc.fail != "":
 				cmdtest.ErrorHas(t, "Explain", err, tc.fail)
@@ -265,7 +265,7 @@ func TestExplainOddStatus(t *testing.T) {
 
 func TestExplainWhereNothingListens(t *testing.T) {
 	t.Parallel()
-	_, err := Explain(testutils.Context(t), "127.0.0.1:1", request())
+	_, err := Explain(testutils.Context(t), Process{Address: "127.0.0.1:1"}, request())
 	cmdtest.ErrorHas(t, "Explain", err, "cannot reach 127.0.0.1:1")
 }
 
@@ -277,7 +277,7 @@ func TestExplainOddTimes(t *testing.T) {
 		one.LastUpdated = &timestamppb.Timestamp{Seconds: []int64{1 << 62, -1 << 62, 1 << 40, 0}[i], Nanos: int32(i - 2)}
 		one.ErrorState = &adminpb.UpdateFailureState{LastUpdateAttempt: one.LastUpdated}
 	}
-	e, err := Explain(testutils.Context(t), serving(t, c), request())
+	e, err := Explain(testutils.Context(t), Process{Address: serving(t, c)}, request())
 	xdstest.NoError(t, err)
 	if _, err := json.Marshal(e); err != nil {
 		t.Error(err)

@@ -9,7 +9,6 @@ import (
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
@@ -19,13 +18,12 @@ import (
 // maxAnswer bounds the response, in bytes: it has every resource of the process.
 const maxAnswer = 256 << 20
 
-// fetch asks the process at a gRPC target for the status of its xDS clients, without encryption, until the deadline
-// of the context, which is that of the flag --timeout. The error names the target.
-func fetch(ctx context.Context, target string) ([]*statuspb.ClientConfig, error) {
-	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+// fetch asks a process for the status of its xDS clients, until the deadline of the context, which is that of the flag
+// --timeout. The error names the process.
+func (p *Process) fetch(ctx context.Context) ([]*statuspb.ClientConfig, error) {
+	cc, err := p.connect(grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
-		return nil, exit.Usagef("cannot ask %q: %w", target, err)
+		return nil, err
 	}
 	defer cc.Close()
 	client := statuspb.NewClientStatusDiscoveryServiceClient(cc)
@@ -37,21 +35,21 @@ func fetch(ctx context.Context, target string) ([]*statuspb.ClientConfig, error)
 	if err == nil {
 		return answer.GetConfig(), nil
 	}
-	return nil, exit.With(exit.Unreachable, refusal(target, err))
+	return nil, exit.With(exit.Unreachable, p.refusal(err))
 }
 
 // refusal is the error of a process that gave no answer.
-func refusal(target string, err error) error {
+func (p *Process) refusal(err error) error {
 	said := bounds.Text(err.Error(), bounds.ErrorText)
 	switch grpcstatus.Code(err) {
 	case codes.Unimplemented:
-		return fmt.Errorf("%s has no Client Status Discovery Service to ask: %s; does the process call csds.Register?", target, said)
+		return fmt.Errorf("%s has no Client Status Discovery Service to ask: %s; does the process call csds.Register?", p.Address, said)
 	case codes.Unavailable:
-		return fmt.Errorf("cannot reach %s: %s; is it the address of a gRPC server without TLS?", target, said)
+		return fmt.Errorf("cannot reach %s: %s; %s", p.Address, said, p.hint())
 	case codes.DeadlineExceeded:
-		return fmt.Errorf("%s did not answer in time: %s; is it the address of a gRPC server without TLS? --timeout allows more time", target, said)
+		return fmt.Errorf("%s did not answer in time: %s; %s; --timeout allows more time", p.Address, said, p.hint())
 	default:
-		return fmt.Errorf("%s does not report the state of its xDS clients: %s", target, said)
+		return fmt.Errorf("%s does not report the state of its xDS clients: %s", p.Address, said)
 	}
 }
 

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"testing"
@@ -41,7 +40,7 @@ func (c canned) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest
 	return c.answer, nil
 }
 
-func TestShow(t *testing.T) {
+func TestText(t *testing.T) {
 	t.Parallel()
 	const cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	at := timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
@@ -57,7 +56,7 @@ func TestShow(t *testing.T) {
 		{"no client", nil, "no xDS client in use\n"},
 		{"a client that watches nothing", []*statuspb.ClientConfig{
 			{Node: &corepb.Node{Id: "n"}, ClientScope: "xds:///a, xds:///b"},
-		}, "client \"n\" of xds:///a, xds:///b\n"},
+		}, "client \"n\" of xds:///a, xds:///b\n  connection state unknown: the process says only what its xDS client holds\n"},
 		{"resources in every condition", []*statuspb.ClientConfig{{
 			Node: &corepb.Node{Id: "n"},
 			GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{
@@ -80,6 +79,7 @@ func TestShow(t *testing.T) {
 				},
 			},
 		}}, `client "n"
+  connection state unknown: the process says only what its xDS client holds
   Cluster waiting: REQUESTED
   Cluster in-use: NACKED, version "7" of 2026-01-02 03:04:05
     error: type: is none
@@ -94,18 +94,18 @@ func TestShow(t *testing.T) {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
 			addr := serving(t, tc.configs...)
-			var out bytes.Buffer
-			xdstest.NoError(t, Show(testutils.Context(t), addr, &out))
-			xdstest.Equal(t, "output", tc.want, out.String())
+			r, err := Ask(testutils.Context(t), Process{Address: addr})
+			xdstest.NoError(t, err)
+			xdstest.Equal(t, "text", tc.want, r.Text())
 		})
 	}
 }
 
-func TestShowWhereThereIsNoService(t *testing.T) {
+func TestNoService(t *testing.T) {
 	t.Parallel()
 	addr := cmdtest.Serve(t, func(*grpc.Server) {})
-	err := Show(testutils.Context(t), addr, new(bytes.Buffer))
-	cmdtest.ErrorHas(t, "Show", err, addr+" has no Client Status Discovery Service to ask: ")
+	_, err := Ask(testutils.Context(t), Process{Address: addr})
+	cmdtest.ErrorHas(t, "Ask", err, addr+" has no Client Status Discovery Service to ask: ")
 }
 
 // What a process says cannot move a terminal's cursor, nor begin a line of its own.
@@ -119,14 +119,15 @@ func TestHostileStatusIsText(t *testing.T) {
 		{TypeUrl: a.GetTypeUrl(), Name: evil, VersionInfo: evil, XdsConfig: a, ErrorState: &adminpb.UpdateFailureState{Details: evil}},
 		{TypeUrl: evil, Name: evil, XdsConfig: &anypb.Any{TypeUrl: evil}},
 	}})
-	var out strings.Builder
-	xdstest.NoError(t, Show(testutils.Context(t), target, &out))
-	for _, c := range out.String() {
+	r, err := Ask(testutils.Context(t), Process{Address: target})
+	xdstest.NoError(t, err)
+	out := r.Text()
+	for _, c := range out {
 		if c != '\n' && !unicode.IsPrint(c) {
-			t.Fatalf("the text has the character %q:\n%q", c, out.String())
+			t.Fatalf("the text has the character %q:\n%q", c, out)
 		}
 	}
-	if got := strings.Count(out.String(), "\nclient"); got != 0 {
-		t.Errorf("%d lines look like those of a client:\n%s", got, &out)
+	if got := strings.Count(out, "\nclient"); got != 0 {
+		t.Errorf("%d lines look like those of a client:\n%s", got, out)
 	}
 }

@@ -1,30 +1,57 @@
-package main
+// Package terminal is where the command writes: it makes what is not printable visible, and on a terminal adds colours and
+// replaces what it wrote before.
+package terminal
 
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"golang.org/x/term"
 )
 
-// visible is a writer for all that the command prints: nothing that was in a file or an answer gets control of the
+// Writer is for all that the command prints: nothing that was in a file or an answer gets control of the
 // terminal, whichever command prints it. Characters that are not printable appear as JSON has them in
 // strings (\u001b), so that JSON remains JSON. Line breaks and tabs stay: to keep a text from adding lines is up to
 // who prints it as one line.
 //
 // It is safe for concurrent use.
-type visible struct {
+type Writer struct {
 	mu sync.Mutex
 	to io.Writer
+	// colours are those of a terminal, nil if there are none, and height and width its size, 0 if it cannot redraw.
+	colours       []colour
+	height, width int
+	// drawn is how many lines the last Redraw wrote.
+	drawn int
 	// rest is the begin of a character whose end was not written yet.
 	rest []byte
 }
 
+// New returns a Writer. If to is a terminal, and the environment does not forbid it, there are colours, and Redraw replaces
+// text.
+func New(to io.Writer) *Writer {
+	w := &Writer{to: to}
+	file, ok := to.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" || os.Getenv("CI") != "" {
+		return w
+	}
+	if width, height, err := term.GetSize(int(file.Fd())); err == nil {
+		w.width, w.height = width, height
+	}
+	if os.Getenv("NO_COLOR") == "" {
+		w.colours = palette
+	}
+	return w
+}
+
 // Write writes all complete characters.
-func (v *visible) Write(data []byte) (int, error) {
+func (v *Writer) Write(data []byte) (int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	all := data
@@ -41,14 +68,15 @@ func (v *visible) Write(data []byte) (int, error) {
 		}
 	}
 	v.rest = append([]byte(nil), all[end:]...)
-	if _, err := io.WriteString(v.to, escaped(string(all[:end]))); err != nil {
+	v.drawn = 0
+	if _, err := io.WriteString(v.to, v.paint(escaped(string(all[:end])))); err != nil {
 		return 0, err
 	}
 	return len(data), nil
 }
 
 // Close writes what is left of a character that has no end.
-func (v *visible) Close() error {
+func (v *Writer) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.rest) == 0 {

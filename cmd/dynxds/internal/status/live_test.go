@@ -1,0 +1,116 @@
+package status
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// withState returns genericConfig of a process of dynxds whose cluster is in this state.
+func withState(t *testing.T, change func(*livestate.State, *livestate.Cluster)) *statuspb.ClientConfig {
+	t.Helper()
+	p99 := 30.0
+	c := &livestate.Cluster{
+		Name: "c", Target: "xds:///backend", Health: livestate.Well, Phase: "serving", State: "READY", Endpoints: livestate.Endpoints{All: 1, Ready: 1},
+		RPCs: &livestate.RPCs{Retries: 1, Minute: livestate.Minute{Seconds: 60, Started: 1200, Ended: 1200, P50: &p99, P99: &p99}},
+	}
+	state := &livestate.State{
+		Verdict:  livestate.Verdict{State: livestate.Well, Text: "Well: 1 cluster"},
+		Servers:  []livestate.Server{{URI: "cp:443", Connected: true}},
+		Channels: []livestate.Channel{{Number: 1, Target: "xds:///backend", Mode: "xDS", State: "READY"}},
+		Clusters: []*livestate.Cluster{c},
+	}
+	if change != nil {
+		change(state, c)
+	}
+	text, err := json.Marshal(state)
+	xdstest.NoError(t, err)
+	content := new(structpb.Struct)
+	xdstest.NoError(t, content.UnmarshalJSON(text))
+	config := genericConfig()
+	config.GenericXdsConfigs = append([]*entry{{TypeUrl: stateType, Name: stateName, XdsConfig: xdsmsg.Any(content), ClientStatus: acked, VersionInfo: "1"}}, config.GenericXdsConfigs...)
+	return config
+}
+
+// failing has no connection to its endpoint.
+func failing(s *livestate.State, c *livestate.Cluster) {
+	s.Verdict = livestate.Verdict{State: livestate.Failing, Text: "Failing: 1 of 1 clusters"}
+	s.Problems = []livestate.Problem{{Severity: livestate.Failing, Subject: `cluster "c"`, Text: "no endpoint\nanswers", Where: "a.yaml:3", Cluster: "c"}}
+	c.Health, c.State, c.Error = livestate.Failing, "TRANSIENT_FAILURE", "connection refused"
+	c.Endpoints = livestate.Endpoints{All: 1, Failing: 1}
+	c.BadEndpoints = []livestate.BadEndpoint{{Address: "10.0.0.1:80", State: "TRANSIENT_FAILURE", Error: "connection refused", Since: time.Unix(0, 0)}}
+	c.RPCs.Minute.Failed, c.RPCs.Last = 600, &livestate.LastError{Time: time.Unix(0, 0), Code: "UNAVAILABLE", Text: "connection refused"}
+}
+
+// A process that says how it is: its verdict first, then what is wrong, then clusters by their connections and RPCs.
+func TestTextOfState(t *testing.T) {
+	t.Parallel()
+	r, err := Ask(testutils.Context(t), Process{Address: serving(t, withState(t, failing))})
+	xdstest.NoError(t, err)
+	const want = `client ""
+  Failing: 1 of 1 clusters
+  failing: cluster "c": no endpoint\nanswers  [a.yaml:3]
+  control plane cp:443: connected
+  channel 1 xds:///backend: READY, xDS
+  cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 30 ms, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
+    endpoint 10.0.0.1:80: TRANSIENT_FAILURE, since 1970-01-01 00:00:00 UTC: connection refused
+  Listener backend: ACKED`
+	if !strings.HasPrefix(r.Text(), want) || strings.Contains(r.Text(), stateName) {
+		t.Errorf("got\n%s\nwant\n%s…", r.Text(), want)
+	}
+	if !r.Failing() {
+		t.Error("it is not failing")
+	}
+	r.Apply(Filter{Name: "c*", State: "Failing"})
+	if got := r.Text(); strings.Contains(got, "Listener") || strings.Contains(got, "control plane") || !strings.Contains(got, "\n  cluster c: failing") {
+		t.Errorf("filtered:\n%s", got)
+	}
+}
+
+// The answer about an RPC says where it arrives, not where the control plane thinks that it could.
+func TestExplainSaysWhatIsConnected(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		given string
+		state func(*livestate.State, *livestate.Cluster)
+		want  []string
+	}{
+		{"well", nil, []string{`cluster "c", priority 0, 1 of 1 endpoint connected` + "\n", "10.0.0.1:80  HEALTHY  weight 1  READY", "RPCs         1200 RPCs in 60 s, p50"}},
+		{"failing", failing, []string{`cluster "c", where they fail with UNAVAILABLE: connection refused`, "10.0.0.1:80  HEALTHY  weight 1  TRANSIENT_FAILURE  connection refused", "connections  0 of 1 endpoint connected, 1 failing"}},
+		{"ejected", func(_ *livestate.State, c *livestate.Cluster) {
+			c.Endpoints = livestate.Endpoints{All: 1, Ejected: 1}
+			c.BadEndpoints = []livestate.BadEndpoint{{Address: "10.0.0.1:80", State: "READY", EjectedBy: "success_rate"}}
+		}, []string{"0 of 1 endpoint connected, 1 ejected", "READY ejected"}},
+		{"connecting", func(_ *livestate.State, c *livestate.Cluster) {
+			c.State, c.Endpoints = "CONNECTING", livestate.Endpoints{All: 1, Connecting: 1}
+		}, []string{"0 of 1 endpoint connected, 1 connecting", "10.0.0.1:80  HEALTHY  weight 1\n"}},
+		{"of another target", func(_ *livestate.State, c *livestate.Cluster) { c.Target = "xds:///other" }, []string{"1 endpoint, connection state unknown"}},
+		{"without its server", func(s *livestate.State, _ *livestate.Cluster) {
+			s.Servers[0] = livestate.Server{URI: "cp:443", Error: "gone"}
+		},
+			[]string{"management server cp:443 is unreachable: gone"}},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			e, err := Explain(testutils.Context(t), Process{Address: serving(t, withState(t, tc.state))}, request())
+			xdstest.NoError(t, err)
+			for _, want := range tc.want {
+				if !strings.Contains(e.Text(), want) {
+					t.Errorf("the text lacks %q:\n%s", want, e.Text())
+				}
+			}
+			if strings.Contains(e.Text(), "1 of 1\n") {
+				t.Errorf("health is counted as connections:\n%s", e.Text())
+			}
+		})
+	}
+}

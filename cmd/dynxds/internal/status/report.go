@@ -1,0 +1,179 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	adminpb "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// Report is what the xDS clients of a process hold.
+type Report struct {
+	Clients []Client `json:"clients"`
+}
+
+// Client is one xDS client.
+type Client struct {
+	Node  string `json:"node"`
+	Scope string `json:"scope,omitempty"`
+	// State is how its channels are: nil if the process does not say.
+	State     *livestate.State `json:"state,omitempty"`
+	Resources []Resource       `json:"resources"`
+}
+
+// Resource is a resource that the client holds, or has asked for.
+type Resource struct {
+	Type    string     `json:"type"`
+	Name    string     `json:"name"`
+	State   string     `json:"state"`
+	Version string     `json:"version,omitempty"`
+	Updated *time.Time `json:"updated,omitempty"`
+	Error   string     `json:"error,omitempty"`
+	// Ignored are the populated fields that dynxds does not act on, and IgnoredError why that is not known.
+	Ignored      []Ignored `json:"ignored,omitempty"`
+	IgnoredError string    `json:"ignored_error,omitempty"`
+}
+
+// Ignored is a field that is not acted on.
+type Ignored struct {
+	Severity string `json:"severity"`
+	Field    string `json:"field"`
+}
+
+// Ask fetches the status of a process. The error names the process.
+func Ask(ctx context.Context, p Process) (*Report, error) {
+	configs, err := p.fetch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Clients: []Client{}}
+	for _, c := range configs {
+		state, entries := entries(c)
+		client := Client{Node: c.GetNode().GetId(), Scope: c.GetClientScope(), State: state, Resources: []Resource{}}
+		for _, e := range entries {
+			client.Resources = append(client.Resources, resource(e))
+		}
+		r.Clients = append(r.Clients, client)
+	}
+	return r, nil
+}
+
+func resource(e *entry) Resource {
+	r := Resource{Type: typeurl.ShortName(e.GetTypeUrl()), Name: e.GetName(), State: e.GetClientStatus().String()}
+	if f := e.GetErrorState(); f != nil {
+		if r.Error = f.GetDetails(); r.Error == "" {
+			r.Error = "the client gives no reason"
+		}
+	}
+	if e.GetXdsConfig() == nil {
+		return r
+	}
+	r.Version = e.GetVersionInfo()
+	if at := timeOf(e.GetLastUpdated()); !at.IsZero() {
+		r.Updated = &at
+	}
+	ignored, err := xdsresource.IgnoredFields(e.GetXdsConfig())
+	if err != nil {
+		r.IgnoredError = err.Error()
+	}
+	for _, field := range ignored {
+		r.Ignored = append(r.Ignored, Ignored{field.Severity.String(), field.String()})
+	}
+	return r
+}
+
+// Failing reports whether a client says that its RPCs fail.
+func (r *Report) Failing() bool {
+	return slices.ContainsFunc(r.Clients, func(c Client) bool { return c.State != nil && c.State.Verdict.State == livestate.Failing })
+}
+
+// Filter selects what is shown: by name, as a pattern such as "shop*" that has no meaning for slashes, and by state. Empty:
+// anything.
+type Filter struct{ Name, State string }
+
+func (f Filter) empty() bool { return f == Filter{} }
+
+// Takes reports whether something with a name and these states is shown.
+func (f Filter) Takes(name string, states ...string) bool {
+	if f.State != "" && !slices.ContainsFunc(states, func(s string) bool { return strings.EqualFold(s, f.State) }) {
+		return false
+	}
+	flat := strings.NewReplacer("/", "\x01")
+	matched, err := path.Match(flat.Replace(f.Name), flat.Replace(name))
+	return f.Name == "" || err == nil && matched
+}
+
+// Check returns an error for a malformed pattern.
+func (f Filter) Check() error {
+	_, err := path.Match(f.Name, "")
+	return err
+}
+
+// States are the values of Filter.State that there may be.
+func States() (all []string) {
+	for _, h := range []livestate.Health{livestate.Failing, livestate.Degraded, livestate.Unknown, livestate.Well, livestate.Idle} {
+		all = append(all, string(h))
+	}
+	for state := adminpb.ClientResourceStatus_REQUESTED; ; state++ {
+		name, known := adminpb.ClientResourceStatus_name[int32(state)]
+		if !known {
+			break
+		}
+		all = append(all, name)
+	}
+	return append(all, "READY", "CONNECTING", "IDLE", "TRANSIENT_FAILURE")
+}
+
+// Apply leaves out what the filter does.
+func (r *Report) Apply(f Filter) {
+	if f.empty() {
+		return
+	}
+	for i := range r.Clients {
+		c := &r.Clients[i]
+		c.Resources = slices.DeleteFunc(c.Resources, func(r Resource) bool { return !f.Takes(r.Name, r.State) })
+		if s := c.State; s != nil {
+			s.Problems = slices.DeleteFunc(s.Problems, func(p livestate.Problem) bool {
+				return !f.Takes(p.Cluster, string(p.Severity)) && !f.Takes(p.Target, string(p.Severity))
+			})
+			s.Servers = slices.DeleteFunc(s.Servers, func(s livestate.Server) bool { return !f.Takes(s.URI) })
+			s.Channels = slices.DeleteFunc(s.Channels, func(c livestate.Channel) bool { return !f.Takes(c.Target, c.State, string(c.Health)) })
+			s.Clusters = slices.DeleteFunc(s.Clusters, func(c *livestate.Cluster) bool { return !f.Takes(c.Name, c.State, string(c.Health)) })
+		}
+	}
+}
+
+// The entry of a process of dynxds with the state of its channels, which is no resource.
+const (
+	stateName = "dynxds.state"
+	stateType = "type.googleapis.com/google.protobuf.Struct"
+)
+
+// takeState returns the state that a client puts before its resources, nil if it does not or if it cannot be read, and
+// the resources.
+func takeState(all []*statuspb.ClientConfig_GenericXdsConfig) (state *livestate.State, resources []*entry) {
+	for _, e := range all {
+		if e.GetName() != stateName || e.GetTypeUrl() != stateType {
+			resources = append(resources, e)
+			continue
+		}
+		content, read := new(structpb.Struct), new(livestate.State)
+		if e.GetXdsConfig().UnmarshalTo(content) != nil {
+			continue
+		}
+		if text, err := content.MarshalJSON(); err == nil && json.Unmarshal(text, read) == nil {
+			state = read
+		}
+	}
+	return state, resources
+}
