@@ -48,12 +48,31 @@ func TestExplainProcess(t *testing.T) {
 	process := cmdtest.Serve(t, func(s *grpc.Server) { xdstest.NoError(t, csds.Register(s)) })
 
 	out, stderr, code := run(t, "explain", process, "xds:///"+service, "/grpc.testing.TestService/EmptyCall")
-	if want := `route 0 → cluster "c", priority 0, 1 `; code != 0 || !strings.Contains(out, want) || !strings.Contains(out, backend.Addr()) {
+	if want := `route 0 → cluster "c", priority 0, 1 of 1 endpoint connected`; code != 0 || !strings.Contains(out, want) || !strings.Contains(out, backend.Addr()) {
 		t.Errorf("status %d, %s; want %q:\n%s", code, stderr, want, out)
 	}
 	_, stderr, code = run(t, "explain", process, "xds:///nobody", "/grpc.testing.TestService/EmptyCall")
 	if code == 0 || !strings.Contains(stderr, `has no Listener "nobody"; it has `+service) {
 		t.Errorf("status %d, %s; want the Listeners that there are", code, stderr)
+	}
+	out, stderr, code = run(t, "status", process, "--name", "c")
+	if want := "\n  cluster c: well, 1 of 1 endpoint connected"; code != 0 || !strings.Contains(out, want) {
+		t.Errorf("status %d, %s; want %q:\n%s", code, stderr, want, out)
+	}
+
+	// A backend that is gone is neither "well" nor "connected", however healthy the control plane calls it.
+	backend.Stop()
+	cmdtest.Await(t, func() string {
+		_, _ = testgrpc.NewTestServiceClient(cc).EmptyCall(testutils.Context(t), new(testgrpc.Empty))
+		out, stderr, code := run(t, "status", process, "--name", "c")
+		if code == 1 && stderr == "" && strings.Contains(out, "\n  cluster c: failing, 0 of 1 endpoint connected") && strings.Contains(out, "Failing: ") {
+			return ""
+		}
+		return out + stderr
+	})
+	out = runOK(t, "explain", process, "xds:///"+service, "/grpc.testing.TestService/EmptyCall")
+	if !strings.Contains(out, `cluster "c", where they fail with UNAVAILABLE: `) || !strings.Contains(out, backend.Addr()+"  HEALTHY  weight 1  TRANSIENT_FAILURE") {
+		t.Errorf("the endpoint is not connected:\n%s", out)
 	}
 }
 

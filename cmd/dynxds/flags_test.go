@@ -34,7 +34,9 @@ func flagsOf() map[string]map[string]bool {
 			add(sub)
 		}
 	}
-	add(newRoot(nil))
+	command := newRoot(nil)
+	command.InitDefaultVersionFlag()
+	add(command)
 	return all
 }
 

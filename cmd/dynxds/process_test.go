@@ -122,7 +122,7 @@ func TestStatusOverTLS(t *testing.T) {
 		{one, "", 3, "is it the address of a gRPC server without TLS? --tls and --ca are for one with TLS"},
 		{one, "--tls --server-name localhost", 3, "certificate signed by unknown authority"},
 		{one, "--ca CA --server-name other", 3, "not other"},
-		{both, "--ca CA --server-name localhost", 3, "certificate required"},
+		{both, "--ca CA --server-name localhost", 3, "is it the address of a gRPC server with TLS? --ca and --server-name say whom to trust"},
 		{both, "--cert CERT", 2, "--cert and --key need each other"},
 		{both, "--ca KEY", 2, "there is no certificate in it"},
 		{both, "--cert CERT --key CA", 2, "--cert, --key: tls: "},
