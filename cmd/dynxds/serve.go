@@ -31,7 +31,8 @@ last; with --last-good, a replica can even start.
 The folder is checked for changes every --poll, and at once on SIGHUP. A change is
 validated as a whole and published at once, and only what changed is sent. A folder
 that has become faulty, or has lost all its documents, changes nothing: the log says
-what is wrong, and where. What withdraws more than a third of the services waits for
+what is wrong, and where. So does one with resources that clients would reject, by
+the decoder of dynxds clients, unless --permissive is given. What withdraws more than a third of the services waits for
 --withdrawal-delay. A server that starts has nothing to compare with: it serves what
 the folder has.
 
@@ -76,6 +77,7 @@ func newServe() *cobra.Command {
 	serverFlags(cmd, &opts.Serve, "localhost:18000", serve.DefaultAdmin)
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
 	f.BoolVar(&opts.NoSources, "no-sources", false, "do not say in resources which files and lines they are made from")
+	f.BoolVar(&opts.Permissive, "permissive", false, "also publish resources that clients of dynxds would reject, for clients of another kind")
 	periodVar(cmd, &opts.Poll, "poll", site.DefaultPoll, "how often to check a folder for changes; SIGHUP checks at once")
 	delayVar(cmd, &opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay, 0,
 		"how long clients keep a deleted resource, unless they unsubscribe")

@@ -6,10 +6,12 @@
 package planestate
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // State is the state of a control plane's configuration at one time. It is not changed once it is kept.
@@ -51,6 +53,10 @@ type Published struct {
 	Documents int `json:"documents"`
 	Services  int `json:"services"`
 	Policies  int `json:"policies"`
+	// Errors counts faults for which some clients get errors in place of resources, or routes whose RPCs fail, such as
+	// references to services that do not exist (yet). FirstError is the first one.
+	Errors     int    `json:"errors,omitempty"`
+	FirstError string `json:"first_error,omitempty"`
 }
 
 // MaxWhat bounds Published.What.
@@ -58,6 +64,36 @@ const MaxWhat = 20
 
 // Valid reports whether the newest documents have no fault.
 func (s *State) Valid() bool { return s.FaultySince == nil }
+
+// Text says in lines what is wrong; it is empty if nothing is. Without details, names of files and services are left out.
+func (s *State) Text(details bool) (lines []string) {
+	add := func(detail, format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		if details && detail != "" {
+			text += ": " + detail
+		}
+		lines = append(lines, text)
+	}
+	if s.FaultySince != nil {
+		effect := "clients keep what was published last"
+		if s.Permissive {
+			effect = "published nevertheless (--permissive)"
+		}
+		add(s.First, "the %s has %s since %s; %s", s.Place, faults.Count(s.Faults, "fault"), stamp(*s.FaultySince), effect)
+	}
+	if s.Waiting != "" {
+		add(s.Waiting, "a large withdrawal of services waits until %s", stamp(*s.WaitingUntil))
+	}
+	if s.GoneSince != nil {
+		add("", "the %s has not answered since %s; clients keep what was published last", s.Place, stamp(*s.GoneSince))
+	}
+	if p := s.Published; p != nil && p.Errors > 0 {
+		add(p.FirstError, "%s in what is published: some clients get errors in place of resources, or their RPCs fail", faults.Count(p.Errors, "fault"))
+	}
+	return lines
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Keeper keeps the present State. It is safe for concurrent use; one goroutine at a time may call Set.
 type Keeper struct {

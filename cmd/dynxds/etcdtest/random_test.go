@@ -124,7 +124,7 @@ func (w *world) services() (names string, good bool) {
 		files = append(files, folder.Parse(name, []byte(w.documents[name])))
 	}
 	content, err := folder.NewJoiner("").Join(files)
-	if err != nil || content.Documents() == 0 || site.Buildable(content) != nil {
+	if err != nil || content.Documents() == 0 || site.Servable(content) != nil {
 		return "", false
 	}
 	var list []string

@@ -91,26 +91,42 @@ func TestFaultyDocumentsAreNamedByEveryReplica(t *testing.T) {
 	c.reaches(served)
 	stop := c.load()
 	defer stop()
-	m.put(key("policy.yaml"), "kind: MeshHTTPRoute\nmetadata: {name: p}\nspec: {to: [{targetRef: {kind: Nothing}}]}\n")
-	m.put(key("other.yaml"), service("backend", "another:1"))
-	for _, r := range replicas {
-		r.logged("the store is faulty; clients keep the last good state", "policy.yaml", "Nothing")
-		r.logged("the store is faulty; clients keep the last good state", "other.yaml", "duplicate service backend")
+	moved := served
+	for _, faulty := range []map[string]struct{ text, fault string }{
+		{
+			"policy.yaml": {"kind: MeshHTTPRoute\nmetadata: {name: p}\nspec: {to: [{targetRef: {kind: Nothing}}]}\n", "Nothing"},
+			"other.yaml":  {service("backend", "another:1"), "duplicate service backend"},
+		},
+		// Valid as documents, but clients reject them.
+		{"policy.yaml": {
+			"kind: Resource\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: EDS}\n",
+			"Cluster c: clients reject it: eds_cluster_config",
+		}},
+	} {
+		for name, document := range faulty {
+			m.put(key(name), document.text)
+		}
+		for name, document := range faulty {
+			for _, r := range replicas {
+				r.logged("the store is faulty; clients keep the last good state", name, document.fault)
+			}
+		}
+		served, moved = moved, m.move()
+		// A replica that starts serves the same, and says so.
+		two.drain()
+		two.start()
+		two.logged("serving the last good documents")
+		two.logged("the store is faulty; clients keep the last good state", "policy.yaml", faulty["policy.yaml"].fault)
+		newClient(t, two.address).reaches(served)
+		c.reaches(served)
+		for name := range faulty {
+			m.delete(key(name))
+		}
+		for _, r := range replicas {
+			r.logged("the store is valid again")
+		}
+		c.reaches(moved)
 	}
-	moved := m.move()
-	// A replica that starts serves the same, and says so.
-	two.drain()
-	two.start()
-	two.logged("serving the last good documents")
-	two.logged("the store is faulty; clients keep the last good state", "policy.yaml")
-	newClient(t, two.address).reaches(served)
-	c.reaches(served)
-	m.delete(key("policy.yaml"))
-	m.delete(key("other.yaml"))
-	for _, r := range replicas {
-		r.logged("the store is valid again")
-	}
-	c.reaches(moved)
 
 	// Everything is lost, as after "etcdctl del" with too short a prefix. Restarts make no difference.
 	m.delete(key("backend.yaml"))

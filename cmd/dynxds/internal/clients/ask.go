@@ -16,6 +16,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/planestate"
 )
 
 const (
@@ -40,6 +41,9 @@ type Fleet struct {
 	// Replicas counts those that were asked.
 	Replicas int      `json:"replicas"`
 	Clients  []Client `json:"clients"`
+	// Configurations are what the replicas say about their documents, by the addresses that they were asked at. Relays
+	// are not in it.
+	Configurations map[string]planestate.State `json:"configurations,omitempty"`
 	// Unreachable are the replicas that did not answer.
 	Unreachable []Unreachable `json:"unreachable,omitempty"`
 }
@@ -69,12 +73,22 @@ func Ask(ctx context.Context, replicas []Replica, nacks bool, timeout time.Durat
 			fleet.Unreachable = append(fleet.Unreachable, Unreachable{cmp.Or(r.Admin, r.ID), errs[i].Error()})
 			continue
 		}
+		if state := answers[i].Configuration; state != nil {
+			fleet.configuration(r.Admin, *state)
+		}
 		for _, c := range answers[i].Clients {
 			c.Replica, c.asked = r.Admin, answers[i].Time
 			fleet.Clients = append(fleet.Clients, c)
 		}
 	}
 	return fleet
+}
+
+func (f *Fleet) configuration(replica string, state planestate.State) {
+	if f.Configurations == nil {
+		f.Configurations = make(map[string]planestate.State)
+	}
+	f.Configurations[replica] = state
 }
 
 // Err returns an error that names the replicas that did not answer, or nil.

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func replica(t *testing.T, id string, streams ...controlplane.ClientStatus) Replica {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle("/clients", Handler(id, func() []controlplane.ClientStatus { return streams }))
+	mux.Handle("/clients", Handler(id, func() []controlplane.ClientStatus { return streams }, nil))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return Replica{Admin: strings.TrimPrefix(server.URL, "http://"), ID: id}
@@ -183,7 +183,7 @@ func TestOthersAreAnswered(t *testing.T) {
 	h := Handler("x", func() []controlplane.ClientStatus {
 		made.Add(1)
 		return []controlplane.ClientStatus{client("a")}
-	})
+	}, nil)
 	blocked := make(chan struct{})
 	var writing sync.WaitGroup
 	for range 2 {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
@@ -17,6 +18,8 @@ type Answer struct {
 	// Time is that of the replica's clock.
 	Time    time.Time `json:"time"`
 	Clients []Client  `json:"clients"`
+	// Configuration is what the replica says about its documents; nil for a relay, which has none.
+	Configuration *planestate.State `json:"configuration,omitempty"`
 }
 
 // onlyNACKs is the parameter of the query that leaves out what no client refuses.
@@ -31,15 +34,23 @@ const (
 
 // Handler serves the Answer of a replica about its streams, those of controlplane.Server.Overview or
 // relay.Relay.Overview. One that was made in the last second is given to all that ask, so that the cost does not
-// depend on their number; and nobody waits for others to read theirs.
-func Handler(id string, streams func() []controlplane.ClientStatus) http.Handler {
+// depend on their number; and nobody waits for others to read theirs. configuration is nil for a relay.
+func Handler(id string, streams func() []controlplane.ClientStatus, configuration func() planestate.State) http.Handler {
 	var all, nacks answers
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		of := &all
 		if r.URL.Query().Has(onlyNACKs) {
 			of = &nacks
 		}
-		content, err := of.get(func() ([]byte, error) { return answer(id, streams(), of == &nacks) })
+		content, err := of.get(func() ([]byte, error) {
+			a := answerOf(id, streams(), of == &nacks)
+			if configuration != nil {
+				state := configuration()
+				a.Configuration = &state
+			}
+			content, err := json.Marshal(a)
+			return append(content, '\n'), err
+		})
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -73,8 +84,7 @@ func (a *answers) get(make func() ([]byte, error)) ([]byte, error) {
 	return content, nil
 }
 
-// answer returns the Answer as JSON.
-func answer(id string, all []controlplane.ClientStatus, onlyNACKs bool) ([]byte, error) {
+func answerOf(id string, all []controlplane.ClientStatus, onlyNACKs bool) Answer {
 	answer := Answer{Replica: id, Time: time.Now(), Clients: make([]Client, 0, len(all))}
 	for i := range all {
 		c := viewOf(&all[i])
@@ -86,6 +96,5 @@ func answer(id string, all []controlplane.ClientStatus, onlyNACKs bool) ([]byte,
 		}
 		answer.Clients = append(answer.Clients, c)
 	}
-	content, err := json.Marshal(answer)
-	return append(content, '\n'), err
+	return answer
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -37,6 +39,7 @@ func (f *Fleet) Print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	section(&table, "Configuration:", f.configurations())
 	section(&table, "Refused:", nacks.String())
 	section(&table, "Errors in place of resources:", errs.String())
 	if table.Len() > 0 {
@@ -56,6 +59,18 @@ func (f *Fleet) Print(w io.Writer) error {
 	}
 	_, err := w.Write(table.Bytes())
 	return err
+}
+
+// configurations returns lines about the replicas whose documents have a fault or are not published for another reason.
+func (f *Fleet) configurations() string {
+	var b bytes.Buffer
+	for _, replica := range slices.Sorted(maps.Keys(f.Configurations)) {
+		state := f.Configurations[replica]
+		for _, text := range state.Text(true) {
+			line(&b, "%s: %s", replica, faults.Shorten(text, maxError))
+		}
+	}
+	return b.String()
 }
 
 func section(b *bytes.Buffer, title, lines string) {

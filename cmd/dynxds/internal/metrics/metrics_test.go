@@ -21,6 +21,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
+	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -133,7 +134,7 @@ func TestStreams(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	of := metrics.New()
-	of.AddSource(func() time.Time { return time.Time{} })
+	of.AddSource(func() planestate.State { return planestate.State{} })
 	of.AddRelay(func() relay.Stats { return relay.Stats{} })
 	of.AddLoads(func() []controlplane.ClusterLoad { return []controlplane.ClusterLoad{{Cluster: "c"}} })
 	// Metrics with labels exist once they have a value.
@@ -177,9 +178,10 @@ func TestSource(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		of := metrics.New()
-		var goneSince time.Time
-		of.AddSource(func() time.Time { return goneSince })
+		var state planestate.State
+		of.AddSource(func() planestate.State { return state })
 		const lag, gone = "dynxds_controlplane_store_lag_seconds ", "dynxds_controlplane_store_gone_seconds "
+		const faulty, waits = "dynxds_controlplane_documents_faulty_seconds ", "dynxds_controlplane_withdrawal_waits "
 		const documents, faults = "dynxds_controlplane_documents ", "dynxds_controlplane_document_faults "
 		want := func(step string, lines ...string) {
 			t.Helper()
@@ -195,17 +197,21 @@ func TestSource(t *testing.T) {
 		of.Published(2*time.Second, 5)
 		want("all is served", lag+"0", documents+"5", faults+"0", "dynxds_controlplane_build_seconds_sum 2")
 		of.Seen()
-		of.Refused(3)
+		since := time.Now()
+		state.FaultySince, state.Faults = &since, 3
 		time.Sleep(time.Second)
 		of.Seen()
-		want("nothing new is served", lag+"1", documents+"5", faults+"3")
+		want("nothing new is served", lag+"1", documents+"5", faults+"3", faulty+"1")
 		of.Published(time.Second, 4)
-		want("all is served", lag+"0", documents+"4", faults+"0")
-		goneSince = time.Now()
+		published := time.Unix(1234, 5e8)
+		state = planestate.State{Published: &planestate.Published{At: published}}
+		want("all is served", lag+"0", documents+"4", faults+"0", faulty+"0", "dynxds_controlplane_published_timestamp_seconds 1234.5")
+		goneSince := time.Now()
+		state.GoneSince, state.Waiting = &goneSince, "the change withdraws 3 services"
 		time.Sleep(time.Second)
-		want("the store is gone", lag+"0", faults+"0", gone+"1")
-		goneSince = time.Time{}
-		want("all is well", lag+"0", faults+"0", gone+"0")
+		want("the store is gone", lag+"0", faults+"0", gone+"1", waits+"1")
+		state = planestate.State{}
+		want("all is well", lag+"0", faults+"0", gone+"0", waits+"0")
 
 		// The time of the last change is that of the client that took longest.
 		changed := time.Now()

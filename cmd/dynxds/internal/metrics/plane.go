@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
@@ -78,13 +79,16 @@ func New() *Plane {
 	return p
 }
 
-// AddSource adds the metrics of a source of documents, whose changes Seen, Published and Refused report. goneSince is
-// when the source ceased to answer, zero if it answers; it is called at any time.
-func (p *Plane) AddSource(goneSince func() time.Time) {
-	p.source.goneSince = goneSince
+// AddSource adds the metrics of a source of documents, whose changes Seen and Published report. state is called at any
+// time.
+func (p *Plane) AddSource(state func() planestate.State) {
+	p.source.state = state
 	p.registry.MustRegister(
 		p.build, p.documents,
-		gaugeFunc("document_faults", "Faults in the newest documents, for which an older state of them is served.", p.source.countFaults),
+		gaugeFunc("document_faults", "Faults in the newest documents, for which an older state of them is served, unless by --permissive.", p.source.faults),
+		gaugeFunc("documents_faulty_seconds", "For how long the newest documents have had faults, 0 while they are valid.", p.source.faulty),
+		gaugeFunc("withdrawal_waits", "1 while a change that withdraws more than a third of the services waits, otherwise 0.", p.source.waiting),
+		gaugeFunc("published_timestamp_seconds", "When the last update was published, in Unix time; 0 before the first one.", p.source.published),
 		gaugeFunc("store_lag_seconds", "For how long there have been documents that are not served: faulty or not built yet.", p.source.lag),
 		gaugeFunc("store_gone_seconds", "For how long the store has not answered, 0 while it does.", p.source.gone),
 	)

@@ -3,17 +3,17 @@ package metrics
 import (
 	"sync"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/planestate"
 )
 
 // source is how far the documents are known and served.
 type source struct {
-	goneSince func() time.Time
+	state func() planestate.State
 
 	mu sync.Mutex
 	// unserved is when documents were seen that are not served yet, zero if there are none.
 	unserved time.Time
-	// faults are those for which nothing is served of what was seen last.
-	faults int
 }
 
 // Seen notes that the source has documents that differ from what is served.
@@ -33,21 +33,10 @@ func (p *Plane) Published(took time.Duration, documents int) {
 	s := &p.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unserved, s.faults = time.Time{}, 0
+	s.unserved = time.Time{}
 }
 
-// Refused notes that nothing of what was seen is served, because of faults.
-func (p *Plane) Refused(faults int) {
-	p.source.mu.Lock()
-	defer p.source.mu.Unlock()
-	p.source.faults = faults
-}
-
-func (s *source) countFaults() float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return float64(s.faults)
-}
+func (s *source) faults() float64 { return float64(s.state().Faults) }
 
 func (s *source) lag() float64 {
 	s.mu.Lock()
@@ -55,7 +44,31 @@ func (s *source) lag() float64 {
 	return age(s.unserved)
 }
 
-func (s *source) gone() float64 { return age(s.goneSince()) }
+func (s *source) gone() float64 { return ageOf(s.state().GoneSince) }
+
+func (s *source) faulty() float64 { return ageOf(s.state().FaultySince) }
+
+func (s *source) waiting() float64 {
+	if s.state().Waiting != "" {
+		return 1
+	}
+	return 0
+}
+
+// published returns when the last update was, in seconds of Unix time.
+func (s *source) published() float64 {
+	if p := s.state().Published; p != nil {
+		return float64(p.At.UnixMilli()) / 1000
+	}
+	return 0
+}
+
+func ageOf(t *time.Time) float64 {
+	if t == nil {
+		return 0
+	}
+	return age(*t)
+}
 
 // age returns how long ago a time is, in seconds, 0 if it is zero.
 func age(t time.Time) float64 {

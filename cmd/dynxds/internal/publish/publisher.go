@@ -37,6 +37,15 @@ type Options struct {
 	Authority string
 	// NoSources leaves out of the resources where their parts were written.
 	NoSources bool
+	// Check is asked about the resources that an update would store, of which it may refuse all by an error. It may be nil.
+	Check func(*folder.Content, []Put) error
+}
+
+// Put is a resource that an update stores.
+type Put struct {
+	*controlplane.Resource
+	// Service is the service that it belongs to; empty for a resource of the folder, and for the Listener of a server.
+	Service string
 }
 
 // Streams are those of the store's server. Each function may be nil.
@@ -64,8 +73,10 @@ type state struct {
 type Summary struct {
 	// Version is the store's.
 	Version uint64
-	// Changed and Removed count variants of resources.
+	// Changed and Removed count variants of resources. What names the services that these belong to, and resources of no
+	// service, in order.
 	Changed, Removed int
+	What             []string
 	// Late is the number of clients that did not take new constraints in time, and may have got
 	// variants for other clients.
 	Late int
@@ -81,7 +92,7 @@ func New(store *controlplane.Store, opts Options, streams Streams) *Publisher {
 }
 
 // Publish replaces the published content. If the content is invalid, the error is a
-// *document.Faults, and nothing changes.
+// *document.Faults, and nothing changes, as after an error of Options.Check.
 //
 // If variants are selected by more tags than before, Publish waits for clients with dynamic parameters
 // to take new constraints: for a second at most, and no longer than the context. The content is
@@ -99,6 +110,14 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	if err := next.check(); err != nil {
 		return Summary{}, err
 	}
+	if err := u.pack(); err != nil {
+		return Summary{}, err
+	}
+	if p.opts.Check != nil {
+		if err := p.opts.Check(content, u.puts()); err != nil {
+			return Summary{}, err
+		}
+	}
 
 	// New constraints are sent before the variants that need them, and old ones removed after: a
 	// client must not get a variant for other clients.
@@ -114,10 +133,11 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 		return Summary{}, fmt.Errorf("the store refused the update and did not change: %w", err)
 	}
 	p.setTags(next)
+	what := u.what()
 	u.keep(&p.state)
 	p.state.meshes, p.state.tags = meshes, next
 	return Summary{
-		Version: version, Changed: len(u.put), Removed: len(u.deleted),
+		Version: version, Changed: len(u.put), Removed: len(u.deleted), What: what,
 		Late: late, Reports: append(meshes[0].Reports(), p.state.reports()...),
 	}, nil
 }

@@ -7,10 +7,12 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/meshroute"
@@ -75,6 +77,8 @@ type update struct {
 	overridden map[named]*folder.Resource
 	// put and deleted are what changes in the store.
 	put, deleted map[key]*meshroute.Resource
+	// packed are the resources of put, without those that are errors.
+	packed map[key]*controlplane.Resource
 }
 
 // addWritten adds the folder's resources. The error has those that conflict with the resources of
@@ -82,7 +86,7 @@ type update struct {
 func (u *update) addWritten(content *folder.Content) error {
 	var faults document.Faults
 	u.written = make(map[key]*meshroute.Resource, len(content.Resources))
-	u.put, u.deleted = map[key]*meshroute.Resource{}, maps.Clone(u.from.written)
+	u.put, u.packed, u.deleted = map[key]*meshroute.Resource{}, map[key]*controlplane.Resource{}, maps.Clone(u.from.written)
 	if u.deleted == nil {
 		u.deleted = map[key]*meshroute.Resource{}
 	}
@@ -106,11 +110,10 @@ func (u *update) addWritten(content *folder.Content) error {
 		}
 		u.written[k] = w
 		if !isUnchanged(u.from.written[k], w) {
-			// The store would refuse the update as a whole.
-			if _, err := controlplane.NewResource(&discoverypb.Resource{Name: r.Name, Resource: r.Any}); err != nil {
+			u.put[k] = w
+			if u.packed[k], err = packed(w, r.Any); err != nil {
 				faults.Add(fault(r, err.Error(), "give it another name"))
 			}
-			u.put[k] = w
 		}
 		delete(u.deleted, k)
 	}
@@ -211,6 +214,58 @@ func isUnchanged(old, new *meshroute.Resource) bool {
 	return old.Message == new.Message || proto.Equal(old.Message, new.Message)
 }
 
+// pack serializes what the meshes have in put. Variants with equal contents share their bytes.
+func (u *update) pack() error {
+	shared := make(map[proto.Message]*anypb.Any)
+	for k, r := range u.put {
+		if r.Err != nil || u.packed[k] != nil {
+			continue
+		}
+		bytes := shared[r.Message]
+		if bytes == nil {
+			bytes = new(anypb.Any)
+			if err := anypb.MarshalFrom(bytes, r.Message, proto.MarshalOptions{Deterministic: true}); err != nil {
+				return fmt.Errorf("serializing %s %s: %w", typeurl.ShortName(r.TypeURL), r.Name, err)
+			}
+			shared[r.Message] = bytes
+		}
+		var err error
+		if u.packed[k], err = packed(r, bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func packed(r *meshroute.Resource, bytes *anypb.Any) (*controlplane.Resource, error) {
+	return controlplane.NewResource(&discoverypb.Resource{Name: r.Name, Resource: bytes, DynamicParameters: r.Parameters.Map()})
+}
+
+// puts returns the resources that are stored, in no order.
+func (u *update) puts() []Put {
+	puts := make([]Put, 0, len(u.packed))
+	for k, r := range u.packed {
+		puts = append(puts, Put{r, u.put[k].Service})
+	}
+	return puts
+}
+
+// what is Summary.What.
+func (u *update) what() []string {
+	names := make(map[string]bool)
+	for _, changes := range []map[key]*meshroute.Resource{u.put, u.deleted} {
+		for k, r := range changes {
+			switch {
+			case r.Service != "":
+				names[r.Service] = true
+			case u.written[k] == r || u.from.written[k] == r:
+				names[typeurl.ShortName(k.typeURL)+" "+k.name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
 // apply applies the update to the store: removals first, as a resource may replace one of the same key.
 func (u *update) apply(tx *controlplane.Tx) {
 	for k, r := range u.deleted {
@@ -221,7 +276,7 @@ func (u *update) apply(tx *controlplane.Tx) {
 			tx.SetVariantError(k.typeURL, k.name, r.Parameters.Map(), r.Err)
 			continue
 		}
-		tx.SetNamed(k.name, r.Parameters.Map(), r.Message)
+		tx.SetResource(u.packed[k])
 	}
 }
 

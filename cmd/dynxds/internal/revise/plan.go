@@ -132,7 +132,7 @@ func (p *Plan) usable(all texts) (content *folder.Content, dropped []string, err
 	all = maps.Clone(all)
 	for {
 		if content, err = p.content(all, nil); err == nil {
-			if err = site.Buildable(content); err == nil {
+			if err = site.Servable(content); err == nil {
 				slices.Sort(dropped)
 				return content, dropped, nil
 			}

@@ -56,12 +56,12 @@ func (s *Server) openPages() error {
 // pages returns the pages at one address, for requests to one of the hosts (package webguard).
 func (s *Server) pages(isAdmin bool, hosts []string) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.healthz(w, r, isAdmin) })
 	if s.opts.Metrics != nil {
 		mux.Handle("GET /metrics", s.opts.Metrics.Handler())
 	}
 	if isAdmin {
-		mux.Handle("GET /clients", clients.Handler(s.id, s.ads.Overview))
+		mux.Handle("GET /clients", clients.Handler(s.id, s.ads.Overview, s.opts.Configuration))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -74,13 +74,19 @@ func (s *Server) pages(isAdmin bool, hosts []string) http.Handler {
 	})
 }
 
-// healthz answers as the health service does for the server as a whole.
-func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
+// healthz answers as the health service does for the server as a whole: a replica with faulty documents serves what was
+// good last, and so is healthy. The lines below say what is wrong, on the admin pages with file and line.
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request, isAdmin bool) {
 	answer, err := s.health.Check(r.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = w.Write([]byte(answer.GetStatus().String() + "\n"))
+	lines := []string{answer.GetStatus().String()}
+	if s.opts.Configuration != nil {
+		state := s.opts.Configuration()
+		lines = append(lines, state.Text(isAdmin)...)
+	}
+	_, _ = w.Write([]byte(strings.Join(lines, "\n") + "\n"))
 }
 
 // newID returns the ID of a replica: the machine's name, and something that no other process has.

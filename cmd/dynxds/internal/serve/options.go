@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/internal/bounds"
+	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
@@ -47,6 +48,8 @@ type Options struct {
 	Admin, MetricsAddress string
 	// Metrics are those of the control plane; nil: none.
 	Metrics *metrics.Plane
+	// Configuration is what the control plane says about its documents, for the pages; nil: it has none.
+	Configuration func() planestate.State
 	// Log is the log of connections and streams; it may be nil.
 	Log *slog.Logger
 }

@@ -23,7 +23,7 @@ func Compare(before, after *folder.Content) (changes []meshdiff.Change, notes []
 	var meshes [2]*loaded
 	for i, content := range []folder.Content{*before, *after} {
 		content.Dir = "" // so that resources do not say where they were written
-		if meshes[i], err = loadContent(&content, ""); err != nil {
+		if meshes[i], err = loadContent(&content, "", nil); err != nil {
 			return nil, nil, err
 		}
 	}

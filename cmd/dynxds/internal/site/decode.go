@@ -2,6 +2,7 @@ package site
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,6 +11,8 @@ import (
 
 	_ "github.com/dynxds/dynxds" // the filters and policies that a client has
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -18,12 +21,12 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// decoder finds resources of a store that clients reject, by decoding them as a client of dynxds does.
-// It is for one goroutine.
+// decoder finds resources that clients reject, by decoding them as a client of dynxds does. It is for one goroutine.
 type decoder struct {
-	store *controlplane.Store
-	// verdicts are those of the last run: unchanged resources are not decoded again.
-	verdicts map[*controlplane.Resource]verdict
+	// permissive lets pass what clients reject.
+	permissive bool
+	// last has the reports about what was checked last, and passed those of resources that clients reject, which passed.
+	last, passed map[*controlplane.Resource]meshroute.Report
 }
 
 type verdict struct {
@@ -41,74 +44,91 @@ var clientTypes = map[string]*xdsclient.ResourceType{
 	dynparam.MapTypeURL:              xdsresource.DynamicParameterConstraintsType,
 }
 
-// all decodes everything in the store.
-func (d *decoder) all(content *folder.Content, mesh *meshroute.Mesh) []meshroute.Report {
-	return d.reports(origins(content, mesh), func(string, string) bool { return true })
-}
-
-// written decodes the resources of the folder, and the Listeners of services with filters. It leaves out
-// what is made from policies, so that the cost of an update does not grow with these.
-func (d *decoder) written(content *folder.Content, mesh *meshroute.Mesh) []meshroute.Report {
-	names := make(map[[2]string]bool)
-	for _, r := range content.Resources {
-		names[[2]string{r.Any.GetTypeUrl(), r.Name}] = true
-	}
-	for _, s := range content.Services {
-		if len(s.Filters) > 0 {
-			names[[2]string{meshroute.ListenerType, mesh.ListenerName(s.Name)}] = true
+// check decodes the resources of an update. Unless the decoder is permissive, the error has those that clients reject.
+func (d *decoder) check(content *folder.Content, puts []publish.Put) error {
+	d.last = make(map[*controlplane.Resource]meshroute.Report)
+	from := originsOf(content)
+	verdicts := make(map[*anypb.Any]verdict) // which variants may share
+	for _, r := range puts {
+		decode := clientTypes[r.Any().GetTypeUrl()]
+		source, written := from.of(r)
+		if decode == nil || r.Service == "" && !written && isServers(r.Any()) {
+			continue
+		}
+		v, known := verdicts[r.Any()]
+		if !known {
+			v = judge(decode, r.Name(), r.Any())
+			verdicts[r.Any()] = v
+		}
+		if v.message != "" {
+			d.last[r.Resource] = meshroute.Report{Severity: v.severity, Source: source, Message: describe(decode.Name, r.Resource) + ": " + v.message}
 		}
 	}
-	if len(names) == 0 {
-		d.verdicts = nil
+	if d.permissive {
 		return nil
 	}
-	return d.reports(origins(content, mesh), func(typeURL, name string) bool { return names[[2]string{typeURL, name}] })
+	return errorsIn(d.last)
+}
+
+// rejected returns an error that has the resources of the store that clients reject, once what was checked is there; nil
+// if there are none.
+func (d *decoder) rejected(store *controlplane.Store) error {
+	if d.passed == nil {
+		d.passed = make(map[*controlplane.Resource]meshroute.Report)
+	}
+	maps.Copy(d.passed, d.last)
+	maps.DeleteFunc(d.passed, func(r *controlplane.Resource, report meshroute.Report) bool {
+		return report.Severity != meshroute.Error || !slices.Contains(store.Variants(r.Any().GetTypeUrl(), r.Name()), r)
+	})
+	return errorsIn(d.passed)
+}
+
+// errorsIn returns the errors among reports as one.
+func errorsIn(reports map[*controlplane.Resource]meshroute.Report) error {
+	var all document.Faults
+	for _, report := range ordered(reports) {
+		if report.Severity == meshroute.Error {
+			all.Add(document.Fault{File: report.Source.File, Line: report.Source.Line, Problem: report.Message})
+		}
+	}
+	return all.Err()
+}
+
+func ordered(reports map[*controlplane.Resource]meshroute.Report) []meshroute.Report {
+	list := slices.SortedFunc(maps.Values(reports), func(a, b meshroute.Report) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(list)
+}
+
+// origins say where the resources of a content were written.
+type origins struct {
+	resources map[origin]meshroute.Source
+	services  map[string]meshroute.Source
 }
 
 // origin identifies a resource of the folder: its type, its name, and the key of its dynamic
 // parameters.
 type origin struct{ typeURL, name, parameters string }
 
-func origins(content *folder.Content, mesh *meshroute.Mesh) map[origin]meshroute.Source {
-	from := make(map[origin]meshroute.Source, len(content.Resources)+2*len(content.Services))
+func originsOf(content *folder.Content) origins {
+	from := origins{make(map[origin]meshroute.Source, len(content.Resources)), make(map[string]meshroute.Source, len(content.Services))}
 	for _, s := range content.Services {
-		from[origin{typeURL: meshroute.ListenerType, name: s.Name}] = s.Source
-		from[origin{typeURL: meshroute.ListenerType, name: mesh.ListenerName(s.Name)}] = s.Source
+		from.services[s.Name] = s.Source
 	}
 	for _, r := range content.Resources {
 		// Invalid parameters are a fault, which was reported before.
 		parameters, _ := dynparam.NewParameters(r.Parameters)
-		from[origin{r.Any.GetTypeUrl(), r.Name, parameters.Key()}] = r.Source
+		from.resources[origin{r.Any.GetTypeUrl(), r.Name, parameters.Key()}] = r.Source
 	}
 	return from
 }
 
-// reports decodes the wanted resources.
-func (d *decoder) reports(from map[origin]meshroute.Source, wanted func(typeURL, name string) bool) []meshroute.Report {
-	var reports []meshroute.Report
-	verdicts := make(map[*controlplane.Resource]verdict)
-	for typeURL, decode := range clientTypes {
-		for _, r := range d.store.Resources(typeURL) {
-			at := origin{typeURL, r.Name(), r.Parameters().Key()}
-			if _, known := from[at]; !wanted(typeURL, r.Name()) || !known && isServers(r.Any()) {
-				continue
-			}
-			v, known := d.verdicts[r]
-			if !known {
-				v = judge(decode, r.Name(), r.Any())
-			}
-			verdicts[r] = v
-			if v.message != "" {
-				reports = append(reports, meshroute.Report{
-					Severity: v.severity, Source: from[at],
-					Message: describe(decode.Name, r) + ": " + v.message,
-				})
-			}
-		}
+// of returns where the resource or its service is written, and whether it is written as a resource.
+func (o *origins) of(r publish.Put) (source meshroute.Source, written bool) {
+	if r.Service != "" {
+		return o.services[r.Service], false
 	}
-	d.verdicts = verdicts
-	slices.SortFunc(reports, func(a, b meshroute.Report) int { return strings.Compare(a.String(), b.String()) })
-	return slices.Compact(reports)
+	source, written = o.resources[origin{r.Any().GetTypeUrl(), r.Name(), r.Parameters().Key()}]
+	return source, written
 }
 
 func describe(typeName string, r *controlplane.Resource) string {

@@ -9,6 +9,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/feed"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
+	"github.com/dynxds/dynxds/internal/planestate"
 )
 
 // files are the documents of a folder.
@@ -97,6 +98,7 @@ func (r *reloader) open(ctx context.Context, opts Options) error {
 		return err
 	}
 	r.place, r.dir, r.documents = "store", s.Dir(), &stored{followed, s}
+	r.state = planestate.NewKeeper(r.place, r.dir, r.documents.GoneSince)
 	return nil
 }
 

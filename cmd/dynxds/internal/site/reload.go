@@ -13,6 +13,8 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/metrics"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/planestate"
+	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
@@ -47,8 +49,10 @@ type reloader struct {
 	// place is what the documents are in, dir its name.
 	place, dir string
 	publisher  *publish.Publisher
+	store      *controlplane.Store
 	decoder    decoder
 	metrics    *metrics.Plane
+	state      *planestate.Keeper
 	log        *slog.Logger
 	// published is the last published content, or nil.
 	published *folder.Content
@@ -100,9 +104,10 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 	r.err = err
 	switch {
 	case r.withdrawal != nil:
+		r.note(nil)
 		return
 	case err != nil:
-		r.metrics.Refused(faultsIn(err))
+		r.note(err)
 		if r.published != nil {
 			r.refuse(err)
 		}
@@ -115,6 +120,7 @@ func (r *reloader) take(ctx context.Context, content *folder.Content, err error,
 		r.log.Info("the " + r.place + " is valid again")
 	}
 	r.publishes(content, &summary, began)
+	r.note(r.decoder.rejected(r.store))
 }
 
 // fallBack publishes the last good content, if it is known and not served.
@@ -137,6 +143,7 @@ func (r *reloader) fallBack(ctx context.Context) {
 // publishes notes and logs what was published.
 func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, began time.Time) {
 	r.published = content
+	r.state.Set(func(s *planestate.State) { s.Published = publishedOf(content, summary) })
 	r.logPublished(content, summary, time.Since(began))
 }
 
@@ -170,7 +177,7 @@ func (r *reloader) logPublished(content *folder.Content, summary *publish.Summar
 		r.log.Warn("clients did not apply new constraints in time; until they do, they may get the routes of other clients",
 			"clients", summary.Late)
 	}
-	r.logReports(slices.Concat(summary.Reports, r.decoder.written(content, r.publisher.Mesh())))
+	r.logReports(slices.Concat(summary.Reports, ordered(r.decoder.last)))
 }
 
 // refuse logs each new fault of documents that are not published.
@@ -194,15 +201,6 @@ func (r *reloader) refuse(err error) {
 		log(err.Error(), "error", err)
 	}
 	r.faults = now
-}
-
-// faultsIn counts the faults in an error, 1 for any other error.
-func faultsIn(err error) int {
-	var faults *document.Faults
-	if errors.As(err, &faults) {
-		return faults.Total()
-	}
-	return 1
 }
 
 // levels are the log levels of reports.

@@ -142,37 +142,12 @@ resource:
   name: broken
   apiListener: {}
 `,
-	})
+	}, permissive)
 	conn := r.connect("xds:///broken", plain, map[string]any{"service": "frontend", "version": "v9"})
 	conn.Connect()
 	r.logged("a client rejects a response", "node=frontend-v9")
 	conn.Close()
 	r.logged("stream ended", "node=frontend-v9")
-}
-
-// Resources that clients would reject are logged once, when they are published.
-func TestWhatClientsRejectIsLogged(t *testing.T) {
-	t.Parallel()
-	for _, authority := range []string{"", "mesh"} {
-		r := start(t, authority, map[string]string{"raw.yaml": `
-kind: Resource
-resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: EDS}
----
-kind: Service
-name: s
-filters: [{name: f, typed_config: {"@type": type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.Filter}}]
-`})
-		r.logged("level=ERROR", "msg=report", "raw.yaml:2", "Cluster c: clients reject it: eds_cluster_config")
-		r.logged("level=ERROR", "msg=report", "raw.yaml:5", "Listener ", "clients reject it: ", "no.Filter")
-		r.write("other.yaml", "kind: Service\nname: other\n")
-		r.reload()
-		r.logged("msg=published", "services=2")
-		// A look is over when the next one begins.
-		r.reload()
-		if n := r.log.Count("Cluster c: clients reject it"); n != 1 {
-			t.Errorf("the log says %d times what clients reject, want once", n)
-		}
-	}
 }
 
 // A file is written in place, bit by bit, and looked at after each bit: no RPC fails of a service that is at its end,

@@ -119,7 +119,7 @@ func loadView(v View) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := loadContent(content, v.Authority)
+	l, err := loadContent(content, v.Authority, nil)
 	if err != nil {
 		return nil, err
 	}

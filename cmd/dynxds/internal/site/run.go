@@ -21,6 +21,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
+	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/observe/statuspage"
@@ -43,6 +44,8 @@ type Options struct {
 	Poll time.Duration
 	// Reload has signals that trigger a poll at once, or the reading of a whole store. It may be nil.
 	Reload <-chan os.Signal
+	// Permissive publishes also what clients would reject.
+	Permissive bool
 	// RemovalDelay is controlplane.Options.RemovalDelay, but zero means no delay.
 	RemovalDelay time.Duration
 	// WithdrawalDelay is how long a change waits that withdraws more than a third of the services; zero or less: it does
@@ -93,8 +96,9 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer plane.reload.documents.Close()
-	plane.metrics.AddSource(plane.reload.documents.GoneSince)
-	opts.Serve.Metrics = plane.metrics
+	state := plane.reload.state
+	plane.metrics.AddSource(state.State)
+	opts.Serve.Metrics, opts.Serve.Configuration = plane.metrics, state.State
 	server, err := serve.New(services{plane.ads, plane.loads}, opts.Serve)
 	if err != nil {
 		return err
@@ -104,7 +108,7 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	if opts.Page != "" {
-		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(plane.ads, plane.store))
+		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(plane.ads, plane.store), statuspage.WithConfiguration(state.State))
 		if err != nil {
 			server.Close()
 			return err
@@ -193,7 +197,11 @@ func newPlane(opts Options) *plane {
 	limits := opts.Serve.Limits
 	limits.OnRefused = p.metrics.Limited
 	p.metrics.AddLoads(p.knownLoads)
-	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources}, publish.Streams{
+	files := newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Reload, log)
+	p.reload = &reloader{
+		documents: files, place: "folder", dir: opts.Dir, state: planestate.NewKeeper("folder", opts.Dir, files.GoneSince), store: p.store, decoder: decoder{permissive: opts.Permissive}, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay,
+	}
+	publisher := publish.New(p.store, publish.Options{Authority: opts.Authority, NoSources: opts.NoSources, Check: p.reload.decoder.check}, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
 	})
@@ -207,10 +215,7 @@ func newPlane(opts Options) *plane {
 		OnNACK:          p.reject,
 		OnACK:           p.metrics.ACKed,
 	})
-	p.reload = &reloader{
-		documents: newFiles(opts.Dir, cmp.Or(opts.Poll, DefaultPoll), opts.Reload, log), place: "folder", dir: opts.Dir,
-		publisher: publisher, decoder: decoder{store: p.store}, metrics: p.metrics, log: log, delay: opts.WithdrawalDelay,
-	}
+	p.reload.publisher = publisher
 	return p
 }
 

@@ -63,18 +63,18 @@ func Validate(ctx context.Context, dir, authority string) (*Validation, error) {
 
 // ValidateContent is Validate of what was read already.
 func ValidateContent(content *folder.Content, authority string) (*Validation, error) {
-	loaded, err := loadContent(content, authority)
+	decoder := decoder{permissive: true} // to have all reports
+	loaded, err := loadContent(content, authority, decoder.check)
 	if err != nil {
 		return nil, err
 	}
-	decoder := decoder{store: loaded.store}
-	rejected := decoder.all(content, loaded.publisher.Mesh())
-	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, rejected)}, nil
+	return &Validation{Content: content, Reports: slices.Concat(loaded.summary.Reports, ordered(decoder.last))}, nil
 }
 
-// Buildable returns the error with which Publish would refuse the content, or nil.
-func Buildable(content *folder.Content) error {
-	_, err := loadContent(content, "")
+// Servable returns the error for which Run would not publish the content, or nil.
+func Servable(content *folder.Content) error {
+	decoder := decoder{}
+	_, err := loadContent(content, "", decoder.check)
 	return err
 }
 
@@ -86,9 +86,10 @@ type loaded struct {
 	summary   publish.Summary
 }
 
-func loadContent(content *folder.Content, authority string) (*loaded, error) {
+// loadContent needs no check.
+func loadContent(content *folder.Content, authority string, check func(*folder.Content, []publish.Put) error) (*loaded, error) {
 	l := &loaded{store: controlplane.NewStore(), content: content}
-	l.publisher = publish.New(l.store, publish.Options{Authority: authority}, publish.Streams{})
+	l.publisher = publish.New(l.store, publish.Options{Authority: authority, Check: check}, publish.Streams{})
 	var err error
 	l.summary, err = l.publisher.Publish(context.Background(), content)
 	return l, err
