@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdtest"
+	"github.com/dynxds/dynxds/internal/planestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -215,4 +216,38 @@ func (w *deafWriter) Write(p []byte) (int, error) {
 	close(w.writes)
 	<-w.blocked
 	return len(p), nil
+}
+
+// What a replica says about its documents is above what clients say, with no control of the terminal.
+func TestPrintOfAFaultyConfiguration(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 7, 1, 10, 0, 0, 0, time.UTC)
+	states := map[string]planestate.State{
+		"": {Place: "folder"}, // valid
+		"the folder has 2 faults since 2026-07-01T10:00:00Z; clients keep what was published last: a.yaml:1: \\x1b[31mred": {
+			Place: "folder", FaultySince: &since, Faults: 2, First: "a.yaml:1: \x1b[31mred",
+		},
+		"the folder has 1 fault since 2026-07-01T10:00:00Z; published nevertheless (--permissive): a.yaml:1: no": {
+			Place: "folder", FaultySince: &since, Faults: 1, First: "a.yaml:1: no", Permissive: true,
+		},
+		"a large withdrawal of services waits until 2026-07-01T10:00:00Z: 2 services":                 {Place: "folder", Waiting: "2 services", WaitingUntil: &since},
+		"the store has not answered since 2026-07-01T10:00:00Z; clients keep what was published last": {Place: "store", GoneSince: &since},
+	}
+	for want, state := range states {
+		mux := http.NewServeMux()
+		mux.Handle("/clients", Handler("a", func() []controlplane.ClientStatus { return nil }, func() planestate.State { return state }))
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		admin := strings.TrimPrefix(server.URL, "http://")
+		fleet := Ask(t.Context(), []Replica{{Admin: admin}}, false, time.Minute)
+		var out strings.Builder
+		xdstest.NoError(t, fleet.Print(&out))
+		if want != "" {
+			want = "\nConfiguration:\n  " + admin + ": " + want + "\n"
+		}
+		want += "\n0 client streams at 1 replica: 0 rejecting, 0 behind\n"
+		if got := out.String(); got != want && "\n"+got != want {
+			t.Errorf("got\n%q, want\n%q", got, want)
+		}
+	}
 }
