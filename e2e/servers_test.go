@@ -354,3 +354,17 @@ func TestControlPlaneThatRequiresTokens(t *testing.T) {
 	put(t, path, []byte(token))
 	mustReach(t, cc, unary, backend)
 }
+
+// The bootstrap has the port of a backend in place of the control plane's: RPCs say so, by both protocols.
+func TestABackendIsNoControlPlane(t *testing.T) {
+	directly(t, "the relay would say it of its own server")
+	backend := testutils.StartBackend(t, "backend")
+	for _, features := range [][]string{nil, {"delta"}} {
+		cc := dialWith(t, "xds:///"+service, testutils.Bootstrap("n", backend.Addr(), testutils.ServerFeatures(features...)))
+		_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(testutils.Context(t), &testgrpc.Empty{})
+		if text := status.Convert(err).Message(); status.Code(err) != codes.Unavailable || !strings.Contains(text, "it answers gRPC, but is no xDS server") ||
+			!strings.Contains(text, backend.Addr()) {
+			t.Errorf("features %q: the RPC ended with %v, want one that says what the server is", features, err)
+		}
+	}
+}

@@ -118,9 +118,12 @@ func (e *Error) Error() string {
 	case KindServer:
 		fmt.Fprintf(&b, ": error %s from the management server", e.Code)
 	case KindUnreachable:
-		if e.several() {
+		switch {
+		case e.several():
 			b.WriteString(": no management server is reachable")
-		} else {
+		case errors.Is(e.Err, transport.ErrNotXDS):
+			b.WriteString(": the management server cannot be used")
+		default:
 			b.WriteString(": the management server is unreachable")
 		}
 	}
@@ -139,6 +142,9 @@ func (e *Error) Error() string {
 func (e *Error) wayOut() string {
 	if e.Kind == KindUnreachable && errors.Is(e.Err, transport.ErrNoAnswer) {
 		return streamTaken
+	}
+	if e.Kind == KindUnreachable && errors.Is(e.Err, transport.ErrNotXDS) {
+		return "give server_uri in the xDS bootstrap the address of the control plane; this may be that of a backend"
 	}
 	return e.Kind.wayOut()
 }

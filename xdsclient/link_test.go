@@ -122,6 +122,28 @@ func TestReachableWithAChangedResource(t *testing.T) {
 	})
 }
 
+// An address that is not the control plane's: a gRPC server without xDS, and a proxy that has no route to one.
+func TestServersWithoutXDS(t *testing.T) {
+	for message, want := range map[string]string{
+		"unknown service envoy.service.discovery.v3.AggregatedDiscoveryService": `xDS Cluster "a": the management server cannot be used: it answers gRPC, but is no xDS server ` +
+			`(Unimplemented: unknown service envoy.service.discovery.v3.AggregatedDiscoveryService) (management server passthrough:///script, node id "node-1"); ` +
+			`give server_uri in the xDS bootstrap the address of the control plane; this may be that of a backend`,
+		"unexpected HTTP status code received from server: 404 (Not Found)": `xDS Cluster "a": the management server is unreachable: Unimplemented: ` +
+			`unexpected HTTP status code received from server: 404 (Not Found) (management server passthrough:///script, node id "node-1"); ` +
+			`check that the server runs, and server_uri and channel_creds in the xDS bootstrap`,
+	} {
+		t.Run(message, func(t *testing.T) {
+			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+				a, _ := listen(t, c, types.clusters, "a")
+				server.stream().end <- status.Error(codes.Unimplemented, message)
+				if err := a.fault(KindUnreachable); err.Error() != want {
+					t.Errorf("the error reads\n%s\nwant\n%s", err, want)
+				}
+			})
+		})
+	}
+}
+
 // The server's own words are passed on, but not without end.
 func TestServerTextIsCut(t *testing.T) {
 	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {

@@ -3,6 +3,7 @@ package meshroute
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -147,6 +148,11 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 		b.mesh.reports = append(b.mesh.reports, f.at(p))
 	}
 	for i := range r.Matches {
+		// In a GRPCRoute it is the name of a service.
+		if path := r.Matches[i].Path; p.Kind != meshpolicy.GRPCRouteKind && path.Type == meshpolicy.Prefix && isPackage(path.Value) {
+			add(Warning, "matches", "", fmt.Sprintf("prefixes match whole segments: %s matches the methods of a service of that name, and no service of a package; "+
+				`write the service, as in /grpc.health.v1.Health, or the regular expression %s\..*`, path.Value, regexp.QuoteMeta(strings.TrimSuffix(path.Value, "."))))
+		}
 		reportMatch(&r.Matches[i], func(s Severity, clients, message string) { add(s, "matches", clients, message) })
 	}
 	for i := range r.Filters {
@@ -208,6 +214,14 @@ func reportMatch(m *meshpolicy.Match, add func(s Severity, clients, message stri
 	if len(m.Query) > 0 {
 		add(Warning, "", "the path of an RPC has no query, so no RPC matches queryParams")
 	}
+}
+
+// isPackage reports whether a path prefix seems to be a package, so that it ends inside of a path's segment: its last name
+// begins with a small letter, where services begin with a capital one.
+func isPackage(prefix string) bool {
+	segment := strings.TrimPrefix(prefix, "/")
+	name := segment[strings.LastIndexByte(segment, '.')+1:]
+	return segment != "" && !strings.Contains(segment, "/") && (name == "" || 'a' <= name[0] && name[0] <= 'z')
 }
 
 // reportFilter reports the parts of a filter that gRPC clients do not implement.

@@ -29,6 +29,9 @@ func TestReports(t *testing.T) {
 		{"paths that no RPC has", "{matches: [{path: {exact: /a}}, {path: {prefix: /a/b/c}}]}", []string{
 			"warning: " + at + "matches: the path of an RPC is /package.Service/Method, so no RPC matches Exact /a",
 			"warning: " + at + "matches: the path of an RPC is /package.Service/Method, so no RPC matches Prefix /a/b/c"}},
+		{"packages, not services", "{matches: [{path: {prefix: /grpc.health}}, {path: {prefix: /a.}}, {path: {prefix: /a/B}}, {path: {exact: /a/B}}]}", []string{
+			"warning: " + at + `matches: prefixes match whole segments: /a. matches the methods of a service of that name, and no service of a package; write the service, as in /grpc.health.v1.Health, or the regular expression /a\..*`,
+			"warning: " + at + `matches: prefixes match whole segments: /grpc.health matches the methods of a service of that name, and no service of a package; write the service, as in /grpc.health.v1.Health, or the regular expression /grpc\.health\..*`}},
 		{"query parameters", "{matches: [{queryParams: [{name: a, value: b}]}]}", []string{"warning: " + at + "matches: the path of an RPC has no query, so no RPC matches queryParams"}},
 		{"binary headers", "{matches: [{headers: [{name: a-bin, type: Present}]}, {headers: [{name: b-bin, type: Absent}]}]}", []string{
 			`warning: ` + at + `matches: gRPC takes headers whose names end in -bin for absent, so no RPC matches "a-bin Present"`}},

@@ -79,7 +79,7 @@ func (l *Link) Ended(err error) End {
 		return EndAfterAnswer
 	}
 	last := l.failure
-	l.state, l.failure = linkDown, transport.Reason(err)
+	l.state, l.failure = linkDown, transport.ADSReason(err)
 	switch {
 	case last == nil:
 		return EndUnreachable

@@ -3,8 +3,10 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/bounds"
@@ -15,6 +17,19 @@ var StreamDesc = &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 
 // ErrNoAnswer is the reason for the end of a stream that the server ended with OK.
 var ErrNoAnswer = errors.New("the server ended the stream without an error")
+
+// ErrNotXDS is the reason for the end of a stream to a gRPC server that has no xDS, such as that of an application.
+var ErrNotXDS = errors.New("it answers gRPC, but is no xDS server")
+
+// ADSReason is Reason for a stream of ADS. UNIMPLEMENTED that the server itself sent is ErrNotXDS: gRPC makes it also of an
+// HTTP status, which a proxy may have sent.
+func ADSReason(err error) error {
+	reason := Reason(err)
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Unimplemented && !strings.HasPrefix(s.Message(), "unexpected HTTP status") {
+		return fmt.Errorf("%w (%w)", ErrNotXDS, reason)
+	}
+	return reason
+}
 
 // Reason says why a stream failed: ErrNoAnswer, or code and message of the status, without the decoration
 // that gRPC adds. The message is cut (bounds.ErrorText).

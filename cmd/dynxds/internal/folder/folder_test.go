@@ -262,6 +262,10 @@ func TestReportsEveryFault(t *testing.T) {
 		{"a list of documents", "- kind: Service\n  name: a", "a.yaml:1: expected an object, found a list"},
 		{"text", "kind Service", `a.yaml:1: expected an object, found the string "kind Service"`},
 		{"an unknown kind", "kind: Servce\nname: a", `a.yaml:1: kind: unknown value "Servce"; did you mean "Service"?`},
+		{"a Service of Kubernetes", "apiVersion: v1\nkind: Service\nmetadata: {name: greeter, namespace: shop}\nspec: {ports: [{port: 80}]}",
+			`a.yaml:1: this is a Service of Kubernetes, which does not say where its endpoints are; add its endpoints, as "kubectl get endpointslices -n shop -l kubernetes.io/service-name=greeter -o yaml" prints them; ` +
+				`or replace it by "kind: Service" with "name: greeter.shop" and "endpoints: [{address: HOST:PORT}]"`},
+		{"a Service of Kubernetes in a list", "kind: List\nitems:\n- kind: Service\n  apiVersion: v1\n  metadata:\n", `a.yaml:3: items[0]: this is a Service of Kubernetes, which does not say where its endpoints are; add its endpoints, as "kubectl get endpointslices -n default`},
 		{"an unknown field", frontend + "endpoint: []", `a.yaml:3: unknown field "endpoint"; did you mean "endpoints"?`},
 		{"no name", "kind: Service", `the field "name" is missing`},
 		{"an address without a port", frontend + "endpoints: [{address: a}]", `endpoints[0].address: "a" is not an address; write it as host:port`},

@@ -55,6 +55,9 @@ func (f *File) read(doc document.Value) {
 	switch kind.OneOf(kindService, kindDenial, kindResource, meshpolicy.DocumentKind, meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind,
 		kindSlice, kindList) {
 	case kindService:
+		if faultOfKubernetesService(doc) {
+			return
+		}
 		if s := readService(doc); fine() {
 			f.services = append(f.services, s)
 		}

@@ -1,6 +1,7 @@
 package folder
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -51,6 +52,23 @@ func readService(doc document.Value) *service {
 	s.TLS = readTLS(o.Field("tls"))
 	readSettings(o, s.Service)
 	return s
+}
+
+// faultOfKubernetesService reports a Service of Kubernetes, which has a kind of the same name and does not name endpoints.
+func faultOfKubernetesService(doc document.Value) bool {
+	metadata := doc.Peek("metadata")
+	if !metadata.Present() && !doc.Peek("apiVersion").Present() {
+		return false
+	}
+	name, namespace := "NAME", "default"
+	for field, to := range map[string]*string{"name": &name, "namespace": &namespace} {
+		if v := metadata.Peek(field); v.IsText() {
+			*to = v.Text()
+		}
+	}
+	doc.Fault(fmt.Sprintf("add its endpoints, as \"kubectl get endpointslices -n %s -l %s=%s -o yaml\" prints them; or replace it by \"kind: Service\" with \"name: %s\" and \"endpoints: [{address: HOST:PORT}]\"",
+		namespace, serviceNameLabel, name, meshpolicy.KubernetesName(name, namespace)), "this is a Service of Kubernetes, which does not say where its endpoints are")
+	return true
 }
 
 // service is a document of kind Service.
