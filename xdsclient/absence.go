@@ -13,7 +13,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// absence is the last pass over a response, through what it says in place of resources. A
+// absence is the last pass over a response, through its errors and removals. A
 // server can say in four ways that it does not send a resource: by an error in its place, by
 // naming it as removed, by omitting it from the full state, and by silence, which is the
 // business of the resource timer.
@@ -45,7 +45,7 @@ func (u *update) applyAbsence() *absence {
 	return a
 }
 
-// finish applies what the response says by omission.
+// finish applies the omissions of the response.
 func (a *absence) finish() {
 	if a.resp.FullState && a.types.typ.FullStateInSotW && a.nameless == 0 {
 		a.deleteOmitted()
@@ -136,9 +136,8 @@ func (a *absence) findMeant(n wire.ResourceName, sc *scope) {
 	}
 }
 
-// findMembers adds the members of collections to what was found. answers says that what the server
-// says is an answer for their collections, and enter that members which these do not have are
-// added to them.
+// findMembers adds members of collections to a.found. answers says that the error or removal is an
+// answer for their collections, and enter that unknown members are added to their collections.
 func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter bool) {
 	first, name := a.types.collectionsOf(n.Name)
 	for s := range first.siblings() {
@@ -185,7 +184,7 @@ func (a *absence) emptyCollection(c *collection) {
 }
 
 // noteContradiction notes that a response has a resource and says that it does not.
-// The resource counts. What has an error may be named as removed as well, for
+// The resource counts. A resource with an error may be named as removed as well, for
 // clients that do not know of errors.
 func (a *absence) noteContradiction(s *subscription) {
 	if s.State == ads.Failed {
@@ -246,7 +245,7 @@ func (a *absence) applyError(e wire.ResourceError) {
 // answerFailing notes that errors for members are the server's answer for their
 // collections (xRFC TP3, "Wildcard Subscriptions and Glob Collections"), unless it has an
 // error for the collection as a whole, which stands until a resource or another error for
-// it comes. If those who watch the collection follow another server, errors that are not
+// it comes. If the watchers of the collection follow another server, errors that are not
 // final do not count, as with other resources.
 func (a *absence) answerFailing() {
 	for _, c := range a.failing {
@@ -324,13 +323,13 @@ func (a *absence) ignores(s *subscription, sc *scope) bool {
 
 // scope is which subscriptions to a name a server means.
 type scope struct {
-	// all says that it means all of them; else constraints are those of the
-	// subscription.
+	// all says that it means all of them; otherwise it means the subscription with the
+	// constraints.
 	all         bool
 	constraints dynparam.Constraints
-	// exact says that the constraints spell out parameters. Of the member of a
-	// collection they are those of the variant that is meant. Constraints that spell
-	// out none are the collection's, and mean all variants of the member.
+	// exact says that the constraints spell out parameters. For a member of a collection
+	// the parameters name the variant that the server means. Constraints that spell
+	// out no parameters are the collection's, and mean all variants of the member.
 	exact      bool
 	parameters dynparam.Parameters
 }

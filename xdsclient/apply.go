@@ -12,7 +12,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
-// What the response says is applied to the subscriptions here, and through them to the cache.
+// Here the response is applied to the subscriptions, and through them to the cache.
 
 // accept applies a valid resource to a subscription: p, or the version with the same bytes
 // that the subscription has.
@@ -100,7 +100,7 @@ func (u *update) once(s *subscription, it *item) bool {
 }
 
 // received notes that the server has the resource. A member is an answer for its collection,
-// unless it is faulty and those who watch the collection follow another server: like
+// unless it is faulty and the watchers of the collection follow another server: like
 // any faulty resource, it does not bring them back to this one.
 func (u *update) received(s *subscription, it *item) {
 	u.types.NoteRead(s, it.parameters, u.collected(it))
@@ -154,7 +154,7 @@ func (u *update) dataError(s *subscription, state CacheState, fault *Error) {
 	}
 }
 
-// markUseful notes that the response has something that is of use to those who stand by at a
+// markUseful notes that the response is of use to the watches that stand by at a
 // resource, or at the collection of the member. They follow this server once all of the
 // response is applied.
 func (u *update) markUseful(r *resource) {

@@ -14,7 +14,7 @@ import (
 // labelled with the target, and Dump lists the target. recorder may be nil. Attach must not be
 // called from init functions.
 //
-// The metrics of a channel are those of the whole client, which it may share with others. Of
+// A channel reports the metrics of its client, which it may share with other channels. Of
 // several channels with one target only the one that attached first reports, until it detaches:
 // their metrics have the same labels. A channel without a recorder does not count in that.
 //
@@ -50,7 +50,7 @@ type attachment struct {
 
 type labelKey struct{ server, typ string }
 
-// labelsFor returns the label values of a counter. typ is empty for those without a resource
+// labelsFor returns the label values of a counter. typ is empty for counters without a resource
 // type.
 func (a *attachment) labelsFor(server, typ string) []string {
 	a.mu.Lock()

@@ -10,16 +10,16 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// authority is what the client has of one xDS authority: a cache for each of its servers,
-// and the targets that watch something of it. It exists while a cache has a resource.
+// authority is one xDS authority: a cache for each of its servers,
+// and the targets that watch its resources. It exists while a cache has a resource.
 // Guarded by XDSClient.mu.
 //
 // # Fallback between servers (gRFC A71)
 //
-// A target follows one server as a whole. What it
-// watches is subscribed to at that server and at those above it in the list, which were
+// A target follows one server with all its watches. They are
+// subscribed to at that server and at the servers above it in the list, which were
 // unreachable and are still tried. Each target moves by itself, so that a target that needs
-// something new does not take along others that have all they need. Parties that follow the same
+// a new resource does not take along targets that have all they need. Targets that follow the same
 // server share its stream and its cache.
 //
 //	level   server      target A (has all)      target B (needs something new)
@@ -42,12 +42,12 @@ import (
 // way up needs an answer, and backoff bounds the attempts to get one.
 //
 // For each resource that a server has answered for, the target that moves to its cache gets that
-// answer. The rest the cache inherits from what the target had, which is better than
-// nothing, until the server answers. Watchers are called for what is different. On a new stream
+// answer. Other resources the cache inherits from the cache that the target used before, until the
+// server answers. Watchers are called for differences. On a new stream
 // the resources that a target stands by for are requested without versions: the server would
-// not repeat what the target's cache has replaced since.
+// not repeat resources that the target's cache has replaced since.
 //
-// Each step costs time in proportion to what the target watches, and backoff bounds the number
+// Each step costs time in proportion to the watches of the target, and backoff bounds the number
 // of steps by bounding the failed attempts that lead to them.
 type authority struct {
 	client *XDSClient
@@ -60,8 +60,8 @@ type authority struct {
 	variants bool
 	// byTarget has the targets that watch something.
 	byTarget map[string]*targetWatches
-	// wait ends when what is on disk is to be used, and waited says that it has ended. fromDisk says
-	// that something is in use from there, and that no server has answered. See stored.go.
+	// wait ends when resources from disk are to be used, and waited says that it has ended. fromDisk says
+	// that a resource from disk is in use, and that no server has answered. See stored.go.
 	wait             *time.Timer
 	waited, fromDisk bool
 }

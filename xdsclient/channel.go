@@ -7,8 +7,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// serverChannel is what a client has of one management server: an ADS stream, and what is
-// subscribed to on it. It exists while a resource of the server is watched. Guarded by
+// serverChannel is a client's side of one management server: an ADS stream, and the subscriptions
+// on it. It exists while a resource of the server is watched. Guarded by
 // XDSClient.mu.
 type serverChannel struct {
 	client *XDSClient
@@ -21,7 +21,7 @@ type serverChannel struct {
 	protocol wire.Protocol
 	link     ads.Link
 
-	// levels are those that watch something from the server, one of each authority.
+	// levels are the caches with watches from the server, one of each authority.
 	levels map[*level]struct{}
 	// watched counts the subscriptions that are watched.
 	watched int
@@ -29,14 +29,14 @@ type serverChannel struct {
 	// dependencies.
 	types []*typeState
 	// delivery is the response that watchers are still busy with, or nil. Until they are
-	// done, changes of subscriptions are held back, so that those that the response caused
+	// done, changes of subscriptions are held back, so that all changes that the response caused
 	// go out together.
 	delivery *delivery
 	expiry   expiry
 	// sending is set from NextRequest until Sent.
 	sending sending
-	// responses and finds number the responses, and the searches for what something in a
-	// response is for.
+	// responses and finds number the responses, and the searches for the recipients of a
+	// resource.
 	responses, finds uint64
 	// ignored is the type of the last response that was ignored.
 	ignored string
@@ -137,8 +137,8 @@ func (ch *serverChannel) close() {
 	ch.stream.Close()
 }
 
-// reinstate gives the cache entry of a resource that is about to be watched what the server said
-// of it to other watches, or to another subscription to the name.
+// reinstate gives the cache entry of a resource that is about to be watched the server's last answer,
+// from other watches of the resource or from another subscription to the name.
 func (ch *serverChannel) reinstate(r *resource) {
 	s := ch.subscriptionTo(r)
 	ch.restate(s)
@@ -148,7 +148,7 @@ func (ch *serverChannel) reinstate(r *resource) {
 	ch.follow(r)
 }
 
-// restate gives a cache entry what the server said of the resource.
+// restate gives a cache entry the server's last answer for the resource.
 func (ch *serverChannel) restate(s *subscription) {
 	if s.payload != nil {
 		s.admit()

@@ -131,7 +131,7 @@ type DecodeOptions struct {
 	// Overrides, for tools, are applied in place of those of Bootstrap.
 	Overrides *overlay.Overrides
 	// Last returns the value that Decode last made of a resource of a name from that server,
-	// or of any variant of it, and the bytes that it means, or nil. A decoder may build on it, so
+	// or of any variant of it, and its bytes, or nil. A decoder may build on it, so
 	// that a small change to a large resource costs little. If it returns the same pointer, since
 	// only what it ignores has changed, watchers are not called. nil: there is none.
 	Last func(name string) (value any, raw []byte)

@@ -100,7 +100,7 @@ func (c *collection) removeMember(m *subscription) {
 	c.size--
 }
 
-// admit adds a member of a collection to the cache, as the server has said something of it.
+// admit adds a member of a collection to the cache after the server's first answer for it.
 func (m *subscription) admit() {
 	c := m.resource.memberOf
 	if c == nil {

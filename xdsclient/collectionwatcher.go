@@ -17,7 +17,7 @@ type CollectionWatcher interface {
 	// server has answered: the members it had then were reported before, and there may be
 	// none. Errors for members are an answer too (xRFC TP3, "Wildcard Subscriptions and Glob
 	// Collections"). Otherwise err is an *Error and says why nothing is known of the
-	// collection; what was reported of members is void.
+	// collection; earlier reports of members are void.
 	CollectionChanged(err error, done func())
 	// AmbientError reports a fault that leaves what was reported in use: of the
 	// member or, for the zero Member, of the collection as a whole. err is an *Error.

@@ -52,8 +52,8 @@ func (d *resourceDecoder) decode(it *item) (decoded int) {
 	return decoded
 }
 
-// kept returns the bytes of a resource to be kept: those of the response if they are the most of it and their
-// memory is not used again, and otherwise a copy.
+// kept returns the bytes of a resource to be kept: the bytes in the response, if they are more than half of the response and
+// its memory is not used again, and otherwise a copy.
 func (d *resourceDecoder) kept(b []byte) []byte {
 	if d.size > transport.MaxPooled && 2*len(b) > d.size {
 		return slices.Clip(b)

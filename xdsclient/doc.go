@@ -15,16 +15,16 @@
 //	   ▼ ads.Handler
 //	serverChannel      one server: its stream, its subscriptions by type (typeState), and its
 //	   │               resource timers; shared by all authorities that name the server
-//	update             the work on one response: what it has for each subscription
+//	update             the work on one response
 //	   ▼
 //	authority          one xDS authority: its ordered list of servers
 //	   ├─ targetWatches  what one target watches, and which server it follows
 //	   └─ level          the cache of one server: its resources by type, name and constraints
 //	        └─ resource    one cache entry: the accepted version, the standing error
-//	             └─ watch    one watcher, and what is queued for it
+//	             └─ watch    one watcher, and its queued events
 //
 // Requests go the other way: a watch changes the subscriptions, which ads.Requests compares
-// with what was last requested.
+// with the last request.
 //
 // For each server there is a load.Store, which decoders put into their values; the
 // balancer counts there. While one is in use, internal/lrs keeps an LRS stream to the server
@@ -34,8 +34,8 @@
 //
 // One mutex, XDSClient.mu, guards all state of a client, also that of the types of internal/ads,
 // which have no locks. It is never held while a watcher is called, a resource is decoded, or
-// anything is read or written, the log included: unlock writes what was logged under it. The only
-// locks taken under it are those of the load stores and of the table of connections. Load reports
+// anything is read or written, the log included: unlock writes the lines that were logged under it. The only
+// locks taken under it are the locks of the load stores and of the table of connections. Load reports
 // and metrics (attachments) have locks of their own, which are not taken under it. An ads.Stream
 // calls its channel without any lock.
 //
@@ -45,7 +45,7 @@
 //
 // # What costs nothing
 //
-// A resource whose bytes are those of the accepted version is neither decoded nor copied, keeps
+// A resource with the same bytes as the accepted version is neither decoded nor copied, keeps
 // its value, and wakes no watcher. It is found by a hash of its bytes, as a bare resource has
 // no name outside of them.
 //
@@ -60,7 +60,7 @@
 // The work on the responses of a server takes at most a quarter of the time, after a burst of 10 s (bounds.ResponseShare).
 // Then the client rests, with a response that it does not read, and flow control holds the server back. Resource timers do not
 // run meanwhile. Every response is read in the end: none is passed over for a later one, not even in SotW, where one with the
-// full state makes those before it obsolete. What was in the one that is passed over says which requests the server had read
+// full state makes earlier responses obsolete. The resources in an obsolete response say which requests the server had read
 // (package ads, crossing.go), and a server that sent a resource does not send it again.
 //
 // # What a server can answer for a resource
@@ -92,30 +92,30 @@
 // watch with constraints (WatchLocator) is of the variant that these choose (xRFC TP2). Cache
 // entries, subscriptions, timers and errors are by name and constraints. Constraints go to
 // servers with the feature dynamic_parameter_constraints, and then every request for every type
-// has locators, and names beside them. Other servers are asked for names; at one that is fallen
-// back to, all watches of a name have what it has under the name.
+// has locators, and names beside them. Other servers are asked for names; if a target falls back to
+// one of them, all its watches of a name get the same resource.
 //
 // A resource is for each subscription to its name whose constraints its parameters satisfy. Of
 // several in a response a subscription takes the preferred one, as dynparam.Constraints.Choose
-// has it; a collection takes all. What matches no subscription is dropped and counted.
+// has it; a collection takes all. A resource that matches no subscription is dropped and counted.
 //
 // A response with changes does not name the subscription that a resource is for. If the resource is
-// less preferred than what one subscription has, and may be for another, the server is asked again for
-// the first one. What it sends after that counts. So subscriptions whose constraints overlap cost a request now and
-// then; those that do not, none.
+// less preferred than the variant that one subscription has, and may be for another subscription, the server is asked again for
+// the first one, and its answer counts. So subscriptions with overlapping constraints cost a request now and
+// then, and others cost none.
 //
 // # On disk
 //
-// With resource_cache in the bootstrap, a keeper writes what is in use to a file
-// (internal/diskcache), on a goroutine of its own. The resources in it stand in for those that no
+// With resource_cache in the bootstrap, a keeper writes the resources in use to a file
+// (internal/diskcache), on a goroutine of its own. The resources in the file stand in for resources that no
 // server has answered for: once all servers of an authority are unreachable, or silent for as long as
 // a resource timer runs. The first response of any of these servers ends that. An entry from disk is
 // in the state REQUESTED, and counts as missing where fallback between servers is decided.
 //
 // # Bounds
 //
-// What is queued for a watcher is its latest state, not a history. A response is worked on
-// in pieces, and of what is in it only what is watched is kept. A collection has at most
+// A watcher's queue has the latest state, not a history. A response is worked on
+// in pieces, and only watched resources are kept. A collection has at most
 // 1,048,576 members. A server that does not read the replies to its responses loses the stream
 // before 4 MiB of them wait. The next response is not read before the watchers are done with the
 // last one.

@@ -20,7 +20,7 @@ type stamp struct {
 	version string
 	// at is in nanoseconds since 1970.
 	at int64
-	// parameters are those of the variant that was sent.
+	// parameters identify the variant that was sent.
 	parameters dynparam.Parameters
 	// ttl is how long the resource is valid, if its type has ResourceType.Renew; zero: until the server says otherwise.
 	ttl time.Duration
@@ -33,7 +33,7 @@ func stampNow(version string) stamp { return stamp{version: version, at: time.No
 
 func (s stamp) time() time.Time { return time.Unix(0, s.at) }
 
-// expired reports whether a TTL is over: those whom the resource was passed on to no longer have it.
+// expired reports whether a TTL is over: programs that the resource was passed on to no longer have it.
 func (s stamp) expired() bool { return s.ttl > 0 && time.Since(s.time()) >= s.ttl }
 
 // CacheState is the state of a cache entry (gRFC A88, "Cache Entry States, CSDS,
@@ -59,11 +59,11 @@ const (
 	StateTimeout CacheState = "TIMEOUT"
 )
 
-// Dump is what a client held at one moment. It is a copy that the caller may
+// Dump is the state of a client at one moment. It is a copy that the caller may
 // keep; the messages and bytes in it are shared with the client and must not be
 // changed.
 type Dump struct {
-	// Node is what the client sends to its servers about itself.
+	// Node is the node that the client sends to its servers.
 	Node *corev3.Node
 	// BootstrapSource names where the bootstrap came from, and
 	// BootstrapFingerprint is equal for bootstraps that say the same.
@@ -179,7 +179,7 @@ func (r *ResourceDump) Ignored() []Ignored {
 	return r.typ.ignoredIn(r.payload.raw, r.payload.value, nil)
 }
 
-// Dump returns what the client holds at one moment. The client is locked while its entries are
+// Dump returns the state of the client at one moment. The client is locked while its entries are
 // listed; their bytes are not copied.
 func (c *XDSClient) Dump() *Dump {
 	d := &Dump{

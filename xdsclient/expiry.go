@@ -44,14 +44,14 @@ func (s *stopwatch) stop() {
 type expiry struct {
 	stopwatch
 	timeout time.Duration
-	// fire is what the timer calls, on a goroutine of its own.
+	// fire is called by the timer, on a goroutine of its own.
 	fire  func()
 	timer *time.Timer
 	// armed says that the timer is going to fire.
 	armed bool
 	// queue has the subscriptions that were requested, in the order of their
-	// deadlines: all have the same timeout. Those that were answered since stay in
-	// it until they reach its front.
+	// deadlines: all have the same timeout. Answered subscriptions stay in
+	// the queue until they reach its front.
 	queue []expecting
 }
 
@@ -75,7 +75,7 @@ func (e *expiry) expect(ts *typeState, s *subscription) {
 	e.arm()
 }
 
-// skipAnswered removes those that were answered from the front of the queue.
+// skipAnswered removes answered subscriptions from the front of the queue.
 func (e *expiry) skipAnswered() {
 	for len(e.queue) > 0 && e.queue[0].answered() {
 		e.pop()

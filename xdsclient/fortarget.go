@@ -7,7 +7,7 @@ import (
 
 // ForTarget returns the client as the channels with the given target see it. It shares
 // streams, caches and everything else with the client, but its watches fall back to another
-// management server, and return, without those of other targets (gRFC A71). Those
+// management server, and return, without the watches of other targets (gRFC A71). Watches
 // of the client itself are the watches of the target "". It may be called again, and there is
 // nothing to close.
 func (c *XDSClient) ForTarget(target string) LocatorClient {
@@ -50,8 +50,8 @@ func (w watches) WatchCollection(t *ResourceType, name string, watcher Collectio
 
 // WatchLocator implements LocatorClient. If none of the servers of the name's authority has the
 // feature dynamic_parameter_constraints, it is Watch: the constraints choose nothing. If only some
-// have, a watch gets what the server that its target follows has: without the feature, whatever
-// that has under the name.
+// have, a watch gets the resource of the server that its target follows: without the feature, whatever
+// the server has under the name.
 func (w watches) WatchLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher Watcher) (stop func()) {
 	return w.client.watch(t, wire.Locator{Name: name, Constraints: constraints}, &watch{watcher: watcher}, w.target)
 }

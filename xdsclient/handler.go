@@ -13,7 +13,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// What the channel's stream calls; Receive is in update.go. The lock is not held.
+// The methods that the channel's stream calls; Receive is in update.go. The lock is not held.
 
 var _ ads.Handler = (*serverChannel)(nil)
 
@@ -55,10 +55,10 @@ func (ch *serverChannel) Opened() {
 	ch.stream.Notify()
 }
 
-// forgetReplaced forgets what the server sent of resources for which a watch follows another
-// server. Those have that server's versions by now, so this one has to send its own again, and
-// must not be sent their versions. Nor is it sent those of the variants that a collection has (xRFC
-// TP2): it gets versions by name, and could not report which variant of a name was removed.
+// forgetReplaced forgets this server's answers for resources for which a watch follows another
+// server. The watch has the other server's versions by now, so this server has to send its own again, and
+// must not be told the other's versions. Nor is it told the versions of the variants in a collection (xRFC
+// TP2): versions are by name, and the server could not report which variant of a name was removed.
 func (ch *serverChannel) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
@@ -91,13 +91,13 @@ func (ch *serverChannel) NextRequest() (r *wire.Request, at time.Time) {
 	return nil, at
 }
 
-// sending is what a request that is being sent subscribes to.
+// sending has the new subscriptions of a request that is being sent.
 type sending struct {
 	types *typeState
 	fresh []*subscription
 }
 
-// Sent implements ads.Handler: the resource timers of what was asked for start (gRFC A57).
+// Sent implements ads.Handler: the resource timers of the new subscriptions start (gRFC A57).
 func (ch *serverChannel) Sent() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
@@ -115,7 +115,7 @@ func (ch *serverChannel) Sent() {
 }
 
 // answered notes that the server answered on the stream. That ends every connectivity error, but
-// watchers are notified by restored: the answer may have another version of what is in use.
+// watchers are notified by restored: the answer may have another version of a resource in use.
 func (ch *serverChannel) answered() {
 	ch.client.keeper.answered(ch.server)
 	if ch.link.Unanswered() {
@@ -183,7 +183,7 @@ func (ch *serverChannel) Ended(err error) ads.Next {
 // maxUnavailable is how many streams in a row have to end with UNAVAILABLE, unanswered, to count as refused.
 const maxUnavailable = 3
 
-// disclaimRefused reports whether the stream seems to have ended because of what was requested, and has the next one
+// disclaimRefused reports whether the stream seems to have ended because of a request, and has the next one
 // claim nothing of these types: a request may have been too large for the server because of the versions in it.
 //
 // UNAVAILABLE is most often an outage behind a proxy, after which a server would have to send everything. So only

@@ -57,7 +57,7 @@ func (s Severity) String() string {
 	return "info"
 }
 
-// ignoredIn asks the type what of a resource is ignored. It recovers from a panic of the type.
+// ignoredIn asks the type which parts of a resource are ignored. It recovers from a panic of the type.
 func (t *ResourceType) ignoredIn(raw []byte, value any, done <-chan struct{}) (list []Ignored) {
 	if t.Ignored == nil {
 		return nil
@@ -75,15 +75,15 @@ func (t *ResourceType) ignoredIn(raw []byte, value any, done <-chan struct{}) (l
 // cost does not grow with the rate of pushes.
 const ignoredRest = 10 * time.Second
 
-// ignoredLog logs which fields of the resources in use are ignored: at warning level those
-// that matter, at info level the rest; once for each resource, when it is first accepted,
+// ignoredLog logs which fields of the resources in use are ignored: at warning level fields
+// that matter, at info level others; once for each resource, when it is first accepted,
 // and again only when other fields are ignored than before. Resources with the same fields
 // share a line. It works beside the updates, on a goroutine that runs while there is something
 // to examine, and keeps one number for each cache entry.
 type ignoredLog struct {
 	client *XDSClient
 
-	// What follows is guarded by XDSClient.mu.
+	// The fields below are guarded by XDSClient.mu.
 
 	// running says that a goroutine works on the queue.
 	running bool
@@ -165,7 +165,7 @@ type ignoredGroup struct {
 	list  []Ignored
 }
 
-// report examines resources, without the lock, and logs what is new.
+// report examines resources, without the lock, and logs ignored fields that it has not logged yet.
 func (l *ignoredLog) report(batch []examined) {
 	type key struct {
 		typ  *ResourceType

@@ -10,7 +10,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// level is the cache of one server of an authority. It follows what that server says.
+// level is the cache of one server of an authority. It follows that server's answers.
 // Guarded by XDSClient.mu.
 type level struct {
 	authority *authority
@@ -19,7 +19,7 @@ type level struct {
 	index int
 	// channel leads to the server. It is nil while nothing is watched.
 	channel *serverChannel
-	// resources are those that are watched, and those that the server has not been asked yet
+	// resources are the watched ones, and resources that the server has not been asked yet
 	// to stop sending.
 	resources map[resourceKey]*resource
 	// watched counts the resources that are watched.
@@ -164,7 +164,7 @@ func (l *level) reportLoss() {
 	}
 }
 
-// failure is why no server can be reached: the reason of the only server, or those of all
+// failure is why no server can be reached: the reason of the only server, or the reasons of all
 // servers with their names.
 func (l *level) failure() error {
 	levels := l.authority.levels
@@ -188,7 +188,7 @@ func (l *level) unreachable(r *resource, failure error) *Error {
 	return e
 }
 
-// inheritFrom takes over what a target that moves to the entry had from another level, as far
+// inheritFrom takes over the state of an entry of another level, which a target that moves here used before, as far
 // as the server has not answered for it. If other targets use the entry, it takes over only
 // a version, and only if it has none. d is the response that is being worked on, or nil.
 func (r *resource) inheritFrom(from *resource, d *delivery) {
@@ -216,7 +216,7 @@ func (r *resource) inheritFrom(from *resource, d *delivery) {
 	r.asCollection.keepOnly(from.asCollection)
 }
 
-// inheritLastAnswer takes over what another entry has of a resource, as far as the server has
+// inheritLastAnswer takes over the version and the error of another entry, as far as the server has
 // not answered the subscription, which is nil if it never did. It reports whether it took
 // over a version.
 func (r *resource) inheritLastAnswer(s *subscription, from *resource) bool {

@@ -11,7 +11,7 @@ func knowsVariants(server *bootstrap.Server) bool {
 	return server.HasFeature(bootstrap.FeatureDynamicParameterConstraints)
 }
 
-// adoptAnswer gives a new subscription what the server said of the name to another subscription,
+// adoptAnswer gives a new subscription the server's answer for another subscription to the name,
 // at a server that goes by names: it will not say it again.
 func (ts *typeState) adoptAnswer(s *subscription) {
 	if ts.Dialect.Locators() {
@@ -35,7 +35,7 @@ func (s *subscription) hasAnswer() bool {
 	}
 }
 
-// copyAnswer gives a subscription what the server said of another to the same name.
+// copyAnswer gives a subscription the server's answer for another subscription to the same name.
 func (ts *typeState) copyAnswer(s, from *subscription) {
 	s.State, s.payload, s.taken = from.State, from.payload, from.taken
 	if b := from.lastError; b != nil {

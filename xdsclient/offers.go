@@ -9,22 +9,22 @@ import (
 
 // From a server that is asked for variants (xRFC TP2) a response may have several
 // resources of one name. Package choice decides which subscription takes which of them.
-// This first pass over the response compares what it offers to each subscription.
+// This first pass over the response compares its offers to each subscription.
 
-// offer is what the last responses have for a subscription to a single resource. The numbers
-// are those of responses.
+// offer is the offer of the last responses to a subscription to a single resource. Its numbers
+// are numbers of responses.
 type offer struct {
-	// response is the last one that has a variant for the subscription, and choice the
-	// preferred one of it.
+	// response is the last response that has a variant for the subscription, and choice its preferred
+	// variant.
 	response uint64
 	choice   choice.Choice
-	// retracted is the last one in which what the subscription had was removed, and denied
-	// the last one that has an error for this very subscription.
+	// retracted is the last response that removed the subscription's variant, and denied
+	// the last response that has an error for this very subscription.
 	retracted, denied uint64
 	question          choice.Question
 }
 
-// in returns the choice among what a response offers.
+// in returns the choice among the offers of a response.
 func (o *offer) in(response uint64) choice.Choice {
 	if o == nil || o.response != response {
 		return choice.Choice{}
@@ -49,16 +49,16 @@ func (u *update) compareOffers() {
 	inBatches(u, u.resp.Resources, u.offerResource)
 }
 
-// noteRetraction notes that the server has removed what a subscription had. It then takes
-// what else the response has for it.
+// noteRetraction notes that the server has removed a subscription's variant. The subscription then takes
+// any other variant of the response.
 func (u *update) noteRetraction(n wire.ResourceName) {
 	if sc, err := u.scopeOf(n); err == nil {
 		u.eachMeant(n, &sc, func(o *offer) { o.retracted = u.number })
 	}
 }
 
-// noteDenial notes that the server has an error for a subscription, by its constraints. What
-// the response has for others is not for it, even if it matches.
+// noteDenial notes that the server has an error for a subscription, by its constraints. Variants
+// of the response for other subscriptions are not for it, even if they match.
 func (u *update) noteDenial(e wire.ResourceError) {
 	if sc, err := u.scopeOf(e.ResourceName); err == nil && !sc.all {
 		u.eachMeant(e.ResourceName, &sc, func(o *offer) { o.denied = u.number })
@@ -102,8 +102,8 @@ func (u *update) offerTo(first *subscription, offered choice.Offer) {
 	}
 }
 
-// parameterReader reads the dynamic parameters of the resources in a response. Those that the
-// client has already, or that it has read, are not read again.
+// parameterReader reads the dynamic parameters of the resources in a response. Parameters that the
+// client has already, or has read, are not read again.
 type parameterReader struct {
 	memo map[string]dynparam.Parameters // by their bytes
 }

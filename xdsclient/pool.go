@@ -40,7 +40,7 @@ var live struct {
 }
 
 // Clients returns the clients of the process, shared or not, that were made and
-// not closed, the oldest first. Those that Acquire shares are among them until
+// not closed, the oldest first. Clients that Acquire shares are among them until
 // the last holder has released them.
 func Clients() []*XDSClient {
 	live.Lock()

@@ -20,7 +20,7 @@ import (
 // attempted is a protocol of a server.
 type attempted struct{ server, method string }
 
-// refusal is what is remembered of a protocol that a server did not implement when it was tried.
+// refusal remembers a protocol that a server did not implement when it was tried.
 type refusal struct {
 	tries transport.Retries
 	// until is when it is tried again.

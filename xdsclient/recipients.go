@@ -5,7 +5,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
-// recipients are those that a resource of a response is for. They are valid until the next
+// recipients are the subscriptions that a resource of a response is for. They are valid until the next
 // resource.
 type recipients struct {
 	*update
@@ -17,7 +17,7 @@ type recipients struct {
 	outranked bool
 }
 
-// find finds what a resource is for: the subscriptions to its own name and to its aliases,
+// find finds the recipients of a resource: the subscriptions to its own name and to its aliases,
 // and the members of collections.
 func (to *recipients) find(it *item) {
 	to.reset()
@@ -90,7 +90,7 @@ func (to *recipients) enterMembers(it *item) {
 	to.entering = to.entering[:0]
 }
 
-// knownVersion returns what was decoded of a resource's very bytes for one of the recipients,
+// knownVersion returns the decoded value of a resource's very bytes that one of the recipients has,
 // or nil.
 func (to *recipients) knownVersion(it *item) *payload {
 	for _, s := range to.found {
@@ -151,7 +151,7 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 }
 
 // answersAnother reports whether a resource may be the answer to the question whether another subscription
-// still has what it prefers.
+// still has the variant that it prefers.
 func (to *recipients) answersAnother(s *subscription, it *item) bool {
 	if to.answersAmong(to.types.named(it.Name), s, it) || to.answersCollection(it) {
 		return true

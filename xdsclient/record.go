@@ -5,7 +5,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// What is recorded of changes for people who look, see package changes. XDSClient.mu is held.
+// The records of changes, for people who look (package changes). XDSClient.mu is held.
 // An entry that all watches stand by at is passed over: its versions are not in use.
 
 // recordAccepted records a version that is about to replace the one in use, or an error.

@@ -5,7 +5,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// outcome is what came of a response: the fault in the NACK, or "", and what was counted.
+// outcome is the result of a response: the fault in the NACK, or "", and the counts.
 type outcome struct {
 	fault   string
 	tally   tally

@@ -24,7 +24,7 @@ type resourceKey struct {
 
 // payload is an accepted version of a resource. It is immutable.
 type payload struct {
-	// raw is what the server sent, the only copy that is kept. enveloped says that it is the resource in its
+	// raw is the only copy of the server's bytes that is kept. enveloped says that it is the resource in its
 	// envelope (ResourceType.Renew).
 	raw       []byte
 	enveloped bool
@@ -70,12 +70,12 @@ func (p *payload) resource(t *ResourceType) *anypb.Any {
 	return &anypb.Any{TypeUrl: t.TypeURL, Value: raw}
 }
 
-// of reports whether the payload is what an item from a server means. It may be nil.
+// of reports whether the payload is the meaning of an item from a server. It may be nil.
 func (p *payload) of(it *item, server *bootstrap.Server) bool {
 	return !it.renews() && p.is(it.bytes(), server)
 }
 
-// is reports whether the payload is what bytes from a server mean. It may be nil.
+// is reports whether the payload is the meaning of bytes from a server. It may be nil.
 func (p *payload) is(raw []byte, server *bootstrap.Server) bool {
 	return p != nil && p.validFrom(server) && bytes.Equal(p.raw, raw)
 }
@@ -88,10 +88,10 @@ func (p *payload) from(server *bootstrap.Server) *payload {
 	return &payload{p.raw, p.enveloped, p.value, server}
 }
 
-// resource is one cache entry: what is known of a resource, and who watches it.
+// resource is one cache entry: the state of a resource, and its watches.
 // Guarded by XDSClient.mu.
 //
-// The methods that change it report to the watchers what gRFC A88 requires. Their parameter d is
+// The methods that change it report to the watchers as gRFC A88 requires. Their parameter d is
 // the response that caused the change, or nil.
 type resource struct {
 	key   resourceKey
@@ -99,7 +99,7 @@ type resource struct {
 	// constraints choose among the variants of the resource, or of the members of
 	// the collection.
 	constraints dynparam.Constraints
-	// parameters are those of a member.
+	// parameters identify a member.
 	parameters dynparam.Parameters
 	state      CacheState
 	// payload is the version in use, or nil. taken is when the server last sent
@@ -114,7 +114,7 @@ type resource struct {
 	// entry of a level below. standby counts the latter.
 	watches []*watch
 	standby int32
-	// saidIgnored identifies what the ignoredLog last logged of it; 0 if nothing.
+	// saidIgnored identifies the last line of the ignoredLog about the resource; 0: none.
 	saidIgnored uint32
 	// asCollection is the collection that the entry stands for, or nil.
 	asCollection *collection
@@ -165,7 +165,7 @@ func (r *resource) standBy() {
 	r.level.channel.typeState(r.key.typ).Disturb()
 }
 
-// addWatch adds a watch and queues what the others were given: the value, and then the
+// addWatch adds a watch and queues the same as for other watches: the value, and then the
 // current error (gRFC A88, "New Watchers Started After Ambient Errors").
 func (r *resource) addWatch(w *watch) {
 	w.resource = r
@@ -266,7 +266,7 @@ func (r *resource) setLinkError(err *Error) {
 	r.reportError(err, nil)
 }
 
-// clearLinkError notes that the server answers again, and reports again what held before.
+// clearLinkError notes that the server answers again, and reports again the state from before.
 // Nothing is reported where nothing was known.
 func (r *resource) clearLinkError() {
 	if r.link == nil {
@@ -294,7 +294,7 @@ func (r *resource) reportError(err *Error, d *delivery) {
 	}
 }
 
-// reportChange reports to all watchers what the resource is: err, or the version in use.
+// reportChange reports the resource to all watchers: err, or the version in use.
 func (r *resource) reportChange(err *Error, d *delivery) {
 	for w := range r.audience() {
 		w.queueChange(r, err, d)

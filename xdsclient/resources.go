@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
-// resources is the second pass over a response: each resource is delivered to those that it is for.
+// resources is the second pass over a response: each resource is delivered to its recipients.
 type resources struct {
 	*update
 	batch      []item
@@ -26,14 +26,14 @@ type item struct {
 	// is needed.
 	bare bool
 	hash uint64
-	// parameters are those of the wrapper. unreadable says that they cannot be read.
+	// parameters are in the wrapper. unreadable says that they cannot be read.
 	parameters dynparam.Parameters
 	unreadable bool
 	// published says that the resource is in the published form of xRFC TP2. It is taken
 	// for one without parameters, which is for all who watch its name.
 	published bool
 	// examined says that the resource was decoded, or has a fault without that; name and
-	// payload are what the decoder made of it.
+	// payload are the decoder's.
 	examined    bool
 	decodedName string
 	payload     *payload
@@ -46,7 +46,7 @@ func (it *item) offer() choice.Offer {
 	return choice.Offer{Index: it.Index, Parameters: it.parameters, Unreadable: it.unreadable}
 }
 
-// bytes are those that are kept of the resource, and by which it is recognized.
+// bytes returns the bytes that are kept of the resource, and by which it is recognized.
 func (it *item) bytes() []byte {
 	if it.enveloped {
 		return it.Wrapper
@@ -93,7 +93,7 @@ func (u *update) applyResources() {
 	rs.recognizer.finish()
 }
 
-// applyBatch delivers what the client knows already, then decodes the others without the lock
+// applyBatch delivers the resources that the client knows already, then decodes the others without the lock
 // and delivers them. It reports false, and delivers nothing more, if the client has been closed: a decoder may
 // have ended for that reason.
 func (rs *resources) applyBatch() bool {
@@ -111,7 +111,7 @@ func (rs *resources) applyBatch() bool {
 	return true
 }
 
-// deliverAll delivers items, and returns those that have to be examined first, in the same
+// deliverAll delivers items, and returns the items that have to be examined first, in the same
 // memory.
 func (rs *resources) deliverAll(items []item) (unknown []item) {
 	rs.ch.client.mu.Lock()
@@ -185,7 +185,7 @@ func (rs *resources) deliver(it *item) bool {
 	return true
 }
 
-// deliverTo hands a resource to its recipients: p, or what is wrong with it.
+// deliverTo hands a resource to its recipients: p, or the resource's error.
 func (rs *resources) deliverTo(to *recipients, it *item, p *payload) {
 	to.enterMembers(it)
 	for _, s := range to.found {

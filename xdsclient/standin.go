@@ -16,7 +16,7 @@ import (
 // The server's own answer for the subscription, even an error, is never replaced.
 
 // otherVariant returns the subscription to the same name that has the preferred one of the
-// variants that match, or nil. has returns the parameters of what a subscription has.
+// variants that match, or nil. has returns the parameters of a subscription's variant.
 func (ts *typeState) otherVariant(s *subscription, has func(*subscription) (dynparam.Parameters, bool)) (best *subscription) {
 	if s.resource.asCollection != nil {
 		return nil

@@ -16,18 +16,18 @@ type subscription struct {
 	// disclaimed says that the version is not to be claimed: it is of another protocol, or claims were
 	// of no use.
 	disclaimed bool
-	// payload is the last valid version that this server sent, or nil, and lastError what it
-	// said since if that is an error. The cache has both too.
+	// payload is the last valid version that this server sent, or nil, and lastError the error that it
+	// has sent since, or nil. The cache has both too.
 	payload   *payload
 	lastError *lastError
 	// taken is when, and with which version, the server last sent payload.
 	taken stamp
-	// offer is what a response has for the subscription. It is nil if the server was never
+	// offer is the offer of a response to the subscription. It is nil if the server was never
 	// asked for variants.
 	offer *offer
 	// hash is that of the accepted bytes if they name the resource, or 0.
 	hash uint64
-	// after is what followed this in the last response that had both unchanged, and most
+	// after is the subscription that followed this one in the last response that had both unchanged, and most
 	// likely does again. It is nil, or indexed, or was.
 	after *subscription
 	// found is the number of the last search by which it was found.
@@ -55,7 +55,7 @@ func (s *subscription) Locator() wire.Locator {
 	return wire.Locator{Name: s.resource.key.name, Constraints: s.resource.constraints}
 }
 
-// known returns what was decoded of these very bytes, or nil: the version that
+// known returns the decoded value of these very bytes, or nil: the version that
 // the server sent last, or one in a cache of the authority, if it came from a server of
 // the same features, so that the bytes mean the same.
 func (s *subscription) known(it *item, server *bootstrap.Server) *payload {

@@ -7,7 +7,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
-// subscriptions finds subscriptions by name. Those to one name, which differ in their
+// subscriptions finds subscriptions by name. Subscriptions to one name, which differ in their
 // constraints, or in the variant that a member is, are chained; most often there is one. One without
 // constraints or parameters is the first of its chain.
 type subscriptions map[string]*subscription
@@ -80,7 +80,7 @@ func (m subscriptions) all() iter.Seq[*subscription] {
 	}
 }
 
-// chain yields the subscription and those behind it, until yield returns false.
+// chain yields the subscription and its successors, until yield returns false.
 func (s *subscription) chain(yield func(*subscription) bool) bool {
 	for s != nil {
 		next := s.next // s may leave the chain
@@ -92,8 +92,7 @@ func (s *subscription) chain(yield func(*subscription) bool) bool {
 	return true
 }
 
-// siblings iterates the subscription, which may be nil, and those to the same name
-// behind it.
+// siblings iterates the subscription, which may be nil, and its successors with the same name.
 func (s *subscription) siblings() iter.Seq[*subscription] {
 	return func(yield func(*subscription) bool) { s.chain(yield) }
 }

@@ -2,8 +2,8 @@ package xdsclient
 
 import "github.com/dynxds/dynxds/xdsclient/dynparam"
 
-// targetWatches is what one target watches of one authority. It follows the server of its level;
-// see authority. It exists while it has a watch. Guarded by XDSClient.mu.
+// targetWatches are the watches of one target in one authority. They follow the server of their level;
+// see authority. There is a value while there is a watch. Guarded by XDSClient.mu.
 type targetWatches struct {
 	authority *authority
 	target    string
@@ -110,7 +110,7 @@ func (p *targetWatches) moveDown() {
 		from.server, p.authority, p.forTarget(), to.server)
 }
 
-// moveUp has the target follow a server above, and unsubscribes from those below it. d is the
+// moveUp has the target follow a server above, and unsubscribes from the servers below it. d is the
 // response that is being worked on, or nil.
 func (p *targetWatches) moveUp(to *level, d *delivery) {
 	from := p.level
@@ -152,7 +152,7 @@ func (r *resource) endStandby(d *delivery) {
 	}
 }
 
-// queueDifferences queues what is different for a watcher that moves from one entry to another.
+// queueDifferences queues the differences for a watcher that moves from one entry to another.
 func (w *watch) queueDifferences(old, current *resource, d *delivery) {
 	for key, m := range current.asCollection.entries() {
 		w.queueDifference(old.asCollection.entries()[key], m, d)

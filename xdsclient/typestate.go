@@ -14,7 +14,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
-// typeState is what a channel has of one type: the subscriptions, which can be found in
+// typeState is a channel's state of one type: the subscriptions, which can be found in
 // several ways, and the requests that are due for them. Guarded by XDSClient.mu.
 type typeState struct {
 	ads.Requests[*subscription]
@@ -30,7 +30,7 @@ type typeState struct {
 	// finds the subscriptions by these names.
 	canonicalName   map[*subscription]string
 	byCanonicalName map[string][]*subscription
-	// last is what came of the last response.
+	// last is the outcome of the last response.
 	last outcome
 }
 
@@ -85,7 +85,7 @@ func (ts *typeState) refuse(s *subscription) {
 // again and sent its full state without it, or while all its watches follow another server.
 //
 // Otherwise it says that the resource does not exist only if the server's answers do (saysAbsent). The timer
-// runs over delta too: there are servers that name what does not exist only if they had it before, and clients
+// runs over delta too: there are servers that name a missing resource only if they had it before, and clients
 // are "encouraged to use a timeout" (Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist").
 //
 // If the server has sent a variant of the name that matches, its silence may mean that variant: a
@@ -147,7 +147,7 @@ func (ts *typeState) saysAbsent(s *subscription) bool {
 	}
 }
 
-// forgetAnswers forgets what the server has said of a resource or a collection.
+// forgetAnswers forgets the server's answers for a resource or a collection.
 func (ts *typeState) forgetAnswers(s *subscription) {
 	ts.Disturb()
 	ts.dropMembers(s)
@@ -155,7 +155,7 @@ func (ts *typeState) forgetAnswers(s *subscription) {
 	ts.Version = ""
 }
 
-// disclaim has the next stream claim nothing of what the server has sent: neither versions, nor that the client
+// disclaim has the next stream claim nothing that the server has sent: neither versions, nor that the client
 // has the members of collections, as no server would remove one whose version it was not told.
 func (ts *typeState) disclaim() {
 	ts.Version = ""
@@ -221,7 +221,7 @@ func (ts *typeState) Drop(s *subscription) {
 // A version is left empty if the server would send nothing because of it, but should: if its last
 // answer was an error, it may have returned to the version in use, which clears
 // the error; if its TTL is over, it is no longer in use; and of several subscriptions that a resource is for, by its name or by
-// its collection, only those that all have the same version need no answer, as there is one version
+// its collection, none needs an answer only if all have the same version, as there is one version
 // by name.
 func (ts *typeState) Versions() map[string]string {
 	versions := make(map[string]string)
@@ -273,7 +273,7 @@ func echo(version string) string {
 	return version
 }
 
-// addVersion adds the version that a subscription has from the server to those of other resources.
+// addVersion adds the version that a subscription has from the server to versions.
 func (ts *typeState) addVersion(versions map[string]string, s *subscription, name string) {
 	if s.resource.asCollection != nil || s.payload == nil || s.disclaimed {
 		return
@@ -287,7 +287,7 @@ func (ts *typeState) addVersion(versions map[string]string, s *subscription, nam
 }
 
 // collectionLacks reports whether a resource is in a collection that does not have it from the server:
-// one that is not answered, or only by what came for names, as the stream ended before the rest.
+// one that is not answered, or only by resources that came for names, as the stream ended before the others.
 func (ts *typeState) collectionLacks(name string, parameters dynparam.Parameters) bool {
 	if ts.collections == 0 {
 		return false
@@ -323,7 +323,7 @@ func (ts *typeState) unindex(s *subscription) {
 	}
 }
 
-// withBytesOf returns the subscription whose accepted bytes are those of an item, or nil.
+// withBytesOf returns the subscription whose accepted bytes are the bytes of an item, or nil.
 func (ts *typeState) withBytesOf(it *item) *subscription {
 	if s := ts.byHash[it.hash]; s != nil && s.known(it, ts.channel.server) != nil {
 		return s

@@ -15,11 +15,11 @@ import (
 //	Receive         decodes the envelope, and stops at a repetition (repeats.go)
 //	offers.go       finds which variant each subscription prefers
 //	resources.go    goes through the resources in batches: reads the parameters,
-//	unchanged.go    recognizes what the client has,
+//	unchanged.go    recognizes resources that the client has,
 //	recipients.go   finds the subscriptions and collections that each one is for,
-//	decode.go       decodes, without the lock, what is new,
+//	decode.go       decodes new resources, without the lock,
 //	apply.go        and has the subscriptions accept or reject it
-//	absence.go      applies errors and removals, and what the full state omits
+//	absence.go      applies errors, removals, and omissions of a full state
 //	finish          moves targets between servers, counts, and answers with an ACK or a NACK
 //
 // From apply.go and absence.go it goes on to the cache entry (resource.go, collection.go), and from
@@ -54,17 +54,17 @@ func (ch *serverChannel) Receive(message []byte) (ads.Verdict, <-chan struct{}, 
 	return u.finish(absent)
 }
 
-// update is the work on one response. The lock is held to recognize what is unchanged and to
-// apply what is decoded, and not while resources are decoded.
+// update is the work on one response. The lock is held to recognize unchanged resources and to
+// apply decoded ones, and not while resources are decoded.
 type update struct {
 	ch       *serverChannel
 	types    *typeState
 	resp     *wire.Response
 	size     int // of the response, in bytes
 	delivery *delivery
-	// number is that of the response among those of the channel.
+	// number is the number of the response: the channel counts them.
 	number uint64
-	// stamp is what the resources in the response are marked with.
+	// stamp marks the resources in the response.
 	stamp      stamp
 	parameters parameterReader
 
@@ -78,7 +78,7 @@ type update struct {
 	// watches.
 	useful map[*resource]struct{}
 	tally
-	// metered is what the metrics were given.
+	// metered are the counts that the metrics were given.
 	metered meterReading
 	// late says that a resource was for a subscription that began during the response.
 	late bool
@@ -113,7 +113,7 @@ func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 // that a response needs, and how long the lock is held.
 const batchSize = 32
 
-// inBatches calls f, under the lock, with what seq yields.
+// inBatches calls f, under the lock, with the elements of seq.
 func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
 	n := 0
 	for x := range seq {
@@ -131,7 +131,7 @@ func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
 	}
 }
 
-// meterResources has the metrics count the resources, but not what the server says in place
+// meterResources has the metrics count the resources, but not errors in place
 // of resources. The lock is not held.
 func (u *update) meterResources() {
 	u.metered = meterReading{u.total - u.unasked - u.passed - u.invalid, u.invalid, u.unmatched}

@@ -17,8 +17,8 @@ const (
 	watchStopped
 )
 
-// watch is one watcher of one resource, or of one collection and its members, with what is
-// queued for it: at most the current state of the resource, and an ambient error after
+// watch is one watcher of one resource, or of one collection and its members, with its
+// queued events: at most the current state of the resource, and an ambient error after
 // that. Newer events replace older ones, so a slow watcher costs no memory and still ends up
 // with the final state. Guarded by XDSClient.mu.
 type watch struct {
@@ -29,7 +29,7 @@ type watch struct {
 	ofTarget *targetWatches
 	index    int
 	state    watchState
-	// queued is what is queued of the resource, and members what is queued of the members of a
+	// queued has the events of the resource, and members the events of the members of a
 	// collection. The latter is nil for a resource.
 	queued  queued
 	members *queuedOfMembers
@@ -37,25 +37,25 @@ type watch struct {
 	called []*event
 }
 
-// queued is what is queued of one resource.
+// queued has the queued events of one resource.
 type queued struct{ change, ambient *event }
 
-// queuedOfMember is what is queued of one member.
+// queuedOfMember has the queued events of one member.
 type queuedOfMember struct {
 	queued
 	key resourceKey
 }
 
-// queuedOfMembers is what is queued of the members of a collection.
+// queuedOfMembers has the queued events of the members of a collection.
 type queuedOfMembers struct {
 	// watcher makes the watcher of one member.
 	watcher func(m Member) Watcher
-	// queue is in the order of the calls, and byKey finds what is in it.
+	// queue is in the order of the calls, and byKey finds its elements.
 	queue []*queuedOfMember
 	byKey map[resourceKey]*queuedOfMember
 }
 
-// of returns what is queued of a member.
+// of returns the queued events of a member.
 func (ms *queuedOfMembers) of(key resourceKey) *queued {
 	n := ms.byKey[key]
 	if n == nil {
@@ -146,7 +146,7 @@ func (d *delivery) release() {
 	}
 }
 
-// newEvent makes an event that takes over what the events it replaces hold.
+// newEvent makes an event that takes over the holds of the events that it replaces.
 func (w *watch) newEvent(call func(done func()), d *delivery, replaces ...*event) *event {
 	e := &event{watch: w, call: call}
 	for _, old := range replaces {
@@ -161,7 +161,7 @@ func (w *watch) newEvent(call func(done func()), d *delivery, replaces ...*event
 	return e
 }
 
-// replaceQueued replaces all that is queued of a resource by what it is now: value, or err.
+// replaceQueued replaces all queued events of a resource by its present state: value, or err.
 func (w *watch) replaceQueued(n *queued, to Watcher, value any, err *Error, d *delivery) {
 	call := func(done func()) { to.ResourceChanged(value, nil, done) }
 	if err != nil {
@@ -174,7 +174,7 @@ func (w *watch) replaceQueued(n *queued, to Watcher, value any, err *Error, d *d
 // queueRefusal queues the only event of a watch that cannot be served.
 func (w *watch) queueRefusal(err *Error) { w.replaceQueued(&w.queued, w.watcher, nil, err, nil) }
 
-// queueChange queues what a resource is now: err, or the version in use.
+// queueChange queues the present state of a resource: err, or the version in use.
 func (w *watch) queueChange(r *resource, err *Error, d *delivery) {
 	var value any
 	if err == nil {
@@ -190,7 +190,7 @@ func (w *watch) queueAmbientError(r *resource, err *Error, d *delivery) {
 	n.ambient = w.newEvent(func(done func()) { to.AmbientError(err, done) }, d, n.ambient)
 }
 
-// queuedOf returns what is queued of a resource, and the watcher to call.
+// queuedOf returns the queued events of a resource, and the watcher to call.
 func (w *watch) queuedOf(r *resource) (*queued, Watcher) {
 	if r.memberOf == nil {
 		return &w.queued, w.watcher

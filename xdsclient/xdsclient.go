@@ -32,7 +32,7 @@ type XDSClient struct {
 	// attached are the gRPC channels that use the client.
 	attached attachments
 
-	// mu guards what follows and everything that is reached from it. See the package comment.
+	// mu guards the fields below and everything that is reached from them. See the package comment.
 	mu          sync.Mutex
 	authorities map[authorityKey]*authority
 	// channels holds the channels in use by bootstrap.Server.Key.
@@ -48,7 +48,7 @@ type XDSClient struct {
 	// batches counts the calls to Batch that are under way.
 	batches int
 	stats   Stats
-	// log holds what unlock writes.
+	// log holds the lines that unlock writes.
 	log     []boundlog.Line
 	census  census
 	ignored ignoredLog
@@ -56,7 +56,7 @@ type XDSClient struct {
 	keeper *keeper
 }
 
-// lifetime is what ends with a client.
+// lifetime ends with a client.
 type lifetime struct {
 	// ctx ends when the client is closed.
 	ctx    context.Context
@@ -191,7 +191,7 @@ func (c *XDSClient) channelTo(server *bootstrap.Server) *serverChannel {
 	return ch
 }
 
-// loadsFor returns what counts the load for a server. The caller holds c.mu.
+// loadsFor returns the store that counts the load for a server. The caller holds c.mu.
 func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 	r := c.reporters[server.Key()]
 	if r == nil {
@@ -203,7 +203,7 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 	return r.Store()
 }
 
-// DecodeOptions returns what a decoder gets for any resource from a management server of the bootstrap. It is for
+// DecodeOptions returns the options of a decoder for any resource from a management server of the bootstrap. It is for
 // programs that decode resources themselves. What DecodeOptions.Loads counts is reported to the server until
 // Close; the stream of reports (LRS) is open while a cluster is in use.
 func (c *XDSClient) DecodeOptions(server *bootstrap.Server) DecodeOptions {
