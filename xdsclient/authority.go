@@ -64,6 +64,8 @@ type authority struct {
 	// that a resource from disk is in use, and that no server has answered. See stored.go.
 	wait             *time.Timer
 	waited, fromDisk bool
+	// changed is when a server last sent a version of a resource. Only the keeper uses it.
+	changed time.Time
 }
 
 func newAuthority(c *XDSClient, key authorityKey, servers []*bootstrap.Server) *authority {

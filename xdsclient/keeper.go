@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,14 +27,19 @@ const (
 	// A file is written again after an eighth of max_age, and within these limits, as its resources are
 	// current while their server is connected.
 	minRefresh, maxRefresh = writePause, time.Hour
-	// closingTime is the time between the end of the first watch of a client that is about to be closed and its
-	// Close, at most.
-	closingTime = 250 * time.Millisecond
 )
 
 // keeper keeps the resources in use on disk (resource_cache of the bootstrap), writing behind. What is written is
-// a view: all that is in use at one moment, and nothing else. It takes the place of the last view as soon as each
-// watch has had an answer: a client that is closed while it starts leaves the file as it is.
+// a view: all that is in use at one moment, and nothing else. It takes the place of the last view only if it is
+// whole, that is, if nothing that it leads to is missing:
+//
+//	0.0 s  the file has cluster a, and the endpoints "one" that a leads to
+//	5.0 s  a new version of a leads to the endpoints "two", which the client asks for
+//	5.1 s  the server is lost. The client goes on with "one", and the file stays as it is: a client that
+//	       started from the new version of a would have no endpoints
+//
+// What servers refuse is taken out of the file meanwhile. A view that is not whole replaces one that is to be
+// written again because of its age, if a server is connected: it is better than none.
 //
 // What the keeper has read from disk is in stored.go. A nil keeper does nothing. file belongs to its goroutine;
 // what changes is guarded by XDSClient.mu.
@@ -46,17 +52,19 @@ type keeper struct {
 	wake chan struct{}
 
 	storedResources
-	// onDisk has the names in the file, and writing those in the one that is being written.
-	onDisk, writing nameSet
-	// last is what was in use when the client was closed or, before that, when a watch ended. Nothing has come
-	// since.
-	last *view
-	// unwritten says that something has changed since the last writing, refusing that something in the file
-	// is refused, and failed that the last writing failed.
-	unwritten, refusing, failed bool
-	// The next writing is at due, and not before rest because of new versions. Until patience it waits for
-	// watches that have no answer. The last one ended at wrote.
-	due, rest, patience, wrote time.Time
+	// onDisk has the names in the file, and in the one that is being written.
+	onDisk nameSet
+	// left is what watches have left since a watch began, or something came or was written: perhaps the client is being
+	// closed, which ends one watch after the other. last is that, and the rest, when the client was closed.
+	left, last *view
+	// refusals has the keys of what the servers have refused since the last writing.
+	refusals map[diskcache.Key]struct{}
+	// unwritten says that something has changed since the last writing of a view, and failed that the last writing
+	// failed.
+	unwritten, failed bool
+	// The next writing is at due, and not before rest because of new versions. At stale the file is written again as
+	// it is old. The last writing ended at wrote.
+	due, rest, stale, wrote time.Time
 }
 
 // nameSet is a set of hashes of names of resources with their types.
@@ -68,7 +76,6 @@ type view struct {
 	names   nameSet
 	// unanswered says that a watch has had no answer yet, and current that a resource is current.
 	unanswered, current bool
-	taken               time.Time
 }
 
 // newKeeper returns the keeper of a client, or nil if its bootstrap has no resource_cache.
@@ -76,7 +83,7 @@ func newKeeper(c *XDSClient) *keeper {
 	if c.config.ResourceCache.Directory == "" {
 		return nil
 	}
-	return &keeper{client: c, file: cacheOf(c.config), wake: make(chan struct{}, 1), storedResources: newStoredResources()}
+	return &keeper{client: c, file: cacheOf(c.config), wake: make(chan struct{}, 1), refusals: make(map[diskcache.Key]struct{}), storedResources: newStoredResources()}
 }
 
 // cacheOf returns the files of the process for a bootstrap.
@@ -121,7 +128,7 @@ func (k *keeper) untilDue() time.Duration {
 	k.client.mu.Lock()
 	defer k.client.mu.Unlock()
 	if k.due.IsZero() {
-		k.due = time.Now().Add(k.refresh())
+		k.due = k.stale
 	}
 	return time.Until(k.due)
 }
@@ -136,9 +143,7 @@ func (k *keeper) notify() {
 
 // schedule has the file written at a time, or before.
 func (k *keeper) schedule(at time.Time) {
-	if !k.unwritten {
-		k.unwritten, k.patience = true, time.Now().Add(2*k.client.options.resourceTimeout)
-	}
+	k.unwritten = true
 	if k.due.IsZero() || at.Before(k.due) {
 		k.due = at
 		k.notify()
@@ -150,7 +155,7 @@ func (k *keeper) changed(r *resource, taken stamp) {
 	if k == nil {
 		return
 	}
-	k.last = nil
+	k.left, r.level.authority.changed = nil, time.Now()
 	switch {
 	case taken.volatile: // an older version must not be kept either
 		k.takeOut(r)
@@ -182,10 +187,8 @@ func (e *lastError) refusal() bool { return e.state == StateNACKed || e.fault.fi
 // takeOut has a resource taken out of the file, if that has it or another variant of it.
 func (k *keeper) takeOut(r *resource) {
 	key := storedKey(r)
-	name := k.hash(&key)
-	_, kept := k.onDisk[name]
-	if _, written := k.writing[name]; kept || written {
-		k.refusing, k.last = true, nil
+	if _, kept := k.onDisk[k.hash(&key)]; kept {
+		k.refusals[key], k.left = struct{}{}, nil
 		k.schedule(k.wrote.Add(writeDelay))
 	}
 }
@@ -194,42 +197,93 @@ func (k *keeper) hash(key *diskcache.Key) uint64 {
 	return maphash.Comparable(k.client.seed, storedName{key.TypeURL, key.Name})
 }
 
-// leaves notes that a resource is about to be no longer watched: perhaps the client is about to be closed, which
-// ends one watch after the other. While nothing can be written, nothing is remembered.
-func (k *keeper) leaves() {
-	if k != nil && k.unwritten && k.last == nil && !k.failed {
-		k.last = k.view()
+// enters notes that a resource is about to be watched that was not. So the client is not being closed.
+func (k *keeper) enters() {
+	if k != nil {
+		k.left = nil
+	}
+}
+
+// leaves notes that a resource is about to be no longer watched. While nothing can be written, nothing is
+// remembered.
+func (k *keeper) leaves(r *resource) {
+	if k == nil || !k.unwritten || k.failed {
+		return
+	}
+	if k.left == nil {
+		k.left = newView()
+	}
+	now := time.Now()
+	k.include(k.left, r, now)
+	for _, m := range r.asCollection.entries() {
+		k.include(k.left, m, now)
 	}
 }
 
 // collect has what is in use remembered for the last writing of a client that is about to be closed.
 func (k *keeper) collect() {
-	if k != nil && k.unwritten && k.client.ctx.Err() == nil && (k.last == nil || time.Since(k.last.taken) > closingTime) {
-		k.last = k.view()
+	if k == nil || !k.unwritten || k.client.ctx.Err() != nil {
+		return
+	}
+	k.last = k.view()
+	if left := k.left; left != nil {
+		k.last.entries = append(k.last.entries, left.entries...)
+		k.last.unanswered = k.last.unanswered || left.unanswered
+		maps.Copy(k.last.names, left.names)
 	}
 }
 
+func newView() *view { return &view{names: make(nameSet)} }
+
 // view returns what is in use.
 func (k *keeper) view() *view {
-	v := &view{names: make(nameSet), taken: time.Now()}
+	v, now := newView(), time.Now()
 	for r := range k.client.entries() {
-		switch e, s := k.entryOf(r, v.taken); s {
-		case unanswered:
-			v.unanswered = true
-		case keptOnDisk:
-			v.entries = append(v.entries, e)
-			v.current = v.current || e.Time.Equal(v.taken)
-			if !e.Refused {
-				v.names[k.hash(&e.Key)] = struct{}{}
-			}
+		k.include(v, r, now)
+	}
+	return v
+}
+
+// viewOfFile returns what a start would find, without what was refused.
+func (k *keeper) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
+	v, now := newView(), time.Now()
+	contents, _ := k.file.Load(now) // a file that cannot be read is replaced
+	for _, r := range contents.Records {
+		if _, refused := refusals[r.Key]; !refused {
+			k.add(v, diskcache.Entry{Record: r})
 		}
 	}
-	// What is refused is kept if another variant might be taken for it.
+	for key := range refusals {
+		k.add(v, diskcache.Entry{Record: diskcache.Record{Key: key, Time: now, Refused: true}})
+	}
+	k.dropLoneRefusals(v)
+	return v
+}
+
+// include adds a resource to a view.
+func (k *keeper) include(v *view, r *resource, now time.Time) {
+	switch e, s := k.entryOf(r, now); s {
+	case unanswered:
+		v.unanswered = true
+	case keptOnDisk:
+		k.add(v, e)
+		v.current = v.current || e.Time.Equal(now)
+	}
+}
+
+func (k *keeper) add(v *view, e diskcache.Entry) {
+	v.entries = append(v.entries, e)
+	if !e.Refused {
+		v.names[k.hash(&e.Key)] = struct{}{}
+	}
+}
+
+// dropLoneRefusals leaves what is refused out, unless another variant might be taken for it.
+func (k *keeper) dropLoneRefusals(v *view) {
 	v.entries = slices.DeleteFunc(v.entries, func(e diskcache.Entry) bool {
 		_, variants := v.names[k.hash(&e.Key)]
 		return e.Refused && !variants
 	})
-	return v
 }
 
 // standing says what becomes of a resource in a view.
@@ -238,7 +292,7 @@ type standing int
 const (
 	// nothingToKeep: an error is all that is known of the resource.
 	nothingToKeep standing = iota
-	// unanswered: the server has not answered for the resource yet, and may.
+	// unanswered: no server has answered for the resource yet, and one may.
 	unanswered
 	// keptOnDisk: the resource is kept, or that it is refused.
 	keptOnDisk
@@ -254,7 +308,7 @@ func (k *keeper) entryOf(r *resource, now time.Time) (e diskcache.Entry, s stand
 		e.Refused, e.Time = true, r.fault.Time()
 	case r.taken.volatile:
 		e.Refused = true
-	case r.payload == nil && r.fault == nil && r.link == nil:
+	case r.payload == nil && r.isAwaited():
 		return e, unanswered
 	case r.payload == nil:
 		return e, nothingToKeep
@@ -270,6 +324,13 @@ func (k *keeper) entryOf(r *resource, now time.Time) (e diskcache.Entry, s stand
 		e.Time = now
 	}
 	return e, keptOnDisk
+}
+
+// isAwaited reports whether a server may still send a resource that there is no version of. The last version from
+// its authority may lead to the resource, unless it came after the error: the servers have gone on without it.
+func (r *resource) isAwaited() bool {
+	err, changed := r.currentError(), r.level.authority.changed
+	return err == nil || !changed.IsZero() && !err.Time().Before(changed)
 }
 
 // encoder returns what encodes a version of a resource for the file.
@@ -294,34 +355,38 @@ func storedKey(r *resource) diskcache.Key {
 // secured is a resource that may ask for security of connections.
 type secured interface{ Secured() bool }
 
-// takeView returns what is to be written, or nil if the file stays as it is for now.
-func (k *keeper) takeView() (v *view, refusing bool) {
+// takeView returns the view that is to be written, or nil if the file keeps its own for now; and what is refused,
+// which the file must lose in any case.
+func (k *keeper) takeView() (v *view, refusals map[diskcache.Key]struct{}) {
 	k.client.mu.Lock()
 	defer k.client.mu.Unlock()
-	closed := k.client.ctx.Err() != nil
-	if v = k.last; !closed {
+	if v = k.last; k.client.ctx.Err() == nil {
 		v = k.view()
 	}
-	refusing, k.last = k.refusing, nil
-	switch now := time.Now(); {
-	case v == nil: // nothing was unwritten when the client was closed
-		return nil, false
-	case refusing: // whatever else is known
-	case v.unanswered && len(k.onDisk) > 0 && (closed || k.unwritten && now.Before(k.patience)):
-		k.due = now.Add(writeDelay)
-		return nil, false
-	case len(v.entries) == 0, !k.unwritten && !v.current: // the file has more, or is as current
-		k.unwritten, k.due = false, time.Time{}
-		return nil, false
+	k.left, k.last = nil, nil
+	if v == nil { // nothing was unwritten when the client was closed
+		return nil, nil
 	}
-	k.unwritten, k.refusing, k.due, k.writing = false, false, time.Time{}, v.names
-	return v, refusing
+	k.dropLoneRefusals(v)
+	refusals, k.refusals = k.refusals, make(map[diskcache.Key]struct{})
+	now := time.Now()
+	if v.unanswered && len(k.onDisk) > 0 && (!v.current || now.Before(k.stale)) {
+		k.due = now.Add(writePause)
+		return nil, refusals
+	}
+	asCurrent := !k.unwritten && !v.current
+	k.unwritten, k.due, k.stale = false, time.Time{}, now.Add(k.refresh())
+	if len(refusals) == 0 && (len(v.entries) == 0 || asCurrent) { // the file has more, or is as current
+		return nil, nil
+	}
+	maps.Copy(k.onDisk, v.names)
+	return v, refusals
 }
 
 // write writes what is in use.
 func (k *keeper) write() {
-	v, refusing := k.takeView()
-	if v == nil {
+	v, refusals := k.takeView()
+	if v == nil && len(refusals) == 0 {
 		return
 	}
 	c := k.client
@@ -331,21 +396,23 @@ func (k *keeper) write() {
 	if c.ctx.Err() == nil { // who closes a client may remove the directory
 		err = k.file.MakeDir()
 	}
+	if v == nil {
+		v = k.viewOfFile(refusals)
+	}
 	if err == nil {
-		omitted, err = k.file.Write(v.entries, refusing, began)
+		omitted, err = k.file.Write(v.entries, len(refusals) > 0, began)
 	}
 	c.mu.Lock()
 	defer c.unlock()
 	k.wrote = time.Now()
 	k.rest = k.wrote.Add(max(writePause, 100*k.wrote.Sub(began)))
-	k.writing = nil
 	switch {
 	case err == nil:
 		k.onDisk = v.names
 	case errors.Is(err, diskcache.ErrRemoved):
-		k.onDisk = nil
+		k.onDisk = make(nameSet)
 	default:
-		k.refusing = k.refusing || refusing
+		maps.Copy(k.refusals, refusals)
 	}
 	if k.failed = err != nil; k.failed {
 		k.schedule(k.rest)

@@ -2,7 +2,9 @@ package xdsclient
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -344,16 +347,144 @@ func TestViewsAreWhole(t *testing.T) {
 	})
 }
 
-// A watch that never gets an answer, here of a server that always lacks one, holds up writing for a while only.
+// A new version of a leads to d, which the server does not send. The client goes on with what it had before, so the
+// file stays as it is, but for what is refused, until the server sends d or goes on without it.
+func TestViewsThatAreNotWholeWait(t *testing.T) {
+	sendsD, goesOn := has("d", "1", cluster("d", "fresh")), has("e", "2", cluster("e", "fresh"))
+	for name, test := range map[string]struct {
+		says    []part
+		lost    bool
+		before  string
+		finally part
+		want    string
+		fresh   bool
+	}{
+		"lost, sends d":          {lost: true, before: "a b e", finally: sendsD, want: "a b d e"},
+		"lost, lacks d":          {lost: true, before: "a b e", finally: lacks("d"), want: "a b e"},
+		"silent, sends d":        {before: "a b e", finally: sendsD, want: "a b d e"},
+		"silent, goes on":        {before: "a b e", finally: goesOn, want: "a b e"},
+		"fails d, goes on":       {says: []part{fails("d", codes.Unavailable, "later")}, before: "a b e", finally: goesOn, want: "a b e"},
+		"refuses b, sends d":     {says: []part{lacks("b")}, before: "a e", finally: sendsD, want: "a d e"},
+		"refuses b and is lost":  {says: []part{lacks("b")}, lost: true, before: "a e", finally: sendsD, want: "a b d e"},
+		"refuses d, is not lost": {says: []part{lacks("d")}, before: "a b e", finally: goesOn, want: "a b e", fresh: true},
+	} {
+		for _, closed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, closed %t", name, closed), func(t *testing.T) {
+				overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+					c := server.cachingClient(dir)
+					expect := func(want string, fresh bool) {
+						t.Helper()
+						synctest.Wait()
+						contents, _ := cacheOf(c.config).Load(time.Now())
+						for _, r := range contents.Records {
+							if r.Name == "a" && bytes.Contains(r.Resource, []byte("fresh")) != fresh {
+								t.Errorf("a is new: %t", !fresh)
+							}
+						}
+						if got := sortedWords(recordNames(t, c)); got != want {
+							t.Errorf("the file has %q, want %q", got, want)
+						}
+					}
+					for _, name := range []string{"a", "b", "e"} {
+						listen(t, c, types.clusters, name)
+					}
+					s := server.delta()
+					s.request()
+					s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")), has("e", "1", cluster("e", "x")))
+					s.request()
+					pass(time.Minute)
+					s.send(types.clusters, "n2", has("a", "2", cluster("a", "fresh")))
+					s.request()
+					listen(t, c, types.clusters, "d")
+					s.request()
+					if test.says != nil {
+						s.send(types.clusters, "n3", test.says...)
+						s.request()
+					}
+					if test.lost {
+						server.setRefuse(errRefused)
+						s.breakOff()
+						pass(time.Hour / 4)
+					}
+					pass(defaultResourceTimeout + 2*writePause)
+					if closed {
+						c.Close()
+					}
+					expect(test.before, test.fresh)
+					if closed {
+						return
+					}
+					if test.lost {
+						server.setRefuse(nil)
+						s = server.delta()
+						s.request()
+						s.send(types.clusters, "n4", has("a", "2", cluster("a", "fresh")), has("b", "1", cluster("b", "x")), has("e", "1", cluster("e", "x")))
+						s.request()
+					}
+					s.send(types.clusters, "n5", test.finally)
+					pass(2 * writePause)
+					expect(test.want, true)
+				})
+			})
+		}
+	}
+}
+
+// An authority whose server has not answered since the client began does not hold up what others send. A resource
+// that a watch leaves and another one takes up is in the file once.
+func TestViewsOfSeveralAuthorities(t *testing.T) {
+	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		cfg := parseBootstrap(t, "passthrough:///script", cacheIn(dir), testutils.ServerFeatures("delta"), testutils.Authority("other", "passthrough:///away", nil))
+		c, err := New(cfg, WithBackoff(steady), WithDialOptions(grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			if addr == "away" {
+				return nil, errRefused
+			}
+			return server.dial(ctx, addr)
+		})))
+		noError(t, err)
+		listen(t, c, types.clusters, "xdstp://other/envoy.config.cluster.v3.Cluster/x")
+		listen(t, c, types.clusters, "b")
+		_, stop := listen(t, c, types.clusters, "a")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "new")))
+		s.request()
+		pass(2 * writePause)
+		s.send(types.clusters, "n2", has("a", "2", cluster("a", "new")))
+		s.request()
+		pass(2 * writePause)
+		contents, _ := cacheOf(c.config).Load(time.Now())
+		if got := contents.Records; len(got) != 2 || !bytes.Contains(got[0].Resource, []byte("new")) || !bytes.Contains(got[1].Resource, []byte("new")) {
+			t.Errorf("the file has %v", got)
+		}
+		s.send(types.clusters, "n3", has("a", "3", cluster("a", "newer")))
+		s.request()
+		c.Batch(func() {
+			stop()
+			listen(t, c, types.clusters, "a")
+		})
+		c.Close()
+		if got := sortedWords(recordNames(t, c)); got != "a b" {
+			t.Errorf("the file has %q", got)
+		}
+	})
+}
+
+// A watch that never gets an answer, here of a server that always lacks one, holds up writing until the file is to be
+// written again because of its age.
 func TestUnansweredWatchesDoNotHoldUpForEver(t *testing.T) {
 	overCache(t, func(t *testing.T, types *testTypes, server *script, dir string) {
+		keep(t, types, server, dir, has("a", "1", cluster("a", "old")), has("b", "1", cluster("b", "old")), lacks("c"))
 		c := server.cachingClient(dir)
 		listen(t, c, types.clusters, "a")
 		s := server.delta()
 		s.request()
-		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
+		s.send(types.clusters, "n1", has("a", "2", cluster("a", "new")))
 		s.request()
-		for i := range 4 {
+		for began, i := time.Now(), 0; time.Since(began) < time.Hour/8+writePause; i++ {
+			if got := sortedWords(recordNames(t, c)); time.Since(began) < time.Hour/8 && got != "a b" {
+				t.Fatalf("after %v the file has %q", time.Since(began), got)
+			}
 			listen(t, c, types.clusters, fmt.Sprint("silent-", i))
 			s.request()
 			pass(defaultResourceTimeout - time.Second)
@@ -390,7 +521,7 @@ func TestMemoryWhileTheFileCannotBeWritten(t *testing.T) {
 			s.request()
 		}
 		c.mu.Lock()
-		if c.keeper.last != nil {
+		if c.keeper.left != nil {
 			t.Error("what is not in use is held")
 		}
 		c.mu.Unlock()

@@ -54,13 +54,14 @@ func (l *level) entryToWatch(key resourceKey, constraints dynparam.Constraints, 
 		l.resources[key] = r
 	}
 	first := len(r.watches) == 0
+	keeper := l.authority.client.keeper
 	if first {
+		keeper.enters()
 		l.subscribe(r)
 	}
 	if from != nil {
 		r.inheritFrom(from, nil)
 	}
-	keeper := l.authority.client.keeper
 	if first && (l.lost || l.authority.waited) && keeper.restore(r) {
 		return r
 	}
@@ -88,7 +89,7 @@ func (l *level) removeWatch(r *resource, w *watch) {
 		r.standby--
 	}
 	if len(r.watches) == 1 {
-		l.authority.client.keeper.leaves()
+		l.authority.client.keeper.leaves(r)
 	}
 	if r.removeWatch(w); len(r.watches) > 0 {
 		return

@@ -67,7 +67,7 @@ func (k *keeper) load() {
 	if contents.Old > 0 {
 		c.warningf("xDS resource cache %s: %d resources in it are too old and ignored", contents.Path, contents.Old)
 	}
-	k.path, k.onDisk = contents.Path, make(nameSet)
+	k.path, k.onDisk, k.stale = contents.Path, make(nameSet), time.Now().Add(k.refresh())
 	for i := range contents.Records {
 		r := &contents.Records[i]
 		var key authorityKey

@@ -7,7 +7,7 @@
 // A program has MaxSlots slots in a directory: files that are each written by one process, always as a whole.
 // The process locks its slot (flock) and keeps it until it ends. A process that starts reads the slot that
 // was written last, by whichever process, and writes the first slot that is free. A process without
-// a connection does not write, as it knows nothing new. So what it starts
+// a connection writes at most what it had heard before. So what a process starts
 // with is the view that one process had, never a mixture of several:
 //
 //	9:00   process 1 writes slot 0, process 2 writes slot 1; both have clusters a and b
