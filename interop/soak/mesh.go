@@ -63,6 +63,8 @@ type channel struct {
 	client
 	// cc is nil while the client is down.
 	cc *grpc.ClientConn
+	// fromDisk says that it has started with what it had on disk, and may not have the newest configuration.
+	fromDisk bool
 	traffic
 	// stop ends the traffic.
 	stop context.CancelFunc

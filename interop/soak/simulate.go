@@ -232,11 +232,17 @@ func (r *run) sleepUntil(then time.Time) {
 	}
 }
 
-// welcome no longer excuses the failures of clients that have started and have the newest configuration.
+// welcome no longer excuses the failures of clients that have started and have the newest configuration. It excuses those of
+// clients that start from disk and that DPDS has moved: they never had the variants of their new constraints.
 func (r *run) welcome() {
 	for _, c := range r.channels {
-		if c.isFresh() && c.cc != nil && r.difference(c.client, r.newest) == "" {
+		switch {
+		case c.cc == nil || !c.isFresh() && !c.fromDisk:
+		case r.difference(c.client, r.newest) == "":
+			c.fromDisk = false
 			c.startAfresh(false)
+		case c.fromDisk && r.moves(c.client):
+			c.startAfresh(true)
 		}
 	}
 }

@@ -107,9 +107,18 @@ func (r *run) restartClient() bool {
 	c.end()
 	r.later(func() {
 		// With its resources on disk it goes on with those.
-		c.startAfresh(fresh || c.cache == "")
+		c.fromDisk = c.cache != ""
+		c.startAfresh(fresh || !c.fromDisk)
 		c.judgeOrder(false)
 		c.begin(r)
+		r.welcome()
 	})
 	return true
+}
+
+// moves reports whether DPDS has moved a client to another lane since the mesh settled.
+func (r *run) moves(who client) bool {
+	return who.dpds != noDPDS && slices.ContainsFunc(lanedTypes, func(typeURL string) bool {
+		return len(lanesOf(r.history.live(), who, typeURL)) > 1
+	})
 }
