@@ -65,7 +65,7 @@ type ignoredKey struct{ path, name, like string }
 
 func (s *source) ignore(path, name string, known []string) {
 	if len(s.ignored) < maxIgnored {
-		s.ignored = append(s.ignored, ignoredKey{path, name, nearest(name, known)})
+		s.ignored = append(s.ignored, ignoredKey{path, name, Nearest(name, known)})
 	}
 }
 

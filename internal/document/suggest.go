@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// nearest returns the choice most similar to the word, or "" if none is similar.
-func nearest(word string, choices []string) string {
+// Nearest returns the choice most similar to the word, or "" if none is similar.
+func Nearest(word string, choices []string) string {
 	best, distance := "", max(len(word)/3, 1)+1
 	for _, choice := range choices {
 		if strings.EqualFold(word, choice) {
@@ -21,7 +21,7 @@ func nearest(word string, choices []string) string {
 
 // DidYouMean suggests the nearest choice, or else all of them, for Value.Fault.
 func DidYouMean(word string, choices []string) string {
-	if choice := nearest(word, choices); choice != "" {
+	if choice := Nearest(word, choices); choice != "" {
 		return fmt.Sprintf("did you mean %q?", choice)
 	}
 	return "it can be " + strings.Join(choices, ", ")

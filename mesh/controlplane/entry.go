@@ -105,6 +105,8 @@ type resourceError struct {
 	version    string
 	// unreachable is set if a relay says by the error that its management servers are unreachable.
 	unreachable bool
+	// absent is set for an error of Options.NotFoundErrors.
+	absent bool
 }
 
 // newResourceError returns an error if st cannot be sent.
@@ -135,7 +137,7 @@ func statusOf(err error) *status.Status {
 // notFound is the error for a name that does not exist.
 func notFound(typeURL, name string) *resourceError {
 	st := status.Newf(codes.NotFound, "the control plane has no resource %q of type %s", name, typeURL)
-	return &resourceError{name: name, status: st, detail: st.Proto()}
+	return &resourceError{name: name, status: st, detail: st.Proto(), absent: true}
 }
 
 // message returns the error for a subscription.

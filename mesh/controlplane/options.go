@@ -55,6 +55,11 @@ type Options struct {
 	// subscriptions. Delta streams report the same by removed_resources in any case.
 	NotFoundErrors bool
 
+	// Absence returns the text of an error of NotFoundErrors; empty: the server's own. It may name resources that
+	// are similar, of which allowed says whether the client may have them. It is called without locks, by
+	// several goroutines at a time, once for each name that a client asks for, so it must bound its work itself.
+	Absence func(typeURL, name string, allowed func(name string) bool) string
+
 	// NodeConstraints chooses variants for clients that send no constraints (xRFC TP2,
 	// "Migrating From Node Metadata"). It is called once for each stream, and its
 	// constraints apply to every type that the client does not subscribe to by locators.

@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -291,5 +292,32 @@ func TestACKHandlerIsCalledWithTheTimeOfTheChange(t *testing.T) {
 		if sent := c.Types[len(c.Types)-1].SentAt; c.Since.Before(began) || sent.Before(c.Since) || sent.After(time.Now()) {
 			t.Errorf("a stream since %v was sent something at %v", c.Since, sent)
 		}
+	}
+}
+
+// The text of an absence may name other resources, but none that the client may not have.
+func TestOptions_Absence(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, controlplane.Options{
+		Authorize: byPrefix, NotFoundErrors: true,
+		Absence: func(typeURL, name string, allowed func(string) bool) string {
+			if name == "a-plain" {
+				return ""
+			}
+			return fmt.Sprintf("no %s: a-1 %t, b-1 %t", name, allowed("a-1"), allowed("b-1"))
+		},
+	})
+	s.set(t, xdsmsg.RouteConfig("a-1", "*"), xdsmsg.RouteConfig("b-1", "*"))
+	for node, want := range map[string]string{"a": "no a-2: a-1 true, b-1 false", "b": "no b-2: a-1 false, b-1 true"} {
+		c := s.open(t)
+		c.identify(node, rds, node+"-2")
+		if got := c.want(rds, "!"+node+"-2: NotFound").errors[0].GetErrorDetail().GetMessage(); got != want {
+			t.Errorf("%s is told %q, want %q", node, got, want)
+		}
+	}
+	c := s.open(t)
+	c.identify("a", rds, "a-plain")
+	if got := c.want(rds, "!a-plain: NotFound").errors[0].GetErrorDetail().GetMessage(); !strings.Contains(got, "has no resource") {
+		t.Errorf("an empty text gives %q, want the server's own", got)
 	}
 }

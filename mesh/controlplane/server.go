@@ -140,7 +140,7 @@ func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) 
 	limits := limits{names: s.opts.MaxSubscriptions, bytes: s.opts.MaxNameBytes}
 	st := newStream(s.lastID, protocol, s.store, &s.constraints, limits, from)
 	st.onlyType, st.waits, st.tab = onlyType, &s.waits, tab
-	st.hooks.accepted, st.hooks.rejected = s.opts.OnACK, s.opts.OnNACK
+	st.hooks.accepted, st.hooks.rejected, st.hooks.absence = s.opts.OnACK, s.opts.OnNACK, s.opts.Absence
 	st.withdrawals.delay = s.opts.RemovalDelay
 	st.hooks.grant = func(node *corepb.Node) (access.Grant, *corepb.Node, error) { return s.opts.Access.Grant(ctx, node) }
 	if allow := s.opts.Authorize; allow != nil {

@@ -4,9 +4,12 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -48,7 +51,7 @@ func (p *sotw) response(b sotwBatch) *discoverypb.DiscoveryResponse {
 		Resources:      resources,
 		TypeUrl:        b.sub.typeURL,
 		Nonce:          nonce,
-		ResourceErrors: errorMessages(b.errors),
+		ResourceErrors: p.errorMessages(b),
 	}
 }
 
@@ -59,10 +62,17 @@ func (p *sotw) wraps(sub *subscription) bool {
 		p.mayWrap && slices.Contains(p.node.GetClientFeatures(), wrapFeature)
 }
 
-func errorMessages(errs []namedError) []*discoverypb.ResourceError {
+func (p *sotw) errorMessages(b sotwBatch) []*discoverypb.ResourceError {
 	var messages []*discoverypb.ResourceError
-	for _, e := range errs {
-		messages = append(messages, e.err.message(e.of))
+	for _, e := range b.errors {
+		message := e.err.message(e.of)
+		if e.err.absent && p.hooks.absence != nil {
+			allowed := func(name string) bool { return p.mayHaveName(b.sub.typeURL, xdsname.Canonical(name)) == nil }
+			if text := p.hooks.absence(b.sub.typeURL, e.err.name, allowed); text != "" {
+				message.ErrorDetail = status.New(codes.NotFound, text).Proto()
+			}
+		}
+		messages = append(messages, message)
 	}
 	return messages
 }

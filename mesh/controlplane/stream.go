@@ -79,6 +79,7 @@ type hooks struct {
 	storeFor func(node *corepb.Node) (*Store, error)
 	allow    func(node *corepb.Node, typeURL, name string) error
 	grant    func(node *corepb.Node) (access.Grant, *corepb.Node, error)
+	absence  func(typeURL, name string, allowed func(name string) bool) string
 }
 
 // phase is how far a stream has come. It is 0 before the first request.

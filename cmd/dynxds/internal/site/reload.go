@@ -53,6 +53,7 @@ type reloader struct {
 	decoder    decoder
 	metrics    *metrics.Plane
 	state      *planestate.Keeper
+	absence    absence
 	log        *slog.Logger
 	// published is the last published content, or nil.
 	published *folder.Content
@@ -143,6 +144,7 @@ func (r *reloader) fallBack(ctx context.Context) {
 // publishes notes and logs what was published.
 func (r *reloader) publishes(content *folder.Content, summary *publish.Summary, began time.Time) {
 	r.published = content
+	r.absence.set(content, r.publisher.Mesh())
 	r.state.Set(func(s *planestate.State) { s.Published = publishedOf(content, summary) })
 	r.logPublished(content, summary, time.Since(began))
 }

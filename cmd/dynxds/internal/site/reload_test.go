@@ -202,3 +202,16 @@ func TestADanglingLinkWithdrawsNothing(t *testing.T) {
 		t.Errorf("a service was withdrawn:\n%s", r.log)
 	}
 }
+
+// A target that is no service: RPCs fail with what it may have been meant to be.
+func TestAWrongTarget(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
+		m := newMesh(t)
+		r := start(t, kind.authority, map[string]string{"services.yaml": m.services()})
+		_, _, err := r.dialAs("back", kind, map[string]any{"service": "frontend"}).call()
+		if unavailable(t, err, "does not exist"); !kind.delta {
+			unavailable(t, err, `there is no service "back"; did you mean "backend"?`)
+		}
+	})
+}

@@ -210,6 +210,7 @@ func newPlane(opts Options) *plane {
 		Access:          opts.access,
 		NodeConstraints: publisher.NodeConstraints,
 		NotFoundErrors:  true,
+		Absence:         p.reload.absence.text,
 		WrapResources:   true,
 		RemovalDelay:    cmp.Or(opts.RemovalDelay, -1), // zero means the default there
 		OnNACK:          p.reject,
