@@ -18,20 +18,21 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 // trafficTo returns what the process counts for a cluster.
-func trafficTo(cluster string) balancer.Traffic {
-	for _, t := range balancer.TrafficByCluster() {
-		if t.Cluster == cluster {
-			return t
+func trafficTo(cluster string) inspect.Traffic {
+	for _, c := range channels.Inspect() {
+		if d, ok := c.Cluster(context.Background(), cluster); ok && d.Traffic != nil {
+			return *d.Traffic
 		}
 	}
-	return balancer.Traffic{}
+	return inspect.Traffic{}
 }
 
 // maxRequests is the limit of a Cluster.

@@ -310,7 +310,7 @@ func TestLoadReportsOfRemovedClusters(t *testing.T) {
 	}
 	m.set(xdsmsg.RouteConfig(service, service, toCluster("green")))
 	m.Delete(t, xdsmsg.ClusterType, "blue")
-	for trafficTo("green").Cluster == "" { // until an RPC was sent there
+	for trafficTo("green").Picked == 0 { // until an RPC was sent there
 		backendFor(testutils.Context(t), t, cc, unary)
 	}
 	blue := func(loads []controlplane.ClusterLoad) controlplane.LocalityLoad {

@@ -20,7 +20,7 @@ func TestServePage(t *testing.T) {
 	p := startServe(t, exampleMesh, "--page", ":0")
 	url := p.pages("--page")
 	p.logged(`"msg":"serving"`)
-	if body := cmdtest.Get(t, url+"data?show=overview&show=served&served.q=backend"); !strings.Contains(body, `"plane":true`) || !strings.Contains(body, `"type":"Listener","name":"backend`) {
+	if body := cmdtest.Get(t, url+"data?show=overview&show=served&served.q=backend"); !strings.Contains(body, `"plane":{"state":`) || !strings.Contains(body, `"type":"Listener","name":"backend`) {
 		t.Errorf("the page does not show the service backend: %s", body)
 	}
 	resp, err := http.Get(url + "events?show=peers")
@@ -54,8 +54,8 @@ func TestDemoPage(t *testing.T) {
 	if !strings.HasPrefix(page, "http://127.0.0.1:") {
 		t.Fatalf("the page is at %q, want it on loopback", page)
 	}
-	for _, want := range []string{`"target":"xds:///echo.example.com"`, `"cluster":"stable"`, `"node":"dynxds-demo"`} {
-		if body := cmdtest.Get(t, page+"data?show=channels&show=traffic&show=peers"); !strings.Contains(body, want) {
+	for _, want := range []string{`"target":"xds:///echo.example.com"`, `"name":"stable"`, `"node":"dynxds-demo"`} {
+		if body := cmdtest.Get(t, page+"data?show=channels&show=clusters&show=peers"); !strings.Contains(body, want) {
 			t.Errorf("the page does not have %s: %s", want, body)
 		}
 	}

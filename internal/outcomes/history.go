@@ -196,25 +196,27 @@ func (r *Report) Quantile(share float64) (time.Duration, bool) {
 	return lowerBound(buckets), true
 }
 
-// History returns the seconds of the last minute, the oldest first, of all Keys that match. It is as long as
-// was counted.
-func History(match func(Key) bool) []Second {
+// Histories returns the seconds of the last minute, the oldest first, of each of several groups of Keys. They are as
+// long as was counted. groups calls add for each group that a Key is in, by its index.
+func Histories(n int, groups func(k Key, add func(group int))) [][]Second {
 	table.mu.Lock()
 	defer table.mu.Unlock()
 	now := ticks.Load()
-	n := min(Seconds, now-table.begun)
-	all := make([]Second, n)
+	length := min(Seconds, now-table.begun)
+	all := make([][]Second, n)
+	for i := range all {
+		all[i] = make([]Second, length)
+	}
 	for k, v := range table.byKey.Range {
-		if !match(k.(Key)) {
-			continue
-		}
-		h := &v.(*Counter).history
-		for i := range all {
-			s := h.seconds[(now-n+1+uint64(i))%Seconds]
-			all[i].Started += s.Started
-			all[i].Ended += s.Ended
-			all[i].Failed += s.Failed
-		}
+		groups(k.(Key), func(group int) {
+			h := &v.(*Counter).history
+			for i := range all[group] {
+				s, of := &all[group][i], h.seconds[(now-length+1+uint64(i))%Seconds]
+				s.Started += of.Started
+				s.Ended += of.Ended
+				s.Failed += of.Failed
+			}
+		})
 	}
 	return all
 }

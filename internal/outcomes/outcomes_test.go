@@ -109,8 +109,14 @@ func TestTheLastMinute(t *testing.T) {
 			rpc(other, 0, nil)
 			time.Sleep(second)
 		}
-		ofCluster := func(k Key) bool { return k.Cluster == "c" }
-		h := History(ofCluster)
+		history := func() []Second {
+			return Histories(2, func(k Key, add func(int)) {
+				if k.Cluster == "c" {
+					add(1)
+				}
+			})[1]
+		}
+		h := history()
 		if len(h) != 31 || h[0] != (Second{1, 1, 1}) || h[1] != (Second{2, 2, 0}) || h[30] != (Second{2, 2, 0}) {
 			t.Errorf("the history is %v", h)
 		}
@@ -127,7 +133,7 @@ func TestTheLastMinute(t *testing.T) {
 		if _, ok := r.Quantile(0.5); ok || r.Minute != (Sum{}) || r.Measured != Seconds || !r.FailingSince.IsZero() || r.Started != 31 {
 			t.Errorf("a minute later: %+v", r)
 		}
-		if h := History(ofCluster); len(h) != Seconds || h[0] != (Second{}) {
+		if h := history(); len(h) != Seconds || h[0] != (Second{}) {
 			t.Errorf("a minute later the history is %v", h)
 		}
 	})

@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,13 +27,23 @@ func (c *chromium) pictures(name string) {
 		name          string
 		width, height int
 		scheme        string
-	}{{"wide", 1400, 900, "light"}, {"dark", 1400, 900, "dark"}, {"narrow", 400, 800, "light"}} {
+	}{{"wide", 1280, 900, "light"}, {"dark", 1280, 900, "dark"}, {"narrow", 400, 800, "light"}} {
 		c.resize(view.width, view.height)
 		c.scheme(view.scheme)
-		c.await("innerWidth === " + map[int]string{1400: "1400", 400: "400"}[view.width])
+		c.await("innerWidth === " + strconv.Itoa(view.width))
 		c.fits()
 		c.screenshot(name + "-" + view.name)
 	}
+}
+
+// raw and overview show a tab.
+func (c *chromium) raw()      { c.tab("raw") }
+func (c *chromium) overview() { c.tab("") }
+
+func (c *chromium) tab(name string) {
+	c.t.Helper()
+	c.eval(`document.querySelector('header [data-set="tab"][data-value="`+name+`"]').click()`, nil)
+	c.await(`document.querySelector('[data-section="` + map[string]string{"raw": "resources", "": "clusters"}[name] + `"]').hidden === false || document.querySelector('[data-section="served"]').hidden === ` + strconv.FormatBool(name == ""))
 }
 
 // The page shows changes without a reload: a mesh with a rejected version, ignored fields, an
@@ -62,7 +73,7 @@ func TestBrowserFollowsTheMesh(t *testing.T) {
 
 	c.navigate(serve(t, mux("/status/", Handler(WithControlPlane(plane.Control(), plane.Store()))), nil).URL + "/status/")
 	c.await(`document.querySelector("#live").textContent.includes("live")`)
-	for _, text := range []string{"xds:///service", "Resource graph", "stable", one.Addr(), "NACKED", "lb_policy", "2 ignored fields, 1 that may matter", "Clients of the control plane"} {
+	for _, text := range []string{"Failing: 1 of 1 client refuse", "Where RPCs go", "stable", one.Addr(), "NACKED", "lb_policy", "2 ignored fields, 1 that may matter", "Clients of the control plane"} {
 		c.await(`document.body.innerText.includes(` + quote(text) + `)`)
 	}
 	// Every line of the graph leads from one box to another.
@@ -71,20 +82,23 @@ func TestBrowserFollowsTheMesh(t *testing.T) {
 	c.eval(`document.querySelector("[data-open]").click()`, nil)
 	c.await(`document.body.innerText.includes("lb_subset_config")`)
 
-	c.eval(`window.unchanged = true; document.querySelector('[data-set="graph.channel"]').focus()`, nil)
+	c.eval(`window.unchanged = true; document.querySelector('[data-param="graph.q"]').focus()`, nil)
 	plane.Set(t, xdsmsg.EDSCluster("moved", ""), xdsmsg.SimpleEndpoints("moved", two.Addr()))
 	plane.Set(t, xdsmsg.RouteConfig("routes", "service", xdsmsg.PathRoute("/grpc.testing.TestService/UnaryCall", "all"), xdsmsg.PrefixRoute("", "moved")))
 	c.await(`document.querySelector(".graph").innerText.includes("moved")`)
 	xdstest.NoError(t, call(t, conn))
-	c.await(`document.querySelector('[data-section="traffic"]').innerText.includes("moved")`)
-	c.await(`window.unchanged && document.activeElement.dataset.set === "graph.channel"`)
+	c.await(`document.querySelector('[data-section="clusters"]').innerText.includes("moved")`)
+	c.await(`window.unchanged && document.activeElement.dataset.param === "graph.q"`)
 	// The link in the address shows the same again.
+	c.raw()
 	c.eval(`document.querySelector('[data-param="resources.q"]').value = "sta";
 		document.querySelector('[data-param="resources.q"]').dispatchEvent(new Event("input", {bubbles: true}))`, nil)
 	c.await(`location.hash.includes("resources.q=sta")`)
 	c.await(`!document.querySelector('[data-section="resources"] .body').innerText.includes("broken")`)
 
-	c.eval(`document.querySelector('#explain [name="method"]').value = "/grpc.testing.TestService/UnaryCall";
+	c.overview()
+	c.eval(`document.querySelector('#explain [name="target"]').value = "xds:///service";
+		document.querySelector('#explain [name="method"]').value = "/grpc.testing.TestService/UnaryCall";
 		document.querySelector('#explain [name="header"]').value = "x-user: 7";
 		document.querySelector("#explain button").click()`, nil)
 	c.await(`document.querySelector("#explanation").innerText.includes("Routes tried")`)
@@ -92,8 +106,9 @@ func TestBrowserFollowsTheMesh(t *testing.T) {
 	c.pictures("mesh")
 
 	// Folding a section stops its events.
+	c.raw()
 	c.eval(`document.querySelector('[data-section="served"] summary').click()`, nil)
-	c.await(`location.hash.includes("show=") && !location.hash.includes("show=served")`)
+	c.await(`location.hash.includes("fold=served")`)
 	c.quiet()
 }
 
@@ -137,10 +152,12 @@ func TestBrowserExplains(t *testing.T) {
 		t.Error("the page shows a configuration that an override replaces")
 	}
 
+	c.raw() // which has the channels
 	// A second channel has the same target: both are offered, by their numbers.
 	_, conn = startChannel(t, "another", oneCluster("another", backend)...)
 	xdstest.NoError(t, call(t, conn))
 	c.await(`document.querySelectorAll("#targets option").length === 2`)
+	c.overview()
 	c.eval(`document.querySelector('#explain [name="target"]').value = [...document.querySelectorAll("#targets option")].at(-1).value;
 		document.querySelector("#explain button").click()`, nil)
 	c.await(`document.querySelector("#explanation .outcome").innerText.includes('cluster "another"')`)
@@ -155,8 +172,10 @@ func TestBrowserShowsHostileNamesAsText(t *testing.T) {
 	conn.Connect()
 	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
 	c.await(`document.querySelectorAll(".graph [data-set='graph.cluster']").length >= ` + "10")
-	c.await(`document.querySelector('[data-section="resources"]').innerText.includes("<script>")`)
 	text := c.text()
+	c.raw()
+	c.await(`document.querySelector('[data-section="resources"]').innerText.includes("<script>")`)
+	text += c.text()
 	for _, want := range []string{hostile[0], hostile[1], hostile[2], hostile[3], `right\u{202e}to-left\u{2066} and \u{200b}nothing\u{0} and \u{1b}[31m`, "(65536 bytes)", `line\u{a}data: {}`, `\u{2028}\u{2029}\u{feff}`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not show %q", want)
@@ -185,15 +204,18 @@ func TestBrowserSearchesALargeMesh(t *testing.T) {
 	plane, conn := startChannel(t, "large", largeMesh(10_000, backend.Addr())...)
 	xdstest.NoError(t, call(t, conn))
 	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
-	c.await(`document.querySelector("#summary").innerText.includes("20,002 resources")`)
-	c.await(`document.querySelectorAll(".graph .box").length > 20`)
+	c.await(`document.querySelector("#verdicts").innerText.includes("Well: 1 of 10,000 clusters in use")`)
+	c.await(`document.querySelector('[data-section="graph"]').innerText.includes("there are 10,001 routes")`)
 	var elements int
 	c.eval(`document.querySelectorAll("*").length`, &elements)
 	if elements > 5000 {
 		t.Errorf("the page has %d elements", elements)
 	}
 	c.pictures("large")
-	for _, section := range []string{"graph", "resources", "served"} {
+	for _, section := range []string{"clusters", "graph", "resources", "served"} {
+		if section == "resources" {
+			c.raw()
+		}
 		c.eval(`{const e = document.querySelector('[data-param="`+section+`.q"]'); e.value = "cluster-7777"; e.dispatchEvent(new Event("input", {bubbles: true}))}`, nil)
 		c.await(`document.querySelector('[data-section="` + section + `"] .body').innerText.includes("cluster-7777")`)
 		c.await(`!document.querySelector('[data-section="` + section + `"] .body').innerText.includes("cluster-1\n")`)
@@ -212,9 +234,11 @@ func TestBrowserShowsAControlPlaneAlone(t *testing.T) {
 	plane := testutils.StartFakeServer(t)
 	plane.Set(t, largeMesh(20, "10.0.0.1:80")...)
 	c.navigate(serve(t, Handler(WithControlPlane(plane.Control(), plane.Store())), nil).URL)
-	c.await(`document.querySelector('[data-section="served"]').innerText.includes("cluster-1")`)
-	c.await(`!document.body.innerText.includes("Resource graph")`)
+	c.await(`document.querySelector("#verdicts").innerText.includes("Unknown: no client is connected")`)
+	c.await(`!document.body.innerText.includes("Where RPCs go")`)
 	c.pictures("plane")
+	c.raw()
+	c.await(`document.querySelector('[data-section="served"]').innerText.includes("cluster-1")`)
 	c.quiet()
 }
 
@@ -228,7 +252,7 @@ func TestBrowserPhotographs(t *testing.T) {
 	}
 	c := startChromium(t, 1400, 900)
 	c.navigate(address)
-	c.await(`document.querySelectorAll(".section[open] .body > *").length > 3`)
+	c.await(`document.querySelectorAll(".verdict").length > 0`)
 	c.pictures("program")
 	c.quiet()
 }

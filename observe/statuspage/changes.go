@@ -1,6 +1,16 @@
 package statuspage
 
-import "github.com/dynxds/dynxds/internal/changes"
+import (
+	"github.com/dynxds/dynxds/internal/changes"
+	"github.com/dynxds/dynxds/internal/outcomes"
+)
+
+// changesView is the last changes, and the RPCs of the process in the last minute, of which they may be the cause.
+type changesView struct {
+	list[changes.Change]
+	Started  []uint32 `json:"started"`
+	Failures []uint32 `json:"failures"`
+}
 
 func (v *view) changes() any {
 	find := v.query.search("changes")
@@ -11,8 +21,10 @@ func (v *view) changes() any {
 			found = append(found, c)
 		}
 	}
-	return listOf(len(all), found, 0, changes.Max, func(c changes.Change) changes.Change {
+	view := changesView{list: listOf(len(all), found, 0, changes.Max, func(c changes.Change) changes.Change {
 		c.Name, c.Target, c.Server = name(c.Name), name(c.Target), name(c.Server)
 		return c
-	})
+	})}
+	view.Started, view.Failures = split(outcomes.Histories(1, func(_ outcomes.Key, add func(int)) { add(0) })[0])
+	return view
 }

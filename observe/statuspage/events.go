@@ -53,7 +53,7 @@ type stream struct {
 	sent map[string]uint64
 	// wrote is when something was sent last.
 	wrote time.Time
-	// last is the last view. It keeps the snapshot and the reading of RPC rates.
+	// last is the last view. It keeps the snapshot and the pulse.
 	last *view
 }
 
@@ -95,7 +95,7 @@ func (s *stream) follow(r *http.Request, q *query, shutdown <-chan struct{}) {
 }
 
 // polled are the sections whose changes are not announced.
-var polled = map[string]bool{"traffic": true, "peers": true, "served": true}
+var polled = map[string]bool{"overview": true, "clusters": true, "graph": true, "changes": true, "peers": true, "served": true}
 
 // send sends the sections that have changed, or a comment if nothing was sent for long. Unless
 // a change was announced, it looks only at polled ones.

@@ -241,7 +241,7 @@ func TestManyViewersAtOnce(t *testing.T) {
 	xdstest.NoError(t, call(t, conn))
 	h := quick(WithControlPlane(plane.Control(), plane.Store()))
 	server := serve(t, h, nil)
-	all := "?show=overview&show=channels&show=clients&show=graph&show=resources&show=traffic&show=changes&show=peers&show=served&resources.state=ignored"
+	all := "?show=overview&show=channels&show=clients&show=graph&show=resources&show=clusters&show=changes&show=peers&show=served&resources.state=ignored"
 	ctx, stop := context.WithCancel(context.Background())
 	var viewers sync.WaitGroup
 	for range 8 {

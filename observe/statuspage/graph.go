@@ -3,13 +3,15 @@ package statuspage
 import (
 	"fmt"
 	"iter"
+	"math"
+	"strconv"
 
 	"github.com/dynxds/dynxds/internal/explain"
 	"github.com/dynxds/dynxds/internal/inspect"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
-	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // graphView is the resources that a channel uses, from its Listener to its endpoints: the routes
@@ -28,6 +30,10 @@ type graphView struct {
 	Host        *hostView       `json:"host,omitempty"`
 	Routes      list[routeView] `json:"routes"`
 	Clusters    []clusterView   `json:"clusters"`
+	// Choose is set if there are too many routes to show them without a choice or a search. Chosen is the name of the
+	// cluster that the graph is of, if one was chosen.
+	Choose bool   `json:"choose,omitempty"`
+	Chosen string `json:"chosen,omitempty"`
 	// MoreClusters is how many clusters the routes that are shown lead to besides.
 	MoreClusters int `json:"more_clusters,omitempty"`
 }
@@ -73,6 +79,8 @@ type destinationView struct {
 	ID      string  `json:"id,omitempty"`
 	Percent float64 `json:"percent"`
 	Mirror  bool    `json:"mirror,omitempty"`
+	// Traffic is the share of the channel's RPCs of the last minute that went this way, in percent.
+	Traffic float64 `json:"traffic,omitempty"`
 }
 
 const (
@@ -124,27 +132,24 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 	if config.NextRoutes != nil {
 		g.Config.Next = name(config.NextRoutes.Name)
 	}
-	client := v.clientOf(channel)
+	client := v.snap.clientOf(channel)
 	if client == nil {
 		g.Why = "The channel's client is not known any more."
 		return
 	}
 	listener := v.snap.findEntry(client, typeurl.Listener, config.Listener.Name)
 	g.Listener = v.node(listener, "Listener", config.Listener.Name)
-	l, _ := valueOf[*xdsresource.Listener](listener)
-	if l == nil {
+	if l, _ := valueOf[*xdsresource.Listener](listener); l == nil {
 		g.Why = "There is no Listener yet."
 		if channel.Mode == "DNS" {
 			g.Why = "DNS resolves the channel: " + clip(channel.Reason, maxError)
 		}
 		return
 	}
-	routes := l.RouteConfig
 	if config.Routes != nil {
-		e := v.snap.findEntry(client, typeurl.RouteConfiguration, config.Routes.Name)
-		g.RouteConfig = v.node(e, "RouteConfiguration", config.Routes.Name)
-		routes, _ = valueOf[*xdsresource.RouteConfiguration](e)
+		g.RouteConfig = v.node(v.snap.findEntry(client, typeurl.RouteConfiguration, config.Routes.Name), "RouteConfiguration", config.Routes.Name)
 	}
+	routes := v.snap.routesOf(client, config)
 	if routes == nil {
 		g.Why = "There is no RouteConfiguration yet."
 		return
@@ -155,7 +160,7 @@ func (v *view) channelGraph(g *graphView, channel *inspect.Channel) {
 		return
 	}
 	g.Host = &hostView{Name: name(host.Name), Domains: names(host.Domains, domainsShown), Others: len(routes.VirtualHosts) - 1}
-	v.routes(g, host)
+	v.routes(g, host, channel.Target)
 	v.clustersOf(g, channel, client)
 }
 
@@ -169,16 +174,6 @@ func valueOf[T any](e *entry) (T, bool) {
 	return value, ok
 }
 
-// clientOf returns the client that a configured channel uses.
-func (v *view) clientOf(channel *inspect.Channel) *xdsclient.Dump {
-	for _, c := range v.snap.clients {
-		if c.BootstrapFingerprint == channel.Config.Client {
-			return c
-		}
-	}
-	return nil
-}
-
 // node describes a resource; one that is not watched has no state.
 func (v *view) node(e *entry, typ, resource string) *resourceView {
 	if e == nil {
@@ -188,19 +183,35 @@ func (v *view) node(e *entry, typ, resource string) *resourceView {
 	return &r
 }
 
-// routes fills in the routes that are asked for, and the names of the clusters they lead to.
-func (v *view) routes(g *graphView, host *xdsresource.VirtualHost) {
-	find := v.query.search("graph")
+// routes fills in the routes that are asked for, and the names of the clusters they lead to: those of one cluster or of one
+// route if one was chosen.
+func (v *view) routes(g *graphView, host *xdsresource.VirtualHost, target string) {
+	find, route := v.query.search("graph"), v.query.get("graph", "route")
+	chosen := chosenCluster(host, v.query.get("graph", "cluster"))
+	g.Chosen = name(chosen)
+	if g.Choose = len(host.Routes) > routesShown && find == "" && route == "" && chosen == ""; g.Choose {
+		g.Routes.Total = len(host.Routes)
+		return
+	}
+	traffic := trafficOf(target)
 	var found, shown []int
 	for i, r := range host.Routes {
-		if find == "" || find.in(r.Name, r.Match.Path) || leadsTo(r, find) {
+		switch {
+		case route != "" && route != strconv.Itoa(i),
+			route == "" && chosen != "" && !leadsTo(r, func(cluster string) bool { return cluster == chosen }),
+			find != "" && !find.in(r.Name, r.Match.Path) && !leadsTo(r, func(cluster string) bool { return find.in(cluster) }):
+		default:
 			found = append(found, i)
 		}
 	}
 	g.Routes = listOf(len(host.Routes), found, v.query.from("graph"), routesShown, func(i int) routeView {
 		shown = append(shown, i)
-		return viewRoute(i, host.Routes[i])
+		return viewRoute(i, host.Routes[i], traffic)
 	})
+	if chosen != "" && route == "" {
+		g.Clusters = append(g.Clusters, clusterView{ID: clusterID(chosen), full: chosen, Name: name(chosen)})
+		return
+	}
 	seen := map[string]bool{"": true}
 	for _, i := range shown {
 		for d := range destinations(host.Routes[i]) {
@@ -215,6 +226,35 @@ func (v *view) routes(g *graphView, host *xdsresource.VirtualHost) {
 			seen[d.Cluster] = true
 		}
 	}
+}
+
+// chosenCluster returns the name of the cluster with an ID that routes lead to, or "".
+func chosenCluster(host *xdsresource.VirtualHost, id string) string {
+	if id == "" {
+		return ""
+	}
+	for _, cluster := range host.Clusters() {
+		if clusterID(cluster) == id {
+			return cluster
+		}
+	}
+	return ""
+}
+
+// trafficOf returns the share of the RPCs of a target that took each route to each cluster in the last minute, in
+// percent.
+func trafficOf(target string) map[outcomes.Key]float64 {
+	shares, all := make(map[outcomes.Key]float64), 0.0
+	for _, r := range outcomes.Reports() {
+		if r.Target == target && r.Cluster != "" {
+			shares[outcomes.Key{Route: r.Route, Cluster: r.Cluster}] += float64(r.Minute.Started)
+			all += float64(r.Minute.Started)
+		}
+	}
+	for k, n := range shares {
+		shares[k] = math.Round(100 * n / max(all, 1))
+	}
+	return shares
 }
 
 // clusterID identifies a cluster of the graph.
@@ -244,16 +284,17 @@ func destinations(r *xdsresource.Route) iter.Seq[destinationView] {
 	}
 }
 
-func leadsTo(r *xdsresource.Route, find needle) bool {
+func leadsTo(r *xdsresource.Route, wanted func(cluster string) bool) bool {
 	for d := range destinations(r) {
-		if find.in(d.Cluster) {
+		if wanted(d.Cluster) {
 			return true
 		}
 	}
 	return false
 }
 
-func viewRoute(i int, r *xdsresource.Route) routeView {
+func viewRoute(i int, r *xdsresource.Route, traffic map[outcomes.Key]float64) routeView {
+	label := outcomes.RouteLabel(r.Name, r.Match.Paths())
 	view := routeView{Index: i, Name: name(r.Name), Match: clip(explain.DescribeMatch(&r.Match), maxName)}
 	switch a := r.Action.(type) {
 	case *xdsresource.DirectResponse:
@@ -266,6 +307,9 @@ func viewRoute(i int, r *xdsresource.Route) routeView {
 	for d := range destinations(r) {
 		if len(view.To) == destinationsShown {
 			break
+		}
+		if !d.Mirror {
+			d.Traffic = traffic[outcomes.Key{Route: label, Cluster: d.Cluster}]
 		}
 		if d.Cluster == "" {
 			d.Cluster, d.ID = "the cluster that the header "+name(d.ID)+" names", ""

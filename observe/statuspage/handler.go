@@ -85,7 +85,7 @@ type handler struct {
 	seed   maphash.Seed
 
 	snapshots snapshots
-	meter     meter
+	pulses    pulses
 
 	mu sync.Mutex
 	// servers has, for each server that a stream was opened on, what is closed when it shuts

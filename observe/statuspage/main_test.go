@@ -9,16 +9,20 @@ import (
 	"net/url"
 	"testing"
 
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,9 +46,15 @@ func oneCluster(name string, backend *testutils.Backend) []proto.Message {
 
 func dial(t testing.TB, plane *testutils.FakeServer, node string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
 	t.Helper()
+	return dialTo(t, plane, node, "service", opts...)
+}
+
+// dialTo is dial for a service of another name. What is counted of RPCs is counted for the name.
+func dialTo(t testing.TB, plane *testutils.FakeServer, node, service string, opts ...testutils.BootstrapOption) *grpc.ClientConn {
+	t.Helper()
 	builder, err := resolver.NewBuilder(plane.Bootstrap(node, opts...))
 	xdstest.NoError(t, err)
-	conn, err := grpc.NewClient("xds:///service", grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("xds:///"+service, grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	xdstest.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
@@ -114,4 +124,12 @@ func read(t *testing.T, ctx context.Context, address string) (int, string) {
 	body, err := io.ReadAll(resp.Body)
 	xdstest.NoError(t, err)
 	return resp.StatusCode, string(body)
+}
+
+// decodedMatch returns the match of a route as the decoder makes it.
+func decodedMatch(t *testing.T, route *routepb.Route) *matching.Route {
+	t.Helper()
+	_, value, err := xdsresource.RouteConfigurationType.Decode(xdsmsg.Any(xdsmsg.RouteConfig("r", "*", route)), xdsclient.DecodeOptions{})
+	xdstest.NoError(t, err)
+	return &value.(*xdsresource.RouteConfiguration).VirtualHosts[0].Routes[0].Match
 }

@@ -1,158 +1,100 @@
 package statuspage
 
 import (
-	"encoding/json"
-	"maps"
+	"cmp"
 	"slices"
-	"time"
 
-	"github.com/dynxds/dynxds/internal/inspect"
-	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/internal/livestate"
+	"github.com/dynxds/dynxds/internal/planestate"
 )
 
-// overview counts what there is, for the heading and for what the page offers.
+// overview answers whether the process is well, and says what the page offers.
 type overview struct {
 	Channels  int `json:"channels"`
 	Clients   int `json:"clients"`
 	Resources int `json:"resources"`
-	// Troubled is the number of resources whose last answer was an error, and Lost that of
-	// servers that count as unreachable.
-	Troubled int `json:"troubled"`
-	Lost     int `json:"lost"`
+	// Verdict is nil in a process that is only a control plane.
+	Verdict  *livestate.Verdict `json:"verdict,omitempty"`
+	Problems []problemView      `json:"problems"`
+	More     int                `json:"more,omitempty"` // problems
 	// Plane is set if a control plane runs in the process.
-	Plane bool `json:"plane"`
+	Plane *planeView `json:"plane,omitempty"`
+}
+
+// planeView is how the control plane of the process is.
+type planeView struct {
+	livestate.Verdict
+	Configuration *planestate.State `json:"configuration,omitempty"`
+}
+
+// problemView is a problem, with what leads to more about it.
+type problemView struct {
+	livestate.Problem
+	// ID is that of the cluster, and Channel the number of the channel. Method is one whose RPCs meet the problem.
+	ID      string `json:"id,omitempty"`
+	Channel uint64 `json:"channel,omitempty"`
+	Method  string `json:"method,omitempty"`
+	// Others is how many other clients of the control plane have the problem.
+	Others int `json:"others,omitempty"`
 }
 
 func (v *view) overview() any {
-	o := overview{Channels: len(v.snap.channels), Clients: len(v.snap.clients), Resources: len(v.snap.entries), Plane: v.handler.plane != nil}
-	for _, e := range v.snap.entries {
-		if e.Failure != nil {
-			o.Troubled++
-		}
+	o := overview{Channels: len(v.snap.channels), Clients: len(v.snap.clients), Resources: len(v.snap.entries), Problems: []problemView{}}
+	if v.handler.plane != nil {
+		o.Plane = v.planeOverview(&o)
 	}
-	for _, c := range v.snap.clients {
-		for _, s := range c.Servers {
-			if s.Err != nil {
-				o.Lost++
-			}
-		}
+	if o.Plane != nil && o.Channels == 0 && o.Clients == 0 {
+		return o
 	}
+	p := v.pulse()
+	verdict := withoutAges(p.Verdict)
+	o.Verdict = &verdict
+	for i, x := range p.Problems[:min(len(p.Problems), livestate.MaxProblems)] {
+		view := problemView{Problem: x, Channel: v.channelOf(x.Target), Method: p.methods[i]}
+		view.Text, view.Subject = clip(x.Text, maxError), name(x.Subject)
+		if x.Cluster != "" {
+			view.ID = clusterID(x.Cluster)
+		}
+		o.Problems = append(o.Problems, view)
+	}
+	slices.SortStableFunc(o.Problems, func(a, b problemView) int {
+		return compareBool(b.Severity == livestate.Failing, a.Severity == livestate.Failing)
+	})
+	o.More += len(p.Problems) - min(len(p.Problems), livestate.MaxProblems)
 	return o
 }
 
-// channelView is a channel.
-type channelView struct {
-	Number   uint64    `json:"number"`
-	Target   string    `json:"target"`
-	Mode     string    `json:"mode"`
-	State    string    `json:"state"`
-	Reason   string    `json:"reason"`
-	Since    time.Time `json:"since"`
-	Clusters int       `json:"clusters"`
-	Waits    int       `json:"waits,omitempty"`
-	Why      string    `json:"why,omitempty"`
-	Error    string    `json:"error,omitempty"`
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	default:
+		return -1
+	}
 }
 
-const channelsShown = 50
+// withoutAges returns a verdict whose texts do not grow older: the page adds the ages.
+func withoutAges(v livestate.Verdict) livestate.Verdict {
+	v.Text = ""
+	parts := make([]livestate.Part, len(v.Parts))
+	for i, p := range v.Parts {
+		if !p.At.IsZero() {
+			p.Text = cmp.Or(map[string]string{"changes": "last change", "published": "published"}[p.About], p.Text)
+		}
+		parts[i] = p
+	}
+	v.Parts = parts
+	return v
+}
 
-func (v *view) channels() any {
-	find := v.query.search("channels")
-	var found []inspect.Channel
-	for _, c := range v.snap.channels {
-		if find.in(c.Target, c.Mode, string(c.State)) {
-			found = append(found, c)
+// channelOf returns the number of the first channel with a target, or 0.
+func (v *view) channelOf(target string) uint64 {
+	for i := range v.snap.channels {
+		if c := &v.snap.channels[i]; target != "" && c.Target == target {
+			return c.Number
 		}
 	}
-	return listOf(len(v.snap.channels), found, v.query.from("channels"), channelsShown, viewChannel)
-}
-
-func viewChannel(c inspect.Channel) channelView {
-	view := channelView{
-		Number: c.Number, Target: name(c.Target), Mode: c.Mode, State: string(c.State), Reason: clip(c.Reason, maxError), Since: c.Since,
-		Why: clip(c.Why, maxError),
-	}
-	if c.Config != nil {
-		view.Clusters, view.Waits, view.Error = c.Config.Clusters, c.Config.Waits, clip(c.Config.Error, maxError)
-	}
-	return view
-}
-
-// clientView is an xDS client of the process.
-type clientView struct {
-	Node      string       `json:"node"`
-	Cluster   string       `json:"cluster,omitempty"`
-	Bootstrap string       `json:"bootstrap"`
-	Targets   []string     `json:"targets"`
-	More      int          `json:"more,omitempty"` // targets
-	Servers   []serverView `json:"servers"`
-	States    []count      `json:"states"`
-	// Overrides are what the bootstrap changes in received resources, in JSON.
-	Overrides     []string `json:"overrides,omitempty"`
-	MoreOverrides int      `json:"more_overrides,omitempty"`
-}
-
-// serverView is a management server.
-type serverView struct {
-	URI       string `json:"uri"`
-	Connected bool   `json:"connected"`
-	Error     string `json:"error,omitempty"`
-}
-
-// count is how often something occurs.
-type count struct {
-	Name string `json:"name"`
-	N    int    `json:"n"`
-}
-
-const (
-	clientsShown   = 20
-	targetsShown   = 20
-	serversShown   = 20
-	overridesShown = 20
-)
-
-func (v *view) clients() any {
-	find := v.query.search("clients")
-	var found []*xdsclient.Dump
-	for _, c := range v.snap.clients {
-		if find.in(append(c.Targets, c.Node.GetId())...) {
-			found = append(found, c)
-		}
-	}
-	return listOf(len(v.snap.clients), found, v.query.from("clients"), clientsShown, viewClient)
-}
-
-func viewClient(c *xdsclient.Dump) clientView {
-	view := clientView{
-		Node: name(c.Node.GetId()), Cluster: name(c.Node.GetCluster()), Bootstrap: name(c.BootstrapSource),
-		Targets: names(c.Targets, targetsShown), Servers: []serverView{},
-	}
-	view.More = len(c.Targets) - len(view.Targets)
-	for _, s := range c.Servers[:min(len(c.Servers), serversShown)] {
-		view.Servers = append(view.Servers, serverView{name(s.URI), s.Connected, errorText(s.Err)})
-	}
-	states := make(map[string]int)
-	for i := range c.Resources {
-		states[string(c.Resources[i].State)]++
-	}
-	view.States = counts(states)
-	var overrides []json.RawMessage
-	if json.Unmarshal(c.Overrides, &overrides) == nil {
-		shown := overrides[:min(len(overrides), overridesShown)]
-		view.MoreOverrides = len(overrides) - len(shown)
-		for _, o := range shown {
-			view.Overrides = append(view.Overrides, clip(string(o), maxError))
-		}
-	}
-	return view
-}
-
-// counts lists a map by name.
-func counts(m map[string]int) []count {
-	list := make([]count, 0, len(m))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		list = append(list, count{clip(name, maxName), m[name]})
-	}
-	return list
+	return 0
 }

@@ -2,7 +2,6 @@ package statuspage
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -112,7 +111,7 @@ func viewServed(r *controlplane.Resource) servedResource {
 // peersView is the clients of a control plane.
 type peersView struct {
 	list[peerView]
-	// NACKs is the number of clients whose last answer of some type was a NACK.
+	// NACKs is the number of clients that refuse some type: none of their ACKs has followed a NACK.
 	NACKs int `json:"nacks"`
 }
 
@@ -123,6 +122,7 @@ type peerView struct {
 	Agent    string     `json:"agent,omitempty"`
 	Peer     string     `json:"peer"`
 	Protocol string     `json:"protocol"`
+	Standing string     `json:"standing"`
 	Types    []peerType `json:"types"`
 }
 
@@ -161,17 +161,15 @@ func (v *view) peers() any {
 		return peersView{list: list[peerView]{Items: []peerView{}}}
 	}
 	all := p.overview(v.handler.refresh)
-	find, nacked := v.query.search(section), v.query.get(section, "state") == "trouble"
+	find, wanted := v.query.search(section), v.query.get(section, "state")
 	view := peersView{}
 	var found []*controlplane.ClientStatus
 	for i := range all {
 		c := &all[i]
-		isNACK := func(t controlplane.TypeStatus) bool { return t.Reply == controlplane.ReplyNACK }
-		bad := slices.ContainsFunc(c.Types, isNACK)
-		if bad {
+		if standing(c, time.Now()) == refusing {
 			view.NACKs++
 		}
-		if (bad || !nacked) && find.in(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer)) {
+		if hasStanding(c, wanted) && find.in(c.Node.GetId(), c.Node.GetCluster(), fmt.Sprint(c.Peer)) {
 			found = append(found, c)
 		}
 	}
@@ -181,7 +179,7 @@ func (v *view) peers() any {
 
 func viewPeer(c *controlplane.ClientStatus) peerView {
 	view := peerView{
-		ID: c.ID, Node: name(c.Node.GetId()), Cluster: name(c.Node.GetCluster()), Protocol: c.Protocol.String(), Types: []peerType{},
+		ID: c.ID, Node: name(c.Node.GetId()), Cluster: name(c.Node.GetCluster()), Protocol: c.Protocol.String(), Standing: standing(c, time.Now()), Types: []peerType{},
 		Agent: name(strings.TrimSpace(c.Node.GetUserAgentName() + " " + c.Node.GetUserAgentVersion())),
 	}
 	if c.Peer != nil {

@@ -13,8 +13,8 @@ type view struct {
 	handler *handler
 	snap    *snapshot
 	query   *query
-	// reading is that of the section "traffic". A stream keeps it until the next one.
-	reading *reading
+	// kept is the pulse that was used. A stream keeps it until the next one.
+	kept *pulse
 }
 
 // sections are the parts of the page that a browser asks for, by the names that it knows. Each
@@ -29,7 +29,7 @@ func init() {
 		"clients":   (*view).clients,
 		"graph":     (*view).graph,
 		"resources": (*view).resources,
-		"traffic":   (*view).traffic,
+		"clusters":  (*view).clusters,
 		"changes":   (*view).changes,
 		"peers":     (*view).peers,
 		"served":    (*view).served,

@@ -2,6 +2,7 @@
 
 import {h, name, names, shape} from "./elements.js";
 import {failure, ignored, node, version} from "./resources.js";
+import {params} from "./view.js";
 import {badge, error, locality, pager, percent, plural, set, since, until} from "./words.js";
 
 export function lanes(g) {
@@ -36,12 +37,12 @@ export function lanes(g) {
 let edges = [];
 
 function route(r) {
-  for (const d of r.to ?? []) if (d.id) edges.push({from: `r${r.index}`, to: `k${d.id}`, weight: d.mirror ? 0 : d.percent, mirror: d.mirror});
+  for (const d of r.to ?? []) if (d.id) edges.push({from: `r${r.index}`, to: `k${d.id}`, weight: d.mirror ? 0 : d.traffic ?? 0, mirror: d.mirror});
   return h(".box", {"data-key": `r${r.index}`, "data-node": `r${r.index}`},
-    h(".head", null, h("span.kind", null, `route ${r.index}`), h("span.mono", null, r.match), r.name && h("span.meta", null, name(r.name))),
+    h(".head", null, h("button.link.kind", {type: "button", "data-set": "graph.route", "data-value": params.get("graph.route") === String(r.index) ? "" : r.index}, `route ${r.index}`), h("span.mono", null, r.match), r.name && h("span.meta", null, name(r.name))),
     r.action && h(".small", null, "→ ", r.action),
     h("ul.edges", null, (r.to ?? []).map(d => h("li", null, d.mirror ? "mirror → " : "→ ",
-      d.id ? set("graph.cluster", d.id, name(d.cluster)) : d.cluster, (d.percent < 100 || d.mirror) && ` ${percent(d.percent)}`))));
+      d.id ? set("graph.cluster", d.id, name(d.cluster)) : d.cluster, (d.percent < 100 || d.mirror) && ` ${percent(d.percent)}`, d.traffic > 0 && h("span.meta", null, ` · ${percent(d.traffic)} of RPCs`)))));
 }
 
 function cluster(c, usual) {
@@ -107,6 +108,6 @@ export function drawEdges() {
       const y1 = (a.top + a.bottom) / 2 - frame.top, y2 = (b.top + b.bottom) / 2 - frame.top;
       d = `M${x1} ${y1}C${mid} ${y1} ${mid} ${y2} ${x2} ${y2}`;
     }
-    return [shape("path", {d, class: unused ? "unused" : mirror ? "mirror" : "", "stroke-width": 1 + (weight ?? 20) / 40})];
+    return [shape("path", {d, class: unused ? "unused" : mirror ? "mirror" : "", "stroke-width": 1 + (weight ?? 10) / 14})];
   }));
 }

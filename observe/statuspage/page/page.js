@@ -4,42 +4,70 @@ import {h, show} from "./elements.js";
 import {explain} from "./explanation.js";
 import {drawEdges} from "./graph.js";
 import {render} from "./sections.js";
-import {byName, folded, params, remember, sections} from "./view.js";
-import {age, number, plural, setClock} from "./words.js";
+import {plane, problems, verdicts} from "./verdict.js";
+import {byName, fold, folded, params, remember, sections, tab} from "./view.js";
+import {age, setClock} from "./words.js";
 
 let hasPlane = false, hasChannels = true, source = null, retry = 0, paused = false;
 
-// overview is the event that says which sections there are.
+// overview is the event with the verdict and the problems, which also says which sections there are.
 function overview(o) {
-  hasPlane = o.plane;
-  hasChannels = o.channels > 0 || o.clients > 0 || !o.plane;
+  hasPlane = Boolean(o.plane);
+  hasChannels = o.channels > 0 || o.clients > 0 || !hasPlane;
+  verdicts(o);
+  problems(o);
+  plane(o);
   offer();
-  const words = [plural(o.channels, "channel"), plural(o.resources, "resource"), o.troubled ? `${number(o.troubled)} with errors` : "none with errors",
-    o.lost && plural(o.lost, "unreachable server")];
-  show(document.getElementById("summary"), hasChannels ? words.filter(Boolean).join(" · ") : "a control plane without channels of its own");
 }
 
-// offer shows the sections that the process has something for.
+// offer shows the sections of the tab that the process has something for.
 function offer() {
-  let added = false;
+  let changed = false;
   for (const name of sections) {
-    const e = byName(name), has = name === "peers" || name === "served" ? hasPlane : hasChannels;
-    if (e.hidden && has) added = true;
+    const e = byName(name), has = e.dataset.tab === tab() && (name === "peers" || name === "served" ? hasPlane : hasChannels);
+    if (e.hidden === has) changed = true;
     e.hidden = !has;
     if (has && e.open === folded(name)) e.open = !folded(name);
   }
-  if (added) connect();
+  for (const id of ["problems", "plane"]) {
+    const e = document.getElementById(id);
+    e.hidden = tab() !== e.dataset.tab || e.dataset.empty === "true" && id === "plane";
+  }
+  for (const b of document.querySelectorAll('header [data-set="tab"]')) b.setAttribute("aria-current", String((b.dataset.value || "overview") === tab()));
+  if (changed) connect();
 }
 
 // change changes what is shown.
 function change(changes) {
   remember(changes);
+  offer();
   connect();
+}
+
+// goto leads to what a part of the verdict is about.
+function goTo(about) {
+  const [section, tabbed, id] = {clusters: ["clusters", ""], rpcs: ["clusters", ""], changes: ["changes", ""], peers: ["peers", ""], servers: ["clients", "raw"],
+    channels: ["channels", "raw"], resources: ["resources", "raw"], problems: ["", "", "problems"], plane: ["", "", "plane"]}[about] ?? [];
+  if (tabbed === undefined) return;
+  const changes = {tab: tabbed};
+  if (about === "resources") changes["resources.state"] = "trouble";
+  if (about === "rpcs") changes["clusters.sort"] = "errors";
+  if (section) fold(section, false);
+  change(changes);
+  const e = section ? byName(section) : document.getElementById(id);
+  e.scrollIntoView();
+  (e.querySelector("summary, h2") ?? e).focus();
+}
+
+// choose shows a cluster of a channel in the graph.
+function choose(data) {
+  fold("graph", false);
+  change({tab: "", "graph.channel": data.channel, "graph.cluster": data.cluster, "graph.route": "", "graph.q": "", "graph.from": ""});
 }
 
 function query() {
   const q = new URLSearchParams(params);
-  q.delete("show");
+  for (const own of ["fold", "tab", "show"]) q.delete(own);
   q.append("show", "overview");
   for (const name of sections) if (name !== "explain" && !byName(name).hidden && byName(name).open) q.append("show", name);
   return q;
@@ -74,14 +102,30 @@ function link(kind, sign, text) {
 }
 
 document.addEventListener("click", e => {
-  const button = e.target.closest("[data-set], [data-open]");
-  if (button?.dataset.set) {
-    const changes = {[button.dataset.set]: button.dataset.value};
-    if (button.dataset.set === "graph.channel") Object.assign(changes, {"graph.cluster": "", "graph.from": ""});
+  const button = e.target.closest("[data-set], [data-open], [data-goto], [data-why], [data-cluster]"), data = button?.dataset;
+  if (!data) return;
+  if (data.goto) goTo(data.goto);
+  else if (data.why) {
+    choose(data);
+    fold("explain", false);
+    offer();
+    const form = document.getElementById("explain");
+    form.elements.target.value = data.target;
+    form.elements.method.value = data.why;
+    explain(form);
+    byName("explain").scrollIntoView();
+  } else if (data.cluster) {
+    choose(data);
+    byName("graph").scrollIntoView();
+  } else if (data.set) {
+    const changes = {[data.set]: data.value};
+    if (data.set === "graph.channel") Object.assign(changes, {tab: "", "graph.cluster": "", "graph.route": "", "graph.from": ""});
+    if (data.set === "graph.cluster") changes["graph.route"] = "";
     change(changes);
-    if (button.dataset.set === "graph.channel") byName("graph").scrollIntoView();
-  } else if (button?.dataset.open) {
-    const id = button.dataset.open, open = params.getAll("open");
+    if (data.set === "graph.channel") byName("graph").scrollIntoView();
+    if (data.set === "tab") window.scrollTo(0, 0);
+  } else if (data.open) {
+    const id = data.open, open = params.getAll("open");
     params.delete("open");
     for (const o of open.includes(id) ? open.filter(o => o !== id) : [...open, id].slice(-20)) params.append("open", o);
     change({});
@@ -101,8 +145,7 @@ document.addEventListener("input", e => {
 document.addEventListener("toggle", e => {
   const name = e.target.dataset?.section;
   if (!name || e.target.hidden || e.target.open !== folded(name)) return;
-  params.delete("show");
-  for (const s of sections) if (s === name ? e.target.open : byName(s).open && !byName(s).hidden) params.append("show", s);
+  fold(name, !e.target.open);
   change({});
 }, true);
 
@@ -139,5 +182,5 @@ setInterval(() => {
   }
 }, 1000);
 
-for (const e of document.querySelectorAll("[data-param]")) if (params.has(e.dataset.param) && e.tagName === "INPUT") e.value = params.get(e.dataset.param);
+for (const e of document.querySelectorAll("[data-param]")) if (params.has(e.dataset.param)) e.value = params.get(e.dataset.param);
 connect();

@@ -1,10 +1,11 @@
 // The sections of the page, each made of one event of the stream.
 
-import {h, name, names, shape, show} from "./elements.js";
+import {h, name, names, show} from "./elements.js";
+import {clusters, sparkline} from "./clusters.js";
 import {drawEdges, lanes} from "./graph.js";
 import {failure, held, ignored} from "./resources.js";
 import {byName, params} from "./view.js";
-import {bad, badge, bytes, empty, error, hidden, item, number, pager, plural, rate, set, since, table} from "./words.js";
+import {bad, badge, bytes, empty, error, hidden, item, number, pager, plural, seconds, set, since, table} from "./words.js";
 
 // render has, for each event of the stream, the function that shows it in the body of its section.
 export const render = {
@@ -47,7 +48,9 @@ export const render = {
     show(body,
       g.config?.waits > 0 && h("p.small", null, `A newer configuration waits for ${plural(g.config.waits, "cluster")}: `, names(g.config.waits_for)),
       g.config?.next && h("p.small", null, "The RouteConfiguration ", name(g.config.next), " takes over when it has arrived."),
-      error(g.config?.error), g.why && h("p.soft", null, g.why), g.listener && lanes(g));
+      error(g.config?.error), g.why && h("p.soft", null, g.why),
+      g.choose && h("p.soft", null, `Choose a cluster above, or search: there are ${plural(g.routes.total, "route")}.`),
+      g.chosen && h("p.small", null, "Of cluster ", name(g.chosen), " ", set("graph.cluster", "", "show all")), g.listener && !g.choose && lanes(g));
     drawEdges();
   },
 
@@ -67,17 +70,10 @@ export const render = {
       list.unread > 0 && h("p.soft", null, `${plural(list.unread, "resource")} still to be looked at for ignored fields …`), pager("resources", list));
   },
 
-  traffic(list, body) {
-    tally("traffic", list.total ? `${rate(list.rate)} RPC/s, ${number(list.in_flight)} in flight` : "", list.total);
-    const most = Math.max(1, ...list.items.map(t => t.rate ?? 0));
-    const row = t => ({key: `t${t.cluster}\n${t.service ?? ""}`, cells: [
-      [name(t.cluster), t.service && h("span.meta", null, " ", name(t.service)), bar((t.rate ?? 0) / most)],
-      rate(t.rate), number(t.in_flight), number(t.refused),
-      (t.dropped ?? []).map((d, i) => [i > 0 && ", ", name(d.name), ` ${number(d.n)}`]),
-    ]});
-    show(body, empty(list, "No RPC has needed a cluster yet."),
-      list.found > 0 && table("RPCs by cluster", ["Cluster", "RPC/s", "In flight", "Refused", "Dropped"], list.items.map(row), [1, 2, 3]),
-      pager("traffic", list));
+  clusters(list, body) {
+    tally("clusters", list.states.map(s => `${number(s.n)} ${s.name}`).join(", "), list.total);
+    facets("clusters", list);
+    show(body, clusters(list, params.get("graph.cluster")));
   },
 
   changes(list, body) {
@@ -87,18 +83,21 @@ export const render = {
       c.name || c.target ? name(c.name || c.target) : c.server && name(c.server),
       (c.from || c.to) && h("span.meta", null, " ", c.from && [name(c.from), " → "], name(c.to, "none")),
       c.detail && (bad.has(c.kind) ? error(c.detail) : h("span.meta", null, " ", c.detail)));
-    show(body, empty(list, "Nothing has changed since the process began."),
+    const marks = list.items.map(c => ({ago: seconds(c.time), kind: bad.has(c.kind) ? "bad" : ""})).filter(m => m.ago < 60);
+    show(body, list.started.length > 0 && [sparkline(list.started, list.failures, "RPCs a second in the last minute, and changes", marks),
+      h("p.axis", null, h("span", null, "60 s ago"), h("span", null, marks.length > 0 ? `RPCs a second, and ${plural(marks.length, "change")} as lines` : "RPCs a second"), h("span", null, "now"))],
+      empty(list, "Nothing has changed since the process began."),
       h("ol.plain.small.scroll", {tabindex: 0, "aria-label": "last changes"}, list.items.map(change)), pager("changes", list));
   },
 
   peers(list, body) {
-    tally("peers", number(list.total) + (list.nacks ? `, ${list.nacks} with a NACK` : ""), list.total);
+    tally("peers", number(list.total) + (list.nacks ? `, ${number(list.nacks)} refusing` : ""), list.total);
     const type = t => h("li", {"data-key": t.type}, badge(t.reply), " ", t.type, " ",
       h("span.meta", null, t.acked && ["version ", name(t.acked), " · "], t.wildcard ? "all resources" : plural(t.total, "name"),
         t.names.length > 0 && [": ", names(t.names), t.total > t.names.length && " …"]),
       error(t.nack), (t.errors ?? []).map(e => error(`Error sent for ${e.name}: ${e.error}`, ".warn")));
     const peer = p => h("li", {"data-key": `p${p.id}`},
-      h(".head", null, h("h3", null, name(p.node, "(no node id)")),
+      h(".head", null, badge(p.standing), " ", h("h3", null, name(p.node, "(no node id)")),
         h("p.meta", null, `stream ${p.id} · ${p.protocol} · `, name(p.peer), p.cluster && [" · cluster ", name(p.cluster)], p.agent && [" · ", name(p.agent)])),
       h("ul.plain.small", null, p.types.map(type)));
     show(body, empty(list, "No client is connected."), h("ul.plain", null, list.items.map(peer)), pager("peers", list));
@@ -115,12 +114,6 @@ export const render = {
       list.found > 0 && table("Resources served", ["Type", "Name", "Version", "Size"], list.items.map(row), [3]), pager("served", list));
   },
 };
-
-function bar(share) {
-  const svg = shape("svg", {viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true"},
-    shape("rect", {class: "back", width: 100, height: 4, rx: 2}), shape("rect", {width: Math.round(100 * share), height: 4, rx: 2}));
-  return h(".bar", null, svg);
-}
 
 function tally(section, text, length = 100) {
   const tools = byName(section).querySelector(".tools");

@@ -9,10 +9,12 @@ export function setClock(iso) {
   ahead = Date.parse(iso) - Date.now();
 }
 
+export const seconds = iso => Math.max(0, (Date.now() + ahead - Date.parse(iso)) / 1000);
+
 export function age(iso) {
-  const seconds = Math.max(0, (Date.now() + ahead - Date.parse(iso)) / 1000);
-  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}`;
-  return `${Math.floor(seconds)} s`;
+  const ago = seconds(iso);
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) if (ago >= size) return `${Math.floor(ago / size)} ${unit}`;
+  return `${Math.floor(ago)} s`;
 }
 
 export const since = iso => h("time", {datetime: iso, title: iso, "data-age": true}, age(iso));
@@ -24,10 +26,10 @@ export const rate = n => n === undefined ? "…" : n >= 100 ? n.toFixed(0) : n.t
 export const bytes = n => n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB` : n >= 1e3 ? `${(n / 1e3).toFixed(1)} kB` : `${n} B`;
 
 // The states, with a sign and a colour each.
-const good = new Set(["ACKED", "READY", "ready", "serving", "ACK", "HEALTHY", "xDS", "connected", "accepted", "server restored"]);
+const good = new Set(["in sync", "ACKED", "READY", "ready", "serving", "ACK", "HEALTHY", "xDS", "connected", "accepted", "server restored"]);
 export const bad = new Set(["NACKED", "NACKed", "NACK", "DOES_NOT_EXIST", "RECEIVED_ERROR", "TIMEOUT", "TRANSIENT_FAILURE", "SHUTDOWN", "UNHEALTHY",
-  "failed", "unreachable", "error", "ejected", "server lost", "removed"]);
-const warn = new Set(["CONNECTING", "REQUESTED", "DRAINING", "DEGRADED", "DNS", "connecting", "resolving", "undecided", "awaited", "mode"]);
+  "failed", "refusing", "unreachable", "error", "ejected", "server lost", "removed"]);
+const warn = new Set(["behind", "late", "CONNECTING", "REQUESTED", "DRAINING", "DEGRADED", "DNS", "connecting", "resolving", "undecided", "awaited", "mode"]);
 
 export function badge(state, more) {
   const [kind, sign] = good.has(state) ? ["good", "✓"] : bad.has(state) ? ["bad", "✕"] : warn.has(state) ? ["warn", "…"] : ["idle", "○"];
@@ -41,8 +43,8 @@ export const set = (param, value, ...text) => h("button.link", {type: "button", 
 export function table(caption, labels, rows, numbers = []) {
   return h("table", null, h("caption", null, caption),
     h("thead", null, h("tr", null, labels.map((l, i) => h(numbers.includes(i) ? "th.num" : "th", {scope: "col"}, l)))),
-    h("tbody", null, rows.map(({key, cells}) =>
-      h("tr", {"data-key": key}, cells.map((c, i) => h(numbers.includes(i) ? "td.num" : "td", {"data-label": labels[i]}, c))))));
+    h("tbody", null, rows.map(({key, cells, chosen}) =>
+      h(chosen ? "tr.chosen" : "tr", {"data-key": key}, cells.map((c, i) => h(numbers.includes(i) ? "td.num" : "td", {"data-label": labels[i]}, c))))));
 }
 
 // pager leads through a list.

@@ -1,0 +1,44 @@
+// The table of clusters, and the lines of RPCs in the last minute.
+
+import {h, name, shape} from "./elements.js";
+import {empty, number, pager, plural, rate, since, table} from "./words.js";
+
+export const healths = {failing: ["bad", "✕"], degraded: ["warn", "!"], well: ["good", "✓"], unknown: ["idle", "?"], idle: ["idle", "○"]};
+
+const health = (state, more) => h(`span.badge.${healths[state][0]}`, {title: more}, h("span", {"aria-hidden": "true"}, healths[state][1] + " "), state);
+const ms = n => n >= 1000 ? `${(n / 1000).toFixed(1)} s` : n >= 10 ? `${n.toFixed(0)} ms` : `${n.toFixed(1)} ms`;
+
+export function clusters(list, chosen) {
+  const row = c => ({key: `c${c.channel}${c.id}`, chosen: c.id === chosen, cells: [
+    [health(c.health), c.since && h("span.meta", null, " for ", since(c.since))],
+    [h("button.link", {type: "button", "data-cluster": c.id, "data-channel": c.channel}, name(c.name)), c.target && h(".meta", null, name(c.target)),
+      c.error && h(`.cause.${healths[c.health][0]}`, {title: c.error}, c.error)],
+    sparkline(c.started, c.failures, `RPCs a second in the last minute, ${plural(c.failed, "failure")}`),
+    c.started.some(n => n > 0) ? rate(c.rate) : "–",
+    c.ended ? h(c.failed ? "span.failed" : "span", {title: `${number(c.failed)} of ${number(c.ended)} RPCs of the last minute`}, c.share) : "–",
+    c.p99 === undefined ? "–" : [ms(c.p50), h("span.meta", null, " / "), ms(c.p99)],
+    c.retries + c.hedges ? [number(c.retries), c.hedges > 0 && ` + ${plural(c.hedges, "hedge")}`] : "–",
+    endpoints(c.endpoints),
+  ]});
+  return [empty(list, "No channel has a cluster yet."),
+    list.found > 0 && table("Clusters", ["State", "Cluster", "RPCs, 60 s", "RPC/s", "Errors", "p50 / p99", "Retries", "Endpoints"], list.items.map(row), [3, 4, 5, 6]),
+    pager("clusters", list)];
+}
+
+// endpoints says how many are ready, and how many are not for a reason.
+function endpoints(e) {
+  const parts = [[e.failing, "failing"], [e.ejected, "ejected"], [e.unhealthy, "unhealthy"], [e.connecting, "connecting"]].filter(([n]) => n > 0);
+  if (e.all === 0 || e.idle === e.all) return e.all === 0 ? "–" : h("span.meta", null, `${number(e.all)} idle`);
+  return [h("span", {title: "ready of all"}, `${number(e.ready)} of ${number(e.all)}`), parts.length > 0 && h("span.meta", null, " ", parts.map(([n, what]) => `${number(n)} ${what}`).join(", "))];
+}
+
+// sparkline draws the RPCs of each second, those that failed in red, and marks seconds of the last minute.
+export function sparkline(started, failed, label, marks = []) {
+  const seconds = 60, most = Math.max(1, ...started), first = seconds - started.length;
+  const column = (i, n, kind) => n > 0 && shape("rect", {class: kind, x: first + i, y: (20 - Math.max(1, 19 * n / most)).toFixed(1), width: 0.9, height: Math.max(1, 19 * n / most).toFixed(1)});
+  const columns = [];
+  for (let i = 0; i < started.length; i++) columns.push(column(i, Math.max(started[i], failed[i]), "all"), column(i, failed[i], "failures"));
+  return h(".spark", null, shape("svg", {viewBox: "0 0 60 20", preserveAspectRatio: "none", role: "img", "aria-label": label},
+    shape("rect", {class: "base", x: 0, y: 19.6, width: 60, height: 0.4}), ...columns.filter(Boolean),
+    ...marks.map(m => shape("rect", {class: `mark ${m.kind}`, x: Math.max(0, Math.min(59.8, seconds - m.ago)).toFixed(1), y: 0, width: 0.15, height: 20}))));
+}

@@ -1,0 +1,123 @@
+package statuspage
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/planestate"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// shop is a mesh of three services and n more that nobody calls.
+func shop(service string, n int, backends map[string]*testutils.Backend) []proto.Message {
+	config := xdsmsg.RouteConfig("routes", service)
+	resources := []proto.Message{xdsmsg.DefaultListener(service, "routes"), config}
+	add := func(path, cluster string, addresses ...string) {
+		config.VirtualHosts[0].Routes = append(config.VirtualHosts[0].Routes, xdsmsg.PathRoute(path, cluster))
+		resources = append(resources, xdsmsg.EDSCluster(cluster, ""), xdsmsg.SimpleEndpoints(cluster, addresses...))
+	}
+	add("/grpc.testing.TestService/EmptyCall", "checkout", backends["checkout"].Addr(), backends["spare"].Addr())
+	add("/grpc.testing.TestService/UnaryCall", "catalog", backends["catalog"].Addr())
+	add("/grpc.testing.TestService/StreamingOutputCall", "payment", backends["payment"].Addr())
+	for i := range n {
+		add(fmt.Sprintf("/shop.Service%d/Get", i), fmt.Sprintf("service-%d", i), backends["catalog"].Addr())
+	}
+	return resources
+}
+
+// load makes RPCs to the three services for a while.
+func load(t *testing.T, conn *grpc.ClientConn, rounds int) {
+	t.Helper()
+	client, ctx := testgrpc.NewTestServiceClient(conn), testutils.Context(t)
+	for range rounds {
+		_, _ = client.EmptyCall(ctx, new(testgrpc.Empty))
+		_, _ = client.UnaryCall(ctx, new(testgrpc.SimpleRequest))
+		if s, err := client.StreamingOutputCall(ctx, new(testgrpc.StreamingOutputCallRequest)); err == nil {
+			_, _ = s.Recv() // its end
+		}
+	}
+}
+
+// The first screen answers whether it is well, with three and with 1,000 clusters, well and failing: by what the
+// page must say, and in pictures.
+func TestBrowserAnswersWhetherItIsWell(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		clusters int
+		fail     bool
+		want     []string
+	}{
+		{"3-well", 0, false, []string{"Well: 3 clusters · no errors in ", "control plane connected", "Nothing is known to be wrong."}},
+		{"3-failing", 0, true, []string{"Failing: 2 of 3 clusters", "% errors", "connection refused", "INTERNAL: out of stock", "1 of 2 endpoints cannot be reached", "why?"}},
+		{"1000-well", 997, false, []string{"Well: 3 of 1,000 clusters in use"}},
+		{"1000-failing", 997, true, []string{"Failing: 2 of 1,000 clusters", "Choose a cluster above"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := startChromium(t, 1280, 900)
+			backends := make(map[string]*testutils.Backend)
+			for _, name := range []string{"checkout", "spare", "catalog", "payment"} {
+				backends[name] = testutils.StartBackend(t, name)
+			}
+			plane := testutils.StartFakeServer(t)
+			plane.Set(t, shop("shop-"+tc.name, tc.clusters, backends)...)
+			conn := dialTo(t, plane, "shop", "shop-"+tc.name)
+			h := quick()
+			h.refresh = time.Second / 4
+			c.navigate(serve(t, h, nil).URL)
+			c.await(`document.querySelector("#live").textContent.includes("live")`)
+			_ = call(t, conn)
+			load(t, conn, 100)
+			if tc.fail {
+				backends["payment"].Stop()
+				backends["spare"].Stop()
+				backends["catalog"].Fail(status.Error(codes.Internal, "out of stock"))
+				for range 4 {
+					load(t, conn, 100)
+				}
+			}
+			for _, text := range tc.want {
+				c.await(`document.body.innerText.includes(` + quote(text) + `)`)
+			}
+			c.await(`document.querySelectorAll('[data-section="clusters"] rect.all').length > 0`) // a second is over
+			c.pictures(tc.name)
+			if tc.fail {
+				// Why: the explanation of a method that meets the problem.
+				c.eval(`document.querySelector('.problem [data-why="/grpc.testing.TestService/StreamingOutputCall"]').click()`, nil)
+				c.await(`document.querySelector("#explanation").innerText.includes('payment')`)
+				c.await(`document.querySelector('[data-section="graph"]').innerText.includes("Of cluster payment")`)
+				c.pictures(tc.name + "-why")
+			}
+			c.quiet()
+			conn.Close()
+		})
+	}
+}
+
+// A control plane with a faulty folder says so first.
+func TestBrowserShowsAFaultyFolder(t *testing.T) {
+	c := startChromium(t, 1280, 900)
+	plane := testutils.StartFakeServer(t)
+	plane.Set(t, largeMesh(20, "10.0.0.1:80")...)
+	since := time.Now().Add(-90 * time.Second)
+	h := Handler(WithControlPlane(plane.Control(), plane.Store()), WithConfiguration(func() Configuration {
+		return Configuration{
+			Place: "folder", Name: "examples/mesh/config", FaultySince: &since, Faults: 2,
+			First:     "examples/mesh/config/checkout.yaml:12: backendRefs: there is no service checkuot; did you mean checkout?",
+			Published: &planestate.Published{At: since.Add(-time.Hour), Version: 7, Changed: 3, Removed: 1, What: []string{"checkout", "catalog"}, Documents: 9, Services: 4, Policies: 3},
+		}
+	}))
+	c.navigate(serve(t, h, nil).URL)
+	for _, text := range []string{"Degraded: the folder is faulty, clients keep what they have", "2 faults", "did you mean checkout?", "4 services, 3 policies of 9 documents", "checkout, catalog", "published 1 h ago"} {
+		c.await(`document.body.innerText.includes(` + quote(text) + `)`)
+	}
+	c.pictures("folder-faulty")
+	c.quiet()
+}
