@@ -43,8 +43,8 @@ type XDSClient struct {
 	// types holds the types that were watched, by type URL. It grows with the program, not with
 	// what a server sends.
 	types map[string]*ResourceType
-	// refusals holds the protocols that servers turned out not to implement. The bootstrap bounds it.
-	refusals map[attempted]*refusal
+	// refusals holds the servers that turned out not to implement delta, by bootstrap.Server.Key. The bootstrap bounds it.
+	refusals map[string]*refusal
 	// batches counts the calls to Batch that are under way.
 	batches int
 	stats   Stats
@@ -86,7 +86,7 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		conns:       transport.NewConns(o.backoff, o.dial),
 		reporters:   make(map[string]*lrs.Reporter),
 		types:       make(map[string]*ResourceType),
-		refusals:    make(map[attempted]*refusal),
+		refusals:    make(map[string]*refusal),
 	}
 	c.watches.client = c
 	c.ctx, c.cancel = context.WithCancel(context.Background())

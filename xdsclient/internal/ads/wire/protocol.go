@@ -18,10 +18,8 @@ import (
 )
 
 // Protocol is one of the xDS transport protocols, SotW or delta. Implementations have no
-// state.
+// state, and may be compared.
 type Protocol interface {
-	// OfferedBy reports whether the bootstrap says that a server speaks the protocol.
-	OfferedBy(server *bootstrap.Server) bool
 	// Method is the full name of the streaming gRPC method.
 	Method() string
 	// Dialect says what can be expected of a server that speaks the protocol.
@@ -33,9 +31,6 @@ type Protocol interface {
 	// single resources are found when they are iterated.
 	Decode(message []byte) (*Response, error)
 }
-
-// Protocols has the preferred protocol first. Every server offers the last one.
-var Protocols = [...]Protocol{Delta{}, SotW{}}
 
 // Dialect is what can be expected of a server. It follows from the protocol and from the
 // server's features. The zero value is SotW by names.

@@ -9,11 +9,8 @@ import (
 )
 
 // SotW is the state-of-the-world protocol: each request carries all names of its type, and
-// each response, for some types, all resources.
+// each response, for some types, all resources. Every server speaks it.
 type SotW struct{}
-
-// OfferedBy implements Protocol: every server speaks SotW.
-func (SotW) OfferedBy(*bootstrap.Server) bool { return true }
 
 // Method implements Protocol.
 func (SotW) Method() string {
@@ -63,11 +60,6 @@ func (SotW) Decode(message []byte) (*Response, error) {
 // Delta is the incremental protocol: requests carry the names that were added and removed,
 // responses the resources that changed and the names of those that the server does not have.
 type Delta struct{}
-
-// OfferedBy implements Protocol.
-func (Delta) OfferedBy(server *bootstrap.Server) bool {
-	return server.HasFeature(bootstrap.FeatureDelta)
-}
 
 // Method implements Protocol.
 func (Delta) Method() string {
