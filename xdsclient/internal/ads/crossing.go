@@ -9,17 +9,17 @@ import (
 
 // Requests and responses cross. A SotW server ignores a request that answers an older response than its
 // last one ("stale": Envoy, xDS protocol, "ACK and NACK", "When to send an update"): the client will answer the last
-// one too, and says then what it wants. What happened in between is lost on the server:
+// one too, and lists its subscriptions then. The changes in between are lost on the server:
 //
 //	client omits b from its list     server sends response 2, before it reads that
 //	client lists b again             server ignores both requests: they do not answer response 2
 //	client answers 2, with b listed  server sees no change, and sends no b
 //
 // So the answer to response 2 repeats the previous list, without b (repeatPreviousList), and the request after it
-// lists b. What was asked for again before, and is not in the response, is omitted from a list and asked for once
+// lists b. A subscription that was asked for again before, and is not in the response, is omitted from a list and asked for once
 // more (mustReask). The answer may cross the next response, so that goes on for maxCrossings responses. Types whose
-// responses have the full state, and are asked for by name, need none of this: a response that has what was omitted
-// shows that it crossed a request. With locators it may be for another subscription.
+// responses have the full state, and are asked for by name, need none of this: a response with an omitted resource
+// has crossed a request, as the client can see. With locators it may be for another subscription.
 //
 // A full state that omits a resource deletes it, unless it may be that of a list without the resource:
 //
@@ -39,11 +39,11 @@ const MaxRepeats = 4
 // request.
 const maxCrossings = 4
 
-// MaxUnsubscribed bounds what is remembered of requests that unsubscribed. If there is more,
-// all that is asked for counts as asked for again.
+// MaxUnsubscribed bounds the unsubscriptions that are remembered. If there are more,
+// every subscription counts as asked for again.
 const MaxUnsubscribed = 4096
 
-// crossings is what is remembered of the requests and responses of a stream that may have
+// crossings remembers the requests and responses of a stream that may have
 // crossed each other.
 type crossings struct {
 	// lastResponse is the number of the last response.
@@ -51,7 +51,7 @@ type crossings struct {
 	// number counts the requests that changed subscriptions, and read is the last of them that
 	// a delta server is known to have read.
 	number, read uint64
-	// unsubscribed has by name what requests unsubscribed from, and unsubscriptions counts it.
+	// unsubscribed has the unsubscriptions by name, and unsubscriptions counts them.
 	unsubscribed    map[string][]unsubscription
 	unsubscriptions int
 }
@@ -64,7 +64,7 @@ type unsubscription struct {
 	request, responses uint64
 }
 
-// noteUnsubscribed remembers what a request unsubscribes from.
+// noteUnsubscribed remembers an unsubscription.
 func (q *Requests[S]) noteUnsubscribed(l wire.Locator) {
 	if !q.Dialect.Locators() {
 		l.Constraints = dynparam.Constraints{}
@@ -86,7 +86,7 @@ func (u *unsubscription) same(other unsubscription) bool {
 	return u.constraints.Equal(other.constraints)
 }
 
-// noteAllUnsubscribed remembers what a delta request unsubscribes from.
+// noteAllUnsubscribed remembers the unsubscriptions of a delta request.
 func (q *Requests[S]) noteAllUnsubscribed(subs []S) {
 	if !q.Dialect.Locators() || len(subs) == 0 {
 		return
@@ -116,8 +116,8 @@ func (q *Requests[S]) wasUnsubscribed(s S) bool {
 	})
 }
 
-// forgetUnsubscribed forgets the unsubscriptions of requests that the server has read: those that a delta
-// server is known to have read, and in SotW those of long ago.
+// forgetUnsubscribed forgets the unsubscriptions of requests that the server has read: a delta server is known
+// to have read some, and in SotW old requests count as read.
 func (q *Requests[S]) forgetUnsubscribed() {
 	read := func(l unsubscription) bool {
 		return l.request <= q.read || !q.Dialect.Incremental() && l.responses+maxCrossings <= q.responses
@@ -163,7 +163,7 @@ func (q *Requests[S]) SaysAbsent(s S) bool {
 	return q.fullState && !q.Dialect.Incremental() && p.older < q.responses && p.Seen <= p.asked
 }
 
-// Expire notes that the server did not send what a subscription is for in time. It has read the request
+// Expire notes that the server did not send the resource of a subscription in time. It has read the request
 // by the time of its next response.
 func (q *Requests[S]) Expire(s S) {
 	p := s.progress()
@@ -171,7 +171,7 @@ func (q *Requests[S]) Expire(s S) {
 }
 
 // KeepsOmitted reports whether a resource that a full state omits, and that the server has sent, is not deleted.
-// parameters are those of the resource. The server may not have read yet that it was asked for again, or at all, if
+// parameters are the resource's. The server may not have read yet that it was asked for again, or at all, if
 // it has sent the resource for another subscription. The reply lists it, and the resource timer starts again.
 func (q *Requests[S]) KeepsOmitted(s S, parameters dynparam.Parameters) bool {
 	p := s.progress()
@@ -204,8 +204,8 @@ func (q *Requests[S]) leaveOutToReask(s S) bool {
 	return true
 }
 
-// unlist notes, before a reply that repeats the last list, that the server will take what was
-// sent for a subscription since as not subscribed to. It has to be asked for like any other,
+// unlist notes, before a reply that repeats the last list, that the server will take a resource that it
+// sent for a newer subscription as not subscribed to. It has to be asked for like any other,
 // and a full state without it says nothing.
 func (q *Requests[S]) unlist() {
 	for s := range q.touched {
@@ -226,11 +226,11 @@ func (q *Requests[S]) Omits(s S) bool {
 
 // A removal or an error that names no constraints is for all subscriptions to a name that the
 // server knows of. If it was sent before the server read the request for one of them, it is for
-// the others only: a client that moves from one variant to another would take what ends the old
+// the others only: a client that moves from one variant to another would take the end of the old
 // one for the answer to the new one. One that names constraints may likewise be for an earlier
-// subscription with the same ones: a client that moves away and back would lose what is there
+// subscription with the same ones: a client that moves away and back would lose a resource that is there
 // again. So such a denial is ignored, once, if the server may have known of another subscription:
-// it is asked again, and what it says next counts:
+// it is asked again, and its next answer counts:
 //
 //	client moves from a{env=prod} to a{env=test}  server reads nothing, and sends "there is no a"
 //	client ignores that for a{env=test}           server reads the requests, and sends a{env=test}
@@ -321,8 +321,8 @@ func (q *Requests[S]) MayBeForAnother(s S, parameters dynparam.Parameters) bool 
 	return false
 }
 
-// NoteRead notes that the server has sent what a subscription is for, a resource with these parameters. Unless that
-// can be for another subscription, or is in a collection, the server has read the request, and those before it.
+// NoteRead notes that the server has sent the resource of a subscription, with these parameters. Unless the resource
+// can be for another subscription, or is in a collection, the server has read the request, and all requests before it.
 func (q *Requests[S]) NoteRead(s S, parameters dynparam.Parameters, collected bool) {
 	p := s.progress()
 	p.keptDespiteDenial, p.ignoredDenialIn = false, 0

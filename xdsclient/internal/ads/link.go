@@ -44,7 +44,7 @@ func (l *Link) Answered() (recovered bool) {
 	return recovered
 }
 
-// An End says what the end of a stream means.
+// An End is the meaning of the end of a stream.
 type End int
 
 const (

@@ -8,9 +8,9 @@ import (
 )
 
 // A delta request that would be larger than servers accept is made in parts. The first request of a
-// stream is the only one that can claim versions, so what does not fit into it is sent by the server again.
+// stream is the only one that can claim versions, so resources whose versions do not fit into it are sent by the server again.
 
-// rest is what is still to be requested, in order. Changes of the subscriptions wait until it is empty.
+// rest has the changes that are still to be requested, in order. Changes of the subscriptions wait until it is empty.
 type rest[S comparable] struct{ subscribe, unsubscribe []S }
 
 func (r *rest[S]) isEmpty() bool { return len(r.subscribe) == 0 && len(r.unsubscribe) == 0 }
@@ -62,7 +62,7 @@ func (q *Requests[S]) nextPart(r *wire.Request) (fresh []S) {
 	return fresh
 }
 
-// claims returns the size of what the first request claims for a subscription. If that is too much for one
+// claims returns the size of the versions that the first request claims for a subscription. If that is too much for one
 // request, it claims nothing.
 func (q *Requests[S]) claims(s S) int {
 	if q.announced {

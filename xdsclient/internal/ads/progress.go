@@ -67,7 +67,7 @@ func (p *Progress) KeptDespiteDenial() bool {
 // isToBeAsked reports whether the server has to be asked again.
 func (p *Progress) isToBeAsked() bool { return p.State == Reask || p.mustReask && p.Pending() }
 
-// beginStream forgets what belongs to the last stream.
+// beginStream forgets the last stream.
 func (p *Progress) beginStream() {
 	p.mustReask, p.ignoredDenialIn, p.request = false, 0, 0
 	if p.KeptDespiteDenial() { // the first full state of the new stream settles it

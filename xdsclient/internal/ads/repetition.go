@@ -3,10 +3,10 @@ package ads
 import "github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 
 // A server may send the same response again and again: because it answers a NACK at once
-// with what was NACKed, or answers every ACK, or without being asked. Such a repetition costs
+// with the resources that were NACKed, or answers every ACK, or without being asked. Such a repetition costs
 // next to nothing, in three ways:
 //
-//   - It is not worked on. What a response leads to depends on the response and on the
+//   - It is not worked on. The outcome of a response depends on the response and on the
 //     subscriptions. If neither has changed, there is nothing to do but to count it.
 //   - The reply is held back (Replies), so that a server that waits for it is slowed down. Of
 //     several that are held back only the last is sent. Anything else lets go of it at once: a
@@ -14,8 +14,8 @@ import "github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 //     the same request. Other types are not affected: their replies are due on their own.
 //   - A server that does not wait for replies is not read from faster than transport.Pace
 //     allows, and HTTP/2's flow control slows it down. As all types share the stream, the pace
-//     is a compromise: what is behind the repetitions that are already under way, which are at
-//     most a flow control window, is read after those. The pace is high enough to get through a
+//     is a compromise: responses behind the repetitions that are already under way, which are at
+//     most a flow control window, are read after those. The pace is high enough to get through a
 //     default window (64 KiB) of the smallest responses in seconds, and low enough for the
 //     client to be idle almost all the time.
 //

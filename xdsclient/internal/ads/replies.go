@@ -13,7 +13,7 @@ import (
 // Reply answers a response: a NACK if it has a fault, else an ACK.
 type Reply struct{ Nonce, Fault string }
 
-// size is roughly what a reply takes up, in bytes.
+// size is roughly the size of a reply in memory, in bytes.
 func (r Reply) size() int { return len(r.Nonce) + len(r.Fault) + 64 }
 
 // MaxBacklog bounds, in bytes, the replies that wait for a server that does not read them. One
@@ -39,7 +39,7 @@ type Replies struct {
 
 	// sent is when the last reply was sent.
 	sent time.Time
-	// until is when the last of the queue is due, or zero: at once. Those before it are due
+	// until is when the last of the queue is due, or zero: at once. The others are due
 	// at once.
 	until time.Time
 	// held is how many repetitions in a row were answered late.

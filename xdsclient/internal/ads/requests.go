@@ -16,7 +16,7 @@ import (
 type Subscriber interface {
 	comparable
 	progress() *Progress
-	// Locator is what the server is asked for.
+	// Locator names the resource for the server.
 	Locator() wire.Locator
 	// IsCollection reports whether that is a collection (xRFC TP1).
 	IsCollection() bool
@@ -32,7 +32,7 @@ type Subscriptions[S Subscriber] interface {
 	Len() int
 	// All iterates them in any order. The one that was yielded may be dropped.
 	All() iter.Seq[S]
-	// First returns the first of those to a name, which differ in their constraints, and Sibling
+	// First returns the first of the subscriptions to a name, which differ in their constraints, and Sibling
 	// the one after s; nil if there is none.
 	First(name string) S
 	Sibling(s S) S
@@ -42,15 +42,15 @@ type Subscriptions[S Subscriber] interface {
 	// name, as far as the request that is made lists their subscriptions. A resource that the server
 	// has to send again has an empty one.
 	Versions() map[string]string
-	// VersionsSize is the size of what Versions returns for a subscription, in bytes, and Disclaim has
-	// that be nothing.
+	// VersionsSize is the size of the versions that Versions returns for a subscription, in bytes, and Disclaim has
+	// it return none.
 	VersionsSize(s S) int
 	Disclaim(s S)
 }
 
 // Requests decides which requests for one type are due, for both protocols. It compares the
-// subscriptions with what was last requested. In delta the work is proportional to what
-// changed, not to the subscriptions.
+// subscriptions with the last request. In delta the work is proportional to the
+// changes, not to the subscriptions.
 type Requests[S Subscriber] struct {
 	// Dialect is how the server is spoken to. It may change between two streams.
 	Dialect wire.Dialect
@@ -68,32 +68,32 @@ type Requests[S Subscriber] struct {
 	// the last request. It has no meaning before the first one.
 	touched map[S]struct{}
 
-	// What follows is the state of one stream.
+	// The fields below are the state of one stream.
 
 	Repetition
 	// announced says that a request listed names. From then on an empty list unsubscribes;
 	// before, it would ask for every resource (Envoy, xDS protocol, "How the client
 	// specifies what resources to return").
 	announced bool
-	// began is when the first request was made, and rest what did not fit into the last one.
+	// began is when the first request was made, and rest has the changes that did not fit into the last one.
 	began time.Time
 	rest  rest[S]
-	// responses counts those that the server sent for the type, and asking says that a request since the
+	// responses counts the server's responses for the type, and asking says that a request since the
 	// last one asked for something new.
 	responses uint64
 	asking    bool
 	// probe has the first request leave out one version, that of the type in SotW, so that the
 	// server has something to answer.
 	probe bool
-	// listed is what the last request listed, or will list. It is replaced, not changed. Delta
+	// listed is the list of the last request, sent or not. It is replaced, not changed. Delta
 	// does not need it.
 	listed wire.Targets
-	// repeatPreviousList says that the next request has to list what the last one did, and not what was
-	// subscribed to since: the response that it answers has resources that were not watched,
-	// which were dropped, and a SotW server takes what it has sent and the request names for
+	// repeatPreviousList says that the next request has to repeat the list of the last one, without later
+	// subscriptions: the response that it answers has resources that were not watched,
+	// which were dropped, and a SotW server takes a resource that it has sent and that the request names for
 	// known; or the response may have crossed a request.
 	repeatPreviousList bool
-	// repeatedPreviousList is what repeatPreviousList was after the last response, for its repetitions.
+	// repeatedPreviousList is the value of repeatPreviousList after the last response, for its repetitions.
 	repeatedPreviousList bool
 	crossings
 }
@@ -142,8 +142,8 @@ func (q *Requests[S]) Forget(s S) {
 // Serves reports whether the server can serve a subscription: only delta has collections.
 func (q *Requests[S]) Serves(s S) bool { return q.Dialect.Incremental() || !s.IsCollection() }
 
-// Asked reports whether the server was asked on this stream for a subscription. What a delta
-// server says before that may be older than the subscription, and will be said again.
+// Asked reports whether the server was asked on this stream for a subscription. An earlier answer of a delta
+// server may be older than the subscription, and will be repeated.
 func (q *Requests[S]) Asked(s S) bool {
 	return !q.Dialect.Incremental() || s.progress().State != Unsent
 }
@@ -165,7 +165,7 @@ func (q *Requests[S]) Answered() bool { return q.responses > 0 }
 
 // EndResponse adds the reply to a response. number counts the responses of the stream's owner.
 // unasked says that the response had something that was not subscribed to, so that the reply
-// must not list what was subscribed to since.
+// must not list later subscriptions.
 func (q *Requests[S]) EndResponse(number uint64, r Reply, unasked bool) error {
 	// The reply to an earlier response may still be due, and have to list the same.
 	q.repeatPreviousList = q.repeatPreviousList || unasked
@@ -185,7 +185,7 @@ func (q *Requests[S]) ReplyAgain(r Reply) (due bool, err error) {
 
 // Next returns the request that is due, or nil, and the subscriptions that it makes known to
 // the server. While changes of the subscriptions are held back, only replies are due, and they
-// list what the last request did.
+// repeat the list of the last request.
 func (q *Requests[S]) Next(held bool) (r *wire.Request, fresh []S) {
 	due, _ := q.Replies.Due()
 	next := wire.Request{TypeURL: q.typeURL}
@@ -319,7 +319,7 @@ func (q *Requests[S]) noteSending(fresh []S) {
 }
 
 // settle goes through the subscriptions that changed since the last request, or through all
-// before the first. It drops those that are not wanted any more, and returns them if the server
+// before the first. It drops unwanted subscriptions, and returns them if the server
 // knows of them, and the subscriptions that it does not know of.
 func (q *Requests[S]) settle() (fresh, unwanted []S) {
 	touched := maps.Keys(q.touched)
@@ -352,7 +352,7 @@ func (q *Requests[S]) settle() (fresh, unwanted []S) {
 // byLocator is the order of subscriptions in requests.
 func byLocator[S Subscriber](a, b S) int { return a.Locator().Compare(b.Locator()) }
 
-// targetsOf returns what subscriptions are to. They are in order.
+// targetsOf returns the targets of subscriptions, which are in order.
 func targetsOf[S Subscriber](subs []S, d wire.Dialect) (t wire.Targets) {
 	for _, s := range subs {
 		t.Add(s.Locator(), d)
@@ -360,7 +360,7 @@ func targetsOf[S Subscriber](subs []S, d wire.Dialect) (t wire.Targets) {
 	return t
 }
 
-// listAll brings what is listed up to date. It returns the subscriptions that the server does
+// listAll brings the list up to date. It returns the subscriptions that the server does
 // not know of, and whether the request tells it anything that the last one did not.
 func (q *Requests[S]) listAll() (fresh []S, differs bool) {
 	fresh, _ = q.settle()
@@ -390,8 +390,8 @@ func (q *Requests[S]) served() []S {
 	return served
 }
 
-// names returns the names of what the server can serve, in order, but not those to which there
-// is a subscription that has to be left out.
+// names returns the names that the server can serve, in order, without names of
+// subscriptions that have to be left out.
 func (q *Requests[S]) names(leaveOut func(S) bool) []string {
 	names := make([]string, 0, q.subs.Len())
 	var without []string
@@ -426,7 +426,7 @@ func (q *Requests[S]) cached() map[string]string {
 	return versions
 }
 
-// String describes what is due.
+// String describes the state, for tests and debugging.
 func (q *Requests[S]) String() string {
 	return fmt.Sprintf("version %q, %d changes, repeats the previous list: %t", q.Version, len(q.touched), q.repeatPreviousList)
 }

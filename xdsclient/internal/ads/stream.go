@@ -70,7 +70,7 @@ const (
 	NextAtOnce
 )
 
-// Config is what a Stream needs.
+// Config configures a Stream.
 type Config struct {
 	// Node is sent in the first request of each stream.
 	Node    *corev3.Node
@@ -87,7 +87,7 @@ type Stream struct {
 	// wake wakes the writer when a request may be due. It has room for one, so that a
 	// wake-up is never lost.
 	wake chan struct{}
-	// work limits the work on responses, those of all streams.
+	// work limits the work on the responses of all streams.
 	work transport.Work
 }
 

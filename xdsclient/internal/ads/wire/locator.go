@@ -10,7 +10,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Locator is what a server is asked for: a resource or a collection, and which variant of it
+// Locator names a subscription: a resource or a collection, and which variant of it
 // (xRFC TP2).
 type Locator struct {
 	Name        string
@@ -36,14 +36,14 @@ func (l Locator) Size(d Dialect) int {
 	return 2*(len(l.Name)+overhead) + len(l.Constraints.Key()) + 2*overhead
 }
 
-// Targets are what a request subscribes to, or unsubscribes from, in order. Names has each
+// Targets are the subscriptions or unsubscriptions of a request, in order. Names has each
 // name once. Locators is nil if the server goes by names.
 type Targets struct {
 	Names    []string
 	Locators []Locator
 }
 
-// Add appends what a subscription is for. Those to one name are added one after the other.
+// Add appends the target of a subscription. Subscriptions to one name are added one after the other.
 func (t *Targets) Add(l Locator, d Dialect) {
 	if n := len(t.Names); n == 0 || t.Names[n-1] != l.Name {
 		t.Names = append(t.Names, l.Name)
@@ -70,7 +70,7 @@ func (t *Targets) Missing(older *Targets, d Dialect, f func(Locator)) {
 	}
 }
 
-// missing calls f for what is in the older list and not in the newer one.
+// missing calls f for elements of the older list that are not in the newer one.
 func missing[T any](newer, older []T, compare func(a, b T) int, f func(T)) {
 	for _, x := range older {
 		for len(newer) > 0 && compare(newer[0], x) < 0 {

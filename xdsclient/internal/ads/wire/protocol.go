@@ -1,9 +1,9 @@
 // Package wire reads and writes the messages of an ADS stream. SotW and delta are the two
 // implementations of Protocol. Responses are read without proto.Unmarshal, which copies
-// each resource: what is unchanged, most of a SotW response, costs no allocation.
+// each resource: an unchanged resource, as most of a SotW response is, costs no allocation.
 //
-// The package keeps no state, and decides nothing: what is due to be sent, and what a
-// response means for the cache, is up to its callers.
+// The package keeps no state, and decides nothing: the requests that are due, and the
+// meaning of a response for the cache, are up to its callers.
 package wire
 
 import (
@@ -22,7 +22,7 @@ import (
 type Protocol interface {
 	// Method is the full name of the streaming gRPC method.
 	Method() string
-	// Dialect says what can be expected of a server that speaks the protocol.
+	// Dialect says how a server behaves that speaks the protocol.
 	Dialect(server *bootstrap.Server) Dialect
 	// Encode makes the message for a request.
 	Encode(r *Request) ([]byte, error)
@@ -32,7 +32,7 @@ type Protocol interface {
 	Decode(message []byte) (*Response, error)
 }
 
-// Dialect is what can be expected of a server. It follows from the protocol and from the
+// Dialect is how a server behaves. It follows from the protocol and from the
 // server's features. The zero value is SotW by names.
 type Dialect struct{ incremental, locators bool }
 
@@ -59,7 +59,7 @@ type Request struct {
 	// Fault, if not empty, makes the request a NACK.
 	Fault string
 
-	// All is what the type is subscribed to. Only SotW has it, and only delta the rest.
+	// All are all subscriptions of the type. Only SotW has them, and only delta the fields below.
 	All Targets
 	// Subscribe and Unsubscribe are the changes since the last request for the type on
 	// this stream.
