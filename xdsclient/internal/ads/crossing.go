@@ -64,11 +64,8 @@ type unsubscription struct {
 	request, responses uint64
 }
 
-// noteUnsubscribed remembers an unsubscription.
+// noteUnsubscribed remembers an unsubscription. The locator has no constraints if the server goes by names.
 func (q *Requests[S]) noteUnsubscribed(l wire.Locator) {
-	if !q.Dialect.Locators() {
-		l.Constraints = dynparam.Constraints{}
-	}
 	gone := unsubscription{l.Constraints, q.number, q.responses}
 	if q.unsubscribed == nil {
 		q.unsubscribed = make(map[string][]unsubscription)

@@ -11,19 +11,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// fakeSub is a subscription to a resource without variants.
+// fakeSub is a subscription to a resource.
 type fakeSub struct {
 	Progress
-	name   string
-	wanted bool
+	name        string
+	constraints dynparam.Constraints
+	wanted      bool
 }
 
-func (s *fakeSub) Locator() wire.Locator { return wire.Locator{Name: s.name} }
-func (s *fakeSub) IsCollection() bool    { return false }
-func (s *fakeSub) Wanted() bool          { return s.wanted }
+func (s *fakeSub) Locator() wire.Locator {
+	return wire.Locator{Name: s.name, Constraints: s.constraints}
+}
+func (s *fakeSub) IsCollection() bool { return false }
+func (s *fakeSub) Wanted() bool       { return s.wanted }
 
 // fakeType has the subscriptions to one type.
 type fakeType struct {
@@ -46,9 +50,13 @@ func (t *fakeType) Drop(s *fakeSub) {
 	t.Forget(s)
 	t.subs = slices.DeleteFunc(t.subs, func(x *fakeSub) bool { return x == s })
 }
-func (t *fakeType) Sibling(*fakeSub) *fakeSub { return nil }
-func (t *fakeType) First(name string) *fakeSub {
-	for _, s := range t.subs {
+func (t *fakeType) First(name string) *fakeSub { return firstOf(t.subs, name) }
+func (t *fakeType) Sibling(s *fakeSub) *fakeSub {
+	return firstOf(t.subs[slices.Index(t.subs, s)+1:], s.name)
+}
+
+func firstOf(subs []*fakeSub, name string) *fakeSub {
+	for _, s := range subs {
 		if s.name == name {
 			return s
 		}
