@@ -30,8 +30,9 @@ what chance allows for their number, and in that none fails but those on the
 dying backend's connection. The exit status is 0 only if all five steps were
 observed.
 
-With --page a status page (package statuspage) shows all of it in a browser, at the
-address that the demo prints, and the demo takes 5 minutes unless --duration says
+On a terminal a chart of the shares moves in place; elsewhere it is a line every second.
+With --page a status page (package statuspage) and the chart show all of it in a browser, at the
+addresses that the demo prints, and the demo takes 5 minutes unless --duration says
 otherwise. The page is on loopback, unless the flag names another host.
 
 GRPC_GO_LOG_SEVERITY_LEVEL=info shows gRPC's own log.`

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
-	"github.com/dynxds/dynxds/observe/statuspage"
 )
 
 const (
@@ -49,17 +47,18 @@ func runMesh(ctx context.Context, opts Options, patience time.Duration, out io.W
 	}
 	defer m.close()
 	printLines(out, m.describe(opts.Duration)...)
+	shares := newChart(m.columns().backends)
 	if opts.Page != "" {
-		page, err := webpage.Serve(opts.Page, statuspage.WithControlPlane(m.plane.Control(), m.plane.Store()))
+		page, err := servePage(opts.Page, m.plane.Control(), m.plane.Store(), shares)
 		if err != nil {
 			return err
 		}
 		defer page.Close()
-		printLines(out, "  status page    "+page.URL)
+		printLines(out, "  status page    "+page.URL, "  chart          "+strings.TrimSuffix(page.URL, "/")+chartPath)
 	}
 	rec := new(recorder)
 	m.traffic = newTraffic(ctx, rec.record)
-	r := &run{steps: list(m), recorder: rec, columns: m.columns(), patience: patience, out: out, stop: m.traffic.stop}
+	r := &run{steps: list(m), recorder: rec, columns: m.columns(), chart: shares, patience: patience, out: out, stop: m.traffic.stop}
 	r.stepTime = opts.Duration / time.Duration(len(r.steps))
 	err = r.run(ctx)
 	if rejections := m.rejections(); err != nil && len(rejections) > 0 {
@@ -83,6 +82,7 @@ type run struct {
 	steps    []step
 	recorder *recorder
 	columns  columns
+	chart    *chart
 	stepTime time.Duration // the minimum duration of a step
 	patience time.Duration // how much longer a step may take if RPCs are missing
 	out      io.Writer
@@ -100,7 +100,9 @@ func (r *run) run(ctx context.Context) error {
 	var err error
 	for i := range r.steps {
 		s := &r.steps[i]
-		printLines(r.out, append([]string{"", fmt.Sprintf("Step %d of %d: %s", i+1, len(r.steps), s.name)}, wrap(s.text, "")...)...)
+		title := fmt.Sprintf("Step %d of %d: %s", i+1, len(r.steps), s.name)
+		printLines(r.out, append([]string{"", title}, wrap(s.text, "")...)...)
+		r.chart.begin(title)
 		if err = r.step(ctx, s); err != nil {
 			err = fmt.Errorf("step %d of %d (%s) %w", i+1, len(r.steps), s.name, err)
 			break
@@ -138,13 +140,30 @@ func (r *run) step(ctx context.Context, s *step) error {
 	return nil
 }
 
+// screen is where a chart can be drawn in place: a terminal.Writer, if it is a terminal.
+type screen interface {
+	Redraws() bool
+	Redraw(text string) error
+}
+
+// show adds a sample to the chart, and shows it: in place on a terminal, elsewhere as a line every second.
+func (r *run) show(n int) {
+	r.chart.sample(r.recorder.byBackend())
+	if s, ok := r.out.(screen); ok && s.Redraws() {
+		_, failed := r.recorder.totals()
+		_ = s.Redraw(r.chart.text(failed)) // as with lines, a reader may be gone
+	} else if n%progressEvery == 0 {
+		r.recorder.read(func(t *tally) { printLines(r.out, r.columns.progress(t, time.Since(r.start))) })
+	}
+}
+
 // wait returns when the step's time has passed and there are enough RPCs to judge it, or when patience ends.
 func (r *run) wait(ctx context.Context, ready <-chan struct{}) error {
-	ticks := time.NewTicker(time.Second)
+	ticks := time.NewTicker(sampling)
 	defer ticks.Stop()
 	planned, deadline := time.After(r.stepTime), time.After(r.stepTime+r.patience)
 	var judge <-chan struct{} // nil, which blocks, until the planned time has passed
-	for {
+	for n := 1; ; {
 		select {
 		case <-planned:
 			judge = ready
@@ -153,7 +172,8 @@ func (r *run) wait(ctx context.Context, ready <-chan struct{}) error {
 		case <-deadline:
 			return nil
 		case <-ticks.C:
-			r.recorder.read(func(t *tally) { printLines(r.out, r.columns.progress(t, time.Since(r.start))) })
+			r.show(n)
+			n++
 		case <-ctx.Done():
 			return fmt.Errorf("was cut short: %w", context.Cause(ctx))
 		}

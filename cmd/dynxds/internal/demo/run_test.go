@@ -94,14 +94,21 @@ func (f *fakeTraffic) evenStep() step {
 // perform runs steps whose do is given the traffic, inside a synctest bubble, and returns what it prints.
 func perform(ctx context.Context, t *testing.T, steps func(*fakeTraffic) []step) (string, error) {
 	t.Helper()
-	rec, out := new(recorder), new(bytes.Buffer)
+	out := new(bytes.Buffer)
+	err := performOn(ctx, t, out, steps)
+	return out.String(), err
+}
+
+func performOn(ctx context.Context, t *testing.T, out io.Writer, steps func(*fakeTraffic) []step) error {
+	t.Helper()
+	rec := new(recorder)
 	traffic := startFakeTraffic(t, rec)
+	cols := columns{[][2]string{{"a", "c"}, {"b", "c"}}, []string{"Call"}}
 	r := &run{
-		steps: steps(traffic), recorder: rec, columns: columns{[][2]string{{"a", "c"}, {"b", "c"}}, []string{"Call"}},
+		steps: steps(traffic), recorder: rec, columns: cols, chart: newChart(cols.backends),
 		stepTime: 2500 * time.Millisecond, patience: 5 * time.Second, out: out, stop: traffic.stop,
 	}
-	err := r.run(ctx)
-	return out.String(), err
+	return r.run(ctx)
 }
 
 const wantText = `
@@ -253,7 +260,7 @@ func TestRunFailsForLateFailures(t *testing.T) {
 		traffic := startFakeTraffic(t, rec)
 		late := &run{
 			steps:    []step{traffic.evenStep()},
-			recorder: rec, stepTime: time.Second, patience: time.Second, out: io.Discard,
+			recorder: rec, chart: newChart(nil), stepTime: time.Second, patience: time.Second, out: io.Discard,
 			stop: func() {
 				traffic.stop()
 				rec.record(rpc{method: "Call", err: errBroken})

@@ -114,8 +114,9 @@ func tolerance(p float64, n int) float64 { return sigmas * math.Sqrt(p*(1-p)/flo
 // with their number.
 type recorder struct {
 	mu               sync.Mutex
-	tally            *tally // nil before the first step
-	answered, failed int    // of all steps
+	tally            *tally         // nil before the first step
+	answered, failed int            // of all steps
+	backends         map[string]int // answered
 }
 
 // record adds an RPC that has ended.
@@ -126,6 +127,10 @@ func (r *recorder) record(ended rpc) {
 		r.failed++
 	} else {
 		r.answered++
+		if r.backends == nil {
+			r.backends = map[string]int{}
+		}
+		r.backends[ended.backend]++
 	}
 	if r.tally != nil {
 		r.tally.record(ended)
@@ -147,6 +152,13 @@ func (r *recorder) read(f func(*tally)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f(r.tally)
+}
+
+// byBackend returns how many RPCs each backend has answered.
+func (r *recorder) byBackend() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.backends)
 }
 
 func (r *recorder) totals() (answered, failed int) {

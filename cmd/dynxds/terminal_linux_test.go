@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
+
+// onTerminal runs a command on a pseudoterminal of 30 lines and 100 columns, and returns what it writes there.
+func onTerminal(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("there are no pseudoterminals: ", err)
+	}
+	defer control.Close()
+	var number, unlocked int32
+	size := [4]uint16{30, 100}
+	for request, argument := range map[uintptr]unsafe.Pointer{
+		syscall.TIOCGPTN: unsafe.Pointer(&number), syscall.TIOCSPTLCK: unsafe.Pointer(&unlocked), syscall.TIOCSWINSZ: unsafe.Pointer(&size),
+	} {
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, control.Fd(), request, uintptr(argument)); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	xdstest.NoError(t, err)
+	cmd.Stdout = terminal
+	xdstest.NoError(t, cmd.Start())
+	terminal.Close()
+	text, _ := io.ReadAll(control) // it ends with EIO when the process has ended
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %s", err, text)
+	}
+	return strings.ReplaceAll(string(text), "\r\n", "\n")
+}
+
+// A terminal gets colours, unless the environment forbids them.
+func TestColours(t *testing.T) {
+	t.Parallel()
+	explained := func(env ...string) string {
+		cmd := command(t, "explain", exampleMesh, "--service", "backend", "/pkg.Service/Method", "--client", "service=frontend,version=v1")
+		cmd.Env = append(cmd.Env, append([]string{"TERM=xterm", "NO_COLOR=", "CI="}, env...)...)
+		return onTerminal(t, cmd)
+	}
+	plain := runOK(t, "explain", exampleMesh, "--service", "backend", "/pkg.Service/Method", "--client", "service=frontend,version=v1")
+	coloured := explained()
+	for _, want := range []string{"\x1b[1moutcome ", "\x1b[32mtaken by\x1b[0m 100% of the RPCs", "\x1b[32mHEALTHY\x1b[0m"} {
+		if !strings.Contains(coloured, want) {
+			t.Errorf("the text lacks %q:\n%q", want, coloured)
+		}
+	}
+	for _, variable := range []string{"NO_COLOR=1", "CI=true", "TERM=dumb"} {
+		xdstest.Equal(t, variable, plain, explained(variable))
+	}
+}
+
+// The demo draws its chart in place on a terminal: each one goes up over the one before. Its verdicts are as in a pipe.
+func TestDemoOnATerminal(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "demo", "--duration", "3s")
+	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=1", "CI=")
+	out := onTerminal(t, cmd)
+	for _, want := range []string{"Step 1 of 5: split 90/10\n", "\x1b[5A\x1b[Jstable-1 ", "│", "└1", "5", "\nObserved: ", "\nAll 5 steps observed, in "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+}
