@@ -129,15 +129,12 @@ func TestStreams(t *testing.T) {
 	)
 }
 
-// Every metric that is documented exists, with its HELP, and the other way round; the linter of
-// Prometheus has no complaints.
-func TestNames(t *testing.T) {
-	t.Parallel()
+// everyMetric returns metrics that all have a value: those with labels exist once they have one.
+func everyMetric(t *testing.T) *metrics.Plane {
 	of := metrics.New()
 	of.AddSource(func() planestate.State { return planestate.State{} })
 	of.AddRelay(func() relay.Stats { return relay.Stats{} })
 	of.AddLoads(func() []controlplane.ClusterLoad { return []controlplane.ClusterLoad{{Cluster: "c"}} })
-	// Metrics with labels exist once they have a value.
 	of.ACKed(xdsmsg.ClusterType, time.Time{})
 	of.NACKed(controlplane.Rejection{TypeURL: xdsmsg.ClusterType})
 	of.Limited("streams")
@@ -146,6 +143,14 @@ func TestNames(t *testing.T) {
 	h.HandleRPC(ctx, &stats.Begin{})
 	h.HandleRPC(ctx, &stats.InPayload{Payload: &discoverypb.DiscoveryRequest{ResponseNonce: "1", ErrorDetail: &statuspb.Status{}}})
 	h.HandleRPC(ctx, &stats.OutPayload{Payload: &discoverypb.DiscoveryResponse{ResourceErrors: []*discoverypb.ResourceError{{}}}})
+	return of
+}
+
+// Every metric that is documented exists, with its HELP, and the other way round; the linter of
+// Prometheus has no complaints.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	of := everyMetric(t)
 	families, err := of.Gatherer().Gather()
 	xdstest.NoError(t, err)
 	page, err := os.ReadFile("../../../../docs/reference/metrics.md")
