@@ -151,7 +151,7 @@ func TestStateOfRPCsThatFail(t *testing.T) {
 		t.Errorf("the problems are %+v", state.Problems)
 	}
 	m.set(xdsmsg.DefaultListener(service, service+"-2"), xdsmsg.RouteConfig(service+"-2", "another.example.com"))
-	state = awaitInspect(t, "no virtual host", func() *livestate.State { return stateOf(t, s, service) }, func(s *livestate.State) bool {
+	awaitInspect(t, "no virtual host", func() *livestate.State { return stateOf(t, s, service) }, func(s *livestate.State) bool {
 		return len(s.Channels) == 1 && s.Channels[0].Error != ""
 	})
 	mustFail(t, cc, "virtual host")

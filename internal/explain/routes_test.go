@@ -127,7 +127,7 @@ func TestRoutesThatAlmostMatch(t *testing.T) {
 		routes = append(routes, xdsmsg.PathRoute(fmt.Sprintf("/other.Service/M%d", i), "c"))
 	}
 	almost := xdsmsg.PrefixRoute("/pkg", "c")
-	almost.Match.Headers = []*routepb.HeaderMatcher{{Name: "x-user", HeaderMatchSpecifier: &routepb.HeaderMatcher_ExactMatch{ExactMatch: "8"}}}
+	almost.Match.Headers = []*routepb.HeaderMatcher{header("x-user", "8")}
 	routes[20] = almost
 	routes = append(routes, xdsmsg.PathRoute(method, "c"), xdsmsg.PathRoute("/other.Service/Last", "c"), almost, xdsmsg.PrefixRoute("/", "c"))
 	e := mustExplain(t, serving(routes...), Request{Headers: map[string][]string{"x-user": {"7"}}})
