@@ -223,7 +223,9 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 7, 1, 10, 0, 0, 0, time.UTC)
 	states := map[string]planestate.State{
-		"": {Place: "folder"}, // valid
+		"version 7, published at 2026-07-01T10:00:00Z: 2 services, 1 policy": {
+			Place: "folder", Published: &planestate.Published{At: since, Version: 7, Services: 2, Policies: 1},
+		},
 		"the folder has 2 faults since 2026-07-01T10:00:00Z; clients keep what was published last: a.yaml:1: \\x1b[31mred": {
 			Place: "folder", FaultySince: &since, Faults: 2, First: "a.yaml:1: \x1b[31mred",
 		},
@@ -242,11 +244,8 @@ func TestPrintOfAFaultyConfiguration(t *testing.T) {
 		fleet := Ask(t.Context(), []Replica{{Admin: admin}}, false, time.Minute)
 		var out strings.Builder
 		xdstest.NoError(t, fleet.Print(&out))
-		if want != "" {
-			want = "\nConfiguration:\n  " + admin + ": " + want + "\n"
-		}
-		want += "\n0 client streams at 1 replica: 0 rejecting, 0 behind\n"
-		if got := out.String(); got != want && "\n"+got != want {
+		want = "Configuration:\n  " + admin + ": " + want + "\n\n0 client streams at 1 replica: 0 rejecting, 0 behind\n"
+		if got := out.String(); got != want {
 			t.Errorf("got\n%q, want\n%q", got, want)
 		}
 	}

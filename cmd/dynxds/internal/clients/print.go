@@ -61,11 +61,15 @@ func (f *Fleet) Print(w io.Writer) error {
 	return err
 }
 
-// configurations returns lines about the replicas whose documents have a fault or are not published for another reason.
+// configurations says what each replica has published last, and what is wrong with its documents.
 func (f *Fleet) configurations() string {
 	var b bytes.Buffer
 	for _, replica := range slices.Sorted(maps.Keys(f.Configurations)) {
 		state := f.Configurations[replica]
+		if p := state.Published; p != nil {
+			line(&b, "%s: version %d, published at %s: %s, %s", replica, p.Version, p.At.UTC().Format(time.RFC3339),
+				faults.Count(p.Services, "service"), faults.Count(p.Policies, "policy"))
+		}
 		for _, text := range state.Text(true) {
 			line(&b, "%s: %s", replica, faults.Shorten(text, maxError))
 		}
@@ -74,9 +78,13 @@ func (f *Fleet) configurations() string {
 }
 
 func section(b *bytes.Buffer, title, lines string) {
-	if lines != "" {
-		fmt.Fprintf(b, "\n%s\n%s", title, lines)
+	if lines == "" {
+		return
 	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	b.WriteString(title + "\n" + lines)
 }
 
 // rows writes the client's lines of the table. Only the first has the cells that are the same in all.
