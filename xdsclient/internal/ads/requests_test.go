@@ -21,12 +21,13 @@ type fakeSub struct {
 	name        string
 	constraints dynparam.Constraints
 	wanted      bool
+	version     string
 }
 
 func (s *fakeSub) Locator() wire.Locator {
 	return wire.Locator{Name: s.name, Constraints: s.constraints}
 }
-func (s *fakeSub) IsCollection() bool { return false }
+func (s *fakeSub) IsCollection() bool { return s.name == "*" }
 func (s *fakeSub) Wanted() bool       { return s.wanted }
 
 // fakeType has the subscriptions to one type.
@@ -43,9 +44,17 @@ func newFakeType(d wire.Dialect) *fakeType {
 
 func (t *fakeType) Len() int                    { return len(t.subs) }
 func (t *fakeType) All() iter.Seq[*fakeSub]     { return slices.Values(slices.Clone(t.subs)) }
-func (t *fakeType) Versions() map[string]string { return nil }
-func (t *fakeType) VersionsSize(*fakeSub) int   { return 0 }
-func (t *fakeType) Disclaim(*fakeSub)           {}
+func (t *fakeType) VersionsSize(s *fakeSub) int { return len(s.version) }
+func (t *fakeType) Disclaim(s *fakeSub)         { s.version = "" }
+func (t *fakeType) Versions() map[string]string {
+	versions := make(map[string]string)
+	for _, s := range t.subs {
+		if s.version != "" && s.Listed() {
+			versions[s.name] = s.version
+		}
+	}
+	return versions
+}
 func (t *fakeType) Drop(s *fakeSub) {
 	t.Forget(s)
 	t.subs = slices.DeleteFunc(t.subs, func(x *fakeSub) bool { return x == s })
