@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -56,6 +57,7 @@ func TestAFilterEndsAnRPC(t *testing.T) {
 		{"with a wrapped status", fmt.Errorf("filter: %w", status.Error(codes.Aborted, "why")), codes.Aborted},
 		{"with a context's error", context.DeadlineExceeded, codes.DeadlineExceeded},
 		{"with any other error", errors.New("why"), codes.Unknown},
+		{"with neither a stream nor an error", nil, codes.Internal},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, k kind) {
@@ -73,6 +75,26 @@ func TestAFilterEndsAnRPC(t *testing.T) {
 				}
 				xdstest.Equal(t, "RPCs that the server saw", 0, len(w.seen()))
 			})
+		})
+	}
+}
+
+// The route's timeout bounds RPCs that pass filters, and only if there is one.
+func TestTheDeadlineOfAnRPCWithFilters(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[time.Duration]bool{0: false, time.Hour: true} {
+		eachKind(t, func(t *testing.T, k kind) {
+			bounded := make(chan bool, 1)
+			route := toC()
+			route.MaxStreamDuration = &timeout
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(marking("a")), handle: func(_ int, s grpc.ServerStream) error {
+				_, ok := s.Context().Deadline()
+				bounded <- ok
+				return echo(s)
+			}})
+			r := w.makeRPC(t.Context(), k, "/s/m", []string{"x"})
+			xdstest.NoError(t, r.err)
+			xdstest.Equal(t, fmt.Sprintf("with %v there is a deadline", timeout), want, <-bounded)
 		})
 	}
 }

@@ -196,6 +196,16 @@ func TestHashIsComputedWhenAsked(t *testing.T) {
 	if a, b := hash(by, "user", "u1"), hash(by, "user", "u2"); a == b {
 		t.Errorf("two users have hash %d", a)
 	}
+	// Headers that the application gives by call options count, also behind a filter.
+	bySubtype := toC()
+	bySubtype.HashPolicies = []xdsresource.HashPolicy{{Kind: xdsresource.HashHeader, Header: "content-type"}}
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{bySubtype}, listener: chainOf(marking("f"))})
+	subtypes := map[uint64]bool{}
+	for _, subtype := range []string{"", "proto", "json", "json"} {
+		given := mustUnary(t, t.Context(), w.s, "/s/m", grpc.CallContentSubtype(subtype))
+		subtypes[decision.FromContext(given).Hash()] = true
+	}
+	xdstest.Equal(t, "hashes of three content types", 3, len(subtypes))
 	for name, w := range map[string]*world{"no header": by, "no policy": newWorld(t, worldConfig{})} {
 		seen := map[uint64]bool{}
 		for range 16 {
