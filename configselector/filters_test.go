@@ -79,6 +79,41 @@ func TestAFilterEndsAnRPC(t *testing.T) {
 	}
 }
 
+// deafStream fails to send.
+type deafStream struct{ grpc.ClientStream }
+
+func (deafStream) SendMsg(any) error { return context.Canceled }
+
+// An error of a filter's SendMsg ends the RPC, with a status.
+func TestAFilterThatCannotSend(t *testing.T) {
+	t.Parallel()
+	deaf := filterOf("deaf", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+		s, err := next.NewStream(ctx, rpc)
+		return deafStream{s}, err
+	})
+	eachKind(t, func(t *testing.T, k kind) {
+		w := newWorld(t, worldConfig{listener: chainOf(deaf)})
+		r := w.makeRPC(t.Context(), k, "/s/m", []string{"x"})
+		if status.Code(r.err) != codes.Canceled || len(r.finished) != 1 || status.Code(r.finished[0]) != codes.Canceled {
+			t.Errorf("got %v, and OnFinish got %v, want CANCELED once", r.err, r.finished)
+		}
+	})
+}
+
+// The context of a stream with filters ends with the stream.
+func TestTheContextOfAStreamEnds(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds[1:] {
+		w := newWorld(t, worldConfig{listener: chainOf(marking("a"))})
+		var given context.Context
+		w.pick = func(ctx context.Context) error { given = ctx; return nil }
+		xdstest.NoError(t, w.makeRPC(t.Context(), k, "/s/m", []string{"x"}).err)
+		if given.Err() == nil {
+			t.Errorf("%s: the context goes on", k.name)
+		}
+	}
+}
+
 // The route's timeout bounds RPCs that pass filters, and only if there is one.
 func TestTheDeadlineOfAnRPCWithFilters(t *testing.T) {
 	t.Parallel()

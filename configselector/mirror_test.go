@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -236,6 +237,27 @@ func TestAMirrorEndsWithTheDeadline(t *testing.T) {
 		if time.Now().Before(deadline.Add(-50 * time.Millisecond)) {
 			t.Error("the mirror ended with the RPC's context")
 		}
+	})
+}
+
+// A mirror of an RPC without a deadline ends 15 s after the RPC.
+func TestAMirrorEndsAfterAnRPCWithoutADeadline(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		synctest.Test(t, func(t *testing.T) {
+			ended := make(chan struct{})
+			m := mirrorServer{mirror: func(s grpc.ServerStream) error {
+				<-s.Context().Done()
+				close(ended)
+				return nil
+			}}
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
+			xdstest.NoError(t, w.makeRPC(context.Background(), k, "/s/m", []string{"x"}).err)
+			w.await(t, 2)
+			began := time.Now()
+			<-ended
+			xdstest.Equal(t, "time after the RPC", 15*time.Second, time.Since(began))
+		})
 	})
 }
 
