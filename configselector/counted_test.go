@@ -2,6 +2,7 @@ package configselector_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"testing"
@@ -64,7 +65,7 @@ func TestOutcomes(t *testing.T) {
 	} {
 		eachKind(t, func(t *testing.T, k kind) {
 			c := tc.config
-			route := fmt.Sprint(tc.name, " ", k.name)
+			route := fmt.Sprint(tc.name, " ", k.name, " ", rand.Text())
 			copied := *c.routes[0]
 			c.routes = []*xdsresource.Route{withName(route, &copied)}
 			w := newWorld(t, c)
@@ -86,7 +87,8 @@ func TestOutcomes(t *testing.T) {
 func TestOutcomesWithoutARoute(t *testing.T) {
 	t.Parallel()
 	outcomes.Look()
-	byHeader := withName("by header", toC())
+	own := "by header " + rand.Text()
+	byHeader := withName(own, toC())
 	byHeader.Match = matching.Route{PathKind: matching.PathExact, Path: "/s/header"}
 	byHeader.Action = &xdsresource.Forward{Clusters: []xdsresource.WeightedCluster{{Header: "cluster", Weight: 1}}}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{byHeader}})
@@ -97,7 +99,7 @@ func TestOutcomesWithoutARoute(t *testing.T) {
 		t.Errorf("%d RPCs without a route are counted, want 2", n)
 	}
 	w.makeRPC(metadata.AppendToOutgoingContext(t.Context(), "cluster", "invented"), kinds[0], "/s/header", []string{"x"})
-	if r := outcomesOf("by header"); r.Codes["UNAVAILABLE"] != 1 || r.Cluster != "" {
+	if r := outcomesOf(own); r.Codes["UNAVAILABLE"] != 1 || r.Cluster != "" {
 		t.Errorf("an RPC to an invented cluster is counted as %+v", r)
 	}
 	if slices.ContainsFunc(outcomes.Reports(), func(r *outcomes.Report) bool { return r.Cluster == "invented" }) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -58,6 +59,7 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.Notes = append(e.Notes, failures(request.Target, e.Clusters)...)
 	if e.Pending = pending(channel.Config); e.Pending != "" {
 		e.Outcome, e.Code = e.Pending+"; then: "+e.Outcome, ""
 	}
@@ -65,6 +67,33 @@ func InProcess(ctx context.Context, request Request) (*Explanation, error) {
 		e.Outcome, e.Code = "RPCs fail with UNAVAILABLE: "+why, unavailable
 	}
 	return e, nil
+}
+
+// failures says of which clusters RPCs have failed in the last minute, as far as they were counted. They are counted from now on.
+func failures(target string, clusters []Cluster) (notes []string) {
+	outcomes.Look()
+	counted := make(map[string]*outcomes.Report)
+	for _, r := range outcomes.Reports() {
+		if r.Target != target || r.Minute.Failed == 0 {
+			continue
+		}
+		if counted[r.Cluster] == nil {
+			counted[r.Cluster] = new(outcomes.Report)
+		}
+		counted[r.Cluster].Add(r)
+	}
+	for i := range clusters {
+		r := counted[clusters[i].Name]
+		if r == nil || clusters[i].Name == "" {
+			continue
+		}
+		note := fmt.Sprintf("cluster %q: %d of %d RPCs of the last minute failed", clusters[i].Name, r.Minute.Failed, r.Minute.Ended)
+		if r.Last != nil {
+			note += fmt.Sprintf("; the last error was %s: %s", r.Last.Code, r.Last.Text)
+		}
+		notes = append(notes, note)
+	}
+	return notes
 }
 
 // thisProcess is the Client.Source of the process itself.

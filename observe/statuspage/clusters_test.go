@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"crypto/rand"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +17,14 @@ import (
 func TestClusters(t *testing.T) {
 	one, down := testutils.StartBackend(t, "one"), testutils.StartBackend(t, "down")
 	down.Stop()
-	_, conn := startChannel(t, "clusters",
-		xdsmsg.DefaultListener("service", "routes"),
-		xdsmsg.RouteConfig("routes", "service", xdsmsg.PathRoute("/grpc.testing.TestService/EmptyCall", "works"), xdsmsg.PrefixRoute("/grpc.testing.TestService/", "broken"), xdsmsg.PathRoute("/a.B/C", "unused")),
+	service := "clusters-" + strings.ToLower(rand.Text()) // RPCs are counted by the target
+	plane := testutils.StartFakeServer(t)
+	plane.Set(t,
+		xdsmsg.DefaultListener(service, "routes"),
+		xdsmsg.RouteConfig("routes", service, xdsmsg.PathRoute("/grpc.testing.TestService/EmptyCall", "works"), xdsmsg.PrefixRoute("/grpc.testing.TestService/", "broken"), xdsmsg.PathRoute("/a.B/C", "unused")),
 		xdsmsg.EDSCluster("works", ""), xdsmsg.EDSCluster("broken", ""), xdsmsg.EDSCluster("unused", ""),
 		xdsmsg.SimpleEndpoints("works", one.Addr()), xdsmsg.SimpleEndpoints("broken", down.Addr()), xdsmsg.SimpleEndpoints("unused", one.Addr()))
+	conn := dialTo(t, plane, "clusters", service)
 	h := quick()
 	section[overview](t, h, "overview") // RPCs are counted from now on
 	for range 5 {
@@ -38,6 +42,10 @@ func TestClusters(t *testing.T) {
 	}
 	if w.Name != "works" || w.Ended != 5 || w.Failed != 0 || w.Endpoints.Ready != 1 || got.Items[2].Health != livestate.Idle || got.Targets {
 		t.Errorf("the other rows are %+v", got.Items[1:])
+	}
+	explained := get(t, h, "/explain?target=xds:///"+service+"&method=/grpc.testing.TestService/UnaryCall")
+	if text := explained.Body.String(); !strings.Contains(text, `cluster \"broken\": 5 of 5 RPCs of the last minute failed; the last error was UNAVAILABLE`) {
+		t.Errorf("the explanation does not say that RPCs fail: %s", text)
 	}
 	o := section[overview](t, h, "overview")
 	if len(o.Problems) != 1 || o.Problems[0].Method != "/grpc.testing.TestService/Method" || o.Problems[0].ID != b.ID || o.Problems[0].Channel != b.Channel || b.Channel == 0 {

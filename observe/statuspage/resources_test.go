@@ -269,6 +269,11 @@ func BenchmarkLargeMesh(b *testing.B) {
 			takeSnapshot(snap)
 		}
 	})
+	b.Run("pulse", func(b *testing.B) {
+		for b.Loop() {
+			new(pulses).get(b.Context(), snap, 0)
+		}
+	})
 	q, err := parseQuery(nil)
 	xdstest.NoError(b, err)
 	for name, section := range sections {

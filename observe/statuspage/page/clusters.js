@@ -13,11 +13,11 @@ export function clusters(list, chosen) {
     [health(c.health), c.since && h("span.meta", null, " for ", since(c.since))],
     [h("button.link", {type: "button", "data-cluster": c.id, "data-channel": c.channel}, name(c.name)), c.target && h(".meta", null, name(c.target)),
       c.error && h(`.cause.${healths[c.health][0]}`, {title: c.error}, c.error)],
-    sparkline(c.started, c.failures, `RPCs a second in the last minute, ${plural(c.failed, "failure")}`),
-    c.started.some(n => n > 0) ? rate(c.rate) : "–",
-    c.ended ? h(c.failed ? "span.failed" : "span", {title: `${number(c.failed)} of ${number(c.ended)} RPCs of the last minute`}, c.share) : "–",
-    c.p99 === undefined ? "–" : [ms(c.p50), h("span.meta", null, " / "), ms(c.p99)],
-    c.retries + c.hedges ? [number(c.retries), c.hedges > 0 && ` + ${plural(c.hedges, "hedge")}`] : "–",
+    c.started.some(n => n > 0) && sparkline(c.started, c.failures, `RPCs a second in the last minute, ${plural(c.failed, "failure")}`),
+    c.started.some(n => n > 0) && rate(c.rate),
+    c.ended ? h(c.failed ? "span.failed" : "span", {title: `${number(c.failed)} of ${number(c.ended)} RPCs of the last minute`}, c.share) : null,
+    c.p99 !== undefined && [ms(c.p50), h("span.meta", null, " / "), ms(c.p99)],
+    c.retries + c.hedges ? [number(c.retries), c.hedges > 0 && ` + ${plural(c.hedges, "hedge")}`] : null,
     endpoints(c.endpoints),
   ]});
   return [empty(list, "No channel has a cluster yet."),
@@ -28,7 +28,7 @@ export function clusters(list, chosen) {
 // endpoints says how many are ready, and how many are not for a reason.
 function endpoints(e) {
   const parts = [[e.failing, "failing"], [e.ejected, "ejected"], [e.unhealthy, "unhealthy"], [e.connecting, "connecting"]].filter(([n]) => n > 0);
-  if (e.all === 0 || e.idle === e.all) return e.all === 0 ? "–" : h("span.meta", null, `${number(e.all)} idle`);
+  if (e.all === 0 || e.idle === e.all) return e.all > 0 && h("span.meta", null, `${number(e.all)} idle`);
   return [h("span", {title: "ready of all"}, `${number(e.ready)} of ${number(e.all)}`), parts.length > 0 && h("span.meta", null, " ", parts.map(([n, what]) => `${number(n)} ${what}`).join(", "))];
 }
 
