@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/status"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
 )
 
 // processFlags say how to ask a running process, how often, and what to show of its answer.
@@ -43,19 +44,19 @@ func (p *processFlags) add(cmd *cobra.Command) {
 // answer is what a command prints, as text or as data.
 type answer interface{ Text() string }
 
-// print prints an answer.
-func (p *processFlags) print(out io.Writer, a answer) error {
+// print prints an answer. Where there is a terminal, its picture comes last, if it has one.
+func (p *processFlags) print(out io.Writer, a answer, onTerminal bool) error {
 	if p.format != "text" {
 		return writeData(out, p.format, a)
 	}
-	_, err := io.WriteString(out, a.Text())
+	text := a.Text()
+	if drawn, ok := a.(interface{ Picture() string }); ok && onTerminal {
+		if picture := drawn.Picture(); picture != "" {
+			text += "\n" + picture
+		}
+	}
+	_, err := io.WriteString(out, text)
 	return err
-}
-
-// redrawer is a terminal.Writer.
-type redrawer interface {
-	Redraws() bool
-	Redraw(text string) error
 }
 
 // show asks, and prints the answer. With --watch it asks again and again until the context ends: on a terminal an answer
@@ -68,10 +69,12 @@ func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answe
 		return ask(ctx)
 	}
 	out := cmd.OutOrStdout()
+	screen, onTerminal := out.(*terminal.Writer)
+	onTerminal = onTerminal && screen.Redraws()
 	first, err := once()
 	if p.watch == 0 || err != nil {
 		if first != nil {
-			err = firstOf(p.print(out, first), err)
+			err = firstOf(p.print(out, first, onTerminal), err)
 		}
 		return err
 	}
@@ -82,7 +85,7 @@ func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answe
 		text := ""
 		if a != nil {
 			var b strings.Builder
-			if err := p.print(&b, a); err != nil {
+			if err := p.print(&b, a, false); err != nil {
 				return err
 			}
 			text = b.String()
@@ -93,7 +96,7 @@ func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answe
 		if cmd.Context().Err() != nil {
 			return nil
 		}
-		if screen, ok := out.(redrawer); ok && screen.Redraws() && p.format == "text" {
+		if onTerminal && p.format == "text" {
 			err = screen.Redraw(text)
 		} else if text != last {
 			if last != "" && p.format == "text" {

@@ -42,8 +42,8 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) string {
 	return strings.ReplaceAll(string(text), "\r\n", "\n")
 }
 
-// A terminal gets colours, unless the environment forbids them.
-func TestColours(t *testing.T) {
+// A terminal gets colours and a picture, unless the environment forbids them.
+func TestExplainOnATerminal(t *testing.T) {
 	t.Parallel()
 	explained := func(env ...string) string {
 		cmd := command(t, "explain", exampleMesh, "--service", "backend", "/pkg.Service/Method", "--client", "service=frontend,version=v1")
@@ -57,9 +57,20 @@ func TestColours(t *testing.T) {
 			t.Errorf("the text lacks %q:\n%q", want, coloured)
 		}
 	}
-	for _, variable := range []string{"NO_COLOR=1", "CI=true", "TERM=dumb"} {
+	for _, variable := range []string{"CI=true", "TERM=dumb"} {
 		xdstest.Equal(t, variable, plain, explained(variable))
 	}
+	const picture = `
+RPC /pkg.Service/Method
+└─ 100% route 0
+   ├─ 90% cluster "backend;version=v1"
+   │  └─ priority 0, 1 endpoint
+   │     └─ 127.0.0.1:18051
+   └─ 10% cluster "backend;version=v2"
+      └─ priority 0, 1 endpoint
+         └─ 127.0.0.1:18052
+`
+	xdstest.Equal(t, "without colours", plain+picture, explained("NO_COLOR=1"))
 }
 
 // The demo draws its chart in place on a terminal: each one goes up over the one before. Its verdicts are as in a pipe.

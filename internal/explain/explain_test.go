@@ -164,6 +164,7 @@ func TestShop(t *testing.T) {
 	t.Parallel()
 	e := mustExplain(t, shop(), Request{Headers: map[string][]string{"X-User": {"7"}}})
 	golden(t, "shop.txt", e.Text())
+	golden(t, "shop-picture.txt", e.Picture())
 	text, err := json.MarshalIndent(e, "", "  ")
 	xdstest.NoError(t, err)
 	golden(t, "shop.json", string(text)+"\n")
