@@ -270,6 +270,23 @@ func TestAbsenceIsSaidByTheAnswer(t *testing.T) {
 	if late.State != Missing {
 		t.Errorf("got state %v after the timer, want Missing", late.State)
 	}
+	c.request("a b c") // the replies ask for nothing
+	next := c.watch("d")
+	c.request("a b c d")
+	c.check("before the answer to the next request", false, c.SaysAbsent(next))
+	c.respond(a)
+	c.check("after it", true, c.SaysAbsent(next))
+	last := c.watch("e")
+	c.request("a b c d e")
+	if _, err := c.ReplyAgain(Reply{Nonce: "5"}); err != nil {
+		t.Fatal(err)
+	}
+	c.check("after the same response again", true, c.SaysAbsent(last))
+	first := newCrosser(t, wire.SotW{}, &names, true)
+	only := first.watch("a")
+	first.request("a")
+	first.respond()
+	first.check("of the first request", true, first.SaysAbsent(only))
 	for name, other := range map[string]*crosser{
 		"delta": newCrosser(t, wire.Delta{}, &names, true), "no full state": newCrosser(t, wire.SotW{}, &names, false),
 	} {

@@ -41,10 +41,17 @@ func TestFirstRequestOverDelta(t *testing.T) {
 		c.watch("a").version = "1"
 		gone := c.watch("gone")
 		c.request("+a +b +gone")
-		c.stop(gone)
+		if probe {
+			c.stop(gone)
+		} else { // nothing changes between the streams
+			c.Drop(gone)
+		}
 		c.Version = "7"
-		c.respond()
+		c.respond(c.subs[1])
 		c.Begin()
+		if gone.State != Dropped || c.subs[0].Listed() {
+			t.Errorf("got state %v of the one that has ended, and listed %v before the first request", gone.State, c.subs[0].Listed())
+		}
 		cached := map[string]string{"a": "1", "b": "2"}
 		if probe {
 			c.Probe()
@@ -82,6 +89,7 @@ func TestFirstRequestInSotW(t *testing.T) {
 			want.Version = ""
 		}
 		c.wantNext(name, want)
+		c.check(name+", a is listed", true, a.Listed())
 		c.respond(a)
 		c.wantNext(name+", the next one", &wire.Request{Version: "7", Nonce: "2", All: want.All})
 	}
