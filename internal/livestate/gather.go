@@ -48,6 +48,8 @@ type gathering struct {
 	facts   Facts
 	// covered are the resources whose faults are told as those of a channel or cluster.
 	covered map[resourceKey]bool
+	// told has the causes of clusters' problems, by severity and text, and the index of the problem.
+	told map[string]int
 }
 
 // Take returns the state of a Source. RPCs are counted from now on. Of clusters whose balancer does not answer before ctx
@@ -57,7 +59,7 @@ func Take(ctx context.Context, s *Source) *State {
 	since := outcomes.Look()
 	g := &gathering{
 		State: &State{Time: now, Problems: []Problem{}, Servers: []Server{}, Channels: []Channel{}, Clusters: []*Cluster{}}, source: s, recent: changes.Recent(),
-		counted: make(map[clusterKey]*outcomes.Report), routes: make(map[clusterKey][]*outcomes.Report), covered: make(map[resourceKey]bool), index: make(map[clusterKey]int),
+		counted: make(map[clusterKey]*outcomes.Report), routes: make(map[clusterKey][]*outcomes.Report), covered: make(map[resourceKey]bool), index: make(map[clusterKey]int), told: make(map[string]int),
 	}
 	if since.Before(now) {
 		g.CountingSince = since

@@ -73,16 +73,17 @@ func (g *gathering) clusterProblem(c *Cluster) {
 		}
 	}
 	// The same cause is told once.
-	for i := range g.Problems {
-		if same := &g.Problems[i]; same.Kind == p.Kind && same.Severity == p.Severity && same.Text == p.Text {
-			same.same++
-			same.weight += p.weight
-			if !p.Since.IsZero() && (same.Since.IsZero() || p.Since.Before(same.Since)) {
-				same.Since = p.Since
-			}
-			return
+	cause := string(p.Severity) + p.Text
+	if i, ok := g.told[cause]; ok {
+		same := &g.Problems[i]
+		same.same++
+		same.weight += p.weight
+		if !p.Since.IsZero() && (same.Since.IsZero() || p.Since.Before(same.Since)) {
+			same.Since = p.Since
 		}
+		return
 	}
+	g.told[cause] = len(g.Problems)
 	// Only problems that are shown are worth reading their resources.
 	if len(g.Problems) < 2*MaxProblems {
 		p.Where = g.where(c)

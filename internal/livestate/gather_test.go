@@ -1,0 +1,159 @@
+package livestate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// channel is a Source of a channel with these clusters.
+type channel struct {
+	config   inspect.Config
+	clusters []inspect.Cluster
+}
+
+func (c *channel) Config() inspect.Config { return c.config }
+
+func (c *channel) ClusterNames() (names []string) {
+	for _, x := range c.clusters {
+		names = append(names, x.Name)
+	}
+	return names
+}
+
+func (c *channel) Cluster(_ context.Context, name string) (inspect.Cluster, bool) {
+	for _, x := range c.clusters {
+		if x.Name == name {
+			return x, true
+		}
+	}
+	return inspect.Cluster{}, false
+}
+
+func configured(target string, clusters ...inspect.Cluster) inspect.Channel {
+	return inspect.Channel{Target: target, Mode: "xDS", State: inspect.Ready}.WithSource(&channel{inspect.Config{Version: 1}, clusters})
+}
+
+// serving is a cluster with one endpoint.
+func serving(name string, state inspect.State, err string) inspect.Cluster {
+	return inspect.Cluster{
+		Name: name, Phase: inspect.PhaseServing, State: state,
+		Priorities: []inspect.Priority{{
+			Use:        inspect.Use{InUse: true, Error: err},
+			Localities: []inspect.Locality{{Endpoints: []inspect.Endpoint{{Addresses: []string{"10.0.0.1:80"}, Health: "HEALTHY", State: state, Error: err}}}},
+		}},
+	}
+}
+
+// What is wrong is told once, however many clusters have it; a fault of a resource that has a cluster fail is told as
+// that of the cluster; and a State that leaves the process is bounded.
+func TestProblemsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	clusters := []inspect.Cluster{
+		serving("well", inspect.Ready, ""), {Name: "dormant", Phase: inspect.PhaseDormant, State: inspect.Idle},
+		{Name: "missing", Phase: inspect.PhaseFailed, State: inspect.TransientFailure, Error: "there is no such Cluster", Resources: []inspect.Resource{{Type: "Cluster", Name: "missing"}}},
+	}
+	for i := range 1000 {
+		clusters = append(clusters, serving(fmt.Sprintf("c%03d", i), inspect.TransientFailure, "connection refused"))
+	}
+	failure := &xdsclient.Failure{Time: time.Now(), Err: &xdsclient.Error{Err: errors.New("no such thing")}}
+	source := &Source{
+		Channels: []inspect.Channel{configured("xds:///once", clusters...)},
+		Clients: []*xdsclient.Dump{{
+			Servers: []xdsclient.ServerDump{{URI: "cp:443", Err: errors.New("refused")}},
+			Resources: []xdsclient.ResourceDump{
+				{TypeURL: typeurl.Cluster, Name: "missing", State: xdsclient.StateDoesNotExist, Failure: failure},
+				{TypeURL: typeurl.Cluster, Name: "other", State: xdsclient.StateNACKed, Failure: failure},
+			},
+		}},
+	}
+	s := Take(t.Context(), source)
+	var told []string
+	for _, p := range s.Problems {
+		told = append(told, fmt.Sprint(p.Severity, " ", p.Kind, " ", p.Subject))
+	}
+	want := []string{`failing cluster cluster "c000" and 999 others`, `failing cluster cluster "missing"`, "degraded server control plane cp:443", `degraded resource Cluster "other"`}
+	if strings.Join(told, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the problems are\n%s, want\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
+	}
+	if !strings.HasPrefix(s.Verdict.Text, "Failing: 1,001 of 1,003 clusters · ") || !strings.Contains(s.Verdict.Text, "control plane unreachable") {
+		t.Errorf("the verdict is %q", s.Verdict.Text)
+	}
+	s.Bound()
+	text, err := json.Marshal(s)
+	if err != nil || len(s.Clusters) != MaxClusters || s.ClustersLeftOut != 1003-MaxClusters || len(text) > 200<<10 {
+		t.Errorf("bounded, there are %d clusters, %d left out, in %d bytes (%v)", len(s.Clusters), s.ClustersLeftOut, len(text), err)
+	}
+}
+
+func TestHealthOfAChannel(t *testing.T) {
+	t.Parallel()
+	with := func(mode string, state inspect.State, config *inspect.Config) inspect.Channel {
+		c := inspect.Channel{Target: "xds:///health", Mode: mode, State: state, Reason: "no answer", Why: "no bootstrap"}
+		if config != nil {
+			return c.WithSource(&channel{config: *config})
+		}
+		return c
+	}
+	lost := []*xdsclient.Dump{{Servers: []xdsclient.ServerDump{{URI: "cp:443", Err: errors.New("refused")}}}}
+	for _, tc := range []struct {
+		name    string
+		channel inspect.Channel
+		clients []*xdsclient.Dump
+		want    Health
+		err     string
+	}{
+		{"configured", with("xDS", inspect.Ready, &inspect.Config{Version: 1}), nil, Well, ""},
+		{"idle", with("xDS", inspect.Idle, nil), nil, Idle, ""},
+		{"without a bootstrap", with("undecided", inspect.TransientFailure, nil), nil, Failing, "no bootstrap"},
+		{"refused", with("xDS", inspect.TransientFailure, &inspect.Config{Version: 1, Error: "no virtual host"}), nil, Failing, "no virtual host"},
+		{"waiting", with("undecided", inspect.Connecting, new(inspect.Config)), nil, Unknown, "RPCs wait for the first configuration: no answer"},
+		{"waiting for a server that is lost", with("undecided", inspect.Connecting, new(inspect.Config)), lost, Failing, "RPCs wait for the first configuration: no answer"},
+		{"DNS", with("DNS", inspect.Ready, new(inspect.Config)), nil, Unknown, ""},
+	} {
+		s := Take(t.Context(), &Source{Channels: []inspect.Channel{tc.channel}, Clients: tc.clients})
+		if c := s.Channels[0]; c.Health != tc.want || c.Error != tc.err {
+			t.Errorf("%s: %s, %q; want %s, %q", tc.name, c.Health, c.Error, tc.want, tc.err)
+		}
+		if told := len(s.Problems) > 0 && s.Problems[0].Kind == "channel"; told != (tc.want == Failing) {
+			t.Errorf("%s: the problems are %+v", tc.name, s.Problems)
+		}
+	}
+}
+
+// The endpoints of a cluster are counted by what is wrong with them.
+func TestEndpointsOfACluster(t *testing.T) {
+	t.Parallel()
+	until := time.Now().Add(time.Minute)
+	endpoints := []inspect.Endpoint{
+		{Health: "HEALTHY", State: inspect.Ready}, {Health: "UNKNOWN", State: inspect.Idle}, {Health: "HEALTHY", State: inspect.Connecting},
+		{Addresses: []string{"a:1"}, Health: "HEALTHY", State: inspect.TransientFailure, Error: "refused"},
+		{Addresses: []string{"b:1"}, Health: "HEALTHY", State: inspect.Ready, Ejection: &inspect.Ejection{Method: "success_rate", Until: until}},
+		{Addresses: []string{"c:1"}, Health: "UNHEALTHY", State: inspect.Idle}, {Addresses: []string{"d:1"}, Health: "HEALTHY", State: inspect.Connecting, HealthCheck: "NOT_SERVING"},
+	}
+	live := inspect.Cluster{Name: "c", Phase: inspect.PhaseServing, State: inspect.Ready, Members: []inspect.Member{{Cluster: inspect.Cluster{
+		Priorities: []inspect.Priority{{Localities: []inspect.Locality{{Endpoints: endpoints}}}},
+	}}}}
+	c := clusterOf("t", &live, nil)
+	if c.Endpoints != (Endpoints{All: 7, Ready: 1, Connecting: 1, Idle: 1, Failing: 1, Ejected: 1, Unhealthy: 2}) {
+		t.Errorf("the endpoints are %+v", c.Endpoints)
+	}
+	var bad []string
+	for _, b := range c.BadEndpoints {
+		bad = append(bad, b.Address+b.Health+b.EjectedBy)
+	}
+	if fmt.Sprint(bad) != "[a:1 b:1success_rate c:1UNHEALTHY d:1health check: NOT_SERVING]" {
+		t.Errorf("the bad ones are %v", bad)
+	}
+	if want := "1 of 7 endpoints cannot be reached, and outlier detection has ejected 1; a:1: refused"; c.Health != Degraded || c.Error != want {
+		t.Errorf("%s: %q, want degraded: %q", c.Health, c.Error, want)
+	}
+}
