@@ -10,7 +10,8 @@
 //	})
 //
 // Importing the package turns the metrics of RPCs on, for channels that have a stats plugin:
-// without it, gRPC does not know their names, and RPCs pay nothing for them. They are
+// without it, gRPC does not know their names, and RPCs pay nothing for them. It also has the outcomes of RPCs
+// counted for good, which the status page and CSDS read (docs/tasks/statuspage.md). The metrics are
 //
 //   - dynxds.client.calls and dynxds.client.call.duration: RPCs and their latency, by route,
 //     cluster, and priority of the endpoint,

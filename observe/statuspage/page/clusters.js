@@ -6,7 +6,7 @@ import {empty, number, pager, plural, rate, since, table} from "./words.js";
 export const healths = {failing: ["bad", "✕"], degraded: ["warn", "!"], well: ["good", "✓"], unknown: ["idle", "?"], idle: ["idle", "○"]};
 
 const health = (state, more) => h(`span.badge.${healths[state][0]}`, {title: more}, h("span", {"aria-hidden": "true"}, healths[state][1] + " "), state);
-const ms = n => n >= 1000 ? `${(n / 1000).toFixed(1)} s` : n >= 10 ? `${n.toFixed(0)} ms` : `${n.toFixed(1)} ms`;
+const ms = n => n < 0.1 ? "< 0.1 ms" : n >= 1000 ? `${(n / 1000).toFixed(1)} s` : n >= 10 ? `${n.toFixed(0)} ms` : `${n.toFixed(1)} ms`;
 
 export function clusters(list, chosen) {
   const row = c => ({key: `c${c.channel}${c.id}`, chosen: c.id === chosen, cells: [
