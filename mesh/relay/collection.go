@@ -12,7 +12,7 @@ import (
 // xdsclient.CollectionWatcher. Guarded by group.mu.
 type collection struct {
 	sub *subscription
-	// members are those that upstream has.
+	// members are the members that upstream has.
 	members map[memberKey]struct{}
 	// complete is set when upstream has answered for the collection as a whole.
 	complete bool
@@ -39,7 +39,7 @@ type member struct {
 	expiry  expiry
 }
 
-// members are the resources in the store of a group, and those that are to be removed from it.
+// members are the resources in the store of a group, and the resources that are to be removed from it.
 type members map[memberKey]*member
 
 // MemberChanged implements xdsclient.CollectionWatcher.
@@ -69,7 +69,7 @@ func (c *collection) CollectionChanged(err error, done func()) {
 	c.sub.noted(done, func() {
 		c.sub.err = asError(err)
 		c.complete = err == nil
-		if err != nil { // what was reported of members is void
+		if err != nil { // earlier reports of members are void
 			c.disband()
 		}
 		c.sub.group.noteReach(c.sub, c.sub.err)

@@ -3,9 +3,9 @@
 // dynamic parameter constraints, as xRFC TP2 made them cacheable. A pod whose processes speak several
 // languages has one stream to its control plane, and a control plane has one for many pods.
 //
-// A relay passes resources on: their bytes, versions, parameters, aliases and TTLs are those of the
+// A relay passes resources on as they are, with the bytes, versions, parameters, aliases and TTLs of the
 // control plane, so a client may move to another relay, or to the control plane itself, and is not
-// sent again what it has. It is not a control plane: it makes no resource of its own, and has no
+// sent again a resource that it has. It is not a control plane: it makes no resource of its own, and has no
 // services or routes.
 //
 // Data comes from the management servers of a bootstrap, by package xdsclient, and goes to clients by
@@ -36,6 +36,6 @@
 //
 // # When the control plane is away
 //
-// Clients get what the relay has, with unchanged versions, new clients too. For a resource that
+// Clients get the resources of the relay, with unchanged versions, new clients too. For a resource that
 // it does not have, a client gets the error UNAVAILABLE (xRFC TP3), and keeps using the one it has.
 package relay

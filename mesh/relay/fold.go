@@ -13,7 +13,7 @@ import (
 	"github.com/dynxds/dynxds/internal/dialect"
 )
 
-// Fold decides which clients share a node upstream: those whose nodes are equal in the fields that it
+// Fold decides which clients share a node upstream: clients whose nodes are equal in the fields that it
 // keeps. The zero value keeps all but the id.
 //
 // Clients that share a node share a cache, so a control plane that distinguishes them by other fields
@@ -151,7 +151,7 @@ func (f Fold) node(client, own *corepb.Node) *corepb.Node {
 	return n
 }
 
-// ownNode is a client's node for what is not shared.
+// ownNode is a client's node for resources that are not shared.
 func ownNode(client *corepb.Node) *corepb.Node {
 	n := clone(client)
 	n.ClientFeatures = features(n.GetClientFeatures())
@@ -169,7 +169,7 @@ func clone(n *corepb.Node) *corepb.Node {
 // them whatever its clients do.
 const wrappedInSotW = "xds.config.resource-in-sotw"
 
-// features returns client features in order, with those of the relay's own end of the stream.
+// features returns client features in order, with the features of the relay's own end of the stream.
 func features(of []string) []string {
 	all := append([]string{wrappedInSotW, dialect.RelayFeature}, of...)
 	slices.Sort(all)

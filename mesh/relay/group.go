@@ -12,7 +12,7 @@ import (
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
-// group is what a relay has for the clients that are one node upstream: a store that they are
+// group serves the clients that are one node upstream: a store that they are
 // served from, a client of the management servers, and a subscription for each demand of the
 // store.
 type group struct {
@@ -20,7 +20,7 @@ type group struct {
 	key   string
 	store *controlplane.Store
 	node  *corepb.Node
-	// shared is the upstream for what clients share.
+	// shared is the upstream for subscriptions that clients share.
 	shared *upstream
 
 	// use is guarded by Relay.mu.
@@ -183,7 +183,7 @@ func (g *group) isAway() bool {
 
 // demand is the store's controlplane.Source.
 func (g *group) demand(begun, ended []*controlplane.Demand) {
-	// The requests of one call go out together, those to unsubscribe after the others.
+	// The requests of one call go out together, unsubscriptions after the others.
 	g.shared.client.Batch(func() {
 		inPieces(g, begun, g.begin)
 		inPieces(g, ended, g.endDemand)
@@ -213,7 +213,7 @@ func inPieces[E any](g *group, all []E, f func(E)) {
 	}
 }
 
-// begin subscribes upstream to what a demand is for, unless the relay still is.
+// begin subscribes upstream to the resource of a demand, unless the relay still is subscribed to it.
 func (g *group) begin(d *controlplane.Demand) {
 	key := keyOf(d)
 	s := g.subs[key]

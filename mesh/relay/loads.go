@@ -13,7 +13,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// forwardEvery is the least time between two sums of what clients reported.
+// forwardEvery is the least time between two sums of the clients' reports.
 const forwardEvery = time.Second
 
 // loads sums up the load reports of all clients, and reports the sums to the first management server of
@@ -29,10 +29,10 @@ type loads struct {
 // relayedLoad is the load of a cluster.
 type relayedLoad struct {
 	store *load.Store
-	// sent is what was passed on.
+	// sent is the load that was passed on.
 	sent    controlplane.ClusterLoad
 	cluster *load.Cluster
-	// localities are those with RPCs in progress.
+	// localities are the localities with RPCs in progress.
 	localities map[load.LocalityID]*load.Locality
 }
 
@@ -48,7 +48,7 @@ func newLoads(r *Relay) *loads {
 	return &loads{relay: r, reports: controlplane.NewLoadReports(opts), clusters: make(map[load.Key]*relayedLoad)}
 }
 
-// run passes reports on until the context ends, and then what is left.
+// run passes reports on until the context ends, and then the last ones.
 func (l *loads) run(ctx context.Context) {
 	l.reports.Await(ctx, func(all []controlplane.ClusterLoad) bool {
 		l.forward(all)
@@ -93,7 +93,7 @@ func (l *loads) forward(all []controlplane.ClusterLoad) {
 	})
 }
 
-// storeFor returns what is reported to the management server of a cluster.
+// storeFor returns the store whose load is reported to the management server of a cluster.
 func (l *loads) storeFor(cluster string) (*load.Store, error) {
 	config := l.relay.opts.Bootstrap
 	if l.client == nil {

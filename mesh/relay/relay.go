@@ -202,10 +202,10 @@ func (r *Relay) Register(s grpc.ServiceRegistrar) {
 // Clients returns the status of the clients' streams.
 func (r *Relay) Clients() []controlplane.ClientStatus { return r.server.Clients() }
 
-// Overview is controlplane.Server.Overview of the clients' streams: what people watch, at little cost.
+// Overview is controlplane.Server.Overview of the clients' streams: the parts that people watch, at little cost.
 func (r *Relay) Overview() []controlplane.ClientStatus { return r.server.Overview() }
 
-// Close ends the streams of all clients and those to the management servers, and waits for the
+// Close ends the streams of all clients and to the management servers, and waits for the
 // goroutines of the relay. It may be called again.
 func (r *Relay) Close() {
 	r.server.Close()
@@ -222,7 +222,7 @@ func (r *Relay) Close() {
 	r.running.Wait()
 }
 
-// Stats are what a relay has at one moment.
+// Stats are the numbers of a relay at one moment.
 type Stats struct {
 	// Groups is the number of groups of clients, and Upstreams that of streams to management
 	// servers, those of single clients included.
@@ -246,7 +246,7 @@ type Stats struct {
 	ServedAway uint64
 }
 
-// Stats returns what the relay has.
+// Stats returns the numbers of the relay.
 func (r *Relay) Stats() Stats {
 	r.mu.Lock()
 	groups := slices.Collect(maps.Values(r.groups))

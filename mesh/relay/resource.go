@@ -73,7 +73,7 @@ func nameIn(message []byte) (name string, err error) {
 	return name, err
 }
 
-// repeats reports whether a resource is what was there before. Each may be nil.
+// repeats reports whether a resource equals the one before. Each may be nil.
 func (r *resource) repeats(old *resource) bool {
 	return r != nil && old != nil && r.Version == old.Version && r.TTL == old.TTL && r.Parameters.Equal(old.Parameters) &&
 		bytes.Equal(r.message.GetValue(), old.message.GetValue())

@@ -22,14 +22,14 @@ import (
 //   - a peer, which is an address or a certificate, of the groups, and of the memory of their nodes, which
 //     linger as groups do.
 //
-// What is refused is an error for the clients that asked for it. It is asked for when there is room.
+// A refused subscription is an error for the clients that asked for it. Upstream is asked when there is room.
 
 // fair returns a quota of which one user gets at most half.
 func fair(what string, limit int) *bounds.Quota {
 	return bounds.NewFairQuota(what, int64(limit), int64(limit+1)/2)
 }
 
-// shares are what a group has of the limits. Guarded by group.mu.
+// shares are a group's shares of the limits. Guarded by group.mu.
 type shares struct {
 	upstreams, lingers *bounds.Share
 	// names limits the subscriptions on the upstream that the group shares, and payers are the clients that
@@ -97,7 +97,7 @@ func (g *group) paid(p *payer) {
 	}
 }
 
-// retryNames subscribes to what was refused, as far as there is room now. The caller holds g.mu.
+// retryNames begins the refused subscriptions, as far as there is room now. The caller holds g.mu.
 func (g *group) retryNames() {
 	for _, p := range slices.Collect(maps.Keys(g.short)) {
 		for s := range p.refused {
@@ -108,7 +108,7 @@ func (g *group) retryNames() {
 	}
 }
 
-// retry subscribes to what was refused. It reports whether there was room. The caller holds g.mu.
+// retry begins a refused subscription. It reports whether there was room. The caller holds g.mu.
 func (g *group) retry(s *subscription) bool {
 	s.free()
 	s.subscribe(s.demand)
@@ -180,7 +180,7 @@ func (r *Relay) admit() {
 	r.running.Go(next.retryUpstreams)
 }
 
-// retryUpstreams subscribes to what waits for an upstream. If there is still room, it is the next group's turn.
+// retryUpstreams begins the subscriptions that wait for an upstream. If there is still room, it is the next group's turn.
 func (g *group) retryUpstreams() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -205,7 +205,7 @@ type groupPeer struct {
 	groups, nodes *bounds.Share
 }
 
-// take takes what a group needs. give gives it back.
+// take takes the shares of a group. give gives them back.
 func (p *groupPeer) take(nodeBytes int64) error {
 	if err := p.groups.Take(1); err != nil {
 		return errTooMany(err)

@@ -18,7 +18,7 @@ type subscription struct {
 	key   subscriptionKey
 	// stop ends the watch.
 	stop func()
-	// demand is what the subscription is for; nil while it lingers.
+	// demand is the demand that the subscription is for; nil while it lingers.
 	demand *controlplane.Demand
 	linger *time.Timer
 
@@ -46,7 +46,7 @@ type subscription struct {
 	away bool
 }
 
-// newSubscription subscribes to what a demand is for. One that cannot be asked for has an error.
+// newSubscription subscribes to the resource of a demand. A subscription that cannot begin has an error.
 // The caller holds g.mu.
 func (g *group) newSubscription(key subscriptionKey, d *controlplane.Demand) *subscription {
 	s := &subscription{group: g, key: key, stop: func() {}, free: func() {}, begun: time.Now()}
@@ -159,7 +159,7 @@ func (s *subscription) restartExpiry() {
 	s.expiry.restart(s.group, s.raw, func() { s.group.dirty[s] = struct{}{} })
 }
 
-// outcome is what the subscribers of a demand are told.
+// outcome is the answer that the subscribers of a demand get.
 type outcome int
 
 const (
@@ -175,7 +175,7 @@ const (
 	present
 )
 
-// outcome returns what the subscribers are told now, with the error for failed.
+// outcome returns the answer that the subscribers get now, with the error for failed.
 func (s *subscription) outcome() (outcome, *status.Status) {
 	if s.waits() {
 		return undecided, nil
@@ -263,7 +263,7 @@ func (s *subscription) removed() bool {
 
 // errorToPass returns the error that the subscribers get in place of a resource, or nil. An error
 // of the server is passed on as it is. That it is unreachable, is late or has sent something that is no
-// resource concerns only subscribers of what the relay does not have.
+// resource concerns only subscribers of resources that the relay does not have.
 func (s *subscription) errorToPass() *status.Status {
 	if s.err == nil {
 		return nil

@@ -12,7 +12,7 @@ type upstream struct {
 	client *xdsclient.XDSClient
 	// types are the types of resources that the stream was used for.
 	types map[string]*upstreamType
-	// invented counts the types that are not those of xDS.
+	// invented counts the types that are not types of xDS.
 	invented int
 	// users counts the subscriptions, but for the upstream that a group shares.
 	users int

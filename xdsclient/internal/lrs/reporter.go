@@ -17,7 +17,7 @@ import (
 
 var logger = boundlog.Component("dynxds")
 
-// Config is what a Reporter needs.
+// Config configures a Reporter.
 type Config struct {
 	Server  *bootstrap.Server
 	Node    *corepb.Node
@@ -56,7 +56,7 @@ func NewReporter(ctx context.Context, c Config) *Reporter {
 	return r
 }
 
-// Store returns what counts the load.
+// Store returns the store that counts the load.
 func (r *Reporter) Store() *load.Store { return r.store }
 
 // changed is called by the Store.
@@ -104,7 +104,7 @@ func (r *Reporter) run() {
 }
 
 // done reports whether the goroutine is to end: the client is closed, or no cluster
-// is in use. What is left in the Store then is for the next stream, if there is one:
+// is in use. Load that is left in the Store then is for the next stream, if there is one:
 // a server that cannot be reached is not asked again only for that.
 func (r *Reporter) done() bool {
 	r.mu.Lock()

@@ -21,19 +21,19 @@ const (
 	Farewell = time.Second
 )
 
-// stream is one LRS stream. One goroutine writes reports, another reads what
-// the server asks for.
+// stream is one LRS stream. One goroutine writes reports, another reads the
+// server's orders.
 type stream struct {
 	ctx      context.Context
 	reporter *Reporter
 	wire     grpc.ClientStream
 	reading  sync.WaitGroup
-	// orders carries what the server asks for, and ended the reason for which the
+	// orders carries the server's orders, and ended the reason for which the
 	// stream ended.
 	orders chan *order
 	ended  chan error
 
-	// order is what the server asked for last, and reported when the last report
+	// order is the server's last order, and reported when the last report
 	// was sent, or the first order came.
 	order    *order
 	reported time.Time
@@ -99,7 +99,7 @@ func (s *stream) read() error {
 	}
 }
 
-// obey takes over what the server asks for.
+// obey takes over an order.
 func (s *stream) obey(o *order) {
 	if s.order == nil || !s.order.equal(o) {
 		logger.Infof("load reports to xDS management server %s: %v", s.reporter.Server, o)
@@ -170,8 +170,8 @@ func (s *stream) awaitDisuse() {
 	}
 }
 
-// report sends what was counted since the last report, in as many messages as it
-// takes. What could not be sent is put back.
+// report sends the load since the last report, in as many messages as it
+// takes. Load that could not be sent is put back.
 func (s *stream) report() error {
 	s.reported = time.Now()
 	reports := s.reporter.store.Take(s.order.wants)
@@ -190,7 +190,7 @@ func (s *stream) report() error {
 	return nil
 }
 
-// noteOmitted says what there was no room for.
+// noteOmitted logs the metrics for which there was no room.
 func (s *stream) noteOmitted(reports []*load.Report) {
 	for _, r := range reports {
 		for _, l := range r.Localities {

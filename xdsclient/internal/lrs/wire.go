@@ -29,7 +29,7 @@ const (
 	maxReport = 1 << 20
 )
 
-// order is what a server asks for (LoadStatsResponse). It is immutable.
+// order is the order of a server (LoadStatsResponse). It is immutable.
 type order struct {
 	// interval is at least MinInterval; asked is what the server said.
 	interval, asked time.Duration
