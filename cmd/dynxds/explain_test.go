@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
@@ -38,7 +40,8 @@ func TestExplainFolder(t *testing.T) {
 // A process with a channel of dynxds, asked over the network.
 func TestExplainProcess(t *testing.T) {
 	t.Parallel()
-	const service = "explained-by-command.example.com"
+	// What is counted of RPCs outlives a channel, so that each run of the test has a target of its own.
+	service := fmt.Sprintf("explained-by-command-%d.example.com", time.Now().UnixNano())
 	control, backend := testutils.StartFakeServer(t), testutils.StartBackend(t, "b")
 	control.Set(t, xdsmsg.DefaultListener(service, service), xdsmsg.RouteConfig(service, "*", xdsmsg.PrefixRoute("/", "c")),
 		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
