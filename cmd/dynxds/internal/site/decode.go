@@ -3,8 +3,10 @@ package site
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -48,21 +50,15 @@ var clientTypes = map[string]*xdsclient.ResourceType{
 func (d *decoder) check(content *folder.Content, puts []publish.Put) error {
 	d.last = make(map[*controlplane.Resource]meshroute.Report)
 	from := originsOf(content)
-	verdicts := make(map[*anypb.Any]verdict) // which variants may share
+	verdicts := judgeAll(puts)
 	for _, r := range puts {
-		decode := clientTypes[r.Any().GetTypeUrl()]
 		source, written := from.of(r)
-		if decode == nil || r.Service == "" && !written && isServers(r.Any()) {
+		v := verdicts[r.Any()]
+		if v.message == "" || r.Service == "" && !written && isServers(r.Any()) {
 			continue
 		}
-		v, known := verdicts[r.Any()]
-		if !known {
-			v = judge(decode, r.Name(), r.Any())
-			verdicts[r.Any()] = v
-		}
-		if v.message != "" {
-			d.last[r.Resource] = meshroute.Report{Severity: v.severity, Source: source, Message: describe(decode.Name, r.Resource) + ": " + v.message}
-		}
+		name := clientTypes[r.Any().GetTypeUrl()].Name
+		d.last[r.Resource] = meshroute.Report{Severity: v.severity, Source: source, Message: describe(name, r.Resource) + ": " + v.message}
 	}
 	if d.permissive {
 		return nil
@@ -137,6 +133,32 @@ func describe(typeName string, r *controlplane.Resource) string {
 		text += " " + r.Parameters().String()
 	}
 	return text
+}
+
+// judgeAll decodes resources of clientTypes, on all cores: when a server starts, these are all that there are. Variants may
+// share their bytes.
+func judgeAll(puts []publish.Put) map[*anypb.Any]*verdict {
+	verdicts := make(map[*anypb.Any]*verdict, len(puts))
+	work := make(chan publish.Put, len(puts))
+	for _, r := range puts {
+		if verdicts[r.Any()] == nil {
+			verdicts[r.Any()] = new(verdict)
+			work <- r
+		}
+	}
+	close(work)
+	var judging sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(work)) {
+		judging.Go(func() {
+			for r := range work {
+				if decode := clientTypes[r.Any().GetTypeUrl()]; decode != nil {
+					*verdicts[r.Any()] = judge(decode, r.Name(), r.Any())
+				}
+			}
+		})
+	}
+	judging.Wait()
+	return verdicts
 }
 
 // judge decodes one resource.
