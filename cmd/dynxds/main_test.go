@@ -120,3 +120,14 @@ func TestExitStatus(t *testing.T) {
 		})
 	}
 }
+
+// Each command says in its help what its exit status means.
+func TestHelpHasExitStatuses(t *testing.T) {
+	t.Parallel()
+	root := newRoot(nil)
+	for _, cmd := range append(root.Commands(), root) {
+		if out := runOK(t, append(strings.Fields(cmd.CommandPath())[1:], "--help")...); !strings.Contains(out, "Exit status: 0 fine; 1 ") {
+			t.Errorf("%s --help says nothing about it:\n%s", cmd.CommandPath(), out)
+		}
+	}
+}

@@ -35,7 +35,7 @@ bootstraps of clients and looks into running ones; and it has a demonstration.`,
 	})
 	root.AddCommand(newDemo(run), newServe(), newRelay(), newApply(), newDiff(), newGet(), newHistory(), newRollback(), newValidate(),
 		newRender(), newBootstrap(), newCerts(), newClients(), newStatus(), newExplain(), newVersion())
-	for _, cmd := range root.Commands() {
+	for _, cmd := range append(root.Commands(), root) {
 		cmd.Long = strings.TrimSuffix(cmp.Or(cmd.Long, cmd.Short+"."), "\n") + "\n\n" + exit.Help
 	}
 	return root
