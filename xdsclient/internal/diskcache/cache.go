@@ -104,7 +104,9 @@ func (c *Cache) Load(now time.Time) (contents Contents, faults []error) {
 		if err == nil {
 			return contents, faults
 		}
-		fault(x.file.Name(), err)
+		if !errors.Is(err, errEmpty) {
+			fault(x.file.Name(), err)
+		}
 	}
 	return Contents{}, faults
 }
@@ -115,7 +117,10 @@ type candidate struct {
 	written time.Time
 }
 
-// open opens a slot, if nobody else can have written it. There is no file if the slot is not there or empty.
+// errEmpty says that a slot has nothing. Another process may empty it at any time.
+var errEmpty = errors.New("it is empty")
+
+// open opens a slot, if nobody else can have written it. There is no file if the slot is not there.
 func open(path string) (x candidate, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|withoutWaiting, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,7 +138,7 @@ func open(path string) (x candidate, err error) {
 		err = fmt.Errorf("its owner or its mode, %v, lets others read or write it; expected a file of this user with mode 0600", info.Mode())
 	case info.Size() > MaxBytes:
 		err = fmt.Errorf("it has %d bytes, and the limit is %d", info.Size(), MaxBytes)
-	case info.Size() > 0:
+	default:
 		return candidate{file, info.ModTime()}, nil
 	}
 	file.Close()
@@ -145,6 +150,9 @@ func (c *Cache) read(x candidate, now time.Time) (Contents, error) {
 	b, err := io.ReadAll(io.LimitReader(x.file, MaxBytes+1))
 	if err != nil {
 		return Contents{}, err
+	}
+	if len(b) == 0 {
+		return Contents{}, errEmpty
 	}
 	h, all, err := decode(b)
 	if err != nil {

@@ -41,6 +41,7 @@ func write(t *testing.T, dir string, at time.Time, records ...Record) {
 	t.Helper()
 	c := New(dir, fingerprint, time.Hour)
 	defer c.Close()
+	c.Load(at)
 	if omitted, err := c.Write(entries(records), false, at); err != nil || omitted != 0 {
 		t.Fatalf("got %d records left out, %v", omitted, err)
 	}
@@ -98,6 +99,19 @@ func TestRoundTrip(t *testing.T) {
 	if files, _ := os.ReadDir(dir); len(files) != 1 {
 		t.Errorf("the directory has %v", files)
 	}
+	write(t, dir, now)
+	xdstest.Equal(t, "the records of a view of nothing", nil, load(t, dir, now))
+}
+
+// A file is what docs/internals/cache-file.md says.
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	var got bytes.Buffer
+	r := Record{Key: Key{TypeURL: "t", Name: "n"}, Time: time.Unix(0, 5)}
+	if _, err := encode(&got, header{program: "p"}, entries([]Record{r})); err != nil {
+		t.Fatal(err)
+	}
+	xdstest.Equal(t, "the file", string(sealed("\x03\x0a\x01p\x08\x0a\x01t\x12\x01n\x38\x05")), got.String())
 }
 
 // A file is replaced as a whole. Records that are too old do not count, and a time that a clock ahead of this one
@@ -118,93 +132,12 @@ func TestFileIsReplaced(t *testing.T) {
 
 // Each process has a file. One that starts reads the one that was written last and can be used, and takes one
 // whose process has ended.
-func TestSlots(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	var processes []*Cache
-	for i := range MaxSlots {
-		c := New(dir, fingerprint, time.Hour)
-		if _, err := c.Write(entries([]Record{resource(fmt.Sprint(i), now)}), false, now.Add(time.Duration(i))); err != nil {
-			t.Fatal(err)
-		}
-		xdstest.Equal(t, "the records", []Record{resource(fmt.Sprint(i), now)}, load(t, dir, now))
-		processes = append(processes, c)
-	}
-	further := New(dir, fingerprint, time.Hour)
-	if _, err := further.Write(nil, false, now); err == nil || !strings.Contains(err.Error(), "16 processes of the program") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := processes[3].Write(entries([]Record{resource("again", now)}), false, now.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	xdstest.Equal(t, "the records", []Record{resource("again", now)}, load(t, dir, now))
-	xdstest.NoError(t, os.WriteFile(processes[3].Path(), []byte("spoilt"), 0o600))
-	got, faults := New(dir, fingerprint, time.Hour).Load(now)
-	if len(faults) != 1 || !strings.Contains(faults[0].Error(), processes[3].Path()) || len(got.Records) != 1 || got.Records[0].Name != fmt.Sprint(MaxSlots-1) {
-		t.Errorf("beside a spoilt file: got %v, %v", got, faults)
-	}
-	processes[5].Close()
-	if _, err := further.Write(nil, false, now); err != nil || further.Path() != processes[5].slot.path {
-		t.Errorf("got %s, %v", further.Path(), err)
-	}
-	write(t, t.TempDir(), now, resource("a", now))
-}
-
 // What is refused is in no file of a process that has ended, and what such a process left goes with the first
 // writing of another one. The files of processes that run stay.
-func TestFreeSlotsAreEmptied(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	var processes []*Cache
-	for range 4 {
-		c := New(dir, fingerprint, time.Hour)
-		if _, err := c.Write(entries([]Record{resource("a", now)}), false, now); err != nil {
-			t.Fatal(err)
-		}
-		processes = append(processes, c)
-	}
-	expect := func(when string, want ...bool) {
-		t.Helper()
-		for i, c := range processes {
-			info, err := os.Stat(c.path(i))
-			if err != nil || (info.Size() > 0) != want[i] {
-				t.Errorf("%s: process %d has a file of %d bytes, %v", when, i, info.Size(), err)
-			}
-		}
-	}
-	processes[1].Close()
-	if _, err := processes[0].Write(nil, false, now); err != nil {
-		t.Fatal(err)
-	}
-	expect("later", true, true, true, true)
-	if _, err := processes[0].Write(nil, true, now); err != nil {
-		t.Fatal(err)
-	}
-	expect("refused", true, false, true, true)
-	processes[2].Close()
-	processes[0].Close()
-	write(t, dir, now, resource("b", now))
-	expect("first", true, false, false, true)
-}
-
+// A file that cannot be replaced stays, and so do those of processes that have ended; unless something was refused: then
+// the file is emptied. Nothing else is left.
+// Where no slot can be opened, the error is that of the first.
 // A slot whose file is replaced or removed by somebody else is taken again.
-func TestSlotIsTakenAgain(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	c := New(dir, fingerprint, time.Hour)
-	for range 2 {
-		if _, err := c.Write(entries([]Record{resource("a", now)}), false, now); err != nil {
-			t.Fatal(err)
-		}
-		xdstest.NoError(t, os.Remove(only(t, dir)))
-	}
-	write(t, dir, now, resource("other", now))
-	if _, err := c.Write(entries([]Record{resource("b", now)}), false, now.Add(1)); err != nil {
-		t.Fatal(err)
-	}
-	xdstest.Equal(t, "the records", []Record{resource("b", now)}, load(t, dir, now))
-}
-
 // The directory is synchronized when the new file has its name: before that, a crash of the machine may
 // bring the old one back.
 func TestDirectoryIsSynchronized(t *testing.T) {
@@ -250,7 +183,8 @@ func TestUnusable(t *testing.T) {
 		"another program":   {sealed(string(protowire.AppendBytes(nil, (&header{program: "other"}).append(nil)))), 0, "another program, bootstrap or node"},
 		"a length":          {sealed(head + "\xff\xff\xff\xff\x0f"), 0, "corrupt"},
 		"a record":          {sealed(head + "\x01\xff"), 0, "corrupt"},
-		"a nameless record": {sealed(head + "\x00"), 0, "no type or no name"},
+		"a nameless record": {sealed(head + "\x03\x0a\x01t"), 0, "no type or no name"},
+		"a typeless record": {sealed(head + "\x03\x12\x01n"), 0, "no type or no name"},
 		"not UTF-8":         {sealed(head + "\x03\x0a\x01\xff"), 0, "not valid UTF-8"},
 		"too many records":  {sealed(head + strings.Repeat("\x06\x0a\x01t\x12\x01n", MaxRecords+1)), 0, "more than"},
 		"too large":         {append(good, make([]byte, MaxBytes)...), 0, "the limit is"},
@@ -268,8 +202,12 @@ func TestUnusable(t *testing.T) {
 	if got := load(t, dir, now); len(got) > 0 {
 		t.Errorf("an empty file has %v", got)
 	}
+	if _, faults := New(filepath.Join(path, "below"), fingerprint, time.Hour).Load(now); len(faults) != 1 {
+		t.Errorf("a directory below a file: got %v", faults)
+	}
 }
 
+// What belongs to another user is not used.
 // A file that other users have access to is not used.
 func TestAccessOfOthers(t *testing.T) {
 	t.Parallel()
@@ -304,94 +242,48 @@ func TestNamedPipe(t *testing.T) {
 	}
 }
 
-// What does not fit is left out, the oldest first.
+// What does not fit is left out, the oldest first. A file that is full is read.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	big := make([]byte, MaxBytes/3)
-	var records []Record
-	for i := range 4 {
-		r := resource(fmt.Sprint(i), now.Add(time.Duration(-i)*time.Minute))
-		r.Resource = big
-		records = append(records, r)
+	one := func(size int) Record {
+		r := resource("full", now)
+		r.Resource = make([]byte, size)
+		return r
 	}
-	omitted, err := New(dir, fingerprint, time.Hour).Write(entries(records), false, now)
-	if err != nil || omitted != 2 {
-		t.Fatalf("got %d records left out, %v", omitted, err)
+	many := make([]Record, MaxRecords+1)
+	for i := range many {
+		many[i] = resource("many", now)
 	}
-	if got := load(t, dir, now); len(got) != 2 || got[0].Name != "0" || got[1].Name != "1" {
-		t.Errorf("the file has %d records", len(got))
+	write(t, dir, now, one(MaxBytes/2))
+	info, err := os.Stat(only(t, dir))
+	xdstest.NoError(t, err)
+	exact := MaxBytes - int(info.Size()) + MaxBytes/2
+	for _, test := range []struct {
+		records       []Record
+		omitted, left int
+	}{
+		{[]Record{one(exact)}, 0, 1},
+		{[]Record{one(exact + 1)}, 1, 0},
+		{[]Record{resource("new", now.Add(1)), one(exact), resource("old", now.Add(-1))}, 1, 2},
+		{many, 1, MaxRecords},
+	} {
+		c := New(dir, fingerprint, time.Hour)
+		if omitted, err := c.Write(entries(test.records), false, now); err != nil || omitted != test.omitted {
+			t.Errorf("got %d records left out, %v, want %d", omitted, err, test.omitted)
+		}
+		c.Close()
+		if got := load(t, dir, now); len(got) != test.left || len(got) == 2 && got[1].Name != "old" {
+			t.Errorf("the file has %d records, want %d", len(got), test.left)
+		}
 	}
 }
 
 // Files that nobody writes any more go, and nothing else.
-func TestPrune(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for name, age := range map[string]time.Duration{
-		"dynxds-old.0.resources": abandoned + time.Hour, "dynxds-old.tls": abandoned + time.Hour, "dynxds-new.0.resources": time.Hour,
-		"dynxds-" + fingerprint[:32] + ".tls": abandoned + time.Hour, "mine": 2 * abandoned,
-	} {
-		path := filepath.Join(dir, name)
-		xdstest.NoError(t, os.WriteFile(path, []byte("1\n"), 0o600))
-		xdstest.NoError(t, os.Chtimes(path, now.Add(-age), now.Add(-age)))
-	}
-	write(t, dir, now, resource("a", now))
-	files, _ := os.ReadDir(dir)
-	var got []string
-	for _, e := range files {
-		got = append(got, e.Name())
-	}
-	own := "dynxds-" + fingerprint[:32]
-	xdstest.Equal(t, "the files", []string{own + ".0.resources", own + ".tls", "dynxds-new.0.resources", "mine"}, got)
-}
-
-// childDir has a process of TestProcesses write in that directory.
 const childDir = "DISKCACHE_TEST_DIR"
 
 // Processes that write at the same time do not spoil each other's files: a reader always finds a whole view of
 // one of them.
-func TestProcesses(t *testing.T) {
-	const processes, writes = 4, 20
-	if dir := os.Getenv(childDir); dir != "" {
-		c := New(dir, fingerprint, time.Hour)
-		name := fmt.Sprint(os.Getpid())
-		for range writes {
-			if _, err := c.Write(entries([]Record{resource(name, now), resource(name+"-too", now)}), false, time.Now()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return
-	}
-	dir := t.TempDir()
-	write(t, dir, now, resource("a", now), resource("a-too", now))
-	done := make(chan error, processes)
-	for range processes {
-		child := exec.Command(os.Args[0], "-test.run=^TestProcesses$")
-		child.Env = append(os.Environ(), childDir+"="+dir)
-		go func() {
-			out, err := child.CombinedOutput()
-			if err != nil {
-				err = fmt.Errorf("%w: %s", err, out)
-			}
-			done <- err
-		}()
-	}
-	for left := processes; left > 0; {
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Error(err)
-			}
-			left--
-		default:
-			if got := load(t, dir, now); len(got) != 2 || got[1].Name != got[0].Name+"-too" {
-				t.Fatalf("got %v", got)
-			}
-		}
-	}
-}
-
 // sealed returns the contents of a file with that between Magic and the checksum.
 func sealed(body string) []byte {
 	b := []byte(Magic + body)
@@ -509,8 +401,16 @@ func TestOlderFileDoesNotBringPlaintextBack(t *testing.T) {
 	c := New(dir, fingerprint, time.Hour)
 	got, faults := c.Load(later)
 	xdstest.Equal(t, "the records", []Record{secured}, got.Records)
-	if _, err := c.Write(entries([]Record{secured}), false, later); err != nil || len(faults) > 0 {
-		t.Error(err, faults)
+	since, _ := os.ReadFile(c.base() + securedSuffix)
+	other := secured
+	other.Name = "other"
+	for _, records := range [][]Record{{secured}, {secured}, {secured, other}} { // the last one has a clock that is late
+		if _, err := c.Write(entries(records), false, now.Add(time.Minute)); err != nil || len(faults) > 0 {
+			t.Error(err, faults)
+		}
+		if again, err := os.ReadFile(c.base() + securedSuffix); string(again) != string(since) {
+			t.Errorf("the time of TLS was %q, and is %q, %v", since, again, err)
+		}
 	}
 	if _, err := c.Write(entries([]Record{resource("a", later)}), false, later); err != nil {
 		t.Error(err)
