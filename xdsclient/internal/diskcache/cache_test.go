@@ -130,14 +130,6 @@ func TestFileIsReplaced(t *testing.T) {
 	xdstest.Equal(t, "the records a moment later", []Record{resource("ahead", now.Add(1)), resource("b", now)}, got.Records)
 }
 
-// Each process has a file. One that starts reads the one that was written last and can be used, and takes one
-// whose process has ended.
-// What is refused is in no file of a process that has ended, and what such a process left goes with the first
-// writing of another one. The files of processes that run stay.
-// A file that cannot be replaced stays, and so do those of processes that have ended; unless something was refused: then
-// the file is emptied. Nothing else is left.
-// Where no slot can be opened, the error is that of the first.
-// A slot whose file is replaced or removed by somebody else is taken again.
 // The directory is synchronized when the new file has its name: before that, a crash of the machine may
 // bring the old one back.
 func TestDirectoryIsSynchronized(t *testing.T) {
@@ -207,7 +199,6 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// What belongs to another user is not used.
 // A file that other users have access to is not used.
 func TestAccessOfOthers(t *testing.T) {
 	t.Parallel()
@@ -279,11 +270,6 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Files that nobody writes any more go, and nothing else.
-const childDir = "DISKCACHE_TEST_DIR"
-
-// Processes that write at the same time do not spoil each other's files: a reader always finds a whole view of
-// one of them.
 // sealed returns the contents of a file with that between Magic and the checksum.
 func sealed(body string) []byte {
 	b := []byte(Magic + body)

@@ -13,6 +13,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
+// Each process has a file. One that starts reads the one that was written last and can be used, and takes one
+// whose process has ended.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -49,6 +51,8 @@ func TestSlots(t *testing.T) {
 	write(t, t.TempDir(), now, resource("a", now))
 }
 
+// What is refused is in no file of a process that has ended, and what such a process left goes with the first
+// writing of another one. The files of processes that run stay.
 func TestFreeSlotsAreEmptied(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -90,6 +94,8 @@ func TestFreeSlotsAreEmptied(t *testing.T) {
 	}
 }
 
+// A file that cannot be replaced stays, and so do those of processes that have ended; unless something was refused: then
+// the file is emptied. Nothing else is left.
 func TestFileThatCannotBeReplaced(t *testing.T) {
 	t.Parallel()
 	secured := resource("b", now)
@@ -128,6 +134,7 @@ func TestFileThatCannotBeReplaced(t *testing.T) {
 	}
 }
 
+// Where no slot can be opened, the error is that of the first.
 func TestNoSlotCanBeOpened(t *testing.T) {
 	t.Parallel()
 	c := New(t.TempDir(), fingerprint, time.Hour)
@@ -139,6 +146,7 @@ func TestNoSlotCanBeOpened(t *testing.T) {
 	}
 }
 
+// A slot whose file is replaced or removed by somebody else is taken again.
 func TestSlotIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -158,6 +166,7 @@ func TestSlotIsTakenAgain(t *testing.T) {
 	xdstest.Equal(t, "the records", []Record{resource("b", now)}, load(t, dir, now))
 }
 
+// What belongs to another user is not used.
 func TestOwners(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -176,6 +185,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
+// Files that nobody writes any more go, and nothing else.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	dir, own := t.TempDir(), "dynxds-"+fingerprint[:32]
@@ -213,6 +223,10 @@ func TestPrune(t *testing.T) {
 }
 
 // childDir has a process of TestProcesses write in that directory.
+const childDir = "DISKCACHE_TEST_DIR"
+
+// Processes that write at the same time do not spoil each other's files: a reader always finds a whole view of
+// one of them.
 func TestProcesses(t *testing.T) {
 	const processes, writes = 4, 20
 	if dir := os.Getenv(childDir); dir != "" {
