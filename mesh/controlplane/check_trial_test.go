@@ -343,7 +343,7 @@ func (x *trial) Settle() (responses int) {
 func (x *trial) checkState(sub *subscription) {
 	d := &sub.delivery
 	switch {
-	case !sub.pending.empty() || sub.queued || sub.settling || len(x.st.dueSubs) > 0:
+	case !sub.pending.empty() || sub.queued || sub.settling > 0 || len(x.st.dueSubs) > 0:
 		x.Fail("in the end something is due: %+v", sub.pending)
 	case len(sub.kept) > 0 || len(sub.deferred) > 0 || sub.claims != 0 || len(sub.closed) > 0:
 		x.Fail("in the end something is kept: %d deleted resources, %d claims, %d collections", len(sub.kept), sub.claims, len(sub.closed))

@@ -115,5 +115,5 @@ func (p *delta) acceptDeferred() error {
 // acceptsDeferred reports whether there are claims that wait for nothing any more. The caller holds Store.mu for
 // reading, and stream.mu.
 func (sub *subscription) acceptsDeferred() bool {
-	return len(sub.deferred) > 0 && len(sub.closed) == 0 && !sub.settling
+	return len(sub.deferred) > 0 && len(sub.closed) == 0 && sub.settling == 0
 }

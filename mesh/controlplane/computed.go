@@ -141,7 +141,7 @@ func (s *stream) computations() []computation {
 	var todo []computation
 	for _, sub := range s.dueSubs {
 		t := s.store.tables[sub.typeURL]
-		if t == nil || !t.computes || sub.settling {
+		if t == nil || !t.computes {
 			continue
 		}
 		sub.pending.promote(s.store.pace.due)

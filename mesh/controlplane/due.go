@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // pending is what changed since the last response. Its size is bounded by what is subscribed
@@ -113,7 +115,7 @@ func (d dueChanges) onlyRenewed() bool { return !d.pending.all && len(d.pending.
 
 // markDue queues sub if something of it is due. The caller holds mu.
 func (s *stream) markDue(sub *subscription) {
-	if sub.queued || sub.settling || sub.pending.empty() {
+	if sub.queued || sub.settling > 0 || sub.pending.empty() {
 		return
 	}
 	sub.queued = true
@@ -130,17 +132,21 @@ func (s *stream) signal() {
 }
 
 // takeDue returns what is due, in push order, and clears it. The caller holds Store.mu for
-// reading, so that it sees whole updates. Nothing is due for a stream that has ended.
+// reading, so that it sees whole updates. Nothing is due for a stream that has ended, and nothing while the
+// subscription to constraints changes: they are sent before all that is due.
 func (s *stream) takeDue() []dueChanges {
 	if s.released {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if dpds := s.subs[dynparam.MapTypeURL]; dpds != nil && dpds.settling > 0 {
+		return nil
+	}
 	due := make([]dueChanges, 0, len(s.dueSubs))
 	for _, sub := range s.dueSubs {
 		sub.queued = false
-		if sub.settling {
+		if sub.settling > 0 {
 			continue // due again when it is settled
 		}
 		p := sub.pending.take(s.store.pace.due)
@@ -149,7 +155,7 @@ func (s *stream) takeDue() []dueChanges {
 			due = append(due, dueChanges{sub, t, p})
 		}
 	}
-	s.dueSubs = slices.DeleteFunc(s.dueSubs, func(sub *subscription) bool { return sub.pending.empty() || sub.settling })
+	s.dueSubs = slices.DeleteFunc(s.dueSubs, func(sub *subscription) bool { return sub.pending.empty() || sub.settling > 0 })
 	for _, sub := range s.dueSubs {
 		sub.queued = true
 		s.signal()

@@ -132,8 +132,8 @@ func FuzzSotW_Requests(f *testing.F) {
 				return
 			}
 			setAny(t, store, req, fmt.Sprint(i))
-			for _, b := range p.collect() {
-				if resp := p.response(b); resp.GetNonce() == "" || resp.GetVersionInfo() == "" {
+			for _, b := range p.number() {
+				if resp := p.response(&b); resp.GetNonce() == "" || resp.GetVersionInfo() == "" {
 					t.Fatalf("response without nonce or version: %v", resp)
 				}
 			}

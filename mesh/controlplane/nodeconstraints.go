@@ -94,7 +94,7 @@ func (r *resubscription) constrain(now dynparam.Constraints) {
 		}
 		r.sub.sent.set(tp, e)
 	}
-	r.sub.settling = false
+	r.sub.settling--
 	r.sub.stream.markDue(r.sub)
 }
 
@@ -107,7 +107,7 @@ func (r *resubscription) move(asks []*ask, now dynparam.Constraints) bool {
 	}
 	sub := r.sub
 	sub.former, sub.implicit, sub.moving = sub.implicit, now, true
-	r.settle(true)
+	r.settle(1)
 	r.moveWildcard()
 	for _, a := range asks {
 		if !r.next() {

@@ -56,7 +56,7 @@ func (p *sotw) unsorted() (subs []*subscription) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, sub := range p.dueSubs {
-		if sub.mode == pushAll && !sub.settling && sub.inOrder == nil && sub.names.len() > p.store.pace.due {
+		if sub.mode == pushAll && sub.settling == 0 && sub.inOrder == nil && sub.names.len() > p.store.pace.due {
 			subs = append(subs, sub)
 		}
 	}

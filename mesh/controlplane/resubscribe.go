@@ -46,7 +46,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) error 
 	if t := s.tables[sub.typeURL]; t != nil {
 		s.dropIfUnused(t)
 	}
-	r.settle(false)
+	r.settle(-1)
 	return nil
 }
 
@@ -57,7 +57,7 @@ func (r *resubscription) choose() (bool, error) {
 	if !r.find() {
 		return false, nil
 	}
-	r.settle(true)
+	r.settle(1)
 	for tp := range r.change.removed {
 		if !r.next() {
 			return false, nil
@@ -146,13 +146,18 @@ func (sub *subscription) noteHad(change *subscriptionChange, tp topic, a *ask) {
 	}
 }
 
-// settle says whether the change is under way, so that nothing is sent.
-func (r *resubscription) settle(settling bool) {
-	s := r.sub.stream
+// settle notes that the change begins, or that it has ended.
+func (r *resubscription) settle(more int) { r.sub.stream.settle(r.sub, more) }
+
+// settle adds to the changes of a subscription that are under way.
+func (s *stream) settle(sub *subscription, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.sub.settling = settling
-	s.markDue(r.sub)
+	sub.settling += more
+	s.markDue(sub)
+	if sub.settling == 0 && len(s.dueSubs) > 0 {
+		s.signal()
+	}
 }
 
 // release removes all subscriptions of a stream that has ended.

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 
 	implementation "github.com/dynxds/dynxds/internal/dialect"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -21,6 +22,15 @@ type sotw struct {
 	mayWrap bool
 	// reportAbsence is Options.NotFoundErrors.
 	reportAbsence bool
+	// numbering is held while responses are made and get their nonces, and while a request is compared with the
+	// last nonce. So no response is sent between a request that answers the last one and what it changes:
+	//
+	//	client answers response 1, with b in place of a   server finds that it answers the last response
+	//	                                                  sends response 2, with a, for a change of the store
+	//	client takes the request for ignored              subscribes the client to b, and sends response 3, without a
+	//
+	// It is locked after Store.mu and before stream.mu.
+	numbering sync.Mutex
 
 	// The rest is used only by push, which runs once at a time.
 
@@ -53,9 +63,10 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	names := hashOf(req.GetResourceNames())
 	// Most ACKs have the names of the previous request.
 	again := sub.dialect == byNames && sub.interest != interestUnknown && sub.listed == names
-	if p.stale(sub, req) || again {
+	if !p.take(sub, req, again) || again {
 		return nil
 	}
+	defer p.settle(sub, -1)
 	wanted := requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators())
 	err = p.resubscribe(sub, wanted, len(wanted) == 0, func() subscriptionChange { return comparison{sub}.sotwChange(wanted) })
 	if err != nil {
@@ -73,32 +84,59 @@ func (p *sotw) resumes(sub *subscription) {
 		!slices.Contains(p.node.GetClientFeatures(), implementation.RelayFeature)
 }
 
-// stale records the request's ACK or NACK. It reports whether the request answers an older
+// take records the request's ACK or NACK. It returns false if the request answers an older
 // response, and is to be ignored: the client will send another one, with its names at that time,
-// for the response that is on its way.
-func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool {
-	p.mu.Lock()
-	if sub.delivery.stale(req.GetResponseNonce()) {
-		p.mu.Unlock()
-		return true
+// for the response that is on its way. Otherwise no response is made until it is carried out, unless it lists
+// the same names again.
+func (p *sotw) take(sub *subscription, req *discoverypb.DiscoveryRequest, again bool) bool {
+	got, stale := p.compare(sub, req, again)
+	if stale {
+		return false
 	}
-	got := sub.delivery.answered(req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail())
-	p.mu.Unlock()
 	p.report(sub, got, req.GetErrorDetail())
-	return false
+	return true
+}
+
+func (p *sotw) compare(sub *subscription, req *discoverypb.DiscoveryRequest, again bool) (got verdict, stale bool) {
+	p.numbering.Lock()
+	defer p.numbering.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if sub.delivery.stale(req.GetResponseNonce()) {
+		return verdict{}, true
+	}
+	if !again {
+		sub.settling++
+	}
+	return sub.delivery.answered(req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail()), false
 }
 
 // push sends everything that is due, from one state of the store.
 func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 	var batches []sotwBatch
 	p.sortNames()
-	p.collectComputed(func() { batches = p.collect() })
-	for _, b := range batches {
-		if err := send(p.response(b)); err != nil {
+	p.collectComputed(func() { batches = p.number() })
+	for i := range batches {
+		if err := send(p.response(&batches[i])); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// number returns what is due, with nonces, and records it as sent. The caller holds Store.mu for reading.
+func (p *sotw) number() []sotwBatch {
+	p.numbering.Lock()
+	defer p.numbering.Unlock()
+	batches := p.collect()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range batches {
+		b := &batches[i]
+		b.nonce = p.nonces.next()
+		b.sub.delivery.sent(b.version, b.nonce)
+	}
+	return batches
 }
 
 // collect returns what is due, in push order. The caller holds Store.mu for reading.

@@ -18,24 +18,19 @@ import (
 type sotwBatch struct {
 	sub       *subscription
 	version   string
+	nonce     string
 	resources []*Resource
 	errors    []namedError
 	// heartbeats are sent without their bytes, on a stream that wraps resources.
 	heartbeats []*Resource
 }
 
-// response returns the message, with a new nonce, and records it as sent.
-func (p *sotw) response(b sotwBatch) *discoverypb.DiscoveryResponse {
+// response returns the message.
+func (p *sotw) response(b *sotwBatch) *discoverypb.DiscoveryResponse {
 	if b.sub.typeURL == typeurl.Cluster {
 		p.clusters = b.resources
 	}
-	nonce := p.nonces.next()
-
 	wrap := p.wraps(b.sub)
-	p.mu.Lock()
-	b.sub.delivery.sent(b.version, nonce)
-	p.mu.Unlock()
-
 	resources := make([]*anypb.Any, len(b.resources))
 	for i, r := range b.resources {
 		resources[i] = r.packed
@@ -50,7 +45,7 @@ func (p *sotw) response(b sotwBatch) *discoverypb.DiscoveryResponse {
 		VersionInfo:    b.version,
 		Resources:      resources,
 		TypeUrl:        b.sub.typeURL,
-		Nonce:          nonce,
+		Nonce:          b.nonce,
 		ResourceErrors: p.errorMessages(b),
 	}
 }
@@ -62,7 +57,7 @@ func (p *sotw) wraps(sub *subscription) bool {
 		p.mayWrap && slices.Contains(p.node.GetClientFeatures(), wrapFeature)
 }
 
-func (p *sotw) errorMessages(b sotwBatch) []*discoverypb.ResourceError {
+func (p *sotw) errorMessages(b *sotwBatch) []*discoverypb.ResourceError {
 	var messages []*discoverypb.ResourceError
 	for _, e := range b.errors {
 		message := e.err.message(e.of)

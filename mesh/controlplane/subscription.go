@@ -17,8 +17,8 @@ type subscription struct {
 	// Guarded by stream.mu.
 
 	pending pending
-	// settling is set while a change of what is subscribed is under way; nothing is sent meanwhile.
-	settling bool
+	// settling counts the changes of what is subscribed that are under way; nothing is sent meanwhile.
+	settling int
 	// claims counts the claims that are kept, and not compared yet.
 	claims int64
 	// deferred are claims that are accepted once the source has answered the collections.
