@@ -113,7 +113,7 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 	}
 	ts := ch.typeState(r.key.typ)
 	s := ts.subs.get(r.key)
-	if ts.Touch(s); s.State == ads.Unsent || !ch.link.Streaming() {
+	if ts.Touch(s); s.State == ads.Unsent && !s.Listed() || !ch.link.Streaming() {
 		ts.Drop(s)
 	}
 	if !ch.link.Streaming() {

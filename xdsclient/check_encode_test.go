@@ -70,7 +70,7 @@ func (x *trial) encodeModel(e *explore.Encoder) {
 	for _, c := range x.world {
 		e.Byte(byte(c))
 	}
-	for _, n := range []int{x.used.user, x.used.world, x.used.breaks, x.used.extra, x.used.timers} {
+	for _, n := range []int{x.used.user, x.used.world, x.used.breaks, x.used.extra, x.used.timers, x.used.moves, x.selected, x.sentSelected} {
 		e.Byte(byte(n))
 	}
 	for _, w := range x.watches {
@@ -122,6 +122,7 @@ func (r *checkResponse) encode(e *explore.Encoder) {
 	e.Counter("nonce", uint64(r.nonce))
 	e.Text(r.version)
 	e.Text(r.words)
+	e.Byte(byte(r.selects))
 	e.Byte(byte(r.there))
 	e.Byte(byte(r.denied))
 	for _, m := range r.members {

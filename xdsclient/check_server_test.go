@@ -40,6 +40,8 @@ type checkResponse struct {
 	nonce   uint32
 	version string
 	words   string
+	// selects is the locator that the client is moved to, plus one, in a response with DPDS.
+	selects int
 	// there has the locators for which the server had a resource when it sent the response, and denied those
 	// for which it had an error; members has the members that it had of each collection. All are bits.
 	there, denied uint
@@ -58,6 +60,8 @@ type checkAnswer struct {
 	told  []checkTold
 	// spare says that the server has no reason for it.
 	spare bool
+	// selects says that it is the DPDS resource.
+	selects bool
 }
 
 // read has the server read a request. It ignores one that answers an older response than its last one, unless it
@@ -122,6 +126,8 @@ func (x *trial) read(r *checkRequest) {
 // the server has to tell.
 func (x *trial) answers() (list []checkAnswer) {
 	switch {
+	case x.way.moves && x.server.begun && x.selected != x.sentSelected:
+		return []checkAnswer{{selects: true}}
 	case !x.server.begun || x.server.subs == 0:
 		return nil
 	case x.way.delta:
@@ -195,7 +201,7 @@ func (x *trial) fullAnswers() []checkAnswer {
 // unscoped returns an answer with errors and removals of a name in place of those of each locator, if that is
 // possible and different: a server may name no constraints if it means all subscriptions that it knows.
 func (x *trial) unscoped(a checkAnswer) []checkAnswer {
-	if !x.way.locators || a.spare {
+	if !x.way.locators || x.way.moves || a.spare {
 		return nil
 	}
 	changed := false
@@ -236,7 +242,7 @@ func (x *trial) unscoped(a checkAnswer) []checkAnswer {
 		return nil
 	}
 	slices.Sort(words)
-	return []checkAnswer{{slices.Compact(words), a.told, a.spare}}
+	return []checkAnswer{{words: slices.Compact(words), told: a.told, spare: a.spare}}
 }
 
 // say adds to an answer what there is for a locator.
@@ -371,6 +377,11 @@ func (x *trial) collectionChanges(all *checkAnswer) (each []checkAnswer) {
 
 // send has the server send an answer.
 func (x *trial) send(a *checkAnswer) {
+	if a.selects {
+		x.sentSelected = x.selected
+		x.down = append(x.down, &checkResponse{selects: x.selected + 1})
+		return
+	}
 	s := &x.server
 	s.nonce++
 	r := &checkResponse{nonce: s.nonce, version: x.worldVersion(), words: strings.Join(a.words, " ")}

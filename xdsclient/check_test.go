@@ -43,7 +43,7 @@ func followPaths(t *testing.T, way *checkWay) {
 // Field implements explore.Scope.
 func (s *checkScope) Field(name string) any {
 	return map[string]any{
-		"user": &s.user, "world": &s.world, "breaks": &s.breaks, "extra": &s.extra, "timers": &s.timers, "flight": &s.flight,
+		"user": &s.user, "world": &s.world, "breaks": &s.breaks, "extra": &s.extra, "timers": &s.timers, "moves": &s.moves, "flight": &s.flight,
 		"held": &s.held, "start": &s.start,
 	}[name]
 }
@@ -72,10 +72,15 @@ const (
 	verbOpen
 	// verbTimer lets the resource timers expire.
 	verbTimer
+	// verbMove has the server move the client to another locator (DPDS), for which there is a resource from then on.
+	verbMove
+	verbs // how many there are
 )
 
 // isServers reports whether an event is one of the server, which a client does not see.
-func (v checkVerb) isServers() bool { return v == verbRead || v == verbSend || v == verbPut }
+func (v checkVerb) isServers() bool {
+	return v == verbRead || v == verbSend || v == verbPut || v == verbMove
+}
 
 // checkLast is the last event, and what was there before it.
 type checkLast struct {
@@ -101,6 +106,10 @@ func (x *trial) Do(a checkAction) {
 		r := x.up[0]
 		x.up = x.up[1:]
 		x.read(r)
+	case verbMove:
+		x.used.moves++
+		x.selected = int(a.n)
+		x.world[a.n] = checkX
 	case verbSend:
 		answer := x.answers()[a.n]
 		if answer.spare {
@@ -130,7 +139,7 @@ const maxUp = 3
 // were possible before it: neither sees the other's, so that the other order leads to the same state.
 func (x *trial) Next() (list []checkAction) {
 	scope, last := &x.way.scope, x.last
-	servers := last != nil && last.verb.isServers()
+	servers := last != nil && last.verb.isServers() && !x.free
 	streaming := x.ch.link.Streaming()
 	if streaming && x.dirty && len(x.up) < maxUp && (!servers || last.up >= maxUp) {
 		list = append(list, checkAction{verb: verbFlush})
@@ -160,6 +169,13 @@ func (x *trial) Next() (list []checkAction) {
 	if x.used.world < scope.world {
 		list = x.puts(list)
 	}
+	if x.used.moves < scope.moves {
+		for l := range x.way.locators_ {
+			if l != x.selected {
+				list = append(list, checkAction{verb: verbMove, n: int8(l)})
+			}
+		}
+	}
 	watched := false
 	for _, w := range x.watches {
 		watched = watched || w != nil
@@ -182,12 +198,18 @@ func (x *trial) Next() (list []checkAction) {
 // puts appends the changes of what there is.
 func (x *trial) puts(list []checkAction) []checkAction {
 	for i := range x.way.things {
+		if x.way.moves && (i == x.selected || x.world[i] == checkAbsent) {
+			continue
+		}
 		to := []checkContent{checkX}
 		switch x.world[i] {
 		case checkX:
 			to = []checkContent{checkAbsent, checkY}
 		case checkY:
 			to = []checkContent{checkAbsent, checkX}
+		}
+		if x.way.moves { // the resource that the client is moved to comes with the move
+			to = []checkContent{checkAbsent}
 		}
 		if x.way.errors && x.world[i] != checkDenied {
 			to = append(to, checkDenied)

@@ -56,8 +56,10 @@ type trial struct {
 	ch      *serverChannel
 	world   checkWorld
 	watches [maxCheckLocators]*trialWatch
-	server  checkServer
-	memory  checkMemory
+	// selected is the locator that the client is to watch, and sentSelected what it was told.
+	selected, sentSelected int
+	server                 checkServer
+	memory                 checkMemory
 	// sentVersion is that of the last response.
 	sentVersion string
 	// up has the requests that the server has not read, and down the responses that the client has not.
@@ -72,6 +74,8 @@ type trial struct {
 	// steps, if not nil, collects what the client sees.
 	steps *stepList
 	last  *checkLast
+	// free says that events may come in any order, even if another one leads to the same state.
+	free bool
 	explore.Tale
 }
 
@@ -249,10 +253,25 @@ func (x *trial) bits(t *wire.Targets) (bits uint) {
 func (x *trial) deliver() {
 	r := x.down[0]
 	x.down = x.down[1:]
+	if r.selects > 0 {
+		x.moveTo(r.selects - 1)
+		return
+	}
 	x.reading, x.lastRead = r, r
 	x.steps.send(r)
 	x.receive(x.message(r))
 	x.reading = nil
+}
+
+// moveTo has the client watch another locator in place of that which it watches.
+func (x *trial) moveTo(l int) {
+	for old, w := range x.watches {
+		if w != nil && old != l {
+			x.watch(l)
+			x.unwatch(old)
+			return
+		}
+	}
 }
 
 // receive hands over a response.

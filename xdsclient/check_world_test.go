@@ -22,6 +22,9 @@ type checkWay struct {
 	// errors says that the server has errors in place of resources (xRFC TP3), and variantsRepeat that with a
 	// resource that matches another subscription it repeats what that one has.
 	errors, variantsRepeat bool
+	// moves says that the server moves the client from one of the locators to another (DPDS): the messages are in the order
+	// of the moves, and what the client is moved to is there. Then denials name their constraints.
+	moves bool
 	// wide says that there are so many states with streams that end that only "make check" visits them.
 	wide bool
 	// watches are a{shard=0-5}, dir/* and the like, and items a{shard=5}, dir/a and the like.
@@ -41,6 +44,8 @@ type checkScope struct {
 	// user counts the watches that start and stop, world the changes of items, breaks the streams that end,
 	// extra the responses for which the server has no reason, and timers how often 15 s pass.
 	user, world, breaks, extra, timers int
+	// moves counts the moves to another locator.
+	moves int
 	// flight is how many responses may be under way.
 	flight int
 	// held is what there is at the start, by item, and start has the locators that are watched, and answered.
@@ -212,10 +217,16 @@ func (way *checkWay) locatorOf(name string, c dynparam.Constraints) int {
 	return slices.IndexFunc(way.locators_, func(l checkLocator) bool { return l.name == name && (!way.locators || l.constraints.Equal(c)) })
 }
 
-// checkScopes are followed one after the other: watches that start, watches that stop and start, streams that end.
+// checkScopes are followed one after the other: watches that start, watches that stop and start, streams that end; or
+// moves.
 // With -race, which is for the rest of the code, they are smaller.
 func checkScopes(way *checkWay) []checkScope {
-	if raceDetector {
+	switch {
+	case way.moves && raceDetector:
+		return []checkScope{{moves: 2, world: 1, flight: 2, held: "x", start: "0"}}
+	case way.moves:
+		return []checkScope{{moves: 2, world: 1, flight: 3, held: "x", start: "0"}}
+	case raceDetector:
 		return []checkScope{{user: 1, world: 1, flight: 2, held: "xx", start: "01"}}
 	}
 	scopes := []checkScope{
@@ -236,6 +247,7 @@ func checkWays() []*checkWay {
 	overlap := []string{"a{shard=0-5}", "a{shard=0-3}", "b"}
 	shards := []string{"a{shard=5}", "a{shard=3}"}
 	envs := []string{"a{env=prod}", "a{env=test}"}
+	turns := []string{"a{turn=0}", "a{turn=1}", "a{turn=2}"}
 	return []*checkWay{
 		{name: "SotW names", full: true, watches: names, items: names},
 		{name: "SotW locators", full: true, locators: true, watches: disjoint, items: envs},
@@ -250,5 +262,9 @@ func checkWays() []*checkWay {
 		{name: "delta shards", wide: true, delta: true, locators: true, watches: overlap, items: shards},
 		{name: "delta wildcard", delta: true, watches: []string{"a", "*"}, items: names},
 		{name: "delta glob", delta: true, locators: true, watches: []string{"dir/a{shard=0-5}", "dir/*{shard=0-3}"}, items: []string{"dir/a{shard=5}", "dir/a{shard=3}"}},
+		{name: "SotW moves", moves: true, full: true, locators: true, watches: turns, items: turns},
+		{name: "SotW stale moves", moves: true, obeysStale: true, full: true, locators: true, watches: turns, items: turns},
+		{name: "SotW partial moves", moves: true, variantsRepeat: true, errors: true, locators: true, watches: turns, items: turns},
+		{name: "delta moves", moves: true, delta: true, locators: true, watches: turns, items: turns},
 	}
 }

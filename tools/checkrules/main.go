@@ -4,7 +4,7 @@
 //	cd tools && go run ./checkrules -C .. [-rule REGEXP]
 //	cd tools && go run ./checkrules -C .. -write [-rule REGEXP]   # searches for the counterexamples, writes the transcripts
 //
-// With -write the exhaustive checker (TestCheck) looks for a fault of the client without the rule, and the path of the
+// With -write the exhaustive checker (TestCheck), or that of random paths (TestCheckAtRandom), looks for a fault of the client without the rule, and the path of the
 // fault is written as what the client with the rule does.
 package main
 
@@ -78,7 +78,7 @@ func parse(text string) (rules []rule) {
 }
 
 // path is what TestCheck prints of a fault.
-var path = regexp.MustCompile(`check_test.go:\d+: (.*)\n.*path (".*"):`)
+var path = regexp.MustCompile(`check_(?:random_)?test.go:\d+: (.*)\n.*path (".*"):`)
 
 // check checks one rule.
 func (r *rule) check(dir string, write bool) error {
@@ -97,7 +97,12 @@ func (r *rule) check(dir string, write bool) error {
 	}
 	tests := filepath.Join(dir, "xdsclient")
 	if write {
-		out, _ := command(tests, program, "-test.run", "^TestCheck$", "-check.way", "^"+r.way+"$", "-check.scope", r.scope, "-check.time", "60s")
+		scope, random := strings.CutPrefix(r.scope, "random")
+		test := "^TestCheck$"
+		if random {
+			test = "^TestCheckAtRandom$"
+		}
+		out, _ := command(tests, program, "-test.run", test, "-check.way", "^"+r.way+"$", "-check.scope", scope, "-check.time", "60s")
 		found := path.FindStringSubmatch(out)
 		if found == nil {
 			return fmt.Errorf("no counterexample:\n%s", out)

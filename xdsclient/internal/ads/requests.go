@@ -333,7 +333,7 @@ func (q *Requests[S]) settle() (fresh, unwanted []S) {
 		}
 		switch {
 		case !s.Wanted():
-			if p.State != Unsent {
+			if p.State != Unsent || p.Listed() {
 				unwanted = append(unwanted, s)
 			}
 			q.subs.Drop(s)

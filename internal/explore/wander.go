@@ -1,0 +1,92 @@
+package explore
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Wander follows random paths of so many events, for as long as limit, and returns the first fault, with a path from
+// which no event can be left out. weights returns for a path how likely the next event is one of several. Where
+// Run is exhaustive within small bounds, Wander finds what takes many events.
+func Wander[E comparable](begin func() Trial[E], r *rand.Rand, events int, weights func(*rand.Rand) func(E) float64, limit time.Duration) (result Result[E]) {
+	started := processTime()
+	defer func() { result.Time = processTime() - started }()
+	for processTime()-started < limit {
+		result.Paths++
+		path, fault := wander(begin(), r, events, weights(r))
+		result.States += len(path)
+		if fault == "" {
+			continue
+		}
+		result.Path, result.Fault = shorten(begin, path, fault)
+		return result
+	}
+	return result
+}
+
+func wander[E comparable](x Trial[E], r *rand.Rand, events int, weight func(E) float64) (path []E, fault string) {
+	defer x.End()
+	for range events {
+		e, ok := draw(x.Next(), r, weight)
+		if !ok {
+			break
+		}
+		path = append(path, e)
+		if x.Do(e); x.Fault() != "" {
+			return path, x.Fault()
+		}
+	}
+	x.Settle()
+	return path, x.Fault()
+}
+
+// draw chooses one of several events.
+func draw[E any](list []E, r *rand.Rand, weight func(E) float64) (e E, ok bool) {
+	sum := 0.0
+	for _, e := range list {
+		sum += weight(e)
+	}
+	at := r.Float64() * sum
+	for _, e := range list {
+		if at -= weight(e); at < 0 {
+			return e, true
+		}
+	}
+	return e, false
+}
+
+// shorten leaves out events as long as there is a fault.
+func shorten[E comparable](begin func() Trial[E], path []E, fault string) ([]E, string) {
+	for size := max(1, len(path)/2); size > 0; {
+		shorter := false
+		for at := 0; at+size <= len(path); {
+			rest, f := retry(begin(), slices.Delete(slices.Clone(path), at, at+size))
+			if f == "" || len(rest) >= len(path) {
+				at++
+				continue
+			}
+			path, fault, shorter = rest, f, true
+		}
+		if !shorter || size > len(path) {
+			size = min(size/2, len(path))
+		}
+	}
+	return path, fault
+}
+
+// retry follows a path without the events that are not possible any more.
+func retry[E comparable](x Trial[E], events []E) (path []E, fault string) {
+	defer x.End()
+	for _, e := range events {
+		if !slices.Contains(x.Next(), e) {
+			continue
+		}
+		path = append(path, e)
+		if x.Do(e); x.Fault() != "" {
+			return path, x.Fault()
+		}
+	}
+	x.Settle()
+	return path, x.Fault()
+}

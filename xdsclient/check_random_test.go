@@ -1,0 +1,56 @@
+package xdsclient
+
+import (
+	"cmp"
+	"flag"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dynxds/dynxds/internal/explore"
+)
+
+var checkRandom = flag.Uint64("check.seed", 1, "the seed of TestCheckAtRandom")
+
+// TestCheckAtRandom follows random paths with many moves from one locator to another, and up to 8 responses under way.
+func TestCheckAtRandom(t *testing.T) {
+	checkSilent.Store(true)
+	defer checkSilent.Store(false)
+	for _, way := range checkWays() {
+		// Of a server that obeys stale requests, more than maxCrossings responses may be for lists of long ago.
+		if !explore.Selected(way.name) || !way.moves || way.obeysStale {
+			continue
+		}
+		t.Run(way.name, func(t *testing.T) {
+			way.prepare(t)
+			way.scope = explore.ScopesOf([]checkScope{{moves: 1000, world: 1000, flight: 8, held: "x", start: "0"}})[0]
+			synctest.Test(t, func(t *testing.T) { followRandomPaths(t, way) })
+		})
+	}
+}
+
+func followRandomPaths(t *testing.T, way *checkWay) {
+	env := newCheckEnv(t, way)
+	limit := cmp.Or(explore.TimeLimit(), 2*time.Second)
+	// What is likely differs from path to path: so there are some with many messages under way, and some with few.
+	weights := func(r *rand.Rand) func(checkAction) float64 {
+		var of [verbs]float64
+		for i := range of {
+			of[i] = math.Exp(4 * r.Float64())
+		}
+		return func(a checkAction) float64 { return of[a.verb] }
+	}
+	begin := func() explore.Trial[checkAction] {
+		x := env.newTrial(nil)
+		x.free = true
+		return x
+	}
+	const events = 150
+	found := explore.Wander(begin, rand.New(rand.NewPCG(*checkRandom, 0)), events, weights, limit)
+	if found.Fault != "" {
+		t.Errorf("%s\nafter %d paths, path %q:\n%s", found.Fault, found.Paths, way.pathText(found.Path), env.transcriptOf(found.Path))
+	}
+	t.Logf("%+v: %d paths, %d events, %.1f s", way.scope, found.Paths, found.States, found.Time.Seconds())
+}
