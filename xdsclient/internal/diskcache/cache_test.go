@@ -90,6 +90,7 @@ func TestRoundTrip(t *testing.T) {
 		{Key: Key{TypeURL: "t", Name: "n"}, Server: "s", Time: now.Add(-time.Second), Refused: true},
 		resource("b", now.Add(-time.Minute)),
 	}
+	xdstest.NoError(t, os.WriteFile(c.base()+".0.tmp", nil, 0o600)) // of a process that has ended
 	write(t, dir, now, want[2], want[0], want[1])
 	xdstest.Equal(t, "the records", want, load(t, dir, now))
 	info, err := os.Stat(only(t, dir))
@@ -390,8 +391,9 @@ func TestOlderFileDoesNotBringPlaintextBack(t *testing.T) {
 	since, _ := os.ReadFile(c.base() + securedSuffix)
 	other := secured
 	other.Name = "other"
-	for _, records := range [][]Record{{secured}, {secured}, {secured, other}} { // the last one has a clock that is late
-		if _, err := c.Write(entries(records), false, now.Add(time.Minute)); err != nil || len(faults) > 0 {
+	for i, records := range [][]Record{{secured}, {secured}, {secured, other}} {
+		at := []time.Time{later, later.Add(1), now}[i] // the last clock is late
+		if _, err := c.Write(entries(records), false, at); err != nil || len(faults) > 0 {
 			t.Error(err, faults)
 		}
 		if again, err := os.ReadFile(c.base() + securedSuffix); string(again) != string(since) {

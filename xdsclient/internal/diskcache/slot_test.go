@@ -102,13 +102,14 @@ func TestFileThatCannotBeReplaced(t *testing.T) {
 	secured.Secured = true
 	for obstacle, starts := range map[string]bool{".0.tmp": false, securedSuffix: false, ".1.tmp": true} { // a process that starts has slot 1
 		dir := t.TempDir()
-		c, ended := New(dir, fingerprint, time.Hour), New(dir, fingerprint, time.Hour)
-		for _, c := range []*Cache{c, ended} {
+		c, ended, another := New(dir, fingerprint, time.Hour), New(dir, fingerprint, time.Hour), New(dir, fingerprint, time.Hour)
+		for _, c := range []*Cache{c, ended, another} {
 			if _, err := c.Write(entries([]Record{resource("a", now)}), false, now); err != nil {
 				t.Fatal(err)
 			}
 		}
 		ended.Close()
+		another.Close()
 		writer := c
 		if starts {
 			writer = New(dir, fingerprint, time.Hour)
@@ -119,11 +120,11 @@ func TestFileThatCannotBeReplaced(t *testing.T) {
 			xdstest.NoError(t, err)
 			return info.Size() > 0
 		}
-		if _, err := writer.Write(entries([]Record{secured}), false, now); err == nil || errors.Is(err, ErrRemoved) || !has(0) || !has(1) {
-			t.Errorf("%s: got %v; the slots have something: %t, %t", obstacle, err, has(0), has(1))
+		if _, err := writer.Write(entries([]Record{secured}), false, now); err == nil || errors.Is(err, ErrRemoved) || !has(0) || !has(1) || !has(2) {
+			t.Errorf("%s: got %v; the slots have something: %t, %t, %t", obstacle, err, has(0), has(1), has(2))
 		}
-		if _, err := writer.Write(entries([]Record{secured}), true, now); !errors.Is(err, ErrRemoved) || has(0) != starts || has(1) {
-			t.Errorf("%s, and something is refused: got %v; the slots have something: %t, %t", obstacle, err, has(0), has(1))
+		if _, err := writer.Write(entries([]Record{secured}), true, now); !errors.Is(err, ErrRemoved) || has(0) != starts || has(1) || has(2) {
+			t.Errorf("%s, and something is refused: got %v; the slots have something: %t, %t, %t", obstacle, err, has(0), has(1), has(2))
 		}
 		xdstest.NoError(t, os.RemoveAll(c.base()+obstacle))
 		if files, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(files) > 0 {
@@ -216,10 +217,10 @@ func TestPrune(t *testing.T) {
 	for i := range maxFiles { // beside two of the program
 		name := fmt.Sprintf("dynxds-%04d", i)
 		xdstest.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
-		age(name, time.Duration(i+1)*time.Minute)
+		age(name, time.Duration(maxFiles-i)*time.Minute)
 	}
 	write(t, dir, now, resource("a", now))
-	xdstest.Equal(t, "the last of many files", []string{"dynxds-1021", "dynxds-dir", "mine"}, names()[maxFiles-1:])
+	xdstest.Equal(t, "the last of many files", []string{"dynxds-1023", "dynxds-dir", "mine"}, names()[maxFiles-1:])
 }
 
 // childDir has a process of TestProcesses write in that directory.
