@@ -16,7 +16,21 @@ const (
 	RoutesKey = "xds_routes"
 	// AddressesKey is "ip" for a client that does not support host names of endpoints.
 	AddressesKey = "xds_addresses"
+	// NamespaceKey, ZoneKey and NodeKey are where a client runs: its tags NamespaceTag, ZoneTag and NodeTag. They select
+	// variants of Listeners and of endpoints, as the tags select those of routes.
+	NamespaceKey = "xds_namespace"
+	ZoneKey      = "xds_zone"
+	NodeKey      = "xds_node"
 )
+
+// The tags of clients with their zone and their node. See also NamespaceTag.
+const (
+	ZoneTag = "zone"
+	NodeTag = "node"
+)
+
+// placeTags are the tags behind the keys of places.
+var placeTags = map[string]string{NamespaceKey: NamespaceTag, ZoneKey: ZoneTag, NodeKey: NodeTag}
 
 // The values of RoutesKey and AddressesKey.
 const (
@@ -34,8 +48,8 @@ type Client struct {
 	Implementation dialect.Implementation
 }
 
-// Tag returns the value of a tag, or "". ServiceKey, RoutesKey and AddressesKey are tags too; the latter
-// two depend on the implementation.
+// Tag returns the value of a tag, or "". The reserved keys are tags too; RoutesKey and AddressesKey depend on the
+// implementation.
 func (c Client) Tag(key string) string {
 	switch {
 	case key == ServiceKey:
@@ -46,6 +60,8 @@ func (c Client) Tag(key string) string {
 		return IPAddresses
 	case key == RoutesKey, key == AddressesKey:
 		return ""
+	case placeTags[key] != "":
+		return c.Tags[placeTags[key]]
 	}
 	return c.Tags[key]
 }

@@ -142,6 +142,8 @@ func ReadTags(v document.Value) map[string]string {
 			field.Fault("rename the tag", "%q is what variants of resources are ordered by, and cannot be a tag", key)
 		case RoutesKey, AddressesKey:
 			field.Fault("rename the tag", "%q says what a client's implementation takes, and cannot be a tag", key)
+		case NamespaceKey, ZoneKey, NodeKey:
+			field.Fault("use the tag "+placeTags[key], "%q selects variants by where a client runs, and cannot be a tag", key)
 		case ServiceKey:
 			field.Fault("use kind MeshService or MeshServiceSubset with a name", "%q is the service itself, and cannot be a tag", key)
 		}

@@ -1,6 +1,13 @@
 package controlplane
 
-import "github.com/dynxds/dynxds/internal/access"
+import (
+	"context"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/access"
+)
 
 // Access decides which client may subscribe to which names, and which node it may be, by its certificate or its token. The
 // zero value lets every client have everything, as any node. [ParseAccess] reads one.
@@ -27,3 +34,14 @@ type Access = access.Rules
 // pattern ends with "*". A rule does not apply to a client whose node is another one, and the stream of a client to which
 // only such rules could apply ends with PERMISSION_DENIED.
 func ParseAccess(data []byte) (Access, error) { return access.Parse(data) }
+
+// grant returns what a client may have, and the node that it is.
+func grant(ctx context.Context, identify func(context.Context, *corepb.Node) (*corepb.Node, error), rules Access, node *corepb.Node) (access.Grant, *corepb.Node, error) {
+	if identify != nil {
+		var err error
+		if node, err = identify(ctx, node); err != nil {
+			return access.Grant{}, nil, status.Convert(err).Err()
+		}
+	}
+	return rules.Grant(ctx, node)
+}

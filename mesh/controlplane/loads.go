@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
@@ -30,6 +31,8 @@ type LoadOptions struct {
 	Interval time.Duration
 	// Clusters are the names of the clusters to report; the default is all.
 	Clusters []string
+	// Identify is [Options.Identify].
+	Identify func(ctx context.Context, node *corepb.Node) (*corepb.Node, error)
 	// Access decides which node a client may be, and of which clusters it may report the load. OnDenied, unless it is
 	// nil, is called for the load of another one, which is not counted, by the goroutines of the streams.
 	Access   Access
@@ -207,7 +210,8 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 				return status.Error(codes.InvalidArgument, "the first LoadStatsRequest of a stream has no node")
 			}
 			var err error
-			if st.grant, _, err = st.reports.opts.Access.Grant(wire.Context(), r.GetNode()); err != nil {
+			opts := &st.reports.opts
+			if st.grant, _, err = grant(wire.Context(), opts.Identify, opts.Access, r.GetNode()); err != nil {
 				return err
 			}
 			if err := wire.Send(st.reports.order()); err != nil {

@@ -188,8 +188,8 @@ func (b *builder) compileDestinations() {
 		}
 	}
 	for _, r := range m.resources {
-		if r.names {
-			keys[meshpolicy.AddressesKey] = true
+		for _, key := range r.keys {
+			keys[key] = true
 		}
 	}
 	if m.keys = slices.Sorted(maps.Keys(keys)); len(m.keys) > maxAllTags {

@@ -36,8 +36,8 @@ type serviceResources struct {
 	list     []*Resource
 	// empty are the ids of subsets without an endpoint.
 	empty map[string]bool
-	// names is set if some endpoints have host names.
-	names bool
+	// keys are those that select among the variants in list.
+	keys []string
 	// servers are the Listeners of endpoints that are xDS servers.
 	servers []server
 }
@@ -52,6 +52,9 @@ func compileService(n naming, places places, s *Service, subsets []meshpolicy.Su
 	}
 	listener.Metadata = places.listener(s)
 	r.add(ListenerType, listener.GetName(), listener)
+	if err := r.addAliases(n, s, listener); err != nil {
+		return nil, err
+	}
 	socket, err := s.TLS.socket()
 	if err != nil {
 		return nil, err
@@ -64,6 +67,10 @@ func compileService(n naming, places places, s *Service, subsets []meshpolicy.Su
 		proto.Merge(cluster, s.Cluster)
 		cluster.TransportSocket, cluster.Metadata = socket, places.cluster(s)
 		r.add(ClusterType, cluster.GetName(), cluster)
+		if s.ExternalName != "" {
+			s.resolve(cluster)
+			continue
+		}
 		if err := r.addEndpoints(n, places, s, sub); err != nil {
 			return nil, err
 		}
@@ -71,26 +78,73 @@ func compileService(n naming, places places, s *Service, subsets []meshpolicy.Su
 	return r, nil
 }
 
-// addEndpoints adds the ClusterLoadAssignment of a subset. If it has host names, there is a variant
-// without them for clients that reject them.
+// addEndpoints adds the ClusterLoadAssignment of a subset, in variants: without host names for clients that reject these, or
+// by the places of clients that prefer some endpoints.
 func (r *serviceResources) addEndpoints(n naming, places places, s *Service, sub meshpolicy.Subset) error {
-	assignment := n.assignment(places, s, sub, (*Endpoint).isAny)
-	r.add(EndpointsType, assignment.GetClusterName(), assignment)
+	assignment := n.assignment(places, s, sub, nil)
+	name := assignment.GetClusterName()
+	r.add(EndpointsType, name, assignment)
 	if len(assignment.GetEndpoints()) == 0 {
 		r.empty[sub.ID] = true
 	}
-	if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.has(sub.Tags) && !e.isIP() }) {
+	variants := s.preferences(sub)
+	if slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.has(sub.Tags) && !e.isIP() }) {
+		onlyIP := func(e *Endpoint) (uint32, bool) { return 0, e.isIP() }
+		variants = []preference{{meshpolicy.AddressesKey, meshpolicy.IPAddresses, onlyIP}}
+	}
+	if len(variants) == 0 {
 		return nil
 	}
-	r.names = true
-	r.add(EndpointsType, assignment.GetClusterName(), n.assignment(places, s, sub, (*Endpoint).isIP))
-	for i, values := range []map[string]string{{meshpolicy.SpecificityKey: "0"}, {meshpolicy.SpecificityKey: "1", meshpolicy.AddressesKey: meshpolicy.IPAddresses}} {
-		var err error
-		if r.list[len(r.list)-2+i].Parameters, err = dynparam.NewParameters(values); err != nil {
+	if err := r.setParameters("", "", 0); err != nil {
+		return err
+	}
+	for _, v := range variants {
+		r.add(EndpointsType, name, n.assignment(places, s, sub, v.rank))
+		if err := r.setParameters(v.key, v.value, v.specificity()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// setParameters makes what was added last a variant for the clients with a value of a key. An empty key is all clients.
+func (r *serviceResources) setParameters(key, value string, specificity int) (err error) {
+	values := map[string]string{meshpolicy.SpecificityKey: strconv.Itoa(specificity)}
+	if key != "" {
+		values[key] = value
+		if !slices.Contains(r.keys, key) {
+			r.keys = append(r.keys, key)
+		}
+	}
+	r.list[len(r.list)-1].Parameters, err = dynparam.NewParameters(values)
+	return err
+}
+
+// addAliases adds the Listener under further names.
+func (r *serviceResources) addAliases(n naming, s *Service, listener *listenerpb.Listener) error {
+	for _, a := range s.Aliases {
+		name := n.resource(ListenerType, a.Name)
+		r.add(ListenerType, name, &listenerpb.Listener{Name: name, ApiListener: listener.GetApiListener(), Metadata: listener.GetMetadata()})
+		if a.Namespace == "" {
+			continue
+		}
+		if err := r.setParameters(meshpolicy.NamespaceKey, a.Namespace, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resolve makes a Cluster one of the service's external name.
+func (s *Service) resolve(cluster *clusterpb.Cluster) {
+	at := (&Endpoint{Address: s.ExternalName}).address()
+	cluster.ClusterDiscoveryType, cluster.EdsClusterConfig = &clusterpb.Cluster_Type{Type: clusterpb.Cluster_LOGICAL_DNS}, nil
+	cluster.LoadAssignment = &endpointpb.ClusterLoadAssignment{
+		ClusterName: cluster.GetName(),
+		Endpoints: []*endpointpb.LocalityLbEndpoints{{LbEndpoints: []*endpointpb.LbEndpoint{{
+			HostIdentifier: &endpointpb.LbEndpoint_Endpoint{Endpoint: &endpointpb.Endpoint{Address: at}},
+		}}}},
+	}
 }
 
 // deadID is the id of a Cluster without endpoints. No subset has it, as it has no "=". It is part of the
@@ -188,8 +242,6 @@ func (g group) compare(o group) int {
 	)
 }
 
-func (e *Endpoint) isAny() bool { return true }
-
 // isIP reports whether the host is an IP address.
 func (e *Endpoint) isIP() bool {
 	host, _, _ := splitAddress(e.Address)
@@ -197,16 +249,21 @@ func (e *Endpoint) isIP() bool {
 	return err == nil && ip.Zone() == ""
 }
 
-// assignment returns the wanted endpoints of a subset. The weight of a locality, unless it is given, is the
+// assignment returns the endpoints of a subset. rank says for each how many priorities lower it is than by itself, and whether
+// it is wanted at all; nil wants all as they are. The weight of a locality, unless it is given, is the
 // sum of its endpoints', so that these are relative to each other across localities.
-func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wanted func(*Endpoint) bool) *endpointpb.ClusterLoadAssignment {
+func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, rank func(*Endpoint) (lower uint32, wanted bool)) *endpointpb.ClusterLoadAssignment {
 	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if !e.has(sub.Tags) || !wanted(e) {
+		lower, wanted := uint32(0), true
+		if rank != nil {
+			lower, wanted = rank(e)
+		}
+		if !e.has(sub.Tags) || !wanted {
 			continue
 		}
-		key := group{e.Locality, e.Priority}
+		key := group{e.Locality, (maxRank+1)*e.Priority + lower}
 		g := groups[key]
 		if g == nil {
 			g = &endpointpb.LocalityLbEndpoints{
@@ -235,12 +292,22 @@ func (n naming) assignment(places places, s *Service, sub meshpolicy.Subset, wan
 }
 
 func (e *Endpoint) message(places places) *endpointpb.LbEndpoint {
+	at := &endpointpb.Endpoint{Address: e.address(), Hostname: e.Hostname}
+	for _, address := range e.AdditionalAddresses {
+		at.AdditionalAddresses = append(at.AdditionalAddresses, &endpointpb.Endpoint_AdditionalAddress{Address: (&Endpoint{Address: address}).address()})
+	}
 	return &endpointpb.LbEndpoint{
-		HostIdentifier:      &endpointpb.LbEndpoint_Endpoint{Endpoint: &endpointpb.Endpoint{Address: e.address(), Hostname: e.Hostname}},
+		HostIdentifier:      &endpointpb.LbEndpoint_Endpoint{Endpoint: at},
 		HealthStatus:        cmp.Or(e.Health, corepb.HealthStatus_HEALTHY),
 		LoadBalancingWeight: wrapperspb.UInt32(max(e.Weight, 1)),
 		Metadata:            places.endpoint(e),
 	}
+}
+
+// isServiceName reports whether a text can be the name of a service, with or without a port.
+func isServiceName(text string) bool {
+	name, port, hasPort := strings.Cut(text, ":")
+	return meshpolicy.IsName(name) && (!hasPort || meshpolicy.IsName(port))
 }
 
 func splitAddress(address string) (host string, port uint32, ok bool) {
@@ -271,8 +338,16 @@ func (s *Service) check() []document.Fault {
 	fault := func(path, problem string, args ...any) {
 		faults = append(faults, document.Fault{File: s.Source.File, Line: s.Source.Line, Path: path, Problem: fmt.Sprintf(problem, args...)})
 	}
-	if !meshpolicy.IsName(s.Name) {
+	if !isServiceName(s.Name) {
 		fault("name", "%q cannot be the name of a service; %s", s.Name, meshpolicy.NameRule)
+	}
+	for i, a := range s.Aliases {
+		if !isServiceName(a.Name) {
+			fault(fmt.Sprintf("aliases[%d]", i), "service %s: %q cannot be the name of a service; %s", s.Name, a.Name, meshpolicy.NameRule)
+		}
+	}
+	if _, _, ok := splitAddress(s.ExternalName); !ok && s.ExternalName != "" {
+		fault("externalName", "service %s: %q is not host:port", s.Name, s.ExternalName)
 	}
 	first := make(map[string]int, len(s.Endpoints))
 	var total uint64
@@ -290,6 +365,11 @@ func (s *Service) check() []document.Fault {
 			fault(at+".address", "service %s: %q is already the address of endpoints[%d]", s.Name, e.Address, j)
 		}
 		first[address] = i
+		for _, additional := range e.AdditionalAddresses {
+			if !(&Endpoint{Address: additional}).isIP() {
+				fault(at+".additionalAddresses", "service %s: %q is not ip:port", s.Name, additional)
+			}
+		}
 		total += uint64(max(e.Weight, 1))
 		if !isText(e.Hostname) {
 			fault(at+".hostname", "service %s: %q has a blank or control character in it", s.Name, e.Hostname)

@@ -133,11 +133,7 @@ func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	}
 	byType := make(map[string][]dynparam.KeyConstraints, 2)
 	for _, key := range keys {
-		typeURL := RouteConfigurationType
-		if key == meshpolicy.AddressesKey {
-			typeURL = EndpointsType
-		}
-		name := typeurl.Name(typeURL)
+		name := typeurl.Name(typeSelectedBy(key))
 		byType[name] = append(byType[name], dynparam.Require(key, dynparam.Value(c.Tag(key))))
 	}
 	all := make(map[string]dynparam.Constraints, len(byType))
@@ -148,6 +144,18 @@ func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 		}
 	}
 	return dynparam.NewByType(all)
+}
+
+// typeSelectedBy returns the type whose variants a key selects.
+func typeSelectedBy(key string) (typeURL string) {
+	switch key {
+	case meshpolicy.AddressesKey, meshpolicy.ZoneKey, meshpolicy.NodeKey:
+		return EndpointsType
+	case meshpolicy.NamespaceKey:
+		return ListenerType
+	default:
+		return RouteConfigurationType
+	}
 }
 
 // Keys returns the sorted tags that select variants, for ConstraintsFor.

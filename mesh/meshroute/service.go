@@ -15,12 +15,16 @@ import (
 // Service is a service of the mesh, which clients dial by its name. It must not be changed after
 // Build.
 type Service struct {
-	// Name consists of letters, digits, and of "-", "_" and "." inside.
+	// Name consists of letters, digits, and of "-", "_" and "." inside. ":" and a port may follow.
 	Name string
+	// Aliases are further names under which clients dial the service.
+	Aliases []Alias
 	// Source is for faults and reports.
 	Source Source
 	// Endpoints are in the order of the assignment. Addresses are unique.
 	Endpoints []Endpoint
+	// ExternalName is host:port in place of Endpoints: clients resolve the host by DNS (Cluster.LOGICAL_DNS).
+	ExternalName string
 	// Filters are the HTTP filters of the Listener, without the router, which is added.
 	Filters []*hcmpb.HttpFilter
 	// FiltersSource is the place of Filters. Zero: that of the service.
@@ -40,11 +44,20 @@ type Service struct {
 	Route *routepb.RouteAction
 }
 
+// Alias is a name of a service beside its own.
+type Alias struct {
+	Name string
+	// Namespace is the value of the tag "namespace" of the clients that the alias is for; empty: it is for all.
+	Namespace string
+}
+
 // Endpoint is one instance of a service.
 type Endpoint struct {
 	// Address is "host:port". If the host is a name, clients whose Implementation supports only
 	// IP addresses do not get the endpoint.
 	Address string
+	// AdditionalAddresses are other addresses of the instance, "ip:port", such as that of another IP family (gRFC A61).
+	AdditionalAddresses []string
 	// Hostname is for auto_host_rewrite and TLS. It may be empty.
 	Hostname string
 	Locality Locality
@@ -56,6 +69,10 @@ type Endpoint struct {
 	Health corepb.HealthStatus
 	// Tags select the subsets of the endpoint.
 	Tags map[string]string
+	// ForZones and ForNodes have the values of the tags "zone" and "node" of the clients that prefer the endpoint to those
+	// that are not for them: these have a lower priority for such clients. Services with endpoints that have host names
+	// ignore them, and so do those with so many nodes that the variants would be too large.
+	ForZones, ForNodes []string
 	// Source may be zero.
 	Source Source
 }
@@ -70,7 +87,8 @@ type Locality struct {
 func (s *Service) equal(o *Service) bool {
 	return s == o || s.Source == o.Source && s.FiltersSource == o.FiltersSource && s.TLS.equal(o.TLS) &&
 		reflect.DeepEqual(s.Endpoints, o.Endpoints) && maps.Equal(s.LocalityWeights, o.LocalityWeights) &&
-		equalMessages(s.Filters, o.Filters) && proto.Equal(s.Cluster, o.Cluster)
+		equalMessages(s.Filters, o.Filters) && proto.Equal(s.Cluster, o.Cluster) &&
+		slices.Equal(s.Aliases, o.Aliases) && s.ExternalName == o.ExternalName
 }
 
 func equalMessages[M proto.Message](a, b []M) bool {

@@ -83,8 +83,15 @@ func (f *files) Close() { f.poll.Stop() }
 // GoneSince is zero: a folder that cannot be read is faulty.
 func (f *files) GoneSince() time.Time { return time.Time{} }
 
-// open opens the store, if the documents are in one.
-func (r *reloader) open(ctx context.Context, opts Options) error {
+// open opens the documents, if they are not in a folder.
+func (r *reloader) open(ctx context.Context, opts Options) (err error) {
+	if opts.Open != nil {
+		if r.documents, err = opts.Open(ctx, r.log); err != nil {
+			return err
+		}
+		r.place, r.dir = opts.Place, opts.Dir
+		return nil
+	}
 	if opts.Store == nil {
 		return nil
 	}

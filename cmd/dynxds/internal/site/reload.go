@@ -18,9 +18,9 @@ import (
 	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
-// documents are where a control plane gets its content from: a folder (files), or a store (feed.Feed). They
-// are for one goroutine.
-type documents interface {
+// Documents are where a control plane gets its content from: a folder (files), a store (feed.Feed), or what
+// Options.Open opens. They are for one goroutine.
+type Documents interface {
 	// Read returns the present content; if nothing changed, the same pointers. The context bounds
 	// requests to a store.
 	Read(context.Context) (*folder.Content, error)
@@ -45,7 +45,7 @@ type documents interface {
 
 // reloader updates the store from the documents. It is for one goroutine.
 type reloader struct {
-	documents documents
+	documents Documents
 	// place is what the documents are in, dir its name.
 	place, dir string
 	publisher  *publish.Publisher

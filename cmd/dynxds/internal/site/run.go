@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -35,6 +36,13 @@ type Options struct {
 	// Dir is the folder, or Store the store in its place.
 	Dir   string
 	Store *Stored
+	// Open opens other documents in their place; Place says in the log what these are in, and Dir which one. It may be nil.
+	Open  func(ctx context.Context, log *slog.Logger) (Documents, error)
+	Place string
+	// Identify, Authorize and OnNACK are those of controlplane.Options; each may be nil.
+	Identify  func(context.Context, *corepb.Node) (*corepb.Node, error)
+	Authorize func(ctx context.Context, node *corepb.Node, typeURL, name string) error
+	OnNACK    func(controlplane.Rejection)
 	// Authority is that of resources with names of xRFC TP1, and of DPDS; empty means only plain
 	// names.
 	Authority string
@@ -146,6 +154,7 @@ type plane struct {
 	reload *reloader
 	// rejections is the log of NACKs.
 	rejections *repeatlog.Log
+	onNACK     func(controlplane.Rejection)
 	metrics    *metrics.Plane
 	// loads is what clients report of services with loadReporting.
 	loads *controlplane.LoadReports
@@ -192,8 +201,10 @@ func (p *plane) hasCluster(name string) bool {
 // opens a store.
 func newPlane(opts Options) *plane {
 	log := opts.Serve.Log
-	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), metrics: metrics.New()}
-	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{Interval: opts.LoadInterval, Access: opts.access, Authorize: p.knowsCluster})
+	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log), onNACK: opts.OnNACK, metrics: metrics.New()}
+	p.loads = controlplane.NewLoadReports(controlplane.LoadOptions{
+		Interval: opts.LoadInterval, Identify: opts.Identify, Access: opts.access, Authorize: p.knowsCluster,
+	})
 	limits := opts.Serve.Limits
 	limits.OnRefused = p.metrics.Limited
 	p.metrics.AddLoads(p.knownLoads)
@@ -207,7 +218,9 @@ func newPlane(opts Options) *plane {
 	})
 	p.ads = controlplane.NewServer(p.store, controlplane.Options{
 		Limits: limits, MaxSubscriptions: opts.Serve.MaxSubscriptions,
+		Identify:        opts.Identify,
 		Access:          opts.access,
+		Authorize:       opts.Authorize,
 		NodeConstraints: publisher.NodeConstraints,
 		NotFoundErrors:  true,
 		Absence:         p.reload.absence.text,
@@ -224,4 +237,7 @@ func newPlane(opts Options) *plane {
 func (p *plane) reject(r controlplane.Rejection) {
 	p.metrics.NACKed(r)
 	p.rejections.Add(serve.RejectionEvent(r))
+	if p.onNACK != nil {
+		p.onNACK(r)
+	}
 }

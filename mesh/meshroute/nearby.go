@@ -1,0 +1,74 @@
+package meshroute
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+)
+
+// This file is about endpoints that clients prefer by where they run. Such clients get a variant of the endpoints, in which
+// these are in the first priority.
+
+// preference is a variant of the endpoints for the clients with a value of a key. rank is that of naming.assignment.
+type preference struct {
+	key, value string
+	rank       func(*Endpoint) (lower uint32, wanted bool)
+}
+
+// maxRank is the largest rank.
+const maxRank = 2
+
+// maxPreferred bounds the endpoints in the variants of a service by node: each node has one, with all endpoints.
+const maxPreferred = 20_000
+
+// specificity orders the variants that fit one client: its node is more specific than its zone.
+func (p preference) specificity() int {
+	if p.key == meshpolicy.NodeKey {
+		return 2
+	}
+	return 1
+}
+
+// preferences returns the variants of a subset by zone and by node. A client on a node that has endpoints of its own falls back
+// to those for the zone of the node.
+func (s *Service) preferences(sub meshpolicy.Subset) (list []preference) {
+	zones, zoneOf := make(map[string]bool), make(map[string]string)
+	count := 0
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if !e.has(sub.Tags) {
+			continue
+		}
+		count++
+		for _, zone := range e.ForZones {
+			zones[zone] = true
+		}
+		for _, node := range e.ForNodes {
+			zoneOf[node] = e.Locality.Zone
+		}
+	}
+	for _, zone := range slices.Sorted(maps.Keys(zones)) {
+		list = append(list, preference{meshpolicy.ZoneKey, zone, func(e *Endpoint) (uint32, bool) {
+			if slices.Contains(e.ForZones, zone) {
+				return 0, true
+			}
+			return 1, true
+		}})
+	}
+	if len(zoneOf)*count > maxPreferred {
+		return list
+	}
+	for _, node := range slices.Sorted(maps.Keys(zoneOf)) {
+		list = append(list, preference{meshpolicy.NodeKey, node, func(e *Endpoint) (uint32, bool) {
+			switch {
+			case slices.Contains(e.ForNodes, node):
+				return 0, true
+			case slices.Contains(e.ForZones, zoneOf[node]):
+				return 1, true
+			}
+			return maxRank, true
+		}})
+	}
+	return list
+}
