@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/dynxds/dynxds/internal/document"
 )
@@ -23,8 +24,17 @@ const NamespaceTag = "namespace"
 // is for all clients; a consumer route is for those of its own namespace. One with parents of both kinds
 // becomes two policies. It adds to faults, and returns nothing if the document has any.
 func ParseRoute(doc document.Value, kind string, faults *document.Faults) []*Policy {
+	return ParseRouteNamed(doc, kind, func(name, namespace, _ string) string { return KubernetesName(name, namespace) }, faults)
+}
+
+// ServiceNaming makes the name in the mesh of a service of Kubernetes, or of one of its ports. port is a number or, of a parent, may
+// be the port's name; empty: none was named.
+type ServiceNaming func(name, namespace, port string) string
+
+// ParseRouteNamed is ParseRoute with other names of services.
+func ParseRouteNamed(doc document.Value, kind string, naming ServiceNaming, faults *document.Faults) []*Policy {
 	before := faults.Total()
-	r := routeReader{kind: kind}
+	r := routeReader{kind: kind, serviceName: naming}
 	policies := r.read(doc)
 	if faults.Total() > before {
 		return nil
@@ -38,6 +48,7 @@ func ParseRoute(doc document.Value, kind string, faults *document.Faults) []*Pol
 // routeReader reads one document.
 type routeReader struct {
 	kind, name, namespace string
+	serviceName           ServiceNaming
 	notes                 []Note
 }
 
@@ -90,14 +101,14 @@ func (r *routeReader) parents(v document.Value, rules []Rule) (producer, consume
 			continue
 		}
 		namespace, name := cmp.Or(o.Field("namespace").Text(), r.namespace), ReadServiceName(o.Require("name"))
-		home := KubernetesName(name, namespace)
+		home := r.serviceName(name, namespace, cmp.Or(readRoutePort(o), o.Field("sectionName").Text()))
 		if seen[home] {
 			r.note(item, "an earlier parent is the same service, and ports make no difference")
 			continue
 		}
 		seen[home] = true
 		to := To{TargetRef: TargetRef{Name: home}, Rules: slices.Clone(rules)}
-		if home == KubernetesName(name, r.namespace) {
+		if KubernetesName(name, namespace) == KubernetesName(name, r.namespace) {
 			producer = append(producer, to)
 		} else {
 			consumer = append(consumer, to)
@@ -107,6 +118,14 @@ func (r *routeReader) parents(v document.Value, rules []Rule) (producer, consume
 		v.Fault("add {group: \"\", kind: Service, name: …}", "no parent is a Service; routes of gateways are not for the mesh")
 	}
 	return producer, consumer
+}
+
+// readRoutePort reads the port of a reference, empty if it has none.
+func readRoutePort(o document.Object) string {
+	if port := o.Field("port"); !port.Absent() {
+		return strconv.FormatUint(port.Uint(1, 65535), 10)
+	}
+	return ""
 }
 
 // isService reports whether group and kind are those of a Service, or absent.
@@ -312,15 +331,14 @@ func (r *routeReader) mirror(v document.Value, f *Filter) {
 	}
 }
 
-// backend reads a backendRef. Its port makes no difference: endpoints have theirs.
+// backend reads a backendRef.
 func (r *routeReader) backend(v document.Value) BackendRef {
 	o := v.Object("group", "kind", "name", "namespace", "port", "weight", "filters")
 	if !isService(o) {
 		v.Fault("name a Service", "a backend of the mesh is a Service")
 	}
-	o.Field("port").Uint(1, 65535)
 	namespace := cmp.Or(o.Field("namespace").Text(), r.namespace)
-	ref := BackendRef{Name: KubernetesName(ReadServiceName(o.Require("name")), namespace), Weight: 1}
+	ref := BackendRef{Name: r.serviceName(ReadServiceName(o.Require("name")), namespace, readRoutePort(o)), Weight: 1}
 	if w := o.Field("weight"); w.Present() {
 		ref.Weight = uint32(w.Uint(0, 1_000_000))
 	}

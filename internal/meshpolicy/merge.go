@@ -99,12 +99,13 @@ func PartsFor(p *Policy, service string) []Part {
 }
 
 // Compare orders parts from least to most specific: by the clients' targetRef, then by the
-// destination's, then by the policy's name, where the first in the alphabet is the most specific, as in
+// destination's, then by age, then by the policy's name, where the first in the alphabet is the most specific, as in
 // Kuma. Names are unique.
 func (p Part) Compare(o Part) int {
 	return cmp.Or(
 		cmp.Compare(p.Policy.TargetRef.kind(), o.Policy.TargetRef.kind()),
 		cmp.Compare(p.Policy.To[p.To].TargetRef.kind(), o.Policy.To[o.To].TargetRef.kind()),
+		cmp.Compare(o.Policy.Created, p.Policy.Created),
 		strings.Compare(o.Policy.Name, p.Policy.Name),
 	)
 }

@@ -40,6 +40,8 @@ type Policy struct {
 	Kind   string
 	Name   string
 	Source Source
+	// Created is when it was made, in seconds since 1970; 0: not known. Of two that are equally specific the older one wins.
+	Created int64
 	// TargetRef selects the clients.
 	TargetRef TargetRef
 	// To has each destination once, and is not empty.

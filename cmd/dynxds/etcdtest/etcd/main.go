@@ -1,7 +1,7 @@
-// Command etcd runs an etcd of one member, to try "dynxds serve --store" with where there is none. It keeps its data
-// in a temporary folder, which it removes when it ends.
+// Command etcd runs an etcd of one member, to try "dynxds serve --store" with where there is none, and for tests. It keeps
+// its data in a temporary folder, which it removes when it ends, or in one that is named.
 //
-//	etcd [-listen localhost:12379]
+//	etcd [-listen localhost:12379] [-data DIR]
 package main
 
 import (
@@ -20,24 +20,27 @@ import (
 
 func main() {
 	listen := flag.String("listen", "localhost:12379", "address for clients")
+	data := flag.String("data", "", "folder for the data, which stays; by default a temporary one")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *listen); err != nil {
+	if err := run(ctx, *listen, *data); err != nil {
 		fmt.Fprintln(os.Stderr, "etcd:", err)
 		os.Exit(1)
 	}
 }
 
 // run serves until the context ends.
-func run(ctx context.Context, listen string) (err error) {
-	dir, err := os.MkdirTemp("", "dynxds-etcd-")
-	if err != nil {
-		return err
+func run(ctx context.Context, listen, dir string) (err error) {
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "dynxds-etcd-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	config := embed.NewConfig()
 	config.Dir = dir
+	config.UnsafeNoFsync = true // a crash of the machine may cost the data
 	config.ListenClientUrls = []url.URL{{Scheme: "http", Host: listen}}
 	config.AdvertiseClientUrls = config.ListenClientUrls
 	config.ListenPeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}} // there are no others

@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// The resources of the Gateway API.
+var (
+	GRPCRoutes      = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "grpcroutes"}
+	HTTPRoutes      = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"}
+	ReferenceGrants = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1beta1", Resource: "referencegrants"}
+)
+
+// routes makes policies out of the routes that are attached to Services.
+type routes struct {
+	source *Source
+	// informers are by the kind of the routes; grants are those of ReferenceGrants.
+	informers map[string][]cache.SharedIndexInformer
+	grants    []cache.SharedIndexInformer
+	// read are the routes as they were read last, by the UIDs of their objects.
+	read map[types.UID]*route
+	// policies are those of all routes, in order of their names.
+	policies []*meshroute.Policy
+}
+
+// route is one object.
+type route struct {
+	object *unstructured.Unstructured
+	kind   string
+	// written are the policies as the object says them: with names of Services, with or without ports. faults is set if
+	// there are none, as the object is wrong.
+	written []*meshroute.Policy
+	faults  error
+	// resolved are the policies with names of services of the mesh, made when key was what the Services were like.
+	resolved []*meshroute.Policy
+	key      string
+	// verdict is what its status is to say.
+	verdict Verdict
+}
+
+// newRoutes adds the informers.
+func newRoutes(s *Source) *routes {
+	r := &routes{source: s, informers: map[string][]cache.SharedIndexInformer{}, read: map[types.UID]*route{}}
+	marks := func(any) {
+		s.mu.Lock()
+		s.routesMarked = true
+		s.mu.Unlock()
+		s.signal()
+	}
+	add := func(resource schema.GroupVersionResource, namespace string) cache.SharedIndexInformer {
+		i := s.watch.optional(resource.GroupResource().String(), s.opts.Clients.objects(resource, namespace), &unstructured.Unstructured{})
+		s.onChange(i, marks)
+		return i
+	}
+	for _, namespace := range s.opts.Namespaces {
+		for kind, resource := range map[string]schema.GroupVersionResource{meshpolicy.GRPCRouteKind: GRPCRoutes, meshpolicy.HTTPRouteKind: HTTPRoutes} {
+			r.informers[kind] = append(r.informers[kind], add(resource, namespace))
+		}
+		r.grants = append(r.grants, add(ReferenceGrants, namespace))
+	}
+	return r
+}
+
+// update reads what has changed, and reports whether the policies differ.
+func (r *routes) update() (changed bool) {
+	now := make(map[types.UID]*route, len(r.read))
+	grants := r.readGrants()
+	var policies []*meshroute.Policy
+	for kind, informers := range r.informers {
+		for _, informer := range informers {
+			for _, object := range informer.GetStore().List() {
+				object := object.(*unstructured.Unstructured)
+				last := r.read[object.GetUID()]
+				if last == nil || last.object != object {
+					last = readRoute(kind, object)
+				}
+				now[object.GetUID()] = last
+				r.resolve(last, grants)
+				policies = append(policies, last.resolved...)
+			}
+		}
+	}
+	r.read = now
+	slices.SortFunc(policies, func(a, b *meshroute.Policy) int { return strings.Compare(a.Name, b.Name) })
+	changed = !slices.Equal(policies, r.policies)
+	r.policies = policies
+	return changed
+}
+
+// mayBeRoute reports whether a route has a Service among its parents. Others are those of gateways.
+func mayBeRoute(object *unstructured.Unstructured) bool {
+	parents, _, _ := unstructured.NestedSlice(object.Object, "spec", "parentRefs")
+	return slices.ContainsFunc(parents, func(p any) bool {
+		of, _ := p.(map[string]any)
+		group, hasGroup := of["group"]
+		return of["kind"] == "Service" && hasGroup && (group == "" || group == "core")
+	})
+}
+
+// readRoute reads an object, whose lines nobody knows.
+func readRoute(kind string, object *unstructured.Unstructured) *route {
+	r := &route{object: object, kind: kind}
+	if !mayBeRoute(object) {
+		return r
+	}
+	file := object.GetNamespace() + "/" + object.GetName()
+	text, err := json.Marshal(object.Object)
+	if err != nil {
+		r.faults = err
+		return r
+	}
+	var faults document.Faults
+	for _, doc := range document.Parse(file, text, &faults) {
+		r.written = append(r.written, meshpolicy.ParseRouteNamed(doc, kind, hostName, &faults)...)
+	}
+	for i := range faults.List {
+		faults.List[i].Line = 0
+	}
+	if r.faults = faults.Err(); r.faults != nil {
+		r.written = nil
+	}
+	return r
+}
+
+// hostName is the ServiceNaming of routes: that by which clients dial, with a port if one is named.
+func hostName(name, namespace, port string) string {
+	if port != "" {
+		port = ":" + port
+	}
+	return named{namespace, name}.host() + port
+}
+
+// splitName is the inverse of hostName.
+func splitName(text string) (of named, port string) {
+	host, port, _ := strings.Cut(text, ":")
+	of.name, of.namespace, _ = strings.Cut(host, ".")
+	return of, port
+}

@@ -1,0 +1,223 @@
+package cluster
+
+import (
+	"cmp"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/dynxds/dynxds/mesh/meshroute"
+)
+
+// This file makes services of the mesh out of a Service and its EndpointSlices. It is functions over values.
+
+// named is a Service, by its namespace and name.
+type named struct{ namespace, name string }
+
+func (n named) String() string { return n.namespace + "/" + n.name }
+
+// host is the name under which clients dial the Service, without a port.
+func (n named) host() string { return n.name + "." + n.namespace }
+
+// serviceName is the name of one port of a Service in the mesh. Kubernetes' names have no dots, so it is the only one of its form.
+func serviceName(of named, port int32) string {
+	return of.host() + ":" + strconv.Itoa(int(port))
+}
+
+// ports returns the TCP ports of a Service, the default one first: the first that is for gRPC by its name or protocol, or else the
+// first. A port that is added behind others does not change the default, and so clients that name no port.
+func ports(s *corev1.Service) []corev1.ServicePort {
+	var list []corev1.ServicePort
+	for _, p := range s.Spec.Ports {
+		if p.Protocol == corev1.ProtocolTCP || p.Protocol == "" {
+			list = append(list, p)
+		}
+	}
+	if i := slices.IndexFunc(list, isGRPC); i > 0 {
+		first := list[i]
+		list = slices.Insert(slices.Delete(list, i, i+1), 0, first)
+	}
+	return list
+}
+
+func isGRPC(p corev1.ServicePort) bool {
+	if p.AppProtocol != nil {
+		return *p.AppProtocol == "grpc" || *p.AppProtocol == "kubernetes.io/h2c"
+	}
+	return p.Name == "grpc" || strings.HasPrefix(p.Name, "grpc-")
+}
+
+// aliases are the names of a port of a Service beside that with its number.
+func aliases(of named, p corev1.ServicePort, isDefault bool, domain string) (list []meshroute.Alias) {
+	suffixes := []string{":" + strconv.Itoa(int(p.Port))}
+	if p.Name != "" {
+		suffixes = append(suffixes, ":"+p.Name)
+	}
+	if isDefault {
+		suffixes = append(suffixes, "")
+	}
+	for i, suffix := range suffixes {
+		if i > 0 {
+			list = append(list, meshroute.Alias{Name: of.host() + suffix})
+		}
+		list = append(list,
+			meshroute.Alias{Name: of.host() + ".svc." + domain + suffix},
+			meshroute.Alias{Name: of.name + suffix, Namespace: of.namespace})
+	}
+	return list
+}
+
+// instance is an endpoint in the making.
+type instance struct {
+	meshroute.Endpoint
+	// target identifies the pod, empty if there is none.
+	target string
+	// terminating is set for an endpoint that still serves, but is about to end.
+	terminating bool
+}
+
+// instances returns the endpoints for a port of a Service, ordered by address.
+func instances(s *corev1.Service, slicesOf []*discoveryv1.EndpointSlice, p corev1.ServicePort) []instance {
+	primary := discoveryv1.AddressTypeIPv4
+	if len(s.Spec.IPFamilies) > 0 && s.Spec.IPFamilies[0] == corev1.IPv6Protocol {
+		primary = discoveryv1.AddressTypeIPv6
+	}
+	var first, second []instance
+	for _, slice := range slicesOf {
+		number, ok := targetPort(slice, p.Name)
+		if !ok {
+			continue
+		}
+		for i := range slice.Endpoints {
+			e, ok := instanceOf(&slice.Endpoints[i], number)
+			switch {
+			case !ok:
+			case slice.AddressType == primary || slice.AddressType == discoveryv1.AddressTypeFQDN:
+				first = append(first, e)
+			default:
+				second = append(second, e)
+			}
+		}
+	}
+	return joinFamilies(unique(first), unique(second))
+}
+
+// targetPort returns the number that a port of a Service has at the endpoints of a slice. Pods that have other numbers for the
+// port's name are in other slices.
+func targetPort(slice *discoveryv1.EndpointSlice, name string) (number int32, ok bool) {
+	for _, p := range slice.Ports {
+		is := p.Name != nil && *p.Name == name || p.Name == nil && name == ""
+		if is && p.Port != nil && (p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP) {
+			return *p.Port, true
+		}
+	}
+	return 0, false
+}
+
+// instanceOf returns an endpoint of a slice; ok is false for one that has ceased to serve before it ends.
+func instanceOf(e *discoveryv1.Endpoint, port int32) (i instance, ok bool) {
+	if len(e.Addresses) == 0 {
+		return i, false
+	}
+	// All addresses of an endpoint are interchangeable, and consumers are to take the first.
+	i.Address = net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(port)))
+	isTrue := func(condition *bool, unknown bool) bool {
+		if condition == nil {
+			return unknown
+		}
+		return *condition
+	}
+	ready := isTrue(e.Conditions.Ready, true)
+	serving, terminating := isTrue(e.Conditions.Serving, ready), isTrue(e.Conditions.Terminating, false)
+	switch {
+	case ready:
+	case serving && terminating:
+		i.terminating, i.Health = true, corepb.HealthStatus_DRAINING
+	case terminating:
+		return i, false
+	default:
+		i.Health = corepb.HealthStatus_UNHEALTHY
+	}
+	if e.Zone != nil {
+		i.Locality.Zone = *e.Zone
+	}
+	if e.TargetRef != nil {
+		i.target = string(e.TargetRef.UID) + " " + e.TargetRef.Kind + " " + e.TargetRef.Namespace + "/" + e.TargetRef.Name
+	}
+	if e.Hints != nil {
+		for _, zone := range e.Hints.ForZones {
+			i.ForZones = append(i.ForZones, zone.Name)
+		}
+		for _, node := range e.Hints.ForNodes {
+			i.ForNodes = append(i.ForNodes, node.Name)
+		}
+	}
+	return i, true
+}
+
+// healths orders health from best to worst.
+var healths = []corepb.HealthStatus{corepb.HealthStatus_UNKNOWN, corepb.HealthStatus_DRAINING, corepb.HealthStatus_UNHEALTHY}
+
+// unique orders endpoints by address, each once, with the best health: while an endpoint moves from one slice to another, it may be
+// in both.
+func unique(list []instance) []instance {
+	slices.SortStableFunc(list, func(a, b instance) int {
+		return cmp.Or(strings.Compare(a.Address, b.Address), slices.Index(healths, a.Health)-slices.Index(healths, b.Health))
+	})
+	return slices.CompactFunc(list, func(a, b instance) bool { return a.Address == b.Address })
+}
+
+// joinFamilies adds the addresses of the second IP family to the pods of the first, and pods that have only these. Endpoints
+// without a pod cannot be told apart, so those of the second family only count if there are no others.
+func joinFamilies(first, second []instance) []instance {
+	if len(first) == 0 || len(second) == 0 {
+		return append(first, second...)
+	}
+	at := make(map[string]int, len(first))
+	for i, e := range first {
+		if e.target != "" {
+			at[e.target] = i
+		}
+	}
+	for _, e := range second {
+		if i, known := at[e.target]; known {
+			first[i].AdditionalAddresses = append(first[i].AdditionalAddresses, e.Address)
+		} else if e.target != "" {
+			first = append(first, e)
+		}
+	}
+	return unique(first)
+}
+
+// endpoints completes a list of endpoints: hints count only if all endpoints that can be used have some, and endpoints that are
+// about to end are used while there are no others, as kube-proxy does.
+func endpoints(list []instance) []meshroute.Endpoint {
+	usable, zoned, noded := 0, 0, 0
+	for _, e := range list {
+		if e.Health != corepb.HealthStatus_UNKNOWN {
+			continue
+		}
+		usable++
+		zoned += min(len(e.ForZones), 1)
+		noded += min(len(e.ForNodes), 1)
+	}
+	all := make([]meshroute.Endpoint, len(list))
+	for i, e := range list {
+		all[i] = e.Endpoint
+		if zoned < usable {
+			all[i].ForZones = nil
+		}
+		if noded < usable {
+			all[i].ForNodes = nil
+		}
+		if usable == 0 && e.terminating {
+			all[i].Health = corepb.HealthStatus_UNKNOWN
+		}
+	}
+	return all
+}

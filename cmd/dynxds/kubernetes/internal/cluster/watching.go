@@ -1,0 +1,197 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// watching runs informers, and knows whether the API server answers them. It is safe for concurrent use once it is started.
+type watching struct {
+	log     *slog.Logger
+	all     []*informer
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	// changed is closed and replaced when the state of an informer changes.
+	mu      sync.Mutex
+	changed chan struct{}
+	// logged is when an outage was logged last.
+	since, logged time.Time
+}
+
+// informer is one, with what the API server answered it last.
+type informer struct {
+	cache.SharedIndexInformer
+	resource string
+	// optional says that the resource may not exist, as its CRD is not installed.
+	optional bool
+	// err is that of the last request, and absent says that it was that the resource does not exist. Guarded by watching.mu.
+	err    error
+	absent bool
+}
+
+// reminder is the interval at which an outage is logged again.
+const reminder = 5 * time.Minute
+
+func newWatching(log *slog.Logger) *watching {
+	return &watching{log: log, changed: make(chan struct{})}
+}
+
+// informer adds an informer of a resource that has to exist.
+func (w *watching) informer(resource string, of *cache.ListWatch, example runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
+	return w.add(resource, of, example, indexers, false)
+}
+
+// optional adds an informer of a resource that may not exist. It is empty then.
+func (w *watching) optional(resource string, of *cache.ListWatch, example runtime.Object) cache.SharedIndexInformer {
+	return w.add(resource, of, example, nil, true)
+}
+
+func (w *watching) add(resource string, of *cache.ListWatch, example runtime.Object, indexers cache.Indexers, optional bool) cache.SharedIndexInformer {
+	i := &informer{resource: resource, optional: optional}
+	noting := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := of.ListWithContext(ctx, o)
+			w.note(ctx, i, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			events, err := of.WatchWithContext(ctx, o)
+			w.note(ctx, i, err)
+			return events, err
+		},
+	}
+	i.SharedIndexInformer = cache.NewSharedIndexInformer(noting, example, 0, indexers)
+	_ = i.SetTransform(slim)
+	// note has all errors; client-go's own handler would log them again.
+	_ = i.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
+		if !errors.Is(err, io.EOF) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			w.note(ctx, i, err)
+		}
+	})
+	w.all = append(w.all, i)
+	return i
+}
+
+// slim drops from objects what takes memory and is of no use.
+func slim(object any) (any, error) {
+	if m, err := meta.Accessor(object); err == nil {
+		m.SetManagedFields(nil)
+		if annotations := m.GetAnnotations(); annotations["kubectl.kubernetes.io/last-applied-configuration"] != "" {
+			annotations = maps.Clone(annotations)
+			delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
+			m.SetAnnotations(annotations)
+		}
+	}
+	return object, nil
+}
+
+// note notes what a request was answered with.
+func (w *watching) note(ctx context.Context, i *informer, err error) {
+	if ctx.Err() != nil {
+		return // the process ends
+	}
+	absent := i.optional && apierrors.IsNotFound(err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if absent {
+		if !i.absent {
+			w.log.Info("the cluster has no such resource; going on without", "resource", i.resource)
+		}
+		err = nil
+	}
+	i.err, i.absent = err, absent
+	close(w.changed)
+	w.changed = make(chan struct{})
+	now := time.Now()
+	failing := slices.DeleteFunc(slices.Clone(w.all), func(i *informer) bool { return i.err == nil })
+	switch {
+	case len(failing) == 0 && !w.since.IsZero():
+		w.log.Info("the API server answers again", "after", now.Sub(w.since).Round(time.Millisecond))
+		w.since, w.logged = time.Time{}, time.Time{}
+	case len(failing) > 0:
+		if w.since.IsZero() {
+			w.since = now
+		}
+		if now.Sub(w.logged) >= reminder {
+			w.logged = now
+			w.log.Error("the API server does not answer; serving what is known", "resource", i.resource, "error", err)
+		}
+	}
+}
+
+func (w *watching) goneSince() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.since
+}
+
+// start starts the informers, and waits until all have their objects. Permissions that are missing are an error at once.
+func (w *watching) start(ctx context.Context) error {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w.stop = stop
+	for _, i := range w.all {
+		w.running.Go(func() { i.RunWithContext(running) })
+	}
+	tick := time.NewTicker(20 * time.Millisecond) // HasSynced has no event
+	defer tick.Stop()
+	for {
+		w.mu.Lock()
+		changed := w.changed
+		var waiting, forbidden []string
+		for _, i := range w.all {
+			if apierrors.IsForbidden(i.err) || apierrors.IsUnauthorized(i.err) {
+				forbidden = append(forbidden, errForbidden(i.resource, i.err).Error())
+			}
+			if !i.absent && !i.HasSynced() {
+				waiting = append(waiting, i.resource)
+			}
+		}
+		w.mu.Unlock()
+		switch {
+		case len(forbidden) > 0:
+			return errors.New(strings.Join(slices.Compact(forbidden), "\n"))
+		case len(waiting) == 0:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: waiting for %s: %w", errNotSynced, strings.Join(slices.Compact(waiting), ", "), w.lastError(ctx))
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// lastError is the error of a request, or that of the context.
+func (w *watching) lastError(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range w.all {
+		if i.err != nil {
+			return i.err
+		}
+	}
+	return ctx.Err()
+}
+
+func (w *watching) close() {
+	if w.stop != nil {
+		w.stop()
+	}
+	w.running.Wait()
+}

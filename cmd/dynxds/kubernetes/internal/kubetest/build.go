@@ -1,0 +1,87 @@
+package kubetest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// Binaries are the paths of programs.
+type Binaries struct{ apiServer, etcd string }
+
+// sources are the modules that the programs are built from, relative to the folder of this module.
+var sources = map[string]string{"kube-apiserver": "apiserver", "etcd": "../etcdtest"}
+
+// Build builds the programs, unless the user's cache directory has them. What it does that takes long it says to log.
+func Build(log io.Writer) (*Binaries, error) {
+	home, err := moduleDir()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	cache = filepath.Join(cache, "dynxds-kubernetes-test")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return nil, err
+	}
+	b := &Binaries{}
+	if b.etcd, err = build(cache, "etcd", filepath.Join(home, sources["etcd"]), "./etcd", log); err != nil {
+		return nil, err
+	}
+	if b.apiServer, err = build(cache, "kube-apiserver", filepath.Join(home, sources["kube-apiserver"]), ".", log); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// moduleDir is the folder of this module: tests run in the folders of their packages.
+func moduleDir() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, sources["kube-apiserver"], "main.go")); err == nil {
+			return dir, nil
+		}
+		above := filepath.Dir(dir)
+		if above == dir {
+			return "", errors.New("the sources of the API server are not above the working directory")
+		}
+		dir = above
+	}
+}
+
+// build returns the path of a program. Its name has a digest of the versions that it is built from.
+func build(cache, name, module, pkg string, log io.Writer) (string, error) {
+	digest := sha256.New()
+	fmt.Fprintln(digest, runtime.Version(), runtime.GOARCH)
+	for _, file := range []string{"go.mod", "go.sum", filepath.Join(pkg, "main.go")} {
+		text, err := os.ReadFile(filepath.Join(module, file))
+		if err != nil {
+			return "", err
+		}
+		digest.Write(text)
+	}
+	path := filepath.Join(cache, name+"-"+hex.EncodeToString(digest.Sum(nil)[:6]))
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	fmt.Fprintf(log, "kubetest: building %s, which takes minutes; it is kept in %s\n", name, cache)
+	// Another process may build it too.
+	next := fmt.Sprintf("%s.%d", path, os.Getpid())
+	command := exec.Command("go", "build", "-trimpath", "-o", next, pkg)
+	command.Dir = module
+	if output, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", name, err, output)
+	}
+	return path, os.Rename(next, path)
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/cluster"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+)
+
+const serveHelp = `Serves xDS (state of the world and delta) from a Kubernetes cluster: Services and
+their EndpointSlices, and GRPCRoutes and HTTPRoutes whose parents are Services, if
+the cluster has these resources. Clients dial
+
+  xds:///NAME.NAMESPACE, xds:///NAME.NAMESPACE.svc.cluster.local, or either with
+  :PORT, a number or a name; xds:///NAME within the client's namespace
+
+docs/tasks/kubernetes.md says how to install it, and docs/reference/kubernetes.md what
+of Kubernetes counts.
+
+In a pod it uses the pod's service account; elsewhere, or with --kubeconfig, a
+kubeconfig as kubectl does. While the API server does not answer, clients are served
+what was known last.
+
+SIGTERM and SIGINT drain: health is NOT_SERVING, streams end so that clients use
+another replica, and what is left after --grace is cut off.`
+
+// flags are those of serve.
+type flags struct {
+	opts                site.Options
+	kubeconfig          string
+	namespaces          []string
+	domain              string
+	startTimeout        time.Duration
+	logFormat, logLevel string
+}
+
+func newServe() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a control plane from what a Kubernetes cluster has",
+		Long:  serveHelp,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLog(cmd.ErrOrStderr(), f.logFormat, f.logLevel)
+			if err != nil {
+				return err
+			}
+			klog.SetSlogLogger(log) // what client-go says, for the whole process
+			return f.run(cmd.Context(), log)
+		},
+	}
+	set := cmd.Flags()
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; by default the pod's service account, or else what kubectl uses")
+	set.StringSliceVar(&f.namespaces, "namespace", nil, "namespaces whose objects are read; by default all")
+	set.StringVar(&f.domain, "cluster-domain", "cluster.local", "the cluster's DNS domain")
+	set.DurationVar(&f.startTimeout, "start-timeout", time.Minute, "how long to wait for the API server at the start")
+	set.StringVar(&f.opts.Serve.Listen, "listen", ":18000", "TCP address to listen on")
+	set.StringVar(&f.opts.Serve.Cert, "tls-cert", "", "PEM file with the server's certificate, which is read again when it changes; without it there is no TLS")
+	set.StringVar(&f.opts.Serve.Key, "tls-key", "", "PEM file with the key of the certificate")
+	set.StringVar(&f.opts.Serve.ClientCA, "client-ca", "", "PEM file with certificate authorities; clients then need a certificate from one of them")
+	set.StringVar(&f.opts.Serve.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and /healthz, at this address, HOST:PORT")
+	set.StringVar(&f.opts.Serve.Admin, "admin", "", "serve pages for \"dynxds clients\", metrics and health, at this address, HOST:PORT")
+	set.StringVar(&f.opts.Page, "page", "", "serve a status page, which has no login, at this address, HOST:PORT")
+	set.StringVar(&f.opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
+	set.DurationVar(&f.opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay, "how long clients keep a deleted resource, unless they unsubscribe")
+	set.DurationVar(&f.opts.Serve.Grace, "grace", serve.DefaultGrace, "how long a drain waits for RPCs in flight")
+	set.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// run serves until the context ends.
+func (f *flags) run(ctx context.Context, log *slog.Logger) error {
+	config, where, err := configOf(f.kubeconfig)
+	if err != nil {
+		return err
+	}
+	clients, err := cluster.NewClients(config)
+	if err != nil {
+		return err
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	opts := f.opts
+	opts.Serve.Log, opts.Place, opts.Dir = log, "cluster", where
+	opts.Open = func(ctx context.Context, log *slog.Logger) (site.Documents, error) {
+		starting, cancel := context.WithTimeout(ctx, f.startTimeout)
+		defer cancel()
+		source, err := cluster.Open(starting, cluster.Options{
+			Clients: clients, Namespaces: f.namespaces, Domain: strings.Trim(f.domain, "."), Reload: hangups, Log: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return source, nil
+	}
+	return site.Run(ctx, opts)
+}
+
+// configOf returns how to reach the API server, and where that is.
+func configOf(kubeconfig string) (config *rest.Config, where string, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	// Without a kubeconfig it is the configuration of the pod.
+	config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("no API server is known: %w; name a kubeconfig with --kubeconfig, or run in a pod", err)
+	}
+	config.UserAgent = "dynxds-kubernetes"
+	return config, config.Host, nil
+}
+
+func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
+	}
+	opts := &slog.HandlerOptions{Level: least}
+	switch format {
+	case "text":
+		return slog.New(repeatlog.NewHandler(slog.NewTextHandler(w, opts))), nil
+	case "json":
+		return slog.New(repeatlog.NewHandler(slog.NewJSONHandler(w, opts))), nil
+	}
+	return nil, fmt.Errorf("--log-format %q: want text or json", format)
+}
