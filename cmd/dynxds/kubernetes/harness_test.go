@@ -263,3 +263,19 @@ func dpds() []testutils.BootstrapOption {
 	authority := testutils.Authority("mesh", "", map[string]any{"dynamic_parameter_constraints_resource": bootstrapfile.DPDSName("mesh")})
 	return []testutils.BootstrapOption{authority, testutils.ServerFeatures("dynamic_parameter_constraints")}
 }
+
+// alias gives the pod at one address another address.
+func (p *pods) alias(ip, of string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at[ip] = p.at[of]
+}
+
+func splitHostPort(address string) (host string, port int32, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	return host, int32(n), err
+}

@@ -89,7 +89,7 @@ func (r *reloader) open(ctx context.Context, opts Options) (err error) {
 		if r.documents, err = opts.Open(ctx, r.log); err != nil {
 			return err
 		}
-		r.place, r.dir = opts.Place, opts.Dir
+		r.place, r.dir, r.frequent = opts.Place, opts.Dir, true
 		return nil
 	}
 	if opts.Store == nil {

@@ -48,13 +48,15 @@ type reloader struct {
 	documents Documents
 	// place is what the documents are in, dir its name.
 	place, dir string
-	publisher  *publish.Publisher
-	store      *controlplane.Store
-	decoder    decoder
-	metrics    *metrics.Plane
-	state      *planestate.Keeper
-	absence    absence
-	log        *slog.Logger
+	// frequent says that changes come all the time, so that only the first is logged.
+	frequent  bool
+	publisher *publish.Publisher
+	store     *controlplane.Store
+	decoder   decoder
+	metrics   *metrics.Plane
+	state     *planestate.Keeper
+	absence   absence
+	log       *slog.Logger
 	// published is the last published content, or nil.
 	published *folder.Content
 	// content and readErr are the last result of reading.
@@ -169,10 +171,14 @@ const nothingToRead = "the folder has no .yaml, .yml or .json file"
 
 // logPublished logs what was published.
 func (r *reloader) logPublished(content *folder.Content, summary *publish.Summary, took time.Duration) {
-	r.log.Info("published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,
+	level := slog.LevelInfo
+	if r.frequent && r.reports != nil {
+		level = slog.LevelDebug
+	}
+	r.log.Log(context.Background(), level, "published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,
 		"files", content.Files, "services", len(content.Services), "policies", len(content.Policies),
 		"took", took.Round(time.Microsecond))
-	if content.Files == 0 {
+	if content.Files == 0 && !r.frequent {
 		r.log.Warn(strings.Replace(nothingToRead, "folder", r.place, 1))
 	}
 	if summary.Late > 0 {
