@@ -2,8 +2,10 @@ package controlplane
 
 import (
 	"context"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/access"
@@ -35,13 +37,24 @@ type Access = access.Rules
 // only such rules could apply ends with PERMISSION_DENIED.
 func ParseAccess(data []byte) (Access, error) { return access.Parse(data) }
 
-// grant returns what a client may have, and the node that it is.
-func grant(ctx context.Context, identify func(context.Context, *corepb.Node) (*corepb.Node, error), rules Access, node *corepb.Node) (access.Grant, *corepb.Node, error) {
+// grant returns what a client may have, the node that it is, and until when.
+func grant(ctx context.Context, identify func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error), rules Access, node *corepb.Node) (
+	g access.Grant, is *corepb.Node, until time.Time, err error,
+) {
 	if identify != nil {
-		var err error
-		if node, err = identify(ctx, node); err != nil {
-			return access.Grant{}, nil, status.Convert(err).Err()
+		if node, until, err = identify(ctx, node); err != nil {
+			return access.Grant{}, nil, until, status.Convert(err).Err()
 		}
 	}
-	return rules.Grant(ctx, node)
+	g, is, err = rules.Grant(ctx, node)
+	return g, is, until, err
+}
+
+// errExpired ends a stream.
+var errExpired = status.Error(codes.Unauthenticated, "the credentials that this stream began with have expired; open another")
+
+// expires ends the stream at a time, unless its context ends before.
+func (s *stream) expires(ctx context.Context, at time.Time) {
+	timer := time.AfterFunc(time.Until(at), func() { s.fail(errExpired) })
+	context.AfterFunc(ctx, func() { timer.Stop() })
 }

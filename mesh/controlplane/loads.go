@@ -31,8 +31,8 @@ type LoadOptions struct {
 	Interval time.Duration
 	// Clusters are the names of the clusters to report; the default is all.
 	Clusters []string
-	// Identify is [Options.Identify].
-	Identify func(ctx context.Context, node *corepb.Node) (*corepb.Node, error)
+	// Identify is [Options.Identify], but that streams do not end when credentials expire.
+	Identify func(ctx context.Context, node *corepb.Node) (is *corepb.Node, until time.Time, err error)
 	// Access decides which node a client may be, and of which clusters it may report the load. OnDenied, unless it is
 	// nil, is called for the load of another one, which is not counted, by the goroutines of the streams.
 	Access   Access
@@ -211,7 +211,7 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 			}
 			var err error
 			opts := &st.reports.opts
-			if st.grant, _, err = grant(wire.Context(), opts.Identify, opts.Access, r.GetNode()); err != nil {
+			if st.grant, _, _, err = grant(wire.Context(), opts.Identify, opts.Access, r.GetNode()); err != nil {
 				return err
 			}
 			if err := wire.Send(st.reports.order()); err != nil {

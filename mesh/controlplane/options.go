@@ -72,10 +72,11 @@ type Options struct {
 	NodeConstraints func(node *corepb.Node) dynparam.ByType
 
 	// Identify returns the node that a client is, in place of the one that it says it is, or the error with which its stream
-	// ends. It is called once for each stream, before any other function of the options and without locks, by several goroutines
-	// at a time. ctx is the stream's, as for StoreFor. It must not change the node, which may be nil. Without it, clients are who
-	// they say.
-	Identify func(ctx context.Context, node *corepb.Node) (*corepb.Node, error)
+	// ends. until is when its credentials expire, zero for never: the stream ends then with UNAUTHENTICATED, and the client may
+	// open another. It is called once for each stream, before any other function of the options and without locks, by several
+	// goroutines at a time. ctx is the stream's, as for StoreFor. It must not change the node, which may be nil. Without it,
+	// clients are who they say.
+	Identify func(ctx context.Context, node *corepb.Node) (is *corepb.Node, until time.Time, err error)
 
 	// Access decides which node a client may be, and which names it may subscribe to, before any other function
 	// is called for it.

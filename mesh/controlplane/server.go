@@ -143,7 +143,11 @@ func (s *Server) begin(ctx context.Context, protocol Protocol, onlyType string) 
 	st.hooks.accepted, st.hooks.rejected, st.hooks.absence = s.opts.OnACK, s.opts.OnNACK, s.opts.Absence
 	st.withdrawals.delay = s.opts.RemovalDelay
 	st.hooks.grant = func(node *corepb.Node) (access.Grant, *corepb.Node, error) {
-		return grant(ctx, s.opts.Identify, s.opts.Access, node)
+		g, is, until, err := grant(ctx, s.opts.Identify, s.opts.Access, node)
+		if err == nil && !until.IsZero() {
+			st.expires(ctx, until)
+		}
+		return g, is, err
 	}
 	if allow := s.opts.Authorize; allow != nil {
 		st.hooks.allow = func(node *corepb.Node, typeURL, name string) error { return allow(ctx, node, typeURL, name) }

@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -20,6 +23,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/cluster"
+	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/identity"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
@@ -47,6 +51,8 @@ type flags struct {
 	namespaces          []string
 	domain              string
 	startTimeout        time.Duration
+	audience            string
+	anonymous           bool
 	logFormat, logLevel string
 }
 
@@ -71,6 +77,8 @@ func newServe() *cobra.Command {
 	set.StringSliceVar(&f.namespaces, "namespace", nil, "namespaces whose objects are read; by default all")
 	set.StringVar(&f.domain, "cluster-domain", "cluster.local", "the cluster's DNS domain")
 	set.DurationVar(&f.startTimeout, "start-timeout", time.Minute, "how long to wait for the API server at the start")
+	set.StringVar(&f.audience, "audience", "dynxds", "the audience that clients' tokens have to have")
+	set.BoolVar(&f.anonymous, "anonymous", false, "also serve clients without a token or certificate, which are who they say")
 	set.StringVar(&f.opts.Serve.Listen, "listen", ":18000", "TCP address to listen on")
 	set.StringVar(&f.opts.Serve.Cert, "tls-cert", "", "PEM file with the server's certificate, which is read again when it changes; without it there is no TLS")
 	set.StringVar(&f.opts.Serve.Key, "tls-key", "", "PEM file with the key of the certificate")
@@ -88,6 +96,9 @@ func newServe() *cobra.Command {
 
 // run serves until the context ends.
 func (f *flags) run(ctx context.Context, log *slog.Logger) error {
+	if f.opts.Serve.Cert == "" && !f.anonymous {
+		return errors.New("clients send tokens only over TLS: add --tls-cert and --tls-key, or --anonymous to serve everybody")
+	}
 	config, where, err := configOf(f.kubeconfig)
 	if err != nil {
 		return err
@@ -100,6 +111,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	opts := f.opts
+	var places atomic.Pointer[cluster.Source]
 	opts.Serve.Log, opts.Place, opts.Dir = log, "cluster", where
 	opts.Open = func(ctx context.Context, log *slog.Logger) (site.Documents, error) {
 		starting, cancel := context.WithTimeout(ctx, f.startTimeout)
@@ -110,7 +122,16 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return nil, err
 		}
+		places.Store(source)
 		return source, nil
+	}
+	// No client is served before there is a source.
+	opts.Identify = identity.New(identity.Options{
+		Tokens: identity.NewTokens(clients.Typed.AuthenticationV1().TokenReviews(), f.audience), Anonymous: f.anonymous,
+		ZoneOf: func(node string) string { return places.Load().ZoneOf(node) },
+	}).Identify
+	opts.Authorize = func(ctx context.Context, node *corepb.Node, typeURL, name string) error {
+		return identity.Authorizer(places.Load())(ctx, node, typeURL, name)
 	}
 	return site.Run(ctx, opts)
 }

@@ -40,7 +40,7 @@ type Options struct {
 	Open  func(ctx context.Context, log *slog.Logger) (Documents, error)
 	Place string
 	// Identify, Authorize and OnNACK are those of controlplane.Options; each may be nil.
-	Identify  func(context.Context, *corepb.Node) (*corepb.Node, error)
+	Identify  func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error)
 	Authorize func(ctx context.Context, node *corepb.Node, typeURL, name string) error
 	OnNACK    func(controlplane.Rejection)
 	// Authority is that of resources with names of xRFC TP1, and of DPDS; empty means only plain

@@ -39,6 +39,7 @@ type Source struct {
 	// services and endpointSlices are the objects of all namespaces that are read.
 	services, endpointSlices []cache.SharedIndexInformer
 	routes                   *routes
+	places                   *places
 	// wake has a value if something is marked.
 	wake chan struct{}
 
@@ -84,7 +85,7 @@ func Open(ctx context.Context, opts Options) (*Source, error) {
 		s.endpointSlices = append(s.endpointSlices, list)
 		s.onChange(list, func(object any) { s.mark(sliceService(object.(*discoveryv1.EndpointSlice))) })
 	}
-	s.routes = newRoutes(s)
+	s.routes, s.places = newRoutes(s), newPlaces(s)
 	if err := s.watch.start(ctx); err != nil {
 		s.Close()
 		return nil, err

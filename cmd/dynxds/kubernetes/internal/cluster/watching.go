@@ -39,6 +39,8 @@ type informer struct {
 	resource string
 	// optional says that the resource may not exist, as its CRD is not installed.
 	optional bool
+	// tolerated says that it may be forbidden too.
+	tolerated bool
 	// err is that of the last request, and absent says that it was that the resource does not exist. Guarded by watching.mu.
 	err    error
 	absent bool
@@ -59,6 +61,13 @@ func (w *watching) informer(resource string, of *cache.ListWatch, example runtim
 // optional adds an informer of a resource that may not exist. It is empty then.
 func (w *watching) optional(resource string, of *cache.ListWatch, example runtime.Object) cache.SharedIndexInformer {
 	return w.add(resource, of, example, nil, true)
+}
+
+// tolerated adds an informer of a resource that may be forbidden. It is empty then.
+func (w *watching) tolerated(resource string, of *cache.ListWatch, example runtime.Object) cache.SharedIndexInformer {
+	i := w.add(resource, of, example, nil, false)
+	w.all[len(w.all)-1].tolerated = true
+	return i
 }
 
 func (w *watching) add(resource string, of *cache.ListWatch, example runtime.Object, indexers cache.Indexers, optional bool) cache.SharedIndexInformer {
@@ -89,6 +98,9 @@ func (w *watching) add(resource string, of *cache.ListWatch, example runtime.Obj
 
 // slim drops from objects what takes memory and is of no use.
 func slim(object any) (any, error) {
+	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
+		m.Annotations = nil // only labels are used
+	}
 	if m, err := meta.Accessor(object); err == nil {
 		m.SetManagedFields(nil)
 		if annotations := m.GetAnnotations(); annotations["kubectl.kubernetes.io/last-applied-configuration"] != "" {
@@ -105,12 +117,12 @@ func (w *watching) note(ctx context.Context, i *informer, err error) {
 	if ctx.Err() != nil {
 		return // the process ends
 	}
-	absent := i.optional && apierrors.IsNotFound(err)
+	absent := i.optional && apierrors.IsNotFound(err) || i.tolerated && apierrors.IsForbidden(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if absent {
 		if !i.absent {
-			w.log.Info("the cluster has no such resource; going on without", "resource", i.resource)
+			w.log.Info("the cluster does not have this resource, or forbids it; going on without", "resource", i.resource, "error", err)
 		}
 		err = nil
 	}
