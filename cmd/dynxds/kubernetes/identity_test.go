@@ -79,8 +79,8 @@ func (k *kube) pod(name, account, node, zone string) *corev1.Pod {
 // targets of the authority alone.
 func (s *secure) bootstrap(target, tokenFile string, opts ...testutils.BootstrapOption) []byte {
 	server := map[string]any{
-		"server_uri":      s.server,
-		"channel_creds":   []any{map[string]any{"type": "tls", "config": map[string]any{"ca_certificate_file": s.caFile}}},
+		"server_uri":    s.server,
+		"channel_creds": []any{map[string]any{"type": "tls", "config": map[string]any{"ca_certificate_file": s.caFile}}},
 	}
 	if tokenFile != "" {
 		server["call_creds"] = []any{map[string]any{"type": "jwt_token_file", "config": map[string]any{"jwt_token_file": tokenFile}}}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+const manifests = "../../../deploy/kubernetes"
+
+// objectsOf reads the objects of a file.
+func objectsOf(t testing.TB, path string) (list []*unstructured.Unstructured) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	xdstest.NoError(t, err)
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(object)
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		xdstest.NoError(t, err)
+		if object.Object != nil {
+			list = append(list, object)
+		}
+	}
+}
+
+// apply applies an object as "kubectl apply --server-side" does, first only to try.
+func (k *kube) apply(object *unstructured.Unstructured) {
+	k.t.Helper()
+	config := k.cluster.Config()
+	found, err := discovery.NewDiscoveryClientForConfig(config)
+	xdstest.NoError(k.t, err)
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))
+	kind := object.GroupVersionKind()
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	xdstest.NoError(k.t, err)
+	client, err := dynamic.NewForConfig(config)
+	xdstest.NoError(k.t, err)
+	text, err := json.Marshal(object)
+	xdstest.NoError(k.t, err)
+	to := client.Resource(mapping.Resource)
+	var in dynamic.ResourceInterface = to
+	if mapping.Scope.Name() == "namespace" {
+		in = to.Namespace(object.GetNamespace())
+		if object.GetNamespace() == "" {
+			in = to.Namespace(k.namespace)
+		}
+	}
+	for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
+		options := metav1.PatchOptions{FieldManager: "test", DryRun: dryRun, FieldValidation: metav1.FieldValidationStrict}
+		_, err := in.Patch(testutils.Context(k.t), object.GetName(), types.ApplyPatchType, text, options)
+		if err != nil {
+			k.t.Fatalf("applying %s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+	}
+}
+
+var installOnce sync.Once
+
+// install applies the manifests, once for all tests.
+func install(t testing.TB) *kube {
+	k := newKube(t)
+	installOnce.Do(func() {
+		var names struct{ Resources []string }
+		text, err := os.ReadFile(filepath.Join(manifests, "kustomization.yaml"))
+		xdstest.NoError(t, err)
+		xdstest.NoError(t, yaml.Unmarshal(text, &names))
+		for _, name := range names.Resources {
+			for _, object := range objectsOf(t, filepath.Join(manifests, name)) {
+				k.apply(object)
+			}
+		}
+	})
+	return k.in("dynxds-system")
+}
+
+// The API server takes the manifests, and a pod of the Deployment in a namespace that enforces "restricted".
+func TestManifests(t *testing.T) {
+	t.Parallel()
+	k := install(t)
+	ctx := testutils.Context(t)
+	deployment, err := k.client.AppsV1().Deployments(k.namespace).Get(ctx, "dynxds", metav1.GetOptions{})
+	xdstest.NoError(t, err)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "dynxds"}, Spec: deployment.Spec.Template.Spec}
+	_, err = k.client.CoreV1().Pods(k.namespace).Create(ctx, pod, metav1.CreateOptions{})
+	xdstest.NoError(t, err)
+	if args := strings.Join(deployment.Spec.Template.Spec.Containers[0].Args[1:], " "); newServe().ParseFlags(strings.Fields(args)) != nil {
+		t.Errorf("the command does not have the flags %s", args)
+	}
+}
+
+// The example of a client is taken too, and its bootstrap is one.
+func TestExampleClient(t *testing.T) {
+	t.Parallel()
+	k := newKube(t)
+	restricted := "restricted-" + k.namespace
+	k.createNamespace(restricted, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
+	k = k.in(restricted)
+	for _, object := range objectsOf(t, filepath.Join(manifests, "example/client.yaml")) {
+		k.apply(object)
+	}
+	ctx := testutils.Context(t)
+	var deployment *appsv1.Deployment
+	deployment, err := k.client.AppsV1().Deployments(k.namespace).Get(ctx, "frontend", metav1.GetOptions{})
+	xdstest.NoError(t, err)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "frontend"}, Spec: deployment.Spec.Template.Spec}
+	pod.Spec.ServiceAccountName = "default" // which the disabled plugin would set
+	_, err = k.client.CoreV1().Pods(k.namespace).Create(ctx, pod, metav1.CreateOptions{})
+	xdstest.NoError(t, err)
+}
+
+// Everything works with the permissions of the ClusterRole.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	k := install(t)
+	token := k.token("dynxds", "https://kubernetes.default.svc", nil)
+	app, pods := newKube(t), &pods{}
+	app.service("greeter", "8080")
+	a, _ := pods.start(t, "a")
+	app.slice("greeter-1", "greeter", "", 8080, ready(a))
+	server := k.serving(func(f *flags) {
+		xdstest.NoError(t, k.cluster.Kubeconfig(f.kubeconfig, token))
+	})
+	awaitIDs(t, pods.client(t, server, "xds:///greeter."+app.namespace), "a")
+}
+
+// A permission that is missing is named at the start.
+func TestMissingPermission(t *testing.T) {
+	t.Parallel()
+	for _, missing := range []string{"services", "endpointslices", "namespaces"} {
+		xdstest.Parallel(t, missing, func(t *testing.T) {
+			k := newKube(t)
+			role := &rbacv1.ClusterRole{}
+			for _, object := range objectsOf(t, filepath.Join(manifests, "rbac.yaml")) {
+				if object.GetKind() == "ClusterRole" {
+					text, err := json.Marshal(object)
+					xdstest.NoError(t, err)
+					xdstest.NoError(t, json.Unmarshal(text, role))
+				}
+			}
+			role.Name = k.namespace + "-" + missing
+			for i := range role.Rules {
+				role.Rules[i].Resources = without(role.Rules[i].Resources, missing)
+			}
+			ctx := testutils.Context(t)
+			token := k.token("dynxds", "https://kubernetes.default.svc", nil)
+			_, err := k.client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
+			xdstest.NoError(t, err)
+			_, err = k.client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: role.Name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+				Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "dynxds", Namespace: k.namespace}},
+			}, metav1.CreateOptions{})
+			xdstest.NoError(t, err)
+			path := filepath.Join(t.TempDir(), "kubeconfig")
+			xdstest.NoError(t, k.cluster.Kubeconfig(path, token))
+			f := &flags{kubeconfig: path, startTimeout: startTime, anonymous: true}
+			f.opts.Serve.Listen = "127.0.0.1:0"
+			err = f.run(ctx, slog.New(slog.DiscardHandler))
+			if err == nil || !strings.Contains(err.Error(), `cannot`) || !strings.Contains(err.Error(), `"`+missing+`"`) || !strings.Contains(err.Error(), "deploy/kubernetes") {
+				t.Errorf("got error %v, want one that names the verb and %s", err, missing)
+			}
+		})
+	}
+}
+
+func without(list []string, text string) (rest []string) {
+	for _, entry := range list {
+		if entry != text {
+			rest = append(rest, entry)
+		}
+	}
+	if len(rest) == 0 {
+		return []string{"nothing"}
+	}
+	return rest
+}
