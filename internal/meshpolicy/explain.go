@@ -21,6 +21,10 @@ func (m Merged) String() string {
 			b.WriteString(" (never reached: an earlier rule matches everything)")
 		}
 		b.WriteByte('\n')
+		if r.Rule == nil && m.Complete {
+			b.WriteString("    no rule: the RPCs fail with UNIMPLEMENTED\n")
+			continue
+		}
 		r.Rule.explain(&b, r.Index)
 	}
 	return b.String()

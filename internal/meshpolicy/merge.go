@@ -10,6 +10,8 @@ import (
 type Merged struct {
 	// Rules have different matches. Those of more specific policies are first.
 	Rules []MergedRule
+	// Complete says that requests that no rule applies to are refused. Otherwise they go to the service itself.
+	Complete bool
 }
 
 // MergedRule is a rule with the origins of its fields.
@@ -127,6 +129,7 @@ func Join(layers ...Merged) Merged {
 	var m Merged
 	index := make(map[string]int)
 	for _, layer := range layers {
+		m.Complete = m.Complete || layer.Complete
 		for _, rule := range layer.Rules {
 			if i, ok := index[rule.matchesKey]; ok {
 				m.Rules[i].complete(rule)
@@ -158,7 +161,7 @@ func (r *MergedRule) complete(below MergedRule) {
 // Merged returns the rules of one part.
 func (p Part) Merged() Merged {
 	rules := p.Rules()
-	m := Merged{Rules: make([]MergedRule, len(rules))}
+	m := Merged{Rules: make([]MergedRule, len(rules)), Complete: p.Policy.Complete}
 	for i := range rules {
 		r, from := &rules[i], Origin{p.Policy, p.To, i}
 		m.Rules[i] = MergedRule{Rule: *r, MatchesFrom: []Origin{from}}
@@ -175,8 +178,7 @@ func (p Part) Merged() Merged {
 // Route is one entry of a rule's matches.
 type Route struct {
 	Match *Match
-	// Rule is nil for requests that match no rule: they go to the service itself. Otherwise Index
-	// is that of Match in its Matches.
+	// Rule is nil for requests that match no rule; Merged.Complete says where these go. Otherwise Index is that of Match in its Matches.
 	Rule  *MergedRule
 	Index int
 	// Unreachable is set if an earlier route matches all requests.

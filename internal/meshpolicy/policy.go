@@ -42,6 +42,9 @@ type Policy struct {
 	Source Source
 	// Created is when it was made, in seconds since 1970; 0: not known. Of two that are equally specific the older one wins.
 	Created int64
+	// Complete says that requests to its destinations that no rule of any policy applies to are refused, as the Gateway API
+	// wants it.
+	Complete bool
 	// TargetRef selects the clients.
 	TargetRef TargetRef
 	// To has each destination once, and is not empty.

@@ -54,6 +54,9 @@ func (t routeTable) configuration(m Merged) (*routepb.RouteConfiguration, [][]ru
 			ref[0].matches = r.Rule.MatchesKey()
 		}
 		for _, route := range t.routes(r) {
+			if r.Rule == nil && m.Complete {
+				route.Action = refused(t.service)
+			}
 			host.Routes, rules = append(host.Routes, route), append(rules, ref)
 		}
 	}
@@ -224,6 +227,14 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 			Body:   &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: "no backend of the route has a weight above 0"}},
 		}}
 	}
+}
+
+// refused is for requests that no rule applies to. 404 is UNIMPLEMENTED in gRPC.
+func refused(service string) *routepb.Route_DirectResponse {
+	return &routepb.Route_DirectResponse{DirectResponse: &routepb.DirectResponseAction{
+		Status: http.StatusNotFound,
+		Body:   &corepb.DataSource{Specifier: &corepb.DataSource_InlineString{InlineString: "no rule of the routes to " + service + " applies"}},
+	}}
 }
 
 // nowhere is for rules that a client does not support: RPCs fail with UNAVAILABLE, as the Cluster has

@@ -144,6 +144,7 @@ func TestPermissions(t *testing.T) {
 	a, _ := pods.start(t, "a")
 	app.slice("greeter-1", "greeter", "", 8080, ready(a))
 	server := k.serving(func(f *flags) {
+		f.leaseNamespace = k.namespace
 		xdstest.NoError(t, k.cluster.Kubeconfig(f.kubeconfig, token))
 	})
 	awaitIDs(t, pods.client(t, server, "xds:///greeter."+app.namespace), "a")

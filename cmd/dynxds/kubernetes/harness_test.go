@@ -185,7 +185,7 @@ func (k *kube) serving(change ...func(*flags)) (address string) {
 	k.t.Helper()
 	path := filepath.Join(k.t.TempDir(), "kubeconfig")
 	xdstest.NoError(k.t, k.cluster.Kubeconfig(path, k.cluster.AdminToken()))
-	f := &flags{kubeconfig: path, startTimeout: startTime, audience: "dynxds", anonymous: true}
+	f := &flags{kubeconfig: path, startTimeout: startTime, audience: "dynxds", anonymous: true, leaseNamespace: "default", leaseDuration: 3 * time.Second}
 	f.opts.Serve.Listen = "127.0.0.1:0"
 	for _, change := range change {
 		change(f)

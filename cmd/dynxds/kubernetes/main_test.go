@@ -32,5 +32,9 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer shared.Stop()
+	if err := installCRDs(shared); err != nil {
+		fmt.Println(err)
+		return 1
+	}
 	return m.Run()
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,6 +26,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/cluster"
 	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/identity"
+	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/routestatus"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
@@ -52,6 +55,8 @@ type flags struct {
 	domain              string
 	startTimeout        time.Duration
 	audience            string
+	leaseNamespace      string
+	leaseDuration       time.Duration
 	anonymous           bool
 	logFormat, logLevel string
 }
@@ -79,6 +84,8 @@ func newServe() *cobra.Command {
 	set.DurationVar(&f.startTimeout, "start-timeout", time.Minute, "how long to wait for the API server at the start")
 	set.StringVar(&f.audience, "audience", "dynxds", "the audience that clients' tokens have to have")
 	set.BoolVar(&f.anonymous, "anonymous", false, "also serve clients without a token or certificate, which are who they say")
+	set.StringVar(&f.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Lease whose holder writes the status of routes; by default POD_NAMESPACE of the environment")
+	set.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "how long after the holder of the Lease has died another replica takes over")
 	set.StringVar(&f.opts.Serve.Listen, "listen", ":18000", "TCP address to listen on")
 	set.StringVar(&f.opts.Serve.Cert, "tls-cert", "", "PEM file with the server's certificate, which is read again when it changes; without it there is no TLS")
 	set.StringVar(&f.opts.Serve.Key, "tls-key", "", "PEM file with the key of the certificate")
@@ -112,6 +119,10 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	defer signal.Stop(hangups)
 	opts := f.opts
 	var places atomic.Pointer[cluster.Source]
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	opts.Serve.Log, opts.Place, opts.Dir = log, "cluster", where
 	opts.Open = func(ctx context.Context, log *slog.Logger) (site.Documents, error) {
 		starting, cancel := context.WithTimeout(ctx, f.startTimeout)
@@ -123,6 +134,17 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 			return nil, err
 		}
 		places.Store(source)
+		if f.leaseNamespace == "" {
+			log.Warn("the status of routes is not written, as the namespace for the Lease is not known: add --lease-namespace")
+			return source, nil
+		}
+		host, _ := os.Hostname()
+		writing.Go(func() {
+			routestatus.Run(ctx, routestatus.Options{
+				Typed: clients.Typed, Dynamic: clients.Dynamic, Source: source, Namespace: f.leaseNamespace,
+				Identity: fmt.Sprintf("%s-%d-%x", host, os.Getpid(), rand.Uint64()), LeaseDuration: f.leaseDuration, Log: log,
+			})
+		})
 		return source, nil
 	}
 	// No client is served before there is a source.

@@ -184,6 +184,7 @@ func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
 		p.Name += "/consumer"
 	}
 	p.Source = meshroute.Source{File: written.Source.File}
+	p.Complete = true
 	p.Created = r.route.object.GetCreationTimestamp().Unix()
 	p.Notes = slices.Clone(p.Notes)
 	for i := range p.Notes {

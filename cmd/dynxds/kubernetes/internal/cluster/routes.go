@@ -30,6 +30,9 @@ type routes struct {
 	grants    []cache.SharedIndexInformer
 	// read are the routes as they were read last, by the UIDs of their objects.
 	read map[types.UID]*route
+	// verdicts are those of all routes, and verdictsChanged is closed when there are newer ones. Guarded by Source.mu.
+	verdicts        []RouteVerdict
+	verdictsChanged chan struct{}
 	// policies are those of all routes, in order of their names.
 	policies []*meshroute.Policy
 }
@@ -51,7 +54,7 @@ type route struct {
 
 // newRoutes adds the informers.
 func newRoutes(s *Source) *routes {
-	r := &routes{source: s, informers: map[string][]cache.SharedIndexInformer{}, read: map[types.UID]*route{}}
+	r := &routes{source: s, informers: map[string][]cache.SharedIndexInformer{}, read: map[types.UID]*route{}, verdictsChanged: make(chan struct{})}
 	marks := func(any) {
 		s.mu.Lock()
 		s.routesMarked = true
@@ -64,7 +67,7 @@ func newRoutes(s *Source) *routes {
 		return i
 	}
 	for _, namespace := range s.opts.Namespaces {
-		for kind, resource := range map[string]schema.GroupVersionResource{meshpolicy.GRPCRouteKind: GRPCRoutes, meshpolicy.HTTPRouteKind: HTTPRoutes} {
+		for kind, resource := range resources {
 			r.informers[kind] = append(r.informers[kind], add(resource, namespace))
 		}
 		r.grants = append(r.grants, add(ReferenceGrants, namespace))
@@ -92,10 +95,44 @@ func (r *routes) update() (changed bool) {
 		}
 	}
 	r.read = now
+	r.judge()
 	slices.SortFunc(policies, func(a, b *meshroute.Policy) int { return strings.Compare(a.Name, b.Name) })
 	changed = !slices.Equal(policies, r.policies)
 	r.policies = policies
 	return changed
+}
+
+// resources are those of routes by their kinds.
+var resources = map[string]schema.GroupVersionResource{meshpolicy.GRPCRouteKind: GRPCRoutes, meshpolicy.HTTPRouteKind: HTTPRoutes}
+
+// RouteVerdict is the verdict on a route.
+type RouteVerdict struct {
+	Resource schema.GroupVersionResource
+	Object   *unstructured.Unstructured
+	Verdict
+}
+
+// Verdicts returns those of all routes with parents that are Services, as they were read last, and a channel that is closed when
+// there are newer ones. It is safe for concurrent use.
+func (s *Source) Verdicts() ([]RouteVerdict, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.routes.verdicts, s.routes.verdictsChanged
+}
+
+// judge notes the verdicts.
+func (r *routes) judge() {
+	var list []RouteVerdict
+	for _, of := range r.read {
+		if len(of.verdict.Parents) > 0 {
+			list = append(list, RouteVerdict{resources[of.kind], of.object, of.verdict})
+		}
+	}
+	r.source.mu.Lock()
+	defer r.source.mu.Unlock()
+	r.verdicts = list
+	close(r.verdictsChanged)
+	r.verdictsChanged = make(chan struct{})
 }
 
 // mayBeRoute reports whether a route has a Service among its parents. Others are those of gateways.

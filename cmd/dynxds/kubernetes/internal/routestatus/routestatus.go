@@ -1,0 +1,179 @@
+// Package routestatus writes into the status of GRPCRoutes and HTTPRoutes what they amount to: one replica at a time, the one
+// that holds a Lease.
+package routestatus
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/kubernetes/internal/cluster"
+	"github.com/dynxds/dynxds/internal/bounds"
+)
+
+// Controller is the name under which status is written, and manager that of the fields' manager.
+const (
+	Controller = "dynxds.io/dynxds-kubernetes"
+	manager    = "dynxds-kubernetes"
+)
+
+// LeaseName is the name of the Lease.
+const LeaseName = "dynxds"
+
+// Options are those of Run.
+type Options struct {
+	Typed   kubernetes.Interface
+	Dynamic dynamic.Interface
+	Source  *cluster.Source
+	// Namespace is that of the Lease, and Identity the name of this replica.
+	Namespace, Identity string
+	// LeaseDuration is how long a Lease lasts that nobody renews.
+	LeaseDuration time.Duration
+	Log           *slog.Logger
+}
+
+// Run writes status while this replica holds the Lease, until the context ends.
+func Run(ctx context.Context, opts Options) {
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Name: LeaseName, Namespace: opts.Namespace}, Client: opts.Typed.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: opts.Identity},
+	}
+	for ctx.Err() == nil {
+		// It returns when the Lease is lost, or the context ends.
+		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+			Lock: lock, Name: LeaseName, ReleaseOnCancel: true,
+			LeaseDuration: opts.LeaseDuration, RenewDeadline: opts.LeaseDuration * 2 / 3, RetryPeriod: opts.LeaseDuration / 6,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(ctx context.Context) { (&writer{opts}).run(ctx) },
+				OnStoppedLeading: func() {},
+			},
+		})
+	}
+}
+
+type writer struct{ Options }
+
+// retryAfter is the pause after the API server has refused a status.
+const retryAfter = 2 * time.Second
+
+// run writes the status of all routes, and then that of those that change.
+func (w *writer) run(ctx context.Context) {
+	w.Log.Info("writing the status of routes, as this replica holds the Lease", "lease", w.Namespace+"/"+LeaseName)
+	for {
+		verdicts, changed := w.Source.Verdicts()
+		var retry <-chan time.Time
+		for _, v := range verdicts {
+			if err := w.write(ctx, v); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+				w.Log.Warn("cannot write the status of a route", "route", v.Object.GetNamespace()+"/"+v.Object.GetName(), "error", err)
+				retry = time.After(retryAfter)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-retry:
+		}
+	}
+}
+
+// write writes the status of one route, unless it is written already.
+func (w *writer) write(ctx context.Context, v cluster.RouteVerdict) error {
+	before, _, _ := unstructured.NestedSlice(v.Object.Object, "status", "parents")
+	after := parents(v, before, time.Now())
+	if reflect.DeepEqual(before, after) || len(before) == 0 && len(after) == 0 {
+		return nil
+	}
+	// The list is one value to server-side apply: it has the entries of other controllers too, so that it is refused if
+	// the object is a newer one.
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": v.Object.GetAPIVersion(), "kind": v.Object.GetKind(),
+		"metadata": map[string]any{"name": v.Object.GetName(), "namespace": v.Object.GetNamespace(), "resourceVersion": v.Object.GetResourceVersion()},
+		"status":   map[string]any{"parents": after},
+	})
+	if err != nil {
+		return err
+	}
+	force := true
+	_, err = w.Dynamic.Resource(v.Resource).Namespace(v.Object.GetNamespace()).Patch(ctx, v.Object.GetName(), types.ApplyPatchType, text,
+		metav1.PatchOptions{FieldManager: manager, Force: &force}, "status")
+	if apierrors.IsConflict(err) {
+		return nil // the newer object is on its way, and will be looked at
+	}
+	return err
+}
+
+// parents returns the list of a status: the entries of others as they are, and those of this controller as they should be.
+func parents(v cluster.RouteVerdict, before []any, now time.Time) (list []any) {
+	last := make(map[string]map[string]any)
+	for _, entry := range before {
+		of, _ := entry.(map[string]any)
+		if of["controllerName"] != Controller {
+			list = append(list, entry)
+			continue
+		}
+		last[key(of["parentRef"])] = of
+	}
+	for _, p := range v.Parents {
+		var conditions []any
+		old, _ := last[key(p.Ref)]["conditions"].([]any)
+		for _, c := range conditionsOf(v, p) {
+			c["observedGeneration"] = v.Object.GetGeneration()
+			c["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
+			for _, o := range old {
+				if o, _ := o.(map[string]any); o["type"] == c["type"] && o["status"] == c["status"] {
+					c["lastTransitionTime"] = o["lastTransitionTime"]
+				}
+			}
+			conditions = append(conditions, c)
+		}
+		list = append(list, map[string]any{"parentRef": p.Ref, "controllerName": Controller, "conditions": conditions})
+	}
+	return list
+}
+
+// key is equal for equal references.
+func key(ref any) string {
+	of, _ := ref.(map[string]any)
+	text, _ := json.Marshal(of)
+	return string(text)
+}
+
+// maxText bounds the bytes of a message; the API allows 32 KiB.
+const maxText = 1024
+
+// conditionsOf returns the conditions of a route for one parent.
+func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict) []map[string]any {
+	condition := func(kind, status, reason, message string) map[string]any {
+		return map[string]any{"type": kind, "status": status, "reason": reason, "message": bounds.Text(message, maxText)}
+	}
+	accepted := condition("Accepted", "True", "Accepted", "the route is served")
+	switch {
+	case v.Faults != nil:
+		accepted = condition("Accepted", "False", "UnsupportedValue", v.Faults.Error())
+	case p.Missing != "":
+		accepted = condition("Accepted", "False", "NoMatchingParent", p.Missing)
+	}
+	resolved := condition("ResolvedRefs", "True", "ResolvedRefs", "all backends are there")
+	switch {
+	case len(v.NotPermitted) > 0:
+		resolved = condition("ResolvedRefs", "False", "RefNotPermitted",
+			"no ReferenceGrant lets the route use "+strings.Join(slices.Sorted(slices.Values(v.NotPermitted)), ", "))
+	case len(v.NotFound) > 0:
+		resolved = condition("ResolvedRefs", "False", "BackendNotFound", strings.Join(slices.Sorted(slices.Values(v.NotFound)), "; "))
+	}
+	return []map[string]any{accepted, resolved}
+}
