@@ -116,33 +116,44 @@ func (w *writer) write(ctx context.Context, v cluster.RouteVerdict) error {
 	return err
 }
 
-// parents returns the list of a status: the entries of others as they are, and those of this controller as they should be.
+// parents returns the list of a status: the entries of others as they are, and those of this controller as they should be, each in
+// its place.
 func parents(v cluster.RouteVerdict, before []any, now time.Time) (list []any) {
-	last := make(map[string]map[string]any)
+	wanted := slices.Clone(v.Parents)
 	for _, entry := range before {
 		of, _ := entry.(map[string]any)
 		if of["controllerName"] != Controller {
 			list = append(list, entry)
 			continue
 		}
-		last[key(of["parentRef"])] = of
-	}
-	for _, p := range v.Parents {
-		var conditions []any
-		old, _ := last[key(p.Ref)]["conditions"].([]any)
-		for _, c := range conditionsOf(v, p) {
-			c["observedGeneration"] = v.Object.GetGeneration()
-			c["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
-			for _, o := range old {
-				if o, _ := o.(map[string]any); o["type"] == c["type"] && o["status"] == c["status"] {
-					c["lastTransitionTime"] = o["lastTransitionTime"]
-				}
-			}
-			conditions = append(conditions, c)
+		i := slices.IndexFunc(wanted, func(p cluster.ParentVerdict) bool { return key(p.Ref) == key(of["parentRef"]) })
+		if i < 0 {
+			continue // it is no parent any more
 		}
-		list = append(list, map[string]any{"parentRef": p.Ref, "controllerName": Controller, "conditions": conditions})
+		old, _ := of["conditions"].([]any)
+		list = append(list, entryOf(v, wanted[i], old, now))
+		wanted = slices.Delete(wanted, i, i+1)
+	}
+	for _, p := range wanted {
+		list = append(list, entryOf(v, p, nil, now))
 	}
 	return list
+}
+
+// entryOf returns the entry for one parent. Conditions that have the status that they had keep their time.
+func entryOf(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, now time.Time) map[string]any {
+	var conditions []any
+	for _, c := range conditionsOf(v, p) {
+		c["observedGeneration"] = v.Object.GetGeneration()
+		c["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
+		for _, o := range old {
+			if o, _ := o.(map[string]any); o["type"] == c["type"] && o["status"] == c["status"] {
+				c["lastTransitionTime"] = o["lastTransitionTime"]
+			}
+		}
+		conditions = append(conditions, c)
+	}
+	return map[string]any{"parentRef": p.Ref, "controllerName": Controller, "conditions": conditions}
 }
 
 // key is equal for equal references.
