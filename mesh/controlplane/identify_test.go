@@ -1,0 +1,82 @@
+package controlplane_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/mesh/controlplane"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// Identify decides which node a client is, before anything else is decided by the node; its error ends the stream.
+func TestOptions_Identify(t *testing.T) {
+	t.Parallel()
+	decided := make(chan string, 10)
+	server := testutils.StartFakeServer(t, testutils.ControlPlaneOptions(controlplane.Options{
+		Identify: func(_ context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
+			if node.GetId() == "stranger" {
+				return nil, time.Time{}, status.Error(codes.PermissionDenied, "who are you?")
+			}
+			return &corepb.Node{Id: "verified"}, time.Time{}, nil
+		},
+		NodeConstraints: func(node *corepb.Node) dynparam.ByType {
+			decided <- node.GetId()
+			return dynparam.ByType{}
+		},
+	}))
+	ask := func(id string) error {
+		stream := openDelta(t, server)
+		xdstest.NoError(t, stream.Send(&deltaRequest{Node: &corepb.Node{Id: id}, TypeUrl: eds, ResourceNamesSubscribe: []string{"a"}}))
+		_, err := stream.Recv()
+		return err
+	}
+	if err := ask("stranger"); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a stranger got %v", err)
+	}
+	xdstest.NoError(t, ask("friend"))
+	xdstest.Equal(t, "node that decides", "verified", <-decided)
+	select {
+	case id := <-decided:
+		t.Errorf("something was decided for %q", id)
+	default:
+	}
+}
+
+// A stream ends when the credentials that it began with expire.
+func TestOptions_IdentifyExpires(t *testing.T) {
+	t.Parallel()
+	server := testutils.StartFakeServer(t, testutils.ControlPlaneOptions(controlplane.Options{
+		Identify: func(_ context.Context, node *corepb.Node) (*corepb.Node, time.Time, error) {
+			return node, time.Now().Add(100 * time.Millisecond), nil
+		},
+	}))
+	stream := openDelta(t, server)
+	xdstest.NoError(t, stream.Send(&deltaRequest{Node: &corepb.Node{Id: "n"}, TypeUrl: eds, ResourceNamesSubscribe: []string{"a"}}))
+	for {
+		if _, err := stream.Recv(); err != nil {
+			xdstest.Equal(t, "code", codes.Unauthenticated, status.Code(err))
+			return
+		}
+	}
+}
+
+// openDelta opens a delta stream.
+func openDelta(t testing.TB, server *testutils.FakeServer) discoverypb.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
+	t.Helper()
+	conn, err := grpc.NewClient(server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	xdstest.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(testutils.Context(t))
+	xdstest.NoError(t, err)
+	return stream
+}
