@@ -90,6 +90,7 @@ func (r *reloader) open(ctx context.Context, opts Options) (err error) {
 			return err
 		}
 		r.place, r.dir, r.frequent = opts.Place, opts.Dir, true
+		r.state = planestate.NewKeeper(r.place, r.dir, r.documents.GoneSince)
 		return nil
 	}
 	if opts.Store == nil {
