@@ -29,6 +29,10 @@ interop: ## Run the tests against peers (go-control-plane's server, gRPC-Go's xd
 etcd: ## Run the tests of replicas of the control plane against clusters of etcd
 	cd cmd/dynxds/etcdtest && $(GO) test -race ./...
 
+.PHONY: kubernetes
+kubernetes: ## Run the tests of dynxds-kubernetes against kube-apiserver, which is built once, in minutes
+	cd cmd/dynxds/kubernetes && $(GO) test -race -timeout 40m ./...
+
 # How often and how long each benchmark runs. Those with a process of their own
 # (FLEET) take seconds for each operation of a peer.
 BENCHCOUNT ?= 5
