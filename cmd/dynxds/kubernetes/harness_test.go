@@ -223,7 +223,7 @@ func (p *pods) client(t testing.TB, server, target string, opts ...testutils.Boo
 }
 
 // startTime is how long the command may take to start in tests, on a busy machine.
-const startTime = 20 * time.Second
+const startTime = time.Minute
 
 // call makes a unary RPC that waits for a connection, and returns who answered.
 func call(t testing.TB, conn *grpc.ClientConn) (id string) {

@@ -211,3 +211,23 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 }
+
+// A client whose token is rotated uses the new one for its next stream; a token of a deleted account is refused.
+func TestTokenRotated(t *testing.T) {
+	t.Parallel()
+	s, pods := newSecure(t), &pods{}
+	s.service("greeter", "8080")
+	ip, _ := pods.start(t, "a")
+	s.slice("greeter-1", "greeter", "", 8080, ready(ip))
+	first := s.token("client", "dynxds", nil)
+	file := writeToken(t, "not yet a token")
+	conn := cmdtest.DialXDS(t, "xds:///greeter", s.bootstrap("xds:///greeter", file), pods.dial())
+	fails(t, conn, "invalid JWT")
+	xdstest.NoError(t, os.WriteFile(file, []byte(first), 0o600))
+	xdstest.Equal(t, "who answers", "a", call(t, conn))
+
+	// The API server itself remembers tokens for ten seconds, so this one must not have been reviewed before.
+	deleted := writeToken(t, s.token("deleted", "dynxds", nil))
+	xdstest.NoError(t, s.client.CoreV1().ServiceAccounts(s.namespace).Delete(testutils.Context(t), "deleted", metav1.DeleteOptions{}))
+	fails(t, cmdtest.DialXDS(t, "xds:///greeter", s.bootstrap("xds:///greeter", deleted), pods.dial()), "Unauthenticated")
+}

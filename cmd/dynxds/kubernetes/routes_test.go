@@ -354,8 +354,36 @@ func TestRoutePorts(t *testing.T) {
 	k.object(strings.Replace(route("one", "NS", "greeter", "{name: one, port: 8080}"), "name: greeter}", "name: greeter, port: 9090}", 1))
 	a, b := pods.client(t, server, "xds:///greeter."+k.namespace+":a"), pods.client(t, server, "xds:///greeter."+k.namespace+":b")
 	awaitInvoke(t, b, echoMethod, nil, "one")
-	time.Sleep(1100 * time.Millisecond) // the API server's creationTimestamp is in seconds
+	older, err := k.dynamic().Resource(cluster.GRPCRoutes).Namespace(k.namespace).Get(testutils.Context(t), "one", metav1.GetOptions{})
+	xdstest.NoError(t, err)
+	cmdtest.Await(t, func() string {
+		if time.Now().Unix() <= older.GetCreationTimestamp().Unix() {
+			return "the API server's times are in seconds, and the second of the older route is not over"
+		}
+		return ""
+	})
 	k.object(route("all", "NS", "greeter", "{name: all, port: 8080}"))
 	awaitInvoke(t, a, echoMethod, nil, "all")
 	awaitInvoke(t, b, echoMethod, nil, "one")
+}
+
+// An HTTPRoute has timeouts and retries (GEP-1742, GEP-1731).
+func TestHTTPRoute(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	server := k.serving()
+	ip, backend := pods.start(t, "a")
+	k.service("greeter", "8080")
+	k.slice("greeter-1", "greeter", "", 8080, ready(ip))
+	k.object(`{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: greeter}, spec: {
+		parentRefs: [{group: "", kind: Service, name: greeter}],
+		rules: [{timeouts: {request: 700ms}, backendRefs: [{name: greeter, port: 8080}]}]}}`)
+	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
+	cmdtest.Await(t, func() string {
+		call(t, conn)
+		if deadline := backend.Last().Deadline; deadline.IsZero() || time.Until(deadline) > 700*time.Millisecond {
+			return fmt.Sprintf("the deadline of an RPC is in %s, want 700 ms at most", time.Until(deadline))
+		}
+		return ""
+	})
 }
