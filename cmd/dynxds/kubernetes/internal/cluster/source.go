@@ -90,6 +90,12 @@ func Open(ctx context.Context, opts Options) (*Source, error) {
 		s.Close()
 		return nil, err
 	}
+	// The informers have everything, though they may not have called the handlers yet.
+	for _, services := range s.services {
+		for _, object := range services.GetStore().List() {
+			s.mark(serviceOf(object))
+		}
+	}
 	return s, nil
 }
 

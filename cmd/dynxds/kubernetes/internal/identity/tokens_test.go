@@ -158,10 +158,14 @@ func TestReviewsAreBounded(t *testing.T) {
 		for i := range maxVerdicts + 100 {
 			codeOf(tokens, "hostile", fmt.Sprintf("token %d", i))
 		}
-		if n := len(tokens.verdicts); n > maxVerdicts {
-			t.Errorf("%d tokens are remembered", n)
+		synctest.Wait()
+		tokens.mu.Lock()
+		remembered, under := len(tokens.verdicts), len(tokens.ofPeer)
+		tokens.mu.Unlock()
+		if remembered > maxVerdicts {
+			t.Errorf("%d tokens are remembered", remembered)
 		}
-		xdstest.Equal(t, "peers with reviews under way", 0, len(tokens.ofPeer))
+		xdstest.Equal(t, "peers with reviews under way", 0, under)
 		xdstest.Equal(t, "code of a large token", codes.Unauthenticated, codeOf(tokens, "peer", string(make([]byte, maxToken+1))))
 		synctest.Wait()
 	})
