@@ -106,7 +106,7 @@ func TestManifests(t *testing.T) {
 	ctx := testutils.Context(t)
 	deployment, err := k.client.AppsV1().Deployments(k.namespace).Get(ctx, "dynxds", metav1.GetOptions{})
 	xdstest.NoError(t, err)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "dynxds"}, Spec: deployment.Spec.Template.Spec}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "dynxds-"}, Spec: deployment.Spec.Template.Spec}
 	_, err = k.client.CoreV1().Pods(k.namespace).Create(ctx, pod, metav1.CreateOptions{})
 	xdstest.NoError(t, err)
 	if args := strings.Join(deployment.Spec.Template.Spec.Containers[0].Args[1:], " "); newServe().ParseFlags(strings.Fields(args)) != nil {

@@ -19,6 +19,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/dynxds/dynxds/internal/loopback"
 )
 
 // Audience is what the API server issues tokens for unless a request says otherwise.
@@ -33,6 +35,7 @@ type Cluster struct {
 	etcdAddr  string
 	apiPort   string
 	etcd, api *process
+	reserved  []*loopback.Address
 }
 
 // Start starts a cluster, and returns when it is ready.
@@ -70,10 +73,10 @@ func (c *Cluster) prepare() error {
 	if err := os.WriteFile(c.path("tokens.csv"), []byte(users), 0o600); err != nil {
 		return err
 	}
-	if c.etcdAddr, err = freeAddress(); err != nil {
+	if c.etcdAddr, err = c.reserve(); err != nil {
 		return err
 	}
-	address, err := freeAddress()
+	address, err := c.reserve()
 	if err != nil {
 		return err
 	}
@@ -81,13 +84,14 @@ func (c *Cluster) prepare() error {
 	return err
 }
 
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// reserve returns an address that stays the cluster's while its processes do not run.
+func (c *Cluster) reserve() (string, error) {
+	address, err := loopback.Reserve()
 	if err != nil {
 		return "", err
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	c.reserved = append(c.reserved, address)
+	return address.String(), nil
 }
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
@@ -170,6 +174,9 @@ func (c *Cluster) AdminToken() string { return adminToken }
 func (c *Cluster) Stop() {
 	c.api.kill()
 	c.etcd.kill()
+	for _, address := range c.reserved {
+		address.Release()
+	}
 	os.RemoveAll(c.dir)
 }
 
