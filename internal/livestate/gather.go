@@ -1,6 +1,7 @@
 package livestate
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -48,8 +49,10 @@ type gathering struct {
 	facts   Facts
 	// covered are the resources whose faults are told as those of a channel or cluster.
 	covered map[resourceKey]bool
-	// told has the causes of clusters' problems, by severity and text, and the index of the problem.
-	told map[string]int
+	// told has the causes of clusters' problems, by severity and text, and the index of the problem. unrouted has the
+	// targets whose RPCs without a cluster are a problem.
+	told     map[string]int
+	unrouted map[string]bool
 }
 
 // Take returns the state of a Source. RPCs are counted from now on. Of clusters whose balancer does not answer before ctx
@@ -60,6 +63,7 @@ func Take(ctx context.Context, s *Source) *State {
 	g := &gathering{
 		State: &State{Time: now, Problems: []Problem{}, Servers: []Server{}, Channels: []Channel{}, Clusters: []*Cluster{}}, source: s, recent: changes.Recent(),
 		counted: make(map[clusterKey]*outcomes.Report), routes: make(map[clusterKey][]*outcomes.Report), covered: make(map[resourceKey]bool), index: make(map[clusterKey]int), told: make(map[string]int),
+		unrouted: make(map[string]bool),
 	}
 	if since.Before(now) {
 		g.CountingSince = since
@@ -191,7 +195,9 @@ func (g *gathering) cluster(target string, live *inspect.Cluster) {
 	k := clusterKey{target, live.Name}
 	c := clusterOf(target, live, g.counted[k])
 	if routes := g.routes[k]; len(routes) > 1 {
-		slices.SortFunc(routes, func(a, b *outcomes.Report) int { return int(int64(b.Minute.Started) - int64(a.Minute.Started)) })
+		slices.SortFunc(routes, func(a, b *outcomes.Report) int {
+			return cmp.Or(cmp.Compare(b.Minute.Started, a.Minute.Started), cmp.Compare(a.Route, b.Route))
+		})
 		for _, r := range routes[:min(len(routes), MaxRoutes)] {
 			c.Routes = append(c.Routes, Route{text(r.Route), rpcsOf(r)})
 		}

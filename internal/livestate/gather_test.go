@@ -2,6 +2,7 @@ package livestate
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/inspect"
+	"github.com/dynxds/dynxds/internal/outcomes"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -155,5 +157,29 @@ func TestEndpointsOfACluster(t *testing.T) {
 	}
 	if want := "1 of 7 endpoints cannot be reached, and outlier detection has ejected 1; a:1: refused"; c.Health != Degraded || c.Error != want {
 		t.Errorf("%s: %q, want degraded: %q", c.Health, c.Error, want)
+	}
+}
+
+// Channels with one target share the RPCs that have no cluster, which are a problem once; and routes are listed by traffic, then
+// by name.
+func TestChannelsWithOneTarget(t *testing.T) {
+	t.Parallel()
+	outcomes.Look()
+	target := "xds:///shared-" + rand.Text()
+	outcomes.Refused(target, errors.New("no route"))
+	for _, route := range []string{"c", "a", "b", "b"} {
+		outcomes.Find(outcomes.Key{Target: target, Route: route, Cluster: "well"}).Begin().End(nil)
+	}
+	one := configured(target, serving("well", inspect.Ready, ""))
+	s := Take(t.Context(), &Source{Channels: []inspect.Channel{one, one}})
+	if len(s.Problems) != 1 || s.Problems[0].Kind != "rpcs" || s.Problems[0].Target != target {
+		t.Errorf("the problems are %+v", s.Problems)
+	}
+	var routes []string
+	for _, r := range s.Clusters[0].Routes {
+		routes = append(routes, r.Route)
+	}
+	if len(s.Clusters) != 1 || fmt.Sprint(routes) != "[b a c]" {
+		t.Errorf("%d clusters, with the routes %v", len(s.Clusters), routes)
 	}
 }

@@ -40,8 +40,13 @@ func (g *gathering) channelProblem(d *Channel, c *inspect.Channel) {
 	g.Problems = append(g.Problems, p)
 }
 
-// unroutedProblem tells that RPCs of a channel fail before they have a cluster.
+// unroutedProblem tells that RPCs of a channel fail before they have a cluster: once for the channels with one target, whose
+// RPCs are counted together.
 func (g *gathering) unroutedProblem(d *Channel) {
+	if g.unrouted[d.Target] {
+		return
+	}
+	g.unrouted[d.Target] = true
 	m := &d.RPCs.Minute
 	p := Problem{
 		Severity: Degraded, Kind: "rpcs", Subject: "RPCs of " + d.Target, Target: d.Target, weight: m.Failed,
@@ -148,9 +153,13 @@ func compareTimes(a, b time.Time) int {
 // where returns the place of the first bad endpoint of a cluster, or else of the cluster, in the documents that
 // the resources were made of.
 func (g *gathering) where(c *Cluster) string {
-	for _, r := range g.entries(typeurl.Endpoints, c.service) {
-		for i := range c.BadEndpoints {
-			if at := endpointPlace(r, c.BadEndpoints[i].Address); at != "" {
+	bad := make(map[string]bool, len(c.BadEndpoints))
+	for i := range c.BadEndpoints {
+		bad[c.BadEndpoints[i].Address] = true
+	}
+	if len(bad) > 0 {
+		for _, r := range g.entries(typeurl.Endpoints, c.service) {
+			if at := endpointPlace(r, bad); at != "" {
 				return at
 			}
 		}
@@ -178,11 +187,11 @@ func placeOf(r *xdsclient.ResourceDump) string {
 			m = c.GetVirtualHosts()[0].GetMetadata()
 		}
 	}
-	return provenance.Of(m)[provenance.Service]
+	return text(provenance.Of(m)[provenance.Service])
 }
 
-// endpointPlace returns the place of an endpoint in a ClusterLoadAssignment.
-func endpointPlace(r *xdsclient.ResourceDump, address string) string {
+// endpointPlace returns the place of the first of some endpoints in a ClusterLoadAssignment.
+func endpointPlace(r *xdsclient.ResourceDump, addresses map[string]bool) string {
 	e := new(endpointpb.ClusterLoadAssignment)
 	if r.Any().UnmarshalTo(e) != nil {
 		return ""
@@ -190,8 +199,11 @@ func endpointPlace(r *xdsclient.ResourceDump, address string) string {
 	for _, l := range e.GetEndpoints() {
 		for _, x := range l.GetLbEndpoints() {
 			socket := x.GetEndpoint().GetAddress().GetSocketAddress()
-			if net.JoinHostPort(socket.GetAddress(), strconv.Itoa(int(socket.GetPortValue()))) == address {
-				return provenance.Of(x.GetMetadata())[provenance.Endpoint]
+			if !addresses[net.JoinHostPort(socket.GetAddress(), strconv.Itoa(int(socket.GetPortValue())))] {
+				continue
+			}
+			if at := provenance.Of(x.GetMetadata())[provenance.Endpoint]; at != "" {
+				return text(at)
 			}
 		}
 	}

@@ -135,6 +135,8 @@ func (f *Facts) subject(h Health) Part {
 		return Part{About: "channels", Text: "Unknown: no channel is configured by xDS"}
 	case all == 0:
 		return Part{About: "channels", Text: "Unknown: no configuration yet"}
+	case all == 1:
+		clusters.Text = "Unknown: the only cluster is not connected"
 	default:
 		clusters.Text = "Unknown: none of " + plural(all, "cluster") + " is connected"
 	}
