@@ -62,8 +62,7 @@ const (
 	other = int(codes.Unauthenticated) + 1
 )
 
-// Counter counts the RPCs of one Key. Its methods are safe for concurrent use; those of a nil Counter do
-// nothing.
+// Counter counts the RPCs of one Key. Its methods are safe for concurrent use.
 type Counter struct {
 	key Key
 	// epoch is that of the table that has the Counter. A Counter of another epoch is not read any more.
