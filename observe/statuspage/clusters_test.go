@@ -1,7 +1,9 @@
 package statuspage
 
 import (
+	"context"
 	"crypto/rand"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,6 +108,8 @@ func TestPlaneVerdict(t *testing.T) {
 			"Degraded: the store does not answer, clients keep what they have · store etcd valid · 2 services, 1 policy · published"},
 		{"a withdrawal waits", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: published, Waiting: "it withdraws much"}}, livestate.Degraded,
 			"Degraded: a change waits · folder mesh valid · 2 services, 1 policy · published"},
+		{"errors for some clients", planeFacts{configuration: &planestate.State{Place: "folder", Name: "mesh", Published: &planestate.Published{Services: 2, Policies: 1, At: since, Errors: 1}}, inSync: 1},
+			livestate.Degraded, "Degraded: published with 1 fault · folder mesh valid · 1 in sync, 0 behind, 0 refusing · 2 services, 1 policy · published"},
 		{"late", planeFacts{inSync: 1, behind: 2, late: 1}, livestate.Degraded, "Degraded: 1 of 3 clients do not answer · 1 in sync, 2 behind, 0 refusing"},
 		{"nobody", planeFacts{}, livestate.Unknown, "Unknown: no client is connected"},
 		{"ready", planeFacts{configuration: valid}, livestate.Well, "Well: ready, no client is connected · folder mesh valid · 2 services, 1 policy · published"},
@@ -125,12 +129,36 @@ func TestPlaneVerdict(t *testing.T) {
 func TestConfigurationOfAControlPlane(t *testing.T) {
 	plane := testutils.StartFakeServer(t)
 	since := time.Now()
+	state := Configuration{Place: "folder", Name: "mesh", FaultySince: &since, Faults: 2, First: "mesh/a.yaml:12: no service x"}
 	h := quick(WithControlPlane(plane.Control(), plane.Store()), WithConfiguration(func() Configuration {
-		return Configuration{Place: "folder", Name: "mesh", FaultySince: &since, Faults: 2, First: "mesh/a.yaml:12: no service x"}
+		return state
 	}))
 	o := section[overview](t, h, "overview")
 	if o.Verdict != nil || o.Plane.State != livestate.Failing || len(o.Problems) != 1 || o.Problems[0].Severity != livestate.Failing ||
 		o.Problems[0].Text != "mesh/a.yaml:12: no service x (and 1 further fault)" || o.Plane.Configuration.Faults != 2 {
 		t.Errorf("overview %+v", o)
+	}
+	state = Configuration{Place: "folder", Name: "mesh", Published: &planestate.Published{At: since, Errors: 2, FirstError: "mesh/a.yaml:12: no service y"}}
+	o = section[overview](t, h, "overview")
+	if o.Plane.State != livestate.Degraded || len(o.Problems) != 1 || o.Problems[0].Text != "mesh/a.yaml:12: no service y (and 1 further fault)" {
+		t.Errorf("with faults in what is published: overview %+v", o)
+	}
+}
+
+// A viewer that leaves while balancers are asked does not keep from others how clusters are.
+func TestPulseOfAViewerThatLeaves(t *testing.T) {
+	backend := testutils.StartBackend(t, "one")
+	service := "leaves-" + strings.ToLower(rand.Text())
+	plane := testutils.StartFakeServer(t)
+	plane.Set(t, xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", service, xdsmsg.PrefixRoute("/", "c")),
+		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
+	conn := dialTo(t, plane, "leaves", service)
+	xdstest.NoError(t, call(t, conn))
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	p := new(pulses).get(left, takeSnapshot(nil), time.Minute)
+	i := slices.IndexFunc(p.Clusters, func(c *livestate.Cluster) bool { return c.Target == "xds:///"+service })
+	if i < 0 || p.Clusters[i].Health != livestate.Well {
+		t.Errorf("the clusters are %+v", p.Clusters)
 	}
 }

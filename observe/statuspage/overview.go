@@ -1,7 +1,6 @@
 package statuspage
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/dynxds/dynxds/internal/livestate"
@@ -80,8 +79,8 @@ func withoutAges(v livestate.Verdict) livestate.Verdict {
 	v.Text = ""
 	parts := make([]livestate.Part, len(v.Parts))
 	for i, p := range v.Parts {
-		if !p.At.IsZero() {
-			p.Text = cmp.Or(map[string]string{"changes": "last change", "published": "published"}[p.About], p.Text)
+		if p.About == "changes" && !p.At.IsZero() {
+			p.Text = "last change"
 		}
 		parts[i] = p
 	}

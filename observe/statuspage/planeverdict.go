@@ -51,6 +51,9 @@ func (f *planeFacts) judge() livestate.Verdict {
 	case c != nil && c.Waiting != "":
 		v.State = livestate.Degraded
 		add("problems", "Degraded: a change waits")
+	case c != nil && c.Published.Errors > 0:
+		v.State = livestate.Degraded
+		add("problems", fmt.Sprintf("Degraded: published with %s", plural(c.Published.Errors, "fault")))
 	case f.late > 0:
 		v.State = livestate.Degraded
 		add("peers", fmt.Sprintf("Degraded: %d of %s do not answer", f.late, plural(f.clients(), "client")))
@@ -139,11 +142,7 @@ func configurationProblems(s *planestate.State) (all []problemView) {
 		severity = livestate.Failing
 	}
 	if !s.Valid() {
-		text := s.First
-		if s.Faults > 1 {
-			text += fmt.Sprintf(" (and %s)", plural(s.Faults-1, "further fault"))
-		}
-		add(severity, s.Place+" "+name(s.Name), text, s.FaultySince)
+		add(severity, s.Place+" "+name(s.Name), firstOf(s.First, s.Faults), s.FaultySince)
 	}
 	if s.GoneSince != nil {
 		add(severity, s.Place+" "+name(s.Name), "does not answer", s.GoneSince)
@@ -151,7 +150,18 @@ func configurationProblems(s *planestate.State) (all []problemView) {
 	if s.Waiting != "" {
 		add(livestate.Degraded, s.Place+" "+name(s.Name), s.Waiting, nil)
 	}
+	if p := s.Published; p != nil && p.Errors > 0 {
+		add(livestate.Degraded, "published "+s.Place+" "+name(s.Name), firstOf(p.FirstError, p.Errors), &p.At)
+	}
 	return all
+}
+
+// firstOf is the first of several faults, and how many there are besides.
+func firstOf(fault string, faults int) string {
+	if faults > 1 {
+		fault += fmt.Sprintf(" (and %s)", plural(faults-1, "further fault"))
+	}
+	return fault
 }
 
 // addRefusal adds a NACK. Clients with the same reason share a problem.

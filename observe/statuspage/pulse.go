@@ -31,7 +31,7 @@ type pulses struct {
 }
 
 // get returns the last pulse, or a new one if the last one is old enough. As with snapshots, making them takes
-// at most a part of the time.
+// at most a part of the time. A viewer that leaves does not end the asking of balancers, as others are shown the pulse, too.
 func (p *pulses) get(ctx context.Context, snap *snapshot, refresh time.Duration) *pulse {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,7 +39,7 @@ func (p *pulses) get(ctx context.Context, snap *snapshot, refresh time.Duration)
 	if last != nil && now.Before(p.next) {
 		return last
 	}
-	ctx, cancel := context.WithTimeout(ctx, askingTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askingTime)
 	defer cancel()
 	made := &pulse{State: livestate.Take(ctx, &livestate.Source{Channels: snap.channels, Clients: snap.clients}), methods: make(map[int]string)}
 	for i := range made.Problems[:min(len(made.Problems), livestate.MaxProblems)] {
