@@ -60,8 +60,8 @@ func (p *processFlags) print(out io.Writer, a answer, onTerminal bool) error {
 }
 
 // show asks, and prints the answer. With --watch it asks again and again until the context ends: on a terminal an answer
-// takes the place of the one before, elsewhere it is printed when it differs. Once there was an answer, a process that cannot be reached
-// is asked again, too.
+// takes the place of the one before, elsewhere it is printed when it differs. Once there was an answer, whatever it says, a
+// process that cannot be reached is asked again, too.
 func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answer, error)) error {
 	once := func() (answer, error) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), p.timeout)
@@ -72,7 +72,7 @@ func (p *processFlags) show(cmd *cobra.Command, ask func(context.Context) (answe
 	screen, onTerminal := out.(*terminal.Writer)
 	onTerminal = onTerminal && screen.Redraws()
 	first, err := once()
-	if p.watch == 0 || err != nil {
+	if p.watch == 0 || first == nil {
 		if first != nil {
 			err = firstOf(p.print(out, first, onTerminal), err)
 		}

@@ -103,6 +103,25 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// An answer that is no is watched as any other.
+func TestWatchOfAFailure(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "explain", exampleMesh, "--service", "backend", "/pkg.Service/Method", "--expect", "nowhere", "--watch=20ms")
+	stdout, err := cmd.StdoutPipe()
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, cmd.Start())
+	said := false
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "dynxds: RPCs do not go as --expect says") {
+			said = true
+			xdstest.NoError(t, cmd.Process.Signal(os.Interrupt))
+		}
+	}
+	if err := cmd.Wait(); !said || err != nil {
+		t.Errorf("the failure is shown: %v; the end: %v", said, err)
+	}
+}
+
 // Processes with TLS and mTLS.
 func TestStatusOverTLS(t *testing.T) {
 	t.Parallel()

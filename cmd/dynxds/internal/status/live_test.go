@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/observe/csds"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -37,7 +38,7 @@ func withState(t *testing.T, change func(*livestate.State, *livestate.Cluster)) 
 	content := new(structpb.Struct)
 	xdstest.NoError(t, content.UnmarshalJSON(text))
 	config := genericConfig()
-	config.GenericXdsConfigs = append([]*entry{{TypeUrl: stateType, Name: stateName, XdsConfig: xdsmsg.Any(content), ClientStatus: acked, VersionInfo: "1"}}, config.GenericXdsConfigs...)
+	config.GenericXdsConfigs = append([]*entry{{TypeUrl: stateType, Name: csds.StateName, XdsConfig: xdsmsg.Any(content), ClientStatus: acked, VersionInfo: "1"}}, config.GenericXdsConfigs...)
 	return config
 }
 
@@ -64,7 +65,7 @@ func TestTextOfState(t *testing.T) {
   cluster c: failing, 0 of 1 endpoint connected, 1 failing: connection refused; 1200 RPCs in 60 s, 600 failed (50.0 %), p50 30 ms, p99 30 ms, 1 retry; last error 1970-01-01 00:00:00 UTC: UNAVAILABLE: connection refused
     endpoint 10.0.0.1:80: TRANSIENT_FAILURE, since 1970-01-01 00:00:00 UTC: connection refused
   Listener backend: ACKED`
-	if !strings.HasPrefix(r.Text(), want) || strings.Contains(r.Text(), stateName) {
+	if !strings.HasPrefix(r.Text(), want) || strings.Contains(r.Text(), csds.StateName) {
 		t.Errorf("got\n%s\nwant\n%s…", r.Text(), want)
 	}
 	if !r.Failing() {

@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/internal/livestate"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/observe/csds"
 )
 
 // Report is what the xDS clients of a process hold.
@@ -153,17 +154,14 @@ func (r *Report) Apply(f Filter) {
 	}
 }
 
-// The entry of a process of dynxds with the state of its channels, which is no resource.
-const (
-	stateName = "dynxds.state"
-	stateType = "type.googleapis.com/google.protobuf.Struct"
-)
+// stateType is the type of the entry with the state of a process's channels, which is no resource (csds.StateName).
+const stateType = "type.googleapis.com/google.protobuf.Struct"
 
 // takeState returns the state that a client puts before its resources, nil if it does not or if it cannot be read, and
 // the resources.
 func takeState(all []*statuspb.ClientConfig_GenericXdsConfig) (state *livestate.State, resources []*entry) {
 	for _, e := range all {
-		if e.GetName() != stateName || e.GetTypeUrl() != stateType {
+		if e.GetName() != csds.StateName || e.GetTypeUrl() != stateType {
 			resources = append(resources, e)
 			continue
 		}
