@@ -69,8 +69,7 @@ type State struct {
 // Problem is something that is wrong.
 type Problem struct {
 	Severity Health `json:"severity"` // Failing or Degraded
-	// Kind is what Subject is: "channel", "cluster", "endpoints" of a cluster, "rpcs" of a cluster or channel,
-	// "server" or "resource".
+	// Kind is what Subject is: "channel", "cluster", "rpcs" of a channel, "server" or "resource".
 	Kind string `json:"kind"`
 	// Subject says in words what has the problem, and Text what it is.
 	Subject string    `json:"subject"`

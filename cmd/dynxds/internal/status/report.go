@@ -157,8 +157,8 @@ func (r *Report) Apply(f Filter) {
 // stateType is the type of the entry with the state of a process's channels, which is no resource (csds.StateName).
 const stateType = "type.googleapis.com/google.protobuf.Struct"
 
-// takeState returns the state that a client puts before its resources, nil if it does not or if it cannot be read, and
-// the resources.
+// takeState returns the state of a client's channels, nil if the client does not say or if it cannot be read, and the
+// resources.
 func takeState(all []*statuspb.ClientConfig_GenericXdsConfig) (state *livestate.State, resources []*entry) {
 	for _, e := range all {
 		if e.GetName() != csds.StateName || e.GetTypeUrl() != stateType {

@@ -10,8 +10,8 @@ import (
 	"github.com/dynxds/dynxds/internal/livestate"
 )
 
-// Unknown is said of processes that do not say how their connections are.
-const Unknown = "connection state unknown"
+// unknown is said of processes that do not say how their connections are.
+const unknown = "connection state unknown"
 
 // Text returns the report for a terminal: for each client first how it is, then its resources. What the process says has
 // no control characters.
@@ -42,7 +42,7 @@ func (t *text) client(c *Client) {
 	}
 	t.line(0, "client %q%s", c.Node, of)
 	if c.State == nil {
-		t.line(1, "%s: the process says only what its xDS client holds", Unknown)
+		t.line(1, "%s: the process says only what its xDS client holds", unknown)
 	} else {
 		t.state(c.State)
 	}
