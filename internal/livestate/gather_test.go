@@ -96,6 +96,33 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	}
 }
 
+// gRPC clients take 4 MiB by default, so that is the most that peers can make of a State.
+func TestLargestState(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1<<10)
+	rpcs := func() *RPCs { return &RPCs{Last: &LastError{Text: long}} }
+	var s State
+	for range 500 {
+		c := &Cluster{Name: long, Target: long, Error: long, Notes: long, RPCs: rpcs()}
+		for range MaxEndpoints {
+			c.BadEndpoints = append(c.BadEndpoints, BadEndpoint{Address: long, Error: long})
+			c.Routes = append(c.Routes, Route{Route: long, RPCs: rpcs()})
+		}
+		s.Clusters = append(s.Clusters, c)
+		s.Problems = append(s.Problems, Problem{Subject: long, Text: long, Where: long, Target: long, Cluster: long, Server: long})
+		s.Servers = append(s.Servers, Server{URI: long, Error: long})
+		s.Channels = append(s.Channels, Channel{Target: long, Error: long, RPCs: rpcs()})
+	}
+	s.Bound()
+	text, err := json.Marshal(&s)
+	if err != nil || len(text) > 3<<20 {
+		t.Errorf("the largest state has %d bytes (%v)", len(text), err)
+	}
+	if n := len(s.Clusters[0].BadEndpoints); n != MaxEndpoints {
+		t.Errorf("the worst cluster has %d bad endpoints, want %d", n, MaxEndpoints)
+	}
+}
+
 func TestHealthOfAChannel(t *testing.T) {
 	t.Parallel()
 	with := func(mode string, state inspect.State, config *inspect.Config) inspect.Channel {

@@ -45,8 +45,11 @@ const (
 	MaxClusters  = 200
 	MaxEndpoints = 20 // bad ones, of a cluster
 	MaxRoutes    = 20 // of a cluster
-	maxChannels  = 100
-	maxServers   = 100
+	// maxDetails is how many bad endpoints and routes all clusters have together: with texts of a peer's choice, they
+	// would make an answer larger than gRPC clients take.
+	maxDetails  = 300
+	maxChannels = 100
+	maxServers  = 100
 )
 
 // State is how the process is, or the part of it that uses one xDS client. It encodes as JSON.
@@ -206,6 +209,13 @@ func (s *State) Bound() {
 	s.Servers, s.ServersLeftOut = bound(s.Servers, maxServers)
 	s.Channels, s.ChannelsLeftOut = bound(s.Channels, maxChannels)
 	s.Clusters, s.ClustersLeftOut = bound(s.Clusters, MaxClusters)
+	room := maxDetails
+	for _, c := range s.Clusters {
+		c.BadEndpoints, _ = bound(c.BadEndpoints, room)
+		room -= len(c.BadEndpoints)
+		c.Routes, _ = bound(c.Routes, room)
+		room -= len(c.Routes)
+	}
 }
 
 func bound[T any](all []T, limit int) ([]T, int) {
