@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -133,6 +134,22 @@ func TestWriteCostsOneService(t *testing.T) {
 		}
 		if _, ok := source.Wait(ctx, time.Time{}); !ok {
 			t.Fatal("the write does not arrive")
+		}
+	}
+}
+
+// The flags that the reference names, in the words of the command, are flags of the command.
+func TestDocumentedFlags(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/reference/kubernetes.md")
+	xdstest.NoError(t, err)
+	named := regexp.MustCompile("`--([a-z-]+)").FindAllStringSubmatch(string(text), -1)
+	if len(named) < 5 {
+		t.Errorf("found %d flags", len(named))
+	}
+	for _, match := range named {
+		if newServe().Flag(match[1]) == nil {
+			t.Errorf("the command has no flag --%s", match[1])
 		}
 	}
 }
