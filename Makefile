@@ -82,12 +82,15 @@ sim: ## Simulate the mesh on virtual time by SEEDS (1000) from FIRST (1) on, hal
 CHECK ?= user=3 world=1 breaks=1 extra=1 start=01
 CHECKSERVER ?= user=1 world=2 breaks=1 nacks=1 start=01
 CHECKRELAY ?= all=3 answered=1
+CHECKMOVES ?= moves=3 world=1 start=0
 CHECKTIME ?= 10m
 RULES ?=
 
 .PHONY: check
 check: ## Follow the protocol of client, server and relay through larger scopes than CI (CHECK, CHECKSERVER, CHECKRELAY, CHECKTIME for each way); RULES=1 switches off the client's rules
 	$(GO) test ./xdsclient -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECK)' -check.time $(CHECKTIME)
+	$(GO) test ./xdsclient -run '^TestCheck$$' -v -timeout 0 -check.way moves -check.scope '$(CHECKMOVES)' -check.time $(CHECKTIME)
+	$(GO) test ./xdsclient -run '^TestCheckAtRandom$$' -v -timeout 0 -check.time $(CHECKTIME)
 	$(GO) test ./mesh/controlplane -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECKSERVER)' -check.time $(CHECKTIME)
 	$(GO) test ./mesh/relay -run '^TestCheck$$' -v -timeout 0 -check.scope '$(CHECKRELAY)' -check.time $(CHECKTIME)
 	$(if $(RULES),cd tools && $(GO) run ./checkrules -C ..)

@@ -147,7 +147,7 @@ func (x *trial) Next() (list []checkAction) {
 	if len(x.down) > 0 && (!servers || last.down == 0) {
 		list = append(list, checkAction{verb: verbDeliver})
 	}
-	if x.used.user < scope.user && !servers {
+	if x.used.user < scope.user && !servers && !x.way.moves {
 		for l := range x.way.locators_ {
 			verb := verbWatch
 			if x.watches[l] != nil {
@@ -185,7 +185,7 @@ func (x *trial) Next() (list []checkAction) {
 	case !streaming:
 		list = append(list, checkAction{verb: verbOpen})
 	default:
-		if x.used.breaks < scope.breaks {
+		if x.used.breaks < scope.breaks && !x.way.moves {
 			list = append(list, checkAction{verb: verbBreak})
 		}
 		if x.used.timers < scope.timers {

@@ -263,7 +263,6 @@ func checkWays() []*checkWay {
 		{name: "delta wildcard", delta: true, watches: []string{"a", "*"}, items: names},
 		{name: "delta glob", delta: true, locators: true, watches: []string{"dir/a{shard=0-5}", "dir/*{shard=0-3}"}, items: []string{"dir/a{shard=5}", "dir/a{shard=3}"}},
 		{name: "SotW moves", moves: true, full: true, locators: true, watches: turns, items: turns},
-		{name: "SotW stale moves", moves: true, obeysStale: true, full: true, locators: true, watches: turns, items: turns},
 		{name: "SotW partial moves", moves: true, variantsRepeat: true, errors: true, locators: true, watches: turns, items: turns},
 		{name: "delta moves", moves: true, delta: true, locators: true, watches: turns, items: turns},
 	}
