@@ -1,8 +1,11 @@
 package resolver
 
 import (
+	"errors"
+
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // member watches one Cluster and its endpoints. The clusters under an aggregate one are up to
@@ -92,7 +95,7 @@ func (m *member) update(c *xdsresource.Cluster) {
 		s.Endpoints = c.Inline
 	case m.source != nil:
 		s.Endpoints, s.Err = m.source.known()
-		if s.Endpoints == nil && (s.Err == nil || m.state.Endpoints != nil && m.graph.isTransient(s.Err)) && m.graph.sameConnections(m.state.Cluster, c) {
+		if s.Endpoints == nil && m.waits(s.Err) && m.graph.sameConnections(m.state.Cluster, c) {
 			// The old endpoints, if there are any, stay in use until the new ones are known,
 			// but not with another security or without their proxies, by which they need not be reached.
 			s.Endpoints, s.Err = m.state.Endpoints, nil
@@ -102,6 +105,17 @@ func (m *member) update(c *xdsresource.Cluster) {
 		}
 	}
 	m.setState(s)
+}
+
+// waits reports whether the endpoints in use, if there are any, wait for the new ones, err being the answer so far: a server
+// that is unreachable or silent has not said that there are none.
+func (m *member) waits(err error) bool {
+	if err == nil {
+		return true
+	}
+	var e *xdsclient.Error
+	silent := errors.As(err, &e) && e.Kind == xdsclient.KindTimeout
+	return m.state.Endpoints != nil && (silent || m.graph.isTransient(err))
 }
 
 func (m *member) setState(s balancer.ClusterState) {

@@ -45,6 +45,28 @@ func TestConfigurationInUseWaitsForAnUnreachableServer(t *testing.T) {
 	})
 }
 
+// Nor is silence an answer, for the endpoints of a Cluster that names another ClusterLoadAssignment. Its absence is.
+func TestEndpointsInUseWaitForASilentServer(t *testing.T) {
+	t.Parallel()
+	of := func(kind xdsclient.ErrorKind) error {
+		return &xdsclient.Error{Kind: kind, Resource: "other", Err: errors.New("no answer")}
+	}
+	f := configured(t)
+	f.change("Cluster a", eds("other"), "R: a=1")
+	f.keep("ClusterLoadAssignment other", of(xdsclient.KindTimeout))
+	f.change("ClusterLoadAssignment other", endpoints("other", "2"), "R: a=2")
+	f.change("Cluster a", eds("third"), "R: a=2")
+	f.keep("ClusterLoadAssignment third", of(xdsclient.KindTimeout))
+	err := of(xdsclient.KindDoesNotExist)
+	f.change("ClusterLoadAssignment third", err, "R: a=!"+err.Error())
+
+	f = newFixture(t)
+	f.route("a")
+	f.answer("Cluster a", eds("a"))
+	err = of(xdsclient.KindTimeout)
+	f.change("ClusterLoadAssignment a", err, "R: a=!"+err.Error())
+}
+
 // The names of one authority may be spelled in several ways (xRFC TP1): that of the
 // Listener is by a template of the bootstrap, and the client's errors have canonical ones.
 func TestRoutesOfAnAuthorityWaitHoweverItIsSpelled(t *testing.T) {
