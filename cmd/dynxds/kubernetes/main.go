@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
 )
 
 func main() {
@@ -33,10 +35,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	root.AddCommand(newServe())
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	out, errs := terminal.New(stdout), terminal.New(stderr)
+	defer out.Close() // who reads the output may have gone
+	defer errs.Close()
+	root.SetOut(out)
+	root.SetErr(errs)
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(stderr, "dynxds-kubernetes: %s\n", err)
+		fmt.Fprintf(errs, "dynxds-kubernetes: %s\n", err)
 		return 1
 	}
 	return 0
