@@ -204,7 +204,7 @@ func TestOnlyWhileSomebodyLooks(t *testing.T) {
 		}
 		r := Find(k).Begin() // as an RPC that has met the end
 		if since := Look(); since != time.Now() || Epoch() == before || c.Of(Epoch()) || len(Reports()) > 0 {
-			t.Error("counting does not begin anew")
+			t.Error("counting does not begin again")
 		}
 		r.End(nil)
 		Refused("looks", failure(codes.Unavailable))

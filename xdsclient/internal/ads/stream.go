@@ -61,7 +61,7 @@ type Handler interface {
 type Next int
 
 const (
-	// NextAfterEnd: with backoff, which starts anew after a stream on which a response was accepted.
+	// NextAfterEnd: with backoff, which is reset by a stream on which a response was accepted.
 	NextAfterEnd Next = iota
 	// NextAfterRefusal: with backoff that grows, whatever was accepted, as something that the client
 	// requested seems to end the streams.

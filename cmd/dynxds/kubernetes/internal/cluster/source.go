@@ -173,7 +173,7 @@ func (s *Source) Read(context.Context) (*folder.Content, error) {
 	return s.content, nil
 }
 
-// update makes the services of one Service anew, and reports whether they differ.
+// update makes the services of one Service again, and reports whether they differ.
 func (s *Source) update(of named, now time.Time) (changed bool) {
 	e := s.entries[of]
 	object := s.service(of)
