@@ -118,16 +118,21 @@ func leads(clusters []string, live []*config, lanes []lane, to end) bool {
 	})
 }
 
-// tightened reports whether a cluster of a configuration asks for stricter security than in an earlier one.
-func tightened(live []*config) bool {
-	last := map[string]security{}
-	for _, c := range live {
+// tightened reports whether a cluster of a configuration asks for stricter security than in an earlier one. cutOff
+// says that it also names another ClusterLoadAssignment there: the endpoints in use do not serve until that is known, which
+// an unreachable server delays.
+func tightened(live []*config) (stricter, cutOff bool) {
+	for i, c := range live {
 		for name, s := range c.clusters {
-			if was, ok := last[name]; ok && s.security > was {
-				return true
+			for _, before := range live[:i] {
+				was, ok := before.clusters[name]
+				if !ok || s.security <= was.security {
+					continue
+				}
+				stricter = true
+				cutOff = cutOff || s.endpoints(name) != was.endpoints(name)
 			}
-			last[name] = s.security
 		}
 	}
-	return false
+	return stricter, cutOff
 }

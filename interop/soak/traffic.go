@@ -184,15 +184,17 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 	}
 }
 
-// verdict returns the fault of an RPC. One may fail if its backend broke the connection, or if its connection was kept for
-// the linger after a cluster had begun to ask for stricter security.
+// verdict returns the fault of an RPC. One may fail if its backend broke the connection, or after a cluster began to ask for
+// stricter security: if its connection was kept for the linger, or if there are no endpoints yet for such a connection.
 func (m *mesh) verdict(who client, o outcome, h *history) error {
 	live := h.since(o.began)
 	if o.err == nil {
 		return allowed(live, who, o)
 	}
 	const linger = time.Second
-	if status.Code(o.err) == codes.Unavailable && o.peer != "" && o.ended.Sub(o.began) >= linger && tightened(live) {
+	stricter, cutOff := tightened(live)
+	lingered := o.peer != "" && o.ended.Sub(o.began) >= linger && stricter
+	if status.Code(o.err) == codes.Unavailable && (lingered || o.peer == "" && cutOff) {
 		return nil
 	}
 	for _, b := range m.backends {
