@@ -51,11 +51,11 @@ func (s *Store) Announce(ctx context.Context, r Replica) error {
 		_, _ = client.Revoke(ctx, lease)
 	}()
 	if err := s.put(ctx, client, s.prefix+replicas+r.ID, value, lease); err != nil {
-		return s.fault("announce this replica in", err)
+		return s.fault("announce replica "+r.ID+" in", err)
 	}
 	alive, err := client.KeepAlive(ctx, lease)
 	if err != nil {
-		return s.fault("keep the lease of", err)
+		return s.fault("keep the lease of replica "+r.ID+" in", err)
 	}
 	for range alive {
 	}
