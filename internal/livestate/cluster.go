@@ -222,7 +222,7 @@ func compare(a, b *Cluster) int {
 	}
 	failedA, startedA := traffic(a)
 	failedB, startedB := traffic(b)
-	return cmp.Or(cmp.Compare(a.Health.rank(), b.Health.rank()), cmp.Compare(failedB, failedA), cmp.Compare(startedB, startedA),
+	return cmp.Or(cmp.Compare(a.Health.Rank(), b.Health.Rank()), cmp.Compare(failedB, failedA), cmp.Compare(startedB, startedA),
 		cmp.Compare(a.Name, b.Name), cmp.Compare(a.Target, b.Target))
 }
 

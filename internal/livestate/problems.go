@@ -128,7 +128,7 @@ var kinds = []string{"channel", "cluster", "rpcs", "server", "resource"}
 
 func (g *gathering) sortProblems() {
 	slices.SortStableFunc(g.Problems, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(b.weight, a.weight),
+		return cmp.Or(cmp.Compare(a.Severity.Rank(), b.Severity.Rank()), cmp.Compare(b.weight, a.weight),
 			cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), compareTimes(a.Since, b.Since))
 	})
 	for i := range g.Problems {

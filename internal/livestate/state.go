@@ -29,8 +29,8 @@ const (
 	Idle Health = "idle"
 )
 
-// rank orders Healths, the worst first.
-func (h Health) rank() int {
+// Rank orders Healths, the worst first.
+func (h Health) Rank() int {
 	for i, x := range [...]Health{Failing, Degraded, Unknown, Well} {
 		if h == x {
 			return i

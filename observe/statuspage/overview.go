@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/dynxds/dynxds/internal/livestate"
@@ -57,21 +58,10 @@ func (v *view) overview() any {
 		o.Problems = append(o.Problems, view)
 	}
 	slices.SortStableFunc(o.Problems, func(a, b problemView) int {
-		return compareBool(b.Severity == livestate.Failing, a.Severity == livestate.Failing)
+		return cmp.Compare(a.Severity.Rank(), b.Severity.Rank())
 	})
 	o.More += len(p.Problems) - min(len(p.Problems), livestate.MaxProblems)
 	return o
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	default:
-		return -1
-	}
 }
 
 // withoutAges returns a verdict whose texts do not grow older: the page adds the ages.

@@ -117,7 +117,7 @@ func TestTLSNamesTheServersExpiredCertificate(t *testing.T) {
 	}
 }
 
-// A server fills no logs and no statuses with what it sends.
+// A server cannot fill logs and statuses with its texts.
 func TestTLSErrorsAreBounded(t *testing.T) {
 	t.Parallel()
 	ca, dir := testca.New(t), testca.NewFiles(t)

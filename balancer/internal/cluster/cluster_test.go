@@ -126,7 +126,7 @@ func TestClusterThatLosesItsResources(t *testing.T) {
 	})
 }
 
-// RPCs are failed by an error, but only while there is one: what was in use before serves again.
+// An error fails RPCs only as long as it lasts: afterwards the same endpoints serve again.
 func TestSameResourcesAfterAnErrorServe(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		c := serving(at("a", 0, "a:1"))
@@ -140,7 +140,7 @@ func TestSameResourcesAfterAnErrorServe(t *testing.T) {
 	})
 }
 
-// note is what is wrong with a resource.
+// note is the fault of a resource.
 type note string
 
 func (n note) String() string { return string(n) }

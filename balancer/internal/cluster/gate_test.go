@@ -46,7 +46,7 @@ func reportOf(service string) traffic.Report {
 	return traffic.Report{}
 }
 
-// A policy that counts requests in flight (gRFC A48) is told of the end of those that it picked for, also where the
+// A policy that counts requests in flight (gRFC A48) is told of the end of each RPC that it picked for, also if the
 // RPC was dropped afterwards: its endpoint would look busy for good, and never be chosen.
 func TestPolicyIsToldOfTheEnd(t *testing.T) {
 	t.Parallel()

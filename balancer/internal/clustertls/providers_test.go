@@ -198,7 +198,7 @@ func identityMaterial(ca *testca.CA) []tls.Certificate {
 	return []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"client"}})}
 }
 
-// A server fills no logs and no statuses with what it sends.
+// A server cannot fill logs and statuses with its texts.
 func TestErrorsAreBounded(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)
@@ -214,7 +214,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
-// New handshakes use what has rotated; connections that are there are not touched.
+// New handshakes use the rotated certificates; open connections stay.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	oldCA, newCA := testca.New(t), testca.New(t)
