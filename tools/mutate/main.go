@@ -6,6 +6,7 @@
 //	go run ./mutate -C .. -tests ./e2e,./xdsclient ./internal/ads # and the tests of others
 //	go run ./mutate -C .. -files '^(call|retry)\.go:' ./resolver  # two files of a package
 //	go run ./mutate -C .. -files '^call\.go:1[0-4].$' ./resolver  # lines 100 to 149 of one
+//	go run ./mutate -C .. -needless ./resolver               # which tests add nothing?
 //
 // All mutants of a package are in one program, which the environment variable MUTANT switches
 // on one by one: the tests are compiled once. Each test is run once without a mutant to see
@@ -16,6 +17,9 @@
 //
 // It prints the survivors with their places as it finds them, then the score: mutants that died,
 // in percent. Some survivors are equivalent to the code as it is; which, the reader has to judge.
+//
+// With -needless it runs every test that reaches a mutant, and tells which tests could be left out together: the others
+// reach and kill all that they do. Whether a specification or a past fault needs such a test, the reader has to judge.
 package main
 
 import (
@@ -34,6 +38,8 @@ func main() {
 	tests := flag.String("tests", "", "`packages`, separated by commas, whose tests are run besides those of the package")
 	flag.StringVar(&o.run, "run", "", "run the tests that match this `pattern` only, as in go test")
 	files := flag.String("files", "", "change only code whose \"file.go:line\" matches this `pattern`")
+	flag.StringVar(&o.skip, "skip", "", "do not run the tests that match this `pattern`, as in go test")
+	flag.BoolVar(&o.needless, "needless", false, "tell which tests reach and kill nothing that the others do not")
 	flag.IntVar(&o.parallel, "p", 2, "how many programs run at a time")
 	flag.IntVar(&o.procs, "procs", 1, "GOMAXPROCS of each program")
 	flag.Parse()

@@ -25,6 +25,8 @@ type options struct {
 	pkg      string
 	packages []string // whose tests are run
 	run      string
+	skip     string
+	needless bool
 	files    *regexp.Regexp // of "file.go:line", the first line of the code to change
 	parallel int
 	procs    int
@@ -39,6 +41,7 @@ type test struct {
 	program *program
 	name    string
 	reached map[int]bool
+	killed  map[int]bool // with options.needless
 	took    time.Duration
 }
 
@@ -58,7 +61,10 @@ func mutate(ctx context.Context, o options) error {
 	if err := m.baseline(ctx); err != nil {
 		return err
 	}
-	return m.try(ctx)
+	if err := m.try(ctx); err != nil || !m.needless {
+		return err
+	}
+	return m.printNeedless()
 }
 
 // mutation is a run of the command.
@@ -70,6 +76,8 @@ type mutation struct {
 	mutants  []mutant
 	programs []*program
 	tests    []*test // the quickest first
+
+	mu sync.Mutex // guards test.killed
 }
 
 // listed is what "go list" says of a package.
@@ -198,6 +206,14 @@ func (m *mutation) leave(output []byte) bool {
 // baseline runs each test without a mutant, to see which mutants it reaches. Tests that fail on
 // their own are not used.
 func (m *mutation) baseline(ctx context.Context) error {
+	skip := func(name string) bool { return false }
+	if m.skip != "" {
+		pattern, err := regexp.Compile(m.skip)
+		if err != nil {
+			return err
+		}
+		skip = pattern.MatchString
+	}
 	for _, p := range m.programs {
 		cmd := m.command(ctx, p.binary, "-test.list="+cmp.Or(m.run, "."))
 		cmd.Dir = p.dir
@@ -206,7 +222,9 @@ func (m *mutation) baseline(ctx context.Context) error {
 			return fmt.Errorf("the tests in %s: %w", p.dir, err)
 		}
 		for name := range strings.Lines(string(names)) {
-			m.tests = append(m.tests, &test{program: p, name: strings.TrimSpace(name)})
+			if name = strings.TrimSpace(name); !skip(name) {
+				m.tests = append(m.tests, &test{program: p, name: name, killed: map[int]bool{}})
+			}
 		}
 	}
 	failed := make([]error, len(m.tests))
@@ -250,8 +268,8 @@ func (m *mutation) reach(ctx context.Context, t *test, name string) error {
 	return nil
 }
 
-// execute runs tests of one program until one fails. A mutant that allocates without an end
-// fails at 8 GiB.
+// execute runs tests of one program until one fails, with options.needless all of them. A mutant that allocates without
+// an end fails at 8 GiB.
 func (m *mutation) execute(ctx context.Context, tests []*test, limit time.Duration, env ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+10*time.Second)
 	defer cancel()
@@ -261,7 +279,7 @@ func (m *mutation) execute(ctx context.Context, tests []*test, limit time.Durati
 	}
 	p := tests[0].program
 	cmd := m.command(ctx, "sh", "-c", `ulimit -v 8388608; exec "$0" "$@"`,
-		p.binary, "-test.failfast", "-test.timeout="+limit.String(), "-test.run=^("+strings.Join(names, "|")+")$")
+		p.binary, fmt.Sprint("-test.failfast=", !m.needless), fmt.Sprint("-test.v=", m.needless), "-test.timeout="+limit.String(), "-test.run=^("+strings.Join(names, "|")+")$")
 	cmd.Dir, cmd.Env = p.dir, append(cmd.Env, env...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &output, &output, time.Second
@@ -337,12 +355,7 @@ const (
 func (m *mutation) fate(ctx context.Context, x mutant) fate {
 	var first, others [][]*test
 	for _, p := range m.programs {
-		var tests []*test
-		for _, t := range m.tests {
-			if t.program == p && t.reached[x.n] {
-				tests = append(tests, t)
-			}
-		}
+		tests := m.reaching(p, x)
 		if len(tests) > 0 {
 			first = append(first, tests[:1])
 		}
@@ -350,22 +363,42 @@ func (m *mutation) fate(ctx context.Context, x mutant) fate {
 			others = append(others, tests[1:])
 		}
 	}
-	if len(first) == 0 {
+	switch {
+	case len(first) == 0:
 		return notReached
+	case m.needless:
+		return m.fateByAll(ctx, x)
 	}
 	for _, tests := range append(first, others...) {
-		limit := 5 * time.Second
-		for _, t := range tests {
-			limit += 3 * t.took
-		}
-		output, err := m.execute(ctx, tests, limit, "MUTANT="+strconv.Itoa(x.n))
-		switch {
-		case err == nil:
-		case bytes.Contains(output, []byte("panic: test timed out after")), errors.Is(err, context.DeadlineExceeded):
-			return timedOut
-		default:
-			return died
+		if _, f := m.runWith(ctx, x, tests); f != survived {
+			return f
 		}
 	}
 	return survived
+}
+
+// reaching returns the tests of a program that reach a mutant.
+func (m *mutation) reaching(p *program, x mutant) (tests []*test) {
+	for _, t := range m.tests {
+		if t.program == p && t.reached[x.n] {
+			tests = append(tests, t)
+		}
+	}
+	return tests
+}
+
+// runWith runs tests with a mutant.
+func (m *mutation) runWith(ctx context.Context, x mutant, tests []*test) ([]byte, fate) {
+	limit := 5 * time.Second
+	for _, t := range tests {
+		limit += 3 * t.took
+	}
+	output, err := m.execute(ctx, tests, limit, "MUTANT="+strconv.Itoa(x.n))
+	switch {
+	case err == nil:
+		return output, survived
+	case bytes.Contains(output, []byte("panic: test timed out after")), errors.Is(err, context.DeadlineExceeded):
+		return output, timedOut
+	}
+	return output, died
 }

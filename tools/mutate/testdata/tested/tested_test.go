@@ -11,6 +11,13 @@ func TestAtLeast(t *testing.T) {
 	}
 }
 
+// TestFew is needless beside TestAtLeast.
+func TestFew(t *testing.T) {
+	if atLeast(1) != "few" {
+		t.Error("1 is not few")
+	}
+}
+
 func TestEndless(t *testing.T) {
 	defer func() {
 		if n := recover(); n != 3 {
