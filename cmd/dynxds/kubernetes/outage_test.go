@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,50 +15,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-// load makes RPCs all the time, and reports those that fail.
-type load struct {
-	stop    context.CancelFunc
-	running sync.WaitGroup
-	mu      sync.Mutex
-	sent    int
-	failed  []error
-}
-
-func startLoad(conn *grpc.ClientConn, workers int) *load {
-	ctx, stop := context.WithCancel(context.Background())
-	l := &load{stop: stop}
-	for range workers {
-		l.running.Go(func() {
-			tick := time.NewTicker(2 * time.Millisecond)
-			defer tick.Stop()
-			for ctx.Err() == nil {
-				rpc, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-				_, err := testgrpc.NewTestServiceClient(conn).UnaryCall(rpc, &testgrpc.SimpleRequest{})
-				cancel()
-				l.mu.Lock()
-				l.sent++
-				if err != nil && len(l.failed) < 10 {
-					l.failed = append(l.failed, err)
-				}
-				l.mu.Unlock()
-				<-tick.C
-			}
-		})
-	}
-	return l
-}
-
-// end ends the load; no RPC may have failed.
-func (l *load) end(t testing.TB) (sent int) {
-	t.Helper()
-	l.stop()
-	l.running.Wait()
-	if len(l.failed) > 0 {
-		t.Errorf("RPCs failed, the first ones: %v", l.failed)
-	}
-	return l.sent
-}
 
 // While the API server, or etcd, is gone, clients are served; afterwards changes arrive, also such as were made by another
 // API server in between. The Gateway API's CRDs are not installed: it works without.
@@ -135,47 +88,6 @@ func TestNamespaceDeleted(t *testing.T) {
 		return ""
 	})
 	l.end(t)
-}
-
-// No RPC fails while all pods are replaced, one by one, in the order of the kubelet: the new pod is ready, the old one
-// is terminating, then its server stops gracefully, then it is gone.
-func TestRollingRestart(t *testing.T) {
-	t.Parallel()
-	k, pods := newKube(t), &pods{}
-	server := k.serving()
-	k.service("greeter", "8080")
-	const n = 20
-	var endpoints []discoveryv1.Endpoint
-	var backends []*testutils.Backend
-	for i := range n {
-		ip, b := pods.start(t, fmt.Sprintf("old-%d", i))
-		endpoints, backends = append(endpoints, ready(ip)), append(backends, b)
-	}
-	k.slice("greeter-1", "greeter", "", 8080, endpoints...)
-	conn := pods.client(t, server, "xds:///greeter."+k.namespace)
-	call(t, conn)
-	l := startLoad(conn, 4)
-	set := func() {
-		k.changeSlice("greeter-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = endpoints })
-	}
-	for i := range n {
-		ip, _ := pods.start(t, fmt.Sprintf("new-%d", i))
-		old := endpoints[i].Addresses[0]
-		endpoints = append(endpoints, ready(ip))
-		set()
-		endpoints[i] = terminating(old)
-		set()
-		backends[i].GracefulStop()
-	}
-	endpoints = endpoints[n:]
-	set()
-	cmdtest.Await(t, func() string {
-		if id := call(t, conn); id[:3] != "new" {
-			return id + " still answers"
-		}
-		return ""
-	})
-	t.Logf("%d RPCs, none failed", l.end(t))
 }
 
 // When the replica that holds the Lease ends, another one writes status.
