@@ -21,9 +21,10 @@ type ask struct {
 	spelling string
 	// key is that of the constraints, and which the rest of the topic of a client that subscribes
 	// by locators.
-	key, which  string
-	constraints dynparam.Constraints
-	refused     *refusal
+	key, which string
+	// constraints are those that apply, and sent those of the client's locator alone.
+	constraints, sent dynparam.Constraints
+	refused           *refusal
 	// choice is the entry for the subscriptions to a name, nil if there is none.
 	choice *entry
 	// subs are the subscriptions.
@@ -86,7 +87,7 @@ func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *
 	if a == nil {
 		a = &ask{
 			table: t, name: key, spelling: strings.Clone(l.name), key: askKey, which: l.which(),
-			constraints: l.constraints, refused: l.refused,
+			constraints: l.constraints.Merge(l.bound), sent: l.constraints, refused: l.refused,
 		}
 		if t.source == nil || l.refused != nil {
 			a.choose(t, t.slots[key])

@@ -1,6 +1,9 @@
 package controlplane
 
 import (
+	"maps"
+	"slices"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -71,4 +74,71 @@ func (s *stream) denial(l *locator, st *status.Status) *refusal {
 		sent: l.constraints.ToProto(), wire: "denied " + e.version + l.constraints.Key(), denied: true,
 		entry: &entry{err: e},
 	}
+}
+
+// RefreshAuthorization calls [Options.Authorize] again for all that clients have subscribed to. A stream for which a decision has
+// changed ends with UNAVAILABLE: the client opens another, and subscribes again.
+func (s *Server) RefreshAuthorization() {
+	s.mu.Lock()
+	streams := slices.Collect(maps.Values(s.streams))
+	s.mu.Unlock()
+	for _, st := range streams {
+		st.reauthorize()
+	}
+}
+
+// errReauthorized ends a stream. What the client has stays in use until the answers on its next stream take it away.
+var errReauthorized = status.Error(codes.Unavailable, "what this client may have has changed; open another stream")
+
+// decided is what Options.Authorize has decided about.
+type decided struct {
+	typeURL, name string
+	denied        bool
+}
+
+// reauthorize ends the stream if a decision has changed.
+func (s *stream) reauthorize() {
+	if s.hooks.allow == nil {
+		return
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if _, greeted := s.greeting(); !greeted {
+		return // it has not subscribed to anything
+	}
+	for _, d := range s.decided() {
+		if (s.mayHaveName(d.typeURL, d.name) != nil) != d.denied {
+			s.fail(errReauthorized)
+			return
+		}
+	}
+}
+
+// decided returns all that the client has subscribed to. The caller holds changing.
+func (s *stream) decided() (list []decided) {
+	s.mu.Lock()
+	subs := slices.Collect(maps.Values(s.subs))
+	s.mu.Unlock()
+	turn := s.store.reading(s)
+	turn.resume = func() bool { return !s.released }
+	turn.lock()
+	defer turn.unlock()
+	if s.released {
+		return nil
+	}
+	for _, sub := range subs {
+		if sub.dialect == byNames && sub.interest.wildcard() {
+			list = append(list, decided{sub.typeURL, wildcardName, false})
+		}
+		for a := range sub.asks() {
+			if !turn.next() {
+				return nil
+			}
+			// Invalid locators, and what contradicts the client's node, were not asked about.
+			if a.refused == nil || a.refused.denied && !a.refused.contradicts {
+				list = append(list, decided{sub.typeURL, xdsname.Canonical(sub.locator(a).name), a.refused != nil})
+			}
+		}
+	}
+	return list
 }

@@ -132,7 +132,7 @@ func (s *stream) signal() {
 }
 
 // takeDue returns what is due, in push order, and clears it. The caller holds Store.mu for
-// reading, so that it sees whole updates. Nothing is due for a stream that has ended, and nothing while the
+// reading, so that it sees whole updates. Nothing is due for a stream that has ended or is about to, and nothing while the
 // subscription to constraints changes: they are sent before all that is due.
 func (s *stream) takeDue() []dueChanges {
 	if s.released {
@@ -140,6 +140,9 @@ func (s *stream) takeDue() []dueChanges {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.failure != nil {
+		return nil
+	}
 	if dpds := s.subs[dynparam.MapTypeURL]; dpds != nil && dpds.settling > 0 {
 		return nil
 	}

@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"fmt"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -73,6 +75,8 @@ func (tp topic) variant() (parameters string, ok bool) {
 type locator struct {
 	name        string
 	constraints dynparam.Constraints
+	// bound are what the client's node adds to the constraints.
+	bound dynparam.Constraints
 	// refused is set if the constraints are invalid, or the client may not have the resource.
 	refused *refusal
 }
@@ -81,8 +85,10 @@ type locator struct {
 type refusal struct {
 	// denied is set if Options.Authorize has refused the name. The topic is that of the constraints.
 	denied bool
-	sent   *discoverypb.DynamicParameterConstraints
-	wire   string
+	// contradicts is set beside it if it is not Options.Authorize, but the constraints of the client's node.
+	contradicts bool
+	sent        *discoverypb.DynamicParameterConstraints
+	wire        string
 	// entry is the error in place of any resource.
 	entry *entry
 }
@@ -114,6 +120,15 @@ func (l *locator) askKey() string {
 		return "!" + l.refused.wire
 	}
 	return l.constraints.Key()
+}
+
+// boundKey returns the key of an ask from that of its locator and what the client's node adds. Keys of constraints and of
+// refused locators do not begin with "&".
+func boundKey(key string, bound dynparam.Constraints) string {
+	if bound.IsZero() {
+		return key
+	}
+	return fmt.Sprintf("&%d %s%s", len(key), key, bound.Key())
 }
 
 // which is the rest of the topic of a client that subscribes by locators.

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -15,6 +17,8 @@ import (
 type nodeConstraints struct {
 	// of is nil if there are none.
 	of func(*corepb.Node) dynparam.ByType
+	// bind is Options.BindLocators.
+	bind bool
 	// epoch counts the calls of RefreshNodeConstraints.
 	epoch atomic.Uint64
 }
@@ -71,8 +75,40 @@ func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
 	subs := slices.Collect(maps.Values(st.subs))
 	st.mu.Unlock()
 	for _, sub := range subs {
-		if now := implicit.For(sub.typeURL); sub.dialect == byNames && sub.typeURL != dynparam.MapTypeURL && !sub.implicit.Equal(now) {
+		now := st.implicitFor(sub.typeURL, sub.dialect)
+		switch {
+		case sub.implicit.Equal(now):
+		case sub.dialect == byLocators:
+			st.fail(errRebound)
+			return
+		default:
 			s.resubscription(sub).constrain(now)
+		}
+	}
+}
+
+// errRebound ends a stream, which is simpler than to move its locators: the tags that tell clients apart seldom change.
+var errRebound = status.Error(codes.Unavailable, "the constraints that the client's node adds to its locators have changed; open another stream")
+
+// implicitFor returns the constraints for a type that the client does not send itself.
+func (s *stream) implicitFor(typeURL string, d dialect) dynparam.Constraints {
+	if typeURL == dynparam.MapTypeURL || d == byLocators && (s.constraints == nil || !s.constraints.bind) {
+		return dynparam.Constraints{}
+	}
+	return s.implicit.For(typeURL)
+}
+
+// bind refuses the locators that contradict the constraints of the client's node.
+func (s *stream) bind(sub *subscription, asked map[topic]locator) {
+	if sub.dialect != byLocators || sub.implicit.IsZero() {
+		return
+	}
+	for tp, l := range asked {
+		if own := l.constraints; l.refused == nil && !own.Merge(sub.implicit).Equal(sub.implicit.Merge(own)) {
+			l.refused = s.denial(&l, status.Newf(codes.PermissionDenied,
+				"the locator of %q has constraints %v, but the client's node has %v: leave them out", l.name, own, sub.implicit))
+			l.refused.contradicts = true
+			asked[tp] = l
 		}
 	}
 }

@@ -67,9 +67,14 @@ type Options struct {
 	// first request, nil if that had none. It is called without locks, by several
 	// goroutines at a time; see [Server.RefreshNodeConstraints].
 	//
-	// It does not apply to clients that send locators. The same function may serve these
-	// by DPDS ([Tx.SetDPDS]).
+	// It does not apply to clients that send locators, unless BindLocators is set. The same function may
+	// serve these by DPDS ([Tx.SetDPDS]).
 	NodeConstraints func(node *corepb.Node) dynparam.ByType
+
+	// BindLocators adds the NodeConstraints of a client to its locators, so that it gets variants for its own node whatever
+	// constraints it sends. A locator that contradicts them gets PERMISSION_DENIED in place of the resource. If they change,
+	// the client's stream ends with UNAVAILABLE, and the client opens another.
+	BindLocators bool
 
 	// Identify returns the node that a client is, in place of the one that it says it is, or the error with which its stream
 	// ends. until is when its credentials expire, zero for never: the stream ends then with UNAUTHENTICATED, and the client may
@@ -90,7 +95,7 @@ type Options struct {
 	//
 	// The client is sent the status of an error, mostly PERMISSION_DENIED, in place of the
 	// resource (xRFC TP3); for a wildcard, which TP3 has no errors for, the stream ends with it.
-	// What was decided stays until the client unsubscribes, or its stream ends.
+	// What was decided stays until the client unsubscribes, its stream ends, or [Server.RefreshAuthorization] is called.
 	Authorize func(ctx context.Context, node *corepb.Node, typeURL, name string) error
 
 	// StoreFor chooses the store that a client is served from, so that one server can serve

@@ -79,7 +79,7 @@ type selection struct {
 	// again since.
 	closed closedSet
 
-	// implicit are the constraints of a client that sends none.
+	// implicit are the constraints of a client that sends none, or those that its node adds to its locators.
 	implicit dynparam.Constraints
 	// former were those before, while the names move from these to implicit.
 	former dynparam.Constraints
@@ -182,7 +182,7 @@ func (s *selection) count(key nameKey) (n int) {
 func (s *selection) locator(a *ask) locator {
 	l := locator{name: a.spelling, refused: a.refused}
 	if s.dialect == byLocators {
-		l.constraints = a.constraints
+		l.constraints = a.sent
 	}
 	if spelled, ok := s.spellings[a.number]; ok {
 		l.name = spelled
@@ -247,7 +247,7 @@ func (s *selection) askKey(tp topic) string {
 	if s.dialect == byNames {
 		return s.implicit.Key()
 	}
-	return tp.which[len(markConstraints):]
+	return boundKey(tp.which[len(markConstraints):], s.implicit)
 }
 
 // withConstraints returns a locator with the constraints that apply. The caller holds
@@ -255,6 +255,8 @@ func (s *selection) askKey(tp topic) string {
 func (s *selection) withConstraints(l locator) locator {
 	if s.dialect == byNames {
 		l.constraints = s.implicit
+	} else {
+		l.bound = s.implicit
 	}
 	return l
 }

@@ -47,7 +47,7 @@ func NewServer(store *Store, opts Options) *Server {
 	return &Server{
 		store:       store,
 		opts:        opts.withDefaults(),
-		constraints: nodeConstraints{of: opts.NodeConstraints},
+		constraints: nodeConstraints{of: opts.NodeConstraints, bind: opts.BindLocators},
 		stop:        make(chan struct{}),
 		quotas:      newQuotas(opts.Limits),
 		streams:     map[uint64]*stream{},

@@ -38,7 +38,8 @@ type stream struct {
 	// wake holds a token while something may be due.
 	wake chan struct{}
 
-	// changing lets one change of the subscriptions run at a time: a request's, or constrain. It is locked before Store.mu.
+	// changing lets one change of the subscriptions run at a time: a request's, constrain or reauthorize. It is locked before
+	// Store.mu.
 	changing sync.Mutex
 
 	// released is set, under Store.mu, when the stream has ended; the reader may still be
@@ -52,8 +53,8 @@ type stream struct {
 	store *Store
 	// node is set before there are subscriptions, and does not change.
 	node *corepb.Node
-	// implicit are the constraints for types that the client does not subscribe
-	// to by locators.
+	// implicit are the constraints by the node, for the types that the client does not subscribe to by locators, or for all
+	// with Options.BindLocators.
 	implicit dynparam.ByType
 	subs     map[string]*subscription
 	// withdrawals are the deletions that were not sent to the client yet.
@@ -201,9 +202,7 @@ func (s *stream) subscription(typeURL string, mode pushMode, locators []*discove
 	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, dialect: dialect}}
 	sub.sent.of = sub
 	s.mu.Lock()
-	if dialect == byNames && typeURL != dynparam.MapTypeURL {
-		sub.implicit = s.implicit.For(typeURL)
-	}
+	sub.implicit = s.implicitFor(typeURL, dialect)
 	s.subs[typeURL] = sub
 	s.mu.Unlock()
 	return sub, nil
@@ -213,11 +212,12 @@ func (s *stream) subscription(typeURL string, mode pushMode, locators []*discove
 // legacy is that of authorize.
 func (s *stream) resubscribe(sub *subscription, asked map[topic]locator, legacy bool, compare func() subscriptionChange) error {
 	return onOtherStack(func() error {
+		s.changing.Lock()
+		defer s.changing.Unlock()
+		s.bind(sub, asked)
 		if err := s.authorize(sub, asked, legacy); err != nil {
 			return err
 		}
-		s.changing.Lock()
-		defer s.changing.Unlock()
 		change := compare()
 		if change.isNone(sub.interest) {
 			return nil

@@ -124,11 +124,19 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	opts.Serve.Log, opts.Place, opts.Dir = log, "cluster", where
+	access := make(chan struct{}, 1)
+	opts.BindLocators, opts.Reauthorize = true, access
 	opts.Open = func(ctx context.Context, log *slog.Logger) (site.Documents, error) {
 		starting, cancel := context.WithTimeout(ctx, f.startTimeout)
 		defer cancel()
 		source, err := cluster.Open(starting, cluster.Options{
 			Clients: clients, Namespaces: f.namespaces, Domain: strings.Trim(f.domain, "."), Reload: hangups, Log: log,
+			AccessChanged: func() {
+				select {
+				case access <- struct{}{}:
+				default:
+				}
+			},
 		})
 		if err != nil {
 			return nil, err

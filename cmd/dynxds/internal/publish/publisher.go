@@ -191,8 +191,13 @@ func (p *Publisher) difference(meshes []*meshroute.Mesh) *update {
 
 // NodeConstraints is for controlplane.Options.NodeConstraints.
 func (p *Publisher) NodeConstraints(node *corepb.Node) dynparam.ByType {
-	// Tags too large for constraints are an error in DPDS; here they count as none.
-	constraints, _ := p.dpds(node)
+	constraints, err := p.dpds(node)
+	if err != nil {
+		// Tags too large for constraints are an error in DPDS. Here they count as none, and match no variant that is for some.
+		constraints, _ = p.tags.Load().constraints(meshroute.ClientFromNode(&corepb.Node{
+			UserAgentName: node.GetUserAgentName(), ClientFeatures: node.GetClientFeatures(),
+		}))
+	}
 	return constraints
 }
 

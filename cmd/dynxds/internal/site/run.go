@@ -43,6 +43,10 @@ type Options struct {
 	Identify  func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error)
 	Authorize func(ctx context.Context, node *corepb.Node, typeURL, name string) error
 	OnNACK    func(controlplane.Rejection)
+	// BindLocators is controlplane.Options.BindLocators.
+	BindLocators bool
+	// Reauthorize has a value when Authorize may decide otherwise than before. It may be nil.
+	Reauthorize <-chan struct{}
 	// Authority is that of resources with names of xRFC TP1, and of DPDS; empty means only plain
 	// names.
 	Authority string
@@ -137,6 +141,7 @@ func Run(ctx context.Context, opts Options) error {
 	ctx, stop := context.WithCancel(ctx)
 	var reloading sync.WaitGroup
 	reloading.Go(func() { plane.reload.run(ctx) })
+	reloading.Go(func() { plane.reauthorize(ctx, opts.Reauthorize) })
 	if of, ok := plane.reload.documents.(*stored); ok {
 		replica := store.Replica{ID: server.ID(), Admin: server.AdminAddr(), Address: server.Addr().String(), Started: time.Now()}
 		reloading.Go(func() { of.announce(ctx, replica, opts.Serve.Log) })
@@ -222,6 +227,7 @@ func newPlane(opts Options) *plane {
 		Access:          opts.access,
 		Authorize:       opts.Authorize,
 		NodeConstraints: publisher.NodeConstraints,
+		BindLocators:    opts.BindLocators,
 		NotFoundErrors:  true,
 		Absence:         p.reload.absence.text,
 		WrapResources:   true,
@@ -231,6 +237,18 @@ func newPlane(opts Options) *plane {
 	})
 	p.reload.publisher = publisher
 	return p
+}
+
+// reauthorize has clients subscribe again whenever what they may have has changed, until the context ends.
+func (p *plane) reauthorize(ctx context.Context, changed <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			p.ads.RefreshAuthorization()
+		}
+	}
 }
 
 // reject logs and counts a NACK.

@@ -15,10 +15,25 @@ type places struct{ nodes, namespaces cache.SharedIndexInformer }
 // newPlaces adds the informers. Without permission to read nodes, zones are not known.
 func newPlaces(s *Source) *places {
 	c := s.opts.Clients
-	return &places{
+	p := &places{
 		nodes:      s.watch.tolerated("nodes", c.metadataOf(corev1.SchemeGroupVersion.WithResource("nodes")), &metav1.PartialObjectMetadata{}),
 		namespaces: s.watch.informer("namespaces", c.metadataOf(corev1.SchemeGroupVersion.WithResource("namespaces")), &metav1.PartialObjectMetadata{}, nil),
 	}
+	// It fails only for an informer that was stopped.
+	_, _ = p.namespaces.AddEventHandler(cache.FilteringResourceEventHandler{
+		FilterFunc: func(object any) bool {
+			if last, missed := object.(cache.DeletedFinalStateUnknown); missed {
+				object = last.Obj
+			}
+			return object.(*metav1.PartialObjectMetadata).Labels[ClosedLabel] == "true"
+		},
+		// An update that changes the label is one of these two.
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { s.opts.AccessChanged() },
+			DeleteFunc: func(any) { s.opts.AccessChanged() },
+		},
+	})
+	return p
 }
 
 // ZoneOf returns the zone of a node, empty if it is not known. It is safe for concurrent use.

@@ -27,7 +27,9 @@ type Options struct {
 	Domain string
 	// Reload has signals of somebody who asks for a look; it may be nil.
 	Reload <-chan os.Signal
-	Log    *slog.Logger
+	// AccessChanged is called when Closed may have another answer than before, by any goroutine. It must not wait.
+	AccessChanged func()
+	Log           *slog.Logger
 }
 
 // Source follows the objects of a cluster. It is site.Documents; GoneSince and the methods of other files that say so are safe
