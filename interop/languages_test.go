@@ -1,7 +1,6 @@
 package interop_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -19,8 +17,8 @@ import (
 // of them.
 type language struct {
 	name string
-	// install makes what the program needs, in a folder of its own, or skips the test
-	// and says why. It returns the folder and the beginning of the command line.
+	// install returns the folder with the program and what it needs, and the beginning of its
+	// command line. It skips the test if that cannot be had, and says why.
 	install func(t *testing.T) (dir string, command []string)
 }
 
@@ -33,18 +31,9 @@ func installJS(t *testing.T) (dir string, command []string) {
 			t.Skipf("grpc-js is not tested: this machine has no %s", program)
 		}
 	}
-	dir = t.TempDir()
-	for _, name := range []string{"client.js", "package.json", "package-lock.json"} {
-		text, err := os.ReadFile(filepath.Join("js", name))
-		xdstest.NoError(t, err)
-		xdstest.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	npm := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	npm.Dir = dir
-	if out, err := npm.CombinedOutput(); err != nil {
-		t.Skipf("grpc-js is not tested: npm cannot install it: %v\n%s", err, out)
+	dir, err := installedJS()
+	if err != nil {
+		t.Skipf("grpc-js is not tested: %v", err)
 	}
 	return dir, []string{"node", "client.js"}
 }
@@ -115,7 +104,8 @@ func TestOtherLanguagesFollowADeletedService(t *testing.T) {
 	eachLanguage(t, func(t *testing.T, start startClient) {
 		echo, blue, green := testutils.StartBackend(t, "echo"), testutils.StartBackend(t, "blue"), testutils.StartBackend(t, "green")
 		to := func(name string, backend *testutils.Backend) string {
-			return serviceWith("echo", echo.Addr()+" v1") + serviceWith(name, backend.Addr()+" v1") + `---
+			// One of three services is deleted. If it were more, the server would wait before it believes the change.
+			return serviceWith("echo", echo.Addr()+" v1") + serviceWith("other", echo.Addr()+" v1") + serviceWith(name, backend.Addr()+" v1") + `---
 kind: MeshHTTPRoute
 name: move
 spec: {to: [{targetRef: {kind: MeshService, name: echo}, rules: [{backendRefs: [{kind: MeshService, name: ` + name + `}]}]}]}

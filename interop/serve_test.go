@@ -27,15 +27,11 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// buildCommand builds dynxds, as users have it.
+// buildCommand returns the path of dynxds, built as users have it.
 func buildCommand(t *testing.T) (path string) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "dynxds")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/dynxds")
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building dynxds: %v\n%s", err, out)
-	}
+	path, err := builtCommand()
+	xdstest.NoError(t, err)
 	return path
 }
 

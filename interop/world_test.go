@@ -40,7 +40,10 @@ func TestMain(m *testing.M) {
 	case benchChild:
 		os.Exit(runBenchProgram())
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		removeShared()
+		os.Exit(status)
+	}))
 }
 
 // service is the endpoint of the target, and the name of its Listener.
