@@ -264,37 +264,3 @@ func TestAggregateChangesUnderLoad(t *testing.T) {
 		l.stop(t)
 	})
 }
-
-// A cycle is an error of the clusters that lead into it. Their RPCs see the way
-// round, and succeed when it is broken.
-func TestCycleFailsItsClustersOnly(t *testing.T) {
-	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	cc := m.dialServing(chain(service, xdsmsg.PathRoute(unaryMethod, "round"), toCluster("straight")),
-		clusterOf("leaf", backend), xdsmsg.AggregateCluster("straight", "leaf"),
-		xdsmsg.AggregateCluster("round", "leaf", "half"), xdsmsg.AggregateCluster("half", "round"))
-	mustReach(t, cc, bidiStreaming, backend)
-	mustFail(t, cc, `aggregate cluster "round"`, `"round" → "half" → "round"`, t.Name())
-	m.set(xdsmsg.AggregateCluster("half", "leaf"))
-	mustReach(t, cc, unary, backend)
-}
-
-// gRFC A37, "Use Global Circuit Breaking Atomic": a cluster by itself and under an
-// aggregate one has one limit.
-func TestCircuitBreakingOfASharedCluster(t *testing.T) {
-	t.Parallel()
-	const limit, name = 3, "shared-limit"
-	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	m.set(chain(service, xdsmsg.PathRoute(unaryMethod, name), toCluster("over")), xdsmsg.AggregateCluster("over", name),
-		with(xdsmsg.InlineCluster(name, static, xdsmsg.In("z", backend.Addr())), maxRequests, limit))
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, backend)
-	ctx, cancel := context.WithCancel(testutils.Context(t))
-	defer cancel()
-	for i := range limit {
-		if _, err := openStream(ctx, cc, grpc.WaitForReady(true)); err != nil {
-			t.Fatalf("stream %d of %d: %v", i+1, limit, err)
-		}
-	}
-	mustFail(t, cc, name, "max_requests")
-}

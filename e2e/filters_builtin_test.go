@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	udpapb "github.com/cncf/xds/go/udpa/type/v1"
@@ -22,7 +19,6 @@ import (
 	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -216,19 +212,6 @@ func TestInertFiltersDoNothing(t *testing.T) {
 	mustReach(t, m.dial("xds:///"+service), unary, backend)
 }
 
-// gRFC A39: a filter that authorizes, limits or edits cannot be left out, so a client without it
-// rejects the resource.
-func TestFiltersThatMatterAreNotInert(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"ext_authz.v3.ExtAuthz", "jwt_authn.v3.JwtAuthentication", "ratelimit.v3.RateLimit", "lua.v3.Lua", "ext_proc.v3.ExternalProcessor"} {
-		filter := xdsmsg.Filter("f", &corspb.Cors{})
-		filter.GetTypedConfig().TypeUrl = "type.googleapis.com/envoy.extensions.filters.http." + name
-		if faults := faultsOf(t, xdsresource.ListenerType, xdsmsg.APIListener("l", managerOf(filter, xdsmsg.Router()))); len(faults) != 1 {
-			t.Errorf("%s: faults %v, want one", name, faults)
-		}
-	}
-}
-
 // A configuration for CORS is validated as its type all the same.
 func TestInvalidCORSIsRejected(t *testing.T) {
 	t.Parallel()
@@ -259,81 +242,4 @@ func TestTheRouterIgnoresItsFields(t *testing.T) {
 	if faults := faultsOf(t, xdsresource.ListenerType, api); len(faults) != 1 || !strings.Contains(fmt.Sprint(faults[0]), "router") {
 		t.Errorf("a configuration that cannot be read: %v", faults)
 	}
-}
-
-// Built-in filters are added, removed, reordered and reconfigured while 100 RPCs
-// are in flight, half of them unary ones that wait in a filter and half streams.
-// None fails, and later RPCs run through the new filters.
-func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
-	overLinks(t, func(t *testing.T) {
-		m := newMesh(t)
-		ctx := testutils.Context(t)
-		backend := testutils.StartBackend(t, "b")
-		delay := func(percent int) *hcmpb.HttpFilter {
-			return xdsmsg.Filter("delay", with(new(faultpb.HTTPFault), `delay { header_delay {} percentage { numerator: %d } }`, percent))
-		}
-		edit := func(value string) *hcmpb.HttpFilter {
-			return xdsmsg.Filter("edit", with(new(headerpb.HeaderMutation), `mutations {
-				request_mutations { append { header { key: "via" value: %q } } }
-				response_mutations { append { header { key: "back" value: %[1]q } } } }`, value))
-		}
-		limit := func(tokens int) *hcmpb.HttpFilter {
-			// Without filter_enforced RPCs continue, and have the header.
-			return xdsmsg.Filter("limit", with(new(limitpb.LocalRateLimit), `
-				stat_prefix: "s" token_bucket { max_tokens: %d fill_interval { seconds: 3600 } }
-				filter_enabled { default_value { numerator: 100 } }
-				request_headers_to_add_when_not_enforced { header { key: "via" value: "limit" } }`, tokens))
-		}
-		m.serveFilters(backend, nil, countingEntry("count", ""), delay(100), edit("0"))
-		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, backend)
-
-		entered := countingFilter.entered.Load()
-		var wg sync.WaitGroup
-		for range 50 {
-			wg.Go(func() {
-				r := callFor(metadata.AppendToOutgoingContext(ctx, "x-envoy-fault-delay-request", "1500"), cc, unary)
-				if r.err != nil || !slices.Equal(r.header["back"], []string{"0"}) {
-					t.Errorf("a unary RPC over the updates: header %v, %v", r.header, r.err)
-				}
-			})
-		}
-		streams := openStreams(ctx, t, cc, 50)
-		for countingFilter.entered.Load() < entered+100 {
-			runtime.Gosched()
-		}
-		l := startLoad(t, cc)
-		for _, step := range []struct {
-			filters    []*hcmpb.HttpFilter
-			via        []string
-			withCookie bool
-		}{
-			{[]*hcmpb.HttpFilter{edit("1")}, []string{"1"}, false},                                             // removed, reconfigured
-			{[]*hcmpb.HttpFilter{edit("2"), limit(1)}, []string{"2", "limit"}, false},                          // added
-			{[]*hcmpb.HttpFilter{limit(1), edit("2")}, []string{"limit", "2"}, false},                          // reordered
-			{[]*hcmpb.HttpFilter{byCookie("/"), delay(50), limit(1), edit("3")}, []string{"limit", "3"}, true}, // added
-			{[]*hcmpb.HttpFilter{edit("4"), byCookie("/other"), limit(2_000_000_000)}, []string{"4"}, false},   // reconfigured
-			{nil, nil, false}, // all removed
-		} {
-			m.serveFilters(backend, nil, step.filters...)
-			for _, k := range kinds {
-				for {
-					r := callFor(ctx, cc, k)
-					xdstest.NoError(t, r.err)
-					if slices.Equal(backend.Last().Metadata["via"], step.via) && (r.header["set-cookie"] != nil) == step.withCookie {
-						break
-					}
-				}
-			}
-		}
-		l.stop(t)
-		for _, s := range streams {
-			xdstest.NoError(t, echo(s))
-			if md, err := s.Header(); err != nil || !slices.Equal(md["back"], []string{"0"}) {
-				t.Errorf("a stream over the updates: header %v, %v", md, err)
-			}
-			end(t, s)
-		}
-		wg.Wait()
-	})
 }

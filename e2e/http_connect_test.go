@@ -103,24 +103,6 @@ func TestHTTPConnectOfEveryTypeOfCluster(t *testing.T) {
 	}
 }
 
-// A86-xds-http-connect.md, "Proposal": the proxy is looked for "first in the endpoint-level
-// metadata. If not found there, [...] in the locality-level metadata. If not found in either
-// place, then HTTP CONNECT is not used".
-func TestWhereTheProxyComesFrom(t *testing.T) {
-	t.Parallel()
-	m, ofEndpoint, ofLocality := newMesh(t), xdstest.StartProxy(t), xdstest.StartProxy(t)
-	a, b, c := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "c")
-	assignment := xdsmsg.Endpoints("c", xdsmsg.In("zone", a.Addr(), b.Addr()), xdsmsg.In("other", c.Addr()))
-	behind := assignment.GetEndpoints()[0]
-	behind.Metadata = xdsmsg.Proxy(ofLocality.Addr())
-	behind.GetLbEndpoints()[0].Metadata = xdsmsg.Proxy(ofEndpoint.Addr())
-	m.set(chain(service, toCluster("c")), withSocket(xdsmsg.EDSCluster("c", ""), xdsmsg.ProxySocket(nil)), assignment)
-	cc := m.dial("xds:///" + service)
-	reachAll(t, cc, a, b, c)
-	checkTunnels(t, ofEndpoint, map[string]int{a.Addr(): 1})
-	checkTunnels(t, ofLocality, map[string]int{b.Addr(): 1})
-}
-
 // A proxy that does not connect fails RPCs, with a reason, and nothing goes to the endpoint
 // directly.
 func TestProxyThatRefusesEndToEnd(t *testing.T) {
@@ -145,15 +127,6 @@ func TestProxyThatRefusesEndToEnd(t *testing.T) {
 		proxy.Refuse("")
 		mustReach(t, cc, unary, backend)
 	}
-}
-
-// A86-xds-http-connect.md, "Proposal", "When validating this type": an invalid address is NACKed.
-func TestInvalidProxyIsNACKed(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
-	m.set(chain(service, toCluster("c")), withProxy(clusterOf("c", backend), "proxy.example.com:3128"))
-	mustFail(t, m.dial("xds:///"+service), "lb_endpoints[0].metadata.typed_filter_metadata", `"proxy.example.com" is not an IP address`)
 }
 
 // A change of the proxy, or of the transport socket around or inside it, makes a new connection,

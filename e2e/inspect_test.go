@@ -3,10 +3,8 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -192,19 +190,6 @@ func TestInspectFailover(t *testing.T) {
 	}
 }
 
-func TestInspectUnreachableEndpoints(t *testing.T) {
-	t.Parallel()
-	m, backend, service := newMesh(t), testutils.StartBackend(t, "b"), ownService(t)
-	name := "c-" + service
-	m.serve(service, name, backend)
-	backend.Stop()
-	mustFail(t, m.dial("xds:///"+service), "connection refused")
-	c := awaitCluster(t, "the endpoint is refused", service, name, inUse(0, inspect.TransientFailure))
-	if !containsAll(explain.Why(&c), "priority 0 is in use: failed", "connection refused", "there is no other") || c.State != inspect.TransientFailure {
-		t.Errorf("the cluster is %s: %q", c.State, explain.Why(&c))
-	}
-}
-
 func TestInspectEjectionAndLimit(t *testing.T) {
 	t.Parallel()
 	m, service := newMesh(t), ownService(t)
@@ -245,51 +230,6 @@ func TestInspectEjectionAndLimit(t *testing.T) {
 	}
 }
 
-// An aggregate cluster that fails over to DNS.
-func TestInspectAggregateAndDNS(t *testing.T) {
-	t.Parallel()
-	m, service := newMesh(t), ownService(t)
-	primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary")
-	_, target := inZone(t, secondary)
-	agg, eds, dns := "agg-"+service, "eds-"+service, "dns-"+service
-	m.set(chain(service, toCluster(agg)), xdsmsg.AggregateCluster(agg, eds, dns), clusterOf(eds, primary),
-		xdsmsg.InlineCluster(dns, logicalDNS, xdsmsg.In("z", target)))
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, primary)
-	using := func(i int) func(inspect.Cluster) bool {
-		return func(c inspect.Cluster) bool {
-			return len(c.Members) == 2 && c.Members[i].Use.InUse && c.Members[i].Cluster.State == inspect.Ready
-		}
-	}
-	c := awaitCluster(t, "the first member is in use, and the addresses of the second known", service, agg, func(c inspect.Cluster) bool {
-		return using(0)(c) && c.Members[1].Cluster.Phase == inspect.PhaseDormant
-	})
-	if c.Kind != "aggregate" || explain.Why(&c) != fmt.Sprintf("cluster %q is in use: ready", eds) ||
-		explain.MemberReasons(c.Members)[1] != fmt.Sprintf("not started: cluster %q is ready", eds) {
-		t.Errorf("the aggregate cluster is %+v", c)
-	}
-	primary.Stop()
-	untilReached(t, cc, secondary)
-	c = awaitCluster(t, "the second member is in use", service, agg, func(c inspect.Cluster) bool {
-		return using(1)(c) && c.Members[0].Use.Status == inspect.StatusFailed
-	})
-	if use := c.Members[0].Use; !containsAll(use.Error, "connection refused") {
-		t.Errorf("the first member is %+v", use)
-	}
-	if d := c.Members[1].Cluster; d.Kind != "LOGICAL_DNS" || d.Priorities[0].Localities[0].Endpoints[0].Hostname != target {
-		t.Errorf("the second member is %+v", d)
-	}
-	var resources []string
-	for _, r := range c.Resources {
-		resources = append(resources, fmt.Sprintf("%s %s %v", r.Type, r.Name, r.Known))
-	}
-	want := []string{"Cluster " + agg + " true", "Cluster " + dns + " true", "DNS name " + target + " true",
-		"Cluster " + eds + " true", "ClusterLoadAssignment " + eds + " true"}
-	if !slices.Equal(resources, want) {
-		t.Errorf("it comes from %q, want %q", resources, want)
-	}
-}
-
 // A channel that DNS configures has no clusters in use.
 func TestInspectChannelOnDNS(t *testing.T) {
 	t.Parallel()
@@ -303,43 +243,4 @@ func TestInspectChannelOnDNS(t *testing.T) {
 	if d.Mode != "DNS" || d.Config == nil || d.Config.Listener.Error == "" || d.Config.Version != 0 || len(d.ClusterNames()) != 0 {
 		t.Errorf("the channel is %+v, configured by %+v", d, d.Config)
 	}
-}
-
-// Inspections while clusters are added, changed and removed (a test for -race).
-func TestInspectUnderChurn(t *testing.T) {
-	t.Parallel()
-	m, service := newMesh(t), ownService(t)
-	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-	name := func(i int) string { return fmt.Sprintf("c%d-%s", i, service) }
-	m.serve(service, name(0), a)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, a)
-	ctx, cancel := context.WithCancel(testutils.Context(t))
-	var inspecting sync.WaitGroup
-	for range 2 {
-		inspecting.Go(func() {
-			for ctx.Err() == nil {
-				for _, c := range channels.Inspect() {
-					for _, cluster := range c.ClusterNames() {
-						if d, ok := c.Cluster(ctx, cluster); ok && d.Name != cluster {
-							t.Errorf("cluster %s is described as %s", cluster, d.Name)
-						}
-					}
-				}
-				changes.Recent()
-			}
-		})
-	}
-	for i := 1; i <= 15; i++ {
-		next := []*testutils.Backend{a, b}[i%2]
-		c := name(i % 4)
-		if i%4 == 3 {
-			m.set(chain(service, toCluster("agg-"+c)), xdsmsg.AggregateCluster("agg-"+c, c), clusterOf(c, next))
-		} else {
-			m.serve(service, c, next)
-		}
-		untilReached(t, cc, next)
-	}
-	cancel()
-	inspecting.Wait()
 }

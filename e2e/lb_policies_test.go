@@ -3,8 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"slices"
 	"testing"
 	"time"
 
@@ -40,69 +38,6 @@ const maxRequests = `circuit_breakers { thresholds { max_requests { value: %d } 
 
 // dropping is the percentage of RPCs that endpoints drop, and its category.
 const dropping = `policy { drop_overloads { drop_percentage { numerator: %d } category: %q } }`
-
-// gRFC A32 over real connections: of two channels together, exactly as many
-// streams as max_requests.
-func TestCircuitBreakingOverTwoChannels(t *testing.T) {
-	t.Parallel()
-	const limit = 7
-	m, b := newMesh(t), testutils.StartBackend(t, "b")
-	const name = "circuit"
-	m.serveCluster(with(xdsmsg.EDSCluster(name, ""), maxRequests, limit), b)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	channels := []*grpc.ClientConn{m.dial("xds:///" + service), m.dial("xds:///" + service)}
-	open := func(i int) error {
-		_, err := openStream(ctx, channels[i%2], grpc.WaitForReady(true))
-		return err
-	}
-	for i := range limit {
-		if err := open(i); err != nil {
-			t.Fatalf("stream %d of %d: %v", i+1, limit, err)
-		}
-	}
-	for i := range 4 {
-		if err := open(i); status.Code(err) != codes.Unavailable {
-			t.Errorf("a stream over the limit ended with %v, want UNAVAILABLE", err)
-		}
-	}
-	if got := trafficTo(name); got.InFlight != limit || got.Refused != 4 {
-		t.Errorf("%d RPCs in flight and %d refused, want %d and 4", got.InFlight, got.Refused, limit)
-	}
-	cancel()
-	for trafficTo(name).InFlight > 0 { // for ever, if an end is not counted
-		runtime.Gosched()
-	}
-}
-
-// Drops of a quarter of the RPCs, over real connections. The standard deviation
-// of 4,000 draws is 0.7 %, so 4.3 of them are 3 %: once in 100,000 runs.
-func TestDropsOverRealConnections(t *testing.T) {
-	inOneWay(t, "it is of the share of RPCs that are dropped")
-	t.Parallel()
-	const n = 4000
-	m, b := newMesh(t), testutils.StartBackend(t, "b")
-	const name = "dropping"
-	m.set(chain(service, toCluster(name)), xdsmsg.EDSCluster(name, ""), with(endpointsOf(name, b), dropping, 25, "spare"))
-	cc := m.dial("xds:///" + service)
-	dropped := 0
-	for range n {
-		_, err := call(t.Context(), cc, unary, grpc.WaitForReady(true))
-		switch status.Code(err) {
-		case codes.OK:
-		case codes.Unavailable:
-			dropped++
-		default:
-			t.Fatal(err)
-		}
-	}
-	if share := float64(dropped) / n; share < 0.22 || share > 0.28 {
-		t.Errorf("%.1f %% of the RPCs were dropped, want 25 ± 3", share*100)
-	}
-	if got := trafficTo(name).Dropped["spare"]; got != uint64(dropped) {
-		t.Errorf("%d RPCs were counted as dropped, %d were", got, dropped)
-	}
-}
 
 // Every policy of lb_policy serves over real connections (gRFC A27, A42, A48).
 func TestEveryLBPolicyServes(t *testing.T) {
@@ -331,55 +266,4 @@ func TestChannelsSpreadByTheirIDs(t *testing.T) {
 		}
 	}
 	t.Errorf("200 channels went to %v alone", reached)
-}
-
-// When an endpoint is removed, its keys move to others and no other key moves: 1/n of them
-// on average over the endpoints. When it is added again, they return.
-// The ring has 7 entries for each endpoint, be they 8 or 7 (gRFC A42, "the ring").
-func TestOnlyTheKeysOfARemovedEndpointMove(t *testing.T) {
-	t.Parallel()
-	const size, keys = 49, 160
-	m := newMesh(t)
-	all := backends(t, "backend-0", "backend-1", "backend-2", "backend-3", "backend-4", "backend-5", "backend-6", "backend-7")
-	cc := m.dialServing(chain(service, hashed("c", fmt.Sprintf(hashOfHeader, "key"))), onRing("c", size, all...))
-	ctx := testutils.Context(t)
-	ask := func(key int) string { return backendFor(ctx, t, cc, unary, "key", fmt.Sprint(key)) }
-	home := make([]string, keys)
-	keyOf := map[string]int{}
-	for key := range keys {
-		home[key] = ask(key)
-		keyOf[home[key]] = key
-	}
-	if n := len(all); len(keyOf) != n {
-		t.Fatalf("%d keys went to %d of %d backends", keys, len(keyOf), n)
-	}
-	total := 0
-	for i, removed := range all {
-		ctx = testutils.Context(t) // 30 s for each, of the 1,600 RPCs
-		m.set(keyedEndpoints("c", slices.Concat(all[:i], all[i+1:])...))
-		for ask(keyOf[removed.ID()]) == removed.ID() {
-		}
-		moved := 0
-		for key := range keys {
-			switch now := ask(key); {
-			case now == home[key]:
-			case home[key] == removed.ID():
-				moved++
-			default:
-				t.Errorf("without %s, key %d moved from %s to %s, and both stay", removed.ID(), key, home[key], now)
-			}
-		}
-		total += moved
-		m.set(keyedEndpoints("c", all...))
-		for ask(keyOf[removed.ID()]) != removed.ID() {
-		}
-	}
-	if total != keys {
-		t.Errorf("%d times a key moved when each of %d endpoints was removed once, want %d: each key once", total, len(all), keys)
-	}
-	for key := range keys {
-		if now := ask(key); now != home[key] {
-			t.Errorf("with all endpoints again, key %d is at %s, want %s", key, now, home[key])
-		}
-	}
 }

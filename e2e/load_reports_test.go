@@ -170,39 +170,6 @@ func reachBoth(t *testing.T, cc *grpc.ClientConn) (ok, notFound uint64) {
 	return ok, notFound
 }
 
-// load_report.proto, ClusterStats: drops by category; those of circuit breaking in
-// the total only.
-func TestLoadReportsCountDrops(t *testing.T) {
-	t.Parallel()
-	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")
-	m.serveReporting(with(reporting("dropping"), maxRequests, 2), xdsmsg.In("z", b.Addr()))
-	cc := m.dial("xds:///" + service)
-	end := hold(t, cc, 2)
-	if failed := rpcs(t, cc, 1); failed != 4 {
-		t.Fatalf("%d of 4 RPCs over the limit failed", failed)
-	}
-	end()
-	want := loadOf("dropping", controlplane.LocalityLoad{Zone: "z", Issued: 2, Succeeded: 2})
-	want.TotalDropped = 4
-	m.expect("circuit breaking", want)
-
-	m.set(with(xdsmsg.Endpoints("dropping-eds", xdsmsg.In("z", b.Addr())), dropping, 100, "spare"))
-	for { // until the drops apply
-		_, err := call(testutils.Context(t), cc, unary)
-		if err != nil {
-			break
-		}
-		want.Localities[0].Issued++
-		want.Localities[0].Succeeded++
-	}
-	if failed := rpcs(t, cc, 3); failed != 12 {
-		t.Fatalf("%d of 12 RPCs were dropped", failed)
-	}
-	want.TotalDropped += 13
-	want.Dropped = map[string]uint64{"spare": 13}
-	m.expect("drop_overloads", want)
-}
-
 // orcaBackend reports metrics at the end of each unary RPC.
 func orcaBackend(t *testing.T, id string, report func(orca.CallMetricsRecorder)) *testutils.Backend {
 	return testutils.StartBackend(t, id, orca.CallMetricsServerOption(nil), grpc.ChainUnaryInterceptor(

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -15,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	estats "google.golang.org/grpc/experimental/stats"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -232,51 +230,6 @@ func TestMetricsOfSubchannels(t *testing.T) {
 			}
 		}
 	})
-}
-
-// gRFC A78, "WRR" and "Optional xDS Locality Label", and gRFC A89, "Add grpc.lb.backend_service to
-// WRR metrics": a policy of the channel's knows its cluster, and its locality if it has one.
-func TestMetricsOfWeightedRoundRobin(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct{ name, locality, policy string }{
-		{"in each locality", hereLabel, `policies { typed_extension_config { name: "by locality" typed_config {
-			[type.googleapis.com/envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality] {
-				endpoint_picking_policy { ` + wrrPolicy + ` } } } } }`},
-		{"across localities", "grpc.lb.locality=", wrrPolicy},
-	} {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			m, backend, recorder := newMesh(t), testutils.StartBackend(t, "one"), newPolicyMeter()
-			m.serveHere(with(xdsmsg.EDSCluster("shop", ""), "load_balancing_policy { %s }", tc.policy), backend)
-			mustReach(t, m.dial("xds:///"+service, grpc.WithStatsHandler(recorder)), unary, backend)
-			labels := " " + targetLabel + " " + tc.locality + " " + serviceLabel
-			recorder.expect(t, "grpc.lb.wrr.", map[string]int64{
-				"rr_fallback" + labels: 0, "endpoint_weight_not_yet_usable" + labels: 0, "endpoint_weights" + labels: 0,
-			})
-		})
-	}
-}
-
-// gRFC A91, "Proposal": an outlier that is ejected, and one that is not, with all their labels.
-func TestMetricsOfOutlierDetection(t *testing.T) {
-	t.Parallel()
-	m, recorder := newMesh(t), newPolicyMeter()
-	good, bad, worse := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad"), testutils.StartBackend(t, "worse")
-	bad.Fail(status.Error(codes.Internal, "broken"))
-	worse.Fail(status.Error(codes.Internal, "broken"))
-	m.serveHere(ejectFailing("shop", 100*time.Millisecond, time.Hour, 1), good, bad, worse) // one at least
-	cc := m.dial("xds:///"+service, grpc.WithStatsHandler(recorder))
-	const prefix = "grpc.lb.outlier_detection."
-	const method = " " + targetLabel + " " + prefix + "detection_method=failure_percentage"
-	enforced := "ejections_enforced" + method + " " + serviceLabel
-	unenforced := "ejections_unenforced" + method + " " + prefix + "unenforced_reason=max_ejection_overflow " + serviceLabel
-	for ctx, over := testutils.Context(t), false; !over; {
-		call(ctx, cc, unary, grpc.WaitForReady(true))
-		recorder.Change(func() { over = recorder.counts[prefix+enforced] > 0 && recorder.counts[prefix+unenforced] > 0 })
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	recorder.expect(t, prefix, map[string]int64{enforced: 1, unenforced: 0})
 }
 
 // rpcMeter collects dynxds's own metrics of RPCs, by "name [labels]".

@@ -41,24 +41,6 @@ func failEveryOther(b *testutils.Backend) {
 	})
 }
 
-// untilTheEnd is the behaviour of a backend that does not answer.
-func untilTheEnd(ctx context.Context, _ testutils.RPC) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func TestOverriddenTimeout(t *testing.T) {
-	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	m.serveRoute(with(toCluster("b"), `route { max_stream_duration { max_stream_duration { seconds: 3600 } } }`), backend)
-	cc := m.dialOverriding("xds:///"+service, `[{"routes": "*.example.com", "timeout": "0.2s"}]`)
-	mustReach(t, cc, unary, backend)
-	backend.SetBehaviour(untilTheEnd)
-	eachKind(t, func(t *testing.T, k kind) {
-		checkStatus(t, callFor(testutils.Context(t), cc, k).err, codes.DeadlineExceeded)
-	})
-}
-
 func TestOverriddenRetries(t *testing.T) {
 	t.Parallel()
 	const policy = `route { retry_policy { retry_on: "unavailable" } }`
@@ -82,72 +64,6 @@ func TestOverriddenRetries(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// A backend that fails is ejected only if the client's override, not the control plane, asks for it.
-func TestOverriddenOutlierDetection(t *testing.T) {
-	t.Parallel()
-	const eject = `{"consecutive_5xx": 1, "max_ejection_percent": 50, "base_ejection_time": "3600s", "max_ejection_time": "3600s"}`
-	const detection = `outlier_detection { consecutive_5xx { value: 1 } max_ejection_percent { value: 50 }
-		base_ejection_time { seconds: 3600 } max_ejection_time { seconds: 3600 } }`
-	for name, test := range map[string]struct {
-		received, overrides string
-		ejected             bool
-	}{
-		"on":  {"", `[{"clusters": "outliers", "outlier_detection": ` + eject + `}]`, true},
-		"off": {detection, `[{"clusters": "outliers", "outlier_detection": null}]`, false},
-	} {
-		xdstest.Parallel(t, name, func(t *testing.T) {
-			m, good, bad := newMesh(t), testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad")
-			m.serveCluster(with(xdsmsg.EDSCluster("outliers", ""), "%s", test.received), good, bad)
-			cc, ctx := m.dialOverriding("xds:///"+service, test.overrides), testutils.Context(t)
-			untilReached(t, cc, good)
-			untilReached(t, cc, bad)
-			bad.Fail(status.Error(codes.Unavailable, "broken"))
-			untilFailed(t, cc, "broken")
-			// Round robin goes to both in turn, unless one is ejected: 20 successes in a row.
-			row := 0
-			for i := 0; row < 20 && (test.ejected || i < 400); i++ {
-				row++
-				if _, err := call(ctx, cc, unary, grpc.WaitForReady(true)); err != nil {
-					row = 0
-				}
-				if ctx.Err() != nil {
-					t.Fatal("the backend was never ejected")
-				}
-			}
-			if !test.ejected && row == 20 {
-				t.Error("the backend was ejected")
-			}
-		})
-	}
-}
-
-func TestOverriddenMaxRequests(t *testing.T) {
-	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b")
-	cluster := "overridden-requests-" + protocol
-	m.serve(service, cluster, backend)
-	cc := m.dialOverriding("xds:///"+service, `[{"clusters": "overridden-*", "circuit_breakers": {"max_requests": 1}}]`)
-	mustReach(t, cc, unary, backend)
-	s, err := openStream(testutils.Context(t), cc, grpc.WaitForReady(true))
-	xdstest.NoError(t, err)
-	mustFail(t, cc, cluster, "max_requests")
-	end(t, s)
-	until(t, cc, "succeeded", func(_ string, err error) bool { return err == nil })
-}
-
-func TestOverriddenSubsetSize(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	m.serve(service, "subset", backends(t, "a", "b", "c", "d")...)
-	cc := m.dialOverriding("xds:///"+service, `[{"clusters": "subset", "subset_size": 1}]`)
-	only := backendFor(testutils.Context(t), t, cc, unary)
-	for range 40 {
-		if got := backendFor(testutils.Context(t), t, cc, unary); got != only {
-			t.Fatalf("RPCs go to %s and %s, want one backend", only, got)
-		}
 	}
 }
 

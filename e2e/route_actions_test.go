@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -111,27 +110,6 @@ func TestHeaderEditsEndToEnd(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestDirectResponseAndRedirectEndToEnd(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	m.serveRoutes([]*routepb.Route{
-		routeOf(`match { path: %q } direct_response { status: 503 body { inline_string: "closed for today" } }`, unaryMethod),
-		routeOf(`match { prefix: "" } redirect { path_redirect: "/elsewhere" }`),
-	})
-	cc := m.dial("xds:///" + service)
-	eachKind(t, func(t *testing.T, k kind) {
-		r := callFor(testutils.Context(t), cc, k)
-		if k == unary {
-			checkStatus(t, r.err, codes.Unavailable, "closed for today")
-			return
-		}
-		checkStatus(t, r.err, codes.Unknown, "/elsewhere")
-		if got := strings.Join(r.trailer["location"], ","); got != "http://"+service+"/elsewhere" {
-			t.Errorf("location %q", got)
-		}
-	})
 }
 
 // RPCs are retried as the route or its virtual host says (gRFC A44).

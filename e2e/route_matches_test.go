@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -101,29 +100,6 @@ func TestQueryMatchesEndToEnd(t *testing.T) {
 	} {
 		err := cc.Invoke(testutils.Context(t), method, empty, new(routepb.Route), grpc.WaitForReady(true))
 		checkStatus(t, err, want)
-	}
-}
-
-// gRFC A27, "RouteConfiguration Proto": the virtual host is that of the channel's
-// authority; exact, then the longest suffix, then the longest prefix, then "*".
-func TestVirtualHostsEndToEnd(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	var hosts []*routepb.VirtualHost
-	for i, domain := range []string{"*", "a.*", "a.b.*", "*.d", "*.c.d", "A.b.c.d"} {
-		id := fmt.Sprint("host-", i)
-		b := testutils.StartBackend(t, id)
-		m.set(clusterOf(id, b))
-		hosts = append(hosts, xdsmsg.VirtualHost(id, []string{domain}, toCluster(id)))
-	}
-	m.set(xdsmsg.DefaultListener(service, service), xdsmsg.RouteConfigOf(service, hosts...))
-	for authority, want := range map[string]string{
-		"a.b.c.d": "host-5", "A.B.C.D": "host-5", "x.c.d": "host-4", "a.b.d": "host-3", "a.b.x": "host-2", "a.x": "host-1", "x": "host-0",
-	} {
-		cc := m.dial("xds:///"+service, grpc.WithAuthority(authority))
-		if got, err := call(testutils.Context(t), cc, unary, grpc.WaitForReady(true)); err != nil || got != want {
-			t.Errorf("authority %q: answered by %q (%v), want %q", authority, got, err, want)
-		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds/internal/provenance"
@@ -16,21 +15,6 @@ import (
 	"github.com/dynxds/dynxds/mesh/controlplane"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-func TestRoutesByPathAndPrefix(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	exact, prefix, rest := testutils.StartBackend(t, "exact"), testutils.StartBackend(t, "prefix"), testutils.StartBackend(t, "rest")
-	m.set(chain(service,
-		xdsmsg.PathRoute(unaryMethod, "exact"),
-		xdsmsg.PrefixRoute("/grpc.testing.TestService/Streaming", "prefix"),
-		toCluster("rest")))
-	cc := m.dialServing(clusterOf("exact", exact), clusterOf("prefix", prefix), clusterOf("rest", rest))
-	mustReach(t, cc, unary, exact)
-	mustReach(t, cc, serverStreaming, prefix)
-	mustReach(t, cc, clientStreaming, prefix)
-	mustReach(t, cc, bidiStreaming, rest)
-}
 
 // No RPC fails when resources of any kind change, nor when the control plane restarts, or is
 // lost between a resource and one that it refers to.
@@ -118,21 +102,6 @@ func comesBack(m *mesh, l *load, from, to *testutils.Backend) {
 	m.RefuseStreams(nil)
 }
 
-func TestWeightedClusters(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "it is of the share of RPCs by cluster")
-	m := newMesh(t)
-	a, b, never := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "never")
-	m.set(chain(service, xdsmsg.WeightedRoute("",
-		xdsmsg.Weighted{Cluster: "a", Weight: 9}, xdsmsg.Weighted{Cluster: "b", Weight: 1}, xdsmsg.Weighted{Cluster: "never", Weight: 0})))
-	cc := m.dialServing(clusterOf("a", a), clusterOf("b", b), clusterOf("never", never))
-	for range 2000 {
-		backendFor(testutils.Context(t), t, cc, unary)
-	}
-	xdstest.Shares(t, "RPCs by cluster", map[string]float64{"a": 9, "b": 1},
-		map[string]int{"a": a.Count(), "b": b.Count(), "never": never.Count()})
-}
-
 // An application that alternates two methods has each of them spread by weight: the choice for one RPC does
 // not depend on that for another.
 func TestAlternatingMethodsAreSpreadAlike(t *testing.T) {
@@ -169,46 +138,6 @@ func TestAlternatingMethodsAreSpreadAlike(t *testing.T) {
 				xdstest.Shares(t, string(k), map[string]float64{"a": 1, "b": 1}, counts[k])
 			}
 		})
-	}
-}
-
-func TestLocalitiesByWeightEndpointsByRoundRobin(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	near1, near2, far := testutils.StartBackend(t, "near1"), testutils.StartBackend(t, "near2"), testutils.StartBackend(t, "far")
-	m.serve(service, "cluster")
-	near, distant := xdsmsg.In("near", near1.Addr(), near2.Addr()), xdsmsg.In("far", far.Addr())
-	near.Weight, distant.Weight = 3, 1
-	cc := m.dialServing(xdsmsg.Endpoints("cluster", near, distant))
-	// Until all three are connected the shares are others.
-	ctx := testutils.Context(t)
-	reachAll(t, cc, near1, near2, far)
-	counts := map[string]int{}
-	for range 1000 {
-		counts[backendFor(ctx, t, cc, unary)]++
-	}
-	xdstest.Shares(t, "RPCs by locality", map[string]float64{"near": 3, "far": 1},
-		map[string]int{"near": counts["near1"] + counts["near2"], "far": counts["far"]})
-	if off := counts["near1"] - counts["near2"]; off < -4 || off > 4 {
-		t.Errorf("the two endpoints of a locality answered %d and %d RPCs, want as many", counts["near1"], counts["near2"])
-	}
-}
-
-// max_stream_duration ends unary and streaming RPCs (gRFC A31).
-func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
-	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-	m.serveRoute(with(toCluster("b1"), `route { max_stream_duration { max_stream_duration { nanos: 100000000 } } }`), backend)
-	cc := m.dial("xds:///" + service)
-	untilReached(t, cc, backend)
-	release := xdstest.Hold(backend)
-	defer release()
-	for _, k := range kinds {
-		_, err := call(testutils.Context(t), cc, k)
-		checkStatus(t, err, codes.DeadlineExceeded)
-		if backend.Last().Deadline.IsZero() {
-			t.Errorf("%s RPC: the backend saw no deadline", k)
-		}
 	}
 }
 

@@ -276,16 +276,6 @@ func TestHandshakesThatFail(t *testing.T) {
 	}
 }
 
-// A server that rejects the client fails RPCs as well.
-func TestServerRefusesTheClient(t *testing.T) {
-	t.Parallel()
-	m := newSecureMesh(t)
-	backend := secureBackend(t, "b", m.ca, true, forNames("a"))
-	m.set(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend))
-	_, err := call(testutils.Context(t), m.dial(), unary)
-	checkReason(t, err, `TLS of cluster "c": `, "may have refused the client, which has no certificate")
-}
-
 // gRFC A29, "xDS Protocol": a Cluster is validated whatever the credentials of the channel, and
 // "CDS for Client Side Security": an instance has to be in the bootstrap.
 func TestUnknownInstanceIsNACKed(t *testing.T) {

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -210,33 +209,6 @@ func TestSessionsStayWithTheirClusterEndToEnd(t *testing.T) {
 		}
 		m.set(xdsmsg.RouteConfig(service, service, split("a", "b")))
 		for c := new(session); c.call(ctx, t, cc, unary) == other; c = new(session) {
-		}
-	}
-}
-
-// gRFC A55: path and override of the filter.
-func TestSessionsByPathAndRouteEndToEnd(t *testing.T) {
-	t.Parallel()
-	ctx := testutils.Context(t)
-	all := backends(t, "a")
-	off := xdsmsg.PathRoute(unaryMethod, "c")
-	off.TypedPerFilterConfig = map[string]*anypb.Any{"session": xdsmsg.Any(sessionOff)}
-	for _, test := range []struct {
-		name   string
-		filter *hcmpb.HttpFilter
-		route  *routepb.Route
-		want   bool
-	}{
-		{"the path is that of the service", byCookie("/grpc.testing.TestService"), toCluster("c"), true},
-		{"the path is that of another one", byCookie("/grpc.testing.Other"), toCluster("c"), false},
-		{"the route has disabled it", byCookie(""), off, false},
-	} {
-		m := newMesh(t)
-		cc := m.dialServing(clusterOf("c", all...), filtered(test.filter, test.route))
-		s := new(session)
-		s.call(ctx, t, cc, unary)
-		if got := s.cookie != nil; got != test.want {
-			t.Errorf("%s: a cookie: %v, want %v", test.name, got, test.want)
 		}
 	}
 }
