@@ -71,15 +71,6 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// closedAddr returns an address that refuses connections.
-func closedAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	xdstest.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // route is the decision of the interceptors: one cluster for every RPC.
 type route struct {
 	version uint64
@@ -156,13 +147,6 @@ func (ch *channel) publish(cluster string, changes states, balancerFirst ...bool
 	s.Default, s.Err = []string{cluster}, nil
 	s.Reselect = func(*decision.Decision) (string, error) { return cluster, nil }
 	ch.push(&s, cluster, len(balancerFirst) > 0 && balancerFirst[0])
-}
-
-// fail is a snapshot without configuration.
-func (ch *channel) fail(err error) {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	ch.push(&balancer.State{Version: ch.state.Version + 1, Err: err}, "", false)
 }
 
 func (ch *channel) push(s *balancer.State, cluster string, balancerFirst bool) {

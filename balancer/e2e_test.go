@@ -1,10 +1,7 @@
 package balancer_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -24,27 +21,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-func TestRPCsReachTheirCluster(t *testing.T) {
-	t.Parallel()
-	a, b := startServer(t, "a"), startServer(t, "b")
-	ch := dial(t)
-	ch.publish("a", states{"a": serving(a.addr), "b": serving(b.addr)})
-	ch.expect("a")
-	ch.publish("b", nil)
-	ch.expect("b")
-	s, err := ch.open()
-	xdstest.NoError(t, err)
-	for range 3 {
-		if got, err := s.exchange(); err != nil || got != "b" {
-			t.Fatalf("a stream was answered by %q (error %v), want b", got, err)
-		}
-	}
-	s.CloseSend()
-	if err := s.RecvMsg(new(wrapperspb.StringValue)); !errors.Is(err, io.EOF) {
-		t.Errorf("the stream ended with %v", err)
-	}
-}
-
 func TestRPCBeforeItsClusterIsKnownWaits(t *testing.T) {
 	t.Parallel()
 	a := startServer(t, "a")
@@ -58,22 +34,6 @@ func TestRPCBeforeItsClusterIsKnownWaits(t *testing.T) {
 	ch.await(connectivity.Connecting) // the RPC has asked for the cluster
 	ch.publish("a", states{"a": serving(a.addr)})
 	xdstest.Equal(t, "the RPC that waited ended with", "a<nil>", <-answer)
-}
-
-func TestConnectMakesTheChannelReady(t *testing.T) {
-	t.Parallel()
-	a := startServer(t, "a")
-	ch := dial(t)
-	ch.publish("a", states{"a": serving(a.addr)})
-	ctx := testContext(t)
-	for s := ch.cc.GetState(); s != connectivity.Ready && ctx.Err() == nil; s = ch.cc.GetState() {
-		// gRPC drops a Connect that comes before the channel has its configuration.
-		ch.cc.Connect()
-		soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-		ch.cc.WaitForStateChange(soon, s)
-		cancel()
-	}
-	ch.await(connectivity.Ready)
 }
 
 // The version rule: in whatever order the parts of a snapshot arrive, no RPC fails because
@@ -104,27 +64,6 @@ func TestNoRPCFailsWhileClustersChange(t *testing.T) {
 	stop()
 }
 
-func TestNoRPCFailsWhileEndpointsChange(t *testing.T) {
-	t.Parallel()
-	addrs := []string{startServer(t, "s0").addr, startServer(t, "s1").addr, startServer(t, "s2").addr}
-	ch := dial(t)
-	ch.publish("c", states{"c": serving(addrs...)})
-	stop := ch.keepCalling(4)
-	for n := range 200 {
-		i := rand.IntN(3)
-		c := serving(addrs[i])
-		if rand.IntN(2) == 0 {
-			c = serving(addrs[i], addrs[(i+1)%3])
-		}
-		c.Endpoints.Localities[0].ID.Zone = fmt.Sprint(rand.IntN(3))
-		ch.publish("c", states{"c": c})
-		if _, err := ch.call(); err != nil {
-			t.Errorf("after update %d an RPC failed: %v", n, err)
-		}
-	}
-	stop()
-}
-
 func TestStreamOutlivesItsCluster(t *testing.T) {
 	t.Parallel()
 	a, b := startServer(t, "a"), startServer(t, "b")
@@ -141,51 +80,6 @@ func TestStreamOutlivesItsCluster(t *testing.T) {
 		if got, err := s.exchange(); err != nil || got != "a" {
 			t.Fatalf("the stream was answered by %q (error %v), want a", got, err)
 		}
-	}
-}
-
-func TestErrorsThatRPCsSee(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name  string
-		given func(ch *channel, dead string)
-		want  func(dead string) []string
-	}{
-		{"no endpoint can be reached", func(ch *channel, dead string) {
-			ch.publish("a", states{"a": serving(dead)})
-		}, func(dead string) []string {
-			return []string{`cluster "a"`, "ClusterLoadAssignment", dead, "connection refused"}
-		}},
-		{"the cluster's resource has an error", func(ch *channel, _ string) {
-			ch.publish("a", states{"a": {Err: errors.New("resource a: not found")}})
-		}, func(string) []string { return []string{"resource a: not found"} }},
-		{"there is no configuration", func(ch *channel, _ string) {
-			ch.fail(errors.New("Listener l: not found"))
-		}, func(string) []string { return []string{"Listener l: not found"} }},
-	} {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			dead, alive := closedAddr(t), startServer(t, "alive")
-			ch := dial(t)
-			tc.given(ch, dead)
-			_, err := ch.call()
-			xdstest.Equal(t, "code", codes.Unavailable, status.Code(err))
-			for _, part := range tc.want(dead) {
-				if !strings.Contains(fmt.Sprint(err), part) {
-					t.Errorf("error %q does not contain %q", err, part)
-				}
-			}
-
-			// An RPC that waits for ready succeeds once the configuration works.
-			answer := make(chan error, 1)
-			go func() {
-				_, err := ch.call(grpc.WaitForReady(true))
-				answer <- err
-			}()
-			ch.publish("a", states{"a": serving(alive.addr)})
-			if err := <-answer; err != nil {
-				t.Errorf("the RPC that waited for ready failed: %v", err)
-			}
-		})
 	}
 }
 
@@ -206,18 +100,6 @@ func TestRPCWithoutTheInterceptors(t *testing.T) {
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "dynxds.DialOptions") {
 		t.Errorf("the RPC ended with %v, want UNAVAILABLE naming dynxds.DialOptions", err)
 	}
-}
-
-func TestChannelGoesIdleAndBack(t *testing.T) {
-	t.Parallel()
-	a := startServer(t, "a")
-	ch := dial(t, grpc.WithIdleTimeout(100*time.Millisecond))
-	ch.publish("a", states{"a": serving(a.addr)})
-	for range 2 {
-		ch.expect("a")
-		ch.await(connectivity.Idle)
-	}
-	ch.expect("a")
 }
 
 func TestClosingTheChannelEndsRPCsThatWait(t *testing.T) {
