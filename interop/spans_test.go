@@ -1,7 +1,9 @@
 package interop_test
 
 import (
+	"context"
 	"maps"
+	"sync/atomic"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -9,9 +11,11 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	experimental "google.golang.org/grpc/experimental/opentelemetry"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/stats/opentelemetry"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -134,4 +138,15 @@ func endedSpan(t *testing.T, recorder *tracetest.SpanRecorder, name string) sdkt
 	}
 	t.Fatalf("no span %s has ended, only %q", name, names)
 	return nil
+}
+
+// failTimes makes a backend fail its next n RPCs with UNAVAILABLE.
+func failTimes(b *testutils.Backend, n int32) {
+	var got atomic.Int32
+	b.SetBehaviour(func(context.Context, testutils.RPC) error {
+		if got.Add(1) <= n {
+			return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
+		}
+		return nil
+	})
 }

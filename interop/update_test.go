@@ -21,6 +21,11 @@ type step struct {
 	answering []string
 }
 
+// both is a cluster of each backend.
+func (w *world) both() []proto.Message {
+	return []proto.Message{cluster("blue", "blue"), cluster("green", "green"), w.endpoints("blue", w.blue), w.endpoints("green", w.green)}
+}
+
 // updates has a list of steps for each type of resource. Every step changes
 // that type; the others change only where the first refers to something new.
 //
