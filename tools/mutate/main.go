@@ -30,6 +30,7 @@ import (
 	"os/signal"
 	"regexp"
 	"strings"
+	"syscall"
 )
 
 func main() {
@@ -57,7 +58,7 @@ func main() {
 	if *tests != "" {
 		o.packages = append(o.packages, strings.Split(*tests, ",")...)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := mutate(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
