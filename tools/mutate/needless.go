@@ -54,8 +54,7 @@ func (m *mutation) noteKillers(ctx context.Context, x mutant, tests []*test) fat
 }
 
 var (
-	// endLine is a line of verbose tests: what became of a test, its name, and how long it took.
-	endLine = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+s)\)$`)
+	endLine = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+) `)
 	// runningLine is a line of what the testing package prints when time is up.
 	runningLine = regexp.MustCompile(`(?m)^\t([^\s/]+)\S* \([\d.]+m?s\)$`)
 )

@@ -245,6 +245,9 @@ func (m *mutation) baseline(ctx context.Context) error {
 	return nil
 }
 
+// tookText is the time of a test or subtest.
+var tookText = regexp.MustCompile(`(?m)^ *--- PASS: .* \(([\d.]+s)\)$`)
+
 func (m *mutation) reach(ctx context.Context, t *test, name string) error {
 	file := filepath.Join(m.scratch, name)
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -254,8 +257,12 @@ func (m *mutation) reach(ctx context.Context, t *test, name string) error {
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, output)
 	}
-	if match := endLine.FindSubmatch(output); match != nil { // A benchmark is not run.
-		t.took, _ = time.ParseDuration(string(match[3])) // without the start of the program
+	for _, match := range tookText.FindAllSubmatch(output, -1) { // of the subtests too, and without the start of the program
+		took, err := time.ParseDuration(string(match[1]))
+		if err != nil {
+			return err
+		}
+		t.took += took
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
