@@ -22,10 +22,6 @@ const tryTime = 5 * time.Second
 // server implements it, which ends the stream, or the context ends. Then done is closed.
 func (s *Stream) goTryBetter(ctx context.Context, cc *grpc.ClientConn, end context.CancelCauseFunc) (done <-chan struct{}) {
 	ended := make(chan struct{})
-	if p, _ := s.handler.Better(); p == nil {
-		close(ended)
-		return ended
-	}
 	go func() {
 		defer close(ended)
 		for {

@@ -78,7 +78,7 @@ type Config struct {
 }
 
 // Stream keeps an ADS stream to a server open: it opens another whenever one ends. It reads on
-// one goroutine, writes on another, and tries a better protocol on a third if there is one.
+// one goroutine, writes on another, and tries a better protocol on a third.
 type Stream struct {
 	handler Handler
 	config  Config
