@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -223,26 +224,96 @@ func (w *waiter) Unlock() {
 	w.of.Unlock()
 }
 
-// A stream may end while its reader compares a last request with what is subscribed.
-func TestRelease_WhileTheReaderCompares(t *testing.T) {
+// A stream may end in any turn of a request. The rest of the work on it is given up, and nothing is left of it.
+func TestRelease_InAnyTurn(t *testing.T) {
 	t.Parallel()
-	store := NewStore()
-	store.pace.turn = 0
-	p := newTestSotW(store)
-	mustHandle(t, p, request(typeurl.Endpoints, "a", "b", "c"))
-	turns := 0
-	store.pace.between = func() {
-		if turns++; turns == 2 {
-			store.pace.between = nil
-			store.release(p.stream)
+	names := func(format string) (names []string) {
+		for i := range 5 {
+			names = append(names, fmt.Sprintf(format, i))
+		}
+		return names
+	}
+	a, b, c, members := names("a%d"), names("b%d"), names("c%d"), names("xdstp://a/T/d/%d")
+	versions := map[string]string{}
+	for _, name := range b {
+		versions[name] = "1"
+	}
+	sotw := func(names ...string) func(*stream) error {
+		return func(st *stream) error {
+			return newSotW(st, true, true).handleRequest(request(typeurl.Cluster, names...))
 		}
 	}
-	mustHandle(t, p, request(typeurl.Endpoints, "a", "d"))
-	if turns < 2 {
-		t.Fatal("the stream did not end during the comparison")
+	delta := func(req *discoverypb.DeltaDiscoveryRequest) func(*stream) error {
+		return func(st *stream) error {
+			req.TypeUrl = typeurl.Cluster
+			return newDelta(st, 1<<20).handleRequest(req)
+		}
 	}
-	if len(store.tables) > 0 {
-		t.Errorf("%d tables are left", len(store.tables))
+	for name, test := range map[string]struct {
+		before, request func(*stream) error
+		// compared is how many names are compared with the subscription, before the work that is given up.
+		compared int
+	}{
+		"SotW": {sotw(append(a, b...)...), sotw(append(b, c...)...), 20},
+		"first over delta": {nil, delta(&discoverypb.DeltaDiscoveryRequest{
+			ResourceNamesSubscribe: b, InitialResourceVersions: versions}), 5},
+		"later over delta": {
+			delta(&discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: append(a, b...)}),
+			delta(&discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: append(b, c...), ResourceNamesUnsubscribe: a}), 15,
+		},
+		"end of the collections": {
+			delta(&discoverypb.DeltaDiscoveryRequest{ResourceNamesSubscribe: append(b, "*", "xdstp://a/T/d/*")}),
+			delta(&discoverypb.DeltaDiscoveryRequest{ResourceNamesUnsubscribe: []string{"*", "xdstp://a/T/d/*"}}), 1,
+		},
+	} {
+		for end := 1; ; end++ {
+			store := NewStore()
+			protocol := ProtocolDelta
+			if name == "SotW" {
+				protocol = ProtocolSotW
+			}
+			st := newStream(1, protocol, store, nil, limits{names: 1000, bytes: 1 << 16}, nil)
+			update(t, store, func(tx *Tx) {
+				for _, name := range slices.Concat(c, members) {
+					tx.Set(&clusterpb.Cluster{Name: name})
+				}
+			})
+			if test.before != nil {
+				if err := test.before(st); err != nil {
+					t.Fatal(err)
+				}
+				if protocol == ProtocolDelta {
+					pushed(t, newDelta(st, 1<<20))
+				}
+				update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "xdstp://a/T/d/new"}) })
+			}
+			turns, after, releasing := 0, 0, false
+			store.pace.turn, store.pace.between = 0, func() {
+				switch {
+				case releasing:
+				case turns >= end:
+					after++
+				default:
+					if turns++; turns == end {
+						releasing = true
+						store.release(st)
+						releasing = false
+					}
+				}
+			}
+			if err := test.request(st); err != nil {
+				t.Fatal(err)
+			}
+			if end > test.compared && after > 0 {
+				t.Errorf("%s: %d turns more after the end in turn %d", name, after, end)
+			}
+			if turns < end {
+				break
+			}
+			if left := store.tables[typeurl.Cluster].asks; len(left) > 0 {
+				t.Errorf("%s: %d names are left after the end in turn %d", name, len(left), end)
+			}
+		}
 	}
 }
 
