@@ -214,13 +214,12 @@ func doesNotExist(err error) bool {
 	return errors.As(err, &e) && e.Kind == xdsclient.KindDoesNotExist
 }
 
-// isTransient reports whether err only means that the server of the Listener's authority is
-// unreachable, so that what is in use waits for it. The servers of other authorities are not
-// waited for: an outage of one delays its own resources, but not routes that use them among
-// others.
+// isTransient reports whether err says nothing of a resource, and its server is that of the Listener's authority, so
+// that what is in use waits for it. The servers of other authorities are not waited for: an outage of one delays its
+// own resources, but not routes that use them among others.
 func (g *graph) isTransient(err error) bool {
 	var e *xdsclient.Error
-	return errors.As(err, &e) && e.Kind == xdsclient.KindUnreachable && xdsname.SameAuthority(e.Resource, g.lds.name)
+	return errors.As(err, &e) && e.Transient && xdsname.SameAuthority(e.Resource, g.lds.name)
 }
 
 // route configures the graph by the Listener and the given routes.

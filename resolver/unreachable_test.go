@@ -10,7 +10,13 @@ import (
 
 // unreachable is the error that the server of a resource is unreachable.
 func unreachable(resource string) error {
-	return &xdsclient.Error{Kind: xdsclient.KindUnreachable, Resource: resource, Err: errors.New("unreachable")}
+	return &xdsclient.Error{Kind: xdsclient.KindUnreachable, Transient: true, Resource: resource, Err: errors.New("unreachable")}
+}
+
+// late is the error that the server of a resource did not send it in time. lacking says that it would say
+// so if it had no such resource (resource_timer_is_transient_error).
+func late(resource string, lacking bool) error {
+	return &xdsclient.Error{Kind: xdsclient.KindTimeout, Transient: lacking, Resource: resource, Err: errors.New("no answer")}
 }
 
 // An unreachable server is no answer: what is in use stays until there is one.
@@ -36,6 +42,25 @@ func TestConfigurationInUseWaitsForAnUnreachableServer(t *testing.T) {
 		f.answer("Cluster b", unreachable("b"))
 		f.change("Cluster b", errors.New("no b"), "R: b=!no b")
 	})
+	xdstest.Parallel(t, "routes for a Cluster of a late server that says what it lacks", func(t *testing.T) {
+		f := configured(t)
+		f.answer("RouteConfiguration R", routes("R", "b"))
+		f.keep("Cluster b", late("b", true))
+		f.answer("Cluster b", eds("b"))
+		f.keep("ClusterLoadAssignment b", late("b", true))
+		f.change("ClusterLoadAssignment b", endpoints("b", "2"), "R: b=2")
+	})
+	xdstest.Parallel(t, "the clusters under an aggregate one", func(t *testing.T) {
+		f := newFixture(t)
+		f.route("a")
+		f.answer("Cluster a", aggregate("b"))
+		f.serve("b", "1")
+		f.expect("R: a=[b=1]")
+		f.answer("Cluster a", aggregate("c"))
+		f.keep("Cluster c", late("c", true))
+		f.serve("c", "2")
+		f.expect("R: a=[c=2]")
+	})
 	xdstest.Parallel(t, "endpoints for those of another name", func(t *testing.T) {
 		f := configured(t)
 		f.change("Cluster a", eds("other"), "R: a=1")
@@ -48,22 +73,19 @@ func TestConfigurationInUseWaitsForAnUnreachableServer(t *testing.T) {
 // Nor is silence an answer, for the endpoints of a Cluster that names another ClusterLoadAssignment. Its absence is.
 func TestEndpointsInUseWaitForASilentServer(t *testing.T) {
 	t.Parallel()
-	of := func(kind xdsclient.ErrorKind) error {
-		return &xdsclient.Error{Kind: kind, Resource: "other", Err: errors.New("no answer")}
-	}
 	f := configured(t)
 	f.change("Cluster a", eds("other"), "R: a=1")
-	f.keep("ClusterLoadAssignment other", of(xdsclient.KindTimeout))
+	f.keep("ClusterLoadAssignment other", late("other", false))
 	f.change("ClusterLoadAssignment other", endpoints("other", "2"), "R: a=2")
 	f.change("Cluster a", eds("third"), "R: a=2")
-	f.keep("ClusterLoadAssignment third", of(xdsclient.KindTimeout))
-	err := of(xdsclient.KindDoesNotExist)
+	f.keep("ClusterLoadAssignment third", late("third", false))
+	var err error = &xdsclient.Error{Kind: xdsclient.KindDoesNotExist, Resource: "third", Err: errors.New("no such resource")}
 	f.change("ClusterLoadAssignment third", err, "R: a=!"+err.Error())
 
 	f = newFixture(t)
 	f.route("a")
 	f.answer("Cluster a", eds("a"))
-	err = of(xdsclient.KindTimeout)
+	err = late("a", false)
 	f.change("ClusterLoadAssignment a", err, "R: a=!"+err.Error())
 }
 
@@ -98,6 +120,12 @@ func TestWhatDoesNotWaitForAnUnreachableServer(t *testing.T) {
 		f.expect("R: a=?")
 		err := unreachable("a")
 		f.change("Cluster a", err, "R: a=!"+err.Error())
+	})
+	xdstest.Parallel(t, "routes for a Cluster of a late server that may lack it", func(t *testing.T) {
+		f := configured(t)
+		f.answer("RouteConfiguration R", routes("R", "a", "b"))
+		err := late("b", false)
+		f.change("Cluster b", err, "R: a=1 b=!"+err.Error())
 	})
 	xdstest.Parallel(t, "routes of another authority", func(t *testing.T) {
 		f := configured(t)

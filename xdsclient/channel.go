@@ -198,6 +198,8 @@ func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
 		Server:      ch.server.URI,
 		NodeID:      ch.client.config.Node.GetId(),
 		Err:         err,
-		stamp:       stampNow(""),
+		Transient: kind == KindUnreachable ||
+			kind == KindTimeout && ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError),
+		stamp: stampNow(""),
 	}
 }

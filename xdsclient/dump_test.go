@@ -145,15 +145,16 @@ func TestDumpOfReceivedError(t *testing.T) {
 	}
 }
 
-// gRFC A88: what the resource timer makes of a resource, at its time.
+// gRFC A88: what the resource timer makes of a resource, at its time, and whether that is a transient error.
 func TestDumpOfOverdueResource(t *testing.T) {
 	for name, test := range map[string]struct {
-		features []string
-		want     entry
+		features  []string
+		transient bool
+		want      entry
 	}{
-		"silent": {nil, entry{Name: "a", State: StateTimeout, Server: "passthrough:///script",
+		"silent": {nil, false, entry{Name: "a", State: StateTimeout, Server: "passthrough:///script",
 			FailedText: "the server did not send it within 15s, nor anything else of its type", Failed: 15 * time.Second}},
-		"timeout": {[]string{"resource_timer_is_transient_error"}, entry{Name: "a", State: StateTimeout, Server: "passthrough:///script",
+		"timeout": {[]string{"resource_timer_is_transient_error"}, true, entry{Name: "a", State: StateTimeout, Server: "passthrough:///script",
 			FailedText: "the server did not send it within 30s, nor anything else of its type", Failed: 30 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +162,7 @@ func TestDumpOfOverdueResource(t *testing.T) {
 				a, _ := listen(t, c, types.clusters, "a")
 				start := time.Now()
 				server.stream().request()
-				a.next()
+				xdstest.Equal(t, "whether the error is transient", test.transient, a.fault(KindTimeout).Transient)
 				if diff := cmp.Diff([]entry{test.want}, entries(t, c.Dump(), start)); diff != "" {
 					t.Error(diff)
 				}

@@ -208,10 +208,13 @@ func TestARelayWhoseServersAreUnreachable(t *testing.T) {
 				e.ErrorDetail = statuses[e.GetResourceName().GetName()]
 			}
 		})
-		if got, ok := away.fault(KindUnreachable).Status(); !ok || !proto.Equal(got.Proto(), st.Proto()) {
-			t.Errorf("got %v, %v, want %v", got, ok, st)
+		unreachable := away.fault(KindUnreachable)
+		if got, ok := unreachable.Status(); !ok || !proto.Equal(got.Proto(), st.Proto()) || !unreachable.Transient {
+			t.Errorf("got %v, %v, transient: %v; want %v", got, ok, unreachable.Transient, st)
 		}
-		plain.fault(KindServer)
+		if plain.fault(KindServer).Transient {
+			t.Error("the server's answer is transient")
+		}
 		other.fault(KindServer)
 	})
 }

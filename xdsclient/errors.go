@@ -97,6 +97,10 @@ type Error struct {
 	NodeID string
 	// Err is the reason. It is never nil.
 	Err error
+	// Transient: the error says nothing of the resource (gRFC A88, transient errors), so that a configuration in
+	// use may wait for it. The server is unreachable, or it is late, and its bootstrap entry has
+	// resource_timer_is_transient_error: it would say that it lacks the resource.
+	Transient bool
 
 	// status is what the server sent (xRFC TP3), serialized, or nil.
 	status []byte

@@ -26,20 +26,24 @@ type client struct {
 
 var clients = []client{
 	{name: "SotW"},
-	{name: "delta", features: []string{"delta"}},
-	{name: "delta with another server to fall back to", features: []string{"delta"}, further: true, secured: true},
+	{name: "delta", features: []string{"delta", saysAbsence}},
+	{name: "delta with another server to fall back to", features: []string{"delta", saysAbsence}, further: true, secured: true},
 	{name: "SotW through a relay", via: deltaRelay, secured: true},
 	{name: "delta through a relay", features: []string{"delta"}, via: sotwRelay},
-	{name: "SotW with DPDS", dpds: keepsDPDS, features: []string{constrains}, secured: true},
-	{name: "delta with DPDS", dpds: keepsDPDS, features: []string{"delta", constrains}},
+	{name: "SotW with DPDS", dpds: keepsDPDS, features: []string{constrains, saysAbsence}, secured: true},
+	{name: "delta with DPDS", dpds: keepsDPDS, features: []string{"delta", constrains, saysAbsence}},
 	{name: "SotW with DPDS through a relay", dpds: keepsDPDS, features: []string{constrains}, via: deltaRelay},
 	{name: "delta with DPDS through a relay", dpds: keepsDPDS, features: []string{"delta", constrains}, via: sotwRelay},
 	{name: "SotW with DPDS of another server", dpds: dropsDPDS, features: []string{constrains}},
-	{name: "delta with DPDS of another server", dpds: dropsDPDS, features: []string{"delta", constrains}, secured: true},
+	{name: "delta with DPDS of another server", dpds: dropsDPDS, features: []string{"delta", constrains, saysAbsence}, secured: true},
 }
 
-// constrains is the feature of servers that support constraints.
-const constrains = "dynamic_parameter_constraints"
+const (
+	// constrains is the feature of servers that support constraints.
+	constrains = "dynamic_parameter_constraints"
+	// saysAbsence is the feature of servers that say which resources they lack: their silence says nothing.
+	saysAbsence = "resource_timer_is_transient_error"
+)
 
 // laned are the clients that use DPDS.
 func laned(all []client) []client {

@@ -118,10 +118,10 @@ func leads(clusters []string, live []*config, lanes []lane, to end) bool {
 	})
 }
 
-// tightened reports whether a cluster of a configuration asks for stricter security than in an earlier one. cutOff
-// says that it also names another ClusterLoadAssignment there: the endpoints in use do not serve until that is known, which
-// an unreachable server delays.
-func tightened(live []*config) (stricter, cutOff bool) {
+// tightened returns what the errors of RPCs say that fail as their cluster began to ask for stricter security: that their
+// connection ends, or that a ClusterLoadAssignment is missing. If the cluster names another one, the endpoints in use do not serve
+// until that is known, which an unreachable server delays.
+func tightened(live []*config, names naming) (ends, missing []string) {
 	for i, c := range live {
 		for name, s := range c.clusters {
 			for _, before := range live[:i] {
@@ -129,10 +129,12 @@ func tightened(live []*config) (stricter, cutOff bool) {
 				if !ok || s.security <= was.security {
 					continue
 				}
-				stricter = true
-				cutOff = cutOff || s.endpoints(name) != was.endpoints(name)
+				ends = append(ends, fmt.Sprintf("cluster %q asks for stricter security", names.name(xdsmsg.ClusterType, name)))
+				if s.endpoints(name) != was.endpoints(name) {
+					missing = append(missing, fmt.Sprintf("ClusterLoadAssignment %q", names.endpoints(s, name)))
+				}
 			}
 		}
 	}
-	return stricter, cutOff
+	return ends, missing
 }

@@ -89,32 +89,54 @@ func TestWhetherAnRPCMayBeSecured(t *testing.T) {
 	}
 }
 
-// A stream may end a while after its cluster has begun to ask for stricter security, if it is on a connection.
+// After its cluster has begun to ask for stricter security, a stream may end a while later, if it is on a connection; and an RPC
+// may fail on none, if the cluster also names another ClusterLoadAssignment, as long as that is missing.
 func TestExcusedByStricterSecurity(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
+	const (
+		ends    = `error reading from server: cluster "blue" asks for stricter security than this connection has`
+		missing = `xDS ClusterLoadAssignment "blue-a": the management server is unreachable`
+		peer    = "10.0.0.1:443"
+	)
+	secured := func(all ...security) (specs []clusterSpec) {
+		for _, s := range all {
+			specs = append(specs, clusterSpec{security: s})
+		}
+		return specs
+	}
+	moves := secured(mutual, named)
+	moves[1].service = "blue-a"
 	for _, test := range []struct {
-		name       string
-		securities []security
-		peer       string
-		lasted     time.Duration
-		fault      string
+		name    string
+		cluster []clusterSpec
+		peer    string
+		lasted  time.Duration
+		text    string
+		fault   bool
 	}{
-		{"stricter", []security{mutual, named}, "10.0.0.1:443", time.Second, ""},
-		{"too soon", []security{mutual, named}, "10.0.0.1:443", time.Second - 1, "broken"},
-		{"on no connection", []security{mutual, named}, "", time.Second, "broken"},
-		{"looser", []security{mutual, plaintext}, "10.0.0.1:443", time.Second, "broken"},
-		{"looser and back", []security{mutual, plaintext, mutual}, "10.0.0.1:443", time.Second, ""},
+		{"stricter", secured(mutual, named), peer, time.Second, ends, false},
+		{"too soon", secured(mutual, named), peer, time.Second - 1, ends, true},
+		{"on no connection", secured(mutual, named), "", time.Second, ends, true},
+		{"for another reason", secured(mutual, named), peer, time.Second, "error reading from server: EOF", true},
+		{"of another cluster", secured(mutual, named), peer, time.Second, strings.ReplaceAll(ends, "blue", "amber"), true},
+		{"looser", secured(mutual, plaintext), peer, time.Second, ends, true},
+		{"looser and back", secured(mutual, plaintext, mutual), peer, time.Second, ends, false},
+		{"other endpoints are missing", moves, "", 0, missing, false},
+		{"other endpoints are missing, on a connection", moves, peer, time.Second, missing, true},
+		{"other endpoints are there", moves, "", 0, "connection refused", true},
+		{"the same endpoints are missing", secured(mutual, named), "", 0, missing, true},
 	} {
 		var h history
-		for version, s := range test.securities {
-			h.publish(&config{version: version, clusters: map[string]clusterSpec{"blue": {security: s}}})
+		for version, s := range test.cluster {
+			h.publish(&config{version: version, clusters: map[string]clusterSpec{"blue": s}})
 		}
 		err := new(mesh).verdict(client{}, outcome{
-			method: method, began: began, ended: began.Add(test.lasted), peer: test.peer, err: status.Error(codes.Unavailable, "broken"),
+			method: method, began: began, ended: began.Add(test.lasted), peer: test.peer, err: status.Error(codes.Unavailable, test.text),
 		}, &h)
-		t.Log(test.name)
-		checkFault(t, err, test.fault)
+		if (err != nil) != test.fault {
+			t.Errorf("%s: fault %v", test.name, err)
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ func newPlan(seed uint64) plan {
 			at += drawTime(d)
 			e := event{i, at, pick(d, from).name, d.Uint64(), drawTime(d)}
 			switch {
-			case p.saysAbsence():
+			case p.mayBeSilent():
 			case silencing[e.op]:
 				if e.lasts = last.add(at, e.lasts); e.lasts <= 0 {
 					continue
@@ -124,8 +124,8 @@ var silencing = map[string]bool{
 	"a host is cut off from control planes": true,
 }
 
-// silent is a time in which a stream may be silent. Where absence is not said, it ends before a SotW client takes what it
-// asked for not to exist, after 15 s. RPCs that need it then fail, rightly.
+// silent is a time in which a stream may be silent. For a client whose server may lack a resource and not say so, it ends
+// before the client goes on without what it asked for, after 15 s. RPCs that need it then fail, rightly.
 type silent struct{ since, until time.Duration }
 
 const (
@@ -144,11 +144,9 @@ func (s *silent) add(at, lasts time.Duration) time.Duration {
 	return lasts
 }
 
-// saysAbsence reports whether all clients speak delta with all of their servers, in which absence is said.
-func (p plan) saysAbsence() bool {
-	return !slices.ContainsFunc(p.clients, func(i int) bool {
-		return clients[i].via != noRelay || !slices.Contains(clients[i].features, "delta")
-	})
+// mayBeSilent reports whether the servers of all clients are known to say which resources they lack.
+func (p plan) mayBeSilent() bool {
+	return !slices.ContainsFunc(p.clients, func(i int) bool { return !slices.Contains(clients[i].features, saysAbsence) })
 }
 
 // drawTime draws a time of any scale.

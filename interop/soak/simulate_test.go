@@ -3,8 +3,10 @@ package soak
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +47,35 @@ func TestSimulations(t *testing.T) {
 		*firstSeed, *firstSeed+uint64(*seeds)-1, total.lasted.Round(time.Minute), time.Since(begin).Round(time.Second), events, total.rpcs, total.excused, total.settling)
 	if testing.Verbose() {
 		t.Log(total.done)
+	}
+}
+
+// newcomer has all routes lead to a new cluster.
+var newcomer = op{"all routes lead to a new cluster", 0, func(r *run) bool {
+	return r.change(func(c *config) {
+		c.version++
+		next := plain(c.version, methods())
+		c.routes = next.routes
+		maps.Copy(c.clusters, next.clusters)
+	})
+}}
+
+// Routes to a new Cluster wait while the control plane does not read that it is asked for, for longer than any resource
+// timer, if it would say that it lacks the Cluster. It sends something meanwhile.
+func TestRoutesWaitForASilentServer(t *testing.T) {
+	for i, c := range clients {
+		if !slices.Contains(c.features, saysAbsence) {
+			continue
+		}
+		at := func(second time.Duration, op string) event {
+			return event{at: second * time.Second, op: op, lasts: 80 * time.Second}
+		}
+		p := plan{clients: []int{i}, rounds: []round{{quiet: time.Minute}}, events: []event{
+			at(10, "the control plane stops reading"), at(20, newcomer.name), at(30, "endpoints change"), at(70, "certificates are renewed"),
+		}}
+		if res := simulate(t, p, newcomer); len(res.faults) > 0 || len(res.done) != len(p.events) {
+			t.Errorf("%s: %q\n%s", c.name, res.faults, strings.Join(res.log, "\n"))
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,6 +45,11 @@ type outcome struct {
 // version and backend are from the response headers, or -1.
 func (o outcome) version() int { return number(o.header.Get(versionHeader)) }
 func (o outcome) backend() int { return number(o.header.Get(testutils.BackendIDHeader)) }
+
+// says reports whether the error has one of the texts.
+func (o outcome) says(texts []string) bool {
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(o.err.Error(), text) })
+}
 
 // lane is the lane of the routes.
 func (o outcome) lane() lane { return lane(strings.Join(o.header.Get(laneHeader), ",")) }
@@ -184,17 +190,17 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 	}
 }
 
-// verdict returns the fault of an RPC. One may fail if its backend broke the connection, or after a cluster began to ask for
-// stricter security: if its connection was kept for the linger, or if there are no endpoints yet for such a connection.
+// verdict returns the fault of an RPC. One may fail if its backend broke the connection, or after its cluster began to ask for
+// stricter security: when the connection was kept for the linger, or if there are no endpoints yet for such a connection.
 func (m *mesh) verdict(who client, o outcome, h *history) error {
 	live := h.since(o.began)
 	if o.err == nil {
 		return allowed(live, who, o)
 	}
 	const linger = time.Second
-	stricter, cutOff := tightened(live)
-	lingered := o.peer != "" && o.ended.Sub(o.began) >= linger && stricter
-	if status.Code(o.err) == codes.Unavailable && (lingered || o.peer == "" && cutOff) {
+	ends, missing := tightened(live, who.dpds.names())
+	lingered := o.peer != "" && o.ended.Sub(o.began) >= linger && o.says(ends)
+	if status.Code(o.err) == codes.Unavailable && (lingered || o.peer == "" && o.says(missing)) {
 		return nil
 	}
 	for _, b := range m.backends {
