@@ -117,9 +117,10 @@ docs: ## Run the commands in README.md, docs/ and the READMEs of examples and in
 	bin/doccheck $(DOCS)
 
 .PHONY: generate
-generate: ## Generate the Go code of the .proto files in proto/
+generate: ## Generate the Go code of the .proto files in proto/, and the CRD of dynxds-kubernetes
 	rm -f $$(find proto -name '*.pb.go')
 	cd tools && $(GO) run ./protogen -proto ../proto -out ../proto
+	cd cmd/dynxds/kubernetes && $(GO) run ./internal/crdgen -o ../../../deploy/kubernetes/crd.yaml
 
 .PHONY: api
 api: ## Write the list of exported declarations, docs/api.txt, that CI compares

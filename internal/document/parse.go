@@ -55,6 +55,8 @@ type source struct {
 	text    []byte
 	// ignored are the keys that Object ignores and that look like known ones.
 	ignored []ignoredKey
+	// shapes are what readers expect of values, nil if nobody asks: see ShapeOf.
+	shapes map[*yaml.Node]*Shape
 }
 
 // maxIgnored bounds the unknown keys that are compared with known ones.

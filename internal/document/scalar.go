@@ -20,6 +20,7 @@ func (v Value) Text() string {
 
 // RequiredText reads a string that must be there. what describes it in the fault.
 func (v Value) RequiredText(what string) (text string, ok bool) {
+	v.expect(Shape{Kind: KindText})
 	if !v.IsText() {
 		v.Expected(what)
 		return "", false
@@ -40,6 +41,7 @@ func (v Value) NonEmptyText(what string) (text string, ok bool) {
 // OneOf reads a string that must be one of the choices, or returns "".
 func (v Value) OneOf(choices ...string) string {
 	text := v.Text()
+	v.expect(Shape{Kind: KindText, Choices: choices})
 	switch {
 	case !v.IsText():
 		return ""
@@ -52,6 +54,7 @@ func (v Value) OneOf(choices ...string) string {
 
 // Uint reads an integer from low to high.
 func (v Value) Uint(low, high uint64) uint64 {
+	v.expect(Shape{Kind: KindNumber, Whole: true, Low: float64(low), High: float64(high)})
 	if v.node == nil {
 		return 0
 	}
@@ -66,6 +69,7 @@ func (v Value) Uint(low, high uint64) uint64 {
 
 // Number reads a number from low to high, or a string with one, as Kubernetes' IntOrString.
 func (v Value) Number(low, high float64) float64 {
+	v.expect(Shape{Kind: KindNumber, Low: low, High: high})
 	if v.unset() {
 		return 0
 	}
@@ -80,6 +84,7 @@ func (v Value) Number(low, high float64) float64 {
 
 // Bool reads true or false, which YAML also takes as True and TRUE.
 func (v Value) Bool() bool {
+	v.expect(Shape{Kind: KindBool})
 	if v.unset() {
 		return false
 	}

@@ -22,6 +22,7 @@ type Object struct {
 // unless ParseJSON read the document. If known is empty, all fields are known.
 func (v Value) Object(known ...string) Object {
 	o := Object{Value: v, fields: map[string]Value{}}
+	v.expect(Shape{Kind: KindObject, Known: known})
 	if v.node != nil && !v.IsObject() {
 		v.Expected("an object")
 	}
@@ -82,6 +83,7 @@ func (o Object) Field(name string) Value {
 // Require returns the value of a field that must be there.
 func (o Object) Require(name string) Value {
 	f := o.fields[name]
+	o.expect(Shape{Kind: KindObject, Required: []string{name}})
 	if !f.Present() && o.IsObject() {
 		o.Fault("", "the field %q is missing", name)
 	}
@@ -161,6 +163,7 @@ func (v Value) Items() []Value {
 
 // Elements reads a list that must be there. what describes it in the fault.
 func (v Value) Elements(what string) []Value {
+	v.expect(Shape{Kind: KindList})
 	if !v.IsList() {
 		v.Expected(what)
 		return nil
@@ -175,6 +178,7 @@ func (v Value) Elements(what string) []Value {
 // NonEmpty is Elements for a list that must not be empty.
 func (v Value) NonEmpty(what string) []Value {
 	items := v.Elements(what)
+	v.expect(Shape{Kind: KindList, NonEmpty: true})
 	if v.IsList() && len(items) == 0 {
 		v.Fault("", "expected %s, found an empty list", what)
 	}

@@ -24,12 +24,15 @@ const NamespaceTag = "namespace"
 // is for all clients; a consumer route is for those of its own namespace. One with parents of both kinds
 // becomes two policies. It adds to faults, and returns nothing if the document has any.
 func ParseRoute(doc document.Value, kind string, faults *document.Faults) []*Policy {
-	return ParseRouteNamed(doc, kind, func(name, namespace, _ string) string { return KubernetesName(name, namespace) }, faults)
+	return ParseRouteNamed(doc, kind, inFolder, faults)
 }
 
 // ServiceNaming makes the name in the mesh of a service of Kubernetes, or of one of its ports. port is a number or, of a parent, may
 // be the port's name; empty: none was named.
 type ServiceNaming func(name, namespace, port string) string
+
+// inFolder is that of folders, whose services have no ports.
+func inFolder(name, namespace, _ string) string { return KubernetesName(name, namespace) }
 
 // ParseRouteNamed is ParseRoute with other names of services.
 func ParseRouteNamed(doc document.Value, kind string, naming ServiceNaming, faults *document.Faults) []*Policy {

@@ -312,10 +312,10 @@ func TestNew(t *testing.T) {
 // Places in files and documents, in words.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
-	mesh, route := &meshpolicy.Policy{}, &meshpolicy.Policy{Kind: meshpolicy.HTTPRouteKind}
+	mesh, route := &meshpolicy.Policy{To: []meshpolicy.To{{Index: 1}}}, &meshpolicy.Policy{Kind: meshpolicy.HTTPRouteKind}
 	policytest.Equal(t, "places", []string{"f", "line 3", "f:3", "f\\n:3", "spec.to[1].targetRef", "spec.to[1].rules[0]", "spec.parentRefs", "spec.rules[0]"}, []string{
 		meshpolicy.Source{File: "f"}.String(), meshpolicy.Source{Line: 3}.String(), meshpolicy.Source{File: "f", Line: 3}.String(), meshpolicy.Source{File: "f\n", Line: 3}.String(),
-		mesh.Path(1, -1), mesh.Path(1, 0), route.Path(1, -1), route.Path(1, 0),
+		mesh.Path(0, -1), mesh.Path(0, 0), route.Path(1, -1), route.Path(1, 0),
 	})
 }
 

@@ -11,6 +11,9 @@ import (
 // DocumentKind is the kind (or type) of a document that is a policy.
 const DocumentKind = "MeshHTTPRoute"
 
+// APIVersion is that of policies as resources of Kubernetes, which a folder takes as well as Kuma's.
+const APIVersion = "dynxds.io/v1alpha1"
+
 // Parse reads the policies in a file of YAML documents or JSON. A document without a kind is a policy
 // too. The error is a *[document.Faults]; policies without a fault are returned even so. name is the
 // file name in faults and in the Source of the policies.
@@ -28,8 +31,13 @@ func Parse(name string, data []byte) ([]*Policy, error) {
 // ParseDocument is Parse for one document of a file. It adds to faults, and returns nil if the document
 // has any.
 func ParseDocument(doc document.Value, faults *document.Faults) *Policy {
+	return ParseDocumentNamed(doc, inFolder, faults)
+}
+
+// ParseDocumentNamed is ParseDocument with other names of services.
+func ParseDocumentNamed(doc document.Value, naming ServiceNaming, faults *document.Faults) *Policy {
 	before := faults.Total()
-	p := readPolicy(doc)
+	p := naming.readPolicy(doc)
 	if faults.Total() > before {
 		return nil
 	}
@@ -38,32 +46,30 @@ func ParseDocument(doc document.Value, faults *document.Faults) *Policy {
 
 // readPolicy reads a policy in either form of Kuma: with its name at the top, or in metadata. What Kuma
 // and Kubernetes add when they print it is ignored.
-func readPolicy(doc document.Value) Policy {
+func (n ServiceNaming) readPolicy(doc document.Value) Policy {
 	o := doc.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec", "labels", "status", "kri", "creationTime", "modificationTime")
 	for _, field := range []string{"kind", "type"} {
 		o.Field(field).OneOf(DocumentKind)
 	}
-	o.Field("apiVersion").OneOf("kuma.io/v1alpha1")
+	o.Field("apiVersion").OneOf("kuma.io/v1alpha1", APIVersion)
 	o.Field("mesh").OneOf("default")
 	spec := o.Require("spec").Object("targetRef", "to")
 	at := doc.Position()
 	p := Policy{Name: readName(o), Source: Source{at.File, at.Line}}
 	if ref := spec.Field("targetRef"); ref.Present() {
-		p.TargetRef = ReadTargetRef(ref)
+		p.TargetRef = n.readClients(ref)
 	}
 	seen := make(map[string]int)
 	to := spec.Require("to")
-	for _, item := range to.Items() {
-		t := readTo(item)
+	for i, item := range to.NonEmpty("a list with at least one destination") {
+		t := n.readTo(item)
+		t.Index = i
 		key := Key(t.TargetRef)
 		if first, twice := seen[key]; twice {
 			item.Fault("join their rules", "the destination is that of to[%d]", first)
 		}
 		seen[key] = len(p.To)
 		p.To = append(p.To, t)
-	}
-	if to.IsList() && len(p.To) == 0 {
-		to.Fault("", "a policy needs at least one destination")
 	}
 	return p
 }
@@ -149,9 +155,9 @@ func readAll[T any](v document.Value, read func(document.Value) T) (all []T) {
 
 // readTo reads a destination with its rules: to[].rules, or to[].default.rules as in the decision
 // record.
-func readTo(v document.Value) To {
+func (n ServiceNaming) readTo(v document.Value) To {
 	o := v.Object("targetRef", "rules", "default")
-	t := To{TargetRef: ReadDestination(o.Require("targetRef"))}
+	t := To{TargetRef: n.readDestination(o.Require("targetRef"))}
 	direct, inner := o.Field("rules"), o.Field("default")
 	rules := direct
 	switch {
@@ -163,17 +169,14 @@ func readTo(v document.Value) To {
 		o.Fault("", "the field \"rules\" is missing")
 	}
 	seen := make(map[string]int)
-	for i, item := range rules.Items() {
-		rule := readRule(item)
+	for i, item := range rules.NonEmpty("a list with at least one rule") {
+		rule := n.readRule(item)
 		key := Key(rule.Matches)
 		if first, twice := seen[key]; twice {
 			item.Fault("join the two", "the matches are those of rules[%d]", first)
 		}
 		seen[key] = i
 		t.Rules = append(t.Rules, rule)
-	}
-	if rules.IsList() && len(t.Rules) == 0 {
-		rules.Fault("", "a destination needs at least one rule")
 	}
 	return t
 }

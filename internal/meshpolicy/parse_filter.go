@@ -22,7 +22,9 @@ var filterFields = []struct {
 }
 
 // readFilters reads a list of filters. The result is not nil.
-func readFilters(v document.Value) []Filter { return readFilterItems(v.Items(), readMirror) }
+func (n ServiceNaming) readFilters(v document.Value) []Filter {
+	return readFilterItems(v.Items(), n.readMirror)
+}
 
 func readFilterItems(items []document.Value, mirror func(document.Value, *Filter)) []Filter {
 	filters := []Filter{}
@@ -72,9 +74,9 @@ func readFilter(v document.Value, mirror func(document.Value, *Filter)) (f Filte
 	return f, true
 }
 
-func readMirror(v document.Value, f *Filter) {
+func (n ServiceNaming) readMirror(v document.Value, f *Filter) {
 	m := v.Object("backendRef", "percentage")
-	ref := readBackendRef(m.Require("backendRef"), false)
+	ref := n.readBackendRef(m.Require("backendRef"), false)
 	f.Mirror = &ref
 	if share := m.Field("percentage"); share.Present() {
 		f.MirrorPerMillion = perMillion(share.Number(0, 100) / 100)

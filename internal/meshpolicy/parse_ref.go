@@ -1,6 +1,7 @@
 package meshpolicy
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 
@@ -8,24 +9,28 @@ import (
 )
 
 // ReadTargetRef reads a targetRef of clients.
-func ReadTargetRef(v document.Value) TargetRef {
-	return readRef(v, everything, meshSubset, meshService, meshServiceSubset)
-}
+func ReadTargetRef(v document.Value) TargetRef { return ServiceNaming(inFolder).readClients(v) }
 
 // ReadDestination reads a targetRef of destinations.
-func ReadDestination(v document.Value) TargetRef {
-	return readRef(v, everything, meshService)
+func ReadDestination(v document.Value) TargetRef { return ServiceNaming(inFolder).readDestination(v) }
+
+func (n ServiceNaming) readClients(v document.Value) TargetRef {
+	return n.readRef(v, everything, meshSubset, meshService, meshServiceSubset)
+}
+
+func (n ServiceNaming) readDestination(v document.Value) TargetRef {
+	return n.readRef(v, everything, meshService)
 }
 
 // refNames are the fields of references, including the ones that only Kuma has.
 var refNames = []string{"kind", "name", "tags", "namespace", "labels", "sectionName"}
 
-func readRef(v document.Value, kinds ...kind) TargetRef {
+func (n ServiceNaming) readRef(v document.Value, kinds ...kind) TargetRef {
 	o := v.Object(append(slices.Clone(refNames), "proxyTypes")...)
 	for _, item := range o.Field("proxyTypes").Items() {
 		item.OneOf("Sidecar", "Gateway")
 	}
-	ref, kind, ok := refFields(o, kinds...)
+	ref, kind, ok := n.refFields(o, kinds...)
 	if ok {
 		checkRef(o, kind)
 	}
@@ -43,14 +48,14 @@ const (
 )
 
 // refFields reads the fields of a reference, and reports whether its kind is one of these.
-func refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
+func (n ServiceNaming) refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
 	k, ok = readKind(o.Require("kind"), kinds)
 	ref.Name = ReadServiceName(o.Field("name"))
 	if tags := o.Field("tags"); tags.Present() {
 		ref.Tags = ReadTags(tags)
 	}
 	namespace := o.Field("namespace").Text()
-	o.Field("sectionName").Text()
+	port := cmp.Or(readRoutePort(o), o.Field("sectionName").Text())
 	switch labels := o.Field("labels"); {
 	case !labels.Present():
 	case k.hasName():
@@ -65,7 +70,7 @@ func refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool
 		}
 	}
 	if ref.Name != "" {
-		ref.Name = KubernetesName(ref.Name, namespace)
+		ref.Name = n(ref.Name, namespace, port)
 	}
 	return ref, k, ok
 }

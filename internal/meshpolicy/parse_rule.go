@@ -8,7 +8,7 @@ import (
 )
 
 // readRule reads a rule, whose filters and backendRefs may be in default, as in Kuma.
-func readRule(v document.Value) Rule {
+func (n ServiceNaming) readRule(v document.Value) Rule {
 	outer := v.Object("matches", "filters", "backendRefs", "default")
 	r := Rule{Line: v.Position().Line}
 	r.Matches = readMatches(outer.Field("matches"))
@@ -22,10 +22,10 @@ func readRule(v document.Value) Rule {
 		}
 	}
 	if filters := o.Field("filters"); filters.Present() {
-		r.Filters, r.Lines[FieldFilters] = readFilters(filters), filters.Position().Line
+		r.Filters, r.Lines[FieldFilters] = n.readFilters(filters), filters.Position().Line
 	}
 	if refs := o.Field("backendRefs"); refs.Present() {
-		r.BackendRefs, r.Lines[FieldBackendRefs] = readBackendRefs(refs), refs.Position().Line
+		r.BackendRefs, r.Lines[FieldBackendRefs] = n.readBackendRefs(refs), refs.Position().Line
 	}
 	checkRule(o, &r)
 	return r
@@ -71,8 +71,8 @@ func (f *Filter) path() *PathModifier {
 }
 
 // readBackendRefs reads destinations. The result is not nil.
-func readBackendRefs(v document.Value) []BackendRef {
-	refs := readBackends(v, func(item document.Value) BackendRef { return readBackendRef(item, true) })
+func (n ServiceNaming) readBackendRefs(v document.Value) []BackendRef {
+	refs := readBackends(v, func(item document.Value) BackendRef { return n.readBackendRef(item, true) })
 	if r := (Rule{BackendRefs: refs}); r.Nowhere() {
 		v.Fault("", "no destination has a weight above 0")
 	}
@@ -95,16 +95,15 @@ func readBackends(v document.Value, read func(document.Value) BackendRef) []Back
 
 // readBackendRef reads one destination. The weight is 1 if it is not given. A
 // MeshService with tags is taken for a MeshServiceSubset: an example of the decision
-// record has it so. The port, which Kuma has, makes no difference: endpoints have theirs.
-func readBackendRef(v document.Value, weighted bool) BackendRef {
+// record has it so.
+func (n ServiceNaming) readBackendRef(v document.Value, weighted bool) BackendRef {
 	fields := append(slices.Clone(refNames), "port")
 	weight := uint64(0)
 	if weighted {
 		fields, weight = append(fields, "weight"), 1
 	}
 	o := v.Object(fields...)
-	o.Field("port").Uint(1, 65535)
-	ref, kind, ok := refFields(o, meshService, meshServiceSubset)
+	ref, kind, ok := n.refFields(o, meshService, meshServiceSubset)
 	if o.Field("tags").Present() {
 		kind = meshServiceSubset
 	}

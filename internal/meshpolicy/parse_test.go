@@ -24,11 +24,11 @@ func TestParse_Faults(t *testing.T) {
 		{"an unknown field", policytest.Text("    - {matchs: []}"), []string{`f:7: ` + at + `: unknown field "matchs"; did you mean "matches"?`}},
 		{"an unknown kind", "name: p\nspec:\n  targetRef: {kind: MeshServiceSubsets, name: a}\n  to: []\n", []string{
 			`f:3: spec.targetRef.kind: unknown value "MeshServiceSubsets"; did you mean "MeshServiceSubset"?`,
-			`f:4: spec.to: a policy needs at least one destination`,
+			`f:4: spec.to: expected a list with at least one destination, found an empty list`,
 		}},
 		{"another kind of document", "kind: MeshTCPRoute\nname: p\nspec: {to: []}\n", []string{
 			`f:1: kind: unknown value "MeshTCPRoute"; did you mean "MeshHTTPRoute"?`,
-			`f:3: spec.to: a policy needs at least one destination`,
+			`f:3: spec.to: expected a list with at least one destination, found an empty list`,
 		}},
 		{"no name, no spec", "kind: MeshHTTPRoute\n", []string{
 			`f:1: the field "spec" is missing`, `f:1: the policy has no name; add metadata: {name: …}`,
@@ -216,7 +216,7 @@ func TestParse_OneFault(t *testing.T) {
 		{"metadata: {name: p, annotations: {a: 1}}\n" + rest, `metadata.annotations.a: expected a string`},
 		{to("1"), `spec.to: expected a list`},
 		{to("[{targetRef: {kind: Mesh}, rules: 1}]"), `spec.to[0].rules: expected a list`},
-		{to("[{targetRef: {kind: Mesh}, rules: []}]"), `spec.to[0].rules: a destination needs at least one rule`},
+		{to("[{targetRef: {kind: Mesh}, rules: []}]"), `spec.to[0].rules: expected a list with at least one rule, found an empty list`},
 		{clients("{kind: Mesh, proxyTypes: [Car]}"), `targetRef.proxyTypes[0]: unknown value "Car"`},
 		{clients("{kind: Mesh, sectionName: 1}"), `targetRef.sectionName: expected a string`},
 		{clients("{kind: Mesh, labels: {a: b}}"), `targetRef.labels: a Mesh has no labels; use kind Dataplane`},

@@ -59,9 +59,9 @@ type Policy struct {
 func (p *Policy) Path(to, rule int) string {
 	switch {
 	case p.Kind == "" && rule < 0:
-		return fmt.Sprintf("spec.to[%d].targetRef", to)
+		return fmt.Sprintf("spec.to[%d].targetRef", p.To[to].Index)
 	case p.Kind == "":
-		return fmt.Sprintf("spec.to[%d].rules[%d]", to, rule)
+		return fmt.Sprintf("spec.to[%d].rules[%d]", p.To[to].Index, rule)
 	case rule < 0:
 		return "spec.parentRefs"
 	default:
@@ -81,6 +81,8 @@ type To struct {
 	TargetRef TargetRef
 	// Rules is not empty. Their matches differ.
 	Rules []Rule
+	// Index is that of the entry in the document.
+	Index int
 
 	digest   string
 	services []string

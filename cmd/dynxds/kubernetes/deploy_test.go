@@ -52,6 +52,14 @@ func objectsOf(t testing.TB, path string) (list []*unstructured.Unstructured) {
 // apply applies an object as "kubectl apply --server-side" does, first only to try.
 func (k *kube) apply(object *unstructured.Unstructured) {
 	k.t.Helper()
+	if err := k.tryToApply(object); err != nil {
+		k.t.Fatalf("applying %s %s: %v", object.GetKind(), object.GetName(), err)
+	}
+}
+
+// tryToApply is apply, and returns why the API server refuses the object.
+func (k *kube) tryToApply(object *unstructured.Unstructured) error {
+	k.t.Helper()
 	config := k.cluster.Config()
 	found, err := discovery.NewDiscoveryClientForConfig(config)
 	xdstest.NoError(k.t, err)
@@ -75,9 +83,10 @@ func (k *kube) apply(object *unstructured.Unstructured) {
 		options := metav1.PatchOptions{FieldManager: "test", DryRun: dryRun, FieldValidation: metav1.FieldValidationStrict}
 		_, err := in.Patch(testutils.Context(k.t), object.GetName(), types.ApplyPatchType, text, options)
 		if err != nil {
-			k.t.Fatalf("applying %s %s: %v", object.GetKind(), object.GetName(), err)
+			return err
 		}
 	}
+	return nil
 }
 
 var installOnce sync.Once

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +40,7 @@ func moduleDir(path string) (string, error) {
 	return strings.TrimSpace(string(dir)), err
 }
 
-// installCRDs installs those of the Gateway API.
+// installCRDs installs those of the Gateway API, and ours.
 func installCRDs(c *kubetest.Cluster) error {
 	dir, err := moduleDir("sigs.k8s.io/gateway-api")
 	if err != nil {
@@ -52,8 +53,9 @@ func installCRDs(c *kubetest.Cluster) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	for _, name := range []string{"grpcroutes", "httproutes", "referencegrants"} {
-		text, err := os.ReadFile(filepath.Join(dir, "config/crd/standard/gateway.networking.k8s.io_"+name+".yaml"))
+	dir = filepath.Join(dir, "config/crd/standard", "gateway.networking.k8s.io_")
+	for _, path := range []string{dir + "grpcroutes.yaml", dir + "httproutes.yaml", dir + "referencegrants.yaml", filepath.Join(manifests, "crd.yaml")} {
+		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
@@ -67,10 +69,13 @@ func installCRDs(c *kubetest.Cluster) error {
 	}
 	// They are served a moment later.
 	for {
-		_, err := client.Resource(cluster.GRPCRoutes).List(ctx, metav1.ListOptions{})
-		_, err2 := client.Resource(cluster.ReferenceGrants).List(ctx, metav1.ListOptions{})
-		_, err3 := client.Resource(cluster.HTTPRoutes).List(ctx, metav1.ListOptions{})
-		if err == nil && err2 == nil && err3 == nil {
+		var errs []error
+		for _, resource := range []schema.GroupVersionResource{cluster.GRPCRoutes, cluster.HTTPRoutes, cluster.ReferenceGrants, cluster.MeshHTTPRoutes} {
+			_, err := client.Resource(resource).List(ctx, metav1.ListOptions{})
+			errs = append(errs, err)
+		}
+		err := errors.Join(errs...)
+		if err == nil {
 			return nil
 		}
 		select {

@@ -35,7 +35,7 @@ type ParentVerdict struct {
 const noGrant = ";no-reference-grant"
 
 // grant is one entry of a ReferenceGrant: routes of a kind and namespace may use Services, or one of them.
-type grant struct{ kind, from, to, name string }
+type grant struct{ kind, from, to, name string } // kinds of all groups differ
 
 // readGrants returns what ReferenceGrants allow.
 func (r *routes) readGrants() map[grant]bool {
@@ -47,7 +47,8 @@ func (r *routes) readGrants() map[grant]bool {
 			to, _, _ := unstructured.NestedSlice(object.Object, "spec", "to")
 			for _, f := range from {
 				f, _ := f.(map[string]any)
-				if f["group"] != GRPCRoutes.Group {
+				kind, _ := f["kind"].(string)
+				if f["group"] != resources[kind].Group {
 					continue
 				}
 				for _, t := range to {
@@ -56,7 +57,6 @@ func (r *routes) readGrants() map[grant]bool {
 						continue
 					}
 					name, _ := t["name"].(string)
-					kind, _ := f["kind"].(string)
 					namespace, _ := f["namespace"].(string)
 					all[grant{kind, namespace, object.GetNamespace(), name}] = true
 				}
@@ -114,7 +114,9 @@ func (r *resolver) key() string {
 	}
 	for _, p := range r.route.written {
 		for i := range p.To {
-			note(p.To[i].TargetRef.Name)
+			if name := p.To[i].TargetRef.Name; name != "" {
+				note(name)
+			}
 			for _, name := range p.To[i].Services() {
 				note(name)
 			}
@@ -184,7 +186,7 @@ func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
 		p.Name += "/consumer"
 	}
 	p.Source = meshroute.Source{File: written.Source.File}
-	p.Complete = true
+	p.Complete = !r.route.isPolicy()
 	p.Created = r.route.object.GetCreationTimestamp().Unix()
 	p.Notes = slices.Clone(p.Notes)
 	for i := range p.Notes {
@@ -193,14 +195,21 @@ func (r *resolver) policy(written *meshroute.Policy) *meshroute.Policy {
 	p.To = nil
 	seen := make(map[string]bool)
 	for _, to := range written.To {
+		if to.TargetRef.Name == "" {
+			p.To = append(p.To, meshpolicy.To{Rules: r.rules(to.Rules), Index: to.Index}) // all Services
+			continue
+		}
 		of, port := splitName(to.TargetRef.Name)
-		services, _ := r.services(of, port)
+		services, missing := r.services(of, port)
+		if missing != "" && r.route.isPolicy() {
+			r.route.verdict.NotFound = appendOnce(r.route.verdict.NotFound, missing)
+		}
 		for _, s := range services {
 			if seen[s.Name] {
 				continue // a parent with a port, and one of all ports
 			}
 			seen[s.Name] = true
-			p.To = append(p.To, meshpolicy.To{TargetRef: meshpolicy.TargetRef{Name: s.Name}, Rules: r.rules(to.Rules)})
+			p.To = append(p.To, meshpolicy.To{TargetRef: meshpolicy.TargetRef{Name: s.Name}, Rules: r.rules(to.Rules), Index: to.Index})
 		}
 	}
 	if len(p.To) == 0 {

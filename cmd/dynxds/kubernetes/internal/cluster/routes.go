@@ -52,6 +52,9 @@ type route struct {
 	verdict Verdict
 }
 
+// isPolicy reports whether the object is a MeshHTTPRoute.
+func (r *route) isPolicy() bool { return r.kind == meshpolicy.DocumentKind }
+
 // newRoutes adds the informers.
 func newRoutes(s *Source) *routes {
 	r := &routes{source: s, informers: map[string][]cache.SharedIndexInformer{}, read: map[types.UID]*route{}, verdictsChanged: make(chan struct{})}
@@ -103,7 +106,9 @@ func (r *routes) update() (changed bool) {
 }
 
 // resources are those of routes by their kinds.
-var resources = map[string]schema.GroupVersionResource{meshpolicy.GRPCRouteKind: GRPCRoutes, meshpolicy.HTTPRouteKind: HTTPRoutes}
+var resources = map[string]schema.GroupVersionResource{
+	meshpolicy.GRPCRouteKind: GRPCRoutes, meshpolicy.HTTPRouteKind: HTTPRoutes, meshpolicy.DocumentKind: MeshHTTPRoutes,
+}
 
 // RouteVerdict is the verdict on a route.
 type RouteVerdict struct {
@@ -112,7 +117,7 @@ type RouteVerdict struct {
 	Verdict
 }
 
-// Verdicts returns those of all routes with parents that are Services, as they were read last, and a channel that is closed when
+// Verdicts returns those of all MeshHTTPRoutes, and of all routes with parents that are Services, as they were read last, and a channel that is closed when
 // there are newer ones. It is safe for concurrent use.
 func (s *Source) Verdicts() ([]RouteVerdict, <-chan struct{}) {
 	s.mu.Lock()
@@ -124,7 +129,7 @@ func (s *Source) Verdicts() ([]RouteVerdict, <-chan struct{}) {
 func (r *routes) judge() {
 	var list []RouteVerdict
 	for _, of := range r.read {
-		if len(of.verdict.Parents) > 0 {
+		if len(of.verdict.Parents) > 0 || of.isPolicy() {
 			list = append(list, RouteVerdict{resources[of.kind], of.object, of.verdict})
 		}
 	}
@@ -148,7 +153,7 @@ func mayBeRoute(object *unstructured.Unstructured) bool {
 // readRoute reads an object, whose lines nobody knows.
 func readRoute(kind string, object *unstructured.Unstructured) *route {
 	r := &route{object: object, kind: kind}
-	if !mayBeRoute(object) {
+	if !r.isPolicy() && !mayBeRoute(object) {
 		return r
 	}
 	file := object.GetNamespace() + "/" + object.GetName()
@@ -159,7 +164,11 @@ func readRoute(kind string, object *unstructured.Unstructured) *route {
 	}
 	var faults document.Faults
 	for _, doc := range document.Parse(file, text, &faults) {
-		r.written = append(r.written, meshpolicy.ParseRouteNamed(doc, kind, hostName, &faults)...)
+		if r.isPolicy() {
+			r.written = append(r.written, readPolicy(doc, object.GetNamespace(), &faults)...)
+		} else {
+			r.written = append(r.written, meshpolicy.ParseRouteNamed(doc, kind, hostName, &faults)...)
+		}
 	}
 	for i := range faults.List {
 		faults.List[i].Line = 0

@@ -1,4 +1,4 @@
-// Package routestatus writes into the status of GRPCRoutes and HTTPRoutes what they amount to: one replica at a time, the one
+// Package routestatus writes into the status of GRPCRoutes, HTTPRoutes and MeshHTTPRoutes what they amount to: one replica at a time, the one
 // that holds a Lease.
 package routestatus
 
@@ -92,8 +92,12 @@ func (w *writer) run(ctx context.Context) {
 
 // write writes the status of one route, unless it is written already.
 func (w *writer) write(ctx context.Context, v cluster.RouteVerdict) error {
-	before, _, _ := unstructured.NestedSlice(v.Object.Object, "status", "parents")
-	after := parents(v, before, time.Now())
+	field, of := "parents", parents
+	if v.Resource == cluster.MeshHTTPRoutes {
+		field, of = "conditions", conditions
+	}
+	before, _, _ := unstructured.NestedSlice(v.Object.Object, "status", field)
+	after := of(v, before, time.Now())
 	if reflect.DeepEqual(before, after) || len(before) == 0 && len(after) == 0 {
 		return nil
 	}
@@ -102,7 +106,7 @@ func (w *writer) write(ctx context.Context, v cluster.RouteVerdict) error {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": v.Object.GetAPIVersion(), "kind": v.Object.GetKind(),
 		"metadata": map[string]any{"name": v.Object.GetName(), "namespace": v.Object.GetNamespace(), "resourceVersion": v.Object.GetResourceVersion()},
-		"status":   map[string]any{"parents": after},
+		"status":   map[string]any{field: after},
 	})
 	if err != nil {
 		return err
@@ -140,9 +144,18 @@ func parents(v cluster.RouteVerdict, before []any, now time.Time) (list []any) {
 	return list
 }
 
-// entryOf returns the entry for one parent. Conditions that have the status that they had keep their time.
+// entryOf returns the entry for one parent.
 func entryOf(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, now time.Time) map[string]any {
-	var conditions []any
+	return map[string]any{"parentRef": p.Ref, "controllerName": Controller, "conditions": timed(v, p, old, now)}
+}
+
+// conditions returns those of a MeshHTTPRoute, which has no parents.
+func conditions(v cluster.RouteVerdict, before []any, now time.Time) []any {
+	return timed(v, cluster.ParentVerdict{}, before, now)
+}
+
+// timed returns conditions with their times. Those that have the status that they had keep theirs.
+func timed(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, now time.Time) (list []any) {
 	for _, c := range conditionsOf(v, p) {
 		c["observedGeneration"] = v.Object.GetGeneration()
 		c["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
@@ -151,9 +164,9 @@ func entryOf(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, now tim
 				c["lastTransitionTime"] = o["lastTransitionTime"]
 			}
 		}
-		conditions = append(conditions, c)
+		list = append(list, c)
 	}
-	return map[string]any{"parentRef": p.Ref, "controllerName": Controller, "conditions": conditions}
+	return list
 }
 
 // key is equal for equal references.
