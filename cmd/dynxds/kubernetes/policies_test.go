@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,4 +138,23 @@ func TestMeshHTTPRouteOfOtherNamespace(t *testing.T) {
 	consumer.object(`{apiVersion: gateway.networking.k8s.io/v1beta1, kind: ReferenceGrant, metadata: {name: grant}, spec: {
 		from: [{group: dynxds.io, kind: MeshHTTPRoute, namespace: ` + k.namespace + `}], to: [{group: "", kind: Service, name: canary}]}}`)
 	awaitInvoke(t, ours, echoMethod, nil, "canary")
+}
+
+// A policy is for clients by their service accounts and tags.
+func TestMeshHTTPRouteForClients(t *testing.T) {
+	t.Parallel()
+	k, pods := newKube(t), &pods{}
+	server := k.serving()
+	for _, name := range []string{"greeter", "canary"} {
+		k.echo(pods, name, 8080)
+	}
+	conn := func(account, zone string) *grpc.ClientConn {
+		metadata := testutils.NodeField("metadata", map[string]any{"namespace": k.namespace, "service": account + "." + k.namespace, "zone": zone})
+		return pods.client(t, server, "xds:///greeter."+k.namespace, metadata)
+	}
+	k.object(policy("canary", `{targetRef: {kind: MeshServiceSubset, name: frontend, tags: {zone: a}}, to: [{
+		targetRef: {kind: MeshService, name: greeter}, rules: [{backendRefs: [{kind: MeshService, name: canary}]}]}]}`))
+	awaitInvoke(t, conn("frontend", "a"), echoMethod, nil, "canary")
+	awaitInvoke(t, conn("frontend", "b"), echoMethod, nil, "greeter")
+	awaitInvoke(t, conn("batch", "a"), echoMethod, nil, "greeter")
 }

@@ -34,6 +34,9 @@ func Text(rules string) string {
 
 // New returns a complete policy.
 func New(name string, target meshpolicy.TargetRef, to ...meshpolicy.To) *meshpolicy.Policy {
+	for i := range to {
+		to[i].Index = i
+	}
 	return meshpolicy.New(meshpolicy.Policy{Name: name, Source: meshpolicy.Source{File: name + ".yaml", Line: 1}, TargetRef: target, To: to})
 }
 
