@@ -273,19 +273,77 @@ func TestGateway_LimitsAndSessions(t *testing.T) {
 			t.Errorf("the notes on %s are %v", text, notes)
 		}
 	}
-	owner := mustParseRoutes(t, route("HTTPRoute", "  - {timeouts: {request: 1s}, retry: {attempts: 1}}\n"))
-	consumer := mustParseRoutes(t, strings.Replace(route("HTTPRoute", "  - {retry: {attempts: 2}, sessionPersistence: {}}\n"), "{name: p}", "{name: a}", 1))
-	merged := meshpolicy.Merge(append(owner, consumer...), meshpolicy.Client{}, "s").Rules
-	var from []string
-	for f := range meshpolicy.NumFields {
-		if merged[0].Has(f) {
-			from = append(from, meshpolicy.FieldNames[f]+" "+merged[0].From[f].Policy.Name)
+}
+
+// originsOf has, for each merged rule for a client, its matches and the origins of its fields.
+func originsOf(policies []*meshpolicy.Policy, c meshpolicy.Client) (list []string) {
+	for _, r := range meshpolicy.Merge(policies, c, "s").Rules {
+		text := r.Matches[0].String() + ":"
+		for f := range meshpolicy.NumFields {
+			if r.Has(f) {
+				text += " " + meshpolicy.FieldNames[f] + " of " + r.From[f].Policy.Name
+			}
 		}
+		list = append(list, text)
 	}
-	policytest.Equal(t, "origins", []string{"timeouts HTTPRoute/p", "retry HTTPRoute/a", "sessionPersistence HTTPRoute/a"}, from)
-	if len(merged) != 1 || merged[0].Retry.Attempts != 2 || *merged[0].Timeouts.Request != time.Second {
-		t.Errorf("the rules are merged into %+v", merged)
+	return list
+}
+
+// GRPCRouteRule.matches, HTTPRouteRule.matches (apis/v1): "matching precedence MUST be determined in order of the following criteria,
+// continuing on ties: The oldest Route based on creation timestamp. The Route appearing first in alphabetical order". The rule of
+// the route with precedence counts as a whole, also with the fields that it does not have. A MeshHTTPRoute is merged with it by field.
+func TestGateway_TheOldestRuleWinsWhole(t *testing.T) {
+	t.Parallel()
+	older := mustParseRoutes(t, strings.Replace(route("HTTPRoute", "  - {timeouts: {request: 1s}}\n"), "{name: p}", "{name: z}", 1))[0]
+	newer := mustParseRoutes(t, route("HTTPRoute", "  - {retry: {attempts: 2}, sessionPersistence: {}}\n  - {matches: [{path: {value: /a}}], retry: {attempts: 3}}\n"))[0]
+	alike := mustParseRoutes(t, strings.Replace(route("HTTPRoute", "  - {retry: {attempts: 4}}\n"), "{name: p}", "{name: q}", 1))[0]
+	older.Created, newer.Created, alike.Created = 1, 2, 2
+	above := policytest.New("above", meshpolicy.TargetRef{Name: "client"}, policytest.To("s", meshpolicy.Rule{
+		Matches: older.To[0].Rules[0].Matches, Filters: []meshpolicy.Filter{policytest.SetHeader("a", "b")},
+	}))
+	below := policytest.New("below", meshpolicy.TargetRef{}, policytest.To("", meshpolicy.Rule{
+		Matches: older.To[0].Rules[0].Matches, BackendRefs: policytest.Send("t"),
+	}))
+	all := []*meshpolicy.Policy{alike, newer, older, above, below}
+	policytest.Equal(t, "rules of routes", []string{"path Prefix /: timeouts of HTTPRoute/z", "path Prefix /a: retry of HTTPRoute/p"},
+		originsOf(all[:3], meshpolicy.Client{}))
+	policytest.Equal(t, "rules of routes of one age", []string{"path Prefix /: retry of HTTPRoute/p sessionPersistence of HTTPRoute/p", "path Prefix /a: retry of HTTPRoute/p"},
+		originsOf(all[:2], meshpolicy.Client{}))
+	policytest.Equal(t, "rules with MeshHTTPRoutes", []string{
+		"path Prefix /: filters of above backendRefs of below timeouts of HTTPRoute/z", "path Prefix /a: retry of HTTPRoute/p",
+	}, originsOf(all, meshpolicy.Client{Service: "client"}))
+}
+
+// GEP-1294, "Multiple routes for a Service": "Requests from a namespace with consumer routes will utilize the (possibly merged) set of
+// routes in the consumer namespace. Requests from other namespaces will utilize the (possibly merged) set of routes in the producer
+// namespace. The merging of routes occurs only within groups of the same type of routes". "Route types": "If multiple routes with
+// different types both bind to the same Service and Port pair, only a single route type should be applied", a GRPCRoute first.
+func TestGateway_Groups(t *testing.T) {
+	t.Parallel()
+	named := func(kind, name, namespace, rules string) *meshpolicy.Policy {
+		text := strings.Replace(route(kind, rules), "{name: p}", "{name: "+name+", namespace: "+namespace+"}", 1)
+		text = strings.Replace(text, "name: s}", "name: s, namespace: default}", 1)
+		return mustParseRoutes(t, text)[0]
 	}
+	filter := "  - {filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}]}\n"
+	producer := named("HTTPRoute", "producer", "default", "  - {matches: [{path: {value: /a}}], timeouts: {request: 1s}}\n  - {timeouts: {request: 1s}}\n")
+	consumer := named("HTTPRoute", "consumer", "far", "  - {retry: {attempts: 2}}\n")
+	client := func(namespace string) meshpolicy.Client {
+		return meshpolicy.Client{Tags: map[string]string{meshpolicy.NamespaceTag: namespace}}
+	}
+	all := []*meshpolicy.Policy{producer, consumer}
+	policytest.Equal(t, "rules for the consumer", []string{"path Prefix /: retry of HTTPRoute/consumer.far"}, originsOf(all, client("far")))
+	producers := []string{"path Prefix /a: timeouts of HTTPRoute/producer", "path Prefix /: timeouts of HTTPRoute/producer"}
+	policytest.Equal(t, "rules for others", producers, originsOf(all, client("other")))
+	// A GRPCRoute displaces HTTPRoutes of its group, and not those of another.
+	all = append(all, named("GRPCRoute", "grpc", "far", filter))
+	policytest.Equal(t, "rules for the consumer with a GRPCRoute", []string{"any path: filters of GRPCRoute/grpc.far"}, originsOf(all, client("far")))
+	policytest.Equal(t, "rules for others beside it", producers, originsOf(all, client("other")))
+	all = append(all, named("GRPCRoute", "grpc", "default", filter))
+	policytest.Equal(t, "rules for others with a GRPCRoute", []string{"any path: filters of GRPCRoute/grpc"}, originsOf(all, client("other")))
+	// MeshHTTPRoutes are of no group.
+	all = append(all, policytest.New("mesh", meshpolicy.TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: policytest.Send("t")})))
+	policytest.Equal(t, "rules with a MeshHTTPRoute", []string{"any path: filters of GRPCRoute/grpc.far backendRefs of mesh"}, originsOf(all, client("far")))
 }
 
 // Fields of sessions, with their defaults and in the spelling of earlier versions of the API.

@@ -33,6 +33,9 @@ type Origin struct {
 	To, Rule int
 }
 
+// IsRoute reports whether the rule is of a route of the Gateway API.
+func (o Origin) IsRoute() bool { return o.Policy != nil && o.Policy.Kind != "" }
+
 // Source returns the place of the rule. This and the other places are zero for the zero Origin.
 func (o Origin) Source() Source { return o.at(0) }
 
@@ -112,8 +115,35 @@ func (p Part) Compare(o Part) int {
 	)
 }
 
-// MergeParts merges parts, the least specific first.
+// group is the routes of the Gateway API that may be merged with each other (GEP-1294, "Multiple routes for a Service" and "Route
+// types"). It is zero for a MeshHTTPRoute.
+type group struct{ kind, namespace string }
+
+func (p Part) group() group {
+	if p.Policy.Kind == "" {
+		return group{}
+	}
+	return group{p.Policy.Kind, p.Policy.TargetRef.Tags[NamespaceTag]}
+}
+
+// Displaces reports whether the other part does not count for clients that both select: both are routes of the Gateway API, and
+// a consumer route displaces producer routes, and a GRPCRoute the HTTPRoutes beside it.
+func (p Part) Displaces(o Part) bool {
+	a, b := p.group(), o.group()
+	switch {
+	case a == b || a == group{} || b == group{}:
+		return false
+	case a.namespace != b.namespace:
+		return b.namespace == ""
+	}
+	return a.kind == GRPCRouteKind
+}
+
+// MergeParts merges parts that select one client, the least specific first.
 func MergeParts(parts []Part) Merged {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p Part) bool {
+		return p.Policy.Kind != "" && slices.ContainsFunc(parts, func(o Part) bool { return o.Displaces(p) })
+	})
 	layers := make([]Merged, 0, len(parts))
 	for _, p := range slices.Backward(parts) {
 		layers = append(layers, p.Merged())
@@ -121,7 +151,8 @@ func MergeParts(parts []Part) Merged {
 	return Join(layers...)
 }
 
-// Join merges layers, the most specific first. It is associative and idempotent.
+// Join merges layers, the most specific first. It is idempotent and, for layers of MeshHTTPRoutes, associative. Rules with equal matches are merged field by field,
+// but of the rules of the Gateway API's routes only the most specific one counts (GRPCRouteRule.matches: "matching precedence").
 func Join(layers ...Merged) Merged {
 	if len(layers) == 1 {
 		return layers[0]
@@ -145,13 +176,15 @@ func Join(layers ...Merged) Merged {
 
 // complete fills in missing fields from a less specific rule.
 func (r *MergedRule) complete(below MergedRule) {
+	hasRoute := slices.ContainsFunc(r.MatchesFrom, Origin.IsRoute)
+	counts := func(o Origin) bool { return !hasRoute || !o.IsRoute() }
 	for _, o := range below.MatchesFrom {
-		if !slices.Contains(r.MatchesFrom, o) {
+		if counts(o) && !slices.Contains(r.MatchesFrom, o) {
 			r.MatchesFrom = append(r.MatchesFrom, o)
 		}
 	}
 	for f := range NumFields {
-		if !r.Has(f) {
+		if !r.Has(f) && counts(below.From[f]) {
 			r.copyField(f, &below.Rule)
 			r.From[f] = below.From[f]
 		}

@@ -68,7 +68,7 @@ func (c *compiler) digest() [sha256.Size]byte {
 	for _, p := range c.parts {
 		to := &p.Policy.To[p.To]
 		// Findings contain positions.
-		fmt.Fprintf(h, "%q %d %s %t\n%s\n", p.Policy.Name, p.To, p.Policy.TargetKey(), p.Policy.Complete, to.Digest())
+		fmt.Fprintf(h, "%q %q %d %s %t\n%s\n", p.Policy.Kind, p.Policy.Name, p.To, p.Policy.TargetKey(), p.Policy.Complete, to.Digest())
 		for _, name := range to.Services() {
 			fmt.Fprintf(h, "%t", c.known(name))
 		}

@@ -55,7 +55,11 @@ func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 // client reaches them that has the rule and the one that hides it.)
 func (c *compiler) unreachable() []finding {
 	var found []finding
-	for _, r := range meshpolicy.MergeParts(c.parts).Routes() {
+	var layers []Merged
+	for _, p := range slices.Backward(c.parts) {
+		layers = append(layers, p.Merged())
+	}
+	for _, r := range meshpolicy.Join(layers...).Routes() {
 		if !r.Unreachable {
 			continue
 		}

@@ -71,20 +71,32 @@ func (w *placeWriter) decidingIn(regions []region) deciding {
 	d := deciding{regions: regions}
 	for _, r := range regions {
 		byKey := make(map[string][]candidate)
-		for _, p := range w.partsFor(r) {
-			some, all := r.selectedBy(p.condition)
-			if !some {
-				continue
-			}
-			rules := p.Rules()
-			for i := range rules {
-				key := rules[i].MatchesKey()
-				byKey[key] = append(byKey[key], candidate{p, i, all})
+		for _, c := range w.candidates(r) {
+			for i := range c.Rules() {
+				key := c.Rules()[i].MatchesKey()
+				c.rule = i
+				if !slices.ContainsFunc(byKey[key], func(above candidate) bool {
+					return c.origin().IsRoute() && above.origin().IsRoute() && r.implies(c, above)
+				}) {
+					byKey[key] = append(byKey[key], c)
+				}
 			}
 		}
 		d.byKey = append(d.byKey, byKey)
 	}
 	return d
+}
+
+// candidates returns the parts that select some clients of a region, and count for some of these, without a rule.
+func (w *placeWriter) candidates(r region) (list []candidate) {
+	for _, p := range w.partsFor(r) {
+		if some, all := r.selectedBy(p.condition); some {
+			list = append(list, candidate{rankedPart: p, always: all})
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(c candidate) bool {
+		return slices.ContainsFunc(list, func(o candidate) bool { return o.Displaces(c.Part) && r.implies(c, o) })
+	})
 }
 
 // partsFor returns the parts for the clients of the service of a region, or for all.

@@ -132,7 +132,7 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 func checkSmallest(t *testing.T, m *Mesh, name string) {
 	t.Helper()
 	want := make(map[string]bool)
-	for _, key := range []string{meshpolicy.ServiceKey, "env", "version", "zone", meshpolicy.RoutesKey} {
+	for _, key := range []string{meshpolicy.ServiceKey, "env", "version", "zone", meshpolicy.NamespaceTag, meshpolicy.RoutesKey} {
 		first := make(map[string]string)
 		for _, c := range policytest.Clients() {
 			rest := Client{Service: c.Service, Tags: maps.Clone(c.Tags)}

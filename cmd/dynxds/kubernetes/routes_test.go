@@ -281,7 +281,12 @@ func (k *kube) dynamic() dynamic.Interface {
 // awaitConditions waits until a GRPCRoute has these conditions of ours, for each parent.
 func (k *kube) awaitConditions(name string, want ...string) {
 	k.t.Helper()
-	routes := k.dynamic().Resource(cluster.GRPCRoutes).Namespace(k.namespace)
+	k.awaitConditionsOf(cluster.GRPCRoutes, name, want...)
+}
+
+func (k *kube) awaitConditionsOf(resource schema.GroupVersionResource, name string, want ...string) {
+	k.t.Helper()
+	routes := k.dynamic().Resource(resource).Namespace(k.namespace)
 	cmdtest.Await(k.t, func() string {
 		object, err := routes.Get(testutils.Context(k.t), name, metav1.GetOptions{})
 		xdstest.NoError(k.t, err)

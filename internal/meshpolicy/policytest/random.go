@@ -118,7 +118,15 @@ func policy(r *rand.Rand, name string) *meshpolicy.Policy {
 			to = append(to, To(service, Rules(r, 1+r.IntN(2))...))
 		}
 	}
-	return New(name, Target(r), to...)
+	if r.IntN(3) > 0 {
+		return New(name, Target(r), to...)
+	}
+	route := meshpolicy.Policy{Kind: Pick(r, []string{meshpolicy.GRPCRouteKind, meshpolicy.HTTPRouteKind}), Name: name,
+		Source: meshpolicy.Source{File: name + ".yaml", Line: 1}, Complete: r.IntN(2) == 0, To: to}
+	if r.IntN(2) == 0 {
+		route.TargetRef.Tags = map[string]string{meshpolicy.NamespaceTag: "x"}
+	}
+	return meshpolicy.New(route)
 }
 
 // Policies returns n policies.
@@ -137,10 +145,10 @@ func Clients() []meshpolicy.Client {
 	for _, s := range []string{"", "a", "b", "c", "unheard"} {
 		for _, env := range []string{"", "dev", "prod", "unheard"} {
 			for _, version := range []string{"", "v1", "v2", "v3", "unheard"} {
-				for _, zone := range []string{"", "x"} {
+				for i, zone := range []string{"", "x", "", "x"} {
 					for _, implementation := range []dialect.Implementation{dialect.Dynxds, dialect.OtherGRPC} {
 						clients = append(clients, meshpolicy.Client{
-							Service: s, Tags: map[string]string{"env": env, "version": version, "zone": zone, "more": "y"}, Implementation: implementation,
+							Service: s, Tags: map[string]string{"env": env, "version": version, "zone": zone, meshpolicy.NamespaceTag: []string{"", "", "x", "x"}[i], "more": "y"}, Implementation: implementation,
 						})
 					}
 				}

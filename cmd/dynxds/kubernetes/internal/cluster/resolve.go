@@ -27,9 +27,14 @@ type Verdict struct {
 // ParentVerdict is about one entry of parentRefs.
 type ParentVerdict struct {
 	Ref map[string]any
-	// Missing says why there is no such parent, or is empty.
-	Missing string
+	// Missing says why there is no such parent, and Conflict which route is in force in place of this one; each may be empty.
+	Missing, Conflict string
+	// bound are the services that the route is for.
+	bound []binding
 }
+
+// binding is a service of the mesh and a group of routes for it: the producer routes, or the consumer routes of a namespace.
+type binding struct{ service, consumer string }
 
 // noGrant is what follows the name of a backend that no ReferenceGrant allows. No service has such a name, so that RPCs fail.
 const noGrant = ";no-reference-grant"
@@ -167,8 +172,16 @@ func (r *resolver) parents() (list []ParentVerdict) {
 		if number, ok := ref["port"].(int64); ok {
 			port = strconv.FormatInt(number, 10)
 		}
-		_, missing := r.services(of, port)
-		list = append(list, ParentVerdict{ref, missing})
+		services, missing := r.services(of, port)
+		v := ParentVerdict{Ref: ref, Missing: missing}
+		for _, s := range services {
+			b := binding{service: s.Name}
+			if from := r.route.object.GetNamespace(); from != of.namespace {
+				b.consumer = from
+			}
+			v.bound = append(v.bound, b)
+		}
+		list = append(list, v)
 	}
 	return list
 }

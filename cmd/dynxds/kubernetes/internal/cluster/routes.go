@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -127,17 +128,44 @@ func (s *Source) Verdicts() ([]RouteVerdict, <-chan struct{}) {
 
 // judge notes the verdicts.
 func (r *routes) judge() {
+	grpc := make(map[binding]string)
+	for _, of := range r.read {
+		for _, p := range of.verdict.Parents {
+			for _, b := range p.bound {
+				if of.kind == meshpolicy.GRPCRouteKind && of.faults == nil {
+					grpc[b] = max(grpc[b], of.object.GetNamespace()+"/"+of.object.GetName()) // always the same one
+				}
+			}
+		}
+	}
 	var list []RouteVerdict
 	for _, of := range r.read {
-		if len(of.verdict.Parents) > 0 || of.isPolicy() {
-			list = append(list, RouteVerdict{resources[of.kind], of.object, of.verdict})
+		if len(of.verdict.Parents) == 0 && !of.isPolicy() {
+			continue
 		}
+		v := of.verdict
+		if of.kind == meshpolicy.HTTPRouteKind {
+			v.Parents = conflicts(v.Parents, grpc)
+		}
+		list = append(list, RouteVerdict{resources[of.kind], of.object, v})
 	}
 	r.source.mu.Lock()
 	defer r.source.mu.Unlock()
 	r.verdicts = list
 	close(r.verdictsChanged)
 	r.verdictsChanged = make(chan struct{})
+}
+
+// conflicts notes in the parents of an HTTPRoute where a GRPCRoute is in force on all ports (GEP-1294, "Route types").
+func conflicts(parents []ParentVerdict, grpc map[binding]string) []ParentVerdict {
+	parents = slices.Clone(parents)
+	for i := range parents {
+		p := &parents[i]
+		if len(p.bound) > 0 && !slices.ContainsFunc(p.bound, func(b binding) bool { return grpc[b] == "" }) {
+			p.Conflict = fmt.Sprintf("the GRPCRoute %s is for the same Service and port, and counts before HTTPRoutes", grpc[p.bound[0]])
+		}
+	}
+	return parents
 }
 
 // mayBeRoute reports whether a route has a Service among its parents. Others are those of gateways.

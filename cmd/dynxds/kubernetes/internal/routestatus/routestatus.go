@@ -190,6 +190,8 @@ func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict) []map[string]
 		accepted = condition("Accepted", "False", "UnsupportedValue", v.Faults.Error())
 	case p.Missing != "":
 		accepted = condition("Accepted", "False", "NoMatchingParent", p.Missing)
+	case p.Conflict != "":
+		accepted = condition("Accepted", "False", "Conflicted", p.Conflict)
 	}
 	resolved := condition("ResolvedRefs", "True", "ResolvedRefs", "all backends are there")
 	switch {
