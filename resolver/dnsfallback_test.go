@@ -143,9 +143,9 @@ func TestRPCsThatWaitAreNotFailedByTheMoveToDNS(t *testing.T) {
 }
 
 // newOnDNS is a standIn whose channel uses DNS, as there is no Listener.
-func newOnDNS(t *testing.T, opts ...grpc.DialOption) *standIn {
+func newOnDNS(t *testing.T) *standIn {
 	t.Helper()
-	s := newStandIn(t, notFound, opts...)
+	s := newStandIn(t, notFound)
 	s.refuse(xdsclient.KindDoesNotExist)
 	s.expect("without a Listener", s.dns, channels.DNS)
 	return s
@@ -235,10 +235,17 @@ func awaitIdle(t *testing.T, cc *grpc.ClientConn) {
 
 func TestModeOutlivesIdlePeriods(t *testing.T) {
 	t.Parallel()
-	// Long enough for a busy machine to give the resources one after the other.
-	idling := grpc.WithIdleTimeout(300 * time.Millisecond)
+	// On a busy machine the channel may be idle at any time, also before it has a configuration.
+	idling := grpc.WithIdleTimeout(100 * time.Millisecond)
+	onDNS := func(t *testing.T) *standIn {
+		s := newStandIn(t, notFound, idling)
+		s.keepRefusing(xdsclient.KindDoesNotExist)
+		s.expect("without a Listener", s.dns, channels.DNS)
+		s.keepAnswering(nil)
+		return s
+	}
 	xdstest.Parallel(t, "DNS", func(t *testing.T) {
-		s := newOnDNS(t, idling)
+		s := onDNS(t)
 		since, lines := s.status().Since, logged.Count(s.cc.Target(), "resolved by DNS")
 		for range 3 {
 			awaitIdle(t, s.cc)
@@ -250,22 +257,27 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 		}
 		xdstest.Equal(t, "how often the fallback was logged again",
 			0, logged.Count(s.cc.Target(), "resolved by DNS")-lines)
-		s.serve()
-		s.expect("with xDS", s.mesh, channels.XDS)
+		s.keepServing()
+		for backend := ""; backend != s.mesh.ID(); {
+			var err error
+			backend, err = invoke(testutils.Context(t), s.cc)
+			xdstest.NoError(t, err)
+		}
+		s.expectMode("with xDS", channels.XDS)
 	})
 	xdstest.Parallel(t, "xDS", func(t *testing.T) {
 		s := newStandIn(t, unavailable, idling)
-		s.serve()
+		s.keepServing()
 		s.expect("at first", s.mesh, channels.XDS)
 		awaitIdle(t, s.cc)
-		s.refuse(xdsclient.KindDoesNotExist)
+		s.keepRefusing(xdsclient.KindDoesNotExist)
 		s.expectError("after an idle period", channels.XDS, "because the test says so")
 	})
 	xdstest.Parallel(t, "DNS under another policy", func(t *testing.T) {
-		s := newOnDNS(t, idling)
+		s := onDNS(t)
 		awaitIdle(t, s.cc)
 		s.channelBuilder.policy = never
-		s.refuse(xdsclient.KindDoesNotExist)
+		s.keepRefusing(xdsclient.KindDoesNotExist)
 		s.expectError("after the policy has changed", channels.Undecided, "because the test says so")
 	})
 }

@@ -24,6 +24,13 @@ type transport struct {
 	// watches has the watchers of each resource: a channel may have several for
 	// one cluster, if it is under an aggregate one.
 	watches map[string][]xdsclient.Watcher
+	// standing has the answers that watches get at once.
+	standing map[string]answer
+}
+
+type answer struct {
+	value any
+	err   error
 }
 
 func newTransport(t testing.TB) *transport {
@@ -47,6 +54,9 @@ func (c *transport) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.
 			c.t.Errorf("%s is watched twice by one watcher", key)
 		}
 		c.watches[key] = append(c.watches[key], w)
+		if a, ok := c.standing[key]; ok {
+			go w.ResourceChanged(a.value, a.err, func() {})
+		}
 	})
 	return func() {
 		c.Change(func() {

@@ -141,20 +141,39 @@ func decoded(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) any {
 	return value
 }
 
+// resources are everything that xDS has.
+func (s *standIn) resources() map[string]any {
+	name := strings.TrimPrefix(s.listener(), "Listener ")
+	return map[string]any{
+		s.listener():              decoded(s.t, xdsresource.ListenerType, xdsmsg.DefaultListener(name, "R")),
+		"RouteConfiguration R":    decoded(s.t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("R", "authority", xdsmsg.PrefixRoute("", "C"))),
+		"Cluster C":               decoded(s.t, xdsresource.ClusterType, xdsmsg.EDSCluster("C", "")),
+		"ClusterLoadAssignment C": decoded(s.t, xdsresource.EndpointsType, xdsmsg.SimpleEndpoints("C", s.mesh.Addr())),
+	}
+}
+
+// giveThem gives resources, one after the other.
+func (s *standIn) giveThem(keys ...string) {
+	s.t.Helper()
+	all := s.resources()
+	for _, key := range keys {
+		s.give(key, all[key], nil)
+	}
+}
+
 func (s *standIn) giveListener() {
 	s.t.Helper()
-	s.give(s.listener(), decoded(s.t, xdsresource.ListenerType, xdsmsg.DefaultListener(strings.TrimPrefix(s.listener(), "Listener "), "R")), nil)
+	s.giveThem(s.listener())
 }
 
 func (s *standIn) giveRoutes() {
 	s.t.Helper()
-	s.give("RouteConfiguration R", decoded(s.t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("R", "authority", xdsmsg.PrefixRoute("", "C"))), nil)
+	s.giveThem("RouteConfiguration R")
 }
 
 func (s *standIn) giveCluster() {
 	s.t.Helper()
-	s.give("Cluster C", decoded(s.t, xdsresource.ClusterType, xdsmsg.EDSCluster("C", "")), nil)
-	s.give("ClusterLoadAssignment C", decoded(s.t, xdsresource.EndpointsType, xdsmsg.SimpleEndpoints("C", s.mesh.Addr())), nil)
+	s.giveThem("Cluster C", "ClusterLoadAssignment C")
 }
 
 // serve gives everything that xDS has.
@@ -163,6 +182,34 @@ func (s *standIn) serve() {
 	s.giveListener()
 	s.giveRoutes()
 	s.giveCluster()
+}
+
+// keepAnswering answers all watches from now on: a channel that is idle meanwhile asks again. nil ends that.
+func (s *standIn) keepAnswering(standing map[string]answer) {
+	s.Change(func() {
+		s.standing = standing
+		for key, a := range standing {
+			for _, w := range s.watches[key] {
+				go w.ResourceChanged(a.value, a.err, func() {})
+			}
+		}
+	})
+	s.cc.Connect()
+}
+
+// keepServing gives everything that xDS has to all watches from now on.
+func (s *standIn) keepServing() {
+	s.t.Helper()
+	standing := map[string]answer{}
+	for key, value := range s.resources() {
+		standing[key] = answer{value: value}
+	}
+	s.keepAnswering(standing)
+}
+
+// keepRefusing answers the Listener with an error from now on.
+func (s *standIn) keepRefusing(kind xdsclient.ErrorKind) {
+	s.keepAnswering(map[string]answer{s.listener(): {err: failure(kind, "because the test says so")}})
 }
 
 // invoke makes an RPC and returns the backend that answered.
