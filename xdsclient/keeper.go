@@ -20,7 +20,7 @@ import (
 
 const (
 	// writeDelay is the time from a change to its writing, and writePause the time between two
-	// writings of new versions, at least. What servers refuse is taken out at once, or writeDelay after
+	// writings of new versions, at least. A resource that servers refuse is taken out at once, or writeDelay after
 	// the last writing.
 	writeDelay = time.Second
 	writePause = 10 * time.Second
@@ -29,20 +29,20 @@ const (
 	minRefresh, maxRefresh = writePause, time.Hour
 )
 
-// keeper keeps the resources in use on disk (resource_cache of the bootstrap), writing behind. What is written is
-// a view: all that is in use at one moment, and nothing else. It takes the place of the last view only if it is
-// whole, that is, if nothing that it leads to is missing:
+// keeper keeps the resources in use on disk (resource_cache of the bootstrap), writing behind. It writes
+// views: a view has all resources in use at one moment, and no others. A view takes the place of the last one only if it is
+// whole, that is, if no resource that it leads to is missing:
 //
 //	0.0 s  the file has cluster a, and the endpoints "one" that a leads to
 //	5.0 s  a new version of a leads to the endpoints "two", which the client asks for
 //	5.1 s  the server is lost. The client goes on with "one", and the file stays as it is: a client that
 //	       started from the new version of a would have no endpoints
 //
-// What servers refuse is taken out of the file meanwhile. A view that is not whole replaces one that is to be
-// written again because of its age, if a server is connected: it is better than none.
+// Resources that servers refuse are taken out of the file meanwhile. A view that is not whole replaces a view that is to be
+// written again because of its age, if a server is connected: resources that are missing are better than a file that expires.
 //
-// What the keeper has read from disk is in stored.go. A nil keeper does nothing. file belongs to its goroutine;
-// what changes is guarded by XDSClient.mu.
+// The resources that the keeper has read from disk are in stored.go. A nil keeper does nothing. file belongs to the keeper's
+// goroutine; the fields that change are guarded by XDSClient.mu.
 type keeper struct {
 	client *XDSClient
 	file   *diskcache.Cache
@@ -52,14 +52,14 @@ type keeper struct {
 	wake chan struct{}
 
 	storedResources
-	// onDisk has the names in the file, and in the one that is being written.
+	// onDisk has the names in the file, and in the file that is being written.
 	onDisk nameSet
-	// left is what watches have left since a watch began, or something came or was written: perhaps the client is being
-	// closed, which ends one watch after the other. last is that, and the rest, when the client was closed.
+	// left has the resources whose watches ended since a watch began, or a resource came, or a view was written: perhaps the
+	// client is being closed, which ends one watch after the other. last has these resources and the rest, when the client was closed.
 	left, last *view
-	// refusals has the keys of what the servers have refused since the last writing.
+	// refusals has the keys of the resources that servers have refused since the last writing.
 	refusals map[diskcache.Key]struct{}
-	// unwritten says that something has changed since the last writing of a view, and failed that the last writing
+	// unwritten says that a resource has changed since the last writing of a view, and failed that the last writing
 	// failed.
 	unwritten, failed bool
 	// The next writing is at due, and not before rest because of new versions. At stale the file is written again as
@@ -70,7 +70,7 @@ type keeper struct {
 // nameSet is a set of hashes of names of resources with their types.
 type nameSet map[uint64]struct{}
 
-// view is what a file is to have.
+// view is the content that a file is to have.
 type view struct {
 	entries []diskcache.Entry
 	names   nameSet
@@ -88,7 +88,7 @@ func newKeeper(c *XDSClient) *keeper {
 
 // cacheOf returns the files of the process for a bootstrap.
 func cacheOf(cfg *bootstrap.Config) *diskcache.Cache {
-	// What changes nothing of what servers send does not make a file foreign: its place, max_age, the
+	// Settings that do not change what servers send do not make a file foreign: its place, max_age, the
 	// overrides, dns_fallback.
 	identity := *cfg
 	identity.ResourceCache.Directory, identity.Overrides, identity.DNSFallback = "", nil, ""
@@ -197,7 +197,7 @@ func (k *keeper) hash(key *diskcache.Key) uint64 {
 	return maphash.Comparable(k.client.seed, storedName{key.TypeURL, key.Name})
 }
 
-// enters notes that a resource is about to be watched that was not. So the client is not being closed.
+// enters notes that a resource is about to be watched that was not watched. So the client is not being closed.
 func (k *keeper) enters() {
 	if k != nil {
 		k.left = nil
@@ -220,7 +220,7 @@ func (k *keeper) leaves(r *resource) {
 	}
 }
 
-// collect has what is in use remembered for the last writing of a client that is about to be closed.
+// collect remembers the resources in use for the last writing of a client that is about to be closed.
 func (k *keeper) collect() {
 	if k == nil || !k.unwritten || k.client.ctx.Err() != nil {
 		return
@@ -235,7 +235,7 @@ func (k *keeper) collect() {
 
 func newView() *view { return &view{names: make(nameSet)} }
 
-// view returns what is in use.
+// view returns the resources in use.
 func (k *keeper) view() *view {
 	v, now := newView(), time.Now()
 	for r := range k.client.entries() {
@@ -244,7 +244,7 @@ func (k *keeper) view() *view {
 	return v
 }
 
-// viewOfFile returns what a start would find, without what was refused.
+// viewOfFile returns the resources that a start would find, without those that servers refused.
 func (k *keeper) viewOfFile(refusals map[diskcache.Key]struct{}) *view {
 	v, now := newView(), time.Now()
 	contents, _ := k.file.Load(now) // a file that cannot be read is replaced
@@ -278,7 +278,7 @@ func (k *keeper) add(v *view, e diskcache.Entry) {
 	}
 }
 
-// dropLoneRefusals leaves what is refused out, unless another variant might be taken for it.
+// dropLoneRefusals leaves resources out that are refused, unless another variant might be taken for them.
 func (k *keeper) dropLoneRefusals(v *view) {
 	v.entries = slices.DeleteFunc(v.entries, func(e diskcache.Entry) bool {
 		_, variants := v.names[k.hash(&e.Key)]
@@ -286,7 +286,7 @@ func (k *keeper) dropLoneRefusals(v *view) {
 	})
 }
 
-// standing says what becomes of a resource in a view.
+// standing is the part of a resource in a view.
 type standing int
 
 const (
@@ -298,8 +298,8 @@ const (
 	keptOnDisk
 )
 
-// entryOf returns what is written of a resource. One that was last sent under a TTL or must not be cached is not
-// kept, and neither is an older version of it.
+// entryOf returns the record of a resource that is written. A resource that was last sent under a TTL or must not be cached is
+// not kept, and neither is an older version.
 func (k *keeper) entryOf(r *resource, now time.Time) (e diskcache.Entry, s standing) {
 	e.Key, e.Server, e.Time = storedKey(r), r.level.server.URI, r.taken.time()
 	last := lastError{r.state, r.fault, false}
@@ -326,14 +326,14 @@ func (k *keeper) entryOf(r *resource, now time.Time) (e diskcache.Entry, s stand
 	return e, keptOnDisk
 }
 
-// isAwaited reports whether a server may still send a resource that there is no version of. The last version from
+// isAwaited reports whether a server may still send a resource of which there is no version. The last version from
 // its authority may lead to the resource, unless it came after the error: the servers have gone on without it.
 func (r *resource) isAwaited() bool {
 	err, changed := r.currentError(), r.level.authority.changed
 	return err == nil || !changed.IsZero() && !err.Time().Before(changed)
 }
 
-// encoder returns what encodes a version of a resource for the file.
+// encoder returns the function that encodes a version of a resource for the file.
 func encoder(key resourceKey, p *payload, taken stamp) func(b []byte) []byte {
 	return func(b []byte) []byte {
 		if p.enveloped {
@@ -383,7 +383,7 @@ func (k *keeper) takeView() (v *view, refusals map[diskcache.Key]struct{}) {
 	return v, refusals
 }
 
-// write writes what is in use.
+// write writes the resources in use.
 func (k *keeper) write() {
 	v, refusals := k.takeView()
 	if v == nil && len(refusals) == 0 {
@@ -429,7 +429,7 @@ func (k *keeper) write() {
 	}
 }
 
-// complain logs a problem of the file unless it is the last one.
+// complain logs a problem of the file unless it was the last to be logged.
 func (k *keeper) complain(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); text != k.lastError {
 		k.lastError = text
@@ -437,7 +437,7 @@ func (k *keeper) complain(format string, args ...any) {
 	}
 }
 
-// answered notes that a server has answered. What its authorities have on disk is not used from now on.
+// answered notes that a server has answered. The resources on disk of the server's authorities are not used from now on.
 func (k *keeper) answered(server *bootstrap.Server) {
 	if k == nil {
 		return

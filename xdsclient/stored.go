@@ -14,18 +14,17 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/diskcache"
 )
 
-// A resource on disk stands in for one that no server has answered for (resource_cache of the
+// A resource on disk stands in for a resource that no server has answered for (resource_cache of the
 // bootstrap)
 //
 //   - if no server of the authority can be reached; fallback to another server comes first;
-//   - if none has answered after the time that a server has to send a resource.
+//   - if no server has answered after the time that a server has to send a resource.
 //
-// From the first response of a server of the authority on, whatever is in it, nothing more comes
-// from disk. What is in use by then stays until that server has answered for it, and gRFC A88 says
-// what becomes of it, as of a version that a server sent. It does not count as cached where the
-// question is whether to fall back.
+// From the first response of a server of the authority on, whatever is in the response, no resource comes
+// from disk any more. A resource from disk that is in use by then stays until the server has answered for the resource; then
+// gRFC A88 applies, as to a version that a server sent. It does not count as cached where the question is whether to fall back.
 
-// storedResources is what was read from disk. Guarded by XDSClient.mu.
+// storedResources are the resources that were read from disk. Guarded by XDSClient.mu.
 type storedResources struct {
 	// loading says that the file is being read. Until then no loss of servers is reported.
 	loading bool
@@ -34,7 +33,7 @@ type storedResources struct {
 	stored map[authorityKey]map[storedName][]*diskcache.Record
 	// answers are the servers that have answered, by bootstrap.Server.Key.
 	answers map[string]struct{}
-	// queue has the entries that are to be restored, and queued says which these are. They have no
+	// queue has the entries that are to be restored, in order, and queued has them as a set. They have no
 	// payload and no error.
 	queue  []*resource
 	queued map[*resource]struct{}
@@ -94,7 +93,7 @@ func (k *keeper) load() {
 	}
 }
 
-// endLoading reports the loss of servers that was held back.
+// endLoading reports losses of servers that were held back.
 func (k *keeper) endLoading() {
 	if !k.loading {
 		return
@@ -118,7 +117,7 @@ func (k *keeper) usable(a *authority) bool {
 	})
 }
 
-// beginWait starts the time after which the authority uses what is on disk.
+// beginWait starts the time after which the authority uses the resources on disk.
 func (a *authority) beginWait() {
 	if c := a.client; c.keeper.usable(a) {
 		a.wait = time.AfterFunc(c.options.resourceTimeout, func() {
@@ -134,14 +133,14 @@ func (a *authority) beginWait() {
 	}
 }
 
-// endWait ends it when nothing of the authority is watched any more.
+// endWait ends that time when no resource of the authority is watched any more.
 func (a *authority) endWait() {
 	if a.wait != nil {
 		a.wait.Stop()
 	}
 }
 
-// useStored has all that is watched use what is on disk.
+// useStored has all watched resources use the versions on disk.
 func (a *authority) useStored() {
 	for _, l := range a.levels {
 		for _, r := range l.resources {
@@ -152,8 +151,8 @@ func (a *authority) useStored() {
 	}
 }
 
-// restore has an entry use what is on disk, unless it has a version or the server has answered for
-// it. It reports whether there is something, which is decoded first: until then nothing is known of
+// restore has an entry use the version on disk, unless the entry has a version or the server has answered for
+// it. It reports whether there is a version on disk. That is decoded first: until then nothing is known of
 // the entry.
 func (k *keeper) restore(r *resource) bool {
 	if k == nil {
@@ -170,9 +169,9 @@ func (k *keeper) restore(r *resource) bool {
 	return true
 }
 
-// find returns the records of an entry: one for a resource; for a collection that as a whole and its members.
-// Constraints for which nothing was said last time, as those of a client that starts without DPDS, choose among
-// what others have.
+// find returns the records of an entry: of a resource one record; of a collection its own record and those of its members.
+// Constraints for which servers said nothing last time, as those of a client that starts without DPDS, choose among
+// the variants of other constraints.
 func (k *keeper) find(r *resource) []*diskcache.Record {
 	all := k.stored[r.level.authority.key][storedName{r.key.typ.TypeURL, r.key.name}]
 	if found, answered := recordsFor(r.key.variant, all); answered {
@@ -181,7 +180,7 @@ func (k *keeper) find(r *resource) []*diskcache.Record {
 	return chosenOf(r.constraints, all)
 }
 
-// recordsFor returns what the file has for constraints, which is nothing if the server refused the resource, or
+// recordsFor returns the records of the file for constraints; none if the server refused the resource, or
 // the collection as a whole, for them. answered says whether the server has said anything for them.
 func recordsFor(constraints string, all []*diskcache.Record) (found []*diskcache.Record, answered bool) {
 	for _, rec := range all {
@@ -201,8 +200,8 @@ func recordsFor(constraints string, all []*diskcache.Record) (found []*diskcache
 	return found, answered
 }
 
-// chosenOf returns the variant that constraints choose among those that were current last. It returns none
-// if the name was refused after that, or is that of a collection.
+// chosenOf returns the variant that constraints choose among the variants that were current last. It returns none
+// if servers refused the name later, or if it names a collection.
 func chosenOf(constraints dynparam.Constraints, all []*diskcache.Record) []*diskcache.Record {
 	var parameters []dynparam.Parameters
 	var latest []*diskcache.Record
@@ -231,14 +230,14 @@ func chosenOf(constraints dynparam.Constraints, all []*diskcache.Record) []*disk
 	return latest[constraints.Choose(parameters).Index:][:1]
 }
 
-// restored is what was made of a record.
+// restored is a record that was read.
 type restored struct {
 	record *diskcache.Record
 	item   item
 	taken  stamp
 }
 
-// restoreNext restores the first entry of the queue, and reports whether there was one.
+// restoreNext restores the first entry of the queue. It reports false if the queue is empty.
 func (k *keeper) restoreNext() bool {
 	c := k.client
 	c.mu.Lock()
@@ -290,7 +289,7 @@ func (k *keeper) restoreNext() bool {
 // watchedHere reports whether the entry is in the cache and watched.
 func (r *resource) watchedHere() bool { return r.level.resources[r.key] == r && r.watched() }
 
-// channelOf returns the channel to a server of the authority, or that of a level if there is none.
+// channelOf returns the channel to a server of the authority, or the channel of a level if the server has none.
 func (a *authority) channelOf(uri string, otherwise *level) *serverChannel {
 	for _, l := range a.levels {
 		if l.server.URI == uri && l.channel != nil {
@@ -305,7 +304,7 @@ func (x *restored) read(d *resourceDecoder) {
 	it := &x.item
 	it.Resource = wire.ParseWrapper(x.record.Resource, x.record.TypeURL)
 	if it.enveloped = x.record.Enveloped; !it.enveloped {
-		it.Name = nil // one that was watched by an alias calls itself otherwise
+		it.Name = nil // a resource that was watched by an alias calls itself otherwise
 	}
 	var err error
 	if it.parameters, err = dynwire.UnmarshalParameters(it.Parameters); err != nil && it.Err == nil {
@@ -315,7 +314,7 @@ func (x *restored) read(d *resourceDecoder) {
 	x.taken = stamp{version: string(it.Version), at: x.record.Time.UnixNano(), parameters: it.parameters, stored: true}
 }
 
-// apply has an entry use what was read. What cannot be decoded is left out.
+// apply has an entry use the records that were read. Records that cannot be decoded are left out.
 func (k *keeper) apply(r *resource, all []restored, decoders []resourceDecoder) {
 	for i := range all {
 		x := &all[i]

@@ -24,9 +24,9 @@ import (
 // filter chain. Each row is of one or several of the row below:
 //
 //	call      the RPC, as the application makes it
-//	request   the RPC, as the last filter has passed it on; a filter may do so several times
-//	attempt   a request, as gRPC gets it; several if the route has a retry policy
-//	exchange  the request message of a unary attempt, and what gRPC reports of the response
+//	request   the RPC, as the last filter has passed it on; a filter may pass it on several times
+//	attempt   a request, as gRPC gets it; there are several if the route has a retry policy
+//	exchange  the request message of a unary attempt, and the parts of the response that gRPC reports
 //
 // A unary RPC costs one allocation, however many filters it meets, if it is sent once:
 //
@@ -49,15 +49,15 @@ type call struct {
 	taken bool        // first is in use
 }
 
-// rare is what only few calls have.
+// rare has the fields that only few calls need.
 type rare struct {
 	headers    Headers     // if they are special
-	cluster    string      // the one drawn, if a header of the RPC names it
+	cluster    string      // that was drawn, if a header of the RPC names the cluster
 	ownMirrors *ownMirrors // if the route has mirrors
 	retryRoom  *retryRoom  // unary RPCs of routes with a retry policy
 }
 
-// streaming is what a streaming RPC needs when it ends.
+// streaming has the fields that a streaming RPC needs when it ends.
 type streaming struct {
 	streamer grpc.Streamer
 	outcome  outcome

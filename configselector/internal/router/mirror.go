@@ -206,7 +206,7 @@ func (c *mirror) originalEnded() {
 	c.grace = time.AfterFunc(mirrorGrace, c.cancel)
 }
 
-// end releases what a mirror holds.
+// end releases the resources that a mirror holds.
 func (c *mirror) end() {
 	c.cancel()
 	c.stop()

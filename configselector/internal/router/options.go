@@ -15,7 +15,7 @@ type Headers struct {
 	authority   string
 	chosen      bool   // the application chose the authority
 	contentType string // empty: "application/grpc"
-	special     bool   // they differ from those of other RPCs of the channel
+	special     bool   // the headers differ from those of the channel's other RPCs
 }
 
 // Headers returns the headers that gRPC will send because of the call options of an RPC.

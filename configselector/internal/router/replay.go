@@ -30,11 +30,11 @@ type replay struct {
 	mu        sync.Mutex
 	changed   sync.Cond // of any field below
 	retry     retrier
-	latest    *attempt      // that has begun, or is about to
+	latest    *attempt      // the last that has begun, or is about to begin
 	launching bool          // an attempt is about to begin
-	failed    *attempt      // that failed last
+	failed    *attempt      // the last that failed
 	refused   error         // from the picker that refused an attempt
-	winner    *attempt      // that is the RPC; nil: not decided
+	winner    *attempt      // the attempt that is the RPC; nil: not decided
 	decided   chan struct{} // closed when there is a winner; nil unless the policy hedges
 }
 
@@ -110,7 +110,7 @@ func (p *replay) after(a *attempt, trailer metadata.MD) (next *attempt, launched
 	return p.winner, false
 }
 
-// goesOn takes in that a has failed, and reports whether another attempt follows it.
+// goesOn notes that attempt a has failed, and reports whether another attempt follows.
 func (p *replay) goesOn(a *attempt) bool {
 	switch d := a.decision; {
 	case a.number > 0 && (d.Failure() == rpctrace.MaxRetries || p.decided != nil && d.Dropped()):

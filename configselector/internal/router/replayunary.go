@@ -53,7 +53,7 @@ func (u *unaryStream) replayed(first *attempt, retry retrier, reply any, opts []
 	return nil
 }
 
-// run makes attempt a, unless it has failed, and those that follow it, on this goroutine.
+// run makes attempt a, unless it has failed, and the attempts that follow, on this goroutine.
 func (p *replayUnary) run(a *attempt) {
 	for launched := true; launched; {
 		if a.err == nil {
@@ -67,7 +67,7 @@ func (p *replayUnary) run(a *attempt) {
 	}
 }
 
-// send makes an attempt. Those of a hedged RPC have replies of their own.
+// send makes an attempt. Attempts of a hedged RPC have replies of their own.
 func (p *replayUnary) send(a *attempt) {
 	message := p.req
 	if a.number > 0 {

@@ -37,8 +37,8 @@ func (c *call) limitsTries() bool {
 	return policy != nil && policy.LimitsTries() && c.routes.Channel.maxAttempts > 1
 }
 
-// retrier decides whether and when one RPC is retried (gRFC A6). It does not know what
-// commits an RPC.
+// retrier decides whether and when one RPC is retried (gRFC A6). It does not know when
+// an RPC is committed.
 type retrier struct {
 	policy *xdsresource.RetryPolicy // nil: never
 	max    int                      // attempts, the first one included
@@ -150,8 +150,8 @@ func hasAny(headers []matching.Header, err error, trailer metadata.MD) bool {
 	return matching.MatchesAny(headers, &h)
 }
 
-// unanswered are the codes that an attempt without response ends with, except those that are
-// the application's doing. The trailer of any response has at least a content-type.
+// unanswered are the codes that an attempt without response ends with, except the codes of ends that
+// the application caused. The trailer of any response has at least a content-type.
 var unanswered = xdsresource.NewCodeSet(codes.Unavailable, codes.Internal, codes.Canceled, codes.DeadlineExceeded)
 
 // reset returns how long the response asks to wait, with up to half of that added, as Envoy does,
@@ -230,5 +230,5 @@ func bufferSize(opts []grpc.CallOption) int {
 	return size
 }
 
-// frameHeader is the size of what gRPC sends before each message.
+// frameHeader is the size of the header that gRPC sends before each message.
 const frameHeader = 5

@@ -21,7 +21,7 @@ import (
 // request is an RPC as the router sends it to gRPC.
 type request struct {
 	call *call
-	// rpc is what the last filter passed on. Only the router changes it from then on.
+	// rpc is the RPC as the last filter passed it on. Only the router changes it from then on.
 	rpc      *httpfilter.RPC
 	decision decision.Decision
 	extra    decision.Extra
@@ -173,7 +173,7 @@ func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource
 }
 
 // attempt returns the context for an attempt after n others, and the timer that ends the
-// attempt, or nil. The caller calls its end. hosts are those of the attempts, or nil.
+// attempt, or nil. The caller calls the timer's end. hosts are the hosts of all attempts, or nil.
 func (r *request) attempt(n int, hosts *decision.Hosts) (*decision.Decision, *tryTimer) {
 	limited := r.call.limitsTries()
 	if n == 0 && !limited && hosts == nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// A Channel is what the RPCs of one channel share while its resolver lives. It is safe for
+// A Channel has the state that the RPCs of one channel share while its resolver lives. It is safe for
 // concurrent use and has to be closed.
 type Channel struct {
 	ClientConn *grpc.ClientConn
@@ -54,7 +54,7 @@ func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics esta
 // Close ends the mirrors of the channel's RPCs. It does not wait for them.
 func (ch *Channel) Close() { ch.mirrors.close() }
 
-// Target returns what was dialled.
+// Target returns the target that was dialled.
 func (ch *Channel) Target() string {
 	if ch.ClientConn == nil {
 		return ""
@@ -69,7 +69,7 @@ type Routes struct {
 	VirtualHost     *xdsresource.VirtualHost
 	RouteConfigName string // for errors
 
-	clusters func() map[string]struct{} // those that an RPC may select by name
+	clusters func() map[string]struct{} // that an RPC may select by name
 	counters counters
 }
 
@@ -164,11 +164,11 @@ func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f 
 type Chain struct {
 	Interceptors []httpfilter.Interceptor
 	Names        []string // of the filters, as HttpFilter.name has them
-	// Err is what RPCs fail with because a filter could not be configured.
+	// Err is the error of RPCs if a filter could not be configured.
 	Err error
 }
 
-// An RPC is what the application asked for and, once it is routed, where it goes.
+// An RPC is a request of the application and, once it is routed, its destination.
 type RPC struct {
 	Method  string
 	Headers Headers

@@ -127,7 +127,7 @@ func (t *tryTimer) explain(err error) error {
 	return err
 }
 
-// end is called when the attempt has ended. It releases what the timer holds.
+// end is called when the attempt has ended. It releases the context and the runtime's timer.
 func (t *tryTimer) end() {
 	if t == nil {
 		return

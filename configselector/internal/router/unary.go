@@ -20,7 +20,7 @@ type unaryStream struct {
 	last *exchange // nil: no request was sent yet
 }
 
-// exchange is the request of one attempt and what gRPC reports of it.
+// exchange is the request of one attempt, and the parts of the response that gRPC reports.
 type exchange struct {
 	req             any
 	sent            bool
@@ -109,7 +109,7 @@ func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	return u.sendOnce(req, reply, opts)
 }
 
-// retryRoom has room for what the first attempt of a unary RPC with a retry policy needs.
+// retryRoom has room for the state of the first attempt of a unary RPC with a retry policy.
 type retryRoom struct {
 	exchange exchange
 	options  [8]grpc.CallOption
