@@ -14,7 +14,7 @@
 // (google.golang.org/grpc/credentials/xds). Those send no plaintext to a cluster that asks
 // for security.
 //
-// DialOptions and NewBuilder take a bootstrap in memory. Channels and Dump show the state of
+// DialOptions and NewBuilder take a bootstrap in memory, such as that of KubernetesBootstrap. Channels and Dump show the state of
 // channels and of the clients that they share, WithTrace what becomes of one RPC.
 // RegisterCredentials, RegisterCallCredentials and SetConstraints add what only the program
 // knows. All functions are safe for concurrent use.
@@ -24,10 +24,14 @@
 package dynxds
 
 import (
+	"fmt"
+	"os"
+
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -64,6 +68,23 @@ func DialOptions(opts ...Option) []grpc.DialOption {
 // It relies on the same hook as the blank import, see DialOptions.
 func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	return resolver.NewBuilder(bootstrapJSON)
+}
+
+// KubernetesBootstrap returns the bootstrap of a program in a pod of Kubernetes whose control plane is
+// dynxds-kubernetes: for WithBootstrap or NewBuilder, in place of a file. The pod needs what
+// deploy/kubernetes/example/client.yaml has: POD_NAME and POD_NAMESPACE in its environment, and a volume with a
+// token and the authorities that certify the control plane. NODE_NAME, DYNXDS_SERVER, DYNXDS_TOKEN_FILE and
+// DYNXDS_CA_FILE are optional. The error says what the pod lacks. "dynxds bootstrap --kubernetes" writes the same.
+//
+//	json, err := dynxds.KubernetesBootstrap()
+//	…
+//	conn, err := grpc.NewClient("xds:///backend.shop", append(opts, dynxds.DialOptions(dynxds.WithBootstrap(json))...)...)
+func KubernetesBootstrap() ([]byte, error) {
+	var o bootstrapfile.Options
+	if err := o.InPod(os.Getenv); err != nil {
+		return nil, fmt.Errorf("no bootstrap can be made in this pod: %w", err)
+	}
+	return o.JSON()
 }
 
 // SetConstraints sets the program's own dynamic parameter constraints (xRFC TP2) by type of

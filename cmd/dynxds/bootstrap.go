@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
+	"github.com/dynxds/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/mesh/meshroute"
 )
 
 const bootstrapHelp = `Prints the bootstrap with which a client finds a control plane. Write it to a
@@ -20,20 +22,36 @@ xds://AUTHORITY/service, and gets dynamic parameter constraints by DPDS.
 
 --ca, --cert and --key are for the connection to the control plane; --mesh-ca,
 --mesh-cert and --mesh-key for those between services whose documents have tls.
-With --mesh-cert the bootstrap is also good for such a service's xDS server.`
+With --mesh-cert the bootstrap is also good for such a service's xDS server.
+
+With --kubernetes it is that of a client of dynxds-kubernetes in a pod: the server, the
+token and its --ca are those of deploy/kubernetes/example, unless flags or the
+environment (DYNXDS_SERVER, DYNXDS_TOKEN_FILE, DYNXDS_CA_FILE) name others, and
+POD_NAME, POD_NAMESPACE and NODE_NAME say who the client is. An init container runs
+
+  dynxds bootstrap --kubernetes --file /xds/bootstrap.json`
 
 // tlsNote is a warning about clients without credentials of type tls, which do not start.
 const tlsNote = "note: clients of dynxds and gRPC-Go know the channel_creds \"tls\"; " +
 	"grpc-js and C-core 1.51 know only insecure and google_default, and find no credentials in this file"
 
 func newBootstrap() *cobra.Command {
-	var opts bootstrapfile.Options
+	opts := bootstrapfile.Options{ServerTemplate: meshroute.ServerListenerTemplate}
+	var (
+		pod  bool
+		file string
+	)
 	cmd := &cobra.Command{
-		Use:   "bootstrap --server TARGET",
+		Use:   "bootstrap {--server TARGET | --kubernetes}",
 		Short: "Print a bootstrap for clients of a control plane",
 		Long:  bootstrapHelp,
 		Args:  noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if pod {
+				if err := opts.InPod(os.Getenv); err != nil {
+					return err
+				}
+			}
 			text, err := opts.JSON()
 			if err != nil {
 				return exit.With(exit.Usage, err)
@@ -41,17 +59,23 @@ func newBootstrap() *cobra.Command {
 			if opts.TLS {
 				fmt.Fprintln(cmd.ErrOrStderr(), tlsNote)
 			}
+			if file != "" {
+				return os.WriteFile(file, text, 0o644)
+			}
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
 		},
 	}
 	f := cmd.Flags()
+	f.BoolVar(&pod, "kubernetes", false, "complete the bootstrap for a client in a pod")
+	fileVar(cmd, &file, "file", "write to this file")
 	f.StringArrayVar(&opts.Servers, "server", nil, "gRPC target of the control plane; repeat it for fallbacks")
 	f.StringSliceVar(&opts.Features, "feature", nil, "server features, such as delta")
 	f.BoolVar(&opts.TLS, "tls", false, "use TLS")
 	fileVar(cmd, &opts.CA, "ca", "PEM file with the authorities to trust, for TLS (default the system's)")
 	fileVar(cmd, &opts.Cert, "cert", "PEM file with the client's certificate, for TLS")
 	fileVar(cmd, &opts.Key, "key", "PEM file with the key of the certificate")
+	fileVar(cmd, &opts.Token, "token-file", "file with a token that requests to the control plane carry, for TLS")
 	fileVar(cmd, &opts.MeshCA, "mesh-ca", "PEM file with the authorities that certify services with tls: certificate provider \""+bootstrapfile.MeshProvider+"\"")
 	fileVar(cmd, &opts.MeshCert, "mesh-cert", "PEM file with the certificate that the client presents to services with mutual tls")
 	fileVar(cmd, &opts.MeshKey, "mesh-key", "PEM file with the key of that certificate")

@@ -14,7 +14,7 @@ func TestFlagsThatMayNotBeEmpty(t *testing.T) {
 		"serve " + exampleMesh: {"tls-cert": file, "tls-key": file, "client-ca": file, "store-ca": file, "store-cert": file,
 			"store-key": file, "store-password-file": file, "last-good": file},
 		"relay --bootstrap b.json": {"tls-cert": file, "tls-key": file, "client-ca": file, "access": file},
-		"bootstrap --server xds.example.com": {"ca": file, "cert": file, "key": file, "mesh-ca": file, "mesh-cert": file, "mesh-key": file,
+		"bootstrap --server xds.example.com": {"ca": file, "cert": file, "key": file, "mesh-ca": file, "mesh-cert": file, "mesh-key": file, "token-file": file, "file": file,
 			"dns-fallback": "never, not_found, timeout or unavailable"},
 	} {
 		for flag, want := range flags {

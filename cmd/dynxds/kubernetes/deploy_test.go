@@ -12,7 +12,6 @@ import (
 	"sync"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,24 +122,25 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// The example of a client is taken too, and its bootstrap is one.
-func TestExampleClient(t *testing.T) {
+// The examples of clients are taken too.
+func TestExampleClients(t *testing.T) {
 	t.Parallel()
 	k := newKube(t)
 	restricted := "restricted-" + k.namespace
 	k.createNamespace(restricted, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	k = k.in(restricted)
-	for _, object := range objectsOf(t, filepath.Join(manifests, "example/client.yaml")) {
-		k.apply(object)
-	}
 	ctx := testutils.Context(t)
-	var deployment *appsv1.Deployment
-	deployment, err := k.client.AppsV1().Deployments(k.namespace).Get(ctx, "frontend", metav1.GetOptions{})
-	xdstest.NoError(t, err)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "frontend"}, Spec: deployment.Spec.Template.Spec}
-	pod.Spec.ServiceAccountName = "default" // which the disabled plugin would set
-	_, err = k.client.CoreV1().Pods(k.namespace).Create(ctx, pod, metav1.CreateOptions{})
-	xdstest.NoError(t, err)
+	for file, name := range map[string]string{"client.yaml": "frontend", "client-with-file.yaml": "frontend-with-file"} {
+		for _, object := range objectsOf(t, filepath.Join(manifests, "example", file)) {
+			k.apply(object)
+		}
+		deployment, err := k.client.AppsV1().Deployments(k.namespace).Get(ctx, name, metav1.GetOptions{})
+		xdstest.NoError(t, err)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: deployment.Spec.Template.Spec}
+		pod.Spec.ServiceAccountName = "default" // which the disabled plugin would set
+		_, err = k.client.CoreV1().Pods(k.namespace).Create(ctx, pod, metav1.CreateOptions{})
+		xdstest.NoError(t, err)
+	}
 }
 
 // Everything works with the permissions of the ClusterRole.

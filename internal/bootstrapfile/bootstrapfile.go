@@ -1,5 +1,5 @@
-// Package bootstrapfile writes a client's bootstrap from the options of the command line, and
-// validates it with xdsclient/bootstrap.
+// Package bootstrapfile writes a client's bootstrap from the options of the command line, or from what a
+// pod of Kubernetes has, and validates it with xdsclient/bootstrap.
 package bootstrapfile
 
 import (
@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/mesh/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -24,9 +23,13 @@ type Options struct {
 	// for none.
 	TLS           bool
 	CA, Cert, Key string
+	// Token is a file with a token that is sent with requests (gRFC A97), "" for none. It needs TLS.
+	Token string
 	// MeshCA, MeshCert and MeshKey are PEM files for connections to services that ask for TLS, each
 	// "" for none: the certificate provider instance MeshProvider.
 	MeshCA, MeshCert, MeshKey string
+	// ServerTemplate names the Listeners of gRPC servers that have MeshCert.
+	ServerTemplate string
 	// NodeID and NodeCluster identify the client.
 	NodeID, NodeCluster string
 	// Locality is "region/zone/sub-zone", whose last parts may be omitted. The bootstrap always
@@ -60,6 +63,7 @@ type (
 	server struct {
 		URI      string   `json:"server_uri"`
 		Creds    []creds  `json:"channel_creds"`
+		Calls    []creds  `json:"call_creds,omitempty"`
 		Features []string `json:"server_features,omitempty"`
 	}
 	creds struct {
@@ -97,7 +101,7 @@ func (o *Options) JSON() ([]byte, error) {
 		DNSFallback: o.DNSFallback,
 	}
 	for _, uri := range o.Servers {
-		doc.Servers = append(doc.Servers, server{URI: uri, Creds: []creds{o.creds()}, Features: o.features()})
+		doc.Servers = append(doc.Servers, server{URI: uri, Creds: []creds{o.creds()}, Calls: o.callCreds(), Features: o.features()})
 	}
 	if o.Authority != "" {
 		doc.Authorities = map[string]authority{o.Authority: {DPDS: DPDSName(o.Authority)}}
@@ -106,7 +110,7 @@ func (o *Options) JSON() ([]byte, error) {
 		doc.Providers = map[string]provider{MeshProvider: {Plugin: "file_watcher", Config: config}}
 	}
 	if o.MeshCert != "" {
-		doc.Template = meshroute.ServerListenerTemplate // a gRPC server with the bootstrap has what its Listener takes
+		doc.Template = o.ServerTemplate // a gRPC server with the bootstrap has what its Listener takes
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
@@ -136,8 +140,8 @@ func (o *Options) check() error {
 			faults = append(faults, errors.New(`--server "": want a gRPC target, such as localhost:18000`))
 		}
 	}
-	if !o.TLS && o.CA+o.Cert+o.Key != "" {
-		faults = append(faults, errors.New("--ca, --cert and --key are for TLS; add --tls"))
+	if !o.TLS && o.CA+o.Cert+o.Key+o.Token != "" {
+		faults = append(faults, errors.New("--ca, --cert, --key and --token-file are for TLS; add --tls"))
 	}
 	if strings.Count(o.Locality, "/") > 2 {
 		faults = append(faults, fmt.Errorf("--locality %q: want region/zone/sub-zone", o.Locality))
@@ -173,6 +177,13 @@ func (o *Options) creds() creds {
 		return creds{Type: "insecure"}
 	}
 	return creds{Type: "tls", Config: files(o.CA, o.Cert, o.Key)}
+}
+
+func (o *Options) callCreds() []creds {
+	if o.Token == "" {
+		return nil
+	}
+	return []creds{{Type: "jwt_token_file", Config: map[string]string{"jwt_token_file": o.Token}}}
 }
 
 // files is the configuration of PEM files, by the keys of gRFC A65 and A29.

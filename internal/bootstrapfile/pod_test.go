@@ -1,0 +1,127 @@
+package bootstrapfile_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// inPod has the environment of a pod, with files that exist.
+func inPod(t *testing.T) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	env := map[string]string{
+		"POD_NAME": "frontend-1", "POD_NAMESPACE": "shop", "NODE_NAME": "node-1",
+		"DYNXDS_TOKEN_FILE": filepath.Join(dir, "token"), "DYNXDS_CA_FILE": filepath.Join(dir, "ca.crt"),
+	}
+	for _, name := range []string{"DYNXDS_TOKEN_FILE", "DYNXDS_CA_FILE"} {
+		xdstest.NoError(t, os.WriteFile(env[name], []byte("x"), 0o600))
+	}
+	return env
+}
+
+func TestInPod(t *testing.T) {
+	t.Parallel()
+	env := inPod(t)
+	var opts bootstrapfile.Options
+	xdstest.NoError(t, opts.InPod(func(name string) string { return env[name] }))
+	text, err := opts.JSON()
+	xdstest.NoError(t, err)
+	want := `{
+  "xds_servers": [
+    {
+      "server_uri": "dynxds.dynxds-system.svc:18000",
+      "channel_creds": [
+        {
+          "type": "tls",
+          "config": {
+            "ca_certificate_file": "CA"
+          }
+        }
+      ],
+      "call_creds": [
+        {
+          "type": "jwt_token_file",
+          "config": {
+            "jwt_token_file": "TOKEN"
+          }
+        }
+      ]
+    }
+  ],
+  "node": {
+    "id": "frontend-1.shop",
+    "locality": {},
+    "metadata": {
+      "namespace": "shop",
+      "node": "node-1"
+    }
+  }
+}
+`
+	want = strings.NewReplacer("CA", env["DYNXDS_CA_FILE"], "TOKEN", env["DYNXDS_TOKEN_FILE"]).Replace(want)
+	xdstest.Equal(t, "the bootstrap", want, string(text))
+}
+
+// Options come before the environment.
+func TestInPodWithOptions(t *testing.T) {
+	t.Parallel()
+	env := inPod(t)
+	opts := bootstrapfile.Options{
+		Servers: []string{"other:1"}, CA: env["DYNXDS_CA_FILE"], Token: env["DYNXDS_TOKEN_FILE"], NodeID: "me", Metadata: map[string]string{"namespace": "mine", "version": "v2"},
+	}
+	other := map[string]string{"DYNXDS_SERVER": "no:1", "DYNXDS_CA_FILE": "/no", "DYNXDS_TOKEN_FILE": "/no", "POD_NAMESPACE": "shop"}
+	xdstest.NoError(t, opts.InPod(func(name string) string { return other[name] }))
+	text, err := opts.JSON()
+	xdstest.NoError(t, err)
+	config, err := bootstrap.Parse("test", text)
+	xdstest.NoError(t, err)
+	metadata := config.Node.GetMetadata().GetFields()
+	xdstest.Equal(t, "server, id and metadata", []string{"other:1", "me", "mine", "v2", ""}, []string{
+		config.Servers[0].URI, config.Node.GetId(), metadata["namespace"].GetStringValue(), metadata["version"].GetStringValue(), metadata["node"].GetStringValue(),
+	})
+	if strings.Contains(string(text), "/no") {
+		t.Errorf("the environment counts, though there are options:\n%s", text)
+	}
+}
+
+// The error has everything that the pod lacks, with what to write into its manifest.
+func TestInPodWithoutWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		missing string
+		want    []string
+	}{
+		{"POD_NAME", []string{"POD_NAME", "fieldPath: metadata.name}"}},
+		{"POD_NAMESPACE", []string{"POD_NAMESPACE", "fieldPath: metadata.namespace}"}},
+		{"DYNXDS_TOKEN_FILE", []string{"the token of the service account", "no such file", "serviceAccountToken: {path: token, audience: dynxds}"}},
+		{"DYNXDS_CA_FILE", []string{"the authorities that certify the control plane", "no such file", "configMap: {name: dynxds-ca}"}},
+	} {
+		xdstest.Parallel(t, test.missing, func(t *testing.T) {
+			env := inPod(t)
+			if path := env[test.missing]; strings.HasPrefix(path, "/") {
+				xdstest.NoError(t, os.Remove(path))
+				test.want = append(test.want, path)
+			} else {
+				delete(env, test.missing)
+			}
+			err := new(bootstrapfile.Options).InPod(func(name string) string { return env[name] })
+			for _, text := range test.want {
+				if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("got error %v, want one line with %s", err, text)
+				}
+			}
+		})
+	}
+	err := new(bootstrapfile.Options).InPod(func(string) string { return "" })
+	for _, text := range []string{"POD_NAME:", "POD_NAMESPACE", bootstrapfile.PodToken, bootstrapfile.PodCA} {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("outside of a pod the error is %v, want one with %s", err, text)
+		}
+	}
+}
