@@ -120,6 +120,9 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	opts := f.opts
 	var places atomic.Pointer[cluster.Source]
 	var writing sync.WaitGroup
+	refusals := routestatus.NewRefusals()
+	opts.OnNACK = refusals.Note
+	opts.OnServer = refusals.Follow
 	defer writing.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -150,7 +153,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 		writing.Go(func() {
 			routestatus.Run(ctx, routestatus.Options{
 				Typed: clients.Typed, Dynamic: clients.Dynamic, Source: source, Namespace: f.leaseNamespace,
-				Identity: fmt.Sprintf("%s-%d-%x", host, os.Getpid(), rand.Uint64()), LeaseDuration: f.leaseDuration, Log: log,
+				Identity: fmt.Sprintf("%s-%d-%x", host, os.Getpid(), rand.Uint64()), LeaseDuration: f.leaseDuration, Refusals: refusals, Log: log,
 			})
 		})
 		return source, nil

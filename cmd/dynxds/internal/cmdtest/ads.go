@@ -3,12 +3,12 @@ package cmdtest
 import (
 	"context"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 // Stream is an ADS stream on which the test itself sends each request. Its messages have the fields of
@@ -64,7 +64,8 @@ func Delta(t testing.TB, conn *grpc.ClientConn) *Stream[discoverypb.DeltaDiscove
 
 func open[Request, Response any](t testing.TB, conn *grpc.ClientConn, method string) *Stream[Request, Response] {
 	t.Helper()
-	ctx, cancel := context.WithCancel(testutils.Context(t))
+	// A test may wait for several things, as long as testutils.Context each, while a stream is open.
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
 		"/envoy.service.discovery.v3.AggregatedDiscoveryService/"+method)

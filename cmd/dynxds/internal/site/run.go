@@ -43,6 +43,8 @@ type Options struct {
 	Identify  func(context.Context, *corepb.Node) (*corepb.Node, time.Time, error)
 	Authorize func(ctx context.Context, node *corepb.Node, typeURL, name string) error
 	OnNACK    func(controlplane.Rejection)
+	// OnServer is called with the server, by a goroutine of its own, and has to return when the context ends. It may be nil.
+	OnServer func(context.Context, *controlplane.Server)
 	// BindLocators is controlplane.Options.BindLocators.
 	BindLocators bool
 	// Reauthorize has a value when Authorize may decide otherwise than before. It may be nil.
@@ -142,6 +144,9 @@ func Run(ctx context.Context, opts Options) error {
 	var reloading sync.WaitGroup
 	reloading.Go(func() { plane.reload.run(ctx) })
 	reloading.Go(func() { plane.reauthorize(ctx, opts.Reauthorize) })
+	if opts.OnServer != nil {
+		reloading.Go(func() { opts.OnServer(ctx, plane.ads) })
+	}
 	if of, ok := plane.reload.documents.(*stored); ok {
 		replica := store.Replica{ID: server.ID(), Admin: server.AdminAddr(), Address: server.Addr().String(), Started: time.Now()}
 		reloading.Go(func() { of.announce(ctx, replica, opts.Serve.Log) })

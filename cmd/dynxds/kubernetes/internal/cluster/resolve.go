@@ -33,6 +33,14 @@ type ParentVerdict struct {
 	bound []binding
 }
 
+// Services are those that the route is for by this parent.
+func (p ParentVerdict) Services() (names []string) {
+	for _, b := range p.bound {
+		names = append(names, b.service)
+	}
+	return names
+}
+
 // binding is a service of the mesh and a group of routes for it: the producer routes, or the consumer routes of a namespace.
 type binding struct{ service, consumer string }
 

@@ -116,6 +116,30 @@ type RouteVerdict struct {
 	Resource schema.GroupVersionResource
 	Object   *unstructured.Unstructured
 	Verdict
+	policies []*meshroute.Policy
+	// consumers are all bindings of consumer routes.
+	consumers map[binding]bool
+}
+
+// Services are those that the route has rules for.
+func (v RouteVerdict) Services() (names []string) {
+	for _, p := range v.policies {
+		for i := range p.To {
+			names = append(names, p.To[i].TargetRef.Name)
+		}
+	}
+	return names
+}
+
+// Concerns reports whether the route has rules for the requests of a client to a service.
+func (v RouteVerdict) Concerns(c meshroute.Client, service string) bool {
+	consumes := v.consumers[binding{service, c.Tag(meshpolicy.NamespaceTag)}]
+	return slices.ContainsFunc(v.policies, func(p *meshroute.Policy) bool {
+		if consumes && p.Kind != "" && len(p.TargetRef.Tags) == 0 {
+			return false
+		}
+		return p.TargetRef.Selects(c) && slices.ContainsFunc(p.To, func(t meshpolicy.To) bool { return t.TargetRef.Name == service || t.TargetRef.Name == "" })
+	})
 }
 
 // Verdicts returns those of all MeshHTTPRoutes, and of all routes with parents that are Services, as they were read last, and a channel that is closed when
@@ -128,10 +152,13 @@ func (s *Source) Verdicts() ([]RouteVerdict, <-chan struct{}) {
 
 // judge notes the verdicts.
 func (r *routes) judge() {
-	grpc := make(map[binding]string)
+	grpc, consumers := make(map[binding]string), make(map[binding]bool)
 	for _, of := range r.read {
 		for _, p := range of.verdict.Parents {
 			for _, b := range p.bound {
+				if b.consumer != "" && of.faults == nil {
+					consumers[b] = true
+				}
 				if of.kind == meshpolicy.GRPCRouteKind && of.faults == nil {
 					grpc[b] = max(grpc[b], of.object.GetNamespace()+"/"+of.object.GetName()) // always the same one
 				}
@@ -147,7 +174,7 @@ func (r *routes) judge() {
 		if of.kind == meshpolicy.HTTPRouteKind {
 			v.Parents = conflicts(v.Parents, grpc)
 		}
-		list = append(list, RouteVerdict{resources[of.kind], of.object, v})
+		list = append(list, RouteVerdict{resources[of.kind], of.object, v, of.resolved, consumers})
 	}
 	r.source.mu.Lock()
 	defer r.source.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package routestatus writes into the status of GRPCRoutes, HTTPRoutes and MeshHTTPRoutes what they amount to: one replica at a time, the one
-// that holds a Lease.
+// Package routestatus writes into the status of GRPCRoutes, HTTPRoutes and MeshHTTPRoutes what they amount to, and what clients say of
+// them: one replica at a time, the one that holds a Lease. It also makes events of their faults.
 package routestatus
 
 import (
@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,11 +43,19 @@ type Options struct {
 	Namespace, Identity string
 	// LeaseDuration is how long a Lease lasts that nobody renews.
 	LeaseDuration time.Duration
-	Log           *slog.Logger
+	// Refusals are those of the clients of this replica.
+	Refusals *Refusals
+	Log      *slog.Logger
 }
 
-// Run writes status while this replica holds the Lease, until the context ends.
+// Run writes status while this replica holds the Lease, and events of what clients of this replica refuse in any case, until the
+// context ends.
 func Run(ctx context.Context, opts Options) {
+	events, stop := newEvents(ctx, opts)
+	defer stop()
+	var reporting sync.WaitGroup
+	defer reporting.Wait()
+	reporting.Go(func() { events.reportRefusals(ctx, opts.Source, opts.Refusals) })
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Name: LeaseName, Namespace: opts.Namespace}, Client: opts.Typed.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: opts.Identity},
@@ -57,26 +66,43 @@ func Run(ctx context.Context, opts Options) {
 			Lock: lock, Name: LeaseName, ReleaseOnCancel: true,
 			LeaseDuration: opts.LeaseDuration, RenewDeadline: opts.LeaseDuration * 2 / 3, RetryPeriod: opts.LeaseDuration / 6,
 			Callbacks: leaderelection.LeaderCallbacks{
-				OnStartedLeading: func(ctx context.Context) { (&writer{opts}).run(ctx) },
+				OnStartedLeading: func(ctx context.Context) { (&writer{opts, events}).run(ctx) },
 				OnStoppedLeading: func() {},
 			},
 		})
 	}
 }
 
-type writer struct{ Options }
+type writer struct {
+	Options
+	events *events
+}
 
 // retryAfter is the pause after the API server has refused a status.
 const retryAfter = 2 * time.Second
 
+// pause is that between two looks at all routes, so that many changes cost no more than some.
+const pause = 200 * time.Millisecond
+
+// wait pauses, and reports whether the context goes on.
+func wait(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(pause):
+		return true
+	}
+}
+
 // run writes the status of all routes, and then that of those that change.
 func (w *writer) run(ctx context.Context) {
 	w.Log.Info("writing the status of routes, as this replica holds the Lease", "lease", w.Namespace+"/"+LeaseName)
-	for {
+	for wait(ctx) {
 		verdicts, changed := w.Source.Verdicts()
+		refusals, answered := w.Refusals.current()
 		var retry <-chan time.Time
 		for _, v := range verdicts {
-			if err := w.write(ctx, v); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+			if err := w.write(ctx, v, refusals); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 				w.Log.Warn("cannot write the status of a route", "route", v.Object.GetNamespace()+"/"+v.Object.GetName(), "error", err)
 				retry = time.After(retryAfter)
 			}
@@ -85,19 +111,20 @@ func (w *writer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		case <-answered:
 		case <-retry:
 		}
 	}
 }
 
 // write writes the status of one route, unless it is written already.
-func (w *writer) write(ctx context.Context, v cluster.RouteVerdict) error {
+func (w *writer) write(ctx context.Context, v cluster.RouteVerdict, refusals []refusal) error {
 	field, of := "parents", parents
 	if v.Resource == cluster.MeshHTTPRoutes {
 		field, of = "conditions", conditions
 	}
 	before, _, _ := unstructured.NestedSlice(v.Object.Object, "status", field)
-	after := of(v, before, time.Now())
+	after := of(v, before, refusals, time.Now())
 	if reflect.DeepEqual(before, after) || len(before) == 0 && len(after) == 0 {
 		return nil
 	}
@@ -117,12 +144,15 @@ func (w *writer) write(ctx context.Context, v cluster.RouteVerdict) error {
 	if apierrors.IsConflict(err) {
 		return nil // the newer object is on its way, and will be looked at
 	}
+	if err == nil {
+		w.events.faults(v.Object, before, after)
+	}
 	return err
 }
 
 // parents returns the list of a status: the entries of others as they are, and those of this controller as they should be, each in
 // its place.
-func parents(v cluster.RouteVerdict, before []any, now time.Time) (list []any) {
+func parents(v cluster.RouteVerdict, before []any, refusals []refusal, now time.Time) (list []any) {
 	wanted := slices.Clone(v.Parents)
 	for _, entry := range before {
 		of, _ := entry.(map[string]any)
@@ -135,28 +165,28 @@ func parents(v cluster.RouteVerdict, before []any, now time.Time) (list []any) {
 			continue // it is no parent any more
 		}
 		old, _ := of["conditions"].([]any)
-		list = append(list, entryOf(v, wanted[i], old, now))
+		list = append(list, entryOf(v, wanted[i], old, refusals, now))
 		wanted = slices.Delete(wanted, i, i+1)
 	}
 	for _, p := range wanted {
-		list = append(list, entryOf(v, p, nil, now))
+		list = append(list, entryOf(v, p, nil, refusals, now))
 	}
 	return list
 }
 
 // entryOf returns the entry for one parent.
-func entryOf(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, now time.Time) map[string]any {
-	return map[string]any{"parentRef": p.Ref, "controllerName": Controller, "conditions": timed(v, p, old, now)}
+func entryOf(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, refusals []refusal, now time.Time) map[string]any {
+	return map[string]any{"parentRef": p.Ref, "controllerName": Controller, "conditions": timed(v, p, old, refused(v, p.Services(), refusals), now)}
 }
 
 // conditions returns those of a MeshHTTPRoute, which has no parents.
-func conditions(v cluster.RouteVerdict, before []any, now time.Time) []any {
-	return timed(v, cluster.ParentVerdict{}, before, now)
+func conditions(v cluster.RouteVerdict, before []any, refusals []refusal, now time.Time) []any {
+	return timed(v, cluster.ParentVerdict{}, before, refused(v, v.Services(), refusals), now)
 }
 
 // timed returns conditions with their times. Those that have the status that they had keep theirs.
-func timed(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, now time.Time) (list []any) {
-	for _, c := range conditionsOf(v, p) {
+func timed(v cluster.RouteVerdict, p cluster.ParentVerdict, old []any, refused string, now time.Time) (list []any) {
+	for _, c := range conditionsOf(v, p, refused) {
 		c["observedGeneration"] = v.Object.GetGeneration()
 		c["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
 		for _, o := range old {
@@ -179,8 +209,11 @@ func key(ref any) string {
 // maxText bounds the bytes of a message; the API allows 32 KiB.
 const maxText = 1024
 
-// conditionsOf returns the conditions of a route for one parent.
-func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict) []map[string]any {
+// Refused is the condition of routes that clients refuse. Others do not have it.
+const Refused = "dynxds.io/RefusedByClients"
+
+// conditionsOf returns the conditions of a route for one parent. refused says what clients say against it.
+func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict, refused string) []map[string]any {
 	condition := func(kind, status, reason, message string) map[string]any {
 		return map[string]any{"type": kind, "status": status, "reason": reason, "message": bounds.Text(message, maxText)}
 	}
@@ -201,5 +234,9 @@ func conditionsOf(v cluster.RouteVerdict, p cluster.ParentVerdict) []map[string]
 	case len(v.NotFound) > 0:
 		resolved = condition("ResolvedRefs", "False", "BackendNotFound", strings.Join(slices.Sorted(slices.Values(v.NotFound)), "; "))
 	}
-	return []map[string]any{accepted, resolved}
+	list := []map[string]any{accepted, resolved}
+	if refused != "" {
+		list = append(list, condition(Refused, "True", "Refused", refused))
+	}
+	return list
 }
