@@ -73,20 +73,30 @@ func TestRoutesWaitForASilentServer(t *testing.T) {
 		p := plan{clients: []int{i}, rounds: []round{{quiet: time.Minute}}, events: []event{
 			at(10, "the control plane stops reading"), at(20, newcomer.name), at(30, "endpoints change"), at(70, "certificates are renewed"),
 		}}
-		if res := simulate(t, p, newcomer); len(res.faults) > 0 || len(res.done) != len(p.events) {
+		if res := within(t, p, newcomer); len(res.faults) > 0 || len(res.done) != len(p.events) {
 			t.Errorf("%s: %q\n%s", c.name, res.faults, strings.Join(res.log, "\n"))
 		}
 	}
 }
 
 // within simulates a plan, and ends the process if that is stuck.
-func within(t *testing.T, p plan) result {
+func within(t *testing.T, p plan, further ...op) result {
 	watchdog := time.AfterFunc(stuck, func() {
 		debug.SetTraceback("all")
 		panic(fmt.Sprintf("the simulation is stuck: %v", p))
 	})
 	defer watchdog.Stop()
-	return simulate(t, p)
+	return simulate(t, p, further...)
+}
+
+// failing simulates a plan until it fails, but so many times at most, and returns the last result.
+func failing(t *testing.T, p plan, times int, further ...op) (res result) {
+	for range times {
+		if res = within(t, p, further...); len(res.faults) > 0 {
+			break
+		}
+	}
+	return res
 }
 
 // report shrinks a plan that fails.
@@ -96,13 +106,11 @@ func report(t *testing.T, p plan) {
 	}
 	var last result
 	small := shrink(p, func(p plan) bool {
-		for range *shrinking {
-			if res := within(t, p); len(res.faults) > 0 {
-				last = res
-				return true
-			}
+		res := failing(t, p, *shrinking)
+		if len(res.faults) > 0 {
+			last = res
 		}
-		return false
+		return len(res.faults) > 0
 	})
 	t.Errorf("shrunk: %v\n%s\n\n%s", small, strings.Join(last.faults, "\n"), strings.Join(last.log, "\n"))
 }
