@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/meshdiff"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/revise"
@@ -136,7 +137,7 @@ func (r *revision) flags(cmd *cobra.Command) {
 	storeFlags(cmd, &r.store)
 	f := cmd.Flags()
 	f.StringVar(&r.authority, "authority", "", "as for dynxds serve")
-	textOrData(cmd, &r.format)
+	cmdline.TextOrData(cmd, &r.format)
 }
 
 // writeFlags adds the flags of commands that write.
@@ -162,7 +163,7 @@ func (r *revision) run(cmd *cobra.Command, plan func(context.Context, *store.Sto
 	}
 	out := cmd.OutOrStdout()
 	if v := p.Validation(); v != nil {
-		printReports(cmd.ErrOrStderr(), v)
+		cmdline.PrintReports(cmd.ErrOrStderr(), v)
 	}
 	if err := p.Err(); err != nil {
 		return false, err
@@ -200,7 +201,7 @@ func (r *revision) run(cmd *cobra.Command, plan func(context.Context, *store.Sto
 		}
 	}
 	if r.format != "text" {
-		return len(p.Edits) > 0, writeData(out, r.format, result)
+		return len(p.Edits) > 0, cmdline.WriteData(out, r.format, result)
 	}
 	return len(p.Edits) > 0, result.print(out)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/mesh/meshroute"
@@ -45,7 +46,7 @@ func newBootstrap() *cobra.Command {
 		Use:   "bootstrap {--server TARGET | --kubernetes}",
 		Short: "Print a bootstrap for clients of a control plane",
 		Long:  bootstrapHelp,
-		Args:  noArgument,
+		Args:  cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if pod {
 				if err := opts.InPod(os.Getenv); err != nil {
@@ -68,24 +69,24 @@ func newBootstrap() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&pod, "kubernetes", false, "complete the bootstrap for a client in a pod")
-	fileVar(cmd, &file, "file", "write to this file")
+	cmdline.File(cmd, &file, "file", "write to this file")
 	f.StringArrayVar(&opts.Servers, "server", nil, "gRPC target of the control plane; repeat it for fallbacks")
 	f.StringSliceVar(&opts.Features, "feature", nil, "server features, such as delta")
 	f.BoolVar(&opts.TLS, "tls", false, "use TLS")
-	fileVar(cmd, &opts.CA, "ca", "PEM file with the authorities to trust, for TLS (default the system's)")
-	fileVar(cmd, &opts.Cert, "cert", "PEM file with the client's certificate, for TLS")
-	fileVar(cmd, &opts.Key, "key", "PEM file with the key of the certificate")
-	fileVar(cmd, &opts.Token, "token-file", "file with a token that requests to the control plane carry, for TLS")
-	fileVar(cmd, &opts.MeshCA, "mesh-ca", "PEM file with the authorities that certify services with tls: certificate provider \""+bootstrapfile.MeshProvider+"\"")
-	fileVar(cmd, &opts.MeshCert, "mesh-cert", "PEM file with the certificate that the client presents to services with mutual tls")
-	fileVar(cmd, &opts.MeshKey, "mesh-key", "PEM file with the key of that certificate")
+	cmdline.File(cmd, &opts.CA, "ca", "PEM file with the authorities to trust, for TLS (default the system's)")
+	cmdline.File(cmd, &opts.Cert, "cert", "PEM file with the client's certificate, for TLS")
+	cmdline.File(cmd, &opts.Key, "key", "PEM file with the key of the certificate")
+	cmdline.File(cmd, &opts.Token, "token-file", "file with a token that requests to the control plane carry, for TLS")
+	cmdline.File(cmd, &opts.MeshCA, "mesh-ca", "PEM file with the authorities that certify services with tls: certificate provider \""+bootstrapfile.MeshProvider+"\"")
+	cmdline.File(cmd, &opts.MeshCert, "mesh-cert", "PEM file with the certificate that the client presents to services with mutual tls")
+	cmdline.File(cmd, &opts.MeshKey, "mesh-key", "PEM file with the key of that certificate")
 	f.StringVar(&opts.NodeID, "id", "", "id of the node: this client")
 	f.StringVar(&opts.NodeCluster, "cluster", "", "cluster of the node: the service that the client is part of")
 	f.StringVar(&opts.Locality, "locality", "", "region/zone/sub-zone of the client")
-	pairsVar(cmd, &opts.Metadata, "metadata", "the node's metadata: the tags of the client")
+	cmdline.Pairs(cmd, &opts.Metadata, "metadata", "the node's metadata: the tags of the client")
 	f.StringSliceVar(&opts.Constrained, "constrain", nil, "keys of the metadata that become constraints")
 	f.StringVar(&opts.Authority, "authority", "", "authority whose resources the client subscribes to, with constraints by DPDS")
-	textVar(cmd, &opts.DNSFallback, "dns-fallback", "never, not_found, timeout or unavailable", "when to resolve targets by DNS: never, not_found, timeout or unavailable (default not_found)")
-	completeWith(cmd, "dns-fallback", "never", "not_found", "timeout", "unavailable")
+	cmdline.Text(cmd, &opts.DNSFallback, "dns-fallback", "never, not_found, timeout or unavailable", "when to resolve targets by DNS: never, not_found, timeout or unavailable (default not_found)")
+	cmdline.CompleteWith(cmd, "dns-fallback", "never", "not_found", "timeout", "unavailable")
 	return cmd
 }

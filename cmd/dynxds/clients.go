@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/clients"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/store"
@@ -37,7 +38,7 @@ func newClients() *cobra.Command {
 		Short:   "Show what the clients of running control planes have accepted and rejected",
 		Long:    clientsHelp,
 		Example: "  dynxds clients\n  dynxds clients --nacks --admin 10.0.0.1:18002,10.0.0.2:18002",
-		Args:    noArgument,
+		Args:    cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(addresses) == 0 || slices.Contains(addresses, "") {
 				return exit.Usagef("--admin is empty: want HOST:PORT")
@@ -55,7 +56,7 @@ func newClients() *cobra.Command {
 			fleet := clients.Ask(cmd.Context(), replicas, nacks, timeout)
 			out := cmd.OutOrStdout()
 			if format != "text" {
-				return errors.Join(writeData(out, format, fleet), fleet.Err())
+				return errors.Join(cmdline.WriteData(out, format, fleet), fleet.Err())
 			}
 			return errors.Join(fleet.Print(out), fleet.Err())
 		},
@@ -64,8 +65,8 @@ func newClients() *cobra.Command {
 	f.StringSliceVar(&addresses, "admin", []string{serve.DefaultAdmin}, "where the replicas have their admin pages; those of a relay are on "+serve.DefaultRelayAdmin)
 	storeFlags(cmd, &stored)
 	cmd.MarkFlagsMutuallyExclusive("admin", "store")
-	timeoutFlag(cmd, &timeout, "how long to wait for the answer of a replica")
-	textOrData(cmd, &format)
+	cmdline.Timeout(cmd, &timeout, "how long to wait for the answer of a replica")
+	cmdline.TextOrData(cmd, &format)
 	f.BoolVar(&nacks, "nacks", false, "only clients that reject something, and what they reject")
 	return cmd
 }

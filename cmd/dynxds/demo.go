@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/webpage"
 )
@@ -43,7 +44,7 @@ func newDemo(run runDemo) *cobra.Command {
 		Use:   "demo",
 		Short: "Show routing at work: a control plane, backends and a client in one process",
 		Long:  demoHelp,
-		Args:  noArgument,
+		Args:  cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opts.Page != "" && !cmd.Flags().Changed("duration") {
 				opts.Duration = demo.PageDuration

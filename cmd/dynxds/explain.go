@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/status"
@@ -59,7 +60,7 @@ func newExplain() *cobra.Command {
 			return of.process.show(cmd, func(ctx context.Context) (answer, error) { return of.explain(ctx, args[0]) })
 		},
 	}
-	of.client.add(cmd)
+	of.client.Add(cmd)
 	f := cmd.Flags()
 	f.StringVar(&of.service, "service", "", "the service that is called; short for the target xds:///SERVICE")
 	completeServices(cmd, "service")
@@ -78,7 +79,7 @@ type explained struct {
 	service  string
 	expected []string
 	// client is that of a folder, and process says how to ask a process and what to show of an explanation.
-	client  clientFlags
+	client  cmdline.Client
 	process processFlags
 }
 
@@ -124,7 +125,9 @@ func (x *explained) explain(ctx context.Context, of string) (answer, error) {
 	} else {
 		var source *explain.Source
 		var notes []string
-		if source, notes, err = site.Source(x.client.view(of)); err == nil {
+		view := x.client.View()
+		view.Dir = of
+		if source, notes, err = site.Source(view); err == nil {
 			source.Notes = append(source.Notes, notes...)
 			e, err = explain.Explain(source, x.request)
 		}

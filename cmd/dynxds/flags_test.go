@@ -48,7 +48,7 @@ var foreign = map[string][]string{
 	"docs/tasks/explain.md":   {"csds"},
 	"docs/tasks/store.md":     {"prefix"}, // of etcdctl
 	// Those of dynxds-kubernetes, whose tests look whether it has them.
-	"docs/reference/kubernetes.md": {"cluster-domain", "audience", "anonymous", "namespace"},
+	"docs/reference/kubernetes.md": {"cluster-domain", "audience", "anonymous", "namespace", "start-timeout"},
 }
 
 var (

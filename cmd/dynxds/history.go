@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/revise"
@@ -54,7 +55,7 @@ func newHistory() *cobra.Command {
 		},
 	}
 	storeFlags(cmd, &opts)
-	textOrData(cmd, &format)
+	cmdline.TextOrData(cmd, &format)
 	return cmd
 }
 
@@ -81,7 +82,7 @@ func listHistory(cmd *cobra.Command, s *store.Store, format string) error {
 		list = append(list, recordJSON{r, documentsOf(edits)})
 	}
 	if format != "text" {
-		return writeData(cmd.OutOrStdout(), format, list)
+		return cmdline.WriteData(cmd.OutOrStdout(), format, list)
 	}
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "no revisions yet")
@@ -104,7 +105,7 @@ func showRevision(cmd *cobra.Command, s *store.Store, number int64, format strin
 	out := cmd.OutOrStdout()
 	result := newOutcome(entry.Edits, entry.Changes, entry.Notes)
 	if format != "text" {
-		return writeData(out, format, struct {
+		return cmdline.WriteData(out, format, struct {
 			store.Record
 			Edits []store.Edit `json:"edits"`
 			outcome

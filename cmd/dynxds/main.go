@@ -17,7 +17,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -25,11 +24,8 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/spf13/cobra"
-
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
 )
 
 func main() {
@@ -42,37 +38,7 @@ func main() {
 
 // execute runs the command line and returns the exit status.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer, run runDemo) int {
-	out, errs := terminal.New(stdout), terminal.New(stderr)
-	defer out.Close() // who reads the output may have gone
-	defer errs.Close()
-	root := newRoot(run)
-	root.SetArgs(withAddresses(args))
-	root.SetOut(out)
-	root.SetErr(errs)
-	checkNames(root)
-	began := noteBegin(root)
-	err := root.ExecuteContext(ctx)
-	if err != nil && !*began {
-		err = exit.With(exit.Usage, err)
-	}
-	if err != nil && !exit.Silent(err) {
-		fmt.Fprintf(errs, "dynxds: %s\n", err)
-	}
-	return exit.Code(err)
-}
-
-// noteBegin has the result say whether a command has begun, after which errors are not about its flags or arguments.
-func noteBegin(root *cobra.Command) *bool {
-	began := new(bool)
-	for _, cmd := range append(root.Commands(), root) {
-		if run := cmd.RunE; run != nil {
-			cmd.RunE = func(cmd *cobra.Command, args []string) error {
-				*began = true
-				return run(cmd, args)
-			}
-		}
-	}
-	return began
+	return cmdline.Execute(ctx, newRoot(run), withAddresses(args), stdout, stderr)
 }
 
 // withAddresses joins "--page" and "--admin", whose addresses may be left out, with an address that follows, as pflag

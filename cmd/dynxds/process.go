@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/status"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
@@ -27,18 +28,18 @@ type processFlags struct {
 func (p *processFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&p.process.TLS, "tls", false, "ask the process with TLS; so do the five flags that follow")
-	fileVar(cmd, &p.process.CA, "ca", "PEM file with the authorities of the process's certificate (default the system's)")
-	fileVar(cmd, &p.process.Cert, "cert", "PEM file with the certificate to present to the process")
-	fileVar(cmd, &p.process.Key, "key", "PEM file with the key of that certificate")
-	textVar(cmd, &p.process.ServerName, "server-name", "a name", "name in the process's certificate, and authority of the request (default the address)")
+	cmdline.File(cmd, &p.process.CA, "ca", "PEM file with the authorities of the process's certificate (default the system's)")
+	cmdline.File(cmd, &p.process.Cert, "cert", "PEM file with the certificate to present to the process")
+	cmdline.File(cmd, &p.process.Key, "key", "PEM file with the key of that certificate")
+	cmdline.Text(cmd, &p.process.ServerName, "server-name", "a name", "name in the process's certificate, and authority of the request (default the address)")
 	f.BoolVar(&p.process.Insecure, "insecure", false, "accept any certificate of the process")
-	timeoutFlag(cmd, &p.timeout, "how long to wait for the answer of the process")
-	periodVar(cmd, &p.watch, "watch", 0, "ask again after this time, and show the answer when it changes; without a time, after 2s")
+	cmdline.Timeout(cmd, &p.timeout, "how long to wait for the answer of the process")
+	cmdline.Period(cmd, &p.watch, "watch", 0, "ask again after this time, and show the answer when it changes; without a time, after 2s")
 	f.Lookup("watch").NoOptDefVal = "2s"
 	f.StringVar(&p.filter.Name, "name", "", "only what has this name; * and ? stand for any text and any character")
 	f.StringVar(&p.filter.State, "state", "", "only what is in this state, such as NACKED, failing or READY")
-	completeWith(cmd, "state", status.States()...)
-	textOrData(cmd, &p.format)
+	cmdline.CompleteWith(cmd, "state", status.States()...)
+	cmdline.TextOrData(cmd, &p.format)
 }
 
 // answer is what a command prints, as text or as data.
@@ -47,7 +48,7 @@ type answer interface{ Text() string }
 // print prints an answer. Where there is a terminal, its picture comes last, if it has one.
 func (p *processFlags) print(out io.Writer, a answer, onTerminal bool) error {
 	if p.format != "text" {
-		return writeData(out, p.format, a)
+		return cmdline.WriteData(out, p.format, a)
 	}
 	text := a.Text()
 	if drawn, ok := a.(interface{ Picture() string }); ok && onTerminal {

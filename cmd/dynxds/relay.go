@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/relaying"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/mesh/controlplane"
@@ -45,9 +46,9 @@ func newRelay() *cobra.Command {
 		Short:   "Run a caching xDS proxy between clients and their control plane",
 		Long:    relayHelp,
 		Example: "  dynxds relay --listen unix:/run/xds/relay.sock --bootstrap /etc/xds/bootstrap.json --fold-by everything",
-		Args:    noArgument,
+		Args:    cmdline.NoArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := newLog(cmd.ErrOrStderr(), format, level)
+			log := cmdline.NewLog(cmd.ErrOrStderr(), format, level)
 			opts.Serve.Log = log
 			defer xdsLog.passTo(log)()
 			defer onHangup(func() {
@@ -60,23 +61,23 @@ func newRelay() *cobra.Command {
 	f := cmd.Flags()
 	r := &opts.Relay
 	f.StringVar(&opts.Bootstrap, "bootstrap", "", "bootstrap file with the management servers and the node of the relay (required)")
-	f.Var(&flagValue{"string", func(text string) (err error) {
+	f.Var(cmdline.Checked("string", func(text string) (err error) {
 		r.FoldBy, err = relay.ParseFold(text)
 		return err
-	}, func() string { return r.FoldBy.String() }}, "fold-by", "which clients are one node for the control plane")
+	}, func() string { return r.FoldBy.String() }), "fold-by", "which clients are one node for the control plane")
 	// Zero means the default in the options, and less than zero none.
 	const none = -1
-	delayVar(cmd, &r.AwayDelay, "away-delay", relay.DefaultAwayDelay, none, "how long to wait for an unreachable control plane before sending errors for resources that the relay does not have")
-	delayVar(cmd, &r.Linger, "linger", relay.DefaultLinger, none, "how long to stay subscribed to a resource after its last client has left")
-	delayVar(cmd, &r.Server.RemovalDelay, "removal-delay", 0, none, "how long clients keep a resource after the control plane has deleted it, unless they unsubscribe")
-	limitVar(cmd, &r.MaxGroups, "max-upstreams", relay.DefaultMaxGroups, "how many streams to the control plane there may be")
-	limitVar(cmd, &r.MaxGroupSubscriptions, "max-group-subscriptions", controlplane.DefaultMaxSubscriptions,
+	cmdline.Delay(cmd, &r.AwayDelay, "away-delay", relay.DefaultAwayDelay, none, "how long to wait for an unreachable control plane before sending errors for resources that the relay does not have")
+	cmdline.Delay(cmd, &r.Linger, "linger", relay.DefaultLinger, none, "how long to stay subscribed to a resource after its last client has left")
+	cmdline.Delay(cmd, &r.Server.RemovalDelay, "removal-delay", 0, none, "how long clients keep a resource after the control plane has deleted it, unless they unsubscribe")
+	cmdline.Limit(cmd, &r.MaxGroups, "max-upstreams", relay.DefaultMaxGroups, "how many streams to the control plane there may be")
+	cmdline.Limit(cmd, &r.MaxGroupSubscriptions, "max-group-subscriptions", controlplane.DefaultMaxSubscriptions,
 		"how many resources the relay may subscribe to on a stream to the control plane, for all clients that share it")
 	// A client has half of what its group has, so that no client uses up what the control plane allows the relay.
 	opts.Serve.MaxSubscriptions = controlplane.DefaultMaxSubscriptions / 2
 	f.Lookup("max-subscriptions").DefValue = strconv.Itoa(opts.Serve.MaxSubscriptions)
-	logFlags(cmd, &format, &level)
-	completeWith(cmd, "fold-by", "all-but-id", "everything", "none")
+	cmdline.LogFlags(cmd, &format, &level)
+	cmdline.CompleteWith(cmd, "fold-by", "all-but-id", "everything", "none")
 	return cmd
 }
 

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 )
 
 const renderHelp = `Prints the resources that a client with these tags would get from "dynxds serve",
@@ -15,9 +15,8 @@ folder may contain too, or the error in its place.`
 
 func newRender() *cobra.Command {
 	var (
-		client  clientFlags
-		explain bool
-		format  string
+		client    cmdline.Client
+		rendering cmdline.Rendering
 	)
 	cmd := &cobra.Command{
 		Use:     "render DIR",
@@ -28,27 +27,14 @@ func newRender() *cobra.Command {
 
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			view := client.view(args[0])
-			out := cmd.OutOrStdout()
-			if explain {
-				return site.Explain(out, view)
-			}
-			items, err := site.Resources(view)
-			if err != nil {
-				return err
-			}
-			if format == "json" {
-				return site.PrintJSON(out, items)
-			}
-			return site.PrintYAML(out, items)
+			view := client.View()
+			view.Dir = args[0]
+			return rendering.Print(cmd.OutOrStdout(), view)
 		},
 	}
-	f := cmd.Flags()
-	client.add(cmd)
-	f.StringVar(&client.of.Service, "service", "", "only what a channel to this service gets")
+	client.Add(cmd)
+	cmd.Flags().StringVar(&client.Of.Service, "service", "", "only what a channel to this service gets")
 	completeServices(cmd, "service")
-	f.BoolVar(&explain, "explain", false, "print the merged policies and where each field comes from")
-	outputFlag(cmd, &format, "print (JSON: one resource a line) ", "yaml", "json")
-	cmd.MarkFlagsMutuallyExclusive("explain", "output")
+	rendering.Add(cmd)
 	return cmd
 }

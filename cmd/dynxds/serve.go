@@ -1,8 +1,6 @@
 package main
 
 import (
-	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -10,11 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/exit"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
-	"github.com/dynxds/dynxds/internal/bounds"
 	"github.com/dynxds/dynxds/mesh/controlplane"
 )
 
@@ -69,7 +66,7 @@ func newServe() *cobra.Command {
 			hangups := make(chan os.Signal, 1)
 			signal.Notify(hangups, syscall.SIGHUP)
 			defer signal.Stop(hangups)
-			opts.Serve.Log, opts.Reload = newLog(cmd.ErrOrStderr(), format, level), hangups
+			opts.Serve.Log, opts.Reload = cmdline.NewLog(cmd.ErrOrStderr(), format, level), hangups
 			return site.Run(cmd.Context(), opts)
 		},
 	}
@@ -78,15 +75,15 @@ func newServe() *cobra.Command {
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
 	f.BoolVar(&opts.NoSources, "no-sources", false, "do not say in resources which files and lines they are made from")
 	f.BoolVar(&opts.Permissive, "permissive", false, "also publish resources that clients of dynxds would reject, for clients of another kind")
-	periodVar(cmd, &opts.Poll, "poll", site.DefaultPoll, "how often to check a folder for changes; SIGHUP checks at once")
-	delayVar(cmd, &opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay, 0,
+	cmdline.Period(cmd, &opts.Poll, "poll", site.DefaultPoll, "how often to check a folder for changes; SIGHUP checks at once")
+	cmdline.Delay(cmd, &opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay, 0,
 		"how long clients keep a deleted resource, unless they unsubscribe")
-	delayVar(cmd, &opts.WithdrawalDelay, "withdrawal-delay", site.DefaultWithdrawalDelay, 0,
+	cmdline.Delay(cmd, &opts.WithdrawalDelay, "withdrawal-delay", site.DefaultWithdrawalDelay, 0,
 		"how long a change waits that withdraws more than a third of the services, in case it is half of one; 0: not at all")
 	storeFlags(cmd, &stored.Options)
-	fileVar(cmd, &stored.LastGood, "last-good", "with --store: file that keeps what was published last, to start from while etcd does not answer")
+	cmdline.File(cmd, &stored.LastGood, "last-good", "with --store: file that keeps what was published last, to start from while etcd does not answer")
 	pageFlag(cmd, &opts.Page)
-	logFlags(cmd, &format, &level)
+	cmdline.LogFlags(cmd, &format, &level)
 	return cmd
 }
 
@@ -109,48 +106,13 @@ func folderOrStore(cmd *cobra.Command, args []string, stored *site.Stored) (dir 
 func serverFlags(cmd *cobra.Command, opts *serve.Options, listen, admin string) {
 	f := cmd.Flags()
 	f.StringVar(&opts.Listen, "listen", listen, "TCP address to listen on, or unix:PATH")
-	fileVar(cmd, &opts.Cert, "tls-cert", "PEM file with the server's certificate; without it there is no TLS")
-	fileVar(cmd, &opts.Key, "tls-key", "PEM file with the key of the certificate")
-	fileVar(cmd, &opts.ClientCA, "client-ca", "PEM file with certificate authorities; clients then need a certificate from one of them")
+	cmdline.File(cmd, &opts.Cert, "tls-cert", "PEM file with the server's certificate; without it there is no TLS")
+	cmdline.File(cmd, &opts.Key, "tls-key", "PEM file with the key of the certificate")
+	cmdline.File(cmd, &opts.ClientCA, "client-ca", "PEM file with certificate authorities; clients then need a certificate from one of them")
 	f.StringVar(&opts.Admin, "admin", "", "serve pages with what clients hold and refuse (for dynxds clients), metrics and health, at this address, HOST:PORT; without one, on "+admin)
 	f.Lookup("admin").NoOptDefVal = admin
 	f.StringVar(&opts.MetricsAddress, "metrics", "", "serve metrics for Prometheus, and health, at this address, HOST:PORT")
-	delayVar(cmd, &opts.Grace, "grace", serve.DefaultGrace, time.Nanosecond, "how long a drain waits for RPCs in flight")
-	limitFlags(cmd, opts)
-}
-
-// limitFlags adds the flags of what clients may have, and make the server hold.
-func limitFlags(cmd *cobra.Command, opts *serve.Options) {
-	f := cmd.Flags()
-	fileVar(cmd, &opts.AccessFile, "access", "JSON file with the names that each client may subscribe to, and the nodes that it may be; without it, all clients may subscribe to everything, as any node")
-	l := &opts.Limits
-	limitVar(cmd, &l.Streams, "max-streams", bounds.Streams, "how many streams clients may have together")
-	limitVar(cmd, &opts.StreamsPerConnection, "max-streams-per-connection", bounds.StreamsPerConnection, "how many streams a connection may have")
-	limitVar(cmd, &opts.MaxSubscriptions, "max-subscriptions", controlplane.DefaultMaxSubscriptions, "how many resources and types a stream may subscribe to")
-	limitVar(cmd, &l.Subscriptions, "max-total-subscriptions", bounds.Subscriptions, "how many resources all streams may subscribe to together, each counted for each stream")
-	limitVar(cmd, &l.Names, "max-names", bounds.Names, "how many distinct resources all streams may subscribe to together")
-	limitVar(cmd, &l.NodeBytes, "max-node-bytes", bounds.NodeBytes, "how much memory the nodes of all clients may take")
-	limitVar(cmd, &l.Versions, "max-versions", bounds.Versions, "how many versions that delta clients have from before, and that are not the server's, may wait to be compared")
-	limitVar(cmd, &l.ReplyBytes, "max-reply-bytes", bounds.ReplyBytes, "how many bytes of responses may wait for clients to read them")
-	limitVar(cmd, &opts.RequestBytes, "max-request-bytes", bounds.RequestBytes, "how large a request may be")
-	shareVar(cmd, &l.PeerShare, "peer-share", bounds.PeerShare, "the part of each limit that the clients of one host with one certificate identity may have, at most; 1 for all of it")
-	f.BoolVar(&opts.NoChannelz, "no-channelz", false, "do not serve channelz")
-	f.BoolVar(&opts.NoReflection, "no-reflection", false, "do not serve reflection")
-}
-
-// logFlags adds the flags of a log.
-func logFlags(cmd *cobra.Command, format, level *string) {
-	choiceVar(cmd, format, "log-format", "", "text", "", "text", "json")
-	choiceVar(cmd, level, "log-level", "", "info", "", "debug", "info", "warn", "error")
-}
-
-// newLog returns the log of a command, by the values of its flags.
-func newLog(w io.Writer, format, level string) *slog.Logger {
-	var least slog.Level
-	_ = least.UnmarshalText([]byte(level)) // the flag allows no other
-	opts := &slog.HandlerOptions{Level: least}
-	if format == "json" {
-		return slog.New(repeatlog.NewHandler(slog.NewJSONHandler(w, opts)))
-	}
-	return slog.New(repeatlog.NewHandler(slog.NewTextHandler(w, opts)))
+	cmdline.Delay(cmd, &opts.Grace, "grace", serve.DefaultGrace, time.Nanosecond, "how long a drain waits for RPCs in flight")
+	cmdline.File(cmd, &opts.AccessFile, "access", "JSON file with the names that each client may subscribe to, and the nodes that it may be; without it, all clients may subscribe to everything, as any node")
+	cmdline.LimitFlags(cmd, opts)
 }

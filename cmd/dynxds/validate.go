@@ -2,12 +2,11 @@ package main
 
 import (
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
-	"github.com/dynxds/dynxds/internal/faults"
 )
 
 func newValidate() *cobra.Command {
@@ -30,32 +29,9 @@ of a resource, and no client of dynxds would reject one.`,
 			if warning := v.Warning(); warning != "" {
 				fmt.Fprintf(out, "%s: warning: %s\n", args[0], warning)
 			}
-			printReports(out, v)
-			if err := v.Err(); err != nil {
-				return err
-			}
-			c := v.Content
-			_, err = fmt.Fprintf(out, "%s is valid: %s, %s, %s, %s in %s\n", args[0], faults.Count(len(c.Services), "service"),
-				faults.Count(len(c.Policies), "policy"), faults.Count(len(c.Denials), "denial"), faults.Count(len(c.Resources), "resource"),
-				faults.Count(c.Files, "file"))
-			return err
+			return cmdline.PrintValidation(out, v, args[0], "file")
 		},
 	}
 	cmd.Flags().StringVar(&authority, "authority", "", "as for dynxds serve")
 	return cmd
-}
-
-// printReports writes the reports, by kind of client.
-func printReports(out io.Writer, v *site.Validation) {
-	kinds, reports := v.ByClients()
-	for _, kind := range kinds {
-		indent := ""
-		if kind != "" {
-			fmt.Fprintf(out, "%s:\n", kind)
-			indent = "  "
-		}
-		for _, report := range reports[kind] {
-			fmt.Fprintf(out, "%s%s\n", indent, faults.Printable(report.String(), ""))
-		}
-	}
 }

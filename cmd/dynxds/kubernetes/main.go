@@ -1,5 +1,5 @@
 // Command dynxds-kubernetes is a control plane for the gRPC clients of a Kubernetes cluster. It serves by xDS what the API server
-// has: Services, EndpointSlices and the Gateway API's routes.
+// has: Services, EndpointSlices, the Gateway API's routes and MeshHTTPRoutes.
 //
 // It is a module of its own, so that neither the plugin nor the command dynxds needs client-go. What reads objects is in
 // internal/cluster, who clients are in internal/identity; all else is that of "dynxds serve".
@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -15,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/terminal"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/cmdline"
 )
 
 func main() {
@@ -27,22 +26,15 @@ func main() {
 
 // execute runs the command line and returns the exit status.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return cmdline.Execute(ctx, newRoot(), args, stdout, stderr)
+}
+
+func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "dynxds-kubernetes",
-		Short:         "xDS for the gRPC clients of a Kubernetes cluster",
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Use:   "dynxds-kubernetes",
+		Short: "xDS for the gRPC clients of a Kubernetes cluster",
 	}
-	root.AddCommand(newServe())
-	root.SetArgs(args)
-	out, errs := terminal.New(stdout), terminal.New(stderr)
-	defer out.Close() // who reads the output may have gone
-	defer errs.Close()
-	root.SetOut(out)
-	root.SetErr(errs)
-	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(errs, "dynxds-kubernetes: %s\n", err)
-		return 1
-	}
-	return 0
+	root.AddCommand(newServe(), newValidate(), newRender())
+	cmdline.Prepare(root)
+	return root
 }

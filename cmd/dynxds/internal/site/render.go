@@ -20,7 +20,9 @@ import (
 
 // View selects the client and the service to show.
 type View struct {
+	// Dir is a folder, Content what was read already.
 	Dir       string
+	Content   *folder.Content
 	Authority string
 	// Tags are those of the client, its service among them.
 	Tags map[string]string
@@ -113,11 +115,14 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ")
 }
 
-// loadView loads the folder of a view, which must have the service of the view.
+// loadView loads what a view is of, which must have the service of the view.
 func loadView(v View) (*loaded, error) {
-	content, err := folder.New(v.Dir).Settled(context.Background()) // which takes ten seconds at most
-	if err != nil {
-		return nil, err
+	content := v.Content
+	if content == nil {
+		var err error
+		if content, err = folder.New(v.Dir).Settled(context.Background()); err != nil { // which takes ten seconds at most
+			return nil, err
+		}
 	}
 	l, err := loadContent(content, v.Authority, nil)
 	if err != nil {

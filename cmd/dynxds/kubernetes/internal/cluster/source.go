@@ -286,4 +286,5 @@ func errForbidden(resource string, err error) error {
 	return fmt.Errorf("the API server does not let this server read %s: %w; see the ClusterRole in deploy/kubernetes", resource, err)
 }
 
-var errNotSynced = errors.New("the API server does not answer")
+// ErrNoAnswer says that the API server does not answer.
+var ErrNoAnswer = errors.New("the API server does not answer")

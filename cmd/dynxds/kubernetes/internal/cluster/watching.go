@@ -182,7 +182,7 @@ func (w *watching) start(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: waiting for %s: %w", errNotSynced, strings.Join(slices.Compact(waiting), ", "), w.lastError(ctx))
+			return fmt.Errorf("%w: waiting for %s: %w", ErrNoAnswer, strings.Join(slices.Compact(waiting), ", "), w.lastError(ctx))
 		case <-changed:
 		case <-tick.C:
 		}

@@ -1,4 +1,4 @@
-package main
+package cmdline
 
 import (
 	"encoding/csv"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // flagValue is a flag whose text is checked where it is read, so that a faulty one is an error about the command line.
@@ -19,6 +20,11 @@ type flagValue struct {
 	set  func(text string) error
 	// text is the value as set reads it.
 	text func() string
+}
+
+// Checked returns a flag's value that set reads, whose error is one about the command line.
+func Checked(kind string, set func(text string) error, text func() string) pflag.Value {
+	return &flagValue{kind, set, text}
 }
 
 func (v *flagValue) Type() string          { return v.kind }
@@ -30,9 +36,9 @@ func (v *flagValue) String() string {
 	return v.text()
 }
 
-// textVar defines a flag that may not be empty, as it is if it comes from a shell variable that is not
+// Text defines a flag that may not be empty, as it is if it comes from a shell variable that is not
 // set: that must not mean a server without TLS, or a relay without access rules.
-func textVar(cmd *cobra.Command, value *string, name, want, usage string) {
+func Text(cmd *cobra.Command, value *string, name, want, usage string) {
 	cmd.Flags().Var(&flagValue{"string", func(text string) error {
 		if text == "" {
 			return fmt.Errorf("want %s", want)
@@ -42,21 +48,21 @@ func textVar(cmd *cobra.Command, value *string, name, want, usage string) {
 	}, func() string { return *value }}, name, usage)
 }
 
-// fileVar defines a flag that names a file.
-func fileVar(cmd *cobra.Command, value *string, name, usage string) {
-	textVar(cmd, value, name, "the path of a file", usage)
+// File defines a flag that names a file.
+func File(cmd *cobra.Command, value *string, name, usage string) {
+	Text(cmd, value, name, "the path of a file", usage)
 }
 
-// defaultTimeout is the default of --timeout.
-const defaultTimeout = 10 * time.Second
+// DefaultTimeout is the default of --timeout.
+const DefaultTimeout = 10 * time.Second
 
-// timeoutFlag adds the flag of commands that ask another process. Those that ask etcd have --store-timeout.
-func timeoutFlag(cmd *cobra.Command, timeout *time.Duration, usage string) {
-	periodVar(cmd, timeout, "timeout", defaultTimeout, usage)
+// Timeout adds the flag of commands that ask another process. Those that ask etcd have --store-timeout.
+func Timeout(cmd *cobra.Command, timeout *time.Duration, usage string) {
+	Period(cmd, timeout, "timeout", DefaultTimeout, usage)
 }
 
-// periodVar defines a flag of a duration above 0. Its default may be 0, for none.
-func periodVar(cmd *cobra.Command, value *time.Duration, name string, byDefault time.Duration, usage string) {
+// Period defines a flag of a duration above 0. Its default may be 0, for none.
+func Period(cmd *cobra.Command, value *time.Duration, name string, byDefault time.Duration, usage string) {
 	*value = byDefault
 	cmd.Flags().Var(&flagValue{"duration", func(text string) error {
 		d, err := duration(text)
@@ -73,8 +79,8 @@ func periodVar(cmd *cobra.Command, value *time.Duration, name string, byDefault 
 	}}, name, usage)
 }
 
-// delayVar defines a flag of a duration that may be 0, which is stored as none.
-func delayVar(cmd *cobra.Command, value *time.Duration, name string, byDefault, none time.Duration, usage string) {
+// Delay defines a flag of a duration that may be 0, which is stored as none.
+func Delay(cmd *cobra.Command, value *time.Duration, name string, byDefault, none time.Duration, usage string) {
 	*value = byDefault
 	if byDefault == 0 {
 		*value = none
@@ -97,7 +103,7 @@ func duration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%w: want for example %s", err, defaultTimeout)
+		return 0, fmt.Errorf("%w: want for example %s", err, DefaultTimeout)
 	case d < 0:
 		return 0, errors.New("want a duration that is not negative")
 	default:
@@ -105,8 +111,8 @@ func duration(text string) (time.Duration, error) {
 	}
 }
 
-// limitVar defines a flag of a number above 0.
-func limitVar(cmd *cobra.Command, value *int, name string, byDefault int, usage string) {
+// Limit defines a flag of a number above 0.
+func Limit(cmd *cobra.Command, value *int, name string, byDefault int, usage string) {
 	*value = byDefault
 	cmd.Flags().Var(&flagValue{"int", func(text string) error {
 		n, err := strconv.Atoi(text)
@@ -118,8 +124,8 @@ func limitVar(cmd *cobra.Command, value *int, name string, byDefault int, usage 
 	}, func() string { return strconv.Itoa(*value) }}, name, usage)
 }
 
-// shareVar defines a flag of a part above 0, and at most 1.
-func shareVar(cmd *cobra.Command, value *float64, name string, byDefault float64, usage string) {
+// Share defines a flag of a part above 0, and at most 1.
+func Share(cmd *cobra.Command, value *float64, name string, byDefault float64, usage string) {
 	*value = byDefault
 	cmd.Flags().Var(&flagValue{"float", func(text string) error {
 		part, err := strconv.ParseFloat(text, 64)
@@ -131,9 +137,9 @@ func shareVar(cmd *cobra.Command, value *float64, name string, byDefault float64
 	}, func() string { return strconv.FormatFloat(*value, 'g', -1, 64) }}, name, usage)
 }
 
-// pairsVar defines a repeatable flag of comma-separated key=value pairs. Pairs with a comma are in double
+// Pairs defines a repeatable flag of comma-separated key=value pairs. Pairs with a comma are in double
 // quotes. pflag's own type reads "a=b,c" as one pair.
-func pairsVar(cmd *cobra.Command, pairs *map[string]string, name, usage string) {
+func Pairs(cmd *cobra.Command, pairs *map[string]string, name, usage string) {
 	cmd.Flags().Var(&flagValue{"key=value,…", func(text string) error { return addPairs(pairs, text) }, func() string {
 		var list []string
 		for _, key := range slices.Sorted(maps.Keys(*pairs)) {
@@ -164,16 +170,16 @@ func addPairs(pairs *map[string]string, text string) error {
 	return nil
 }
 
-// completeWith completes a flag with its possible values.
-func completeWith(cmd *cobra.Command, flag string, values ...cobra.Completion) {
+// CompleteWith completes a flag with its possible values.
+func CompleteWith(cmd *cobra.Command, flag string, values ...cobra.Completion) {
 	// It fails if there is no such flag, or it has completions already.
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
 }
 
-// choiceVar defines a flag with one of some values, which its usage lists.
-func choiceVar(cmd *cobra.Command, value *string, name, shorthand, byDefault, usage string, values ...string) {
+// Choice defines a flag with one of some values, which its usage lists.
+func Choice(cmd *cobra.Command, value *string, name, shorthand, byDefault, usage string, values ...string) {
 	*value = byDefault
 	last := len(values) - 1
 	list := strings.Join(values[:last], ", ") + " or " + values[last]
@@ -184,5 +190,5 @@ func choiceVar(cmd *cobra.Command, value *string, name, shorthand, byDefault, us
 		*value = text
 		return nil
 	}, func() string { return *value }}, name, shorthand, usage+list)
-	completeWith(cmd, name, values...)
+	CompleteWith(cmd, name, values...)
 }

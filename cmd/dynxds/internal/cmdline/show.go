@@ -1,0 +1,68 @@
+package cmdline
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// PrintValidation writes what is wrong with a folder, or with another place of what the unit counts, and what clients cannot do. It
+// returns an error if clients would get errors.
+func PrintValidation(out io.Writer, v *site.Validation, place, unit string) error {
+	PrintReports(out, v)
+	if err := v.Err(); err != nil {
+		return err
+	}
+	c := v.Content
+	_, err := fmt.Fprintf(out, "%s is valid: %s, %s, %s, %s in %s\n", place, faults.Count(len(c.Services), "service"),
+		faults.Count(len(c.Policies), "policy"), faults.Count(len(c.Denials), "denial"), faults.Count(len(c.Resources), "resource"),
+		faults.Count(c.Files, unit))
+	return err
+}
+
+// PrintReports writes the reports, by kind of client.
+func PrintReports(out io.Writer, v *site.Validation) {
+	kinds, reports := v.ByClients()
+	for _, kind := range kinds {
+		indent := ""
+		if kind != "" {
+			fmt.Fprintf(out, "%s:\n", kind)
+			indent = "  "
+		}
+		for _, report := range reports[kind] {
+			fmt.Fprintf(out, "%s%s\n", indent, faults.Printable(report.String(), ""))
+		}
+	}
+}
+
+// Rendering is how to print what a client gets.
+type Rendering struct {
+	explain bool
+	format  string
+}
+
+// Add adds the flags.
+func (r *Rendering) Add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&r.explain, "explain", false, "print the merged policies and where each field comes from")
+	Output(cmd, &r.format, "print (JSON: one resource a line) ", "yaml", "json")
+	cmd.MarkFlagsMutuallyExclusive("explain", "output")
+}
+
+// Print prints what the client of a view gets.
+func (r *Rendering) Print(out io.Writer, view site.View) error {
+	if r.explain {
+		return site.Explain(out, view)
+	}
+	items, err := site.Resources(view)
+	if err != nil {
+		return err
+	}
+	if r.format == "json" {
+		return site.PrintJSON(out, items)
+	}
+	return site.PrintYAML(out, items)
+}
