@@ -114,6 +114,7 @@ func forwardFrom2(t *testing.T, a, b *testutils.Backend) {
 // STRICT_DNS follows DNS although no connection ends: backends are added and removed while RPCs run, and no
 // RPC fails.
 func TestStrictDNSFollowsDNS(t *testing.T) {
+	inOneWay(t, "DNS changes, and no resource")
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
@@ -134,6 +135,7 @@ func TestStrictDNSFollowsDNS(t *testing.T) {
 // again when it ends (gRFC A37).
 func TestLogicalDNSFollowsDNS(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "DNS changes, and no resource")
 	m := newMesh(t)
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 	name, target := inZone(t, a)
@@ -162,6 +164,7 @@ func TestLogicalDNSIsDualStack(t *testing.T) {
 // keeps its one, as in Envoy. A failure of DNS takes nothing away.
 func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "DNS changes, and no resource")
 	for _, kind := range []clusterpb.Cluster_DiscoveryType{strictDNS, logicalDNS} {
 		xdstest.Parallel(t, kind.String(), func(t *testing.T) {
 			m := newMesh(t)
@@ -204,6 +207,7 @@ func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 
 // The purpose of gRFC A37: EDS with DNS to fall back to.
 func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
+	inOneWay(t, "endpoints fail, and no resource changes")
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)
 		seen := new(connections)

@@ -176,6 +176,7 @@ func TestExplainWithoutAChannel(t *testing.T) {
 // outcome or an error that names the target.
 func TestExplainWhileChannelsOpenAndClose(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	m, service := newMesh(t), ownService(t)
 	b := testutils.StartBackend(t, "b")
 	m.serve(service, "c-"+service, b)

@@ -61,6 +61,7 @@ var refusal = []string{"TLS of cluster ", "the server does not speak TLS"}
 // asks for TLS gets no RPC in plaintext, whatever its type.
 func TestNoPlaintextToAClusterThatAsksForTLS(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	for _, tc := range clusterKinds {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
@@ -247,6 +248,7 @@ func TestARejectedClusterDoesNotAddTLS(t *testing.T) {
 // Copies, further attempts and sessions are not sent in plaintext either.
 func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	xdstest.Parallel(t, "mirror", func(t *testing.T) {
 		m := newMesh(t)
 		open, secret := testutils.StartBackend(t, "open"), testutils.StartBackend(t, "secret")

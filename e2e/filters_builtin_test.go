@@ -66,6 +66,7 @@ var (
 // and …"), and that an override is accepted whichever side the filter is for.
 func TestBuiltInFiltersByA39(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "resources are decoded, and not sent")
 	for _, test := range []struct {
 		name                     string
 		config                   proto.Message
@@ -122,6 +123,7 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 // is of the type that it names, also where that is one of a built-in filter.
 func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "resources are decoded, and not sent")
 	session := with(new(sessionpb.StatefulSession), `session_state { name: "cookie" typed_config {
 		[type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState] { cookie { name: "c" } } } }`)
 	aborting := with(new(faultpb.HTTPFault), `abort { grpc_status: 3 percentage { numerator: 1 } }`)
@@ -215,6 +217,7 @@ func TestInertFiltersDoNothing(t *testing.T) {
 // A configuration for CORS is validated as its type all the same.
 func TestInvalidCORSIsRejected(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "resources are decoded, and not sent")
 	for name, config := range map[string]*anypb.Any{
 		"bytes":       {TypeUrl: xdsmsg.Any(&corspb.Cors{}).GetTypeUrl(), Value: []byte{0xff}},
 		"an override": xdsmsg.Any(&corspb.CorsPolicy{}),
@@ -230,6 +233,7 @@ func TestInvalidCORSIsRejected(t *testing.T) {
 // gRFC A39, "The Router Filter": "All fields will be ignored."
 func TestTheRouterIgnoresItsFields(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "resources are decoded, and not sent")
 	router := with(new(routerpb.Router),
 		`dynamic_stats { value: false } suppress_envoy_headers: true strict_check_headers: "no-such-header"`)
 	api := xdsmsg.APIListener("l", managerOf(xdsmsg.Filter("router", router)))

@@ -53,6 +53,7 @@ func checkTunnels(t *testing.T, proxy *xdstest.Proxy, want map[string]int) {
 // to the control plane and on others, which ignore what is inside.
 func TestHTTPConnectEndToEnd(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	for _, tc := range []struct {
 		name    string
 		context *tlspb.UpstreamTlsContext
@@ -89,6 +90,7 @@ func TestHTTPConnectEndToEnd(t *testing.T) {
 // Every type of cluster has proxies. CONNECT has the IP address of an endpoint that is found in DNS.
 func TestHTTPConnectOfEveryTypeOfCluster(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	for _, tc := range clusterKinds {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, proxy := newMesh(t), xdstest.StartProxy(t)

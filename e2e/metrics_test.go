@@ -278,6 +278,7 @@ func TestAllMetricsAreRegisteredAndOff(t *testing.T) {
 // its retries and the picks that failed.
 func TestMetricsOfRPCs(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "RPCs are counted in the process, however it gets its configuration")
 	m, good, down := newMesh(t), testutils.StartBackend(t, "good"), testutils.StartBackend(t, "down")
 	down.Stop()
 	m.set(clustersOf(good, down), xdsmsg.AggregateCluster("any", "down", "good"),

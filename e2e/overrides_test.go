@@ -43,6 +43,7 @@ func failEveryOther(b *testutils.Backend) {
 
 func TestOverriddenRetries(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	const policy = `route { retry_policy { retry_on: "unavailable" } }`
 	for name, test := range map[string]struct {
 		received, overrides string

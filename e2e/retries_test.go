@@ -64,6 +64,7 @@ func TestRetriesAvoidPreviousHostsEndToEnd(t *testing.T) {
 // were no retries, 0 is not reported".
 func TestMetricsOfRetries(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	m, backend, recorder := newMesh(t), testutils.StartBackend(t, "b"), newPolicyMeter()
 	m.serveRoute(retriedRoute("b", `retry_on: "unavailable" num_retries { value: 4 }`), backend)
 	cc := m.dial("xds:///"+service, grpc.WithStatsHandler(recorder))

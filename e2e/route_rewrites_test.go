@@ -76,6 +76,7 @@ func (m *mesh) serveRewritten(service, action string, backend *testutils.Backend
 // trusted_xds_server, and never if the application has chosen one.
 func TestAuthorityRewriteEndToEnd(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	for _, rewrite := range rewritingAuthority {
 		for want, features := range map[string][]string{service: nil, "rewritten": {"trusted_xds_server"}} {
 			xdstest.Parallel(t, rewrite.name+" to "+want, func(t *testing.T) {

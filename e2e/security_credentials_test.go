@@ -96,6 +96,7 @@ func (a *attempts) expect(t *testing.T, atLeast int) {
 // of the RPC, which are asked for each attempt.
 func TestAttemptsHaveCallCredentialsOverMutualTLS(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	context1 := xdsmsg.UpstreamTLS("default", "default", "a")
 	xdstest.Parallel(t, "retries", func(t *testing.T) {
 		m, seen := newSecureMesh(t), &attempts{tokens: map[string]int{}}

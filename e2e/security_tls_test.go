@@ -101,6 +101,7 @@ func TestModesOfSecurity(t *testing.T) {
 // the certificate has to be for it. A server without a name is refused.
 func TestServersKnownByTheirAddress(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	byName := forNames("localhost", "127.0.0.1")
 	byAddress := &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	eds := func(hostname string) func(*testutils.Backend) []proto.Message {
@@ -152,6 +153,7 @@ func TestServersKnownByTheirAddress(t *testing.T) {
 // Every type of cluster has the same security.
 func TestSecurityOfEveryTypeOfCluster(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	for _, tc := range clusterKinds {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newSecureMesh(t)

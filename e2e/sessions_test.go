@@ -265,6 +265,7 @@ func TestSessionsUnderUpdates(t *testing.T) {
 // A session by a header stays with its endpoint, and the response has the header only when it changes.
 func TestSessionsByHeaderEndToEnd(t *testing.T) {
 	t.Parallel()
+	inOneWay(t, "the resources stay the same")
 	eachKindInParallel(t, func(t *testing.T, k kind) {
 		m := newMesh(t)
 		ctx := testutils.Context(t)
