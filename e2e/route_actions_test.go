@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -170,71 +168,6 @@ func TestRetriesFollowTheRoutes(t *testing.T) {
 	}
 }
 
-// Envoy, RequestMirrorPolicy: several at once; those of the virtual host if the route has none; the authority,
-// the fraction and the headers of copies.
-func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
-	t.Parallel()
-	const (
-		all  = `request_mirror_policies { cluster: "shadow" runtime_fraction { default_value { numerator: 100 } } %s } `
-		none = `request_mirror_policies { cluster: "shadow" runtime_fraction { default_value { numerator: 0 } } } `
-	)
-	having := func(fields string) string { return fmt.Sprintf(all, fields) }
-	for _, tc := range []struct {
-		name, host, route string
-		authorities       []string // of the copies, in alphabetical order
-	}{
-		{"of the virtual host", having(""), "", []string{service + "-shadow"}},
-		{"of the route in place of the virtual host", having(""), having("disable_shadow_host_suffix_append: true"), []string{service}},
-		{"of the route, with defaults", "", `request_mirror_policies { cluster: "shadow" }`, []string{service + "-shadow"}},
-		{"none of the RPCs", "", none, nil},
-		{"named by a header", "", `request_mirror_policies { cluster_header: "mirror-to" }`, []string{service + "-shadow"}},
-		{"several, one of another name", "", having("") + none + having(`host_rewrite_literal: "another"
-			request_headers_mutations { append { header { key: "copy" value: "yes" } } }`), []string{"another", service + "-shadow"}},
-	} {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			m := newMesh(t, "trusted_xds_server")
-			primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
-			var mu sync.Mutex
-			var copies []testutils.RPC
-			shadow.SetBehaviour(func(_ context.Context, rpc testutils.RPC) error {
-				mu.Lock()
-				defer mu.Unlock()
-				copies = append(copies, rpc)
-				return nil
-			})
-			// A header can name only clusters that the virtual host has, hence the other route.
-			rc := xdsmsg.RouteConfig(service, service, xdsmsg.PathRoute("/never", "shadow"), with(toCluster("primary"), "route { %s }", tc.route))
-			with(rc.VirtualHosts[0], "%s", tc.host)
-			cc := m.dialServing(clustersOf(primary, shadow), xdsmsg.DefaultListener(service, service), rc)
-			eachKind(t, func(t *testing.T, k kind) {
-				before := shadow.Count()
-				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "mirror-to", "shadow")
-				if r := callFor(ctx, cc, k); r.err != nil || backendID(r.header) != "primary" {
-					t.Fatalf("answered by %q: %v", backendID(r.header), r.err)
-				}
-				xdstest.NoError(t, shadow.Wait(ctx, before+len(tc.authorities)))
-				mu.Lock()
-				defer mu.Unlock()
-				var got []string
-				for _, rpc := range copies {
-					got = append(got, rpc.Authority)
-					if marked := len(rpc.Metadata["copy"]) > 0; marked != (rpc.Authority == "another") {
-						t.Errorf("the copy to %s has the header of that policy: %v", rpc.Authority, marked)
-					}
-				}
-				copies = nil
-				slices.Sort(got)
-				if !slices.Equal(got, tc.authorities) {
-					t.Errorf("copies to %q, want %q", got, tc.authorities)
-				}
-			})
-			if n := primary.Count(); n != len(kinds) {
-				t.Errorf("the primary got %d RPCs", n)
-			}
-		})
-	}
-}
-
 // Shadows that fail, hang and die do not fail an RPC.
 func TestMirrorUnderLoad(t *testing.T) {
 	inOneWay(t, "the shadow changes, and no resource")
@@ -264,24 +197,4 @@ func TestMirrorUnderLoad(t *testing.T) {
 		xdstest.NoError(t, primary.Wait(ctx, primary.Count()+1000))
 		l.stop(t)
 	})
-}
-
-func TestClusterHeaderEndToEnd(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-	m.serveRoutes([]*routepb.Route{
-		routeOf(`match { prefix: "" headers { name: "to" present_match: true } } route { cluster_header: "to" }`), split("a", "b"),
-	}, a, b)
-	cc := m.dial("xds:///" + service)
-	for _, to := range []*testutils.Backend{a, b} {
-		eachKind(t, func(t *testing.T, k kind) {
-			ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "to", to.ID())
-			if got, err := call(ctx, cc, k, grpc.WaitForReady(true)); err != nil || got != to.ID() {
-				t.Errorf("answered by %q, %v, want %q", got, err, to.ID())
-			}
-		})
-	}
-	_, err := call(metadata.AppendToOutgoingContext(testutils.Context(t), "to", "c"), cc, unary)
-	checkStatus(t, err, codes.Unavailable, `"c"`)
 }

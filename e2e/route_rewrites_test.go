@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/testca"
@@ -16,36 +15,6 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
-
-// Envoy, RouteAction.prefix_rewrite and regex_rewrite: what goes over the wire is
-// another method.
-func TestPathRewritesEndToEnd(t *testing.T) {
-	t.Parallel()
-	inOneWay(t, "the routes stay the same")
-	for _, tc := range []struct{ name, match, rewrite, called string }{
-		{"prefix_rewrite of a prefix", `prefix: "/v2."`, `prefix_rewrite: "/grpc."`, "/v2.testing.TestService/EmptyCall"},
-		{"prefix_rewrite of a path", `path: "/a/b"`, `prefix_rewrite: "/grpc.testing.TestService/EmptyCall"`, "/a/b"},
-		{"prefix_rewrite of a path_separated_prefix", `path_separated_prefix: "/v2.testing.TestService"`,
-			`prefix_rewrite: "/grpc.testing.TestService"`, "/v2.testing.TestService/EmptyCall"},
-		{"regex_rewrite", `prefix: "/"`,
-			`regex_rewrite { pattern { regex: "^/v[0-9]+[.](.*)/(.*)$" } substitution: "/grpc.\\1/\\2" }`, "/v17.testing.TestService/EmptyCall"},
-	} {
-		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			m, backend := newMesh(t), testutils.StartBackend(t, "b")
-			m.serveRoute(routeOf(`match { %s } route { cluster: "b" %s }`, tc.match, tc.rewrite), backend)
-			cc := m.dial("xds:///" + service)
-			xdstest.NoError(t, cc.Invoke(testutils.Context(t), tc.called, empty, new(testgrpc.Empty), grpc.WaitForReady(true)))
-			if got := backend.Last().Method; got != emptyMethod {
-				t.Errorf("the backend saw %q", got)
-			}
-		})
-	}
-	xdstest.Parallel(t, "what is no path afterwards fails", func(t *testing.T) {
-		m := newMesh(t)
-		m.serveRoute(with(toCluster("b"), `route { regex_rewrite { pattern { regex: "^/" } } }`), testutils.StartBackend(t, "b"))
-		mustFail(t, m.dial("xds:///"+service), "grpc.testing.TestService/UnaryCall", "not a path")
-	})
-}
 
 // rewritingAuthority are the routes to a cluster "b" that rewrite the authority to "rewritten".
 var rewritingAuthority = []struct{ name, action string }{
@@ -124,42 +93,6 @@ func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 					}
 				})
 			})
-		}
-	}
-}
-
-// With auto_host_rewrite the authority is the hostname of the endpoint that was picked, whichever that is (gRFC A81).
-func TestEachEndpointHasItsAuthority(t *testing.T) {
-	t.Parallel()
-	m, all := newMesh(t), backends(t, "a", "b", "nameless")
-	endpoints := endpointsOf("c", all...)
-	for i, name := range []string{"a.example", "b.example"} {
-		endpoints.Endpoints[0].LbEndpoints[i].GetEndpoint().Hostname = name
-	}
-	m.set(chain(service, with(toCluster("c"), autoHostRewrite)), xdsmsg.EDSCluster("c", ""), endpoints)
-	for _, test := range []struct {
-		name     string
-		features []string
-		opts     []grpc.CallOption
-		want     map[string]string
-	}{
-		{"a server that is not trusted", nil, nil, map[string]string{"a": service, "b": service, "nameless": service}},
-		{"a trusted one", []string{"trusted_xds_server"}, nil, map[string]string{"a": "a.example", "b": "b.example", "nameless": service}},
-		{"grpc.CallAuthority", []string{"trusted_xds_server"}, []grpc.CallOption{grpc.CallAuthority("mine")}, map[string]string{"a": "mine", "b": "mine", "nameless": "mine"}},
-	} {
-		cc := dialWith(t, "xds:///"+service, testutils.Bootstrap(t.Name()+test.name, m.Addr(), testutils.ServerFeatures(test.features...)))
-		for _, k := range kinds {
-			for got := map[string]string{}; len(got) < len(all); {
-				r := callFor(testutils.Context(t), cc, k, test.opts...)
-				xdstest.NoError(t, r.err)
-				for _, b := range all {
-					if id := b.ID(); id == backendID(r.header) {
-						if got[id] = b.Last().Authority; got[id] != test.want[id] {
-							t.Errorf("%s: backend %s sees authority %q of a %s RPC, want %q", test.name, id, got[id], k, test.want[id])
-						}
-					}
-				}
-			}
 		}
 	}
 }
