@@ -122,67 +122,6 @@ func TestRPCsStartFromDisk(t *testing.T) {
 	})
 }
 
-// A control plane that accepts streams and never responds counts as unreachable after a time-out.
-func TestRPCsStartFromDiskBesideASilentServer(t *testing.T) {
-	overLinks(t, func(t *testing.T) {
-		c := newCacheTest(t)
-		backend := testutils.StartBackend(t, "b")
-		c.serve(c.service, "cluster", backend)
-		c.run(backend)
-		t.Cleanup(c.StallSends())
-		loadOn(t, c.dial(), backend).stop(t)
-	})
-}
-
-// What the control plane removes stays in use in a client that runs (gRFC A88), also if it is from disk. The next
-// client does not have it.
-func TestRemovedResourcesAreNotReadFromDisk(t *testing.T) {
-	overLinks(t, func(t *testing.T) {
-		c := newCacheTest(t)
-		backend := testutils.StartBackend(t, "b")
-		c.serve(c.service, "cluster", backend)
-		c.run(backend)
-		c.Stop()
-		cc := c.dial()
-		load := loadOn(t, cc, backend)
-		c.Delete(t, typeurl.Cluster, "cluster")
-		c.restart()
-		c.awaitFile(func(content []byte) bool { return !bytes.Contains(content, []byte(typeurl.Cluster)) })
-		load.await(t, backend)
-		load.stop(t)
-		cc.Close()
-		c.Stop()
-		cc = c.dial()
-		_, err := call(testutils.Context(t), cc, unary)
-		checkStatus(t, err, codes.Unavailable, `Cluster "cluster"`, "unreachable")
-	})
-}
-
-// A file that cannot be read is ignored: RPCs fail as they do without it.
-func TestFilesThatAreNotUsed(t *testing.T) {
-	t.Parallel()
-	for name, spoil := range map[string]func(t *testing.T, path string){
-		"corrupt": func(t *testing.T, path string) {
-			content, err := os.ReadFile(path)
-			xdstest.NoError(t, err)
-			content[len(content)/2] ^= 1
-			xdstest.NoError(t, os.WriteFile(path, content, 0o600))
-		},
-		"cut":   func(t *testing.T, path string) { xdstest.NoError(t, os.Truncate(path, 100)) },
-		"empty": func(t *testing.T, path string) { xdstest.NoError(t, os.Truncate(path, 0)) },
-	} {
-		xdstest.Parallel(t, name, func(t *testing.T) {
-			c := newCacheTest(t)
-			backend := testutils.StartBackend(t, "b")
-			c.serve(c.service, "cluster", backend)
-			c.run(backend)
-			c.Stop()
-			spoil(t, c.path())
-			mustFail(t, c.dial(), "connection refused")
-		})
-	}
-}
-
 // A Cluster from disk that asks for TLS gets no RPC in plaintext.
 func TestClusterFromDiskThatAsksForTLS(t *testing.T) {
 	t.Parallel()
@@ -231,18 +170,6 @@ func TestOlderFileFromBeforeTLS(t *testing.T) {
 	if n := backend.Count(); n != count {
 		t.Errorf("%d RPCs reached the backend in plaintext", n-count)
 	}
-}
-
-// A directory in which other users can write is not used, as they could put back an older file.
-func TestCacheDirectoryOfOthers(t *testing.T) {
-	t.Parallel()
-	c := newCacheTest(t)
-	backend := testutils.StartBackend(t, "b")
-	c.serve(c.service, "cluster", backend)
-	c.run(backend)
-	xdstest.NoError(t, os.Chmod(c.dir, 0o777))
-	c.Stop()
-	mustFail(t, c.dial(), "connection refused")
 }
 
 // A client whose constraints come by DPDS, which must not be cached (xRFC TP2), starts with the variants that it
