@@ -94,15 +94,6 @@ func TestCollectionMovesWithoutAGap(t *testing.T) {
 	above.expect(t, "whole")
 }
 
-// A member that both constraints choose is replaced, not withdrawn.
-func TestMemberOfBothCollectionsStays(t *testing.T) {
-	t.Parallel()
-	_, above, _, running := collected(t, "x")
-	running.memberChanged(member("x", "v", "1"), "again", nil)
-	running.collectionChanged(nil)
-	above.expect(t, "member x{v=1} = again", "whole")
-}
-
 // Errors of the collection as a whole, in place of its new members.
 func TestErrorsOfANewCollection(t *testing.T) {
 	t.Parallel()
@@ -176,17 +167,4 @@ func TestDoneOfACollectionThatMoved(t *testing.T) {
 	if n != 1 {
 		t.Errorf("done was called %d times, want once", n)
 	}
-}
-
-func TestCollectionWatchStops(t *testing.T) {
-	t.Parallel()
-	f, above := newFixture(t), new(crowd)
-	stop := f.WatchCollection(xdsresource.ClusterType, clustersOfA, above)
-	f.expect("+Cluster " + clustersOfA)
-	below := f.find("Cluster")
-	stop()
-	stop()
-	f.expect("-Cluster " + clustersOfA)
-	below.collectionChanged(nil)
-	above.expect(t)
 }

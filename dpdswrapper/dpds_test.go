@@ -73,17 +73,6 @@ func TestDPDSThatCannotBeObtainedMeansNoConstraints(t *testing.T) {
 	}
 }
 
-// An error of DPDS after an error changes nothing.
-func TestAnotherDPDSErrorMovesNothing(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, authorities)
-	f.Watch(xdsresource.ListenerType, listenerA, new(above))
-	f.find("DPDS").change(nil, errUnreachable)
-	f.expect("+DPDS for-a", "[", "+Listener "+listenerA, "]")
-	f.find("DPDS").change(nil, errDoesNotExist)
-	f.expect()
-}
-
 // gRFC A88: an ambient error leaves the resource in use, and so its constraints.
 func TestAmbientErrorOfDPDSKeepsItsConstraints(t *testing.T) {
 	t.Parallel()
@@ -107,28 +96,6 @@ func TestDPDSThatIsWithdrawnTakesItsConstraintsWithIt(t *testing.T) {
 	f.log = nil
 	f.find("DPDS").change(nil, errDoesNotExist)
 	f.expect("[", "+Listener "+listenerA, "-Listener "+listenerA+" {v=1}", "]")
-}
-
-// An unchanged type is untouched.
-func TestOnlyTheTypesWhoseConstraintsChangedAreMoved(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, authorities)
-	f.Watch(xdsresource.ListenerType, listenerA, new(above))
-	f.Watch(xdsresource.ClusterType, clusterA, new(above))
-	f.Watch(xdsresource.ClusterType, clusterA+"2", new(above))
-	first := byType(map[string]dynparam.Constraints{listenerType: exact("v", "1"), clusterType: exact("v", "1")})
-	f.dpds("for-a", first)
-	f.log = nil
-	// Given the same constraints in another order, then nothing moves.
-	f.dpds("for-a", byType(map[string]dynparam.Constraints{clusterType: exact("v", "1"), listenerType: exact("v", "1")}))
-	f.expect()
-	// Given other constraints for clusters and for a type without watches, then exactly the
-	// clusters move.
-	f.dpds("for-a", byType(map[string]dynparam.Constraints{
-		listenerType: exact("v", "1"), clusterType: exact("v", "2"), "nobody.Watches": exact("v", "1")}))
-	f.expect("[",
-		"+Cluster "+clusterA+" {v=2}", "-Cluster "+clusterA+" {v=1}",
-		"+Cluster "+clusterA+"2 {v=2}", "-Cluster "+clusterA+"2 {v=1}", "]")
 }
 
 // TP2, "Server-Specified Constraints": "the client should be able to configure a
@@ -238,15 +205,6 @@ func TestPrecedenceOfConstraints(t *testing.T) {
 	f.expect("[", "+Cluster "+clusterA+" {env=prod, shard=3, zone=z2}", "-Cluster "+clusterA+" {env=prod, program=p, shard=3, zone=z2}", "]")
 }
 
-// The DPDS resource depends on the client, not on the locator.
-func TestDPDSIsRequestedWithoutConstraints(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, authorities, ownConstraints)
-	f.Watch(xdsresource.ClusterType, clusterA, new(above))
-	f.wrapper.SetConstraints(only(dynparam.AnyType, "shard", "2"))
-	f.expect("+DPDS for-a")
-}
-
 // TP2, "Sharding Cluster resources": the shards that a client gets "may change at
 // any time".
 func TestConstraintsSetAtRunTimeMoveExactlyTheirTypes(t *testing.T) {
@@ -274,12 +232,4 @@ func TestConstraintsSetAtRunTimeMoveExactlyTheirTypes(t *testing.T) {
 	f.find("Cluster c").change("shard 2", nil)
 	c.expect(t, "all", "~unreachable", "shard 2")
 	l.expect(t)
-}
-
-func TestBootstrapIsThatOfTheClientBelow(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	if got := f.Bootstrap(); got != f.cfg {
-		t.Errorf("Bootstrap() = %p, want %p", got, f.cfg)
-	}
 }
