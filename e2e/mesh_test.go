@@ -108,7 +108,7 @@ func overlapWaits() (err error) {
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
 	if !set {
-		err = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
+		err = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0)))
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -346,6 +347,9 @@ type load struct {
 	seen          map[string]int // RPCs by backend since the last reset
 }
 
+// pace is the time between two RPCs of one kind of a load. Several loads run at a time, beside what they are for.
+const pace = 5 * time.Millisecond
+
 // startLoad runs one loop for each of the kinds until the load is stopped.
 func startLoad(t testing.TB, cc *grpc.ClientConn) *load {
 	t.Helper()
@@ -356,10 +360,13 @@ func startLoad(t testing.TB, cc *grpc.ClientConn) *load {
 	l := &load{cancel: cancel, seen: map[string]int{}}
 	for _, k := range kinds {
 		l.wg.Go(func() {
+			ticker := time.NewTicker(pace)
+			defer ticker.Stop()
 			for ctx.Err() == nil {
 				// The RPC's own context: stopping the load lets it end.
 				id, err := call(context.Background(), cc, k)
 				l.record(k, id, err)
+				<-ticker.C
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -230,7 +231,7 @@ func TestSessionsUnderUpdates(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, k := range kinds {
 			wg.Go(func() {
-				for stop.Err() == nil {
+				for ; stop.Err() == nil; <-time.After(pace) {
 					if got := s.call(ctx, t, cc, k); got != "a" {
 						t.Errorf("a %s RPC of the session goes to %s", k, got)
 						return
