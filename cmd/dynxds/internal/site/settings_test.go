@@ -60,34 +60,6 @@ func TestPoliciesByHashTakeEffectOnRPCs(t *testing.T) {
 	})
 }
 
-// Each policy serves, from as many of the two endpoints as it should.
-func TestBalancingTakesEffectOnRPCs(t *testing.T) {
-	t.Parallel()
-	for policy, want := range map[string]int{
-		"Random": 2, "WeightedRoundRobin": 2, "RoundRobin, slowStart: {window: 1h}": 2, "LeastRequest, choiceCount: 2": 2,
-		"RoundRobin, subsetSize: 1": 1, "LeastRequest, subsetSize: 1": 1, "Random, subsetSize: 1": 1,
-	} {
-		t.Run(policy, func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t)
-			r := start(t, "", m.with("loadBalancing: {policy: "+policy+"}"))
-			frontend := r.dial(plain, "frontend", "v1")
-			reached := make(map[string]bool)
-			// Connections are made one by one.
-			for ctx := testutils.Context(t); len(reached) < 2; {
-				backend, _ := frontend.callWith()
-				reached[backend] = true
-				if want == 1 && m.v1.Count()+m.v2.Count() == 60 || ctx.Err() != nil {
-					break
-				}
-			}
-			if len(reached) != want {
-				t.Errorf("RPCs reach %v, want %d backends", reached, want)
-			}
-		})
-	}
-}
-
 // RPCs are distributed by the weights of localities, not by the number of endpoints in them.
 func TestLocalityWeightsTakeEffectOnRPCs(t *testing.T) {
 	t.Parallel()
@@ -195,28 +167,4 @@ func TestLoadReportsReachTheMetrics(t *testing.T) {
 		}
 		return "the metrics lack " + want + ":\n" + page
 	})
-}
-
-// An endpoint that fails several times in a row is ejected. RPCs go on while it is: more of them
-// may fail than the limit, but none after it.
-func TestOutlierDetectionTakesEffectOnRPCs(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	frontend := start(t, "", m.with("outlierDetection: {consecutive_5xx: 2, base_ejection_time: 3600s, max_ejection_percent: 50, max_ejection_time_jitter: 1s}")).dial(plain, "frontend", "v1")
-	frontend.reaches("v1")
-	frontend.reaches("v2")
-	m.v1.Fail(status.Error(codes.Unavailable, "not today"))
-	failed := 0
-	cmdtest.Await(t, func() string {
-		for range 20 {
-			if _, _, err := frontend.call(); err != nil {
-				failed++
-				return fmt.Sprintf("v1 still gets RPCs after %d have failed", failed)
-			}
-		}
-		return ""
-	})
-	if failed < 2 {
-		t.Errorf("v1 was ejected after %d failed RPCs, want 2 or more", failed)
-	}
 }
