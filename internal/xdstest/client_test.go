@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -98,18 +97,17 @@ func (c client) send(m any) {
 type response struct {
 	typeURL, nonce, version string
 	resources               int
-	removed                 []string
 }
 
 func (c client) receive() (response, error) {
 	if c.protocol == delta {
 		m := new(discoverypb.DeltaDiscoveryResponse)
 		err := c.RecvMsg(m)
-		return response{m.GetTypeUrl(), m.GetNonce(), "", len(m.GetResources()), m.GetRemovedResources()}, err
+		return response{m.GetTypeUrl(), m.GetNonce(), "", len(m.GetResources())}, err
 	}
 	m := new(discoverypb.DiscoveryResponse)
 	err := c.RecvMsg(m)
-	return response{m.GetTypeUrl(), m.GetNonce(), m.GetVersionInfo(), len(m.GetResources()), nil}, err
+	return response{m.GetTypeUrl(), m.GetNonce(), m.GetVersionInfo(), len(m.GetResources())}, err
 }
 
 func (c client) mustReceive() response {
@@ -125,14 +123,6 @@ func (c client) mustEnd(want codes.Code) {
 	if _, err := c.receive(); status.Code(err) != want {
 		c.t.Errorf("the stream ended with %v, want %v", err, want)
 	}
-}
-
-// handMade is a response without resources in the stream's protocol.
-func (c client) handMade(typeURL, nonce string) proto.Message {
-	if c.protocol == delta {
-		return &discoverypb.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: nonce}
-	}
-	return &discoverypb.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: nonce, Nonce: nonce}
 }
 
 func rejection(text string) *statuspb.Status {

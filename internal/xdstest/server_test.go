@@ -3,7 +3,6 @@ package xdstest_test
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
@@ -152,84 +150,6 @@ func TestServer_StopRefusesConnectionsAndRestartKeepsTheAddress(t *testing.T) {
 	}
 }
 
-func TestServer_RefuseStreams(t *testing.T) {
-	overBoth(t, func(ctx context.Context, t *testing.T, s *xdstest.Server, open func() client) {
-		s.RefuseStreams(status.Error(codes.PermissionDenied, "not you"))
-		open().mustEnd(codes.PermissionDenied)
-		s.RefuseStreams(errors.New("plain"))
-		open().mustEnd(codes.Unavailable)
-		s.RefuseStreams(nil)
-		c := open()
-		c.clusters()
-		c.mustReceive()
-		if err := s.WaitAttempts(ctx, 3); err != nil {
-			t.Error(err)
-		}
-		if got := s.Attempts(); got != 3 {
-			t.Errorf("%d attempts, want 3", got)
-		}
-	})
-}
-
-func TestServer_RefuseDelta(t *testing.T) {
-	t.Parallel()
-	ctx, s := testutils.Context(t), xdstest.StartServer(t)
-	s.RefuseDelta(true)
-	openADS(ctx, t, s, delta).mustEnd(codes.Unimplemented)
-	old := openADS(ctx, t, s, sotw)
-	old.clusters()
-	old.mustReceive()
-	s.RefuseDelta(false)
-	c := openADS(ctx, t, s, delta)
-	c.clusters()
-	c.mustReceive()
-	if got := s.Attempts(); got != 3 {
-		t.Errorf("%d attempts, want 3", got)
-	}
-}
-
-func TestServer_BreakStreamsEndsAlsoStalledOnes(t *testing.T) {
-	overBoth(t, func(ctx context.Context, t *testing.T, s *xdstest.Server, open func() client) {
-		resumeSends, resumeReads := s.StallSends(), s.StallReads()
-		defer resumeSends()
-		defer resumeReads()
-		a, b := open(), open()
-		xdstest.NoError(t, s.WaitOpen(ctx, 2))
-		s.BreakStreams(status.Error(codes.Aborted, "broken"))
-		a.mustEnd(codes.Aborted)
-		b.mustEnd(codes.Aborted)
-		if err := s.WaitOpen(ctx, 0); err != nil {
-			t.Error(err)
-		}
-		c := open()
-		xdstest.NoError(t, s.WaitOpen(ctx, 1))
-		s.BreakStreams(nil)
-		if _, err := c.receive(); !errors.Is(err, io.EOF) {
-			t.Errorf("the stream ended with %v, want OK", err)
-		}
-	})
-}
-
-func TestServer_StallSends(t *testing.T) {
-	overBoth(t, func(ctx context.Context, t *testing.T, s *xdstest.Server, open func() client) {
-		s.Set(t, xdsmsg.EDSCluster("c", ""))
-		c := open()
-		resume := s.StallSends()
-		c.clusters("c")
-		s.MustWait(ctx, t, xdstest.AnyRequest())
-		// A hand-made response passes the stalled ones.
-		xdstest.NoError(t, s.Send(c.handMade("x", "mine")))
-		if got := c.mustReceive(); got.nonce != "mine" {
-			t.Errorf("got %+v through the stall", got)
-		}
-		resume()
-		resume()
-		if got := c.mustReceive(); got.typeURL != xdsmsg.ClusterType {
-			t.Errorf("got %+v after the stall", got)
-		}
-	})
-}
-
 func TestServer_StallReads(t *testing.T) {
 	overBoth(t, func(ctx context.Context, t *testing.T, s *xdstest.Server, open func() client) {
 		s.Set(t, xdsmsg.EDSCluster("c", ""))
@@ -243,74 +163,6 @@ func TestServer_StallReads(t *testing.T) {
 		resume()
 		s.MustWait(ctx, t, xdstest.Subscribing(xdsmsg.ClusterType, "c"))
 		c.mustReceive()
-	})
-}
-
-func TestServer_AnswerToHandMadeResponseKeepsTheSubscription(t *testing.T) {
-	overBoth(t, func(ctx context.Context, t *testing.T, s *xdstest.Server, open func() client) {
-		if err := s.Send(new(discoverypb.DiscoveryResponse)); err == nil {
-			t.Error("sent on no stream")
-		}
-		s.Set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
-		c := open()
-		c.ask(xdsmsg.RouteType, []string{"a"}, "", nil)
-		if real := c.mustReceive(); real.nonce == "" {
-			t.Errorf("got %+v, without a nonce", real)
-		}
-		xdstest.NoError(t, s.Send(c.handMade(xdsmsg.RouteType, "fake")))
-		c.mustReceive()
-		names := []string{"a", "b"}
-		if c.protocol == delta {
-			names = names[1:] // what is added
-		}
-		c.ask(xdsmsg.RouteType, names, "fake", rejection("rejected"))
-		if nack := s.MustWait(ctx, t, xdstest.NACKOf(xdsmsg.RouteType)); nack.Nonce != "fake" {
-			t.Errorf("recorded: %s", nack)
-		}
-		if got := c.mustReceive(); got.resources != 1 {
-			t.Errorf("got %+v for the new subscription, want one resource", got)
-		}
-		if got := s.Clients()[0].Types[0]; got.NACK != nil || got.Reply != controlplane.ReplyAwaited {
-			t.Errorf("the control plane took the NACK for one of its own: %+v", got)
-		}
-	})
-}
-
-func TestServer_Hooks(t *testing.T) {
-	overBoth(t, func(ctx context.Context, t *testing.T, s *xdstest.Server, open func() client) {
-		s.Set(t, xdsmsg.EDSCluster("c", ""))
-		s.OnRequest(func(r xdstest.Request) error {
-			if slices.Contains(slices.Concat(r.Names, r.Subscribe), "forbidden") {
-				return status.Error(codes.PermissionDenied, "forbidden")
-			}
-			return nil
-		})
-		s.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-			if resp.GetTypeUrl() == xdsmsg.ListenerType {
-				return nil
-			}
-			resp.VersionInfo, resp.Resources = "edited", nil
-			return resp
-		})
-		s.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-			if resp.GetTypeUrl() == xdsmsg.ListenerType {
-				return nil
-			}
-			resp.RemovedResources, resp.Resources = append(resp.RemovedResources, "edited"), nil
-			return resp
-		})
-		c := open()
-		c.ask(xdsmsg.ListenerType, nil, "", nil)
-		c.clusters("c")
-		got := c.mustReceive()
-		if got.typeURL != xdsmsg.ClusterType || got.resources != 0 || got.version+strings.Join(got.removed, ",") != "edited" {
-			t.Errorf("got %+v", got)
-		}
-		if s.Store().Get(xdsmsg.ClusterType, "c") == nil {
-			t.Error("the hook reached into the store")
-		}
-		c.clusters("forbidden")
-		c.mustEnd(codes.PermissionDenied)
 	})
 }
 
