@@ -419,3 +419,24 @@ func TestTP2_OnDemandInitialResourceVersionsOfCollections(t *testing.T) {
 		t.Errorf("got %q, want y and the removal of gone", got)
 	}
 }
+
+// What a client has from an earlier stream is not sent again, unless it subscribes again before the source answers.
+func TestOnDemand_ClientHasTheAnswer(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} {
+		s := startServer(t)
+		src := newSource(t, s.store, eds)
+		c := s.openDelta(t)
+		c.resume(eds, map[string]string{"a": "7"}, "a")
+		d := src.wantBegun("a")[0]
+		if again {
+			c.subscribe(eds, "a")
+		}
+		c.fence()
+		src.answer(d, given(t, "7", "a", assignment("a")))
+		if again {
+			c.want(eds, "a")
+		}
+		c.fence()
+	}
+}

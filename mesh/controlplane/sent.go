@@ -6,8 +6,8 @@ import "cmp"
 // that was reported as an error, and computed resources. Delta: everything that the client knows. The
 // topic of a glob has the collection's error, or absence if there is none.
 //
-// A delta client mostly knows the present entry of an ask; that is only marked in selection.names, and
-// entries has the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
+// A delta client mostly knows the present entry of an ask, if that has an answer; that is only marked in selection.names,
+// and entries has the rest. The caller of each method holds stream.mu, and Store.mu at least for reading.
 type sent struct {
 	of      *subscription
 	entries sentEntries
@@ -26,8 +26,8 @@ func (s *sent) last(tp topic) (*entry, bool) { return s.lastOf(tp, s.of.askOf(tp
 
 // lastOf is last for a topic with its ask, nil if it is not subscribed by name.
 func (s *sent) lastOf(tp topic, a *ask) (*entry, bool) {
-	if e, ok := s.entries[tp]; ok || !s.marks() {
-		return e, ok
+	if e, ok := s.entries[tp]; ok {
+		return e, true
 	}
 	if a != nil && s.of.names.known(a.number) {
 		return s.present(a), true
@@ -64,20 +64,12 @@ func (s *sent) put(tp topic, e *entry) {
 	s.entries[tp] = e
 }
 
-// forget records that it is not known what the client has.
-func (s *sent) forget(tp topic) {
-	delete(s.entries, tp)
-	if !s.marks() {
-		return
-	}
-	if a := s.of.askOf(tp); a != nil {
-		s.of.names.setKnown(a.number, false)
-	}
-}
+// forget records that it is not known what the client has of a topic that is not subscribed by name, or has no answer.
+func (s *sent) forget(tp topic) { delete(s.entries, tp) }
 
 // replaced keeps what the client was sent, before or after the entry of an ask changes.
 func (s *sent) replaced(a *ask, old *entry) {
-	if s.marks() && s.of.names.known(a.number) {
+	if s.of.names.known(a.number) {
 		s.of.names.setKnown(a.number, false)
 		s.put(s.of.topicOf(a), cmp.Or(old, absence))
 	}
